@@ -1,0 +1,352 @@
+// How near is the optimizer step to what memory allows?
+//
+//   bench_adam [parameters in Mi = 64] [threads = one per core]
+//
+// The bound is measured in the same process, on the same buffers, in turn with the step: the same
+// reads and writes without the arithmetic. A round counts only while other processes take less than
+// 4 % of its time; medians of the rounds that count. Afterwards a sample of elements is compared,
+// to the bit, with a plain loop.
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "cpu_adam/adamw.h"
+#include "device/host/parallel.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "bench/bench_adam.cpp"
+// The order matters: foreach_target.h compiles what follows it once for each instruction set.
+// clang-format off
+#include "hwy/cache_control.h"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+// clang-format on
+
+HWY_BEFORE_NAMESPACE();
+namespace ebb::bench {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Combines a plane with another, or with a constant: done twice, it leaves every bit as it was.
+template <class T>
+HWY_INLINE void touch(T* plane, const T* other, int64_t first, int64_t count) {
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = first; i < first + count; i += lanes) {
+    const auto with = other ? hn::LoadU(d, other + i) : hn::Set(d, T{5});
+    hn::StoreU(hn::Xor(hn::LoadU(d, plane + i), with), d, plane + i);
+  }
+}
+
+template <class T>
+HWY_INLINE void prefetch(const T* plane, int64_t first, int64_t count) {
+  constexpr int64_t kLine = 64 / sizeof(T);
+  for (int64_t i = first; i < first + count; i += kLine) hwy::Prefetch(plane + i);
+}
+
+// W is an unsigned integer as wide as weight and gradient. REQUIRES: n is a multiple of 32.
+template <class W>
+void touch_all(const Planes& planes, int64_t n) {
+  auto* const weight = reinterpret_cast<W*>(planes.weight);
+  const auto* const gradient = reinterpret_cast<const W*>(planes.gradient);
+  auto* const low = reinterpret_cast<uint16_t*>(planes.low);
+  auto* const momentum = reinterpret_cast<uint32_t*>(planes.momentum);
+  auto* const variance = reinterpret_cast<uint32_t*>(planes.variance);
+  constexpr int64_t kTurn = 32, kAhead = 384;
+  for (int64_t i = 0; i < n; i += kTurn) {
+    const int64_t ahead = std::min(i + kAhead, n - kTurn);
+    prefetch(gradient, ahead, kTurn);
+    prefetch(weight, ahead, kTurn);
+    if (low) prefetch(low, ahead, kTurn);
+    prefetch(momentum, ahead, kTurn);
+    prefetch(variance, ahead, kTurn);
+    touch(weight, gradient, i, kTurn);
+    if (low) touch<uint16_t>(low, nullptr, i, kTurn);
+    touch<uint32_t>(momentum, nullptr, i, kTurn);
+    touch<uint32_t>(variance, nullptr, i, kTurn);
+  }
+}
+
+void touch_range(const Planes& planes, int64_t n) {
+  planes.low ? touch_all<uint16_t>(planes, n) : touch_all<uint32_t>(planes, n);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ebb::bench
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include <fmt/core.h>
+
+namespace ebb::bench {
+namespace {
+
+HWY_EXPORT(touch_range);
+
+constexpr int64_t kPiece = 65536;
+constexpr int64_t kSampleEvery = 9973;
+constexpr int kRounds = 7;
+constexpr int kMaxRounds = 30;
+constexpr double kSample_s = 0.4;  // long beside the 10 ms in which the kernel counts busy time
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Sees whether other processes used the cores during its life.
+class LoadGate {
+ public:
+  bool quiet() const {
+    const double others_s = (busy_s() - busy_s_) - (own_s() - own_s_);
+    return others_s < 0.04 * seconds_since(start_);
+  }
+
+ private:
+  static double busy_s() {
+    std::array<long long, 8> t{};  // user nice system idle iowait irq softirq steal
+    FILE* const file = std::fopen("/proc/stat", "r");
+    if (!file) return 0;
+    const int read = std::fscanf(file, "cpu %lld %lld %lld %lld %lld %lld %lld %lld", &t[0], &t[1],
+                                 &t[2], &t[3], &t[4], &t[5], &t[6], &t[7]);
+    std::fclose(file);
+    if (read != 8) return 0;
+    const long long ticks = t[0] + t[1] + t[2] + t[5] + t[6] + t[7];
+    return static_cast<double>(ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  }
+  static double own_s() {
+    rusage use{};
+    getrusage(RUSAGE_SELF, &use);
+    return static_cast<double>(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+           1e-6 * static_cast<double>(use.ru_utime.tv_usec + use.ru_stime.tv_usec);
+  }
+
+  Clock::time_point start_ = Clock::now();
+  double busy_s_ = busy_s();
+  double own_s_ = own_s();
+};
+
+/// Memory for the planes of either type, in huge pages where the system gives them.
+class Arena {
+ public:
+  explicit Arena(size_t bytes) : bytes_(bytes) {
+    void* const data =
+        mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) {
+      fmt::print(stderr, "no memory for {} bytes; give fewer parameters\n", bytes);
+      std::exit(2);
+    }
+    madvise(data, bytes_, MADV_HUGEPAGE);
+    data_ = static_cast<std::byte*>(data);
+  }
+  ~Arena() { munmap(data_, bytes_); }
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  Planes planes(DType dtype, int64_t n) {
+    std::byte* next = data_;
+    const auto take = [&](size_t element_bytes) {
+      return std::exchange(next, next + static_cast<size_t>(n) * element_bytes);
+    };
+    Planes planes{.weight_dtype = dtype, .gradient_dtype = dtype};
+    planes.weight = take(size_of(dtype));
+    if (dtype == DType::BF16) planes.low = reinterpret_cast<int16_t*>(take(2));
+    planes.momentum = reinterpret_cast<float*>(take(4));
+    planes.variance = reinterpret_cast<float*>(take(4));
+    planes.gradient = take(size_of(dtype));
+    return planes;
+  }
+
+ private:
+  size_t bytes_;
+  std::byte* data_;
+};
+
+uint32_t scramble(int64_t i) {
+  uint64_t x = static_cast<uint64_t>(i) * 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u;
+  return static_cast<uint32_t>(x >> 32);
+}
+
+// Magnitudes 2^-10 .. 2^-9, exact in bf16.
+BF16 gradient_at(int64_t i) {
+  return BF16::from_bits(static_cast<uint16_t>(0x3a80u | (scramble(i) & 0x807fu)));
+}
+
+void fill_piece(const Planes& planes, int64_t first) {
+  std::vector<float> masters(kPiece);
+  const Planes piece = planes.from(first);
+  auto* const gradient = const_cast<std::byte*>(piece.gradient);
+  for (int64_t i = 0; i < kPiece; ++i) {
+    masters[static_cast<size_t>(i)] =
+        std::bit_cast<float>(0x3c800000u | (scramble(~(first + i)) & 0x807fffffu));
+    const BF16 narrow = gradient_at(first + i);
+    const float wide = narrow;
+    planes.gradient_dtype == DType::BF16 ? std::memcpy(gradient + 2 * i, &narrow, 2)
+                                         : std::memcpy(gradient + 4 * i, &wide, 4);
+  }
+  write_masters(piece, masters);
+  std::fill_n(piece.momentum, kPiece, 0.0f);
+  std::fill_n(piece.variance, kPiece, 0.0f);
+}
+
+struct Element {
+  float master, momentum, variance;
+  bool operator==(const Element&) const = default;
+};
+
+Element element_at(const Planes& planes, int64_t i) {
+  Element element{};
+  const Planes at = planes.from(i);
+  read_masters(at, {&element.master, 1});
+  element.momentum = *at.momentum;
+  element.variance = *at.variance;
+  return element;
+}
+
+void update_plainly(Element& e, float gradient, const AdamWCoefficients& c) {
+  const float g = gradient * c.gradient_scale;
+  e.momentum = c.beta1 * e.momentum + c.one_minus_beta1 * g;
+  e.variance = c.beta2 * e.variance + (c.one_minus_beta2 * g) * g;
+  const float denominator = std::sqrt(e.variance) * c.v_correction + c.epsilon;
+  e.master = e.master * c.decay - c.step_size * (e.momentum / denominator);
+}
+
+class Run {
+ public:
+  Run(ThreadTeam& team, Arena& arena, DType dtype, int64_t n)
+      : team_(team), planes_(arena.planes(dtype, n)), n_(n) {
+    each_piece([&](int64_t first) { fill_piece(planes_, first); });
+    for (int64_t i = 0; i < n_; i += kSampleEvery) sample_.push_back(element_at(planes_, i));
+  }
+
+  /// Seconds of a pass over all parameters.
+  double step_s() {
+    return timed([&] { adamw_update(team_, planes_, n_, step(++t_), 1, 1); });
+  }
+  double roof_s() {
+    return timed([&] {
+      each_piece([&](int64_t first) {
+        HWY_DYNAMIC_DISPATCH(touch_range)(planes_.from(first), kPiece);
+      });
+    });
+  }
+  /// Compares the sample with what a plain loop makes of it.
+  bool verify() const {
+    const FlushDenormals flush;
+    for (int64_t i = 0, k = 0; i < n_; i += kSampleEvery, ++k) {
+      Element expected = sample_[static_cast<size_t>(k)];
+      for (int64_t t = 1; t <= t_; ++t) {
+        update_plainly(expected, gradient_at(i), adamw_coefficients(step(t), 1, 1));
+      }
+      if (expected != element_at(planes_, i)) return false;
+    }
+    return true;
+  }
+
+ private:
+  static AdamWStep step(int64_t t) {
+    return {.learning_rate = 1e-4, .adam = {}, .t = t, .gradient_scale = 0.5f};
+  }
+  template <class Body>
+  void each_piece(const Body& body) {
+    team_.for_each(n_ / kPiece, [&](int64_t piece) { body(piece * kPiece); });
+  }
+  // An even number of passes: the roof's second pass undoes its first.
+  template <class Pass>
+  static double timed(const Pass& pass) {
+    const auto start = Clock::now();
+    int num_passes = 0;
+    do {
+      pass();
+      pass();
+      num_passes += 2;
+    } while (seconds_since(start) < kSample_s);
+    return seconds_since(start) / num_passes;
+  }
+
+  ThreadTeam& team_;
+  Planes planes_;
+  int64_t n_;
+  int64_t t_ = 0;
+  std::vector<Element> sample_;
+};
+
+struct Round {
+  double roof_s, step_s;
+  bool quiet;
+};
+
+double median(const std::vector<Round>& rounds, double (*value)(const Round&)) {
+  std::vector<double> values(rounds.size());
+  std::transform(rounds.begin(), rounds.end(), values.begin(), value);
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+/// Rounds until kRounds of them were quiet; then only those, or all if none was.
+std::vector<Round> measure(Run& run) {
+  std::vector<Round> all, quiet;
+  while (std::ssize(all) < kMaxRounds && std::ssize(quiet) < kRounds) {
+    const LoadGate gate;
+    Round round{.roof_s = run.roof_s(), .step_s = run.step_s(), .quiet = false};
+    round.quiet = gate.quiet();
+    all.push_back(round);
+    if (round.quiet) quiet.push_back(round);
+  }
+  return quiet.empty() ? all : quiet;
+}
+
+bool report(ThreadTeam& team, Arena& arena, DType dtype, int64_t n) {
+  Run run(team, arena, dtype, n);
+  const std::vector<Round> rounds = measure(run);
+  if (!run.verify()) {
+    fmt::print("{} step: WRONG RESULTS\n", name_of(dtype));
+    return false;
+  }
+  const double ns = 1e9 / static_cast<double>(n);
+  const double roof_ns = ns * median(rounds, [](const Round& r) { return r.roof_s; });
+  const double step_ns = ns * median(rounds, [](const Round& r) { return r.step_s; });
+  const double share = median(rounds, [](const Round& r) { return r.roof_s / r.step_s; });
+  const int bytes = dtype == DType::BF16 ? 26 : 28;
+  fmt::print("{:<5} {:>8} {:>12.3f} {:>12.3f} {:>8.1f} {:>7.1f} %   {} {} rounds\n", name_of(dtype),
+             bytes, roof_ns, step_ns, bytes / step_ns, 100 * share, rounds.size(),
+             rounds.front().quiet ? "quiet" : "LOUD (others used the cores)");
+  return true;
+}
+
+}  // namespace
+
+int bench_main(int argc, char** argv) {
+  const int64_t mi = argc > 1 ? std::atoll(argv[1]) : 64;
+  const int threads = argc > 2 ? std::atoi(argv[2]) : num_usable_cores();
+  if (mi < 1 || threads < 1) {
+    fmt::print(stderr, "usage: bench_adam [parameters in Mi] [threads]\n");
+    return 2;
+  }
+  const int64_t n = mi << 20;
+  ThreadTeam team(threads);
+  Arena arena(static_cast<size_t>(n) * 16);
+  fmt::print("AdamW step, {} Mi parameters, {} threads; results verified to the bit\n", mi,
+             threads);
+  fmt::print("{:<5} {:>8} {:>12} {:>12} {:>8} {:>9}\n", "type", "B/param", "bound ns", "step ns",
+             "GB/s", "share");
+  const bool right = report(team, arena, DType::BF16, n) && report(team, arena, DType::F32, n);
+  return right ? 0 : 1;
+}
+
+}  // namespace ebb::bench
+
+int main(int argc, char** argv) { return ebb::bench::bench_main(argc, argv); }
+#endif

@@ -1,0 +1,80 @@
+// The state of every chunk on the device: which block it has, and what may happen to it next.
+//
+//   Absent -> Loading -> Resident <-> Leased      a chunk is loaded, leased to a moment, given back
+//   Absent -> Resident                            a chunk that is made on the device (sums, activations)
+//   Resident -> Storing -> Absent                 a chunk whose content goes home
+//   Resident -> Absent                            a clean or dead chunk is dropped
+//   Loading -> Leased                             a moment is submitted behind the load
+//
+// Anything else is a LogicError that names the chunk and both states. The table follows what has been submitted;
+// events order what has been done. Thread-safe.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "chunk/layout.h"
+
+namespace ebb {
+
+enum class ChunkState : uint8_t { Absent, Loading, Resident, Leased, Storing };
+std::string_view name_of(ChunkState state);
+bool is_legal(ChunkState from, ChunkState to);
+
+class ChunkTable;
+
+/// The right to use one resident chunk: move-only, given back when it ends.
+class Lease {
+ public:
+  Lease() = default;
+  Lease(Lease&& other) noexcept : table_(std::exchange(other.table_, nullptr)), id_(other.id_) {}
+  Lease& operator=(Lease&& other) noexcept;
+  ~Lease() { release(); }
+  ChunkId chunk() const { return id_; }
+  void release() noexcept;
+
+ private:
+  friend class ChunkTable;
+  Lease(ChunkTable* table, ChunkId id) : table_(table), id_(id) {}
+  ChunkTable* table_ = nullptr;
+  ChunkId id_;
+};
+
+class ChunkTable {
+ public:
+  static constexpr uint32_t kNoBlock = UINT32_MAX;
+
+  /// Chunks of each space, all Absent.
+  explicit ChunkTable(const std::array<uint32_t, kNumSpaces>& num_chunks);
+
+  void transition(ChunkId id, ChunkState to);
+  /// Absent -> Loading or Resident, on a block that nothing else has.
+  void place(ChunkId id, uint32_t block, ChunkState to);
+  /// Loading or Resident -> Leased.
+  [[nodiscard]] Lease lease(ChunkId id);
+
+  ChunkState state(ChunkId id) const;
+  uint32_t block(ChunkId id) const;
+  uint32_t num_present() const;
+
+ private:
+  friend class Lease;
+  struct Entry {
+    ChunkState state = ChunkState::Absent;
+    uint32_t block = kNoBlock;
+  };
+  Entry& entry(ChunkId id) { return entries_[static_cast<int>(id.space)][id.index]; }
+  const Entry& entry(ChunkId id) const { return entries_[static_cast<int>(id.space)][id.index]; }
+  void transition_locked(ChunkId id, ChunkState to);
+
+  mutable std::mutex mutex_;
+  std::array<std::vector<Entry>, kNumSpaces> entries_;
+  std::vector<bool> block_taken_;
+  uint32_t num_present_ = 0;
+};
+
+}  // namespace ebb

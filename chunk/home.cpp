@@ -1,0 +1,60 @@
+#include "chunk/home.h"
+
+namespace ebb {
+namespace {
+
+struct Sizes {
+  size_t gradient_slot;
+  size_t gradients;
+  size_t sums;
+  size_t partials;
+};
+
+Sizes sizes_of(const Layout& layout, const HomeOptions& options) {
+  Sizes sizes{};
+  sizes.gradient_slot = layout.chunk_elements() * size_of(layout.gradient_type());
+  // All chunks at once need no more than the space has elements: the last chunk is rarely full.
+  sizes.gradients = options.num_gradient_slots == layout.num_chunks()
+                        ? layout.num_space_elements() * size_of(layout.gradient_type())
+                        : options.num_gradient_slots * sizes.gradient_slot;
+  if (options.sums) {
+    const uint32_t last = layout.num_chunks(Space::GradientSums) - 1;
+    sizes.sums = last * layout.chunk_bytes() + layout.used_bytes({Space::GradientSums, last});
+  }
+  if (options.num_gradient_slots > 0) sizes.partials = layout.num_pieces() * sizeof(double);
+  return sizes;
+}
+
+}  // namespace
+
+void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneSpec> planes,
+              const HomeOptions& options) {
+  for (const PlaneSpec& plane : planes) {
+    ledger.add(plane.name, Tier::Host, layout.num_space_elements() * plane.bytes_per_element);
+  }
+  const Sizes sizes = sizes_of(layout, options);
+  ledger.add("gradients", Tier::Host, sizes.gradients);
+  ledger.add("gradient sums", Tier::Host, sizes.sums);
+  ledger.add("partial norms", Tier::Host, sizes.partials);
+}
+
+Home::Home(Device& device, const Layout& layout, std::span<const PlaneSpec> planes,
+           const HomeOptions& options)
+    : chunk_bytes_(layout.chunk_bytes()) {
+  const Sizes sizes = sizes_of(layout, options);
+  gradient_slot_bytes_ = sizes.gradient_slot;
+  for (const PlaneSpec& plane : planes) {
+    bytes_per_element_.push_back(plane.bytes_per_element);
+    planes_.push_back(device.allocate(planes_.empty() ? MemoryKind::Pinned : MemoryKind::Pageable,
+                                      layout.num_space_elements() * plane.bytes_per_element,
+                                      plane.name));
+  }
+  const auto take = [&](size_t bytes, std::string_view tag) {
+    return bytes > 0 ? device.allocate(MemoryKind::Pinned, bytes, tag) : Buffer{};
+  };
+  gradients_ = take(sizes.gradients, "gradients");
+  sums_ = take(sizes.sums, "gradient sums");
+  partials_ = take(sizes.partials, "partial norms");
+}
+
+}  // namespace ebb

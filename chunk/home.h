@@ -1,0 +1,63 @@
+// Home: the host memory in which the state lives, one plane after the other.
+//
+// Every plane spans the whole parameter space, so element e of a plane is at one place for ever. Beside the planes that
+// the optimizer asks for stand gradient slots (gradients on their way to the update, or waiting for the norm), the fp32
+// sums where a plan sends them home between micro-batches, and the partial norms. Planes that copies touch are pinned.
+//
+// Taken whole at construction. Thread-safe as memory is: who writes what when is the plan's business.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "chunk/layout.h"
+#include "chunk/ledger.h"
+#include "device/device.h"
+
+namespace ebb {
+
+/// A plane of the optimizer's list. The first one is the weight, at the layout's weight type.
+struct PlaneSpec {
+  std::string_view name;
+  size_t bytes_per_element = 4;
+};
+
+struct HomeOptions {
+  uint32_t num_gradient_slots = 0;  ///< each holds the gradient of one parameter chunk
+  bool sums = false;
+};
+
+/// What Home will take, by class: the same numbers before and after.
+void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneSpec> planes,
+              const HomeOptions& options);
+
+class Home {
+ public:
+  Home(Device& device, const Layout& layout, std::span<const PlaneSpec> planes,
+       const HomeOptions& options);
+
+  /// Element `element` of the i-th plane.
+  std::byte* plane(int i, uint64_t element = 0) const {
+    return planes_[i].data() + element * bytes_per_element_[i];
+  }
+  std::byte* weight_chunk(uint32_t chunk) const { return planes_[0].data() + chunk * chunk_bytes_; }
+  std::byte* gradient_slot(uint32_t slot) const {
+    return gradients_.data() + slot * gradient_slot_bytes_;
+  }
+  std::byte* sum_chunk(uint32_t chunk) const { return sums_.data() + chunk * chunk_bytes_; }
+  /// One sum of squares for each piece of the parameter space.
+  std::span<double> partial_norms() const {
+    return {reinterpret_cast<double*>(partials_.data()), partials_.bytes() / sizeof(double)};
+  }
+
+ private:
+  size_t chunk_bytes_;
+  size_t gradient_slot_bytes_;
+  std::vector<size_t> bytes_per_element_;
+  std::vector<Buffer> planes_;
+  Buffer gradients_, sums_, partials_;
+};
+
+}  // namespace ebb

@@ -1,0 +1,140 @@
+#include "chunk/layout.h"
+
+#include <fmt/format.h>
+
+#include "device/kernels.h"
+
+namespace ebb {
+namespace {
+
+uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
+
+void check_chunk_bytes(size_t chunk_bytes, DType weight_type) {
+  const size_t piece_bytes = kPieceElements * size_of(weight_type);
+  if (chunk_bytes == 0 || chunk_bytes % piece_bytes != 0) {
+    throw ConfigError(fmt::format(
+        "chunk size {} is not a multiple of the piece in which gradient norms are summed ({} = {} {} "
+        "elements); try {}",
+        format_bytes(chunk_bytes), format_bytes(piece_bytes), kPieceElements,
+        name_of(weight_type), format_bytes(std::max<size_t>(1, chunk_bytes / piece_bytes) * piece_bytes)));
+  }
+}
+
+}  // namespace
+
+std::string_view name_of(Space space) {
+  static constexpr std::string_view kNames[] = {"weights", "gradient sums", "gradients",
+                                                "activations"};
+  return kNames[static_cast<int>(space)];
+}
+
+Layout::Layout(std::vector<ParameterInfo> parameters, std::vector<ParameterId> call_order,
+               DType weight_type, DType gradient_type, size_t chunk_bytes)
+    : call_order_(std::move(call_order)),
+      weight_type_(weight_type),
+      gradient_type_(gradient_type),
+      chunk_bytes_(chunk_bytes) {
+  check_chunk_bytes(chunk_bytes, weight_type);
+  if (size_of(gradient_type) < size_of(weight_type)) {
+    throw ConfigError(fmt::format("gradients of {} for weights of {}: gradients cannot be narrower than "
+                                  "the weights; try --gradient-dtype {}",
+                                  name_of(gradient_type), name_of(weight_type),
+                                  name_of(weight_type)));
+  }
+  EBB_CHECK(call_order_.size() == parameters.size(), "the call order names every parameter once");
+  parameters_.reserve(parameters.size());
+  for (ParameterInfo& info : parameters) parameters_.push_back({std::move(info), 0, 0});
+  place();
+  cut_segments();
+}
+
+uint64_t Layout::aligned_elements(uint64_t count) const {
+  return round_up(count, kAlignmentBytes / size_of(weight_type_));
+}
+
+void Layout::place() {
+  for (ParameterId id : call_order_) {
+    Placed& p = parameters_[id];
+    const uint64_t count = static_cast<uint64_t>(p.info.shape.num_elements());
+    p.first_element = num_space_elements_;
+    num_space_elements_ += aligned_elements(count);
+    num_model_parameters_ += count;
+  }
+  num_sum_elements_ = num_space_elements_;
+  for (ParameterId id : call_order_) {
+    Placed& p = parameters_[id];
+    p.first_extra_sum = num_sum_elements_;
+    const uint64_t count = static_cast<uint64_t>(p.info.shape.num_elements());
+    num_sum_elements_ += (p.info.num_uses - 1) * aligned_elements(count);
+  }
+  const auto count_chunks = [&](Space space, uint64_t elements) {
+    num_chunks_[static_cast<int>(space)] = static_cast<uint32_t>(
+        (elements * size_of(type_of(space)) + chunk_bytes_ - 1) / chunk_bytes_);
+  };
+  count_chunks(Space::Weights, num_space_elements_);
+  count_chunks(Space::Gradients, num_space_elements_);
+  count_chunks(Space::GradientSums, num_sum_elements_);
+}
+
+void Layout::cut_segments() {
+  first_segment_.assign(num_chunks() + 1, 0);
+  uint32_t chunk = 0;
+  const auto open_chunks_until = [&](uint32_t last) {
+    while (chunk < last) first_segment_[++chunk] = static_cast<uint32_t>(segments_.size());
+  };
+  for (ParameterId id : call_order_) {
+    uint64_t first = first_element(id);
+    const uint64_t end = first + num_elements(id);
+    while (first < end) {
+      const uint32_t c = static_cast<uint32_t>(first / chunk_elements());
+      open_chunks_until(c);
+      const uint64_t stop = std::min(end, (c + 1) * chunk_elements());
+      segments_.push_back({id, first, stop - first});
+      first = stop;
+    }
+  }
+  open_chunks_until(num_chunks());
+}
+
+uint64_t Layout::first_sum_element(ParameterId id, uint32_t use) const {
+  EBB_CHECK(use < parameters_[id].info.num_uses, "use of a parameter that the layout does not know");
+  if (use == 0) return first_element(id);
+  return parameters_[id].first_extra_sum + (use - 1) * aligned_elements(num_elements(id));
+}
+
+uint64_t Layout::chunk_elements(uint32_t chunk) const {
+  return std::min(chunk_elements(), num_space_elements_ - chunk * chunk_elements());
+}
+
+std::span<const Segment> Layout::segments(uint32_t chunk) const {
+  return std::span(segments_).subspan(first_segment_[chunk],
+                                      first_segment_[chunk + 1] - first_segment_[chunk]);
+}
+
+DType Layout::type_of(Space space) const {
+  switch (space) {
+    case Space::Weights: return weight_type_;
+    case Space::Gradients: return gradient_type_;
+    case Space::GradientSums:
+    case Space::Activations: break;
+  }
+  return DType::F32;
+}
+
+ChunkRange Layout::chunks(Space space, uint64_t first, uint64_t count) const {
+  const uint64_t size = size_of(type_of(space));
+  return {static_cast<uint32_t>(first * size / chunk_bytes_),
+          static_cast<uint32_t>(((first + count) * size + chunk_bytes_ - 1) / chunk_bytes_)};
+}
+
+size_t Layout::used_bytes(ChunkId id) const {
+  const uint64_t elements =
+      id.space == Space::GradientSums ? num_sum_elements_ : num_space_elements_;
+  return std::min(chunk_bytes_, elements * size_of(type_of(id.space)) - id.index * chunk_bytes_);
+}
+
+uint64_t Layout::num_pieces() const {
+  return (num_space_elements_ + kPieceElements - 1) / kPieceElements;
+}
+
+}  // namespace ebb

@@ -1,0 +1,125 @@
+// Where every parameter lies: the parameter space, cut into chunks.
+//
+// Parameters are packed in call order, each at a 256-byte aligned offset of one linear space; chunk i is bytes
+// [i * chunk_bytes, (i + 1) * chunk_bytes), so a parameter may straddle chunks or be larger than one. Three spaces
+// share the element numbering: weights (at the weight type), gradient sums (fp32; a tied weight has one more range
+// for each further use, behind the parameters) and gradients (at the gradient type). A fourth, activations, is the
+// arena. A chunk of any space takes exactly one block.
+//
+// Immutable after construction: thread-safe. Bad sizes are a ConfigError.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/dtype.h"
+#include "device/tensor.h"
+
+namespace ebb {
+
+using ParameterId = uint32_t;
+
+struct ParameterInfo {
+  std::string name;
+  Shape shape;
+  bool decay = true;               ///< weight decay applies (tensors of two or more dimensions)
+  float learning_rate_factor = 1;
+  uint32_t num_uses = 1;           ///< calls in one forward: more than one for tied weights
+};
+
+enum class Space : uint8_t { Weights, GradientSums, Gradients, Activations };
+inline constexpr int kNumSpaces = 4;
+std::string_view name_of(Space space);
+
+struct ChunkId {
+  Space space = Space::Weights;
+  uint32_t index = 0;
+  bool operator==(const ChunkId&) const = default;
+};
+
+/// Chunks [first, last).
+struct ChunkRange {
+  uint32_t first = 0;
+  uint32_t last = 0;
+};
+
+/// A part of one parameter that lies in one parameter chunk. Elements, not bytes.
+struct Segment {
+  ParameterId parameter = 0;
+  uint64_t first_element = 0;  ///< in the parameter space
+  uint64_t num_elements = 0;
+};
+
+class Layout {
+ public:
+  /// `parameters` by id; `call_order` is a permutation of the ids, the order in which they are packed.
+  Layout(std::vector<ParameterInfo> parameters, std::vector<ParameterId> call_order,
+         DType weight_type, DType gradient_type, size_t chunk_bytes);
+
+  size_t chunk_bytes() const { return chunk_bytes_; }
+  DType weight_type() const { return weight_type_; }
+  DType gradient_type() const { return gradient_type_; }
+
+  uint32_t num_parameters() const { return static_cast<uint32_t>(parameters_.size()); }
+  const ParameterInfo& parameter(ParameterId id) const { return parameters_[id].info; }
+  uint64_t first_element(ParameterId id) const { return parameters_[id].first_element; }
+  uint64_t num_elements(ParameterId id) const {
+    return static_cast<uint64_t>(parameters_[id].info.shape.num_elements());
+  }
+  std::span<const ParameterId> call_order() const { return call_order_; }
+  /// Parameters in the model, without padding.
+  uint64_t num_model_parameters() const { return num_model_parameters_; }
+  /// Elements of the parameter space, with padding between parameters.
+  uint64_t num_space_elements() const { return num_space_elements_; }
+  /// First element, in the space of gradient sums, of the sum that belongs to one use of a parameter.
+  uint64_t first_sum_element(ParameterId id, uint32_t use) const;
+
+  /// Parameter chunks (the chunks of the weight space).
+  uint32_t num_chunks() const { return num_chunks(Space::Weights); }
+  uint32_t num_chunks(Space space) const { return num_chunks_[static_cast<int>(space)]; }
+  uint64_t chunk_elements() const { return chunk_bytes_ / size_of(weight_type_); }
+  /// Elements of parameter chunk c that the space uses: all but in the last chunk.
+  uint64_t chunk_elements(uint32_t chunk) const;
+  std::span<const Segment> segments(uint32_t chunk) const;
+  /// Chunks of the gradient space that hold one parameter chunk's gradient.
+  uint32_t gradient_chunks_per_chunk() const {
+    return static_cast<uint32_t>(size_of(gradient_type_) / size_of(weight_type_));
+  }
+
+  DType type_of(Space space) const;
+  /// Chunks of `space` that hold elements [first, first + count).
+  ChunkRange chunks(Space space, uint64_t first, uint64_t count) const;
+  /// Bytes of a chunk that the space uses: all but in the last chunk. Not for activations.
+  size_t used_bytes(ChunkId id) const;
+  /// Bytes of a whole space, in chunks.
+  size_t space_bytes(Space space) const { return num_chunks(space) * chunk_bytes_; }
+
+  uint64_t num_pieces() const;
+  static constexpr size_t kAlignmentBytes = 256;
+
+ private:
+  struct Placed {
+    ParameterInfo info;
+    uint64_t first_element;
+    uint64_t first_extra_sum;  // of use 1; further uses follow
+  };
+  uint64_t aligned_elements(uint64_t count) const;
+  void place();
+  void cut_segments();
+
+  std::vector<Placed> parameters_;
+  std::vector<ParameterId> call_order_;
+  DType weight_type_;
+  DType gradient_type_;
+  size_t chunk_bytes_;
+  uint64_t num_model_parameters_ = 0;
+  uint64_t num_space_elements_ = 0;
+  uint64_t num_sum_elements_ = 0;
+  uint32_t num_chunks_[kNumSpaces] = {};
+  std::vector<Segment> segments_;
+  std::vector<uint32_t> first_segment_;  // of each chunk, and one past the last
+};
+
+}  // namespace ebb

@@ -1,0 +1,37 @@
+// The ledger: every byte of a run by class and tier, planned before step 0 and taken at set-up.
+//
+// A plain value: not thread-safe, copied freely.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ebb {
+
+enum class Tier : uint8_t { None, Host, Device };
+std::string_view name_of(Tier tier);
+
+struct LedgerEntry {
+  std::string name;  ///< "weights", "momentum", "chunk blocks", ...
+  Tier tier = Tier::Host;
+  size_t bytes = 0;
+};
+
+class Ledger {
+ public:
+  void add(std::string_view name, Tier tier, size_t bytes);
+  const std::vector<LedgerEntry>& entries() const { return entries_; }
+  size_t total(Tier tier) const;
+  /// 0 where there is no such class.
+  size_t bytes(std::string_view name, Tier tier) const;
+  /// A table, one class a line, a total for each tier.
+  std::string table() const;
+
+ private:
+  std::vector<LedgerEntry> entries_;
+};
+
+}  // namespace ebb

@@ -1,0 +1,50 @@
+# One static library a room, so that each builds and is tested alone; the shared library is all of them.
+#   ebb_room(NAME SOURCES ... LIBS ...)    the room's library, target ebb_NAME
+#   ebb_test(NAME SOURCES ... LIBS ... [SLOW])    a GoogleTest executable registered with CTest
+#   ebb_bench(NAME SOURCES ... LIBS ...)   a benchmark executable
+
+add_library(ebb_options INTERFACE)
+target_compile_features(ebb_options INTERFACE cxx_std_20)
+target_compile_options(ebb_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Werror;-ffp-contract=off;-fno-math-errno>)
+target_include_directories(ebb_options INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+if(EBB_SANITIZE)
+  target_compile_options(ebb_options INTERFACE -fsanitize=${EBB_SANITIZE} -fno-omit-frame-pointer -g1
+    -fno-sanitize-recover=undefined)
+  target_link_options(ebb_options INTERFACE -fsanitize=${EBB_SANITIZE})
+endif()
+
+function(ebb_room name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
+  add_library(ebb_${name} STATIC ${ARG_SOURCES})
+  set_target_properties(ebb_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_link_libraries(ebb_${name} PUBLIC ebb_options ${ARG_LIBS})
+  set_property(GLOBAL APPEND PROPERTY EBB_ROOMS ebb_${name})
+endfunction()
+
+# What every test has: a limit, its labels (fast or slow, and the sanitizers of this build), reports that can be read.
+function(ebb_test_properties name speed)
+  set_tests_properties(${name} PROPERTIES TIMEOUT 900 LABELS "${speed}"
+    ENVIRONMENT_MODIFICATION "UBSAN_OPTIONS=set:print_stacktrace=1;TSAN_OPTIONS=set:second_deadlock_stack=1")
+  if(EBB_SANITIZE)
+    set_property(TEST ${name} APPEND PROPERTY LABELS "-fsanitize=${EBB_SANITIZE}")
+  endif()
+endfunction()
+
+function(ebb_test name)
+  cmake_parse_arguments(ARG "SLOW" "" "SOURCES;LIBS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ebb_options ${ARG_LIBS} GTest::gtest GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name})
+  if(ARG_SLOW)
+    ebb_test_properties(${name} slow)
+  else()
+    ebb_test_properties(${name} fast)
+  endif()
+endfunction()
+
+function(ebb_bench name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ebb_options ${ARG_LIBS})
+endfunction()

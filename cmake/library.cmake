@@ -1,0 +1,42 @@
+# The library that others link: every room but tools in one libebb.so, which brings its own dependencies, so that a
+# program needs the headers and this file alone. Public headers are those of each room's own folder, less what only the
+# room itself includes; they include nothing but each other and the standard library (tests/house checks it).
+include(CMakePackageConfigHelpers)
+
+file(GLOB headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
+  ${PROJECT_SOURCE_DIR}/ebb/*.h ${PROJECT_SOURCE_DIR}/device/*.h ${PROJECT_SOURCE_DIR}/device/host/parallel.h
+  ${PROJECT_SOURCE_DIR}/chunk/*.h ${PROJECT_SOURCE_DIR}/cpu_adam/*.h ${PROJECT_SOURCE_DIR}/io/*.h
+  ${PROJECT_SOURCE_DIR}/scheduler/*.h ${PROJECT_SOURCE_DIR}/model_zoo/*.h)
+list(FILTER headers EXCLUDE REGEX "-inl\\.h$")
+list(REMOVE_ITEM headers device/budget.h device/cuda_backend.h cpu_adam/adamw_kernel.h
+  scheduler/fixed_memory.h scheduler/optimizer.h scheduler/state.h)
+set(EBB_PUBLIC_HEADERS ${headers})
+list(TRANSFORM headers PREPEND ${PROJECT_SOURCE_DIR}/)
+
+get_property(rooms GLOBAL PROPERTY EBB_ROOMS)
+list(REMOVE_ITEM rooms ebb_tools)
+list(JOIN rooms "," rooms_with_commas)
+
+add_library(ebb_shared SHARED ebb/version.cpp)
+add_library(Ebb::ebb ALIAS ebb_shared)
+target_compile_definitions(ebb_shared PRIVATE EBB_VERSION="${PROJECT_VERSION}")
+target_compile_features(ebb_shared PUBLIC cxx_std_20)
+target_link_libraries(ebb_shared PRIVATE ebb_options $<LINK_LIBRARY:WHOLE_ARCHIVE,${rooms_with_commas}>)
+target_link_options(ebb_shared PRIVATE -Wl,--exclude-libs,libcudart_static.a
+  $<$<NOT:$<BOOL:${EBB_SANITIZE}>>:-Wl,--no-undefined>)
+target_sources(ebb_shared PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${headers})
+set_target_properties(ebb_shared PROPERTIES
+  OUTPUT_NAME ebb EXPORT_NAME ebb VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
+  LINK_LIBRARY_OVERRIDE "WHOLE_ARCHIVE,${rooms_with_commas}")
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Ebb)
+install(TARGETS ebb_shared EXPORT EbbTargets
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ebb)
+install(EXPORT EbbTargets NAMESPACE Ebb:: DESTINATION ${package_dir})
+configure_package_config_file(cmake/EbbConfig.cmake.in ${PROJECT_BINARY_DIR}/EbbConfig.cmake
+  INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/EbbConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/EbbConfig.cmake ${PROJECT_BINARY_DIR}/EbbConfigVersion.cmake
+  DESTINATION ${package_dir})
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

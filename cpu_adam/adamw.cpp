@@ -1,0 +1,125 @@
+#include "cpu_adam/adamw.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "cpu_adam/adamw_kernel.h"
+#include "cpu_adam/master.h"
+#include "device/errors.h"
+
+namespace ebb {
+namespace {
+
+// Elements to a task: 1.7 MB of state, so that taking a task costs nothing beside it.
+constexpr int64_t kTaskElements = 65536;
+
+constexpr PlaneInfo kSplitPlanes[] = {
+    {.name = "weight", .bits_per_element = 16, .is_weight = true},
+    {.name = "low", .bits_per_element = 16, .is_weight = false},
+    {.name = "momentum", .bits_per_element = 32, .is_weight = false},
+    {.name = "variance", .bits_per_element = 32, .is_weight = false},
+};
+constexpr PlaneInfo kFloatPlanes[] = {
+    {.name = "weight", .bits_per_element = 32, .is_weight = true},
+    {.name = "momentum", .bits_per_element = 32, .is_weight = false},
+    {.name = "variance", .bits_per_element = 32, .is_weight = false},
+};
+
+bool is_float(DType type) { return type == DType::F32 || type == DType::BF16; }
+
+// By squaring, in a fixed order: pow() may differ between C libraries.
+double power(double base, int64_t exponent) {
+  double result = 1;
+  for (; exponent > 0; exponent >>= 1, base *= base) {
+    if (exponent & 1) result *= base;
+  }
+  return result;
+}
+
+void check_weight(const Planes& planes) {
+  EBB_CHECK(is_float(planes.weight_dtype), name_of(planes.weight_dtype));
+  EBB_CHECK(planes.weight, "no weight plane");
+  EBB_CHECK((planes.low != nullptr) == (planes.weight_dtype == DType::BF16),
+            "bf16 weights need the plane of low halves, fp32 weights have none");
+}
+
+void check_all(const Planes& planes) {
+  check_weight(planes);
+  EBB_CHECK(is_float(planes.gradient_dtype), name_of(planes.gradient_dtype));
+  EBB_CHECK(planes.momentum && planes.variance && planes.gradient,
+            "momentum, variance or gradient is missing");
+}
+
+BF16* split_weight(const Planes& planes) { return reinterpret_cast<BF16*>(planes.weight); }
+
+}  // namespace
+
+std::span<const PlaneInfo> home_planes(DType weight_dtype) {
+  EBB_CHECK(is_float(weight_dtype), name_of(weight_dtype));
+  if (weight_dtype == DType::BF16) return kSplitPlanes;
+  return kFloatPlanes;
+}
+
+AdamWCoefficients adamw_coefficients(const AdamWStep& step, double decay_factor,
+                                     double learning_rate_factor) {
+  EBB_CHECK(step.t >= 1, "the first update is t = 1");
+  const AdamW& adam = step.adam;
+  const double learning_rate = step.learning_rate * learning_rate_factor;
+  return {
+      .gradient_scale = step.gradient_scale,
+      .beta1 = static_cast<float>(adam.beta1),
+      .one_minus_beta1 = static_cast<float>(1 - adam.beta1),
+      .beta2 = static_cast<float>(adam.beta2),
+      .one_minus_beta2 = static_cast<float>(1 - adam.beta2),
+      .decay = static_cast<float>(1 - learning_rate * (adam.weight_decay * decay_factor)),
+      .step_size = static_cast<float>(learning_rate / (1 - power(adam.beta1, step.t))),
+      .v_correction = static_cast<float>(1 / std::sqrt(1 - power(adam.beta2, step.t))),
+      .epsilon = static_cast<float>(adam.epsilon),
+  };
+}
+
+Planes Planes::from(int64_t first) const {
+  const auto bytes = [first](DType type) { return static_cast<size_t>(first) * size_of(type); };
+  Planes result = *this;
+  result.weight += bytes(weight_dtype);
+  if (low) result.low += first;
+  if (momentum) result.momentum += first;
+  if (variance) result.variance += first;
+  if (gradient) result.gradient += bytes(gradient_dtype);
+  return result;
+}
+
+void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, const AdamWStep& step,
+                  double decay_factor, double learning_rate_factor) {
+  EBB_CHECK(n >= 0, "a negative number of elements");
+  const AdamWCoefficients c = adamw_coefficients(step, decay_factor, learning_rate_factor);
+  if (n == 0) return;
+  check_all(planes);
+  team.for_each((n + kTaskElements - 1) / kTaskElements, [&](int64_t task) {
+    const int64_t first = task * kTaskElements;
+    adamw_update_range(planes.from(first), std::min(kTaskElements, n - first), c);
+  });
+}
+
+void read_masters(const Planes& planes, std::span<float> masters) {
+  if (masters.empty()) return;
+  check_weight(planes);
+  if (planes.weight_dtype == DType::F32) {
+    std::memcpy(masters.data(), planes.weight, masters.size_bytes());
+  } else {
+    join_masters({split_weight(planes), masters.size()}, {planes.low, masters.size()}, masters);
+  }
+}
+
+void write_masters(const Planes& planes, std::span<const float> masters) {
+  if (masters.empty()) return;
+  check_weight(planes);
+  if (planes.weight_dtype == DType::F32) {
+    std::memcpy(planes.weight, masters.data(), masters.size_bytes());
+  } else {
+    split_masters(masters, {split_weight(planes), masters.size()}, {planes.low, masters.size()});
+  }
+}
+
+}  // namespace ebb

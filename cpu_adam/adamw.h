@@ -1,0 +1,99 @@
+// AdamW on the host: one pass over the state where it lives, vectorised, with the same bits on
+// every instruction set.
+//
+// PyTorch's AdamW (decoupled decay), in exactly this order and without contraction. `*` and `+` are
+// fp32, each rounded once; sqrt and `/` are correctly rounded; denormal inputs and results count as
+// zero. Constants are computed once a call, in double, and rounded to fp32 (AdamWCoefficients); p
+// is the fp32 master, g the gradient.
+//   g = gradient * gradient_scale
+//   m = beta1 * m + (1 - beta1) * g
+//   v = beta2 * v + ((1 - beta2) * g) * g
+//   p = p * decay                                    decay = 1 - lr * weight_decay
+//   p = p - step_size * (m / denominator)            step_size = lr / (1 - beta1^t)
+//   denominator = sqrt(v) * v_correction + epsilon   v_correction = 1 / sqrt(1 - beta2^t)
+//
+// An element's result depends on its own state, gradient and the step alone: not on threads, nor on
+// how n elements are cut into calls. NaN and Inf propagate (of a NaN, only that it is one is the
+// same everywhere; master.h says how its master is kept): callers skip such steps.
+//
+// Thread-safety: any number of calls may run side by side on different planes, each with its own
+// ThreadTeam. Nothing allocates. Broken contracts (t < 1, an unknown type, a missing plane) are
+// LogicErrors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "device/dtype.h"
+#include "device/host/parallel.h"
+
+namespace ebb {
+
+/// One array of the state that stays between steps. A parameter takes the sum of bits_per_element.
+struct PlaneInfo {
+  std::string_view name;  ///< static storage; also the name in checkpoints
+  size_t bits_per_element;
+  bool is_weight;  ///< what the device computes with, and so what is copied there
+};
+
+/// The planes of AdamW for weights of this type, 12 bytes a parameter either way; the weight comes
+/// first. Momentum and variance start as zeros. Throws LogicError for types that cannot be trained.
+std::span<const PlaneInfo> home_planes(DType weight_dtype);
+
+struct AdamW {
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;
+};
+
+/// What all parameters of one optimizer step share.
+struct AdamWStep {
+  double learning_rate = 0;
+  AdamW adam = {};
+  int64_t t = 1;             ///< updates made so far including this one: the first is 1
+  float gradient_scale = 1;  ///< unscaling times clipping
+};
+
+/// The constants of one call as the kernels use them: for updates on another device, too.
+struct AdamWCoefficients {
+  float gradient_scale;
+  float beta1;
+  float one_minus_beta1;
+  float beta2;
+  float one_minus_beta2;
+  float decay;
+  float step_size;
+  float v_correction;
+  float epsilon;
+};
+
+/// `decay_factor` multiplies weight_decay (0: not decayed), `learning_rate_factor` the rate.
+AdamWCoefficients adamw_coefficients(const AdamWStep& step, double decay_factor,
+                                     double learning_rate_factor);
+
+/// Views of n elements of each plane and of their gradient. They do not overlap.
+struct Planes {
+  std::byte* weight = nullptr;  ///< fp32, or bf16 with its remainder in `low`
+  int16_t* low = nullptr;       ///< null for fp32
+  float* momentum = nullptr;
+  float* variance = nullptr;
+  const std::byte* gradient = nullptr;  ///< fp32 or bf16; read by adamw_update() alone
+  DType weight_dtype = DType::F32;
+  DType gradient_dtype = DType::F32;
+
+  /// The same planes from element `first` on.
+  Planes from(int64_t first) const;
+};
+
+/// One step over n elements.
+void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, const AdamWStep& step,
+                  double decay_factor, double learning_rate_factor);
+
+/// The fp32 masters of the first masters.size() elements: for initialisation, hashing, export.
+void read_masters(const Planes& planes, std::span<float> masters);
+void write_masters(const Planes& planes, std::span<const float> masters);
+
+}  // namespace ebb

@@ -1,0 +1,58 @@
+// One number for the whole training state: equal exactly when every value is, wherever and however
+// it is stored.
+//
+// XXH64 (seed 0) over, for each parameter in call order: its n fp32 masters, then its n momenta,
+// then its n variances, each as 4 bytes, least significant first. bf16 weights are hashed as the
+// masters they are the upper halves of.
+//
+// Thread-safety: one thread at a time. Nothing allocates after construction.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "cpu_adam/adamw.h"
+
+struct XXH64_state_s;
+
+namespace ebb {
+
+/// A run of a parameter's elements whose planes are contiguous. A parameter that straddles chunks
+/// has several.
+struct StatePiece {
+  Planes planes;
+  int64_t n = 0;
+};
+
+class StateHash {
+ public:
+  StateHash();
+  ~StateHash();
+  StateHash(StateHash&&) noexcept;
+  StateHash& operator=(StateHash&&) noexcept;
+
+  /// The next parameter in call order, as its pieces in element order; where it was cut does not
+  /// matter.
+  void add_parameter(std::span<const StatePiece> pieces);
+  void add_parameter(const Planes& planes, int64_t n);
+  /// Starts again from nothing.
+  void reset();
+
+  /// The hash of what was added so far; more may follow.
+  uint64_t value() const;
+  /// value() as 16 lower-case hex digits.
+  std::string hex() const;
+
+ private:
+  void add_masters(const StatePiece& piece);
+  void add_bytes(const float* values, int64_t n);
+
+  struct Free {
+    void operator()(XXH64_state_s* state) const;
+  };
+  std::unique_ptr<XXH64_state_s, Free> state_;
+};
+
+}  // namespace ebb

@@ -1,0 +1,25 @@
+#include "device/cuda_backend.h"
+#include "device/device.h"
+#include "device/errors.h"
+#include "device/host/host_device.h"
+#include "device/sim/sim_device.h"
+
+namespace ebb {
+
+std::unique_ptr<Device> create_device(const DeviceOptions& options) {
+  if (options.num_threads < 0) throw ConfigError("the number of threads must be 0 or more");
+  if (options.load_bytes_per_s < 0 || options.store_bytes_per_s < 0) {
+    throw ConfigError("the bandwidth of a link must be 0 (not emulated) or more");
+  }
+  switch (options.kind) {
+    case DeviceKind::Host:
+      return std::make_unique<HostDevice>(options);
+    case DeviceKind::Sim:
+      return std::make_unique<SimDevice>(options);
+    case DeviceKind::Cuda:
+      return create_cuda_device(options);
+  }
+  throw ConfigError("unknown device kind");
+}
+
+}  // namespace ebb

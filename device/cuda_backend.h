@@ -1,0 +1,14 @@
+// The seam to the CUDA backend: defined in cuda/ where the toolkit was found, in cuda_stub.cpp
+// where not. Callers use create_device(), which calls this. Thread-safe.
+#pragma once
+
+#include <memory>
+
+#include "device/device.h"
+
+namespace ebb {
+
+/// Throws ConfigError where this build or this machine has no CUDA device to train on.
+std::unique_ptr<Device> create_cuda_device(const DeviceOptions& options);
+
+}  // namespace ebb

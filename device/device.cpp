@@ -1,0 +1,21 @@
+#include "device/device.h"
+
+#include <utility>
+
+namespace ebb {
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  if (this == &other) return *this;
+  if (data_ != nullptr) device_->free(kind_, data_, bytes_);
+  device_ = std::exchange(other.device_, nullptr);
+  kind_ = other.kind_;
+  data_ = std::exchange(other.data_, nullptr);
+  bytes_ = std::exchange(other.bytes_, 0);
+  return *this;
+}
+
+Buffer::~Buffer() {
+  if (data_ != nullptr) device_->free(kind_, data_, bytes_);
+}
+
+}  // namespace ebb

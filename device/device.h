@@ -1,0 +1,134 @@
+// A device: memory with a budget, blocks that can be mapped at stable addresses, streams, events, kernels.
+//
+// Three kinds: host (reference backend), sim (no memory, no compute: counts), cuda. Callers never include a
+// backend's header; create_device() is all they need.
+//
+// Thread-safety: every method may be called from any thread. Memory is taken before step 0: allocate() and
+// create_blocks() throw OutOfMemory where the budget would be exceeded, exactly.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device/stream.h"
+
+namespace ebb {
+
+class Kernels;
+
+enum class DeviceKind : uint8_t { Host, Sim, Cuda };
+
+enum class MemoryKind : uint8_t {
+  Device,    ///< counts against the device's budget
+  Pinned,    ///< host memory that copies may touch asynchronously
+  Pageable,  ///< host memory
+};
+
+class Device;
+
+/// Owns a range of memory; zero-filled when made, freed when destroyed. Movable.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Device* device, MemoryKind kind, std::byte* data, size_t bytes)
+      : device_(device), kind_(kind), data_(data), bytes_(bytes) {}
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer();
+
+  std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  MemoryKind kind() const { return kind_; }
+  explicit operator bool() const { return data_ != nullptr; }
+
+ private:
+  Device* device_ = nullptr;
+  MemoryKind kind_ = MemoryKind::Pageable;
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+/// Physical blocks of one size and the address ranges they are mapped into.
+///
+/// A reserved range is addresses only: touching a page with no block under it faults. map() moves a block from
+/// wherever it is mapped to a block-aligned place of a range; its content is then undefined (poisoned where the
+/// device was told to). The caller orders moves against the work that uses the block: it calls map() only after
+/// the last such work is done, and submits new work after map() has returned.
+class Blocks {
+ public:
+  virtual ~Blocks() = default;
+  /// Reserves addresses, rounded up to whole blocks; they stay reserved as long as the Blocks object lives.
+  virtual std::byte* reserve(size_t bytes) = 0;
+  virtual void map(uint32_t block, std::byte* address) = 0;
+  virtual size_t block_bytes() const = 0;
+  virtual uint32_t num_blocks() const = 0;
+};
+
+struct DeviceInfo {
+  DeviceKind kind = DeviceKind::Host;
+  std::string name;             ///< "AMD EPYC, 2 threads, AVX3"
+  size_t memory_bytes = 0;      ///< the budget
+  int num_threads = 1;          ///< host threads of kernels
+  double load_bytes_per_s = 0;  ///< 0: not emulated or not measured
+  double store_bytes_per_s = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual const DeviceInfo& info() const = 0;
+
+  virtual Buffer allocate(MemoryKind kind, size_t bytes, std::string_view tag) = 0;
+  virtual std::unique_ptr<Blocks> create_blocks(size_t block_bytes, uint32_t num_blocks) = 0;
+  /// Scratch shared by all kernels of the compute stream; grows only here.
+  virtual void reserve_workspace(size_t bytes) = 0;
+
+  virtual std::unique_ptr<Stream> create_stream(StreamRole role) = 0;
+  virtual std::unique_ptr<Event> create_event() = 0;
+  virtual Kernels& kernels() = 0;
+
+  /// Bytes of MemoryKind::Device taken now (buffers, blocks, workspace), and the most there ever were.
+  virtual size_t used_bytes() const = 0;
+  virtual size_t peak_bytes() const = 0;
+  /// Allocations of any kind since the device was made: must not change after set-up.
+  virtual uint64_t num_allocations() const = 0;
+  /// Seconds on the clock that Event::time_s() uses.
+  virtual double now_s() const = 0;
+
+ protected:
+  friend class Buffer;
+  virtual void free(MemoryKind kind, std::byte* data, size_t bytes) noexcept = 0;
+};
+
+/// What a fault injector is asked about; the n-th question answered with true fails.
+enum class FaultSite : uint8_t { Allocation, Copy, Launch };
+
+struct DeviceOptions {
+  DeviceKind kind = DeviceKind::Host;
+  size_t memory_bytes = SIZE_MAX;  ///< budget for MemoryKind::Device
+  int num_threads = 0;             ///< host kernels; 0: one per core this process may use
+  double load_bytes_per_s = 0;     ///< host: emulated link, 0 = as fast as memory
+  double store_bytes_per_s = 0;
+  bool poison = false;             ///< host: fill freed memory and moved blocks with NaN patterns
+  int cuda_index = 0;
+  /// Tests: called at every allocation, copy and launch; true makes that one fail.
+  std::function<bool(FaultSite)> fault = {};
+};
+
+/// Throws ConfigError where the kind is not built in or no such device is here.
+std::unique_ptr<Device> create_device(const DeviceOptions& options = {});
+
+/// One line for each CUDA device found ("NVIDIA H200, 139 GiB, sm_90"), or why there is none.
+struct CudaProbe {
+  std::vector<std::string> devices;
+  std::string note;  ///< "built without the CUDA toolkit", "no driver", ...; empty when there are devices
+};
+CudaProbe probe_cuda();
+
+}  // namespace ebb

@@ -1,0 +1,90 @@
+// Errors of Ebb. Every message carries the numbers and the next thing to try.
+//
+// Exceptions are for what ends a run; expected outcomes are values. All of them derive from Error, so a
+// caller that only wants to report catches one type. Thread-safe (immutable values).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace ebb {
+
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// A budget or the machine cannot hold what was asked for. Sizes are bytes.
+class OutOfMemory : public Error {
+ public:
+  OutOfMemory(std::string kind, size_t requested, size_t used, size_t limit, std::string tag,
+              std::string_view advice = {});
+  std::string kind;  ///< "device", "host" or "pinned"
+  size_t requested;
+  size_t used;
+  size_t limit;
+  std::string tag;  ///< what the bytes were for
+};
+
+/// A device operation failed: a copy, a launch, a lost device.
+class DeviceError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The operating system refused a file operation.
+class IoError : public Error {
+ public:
+  IoError(std::string_view doing, std::string path, int error_number);
+  std::string path;
+  int error_number;
+};
+
+/// A file's content is not what its format says.
+class FormatError : public Error {
+ public:
+  FormatError(std::string path, uint64_t offset, std::string_view what);
+  std::string path;
+  uint64_t offset;
+};
+
+/// A flag, a configuration or a shape that cannot work.
+class ConfigError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// The plan does not fit its budgets; the text says with which it would.
+class PlanError : public ConfigError {
+ public:
+  using ConfigError::ConfigError;
+};
+
+/// A gradient or a loss that is not a number, where the run cannot go on.
+class NumericError : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A broken contract between parts of the program: a defect in Ebb or in the code that embeds it.
+class LogicError : public Error {
+ public:
+  using Error::Error;
+};
+
+[[noreturn]] void throw_logic_error(const char* file, int line, const char* condition,
+                                    std::string_view detail);
+
+/// "64 MiB", "1.5 GiB", "37 B": for messages.
+std::string format_bytes(size_t bytes);
+
+}  // namespace ebb
+
+/// Broken contract = LogicError. `detail` is anything convertible to std::string_view.
+#define EBB_CHECK(condition, detail)                                         \
+  do {                                                                       \
+    if (!(condition)) ::ebb::throw_logic_error(__FILE__, __LINE__, #condition, detail); \
+  } while (0)

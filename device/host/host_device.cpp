@@ -1,0 +1,159 @@
+#include "device/host/host_device.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "device/errors.h"
+#include "device/host/host_blocks.h"
+#include "device/host/host_event.h"
+#include "device/host/host_memory.h"
+#include "device/host/host_stream.h"
+
+namespace ebb {
+namespace {
+
+/// From here on memory comes from the operating system in pages, and goes back when freed.
+constexpr size_t kMappedBytes = size_t{1} << 20;
+constexpr size_t kAlignment = 64;
+/// Kernels step back for the copies of an emulated link, which a real link would not take from
+/// them.
+constexpr int kNiceBesideLink = 10;
+
+std::string cpu_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "CPU";
+}
+
+DeviceInfo describe(const DeviceOptions& options) {
+  const int num_threads = options.num_threads > 0 ? options.num_threads : num_usable_cores();
+  return {.kind = DeviceKind::Host,
+          .name = cpu_name() + ", " + std::to_string(num_threads) +
+                  (num_threads == 1 ? " thread" : " threads"),
+          .memory_bytes = options.memory_bytes,
+          .num_threads = num_threads,
+          .load_bytes_per_s = options.load_bytes_per_s,
+          .store_bytes_per_s = options.store_bytes_per_s};
+}
+
+constexpr std::string_view name_of(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::Device:
+      return "device";
+    case MemoryKind::Pinned:
+      return "pinned";
+    case MemoryKind::Pageable:
+      return "host";
+  }
+  return "?";
+}
+
+size_t whole_pages(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
+
+}  // namespace
+
+HostDevice::HostDevice(const DeviceOptions& options)
+    : info_(describe(options)),
+      poison_(options.poison),
+      budget_(options.memory_bytes),
+      faults_(options.fault),
+      load_(options.load_bytes_per_s),
+      store_(options.store_bytes_per_s),
+      team_(info_.num_threads),
+      kernels_(create_host_kernels(team_, workspace_)) {}
+
+HostDevice::~HostDevice() {
+  if (workspace_.data != nullptr) free_memory(workspace_.data, workspace_.bytes);
+}
+
+std::byte* HostDevice::allocate_memory(size_t bytes, std::string_view tag) {
+  if (bytes >= kMappedBytes) {
+    std::byte* data = reserve_addresses(whole_pages(bytes));
+    try {
+      commit_memory(data, whole_pages(bytes), tag);
+    } catch (...) {
+      release_addresses(data, whole_pages(bytes));
+      throw;
+    }
+    touch_pages(data, bytes);
+    return data;
+  }
+  void* data = nullptr;
+  if (posix_memalign(&data, kAlignment, bytes > 0 ? bytes : 1) != 0) throw std::bad_alloc();
+  std::memset(data, 0, bytes);
+  return static_cast<std::byte*>(data);
+}
+
+void HostDevice::free_memory(std::byte* data, size_t bytes) noexcept {
+  announce_write(data, bytes);
+  if (bytes >= kMappedBytes) {
+    release_addresses(data,
+                      whole_pages(bytes));  // any later use faults, which is better than poison
+    return;
+  }
+  if (poison_) fill_poison(data, bytes);
+  std::free(data);
+}
+
+Buffer HostDevice::allocate(MemoryKind kind, size_t bytes, std::string_view tag) {
+  faults_.check_allocation(name_of(kind), bytes, budget_, tag);
+  if (kind == MemoryKind::Device) budget_.take(bytes, tag);
+  try {
+    std::byte* data = allocate_memory(bytes, tag);
+    ++num_allocations_;
+    return Buffer(this, kind, data, bytes);
+  } catch (...) {
+    if (kind == MemoryKind::Device) budget_.give_back(bytes);
+    throw;
+  }
+}
+
+void HostDevice::free(MemoryKind kind, std::byte* data, size_t bytes) noexcept {
+  free_memory(data, bytes);
+  if (kind == MemoryKind::Device) budget_.give_back(bytes);
+}
+
+std::unique_ptr<Blocks> HostDevice::create_blocks(size_t block_bytes, uint32_t num_blocks) {
+  faults_.check_allocation("device", block_bytes * num_blocks, budget_, "blocks");
+  auto blocks = std::make_unique<HostBlocks>(budget_, block_bytes, num_blocks, poison_);
+  ++num_allocations_;
+  return blocks;
+}
+
+void HostDevice::reserve_workspace(size_t bytes) {
+  if (bytes <= workspace_.bytes) return;
+  faults_.check_allocation("device", bytes, budget_, "workspace");
+  const size_t more = bytes - workspace_.bytes;
+  budget_.take(more, "workspace");
+  std::byte* data = nullptr;
+  try {
+    data = allocate_memory(bytes, "workspace");
+  } catch (...) {
+    budget_.give_back(more);
+    throw;
+  }
+  if (workspace_.data != nullptr) free_memory(workspace_.data, workspace_.bytes);
+  workspace_ = {data, bytes};
+  ++num_allocations_;
+}
+
+std::unique_ptr<Stream> HostDevice::create_stream(StreamRole role) {
+  const bool emulated = info_.load_bytes_per_s > 0 || info_.store_bytes_per_s > 0;
+  const bool computes = role == StreamRole::Compute || role == StreamRole::Update;
+  return std::make_unique<HostStream>(
+      HostStreamOptions{.load = &load_,
+                        .store = &store_,
+                        .faults = &faults_,
+                        .nice = emulated && computes ? kNiceBesideLink : 0,
+                        .team = role == StreamRole::Compute ? &team_ : nullptr});
+}
+
+std::unique_ptr<Event> HostDevice::create_event() { return std::make_unique<HostEvent>(); }
+
+}  // namespace ebb

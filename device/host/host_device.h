@@ -1,0 +1,59 @@
+// The host backend: the reference, and the default without a GPU.
+//
+// Streams are threads, events order them, the budget of MemoryKind::Device is enforced to the byte,
+// copies can take the pace of an emulated link. Thread-safe, as Device. A device outlives its
+// streams, events, blocks and buffers; work on the compute stream shares the workspace, so that
+// grows only while the stream is idle.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string_view>
+
+#include "device/budget.h"
+#include "device/host/host_kernels.h"
+#include "device/host/host_link.h"
+#include "device/host/parallel.h"
+
+namespace ebb {
+
+class HostDevice final : public Device {
+ public:
+  explicit HostDevice(const DeviceOptions& options);
+  ~HostDevice() override;
+
+  const DeviceInfo& info() const override { return info_; }
+
+  Buffer allocate(MemoryKind kind, size_t bytes, std::string_view tag) override;
+  std::unique_ptr<Blocks> create_blocks(size_t block_bytes, uint32_t num_blocks) override;
+  void reserve_workspace(size_t bytes) override;
+
+  std::unique_ptr<Stream> create_stream(StreamRole role) override;
+  std::unique_ptr<Event> create_event() override;
+  Kernels& kernels() override { return *kernels_; }
+
+  size_t used_bytes() const override { return budget_.used_bytes(); }
+  size_t peak_bytes() const override { return budget_.peak_bytes(); }
+  uint64_t num_allocations() const override { return num_allocations_; }
+  double now_s() const override { return steady_now_s(); }
+
+ protected:
+  void free(MemoryKind kind, std::byte* data, size_t bytes) noexcept override;
+
+ private:
+  std::byte* allocate_memory(size_t bytes, std::string_view tag);
+  void free_memory(std::byte* data, size_t bytes) noexcept;
+
+  const DeviceInfo info_;
+  const bool poison_;
+  Budget budget_;
+  Faults faults_;
+  std::atomic<uint64_t> num_allocations_ = 0;
+  Workspace workspace_;
+  Link load_;
+  Link store_;
+  ThreadTeam team_;
+  std::unique_ptr<Kernels> kernels_;  // uses team_ and workspace_
+};
+
+}  // namespace ebb

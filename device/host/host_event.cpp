@@ -1,0 +1,75 @@
+#include "device/host/host_event.h"
+
+#include <utility>
+
+#include "device/errors.h"
+#include "device/host/host_link.h"
+#include "device/host/quiet_lock.h"
+
+namespace ebb {
+
+uint64_t HostEvent::submit_record() {
+  QuietLock lock(mutex_);
+  return ++submitted_;
+}
+
+uint64_t HostEvent::latest() const {
+  QuietLock lock(mutex_);
+  EBB_CHECK(submitted_ > 0, "waiting for an event that was never recorded");
+  return submitted_;
+}
+
+bool HostEvent::is_reached(uint64_t generation) const {
+  if (generation <= all_reached_) return true;
+  const uint64_t ahead = generation - all_reached_ - 1;
+  return ahead < kWindow && ((reached_after_ >> ahead) & 1) != 0;
+}
+
+// The waiters are told under the lock: one of them may destroy the event as soon as it has seen its
+// generation.
+void HostEvent::reach(uint64_t generation, std::exception_ptr error) {
+  give_order(this);
+  QuietLock lock(mutex_);
+  lock.wait(reached_one_, [&] { return generation - all_reached_ - 1 < kWindow; });
+  reached_after_ |= uint64_t{1} << (generation - all_reached_ - 1);
+  while ((reached_after_ & 1) != 0) ++all_reached_, reached_after_ >>= 1;
+  if (generation > newest_reached_) newest_reached_ = generation, time_s_ = steady_now_s();
+  if (error && !error_) error_ = std::move(error);
+  reached_one_.notify_all();
+}
+
+HostEvent::Reached HostEvent::await(uint64_t generation) const {
+  Reached reached;
+  {
+    QuietLock lock(mutex_);
+    lock.wait(reached_one_, [&] { return is_reached(generation); });
+    reached = {time_s_, error_};
+  }
+  take_order(this);
+  return reached;
+}
+
+void HostEvent::signal() { reach(submit_record(), nullptr); }
+
+void HostEvent::synchronize() const {
+  const Reached reached = await(latest());
+  if (reached.error) std::rethrow_exception(reached.error);
+}
+
+bool HostEvent::done() const {
+  bool reached = false;
+  {
+    QuietLock lock(mutex_);
+    reached = submitted_ > 0 && is_reached(submitted_);
+  }
+  if (reached) take_order(this);
+  return reached;
+}
+
+double HostEvent::time_s() const {
+  QuietLock lock(mutex_);
+  EBB_CHECK(submitted_ > 0 && is_reached(submitted_), "the time of an event that is not done");
+  return time_s_;
+}
+
+}  // namespace ebb

@@ -1,0 +1,53 @@
+// An event of the host backend: counts its records and lets waiters mean one of them.
+//
+// Every record has a generation, from 1. A stream that waits means the newest generation when it
+// was told to; records of one event on several streams may be reached in any order. An error that a
+// record carries stays with the event.
+//
+// Thread-safety: every method may be called from any thread. An event must outlive the streams' use
+// of it.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+
+#include "device/stream.h"
+
+namespace ebb {
+
+class HostEvent final : public Event {
+ public:
+  struct Reached {
+    double time_s = 0;
+    std::exception_ptr error;
+  };
+
+  void signal() override;
+  void synchronize() const override;
+  bool done() const override;
+  double time_s() const override;
+
+  /// Announces a record and returns its generation.
+  uint64_t submit_record();
+  /// The newest generation; throws LogicError where there is none.
+  uint64_t latest() const;
+  void reach(uint64_t generation, std::exception_ptr error);
+  Reached await(uint64_t generation) const;
+
+ private:
+  static constexpr uint64_t kWindow = 64;
+  bool is_reached(uint64_t generation) const;
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable reached_one_;
+  uint64_t submitted_ = 0;
+  uint64_t all_reached_ = 0;    // every generation up to this one is reached
+  uint64_t reached_after_ = 0;  // bit i: generation all_reached_ + 1 + i is reached
+  uint64_t newest_reached_ = 0;
+  double time_s_ = 0;  // when newest_reached_ was
+  std::exception_ptr error_;
+};
+
+}  // namespace ebb

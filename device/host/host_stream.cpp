@@ -1,0 +1,187 @@
+#include "device/host/host_stream.h"
+
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "device/errors.h"
+#include "device/host/quiet_lock.h"
+
+namespace ebb {
+namespace {
+
+constexpr size_t kRingSlots = 1024;
+
+void set_thread_nice(int nice) { setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), nice); }
+
+/// Meets every thread of the team once, as far as the scheduler brings them within the patience.
+void set_team_nice(ThreadTeam& team, int nice) {
+  constexpr double kPatienceS = 0.05;
+  const double give_up_s = steady_now_s() + kPatienceS;
+  const int num_threads = team.num_threads();
+  std::atomic<int> num_arrived = 0;
+  team.for_each(num_threads, [&](int64_t) {
+    set_thread_nice(nice);
+    num_arrived.fetch_add(1);
+    while (num_arrived.load() < num_threads && steady_now_s() < give_up_s)
+      std::this_thread::yield();
+  });
+}
+
+void prepare_thread(const HostStreamOptions& options) {
+  prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);  // emulated copies sleep to a deadline
+  if (options.nice == 0) return;
+  set_thread_nice(options.nice);
+  if (options.team != nullptr) set_team_nice(*options.team, options.nice);
+}
+
+}  // namespace
+
+HostStream::HostStream(const HostStreamOptions& options)
+    : options_(options), ring_(kRingSlots), thread_([this] { run_thread(); }) {}
+
+HostStream::~HostStream() {
+  {
+    QuietLock lock(mutex_);
+    stopping_ = true;
+    pushed_.notify_one();
+  }
+  thread_.join();
+}
+
+void HostStream::record(Event& event) {
+  auto* host_event = dynamic_cast<HostEvent*>(&event);
+  EBB_CHECK(host_event != nullptr, "the event belongs to another kind of device");
+  push({.kind = Command::Kind::Record,
+        .event = host_event,
+        .generation = host_event->submit_record()});
+}
+
+void HostStream::wait(const Event& event) {
+  const auto* host_event = dynamic_cast<const HostEvent*>(&event);
+  EBB_CHECK(host_event != nullptr, "the event belongs to another kind of device");
+  push({.kind = Command::Kind::Wait, .awaited = host_event, .generation = host_event->latest()});
+}
+
+void HostStream::copy(void* to, const void* from, size_t bytes, CopyKind kind) {
+  push({.kind = Command::Kind::Copy, .to = to, .from = from, .bytes = bytes, .copy_kind = kind});
+}
+
+void HostStream::call(const Cost& cost, HostFunction function) {
+  EBB_CHECK(static_cast<bool>(function), "calling an empty function");
+  push({.kind = Command::Kind::Call, .name = cost.name, .function = function});
+}
+
+void HostStream::push(Command command) {
+  command.submitted_s = steady_now_s();
+  give_order(&num_pushed_);
+  QuietLock lock(mutex_);
+  lock.wait(finished_, [&] { return num_pushed_ - num_finished_ < kRingSlots; });
+  ring_[num_pushed_ % kRingSlots] = std::move(command);
+  ++num_pushed_;
+  pushed_.notify_one();
+}
+
+void HostStream::synchronize() {
+  EBB_CHECK(std::this_thread::get_id() != thread_.get_id(), "a stream cannot wait for itself");
+  std::exception_ptr error;
+  {
+    QuietLock lock(mutex_);
+    const uint64_t target = num_pushed_;
+    lock.wait(finished_, [&] { return num_finished_ >= target; });
+    error = error_;
+  }
+  take_order(&num_finished_);
+  if (error) std::rethrow_exception(error);
+}
+
+StreamStats HostStream::stats() const {
+  QuietLock lock(mutex_);
+  return stats_;
+}
+
+HostStream::Command* HostStream::next() {
+  Command* command = nullptr;
+  {
+    QuietLock lock(mutex_);
+    lock.wait(pushed_, [&] { return num_finished_ < num_pushed_ || stopping_; });
+    if (num_finished_ < num_pushed_) command = &ring_[num_finished_ % kRingSlots];
+  }
+  take_order(&num_pushed_);
+  return command;
+}
+
+void HostStream::run_thread() {
+  prepare_thread(options_);
+  FlushDenormals flush;
+  while (Command* command = next()) {
+    run(*command);
+    give_order(&num_finished_);
+    QuietLock lock(mutex_);
+    ++num_finished_;
+    finished_.notify_all();
+  }
+}
+
+void HostStream::run(Command& command) {
+  ready_s_ = std::max(ready_s_, command.submitted_s);
+  if (command.kind == Command::Kind::Record) {
+    command.event->reach(command.generation, error_);
+  } else if (error_) {
+    return;  // dropped
+  } else if (command.kind == Command::Kind::Wait) {
+    run_wait(command);
+  } else {
+    run_work(command);
+  }
+}
+
+void HostStream::run_wait(const Command& command) {
+  const double begin_s = steady_now_s();
+  HostEvent::Reached reached = command.awaited->await(command.generation);
+  ready_s_ = std::max(ready_s_, reached.time_s);
+  if (reached.error) fail(std::move(reached.error));
+  QuietLock lock(mutex_);
+  stats_.waiting_s += steady_now_s() - begin_s;
+}
+
+void HostStream::run_work(Command& command) {
+  const double begin_s = steady_now_s();
+  try {
+    if (command.kind == Command::Kind::Copy) {
+      run_copy(command);
+    } else {
+      options_.faults->check(FaultSite::Launch, command.name);
+      command.function();
+      ready_s_ = steady_now_s();
+    }
+  } catch (...) {
+    fail(std::current_exception());
+  }
+  QuietLock lock(mutex_);
+  stats_.busy_s += steady_now_s() - begin_s;
+  ++stats_.num_operations;
+  if (command.kind == Command::Kind::Copy && !error_) stats_.copied_bytes += command.bytes;
+}
+
+void HostStream::run_copy(const Command& command) {
+  options_.faults->check(FaultSite::Copy, format_bytes(command.bytes));
+  if (command.copy_kind == CopyKind::Within) {
+    copy_bytes(command.to, command.from, command.bytes);
+    ready_s_ = steady_now_s();
+    return;
+  }
+  Link& link = command.copy_kind == CopyKind::Load ? *options_.load : *options_.store;
+  ready_s_ = link.copy(command.to, command.from, command.bytes, ready_s_);
+}
+
+void HostStream::fail(std::exception_ptr error) {
+  QuietLock lock(mutex_);
+  error_ = std::move(error);
+}
+
+}  // namespace ebb

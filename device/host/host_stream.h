@@ -1,0 +1,87 @@
+// A stream of the host backend: a thread and a ring of commands.
+//
+// Nothing is allocated after construction; submitting blocks while the ring is full. What is queued
+// when the stream is destroyed still runs. Thread-safety: as Stream says; stats() and synchronize()
+// may be called from any thread but the stream's own.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "device/budget.h"
+#include "device/host/host_event.h"
+#include "device/host/host_link.h"
+#include "device/host/parallel.h"
+
+namespace ebb {
+
+/// What a stream uses of its device; all of it outlives the stream.
+struct HostStreamOptions {
+  Link* load = nullptr;
+  Link* store = nullptr;
+  Faults* faults = nullptr;
+  int nice = 0;                ///< of the stream's thread, relative to none
+  ThreadTeam* team = nullptr;  ///< threads that work for this stream and take its nice value
+};
+
+class HostStream final : public Stream {
+ public:
+  explicit HostStream(const HostStreamOptions& options);
+  ~HostStream() override;
+
+  void record(Event& event) override;
+  void wait(const Event& event) override;
+  void copy(void* to, const void* from, size_t bytes, CopyKind kind) override;
+  void call(const Cost& cost, HostFunction function) override;
+  void synchronize() override;
+  StreamStats stats() const override;
+
+ private:
+  struct Command {
+    enum class Kind : uint8_t { Record, Wait, Copy, Call };
+    Kind kind = Kind::Record;
+    double submitted_s = 0;
+    HostEvent* event = nullptr;          // Record
+    const HostEvent* awaited = nullptr;  // Wait
+    uint64_t generation = 0;             // Record, Wait
+    void* to = nullptr;                  // Copy, as the next three
+    const void* from = nullptr;
+    size_t bytes = 0;
+    CopyKind copy_kind = CopyKind::Within;
+    std::string_view name = {};  // Call, as the next
+    HostFunction function = {};
+  };
+
+  void push(Command command);
+  /// The oldest unfinished command; null when stopping and nothing is left.
+  Command* next();
+  void run_thread();
+  void run(Command& command);
+  void run_wait(const Command& command);
+  void run_work(Command& command);
+  void run_copy(const Command& command);
+  void fail(std::exception_ptr error);
+
+  const HostStreamOptions options_;
+  std::vector<Command> ring_;
+  double ready_s_ =
+      0;  // of the stream's thread: when its next copy could have begun, were nothing late
+
+  mutable std::mutex mutex_;
+  std::condition_variable pushed_;
+  std::condition_variable finished_;
+  uint64_t num_pushed_ = 0;
+  uint64_t num_finished_ = 0;
+  bool stopping_ = false;
+  std::exception_ptr error_;  // written by the stream's thread
+  StreamStats stats_;
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace ebb

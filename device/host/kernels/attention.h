@@ -1,0 +1,39 @@
+// Attention on the host, a tile of queries times a tile of keys at a time.
+//
+// The tile width is fixed, tiles are visited in ascending order, and one task owns each output row, so results
+// depend on values and shapes alone. Softmax statistics and all sums are fp32.
+#pragma once
+
+#include <cstdint>
+
+#include "device/host/kernels/host_kernels.h"
+
+namespace ebb {
+
+inline constexpr int64_t kTile = 64;  // queries and keys
+
+struct AttentionCall {
+  DType dtype = DType::F32;
+  int64_t batch = 0, num_tokens = 0, channels = 0, num_heads = 0, head_size = 0;
+  bool causal = true;
+  const int32_t* document_starts = nullptr;  // (batch, num_tokens) or null
+  const void* qkv = nullptr;
+  void* out = nullptr;  // read by backward
+  float* log_sum_exp = nullptr;
+  const void* dout = nullptr;  // backward only
+  void* dqkv = nullptr;        // backward only
+
+  int64_t padded_head() const { return round_up(head_size, 16); }
+  float scale() const;
+  /// Multiply-adds of the visible half of scores, for one of the tile products.
+  double product_flops() const;
+};
+
+/// Checks the tensors both directions share and describes them.
+AttentionCall describe_attention(const Tensor& qkv, const Tensor& out, const Tensor& log_sum_exp,
+                                 const AttentionShape& shape);
+
+/// Document starts come from data; throws LogicError where one does not describe documents laid end to end.
+void check_documents(const AttentionCall& call);
+
+}  // namespace ebb

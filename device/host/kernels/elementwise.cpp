@@ -1,0 +1,187 @@
+#include <cstring>
+
+#include "device/host/kernels/host_kernels.h"
+#include "device/host/kernels/tasks.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "device/host/kernels/elementwise.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "device/host/kernels/simd-inl.h"
+
+#ifndef EBB_HOST_KERNELS_ELEMENTWISE_ARGUMENTS_
+#define EBB_HOST_KERNELS_ELEMENTWISE_ARGUMENTS_
+namespace ebb {
+namespace {
+
+constexpr int64_t kElementsATask = 16384;
+
+struct ActivationCall {
+  DType dtype;
+  int64_t n;
+  void* to;         // y, or dx
+  const void* dy;   // backward only
+  const void* x;
+  Activation activation;
+  Write write;
+};
+
+}  // namespace
+}  // namespace ebb
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace ebb {
+namespace HWY_NAMESPACE {
+namespace {
+
+// GELU as GPT-2 defines it, x (1 + tanh(u)) / 2 with u = a (x + b x^3), written x s(2u) with the logistic function s:
+// the same number without the cancellation for negative x.
+constexpr float kGeluA = 0.79788456080286536f;  // sqrt(2 / pi)
+constexpr float kGeluB = 0.044715f;
+
+/// e^-2u
+HWY_INLINE Wide gelu_exponential(const Wide& x, const Wide& x_squared) {
+  const Wide minus_2u =
+      x * fma(x_squared, broadcast(-2.0f * kGeluA * kGeluB), broadcast(-2.0f * kGeluA));
+  return exp(min(minus_2u, broadcast(88.0f)));
+}
+
+HWY_INLINE Wide gelu(const Wide& x) { return x / (broadcast(1.0f) + gelu_exponential(x, x * x)); }
+
+/// Far out the slope is 0 or 1, and the square of x would overflow: x is clamped. NaN passes through.
+HWY_INLINE Wide gelu_slope(const Wide& any_x) {
+  const Wide x = min(broadcast(16.0f), max(broadcast(-16.0f), any_x));
+  const Wide x_squared = x * x;
+  const Wide exponential = gelu_exponential(x, x_squared);
+  const Wide gate = broadcast(1.0f) / (broadcast(1.0f) + exponential);
+  const Wide two_u_slope =
+      fma(x_squared, broadcast(6.0f * kGeluA * kGeluB), broadcast(2.0f * kGeluA));
+  return fma(x * two_u_slope, exponential * gate * gate, gate);
+}
+
+template <class T>
+void activate(const ActivationCall& f, int64_t begin, int64_t end) {
+  const T* x = static_cast<const T*>(f.x);
+  T* y = static_cast<T*>(f.to);
+  for (int64_t i = begin; i < end; i += kWide) {
+    const Wide v = load_up_to(x + i, end - i);
+    const Wide r = f.activation == Activation::Relu ? max(broadcast(0.0f), v) : gelu(v);
+    store_up_to(y + i, r, end - i);
+  }
+}
+
+template <class T>
+void activate_backward(const ActivationCall& f, int64_t begin, int64_t end) {
+  const T* x = static_cast<const T*>(f.x);
+  const T* dy = static_cast<const T*>(f.dy);
+  T* dx = static_cast<T*>(f.to);
+  for (int64_t i = begin; i < end; i += kWide) {
+    const Wide v = load_up_to(x + i, end - i), d = load_up_to(dy + i, end - i);
+    Wide r = f.activation == Activation::Relu ? where_positive(v, d) : d * gelu_slope(v);
+    if (f.write == Write::Add) r = load_up_to(dx + i, end - i) + r;
+    store_up_to(dx + i, r, end - i);
+  }
+}
+
+void run_activation(const ActivationCall& f, ThreadTeam& team) {
+  with_float_type(f.dtype, [&](auto zero) {
+    for_each_range(team, f.n, kElementsATask, [&](int64_t begin, int64_t end) {
+      if (f.dy == nullptr) {
+        activate<decltype(zero)>(f, begin, end);
+      } else {
+        activate_backward<decltype(zero)>(f, begin, end);
+      }
+    });
+  });
+}
+
+template <class TY, class TA, class TB>
+void add_range(TY* y, const TA* a, const TB* b, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; i += kWide) {
+    store_up_to(y + i, load_up_to(a + i, end - i) + load_up_to(b + i, end - i), end - i);
+  }
+}
+
+/// y = a + b; y and a are of one type.
+void run_add(const Tensor& y, const Tensor& a, const Tensor& b, ThreadTeam& team) {
+  with_float_type(y.dtype, [&](auto y_zero) {
+    with_float_type(b.dtype, [&](auto b_zero) {
+      using TY = decltype(y_zero);
+      using TB = decltype(b_zero);
+      for_each_range(team, y.num_elements(), kElementsATask, [&](int64_t begin, int64_t end) {
+        add_range(y.as<TY>(), a.as<TY>(), b.as<TB>(), begin, end);
+      });
+    });
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace ebb
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ebb {
+
+HWY_EXPORT(run_activation);
+HWY_EXPORT(run_add);
+
+namespace {
+
+bool alike(const Tensor& a, const Tensor& b) {
+  return a.dtype == b.dtype && a.num_elements() == b.num_elements();
+}
+
+}  // namespace
+
+void HostKernels::activation_forward(Stream& stream, Tensor y, Tensor x, Activation activation) {
+  EBB_CHECK(is_float(x.dtype) && alike(y, x), "activation_forward: y and x of one float type and size");
+  const ActivationCall f{x.dtype, x.num_elements(), y.data,      nullptr,
+                         x.data,  activation,       Write::Store};
+  stream.call({.flops = 20.0 * static_cast<double>(f.n),
+               .bytes = total_bytes(y, x),
+               .name = "activation_forward"},
+              [this, f] { HWY_DYNAMIC_DISPATCH(run_activation)(f, team_); });
+}
+
+void HostKernels::activation_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x,
+                                      Activation activation, Write write) {
+  EBB_CHECK(is_float(x.dtype) && alike(dx, x) && alike(dy, x),
+            "activation_backward: dx, dy and x of one float type and size");
+  const ActivationCall f{x.dtype, x.num_elements(), dx.data, dy.data, x.data, activation, write};
+  stream.call({.flops = 30.0 * static_cast<double>(f.n),
+               .bytes = total_bytes(dx, dy, x),
+               .name = "activation_backward"},
+              [this, f] { HWY_DYNAMIC_DISPATCH(run_activation)(f, team_); });
+}
+
+void HostKernels::add(Stream& stream, Tensor y, Tensor a, Tensor b) {
+  EBB_CHECK(is_float(y.dtype) && alike(y, a) && alike(y, b), "add: y, a and b of one float type and size");
+  stream.call({.flops = static_cast<double>(y.num_elements()),
+               .bytes = total_bytes(y, a, b),
+               .name = "add"},
+              [this, y, a, b] { HWY_DYNAMIC_DISPATCH(run_add)(y, a, b, team_); });
+}
+
+void HostKernels::accumulate(Stream& stream, Tensor y, Tensor x) {
+  EBB_CHECK(is_float(y.dtype) && is_float(x.dtype) && y.num_elements() == x.num_elements(),
+            "accumulate: y and x of float types and one size");
+  stream.call({.flops = static_cast<double>(y.num_elements()),
+               .bytes = total_bytes(y, y, x),
+               .name = "accumulate"},
+              [this, y, x] { HWY_DYNAMIC_DISPATCH(run_add)(y, y, x, team_); });
+}
+
+void HostKernels::fill_zero(Stream& stream, Tensor y) {
+  stream.call({.bytes = total_bytes(y), .name = "fill_zero"}, [this, y] {
+    for_each_range(team_, static_cast<int64_t>(y.bytes()), int64_t{1} << 20,
+                   [&](int64_t begin, int64_t end) {
+                     std::memset(y.data + begin, 0, static_cast<size_t>(end - begin));
+                   });
+  });
+}
+
+}  // namespace ebb
+#endif

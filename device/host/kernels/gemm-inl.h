@@ -1,0 +1,92 @@
+// The micro-kernel of all matrix products. Per-target code, for foreach_target files.
+#if defined(EBB_HOST_KERNELS_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef EBB_HOST_KERNELS_GEMM_INL_H_
+#undef EBB_HOST_KERNELS_GEMM_INL_H_
+#else
+#define EBB_HOST_KERNELS_GEMM_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+
+#include "device/dtype.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ebb {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using FloatTag = hn::CappedTag<float, 16>;
+using FloatVec = hn::Vec<FloatTag>;
+inline constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
+
+/// Strides in elements of the operands of one tile; b's and c's columns are contiguous.
+struct TileStrides {
+  int64_t a_row, a_k, b_k, c_row;
+};
+
+/// c (kRows, kVecs * kLanes) = or continues with the chain over a (kRows, k) b (k, ...).
+/// The accumulators must stay in registers: kRows * kVecs + kVecs + 1 vectors.
+template <int kRows, int kVecs>
+HWY_INLINE void micro_kernel(int64_t k, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
+                             float* HWY_RESTRICT c, const TileStrides& stride, bool from_zero) {
+  const FloatTag d;
+  FloatVec sum[kRows][kVecs];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs; ++v) {
+      sum[r][v] = from_zero ? hn::Zero(d) : hn::LoadU(d, c + r * stride.c_row + v * kLanes);
+    }
+  }
+  for (int64_t i = 0; i < k; ++i) {
+    FloatVec bv[kVecs];
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs; ++v) bv[v] = hn::LoadU(d, b + v * kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const FloatVec av = hn::Set(d, a[r * stride.a_row]);
+#pragma GCC unroll 16
+      for (int v = 0; v < kVecs; ++v) sum[r][v] = hn::MulAdd(av, bv[v], sum[r][v]);
+    }
+    a += stride.a_k;
+    b += stride.b_k;
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int v = 0; v < kVecs; ++v) hn::StoreU(sum[r][v], d, c + r * stride.c_row + v * kLanes);
+  }
+}
+
+#if HWY_TARGET != HWY_SCALAR
+using Four = hn::FixedTag<float, 4>;
+HWY_INLINE hn::Vec<Four> load_four(const float* p) { return hn::LoadU(Four(), p); }
+HWY_INLINE hn::Vec<Four> load_four(const BF16* p) {
+  const hn::Rebind<uint16_t, Four> d16;
+  const hn::Rebind<uint32_t, Four> d32;
+  const auto bits = hn::PromoteTo(d32, hn::LoadU(d16, &p->bits));
+  return hn::BitCast(Four(), hn::ShiftLeft<16>(bits));
+}
+
+/// to[j * width + i] = from[i * stride + j] for i, j in 0..3
+template <class T>
+HWY_INLINE void transpose_4x4(float* to, int64_t width, const T* from, int64_t stride) {
+  const Four d;
+  const auto r0 = load_four(from), r1 = load_four(from + stride);
+  const auto r2 = load_four(from + 2 * stride), r3 = load_four(from + 3 * stride);
+  const auto l01 = hn::InterleaveLower(d, r0, r1), u01 = hn::InterleaveUpper(d, r0, r1);
+  const auto l23 = hn::InterleaveLower(d, r2, r3), u23 = hn::InterleaveUpper(d, r2, r3);
+  hn::StoreU(hn::ConcatLowerLower(d, l23, l01), d, to);
+  hn::StoreU(hn::ConcatUpperUpper(d, l23, l01), d, to + width);
+  hn::StoreU(hn::ConcatLowerLower(d, u23, u01), d, to + 2 * width);
+  hn::StoreU(hn::ConcatUpperUpper(d, u23, u01), d, to + 3 * width);
+}
+#endif
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ebb
+HWY_AFTER_NAMESPACE();
+
+#endif

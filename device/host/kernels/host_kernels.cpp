@@ -1,0 +1,9 @@
+#include "device/host/kernels/host_kernels.h"
+
+namespace ebb {
+
+std::unique_ptr<Kernels> create_host_kernels(ThreadTeam& team, const Workspace& workspace) {
+  return std::make_unique<HostKernels>(team, workspace);
+}
+
+}  // namespace ebb

@@ -1,0 +1,78 @@
+// The host's Kernels: checks and costs here and in the files named after each group, arithmetic behind run-time
+// dispatch to the best instruction set. One object serves one compute stream at a time.
+#pragma once
+
+#include <string_view>
+
+#include "device/host/host_kernels.h"
+#include "device/host/kernels/tasks.h"
+#include "device/kernels.h"
+
+namespace ebb {
+
+class HostKernels final : public Kernels {
+ public:
+  HostKernels(ThreadTeam& team, const Workspace& workspace) : team_(team), workspace_(workspace) {}
+
+  void linear_forward(Stream&, Tensor y, Tensor x, Tensor w, Tensor bias) override;
+  void linear_backward_input(Stream&, Tensor dx, Tensor dy, Tensor w, Write) override;
+  void linear_backward_weight(Stream&, Tensor dw, Tensor dbias, Tensor dy, Tensor x,
+                              Write) override;
+
+  void layer_norm_forward(Stream&, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor w, Tensor b,
+                          float epsilon) override;
+  void layer_norm_backward(Stream&, Tensor dx, Write dx_write, Tensor dw, Tensor db,
+                           Write parameter_write, Tensor dy, Tensor x, Tensor w, Tensor mean,
+                           Tensor rstd) override;
+
+  void activation_forward(Stream&, Tensor y, Tensor x, Activation) override;
+  void activation_backward(Stream&, Tensor dx, Tensor dy, Tensor x, Activation, Write) override;
+  void add(Stream&, Tensor y, Tensor a, Tensor b) override;
+  void accumulate(Stream&, Tensor y, Tensor x) override;
+  void fill_zero(Stream&, Tensor y) override;
+
+  void embedding_forward(Stream&, Tensor y, Tensor tokens, Tensor positions, Tensor wte,
+                         Tensor wpe) override;
+  void embedding_backward(Stream&, Tensor dtable, Tensor dy, Tensor indices, Write) override;
+
+  void attention_forward(Stream&, Tensor out, Tensor log_sum_exp, Tensor qkv,
+                         const AttentionShape&) override;
+  void attention_backward(Stream&, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out,
+                          Tensor log_sum_exp, const AttentionShape&) override;
+
+  void cross_entropy(Stream&, Tensor losses, Tensor logits, Tensor targets,
+                     std::optional<float> gradient_scale) override;
+  void sum(Stream&, Tensor total, Tensor values, Write) override;
+
+  void finish_gradient(Stream&, Tensor gradient, Tensor sums, Tensor extra) override;
+  void squared_norm_pieces(Stream&, Tensor partials, Tensor gradient) override;
+
+ private:
+  ThreadTeam& team_;
+  const Workspace& workspace_;
+};
+
+constexpr bool is_float(DType type) { return type == DType::F32 || type == DType::BF16; }
+
+/// Calls f(float{}) or f(BF16{}). REQUIRES: is_float(type).
+template <class F>
+void with_float_type(DType type, const F& f) {
+  if (type == DType::F32) {
+    f(float{});
+  } else {
+    f(BF16{});
+  }
+}
+
+/// Bytes of all tensors: what a kernel that touches each once moves.
+template <class... Tensors>
+double total_bytes(const Tensors&... tensors) {
+  return (0.0 + ... + (tensors ? static_cast<double>(tensors.bytes()) : 0.0));
+}
+
+/// A vector of n elements of this type: how biases, statistics and indices look.
+inline bool is_vector(const Tensor& t, DType type, int64_t n) {
+  return t && t.dtype == type && t.num_elements() == n;
+}
+
+}  // namespace ebb

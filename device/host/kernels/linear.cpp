@@ -1,0 +1,136 @@
+#include "device/host/kernels/gemm.h"
+#include "device/host/kernels/host_kernels.h"
+#include "device/host/kernels/tasks.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "device/host/kernels/linear.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "device/host/kernels/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ebb {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr int64_t kRowsAtOnce = 64;  // fixed: it decides the order of the sums
+
+template <class T>
+Wide sum_of_column(const T* x, int64_t num_rows, int64_t stride, int64_t width) {
+  Wide total = broadcast(0.0f);
+  for (int64_t first = 0; first < num_rows; first += kRowsAtOnce) {
+    Wide block = broadcast(0.0f);
+    for (int64_t r = first; r < std::min(num_rows, first + kRowsAtOnce); ++r) {
+      block = block + load_up_to(x + r * stride, width);
+    }
+    total = total + block;
+  }
+  return total;
+}
+
+void sum_columns(ThreadTeam& team, const Tensor& to, const Tensor& x, Write write) {
+  const int64_t num_rows = x.rows(), num_columns = x.columns();
+  float* sums = to.as<float>();
+  with_float_type(x.dtype, [&](auto zero) {
+    const auto* data = reinterpret_cast<const decltype(zero)*>(x.data);
+    for_each_range(team, num_columns, kWide, [&](int64_t begin, int64_t end) HWY_ATTR {
+      Wide value = sum_of_column(data + begin, num_rows, num_columns, end - begin);
+      if (write == Write::Add) value = load_up_to(sums + begin, end - begin) + value;
+      store_up_to(sums + begin, value, end - begin);
+    });
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace ebb
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ebb {
+
+HWY_EXPORT(sum_columns);
+
+namespace {
+
+GemmOperand as_stored(const Tensor& t) { return {t.data, t.dtype, t.columns(), 1}; }
+GemmOperand transposed(const Tensor& t) { return {t.data, t.dtype, 1, t.columns()}; }
+
+Cost gemm_cost(const Gemm& g, double bytes, int num_threads, std::string_view name) {
+  return {.flops = 2.0 * static_cast<double>(g.m) * static_cast<double>(g.n) *
+                   static_cast<double>(g.k),
+          .bytes = bytes,
+          .workspace_bytes = gemm_workspace_bytes(g, num_threads),
+          .name = name};
+}
+
+}  // namespace
+
+void HostKernels::linear_forward(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
+  EBB_CHECK(is_float(x.dtype) && y.dtype == x.dtype && w.dtype == x.dtype,
+            "linear_forward: y, x and w must be of one float type");
+  EBB_CHECK(w.shape.rank() == 2 && x.columns() == w.dim(1) && y.columns() == w.dim(0) &&
+                y.rows() == x.rows(),
+            "linear_forward: y (N, OC) = x (N, C) w (OC, C)^T");
+  EBB_CHECK(!bias || is_vector(bias, x.dtype, w.dim(0)), "linear_forward: bias (OC)");
+  const Gemm gemm{.m = x.rows(),
+                  .n = w.dim(0),
+                  .k = w.dim(1),
+                  .a = as_stored(x),
+                  .b = transposed(w),
+                  .c = y.data,
+                  .c_dtype = y.dtype,
+                  .bias = bias.data};
+  stream.call(
+      gemm_cost(gemm, total_bytes(y, x, w, bias), team_.num_threads(), "linear_forward"),
+      [this, gemm] { run_gemm(gemm, team_, workspace_); });
+}
+
+void HostKernels::linear_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w,
+                                        Write write) {
+  EBB_CHECK(is_float(dy.dtype) && dx.dtype == dy.dtype && w.dtype == dy.dtype,
+            "linear_backward_input: dx, dy and w must be of one float type");
+  EBB_CHECK(w.shape.rank() == 2 && dx.columns() == w.dim(1) && dy.columns() == w.dim(0) &&
+                dx.rows() == dy.rows(),
+            "linear_backward_input: dx (N, C) = dy (N, OC) w (OC, C)");
+  const Gemm gemm{.m = dy.rows(),
+                  .n = w.dim(1),
+                  .k = w.dim(0),
+                  .a = as_stored(dy),
+                  .b = as_stored(w),
+                  .c = dx.data,
+                  .c_dtype = dx.dtype,
+                  .write = write};
+  stream.call(
+      gemm_cost(gemm, total_bytes(dx, dy, w), team_.num_threads(), "linear_backward_input"),
+      [this, gemm] { run_gemm(gemm, team_, workspace_); });
+}
+
+void HostKernels::linear_backward_weight(Stream& stream, Tensor dw, Tensor dbias, Tensor dy,
+                                         Tensor x, Write write) {
+  EBB_CHECK(is_float(x.dtype) && dy.dtype == x.dtype && dw.dtype == DType::F32,
+            "linear_backward_weight: dy and x of one float type, dw fp32");
+  EBB_CHECK(dw.shape.rank() == 2 && dy.columns() == dw.dim(0) && x.columns() == dw.dim(1) &&
+                dy.rows() == x.rows(),
+            "linear_backward_weight: dw (OC, C) = dy (N, OC)^T x (N, C)");
+  EBB_CHECK(!dbias || is_vector(dbias, DType::F32, dw.dim(0)),
+            "linear_backward_weight: dbias (OC) fp32");
+  const Gemm gemm{.m = dw.dim(0),
+                  .n = dw.dim(1),
+                  .k = x.rows(),
+                  .a = transposed(dy),
+                  .b = as_stored(x),
+                  .c = dw.data,
+                  .c_dtype = DType::F32,
+                  .write = write};
+  stream.call(gemm_cost(gemm, total_bytes(dw, dbias, dy, x), team_.num_threads(),
+                        "linear_backward_weight"),
+              [this, gemm, dbias, dy] {
+                run_gemm(gemm, team_, workspace_);
+                if (dbias) HWY_DYNAMIC_DISPATCH(sum_columns)(team_, dbias, dy, gemm.write);
+              });
+}
+
+}  // namespace ebb
+#endif

@@ -1,0 +1,200 @@
+#include <cmath>
+
+#include "device/host/kernels/host_kernels.h"
+#include "device/host/kernels/tasks.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "device/host/kernels/norm.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "device/host/kernels/simd-inl.h"
+
+#ifndef EBB_HOST_KERNELS_NORM_ARGUMENTS_
+#define EBB_HOST_KERNELS_NORM_ARGUMENTS_
+namespace ebb {
+namespace {
+
+struct NormForward {
+  DType dtype;
+  int64_t num_rows, num_columns;
+  void* y;
+  float *mean, *rstd;
+  const void *x, *w, *b;
+  float epsilon;
+};
+
+struct NormBackward {
+  DType dtype;
+  int64_t num_rows, num_columns;
+  void* dx;
+  Write dx_write;
+  float *dw, *db;
+  Write parameter_write;
+  const void *dy, *x, *w;
+  const float *mean, *rstd;
+
+  // Rows are summed in blocks whose number and size follow from the shape alone.
+  int64_t rows_a_block() const { return std::max<int64_t>(64, ceil_div(num_rows, 64)); }
+  int64_t num_blocks() const { return ceil_div(num_rows, rows_a_block()); }
+  int64_t padded_columns() const { return round_up(num_columns, 16); }
+};
+
+}  // namespace
+}  // namespace ebb
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace ebb {
+namespace HWY_NAMESPACE {
+namespace {
+
+template <class T>
+void normalize_row(const NormForward& f, int64_t row) {
+  const int64_t n = f.num_columns;
+  const T* x = static_cast<const T*>(f.x) + row * n;
+  const T* w = static_cast<const T*>(f.w);
+  const T* b = static_cast<const T*>(f.b);
+  T* y = static_cast<T*>(f.y) + row * n;
+  Wide sum = broadcast(0.0f);
+  for (int64_t i = 0; i < n; i += kWide) sum = sum + load_up_to(x + i, n - i);
+  const float mean = reduce_add(sum) / static_cast<float>(n);
+  const Wide mean_wide = broadcast(mean);
+  Wide squares = broadcast(0.0f);
+  for (int64_t i = 0; i < n; i += kWide) {
+    const Wide d = load_up_to(x + i, n - i, mean) - mean_wide;
+    squares = fma(d, d, squares);
+  }
+  const float rstd =
+      1.0f / std::sqrt(reduce_add(squares) / static_cast<float>(n) + f.epsilon);
+  const Wide rstd_wide = broadcast(rstd);
+  for (int64_t i = 0; i < n; i += kWide) {
+    const Wide normal = (load_up_to(x + i, n - i) - mean_wide) * rstd_wide;
+    store_up_to(y + i, fma(normal, load_up_to(w + i, n - i), load_up_to(b + i, n - i)), n - i);
+  }
+  f.mean[row] = mean;
+  f.rstd[row] = rstd;
+}
+
+void layer_norm(const NormForward& f, ThreadTeam& team) {
+  with_float_type(f.dtype, [&](auto zero) {
+    for_each_range(team, f.num_rows, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) normalize_row<decltype(zero)>(f, row);
+    });
+  });
+}
+
+/// dx = rstd (g - mean(g) - xhat mean(g xhat)) with g = dy w; adds dy xhat and dy to the block's sums.
+template <class T>
+void backward_row(const NormBackward& f, int64_t row, float* dw, float* db) {
+  const int64_t n = f.num_columns;
+  const T* dy = static_cast<const T*>(f.dy) + row * n;
+  const T* x = static_cast<const T*>(f.x) + row * n;
+  const T* w = static_cast<const T*>(f.w);
+  T* dx = static_cast<T*>(f.dx) + row * n;
+  const Wide mean = broadcast(f.mean[row]), rstd = broadcast(f.rstd[row]);
+  Wide sum_g = broadcast(0.0f), sum_gx = broadcast(0.0f);
+  for (int64_t i = 0; i < n; i += kWide) {
+    const Wide g = load_up_to(dy + i, n - i) * load_up_to(w + i, n - i);
+    sum_g = sum_g + g;
+    sum_gx = fma(g, (load_up_to(x + i, n - i) - mean) * rstd, sum_gx);
+  }
+  const Wide mean_g = broadcast(reduce_add(sum_g) / static_cast<float>(n));
+  const Wide mean_gx = broadcast(reduce_add(sum_gx) / static_cast<float>(n));
+  for (int64_t i = 0; i < n; i += kWide) {
+    const Wide d = load_up_to(dy + i, n - i);
+    const Wide normal = (load_up_to(x + i, n - i) - mean) * rstd;
+    const Wide g = d * load_up_to(w + i, n - i);
+    Wide value = (g - mean_g - normal * mean_gx) * rstd;
+    store(dw + i, fma(d, normal, load(dw + i)));
+    store(db + i, d + load(db + i));
+    if (f.dx_write == Write::Add) value = load_up_to(dx + i, n - i) + value;
+    store_up_to(dx + i, value, n - i);
+  }
+}
+
+/// Sums one parameter's partial sums in block order and writes them.
+void finish_parameter(const NormBackward& f, const float* partials, int64_t block_stride,
+                      float* to, int64_t i) {
+  Wide sum = broadcast(0.0f);
+  for (int64_t block = 0; block < f.num_blocks(); ++block) {
+    sum = sum + load(partials + block * block_stride + i);
+  }
+  const int64_t left = f.num_columns - i;
+  if (f.parameter_write == Write::Add) sum = load_up_to(to + i, left) + sum;
+  store_up_to(to + i, sum, left);
+}
+
+void layer_norm_gradient(const NormBackward& f, ThreadTeam& team, const Workspace& workspace) {
+  const int64_t width = f.padded_columns();
+  float* partials = Scratch(workspace).take<float>(f.num_blocks() * 2 * width);
+  with_float_type(f.dtype, [&](auto zero) {
+    for_each_range(team, f.num_rows, f.rows_a_block(), [&](int64_t begin, int64_t end) {
+      float* dw = partials + begin / f.rows_a_block() * 2 * width;
+      std::fill_n(dw, 2 * width, 0.0f);
+      for (int64_t row = begin; row < end; ++row) {
+        backward_row<decltype(zero)>(f, row, dw, dw + width);
+      }
+    });
+  });
+  for_each_range(team, f.num_columns, 8 * kWide, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i += kWide) {
+      finish_parameter(f, partials, 2 * width, f.dw, i);
+      finish_parameter(f, partials + width, 2 * width, f.db, i);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace ebb
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ebb {
+
+HWY_EXPORT(layer_norm);
+HWY_EXPORT(layer_norm_gradient);
+
+void HostKernels::layer_norm_forward(Stream& stream, Tensor y, Tensor mean, Tensor rstd, Tensor x,
+                                     Tensor w, Tensor b, float epsilon) {
+  const int64_t n = x.rows(), c = x.columns();
+  EBB_CHECK(is_float(x.dtype) && y.dtype == x.dtype && y.rows() == n && y.columns() == c,
+            "layer_norm_forward: y and x (N, C) of one float type");
+  EBB_CHECK(is_vector(w, x.dtype, c) && is_vector(b, x.dtype, c),
+            "layer_norm_forward: w, b (C) of x's type");
+  EBB_CHECK(is_vector(mean, DType::F32, n) && is_vector(rstd, DType::F32, n),
+            "layer_norm_forward: mean, rstd (N) fp32");
+  const NormForward f{x.dtype, n,      c,      y.data,        mean.as<float>(), rstd.as<float>(),
+                      x.data,  w.data, b.data, epsilon};
+  stream.call({.flops = 8.0 * static_cast<double>(x.num_elements()),
+               .bytes = total_bytes(y, mean, rstd, x, w, b),
+               .name = "layer_norm_forward"},
+              [this, f] { HWY_DYNAMIC_DISPATCH(layer_norm)(f, team_); });
+}
+
+void HostKernels::layer_norm_backward(Stream& stream, Tensor dx, Write dx_write, Tensor dw,
+                                      Tensor db, Write parameter_write, Tensor dy, Tensor x,
+                                      Tensor w, Tensor mean, Tensor rstd) {
+  const int64_t n = x.rows(), c = x.columns();
+  EBB_CHECK(is_float(x.dtype) && dx.dtype == x.dtype && dy.dtype == x.dtype,
+            "layer_norm_backward: dx, dy and x must be of one float type");
+  EBB_CHECK(dx.rows() == n && dy.rows() == n && dx.columns() == c && dy.columns() == c,
+            "layer_norm_backward: dx, dy and x (N, C)");
+  EBB_CHECK(is_vector(w, x.dtype, c), "layer_norm_backward: w (C) of x's type");
+  EBB_CHECK(is_vector(dw, DType::F32, c) && is_vector(db, DType::F32, c),
+            "layer_norm_backward: dw, db (C) fp32");
+  EBB_CHECK(is_vector(mean, DType::F32, n) && is_vector(rstd, DType::F32, n),
+            "layer_norm_backward: mean, rstd (N) fp32");
+  const NormBackward f{x.dtype,         n,       c,      dx.data, dx_write,         dw.as<float>(),
+                       db.as<float>(),  parameter_write, dy.data, x.data,           w.data,
+                       mean.as<float>(), rstd.as<float>()};
+  stream.call({.flops = 16.0 * static_cast<double>(x.num_elements()),
+               .bytes = total_bytes(dx, dw, db, dy, x, w, mean, rstd),
+               .workspace_bytes = Scratch::bytes_of<float>(f.num_blocks() * 2 * f.padded_columns()),
+               .name = "layer_norm_backward"},
+              [this, f] { HWY_DYNAMIC_DISPATCH(layer_norm_gradient)(f, team_, workspace_); });
+}
+
+}  // namespace ebb
+#endif

@@ -1,0 +1,61 @@
+// How the host kernels share work and scratch between threads.
+//
+// Results never depend on who runs a task; only the scratch a task uses is tied to its slot.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "device/errors.h"
+#include "device/host/host_kernels.h"
+
+namespace ebb {
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+/// Runs body(task, slot) for every task; no two bodies run with the same slot at the same time.
+/// slot < team.num_threads(). Threads take tasks in order, so put the long ones first.
+template <class Body>
+void for_each_slot(ThreadTeam& team, int64_t num_tasks, const Body& body) {
+  std::atomic<int64_t> next{0};
+  const int64_t num_slots = std::min<int64_t>(team.num_threads(), num_tasks);
+  team.for_each(num_slots, [&](int64_t slot) {
+    for (int64_t task = next++; task < num_tasks; task = next++) body(task, slot);
+  });
+}
+
+/// Runs body(begin, end) over [0, n) in pieces of `grain`.
+template <class Body>
+void for_each_range(ThreadTeam& team, int64_t n, int64_t grain, const Body& body) {
+  team.for_each(ceil_div(n, grain),
+                [&](int64_t i) { body(i * grain, std::min(n, (i + 1) * grain)); });
+}
+
+/// Hands out the workspace piece by piece, each aligned to a cache line.
+class Scratch {
+ public:
+  explicit Scratch(const Workspace& workspace) : workspace_(workspace) {}
+
+  template <class T>
+  T* take(int64_t count) {
+    const size_t bytes = bytes_of<T>(count);
+    EBB_CHECK(used_ + bytes <= workspace_.bytes, "a kernel's workspace was not reserved");
+    std::byte* piece = workspace_.data + used_;
+    used_ += bytes;
+    return reinterpret_cast<T*>(piece);
+  }
+
+  template <class T>
+  static size_t bytes_of(int64_t count) {
+    return static_cast<size_t>(round_up(count * static_cast<int64_t>(sizeof(T)), 64));
+  }
+
+ private:
+  const Workspace& workspace_;
+  size_t used_ = 0;
+};
+
+}  // namespace ebb

@@ -1,0 +1,80 @@
+// The simulated device: no memory, no compute. It records what the operations would cost.
+//
+// Addresses are arithmetic and are never touched; the budget is enforced as on a real device.
+// Streams run nothing: each has a virtual time that copies and calls advance by their cost at the
+// given rates (0: they take no time), and that events carry from one stream to another. Host
+// threads are infinitely fast.
+//
+// Thread-safety: as Device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string_view>
+
+#include "device/budget.h"
+#include "device/host/host_kernels.h"
+
+namespace ebb {
+
+class SimDevice final : public Device {
+ public:
+  explicit SimDevice(const DeviceOptions& options = {.kind = DeviceKind::Sim});
+  ~SimDevice() override;
+
+  /// Speed of calls from here on: a call takes the longer of its arithmetic and its memory traffic.
+  void set_rate(double flops_per_s, double bytes_per_s);
+  /// Flops and bytes of all calls, and the largest workspace of any.
+  Cost total() const;
+  /// The same since the last take().
+  Cost take();
+  uint64_t num_calls() const;
+
+  const DeviceInfo& info() const override { return info_; }
+  Buffer allocate(MemoryKind kind, size_t bytes, std::string_view tag) override;
+  std::unique_ptr<Blocks> create_blocks(size_t block_bytes, uint32_t num_blocks) override;
+  void reserve_workspace(size_t bytes) override;
+  std::unique_ptr<Stream> create_stream(StreamRole role) override;
+  std::unique_ptr<Event> create_event() override;
+  Kernels& kernels() override { return *kernels_; }
+  size_t used_bytes() const override { return budget_.used_bytes(); }
+  size_t peak_bytes() const override { return budget_.peak_bytes(); }
+  uint64_t num_allocations() const override;
+  /// The latest time that any stream has reached.
+  double now_s() const override;
+
+ protected:
+  void free(MemoryKind kind, std::byte* data, size_t bytes) noexcept override;
+
+ private:
+  friend class SimStream;
+  friend class SimEvent;
+  friend class SimBlocks;
+
+  std::byte* take_addresses(size_t bytes);
+  /// Each returns the seconds the operation takes.
+  double add_call(const Cost& cost);
+  double copy_duration_s(size_t bytes, CopyKind kind) const;
+  void advance_clock(double time_s);
+
+  const DeviceInfo info_;
+  Budget budget_;
+  Faults faults_;
+  ThreadTeam team_;  // runs nothing; kernels size their scratch by it
+  Workspace workspace_;
+  std::unique_ptr<Kernels> kernels_;
+
+  mutable std::mutex mutex_;
+  uintptr_t next_address_;
+  size_t workspace_bytes_ = 0;
+  uint64_t num_allocations_ = 0;
+  uint64_t num_calls_ = 0;
+  Cost total_;
+  Cost since_take_;
+  double flops_per_s_ = 0;
+  double bytes_per_s_ = 0;
+  double now_s_ = 0;
+};
+
+}  // namespace ebb

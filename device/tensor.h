@@ -1,0 +1,77 @@
+// A view of memory as a row-major array: pointer, element type, shape. It owns nothing.
+//
+// Copyable; as thread-safe as the memory it points to. Whoever hands out a Tensor says how long it is valid.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+
+#include "device/dtype.h"
+#include "device/errors.h"
+
+namespace ebb {
+
+/// Up to four dimensions, outermost first.
+class Shape {
+ public:
+  static constexpr int kMaxRank = 4;
+
+  constexpr Shape() = default;
+  constexpr Shape(std::initializer_list<int64_t> dims) {
+    for (int64_t d : dims) dims_[rank_++] = d;
+  }
+  constexpr int rank() const { return rank_; }
+  constexpr int64_t operator[](int i) const { return dims_[i < 0 ? rank_ + i : i]; }
+  constexpr int64_t num_elements() const {
+    int64_t n = 1;
+    for (int i = 0; i < rank_; ++i) n *= dims_[i];
+    return n;
+  }
+  constexpr bool operator==(const Shape&) const = default;
+
+ private:
+  std::array<int64_t, kMaxRank> dims_{};
+  int rank_ = 0;
+};
+
+struct Tensor {
+  std::byte* data = nullptr;
+  DType dtype = DType::F32;
+  Shape shape;
+
+  explicit operator bool() const { return data != nullptr; }
+  int64_t num_elements() const { return shape.num_elements(); }
+  size_t bytes() const { return static_cast<size_t>(num_elements()) * size_of(dtype); }
+  int64_t dim(int i) const { return shape[i]; }
+
+  /// The same memory as a matrix: all dimensions but the last become rows.
+  int64_t rows() const { return shape.rank() == 0 ? 1 : num_elements() / shape[-1]; }
+  int64_t columns() const { return shape.rank() == 0 ? 1 : shape[-1]; }
+
+  Tensor reshape(Shape to) const {
+    EBB_CHECK(to.num_elements() == num_elements(), "reshape changes the number of elements");
+    return {data, dtype, to};
+  }
+  /// Rows [first, first + count) of the matrix view: (count, columns).
+  Tensor slice_rows(int64_t first, int64_t count) const {
+    EBB_CHECK(first >= 0 && count >= 0 && first + count <= rows(), "row slice out of range");
+    return {data + static_cast<size_t>(first * columns()) * size_of(dtype), dtype,
+            Shape{count, columns()}};
+  }
+
+  /// REQUIRES: T is the tensor's element type.
+  template <class T>
+  T* as() const {
+    EBB_CHECK(dtype == dtype_of<T>(), "tensor has another element type");
+    return reinterpret_cast<T*>(data);
+  }
+  template <class T>
+  std::span<T> span() const {
+    return {as<T>(), static_cast<size_t>(num_elements())};
+  }
+};
+
+}  // namespace ebb

@@ -1,0 +1,32 @@
+// All of Ebb for a program that links it: find_package(Ebb), Ebb::ebb, and this header.
+//
+//   scheduler/trainer.h     prepare() and Trainer: where to begin
+//   scheduler/model.h       a model: parameters and a forward
+//   scheduler/primitives.h  what a model is composed of; scheduler/tape.h: how to write one more
+//   model_zoo/, io/         ready models and token data
+//   device/, chunk/, cpu_adam/, the rest of scheduler/    the parts, for those who use them alone
+#pragma once
+
+#include <string_view>
+
+#include "chunk/ledger.h"
+#include "cpu_adam/adamw.h"
+#include "device/device.h"
+#include "device/errors.h"
+#include "device/kernels.h"
+#include "io/sample_order.h"
+#include "io/token_data.h"
+#include "model_zoo/gpt2.h"
+#include "model_zoo/mlp.h"
+#include "model_zoo/presets.h"
+#include "scheduler/learning_rate.h"
+#include "scheduler/model.h"
+#include "scheduler/primitives.h"
+#include "scheduler/trainer.h"
+
+namespace ebb {
+
+/// "0.1.0": of the library that the program runs with.
+std::string_view version();
+
+}  // namespace ebb

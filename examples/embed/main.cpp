@@ -1,0 +1,135 @@
+// A program that embeds Ebb: its own model, with a primitive of its own (swish.h), its own data and
+// its own training loop, on a device whose budget is smaller than the model's weights.
+#include <ebb/ebb.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "spirals.h"
+#include "swish.h"
+
+namespace {
+
+constexpr int64_t kBatch = 128;
+constexpr int64_t kChannels = 512;
+constexpr int kNumLayers = 6;
+
+/// Only the forward is written; the backward follows from it.
+class Classifier : public ebb::Model {
+ public:
+  Classifier() {
+    in_ = add_linear("in", kChannels, 2, 1.0f);
+    for (int i = 0; i < kNumLayers; ++i) {
+      const std::string name = "layer." + std::to_string(i);
+      Layer layer;
+      layer.linear = add_linear(name, kChannels, kChannels, 0.06f);
+      layer.slope = parameters_.add(name + ".slope", {kChannels}, ebb::Init::ones());
+      layers_.push_back(layer);
+    }
+    out_ = add_linear("out", kNumClasses, kChannels, 0.02f);
+  }
+
+  const ebb::Parameters& parameters() const override { return parameters_; }
+
+  std::vector<ebb::InputSpec> inputs() const override {
+    return {{"points", {kBatch, 2}, ebb::DType::F32}, {"labels", {kBatch}, ebb::DType::I32}};
+  }
+
+  void forward(ebb::Tape& tape, std::span<const ebb::Tensor> inputs) const override {
+    ebb::Variable x{.value = inputs[0]};  // an input: no gradient
+    x = ebb::linear(tape, x, in_.weight, in_.bias);
+    for (const Layer& layer : layers_) {
+      x = tape.block([&layer](ebb::Tape& t, ebb::Variable v) { return run(t, layer, v); }, x);
+    }
+    x = ebb::linear(tape, x, out_.weight, out_.bias);
+    ebb::cross_entropy(tape, x, inputs[1]);
+  }
+
+ private:
+  struct Linear {
+    ebb::ParameterId weight = 0, bias = 0;
+  };
+  struct Layer {
+    Linear linear;
+    ebb::ParameterId slope = 0;
+  };
+
+  static ebb::Variable run(ebb::Tape& tape, const Layer& layer, ebb::Variable x) {
+    const ebb::Variable y = ebb::linear(tape, x, layer.linear.weight, layer.linear.bias);
+    return ebb::add(tape, x, swish(tape, y, layer.slope));
+  }
+
+  Linear add_linear(const std::string& name, int64_t outputs, int64_t inputs, float deviation) {
+    return {parameters_.add(name + ".weight", {outputs, inputs}, ebb::Init::normal(deviation)),
+            parameters_.add(name + ".bias", {outputs}, ebb::Init::zeros())};
+  }
+
+  ebb::Parameters parameters_;
+  Linear in_, out_;
+  std::vector<Layer> layers_;
+};
+
+/// One micro-batch of spirals in host memory, refilled before every step.
+class Batch {
+ public:
+  const ebb::MicroBatch& draw(std::mt19937& random) {
+    draw_spirals(random, points_, labels_);
+    return micro_batch_;
+  }
+
+ private:
+  template <class T>
+  static ebb::Tensor view(std::vector<T>& values, ebb::Shape shape) {
+    return {reinterpret_cast<std::byte*>(values.data()), ebb::dtype_of<T>(), shape};
+  }
+
+  std::vector<float> points_ = std::vector<float>(2 * kBatch);
+  std::vector<int32_t> labels_ = std::vector<int32_t>(kBatch);
+  ebb::MicroBatch micro_batch_{{view(points_, {kBatch, 2}), view(labels_, {kBatch})}, kBatch};
+};
+
+int train() {
+  const Classifier model;
+  const ebb::TrainerOptions options{.dtype = ebb::DType::F32, .chunk_bytes = 256 << 10};
+  const size_t budget = 5 << 20;
+
+  const ebb::Preparation prepared = ebb::prepare(model, options, {.device_memory = budget});
+  const size_t weight_bytes = prepared.layout->space_bytes(ebb::Space::Weights);
+  std::printf("Ebb %s: %s of weights, a device budget of %s (%s would hold everything)\n",
+              ebb::version().data(), ebb::format_bytes(weight_bytes).c_str(),
+              ebb::format_bytes(budget).c_str(),
+              ebb::format_bytes(prepared.resident_device_bytes).c_str());
+  if (budget >= weight_bytes) return 1;  // then this would show nothing
+
+  const auto device = ebb::create_device({.memory_bytes = budget});
+  ebb::Trainer trainer(model, *device, prepared);
+  std::mt19937 random(1);
+  Batch batch;
+  double first = 0, last = 0;
+  for (int step = 1; step <= 60; ++step) {
+    const ebb::StepResult result = trainer.step({&batch.draw(random), 1}, 1e-3f);
+    if (step == 1) first = result.loss;
+    last = result.loss;
+    if (step % 10 == 0) std::printf("step %d  loss %.4f\n", step, result.loss);
+  }
+  std::printf("loss %.4f -> %.4f, device peak %s\n", first, last,
+              ebb::format_bytes(device->peak_bytes()).c_str());
+  return last < first / 2 && device->peak_bytes() <= budget ? 0 : 1;
+}
+
+}  // namespace
+
+int main() {
+  try {
+    return train();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,12 @@
+// A primitive that Ebb does not have: Swish with a learned slope for each channel.
+//
+//   y = x * sigmoid(slope * x)        Ramachandran et al., "Searching for Activation Functions",
+//   2017
+//
+// Written for the host device: its kernels are host functions on the compute stream.
+#pragma once
+
+#include <ebb/ebb.h>
+
+/// x (N, C) fp32, slope (C) fp32 -> (N, C) fp32.
+ebb::Variable swish(ebb::Tape& tape, ebb::Variable x, ebb::ParameterId slope);

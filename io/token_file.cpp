@@ -1,0 +1,198 @@
+#include "io/token_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "device/errors.h"
+
+namespace ebb {
+namespace {
+
+// llm.c's header: 256 int32, of which magic, version and the number of tokens are used.
+constexpr size_t kHeaderBytes = 1024;
+constexpr uint32_t kMagicU16 = 20240520, kMagicU32 = 20240801;
+constexpr size_t kScanTokens = size_t{1} << 22;
+
+uint32_t word(const std::byte* data, size_t index) {
+  uint32_t value;
+  std::memcpy(&value, data + 4 * index, sizeof value);
+  return value;
+}
+
+/// The token type that a header announces, Auto where there is no header.
+TokenType announced_type(const std::byte* data, size_t bytes) {
+  if (bytes < 4) return TokenType::Auto;
+  const uint32_t magic = word(data, 0);
+  return magic == kMagicU16   ? TokenType::U16
+         : magic == kMagicU32 ? TokenType::U32
+                              : TokenType::Auto;
+}
+
+bool known_version(TokenType type, uint32_t version) {
+  return version == 1 || (type == TokenType::U32 && version == 7);
+}
+
+/// Calls body with the tokens at `data` as their own integer type.
+template <class Body>
+auto with_tokens(TokenType type, const std::byte* data, size_t count, const Body& body) {
+  switch (type) {
+    case TokenType::U32:
+      return body(std::span(reinterpret_cast<const uint32_t*>(data), count));
+    case TokenType::U16:
+      return body(std::span(reinterpret_cast<const uint16_t*>(data), count));
+    default:
+      return body(std::span(reinterpret_cast<const uint8_t*>(data), count));
+  }
+}
+
+/// Index of the first token >= vocabulary, or the number of tokens.
+size_t first_outside(TokenType type, const std::byte* data, size_t count, uint32_t vocabulary) {
+  return with_tokens(type, data, count, [vocabulary](auto tokens) -> size_t {
+    uint32_t most = 0;
+    for (const uint32_t token : tokens) most = std::max(most, token);
+    if (most < vocabulary) return tokens.size();
+    const auto bad = std::find_if(tokens.begin(), tokens.end(),
+                                  [vocabulary](uint32_t token) { return token >= vocabulary; });
+    return static_cast<size_t>(bad - tokens.begin());
+  });
+}
+
+}  // namespace
+
+TokenFile::TokenFile(const std::string& path, TokenType type) : path_(path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) throw IoError("cannot open data", path, errno);
+  try {
+    map(descriptor);
+  } catch (...) {
+    ::close(descriptor);
+    throw;
+  }
+  ::close(descriptor);
+  try {
+    interpret(type);
+  } catch (...) {
+    if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), bytes_);
+    throw;
+  }
+}
+
+TokenFile::TokenFile(TokenFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      type_(other.type_),
+      data_(std::exchange(other.data_, nullptr)),
+      bytes_(other.bytes_),
+      header_bytes_(other.header_bytes_),
+      num_tokens_(std::exchange(other.num_tokens_, 0)) {}
+
+TokenFile::~TokenFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), bytes_);
+}
+
+void TokenFile::map(int descriptor) {
+  struct stat status = {};
+  if (::fstat(descriptor, &status) != 0) throw IoError("cannot read data", path_, errno);
+  if (!S_ISREG(status.st_mode)) {
+    throw ConfigError("data '" + path_ + "' is neither a regular file nor a folder of them");
+  }
+  bytes_ = static_cast<size_t>(status.st_size);
+  if (bytes_ == 0) return;
+  void* mapped = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, descriptor, 0);
+  if (mapped == MAP_FAILED) {
+    throw IoError(errno == ENOMEM ? "cannot map data (each file takes one of the mappings that "
+                                    "vm.max_map_count allows; join small files)"
+                                  : "cannot map data",
+                  path_, errno);
+  }
+  data_ = static_cast<const std::byte*>(mapped);
+}
+
+void TokenFile::interpret(TokenType wanted) {
+  const TokenType found =
+      wanted == TokenType::Bytes ? TokenType::Auto : announced_type(data_, bytes_);
+  const bool is_token_file = wanted != TokenType::Auto || path_.ends_with(".bin");
+  if (found != TokenType::Auto && is_token_file) {
+    if (wanted != TokenType::Auto && wanted != found) {
+      throw ConfigError("data '" + path_ + "' says in its header that its tokens are " +
+                        std::string(name_of(found)) + ", not " + std::string(name_of(wanted)));
+    }
+    return interpret_header(found);
+  }
+  if (wanted == TokenType::Auto && is_token_file) {
+    throw ConfigError("data '" + path_ +
+                      "' is a .bin without a known header: say what its tokens are with "
+                      "--token-type u16, u32 or bytes");
+  }
+  type_ = wanted == TokenType::Auto ? TokenType::Bytes : wanted;
+  num_tokens_ = bytes_ / token_bytes(type_);
+  if (bytes_ % token_bytes(type_) != 0) {
+    throw FormatError(path_, num_tokens_ * token_bytes(type_),
+                      "the file ends within a token of type " + std::string(name_of(type_)));
+  }
+}
+
+void TokenFile::interpret_header(TokenType found) {
+  type_ = found;
+  header_bytes_ = kHeaderBytes;
+  if (bytes_ < kHeaderBytes) {
+    throw FormatError(path_, bytes_, "the file ends within its header of 1024 bytes");
+  }
+  if (!known_version(found, word(data_, 1))) {
+    throw FormatError(path_, 4, "unknown version " + std::to_string(word(data_, 1)));
+  }
+  num_tokens_ = word(data_, 2);
+  const size_t expected = kHeaderBytes + num_tokens_ * token_bytes(found);
+  if (bytes_ != expected) {
+    throw FormatError(path_, std::min(bytes_, expected),
+                      "the header promises " + std::to_string(num_tokens_) + " tokens of type " +
+                          std::string(name_of(found)) + ", that is a file of " +
+                          std::to_string(expected) + " bytes, but it has " +
+                          std::to_string(bytes_));
+  }
+}
+
+const std::byte* TokenFile::token_at(size_t index) const {
+  return data_ + header_bytes_ + index * token_bytes(type_);
+}
+
+void TokenFile::read(size_t first, std::span<int32_t> out) const {
+  EBB_CHECK(first <= num_tokens_ && out.size() <= num_tokens_ - first, "read past the tokens");
+  if (out.empty()) return;
+  with_tokens(type_, token_at(first), out.size(), [out](auto tokens) {
+    for (size_t i = 0; i < tokens.size(); ++i) out[i] = static_cast<int32_t>(tokens[i]);
+  });
+  release_pages(first, out.size());
+}
+
+void TokenFile::check_vocabulary(uint32_t vocabulary) const {
+  const uint64_t num_values = uint64_t{1} << (8 * token_bytes(type_));
+  if (vocabulary >= num_values) return;
+  for (size_t first = 0; first < num_tokens_; first += kScanTokens) {
+    const size_t count = std::min(kScanTokens, num_tokens_ - first);
+    const size_t at = first_outside(type_, token_at(first), count, vocabulary);
+    if (at < count) {
+      uint32_t token = 0;  // little-endian
+      std::memcpy(&token, token_at(first + at), token_bytes(type_));
+      throw FormatError(path_, header_bytes_ + (first + at) * token_bytes(type_),
+                        "token " + std::to_string(token) +
+                            " is outside the model's vocabulary of " + std::to_string(vocabulary));
+    }
+    release_pages(first, count);
+  }
+}
+
+void TokenFile::release_pages(size_t first, size_t count) const {
+  static const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t begin = static_cast<size_t>(token_at(first) - data_) / page * page;
+  const size_t end = static_cast<size_t>(token_at(first + count) - data_);
+  ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
+}
+
+}  // namespace ebb

@@ -1,0 +1,54 @@
+// GPT-2: learned positions, pre-norm blocks, tanh GELU, tied head. Radford et al. 2019.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "scheduler/model.h"
+
+namespace ebb {
+
+struct Gpt2Config {
+  int64_t vocabulary = 50257;
+  int64_t max_positions = 1024;
+  int64_t channels = 768;
+  int64_t num_layers = 12;
+  int64_t num_heads = 12;
+  float layer_norm_epsilon = 1e-5f;
+};
+
+/// Parameters of that shape.
+uint64_t num_parameters(const Gpt2Config& config);
+/// Model FLOPs of a training step over `tokens` tokens in sequences of `length`: 6 N + attention, no recomputation.
+double training_flops(const Gpt2Config& config, uint64_t tokens, int64_t length);
+
+/// Inputs: tokens, positions, targets, each (B, T) int32.
+class Gpt2 : public Model {
+ public:
+  /// Throws ConfigError for sizes that cannot be (heads that do not divide, T beyond the positions, ...).
+  Gpt2(const Gpt2Config& config, int64_t micro_batch_size, int64_t length, DType dtype);
+
+  const Parameters& parameters() const override { return parameters_; }
+  std::vector<InputSpec> inputs() const override;
+  void forward(Tape& tape, std::span<const Tensor> inputs) const override;
+  const Gpt2Config& config() const { return config_; }
+
+ private:
+  struct Layer {
+    ParameterId norm1_weight, norm1_bias, qkv_weight, qkv_bias, projection_weight, projection_bias;
+    ParameterId norm2_weight, norm2_bias, up_weight, up_bias, down_weight, down_bias;
+  };
+  Variable run_layer(Tape& tape, const Layer& layer, Variable x) const;
+  void declare();
+
+  Gpt2Config config_;
+  int64_t micro_batch_size_;
+  int64_t length_;
+  DType dtype_;
+  Parameters parameters_;
+  ParameterId wte_ = 0, wpe_ = 0, final_norm_weight_ = 0, final_norm_bias_ = 0;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace ebb

@@ -1,0 +1,43 @@
+// The activation arena: offsets in one address range, first fit from below.
+//
+// Work on one compute stream reuses memory in stream order, so a range may be handed out again as soon as its last
+// user has been submitted. The same calls give the same offsets, on every device: the dry run measures the arena
+// exactly. No allocation once its list of holes has grown. Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+namespace ebb {
+
+class Arena {
+ public:
+  static constexpr size_t kAlignment = 256;
+  /// Told of every allocation (true) and release (false), for the trace.
+  using Observer = std::function<void(size_t offset, size_t bytes, bool allocated)>;
+
+  explicit Arena(std::byte* base, size_t capacity, Observer observer = {});
+
+  std::byte* base() const { return base_; }
+  size_t allocate(size_t bytes);
+  void release(size_t offset, size_t bytes);
+  /// One past the highest byte ever handed out.
+  size_t peak_bytes() const { return peak_; }
+  size_t live_bytes() const { return live_; }
+
+ private:
+  struct Hole {
+    size_t first, last;
+  };
+  static size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+  std::byte* base_;
+  size_t capacity_;
+  Observer observer_;
+  std::vector<Hole> holes_;  // sorted, disjoint, never adjacent
+  size_t peak_ = 0;
+  size_t live_ = 0;
+};
+
+}  // namespace ebb

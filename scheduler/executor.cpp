@@ -1,0 +1,293 @@
+#include "scheduler/executor.h"
+
+#include <fmt/format.h>
+
+namespace ebb {
+namespace {
+
+std::array<uint32_t, kNumSpaces> chunk_counts(const Layout& layout, uint32_t num_arena_chunks) {
+  std::array<uint32_t, kNumSpaces> counts{};
+  for (int s = 0; s < kNumSpaces; ++s) counts[s] = layout.num_chunks(static_cast<Space>(s));
+  counts[static_cast<int>(Space::Activations)] = num_arena_chunks;
+  return counts;
+}
+
+}  // namespace
+
+// ---- Spaces -----------------------------------------------------------------------------------------------------
+
+DeviceSpaces::DeviceSpaces(Device& device, const Layout& layout, uint32_t num_blocks,
+                           size_t arena_bytes)
+    : blocks_(device.create_blocks(layout.chunk_bytes(), num_blocks)) {
+  for (int s = 0; s < kNumSpaces; ++s) {
+    const Space space = static_cast<Space>(s);
+    const size_t bytes = space == Space::Activations ? arena_bytes : layout.space_bytes(space);
+    if (bytes > 0) base_[s] = blocks_->reserve(bytes);
+  }
+  num_arena_chunks_ = static_cast<uint32_t>((arena_bytes + layout.chunk_bytes() - 1) /
+                                            layout.chunk_bytes());
+}
+
+// ---- Set-up -----------------------------------------------------------------------------------------------------
+
+Executor::Executor(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
+                   ChunkWork& work, uint32_t max_ops)
+    : device_(device),
+      layout_(layout),
+      spaces_(spaces),
+      home_(home),
+      work_(work),
+      table_(chunk_counts(layout, spaces.num_arena_chunks())) {
+  for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
+    first_written_.push_back(static_cast<uint32_t>(written_.size()));
+    written_.resize(written_.size() + layout.parameter(id).num_uses, 0);
+  }
+  events_.reserve(max_ops);
+  for (uint32_t i = 0; i < max_ops; ++i) events_.push_back(device.create_event());
+  leases_.reserve(64);
+  static constexpr StreamRole kRoles[kNumLanes] = {StreamRole::Compute, StreamRole::Load,
+                                                   StreamRole::Store, StreamRole::Update};
+  for (int lane = 0; lane < kNumLanes; ++lane) streams_[lane] = device.create_stream(kRoles[lane]);
+  mover_ = std::thread([this] { move_chunks(); });
+}
+
+Executor::~Executor() { stop_mover(); }
+
+void Executor::begin(const Trace& trace, const Plan& plan) {
+  EBB_CHECK(plan.ops.size() <= events_.size(), "the plan is longer than the executor was told");
+  trace_ = &trace;
+  cursor_ = moment_ = 0;
+  last_compute_op_ = kNone;
+  std::fill(written_.begin(), written_.end(), uint8_t{0});
+  begin_s_ = device_.now_s();
+  for (int lane = 0; lane < kNumLanes; ++lane) begin_stats_[lane] = streams_[lane]->stats();
+  {
+    std::lock_guard lock(mutex_);
+    plan_ = &plan;
+    submitted_ = moved_ = 0;
+    ++generation_;
+  }
+  changed_.notify_all();
+  submit_until_run();
+}
+
+// ---- Program thread ---------------------------------------------------------------------------------------------
+
+void Executor::begin_moment(std::string_view name, Phase phase,
+                            std::span<const ParameterUse> uses) {
+  EBB_CHECK(moment_ < trace_->moments.size(), "the step has more moments than its trace");
+  const Moment& expected = trace_->moments[moment_];
+  EBB_CHECK(expected.name == name && expected.phase == phase && expected.num_uses == uses.size(),
+            fmt::format("moment {} is {} {}, its trace says {} {}", moment_, name_of(phase), name,
+                        name_of(expected.phase), expected.name));
+  const Op& run = plan_->ops[cursor_];
+  EBB_CHECK(run.kind == OpKind::Run && run.moment == moment_, "the plan has lost a moment");
+  for (uint32_t w : plan_->waits_of(run)) wait_for(w, compute());
+  lease_chunks(uses);
+}
+
+void Executor::end_moment() {
+  leases_.clear();
+  compute().record(*events_[cursor_]);
+  last_compute_op_ = cursor_;
+  set_submitted(++cursor_);
+  ++moment_;
+  submit_until_run();
+}
+
+/// Makes `stream` wait for operation `index`. What the mover did is waited for on the host as well: its block must be
+/// mapped before work on it is submitted.
+void Executor::wait_for(uint32_t index, Stream& stream) {
+  const Op& op = plan_->ops[index];
+  if (op.lane == Lane::Load) wait_moved(index);
+  const bool nothing_copied = op.kind == OpKind::Move && op.from == Tier::None;
+  if (!nothing_copied) stream.wait(*events_[index]);
+}
+
+void Executor::lease_chunks(std::span<const ParameterUse> uses) {
+  const auto lease = [&](Space space, uint64_t first, uint64_t count) {
+    const ChunkRange range = layout_.chunks(space, first, count);
+    for (uint32_t c = range.first; c < range.last; ++c) {
+      if (table_.state({space, c}) != ChunkState::Leased) leases_.push_back(table_.lease({space, c}));
+    }
+  };
+  for (const ParameterUse& use : uses) {
+    const uint64_t count = layout_.num_elements(use.parameter);
+    if (use.weight) lease(Space::Weights, layout_.first_element(use.parameter), count);
+    if (use.gradient) {
+      lease(Space::GradientSums, layout_.first_sum_element(use.parameter, use.use), count);
+    }
+  }
+}
+
+uint8_t& Executor::written(ParameterId parameter, uint32_t use) {
+  return written_[first_written_[parameter] + use];
+}
+
+Tensor Executor::weight(ParameterId id) {
+  const size_t offset = layout_.first_element(id) * size_of(layout_.weight_type());
+  return {spaces_.base(Space::Weights) + offset, layout_.weight_type(), layout_.parameter(id).shape};
+}
+
+GradientSlot Executor::gradient(ParameterId id, uint32_t use) {
+  const size_t offset = layout_.first_sum_element(id, use) * sizeof(float);
+  const Tensor sums{spaces_.base(Space::GradientSums) + offset, DType::F32,
+                    layout_.parameter(id).shape};
+  // A moment asks once; whether it is the first is decided here, on the program thread, in submission order.
+  uint8_t& touched = written(id, use);
+  return {sums, std::exchange(touched, uint8_t{1}) ? Write::Add : Write::Store};
+}
+
+void Executor::submit_until_run() {
+  while (cursor_ < plan_->ops.size() && plan_->ops[cursor_].kind != OpKind::Run) {
+    if (plan_->ops[cursor_].lane != Lane::Load) submit(cursor_);
+    set_submitted(++cursor_);
+  }
+}
+
+void Executor::submit(uint32_t index) {
+  const Op& op = plan_->ops[index];
+  Stream& on = stream(op.lane);
+  for (uint32_t w : plan_->waits_of(op)) wait_for(w, on);
+  switch (op.kind) {
+    case OpKind::Finish:
+      work_.submit_finish(on, op.chunk.index);
+      last_compute_op_ = index;
+      break;
+    case OpKind::Move:
+      submit_store(op);
+      break;
+    case OpKind::Norm:
+      on.call({.name = "norm"}, [this] { work_.norm(); });
+      break;
+    case OpKind::Update:
+      on.call(work_.update_cost(op.chunk.index),
+              [this, c = op.chunk.index, slot = op.home_slot] { work_.update(c, slot); });
+      break;
+    case OpKind::Run:
+    case OpKind::Drop:
+      throw LogicError("not an operation that the program thread submits");
+  }
+  on.record(*events_[index]);
+}
+
+void Executor::submit_store(const Op& op) {
+  table_.transition(op.chunk, ChunkState::Storing);
+  const size_t bytes = layout_.used_bytes(op.chunk);
+  if (op.chunk.space == Space::GradientSums) {
+    store().copy(home_.sum_chunk(op.chunk.index), spaces_.address(op.chunk), bytes, CopyKind::Store);
+    return;
+  }
+  const uint32_t parts = layout_.gradient_chunks_per_chunk();
+  const uint32_t part = op.chunk.index % parts;
+  store().copy(home_.gradient_slot(op.home_slot) + part * layout_.chunk_bytes(),
+               spaces_.address(op.chunk), bytes, CopyKind::Store);
+  if (part == 0) work_.submit_partial_norms(store(), op.chunk.index / parts);
+}
+
+ExecutorStats Executor::finish() {
+  EBB_CHECK(moment_ == trace_->moments.size(), "the step has fewer moments than its trace");
+  wait_moved(static_cast<uint32_t>(plan_->ops.size()) - 1);
+  for (auto& s : streams_) s->synchronize();
+  EBB_CHECK(table_.num_present() == 0, "a plan must leave the device empty");
+  ExecutorStats stats;
+  stats.total_s = device_.now_s() - begin_s_;
+  const auto busy = [&](Lane lane) {
+    const int i = static_cast<int>(lane);
+    return streams_[i]->stats().busy_s - begin_stats_[i].busy_s;
+  };
+  stats.compute_s = busy(Lane::Compute);
+  stats.update_s = busy(Lane::Update);
+  if (last_compute_op_ != kNone) {
+    const double span_s = events_[last_compute_op_]->time_s() - begin_s_;
+    stats.stall_s = std::max(0.0, span_s - stats.compute_s);
+  }
+  return stats;
+}
+
+// ---- Mover thread -----------------------------------------------------------------------------------------------
+
+void Executor::move_chunks() {
+  uint64_t done_generation = 0;
+  for (;;) {
+    uint32_t count = 0;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stop_ || generation_ != done_generation; });
+      if (stop_) return;
+      done_generation = generation_;
+      count = static_cast<uint32_t>(plan_->ops.size());
+    }
+    try {
+      for (uint32_t i = 0; i < count; ++i) {
+        if (plan_->ops[i].lane == Lane::Load) move(i);
+        {
+          std::lock_guard lock(mutex_);
+          if (stop_) return;
+          moved_ = i + 1;
+        }
+        if (plan_->ops[i].lane == Lane::Load) changed_.notify_all();
+      }
+      changed_.notify_all();
+    } catch (...) {
+      std::lock_guard lock(mutex_);
+      mover_error_ = std::current_exception();
+      changed_.notify_all();
+      return;
+    }
+  }
+}
+
+void Executor::move(uint32_t index) {
+  const Op& op = plan_->ops[index];
+  for (uint32_t w : plan_->waits_of(op)) {
+    wait_submitted(w);
+    events_[w]->synchronize();
+  }
+  if (op.kind == OpKind::Drop) {
+    table_.transition(op.chunk, ChunkState::Absent);
+    return;
+  }
+  std::byte* address = spaces_.address(op.chunk);
+  spaces_.blocks().map(op.block, address);
+  if (op.from == Tier::None) {
+    table_.place(op.chunk, op.block, ChunkState::Resident);
+    return;
+  }
+  table_.place(op.chunk, op.block, ChunkState::Loading);
+  const std::byte* home = op.chunk.space == Space::Weights ? home_.weight_chunk(op.chunk.index)
+                                                           : home_.sum_chunk(op.chunk.index);
+  stream(Lane::Load).copy(address, home, layout_.used_bytes(op.chunk), CopyKind::Load);
+  stream(Lane::Load).record(*events_[index]);
+}
+
+void Executor::set_submitted(uint32_t count) {
+  {
+    std::lock_guard lock(mutex_);
+    submitted_ = count;
+  }
+  changed_.notify_all();
+}
+
+void Executor::wait_submitted(uint32_t index) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return stop_ || submitted_ > index; });
+  if (stop_) throw LogicError("the step was given up");
+}
+
+void Executor::wait_moved(uint32_t index) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return mover_error_ || moved_ > index; });
+  if (mover_error_) std::rethrow_exception(mover_error_);
+}
+
+void Executor::stop_mover() noexcept {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  if (mover_.joinable()) mover_.join();
+}
+
+}  // namespace ebb

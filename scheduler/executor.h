@@ -1,0 +1,134 @@
+// Executes a plan: hooks on one side, streams and blocks on the other.
+//
+// The program thread runs model code; at every moment it submits what the plan puts before it, makes the compute
+// stream wait for the loads it names, and hands out leases. A mover thread gives blocks to chunks in plan order: it waits
+// for a block's last user, maps the block at the chunk's address and submits the load. Work that touches a chunk is
+// submitted only after its block is mapped. What a finished gradient or an update means is the owner's (ChunkWork).
+//
+// One program thread at a time. A step that throws leaves the executor unusable; destroying it is then still safe.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "chunk/chunk_table.h"
+#include "chunk/home.h"
+#include "chunk/layout.h"
+#include "device/device.h"
+#include "scheduler/hooks.h"
+#include "scheduler/plan.h"
+#include "scheduler/trace.h"
+
+namespace ebb {
+
+/// The device's share of the spaces: blocks, and an address range for each space.
+class DeviceSpaces {
+ public:
+  DeviceSpaces(Device& device, const Layout& layout, uint32_t num_blocks, size_t arena_bytes);
+  Blocks& blocks() { return *blocks_; }
+  std::byte* base(Space space) const { return base_[static_cast<int>(space)]; }
+  std::byte* address(ChunkId id) const { return base(id.space) + id.index * blocks_->block_bytes(); }
+  uint32_t num_arena_chunks() const { return num_arena_chunks_; }
+
+ private:
+  uint32_t num_arena_chunks_ = 0;
+  std::unique_ptr<Blocks> blocks_;
+  std::array<std::byte*, kNumSpaces> base_{};
+};
+
+/// What the executor does not know: called in the order of the plan.
+class ChunkWork {
+ public:
+  virtual ~ChunkWork() = default;
+  /// Submits the rounding of a parameter chunk's gradient and its partial norms to the compute stream.
+  virtual void submit_finish(Stream& compute, uint32_t chunk) = 0;
+  /// Submits the copy of the chunk's partial norms home.
+  virtual void submit_partial_norms(Stream& store, uint32_t chunk) = 0;
+  /// Runs on the update stream.
+  virtual void norm() = 0;
+  virtual void update(uint32_t chunk, uint32_t gradient_slot) = 0;
+  virtual Cost update_cost(uint32_t chunk) const = 0;
+};
+
+struct ExecutorStats {
+  double total_s = 0;
+  double compute_s = 0;  ///< kernels running
+  double stall_s = 0;    ///< compute idle between its first and its last operation
+  double update_s = 0;
+};
+
+class Executor : public Hooks {
+ public:
+  Executor(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
+           ChunkWork& work, uint32_t max_ops);
+  ~Executor() override;
+
+  Stream& compute() { return *streams_[static_cast<int>(Lane::Compute)]; }
+  Stream& store() { return *streams_[static_cast<int>(Lane::Store)]; }
+
+  /// Starts a plan. Both must live until finish() has returned.
+  void begin(const Trace& trace, const Plan& plan);
+  /// Submits what is left, waits for everything and rethrows the first error.
+  ExecutorStats finish();
+
+  void begin_moment(std::string_view name, Phase phase,
+                    std::span<const ParameterUse> uses) override;
+  Tensor weight(ParameterId parameter) override;
+  GradientSlot gradient(ParameterId parameter, uint32_t use) override;
+  void end_moment() override;
+
+ private:
+  Stream& stream(Lane lane) { return *streams_[static_cast<int>(lane)]; }
+  uint8_t& written(ParameterId parameter, uint32_t use);
+  void submit_until_run();
+  void submit(uint32_t index);
+  void submit_store(const Op& op);
+  void wait_for(uint32_t index, Stream& stream);
+  void lease_chunks(std::span<const ParameterUse> uses);
+
+  void move_chunks();
+  void move(uint32_t index);
+  void set_submitted(uint32_t count);
+  void wait_submitted(uint32_t index);
+  void wait_moved(uint32_t index);
+  void stop_mover() noexcept;
+
+  Device& device_;
+  const Layout& layout_;
+  DeviceSpaces& spaces_;
+  const Home& home_;
+  ChunkWork& work_;
+  ChunkTable table_;
+  std::vector<uint32_t> first_written_;  // of each parameter, in written_
+  std::vector<uint8_t> written_;         // has this use's sum had its first contribution?
+  std::vector<std::unique_ptr<Event>> events_;  // one for each operation
+  std::vector<Lease> leases_;
+
+  const Trace* trace_ = nullptr;
+  const Plan* plan_ = nullptr;
+  uint32_t cursor_ = 0;  // next operation the program thread looks at
+  uint32_t moment_ = 0;
+  uint32_t last_compute_op_ = kNone;
+  double begin_s_ = 0;
+  std::array<StreamStats, kNumLanes> begin_stats_{};
+
+  // Between the program thread and the mover. Operations below these indices are submitted, or moved.
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  uint32_t submitted_ = 0;
+  uint32_t moved_ = 0;
+  uint64_t generation_ = 0;  // plans begun
+  bool stop_ = false;
+  std::exception_ptr mover_error_;
+
+  std::array<std::unique_ptr<Stream>, kNumLanes> streams_;
+  std::thread mover_;
+};
+
+}  // namespace ebb

@@ -1,0 +1,46 @@
+// Hooks: what running model code tells the scheduler, and what it gets back.
+//
+// A moment is a module's forward or backward. begin_moment announces which parameters it uses; until end_moment the
+// weights and gradient sums it named may be used on the compute stream. The same hooks serve the dry run (they write
+// the trace) and the executor (they make the stream wait for leases); they need no tape: any code that submits to the
+// compute stream may call them. Called by one thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "chunk/layout.h"
+#include "device/kernels.h"
+#include "device/tensor.h"
+
+namespace ebb {
+
+enum class Phase : uint8_t { Forward, Backward, Evaluate };
+std::string_view name_of(Phase phase);
+
+struct ParameterUse {
+  ParameterId parameter = 0;
+  uint32_t use = 0;       ///< which call of this parameter in one forward: tied weights have several
+  bool weight = true;     ///< the weight is read
+  bool gradient = false;  ///< the gradient sum of this use is written
+};
+
+/// fp32 sums of one use of a parameter, and whether this contribution is the step's first.
+struct GradientSlot {
+  Tensor sums;
+  Write write = Write::Store;
+};
+
+class Hooks {
+ public:
+  virtual ~Hooks() = default;
+  /// `name` has static storage. Recomputation is part of the backward phase.
+  virtual void begin_moment(std::string_view name, Phase phase,
+                            std::span<const ParameterUse> uses) = 0;
+  virtual Tensor weight(ParameterId parameter) = 0;
+  virtual GradientSlot gradient(ParameterId parameter, uint32_t use) = 0;
+  virtual void end_moment() = 0;
+};
+
+}  // namespace ebb

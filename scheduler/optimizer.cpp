@@ -1,0 +1,186 @@
+#include "scheduler/optimizer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cpu_adam/gradient_norm.h"
+
+namespace ebb {
+namespace {
+
+bool all_finite(std::span<const double> values) {
+  return std::all_of(values.begin(), values.end(), [](double x) { return std::isfinite(x); });
+}
+
+template <class T>
+bool any_not_finite(const std::byte* data, uint64_t first, uint64_t count) {
+  const T* values = reinterpret_cast<const T*>(data) + first;
+  return std::any_of(values, values + count, [](T x) { return !std::isfinite(static_cast<float>(x)); });
+}
+
+}  // namespace
+
+Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
+                     const State& state, std::vector<bool> trained, float max_grad_norm, AdamW adam)
+    : kernels_(device.kernels()),
+      layout_(layout),
+      spaces_(spaces),
+      home_(home),
+      state_(state),
+      trained_(std::move(trained)),
+      max_grad_norm_(max_grad_norm),
+      device_partials_(
+          device.allocate(MemoryKind::Device, partial_norm_bytes(layout), "partial norms")),
+      team_(device.info().num_threads) {
+  step_.adam = adam;
+  cut_runs();
+}
+
+/// Runs of trained parameters without a gap are finished in one go; the gaps between them are zeroed.
+void Optimizer::cut_runs() {
+  for (uint32_t c = 0; c < layout_.num_chunks(); ++c) {
+    first_run_.push_back(static_cast<uint32_t>(runs_.size()));
+    uint64_t at = c * layout_.chunk_elements();
+    const uint64_t end = at + layout_.chunk_elements(c);
+    const auto append = [&](uint64_t first, uint64_t count, bool trained) {
+      if (count == 0) return;
+      const bool joins = runs_.size() > first_run_[c] && runs_.back().trained == trained;
+      if (joins) {
+        runs_.back().count += count;
+      } else {
+        runs_.push_back({first, count, trained});
+      }
+    };
+    for (const Segment& s : layout_.segments(c)) {
+      append(at, s.first_element - at, false);
+      append(s.first_element, s.num_elements, trained_[s.parameter]);
+      at = s.first_element + s.num_elements;
+    }
+    append(at, end - at, false);
+  }
+  first_run_.push_back(static_cast<uint32_t>(runs_.size()));
+}
+
+std::span<double> Optimizer::partials_of(uint32_t chunk, std::span<double> all) const {
+  const uint64_t pieces = layout_.chunk_elements() / kPieceElements;
+  const uint64_t count = (layout_.chunk_elements(chunk) + kPieceElements - 1) / kPieceElements;
+  return all.subspan(chunk * pieces, count);
+}
+
+void Optimizer::add_extra_uses(Stream& compute, uint32_t chunk) {
+  const auto sums = [&](uint64_t first, uint64_t count) {
+    return Tensor{spaces_.base(Space::GradientSums) + first * sizeof(float), DType::F32,
+                  {static_cast<int64_t>(count)}};
+  };
+  for (const Segment& s : layout_.segments(chunk)) {
+    if (!trained_[s.parameter]) continue;
+    const uint64_t inside = s.first_element - layout_.first_element(s.parameter);
+    for (uint32_t use = 1; use < layout_.parameter(s.parameter).num_uses; ++use) {
+      const uint64_t extra = layout_.first_sum_element(s.parameter, use) + inside;
+      kernels_.accumulate(compute, sums(s.first_element, s.num_elements), sums(extra, s.num_elements));
+    }
+  }
+}
+
+void Optimizer::submit_finish(Stream& compute, uint32_t chunk) {
+  add_extra_uses(compute, chunk);
+  const DType type = layout_.gradient_type();
+  const auto gradient = [&](uint64_t first, uint64_t count) {
+    return Tensor{spaces_.base(Space::Gradients) + first * size_of(type), type,
+                  {static_cast<int64_t>(count)}};
+  };
+  for (uint32_t r = first_run_[chunk]; r < first_run_[chunk + 1]; ++r) {
+    const Run& run = runs_[r];
+    const Tensor out = gradient(run.first, run.count);
+    if (run.trained) {
+      const Tensor sums{spaces_.base(Space::GradientSums) + run.first * sizeof(float), DType::F32,
+                        out.shape};
+      kernels_.finish_gradient(compute, out, sums, {});
+    } else {
+      kernels_.fill_zero(compute, out);
+    }
+  }
+  const std::span<double> all(reinterpret_cast<double*>(device_partials_.data()),
+                              layout_.num_pieces());
+  const std::span<double> partials = partials_of(chunk, all);
+  kernels_.squared_norm_pieces(
+      compute,
+      {reinterpret_cast<std::byte*>(partials.data()), DType::F64,
+       {static_cast<int64_t>(partials.size())}},
+      gradient(chunk * layout_.chunk_elements(), layout_.chunk_elements(chunk)));
+}
+
+void Optimizer::submit_partial_norms(Stream& store, uint32_t chunk) {
+  const std::span<double> all(reinterpret_cast<double*>(device_partials_.data()),
+                              layout_.num_pieces());
+  const std::span<double> from = partials_of(chunk, all);
+  store.copy(partials_of(chunk, home_.partial_norms()).data(), from.data(), from.size_bytes(),
+             CopyKind::Store);
+}
+
+void Optimizer::norm() {
+  grad_norm_ = norm_in_order(home_.partial_norms());
+  skipped_ = !std::isfinite(grad_norm_);
+  if (skipped_) {
+    ++num_skipped_;
+    ++num_skipped_in_a_row_;
+    return;
+  }
+  num_skipped_in_a_row_ = 0;
+  ++num_updates_;
+  if (max_grad_norm_ > 0) step_.gradient_scale = clip_scale(grad_norm_, max_grad_norm_);
+}
+
+void Optimizer::update(uint32_t chunk, uint32_t slot) {
+  const std::byte* gradient = home_.gradient_slot(slot);
+  const bool clipped = max_grad_norm_ > 0;
+  if (clipped && skipped_) return;
+  if (!clipped && !all_finite(partials_of(chunk, home_.partial_norms()))) {
+    throw NumericError(fmt::format(
+        "the gradient of {} is not a number; without clipping the step cannot be skipped; try a lower "
+        "--lr, or --clip 1",
+        bad_tensor_in(chunk, gradient)));
+  }
+  // Without clipping this runs before norm() has counted the step.
+  step_.t = clipped ? num_updates_ : num_updates_ + 1;
+  for (const Segment& s : layout_.segments(chunk)) {
+    if (!trained_[s.parameter]) continue;
+    const ParameterInfo& info = layout_.parameter(s.parameter);
+    Planes planes = state_.planes(s.first_element);
+    planes.gradient = gradient + (s.first_element - chunk * layout_.chunk_elements()) *
+                                     size_of(layout_.gradient_type());
+    adamw_update(team_, planes, static_cast<int64_t>(s.num_elements), step_, info.decay ? 1.0 : 0.0,
+                 info.learning_rate_factor);
+  }
+}
+
+Cost Optimizer::update_cost(uint32_t chunk) const {
+  const double elements = static_cast<double>(layout_.chunk_elements(chunk));
+  const double bytes = layout_.weight_type() == DType::F32
+                           ? 6.0 * 4 + static_cast<double>(size_of(layout_.gradient_type()))
+                           : 2.0 * 12 + static_cast<double>(size_of(layout_.gradient_type()));
+  return {.flops = 14 * elements, .bytes = bytes * elements, .name = "adamw"};
+}
+
+std::string Optimizer::bad_tensor_in(uint32_t chunk, const std::byte* gradient) const {
+  for (const Segment& s : layout_.segments(chunk)) {
+    const uint64_t first = s.first_element - chunk * layout_.chunk_elements();
+    const bool bad = layout_.gradient_type() == DType::F32
+                         ? any_not_finite<float>(gradient, first, s.num_elements)
+                         : any_not_finite<BF16>(gradient, first, s.num_elements);
+    if (bad) return layout_.parameter(s.parameter).name;
+  }
+  return {};
+}
+
+std::string Optimizer::first_bad_tensor() const {
+  for (uint32_t c = 0; c < layout_.num_chunks(); ++c) {
+    const std::string name = bad_tensor_in(c, home_.gradient_slot(c));
+    if (!name.empty()) return name;
+  }
+  return "(the sum of finite gradients)";
+}
+
+}  // namespace ebb

@@ -1,0 +1,81 @@
+// What a finished gradient and an update mean: rounding, norms, clipping, AdamW at home.
+//
+// A step's gradients are summed in fp32 on the device, rounded once to the gradient type, and their squares summed in
+// fixed pieces; norm and AdamW see only what was rounded. With clipping the update waits for the norm, and a norm that is
+// not a number skips it; without, a gradient that is not a number is a NumericError that names the first tensor.
+//
+// submit_* run on the program thread, norm and update on the update stream.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "chunk/home.h"
+#include "chunk/layout.h"
+#include "cpu_adam/adamw.h"
+#include "device/device.h"
+#include "scheduler/executor.h"
+#include "scheduler/state.h"
+
+namespace ebb {
+
+class Optimizer : public ChunkWork {
+ public:
+  /// `trained[p]`: the step has a gradient for parameter p; others keep their values.
+  Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
+            const State& state, std::vector<bool> trained, float max_grad_norm, AdamW adam);
+
+  void begin_step(double learning_rate) { step_.learning_rate = learning_rate; }
+
+  void submit_finish(Stream& compute, uint32_t chunk) override;
+  void submit_partial_norms(Stream& store, uint32_t chunk) override;
+  void norm() override;
+  void update(uint32_t chunk, uint32_t gradient_slot) override;
+  Cost update_cost(uint32_t chunk) const override;
+
+  // After a step.
+  double grad_norm() const { return grad_norm_; }
+  bool skipped() const { return skipped_; }
+  int64_t num_updates() const { return num_updates_; }
+  uint32_t num_skipped_in_a_row() const { return num_skipped_in_a_row_; }
+  uint64_t num_skipped() const { return num_skipped_; }
+  /// The first tensor, in call order, whose gradient at home is not a number; REQUIRES: skipped().
+  std::string first_bad_tensor() const;
+
+  /// Device memory for partial norms.
+  static size_t partial_norm_bytes(const Layout& layout) {
+    return layout.num_pieces() * sizeof(double);
+  }
+
+ private:
+  struct Run {  // of elements in one chunk: finished in one go
+    uint64_t first;
+    uint64_t count;
+    bool trained;
+  };
+  void cut_runs();
+  void add_extra_uses(Stream& compute, uint32_t chunk);
+  std::span<double> partials_of(uint32_t chunk, std::span<double> all) const;
+  std::string bad_tensor_in(uint32_t chunk, const std::byte* gradient) const;
+
+  Kernels& kernels_;
+  const Layout& layout_;
+  DeviceSpaces& spaces_;
+  const Home& home_;
+  const State& state_;
+  std::vector<bool> trained_;
+  float max_grad_norm_;
+  std::vector<Run> runs_;
+  std::vector<uint32_t> first_run_;  // of each chunk, and one past the last
+  Buffer device_partials_;
+  ThreadTeam team_;
+
+  AdamWStep step_;
+  double grad_norm_ = 0;
+  bool skipped_ = false;
+  int64_t num_updates_ = 0;
+  uint64_t num_skipped_ = 0;
+  uint32_t num_skipped_in_a_row_ = 0;
+};
+
+}  // namespace ebb

@@ -1,0 +1,96 @@
+// The plan: when bytes move. Data, made by a pure function from a trace, a layout and a number of blocks.
+//
+// A plan is a list of operations in the order in which they are submitted. Each runs on one of four lanes, in order
+// within its lane; across lanes it waits for the events of the operations it names. It is executed (executor.h),
+// validated (validate.h), simulated (simulate.h), printed and compared.
+//
+// Eviction: furthest next use (Belady), exact because every chunk takes one block. Prefetch: a load starts as soon as
+// the block it was given is free, earliest deadline first; it costs no extra traffic and no extra block.
+// A plan starts and ends with nothing on the device: the update makes every weight stale.
+//
+// Everything here is a plain value or a pure function.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "chunk/chunk_table.h"
+#include "chunk/ledger.h"
+#include "chunk/layout.h"
+#include "scheduler/trace.h"
+
+namespace ebb {
+
+enum class OpKind : uint8_t {
+  Run,     ///< a moment's kernels
+  Finish,  ///< round the finished gradient of a parameter chunk and sum its squares
+  Update,  ///< the optimizer's step on a parameter chunk, at home
+  Norm,    ///< add up the partial norms and fix the clip scale
+  Move,    ///< a chunk from tier to tier; from None: a block is given, nothing is copied
+  Drop,    ///< a chunk is forgotten
+};
+std::string_view name_of(OpKind kind);
+
+/// Operations of a lane run in order. A lane is a stream; Load also has the mover thread that maps blocks.
+enum class Lane : uint8_t { Compute, Load, Store, Update };
+inline constexpr int kNumLanes = 4;
+
+inline constexpr uint32_t kNone = UINT32_MAX;
+
+struct Op {
+  OpKind kind = OpKind::Run;
+  Lane lane = Lane::Compute;
+  Tier from = Tier::None;       ///< Move
+  Tier to = Tier::None;         ///< Move
+  ChunkId chunk = {};           ///< Move, Drop; Finish and Update: the parameter chunk (Space::Weights)
+  uint32_t moment = kNone;      ///< Run
+  uint32_t block = kNone;       ///< Move to the device, and Drop
+  uint32_t home_slot = kNone;   ///< Move of a gradient home, and Update: which gradient slot
+  uint32_t first_wait = 0;      ///< in Plan::waits
+  uint32_t num_waits = 0;
+};
+
+/// What the planner may decide.
+struct PlanOptions {
+  uint32_t num_blocks = 0;
+  bool update = true;             ///< false: evaluation, weights stay as they are
+  bool update_after_norm = true;  ///< clipping: no update before the norm is known
+  uint32_t num_gradient_slots = 4;  ///< without clipping: chunks of gradients on their way to the update
+};
+
+struct Plan {
+  std::vector<Op> ops;
+  std::vector<uint32_t> waits;  ///< indices of operations
+  uint32_t num_blocks = 0;
+  uint32_t num_gradient_slots = 0;
+  bool sums_at_home = false;    ///< gradient sums leave the device between micro-batches
+  size_t loaded_bytes = 0;      ///< chunks only
+  size_t stored_bytes = 0;
+  uint32_t peak_blocks = 0;     ///< the most blocks in use at once
+
+  std::span<const uint32_t> waits_of(const Op& op) const {
+    return std::span(waits).subspan(op.first_wait, op.num_waits);
+  }
+};
+
+/// REQUIRES: options.num_blocks >= smallest_num_blocks(trace, layout); otherwise PlanError.
+Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& options);
+
+/// Blocks of the largest moment, by space: what no plan can do without.
+struct BlockNeed {
+  uint32_t num_blocks = 0;
+  uint32_t by_space[kNumSpaces] = {};
+  std::string_view moment;  ///< which moment it is
+};
+BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update);
+/// Blocks with which nothing is ever evicted before its last use.
+uint32_t resident_num_blocks(const Trace& trace, const Layout& layout, const PlanOptions& options);
+
+/// Parameter chunks that some moment writes gradients of, in the order of their last contribution.
+std::vector<uint32_t> finish_order(const Trace& trace, const Layout& layout);
+
+std::string to_string(const Plan& plan, const Trace& trace);
+
+}  // namespace ebb

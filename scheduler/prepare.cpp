@@ -1,0 +1,168 @@
+// The dry run and the decisions before step 0.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "device/sim/sim_device.h"
+#include "scheduler/fixed_memory.h"
+#include "scheduler/optimizer.h"
+#include "scheduler/state.h"
+#include "scheduler/trainer.h"
+
+namespace ebb {
+namespace {
+
+// Addresses only: far more than any model's activations.
+constexpr size_t kSimArenaBytes = size_t{1} << 46;
+
+struct DryRun {
+  Trace trace;
+  std::vector<ParameterId> order;
+  std::vector<uint32_t> num_uses;
+};
+
+DryRun dry_run(const Model& model, const TrainerOptions& options, uint32_t num_micro_batches,
+               bool training, int num_threads) {
+  SimDevice sim({.kind = DeviceKind::Sim,
+                 .num_threads = num_threads > 0 ? num_threads : num_usable_cores()});
+  const auto compute = sim.create_stream(StreamRole::Compute);
+  TraceRecorder recorder(sim, model.parameters(), options.dtype);
+  std::byte* const base = reinterpret_cast<std::byte*>(uintptr_t{1} << 44);  // never touched
+  Arena arena(base, kSimArenaBytes, [&](size_t offset, size_t bytes, bool allocated) {
+    recorder.observe_arena(offset, bytes, allocated);
+  });
+  Tape tape(sim, *compute, recorder, arena);
+  std::vector<Tensor> inputs;
+  for (const InputSpec& spec : model.inputs()) inputs.push_back({base, spec.dtype, spec.shape});
+  const TapeOptions tape_options{.training = training,
+                                 .recompute_blocks = options.recompute == Recompute::Block};
+  for (uint32_t k = 0; k < num_micro_batches; ++k) {
+    recorder.begin_micro_batch(k);
+    tape.begin_micro_batch(tape_options, {base, DType::F64, {1}}, Write::Store, 1);
+    model.forward(tape, inputs);
+    tape.finish_micro_batch();
+  }
+  DryRun result{.trace = {}, .order = recorder.first_use_order(), .num_uses = recorder.num_uses()};
+  result.trace = recorder.take();
+  return result;
+}
+
+Layout make_layout(const Model& model, const TrainerOptions& options, const DryRun& run) {
+  std::vector<ParameterInfo> infos;
+  for (ParameterId id = 0; id < model.parameters().size(); ++id) {
+    const Parameter& p = model.parameters()[id];
+    infos.push_back({.name = p.name, .shape = p.shape, .decay = p.shape.rank() >= 2,
+                     .learning_rate_factor = p.learning_rate_factor, .num_uses = run.num_uses[id]});
+  }
+  return Layout(std::move(infos), run.order, options.dtype,
+                options.gradient_dtype.value_or(options.dtype), options.chunk_bytes);
+}
+
+PlanOptions plan_options(const TrainerOptions& options, uint32_t num_blocks, bool update) {
+  return {.num_blocks = num_blocks, .update = update,
+          .update_after_norm = options.max_grad_norm > 0};
+}
+
+std::string need_by_class(const BlockNeed& need, const Ledger& fixed, size_t chunk_bytes) {
+  std::string text = fmt::format("  {:<20} {:>12}\n", "chunk size", format_bytes(chunk_bytes));
+  for (int s = 0; s < kNumSpaces; ++s) {
+    text += fmt::format("  {:<20} {:>12}  in {} blocks\n", name_of(static_cast<Space>(s)),
+                        format_bytes(need.by_space[s] * chunk_bytes), need.by_space[s]);
+  }
+  for (const LedgerEntry& e : fixed.entries()) {
+    text += fmt::format("  {:<20} {:>12}\n", e.name, format_bytes(e.bytes));
+  }
+  return text;
+}
+
+void check_device(const Preparation& p, const BlockNeed& need, const Ledger& fixed, size_t budget) {
+  if (p.num_blocks >= p.smallest_blocks) return;
+  throw PlanError(fmt::format(
+      "the plan does not fit: device memory {} ({} bytes), the smallest that works is {} ({} bytes). "
+      "The largest moment is '{}':\n{}"
+      "try --device-memory {}, a smaller --chunk-size or --micro-batch-size, or --recompute block",
+      format_bytes(budget), budget, format_bytes(p.smallest_device_bytes), p.smallest_device_bytes,
+      need.moment, need_by_class(need, fixed, p.layout->chunk_bytes()), p.smallest_device_bytes));
+}
+
+void check_host(const Ledger& ledger, size_t budget) {
+  const size_t needed = ledger.total(Tier::Host);
+  if (needed <= budget) return;
+  throw PlanError(fmt::format(
+      "the plan does not fit: host memory {} ({} bytes), the smallest that works is {} ({} bytes):\n{}"
+      "try a smaller model, or --clip 0 so that gradients need not wait for their norm",
+      format_bytes(budget), budget, format_bytes(needed), needed, ledger.table()));
+}
+
+}  // namespace
+
+FixedMemory fixed_memory(const Model& model, const TrainerOptions& options, const Layout& layout,
+                         const Trace& trace, const Trace& evaluation) {
+  FixedMemory fixed;
+  for (const InputSpec& spec : model.inputs()) {
+    const size_t bytes = static_cast<size_t>(spec.shape.num_elements()) * size_of(spec.dtype);
+    fixed.micro_batch_bytes += (bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
+  }
+  const size_t num_inputs =
+      std::max(options.gradient_accumulation, options.evaluation_batches);
+  fixed.input_bytes = fixed.micro_batch_bytes * num_inputs;
+  fixed.workspace_bytes = std::max(trace.workspace_bytes, evaluation.workspace_bytes);
+  fixed.ledger.add("inputs", Tier::Device, fixed.input_bytes);
+  fixed.ledger.add("workspace", Tier::Device, fixed.workspace_bytes);
+  fixed.ledger.add("partial norms", Tier::Device, Optimizer::partial_norm_bytes(layout));
+  fixed.ledger.add("loss", Tier::Device, sizeof(double));
+  return fixed;
+}
+
+Preparation prepare(const Model& model, const TrainerOptions& options, const Budgets& budgets) {
+  if (options.gradient_accumulation == 0) {
+    throw ConfigError("--gradient-accumulation 0: a step has at least one micro-batch");
+  }
+  Preparation p;
+  p.options = options;
+  DryRun run = dry_run(model, options, options.gradient_accumulation, true, budgets.num_threads);
+  p.layout = std::make_shared<const Layout>(make_layout(model, options, run));
+  p.trace = std::move(run.trace);
+  const bool evaluates = options.evaluation_batches > 0;
+  if (evaluates) {
+    p.evaluation_trace =
+        dry_run(model, options, options.evaluation_batches, false, budgets.num_threads).trace;
+  }
+  for (const Moment& m : p.trace.moments) p.flops += m.cost.flops;
+
+  const Layout& layout = *p.layout;
+  const size_t chunk_bytes = layout.chunk_bytes();
+  const FixedMemory fixed = fixed_memory(model, options, layout, p.trace, p.evaluation_trace);
+  const size_t fixed_bytes = fixed.ledger.total(Tier::Device);
+  BlockNeed need = smallest_need(p.trace, layout, true);
+  p.resident_blocks = resident_num_blocks(p.trace, layout, plan_options(options, kNone, true));
+  if (evaluates) {
+    const BlockNeed evaluation = smallest_need(p.evaluation_trace, layout, false);
+    if (evaluation.num_blocks > need.num_blocks) need = evaluation;
+    p.resident_blocks = std::max(
+        p.resident_blocks,
+        resident_num_blocks(p.evaluation_trace, layout, plan_options(options, kNone, false)));
+  }
+  p.smallest_blocks = need.num_blocks;
+  p.smallest_device_bytes = fixed_bytes + p.smallest_blocks * chunk_bytes;
+  p.resident_device_bytes = fixed_bytes + p.resident_blocks * chunk_bytes;
+  const size_t budget = budgets.device_memory.value_or(p.resident_device_bytes);
+  const size_t blocks_that_fit = budget > fixed_bytes ? (budget - fixed_bytes) / chunk_bytes : 0;
+  p.num_blocks = static_cast<uint32_t>(std::min<size_t>(blocks_that_fit, p.resident_blocks));
+  check_device(p, need, fixed.ledger, budget);
+
+  p.plan = make_plan(p.trace, layout, plan_options(options, p.num_blocks, true));
+  if (evaluates) {
+    p.evaluation_plan =
+        make_plan(p.evaluation_trace, layout, plan_options(options, p.num_blocks, false));
+  }
+  p.ledger = fixed.ledger;
+  p.ledger.add("chunk blocks", Tier::Device, p.num_blocks * chunk_bytes);
+  add_home(p.ledger, layout, plane_specs(options.dtype),
+           {.num_gradient_slots = p.plan.num_gradient_slots, .sums = p.plan.sums_at_home});
+  p.ledger.add("inputs", Tier::Host, fixed.input_bytes);
+  if (budgets.host_memory) check_host(p.ledger, *budgets.host_memory);
+  return p;
+}
+
+}  // namespace ebb

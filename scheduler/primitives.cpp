@@ -1,0 +1,170 @@
+#include "scheduler/primitives.h"
+
+#include <algorithm>
+
+namespace ebb {
+namespace {
+
+Shape with_columns(const Shape& shape, int64_t columns) {
+  switch (shape.rank()) {
+    case 1: return {columns};
+    case 2: return {shape[0], columns};
+    case 3: return {shape[0], shape[1], columns};
+    default: return {shape[0], shape[1], shape[2], columns};
+  }
+}
+
+}  // namespace
+
+Variable linear(Tape& tape, Variable x, ParameterId weight, std::optional<ParameterId> bias) {
+  const bool input_has_gradient = x.has_gradient();
+  if (bias) {
+    tape.begin_moment("linear", {{weight, input_has_gradient}, {*bias, false}});
+  } else {
+    tape.begin_moment("linear", {{weight, input_has_gradient}});
+  }
+  const Tensor w = tape.weight(0);
+  const Variable y = tape.output(with_columns(x.value.shape, w.dim(0)), x.value.dtype);
+  tape.kernels().linear_forward(tape.stream(), y.value, x.value, w,
+                                bias ? tape.weight(1) : Tensor{});
+  tape.end_moment([x, y, has_bias = bias.has_value()](const Backward& b) {
+    const Tensor dy = b.gradient(y);
+    const GradientSlot dw = b.weight_gradient(0);
+    const Tensor dbias = has_bias ? b.weight_gradient(1).sums : Tensor{};
+    b.kernels().linear_backward_weight(b.stream(), dw.sums, dbias, dy, x.value, dw.write);
+    if (!x.has_gradient()) return;
+    const GradientSlot dx = b.input_gradient(x);
+    b.kernels().linear_backward_input(b.stream(), dx.sums, dy, b.weight(0), dx.write);
+  });
+  return y;
+}
+
+Variable layer_norm(Tape& tape, Variable x, ParameterId weight, ParameterId bias, float epsilon) {
+  tape.begin_moment("layer_norm", {{weight, true}, {bias, false}});
+  const Variable y = tape.output(x.value.shape, x.value.dtype);
+  const Variable mean = tape.output({x.value.rows()}, DType::F32);
+  const Variable rstd = tape.output({x.value.rows()}, DType::F32);
+  tape.kernels().layer_norm_forward(tape.stream(), y.value, mean.value, rstd.value, x.value,
+                                    tape.weight(0), tape.weight(1), epsilon);
+  tape.end_moment([x, y, mean = mean.value, rstd = rstd.value](const Backward& b) {
+    const GradientSlot dw = b.weight_gradient(0);
+    const GradientSlot db = b.weight_gradient(1);
+    const GradientSlot dx = b.input_gradient(x);
+    b.kernels().layer_norm_backward(b.stream(), dx.sums, dx.write, dw.sums, db.sums, dw.write,
+                                    b.gradient(y), x.value, b.weight(0), mean, rstd);
+  });
+  return y;
+}
+
+Variable activation(Tape& tape, Variable x, Activation kind) {
+  tape.begin_moment("activation", {});
+  const Variable y = tape.output(x.value.shape, x.value.dtype);
+  tape.kernels().activation_forward(tape.stream(), y.value, x.value, kind);
+  tape.end_moment([x, y, kind](const Backward& b) {
+    if (!x.has_gradient()) return;
+    const GradientSlot dx = b.input_gradient(x);
+    b.kernels().activation_backward(b.stream(), dx.sums, b.gradient(y), x.value, kind, dx.write);
+  });
+  return y;
+}
+
+Variable add(Tape& tape, Variable a, Variable b) {
+  tape.begin_moment("add", {});
+  const Variable y = tape.output(a.value.shape, a.value.dtype);
+  tape.kernels().add(tape.stream(), y.value, a.value, b.value);
+  tape.end_moment([a, b, y](const Backward& back) {
+    back.pass_gradient(b, y);
+    back.pass_gradient(a, y);
+  });
+  return y;
+}
+
+Variable embedding(Tape& tape, Tensor tokens, Tensor positions, ParameterId wte, ParameterId wpe,
+                   int64_t channels, DType type) {
+  tape.begin_moment("embedding", {{wte, false}, {wpe, false}});
+  const Variable y = tape.output({tokens.dim(0), tokens.dim(1), channels}, type);
+  tape.kernels().embedding_forward(tape.stream(), y.value, tokens, positions, tape.weight(0),
+                                   tape.weight(1));
+  tape.end_moment([tokens, positions, y](const Backward& b) {
+    const Tensor dy = b.gradient(y);
+    const GradientSlot dwte = b.weight_gradient(0);
+    b.kernels().embedding_backward(b.stream(), dwte.sums, dy, tokens, dwte.write);
+    const GradientSlot dwpe = b.weight_gradient(1);
+    b.kernels().embedding_backward(b.stream(), dwpe.sums, dy, positions, dwpe.write);
+  });
+  return y;
+}
+
+Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape) {
+  const int64_t batch = qkv.value.dim(0), length = qkv.value.dim(1);
+  tape.begin_moment("attention", {});
+  const Variable out = tape.output({batch, length, qkv.value.dim(2) / 3}, qkv.value.dtype);
+  const Variable log_sum_exp = tape.output({batch, shape.num_heads, length}, DType::F32);
+  tape.kernels().attention_forward(tape.stream(), out.value, log_sum_exp.value, qkv.value, shape);
+  tape.end_moment([qkv, out, log_sum_exp = log_sum_exp.value, shape](const Backward& b) {
+    const GradientSlot dqkv = b.input_gradient(qkv);
+    EBB_CHECK(dqkv.write == Write::Store, "attention must be the only user of its projections");
+    b.kernels().attention_backward(b.stream(), dqkv.sums, b.gradient(out), qkv.value, out.value,
+                                   log_sum_exp, shape);
+  });
+  return out;
+}
+
+void cross_entropy(Tape& tape, Variable logits, Tensor targets) {
+  tape.begin_loss_moment("cross_entropy", {});
+  const Tensor losses = tape.scratch({logits.value.rows()}, DType::F32);
+  if (tape.training()) {
+    const GradientSlot gradient = tape.input_gradient(logits);
+    EBB_CHECK(gradient.write == Write::Store, "logits go into one loss only");
+    tape.stream().copy(gradient.sums.data, logits.value.data, logits.value.bytes(),
+                       CopyKind::Within);
+    tape.kernels().cross_entropy(tape.stream(), losses, gradient.sums, targets,
+                                 tape.loss_gradient_scale());
+  } else {
+    const Tensor copy = tape.scratch(logits.value.shape, logits.value.dtype);
+    tape.stream().copy(copy.data, logits.value.data, copy.bytes(), CopyKind::Within);
+    tape.kernels().cross_entropy(tape.stream(), losses, copy, targets, std::nullopt);
+  }
+  tape.add_losses(losses);
+  tape.end_moment();
+}
+
+int64_t classifier_slice_rows(int64_t num_rows, int64_t vocabulary) {
+  constexpr int64_t kSliceElements = int64_t{1} << 24;
+  const int64_t rows = std::max<int64_t>(1, kSliceElements / vocabulary);
+  return std::min(num_rows, rows >= 64 ? rows / 64 * 64 : rows);
+}
+
+void classifier_cross_entropy(Tape& tape, Variable x, ParameterId weight, int64_t vocabulary,
+                              Tensor targets) {
+  const int64_t num_rows = x.value.rows();
+  const int64_t slice = classifier_slice_rows(num_rows, vocabulary);
+  tape.begin_loss_moment("classifier", {{weight}});
+  const Tensor w = tape.weight(0);
+  const Tensor logits_memory = tape.scratch({slice, vocabulary}, x.value.dtype);
+  const Tensor losses = tape.scratch({num_rows}, DType::F32);
+  std::optional<GradientSlot> dw, dx;
+  if (tape.training()) {
+    dw = tape.weight_gradient(0);
+    dx = tape.input_gradient(x);
+  }
+  for (int64_t first = 0; first < num_rows; first += slice) {
+    const int64_t count = std::min(slice, num_rows - first);
+    const Tensor logits = logits_memory.slice_rows(0, count);
+    const Tensor x_slice = x.value.slice_rows(first, count);
+    tape.kernels().linear_forward(tape.stream(), logits, x_slice, w, {});
+    tape.kernels().cross_entropy(
+        tape.stream(), losses.reshape({num_rows, 1}).slice_rows(first, count).reshape({count}), logits,
+        targets.reshape({num_rows, 1}).slice_rows(first, count).reshape({count}),
+        tape.training() ? std::optional(tape.loss_gradient_scale()) : std::nullopt);
+    if (!tape.training()) continue;
+    tape.kernels().linear_backward_weight(tape.stream(), dw->sums, {}, logits, x_slice, dw->write);
+    dw->write = Write::Add;
+    tape.kernels().linear_backward_input(tape.stream(), dx->sums.slice_rows(first, count), logits, w,
+                                         dx->write);
+  }
+  tape.add_losses(losses);
+  tape.end_moment();
+}
+
+}  // namespace ebb

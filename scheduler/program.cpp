@@ -1,0 +1,175 @@
+#include "scheduler/program.h"
+
+#include <algorithm>
+
+namespace ebb {
+namespace {
+
+constexpr uint32_t kNever = UINT32_MAX;
+
+/// For every parameter chunk the last moment that writes a gradient in it.
+std::vector<uint32_t> last_contributions(const Trace& trace, const Layout& layout) {
+  std::vector<uint32_t> last(layout.num_chunks(), kNever);
+  for (uint32_t m = 0; m < trace.moments.size(); ++m) {
+    for (const ParameterUse& use : trace.uses_of(trace.moments[m])) {
+      if (!use.gradient) continue;
+      const ChunkRange range =
+          layout.chunks(Space::Weights, layout.first_element(use.parameter),
+                        layout.num_elements(use.parameter));
+      std::fill(last.begin() + range.first, last.begin() + range.last, m);
+    }
+  }
+  return last;
+}
+
+/// Gathers the chunks of one item, each once.
+class UseCollector {
+ public:
+  UseCollector(const Layout& layout, Program& program)
+      : layout_(layout), program_(program), seen_(program.num_dense(), 0),
+        created_(program.num_dense(), false) {}
+
+  void begin(ProgramItem& item) {
+    ++stamp_;
+    item.first_use = static_cast<uint32_t>(program_.uses.size());
+  }
+  void end(ProgramItem& item) {
+    item.num_uses = static_cast<uint32_t>(program_.uses.size()) - item.first_use;
+  }
+  void read(Space space, uint64_t first, uint64_t count) { add(space, first, count, false, false); }
+  void write(Space space, uint64_t first, uint64_t count) { add(space, first, count, true, false); }
+  /// Reads what some earlier item wrote; chunks that nothing wrote are left out.
+  void consume(Space space, uint64_t first, uint64_t count) { add(space, first, count, true, true); }
+
+ private:
+  void add(Space space, uint64_t first, uint64_t count, bool writes, bool only_created) {
+    const ChunkRange range = layout_.chunks(space, first, count);
+    for (uint32_t index = range.first; index < range.last; ++index) {
+      const uint32_t dense = program_.dense({space, index});
+      if (seen_[dense] == stamp_ || (only_created && !created_[dense])) continue;
+      seen_[dense] = stamp_;
+      Touch touch = Touch::Read;
+      if (writes) touch = created_[dense] ? Touch::Update : Touch::Create;
+      created_[dense] = created_[dense] || writes;
+      program_.uses.push_back({dense, touch});
+    }
+  }
+
+  const Layout& layout_;
+  Program& program_;
+  std::vector<uint32_t> seen_;
+  std::vector<bool> created_;
+  uint32_t stamp_ = 0;
+};
+
+void collect_moment(UseCollector& collector, const Trace& trace, const Layout& layout,
+                    const Moment& moment) {
+  for (const ParameterUse& use : trace.uses_of(moment)) {
+    const uint64_t count = layout.num_elements(use.parameter);
+    if (use.weight) collector.read(Space::Weights, layout.first_element(use.parameter), count);
+    if (use.gradient) {
+      collector.write(Space::GradientSums, layout.first_sum_element(use.parameter, use.use), count);
+    }
+  }
+}
+
+void collect_finish(UseCollector& collector, const Layout& layout, uint32_t chunk) {
+  const uint64_t first = chunk * layout.chunk_elements();
+  const uint64_t count = layout.chunk_elements(chunk);
+  collector.consume(Space::GradientSums, first, count);
+  for (const Segment& segment : layout.segments(chunk)) {
+    const uint64_t inside = segment.first_element - layout.first_element(segment.parameter);
+    for (uint32_t use = 1; use < layout.parameter(segment.parameter).num_uses; ++use) {
+      collector.consume(Space::GradientSums, layout.first_sum_element(segment.parameter, use) + inside,
+                        segment.num_elements);
+    }
+  }
+  collector.write(Space::Gradients, first, count);
+}
+
+/// Turns the live ranges of activations into births and deaths of arena chunks.
+void add_activations(Program& program, const Trace& trace, size_t chunk_bytes,
+                     const std::vector<uint32_t>& item_of_moment) {
+  struct Life {
+    uint32_t first, last;
+  };
+  std::vector<std::vector<Life>> lives(num_arena_chunks(trace, chunk_bytes));
+  for (const ActivationSpan& span : trace.activations) {
+    const size_t last = (span.offset + span.bytes - 1) / chunk_bytes;
+    for (size_t c = span.offset / chunk_bytes; c <= last; ++c) {
+      lives[c].push_back({span.first_moment, span.last_moment});
+    }
+  }
+  std::vector<std::vector<uint32_t>> begins(program.items.size()), ends(program.items.size());
+  for (uint32_t c = 0; c < lives.size(); ++c) {
+    std::sort(lives[c].begin(), lives[c].end(),
+              [](const Life& a, const Life& b) { return a.first < b.first; });
+    const uint32_t dense = program.dense({Space::Activations, c});
+    for (size_t i = 0; i < lives[c].size();) {
+      Life life = lives[c][i++];
+      while (i < lives[c].size() && lives[c][i].first <= life.last + 1) {
+        life.last = std::max(life.last, lives[c][i++].last);
+      }
+      begins[item_of_moment[life.first]].push_back(dense);
+      ends[item_of_moment[life.last]].push_back(dense);
+    }
+  }
+  for (size_t i = 0; i < program.items.size(); ++i) {
+    ProgramItem& item = program.items[i];
+    item.first_begin = static_cast<uint32_t>(program.begins.size());
+    item.num_begins = static_cast<uint32_t>(begins[i].size());
+    item.first_end = static_cast<uint32_t>(program.ends.size());
+    item.num_ends = static_cast<uint32_t>(ends[i].size());
+    program.begins.insert(program.begins.end(), begins[i].begin(), begins[i].end());
+    program.ends.insert(program.ends.end(), ends[i].begin(), ends[i].end());
+  }
+}
+
+}  // namespace
+
+ChunkId Program::chunk_id(uint32_t dense) const {
+  int space = 0;
+  while (dense >= first_dense[space + 1]) ++space;
+  return {static_cast<Space>(space), dense - first_dense[space]};
+}
+
+uint32_t num_arena_chunks(const Trace& trace, size_t chunk_bytes) {
+  return static_cast<uint32_t>((trace.arena_bytes + chunk_bytes - 1) / chunk_bytes);
+}
+
+Program make_program(const Trace& trace, const Layout& layout, bool with_gradients) {
+  Program program;
+  for (int s = 0; s < kNumSpaces; ++s) {
+    const Space space = static_cast<Space>(s);
+    const uint32_t count = space == Space::Activations
+                               ? num_arena_chunks(trace, layout.chunk_bytes())
+                               : layout.num_chunks(space);
+    program.first_dense[s + 1] = program.first_dense[s] + count;
+  }
+  const std::vector<uint32_t> last = with_gradients
+                                         ? last_contributions(trace, layout)
+                                         : std::vector<uint32_t>(layout.num_chunks(), kNever);
+  std::vector<std::vector<uint32_t>> finished_at(trace.moments.size());
+  for (uint32_t c = 0; c < last.size(); ++c) {
+    if (last[c] != kNever) finished_at[last[c]].push_back(c);
+  }
+  UseCollector collector(layout, program);
+  std::vector<uint32_t> item_of_moment;
+  for (uint32_t m = 0; m < trace.moments.size(); ++m) {
+    item_of_moment.push_back(static_cast<uint32_t>(program.items.size()));
+    ProgramItem& run = program.items.emplace_back(ProgramItem{.moment = m});
+    collector.begin(run);
+    collect_moment(collector, trace, layout, trace.moments[m]);
+    collector.end(run);
+    for (uint32_t c : finished_at[m]) {
+      ProgramItem& finish = program.items.emplace_back(ProgramItem{.finished_chunk = c});
+      collector.begin(finish);
+      collect_finish(collector, layout, c);
+      collector.end(finish);
+    }
+  }
+  add_activations(program, trace, layout.chunk_bytes(), item_of_moment);
+  return program;
+}
+
+}  // namespace ebb

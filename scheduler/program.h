@@ -1,0 +1,55 @@
+// A trace cut along a layout: the compute lane's items in order, with the chunks each needs. The planner's input and
+// the validator's; pure.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "chunk/layout.h"
+#include "scheduler/trace.h"
+
+namespace ebb {
+
+/// What an item does with a chunk.
+enum class Touch : uint8_t {
+  Read,     ///< weights
+  Create,   ///< first contribution: what was there does not matter
+  Update,   ///< a later contribution, or the last read of sums
+};
+
+struct ChunkUse {
+  uint32_t chunk = 0;  ///< dense number: Program::dense()
+  Touch touch = Touch::Read;
+};
+
+/// Run of a moment, or Finish of a parameter chunk (moment == UINT32_MAX).
+struct ProgramItem {
+  uint32_t moment = UINT32_MAX;
+  uint32_t finished_chunk = UINT32_MAX;
+  uint32_t first_use = 0, num_uses = 0;        ///< in Program::uses; no chunk twice
+  uint32_t first_begin = 0, num_begins = 0;    ///< activation chunks whose life begins here, in Program::begins
+  uint32_t first_end = 0, num_ends = 0;        ///< and ends here, in Program::ends
+};
+
+struct Program {
+  std::vector<ProgramItem> items;
+  std::vector<ChunkUse> uses;
+  std::vector<uint32_t> begins, ends;  ///< dense numbers of activation chunks
+  uint32_t first_dense[kNumSpaces + 1] = {};
+
+  uint32_t num_dense() const { return first_dense[kNumSpaces]; }
+  uint32_t dense(ChunkId id) const { return first_dense[static_cast<int>(id.space)] + id.index; }
+  ChunkId chunk_id(uint32_t dense) const;
+  std::span<const ChunkUse> uses_of(const ProgramItem& item) const {
+    return std::span(uses).subspan(item.first_use, item.num_uses);
+  }
+};
+
+/// `with_gradients` false: evaluation, nothing is finished.
+Program make_program(const Trace& trace, const Layout& layout, bool with_gradients);
+
+/// Chunks of the activation arena.
+uint32_t num_arena_chunks(const Trace& trace, size_t chunk_bytes);
+
+}  // namespace ebb

@@ -1,0 +1,92 @@
+#include "scheduler/state.h"
+
+#include <array>
+
+#include "cpu_adam/state_hash.h"
+#include "device/random.h"
+
+namespace ebb {
+namespace {
+
+constexpr int64_t kInitBlock = 4096;  // elements a task fills
+
+uint64_t name_hash(std::string_view name) {  // FNV-1a
+  uint64_t hash = 14695981039346656037ull;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+  return hash;
+}
+
+void fill(std::span<float> out, uint64_t first, const Init& init, uint64_t counter_hi, uint64_t key) {
+  if (init.standard_deviation == 0) {
+    std::fill(out.begin(), out.end(), init.constant);
+    return;
+  }
+  for (size_t i = 0; i < out.size(); i += 4) {  // four numbers a counter
+    const auto words = philox4x32((first + i) / 4, counter_hi, key);
+    const auto a = normal_pair(words[0], words[1]);
+    const auto b = normal_pair(words[2], words[3]);
+    const std::array<float, 4> values = {a.first, a.second, b.first, b.second};
+    for (size_t k = 0; k < 4 && i + k < out.size(); ++k) {
+      out[i + k] = init.constant + init.standard_deviation * values[k];
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<PlaneSpec> plane_specs(DType weight_type) {
+  std::vector<PlaneSpec> specs;
+  for (const PlaneInfo& plane : home_planes(weight_type)) {
+    specs.push_back({plane.name, plane.bits_per_element / 8});
+  }
+  return specs;
+}
+
+Planes State::planes(uint64_t e) const {
+  const bool split = layout_.weight_type() != DType::F32;
+  Planes planes;
+  planes.weight = home_.plane(0, e);
+  planes.low = split ? reinterpret_cast<int16_t*>(home_.plane(1, e)) : nullptr;
+  planes.momentum = reinterpret_cast<float*>(home_.plane(split ? 2 : 1, e));
+  planes.variance = reinterpret_cast<float*>(home_.plane(split ? 3 : 2, e));
+  planes.weight_dtype = layout_.weight_type();
+  planes.gradient_dtype = layout_.gradient_type();
+  return planes;
+}
+
+void State::initialise(const Parameters& parameters, uint64_t seed, ThreadTeam& team) {
+  const uint64_t key = random_key(seed, RandomUse::Weights);
+  for (ParameterId id = 0; id < parameters.size(); ++id) {
+    const int64_t count = static_cast<int64_t>(layout_.num_elements(id));
+    const uint64_t counter_hi = name_hash(parameters[id].name);
+    team.for_each((count + kInitBlock - 1) / kInitBlock, [&](int64_t block) {
+      std::array<float, kInitBlock> values;
+      const int64_t first = block * kInitBlock;
+      const std::span<float> part(values.data(),
+                                  static_cast<size_t>(std::min(kInitBlock, count - first)));
+      fill(part, static_cast<uint64_t>(first), parameters[id].init, counter_hi, key);
+      write_masters(planes(layout_.first_element(id) + static_cast<uint64_t>(first)), part);
+    });
+  }
+}
+
+void State::read(ParameterId id, std::span<float> masters) const {
+  EBB_CHECK(masters.size() == layout_.num_elements(id), "a parameter has another number of elements");
+  read_masters(planes(layout_.first_element(id)), masters);
+}
+
+void State::write(ParameterId id, std::span<const float> masters) {
+  EBB_CHECK(masters.size() == layout_.num_elements(id), "a parameter has another number of elements");
+  write_masters(planes(layout_.first_element(id)), masters);
+}
+
+uint64_t State::hash() const {
+  StateHash hash;
+  for (ParameterId id : layout_.call_order()) {
+    hash.add_parameter(planes(layout_.first_element(id)),
+                       static_cast<int64_t>(layout_.num_elements(id)));
+  }
+  return hash.value();
+}
+
+}  // namespace ebb

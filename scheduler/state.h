@@ -1,0 +1,37 @@
+// The training state at home, seen as parameters: initial values, reading and writing masters, the state's hash.
+// Not thread-safe; nothing here runs during a step except planes().
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "chunk/home.h"
+#include "chunk/layout.h"
+#include "cpu_adam/adamw.h"
+#include "device/host/parallel.h"
+#include "scheduler/parameters.h"
+
+namespace ebb {
+
+/// The optimizer's planes as the chunk room wants them.
+std::vector<PlaneSpec> plane_specs(DType weight_type);
+
+class State {
+ public:
+  State(const Layout& layout, const Home& home) : layout_(layout), home_(home) {}
+
+  /// The planes from one element of the parameter space on, without a gradient.
+  Planes planes(uint64_t first_element) const;
+  /// Masters from the seed, by parameter name and element: the same for every layout. Moments are zero already.
+  void initialise(const Parameters& parameters, uint64_t seed, ThreadTeam& team);
+  void read(ParameterId id, std::span<float> masters) const;
+  void write(ParameterId id, std::span<const float> masters);
+  uint64_t hash() const;
+
+ private:
+  const Layout& layout_;
+  const Home& home_;
+};
+
+}  // namespace ebb

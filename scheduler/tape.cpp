@@ -1,0 +1,282 @@
+#include "scheduler/tape.h"
+
+#include <fmt/format.h>
+
+#include "device/errors.h"
+
+namespace ebb {
+
+std::string_view name_of(Phase phase) {
+  static constexpr std::string_view kNames[] = {"forward", "backward", "evaluate"};
+  return kNames[static_cast<int>(phase)];
+}
+
+// ---- What a backward closure sees -------------------------------------------------------------------------------
+
+Kernels& Backward::kernels() const { return tape_.kernels_; }
+Stream& Backward::stream() const { return tape_.compute_; }
+
+Tensor Backward::weight(int i) const {
+  EBB_CHECK(uses_[i].weight, "this backward said that it does not read the weight");
+  return tape_.hooks_.weight(uses_[i].parameter);
+}
+
+GradientSlot Backward::weight_gradient(int i) const {
+  return tape_.hooks_.gradient(uses_[i].parameter, uses_[i].use);
+}
+
+Tensor Backward::gradient(const Variable& output) const {
+  const Tape::Slot& slot = tape_.slots_[output.id];
+  EBB_CHECK(slot.gradient >= 0, "an output has no gradient");
+  return tape_.tensor_at(tape_.gradients_[slot.gradient].offset, slot.shape, slot.dtype);
+}
+
+GradientSlot Backward::input_gradient(const Variable& input) const {
+  return tape_.input_gradient(input);
+}
+
+void Backward::pass_gradient(const Variable& input, const Variable& output) const {
+  if (!input.has_gradient()) return;
+  Tape::Slot& to = tape_.slots_[input.id];
+  if (to.gradient < 0) {
+    to.gradient = tape_.slots_[output.id].gradient;
+    ++tape_.gradients_[to.gradient].num_owners;
+    return;
+  }
+  const Tensor sum = tape_.input_gradient(input).sums;
+  tape_.kernels_.accumulate(tape_.compute_, sum, gradient(output).reshape(sum.shape));
+}
+
+// ---- Memory -----------------------------------------------------------------------------------------------------
+
+Tape::Tape(Device& device, Stream& compute, Hooks& hooks, Arena& arena)
+    : kernels_(device.kernels()), compute_(compute), hooks_(hooks), arena_(arena) {}
+
+Tensor Tape::tensor_at(size_t offset, Shape shape, DType type) const {
+  return {arena_.base() + offset, type, shape};
+}
+
+Variable Tape::output(Shape shape, DType type) {
+  EBB_CHECK(open_.active, "output() outside a moment");
+  Slot slot{.live = true, .dtype = type, .shape = shape};
+  slot.bytes = static_cast<size_t>(shape.num_elements()) * size_of(type);
+  slot.offset = arena_.allocate(slot.bytes);
+  slots_.push_back(slot);
+  return {static_cast<int32_t>(slots_.size() - 1), tensor_at(slot.offset, shape, type)};
+}
+
+Tensor Tape::scratch(Shape shape, DType type) {
+  const size_t bytes = static_cast<size_t>(shape.num_elements()) * size_of(type);
+  scratch_.push_back({arena_.allocate(bytes), bytes});
+  return tensor_at(scratch_.back().first, shape, type);
+}
+
+int32_t Tape::new_gradient(const Slot& slot) {
+  if (free_gradients_.empty()) {
+    gradients_.emplace_back();
+    free_gradients_.push_back(static_cast<int32_t>(gradients_.size() - 1));
+  }
+  const int32_t index = free_gradients_.back();
+  free_gradients_.pop_back();
+  gradients_[index] = {arena_.allocate(slot.bytes), slot.bytes, 1};
+  return index;
+}
+
+void Tape::release_gradient(int32_t index) {
+  GradientMemory& memory = gradients_[index];
+  if (--memory.num_owners > 0) return;
+  arena_.release(memory.offset, memory.bytes);
+  free_gradients_.push_back(index);
+}
+
+void Tape::release_value(Slot& slot) {
+  if (slot.live) arena_.release(slot.offset, slot.bytes);
+  slot.live = false;
+}
+
+void Tape::release_slots(int32_t first) {
+  while (static_cast<int32_t>(slots_.size()) > first) {
+    Slot& slot = slots_.back();
+    release_value(slot);
+    if (slot.gradient >= 0) release_gradient(slot.gradient);
+    slots_.pop_back();
+  }
+}
+
+GradientSlot Tape::input_gradient(const Variable& variable) {
+  EBB_CHECK(variable.has_gradient(), "an input has no gradient");
+  Slot& slot = slots_[variable.id];
+  const auto view = [&] {
+    return tensor_at(gradients_[slot.gradient].offset, slot.shape, slot.dtype);
+  };
+  if (slot.gradient < 0) {
+    slot.gradient = new_gradient(slot);
+    return {view(), Write::Store};
+  }
+  if (gradients_[slot.gradient].num_owners > 1) {  // shared by pass_gradient: make it our own first
+    const int32_t shared = slot.gradient;
+    const Tensor from = view();
+    slot.gradient = new_gradient(slot);
+    compute_.copy(view().data, from.data, from.bytes(), CopyKind::Within);
+    release_gradient(shared);
+  }
+  return {view(), Write::Add};
+}
+
+// ---- Moments ----------------------------------------------------------------------------------------------------
+
+uint32_t Tape::next_use_index(ParameterId parameter) {
+  if (replaying_uses_) return use_log_[use_cursor_++];
+  if (parameter >= uses_of_parameter_.size()) uses_of_parameter_.resize(parameter + 1, 0);
+  use_log_.push_back(uses_of_parameter_[parameter]++);
+  return use_log_.back();
+}
+
+void Tape::open(std::string_view name, std::span<const WeightUse> uses, bool gradients_now) {
+  EBB_CHECK(!open_.active, fmt::format("{} opens a moment inside {}", name, open_.name));
+  EBB_CHECK(uses.size() <= kMaxUses, "a primitive uses too many parameters");
+  open_ = {.name = name, .uses = {}, .num_uses = static_cast<int>(uses.size()),
+           .first_slot = static_cast<int32_t>(slots_.size()), .active = true};
+  for (int i = 0; i < open_.num_uses; ++i) {
+    const WeightUse use = std::data(uses)[i];
+    open_.uses[i] = {use.parameter, next_use_index(use.parameter), true,
+                     gradients_now && options_.training};
+    open_.read_in_backward[i] = use.read_in_backward;
+  }
+  hooks_.begin_moment(name, phase_, std::span(open_.uses).first(open_.num_uses));
+}
+
+void Tape::begin_moment(std::string_view name, std::initializer_list<WeightUse> uses) {
+  open(name, {uses.begin(), uses.size()}, false);
+}
+
+void Tape::begin_loss_moment(std::string_view name, std::initializer_list<WeightUse> uses) {
+  EBB_CHECK(phase_ != Phase::Backward, "a loss inside a recomputed block");
+  open(name, {uses.begin(), uses.size()}, true);
+}
+
+Tensor Tape::weight(int i) { return hooks_.weight(open_.uses[i].parameter); }
+
+GradientSlot Tape::weight_gradient(int i) {
+  return hooks_.gradient(open_.uses[i].parameter, open_.uses[i].use);
+}
+
+void Tape::end_moment() {
+  while (!scratch_.empty()) {
+    arena_.release(scratch_.back().first, scratch_.back().second);
+    scratch_.pop_back();
+  }
+  hooks_.end_moment();
+  open_.active = false;
+}
+
+void Tape::end_moment(const BackwardFunction& backward) {
+  if (recording_) {
+    Record record{.backward = backward, .name = open_.name, .uses = open_.uses,
+                  .num_uses = open_.num_uses, .first_slot = open_.first_slot};
+    for (int i = 0; i < record.num_uses; ++i) {
+      record.uses[i].weight = open_.read_in_backward[i];
+      record.uses[i].gradient = true;
+    }
+    records_.push_back(record);
+  }
+  end_moment();
+}
+
+void Tape::add_losses(Tensor losses) {
+  kernels_.sum(compute_, loss_total_, losses, loss_write_);
+  loss_write_ = Write::Add;
+}
+
+// ---- Blocks and backward ----------------------------------------------------------------------------------------
+
+Variable Tape::block(const BlockFunction& body, Variable input) {
+  BlockFunction run = body;
+  if (options_.training && !options_.recompute_blocks) return run(*this, input);
+  const bool was_recording = recording_;
+  const int32_t first = static_cast<int32_t>(slots_.size());
+  const size_t first_use_log = replaying_uses_ ? use_cursor_ : use_log_.size();
+  recording_ = false;
+  Variable result = run(*this, input);
+  recording_ = was_recording;
+  EBB_CHECK(result.id >= first, "a block must return a value it made");
+  const Slot kept = slots_[result.id];
+  slots_[result.id].live = false;
+  release_slots(first);
+  slots_.push_back(kept);
+  result.id = first;
+  if (recording_) {
+    records_.push_back(Record{.block = body, .block_input = input, .block_output = result,
+                              .first_use_log = first_use_log, .first_slot = first});
+  }
+  return result;
+}
+
+void Tape::run_record(Record& record) {
+  bool any_gradient = false;
+  for (size_t i = record.first_slot; i < slots_.size(); ++i) any_gradient |= slots_[i].gradient >= 0;
+  if (!any_gradient) return;
+  const std::span<const ParameterUse> uses(record.uses.data(), record.num_uses);
+  hooks_.begin_moment(record.name, Phase::Backward, uses);
+  record.backward(Backward(*this, uses));
+  end_moment();
+}
+
+void Tape::run_block(Record& record) {
+  release_value(slots_[record.block_output.id]);
+  const int32_t gradient = std::exchange(slots_[record.block_output.id].gradient, -1);
+  if (gradient < 0) return;
+  const size_t num_records = records_.size();
+  const int32_t first = static_cast<int32_t>(slots_.size());
+  const bool was_replaying = std::exchange(replaying_uses_, true);
+  const size_t was_at = std::exchange(use_cursor_, record.first_use_log);
+  recording_ = true;
+  const Variable result = record.block(*this, record.block_input);
+  recording_ = false;
+  use_cursor_ = was_at;
+  replaying_uses_ = was_replaying;
+  slots_[result.id].gradient = gradient;
+  run_backward_to(num_records);
+  release_slots(first);
+}
+
+void Tape::run_backward_to(size_t num_records) {
+  while (records_.size() > num_records) {
+    Record record = records_.back();
+    records_.pop_back();
+    if (record.block) {
+      run_block(record);
+    } else {
+      run_record(record);
+    }
+    release_slots(record.first_slot);
+  }
+}
+
+void Tape::begin_micro_batch(const TapeOptions& options, Tensor loss_total, Write loss_write,
+                             float loss_gradient_scale) {
+  // A step that threw may have left things behind.
+  records_.clear();
+  scratch_.clear();
+  open_.active = false;
+  options_ = options;
+  recording_ = options.training;
+  phase_ = options.training ? Phase::Forward : Phase::Evaluate;
+  loss_total_ = loss_total;
+  loss_write_ = loss_write;
+  loss_gradient_scale_ = loss_gradient_scale;
+  uses_of_parameter_.assign(uses_of_parameter_.size(), 0);
+  use_log_.clear();
+  replaying_uses_ = false;
+}
+
+void Tape::finish_micro_batch() {
+  if (options_.training) {
+    phase_ = Phase::Backward;
+    recording_ = false;
+    run_backward_to(0);
+  }
+  release_slots(0);
+}
+
+}  // namespace ebb

@@ -1,0 +1,180 @@
+// The tape: runs a model's forward, remembers what its backward needs, and replays it in reverse.
+//
+// A primitive (scheduler/primitives.h, or a user's own) opens a moment, takes its outputs from the arena, submits
+// kernels, and records one closure that submits its backward. A model only composes primitives, so its backward
+// follows from its forward. A block is a part of the model whose inner activations are forgotten after its forward
+// and recomputed before its backward (where recomputation is on), or freed at its end (evaluation).
+//
+// What is saved lives until the backward of the primitive that made it has been submitted; tensors are views into the
+// arena and must not be kept longer. One thread. Allocates only while its lists grow, in the first step.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "device/device.h"
+#include "device/inline_function.h"
+#include "device/kernels.h"
+#include "scheduler/arena.h"
+#include "scheduler/hooks.h"
+
+namespace ebb {
+
+/// A value on the tape. Inputs have id -1 and no gradient.
+struct Variable {
+  int32_t id = -1;
+  Tensor value;
+  bool has_gradient() const { return id >= 0; }
+};
+
+/// Which parameters a primitive uses, and whether its backward reads the weight again.
+struct WeightUse {
+  ParameterId parameter;
+  bool read_in_backward = true;
+};
+
+class Tape;
+
+/// What a recorded backward closure is given.
+class Backward {
+ public:
+  Backward(Tape& tape, std::span<const ParameterUse> uses) : tape_(tape), uses_(uses) {}
+  Kernels& kernels() const;
+  Stream& stream() const;
+  /// The weight of the primitive's i-th WeightUse.
+  Tensor weight(int i) const;
+  /// Where the gradient of the i-th WeightUse is summed.
+  GradientSlot weight_gradient(int i) const;
+  /// The finished gradient of an output.
+  Tensor gradient(const Variable& output) const;
+  /// Where to write the gradient of an input. REQUIRES: input.has_gradient().
+  GradientSlot input_gradient(const Variable& input) const;
+  /// input's gradient += output's gradient, without a copy where it is the first.
+  void pass_gradient(const Variable& input, const Variable& output) const;
+
+ private:
+  Tape& tape_;
+  std::span<const ParameterUse> uses_;
+};
+
+using BackwardFunction = InlineFunction<void(const Backward&), 448>;
+using BlockFunction = InlineFunction<Variable(Tape&, Variable), 64>;
+
+struct TapeOptions {
+  bool training = true;
+  bool recompute_blocks = false;
+};
+
+class Tape {
+ public:
+  static constexpr int kMaxUses = 4;
+
+  Tape(Device& device, Stream& compute, Hooks& hooks, Arena& arena);
+
+  // For models and primitives.
+  Kernels& kernels() { return kernels_; }
+  Stream& stream() { return compute_; }
+  bool training() const { return options_.training; }
+
+  /// Opens a moment; the uses stay readable through weight() until end_moment().
+  void begin_moment(std::string_view name, std::initializer_list<WeightUse> uses);
+  Tensor weight(int i);
+  /// For primitives that make gradients in their forward (the loss): the sum of the i-th use.
+  GradientSlot weight_gradient(int i);
+  /// As above, for a use announced with begin_loss_moment.
+  void begin_loss_moment(std::string_view name, std::initializer_list<WeightUse> uses);
+  /// Memory for a result of the open moment. Its content is undefined.
+  Variable output(Shape shape, DType type);
+  /// Memory until the end of the moment.
+  Tensor scratch(Shape shape, DType type);
+  /// Closes the moment and records its backward (dropped where no backward will run).
+  void end_moment(const BackwardFunction& backward);
+  void end_moment();
+  GradientSlot input_gradient(const Variable& variable);
+
+  /// Runs body(*this, input) as a block.
+  Variable block(const BlockFunction& body, Variable input);
+
+  /// Adds a micro-batch's losses (N) fp32 to the step's total.
+  void add_losses(Tensor losses);
+  /// What every loss gradient is multiplied with: 1 / (targets in the step), times the loss scale.
+  float loss_gradient_scale() const { return loss_gradient_scale_; }
+
+  // For whoever runs a micro-batch.
+  void begin_micro_batch(const TapeOptions& options, Tensor loss_total, Write loss_write,
+                         float loss_gradient_scale);
+  /// Runs the backward of everything recorded and frees what is left.
+  void finish_micro_batch();
+
+ private:
+  friend class Backward;
+  struct Slot {  // a Variable's memory
+    size_t offset = 0;
+    size_t bytes = 0;
+    bool live = false;
+    DType dtype = DType::F32;
+    Shape shape;
+    int32_t gradient = -1;
+  };
+  struct GradientMemory {
+    size_t offset = 0;
+    size_t bytes = 0;
+    int32_t num_owners = 0;
+  };
+  struct Record {
+    BackwardFunction backward = {};
+    BlockFunction block = {};
+    Variable block_input = {}, block_output = {};
+    size_t first_use_log = 0;
+    std::string_view name = {};
+    std::array<ParameterUse, kMaxUses> uses = {};
+    int num_uses = 0;
+    int32_t first_slot = 0;
+  };
+
+  Tensor tensor_at(size_t offset, Shape shape, DType type) const;
+  int32_t new_gradient(const Slot& slot);
+  void release_gradient(int32_t index);
+  void release_value(Slot& slot);
+  void release_slots(int32_t first);
+  uint32_t next_use_index(ParameterId parameter);
+  void open(std::string_view name, std::span<const WeightUse> uses, bool gradients_now);
+  void run_backward_to(size_t num_records);
+  void run_record(Record& record);
+  void run_block(Record& record);
+
+  Kernels& kernels_;
+  Stream& compute_;
+  Hooks& hooks_;
+  Arena& arena_;
+  TapeOptions options_;
+  bool recording_ = false;
+  Phase phase_ = Phase::Forward;
+  Tensor loss_total_;
+  Write loss_write_ = Write::Store;
+  float loss_gradient_scale_ = 0;
+
+  std::vector<Slot> slots_;
+  std::vector<GradientMemory> gradients_;
+  std::vector<int32_t> free_gradients_;
+  std::vector<Record> records_;
+  std::vector<uint32_t> uses_of_parameter_;  // calls so far in this micro-batch's forward
+  std::vector<uint32_t> use_log_;            // the use indices given out, in order
+  size_t use_cursor_ = 0;                    // while a block is recomputed: where in the log
+  bool replaying_uses_ = false;
+
+  struct Open {
+    std::string_view name;
+    std::array<ParameterUse, kMaxUses> uses;
+    std::array<bool, kMaxUses> read_in_backward{};
+    int num_uses = 0;
+    int32_t first_slot = 0;
+    bool active = false;
+  } open_;
+  std::vector<std::pair<size_t, size_t>> scratch_;  // offset, bytes
+};
+
+}  // namespace ebb

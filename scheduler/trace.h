@@ -1,0 +1,80 @@
+// The trace: the moments of one optimizer step (or one evaluation), with what each uses and costs.
+//
+// Written by a dry run of the real model code on the simulated device, before any memory exists. It does not depend on
+// chunk size, budget or residency; layout and planner turn it into a plan. A plain value.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "device/device.h"
+#include "scheduler/arena.h"
+#include "scheduler/hooks.h"
+#include "scheduler/parameters.h"
+
+namespace ebb {
+
+struct Moment {
+  std::string_view name;  ///< of the primitive; static storage
+  Phase phase = Phase::Forward;
+  uint32_t micro_batch = 0;
+  uint32_t first_use = 0;  ///< in Trace::uses
+  uint32_t num_uses = 0;
+  Cost cost;
+};
+
+/// A range of the activation arena that is live in moments [first, last].
+struct ActivationSpan {
+  size_t offset = 0;
+  size_t bytes = 0;
+  uint32_t first_moment = 0;
+  uint32_t last_moment = 0;
+};
+
+struct Trace {
+  std::vector<Moment> moments;
+  std::vector<ParameterUse> uses;
+  std::vector<ActivationSpan> activations;
+  size_t arena_bytes = 0;
+  size_t workspace_bytes = 0;
+  std::span<const ParameterUse> uses_of(const Moment& moment) const {
+    return std::span(uses).subspan(moment.first_use, moment.num_uses);
+  }
+};
+
+/// Hooks that write a trace. Weights and sums are fake addresses on the simulated device.
+class TraceRecorder : public Hooks {
+ public:
+  /// `sim` is a device of kind Sim; parameters as the model declared them, weights of `weight_type`.
+  TraceRecorder(Device& sim, const Parameters& parameters, DType weight_type);
+
+  void begin_micro_batch(uint32_t micro_batch) { micro_batch_ = micro_batch; }
+  void begin_moment(std::string_view name, Phase phase,
+                    std::span<const ParameterUse> uses) override;
+  Tensor weight(ParameterId parameter) override;
+  GradientSlot gradient(ParameterId parameter, uint32_t use) override;
+  void end_moment() override;
+  /// For the arena that the traced code runs on.
+  void observe_arena(size_t offset, size_t bytes, bool allocated);
+
+  Trace take();
+  /// Parameters in the order of their first use; those never used come last.
+  std::vector<ParameterId> first_use_order() const;
+  /// Uses of each parameter in one forward (at least 1).
+  std::vector<uint32_t> num_uses() const;
+
+ private:
+  Tensor fake(ParameterId parameter, DType type) const;
+
+  Device& sim_;
+  const Parameters& parameters_;
+  DType weight_type_;
+  Trace trace_;
+  uint32_t micro_batch_ = 0;
+  std::vector<std::pair<size_t, uint32_t>> live_;  // offset -> index in trace_.activations
+  std::vector<std::vector<bool>> written_;         // [parameter][use]
+};
+
+}  // namespace ebb

@@ -1,0 +1,216 @@
+#include "scheduler/trainer.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "scheduler/arena.h"
+#include "scheduler/executor.h"
+#include "scheduler/fixed_memory.h"
+#include "scheduler/optimizer.h"
+#include "scheduler/state.h"
+#include "scheduler/tape.h"
+
+namespace ebb {
+namespace {
+
+std::vector<bool> trained_parameters(const Layout& layout, const Trace& trace) {
+  std::vector<bool> trained(layout.num_parameters(), false);
+  for (const ParameterUse& use : trace.uses) {
+    if (use.gradient) trained[use.parameter] = true;
+  }
+  return trained;
+}
+
+HomeOptions home_options(const Plan& plan) {
+  return {.num_gradient_slots = plan.num_gradient_slots, .sums = plan.sums_at_home};
+}
+
+uint64_t count_targets(std::span<const MicroBatch> micro_batches) {
+  uint64_t count = 0;
+  for (const MicroBatch& batch : micro_batches) count += batch.num_targets;
+  return count;
+}
+
+}  // namespace
+
+/// Memory first, streams (inside the executor) last, so that queues drain before bytes go.
+class Trainer::Impl {
+ public:
+  Impl(const Model& model, Device& device, const Preparation& prepared);
+
+  StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate);
+  double evaluate(std::span<const MicroBatch> micro_batches);
+  ParameterId find(std::string_view name) const;
+
+  const Optimizer& optimizer() const { return optimizer_; }
+  State& state() { return state_; }
+  const Layout& layout() const { return layout_; }
+
+ private:
+  void run(std::span<const MicroBatch> micro_batches, bool training, float loss_gradient_scale);
+  void upload(const MicroBatch& batch, size_t index);
+  void send_loss_home();
+  double total_loss() const;
+
+  const Model& model_;
+  Device& device_;
+  const Preparation& prepared_;
+  const Layout& layout_;
+  FixedMemory fixed_;
+  std::vector<InputSpec> specs_;
+  Home home_;
+  State state_;
+  DeviceSpaces spaces_;
+  Buffer device_inputs_, host_inputs_, device_loss_, host_loss_;
+  std::vector<Tensor> input_views_;
+  std::unique_ptr<Event> loss_ready_;
+  Optimizer optimizer_;
+  Executor executor_;
+  Arena arena_;
+  Tape tape_;
+};
+
+Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepared)
+    : model_(model),
+      device_(device),
+      prepared_(prepared),
+      layout_(*prepared.layout),
+      fixed_(fixed_memory(model, prepared.options, layout_, prepared.trace,
+                          prepared.evaluation_trace)),
+      specs_(model.inputs()),
+      home_(device, layout_, plane_specs(prepared.options.dtype), home_options(prepared.plan)),
+      state_(layout_, home_),
+      spaces_(device, layout_, prepared.num_blocks,
+              std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
+      device_inputs_(device.allocate(MemoryKind::Device, fixed_.input_bytes, "inputs")),
+      host_inputs_(device.allocate(MemoryKind::Pinned, fixed_.input_bytes, "inputs")),
+      device_loss_(device.allocate(MemoryKind::Device, sizeof(double), "loss")),
+      host_loss_(device.allocate(MemoryKind::Pinned, sizeof(double), "loss")),
+      loss_ready_(device.create_event()),
+      optimizer_(device, layout_, spaces_, home_, state_,
+                 trained_parameters(layout_, prepared.trace), prepared.options.max_grad_norm,
+                 prepared.options.adam),
+      executor_(device, layout_, spaces_, home_, optimizer_,
+                static_cast<uint32_t>(
+                    std::max(prepared.plan.ops.size(), prepared.evaluation_plan.ops.size()))),
+      arena_(spaces_.base(Space::Activations),
+             std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
+      tape_(device, executor_.compute(), executor_, arena_) {
+  device.reserve_workspace(fixed_.workspace_bytes);
+  ThreadTeam team(device.info().num_threads);
+  state_.initialise(model.parameters(), prepared.options.seed, team);
+}
+
+void Trainer::Impl::upload(const MicroBatch& batch, size_t index) {
+  EBB_CHECK(batch.inputs.size() == specs_.size(), "a micro-batch has another number of inputs");
+  size_t offset = index * fixed_.micro_batch_bytes;
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    const Tensor& from = batch.inputs[i];
+    EBB_CHECK(from.dtype == specs_[i].dtype && from.shape == specs_[i].shape,
+              fmt::format("input '{}' has another type or shape", specs_[i].name));
+    std::memcpy(host_inputs_.data() + offset, from.data, from.bytes());
+    input_views_.push_back({device_inputs_.data() + offset, from.dtype, from.shape});
+    offset += (from.bytes() + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
+  }
+}
+
+void Trainer::Impl::run(std::span<const MicroBatch> micro_batches, bool training,
+                        float loss_gradient_scale) {
+  input_views_.clear();
+  for (size_t k = 0; k < micro_batches.size(); ++k) upload(micro_batches[k], k);
+  executor_.compute().copy(device_inputs_.data(), host_inputs_.data(),
+                           micro_batches.size() * fixed_.micro_batch_bytes, CopyKind::Load);
+  const TapeOptions options{
+      .training = training,
+      .recompute_blocks = prepared_.options.recompute == Recompute::Block};
+  const Tensor loss{device_loss_.data(), DType::F64, {1}};
+  for (size_t k = 0; k < micro_batches.size(); ++k) {
+    tape_.begin_micro_batch(options, loss, k == 0 ? Write::Store : Write::Add, loss_gradient_scale);
+    model_.forward(tape_, std::span(input_views_).subspan(k * specs_.size(), specs_.size()));
+    tape_.finish_micro_batch();
+  }
+  send_loss_home();
+}
+
+void Trainer::Impl::send_loss_home() {
+  executor_.compute().record(*loss_ready_);
+  executor_.store().wait(*loss_ready_);
+  executor_.store().copy(host_loss_.data(), device_loss_.data(), sizeof(double), CopyKind::Store);
+}
+
+double Trainer::Impl::total_loss() const {
+  return *reinterpret_cast<const double*>(host_loss_.data());
+}
+
+StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double learning_rate) {
+  EBB_CHECK(micro_batches.size() == prepared_.options.gradient_accumulation,
+            "a step takes as many micro-batches as gradient_accumulation says");
+  StepResult result;
+  result.num_targets = count_targets(micro_batches);
+  if (result.num_targets == 0) throw NumericError("a step without a single target: nothing to learn");
+  optimizer_.begin_step(learning_rate);
+  executor_.begin(prepared_.trace, prepared_.plan);
+  run(micro_batches, true, static_cast<float>(1.0 / static_cast<double>(result.num_targets)));
+  const ExecutorStats stats = executor_.finish();
+  result.loss = total_loss() / static_cast<double>(result.num_targets);
+  result.grad_norm = optimizer_.grad_norm();
+  result.skipped = optimizer_.skipped();
+  result.step_s = stats.total_s;
+  result.compute_s = stats.compute_s;
+  result.stall_s = stats.stall_s;
+  result.update_s = stats.update_s;
+  result.loaded_bytes = prepared_.plan.loaded_bytes;
+  result.stored_bytes = prepared_.plan.stored_bytes;
+  if (optimizer_.num_skipped_in_a_row() >= prepared_.options.max_skipped_steps) {
+    throw NumericError(fmt::format(
+        "the gradient norm was not a number in {} steps in a row; the first tensor is {}; the weights "
+        "are those before them; try a lower --lr or --dtype fp32",
+        optimizer_.num_skipped_in_a_row(), optimizer_.first_bad_tensor()));
+  }
+  return result;
+}
+
+double Trainer::Impl::evaluate(std::span<const MicroBatch> micro_batches) {
+  EBB_CHECK(micro_batches.size() == prepared_.options.evaluation_batches && !micro_batches.empty(),
+            "an evaluation takes as many micro-batches as evaluation_batches says");
+  executor_.begin(prepared_.evaluation_trace, prepared_.evaluation_plan);
+  run(micro_batches, false, 0);
+  executor_.finish();
+  return total_loss() / static_cast<double>(count_targets(micro_batches));
+}
+
+ParameterId Trainer::Impl::find(std::string_view name) const {
+  for (ParameterId id = 0; id < layout_.num_parameters(); ++id) {
+    if (layout_.parameter(id).name == name) return id;
+  }
+  throw ConfigError(fmt::format("the model has no parameter '{}'", name));
+}
+
+Trainer::Trainer(const Model& model, Device& device, const Preparation& prepared)
+    : impl_(std::make_unique<Impl>(model, device, prepared)) {}
+Trainer::~Trainer() = default;
+
+StepResult Trainer::step(std::span<const MicroBatch> micro_batches, double learning_rate) {
+  return impl_->step(micro_batches, learning_rate);
+}
+double Trainer::evaluate(std::span<const MicroBatch> micro_batches) {
+  return impl_->evaluate(micro_batches);
+}
+int64_t Trainer::num_updates() const { return impl_->optimizer().num_updates(); }
+uint64_t Trainer::num_skipped() const { return impl_->optimizer().num_skipped(); }
+uint64_t Trainer::state_hash() const { return impl_->state().hash(); }
+
+std::vector<float> Trainer::read_parameter(std::string_view name) const {
+  const ParameterId id = impl_->find(name);
+  std::vector<float> values(impl_->layout().num_elements(id));
+  impl_->state().read(id, values);
+  return values;
+}
+
+void Trainer::write_parameter(std::string_view name, std::span<const float> values) {
+  impl_->state().write(impl_->find(name), values);
+}
+
+}  // namespace ebb

@@ -1,0 +1,48 @@
+// Which operations of a plan are surely done before which others start: vector clocks over its lanes. Part of
+// validate(). Immutable after construction; messages name operations whose waits or lanes cannot be.
+//
+// The load lane counts as two strands: the mover, which begins operations in order and gives and takes blocks, and the
+// copies, which it submits and does not wait for.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "scheduler/plan.h"
+
+namespace ebb::validation {
+
+inline constexpr uint32_t kNumStrands = kNumLanes + 1;
+
+class Order {
+ public:
+  explicit Order(const Plan& plan);
+
+  /// Is `a` done before `b` starts? An operation is not before itself.
+  bool before(uint32_t a, uint32_t b) const { return starts_[b][strands_[a]] > positions_[a]; }
+  uint32_t strand(uint32_t op) const { return strands_[op]; }
+  const std::vector<std::string>& messages() const { return messages_; }
+
+ private:
+  /// How many operations of each strand are done.
+  using Clock = std::array<uint32_t, kNumStrands>;
+  Clock clock_after(uint32_t op) const;
+  void add(const Plan& plan, uint32_t op);
+
+  std::vector<uint32_t> strands_;
+  std::vector<uint32_t> positions_;  // in the strand
+  std::vector<Clock> starts_;        // what is done when the operation starts
+  std::array<Clock, kNumStrands> lane_clocks_{};
+  Clock lengths_{};
+  std::vector<std::string> messages_;
+};
+
+/// The latest operation of each strand that did something.
+struct Accesses {
+  std::array<uint32_t, kNumStrands> last{kNone, kNone, kNone, kNone, kNone};
+};
+
+}  // namespace ebb::validation

@@ -1,0 +1,86 @@
+// Training state for the optimizer's tests: planes between canaries, filled from a seed.
+#pragma once
+
+#include <hwy/targets.h>
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "cpu_adam/adamw.h"
+
+namespace ebb::test {
+
+/// n elements between canary bytes, aligned to the element and no better.
+class Guarded {
+ public:
+  Guarded(int64_t n, size_t element_bytes);
+  std::byte* data() { return bytes_.data() + kCanaries + element_; }
+  std::vector<std::byte> content() const;
+  bool intact() const;
+
+ private:
+  static constexpr size_t kCanaries = 256;
+  static constexpr std::byte kCanary{0xA5};
+  size_t element_;
+  std::vector<std::byte> bytes_;
+};
+
+struct Types {
+  DType weight;
+  DType gradient;
+};
+
+inline constexpr Types kAllTypes[] = {{DType::F32, DType::F32},
+                                      {DType::F32, DType::BF16},
+                                      {DType::BF16, DType::F32},
+                                      {DType::BF16, DType::BF16}};
+
+std::string name_of_types(Types types);
+
+class State {
+ public:
+  State(int64_t n, Types types);
+
+  Planes planes();
+  int64_t n() const { return n_; }
+  std::vector<float> masters();
+  std::vector<float> momenta() const { return floats(momentum_); }
+  std::vector<float> variances() const { return floats(variance_); }
+  /// Weights of a fresh model: normal, standard deviation 0.02.
+  void set_weights(uint64_t seed);
+  /// Gradients over four decades, both signs; each is exact in bf16, so both types train alike.
+  void set_gradients(uint64_t seed);
+  /// All state bytes one after the other, for comparisons to the bit.
+  std::vector<std::byte> bits() const;
+  bool intact() const;
+
+ private:
+  std::vector<float> floats(const Guarded& plane) const;
+
+  int64_t n_;
+  Types types_;
+  Guarded weight_, low_, momentum_, variance_, gradient_;
+};
+
+/// The gradients that set_gradients(seed) stores.
+std::vector<float> make_gradients(int64_t n, uint64_t seed);
+
+/// While it lives, dynamic dispatch goes to this instruction set alone.
+class OnlyTarget {
+ public:
+  explicit OnlyTarget(int64_t target) { choose(target); }
+  ~OnlyTarget() { choose(0); }
+  OnlyTarget(const OnlyTarget&) = delete;
+  OnlyTarget& operator=(const OnlyTarget&) = delete;
+
+ private:
+  static void choose(int64_t targets) {
+    hwy::SetSupportedTargetsForTest(targets);
+    hwy::GetChosenTarget().DeInit();
+  }
+};
+
+}  // namespace ebb::test

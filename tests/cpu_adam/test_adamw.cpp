@@ -1,0 +1,220 @@
+// AdamW against fp64, and the mistakes that this comparison must notice.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "device/errors.h"
+#include "tests/cpu_adam/reference.h"
+#include "tests/cpu_adam/state.h"
+
+namespace ebb::test {
+namespace {
+
+constexpr int kSteps = 12;
+constexpr double kDecayFactor = 1;
+constexpr double kRateFactor = 0.75;
+
+// Unscaling and clipping in one factor that is no power of two; a rate that changes each step.
+AdamWStep step_at(int64_t t) {
+  return {.learning_rate = 1e-2 / static_cast<double>(t),
+          .adam = {.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-6, .weight_decay = 0.1},
+          .t = t,
+          .gradient_scale = 0.37f};
+}
+
+enum class StateBug { None, DroppedLow, LostStep };
+
+/// Trains both for kSteps and returns the worst error in units of its bound.
+double worst_ratio(int64_t n, Types types, Bug bug = Bug::None,
+                   StateBug state_bug = StateBug::None) {
+  ThreadTeam team(2);
+  State state(n, types);
+  state.set_weights(1);
+  Reference reference(state.masters(), bug);
+  for (int64_t t = 1; t <= kSteps; ++t) {
+    const auto seed = static_cast<uint64_t>(100 + t);
+    state.set_gradients(seed);
+    if (state_bug != StateBug::LostStep || t != kSteps / 2) {
+      adamw_update(team, state.planes(), n, step_at(t), kDecayFactor, kRateFactor);
+    }
+    if (state_bug == StateBug::DroppedLow) std::fill_n(state.planes().low, n, int16_t{0});
+    reference.update(make_gradients(n, seed), step_at(t), kDecayFactor, kRateFactor);
+  }
+  EXPECT_TRUE(state.intact());
+  return reference.worst_ratio(state.masters(), state.momenta(), state.variances());
+}
+
+class AdamWTypes : public testing::TestWithParam<Types> {};
+INSTANTIATE_TEST_SUITE_P(Types, AdamWTypes, testing::ValuesIn(kAllTypes),
+                         [](const auto& info) { return name_of_types(info.param); });
+
+TEST_P(AdamWTypes, StaysWithinTheRoundingBound) {
+  for (int64_t n : {1, 3, 4, 15, 16, 17, 31, 32, 33, 63, 65, 97, 1009, 65535, 65536, 65537}) {
+    EXPECT_LE(worst_ratio(n, GetParam()), 1.0) << "n = " << n;
+  }
+}
+
+// A bound that no run comes near would also let mistakes pass.
+TEST_P(AdamWTypes, ComesNearTheBound) { EXPECT_GT(worst_ratio(1009, GetParam()), 0.1); }
+
+TEST_P(AdamWTypes, RejectsEveryPlantedMistake) {
+  for (Bug bug : {Bug::WrongBeta1, Bug::WrongBeta2, Bug::NoFirstBiasCorrection,
+                  Bug::NoSecondBiasCorrection, Bug::DecayAfterUpdate, Bug::CoupledDecay,
+                  Bug::EpsilonBeforeCorrection, Bug::NoGradientScale, Bug::StepOffByOne}) {
+    EXPECT_GT(worst_ratio(1009, GetParam(), bug), 1.0) << "bug " << static_cast<int>(bug);
+  }
+  EXPECT_GT(worst_ratio(1009, GetParam(), Bug::None, StateBug::LostStep), 1.0);
+  if (GetParam().weight == DType::BF16) {
+    EXPECT_GT(worst_ratio(1009, GetParam(), Bug::None, StateBug::DroppedLow), 1.0);
+  }
+}
+
+TEST_P(AdamWTypes, NoElementsIsNoWork) {
+  ThreadTeam team(2);
+  adamw_update(team, Planes{}, 0, step_at(1), 1, 1);
+  State state(0, GetParam());
+  adamw_update(team, state.planes(), 0, step_at(1), 1, 1);
+  EXPECT_TRUE(state.intact());
+}
+
+TEST_P(AdamWTypes, ZeroGradientOnFreshStateOnlyDecays) {
+  ThreadTeam team(1);
+  State state(100, GetParam());
+  state.set_weights(3);
+  const std::vector<float> before = state.masters();
+  adamw_update(team, state.planes(), 100, step_at(1), 1, 1);
+  const float decay = static_cast<float>(1 - 1e-2 * 0.1);
+  for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(state.masters()[i], before[i] * decay);
+  adamw_update(team, state.planes(), 100, step_at(1), 0, 1);
+  for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(state.masters()[i], before[i] * decay);
+}
+
+TEST_P(AdamWTypes, NotANumberStaysInItsElement) {
+  ThreadTeam team(1);
+  constexpr int64_t kCount = 67;
+  for (float bad : {std::numeric_limits<float>::quiet_NaN(), INFINITY, -INFINITY}) {
+    for (int64_t at : {0, 31, 40, 66}) {
+      State good(kCount, GetParam()), hurt(kCount, GetParam());
+      for (State* state : {&good, &hurt}) {
+        state->set_weights(5);
+        state->set_gradients(6);
+      }
+      std::byte* gradient = const_cast<std::byte*>(hurt.planes().from(at).gradient);
+      const BF16 narrow(bad);
+      GetParam().gradient == DType::F32 ? std::memcpy(gradient, &bad, sizeof bad)
+                                        : std::memcpy(gradient, &narrow, sizeof narrow);
+      for (State* state : {&good, &hurt}) {
+        adamw_update(team, state->planes(), kCount, step_at(1), 1, 1);
+      }
+      const std::vector<float> expected = good.masters(), actual = hurt.masters();
+      for (int64_t i = 0; i < kCount; ++i) {
+        const auto index = static_cast<size_t>(i);
+        if (i == at) {
+          EXPECT_TRUE(std::isnan(actual[index])) << i;
+        } else {
+          EXPECT_EQ(actual[index], expected[index]) << i;
+        }
+      }
+    }
+  }
+}
+
+// Planes that end, or begin, at pages nobody may touch: reads outside fault, too.
+class Fenced {
+ public:
+  Fenced() : page_(static_cast<size_t>(getpagesize())) {
+    base_ = static_cast<std::byte*>(
+        mmap(nullptr, 3 * page_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    mprotect(base_, page_, PROT_NONE);
+    mprotect(base_ + 2 * page_, page_, PROT_NONE);
+  }
+  ~Fenced() { munmap(base_, 3 * page_); }
+  Fenced(const Fenced&) = delete;
+  Fenced& operator=(const Fenced&) = delete;
+  std::byte* place(size_t bytes, bool at_end) {
+    return base_ + page_ + (at_end ? page_ - bytes : 0);
+  }
+
+ private:
+  size_t page_;
+  std::byte* base_;
+};
+
+TEST_P(AdamWTypes, TouchesNothingOutsideItsElements) {
+  ThreadTeam team(1);
+  Fenced weight, low, momentum, variance, gradient;
+  for (bool at_end : {false, true}) {
+    for (int64_t n = 1; n <= 70; ++n) {
+      const auto count = static_cast<size_t>(n);
+      Planes planes{.weight = weight.place(count * size_of(GetParam().weight), at_end),
+                    .momentum = reinterpret_cast<float*>(momentum.place(count * 4, at_end)),
+                    .variance = reinterpret_cast<float*>(variance.place(count * 4, at_end)),
+                    .gradient = gradient.place(count * size_of(GetParam().gradient), at_end),
+                    .weight_dtype = GetParam().weight,
+                    .gradient_dtype = GetParam().gradient};
+      if (GetParam().weight == DType::BF16) {
+        planes.low = reinterpret_cast<int16_t*>(low.place(count * 2, at_end));
+      }
+      adamw_update(team, planes, n, step_at(1), 1, 1);
+      std::vector<float> masters(count);
+      read_masters(planes, masters);
+      write_masters(planes, masters);
+    }
+  }
+}
+
+TEST(AdamW, RejectsBrokenContracts) {
+  ThreadTeam team(1);
+  State state(8, {DType::BF16, DType::BF16});
+  const Planes good = state.planes();
+  const auto update = [&](Planes planes, AdamWStep step) {
+    adamw_update(team, planes, 8, step, 1, 1);
+  };
+  EXPECT_THROW(update(good, step_at(0)), LogicError);
+  EXPECT_THROW(adamw_update(team, good, -1, step_at(1), 1, 1), LogicError);
+  for (auto spoil : std::initializer_list<void (*)(Planes&)>{
+           [](Planes& p) { p.weight = nullptr; }, [](Planes& p) { p.low = nullptr; },
+           [](Planes& p) { p.momentum = nullptr; }, [](Planes& p) { p.variance = nullptr; },
+           [](Planes& p) { p.gradient = nullptr; }, [](Planes& p) { p.weight_dtype = DType::F32; },
+           [](Planes& p) { p.weight_dtype = DType::F64; },
+           [](Planes& p) { p.gradient_dtype = DType::I32; }}) {
+    Planes planes = good;
+    spoil(planes);
+    EXPECT_THROW(update(planes, step_at(1)), LogicError);
+  }
+  EXPECT_NO_THROW(update(good, step_at(1)));
+}
+
+TEST(AdamW, CoefficientsFollowTheDefinition) {
+  const AdamWStep step{.learning_rate = 3e-4,
+                       .adam = {.beta1 = 0.9, .beta2 = 0.999, .weight_decay = 0.1},
+                       .t = 1000};
+  const AdamWCoefficients c = adamw_coefficients(step, 1, 0.5);
+  EXPECT_EQ(c.decay, static_cast<float>(1 - 1.5e-4 * 0.1));
+  EXPECT_FLOAT_EQ(c.step_size, static_cast<float>(1.5e-4 / (1 - std::pow(0.9, 1000))));
+  EXPECT_FLOAT_EQ(c.v_correction, static_cast<float>(1 / std::sqrt(1 - std::pow(0.999, 1000))));
+  EXPECT_EQ(c.one_minus_beta2, static_cast<float>(1 - 0.999));
+  EXPECT_EQ(adamw_coefficients(step, 0, 1).decay, 1.0f);
+}
+
+TEST(HomePlanes, TakeTwelveBytesAParameter) {
+  for (DType type : {DType::BF16, DType::F32}) {
+    size_t bits = 0, num_weights = 0;
+    for (const PlaneInfo& plane : home_planes(type)) {
+      bits += plane.bits_per_element;
+      num_weights += plane.is_weight;
+    }
+    EXPECT_EQ(bits, 96u);
+    EXPECT_EQ(num_weights, 1u);
+    EXPECT_TRUE(home_planes(type)[0].is_weight);
+    EXPECT_EQ(home_planes(type)[0].bits_per_element, 8 * size_of(type));
+  }
+  EXPECT_THROW(home_planes(DType::I32), LogicError);
+}
+
+}  // namespace
+}  // namespace ebb::test

@@ -1,0 +1,139 @@
+// The same bits on every instruction set, for every number of threads and every way to cut n into
+// calls.
+#include <gtest/gtest.h>
+#include <tbb/global_control.h>
+
+#include <algorithm>
+#include <random>
+
+#include "cpu_adam/adamw_kernel.h"
+#include "tests/cpu_adam/state.h"
+
+namespace ebb::test {
+namespace {
+
+constexpr int64_t kCount = 2 * 65536 + 41;
+constexpr int kSteps = 3;
+
+AdamWStep step_at(int64_t t) {
+  return {.learning_rate = 3e-3, .adam = {}, .t = t, .gradient_scale = 0.37f};
+}
+
+/// Bits after kSteps, each step cut at `cuts` (ascending, between 0 and n).
+std::vector<std::byte> train(int64_t n, Types types, int num_threads,
+                             std::vector<int64_t> cuts = {}) {
+  ThreadTeam team(num_threads);
+  State state(n, types);
+  state.set_weights(1);
+  cuts.push_back(n);
+  for (int64_t t = 1; t <= kSteps; ++t) {
+    state.set_gradients(static_cast<uint64_t>(10 + t));
+    int64_t first = 0;
+    for (int64_t cut : cuts) {
+      adamw_update(team, state.planes().from(first), cut - first, step_at(t), 1, 1);
+      first = cut;
+    }
+  }
+  EXPECT_TRUE(state.intact());
+  return state.bits();
+}
+
+class SameBits : public testing::TestWithParam<Types> {};
+INSTANTIATE_TEST_SUITE_P(Types, SameBits, testing::ValuesIn(kAllTypes),
+                         [](const auto& info) { return name_of_types(info.param); });
+
+TEST_P(SameBits, OnEveryInstructionSet) {
+  const std::vector<std::byte> expected = train(kCount, GetParam(), 1);
+  const std::vector<int64_t> targets = hwy::SupportedAndGeneratedTargets();
+  EXPECT_GE(targets.size(), 2u) << "nothing to compare";
+  for (int64_t target : targets) {
+    const OnlyTarget only(target);
+    EXPECT_TRUE(train(kCount, GetParam(), 1) == expected) << hwy::TargetName(target);
+  }
+}
+
+TEST_P(SameBits, OnEveryNumberOfThreads) {
+  // Otherwise oneTBB starts no more threads than there are cores.
+  const tbb::global_control threads_allowed(tbb::global_control::max_allowed_parallelism, 8);
+  const std::vector<std::byte> expected = train(kCount, GetParam(), 1);
+  for (int threads = 2; threads <= 8; ++threads) {
+    EXPECT_TRUE(train(kCount, GetParam(), threads) == expected) << threads << " threads";
+  }
+}
+
+TEST_P(SameBits, HoweverCutIntoCalls) {
+  const std::vector<std::byte> expected = train(kCount, GetParam(), 2);
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 5; ++round) {
+    std::vector<int64_t> cuts;
+    for (int i = 0; i < 40; ++i) cuts.push_back(static_cast<int64_t>(random() % kCount));
+    std::sort(cuts.begin(), cuts.end());
+    EXPECT_TRUE(train(kCount, GetParam(), 2, cuts) == expected) << "round " << round;
+  }
+}
+
+TEST(SameBits, SplitMastersTrainLikeFloatMasters) {
+  for (DType gradient : {DType::F32, DType::BF16}) {
+    State split(1009, {DType::BF16, gradient}), whole(1009, {DType::F32, gradient});
+    ThreadTeam team(2);
+    for (State* state : {&split, &whole}) {
+      state->set_weights(1);
+      for (int64_t t = 1; t <= 20; ++t) {
+        state->set_gradients(static_cast<uint64_t>(t));
+        adamw_update(team, state->planes(), 1009, step_at(t), 1, 1);
+      }
+    }
+    EXPECT_EQ(split.masters(), whole.masters());
+    EXPECT_EQ(split.momenta(), whole.momenta());
+    EXPECT_EQ(split.variances(), whole.variances());
+  }
+}
+
+/// State that decayed to denormals, with gradients that are denormal, too.
+void set_denormal(State& state) {
+  const Planes planes = state.planes();
+  std::vector<float> masters(static_cast<size_t>(state.n()));
+  for (int64_t i = 0; i < state.n(); ++i) {
+    const auto bits = static_cast<uint32_t>(i + 1) * 64u % 0x800000u;
+    masters[static_cast<size_t>(i)] = std::bit_cast<float>(bits);
+    planes.momentum[i] = std::bit_cast<float>(bits | 0x80000000u);
+    planes.variance[i] = std::bit_cast<float>(bits);
+    const_cast<BF16*>(reinterpret_cast<const BF16*>(planes.gradient))[i] =
+        BF16::from_bits(static_cast<uint16_t>(bits >> 16));
+  }
+  write_masters(planes, masters);
+}
+
+bool all_zero(const std::vector<float>& values) {
+  return std::all_of(values.begin(), values.end(), [](float value) { return value == 0; });
+}
+
+TEST(Denormals, CountAsZeroOnEveryInstructionSet) {
+  constexpr int64_t kSmall = 1009;
+  ThreadTeam team(1);
+  for (DType weight : {DType::F32, DType::BF16}) {
+    std::vector<std::byte> first;
+    for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
+      const OnlyTarget only(target);
+      State state(kSmall, {weight, DType::BF16});
+      set_denormal(state);
+      adamw_update(team, state.planes(), kSmall, step_at(5), 1, 1);
+      EXPECT_TRUE(all_zero(state.masters()) && all_zero(state.momenta()) &&
+                  all_zero(state.variances()))
+          << hwy::TargetName(target);
+      if (first.empty()) first = state.bits();
+      EXPECT_TRUE(state.bits() == first) << hwy::TargetName(target);
+    }
+  }
+}
+
+// The flush is the team's: without it the same range keeps its denormals.
+TEST(Denormals, SurviveWithoutTheFlush) {
+  State state(64, {DType::F32, DType::BF16});
+  set_denormal(state);
+  adamw_update_range(state.planes(), 64, adamw_coefficients(step_at(5), 1, 1));
+  EXPECT_FALSE(all_zero(state.variances()));
+}
+
+}  // namespace
+}  // namespace ebb::test

@@ -1,0 +1,107 @@
+#include <gtest/gtest.h>
+#include <xxhash.h>
+
+#include <vector>
+
+#include "cpu_adam/state_hash.h"
+#include "device/errors.h"
+#include "tests/cpu_adam/state.h"
+
+namespace ebb::test {
+namespace {
+
+constexpr int64_t kCount = 5003;  // several of the pieces in which masters are joined, and a rest
+
+State trained(int64_t n, DType weight) {
+  State state(n, {weight, DType::BF16});
+  state.set_weights(static_cast<uint64_t>(n));
+  state.set_gradients(2);
+  ThreadTeam team(1);
+  adamw_update(team, state.planes(), n, {.learning_rate = 1e-3}, 1, 1);
+  return state;
+}
+
+uint64_t hash_of(State& state) {
+  StateHash hash;
+  hash.add_parameter(state.planes(), state.n());
+  return hash.value();
+}
+
+class StateHashTypes : public testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Types, StateHashTypes, testing::Values(DType::F32, DType::BF16));
+
+TEST_P(StateHashTypes, IsXxh64OverMastersMomentaVariances) {
+  State first = trained(kCount, GetParam()), second = trained(7, GetParam());
+  std::vector<float> all;
+  for (State* state : {&first, &second}) {
+    for (const auto& plane : {state->masters(), state->momenta(), state->variances()}) {
+      all.insert(all.end(), plane.begin(), plane.end());
+    }
+  }
+  StateHash hash;
+  hash.add_parameter(first.planes(), first.n());
+  hash.add_parameter(second.planes(), second.n());
+  EXPECT_EQ(hash.value(), XXH64(all.data(), all.size() * sizeof(float), 0));
+
+  StateHash swapped;
+  swapped.add_parameter(second.planes(), second.n());
+  swapped.add_parameter(first.planes(), first.n());
+  EXPECT_NE(swapped.value(), hash.value());
+}
+
+TEST_P(StateHashTypes, DoesNotDependOnPieces) {
+  State state = trained(kCount, GetParam());
+  for (int64_t cut : {0, 1, 2047, 2048, 2049, 5002, 5003}) {
+    const StatePiece pieces[] = {{state.planes(), cut},
+                                 {state.planes().from(cut), 0},
+                                 {state.planes().from(cut), kCount - cut}};
+    StateHash hash;
+    hash.add_parameter(pieces);
+    EXPECT_EQ(hash.value(), hash_of(state)) << "cut at " << cut;
+  }
+}
+
+TEST_P(StateHashTypes, SeesEveryBitOfEveryPlane) {
+  State state = trained(100, GetParam());
+  const uint64_t before = hash_of(state);
+  const Planes planes = state.planes();
+  const auto flips = [&](void* plane, size_t bytes) {
+    auto* const data = static_cast<unsigned char*>(plane);
+    for (size_t bit = 0; bit < 8 * bytes; ++bit) {
+      data[bit / 8] ^= static_cast<unsigned char>(1u << (bit % 8));
+      EXPECT_NE(hash_of(state), before) << "bit " << bit;
+      data[bit / 8] ^= static_cast<unsigned char>(1u << (bit % 8));
+    }
+  };
+  flips(planes.from(99).weight, size_of(GetParam()));
+  if (planes.low) flips(planes.low + 50, sizeof(int16_t));
+  flips(planes.momentum + 99, sizeof(float));
+  flips(planes.variance, sizeof(float));
+  EXPECT_EQ(hash_of(state), before);
+}
+
+TEST(StateHash, DependsOnValuesAlone) {
+  State split = trained(kCount, DType::BF16), whole = trained(kCount, DType::F32);
+  EXPECT_EQ(hash_of(split), hash_of(whole));
+}
+
+TEST(StateHash, PrintsSixteenDigitsAndStartsAgain) {
+  StateHash hash;
+  EXPECT_EQ(hash.hex(), "ef46db3751d8e999");  // XXH64 of nothing
+  State state = trained(3, DType::F32);
+  hash.add_parameter(state.planes(), 3);
+  EXPECT_EQ(hash.value(), hash_of(state));
+  hash.reset();
+  EXPECT_EQ(hash.value(), 0xef46db3751d8e999u);
+}
+
+TEST(StateHash, RefusesMissingPlanes) {
+  State state = trained(3, DType::BF16);
+  Planes planes = state.planes();
+  planes.momentum = nullptr;
+  StateHash hash;
+  EXPECT_THROW(hash.add_parameter(planes, 3), LogicError);
+}
+
+}  // namespace
+}  // namespace ebb::test

@@ -1,0 +1,6 @@
+set(dir ${CMAKE_CURRENT_LIST_DIR})
+ebb_test(test_cpu_adam
+  SOURCES ${dir}/state.cpp ${dir}/reference.cpp ${dir}/test_adamw.cpp ${dir}/test_same_bits.cpp
+          ${dir}/test_master.cpp ${dir}/test_gradient_norm.cpp ${dir}/test_state_hash.cpp
+  LIBS ebb_cpu_adam)
+ebb_test(test_cpu_adam_slow SOURCES ${dir}/test_all_masters.cpp LIBS ebb_cpu_adam SLOW)

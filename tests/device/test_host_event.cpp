@@ -1,0 +1,83 @@
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <thread>
+
+#include "device/errors.h"
+#include "device/host/host_event.h"
+
+namespace ebb {
+namespace {
+
+TEST(HostEvent, NeverRecordedCannotBeAwaited) {
+  HostEvent event;
+  EXPECT_FALSE(event.done());
+  EXPECT_THROW(event.synchronize(), LogicError);
+  EXPECT_THROW(event.latest(), LogicError);
+  EXPECT_THROW(event.time_s(), LogicError);
+}
+
+TEST(HostEvent, DoneMeansTheLatestRecord) {
+  HostEvent event;
+  const uint64_t first = event.submit_record();
+  event.reach(first, nullptr);
+  EXPECT_TRUE(event.done());
+  const uint64_t second = event.submit_record();
+  EXPECT_FALSE(event.done());
+  EXPECT_THROW(event.time_s(), LogicError);
+  event.await(first);  // still reached
+  event.reach(second, nullptr);
+  EXPECT_TRUE(event.done());
+}
+
+TEST(HostEvent, RecordsMayBeReachedInAnyOrder) {
+  HostEvent event;
+  const uint64_t first = event.submit_record(), second = event.submit_record();
+  event.reach(second, nullptr);
+  event.await(second);
+  EXPECT_TRUE(event.done());
+  bool reached_first = false;
+  std::thread waiter([&] {
+    event.await(first);
+    EXPECT_TRUE(reached_first);  // the later record must not have released it
+  });
+  reached_first = true;
+  event.reach(first, nullptr);
+  waiter.join();
+}
+
+TEST(HostEvent, FarAheadRecordWaitsForTheWindow) {
+  HostEvent event;
+  const uint64_t first = event.submit_record();
+  for (int i = 0; i < 100; ++i) event.submit_record();
+  const uint64_t last = event.latest();
+  std::thread ahead([&] {
+    for (uint64_t g = first + 1; g <= last; ++g) event.reach(g, nullptr);
+  });
+  event.await(first + 60);
+  event.reach(first, nullptr);
+  ahead.join();
+  EXPECT_TRUE(event.done());
+}
+
+TEST(HostEvent, KeepsTheErrorOfARecord) {
+  HostEvent event;
+  event.reach(event.submit_record(), std::make_exception_ptr(DeviceError("lost")));
+  EXPECT_TRUE(event.done());
+  EXPECT_THROW(event.synchronize(), DeviceError);
+  event.signal();
+  EXPECT_THROW(event.synchronize(), DeviceError);
+}
+
+TEST(HostEvent, SignalFromAHostThread) {
+  HostEvent event;
+  event.signal();
+  event.synchronize();
+  const double first_s = event.time_s();
+  std::thread([&] { event.signal(); }).join();
+  event.synchronize();
+  EXPECT_GE(event.time_s(), first_s);
+}
+
+}  // namespace
+}  // namespace ebb

@@ -1,0 +1,102 @@
+// Pace of an emulated link. Bounds from below are exact; those from above are wide, as the machine
+// may be busy.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <vector>
+
+#include "device/device.h"
+#include "device/host/host_link.h"
+
+namespace ebb {
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+TEST(CopyBytes, EverySizeAndAlignment) {
+  for (size_t bytes :
+       {size_t{0}, size_t{1}, size_t{63}, size_t{64}, kMiB - 1, kMiB, kMiB + 1, 2 * kMiB + 77}) {
+    for (size_t offset : {size_t{0}, size_t{1}, size_t{17}, size_t{64}}) {
+      std::vector<uint8_t> from(bytes + 200), to(bytes + 200, 0xee), expected(bytes + 200, 0xee);
+      for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint8_t>(i * 31 + i / 251);
+      for (size_t i = 0; i < bytes; ++i) expected[offset + i] = from[3 + i];
+      copy_bytes(to.data() + offset, from.data() + 3, bytes);
+      ASSERT_TRUE(to == expected) << bytes << " bytes at offset " << offset;
+    }
+  }
+}
+
+TEST(Link, TakesItsTimeAndCopies) {
+  Link link(1e9);
+  std::vector<char> from(20 * kMiB, 'x'), to(20 * kMiB);
+  const double begin_s = steady_now_s();
+  const double end_s = link.copy(to.data(), from.data(), from.size(), begin_s);
+  EXPECT_DOUBLE_EQ(end_s, begin_s + 20 * kMiB / 1e9);
+  EXPECT_GE(steady_now_s(), end_s);
+  EXPECT_TRUE(to == from);
+}
+
+TEST(Link, ALateCopyIsCaughtUp) {
+  Link link(1e6);
+  std::vector<char> from(1000, 'x'), to(1000);
+  const double ready_s = steady_now_s() - 100;
+  const double end_s = link.copy(to.data(), from.data(), from.size(), ready_s);
+  EXPECT_DOUBLE_EQ(end_s, ready_s + 1e-3);
+  EXPECT_LT(end_s, steady_now_s() - 90);  // it did not sleep
+  // The link was taken until end_s: an earlier stream has to queue behind it.
+  EXPECT_DOUBLE_EQ(link.copy(to.data(), from.data(), 1000, ready_s - 5), end_s + 1e-3);
+}
+
+TEST(Link, LoadAndStoreOverlapAtTheirOwnPace) {
+  constexpr double kLoadRate = 200e6, kStoreRate = 100e6;
+  constexpr size_t kCopies = 4, kLoadBytes = 10 * kMiB, kStoreBytes = 5 * kMiB;
+  constexpr double kIdeal_s = kCopies * kLoadBytes / kLoadRate;  // 0.21 s, the same for both
+  auto device = create_device(
+      {.num_threads = 1, .load_bytes_per_s = kLoadRate, .store_bytes_per_s = kStoreRate});
+  Buffer home = device->allocate(MemoryKind::Pinned, kLoadBytes + kStoreBytes, "home");
+  Buffer away = device->allocate(MemoryKind::Device, kLoadBytes + kStoreBytes, "device");
+  auto load = device->create_stream(StreamRole::Load);
+  auto store = device->create_stream(StreamRole::Store);
+  const double begin_s = device->now_s();
+  for (size_t i = 0; i < kCopies; ++i) {
+    load->copy(away.data(), home.data(), kLoadBytes, CopyKind::Load);
+    store->copy(home.data() + kLoadBytes, away.data() + kLoadBytes, kStoreBytes, CopyKind::Store);
+  }
+  load->synchronize();
+  EXPECT_GE(device->now_s() - begin_s, kIdeal_s);
+  store->synchronize();
+  const double elapsed_s = device->now_s() - begin_s;
+  EXPECT_GE(elapsed_s, kIdeal_s);
+  EXPECT_LT(elapsed_s, 1.6 * kIdeal_s);  // twice without overlap
+  EXPECT_EQ(load->stats().copied_bytes, kCopies * kLoadBytes);
+}
+
+TEST(Link, StreamsOfOneDirectionShareIt) {
+  constexpr double kRate = 200e6;
+  auto device = create_device({.num_threads = 1, .load_bytes_per_s = kRate});
+  Buffer home = device->allocate(MemoryKind::Pinned, 20 * kMiB, "home");
+  Buffer away = device->allocate(MemoryKind::Device, 20 * kMiB, "device");
+  auto one = device->create_stream(StreamRole::Load);
+  auto two = device->create_stream(StreamRole::Load);
+  const double begin_s = device->now_s();
+  one->copy(away.data(), home.data(), 10 * kMiB, CopyKind::Load);
+  two->copy(away.data() + 10 * kMiB, home.data() + 10 * kMiB, 10 * kMiB, CopyKind::Load);
+  one->synchronize();
+  two->synchronize();
+  EXPECT_GE(device->now_s() - begin_s, 20 * kMiB / kRate);
+}
+
+TEST(Link, KernelsStepBackBesideIt) {
+  if (getpriority(PRIO_PROCESS, 0) != 0) GTEST_SKIP() << "this process is not at nice 0";
+  auto device = create_device({.num_threads = 2, .load_bytes_per_s = 1e9});
+  for (StreamRole role : {StreamRole::Compute, StreamRole::Update, StreamRole::Load}) {
+    int nice = -1;
+    auto stream = device->create_stream(role);
+    stream->call({}, [&nice] { nice = getpriority(PRIO_PROCESS, 0); });
+    stream->synchronize();
+    EXPECT_EQ(nice, role == StreamRole::Load ? 0 : 10);
+  }
+}
+
+}  // namespace
+}  // namespace ebb

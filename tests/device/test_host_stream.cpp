@@ -1,0 +1,176 @@
+// Order, events and quiet of the host backend's streams. What streams share is plain memory on
+// purpose: under ThreadSanitizer a missing ordering is a reported race.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "device/device.h"
+#include "device/errors.h"
+#include "tests/device/counting_new.h"
+#include "tests/device/gate.h"
+
+namespace ebb {
+namespace {
+
+constexpr double kLittle_s = 0.02;
+
+class HostStreamTest : public testing::Test {
+ protected:
+  std::unique_ptr<Device> device = create_device({.num_threads = 1});
+  std::unique_ptr<Stream> a = device->create_stream(StreamRole::Compute);
+  std::unique_ptr<Stream> b = device->create_stream(StreamRole::Load);
+  std::unique_ptr<Event> event = device->create_event();
+};
+
+TEST_F(HostStreamTest, RunsInSubmissionOrderBeyondTheRing) {
+  constexpr int kCalls = 5000;
+  std::vector<int> seen;
+  seen.reserve(kCalls);
+  for (int i = 0; i < kCalls; ++i) a->call({}, [&seen, i] { seen.push_back(i); });
+  a->synchronize();
+  ASSERT_EQ(seen.size(), size_t{kCalls});
+  for (int i = 0; i < kCalls; ++i) ASSERT_EQ(seen[i], i);
+  EXPECT_EQ(a->stats().num_operations, uint64_t{kCalls});
+}
+
+TEST_F(HostStreamTest, EventsOrderStreams) {
+  constexpr int kRounds = 500;
+  auto back = device->create_event();
+  int value = 0;
+  back->signal();
+  for (int i = 0; i < kRounds; ++i) {
+    a->wait(*back);
+    a->call({}, [&value, i] { EXPECT_EQ(value++, 2 * i); });
+    a->record(*event);
+    b->wait(*event);
+    b->call({}, [&value, i] { EXPECT_EQ(value++, 2 * i + 1); });
+    b->record(*back);
+  }
+  back->synchronize();
+  EXPECT_EQ(value, 2 * kRounds);
+}
+
+TEST_F(HostStreamTest, AWaitMeansTheRecordBeforeIt) {
+  Gate first, second;
+  int value = 0;
+  a->call({}, [&] { first.pass(), value = 1; });
+  a->record(*event);
+  b->wait(*event);
+  int seen = 0;
+  b->call({}, [&] { seen = value; });
+  a->call({}, [&] { second.pass(); });
+  a->record(*event);
+  first.open();
+  b->synchronize();  // although the second record is not reached
+  EXPECT_EQ(seen, 1);
+  EXPECT_FALSE(event->done());
+  second.open();
+  event->synchronize();
+  EXPECT_TRUE(event->done());
+}
+
+TEST_F(HostStreamTest, ARecordedAgainEventHoldsNewWaiters) {
+  event->signal();
+  Gate gate;
+  int value = 0, seen = 0;
+  a->call({}, [&] { gate.pass(), value = 7; });
+  a->record(*event);
+  b->wait(*event);
+  b->call({}, [&] { seen = value; });
+  gate.open();
+  b->synchronize();
+  EXPECT_EQ(seen, 7);
+}
+
+TEST_F(HostStreamTest, WaitingForANeverRecordedEventThrows) {
+  EXPECT_THROW(a->wait(*event), LogicError);
+  EXPECT_THROW(event->synchronize(), LogicError);
+  a->synchronize();  // the refused wait left nothing behind
+}
+
+TEST_F(HostStreamTest, EventsOfAnotherKindOfDeviceAreRefused) {
+  auto sim = create_device({.kind = DeviceKind::Sim});
+  auto foreign = sim->create_event();
+  foreign->signal();
+  EXPECT_THROW(a->record(*foreign), LogicError);
+  EXPECT_THROW(a->wait(*foreign), LogicError);
+}
+
+TEST_F(HostStreamTest, EventTimesFollowTheOrder) {
+  auto later = device->create_event();
+  const double begin_s = device->now_s();
+  a->record(*event);
+  a->record(*later);
+  a->synchronize();
+  EXPECT_LE(begin_s, event->time_s());
+  EXPECT_LE(event->time_s(), later->time_s());
+  EXPECT_LE(later->time_s(), device->now_s());
+}
+
+TEST_F(HostStreamTest, StatsTellWorkFromWaiting) {
+  Gate gate;
+  Buffer from = device->allocate(MemoryKind::Pinned, 1000, "from");
+  Buffer to = device->allocate(MemoryKind::Device, 1000, "to");
+  a->call({}, [&] { gate.pass(); });
+  a->record(*event);
+  b->wait(*event);
+  b->copy(to.data(), from.data(), 1000, CopyKind::Load);
+  std::this_thread::sleep_for(std::chrono::duration<double>(kLittle_s));
+  gate.open();
+  b->synchronize();
+  a->synchronize();
+  EXPECT_GE(a->stats().busy_s, 0.5 * kLittle_s);
+  EXPECT_EQ(a->stats().waiting_s, 0);
+  EXPECT_GE(b->stats().waiting_s, 0.5 * kLittle_s);
+  EXPECT_LT(b->stats().busy_s, a->stats().busy_s);
+  EXPECT_EQ(b->stats().copied_bytes, 1000u);
+  EXPECT_EQ(b->stats().num_operations, 1u);
+}
+
+TEST_F(HostStreamTest, DestructionRunsWhatIsQueued) {
+  Gate gate;
+  int num_run = 0;
+  a->call({}, [&] { gate.pass(); });
+  for (int i = 0; i < 100; ++i) a->call({}, [&] { ++num_run; });
+  gate.open();
+  a.reset();
+  EXPECT_EQ(num_run, 100);
+}
+
+TEST_F(HostStreamTest, DenormalsAreFlushed) {
+  volatile float tiny = 1e-30f;
+  float product = 1;
+  a->call({}, [&] { product = tiny * tiny * 1e20f; });
+  a->synchronize();
+  EXPECT_EQ(product, 0);
+}
+
+TEST_F(HostStreamTest, SteadyStateAllocatesNothing) {
+  Buffer from = device->allocate(MemoryKind::Pinned, 4096, "from");
+  Buffer to = device->allocate(MemoryKind::Device, 4096, "to");
+  auto back = device->create_event();
+  back->signal();
+  int value = 0;
+  const auto round = [&] {
+    b->wait(*back);
+    b->copy(to.data(), from.data(), 4096, CopyKind::Load);
+    b->record(*event);
+    a->wait(*event);
+    a->call({.name = "add"}, [&value] { ++value; });
+    a->record(*back);
+  };
+  round();
+  back->synchronize();
+  const uint64_t news = num_news(), allocations = device->num_allocations();
+  for (int i = 0; i < 1000; ++i) round();
+  back->synchronize();
+  EXPECT_EQ(num_news(), news);
+  EXPECT_EQ(device->num_allocations(), allocations);
+  EXPECT_EQ(value, 1001);
+}
+
+}  // namespace
+}  // namespace ebb

@@ -1,0 +1,167 @@
+// What happens on a stream after an operation has failed: the error travels, work is dropped,
+// nobody waits for ever.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "device/device.h"
+#include "device/errors.h"
+
+namespace ebb {
+namespace {
+
+template <class Action>
+std::string error_of(Action&& action) {
+  try {
+    action();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+class HostStreamErrors : public testing::Test {
+ protected:
+  std::unique_ptr<Device> device = create_device({.num_threads = 1});
+  std::unique_ptr<Stream> a = device->create_stream(StreamRole::Compute);
+  std::unique_ptr<Stream> b = device->create_stream(StreamRole::Load);
+  std::unique_ptr<Stream> c = device->create_stream(StreamRole::Store);
+  std::unique_ptr<Event> event = device->create_event();
+};
+
+TEST_F(HostStreamErrors, TheFirstOneIsKeptAndLaterWorkDropped) {
+  bool ran = false;
+  a->call({}, [] { throw DeviceError("first"); });
+  a->call({}, [&ran] { ran = true; });
+  a->call({}, [] { throw DeviceError("second"); });
+  EXPECT_EQ(error_of([&] { a->synchronize(); }), "first");
+  EXPECT_EQ(error_of([&] { a->synchronize(); }), "first");
+  EXPECT_FALSE(ran);
+  EXPECT_EQ(a->stats().num_operations, 1u);
+}
+
+TEST_F(HostStreamErrors, EventsFireAndCarryIt) {
+  a->call({}, [] { throw DeviceError("broken"); });
+  a->record(*event);
+  EXPECT_EQ(error_of([&] { event->synchronize(); }), "broken");
+  EXPECT_TRUE(event->done());
+}
+
+TEST_F(HostStreamErrors, WorkBeforeTheFailureIsNotTouched) {
+  auto early = device->create_event();
+  a->record(*early);
+  a->call({}, [] { throw DeviceError("broken"); });
+  a->record(*event);
+  EXPECT_EQ(error_of([&] { event->synchronize(); }), "broken");
+  early->synchronize();
+  b->wait(*early);
+  b->synchronize();
+}
+
+TEST_F(HostStreamErrors, AWaitingStreamFailsWithTheSameError) {
+  auto next = device->create_event();
+  bool ran = false;
+  a->call({}, [] { throw DeviceError("broken"); });
+  a->record(*event);
+  b->wait(*event);
+  b->call({}, [&ran] { ran = true; });
+  b->record(*next);
+  c->wait(*next);
+  c->call({}, [&ran] { ran = true; });
+  EXPECT_EQ(error_of([&] { c->synchronize(); }), "broken");
+  EXPECT_EQ(error_of([&] { b->synchronize(); }), "broken");
+  EXPECT_EQ(error_of([&] { next->synchronize(); }), "broken");
+  EXPECT_FALSE(ran);
+}
+
+TEST_F(HostStreamErrors, ManyWaitersAllReturn) {
+  std::atomic<int> num_failed = 0;
+  a->call({}, [] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    throw DeviceError("broken");
+  });
+  a->record(*event);
+  std::thread waiters[4];
+  for (std::thread& waiter : waiters) {
+    waiter =
+        std::thread([&] { num_failed += error_of([&] { event->synchronize(); }) == "broken"; });
+  }
+  for (std::thread& waiter : waiters) waiter.join();
+  EXPECT_EQ(num_failed, 4);
+}
+
+TEST_F(HostStreamErrors, DestructionIsQuiet) {
+  a->call({}, [] { throw DeviceError("broken"); });
+  a->record(*event);
+  b->wait(*event);
+  b.reset();
+  a.reset();
+}
+
+/// Load, run, store in a ring of three streams, with the n-th copy or launch failing.
+std::string run_pipeline(FaultSite site, int fail_at) {
+  int num_asked = 0;
+  auto device = create_device({.num_threads = 1, .fault = [&](FaultSite asked) {
+                                 return asked == site && num_asked++ == fail_at;
+                               }});
+  Buffer home = device->allocate(MemoryKind::Pinned, 256, "home");
+  Buffer away = device->allocate(MemoryKind::Device, 256, "device");
+  auto loaded = device->create_event(), computed = device->create_event(),
+       stored = device->create_event();
+  stored->signal();
+  auto load = device->create_stream(StreamRole::Load),
+       compute = device->create_stream(StreamRole::Compute),
+       store = device->create_stream(StreamRole::Store);
+  for (int i = 0; i < 3; ++i) {
+    load->wait(*stored);
+    load->copy(away.data(), home.data(), 256, CopyKind::Load);
+    load->record(*loaded);
+    compute->wait(*loaded);
+    compute->call({.name = "add_one"}, [p = away.data()] { p[0] = std::byte(int(p[0]) + 1); });
+    compute->record(*computed);
+    store->wait(*computed);
+    store->copy(home.data(), away.data(), 256, CopyKind::Store);
+    store->record(*stored);
+  }
+  return error_of([&] {
+    stored->synchronize();
+    EXPECT_EQ(int(home.data()[0]), 3);
+  });
+}
+
+TEST(HostFaults, EveryCopyAndLaunchCanFail) {
+  for (int n = 0; n < 6; ++n) {
+    EXPECT_EQ(run_pipeline(FaultSite::Copy, n), "injected copy failure: 256 B") << n;
+  }
+  for (int n = 0; n < 3; ++n) {
+    EXPECT_EQ(run_pipeline(FaultSite::Launch, n), "injected launch failure: add_one") << n;
+  }
+  EXPECT_EQ(run_pipeline(FaultSite::Copy, 6), "no error");
+  EXPECT_EQ(run_pipeline(FaultSite::Launch, 3), "no error");
+}
+
+TEST(HostFaults, EveryAllocationCanFail) {
+  for (int fail_at = 0; fail_at < 3; ++fail_at) {
+    int num_asked = 0;
+    auto device =
+        create_device({.memory_bytes = 100, .num_threads = 1, .fault = [&](FaultSite site) {
+                         return site == FaultSite::Allocation && num_asked++ == fail_at;
+                       }});
+    const auto set_up = [&] {
+      Buffer buffer = device->allocate(MemoryKind::Device, 10, "buffer");
+      auto blocks = device->create_blocks(4096, 0);
+      device->reserve_workspace(20);
+    };
+    EXPECT_THROW(set_up(), OutOfMemory) << fail_at;
+    EXPECT_EQ(device->used_bytes(), 0u);
+    EXPECT_EQ(device->num_allocations(), uint64_t(fail_at));
+    set_up();
+  }
+}
+
+}  // namespace
+}  // namespace ebb

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""The check of include directions finds every kind of planted violation, and nothing in a tree that keeps the rules."""
+
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import check_includes  # noqa: E402
+
+LEGAL = {
+    "device/device.h": "#include <vector>\n",
+    "device/host/inner.h": '#include "device/device.h"\n#include <tbb/task_arena.h>\n',
+    "cuda/cuda.cpp": '#include "device/device.h"\n#include <cuda_runtime_api.h>\n',
+    "cuda/cuda.h": "",
+    "chunk/layout.h": '#include "device/device.h"\n',
+    "cpu_adam/adamw.h": '#include "device/device.h"\n',
+    "io/data.h": '#include "chunk/layout.h"\n',
+    "scheduler/plan.h": '#include "chunk/layout.h"\n#include "cpu_adam/adamw.h"\n',
+    "model_zoo/gpt2.h": '#include "scheduler/plan.h"\n#include "io/data.h"\n',
+    "tools/cli.h": '#include "model_zoo/gpt2.h"\n',
+    "tests/test.cpp": '#include "tools/cli.h"\n',
+    "bench/bench.cpp": '#include "cpu_adam/adamw.h"\n',
+    "examples/embed/main.cpp": "#include <ebb/ebb.h>\n",
+    "ebb/ebb.h": '#include "scheduler/plan.h"\n',
+}
+PUBLIC = ["ebb/ebb.h", "scheduler/plan.h", "cpu_adam/adamw.h", "chunk/layout.h", "device/device.h"]
+
+FORBIDDEN = [
+    ("device/device.h", '#include "chunk/layout.h"'),
+    ("device/host/inner.h", '#include "cuda/cuda.h"'),
+    ("chunk/layout.h", '#include "cpu_adam/adamw.h"'),
+    ("chunk/layout.h", '#include "scheduler/plan.h"'),
+    ("cpu_adam/adamw.h", '#include "chunk/layout.h"'),
+    ("cuda/cuda.cpp", '#include "chunk/layout.h"'),
+    ("io/data.h", '#include "scheduler/plan.h"'),
+    ("scheduler/plan.h", '#include "io/data.h"'),
+    ("scheduler/plan.h", '#include "model_zoo/gpt2.h"'),
+    ("scheduler/plan.h", '#include "ebb/ebb.h"'),
+    ("model_zoo/gpt2.h", '#include "chunk/layout.h"'),
+    ("model_zoo/gpt2.h", '#include "tools/cli.h"'),
+    ("tools/cli.h", '#include "tests/test.cpp"'),
+    ("tools/cli.h", '#include "cuda/cuda.h"'),
+    ("tests/test.cpp", '#include "cuda/cuda.h"'),
+    ("tests/test.cpp", '  #  include <cuda/cuda.h>'),
+    ("tests/test.cpp", "#include <cuda_runtime.h>"),
+    ("tests/test.cpp", "#include <cublasLt.h>"),
+    ("tests/test.cpp", '#include "device/removed.h"'),
+    ("ebb/ebb.h", '#include "device/host/inner.h"'),
+    ("ebb/ebb.h", "#include <fmt/format.h>"),
+    ("device/device.h", "#include <sys/mman.h>"),
+    ("device/device.h", '#include "inner.h"'),
+]
+
+
+def violations(files):
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for name, text in files.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        return check_includes.forbidden_includes(root, PUBLIC)
+
+
+class IncludeDirections(unittest.TestCase):
+    def test_legal_tree(self):
+        self.assertEqual(violations(LEGAL), [])
+
+    def test_each_planted_violation_is_found_and_named(self):
+        for file, include in FORBIDDEN:
+            with self.subTest(file=file, include=include):
+                found = violations({**LEGAL, file: LEGAL[file] + "// first\n" + include + "\n"})
+                line = (LEGAL[file] + "// first\n").count("\n") + 1
+                self.assertEqual(len(found), 1, found)
+                self.assertTrue(found[0].startswith(f"{file}:{line}: "), found)
+
+
+if __name__ == "__main__":
+    unittest.main()

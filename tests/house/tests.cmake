@@ -1,0 +1,30 @@
+# The house itself: who includes whom, headers that stand alone, and the installed package used by an outside project.
+set(dir ${CMAKE_CURRENT_LIST_DIR})
+find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
+
+add_test(NAME test_includes
+  COMMAND Python3::Interpreter ${dir}/check_includes.py --root ${PROJECT_SOURCE_DIR} --public ${EBB_PUBLIC_HEADERS})
+ebb_test_properties(test_includes fast)
+add_test(NAME test_includes_finds_planted COMMAND Python3::Interpreter ${dir}/test_check_includes.py)
+ebb_test_properties(test_includes_finds_planted fast)
+
+# A sanitizer's runtime would have to be linked into the outside project too; and it compiles the same headers.
+if(EBB_SANITIZE)
+  return()
+endif()
+
+set(sources)
+foreach(header ${EBB_PUBLIC_HEADERS})
+  set(source ${CMAKE_CURRENT_BINARY_DIR}/alone/${header}.cpp)
+  file(CONFIGURE OUTPUT ${source} CONTENT "#include \"${header}\"\n#include \"${header}\"\n")
+  list(APPEND sources ${source})
+endforeach()
+add_library(ebb_headers_alone OBJECT ${sources})
+target_link_libraries(ebb_headers_alone PRIVATE ebb_options)
+
+add_test(NAME test_install
+  COMMAND ${CMAKE_COMMAND} -D BUILD_DIR=${PROJECT_BINARY_DIR} -D EXAMPLE_DIR=${PROJECT_SOURCE_DIR}/examples/embed
+    -D WORK_DIR=${CMAKE_CURRENT_BINARY_DIR}/install -D GENERATOR=${CMAKE_GENERATOR} -D COMPILER=${CMAKE_CXX_COMPILER}
+    -D LIBRARY_DIR=${CMAKE_INSTALL_LIBDIR} -D SONAME=libebb.so.${PROJECT_VERSION_MAJOR} -D VERSION=${PROJECT_VERSION}
+    -P ${dir}/test_install.cmake)
+ebb_test_properties(test_install fast)

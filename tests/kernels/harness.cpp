@@ -1,0 +1,175 @@
+#include "tests/kernels/harness.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace ebb::test {
+namespace {
+
+constexpr std::byte kCanary{0xA5};
+constexpr std::byte kUnwritten{0xFF};  // NaN in every float type
+
+uint64_t next_random(uint64_t& state) {
+  uint64_t z = (state += 0x9e3779b97f4a7c15u);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+double half_unit(double value, DType dtype) {
+  const int bits = dtype == DType::BF16 ? 8 : 24;
+  if (dtype == DType::F64 || value == 0.0) return 0.0;
+  return std::ldexp(1.0, std::ilogb(value) - bits);
+}
+
+}  // namespace
+
+Guarded::Guarded(size_t bytes) : memory_(bytes + 2 * kCanaryBytes, kUnwritten) {
+  std::fill_n(memory_.begin(), kCanaryBytes, kCanary);
+  std::fill_n(memory_.end() - kCanaryBytes, kCanaryBytes, kCanary);
+}
+
+Guarded::~Guarded() {
+  EXPECT_TRUE(memory_.empty() || intact()) << "a kernel wrote outside its array";
+}
+
+bool Guarded::intact() const {
+  const auto is_canary = [](std::byte b) { return b == kCanary; };
+  return std::all_of(memory_.begin(), memory_.begin() + kCanaryBytes, is_canary) &&
+         std::all_of(memory_.end() - kCanaryBytes, memory_.end(), is_canary);
+}
+
+void InlineStream::call(const Cost& cost, HostFunction function) {
+  last_cost = cost;
+  Guarded scratch(cost.workspace_bytes);
+  *workspace_ = {scratch.data(), scratch.bytes()};
+  function();
+  *workspace_ = {};
+}
+
+Array::Array(DType dtype, Shape shape)
+    : memory_(static_cast<size_t>(shape.num_elements()) * size_of(dtype)),
+      tensor_{memory_.data(), dtype, shape} {}
+
+Array::Array(DType dtype, Shape shape, const Values& values) : Array(dtype, shape) {
+  EXPECT_EQ(static_cast<int64_t>(values.size()), shape.num_elements());
+  for (size_t i = 0; i < values.size(); ++i) {
+    switch (dtype) {
+      case DType::F32: tensor_.as<float>()[i] = static_cast<float>(values[i]); break;
+      case DType::BF16: tensor_.as<BF16>()[i] = BF16(static_cast<float>(values[i])); break;
+      case DType::F64: tensor_.as<double>()[i] = values[i]; break;
+      case DType::I32: tensor_.as<int32_t>()[i] = static_cast<int32_t>(values[i]); break;
+    }
+  }
+}
+
+Values Array::values() const {
+  Values result(static_cast<size_t>(tensor_.num_elements()));
+  for (size_t i = 0; i < result.size(); ++i) {
+    switch (tensor_.dtype) {
+      case DType::F32: result[i] = tensor_.as<float>()[i]; break;
+      case DType::BF16: result[i] = static_cast<float>(tensor_.as<BF16>()[i]); break;
+      case DType::F64: result[i] = tensor_.as<double>()[i]; break;
+      case DType::I32: result[i] = tensor_.as<int32_t>()[i]; break;
+    }
+  }
+  return result;
+}
+
+std::vector<std::byte> Array::raw() const {
+  return {tensor_.data, tensor_.data + tensor_.bytes()};
+}
+
+Values random_values(int64_t n, uint64_t seed, double range) {
+  Values result(static_cast<size_t>(n));
+  uint64_t state = seed;
+  for (double& v : result) {
+    v = range * (2.0 * static_cast<double>(next_random(state) >> 11) * 0x1p-53 - 1.0);
+  }
+  return result;
+}
+
+Array random_array(DType dtype, Shape shape, uint64_t seed, double range) {
+  return Array(dtype, shape, random_values(shape.num_elements(), seed, range));
+}
+
+Array int_array(const std::vector<int32_t>& values) {
+  return Array(DType::I32, {static_cast<int64_t>(values.size())},
+               Values(values.begin(), values.end()));
+}
+
+std::vector<int32_t> random_indices(int64_t n, int64_t limit, uint64_t seed) {
+  std::vector<int32_t> result(static_cast<size_t>(n));
+  uint64_t state = seed;
+  for (int32_t& v : result) {
+    v = static_cast<int32_t>(next_random(state) % static_cast<uint64_t>(limit));
+  }
+  return result;
+}
+
+testing::AssertionResult close(const Values& got, const Values& want, const Values& scale,
+                                 double relative, DType dtype) {
+  if (got.size() != want.size() || got.size() != scale.size()) {
+    return testing::AssertionFailure() << "sizes differ";
+  }
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double slack = relative * scale[i];
+    const double allowed = slack + half_unit(std::abs(want[i]) + slack, dtype);
+    if (!(std::abs(got[i] - want[i]) <= allowed)) {
+      return testing::AssertionFailure()
+             << "element " << i << ": " << got[i] << ", expected " << want[i] << ", off by "
+             << got[i] - want[i] << ", allowed " << allowed;
+    }
+  }
+  return testing::AssertionSuccess();
+}
+
+Values absolute(const Values& v) {
+  Values result = v;
+  for (double& x : result) x = std::abs(x);
+  return result;
+}
+
+Values sum(const Values& a, const Values& b) {
+  Values result = a;
+  for (size_t i = 0; i < a.size(); ++i) result[i] += b[i];
+  return result;
+}
+
+double dot(const Values& a, const Values& b) {
+  double result = 0;
+  for (size_t i = 0; i < a.size(); ++i) result += a[i] * b[i];
+  return result;
+}
+
+double finite_difference(const std::function<Values(const Values&)>& forward, const Values& weights,
+                         const Values& x, const Values& direction, double h) {
+  Values above = x, below = x;
+  for (size_t i = 0; i < x.size(); ++i) {
+    above[i] += h * direction[i];
+    below[i] -= h * direction[i];
+  }
+  return (dot(weights, forward(above)) - dot(weights, forward(below))) / (2 * h);
+}
+
+testing::AssertionResult differentiates(const std::function<Values(const Values&)>& forward,
+                                          const Values& weights, const Values& x,
+                                          const Values& gradient, double h, double tolerance) {
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    const Values direction = random_values(static_cast<int64_t>(x.size()), 1000 + seed);
+    const double slope = finite_difference(forward, weights, x, direction, h);
+    const double expected = dot(gradient, direction);
+    // Random directions add up like a random walk: the norm of the terms is their natural scale.
+    double squares = 0;
+    for (size_t i = 0; i < x.size(); ++i) squares += std::pow(gradient[i] * direction[i], 2);
+    const double scale = std::sqrt(squares);
+    if (!(std::abs(slope - expected) <= tolerance * scale)) {
+      return testing::AssertionFailure() << "slope " << slope << ", gradient says " << expected
+                                           << ", scale " << scale;
+    }
+  }
+  return testing::AssertionSuccess();
+}
+
+}  // namespace ebb::test

@@ -1,0 +1,117 @@
+// What tests of kernels share: a stream that runs at once, arrays between canaries, comparison with fp64.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/host/host_kernels.h"
+#include "device/host/parallel.h"
+#include "device/kernels.h"
+
+namespace ebb::test {
+
+using Values = std::vector<double>;
+
+/// Memory between canaries, filled with NaN patterns until somebody writes it.
+class Guarded {
+ public:
+  explicit Guarded(size_t bytes);
+  ~Guarded();  // fails the test where a canary changed
+  Guarded(Guarded&&) = default;
+  std::byte* data() { return memory_.data() + kCanaryBytes; }
+  size_t bytes() const { return memory_.size() - 2 * kCanaryBytes; }
+  bool intact() const;
+
+ private:
+  static constexpr size_t kCanaryBytes = 64;
+  std::vector<std::byte> memory_;
+};
+
+/// Runs a call at once, with a workspace of exactly the size it asked for.
+class InlineStream final : public Stream {
+ public:
+  explicit InlineStream(Workspace* workspace) : workspace_(workspace) {}
+  void record(Event&) override {}
+  void wait(const Event&) override {}
+  void copy(void*, const void*, size_t, CopyKind) override {}
+  void call(const Cost& cost, HostFunction function) override;
+  void synchronize() override {}
+  StreamStats stats() const override { return {}; }
+
+  Cost last_cost;
+
+ private:
+  Workspace* workspace_;
+};
+
+/// A stream that counts and never runs anything, as a simulated device's does.
+class CountingStream final : public Stream {
+ public:
+  void record(Event&) override {}
+  void wait(const Event&) override {}
+  void copy(void*, const void*, size_t, CopyKind) override {}
+  void call(const Cost& cost, HostFunction) override { last_cost = cost; }
+  void synchronize() override {}
+  StreamStats stats() const override { return {}; }
+
+  Cost last_cost;
+};
+
+struct Harness {
+  explicit Harness(int num_threads = 2)
+      : team(num_threads), stream(&workspace), kernels(create_host_kernels(team, workspace)) {}
+
+  Workspace workspace;
+  ThreadTeam team;
+  InlineStream stream;
+  std::unique_ptr<Kernels> kernels;
+};
+
+/// An array in guarded memory. Values given are rounded to the type.
+class Array {
+ public:
+  Array(DType dtype, Shape shape);
+  Array(DType dtype, Shape shape, const Values& values);
+
+  const Tensor& tensor() const { return tensor_; }
+  operator Tensor() const { return tensor_; }  // NOLINT: arrays are passed where kernels take tensors
+  Values values() const;
+  std::vector<std::byte> raw() const;
+  bool intact() const { return memory_.intact(); }
+
+ private:
+  Guarded memory_;
+  Tensor tensor_;
+};
+
+/// Evenly spread in [-range, range], the same for the same seed.
+Values random_values(int64_t n, uint64_t seed, double range = 1.0);
+/// `n` values rounded to a type: what a kernel sees.
+Array random_array(DType dtype, Shape shape, uint64_t seed, double range = 1.0);
+Array int_array(const std::vector<int32_t>& values);
+std::vector<int32_t> random_indices(int64_t n, int64_t limit, uint64_t seed);
+
+/// Is every |got - want| <= relative * scale + half a unit in the last place of `dtype`?
+/// `scale` has an entry for each element: the sum of the absolute terms that made it.
+testing::AssertionResult close(const Values& got, const Values& want, const Values& scale,
+                                 double relative, DType dtype);
+Values absolute(const Values& v);
+Values sum(const Values& a, const Values& b);
+double dot(const Values& a, const Values& b);
+
+/// (f(x + h v) - f(x - h v)) / 2h for the scalar f = dot(weights, forward(x)).
+double finite_difference(const std::function<Values(const Values&)>& forward, const Values& weights,
+                         const Values& x, const Values& direction, double h);
+
+/// Is the directional derivative of `forward` at x, along random directions, that of `gradient`?
+testing::AssertionResult differentiates(const std::function<Values(const Values&)>& forward,
+                                          const Values& weights, const Values& x,
+                                          const Values& gradient, double h, double tolerance);
+
+inline const char* text(Write write) { return write == Write::Store ? "store" : "add"; }
+
+}  // namespace ebb::test

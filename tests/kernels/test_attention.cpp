@@ -1,0 +1,206 @@
+#include <cmath>
+
+#include "tests/kernels/reference.h"
+
+namespace ebb::test {
+namespace {
+
+std::vector<int32_t> packed(int64_t batch, int64_t tokens, std::vector<int64_t> lengths) {
+  std::vector<int32_t> starts;
+  for (int64_t b = 0; b < batch; ++b) {
+    // Another row begins with another length, so that rows differ.
+    size_t next = static_cast<size_t>(b) % lengths.size();
+    int64_t start = 0, end = lengths[next];
+    for (int64_t i = 0; i < tokens; ++i) {
+      if (i == end) {
+        next = (next + 1) % lengths.size();
+        start = end;
+        end += lengths[next];
+      }
+      starts.push_back(static_cast<int32_t>(start));
+    }
+  }
+  return starts;
+}
+
+struct Case {
+  std::string name;
+  AttentionCase shape;
+};
+
+// B, T, heads, head size; documents of one token, of a tile +-1, and across tiles and query blocks.
+std::vector<Case> cases() {
+  std::vector<Case> r;
+  for (bool causal : {true, false}) {
+    const std::string kind = causal ? "causal_" : "full_";
+    r.push_back({kind + "one_token", {1, 1, 1, 1, causal, {}}});
+    r.push_back({kind + "odd", {2, 7, 3, 5, causal, {}}});
+    r.push_back({kind + "tile", {1, 64, 2, 16, causal, {}}});
+    r.push_back({kind + "tile_plus_one", {1, 65, 1, 17, causal, {}}});
+    r.push_back({kind + "tiles", {2, 131, 2, 64, causal, {}}});
+    r.push_back({kind + "query_blocks", {1, 300, 1, 33, causal, {}}});
+    r.push_back({kind + "wide_head", {1, 40, 1, 130, causal, {}}});
+    r.push_back({kind + "single_token_documents", {1, 70, 1, 8, causal, packed(1, 70, {1})}});
+    r.push_back({kind + "documents", {3, 150, 2, 16, causal, packed(3, 150, {63, 1, 65, 2, 40})}});
+    r.push_back({kind + "long_documents", {1, 530, 1, 8, causal, packed(1, 530, {257, 255, 64})}});
+  }
+  return r;
+}
+
+class AttentionTest : public testing::TestWithParam<std::tuple<DType, Case>> {
+ protected:
+  DType dtype() const { return std::get<0>(GetParam()); }
+  const AttentionCase& shape() const { return std::get<1>(GetParam()).shape; }
+};
+INSTANTIATE_TEST_SUITE_P(Cases, AttentionTest,
+                         testing::Combine(testing::Values(DType::F32, DType::BF16),
+                                          testing::ValuesIn(cases())),
+                         [](const auto& info) {
+                           return std::string(name_of(std::get<0>(info.param))) + "_" +
+                                  std::get<1>(info.param).name;
+                         });
+
+/// The kernels' arguments for a case.
+struct Attend {
+  const AttentionCase& s;
+  Array starts, qkv, out, log_sum_exp, dout, dqkv;
+
+  Attend(DType dtype, const AttentionCase& shape, const Values& input)
+      : s(shape),
+        starts(int_array(shape.starts)),
+        qkv(dtype, {s.batch, s.tokens, 3 * s.channels()}, input),
+        out(dtype, {s.batch, s.tokens, s.channels()}),
+        log_sum_exp(DType::F32, {s.batch, s.heads, s.tokens}),
+        dout(random_array(dtype, {s.batch, s.tokens, s.channels()}, 7)),
+        dqkv(dtype, {s.batch, s.tokens, 3 * s.channels()}) {}
+  Attend(DType dtype, const AttentionCase& shape, double range = 2.0)
+      : Attend(dtype, shape,
+               random_values(shape.batch * shape.tokens * 3 * shape.channels(), 5, range)) {}
+
+  AttentionShape arguments() const {
+    return {s.heads, s.causal, s.starts.empty() ? Tensor{} : starts.tensor()};
+  }
+  void forward(Harness& h) const {
+    h.kernels->attention_forward(h.stream, out, log_sum_exp, qkv, arguments());
+  }
+  void backward(Harness& h) const {
+    h.kernels->attention_backward(h.stream, dqkv, dout, qkv, out, log_sum_exp, arguments());
+  }
+};
+
+TEST_P(AttentionTest, Forward) {
+  Harness h;
+  const Attend a(dtype(), shape());
+  a.forward(h);
+  const Attention want = attention(a.qkv.values(), shape());
+  // Weights sum to one and values lie in [-2, 2].
+  EXPECT_TRUE(close(a.out.values(), want.out, Values(want.out.size(), 2.0), 1e-6, dtype()));
+  EXPECT_TRUE(close(a.log_sum_exp.values(), want.log_sum_exp,
+                    Values(want.log_sum_exp.size(), 10.0), 3e-7, DType::F32));
+}
+
+TEST_P(AttentionTest, Backward) {
+  Harness h;
+  const Attend a(dtype(), shape());
+  a.forward(h);
+  a.backward(h);
+  const Values want = attention_gradient(a.dout.values(), a.qkv.values(), shape());
+  // Sums over up to T queries or keys of terms of about one; bf16 also rounds `out`, which backward reads.
+  const double rounding = dtype() == DType::BF16 ? 0x1p-9 : 3e-7;
+  const double size = 2.0 + 0.5 * std::sqrt(static_cast<double>(shape().tokens));
+  EXPECT_TRUE(close(a.dqkv.values(), want, Values(want.size(), size), rounding, dtype()));
+}
+
+TEST(AttentionTest, TheReferenceIsTheSlopeOfItself) {
+  for (bool causal : {true, false}) {
+    const AttentionCase shape{2, 9, 2, 5, causal, packed(2, 9, {4, 5})};
+    const Values qkv = random_values(2 * 9 * 30, 1), dout = random_values(2 * 9 * 10, 2);
+    EXPECT_TRUE(differentiates([&](const Values& v) { return attention(v, shape).out; }, dout, qkv,
+                               attention_gradient(dout, qkv, shape), 1e-5, 1e-8));
+  }
+}
+
+TEST(AttentionTest, BackwardIsTheSlopeOfForward) {
+  for (bool causal : {true, false}) {
+    const AttentionCase shape{1, 70, 2, 9, causal, packed(1, 70, {30, 40})};
+    Harness h;
+    const Attend a(DType::F32, shape, 1.0);
+    a.forward(h);
+    a.backward(h);
+    const auto forward = [&](const Values& v) {
+      const Attend moved(DType::F32, shape, v);
+      moved.forward(h);
+      return moved.out.values();
+    };
+    EXPECT_TRUE(differentiates(forward, a.dout.values(), a.qkv.values(), a.dqkv.values(), 1e-2, 2e-3));
+    Values wrong_sign = a.dqkv.values();
+    for (size_t i = 0; i < wrong_sign.size(); ++i) {
+      if (i % 54 < 18) wrong_sign[i] = -wrong_sign[i];  // of the queries alone
+    }
+    EXPECT_FALSE(differentiates(forward, a.dout.values(), a.qkv.values(), wrong_sign, 1e-2, 2e-3));
+  }
+}
+
+TEST(AttentionTest, IsStableForLargeScores) {
+  const AttentionCase shape{1, 100, 1, 64, true, {}};
+  for (DType dtype : {DType::F32, DType::BF16}) {
+    Harness h;
+    const Attend a(dtype, shape, 300.0);  // scores of some 1e5
+    a.forward(h);
+    a.backward(h);
+    for (double v : a.out.values()) EXPECT_LE(std::abs(v), 301.0);
+    for (double v : a.dqkv.values()) EXPECT_TRUE(std::isfinite(v));
+  }
+}
+
+TEST(AttentionTest, DocumentsDoNotSeeEachOther) {
+  const AttentionCase shape{1, 90, 1, 16, false, packed(1, 90, {40, 50})};
+  Harness h;
+  const Attend a(DType::F32, shape);
+  a.forward(h);
+  Values changed = a.qkv.values();
+  for (size_t i = 40 * 48; i < changed.size(); ++i) changed[i] *= -1.5;
+  const Attend b(DType::F32, shape, changed);
+  b.forward(h);
+  const Values x = a.out.values(), y = b.out.values();
+  EXPECT_TRUE(std::equal(x.begin(), x.begin() + 40 * 16, y.begin()));
+  EXPECT_FALSE(std::equal(x.begin() + 40 * 16, x.end(), y.begin() + 40 * 16));
+}
+
+TEST(AttentionTest, NotANumberIsSeen) {
+  const AttentionCase shape{1, 20, 1, 16, true, {}};
+  Harness h;
+  Values qkv = random_values(20 * 48, 1);
+  qkv[3 * 48 + 16] = std::nan("");  // the key of token 3
+  const Attend a(DType::F32, shape, qkv);
+  a.forward(h);
+  for (int64_t i = 3; i < 20; ++i) EXPECT_TRUE(std::isnan(a.out.values()[static_cast<size_t>(i * 16)])) << i;
+}
+
+TEST(AttentionTest, DocumentStartsThatAreNoneAreErrors) {
+  for (std::vector<int32_t> bad : {std::vector<int32_t>{0, 0, 1, 1}, {1, 1, 2, 3}, {0, 1, 0, 0}, {0, 0, 0, 9}}) {
+    const AttentionCase shape{1, 4, 1, 8, true, bad};
+    Harness h;
+    const Attend a(DType::F32, shape);
+    EXPECT_THROW(a.forward(h), LogicError);
+    EXPECT_THROW(a.backward(h), LogicError);
+  }
+}
+
+TEST(AttentionTest, AComparisonSeesAnOffByOneMask) {
+  const AttentionCase shape{1, 65, 1, 8, true, packed(1, 65, {30, 35})};
+  AttentionCase wrong = shape;
+  for (int32_t& start : wrong.starts) start = start == 30 ? 29 : start;
+  wrong.starts[29] = 29;
+  Harness h;
+  const Attend a(DType::F32, shape);
+  a.forward(h);
+  a.backward(h);
+  const Values out = attention(a.qkv.values(), wrong).out;
+  EXPECT_FALSE(close(a.out.values(), out, Values(out.size(), 2.0), 1e-6, DType::F32));
+  const Values dqkv = attention_gradient(a.dout.values(), a.qkv.values(), wrong);
+  EXPECT_FALSE(close(a.dqkv.values(), dqkv, Values(dqkv.size(), 8.0), 3e-7, DType::F32));
+}
+
+}  // namespace
+}  // namespace ebb::test

@@ -1,0 +1,134 @@
+// What every kernel promises beside its numbers: shapes are checked when called, nothing is touched on a device that
+// only counts, every instruction set works, and the tests' own canaries bite.
+#include <hwy/targets.h>
+
+#include <cmath>
+#include <functional>
+
+#include "tests/kernels/reference.h"
+
+namespace ebb::test {
+namespace {
+
+/// A tensor whose memory must never be touched.
+Tensor imaginary(DType dtype, Shape shape) {
+  return {reinterpret_cast<std::byte*>(uintptr_t{0x1000}), dtype, shape};
+}
+
+TEST(Contracts, NothingIsTouchedOnADeviceThatCounts) {
+  Workspace none;
+  ThreadTeam team(1);
+  const auto kernels = create_host_kernels(team, none);
+  CountingStream s;
+  const DType t = DType::BF16, f = DType::F32, i32 = DType::I32;
+  const int64_t n = 1000, c = 64, v = 5000;
+  const auto x = imaginary(t, {n, c}), dx = imaginary(t, {n, c}), w = imaginary(t, {v, c});
+  const auto y = imaginary(t, {n, v}), row = imaginary(f, {n}), column = imaginary(t, {c});
+  const auto dcolumn = imaginary(f, {c}), indices = imaginary(i32, {n}), dw = imaginary(f, {v, c});
+  const auto qkv = imaginary(t, {10, 100, 3 * c}), out = imaginary(t, {10, 100, c});
+  const auto lse = imaginary(f, {10, 4, 100});
+  const std::pair<const char*, std::function<void()>> calls[] = {
+      {"linear_forward", [&] { kernels->linear_forward(s, y, x, w, {}); }},
+      {"linear_backward_input", [&] { kernels->linear_backward_input(s, dx, y, w, Write::Add); }},
+      {"linear_backward_weight", [&] { kernels->linear_backward_weight(s, dw, {}, y, x, Write::Add); }},
+      {"layer_norm_forward", [&] { kernels->layer_norm_forward(s, dx, row, row, x, column, column, 1e-5f); }},
+      {"layer_norm_backward",
+       [&] {
+         kernels->layer_norm_backward(s, dx, Write::Add, dcolumn, dcolumn, Write::Add, x, x, column, row, row);
+       }},
+      {"activation_forward", [&] { kernels->activation_forward(s, dx, x, Activation::Relu); }},
+      {"activation_backward", [&] { kernels->activation_backward(s, dx, x, x, Activation::Relu, Write::Add); }},
+      {"add", [&] { kernels->add(s, dx, x, x); }},
+      {"accumulate", [&] { kernels->accumulate(s, dx, x); }},
+      {"fill_zero", [&] { kernels->fill_zero(s, dx); }},
+      {"embedding_forward", [&] { kernels->embedding_forward(s, x, indices, indices, w, w); }},
+      {"embedding_backward", [&] { kernels->embedding_backward(s, dw, x, indices, Write::Store); }},
+      {"attention_forward", [&] { kernels->attention_forward(s, out, lse, qkv, {.num_heads = 4}); }},
+      {"attention_backward",
+       [&] { kernels->attention_backward(s, qkv, out, qkv, out, lse, {.num_heads = 4}); }},
+      {"cross_entropy", [&] { kernels->cross_entropy(s, row, y, indices, 1.0f); }},
+      {"sum", [&] { kernels->sum(s, imaginary(DType::F64, {1}), row, Write::Add); }},
+      {"finish_gradient", [&] { kernels->finish_gradient(s, imaginary(t, {n}), row, row); }},
+      {"squared_norm_pieces", [&] { kernels->squared_norm_pieces(s, imaginary(DType::F64, {1}), x); }},
+  };
+  for (const auto& [name, call] : calls) {
+    s.last_cost = {};
+    call();
+    EXPECT_EQ(s.last_cost.name, name);
+    EXPECT_GT(s.last_cost.bytes, 0) << name;
+  }
+  kernels->linear_forward(s, y, x, w, {});
+  EXPECT_EQ(s.last_cost.flops, 2.0 * n * c * v);
+  EXPECT_EQ(s.last_cost.bytes, 2.0 * (n * v + n * c + v * c));
+}
+
+TEST(Contracts, WrongShapesAndTypesAreErrors) {
+  Harness h;
+  Kernels& k = *h.kernels;
+  const auto t = [](Shape shape) { return imaginary(DType::F32, shape); };
+  const auto b = [](Shape shape) { return imaginary(DType::BF16, shape); };
+  const auto i = [](Shape shape) { return imaginary(DType::I32, shape); };
+  Stream& s = h.stream;
+  EXPECT_THROW(k.linear_forward(s, t({4, 5}), t({4, 3}), t({5, 2}), {}), LogicError);
+  EXPECT_THROW(k.linear_forward(s, t({4, 5}), t({4, 3}), b({5, 3}), {}), LogicError);
+  EXPECT_THROW(k.linear_forward(s, t({4, 5}), t({4, 3}), t({5, 3}), t({4})), LogicError);
+  EXPECT_THROW(k.linear_backward_input(s, t({4, 3}), t({3, 5}), t({5, 3}), Write::Store), LogicError);
+  EXPECT_THROW(k.linear_backward_weight(s, b({5, 3}), {}, b({4, 5}), b({4, 3}), Write::Store), LogicError);
+  EXPECT_THROW(k.linear_backward_weight(s, t({5, 3}), t({4}), t({4, 5}), t({4, 3}), Write::Store), LogicError);
+  EXPECT_THROW(k.layer_norm_forward(s, t({4, 3}), t({3}), t({4}), t({4, 3}), t({3}), t({3}), 1e-5f), LogicError);
+  EXPECT_THROW(k.activation_forward(s, t({4}), b({4}), Activation::Relu), LogicError);
+  EXPECT_THROW(k.add(s, t({4}), t({4}), t({5})), LogicError);
+  EXPECT_THROW(k.accumulate(s, i({4}), t({4})), LogicError);
+  EXPECT_THROW(k.embedding_forward(s, t({4, 3}), i({5}), {}, t({9, 3}), {}), LogicError);
+  EXPECT_THROW(k.embedding_forward(s, t({4, 3}), i({4}), {}, t({9, 3}), t({9, 3})), LogicError);
+  EXPECT_THROW(k.embedding_backward(s, b({9, 3}), b({4, 3}), i({4}), Write::Add), LogicError);
+  EXPECT_THROW(k.attention_forward(s, t({1, 4, 9}), t({1, 2, 4}), t({1, 4, 27}), {.num_heads = 2}), LogicError);
+  EXPECT_THROW(k.attention_forward(s, t({1, 4, 8}), t({1, 2, 4}), t({1, 4, 16}), {.num_heads = 2}), LogicError);
+  EXPECT_THROW(k.cross_entropy(s, t({4}), t({4, 9}), t({4}), {}), LogicError);
+  EXPECT_THROW(k.sum(s, t({1}), t({4}), Write::Store), LogicError);
+  EXPECT_THROW(k.finish_gradient(s, b({4}), b({4}), {}), LogicError);
+  EXPECT_THROW(k.squared_norm_pieces(s, imaginary(DType::F64, {2}), t({65536})), LogicError);
+}
+
+TEST(Contracts, EveryInstructionSetIsRight) {
+  constexpr int64_t n = 37, c = 35, oc = 51;
+  const Array x = random_array(DType::BF16, {n, c}, 1), w = random_array(DType::BF16, {oc, c}, 2);
+  const AttentionCase shape{1, 70, 1, 20, true, {}};
+  const Array qkv = random_array(DType::BF16, {1, 70, 60}, 3);
+  for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().DeInit();
+    Harness h;
+    const Array y(DType::BF16, {n, oc}), out(DType::BF16, {1, 70, 20}), lse(DType::F32, {1, 1, 70});
+    h.kernels->linear_forward(h.stream, y, x, w, {});
+    EXPECT_TRUE(close(y.values(), linear(x.values(), w.values(), {}, n, c, oc),
+                      Values(static_cast<size_t>(n * oc), 10.0), 1e-6, DType::BF16));
+    h.kernels->attention_forward(h.stream, out, lse, qkv, {});
+    const Values want = attention(qkv.values(), shape).out;
+    EXPECT_TRUE(close(out.values(), want, Values(want.size(), 1.0), 1e-6, DType::BF16));
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().DeInit();
+}
+
+TEST(Contracts, NoRowsAreNoWork) {
+  Harness h;
+  const Array x(DType::F32, {0, 8}), y(DType::F32, {0, 4}), w = random_array(DType::F32, {4, 8}, 1);
+  h.kernels->linear_forward(h.stream, y, x, w, {});
+  const Array dw = random_array(DType::F32, {4, 8}, 2);
+  h.kernels->linear_backward_weight(h.stream, dw, {}, y, x, Write::Store);
+  EXPECT_EQ(dw.values(), Values(32));
+}
+
+TEST(Contracts, CanariesBite) {
+  Guarded memory(100);
+  memory.data()[99] = std::byte{1};
+  EXPECT_TRUE(memory.intact());
+  memory.data()[100] = std::byte{1};
+  EXPECT_FALSE(memory.intact());
+  memory.data()[100] = std::byte{0xA5};
+}
+
+}  // namespace
+}  // namespace ebb::test

@@ -1,0 +1,161 @@
+#include <cmath>
+
+#include "tests/kernels/reference.h"
+
+namespace ebb::test {
+namespace {
+
+class Elementwise : public testing::TestWithParam<std::tuple<DType, int64_t>> {
+ protected:
+  DType dtype() const { return std::get<0>(GetParam()); }
+  int64_t n() const { return std::get<1>(GetParam()); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Elementwise,
+                         testing::Combine(testing::Values(DType::F32, DType::BF16),
+                                          testing::Values(1, 7, 15, 16, 17, 31, 33, 1009, 40009)),
+                         [](const auto& info) {
+                           return std::string(name_of(std::get<0>(info.param))) + "_" +
+                                  std::to_string(std::get<1>(info.param));
+                         });
+
+Values mapped(const Values& x, double (*f)(double)) {
+  Values r = x;
+  for (double& v : r) v = f(v);
+  return r;
+}
+
+TEST_P(Elementwise, GeluForward) {
+  Harness h;
+  const Array x = random_array(dtype(), {n()}, 1, 6.0), y(dtype(), {n()});
+  h.kernels->activation_forward(h.stream, y, x, Activation::GeluTanh);
+  const Values xs = x.values(), want = mapped(xs, gelu);
+  // Relative even where GELU is nearly zero: the exponent's rounding grows with |u|.
+  Values scale = absolute(want);
+  for (size_t i = 0; i < scale.size(); ++i) scale[i] *= 1 + std::pow(std::abs(xs[i]), 3) / 10;
+  EXPECT_TRUE(close(y.values(), want, scale, 1e-6, dtype()));
+}
+
+TEST_P(Elementwise, GeluBackward) {
+  for (Write write : {Write::Store, Write::Add}) {
+    Harness h;
+    const Array x = random_array(dtype(), {n()}, 1, 6.0), dy = random_array(dtype(), {n()}, 2);
+    const Array dx = random_array(dtype(), {n()}, 3);
+    const Values before = write == Write::Add ? dx.values() : Values(static_cast<size_t>(n()));
+    h.kernels->activation_backward(h.stream, dx, dy, x, Activation::GeluTanh, write);
+    const Values xs = x.values(), dys = dy.values();
+    Values want = before, scale = absolute(before);
+    for (size_t i = 0; i < want.size(); ++i) {
+      want[i] += dys[i] * gelu_slope(xs[i]);
+      scale[i] += std::abs(dys[i]);
+    }
+    EXPECT_TRUE(close(dx.values(), want, scale, 1e-6, dtype())) << text(write);
+  }
+}
+
+TEST_P(Elementwise, Relu) {
+  for (Write write : {Write::Store, Write::Add}) {
+    Harness h;
+    const Array x = random_array(dtype(), {n()}, 1), dy = random_array(dtype(), {n()}, 2);
+    const Array y(dtype(), {n()}), dx = random_array(dtype(), {n()}, 3);
+    const Values before = write == Write::Add ? dx.values() : Values(static_cast<size_t>(n()));
+    h.kernels->activation_forward(h.stream, y, x, Activation::Relu);
+    h.kernels->activation_backward(h.stream, dx, dy, x, Activation::Relu, write);
+    EXPECT_EQ(y.values(), mapped(x.values(), [](double v) { return std::max(v, 0.0); }));
+    const Values xs = x.values(), dys = dy.values();
+    Values want = before;
+    for (size_t i = 0; i < want.size(); ++i) want[i] += xs[i] > 0 ? dys[i] : 0;
+    EXPECT_TRUE(close(dx.values(), want, want, 0, dtype())) << text(write);
+  }
+}
+
+TEST_P(Elementwise, AddAccumulateAndZero) {
+  Harness h;
+  const Array a = random_array(dtype(), {n()}, 1), b = random_array(dtype(), {n()}, 2);
+  const Array y(dtype(), {n()});
+  h.kernels->add(h.stream, y, a, b);
+  const Values want = sum(a.values(), b.values());
+  EXPECT_TRUE(close(y.values(), want, want, 0, dtype()));
+  const Values before = y.values();
+  h.kernels->accumulate(h.stream, y, b);
+  EXPECT_TRUE(close(y.values(), sum(before, b.values()), want, 0, dtype()));
+  const Array wide = random_array(DType::F32, {n()}, 3);
+  const Values wide_before = wide.values();
+  h.kernels->accumulate(h.stream, wide, b);
+  EXPECT_TRUE(close(wide.values(), sum(wide_before, b.values()), want, 0, DType::F32));
+  h.kernels->fill_zero(h.stream, y);
+  EXPECT_EQ(y.values(), Values(before.size()));
+}
+
+TEST(Elementwise, GeluIsSafeFarOut) {
+  const Values x = {-1e30, -300, -30, -10, -0.0, 0.0, 10, 30, 300, 1e30};
+  for (DType dtype : {DType::F32, DType::BF16}) {
+    Harness h;
+    const Array in(dtype, {10}, x), y(dtype, {10}), dx(dtype, {10});
+    const Array ones(dtype, {10}, Values(10, 1.0));
+    h.kernels->activation_forward(h.stream, y, in, Activation::GeluTanh);
+    h.kernels->activation_backward(h.stream, dx, ones, in, Activation::GeluTanh, Write::Store);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double v = in.values()[i];
+      EXPECT_NEAR(y.values()[i], std::max(v, 0.0), 1e-8) << v;
+      EXPECT_NEAR(dx.values()[i], v == 0 ? 0.5 : (v > 0 ? 1 : 0), 1e-6) << v;
+    }
+  }
+}
+
+TEST(Elementwise, NotANumberStays) {
+  for (DType dtype : {DType::F32, DType::BF16}) {
+    for (Activation activation : {Activation::GeluTanh, Activation::Relu}) {
+      Harness h;
+      const Array x(dtype, {20}, Values(20, std::nan(""))), y(dtype, {20});
+      h.kernels->activation_forward(h.stream, y, x, activation);
+      for (double v : y.values()) EXPECT_TRUE(std::isnan(v));
+    }
+  }
+}
+
+TEST(Elementwise, GeluBackwardIsTheSlopeOfForward) {
+  constexpr int64_t n = 999;
+  Harness h;
+  const Values x = random_values(n, 1, 3.0), dy = random_values(n, 2);
+  EXPECT_TRUE(differentiates([](const Values& v) { return mapped(v, gelu); }, dy, x,
+                             [&] {
+                               Values g = mapped(x, gelu_slope);
+                               for (size_t i = 0; i < g.size(); ++i) g[i] *= dy[i];
+                               return g;
+                             }(),
+                             1e-5, 1e-8));
+  const Array x_array(DType::F32, {n}, x), dy_array(DType::F32, {n}, dy), dx(DType::F32, {n});
+  h.kernels->activation_backward(h.stream, dx, dy_array, x_array, Activation::GeluTanh,
+                                 Write::Store);
+  const auto forward = [&](const Values& v) {
+    const Array y(DType::F32, {n});
+    h.kernels->activation_forward(h.stream, y, Array(DType::F32, {n}, v), Activation::GeluTanh);
+    return y.values();
+  };
+  EXPECT_TRUE(differentiates(forward, dy, x, dx.values(), 1e-2, 2e-3));
+  Values wrong_sign = dx.values();
+  for (double& v : wrong_sign) v = -v;
+  EXPECT_FALSE(differentiates(forward, dy, x, wrong_sign, 1e-2, 2e-3));
+}
+
+/// Every fp32 bit pattern in steps: rounding to nearest even, NaN kept, infinity reached.
+TEST(Elementwise, RoundingToBf16IsThatOfTheType) {
+  constexpr int64_t n = 1 << 20;
+  Harness h;
+  const Array sums(DType::F32, {n}), gradient(DType::BF16, {n});
+  for (uint32_t offset : {0u, 1u, 0x7ffu, 0x800u}) {
+    for (uint32_t i = 0; i < n; ++i) {
+      sums.tensor().as<float>()[i] = std::bit_cast<float>(i * 4096u + offset);
+    }
+    h.kernels->finish_gradient(h.stream, gradient, sums, {});
+    for (int64_t i = 0; i < n; ++i) {
+      const float x = sums.tensor().as<float>()[i];
+      if (x != 0 && std::abs(x) < 0x1p-126f) continue;  // denormals may be flushed
+      ASSERT_EQ(gradient.tensor().as<BF16>()[i].bits, BF16(x).bits) << x;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ebb::test

@@ -1,0 +1,97 @@
+#include <algorithm>
+
+#include "tests/kernels/reference.h"
+
+namespace ebb::test {
+namespace {
+
+struct Size {
+  int64_t n, c, rows;
+};
+const Size kSizes[] = {{1, 1, 1}, {5, 15, 3}, {64, 16, 300}, {77, 17, 20}, {130, 97, 1}, {33, 64, 1000}};
+
+class Embedding : public testing::TestWithParam<std::tuple<DType, Size>> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, Embedding,
+                         testing::Combine(testing::Values(DType::F32, DType::BF16),
+                                          testing::ValuesIn(kSizes)),
+                         ([](const auto& info) {
+                           const auto& [dtype, s] = info.param;
+                           return std::string(name_of(dtype)) + "_" + std::to_string(s.n) + "_" +
+                                  std::to_string(s.c) + "_" + std::to_string(s.rows);
+                         }));
+
+Values looked_up(const Values& table, const std::vector<int32_t>& indices, int64_t c) {
+  Values r;
+  for (int32_t index : indices) {
+    const auto first = table.begin() + index * c;
+    r.insert(r.end(), first, first + c);
+  }
+  return r;
+}
+
+Values scattered(const Values& dy, const std::vector<int32_t>& indices, int64_t c, int64_t rows) {
+  Values r(static_cast<size_t>(rows * c));
+  for (size_t i = 0; i < indices.size(); ++i) {
+    for (int64_t j = 0; j < c; ++j) {
+      r[static_cast<size_t>(indices[i] * c + j)] += dy[i * static_cast<size_t>(c) + static_cast<size_t>(j)];
+    }
+  }
+  return r;
+}
+
+TEST_P(Embedding, Forward) {
+  const auto [dtype, s] = GetParam();
+  Harness h;
+  const auto tokens = random_indices(s.n, s.rows, 1), positions = random_indices(s.n, 7, 2);
+  const Array wte = random_array(dtype, {s.rows, s.c}, 3), wpe = random_array(dtype, {7, s.c}, 4);
+  const Array y(dtype, {s.n, s.c});
+  const Array token_array = int_array(tokens), position_array = int_array(positions);
+  h.kernels->embedding_forward(h.stream, y, token_array, {}, wte, {});
+  EXPECT_EQ(y.values(), looked_up(wte.values(), tokens, s.c));
+  h.kernels->embedding_forward(h.stream, y, token_array, position_array, wte, wpe);
+  const Values want = sum(looked_up(wte.values(), tokens, s.c), looked_up(wpe.values(), positions, s.c));
+  EXPECT_TRUE(close(y.values(), want, want, 0, dtype));
+}
+
+TEST_P(Embedding, Backward) {
+  const auto [dtype, s] = GetParam();
+  for (Write write : {Write::Store, Write::Add}) {
+    Harness h;
+    const auto tokens = random_indices(s.n, s.rows, 1);
+    const Array dy = random_array(dtype, {s.n, s.c}, 2);
+    const Array table = random_array(DType::F32, {s.rows, s.c}, 3);
+    const Values before = write == Write::Add ? table.values() : Values(table.values().size());
+    h.kernels->embedding_backward(h.stream, table, dy, int_array(tokens), write);
+    EXPECT_TRUE(close(table.values(), sum(before, scattered(dy.values(), tokens, s.c, s.rows)),
+                      sum(absolute(before), scattered(absolute(dy.values()), tokens, s.c, s.rows)),
+                      5e-7, DType::F32))
+        << text(write);
+  }
+}
+
+TEST(Embedding, BackwardSumsInRowOrder) {
+  // 1 + 2^-24 + ... loses every small term when they come after the one, and none when they come before it.
+  Harness h;
+  const Array late(DType::F32, {5, 1}, {1, 0x1p-24, 0x1p-24, 0x1p-24, 0x1p-24});
+  const Array early(DType::F32, {5, 1}, {0x1p-24, 0x1p-24, 0x1p-24, 0x1p-24, 1});
+  const Array table(DType::F32, {1, 1}), zeros = int_array({0, 0, 0, 0, 0});
+  h.kernels->embedding_backward(h.stream, table, late, zeros, Write::Store);
+  EXPECT_EQ(table.values()[0], 1.0);
+  h.kernels->embedding_backward(h.stream, table, early, zeros, Write::Store);
+  EXPECT_EQ(table.values()[0], 1.0 + 0x1p-22);
+}
+
+TEST(Embedding, IndicesOutsideTheTableAreErrors) {
+  Harness h;
+  const Array table = random_array(DType::F32, {10, 4}, 1), y(DType::F32, {2, 4});
+  for (int32_t bad : {-1, 10, -100}) {
+    const Array tokens = int_array({3, bad});
+    EXPECT_THROW(h.kernels->embedding_forward(h.stream, y, tokens, {}, table, {}), LogicError);
+    EXPECT_THROW(h.kernels->embedding_forward(h.stream, y, int_array({1, 2}), tokens, table, table),
+                 LogicError);
+    EXPECT_THROW(h.kernels->embedding_backward(h.stream, table, y, tokens, Write::Store), LogicError);
+  }
+}
+
+}  // namespace
+}  // namespace ebb::test

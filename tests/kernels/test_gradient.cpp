@@ -1,0 +1,89 @@
+#include <cmath>
+
+#include "tests/kernels/reference.h"
+
+namespace ebb::test {
+namespace {
+
+class Gradient : public testing::TestWithParam<std::tuple<DType, int64_t>> {
+ protected:
+  DType dtype() const { return std::get<0>(GetParam()); }
+  int64_t n() const { return std::get<1>(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(Sizes, Gradient,
+                         testing::Combine(testing::Values(DType::F32, DType::BF16),
+                                          testing::Values(1, 63, 64, 65, 1009, 65535, 65536, 65537,
+                                                          140001)),
+                         [](const auto& info) {
+                           return std::string(name_of(std::get<0>(info.param))) + "_" +
+                                  std::to_string(std::get<1>(info.param));
+                         });
+
+TEST_P(Gradient, FinishRoundsTheSumOnce) {
+  Harness h;
+  const Array sums = random_array(DType::F32, {n()}, 1), gradient(dtype(), {n()});
+  h.kernels->finish_gradient(h.stream, gradient, sums, {});
+  EXPECT_TRUE(close(gradient.values(), sums.values(), sums.values(), 0, dtype()));
+
+  const Array one = random_array(DType::F32, {n()}, 2);
+  h.kernels->finish_gradient(h.stream, gradient, sums, one);
+  const float* s = sums.tensor().as<float>();
+  const float* e = one.tensor().as<float>();
+  Values want;
+  for (int64_t i = 0; i < n(); ++i) want.push_back(s[i] + e[i]);
+  EXPECT_TRUE(close(gradient.values(), want, want, 0, dtype()));
+
+  const Array two = random_array(DType::F32, {2, n()}, 3);
+  h.kernels->finish_gradient(h.stream, gradient, sums, two);
+  e = two.tensor().as<float>();
+  for (int64_t i = 0; i < n(); ++i) want[static_cast<size_t>(i)] = (s[i] + e[i]) + e[n() + i];
+  EXPECT_TRUE(close(gradient.values(), want, want, 0, dtype()));
+}
+
+TEST_P(Gradient, FinishWorksInPlace) {
+  Harness h;
+  if (dtype() != DType::F32) GTEST_SKIP() << "in place needs one type";
+  const Array sums = random_array(DType::F32, {n()}, 1), extra = random_array(DType::F32, {n()}, 2);
+  const Array gradient(DType::F32, {n()});
+  h.kernels->finish_gradient(h.stream, gradient, sums, extra);
+  h.kernels->finish_gradient(h.stream, sums, sums, extra);
+  EXPECT_EQ(sums.raw(), gradient.raw());
+}
+
+/// The contract's tree, spelled out.
+double squares_by_contract(const double* x, int64_t n) {
+  double lanes[64] = {};
+  for (int64_t i = 0; i < n; ++i) lanes[i % 64] += x[i] * x[i];
+  for (int half = 32; half > 0; half /= 2) {
+    for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
+  }
+  return lanes[0];
+}
+
+TEST_P(Gradient, SquaredNormFollowsTheFixedTree) {
+  Harness h(3);
+  const Array gradient = random_array(dtype(), {n()}, 1);
+  const int64_t pieces = (n() + kPieceElements - 1) / kPieceElements;
+  const Array partials(DType::F64, {pieces});
+  h.kernels->squared_norm_pieces(h.stream, partials, gradient);
+  const Values x = gradient.values();
+  for (int64_t p = 0; p < pieces; ++p) {
+    const int64_t first = p * kPieceElements;
+    EXPECT_EQ(partials.values()[static_cast<size_t>(p)],
+              squares_by_contract(&x[static_cast<size_t>(first)], std::min(kPieceElements, n() - first)));
+  }
+}
+
+TEST(Gradient, SquaredNormShowsInfinityAndNotANumber) {
+  Harness h;
+  for (double bad : {std::nan(""), static_cast<double>(INFINITY)}) {
+    Values x = random_values(1000, 1);
+    x[777] = bad;
+    const Array partials(DType::F64, {1});
+    h.kernels->squared_norm_pieces(h.stream, partials, Array(DType::BF16, {1000}, x));
+    EXPECT_FALSE(std::isfinite(partials.values()[0]));
+  }
+}
+
+}  // namespace
+}  // namespace ebb::test

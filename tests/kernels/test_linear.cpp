@@ -1,0 +1,147 @@
+#include <algorithm>
+#include <cmath>
+
+#include "tests/kernels/reference.h"
+
+namespace ebb::test {
+namespace {
+
+constexpr double kRelative = 4e-7;  // of the sum of absolute terms: fp32 chains of a few hundred links
+
+struct Size {
+  int64_t n, c, oc;
+};
+
+// One and odd sizes, tiles +-1, several passes over k, several super-blocks of rows and columns.
+const Size kSizes[] = {{1, 1, 1},    {7, 3, 5},     {8, 16, 48},   {9, 17, 49},    {15, 31, 47},
+                       {33, 64, 97}, {193, 50, 193}, {5, 1025, 67}, {3, 2500, 100}, {1031, 5, 11},
+                       {3, 7, 3079}, {2, 3079, 7}};
+
+class Linear : public testing::TestWithParam<std::tuple<DType, Size, Write>> {
+ protected:
+  DType dtype() const { return std::get<0>(GetParam()); }
+  Size size() const { return std::get<1>(GetParam()); }
+  Write write() const { return std::get<2>(GetParam()); }
+  bool adds() const { return write() == Write::Add; }
+};
+
+std::string name_of_case(const testing::TestParamInfo<std::tuple<DType, Size, Write>>& info) {
+  const auto& [dtype, size, write] = info.param;
+  return std::string(name_of(dtype)) + "_" + std::to_string(size.n) + "_" + std::to_string(size.c) +
+         "_" + std::to_string(size.oc) + "_" + text(write);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Linear,
+                         testing::Combine(testing::Values(DType::F32, DType::BF16),
+                                          testing::ValuesIn(kSizes),
+                                          testing::Values(Write::Store, Write::Add)),
+                         name_of_case);
+
+TEST_P(Linear, Forward) {
+  const auto [n, c, oc] = size();
+  Harness h;
+  const Array x = random_array(dtype(), {n, c}, 1), w = random_array(dtype(), {oc, c}, 2);
+  const Array bias = random_array(dtype(), {oc}, 3);
+  const bool with_bias = adds();  // forward has no Add: the parameter stands for the bias here
+  const Array y(dtype(), {n, oc});
+  h.kernels->linear_forward(h.stream, y, x, w, with_bias ? bias.tensor() : Tensor{});
+  const Values b = with_bias ? bias.values() : Values{};
+  EXPECT_TRUE(close(y.values(), linear(x.values(), w.values(), b, n, c, oc),
+                    linear(absolute(x.values()), absolute(w.values()), absolute(b), n, c, oc),
+                    kRelative, dtype()));
+}
+
+TEST_P(Linear, BackwardInput) {
+  const auto [n, c, oc] = size();
+  Harness h;
+  const Array dy = random_array(dtype(), {n, oc}, 1), w = random_array(dtype(), {oc, c}, 2);
+  const Array dx = random_array(dtype(), {n, c}, 3);
+  const Values before = adds() ? dx.values() : Values(static_cast<size_t>(n * c));
+  h.kernels->linear_backward_input(h.stream, dx, dy, w, write());
+  EXPECT_TRUE(close(dx.values(), sum(product(dy.values(), w.values(), n, oc, c), before),
+                    sum(product(absolute(dy.values()), absolute(w.values()), n, oc, c),
+                        absolute(before)),
+                    kRelative, dtype()));
+}
+
+TEST_P(Linear, BackwardWeight) {
+  const auto [n, c, oc] = size();
+  Harness h;
+  const Array dy = random_array(dtype(), {n, oc}, 1), x = random_array(dtype(), {n, c}, 2);
+  const Array dw = random_array(DType::F32, {oc, c}, 3), db = random_array(DType::F32, {oc}, 4);
+  const Values dw_before = adds() ? dw.values() : Values(static_cast<size_t>(oc * c));
+  const Values db_before = adds() ? db.values() : Values(static_cast<size_t>(oc));
+  h.kernels->linear_backward_weight(h.stream, dw, db, dy, x, write());
+  const Values dyt = transpose(dy.values(), n, oc);
+  EXPECT_TRUE(close(dw.values(), sum(product(dyt, x.values(), oc, n, c), dw_before),
+                    sum(product(absolute(dyt), absolute(x.values()), oc, n, c), absolute(dw_before)),
+                    kRelative, DType::F32));
+  EXPECT_TRUE(close(db.values(), sum(column_sums(dy.values(), n, oc), db_before),
+                    sum(column_sums(absolute(dy.values()), n, oc), absolute(db_before)), kRelative,
+                    DType::F32));
+}
+
+TEST(Linear, BackwardIsTheSlopeOfForward) {
+  constexpr int64_t n = 13, c = 19, oc = 23;
+  Harness h;
+  const Values x = random_values(n * c, 1), w = random_values(oc * c, 2), b = random_values(oc, 3);
+  const Values dy = random_values(n * oc, 4);
+  const auto forward = [&](const Values& x_now, const Values& w_now, const Values& b_now) {
+    const Array y(DType::F32, {n, oc});
+    h.kernels->linear_forward(h.stream, y, Array(DType::F32, {n, c}, x_now),
+                              Array(DType::F32, {oc, c}, w_now), Array(DType::F32, {oc}, b_now));
+    return y.values();
+  };
+  const Array x_array(DType::F32, {n, c}, x), w_array(DType::F32, {oc, c}, w);
+  const Array dy_array(DType::F32, {n, oc}, dy);
+  const Array dx(DType::F32, {n, c}), dw(DType::F32, {oc, c}), db(DType::F32, {oc});
+  h.kernels->linear_backward_input(h.stream, dx, dy_array, w_array, Write::Store);
+  h.kernels->linear_backward_weight(h.stream, dw, db, dy_array, x_array, Write::Store);
+  EXPECT_TRUE(differentiates([&](const Values& v) { return forward(v, w, b); }, dy, x, dx.values(),
+                             0.5, 1e-5));
+  EXPECT_TRUE(differentiates([&](const Values& v) { return forward(x, v, b); }, dy, w, dw.values(),
+                             0.5, 1e-5));
+  EXPECT_TRUE(differentiates([&](const Values& v) { return forward(x, w, v); }, dy, b, db.values(),
+                             0.5, 1e-5));
+
+  Values wrong_sign = dx.values();
+  for (double& v : wrong_sign) v = -v;
+  EXPECT_FALSE(differentiates([&](const Values& v) { return forward(v, w, b); }, dy, x, wrong_sign,
+                              0.5, 1e-5));
+}
+
+TEST(Linear, AComparisonSeesAnOffByOneTile) {
+  constexpr int64_t n = 9, c = 17, oc = 49;
+  Harness h;
+  const Array x = random_array(DType::F32, {n, c}, 1), w = random_array(DType::F32, {oc, c}, 2);
+  const Array y(DType::F32, {n, oc});
+  h.kernels->linear_forward(h.stream, y, x, w, {});
+  const Values want = linear(x.values(), w.values(), {}, n, c, oc);
+  const Values scale = linear(absolute(x.values()), absolute(w.values()), {}, n, c, oc);
+  EXPECT_TRUE(close(y.values(), want, scale, kRelative, DType::F32));
+  Values lost_link = y.values();
+  lost_link[48] -= x.values()[16] * w.values()[48 * c + 16];
+  EXPECT_FALSE(close(lost_link, want, scale, kRelative, DType::F32));
+  Values shifted = y.values();
+  std::rotate(shifted.begin(), shifted.begin() + 1, shifted.end());
+  EXPECT_FALSE(close(shifted, want, scale, kRelative, DType::F32));
+}
+
+TEST(Linear, NotANumberStaysInItsRow) {
+  constexpr int64_t n = 9, c = 20, oc = 50;
+  for (DType dtype : {DType::F32, DType::BF16}) {
+    Harness h;
+    Values x = random_values(n * c, 1);
+    x[3 * c + 7] = std::nan("");
+    const Array y(dtype, {n, oc});
+    h.kernels->linear_forward(h.stream, y, Array(dtype, {n, c}, x), random_array(dtype, {oc, c}, 2),
+                              {});
+    const Values got = y.values();
+    for (int64_t i = 0; i < n * oc; ++i) {
+      EXPECT_EQ(std::isnan(got[static_cast<size_t>(i)]), i / oc == 3) << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ebb::test

@@ -1,0 +1,172 @@
+// The same bits for every number of threads and every instruction set with fused multiply-add.
+#include <hwy/targets.h>
+#include <tbb/global_control.h>
+
+#include <array>
+
+#include "tests/kernels/reference.h"
+
+namespace ebb::test {
+namespace {
+
+/// Restricts run-time dispatch to one instruction set while it lives.
+class OnlyTarget {
+ public:
+  explicit OnlyTarget(int64_t target) { set(target); }
+  ~OnlyTarget() { set(0); }
+
+ private:
+  static void set(int64_t targets) {
+    hwy::SetSupportedTargetsForTest(targets);
+    hwy::GetChosenTarget().DeInit();
+  }
+};
+
+using Bits = std::vector<std::byte>;
+
+void append(Bits& to, const Array& from) {
+  const Bits raw = from.raw();
+  to.insert(to.end(), raw.begin(), raw.end());
+}
+
+struct Case {
+  std::string name;
+  Bits (*run)(Harness& h, DType dtype);
+};
+
+Bits run_linear(Harness& h, DType t) {
+  Bits bits;
+  for (const auto& [n, c, oc] : {std::array<int64_t, 3>{130, 1100, 210}, {1030, 33, 50}, {3, 3100, 49}}) {
+    const Array x = random_array(t, {n, c}, 1), w = random_array(t, {oc, c}, 2);
+    const Array b = random_array(t, {oc}, 3), y(t, {n, oc}), dx = random_array(t, {n, c}, 4);
+    const Array dw = random_array(DType::F32, {oc, c}, 5), db = random_array(DType::F32, {oc}, 6);
+    h.kernels->linear_forward(h.stream, y, x, w, b);
+    h.kernels->linear_backward_input(h.stream, dx, y, w, Write::Add);
+    h.kernels->linear_backward_weight(h.stream, dw, db, y, x, Write::Add);
+    for (const Array* a : {&y, &dx, &dw, &db}) append(bits, *a);
+  }
+  return bits;
+}
+
+Bits run_layer_norm(Harness& h, DType t) {
+  constexpr int64_t n = 300, c = 197;
+  const Array x = random_array(t, {n, c}, 1), w = random_array(t, {c}, 2), b = random_array(t, {c}, 3);
+  const Array y(t, {n, c}), mean(DType::F32, {n}), rstd(DType::F32, {n}), dx(t, {n, c});
+  const Array dw(DType::F32, {c}), db(DType::F32, {c});
+  h.kernels->layer_norm_forward(h.stream, y, mean, rstd, x, w, b, 1e-5f);
+  h.kernels->layer_norm_backward(h.stream, dx, Write::Store, dw, db, Write::Store, y, x, w, mean, rstd);
+  Bits bits;
+  for (const Array* a : {&y, &mean, &rstd, &dx, &dw, &db}) append(bits, *a);
+  return bits;
+}
+
+Bits run_elementwise(Harness& h, DType t) {
+  constexpr int64_t n = 40007;
+  const Array x = random_array(t, {n}, 1, 6.0), dy = random_array(t, {n}, 2), y(t, {n}), dx(t, {n});
+  Bits bits;
+  for (Activation activation : {Activation::GeluTanh, Activation::Relu}) {
+    h.kernels->activation_forward(h.stream, y, x, activation);
+    h.kernels->activation_backward(h.stream, dx, dy, x, activation, Write::Store);
+    append(bits, y);
+    append(bits, dx);
+  }
+  h.kernels->accumulate(h.stream, dx, x);
+  append(bits, dx);
+  return bits;
+}
+
+Bits run_embedding(Harness& h, DType t) {
+  constexpr int64_t n = 500, c = 50, rows = 60;
+  const Array tokens = int_array(random_indices(n, rows, 1)), table = random_array(t, {rows, c}, 2);
+  const Array y(t, {n, c}), dtable(DType::F32, {rows, c});
+  h.kernels->embedding_forward(h.stream, y, tokens, tokens, table, table);
+  h.kernels->embedding_backward(h.stream, dtable, y, tokens, Write::Store);
+  Bits bits;
+  append(bits, y);
+  append(bits, dtable);
+  return bits;
+}
+
+Bits run_attention(Harness& h, DType t) {
+  constexpr int64_t b = 2, n = 280, heads = 3, c = heads * 24;
+  Bits bits;
+  std::vector<int32_t> starts;
+  for (int64_t i = 0; i < b * n; ++i) starts.push_back(i % n < 100 ? 0 : 100);
+  const Array starts_array = int_array(starts);
+  for (bool causal : {true, false}) {
+    const AttentionShape shape{heads, causal, starts_array};
+    const Array qkv = random_array(t, {b, n, 3 * c}, 1, 2.0), out(t, {b, n, c});
+    const Array lse(DType::F32, {b, heads, n}), dout = random_array(t, {b, n, c}, 2);
+    const Array dqkv(t, {b, n, 3 * c});
+    h.kernels->attention_forward(h.stream, out, lse, qkv, shape);
+    h.kernels->attention_backward(h.stream, dqkv, dout, qkv, out, lse, shape);
+    for (const Array* a : {&out, &lse, &dqkv}) append(bits, *a);
+  }
+  return bits;
+}
+
+Bits run_loss(Harness& h, DType t) {
+  constexpr int64_t n = 50, classes = 1003;
+  const Array logits = random_array(t, {n, classes}, 1, 8.0), losses(DType::F32, {n});
+  const Array targets = int_array(random_indices(n, classes, 2)), total(DType::F64, {1});
+  h.kernels->cross_entropy(h.stream, losses, logits, targets, 0.01f);
+  h.kernels->sum(h.stream, total, losses, Write::Store);
+  Bits bits;
+  for (const Array* a : {&losses, &logits, &total}) append(bits, *a);
+  return bits;
+}
+
+Bits run_gradient(Harness& h, DType t) {
+  constexpr int64_t n = 3 * kPieceElements + 77;
+  const Array sums = random_array(DType::F32, {n}, 1), extra = random_array(DType::F32, {n}, 2);
+  const Array gradient(t, {n}), partials(DType::F64, {4});
+  h.kernels->finish_gradient(h.stream, gradient, sums, extra);
+  h.kernels->squared_norm_pieces(h.stream, partials, gradient);
+  Bits bits;
+  append(bits, gradient);
+  append(bits, partials);
+  return bits;
+}
+
+const Case kCases[] = {{"linear", run_linear},       {"layer_norm", run_layer_norm},
+                       {"elementwise", run_elementwise}, {"embedding", run_embedding},
+                       {"attention", run_attention}, {"loss", run_loss},
+                       {"gradient", run_gradient}};
+
+class SameBits : public testing::TestWithParam<std::tuple<DType, Case>> {
+ protected:
+  Bits run(int num_threads) const {
+    Harness h(num_threads);
+    return std::get<1>(GetParam()).run(h, std::get<0>(GetParam()));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Kernels, SameBits,
+                         testing::Combine(testing::Values(DType::F32, DType::BF16),
+                                          testing::ValuesIn(kCases)),
+                         [](const auto& info) {
+                           return std::string(name_of(std::get<0>(info.param))) + "_" +
+                                  std::get<1>(info.param).name;
+                         });
+
+TEST_P(SameBits, ForEveryNumberOfThreads) {
+  // Otherwise oneTBB starts no more threads than there are cores.
+  const tbb::global_control threads_allowed(tbb::global_control::max_allowed_parallelism, 8);
+  const Bits expected = run(1);
+  for (int threads : {2, 3, 8}) EXPECT_TRUE(run(threads) == expected) << threads << " threads";
+}
+
+TEST_P(SameBits, OnEveryInstructionSetWithFusedMultiplyAdd) {
+  int64_t with_fma = 0;
+  Bits expected;
+  for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    if (target > HWY_AVX2) continue;  // a smaller bit is a better target
+    const OnlyTarget only(target);
+    const Bits bits = run(2);
+    if (with_fma++ == 0) expected = bits;
+    EXPECT_TRUE(bits == expected) << hwy::TargetName(target);
+  }
+  if (with_fma < 2) GTEST_SKIP() << "this machine has " << with_fma << " such instruction sets";
+}
+
+}  // namespace
+}  // namespace ebb::test

@@ -1,0 +1,86 @@
+#include "tests/tools/run_ebb.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+namespace ebb {
+namespace {
+
+void redirect(int descriptor, const std::filesystem::path& path) {
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  if (file < 0 || ::dup2(file, descriptor) < 0) ::_exit(125);
+}
+
+std::vector<char*> argument_list(const std::vector<std::string>& arguments) {
+  std::vector<char*> list = {const_cast<char*>(EBB_BINARY)};
+  for (const std::string& argument : arguments) list.push_back(const_cast<char*>(argument.c_str()));
+  list.push_back(nullptr);
+  return list;
+}
+
+}  // namespace
+
+EbbProcess::EbbProcess(const std::vector<std::string>& arguments,
+                       const std::filesystem::path& folder)
+    : out_(folder / "stdout"), err_(folder / "stderr") {
+  const std::vector<char*> list = argument_list(arguments);
+  process_ = ::fork();
+  if (process_ < 0) throw std::runtime_error("fork failed");
+  if (process_ == 0) {
+    redirect(STDOUT_FILENO, out_);
+    redirect(STDERR_FILENO, err_);
+    ::execv(EBB_BINARY, list.data());
+    ::_exit(126);
+  }
+}
+
+EbbProcess::~EbbProcess() {
+  if (process_ < 0) return;
+  ::kill(process_, SIGKILL);
+  ::waitpid(process_, nullptr, 0);
+}
+
+void EbbProcess::signal(int number) const { ::kill(process_, number); }
+
+Outcome EbbProcess::wait() {
+  int status = 0;
+  ::waitpid(process_, &status, 0);
+  process_ = -1;
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  return {code, content_of(out_), content_of(err_)};
+}
+
+Outcome run_ebb(const std::vector<std::string>& arguments, const std::filesystem::path& folder) {
+  return EbbProcess(arguments, folder).wait();
+}
+
+std::string content_of(const std::filesystem::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TemporaryFolder::TemporaryFolder() {
+  std::string name = (std::filesystem::temp_directory_path() / "ebb-test-XXXXXX").string();
+  if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
+  path_ = name;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::string TemporaryFolder::write(const std::string& name, const std::string& content) const {
+  std::ofstream(path_ / name, std::ios::binary) << content;
+  return (path_ / name).string();
+}
+
+}  // namespace ebb

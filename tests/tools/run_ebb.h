@@ -1,0 +1,56 @@
+// Runs the built `ebb` and collects what it says: for tests of the command line as its users see
+// it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace ebb {
+
+struct Outcome {
+  int exit_code = -1;  ///< -signal where one ended it
+  std::string out;
+  std::string err;
+};
+
+/// A started `ebb`; its output goes to files under `folder`.
+class EbbProcess {
+ public:
+  EbbProcess(const std::vector<std::string>& arguments, const std::filesystem::path& folder);
+  ~EbbProcess();
+  EbbProcess(const EbbProcess&) = delete;
+  EbbProcess& operator=(const EbbProcess&) = delete;
+
+  void signal(int number) const;
+  Outcome wait();
+
+ private:
+  std::filesystem::path out_, err_;
+  pid_t process_ = -1;
+};
+
+Outcome run_ebb(const std::vector<std::string>& arguments, const std::filesystem::path& folder);
+
+/// "" where there is no such file.
+std::string content_of(const std::filesystem::path& path);
+
+/// A folder that is removed at the end of its life.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  std::filesystem::path path() const { return path_; }
+  /// Writes a file and returns its path.
+  std::string write(const std::string& name, const std::string& content) const;
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace ebb

@@ -1,0 +1,89 @@
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <string>
+
+#include "tools/progress.h"
+
+namespace ebb {
+namespace {
+
+StepRecord step(uint64_t number) {
+  return {.step = number,
+          .loss = 5.54321,
+          .grad_norm = 1.25,
+          .learning_rate = 3e-4,
+          .step_seconds = 2,
+          .tokens_per_second = 1024.4};
+}
+
+/// What a Progress writes.
+template <class Body>
+std::string output_of(bool live, double interval_s, const Body& body) {
+  char* text = nullptr;
+  size_t size = 0;
+  std::FILE* file = ::open_memstream(&text, &size);
+  {
+    Progress progress(file, live, 10, Progress::Seconds(interval_s));
+    body(progress);
+  }
+  std::fclose(file);
+  std::string result(text, size);
+  std::free(text);
+  return result;
+}
+
+TEST(Progress, AStepIsOneLine) {
+  EXPECT_EQ(format_step(step(3), 10, 14),
+            "step 3/10  loss 5.5432  norm 1.250  lr 3.00e-04  1024 tok/s  14s left");
+  StepRecord last = step(10);
+  last.eval_loss = 4.5;
+  last.bound_share = 0.934;
+  EXPECT_EQ(
+      format_step(last, 10, 0),
+      "step 10/10  loss 5.5432  eval loss 4.5000  norm 1.250  lr 3.00e-04  1024 tok/s  93 % of "
+      "bound");
+}
+
+TEST(Progress, DurationsAreShort) {
+  EXPECT_EQ(format_duration(0.4), "0s");
+  EXPECT_EQ(format_duration(59.6), "1m00s");
+  EXPECT_EQ(format_duration(130), "2m10s");
+  EXPECT_EQ(format_duration(3 * 3600 + 5 * 60), "3h05m");
+}
+
+TEST(Progress, PlainLinesAreLimitedButNeverLoseFirstLastAndEvaluations) {
+  const std::string text = output_of(false, 1e6, [](Progress& progress) {
+    for (uint64_t i = 1; i <= 10; ++i) {
+      StepRecord record = step(i);
+      if (i == 5) record.eval_loss = 1;
+      progress.step(record);
+    }
+  });
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
+  for (const char* line : {"step 1/10 ", "step 5/10 ", "step 10/10 "}) {
+    EXPECT_NE(text.find(line), std::string::npos) << text;
+  }
+  EXPECT_EQ(text.find('\r'), std::string::npos);
+}
+
+TEST(Progress, PlainLinesAllComeWithoutALimit) {
+  const std::string text = output_of(false, 0, [](Progress& progress) {
+    for (uint64_t i = 1; i <= 10; ++i) progress.step(step(i));
+  });
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 10);
+}
+
+TEST(Progress, TheLiveLineGoesOnAfterANotice) {
+  const std::string text = output_of(true, 1, [](Progress& progress) {
+    progress.step(step(1));
+    progress.notice("hello");
+    progress.step(step(2));
+  });
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2);  // after the notice and at the end
+  EXPECT_NE(text.find("\r\x1b[Khello\nstep 1/10"), std::string::npos) << text;
+  EXPECT_TRUE(text.ends_with("\n"));
+}
+
+}  // namespace
+}  // namespace ebb

@@ -1,0 +1,90 @@
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tools/flag_values.h"
+#include "tools/size_parse.h"
+
+namespace ebb {
+namespace {
+
+TEST(Sizes, TakeBinaryAndDecimalUnits) {
+  EXPECT_EQ(parse_size("256MiB"), size_t{256} << 20);
+  EXPECT_EQ(parse_size("16GB"), 16'000'000'000u);
+  EXPECT_EQ(parse_size("1.5GiB"), size_t{3} << 29);
+  EXPECT_EQ(parse_size("2 KiB"), 2048u);
+  EXPECT_EQ(parse_size("3kB"), 3000u);
+  EXPECT_EQ(parse_size("1TiB"), size_t{1} << 40);
+  EXPECT_EQ(parse_size("7B"), 7u);
+  EXPECT_EQ(parse_size("0"), 0u);
+}
+
+TEST(Sizes, PlainBytesAreExact) {
+  EXPECT_EQ(parse_size("9007199254740993"), 9007199254740993u);  // 2^53 + 1
+  EXPECT_EQ(parse_size("9223372036854774784"), 9223372036854774784u);
+}
+
+TEST(Sizes, EverythingElseIsRefused) {
+  for (const char* text :
+       {"", "MiB", "-1", "-1MiB", "1Gb", "1gib", "1M", "1e9", "nan", "inf", "1MiBx", "1 2", "0x10",
+        "9223372036854775808", "18446744073709551616", "8388608TiB", "1,5GiB", "+1"}) {
+    EXPECT_EQ(parse_size(text), std::nullopt) << text;
+  }
+}
+
+TEST(Sizes, LinksHaveOneRateOrTwo) {
+  const auto both = parse_link("12GB/s");
+  ASSERT_TRUE(both);
+  EXPECT_EQ(both->load_bytes_per_s, 12e9);
+  EXPECT_EQ(both->store_bytes_per_s, 12e9);
+  const auto two = parse_link("1.5GiB/s, 500MB/s");
+  ASSERT_TRUE(two);
+  EXPECT_EQ(two->load_bytes_per_s, 1.5 * 0x1p30);
+  EXPECT_EQ(two->store_bytes_per_s, 500e6);
+  for (const char* text : {"", "12GB", "12GB/s,", ",1GB/s", "0GB/s", "1GB/s,0B/s",
+                           "1GB/s,1GB/s,1GB/s", "-1GB/s", "12Gbit/s"}) {
+    EXPECT_FALSE(parse_link(text)) << text;
+  }
+}
+
+std::string message_of(void (*body)()) {
+  try {
+    body();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(FlagValues, MessagesNameFlagValueAndWhatIsAllowed) {
+  EXPECT_EQ(message_of([] { whole_value("--steps", "-5", 1); }),
+            "--steps '-5': allowed is a whole number from 1");
+  EXPECT_EQ(message_of([] { whole_value("--threads", "9", 1, 8); }),
+            "--threads '9': allowed is a whole number from 1 to 8");
+  EXPECT_EQ(message_of([] { real_value("--beta1", "1", {.most = 1, .most_allowed = false}); }),
+            "--beta1 '1': allowed is a number from 0 and below 1");
+  EXPECT_EQ(message_of([] { real_value("--lr", "0", {.least_allowed = false}); }),
+            "--lr '0': allowed is a number above 0");
+  EXPECT_EQ(
+      message_of([] { size_value("--chunk-size", "0"); }),
+      "--chunk-size '0': allowed is a size like 256MiB, 1.5GiB, 16GB or plain bytes, above 0");
+  EXPECT_EQ(message_of([] {
+              static constexpr Choice<int> kChoices[] = {{"one", 1}, {"two", 2}};
+              choice_value<int>("--order", "three", kChoices);
+            }),
+            "--order 'three': allowed is one of one, two");
+}
+
+TEST(FlagValues, NumbersMustBeWholeTextsAndFinite) {
+  for (const char* text : {"", " 1", "1 ", "1.0", "1e3", "18446744073709551616", "abc"}) {
+    EXPECT_THROW(whole_value("--steps", text, 0, UINT64_MAX), ConfigError) << text;
+  }
+  for (const char* text : {"", "nan", "inf", "-1e-300", "1x", "1e31", "1e999"}) {
+    EXPECT_THROW(real_value("--lr", text, {}), ConfigError) << text;
+  }
+  EXPECT_EQ(whole_value("--seed", "18446744073709551615", 0, UINT64_MAX), UINT64_MAX);
+  EXPECT_EQ(real_value("--lr", "3e-4", {}), 3e-4);
+}
+
+}  // namespace
+}  // namespace ebb

@@ -1,0 +1,244 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "device/errors.h"
+#include "tools/cli.h"
+#include "tools/train_options.h"
+
+namespace ebb {
+namespace {
+
+TrainOptions parse(std::vector<std::string> arguments) {
+  CLI::App app("test", "ebb train");
+  TrainOptions options;
+  add_train_flags(app, options);
+  EXPECT_TRUE(parse_arguments(app, std::move(arguments), true));
+  validate(options);
+  return options;
+}
+
+/// With what every run needs in front.
+TrainOptions parse_with(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {"--preset", "gpt2", "--data", "x"});
+  return parse(std::move(arguments));
+}
+
+std::string error_of(std::vector<std::string> arguments) {
+  try {
+    parse_with(std::move(arguments));
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+#define EXPECT_HAS(text, fragment) EXPECT_NE((text).find(fragment), std::string::npos) << (text)
+
+class ConfigFile : public testing::Test {
+ protected:
+  void TearDown() override { std::filesystem::remove(path_); }
+  std::string write(const std::string& text) const {
+    std::ofstream(path_) << text;
+    return path_;
+  }
+  std::string path_ = (std::filesystem::temp_directory_path() /
+                       ("ebb-test-" + std::to_string(::getpid()) + ".toml"))
+                          .string();
+};
+
+TEST(TrainOptions, DefaultsAreWhatTheCommandLinePromises) {
+  const TrainOptions o = parse_with({});
+  EXPECT_EQ(o.token_type, TokenType::Auto);
+  EXPECT_EQ(o.order, DataOrder::Shuffled);
+  EXPECT_FALSE(o.steps || o.epochs || o.seq_length);
+  EXPECT_EQ(o.micro_batch_size, 4u);
+  EXPECT_EQ(o.gradient_accumulation, 1u);
+  EXPECT_EQ(o.learning_rate, 3e-4);
+  EXPECT_FALSE(o.min_learning_rate || o.warmup_ratio);
+  EXPECT_EQ(o.warmup_steps, 0u);
+  EXPECT_EQ(o.schedule, ScheduleShape::Cosine);
+  EXPECT_EQ(o.weight_decay, 0.1);
+  EXPECT_EQ(o.beta1, 0.9);
+  EXPECT_EQ(o.beta2, 0.95);
+  EXPECT_EQ(o.epsilon, 1e-8);
+  EXPECT_EQ(o.max_grad_norm, 1.0);
+  EXPECT_EQ(o.dtype, DType::BF16);
+  EXPECT_FALSE(o.gradient_dtype || o.device_memory || o.host_memory);
+  EXPECT_EQ(o.device, DeviceChoice::Auto);
+  EXPECT_EQ(o.chunk_size, size_t{64} << 20);
+  EXPECT_FALSE(o.recompute_blocks || o.dry_run);
+  EXPECT_EQ(o.seed, 1u);
+}
+
+TEST(TrainOptions, EveryFlagIsRead) {
+  const TrainOptions o = parse({"--preset",
+                                "gpt2-bytes",
+                                "--data",
+                                "a",
+                                "b",
+                                "--token-type",
+                                "u16",
+                                "--order",
+                                "sequential",
+                                "--steps",
+                                "7",
+                                "--micro-batch-size",
+                                "2",
+                                "--gradient-accumulation",
+                                "3",
+                                "--seq-length",
+                                "64",
+                                "--lr",
+                                "1e-3",
+                                "--min-lr",
+                                "1e-5",
+                                "--warmup-steps",
+                                "5",
+                                "--lr-schedule",
+                                "linear",
+                                "--weight-decay",
+                                "0",
+                                "--beta1",
+                                "0.8",
+                                "--beta2",
+                                "0.99",
+                                "--epsilon",
+                                "1e-6",
+                                "--clip",
+                                "0",
+                                "--dtype",
+                                "fp32",
+                                "--gradient-dtype",
+                                "bf16",
+                                "--device",
+                                "cpu",
+                                "--device-memory",
+                                "1GiB",
+                                "--host-memory",
+                                "2GB",
+                                "--chunk-size",
+                                "8MiB",
+                                "--recompute",
+                                "block",
+                                "--link",
+                                "12GB/s,6GB/s",
+                                "--threads",
+                                "2",
+                                "--seed",
+                                "9",
+                                "--eval-data",
+                                "c",
+                                "--eval-steps",
+                                "10",
+                                "--eval-batches",
+                                "4",
+                                "--log",
+                                "l",
+                                "--dry-run"});
+  EXPECT_EQ(o.preset, "gpt2-bytes");
+  EXPECT_EQ(o.data, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(o.token_type, TokenType::U16);
+  EXPECT_EQ(o.order, DataOrder::Sequential);
+  EXPECT_EQ(o.steps, 7u);
+  EXPECT_EQ(o.micro_batch_size, 2u);
+  EXPECT_EQ(o.gradient_accumulation, 3u);
+  EXPECT_EQ(o.seq_length, 64u);
+  EXPECT_EQ(o.learning_rate, 1e-3);
+  EXPECT_EQ(o.min_learning_rate, 1e-5);
+  EXPECT_EQ(o.warmup_steps, 5u);
+  EXPECT_EQ(o.schedule, ScheduleShape::Linear);
+  EXPECT_EQ(o.weight_decay, 0);
+  EXPECT_EQ(o.beta1, 0.8);
+  EXPECT_EQ(o.beta2, 0.99);
+  EXPECT_EQ(o.epsilon, 1e-6);
+  EXPECT_EQ(o.max_grad_norm, 0);
+  EXPECT_EQ(o.dtype, DType::F32);
+  EXPECT_EQ(o.gradient_dtype, DType::BF16);
+  EXPECT_EQ(o.device, DeviceChoice::Host);
+  EXPECT_EQ(o.device_memory, size_t{1} << 30);
+  EXPECT_EQ(o.host_memory, 2'000'000'000u);
+  EXPECT_EQ(o.chunk_size, size_t{8} << 20);
+  EXPECT_TRUE(o.recompute_blocks);
+  EXPECT_EQ(o.link.load_bytes_per_s, 12e9);
+  EXPECT_EQ(o.link.store_bytes_per_s, 6e9);
+  EXPECT_EQ(o.threads, 2u);
+  EXPECT_EQ(o.seed, 9u);
+  EXPECT_EQ(o.eval_data, (std::vector<std::string>{"c"}));
+  EXPECT_EQ(o.eval_steps, 10u);
+  EXPECT_EQ(o.eval_batches, 4u);
+  EXPECT_EQ(o.log, "l");
+  EXPECT_TRUE(o.dry_run);
+}
+
+TEST(TrainOptions, OtherNamesAreAccepted) {
+  EXPECT_EQ(parse_with({"--max-seq-length", "8"}).seq_length, 8u);
+  EXPECT_EQ(parse_with({"--max-grad-norm", "2"}).max_grad_norm, 2);
+  EXPECT_TRUE(parse_with({"--gradient-checkpointing"}).recompute_blocks);
+  EXPECT_EQ(parse_with({"--lr=0.5"}).learning_rate, 0.5);
+}
+
+TEST(TrainOptions, BadValuesAreNamed) {
+  EXPECT_HAS(error_of({"--steps", "0"}), "--steps '0': allowed is a whole number from 1");
+  EXPECT_HAS(error_of({"--steps", "-3"}), "--steps '-3'");
+  EXPECT_HAS(error_of({"--micro-batch-size", "0"}), "--micro-batch-size '0'");
+  EXPECT_HAS(error_of({"--gradient-accumulation", "1.5"}), "--gradient-accumulation '1.5'");
+  EXPECT_HAS(error_of({"--max-seq-length", "-1"}), "--seq-length '-1'");
+  EXPECT_HAS(error_of({"--dtype", "fp16"}), "one of fp32, bf16");
+  EXPECT_HAS(error_of({"--recompute", "auto"}), "one of none, block");
+  EXPECT_HAS(error_of({"--lr", "nan"}), "--lr 'nan'");
+  EXPECT_HAS(error_of({"--min-lr", "1"}),
+             "--min-lr '1': allowed is a number from 0 to --lr 0.0003");
+  EXPECT_HAS(error_of({"--device-memory", "lots"}), "--device-memory 'lots'");
+  EXPECT_HAS(error_of({"--link", "12GB"}), "12GB/s,6GB/s");
+  EXPECT_HAS(error_of({"--clip", "-1"}), "--max-grad-norm '-1'");
+}
+
+TEST(TrainOptions, ImpossibleCombinationsAreNamed) {
+  EXPECT_HAS(error_of({"--steps", "1", "--epochs", "1"}), "exclude each other");
+  EXPECT_HAS(error_of({"--warmup-steps", "1", "--warmup-ratio", "0.1"}), "exclude each other");
+  EXPECT_HAS(error_of({"--eval-steps", "5"}), "--eval-steps needs --eval-data");
+  EXPECT_HAS(error_of({"--eval-batches", "5"}), "--eval-batches needs --eval-data");
+  EXPECT_HAS(error_of({"--device", "cuda", "--link", "1GB/s"}), "--link");
+  EXPECT_THROW(parse({"--data", "x"}), ConfigError);
+  EXPECT_THROW(parse({"--preset", "gpt2"}), ConfigError);
+}
+
+TEST(TrainOptions, UnknownFlagsAreErrors) {
+  for (const char* flag :
+       {"--bogus", "--model", "--dropout", "--save", "--trace", "--pinned", "-x"}) {
+    EXPECT_HAS(error_of({flag}), flag);
+  }
+  EXPECT_HAS(error_of({"--log"}), "--log");
+  EXPECT_HAS(error_of({"--steps", "1", "--steps", "2"}), "--steps");
+}
+
+TEST_F(ConfigFile, IsReadAndTheCommandLineWins) {
+  const std::string path = write(
+      "# a run\npreset = \"gpt2\"\ndata = [\"a\", \"b\"]\nsteps = 20\nlr = 1e-3\nclip = 0.5\n"
+      "chunk-size = \"8MiB\"\nlink = \"12GB/s,6GB/s\"\ndry-run = true\n");
+  const TrainOptions o = parse({"--config", path, "--steps", "30"});
+  EXPECT_EQ(o.preset, "gpt2");
+  EXPECT_EQ(o.data, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(o.steps, 30u);
+  EXPECT_EQ(o.learning_rate, 1e-3);
+  EXPECT_EQ(o.max_grad_norm, 0.5);
+  EXPECT_EQ(o.chunk_size, size_t{8} << 20);
+  EXPECT_EQ(o.link.store_bytes_per_s, 6e9);
+  EXPECT_TRUE(o.dry_run);
+}
+
+TEST_F(ConfigFile, UnknownKeysAndBadValuesAreErrors) {
+  EXPECT_HAS(error_of({"--config", write("bogus = 1\n")}), "bogus");
+  EXPECT_HAS(error_of({"--config", write("[train]\nsteps = 1\n")}), "train");
+  EXPECT_HAS(error_of({"--config", write("steps = -1\n")}), "--steps '-1'");
+  EXPECT_THROW(parse_with({"--config", "/nonexistent/x.toml"}), IoError);
+  EXPECT_THROW(parse_with({"--config", "/tmp"}), IoError);
+}
+
+}  // namespace
+}  // namespace ebb

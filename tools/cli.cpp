@@ -1,0 +1,80 @@
+#include "tools/cli.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "device/errors.h"
+
+namespace ebb {
+namespace {
+
+std::string first_name(const std::string& names) { return names.substr(0, names.find(',')); }
+
+/// A file that cannot be read is an IoError with its reason, which CLI11 would not give.
+void check_readable(const std::string& path) {
+  errno = 0;
+  const std::ifstream file(path);
+  if (!file) throw IoError("cannot open configuration file", path, errno);
+  if (std::filesystem::is_directory(path)) {
+    throw IoError("cannot read configuration file", path, EISDIR);
+  }
+}
+
+std::string config_path(const CLI::App& app) {
+  const CLI::Option* option = app.get_config_ptr();
+  return option == nullptr || option->count() == 0 ? "" : option->results().front();
+}
+
+}  // namespace
+
+void FlagGroup::add(const std::string& names, const std::string& value,
+                    const std::string& description, Setter setter) {
+  app.add_option_function<std::string>(
+         names,
+         [setter = std::move(setter), flag = first_name(names)](const std::string& text) {
+           setter(flag, text);
+         },
+         description)
+      ->option_text(value)
+      ->group(name);
+}
+
+void FlagGroup::add_list(const std::string& names, const std::string& value,
+                         const std::string& description, std::vector<std::string>& target) {
+  app.add_option(names, target, description)->option_text(value)->group(name);
+}
+
+void FlagGroup::add_flag(const std::string& names, const std::string& description,
+                         std::function<void()> setter) {
+  app.add_flag_callback(names, std::move(setter), description)->group(name);
+}
+
+bool parse_arguments(CLI::App& app, std::vector<std::string> arguments, bool config) {
+  app.get_formatter()->column_width(44);
+  if (config) {
+    app.set_config("--config", "",
+                   "read any of these flags from a TOML file; the command line wins")
+        ->option_text("FILE")
+        ->each(check_readable);
+    app.allow_config_extras(CLI::config_extras_mode::error);
+  }
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them last first
+  try {
+    app.parse(std::move(arguments));
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    return false;
+  } catch (const CLI::ConfigError& error) {
+    throw ConfigError(
+        fmt::format("--config '{}': unknown key ({})", config_path(app), error.what()));
+  } catch (const CLI::ParseError& error) {
+    throw ConfigError(error.what());
+  }
+  return true;
+}
+
+}  // namespace ebb

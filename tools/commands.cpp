@@ -1,0 +1,72 @@
+#include "tools/commands.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "device/errors.h"
+
+namespace ebb {
+namespace {
+
+struct Command {
+  std::string_view name;
+  std::string_view description;
+  int (*run)(std::vector<std::string>);
+};
+
+constexpr Command kCommands[] = {
+    {"train", "train a model from a preset on text or token files", train_command},
+    {"models", "list the presets", models_command},
+    {"devices", "show CPU, memory, limits and GPUs of this machine", devices_command},
+};
+
+std::string usage() {
+  std::string text =
+      "ebb trains transformers that are larger than the memory of the device.\n\n"
+      "Usage: ebb COMMAND [FLAGS]\n       ebb COMMAND --help\n       ebb --version\n\nCommands:\n";
+  for (const Command& command : kCommands) {
+    text += fmt::format("  {:<10}{}\n", command.name, command.description);
+  }
+  return text;
+}
+
+int report(const std::exception& error, int exit_code) {
+  fmt::print(stderr, "ebb: error: {}\n", error.what());
+  return exit_code;
+}
+
+int dispatch(std::vector<std::string> arguments) {
+  if (arguments.empty()) throw ConfigError("a command is missing\n\n" + usage());
+  const std::string name = arguments.front();
+  if (name == "--version") return fmt::print("ebb {}\n", EBB_VERSION), 0;
+  if (name == "--help" || name == "-h") return fmt::print("{}", usage()), 0;
+  for (const Command& command : kCommands) {
+    if (command.name != name) continue;
+    arguments.erase(arguments.begin());
+    return command.run(std::move(arguments));
+  }
+  throw ConfigError(fmt::format("unknown command '{}'\n\n{}", name, usage()));
+}
+
+}  // namespace
+
+int run_command(std::vector<std::string> arguments) {
+  try {
+    return dispatch(std::move(arguments));
+  } catch (const PlanError& error) {
+    return report(error, kExitDoesNotFit);
+  } catch (const OutOfMemory& error) {
+    return report(error, kExitDoesNotFit);
+  } catch (const ConfigError& error) {
+    return report(error, kExitBadArguments);
+  } catch (const FormatError& error) {
+    return report(error, kExitBadArguments);
+  } catch (const std::exception& error) {
+    return report(error, kExitFailed);
+  }
+}
+
+}  // namespace ebb

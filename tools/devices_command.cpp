@@ -1,0 +1,61 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "device/device.h"
+#include "device/errors.h"
+#include "tools/cli.h"
+#include "tools/commands.h"
+#include "tools/machine.h"
+
+namespace ebb {
+namespace {
+
+std::string limit_text(const std::optional<size_t>& limit) {
+  return limit ? format_bytes(*limit) : "unlimited";
+}
+
+void print_cpu(const MachineInfo& machine) {
+  fmt::print("CPU           {}\n", machine.cpu);
+  fmt::print("cores         {} cores, {} hardware threads, {} usable here\n", machine.num_cores,
+             machine.num_threads, machine.num_usable_threads);
+  fmt::print("instructions  {}\n", machine.instruction_set);
+  for (const NumaNode& node : machine.nodes) {
+    fmt::print("NUMA node {:<3} {}, {} cores\n", node.index, format_bytes(node.memory_bytes),
+               node.num_cores);
+  }
+}
+
+// Larger than most last-level caches, small enough to be quick on memory that was never touched.
+constexpr size_t kBandwidthBytes = size_t{512} << 20;
+
+void print_memory(const MemoryLimits& limits) {
+  fmt::print("memory        {}, {} available\n", format_bytes(limits.total_bytes),
+             format_bytes(limits.available_bytes));
+  fmt::print("cgroup limit  {}\n", limit_text(limits.cgroup_limit_bytes));
+  fmt::print("memlock limit {}\n", limit_text(limits.memlock_bytes));
+  const size_t bytes = std::min(kBandwidthBytes, limits.usable_bytes() / 4);
+  fmt::print("bandwidth     {:.1f} GB/s (read and written in place, all usable threads)\n",
+             measure_memory_bandwidth(bytes) / 1e9);
+}
+
+void print_gpus(const CudaProbe& probe) {
+  for (size_t i = 0; i < probe.devices.size(); ++i) {
+    fmt::print("CUDA {:<8} {}\n", i, probe.devices[i]);
+  }
+  if (probe.devices.empty()) fmt::print("CUDA          none: {}\n", probe.note);
+}
+
+}  // namespace
+
+int devices_command(std::vector<std::string> arguments) {
+  CLI::App app("Shows what is here: CPU, NUMA, memory, limits and GPUs.", "ebb devices");
+  if (!parse_arguments(app, std::move(arguments), false)) return 0;
+  print_cpu(read_machine());
+  print_memory(read_memory_limits());
+  print_gpus(probe_cuda());
+  return 0;
+}
+
+}  // namespace ebb

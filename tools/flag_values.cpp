@@ -1,0 +1,66 @@
+#include "tools/flag_values.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+namespace ebb {
+namespace {
+
+std::string describe(const RealRange& range) {
+  std::string text =
+      fmt::format("a number {} {:g}", range.least_allowed ? "from" : "above", range.least);
+  if (range.most < RealRange{}.most) {
+    text += fmt::format(" {} {:g}", range.most_allowed ? "to" : "and below", range.most);
+  }
+  return text;
+}
+
+bool contains(const RealRange& range, double value) {
+  const bool above = range.least_allowed ? value >= range.least : value > range.least;
+  const bool below = range.most_allowed ? value <= range.most : value < range.most;
+  return above && below;  // both false for NaN
+}
+
+template <class T>
+bool parse_whole_text(std::string_view text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+}  // namespace
+
+void throw_bad_value(std::string_view flag, std::string_view value, std::string_view allowed) {
+  throw ConfigError(fmt::format("{} '{}': allowed is {}", flag, value, allowed));
+}
+
+void throw_bad_choice(std::string_view flag, std::string_view text, std::string_view choices) {
+  throw_bad_value(flag, text, fmt::format("one of {}", choices));
+}
+
+uint64_t whole_value(std::string_view flag, std::string_view text, uint64_t least, uint64_t most) {
+  uint64_t value = 0;
+  if (parse_whole_text(text, value) && value >= least && value <= most) return value;
+  const std::string upper = most < INT64_MAX ? fmt::format(" to {}", most) : "";
+  throw_bad_value(flag, text, fmt::format("a whole number from {}{}", least, upper));
+}
+
+double real_value(std::string_view flag, std::string_view text, const RealRange& range) {
+  double value = 0;
+  if (parse_whole_text(text, value) && contains(range, value)) return value;
+  throw_bad_value(flag, text, describe(range));
+}
+
+size_t size_value(std::string_view flag, std::string_view text) {
+  const auto bytes = parse_size(text);
+  if (bytes && *bytes > 0) return *bytes;
+  throw_bad_value(flag, text, fmt::format("{}, above 0", kSizeSyntax));
+}
+
+LinkRates link_value(std::string_view flag, std::string_view text) {
+  if (const auto rates = parse_link(text)) return *rates;
+  throw_bad_value(flag, text, kLinkSyntax);
+}
+
+}  // namespace ebb

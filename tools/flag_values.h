@@ -1,0 +1,54 @@
+// Values of flags: text in, checked value out, or a ConfigError that names the flag, the value and
+// what is allowed. Pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "device/errors.h"
+#include "tools/size_parse.h"
+
+namespace ebb {
+
+/// "--steps '-5': allowed is a whole number from 1".
+[[noreturn]] void throw_bad_value(std::string_view flag, std::string_view value,
+                                  std::string_view allowed);
+
+/// A whole number from `least` to `most`.
+uint64_t whole_value(std::string_view flag, std::string_view text, uint64_t least,
+                     uint64_t most = INT64_MAX);
+
+/// Which real numbers a flag takes. Never NaN, never infinite.
+struct RealRange {
+  double least = 0;
+  double most = 1e30;
+  bool least_allowed = true;
+  bool most_allowed = true;
+};
+double real_value(std::string_view flag, std::string_view text, const RealRange& range);
+
+/// At least one byte.
+size_t size_value(std::string_view flag, std::string_view text);
+LinkRates link_value(std::string_view flag, std::string_view text);
+
+template <class T>
+using Choice = std::pair<std::string_view, T>;
+
+[[noreturn]] void throw_bad_choice(std::string_view flag, std::string_view text,
+                                   std::string_view choices);
+
+template <class T>
+T choice_value(std::string_view flag, std::string_view text, std::span<const Choice<T>> choices) {
+  std::string names;
+  for (const auto& [name, value] : choices) {
+    if (name == text) return value;
+    names += names.empty() ? name : std::string(", ").append(name);
+  }
+  throw_bad_choice(flag, text, names);
+}
+
+}  // namespace ebb

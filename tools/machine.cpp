@@ -1,0 +1,136 @@
+#include "tools/machine.h"
+
+#include <hwloc.h>
+#include <hwy/targets.h>
+#include <sys/resource.h>
+
+#include <fstream>
+#include <memory>
+#include <type_traits>
+
+#include "device/errors.h"
+#include "device/host/parallel.h"
+
+namespace ebb {
+namespace {
+
+struct DestroyTopology {
+  void operator()(hwloc_topology_t topology) const { hwloc_topology_destroy(topology); }
+};
+using Topology = std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, DestroyTopology>;
+
+Topology load_topology() {
+  hwloc_topology_t topology = nullptr;
+  if (hwloc_topology_init(&topology) != 0) throw LogicError("hwloc cannot be initialised");
+  Topology owner(topology);
+  if (hwloc_topology_load(topology) != 0) throw LogicError("hwloc cannot read the machine");
+  return owner;
+}
+
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "unknown";
+}
+
+std::string best_instruction_set() {
+  const auto supported = static_cast<uint64_t>(hwy::SupportedTargets());
+  return hwy::TargetName(static_cast<int64_t>(supported & (~supported + 1)));  // best = lowest bit
+}
+
+std::vector<NumaNode> numa_nodes(hwloc_topology_t topology) {
+  std::vector<NumaNode> nodes;
+  hwloc_obj_t node = nullptr;
+  while ((node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)) != nullptr) {
+    nodes.push_back(
+        {node->os_index, static_cast<size_t>(node->attr->numanode.local_memory),
+         hwloc_get_nbobjs_inside_cpuset_by_type(topology, node->cpuset, HWLOC_OBJ_CORE)});
+  }
+  return nodes;
+}
+
+/// A field that a /proc file gives in KiB, in bytes; 0 where it has none.
+size_t kib_field(const char* path, std::string_view name) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(name)) return std::stoull(line.substr(name.size())) << 10;
+  }
+  return 0;
+}
+
+/// The number in a cgroup file; nullopt where there is none or it says "max".
+std::optional<size_t> number_in(const std::string& path) {
+  std::ifstream file(path);
+  uint64_t value = 0;
+  if (!(file >> value)) return std::nullopt;
+  return static_cast<size_t>(value);
+}
+
+/// This process's cgroup: its path below the controller's mount, "" where there is none.
+std::string cgroup_path(std::string_view prefix) {
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    const size_t at = line.find(prefix);
+    if (at != std::string::npos) return line.substr(at + prefix.size());
+  }
+  return "";
+}
+
+/// The tightest limit from our cgroup up to the root, and what is used under it.
+void read_cgroup(MemoryLimits& limits, const std::string& mount, std::string path,
+                 const std::string& limit_file, const std::string& used_file) {
+  for (;;) {
+    const std::string folder = mount + path + "/";
+    const auto limit = number_in(folder + limit_file);
+    const bool real = limit && *limit < limits.total_bytes;  // v1 says "huge" for unlimited
+    if (real && (!limits.cgroup_limit_bytes || *limit < *limits.cgroup_limit_bytes)) {
+      limits.cgroup_limit_bytes = limit;
+      limits.cgroup_used_bytes = number_in(folder + used_file);
+    }
+    const size_t slash = path.rfind('/');
+    if (path.empty() || slash == std::string::npos) return;
+    path.resize(slash);
+  }
+}
+
+}  // namespace
+
+MachineInfo read_machine() {
+  const Topology topology = load_topology();
+  MachineInfo info;
+  info.cpu = cpu_name();
+  info.instruction_set = best_instruction_set();
+  info.num_cores = hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_CORE);
+  info.num_threads = hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_PU);
+  info.num_usable_threads = num_usable_cores();
+  info.nodes = numa_nodes(topology.get());
+  return info;
+}
+
+MemoryLimits read_memory_limits() {
+  MemoryLimits limits;
+  limits.total_bytes = kib_field("/proc/meminfo", "MemTotal:");
+  limits.available_bytes = kib_field("/proc/meminfo", "MemAvailable:");
+  read_cgroup(limits, "/sys/fs/cgroup", cgroup_path("0::"), "memory.max", "memory.current");
+  read_cgroup(limits, "/sys/fs/cgroup/memory", cgroup_path(":memory:"), "memory.limit_in_bytes",
+              "memory.usage_in_bytes");
+  rlimit memlock = {};
+  if (::getrlimit(RLIMIT_MEMLOCK, &memlock) == 0 && memlock.rlim_cur != RLIM_INFINITY) {
+    limits.memlock_bytes = static_cast<size_t>(memlock.rlim_cur);
+  }
+  return limits;
+}
+
+size_t MemoryLimits::usable_bytes() const {
+  if (!cgroup_limit_bytes) return available_bytes;
+  const size_t used = cgroup_used_bytes.value_or(0);
+  const size_t left = *cgroup_limit_bytes > used ? *cgroup_limit_bytes - used : 0;
+  return std::min(available_bytes, left);
+}
+
+// getrusage() would also count the process that started us, whose peak exec() hands on.
+size_t peak_rss_bytes() { return kib_field("/proc/self/status", "VmHWM:"); }
+
+}  // namespace ebb

@@ -1,0 +1,47 @@
+// What this machine has and allows: for `ebb devices` and for the default of --host-memory. Pure
+// reads of the system.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ebb {
+
+struct NumaNode {
+  unsigned index = 0;
+  size_t memory_bytes = 0;
+  int num_cores = 0;
+};
+
+struct MachineInfo {
+  std::string cpu;
+  std::string instruction_set;  ///< the best that the kernels can choose: "AVX3", "AVX2", ...
+  int num_cores = 0;            ///< physical
+  int num_threads = 0;          ///< hardware threads
+  int num_usable_threads = 0;   ///< of them, in this process's affinity mask
+  std::vector<NumaNode> nodes;
+};
+MachineInfo read_machine();
+
+struct MemoryLimits {
+  size_t total_bytes = 0;
+  size_t available_bytes = 0;  ///< the kernel's estimate of what can be taken now
+  std::optional<size_t> cgroup_limit_bytes = {};  ///< nullopt: unlimited
+  std::optional<size_t> cgroup_used_bytes = {};
+  std::optional<size_t> memlock_bytes = {};  ///< nullopt: unlimited
+
+  /// What a run may take: available memory, less where the cgroup leaves less.
+  size_t usable_bytes() const;
+};
+MemoryLimits read_memory_limits();
+
+/// Bytes a second of an in-place pass over `bytes` of fresh memory: read plus written, all usable
+/// threads.
+double measure_memory_bandwidth(size_t bytes);
+
+/// Most memory this process ever had resident, in bytes.
+size_t peak_rss_bytes();
+
+}  // namespace ebb

@@ -1,0 +1,49 @@
+// What a run says while it runs: one live line on a terminal, plain lines elsewhere, notices
+// between them.
+//
+// Plain lines come at most one a second, but the first step, the last and every evaluation always
+// do. Thread-safety: all methods may be called from any thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "tools/run_log.h"
+
+namespace ebb {
+
+/// "step 12/100  loss 3.4567  norm 0.981  lr 3.00e-04  1234 tok/s  93 % of bound  2m10s left"
+std::string format_step(const StepRecord& record, uint64_t num_steps, double seconds_left);
+
+/// "8s", "2m10s", "3h05m"
+std::string format_duration(double seconds);
+
+class Progress {
+ public:
+  using Seconds = std::chrono::duration<double>;
+  Progress(std::FILE* out, bool live, uint64_t num_steps, Seconds plain_interval = Seconds(1));
+  ~Progress();
+
+  void step(const StepRecord& record);
+  /// A line of its own; the live line goes on after it.
+  void notice(std::string_view text);
+
+ private:
+  bool due(const StepRecord& record);
+  void show_live(const std::string& line);
+
+  std::mutex mutex_;
+  std::FILE* out_;
+  const bool live_;
+  const uint64_t num_steps_;
+  const Seconds plain_interval_;
+  std::chrono::steady_clock::time_point last_shown_{};
+  double mean_step_s_ = 0;
+  std::string live_line_;
+};
+
+}  // namespace ebb

@@ -1,0 +1,125 @@
+#include "tools/run_log.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "device/errors.h"
+
+namespace ebb {
+namespace {
+
+// The probe takes what a line of the log takes at most.
+constexpr size_t kProbeBytes = 4096;
+
+/// Builds one flat object; fields keep their order.
+class JsonLine {
+ public:
+  JsonLine& add(std::string_view name, double value) {
+    return raw(name, std::isfinite(value) ? fmt::format("{:.17g}", value) : "null");
+  }
+  JsonLine& add(std::string_view name, uint64_t value) { return raw(name, fmt::to_string(value)); }
+  JsonLine& add(std::string_view name, bool value) { return raw(name, value ? "true" : "false"); }
+  JsonLine& add(std::string_view name, const std::string& value) {
+    return raw(name, nlohmann::json(value).dump());
+  }
+  template <class T>
+  JsonLine& add(std::string_view name, const std::optional<T>& value) {
+    return value ? add(name, *value) : *this;
+  }
+  std::string take() { return std::move(text_) + "}"; }
+
+ private:
+  JsonLine& raw(std::string_view name, std::string_view value) {
+    fmt::format_to(std::back_inserter(text_), "{}\"{}\": {}", text_.size() > 1 ? ", " : "", name,
+                   value);
+    return *this;
+  }
+  std::string text_ = "{";
+};
+
+}  // namespace
+
+std::string to_json(const StepRecord& r) {
+  return JsonLine()
+      .add("step", r.step)
+      .add("epoch", r.epoch)
+      .add("loss", r.loss)
+      .add("grad_norm", r.grad_norm)
+      .add("learning_rate", r.learning_rate)
+      .add("tokens_seen", r.tokens_seen)
+      .add("step_seconds", r.step_seconds)
+      .add("tokens_per_second", r.tokens_per_second)
+      .add("tflops", r.tflops)
+      .add("mfu", r.mfu)
+      .add("bound_seconds", r.bound_seconds)
+      .add("bound_by", r.bound_by)
+      .add("bound_share", r.bound_share)
+      .add("stall_seconds", r.stall_seconds)
+      .add("loaded_bytes", r.loaded_bytes)
+      .add("stored_bytes", r.stored_bytes)
+      .add("device_peak_bytes", r.device_peak_bytes)
+      .add("host_bytes", r.host_bytes)
+      .add("eval_loss", r.eval_loss)
+      .take();
+}
+
+std::string to_json(const EndRecord& r) {
+  return JsonLine()
+      .add("end", true)
+      .add("steps", r.steps)
+      .add("state_hash", fmt::format("{:016x}", r.state_hash))
+      .add("peak_rss_bytes", r.peak_rss_bytes)
+      .add("parameters", r.parameters)
+      .take();
+}
+
+RunLog::RunLog(const std::string& path)
+    : path_(path),
+      descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+  if (descriptor_ < 0) throw IoError("cannot open log", path_, errno);
+  try {
+    probe();
+  } catch (...) {
+    ::close(descriptor_);
+    throw;
+  }
+}
+
+RunLog::~RunLog() { ::close(descriptor_); }
+
+/// A regular file is written to and cut back; on anything else a write of nothing must do.
+void RunLog::probe() {
+  struct stat status = {};
+  if (::fstat(descriptor_, &status) != 0) throw IoError("cannot read state of log", path_, errno);
+  if (!S_ISREG(status.st_mode)) {
+    if (::write(descriptor_, "", 0) < 0) throw IoError("cannot write log", path_, errno);
+    return;
+  }
+  write_all(std::string(kProbeBytes, ' '));
+  if (::ftruncate(descriptor_, 0) != 0 || ::lseek(descriptor_, 0, SEEK_SET) != 0) {
+    throw IoError("cannot write log", path_, errno);
+  }
+}
+
+void RunLog::write_all(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(descriptor_, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw IoError("cannot write log", path_, errno);
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+void RunLog::write_line(std::string line) {
+  line += '\n';
+  write_all(line);
+}
+
+}  // namespace ebb

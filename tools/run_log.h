@@ -1,0 +1,70 @@
+// The log of a run (--log): JSON lines, one a step, and a last one that says how it ended.
+//
+// Numbers have 17 significant digits, so reading them back gives the same bits; a number that is
+// not finite is null. A field whose value is not known is absent. Every line is written at once
+// with its newline.
+//
+// Not thread-safe. Errors: IoError; a full disk and a missing folder show when the log is opened.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace ebb {
+
+struct StepRecord {
+  uint64_t step = 0;   ///< from 1
+  uint64_t epoch = 0;  ///< from 0: of the step's first sample
+  double loss = 0;
+  std::optional<double> grad_norm = {};  ///< before clipping
+  double learning_rate = 0;
+  uint64_t tokens_seen = 0;
+  double step_seconds = 0;
+  double tokens_per_second = 0;
+  std::optional<double> tflops = {};
+  std::optional<double> mfu = {};
+  std::optional<double> bound_seconds = {};
+  std::optional<std::string> bound_by = {};
+  std::optional<double> bound_share = {};
+  std::optional<double> stall_seconds = {};
+  std::optional<uint64_t> loaded_bytes = {};
+  std::optional<uint64_t> stored_bytes = {};
+  std::optional<uint64_t> device_peak_bytes = {};
+  std::optional<uint64_t> host_bytes = {};
+  std::optional<double> eval_loss = {};
+};
+
+struct EndRecord {
+  uint64_t steps = 0;
+  uint64_t state_hash = 0;
+  uint64_t peak_rss_bytes = 0;
+  uint64_t parameters = 0;
+};
+
+/// One JSON object, without newline.
+std::string to_json(const StepRecord& record);
+std::string to_json(const EndRecord& record);
+
+class RunLog {
+ public:
+  /// Replaces the file. Finds out whether its disk takes a line.
+  explicit RunLog(const std::string& path);
+  ~RunLog();
+  RunLog(const RunLog&) = delete;
+  RunLog& operator=(const RunLog&) = delete;
+
+  void write(const StepRecord& record) { write_line(to_json(record)); }
+  void write(const EndRecord& record) { write_line(to_json(record)); }
+
+ private:
+  void probe();
+  void write_all(std::string_view text);
+  void write_line(std::string line);
+
+  std::string path_;
+  int descriptor_;
+};
+
+}  // namespace ebb

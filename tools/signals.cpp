@@ -1,0 +1,60 @@
+#include "tools/signals.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <utility>
+
+#include "device/errors.h"
+
+namespace ebb {
+namespace {
+
+/// Ends the process as the signal would have without us, so that a shell sees what happened.
+void die_of(int signal, const sigset_t& watched) {
+  ::signal(signal, SIG_DFL);
+  ::pthread_sigmask(SIG_UNBLOCK, &watched, nullptr);
+  ::raise(signal);
+}
+
+}  // namespace
+
+Signals::Signals(std::function<void(const char* name)> on_first) : on_first_(std::move(on_first)) {
+  ::sigemptyset(&watched_);
+  ::sigaddset(&watched_, SIGINT);
+  ::sigaddset(&watched_, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &watched_, &before_);
+  signals_ = ::signalfd(-1, &watched_, SFD_CLOEXEC);
+  stop_ = ::eventfd(0, EFD_CLOEXEC);
+  if (signals_ < 0 || stop_ < 0) throw IoError("cannot watch signals", "signalfd", errno);
+  thread_ = std::thread([this] { wait_for_signals(); });
+}
+
+Signals::~Signals() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(stop_, &one, sizeof one);
+  thread_.join();
+  ::close(signals_);
+  ::close(stop_);
+  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+void Signals::wait_for_signals() {
+  for (;;) {
+    pollfd polled[2] = {{signals_, POLLIN, 0}, {stop_, POLLIN, 0}};
+    if (::poll(polled, 2, -1) < 0 && errno != EINTR) return;
+    if (polled[1].revents != 0) return;
+    signalfd_siginfo info = {};
+    if (polled[0].revents == 0 || ::read(signals_, &info, sizeof info) != sizeof info) continue;
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (pending() != 0) die_of(signal, watched_);
+    pending_.store(signal, std::memory_order_relaxed);
+    on_first_(signal == SIGINT ? "Ctrl-C" : "SIGTERM");
+  }
+}
+
+}  // namespace ebb

@@ -1,0 +1,42 @@
+// Ctrl-C and SIGTERM: the first asks the run to end after its step, the second ends the process at
+// once.
+//
+// Construct it before any other thread starts: threads inherit that the two signals are blocked,
+// and one thread of ours waits for them. Destroying it restores what was. pending() may be called
+// from any thread.
+#pragma once
+
+#include <signal.h>
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+namespace ebb {
+
+class Signals {
+ public:
+  /// `on_first` runs on our thread when the first signal comes, with its name.
+  explicit Signals(std::function<void(const char* name)> on_first);
+  ~Signals();
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+
+  /// 0, SIGINT or SIGTERM.
+  int pending() const { return pending_.load(std::memory_order_relaxed); }
+  /// 130 or 143. REQUIRES: pending() != 0.
+  int exit_code() const { return 128 + pending(); }
+
+ private:
+  void wait_for_signals();
+
+  std::function<void(const char* name)> on_first_;
+  sigset_t watched_;
+  sigset_t before_;
+  int signals_;  // signalfd
+  int stop_;     // eventfd
+  std::atomic<int> pending_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace ebb

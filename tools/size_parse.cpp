@@ -1,0 +1,75 @@
+#include "tools/size_parse.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
+namespace ebb {
+namespace {
+
+constexpr double kLargestSize = 0x1p63;
+
+constexpr std::pair<std::string_view, double> kUnits[] = {
+    {"", 1},      {"B", 1},        {"kB", 1e3},     {"KB", 1e3},     {"MB", 1e6},    {"GB", 1e9},
+    {"TB", 1e12}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+
+std::optional<double> unit_of(std::string_view name) {
+  for (const auto& [unit, bytes] : kUnits) {
+    if (unit == name) return bytes;
+  }
+  return std::nullopt;
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+/// Number and unit, as a real number of bytes.
+std::optional<double> parse_bytes(std::string_view text) {
+  text = trimmed(text);
+  double number = 0;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  if (error != std::errc() || !std::isfinite(number) || number < 0) return std::nullopt;
+  const auto unit = unit_of(trimmed(text.substr(static_cast<size_t>(end - text.data()))));
+  if (!unit) return std::nullopt;
+  return number * *unit;
+}
+
+/// Plain digits: exact where a double is not.
+std::optional<size_t> parse_digits(std::string_view text) {
+  uint64_t bytes = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return static_cast<double>(bytes) < kLargestSize ? std::optional<size_t>(bytes) : std::nullopt;
+}
+
+std::optional<double> parse_rate(std::string_view text) {
+  text = trimmed(text);
+  if (!text.ends_with("/s")) return std::nullopt;
+  text.remove_suffix(2);
+  const auto rate = parse_bytes(text);
+  return rate && *rate > 0 ? rate : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<size_t> parse_size(std::string_view text) {
+  if (const auto exact = parse_digits(trimmed(text))) return exact;
+  const auto bytes = parse_bytes(text);
+  if (!bytes || *bytes >= kLargestSize) return std::nullopt;
+  return static_cast<size_t>(*bytes);
+}
+
+std::optional<LinkRates> parse_link(std::string_view text) {
+  const size_t comma = text.find(',');
+  const auto load = parse_rate(text.substr(0, comma));
+  const auto store = comma == std::string_view::npos ? load : parse_rate(text.substr(comma + 1));
+  if (!load || !store) return std::nullopt;
+  return LinkRates{.load_bytes_per_s = *load, .store_bytes_per_s = *store};
+}
+
+}  // namespace ebb

@@ -1,0 +1,206 @@
+#include "tools/train_options.h"
+
+#include <fmt/format.h>
+
+#include <functional>
+
+#include "device/errors.h"
+#include "device/kernels.h"
+#include "tools/cli.h"
+#include "tools/flag_values.h"
+
+namespace ebb {
+namespace {
+
+constexpr Choice<TokenType> kTokenTypes[] = {{"auto", TokenType::Auto},
+                                             {"bytes", TokenType::Bytes},
+                                             {"u16", TokenType::U16},
+                                             {"u32", TokenType::U32}};
+constexpr Choice<DataOrder> kOrders[] = {{"shuffled", DataOrder::Shuffled},
+                                         {"sequential", DataOrder::Sequential}};
+constexpr Choice<ScheduleShape> kSchedules[] = {{"constant", ScheduleShape::Constant},
+                                                {"linear", ScheduleShape::Linear},
+                                                {"cosine", ScheduleShape::Cosine}};
+constexpr Choice<DType> kTypes[] = {{"fp32", DType::F32}, {"bf16", DType::BF16}};
+constexpr Choice<DeviceChoice> kDevices[] = {{"auto", DeviceChoice::Auto},
+                                             {"host", DeviceChoice::Host},
+                                             {"cpu", DeviceChoice::Host},
+                                             {"cuda", DeviceChoice::Cuda}};
+constexpr Choice<bool> kRecompute[] = {{"none", false}, {"block", true}};
+
+constexpr RealRange kPositive{.least = 0, .least_allowed = false};
+constexpr RealRange kNotNegative{.least = 0};
+constexpr RealRange kRatio{.least = 0, .most = 1};
+constexpr RealRange kBeta{.least = 0, .most = 1, .most_allowed = false};
+// Sizes of shapes: far beyond any machine, and their products still fit 64 bits.
+constexpr uint64_t kLargestShape = uint64_t{1} << 20;
+
+/// Setters: what a flag does with its text.
+template <class T>
+Setter whole(T& target, uint64_t least, uint64_t most = INT64_MAX) {
+  return [&target, least, most](std::string_view flag, std::string_view text) {
+    target = whole_value(flag, text, least, most);
+  };
+}
+
+Setter whole(uint64_t& target, bool& given, uint64_t least) {
+  return [&target, &given, least](std::string_view flag, std::string_view text) {
+    target = whole_value(flag, text, least);
+    given = true;
+  };
+}
+
+template <class T>
+Setter real(T& target, RealRange range) {
+  return [&target, range](std::string_view flag, std::string_view text) {
+    target = real_value(flag, text, range);
+  };
+}
+
+template <class T>
+Setter size(T& target) {
+  return
+      [&target](std::string_view flag, std::string_view text) { target = size_value(flag, text); };
+}
+
+template <class Target, class T, size_t N>
+Setter choice(Target& target, const Choice<T> (&choices)[N]) {
+  return [&target, &choices](std::string_view flag, std::string_view text) {
+    target = choice_value<T>(flag, text, choices);
+  };
+}
+
+Setter text(std::string& target) {
+  return [&target](std::string_view, std::string_view value) { target = value; };
+}
+
+void add_model_flags(FlagGroup group, TrainOptions& o) {
+  group.add("--preset", "NAME",
+            "a model with random weights from the seed; `ebb models` lists them", text(o.preset));
+  group.add("--seed", "N [1]", "of initial weights and of the order of samples",
+            whole(o.seed, 0, UINT64_MAX));
+  group.add("--dtype", "fp32|bf16 [bf16]", "weights on the device and inputs of matrix products",
+            choice(o.dtype, kTypes));
+  group.add("--gradient-dtype", "fp32|bf16 [as --dtype]",
+            "what a step's finished gradient is rounded to", choice(o.gradient_dtype, kTypes));
+}
+
+void add_data_flags(FlagGroup group, TrainOptions& o) {
+  group.add_list("--data", "PATH...", "text files or folders of text (bytes as tokens), or .bin",
+                 o.data);
+  group.add("--token-type", "auto|bytes|u16|u32 [auto]", "what the files hold",
+            choice(o.token_type, kTokenTypes));
+  group.add("--order", "shuffled|sequential [shuffled]", "a permutation per epoch, or as it lies",
+            choice(o.order, kOrders));
+  group.add("--steps", "N [100]", "optimizer steps", whole(o.steps, 1));
+  group.add("--epochs", "N", "passes over the data, instead of --steps", whole(o.epochs, 1));
+  group.add("--micro-batch-size", "B [4]", "sequences in a micro-batch",
+            whole(o.micro_batch_size, 1, kLargestShape));
+  group.add("--gradient-accumulation", "K [1]", "micro-batches in a step",
+            whole(o.gradient_accumulation, 1, kLargestShape));
+  group.add("--seq-length,--max-seq-length", "T [the smaller of 1024 and the model's positions]",
+            "tokens in a sequence", whole(o.seq_length, 1, kLargestShape));
+  group.add_list("--eval-data", "PATH...", "data for the evaluation loss, as --data", o.eval_data);
+  group.add("--eval-steps", "N [100]", "evaluate every N steps, and after the last",
+            whole(o.eval_steps, o.gave_eval_steps, 1));
+  group.add("--eval-batches", "N [16]", "micro-batches in an evaluation",
+            whole(o.eval_batches, o.gave_eval_batches, 1));
+}
+
+void add_optimizer_flags(FlagGroup group, TrainOptions& o) {
+  group.add("--lr", "X [3e-4]", "peak learning rate", real(o.learning_rate, kPositive));
+  group.add("--min-lr", "X [lr/10]", "where the schedule ends",
+            real(o.min_learning_rate, kNotNegative));
+  group.add("--warmup-steps", "N [0]", "steps in which the learning rate rises",
+            whole(o.warmup_steps, o.gave_warmup_steps, 0));
+  group.add("--warmup-ratio", "R", "the same as a share of all steps",
+            real(o.warmup_ratio, kRatio));
+  group.add("--lr-schedule", "constant|linear|cosine [cosine]", "from lr to min-lr",
+            choice(o.schedule, kSchedules));
+  group.add("--weight-decay", "X [0.1]", "of tensors of two or more dimensions",
+            real(o.weight_decay, kNotNegative));
+  group.add("--beta1", "X [0.9]", "decay of the momentum", real(o.beta1, kBeta));
+  group.add("--beta2", "X [0.95]", "decay of the variance", real(o.beta2, kBeta));
+  group.add("--epsilon", "X [1e-8]", "added to the denominator", real(o.epsilon, kPositive));
+  group.add("--max-grad-norm,--clip", "C [1.0]", "clip the global norm of the gradient; 0 = off",
+            real(o.max_grad_norm, kNotNegative));
+}
+
+void add_memory_flags(FlagGroup group, TrainOptions& o) {
+  group.add("--device", "auto|host|cuda [auto]", "auto = cuda where usable, else host (= cpu)",
+            choice(o.device, kDevices));
+  group.add("--device-memory", "SIZE [host: what the model needs]",
+            "budget for everything on the device", size(o.device_memory));
+  group.add("--host-memory", "SIZE [what the machine or its cgroup allows]",
+            "budget for everything at home", size(o.host_memory));
+  group.add("--chunk-size", "SIZE [64MiB]", "of the pieces that move", size(o.chunk_size));
+  group.add("--recompute", "none|block [none]",
+            "forget a block's activations and compute them again",
+            choice(o.recompute_blocks, kRecompute));
+  group.add_flag("--gradient-checkpointing", "the same as --recompute block",
+                 [&o] { o.recompute_blocks = true; });
+  group.add(
+      "--link", "SIZE/s[,SIZE/s]", "host only: emulate a link of this bandwidth up[,down]",
+      [&o](std::string_view flag, std::string_view value) { o.link = link_value(flag, value); });
+  group.add("--threads", "N [all cores]", "threads of host kernels and of the optimizer",
+            whole(o.threads, 1, 4096));
+}
+
+void add_output_flags(FlagGroup group, TrainOptions& o) {
+  group.add("--log", "FILE", "JSON lines, one a step", text(o.log));
+  group.add_flag("--dry-run", "plan, print, exit 0, or 3 where it does not fit",
+                 [&o] { o.dry_run = true; });
+}
+
+void require(bool condition, std::string_view message) {
+  if (!condition) throw ConfigError(std::string(message));
+}
+
+void validate_data(const TrainOptions& o) {
+  require(!o.data.empty(), "--data is missing: give text files, folders of text or token files");
+  require(!(o.steps && o.epochs),
+          fmt::format("--steps {} and --epochs {} exclude each other: give one of them",
+                      o.steps.value_or(0), o.epochs.value_or(0)));
+  require(!o.eval_data.empty() || !o.gave_eval_steps, "--eval-steps needs --eval-data PATH");
+  require(!o.eval_data.empty() || !o.gave_eval_batches, "--eval-batches needs --eval-data PATH");
+}
+
+void validate_optimizer(const TrainOptions& o) {
+  require(!(o.warmup_ratio && o.gave_warmup_steps),
+          fmt::format("--warmup-steps {} and --warmup-ratio {:g} exclude each other: give one",
+                      o.warmup_steps, o.warmup_ratio.value_or(0)));
+  if (o.min_learning_rate && *o.min_learning_rate > o.learning_rate) {
+    throw_bad_value("--min-lr", fmt::format("{:g}", *o.min_learning_rate),
+                    fmt::format("a number from 0 to --lr {:g}", o.learning_rate));
+  }
+}
+
+void validate_chunk_size(const TrainOptions& o) {
+  const size_t piece_bytes = kPieceElements * size_of(o.dtype);
+  if (o.chunk_size % piece_bytes == 0) return;
+  throw_bad_value("--chunk-size", format_bytes(o.chunk_size),
+                  fmt::format("a multiple of {} ({} elements of {}: the piece in which gradient "
+                              "norms are summed)",
+                              format_bytes(piece_bytes), kPieceElements, name_of(o.dtype)));
+}
+
+}  // namespace
+
+void add_train_flags(CLI::App& app, TrainOptions& options) {
+  add_model_flags({app, "Model"}, options);
+  add_data_flags({app, "Data"}, options);
+  add_optimizer_flags({app, "Optimizer"}, options);
+  add_memory_flags({app, "Memory"}, options);
+  add_output_flags({app, "Output"}, options);
+}
+
+void validate(const TrainOptions& options) {
+  require(!options.preset.empty(), "--preset is missing: `ebb models` lists the names");
+  validate_data(options);
+  validate_optimizer(options);
+  validate_chunk_size(options);
+  require(options.device != DeviceChoice::Cuda || options.link.load_bytes_per_s == 0,
+          "--link emulates a link on the host device: allowed with --device host, not cuda");
+}
+
+}  // namespace ebb

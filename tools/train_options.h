@@ -1,0 +1,82 @@
+// What `ebb train` was asked for: the flags of the command line and of --config, checked one by one
+// and together.
+//
+// What depends on the model or on the data (the length of a sequence, the vocabulary, chunk sizes)
+// is checked where those are known. Errors: ConfigError naming the flag, the value and what is
+// allowed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "device/dtype.h"
+#include "io/sample_order.h"
+#include "io/token_file.h"
+#include "scheduler/learning_rate.h"
+#include "tools/size_parse.h"
+
+namespace CLI {
+class App;
+}
+
+namespace ebb {
+
+enum class DeviceChoice : uint8_t { Auto, Host, Cuda };
+
+struct TrainOptions {
+  std::string preset;
+
+  std::vector<std::string> data;
+  TokenType token_type = TokenType::Auto;
+  DataOrder order = DataOrder::Shuffled;
+  std::optional<uint64_t> steps;  ///< 100 where neither steps nor epochs are given
+  std::optional<uint64_t> epochs;
+  uint64_t micro_batch_size = 4;
+  uint64_t gradient_accumulation = 1;
+  std::optional<uint64_t> seq_length;  ///< the smaller of 1024 and the model's positions
+  std::vector<std::string> eval_data;
+  uint64_t eval_steps = 100;
+  uint64_t eval_batches = 16;
+  uint64_t seed = 1;
+
+  double learning_rate = 3e-4;
+  std::optional<double> min_learning_rate;  ///< a tenth of the learning rate
+  uint64_t warmup_steps = 0;
+  std::optional<double> warmup_ratio;
+  ScheduleShape schedule = ScheduleShape::Cosine;
+  double weight_decay = 0.1;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double max_grad_norm = 1.0;  ///< 0 = off
+
+  DType dtype = DType::BF16;
+  std::optional<DType> gradient_dtype;  ///< the same as dtype
+  DeviceChoice device = DeviceChoice::Auto;
+  std::optional<size_t> device_memory;  ///< bytes
+  std::optional<size_t> host_memory;    ///< bytes
+  size_t chunk_size = size_t{64} << 20;
+  bool recompute_blocks = false;
+  LinkRates link;
+  uint64_t threads = 0;  ///< 0: all cores
+
+  std::string log;
+  bool dry_run = false;
+
+  // Which flags were given, where a default would hide it.
+  bool gave_eval_steps = false;
+  bool gave_eval_batches = false;
+  bool gave_warmup_steps = false;
+};
+
+/// Declares train's flags; `options` is filled while `app` parses, and must outlive that.
+void add_train_flags(CLI::App& app, TrainOptions& options);
+
+/// Combinations of flags that cannot work.
+void validate(const TrainOptions& options);
+
+}  // namespace ebb

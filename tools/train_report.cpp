@@ -1,0 +1,130 @@
+#include "tools/train_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "device/errors.h"
+#include "tools/progress.h"
+
+namespace ebb {
+namespace {
+
+std::string device_line(const TrainSetup& setup) {
+  const Preparation& p = setup.prepared;
+  const std::string_view kind = setup.device.kind == DeviceKind::Cuda ? "cuda" : "host";
+  return fmt::format("{}; budget {} (smallest that works {}, all resident {})", kind,
+                     format_bytes(setup.device.memory_bytes), format_bytes(p.smallest_device_bytes),
+                     format_bytes(p.resident_device_bytes));
+}
+
+std::string data_line(const TrainOptions& options, const TrainSetup& setup) {
+  const TokenData& data = *setup.data;
+  return fmt::format("{} tokens ({}) in {} files; {} samples, {}", data.num_tokens(),
+                     name_of(data.type()), data.num_files(),
+                     data.num_samples(static_cast<size_t>(setup.shape.length)),
+                     options.order == DataOrder::Shuffled ? "shuffled" : "sequential");
+}
+
+/// The machine as this step found it: its kernels' and its optimizer's own speed, and the emulated
+/// link.
+Machine measured_machine(const TrainSetup& setup, const StepResult& r) {
+  const Layout& layout = *setup.prepared.layout;
+  const double update_bytes =
+      static_cast<double>(layout.num_model_parameters()) *
+      update_bytes_per_parameter(layout.weight_type(), layout.gradient_type());
+  return {.flops_per_s = setup.prepared.flops / r.compute_s,
+          .load_bytes_per_s = setup.device.load_bytes_per_s,
+          .store_bytes_per_s = setup.device.store_bytes_per_s,
+          .update_bytes_per_s = r.update_s > 0 ? update_bytes / r.update_s : 0,
+          .shared_cores = setup.device.kind == DeviceKind::Host};
+}
+
+void add_bound(StepRecord& record, const TrainSetup& setup, const StepResult& r) {
+  if (r.compute_s <= 0) return;
+  const Preparation& p = setup.prepared;
+  const Bound bound = lower_bound(p.trace, *p.layout, p.plan, measured_machine(setup, r),
+                                  p.options.max_grad_norm > 0);
+  record.bound_seconds = bound.seconds;
+  record.bound_by = bound.bound_by;
+  record.bound_share = bound.seconds / r.step_s;
+}
+
+}  // namespace
+
+std::string format_count(uint64_t count) {
+  const auto value = static_cast<double>(count);
+  if (count >= 1'000'000'000) return fmt::format("{:.1f} B", value / 1e9);
+  if (count >= 1'000'000) return fmt::format("{:.1f} M", value / 1e6);
+  return fmt::to_string(count);
+}
+
+std::string format_header(const TrainOptions& options, const TrainSetup& setup) {
+  const Preparation& p = setup.prepared;
+  const Gpt2Config& c = setup.preset.config;
+  const BatchShape& s = setup.shape;
+  std::string text;
+  const auto line = [&text](std::string_view name, const std::string& value) {
+    fmt::format_to(std::back_inserter(text), "{:<8}{}\n", name, value);
+  };
+  line("model",
+       fmt::format("{}: {} layers, {} channels, {} parameters, {}; weights: random (seed {})",
+                   setup.preset.name, c.num_layers, c.channels, format_count(num_parameters(c)),
+                   name_of(options.dtype), options.seed));
+  line("data", data_line(options, setup));
+  line("step",
+       fmt::format("{} micro-batches x {} sequences x {} tokens = {} tokens; {} steps",
+                   s.num_batches, s.batch_size, s.length, s.num_tokens(), setup.num_steps()));
+  line("device", device_line(setup));
+  line("chunks",
+       fmt::format("{} of {}, {} blocks; a step loads {} and stores {}", p.layout->num_chunks(),
+                   format_bytes(p.layout->chunk_bytes()), p.num_blocks,
+                   format_bytes(p.plan.loaded_bytes), format_bytes(p.plan.stored_bytes)));
+  return text + p.ledger.table();
+}
+
+StepRecord make_record(const TrainSetup& setup, const StepContext& context, const StepResult& r) {
+  const uint64_t tokens = setup.shape.num_tokens();
+  StepRecord record;
+  record.step = context.step + 1;
+  record.epoch = context.epoch;
+  record.loss = r.loss;
+  record.grad_norm = r.grad_norm;
+  record.learning_rate = context.learning_rate;
+  record.tokens_seen = record.step * tokens;
+  record.step_seconds = r.step_s;
+  record.tokens_per_second = static_cast<double>(tokens) / r.step_s;
+  record.tflops = training_flops(setup.preset.config, tokens, setup.shape.length) / r.step_s / 1e12;
+  add_bound(record, setup, r);
+  record.stall_seconds = r.stall_s;
+  record.loaded_bytes = r.loaded_bytes;
+  record.stored_bytes = r.stored_bytes;
+  record.device_peak_bytes = context.device_peak_bytes;
+  record.host_bytes = setup.prepared.ledger.total(Tier::Host);
+  return record;
+}
+
+std::string format_summary(const TrainSetup& setup, const Summary& s) {
+  const uint64_t tokens = s.end.steps * setup.shape.num_tokens();
+  std::string text =
+      fmt::format("{} steps, {} tokens in {}, {:.0f} tok/s; last loss {:.4f}\n", s.end.steps,
+                  tokens, format_duration(s.seconds),
+                  s.seconds > 0 ? static_cast<double>(tokens) / s.seconds : 0.0, s.last_loss);
+  const auto out = std::back_inserter(text);
+  if (s.num_skipped > 0) {
+    fmt::format_to(out, "{} updates skipped, for gradients that were not numbers\n", s.num_skipped);
+  }
+  size_t planned = setup.prepared.ledger.total(Tier::Host);
+  if (setup.device.kind == DeviceKind::Host) planned += setup.prepared.ledger.total(Tier::Device);
+  const size_t explained = planned + s.rss_before_bytes;
+  const size_t rest = s.end.peak_rss_bytes > explained ? s.end.peak_rss_bytes - explained : 0;
+  fmt::format_to(out, "peak RSS {}: planned {}, the program {}, unexplained {} ({:.1f} %)\n",
+                 format_bytes(s.end.peak_rss_bytes), format_bytes(planned),
+                 format_bytes(s.rss_before_bytes), format_bytes(rest),
+                 100.0 * static_cast<double>(rest) / static_cast<double>(s.end.peak_rss_bytes));
+  fmt::format_to(out, "state_hash {:016x}\n", s.end.state_hash);
+  return text;
+}
+
+}  // namespace ebb

@@ -1,0 +1,39 @@
+// What a run says before and after: the header with model, data, budget and where bytes live, and
+// the results. Pure functions of their arguments.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tools/run_log.h"
+#include "tools/train_options.h"
+#include "tools/train_setup.h"
+
+namespace ebb {
+
+/// "124.4 M"
+std::string format_count(uint64_t count);
+
+std::string format_header(const TrainOptions& options, const TrainSetup& setup);
+
+/// What a step measured, and its bound on a machine as fast as that step's own kernels and
+/// optimizer.
+struct StepContext {
+  uint64_t step = 0;  ///< from 0
+  uint64_t epoch = 0;
+  double learning_rate = 0;
+  size_t device_peak_bytes = 0;
+};
+StepRecord make_record(const TrainSetup& setup, const StepContext& context,
+                       const StepResult& result);
+
+struct Summary {
+  EndRecord end;
+  double seconds = 0;  ///< of all steps
+  double last_loss = 0;
+  uint64_t num_skipped = 0;
+  size_t rss_before_bytes = 0;  ///< of the program alone, before the run took its memory
+};
+std::string format_summary(const TrainSetup& setup, const Summary& summary);
+
+}  // namespace ebb

@@ -1,0 +1,157 @@
+#include "tools/train_setup.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "device/errors.h"
+#include "tools/flag_values.h"
+#include "tools/machine.h"
+
+namespace ebb {
+namespace {
+
+constexpr uint64_t kDefaultSteps = 100;
+constexpr int64_t kDefaultLength = 1024;
+
+int64_t sequence_length(const TrainOptions& options, const Preset& preset) {
+  const int64_t positions = preset.config.max_positions;
+  const auto length = options.seq_length ? static_cast<int64_t>(*options.seq_length)
+                                         : std::min(kDefaultLength, positions);
+  if (length <= positions) return length;
+  throw_bad_value(
+      "--seq-length", fmt::to_string(length),
+      fmt::format("a whole number from 1 to the {} positions of '{}'", positions, preset.name));
+}
+
+/// Opens data and checks it against the model; `flag` names it in messages.
+std::unique_ptr<const TokenData> open_data(std::string_view flag,
+                                           const std::vector<std::string>& paths, TokenType type,
+                                           const Preset& preset, const BatchShape& shape) {
+  auto data = std::make_unique<const TokenData>(paths, type);
+  data->check_vocabulary(static_cast<uint32_t>(preset.config.vocabulary));
+  const auto length = static_cast<uint64_t>(shape.length);
+  if (data->num_samples(length) >= static_cast<uint64_t>(shape.batch_size)) return data;
+  throw ConfigError(fmt::format(
+      "{} holds {} tokens, but one micro-batch takes {} (--micro-batch-size {} x --seq-length {}, "
+      "and one more): give more data or make one of them smaller",
+      flag, data->num_tokens(), static_cast<uint64_t>(shape.batch_size) * length + 1,
+      shape.batch_size, length));
+}
+
+uint64_t number_of_steps(const TrainOptions& options, uint64_t num_samples,
+                         const BatchShape& shape) {
+  if (!options.epochs) return options.steps.value_or(kDefaultSteps);
+  if (*options.epochs > INT64_MAX / num_samples) {
+    throw_bad_value(
+        "--epochs", fmt::to_string(*options.epochs),
+        fmt::format("at most {} with {} samples", INT64_MAX / num_samples, num_samples));
+  }
+  const uint64_t samples = *options.epochs * num_samples;
+  return (samples + shape.num_samples() - 1) / shape.num_samples();
+}
+
+LearningRate learning_rate(const TrainOptions& options, uint64_t num_steps) {
+  const double ratio = options.warmup_ratio.value_or(0);
+  return {
+      .peak = options.learning_rate,
+      .minimum = options.min_learning_rate.value_or(options.learning_rate / 10),
+      .warmup_steps = options.warmup_ratio
+                          ? static_cast<uint64_t>(std::ceil(ratio * static_cast<double>(num_steps)))
+                          : options.warmup_steps,
+      .num_steps = num_steps,
+      .shape = options.schedule};
+}
+
+/// Micro-batches of an evaluation: at most as many as the data fills.
+BatchShape evaluation_shape(const TrainOptions& options, const TokenData& data, BatchShape shape) {
+  const uint64_t available =
+      data.num_samples(static_cast<size_t>(shape.length)) / static_cast<uint64_t>(shape.batch_size);
+  shape.num_batches = static_cast<int64_t>(std::min(options.eval_batches, available));
+  return shape;
+}
+
+bool cuda_is_usable() {
+  if (probe_cuda().devices.empty()) return false;
+  try {
+    create_device({.kind = DeviceKind::Cuda});
+  } catch (const ConfigError&) {
+    return false;
+  }
+  return true;
+}
+
+DeviceKind device_kind(DeviceChoice choice) {
+  if (choice == DeviceChoice::Auto) return cuda_is_usable() ? DeviceKind::Cuda : DeviceKind::Host;
+  return choice == DeviceChoice::Cuda ? DeviceKind::Cuda : DeviceKind::Host;
+}
+
+TrainerOptions trainer_options(const TrainOptions& options, const TrainSetup& setup) {
+  return {.dtype = options.dtype,
+          .gradient_dtype = options.gradient_dtype,
+          .chunk_bytes = options.chunk_size,
+          .recompute = options.recompute_blocks ? Recompute::Block : Recompute::None,
+          .gradient_accumulation = static_cast<uint32_t>(setup.shape.num_batches),
+          .evaluation_batches =
+              setup.eval_shape ? static_cast<uint32_t>(setup.eval_shape->num_batches) : 0,
+          .adam = {.beta1 = options.beta1,
+                   .beta2 = options.beta2,
+                   .epsilon = options.epsilon,
+                   .weight_decay = options.weight_decay},
+          .max_grad_norm = static_cast<float>(options.max_grad_norm),
+          .seed = options.seed};
+}
+
+/// The host device's memory is this machine's too, so both tiers together must fit.
+void check_machine_memory(const Preparation& prepared, size_t usable_bytes) {
+  const size_t home = prepared.ledger.total(Tier::Host);
+  const size_t device = prepared.ledger.total(Tier::Device);
+  if (home + device <= usable_bytes) return;
+  throw PlanError(fmt::format(
+      "the run needs {} at home and {} on the host device, together {}, and this machine can give "
+      "{}; the smallest --device-memory that works is {}\n{}",
+      format_bytes(home), format_bytes(device), format_bytes(home + device),
+      format_bytes(usable_bytes), format_bytes(prepared.smallest_device_bytes),
+      prepared.ledger.table()));
+}
+
+void plan(const TrainOptions& options, TrainSetup& setup) {
+  const size_t usable_bytes = read_memory_limits().usable_bytes();
+  const Budgets budgets = {
+      .device_memory = options.device_memory,
+      .host_memory = std::min(options.host_memory.value_or(usable_bytes), usable_bytes)};
+  setup.prepared = prepare(*setup.model, trainer_options(options, setup), budgets);
+  if (setup.device.kind == DeviceKind::Host) check_machine_memory(setup.prepared, usable_bytes);
+  setup.device.memory_bytes =
+      options.device_memory.value_or(setup.prepared.ledger.total(Tier::Device));
+}
+
+}  // namespace
+
+TrainSetup set_up(const TrainOptions& options) {
+  TrainSetup setup;
+  setup.preset = find_preset(options.preset);
+  setup.shape = {.num_batches = static_cast<int64_t>(options.gradient_accumulation),
+                 .batch_size = static_cast<int64_t>(options.micro_batch_size),
+                 .length = sequence_length(options, setup.preset)};
+  setup.model = std::make_unique<const Gpt2>(setup.preset.config, setup.shape.batch_size,
+                                             setup.shape.length, options.dtype);
+  setup.device = {.kind = device_kind(options.device),
+                  .num_threads = static_cast<int>(options.threads),
+                  .load_bytes_per_s = options.link.load_bytes_per_s,
+                  .store_bytes_per_s = options.link.store_bytes_per_s};
+  setup.data = open_data("--data", options.data, options.token_type, setup.preset, setup.shape);
+  if (!options.eval_data.empty()) {
+    setup.eval_data =
+        open_data("--eval-data", options.eval_data, options.token_type, setup.preset, setup.shape);
+    setup.eval_shape = evaluation_shape(options, *setup.eval_data, setup.shape);
+  }
+  const auto length = static_cast<size_t>(setup.shape.length);
+  setup.learning_rate = learning_rate(
+      options, number_of_steps(options, setup.data->num_samples(length), setup.shape));
+  plan(options, setup);
+  return setup;
+}
+
+}  // namespace ebb

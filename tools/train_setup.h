@@ -1,0 +1,38 @@
+// From flags to a run that can start: the model's shape, data, budgets and the plan. Takes no
+// memory for the model.
+//
+// Errors: ConfigError (flags against model or data), IoError and FormatError (data), PlanError
+// (does not fit).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "io/token_data.h"
+#include "model_zoo/gpt2.h"
+#include "model_zoo/presets.h"
+#include "scheduler/learning_rate.h"
+#include "scheduler/trainer.h"
+#include "tools/batches.h"
+#include "tools/train_options.h"
+
+namespace ebb {
+
+struct TrainSetup {
+  Preset preset;
+  BatchShape shape;  ///< of a step
+  std::unique_ptr<const TokenData> data;
+  std::unique_ptr<const TokenData> eval_data;  ///< null where there is no evaluation
+  std::optional<BatchShape> eval_shape;
+  LearningRate learning_rate;
+  std::unique_ptr<const Gpt2> model;
+  DeviceOptions device;
+  Preparation prepared;
+
+  uint64_t num_steps() const { return learning_rate.num_steps; }
+};
+
+TrainSetup set_up(const TrainOptions& options);
+
+}  // namespace ebb
