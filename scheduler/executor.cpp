@@ -151,6 +151,7 @@ void Executor::submit(uint32_t index) {
   for (uint32_t w : plan_->waits_of(op)) wait_for(w, on);
   switch (op.kind) {
     case OpKind::Finish:
+      lease_loaded(op);
       work_.submit_finish(on, op.chunk.index);
       last_compute_op_ = index;
       break;
@@ -168,7 +169,16 @@ void Executor::submit(uint32_t index) {
     case OpKind::Drop:
       throw LogicError("not an operation that the program thread submits");
   }
+  leases_.clear();
   on.record(*events_[index]);
+}
+
+/// Finish names a parameter chunk; what was loaded for it is what it waits for.
+void Executor::lease_loaded(const Op& finish) {
+  for (uint32_t w : plan_->waits_of(finish)) {
+    const Op& op = plan_->ops[w];
+    if (op.kind == OpKind::Move) leases_.push_back(table_.lease(op.chunk));
+  }
 }
 
 void Executor::submit_store(const Op& op) {

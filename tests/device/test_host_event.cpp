@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
-#include <stdexcept>
+#include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "device/errors.h"
@@ -36,11 +37,12 @@ TEST(HostEvent, RecordsMayBeReachedInAnyOrder) {
   event.reach(second, nullptr);
   event.await(second);
   EXPECT_TRUE(event.done());
-  bool reached_first = false;
+  std::atomic<bool> reached_first = false;
   std::thread waiter([&] {
     event.await(first);
     EXPECT_TRUE(reached_first);  // the later record must not have released it
   });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
   reached_first = true;
   event.reach(first, nullptr);
   waiter.join();
