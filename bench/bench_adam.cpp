@@ -7,13 +7,10 @@
 // 4 % of its time; medians of the rounds that count. Afterwards a sample of elements is compared,
 // to the bit, with a plain loop.
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -21,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/load_gate.h"
 #include "cpu_adam/adamw.h"
 #include "device/host/parallel.h"
 
@@ -99,43 +97,6 @@ constexpr int64_t kSampleEvery = 9973;
 constexpr int kRounds = 7;
 constexpr int kMaxRounds = 30;
 constexpr double kSample_s = 0.4;  // long beside the 10 ms in which the kernel counts busy time
-
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-/// Sees whether other processes used the cores during its life.
-class LoadGate {
- public:
-  bool quiet() const {
-    const double others_s = (busy_s() - busy_s_) - (own_s() - own_s_);
-    return others_s < 0.04 * seconds_since(start_);
-  }
-
- private:
-  static double busy_s() {
-    std::array<long long, 8> t{};  // user nice system idle iowait irq softirq steal
-    FILE* const file = std::fopen("/proc/stat", "r");
-    if (!file) return 0;
-    const int read = std::fscanf(file, "cpu %lld %lld %lld %lld %lld %lld %lld %lld", &t[0], &t[1],
-                                 &t[2], &t[3], &t[4], &t[5], &t[6], &t[7]);
-    std::fclose(file);
-    if (read != 8) return 0;
-    const long long ticks = t[0] + t[1] + t[2] + t[5] + t[6] + t[7];
-    return static_cast<double>(ticks) / static_cast<double>(sysconf(_SC_CLK_TCK));
-  }
-  static double own_s() {
-    rusage use{};
-    getrusage(RUSAGE_SELF, &use);
-    return static_cast<double>(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
-           1e-6 * static_cast<double>(use.ru_utime.tv_usec + use.ru_stime.tv_usec);
-  }
-
-  Clock::time_point start_ = Clock::now();
-  double busy_s_ = busy_s();
-  double own_s_ = own_s();
-};
 
 /// Memory for the planes of either type, in huge pages where the system gives them.
 class Arena {

@@ -15,19 +15,19 @@ list(TRANSFORM headers PREPEND ${PROJECT_SOURCE_DIR}/)
 
 get_property(rooms GLOBAL PROPERTY EBB_ROOMS)
 list(REMOVE_ITEM rooms ebb_tools)
-list(JOIN rooms "," rooms_with_commas)
+list(TRANSFORM rooms REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE objects)
 
-add_library(ebb_shared SHARED ebb/version.cpp)
+# The rooms' objects make the library whole; linking the rooms as well brings what they depend on.
+add_library(ebb_shared SHARED ebb/version.cpp ${objects})
 add_library(Ebb::ebb ALIAS ebb_shared)
 target_compile_definitions(ebb_shared PRIVATE EBB_VERSION="${PROJECT_VERSION}")
 target_compile_features(ebb_shared PUBLIC cxx_std_20)
-target_link_libraries(ebb_shared PRIVATE ebb_options $<LINK_LIBRARY:WHOLE_ARCHIVE,${rooms_with_commas}>)
+target_link_libraries(ebb_shared PRIVATE ${rooms})
 target_link_options(ebb_shared PRIVATE -Wl,--exclude-libs,libcudart_static.a
   $<$<NOT:$<BOOL:${EBB_SANITIZE}>>:-Wl,--no-undefined>)
 target_sources(ebb_shared PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${headers})
 set_target_properties(ebb_shared PROPERTIES
-  OUTPUT_NAME ebb EXPORT_NAME ebb VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
-  LINK_LIBRARY_OVERRIDE "WHOLE_ARCHIVE,${rooms_with_commas}")
+  OUTPUT_NAME ebb EXPORT_NAME ebb VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Ebb)
 install(TARGETS ebb_shared EXPORT EbbTargets

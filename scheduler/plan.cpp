@@ -406,7 +406,8 @@ Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& opti
   if (options.update) {
     plan.num_gradient_slots = options.update_after_norm
                                   ? layout.num_chunks()
-                                  : std::min(options.num_gradient_slots, layout.num_chunks());
+                                  : std::max(1u, std::min(options.num_gradient_slots,
+                                                          layout.num_chunks()));
   }
   plan.ops.reserve(program.items.size() + 2 * residency.brings.size() + residency.stores.size() +
                    layout.num_chunks() + residency.blocks().size() + 1);
@@ -438,6 +439,14 @@ uint32_t resident_num_blocks(const Trace& trace, const Layout& layout, const Pla
   Residency residency(program, kNone);
   residency.run();
   return residency.num_blocks_used();
+}
+
+std::vector<uint32_t> finish_order(const Trace& trace, const Layout& layout) {
+  std::vector<uint32_t> order;
+  for (const ProgramItem& item : make_program(trace, layout, true).items) {
+    if (item.moment == kNone) order.push_back(item.finished_chunk);
+  }
+  return order;
 }
 
 std::string to_string(const Plan& plan, const Trace& trace) {

@@ -7,16 +7,18 @@ namespace {
 
 constexpr uint32_t kNever = UINT32_MAX;
 
-/// For every parameter chunk the last moment that writes a gradient in it.
+/// For every parameter chunk that gets a gradient, the moment after which it may be finished and updated: the last that
+/// writes a gradient in it, or reads its weights later still.
 std::vector<uint32_t> last_contributions(const Trace& trace, const Layout& layout) {
   std::vector<uint32_t> last(layout.num_chunks(), kNever);
   for (uint32_t m = 0; m < trace.moments.size(); ++m) {
     for (const ParameterUse& use : trace.uses_of(trace.moments[m])) {
-      if (!use.gradient) continue;
       const ChunkRange range =
           layout.chunks(Space::Weights, layout.first_element(use.parameter),
                         layout.num_elements(use.parameter));
-      std::fill(last.begin() + range.first, last.begin() + range.last, m);
+      for (uint32_t c = range.first; c < range.last; ++c) {
+        if (use.gradient || last[c] != kNever) last[c] = m;
+      }
     }
   }
   return last;

@@ -55,10 +55,12 @@ void FlagGroup::add_flag(const std::string& names, const std::string& descriptio
 
 bool parse_arguments(CLI::App& app, std::vector<std::string> arguments, bool config) {
   app.get_formatter()->column_width(44);
+  app.get_help_ptr()->group("General");
   if (config) {
     app.set_config("--config", "",
                    "read any of these flags from a TOML file; the command line wins")
         ->option_text("FILE")
+        ->group("General")
         ->each(check_readable);
     app.allow_config_extras(CLI::config_extras_mode::error);
   }

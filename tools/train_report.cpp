@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "device/errors.h"
+#include "device/host/parallel.h"
 #include "tools/progress.h"
 
 namespace ebb {
@@ -13,9 +14,17 @@ namespace {
 
 std::string device_line(const TrainSetup& setup) {
   const Preparation& p = setup.prepared;
-  const std::string_view kind = setup.device.kind == DeviceKind::Cuda ? "cuda" : "host";
+  const DeviceOptions& d = setup.device;
+  std::string kind = "cuda";
+  if (d.kind == DeviceKind::Host) {
+    kind = fmt::format("host, {} threads", d.num_threads > 0 ? d.num_threads : num_usable_cores());
+  }
+  if (d.load_bytes_per_s > 0) {
+    kind += fmt::format(", link {:.3g} GB/s up and {:.3g} GB/s down", d.load_bytes_per_s / 1e9,
+                        d.store_bytes_per_s / 1e9);
+  }
   return fmt::format("{}; budget {} (smallest that works {}, all resident {})", kind,
-                     format_bytes(setup.device.memory_bytes), format_bytes(p.smallest_device_bytes),
+                     format_bytes(d.memory_bytes), format_bytes(p.smallest_device_bytes),
                      format_bytes(p.resident_device_bytes));
 }
 

@@ -1,0 +1,224 @@
+// What does it cost to train with a quarter of the device memory?
+//
+//   bench_step [--preset gpt2-bytes] [--rounds 5] [--threads N] [--chunk-mib 8] [--link]
+//
+// Two trainers in one process, interleaved step by step: one with everything resident, one whose budget holds the same
+// activations and 25 % of what the resident one uses for weights and gradients. Losses and norms must be equal to the
+// bit. Printed: step times, their ratio, stall, the lower bound and the share of it that was reached.
+//   default   no emulated link, clipping on
+//   --link    a link on which the larger direction takes half of compute's time, no clipping
+// A round counts when other processes took less than 4 % of a core; medians of the rounds that count.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "bench/load_gate.h"
+#include "model_zoo/presets.h"
+#include "scheduler/simulate.h"
+#include "scheduler/trainer.h"
+
+namespace ebb::bench {
+namespace {
+
+constexpr int64_t kBatch = 4, kLength = 256;
+constexpr uint32_t kAccumulate = 2;
+
+struct Arguments {
+  std::string preset = "gpt2-bytes";
+  int rounds = 5;
+  int threads = 0;
+  size_t chunk_mib = 8;
+  bool link = false;
+};
+
+Arguments parse(int argc, char** argv) {
+  Arguments a;
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    if (flag == "--link") {
+      a.link = true;
+      continue;
+    }
+    const char* value = i + 1 < argc ? argv[++i] : "";
+    if (flag == "--preset") a.preset = value;
+    if (flag == "--rounds") a.rounds = std::atoi(value);
+    if (flag == "--threads") a.threads = std::atoi(value);
+    if (flag == "--chunk-mib") a.chunk_mib = std::strtoull(value, nullptr, 10);
+  }
+  return a;
+}
+
+/// Random tokens of half the vocabulary: the loss has something to learn.
+class Data {
+ public:
+  explicit Data(int64_t vocabulary) {
+    const size_t n = kBatch * kLength;
+    uint32_t state = 1;
+    tokens_.resize(kAccumulate * n + 1);
+    for (int32_t& t : tokens_) {
+      state = state * 1664525u + 1013904223u;
+      t = static_cast<int32_t>((state >> 8) % static_cast<uint32_t>(vocabulary / 2));
+    }
+    positions_.resize(n);
+    for (size_t i = 0; i < n; ++i) positions_[i] = static_cast<int32_t>(i % kLength);
+    for (uint32_t k = 0; k < kAccumulate; ++k) {
+      batches_.push_back({{view(&tokens_[k * n]), view(positions_.data()), view(&tokens_[k * n + 1])}, n});
+    }
+  }
+  std::span<const MicroBatch> batches() const { return batches_; }
+
+ private:
+  static Tensor view(int32_t* data) {
+    return {reinterpret_cast<std::byte*>(data), DType::I32, {kBatch, kLength}};
+  }
+  std::vector<int32_t> tokens_, positions_;
+  std::vector<MicroBatch> batches_;
+};
+
+struct Setup {
+  Preparation prepared;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Trainer> trainer;
+  std::vector<StepResult> steps;
+
+  Setup(const Model& model, Preparation p, const Arguments& a, double load, double store)
+      : prepared(std::move(p)),
+        device(create_device({.memory_bytes = prepared.ledger.total(Tier::Device),
+                              .num_threads = a.threads,
+                              .load_bytes_per_s = load,
+                              .store_bytes_per_s = store})),
+        trainer(std::make_unique<Trainer>(model, *device, prepared)) {}
+};
+
+uint32_t peak_activation_blocks(const Preparation& p) {
+  return static_cast<uint32_t>((p.trace.arena_bytes + p.layout->chunk_bytes() - 1) /
+                               p.layout->chunk_bytes());
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+double median_of(const std::vector<StepResult>& steps, double StepResult::*member) {
+  std::vector<double> values;
+  for (const StepResult& s : steps) values.push_back(s.*member);
+  return median(values);
+}
+
+/// The speed of one thread's copy between buffers of a chunk: what copies take from the cores.
+double copy_bytes_per_s() {
+  std::vector<char> from(64 << 20, 1), to(64 << 20, 2);
+  std::vector<double> rates;
+  for (int i = 0; i < 5; ++i) {
+    const auto start = Clock::now();
+    std::memcpy(to.data(), from.data(), from.size());
+    rates.push_back(static_cast<double>(from.size()) / seconds_since(start));
+  }
+  return median(rates);
+}
+
+bool run_round(Setup& resident, Setup& budget, const Data& data, std::vector<double>& ratios) {
+  const LoadGate gate;
+  const StepResult a = resident.trainer->step(data.batches(), 3e-4);
+  const StepResult b = budget.trainer->step(data.batches(), 3e-4);
+  if (std::memcmp(&a.loss, &b.loss, 8) != 0 || std::memcmp(&a.grad_norm, &b.grad_norm, 8) != 0) {
+    fmt::print("WRONG: loss {:.17g} and {:.17g}, norm {:.17g} and {:.17g}\n", a.loss, b.loss,
+               a.grad_norm, b.grad_norm);
+    std::exit(1);
+  }
+  const bool quiet = gate.quiet();
+  fmt::print("  {} resident {:.3f} s, budget {:.3f} s (stall {:.3f} s), ratio {:.3f}\n",
+             quiet ? "quiet" : "LOUD ", a.step_s, b.step_s, b.stall_s, b.step_s / a.step_s);
+  if (!quiet) return false;
+  resident.steps.push_back(a);
+  budget.steps.push_back(b);
+  ratios.push_back(b.step_s / a.step_s);
+  return true;
+}
+
+int run(const Arguments& a) {
+  const Gpt2 model(find_preset(a.preset).config, kBatch, kLength, DType::BF16);
+  TrainerOptions options{.dtype = DType::BF16, .chunk_bytes = a.chunk_mib << 20,
+                         .gradient_accumulation = kAccumulate,
+                         .max_grad_norm = a.link ? 0.0f : 1.0f};
+  const Preparation all = prepare(model, options, {.num_threads = a.threads});
+  const uint32_t activations = peak_activation_blocks(all);
+  const uint32_t state = all.resident_blocks - activations;
+  const uint32_t blocks = std::max(all.smallest_blocks, activations + state / 4);
+  const size_t less = (all.resident_blocks - blocks) * all.layout->chunk_bytes();
+  Preparation quarter =
+      prepare(model, options, {.device_memory = all.resident_device_bytes - less, .num_threads = a.threads});
+  fmt::print("{}: {:.1f} M parameters, {} tokens a step, chunks of {} MiB\n", a.preset,
+             static_cast<double>(all.layout->num_model_parameters()) / 1e6,
+             kAccumulate * kBatch * kLength, a.chunk_mib);
+  fmt::print("resident: {} blocks; budget: {} blocks, {} for activations and {:.0f} % of the rest; smallest {}\n",
+             all.num_blocks, quarter.num_blocks, activations,
+             100.0 * (quarter.num_blocks - activations) / state, all.smallest_blocks);
+  const Plan plan = quarter.plan;
+  const Data data(model.config().vocabulary);
+
+  // A link on which the larger direction takes half of compute's time.
+  double link = 0;
+  if (a.link) {
+    Setup calibration(model, all, a, 0, 0);
+    calibration.trainer->step(data.batches(), 3e-4);
+    const double compute_s = calibration.trainer->step(data.batches(), 3e-4).compute_s;
+    link = static_cast<double>(std::max(plan.loaded_bytes, plan.stored_bytes)) / (compute_s / 2);
+    fmt::print("link: {:.3f} GB/s each way\n", link / 1e9);
+  }
+  Setup resident(model, all, a, 0, 0);
+  resident.trainer->step(data.batches(), 3e-4);
+  Setup budget(model, std::move(quarter), a, link, link);
+  budget.trainer->step(data.batches(), 3e-4);
+  std::vector<double> ratios;
+  for (int tries = 0; static_cast<int>(ratios.size()) < a.rounds && tries < 3 * a.rounds; ++tries) {
+    run_round(resident, budget, data, ratios);
+  }
+  if (ratios.empty()) {
+    fmt::print("no quiet round: others use the cores\n");
+    return 1;
+  }
+  const double compute_s = median_of(resident.steps, &StepResult::compute_s);
+  const double update_s = median_of(resident.steps, &StepResult::update_s);
+  const Machine machine{
+      .flops_per_s = all.flops / compute_s,
+      .device_bytes_per_s = 0,
+      .load_bytes_per_s = link,
+      .store_bytes_per_s = link,
+      .update_bytes_per_s =
+          update_bytes_per_parameter(options.dtype, options.dtype) *
+          static_cast<double>(all.layout->num_space_elements()) / std::max(update_s, 1e-9),
+      .shared_cores = true,
+      .copy_bytes_per_s = copy_bytes_per_s()};
+  const Bound bound = lower_bound(budget.prepared.trace, *budget.prepared.layout, plan, machine,
+                                  options.max_grad_norm > 0);
+  const double step_s = median_of(budget.steps, &StepResult::step_s);
+  fmt::print("medians of {} rounds: resident {:.3f} s (compute {:.3f}, update {:.3f}), budget {:.3f} s\n",
+             ratios.size(), median_of(resident.steps, &StepResult::step_s), compute_s, update_s,
+             step_s);
+  fmt::print("loaded {:.1f} MB, stored {:.1f} MB, stall {:.3f} s\n",
+             static_cast<double>(plan.loaded_bytes) / 1e6,
+             static_cast<double>(plan.stored_bytes) / 1e6,
+             median_of(budget.steps, &StepResult::stall_s));
+  fmt::print("time ratio budget / resident {:.3f}\n", median(ratios));
+  fmt::print("bound {:.3f} s by {}, achieved {:.3f} s, share {:.1f} %\n", bound.seconds,
+             bound.bound_by, step_s, 100 * bound.seconds / step_s);
+  return 0;
+}
+
+}  // namespace
+}  // namespace ebb::bench
+
+int main(int argc, char** argv) {
+  try {
+    return ebb::bench::run(ebb::bench::parse(argc, argv));
+  } catch (const std::exception& e) {
+    fmt::print("{}\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,84 @@
+#include "tests/scheduler/plan_edits.h"
+
+#include <algorithm>
+
+namespace ebb::test {
+namespace {
+
+/// A plan as lists, which are easier to edit; waits name operations by their number in the original.
+struct Entry {
+  uint32_t number;
+  Op op;
+  std::vector<uint32_t> waits;
+};
+
+std::vector<Entry> entries_of(const Plan& plan) {
+  std::vector<Entry> entries;
+  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+    const auto waits = plan.waits_of(plan.ops[i]);
+    entries.push_back({i, plan.ops[i], {waits.begin(), waits.end()}});
+  }
+  return entries;
+}
+
+Plan plan_of(const Plan& original, const std::vector<Entry>& entries) {
+  Plan plan = original;
+  plan.ops.clear();
+  plan.waits.clear();
+  std::vector<uint32_t> index(original.ops.size() + 1, kNone);
+  for (const Entry& entry : entries) {
+    Op op = entry.op;
+    op.first_wait = static_cast<uint32_t>(plan.waits.size());
+    for (uint32_t w : entry.waits) {
+      if (index[w] != kNone) plan.waits.push_back(index[w]);
+    }
+    op.num_waits = static_cast<uint32_t>(plan.waits.size()) - op.first_wait;
+    index[entry.number] = static_cast<uint32_t>(plan.ops.size());
+    plan.ops.push_back(op);
+  }
+  return plan;
+}
+
+}  // namespace
+
+std::optional<uint32_t> find_op(const Plan& plan, const OpTest& test, uint32_t from) {
+  for (uint32_t i = from; i < plan.ops.size(); ++i) {
+    if (test(plan.ops[i])) return i;
+  }
+  return std::nullopt;
+}
+
+Plan without_op(const Plan& plan, uint32_t op) {
+  std::vector<Entry> entries = entries_of(plan);
+  const std::vector<uint32_t> inherited = entries[op].waits;
+  entries.erase(entries.begin() + op);
+  for (Entry& entry : entries) {
+    if (std::erase(entry.waits, op) == 0) continue;
+    entry.waits.insert(entry.waits.end(), inherited.begin(), inherited.end());
+  }
+  return plan_of(plan, entries);
+}
+
+Plan without_wait(const Plan& plan, uint32_t op, uint32_t wait) {
+  std::vector<Entry> entries = entries_of(plan);
+  std::erase(entries[op].waits, wait);
+  return plan_of(plan, entries);
+}
+
+Plan with_op_before(const Plan& plan, uint32_t op, uint32_t before) {
+  std::vector<Entry> entries = entries_of(plan);
+  const Entry moved = entries[op];
+  entries.erase(entries.begin() + op);
+  entries.insert(entries.begin() + before, moved);
+  return plan_of(plan, entries);
+}
+
+Plan with_op_twice(const Plan& plan, uint32_t op) {
+  std::vector<Entry> entries = entries_of(plan);
+  Entry again = entries[op];
+  again.number = static_cast<uint32_t>(plan.ops.size());
+  entries.insert(entries.begin() + op + 1, again);
+  return plan_of(plan, entries);
+}
+
+}  // namespace ebb::test
