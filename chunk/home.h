@@ -25,7 +25,8 @@ struct PlaneSpec {
 };
 
 struct HomeOptions {
-  uint32_t num_gradient_slots = 0;  ///< each holds the gradient of one parameter chunk
+  /// Each holds the gradient of one parameter chunk; as many as chunks: slot c that of chunk c, and no more.
+  uint32_t num_gradient_slots = 0;
   bool sums = false;
 };
 

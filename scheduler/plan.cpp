@@ -45,6 +45,8 @@ class Residency {
   std::vector<Bring> brings;
   std::vector<Store> stores;
   uint32_t num_blocks_used() const { return static_cast<uint32_t>(blocks_.size()); }
+  /// The most chunks that were wanted at once.
+  uint32_t peak_busy() const { return peak_busy_; }
   bool sums_went_home = false;
 
   struct Block {
@@ -79,6 +81,7 @@ class Residency {
 
   const Program& program_;
   uint32_t max_blocks_;
+  uint32_t num_busy_ = 0, peak_busy_ = 0;
   std::vector<uint32_t> first_use_;  // of each chunk, in use_items_
   std::vector<uint32_t> use_items_;
   std::vector<Chunk> chunks_;
@@ -111,6 +114,7 @@ uint32_t Residency::next_use(uint32_t chunk) const {
 void Residency::free_block(Chunk& chunk, uint32_t after, uint32_t store) {
   Block& block = blocks_[chunk.block];
   block.busy = false;
+  --num_busy_;
   block.free_after = after;
   block.store = store;
   free_.push({order_of(after), chunk.block});
@@ -141,14 +145,15 @@ void Residency::evict_furthest(uint32_t item) {
 
 uint32_t Residency::take_block(uint32_t item) {
   for (;;) {
+    // What was never used is free the longest: a load into it may start at once.
+    if (blocks_.size() < max_blocks_) {
+      blocks_.emplace_back();
+      return static_cast<uint32_t>(blocks_.size() - 1);
+    }
     while (!free_.empty()) {
       const auto [order, block] = free_.top();
       free_.pop();
       if (!blocks_[block].busy && order_of(blocks_[block].free_after) == order) return block;
-    }
-    if (blocks_.size() < max_blocks_) {
-      blocks_.emplace_back();
-      return static_cast<uint32_t>(blocks_.size() - 1);
     }
     evict_furthest(item);
   }
@@ -170,6 +175,7 @@ void Residency::bring(uint32_t c, uint32_t item, Touch touch) {
                     .victim = block.chunk, .victim_item = block.free_after,
                     .victim_store = block.store});
   block = Block{.chunk = c, .busy = true};
+  peak_busy_ = std::max(peak_busy_, ++num_busy_);
   chunk.block = chunk.last_block = b;
 }
 
@@ -326,7 +332,8 @@ void Emitter::emit_store(Store& store) {
   const uint32_t parts = layout_.gradient_chunks_per_chunk();
   const uint32_t c = id.index / parts;
   if (slot_of_chunk_[c] == kNone) {
-    slot_of_chunk_[c] = options_.update_after_norm
+    // As many slots as chunks: each its own, since the last slot is then no longer than the last chunk.
+    slot_of_chunk_[c] = plan_.num_gradient_slots == layout_.num_chunks()
                             ? c
                             : static_cast<uint32_t>(finished_.size()) % plan_.num_gradient_slots;
     finished_.push_back(c);
@@ -438,7 +445,7 @@ uint32_t resident_num_blocks(const Trace& trace, const Layout& layout, const Pla
   const Program program = make_program(trace, layout, options.update);
   Residency residency(program, kNone);
   residency.run();
-  return residency.num_blocks_used();
+  return residency.peak_busy();
 }
 
 std::vector<uint32_t> finish_order(const Trace& trace, const Layout& layout) {

@@ -8,6 +8,7 @@
 #include "scheduler/optimizer.h"
 #include "scheduler/state.h"
 #include "scheduler/trainer.h"
+#include "scheduler/validate.h"
 
 namespace ebb {
 namespace {
@@ -61,6 +62,15 @@ Layout make_layout(const Model& model, const TrainerOptions& options, const DryR
 PlanOptions plan_options(const TrainerOptions& options, uint32_t num_blocks, bool update) {
   return {.num_blocks = num_blocks, .update = update,
           .update_after_norm = options.max_grad_norm > 0};
+}
+
+Plan valid_plan(const Trace& trace, const Layout& layout, const PlanOptions& options) {
+  Plan plan = make_plan(trace, layout, options);
+  const std::vector<std::string> faults = validate(plan, trace, layout, options);
+  if (!faults.empty()) {
+    throw LogicError(fmt::format("the plan is wrong in {} places, first: {}", faults.size(), faults[0]));
+  }
+  return plan;
 }
 
 std::string need_by_class(const BlockNeed& need, const Ledger& fixed, size_t chunk_bytes) {
@@ -151,10 +161,10 @@ Preparation prepare(const Model& model, const TrainerOptions& options, const Bud
   p.num_blocks = static_cast<uint32_t>(std::min<size_t>(blocks_that_fit, p.resident_blocks));
   check_device(p, need, fixed.ledger, budget);
 
-  p.plan = make_plan(p.trace, layout, plan_options(options, p.num_blocks, true));
+  p.plan = valid_plan(p.trace, layout, plan_options(options, p.num_blocks, true));
   if (evaluates) {
     p.evaluation_plan =
-        make_plan(p.evaluation_trace, layout, plan_options(options, p.num_blocks, false));
+        valid_plan(p.evaluation_trace, layout, plan_options(options, p.num_blocks, false));
   }
   p.ledger = fixed.ledger;
   p.ledger.add("chunk blocks", Tier::Device, p.num_blocks * chunk_bytes);

@@ -49,7 +49,9 @@ Variable layer_norm(Tape& tape, Variable x, ParameterId weight, ParameterId bias
   tape.end_moment([x, y, mean = mean.value, rstd = rstd.value](const Backward& b) {
     const GradientSlot dw = b.weight_gradient(0);
     const GradientSlot db = b.weight_gradient(1);
-    const GradientSlot dx = b.input_gradient(x);
+    const GradientSlot dx = x.has_gradient()
+                                ? b.input_gradient(x)
+                                : GradientSlot{b.scratch(x.value.shape, x.value.dtype)};
     b.kernels().layer_norm_backward(b.stream(), dx.sums, dx.write, dw.sums, db.sums, dw.write,
                                     b.gradient(y), x.value, b.weight(0), mean, rstd);
   });

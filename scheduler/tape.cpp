@@ -35,6 +35,8 @@ GradientSlot Backward::input_gradient(const Variable& input) const {
   return tape_.input_gradient(input);
 }
 
+Tensor Backward::scratch(Shape shape, DType type) const { return tape_.scratch(shape, type); }
+
 void Backward::pass_gradient(const Variable& input, const Variable& output) const {
   if (!input.has_gradient()) return;
   Tape::Slot& to = tape_.slots_[input.id];

@@ -52,6 +52,8 @@ class Backward {
   Tensor gradient(const Variable& output) const;
   /// Where to write the gradient of an input. REQUIRES: input.has_gradient().
   GradientSlot input_gradient(const Variable& input) const;
+  /// Memory until the end of this moment.
+  Tensor scratch(Shape shape, DType type) const;
   /// input's gradient += output's gradient, without a copy where it is the first.
   void pass_gradient(const Variable& input, const Variable& output) const;
 

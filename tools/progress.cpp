@@ -34,8 +34,12 @@ std::string format_step(const StepRecord& r, uint64_t num_steps, double seconds_
 Progress::Progress(std::FILE* out, bool live, uint64_t num_steps, Seconds plain_interval)
     : out_(out), live_(live), num_steps_(num_steps), plain_interval_(plain_interval) {}
 
-Progress::~Progress() {
+Progress::~Progress() { finish(); }
+
+void Progress::finish() {
+  const std::lock_guard lock(mutex_);
   if (!live_line_.empty()) std::fputc('\n', out_);
+  live_line_.clear();
   std::fflush(out_);
 }
 

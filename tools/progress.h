@@ -31,6 +31,8 @@ class Progress {
   void step(const StepRecord& record);
   /// A line of its own; the live line goes on after it.
   void notice(std::string_view text);
+  /// Leaves the live line as it is; the next output begins a line.
+  void finish();
 
  private:
   bool due(const StepRecord& record);

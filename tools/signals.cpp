@@ -23,7 +23,8 @@ void die_of(int signal, const sigset_t& watched) {
 
 }  // namespace
 
-Signals::Signals(std::function<void(const char* name)> on_first) : on_first_(std::move(on_first)) {
+Signals::Signals(std::function<void(const char* name)> on_first, std::chrono::milliseconds grace)
+    : on_first_(std::move(on_first)), grace_(grace) {
   ::sigemptyset(&watched_);
   ::sigaddset(&watched_, SIGINT);
   ::sigaddset(&watched_, SIGTERM);
@@ -50,11 +51,19 @@ void Signals::wait_for_signals() {
     if (polled[1].revents != 0) return;
     signalfd_siginfo info = {};
     if (polled[0].revents == 0 || ::read(signals_, &info, sizeof info) != sizeof info) continue;
-    const int signal = static_cast<int>(info.ssi_signo);
-    if (pending() != 0) die_of(signal, watched_);
-    pending_.store(signal, std::memory_order_relaxed);
-    on_first_(signal == SIGINT ? "Ctrl-C" : "SIGTERM");
+    take(static_cast<int>(info.ssi_signo));
   }
+}
+
+void Signals::take(int signal) {
+  const auto now = std::chrono::steady_clock::now();
+  if (pending() != 0) {
+    if (now - first_time_ >= grace_) die_of(signal, watched_);
+    return;
+  }
+  first_time_ = now;
+  pending_.store(signal, std::memory_order_relaxed);
+  on_first_(signal == SIGINT ? "Ctrl-C" : "SIGTERM");
 }
 
 }  // namespace ebb

@@ -9,6 +9,7 @@
 #include <signal.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <thread>
 
@@ -17,7 +18,8 @@ namespace ebb {
 class Signals {
  public:
   /// `on_first` runs on our thread when the first signal comes, with its name.
-  explicit Signals(std::function<void(const char* name)> on_first);
+  explicit Signals(std::function<void(const char* name)> on_first,
+                   std::chrono::milliseconds grace = std::chrono::seconds(1));
   ~Signals();
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
@@ -30,7 +32,11 @@ class Signals {
  private:
   void wait_for_signals();
 
+  void take(int signal);
+
   std::function<void(const char* name)> on_first_;
+  const std::chrono::milliseconds grace_;
+  std::chrono::steady_clock::time_point first_time_{};
   sigset_t watched_;
   sigset_t before_;
   int signals_;  // signalfd

@@ -139,6 +139,7 @@ int train(const TrainOptions& options, const TrainSetup& setup) {
         fmt::format("{}: the run ends after this step; once more ends it at once", name));
   });
   const Summary summary = TrainingRun(options, setup, progress, signals).run();
+  progress.finish();
   if (signals.pending() != 0) {
     progress.notice(
         fmt::format("stopped after step {} of {}", summary.end.steps, setup.num_steps()));

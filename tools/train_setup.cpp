@@ -109,11 +109,12 @@ void check_machine_memory(const Preparation& prepared, size_t usable_bytes) {
   const size_t device = prepared.ledger.total(Tier::Device);
   if (home + device <= usable_bytes) return;
   throw PlanError(fmt::format(
-      "the run needs {} at home and {} on the host device, together {}, and this machine can give "
-      "{}; the smallest --device-memory that works is {}\n{}",
+      "the plan does not fit: it needs {} at home and {} on the host device, together {}, and this "
+      "machine can give {}; with the smallest --device-memory that works, {}, it would need {}\n{}"
+      "try that, a smaller model, or a smaller --micro-batch-size",
       format_bytes(home), format_bytes(device), format_bytes(home + device),
       format_bytes(usable_bytes), format_bytes(prepared.smallest_device_bytes),
-      prepared.ledger.table()));
+      format_bytes(home + prepared.smallest_device_bytes), prepared.ledger.table()));
 }
 
 void plan(const TrainOptions& options, TrainSetup& setup) {

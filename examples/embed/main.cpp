@@ -16,9 +16,9 @@
 
 namespace {
 
-constexpr int64_t kBatch = 128;
+constexpr int64_t kBatch = 64;
 constexpr int64_t kChannels = 512;
-constexpr int kNumLayers = 6;
+constexpr int kNumLayers = 12;
 
 /// Only the forward is written; the backward follows from it.
 class Classifier : public ebb::Model {
@@ -28,7 +28,7 @@ class Classifier : public ebb::Model {
     for (int i = 0; i < kNumLayers; ++i) {
       const std::string name = "layer." + std::to_string(i);
       Layer layer;
-      layer.linear = add_linear(name, kChannels, kChannels, 0.06f);
+      layer.linear = add_linear(name, kChannels, kChannels, 0.01f);
       layer.slope = parameters_.add(name + ".slope", {kChannels}, ebb::Init::ones());
       layers_.push_back(layer);
     }
@@ -96,8 +96,9 @@ class Batch {
 
 int train() {
   const Classifier model;
-  const ebb::TrainerOptions options{.dtype = ebb::DType::F32, .chunk_bytes = 256 << 10};
-  const size_t budget = 5 << 20;
+  const ebb::TrainerOptions options{
+      .dtype = ebb::DType::F32, .chunk_bytes = 256 << 10, .recompute = ebb::Recompute::Block};
+  const size_t budget = 8 << 20;
 
   const ebb::Preparation prepared = ebb::prepare(model, options, {.device_memory = budget});
   const size_t weight_bytes = prepared.layout->space_bytes(ebb::Space::Weights);
@@ -112,8 +113,8 @@ int train() {
   std::mt19937 random(1);
   Batch batch;
   double first = 0, last = 0;
-  for (int step = 1; step <= 60; ++step) {
-    const ebb::StepResult result = trainer.step({&batch.draw(random), 1}, 1e-3f);
+  for (int step = 1; step <= 80; ++step) {
+    const ebb::StepResult result = trainer.step({&batch.draw(random), 1}, 1e-4f);
     if (step == 1) first = result.loss;
     last = result.loss;
     if (step % 10 == 0) std::printf("step %d  loss %.4f\n", step, result.loss);

@@ -93,6 +93,11 @@ TEST(HostBlocks, ContentSurvivesMovesOfOddBlocks) {
 // overwritten. The size is one for which the address space has no other gap.
 TEST(HostBlocks, OtherThreadsMayMapMemory) {
   constexpr size_t kBytes = size_t{8} << 20;
+#if defined(__SANITIZE_THREAD__)
+  constexpr uint32_t kMoves = 50;  // each is told to the sanitizer, word by word
+#else
+  constexpr uint32_t kMoves = 5000;
+#endif
   auto device = create_device({.num_threads = 1});
   auto blocks = device->create_blocks(kBytes, 1);
   std::byte* range = blocks->reserve(2 * kBytes);
@@ -108,7 +113,7 @@ TEST(HostBlocks, OtherThreadsMayMapMemory) {
       munmap(memory, kBytes);
     }
   });
-  for (uint32_t i = 0; i < 5000; ++i) blocks->map(0, range + (i % 2) * kBytes);
+  for (uint32_t i = 0; i < kMoves; ++i) blocks->map(0, range + (i % 2) * kBytes);
   stop = true;
   other.join();
   EXPECT_EQ(num_lost, 0);

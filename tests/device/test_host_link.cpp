@@ -48,8 +48,8 @@ TEST(Link, ALateCopyIsCaughtUp) {
 }
 
 TEST(Link, LoadAndStoreOverlapAtTheirOwnPace) {
-  constexpr double kLoadRate = 200e6, kStoreRate = 100e6;
-  constexpr size_t kCopies = 4, kLoadBytes = 10 * kMiB, kStoreBytes = 5 * kMiB;
+  constexpr double kLoadRate = 20e6, kStoreRate = 10e6;
+  constexpr size_t kCopies = 4, kLoadBytes = kMiB, kStoreBytes = kMiB / 2;
   constexpr double kIdeal_s = kCopies * kLoadBytes / kLoadRate;  // 0.21 s, the same for both
   auto device = create_device(
       {.num_threads = 1, .load_bytes_per_s = kLoadRate, .store_bytes_per_s = kStoreRate});
@@ -72,18 +72,18 @@ TEST(Link, LoadAndStoreOverlapAtTheirOwnPace) {
 }
 
 TEST(Link, StreamsOfOneDirectionShareIt) {
-  constexpr double kRate = 200e6;
+  constexpr double kRate = 20e6;
   auto device = create_device({.num_threads = 1, .load_bytes_per_s = kRate});
-  Buffer home = device->allocate(MemoryKind::Pinned, 20 * kMiB, "home");
-  Buffer away = device->allocate(MemoryKind::Device, 20 * kMiB, "device");
+  Buffer home = device->allocate(MemoryKind::Pinned, 2 * kMiB, "home");
+  Buffer away = device->allocate(MemoryKind::Device, 2 * kMiB, "device");
   auto one = device->create_stream(StreamRole::Load);
   auto two = device->create_stream(StreamRole::Load);
   const double begin_s = device->now_s();
-  one->copy(away.data(), home.data(), 10 * kMiB, CopyKind::Load);
-  two->copy(away.data() + 10 * kMiB, home.data() + 10 * kMiB, 10 * kMiB, CopyKind::Load);
+  one->copy(away.data(), home.data(), kMiB, CopyKind::Load);
+  two->copy(away.data() + kMiB, home.data() + kMiB, kMiB, CopyKind::Load);
   one->synchronize();
   two->synchronize();
-  EXPECT_GE(device->now_s() - begin_s, 20 * kMiB / kRate);
+  EXPECT_GE(device->now_s() - begin_s, 2 * kMiB / kRate);
 }
 
 TEST(Link, KernelsStepBackBesideIt) {

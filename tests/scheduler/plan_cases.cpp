@@ -1,5 +1,7 @@
 #include "tests/scheduler/plan_cases.h"
 
+#include <fmt/format.h>
+
 #include <sstream>
 #include <string>
 
@@ -100,7 +102,7 @@ Case make_case(const CaseOptions& options, uint64_t seed) {
     for (uint64_t n = up_to(rng, 3); n > 0; --n) {
       const ParameterId id = static_cast<ParameterId>(infos.size());
       const int64_t elements = static_cast<int64_t>(up_to(rng, options.max_elements));
-      infos.push_back({.name = "p" + std::to_string(id), .shape = {elements}});
+      infos.push_back({.name = fmt::format("p{}", id), .shape = {elements}});
       order.push_back(id);
       parameters.push_back(id);
     }

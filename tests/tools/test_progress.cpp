@@ -85,5 +85,14 @@ TEST(Progress, TheLiveLineGoesOnAfterANotice) {
   EXPECT_TRUE(text.ends_with("\n"));
 }
 
+TEST(Progress, WhatFollowsTheEndBeginsALine) {
+  const std::string text = output_of(true, 1, [](Progress& progress) {
+    progress.step(step(1));
+    progress.finish();
+    progress.notice("done");
+  });
+  EXPECT_TRUE(text.ends_with("left\n\r\x1b[Kdone\n")) << text;
+}
+
 }  // namespace
 }  // namespace ebb

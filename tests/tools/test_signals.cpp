@@ -45,10 +45,23 @@ TEST(Signals, TheMaskIsRestored) {
   EXPECT_EQ(sigismember(&before, SIGTERM), sigismember(&after, SIGTERM));
 }
 
-TEST(SignalsDeathTest, TheSecondEndsTheProcess) {
+TEST(Signals, TheSameAgainWithinTheGracePeriodIsTheFirst) {
+  std::atomic<int> num_said = 0;
+  {
+    const Signals signals([&num_said](const char*) { ++num_said; });
+    ::kill(::getpid(), SIGTERM);
+    wait_until_pending(signals);
+    ::kill(::getpid(), SIGTERM);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_EQ(signals.pending(), SIGTERM);
+  }
+  EXPECT_EQ(num_said, 1);
+}
+
+TEST(SignalsDeathTest, ALaterOneEndsTheProcess) {
   EXPECT_EXIT(
       {
-        const Signals signals([](const char*) {});
+        const Signals signals([](const char*) {}, std::chrono::milliseconds(0));
         ::kill(::getpid(), SIGTERM);
         wait_until_pending(signals);
         ::kill(::getpid(), SIGTERM);

@@ -1,0 +1,217 @@
+#include "tests/model_zoo/reference_run.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace ebb::test {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int32_t kIgnored = -100;
+
+ScheduleShape shape_of(const std::string& name) {
+  if (name == "constant") return ScheduleShape::Constant;
+  return name == "linear" ? ScheduleShape::Linear : ScheduleShape::Cosine;
+}
+
+void read_config(const Json& c, ReferenceRun& run) {
+  run.config = {.vocabulary = c.at("vocabulary"),
+                .max_positions = c.at("max_positions"),
+                .channels = c.at("channels"),
+                .num_layers = c.at("num_layers"),
+                .num_heads = c.at("num_heads")};
+  run.batch = c.at("batch");
+  run.length = c.at("length");
+  run.seed = c.at("seed");
+  run.options.gradient_accumulation = c.at("micro_batches");
+  run.options.max_grad_norm = c.at("max_grad_norm");
+  run.options.adam = {.beta1 = c.at("beta1"),
+                      .beta2 = c.at("beta2"),
+                      .epsilon = c.at("epsilon"),
+                      .weight_decay = c.at("weight_decay")};
+  run.learning_rate = {.peak = c.at("peak"),
+                       .minimum = c.at("minimum"),
+                       .warmup_steps = c.at("warmup_steps"),
+                       .num_steps = 0,
+                       .shape = shape_of(c.at("shape"))};
+}
+
+ReferenceMicroBatch read_micro_batch(const Json& json, int64_t length) {
+  ReferenceMicroBatch batch{.tokens = json.at("tokens"), .positions = {}, .targets = json.at("targets")};
+  for (const int32_t first : json.at("first_positions")) {
+    for (int32_t t = 0; t < length; ++t) batch.positions.push_back(first + t);
+  }
+  batch.num_targets = static_cast<uint64_t>(
+      std::count_if(batch.targets.begin(), batch.targets.end(), [](int32_t t) { return t != kIgnored; }));
+  return batch;
+}
+
+uint64_t split_mix(uint64_t x) {
+  x += 0x9E3779B97F4A7C15u;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+Tensor view(const std::vector<int32_t>& values, Shape shape) {
+  // The trainer only reads it.
+  return {reinterpret_cast<std::byte*>(const_cast<int32_t*>(values.data())), DType::I32, shape};
+}
+
+/// All but the biases of the keys: their gradient is 0 but for rounding (make_gpt2.py).
+std::vector<float> compared_elements(const std::string& name, std::vector<float> values) {
+  if (name.ends_with("attn.c_attn.bias")) {
+    const auto third = static_cast<ptrdiff_t>(values.size() / 3);
+    values.erase(values.begin() + third, values.begin() + 2 * third);
+  }
+  return values;
+}
+
+double relative(double value, double reference) {
+  return std::abs(value - reference) / std::abs(reference);
+}
+
+double largest_relative(const std::vector<double>& values, const std::vector<double>& reference) {
+  EXPECT_EQ(values.size(), reference.size());
+  double largest = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    largest = std::fmax(largest, relative(values[i], reference[i]));
+  }
+  return largest;
+}
+
+Preparation prepare_run(const Model& model, const ReferenceRun& reference,
+                        const RunSettings& settings) {
+  TrainerOptions options = reference.options;
+  options.dtype = settings.dtype;
+  options.chunk_bytes = settings.chunk_bytes;
+  options.recompute = settings.recompute;
+  if (settings.change_options) settings.change_options(options);
+  Budgets budgets{.num_threads = settings.num_threads};
+  Preparation prepared = prepare(model, options, budgets);
+  if (!settings.smallest_budget) return prepared;
+  budgets.device_memory = prepared.smallest_device_bytes;
+  return prepare(model, options, budgets);
+}
+
+}  // namespace
+
+ReferenceRun load_reference(std::string_view name) {
+  const std::string path = std::string(EBB_FIXTURES) + "/gpt2_" + std::string(name) + ".json";
+  std::ifstream file(path);
+  if (!file) throw IoError("opening", path, errno);
+  const Json json = Json::parse(file);
+  ReferenceRun run;
+  read_config(json.at("config"), run);
+  run.learning_rates = json.at("learning_rates").get<std::vector<double>>();
+  run.losses = json.at("losses").get<std::vector<double>>();
+  run.norms = json.at("norms").get<std::vector<double>>();
+  run.bf16_losses = json.at("bf16").at("losses").get<std::vector<double>>();
+  run.bf16_norms = json.at("bf16").at("norms").get<std::vector<double>>();
+  for (const auto& [key, p] : json.at("final").items()) {
+    run.final_parameters.push_back({key, p.at("max"), p.at("sum"), p.at("stride"), p.at("values")});
+  }
+  for (const Json& step : json.at("steps")) {
+    auto& batches = run.steps.emplace_back();
+    for (const Json& batch : step) batches.push_back(read_micro_batch(batch, run.length));
+  }
+  run.learning_rate.num_steps = run.steps.size();
+  return run;
+}
+
+std::vector<float> initial_values(const Parameter& parameter, ParameterId id, uint64_t seed) {
+  const bool is_matrix = parameter.shape.rank() == 2;
+  const bool is_norm_weight = !is_matrix && parameter.name.find("ln_") != std::string::npos &&
+                              parameter.name.ends_with("weight");
+  const double scale = is_matrix ? 0.25 : 0.125;
+  std::vector<float> values(static_cast<size_t>(parameter.shape.num_elements()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const uint64_t hash = split_mix(i + (seed << 48 | uint64_t{id} << 32));
+    const double uniform = (static_cast<double>(hash >> 48) - 32768) / 32768;
+    values[i] = static_cast<float>(uniform * scale + (is_norm_weight ? 1 : 0));
+  }
+  return values;
+}
+
+std::vector<MicroBatch> micro_batches_of(const ReferenceRun& reference,
+                                         const std::vector<ReferenceMicroBatch>& step) {
+  const Shape shape{reference.batch, reference.length};
+  std::vector<MicroBatch> batches;
+  for (const ReferenceMicroBatch& b : step) {
+    batches.push_back({.inputs = {view(b.tokens, shape), view(b.positions, shape), view(b.targets, shape)},
+                       .num_targets = b.num_targets});
+  }
+  return batches;
+}
+
+RunResult run_ebb(const ReferenceRun& reference, const RunSettings& settings) {
+  const Gpt2 model(reference.config, reference.batch, reference.length, settings.dtype);
+  const Preparation prepared = prepare_run(model, reference, settings);
+  const auto device = create_device({.memory_bytes = prepared.ledger.total(Tier::Device),
+                                     .num_threads = settings.num_threads,
+                                     .poison = true});
+  Trainer trainer(model, *device, prepared);
+  for (ParameterId id = 0; id < model.parameters().size(); ++id) {
+    const Parameter& p = model.parameters()[id];
+    trainer.write_parameter(p.name, initial_values(p, id, reference.seed));
+  }
+  RunResult result{.num_blocks = prepared.num_blocks,
+                   .num_weight_chunks = prepared.layout->num_chunks()};
+  for (size_t s = 0; s < reference.steps.size(); ++s) {
+    const double rate = settings.learning_rate ? settings.learning_rate(reference.learning_rate, s)
+                                               : reference.learning_rate.at(s);
+    std::vector<MicroBatch> batches = micro_batches_of(reference, reference.steps[s]);
+    if (settings.change_step) settings.change_step(batches);
+    if (settings.before_step) settings.before_step(trainer, model, rate);
+    const StepResult step = trainer.step(batches, rate);
+    result.losses.push_back(step.loss);
+    result.norms.push_back(step.grad_norm);
+    result.loaded_bytes += step.loaded_bytes;
+  }
+  for (const Parameter& p : model.parameters()) {
+    result.parameters.push_back(trainer.read_parameter(p.name));
+  }
+  result.state_hash = trainer.state_hash();
+  return result;
+}
+
+Deviation deviation(const ReferenceRun& reference, const RunResult& result) {
+  Deviation d{.loss = largest_relative(result.losses, reference.losses),
+              .norm = largest_relative(result.norms, reference.norms)};
+  const Gpt2 model(reference.config, reference.batch, reference.length, DType::F32);
+  EXPECT_EQ(reference.final_parameters.size(), model.parameters().size());
+  for (const ReferenceParameter& p : reference.final_parameters) {
+    const auto at = std::find_if(model.parameters().begin(), model.parameters().end(),
+                                 [&](const Parameter& own) { return own.name == p.name; });
+    if (at == model.parameters().end()) {
+      ADD_FAILURE() << "no parameter " << p.name;
+      continue;
+    }
+    const auto values = compared_elements(
+        p.name, result.parameters[static_cast<size_t>(at - model.parameters().begin())]);
+    double sum = 0;
+    for (const float value : values) sum += static_cast<double>(value);
+    d.weight_sum = std::fmax(d.weight_sum, std::abs(sum - p.sum) /
+                                               (p.max * static_cast<double>(values.size())));
+    for (size_t i = 0; i < p.values.size(); ++i) {
+      const double own = static_cast<double>(values.at(i * p.stride));
+      d.weight = std::fmax(d.weight, std::abs(own - p.values[i]) / p.max);
+    }
+  }
+  return d;
+}
+
+double rms_deviation(const std::vector<double>& values, const std::vector<double>& reference) {
+  double sum = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    sum += std::pow(relative(values[i], reference[i]), 2);
+  }
+  return std::sqrt(sum / static_cast<double>(values.size()));
+}
+
+}  // namespace ebb::test

@@ -1,0 +1,84 @@
+// Training runs that PyTorch made (tests/fixtures/make_gpt2.py), the same runs by Ebb's trainer, and how far apart they
+// are. Everything is a plain value; one thread.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model_zoo/gpt2.h"
+#include "scheduler/learning_rate.h"
+#include "scheduler/trainer.h"
+
+namespace ebb::test {
+
+struct ReferenceMicroBatch {
+  std::vector<int32_t> tokens, positions, targets;  // each (B, T)
+  uint64_t num_targets = 0;
+};
+
+/// Of one parameter after the last step: every stride-th element, and the sum of all.
+struct ReferenceParameter {
+  std::string name;
+  double max = 0;  ///< largest magnitude
+  double sum = 0;
+  size_t stride = 1;
+  std::vector<double> values;
+};
+
+struct ReferenceRun {
+  Gpt2Config config;
+  int64_t batch = 0, length = 0;
+  uint64_t seed = 0;
+  TrainerOptions options;  ///< micro-batches, clipping, Adam
+  LearningRate learning_rate;
+  std::vector<double> learning_rates;                         // as PyTorch's run used them
+  std::vector<double> losses, norms, bf16_losses, bf16_norms;  // one a step; bf16 by PyTorch
+  std::vector<ReferenceParameter> final_parameters;
+  std::vector<std::vector<ReferenceMicroBatch>> steps;
+};
+
+/// Reads tests/fixtures/gpt2_<name>.json.
+ReferenceRun load_reference(std::string_view name);
+
+/// What PyTorch's run started from: a hash, exact in fp32.
+std::vector<float> initial_values(const Parameter& parameter, ParameterId id, uint64_t seed);
+
+/// The micro-batches of one step as the trainer takes them: views of `step`.
+std::vector<MicroBatch> micro_batches_of(const ReferenceRun& reference,
+                                         const std::vector<ReferenceMicroBatch>& step);
+
+/// How Ebb runs it: what the tests vary, and where they plant defects.
+struct RunSettings {
+  DType dtype = DType::F32;
+  size_t chunk_bytes = size_t{1} << 20;
+  Recompute recompute = Recompute::None;
+  bool smallest_budget = false;
+  int num_threads = 1;
+  std::function<void(TrainerOptions&)> change_options = {};
+  std::function<void(std::vector<MicroBatch>&)> change_step = {};
+  std::function<void(Trainer&, const Model&, double learning_rate)> before_step = {};
+  std::function<double(const LearningRate&, uint64_t step)> learning_rate = {};
+};
+
+struct RunResult {
+  std::vector<double> losses = {}, norms = {};
+  std::vector<std::vector<float>> parameters = {};  // by id, after the last step
+  uint64_t state_hash = 0;
+  size_t loaded_bytes = 0;                     // in all steps
+  uint32_t num_blocks = 0, num_weight_chunks = 0;
+};
+
+RunResult run_ebb(const ReferenceRun& reference, const RunSettings& settings = {});
+
+/// Largest deviations, relative: losses and norms to the reference, weights to their parameter's largest.
+struct Deviation {
+  double loss = 0, norm = 0, weight = 0, weight_sum = 0;
+};
+Deviation deviation(const ReferenceRun& reference, const RunResult& result);
+
+/// Root mean square over the steps of the relative deviation.
+double rms_deviation(const std::vector<double>& values, const std::vector<double>& reference);
+
+}  // namespace ebb::test

@@ -1,0 +1,179 @@
+// Training GPT-2 in fp32 against PyTorch in fp64, and the defects that this comparison finds.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iostream>
+#include <ostream>
+
+#include "tests/model_zoo/reference_run.h"
+
+namespace ebb::test {
+
+void PrintTo(const Deviation& d, std::ostream* os) {
+  *os << "loss " << d.loss << ", norm " << d.norm << ", weights " << d.weight << ", their sums "
+      << d.weight_sum;
+}
+
+namespace {
+
+constexpr size_t kSmallChunk = 256 << 10;
+
+// PyTorch's own fp32 run deviates by up to 1.4e-7 (losses), 4e-7 (norms) and 5e-5 (weights).
+bool losses_agree(const Deviation& d) { return d.loss < 1e-6; }
+bool norms_agree(const Deviation& d) { return d.norm < 4e-6; }
+bool weights_agree(const Deviation& d) { return d.weight < 5e-6 && d.weight_sum < 5e-7; }
+
+class Gpt2Reference : public testing::TestWithParam<std::string> {};
+
+TEST_P(Gpt2Reference, TrainsAsPyTorch) {
+  const ReferenceRun reference = load_reference(GetParam());
+  const Deviation d = deviation(reference, run_ebb(reference));
+  std::cout << testing::PrintToString(d) << "\n";
+  EXPECT_TRUE(losses_agree(d)) << testing::PrintToString(d);
+  EXPECT_TRUE(norms_agree(d)) << testing::PrintToString(d);
+  EXPECT_TRUE(weights_agree(d)) << testing::PrintToString(d);
+}
+
+TEST_P(Gpt2Reference, LearningRatesAreThoseOfTheRun) {
+  const ReferenceRun reference = load_reference(GetParam());
+  for (size_t s = 0; s < reference.steps.size(); ++s) {
+    EXPECT_DOUBLE_EQ(reference.learning_rate.at(s), reference.learning_rates[s]) << "step " << s;
+  }
+}
+
+TEST_P(Gpt2Reference, SmallestBudgetGivesTheSameBits) {
+  const ReferenceRun reference = load_reference(GetParam());
+  const RunResult resident = run_ebb(reference);
+  for (const Recompute recompute : {Recompute::None, Recompute::Block}) {
+    const RunResult tight = run_ebb(reference, {.chunk_bytes = kSmallChunk,
+                                                .recompute = recompute,
+                                                .smallest_budget = true,
+                                                .num_threads = 2});
+    EXPECT_EQ(tight.losses, resident.losses);
+    EXPECT_EQ(tight.norms, resident.norms);
+    EXPECT_EQ(tight.parameters, resident.parameters);
+    EXPECT_EQ(tight.state_hash, resident.state_hash);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, Gpt2Reference,
+                         testing::Values("constant", "clipped", "linear", "wide"),
+                         [](const auto& info) { return info.param; });
+
+TEST(Gpt2Reference, ClippingBitesInSomeStepsOnly) {
+  for (const char* name : {"clipped", "wide"}) {
+    const ReferenceRun reference = load_reference(name);
+    const auto bitten = std::count_if(
+        reference.norms.begin(), reference.norms.end(),
+        [&](double norm) { return norm > static_cast<double>(reference.options.max_grad_norm); });
+    EXPECT_GE(bitten, 5) << name;
+    EXPECT_LE(bitten, 15) << name;
+  }
+}
+
+TEST(Gpt2Reference, SmallestBudgetMovesChunksInEveryStep) {
+  const ReferenceRun reference = load_reference("wide");
+  const RunResult tight =
+      run_ebb(reference, {.chunk_bytes = kSmallChunk, .smallest_budget = true});
+  EXPECT_GE(tight.num_weight_chunks, 4u);
+  // Each micro-batch passes all weights twice; the last chunk is not full.
+  const size_t passes = 2 * reference.steps.size() * reference.options.gradient_accumulation;
+  EXPECT_GT(tight.loaded_bytes, passes * (tight.num_weight_chunks - 2) * kSmallChunk);
+}
+
+// ---- Planted defects --------------------------------------------------------------------------------------------
+
+Deviation deviation_with(std::string_view name, const RunSettings& settings) {
+  const ReferenceRun reference = load_reference(name);
+  return deviation(reference, run_ebb(reference, settings));
+}
+
+TEST(Gpt2PlantedDefect, AnotherBeta2IsFound) {
+  const Deviation d = deviation_with(
+      "clipped", {.change_options = [](TrainerOptions& o) { o.adam.beta2 = 0.951; }});
+  EXPECT_FALSE(losses_agree(d));
+  EXPECT_FALSE(weights_agree(d));
+}
+
+TEST(Gpt2PlantedDefect, AnotherBeta1IsFound) {
+  const Deviation d = deviation_with(
+      "constant", {.change_options = [](TrainerOptions& o) { o.adam.beta1 = 0.901; }});
+  EXPECT_FALSE(losses_agree(d));
+}
+
+TEST(Gpt2PlantedDefect, AnotherEpsilonIsFound) {
+  const Deviation d = deviation_with(
+      "constant", {.change_options = [](TrainerOptions& o) { o.adam.epsilon = 1e-6; }});
+  EXPECT_FALSE(weights_agree(d));
+}
+
+TEST(Gpt2PlantedDefect, AMicroBatchFedTwiceInPlaceOfAnotherIsFound) {
+  const Deviation d = deviation_with(
+      "clipped", {.change_step = [](std::vector<MicroBatch>& batches) { batches[1] = batches[0]; }});
+  EXPECT_FALSE(losses_agree(d));
+  EXPECT_FALSE(norms_agree(d));
+}
+
+TEST(Gpt2PlantedDefect, AMeanOverIgnoredLabelsTooIsFound) {
+  const Deviation d = deviation_with("clipped", {.change_step = [](std::vector<MicroBatch>& batches) {
+    for (MicroBatch& b : batches) {
+      b.num_targets = static_cast<uint64_t>(b.inputs[2].num_elements());
+    }
+  }});
+  EXPECT_FALSE(losses_agree(d));
+  EXPECT_FALSE(norms_agree(d));
+}
+
+TEST(Gpt2PlantedDefect, SkippedClippingIsFound) {
+  const Deviation d = deviation_with(
+      "clipped", {.change_options = [](TrainerOptions& o) { o.max_grad_norm = 0; }});
+  EXPECT_FALSE(losses_agree(d));
+  EXPECT_FALSE(weights_agree(d));
+}
+
+TEST(Gpt2PlantedDefect, DecayOfVectorsIsFound) {
+  const ReferenceRun reference = load_reference("constant");
+  const double decay = reference.options.adam.weight_decay;
+  const Deviation d = deviation(
+      reference,
+      run_ebb(reference, {.before_step = [&](Trainer& trainer, const Model& model, double rate) {
+        for (const Parameter& p : model.parameters()) {
+          if (p.shape.rank() >= 2) continue;
+          std::vector<float> values = trainer.read_parameter(p.name);
+          for (float& x : values) x *= static_cast<float>(1 - rate * decay);
+          trainer.write_parameter(p.name, values);
+        }
+      }}));
+  EXPECT_FALSE(losses_agree(d));
+  EXPECT_FALSE(weights_agree(d));
+}
+
+TEST(Gpt2PlantedDefect, AMissingDecayIsFound) {
+  const Deviation d = deviation_with(
+      "constant", {.change_options = [](TrainerOptions& o) { o.adam.weight_decay = 0; }});
+  EXPECT_FALSE(losses_agree(d));
+}
+
+TEST(Gpt2PlantedDefect, AScheduleOneStepLateIsFound) {
+  const Deviation d = deviation_with("clipped", {.learning_rate = [](const LearningRate& lr, uint64_t s) {
+    return lr.at(s == 0 ? 0 : s - 1);
+  }});
+  EXPECT_FALSE(losses_agree(d));
+}
+
+TEST(Gpt2PlantedDefect, PositionsThatAllStartAtZeroAreFound) {
+  std::vector<int32_t> zero_based;
+  const Deviation d =
+      deviation_with("constant", {.change_step = [&](std::vector<MicroBatch>& batches) {
+        const Tensor positions = batches[0].inputs[1];
+        zero_based.resize(static_cast<size_t>(positions.num_elements()));
+        for (size_t i = 0; i < zero_based.size(); ++i) {
+          zero_based[i] = static_cast<int32_t>(i % static_cast<size_t>(positions.dim(1)));
+        }
+        batches[0].inputs[1].data = reinterpret_cast<std::byte*>(zero_based.data());
+      }});
+  EXPECT_FALSE(losses_agree(d));
+}
+
+}  // namespace
+}  // namespace ebb::test

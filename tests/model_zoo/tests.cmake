@@ -1,0 +1,6 @@
+ebb_test(test_gpt2
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/reference_run.cpp ${CMAKE_CURRENT_LIST_DIR}/test_gpt2.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/test_gpt2_bf16.cpp ${CMAKE_CURRENT_LIST_DIR}/test_gpt2_model.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/test_mlp.cpp
+  LIBS ebb_model_zoo nlohmann_json::nlohmann_json fmt::fmt)
+target_compile_definitions(test_gpt2 PRIVATE EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")

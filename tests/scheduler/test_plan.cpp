@@ -1,0 +1,190 @@
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "device/errors.h"
+#include "scheduler/validate.h"
+#include "tests/scheduler/plan_cases.h"
+#include "tests/scheduler/plan_edits.h"
+#include "tests/scheduler/plan_reference.h"
+
+namespace ebb {
+namespace {
+
+using test::Case;
+using test::Planned;
+
+std::string problems(const Case& c, const Planned& planned) {
+  std::string text;
+  for (const std::string& m : validate(planned.plan, c.trace, c.layout, planned.options)) {
+    text += m + '\n';
+  }
+  return text;
+}
+
+bool is_load(const Op& op) { return op.kind == OpKind::Move && op.from == Tier::Host; }
+
+uint64_t num_loads(const Plan& plan) {
+  return static_cast<uint64_t>(std::count_if(plan.ops.begin(), plan.ops.end(), is_load));
+}
+
+uint32_t resident_blocks(const Case& c) { return resident_num_blocks(c.trace, c.layout, {}); }
+
+TEST(Plan, EveryBudgetGivesAGoodPlan) {
+  for (uint64_t seed = 0; seed < 120; ++seed) {
+    const Case c = test::make_any_case(seed);
+    const uint32_t smallest = test::smallest_blocks(c), resident = resident_blocks(c);
+    ASSERT_LE(smallest, resident);
+    const uint32_t stride = std::max(1u, (resident - smallest) / 6);
+    for (uint32_t blocks = smallest; blocks <= resident + 1; blocks += stride) {
+      for (bool clipped : {false, true}) {
+        const Planned planned = test::plan_case(c, blocks, clipped);
+        ASSERT_EQ(problems(c, planned), "")
+            << "seed " << seed << ", " << blocks << " blocks, clipped " << clipped << '\n'
+            << to_string(planned.plan, c.trace);
+        EXPECT_LE(planned.plan.peak_blocks, blocks);
+      }
+    }
+  }
+}
+
+TEST(Plan, EvaluationHasNoGradientsAtAll) {
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    const Case c = test::make_case({.num_layers = 5, .num_micro_batches = 2, .training = false,
+                                    .tied = seed % 2 == 1}, seed);
+    for (uint32_t more = 0; more < 4; ++more) {
+      const PlanOptions options{.num_blocks = test::smallest_blocks(c, false) + more,
+                                .update = false};
+      const Planned planned{options, make_plan(c.trace, c.layout, options)};
+      ASSERT_EQ(problems(c, planned), "");
+      EXPECT_EQ(planned.plan.stored_bytes, 0u);
+      EXPECT_EQ(planned.plan.num_gradient_slots, 0u);
+    }
+  }
+}
+
+TEST(Plan, LoadsNoMoreThanFurthestNextUse) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const Case c = test::make_any_case(seed);
+    const Program program = make_program(c.trace, c.layout, true);
+    const uint32_t smallest = test::smallest_blocks(c), resident = resident_blocks(c);
+    const uint32_t stride = std::max(1u, (resident - smallest) / 5);
+    for (uint32_t blocks = smallest; blocks <= resident; blocks += stride) {
+      EXPECT_EQ(num_loads(test::plan_case(c, blocks, false).plan),
+                test::count_loads_by_scanning(program, blocks))
+          << "seed " << seed << ", " << blocks << " blocks";
+    }
+  }
+}
+
+TEST(Plan, NoOtherEvictionLoadsLess) {
+  int num_tried = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const Case c = test::make_case({.num_layers = 3, .tied = seed % 2 == 1, .recompute = seed % 3 == 1,
+                                    .max_elements = 40'000}, seed);
+    const Program program = make_program(c.trace, c.layout, true);
+    if (program.num_dense() > 20) continue;
+    for (uint32_t blocks = test::smallest_blocks(c); blocks <= resident_blocks(c); ++blocks) {
+      EXPECT_EQ(num_loads(test::plan_case(c, blocks, true).plan),
+                test::count_loads_by_trying_all(program, blocks))
+          << "seed " << seed << ", " << blocks << " blocks";
+      ++num_tried;
+    }
+  }
+  EXPECT_GT(num_tried, 60);
+}
+
+TEST(Plan, TheSmallestNeedIsTheSmallest) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const Case c = test::make_any_case(seed);
+    const BlockNeed need = smallest_need(c.trace, c.layout, true);
+    EXPECT_NO_THROW(test::plan_case(c, need.num_blocks, true));
+    EXPECT_THROW(test::plan_case(c, need.num_blocks - 1, true), PlanError);
+    uint32_t sum = 0;
+    for (uint32_t n : need.by_space) sum += n;
+    EXPECT_EQ(sum, need.num_blocks);
+    EXPECT_FALSE(need.moment.empty());
+  }
+}
+
+TEST(Plan, AResidentPlanLoadsEveryWeightOnce) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const Case c = test::make_any_case(seed);
+    const uint32_t resident = resident_blocks(c);
+    const Plan plan = test::plan_case(c, resident, false).plan;
+    EXPECT_EQ(plan.peak_blocks, resident);
+    EXPECT_FALSE(plan.sums_at_home);
+    std::vector<int> loads(c.layout.num_chunks());
+    for (const Op& op : plan.ops) {
+      if (!is_load(op)) continue;
+      ASSERT_EQ(op.chunk.space, Space::Weights);
+      ++loads[op.chunk.index];
+    }
+    for (int n : loads) EXPECT_EQ(n, 1) << "seed " << seed;
+    if (resident == test::smallest_blocks(c)) continue;
+    EXPECT_GT(num_loads(test::plan_case(c, resident - 1, false).plan), num_loads(plan));
+  }
+}
+
+TEST(Plan, StoresEveryGradientByteOnce) {
+  const Case c = test::make_case({.num_layers = 6, .gradient_type = DType::F32}, 11);
+  const Plan plan = test::plan_case(c, resident_blocks(c), false).plan;
+  size_t bytes = 0;
+  for (uint32_t i = 0; i < c.layout.num_chunks(Space::Gradients); ++i) {
+    bytes += c.layout.used_bytes({Space::Gradients, i});
+  }
+  EXPECT_EQ(plan.stored_bytes, bytes);
+  EXPECT_EQ(bytes, c.layout.num_space_elements() * 4);
+}
+
+TEST(Plan, ClippedUpdatesFollowTheNormInForwardOrder) {
+  const Case c = test::make_case({.num_layers = 6}, 5);
+  const Plan plan = test::plan_case(c, test::smallest_blocks(c), true).plan;
+  const auto norm = test::find_op(plan, [](const Op& op) { return op.kind == OpKind::Norm; });
+  ASSERT_TRUE(norm);
+  std::vector<uint32_t> updated;
+  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+    if (plan.ops[i].kind != OpKind::Update) continue;
+    EXPECT_GT(i, *norm);
+    updated.push_back(plan.ops[i].chunk.index);
+  }
+  EXPECT_EQ(updated.size(), c.layout.num_chunks());
+  EXPECT_TRUE(std::ranges::is_sorted(updated));
+}
+
+TEST(Plan, UnclippedUpdatesFollowTheirGradients) {
+  const Case c = test::make_case({.num_layers = 6}, 5);
+  const Plan plan = test::plan_case(c, test::smallest_blocks(c), false).plan;
+  EXPECT_EQ(plan.num_gradient_slots, 2u);
+  std::vector<uint32_t> updated;
+  for (const Op& op : plan.ops) {
+    if (op.kind == OpKind::Update) updated.push_back(op.chunk.index);
+  }
+  EXPECT_EQ(updated, finish_order(c.trace, c.layout));
+}
+
+TEST(Plan, LoadsStartAsSoonAsABlockIsFree) {
+  // Three blocks of room: the fourth weight takes the first one's block as soon as that is free.
+  const Case c = test::make_case_from_text("r0 r1 r2 r3 r4", 5, 65536, 5);
+  const PlanOptions options{.num_blocks = 3, .update = false};
+  const Plan plan = make_plan(c.trace, c.layout, options);
+  std::string text;
+  for (const Op& op : plan.ops) {
+    if (op.kind == OpKind::Run) text += fmt::format("run{} ", op.moment);
+    if (op.kind == OpKind::Drop) text += fmt::format("-{} ", op.chunk.index);
+    if (op.kind == OpKind::Move) text += fmt::format("+{}b{} ", op.chunk.index, op.block);
+  }
+  EXPECT_EQ(text, "+0b0 +1b1 +2b2 run0 -0 +3b0 run1 -1 +4b1 run2 run3 run4 -3 -4 -2 ");
+}
+
+TEST(Plan, IsAFunctionOfItsInputs) {
+  const Case c = test::make_any_case(17);
+  const uint32_t blocks = test::smallest_blocks(c) + 1;
+  EXPECT_EQ(to_string(test::plan_case(c, blocks, true).plan, c.trace),
+            to_string(test::plan_case(c, blocks, true).plan, c.trace));
+}
+
+}  // namespace
+}  // namespace ebb

@@ -1,0 +1,151 @@
+#include <gtest/gtest.h>
+
+#include "scheduler/simulate.h"
+#include "tests/scheduler/plan_cases.h"
+
+namespace ebb {
+namespace {
+
+using test::Case;
+using test::Planned;
+
+// 100 flops and 10 bytes a moment, 131,072 bytes a chunk of weights.
+constexpr double kChunk = 131072;
+
+Plan evaluation_plan(const Case& c, uint32_t num_blocks) {
+  return make_plan(c.trace, c.layout, {.num_blocks = num_blocks, .update = false});
+}
+
+TEST(Simulate, LoadsOverlapCompute) {
+  const Case c = test::make_case_from_text("r0 r1 r2", 3, 65536, 3);
+  // A load takes 1 s, a moment 2 s: all but the first load are hidden.
+  const Machine machine{.flops_per_s = 50, .load_bytes_per_s = kChunk};
+  const Simulation s = simulate(evaluation_plan(c, 3), c.trace, c.layout, machine);
+  EXPECT_DOUBLE_EQ(s.seconds, 1 + 3 * 2);
+  EXPECT_DOUBLE_EQ(s.stall_s, 0);
+  EXPECT_DOUBLE_EQ(s.lane_busy_s[static_cast<int>(Lane::Compute)], 6);
+  EXPECT_DOUBLE_EQ(s.lane_busy_s[static_cast<int>(Lane::Load)], 3);
+}
+
+TEST(Simulate, ASlowLinkStallsCompute) {
+  const Case c = test::make_case_from_text("r0 r1 r2", 3, 65536, 3);
+  const Machine machine{.flops_per_s = 100, .load_bytes_per_s = kChunk / 2};
+  const Simulation s = simulate(evaluation_plan(c, 3), c.trace, c.layout, machine);
+  EXPECT_DOUBLE_EQ(s.seconds, 3 * 2 + 1);
+  EXPECT_DOUBLE_EQ(s.stall_s, 2);  // twice one second, between moments
+}
+
+TEST(Simulate, ALoadWaitsForItsBlock) {
+  const Case c = test::make_case_from_text("r0 r1 r2", 3, 65536, 3);
+  const Machine machine{.flops_per_s = 50, .load_bytes_per_s = kChunk};
+  const Simulation one = simulate(evaluation_plan(c, 1), c.trace, c.layout, machine);
+  EXPECT_DOUBLE_EQ(one.seconds, 3 * (1 + 2));
+  const Simulation two = simulate(evaluation_plan(c, 2), c.trace, c.layout, machine);
+  EXPECT_DOUBLE_EQ(two.seconds, 1 + 3 * 2);
+}
+
+TEST(Simulate, MemoryTrafficCountsWhereItIsTheLonger) {
+  const Case c = test::make_case_from_text("r0", 1, 65536, 1);
+  Machine machine{.flops_per_s = 100, .device_bytes_per_s = 5};
+  EXPECT_DOUBLE_EQ(simulate(evaluation_plan(c, 1), c.trace, c.layout, machine).seconds, 2);
+  machine.device_bytes_per_s = 50;
+  EXPECT_DOUBLE_EQ(simulate(evaluation_plan(c, 1), c.trace, c.layout, machine).seconds, 1);
+}
+
+TEST(Simulate, AStepOfOneChunkByHand) {
+  const Case c = test::make_case_from_text("r0 w0", 1, 65536, 1);
+  const Plan plan = test::plan_case(c, 4, false).plan;
+  const double update_bytes = 65536 * 26.0;
+  const Machine machine{.flops_per_s = 100,                          // 1 s a moment
+                        .device_bytes_per_s = 65536 * 6,             // 1 s to finish: sums 4, gradient 2
+                        .load_bytes_per_s = kChunk / 3,              // 3 s
+                        .store_bytes_per_s = kChunk / 5,             // 5 s
+                        .update_bytes_per_s = update_bytes / 7};     // 7 s
+  const Simulation s = simulate(plan, c.trace, c.layout, machine);
+  EXPECT_DOUBLE_EQ(s.seconds, 3 + 1 + 1 + 1 + 5 + 7);
+  const Bound bound = lower_bound(c.trace, c.layout, plan, machine, false);
+  EXPECT_DOUBLE_EQ(bound.compute_s, 3);
+  EXPECT_DOUBLE_EQ(bound.load_s, 3);
+  EXPECT_DOUBLE_EQ(bound.store_s, 5);
+  EXPECT_DOUBLE_EQ(bound.update_s, 7);
+  EXPECT_DOUBLE_EQ(bound.seconds, 7);
+  EXPECT_STREQ(bound.bound_by, "update");
+  const Plan clipped_plan = test::plan_case(c, 4, true).plan;
+  const Bound clipped = lower_bound(c.trace, c.layout, clipped_plan, machine, true);
+  EXPECT_DOUBLE_EQ(clipped.seconds, 7 + 5);  // the update beside the forward, the store beside the backward
+  EXPECT_STREQ(clipped.bound_by, "update, forward");
+}
+
+TEST(Simulate, SharedCoresAddUp) {
+  const Case c = test::make_case_from_text("r0 w0", 1, 65536, 1);
+  const Plan plan = test::plan_case(c, 4, false).plan;
+  Machine machine{.flops_per_s = 100, .update_bytes_per_s = 65536 * 26.0 / 7, .shared_cores = true};
+  EXPECT_DOUBLE_EQ(lower_bound(c.trace, c.layout, plan, machine, false).seconds, 2 + 7);
+  machine.copy_bytes_per_s = kChunk;  // one up, one down
+  EXPECT_DOUBLE_EQ(lower_bound(c.trace, c.layout, plan, machine, false).seconds, 2 + 7 + 2);
+}
+
+TEST(Simulate, BytesOfTheUpdate) {
+  EXPECT_EQ(update_bytes_per_parameter(DType::BF16, DType::BF16), 26);
+  EXPECT_EQ(update_bytes_per_parameter(DType::BF16, DType::F32), 28);
+  EXPECT_EQ(update_bytes_per_parameter(DType::F32, DType::F32), 28);
+}
+
+Machine random_machine(uint64_t seed) {
+  std::mt19937_64 rng(seed);
+  const auto rate = [&](double around) { return around * std::exp2(static_cast<double>(rng() % 9) - 4); };
+  return {.flops_per_s = rate(500), .device_bytes_per_s = rng() % 2 ? 0 : rate(1e6),
+          .load_bytes_per_s = rate(kChunk), .store_bytes_per_s = rate(kChunk),
+          .update_bytes_per_s = rate(13 * kChunk)};
+}
+
+TEST(Simulate, NoPlanBeatsItsBound) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    const Case c = test::make_any_case(seed);
+    const Machine machine = random_machine(seed);
+    const uint32_t smallest = test::smallest_blocks(c);
+    for (uint32_t more : {0, 1, 3, 10, 40}) {
+      for (bool clipped : {false, true}) {
+        const Plan plan = test::plan_case(c, smallest + more, clipped).plan;
+        const Bound bound = lower_bound(c.trace, c.layout, plan, machine, clipped);
+        const Simulation s = simulate(plan, c.trace, c.layout, machine);
+        EXPECT_LE(bound.seconds, s.seconds * (1 + 1e-12)) << seed << ' ' << more << ' ' << clipped;
+        EXPECT_GT(bound.seconds, 0);
+        EXPECT_GE(bound.seconds, std::max({bound.compute_s, bound.load_s, bound.store_s, bound.update_s}));
+      }
+    }
+  }
+}
+
+TEST(Simulate, OperationsKeepTheirOrder) {
+  const Case c = test::make_any_case(8);
+  const Plan plan = test::plan_case(c, test::smallest_blocks(c) + 1, false).plan;
+  const Simulation s = simulate(plan, c.trace, c.layout, random_machine(8));
+  double lane_end[kNumLanes] = {};
+  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+    const Op& op = plan.ops[i];
+    for (uint32_t w : plan.waits_of(op)) EXPECT_GE(s.ops[i].start_s, s.ops[w].end_s);
+    const bool gives_block = op.lane == Lane::Load && !(op.kind == OpKind::Move && op.from == Tier::Host);
+    if (gives_block) continue;
+    EXPECT_GE(s.ops[i].start_s, lane_end[static_cast<int>(op.lane)]);
+    lane_end[static_cast<int>(op.lane)] = s.ops[i].end_s;
+  }
+}
+
+TEST(Simulate, MoreBandwidthIsNeverSlower) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const Case c = test::make_any_case(seed);
+    const Plan plan = test::plan_case(c, test::smallest_blocks(c) + seed % 4, seed % 2).plan;
+    const Machine machine = random_machine(seed);
+    const double seconds = simulate(plan, c.trace, c.layout, machine).seconds;
+    for (double Machine::*rate : {&Machine::flops_per_s, &Machine::load_bytes_per_s,
+                                  &Machine::store_bytes_per_s, &Machine::update_bytes_per_s}) {
+      Machine faster = machine;
+      faster.*rate *= 1.5;
+      EXPECT_LE(simulate(plan, c.trace, c.layout, faster).seconds, seconds * (1 + 1e-12));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ebb

@@ -1,0 +1,278 @@
+// Good plans, damaged: every damage must be found.
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "scheduler/validate.h"
+#include "tests/scheduler/plan_cases.h"
+#include "tests/scheduler/plan_edits.h"
+#include "tests/scheduler/plan_reference.h"
+
+namespace ebb {
+namespace {
+
+using test::Case;
+using test::find_op;
+using test::Planned;
+
+bool is_load(const Op& op) { return op.kind == OpKind::Move && op.from == Tier::Host; }
+bool is_bring(const Op& op) { return op.kind == OpKind::Move && op.to == Tier::Device; }
+bool is_store(const Op& op) { return op.kind == OpKind::Move && op.to == Tier::Host; }
+test::OpTest is_kind(OpKind kind) {
+  return [kind](const Op& op) { return op.kind == kind; };
+}
+
+/// A plan with evictions of weights and of sums, and what may be done to it.
+class Damage : public testing::TestWithParam<bool> {
+ protected:
+  Damage() {
+    EXPECT_TRUE(is_good(planned_.plan));
+    EXPECT_TRUE(planned_.plan.sums_at_home);
+  }
+  std::vector<std::string> find_problems(const Plan& plan) const {
+    return validate(plan, case_.trace, case_.layout, planned_.options);
+  }
+  bool is_good(const Plan& plan) const { return find_problems(plan).empty(); }
+  /// Some message about the damage contains the text.
+  void expect_found(const Plan& damaged, std::string_view text) const {
+    const auto messages = find_problems(damaged);
+    const bool found = std::ranges::any_of(
+        messages, [&](const std::string& m) { return m.find(text) != std::string::npos; });
+    EXPECT_TRUE(found) << '"' << text << "\" is not among " << messages.size() << ":\n"
+                       << fmt::format("{}", fmt::join(messages, "\n"));
+  }
+  uint32_t first(const test::OpTest& test, uint32_t from = 0) const {
+    const auto op = find_op(planned_.plan, test, from);
+    EXPECT_TRUE(op);
+    return op.value_or(0);
+  }
+  Plan with(uint32_t op, const std::function<void(Op&)>& change) const {
+    Plan plan = planned_.plan;
+    change(plan.ops[op]);
+    return plan;
+  }
+
+  const Case case_ = test::make_case({.num_layers = 4, .num_micro_batches = 2, .tied = true}, 4);
+  const Planned planned_ = test::plan_case(case_, test::smallest_blocks(case_) + 1, GetParam());
+};
+
+TEST_P(Damage, EveryWaitThatMattersIsMissed) {
+  int num_needed = 0, num_implied = 0;
+  const Plan& plan = planned_.plan;
+  const auto all = test::reachability(plan);
+  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+    for (uint32_t w : plan.waits_of(plan.ops[i])) {
+      const Plan damaged = test::without_wait(plan, i, w);
+      const auto left = test::reachability(damaged);
+      if (!left[i][w]) {
+        ++num_needed;
+        EXPECT_FALSE(is_good(damaged)) << "op " << i << " without its wait for op " << w;
+      } else if (left == all) {
+        ++num_implied;
+        EXPECT_TRUE(is_good(damaged)) << "op " << i << " without its needless wait for op " << w;
+      }
+    }
+  }
+  EXPECT_GT(num_needed, 60);
+  EXPECT_GT(num_implied, 0);
+}
+
+TEST_P(Damage, ALostOperation) {
+  const Plan& plan = planned_.plan;
+  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+    EXPECT_FALSE(is_good(test::without_op(plan, i))) << "without op " << i << ":\n"
+                                                  << to_string(plan, case_.trace);
+  }
+}
+
+TEST_P(Damage, AnOperationDoneTwice) {
+  const Plan& plan = planned_.plan;
+  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+    EXPECT_FALSE(is_good(test::with_op_twice(plan, i))) << "op " << i << " twice";
+  }
+}
+
+TEST_P(Damage, ABlockGivenTwice) {
+  const uint32_t a = first(is_bring);
+  const uint32_t b = first(is_bring, a + 1);
+  expect_found(with(b, [&](Op& op) { op.block = planned_.plan.ops[a].block; }), "gets block");
+}
+
+TEST_P(Damage, ABlockBeyondTheBudget) {
+  expect_found(with(first(is_bring), [&](Op& op) { op.block = planned_.options.num_blocks; }),
+               fmt::format("gets block {0} of {0}", planned_.options.num_blocks));
+}
+
+TEST_P(Damage, EveryWrongBlockOfADrop) {
+  for (uint32_t i = 0; i < planned_.plan.ops.size(); ++i) {
+    if (planned_.plan.ops[i].kind != OpKind::Drop) continue;
+    EXPECT_FALSE(is_good(with(i, [](Op& op) { op.block ^= 1; })));
+  }
+}
+
+TEST_P(Damage, ALoadThatCopiesNothing) {
+  for (uint32_t i = 0; i < planned_.plan.ops.size(); ++i) {
+    if (!is_load(planned_.plan.ops[i])) continue;
+    expect_found(with(i, [](Op& op) { op.from = Tier::None; }), "does not hold what was written last");
+  }
+}
+
+TEST_P(Damage, ALoadOfWhatWasNeverAtHome) {
+  const uint32_t sums = first([](const Op& op) {
+    return op.kind == OpKind::Move && op.from == Tier::None && op.chunk.space == Space::GradientSums;
+  });
+  expect_found(with(sums, [](Op& op) { op.from = Tier::Host; }), "has no content at home");
+}
+
+TEST_P(Damage, FinishBeforeTheLastContribution) {
+  const uint32_t finish = first(is_kind(OpKind::Finish));
+  uint32_t run = finish;
+  while (planned_.plan.ops[run].kind != OpKind::Run) --run;
+  expect_found(test::with_op_before(planned_.plan, finish, run), "contributions");
+}
+
+TEST_P(Damage, AStoreAndTheLoadThatReusesItsBlock) {
+  const Plan& plan = planned_.plan;
+  int num_tried = 0;
+  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+    if (plan.ops[i].kind != OpKind::Drop) continue;
+    for (uint32_t w : plan.waits_of(plan.ops[i])) {
+      if (!is_store(plan.ops[w])) continue;
+      ++num_tried;
+      EXPECT_FALSE(is_good(test::with_op_before(plan, i, w))) << "drop " << i << " before store " << w;
+    }
+  }
+  EXPECT_GT(num_tried, 5);
+}
+
+TEST_P(Damage, WeightsAreNotStored) {
+  const uint32_t store = first(is_store);
+  expect_found(with(store, [](Op& op) { op.chunk = {Space::Weights, 0}; }), "no business at home");
+}
+
+TEST_P(Damage, TheWrongGradientSlot) {
+  const uint32_t update = first(is_kind(OpKind::Update));
+  expect_found(with(update, [](Op& op) { op.home_slot ^= 1; }), "does not hold the gradient");
+  expect_found(with(update, [](Op& op) { op.home_slot = kNone; }), "gradient slot");
+}
+
+TEST_P(Damage, AGradientOverAnother) {
+  const auto is_gradient = [](const Op& op) {
+    return is_store(op) && op.chunk.space == Space::Gradients;
+  };
+  const uint32_t a = first(is_gradient);
+  const uint32_t b = first(is_gradient, a + 1);
+  expect_found(with(b, [&](Op& op) { op.home_slot = planned_.plan.ops[a].home_slot; }),
+               "does not hold the gradient");
+}
+
+TEST_P(Damage, MomentsOutOfOrder) {
+  const uint32_t a = first(is_kind(OpKind::Run));
+  const uint32_t b = first(is_kind(OpKind::Run), a + 1);
+  Plan plan = planned_.plan;
+  std::swap(plan.ops[a].moment, plan.ops[b].moment);
+  expect_found(plan, "runs moment 1, the next is 0");
+}
+
+TEST_P(Damage, TheNormTooEarly) {
+  const uint32_t norm = first(is_kind(OpKind::Norm));
+  uint32_t store = norm;
+  while (!is_store(planned_.plan.ops[store])) --store;
+  expect_found(test::with_op_before(planned_.plan, norm, store), "comes after the norm");
+}
+
+TEST_P(Damage, WrongCounts) {
+  for (const auto& change : std::vector<std::function<void(Plan&)>>{
+           [](Plan& p) { ++p.num_blocks; }, [](Plan& p) { --p.peak_blocks; },
+           [](Plan& p) { p.loaded_bytes += 2; }, [](Plan& p) { p.stored_bytes -= 2; },
+           [](Plan& p) { p.sums_at_home = false; }}) {
+    Plan plan = planned_.plan;
+    change(plan);
+    ASSERT_EQ(find_problems(plan).size(), 1u);
+    expect_found(plan, "plan: says");
+  }
+}
+
+TEST_P(Damage, TheWrongLane) {
+  for (uint32_t i = 0; i < planned_.plan.ops.size(); i += 7) {
+    EXPECT_FALSE(is_good(with(i, [](Op& op) {
+      op.lane = static_cast<Lane>((static_cast<int>(op.lane) + 1) % kNumLanes);
+    })));
+  }
+}
+
+TEST_P(Damage, AWaitForWhatComesLater) {
+  Plan plan = planned_.plan;
+  ASSERT_FALSE(plan.waits.empty());
+  plan.waits[0] = static_cast<uint32_t>(plan.ops.size()) - 1;
+  expect_found(plan, "does not come before it");
+}
+
+TEST_P(Damage, AnEvaluationThatUpdates) {
+  PlanOptions options = planned_.options;
+  options.update = false;
+  const auto messages = validate(planned_.plan, case_.trace, case_.layout, options);
+  EXPECT_TRUE(std::ranges::any_of(messages, [](const std::string& m) {
+    return m.find("no place in an evaluation") != std::string::npos;
+  }));
+}
+
+TEST_P(Damage, MessagesNameOperationChunkAndBlock) {
+  const uint32_t load = first(is_load);
+  const Op& op = planned_.plan.ops[load];
+  const auto messages = find_problems(with(load, [](Op& o) { o.from = Tier::None; }));
+  ASSERT_FALSE(messages.empty());
+  EXPECT_NE(messages[0].find("op "), std::string::npos);
+  EXPECT_NE(messages[0].find(fmt::format("weights chunk {} in block {}", op.chunk.index, op.block)),
+            std::string::npos)
+      << messages[0];
+}
+
+INSTANTIATE_TEST_SUITE_P(Plans, Damage, testing::Bool(), [](const auto& info) {
+  return info.param ? "Clipped" : "Unclipped";
+});
+
+TEST(Validate, AnUpdateBeforeTheNormIsFoundWherePlansClip) {
+  const Case c = test::make_case({.num_layers = 3}, 2);
+  const Planned planned = test::plan_case(c, test::smallest_blocks(c), false);
+  PlanOptions clipped = planned.options;
+  clipped.update_after_norm = true;
+  const auto messages = validate(planned.plan, c.trace, c.layout, clipped);
+  ASSERT_FALSE(messages.empty());
+  EXPECT_NE(messages[0].find("updated before the norm"), std::string::npos) << messages[0];
+}
+
+TEST(Validate, WaitsThatMatterInManyPlans) {
+  for (uint64_t seed = 0; seed < 12; ++seed) {
+    const Case c = test::make_case({.num_layers = 2, .num_micro_batches = 1 + uint32_t(seed % 2),
+                                    .tied = seed % 3 == 0, .recompute = seed % 2 == 0,
+                                    .max_elements = 120'000}, seed);
+    const Planned planned = test::plan_case(c, test::smallest_blocks(c) + seed % 3, seed % 2 == 0);
+    const Plan& plan = planned.plan;
+    for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+      for (uint32_t w : plan.waits_of(plan.ops[i])) {
+        const Plan damaged = test::without_wait(plan, i, w);
+        if (test::reachability(damaged)[i][w]) continue;
+        EXPECT_FALSE(validate(damaged, c.trace, c.layout, planned.options).empty())
+            << "seed " << seed << ", op " << i << " without its wait for op " << w;
+      }
+    }
+  }
+}
+
+TEST(Validate, ALoadAfterTheUpdateIsFound) {
+  // Weights 0 are read after the last gradient; a plan that finished them at once would load what is updated already.
+  const Case c = test::make_case_from_text("r0 w0 r1 r0 w1", 2, 65536, 1);
+  const Planned planned = test::plan_case(c, test::smallest_blocks(c), false);
+  ASSERT_TRUE(validate(planned.plan, c.trace, c.layout, planned.options).empty());
+  const auto finish = find_op(planned.plan, is_kind(OpKind::Finish));
+  ASSERT_TRUE(finish);
+  uint32_t run = *finish;
+  while (planned.plan.ops[run].kind != OpKind::Run) --run;
+  EXPECT_EQ(planned.plan.ops[run].moment, 3u);
+}
+
+}  // namespace
+}  // namespace ebb

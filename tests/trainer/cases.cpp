@@ -1,0 +1,121 @@
+#include "tests/trainer/cases.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "device/random.h"
+
+namespace ebb::test {
+namespace {
+
+constexpr uint64_t kDataSeed = 7;
+constexpr double kLearningRate = 1e-3;
+constexpr int32_t kIgnored = -100;
+
+Tensor tensor_of(std::vector<int32_t>& values, int64_t length) {
+  return {reinterpret_cast<std::byte*>(values.data()), DType::I32, {kMicroBatchSize, length}};
+}
+
+}  // namespace
+
+Gpt2Config small_gpt() {
+  return {.vocabulary = 257, .max_positions = 32, .channels = 128, .num_layers = 4, .num_heads = 4};
+}
+
+Gpt2Config tiny_gpt() {
+  return {.vocabulary = 97, .max_positions = 16, .channels = 64, .num_layers = 1, .num_heads = 2};
+}
+
+Data::Data(const Gpt2Config& config, int64_t length, uint32_t num_micro_batches, uint64_t seed) {
+  const size_t count = static_cast<size_t>(kMicroBatchSize * length);
+  values_.reserve(3 * num_micro_batches);
+  uint64_t word = 0;
+  const auto token = [&] {
+    const auto words = philox4x32(word++, 0, seed);
+    return static_cast<int32_t>(words[0] % static_cast<uint32_t>(config.vocabulary));
+  };
+  for (uint32_t k = 0; k < num_micro_batches; ++k) {
+    auto& tokens = values_.emplace_back(count);
+    auto& positions = values_.emplace_back(count);
+    auto& targets = values_.emplace_back(count);
+    MicroBatch batch;
+    for (size_t i = 0; i < count; ++i) {
+      tokens[i] = token();
+      positions[i] = static_cast<int32_t>(i) % static_cast<int32_t>(length);
+      targets[i] = (i + k) % 7 == 0 ? kIgnored : token();
+      batch.num_targets += targets[i] != kIgnored;
+    }
+    batch.inputs = {tensor_of(tokens, length), tensor_of(positions, length),
+                    tensor_of(targets, length)};
+    micro_batches_.push_back(batch);
+  }
+}
+
+TrainerOptions TrainingCase::options() const {
+  return {.dtype = dtype,
+          .chunk_bytes = num_pieces * kPieceElements * size_of(dtype),
+          .recompute = recompute,
+          .gradient_accumulation = accumulation,
+          .evaluation_batches = evaluation_batches,
+          .max_grad_norm = clip ? kBitingNorm : 0};
+}
+
+std::string to_string(const TrainingCase& run) {
+  static constexpr std::string_view kMemory[] = {"resident", "between", "smallest"};
+  return fmt::format("{} {} accumulate {}: {}, {} pieces a chunk, recompute {}, {} threads",
+                     name_of(run.dtype), run.clip ? "clipped" : "unclipped", run.accumulation,
+                     kMemory[static_cast<int>(run.memory)], run.num_pieces,
+                     run.recompute == Recompute::Block ? "block" : "none", run.num_threads);
+}
+
+std::string to_string(const Outcome& o) {
+  return fmt::format("losses {}\nnorms {}\nevaluations {}\nhashes {}", o.losses, o.norms,
+                     o.evaluations, o.hashes);
+}
+
+Preparation prepare_case(const Model& model, const TrainingCase& run) {
+  const TrainerOptions options = run.options();
+  Budgets budgets{.num_threads = run.num_threads};
+  if (run.memory == Memory::Resident) return prepare(model, options, budgets);
+  const Preparation resident = prepare(model, options, budgets);
+  budgets.device_memory = run.memory == Memory::Smallest
+                              ? resident.smallest_device_bytes
+                              : (resident.smallest_device_bytes + resident.resident_device_bytes) / 2;
+  return prepare(model, options, budgets);
+}
+
+std::unique_ptr<Device> create_case_device(const Preparation& prepared, const TrainingCase& run) {
+  return create_device({.memory_bytes = prepared.ledger.total(Tier::Device),
+                        .num_threads = run.num_threads,
+                        .load_bytes_per_s = run.link_bytes_per_s,
+                        .store_bytes_per_s = run.link_bytes_per_s,
+                        .poison = true});
+}
+
+Result train(const Model& model, const Preparation& prepared, const TrainingCase& run,
+             const std::function<void(Trainer&, uint32_t)>& before_step) {
+  const auto device = create_case_device(prepared, run);
+  Trainer trainer(model, *device, prepared);
+  const Data evaluation(small_gpt(), kLength, run.evaluation_batches, kDataSeed);
+  Result result;
+  for (uint32_t step = 0; step < run.num_steps; ++step) {
+    if (before_step) before_step(trainer, step);
+    const Data data(small_gpt(), kLength, run.accumulation, kDataSeed + 1 + step);
+    const StepResult r = trainer.step(data.micro_batches(), kLearningRate);
+    result.outcome.losses.push_back(r.loss);
+    result.outcome.norms.push_back(r.grad_norm);
+    result.outcome.hashes.push_back(trainer.state_hash());
+    result.loaded_bytes = r.loaded_bytes;
+    if (run.evaluation_batches > 0) {
+      result.outcome.evaluations.push_back(trainer.evaluate(evaluation.micro_batches()));
+    }
+  }
+  return result;
+}
+
+Result train(const TrainingCase& run) {
+  const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, run.dtype);
+  return train(model, prepare_case(model, run), run);
+}
+
+}  // namespace ebb::test

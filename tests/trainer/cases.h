@@ -1,0 +1,77 @@
+// What the trainer's tests run: small models, their data, and one short training run as plain values.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "model_zoo/gpt2.h"
+#include "scheduler/trainer.h"
+
+namespace ebb::test {
+
+inline constexpr int64_t kMicroBatchSize = 2;
+
+/// 0.8 M parameters: 26 chunks of gradient sums at the smallest chunk size. One of 50 k for the drills.
+Gpt2Config small_gpt();
+Gpt2Config tiny_gpt();
+
+/// Inputs of one step or evaluation, drawn from the seed; every 7th target is ignored.
+class Data {
+ public:
+  Data(const Gpt2Config& config, int64_t length, uint32_t num_micro_batches, uint64_t seed);
+  Data(const Data&) = delete;
+  const std::vector<MicroBatch>& micro_batches() const { return micro_batches_; }
+
+ private:
+  std::vector<std::vector<int32_t>> values_;
+  std::vector<MicroBatch> micro_batches_;
+};
+
+enum class Memory : uint8_t { Resident, Between, Smallest };
+
+/// One point of the matrix, by the positions of its values: see TrainingCase.
+struct TrainingCase {
+  DType dtype = DType::BF16;
+  bool clip = true;
+  uint32_t accumulation = 1;
+  Memory memory = Memory::Resident;
+  size_t num_pieces = 1;  ///< of a chunk; a piece is the smallest chunk there is
+  Recompute recompute = Recompute::None;
+  int num_threads = 1;
+
+  // Not part of the matrix.
+  uint32_t evaluation_batches = 0;
+  double link_bytes_per_s = 0;
+  uint32_t num_steps = 3;
+
+  TrainerOptions options() const;
+};
+std::string to_string(const TrainingCase& run);
+
+/// What may not depend on where bytes lie.
+struct Outcome {
+  std::vector<double> losses, norms, evaluations;
+  std::vector<uint64_t> hashes;
+  bool operator==(const Outcome&) const = default;
+};
+std::string to_string(const Outcome& outcome);
+
+struct Result {
+  Outcome outcome;
+  size_t loaded_bytes = 0;  ///< of a step
+};
+
+constexpr float kBitingNorm = 0.25f;
+constexpr int64_t kLength = 32;
+
+Preparation prepare_case(const Model& model, const TrainingCase& run);
+std::unique_ptr<Device> create_case_device(const Preparation& prepared, const TrainingCase& run);
+/// Trains small_gpt() on a device that poisons what it may. `before_step` may interfere.
+Result train(const TrainingCase& run);
+Result train(const Model& model, const Preparation& prepared, const TrainingCase& run,
+             const std::function<void(Trainer&, uint32_t step)>& before_step = {});
+
+}  // namespace ebb::test

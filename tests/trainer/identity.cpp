@@ -1,0 +1,47 @@
+#include "tests/trainer/identity.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace ebb::test {
+namespace {
+
+/// What makes the comparison worth something: numbers, that change, and a clip that bites.
+void expect_training(const Outcome& outcome, const TrainingCase& run) {
+  for (size_t i = 0; i < outcome.losses.size(); ++i) {
+    EXPECT_TRUE(std::isfinite(outcome.losses[i]) && outcome.losses[i] > 0);
+    EXPECT_TRUE(std::isfinite(outcome.norms[i]));
+    EXPECT_GT(outcome.norms[i], kBitingNorm);
+    EXPECT_NE(outcome.hashes[i], i > 0 ? outcome.hashes[i - 1] : 0) << to_string(run);
+  }
+}
+
+}  // namespace
+
+const Outcome& IdentityCheck::expected(const TrainingCase& run) {
+  const std::vector<int64_t> key = {static_cast<int64_t>(run.dtype), run.clip, run.accumulation,
+                                    run.evaluation_batches, run.num_steps};
+  const auto found = expected_.find(key);
+  if (found != expected_.end()) return found->second;
+  TrainingCase reference = run;
+  reference.memory = Memory::Resident;
+  reference.num_pieces = 16;
+  reference.recompute = Recompute::None;
+  reference.num_threads = 1;
+  reference.link_bytes_per_s = 0;
+  ++num_runs_;
+  const Outcome outcome = train(reference).outcome;
+  expect_training(outcome, reference);
+  return expected_.emplace(key, outcome).first->second;
+}
+
+void IdentityCheck::run(const TrainingCase& run) {
+  SCOPED_TRACE(to_string(run));
+  const Outcome& same = expected(run);
+  ++num_runs_;
+  const Outcome outcome = train(run).outcome;
+  EXPECT_TRUE(outcome == same) << to_string(outcome) << "\nexpected\n" << to_string(same);
+}
+
+}  // namespace ebb::test

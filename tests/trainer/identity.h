@@ -1,0 +1,24 @@
+// Compares training runs: schedules of one class must give the same bits.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "tests/trainer/matrix.h"
+
+namespace ebb::test {
+
+/// Runs cases and expects of each what the first one of its class gave. The first is everything resident, on one thread.
+class IdentityCheck {
+ public:
+  void run(const TrainingCase& run);
+  size_t num_runs() const { return num_runs_; }
+
+ private:
+  const Outcome& expected(const TrainingCase& run);
+
+  std::map<std::vector<int64_t>, Outcome> expected_;  // by class
+  size_t num_runs_ = 0;
+};
+
+}  // namespace ebb::test

@@ -1,0 +1,75 @@
+// Losses, norms and state have the same bits wherever the bytes lie and however many threads there are.
+#include <gtest/gtest.h>
+
+#include "tests/trainer/identity.h"
+
+namespace ebb::test {
+namespace {
+
+TEST(Identity, CoverHasEveryTripleOfValues) {
+  const std::vector<Choice> cover = cover_of_matrix();
+  EXPECT_EQ(num_missing_triples(cover), 0u);
+  EXPECT_LE(cover.size(), 60u);
+  EXPECT_GT(num_missing_triples({cover.begin(), cover.end() - 1}), 0u);
+}
+
+TEST(Identity, CoverOfTheMatrix) {
+  IdentityCheck check;
+  for (const Choice& choice : cover_of_matrix()) check.run(case_of(choice));
+  RecordProperty("num_runs", static_cast<int>(check.num_runs()));
+}
+
+/// The matrix means nothing unless the smaller budgets make chunks move.
+TEST(Identity, SmallerBudgetsMoveMore) {
+  for (const DType dtype : {DType::BF16, DType::F32}) {
+    const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, dtype);
+    TrainingCase run{.dtype = dtype, .accumulation = 2};
+    const Preparation resident = prepare_case(model, run);
+    run.memory = Memory::Between;
+    const Preparation between = prepare_case(model, run);
+    run.memory = Memory::Smallest;
+    const Preparation smallest = prepare_case(model, run);
+    EXPECT_GT(between.plan.loaded_bytes, resident.plan.loaded_bytes);
+    EXPECT_GT(smallest.plan.loaded_bytes, 3 * resident.plan.loaded_bytes);
+    EXPECT_FALSE(resident.plan.sums_at_home);
+    EXPECT_TRUE(smallest.plan.sums_at_home);
+    EXPECT_LT(2 * smallest.num_blocks, resident.num_blocks);
+  }
+}
+
+TEST(Identity, EvaluationBetweenSteps) {
+  IdentityCheck check;
+  TrainingCase run{.accumulation = 2, .evaluation_batches = 2};
+  for (const Memory memory : {Memory::Smallest, Memory::Between}) {
+    for (const Recompute recompute : {Recompute::None, Recompute::Block}) {
+      run.memory = memory;
+      run.recompute = recompute;
+      run.num_threads = 2;
+      check.run(run);
+    }
+  }
+}
+
+TEST(Identity, EvaluationLeavesTrainingAlone) {
+  TrainingCase run{.accumulation = 2, .memory = Memory::Smallest};
+  const Outcome alone = train(run).outcome;
+  run.evaluation_batches = 2;
+  Outcome evaluated = train(run).outcome;
+  EXPECT_EQ(evaluated.evaluations.size(), run.num_steps);
+  evaluated.evaluations.clear();
+  EXPECT_TRUE(evaluated == alone) << to_string(evaluated) << to_string(alone);
+}
+
+/// Slow copies: prefetch and stalls take another order than at memory speed.
+TEST(Identity, EmulatedLink) {
+  IdentityCheck check;
+  for (const bool clip : {false, true}) {
+    for (const Memory memory : {Memory::Smallest, Memory::Resident}) {
+      check.run({.clip = clip, .accumulation = 2, .memory = memory, .num_threads = 2,
+                 .link_bytes_per_s = 150e6, .num_steps = 2});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ebb::test

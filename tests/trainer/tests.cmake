@@ -1,0 +1,5 @@
+set(dir ${CMAKE_CURRENT_LIST_DIR})
+set(cases ${dir}/cases.cpp ${dir}/matrix.cpp ${dir}/identity.cpp)
+ebb_test(test_identity SOURCES ${cases} ${dir}/test_identity.cpp LIBS ebb_model_zoo)
+ebb_test(test_identity_races SOURCES ${cases} ${dir}/test_identity_races.cpp LIBS ebb_model_zoo)
+ebb_test(test_identity_slow SOURCES ${cases} ${dir}/test_identity_slow.cpp LIBS ebb_model_zoo SLOW)
