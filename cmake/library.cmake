@@ -1,16 +1,24 @@
 # The library that others link: every room but tools in one libebb.so, which brings its own dependencies, so that a
-# program needs the headers and this file alone. Public headers are those of each room's own folder, less what only the
-# room itself includes; they include nothing but each other and the standard library (tests/house checks it).
+# program needs the headers and this file alone. Public headers are those that ebb/ebb.h needs, and those of parts that
+# can be used alone; they include nothing but each other and the standard library (tests/house checks it).
 include(CMakePackageConfigHelpers)
 
-file(GLOB headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
-  ${PROJECT_SOURCE_DIR}/ebb/*.h ${PROJECT_SOURCE_DIR}/device/*.h ${PROJECT_SOURCE_DIR}/device/host/parallel.h
-  ${PROJECT_SOURCE_DIR}/chunk/*.h ${PROJECT_SOURCE_DIR}/cpu_adam/*.h ${PROJECT_SOURCE_DIR}/io/*.h
-  ${PROJECT_SOURCE_DIR}/scheduler/*.h ${PROJECT_SOURCE_DIR}/model_zoo/*.h)
-list(FILTER headers EXCLUDE REGEX "-inl\\.h$")
-list(REMOVE_ITEM headers device/budget.h device/cuda_backend.h cpu_adam/adamw_kernel.h
-  scheduler/fixed_memory.h scheduler/optimizer.h scheduler/state.h)
-set(EBB_PUBLIC_HEADERS ${headers})
+set(EBB_PUBLIC_HEADERS ebb/ebb.h device/host/parallel.h)
+foreach(room_and_headers
+    "device device dtype errors inline_function kernels random stream tensor"
+    "chunk chunk_table home layout ledger"
+    "cpu_adam adamw gradient_norm master state_hash"
+    "io sample_order token_data token_file"
+    "scheduler arena executor hooks learning_rate model parameters plan primitives program simulate tape trace trainer
+      validate"
+    "model_zoo gpt2 mlp presets")
+  separate_arguments(names UNIX_COMMAND "${room_and_headers}")
+  list(POP_FRONT names room)
+  foreach(name ${names})
+    list(APPEND EBB_PUBLIC_HEADERS ${room}/${name}.h)
+  endforeach()
+endforeach()
+set(headers ${EBB_PUBLIC_HEADERS})
 list(TRANSFORM headers PREPEND ${PROJECT_SOURCE_DIR}/)
 
 get_property(rooms GLOBAL PROPERTY EBB_ROOMS)

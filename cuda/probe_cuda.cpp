@@ -13,6 +13,9 @@ std::string describe(const cudaDeviceProp& device) {
 }
 
 std::string explain(cudaError_t status) {
+  int driver_version = 0;
+  cudaDriverGetVersion(&driver_version);
+  if (driver_version == 0) return "no CUDA driver on this machine";
   return std::string("no usable CUDA device: ") + cudaGetErrorString(status);
 }
 

@@ -64,7 +64,6 @@ class Residency {
     uint32_t next_item = kNone;
     uint32_t cursor = 0;       // in its list of items
     uint32_t home_store = kNone;
-    uint32_t last_block = kNone;
     uint32_t replaced_by = kNone;  // the bring that took its block
     bool dirty = false;
   };
@@ -75,6 +74,8 @@ class Residency {
   uint32_t next_use(uint32_t chunk) const;
   uint32_t take_block(uint32_t item);
   void evict_furthest(uint32_t item);
+  void begin_life(uint32_t chunk, uint32_t item);
+  void end_life(uint32_t chunk, uint32_t item);
   void bring(uint32_t chunk, uint32_t item, Touch touch);
   void free_block(Chunk& chunk, uint32_t after, uint32_t store);
   void after_use(uint32_t chunk, uint32_t item);
@@ -98,11 +99,16 @@ Residency::Residency(const Program& program, uint32_t num_blocks)
 void Residency::index_uses() {
   first_use_.assign(program_.num_dense() + 1, 0);
   for (const ChunkUse& use : program_.uses) ++first_use_[use.chunk + 1];
+  for (uint32_t chunk : program_.begins) ++first_use_[chunk + 1];
   for (size_t c = 1; c < first_use_.size(); ++c) first_use_[c] += first_use_[c - 1];
-  use_items_.resize(program_.uses.size());
+  use_items_.resize(program_.uses.size() + program_.begins.size());
   std::vector<uint32_t> at(first_use_.begin(), first_use_.end() - 1);
   for (uint32_t i = 0; i < program_.items.size(); ++i) {
-    for (const ChunkUse& use : program_.uses_of(program_.items[i])) use_items_[at[use.chunk]++] = i;
+    const ProgramItem& item = program_.items[i];
+    for (const ChunkUse& use : program_.uses_of(item)) use_items_[at[use.chunk]++] = i;
+    for (uint32_t k = 0; k < item.num_begins; ++k) {
+      use_items_[at[program_.begins[item.first_begin + k]]++] = i;
+    }
   }
 }
 
@@ -136,6 +142,7 @@ void Residency::evict_furthest(uint32_t item) {
       victim.dirty = false;
       sums_went_home = true;
     }
+    if (program_.chunk_id(c).space == Space::Activations) ++num_busy_;  // it was between lives
     free_block(victim, victim.last_item, store);
     return;
   }
@@ -161,11 +168,7 @@ uint32_t Residency::take_block(uint32_t item) {
 
 void Residency::bring(uint32_t c, uint32_t item, Touch touch) {
   Chunk& chunk = chunks_[c];
-  // An activation chunk that died a while ago may still find its own block free: nothing moves then.
-  const bool own_block_free = chunk.last_block != kNone &&
-                              blocks_[chunk.last_block].chunk == c &&
-                              !blocks_[chunk.last_block].busy;
-  const uint32_t b = own_block_free ? chunk.last_block : take_block(item);
+  const uint32_t b = take_block(item);
   Block& block = blocks_[b];
   uint32_t position = later(block.free_after, chunk.last_item);
   if (chunk.replaced_by != kNone) position = later(position, brings[chunk.replaced_by].position);
@@ -176,7 +179,7 @@ void Residency::bring(uint32_t c, uint32_t item, Touch touch) {
                     .victim_store = block.store});
   block = Block{.chunk = c, .busy = true};
   peak_busy_ = std::max(peak_busy_, ++num_busy_);
-  chunk.block = chunk.last_block = b;
+  chunk.block = b;
 }
 
 void Residency::after_use(uint32_t c, uint32_t item) {
@@ -196,13 +199,30 @@ void Residency::after_use(uint32_t c, uint32_t item) {
   free_block(chunk, item, store);
 }
 
+/// Between two lives an activation chunk keeps its block as long as nothing else wants it more: the arena reuses its
+/// addresses all the time, and each return would have to wait for the mover.
+void Residency::begin_life(uint32_t c, uint32_t item) {
+  Chunk& chunk = chunks_[c];
+  chunk.next_item = item;
+  if (chunk.block == kNone) return bring(c, item, Touch::Create);
+  peak_busy_ = std::max(peak_busy_, ++num_busy_);
+}
+
+void Residency::end_life(uint32_t c, uint32_t item) {
+  Chunk& chunk = chunks_[c];
+  chunk.last_item = item;
+  ++chunk.cursor;
+  chunk.next_item = next_use(c);
+  if (chunk.next_item == kNone) return free_block(chunk, item, kNone);
+  --num_busy_;
+  candidates_.push({chunk.next_item, c});
+}
+
 void Residency::run() {
   for (uint32_t i = 0; i < program_.items.size(); ++i) {
     const ProgramItem& item = program_.items[i];
     // What is here and needed now must not make room for the rest: its next use is this item.
-    for (uint32_t k = 0; k < item.num_begins; ++k) {
-      bring(program_.begins[item.first_begin + k], i, Touch::Create);
-    }
+    for (uint32_t k = 0; k < item.num_begins; ++k) begin_life(program_.begins[item.first_begin + k], i);
     for (const ChunkUse& use : program_.uses_of(item)) {
       if (chunks_[use.chunk].block == kNone) {
         chunks_[use.chunk].next_item = i;
@@ -211,11 +231,7 @@ void Residency::run() {
       chunks_[use.chunk].dirty |= use.touch != Touch::Read;
     }
     for (const ChunkUse& use : program_.uses_of(item)) after_use(use.chunk, i);
-    for (uint32_t k = 0; k < item.num_ends; ++k) {
-      Chunk& chunk = chunks_[program_.ends[item.first_end + k]];
-      chunk.last_item = i;
-      free_block(chunk, i, kNone);
-    }
+    for (uint32_t k = 0; k < item.num_ends; ++k) end_life(program_.ends[item.first_end + k], i);
   }
 }
 

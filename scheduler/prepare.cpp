@@ -171,6 +171,7 @@ Preparation prepare(const Model& model, const TrainerOptions& options, const Bud
   add_home(p.ledger, layout, plane_specs(options.dtype),
            {.num_gradient_slots = p.plan.num_gradient_slots, .sums = p.plan.sums_at_home});
   p.ledger.add("inputs", Tier::Host, fixed.input_bytes);
+  p.ledger.add("loss", Tier::Host, sizeof(double));
   if (budgets.host_memory) check_host(p.ledger, *budgets.host_memory);
   return p;
 }

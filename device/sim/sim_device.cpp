@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "device/errors.h"
 #include "device/sim/sim_stream.h"
@@ -124,6 +125,7 @@ std::unique_ptr<Blocks> SimDevice::create_blocks(size_t block_bytes, uint32_t nu
 }
 
 void SimDevice::reserve_workspace(size_t bytes) {
+  faults_.check_allocation("simulated", bytes, budget_, "workspace");
   std::lock_guard lock(mutex_);
   if (bytes <= workspace_bytes_) return;
   budget_.take(bytes - workspace_bytes_, "workspace");

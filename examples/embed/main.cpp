@@ -114,7 +114,7 @@ int train() {
   Batch batch;
   double first = 0, last = 0;
   for (int step = 1; step <= 80; ++step) {
-    const ebb::StepResult result = trainer.step({&batch.draw(random), 1}, 1e-4f);
+    const ebb::StepResult result = trainer.step({&batch.draw(random), 1}, 1e-4);
     if (step == 1) first = result.loss;
     last = result.loss;
     if (step % 10 == 0) std::printf("step %d  loss %.4f\n", step, result.loss);

@@ -1,9 +1,5 @@
-ebb_test(test_device
-  SOURCES ${CMAKE_CURRENT_LIST_DIR}/counting_new.cpp ${CMAKE_CURRENT_LIST_DIR}/test_cuda_seam.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/test_host_blocks.cpp ${CMAKE_CURRENT_LIST_DIR}/test_host_device.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/test_host_event.cpp ${CMAKE_CURRENT_LIST_DIR}/test_host_link.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/test_host_stream.cpp ${CMAKE_CURRENT_LIST_DIR}/test_host_stream_errors.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/test_races.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/test_sim_device.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/test_thread_team.cpp
-  LIBS ebb_device)
+set(sources counting_new.cpp test_cuda_seam.cpp test_host_blocks.cpp test_host_device.cpp test_host_event.cpp
+  test_host_link.cpp test_host_stream.cpp test_host_stream_errors.cpp test_races.cpp test_sim_device.cpp
+  test_thread_team.cpp)
+list(TRANSFORM sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
+ebb_test(test_device SOURCES ${sources} LIBS ebb_device)

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -42,12 +43,13 @@ void read_config(const Json& c, ReferenceRun& run) {
 }
 
 ReferenceMicroBatch read_micro_batch(const Json& json, int64_t length) {
-  ReferenceMicroBatch batch{.tokens = json.at("tokens"), .positions = {}, .targets = json.at("targets")};
+  ReferenceMicroBatch batch{
+      .tokens = json.at("tokens"), .positions = {}, .targets = json.at("targets")};
   for (const int32_t first : json.at("first_positions")) {
     for (int32_t t = 0; t < length; ++t) batch.positions.push_back(first + t);
   }
-  batch.num_targets = static_cast<uint64_t>(
-      std::count_if(batch.targets.begin(), batch.targets.end(), [](int32_t t) { return t != kIgnored; }));
+  batch.num_targets = static_cast<uint64_t>(std::count_if(
+      batch.targets.begin(), batch.targets.end(), [](int32_t t) { return t != kIgnored; }));
   return batch;
 }
 
@@ -143,8 +145,9 @@ std::vector<MicroBatch> micro_batches_of(const ReferenceRun& reference,
   const Shape shape{reference.batch, reference.length};
   std::vector<MicroBatch> batches;
   for (const ReferenceMicroBatch& b : step) {
-    batches.push_back({.inputs = {view(b.tokens, shape), view(b.positions, shape), view(b.targets, shape)},
-                       .num_targets = b.num_targets});
+    batches.push_back(
+        {.inputs = {view(b.tokens, shape), view(b.positions, shape), view(b.targets, shape)},
+         .num_targets = b.num_targets});
   }
   return batches;
 }
@@ -196,8 +199,8 @@ Deviation deviation(const ReferenceRun& reference, const RunResult& result) {
         p.name, result.parameters[static_cast<size_t>(at - model.parameters().begin())]);
     double sum = 0;
     for (const float value : values) sum += static_cast<double>(value);
-    d.weight_sum = std::fmax(d.weight_sum, std::abs(sum - p.sum) /
-                                               (p.max * static_cast<double>(values.size())));
+    d.weight_sum = std::fmax(d.weight_sum,
+                             std::abs(sum - p.sum) / (p.max * static_cast<double>(values.size())));
     for (size_t i = 0; i < p.values.size(); ++i) {
       const double own = static_cast<double>(values.at(i * p.stride));
       d.weight = std::fmax(d.weight, std::abs(own - p.values[i]) / p.max);

@@ -1,5 +1,5 @@
-// Training runs that PyTorch made (tests/fixtures/make_gpt2.py), the same runs by Ebb's trainer, and how far apart they
-// are. Everything is a plain value; one thread.
+// Training runs that PyTorch made (tests/fixtures/make_gpt2.py), the same runs by Ebb's trainer,
+// and how far apart they are. Everything is a plain value; one thread.
 #pragma once
 
 #include <functional>
@@ -33,7 +33,7 @@ struct ReferenceRun {
   uint64_t seed = 0;
   TrainerOptions options;  ///< micro-batches, clipping, Adam
   LearningRate learning_rate;
-  std::vector<double> learning_rates;                         // as PyTorch's run used them
+  std::vector<double> learning_rates;                          // as PyTorch's run used them
   std::vector<double> losses, norms, bf16_losses, bf16_norms;  // one a step; bf16 by PyTorch
   std::vector<ReferenceParameter> final_parameters;
   std::vector<std::vector<ReferenceMicroBatch>> steps;
@@ -66,13 +66,14 @@ struct RunResult {
   std::vector<double> losses = {}, norms = {};
   std::vector<std::vector<float>> parameters = {};  // by id, after the last step
   uint64_t state_hash = 0;
-  size_t loaded_bytes = 0;                     // in all steps
+  size_t loaded_bytes = 0;  // in all steps
   uint32_t num_blocks = 0, num_weight_chunks = 0;
 };
 
 RunResult run_ebb(const ReferenceRun& reference, const RunSettings& settings = {});
 
-/// Largest deviations, relative: losses and norms to the reference, weights to their parameter's largest.
+/// Largest deviations, relative: losses and norms to the reference, weights to their parameter's
+/// largest.
 struct Deviation {
   double loss = 0, norm = 0, weight = 0, weight_sum = 0;
 };

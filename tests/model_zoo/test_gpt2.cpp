@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <iostream>
 #include <ostream>
 
 #include "tests/model_zoo/reference_run.h"
@@ -28,7 +27,6 @@ class Gpt2Reference : public testing::TestWithParam<std::string> {};
 TEST_P(Gpt2Reference, TrainsAsPyTorch) {
   const ReferenceRun reference = load_reference(GetParam());
   const Deviation d = deviation(reference, run_ebb(reference));
-  std::cout << testing::PrintToString(d) << "\n";
   EXPECT_TRUE(losses_agree(d)) << testing::PrintToString(d);
   EXPECT_TRUE(norms_agree(d)) << testing::PrintToString(d);
   EXPECT_TRUE(weights_agree(d)) << testing::PrintToString(d);
@@ -73,15 +71,15 @@ TEST(Gpt2Reference, ClippingBitesInSomeStepsOnly) {
 
 TEST(Gpt2Reference, SmallestBudgetMovesChunksInEveryStep) {
   const ReferenceRun reference = load_reference("wide");
-  const RunResult tight =
-      run_ebb(reference, {.chunk_bytes = kSmallChunk, .smallest_budget = true});
+  const RunResult tight = run_ebb(reference, {.chunk_bytes = kSmallChunk, .smallest_budget = true});
   EXPECT_GE(tight.num_weight_chunks, 4u);
   // Each micro-batch passes all weights twice; the last chunk is not full.
   const size_t passes = 2 * reference.steps.size() * reference.options.gradient_accumulation;
   EXPECT_GT(tight.loaded_bytes, passes * (tight.num_weight_chunks - 2) * kSmallChunk);
 }
 
-// ---- Planted defects --------------------------------------------------------------------------------------------
+// ---- Planted defects
+// --------------------------------------------------------------------------------------------
 
 Deviation deviation_with(std::string_view name, const RunSettings& settings) {
   const ReferenceRun reference = load_reference(name);
@@ -109,24 +107,26 @@ TEST(Gpt2PlantedDefect, AnotherEpsilonIsFound) {
 
 TEST(Gpt2PlantedDefect, AMicroBatchFedTwiceInPlaceOfAnotherIsFound) {
   const Deviation d = deviation_with(
-      "clipped", {.change_step = [](std::vector<MicroBatch>& batches) { batches[1] = batches[0]; }});
+      "clipped",
+      {.change_step = [](std::vector<MicroBatch>& batches) { batches[1] = batches[0]; }});
   EXPECT_FALSE(losses_agree(d));
   EXPECT_FALSE(norms_agree(d));
 }
 
 TEST(Gpt2PlantedDefect, AMeanOverIgnoredLabelsTooIsFound) {
-  const Deviation d = deviation_with("clipped", {.change_step = [](std::vector<MicroBatch>& batches) {
-    for (MicroBatch& b : batches) {
-      b.num_targets = static_cast<uint64_t>(b.inputs[2].num_elements());
-    }
-  }});
+  const Deviation d =
+      deviation_with("clipped", {.change_step = [](std::vector<MicroBatch>& batches) {
+                       for (MicroBatch& b : batches) {
+                         b.num_targets = static_cast<uint64_t>(b.inputs[2].num_elements());
+                       }
+                     }});
   EXPECT_FALSE(losses_agree(d));
   EXPECT_FALSE(norms_agree(d));
 }
 
 TEST(Gpt2PlantedDefect, SkippedClippingIsFound) {
-  const Deviation d = deviation_with(
-      "clipped", {.change_options = [](TrainerOptions& o) { o.max_grad_norm = 0; }});
+  const Deviation d =
+      deviation_with("clipped", {.change_options = [](TrainerOptions& o) { o.max_grad_norm = 0; }});
   EXPECT_FALSE(losses_agree(d));
   EXPECT_FALSE(weights_agree(d));
 }
@@ -137,13 +137,13 @@ TEST(Gpt2PlantedDefect, DecayOfVectorsIsFound) {
   const Deviation d = deviation(
       reference,
       run_ebb(reference, {.before_step = [&](Trainer& trainer, const Model& model, double rate) {
-        for (const Parameter& p : model.parameters()) {
-          if (p.shape.rank() >= 2) continue;
-          std::vector<float> values = trainer.read_parameter(p.name);
-          for (float& x : values) x *= static_cast<float>(1 - rate * decay);
-          trainer.write_parameter(p.name, values);
-        }
-      }}));
+                for (const Parameter& p : model.parameters()) {
+                  if (p.shape.rank() >= 2) continue;
+                  std::vector<float> values = trainer.read_parameter(p.name);
+                  for (float& x : values) x *= static_cast<float>(1 - rate * decay);
+                  trainer.write_parameter(p.name, values);
+                }
+              }}));
   EXPECT_FALSE(losses_agree(d));
   EXPECT_FALSE(weights_agree(d));
 }
@@ -155,16 +155,17 @@ TEST(Gpt2PlantedDefect, AMissingDecayIsFound) {
 }
 
 TEST(Gpt2PlantedDefect, AScheduleOneStepLateIsFound) {
-  const Deviation d = deviation_with("clipped", {.learning_rate = [](const LearningRate& lr, uint64_t s) {
-    return lr.at(s == 0 ? 0 : s - 1);
-  }});
+  const Deviation d =
+      deviation_with("clipped", {.learning_rate = [](const LearningRate& lr, uint64_t s) {
+                       return lr.at(s == 0 ? 0 : s - 1);
+                     }});
   EXPECT_FALSE(losses_agree(d));
 }
 
 TEST(Gpt2PlantedDefect, PositionsThatAllStartAtZeroAreFound) {
   std::vector<int32_t> zero_based;
-  const Deviation d =
-      deviation_with("constant", {.change_step = [&](std::vector<MicroBatch>& batches) {
+  const Deviation d = deviation_with(
+      "constant", {.change_step = [&](std::vector<MicroBatch>& batches) {
         const Tensor positions = batches[0].inputs[1];
         zero_based.resize(static_cast<size_t>(positions.num_elements()));
         for (size_t i = 0; i < zero_based.size(); ++i) {

@@ -13,7 +13,8 @@ namespace {
 
 constexpr size_t kSmallChunk = 256 << 10;
 
-// ---- Size -------------------------------------------------------------------------------------------------------
+// ---- Size
+// -------------------------------------------------------------------------------------------------------
 
 TEST(Gpt2Size, NumParametersIsTheSumOfTheShapesForEveryPreset) {
   for (const Preset& preset : presets()) {
@@ -43,7 +44,8 @@ TEST(Gpt2Size, AnUnknownPresetIsAnErrorThatNamesThoseThereAre) {
   }
 }
 
-// ---- First weights ----------------------------------------------------------------------------------------------
+// ---- First weights
+// ----------------------------------------------------------------------------------------------
 
 struct Fresh {
   std::vector<std::vector<float>> parameters;  // by id
@@ -53,10 +55,12 @@ struct Fresh {
 constexpr Gpt2Config kToy{
     .vocabulary = 300, .max_positions = 96, .channels = 96, .num_layers = 3, .num_heads = 4};
 
-Fresh fresh_weights(uint64_t seed, size_t chunk_bytes, DType dtype = DType::F32, int num_threads = 1) {
+Fresh fresh_weights(uint64_t seed, size_t chunk_bytes, DType dtype = DType::F32,
+                    int num_threads = 1) {
   const Gpt2 model(kToy, 1, 8, dtype);
   const Preparation prepared =
-      prepare(model, {.dtype = dtype, .chunk_bytes = chunk_bytes, .seed = seed}, {.num_threads = num_threads});
+      prepare(model, {.dtype = dtype, .chunk_bytes = chunk_bytes, .seed = seed},
+              {.num_threads = num_threads});
   const auto device = create_device({.num_threads = num_threads});
   const Trainer trainer(model, *device, prepared);
   Fresh fresh{.parameters = {}, .state_hash = trainer.state_hash()};
@@ -133,7 +137,8 @@ TEST(Gpt2Initialisation, DependsOnTheSeedAlone) {
   }
 }
 
-// ---- Evaluation -------------------------------------------------------------------------------------------------
+// ---- Evaluation
+// -------------------------------------------------------------------------------------------------
 
 class Gpt2Evaluation : public testing::TestWithParam<DType> {};
 
@@ -163,7 +168,8 @@ TEST_P(Gpt2Evaluation, IsTheLossOfAStepWithTheSameWeights) {
 INSTANTIATE_TEST_SUITE_P(Types, Gpt2Evaluation, testing::Values(DType::F32, DType::BF16),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
-// ---- Refusals ---------------------------------------------------------------------------------------------------
+// ---- Refusals
+// ---------------------------------------------------------------------------------------------------
 
 struct Refusal {
   const char* name;
@@ -180,13 +186,25 @@ Gpt2Config toy_with(int64_t Gpt2Config::*field, int64_t value) {
 
 TEST(Gpt2Refusals, CarryTheNumbers) {
   const Refusal refusals[] = {
-      {.name = "heads", .config = toy_with(&Gpt2Config::num_heads, 7), .numbers = {"7 heads", "96 channels"}},
+      {.name = "heads",
+       .config = toy_with(&Gpt2Config::num_heads, 7),
+       .numbers = {"7 heads", "96 channels"}},
       {.name = "length", .length = 97, .numbers = {"97", "96 positions", "--seq-length 96"}},
-      {.name = "vocabulary", .config = toy_with(&Gpt2Config::vocabulary, 0), .numbers = {"vocabulary", "0"}},
-      {.name = "positions", .config = toy_with(&Gpt2Config::max_positions, 0), .numbers = {"positions", "0"}},
-      {.name = "channels", .config = toy_with(&Gpt2Config::channels, -4), .numbers = {"channels", "-4"}},
-      {.name = "layers", .config = toy_with(&Gpt2Config::num_layers, 0), .numbers = {"layers", "0"}},
-      {.name = "no heads", .config = toy_with(&Gpt2Config::num_heads, 0), .numbers = {"heads", "0"}},
+      {.name = "vocabulary",
+       .config = toy_with(&Gpt2Config::vocabulary, 0),
+       .numbers = {"vocabulary", "0"}},
+      {.name = "positions",
+       .config = toy_with(&Gpt2Config::max_positions, 0),
+       .numbers = {"positions", "0"}},
+      {.name = "channels",
+       .config = toy_with(&Gpt2Config::channels, -4),
+       .numbers = {"channels", "-4"}},
+      {.name = "layers",
+       .config = toy_with(&Gpt2Config::num_layers, 0),
+       .numbers = {"layers", "0"}},
+      {.name = "no heads",
+       .config = toy_with(&Gpt2Config::num_heads, 0),
+       .numbers = {"heads", "0"}},
       {.name = "batch", .batch = 0, .numbers = {"micro-batch", "0"}},
       {.name = "no length", .length = -1, .numbers = {"length", "-1"}},
   };

@@ -9,8 +9,16 @@
 namespace ebb::test {
 namespace {
 
+std::vector<uint32_t> begins_of(const Program& program, const ProgramItem& item) {
+  const auto first = program.begins.begin() + item.first_begin;
+  return {first, first + item.num_begins};
+}
+
 uint32_t next_item_with(const Program& program, uint32_t chunk, uint32_t from) {
   for (uint32_t i = from; i < program.items.size(); ++i) {
+    for (uint32_t begin : begins_of(program, program.items[i])) {
+      if (begin == chunk) return i;
+    }
     for (const ChunkUse& use : program.uses_of(program.items[i])) {
       if (use.chunk == chunk) return i;
     }
@@ -18,63 +26,72 @@ uint32_t next_item_with(const Program& program, uint32_t chunk, uint32_t from) {
   return UINT32_MAX;
 }
 
+/// Activation chunks alive while item i runs, as a set that is kept up to date.
+void update_alive(const Program& program, uint32_t i, std::set<uint32_t>& alive) {
+  if (i > 0) {
+    const ProgramItem& before = program.items[i - 1];
+    for (uint32_t k = 0; k < before.num_ends; ++k) alive.erase(program.ends[before.first_end + k]);
+  }
+  for (uint32_t begin : begins_of(program, program.items[i])) alive.insert(begin);
+}
+
 }  // namespace
 
-uint64_t count_loads_by_scanning(const Program& program, uint32_t num_blocks) {
-  std::set<uint32_t> here;
-  uint32_t num_activations = 0;
-  uint64_t num_loads = 0;
+Brings count_by_scanning(const Program& program, uint32_t num_blocks) {
+  std::set<uint32_t> here, alive;
+  Brings brings;
   for (uint32_t i = 0; i < program.items.size(); ++i) {
-    const ProgramItem& item = program.items[i];
-    num_activations += item.num_begins;
-    for (const ChunkUse& use : program.uses_of(item)) {
-      if (here.insert(use.chunk).second && use.touch != Touch::Create) ++num_loads;
+    update_alive(program, i, alive);
+    std::set<uint32_t> needed = alive;
+    for (uint32_t begin : begins_of(program, program.items[i])) {
+      if (here.insert(begin).second) ++brings.creates;
     }
-    while (here.size() + num_activations > num_blocks) {
+    for (const ChunkUse& use : program.uses_of(program.items[i])) {
+      needed.insert(use.chunk);
+      if (here.insert(use.chunk).second) ++(use.touch == Touch::Create ? brings.creates : brings.loads);
+    }
+    while (here.size() > num_blocks) {
       uint32_t victim = UINT32_MAX, furthest = i;
       for (uint32_t chunk : here) {
-        const uint32_t next = next_item_with(program, chunk, i);
+        const uint32_t next = needed.contains(chunk) ? i : next_item_with(program, chunk, i + 1);
         if (next > furthest) furthest = next, victim = chunk;
       }
       if (victim == UINT32_MAX) throw std::logic_error("too few blocks");
       here.erase(victim);
     }
-    std::erase_if(here, [&](uint32_t chunk) {
-      return next_item_with(program, chunk, i + 1) == UINT32_MAX;
-    });
-    num_activations -= item.num_ends;
   }
-  return num_loads;
+  return brings;
 }
 
-uint64_t count_loads_by_trying_all(const Program& program, uint32_t num_blocks) {
-  std::map<uint32_t, uint64_t> loads_with{{0, 0}};  // chunks here, as bits -> fewest loads so far
-  uint32_t num_activations = 0;
+uint64_t fewest_by_trying_all(const Program& program, uint32_t num_blocks, bool loads_alone) {
+  std::map<uint32_t, uint64_t> brings_with{{0, 0}};  // chunks here, as bits -> fewest brings so far
+  std::set<uint32_t> alive;
   for (uint32_t i = 0; i < program.items.size(); ++i) {
-    const ProgramItem& item = program.items[i];
-    num_activations += item.num_begins;
-    uint32_t needed = 0, created = 0;
-    for (const ChunkUse& use : program.uses_of(item)) {
+    update_alive(program, i, alive);
+    uint32_t needed = 0, free_of_charge = 0;
+    for (uint32_t chunk : alive) needed |= 1u << chunk;
+    if (loads_alone) free_of_charge = needed;
+    for (const ChunkUse& use : program.uses_of(program.items[i])) {
       needed |= 1u << use.chunk;
-      if (use.touch == Touch::Create) created |= 1u << use.chunk;
+      if (loads_alone && use.touch == Touch::Create) free_of_charge |= 1u << use.chunk;
     }
     std::map<uint32_t, uint64_t> after;
-    for (const auto& [here, loads] : loads_with) {
-      const uint64_t now = loads + static_cast<uint64_t>(std::popcount(needed & ~here & ~created));
+    for (const auto& [here, brings] : brings_with) {
+      const uint64_t now =
+          brings + static_cast<uint64_t>(std::popcount(needed & ~here & ~free_of_charge));
       const uint32_t others = here & ~needed;
       for (uint32_t kept = others;; kept = (kept - 1) & others) {
-        if (static_cast<uint32_t>(std::popcount(kept | needed)) + num_activations <= num_blocks) {
+        if (static_cast<uint32_t>(std::popcount(kept | needed)) <= num_blocks) {
           const auto [at, added] = after.try_emplace(kept | needed, now);
           if (!added) at->second = std::min(at->second, now);
         }
         if (kept == 0) break;
       }
     }
-    loads_with = std::move(after);
-    num_activations -= item.num_ends;
+    brings_with = std::move(after);
   }
   uint64_t least = UINT64_MAX;
-  for (const auto& [here, loads] : loads_with) least = std::min(least, loads);
+  for (const auto& [here, brings] : brings_with) least = std::min(least, brings);
   return least;
 }
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <ostream>
+
 #include "device/random.h"
 
 namespace ebb::test {
@@ -66,6 +68,10 @@ std::string to_string(const TrainingCase& run) {
                      name_of(run.dtype), run.clip ? "clipped" : "unclipped", run.accumulation,
                      kMemory[static_cast<int>(run.memory)], run.num_pieces,
                      run.recompute == Recompute::Block ? "block" : "none", run.num_threads);
+}
+
+std::ostream& operator<<(std::ostream& out, const TrainingCase& run) {
+  return out << to_string(run);
 }
 
 std::string to_string(const Outcome& o) {

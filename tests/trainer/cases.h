@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <iosfwd>
 #include <memory>
 #include <string>
 #include <vector>
@@ -50,6 +52,7 @@ struct TrainingCase {
   TrainerOptions options() const;
 };
 std::string to_string(const TrainingCase& run);
+std::ostream& operator<<(std::ostream& out, const TrainingCase& run);
 
 /// What may not depend on where bytes lie.
 struct Outcome {

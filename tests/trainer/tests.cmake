@@ -3,3 +3,8 @@ set(cases ${dir}/cases.cpp ${dir}/matrix.cpp ${dir}/identity.cpp)
 ebb_test(test_identity SOURCES ${cases} ${dir}/test_identity.cpp LIBS ebb_model_zoo)
 ebb_test(test_identity_races SOURCES ${cases} ${dir}/test_identity_races.cpp LIBS ebb_model_zoo)
 ebb_test(test_identity_slow SOURCES ${cases} ${dir}/test_identity_slow.cpp LIBS ebb_model_zoo SLOW)
+ebb_test(test_trainer
+  SOURCES ${cases} ${dir}/counting_malloc.cpp ${dir}/fault_drill.cpp ${dir}/test_memory.cpp
+    ${dir}/test_faults.cpp ${dir}/test_numeric.cpp ${dir}/test_refusals.cpp ${dir}/test_planted.cpp
+  LIBS ebb_model_zoo)
+ebb_test(test_trainer_slow SOURCES ${cases} ${dir}/fault_drill.cpp ${dir}/test_faults_slow.cpp LIBS ebb_model_zoo SLOW)

@@ -1,0 +1,87 @@
+#include "tests/trainer/fault_drill.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/trainer/cases.h"
+#include "tests/trainer/watchdog.h"
+
+namespace ebb::test {
+namespace {
+
+constexpr int64_t kTinyLength = 8;
+
+/// A tiny model whose chunks move: two steps, each with an evaluation after it.
+struct Drill {
+  Drill() : model(tiny_gpt(), kMicroBatchSize, kTinyLength, DType::BF16),
+            prepared(prepare_case(model, run)),
+            data(tiny_gpt(), kTinyLength, run.accumulation, 3),
+            evaluation(tiny_gpt(), kTinyLength, run.evaluation_batches, 4) {}
+
+  std::unique_ptr<Device> create(std::function<bool(FaultSite)> fault) const {
+    return create_device({.memory_bytes = prepared.ledger.total(Tier::Device), .num_threads = 1,
+                          .poison = true, .fault = std::move(fault)});
+  }
+  void train(Device& device) const {
+    Trainer trainer(model, device, prepared);
+    for (int step = 0; step < 2; ++step) {
+      trainer.step(data.micro_batches(), 1e-3);
+      trainer.evaluate(evaluation.micro_batches());
+    }
+  }
+
+  TrainingCase run{.accumulation = 2, .memory = Memory::Smallest, .evaluation_batches = 1};
+  Gpt2 model;
+  Preparation prepared;
+  Data data, evaluation;
+};
+
+template <class Expected>
+void expect_error(const Drill& drill, Device& device) {
+  try {
+    drill.train(device);
+    ADD_FAILURE() << "no error came out";
+  } catch (const Expected& error) {
+    EXPECT_NE(std::string_view(error.what()).find("injected"), std::string_view::npos)
+        << error.what();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "another error came out: " << error.what();
+  }
+}
+
+}  // namespace
+
+uint64_t num_operations(FaultSite site) {
+  const Drill drill;
+  uint64_t count = 0;
+  const auto device = drill.create([&](FaultSite at) {
+    count += at == site;
+    return false;
+  });
+  drill.train(*device);
+  return count;
+}
+
+void fail_operation(FaultSite site, uint64_t n) {
+  SCOPED_TRACE(testing::Message() << "operation " << n << " of kind " << static_cast<int>(site));
+  const Watchdog watchdog;
+  const Drill drill;
+  uint64_t count = 0;
+  const auto device = drill.create([&](FaultSite at) { return at == site && count++ == n; });
+  if (site == FaultSite::Allocation) {
+    expect_error<OutOfMemory>(drill, *device);
+  } else {
+    expect_error<DeviceError>(drill, *device);
+  }
+  // The device keeps its workspace; all else goes with the trainer.
+  const size_t workspace_bytes = drill.prepared.ledger.bytes("workspace", Tier::Device);
+  EXPECT_TRUE(device->used_bytes() == 0 || device->used_bytes() == workspace_bytes);
+}
+
+void fail_operations(FaultSite site, uint64_t most) {
+  const uint64_t count = num_operations(site);
+  ASSERT_GT(count, 0u);
+  const uint64_t num_failed = std::min(most, count);
+  for (uint64_t i = 0; i < num_failed; ++i) fail_operation(site, i * count / num_failed);
+}
+
+}  // namespace ebb::test

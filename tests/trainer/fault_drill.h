@@ -1,0 +1,17 @@
+// One operation of a small run fails: the right error comes out, nothing hangs, nothing is left behind.
+#pragma once
+
+#include <cstdint>
+
+#include "device/device.h"
+
+namespace ebb::test {
+
+/// Operations of one kind that the drill's run asks for when none fails.
+uint64_t num_operations(FaultSite site);
+/// Fails the n-th one, from 0, and checks what follows.
+void fail_operation(FaultSite site, uint64_t n);
+/// Fails `most` of them, evenly spread, or all where there are fewer.
+void fail_operations(FaultSite site, uint64_t most);
+
+}  // namespace ebb::test

@@ -1,0 +1,119 @@
+// Every byte is taken before step 0, is in the ledger, and stays within the budget.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "tests/trainer/cases.h"
+#include "tests/trainer/counting_malloc.h"
+
+namespace ebb::test {
+namespace {
+
+/// Passes everything on and writes down what host memory was taken, by tag.
+class RecordingDevice : public Device {
+ public:
+  explicit RecordingDevice(Device& device) : device_(device) {}
+  const DeviceInfo& info() const override { return device_.info(); }
+  Buffer allocate(MemoryKind kind, size_t bytes, std::string_view tag) override {
+    if (kind != MemoryKind::Device) host_bytes_[std::string(tag)] += bytes;
+    return device_.allocate(kind, bytes, tag);
+  }
+  std::unique_ptr<Blocks> create_blocks(size_t block_bytes, uint32_t num_blocks) override {
+    return device_.create_blocks(block_bytes, num_blocks);
+  }
+  void reserve_workspace(size_t bytes) override { device_.reserve_workspace(bytes); }
+  std::unique_ptr<Stream> create_stream(StreamRole role) override {
+    return device_.create_stream(role);
+  }
+  std::unique_ptr<Event> create_event() override { return device_.create_event(); }
+  Kernels& kernels() override { return device_.kernels(); }
+  size_t used_bytes() const override { return device_.used_bytes(); }
+  size_t peak_bytes() const override { return device_.peak_bytes(); }
+  uint64_t num_allocations() const override { return device_.num_allocations(); }
+  double now_s() const override { return device_.now_s(); }
+
+  const std::map<std::string, size_t>& host_bytes() const { return host_bytes_; }
+
+ private:
+  void free(MemoryKind, std::byte*, size_t) noexcept override {}  // buffers know the inner device
+
+  Device& device_;
+  std::map<std::string, size_t> host_bytes_;
+};
+
+/// Two of them train at budgets that move everything, or nothing.
+class MemoryOfARun : public testing::TestWithParam<TrainingCase> {
+ protected:
+  MemoryOfARun()
+      : model_(small_gpt(), kMicroBatchSize, kLength, GetParam().dtype),
+        prepared_(prepare_case(model_, GetParam())),
+        host_device_(create_case_device(prepared_, GetParam())),
+        device_(*host_device_),
+        data_(small_gpt(), kLength, GetParam().accumulation, 3),
+        evaluation_(small_gpt(), kLength, GetParam().evaluation_batches, 4) {}
+
+  void step(Trainer& trainer) {
+    trainer.step(data_.micro_batches(), 1e-3);
+    if (GetParam().evaluation_batches > 0) trainer.evaluate(evaluation_.micro_batches());
+  }
+
+  Gpt2 model_;
+  Preparation prepared_;
+  std::unique_ptr<Device> host_device_;
+  RecordingDevice device_;
+  Data data_, evaluation_;
+};
+
+TEST_P(MemoryOfARun, NothingIsAllocatedAfterStepTwo) {
+  if (!counts_mallocs()) GTEST_SKIP() << "a sanitizer owns the allocator";
+  Trainer trainer(model_, device_, prepared_);
+  for (int i = 0; i < 2; ++i) step(trainer);
+  const uint64_t allocations = device_.num_allocations();
+  const uint64_t mallocs = num_mallocs();
+  for (int i = 0; i < 5; ++i) step(trainer);
+  EXPECT_EQ(num_mallocs(), mallocs);
+  EXPECT_EQ(device_.num_allocations(), allocations);
+}
+
+TEST_P(MemoryOfARun, DeviceTakesWhatTheLedgerSays) {
+  const size_t planned = prepared_.ledger.total(Tier::Device);
+  {
+    Trainer trainer(model_, device_, prepared_);
+    EXPECT_EQ(device_.used_bytes(), planned);
+    for (int i = 0; i < 2; ++i) step(trainer);
+    EXPECT_EQ(device_.used_bytes(), planned);
+  }
+  EXPECT_EQ(device_.peak_bytes(), planned);
+  EXPECT_LE(device_.peak_bytes(), device_.info().memory_bytes);
+  EXPECT_EQ(device_.used_bytes(), prepared_.ledger.bytes("workspace", Tier::Device));
+}
+
+TEST_P(MemoryOfARun, HostTakesWhatTheLedgerSays) {
+  Trainer trainer(model_, device_, prepared_);
+  std::map<std::string, size_t> planned;
+  for (const LedgerEntry& e : prepared_.ledger.entries()) {
+    if (e.tier == Tier::Host) planned[e.name] += e.bytes;
+  }
+  EXPECT_EQ(device_.host_bytes(), planned);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, MemoryOfARun,
+    testing::Values(
+        TrainingCase{.accumulation = 2, .memory = Memory::Smallest, .num_threads = 2},
+        TrainingCase{.clip = false, .recompute = Recompute::Block, .num_threads = 2,
+                     .evaluation_batches = 1},
+        TrainingCase{.dtype = DType::F32, .clip = false, .accumulation = 2,
+                     .memory = Memory::Smallest, .recompute = Recompute::Block,
+                     .num_threads = 1, .evaluation_batches = 3}));
+
+TEST(CountingMalloc, Counts) {
+  if (!counts_mallocs()) GTEST_SKIP() << "a sanitizer owns the allocator";
+  const uint64_t before = num_mallocs();
+  std::vector<std::unique_ptr<int>> kept;
+  for (int i = 0; i < 10; ++i) kept.push_back(std::make_unique<int>(i));
+  EXPECT_GE(num_mallocs(), before + 10);
+}
+
+}  // namespace
+}  // namespace ebb::test

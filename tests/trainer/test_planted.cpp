@@ -1,0 +1,209 @@
+// Defects planted by data alone: each is found by validate(), by the executor, or by comparing bits. A comparison that
+// finds none of them would prove nothing about the schedules that it calls equal.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+
+#include "cpu_adam/master.h"
+#include "device/dtype.h"
+#include "scheduler/validate.h"
+#include "tests/trainer/cases.h"
+#include "tests/trainer/watchdog.h"
+
+namespace ebb::test {
+namespace {
+
+/// Passes everything on; forward() of a live step first lets the mover run ahead, so that a race is there every time.
+class LateModel : public Model {
+ public:
+  explicit LateModel(const Model& model) : model_(model) {}
+  const Parameters& parameters() const override { return model_.parameters(); }
+  std::vector<InputSpec> inputs() const override { return model_.inputs(); }
+  void forward(Tape& tape, std::span<const Tensor> inputs) const override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
+    model_.forward(tape, inputs);
+  }
+  int pause_ms = 0;
+
+ private:
+  const Model& model_;
+};
+
+class Planted : public testing::Test {
+ protected:
+  Preparation plan() const { return prepare_case(model_, run_); }
+  Outcome outcome(const Preparation& prepared) const {
+    return train(model_, prepared, run_).outcome;
+  }
+  /// What a defect must not be.
+  void expect_other_bits(const Preparation& damaged) const {
+    EXPECT_FALSE(outcome(damaged) == outcome(plan()));
+  }
+  void expect_invalid(const Preparation& damaged) const {
+    const PlanOptions options{.num_blocks = damaged.num_blocks,
+                              .update_after_norm = damaged.options.max_grad_norm > 0};
+    EXPECT_TRUE(validate(plan().plan, damaged.trace, *damaged.layout, options).empty());
+    EXPECT_FALSE(validate(damaged.plan, damaged.trace, *damaged.layout, options).empty());
+  }
+
+  const Watchdog watchdog_;
+  TrainingCase run_{.accumulation = 2, .memory = Memory::Smallest, .num_steps = 2};
+  Gpt2 model_{small_gpt(), kMicroBatchSize, kLength, DType::BF16};
+};
+
+bool loads(const Op& op, Space space) {
+  return op.kind == OpKind::Move && op.to == Tier::Device && op.from == Tier::Host &&
+         op.chunk.space == space;
+}
+
+uint32_t nth_op(const Plan& plan, uint32_t n, const std::function<bool(const Op&)>& test) {
+  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+    if (test(plan.ops[i]) && n-- == 0) return i;
+  }
+  ADD_FAILURE() << "the plan has no such operation";
+  return 0;
+}
+
+void remove_waits(Plan& plan, Op& op, uint32_t for_op) {
+  const auto begin = plan.waits.begin() + op.first_wait;
+  const auto end = std::remove(begin, begin + op.num_waits, for_op);
+  op.num_waits = static_cast<uint32_t>(end - begin);
+}
+
+/// Takes from all who wait for the fifth chunk of weights that they do.
+Preparation without_a_wait(Preparation prepared) {
+  const uint32_t load =
+      nth_op(prepared.plan, 4, [](const Op& op) { return loads(op, Space::Weights); });
+  for (Op& op : prepared.plan.ops) {
+    if (op.kind == OpKind::Run) remove_waits(prepared.plan, op, load);
+  }
+  return prepared;
+}
+
+/// Everything resident: all loads are given blocks at once and then take their time on the link.
+TrainingCase racing_case() {
+  return {.num_threads = 1, .link_bytes_per_s = 4e6, .num_steps = 1};
+}
+
+void run_race(bool wait) {
+  const TrainingCase run = racing_case();
+  const Gpt2 gpt(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
+  LateModel model(gpt);
+  const Preparation good = prepare_case(model, run);
+  const Preparation prepared = wait ? good : without_a_wait(good);
+  model.pause_ms = 40;
+  train(model, prepared, run);
+}
+
+TEST_F(Planted, AMissingWaitIsInvalid) { expect_invalid(without_a_wait(plan())); }
+
+/// What was not loaded yet is poison, a NaN: the norm is one, or the bits are others.
+TEST_F(Planted, AMissingWaitChangesBits) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer reports it: see PlantedDeathTest";
+#endif
+  run_ = racing_case();
+  const Preparation good = plan();
+  LateModel model(model_);
+  model.pause_ms = 40;
+  const Outcome expected = train(model, good, run_).outcome;
+  TrainingCase at_memory_speed = run_;
+  at_memory_speed.link_bytes_per_s = 0;
+  EXPECT_TRUE(expected == train(at_memory_speed).outcome);
+  EXPECT_FALSE(train(model, without_a_wait(good), run_).outcome == expected);
+}
+
+TEST(PlantedDeathTest, AMissingWaitIsADataRace) {
+#if !defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "only ThreadSanitizer sees this; build with -DEBB_SANITIZE=thread";
+#endif
+  constexpr int kReported = 66;  // ThreadSanitizer's exit status
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT((run_race(false), std::exit(0)), testing::ExitedWithCode(kReported), "data race");
+  EXPECT_EXIT((run_race(true), std::exit(0)), testing::ExitedWithCode(0), "");
+}
+
+TEST_F(Planted, ABlockUsedTwiceIsRefused) {
+  Preparation damaged = plan();
+  std::vector<Op>& ops = damaged.plan.ops;
+  const auto takes_block = [](const Op& op) {
+    return op.kind == OpKind::Move && op.to == Tier::Device;
+  };
+  ops[nth_op(damaged.plan, 1, takes_block)].block =
+      ops[nth_op(damaged.plan, 0, takes_block)].block;
+  expect_invalid(damaged);
+  EXPECT_THROW(outcome(damaged), LogicError);
+}
+
+/// A chunk of sums that went home comes back empty: what the first micro-batch gave it is gone.
+TEST_F(Planted, ALostContributionIsFound) {
+  Preparation damaged = plan();
+  const auto loads_sums = [](const Op& op) { return loads(op, Space::GradientSums); };
+  damaged.plan.ops[nth_op(damaged.plan, 0, loads_sums)].from = Tier::None;
+  expect_invalid(damaged);
+  expect_other_bits(damaged);
+}
+
+/// The second micro-batch is the first once more.
+TEST_F(Planted, ALostMicroBatchChangesBits) {
+  const auto run = [&](bool loses) {
+    const Preparation prepared = plan();
+    const auto device = create_case_device(prepared, run_);
+    Trainer trainer(model_, *device, prepared);
+    const Data data(small_gpt(), kLength, 2, 1);
+    std::vector<MicroBatch> batches = data.micro_batches();
+    if (loses) batches[1] = batches[0];
+    trainer.step(batches, 1e-3);
+    return trainer.state_hash();
+  };
+  EXPECT_EQ(run(false), run(false));
+  EXPECT_NE(run(true), run(false));
+}
+
+TEST_F(Planted, ASkippedClipChangesBits) {
+  Preparation damaged = plan();
+  damaged.options.max_grad_norm = 1e30f;
+  expect_other_bits(damaged);
+}
+
+TEST_F(Planted, AnUpdateBeforeTheNormIsInvalid) {
+  Preparation damaged = plan();
+  Plan& p = damaged.plan;
+  const uint32_t norm = nth_op(p, 0, [](const Op& op) { return op.kind == OpKind::Norm; });
+  const uint32_t update = nth_op(p, 0, [](const Op& op) { return op.kind == OpKind::Update; });
+  ASSERT_LT(norm, update);
+  std::swap(p.ops[norm], p.ops[update]);
+  expect_invalid(damaged);
+}
+
+TEST_F(Planted, AWrongBetaChangesBits) {
+  Preparation damaged = plan();
+  damaged.options.adam.beta2 += 1e-3f;
+  expect_other_bits(damaged);
+}
+
+/// Masters without what bf16 weights leave behind.
+TEST_F(Planted, ADroppedLowHalfChangesBits) {
+  const Preparation prepared = plan();
+  const auto drop = [&](Trainer& trainer, uint32_t step) {
+    if (step == 0) return;
+    for (const Parameter& p : model_.parameters()) {
+      std::vector<float> masters = trainer.read_parameter(p.name);
+      for (float& x : masters) x = static_cast<float>(BF16(x));
+      trainer.write_parameter(p.name, masters);
+    }
+  };
+  const auto keep = [&](Trainer& trainer, uint32_t) {
+    for (const Parameter& p : model_.parameters()) {
+      trainer.write_parameter(p.name, trainer.read_parameter(p.name));
+    }
+  };
+  const Outcome expected = outcome(prepared);
+  EXPECT_TRUE(train(model_, prepared, run_, keep).outcome == expected);
+  EXPECT_FALSE(train(model_, prepared, run_, drop).outcome == expected);
+}
+
+}  // namespace
+}  // namespace ebb::test

@@ -1,0 +1,236 @@
+// What a trainer refuses, before step 0 where it can be known.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/trainer/cases.h"
+#include "tests/trainer/watchdog.h"
+
+namespace ebb::test {
+namespace {
+
+constexpr double kLearningRate = 1e-3;
+
+template <class Expected, class Run>
+std::string error_of(const Run& run) {
+  try {
+    run();
+  } catch (const Expected& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    return std::string("another error: ") + error.what();
+  }
+  return "no error";
+}
+
+void expect_parts(const std::string& text, std::initializer_list<std::string> parts) {
+  for (const std::string& part : parts) {
+    EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
+  }
+}
+
+class Refusals : public testing::Test {
+ protected:
+  Preparation plan(const Budgets& budgets) const { return prepare(model_, options_, budgets); }
+
+  TrainingCase run_{.accumulation = 2, .evaluation_batches = 1};
+  TrainerOptions options_ = run_.options();
+  Gpt2 model_{tiny_gpt(), kMicroBatchSize, 8, DType::BF16};
+};
+
+TEST_F(Refusals, ADeviceBudgetOneByteTooSmallSaysWhatWorks) {
+  const size_t smallest = plan({.num_threads = 1}).smallest_device_bytes;
+  const std::string text = error_of<PlanError>(
+      [&] { plan({.device_memory = smallest - 1, .num_threads = 1}); });
+  expect_parts(text, {std::to_string(smallest), "weights", "gradient sums", "gradients",
+                      "activations", "inputs", "workspace", "partial norms", "--device-memory"});
+}
+
+TEST_F(Refusals, TheSmallestDeviceBudgetWorks) {
+  const size_t smallest = plan({.num_threads = 1}).smallest_device_bytes;
+  const Preparation prepared = plan({.device_memory = smallest, .num_threads = 1});
+  EXPECT_EQ(prepared.ledger.total(Tier::Device), smallest);
+  const auto device = create_device({.memory_bytes = smallest, .num_threads = 1});
+  Trainer trainer(model_, *device, prepared);
+  const Data data(tiny_gpt(), 8, 2, 1);
+  EXPECT_GT(trainer.step(data.micro_batches(), kLearningRate).loss, 0);
+}
+
+TEST_F(Refusals, ADeviceWithLessThanThePlanIsOutOfMemory) {
+  const Preparation prepared = plan({.num_threads = 1});
+  const size_t total = prepared.ledger.total(Tier::Device);
+  const auto device = create_device({.memory_bytes = total - 1, .num_threads = 1});
+  EXPECT_THROW(Trainer(model_, *device, prepared), OutOfMemory);
+}
+
+TEST_F(Refusals, AHostBudgetOneByteTooSmallSaysWhatWorks) {
+  const size_t needed = plan({.num_threads = 1}).ledger.total(Tier::Host);
+  const std::string text = error_of<PlanError>(
+      [&] { plan({.host_memory = needed - 1, .num_threads = 1}); });
+  expect_parts(text, {std::to_string(needed), "weight", "momentum", "variance", "gradients"});
+  EXPECT_EQ(plan({.host_memory = needed, .num_threads = 1}).ledger.total(Tier::Host), needed);
+}
+
+TEST_F(Refusals, ChunkSizesThatAreNoMultipleOfThePiece) {
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{131072 - 256}, size_t{131072 + 1}}) {
+    options_.chunk_bytes = bytes;
+    expect_parts(error_of<ConfigError>([&] { plan({}); }), {"chunk size", "128 KiB"});
+  }
+}
+
+TEST_F(Refusals, GradientsNarrowerThanWeights) {
+  const Gpt2 model(tiny_gpt(), kMicroBatchSize, 8, DType::F32);
+  options_.dtype = DType::F32;
+  options_.chunk_bytes *= 2;
+  options_.gradient_dtype = DType::BF16;
+  expect_parts(error_of<ConfigError>([&] { prepare(model, options_, {}); }), {"--gradient-dtype"});
+}
+
+TEST_F(Refusals, NoMicroBatches) {
+  options_.gradient_accumulation = 0;
+  expect_parts(error_of<ConfigError>([&] { plan({}); }), {"--gradient-accumulation 0"});
+}
+
+/// Models of other shapes, by name of what they get wrong.
+TEST_F(Refusals, ModelsThatCannotBe) {
+  Gpt2Config config = tiny_gpt();
+  EXPECT_THROW(Gpt2(config, 0, 8, DType::BF16), ConfigError);
+  EXPECT_THROW(Gpt2(config, 2, 0, DType::BF16), ConfigError);
+  EXPECT_THROW(Gpt2(config, 2, config.max_positions + 1, DType::BF16), ConfigError);
+  config.num_heads = 3;
+  EXPECT_THROW(Gpt2(config, 2, 8, DType::BF16), ConfigError);
+}
+
+// ---- Broken contracts of a step ---------------------------------------------------------------------------------
+
+/// A trainer that is told wrong things; destroying it afterwards must be safe.
+class BrokenContract : public Refusals {
+ protected:
+  void make(const Model& model) {
+    const Preparation resident = prepare(model, options_, {.num_threads = 1});
+    prepared_ = prepare(model, options_,
+                        {.device_memory = resident.smallest_device_bytes, .num_threads = 1});
+    device_ = create_case_device(prepared_, run_);
+    trainer_ = std::make_unique<Trainer>(model, *device_, prepared_);
+  }
+  void expect_logic_error(std::span<const MicroBatch> batches, const std::string& part) {
+    const std::string text =
+        error_of<LogicError>([&] { trainer_->step(batches, kLearningRate); });
+    expect_parts(text, {part});
+    trainer_.reset();
+    EXPECT_EQ(device_->used_bytes(), prepared_.ledger.bytes("workspace", Tier::Device));
+  }
+
+  const Watchdog watchdog_;
+  Data data_{tiny_gpt(), 8, 2, 1};
+  Preparation prepared_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Trainer> trainer_;
+};
+
+TEST_F(BrokenContract, WrongNumberOfMicroBatches) {
+  make(model_);
+  expect_logic_error(std::span(data_.micro_batches()).first(1), "gradient_accumulation");
+}
+
+TEST_F(BrokenContract, WrongNumberOfMicroBatchesOfAnEvaluation) {
+  make(model_);
+  EXPECT_THROW(trainer_->evaluate(data_.micro_batches()), LogicError);
+  EXPECT_THROW(trainer_->evaluate({}), LogicError);
+}
+
+TEST_F(BrokenContract, WrongShape) {
+  make(model_);
+  const Data longer(tiny_gpt(), 9, 2, 1);
+  expect_logic_error(longer.micro_batches(), "input 'tokens'");
+}
+
+TEST_F(BrokenContract, WrongType) {
+  make(model_);
+  std::vector<MicroBatch> batches = data_.micro_batches();
+  batches[1].inputs[2].dtype = DType::F32;
+  expect_logic_error(batches, "input 'targets'");
+}
+
+TEST_F(BrokenContract, WrongNumberOfInputs) {
+  make(model_);
+  std::vector<MicroBatch> batches = data_.micro_batches();
+  batches[1].inputs.pop_back();
+  expect_logic_error(batches, "number of inputs");
+}
+
+TEST_F(BrokenContract, UnknownParameter) {
+  make(model_);
+  EXPECT_THROW(trainer_->read_parameter("h.0.nothing"), ConfigError);
+  EXPECT_THROW(trainer_->write_parameter("wpe.weight", {}), LogicError);
+}
+
+/// Runs another model's forward once `strays` is set.
+class StrayingModel : public Model {
+ public:
+  StrayingModel(const Model& traced, const Model& other) : traced_(traced), other_(other) {}
+  const Parameters& parameters() const override { return traced_.parameters(); }
+  std::vector<InputSpec> inputs() const override { return traced_.inputs(); }
+  void forward(Tape& tape, std::span<const Tensor> inputs) const override {
+    (strays ? other_ : traced_).forward(tape, inputs);
+  }
+  bool strays = false;
+
+ private:
+  const Model& traced_;
+  const Model& other_;
+};
+
+Gpt2Config with_layers(int64_t num_layers) {
+  Gpt2Config config = tiny_gpt();
+  config.num_layers = num_layers;
+  return config;
+}
+
+/// The first step is good, the second is another model's.
+class StrayingStep : public BrokenContract, public testing::WithParamInterface<int64_t> {};
+
+TEST_P(StrayingStep, IsALogicError) {
+  const Gpt2 traced(with_layers(2), kMicroBatchSize, 8, DType::BF16);
+  const Gpt2 other(with_layers(GetParam()), kMicroBatchSize, 8, DType::BF16);
+  StrayingModel model(traced, other);
+  make(model);
+  EXPECT_GT(trainer_->step(data_.micro_batches(), kLearningRate).loss, 0);
+  model.strays = true;
+  expect_logic_error(data_.micro_batches(), "trace says");
+}
+
+INSTANTIATE_TEST_SUITE_P(Layers, StrayingStep, testing::Values(1, 3));
+
+/// A model that stops early in its second micro-batch, or goes on.
+class UnsteadyModel : public Model {
+ public:
+  explicit UnsteadyModel(const Model& model) : model_(model) {}
+  const Parameters& parameters() const override { return model_.parameters(); }
+  std::vector<InputSpec> inputs() const override { return model_.inputs(); }
+  void forward(Tape& tape, std::span<const Tensor> inputs) const override {
+    for (int i = 0; i < times; ++i) model_.forward(tape, inputs);
+  }
+  int times = 1;
+
+ private:
+  const Model& model_;
+};
+
+TEST_F(BrokenContract, FewerMomentsThanTheTrace) {
+  UnsteadyModel model(model_);
+  make(model);
+  model.times = 0;
+  expect_logic_error(data_.micro_batches(), "fewer moments");
+}
+
+TEST_F(BrokenContract, MoreMomentsThanTheTrace) {
+  options_.gradient_accumulation = 1;
+  UnsteadyModel model(model_);
+  make(model);
+  model.times = 2;
+  expect_logic_error(std::span(data_.micro_batches()).first(1), "trace");
+}
+
+}  // namespace
+}  // namespace ebb::test
