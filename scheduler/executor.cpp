@@ -230,13 +230,15 @@ void Executor::move_chunks() {
     }
     try {
       for (uint32_t i = 0; i < count; ++i) {
-        if (plan_->ops[i].lane == Lane::Load) move(i);
+        // Read before moved_ is told: after the last one the next plan may begin.
+        const bool moves = plan_->ops[i].lane == Lane::Load;
+        if (moves) move(i);
         {
           std::lock_guard lock(mutex_);
           if (stop_) return;
           moved_ = i + 1;
         }
-        if (plan_->ops[i].lane == Lane::Load) changed_.notify_all();
+        if (moves) changed_.notify_all();
       }
       changed_.notify_all();
     } catch (...) {

@@ -45,7 +45,7 @@ class Residency {
   std::vector<Bring> brings;
   std::vector<Store> stores;
   uint32_t num_blocks_used() const { return static_cast<uint32_t>(blocks_.size()); }
-  /// The most chunks that were wanted at once.
+  /// The most chunks at once between their first and their last use.
   uint32_t peak_busy() const { return peak_busy_; }
   bool sums_went_home = false;
 
@@ -142,7 +142,6 @@ void Residency::evict_furthest(uint32_t item) {
       victim.dirty = false;
       sums_went_home = true;
     }
-    if (program_.chunk_id(c).space == Space::Activations) ++num_busy_;  // it was between lives
     free_block(victim, victim.last_item, store);
     return;
   }
@@ -204,8 +203,7 @@ void Residency::after_use(uint32_t c, uint32_t item) {
 void Residency::begin_life(uint32_t c, uint32_t item) {
   Chunk& chunk = chunks_[c];
   chunk.next_item = item;
-  if (chunk.block == kNone) return bring(c, item, Touch::Create);
-  peak_busy_ = std::max(peak_busy_, ++num_busy_);
+  if (chunk.block == kNone) bring(c, item, Touch::Create);
 }
 
 void Residency::end_life(uint32_t c, uint32_t item) {
@@ -214,7 +212,6 @@ void Residency::end_life(uint32_t c, uint32_t item) {
   ++chunk.cursor;
   chunk.next_item = next_use(c);
   if (chunk.next_item == kNone) return free_block(chunk, item, kNone);
-  --num_busy_;
   candidates_.push({chunk.next_item, c});
 }
 

@@ -15,7 +15,7 @@
 namespace ebb {
 namespace {
 
-constexpr double kLittle_s = 0.02;
+constexpr double kLittle_s = 0.05;
 
 class HostStreamTest : public testing::Test {
  protected:
@@ -122,9 +122,9 @@ TEST_F(HostStreamTest, StatsTellWorkFromWaiting) {
   gate.open();
   b->synchronize();
   a->synchronize();
-  EXPECT_GE(a->stats().busy_s, 0.5 * kLittle_s);
+  EXPECT_GE(a->stats().busy_s, 0.2 * kLittle_s);
   EXPECT_EQ(a->stats().waiting_s, 0);
-  EXPECT_GE(b->stats().waiting_s, 0.5 * kLittle_s);
+  EXPECT_GE(b->stats().waiting_s, 0.2 * kLittle_s);
   EXPECT_LT(b->stats().busy_s, a->stats().busy_s);
   EXPECT_EQ(b->stats().copied_bytes, 1000u);
   EXPECT_EQ(b->stats().num_operations, 1u);

@@ -2,11 +2,11 @@
 // finds none of them would prove nothing about the schedules that it calls equal.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <thread>
 
-#include "cpu_adam/master.h"
 #include "device/dtype.h"
 #include "scheduler/validate.h"
 #include "tests/trainer/cases.h"
@@ -66,18 +66,17 @@ uint32_t nth_op(const Plan& plan, uint32_t n, const std::function<bool(const Op&
   return 0;
 }
 
-void remove_waits(Plan& plan, Op& op, uint32_t for_op) {
-  const auto begin = plan.waits.begin() + op.first_wait;
-  const auto end = std::remove(begin, begin + op.num_waits, for_op);
-  op.num_waits = static_cast<uint32_t>(end - begin);
-}
-
-/// Takes from all who wait for the fifth chunk of weights that they do.
-Preparation without_a_wait(Preparation prepared) {
-  const uint32_t load =
-      nth_op(prepared.plan, 4, [](const Op& op) { return loads(op, Space::Weights); });
-  for (Op& op : prepared.plan.ops) {
-    if (op.kind == OpKind::Run) remove_waits(prepared.plan, op, load);
+/// Takes from all who wait for a chunk of weights, from the fifth on, that they do.
+Preparation without_waits(Preparation prepared) {
+  Plan& plan = prepared.plan;
+  const uint32_t first = nth_op(plan, 4, [](const Op& op) { return loads(op, Space::Weights); });
+  for (Op& op : plan.ops) {
+    if (op.kind != OpKind::Run) continue;
+    const auto begin = plan.waits.begin() + op.first_wait;
+    const auto end = std::remove_if(begin, begin + op.num_waits, [&](uint32_t w) {
+      return w >= first && loads(plan.ops[w], Space::Weights);
+    });
+    op.num_waits = static_cast<uint32_t>(end - begin);
   }
   return prepared;
 }
@@ -92,15 +91,15 @@ void run_race(bool wait) {
   const Gpt2 gpt(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
   LateModel model(gpt);
   const Preparation good = prepare_case(model, run);
-  const Preparation prepared = wait ? good : without_a_wait(good);
+  const Preparation prepared = wait ? good : without_waits(good);
   model.pause_ms = 40;
   train(model, prepared, run);
 }
 
-TEST_F(Planted, AMissingWaitIsInvalid) { expect_invalid(without_a_wait(plan())); }
+TEST_F(Planted, MissingWaitsAreInvalid) { expect_invalid(without_waits(plan())); }
 
 /// What was not loaded yet is poison, a NaN: the norm is one, or the bits are others.
-TEST_F(Planted, AMissingWaitChangesBits) {
+TEST_F(Planted, MissingWaitsChangeBits) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer reports it: see PlantedDeathTest";
 #endif
@@ -112,10 +111,10 @@ TEST_F(Planted, AMissingWaitChangesBits) {
   TrainingCase at_memory_speed = run_;
   at_memory_speed.link_bytes_per_s = 0;
   EXPECT_TRUE(expected == train(at_memory_speed).outcome);
-  EXPECT_FALSE(train(model, without_a_wait(good), run_).outcome == expected);
+  EXPECT_FALSE(train(model, without_waits(good), run_).outcome == expected);
 }
 
-TEST(PlantedDeathTest, AMissingWaitIsADataRace) {
+TEST(PlantedDeathTest, MissingWaitsAreADataRace) {
 #if !defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "only ThreadSanitizer sees this; build with -DEBB_SANITIZE=thread";
 #endif
