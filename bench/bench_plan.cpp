@@ -1,9 +1,11 @@
-// How long does planning take, and how near to its bound is what it plans for a model far beyond the machine?
+// How long does planning take, and how near to its bound is what it plans for a model far beyond
+// the machine?
 //
 //   bench_plan
 //
-// First a trace of some 100,000 chunk accesses, planned several times: the median counts. Then GPT-3 175B, a step of
-// 16,384 tokens, recomputed by block, on one GPU of 80 GiB: simulated step against the bound. Both plans are validated.
+// First a trace of some 100,000 chunk accesses, planned several times: the median counts. Then
+// GPT-3 175B, a step of 16,384 tokens, recomputed by block, on one GPU of 80 GiB: simulated step
+// against the bound. Both plans are validated.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -33,13 +35,17 @@ bool report_problems(const Plan& plan, const Trace& trace, const Layout& layout,
   return problems.empty();
 }
 
-/// A stack of layers of one parameter each, a chunk of weights, forward and back, some micro-batches.
+/// A stack of layers of one parameter each, a chunk of weights, forward and back, some
+/// micro-batches.
 Trace layered_trace(uint32_t num_layers, uint32_t num_micro_batches) {
   Trace trace;
   const auto add = [&](Phase phase, uint32_t micro_batch, uint32_t layer) {
-    trace.moments.push_back({.name = "layer", .phase = phase, .micro_batch = micro_batch,
+    trace.moments.push_back({.name = "layer",
+                             .phase = phase,
+                             .micro_batch = micro_batch,
                              .first_use = static_cast<uint32_t>(trace.uses.size()),
-                             .num_uses = 1, .cost = {}});
+                             .num_uses = 1,
+                             .cost = {}});
     trace.uses.push_back({layer, 0, true, phase == Phase::Backward});
   };
   for (uint32_t k = 0; k < num_micro_batches; ++k) {
@@ -72,19 +78,21 @@ bool measure_planning() {
   }
   std::sort(times.begin(), times.end());
   const double seconds = times[kRounds / 2];
-  fmt::print("planning {} chunk accesses, {} moments, {} blocks: {} operations in {:.4f} s (best "
-             "{:.4f}), {:.2f} M accesses/s\n",
-             num_accesses, trace.moments.size(), options.num_blocks, plan.ops.size(), seconds,
-             times[0], 1e-6 * static_cast<double>(num_accesses) / seconds);
+  fmt::print(
+      "planning {} chunk accesses, {} moments, {} blocks: {} operations in {:.4f} s (best "
+      "{:.4f}), {:.2f} M accesses/s\n",
+      num_accesses, trace.moments.size(), options.num_blocks, plan.ops.size(), seconds, times[0],
+      1e-6 * static_cast<double>(num_accesses) / seconds);
   return report_problems(plan, trace, layout, options);
 }
 
 bool plan_gpt3() {
-  const Machine machine{.flops_per_s = 720e12, .device_bytes_per_s = 0, .load_bytes_per_s = 53e9,
-                        .store_bytes_per_s = 53e9, .update_bytes_per_s = 240e9};
-  const Gpt2 model({.vocabulary = 50257, .max_positions = 2048, .channels = 12288,
-                    .num_layers = 96, .num_heads = 96},
-                   8, 2048, DType::BF16);
+  const Machine machine{.flops_per_s = 720e12,
+                        .device_bytes_per_s = 0,
+                        .load_bytes_per_s = 53e9,
+                        .store_bytes_per_s = 53e9,
+                        .update_bytes_per_s = 240e9};
+  const Gpt2 model(find_preset("gpt3-175b").config, 8, 2048, DType::BF16);
   const TrainerOptions options{.recompute = Recompute::Block, .max_grad_norm = 0};
   auto start = Clock::now();
   const Preparation p = prepare(model, options, {.device_memory = size_t{80} << 30});
@@ -94,21 +102,23 @@ bool plan_gpt3() {
   const double simulate_s = seconds_since(start);
   const Bound bound = lower_bound(p.trace, *p.layout, p.plan, machine, false);
   constexpr double kGB = 1e-9;
-  fmt::print("GPT-3 175B ({:.1f} B parameters), 16,384 tokens a step, 80 GiB, 720 TFLOP/s, 53 GB/s "
-             "each way, 240 GB/s host\n",
-             static_cast<double>(p.layout->num_model_parameters()) * 1e-9);
+  fmt::print(
+      "GPT-3 175B ({:.1f} B parameters), 16,384 tokens a step, 80 GiB, 720 TFLOP/s, 53 GB/s "
+      "each way, 240 GB/s host\n",
+      static_cast<double>(p.layout->num_model_parameters()) * 1e-9);
   fmt::print("  blocks: {} of 64 MiB, {} at the peak, {} is the least, {} all; arena {:.1f} GB\n",
              p.num_blocks, p.plan.peak_blocks, p.smallest_blocks, p.resident_blocks,
              kGB * static_cast<double>(p.trace.arena_bytes));
-  fmt::print("  loaded {:.1f} GB, stored {:.1f} GB; prepared in {:.2f} s, {} operations simulated "
-             "in {:.3f} s\n",
-             kGB * static_cast<double>(p.plan.loaded_bytes),
-             kGB * static_cast<double>(p.plan.stored_bytes), prepare_s, p.plan.ops.size(),
-             simulate_s);
+  fmt::print(
+      "  loaded {:.1f} GB, stored {:.1f} GB; prepared in {:.2f} s, {} operations simulated "
+      "in {:.3f} s\n",
+      kGB * static_cast<double>(p.plan.loaded_bytes),
+      kGB * static_cast<double>(p.plan.stored_bytes), prepare_s, p.plan.ops.size(), simulate_s);
   fmt::print("  compute {:.2f} s, load {:.2f} s, store {:.2f} s, update {:.2f} s\n",
              bound.compute_s, bound.load_s, bound.store_s, bound.update_s);
-  fmt::print("  simulated step {:.3f} s, bound {:.3f} s ({}), ratio {:.4f}; compute stalls {:.3f} s\n",
-             s.seconds, bound.seconds, bound.bound_by, s.seconds / bound.seconds, s.stall_s);
+  fmt::print(
+      "  simulated step {:.3f} s, bound {:.3f} s ({}), ratio {:.4f}; compute stalls {:.3f} s\n",
+      s.seconds, bound.seconds, bound.bound_by, s.seconds / bound.seconds, s.stall_s);
   return report_problems(p.plan, p.trace, *p.layout,
                          {.num_blocks = p.num_blocks, .update_after_norm = false});
 }

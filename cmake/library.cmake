@@ -31,8 +31,10 @@ add_library(Ebb::ebb ALIAS ebb_shared)
 target_compile_definitions(ebb_shared PRIVATE EBB_VERSION="${PROJECT_VERSION}")
 target_compile_features(ebb_shared PUBLIC cxx_std_20)
 target_link_libraries(ebb_shared PRIVATE ${rooms})
-target_link_options(ebb_shared PRIVATE -Wl,--exclude-libs,libcudart_static.a
-  $<$<NOT:$<BOOL:${EBB_SANITIZE}>>:-Wl,--no-undefined>)
+target_link_options(ebb_shared PRIVATE -Wl,--exclude-libs,libcudart_static.a)
+if(NOT EBB_SANITIZE)
+  target_link_options(ebb_shared PRIVATE -Wl,--no-undefined)
+endif()
 target_sources(ebb_shared PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${headers})
 set_target_properties(ebb_shared PROPERTIES
   OUTPUT_NAME ebb EXPORT_NAME ebb VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})

@@ -4,8 +4,10 @@
 // within its lane; across lanes it waits for the events of the operations it names. It is executed (executor.h),
 // validated (validate.h), simulated (simulate.h), printed and compared.
 //
-// Eviction: furthest next use (Belady), exact because every chunk takes one block. Prefetch: a load starts as soon as
-// the block it was given is free, earliest deadline first; it costs no extra traffic and no extra block.
+// Eviction: furthest next use (Belady), exact because every chunk takes one block, of the chunks that were not used just
+// now: theirs is the only block that is not free in time. An activation chunk that will live again counts as used again.
+// Prefetch: a load starts as soon as the block it was given is free, earliest deadline first; blocks are given in the
+// order in which they became free, so that it starts early. It costs no extra block.
 // A plan starts and ends with nothing on the device: the update makes every weight stale.
 //
 // Everything here is a plain value or a pure function.
@@ -58,6 +60,7 @@ struct PlanOptions {
   bool update = true;             ///< false: evaluation, weights stay as they are
   bool update_after_norm = true;  ///< clipping: no update before the norm is known
   uint32_t num_gradient_slots = 4;  ///< without clipping: chunks of gradients on their way to the update
+  bool least_traffic = false;       ///< evict by next use alone: a few moves less, later starts
 };
 
 struct Plan {

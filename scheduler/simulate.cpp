@@ -37,7 +37,8 @@ double duration_s(const Op& op, const Trace& trace, const Layout& layout, const 
       return time_of(static_cast<double>(layout.used_bytes(op.chunk)),
                      op.lane == Lane::Load ? machine.load_bytes_per_s : machine.store_bytes_per_s);
     case OpKind::Norm:
-    case OpKind::Drop: break;
+    case OpKind::Drop:
+      break;
   }
   return 0;
 }
@@ -54,7 +55,8 @@ Part part_of(const Moment& moment) {
   return moment.phase == Phase::Forward && moment.micro_batch == 0 ? kFirstForward : kRest;
 }
 
-/// In which part each operation of the plan falls: for a load, that of the first moment that waits for it.
+/// In which part each operation of the plan falls: for a load, that of the first moment that waits
+/// for it.
 std::vector<Part> parts_of(const Plan& plan, const Trace& trace) {
   std::vector<Part> parts(plan.ops.size(), kFirstForward);
   std::vector<bool> awaited(plan.ops.size(), false);
@@ -110,7 +112,8 @@ Named clipped_bound(const std::array<PartTimes, 2>& parts, double update_s, doub
 }  // namespace
 
 double update_bytes_per_parameter(DType, DType gradient_type) {
-  // Master, momentum and variance are read and written, the gradient is read. The weight is the master, or half of it.
+  // Master, momentum and variance are read and written, the gradient is read. The weight is the
+  // master, or half of it.
   return 12 + 12 + static_cast<double>(size_of(gradient_type));
 }
 
@@ -123,20 +126,29 @@ Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
     const double seconds = duration_s(plan.ops[i], trace, layout, machine);
     PartTimes& part = times[parts[i]];
     switch (plan.ops[i].lane) {
-      case Lane::Compute: part.compute_s += seconds; break;
-      case Lane::Load: part.load_s += seconds; break;
-      case Lane::Store: part.store_s += seconds; break;
-      case Lane::Update: bound.update_s += seconds; break;
+      case Lane::Compute:
+        part.compute_s += seconds;
+        break;
+      case Lane::Load:
+        part.load_s += seconds;
+        break;
+      case Lane::Store:
+        part.store_s += seconds;
+        break;
+      case Lane::Update:
+        bound.update_s += seconds;
+        break;
     }
   }
   bound.compute_s = times[0].compute_s + times[1].compute_s;
   bound.load_s = times[0].load_s + times[1].load_s;
   bound.store_s = times[0].store_s + times[1].store_s;
   const double copied_bytes = static_cast<double>(plan.loaded_bytes + plan.stored_bytes);
-  Named least = longest({{on_cores(bound.compute_s, bound.update_s, copied_bytes, machine), "compute"},
-                         {bound.load_s, "load"},
-                         {bound.store_s, "store"},
-                         {bound.update_s, "update"}});
+  Named least =
+      longest({{on_cores(bound.compute_s, bound.update_s, copied_bytes, machine), "compute"},
+               {bound.load_s, "load"},
+               {bound.store_s, "store"},
+               {bound.update_s, "update"}});
   if (clipped) {
     const double held_bytes =
         static_cast<double>(plan.num_blocks) * static_cast<double>(layout.chunk_bytes());

@@ -1,9 +1,10 @@
 // What a plan would take on a machine, and what no plan can beat. Pure functions.
 //
-// The simulation runs the plan's four lanes against a virtual clock: an operation starts when its lane is free and what
-// it waits for is done. On the load lane the mover waits for each operation in turn and hands copies to the link, which
-// takes them in order; giving and taking blocks takes no time, and neither does the norm. Lanes never slow each other
-// down here: what a machine with shared cores loses by that is in its bound only.
+// The simulation runs the plan's four lanes against a virtual clock: an operation starts when its
+// lane is free and what it waits for is done. On the load lane the mover waits for each operation
+// in turn and hands copies to the link, which takes them in order; giving and taking blocks takes
+// no time, and neither does the norm. Lanes never slow each other down here: what a machine with
+// shared cores loses by that is in its bound only.
 //
 // Times are seconds, rates bytes or flops a second; a rate of 0 is no limit.
 #pragma once
@@ -18,23 +19,26 @@ namespace ebb {
 
 struct Machine {
   double flops_per_s = 0;
-  double device_bytes_per_s = 0;   ///< device memory
-  double load_bytes_per_s = 0;     ///< host to device
+  double device_bytes_per_s = 0;  ///< device memory
+  double load_bytes_per_s = 0;    ///< host to device
   double store_bytes_per_s = 0;
-  double update_bytes_per_s = 0;   ///< host memory, for the optimizer
-  bool shared_cores = false;       ///< kernels and the optimizer run on the same cores: their times add
-  double copy_bytes_per_s = 0;     ///< shared cores: how fast they copy, where they do; their time adds, too
+  double update_bytes_per_s = 0;  ///< host memory, for the optimizer
+  bool shared_cores = false;  ///< kernels and the optimizer run on the same cores: their times add
+  double copy_bytes_per_s =
+      0;  ///< shared cores: how fast they copy, where they do; their time adds, too
 };
 
 /// Bytes of host memory the optimizer touches for each parameter.
 double update_bytes_per_parameter(DType weight_type, DType gradient_type);
 
-/// The least time a step can take that moves the plan's bytes (DESIGN section 5): max over what can overlap, sum over
-/// what cannot. A clipped step falls in two: up to the end of the first micro-batch's forward, which the update may
-/// overlap, and the rest up to the norm. Loads for the rest may come early, as far as the blocks hold them.
+/// The least time a step can take that moves the plan's bytes (DESIGN section 5): max over what can
+/// overlap, sum over what cannot. A clipped step falls in two: up to the end of the first
+/// micro-batch's forward, which the update may overlap, and the rest up to the norm. Loads for the
+/// rest may come early, as far as the blocks hold them.
 struct Bound {
   double seconds = 0;
-  const char* bound_by = "compute";  ///< compute, load, store or update; clipped: of the longer part, by its name
+  const char* bound_by =
+      "compute";  ///< compute, load, store or update; clipped: of the longer part, by its name
   double compute_s = 0, load_s = 0, store_s = 0, update_s = 0;
 };
 Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
@@ -48,7 +52,7 @@ struct OpTime {
 struct Simulation {
   double seconds = 0;
   double lane_busy_s[kNumLanes] = {};
-  double stall_s = 0;            ///< the compute lane waiting, between its first and last operation
+  double stall_s = 0;  ///< the compute lane waiting, between its first and last operation
   std::vector<OpTime> ops;
 };
 Simulation simulate(const Plan& plan, const Trace& trace, const Layout& layout,

@@ -29,7 +29,8 @@ struct Slot {
 
 uint32_t num_arena_chunks(const Trace& trace, size_t chunk_bytes) {
   size_t end = trace.arena_bytes;
-  for (const ActivationSpan& span : trace.activations) end = std::max(end, span.offset + span.bytes);
+  for (const ActivationSpan& span : trace.activations)
+    end = std::max(end, span.offset + span.bytes);
   return static_cast<uint32_t>((end + chunk_bytes - 1) / chunk_bytes);
 }
 
@@ -71,9 +72,10 @@ class Checker {
   std::vector<Gradient> gradients_;             // of parameter chunks
   std::vector<std::vector<bool>> contributed_;  // [parameter][use]
   std::vector<Slot> slots_;
-  std::vector<uint32_t> by_begin_, by_end_;     // activation spans, in order of time
+  std::vector<uint32_t> by_begin_, by_end_;  // activation spans, in order of time
   size_t next_begin_ = 0, next_end_ = 0;
-  std::vector<uint32_t> first_stay_, stays_;    // of each span, of each of its chunks: which stay it lives in
+  std::vector<uint32_t> first_stay_,
+      stays_;  // of each span, of each of its chunks: which stay it lives in
   uint32_t next_moment_ = 0;
   uint32_t norm_ = kNone, last_finish_ = kNone, last_gradient_store_ = kNone;
   bool sums_stored_ = false;
@@ -95,7 +97,8 @@ Checker::Checker(const Plan& plan, const Trace& trace, const Layout& layout,
   sort_activations();
 }
 
-// ---- The trace, read anew ---------------------------------------------------------------------------------------
+// ---- The trace, read anew
+// ---------------------------------------------------------------------------------------
 
 ChunkRange Checker::weight_chunks(ParameterId p) const {
   return layout_.chunks(Space::Weights, layout_.first_element(p), layout_.num_elements(p));
@@ -140,7 +143,8 @@ void Checker::sort_activations() {
   }
 }
 
-// ---- Compute lane -----------------------------------------------------------------------------------------------
+// ---- Compute lane
+// -----------------------------------------------------------------------------------------------
 
 void Checker::check_run(const Op& op) {
   if (op.moment != next_moment_) {
@@ -184,7 +188,8 @@ void Checker::end_activations(uint32_t moment) {
     if (span.last_moment > moment) return;
     const ChunkRange range = arena_chunks(span);
     for (uint32_t c = range.first; c < range.last; ++c) {
-      if (memory_.use({Space::Activations, c}) == stays_[first_stay_[s] + c - range.first]) continue;
+      if (memory_.use({Space::Activations, c}) == stays_[first_stay_[s] + c - range.first])
+        continue;
       report_.complain("activations chunk {} was dropped between moments {} and {}", c,
                        span.first_moment, span.last_moment);
     }
@@ -213,7 +218,8 @@ void Checker::read_sums(const Segment& segment) {
   }
 }
 
-// ---- Moves and updates ------------------------------------------------------------------------------------------
+// ---- Moves and updates
+// ------------------------------------------------------------------------------------------
 
 void Checker::check_move(const Op& op) {
   if (op.to == Tier::Device && op.from != Tier::Device) return memory_.bring(op);
@@ -275,16 +281,21 @@ void Checker::check_update(const Op& op) {
   slot.update = report_.at();
 }
 
-// ---- The whole --------------------------------------------------------------------------------------------------
+// ---- The whole
+// --------------------------------------------------------------------------------------------------
 
 Lane lane_of(const Op& op) {
   switch (op.kind) {
     case OpKind::Run:
-    case OpKind::Finish: return Lane::Compute;
+    case OpKind::Finish:
+      return Lane::Compute;
     case OpKind::Update:
-    case OpKind::Norm: return Lane::Update;
-    case OpKind::Move: return op.to == Tier::Device ? Lane::Load : Lane::Store;
-    case OpKind::Drop: break;
+    case OpKind::Norm:
+      return Lane::Update;
+    case OpKind::Move:
+      return op.to == Tier::Device ? Lane::Load : Lane::Store;
+    case OpKind::Drop:
+      break;
   }
   return Lane::Load;
 }
@@ -307,12 +318,18 @@ bool Checker::is_well_formed(const Op& op) {
 void Checker::check(const Op& op) {
   if (!is_well_formed(op)) return;
   switch (op.kind) {
-    case OpKind::Run: return check_run(op);
-    case OpKind::Finish: return check_finish(op.chunk.index);
-    case OpKind::Update: return check_update(op);
-    case OpKind::Norm: return check_norm();
-    case OpKind::Move: return check_move(op);
-    case OpKind::Drop: return memory_.drop(op);
+    case OpKind::Run:
+      return check_run(op);
+    case OpKind::Finish:
+      return check_finish(op.chunk.index);
+    case OpKind::Update:
+      return check_update(op);
+    case OpKind::Norm:
+      return check_norm();
+    case OpKind::Move:
+      return check_move(op);
+    case OpKind::Drop:
+      return memory_.drop(op);
   }
 }
 

@@ -1,17 +1,22 @@
-// Checks a plan against its trace by rules of its own: an independent reading, so that a mistake of the planner's is
-// found before anything runs. It carries the plan out on symbols, in order, and knows of every operation which others
-// are surely done before it starts. Pure. Takes time linear in operations and accesses.
+// Checks a plan against its trace by rules of its own: an independent reading, so that a mistake of
+// the planner's is found before anything runs. It carries the plan out on symbols, in order, and
+// knows of every operation which others are surely done before it starts. Pure. Takes time linear
+// in operations and accesses.
 //
-//   - every moment finds its chunks on the device, with the content it expects; nothing is brought in vain
+//   - every moment finds its chunks on the device, with the content it expects; nothing is brought
+//   in vain
 //   - no block holds two chunks, none beyond the budget
-//   - whatever touches a block, a home copy or a gradient slot happens after what it needs and before what overwrites
+//   - whatever touches a block, a home copy or a gradient slot happens after what it needs and
+//   before what overwrites
 //     it, by lane order and the waits that the plan names: never by luck
-//   - every gradient is finished once, after its last contribution, goes home once and is used by one update
+//   - every gradient is finished once, after its last contribution, goes home once and is used by
+//   one update
 //   - the norm comes after every gradient and, where the plan clips, before every update
-//   - the counts that the plan gives of itself are right; an evaluation finishes and updates nothing
+//   - the counts that the plan gives of itself are right; an evaluation finishes and updates
+//   nothing
 //
-// Lane order is read as it is carried out: an operation of the load lane begins once those before it have begun, their
-// copies need not be done; only copies are in order among themselves.
+// Lane order is read as it is carried out: an operation of the load lane begins once those before
+// it have begun, their copies need not be done; only copies are in order among themselves.
 #pragma once
 
 #include <string>

@@ -32,7 +32,8 @@ std::string Memory::name(uint32_t chunk) const {
                      chunk - first_dense_[space]);
 }
 
-// ---- Order ------------------------------------------------------------------------------------------------------
+// ---- Order
+// ------------------------------------------------------------------------------------------------------
 
 void Memory::require_after(uint32_t earlier, const std::string& what) {
   if (earlier == kNone || earlier == report_.at() || order_.before(earlier, report_.at())) return;
@@ -48,7 +49,8 @@ void Memory::require_after_all(const Copy& copy, const std::string& what) {
   for (uint32_t reader : copy.readers.last) require(reader, "reads ");
 }
 
-// ---- On the device ----------------------------------------------------------------------------------------------
+// ---- On the device
+// ----------------------------------------------------------------------------------------------
 
 bool Memory::is_on_device(uint32_t c) {
   if (chunks_[c].block == kNone) {
@@ -100,7 +102,8 @@ uint32_t Memory::use(ChunkId id) {
   return chunks_[c].stay;
 }
 
-// ---- Moves ------------------------------------------------------------------------------------------------------
+// ---- Moves
+// ------------------------------------------------------------------------------------------------------
 
 void Memory::bring(const Op& op) {
   const uint32_t c = dense(op.chunk);

@@ -1,5 +1,6 @@
-// Blocks and chunks as a plan moves them, with the rules of access: which content lies where, who wrote and who read
-// it, and that none of this happens in an order that the plan does not force. Part of validate(); one thread.
+// Blocks and chunks as a plan moves them, with the rules of access: which content lies where, who
+// wrote and who read it, and that none of this happens in an order that the plan does not force.
+// Part of validate(); one thread.
 #pragma once
 
 #include <fmt/format.h>
@@ -51,7 +52,8 @@ class Memory {
   // What kernels do on the device.
   void read(Space space, uint64_t first, uint64_t count);
   void write(Space space, uint64_t first, uint64_t count);
-  /// Uses a chunk whatever it holds. Returns which stay in a block this is: equal numbers, nothing was lost between.
+  /// Uses a chunk whatever it holds. Returns which stay in a block this is: equal numbers, nothing
+  /// was lost between.
   uint32_t use(ChunkId id);
 
   // What the plan does with chunks.
@@ -76,8 +78,8 @@ class Memory {
     Copy device, home;
     uint32_t newest = 0;
     uint32_t block = kNone;
-    uint32_t stay = 0;     // how often it was given a block
-    bool used = false;     // in this stay
+    uint32_t stay = 0;  // how often it was given a block
+    bool used = false;  // in this stay
     bool updated = false;
   };
   struct Block {
@@ -85,7 +87,9 @@ class Memory {
     uint32_t last_drop = kNone;
   };
 
-  uint32_t dense(ChunkId id) const { return first_dense_[static_cast<size_t>(id.space)] + id.index; }
+  uint32_t dense(ChunkId id) const {
+    return first_dense_[static_cast<size_t>(id.space)] + id.index;
+  }
   std::string name(uint32_t chunk) const;
   bool is_on_device(uint32_t chunk);
   void require_content(uint32_t chunk);

@@ -42,8 +42,8 @@ void Order::add(const Plan& plan, uint32_t i) {
     if (w < i) {
       join(start, clock_after(w));
     } else {
-      messages_.push_back(fmt::format("op {} ({}): waits for op {}, which does not come before it", i,
-                                      name_of(op.kind), w));
+      messages_.push_back(fmt::format("op {} ({}): waits for op {}, which does not come before it",
+                                      i, name_of(op.kind), w));
     }
   }
   if (strand == kLoad) {  // the mover has waited; the copy queues behind the copy before it

@@ -1,8 +1,9 @@
-// Which operations of a plan are surely done before which others start: vector clocks over its lanes. Part of
-// validate(). Immutable after construction; messages name operations whose waits or lanes cannot be.
+// Which operations of a plan are surely done before which others start: vector clocks over its
+// lanes. Part of validate(). Immutable after construction; messages name operations whose waits or
+// lanes cannot be.
 //
-// The load lane counts as two strands: the mover, which begins operations in order and gives and takes blocks, and the
-// copies, which it submits and does not wait for.
+// The load lane counts as two strands: the mover, which begins operations in order and gives and
+// takes blocks, and the copies, which it submits and does not wait for.
 #pragma once
 
 #include <algorithm>

@@ -56,10 +56,18 @@ Array::Array(DType dtype, Shape shape, const Values& values) : Array(dtype, shap
   EXPECT_EQ(static_cast<int64_t>(values.size()), shape.num_elements());
   for (size_t i = 0; i < values.size(); ++i) {
     switch (dtype) {
-      case DType::F32: tensor_.as<float>()[i] = static_cast<float>(values[i]); break;
-      case DType::BF16: tensor_.as<BF16>()[i] = BF16(static_cast<float>(values[i])); break;
-      case DType::F64: tensor_.as<double>()[i] = values[i]; break;
-      case DType::I32: tensor_.as<int32_t>()[i] = static_cast<int32_t>(values[i]); break;
+      case DType::F32:
+        tensor_.as<float>()[i] = static_cast<float>(values[i]);
+        break;
+      case DType::BF16:
+        tensor_.as<BF16>()[i] = BF16(static_cast<float>(values[i]));
+        break;
+      case DType::F64:
+        tensor_.as<double>()[i] = values[i];
+        break;
+      case DType::I32:
+        tensor_.as<int32_t>()[i] = static_cast<int32_t>(values[i]);
+        break;
     }
   }
 }
@@ -68,18 +76,24 @@ Values Array::values() const {
   Values result(static_cast<size_t>(tensor_.num_elements()));
   for (size_t i = 0; i < result.size(); ++i) {
     switch (tensor_.dtype) {
-      case DType::F32: result[i] = tensor_.as<float>()[i]; break;
-      case DType::BF16: result[i] = static_cast<float>(tensor_.as<BF16>()[i]); break;
-      case DType::F64: result[i] = tensor_.as<double>()[i]; break;
-      case DType::I32: result[i] = tensor_.as<int32_t>()[i]; break;
+      case DType::F32:
+        result[i] = tensor_.as<float>()[i];
+        break;
+      case DType::BF16:
+        result[i] = static_cast<float>(tensor_.as<BF16>()[i]);
+        break;
+      case DType::F64:
+        result[i] = tensor_.as<double>()[i];
+        break;
+      case DType::I32:
+        result[i] = tensor_.as<int32_t>()[i];
+        break;
     }
   }
   return result;
 }
 
-std::vector<std::byte> Array::raw() const {
-  return {tensor_.data, tensor_.data + tensor_.bytes()};
-}
+std::vector<std::byte> Array::raw() const { return {tensor_.data, tensor_.data + tensor_.bytes()}; }
 
 Values random_values(int64_t n, uint64_t seed, double range) {
   Values result(static_cast<size_t>(n));
@@ -109,7 +123,7 @@ std::vector<int32_t> random_indices(int64_t n, int64_t limit, uint64_t seed) {
 }
 
 testing::AssertionResult close(const Values& got, const Values& want, const Values& scale,
-                                 double relative, DType dtype) {
+                               double relative, DType dtype) {
   if (got.size() != want.size() || got.size() != scale.size()) {
     return testing::AssertionFailure() << "sizes differ";
   }
@@ -154,8 +168,8 @@ double finite_difference(const std::function<Values(const Values&)>& forward, co
 }
 
 testing::AssertionResult differentiates(const std::function<Values(const Values&)>& forward,
-                                          const Values& weights, const Values& x,
-                                          const Values& gradient, double h, double tolerance) {
+                                        const Values& weights, const Values& x,
+                                        const Values& gradient, double h, double tolerance) {
   for (uint64_t seed = 1; seed <= 3; ++seed) {
     const Values direction = random_values(static_cast<int64_t>(x.size()), 1000 + seed);
     const double slope = finite_difference(forward, weights, x, direction, h);
@@ -165,8 +179,8 @@ testing::AssertionResult differentiates(const std::function<Values(const Values&
     for (size_t i = 0; i < x.size(); ++i) squares += std::pow(gradient[i] * direction[i], 2);
     const double scale = std::sqrt(squares);
     if (!(std::abs(slope - expected) <= tolerance * scale)) {
-      return testing::AssertionFailure() << "slope " << slope << ", gradient says " << expected
-                                           << ", scale " << scale;
+      return testing::AssertionFailure()
+             << "slope " << slope << ", gradient says " << expected << ", scale " << scale;
     }
   }
   return testing::AssertionSuccess();

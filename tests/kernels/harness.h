@@ -1,4 +1,5 @@
-// What tests of kernels share: a stream that runs at once, arrays between canaries, comparison with fp64.
+// What tests of kernels share: a stream that runs at once, arrays between canaries, comparison with
+// fp64.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -78,7 +79,9 @@ class Array {
   Array(DType dtype, Shape shape, const Values& values);
 
   const Tensor& tensor() const { return tensor_; }
-  operator Tensor() const { return tensor_; }  // NOLINT: arrays are passed where kernels take tensors
+  operator Tensor() const {
+    return tensor_;
+  }  // NOLINT: arrays are passed where kernels take tensors
   Values values() const;
   std::vector<std::byte> raw() const;
   bool intact() const { return memory_.intact(); }
@@ -98,7 +101,7 @@ std::vector<int32_t> random_indices(int64_t n, int64_t limit, uint64_t seed);
 /// Is every |got - want| <= relative * scale + half a unit in the last place of `dtype`?
 /// `scale` has an entry for each element: the sum of the absolute terms that made it.
 testing::AssertionResult close(const Values& got, const Values& want, const Values& scale,
-                                 double relative, DType dtype);
+                               double relative, DType dtype);
 Values absolute(const Values& v);
 Values sum(const Values& a, const Values& b);
 double dot(const Values& a, const Values& b);
@@ -109,8 +112,8 @@ double finite_difference(const std::function<Values(const Values&)>& forward, co
 
 /// Is the directional derivative of `forward` at x, along random directions, that of `gradient`?
 testing::AssertionResult differentiates(const std::function<Values(const Values&)>& forward,
-                                          const Values& weights, const Values& x,
-                                          const Values& gradient, double h, double tolerance);
+                                        const Values& weights, const Values& x,
+                                        const Values& gradient, double h, double tolerance);
 
 inline const char* text(Write write) { return write == Write::Store ? "store" : "add"; }
 

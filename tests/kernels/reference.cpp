@@ -123,7 +123,8 @@ namespace {
 Values head_part(const Values& qkv, const AttentionCase& s, int64_t b, int64_t head, int64_t part) {
   Values r;
   for (int64_t t = 0; t < s.tokens; ++t) {
-    const size_t first = at(b * s.tokens + t, 3 * s.channels(), part * s.channels() + head * s.head_size);
+    const size_t first =
+        at(b * s.tokens + t, 3 * s.channels(), part * s.channels() + head * s.head_size);
     r.insert(r.end(), &qkv[first], &qkv[first] + s.head_size);
   }
   return r;
@@ -192,7 +193,8 @@ Values attention_gradient(const Values& dout, const Values& qkv, const Attention
               p[at(i, n, j)] * (ds[at(i, n, j)] - mean) / std::sqrt(static_cast<double>(d));
         }
       }
-      const Values parts[] = {product(ds, k, n, n, d), product(transpose(ds, n, n), q, n, n, d), dv};
+      const Values parts[] = {product(ds, k, n, n, d), product(transpose(ds, n, n), q, n, n, d),
+                              dv};
       for (int64_t part = 0; part < 3; ++part) {
         for (int64_t t = 0; t < n; ++t) {
           std::copy_n(&parts[part][at(t, d, 0)], d,

@@ -1,4 +1,5 @@
-// Kernels as plain fp64 loops, written from their definitions: what the real ones are compared with.
+// Kernels as plain fp64 loops, written from their definitions: what the real ones are compared
+// with.
 #pragma once
 
 #include <cstdint>

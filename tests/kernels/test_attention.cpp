@@ -95,8 +95,8 @@ TEST_P(AttentionTest, Forward) {
   const Attention want = attention(a.qkv.values(), shape());
   // Weights sum to one and values lie in [-2, 2].
   EXPECT_TRUE(close(a.out.values(), want.out, Values(want.out.size(), 2.0), 1e-6, dtype()));
-  EXPECT_TRUE(close(a.log_sum_exp.values(), want.log_sum_exp,
-                    Values(want.log_sum_exp.size(), 10.0), 3e-7, DType::F32));
+  EXPECT_TRUE(close(a.log_sum_exp.values(), want.log_sum_exp, Values(want.log_sum_exp.size(), 10.0),
+                    3e-7, DType::F32));
 }
 
 TEST_P(AttentionTest, Backward) {
@@ -105,7 +105,8 @@ TEST_P(AttentionTest, Backward) {
   a.forward(h);
   a.backward(h);
   const Values want = attention_gradient(a.dout.values(), a.qkv.values(), shape());
-  // Sums over up to T queries or keys of terms of about one; bf16 also rounds `out`, which backward reads.
+  // Sums over up to T queries or keys of terms of about one; bf16 also rounds `out`, which backward
+  // reads.
   const double rounding = dtype() == DType::BF16 ? 0x1p-9 : 3e-7;
   const double size = 2.0 + 0.5 * std::sqrt(static_cast<double>(shape().tokens));
   EXPECT_TRUE(close(a.dqkv.values(), want, Values(want.size(), size), rounding, dtype()));
@@ -132,7 +133,8 @@ TEST(AttentionTest, BackwardIsTheSlopeOfForward) {
       moved.forward(h);
       return moved.out.values();
     };
-    EXPECT_TRUE(differentiates(forward, a.dout.values(), a.qkv.values(), a.dqkv.values(), 1e-2, 2e-3));
+    EXPECT_TRUE(
+        differentiates(forward, a.dout.values(), a.qkv.values(), a.dqkv.values(), 1e-2, 2e-3));
     Values wrong_sign = a.dqkv.values();
     for (size_t i = 0; i < wrong_sign.size(); ++i) {
       if (i % 54 < 18) wrong_sign[i] = -wrong_sign[i];  // of the queries alone
@@ -174,11 +176,13 @@ TEST(AttentionTest, NotANumberIsSeen) {
   qkv[3 * 48 + 16] = std::nan("");  // the key of token 3
   const Attend a(DType::F32, shape, qkv);
   a.forward(h);
-  for (int64_t i = 3; i < 20; ++i) EXPECT_TRUE(std::isnan(a.out.values()[static_cast<size_t>(i * 16)])) << i;
+  for (int64_t i = 3; i < 20; ++i)
+    EXPECT_TRUE(std::isnan(a.out.values()[static_cast<size_t>(i * 16)])) << i;
 }
 
 TEST(AttentionTest, DocumentStartsThatAreNoneAreErrors) {
-  for (std::vector<int32_t> bad : {std::vector<int32_t>{0, 0, 1, 1}, {1, 1, 2, 3}, {0, 1, 0, 0}, {0, 0, 0, 9}}) {
+  for (std::vector<int32_t> bad :
+       {std::vector<int32_t>{0, 0, 1, 1}, {1, 1, 2, 3}, {0, 1, 0, 0}, {0, 0, 0, 9}}) {
     const AttentionCase shape{1, 4, 1, 8, true, bad};
     Harness h;
     const Attend a(DType::F32, shape);

@@ -1,5 +1,5 @@
-// What every kernel promises beside its numbers: shapes are checked when called, nothing is touched on a device that
-// only counts, every instruction set works, and the tests' own canaries bite.
+// What every kernel promises beside its numbers: shapes are checked when called, nothing is touched
+// on a device that only counts, every instruction set works, and the tests' own canaries bite.
 #include <hwy/targets.h>
 
 #include <cmath>
@@ -30,26 +30,32 @@ TEST(Contracts, NothingIsTouchedOnADeviceThatCounts) {
   const std::pair<const char*, std::function<void()>> calls[] = {
       {"linear_forward", [&] { kernels->linear_forward(s, y, x, w, {}); }},
       {"linear_backward_input", [&] { kernels->linear_backward_input(s, dx, y, w, Write::Add); }},
-      {"linear_backward_weight", [&] { kernels->linear_backward_weight(s, dw, {}, y, x, Write::Add); }},
-      {"layer_norm_forward", [&] { kernels->layer_norm_forward(s, dx, row, row, x, column, column, 1e-5f); }},
+      {"linear_backward_weight",
+       [&] { kernels->linear_backward_weight(s, dw, {}, y, x, Write::Add); }},
+      {"layer_norm_forward",
+       [&] { kernels->layer_norm_forward(s, dx, row, row, x, column, column, 1e-5f); }},
       {"layer_norm_backward",
        [&] {
-         kernels->layer_norm_backward(s, dx, Write::Add, dcolumn, dcolumn, Write::Add, x, x, column, row, row);
+         kernels->layer_norm_backward(s, dx, Write::Add, dcolumn, dcolumn, Write::Add, x, x, column,
+                                      row, row);
        }},
       {"activation_forward", [&] { kernels->activation_forward(s, dx, x, Activation::Relu); }},
-      {"activation_backward", [&] { kernels->activation_backward(s, dx, x, x, Activation::Relu, Write::Add); }},
+      {"activation_backward",
+       [&] { kernels->activation_backward(s, dx, x, x, Activation::Relu, Write::Add); }},
       {"add", [&] { kernels->add(s, dx, x, x); }},
       {"accumulate", [&] { kernels->accumulate(s, dx, x); }},
       {"fill_zero", [&] { kernels->fill_zero(s, dx); }},
       {"embedding_forward", [&] { kernels->embedding_forward(s, x, indices, indices, w, w); }},
       {"embedding_backward", [&] { kernels->embedding_backward(s, dw, x, indices, Write::Store); }},
-      {"attention_forward", [&] { kernels->attention_forward(s, out, lse, qkv, {.num_heads = 4}); }},
+      {"attention_forward",
+       [&] { kernels->attention_forward(s, out, lse, qkv, {.num_heads = 4}); }},
       {"attention_backward",
        [&] { kernels->attention_backward(s, qkv, out, qkv, out, lse, {.num_heads = 4}); }},
       {"cross_entropy", [&] { kernels->cross_entropy(s, row, y, indices, 1.0f); }},
       {"sum", [&] { kernels->sum(s, imaginary(DType::F64, {1}), row, Write::Add); }},
       {"finish_gradient", [&] { kernels->finish_gradient(s, imaginary(t, {n}), row, row); }},
-      {"squared_norm_pieces", [&] { kernels->squared_norm_pieces(s, imaginary(DType::F64, {1}), x); }},
+      {"squared_norm_pieces",
+       [&] { kernels->squared_norm_pieces(s, imaginary(DType::F64, {1}), x); }},
   };
   for (const auto& [name, call] : calls) {
     s.last_cost = {};
@@ -72,18 +78,24 @@ TEST(Contracts, WrongShapesAndTypesAreErrors) {
   EXPECT_THROW(k.linear_forward(s, t({4, 5}), t({4, 3}), t({5, 2}), {}), LogicError);
   EXPECT_THROW(k.linear_forward(s, t({4, 5}), t({4, 3}), b({5, 3}), {}), LogicError);
   EXPECT_THROW(k.linear_forward(s, t({4, 5}), t({4, 3}), t({5, 3}), t({4})), LogicError);
-  EXPECT_THROW(k.linear_backward_input(s, t({4, 3}), t({3, 5}), t({5, 3}), Write::Store), LogicError);
-  EXPECT_THROW(k.linear_backward_weight(s, b({5, 3}), {}, b({4, 5}), b({4, 3}), Write::Store), LogicError);
-  EXPECT_THROW(k.linear_backward_weight(s, t({5, 3}), t({4}), t({4, 5}), t({4, 3}), Write::Store), LogicError);
-  EXPECT_THROW(k.layer_norm_forward(s, t({4, 3}), t({3}), t({4}), t({4, 3}), t({3}), t({3}), 1e-5f), LogicError);
+  EXPECT_THROW(k.linear_backward_input(s, t({4, 3}), t({3, 5}), t({5, 3}), Write::Store),
+               LogicError);
+  EXPECT_THROW(k.linear_backward_weight(s, b({5, 3}), {}, b({4, 5}), b({4, 3}), Write::Store),
+               LogicError);
+  EXPECT_THROW(k.linear_backward_weight(s, t({5, 3}), t({4}), t({4, 5}), t({4, 3}), Write::Store),
+               LogicError);
+  EXPECT_THROW(k.layer_norm_forward(s, t({4, 3}), t({3}), t({4}), t({4, 3}), t({3}), t({3}), 1e-5f),
+               LogicError);
   EXPECT_THROW(k.activation_forward(s, t({4}), b({4}), Activation::Relu), LogicError);
   EXPECT_THROW(k.add(s, t({4}), t({4}), t({5})), LogicError);
   EXPECT_THROW(k.accumulate(s, i({4}), t({4})), LogicError);
   EXPECT_THROW(k.embedding_forward(s, t({4, 3}), i({5}), {}, t({9, 3}), {}), LogicError);
   EXPECT_THROW(k.embedding_forward(s, t({4, 3}), i({4}), {}, t({9, 3}), t({9, 3})), LogicError);
   EXPECT_THROW(k.embedding_backward(s, b({9, 3}), b({4, 3}), i({4}), Write::Add), LogicError);
-  EXPECT_THROW(k.attention_forward(s, t({1, 4, 9}), t({1, 2, 4}), t({1, 4, 27}), {.num_heads = 2}), LogicError);
-  EXPECT_THROW(k.attention_forward(s, t({1, 4, 8}), t({1, 2, 4}), t({1, 4, 16}), {.num_heads = 2}), LogicError);
+  EXPECT_THROW(k.attention_forward(s, t({1, 4, 9}), t({1, 2, 4}), t({1, 4, 27}), {.num_heads = 2}),
+               LogicError);
+  EXPECT_THROW(k.attention_forward(s, t({1, 4, 8}), t({1, 2, 4}), t({1, 4, 16}), {.num_heads = 2}),
+               LogicError);
   EXPECT_THROW(k.cross_entropy(s, t({4}), t({4, 9}), t({4}), {}), LogicError);
   EXPECT_THROW(k.sum(s, t({1}), t({4}), Write::Store), LogicError);
   EXPECT_THROW(k.finish_gradient(s, b({4}), b({4}), {}), LogicError);

@@ -8,7 +8,8 @@ namespace {
 struct Size {
   int64_t n, c, rows;
 };
-const Size kSizes[] = {{1, 1, 1}, {5, 15, 3}, {64, 16, 300}, {77, 17, 20}, {130, 97, 1}, {33, 64, 1000}};
+const Size kSizes[] = {{1, 1, 1},    {5, 15, 3},   {64, 16, 300},
+                       {77, 17, 20}, {130, 97, 1}, {33, 64, 1000}};
 
 class Embedding : public testing::TestWithParam<std::tuple<DType, Size>> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, Embedding,
@@ -33,7 +34,8 @@ Values scattered(const Values& dy, const std::vector<int32_t>& indices, int64_t 
   Values r(static_cast<size_t>(rows * c));
   for (size_t i = 0; i < indices.size(); ++i) {
     for (int64_t j = 0; j < c; ++j) {
-      r[static_cast<size_t>(indices[i] * c + j)] += dy[i * static_cast<size_t>(c) + static_cast<size_t>(j)];
+      r[static_cast<size_t>(indices[i] * c + j)] +=
+          dy[i * static_cast<size_t>(c) + static_cast<size_t>(j)];
     }
   }
   return r;
@@ -49,7 +51,8 @@ TEST_P(Embedding, Forward) {
   h.kernels->embedding_forward(h.stream, y, token_array, {}, wte, {});
   EXPECT_EQ(y.values(), looked_up(wte.values(), tokens, s.c));
   h.kernels->embedding_forward(h.stream, y, token_array, position_array, wte, wpe);
-  const Values want = sum(looked_up(wte.values(), tokens, s.c), looked_up(wpe.values(), positions, s.c));
+  const Values want =
+      sum(looked_up(wte.values(), tokens, s.c), looked_up(wpe.values(), positions, s.c));
   EXPECT_TRUE(close(y.values(), want, want, 0, dtype));
 }
 
@@ -69,8 +72,28 @@ TEST_P(Embedding, Backward) {
   }
 }
 
+TEST(Embedding, BackwardIsTheSlopeOfForward) {
+  constexpr int64_t n = 40, c = 9, rows = 11;
+  Harness h;
+  const Array tokens = int_array(random_indices(n, rows, 1));
+  const Array dy = random_array(DType::F32, {n, c}, 2),
+              table = random_array(DType::F32, {rows, c}, 3);
+  const Array dtable(DType::F32, {rows, c});
+  h.kernels->embedding_backward(h.stream, dtable, dy, tokens, Write::Store);
+  const auto forward = [&](const Values& v) {
+    const Array y(DType::F32, {n, c});
+    h.kernels->embedding_forward(h.stream, y, tokens, {}, Array(DType::F32, {rows, c}, v), {});
+    return y.values();
+  };
+  EXPECT_TRUE(differentiates(forward, dy.values(), table.values(), dtable.values(), 0.5, 1e-5));
+  Values lost_row = dtable.values();
+  for (size_t j = 0; j < c; ++j) lost_row[3 * c + j] = 0;
+  EXPECT_FALSE(differentiates(forward, dy.values(), table.values(), lost_row, 0.5, 1e-5));
+}
+
 TEST(Embedding, BackwardSumsInRowOrder) {
-  // 1 + 2^-24 + ... loses every small term when they come after the one, and none when they come before it.
+  // 1 + 2^-24 + ... loses every small term when they come after the one, and none when they come
+  // before it.
   Harness h;
   const Array late(DType::F32, {5, 1}, {1, 0x1p-24, 0x1p-24, 0x1p-24, 0x1p-24});
   const Array early(DType::F32, {5, 1}, {0x1p-24, 0x1p-24, 0x1p-24, 0x1p-24, 1});
@@ -89,7 +112,8 @@ TEST(Embedding, IndicesOutsideTheTableAreErrors) {
     EXPECT_THROW(h.kernels->embedding_forward(h.stream, y, tokens, {}, table, {}), LogicError);
     EXPECT_THROW(h.kernels->embedding_forward(h.stream, y, int_array({1, 2}), tokens, table, table),
                  LogicError);
-    EXPECT_THROW(h.kernels->embedding_backward(h.stream, table, y, tokens, Write::Store), LogicError);
+    EXPECT_THROW(h.kernels->embedding_backward(h.stream, table, y, tokens, Write::Store),
+                 LogicError);
   }
 }
 

@@ -6,16 +6,17 @@
 namespace ebb::test {
 namespace {
 
-constexpr double kRelative = 4e-7;  // of the sum of absolute terms: fp32 chains of a few hundred links
+constexpr double kRelative =
+    4e-7;  // of the sum of absolute terms: fp32 chains of a few hundred links
 
 struct Size {
   int64_t n, c, oc;
 };
 
 // One and odd sizes, tiles +-1, several passes over k, several super-blocks of rows and columns.
-const Size kSizes[] = {{1, 1, 1},    {7, 3, 5},     {8, 16, 48},   {9, 17, 49},    {15, 31, 47},
+const Size kSizes[] = {{1, 1, 1},    {7, 3, 5},      {8, 16, 48},   {9, 17, 49},    {15, 31, 47},
                        {33, 64, 97}, {193, 50, 193}, {5, 1025, 67}, {3, 2500, 100}, {1031, 5, 11},
-                       {3, 7, 3079}, {2, 3079, 7}};
+                       {3, 7, 3079}, {2, 3079, 7},   {2, 800, 1600}};
 
 class Linear : public testing::TestWithParam<std::tuple<DType, Size, Write>> {
  protected:
@@ -58,10 +59,10 @@ TEST_P(Linear, BackwardInput) {
   const Array dx = random_array(dtype(), {n, c}, 3);
   const Values before = adds() ? dx.values() : Values(static_cast<size_t>(n * c));
   h.kernels->linear_backward_input(h.stream, dx, dy, w, write());
-  EXPECT_TRUE(close(dx.values(), sum(product(dy.values(), w.values(), n, oc, c), before),
-                    sum(product(absolute(dy.values()), absolute(w.values()), n, oc, c),
-                        absolute(before)),
-                    kRelative, dtype()));
+  EXPECT_TRUE(
+      close(dx.values(), sum(product(dy.values(), w.values(), n, oc, c), before),
+            sum(product(absolute(dy.values()), absolute(w.values()), n, oc, c), absolute(before)),
+            kRelative, dtype()));
 }
 
 TEST_P(Linear, BackwardWeight) {
@@ -73,9 +74,10 @@ TEST_P(Linear, BackwardWeight) {
   const Values db_before = adds() ? db.values() : Values(static_cast<size_t>(oc));
   h.kernels->linear_backward_weight(h.stream, dw, db, dy, x, write());
   const Values dyt = transpose(dy.values(), n, oc);
-  EXPECT_TRUE(close(dw.values(), sum(product(dyt, x.values(), oc, n, c), dw_before),
-                    sum(product(absolute(dyt), absolute(x.values()), oc, n, c), absolute(dw_before)),
-                    kRelative, DType::F32));
+  EXPECT_TRUE(
+      close(dw.values(), sum(product(dyt, x.values(), oc, n, c), dw_before),
+            sum(product(absolute(dyt), absolute(x.values()), oc, n, c), absolute(dw_before)),
+            kRelative, DType::F32));
   EXPECT_TRUE(close(db.values(), sum(column_sums(dy.values(), n, oc), db_before),
                     sum(column_sums(absolute(dy.values()), n, oc), absolute(db_before)), kRelative,
                     DType::F32));

@@ -27,7 +27,8 @@ TEST_P(CrossEntropy, LossesAndGradient) {
     auto targets = random_indices(s.n, s.classes, 1);
     if (s.n > 2) targets[1] = -100;
     const Array logits = random_array(dtype, {s.n, s.classes}, 2, range);
-    const Array losses(DType::F32, {s.n}), again(DType::F32, {s.n}), target_array = int_array(targets);
+    const Array losses(DType::F32, {s.n}), again(DType::F32, {s.n}),
+        target_array = int_array(targets);
     const double scale = 0.125;
     const Loss want = cross_entropy(logits.values(), targets, s.classes, scale);
     const Values untouched = logits.values();
@@ -38,8 +39,8 @@ TEST_P(CrossEntropy, LossesAndGradient) {
     EXPECT_TRUE(close(losses.values(), want.losses, loss_scale, 5e-7, DType::F32)) << range;
     h.kernels->cross_entropy(h.stream, again, logits, target_array, static_cast<float>(scale));
     EXPECT_EQ(again.values(), losses.values());
-    // The exponent's argument is rounded once: its error is relative to the range of the logits. At the target, one
-    // is taken from the probability.
+    // The exponent's argument is rounded once: its error is relative to the range of the logits. At
+    // the target, one is taken from the probability.
     Values gradient_scale = absolute(want.gradient);
     for (double& v : gradient_scale) v = v * (1 + range / 10) + 1e-30;  // below 1e-36: flushed
     for (int64_t i = 0; i < s.n; ++i) {
@@ -63,7 +64,8 @@ TEST(CrossEntropy, GradientIsTheSlopeOfTheLoss) {
   const Array target_array = int_array(targets);
   const auto forward = [&](const Values& v) {
     const Array losses(DType::F32, {n});
-    h.kernels->cross_entropy(h.stream, losses, Array(DType::F32, {n, classes}, v), target_array, {});
+    h.kernels->cross_entropy(h.stream, losses, Array(DType::F32, {n, classes}, v), target_array,
+                             {});
     return losses.values();
   };
   const Array logits(DType::F32, {n, classes}, x), losses(DType::F32, {n});

@@ -11,7 +11,7 @@ constexpr double kRelative = 1e-6;
 struct Size {
   int64_t n, c;
 };
-const Size kSizes[] = {{1, 2},  {3, 1},   {5, 15},   {4, 16},  {7, 17},
+const Size kSizes[] = {{1, 2},   {3, 1},    {5, 15},   {4, 16},  {7, 17},
                        {65, 31}, {129, 64}, {200, 97}, {3, 769}, {4100, 3}};
 
 class LayerNorm : public testing::TestWithParam<std::tuple<DType, Size, Write>> {};
@@ -53,7 +53,8 @@ TEST_P(LayerNorm, Forward) {
     scale[i] += 1 + want.rstd[i / static_cast<size_t>(s.c)];
   }
   EXPECT_TRUE(close(in.y.values(), want.y, scale, kRelative, dtype));
-  EXPECT_TRUE(close(in.mean.values(), want.mean, Values(want.mean.size(), 1), kRelative, DType::F32));
+  EXPECT_TRUE(
+      close(in.mean.values(), want.mean, Values(want.mean.size(), 1), kRelative, DType::F32));
   EXPECT_TRUE(close(in.rstd.values(), want.rstd, want.rstd, 2 * kRelative, DType::F32));
 }
 
@@ -68,7 +69,8 @@ TEST_P(LayerNorm, Backward) {
     return write == Write::Add ? a.values() : Values(a.values().size());
   };
   const Values dx0 = before(dx), dw0 = before(dw), db0 = before(db);
-  h.kernels->layer_norm_backward(h.stream, dx, write, dw, db, write, dy, in.x, in.w, in.mean, in.rstd);
+  h.kernels->layer_norm_backward(h.stream, dx, write, dw, db, write, dy, in.x, in.w, in.mean,
+                                 in.rstd);
   const NormGradient want =
       layer_norm_gradient(dy.values(), in.x.values(), in.w.values(), s.n, s.c, kEpsilon);
   // Rows of nearly equal elements lose digits in x - mean: their rstd is large.
@@ -111,7 +113,8 @@ TEST(LayerNorm, BackwardIsTheSlopeOfForward) {
                                  in.mean, in.rstd);
   const auto forward = [&](const Values& x) {
     Inputs moved(DType::F32, {n, c});
-    for (size_t i = 0; i < x.size(); ++i) moved.x.tensor().as<float>()[i] = static_cast<float>(x[i]);
+    for (size_t i = 0; i < x.size(); ++i)
+      moved.x.tensor().as<float>()[i] = static_cast<float>(x[i]);
     moved.forward(h);
     return moved.y.values();
   };

@@ -36,7 +36,8 @@ struct Case {
 
 Bits run_linear(Harness& h, DType t) {
   Bits bits;
-  for (const auto& [n, c, oc] : {std::array<int64_t, 3>{130, 1100, 210}, {1030, 33, 50}, {3, 3100, 49}}) {
+  for (const auto& [n, c, oc] :
+       {std::array<int64_t, 3>{130, 1100, 210}, {1030, 33, 50}, {3, 3100, 49}}) {
     const Array x = random_array(t, {n, c}, 1), w = random_array(t, {oc, c}, 2);
     const Array b = random_array(t, {oc}, 3), y(t, {n, oc}), dx = random_array(t, {n, c}, 4);
     const Array dw = random_array(DType::F32, {oc, c}, 5), db = random_array(DType::F32, {oc}, 6);
@@ -50,11 +51,13 @@ Bits run_linear(Harness& h, DType t) {
 
 Bits run_layer_norm(Harness& h, DType t) {
   constexpr int64_t n = 300, c = 197;
-  const Array x = random_array(t, {n, c}, 1), w = random_array(t, {c}, 2), b = random_array(t, {c}, 3);
+  const Array x = random_array(t, {n, c}, 1), w = random_array(t, {c}, 2),
+              b = random_array(t, {c}, 3);
   const Array y(t, {n, c}), mean(DType::F32, {n}), rstd(DType::F32, {n}), dx(t, {n, c});
   const Array dw(DType::F32, {c}), db(DType::F32, {c});
   h.kernels->layer_norm_forward(h.stream, y, mean, rstd, x, w, b, 1e-5f);
-  h.kernels->layer_norm_backward(h.stream, dx, Write::Store, dw, db, Write::Store, y, x, w, mean, rstd);
+  h.kernels->layer_norm_backward(h.stream, dx, Write::Store, dw, db, Write::Store, y, x, w, mean,
+                                 rstd);
   Bits bits;
   for (const Array* a : {&y, &mean, &rstd, &dx, &dw, &db}) append(bits, *a);
   return bits;
@@ -128,9 +131,9 @@ Bits run_gradient(Harness& h, DType t) {
   return bits;
 }
 
-const Case kCases[] = {{"linear", run_linear},       {"layer_norm", run_layer_norm},
+const Case kCases[] = {{"linear", run_linear},           {"layer_norm", run_layer_norm},
                        {"elementwise", run_elementwise}, {"embedding", run_embedding},
-                       {"attention", run_attention}, {"loss", run_loss},
+                       {"attention", run_attention},     {"loss", run_loss},
                        {"gradient", run_gradient}};
 
 class SameBits : public testing::TestWithParam<std::tuple<DType, Case>> {

@@ -27,7 +27,9 @@ class Writer {
 
  private:
   void moment(const char* name, Phase phase, const std::vector<ParameterUse>& uses) {
-    trace_.moments.push_back({.name = name, .phase = phase, .micro_batch = micro_batch_,
+    trace_.moments.push_back({.name = name,
+                              .phase = phase,
+                              .micro_batch = micro_batch_,
                               .first_use = static_cast<uint32_t>(trace_.uses.size()),
                               .num_uses = static_cast<uint32_t>(uses.size()),
                               .cost = {.flops = static_cast<double>(up_to(rng_, 1000)),
@@ -136,12 +138,12 @@ Case make_case_from_text(const char* moments, uint32_t num_parameters, uint64_t 
   std::istringstream words(moments);
   for (std::string word; words >> word;) {
     const bool writes = word[0] == 'w';
-    trace.moments.push_back({.name = "moment",
-                             .phase = trace.moments.size() < num_forward ? Phase::Forward
-                                                                         : Phase::Backward,
-                             .first_use = static_cast<uint32_t>(trace.uses.size()),
-                             .num_uses = 1,
-                             .cost = {.flops = 100, .bytes = 10}});
+    trace.moments.push_back(
+        {.name = "moment",
+         .phase = trace.moments.size() < num_forward ? Phase::Forward : Phase::Backward,
+         .first_use = static_cast<uint32_t>(trace.uses.size()),
+         .num_uses = 1,
+         .cost = {.flops = 100, .bytes = 10}});
     trace.uses.push_back({static_cast<ParameterId>(std::stoul(word.substr(1))), 0, true, writes});
   }
   std::vector<ParameterInfo> infos;
@@ -155,8 +157,8 @@ Case make_case_from_text(const char* moments, uint32_t num_parameters, uint64_t 
 }
 
 Planned plan_case(const Case& c, uint32_t num_blocks, bool clipped) {
-  const PlanOptions options{.num_blocks = num_blocks, .update_after_norm = clipped,
-                            .num_gradient_slots = 2};
+  const PlanOptions options{
+      .num_blocks = num_blocks, .update_after_norm = clipped, .num_gradient_slots = 2};
   return {options, make_plan(c.trace, c.layout, options)};
 }
 

@@ -14,7 +14,7 @@ struct CaseOptions {
   uint32_t num_layers = 4;
   uint32_t num_micro_batches = 1;
   bool training = true;
-  bool tied = false;           ///< the first layer's parameter is used again by the loss
+  bool tied = false;  ///< the first layer's parameter is used again by the loss
   bool recompute = false;
   uint64_t max_elements = 200'000;  ///< of a parameter; a chunk has 65,536 bf16 elements
   size_t max_activation_bytes = 300'000;

@@ -5,7 +5,8 @@
 namespace ebb::test {
 namespace {
 
-/// A plan as lists, which are easier to edit; waits name operations by their number in the original.
+/// A plan as lists, which are easier to edit; waits name operations by their number in the
+/// original.
 struct Entry {
   uint32_t number;
   Op op;

@@ -48,7 +48,8 @@ Brings count_by_scanning(const Program& program, uint32_t num_blocks) {
     }
     for (const ChunkUse& use : program.uses_of(program.items[i])) {
       needed.insert(use.chunk);
-      if (here.insert(use.chunk).second) ++(use.touch == Touch::Create ? brings.creates : brings.loads);
+      if (here.insert(use.chunk).second)
+        ++(use.touch == Touch::Create ? brings.creates : brings.loads);
     }
     while (here.size() > num_blocks) {
       uint32_t victim = UINT32_MAX, furthest = i;
@@ -113,8 +114,8 @@ std::vector<std::vector<bool>> reachability(const Plan& plan) {
     const bool copies = op.lane == Lane::Load && op.kind == OpKind::Move && op.from != Tier::None;
     if (last != kNone) {
       const Op& previous = plan.ops[last];
-      const bool previous_copies = op.lane == Lane::Load && previous.kind == OpKind::Move &&
-                                   previous.from != Tier::None;
+      const bool previous_copies =
+          op.lane == Lane::Load && previous.kind == OpKind::Move && previous.from != Tier::None;
       before[reached(i)].push_back(previous_copies ? reached(last) : done(last));
     }
     if (copies && last_copy != kNone) before[started(i)].push_back(done(last_copy));

@@ -14,10 +14,11 @@ struct Brings {
   uint64_t loads = 0;
   uint64_t creates = 0;
 };
-/// Under furthest next use, by scanning ahead at every eviction. An activation chunk that comes to life again is used
-/// again; what is never used again goes first.
+/// Under furthest next use, by scanning ahead at every eviction. An activation chunk that comes to
+/// life again is used again; what is never used again goes first.
 Brings count_by_scanning(const Program& program, uint32_t num_blocks);
-/// The fewest of any way to evict, by trying all: of brings, or of loads alone. REQUIRES: at most 20 chunks.
+/// The fewest of any way to evict, by trying all: of brings, or of loads alone. REQUIRES: at most
+/// 20 chunks.
 uint64_t fewest_by_trying_all(const Program& program, uint32_t num_blocks, bool loads_alone);
 
 /// For every operation: is each other one surely done before it starts? [later][earlier].

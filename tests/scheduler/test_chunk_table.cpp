@@ -33,7 +33,9 @@ TEST(ChunkTable, TwentyFiveTransitions) {
       ASSERT_EQ(table.state(kChunk), from);
       const bool is_in_table = legal.contains({from, to});
       EXPECT_EQ(is_legal(from, to), is_in_table) << f << " " << t;
-      const auto go = [&] { from == S::Absent ? table.place(kChunk, 3, to) : table.transition(kChunk, to); };
+      const auto go = [&] {
+        from == S::Absent ? table.place(kChunk, 3, to) : table.transition(kChunk, to);
+      };
       if (is_in_table) {
         go();
         EXPECT_EQ(table.state(kChunk), to);

@@ -28,14 +28,12 @@ TEST(Program, FinishesAChunkAfterItsLastContribution) {
   EXPECT_EQ(program.items[4].moment, 3u);
   EXPECT_EQ(program.items[5].finished_chunk, 0u);
   // A chunk of 65,536 bf16 weights has two chunks of fp32 sums.
-  EXPECT_EQ(uses(program, program.items[2]),
-            (Uses{{{Space::Weights, 1}, Touch::Read},
-                  {{Space::GradientSums, 2}, Touch::Create},
-                  {{Space::GradientSums, 3}, Touch::Create}}));
-  EXPECT_EQ(uses(program, program.items[3]),
-            (Uses{{{Space::GradientSums, 2}, Touch::Update},
-                  {{Space::GradientSums, 3}, Touch::Update},
-                  {{Space::Gradients, 1}, Touch::Create}}));
+  EXPECT_EQ(uses(program, program.items[2]), (Uses{{{Space::Weights, 1}, Touch::Read},
+                                                   {{Space::GradientSums, 2}, Touch::Create},
+                                                   {{Space::GradientSums, 3}, Touch::Create}}));
+  EXPECT_EQ(uses(program, program.items[3]), (Uses{{{Space::GradientSums, 2}, Touch::Update},
+                                                   {{Space::GradientSums, 3}, Touch::Update},
+                                                   {{Space::Gradients, 1}, Touch::Create}}));
   EXPECT_EQ(finish_order(c.trace, c.layout), (std::vector<uint32_t>{1, 0}));
 }
 
@@ -76,8 +74,9 @@ TEST(Program, ArenaChunksLiveAsLongAsTheirSpans) {
   Case c = test::make_case_from_text("r0 r0 r0 r0 r0 r0", 1, 100, 6);
   const size_t chunk = c.layout.chunk_bytes();
   c.trace.arena_bytes = 2 * chunk;
-  c.trace.activations = {{0, 256, 0, 0},           {256, 256, 1, 2},  // one life: there is no gap
-                         {chunk - 256, 512, 2, 3},                    // straddles
+  c.trace.activations = {{0, 256, 0, 0},
+                         {256, 256, 1, 2},          // one life: there is no gap
+                         {chunk - 256, 512, 2, 3},  // straddles
                          {0, 256, 5, 5}};
   const Program program = make_program(c.trace, c.layout, false);
   const auto lives = [&](const ProgramItem& item) {

@@ -56,11 +56,11 @@ TEST(Simulate, AStepOfOneChunkByHand) {
   const Case c = test::make_case_from_text("r0 w0", 1, 65536, 1);
   const Plan plan = test::plan_case(c, 4, false).plan;
   const double update_bytes = 65536 * 26.0;
-  const Machine machine{.flops_per_s = 100,                          // 1 s a moment
-                        .device_bytes_per_s = 65536 * 6,             // 1 s to finish: sums 4, gradient 2
-                        .load_bytes_per_s = kChunk / 3,              // 3 s
-                        .store_bytes_per_s = kChunk / 5,             // 5 s
-                        .update_bytes_per_s = update_bytes / 7};     // 7 s
+  const Machine machine{.flops_per_s = 100,               // 1 s a moment
+                        .device_bytes_per_s = 65536 * 6,  // 1 s to finish: sums 4, gradient 2
+                        .load_bytes_per_s = kChunk / 3,   // 3 s
+                        .store_bytes_per_s = kChunk / 5,  // 5 s
+                        .update_bytes_per_s = update_bytes / 7};  // 7 s
   const Simulation s = simulate(plan, c.trace, c.layout, machine);
   EXPECT_DOUBLE_EQ(s.seconds, 3 + 1 + 1 + 1 + 5 + 7);
   const Bound bound = lower_bound(c.trace, c.layout, plan, machine, false);
@@ -72,7 +72,8 @@ TEST(Simulate, AStepOfOneChunkByHand) {
   EXPECT_STREQ(bound.bound_by, "update");
   const Plan clipped_plan = test::plan_case(c, 4, true).plan;
   const Bound clipped = lower_bound(c.trace, c.layout, clipped_plan, machine, true);
-  EXPECT_DOUBLE_EQ(clipped.seconds, 7 + 5);  // the update beside the forward, the store beside the backward
+  EXPECT_DOUBLE_EQ(clipped.seconds,
+                   7 + 5);  // the update beside the forward, the store beside the backward
   EXPECT_STREQ(clipped.bound_by, "update, forward");
 }
 
@@ -93,9 +94,13 @@ TEST(Simulate, BytesOfTheUpdate) {
 
 Machine random_machine(uint64_t seed) {
   std::mt19937_64 rng(seed);
-  const auto rate = [&](double around) { return around * std::exp2(static_cast<double>(rng() % 9) - 4); };
-  return {.flops_per_s = rate(500), .device_bytes_per_s = rng() % 2 ? 0 : rate(1e6),
-          .load_bytes_per_s = rate(kChunk), .store_bytes_per_s = rate(kChunk),
+  const auto rate = [&](double around) {
+    return around * std::exp2(static_cast<double>(rng() % 9) - 4);
+  };
+  return {.flops_per_s = rate(500),
+          .device_bytes_per_s = rng() % 2 ? 0 : rate(1e6),
+          .load_bytes_per_s = rate(kChunk),
+          .store_bytes_per_s = rate(kChunk),
           .update_bytes_per_s = rate(13 * kChunk)};
 }
 
@@ -111,7 +116,8 @@ TEST(Simulate, NoPlanBeatsItsBound) {
         const Simulation s = simulate(plan, c.trace, c.layout, machine);
         EXPECT_LE(bound.seconds, s.seconds * (1 + 1e-12)) << seed << ' ' << more << ' ' << clipped;
         EXPECT_GT(bound.seconds, 0);
-        EXPECT_GE(bound.seconds, std::max({bound.compute_s, bound.load_s, bound.store_s, bound.update_s}));
+        EXPECT_GE(bound.seconds,
+                  std::max({bound.compute_s, bound.load_s, bound.store_s, bound.update_s}));
       }
     }
   }
@@ -125,7 +131,8 @@ TEST(Simulate, OperationsKeepTheirOrder) {
   for (uint32_t i = 0; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
     for (uint32_t w : plan.waits_of(op)) EXPECT_GE(s.ops[i].start_s, s.ops[w].end_s);
-    const bool gives_block = op.lane == Lane::Load && !(op.kind == OpKind::Move && op.from == Tier::Host);
+    const bool gives_block =
+        op.lane == Lane::Load && !(op.kind == OpKind::Move && op.from == Tier::Host);
     if (gives_block) continue;
     EXPECT_GE(s.ops[i].start_s, lane_end[static_cast<int>(op.lane)]);
     lane_end[static_cast<int>(op.lane)] = s.ops[i].end_s;

@@ -1,7 +1,6 @@
 // The tape on the simulated device: what it tells the hooks, and when activations live.
-#include <gtest/gtest.h>
-
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <functional>
 
@@ -14,7 +13,8 @@ namespace {
 
 constexpr int64_t kBatch = 2, kLength = 8, kChannels = 64, kVocabulary = 100;
 
-/// Embedding, three residual blocks that share one weight and have one of their own, a head tied to the embedding.
+/// Embedding, three residual blocks that share one weight and have one of their own, a head tied to
+/// the embedding.
 struct TinyModel {
   TinyModel() {
     wte = parameters.add("wte", {kVocabulary, kChannels}, Init::zeros());
@@ -85,8 +85,10 @@ class TapeTest : public testing::Test {
       body(tape, {base, DType::I32, {kBatch, kLength}});
       tape.finish_micro_batch();
     }
-    Recorded result{.trace = {}, .order = recorder.first_use_order(),
-                    .num_uses = recorder.num_uses(), .live_bytes_after = arena.live_bytes()};
+    Recorded result{.trace = {},
+                    .order = recorder.first_use_order(),
+                    .num_uses = recorder.num_uses(),
+                    .live_bytes_after = arena.live_bytes()};
     result.trace = recorder.take();
     return result;
   }
@@ -132,7 +134,8 @@ TEST_F(TapeTest, EvaluationHasNoBackward) {
 
 TEST_F(TapeTest, EveryUseOfAWeightHasItsOwnSum) {
   const Recorded r = record({});
-  // The head makes its gradient at once; then block after block, last first; the embedding at the end.
+  // The head makes its gradient at once; then block after block, last first; the embedding at the
+  // end.
   EXPECT_EQ(r.contributions(), "0.1 5.0 2.2 4.0 2.1 3.0 2.0 0.0 1.0 ");
   EXPECT_EQ(r.num_uses, (std::vector<uint32_t>{2, 1, 3, 1, 1, 1}));
   EXPECT_EQ(r.order, (std::vector<ParameterId>{0, 1, 2, 3, 4, 5}));

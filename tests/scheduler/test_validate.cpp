@@ -1,7 +1,6 @@
 // Good plans, damaged: every damage must be found.
-#include <gtest/gtest.h>
-
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
 
@@ -83,7 +82,7 @@ TEST_P(Damage, ALostOperation) {
   const Plan& plan = planned_.plan;
   for (uint32_t i = 0; i < plan.ops.size(); ++i) {
     EXPECT_FALSE(is_good(test::without_op(plan, i))) << "without op " << i << ":\n"
-                                                  << to_string(plan, case_.trace);
+                                                     << to_string(plan, case_.trace);
   }
 }
 
@@ -115,13 +114,15 @@ TEST_P(Damage, EveryWrongBlockOfADrop) {
 TEST_P(Damage, ALoadThatCopiesNothing) {
   for (uint32_t i = 0; i < planned_.plan.ops.size(); ++i) {
     if (!is_load(planned_.plan.ops[i])) continue;
-    expect_found(with(i, [](Op& op) { op.from = Tier::None; }), "does not hold what was written last");
+    expect_found(with(i, [](Op& op) { op.from = Tier::None; }),
+                 "does not hold what was written last");
   }
 }
 
 TEST_P(Damage, ALoadOfWhatWasNeverAtHome) {
   const uint32_t sums = first([](const Op& op) {
-    return op.kind == OpKind::Move && op.from == Tier::None && op.chunk.space == Space::GradientSums;
+    return op.kind == OpKind::Move && op.from == Tier::None &&
+           op.chunk.space == Space::GradientSums;
   });
   expect_found(with(sums, [](Op& op) { op.from = Tier::Host; }), "has no content at home");
 }
@@ -141,7 +142,8 @@ TEST_P(Damage, AStoreAndTheLoadThatReusesItsBlock) {
     for (uint32_t w : plan.waits_of(plan.ops[i])) {
       if (!is_store(plan.ops[w])) continue;
       ++num_tried;
-      EXPECT_FALSE(is_good(test::with_op_before(plan, i, w))) << "drop " << i << " before store " << w;
+      EXPECT_FALSE(is_good(test::with_op_before(plan, i, w)))
+          << "drop " << i << " before store " << w;
     }
   }
   EXPECT_GT(num_tried, 5);
@@ -230,9 +232,8 @@ TEST_P(Damage, MessagesNameOperationChunkAndBlock) {
       << messages[0];
 }
 
-INSTANTIATE_TEST_SUITE_P(Plans, Damage, testing::Bool(), [](const auto& info) {
-  return info.param ? "Clipped" : "Unclipped";
-});
+INSTANTIATE_TEST_SUITE_P(Plans, Damage, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Clipped" : "Unclipped"; });
 
 TEST(Validate, AnUpdateBeforeTheNormIsFoundWherePlansClip) {
   const Case c = test::make_case({.num_layers = 3}, 2);
@@ -246,9 +247,12 @@ TEST(Validate, AnUpdateBeforeTheNormIsFoundWherePlansClip) {
 
 TEST(Validate, WaitsThatMatterInManyPlans) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
-    const Case c = test::make_case({.num_layers = 2, .num_micro_batches = 1 + uint32_t(seed % 2),
-                                    .tied = seed % 3 == 0, .recompute = seed % 2 == 0,
-                                    .max_elements = 120'000}, seed);
+    const Case c = test::make_case({.num_layers = 2,
+                                    .num_micro_batches = 1 + uint32_t(seed % 2),
+                                    .tied = seed % 3 == 0,
+                                    .recompute = seed % 2 == 0,
+                                    .max_elements = 120'000},
+                                   seed);
     const Planned planned = test::plan_case(c, test::smallest_blocks(c) + seed % 3, seed % 2 == 0);
     const Plan& plan = planned.plan;
     for (uint32_t i = 0; i < plan.ops.size(); ++i) {
@@ -263,7 +267,8 @@ TEST(Validate, WaitsThatMatterInManyPlans) {
 }
 
 TEST(Validate, ALoadAfterTheUpdateIsFound) {
-  // Weights 0 are read after the last gradient; a plan that finished them at once would load what is updated already.
+  // Weights 0 are read after the last gradient; a plan that finished them at once would load what
+  // is updated already.
   const Case c = test::make_case_from_text("r0 w0 r1 r0 w1", 2, 65536, 1);
   const Planned planned = test::plan_case(c, test::smallest_blocks(c), false);
   ASSERT_TRUE(validate(planned.plan, c.trace, c.layout, planned.options).empty());

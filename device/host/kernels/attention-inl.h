@@ -25,7 +25,8 @@ constexpr int kTileVectors = 4;
 constexpr int kTileVectors = 2;
 #endif
 
-/// c (rows, columns) = or += a (rows, k) b (k, columns). Rows are rounded up to kTileStep; columns % 16 == 0.
+/// c (rows, columns) = or += a (rows, k) b (k, columns). Rows are rounded up to kTileStep; columns
+/// % 16 == 0.
 void multiply(int64_t rows, int64_t columns, int64_t k, const float* a, const float* b, float* c,
               const TileStrides& stride, bool from_zero) {
   constexpr int64_t kStrip = kTileVectors * kLanes;
@@ -90,7 +91,8 @@ HWY_MAYBE_UNUSED void transpose_tile(const float* from, int64_t width, float* to
 #endif
 }
 
-/// For each query of one row of the batch the keys it sees: [first, end), both ascending in the query.
+/// For each query of one row of the batch the keys it sees: [first, end), both ascending in the
+/// query.
 struct Visible {
   int32_t* first;
   int32_t* end;

@@ -14,7 +14,8 @@ double AttentionCall::product_flops() const {
 
 AttentionCall describe_attention(const Tensor& qkv, const Tensor& out, const Tensor& log_sum_exp,
                                  const AttentionShape& shape) {
-  EBB_CHECK(qkv.shape.rank() == 3 && out.shape.rank() == 3, "attention: qkv (B, T, 3C), out (B, T, C)");
+  EBB_CHECK(qkv.shape.rank() == 3 && out.shape.rank() == 3,
+            "attention: qkv (B, T, 3C), out (B, T, C)");
   EBB_CHECK(is_float(qkv.dtype) && out.dtype == qkv.dtype,
             "attention: qkv and out must be of one float type");
   const int64_t batch = out.dim(0), num_tokens = out.dim(1), channels = out.dim(2);

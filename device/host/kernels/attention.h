@@ -1,7 +1,7 @@
 // Attention on the host, a tile of queries times a tile of keys at a time.
 //
-// The tile width is fixed, tiles are visited in ascending order, and one task owns each output row, so results
-// depend on values and shapes alone. Softmax statistics and all sums are fp32.
+// The tile width is fixed, tiles are visited in ascending order, and one task owns each output row,
+// so results depend on values and shapes alone. Softmax statistics and all sums are fp32.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,8 @@ struct AttentionCall {
 AttentionCall describe_attention(const Tensor& qkv, const Tensor& out, const Tensor& log_sum_exp,
                                  const AttentionShape& shape);
 
-/// Document starts come from data; throws LogicError where one does not describe documents laid end to end.
+/// Document starts come from data; throws LogicError where one does not describe documents laid end
+/// to end.
 void check_documents(const AttentionCall& call);
 
 }  // namespace ebb

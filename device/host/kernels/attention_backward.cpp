@@ -37,7 +37,7 @@ struct BackwardTask {
   int64_t b, head, width;
   Visible visible;
   float *dq, *k, *kt, *vt, *dk, *dv, *q, *dout;
-  float *inner;  // (T): sum over the head of dout * out
+  float* inner;  // (T): sum over the head of dout * out
   float *weights, *dscores;
   float scale;
 
@@ -132,8 +132,7 @@ struct BackwardTask {
       return;
     }
     span.fill_outside(row, -std::numeric_limits<float>::infinity());
-    const float* log_sum_exp =
-        call.log_sum_exp + (b * call.num_heads + head) * call.num_tokens;
+    const float* log_sum_exp = call.log_sum_exp + (b * call.num_heads + head) * call.num_tokens;
     const Wide minus_log_sum = broadcast(-log_sum_exp[query]), factor = broadcast(scale);
     const Wide mean = broadcast(inner[query]);
     for (int64_t j = 0; j < kTile; j += kWide) {

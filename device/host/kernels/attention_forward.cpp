@@ -105,11 +105,11 @@ struct ForwardTask {
     multiply(tile_queries, kTile, call.head_size, q + i * width, kt, scores,
              {width, 1, kTile, kTile}, true);
     for (int64_t r = 0; r < tile_queries; ++r) weigh_row(i + r, key, scores + r * kTile);
-    multiply(tile_queries, width, kTile, scores, v, o + i * width, {kTile, 1, width, width},
-             false);
+    multiply(tile_queries, width, kTile, scores, v, o + i * width, {kTile, 1, width, width}, false);
   }
 
-  /// Turns a row of scores into weights exp(score - max) and rescales what was summed under a smaller maximum.
+  /// Turns a row of scores into weights exp(score - max) and rescales what was summed under a
+  /// smaller maximum.
   void weigh_row(int64_t i, int64_t key, float* row) const {
     const Span span(visible, first_query + i, key);
     if (span.empty()) return static_cast<void>(std::fill_n(row, kTile, 0.0f));
@@ -148,8 +148,8 @@ struct ForwardTask {
       const Wide total = broadcast(sum[i]);
       float* row = o + i * width;
       for (int64_t j = 0; j < width; j += kWide) store(row + j, load(row + j) / total);
-      log_sum_exp[i] =
-          static_cast<float>(static_cast<double>(max_score[i]) + std::log(static_cast<double>(sum[i])));
+      log_sum_exp[i] = static_cast<float>(static_cast<double>(max_score[i]) +
+                                          std::log(static_cast<double>(sum[i])));
     }
     const HeadRows rows(call, b, call.channels, head * call.head_size);
     rows.store_tile<T>(call.out, first_query, num_queries, o);
@@ -161,8 +161,7 @@ void attend(const AttentionCall& call, ThreadTeam& team, const Workspace& worksp
   const int64_t slot_floats = forward_slot_floats(call);
   float* floats = scratch.take<float>(slot_floats * team.num_threads());
   int32_t* ints = scratch.take<int32_t>(2 * call.num_tokens * team.num_threads());
-  const int64_t num_tasks =
-      call.batch * call.num_heads * ceil_div(call.num_tokens, kQueriesATask);
+  const int64_t num_tasks = call.batch * call.num_heads * ceil_div(call.num_tokens, kQueriesATask);
   with_float_type(call.dtype, [&](auto zero) {
     for_each_slot(team, num_tasks, [&](int64_t task, int64_t slot) {
       const ForwardTask forward(call, task, floats + slot * slot_floats,

@@ -20,8 +20,8 @@ constexpr int64_t kElementsATask = 16384;
 struct ActivationCall {
   DType dtype;
   int64_t n;
-  void* to;         // y, or dx
-  const void* dy;   // backward only
+  void* to;        // y, or dx
+  const void* dy;  // backward only
   const void* x;
   Activation activation;
   Write write;
@@ -36,8 +36,8 @@ namespace ebb {
 namespace HWY_NAMESPACE {
 namespace {
 
-// GELU as GPT-2 defines it, x (1 + tanh(u)) / 2 with u = a (x + b x^3), written x s(2u) with the logistic function s:
-// the same number without the cancellation for negative x.
+// GELU as GPT-2 defines it, x (1 + tanh(u)) / 2 with u = a (x + b x^3), written x s(2u) with the
+// logistic function s: the same number without the cancellation for negative x.
 constexpr float kGeluA = 0.79788456080286536f;  // sqrt(2 / pi)
 constexpr float kGeluB = 0.044715f;
 
@@ -50,7 +50,8 @@ HWY_INLINE Wide gelu_exponential(const Wide& x, const Wide& x_squared) {
 
 HWY_INLINE Wide gelu(const Wide& x) { return x / (broadcast(1.0f) + gelu_exponential(x, x * x)); }
 
-/// Far out the slope is 0 or 1, and the square of x would overflow: x is clamped. NaN passes through.
+/// Far out the slope is 0 or 1, and the square of x would overflow: x is clamped. NaN passes
+/// through.
 HWY_INLINE Wide gelu_slope(const Wide& any_x) {
   const Wide x = min(broadcast(16.0f), max(broadcast(-16.0f), any_x));
   const Wide x_squared = x * x;
@@ -137,13 +138,15 @@ bool alike(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 void HostKernels::activation_forward(Stream& stream, Tensor y, Tensor x, Activation activation) {
-  EBB_CHECK(is_float(x.dtype) && alike(y, x), "activation_forward: y and x of one float type and size");
+  EBB_CHECK(is_float(x.dtype) && alike(y, x),
+            "activation_forward: y and x of one float type and size");
   const ActivationCall f{x.dtype, x.num_elements(), y.data,      nullptr,
                          x.data,  activation,       Write::Store};
   stream.call({.flops = 20.0 * static_cast<double>(f.n),
                .bytes = total_bytes(y, x),
                .name = "activation_forward"},
-              [this, f] { HWY_DYNAMIC_DISPATCH(run_activation)(f, team_); });
+              [this, f] { HWY_DYNAMIC_DISPATCH(run_activation)
+                          (f, team_); });
 }
 
 void HostKernels::activation_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x,
@@ -154,15 +157,18 @@ void HostKernels::activation_backward(Stream& stream, Tensor dx, Tensor dy, Tens
   stream.call({.flops = 30.0 * static_cast<double>(f.n),
                .bytes = total_bytes(dx, dy, x),
                .name = "activation_backward"},
-              [this, f] { HWY_DYNAMIC_DISPATCH(run_activation)(f, team_); });
+              [this, f] { HWY_DYNAMIC_DISPATCH(run_activation)
+                          (f, team_); });
 }
 
 void HostKernels::add(Stream& stream, Tensor y, Tensor a, Tensor b) {
-  EBB_CHECK(is_float(y.dtype) && alike(y, a) && alike(y, b), "add: y, a and b of one float type and size");
+  EBB_CHECK(is_float(y.dtype) && alike(y, a) && alike(y, b),
+            "add: y, a and b of one float type and size");
   stream.call({.flops = static_cast<double>(y.num_elements()),
                .bytes = total_bytes(y, a, b),
                .name = "add"},
-              [this, y, a, b] { HWY_DYNAMIC_DISPATCH(run_add)(y, a, b, team_); });
+              [this, y, a, b] { HWY_DYNAMIC_DISPATCH(run_add)
+                                (y, a, b, team_); });
 }
 
 void HostKernels::accumulate(Stream& stream, Tensor y, Tensor x) {
@@ -171,7 +177,8 @@ void HostKernels::accumulate(Stream& stream, Tensor y, Tensor x) {
   stream.call({.flops = static_cast<double>(y.num_elements()),
                .bytes = total_bytes(y, y, x),
                .name = "accumulate"},
-              [this, y, x] { HWY_DYNAMIC_DISPATCH(run_add)(y, y, x, team_); });
+              [this, y, x] { HWY_DYNAMIC_DISPATCH(run_add)
+                             (y, y, x, team_); });
 }
 
 void HostKernels::fill_zero(Stream& stream, Tensor y) {

@@ -140,9 +140,9 @@ void HostKernels::embedding_forward(Stream& stream, Tensor y, Tensor tokens, Ten
   EBB_CHECK(is_vector(tokens, DType::I32, n), "embedding_forward: tokens (N) int32");
   EBB_CHECK(static_cast<bool>(wpe) == static_cast<bool>(positions),
             "embedding_forward: positions and wpe come together");
-  EBB_CHECK(!wpe || (wpe.dtype == y.dtype && wpe.columns() == c &&
-                     is_vector(positions, DType::I32, n)),
-            "embedding_forward: wpe (P, C) of y's type, positions (N) int32");
+  EBB_CHECK(
+      !wpe || (wpe.dtype == y.dtype && wpe.columns() == c && is_vector(positions, DType::I32, n)),
+      "embedding_forward: wpe (P, C) of y's type, positions (N) int32");
   const Lookup f{y.dtype,
                  n,
                  c,
@@ -172,20 +172,19 @@ void HostKernels::embedding_backward(Stream& stream, Tensor dtable, Tensor dy, T
             "embedding_backward: dtable (V, C) fp32, dy (N, C) of a float type");
   EBB_CHECK(is_vector(indices, DType::I32, n), "embedding_backward: indices (N) int32");
   EBB_CHECK(n <= INT32_MAX, "embedding_backward: more than 2^31 rows");
-  const LookupGradient f{dy.dtype,           n,       c,
-                         dtable.rows(),      dtable.as<float>(), dy.data,
-                         indices.as<int32_t>(), write};
+  const LookupGradient f{
+      dy.dtype, n, c, dtable.rows(), dtable.as<float>(), dy.data, indices.as<int32_t>(), write};
   const double rows_written =
       static_cast<double>(write == Write::Store ? f.table_rows : std::min(n, f.table_rows));
-  stream.call({.flops = static_cast<double>(dy.num_elements()),
-               .bytes = total_bytes(dy, indices) + rows_written * static_cast<double>(c) * 4.0,
-               .workspace_bytes = Scratch::bytes_of<int32_t>(f.table_rows) +
-                                  Scratch::bytes_of<int32_t>(n),
-               .name = "embedding_backward"},
-              [this, f] {
-                check_indices(f.indices, f.num_rows, f.table_rows, "embedding_backward");
-                HWY_DYNAMIC_DISPATCH(look_up_gradient)(f, team_, workspace_);
-              });
+  stream.call(
+      {.flops = static_cast<double>(dy.num_elements()),
+       .bytes = total_bytes(dy, indices) + rows_written * static_cast<double>(c) * 4.0,
+       .workspace_bytes = Scratch::bytes_of<int32_t>(f.table_rows) + Scratch::bytes_of<int32_t>(n),
+       .name = "embedding_backward"},
+      [this, f] {
+        check_indices(f.indices, f.num_rows, f.table_rows, "embedding_backward");
+        HWY_DYNAMIC_DISPATCH(look_up_gradient)(f, team_, workspace_);
+      });
 }
 
 }  // namespace ebb

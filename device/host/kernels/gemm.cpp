@@ -16,8 +16,9 @@
 namespace ebb {
 namespace {
 
-constexpr int64_t kRowMultiple = 24;  // of all tile heights: 8, 6, 2, 1
+constexpr int64_t kRowMultiple = 24;    // of all tile heights: 8, 6, 2, 1
 constexpr int64_t kBlockColumns = 192;  // of B packed by one task; a multiple of all tile widths
+constexpr int64_t kLinks = 768;         // so that a packed block of B stays in a cache of 1 MiB
 
 /// How a product is cut. None of it changes a result.
 struct GemmBlocking {
@@ -27,9 +28,9 @@ struct GemmBlocking {
 
   explicit GemmBlocking(const Gemm& g)
       : rows(std::min<int64_t>(g.m, 1024)),
-        columns(std::min<int64_t>(g.n, 3072)),
+        columns(std::min<int64_t>(g.n, 1536)),
         k(g.k),
-        passes(std::max<int64_t>(1, ceil_div(g.k, 1024))) {
+        passes(std::max<int64_t>(1, ceil_div(g.k, kLinks))) {
     k = std::max<int64_t>(1, ceil_div(g.k, passes));
   }
   int64_t packed_a() const { return round_up(rows, kRowMultiple) * k; }
@@ -61,7 +62,8 @@ constexpr int64_t kTileColumns = kTileVecs * kLanes;
 static_assert(kRowMultiple % kTileRows == 0 && kBlockColumns % kTileColumns == 0);
 static_assert(kTileColumns % kWide == 0);
 
-/// Packs `count` lines of length k, strided by line_stride and contiguous along k: to[j * kWidth + i] = line i at j.
+/// Packs `count` lines of length k, strided by line_stride and contiguous along k: to[j * kWidth +
+/// i] = line i at j.
 template <int64_t kWidth, class T>
 HWY_INLINE void pack_along_k(float* to, const T* from, int64_t line_stride, int64_t count,
                              int64_t k) {
@@ -70,7 +72,8 @@ HWY_INLINE void pack_along_k(float* to, const T* from, int64_t line_stride, int6
   for (; kWidth % 4 == 0 && first + 4 <= count; first += 4) {
     const T* lines = from + first * line_stride;
     int64_t j = 0;
-    for (; j + 4 <= k; j += 4) transpose_4x4(to + j * kWidth + first, kWidth, lines + j, line_stride);
+    for (; j + 4 <= k; j += 4)
+      transpose_4x4(to + j * kWidth + first, kWidth, lines + j, line_stride);
     for (; j < k; ++j) {
       for (int64_t i = 0; i < 4; ++i) {
         to[j * kWidth + first + i] = static_cast<float>(lines[i * line_stride + j]);
@@ -85,13 +88,15 @@ HWY_INLINE void pack_along_k(float* to, const T* from, int64_t line_stride, int6
   }
 }
 
-/// The same where neighbouring lines are neighbours in memory: to[j * kWidth + i] = from[j * k_stride + i].
+/// The same where neighbouring lines are neighbours in memory: to[j * kWidth + i] = from[j *
+/// k_stride + i].
 template <int64_t kWidth, class T>
 HWY_INLINE void pack_across_k(float* to, const T* from, int64_t k_stride, int64_t count,
                               int64_t k) {
   if (count == kWidth && kWidth % kWide == 0) {
     for (int64_t j = 0; j < k; ++j) {
-      for (int64_t i = 0; i < kWidth; i += kWide) store(to + j * kWidth + i, load(from + j * k_stride + i));
+      for (int64_t i = 0; i < kWidth; i += kWide)
+        store(to + j * kWidth + i, load(from + j * k_stride + i));
     }
     return;
   }
@@ -146,7 +151,8 @@ struct GemmPass {
                           std::min<int64_t>(kTileRows, rows - row), k0, k);
   }
 
-  /// Rows [row_begin, row_end) of the super-block times its block of kBlockColumns columns from `column`.
+  /// Rows [row_begin, row_end) of the super-block times its block of kBlockColumns columns from
+  /// `column`.
   void multiply(int64_t row_begin, int64_t row_end, int64_t column, float* packed_b) const {
     const int64_t width = std::min(kBlockColumns, columns - column);
     for (int64_t j = 0; j < width; j += kTileColumns) {
@@ -165,8 +171,8 @@ struct GemmPass {
     float* tile = local;
     if (partial_c != nullptr) {
       const int64_t tiles_a_row = ceil_div(columns, kTileColumns);
-      tile = partial_c + ((row / kTileRows) * tiles_a_row + column / kTileColumns) *
-                             (kTileRows * kTileColumns);
+      tile = partial_c +
+             ((row / kTileRows) * tiles_a_row + column / kTileColumns) * (kTileRows * kTileColumns);
     }
     micro_kernel<kTileRows, kTileVecs>(k, packed_a + row * k, packed_b, tile,
                                        {1, kTileRows, kTileColumns, kTileColumns}, first);
@@ -213,10 +219,10 @@ void gemm_on_target(const Gemm& g, ThreadTeam& team, const Workspace& workspace)
     for (int64_t m0 = 0; m0 < g.m; m0 += block.rows) {
       for (int64_t pass = 0; pass < block.passes; ++pass) {
         const int64_t k0 = pass * block.k;
-        run_pass({g, m0, std::min(block.rows, g.m - m0), n0, std::min(block.columns, g.n - n0), k0,
-                  std::min(block.k, g.k - k0), pass == 0, pass + 1 == block.passes, packed_a,
-                  partial_c},
-                 team, packed_b, block.packed_b());
+        run_pass(
+            {g, m0, std::min(block.rows, g.m - m0), n0, std::min(block.columns, g.n - n0), k0,
+             std::min(block.k, g.k - k0), pass == 0, pass + 1 == block.passes, packed_a, partial_c},
+            team, packed_b, block.packed_b());
       }
     }
   }

@@ -1,8 +1,9 @@
 // C = A B on the host: the one matrix product behind every linear layer.
 //
-// Each element of C is one chain of fused multiply-adds over k = 0 .. K-1 that starts at zero, then bias, then
-// Store or Add, then one rounding. Blocking, threads and vector width decide when a link of the chain is computed,
-// never its value, so results are the same for all of them (fused multiply-add given).
+// Each element of C is one chain of fused multiply-adds over k = 0 .. K-1 that starts at zero, then
+// bias, then Store or Add, then one rounding. Blocking, threads and vector width decide when a link
+// of the chain is computed, never its value, so results are the same for all of them (fused
+// multiply-add given).
 #pragma once
 
 #include <cstddef>
@@ -22,9 +23,9 @@ struct GemmOperand {
 
 struct Gemm {
   int64_t m = 0, n = 0, k = 0;
-  GemmOperand a;               ///< (m, k)
-  GemmOperand b;               ///< (k, n)
-  void* c = nullptr;           ///< (m, n), rows contiguous
+  GemmOperand a;      ///< (m, k)
+  GemmOperand b;      ///< (k, n)
+  void* c = nullptr;  ///< (m, n), rows contiguous
   DType c_dtype = DType::F32;
   const void* bias = nullptr;  ///< (n) of the type of b, or null
   Write write = Write::Store;

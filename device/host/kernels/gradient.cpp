@@ -51,7 +51,8 @@ void run_finish_gradient(const FinishGradient& f, ThreadTeam& team) {
 
 constexpr int64_t kSquareLanes = 64;
 
-/// Lane l sums the squares of elements l, l + 64, ... in fp64, where a product of two fp32 is exact.
+/// Lane l sums the squares of elements l, l + 64, ... in fp64, where a product of two fp32 is
+/// exact.
 template <class T>
 double sum_of_squares(const T* x, int64_t n) {
   double lanes[kSquareLanes] = {};
@@ -75,10 +76,9 @@ double sum_of_squares(const T* x, int64_t n) {
 void run_squared_norm(double* partials, const Tensor& gradient, ThreadTeam& team) {
   with_float_type(gradient.dtype, [&](auto zero) {
     const auto* x = reinterpret_cast<const decltype(zero)*>(gradient.data);
-    for_each_range(team, gradient.num_elements(), kPieceElements,
-                   [&](int64_t begin, int64_t end) {
-                     partials[begin / kPieceElements] = sum_of_squares(x + begin, end - begin);
-                   });
+    for_each_range(team, gradient.num_elements(), kPieceElements, [&](int64_t begin, int64_t end) {
+      partials[begin / kPieceElements] = sum_of_squares(x + begin, end - begin);
+    });
   });
 }
 
@@ -99,12 +99,14 @@ void HostKernels::finish_gradient(Stream& stream, Tensor gradient, Tensor sums, 
             "finish_gradient: gradient (n) of a float type, sums (n) fp32");
   EBB_CHECK(!extra || (extra.dtype == DType::F32 && extra.columns() == n),
             "finish_gradient: extra (E, n) fp32");
-  const FinishGradient f{gradient.dtype, n,           extra ? extra.rows() : 0,
-                         gradient.data,  sums.as<float>(), extra ? extra.as<float>() : nullptr};
+  const FinishGradient f{gradient.dtype,           n,
+                         extra ? extra.rows() : 0, gradient.data,
+                         sums.as<float>(),         extra ? extra.as<float>() : nullptr};
   stream.call({.flops = static_cast<double>(n * f.num_extra),
                .bytes = total_bytes(gradient, sums, extra),
                .name = "finish_gradient"},
-              [this, f] { HWY_DYNAMIC_DISPATCH(run_finish_gradient)(f, team_); });
+              [this, f] { HWY_DYNAMIC_DISPATCH(run_finish_gradient)
+                          (f, team_); });
 }
 
 void HostKernels::squared_norm_pieces(Stream& stream, Tensor partials, Tensor gradient) {

@@ -1,5 +1,6 @@
-// The host's Kernels: checks and costs here and in the files named after each group, arithmetic behind run-time
-// dispatch to the best instruction set. One object serves one compute stream at a time.
+// The host's Kernels: checks and costs here and in the files named after each group, arithmetic
+// behind run-time dispatch to the best instruction set. One object serves one compute stream at a
+// time.
 #pragma once
 
 #include <string_view>

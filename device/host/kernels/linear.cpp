@@ -58,11 +58,11 @@ GemmOperand as_stored(const Tensor& t) { return {t.data, t.dtype, t.columns(), 1
 GemmOperand transposed(const Tensor& t) { return {t.data, t.dtype, 1, t.columns()}; }
 
 Cost gemm_cost(const Gemm& g, double bytes, int num_threads, std::string_view name) {
-  return {.flops = 2.0 * static_cast<double>(g.m) * static_cast<double>(g.n) *
-                   static_cast<double>(g.k),
-          .bytes = bytes,
-          .workspace_bytes = gemm_workspace_bytes(g, num_threads),
-          .name = name};
+  return {
+      .flops = 2.0 * static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k),
+      .bytes = bytes,
+      .workspace_bytes = gemm_workspace_bytes(g, num_threads),
+      .name = name};
 }
 
 }  // namespace
@@ -82,9 +82,8 @@ void HostKernels::linear_forward(Stream& stream, Tensor y, Tensor x, Tensor w, T
                   .c = y.data,
                   .c_dtype = y.dtype,
                   .bias = bias.data};
-  stream.call(
-      gemm_cost(gemm, total_bytes(y, x, w, bias), team_.num_threads(), "linear_forward"),
-      [this, gemm] { run_gemm(gemm, team_, workspace_); });
+  stream.call(gemm_cost(gemm, total_bytes(y, x, w, bias), team_.num_threads(), "linear_forward"),
+              [this, gemm] { run_gemm(gemm, team_, workspace_); });
 }
 
 void HostKernels::linear_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w,
@@ -102,9 +101,8 @@ void HostKernels::linear_backward_input(Stream& stream, Tensor dx, Tensor dy, Te
                   .c = dx.data,
                   .c_dtype = dx.dtype,
                   .write = write};
-  stream.call(
-      gemm_cost(gemm, total_bytes(dx, dy, w), team_.num_threads(), "linear_backward_input"),
-      [this, gemm] { run_gemm(gemm, team_, workspace_); });
+  stream.call(gemm_cost(gemm, total_bytes(dx, dy, w), team_.num_threads(), "linear_backward_input"),
+              [this, gemm] { run_gemm(gemm, team_, workspace_); });
 }
 
 void HostKernels::linear_backward_weight(Stream& stream, Tensor dw, Tensor dbias, Tensor dy,
@@ -124,12 +122,12 @@ void HostKernels::linear_backward_weight(Stream& stream, Tensor dw, Tensor dbias
                   .c = dw.data,
                   .c_dtype = DType::F32,
                   .write = write};
-  stream.call(gemm_cost(gemm, total_bytes(dw, dbias, dy, x), team_.num_threads(),
-                        "linear_backward_weight"),
-              [this, gemm, dbias, dy] {
-                run_gemm(gemm, team_, workspace_);
-                if (dbias) HWY_DYNAMIC_DISPATCH(sum_columns)(team_, dbias, dy, gemm.write);
-              });
+  stream.call(
+      gemm_cost(gemm, total_bytes(dw, dbias, dy, x), team_.num_threads(), "linear_backward_weight"),
+      [this, gemm, dbias, dy] {
+        run_gemm(gemm, team_, workspace_);
+        if (dbias) HWY_DYNAMIC_DISPATCH(sum_columns)(team_, dbias, dy, gemm.write);
+      });
 }
 
 }  // namespace ebb

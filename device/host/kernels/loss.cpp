@@ -80,8 +80,8 @@ void cross_entropy_row(const CrossEntropy& f, int64_t row) {
   }
   const Wide top = row_max(x, n);
   const float sum = sum_of_exp(x, n, top);
-  const double shifted = static_cast<double>(static_cast<float>(x[target])) -
-                         static_cast<double>(reduce_max(top));
+  const double shifted =
+      static_cast<double>(static_cast<float>(x[target])) - static_cast<double>(reduce_max(top));
   f.losses[row] = static_cast<float>(std::log(static_cast<double>(sum)) - shifted);
   if (f.gradient_scale) write_gradient(x, n, target, top, sum, *f.gradient_scale);
 }
@@ -133,8 +133,9 @@ void HostKernels::cross_entropy(Stream& stream, Tensor losses, Tensor logits, Te
   EBB_CHECK(is_float(logits.dtype), "cross_entropy: logits must be of a float type");
   EBB_CHECK(is_vector(losses, DType::F32, n) && is_vector(targets, DType::I32, n),
             "cross_entropy: losses (N) fp32, targets (N) int32");
-  const CrossEntropy f{logits.dtype, n,           logits.columns(),      losses.as<float>(),
-                       logits.data,  targets.as<int32_t>(), gradient_scale};
+  const CrossEntropy f{logits.dtype,       n,           logits.columns(),
+                       losses.as<float>(), logits.data, targets.as<int32_t>(),
+                       gradient_scale};
   const double passes = gradient_scale ? 2.0 : 1.0;
   stream.call({.flops = 10.0 * passes * static_cast<double>(logits.num_elements()),
                .bytes = total_bytes(losses, targets) + passes * total_bytes(logits),

@@ -65,8 +65,7 @@ void normalize_row(const NormForward& f, int64_t row) {
     const Wide d = load_up_to(x + i, n - i, mean) - mean_wide;
     squares = fma(d, d, squares);
   }
-  const float rstd =
-      1.0f / std::sqrt(reduce_add(squares) / static_cast<float>(n) + f.epsilon);
+  const float rstd = 1.0f / std::sqrt(reduce_add(squares) / static_cast<float>(n) + f.epsilon);
   const Wide rstd_wide = broadcast(rstd);
   for (int64_t i = 0; i < n; i += kWide) {
     const Wide normal = (load_up_to(x + i, n - i) - mean_wide) * rstd_wide;
@@ -84,7 +83,8 @@ void layer_norm(const NormForward& f, ThreadTeam& team) {
   });
 }
 
-/// dx = rstd (g - mean(g) - xhat mean(g xhat)) with g = dy w; adds dy xhat and dy to the block's sums.
+/// dx = rstd (g - mean(g) - xhat mean(g xhat)) with g = dy w; adds dy xhat and dy to the block's
+/// sums.
 template <class T>
 void backward_row(const NormBackward& f, int64_t row, float* dw, float* db) {
   const int64_t n = f.num_columns;
@@ -114,8 +114,8 @@ void backward_row(const NormBackward& f, int64_t row, float* dw, float* db) {
 }
 
 /// Sums one parameter's partial sums in block order and writes them.
-void finish_parameter(const NormBackward& f, const float* partials, int64_t block_stride,
-                      float* to, int64_t i) {
+void finish_parameter(const NormBackward& f, const float* partials, int64_t block_stride, float* to,
+                      int64_t i) {
   Wide sum = broadcast(0.0f);
   for (int64_t block = 0; block < f.num_blocks(); ++block) {
     sum = sum + load(partials + block * block_stride + i);
@@ -165,12 +165,13 @@ void HostKernels::layer_norm_forward(Stream& stream, Tensor y, Tensor mean, Tens
             "layer_norm_forward: w, b (C) of x's type");
   EBB_CHECK(is_vector(mean, DType::F32, n) && is_vector(rstd, DType::F32, n),
             "layer_norm_forward: mean, rstd (N) fp32");
-  const NormForward f{x.dtype, n,      c,      y.data,        mean.as<float>(), rstd.as<float>(),
-                      x.data,  w.data, b.data, epsilon};
+  const NormForward f{x.dtype,          n,      c,      y.data, mean.as<float>(),
+                      rstd.as<float>(), x.data, w.data, b.data, epsilon};
   stream.call({.flops = 8.0 * static_cast<double>(x.num_elements()),
                .bytes = total_bytes(y, mean, rstd, x, w, b),
                .name = "layer_norm_forward"},
-              [this, f] { HWY_DYNAMIC_DISPATCH(layer_norm)(f, team_); });
+              [this, f] { HWY_DYNAMIC_DISPATCH(layer_norm)
+                          (f, team_); });
 }
 
 void HostKernels::layer_norm_backward(Stream& stream, Tensor dx, Write dx_write, Tensor dw,
@@ -186,14 +187,15 @@ void HostKernels::layer_norm_backward(Stream& stream, Tensor dx, Write dx_write,
             "layer_norm_backward: dw, db (C) fp32");
   EBB_CHECK(is_vector(mean, DType::F32, n) && is_vector(rstd, DType::F32, n),
             "layer_norm_backward: mean, rstd (N) fp32");
-  const NormBackward f{x.dtype,         n,       c,      dx.data, dx_write,         dw.as<float>(),
-                       db.as<float>(),  parameter_write, dy.data, x.data,           w.data,
-                       mean.as<float>(), rstd.as<float>()};
+  const NormBackward f{
+      x.dtype,         n,       c,      dx.data, dx_write,         dw.as<float>(),  db.as<float>(),
+      parameter_write, dy.data, x.data, w.data,  mean.as<float>(), rstd.as<float>()};
   stream.call({.flops = 16.0 * static_cast<double>(x.num_elements()),
                .bytes = total_bytes(dx, dw, db, dy, x, w, mean, rstd),
                .workspace_bytes = Scratch::bytes_of<float>(f.num_blocks() * 2 * f.padded_columns()),
                .name = "layer_norm_backward"},
-              [this, f] { HWY_DYNAMIC_DISPATCH(layer_norm_gradient)(f, team_, workspace_); });
+              [this, f] { HWY_DYNAMIC_DISPATCH(layer_norm_gradient)
+                          (f, team_, workspace_); });
 }
 
 }  // namespace ebb

@@ -1,7 +1,8 @@
 // Sixteen floats at a time, whatever the width of the machine's vectors.
 //
-// Per-target code: include it inside a foreach_target file. The width is fixed so that sums over lanes, and with
-// them every result, are the same on each instruction set that has fused multiply-add.
+// Per-target code: include it inside a foreach_target file. The width is fixed so that sums over
+// lanes, and with them every result, are the same on each instruction set that has fused
+// multiply-add.
 #if defined(EBB_HOST_KERNELS_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef EBB_HOST_KERNELS_SIMD_INL_H_
 #undef EBB_HOST_KERNELS_SIMD_INL_H_
@@ -93,11 +94,11 @@ HWY_INLINE Wide broadcast(float x) {
   return r;
 }
 
-#define EBB_WIDE_BINARY(name, Op)                                                \
-  HWY_INLINE Wide name(const Wide& a, const Wide& b) {                           \
-    Wide r;                                                                      \
+#define EBB_WIDE_BINARY(name, Op)                                                  \
+  HWY_INLINE Wide name(const Wide& a, const Wide& b) {                             \
+    Wide r;                                                                        \
     for (int64_t i = 0; i < kParts; ++i) r.part[i] = hn::Op(a.part[i], b.part[i]); \
-    return r;                                                                    \
+    return r;                                                                      \
   }
 EBB_WIDE_BINARY(operator+, Add)
 EBB_WIDE_BINARY(operator-, Sub)
@@ -134,24 +135,47 @@ HWY_INLINE Wide where_positive(const Wide& x, const Wide& y) {
   return r;
 }
 
-/// Sum of the lanes in a fixed tree.
-HWY_INLINE float reduce_add(const Wide& v) {
-  alignas(64) float lanes[kWide];
-  store(lanes, v);
-  for (int64_t half = kWide / 2; half > 0; half /= 2) {
-    for (int64_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+struct AddOp {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    return hn::Add(a, b);
   }
-  return lanes[0];
+};
+struct MaxOp {
+  template <class V>
+  HWY_INLINE V operator()(V a, V b) const {
+    return hn::Max(a, b);
+  }
+};
+
+#if HWY_TARGET == HWY_SCALAR
+template <class Op>
+HWY_INLINE float fold_vector(const Op&, PartTag, Part v) {
+  return hn::GetLane(v);
+}
+#else
+template <class Op, class D>
+HWY_INLINE float fold_vector(const Op& op, D, hn::Vec<D> v) {
+  if constexpr (hn::MaxLanes(D()) == 1) {
+    return hn::GetLane(v);
+  } else {
+    const hn::Half<D> half;
+    return fold_vector(op, half, op(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+}
+#endif
+
+/// Folds lane i with lane i + 8, then i + 4, 2, 1: the same tree for every vector width.
+template <class Op>
+HWY_INLINE float fold(const Op& op, Wide v) {
+  for (int64_t half = kParts / 2; half > 0; half /= 2) {
+    for (int64_t i = 0; i < half; ++i) v.part[i] = op(v.part[i], v.part[i + half]);
+  }
+  return fold_vector(op, PartTag(), v.part[0]);
 }
 
-HWY_INLINE float reduce_max(const Wide& v) {
-  alignas(64) float lanes[kWide];
-  store(lanes, v);
-  for (int64_t half = kWide / 2; half > 0; half /= 2) {
-    for (int64_t i = 0; i < half; ++i) lanes[i] = lanes[i] < lanes[i + half] ? lanes[i + half] : lanes[i];
-  }
-  return lanes[0];
-}
+HWY_INLINE float reduce_add(const Wide& v) { return fold(AddOp(), v); }
+HWY_INLINE float reduce_max(const Wide& v) { return fold(MaxOp(), v); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace ebb
