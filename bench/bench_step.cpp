@@ -2,12 +2,14 @@
 //
 //   bench_step [--preset gpt2-bytes] [--rounds 5] [--threads N] [--chunk-mib 8] [--link]
 //
-// Two trainers in one process, interleaved step by step: one with everything resident, one whose budget holds the same
-// activations and 25 % of what the resident one uses for weights and gradients. Losses and norms must be equal to the
-// bit. Printed: step times, their ratio, stall, the lower bound and the share of it that was reached.
+// Two trainers in one process, interleaved step by step: one with everything resident, one whose
+// budget holds the same activations and 25 % of what the resident one uses for weights and
+// gradients. Losses and norms must be equal to the bit. Printed: step times, their ratio, stall,
+// the lower bound and the share of it that was reached.
 //   default   no emulated link, clipping on
 //   --link    a link on which the larger direction takes half of compute's time, no clipping
-// A round counts when other processes took less than 4 % of a core; medians of the rounds that count.
+// A round counts when other processes took less than 4 % of a core; medians of the rounds that
+// count.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -67,7 +69,8 @@ class Data {
     positions_.resize(n);
     for (size_t i = 0; i < n; ++i) positions_[i] = static_cast<int32_t>(i % kLength);
     for (uint32_t k = 0; k < kAccumulate; ++k) {
-      batches_.push_back({{view(&tokens_[k * n]), view(positions_.data()), view(&tokens_[k * n + 1])}, n});
+      batches_.push_back(
+          {{view(&tokens_[k * n]), view(positions_.data()), view(&tokens_[k * n + 1])}, n});
     }
   }
   std::span<const MicroBatch> batches() const { return batches_; }
@@ -143,7 +146,8 @@ bool run_round(Setup& resident, Setup& budget, const Data& data, std::vector<dou
 
 int run(const Arguments& a) {
   const Gpt2 model(find_preset(a.preset).config, kBatch, kLength, DType::BF16);
-  TrainerOptions options{.dtype = DType::BF16, .chunk_bytes = a.chunk_mib << 20,
+  TrainerOptions options{.dtype = DType::BF16,
+                         .chunk_bytes = a.chunk_mib << 20,
                          .gradient_accumulation = kAccumulate,
                          .max_grad_norm = a.link ? 0.0f : 1.0f};
   const Preparation all = prepare(model, options, {.num_threads = a.threads});
@@ -152,13 +156,16 @@ int run(const Arguments& a) {
   const uint32_t blocks = std::max(all.smallest_blocks, activations + state / 4);
   const size_t less = (all.resident_blocks - blocks) * all.layout->chunk_bytes();
   Preparation quarter =
-      prepare(model, options, {.device_memory = all.resident_device_bytes - less, .num_threads = a.threads});
+      prepare(model, options,
+              {.device_memory = all.resident_device_bytes - less, .num_threads = a.threads});
   fmt::print("{}: {:.1f} M parameters, {} tokens a step, chunks of {} MiB\n", a.preset,
              static_cast<double>(all.layout->num_model_parameters()) / 1e6,
              kAccumulate * kBatch * kLength, a.chunk_mib);
-  fmt::print("resident: {} blocks; budget: {} blocks, {} for activations and {:.0f} % of the rest; smallest {}\n",
-             all.num_blocks, quarter.num_blocks, activations,
-             100.0 * (quarter.num_blocks - activations) / state, all.smallest_blocks);
+  fmt::print(
+      "resident: {} blocks; budget: {} blocks, {} for activations and {:.0f} % of the rest; "
+      "smallest {}\n",
+      all.num_blocks, quarter.num_blocks, activations,
+      100.0 * (quarter.num_blocks - activations) / state, all.smallest_blocks);
   const Plan plan = quarter.plan;
   const Data data(model.config().vocabulary);
 
@@ -190,17 +197,17 @@ int run(const Arguments& a) {
       .device_bytes_per_s = 0,
       .load_bytes_per_s = link,
       .store_bytes_per_s = link,
-      .update_bytes_per_s =
-          update_bytes_per_parameter(options.dtype, options.dtype) *
-          static_cast<double>(all.layout->num_space_elements()) / std::max(update_s, 1e-9),
+      .update_bytes_per_s = update_bytes_per_parameter(options.dtype, options.dtype) *
+                            static_cast<double>(all.layout->num_space_elements()) /
+                            std::max(update_s, 1e-9),
       .shared_cores = true,
       .copy_bytes_per_s = copy_bytes_per_s()};
   const Bound bound = lower_bound(budget.prepared.trace, *budget.prepared.layout, plan, machine,
                                   options.max_grad_norm > 0);
   const double step_s = median_of(budget.steps, &StepResult::step_s);
-  fmt::print("medians of {} rounds: resident {:.3f} s (compute {:.3f}, update {:.3f}), budget {:.3f} s\n",
-             ratios.size(), median_of(resident.steps, &StepResult::step_s), compute_s, update_s,
-             step_s);
+  fmt::print(
+      "medians of {} rounds: resident {:.3f} s (compute {:.3f}, update {:.3f}), budget {:.3f} s\n",
+      ratios.size(), median_of(resident.steps, &StepResult::step_s), compute_s, update_s, step_s);
   fmt::print("loaded {:.1f} MB, stored {:.1f} MB, stall {:.3f} s\n",
              static_cast<double>(plan.loaded_bytes) / 1e6,
              static_cast<double>(plan.stored_bytes) / 1e6,

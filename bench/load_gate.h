@@ -1,5 +1,5 @@
-// Sees whether other processes used the cores during its life: busy time in /proc/stat less our own. Benchmarks throw away
-// samples that were not quiet.
+// Sees whether other processes used the cores during its life: busy time in /proc/stat less our
+// own. Benchmarks throw away samples that were not quiet.
 #pragma once
 
 #include <sys/resource.h>

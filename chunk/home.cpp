@@ -17,9 +17,10 @@ Sizes sizes_of(const Layout& layout, const HomeOptions& options) {
   sizes.gradients = options.num_gradient_slots == layout.num_chunks()
                         ? layout.num_space_elements() * size_of(layout.gradient_type())
                         : options.num_gradient_slots * sizes.gradient_slot;
-  if (options.sums) {
-    const uint32_t last = layout.num_chunks(Space::GradientSums) - 1;
-    sizes.sums = last * layout.chunk_bytes() + layout.used_bytes({Space::GradientSums, last});
+  if (!options.sums.empty()) {
+    const uint32_t last = options.sums.last - 1;
+    sizes.sums = (last - options.sums.first) * layout.chunk_bytes() +
+                 layout.used_bytes({Space::GradientSums, last});
   }
   if (options.num_gradient_slots > 0) sizes.partials = layout.num_pieces() * sizeof(double);
   return sizes;
@@ -40,7 +41,7 @@ void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneSpec> p
 
 Home::Home(Device& device, const Layout& layout, std::span<const PlaneSpec> planes,
            const HomeOptions& options)
-    : chunk_bytes_(layout.chunk_bytes()) {
+    : chunk_bytes_(layout.chunk_bytes()), first_sum_chunk_(options.sums.first) {
   const Sizes sizes = sizes_of(layout, options);
   gradient_slot_bytes_ = sizes.gradient_slot;
   for (const PlaneSpec& plane : planes) {

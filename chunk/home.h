@@ -1,10 +1,12 @@
 // Home: the host memory in which the state lives, one plane after the other.
 //
-// Every plane spans the whole parameter space, so element e of a plane is at one place for ever. Beside the planes that
-// the optimizer asks for stand gradient slots (gradients on their way to the update, or waiting for the norm), the fp32
-// sums where a plan sends them home between micro-batches, and the partial norms. Planes that copies touch are pinned.
+// Every plane spans the whole parameter space, so element e of a plane is at one place for ever.
+// Beside the planes that the optimizer asks for stand gradient slots (gradients on their way to the
+// update, or waiting for the norm), the fp32 sums where a plan sends them home between
+// micro-batches, and the partial norms. Planes that copies touch are pinned.
 //
-// Taken whole at construction. Thread-safe as memory is: who writes what when is the plan's business.
+// Taken whole at construction. Thread-safe as memory is: who writes what when is the plan's
+// business.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +27,10 @@ struct PlaneSpec {
 };
 
 struct HomeOptions {
-  /// Each holds the gradient of one parameter chunk; as many as chunks: slot c that of chunk c, and no more.
+  /// Each holds the gradient of one parameter chunk; as many as chunks: slot c that of chunk c, and
+  /// no more.
   uint32_t num_gradient_slots = 0;
-  bool sums = false;
+  ChunkRange sums;                  ///< sum chunks that go home between their uses
 };
 
 /// What Home will take, by class: the same numbers before and after.
@@ -47,7 +50,10 @@ class Home {
   std::byte* gradient_slot(uint32_t slot) const {
     return gradients_.data() + slot * gradient_slot_bytes_;
   }
-  std::byte* sum_chunk(uint32_t chunk) const { return sums_.data() + chunk * chunk_bytes_; }
+  /// REQUIRES: the chunk is in HomeOptions::sums.
+  std::byte* sum_chunk(uint32_t chunk) const {
+    return sums_.data() + (chunk - first_sum_chunk_) * chunk_bytes_;
+  }
   /// One sum of squares for each piece of the parameter space.
   std::span<double> partial_norms() const {
     return {reinterpret_cast<double*>(partials_.data()), partials_.bytes() / sizeof(double)};
@@ -56,6 +62,7 @@ class Home {
  private:
   size_t chunk_bytes_;
   size_t gradient_slot_bytes_;
+  uint32_t first_sum_chunk_;
   std::vector<size_t> bytes_per_element_;
   std::vector<Buffer> planes_;
   Buffer gradients_, sums_, partials_;

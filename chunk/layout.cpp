@@ -13,10 +13,11 @@ void check_chunk_bytes(size_t chunk_bytes, DType weight_type) {
   const size_t piece_bytes = kPieceElements * size_of(weight_type);
   if (chunk_bytes == 0 || chunk_bytes % piece_bytes != 0) {
     throw ConfigError(fmt::format(
-        "chunk size {} is not a multiple of the piece in which gradient norms are summed ({} = {} {} "
+        "chunk size {} is not a multiple of the piece in which gradient norms are summed ({} = {} "
+        "{} "
         "elements); try {}",
-        format_bytes(chunk_bytes), format_bytes(piece_bytes), kPieceElements,
-        name_of(weight_type), format_bytes(std::max<size_t>(1, chunk_bytes / piece_bytes) * piece_bytes)));
+        format_bytes(chunk_bytes), format_bytes(piece_bytes), kPieceElements, name_of(weight_type),
+        format_bytes(std::max<size_t>(1, chunk_bytes / piece_bytes) * piece_bytes)));
   }
 }
 
@@ -36,10 +37,10 @@ Layout::Layout(std::vector<ParameterInfo> parameters, std::vector<ParameterId> c
       chunk_bytes_(chunk_bytes) {
   check_chunk_bytes(chunk_bytes, weight_type);
   if (size_of(gradient_type) < size_of(weight_type)) {
-    throw ConfigError(fmt::format("gradients of {} for weights of {}: gradients cannot be narrower than "
-                                  "the weights; try --gradient-dtype {}",
-                                  name_of(gradient_type), name_of(weight_type),
-                                  name_of(weight_type)));
+    throw ConfigError(
+        fmt::format("gradients of {} for weights of {}: gradients cannot be narrower than "
+                    "the weights; try --gradient-dtype {}",
+                    name_of(gradient_type), name_of(weight_type), name_of(weight_type)));
   }
   EBB_CHECK(call_order_.size() == parameters.size(), "the call order names every parameter once");
   parameters_.reserve(parameters.size());
@@ -97,7 +98,8 @@ void Layout::cut_segments() {
 }
 
 uint64_t Layout::first_sum_element(ParameterId id, uint32_t use) const {
-  EBB_CHECK(use < parameters_[id].info.num_uses, "use of a parameter that the layout does not know");
+  EBB_CHECK(use < parameters_[id].info.num_uses,
+            "use of a parameter that the layout does not know");
   if (use == 0) return first_element(id);
   return parameters_[id].first_extra_sum + (use - 1) * aligned_elements(num_elements(id));
 }
@@ -113,10 +115,13 @@ std::span<const Segment> Layout::segments(uint32_t chunk) const {
 
 DType Layout::type_of(Space space) const {
   switch (space) {
-    case Space::Weights: return weight_type_;
-    case Space::Gradients: return gradient_type_;
+    case Space::Weights:
+      return weight_type_;
+    case Space::Gradients:
+      return gradient_type_;
     case Space::GradientSums:
-    case Space::Activations: break;
+    case Space::Activations:
+      break;
   }
   return DType::F32;
 }

@@ -1,14 +1,16 @@
 // Where every parameter lies: the parameter space, cut into chunks.
 //
-// Parameters are packed in call order, each at a 256-byte aligned offset of one linear space; chunk i is bytes
-// [i * chunk_bytes, (i + 1) * chunk_bytes), so a parameter may straddle chunks or be larger than one. Three spaces
-// share the element numbering: weights (at the weight type), gradient sums (fp32; a tied weight has one more range
-// for each further use, behind the parameters) and gradients (at the gradient type). A fourth, activations, is the
-// arena. A chunk of any space takes exactly one block.
+// Parameters are packed in call order, each at a 256-byte aligned offset of one linear space; chunk
+// i is bytes [i * chunk_bytes, (i + 1) * chunk_bytes), so a parameter may straddle chunks or be
+// larger than one. Three spaces share the element numbering: weights (at the weight type), gradient
+// sums (fp32; a tied weight has one more range for each further use, behind the parameters) and
+// gradients (at the gradient type). A fourth, activations, is the arena. A chunk of any space takes
+// exactly one block.
 //
 // Immutable after construction: thread-safe. Bad sizes are a ConfigError.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -24,9 +26,9 @@ using ParameterId = uint32_t;
 struct ParameterInfo {
   std::string name;
   Shape shape;
-  bool decay = true;               ///< weight decay applies (tensors of two or more dimensions)
+  bool decay = true;  ///< weight decay applies (tensors of two or more dimensions)
   float learning_rate_factor = 1;
-  uint32_t num_uses = 1;           ///< calls in one forward: more than one for tied weights
+  uint32_t num_uses = 1;  ///< calls in one forward: more than one for tied weights
 };
 
 enum class Space : uint8_t { Weights, GradientSums, Gradients, Activations };
@@ -43,6 +45,14 @@ struct ChunkId {
 struct ChunkRange {
   uint32_t first = 0;
   uint32_t last = 0;
+  bool empty() const { return first == last; }
+  bool contains(uint32_t index) const { return index >= first && index < last; }
+  /// Grows to hold `index`.
+  void include(uint32_t index) {
+    first = empty() ? index : std::min(first, index);
+    last = std::max(last, index + 1);
+  }
+  bool operator==(const ChunkRange&) const = default;
 };
 
 /// A part of one parameter that lies in one parameter chunk. Elements, not bytes.
@@ -54,7 +64,8 @@ struct Segment {
 
 class Layout {
  public:
-  /// `parameters` by id; `call_order` is a permutation of the ids, the order in which they are packed.
+  /// `parameters` by id; `call_order` is a permutation of the ids, the order in which they are
+  /// packed.
   Layout(std::vector<ParameterInfo> parameters, std::vector<ParameterId> call_order,
          DType weight_type, DType gradient_type, size_t chunk_bytes);
 
@@ -73,7 +84,8 @@ class Layout {
   uint64_t num_model_parameters() const { return num_model_parameters_; }
   /// Elements of the parameter space, with padding between parameters.
   uint64_t num_space_elements() const { return num_space_elements_; }
-  /// First element, in the space of gradient sums, of the sum that belongs to one use of a parameter.
+  /// First element, in the space of gradient sums, of the sum that belongs to one use of a
+  /// parameter.
   uint64_t first_sum_element(ParameterId id, uint32_t use) const;
 
   /// Parameter chunks (the chunks of the weight space).

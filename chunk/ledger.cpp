@@ -34,8 +34,8 @@ std::string Ledger::table() const {
       if (e.tier != tier) continue;
       text += fmt::format("  {:<7} {:<26} {:>12}\n", name_of(tier), e.name, format_bytes(e.bytes));
     }
-    text += fmt::format("  {:<7} {:<26} {:>12}\n", name_of(tier), "total",
-                        format_bytes(total(tier)));
+    text +=
+        fmt::format("  {:<7} {:<26} {:>12}\n", name_of(tier), "total", format_bytes(total(tier)));
   }
   return text;
 }

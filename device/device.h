@@ -1,10 +1,11 @@
-// A device: memory with a budget, blocks that can be mapped at stable addresses, streams, events, kernels.
+// A device: memory with a budget, blocks that can be mapped at stable addresses, streams, events,
+// kernels.
 //
-// Three kinds: host (reference backend), sim (no memory, no compute: counts), cuda. Callers never include a
-// backend's header; create_device() is all they need.
+// Three kinds: host (reference backend), sim (no memory, no compute: counts), cuda. Callers never
+// include a backend's header; create_device() is all they need.
 //
-// Thread-safety: every method may be called from any thread. Memory is taken before step 0: allocate() and
-// create_blocks() throw OutOfMemory where the budget would be exceeded, exactly.
+// Thread-safety: every method may be called from any thread. Memory is taken before step 0:
+// allocate() and create_blocks() throw OutOfMemory where the budget would be exceeded, exactly.
 #pragma once
 
 #include <cstddef>
@@ -56,14 +57,16 @@ class Buffer {
 
 /// Physical blocks of one size and the address ranges they are mapped into.
 ///
-/// A reserved range is addresses only: touching a page with no block under it faults. map() moves a block from
-/// wherever it is mapped to a block-aligned place of a range; its content is then undefined (poisoned where the
-/// device was told to). The caller orders moves against the work that uses the block: it calls map() only after
-/// the last such work is done, and submits new work after map() has returned.
+/// A reserved range is addresses only: touching a page with no block under it faults. map() moves a
+/// block from wherever it is mapped to a block-aligned place of a range; its content is then
+/// undefined (poisoned where the device was told to). The caller orders moves against the work that
+/// uses the block: it calls map() only after the last such work is done, and submits new work after
+/// map() has returned.
 class Blocks {
  public:
   virtual ~Blocks() = default;
-  /// Reserves addresses, rounded up to whole blocks; they stay reserved as long as the Blocks object lives.
+  /// Reserves addresses, rounded up to whole blocks; they stay reserved as long as the Blocks
+  /// object lives.
   virtual std::byte* reserve(size_t bytes) = 0;
   virtual void map(uint32_t block, std::byte* address) = 0;
   virtual size_t block_bytes() const = 0;
@@ -93,7 +96,8 @@ class Device {
   virtual std::unique_ptr<Event> create_event() = 0;
   virtual Kernels& kernels() = 0;
 
-  /// Bytes of MemoryKind::Device taken now (buffers, blocks, workspace), and the most there ever were.
+  /// Bytes of MemoryKind::Device taken now (buffers, blocks, workspace), and the most there ever
+  /// were.
   virtual size_t used_bytes() const = 0;
   virtual size_t peak_bytes() const = 0;
   /// Allocations of any kind since the device was made: must not change after set-up.
@@ -115,7 +119,7 @@ struct DeviceOptions {
   int num_threads = 0;             ///< host kernels; 0: one per core this process may use
   double load_bytes_per_s = 0;     ///< host: emulated link, 0 = as fast as memory
   double store_bytes_per_s = 0;
-  bool poison = false;             ///< host: fill freed memory and moved blocks with NaN patterns
+  bool poison = false;  ///< host: fill freed memory and moved blocks with NaN patterns
   int cuda_index = 0;
   /// Tests: called at every allocation, copy and launch; true makes that one fail.
   std::function<bool(FaultSite)> fault = {};
@@ -127,7 +131,8 @@ std::unique_ptr<Device> create_device(const DeviceOptions& options = {});
 /// One line for each CUDA device found ("NVIDIA H200, 139 GiB, sm_90"), or why there is none.
 struct CudaProbe {
   std::vector<std::string> devices;
-  std::string note;  ///< "built without the CUDA toolkit", "no driver", ...; empty when there are devices
+  std::string
+      note;  ///< "built without the CUDA toolkit", "no driver", ...; empty when there are devices
 };
 CudaProbe probe_cuda();
 

@@ -12,20 +12,28 @@ enum class DType : uint8_t { F32, BF16, F64, I32 };
 
 constexpr size_t size_of(DType type) {
   switch (type) {
-    case DType::F32: return 4;
-    case DType::BF16: return 2;
-    case DType::F64: return 8;
-    case DType::I32: return 4;
+    case DType::F32:
+      return 4;
+    case DType::BF16:
+      return 2;
+    case DType::F64:
+      return 8;
+    case DType::I32:
+      return 4;
   }
   return 0;
 }
 
 constexpr std::string_view name_of(DType type) {
   switch (type) {
-    case DType::F32: return "fp32";
-    case DType::BF16: return "bf16";
-    case DType::F64: return "fp64";
-    case DType::I32: return "int32";
+    case DType::F32:
+      return "fp32";
+    case DType::BF16:
+      return "bf16";
+    case DType::F64:
+      return "fp64";
+    case DType::I32:
+      return "int32";
   }
   return "?";
 }
@@ -57,12 +65,20 @@ constexpr BF16::BF16(float value) {
 template <class T>
 constexpr DType dtype_of();
 template <>
-constexpr DType dtype_of<float>() { return DType::F32; }
+constexpr DType dtype_of<float>() {
+  return DType::F32;
+}
 template <>
-constexpr DType dtype_of<BF16>() { return DType::BF16; }
+constexpr DType dtype_of<BF16>() {
+  return DType::BF16;
+}
 template <>
-constexpr DType dtype_of<double>() { return DType::F64; }
+constexpr DType dtype_of<double>() {
+  return DType::F64;
+}
 template <>
-constexpr DType dtype_of<int32_t>() { return DType::I32; }
+constexpr DType dtype_of<int32_t>() {
+  return DType::I32;
+}
 
 }  // namespace ebb

@@ -1,7 +1,7 @@
 // Errors of Ebb. Every message carries the numbers and the next thing to try.
 //
-// Exceptions are for what ends a run; expected outcomes are values. All of them derive from Error, so a
-// caller that only wants to report catches one type. Thread-safe (immutable values).
+// Exceptions are for what ends a run; expected outcomes are values. All of them derive from Error,
+// so a caller that only wants to report catches one type. Thread-safe (immutable values).
 #pragma once
 
 #include <cstddef>
@@ -84,7 +84,7 @@ std::string format_bytes(size_t bytes);
 }  // namespace ebb
 
 /// Broken contract = LogicError. `detail` is anything convertible to std::string_view.
-#define EBB_CHECK(condition, detail)                                         \
-  do {                                                                       \
+#define EBB_CHECK(condition, detail)                                                    \
+  do {                                                                                  \
     if (!(condition)) ::ebb::throw_logic_error(__FILE__, __LINE__, #condition, detail); \
   } while (0)

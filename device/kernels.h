@@ -1,9 +1,10 @@
 // The kernels a device offers: what the modules of a model are made of.
 //
-// Every call is asynchronous on the stream it is given and reads its arguments when it runs, so the memory must
-// stay valid until then. Sums are fp32 or better. Results depend on values and shapes only: not on threads,
-// not on placement, not on what ran before. x, w, activations: fp32 or bf16, all of one type in a call;
-// statistics, losses and parameter gradients: fp32. T tokens in a row, N rows, C channels.
+// Every call is asynchronous on the stream it is given and reads its arguments when it runs, so the
+// memory must stay valid until then. Sums are fp32 or better. Results depend on values and shapes
+// only: not on threads, not on placement, not on what ran before. x, w, activations: fp32 or bf16,
+// all of one type in a call; statistics, losses and parameter gradients: fp32. T tokens in a row, N
+// rows, C channels.
 //
 // Shapes are checked when called: LogicError. No call allocates.
 #pragma once
@@ -16,14 +17,15 @@
 
 namespace ebb {
 
-/// How a result meets what is there: a gradient's first contribution is stored, later ones are added.
-/// The contribution is always computed from zero in fp32 first, then added once.
+/// How a result meets what is there: a gradient's first contribution is stored, later ones are
+/// added. The contribution is always computed from zero in fp32 first, then added once.
 enum class Write : uint8_t { Store, Add };
 
 enum class Activation : uint8_t { GeluTanh, Relu };
 
-/// Attention over packed samples: documents[i] is the position in the (B, T) batch at which token i's document
-/// starts, counted from the start of its row; null = each row is one document. (B, T) int32.
+/// Attention over packed samples: documents[i] is the position in the (B, T) batch at which token
+/// i's document starts, counted from the start of its row; null = each row is one document. (B, T)
+/// int32.
 struct AttentionShape {
   int64_t num_heads = 1;
   bool causal = true;
@@ -59,31 +61,35 @@ class Kernels {
   virtual void accumulate(Stream&, Tensor y, Tensor x) = 0;
   virtual void fill_zero(Stream&, Tensor y) = 0;
 
-  // y (N, C) = wte[tokens[i]] + wpe[positions[i]]; tokens, positions (N) int32; wpe, positions may be empty.
+  // y (N, C) = wte[tokens[i]] + wpe[positions[i]]; tokens, positions (N) int32; wpe, positions may
+  // be empty.
   virtual void embedding_forward(Stream&, Tensor y, Tensor tokens, Tensor positions, Tensor wte,
                                  Tensor wpe) = 0;
-  // dtable (V, C) fp32: row v = sum of dy rows whose index is v, in row order; other rows 0 (Store) or unchanged.
+  // dtable (V, C) fp32: row v = sum of dy rows whose index is v, in row order; other rows 0 (Store)
+  // or unchanged.
   virtual void embedding_backward(Stream&, Tensor dtable, Tensor dy, Tensor indices, Write) = 0;
 
-  // out (B, T, C), log_sum_exp (B, NH, T) fp32 of qkv (B, T, 3C): queries, keys, values side by side,
-  // heads inside each. Never stores T x T scores for all heads.
+  // out (B, T, C), log_sum_exp (B, NH, T) fp32 of qkv (B, T, 3C): queries, keys, values side by
+  // side, heads inside each. Never stores T x T scores for all heads.
   virtual void attention_forward(Stream&, Tensor out, Tensor log_sum_exp, Tensor qkv,
                                  const AttentionShape&) = 0;
   virtual void attention_backward(Stream&, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out,
                                   Tensor log_sum_exp, const AttentionShape&) = 0;
 
-  // losses (N) fp32 = -log softmax(logits)[target], 0 where target == -100. With `gradient_scale`, logits become
-  // their own gradient: (softmax - onehot) * scale, 0 in ignored rows. logits (N, V), targets (N) int32.
+  // losses (N) fp32 = -log softmax(logits)[target], 0 where target == -100. With `gradient_scale`,
+  // logits become their own gradient: (softmax - onehot) * scale, 0 in ignored rows. logits (N, V),
+  // targets (N) int32.
   virtual void cross_entropy(Stream&, Tensor losses, Tensor logits, Tensor targets,
                              std::optional<float> gradient_scale) = 0;
   // total (1) fp64 = or += the sum of values (N) fp32, in a fixed tree.
   virtual void sum(Stream&, Tensor total, Tensor values, Write) = 0;
 
-  // One parameter range of a finished gradient: gradient (n) fp32 or bf16 = round(sums + extra + ...), where
-  // `extra` (0 or more, n each) are the sums of a tied weight's other uses, added in order.
+  // One parameter range of a finished gradient: gradient (n) fp32 or bf16 = round(sums + extra +
+  // ...), where `extra` (0 or more, n each) are the sums of a tied weight's other uses, added in
+  // order.
   virtual void finish_gradient(Stream&, Tensor gradient, Tensor sums, Tensor extra) = 0;
-  // partials (P) fp64: partial p = sum of squares of gradient elements [p * kPieceElements, ...), each in a fixed
-  // tree of 64 lanes. gradient fp32 or bf16.
+  // partials (P) fp64: partial p = sum of squares of gradient elements [p * kPieceElements, ...),
+  // each in a fixed tree of 64 lanes. gradient fp32 or bf16.
   virtual void squared_norm_pieces(Stream&, Tensor partials, Tensor gradient) = 0;
 };
 

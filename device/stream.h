@@ -1,14 +1,17 @@
 // Streams and events: the order in which a device works.
 //
-// A stream runs what is submitted to it in submission order, asynchronously to the submitting thread.
-// Work on different streams is ordered only by events: producer.record(e); consumer.wait(e).
-// Events may be recorded again (once a step, say); a wait means the latest record submitted before it.
+// A stream runs what is submitted to it in submission order, asynchronously to the submitting
+// thread. Work on different streams is ordered only by events: producer.record(e);
+// consumer.wait(e). Events may be recorded again (once a step, say); a wait means the latest record
+// submitted before it.
 //
-// Thread-safety: one thread submits to a stream at a time; an Event may be used from any thread, but a wait
-// must be submitted after the record it means. Waiting for an event that was never recorded is a LogicError.
+// Thread-safety: one thread submits to a stream at a time; an Event may be used from any thread,
+// but a wait must be submitted after the record it means. Waiting for an event that was never
+// recorded is a LogicError.
 //
-// Errors: a failing operation stores its exception on its stream; what was submitted after it is dropped, but
-// its events still fire, so nobody waits for ever. synchronize() and Event::synchronize() rethrow it.
+// Errors: a failing operation stores its exception on its stream; what was submitted after it is
+// dropped, but its events still fire, so nobody waits for ever. synchronize() and
+// Event::synchronize() rethrow it.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +46,8 @@ class Event {
   virtual ~Event() = default;
   /// Fires the event from a host thread, as if a stream had recorded and reached it.
   virtual void signal() = 0;
-  /// Blocks the calling thread until the latest record has been reached; rethrows its stream's error.
+  /// Blocks the calling thread until the latest record has been reached; rethrows its stream's
+  /// error.
   virtual void synchronize() const = 0;
   /// Has the latest record been reached?
   [[nodiscard]] virtual bool done() const = 0;
@@ -53,8 +57,8 @@ class Event {
 
 /// Time a stream has spent since it was created, in seconds.
 struct StreamStats {
-  double busy_s = 0;      ///< running operations
-  double waiting_s = 0;   ///< blocked in wait(event)
+  double busy_s = 0;     ///< running operations
+  double waiting_s = 0;  ///< blocked in wait(event)
   uint64_t num_operations = 0;
   uint64_t copied_bytes = 0;
 };

@@ -21,13 +21,14 @@ void check(const Gpt2Config& config, int64_t micro_batch_size, int64_t length) {
   positive("the micro-batch size", micro_batch_size);
   positive("the sequence length", length);
   if (config.channels % config.num_heads != 0) {
-    throw ConfigError(fmt::format("{} heads do not divide {} channels", config.num_heads,
-                                  config.channels));
+    throw ConfigError(
+        fmt::format("{} heads do not divide {} channels", config.num_heads, config.channels));
   }
   if (length > config.max_positions) {
-    throw ConfigError(fmt::format("a sequence length of {} is beyond the model's {} positions; try "
-                                  "--seq-length {}",
-                                  length, config.max_positions, config.max_positions));
+    throw ConfigError(
+        fmt::format("a sequence length of {} is beyond the model's {} positions; try "
+                    "--seq-length {}",
+                    length, config.max_positions, config.max_positions));
   }
 }
 
@@ -41,8 +42,8 @@ uint64_t num_parameters(const Gpt2Config& c) {
 
 double training_flops(const Gpt2Config& c, uint64_t tokens, int64_t length) {
   // Positions are looked up, not multiplied; the embedding counts once, as the head.
-  const double matrices = static_cast<double>(num_parameters(c)) -
-                          static_cast<double>(c.max_positions * c.channels);
+  const double matrices =
+      static_cast<double>(num_parameters(c)) - static_cast<double>(c.max_positions * c.channels);
   const double attention = 2.0 * static_cast<double>(c.num_layers * c.channels * length);
   return 6 * (matrices + attention) * static_cast<double>(tokens);
 }
@@ -53,7 +54,8 @@ Gpt2::Gpt2(const Gpt2Config& config, int64_t micro_batch_size, int64_t length, D
   declare();
 }
 
-/// GPT-2's initialisation: N(0, 0.02), the two projections into the residual stream scaled by 1 / sqrt(2 layers).
+/// GPT-2's initialisation: N(0, 0.02), the two projections into the residual stream scaled by 1 /
+/// sqrt(2 layers).
 void Gpt2::declare() {
   const int64_t c = config_.channels;
   const Init normal = Init::normal(0.02f);
@@ -86,7 +88,8 @@ void Gpt2::declare() {
 
 std::vector<InputSpec> Gpt2::inputs() const {
   const Shape shape{micro_batch_size_, length_};
-  return {{"tokens", shape, DType::I32}, {"positions", shape, DType::I32},
+  return {{"tokens", shape, DType::I32},
+          {"positions", shape, DType::I32},
           {"targets", shape, DType::I32}};
 }
 

@@ -20,13 +20,15 @@ struct Gpt2Config {
 
 /// Parameters of that shape.
 uint64_t num_parameters(const Gpt2Config& config);
-/// Model FLOPs of a training step over `tokens` tokens in sequences of `length`: 6 N + attention, no recomputation.
+/// Model FLOPs of a training step over `tokens` tokens in sequences of `length`: 6 N + attention,
+/// no recomputation.
 double training_flops(const Gpt2Config& config, uint64_t tokens, int64_t length);
 
 /// Inputs: tokens, positions, targets, each (B, T) int32.
 class Gpt2 : public Model {
  public:
-  /// Throws ConfigError for sizes that cannot be (heads that do not divide, T beyond the positions, ...).
+  /// Throws ConfigError for sizes that cannot be (heads that do not divide, T beyond the positions,
+  /// ...).
   Gpt2(const Gpt2Config& config, int64_t micro_batch_size, int64_t length, DType dtype);
 
   const Parameters& parameters() const override { return parameters_; }

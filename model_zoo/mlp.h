@@ -1,4 +1,5 @@
-// A multi-layer perceptron classifier: linear layers with ReLU between them, cross-entropy at the end.
+// A multi-layer perceptron classifier: linear layers with ReLU between them, cross-entropy at the
+// end.
 #pragma once
 
 #include <vector>

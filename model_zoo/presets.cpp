@@ -7,8 +7,13 @@ namespace {
 
 constexpr Preset gpt(std::string_view name, int64_t vocabulary, int64_t positions, int64_t channels,
                      int64_t layers, int64_t heads, std::string_view description) {
-  return {name, {.vocabulary = vocabulary, .max_positions = positions, .channels = channels,
-                 .num_layers = layers, .num_heads = heads}, description};
+  return {name,
+          {.vocabulary = vocabulary,
+           .max_positions = positions,
+           .channels = channels,
+           .num_layers = layers,
+           .num_heads = heads},
+          description};
 }
 
 // GPT-2: Radford et al. 2019. GPT-3: Brown et al. 2020, table 2.1.

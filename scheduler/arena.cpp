@@ -19,9 +19,10 @@ size_t Arena::allocate(size_t bytes) {
   const auto hole = std::find_if(holes_.begin(), holes_.end(),
                                  [&](const Hole& h) { return h.last - h.first >= size; });
   if (hole == holes_.end()) {
-    throw LogicError(fmt::format("the activation arena has no room for {} ({} live of {}): the step does "
-                                 "not follow its trace",
-                                 format_bytes(bytes), format_bytes(live_), format_bytes(capacity_)));
+    throw LogicError(
+        fmt::format("the activation arena has no room for {} ({} live of {}): the step does "
+                    "not follow its trace",
+                    format_bytes(bytes), format_bytes(live_), format_bytes(capacity_)));
   }
   const size_t offset = hole->first;
   hole->first += size;

@@ -1,8 +1,9 @@
 // The activation arena: offsets in one address range, first fit from below.
 //
-// Work on one compute stream reuses memory in stream order, so a range may be handed out again as soon as its last
-// user has been submitted. The same calls give the same offsets, on every device: the dry run measures the arena
-// exactly. No allocation once its list of holes has grown. Not thread-safe.
+// Work on one compute stream reuses memory in stream order, so a range may be handed out again as
+// soon as its last user has been submitted. The same calls give the same offsets, on every device:
+// the dry run measures the arena exactly. No allocation once its list of holes has grown. Not
+// thread-safe.
 #pragma once
 
 #include <cstddef>

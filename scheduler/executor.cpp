@@ -14,7 +14,8 @@ std::array<uint32_t, kNumSpaces> chunk_counts(const Layout& layout, uint32_t num
 
 }  // namespace
 
-// ---- Spaces -----------------------------------------------------------------------------------------------------
+// ---- Spaces
+// -----------------------------------------------------------------------------------------------------
 
 DeviceSpaces::DeviceSpaces(Device& device, const Layout& layout, uint32_t num_blocks,
                            size_t arena_bytes)
@@ -24,11 +25,12 @@ DeviceSpaces::DeviceSpaces(Device& device, const Layout& layout, uint32_t num_bl
     const size_t bytes = space == Space::Activations ? arena_bytes : layout.space_bytes(space);
     if (bytes > 0) base_[s] = blocks_->reserve(bytes);
   }
-  num_arena_chunks_ = static_cast<uint32_t>((arena_bytes + layout.chunk_bytes() - 1) /
-                                            layout.chunk_bytes());
+  num_arena_chunks_ =
+      static_cast<uint32_t>((arena_bytes + layout.chunk_bytes() - 1) / layout.chunk_bytes());
 }
 
-// ---- Set-up -----------------------------------------------------------------------------------------------------
+// ---- Set-up
+// -----------------------------------------------------------------------------------------------------
 
 Executor::Executor(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
                    ChunkWork& work, uint32_t max_ops)
@@ -71,7 +73,8 @@ void Executor::begin(const Trace& trace, const Plan& plan) {
   submit_until_run();
 }
 
-// ---- Program thread ---------------------------------------------------------------------------------------------
+// ---- Program thread
+// ---------------------------------------------------------------------------------------------
 
 void Executor::begin_moment(std::string_view name, Phase phase,
                             std::span<const ParameterUse> uses) {
@@ -95,8 +98,8 @@ void Executor::end_moment() {
   submit_until_run();
 }
 
-/// Makes `stream` wait for operation `index`. What the mover did is waited for on the host as well: its block must be
-/// mapped before work on it is submitted.
+/// Makes `stream` wait for operation `index`. What the mover did is waited for on the host as well:
+/// its block must be mapped before work on it is submitted.
 void Executor::wait_for(uint32_t index, Stream& stream) {
   const Op& op = plan_->ops[index];
   if (op.lane == Lane::Load) wait_moved(index);
@@ -108,7 +111,8 @@ void Executor::lease_chunks(std::span<const ParameterUse> uses) {
   const auto lease = [&](Space space, uint64_t first, uint64_t count) {
     const ChunkRange range = layout_.chunks(space, first, count);
     for (uint32_t c = range.first; c < range.last; ++c) {
-      if (table_.state({space, c}) != ChunkState::Leased) leases_.push_back(table_.lease({space, c}));
+      if (table_.state({space, c}) != ChunkState::Leased)
+        leases_.push_back(table_.lease({space, c}));
     }
   };
   for (const ParameterUse& use : uses) {
@@ -126,14 +130,16 @@ uint8_t& Executor::written(ParameterId parameter, uint32_t use) {
 
 Tensor Executor::weight(ParameterId id) {
   const size_t offset = layout_.first_element(id) * size_of(layout_.weight_type());
-  return {spaces_.base(Space::Weights) + offset, layout_.weight_type(), layout_.parameter(id).shape};
+  return {spaces_.base(Space::Weights) + offset, layout_.weight_type(),
+          layout_.parameter(id).shape};
 }
 
 GradientSlot Executor::gradient(ParameterId id, uint32_t use) {
   const size_t offset = layout_.first_sum_element(id, use) * sizeof(float);
   const Tensor sums{spaces_.base(Space::GradientSums) + offset, DType::F32,
                     layout_.parameter(id).shape};
-  // A moment asks once; whether it is the first is decided here, on the program thread, in submission order.
+  // A moment asks once; whether it is the first is decided here, on the program thread, in
+  // submission order.
   uint8_t& touched = written(id, use);
   return {sums, std::exchange(touched, uint8_t{1}) ? Write::Add : Write::Store};
 }
@@ -185,7 +191,8 @@ void Executor::submit_store(const Op& op) {
   table_.transition(op.chunk, ChunkState::Storing);
   const size_t bytes = layout_.used_bytes(op.chunk);
   if (op.chunk.space == Space::GradientSums) {
-    store().copy(home_.sum_chunk(op.chunk.index), spaces_.address(op.chunk), bytes, CopyKind::Store);
+    store().copy(home_.sum_chunk(op.chunk.index), spaces_.address(op.chunk), bytes,
+                 CopyKind::Store);
     return;
   }
   const uint32_t parts = layout_.gradient_chunks_per_chunk();
@@ -215,7 +222,8 @@ ExecutorStats Executor::finish() {
   return stats;
 }
 
-// ---- Mover thread -----------------------------------------------------------------------------------------------
+// ---- Mover thread
+// -----------------------------------------------------------------------------------------------
 
 void Executor::move_chunks() {
   uint64_t done_generation = 0;

@@ -1,11 +1,13 @@
 // Executes a plan: hooks on one side, streams and blocks on the other.
 //
-// The program thread runs model code; at every moment it submits what the plan puts before it, makes the compute
-// stream wait for the loads it names, and hands out leases. A mover thread gives blocks to chunks in plan order: it waits
-// for a block's last user, maps the block at the chunk's address and submits the load. Work that touches a chunk is
-// submitted only after its block is mapped. What a finished gradient or an update means is the owner's (ChunkWork).
+// The program thread runs model code; at every moment it submits what the plan puts before it,
+// makes the compute stream wait for the loads it names, and hands out leases. A mover thread gives
+// blocks to chunks in plan order: it waits for a block's last user, maps the block at the chunk's
+// address and submits the load. Work that touches a chunk is submitted only after its block is
+// mapped. What a finished gradient or an update means is the owner's (ChunkWork).
 //
-// One program thread at a time. A step that throws leaves the executor unusable; destroying it is then still safe.
+// One program thread at a time. A step that throws leaves the executor unusable; destroying it is
+// then still safe.
 #pragma once
 
 #include <array>
@@ -33,7 +35,9 @@ class DeviceSpaces {
   DeviceSpaces(Device& device, const Layout& layout, uint32_t num_blocks, size_t arena_bytes);
   Blocks& blocks() { return *blocks_; }
   std::byte* base(Space space) const { return base_[static_cast<int>(space)]; }
-  std::byte* address(ChunkId id) const { return base(id.space) + id.index * blocks_->block_bytes(); }
+  std::byte* address(ChunkId id) const {
+    return base(id.space) + id.index * blocks_->block_bytes();
+  }
   uint32_t num_arena_chunks() const { return num_arena_chunks_; }
 
  private:
@@ -46,7 +50,8 @@ class DeviceSpaces {
 class ChunkWork {
  public:
   virtual ~ChunkWork() = default;
-  /// Submits the rounding of a parameter chunk's gradient and its partial norms to the compute stream.
+  /// Submits the rounding of a parameter chunk's gradient and its partial norms to the compute
+  /// stream.
   virtual void submit_finish(Stream& compute, uint32_t chunk) = 0;
   /// Submits the copy of the chunk's partial norms home.
   virtual void submit_partial_norms(Stream& store, uint32_t chunk) = 0;
@@ -106,8 +111,8 @@ class Executor : public Hooks {
   const Home& home_;
   ChunkWork& work_;
   ChunkTable table_;
-  std::vector<uint32_t> first_written_;  // of each parameter, in written_
-  std::vector<uint8_t> written_;         // has this use's sum had its first contribution?
+  std::vector<uint32_t> first_written_;         // of each parameter, in written_
+  std::vector<uint8_t> written_;                // has this use's sum had its first contribution?
   std::vector<std::unique_ptr<Event>> events_;  // one for each operation
   std::vector<Lease> leases_;
 
@@ -119,7 +124,8 @@ class Executor : public Hooks {
   double begin_s_ = 0;
   std::array<StreamStats, kNumLanes> begin_stats_{};
 
-  // Between the program thread and the mover. Operations below these indices are submitted, or moved.
+  // Between the program thread and the mover. Operations below these indices are submitted, or
+  // moved.
   std::mutex mutex_;
   std::condition_variable changed_;
   uint32_t submitted_ = 0;

@@ -1,4 +1,5 @@
-// Device memory that does not come in blocks: inputs, the kernels' workspace, partial norms, the loss. Pure.
+// Device memory that does not come in blocks: inputs, the kernels' workspace, partial norms, the
+// loss. Pure.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,10 @@
 // Hooks: what running model code tells the scheduler, and what it gets back.
 //
-// A moment is a module's forward or backward. begin_moment announces which parameters it uses; until end_moment the
-// weights and gradient sums it named may be used on the compute stream. The same hooks serve the dry run (they write
-// the trace) and the executor (they make the stream wait for leases); they need no tape: any code that submits to the
-// compute stream may call them. Called by one thread.
+// A moment is a module's forward or backward. begin_moment announces which parameters it uses;
+// until end_moment the weights and gradient sums it named may be used on the compute stream. The
+// same hooks serve the dry run (they write the trace) and the executor (they make the stream wait
+// for leases); they need no tape: any code that submits to the compute stream may call them. Called
+// by one thread.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,8 @@ std::string_view name_of(Phase phase);
 
 struct ParameterUse {
   ParameterId parameter = 0;
-  uint32_t use = 0;       ///< which call of this parameter in one forward: tied weights have several
-  bool weight = true;     ///< the weight is read
+  uint32_t use = 0;    ///< which call of this parameter in one forward: tied weights have several
+  bool weight = true;  ///< the weight is read
   bool gradient = false;  ///< the gradient sum of this use is written
 };
 

@@ -1,7 +1,9 @@
-// A model: its parameters and its forward. Everything else follows: the dry run, training, evaluation.
+// A model: its parameters and its forward. Everything else follows: the dry run, training,
+// evaluation.
 //
-// forward() composes primitives and blocks on the tape and ends in a loss. It is run on the simulated device first,
-// where no memory exists: it must never read a tensor's content. Const and stateless: called by one thread at a time.
+// forward() composes primitives and blocks on the tape and ends in a loss. It is run on the
+// simulated device first, where no memory exists: it must never read a tensor's content. Const and
+// stateless: called by one thread at a time.
 #pragma once
 
 #include <span>

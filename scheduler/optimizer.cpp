@@ -17,7 +17,8 @@ bool all_finite(std::span<const double> values) {
 template <class T>
 bool any_not_finite(const std::byte* data, uint64_t first, uint64_t count) {
   const T* values = reinterpret_cast<const T*>(data) + first;
-  return std::any_of(values, values + count, [](T x) { return !std::isfinite(static_cast<float>(x)); });
+  return std::any_of(values, values + count,
+                     [](T x) { return !std::isfinite(static_cast<float>(x)); });
 }
 
 }  // namespace
@@ -38,7 +39,8 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
   cut_runs();
 }
 
-/// Runs of trained parameters without a gap are finished in one go; the gaps between them are zeroed.
+/// Runs of trained parameters without a gap are finished in one go; the gaps between them are
+/// zeroed.
 void Optimizer::cut_runs() {
   for (uint32_t c = 0; c < layout_.num_chunks(); ++c) {
     first_run_.push_back(static_cast<uint32_t>(runs_.size()));
@@ -71,7 +73,8 @@ std::span<double> Optimizer::partials_of(uint32_t chunk, std::span<double> all) 
 
 void Optimizer::add_extra_uses(Stream& compute, uint32_t chunk) {
   const auto sums = [&](uint64_t first, uint64_t count) {
-    return Tensor{spaces_.base(Space::GradientSums) + first * sizeof(float), DType::F32,
+    return Tensor{spaces_.base(Space::GradientSums) + first * sizeof(float),
+                  DType::F32,
                   {static_cast<int64_t>(count)}};
   };
   for (const Segment& s : layout_.segments(chunk)) {
@@ -79,7 +82,8 @@ void Optimizer::add_extra_uses(Stream& compute, uint32_t chunk) {
     const uint64_t inside = s.first_element - layout_.first_element(s.parameter);
     for (uint32_t use = 1; use < layout_.parameter(s.parameter).num_uses; ++use) {
       const uint64_t extra = layout_.first_sum_element(s.parameter, use) + inside;
-      kernels_.accumulate(compute, sums(s.first_element, s.num_elements), sums(extra, s.num_elements));
+      kernels_.accumulate(compute, sums(s.first_element, s.num_elements),
+                          sums(extra, s.num_elements));
     }
   }
 }
@@ -88,7 +92,8 @@ void Optimizer::submit_finish(Stream& compute, uint32_t chunk) {
   add_extra_uses(compute, chunk);
   const DType type = layout_.gradient_type();
   const auto gradient = [&](uint64_t first, uint64_t count) {
-    return Tensor{spaces_.base(Space::Gradients) + first * size_of(type), type,
+    return Tensor{spaces_.base(Space::Gradients) + first * size_of(type),
+                  type,
                   {static_cast<int64_t>(count)}};
   };
   for (uint32_t r = first_run_[chunk]; r < first_run_[chunk + 1]; ++r) {
@@ -107,7 +112,8 @@ void Optimizer::submit_finish(Stream& compute, uint32_t chunk) {
   const std::span<double> partials = partials_of(chunk, all);
   kernels_.squared_norm_pieces(
       compute,
-      {reinterpret_cast<std::byte*>(partials.data()), DType::F64,
+      {reinterpret_cast<std::byte*>(partials.data()),
+       DType::F64,
        {static_cast<int64_t>(partials.size())}},
       gradient(chunk * layout_.chunk_elements(), layout_.chunk_elements(chunk)));
 }
@@ -138,10 +144,11 @@ void Optimizer::update(uint32_t chunk, uint32_t slot) {
   const bool clipped = max_grad_norm_ > 0;
   if (clipped && skipped_) return;
   if (!clipped && !all_finite(partials_of(chunk, home_.partial_norms()))) {
-    throw NumericError(fmt::format(
-        "the gradient of {} is not a number; without clipping the step cannot be skipped; try a lower "
-        "--lr, or --clip 1",
-        bad_tensor_in(chunk, gradient)));
+    throw NumericError(
+        fmt::format("the gradient of {} is not a number; without clipping the step cannot be "
+                    "skipped; try a lower "
+                    "--lr, or --clip 1",
+                    bad_tensor_in(chunk, gradient)));
   }
   // Without clipping this runs before norm() has counted the step.
   step_.t = clipped ? num_updates_ : num_updates_ + 1;

@@ -1,8 +1,9 @@
 // What a finished gradient and an update mean: rounding, norms, clipping, AdamW at home.
 //
-// A step's gradients are summed in fp32 on the device, rounded once to the gradient type, and their squares summed in
-// fixed pieces; norm and AdamW see only what was rounded. With clipping the update waits for the norm, and a norm that is
-// not a number skips it; without, a gradient that is not a number is a NumericError that names the first tensor.
+// A step's gradients are summed in fp32 on the device, rounded once to the gradient type, and their
+// squares summed in fixed pieces; norm and AdamW see only what was rounded. With clipping the
+// update waits for the norm, and a norm that is not a number skips it; without, a gradient that is
+// not a number is a NumericError that names the first tensor.
 //
 // submit_* run on the program thread, norm and update on the update stream.
 #pragma once

@@ -1,14 +1,17 @@
-// The plan: when bytes move. Data, made by a pure function from a trace, a layout and a number of blocks.
+// The plan: when bytes move. Data, made by a pure function from a trace, a layout and a number of
+// blocks.
 //
-// A plan is a list of operations in the order in which they are submitted. Each runs on one of four lanes, in order
-// within its lane; across lanes it waits for the events of the operations it names. It is executed (executor.h),
-// validated (validate.h), simulated (simulate.h), printed and compared.
+// A plan is a list of operations in the order in which they are submitted. Each runs on one of four
+// lanes, in order within its lane; across lanes it waits for the events of the operations it names.
+// It is executed (executor.h), validated (validate.h), simulated (simulate.h), printed and
+// compared.
 //
-// Eviction: furthest next use (Belady), exact because every chunk takes one block, of the chunks that were not used just
-// now: theirs is the only block that is not free in time. An activation chunk that will live again counts as used again.
-// Prefetch: a load starts as soon as the block it was given is free, earliest deadline first; blocks are given in the
-// order in which they became free, so that it starts early. It costs no extra block.
-// A plan starts and ends with nothing on the device: the update makes every weight stale.
+// Eviction: furthest next use (Belady), exact because every chunk takes one block, of the chunks
+// that were not used just now: theirs is the only block that is not free in time. An activation
+// chunk that will live again counts as used again. Prefetch: a load starts as soon as the block it
+// was given is free, earliest deadline first; blocks are given in the order in which they became
+// free, so that it starts early. It costs no extra block. A plan starts and ends with nothing on
+// the device: the update makes every weight stale.
 //
 // Everything here is a plain value or a pure function.
 #pragma once
@@ -19,8 +22,8 @@
 #include <vector>
 
 #include "chunk/chunk_table.h"
-#include "chunk/ledger.h"
 #include "chunk/layout.h"
+#include "chunk/ledger.h"
 #include "scheduler/trace.h"
 
 namespace ebb {
@@ -35,7 +38,8 @@ enum class OpKind : uint8_t {
 };
 std::string_view name_of(OpKind kind);
 
-/// Operations of a lane run in order. A lane is a stream; Load also has the mover thread that maps blocks.
+/// Operations of a lane run in order. A lane is a stream; Load also has the mover thread that maps
+/// blocks.
 enum class Lane : uint8_t { Compute, Load, Store, Update };
 inline constexpr int kNumLanes = 4;
 
@@ -44,13 +48,13 @@ inline constexpr uint32_t kNone = UINT32_MAX;
 struct Op {
   OpKind kind = OpKind::Run;
   Lane lane = Lane::Compute;
-  Tier from = Tier::None;       ///< Move
-  Tier to = Tier::None;         ///< Move
-  ChunkId chunk = {};           ///< Move, Drop; Finish and Update: the parameter chunk (Space::Weights)
-  uint32_t moment = kNone;      ///< Run
-  uint32_t block = kNone;       ///< Move to the device, and Drop
-  uint32_t home_slot = kNone;   ///< Move of a gradient home, and Update: which gradient slot
-  uint32_t first_wait = 0;      ///< in Plan::waits
+  Tier from = Tier::None;   ///< Move
+  Tier to = Tier::None;     ///< Move
+  ChunkId chunk = {};       ///< Move, Drop; Finish and Update: the parameter chunk (Space::Weights)
+  uint32_t moment = kNone;  ///< Run
+  uint32_t block = kNone;   ///< Move to the device, and Drop
+  uint32_t home_slot = kNone;  ///< Move of a gradient home, and Update: which gradient slot
+  uint32_t first_wait = 0;     ///< in Plan::waits
   uint32_t num_waits = 0;
 };
 
@@ -59,8 +63,9 @@ struct PlanOptions {
   uint32_t num_blocks = 0;
   bool update = true;             ///< false: evaluation, weights stay as they are
   bool update_after_norm = true;  ///< clipping: no update before the norm is known
-  uint32_t num_gradient_slots = 4;  ///< without clipping: chunks of gradients on their way to the update
-  bool least_traffic = false;       ///< evict by next use alone: a few moves less, later starts
+  uint32_t num_gradient_slots =
+      4;                       ///< without clipping: chunks of gradients on their way to the update
+  bool least_traffic = false;  ///< evict by next use alone: a few moves less, later starts
 };
 
 struct Plan {
@@ -68,10 +73,10 @@ struct Plan {
   std::vector<uint32_t> waits;  ///< indices of operations
   uint32_t num_blocks = 0;
   uint32_t num_gradient_slots = 0;
-  bool sums_at_home = false;    ///< gradient sums leave the device between micro-batches
-  size_t loaded_bytes = 0;      ///< chunks only
+  ChunkRange sums_at_home;  ///< the gradient sums that leave the device between their uses
+  size_t loaded_bytes = 0;    ///< chunks only
   size_t stored_bytes = 0;
-  uint32_t peak_blocks = 0;     ///< the most blocks in use at once
+  uint32_t peak_blocks = 0;  ///< the most blocks in use at once
 
   std::span<const uint32_t> waits_of(const Op& op) const {
     return std::span(waits).subspan(op.first_wait, op.num_waits);

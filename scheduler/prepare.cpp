@@ -24,8 +24,8 @@ struct DryRun {
 
 DryRun dry_run(const Model& model, const TrainerOptions& options, uint32_t num_micro_batches,
                bool training, int num_threads) {
-  SimDevice sim({.kind = DeviceKind::Sim,
-                 .num_threads = num_threads > 0 ? num_threads : num_usable_cores()});
+  SimDevice sim(
+      {.kind = DeviceKind::Sim, .num_threads = num_threads > 0 ? num_threads : num_usable_cores()});
   const auto compute = sim.create_stream(StreamRole::Compute);
   TraceRecorder recorder(sim, model.parameters(), options.dtype);
   std::byte* const base = reinterpret_cast<std::byte*>(uintptr_t{1} << 44);  // never touched
@@ -52,23 +52,27 @@ Layout make_layout(const Model& model, const TrainerOptions& options, const DryR
   std::vector<ParameterInfo> infos;
   for (ParameterId id = 0; id < model.parameters().size(); ++id) {
     const Parameter& p = model.parameters()[id];
-    infos.push_back({.name = p.name, .shape = p.shape, .decay = p.shape.rank() >= 2,
-                     .learning_rate_factor = p.learning_rate_factor, .num_uses = run.num_uses[id]});
+    infos.push_back({.name = p.name,
+                     .shape = p.shape,
+                     .decay = p.shape.rank() >= 2,
+                     .learning_rate_factor = p.learning_rate_factor,
+                     .num_uses = run.num_uses[id]});
   }
   return Layout(std::move(infos), run.order, options.dtype,
                 options.gradient_dtype.value_or(options.dtype), options.chunk_bytes);
 }
 
 PlanOptions plan_options(const TrainerOptions& options, uint32_t num_blocks, bool update) {
-  return {.num_blocks = num_blocks, .update = update,
-          .update_after_norm = options.max_grad_norm > 0};
+  return {
+      .num_blocks = num_blocks, .update = update, .update_after_norm = options.max_grad_norm > 0};
 }
 
 Plan valid_plan(const Trace& trace, const Layout& layout, const PlanOptions& options) {
   Plan plan = make_plan(trace, layout, options);
   const std::vector<std::string> faults = validate(plan, trace, layout, options);
   if (!faults.empty()) {
-    throw LogicError(fmt::format("the plan is wrong in {} places, first: {}", faults.size(), faults[0]));
+    throw LogicError(
+        fmt::format("the plan is wrong in {} places, first: {}", faults.size(), faults[0]));
   }
   return plan;
 }
@@ -88,7 +92,8 @@ std::string need_by_class(const BlockNeed& need, const Ledger& fixed, size_t chu
 void check_device(const Preparation& p, const BlockNeed& need, const Ledger& fixed, size_t budget) {
   if (p.num_blocks >= p.smallest_blocks) return;
   throw PlanError(fmt::format(
-      "the plan does not fit: device memory {} ({} bytes), the smallest that works is {} ({} bytes). "
+      "the plan does not fit: device memory {} ({} bytes), the smallest that works is {} ({} "
+      "bytes). "
       "The largest moment is '{}':\n{}"
       "try --device-memory {}, a smaller --chunk-size or --micro-batch-size, or --recompute block",
       format_bytes(budget), budget, format_bytes(p.smallest_device_bytes), p.smallest_device_bytes,
@@ -98,10 +103,11 @@ void check_device(const Preparation& p, const BlockNeed& need, const Ledger& fix
 void check_host(const Ledger& ledger, size_t budget) {
   const size_t needed = ledger.total(Tier::Host);
   if (needed <= budget) return;
-  throw PlanError(fmt::format(
-      "the plan does not fit: host memory {} ({} bytes), the smallest that works is {} ({} bytes):\n{}"
-      "try a smaller model, or --clip 0 so that gradients need not wait for their norm",
-      format_bytes(budget), budget, format_bytes(needed), needed, ledger.table()));
+  throw PlanError(
+      fmt::format("the plan does not fit: host memory {} ({} bytes), the smallest that works is {} "
+                  "({} bytes):\n{}"
+                  "try a smaller model, or --clip 0 so that gradients need not wait for their norm",
+                  format_bytes(budget), budget, format_bytes(needed), needed, ledger.table()));
 }
 
 }  // namespace
@@ -111,10 +117,10 @@ FixedMemory fixed_memory(const Model& model, const TrainerOptions& options, cons
   FixedMemory fixed;
   for (const InputSpec& spec : model.inputs()) {
     const size_t bytes = static_cast<size_t>(spec.shape.num_elements()) * size_of(spec.dtype);
-    fixed.micro_batch_bytes += (bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
+    fixed.micro_batch_bytes +=
+        (bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
   }
-  const size_t num_inputs =
-      std::max(options.gradient_accumulation, options.evaluation_batches);
+  const size_t num_inputs = std::max(options.gradient_accumulation, options.evaluation_batches);
   fixed.input_bytes = fixed.micro_batch_bytes * num_inputs;
   fixed.workspace_bytes = std::max(trace.workspace_bytes, evaluation.workspace_bytes);
   fixed.ledger.add("inputs", Tier::Device, fixed.input_bytes);

@@ -7,10 +7,14 @@ namespace {
 
 Shape with_columns(const Shape& shape, int64_t columns) {
   switch (shape.rank()) {
-    case 1: return {columns};
-    case 2: return {shape[0], columns};
-    case 3: return {shape[0], shape[1], columns};
-    default: return {shape[0], shape[1], shape[2], columns};
+    case 1:
+      return {columns};
+    case 2:
+      return {shape[0], columns};
+    case 3:
+      return {shape[0], shape[1], columns};
+    default:
+      return {shape[0], shape[1], shape[2], columns};
   }
 }
 
@@ -156,14 +160,14 @@ void classifier_cross_entropy(Tape& tape, Variable x, ParameterId weight, int64_
     const Tensor x_slice = x.value.slice_rows(first, count);
     tape.kernels().linear_forward(tape.stream(), logits, x_slice, w, {});
     tape.kernels().cross_entropy(
-        tape.stream(), losses.reshape({num_rows, 1}).slice_rows(first, count).reshape({count}), logits,
-        targets.reshape({num_rows, 1}).slice_rows(first, count).reshape({count}),
+        tape.stream(), losses.reshape({num_rows, 1}).slice_rows(first, count).reshape({count}),
+        logits, targets.reshape({num_rows, 1}).slice_rows(first, count).reshape({count}),
         tape.training() ? std::optional(tape.loss_gradient_scale()) : std::nullopt);
     if (!tape.training()) continue;
     tape.kernels().linear_backward_weight(tape.stream(), dw->sums, {}, logits, x_slice, dw->write);
     dw->write = Write::Add;
-    tape.kernels().linear_backward_input(tape.stream(), dx->sums.slice_rows(first, count), logits, w,
-                                         dx->write);
+    tape.kernels().linear_backward_input(tape.stream(), dx->sums.slice_rows(first, count), logits,
+                                         w, dx->write);
   }
   tape.add_losses(losses);
   tape.end_moment();

@@ -1,7 +1,9 @@
-// The primitives that models are composed of. Each runs one forward on the tape and records its backward.
+// The primitives that models are composed of. Each runs one forward on the tape and records its
+// backward.
 //
-// x is (..., C): leading dimensions are rows. Weights are parameters by id; shapes are checked by the kernels.
-// A user's own primitive is written the same way, with Tape::begin_moment, output and end_moment.
+// x is (..., C): leading dimensions are rows. Weights are parameters by id; shapes are checked by
+// the kernels. A user's own primitive is written the same way, with Tape::begin_moment, output and
+// end_moment.
 #pragma once
 
 #include <optional>
@@ -23,8 +25,8 @@ Variable embedding(Tape& tape, Tensor tokens, Tensor positions, ParameterId wte,
 Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape);
 /// Adds the cross-entropy of logits (N, V) against targets (N) int32, -100 = ignored, to the loss.
 void cross_entropy(Tape& tape, Variable logits, Tensor targets);
-/// The same of x w^T, in slices of rows, so that (N, V) logits never exist whole; w (V, C). Its backward is done at
-/// once: it makes x's gradient and w's in the same moment.
+/// The same of x w^T, in slices of rows, so that (N, V) logits never exist whole; w (V, C). Its
+/// backward is done at once: it makes x's gradient and w's in the same moment.
 void classifier_cross_entropy(Tape& tape, Variable x, ParameterId weight, int64_t vocabulary,
                               Tensor targets);
 /// Rows of logits in a slice: about 16 Mi elements, a function of the shape alone.

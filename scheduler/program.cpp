@@ -7,15 +7,14 @@ namespace {
 
 constexpr uint32_t kNever = UINT32_MAX;
 
-/// For every parameter chunk that gets a gradient, the moment after which it may be finished and updated: the last that
-/// writes a gradient in it, or reads its weights later still.
+/// For every parameter chunk that gets a gradient, the moment after which it may be finished and
+/// updated: the last that writes a gradient in it, or reads its weights later still.
 std::vector<uint32_t> last_contributions(const Trace& trace, const Layout& layout) {
   std::vector<uint32_t> last(layout.num_chunks(), kNever);
   for (uint32_t m = 0; m < trace.moments.size(); ++m) {
     for (const ParameterUse& use : trace.uses_of(trace.moments[m])) {
-      const ChunkRange range =
-          layout.chunks(Space::Weights, layout.first_element(use.parameter),
-                        layout.num_elements(use.parameter));
+      const ChunkRange range = layout.chunks(Space::Weights, layout.first_element(use.parameter),
+                                             layout.num_elements(use.parameter));
       for (uint32_t c = range.first; c < range.last; ++c) {
         if (use.gradient || last[c] != kNever) last[c] = m;
       }
@@ -28,7 +27,9 @@ std::vector<uint32_t> last_contributions(const Trace& trace, const Layout& layou
 class UseCollector {
  public:
   UseCollector(const Layout& layout, Program& program)
-      : layout_(layout), program_(program), seen_(program.num_dense(), 0),
+      : layout_(layout),
+        program_(program),
+        seen_(program.num_dense(), 0),
         created_(program.num_dense(), false) {}
 
   void begin(ProgramItem& item) {
@@ -41,7 +42,9 @@ class UseCollector {
   void read(Space space, uint64_t first, uint64_t count) { add(space, first, count, false, false); }
   void write(Space space, uint64_t first, uint64_t count) { add(space, first, count, true, false); }
   /// Reads what some earlier item wrote; chunks that nothing wrote are left out.
-  void consume(Space space, uint64_t first, uint64_t count) { add(space, first, count, true, true); }
+  void consume(Space space, uint64_t first, uint64_t count) {
+    add(space, first, count, true, true);
+  }
 
  private:
   void add(Space space, uint64_t first, uint64_t count, bool writes, bool only_created) {
@@ -82,7 +85,8 @@ void collect_finish(UseCollector& collector, const Layout& layout, uint32_t chun
   for (const Segment& segment : layout.segments(chunk)) {
     const uint64_t inside = segment.first_element - layout.first_element(segment.parameter);
     for (uint32_t use = 1; use < layout.parameter(segment.parameter).num_uses; ++use) {
-      collector.consume(Space::GradientSums, layout.first_sum_element(segment.parameter, use) + inside,
+      collector.consume(Space::GradientSums,
+                        layout.first_sum_element(segment.parameter, use) + inside,
                         segment.num_elements);
     }
   }

@@ -1,5 +1,5 @@
-// A trace cut along a layout: the compute lane's items in order, with the chunks each needs. The planner's input and
-// the validator's; pure.
+// A trace cut along a layout: the compute lane's items in order, with the chunks each needs. The
+// planner's input and the validator's; pure.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ namespace ebb {
 
 /// What an item does with a chunk.
 enum class Touch : uint8_t {
-  Read,     ///< weights
-  Create,   ///< first contribution: what was there does not matter
-  Update,   ///< a later contribution, or the last read of sums
+  Read,    ///< weights
+  Create,  ///< first contribution: what was there does not matter
+  Update,  ///< a later contribution, or the last read of sums
 };
 
 struct ChunkUse {
@@ -27,9 +27,10 @@ struct ChunkUse {
 struct ProgramItem {
   uint32_t moment = UINT32_MAX;
   uint32_t finished_chunk = UINT32_MAX;
-  uint32_t first_use = 0, num_uses = 0;        ///< in Program::uses; no chunk twice
-  uint32_t first_begin = 0, num_begins = 0;    ///< activation chunks whose life begins here, in Program::begins
-  uint32_t first_end = 0, num_ends = 0;        ///< and ends here, in Program::ends
+  uint32_t first_use = 0, num_uses = 0;  ///< in Program::uses; no chunk twice
+  uint32_t first_begin = 0,
+           num_begins = 0;  ///< activation chunks whose life begins here, in Program::begins
+  uint32_t first_end = 0, num_ends = 0;  ///< and ends here, in Program::ends
 };
 
 struct Program {

@@ -16,7 +16,8 @@ uint64_t name_hash(std::string_view name) {  // FNV-1a
   return hash;
 }
 
-void fill(std::span<float> out, uint64_t first, const Init& init, uint64_t counter_hi, uint64_t key) {
+void fill(std::span<float> out, uint64_t first, const Init& init, uint64_t counter_hi,
+          uint64_t key) {
   if (init.standard_deviation == 0) {
     std::fill(out.begin(), out.end(), init.constant);
     return;
@@ -71,12 +72,14 @@ void State::initialise(const Parameters& parameters, uint64_t seed, ThreadTeam& 
 }
 
 void State::read(ParameterId id, std::span<float> masters) const {
-  EBB_CHECK(masters.size() == layout_.num_elements(id), "a parameter has another number of elements");
+  EBB_CHECK(masters.size() == layout_.num_elements(id),
+            "a parameter has another number of elements");
   read_masters(planes(layout_.first_element(id)), masters);
 }
 
 void State::write(ParameterId id, std::span<const float> masters) {
-  EBB_CHECK(masters.size() == layout_.num_elements(id), "a parameter has another number of elements");
+  EBB_CHECK(masters.size() == layout_.num_elements(id),
+            "a parameter has another number of elements");
   write_masters(planes(layout_.first_element(id)), masters);
 }
 

@@ -1,5 +1,5 @@
-// The training state at home, seen as parameters: initial values, reading and writing masters, the state's hash.
-// Not thread-safe; nothing here runs during a step except planes().
+// The training state at home, seen as parameters: initial values, reading and writing masters, the
+// state's hash. Not thread-safe; nothing here runs during a step except planes().
 #pragma once
 
 #include <span>
@@ -23,7 +23,8 @@ class State {
 
   /// The planes from one element of the parameter space on, without a gradient.
   Planes planes(uint64_t first_element) const;
-  /// Masters from the seed, by parameter name and element: the same for every layout. Moments are zero already.
+  /// Masters from the seed, by parameter name and element: the same for every layout. Moments are
+  /// zero already.
   void initialise(const Parameters& parameters, uint64_t seed, ThreadTeam& team);
   void read(ParameterId id, std::span<float> masters) const;
   void write(ParameterId id, std::span<const float> masters);

@@ -11,7 +11,8 @@ std::string_view name_of(Phase phase) {
   return kNames[static_cast<int>(phase)];
 }
 
-// ---- What a backward closure sees -------------------------------------------------------------------------------
+// ---- What a backward closure sees
+// -------------------------------------------------------------------------------
 
 Kernels& Backward::kernels() const { return tape_.kernels_; }
 Stream& Backward::stream() const { return tape_.compute_; }
@@ -49,7 +50,8 @@ void Backward::pass_gradient(const Variable& input, const Variable& output) cons
   tape_.kernels_.accumulate(tape_.compute_, sum, gradient(output).reshape(sum.shape));
 }
 
-// ---- Memory -----------------------------------------------------------------------------------------------------
+// ---- Memory
+// -----------------------------------------------------------------------------------------------------
 
 Tape::Tape(Device& device, Stream& compute, Hooks& hooks, Arena& arena)
     : kernels_(device.kernels()), compute_(compute), hooks_(hooks), arena_(arena) {}
@@ -125,7 +127,8 @@ GradientSlot Tape::input_gradient(const Variable& variable) {
   return {view(), Write::Add};
 }
 
-// ---- Moments ----------------------------------------------------------------------------------------------------
+// ---- Moments
+// ----------------------------------------------------------------------------------------------------
 
 uint32_t Tape::next_use_index(ParameterId parameter) {
   if (replaying_uses_) return use_log_[use_cursor_++];
@@ -137,8 +140,11 @@ uint32_t Tape::next_use_index(ParameterId parameter) {
 void Tape::open(std::string_view name, std::span<const WeightUse> uses, bool gradients_now) {
   EBB_CHECK(!open_.active, fmt::format("{} opens a moment inside {}", name, open_.name));
   EBB_CHECK(uses.size() <= kMaxUses, "a primitive uses too many parameters");
-  open_ = {.name = name, .uses = {}, .num_uses = static_cast<int>(uses.size()),
-           .first_slot = static_cast<int32_t>(slots_.size()), .active = true};
+  open_ = {.name = name,
+           .uses = {},
+           .num_uses = static_cast<int>(uses.size()),
+           .first_slot = static_cast<int32_t>(slots_.size()),
+           .active = true};
   for (int i = 0; i < open_.num_uses; ++i) {
     const WeightUse use = std::data(uses)[i];
     open_.uses[i] = {use.parameter, next_use_index(use.parameter), true,
@@ -174,8 +180,11 @@ void Tape::end_moment() {
 
 void Tape::end_moment(const BackwardFunction& backward) {
   if (recording_) {
-    Record record{.backward = backward, .name = open_.name, .uses = open_.uses,
-                  .num_uses = open_.num_uses, .first_slot = open_.first_slot};
+    Record record{.backward = backward,
+                  .name = open_.name,
+                  .uses = open_.uses,
+                  .num_uses = open_.num_uses,
+                  .first_slot = open_.first_slot};
     for (int i = 0; i < record.num_uses; ++i) {
       record.uses[i].weight = open_.read_in_backward[i];
       record.uses[i].gradient = true;
@@ -190,7 +199,8 @@ void Tape::add_losses(Tensor losses) {
   loss_write_ = Write::Add;
 }
 
-// ---- Blocks and backward ----------------------------------------------------------------------------------------
+// ---- Blocks and backward
+// ----------------------------------------------------------------------------------------
 
 Variable Tape::block(const BlockFunction& body, Variable input) {
   BlockFunction run = body;
@@ -208,15 +218,19 @@ Variable Tape::block(const BlockFunction& body, Variable input) {
   slots_.push_back(kept);
   result.id = first;
   if (recording_) {
-    records_.push_back(Record{.block = body, .block_input = input, .block_output = result,
-                              .first_use_log = first_use_log, .first_slot = first});
+    records_.push_back(Record{.block = body,
+                              .block_input = input,
+                              .block_output = result,
+                              .first_use_log = first_use_log,
+                              .first_slot = first});
   }
   return result;
 }
 
 void Tape::run_record(Record& record) {
   bool any_gradient = false;
-  for (size_t i = record.first_slot; i < slots_.size(); ++i) any_gradient |= slots_[i].gradient >= 0;
+  for (size_t i = record.first_slot; i < slots_.size(); ++i)
+    any_gradient |= slots_[i].gradient >= 0;
   if (!any_gradient) return;
   const std::span<const ParameterUse> uses(record.uses.data(), record.num_uses);
   hooks_.begin_moment(record.name, Phase::Backward, uses);

@@ -1,12 +1,14 @@
 // The tape: runs a model's forward, remembers what its backward needs, and replays it in reverse.
 //
-// A primitive (scheduler/primitives.h, or a user's own) opens a moment, takes its outputs from the arena, submits
-// kernels, and records one closure that submits its backward. A model only composes primitives, so its backward
-// follows from its forward. A block is a part of the model whose inner activations are forgotten after its forward
-// and recomputed before its backward (where recomputation is on), or freed at its end (evaluation).
+// A primitive (scheduler/primitives.h, or a user's own) opens a moment, takes its outputs from the
+// arena, submits kernels, and records one closure that submits its backward. A model only composes
+// primitives, so its backward follows from its forward. A block is a part of the model whose inner
+// activations are forgotten after its forward and recomputed before its backward (where
+// recomputation is on), or freed at its end (evaluation).
 //
-// What is saved lives until the backward of the primitive that made it has been submitted; tensors are views into the
-// arena and must not be kept longer. One thread. Allocates only while its lists grow, in the first step.
+// What is saved lives until the backward of the primitive that made it has been submitted; tensors
+// are views into the arena and must not be kept longer. One thread. Allocates only while its lists
+// grow, in the first step.
 #pragma once
 
 #include <array>

@@ -19,9 +19,12 @@ TraceRecorder::TraceRecorder(Device& sim, const Parameters& parameters, DType we
 
 void TraceRecorder::begin_moment(std::string_view name, Phase phase,
                                  std::span<const ParameterUse> uses) {
-  Moment moment{.name = name, .phase = phase, .micro_batch = micro_batch_,
+  Moment moment{.name = name,
+                .phase = phase,
+                .micro_batch = micro_batch_,
                 .first_use = static_cast<uint32_t>(trace_.uses.size()),
-                .num_uses = static_cast<uint32_t>(uses.size()), .cost = {}};
+                .num_uses = static_cast<uint32_t>(uses.size()),
+                .cost = {}};
   trace_.uses.insert(trace_.uses.end(), uses.begin(), uses.end());
   trace_.moments.push_back(moment);
   static_cast<SimDevice&>(sim_).take();

@@ -1,7 +1,8 @@
 // The trace: the moments of one optimizer step (or one evaluation), with what each uses and costs.
 //
-// Written by a dry run of the real model code on the simulated device, before any memory exists. It does not depend on
-// chunk size, budget or residency; layout and planner turn it into a plan. A plain value.
+// Written by a dry run of the real model code on the simulated device, before any memory exists. It
+// does not depend on chunk size, budget or residency; layout and planner turn it into a plan. A
+// plain value.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +48,8 @@ struct Trace {
 /// Hooks that write a trace. Weights and sums are fake addresses on the simulated device.
 class TraceRecorder : public Hooks {
  public:
-  /// `sim` is a device of kind Sim; parameters as the model declared them, weights of `weight_type`.
+  /// `sim` is a device of kind Sim; parameters as the model declared them, weights of
+  /// `weight_type`.
   TraceRecorder(Device& sim, const Parameters& parameters, DType weight_type);
 
   void begin_micro_batch(uint32_t micro_batch) { micro_batch_ = micro_batch; }

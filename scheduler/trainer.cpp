@@ -122,9 +122,8 @@ void Trainer::Impl::run(std::span<const MicroBatch> micro_batches, bool training
   for (size_t k = 0; k < micro_batches.size(); ++k) upload(micro_batches[k], k);
   executor_.compute().copy(device_inputs_.data(), host_inputs_.data(),
                            micro_batches.size() * fixed_.micro_batch_bytes, CopyKind::Load);
-  const TapeOptions options{
-      .training = training,
-      .recompute_blocks = prepared_.options.recompute == Recompute::Block};
+  const TapeOptions options{.training = training,
+                            .recompute_blocks = prepared_.options.recompute == Recompute::Block};
   const Tensor loss{device_loss_.data(), DType::F64, {1}};
   for (size_t k = 0; k < micro_batches.size(); ++k) {
     tape_.begin_micro_batch(options, loss, k == 0 ? Write::Store : Write::Add, loss_gradient_scale);
@@ -149,7 +148,8 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
             "a step takes as many micro-batches as gradient_accumulation says");
   StepResult result;
   result.num_targets = count_targets(micro_batches);
-  if (result.num_targets == 0) throw NumericError("a step without a single target: nothing to learn");
+  if (result.num_targets == 0)
+    throw NumericError("a step without a single target: nothing to learn");
   optimizer_.begin_step(learning_rate);
   executor_.begin(prepared_.trace, prepared_.plan);
   run(micro_batches, true, static_cast<float>(1.0 / static_cast<double>(result.num_targets)));
@@ -164,10 +164,11 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
   result.loaded_bytes = prepared_.plan.loaded_bytes;
   result.stored_bytes = prepared_.plan.stored_bytes;
   if (optimizer_.num_skipped_in_a_row() >= prepared_.options.max_skipped_steps) {
-    throw NumericError(fmt::format(
-        "the gradient norm was not a number in {} steps in a row; the first tensor is {}; the weights "
-        "are those before them; try a lower --lr or --dtype fp32",
-        optimizer_.num_skipped_in_a_row(), optimizer_.first_bad_tensor()));
+    throw NumericError(
+        fmt::format("the gradient norm was not a number in {} steps in a row; the first tensor is "
+                    "{}; the weights "
+                    "are those before them; try a lower --lr or --dtype fp32",
+                    optimizer_.num_skipped_in_a_row(), optimizer_.first_bad_tensor()));
   }
   return result;
 }

@@ -1,14 +1,14 @@
 // Trains a model whose state lives at home while the device holds what its budget allows.
 //
 //   auto device = create_device({.memory_bytes = 256 << 20});
-//   Preparation prepared = prepare(model, options, {.device_memory = 256 << 20});   // plans, takes nothing
-//   Trainer trainer(model, *device, prepared);                                      // takes every byte
-//   StepResult r = trainer.step({micro_batch, micro_batch}, learning_rate);
+//   Preparation prepared = prepare(model, options, {.device_memory = 256 << 20});   // plans, takes
+//   nothing Trainer trainer(model, *device, prepared);                                      //
+//   takes every byte StepResult r = trainer.step({micro_batch, micro_batch}, learning_rate);
 //
-// prepare() is pure: it runs the model on the simulated device, lays out the parameters and plans training and
-// evaluation; PlanError says what would fit. After the first two steps, a step allocates nothing.
-// One thread calls a Trainer. The results of a step depend on model, data, seed and options only, never on budgets,
-// chunk size, recomputation or threads.
+// prepare() is pure: it runs the model on the simulated device, lays out the parameters and plans
+// training and evaluation; PlanError says what would fit. After the first two steps, a step
+// allocates nothing. One thread calls a Trainer. The results of a step depend on model, data, seed
+// and options only, never on budgets, chunk size, recomputation or threads.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@
 #include <string>
 #include <vector>
 
-#include "chunk/ledger.h"
 #include "chunk/layout.h"
+#include "chunk/ledger.h"
 #include "cpu_adam/adamw.h"
 #include "device/device.h"
 #include "scheduler/model.h"
@@ -32,15 +32,16 @@ namespace ebb {
 enum class Recompute : uint8_t { None, Block };
 
 struct TrainerOptions {
-  DType dtype = DType::BF16;                    ///< weights on the device and matrix inputs
-  std::optional<DType> gradient_dtype = {};        ///< as dtype where not given
+  DType dtype = DType::BF16;                 ///< weights on the device and matrix inputs
+  std::optional<DType> gradient_dtype = {};  ///< as dtype where not given
   size_t chunk_bytes = size_t{64} << 20;
   Recompute recompute = Recompute::None;
-  uint32_t gradient_accumulation = 1;           ///< micro-batches a step
-  uint32_t evaluation_batches = 0;              ///< micro-batches an evaluation; 0 = no evaluation
+  uint32_t gradient_accumulation = 1;  ///< micro-batches a step
+  uint32_t evaluation_batches = 0;     ///< micro-batches an evaluation; 0 = no evaluation
   AdamW adam = {};
-  float max_grad_norm = 1;                      ///< 0 = no clipping
-  uint32_t max_skipped_steps = 3;               ///< in a row, for a norm that is not a number, before it is an error
+  float max_grad_norm = 1;  ///< 0 = no clipping
+  uint32_t max_skipped_steps =
+      3;  ///< in a row, for a norm that is not a number, before it is an error
   uint64_t seed = 1;
 };
 
@@ -48,7 +49,8 @@ struct TrainerOptions {
 struct Budgets {
   std::optional<size_t> device_memory = {};
   std::optional<size_t> host_memory = {};
-  int num_threads = 0;  ///< of the kernels that will run: their workspace depends on it; 0 = one per usable core
+  int num_threads =
+      0;  ///< of the kernels that will run: their workspace depends on it; 0 = one per usable core
 };
 
 /// Everything decided before step 0.
@@ -57,7 +59,7 @@ struct Preparation {
   std::shared_ptr<const Layout> layout;
   Trace trace, evaluation_trace;
   Plan plan, evaluation_plan;
-  Ledger ledger;               ///< every byte, by class and tier
+  Ledger ledger;  ///< every byte, by class and tier
   uint32_t num_blocks = 0;
   uint32_t smallest_blocks = 0;
   uint32_t resident_blocks = 0;
@@ -68,34 +70,35 @@ struct Preparation {
 
 Preparation prepare(const Model& model, const TrainerOptions& options, const Budgets& budgets);
 
-/// Host memory for the inputs of one micro-batch, in the order of Model::inputs(); `num_targets` counts the losses
-/// that are not ignored.
+/// Host memory for the inputs of one micro-batch, in the order of Model::inputs(); `num_targets`
+/// counts the losses that are not ignored.
 struct MicroBatch {
   std::vector<Tensor> inputs;
   uint64_t num_targets = 0;
 };
 
 struct StepResult {
-  double loss = 0;            ///< mean over all targets of the step
-  double grad_norm = 0;       ///< before clipping
-  bool skipped = false;       ///< the norm was not a number; weights stayed as they were
+  double loss = 0;       ///< mean over all targets of the step
+  double grad_norm = 0;  ///< before clipping
+  bool skipped = false;  ///< the norm was not a number; weights stayed as they were
   uint64_t num_targets = 0;
   double step_s = 0;
-  double compute_s = 0;       ///< running kernels
-  double stall_s = 0;         ///< compute waiting for a load
-  double update_s = 0;        ///< the optimizer at work
+  double compute_s = 0;  ///< running kernels
+  double stall_s = 0;    ///< compute waiting for a load
+  double update_s = 0;   ///< the optimizer at work
   size_t loaded_bytes = 0;
   size_t stored_bytes = 0;
 };
 
 class Trainer {
  public:
-  /// `model`, `device` and `prepared` must outlive the trainer. Weights are initialised from the seed.
+  /// `model`, `device` and `prepared` must outlive the trainer. Weights are initialised from the
+  /// seed.
   Trainer(const Model& model, Device& device, const Preparation& prepared);
   ~Trainer();
 
-  /// REQUIRES: as many micro-batches as options.gradient_accumulation. Throws NumericError where a gradient is not a
-  /// number and cannot be skipped; the trainer must not be used after a throw.
+  /// REQUIRES: as many micro-batches as options.gradient_accumulation. Throws NumericError where a
+  /// gradient is not a number and cannot be skipped; the trainer must not be used after a throw.
   StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate);
   /// Mean loss without gradients. REQUIRES: options.evaluation_batches micro-batches.
   double evaluate(std::span<const MicroBatch> micro_batches);

@@ -78,7 +78,7 @@ class Checker {
       stays_;  // of each span, of each of its chunks: which stay it lives in
   uint32_t next_moment_ = 0;
   uint32_t norm_ = kNone, last_finish_ = kNone, last_gradient_store_ = kNone;
-  bool sums_stored_ = false;
+  ChunkRange sums_stored_;
 };
 
 Checker::Checker(const Plan& plan, const Trace& trace, const Layout& layout,
@@ -227,7 +227,7 @@ void Checker::check_move(const Op& op) {
     return report_.complain("{} to {} is no move", name_of(op.from), name_of(op.to));
   }
   memory_.store(op);
-  sums_stored_ = sums_stored_ || op.chunk.space == Space::GradientSums;
+  if (op.chunk.space == Space::GradientSums) sums_stored_.include(op.chunk.index);
   if (op.chunk.space == Space::Gradients) {
     fill_slot(op.chunk.index / layout_.gradient_chunks_per_chunk(), op.home_slot);
   }
@@ -362,7 +362,8 @@ void Checker::check_counts() {
   compare("peak blocks", plan_.peak_blocks, memory_.peak_blocks());
   compare("loaded bytes", plan_.loaded_bytes, memory_.loaded_bytes());
   compare("stored bytes", plan_.stored_bytes, memory_.stored_bytes());
-  compare("sums at home", plan_.sums_at_home, sums_stored_);
+  compare("first sums at home", plan_.sums_at_home.first, sums_stored_.first);
+  compare("last sums at home", plan_.sums_at_home.last, sums_stored_.last);
 }
 
 std::vector<std::string> Checker::run() {

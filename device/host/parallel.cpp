@@ -8,8 +8,9 @@
 #include <algorithm>
 
 #if defined(EBB_ANNOTATE_FORK_JOIN)
-// ThreadSanitizer cannot see oneTBB's own synchronisation: this file is not instrumented there, and says itself that
-// bodies run after the fork and before the join. Bodies are instrumented, so races in them are still found.
+// ThreadSanitizer cannot see oneTBB's own synchronisation: this file is not instrumented there, and
+// says itself that bodies run after the fork and before the join. Bodies are instrumented, so races
+// in them are still found.
 extern "C" {
 void __tsan_acquire(void*);
 void __tsan_release(void*);

@@ -1,8 +1,9 @@
 // Fork-join over the cores: the one way host code uses several threads.
 //
-// for_each(n, body) runs body(0) .. body(n - 1), each exactly once, in any order on any of the team's threads, and
-// returns when all are done. What a body computes must depend on its index alone, so results never depend on the
-// number of threads. Denormals are flushed to zero inside bodies. No allocation after the first calls.
+// for_each(n, body) runs body(0) .. body(n - 1), each exactly once, in any order on any of the
+// team's threads, and returns when all are done. What a body computes must depend on its index
+// alone, so results never depend on the number of threads. Denormals are flushed to zero inside
+// bodies. No allocation after the first calls.
 //
 // Thread-safety: a team may be used by one caller at a time; several teams may run side by side.
 #pragma once

@@ -147,7 +147,7 @@ TEST(Plan, AResidentPlanLoadsEveryWeightOnce) {
     const uint32_t resident = resident_blocks(c);
     const Plan plan = test::plan_case(c, resident, false).plan;
     EXPECT_EQ(plan.peak_blocks, resident);
-    EXPECT_FALSE(plan.sums_at_home);
+    EXPECT_TRUE(plan.sums_at_home.empty());
     std::vector<int> loads(c.layout.num_chunks());
     for (const Op& op : plan.ops) {
       if (!is_load(op)) continue;

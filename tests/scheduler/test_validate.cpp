@@ -28,7 +28,7 @@ class Damage : public testing::TestWithParam<bool> {
  protected:
   Damage() {
     EXPECT_TRUE(is_good(planned_.plan));
-    EXPECT_TRUE(planned_.plan.sums_at_home);
+    EXPECT_FALSE(planned_.plan.sums_at_home.empty());
   }
   std::vector<std::string> find_problems(const Plan& plan) const {
     return validate(plan, case_.trace, case_.layout, planned_.options);
@@ -189,7 +189,7 @@ TEST_P(Damage, WrongCounts) {
   for (const auto& change : std::vector<std::function<void(Plan&)>>{
            [](Plan& p) { ++p.num_blocks; }, [](Plan& p) { --p.peak_blocks; },
            [](Plan& p) { p.loaded_bytes += 2; }, [](Plan& p) { p.stored_bytes -= 2; },
-           [](Plan& p) { p.sums_at_home = false; }}) {
+           [](Plan& p) { p.sums_at_home = {}; }}) {
     Plan plan = planned_.plan;
     change(plan);
     ASSERT_EQ(find_problems(plan).size(), 1u);

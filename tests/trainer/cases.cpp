@@ -84,9 +84,10 @@ Preparation prepare_case(const Model& model, const TrainingCase& run) {
   Budgets budgets{.num_threads = run.num_threads};
   if (run.memory == Memory::Resident) return prepare(model, options, budgets);
   const Preparation resident = prepare(model, options, budgets);
-  budgets.device_memory = run.memory == Memory::Smallest
-                              ? resident.smallest_device_bytes
-                              : (resident.smallest_device_bytes + resident.resident_device_bytes) / 2;
+  budgets.device_memory =
+      run.memory == Memory::Smallest
+          ? resident.smallest_device_bytes
+          : (resident.smallest_device_bytes + resident.resident_device_bytes) / 2;
   return prepare(model, options, budgets);
 }
 

@@ -1,4 +1,5 @@
-// What the trainer's tests run: small models, their data, and one short training run as plain values.
+// What the trainer's tests run: small models, their data, and one short training run as plain
+// values.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@ namespace ebb::test {
 
 inline constexpr int64_t kMicroBatchSize = 2;
 
-/// 0.8 M parameters: 26 chunks of gradient sums at the smallest chunk size. One of 50 k for the drills.
+/// 0.8 M parameters: 26 chunks of gradient sums at the smallest chunk size. One of 50 k for the
+/// drills.
 Gpt2Config small_gpt();
 Gpt2Config tiny_gpt();
 

@@ -22,7 +22,8 @@ bool ebb::test::counts_mallocs() { return false; }
 
 bool ebb::test::counts_mallocs() { return true; }
 
-// The C library's own, under the names it keeps for those who replace malloc; free() stays as it is.
+// The C library's own, under the names it keeps for those who replace malloc; free() stays as it
+// is.
 extern "C" {
 void* __libc_malloc(size_t bytes);
 void* __libc_calloc(size_t count, size_t bytes);
@@ -53,7 +54,8 @@ int posix_memalign(void** data, size_t alignment, size_t bytes) {
 // oneTBB's allocator takes its memory here.
 void* mmap(void* address, size_t bytes, int protection, int flags, int file, off_t offset) {
   num_calls.fetch_add(1, std::memory_order_relaxed);
-  return reinterpret_cast<void*>(syscall(SYS_mmap, address, bytes, protection, flags, file, offset));
+  return reinterpret_cast<void*>(
+      syscall(SYS_mmap, address, bytes, protection, flags, file, offset));
 }
 }
 

@@ -1,4 +1,5 @@
-// Counts what takes memory behind the device's back: every malloc and mmap of the process. Thread-safe.
+// Counts what takes memory behind the device's back: every malloc and mmap of the process.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -12,14 +12,17 @@ constexpr int64_t kTinyLength = 8;
 
 /// A tiny model whose chunks move: two steps, each with an evaluation after it.
 struct Drill {
-  Drill() : model(tiny_gpt(), kMicroBatchSize, kTinyLength, DType::BF16),
-            prepared(prepare_case(model, run)),
-            data(tiny_gpt(), kTinyLength, run.accumulation, 3),
-            evaluation(tiny_gpt(), kTinyLength, run.evaluation_batches, 4) {}
+  Drill()
+      : model(tiny_gpt(), kMicroBatchSize, kTinyLength, DType::BF16),
+        prepared(prepare_case(model, run)),
+        data(tiny_gpt(), kTinyLength, run.accumulation, 3),
+        evaluation(tiny_gpt(), kTinyLength, run.evaluation_batches, 4) {}
 
   std::unique_ptr<Device> create(std::function<bool(FaultSite)> fault) const {
-    return create_device({.memory_bytes = prepared.ledger.total(Tier::Device), .num_threads = 1,
-                          .poison = true, .fault = std::move(fault)});
+    return create_device({.memory_bytes = prepared.ledger.total(Tier::Device),
+                          .num_threads = 1,
+                          .poison = true,
+                          .fault = std::move(fault)});
   }
   void train(Device& device) const {
     Trainer trainer(model, device, prepared);

@@ -1,4 +1,5 @@
-// One operation of a small run fails: the right error comes out, nothing hangs, nothing is left behind.
+// One operation of a small run fails: the right error comes out, nothing hangs, nothing is left
+// behind.
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,8 @@
 
 namespace ebb::test {
 
-/// Runs cases and expects of each what the first one of its class gave. The first is everything resident, on one thread.
+/// Runs cases and expects of each what the first one of its class gave. The first is everything
+/// resident, on one thread.
 class IdentityCheck {
  public:
   void run(const TrainingCase& run);

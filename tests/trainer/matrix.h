@@ -1,7 +1,8 @@
 // The matrix of schedules that must give the same bits, whole and as a cover.
 //
-// A class is what may change the bits: {dtype, clip, accumulation}. A schedule is what may not: {memory, chunk size,
-// recompute, threads}. The cover holds, for any three of the seven, every combination of their values. Deterministic.
+// A class is what may change the bits: {dtype, clip, accumulation}. A schedule is what may not:
+// {memory, chunk size, recompute, threads}. The cover holds, for any three of the seven, every
+// combination of their values. Deterministic.
 #pragma once
 
 #include <array>
@@ -11,7 +12,8 @@
 
 namespace ebb::test {
 
-/// For each of the seven, which value: dtype, clip, accumulation, memory, chunk size, recompute, threads.
+/// For each of the seven, which value: dtype, clip, accumulation, memory, chunk size, recompute,
+/// threads.
 using Choice = std::array<int, 7>;
 inline constexpr Choice kNumValues = {2, 2, 3, 3, 3, 2, 3};
 

@@ -1,4 +1,5 @@
-// The part of the matrix that is run where ThreadSanitizer watches: few runs, on the schedules that move most.
+// The part of the matrix that is run where ThreadSanitizer watches: few runs, on the schedules that
+// move most.
 #include <gtest/gtest.h>
 
 #include "tests/trainer/identity.h"
@@ -11,8 +12,12 @@ TEST(IdentityRaces, SmallestBudgetTwoThreads) {
   for (const bool clip : {false, true}) {
     for (const Memory memory : {Memory::Smallest, Memory::Between}) {
       for (const Recompute recompute : {Recompute::None, Recompute::Block}) {
-        check.run({.clip = clip, .accumulation = 2, .memory = memory, .recompute = recompute,
-                   .num_threads = 2, .num_steps = 2});
+        check.run({.clip = clip,
+                   .accumulation = 2,
+                   .memory = memory,
+                   .recompute = recompute,
+                   .num_threads = 2,
+                   .num_steps = 2});
       }
     }
   }
@@ -21,8 +26,11 @@ TEST(IdentityRaces, SmallestBudgetTwoThreads) {
 
 TEST(IdentityRaces, EvaluationBehindALink) {
   IdentityCheck check;
-  check.run({.memory = Memory::Smallest, .num_threads = 2, .evaluation_batches = 2,
-             .link_bytes_per_s = 300e6, .num_steps = 2});
+  check.run({.memory = Memory::Smallest,
+             .num_threads = 2,
+             .evaluation_batches = 2,
+             .link_bytes_per_s = 300e6,
+             .num_steps = 2});
 }
 
 }  // namespace

@@ -99,13 +99,18 @@ TEST_P(MemoryOfARun, HostTakesWhatTheLedgerSays) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, MemoryOfARun,
-    testing::Values(
-        TrainingCase{.accumulation = 2, .memory = Memory::Smallest, .num_threads = 2},
-        TrainingCase{.clip = false, .recompute = Recompute::Block, .num_threads = 2,
-                     .evaluation_batches = 1},
-        TrainingCase{.dtype = DType::F32, .clip = false, .accumulation = 2,
-                     .memory = Memory::Smallest, .recompute = Recompute::Block,
-                     .num_threads = 1, .evaluation_batches = 3}));
+    testing::Values(TrainingCase{.accumulation = 2, .memory = Memory::Smallest, .num_threads = 2},
+                    TrainingCase{.clip = false,
+                                 .recompute = Recompute::Block,
+                                 .num_threads = 2,
+                                 .evaluation_batches = 1},
+                    TrainingCase{.dtype = DType::F32,
+                                 .clip = false,
+                                 .accumulation = 2,
+                                 .memory = Memory::Smallest,
+                                 .recompute = Recompute::Block,
+                                 .num_threads = 1,
+                                 .evaluation_batches = 3}));
 
 TEST(CountingMalloc, Counts) {
   if (!counts_mallocs()) GTEST_SKIP() << "a sanitizer owns the allocator";

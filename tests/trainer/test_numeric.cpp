@@ -1,4 +1,5 @@
-// Gradients that are not numbers: skipped and counted with clipping, an error that names the tensor without.
+// Gradients that are not numbers: skipped and counted with clipping, an error that names the tensor
+// without.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -91,14 +92,15 @@ TEST(Numeric, AGoodStepEndsARowOfBadOnes) {
   EXPECT_EQ(gpt.trainer->num_updates(), 3);
 }
 
-/// Only the second layer's weight has a gradient that is not a number: inputs of 2e38, weights of zero behind them, so
-/// that logits and what is passed back stay finite while a sum over rows does not. One target is told of many.
+/// Only the second layer's weight has a gradient that is not a number: inputs of 2e38, weights of
+/// zero behind them, so that logits and what is passed back stay finite while a sum over rows does
+/// not. One target is told of many.
 struct OverflowingMlp {
   static constexpr int64_t kRows = 8, kFeatures = 4, kHidden = 4, kClasses = 4;
 
   explicit OverflowingMlp(float max_grad_norm) {
-    const TrainerOptions options{.dtype = DType::F32, .chunk_bytes = size_t{1} << 20,
-                                 .max_grad_norm = max_grad_norm};
+    const TrainerOptions options{
+        .dtype = DType::F32, .chunk_bytes = size_t{1} << 20, .max_grad_norm = max_grad_norm};
     prepared = prepare(model, options, {.num_threads = 1});
     device = create_device({.memory_bytes = prepared.ledger.total(Tier::Device), .num_threads = 1});
     trainer = std::make_unique<Trainer>(model, *device, prepared);
@@ -109,9 +111,8 @@ struct OverflowingMlp {
     std::vector<float> x(kRows * kFeatures, 1.0f);
     std::vector<int32_t> labels(kRows, 1);
     MicroBatch batch;
-    batch.inputs = {
-        {reinterpret_cast<std::byte*>(x.data()), DType::F32, {kRows, kFeatures}},
-        {reinterpret_cast<std::byte*>(labels.data()), DType::I32, {kRows}}};
+    batch.inputs = {{reinterpret_cast<std::byte*>(x.data()), DType::F32, {kRows, kFeatures}},
+                    {reinterpret_cast<std::byte*>(labels.data()), DType::I32, {kRows}}};
     batch.num_targets = 1;
     return trainer->step({&batch, 1}, kLearningRate);
   }

@@ -1,5 +1,6 @@
-// Defects planted by data alone: each is found by validate(), by the executor, or by comparing bits. A comparison that
-// finds none of them would prove nothing about the schedules that it calls equal.
+// Defects planted by data alone: each is found by validate(), by the executor, or by comparing
+// bits. A comparison that finds none of them would prove nothing about the schedules that it calls
+// equal.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +16,8 @@
 namespace ebb::test {
 namespace {
 
-/// Passes everything on; forward() of a live step first lets the mover run ahead, so that a race is there every time.
+/// Passes everything on; forward() of a live step first lets the mover run ahead, so that a race is
+/// there every time.
 class LateModel : public Model {
  public:
   explicit LateModel(const Model& model) : model_(model) {}
@@ -66,8 +68,8 @@ uint32_t nth_op(const Plan& plan, uint32_t n, const std::function<bool(const Op&
   return 0;
 }
 
-/// Takes from all who wait for the fifth or the sixth chunk of weights that they do: the first of them may just arrive
-/// in time, the second cannot.
+/// Takes from all who wait for the fifth or the sixth chunk of weights that they do: the first of
+/// them may just arrive in time, the second cannot.
 Preparation without_waits(Preparation prepared) {
   Plan& plan = prepared.plan;
   const auto loads_weights = [](const Op& op) { return loads(op, Space::Weights); };
@@ -90,7 +92,8 @@ constexpr double kSlowLink = 4e6;
 constexpr int kPauseMs = 40;
 #endif
 
-/// Everything resident: all loads are given blocks at once, while the model pauses, and then take their time.
+/// Everything resident: all loads are given blocks at once, while the model pauses, and then take
+/// their time.
 TrainingCase racing_case() {
   return {.num_threads = 1, .link_bytes_per_s = kSlowLink, .num_steps = 1};
 }
@@ -134,8 +137,7 @@ TEST_F(Planted, ABlockUsedTwiceIsRefused) {
   const auto takes_block = [](const Op& op) {
     return op.kind == OpKind::Move && op.to == Tier::Device;
   };
-  ops[nth_op(damaged.plan, 1, takes_block)].block =
-      ops[nth_op(damaged.plan, 0, takes_block)].block;
+  ops[nth_op(damaged.plan, 1, takes_block)].block = ops[nth_op(damaged.plan, 0, takes_block)].block;
   expect_invalid(damaged);
   EXPECT_THROW(outcome(damaged), LogicError);
 }

@@ -40,8 +40,8 @@ class Refusals : public testing::Test {
 
 TEST_F(Refusals, ADeviceBudgetOneByteTooSmallSaysWhatWorks) {
   const size_t smallest = plan({.num_threads = 1}).smallest_device_bytes;
-  const std::string text = error_of<PlanError>(
-      [&] { plan({.device_memory = smallest - 1, .num_threads = 1}); });
+  const std::string text =
+      error_of<PlanError>([&] { plan({.device_memory = smallest - 1, .num_threads = 1}); });
   expect_parts(text, {std::to_string(smallest), "weights", "gradient sums", "gradients",
                       "activations", "inputs", "workspace", "partial norms", "--device-memory"});
 }
@@ -65,8 +65,8 @@ TEST_F(Refusals, ADeviceWithLessThanThePlanIsOutOfMemory) {
 
 TEST_F(Refusals, AHostBudgetOneByteTooSmallSaysWhatWorks) {
   const size_t needed = plan({.num_threads = 1}).ledger.total(Tier::Host);
-  const std::string text = error_of<PlanError>(
-      [&] { plan({.host_memory = needed - 1, .num_threads = 1}); });
+  const std::string text =
+      error_of<PlanError>([&] { plan({.host_memory = needed - 1, .num_threads = 1}); });
   expect_parts(text, {std::to_string(needed), "weight", "momentum", "variance", "gradients"});
   EXPECT_EQ(plan({.host_memory = needed, .num_threads = 1}).ledger.total(Tier::Host), needed);
 }
@@ -101,7 +101,8 @@ TEST_F(Refusals, ModelsThatCannotBe) {
   EXPECT_THROW(Gpt2(config, 2, 8, DType::BF16), ConfigError);
 }
 
-// ---- Broken contracts of a step ---------------------------------------------------------------------------------
+// ---- Broken contracts of a step
+// ---------------------------------------------------------------------------------
 
 /// A trainer that is told wrong things; destroying it afterwards must be safe.
 class BrokenContract : public Refusals {
@@ -114,8 +115,7 @@ class BrokenContract : public Refusals {
     trainer_ = std::make_unique<Trainer>(model, *device_, prepared_);
   }
   void expect_logic_error(std::span<const MicroBatch> batches, const std::string& part) {
-    const std::string text =
-        error_of<LogicError>([&] { trainer_->step(batches, kLearningRate); });
+    const std::string text = error_of<LogicError>([&] { trainer_->step(batches, kLearningRate); });
     expect_parts(text, {part});
     trainer_.reset();
     EXPECT_EQ(device_->used_bytes(), prepared_.ledger.bytes("workspace", Tier::Device));

@@ -1,0 +1,189 @@
+#include "scheduler/residency.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "device/errors.h"
+
+namespace ebb {
+namespace {
+
+uint32_t later(uint32_t a, uint32_t b) { return order_of(a) < order_of(b) ? b : a; }
+
+}  // namespace
+
+Residency::Residency(const Program& program, uint32_t num_blocks, uint32_t num_rest)
+    : program_(program),
+      max_blocks_(num_blocks),
+      num_rest_(num_rest),
+      chunks_(program.num_dense()) {
+  index_uses();
+}
+
+void Residency::index_uses() {
+  first_use_.assign(program_.num_dense() + 1, 0);
+  for (const ChunkUse& use : program_.uses) ++first_use_[use.chunk + 1];
+  for (uint32_t chunk : program_.begins) ++first_use_[chunk + 1];
+  for (size_t c = 1; c < first_use_.size(); ++c) first_use_[c] += first_use_[c - 1];
+  use_items_.resize(program_.uses.size() + program_.begins.size());
+  std::vector<uint32_t> at(first_use_.begin(), first_use_.end() - 1);
+  for (uint32_t i = 0; i < program_.items.size(); ++i) {
+    const ProgramItem& item = program_.items[i];
+    for (const ChunkUse& use : program_.uses_of(item)) use_items_[at[use.chunk]++] = i;
+    for (uint32_t k = 0; k < item.num_begins; ++k) {
+      use_items_[at[program_.begins[item.first_begin + k]]++] = i;
+    }
+  }
+}
+
+uint32_t Residency::next_use(uint32_t chunk) const {
+  const uint32_t at = first_use_[chunk] + chunks_[chunk].cursor;
+  return at < first_use_[chunk + 1] ? use_items_[at] : kNone;
+}
+
+void Residency::free_block(Chunk& chunk, uint32_t after, uint32_t store) {
+  Block& block = blocks_[chunk.block];
+  block.busy = false;
+  --num_busy_;
+  block.free_after = after;
+  block.store = store;
+  free_.push({order_of(after), chunk.block});
+  chunk.block = kNone;
+}
+
+void Residency::may_leave(uint32_t c) {
+  resting_.push_back({{chunks_[c].next_item, c}, brings.size()});
+}
+
+void Residency::end_rest() {
+  candidates_.push(resting_.front().candidate);
+  resting_.pop_front();
+}
+
+/// The chunk that is used furthest in the future, of those that do not rest if there is one; kNone
+/// where all are needed.
+uint32_t Residency::choose_victim(uint32_t item) {
+  while (!resting_.empty() && resting_.front().num_brings + num_rest_ <= brings.size()) end_rest();
+  for (;;) {
+    while (!candidates_.empty()) {
+      const auto [next, c] = candidates_.top();
+      const bool is_old_entry = chunks_[c].block == kNone || chunks_[c].next_item != next;
+      if (!is_old_entry && next == item) break;  // and so are all below it
+      candidates_.pop();
+      if (!is_old_entry) return c;
+    }
+    if (resting_.empty()) return kNone;
+    end_rest();
+  }
+}
+
+void Residency::evict(uint32_t item) {
+  const uint32_t c = choose_victim(item);
+  if (c == kNone) {
+    throw PlanError(
+        fmt::format("{} blocks are not enough for item {} of the program", max_blocks_, item));
+  }
+  Chunk& victim = chunks_[c];
+  uint32_t store = kNone;
+  if (victim.dirty) {
+    store = static_cast<uint32_t>(stores.size());
+    stores.push_back({c, victim.last_item});
+    victim.home_store = store;
+    victim.dirty = false;
+    sums_gone_home.include(program_.chunk_id(c).index);
+  }
+  free_block(victim, victim.last_item, store);
+}
+
+uint32_t Residency::take_block(uint32_t item) {
+  for (;;) {
+    // What was never used is free the longest: a load into it may start at once.
+    if (blocks_.size() < max_blocks_) {
+      blocks_.emplace_back();
+      return static_cast<uint32_t>(blocks_.size() - 1);
+    }
+    while (!free_.empty()) {
+      const auto [order, block] = free_.top();
+      free_.pop();
+      if (!blocks_[block].busy && order_of(blocks_[block].free_after) == order) return block;
+    }
+    evict(item);
+  }
+}
+
+void Residency::bring(uint32_t c, uint32_t item, Touch touch) {
+  Chunk& chunk = chunks_[c];
+  const uint32_t b = take_block(item);
+  Block& block = blocks_[b];
+  uint32_t position = later(block.free_after, chunk.last_item);
+  if (chunk.replaced_by != kNone) position = later(position, brings[chunk.replaced_by].position);
+  if (block.chunk != kNone) chunks_[block.chunk].replaced_by = static_cast<uint32_t>(brings.size());
+  chunk.replaced_by = kNone;
+  brings.push_back({.chunk = c,
+                    .deadline = item,
+                    .position = position,
+                    .block = b,
+                    .copy = touch != Touch::Create,
+                    .own_store = chunk.home_store,
+                    .victim = block.chunk,
+                    .victim_item = block.free_after,
+                    .victim_store = block.store});
+  block = Block{.chunk = c, .busy = true};
+  peak_busy_ = std::max(peak_busy_, ++num_busy_);
+  chunk.block = b;
+}
+
+void Residency::after_use(uint32_t c, uint32_t item) {
+  Chunk& chunk = chunks_[c];
+  chunk.last_item = item;
+  ++chunk.cursor;
+  chunk.next_item = next_use(c);
+  if (chunk.next_item != kNone) {
+    may_leave(c);
+    return;
+  }
+  uint32_t store = kNone;
+  if (program_.chunk_id(c).space == Space::Gradients) {
+    store = static_cast<uint32_t>(stores.size());
+    stores.push_back({c, item});
+  }
+  free_block(chunk, item, store);
+}
+
+/// Between two lives an activation chunk keeps its block as long as nothing else wants it more: the
+/// arena reuses its addresses all the time, and each return would have to wait for the mover.
+void Residency::begin_life(uint32_t c, uint32_t item) {
+  Chunk& chunk = chunks_[c];
+  chunk.next_item = kNone;  // alive: no candidate for eviction
+  if (chunk.block == kNone) bring(c, item, Touch::Create);
+}
+
+void Residency::end_life(uint32_t c, uint32_t item) {
+  Chunk& chunk = chunks_[c];
+  chunk.last_item = item;
+  ++chunk.cursor;
+  chunk.next_item = next_use(c);
+  if (chunk.next_item == kNone) return free_block(chunk, item, kNone);
+  may_leave(c);
+}
+
+void Residency::run() {
+  for (uint32_t i = 0; i < program_.items.size(); ++i) {
+    const ProgramItem& item = program_.items[i];
+    // What is here and needed now must not make room for the rest: its next use is this item.
+    for (uint32_t k = 0; k < item.num_begins; ++k)
+      begin_life(program_.begins[item.first_begin + k], i);
+    for (const ChunkUse& use : program_.uses_of(item)) {
+      if (chunks_[use.chunk].block == kNone) {
+        chunks_[use.chunk].next_item = i;
+        bring(use.chunk, i, use.touch);
+      }
+      chunks_[use.chunk].dirty |= use.touch != Touch::Read;
+    }
+    for (const ChunkUse& use : program_.uses_of(item)) after_use(use.chunk, i);
+    for (uint32_t k = 0; k < item.num_ends; ++k) end_life(program_.ends[item.first_end + k], i);
+  }
+}
+
+}  // namespace ebb

@@ -1,0 +1,106 @@
+// The planner's first pass: which chunk is in which block when. Pure decisions; plan.cpp turns them
+// into operations.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <queue>
+#include <utility>
+#include <vector>
+
+#include "scheduler/plan.h"
+#include "scheduler/program.h"
+
+namespace ebb {
+
+/// Positions are items after which something may happen; kStart is before item 0.
+constexpr uint32_t kStart = UINT32_MAX;
+constexpr uint32_t order_of(uint32_t position) { return position == kStart ? 0 : position + 1; }
+
+/// A chunk going home: behind the item that used it last.
+struct Store {
+  uint32_t chunk;
+  uint32_t after_item;
+  uint32_t op = kNone;
+};
+
+/// A chunk getting a block: a load where its content is at home.
+struct Bring {
+  uint32_t chunk;
+  uint32_t deadline;  // the item that needs it
+  uint32_t position;  // the item after which its block is free
+  uint32_t block;
+  bool copy;
+  uint32_t own_store;     // index of the store that took its content home, or kNone
+  uint32_t victim;        // the chunk that had the block, or kNone
+  uint32_t victim_item;   // its last use
+  uint32_t victim_store;  // index of its store, or kNone
+};
+
+/// Furthest next use (Belady) over the program, except that what was used just now rests a while:
+/// its block could be given on only after its last user, and after a store where it has to go home.
+class Residency {
+ public:
+  /// A chunk rests until `num_rest` others have come; 0: Belady's rule alone.
+  Residency(const Program& program, uint32_t num_blocks, uint32_t num_rest);
+  void run();
+
+  std::vector<Bring> brings;
+  std::vector<Store> stores;
+  uint32_t num_blocks_used() const { return static_cast<uint32_t>(blocks_.size()); }
+  /// The most chunks at once between their first and their last use.
+  uint32_t peak_busy() const { return peak_busy_; }
+  ChunkRange sums_gone_home;
+
+  struct Block {
+    uint32_t chunk = kNone;
+    uint32_t free_after = kStart;
+    uint32_t store = kNone;
+    bool busy = false;
+  };
+  const std::vector<Block>& blocks() const { return blocks_; }
+
+ private:
+  struct Chunk {
+    uint32_t block = kNone;
+    uint32_t last_item = kStart;
+    uint32_t next_item = kNone;
+    uint32_t cursor = 0;  // in its list of items
+    uint32_t home_store = kNone;
+    uint32_t replaced_by = kNone;  // the bring that took its block
+    bool dirty = false;
+  };
+  using Candidate = std::pair<uint32_t, uint32_t>;  // next use, chunk: furthest on top
+  using Freed = std::pair<uint32_t, uint32_t>;      // order of position, block: earliest on top
+
+  void index_uses();
+  uint32_t next_use(uint32_t chunk) const;
+  uint32_t take_block(uint32_t item);
+  void may_leave(uint32_t chunk);
+  void end_rest();
+  uint32_t choose_victim(uint32_t item);
+  void evict(uint32_t item);
+  void begin_life(uint32_t chunk, uint32_t item);
+  void end_life(uint32_t chunk, uint32_t item);
+  void bring(uint32_t chunk, uint32_t item, Touch touch);
+  void free_block(Chunk& chunk, uint32_t after, uint32_t store);
+  void after_use(uint32_t chunk, uint32_t item);
+
+  const Program& program_;
+  uint32_t max_blocks_;
+  uint32_t num_rest_;
+  uint32_t num_busy_ = 0, peak_busy_ = 0;
+  std::vector<uint32_t> first_use_;  // of each chunk, in use_items_
+  std::vector<uint32_t> use_items_;
+  std::vector<Chunk> chunks_;
+  std::vector<Block> blocks_;
+  struct Resting {
+    Candidate candidate;
+    size_t num_brings;  // before it was used
+  };
+  std::deque<Resting> resting_;  // by time of use
+  std::priority_queue<Candidate> candidates_;
+  std::priority_queue<Freed, std::vector<Freed>, std::greater<>> free_;
+};
+
+}  // namespace ebb
