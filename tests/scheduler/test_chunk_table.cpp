@@ -27,8 +27,8 @@ TEST(ChunkTable, TwentyFiveTransitions) {
   for (int f = 0; f < 5; ++f) {
     for (int t = 0; t < 5; ++t) {
       const S from = static_cast<S>(f), to = static_cast<S>(t);
-      std::vector<Lease> leases;
       ChunkTable table({2, 2, 2, 2});
+      std::vector<Lease> leases;  // behind the table: a lease must not outlive it
       bring_to(table, from, leases);
       ASSERT_EQ(table.state(kChunk), from);
       const bool is_in_table = legal.contains({from, to});

@@ -182,7 +182,8 @@ void HostKernels::attention_backward(Stream& stream, Tensor dqkv, Tensor dout, T
                .name = "attention_backward"},
               [this, call] {
                 check_documents(call);
-                HWY_DYNAMIC_DISPATCH(attend_backward)(call, team_, workspace_);
+                const auto run = HWY_DYNAMIC_DISPATCH(attend_backward);
+                run(call, team_, workspace_);
               });
 }
 

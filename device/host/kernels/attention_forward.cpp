@@ -190,7 +190,8 @@ void HostKernels::attention_forward(Stream& stream, Tensor out, Tensor log_sum_e
                .name = "attention_forward"},
               [this, call] {
                 check_documents(call);
-                HWY_DYNAMIC_DISPATCH(attend)(call, team_, workspace_);
+                const auto run = HWY_DYNAMIC_DISPATCH(attend);
+                run(call, team_, workspace_);
               });
 }
 

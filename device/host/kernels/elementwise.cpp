@@ -145,8 +145,10 @@ void HostKernels::activation_forward(Stream& stream, Tensor y, Tensor x, Activat
   stream.call({.flops = 20.0 * static_cast<double>(f.n),
                .bytes = total_bytes(y, x),
                .name = "activation_forward"},
-              [this, f] { HWY_DYNAMIC_DISPATCH(run_activation)
-                          (f, team_); });
+              [this, f] {
+                const auto run = HWY_DYNAMIC_DISPATCH(run_activation);
+                run(f, team_);
+              });
 }
 
 void HostKernels::activation_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x,
@@ -157,8 +159,10 @@ void HostKernels::activation_backward(Stream& stream, Tensor dx, Tensor dy, Tens
   stream.call({.flops = 30.0 * static_cast<double>(f.n),
                .bytes = total_bytes(dx, dy, x),
                .name = "activation_backward"},
-              [this, f] { HWY_DYNAMIC_DISPATCH(run_activation)
-                          (f, team_); });
+              [this, f] {
+                const auto run = HWY_DYNAMIC_DISPATCH(run_activation);
+                run(f, team_);
+              });
 }
 
 void HostKernels::add(Stream& stream, Tensor y, Tensor a, Tensor b) {
@@ -167,8 +171,10 @@ void HostKernels::add(Stream& stream, Tensor y, Tensor a, Tensor b) {
   stream.call({.flops = static_cast<double>(y.num_elements()),
                .bytes = total_bytes(y, a, b),
                .name = "add"},
-              [this, y, a, b] { HWY_DYNAMIC_DISPATCH(run_add)
-                                (y, a, b, team_); });
+              [this, y, a, b] {
+                const auto run = HWY_DYNAMIC_DISPATCH(run_add);
+                run(y, a, b, team_);
+              });
 }
 
 void HostKernels::accumulate(Stream& stream, Tensor y, Tensor x) {
@@ -177,8 +183,10 @@ void HostKernels::accumulate(Stream& stream, Tensor y, Tensor x) {
   stream.call({.flops = static_cast<double>(y.num_elements()),
                .bytes = total_bytes(y, y, x),
                .name = "accumulate"},
-              [this, y, x] { HWY_DYNAMIC_DISPATCH(run_add)
-                             (y, y, x, team_); });
+              [this, y, x] {
+                const auto run = HWY_DYNAMIC_DISPATCH(run_add);
+                run(y, y, x, team_);
+              });
 }
 
 void HostKernels::fill_zero(Stream& stream, Tensor y) {

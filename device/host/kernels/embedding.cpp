@@ -161,7 +161,8 @@ void HostKernels::embedding_forward(Stream& stream, Tensor y, Tensor tokens, Ten
                 if (f.positions != nullptr) {
                   check_indices(f.positions, f.num_rows, f.num_positions, "embedding_forward");
                 }
-                HWY_DYNAMIC_DISPATCH(look_up)(f, team_);
+                const auto run = HWY_DYNAMIC_DISPATCH(look_up);
+                run(f, team_);
               });
 }
 
@@ -183,7 +184,8 @@ void HostKernels::embedding_backward(Stream& stream, Tensor dtable, Tensor dy, T
        .name = "embedding_backward"},
       [this, f] {
         check_indices(f.indices, f.num_rows, f.table_rows, "embedding_backward");
-        HWY_DYNAMIC_DISPATCH(look_up_gradient)(f, team_, workspace_);
+        const auto run = HWY_DYNAMIC_DISPATCH(look_up_gradient);
+        run(f, team_, workspace_);
       });
 }
 

@@ -246,7 +246,8 @@ size_t gemm_workspace_bytes(const Gemm& gemm, int num_threads) {
 }
 
 void run_gemm(const Gemm& gemm, ThreadTeam& team, const Workspace& workspace) {
-  HWY_DYNAMIC_DISPATCH(gemm_on_target)(gemm, team, workspace);
+  const auto run = HWY_DYNAMIC_DISPATCH(gemm_on_target);
+  run(gemm, team, workspace);
 }
 
 }  // namespace ebb

@@ -105,8 +105,10 @@ void HostKernels::finish_gradient(Stream& stream, Tensor gradient, Tensor sums, 
   stream.call({.flops = static_cast<double>(n * f.num_extra),
                .bytes = total_bytes(gradient, sums, extra),
                .name = "finish_gradient"},
-              [this, f] { HWY_DYNAMIC_DISPATCH(run_finish_gradient)
-                          (f, team_); });
+              [this, f] {
+                const auto run = HWY_DYNAMIC_DISPATCH(run_finish_gradient);
+                run(f, team_);
+              });
 }
 
 void HostKernels::squared_norm_pieces(Stream& stream, Tensor partials, Tensor gradient) {
@@ -117,7 +119,8 @@ void HostKernels::squared_norm_pieces(Stream& stream, Tensor partials, Tensor gr
                .bytes = total_bytes(partials, gradient),
                .name = "squared_norm_pieces"},
               [this, partials, gradient] {
-                HWY_DYNAMIC_DISPATCH(run_squared_norm)(partials.as<double>(), gradient, team_);
+                const auto run = HWY_DYNAMIC_DISPATCH(run_squared_norm);
+                run(partials.as<double>(), gradient, team_);
               });
 }
 

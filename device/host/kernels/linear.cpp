@@ -126,7 +126,9 @@ void HostKernels::linear_backward_weight(Stream& stream, Tensor dw, Tensor dbias
       gemm_cost(gemm, total_bytes(dw, dbias, dy, x), team_.num_threads(), "linear_backward_weight"),
       [this, gemm, dbias, dy] {
         run_gemm(gemm, team_, workspace_);
-        if (dbias) HWY_DYNAMIC_DISPATCH(sum_columns)(team_, dbias, dy, gemm.write);
+        if (!dbias) return;
+        const auto run = HWY_DYNAMIC_DISPATCH(sum_columns);
+        run(team_, dbias, dy, gemm.write);
       });
 }
 

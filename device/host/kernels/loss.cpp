@@ -142,7 +142,8 @@ void HostKernels::cross_entropy(Stream& stream, Tensor losses, Tensor logits, Te
                .name = "cross_entropy"},
               [this, f] {
                 check_targets(f);
-                HWY_DYNAMIC_DISPATCH(run_cross_entropy)(f, team_);
+                const auto run = HWY_DYNAMIC_DISPATCH(run_cross_entropy);
+                run(f, team_);
               });
 }
 

@@ -170,8 +170,10 @@ void HostKernels::layer_norm_forward(Stream& stream, Tensor y, Tensor mean, Tens
   stream.call({.flops = 8.0 * static_cast<double>(x.num_elements()),
                .bytes = total_bytes(y, mean, rstd, x, w, b),
                .name = "layer_norm_forward"},
-              [this, f] { HWY_DYNAMIC_DISPATCH(layer_norm)
-                          (f, team_); });
+              [this, f] {
+                const auto run = HWY_DYNAMIC_DISPATCH(layer_norm);
+                run(f, team_);
+              });
 }
 
 void HostKernels::layer_norm_backward(Stream& stream, Tensor dx, Write dx_write, Tensor dw,
@@ -194,8 +196,10 @@ void HostKernels::layer_norm_backward(Stream& stream, Tensor dx, Write dx_write,
                .bytes = total_bytes(dx, dw, db, dy, x, w, mean, rstd),
                .workspace_bytes = Scratch::bytes_of<float>(f.num_blocks() * 2 * f.padded_columns()),
                .name = "layer_norm_backward"},
-              [this, f] { HWY_DYNAMIC_DISPATCH(layer_norm_gradient)
-                          (f, team_, workspace_); });
+              [this, f] {
+                const auto run = HWY_DYNAMIC_DISPATCH(layer_norm_gradient);
+                run(f, team_, workspace_);
+              });
 }
 
 }  // namespace ebb
