@@ -1,6 +1,11 @@
 set(dir ${CMAKE_CURRENT_LIST_DIR})
 set(cases ${dir}/cases.cpp ${dir}/matrix.cpp ${dir}/identity.cpp)
-ebb_test(test_identity SOURCES ${cases} ${dir}/test_identity.cpp LIBS ebb_model_zoo)
+# Under ThreadSanitizer the runs of test_identity_races stand for the whole cover.
+set(cover_label)
+if(EBB_SANITIZE MATCHES thread)
+  set(cover_label SLOW)
+endif()
+ebb_test(test_identity SOURCES ${cases} ${dir}/test_identity.cpp LIBS ebb_model_zoo ${cover_label})
 ebb_test(test_identity_races SOURCES ${cases} ${dir}/test_identity_races.cpp LIBS ebb_model_zoo)
 ebb_test(test_identity_slow SOURCES ${cases} ${dir}/test_identity_slow.cpp LIBS ebb_model_zoo SLOW)
 ebb_test(test_trainer
