@@ -197,7 +197,7 @@ int run(const Arguments& a) {
       .device_bytes_per_s = 0,
       .load_bytes_per_s = link,
       .store_bytes_per_s = link,
-      .update_bytes_per_s = update_bytes_per_parameter(options.dtype, options.dtype) *
+      .update_bytes_per_s = update_bytes_per_parameter(options.dtype) *
                             static_cast<double>(all.layout->num_space_elements()) /
                             std::max(update_s, 1e-9),
       .shared_cores = true,

@@ -17,10 +17,8 @@ Sizes sizes_of(const Layout& layout, const HomeOptions& options) {
   sizes.gradients = options.num_gradient_slots == layout.num_chunks()
                         ? layout.num_space_elements() * size_of(layout.gradient_type())
                         : options.num_gradient_slots * sizes.gradient_slot;
-  if (!options.sums.empty()) {
-    const uint32_t last = options.sums.last - 1;
-    sizes.sums = (last - options.sums.first) * layout.chunk_bytes() +
-                 layout.used_bytes({Space::GradientSums, last});
+  for (uint32_t chunk : options.sums) {
+    sizes.sums += layout.used_bytes({Space::GradientSums, chunk});
   }
   if (options.num_gradient_slots > 0) sizes.partials = layout.num_pieces() * sizeof(double);
   return sizes;
@@ -41,8 +39,10 @@ void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneSpec> p
 
 Home::Home(Device& device, const Layout& layout, std::span<const PlaneSpec> planes,
            const HomeOptions& options)
-    : chunk_bytes_(layout.chunk_bytes()), first_sum_chunk_(options.sums.first) {
+    : chunk_bytes_(layout.chunk_bytes()), sum_offset_(layout.num_chunks(Space::GradientSums), 0) {
   const Sizes sizes = sizes_of(layout, options);
+  // Only the last chunk of a space is short, so whole chunks are apart.
+  for (size_t i = 0; i < options.sums.size(); ++i) sum_offset_[options.sums[i]] = i * chunk_bytes_;
   gradient_slot_bytes_ = sizes.gradient_slot;
   for (const PlaneSpec& plane : planes) {
     bytes_per_element_.push_back(plane.bytes_per_element);

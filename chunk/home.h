@@ -30,7 +30,7 @@ struct HomeOptions {
   /// Each holds the gradient of one parameter chunk; as many as chunks: slot c that of chunk c, and
   /// no more.
   uint32_t num_gradient_slots = 0;
-  ChunkRange sums;                  ///< sum chunks that go home between their uses
+  std::vector<uint32_t> sums;  ///< sum chunks that go home between their uses, ascending
 };
 
 /// What Home will take, by class: the same numbers before and after.
@@ -51,9 +51,7 @@ class Home {
     return gradients_.data() + slot * gradient_slot_bytes_;
   }
   /// REQUIRES: the chunk is in HomeOptions::sums.
-  std::byte* sum_chunk(uint32_t chunk) const {
-    return sums_.data() + (chunk - first_sum_chunk_) * chunk_bytes_;
-  }
+  std::byte* sum_chunk(uint32_t chunk) const { return sums_.data() + sum_offset_[chunk]; }
   /// One sum of squares for each piece of the parameter space.
   std::span<double> partial_norms() const {
     return {reinterpret_cast<double*>(partials_.data()), partials_.bytes() / sizeof(double)};
@@ -62,7 +60,7 @@ class Home {
  private:
   size_t chunk_bytes_;
   size_t gradient_slot_bytes_;
-  uint32_t first_sum_chunk_;
+  std::vector<size_t> sum_offset_;  // [sum chunk], of those at home
   std::vector<size_t> bytes_per_element_;
   std::vector<Buffer> planes_;
   Buffer gradients_, sums_, partials_;

@@ -10,7 +10,6 @@
 // Immutable after construction: thread-safe. Bad sizes are a ConfigError.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -45,14 +44,6 @@ struct ChunkId {
 struct ChunkRange {
   uint32_t first = 0;
   uint32_t last = 0;
-  bool empty() const { return first == last; }
-  bool contains(uint32_t index) const { return index >= first && index < last; }
-  /// Grows to hold `index`.
-  void include(uint32_t index) {
-    first = empty() ? index : std::min(first, index);
-    last = std::max(last, index + 1);
-  }
-  bool operator==(const ChunkRange&) const = default;
 };
 
 /// A part of one parameter that lies in one parameter chunk. Elements, not bytes.

@@ -84,10 +84,8 @@ class Kernels {
   // total (1) fp64 = or += the sum of values (N) fp32, in a fixed tree.
   virtual void sum(Stream&, Tensor total, Tensor values, Write) = 0;
 
-  // One parameter range of a finished gradient: gradient (n) fp32 or bf16 = round(sums + extra +
-  // ...), where `extra` (0 or more, n each) are the sums of a tied weight's other uses, added in
-  // order.
-  virtual void finish_gradient(Stream&, Tensor gradient, Tensor sums, Tensor extra) = 0;
+  // One range of a finished gradient: gradient (n) fp32 or bf16 = sums (n) fp32, rounded once.
+  virtual void finish_gradient(Stream&, Tensor gradient, Tensor sums) = 0;
   // partials (P) fp64: partial p = sum of squares of gradient elements [p * kPieceElements, ...),
   // each in a fixed tree of 64 lanes. gradient fp32 or bf16.
   virtual void squared_norm_pieces(Stream&, Tensor partials, Tensor gradient) = 0;

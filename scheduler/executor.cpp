@@ -57,6 +57,8 @@ Executor::~Executor() { stop_mover(); }
 
 void Executor::begin(const Trace& trace, const Plan& plan) {
   EBB_CHECK(plan.ops.size() <= events_.size(), "the plan is longer than the executor was told");
+  EBB_CHECK(!running_, "an earlier step threw: nothing more can run here");
+  running_ = true;
   trace_ = &trace;
   cursor_ = moment_ = 0;
   last_compute_op_ = kNone;
@@ -204,7 +206,7 @@ void Executor::submit_store(const Op& op) {
 
 ExecutorStats Executor::finish() {
   EBB_CHECK(moment_ == trace_->moments.size(), "the step has fewer moments than its trace");
-  wait_moved(static_cast<uint32_t>(plan_->ops.size()) - 1);
+  if (!plan_->ops.empty()) wait_moved(static_cast<uint32_t>(plan_->ops.size()) - 1);
   for (auto& s : streams_) s->synchronize();
   EBB_CHECK(table_.num_present() == 0, "a plan must leave the device empty");
   ExecutorStats stats;
@@ -219,6 +221,7 @@ ExecutorStats Executor::finish() {
     const double span_s = events_[last_compute_op_]->time_s() - begin_s_;
     stats.stall_s = std::max(0.0, span_s - stats.compute_s);
   }
+  running_ = false;
   return stats;
 }
 

@@ -64,7 +64,7 @@ class ChunkWork {
 struct ExecutorStats {
   double total_s = 0;
   double compute_s = 0;  ///< kernels running
-  double stall_s = 0;    ///< compute idle between its first and its last operation
+  double stall_s = 0;    ///< compute idle between begin() and its last operation
   double update_s = 0;
 };
 
@@ -76,6 +76,8 @@ class Executor : public Hooks {
 
   Stream& compute() { return *streams_[static_cast<int>(Lane::Compute)]; }
   Stream& store() { return *streams_[static_cast<int>(Lane::Store)]; }
+  /// Before begin() only: then it is the mover's.
+  Stream& load() { return *streams_[static_cast<int>(Lane::Load)]; }
 
   /// Starts a plan. Both must live until finish() has returned.
   void begin(const Trace& trace, const Plan& plan);
@@ -121,6 +123,7 @@ class Executor : public Hooks {
   uint32_t cursor_ = 0;  // next operation the program thread looks at
   uint32_t moment_ = 0;
   uint32_t last_compute_op_ = kNone;
+  bool running_ = false;  // between begin() and the end of finish()
   double begin_s_ = 0;
   std::array<StreamStats, kNumLanes> begin_stats_{};
 

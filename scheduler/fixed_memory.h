@@ -4,10 +4,16 @@
 
 #include <cstddef>
 
+#include "chunk/home.h"
 #include "chunk/ledger.h"
 #include "scheduler/trainer.h"
 
 namespace ebb {
+
+/// What a plan wants of home.
+inline HomeOptions home_options(const Plan& plan) {
+  return {.num_gradient_slots = plan.num_gradient_slots, .sums = plan.sums_at_home};
+}
 
 struct FixedMemory {
   size_t micro_batch_bytes = 0;  ///< inputs of one micro-batch, each aligned as the arena aligns

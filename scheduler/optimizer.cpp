@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "cpu_adam/gradient_norm.h"
+#include "scheduler/simulate.h"
 
 namespace ebb {
 namespace {
@@ -102,7 +103,7 @@ void Optimizer::submit_finish(Stream& compute, uint32_t chunk) {
     if (run.trained) {
       const Tensor sums{spaces_.base(Space::GradientSums) + run.first * sizeof(float), DType::F32,
                         out.shape};
-      kernels_.finish_gradient(compute, out, sums, {});
+      kernels_.finish_gradient(compute, out, sums);
     } else {
       kernels_.fill_zero(compute, out);
     }
@@ -165,9 +166,7 @@ void Optimizer::update(uint32_t chunk, uint32_t slot) {
 
 Cost Optimizer::update_cost(uint32_t chunk) const {
   const double elements = static_cast<double>(layout_.chunk_elements(chunk));
-  const double bytes = layout_.weight_type() == DType::F32
-                           ? 6.0 * 4 + static_cast<double>(size_of(layout_.gradient_type()))
-                           : 2.0 * 12 + static_cast<double>(size_of(layout_.gradient_type()));
+  const double bytes = update_bytes_per_parameter(layout_.gradient_type());
   return {.flops = 14 * elements, .bytes = bytes * elements, .name = "adamw"};
 }
 

@@ -215,7 +215,7 @@ Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& opti
   Plan plan;
   plan.num_blocks = options.num_blocks;
   plan.peak_blocks = residency.num_blocks_used();
-  plan.sums_at_home = residency.sums_gone_home;
+  plan.sums_at_home.assign(residency.sums_gone_home.begin(), residency.sums_gone_home.end());
   if (options.update) {
     plan.num_gradient_slots =
         options.update_after_norm

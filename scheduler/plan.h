@@ -73,8 +73,9 @@ struct Plan {
   std::vector<uint32_t> waits;  ///< indices of operations
   uint32_t num_blocks = 0;
   uint32_t num_gradient_slots = 0;
-  ChunkRange sums_at_home;  ///< the gradient sums that leave the device between their uses
-  size_t loaded_bytes = 0;    ///< chunks only
+  std::vector<uint32_t>
+      sums_at_home;         ///< sum chunks that leave the device between their uses, ascending
+  size_t loaded_bytes = 0;  ///< chunks only
   size_t stored_bytes = 0;
   uint32_t peak_blocks = 0;  ///< the most blocks in use at once
 

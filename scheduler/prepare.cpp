@@ -24,8 +24,7 @@ struct DryRun {
 
 DryRun dry_run(const Model& model, const TrainerOptions& options, uint32_t num_micro_batches,
                bool training, int num_threads) {
-  SimDevice sim(
-      {.kind = DeviceKind::Sim, .num_threads = num_threads > 0 ? num_threads : num_usable_cores()});
+  SimDevice sim({.kind = DeviceKind::Sim, .num_threads = num_threads});
   const auto compute = sim.create_stream(StreamRole::Compute);
   TraceRecorder recorder(sim, model.parameters(), options.dtype);
   std::byte* const base = reinterpret_cast<std::byte*>(uintptr_t{1} << 44);  // never touched
@@ -60,6 +59,27 @@ Layout make_layout(const Model& model, const TrainerOptions& options, const DryR
   }
   return Layout(std::move(infos), run.order, options.dtype,
                 options.gradient_dtype.value_or(options.dtype), options.chunk_bytes);
+}
+
+/// A sum that no use writes would be added all the same: a parameter has gradients in all its uses,
+/// or in none.
+void check_uses(const Trace& trace, const Layout& layout) {
+  std::vector<std::vector<bool>> contributes(layout.num_parameters());
+  for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
+    contributes[id].resize(layout.parameter(id).num_uses, false);
+  }
+  for (const ParameterUse& use : trace.uses) {
+    if (use.gradient) contributes[use.parameter][use.use] = true;
+  }
+  for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
+    const auto with = std::count(contributes[id].begin(), contributes[id].end(), true);
+    if (with == 0 || with == std::ssize(contributes[id])) continue;
+    throw ConfigError(
+        fmt::format("parameter '{}' is used {} times and gets a gradient in {} of them; use it "
+                    "with a gradient in "
+                    "all of them, or declare a parameter of its own for the others",
+                    layout.parameter(id).name, contributes[id].size(), with));
+  }
 }
 
 PlanOptions plan_options(const TrainerOptions& options, uint32_t num_blocks, bool update) {
@@ -136,13 +156,15 @@ Preparation prepare(const Model& model, const TrainerOptions& options, const Bud
   }
   Preparation p;
   p.options = options;
-  DryRun run = dry_run(model, options, options.gradient_accumulation, true, budgets.num_threads);
+  p.num_threads = budgets.num_threads > 0 ? budgets.num_threads : num_usable_cores();
+  DryRun run = dry_run(model, options, options.gradient_accumulation, true, p.num_threads);
   p.layout = std::make_shared<const Layout>(make_layout(model, options, run));
   p.trace = std::move(run.trace);
+  check_uses(p.trace, *p.layout);
   const bool evaluates = options.evaluation_batches > 0;
   if (evaluates) {
     p.evaluation_trace =
-        dry_run(model, options, options.evaluation_batches, false, budgets.num_threads).trace;
+        dry_run(model, options, options.evaluation_batches, false, p.num_threads).trace;
   }
   for (const Moment& m : p.trace.moments) p.flops += m.cost.flops;
 
@@ -174,8 +196,7 @@ Preparation prepare(const Model& model, const TrainerOptions& options, const Bud
   }
   p.ledger = fixed.ledger;
   p.ledger.add("chunk blocks", Tier::Device, p.num_blocks * chunk_bytes);
-  add_home(p.ledger, layout, plane_specs(options.dtype),
-           {.num_gradient_slots = p.plan.num_gradient_slots, .sums = p.plan.sums_at_home});
+  add_home(p.ledger, layout, plane_specs(options.dtype), home_options(p.plan));
   p.ledger.add("inputs", Tier::Host, fixed.input_bytes);
   p.ledger.add("loss", Tier::Host, sizeof(double));
   if (budgets.host_memory) check_host(p.ledger, *budgets.host_memory);

@@ -152,7 +152,7 @@ void classifier_cross_entropy(Tape& tape, Variable x, ParameterId weight, int64_
   std::optional<GradientSlot> dw, dx;
   if (tape.training()) {
     dw = tape.weight_gradient(0);
-    dx = tape.input_gradient(x);
+    if (x.has_gradient()) dx = tape.input_gradient(x);
   }
   for (int64_t first = 0; first < num_rows; first += slice) {
     const int64_t count = std::min(slice, num_rows - first);
@@ -166,6 +166,7 @@ void classifier_cross_entropy(Tape& tape, Variable x, ParameterId weight, int64_
     if (!tape.training()) continue;
     tape.kernels().linear_backward_weight(tape.stream(), dw->sums, {}, logits, x_slice, dw->write);
     dw->write = Write::Add;
+    if (!dx) continue;
     tape.kernels().linear_backward_input(tape.stream(), dx->sums.slice_rows(first, count), logits,
                                          w, dx->write);
   }

@@ -21,9 +21,10 @@ Variable add(Tape& tape, Variable a, Variable b);
 /// wte[tokens] + wpe[positions]: tokens, positions (B, T) int32; result (B, T, C) of `type`.
 Variable embedding(Tape& tape, Tensor tokens, Tensor positions, ParameterId wte, ParameterId wpe,
                    int64_t channels, DType type);
-/// qkv (B, T, 3C) -> (B, T, C)
+/// qkv (B, T, 3C) -> (B, T, C). REQUIRES: qkv is no input, and used here only.
 Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape);
 /// Adds the cross-entropy of logits (N, V) against targets (N) int32, -100 = ignored, to the loss.
+/// REQUIRES: logits are no input, and used here only.
 void cross_entropy(Tape& tape, Variable logits, Tensor targets);
 /// The same of x w^T, in slices of rows, so that (N, V) logits never exist whole; w (V, C). Its
 /// backward is done at once: it makes x's gradient and w's in the same moment.

@@ -91,7 +91,7 @@ void Residency::evict(uint32_t item) {
     stores.push_back({c, victim.last_item});
     victim.home_store = store;
     victim.dirty = false;
-    sums_gone_home.include(program_.chunk_id(c).index);
+    sums_gone_home.insert(program_.chunk_id(c).index);
   }
   free_block(victim, victim.last_item, store);
 }

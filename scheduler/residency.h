@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <queue>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -50,7 +51,7 @@ class Residency {
   uint32_t num_blocks_used() const { return static_cast<uint32_t>(blocks_.size()); }
   /// The most chunks at once between their first and their last use.
   uint32_t peak_busy() const { return peak_busy_; }
-  ChunkRange sums_gone_home;
+  std::set<uint32_t> sums_gone_home;  ///< sum chunks that leave between their uses
 
   struct Block {
     uint32_t chunk = kNone;

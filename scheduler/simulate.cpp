@@ -30,7 +30,7 @@ double duration_s(const Op& op, const Trace& trace, const Layout& layout, const 
       return time_of(finish_bytes(layout, op.chunk.index), machine.device_bytes_per_s);
     case OpKind::Update:
       return time_of(static_cast<double>(layout.chunk_elements(op.chunk.index)) *
-                         update_bytes_per_parameter(layout.weight_type(), layout.gradient_type()),
+                         update_bytes_per_parameter(layout.gradient_type()),
                      machine.update_bytes_per_s);
     case OpKind::Move:
       if (op.from == Tier::None) return 0;
@@ -111,7 +111,7 @@ Named clipped_bound(const std::array<PartTimes, 2>& parts, double update_s, doub
 
 }  // namespace
 
-double update_bytes_per_parameter(DType, DType gradient_type) {
+double update_bytes_per_parameter(DType gradient_type) {
   // Master, momentum and variance are read and written, the gradient is read. The weight is the
   // master, or half of it.
   return 12 + 12 + static_cast<double>(size_of(gradient_type));

@@ -271,10 +271,8 @@ void Tape::run_backward_to(size_t num_records) {
 
 void Tape::begin_micro_batch(const TapeOptions& options, Tensor loss_total, Write loss_write,
                              float loss_gradient_scale) {
-  // A step that threw may have left things behind.
-  records_.clear();
-  scratch_.clear();
-  open_.active = false;
+  EBB_CHECK(slots_.empty() && records_.empty() && !open_.active,
+            "the last micro-batch was not finished");
   options_ = options;
   recording_ = options.training;
   phase_ = options.training ? Phase::Forward : Phase::Evaluate;

@@ -99,7 +99,8 @@ class Tape {
   void end_moment();
   GradientSlot input_gradient(const Variable& variable);
 
-  /// Runs body(*this, input) as a block.
+  /// Runs body(*this, input) as a block. `body` runs again after forward() has returned: capture
+  /// values, and views of what outlives the step, never forward()'s locals by reference.
   Variable block(const BlockFunction& body, Variable input);
 
   /// Adds a micro-batch's losses (N) fp32 to the step's total.

@@ -23,10 +23,6 @@ std::vector<bool> trained_parameters(const Layout& layout, const Trace& trace) {
   return trained;
 }
 
-HomeOptions home_options(const Plan& plan) {
-  return {.num_gradient_slots = plan.num_gradient_slots, .sums = plan.sums_at_home};
-}
-
 uint64_t count_targets(std::span<const MicroBatch> micro_batches) {
   uint64_t count = 0;
   for (const MicroBatch& batch : micro_batches) count += batch.num_targets;
@@ -50,6 +46,8 @@ class Trainer::Impl {
 
  private:
   void run(std::span<const MicroBatch> micro_batches, bool training, float loss_gradient_scale);
+  uint64_t check(std::span<const MicroBatch> micro_batches, size_t num_expected) const;
+  void upload_all(std::span<const MicroBatch> micro_batches);
   void upload(const MicroBatch& batch, size_t index);
   void send_loss_home();
   double total_loss() const;
@@ -65,7 +63,7 @@ class Trainer::Impl {
   DeviceSpaces spaces_;
   Buffer device_inputs_, host_inputs_, device_loss_, host_loss_;
   std::vector<Tensor> input_views_;
-  std::unique_ptr<Event> loss_ready_;
+  std::unique_ptr<Event> inputs_ready_, loss_ready_;
   Optimizer optimizer_;
   Executor executor_;
   Arena arena_;
@@ -88,6 +86,7 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       host_inputs_(device.allocate(MemoryKind::Pinned, fixed_.input_bytes, "inputs")),
       device_loss_(device.allocate(MemoryKind::Device, sizeof(double), "loss")),
       host_loss_(device.allocate(MemoryKind::Pinned, sizeof(double), "loss")),
+      inputs_ready_(device.create_event()),
       loss_ready_(device.create_event()),
       optimizer_(device, layout_, spaces_, home_, state_,
                  trained_parameters(layout_, prepared.trace), prepared.options.max_grad_norm,
@@ -98,6 +97,12 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       arena_(spaces_.base(Space::Activations),
              std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
       tape_(device, executor_.compute(), executor_, arena_) {
+  if (device.info().num_threads > prepared.num_threads) {
+    throw ConfigError(
+        fmt::format("the device has {} threads, the plan's workspace is for {}; give "
+                    "prepare() the same number",
+                    device.info().num_threads, prepared.num_threads));
+  }
   device.reserve_workspace(fixed_.workspace_bytes);
   ThreadTeam team(device.info().num_threads);
   state_.initialise(model.parameters(), prepared.options.seed, team);
@@ -116,12 +121,18 @@ void Trainer::Impl::upload(const MicroBatch& batch, size_t index) {
   }
 }
 
-void Trainer::Impl::run(std::span<const MicroBatch> micro_batches, bool training,
-                        float loss_gradient_scale) {
+/// Checked and copied before anything starts: a wrong input costs nothing.
+void Trainer::Impl::upload_all(std::span<const MicroBatch> micro_batches) {
   input_views_.clear();
   for (size_t k = 0; k < micro_batches.size(); ++k) upload(micro_batches[k], k);
-  executor_.compute().copy(device_inputs_.data(), host_inputs_.data(),
-                           micro_batches.size() * fixed_.micro_batch_bytes, CopyKind::Load);
+  executor_.load().copy(device_inputs_.data(), host_inputs_.data(),
+                        micro_batches.size() * fixed_.micro_batch_bytes, CopyKind::Load);
+  executor_.load().record(*inputs_ready_);
+  executor_.compute().wait(*inputs_ready_);
+}
+
+void Trainer::Impl::run(std::span<const MicroBatch> micro_batches, bool training,
+                        float loss_gradient_scale) {
   const TapeOptions options{.training = training,
                             .recompute_blocks = prepared_.options.recompute == Recompute::Block};
   const Tensor loss{device_loss_.data(), DType::F64, {1}};
@@ -143,13 +154,23 @@ double Trainer::Impl::total_loss() const {
   return *reinterpret_cast<const double*>(host_loss_.data());
 }
 
+/// The number of targets.
+uint64_t Trainer::Impl::check(std::span<const MicroBatch> micro_batches,
+                              size_t num_expected) const {
+  EBB_CHECK(micro_batches.size() == num_expected && !micro_batches.empty(),
+            fmt::format("{} micro-batches given, the plan is for {}: see gradient_accumulation and "
+                        "evaluation_batches",
+                        micro_batches.size(), num_expected));
+  const uint64_t num_targets = count_targets(micro_batches);
+  if (num_targets == 0)
+    throw NumericError("not a single target in the micro-batches: no loss to take the mean of");
+  return num_targets;
+}
+
 StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double learning_rate) {
-  EBB_CHECK(micro_batches.size() == prepared_.options.gradient_accumulation,
-            "a step takes as many micro-batches as gradient_accumulation says");
   StepResult result;
-  result.num_targets = count_targets(micro_batches);
-  if (result.num_targets == 0)
-    throw NumericError("a step without a single target: nothing to learn");
+  result.num_targets = check(micro_batches, prepared_.options.gradient_accumulation);
+  upload_all(micro_batches);
   optimizer_.begin_step(learning_rate);
   executor_.begin(prepared_.trace, prepared_.plan);
   run(micro_batches, true, static_cast<float>(1.0 / static_cast<double>(result.num_targets)));
@@ -163,7 +184,7 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
   result.update_s = stats.update_s;
   result.loaded_bytes = prepared_.plan.loaded_bytes;
   result.stored_bytes = prepared_.plan.stored_bytes;
-  if (optimizer_.num_skipped_in_a_row() >= prepared_.options.max_skipped_steps) {
+  if (result.skipped && optimizer_.num_skipped_in_a_row() >= prepared_.options.max_skipped_steps) {
     throw NumericError(
         fmt::format("the gradient norm was not a number in {} steps in a row; the first tensor is "
                     "{}; the weights "
@@ -174,12 +195,12 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
 }
 
 double Trainer::Impl::evaluate(std::span<const MicroBatch> micro_batches) {
-  EBB_CHECK(micro_batches.size() == prepared_.options.evaluation_batches && !micro_batches.empty(),
-            "an evaluation takes as many micro-batches as evaluation_batches says");
+  const uint64_t num_targets = check(micro_batches, prepared_.options.evaluation_batches);
+  upload_all(micro_batches);
   executor_.begin(prepared_.evaluation_trace, prepared_.evaluation_plan);
   run(micro_batches, false, 0);
   executor_.finish();
-  return total_loss() / static_cast<double>(count_targets(micro_batches));
+  return total_loss() / static_cast<double>(num_targets);
 }
 
 ParameterId Trainer::Impl::find(std::string_view name) const {

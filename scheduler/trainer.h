@@ -45,12 +45,13 @@ struct TrainerOptions {
   uint64_t seed = 1;
 };
 
-/// Budgets in bytes; nullopt: what the model needs (device), what the machine has (host).
+/// Budgets in bytes; nullopt: what the model needs (device), not checked (host).
 struct Budgets {
   std::optional<size_t> device_memory = {};
   std::optional<size_t> host_memory = {};
-  int num_threads =
-      0;  ///< of the kernels that will run: their workspace depends on it; 0 = one per usable core
+  /// Threads of the kernels that will run, which size their workspace by it; 0: one per usable
+  /// core.
+  int num_threads = 0;
 };
 
 /// Everything decided before step 0.
@@ -65,6 +66,7 @@ struct Preparation {
   uint32_t resident_blocks = 0;
   size_t smallest_device_bytes = 0;  ///< the smallest device budget that works
   size_t resident_device_bytes = 0;  ///< beyond which more does not help
+  int num_threads = 1;               ///< of the device's kernels: the device may have no more
   double flops = 0;                  ///< of a step, recomputation included
 };
 
@@ -100,7 +102,8 @@ class Trainer {
   /// REQUIRES: as many micro-batches as options.gradient_accumulation. Throws NumericError where a
   /// gradient is not a number and cannot be skipped; the trainer must not be used after a throw.
   StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate);
-  /// Mean loss without gradients. REQUIRES: options.evaluation_batches micro-batches.
+  /// Mean loss without gradients. REQUIRES: options.evaluation_batches micro-batches. After a
+  /// throw, see step().
   double evaluate(std::span<const MicroBatch> micro_batches);
 
   /// Updates made so far (Adam's t): steps less the skipped ones.

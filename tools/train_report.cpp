@@ -42,7 +42,7 @@ Machine measured_machine(const TrainSetup& setup, const StepResult& r) {
   const Layout& layout = *setup.prepared.layout;
   const double update_bytes =
       static_cast<double>(layout.num_model_parameters()) *
-      update_bytes_per_parameter(layout.weight_type(), layout.gradient_type());
+      update_bytes_per_parameter(layout.gradient_type());
   return {.flops_per_s = setup.prepared.flops / r.compute_s,
           .load_bytes_per_s = setup.device.load_bytes_per_s,
           .store_bytes_per_s = setup.device.store_bytes_per_s,

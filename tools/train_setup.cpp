@@ -121,7 +121,8 @@ void plan(const TrainOptions& options, TrainSetup& setup) {
   const size_t usable_bytes = read_memory_limits().usable_bytes();
   const Budgets budgets = {
       .device_memory = options.device_memory,
-      .host_memory = std::min(options.host_memory.value_or(usable_bytes), usable_bytes)};
+      .host_memory = std::min(options.host_memory.value_or(usable_bytes), usable_bytes),
+      .num_threads = static_cast<int>(options.threads)};
   setup.prepared = prepare(*setup.model, trainer_options(options, setup), budgets);
   if (setup.device.kind == DeviceKind::Host) check_machine_memory(setup.prepared, usable_bytes);
   setup.device.memory_bytes =

@@ -1,4 +1,8 @@
 # The house itself: who includes whom, headers that stand alone, and the installed package used by an outside project.
+# Nothing here is for a sanitizer: its runtime would have to be linked into the outside project too.
+if(EBB_SANITIZE)
+  return()
+endif()
 set(dir ${CMAKE_CURRENT_LIST_DIR})
 find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
 
@@ -7,11 +11,6 @@ add_test(NAME test_includes
 ebb_test_properties(test_includes fast)
 add_test(NAME test_includes_finds_planted COMMAND Python3::Interpreter ${dir}/test_check_includes.py)
 ebb_test_properties(test_includes_finds_planted fast)
-
-# A sanitizer's runtime would have to be linked into the outside project too; and it compiles the same headers.
-if(EBB_SANITIZE)
-  return()
-endif()
 
 set(sources)
 foreach(header ${EBB_PUBLIC_HEADERS})

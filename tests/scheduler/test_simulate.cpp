@@ -87,9 +87,8 @@ TEST(Simulate, SharedCoresAddUp) {
 }
 
 TEST(Simulate, BytesOfTheUpdate) {
-  EXPECT_EQ(update_bytes_per_parameter(DType::BF16, DType::BF16), 26);
-  EXPECT_EQ(update_bytes_per_parameter(DType::BF16, DType::F32), 28);
-  EXPECT_EQ(update_bytes_per_parameter(DType::F32, DType::F32), 28);
+  EXPECT_EQ(update_bytes_per_parameter(DType::BF16), 26);
+  EXPECT_EQ(update_bytes_per_parameter(DType::F32), 28);
 }
 
 Machine random_machine(uint64_t seed) {

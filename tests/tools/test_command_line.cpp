@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -70,6 +71,17 @@ class CommandLine : public testing::Test {
     EXPECT_NE(result.err.find(fragment), std::string::npos) << result.err;       \
     EXPECT_NE(result.err.find("ebb: error: "), std::string::npos) << result.err; \
   } while (false)
+
+TEST_F(CommandLine, MoreThreadsThanCoresTrainToTheSameBits) {
+  const Outcome two = run_train({"--steps", "1", "--log", log_});
+  ASSERT_EQ(two.exit_code, 0) << two.err;
+  const nlohmann::json hash = log_lines().back()["state_hash"];
+  Arguments arguments = train({"--steps", "1", "--log", log_});
+  *(std::find(arguments.begin(), arguments.end(), "--threads") + 1) = "5";
+  const Outcome many = run(arguments);
+  ASSERT_EQ(many.exit_code, 0) << many.err;
+  EXPECT_EQ(log_lines().back()["state_hash"], hash);
+}
 
 TEST_F(CommandLine, SaysWhatItIsAndWhatItCanDo) {
   EXPECT_EQ(run({"--version"}).out, "ebb " EBB_VERSION "\n");

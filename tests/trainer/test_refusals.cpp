@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "scheduler/primitives.h"
 #include "tests/trainer/cases.h"
 #include "tests/trainer/watchdog.h"
 
@@ -101,8 +102,47 @@ TEST_F(Refusals, ModelsThatCannotBe) {
   EXPECT_THROW(Gpt2(config, 2, 8, DType::BF16), ConfigError);
 }
 
+TEST_F(Refusals, ADeviceWithMoreThreadsThanThePlan) {
+  const Preparation prepared = plan({.num_threads = 1});
+  const auto device = create_device({.num_threads = 2});
+  EXPECT_THROW(Trainer(model_, *device, prepared), ConfigError);
+}
+
+/// A weight whose second use gets no gradient: its result is an input to what follows.
+class DetachedUse : public Model {
+ public:
+  const Parameters& parameters() const override { return parameters_; }
+  std::vector<InputSpec> inputs() const override {
+    return {{"x", {4, 8}, DType::BF16}, {"labels", {4}, DType::I32}};
+  }
+  void forward(Tape& tape, std::span<const Tensor> inputs) const override {
+    const Variable once = linear(tape, {.value = inputs[0]}, weight_);
+    const Variable teacher = linear(tape, {.value = once.value}, weight_);
+    cross_entropy(tape, linear(tape, {.value = teacher.value}, head_), inputs[1]);
+    cross_entropy(tape, once, inputs[1]);
+  }
+
+ private:
+  Parameters parameters_;
+  ParameterId weight_ = parameters_.add("shared", {8, 8}, Init::normal(1));
+  ParameterId head_ = parameters_.add("head", {8, 8}, Init::normal(1));
+};
+
+TEST_F(Refusals, AParameterWithGradientsInSomeOfItsUses) {
+  expect_parts(error_of<ConfigError>([&] { prepare(DetachedUse(), options_, {}); }),
+               {"'shared'", "used 2 times", "in 1 of them"});
+}
+
+TEST_F(Refusals, ALimitOfNoSkippedStepsLetsGoodStepsPass) {
+  options_.max_skipped_steps = 0;
+  const Preparation prepared = plan({.num_threads = 1});
+  const auto device = create_device({.num_threads = 1});
+  Trainer trainer(model_, *device, prepared);
+  EXPECT_FALSE(trainer.step(Data(tiny_gpt(), 8, 2, 1).micro_batches(), kLearningRate).skipped);
+}
+
 // ---- Broken contracts of a step
-// ---------------------------------------------------------------------------------
+// ------------------------------------------------------------------
 
 /// A trainer that is told wrong things; destroying it afterwards must be safe.
 class BrokenContract : public Refusals {
@@ -137,6 +177,21 @@ TEST_F(BrokenContract, WrongNumberOfMicroBatchesOfAnEvaluation) {
   make(model_);
   EXPECT_THROW(trainer_->evaluate(data_.micro_batches()), LogicError);
   EXPECT_THROW(trainer_->evaluate({}), LogicError);
+}
+
+TEST_F(BrokenContract, AWrongInputCostsNothing) {
+  make(model_);
+  const Data longer(tiny_gpt(), 9, 2, 1);
+  EXPECT_THROW(trainer_->step(longer.micro_batches(), kLearningRate), LogicError);
+  EXPECT_GT(trainer_->step(data_.micro_batches(), kLearningRate).loss, 0);
+}
+
+TEST_F(BrokenContract, NoTargets) {
+  make(model_);
+  std::vector<MicroBatch> batches = data_.micro_batches();
+  for (MicroBatch& batch : batches) batch.num_targets = 0;
+  EXPECT_THROW(trainer_->step(batches, kLearningRate), NumericError);
+  EXPECT_THROW(trainer_->evaluate(std::span(batches).first(1)), NumericError);
 }
 
 TEST_F(BrokenContract, WrongShape) {

@@ -15,9 +15,9 @@ namespace {
 
 struct FinishGradient {
   DType dtype;
-  int64_t n, num_extra;
+  int64_t n;
   void* gradient;
-  const float *sums, *extra;
+  const float* sums;
 };
 
 }  // namespace
@@ -33,11 +33,7 @@ template <class T>
 void finish_range(const FinishGradient& f, int64_t begin, int64_t end) {
   T* gradient = static_cast<T*>(f.gradient);
   for (int64_t i = begin; i < end; i += kWide) {
-    Wide sum = load_up_to(f.sums + i, end - i);
-    for (int64_t use = 0; use < f.num_extra; ++use) {
-      sum = sum + load_up_to(f.extra + use * f.n + i, end - i);
-    }
-    store_up_to(gradient + i, sum, end - i);
+    store_up_to(gradient + i, load_up_to(f.sums + i, end - i), end - i);
   }
 }
 
@@ -93,22 +89,15 @@ namespace ebb {
 HWY_EXPORT(run_finish_gradient);
 HWY_EXPORT(run_squared_norm);
 
-void HostKernels::finish_gradient(Stream& stream, Tensor gradient, Tensor sums, Tensor extra) {
+void HostKernels::finish_gradient(Stream& stream, Tensor gradient, Tensor sums) {
   const int64_t n = gradient.num_elements();
   EBB_CHECK(is_float(gradient.dtype) && is_vector(sums, DType::F32, n),
             "finish_gradient: gradient (n) of a float type, sums (n) fp32");
-  EBB_CHECK(!extra || (extra.dtype == DType::F32 && extra.columns() == n),
-            "finish_gradient: extra (E, n) fp32");
-  const FinishGradient f{gradient.dtype,           n,
-                         extra ? extra.rows() : 0, gradient.data,
-                         sums.as<float>(),         extra ? extra.as<float>() : nullptr};
-  stream.call({.flops = static_cast<double>(n * f.num_extra),
-               .bytes = total_bytes(gradient, sums, extra),
-               .name = "finish_gradient"},
-              [this, f] {
-                const auto run = HWY_DYNAMIC_DISPATCH(run_finish_gradient);
-                run(f, team_);
-              });
+  const FinishGradient f{gradient.dtype, n, gradient.data, sums.as<float>()};
+  stream.call({.bytes = total_bytes(gradient, sums), .name = "finish_gradient"}, [this, f] {
+    const auto run = HWY_DYNAMIC_DISPATCH(run_finish_gradient);
+    run(f, team_);
+  });
 }
 
 void HostKernels::squared_norm_pieces(Stream& stream, Tensor partials, Tensor gradient) {

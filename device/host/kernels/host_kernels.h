@@ -45,7 +45,7 @@ class HostKernels final : public Kernels {
                      std::optional<float> gradient_scale) override;
   void sum(Stream&, Tensor total, Tensor values, Write) override;
 
-  void finish_gradient(Stream&, Tensor gradient, Tensor sums, Tensor extra) override;
+  void finish_gradient(Stream&, Tensor gradient, Tensor sums) override;
   void squared_norm_pieces(Stream&, Tensor partials, Tensor gradient) override;
 
  private:
