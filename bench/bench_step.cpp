@@ -47,10 +47,18 @@ Arguments parse(int argc, char** argv) {
       continue;
     }
     const char* value = i + 1 < argc ? argv[++i] : "";
-    if (flag == "--preset") a.preset = value;
-    if (flag == "--rounds") a.rounds = std::atoi(value);
-    if (flag == "--threads") a.threads = std::atoi(value);
-    if (flag == "--chunk-mib") a.chunk_mib = std::strtoull(value, nullptr, 10);
+    if (flag == "--preset") {
+      a.preset = value;
+    } else if (flag == "--rounds") {
+      a.rounds = std::atoi(value);
+    } else if (flag == "--threads") {
+      a.threads = std::atoi(value);
+    } else if (flag == "--chunk-mib") {
+      a.chunk_mib = std::strtoull(value, nullptr, 10);
+    } else {
+      throw ConfigError("no flag " + flag +
+                        "; there are --preset, --rounds, --threads, --chunk-mib, --link");
+    }
   }
   return a;
 }
@@ -186,6 +194,12 @@ int run(const Arguments& a) {
   for (int tries = 0; static_cast<int>(ratios.size()) < a.rounds && tries < 3 * a.rounds; ++tries) {
     run_round(resident, budget, data, ratios);
   }
+  const uint64_t hash = resident.trainer->state_hash();
+  if (budget.trainer->state_hash() != hash) {
+    fmt::print("WRONG: the states differ after the same steps\n");
+    return 1;
+  }
+  fmt::print("losses, norms and state are the same bits: {:016x}\n", hash);
   if (ratios.empty()) {
     fmt::print("no quiet round: others use the cores\n");
     return 1;
