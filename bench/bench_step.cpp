@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "bench/load_gate.h"
+#include "bench/random_batches.h"
 #include "model_zoo/presets.h"
 #include "scheduler/simulate.h"
 #include "scheduler/trainer.h"
@@ -63,34 +64,6 @@ Arguments parse(int argc, char** argv) {
   return a;
 }
 
-/// Random tokens of half the vocabulary: the loss has something to learn.
-class Data {
- public:
-  explicit Data(int64_t vocabulary) {
-    const size_t n = kBatch * kLength;
-    uint32_t state = 1;
-    tokens_.resize(kAccumulate * n + 1);
-    for (int32_t& t : tokens_) {
-      state = state * 1664525u + 1013904223u;
-      t = static_cast<int32_t>((state >> 8) % static_cast<uint32_t>(vocabulary / 2));
-    }
-    positions_.resize(n);
-    for (size_t i = 0; i < n; ++i) positions_[i] = static_cast<int32_t>(i % kLength);
-    for (uint32_t k = 0; k < kAccumulate; ++k) {
-      batches_.push_back(
-          {{view(&tokens_[k * n]), view(positions_.data()), view(&tokens_[k * n + 1])}, n});
-    }
-  }
-  std::span<const MicroBatch> batches() const { return batches_; }
-
- private:
-  static Tensor view(int32_t* data) {
-    return {reinterpret_cast<std::byte*>(data), DType::I32, {kBatch, kLength}};
-  }
-  std::vector<int32_t> tokens_, positions_;
-  std::vector<MicroBatch> batches_;
-};
-
 struct Setup {
   Preparation prepared;
   std::unique_ptr<Device> device;
@@ -133,7 +106,8 @@ double copy_bytes_per_s() {
   return median(rates);
 }
 
-bool run_round(Setup& resident, Setup& budget, const Data& data, std::vector<double>& ratios) {
+bool run_round(Setup& resident, Setup& budget, const RandomBatches& data,
+               std::vector<double>& ratios) {
   const LoadGate gate;
   const StepResult a = resident.trainer->step(data.batches(), 3e-4);
   const StepResult b = budget.trainer->step(data.batches(), 3e-4);
@@ -175,7 +149,7 @@ int run(const Arguments& a) {
       all.num_blocks, quarter.num_blocks, activations,
       100.0 * (quarter.num_blocks - activations) / state, all.smallest_blocks);
   const Plan plan = quarter.plan;
-  const Data data(model.config().vocabulary);
+  const RandomBatches data(model.config().vocabulary, kBatch, kLength, kAccumulate);
 
   // A link on which the larger direction takes half of compute's time.
   double link = 0;

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "device/arithmetic.h"
 #include "device/stream.h"
 
 namespace ebb {
@@ -80,6 +81,7 @@ struct DeviceInfo {
   int num_threads = 1;          ///< host threads of kernels
   double load_bytes_per_s = 0;  ///< 0: not emulated or not measured
   double store_bytes_per_s = 0;
+  Arithmetic arithmetic = Arithmetic::Fp32;  ///< host: of bf16 matrices
 };
 
 class Device {
@@ -119,6 +121,7 @@ struct DeviceOptions {
   int num_threads = 0;             ///< host kernels; 0: one per core this process may use
   double load_bytes_per_s = 0;     ///< host: emulated link, 0 = as fast as memory
   double store_bytes_per_s = 0;
+  std::optional<Arithmetic> arithmetic = {};  ///< host: of bf16 matrices; none: the faster one
   bool poison = false;  ///< host: fill freed memory and moved blocks with NaN patterns
   int cuda_index = 0;
   /// Tests: called at every allocation, copy and launch; true makes that one fail.

@@ -26,6 +26,8 @@ constexpr Choice<DeviceChoice> kDevices[] = {{"auto", DeviceChoice::Auto},
                                              {"host", DeviceChoice::Host},
                                              {"cpu", DeviceChoice::Host},
                                              {"cuda", DeviceChoice::Cuda}};
+constexpr Choice<std::optional<Arithmetic>> kArithmetics[] = {
+    {"auto", std::nullopt}, {"fp32", Arithmetic::Fp32}, {"bf16-dot", Arithmetic::Bf16Dot}};
 constexpr Choice<bool> kRecompute[] = {{"none", false}, {"block", true}};
 
 constexpr RealRange kPositive{.least = 0, .least_allowed = false};
@@ -144,6 +146,9 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
       [&o](std::string_view flag, std::string_view value) { o.link = link_value(flag, value); });
   group.add("--threads", "N [all cores]", "threads of host kernels and of the optimizer",
             whole(o.threads, 1, 4096));
+  group.add("--arithmetic", "auto|fp32|bf16-dot [auto]",
+            "host only: how bf16 matrices are multiplied; auto = the faster on this processor",
+            choice(o.arithmetic, kArithmetics));
 }
 
 void add_output_flags(FlagGroup group, TrainOptions& o) {

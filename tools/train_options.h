@@ -62,7 +62,8 @@ struct TrainOptions {
   size_t chunk_size = size_t{64} << 20;
   bool recompute_blocks = false;
   LinkRates link;
-  uint64_t threads = 0;  ///< 0: all cores
+  uint64_t threads = 0;                  ///< 0: all cores
+  std::optional<Arithmetic> arithmetic;  ///< the faster one on this processor
 
   std::string log;
   bool dry_run = false;

@@ -18,6 +18,9 @@ std::string device_line(const TrainSetup& setup) {
   std::string kind = "cuda";
   if (d.kind == DeviceKind::Host) {
     kind = fmt::format("host, {} threads", d.num_threads > 0 ? d.num_threads : num_usable_cores());
+    if (p.layout->weight_type() == DType::BF16) {
+      kind += fmt::format(", {} arithmetic", name_of(*d.arithmetic));
+    }
   }
   if (d.load_bytes_per_s > 0) {
     kind += fmt::format(", link {:.3g} GB/s up and {:.3g} GB/s down", d.load_bytes_per_s / 1e9,
@@ -40,9 +43,8 @@ std::string data_line(const TrainOptions& options, const TrainSetup& setup) {
 /// link.
 Machine measured_machine(const TrainSetup& setup, const StepResult& r) {
   const Layout& layout = *setup.prepared.layout;
-  const double update_bytes =
-      static_cast<double>(layout.num_model_parameters()) *
-      update_bytes_per_parameter(layout.gradient_type());
+  const double update_bytes = static_cast<double>(layout.num_model_parameters()) *
+                              update_bytes_per_parameter(layout.gradient_type());
   return {.flops_per_s = setup.prepared.flops / r.compute_s,
           .load_bytes_per_s = setup.device.load_bytes_per_s,
           .store_bytes_per_s = setup.device.store_bytes_per_s,

@@ -142,7 +142,8 @@ TrainSetup set_up(const TrainOptions& options) {
   setup.device = {.kind = device_kind(options.device),
                   .num_threads = static_cast<int>(options.threads),
                   .load_bytes_per_s = options.link.load_bytes_per_s,
-                  .store_bytes_per_s = options.link.store_bytes_per_s};
+                  .store_bytes_per_s = options.link.store_bytes_per_s,
+                  .arithmetic = choose_arithmetic(options.arithmetic, this_processor())};
   setup.data = open_data("--data", options.data, options.token_type, setup.preset, setup.shape);
   if (!options.eval_data.empty()) {
     setup.eval_data =

@@ -40,7 +40,8 @@ DeviceInfo describe(const DeviceOptions& options) {
           .memory_bytes = options.memory_bytes,
           .num_threads = num_threads,
           .load_bytes_per_s = options.load_bytes_per_s,
-          .store_bytes_per_s = options.store_bytes_per_s};
+          .store_bytes_per_s = options.store_bytes_per_s,
+          .arithmetic = choose_arithmetic(options.arithmetic, this_processor())};
 }
 
 constexpr std::string_view name_of(MemoryKind kind) {
@@ -67,7 +68,7 @@ HostDevice::HostDevice(const DeviceOptions& options)
       load_(options.load_bytes_per_s),
       store_(options.store_bytes_per_s),
       team_(info_.num_threads),
-      kernels_(create_host_kernels(team_, workspace_)) {}
+      kernels_(create_host_kernels(team_, workspace_, info_.arithmetic)) {}
 
 HostDevice::~HostDevice() {
   if (workspace_.data != nullptr) free_memory(workspace_.data, workspace_.bytes);

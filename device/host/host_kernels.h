@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 
+#include "device/arithmetic.h"
 #include "device/host/parallel.h"
 #include "device/kernels.h"
 
@@ -17,6 +18,8 @@ struct Workspace {
 };
 
 /// `team` and `workspace` must outlive the kernels. Several may exist; each serves one compute stream.
-std::unique_ptr<Kernels> create_host_kernels(ThreadTeam& team, const Workspace& workspace);
+/// REQUIRES: this processor has what `arithmetic` needs, where the kernels are to run.
+std::unique_ptr<Kernels> create_host_kernels(ThreadTeam& team, const Workspace& workspace,
+                                             Arithmetic arithmetic);
 
 }  // namespace ebb

@@ -59,7 +59,7 @@ SimDevice::SimDevice(const DeviceOptions& options)
       budget_(options.memory_bytes),
       faults_(options.fault),
       team_(info_.num_threads),
-      kernels_(create_host_kernels(team_, workspace_)),
+      kernels_(create_host_kernels(team_, workspace_, Arithmetic::Fp32)),
       next_address_(kFirstAddress) {}
 
 SimDevice::~SimDevice() = default;

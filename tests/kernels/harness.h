@@ -63,8 +63,10 @@ class CountingStream final : public Stream {
 };
 
 struct Harness {
-  explicit Harness(int num_threads = 2)
-      : team(num_threads), stream(&workspace), kernels(create_host_kernels(team, workspace)) {}
+  explicit Harness(int num_threads = 2, Arithmetic arithmetic = Arithmetic::Fp32)
+      : team(num_threads),
+        stream(&workspace),
+        kernels(create_host_kernels(team, workspace, arithmetic)) {}
 
   Workspace workspace;
   ThreadTeam team;

@@ -18,7 +18,7 @@ Tensor imaginary(DType dtype, Shape shape) {
 TEST(Contracts, NothingIsTouchedOnADeviceThatCounts) {
   Workspace none;
   ThreadTeam team(1);
-  const auto kernels = create_host_kernels(team, none);
+  const auto kernels = create_host_kernels(team, none, Arithmetic::Fp32);
   CountingStream s;
   const DType t = DType::BF16, f = DType::F32, i32 = DType::I32;
   const int64_t n = 1000, c = 64, v = 5000;
@@ -53,7 +53,7 @@ TEST(Contracts, NothingIsTouchedOnADeviceThatCounts) {
        [&] { kernels->attention_backward(s, qkv, out, qkv, out, lse, {.num_heads = 4}); }},
       {"cross_entropy", [&] { kernels->cross_entropy(s, row, y, indices, 1.0f); }},
       {"sum", [&] { kernels->sum(s, imaginary(DType::F64, {1}), row, Write::Add); }},
-      {"finish_gradient", [&] { kernels->finish_gradient(s, imaginary(t, {n}), row); }},
+      {"finish_gradient", [&] { kernels->finish_gradient(s, imaginary(t, {n}), row, {}); }},
       {"squared_norm_pieces",
        [&] { kernels->squared_norm_pieces(s, imaginary(DType::F64, {1}), x); }},
   };
@@ -98,7 +98,9 @@ TEST(Contracts, WrongShapesAndTypesAreErrors) {
                LogicError);
   EXPECT_THROW(k.cross_entropy(s, t({4}), t({4, 9}), t({4}), {}), LogicError);
   EXPECT_THROW(k.sum(s, t({1}), t({4}), Write::Store), LogicError);
-  EXPECT_THROW(k.finish_gradient(s, b({4}), b({4})), LogicError);
+  EXPECT_THROW(k.finish_gradient(s, b({4}), b({4}), {}), LogicError);
+  EXPECT_THROW(k.finish_gradient(s, b({65537}), t({65537}), imaginary(DType::F64, {1})),
+               LogicError);
   EXPECT_THROW(k.squared_norm_pieces(s, imaginary(DType::F64, {2}), t({65536})), LogicError);
 }
 

@@ -22,7 +22,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Gradient,
 TEST_P(Gradient, FinishRoundsTheSumOnce) {
   Harness h;
   const Array sums = random_array(DType::F32, {n()}, 1), gradient(dtype(), {n()});
-  h.kernels->finish_gradient(h.stream, gradient, sums);
+  h.kernels->finish_gradient(h.stream, gradient, sums, {});
   EXPECT_TRUE(close(gradient.values(), sums.values(), sums.values(), 0, dtype()));
 }
 
@@ -49,6 +49,17 @@ TEST_P(Gradient, SquaredNormFollowsTheFixedTree) {
         partials.values()[static_cast<size_t>(p)],
         squares_by_contract(&x[static_cast<size_t>(first)], std::min(kPieceElements, n() - first)));
   }
+}
+
+TEST_P(Gradient, FinishGivesTheNormOfWhatItRounded) {
+  Harness h(3);
+  const Array sums = random_array(DType::F32, {n()}, 1), gradient(dtype(), {n()});
+  const int64_t pieces = (n() + kPieceElements - 1) / kPieceElements;
+  const Array fused(DType::F64, {pieces}), apart(DType::F64, {pieces});
+  h.kernels->finish_gradient(h.stream, gradient, sums, fused);
+  h.kernels->squared_norm_pieces(h.stream, apart, gradient);
+  EXPECT_TRUE(close(gradient.values(), sums.values(), sums.values(), 0, dtype()));
+  EXPECT_EQ(fused.raw(), apart.raw());
 }
 
 TEST(Gradient, SquaredNormShowsInfinityAndNotANumber) {

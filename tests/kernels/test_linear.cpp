@@ -18,29 +18,47 @@ const Size kSizes[] = {{1, 1, 1},    {7, 3, 5},      {8, 16, 48},   {9, 17, 49},
                        {33, 64, 97}, {193, 50, 193}, {5, 1025, 67}, {3, 2500, 100}, {1031, 5, 11},
                        {3, 7, 3079}, {2, 3079, 7},   {2, 800, 1600}};
 
-class Linear : public testing::TestWithParam<std::tuple<DType, Size, Write>> {
+struct Operands {
+  const char* name;
+  DType dtype;
+  Arithmetic arithmetic;
+};
+const Operands kOperands[] = {{"fp32", DType::F32, Arithmetic::Fp32},
+                              {"bf16", DType::BF16, Arithmetic::Fp32},
+                              {"bf16_dot", DType::BF16, Arithmetic::Bf16Dot}};
+
+bool can_run(Arithmetic arithmetic) {
+  return arithmetic == Arithmetic::Fp32 || this_processor().has_bf16_dot;
+}
+
+using LinearCase = std::tuple<Operands, Size, Write>;
+
+class Linear : public testing::TestWithParam<LinearCase> {
  protected:
-  DType dtype() const { return std::get<0>(GetParam()); }
+  void SetUp() override {
+    if (!can_run(arithmetic())) GTEST_SKIP() << "this processor has no dot product of bf16";
+  }
+  DType dtype() const { return std::get<0>(GetParam()).dtype; }
+  Arithmetic arithmetic() const { return std::get<0>(GetParam()).arithmetic; }
   Size size() const { return std::get<1>(GetParam()); }
   Write write() const { return std::get<2>(GetParam()); }
   bool adds() const { return write() == Write::Add; }
 };
 
-std::string name_of_case(const testing::TestParamInfo<std::tuple<DType, Size, Write>>& info) {
-  const auto& [dtype, size, write] = info.param;
-  return std::string(name_of(dtype)) + "_" + std::to_string(size.n) + "_" + std::to_string(size.c) +
+std::string name_of_case(const testing::TestParamInfo<LinearCase>& info) {
+  const auto& [operands, size, write] = info.param;
+  return std::string(operands.name) + "_" + std::to_string(size.n) + "_" + std::to_string(size.c) +
          "_" + std::to_string(size.oc) + "_" + text(write);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Linear,
-                         testing::Combine(testing::Values(DType::F32, DType::BF16),
-                                          testing::ValuesIn(kSizes),
+                         testing::Combine(testing::ValuesIn(kOperands), testing::ValuesIn(kSizes),
                                           testing::Values(Write::Store, Write::Add)),
                          name_of_case);
 
 TEST_P(Linear, Forward) {
   const auto [n, c, oc] = size();
-  Harness h;
+  Harness h(2, arithmetic());
   const Array x = random_array(dtype(), {n, c}, 1), w = random_array(dtype(), {oc, c}, 2);
   const Array bias = random_array(dtype(), {oc}, 3);
   const bool with_bias = adds();  // forward has no Add: the parameter stands for the bias here
@@ -54,7 +72,7 @@ TEST_P(Linear, Forward) {
 
 TEST_P(Linear, BackwardInput) {
   const auto [n, c, oc] = size();
-  Harness h;
+  Harness h(2, arithmetic());
   const Array dy = random_array(dtype(), {n, oc}, 1), w = random_array(dtype(), {oc, c}, 2);
   const Array dx = random_array(dtype(), {n, c}, 3);
   const Values before = adds() ? dx.values() : Values(static_cast<size_t>(n * c));
@@ -67,7 +85,7 @@ TEST_P(Linear, BackwardInput) {
 
 TEST_P(Linear, BackwardWeight) {
   const auto [n, c, oc] = size();
-  Harness h;
+  Harness h(2, arithmetic());
   const Array dy = random_array(dtype(), {n, oc}, 1), x = random_array(dtype(), {n, c}, 2);
   const Array dw = random_array(DType::F32, {oc, c}, 3), db = random_array(DType::F32, {oc}, 4);
   const Values dw_before = adds() ? dw.values() : Values(static_cast<size_t>(oc * c));
@@ -131,8 +149,9 @@ TEST(Linear, AComparisonSeesAnOffByOneTile) {
 
 TEST(Linear, NotANumberStaysInItsRow) {
   constexpr int64_t n = 9, c = 20, oc = 50;
-  for (DType dtype : {DType::F32, DType::BF16}) {
-    Harness h;
+  for (const auto& [name, dtype, arithmetic] : kOperands) {
+    if (!can_run(arithmetic)) continue;
+    Harness h(2, arithmetic);
     Values x = random_values(n * c, 1);
     x[3 * c + 7] = std::nan("");
     const Array y(dtype, {n, oc});
@@ -140,7 +159,7 @@ TEST(Linear, NotANumberStaysInItsRow) {
                               {});
     const Values got = y.values();
     for (int64_t i = 0; i < n * oc; ++i) {
-      EXPECT_EQ(std::isnan(got[static_cast<size_t>(i)]), i / oc == 3) << i;
+      EXPECT_EQ(std::isnan(got[static_cast<size_t>(i)]), i / oc == 3) << name << " " << i;
     }
   }
 }

@@ -1,14 +1,16 @@
 // C = A B on the host: the one matrix product behind every linear layer.
 //
-// Each element of C is one chain of fused multiply-adds over k = 0 .. K-1 that starts at zero, then
-// bias, then Store or Add, then one rounding. Blocking, threads and vector width decide when a link
-// of the chain is computed, never its value, so results are the same for all of them (fused
-// multiply-add given).
+// Each element of C is one chain over k = 0 .. K-1 that starts at zero, then bias, then Store or
+// Add, then one rounding. Blocking and threads decide when a link of the chain is computed, never
+// its value, so results are the same for all of them. What a link is, the arithmetic says
+// (device/arithmetic.h): one fused multiply-add, whatever the vector width, or two products of bf16
+// that the processor adds in its own way.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "device/arithmetic.h"
 #include "device/host/host_kernels.h"
 
 namespace ebb {
@@ -29,11 +31,15 @@ struct Gemm {
   DType c_dtype = DType::F32;
   const void* bias = nullptr;  ///< (n) of the type of b, or null
   Write write = Write::Store;
+  bool read_late = false;  ///< C goes past the caches to memory: nobody reads it soon
 };
 
 /// Bounded whatever the shape: the product is worked off in blocks.
+/// The same for every arithmetic.
 size_t gemm_workspace_bytes(const Gemm& gemm, int num_threads);
 
-void run_gemm(const Gemm& gemm, ThreadTeam& team, const Workspace& workspace);
+/// Products of fp32 are chains of fused multiply-adds whatever the arithmetic.
+void run_gemm(const Gemm& gemm, Arithmetic arithmetic, ThreadTeam& team,
+              const Workspace& workspace);
 
 }  // namespace ebb

@@ -18,7 +18,10 @@ struct FinishGradient {
   int64_t n;
   void* gradient;
   const float* sums;
+  double* partials;  // null: not wanted
 };
+
+constexpr int64_t kSquareLanes = 64;
 
 }  // namespace
 }  // namespace ebb
@@ -29,51 +32,75 @@ namespace ebb {
 namespace HWY_NAMESPACE {
 namespace {
 
-template <class T>
-void finish_range(const FinishGradient& f, int64_t begin, int64_t end) {
-  T* gradient = static_cast<T*>(f.gradient);
-  for (int64_t i = begin; i < end; i += kWide) {
-    store_up_to(gradient + i, load_up_to(f.sums + i, end - i), end - i);
+/// Lane l sums the squares of elements l, l + 64, ... in fp64, where a product of two fp32 is
+/// exact.
+struct SquareLanes {
+  double lanes[kSquareLanes] = {};
+
+  /// Goes on behind a multiple of 64 elements.
+  template <class T>
+  void add(const T* x, int64_t n) {
+    int64_t i = 0;
+    for (; i + kSquareLanes <= n; i += kSquareLanes) {
+      for (int64_t l = 0; l < kSquareLanes; ++l) add_one(l, x[i + l]);
+    }
+    for (int64_t l = 0; i + l < n; ++l) add_one(l, x[i + l]);
   }
+  double total() {
+    for (int64_t half = kSquareLanes / 2; half > 0; half /= 2) {
+      for (int64_t l = 0; l < half; ++l) lanes[l] += lanes[l + half];
+    }
+    return lanes[0];
+  }
+
+ private:
+  void add_one(int64_t lane, float x) {
+    const double v = static_cast<double>(x);
+    lanes[lane] += v * v;
+  }
+};
+
+template <class T>
+void round_range(T* gradient, const float* sums, int64_t n) {
+  for (int64_t i = 0; i < n; i += kWide) {
+    store_up_to(gradient + i, load_up_to(sums + i, n - i), n - i);
+  }
+}
+
+/// Rounds a piece and returns its sum of squares, a block in the nearest cache at a time.
+template <class T>
+double finish_piece(T* gradient, const float* sums, int64_t n) {
+  constexpr int64_t kBlock = 2048;
+  SquareLanes squares;
+  for (int64_t i = 0; i < n; i += kBlock) {
+    const int64_t count = std::min(kBlock, n - i);
+    round_range(gradient + i, sums + i, count);
+    squares.add(gradient + i, count);
+  }
+  return squares.total();
 }
 
 void run_finish_gradient(const FinishGradient& f, ThreadTeam& team) {
   with_float_type(f.dtype, [&](auto zero) {
-    for_each_range(team, f.n, 16384, [&](int64_t begin, int64_t end) {
-      finish_range<decltype(zero)>(f, begin, end);
+    auto* gradient = static_cast<decltype(zero)*>(f.gradient);
+    for_each_range(team, f.n, kPieceElements, [&](int64_t begin, int64_t end) {
+      if (f.partials == nullptr) {
+        round_range(gradient + begin, f.sums + begin, end - begin);
+      } else {
+        f.partials[begin / kPieceElements] =
+            finish_piece(gradient + begin, f.sums + begin, end - begin);
+      }
     });
   });
-}
-
-constexpr int64_t kSquareLanes = 64;
-
-/// Lane l sums the squares of elements l, l + 64, ... in fp64, where a product of two fp32 is
-/// exact.
-template <class T>
-double sum_of_squares(const T* x, int64_t n) {
-  double lanes[kSquareLanes] = {};
-  int64_t i = 0;
-  for (; i + kSquareLanes <= n; i += kSquareLanes) {
-    for (int64_t l = 0; l < kSquareLanes; ++l) {
-      const double v = static_cast<double>(static_cast<float>(x[i + l]));
-      lanes[l] += v * v;
-    }
-  }
-  for (int64_t l = 0; i + l < n; ++l) {
-    const double v = static_cast<double>(static_cast<float>(x[i + l]));
-    lanes[l] += v * v;
-  }
-  for (int64_t half = kSquareLanes / 2; half > 0; half /= 2) {
-    for (int64_t l = 0; l < half; ++l) lanes[l] += lanes[l + half];
-  }
-  return lanes[0];
 }
 
 void run_squared_norm(double* partials, const Tensor& gradient, ThreadTeam& team) {
   with_float_type(gradient.dtype, [&](auto zero) {
     const auto* x = reinterpret_cast<const decltype(zero)*>(gradient.data);
     for_each_range(team, gradient.num_elements(), kPieceElements, [&](int64_t begin, int64_t end) {
-      partials[begin / kPieceElements] = sum_of_squares(x + begin, end - begin);
+      SquareLanes squares;
+      squares.add(x + begin, end - begin);
+      partials[begin / kPieceElements] = squares.total();
     });
   });
 }
@@ -89,20 +116,33 @@ namespace ebb {
 HWY_EXPORT(run_finish_gradient);
 HWY_EXPORT(run_squared_norm);
 
-void HostKernels::finish_gradient(Stream& stream, Tensor gradient, Tensor sums) {
+namespace {
+
+bool has_all_pieces(const Tensor& partials, int64_t num_elements) {
+  return is_vector(partials, DType::F64, ceil_div(num_elements, kPieceElements));
+}
+
+}  // namespace
+
+void HostKernels::finish_gradient(Stream& stream, Tensor gradient, Tensor sums, Tensor partials) {
   const int64_t n = gradient.num_elements();
   EBB_CHECK(is_float(gradient.dtype) && is_vector(sums, DType::F32, n),
             "finish_gradient: gradient (n) of a float type, sums (n) fp32");
-  const FinishGradient f{gradient.dtype, n, gradient.data, sums.as<float>()};
-  stream.call({.bytes = total_bytes(gradient, sums), .name = "finish_gradient"}, [this, f] {
-    const auto run = HWY_DYNAMIC_DISPATCH(run_finish_gradient);
-    run(f, team_);
-  });
+  EBB_CHECK(!partials || has_all_pieces(partials, n),
+            "finish_gradient: one fp64 partial for each piece of the gradient, or none");
+  const FinishGradient f{gradient.dtype, n, gradient.data, sums.as<float>(),
+                         partials ? partials.as<double>() : nullptr};
+  stream.call({.flops = partials ? 2.0 * static_cast<double>(n) : 0.0,
+               .bytes = total_bytes(gradient, sums, partials),
+               .name = "finish_gradient"},
+              [this, f] {
+                const auto run = HWY_DYNAMIC_DISPATCH(run_finish_gradient);
+                run(f, team_);
+              });
 }
 
 void HostKernels::squared_norm_pieces(Stream& stream, Tensor partials, Tensor gradient) {
-  EBB_CHECK(is_float(gradient.dtype) &&
-                is_vector(partials, DType::F64, ceil_div(gradient.num_elements(), kPieceElements)),
+  EBB_CHECK(is_float(gradient.dtype) && has_all_pieces(partials, gradient.num_elements()),
             "squared_norm_pieces: one fp64 partial for each piece of the gradient");
   stream.call({.flops = 2.0 * static_cast<double>(gradient.num_elements()),
                .bytes = total_bytes(partials, gradient),

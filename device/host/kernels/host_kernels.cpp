@@ -2,8 +2,9 @@
 
 namespace ebb {
 
-std::unique_ptr<Kernels> create_host_kernels(ThreadTeam& team, const Workspace& workspace) {
-  return std::make_unique<HostKernels>(team, workspace);
+std::unique_ptr<Kernels> create_host_kernels(ThreadTeam& team, const Workspace& workspace,
+                                             Arithmetic arithmetic) {
+  return std::make_unique<HostKernels>(team, workspace, arithmetic);
 }
 
 }  // namespace ebb

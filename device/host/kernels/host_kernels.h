@@ -13,7 +13,8 @@ namespace ebb {
 
 class HostKernels final : public Kernels {
  public:
-  HostKernels(ThreadTeam& team, const Workspace& workspace) : team_(team), workspace_(workspace) {}
+  HostKernels(ThreadTeam& team, const Workspace& workspace, Arithmetic arithmetic)
+      : team_(team), workspace_(workspace), arithmetic_(arithmetic) {}
 
   void linear_forward(Stream&, Tensor y, Tensor x, Tensor w, Tensor bias) override;
   void linear_backward_input(Stream&, Tensor dx, Tensor dy, Tensor w, Write) override;
@@ -45,12 +46,13 @@ class HostKernels final : public Kernels {
                      std::optional<float> gradient_scale) override;
   void sum(Stream&, Tensor total, Tensor values, Write) override;
 
-  void finish_gradient(Stream&, Tensor gradient, Tensor sums) override;
+  void finish_gradient(Stream&, Tensor gradient, Tensor sums, Tensor partials) override;
   void squared_norm_pieces(Stream&, Tensor partials, Tensor gradient) override;
 
  private:
   ThreadTeam& team_;
   const Workspace& workspace_;
+  Arithmetic arithmetic_;
 };
 
 constexpr bool is_float(DType type) { return type == DType::F32 || type == DType::BF16; }

@@ -83,7 +83,7 @@ void HostKernels::linear_forward(Stream& stream, Tensor y, Tensor x, Tensor w, T
                   .c_dtype = y.dtype,
                   .bias = bias.data};
   stream.call(gemm_cost(gemm, total_bytes(y, x, w, bias), team_.num_threads(), "linear_forward"),
-              [this, gemm] { run_gemm(gemm, team_, workspace_); });
+              [this, gemm] { run_gemm(gemm, arithmetic_, team_, workspace_); });
 }
 
 void HostKernels::linear_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w,
@@ -102,7 +102,7 @@ void HostKernels::linear_backward_input(Stream& stream, Tensor dx, Tensor dy, Te
                   .c_dtype = dx.dtype,
                   .write = write};
   stream.call(gemm_cost(gemm, total_bytes(dx, dy, w), team_.num_threads(), "linear_backward_input"),
-              [this, gemm] { run_gemm(gemm, team_, workspace_); });
+              [this, gemm] { run_gemm(gemm, arithmetic_, team_, workspace_); });
 }
 
 void HostKernels::linear_backward_weight(Stream& stream, Tensor dw, Tensor dbias, Tensor dy,
@@ -121,11 +121,12 @@ void HostKernels::linear_backward_weight(Stream& stream, Tensor dw, Tensor dbias
                   .b = as_stored(x),
                   .c = dw.data,
                   .c_dtype = DType::F32,
-                  .write = write};
+                  .write = write,
+                  .read_late = true};
   stream.call(
       gemm_cost(gemm, total_bytes(dw, dbias, dy, x), team_.num_threads(), "linear_backward_weight"),
       [this, gemm, dbias, dy] {
-        run_gemm(gemm, team_, workspace_);
+        run_gemm(gemm, arithmetic_, team_, workspace_);
         if (!dbias) return;
         const auto run = HWY_DYNAMIC_DISPATCH(sum_columns);
         run(team_, dbias, dy, gemm.write);

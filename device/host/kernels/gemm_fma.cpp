@@ -1,0 +1,179 @@
+#include <algorithm>
+
+#include "device/host/kernels/gemm_kernel.h"
+#include "device/host/kernels/host_kernels.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "device/host/kernels/gemm_fma.cpp"
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "device/host/kernels/gemm-inl.h"
+#include "device/host/kernels/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ebb {
+namespace HWY_NAMESPACE {
+namespace {
+
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+constexpr int kTileRows = 8, kTileVecs = 3;
+#elif HWY_TARGET == HWY_AVX2
+constexpr int kTileRows = 6, kTileVecs = 2;
+#elif HWY_TARGET == HWY_SCALAR
+constexpr int kTileRows = 1, kTileVecs = 16;
+#else
+constexpr int kTileRows = 2, kTileVecs = 4;
+#endif
+constexpr int64_t kTileColumns = kTileVecs * kLanes;
+static_assert(24 % kTileRows == 0 && 192 % kTileColumns == 0 && kTileColumns % kWide == 0);
+
+/// The hardware's own prefetching starts anew with every short line; asking for a place that is
+/// not there does no harm.
+template <class T>
+HWY_INLINE void prefetch(const T* from, int64_t offset) {
+  hwy::Prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(from) +
+                                              static_cast<uintptr_t>(offset) * sizeof(T)));
+}
+
+template <class T>
+inline constexpr int64_t kCacheLine = 64 / static_cast<int64_t>(sizeof(T));
+
+/// Packs lines that are contiguous along the links.
+template <int64_t kWidth, class T>
+HWY_INLINE void pack_along_links(float* to, const T* from, const PanelSource& p) {
+  int64_t first = 0;
+#if HWY_TARGET != HWY_SCALAR
+  for (; kWidth % 4 == 0 && first + 4 <= p.num_lines; first += 4) {
+    const T* lines = from + first * p.line_stride;
+    int64_t j = 0;
+    for (; j + 4 <= p.num_links; j += 4) {
+      if (j % kCacheLine<T> == 0) {
+        for (int64_t i = 4; i < 8; ++i) prefetch(lines, i * p.line_stride + j);
+      }
+      transpose_4x4(to + j * kWidth + first, kWidth, lines + j, p.line_stride);
+    }
+    for (; j < p.num_links; ++j) {
+      for (int64_t i = 0; i < 4; ++i) {
+        to[j * kWidth + first + i] = static_cast<float>(lines[i * p.line_stride + j]);
+      }
+    }
+  }
+#endif
+  for (int64_t i = first; i < kWidth; ++i) {
+    for (int64_t j = 0; j < p.num_links; ++j) {
+      to[j * kWidth + i] = i < p.num_lines ? static_cast<float>(from[i * p.line_stride + j]) : 0.0f;
+    }
+  }
+}
+
+/// Packs lines that are neighbours in memory.
+template <int64_t kWidth, class T>
+HWY_INLINE void pack_across_links(float* to, const T* from, const PanelSource& p) {
+  constexpr int64_t kLinksAhead = 16;
+  if (p.num_lines == kWidth && kWidth % kWide == 0) {
+    for (int64_t j = 0; j < p.num_links; ++j) {
+      const T* links = from + j * p.link_stride;
+      for (int64_t i = 0; i < kWidth; i += kCacheLine<T>) {
+        prefetch(links, kLinksAhead * p.link_stride + i);
+      }
+      for (int64_t i = 0; i < kWidth; i += kWide) store(to + j * kWidth + i, load(links + i));
+    }
+    return;
+  }
+  for (int64_t j = 0; j < p.num_links; ++j) {
+    for (int64_t i = 0; i < kWidth; ++i) {
+      to[j * kWidth + i] = i < p.num_lines ? static_cast<float>(from[j * p.link_stride + i]) : 0.0f;
+    }
+  }
+}
+
+template <int64_t kWidth>
+void pack_panel(void* to, const PanelSource& from) {
+  with_float_type(from.dtype, [&](auto zero) HWY_ATTR {
+    const auto* data = static_cast<const decltype(zero)*>(from.data);
+    if (from.link_stride == 1) {
+      pack_along_links<kWidth>(static_cast<float*>(to), data, from);
+    } else {
+      pack_across_links<kWidth>(static_cast<float*>(to), data, from);
+    }
+  });
+}
+
+void multiply(int64_t num_words, const void* rows, const void* columns, float* tile,
+              bool from_zero) {
+  micro_kernel<kTileRows, kTileVecs>(num_words, static_cast<const float*>(rows),
+                                     static_cast<const float*>(columns), tile,
+                                     {1, kTileRows, kTileColumns, kTileColumns}, from_zero);
+}
+
+/// Adds bias and what was there, rounds and writes a tile's valid part.
+template <class TC, class TB>
+HWY_INLINE void finish_as(const float* tile, const TileTarget& to, TC* c, const TB* bias) {
+  for (int64_t r = 0; r < to.rows; ++r) {
+    for (int64_t i = 0; i < to.columns; i += kWide) {
+      TC* at = c + r * to.row_stride + i;
+      Wide value = load(tile + r * to.tile_stride + i);
+      if (bias != nullptr) value = value + load_up_to(bias + i, to.columns - i);
+      if (to.write == Write::Add) value = load_up_to(at, to.columns - i) + value;
+      store_up_to(at, value, to.columns - i);
+    }
+  }
+}
+
+/// Nothing but whole cache lines of fp32, written past the caches.
+bool stream_tile(const float* tile, const TileTarget& to) {
+  const bool whole_lines = to.columns % kWide == 0 && to.row_stride % kWide == 0 &&
+                           reinterpret_cast<uintptr_t>(to.c) % 64 == 0;
+  if (!to.read_late || !whole_lines || to.dtype != DType::F32 || to.write != Write::Store ||
+      to.bias != nullptr) {
+    return false;
+  }
+  for (int64_t r = 0; r < to.rows; ++r) {
+    float* row = static_cast<float*>(to.c) + r * to.row_stride;
+    for (int64_t i = 0; i < to.columns; i += kPartLanes) {
+      hn::Stream(load_part(tile + r * to.tile_stride + i), PartTag(), row + i);
+    }
+  }
+  return true;
+}
+
+void finish(const float* tile, const TileTarget& to) {
+  if (stream_tile(tile, to)) return;
+  with_float_type(to.dtype, [&](auto c_zero) HWY_ATTR {
+    with_float_type(to.bias_dtype, [&](auto b_zero) HWY_ATTR {
+      finish_as(tile, to, static_cast<decltype(c_zero)*>(to.c),
+                static_cast<const decltype(b_zero)*>(to.bias));
+    });
+  });
+}
+
+const GemmKernel& kernel() {
+  static constexpr GemmKernel kKernel = {.tile_rows = kTileRows,
+                                         .tile_columns = kTileColumns,
+                                         .links_per_word = 1,
+                                         .pack_rows = pack_panel<kTileRows>,
+                                         .pack_columns = pack_panel<kTileColumns>,
+                                         .multiply = multiply};
+  return kKernel;
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace ebb
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ebb {
+
+HWY_EXPORT(kernel);
+HWY_EXPORT(finish);
+
+const GemmKernel& fma_gemm_kernel() { return HWY_DYNAMIC_DISPATCH(kernel)(); }
+void finish_tile(const float* tile, const TileTarget& to) {
+  HWY_DYNAMIC_DISPATCH(finish)(tile, to);
+}
+
+}  // namespace ebb
+#endif
