@@ -2,10 +2,13 @@
 //
 //   bench_adam [parameters in Mi = 64] [threads = one per core]
 //
-// The bound is measured in the same process, on the same buffers, in turn with the step: the same
-// reads and writes without the arithmetic. A round counts only while other processes take less than
-// 4 % of its time; medians of the rounds that count. Afterwards a sample of elements is compared,
-// to the bit, with a plain loop.
+// Bounds are measured in the same process, on the same memory, in turn with the step (rounds.h),
+// and are the same reads and writes without the arithmetic: of the step's own planes, and of four
+// fp32 planes read and three of them written, in bytes a second. Medians. Afterwards a sample of
+// elements is compared, to the bit, with a plain loop.
+//
+// A line for each type of gradient: bf16 and fp16 update bf16 weights with split masters (26 bytes
+// a parameter), fp32 updates fp32 weights (28 bytes, so that both bounds are one).
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,11 +17,10 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <utility>
 #include <vector>
 
-#include "bench/load_gate.h"
+#include "bench/rounds.h"
 #include "cpu_adam/adamw.h"
 #include "device/host/parallel.h"
 
@@ -53,7 +55,7 @@ HWY_INLINE void prefetch(const T* plane, int64_t first, int64_t count) {
   for (int64_t i = first; i < first + count; i += kLine) hwy::Prefetch(plane + i);
 }
 
-// W is an unsigned integer as wide as weight and gradient. REQUIRES: n is a multiple of 32.
+// W is an unsigned integer as wide as weight and gradient are. REQUIRES: n is a multiple of 32.
 template <class W>
 void touch_all(const Planes& planes, int64_t n) {
   auto* const weight = reinterpret_cast<W*>(planes.weight);
@@ -94,9 +96,6 @@ HWY_EXPORT(touch_range);
 
 constexpr int64_t kPiece = 65536;
 constexpr int64_t kSampleEvery = 9973;
-constexpr int kRounds = 7;
-constexpr int kMaxRounds = 30;
-constexpr double kSample_s = 0.4;  // long beside the 10 ms in which the kernel counts busy time
 
 /// Memory for the planes of either type, in huge pages where the system gives them.
 class Arena {
@@ -115,17 +114,17 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  Planes planes(DType dtype, int64_t n) {
+  Planes planes(DType weight, DType gradient, int64_t n) {
     std::byte* next = data_;
     const auto take = [&](size_t element_bytes) {
       return std::exchange(next, next + static_cast<size_t>(n) * element_bytes);
     };
-    Planes planes{.weight_dtype = dtype, .gradient_dtype = dtype};
-    planes.weight = take(size_of(dtype));
-    if (dtype == DType::BF16) planes.low = reinterpret_cast<int16_t*>(take(2));
+    Planes planes{.weight_dtype = weight, .gradient_dtype = gradient};
+    planes.weight = take(size_of(weight));
+    if (weight == DType::BF16) planes.low = reinterpret_cast<int16_t*>(take(2));
     planes.momentum = reinterpret_cast<float*>(take(4));
     planes.variance = reinterpret_cast<float*>(take(4));
-    planes.gradient = take(size_of(dtype));
+    planes.gradient = take(size_of(gradient));
     return planes;
   }
 
@@ -140,7 +139,7 @@ uint32_t scramble(int64_t i) {
   return static_cast<uint32_t>(x >> 32);
 }
 
-// Magnitudes 2^-10 .. 2^-9, exact in bf16.
+// Magnitudes 2^-10 .. 2^-9, exact in bf16 and in fp16.
 BF16 gradient_at(int64_t i) {
   return BF16::from_bits(static_cast<uint16_t>(0x3a80u | (scramble(i) & 0x807fu)));
 }
@@ -152,10 +151,10 @@ void fill_piece(const Planes& planes, int64_t first) {
   for (int64_t i = 0; i < kPiece; ++i) {
     masters[static_cast<size_t>(i)] =
         std::bit_cast<float>(0x3c800000u | (scramble(~(first + i)) & 0x807fffffu));
-    const BF16 narrow = gradient_at(first + i);
-    const float wide = narrow;
-    planes.gradient_dtype == DType::BF16 ? std::memcpy(gradient + 2 * i, &narrow, 2)
-                                         : std::memcpy(gradient + 4 * i, &wide, 4);
+    const float value = gradient_at(first + i);
+    if (planes.gradient_dtype == DType::F32) reinterpret_cast<float*>(gradient)[i] = value;
+    if (planes.gradient_dtype == DType::BF16) reinterpret_cast<BF16*>(gradient)[i] = BF16(value);
+    if (planes.gradient_dtype == DType::F16) reinterpret_cast<F16*>(gradient)[i] = F16(value);
   }
   write_masters(piece, masters);
   std::fill_n(piece.momentum, kPiece, 0.0f);
@@ -181,28 +180,26 @@ void update_plainly(Element& e, float gradient, const AdamWCoefficients& c) {
   e.momentum = c.beta1 * e.momentum + c.one_minus_beta1 * g;
   e.variance = c.beta2 * e.variance + (c.one_minus_beta2 * g) * g;
   const float denominator = std::sqrt(e.variance) * c.v_correction + c.epsilon;
-  e.master = e.master * c.decay - c.step_size * (e.momentum / denominator);
+  e.master = e.master - (c.decay_rate * e.master + c.step_size * (e.momentum / denominator));
 }
 
 class Run {
  public:
-  Run(ThreadTeam& team, Arena& arena, DType dtype, int64_t n)
-      : team_(team), planes_(arena.planes(dtype, n)), n_(n) {
+  Run(ThreadTeam& team, Arena& arena, DType gradient, int64_t n)
+      : team_(team),
+        planes_(arena.planes(gradient == DType::F32 ? DType::F32 : DType::BF16, gradient, n)),
+        float_planes_(arena.planes(DType::F32, DType::F32, n)),
+        n_(n) {
     each_piece([&](int64_t first) { fill_piece(planes_, first); });
     for (int64_t i = 0; i < n_; i += kSampleEvery) sample_.push_back(element_at(planes_, i));
   }
 
   /// Seconds of a pass over all parameters.
   double step_s() {
-    return timed([&] { adamw_update(team_, planes_, n_, step(++t_), 1, 1); });
+    return seconds_of([&] { adamw_update(team_, planes_, n_, step(++t_), 1, 1); });
   }
-  double roof_s() {
-    return timed([&] {
-      each_piece([&](int64_t first) {
-        HWY_DYNAMIC_DISPATCH(touch_range)(planes_.from(first), kPiece);
-      });
-    });
-  }
+  double roof_s() { return touch_s(planes_); }
+  double float_roof_s() { return touch_s(float_planes_); }
   /// Compares the sample with what a plain loop makes of it.
   bool verify() const {
     const FlushDenormals flush;
@@ -224,66 +221,39 @@ class Run {
   void each_piece(const Body& body) {
     team_.for_each(n_ / kPiece, [&](int64_t piece) { body(piece * kPiece); });
   }
-  // An even number of passes: the roof's second pass undoes its first.
-  template <class Pass>
-  static double timed(const Pass& pass) {
-    const auto start = Clock::now();
-    int num_passes = 0;
-    do {
-      pass();
-      pass();
-      num_passes += 2;
-    } while (seconds_since(start) < kSample_s);
-    return seconds_since(start) / num_passes;
+  // Every second pass undoes the one before, so the state that lies there is not lost.
+  double touch_s(const Planes& planes) {
+    return seconds_of([&] {
+      each_piece([&](int64_t first) {
+        HWY_DYNAMIC_DISPATCH(touch_range)(planes.from(first), kPiece);
+      });
+    });
   }
 
   ThreadTeam& team_;
   Planes planes_;
+  Planes float_planes_;  // the same memory
   int64_t n_;
   int64_t t_ = 0;
   std::vector<Element> sample_;
 };
 
-struct Round {
-  double roof_s, step_s;
-  bool quiet;
-};
-
-double median(const std::vector<Round>& rounds, double (*value)(const Round&)) {
-  std::vector<double> values(rounds.size());
-  std::transform(rounds.begin(), rounds.end(), values.begin(), value);
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-/// Rounds until kRounds of them were quiet; then only those, or all if none was.
-std::vector<Round> measure(Run& run) {
-  std::vector<Round> all, quiet;
-  while (std::ssize(all) < kMaxRounds && std::ssize(quiet) < kRounds) {
-    const LoadGate gate;
-    Round round{.roof_s = run.roof_s(), .step_s = run.step_s(), .quiet = false};
-    round.quiet = gate.quiet();
-    all.push_back(round);
-    if (round.quiet) quiet.push_back(round);
-  }
-  return quiet.empty() ? all : quiet;
-}
-
-bool report(ThreadTeam& team, Arena& arena, DType dtype, int64_t n) {
-  Run run(team, arena, dtype, n);
-  const std::vector<Round> rounds = measure(run);
+bool report(ThreadTeam& team, Arena& arena, DType gradient, int64_t n) {
+  Run run(team, arena, gradient, n);
+  const Sample samples[] = {[&] { return run.roof_s(); }, [&] { return run.float_roof_s(); },
+                            [&] { return run.step_s(); }};
+  const Rounds rounds = measure_rounds(samples);
   if (!run.verify()) {
-    fmt::print("{} step: WRONG RESULTS\n", name_of(dtype));
+    fmt::print("{} step: WRONG RESULTS\n", name_of(gradient));
     return false;
   }
   const double ns = 1e9 / static_cast<double>(n);
-  const double roof_ns = ns * median(rounds, [](const Round& r) { return r.roof_s; });
-  const double step_ns = ns * median(rounds, [](const Round& r) { return r.step_s; });
-  const double share = median(rounds, [](const Round& r) { return r.roof_s / r.step_s; });
-  const int bytes = dtype == DType::BF16 ? 26 : 28;
-  fmt::print("{:<5} {:>8} {:>12.3f} {:>12.3f} {:>8.1f} {:>7.1f} %   {} {} rounds\n", name_of(dtype),
-             bytes, roof_ns, step_ns, bytes / step_ns, 100 * share, rounds.size(),
-             rounds.front().quiet ? "quiet" : "LOUD (others used the cores)");
+  const int bytes = gradient == DType::F32 ? 28 : 26;
+  const double float_share = rounds.ratio(1, 2) * bytes / 28;
+  fmt::print("{:<5} {:>8} {:>12.3f} {:>12.3f} {:>8.1f} {:>7.1f} % {:>10.1f} %   {} {} rounds\n",
+             name_of(gradient), bytes, ns * rounds.median(0), ns * rounds.median(2),
+             bytes / (ns * rounds.median(2)), 100 * rounds.ratio(0, 2), 100 * float_share,
+             rounds.seconds.size(), rounds.quiet ? "quiet" : "LOUD (others used the cores)");
   return true;
 }
 
@@ -301,10 +271,12 @@ int bench_main(int argc, char** argv) {
   Arena arena(static_cast<size_t>(n) * 16);
   fmt::print("AdamW step, {} Mi parameters, {} threads; results verified to the bit\n", mi,
              threads);
-  fmt::print("{:<5} {:>8} {:>12} {:>12} {:>8} {:>9}\n", "type", "B/param", "bound ns", "step ns",
-             "GB/s", "share");
-  const bool right = report(team, arena, DType::BF16, n) && report(team, arena, DType::F32, n);
-  return right ? 0 : 1;
+  fmt::print("{:<5} {:>8} {:>12} {:>12} {:>8} {:>9} {:>12}\n", "type", "B/param", "bound ns",
+             "step ns", "GB/s", "share", "of 4r3w");
+  for (DType gradient : {DType::BF16, DType::F16, DType::F32}) {
+    if (!report(team, arena, gradient, n)) return 1;
+  }
+  return 0;
 }
 
 }  // namespace ebb::bench

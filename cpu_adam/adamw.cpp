@@ -11,9 +11,6 @@
 namespace ebb {
 namespace {
 
-// Elements to a task: 1.7 MB of state, so that taking a task costs nothing beside it.
-constexpr int64_t kTaskElements = 65536;
-
 constexpr PlaneInfo kSplitPlanes[] = {
     {.name = "weight", .bits_per_element = 16, .is_weight = true},
     {.name = "low", .bits_per_element = 16, .is_weight = false},
@@ -26,7 +23,8 @@ constexpr PlaneInfo kFloatPlanes[] = {
     {.name = "variance", .bits_per_element = 32, .is_weight = false},
 };
 
-bool is_float(DType type) { return type == DType::F32 || type == DType::BF16; }
+bool is_weight(DType type) { return type == DType::F32 || type == DType::BF16; }
+bool is_gradient(DType type) { return is_weight(type) || type == DType::F16; }
 
 // By squaring, in a fixed order: pow() may differ between C libraries.
 double power(double base, int64_t exponent) {
@@ -38,7 +36,7 @@ double power(double base, int64_t exponent) {
 }
 
 void check_weight(const Planes& planes) {
-  EBB_CHECK(is_float(planes.weight_dtype), name_of(planes.weight_dtype));
+  EBB_CHECK(is_weight(planes.weight_dtype), name_of(planes.weight_dtype));
   EBB_CHECK(planes.weight, "no weight plane");
   EBB_CHECK((planes.low != nullptr) == (planes.weight_dtype == DType::BF16),
             "bf16 weights need the plane of low halves, fp32 weights have none");
@@ -46,9 +44,28 @@ void check_weight(const Planes& planes) {
 
 void check_all(const Planes& planes) {
   check_weight(planes);
-  EBB_CHECK(is_float(planes.gradient_dtype), name_of(planes.gradient_dtype));
+  EBB_CHECK(is_gradient(planes.gradient_dtype), name_of(planes.gradient_dtype));
   EBB_CHECK(planes.momentum && planes.variance && planes.gradient,
             "momentum, variance or gradient is missing");
+}
+
+void check_runs(int64_t n, std::span<const AdamWRun> runs, const AdamWStep& step) {
+  EBB_CHECK(step.t >= 1, "the first update is t = 1");
+  int64_t end = 0;
+  for (const AdamWRun& run : runs) {
+    EBB_CHECK(run.first >= end && run.count >= 0, "runs must ascend and have lengths of 0 or more");
+    end = run.first + run.count;
+  }
+  EBB_CHECK(n >= 0 && end <= n, "a run leaves its planes");
+}
+
+/// Calls body(begin, end) for the tasks into which n elements are cut.
+template <class Body>
+void for_each_task(ThreadTeam& team, int64_t n, const Body& body) {
+  team.for_each((n + kAdamWTaskElements - 1) / kAdamWTaskElements, [&](int64_t task) {
+    const int64_t begin = task * kAdamWTaskElements;
+    body(begin, std::min(n, begin + kAdamWTaskElements));
+  });
 }
 
 BF16* split_weight(const Planes& planes) { return reinterpret_cast<BF16*>(planes.weight); }
@@ -56,7 +73,7 @@ BF16* split_weight(const Planes& planes) { return reinterpret_cast<BF16*>(planes
 }  // namespace
 
 std::span<const PlaneInfo> home_planes(DType weight_dtype) {
-  EBB_CHECK(is_float(weight_dtype), name_of(weight_dtype));
+  EBB_CHECK(is_weight(weight_dtype), name_of(weight_dtype));
   if (weight_dtype == DType::BF16) return kSplitPlanes;
   return kFloatPlanes;
 }
@@ -72,7 +89,7 @@ AdamWCoefficients adamw_coefficients(const AdamWStep& step, double decay_factor,
       .one_minus_beta1 = static_cast<float>(1 - adam.beta1),
       .beta2 = static_cast<float>(adam.beta2),
       .one_minus_beta2 = static_cast<float>(1 - adam.beta2),
-      .decay = static_cast<float>(1 - learning_rate * (adam.weight_decay * decay_factor)),
+      .decay_rate = static_cast<float>(learning_rate * (adam.weight_decay * decay_factor)),
       .step_size = static_cast<float>(learning_rate / (1 - power(adam.beta1, step.t))),
       .v_correction = static_cast<float>(1 / std::sqrt(1 - power(adam.beta2, step.t))),
       .epsilon = static_cast<float>(adam.epsilon),
@@ -90,16 +107,41 @@ Planes Planes::from(int64_t first) const {
   return result;
 }
 
+void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
+                  const AdamWStep& step) {
+  check_runs(n, runs, step);
+  if (runs.empty() || n == 0) return;
+  check_all(planes);
+  for_each_task(team, n, [&](int64_t begin, int64_t end) {
+    auto run = std::partition_point(runs.begin(), runs.end(),
+                                    [&](const AdamWRun& r) { return r.first + r.count <= begin; });
+    for (; run != runs.end() && run->first < end; ++run) {
+      const int64_t first = std::max(begin, run->first);
+      adamw_update_range(planes.from(first), std::min(end, run->first + run->count) - first,
+                         adamw_coefficients(step, run->decay_factor, run->learning_rate_factor));
+    }
+  });
+}
+
+void place_planes(ThreadTeam& team, const Planes& planes, int64_t n) {
+  if (team.nodes().size() < 2 || n == 0) return;
+  check_weight(planes);
+  for_each_task(team, n, [&](int64_t begin, int64_t end) {
+    const Planes from = planes.from(begin);
+    const auto place = [count = static_cast<size_t>(end - begin)](void* plane, size_t bytes) {
+      if (plane) move_to_this_node(static_cast<std::byte*>(plane), count * bytes);
+    };
+    place(from.weight, size_of(planes.weight_dtype));
+    place(from.low, sizeof(int16_t));
+    place(from.momentum, sizeof(float));
+    place(from.variance, sizeof(float));
+  });
+}
+
 void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, const AdamWStep& step,
                   double decay_factor, double learning_rate_factor) {
-  EBB_CHECK(n >= 0, "a negative number of elements");
-  const AdamWCoefficients c = adamw_coefficients(step, decay_factor, learning_rate_factor);
-  if (n == 0) return;
-  check_all(planes);
-  team.for_each((n + kTaskElements - 1) / kTaskElements, [&](int64_t task) {
-    const int64_t first = task * kTaskElements;
-    adamw_update_range(planes.from(first), std::min(kTaskElements, n - first), c);
-  });
+  const AdamWRun run{0, n, decay_factor, learning_rate_factor};
+  adamw_update(team, planes, n, {&run, 1}, step);
 }
 
 void read_masters(const Planes& planes, std::span<float> masters) {

@@ -8,9 +8,12 @@
 //   g = gradient * gradient_scale
 //   m = beta1 * m + (1 - beta1) * g
 //   v = beta2 * v + ((1 - beta2) * g) * g
-//   p = p * decay                                    decay = 1 - lr * weight_decay
-//   p = p - step_size * (m / denominator)            step_size = lr / (1 - beta1^t)
 //   denominator = sqrt(v) * v_correction + epsilon   v_correction = 1 / sqrt(1 - beta2^t)
+//   change = decay_rate * p + step_size * (m / denominator)
+//   p = p - change                                   decay_rate = lr * weight_decay
+//                                                    step_size = lr / (1 - beta1^t)
+// p is rounded once. (A factor 1 - lr * weight_decay would round p twice, and itself be off by up
+// to 3e-8 to the same side in every step.)
 //
 // An element's result depends on its own state, gradient and the step alone: not on threads, nor on
 // how n elements are cut into calls. NaN and Inf propagate (of a NaN, only that it is one is the
@@ -64,7 +67,7 @@ struct AdamWCoefficients {
   float one_minus_beta1;
   float beta2;
   float one_minus_beta2;
-  float decay;
+  float decay_rate;
   float step_size;
   float v_correction;
   float epsilon;
@@ -80,13 +83,34 @@ struct Planes {
   int16_t* low = nullptr;       ///< null for fp32
   float* momentum = nullptr;
   float* variance = nullptr;
-  const std::byte* gradient = nullptr;  ///< fp32 or bf16; read by adamw_update() alone
+  const std::byte* gradient = nullptr;  ///< fp32, bf16 or fp16; adamw_update() reads it
   DType weight_dtype = DType::F32;
   DType gradient_dtype = DType::F32;
 
   /// The same planes from element `first` on.
   Planes from(int64_t first) const;
 };
+
+/// Elements of some planes that share their factors, as adamw_coefficients() takes them.
+struct AdamWRun {
+  int64_t first = 0;
+  int64_t count = 0;
+  double decay_factor = 1;
+  double learning_rate_factor = 1;
+};
+
+/// Elements to a task of an update. Tasks are cut at multiples of it, counted from where the planes
+/// begin, whatever the runs: so the same threads meet the same elements in every step.
+inline constexpr int64_t kAdamWTaskElements = 65536;
+
+/// One step over the runs of planes of n elements. Elements outside of them keep their values.
+/// REQUIRES: the runs ascend, do not overlap and lie in [0, n).
+void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
+                  const AdamWStep& step);
+
+/// Brings the planes to the memory of the NUMA nodes whose threads work on them in updates by this
+/// team, of planes of n elements that begin here. Does nothing on one node; changes no content.
+void place_planes(ThreadTeam& team, const Planes& planes, int64_t n);
 
 /// One step over n elements.
 void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, const AdamWStep& step,

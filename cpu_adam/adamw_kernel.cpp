@@ -55,9 +55,10 @@ HWY_INLINE void update_vector(D d, const View<W, G>& at, int64_t i, const AdamWC
 
   const auto denominator =
       hn::Add(hn::Mul(hn::Sqrt(v), hn::Set(d, c.v_correction)), hn::Set(d, c.epsilon));
-  const auto change = hn::Mul(hn::Set(d, c.step_size), hn::Div(m, denominator));
-  const auto decayed = hn::Mul(load_master(d, at.weight + i, low), hn::Set(d, c.decay));
-  store_master(d, hn::Sub(decayed, change), at.weight + i, low);
+  const auto p = load_master(d, at.weight + i, low);
+  const auto change = hn::Add(hn::Mul(hn::Set(d, c.decay_rate), p),
+                              hn::Mul(hn::Set(d, c.step_size), hn::Div(m, denominator)));
+  store_master(d, hn::Sub(p, change), at.weight + i, low);
 }
 
 template <class T>
@@ -90,13 +91,16 @@ void update(const Planes& planes, int64_t n, const AdamWCoefficients& c) {
   for (; i < n; ++i) update_vector(d1, at, i, c);
 }
 
+template <class W>
+void update_weights(const Planes& planes, int64_t n, const AdamWCoefficients& c) {
+  if (planes.gradient_dtype == DType::F32) return update<W, float>(planes, n, c);
+  if (planes.gradient_dtype == DType::BF16) return update<W, BF16>(planes, n, c);
+  update<W, F16>(planes, n, c);
+}
+
 void update_range(const Planes& planes, int64_t n, const AdamWCoefficients& c) {
-  const bool wide_gradient = planes.gradient_dtype == DType::F32;
-  if (planes.weight_dtype == DType::F32) {
-    wide_gradient ? update<float, float>(planes, n, c) : update<float, BF16>(planes, n, c);
-  } else {
-    wide_gradient ? update<BF16, float>(planes, n, c) : update<BF16, BF16>(planes, n, c);
-  }
+  if (planes.weight_dtype == DType::F32) return update_weights<float>(planes, n, c);
+  update_weights<BF16>(planes, n, c);
 }
 
 }  // namespace HWY_NAMESPACE

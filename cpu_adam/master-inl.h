@@ -8,6 +8,7 @@
 #endif
 
 #include "device/dtype.h"
+#include "device/host/f16-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -25,6 +26,11 @@ HWY_INLINE hn::Vec<D> load_float(D d, const BF16* from) {
   const hn::RebindToUnsigned<D> du;
   const hn::Rebind<uint16_t, D> du16;
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(du16, &from->bits))));
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> load_float(D d, const F16* from) {
+  return load_f16(d, from);
 }
 
 template <class D>

@@ -8,7 +8,8 @@
 
 namespace ebb {
 
-enum class DType : uint8_t { F32, BF16, F64, I32 };
+/// F16 is a type of gradients that arrive for an update; kernels and weights do not take it.
+enum class DType : uint8_t { F32, BF16, F64, I32, F16 };
 
 constexpr size_t size_of(DType type) {
   switch (type) {
@@ -20,6 +21,8 @@ constexpr size_t size_of(DType type) {
       return 8;
     case DType::I32:
       return 4;
+    case DType::F16:
+      return 2;
   }
   return 0;
 }
@@ -34,6 +37,8 @@ constexpr std::string_view name_of(DType type) {
       return "fp64";
     case DType::I32:
       return "int32";
+    case DType::F16:
+      return "fp16";
   }
   return "?";
 }
@@ -62,6 +67,63 @@ constexpr BF16::BF16(float value) {
   }
 }
 
+/// IEEE binary16. Exact, subnormals included, whatever the thread does with fp32 denormals: its
+/// smallest value is a normal fp32.
+struct F16 {
+  uint16_t bits = 0;
+
+  constexpr F16() = default;
+  constexpr explicit F16(float value);
+  constexpr operator float() const;
+  static constexpr F16 from_bits(uint16_t bits) {
+    F16 result;
+    result.bits = bits;
+    return result;
+  }
+};
+
+/// Round to nearest, ties to even; from 65520 on to Inf; NaN stays a quiet NaN with the upper part
+/// of its payload.
+constexpr F16::F16(float value) {
+  const uint32_t x = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = x >> 16 & 0x8000u, magnitude = x & 0x7fffffffu;
+  uint32_t result;
+  if (magnitude > 0x7f800000u) {
+    result = 0x7e00u | (magnitude >> 13 & 0x3ffu);
+  } else if (magnitude >= 0x47800000u) {  // 65536
+    result = 0x7c00u;
+  } else if (magnitude < 0x33000000u) {  // 2^-25, half of the smallest
+    result = 0;
+  } else {
+    const uint32_t exponent = magnitude >> 23;
+    const uint32_t significand = (magnitude & 0x7fffffu) | 0x800000u;
+    const uint32_t shift = exponent < 113 ? 126 - exponent : 13;  // 113: 2^-14, the smallest normal
+    const uint32_t half = 1u << (shift - 1), odd = significand >> shift & 1;
+    const uint32_t rounded = (significand + half - 1 + odd) >> shift;
+    // A significand that rounds up to the next power of two carries into the exponent.
+    result = exponent < 113 ? rounded : ((exponent - 113) << 10) + rounded;
+  }
+  bits = static_cast<uint16_t>(sign | result);
+}
+
+/// NaN becomes quiet.
+constexpr F16::operator float() const {
+  const uint32_t sign = uint32_t{bits} << 16 & 0x80000000u;
+  const uint32_t exponent = bits >> 10 & 0x1fu, fraction = bits & 0x3ffu;
+  uint32_t result;
+  if (exponent == 0x1f) {
+    result = 0x7f800000u | (fraction ? 0x400000u | fraction << 13 : 0);
+  } else if (exponent > 0) {
+    result = (exponent + 112) << 23 | fraction << 13;
+  } else if (fraction > 0) {
+    const auto leading = static_cast<uint32_t>(std::bit_width(fraction)) - 1;
+    result = (leading + 103) << 23 | (fraction << (23 - leading) & 0x7fffffu);
+  } else {
+    result = 0;
+  }
+  return std::bit_cast<float>(sign | result);
+}
+
 template <class T>
 constexpr DType dtype_of();
 template <>
@@ -71,6 +133,10 @@ constexpr DType dtype_of<float>() {
 template <>
 constexpr DType dtype_of<BF16>() {
   return DType::BF16;
+}
+template <>
+constexpr DType dtype_of<F16>() {
+  return DType::F16;
 }
 template <>
 constexpr DType dtype_of<double>() {

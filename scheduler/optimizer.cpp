@@ -38,6 +38,11 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
       team_(device.info().num_threads) {
   step_.adam = adam;
   cut_runs();
+  cut_updates();
+  for (uint32_t c = 0; c < layout_.num_chunks(); ++c) {
+    place_planes(team_, state_.planes(c * layout_.chunk_elements()),
+                 static_cast<int64_t>(layout_.chunk_elements(c)));
+  }
 }
 
 /// Runs of trained parameters without a gap are finished in one go; the gaps between them are
@@ -64,6 +69,22 @@ void Optimizer::cut_runs() {
     append(at, end - at, false);
   }
   first_run_.push_back(static_cast<uint32_t>(runs_.size()));
+}
+
+void Optimizer::cut_updates() {
+  for (uint32_t c = 0; c < layout_.num_chunks(); ++c) {
+    first_update_.push_back(static_cast<uint32_t>(updates_.size()));
+    for (const Segment& s : layout_.segments(c)) {
+      if (!trained_[s.parameter]) continue;
+      const ParameterInfo& info = layout_.parameter(s.parameter);
+      updates_.push_back(
+          {.first = static_cast<int64_t>(s.first_element - c * layout_.chunk_elements()),
+           .count = static_cast<int64_t>(s.num_elements),
+           .decay_factor = info.decay ? 1.0 : 0.0,
+           .learning_rate_factor = info.learning_rate_factor});
+    }
+  }
+  first_update_.push_back(static_cast<uint32_t>(updates_.size()));
 }
 
 std::span<double> Optimizer::partials_of(uint32_t chunk, std::span<double> all) const {
@@ -97,26 +118,27 @@ void Optimizer::submit_finish(Stream& compute, uint32_t chunk) {
                   type,
                   {static_cast<int64_t>(count)}};
   };
+  const std::span<double> all(reinterpret_cast<double*>(device_partials_.data()),
+                              layout_.num_pieces());
+  const std::span<double> of_chunk = partials_of(chunk, all);
+  const Tensor partials{reinterpret_cast<std::byte*>(of_chunk.data()),
+                        DType::F64,
+                        {static_cast<int64_t>(of_chunk.size())}};
+  const bool one_run = first_run_[chunk + 1] - first_run_[chunk] == 1;
   for (uint32_t r = first_run_[chunk]; r < first_run_[chunk + 1]; ++r) {
     const Run& run = runs_[r];
     const Tensor out = gradient(run.first, run.count);
     if (run.trained) {
       const Tensor sums{spaces_.base(Space::GradientSums) + run.first * sizeof(float), DType::F32,
                         out.shape};
-      kernels_.finish_gradient(compute, out, sums);
+      kernels_.finish_gradient(compute, out, sums, one_run ? partials : Tensor{});
     } else {
       kernels_.fill_zero(compute, out);
     }
   }
-  const std::span<double> all(reinterpret_cast<double*>(device_partials_.data()),
-                              layout_.num_pieces());
-  const std::span<double> partials = partials_of(chunk, all);
+  if (one_run && runs_[first_run_[chunk]].trained) return;
   kernels_.squared_norm_pieces(
-      compute,
-      {reinterpret_cast<std::byte*>(partials.data()),
-       DType::F64,
-       {static_cast<int64_t>(partials.size())}},
-      gradient(chunk * layout_.chunk_elements(), layout_.chunk_elements(chunk)));
+      compute, partials, gradient(chunk * layout_.chunk_elements(), layout_.chunk_elements(chunk)));
 }
 
 void Optimizer::submit_partial_norms(Stream& store, uint32_t chunk) {
@@ -153,15 +175,12 @@ void Optimizer::update(uint32_t chunk, uint32_t slot) {
   }
   // Without clipping this runs before norm() has counted the step.
   step_.t = clipped ? num_updates_ : num_updates_ + 1;
-  for (const Segment& s : layout_.segments(chunk)) {
-    if (!trained_[s.parameter]) continue;
-    const ParameterInfo& info = layout_.parameter(s.parameter);
-    Planes planes = state_.planes(s.first_element);
-    planes.gradient = gradient + (s.first_element - chunk * layout_.chunk_elements()) *
-                                     size_of(layout_.gradient_type());
-    adamw_update(team_, planes, static_cast<int64_t>(s.num_elements), step_, info.decay ? 1.0 : 0.0,
-                 info.learning_rate_factor);
-  }
+  Planes planes = state_.planes(chunk * layout_.chunk_elements());
+  planes.gradient = gradient;
+  const std::span<const AdamWRun> runs(updates_);
+  adamw_update(team_, planes, static_cast<int64_t>(layout_.chunk_elements(chunk)),
+               runs.subspan(first_update_[chunk], first_update_[chunk + 1] - first_update_[chunk]),
+               step_);
 }
 
 Cost Optimizer::update_cost(uint32_t chunk) const {
@@ -173,9 +192,10 @@ Cost Optimizer::update_cost(uint32_t chunk) const {
 std::string Optimizer::bad_tensor_in(uint32_t chunk, const std::byte* gradient) const {
   for (const Segment& s : layout_.segments(chunk)) {
     const uint64_t first = s.first_element - chunk * layout_.chunk_elements();
-    const bool bad = layout_.gradient_type() == DType::F32
-                         ? any_not_finite<float>(gradient, first, s.num_elements)
-                         : any_not_finite<BF16>(gradient, first, s.num_elements);
+    const DType type = layout_.gradient_type();
+    const bool bad = type == DType::F32   ? any_not_finite<float>(gradient, first, s.num_elements)
+                     : type == DType::F16 ? any_not_finite<F16>(gradient, first, s.num_elements)
+                                          : any_not_finite<BF16>(gradient, first, s.num_elements);
     if (bad) return layout_.parameter(s.parameter).name;
   }
   return {};

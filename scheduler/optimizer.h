@@ -55,6 +55,7 @@ class Optimizer : public ChunkWork {
     bool trained;
   };
   void cut_runs();
+  void cut_updates();
   void add_extra_uses(Stream& compute, uint32_t chunk);
   std::span<double> partials_of(uint32_t chunk, std::span<double> all) const;
   std::string bad_tensor_in(uint32_t chunk, const std::byte* gradient) const;
@@ -67,7 +68,9 @@ class Optimizer : public ChunkWork {
   std::vector<bool> trained_;
   float max_grad_norm_;
   std::vector<Run> runs_;
-  std::vector<uint32_t> first_run_;  // of each chunk, and one past the last
+  std::vector<uint32_t> first_run_;     // of each chunk, and one past the last
+  std::vector<AdamWRun> updates_;       // what trains; elements count from their chunk's first
+  std::vector<uint32_t> first_update_;  // of each chunk, and one past the last
   Buffer device_partials_;
   ThreadTeam team_;
 

@@ -1,4 +1,4 @@
-// Copies of the host backend: as fast as memory, or at the pace of an emulated link.
+// The link between host and device: copies as fast as memory, or at the pace of an emulated link.
 //
 // A link carries one copy at a time. A copy is charged bytes / bandwidth of wall time, counted from
 // when the link and the stream that copies were ready, not from when a busy machine got round to
@@ -17,9 +17,6 @@ namespace ebb {
 double steady_now_s();
 /// Sleeps until the clock shows `deadline_s`; returns at once where that has passed.
 void sleep_until(double deadline_s);
-
-/// Copies without pulling the target through the caches where that pays.
-void copy_bytes(void* to, const void* from, size_t bytes);
 
 class Link {
  public:

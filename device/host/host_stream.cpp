@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "device/errors.h"
+#include "device/host/copy.h"
 #include "device/host/quiet_lock.h"
 
 namespace ebb {

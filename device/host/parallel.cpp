@@ -1,11 +1,15 @@
 #include "device/host/parallel.h"
 
+#include <tbb/global_control.h>
 #include <tbb/info.h>
 #include <tbb/parallel_for.h>
 #include <tbb/partitioner.h>
 #include <tbb/task_arena.h>
+#include <tbb/task_group.h>
 
 #include <algorithm>
+#include <deque>
+#include <exception>
 
 #if defined(EBB_ANNOTATE_FORK_JOIN)
 // ThreadSanitizer cannot see oneTBB's own synchronisation: this file is not instrumented there, and
@@ -14,6 +18,8 @@
 extern "C" {
 void __tsan_acquire(void*);
 void __tsan_release(void*);
+// oneTBB's threads free its own memory late in the process: no business of the bodies'.
+const char* __tsan_default_suppressions() { return "called_from_lib:libtbb.so"; }
 }
 #define EBB_ACQUIRE(address) __tsan_acquire(address)
 #define EBB_RELEASE(address) __tsan_release(address)
@@ -23,19 +29,83 @@ void __tsan_release(void*);
 #endif
 
 namespace ebb {
+namespace {
 
-struct ThreadTeam::Arena {
-  // More threads than cores would only wait for one another; results do not depend on the number.
-  explicit Arena(int num_threads) : arena(std::min(num_threads, tbb::info::default_concurrency())) {
-    arena.initialize();
+// oneTBB has no more threads than the process has cores, and warns where more are asked for. The
+// first arena's caller is one of them.
+tbb::task_arena::constraints constraints_of(const NodeThreads& node, bool first) {
+  const auto all = static_cast<int>(
+      tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism));
+  return {node.node, std::min(node.num_threads, first ? all : std::max(all - 1, 1))};
+}
+
+}  // namespace
+
+std::vector<NodeThreads> machine_nodes() {
+  std::vector<NodeThreads> nodes;
+#if !defined(EBB_ANNOTATE_FORK_JOIN) && !defined(__SANITIZE_ADDRESS__)
+  // The sanitizers do not let oneTBB load the library with which it asks.
+  for (const tbb::numa_node_id id : tbb::info::numa_nodes()) {
+    nodes.push_back({id, tbb::info::default_concurrency(id)});
   }
-  tbb::task_arena arena;
+#endif
+  if (nodes.size() > 1) return nodes;
+  return {{NodeThreads::kAnyNode, tbb::info::default_concurrency()}};
+}
+
+/// One oneTBB arena a node. The caller works in the first, then in what is left of the others.
+struct ThreadTeam::Arenas {
+  struct Node {
+    // Only the first keeps a place for the caller: the other nodes' threads are all oneTBB's.
+    Node(const NodeThreads& node, bool first) : arena(constraints_of(node, first), first ? 1 : 0) {
+      arena.initialize();
+    }
+    tbb::task_arena arena;
+    tbb::task_group group;
+  };
+
+  explicit Arenas(std::span<const NodeThreads> threads) {
+    for (const NodeThreads& node : threads) nodes.emplace_back(node, nodes.empty());
+  }
+
+  /// Every range is finished when this returns, or throws what a body threw.
+  template <class RunRange>
+  void run(int64_t n, std::span<const NodeThreads> threads, const RunRange& run_range) {
+    const auto run_tasks = [&](TaskRange tasks) {
+      tbb::parallel_for(
+          tbb::blocked_range<int64_t>(tasks.first, tasks.last, 1),
+          [&](const tbb::blocked_range<int64_t>& r) { run_range(r.begin(), r.end()); },
+          tbb::auto_partitioner());
+    };
+    for (size_t k = 1; k < nodes.size(); ++k) {
+      nodes[k].arena.enqueue(nodes[k].group.defer(
+          [&run_tasks, tasks = tasks_of_node(n, threads, k)] { run_tasks(tasks); }));
+    }
+    std::exception_ptr error;
+    const auto work = [&error](tbb::task_arena& arena, const auto& body) {
+      try {
+        arena.execute(body);
+      } catch (...) {
+        error = std::current_exception();
+      }
+    };
+    work(nodes[0].arena, [&] { run_tasks(tasks_of_node(n, threads, 0)); });
+    for (size_t k = 1; k < nodes.size(); ++k) {
+      work(nodes[k].arena, [&] { nodes[k].group.wait(); });
+    }
+    if (error) std::rethrow_exception(error);
+  }
+
+  std::deque<Node> nodes;   // arenas do not move
   char fork = 0, join = 0;  // addresses for the sanitizer
 };
 
-ThreadTeam::ThreadTeam(int num_threads)
-    : arena_(num_threads > 1 ? std::make_unique<Arena>(num_threads) : nullptr),
-      num_threads_(num_threads) {}
+ThreadTeam::ThreadTeam(int num_threads) : ThreadTeam(deal_threads(num_threads, machine_nodes())) {}
+
+ThreadTeam::ThreadTeam(std::vector<NodeThreads> nodes) : nodes_(std::move(nodes)), num_threads_(0) {
+  for (const NodeThreads& node : nodes_) num_threads_ += node.num_threads;
+  if (num_threads_ > 1) arenas_ = std::make_unique<Arenas>(nodes_);
+}
 ThreadTeam::~ThreadTeam() = default;
 
 void ThreadTeam::run(int64_t n, const void* body, void (*call)(const void*, int64_t)) {
@@ -43,22 +113,17 @@ void ThreadTeam::run(int64_t n, const void* body, void (*call)(const void*, int6
     FlushDenormals flush;
     for (int64_t i = first; i < last; ++i) call(body, i);
   };
-  if (!arena_ || n < 2) {
+  if (!arenas_ || n < 2) {
     run_range(0, n);
     return;
   }
-  EBB_RELEASE(&arena_->fork);
-  arena_->arena.execute([&] {
-    tbb::parallel_for(
-        tbb::blocked_range<int64_t>(0, n, 1),
-        [&](const tbb::blocked_range<int64_t>& r) {
-          EBB_ACQUIRE(&arena_->fork);
-          run_range(r.begin(), r.end());
-          EBB_RELEASE(&arena_->join);
-        },
-        tbb::auto_partitioner());
+  EBB_RELEASE(&arenas_->fork);
+  arenas_->run(n, nodes_, [&](int64_t first, int64_t last) {
+    EBB_ACQUIRE(&arenas_->fork);
+    run_range(first, last);
+    EBB_RELEASE(&arenas_->join);
   });
-  EBB_ACQUIRE(&arena_->join);
+  EBB_ACQUIRE(&arenas_->join);
 }
 
 }  // namespace ebb

@@ -54,14 +54,16 @@ void Reference::update(std::span<const float> gradients, const AdamWStep& step, 
     const double quotient = m.value / denominator;
     const double quotient_bound =
         (m.bound + std::abs(quotient) * denominator_bound) / denominator + u * std::abs(quotient);
-    const double change = rate * quotient;
-    const double change_bound = rate * quotient_bound + 2 * u * std::abs(change);
+    const double step = rate * quotient;
+    const double step_bound = rate * quotient_bound + 2 * u * std::abs(step);
 
-    const double decay = bug_ == Bug::CoupledDecay ? 1 : 1 - lr * wd;
-    const double decayed = p.value * decay;
-    const double p_new =
-        bug_ == Bug::DecayAfterUpdate ? (p.value - change) * decay : decayed - change;
-    p.bound = decay * p.bound + 2 * u * std::abs(decayed) + change_bound + u * std::abs(p_new);
+    const double decay = bug_ == Bug::CoupledDecay ? 0 : lr * wd;
+    const double decayed =
+        bug_ == Bug::DecayAfterUpdate ? decay * (p.value - step) : decay * p.value;
+    const double change = decayed + step;
+    const double change_bound = 2 * u * std::abs(decayed) + step_bound + u * std::abs(change);
+    const double p_new = p.value - change;
+    p.bound = (1 - decay) * p.bound + change_bound + u * std::abs(p_new);
     p.value = p_new;
   }
 }

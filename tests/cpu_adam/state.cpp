@@ -67,12 +67,14 @@ void State::set_weights(uint64_t seed) {
 
 void State::set_gradients(uint64_t seed) {
   const std::vector<float> values = make_gradients(n_, seed);
-  if (types_.gradient == DType::F32) {
-    std::copy(values.begin(), values.end(), reinterpret_cast<float*>(gradient_.data()));
-  } else {
-    std::transform(values.begin(), values.end(), reinterpret_cast<BF16*>(gradient_.data()),
-                   [](float value) { return BF16(value); });
-  }
+  for (int64_t i = 0; i < n_; ++i) set_gradient(i, values[static_cast<size_t>(i)]);
+}
+
+void State::set_gradient(int64_t i, float value) {
+  std::byte* const gradient = gradient_.data();
+  if (types_.gradient == DType::F32) reinterpret_cast<float*>(gradient)[i] = value;
+  if (types_.gradient == DType::BF16) reinterpret_cast<BF16*>(gradient)[i] = BF16(value);
+  if (types_.gradient == DType::F16) reinterpret_cast<F16*>(gradient)[i] = F16(value);
 }
 
 std::vector<std::byte> State::bits() const {

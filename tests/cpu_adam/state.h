@@ -33,10 +33,9 @@ struct Types {
   DType gradient;
 };
 
-inline constexpr Types kAllTypes[] = {{DType::F32, DType::F32},
-                                      {DType::F32, DType::BF16},
-                                      {DType::BF16, DType::F32},
-                                      {DType::BF16, DType::BF16}};
+inline constexpr Types kAllTypes[] = {{DType::F32, DType::F32},   {DType::F32, DType::BF16},
+                                      {DType::F32, DType::F16},   {DType::BF16, DType::F32},
+                                      {DType::BF16, DType::BF16}, {DType::BF16, DType::F16}};
 
 std::string name_of_types(Types types);
 
@@ -51,8 +50,10 @@ class State {
   std::vector<float> variances() const { return floats(variance_); }
   /// Weights of a fresh model: normal, standard deviation 0.02.
   void set_weights(uint64_t seed);
-  /// Gradients over four decades, both signs; each is exact in bf16, so both types train alike.
+  /// Gradients over four decades, both signs; each is exact in bf16 and in fp16, so all types train
+  /// alike.
   void set_gradients(uint64_t seed);
+  void set_gradient(int64_t i, float value);
   /// All state bytes one after the other, for comparisons to the bit.
   std::vector<std::byte> bits() const;
   bool intact() const;

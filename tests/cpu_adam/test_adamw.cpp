@@ -87,10 +87,12 @@ TEST_P(AdamWTypes, ZeroGradientOnFreshStateOnlyDecays) {
   state.set_weights(3);
   const std::vector<float> before = state.masters();
   adamw_update(team, state.planes(), 100, step_at(1), 1, 1);
-  const float decay = static_cast<float>(1 - 1e-2 * 0.1);
-  for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(state.masters()[i], before[i] * decay);
+  const float rate = static_cast<float>(1e-2 * 0.1);
+  for (size_t i = 0; i < before.size(); ++i)
+    EXPECT_EQ(state.masters()[i], before[i] - rate * before[i]);
   adamw_update(team, state.planes(), 100, step_at(1), 0, 1);
-  for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(state.masters()[i], before[i] * decay);
+  for (size_t i = 0; i < before.size(); ++i)
+    EXPECT_EQ(state.masters()[i], before[i] - rate * before[i]);
 }
 
 TEST_P(AdamWTypes, NotANumberStaysInItsElement) {
@@ -103,10 +105,7 @@ TEST_P(AdamWTypes, NotANumberStaysInItsElement) {
         state->set_weights(5);
         state->set_gradients(6);
       }
-      std::byte* gradient = const_cast<std::byte*>(hurt.planes().from(at).gradient);
-      const BF16 narrow(bad);
-      GetParam().gradient == DType::F32 ? std::memcpy(gradient, &bad, sizeof bad)
-                                        : std::memcpy(gradient, &narrow, sizeof narrow);
+      hurt.set_gradient(at, bad);
       for (State* state : {&good, &hurt}) {
         adamw_update(team, state->planes(), kCount, step_at(1), 1, 1);
       }
@@ -181,12 +180,69 @@ TEST(AdamW, RejectsBrokenContracts) {
            [](Planes& p) { p.momentum = nullptr; }, [](Planes& p) { p.variance = nullptr; },
            [](Planes& p) { p.gradient = nullptr; }, [](Planes& p) { p.weight_dtype = DType::F32; },
            [](Planes& p) { p.weight_dtype = DType::F64; },
+           [](Planes& p) { p.weight_dtype = DType::F16; },
            [](Planes& p) { p.gradient_dtype = DType::I32; }}) {
     Planes planes = good;
     spoil(planes);
     EXPECT_THROW(update(planes, step_at(1)), LogicError);
   }
   EXPECT_NO_THROW(update(good, step_at(1)));
+  const auto update_runs = [&](std::vector<AdamWRun> runs) {
+    adamw_update(team, good, 8, runs, step_at(1));
+  };
+  EXPECT_THROW(update_runs({{.first = 0, .count = 9}}), LogicError);
+  EXPECT_THROW(update_runs({{.first = -1, .count = 2}}), LogicError);
+  EXPECT_THROW(update_runs({{.first = 2, .count = -1}}), LogicError);
+  EXPECT_THROW(update_runs({{.first = 0, .count = 3}, {.first = 2, .count = 3}}), LogicError);
+  EXPECT_NO_THROW(update_runs({{.first = 0, .count = 3}, {.first = 3, .count = 5}}));
+}
+
+// What a chunk needs: tensors with factors of their own, gaps, tensors across tasks.
+TEST_P(AdamWTypes, RunsAreUpdatedAsIfEachStoodAlone) {
+  constexpr int64_t kCount = 2 * kAdamWTaskElements + 100;
+  const std::vector<AdamWRun> runs = {
+      {.first = 1, .count = 6, .decay_factor = 0},
+      {.first = 7, .count = 0},
+      {.first = 7, .count = 1000, .learning_rate_factor = 0.5},
+      {.first = 2000, .count = 2 * kAdamWTaskElements - 1999, .decay_factor = 0.25},
+      {.first = 2 * kAdamWTaskElements + 1, .count = 90}};
+  ThreadTeam team(2);
+  State together(kCount, GetParam()), apart(kCount, GetParam());
+  for (State* state : {&together, &apart}) {
+    state->set_weights(1);
+    state->set_gradients(2);
+  }
+  adamw_update(team, together.planes(), kCount, runs, step_at(3));
+  for (const AdamWRun& run : runs) {
+    adamw_update(team, apart.planes().from(run.first), run.count, step_at(3), run.decay_factor,
+                 run.learning_rate_factor);
+  }
+  EXPECT_TRUE(together.bits() == apart.bits());
+  adamw_update(team, together.planes(), kCount, std::span<const AdamWRun>(), step_at(3));
+  EXPECT_TRUE(together.bits() == apart.bits());
+}
+
+// Every fp16 arrives exactly, subnormals included: with beta1 = 0 the momentum is the gradient.
+TEST(AdamW, KeepsEveryFp16Gradient) {
+  constexpr int64_t kCount = 65536;
+  ThreadTeam team(2);
+  AdamWStep step = step_at(1);
+  step.adam.beta1 = 0;
+  step.gradient_scale = 1;
+  for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    const OnlyTarget only(target);
+    State state(kCount, {DType::BF16, DType::F16});
+    const auto gradient_at = [](int64_t i) { return F16::from_bits(static_cast<uint16_t>(i)); };
+    for (int64_t i = 0; i < kCount; ++i) state.set_gradient(i, gradient_at(i));
+    adamw_update(team, state.planes(), kCount, step, 1, 1);
+    const std::vector<float> momenta = state.momenta();
+    int64_t num_wrong = 0;
+    for (int64_t i = 0; i < kCount; ++i) {
+      const float actual = momenta[static_cast<size_t>(i)], expected = gradient_at(i);
+      num_wrong += std::isnan(expected) ? !std::isnan(actual) : actual != expected;
+    }
+    EXPECT_EQ(num_wrong, 0) << hwy::TargetName(target);
+  }
 }
 
 TEST(AdamW, CoefficientsFollowTheDefinition) {
@@ -194,11 +250,11 @@ TEST(AdamW, CoefficientsFollowTheDefinition) {
                        .adam = {.beta1 = 0.9, .beta2 = 0.999, .weight_decay = 0.1},
                        .t = 1000};
   const AdamWCoefficients c = adamw_coefficients(step, 1, 0.5);
-  EXPECT_EQ(c.decay, static_cast<float>(1 - 1.5e-4 * 0.1));
+  EXPECT_EQ(c.decay_rate, static_cast<float>(1.5e-4 * 0.1));
   EXPECT_FLOAT_EQ(c.step_size, static_cast<float>(1.5e-4 / (1 - std::pow(0.9, 1000))));
   EXPECT_FLOAT_EQ(c.v_correction, static_cast<float>(1 / std::sqrt(1 - std::pow(0.999, 1000))));
   EXPECT_EQ(c.one_minus_beta2, static_cast<float>(1 - 0.999));
-  EXPECT_EQ(adamw_coefficients(step, 0, 1).decay, 1.0f);
+  EXPECT_EQ(adamw_coefficients(step, 0, 1).decay_rate, 0.0f);
 }
 
 TEST(HomePlanes, TakeTwelveBytesAParameter) {

@@ -4,3 +4,6 @@ ebb_test(test_cpu_adam
           ${dir}/test_master.cpp ${dir}/test_gradient_norm.cpp ${dir}/test_state_hash.cpp
   LIBS ebb_cpu_adam)
 ebb_test(test_cpu_adam_slow SOURCES ${dir}/test_all_masters.cpp LIBS ebb_cpu_adam SLOW)
+ebb_test(test_cpu_adam_error SOURCES ${dir}/state.cpp ${dir}/test_error.cpp
+  LIBS ebb_cpu_adam nlohmann_json::nlohmann_json)
+target_compile_definitions(test_cpu_adam_error PRIVATE EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")

@@ -13,19 +13,6 @@ namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
 
-TEST(CopyBytes, EverySizeAndAlignment) {
-  for (size_t bytes :
-       {size_t{0}, size_t{1}, size_t{63}, size_t{64}, kMiB - 1, kMiB, kMiB + 1, 2 * kMiB + 77}) {
-    for (size_t offset : {size_t{0}, size_t{1}, size_t{17}, size_t{64}}) {
-      std::vector<uint8_t> from(bytes + 200), to(bytes + 200, 0xee), expected(bytes + 200, 0xee);
-      for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint8_t>(i * 31 + i / 251);
-      for (size_t i = 0; i < bytes; ++i) expected[offset + i] = from[3 + i];
-      copy_bytes(to.data() + offset, from.data() + 3, bytes);
-      ASSERT_TRUE(to == expected) << bytes << " bytes at offset " << offset;
-    }
-  }
-}
-
 TEST(Link, TakesItsTimeAndCopies) {
   Link link(1e9);
   std::vector<char> from(20 * kMiB, 'x'), to(20 * kMiB);

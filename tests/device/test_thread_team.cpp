@@ -1,7 +1,14 @@
 #include <gtest/gtest.h>
+#include <tbb/global_control.h>
 
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <thread>
 #include <vector>
 
+#include "device/device.h"
+#include "device/host/host_link.h"
 #include "device/host/parallel.h"
 
 namespace ebb {
@@ -33,6 +40,45 @@ TEST_P(ThreadTeamTest, FlushesDenormalsInsideBodiesOnly) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadTeamTest, testing::Values(1, 2, 4));
+
+// Tests of "the same for every number of threads" need threads that are really there: each body
+// waits until as many have begun as the team has threads.
+TEST(ThreadTeamTest, HasAsManyThreadsAsItSays) {
+  constexpr double kPatience_s = 20;
+  const tbb::global_control threads_allowed(tbb::global_control::max_allowed_parallelism, 8);
+  for (int threads = 1; threads <= 8; ++threads) {
+    ThreadTeam team(threads);
+    std::atomic<int> num_begun = 0;
+    std::mutex mutex;
+    std::set<std::thread::id> ids;
+    const double give_up_s = steady_now_s() + kPatience_s;
+    team.for_each(threads, [&](int64_t) {
+      ++num_begun;
+      while (num_begun < threads && steady_now_s() < give_up_s) std::this_thread::yield();
+      std::lock_guard lock(mutex);
+      ids.insert(std::this_thread::get_id());
+    });
+    EXPECT_EQ(std::ssize(ids), threads);
+  }
+}
+
+// Streams run host functions outside of teams, too.
+TEST(StreamThreads, FlushDenormals) {
+  const auto device = create_device({.num_threads = 1});
+  for (StreamRole role :
+       {StreamRole::Compute, StreamRole::Load, StreamRole::Store, StreamRole::Update}) {
+    const auto stream = device->create_stream(role);
+    const volatile float small = 1e-38f, tenth = 0.1f, denormal = 1e-40f, large = 1e20f;
+    float result = 1, input = 1;
+    stream->call({}, [&] {
+      result = small * tenth;
+      input = denormal * large;
+    });
+    stream->synchronize();
+    EXPECT_EQ(result, 0);
+    EXPECT_EQ(input, 0);
+  }
+}
 
 }  // namespace
 }  // namespace ebb

@@ -1,5 +1,13 @@
-set(sources counting_new.cpp test_cuda_seam.cpp test_host_blocks.cpp test_host_device.cpp test_host_event.cpp
-  test_host_link.cpp test_host_stream.cpp test_host_stream_errors.cpp test_races.cpp test_sim_device.cpp
+set(sources counting_new.cpp test_arithmetic.cpp test_copy.cpp test_cuda_seam.cpp test_f16.cpp test_host_blocks.cpp test_host_device.cpp test_host_event.cpp
+  test_host_link.cpp test_host_stream.cpp test_host_stream_errors.cpp test_numa.cpp test_races.cpp test_sim_device.cpp
   test_thread_team.cpp)
 list(TRANSFORM sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 ebb_test(test_device SOURCES ${sources} LIBS ebb_device)
+
+# The same on a described machine of two nodes, which need not be there. Not for the sanitizers: they do not let oneTBB
+# load the library with which it reads a machine.
+if(NOT EBB_SANITIZE)
+  add_test(NAME test_two_nodes COMMAND test_device --gtest_filter=*TeamOfNodes*:Synthetic*:ThreadTeam*:MachineNodes*)
+  ebb_test_properties(test_two_nodes fast)
+  set_property(TEST test_two_nodes APPEND PROPERTY ENVIRONMENT "HWLOC_SYNTHETIC=node:2 core:4 pu:1")
+endif()
