@@ -62,6 +62,9 @@ Array::Array(DType dtype, Shape shape, const Values& values) : Array(dtype, shap
       case DType::BF16:
         tensor_.as<BF16>()[i] = BF16(static_cast<float>(values[i]));
         break;
+      case DType::F16:
+        tensor_.as<F16>()[i] = F16(static_cast<float>(values[i]));
+        break;
       case DType::F64:
         tensor_.as<double>()[i] = values[i];
         break;
@@ -81,6 +84,9 @@ Values Array::values() const {
         break;
       case DType::BF16:
         result[i] = static_cast<float>(tensor_.as<BF16>()[i]);
+        break;
+      case DType::F16:
+        result[i] = static_cast<float>(tensor_.as<F16>()[i]);
         break;
       case DType::F64:
         result[i] = tensor_.as<double>()[i];

@@ -169,6 +169,22 @@ TEST(AttentionTest, DocumentsDoNotSeeEachOther) {
   EXPECT_FALSE(std::equal(x.begin() + 40 * 16, x.end(), y.begin() + 40 * 16));
 }
 
+/// Hidden parts of a tile are left out, not multiplied by zero: up to the strip of four queries.
+TEST(AttentionTest, NotANumberIsNotSeenBefore) {
+  for (int64_t broken : {20, 64, 100}) {
+    const AttentionCase shape{1, 130, 1, 16, true, {}};
+    Harness h;
+    Values qkv = random_values(130 * 48, 1);
+    std::fill_n(qkv.begin() + broken * 48, 48, std::nan(""));
+    const Attend a(DType::F32, shape, qkv);
+    a.forward(h);
+    const Values out = a.out.values();
+    for (int64_t i = 0; i < 130 * 16; ++i) {
+      EXPECT_EQ(std::isnan(out[static_cast<size_t>(i)]), i >= broken * 16) << i;
+    }
+  }
+}
+
 TEST(AttentionTest, NotANumberIsSeen) {
   const AttentionCase shape{1, 20, 1, 16, true, {}};
   Harness h;

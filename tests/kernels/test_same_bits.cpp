@@ -96,8 +96,9 @@ Bits run_attention(Harness& h, DType t) {
   std::vector<int32_t> starts;
   for (int64_t i = 0; i < b * n; ++i) starts.push_back(i % n < 100 ? 0 : 100);
   const Array starts_array = int_array(starts);
-  for (bool causal : {true, false}) {
-    const AttentionShape shape{heads, causal, starts_array};
+  for (const AttentionShape& shape :
+       {AttentionShape{heads, true, starts_array}, AttentionShape{heads, false, starts_array},
+        AttentionShape{heads, true, {}}}) {
     const Array qkv = random_array(t, {b, n, 3 * c}, 1, 2.0), out(t, {b, n, c});
     const Array lse(DType::F32, {b, heads, n}), dout = random_array(t, {b, n, c}, 2);
     const Array dqkv(t, {b, n, 3 * c});
@@ -123,7 +124,7 @@ Bits run_gradient(Harness& h, DType t) {
   constexpr int64_t n = 3 * kPieceElements + 77;
   const Array sums = random_array(DType::F32, {n}, 1);
   const Array gradient(t, {n}), partials(DType::F64, {4});
-  h.kernels->finish_gradient(h.stream, gradient, sums);
+  h.kernels->finish_gradient(h.stream, gradient, sums, {});
   h.kernels->squared_norm_pieces(h.stream, partials, gradient);
   Bits bits;
   append(bits, gradient);
@@ -135,6 +136,21 @@ const Case kCases[] = {{"linear", run_linear},           {"layer_norm", run_laye
                        {"elementwise", run_elementwise}, {"embedding", run_embedding},
                        {"attention", run_attention},     {"loss", run_loss},
                        {"gradient", run_gradient}};
+
+// The dot product of bf16 is one instruction set by itself: its bits are compared between threads.
+TEST(SameBitsOfDotProducts, ForEveryNumberOfThreads) {
+  if (!this_processor().has_bf16_dot) GTEST_SKIP() << "this processor has no dot product of bf16";
+  const tbb::global_control threads_allowed(tbb::global_control::max_allowed_parallelism, 8);
+  const auto run = [](int threads, Arithmetic arithmetic) {
+    Harness h(threads, arithmetic);
+    return run_linear(h, DType::BF16);
+  };
+  const Bits expected = run(1, Arithmetic::Bf16Dot);
+  for (int threads : {2, 3, 8}) {
+    EXPECT_TRUE(run(threads, Arithmetic::Bf16Dot) == expected) << threads << " threads";
+  }
+  EXPECT_FALSE(run(1, Arithmetic::Fp32) == expected) << "the other arithmetic was used";
+}
 
 class SameBits : public testing::TestWithParam<std::tuple<DType, Case>> {
  protected:

@@ -6,6 +6,8 @@
 #define EBB_HOST_KERNELS_ATTENTION_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -18,28 +20,34 @@ namespace ebb {
 namespace HWY_NAMESPACE {
 namespace {
 
-constexpr int kTileStep = 4;  // rows of one micro-kernel; divides kTile
+constexpr int kStep = 4;  // rows of one micro-kernel: a strip of a tile
+constexpr int64_t kStrips = kTile / kStep;
+constexpr int64_t kGroups = kTile / kWide;
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 constexpr int kTileVectors = 4;
 #else
-constexpr int kTileVectors = 2;
+constexpr int kTileVectors = 2;  // of which 16 columns are a multiple
 #endif
 
-/// c (rows, columns) = or += a (rows, k) b (k, columns). Rows are rounded up to kTileStep; columns
-/// % 16 == 0.
-void multiply(int64_t rows, int64_t columns, int64_t k, const float* a, const float* b, float* c,
-              const TileStrides& stride, bool from_zero) {
-  constexpr int64_t kStrip = kTileVectors * kLanes;
-  for (int64_t r = 0; r < rows; r += kTileStep) {
-    const float* a_rows = a + r * stride.a_row;
-    float* c_rows = c + r * stride.c_row;
-    int64_t j = 0;
-    for (; j + kStrip <= columns; j += kStrip) {
-      micro_kernel<kTileStep, kTileVectors>(k, a_rows, b + j, c_rows + j, stride, from_zero);
-    }
-    for (; j < columns; j += kLanes) {
-      micro_kernel<kTileStep, 1>(k, a_rows, b + j, c_rows + j, stride, from_zero);
-    }
+struct Range {
+  int64_t begin, end;
+};
+
+/// c (kStep, columns) = or += a (kStep, k) b (k, columns), for the columns of a range whose ends
+/// are multiples of kWide.
+HWY_MAYBE_UNUSED void multiply_strip(const Range& columns, int64_t k, const float* a,
+                                     const float* b, float* c, const TileStrides& stride,
+                                     bool from_zero) {
+  constexpr int64_t kFull = kTileVectors * kLanes;
+  int64_t j = columns.begin;
+  for (; j + kFull <= columns.end; j += kFull) {
+    micro_kernel<kStep, kTileVectors>(k, a, b + j, c + j, stride, from_zero);
+  }
+  if constexpr (kTileVectors == 4) {
+    const int64_t left = columns.end - j;
+    if (left == 3 * kLanes) return micro_kernel<kStep, 3>(k, a, b + j, c + j, stride, from_zero);
+    if (left == 2 * kLanes) return micro_kernel<kStep, 2>(k, a, b + j, c + j, stride, from_zero);
+    if (left == kLanes) return micro_kernel<kStep, 1>(k, a, b + j, c + j, stride, from_zero);
   }
 }
 
@@ -53,24 +61,40 @@ struct HeadRows {
         head_size(call.head_size),
         padded_head(call.padded_head()) {}
 
-  /// `count` rows from `first`, zero-padded to kTile rows of padded_head floats.
+  /// `count` rows from `first` times `factor`, zero-padded to kTile rows of padded_head floats.
   template <class T>
-  void load_tile(const void* from, int64_t first, int64_t count, float* to) const {
+  void load_tile(const void* from, int64_t first, int64_t count, float factor, float* to) const {
     const T* rows = static_cast<const T*>(from) + first_element + first * row_stride;
+    const Wide factors = broadcast(factor);
     for (int64_t r = 0; r < count; ++r) {
       for (int64_t i = 0; i < head_size; i += kWide) {
-        store(to + r * padded_head + i, load_up_to(rows + r * row_stride + i, head_size - i));
+        const Wide v = load_up_to(rows + r * row_stride + i, head_size - i);
+        store(to + r * padded_head + i, v * factors);
       }
     }
     std::fill_n(to + count * padded_head, (kTile - count) * padded_head, 0.0f);
   }
 
+  /// Asks for rows that will be loaded soon: they are far apart, which no machine foresees.
   template <class T>
-  void store_tile(void* to, int64_t first, int64_t count, const float* from) const {
+  HWY_INLINE void prefetch(const void* from, int64_t first, int64_t count) const {
+    const T* row = static_cast<const T*>(from) + first_element + first * row_stride;
+    for (int64_t r = 0; r < count; ++r, row += row_stride) {
+      constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
+      for (int64_t i = 0; i < head_size; i += kLine) hwy::Prefetch(row + i);
+    }
+  }
+
+  /// Row r is multiplied by factor_of(r).
+  template <class T, class Factor>
+  void store_tile(void* to, int64_t first, int64_t count, const float* from,
+                  const Factor& factor_of) const {
     T* rows = static_cast<T*>(to) + first_element + first * row_stride;
     for (int64_t r = 0; r < count; ++r) {
+      const Wide factor = broadcast(factor_of(r));
       for (int64_t i = 0; i < head_size; i += kWide) {
-        store_up_to(rows + r * row_stride + i, load(from + r * padded_head + i), head_size - i);
+        const Wide v = load(from + r * padded_head + i) * factor;
+        store_up_to(rows + r * row_stride + i, v, head_size - i);
       }
     }
   }
@@ -92,41 +116,98 @@ HWY_MAYBE_UNUSED void transpose_tile(const float* from, int64_t width, float* to
 }
 
 /// For each query of one row of the batch the keys it sees: [first, end), both ascending in the
-/// query.
+/// query. Neighbours' ranges touch. Padding up to a whole tile sees nothing.
 struct Visible {
   int32_t* first;
   int32_t* end;
 
   void find(const AttentionCall& call, int64_t b) const {
     const int64_t n = call.num_tokens;
-    const int32_t* starts =
-        call.document_starts == nullptr ? nullptr : call.document_starts + b * n;
+    if (call.document_starts == nullptr) {
+      std::fill_n(first, n, 0);
+    } else {
+      std::copy_n(call.document_starts + b * n, n, first);
+    }
     for (int64_t i = n - 1; i >= 0; --i) {
-      first[i] = starts == nullptr ? 0 : starts[i];
-      const bool last_of_document = i == n - 1 || (starts != nullptr && starts[i + 1] == i + 1);
-      if (call.causal || last_of_document) {
-        end[i] = static_cast<int32_t>(i) + 1;
-      } else {
-        end[i] = end[i + 1];
-      }
+      const bool last_of_document = i == n - 1 || first[i + 1] == i + 1;
+      end[i] = call.causal || last_of_document ? static_cast<int32_t>(i) + 1 : end[i + 1];
+    }
+    std::fill_n(first + n, round_up(n, kTile) - n, static_cast<int32_t>(n));
+    std::fill_n(end + n, round_up(n, kTile) - n, static_cast<int32_t>(n));
+  }
+};
+
+/// What is visible in one tile of queries times one tile of keys. Scores lie as (key, query): a
+/// vector holds one key's scores for kWide queries, a group.
+struct View {
+  const int32_t *first, *end;  // of the tile's queries
+  int64_t key;                 // the tile's first
+
+  View(const Visible& visible, int64_t query, int64_t first_key)
+      : first(visible.first + query), end(visible.end + query), key(first_key) {}
+
+  bool empty() const { return first[0] >= key + kTile || end[kTile - 1] <= key; }
+
+  /// Keys, counted from the tile's first, that some of these queries see.
+  Range keys_of(int64_t query, int64_t count) const {
+    const int64_t begin = std::clamp<int64_t>(first[query] - key, 0, kTile);
+    return {begin, std::clamp<int64_t>(end[query + count - 1] - key, begin, kTile)};
+  }
+  /// The same of a group, in whole strips: what QueryRanges has for this group.
+  Range keys_of_group(int64_t group) const {
+    const Range keys = keys_of(group * kWide, kWide);
+    return {keys.begin / kStep * kStep, round_up(keys.end, kStep)};
+  }
+  /// Keys that all queries of a group see.
+  Range clear_keys_of_group(int64_t group) const {
+    const int64_t query = group * kWide;
+    return {std::clamp<int64_t>(first[query + kWide - 1] - key, 0, kTile),
+            std::clamp<int64_t>(end[query] - key, 0, kTile)};
+  }
+};
+
+/// For each strip of keys the queries that see some of it, in whole groups.
+struct QueryRanges {
+  Range of_strip[kStrips];
+
+  explicit QueryRanges(const View& view) {
+    int64_t begin = 0, end = 0;
+    for (int64_t strip = 0; strip < kStrips; ++strip) {
+      const int64_t key = view.key + strip * kStep;
+      while (begin < kTile && view.end[begin] <= key) ++begin;
+      while (end < kTile && view.first[end] < key + kStep) ++end;
+      const int64_t first = begin / kWide * kWide;
+      of_strip[strip] = {first, std::max(first, round_up(end, kWide))};
     }
   }
 };
 
-/// The part of a tile's row that its query sees.
-struct Span {
-  int64_t begin, end;
-
-  Span(const Visible& visible, int64_t query, int64_t first_key)
-      : begin(std::clamp<int64_t>(visible.first[query] - first_key, 0, kTile)),
-        end(std::clamp<int64_t>(visible.end[query] - first_key, 0, kTile)) {}
-  bool empty() const { return begin >= end; }
-
-  void fill_outside(float* row, float value) const {
-    if (begin > 0) std::fill(row, row + begin, value);
-    if (end < kTile) std::fill(row + end, row + kTile, value);
+/// Puts -infinity in place of the scores in these rows that a group of queries must not see.
+HWY_MAYBE_UNUSED void hide_rows(const View& view, int64_t group, const Range& rows, float* scores) {
+  const hn::RebindToSigned<PartTag> ints;
+  const Part hidden = hn::Set(PartTag(), -std::numeric_limits<float>::infinity());
+  for (int64_t part = 0; part < kParts; ++part) {
+    const int64_t column = group * kWide + part * kPartLanes;
+    const auto first = hn::LoadU(ints, view.first + column);
+    const auto end = hn::LoadU(ints, view.end + column);
+    for (int64_t j = rows.begin; j < rows.end; ++j) {
+      const auto key = hn::Set(ints, static_cast<int32_t>(view.key + j));
+      const auto early = hn::RebindMask(PartTag(), hn::Gt(first, key));
+      const auto seen = hn::RebindMask(PartTag(), hn::Gt(end, key));
+      const Part score = load_part(scores + j * kTile + column);
+      store_part(scores + j * kTile + column,
+                 hn::IfThenElse(early, hidden, hn::IfThenElse(seen, score, hidden)));
+    }
   }
-};
+}
+
+/// The same for all of a group's rows; those that every query of the group sees are left alone.
+HWY_MAYBE_UNUSED void hide(const View& view, int64_t group, float* scores) {
+  const Range keys = view.keys_of_group(group), clear = view.clear_keys_of_group(group);
+  if (clear.begin >= clear.end) return hide_rows(view, group, keys, scores);
+  hide_rows(view, group, {keys.begin, clear.begin}, scores);
+  hide_rows(view, group, {clear.end, keys.end}, scores);
+}
 
 }  // namespace
 }  // namespace HWY_NAMESPACE

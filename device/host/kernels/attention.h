@@ -24,6 +24,7 @@ struct AttentionCall {
   void* dqkv = nullptr;        // backward only
 
   int64_t padded_head() const { return round_up(head_size, 16); }
+  int64_t padded_tokens() const { return round_up(num_tokens, kTile); }
   float scale() const;
   /// Multiply-adds of the visible half of scores, for one of the tile products.
   double product_flops() const;

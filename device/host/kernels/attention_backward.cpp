@@ -13,13 +13,13 @@ namespace ebb {
 namespace {
 
 int64_t backward_slot_floats(const AttentionCall& call) {
-  const int64_t padded_tokens = round_up(call.num_tokens, kTile);
-  return (padded_tokens + 7 * kTile) * call.padded_head() + padded_tokens + 2 * kTile * kTile;
+  return (2 * call.padded_tokens() + 7 * kTile) * call.padded_head() + 2 * kTile +
+         2 * kTile * kTile;
 }
 
 size_t backward_workspace_bytes(const AttentionCall& call, int num_threads) {
   return Scratch::bytes_of<float>(backward_slot_floats(call) * num_threads) +
-         Scratch::bytes_of<int32_t>(2 * call.num_tokens * num_threads);
+         Scratch::bytes_of<int32_t>(2 * call.padded_tokens() * num_threads);
 }
 
 }  // namespace
@@ -31,115 +31,178 @@ namespace ebb {
 namespace HWY_NAMESPACE {
 namespace {
 
-/// One head of one row of the batch, and its scratch. Keys ascend outside, queries inside.
-struct BackwardTask {
-  const AttentionCall& call;
-  int64_t b, head, width;
-  Visible visible;
-  float *dq, *k, *kt, *vt, *dk, *dv, *q, *dout;
-  float* inner;  // (T): sum over the head of dout * out
-  float *weights, *dscores;
-  float scale;
+/// One head of one row of the batch: what a task works on.
+struct Head {
+  int64_t b, head;
 
-  BackwardTask(const AttentionCall& c, int64_t task, float* floats, int32_t* ints)
-      : call(c),
-        b(task / c.num_heads),
-        head(task % c.num_heads),
+  Head(const AttentionCall& call, int64_t task)
+      : b(task / call.num_heads), head(task % call.num_heads) {}
+
+  HeadRows part_rows(const AttentionCall& call, int64_t part) const {
+    return {call, b, 3 * call.channels, part * call.channels + head * call.head_size};
+  }
+  HeadRows out_rows(const AttentionCall& call) const {
+    return {call, b, call.channels, head * call.head_size};
+  }
+};
+
+/// One task and its scratch. Queries ascend outside, keys inside, so each sum over either is in
+/// ascending order.
+struct BackwardTask : Head {
+  const AttentionCall& call;
+  Head next;  // what the same thread probably does afterwards
+  int64_t width;
+  Visible visible;
+  float *dk, *dv;                        // (padded tokens, width)
+  float *q, *qt, *dout, *doutt, *k, *v;  // a tile each; q times the scale; t: transposed
+  float* dq;                             // a tile
+  float *log_sum, *inner;                // (kTile) of the queries; inner: sum of dout * out
+  float *weights, *dscores;              // (kTile keys, kTile queries)
+
+  BackwardTask(const AttentionCall& c, int64_t task, int64_t next_task, float* floats,
+               int32_t* ints)
+      : Head(c, task),
+        call(c),
+        next(c, next_task),
         width(c.padded_head()),
-        visible{ints, ints + c.num_tokens},
-        scale(c.scale()) {
-    const int64_t padded_tokens = round_up(c.num_tokens, kTile);
-    dq = floats;
-    k = dq + padded_tokens * width;
-    kt = k + kTile * width;
-    vt = kt + kTile * width;
-    dk = vt + kTile * width;
-    dv = dk + kTile * width;
-    q = dv + kTile * width;
-    dout = q + kTile * width;
-    inner = dout + kTile * width;
-    weights = inner + padded_tokens;
+        visible{ints, ints + c.padded_tokens()} {
+    const int64_t tile = kTile * width;
+    dk = floats;
+    dv = dk + c.padded_tokens() * width;
+    q = dv + c.padded_tokens() * width;
+    qt = q + tile;
+    dout = qt + tile;
+    doutt = dout + tile;
+    k = doutt + tile;
+    v = k + tile;
+    dq = v + tile;
+    log_sum = dq + tile;
+    inner = log_sum + kTile;
+    weights = inner + kTile;
     dscores = weights + kTile * kTile;
   }
 
-  HeadRows part_rows(int64_t part) const {
-    return {call, b, 3 * call.channels, part * call.channels + head * call.head_size};
-  }
-  HeadRows out_rows() const { return {call, b, call.channels, head * call.head_size}; }
+  int64_t tokens_from(int64_t first) const { return std::min(kTile, call.num_tokens - first); }
 
   template <class T>
   void run() const {
     visible.find(call, b);
-    std::fill_n(dq, round_up(call.num_tokens, kTile) * width, 0.0f);
-    for (int64_t i = 0; i < call.num_tokens; i += kTile) find_inner<T>(i);
-    for (int64_t key = 0; key < call.num_tokens; key += kTile) run_keys<T>(key);
-    part_rows(0).store_tile<T>(call.dqkv, 0, call.num_tokens, dq);
+    std::fill_n(dk, 2 * call.padded_tokens() * width, 0.0f);
+    for (int64_t query = 0; query < call.num_tokens; query += kTile) run_queries<T>(query);
+    const auto one = [](int64_t) { return 1.0f; };
+    for (int64_t key = 0; key < call.num_tokens; key += kTile) {
+      part_rows(call, 1).store_tile<T>(call.dqkv, key, tokens_from(key), dk + key * width, one);
+      part_rows(call, 2).store_tile<T>(call.dqkv, key, tokens_from(key), dv + key * width, one);
+    }
   }
 
   template <class T>
-  void find_inner(int64_t first) const {
-    const int64_t count = std::min(kTile, call.num_tokens - first);
-    out_rows().load_tile<T>(call.dout, first, count, dout);
-    out_rows().load_tile<T>(call.out, first, count, q);
-    for (int64_t r = 0; r < count; ++r) {
+  void run_queries(int64_t query) const {
+    const int64_t count = tokens_from(query);
+    out_rows(call).load_tile<T>(call.dout, query, count, 1.0f, dout);
+    out_rows(call).load_tile<T>(call.out, query, count, 1.0f, q);
+    find_statistics(query, count);
+    part_rows(call, 0).load_tile<T>(call.qkv, query, count, call.scale(), q);
+    transpose_tile(q, width, qt);
+    transpose_tile(dout, width, doutt);
+    std::fill_n(dq, kTile * width, 0.0f);
+    const int64_t end = visible.end[query + count - 1];
+    for (int64_t key = visible.first[query] / kTile * kTile; key < end; key += kTile) {
+      const View view(visible, query, key);
+      part_rows(call, 1).load_tile<T>(call.qkv, key, tokens_from(key), 1.0f, k);
+      part_rows(call, 2).load_tile<T>(call.qkv, key, tokens_from(key), 1.0f, v);
+      run_tile<T>(view, query);
+    }
+    const float scale = call.scale();
+    part_rows(call, 0).store_tile<T>(call.dqkv, query, count, dq, [&](int64_t) { return scale; });
+  }
+
+  /// REQUIRES: q holds the tile's `out`. Padding sees no key: any finite number does for it.
+  void find_statistics(int64_t query, int64_t count) const {
+    for (int64_t r = 0; r < kTile; ++r) {
       Wide sum = broadcast(0.0f);
       for (int64_t i = r * width; i < (r + 1) * width; i += kWide) {
         sum = fma(load(dout + i), load(q + i), sum);
       }
-      inner[first + r] = reduce_add(sum);
+      inner[r] = reduce_add(sum);
     }
+    std::fill_n(log_sum, kTile, 0.0f);
+    std::copy_n(call.log_sum_exp + (b * call.num_heads + head) * call.num_tokens + query, count,
+                log_sum);
   }
 
   template <class T>
-  void run_keys(int64_t key) const {
-    const int64_t count = std::min(kTile, call.num_tokens - key);
-    part_rows(2).load_tile<T>(call.qkv, key, count, k);
-    transpose_tile(k, width, vt);
-    part_rows(1).load_tile<T>(call.qkv, key, count, k);
-    transpose_tile(k, width, kt);
-    std::fill_n(dk, kTile * width, 0.0f);
-    std::fill_n(dv, kTile * width, 0.0f);
-    for (int64_t query = 0; query < call.num_tokens; query += kTile) {
-      const int64_t last = std::min(query + kTile, call.num_tokens) - 1;
-      if (visible.first[query] < key + kTile && visible.end[last] > key) run_tile<T>(query, key);
+  void run_tile(const View& view, int64_t query) const {
+    const QueryRanges queries(view);
+    for (int64_t s = 0; s < kStrips; ++s) {
+      prefetch_strip<T>(query, view.key + kTile, s * kStep);
+      find_scores(queries.of_strip[s], s * kStep);
     }
-    part_rows(1).store_tile<T>(call.dqkv, key, count, dk);
-    part_rows(2).store_tile<T>(call.dqkv, key, count, dv);
+    for (int64_t group = 0; group < kGroups; ++group) differentiate_group(view, group);
+    for (int64_t s = 0; s < kStrips; ++s) {
+      add_key_gradients(queries.of_strip[s], s * kStep, view.key);
+    }
+    for (int64_t s = 0; s < kStrips; ++s) {
+      add_query_gradients(view.keys_of(s * kStep, kStep), s * kStep);
+    }
   }
 
+  /// Asks for what the next tile of keys needs, of queries, or the next task, a strip at a time
+  /// beside the work on this one. Inline, as GCC takes a function that only prefetches for one
+  /// without effect.
   template <class T>
-  void run_tile(int64_t query, int64_t key) const {
-    const int64_t queries = std::min(kTile, call.num_tokens - query);
-    const int64_t keys = std::min(kTile, call.num_tokens - key);
-    part_rows(0).load_tile<T>(call.qkv, query, queries, q);
-    out_rows().load_tile<T>(call.dout, query, queries, dout);
-    multiply(queries, kTile, call.head_size, q, kt, weights, {width, 1, kTile, kTile}, true);
-    multiply(queries, kTile, call.head_size, dout, vt, dscores, {width, 1, kTile, kTile}, true);
-    for (int64_t r = 0; r < queries; ++r) {
-      differentiate_row(query + r, key, weights + r * kTile, dscores + r * kTile);
-    }
-    multiply(keys, width, queries, weights, dout, dv, {1, kTile, width, width}, false);
-    multiply(keys, width, queries, dscores, q, dk, {1, kTile, width, width}, false);
-    multiply(queries, width, keys, dscores, k, dq + query * width, {kTile, 1, width, width}, false);
+  HWY_INLINE void prefetch_strip(int64_t query, int64_t next_key, int64_t row) const {
+    const bool more_keys = next_key < visible.end[std::min(query + kTile, call.num_tokens) - 1];
+    const bool more_queries = query + kTile < call.num_tokens;
+    const Head& then = more_keys || more_queries ? *this : next;
+    const int64_t key = row + (more_keys ? next_key : 0), rows = rows_of_strip(key);
+    then.part_rows(call, 1).prefetch<T>(call.qkv, key, rows);
+    then.part_rows(call, 2).prefetch<T>(call.qkv, key, rows);
+    if (more_keys) return;
+    part_rows(call, 0).prefetch<T>(call.dqkv, query + row, rows_of_strip(query + row));
+    const int64_t next_query = row + (more_queries ? query + kTile : 0);
+    const int64_t count = rows_of_strip(next_query);
+    then.part_rows(call, 0).prefetch<T>(call.qkv, next_query, count);
+    then.out_rows(call).prefetch<T>(call.out, next_query, count);
+    then.out_rows(call).prefetch<T>(call.dout, next_query, count);
+  }
+  int64_t rows_of_strip(int64_t first) const {
+    return std::min<int64_t>(kStep, call.num_tokens - first);
   }
 
-  /// row: scores to weights; drow: gradient of the weights to gradient of the unscaled scores.
-  void differentiate_row(int64_t query, int64_t key, float* row, float* drow) const {
-    const Span span(visible, query, key);
-    if (span.empty()) {
-      std::fill_n(row, kTile, 0.0f);
-      std::fill_n(drow, kTile, 0.0f);
-      return;
+  /// Scores of a strip of keys, and gradients of their weights.
+  void find_scores(const Range& queries, int64_t key) const {
+    const TileStrides strides{width, 1, kTile, kTile};
+    multiply_strip(queries, call.head_size, k + key * width, qt, weights + key * kTile, strides,
+                   true);
+    multiply_strip(queries, call.head_size, v + key * width, doutt, dscores + key * kTile, strides,
+                   true);
+  }
+
+  /// Scores to weights; gradients of the weights to gradients of the scores.
+  void differentiate_group(const View& view, int64_t group) const {
+    const Range keys = view.keys_of_group(group);
+    hide(view, group, weights);
+    const Wide log_sums = load(log_sum + group * kWide), means = load(inner + group * kWide);
+    for (int64_t j = keys.begin; j < keys.end; ++j) {
+      const int64_t at = j * kTile + group * kWide;
+      const Wide weight = exp(load(weights + at) - log_sums);
+      store(weights + at, weight);
+      store(dscores + at, weight * (load(dscores + at) - means));
     }
-    span.fill_outside(row, -std::numeric_limits<float>::infinity());
-    const float* log_sum_exp = call.log_sum_exp + (b * call.num_heads + head) * call.num_tokens;
-    const Wide minus_log_sum = broadcast(-log_sum_exp[query]), factor = broadcast(scale);
-    const Wide mean = broadcast(inner[query]);
-    for (int64_t j = 0; j < kTile; j += kWide) {
-      const Wide weight = exp(fma(load(row + j), factor, minus_log_sum));
-      store(row + j, weight);
-      store(drow + j, weight * (load(drow + j) - mean) * factor);
-    }
+  }
+
+  void add_key_gradients(const Range& queries, int64_t key, int64_t first_key) const {
+    const int64_t at = key * kTile + queries.begin, count = queries.end - queries.begin;
+    const int64_t row = (first_key + key) * width, from = queries.begin * width;
+    const TileStrides strides{kTile, 1, width, width};
+    multiply_strip({0, width}, count, weights + at, dout + from, dv + row, strides, false);
+    multiply_strip({0, width}, count, dscores + at, q + from, dk + row, strides, false);
+  }
+
+  void add_query_gradients(const Range& keys, int64_t query) const {
+    multiply_strip({0, width}, keys.end - keys.begin, dscores + keys.begin * kTile + query,
+                   k + keys.begin * width, dq + query * width, {1, kTile, width, width}, false);
   }
 };
 
@@ -147,11 +210,13 @@ void attend_backward(const AttentionCall& call, ThreadTeam& team, const Workspac
   Scratch scratch(workspace);
   const int64_t slot_floats = backward_slot_floats(call);
   float* floats = scratch.take<float>(slot_floats * team.num_threads());
-  int32_t* ints = scratch.take<int32_t>(2 * call.num_tokens * team.num_threads());
+  int32_t* ints = scratch.take<int32_t>(2 * call.padded_tokens() * team.num_threads());
   with_float_type(call.dtype, [&](auto zero) {
-    for_each_slot(team, call.batch * call.num_heads, [&](int64_t task, int64_t slot) {
-      const BackwardTask backward(call, task, floats + slot * slot_floats,
-                                  ints + slot * 2 * call.num_tokens);
+    const int64_t num_tasks = call.batch * call.num_heads;
+    for_each_slot(team, num_tasks, [&](int64_t task, int64_t slot) {
+      const int64_t next = std::min(task + team.num_threads(), num_tasks - 1);
+      const BackwardTask backward(call, task, next, floats + slot * slot_floats,
+                                  ints + slot * 2 * call.padded_tokens());
       backward.run<decltype(zero)>();
     });
   });

@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include "device/host/kernels/attention.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -17,12 +15,13 @@ namespace {
 constexpr int64_t kQueriesATask = 256;  // share one pass over keys and values
 
 int64_t forward_slot_floats(const AttentionCall& call) {
-  return (2 * kQueriesATask + 3 * kTile) * call.padded_head() + 2 * kQueriesATask + kTile * kTile;
+  return (2 * kQueriesATask + 2 * kTile) * call.padded_head() + 2 * kQueriesATask + kTile * kTile +
+         kTile;
 }
 
 size_t forward_workspace_bytes(const AttentionCall& call, int num_threads) {
   return Scratch::bytes_of<float>(forward_slot_floats(call) * num_threads) +
-         Scratch::bytes_of<int32_t>(2 * call.num_tokens * num_threads);
+         Scratch::bytes_of<int32_t>(2 * call.padded_tokens() * num_threads);
 }
 
 }  // namespace
@@ -34,125 +33,171 @@ namespace ebb {
 namespace HWY_NAMESPACE {
 namespace {
 
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
-/// One block of queries of one head, and its scratch.
-struct ForwardTask {
-  const AttentionCall& call;
+/// A block of queries of one head: what a task works on.
+struct Block {
   int64_t b, head, first_query, num_queries;
-  Visible visible;
-  float *q, *o, *k, *kt, *v, *max_score, *sum, *scores;
-  float scale;
 
-  ForwardTask(const AttentionCall& c, int64_t task, float* floats, int32_t* ints)
-      : call(c), visible{ints, ints + c.num_tokens}, scale(c.scale()) {
-    const int64_t blocks = ceil_div(c.num_tokens, kQueriesATask);
+  Block(const AttentionCall& call, int64_t task) {
+    const int64_t blocks = ceil_div(call.num_tokens, kQueriesATask);
     // The last queries see most keys: they come first.
     first_query = (blocks - 1 - task % blocks) * kQueriesATask;
-    num_queries = std::min(kQueriesATask, c.num_tokens - first_query);
-    head = task / blocks % c.num_heads;
-    b = task / blocks / c.num_heads;
-    const int64_t width = c.padded_head();
-    q = floats;
-    o = q + kQueriesATask * width;
-    k = o + kQueriesATask * width;
-    kt = k + kTile * width;
-    v = kt + kTile * width;
-    max_score = v + kTile * width;
-    sum = max_score + kQueriesATask;
-    scores = sum + kQueriesATask;
+    num_queries = std::min(kQueriesATask, call.num_tokens - first_query);
+    head = task / blocks % call.num_heads;
+    b = task / blocks / call.num_heads;
   }
 
-  HeadRows rows_of(int64_t part) const {
+  HeadRows rows_of(const AttentionCall& call, int64_t part) const {
     return {call, b, 3 * call.channels, part * call.channels + head * call.head_size};
   }
+};
+
+/// One task and its scratch.
+struct ForwardTask : Block {
+  const AttentionCall& call;
+  Block next;  // what the same thread probably does afterwards
+  int64_t width;
+  Visible visible;
+  float* qt;  // (tiles, width, kTile): queries times the scale, transposed
+  float* o;   // (kQueriesATask, width): sums of weights times values
+  float *k, *v;
+  float *max_score, *sum;  // (kQueriesATask)
+  float* weights;          // (kTile keys, kTile queries)
+  float* factors;          // (kTile): what a higher maximum makes of earlier sums
+
+  ForwardTask(const AttentionCall& c, int64_t task, int64_t next_task, float* floats, int32_t* ints)
+      : Block(c, task),
+        call(c),
+        next(c, next_task),
+        width(c.padded_head()),
+        visible{ints, ints + c.padded_tokens()} {
+    qt = floats;
+    o = qt + kQueriesATask * width;
+    k = o + kQueriesATask * width;
+    v = k + kTile * width;
+    max_score = v + kTile * width;
+    sum = max_score + kQueriesATask;
+    weights = sum + kQueriesATask;
+    factors = weights + kTile * kTile;
+  }
+
+  HeadRows out_rows() const { return {call, b, call.channels, head * call.head_size}; }
+  int64_t queries_from(int64_t i) const { return std::min(kTile, num_queries - i); }
 
   template <class T>
   void run() const {
-    const int64_t width = call.padded_head();
     visible.find(call, b);
     for (int64_t i = 0; i < num_queries; i += kTile) {
-      rows_of(0).load_tile<T>(call.qkv, first_query + i, std::min(kTile, num_queries - i),
-                              q + i * width);
+      rows_of(call, 0).load_tile<T>(call.qkv, first_query + i, queries_from(i), call.scale(), k);
+      transpose_tile(k, width, qt + i * width);
     }
-    std::fill_n(o, kQueriesATask * width, 0.0f);
-    std::fill_n(max_score, kQueriesATask, kMinusInfinity);
-    std::fill_n(sum, kQueriesATask, 0.0f);
+    const int64_t padded = round_up(num_queries, kTile);
+    std::fill_n(o, padded * width, 0.0f);
+    std::fill_n(max_score, padded, std::numeric_limits<float>::lowest());
+    std::fill_n(sum, padded, 0.0f);
     const int64_t end = visible.end[first_query + num_queries - 1];
     for (int64_t key = visible.first[first_query] / kTile * kTile; key < end; key += kTile) {
       see_keys<T>(key);
     }
-    write<T>();
+    for (int64_t i = 0; i < num_queries; i += kTile) write_tile<T>(i);
   }
 
   template <class T>
   void see_keys(int64_t key) const {
     const int64_t count = std::min(kTile, call.num_tokens - key);
-    rows_of(1).load_tile<T>(call.qkv, key, count, k);
-    transpose_tile(k, call.padded_head(), kt);
-    rows_of(2).load_tile<T>(call.qkv, key, count, v);
+    rows_of(call, 1).load_tile<T>(call.qkv, key, count, 1.0f, k);
+    rows_of(call, 2).load_tile<T>(call.qkv, key, count, 1.0f, v);
     for (int64_t i = 0; i < num_queries; i += kTile) {
-      const int64_t tile_queries = std::min(kTile, num_queries - i);
-      const int64_t first = first_query + i, last = first + tile_queries - 1;
-      if (visible.first[first] < key + kTile && visible.end[last] > key) {
-        see_tile(i, tile_queries, key);
-      }
+      const View view(visible, first_query + i, key);
+      if (!view.empty()) see_tile<T>(view, i);
     }
   }
 
-  void see_tile(int64_t i, int64_t tile_queries, int64_t key) const {
-    const int64_t width = call.padded_head();
-    multiply(tile_queries, kTile, call.head_size, q + i * width, kt, scores,
-             {width, 1, kTile, kTile}, true);
-    for (int64_t r = 0; r < tile_queries; ++r) weigh_row(i + r, key, scores + r * kTile);
-    multiply(tile_queries, width, kTile, scores, v, o + i * width, {kTile, 1, width, width}, false);
-  }
-
-  /// Turns a row of scores into weights exp(score - max) and rescales what was summed under a
-  /// smaller maximum.
-  void weigh_row(int64_t i, int64_t key, float* row) const {
-    const Span span(visible, first_query + i, key);
-    if (span.empty()) return static_cast<void>(std::fill_n(row, kTile, 0.0f));
-    span.fill_outside(row, kMinusInfinity);
-    const float before = max_score[i];
-    Wide top = broadcast(kMinusInfinity);
-    for (int64_t j = 0; j < kTile; j += kWide) top = max(top, load(row + j));
-    const float now = std::max(before, reduce_max(top) * scale);
-    const Wide minus_now = broadcast(-now), factor = broadcast(scale);
-    Wide total = broadcast(0.0f);
-    for (int64_t j = 0; j < kTile; j += kWide) {
-      const Wide weight = exp(fma(load(row + j), factor, minus_now));
-      store(row + j, weight);
-      total = total + weight;
+  /// Asks for what the next tile of keys needs, or the next task, a strip at a time beside the work
+  /// on this one. Inline, as GCC takes a function that only prefetches for one without effect.
+  template <class T>
+  HWY_INLINE void prefetch_strip(int64_t first_key, int64_t strip) const {
+    const bool more = first_key < visible.end[first_query + num_queries - 1];
+    prefetch_keys<T>(more ? *this : next, (more ? first_key : 0) + strip * kStep);
+    constexpr int64_t kQueries = kQueriesATask / kStrips;
+    if (more) return;
+    const int64_t query = first_query + strip * kQueries, left = num_queries - strip * kQueries;
+    out_rows().prefetch<T>(call.out, query, std::min(kQueries, left));
+    if (strip * kQueries < next.num_queries) {
+      const int64_t count = std::min(kQueries, next.num_queries - strip * kQueries);
+      next.rows_of(call, 0).prefetch<T>(call.qkv, next.first_query + strip * kQueries, count);
     }
-    if (now != before) rescale(i, before - now);
-    max_score[i] = now;
-    sum[i] += reduce_add(total);
-  }
-
-  void rescale(int64_t i, float exponent) const {
-    const Wide factor = exp(broadcast(exponent));
-    alignas(64) float lanes[kWide];
-    store(lanes, factor);
-    sum[i] *= lanes[0];
-    float* row = o + i * call.padded_head();
-    for (int64_t j = 0; j < call.padded_head(); j += kWide) store(row + j, load(row + j) * factor);
   }
 
   template <class T>
-  void write() const {
-    const int64_t width = call.padded_head();
-    float* log_sum_exp =
-        call.log_sum_exp + (b * call.num_heads + head) * call.num_tokens + first_query;
-    for (int64_t i = 0; i < num_queries; ++i) {
-      const Wide total = broadcast(sum[i]);
-      float* row = o + i * width;
-      for (int64_t j = 0; j < width; j += kWide) store(row + j, load(row + j) / total);
-      log_sum_exp[i] = static_cast<float>(static_cast<double>(max_score[i]) +
-                                          std::log(static_cast<double>(sum[i])));
+  HWY_INLINE void prefetch_keys(const Block& block, int64_t key) const {
+    const int64_t count = std::min<int64_t>(kStep, call.num_tokens - key);
+    block.rows_of(call, 1).prefetch<T>(call.qkv, key, count);
+    block.rows_of(call, 2).prefetch<T>(call.qkv, key, count);
+  }
+
+  template <class T>
+  void see_tile(const View& view, int64_t i) const {
+    const QueryRanges queries(view);
+    const bool last = i + kTile >= num_queries;
+    for (int64_t s = 0; s < kStrips; ++s) {
+      if (last) prefetch_strip<T>(view.key + kTile, s);
+      multiply_strip(queries.of_strip[s], call.head_size, k + s * kStep * width, qt + i * width,
+                     weights + s * kStep * kTile, {width, 1, kTile, kTile}, true);
     }
-    const HeadRows rows(call, b, call.channels, head * call.head_size);
-    rows.store_tile<T>(call.out, first_query, num_queries, o);
+    for (int64_t group = 0; group < kGroups; ++group) weigh_group(view, i, group);
+    for (int64_t s = 0; s < kStrips; ++s) {
+      const int64_t query = s * kStep;
+      add_values(view.keys_of(query, kStep), query, o + (i + query) * width);
+    }
+  }
+
+  /// Turns a group's scores into weights exp(score - max).
+  void weigh_group(const View& view, int64_t i, int64_t group) const {
+    const Range keys = view.keys_of_group(group);
+    hide(view, group, weights);
+    float* row = weights + group * kWide;
+    float *tops = max_score + i + group * kWide, *sums = sum + i + group * kWide;
+    const Wide before = load(tops);
+    Wide top = before;
+    for (int64_t j = keys.begin; j < keys.end; ++j) {
+      top = max(top, load(row + j * kTile));
+    }
+    Wide total = broadcast(0.0f);
+    for (int64_t j = keys.begin; j < keys.end; ++j) {
+      const Wide weight = exp(load(row + j * kTile) - top);
+      store(row + j * kTile, weight);
+      total = total + weight;
+    }
+    const Wide factor = exp(before - top);
+    store(factors + group * kWide, factor);
+    store(tops, top);
+    store(sums, fma(load(sums), factor, total));
+  }
+
+  /// A strip of queries' weights times values, added to what was summed under an earlier maximum.
+  void add_values(const Range& keys, int64_t query, float* sums) const {
+    if (keys.begin == keys.end) return;
+    for (int64_t r = 0; r < kStep; ++r) {
+      const Wide factor = broadcast(factors[query + r]);
+      for (int64_t j = 0; j < width; j += kWide) {
+        store(sums + r * width + j, load(sums + r * width + j) * factor);
+      }
+    }
+    multiply_strip({0, width}, keys.end - keys.begin, weights + keys.begin * kTile + query,
+                   v + keys.begin * width, sums, {1, kTile, width, width}, false);
+  }
+
+  template <class T>
+  void write_tile(int64_t i) const {
+    const int64_t count = queries_from(i), first = first_query + i;
+    float* log_sum_exp = call.log_sum_exp + (b * call.num_heads + head) * call.num_tokens + first;
+    for (int64_t j = 0; j < count; j += kWide) {
+      const Wide total = load(sum + i + j);
+      store(factors + j, broadcast(1.0f) / total);
+      store_up_to(log_sum_exp + j, load(max_score + i + j) + log(total), count - j);
+    }
+    out_rows().store_tile<T>(call.out, first, count, o + i * width,
+                             [&](int64_t r) { return factors[r]; });
   }
 };
 
@@ -160,12 +205,13 @@ void attend(const AttentionCall& call, ThreadTeam& team, const Workspace& worksp
   Scratch scratch(workspace);
   const int64_t slot_floats = forward_slot_floats(call);
   float* floats = scratch.take<float>(slot_floats * team.num_threads());
-  int32_t* ints = scratch.take<int32_t>(2 * call.num_tokens * team.num_threads());
+  int32_t* ints = scratch.take<int32_t>(2 * call.padded_tokens() * team.num_threads());
   const int64_t num_tasks = call.batch * call.num_heads * ceil_div(call.num_tokens, kQueriesATask);
   with_float_type(call.dtype, [&](auto zero) {
     for_each_slot(team, num_tasks, [&](int64_t task, int64_t slot) {
-      const ForwardTask forward(call, task, floats + slot * slot_floats,
-                                ints + slot * 2 * call.num_tokens);
+      const int64_t next = std::min(task + team.num_threads(), num_tasks - 1);
+      const ForwardTask forward(call, task, next, floats + slot * slot_floats,
+                                ints + slot * 2 * call.padded_tokens());
       forward.run<decltype(zero)>();
     });
   });

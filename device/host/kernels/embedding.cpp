@@ -1,3 +1,5 @@
+#include <hwy/cache_control.h>
+
 #include <string>
 
 #include "device/host/kernels/host_kernels.h"
@@ -64,6 +66,18 @@ void look_up(const Lookup& f, ThreadTeam& team) {
   });
 }
 
+/// Zeros past the caches, which hold neither what was there nor what comes: most rows of a
+/// vocabulary get no gradient. The caller fences with hwy::FlushStream.
+void stream_zeros(float* to, int64_t n) {
+  const PartTag d;
+  const Part zero = hn::Zero(d);
+  constexpr uintptr_t kPartBytes = kPartLanes * sizeof(float);
+  int64_t i = 0;
+  for (; i < n && reinterpret_cast<uintptr_t>(to + i) % kPartBytes != 0; ++i) to[i] = 0.0f;
+  for (; i + kPartLanes <= n; i += kPartLanes) hn::Stream(zero, d, to + i);
+  for (; i < n; ++i) to[i] = 0.0f;
+}
+
 /// Sums the rows of dy named by `rows`, in that order, into one row of the table.
 template <class T>
 void sum_rows(const LookupGradient& f, int64_t table_row, const int32_t* rows, int64_t count) {
@@ -100,9 +114,13 @@ void look_up_gradient(const LookupGradient& f, ThreadTeam& team, const Workspace
     for_each_range(team, f.table_rows, 16, [&](int64_t first, int64_t last) {
       for (int64_t v = first; v < last; ++v) {
         const int32_t begin = v == 0 ? 0 : ends[v - 1];
-        if (f.write == Write::Add && begin == ends[v]) continue;
-        sum_rows<decltype(zero)>(f, v, rows + begin, ends[v] - begin);
+        if (begin < ends[v]) {
+          sum_rows<decltype(zero)>(f, v, rows + begin, ends[v] - begin);
+        } else if (f.write == Write::Store) {
+          stream_zeros(f.dtable + v * f.num_columns, f.num_columns);
+        }
       }
+      hwy::FlushStream();
     });
   });
 }

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <type_traits>
 
 #include "device/host/kernels/host_kernels.h"
 #include "device/host/kernels/tasks.h"
@@ -46,22 +47,29 @@ Wide row_max(const T* x, int64_t n) {
   return broadcast(reduce_max(top));
 }
 
+/// With `keep`, an fp32 row becomes its exponentials, which are then not computed twice.
 template <class T>
-float sum_of_exp(const T* x, int64_t n, const Wide& top) {
+float sum_of_exp(T* x, int64_t n, const Wide& top, bool keep) {
   Wide sum = broadcast(0.0f);
   for (int64_t i = 0; i < n; i += kWide) {
-    sum = sum + exp(load_up_to(x + i, n - i, kMinusInfinity) - top);
+    const Wide e = exp(load_up_to(x + i, n - i, kMinusInfinity) - top);
+    if constexpr (std::is_same_v<T, float>) {
+      if (keep) store_up_to(x + i, e, n - i);
+    }
+    sum = sum + e;
   }
   return reduce_add(sum);
 }
 
-/// x = softmax(x) * scale, less scale at the target; rounded once.
+/// x = softmax * scale, less scale at the target; rounded once. fp32 rows hold exponentials.
 template <class T>
-void write_gradient(T* x, int64_t n, int32_t target, const Wide& top, float sum, float scale) {
-  const float at_target = static_cast<float>(x[target]);
+void write_gradient(T* x, int64_t n, int32_t target, float at_target, const Wide& top, float sum,
+                    float scale) {
   const Wide factor = broadcast(scale / sum);
   for (int64_t i = 0; i < n; i += kWide) {
-    store_up_to(x + i, exp(load_up_to(x + i, n - i) - top) * factor, n - i);
+    Wide e = load_up_to(x + i, n - i);
+    if constexpr (!std::is_same_v<T, float>) e = exp(e - top);
+    store_up_to(x + i, e * factor, n - i);
   }
   alignas(64) float lanes[kWide];
   store(lanes, exp(broadcast(at_target) - top) / broadcast(sum));
@@ -79,11 +87,11 @@ void cross_entropy_row(const CrossEntropy& f, int64_t row) {
     return;
   }
   const Wide top = row_max(x, n);
-  const float sum = sum_of_exp(x, n, top);
-  const double shifted =
-      static_cast<double>(static_cast<float>(x[target])) - static_cast<double>(reduce_max(top));
+  const auto at_target = static_cast<float>(x[target]);
+  const float sum = sum_of_exp(x, n, top, f.gradient_scale.has_value());
+  const double shifted = static_cast<double>(at_target) - static_cast<double>(reduce_max(top));
   f.losses[row] = static_cast<float>(std::log(static_cast<double>(sum)) - shifted);
-  if (f.gradient_scale) write_gradient(x, n, target, top, sum, *f.gradient_scale);
+  if (f.gradient_scale) write_gradient(x, n, target, at_target, top, sum, *f.gradient_scale);
 }
 
 void run_cross_entropy(const CrossEntropy& f, ThreadTeam& team) {

@@ -56,15 +56,15 @@ void normalize_row(const NormForward& f, int64_t row) {
   const T* w = static_cast<const T*>(f.w);
   const T* b = static_cast<const T*>(f.b);
   T* y = static_cast<T*>(f.y) + row * n;
-  Wide sum = broadcast(0.0f);
-  for (int64_t i = 0; i < n; i += kWide) sum = sum + load_up_to(x + i, n - i);
+  const Wide sum = sum_over(n, broadcast(0.0f), [&](int64_t i, const Wide& s) HWY_ATTR {
+    return s + load_up_to(x + i, n - i);
+  });
   const float mean = reduce_add(sum) / static_cast<float>(n);
   const Wide mean_wide = broadcast(mean);
-  Wide squares = broadcast(0.0f);
-  for (int64_t i = 0; i < n; i += kWide) {
+  const Wide squares = sum_over(n, broadcast(0.0f), [&](int64_t i, const Wide& s) HWY_ATTR {
     const Wide d = load_up_to(x + i, n - i, mean) - mean_wide;
-    squares = fma(d, d, squares);
-  }
+    return fma(d, d, s);
+  });
   const float rstd = 1.0f / std::sqrt(reduce_add(squares) / static_cast<float>(n) + f.epsilon);
   const Wide rstd_wide = broadcast(rstd);
   for (int64_t i = 0; i < n; i += kWide) {
@@ -83,6 +83,15 @@ void layer_norm(const NormForward& f, ThreadTeam& team) {
   });
 }
 
+/// Over a row, of g and of g xhat.
+struct Sums {
+  Wide g, gx;
+
+  HWY_INLINE friend Sums operator+(const Sums& a, const Sums& b) {
+    return {a.g + b.g, a.gx + b.gx};
+  }
+};
+
 /// dx = rstd (g - mean(g) - xhat mean(g xhat)) with g = dy w; adds dy xhat and dy to the block's
 /// sums.
 template <class T>
@@ -93,14 +102,13 @@ void backward_row(const NormBackward& f, int64_t row, float* dw, float* db) {
   const T* w = static_cast<const T*>(f.w);
   T* dx = static_cast<T*>(f.dx) + row * n;
   const Wide mean = broadcast(f.mean[row]), rstd = broadcast(f.rstd[row]);
-  Wide sum_g = broadcast(0.0f), sum_gx = broadcast(0.0f);
-  for (int64_t i = 0; i < n; i += kWide) {
-    const Wide g = load_up_to(dy + i, n - i) * load_up_to(w + i, n - i);
-    sum_g = sum_g + g;
-    sum_gx = fma(g, (load_up_to(x + i, n - i) - mean) * rstd, sum_gx);
-  }
-  const Wide mean_g = broadcast(reduce_add(sum_g) / static_cast<float>(n));
-  const Wide mean_gx = broadcast(reduce_add(sum_gx) / static_cast<float>(n));
+  const Sums sums =
+      sum_over(n, Sums{broadcast(0.0f), broadcast(0.0f)}, [&](int64_t i, const Sums& s) HWY_ATTR {
+        const Wide g = load_up_to(dy + i, n - i) * load_up_to(w + i, n - i);
+        return Sums{s.g + g, fma(g, (load_up_to(x + i, n - i) - mean) * rstd, s.gx)};
+      });
+  const Wide mean_g = broadcast(reduce_add(sums.g) / static_cast<float>(n));
+  const Wide mean_gx = broadcast(reduce_add(sums.gx) / static_cast<float>(n));
   for (int64_t i = 0; i < n; i += kWide) {
     const Wide d = load_up_to(dy + i, n - i);
     const Wide normal = (load_up_to(x + i, n - i) - mean) * rstd;

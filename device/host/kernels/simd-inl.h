@@ -10,7 +10,6 @@
 #define EBB_HOST_KERNELS_SIMD_INL_H_
 #endif
 
-#include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
 #include <cmath>
@@ -115,13 +114,68 @@ HWY_INLINE Wide fma(const Wide& a, const Wide& b, const Wide& c) {
   return r;
 }
 
-/// e^x for x <= 88; NaN stays NaN, so that a broken number is seen in the loss.
+/// e^x for x <= 88 within 1 unit in the last place where the machine fuses multiply and add; 0
+/// where that is less than the smallest normal number. NaN stays NaN, so that a broken number is
+/// seen in the loss.
+///
+/// x = n ln 2 + r with |r| <= ln 2 / 2; e^r = 1 + r + r^2 q(r), where q has the smallest greatest
+/// relative error of its degree. Adding kShift rounds to n and leaves the bits of 2^n below those
+/// of the sum's own exponent.
+HWY_INLINE Part exp_part(Part any_x) {
+  const PartTag d;
+  const hn::RebindToUnsigned<PartTag> bits;
+  const Part shift = hn::Set(d, 12582912.0f + 127.0f);  // 1.5 * 2^23 + the exponent's bias
+  Part x = hn::Max(hn::Set(d, -88.0f), any_x);          // in this order NaN passes
+#if HWY_TARGET == HWY_SCALAR
+  x = hn::IfThenElse(hn::IsNaN(any_x), any_x, x);  // in neither order here
+#endif
+  const Part shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), shift);
+  const Part n = hn::Sub(shifted, shift);
+  const Part two_to_n = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(bits, shifted)));
+  // ln 2 in two parts, the first so short that its product with n is exact.
+  Part r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
+  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
+  // Two halves side by side: kernels wait for this chain more than for the multipliers.
+  const Part r2 = hn::Mul(r, r);
+  const Part low = hn::MulAdd(r, hn::Set(d, 0x1.555492p-3f), hn::Set(d, 0x1.fffffcp-2f));
+  Part high = hn::MulAdd(r, hn::Set(d, 0x1.1239f2p-7f), hn::Set(d, 0x1.5558f2p-5f));
+  high = hn::MulAdd(r2, hn::Set(d, 0x1.6a241ap-10f), high);
+  const Part tail = hn::MulAdd(r2, hn::MulAdd(r2, high, low), r);
+  return hn::Mul(hn::Add(hn::Set(d, 1.0f), tail), two_to_n);
+}
+
 HWY_INLINE Wide exp(const Wide& x) {
   Wide r;
-  for (int64_t i = 0; i < kParts; ++i) {
-    const Part v = x.part[i];
-    r.part[i] = hn::IfThenElse(hn::IsNaN(v), v, hn::Exp(PartTag(), v));
-  }
+  for (int64_t i = 0; i < kParts; ++i) r.part[i] = exp_part(x.part[i]);
+  return r;
+}
+
+/// ln x for normal x > 0, to some 1e-7 beside 1 and |ln x|; NaN stays NaN.
+///
+/// x = 2^n m with m about 1, s = (m - 1) / (m + 1): ln m = 2 (s + s^3 / 3 + s^5 / 5 ...), |s| <
+/// 0.18.
+HWY_INLINE Part log_part(Part x) {
+  const PartTag d;
+  const hn::RebindToSigned<PartTag> di;
+  const auto one_bits = hn::Set(di, 0x3f3504f3);  // of the root of 1/2: where n steps
+  const auto above = hn::Sub(hn::BitCast(di, x), one_bits);
+  const Part n = hn::ConvertTo(d, hn::ShiftRight<23>(above));
+  const auto fraction = hn::And(above, hn::Set(di, 0x007fffff));
+  const Part m = hn::BitCast(d, hn::Add(fraction, one_bits));
+  const Part one = hn::Set(d, 1.0f);
+  const Part s = hn::Div(hn::Sub(m, one), hn::Add(m, one)), s2 = hn::Mul(s, s);
+  Part series = hn::Set(d, 2.0f / 9);
+  series = hn::MulAdd(series, s2, hn::Set(d, 2.0f / 7));
+  series = hn::MulAdd(series, s2, hn::Set(d, 2.0f / 5));
+  series = hn::MulAdd(series, s2, hn::Set(d, 2.0f / 3));
+  const Part ln_m = hn::MulAdd(hn::Mul(s2, s), series, hn::Add(s, s));
+  const Part low = hn::MulAdd(n, hn::Set(d, -2.12194440e-4f), ln_m);
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::MulAdd(n, hn::Set(d, 0.693359375f), low));
+}
+
+HWY_INLINE Wide log(const Wide& x) {
+  Wide r;
+  for (int64_t i = 0; i < kParts; ++i) r.part[i] = log_part(x.part[i]);
   return r;
 }
 
@@ -172,6 +226,20 @@ HWY_INLINE float fold(const Op& op, Wide v) {
     for (int64_t i = 0; i < half; ++i) v.part[i] = op(v.part[i], v.part[i + half]);
   }
   return fold_vector(op, PartTag(), v.part[0]);
+}
+
+/// term(i, sum) is sum and what belongs to columns i .. i + 15, for all n columns: in four sums
+/// side by side, as in one each addition would wait for the one before.
+template <class Sum, class Term>
+HWY_INLINE Sum sum_over(int64_t n, const Sum& zero, const Term& term) {
+  Sum a = zero, b = zero, c = zero, d = zero;
+  int64_t i = 0;
+  for (; i + 4 * kWide <= n; i += 4 * kWide) {
+    a = term(i, a), b = term(i + kWide, b);
+    c = term(i + 2 * kWide, c), d = term(i + 3 * kWide, d);
+  }
+  for (; i < n; i += kWide) a = term(i, a);
+  return (a + b) + (c + d);
 }
 
 HWY_INLINE float reduce_add(const Wide& v) { return fold(AddOp(), v); }
