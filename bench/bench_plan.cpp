@@ -4,8 +4,9 @@
 //   bench_plan
 //
 // First a trace of some 100,000 chunk accesses, planned several times: the median counts. Then
-// GPT-3 175B, a step of 16,384 tokens, recomputed by block, on one GPU of 80 GiB: simulated step
-// against the bound. Both plans are validated.
+// GPT-3 175B, a step of 16,384 tokens, recomputed by block, on one GPU of 80 GiB, with and without
+// clipping, with updates waited for or beside the next step's forward: simulated step against the
+// bound. All plans are validated.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -86,26 +87,29 @@ bool measure_planning() {
   return report_problems(plan, trace, layout, options);
 }
 
-bool plan_gpt3() {
+bool plan_gpt3(float max_grad_norm, UpdateOrder update) {
   const Machine machine{.flops_per_s = 720e12,
                         .device_bytes_per_s = 0,
                         .load_bytes_per_s = 53e9,
                         .store_bytes_per_s = 53e9,
                         .update_bytes_per_s = 240e9};
   const Gpt2 model(find_preset("gpt3-175b").config, 8, 2048, DType::BF16);
-  const TrainerOptions options{.recompute = Recompute::Block, .max_grad_norm = 0};
+  const TrainerOptions options{
+      .recompute = Recompute::Block, .update = update, .max_grad_norm = max_grad_norm};
   auto start = Clock::now();
   const Preparation p = prepare(model, options, {.device_memory = size_t{80} << 30});
   const double prepare_s = seconds_since(start);
   start = Clock::now();
   const Simulation s = simulate(p.plan, p.trace, *p.layout, machine);
   const double simulate_s = seconds_since(start);
-  const Bound bound = lower_bound(p.trace, *p.layout, p.plan, machine, false);
+  const Bound bound = lower_bound(p.trace, *p.layout, p.plan, machine, max_grad_norm > 0);
   constexpr double kGB = 1e-9;
   fmt::print(
       "GPT-3 175B ({:.1f} B parameters), 16,384 tokens a step, 80 GiB, 720 TFLOP/s, 53 GB/s "
-      "each way, 240 GB/s host\n",
-      static_cast<double>(p.layout->num_model_parameters()) * 1e-9);
+      "each way, 240 GB/s host, {}, updates {}\n",
+      static_cast<double>(p.layout->num_model_parameters()) * 1e-9,
+      max_grad_norm > 0 ? "clipped" : "no clipping",
+      update == UpdateOrder::Wait ? "waited for" : "overlapped");
   fmt::print("  blocks: {} of 64 MiB, {} at the peak, {} is the least, {} all; arena {:.1f} GB\n",
              p.num_blocks, p.plan.peak_blocks, p.smallest_blocks, p.resident_blocks,
              kGB * static_cast<double>(p.trace.arena_bytes));
@@ -120,14 +124,20 @@ bool plan_gpt3() {
       "  simulated step {:.3f} s, bound {:.3f} s ({}), ratio {:.4f}; compute stalls {:.3f} s\n",
       s.seconds, bound.seconds, bound.bound_by, s.seconds / bound.seconds, s.stall_s);
   return report_problems(p.plan, p.trace, *p.layout,
-                         {.num_blocks = p.num_blocks, .update_after_norm = false});
+                         {.num_blocks = p.num_blocks,
+                          .update_after_norm = max_grad_norm > 0,
+                          .carry_updates = update == UpdateOrder::Overlap});
 }
 
 }  // namespace
 }  // namespace ebb::bench
 
 int main() {
-  const bool small = ebb::bench::measure_planning();
-  const bool large = ebb::bench::plan_gpt3();
-  return small && large ? 0 : 1;
+  bool good = ebb::bench::measure_planning();
+  for (float max_grad_norm : {0.0f, 1.0f}) {
+    for (ebb::UpdateOrder update : {ebb::UpdateOrder::Wait, ebb::UpdateOrder::Overlap}) {
+      good = ebb::bench::plan_gpt3(max_grad_norm, update) && good;
+    }
+  }
+  return good ? 0 : 1;
 }

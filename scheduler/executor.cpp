@@ -171,7 +171,9 @@ void Executor::submit(uint32_t index) {
       break;
     case OpKind::Update:
       on.call(work_.update_cost(op.chunk.index),
-              [this, c = op.chunk.index, slot = op.home_slot] { work_.update(c, slot); });
+              [this, c = op.chunk.index, slot = op.home_slot, carried = op.carried] {
+                work_.update(c, slot, carried);
+              });
       break;
     case OpKind::Run:
     case OpKind::Drop:

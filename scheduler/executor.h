@@ -57,7 +57,8 @@ class ChunkWork {
   virtual void submit_partial_norms(Stream& store, uint32_t chunk) = 0;
   /// Runs on the update stream.
   virtual void norm() = 0;
-  virtual void update(uint32_t chunk, uint32_t gradient_slot) = 0;
+  /// `carried`: for the step before this one.
+  virtual void update(uint32_t chunk, uint32_t gradient_slot, bool carried) = 0;
   virtual Cost update_cost(uint32_t chunk) const = 0;
 };
 

@@ -25,18 +25,20 @@ bool any_not_finite(const std::byte* data, uint64_t first, uint64_t count) {
 }  // namespace
 
 Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
-                     const State& state, std::vector<bool> trained, float max_grad_norm, AdamW adam)
+                     const State& state, std::vector<bool> trained,
+                     std::vector<CarriedUpdate> carried, float max_grad_norm, AdamW adam)
     : kernels_(device.kernels()),
       layout_(layout),
       spaces_(spaces),
       home_(home),
       state_(state),
       trained_(std::move(trained)),
+      carried_(std::move(carried)),
       max_grad_norm_(max_grad_norm),
       device_partials_(
           device.allocate(MemoryKind::Device, partial_norm_bytes(layout), "partial norms")),
-      team_(device.info().num_threads) {
-  step_.adam = adam;
+      team_(device.info().num_threads),
+      adam_(adam) {
   cut_runs();
   cut_updates();
   for (uint32_t c = 0; c < layout_.num_chunks(); ++c) {
@@ -152,35 +154,49 @@ void Optimizer::submit_partial_norms(Stream& store, uint32_t chunk) {
 void Optimizer::norm() {
   grad_norm_ = norm_in_order(home_.partial_norms());
   skipped_ = !std::isfinite(grad_norm_);
+  has_carried_ = !skipped_ && !carried_.empty();
   if (skipped_) {
+    if (max_grad_norm_ == 0) {  // updates made in this step have looked for themselves
+      for (const CarriedUpdate& left : carried_) {
+        if (!is_finite(left.chunk)) throw_not_a_number(left.chunk, left.gradient_slot);
+      }
+    }
     ++num_skipped_;
     ++num_skipped_in_a_row_;
     return;
   }
   num_skipped_in_a_row_ = 0;
   ++num_updates_;
-  if (max_grad_norm_ > 0) step_.gradient_scale = clip_scale(grad_norm_, max_grad_norm_);
+  decided_ = {.learning_rate = learning_rate_, .adam = adam_, .t = num_updates_};
+  if (max_grad_norm_ > 0) decided_.gradient_scale = clip_scale(grad_norm_, max_grad_norm_);
 }
 
-void Optimizer::update(uint32_t chunk, uint32_t slot) {
-  const std::byte* gradient = home_.gradient_slot(slot);
+bool Optimizer::is_finite(uint32_t chunk) const {
+  return all_finite(partials_of(chunk, home_.partial_norms()));
+}
+
+void Optimizer::throw_not_a_number(uint32_t chunk, uint32_t gradient_slot) const {
+  throw NumericError(
+      fmt::format("the gradient of {} is not a number; without clipping the step cannot be "
+                  "skipped; try a lower --lr, or --clip 1",
+                  bad_tensor_in(chunk, home_.gradient_slot(gradient_slot))));
+}
+
+void Optimizer::update(uint32_t chunk, uint32_t slot, bool carried) {
   const bool clipped = max_grad_norm_ > 0;
-  if (clipped && skipped_) return;
-  if (!clipped && !all_finite(partials_of(chunk, home_.partial_norms()))) {
-    throw NumericError(
-        fmt::format("the gradient of {} is not a number; without clipping the step cannot be "
-                    "skipped; try a lower "
-                    "--lr, or --clip 1",
-                    bad_tensor_in(chunk, gradient)));
-  }
-  // Without clipping this runs before norm() has counted the step.
-  step_.t = clipped ? num_updates_ : num_updates_ + 1;
+  if (carried ? !has_carried_ : clipped && skipped_) return;
+  // Without clipping an update of this step runs before its norm.
+  const bool early = !carried && !clipped;
+  if (early && !is_finite(chunk)) throw_not_a_number(chunk, slot);
+  const AdamWStep step =
+      early ? AdamWStep{.learning_rate = learning_rate_, .adam = adam_, .t = num_updates_ + 1}
+            : decided_;
   Planes planes = state_.planes(chunk * layout_.chunk_elements());
-  planes.gradient = gradient;
+  planes.gradient = home_.gradient_slot(slot);
   const std::span<const AdamWRun> runs(updates_);
   adamw_update(team_, planes, static_cast<int64_t>(layout_.chunk_elements(chunk)),
                runs.subspan(first_update_[chunk], first_update_[chunk + 1] - first_update_[chunk]),
-               step_);
+               step);
 }
 
 Cost Optimizer::update_cost(uint32_t chunk) const {

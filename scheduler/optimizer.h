@@ -3,7 +3,8 @@
 // A step's gradients are summed in fp32 on the device, rounded once to the gradient type, and their
 // squares summed in fixed pieces; norm and AdamW see only what was rounded. With clipping the
 // update waits for the norm, and a norm that is not a number skips it; without, a gradient that is
-// not a number is a NumericError that names the first tensor.
+// not a number is a NumericError that names the first tensor. Updates that a plan carries into the
+// next step are made there with what this step decided.
 //
 // submit_* run on the program thread, norm and update on the update stream.
 #pragma once
@@ -24,15 +25,21 @@ class Optimizer : public ChunkWork {
  public:
   /// `trained[p]`: the step has a gradient for parameter p; others keep their values.
   Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
-            const State& state, std::vector<bool> trained, float max_grad_norm, AdamW adam);
+            const State& state, std::vector<bool> trained, std::vector<CarriedUpdate> carried,
+            float max_grad_norm, AdamW adam);
 
-  void begin_step(double learning_rate) { step_.learning_rate = learning_rate; }
+  void begin_step(double learning_rate) { learning_rate_ = learning_rate; }
 
   void submit_finish(Stream& compute, uint32_t chunk) override;
   void submit_partial_norms(Stream& store, uint32_t chunk) override;
   void norm() override;
-  void update(uint32_t chunk, uint32_t gradient_slot) override;
+  void update(uint32_t chunk, uint32_t gradient_slot, bool carried) override;
   Cost update_cost(uint32_t chunk) const override;
+
+  /// Are updates of the last step left to do?
+  bool has_carried() const { return has_carried_; }
+  /// They are done.
+  void forget_carried() { has_carried_ = false; }
 
   // After a step.
   double grad_norm() const { return grad_norm_; }
@@ -54,6 +61,8 @@ class Optimizer : public ChunkWork {
     uint64_t count;
     bool trained;
   };
+  bool is_finite(uint32_t chunk) const;
+  [[noreturn]] void throw_not_a_number(uint32_t chunk, uint32_t gradient_slot) const;
   void cut_runs();
   void cut_updates();
   void add_extra_uses(Stream& compute, uint32_t chunk);
@@ -66,6 +75,7 @@ class Optimizer : public ChunkWork {
   const Home& home_;
   const State& state_;
   std::vector<bool> trained_;
+  std::vector<CarriedUpdate> carried_;  // what every step leaves to the next
   float max_grad_norm_;
   std::vector<Run> runs_;
   std::vector<uint32_t> first_run_;     // of each chunk, and one past the last
@@ -74,7 +84,10 @@ class Optimizer : public ChunkWork {
   Buffer device_partials_;
   ThreadTeam team_;
 
-  AdamWStep step_;
+  double learning_rate_ = 0;  // of the step that runs
+  AdamW adam_;
+  AdamWStep decided_;  // by the last norm: for updates that come after it
+  bool has_carried_ = false;
   double grad_norm_ = 0;
   bool skipped_ = false;
   int64_t num_updates_ = 0;

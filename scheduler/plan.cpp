@@ -15,6 +15,33 @@ namespace {
 // micro-batches: 1.005 x bound, without rest 1.16).
 constexpr uint32_t kRestShare = 8;
 
+/// As many slots as chunks: each its own, since the last slot is then no longer than the last
+/// chunk. Fewer go round, as the chunks are finished.
+uint32_t gradient_slot(const Plan& plan, const Layout& layout, uint32_t chunk, uint32_t position) {
+  if (plan.num_gradient_slots == layout.num_chunks()) return chunk;
+  return position % plan.num_gradient_slots;
+}
+
+/// With clipping every update; without, those whose gradients can stay where they are: the last
+/// ones.
+std::vector<CarriedUpdate> carried_updates(const Plan& plan, const Program& program,
+                                           const Layout& layout, const PlanOptions& options) {
+  std::vector<CarriedUpdate> carried;
+  if (!options.update || !options.carry_updates) return carried;
+  uint32_t position = 0;
+  for (const ProgramItem& item : program.items) {
+    if (item.moment != kNone) continue;
+    const uint32_t c = item.finished_chunk;
+    carried.push_back({c, gradient_slot(plan, layout, c, position++)});
+  }
+  const size_t most = options.update_after_norm ? carried.size() : plan.num_gradient_slots;
+  if (carried.size() > most) {
+    carried.erase(carried.begin(), carried.end() - static_cast<std::ptrdiff_t>(most));
+  }
+  std::ranges::sort(carried, {}, &CarriedUpdate::chunk);
+  return carried;
+}
+
 /// Second pass: the list of operations with what each waits for.
 class Emitter {
  public:
@@ -32,10 +59,15 @@ class Emitter {
   void emit_bring(const Bring& bring);
   void emit_drop(uint32_t chunk, uint32_t block, uint32_t last_item, uint32_t store);
   void emit_update(uint32_t parameter_chunk, uint32_t wait);
+  void emit_carried_updates();
   void emit_end();
   uint32_t item_op(uint32_t item) const { return item == kStart ? kNone : op_of_item_[item]; }
   uint32_t store_op(uint32_t store) const {
     return store == kNone ? kNone : residency_.stores[store].op;
+  }
+  /// The update that makes a chunk's weights what this step loads.
+  uint32_t update_before(ChunkId id) const {
+    return id.space == Space::Weights ? carried_update_[id.index] : kNone;
   }
 
   const Program& program_;
@@ -50,8 +82,9 @@ class Emitter {
   size_t next_store_ = 0;
   std::vector<uint32_t> slot_of_chunk_;  // [parameter chunk] gradient slot
   std::vector<uint32_t> last_update_of_slot_;
-  std::vector<uint32_t> finished_;      // parameter chunks, in order
-  std::vector<uint32_t> parts_stored_;  // [parameter chunk] gradient chunks stored
+  std::vector<uint32_t> carried_update_;  // [parameter chunk] at the start of this step
+  std::vector<uint32_t> finished_;        // parameter chunks, in order
+  std::vector<uint32_t> parts_stored_;    // [parameter chunk] gradient chunks stored
   uint32_t last_gradient_store_ = kNone;
 };
 
@@ -82,7 +115,7 @@ void Emitter::emit_bring(const Bring& bring) {
                                       .to = Tier::Device,
                                       .chunk = id,
                                       .block = bring.block},
-                                     {store_op(bring.own_store)});
+                                     {store_op(bring.own_store), update_before(id)});
   if (bring.copy) plan_.loaded_bytes += layout_.used_bytes(id);
 }
 
@@ -120,6 +153,18 @@ void Emitter::emit_update(uint32_t c, uint32_t wait) {
                                     {wait});
 }
 
+void Emitter::emit_carried_updates() {
+  carried_update_.assign(layout_.num_chunks(), kNone);
+  for (const CarriedUpdate& left : plan_.carried) {
+    const Op update{.kind = OpKind::Update,
+                    .lane = Lane::Update,
+                    .chunk = {Space::Weights, left.chunk},
+                    .home_slot = left.gradient_slot,
+                    .carried = true};
+    carried_update_[left.chunk] = last_update_of_slot_[left.gradient_slot] = emit(update, {});
+  }
+}
+
 void Emitter::emit_store(Store& store) {
   const ChunkId id = program_.chunk_id(store.chunk);
   Op op{.kind = OpKind::Move,
@@ -137,19 +182,16 @@ void Emitter::emit_store(Store& store) {
   if (slot_of_chunk_[c] == kNone) {
     // As many slots as chunks: each its own, since the last slot is then no longer than the last
     // chunk.
-    slot_of_chunk_[c] = plan_.num_gradient_slots == layout_.num_chunks()
-                            ? c
-                            : static_cast<uint32_t>(finished_.size()) % plan_.num_gradient_slots;
+    slot_of_chunk_[c] = gradient_slot(plan_, layout_, c, static_cast<uint32_t>(finished_.size()));
     finished_.push_back(c);
   }
   op.home_slot = slot_of_chunk_[c];
-  const uint32_t slot_free =
-      options_.update_after_norm ? kNone : last_update_of_slot_[op.home_slot];
-  store.op = emit(op, {item_op(store.after_item), slot_free});
+  store.op = emit(op, {item_op(store.after_item), last_update_of_slot_[op.home_slot]});
   last_gradient_store_ = store.op;
   const uint32_t num_parts =
       std::min<uint32_t>(parts, layout_.num_chunks(Space::Gradients) - c * parts);
-  if (++parts_stored_[c] == num_parts && !options_.update_after_norm) emit_update(c, store.op);
+  const bool now = !options_.update_after_norm && carried_update_[c] == kNone;
+  if (++parts_stored_[c] == num_parts && now) emit_update(c, store.op);
 }
 
 void Emitter::emit_stores_after(uint32_t item) {
@@ -163,7 +205,7 @@ void Emitter::emit_end() {
   if (options_.update) {
     const uint32_t norm =
         emit({.kind = OpKind::Norm, .lane = Lane::Update}, {last_gradient_store_});
-    if (options_.update_after_norm) {
+    if (options_.update_after_norm && !options_.carry_updates) {
       std::sort(finished_.begin(), finished_.end());
       for (uint32_t c : finished_) emit_update(c, norm);
     }
@@ -191,6 +233,7 @@ void Emitter::run() {
   parts_stored_.assign(layout_.num_chunks(), 0);
   last_update_of_slot_.assign(std::max(plan_.num_gradient_slots, layout_.num_chunks()), kNone);
 
+  emit_carried_updates();
   emit_brings_after(kStart);
   for (uint32_t i = 0; i < program_.items.size(); ++i) {
     emit_item(i);
@@ -222,10 +265,19 @@ Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& opti
             ? layout.num_chunks()
             : std::max(1u, std::min(options.num_gradient_slots, layout.num_chunks()));
   }
+  plan.carried = carried_updates(plan, program, layout, options);
   plan.ops.reserve(program.items.size() + 2 * residency.brings.size() + residency.stores.size() +
                    layout.num_chunks() + residency.blocks().size() + 1);
   Emitter(program, layout, options, residency, plan).run();
   return plan;
+}
+
+Plan make_drain_plan(const Plan& plan) {
+  Plan drain;
+  for (const Op& op : plan.ops) {
+    if (op.carried) drain.ops.push_back(op);
+  }
+  return drain;
 }
 
 BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update) {

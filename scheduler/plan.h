@@ -13,6 +13,11 @@
 // free, so that it starts early. It costs no extra block. A plan starts and ends with nothing on
 // the device: the update makes every weight stale.
 //
+// Updates that a step need not wait for are carried into the next one: its plan begins with them,
+// in the order in which its forward needs the weights, and the load of a chunk waits for its
+// update. So a plan is what every step does, and the same operations make the last step's end
+// (make_drain_plan).
+//
 // Everything here is a plain value or a pure function.
 #pragma once
 
@@ -54,6 +59,7 @@ struct Op {
   uint32_t moment = kNone;  ///< Run
   uint32_t block = kNone;   ///< Move to the device, and Drop
   uint32_t home_slot = kNone;  ///< Move of a gradient home, and Update: which gradient slot
+  bool carried = false;        ///< Update: of the step before this one
   uint32_t first_wait = 0;     ///< in Plan::waits
   uint32_t num_waits = 0;
 };
@@ -65,7 +71,14 @@ struct PlanOptions {
   bool update_after_norm = true;  ///< clipping: no update before the norm is known
   uint32_t num_gradient_slots =
       4;                       ///< without clipping: chunks of gradients on their way to the update
+  bool carry_updates = false;  ///< into the next step: with clipping all, else the last to finish
   bool least_traffic = false;  ///< evict by next use alone: a few moves less, later starts
+};
+
+/// An update that is left to the next step.
+struct CarriedUpdate {
+  uint32_t chunk = 0;
+  uint32_t gradient_slot = 0;
 };
 
 struct Plan {
@@ -74,8 +87,9 @@ struct Plan {
   uint32_t num_blocks = 0;
   uint32_t num_gradient_slots = 0;
   std::vector<uint32_t>
-      sums_at_home;         ///< sum chunks that leave the device between their uses, ascending
-  size_t loaded_bytes = 0;  ///< chunks only
+      sums_at_home;  ///< sum chunks that leave the device between their uses, ascending
+  std::vector<CarriedUpdate> carried;  ///< ascending; the first operations of the next step
+  size_t loaded_bytes = 0;             ///< chunks only
   size_t stored_bytes = 0;
   uint32_t peak_blocks = 0;  ///< the most blocks in use at once
 
@@ -86,6 +100,9 @@ struct Plan {
 
 /// REQUIRES: options.num_blocks >= smallest_num_blocks(trace, layout); otherwise PlanError.
 Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& options);
+
+/// Nothing but the updates that a step left over.
+Plan make_drain_plan(const Plan& plan);
 
 /// Blocks of the largest moment, by space: what no plan can do without.
 struct BlockNeed {

@@ -31,17 +31,18 @@ DryRun dry_run(const Model& model, const TrainerOptions& options, uint32_t num_m
   Arena arena(base, kSimArenaBytes, [&](size_t offset, size_t bytes, bool allocated) {
     recorder.observe_arena(offset, bytes, allocated);
   });
-  Tape tape(sim, *compute, recorder, arena);
+  MicroBatches micro_batches(model, sim, *compute, recorder, arena, options.micro_batch_order,
+                             num_micro_batches);
   std::vector<Tensor> inputs;
-  for (const InputSpec& spec : model.inputs()) inputs.push_back({base, spec.dtype, spec.shape});
-  const TapeOptions tape_options{.training = training,
-                                 .recompute_blocks = options.recompute == Recompute::Block};
   for (uint32_t k = 0; k < num_micro_batches; ++k) {
-    recorder.begin_micro_batch(k);
-    tape.begin_micro_batch(tape_options, {base, DType::F64, {1}}, Write::Store, 1);
-    model.forward(tape, inputs);
-    tape.finish_micro_batch();
+    for (const InputSpec& spec : model.inputs()) inputs.push_back({base, spec.dtype, spec.shape});
   }
+  micro_batches.run(
+      {.count = num_micro_batches,
+       .tape = {.training = training, .recompute_blocks = options.recompute == Recompute::Block},
+       .inputs = inputs,
+       .loss_total = {base, DType::F64, {1}}},
+      [&recorder](uint32_t k) { recorder.begin_micro_batch(k); });
   DryRun result{.trace = {}, .order = recorder.first_use_order(), .num_uses = recorder.num_uses()};
   result.trace = recorder.take();
   return result;
@@ -83,8 +84,10 @@ void check_uses(const Trace& trace, const Layout& layout) {
 }
 
 PlanOptions plan_options(const TrainerOptions& options, uint32_t num_blocks, bool update) {
-  return {
-      .num_blocks = num_blocks, .update = update, .update_after_norm = options.max_grad_norm > 0};
+  return {.num_blocks = num_blocks,
+          .update = update,
+          .update_after_norm = options.max_grad_norm > 0,
+          .carry_updates = options.update == UpdateOrder::Overlap};
 }
 
 Plan valid_plan(const Trace& trace, const Layout& layout, const PlanOptions& options) {
@@ -150,10 +153,10 @@ FixedMemory fixed_memory(const Model& model, const TrainerOptions& options, cons
   return fixed;
 }
 
-Preparation prepare(const Model& model, const TrainerOptions& options, const Budgets& budgets) {
-  if (options.gradient_accumulation == 0) {
-    throw ConfigError("--gradient-accumulation 0: a step has at least one micro-batch");
-  }
+namespace {
+
+Preparation prepare_as_told(const Model& model, const TrainerOptions& options,
+                            const Budgets& budgets) {
   Preparation p;
   p.options = options;
   p.num_threads = budgets.num_threads > 0 ? budgets.num_threads : num_usable_cores();
@@ -190,6 +193,7 @@ Preparation prepare(const Model& model, const TrainerOptions& options, const Bud
   check_device(p, need, fixed.ledger, budget);
 
   p.plan = valid_plan(p.trace, layout, plan_options(options, p.num_blocks, true));
+  p.drain_plan = make_drain_plan(p.plan);
   if (evaluates) {
     p.evaluation_plan =
         valid_plan(p.evaluation_trace, layout, plan_options(options, p.num_blocks, false));
@@ -201,6 +205,34 @@ Preparation prepare(const Model& model, const TrainerOptions& options, const Bud
   p.ledger.add("loss", Tier::Host, sizeof(double));
   if (budgets.host_memory) check_host(p.ledger, *budgets.host_memory);
   return p;
+}
+
+size_t moved_bytes(const Preparation& p) { return p.plan.loaded_bytes + p.plan.stored_bytes; }
+
+}  // namespace
+
+Preparation prepare(const Model& model, const TrainerOptions& options, const Budgets& budgets) {
+  if (options.gradient_accumulation == 0) {
+    throw ConfigError("--gradient-accumulation 0: a step has at least one micro-batch");
+  }
+  if (options.micro_batch_order != MicroBatchOrder::Auto) {
+    return prepare_as_told(model, options, budgets);
+  }
+  TrainerOptions one_by_one = options, in_step = options;
+  one_by_one.micro_batch_order = MicroBatchOrder::Horizontal;
+  in_step.micro_batch_order = MicroBatchOrder::Vertical;
+  Preparation horizontal = prepare_as_told(model, one_by_one, budgets);
+  // Everything resident moves as little as can be, and vertical order would need more memory.
+  const bool nothing_to_gain = options.gradient_accumulation == 1 || !budgets.device_memory ||
+                               horizontal.num_blocks == horizontal.resident_blocks;
+  if (nothing_to_gain) return horizontal;
+  try {
+    Preparation vertical = prepare_as_told(model, in_step, budgets);
+    if (moved_bytes(vertical) < moved_bytes(horizontal)) return vertical;
+  } catch (const PlanError&) {
+    // It does not fit; the other does.
+  }
+  return horizontal;
 }
 
 }  // namespace ebb

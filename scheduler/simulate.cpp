@@ -51,10 +51,6 @@ struct PartTimes {
   double compute_s = 0, load_s = 0, store_s = 0;
 };
 
-Part part_of(const Moment& moment) {
-  return moment.phase == Phase::Forward && moment.micro_batch == 0 ? kFirstForward : kRest;
-}
-
 /// In which part each operation of the plan falls: for a load, that of the first moment that waits
 /// for it.
 std::vector<Part> parts_of(const Plan& plan, const Trace& trace) {
@@ -63,7 +59,9 @@ std::vector<Part> parts_of(const Plan& plan, const Trace& trace) {
   Part now = kFirstForward;
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
-    if (op.kind == OpKind::Run) now = part_of(trace.moments[op.moment]);
+    const bool goes_back =
+        op.kind == OpKind::Run && trace.moments[op.moment].phase == Phase::Backward;
+    if (goes_back) now = kRest;
     parts[i] = now;
     if (op.lane == Lane::Store) {
       parts[i] = kFirstForward;

@@ -32,8 +32,8 @@ struct Machine {
 double update_bytes_per_parameter(DType gradient_type);
 
 /// The least time a step can take that moves the plan's bytes (DESIGN section 5): max over what can
-/// overlap, sum over what cannot. A clipped step falls in two: up to the end of the first
-/// micro-batch's forward, which the update may overlap, and the rest up to the norm. Loads for the
+/// overlap, sum over what cannot. A clipped step falls in two: up to the first backward,
+/// which the update may overlap, and the rest up to the norm. Loads for the
 /// rest may come early, as far as the blocks hold them.
 struct Bound {
   double seconds = 0;

@@ -176,6 +176,7 @@ void Tape::end_moment() {
   }
   hooks_.end_moment();
   open_.active = false;
+  in_new_segment_ = false;
 }
 
 void Tape::end_moment(const BackwardFunction& backward) {
@@ -203,6 +204,23 @@ void Tape::add_losses(Tensor losses) {
 // ----------------------------------------------------------------------------------------
 
 Variable Tape::block(const BlockFunction& body, Variable input) {
+  if (in_block_ || phase_ == Phase::Backward) return run_as_block(body, input);
+  pass_boundary();
+  in_block_ = true;
+  const Variable result = run_as_block(body, input);
+  in_block_ = false;
+  pass_boundary();
+  return result;
+}
+
+void Tape::pass_boundary() {
+  if (in_new_segment_) return;
+  in_new_segment_ = true;
+  segments_.push_back(records_.size());
+  if (options_.boundary != nullptr) options_.boundary->reached();
+}
+
+Variable Tape::run_as_block(const BlockFunction& body, Variable input) {
   BlockFunction run = body;
   if (options_.training && !options_.recompute_blocks) return run(*this, input);
   const bool was_recording = recording_;
@@ -282,15 +300,18 @@ void Tape::begin_micro_batch(const TapeOptions& options, Tensor loss_total, Writ
   uses_of_parameter_.assign(uses_of_parameter_.size(), 0);
   use_log_.clear();
   replaying_uses_ = false;
+  in_block_ = false;
+  in_new_segment_ = true;
+  segments_.assign(1, 0);
 }
 
-void Tape::finish_micro_batch() {
-  if (options_.training) {
-    phase_ = Phase::Backward;
-    recording_ = false;
-    run_backward_to(0);
-  }
-  release_slots(0);
+void Tape::begin_backward() {
+  if (options_.training) phase_ = Phase::Backward;
+  recording_ = false;
 }
+
+void Tape::run_backward(size_t segment) { run_backward_to(segments_[segment]); }
+
+void Tape::end_micro_batch() { release_slots(0); }
 
 }  // namespace ebb

@@ -67,9 +67,17 @@ class Backward {
 using BackwardFunction = InlineFunction<void(const Backward&), 448>;
 using BlockFunction = InlineFunction<Variable(Tape&, Variable), 64>;
 
+/// Told between the blocks of a forward: where another micro-batch may take its turn.
+class BlockBoundary {
+ public:
+  virtual ~BlockBoundary() = default;
+  virtual void reached() = 0;
+};
+
 struct TapeOptions {
   bool training = true;
   bool recompute_blocks = false;
+  BlockBoundary* boundary = nullptr;
 };
 
 class Tape {
@@ -111,8 +119,14 @@ class Tape {
   // For whoever runs a micro-batch.
   void begin_micro_batch(const TapeOptions& options, Tensor loss_total, Write loss_write,
                          float loss_gradient_scale);
-  /// Runs the backward of everything recorded and frees what is left.
-  void finish_micro_batch();
+  /// The forward fell into this many segments, at the beginnings and ends of its blocks.
+  size_t num_segments() const { return segments_.size(); }
+  void begin_backward();
+  /// The backward of this segment and all behind it that have not had theirs. Nothing in an
+  /// evaluation.
+  void run_backward(size_t segment);
+  /// Frees what is left.
+  void end_micro_batch();
 
  private:
   friend class Backward;
@@ -147,6 +161,8 @@ class Tape {
   void release_slots(int32_t first);
   uint32_t next_use_index(ParameterId parameter);
   void open(std::string_view name, std::span<const WeightUse> uses, bool gradients_now);
+  Variable run_as_block(const BlockFunction& body, Variable input);
+  void pass_boundary();
   void run_backward_to(size_t num_records);
   void run_record(Record& record);
   void run_block(Record& record);
@@ -157,6 +173,9 @@ class Tape {
   Arena& arena_;
   TapeOptions options_;
   bool recording_ = false;
+  bool in_block_ = false;
+  bool in_new_segment_ = true;    // no moment since the last boundary
+  std::vector<size_t> segments_;  // where each begins in records_
   Phase phase_ = Phase::Forward;
   Tensor loss_total_;
   Write loss_write_ = Write::Store;

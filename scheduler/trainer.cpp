@@ -8,6 +8,7 @@
 #include "scheduler/arena.h"
 #include "scheduler/executor.h"
 #include "scheduler/fixed_memory.h"
+#include "scheduler/micro_batches.h"
 #include "scheduler/optimizer.h"
 #include "scheduler/state.h"
 #include "scheduler/tape.h"
@@ -38,6 +39,8 @@ class Trainer::Impl {
 
   StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate);
   double evaluate(std::span<const MicroBatch> micro_batches);
+  /// Makes the updates that the last step left over: before anybody else looks at the state.
+  void drain();
   ParameterId find(std::string_view name) const;
 
   const Optimizer& optimizer() const { return optimizer_; }
@@ -52,9 +55,8 @@ class Trainer::Impl {
   void send_loss_home();
   double total_loss() const;
 
-  const Model& model_;
-  Device& device_;
   const Preparation& prepared_;
+  const Trace no_moments_ = {};  // of the drain plan
   const Layout& layout_;
   FixedMemory fixed_;
   std::vector<InputSpec> specs_;
@@ -67,13 +69,11 @@ class Trainer::Impl {
   Optimizer optimizer_;
   Executor executor_;
   Arena arena_;
-  Tape tape_;
+  MicroBatches micro_batches_;
 };
 
 Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepared)
-    : model_(model),
-      device_(device),
-      prepared_(prepared),
+    : prepared_(prepared),
       layout_(*prepared.layout),
       fixed_(fixed_memory(model, prepared.options, layout_, prepared.trace,
                           prepared.evaluation_trace)),
@@ -89,14 +89,16 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       inputs_ready_(device.create_event()),
       loss_ready_(device.create_event()),
       optimizer_(device, layout_, spaces_, home_, state_,
-                 trained_parameters(layout_, prepared.trace), prepared.options.max_grad_norm,
-                 prepared.options.adam),
+                 trained_parameters(layout_, prepared.trace), prepared.plan.carried,
+                 prepared.options.max_grad_norm, prepared.options.adam),
       executor_(device, layout_, spaces_, home_, optimizer_,
                 static_cast<uint32_t>(
                     std::max(prepared.plan.ops.size(), prepared.evaluation_plan.ops.size()))),
       arena_(spaces_.base(Space::Activations),
              std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
-      tape_(device, executor_.compute(), executor_, arena_) {
+      micro_batches_(
+          model, device, executor_.compute(), executor_, arena_, prepared.options.micro_batch_order,
+          std::max(prepared.options.gradient_accumulation, prepared.options.evaluation_batches)) {
   if (device.info().num_threads > prepared.num_threads) {
     throw ConfigError(
         fmt::format("the device has {} threads, the plan's workspace is for {}; give "
@@ -133,14 +135,12 @@ void Trainer::Impl::upload_all(std::span<const MicroBatch> micro_batches) {
 
 void Trainer::Impl::run(std::span<const MicroBatch> micro_batches, bool training,
                         float loss_gradient_scale) {
-  const TapeOptions options{.training = training,
-                            .recompute_blocks = prepared_.options.recompute == Recompute::Block};
-  const Tensor loss{device_loss_.data(), DType::F64, {1}};
-  for (size_t k = 0; k < micro_batches.size(); ++k) {
-    tape_.begin_micro_batch(options, loss, k == 0 ? Write::Store : Write::Add, loss_gradient_scale);
-    model_.forward(tape_, std::span(input_views_).subspan(k * specs_.size(), specs_.size()));
-    tape_.finish_micro_batch();
-  }
+  micro_batches_.run({.count = static_cast<uint32_t>(micro_batches.size()),
+                      .tape = {.training = training,
+                               .recompute_blocks = prepared_.options.recompute == Recompute::Block},
+                      .inputs = input_views_,
+                      .loss_total = {device_loss_.data(), DType::F64, {1}},
+                      .loss_gradient_scale = loss_gradient_scale});
   send_loss_home();
 }
 
@@ -196,11 +196,19 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
 
 double Trainer::Impl::evaluate(std::span<const MicroBatch> micro_batches) {
   const uint64_t num_targets = check(micro_batches, prepared_.options.evaluation_batches);
+  drain();
   upload_all(micro_batches);
   executor_.begin(prepared_.evaluation_trace, prepared_.evaluation_plan);
   run(micro_batches, false, 0);
   executor_.finish();
   return total_loss() / static_cast<double>(num_targets);
+}
+
+void Trainer::Impl::drain() {
+  if (!optimizer_.has_carried()) return;
+  executor_.begin(no_moments_, prepared_.drain_plan);
+  executor_.finish();
+  optimizer_.forget_carried();
 }
 
 ParameterId Trainer::Impl::find(std::string_view name) const {
@@ -222,17 +230,23 @@ double Trainer::evaluate(std::span<const MicroBatch> micro_batches) {
 }
 int64_t Trainer::num_updates() const { return impl_->optimizer().num_updates(); }
 uint64_t Trainer::num_skipped() const { return impl_->optimizer().num_skipped(); }
-uint64_t Trainer::state_hash() const { return impl_->state().hash(); }
+uint64_t Trainer::state_hash() const {
+  impl_->drain();
+  return impl_->state().hash();
+}
 
 std::vector<float> Trainer::read_parameter(std::string_view name) const {
   const ParameterId id = impl_->find(name);
+  impl_->drain();
   std::vector<float> values(impl_->layout().num_elements(id));
   impl_->state().read(id, values);
   return values;
 }
 
 void Trainer::write_parameter(std::string_view name, std::span<const float> values) {
-  impl_->state().write(impl_->find(name), values);
+  const ParameterId id = impl_->find(name);
+  impl_->drain();
+  impl_->state().write(id, values);
 }
 
 }  // namespace ebb

@@ -23,6 +23,7 @@
 #include "chunk/ledger.h"
 #include "cpu_adam/adamw.h"
 #include "device/device.h"
+#include "scheduler/micro_batches.h"
 #include "scheduler/model.h"
 #include "scheduler/plan.h"
 #include "scheduler/simulate.h"
@@ -31,13 +32,21 @@ namespace ebb {
 
 enum class Recompute : uint8_t { None, Block };
 
+/// When a step's updates are made. The same bits either way.
+enum class UpdateOrder : uint8_t {
+  Wait,     ///< before the step ends
+  Overlap,  ///< what need not be waited for, beside the next step's forward
+};
+
 struct TrainerOptions {
   DType dtype = DType::BF16;                 ///< weights on the device and matrix inputs
   std::optional<DType> gradient_dtype = {};  ///< as dtype where not given
   size_t chunk_bytes = size_t{64} << 20;
   Recompute recompute = Recompute::None;
+  MicroBatchOrder micro_batch_order = MicroBatchOrder::Auto;
   uint32_t gradient_accumulation = 1;  ///< micro-batches a step
   uint32_t evaluation_batches = 0;     ///< micro-batches an evaluation; 0 = no evaluation
+  UpdateOrder update = UpdateOrder::Overlap;
   AdamW adam = {};
   float max_grad_norm = 1;  ///< 0 = no clipping
   uint32_t max_skipped_steps =
@@ -56,11 +65,12 @@ struct Budgets {
 
 /// Everything decided before step 0.
 struct Preparation {
-  TrainerOptions options;
+  TrainerOptions options;  ///< nothing in them is `Auto` any more
   std::shared_ptr<const Layout> layout;
   Trace trace, evaluation_trace;
   Plan plan, evaluation_plan;
-  Ledger ledger;  ///< every byte, by class and tier
+  Plan drain_plan;  ///< the updates that a step leaves to the next
+  Ledger ledger;    ///< every byte, by class and tier
   uint32_t num_blocks = 0;
   uint32_t smallest_blocks = 0;
   uint32_t resident_blocks = 0;
@@ -92,6 +102,8 @@ struct StepResult {
   size_t stored_bytes = 0;
 };
 
+/// One step after the other. Updates that overlap with the next step's forward are made there, or
+/// when somebody looks at the weights: evaluate(), state_hash(), read_ and write_parameter().
 class Trainer {
  public:
   /// `model`, `device` and `prepared` must outlive the trainer. Weights are initialised from the

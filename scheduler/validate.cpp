@@ -16,7 +16,7 @@ using validation::Report;
 /// What has happened to the gradient of a parameter chunk.
 struct Gradient {
   uint32_t num_contributions = 0, contributions_left = 0;
-  uint32_t num_finishes = 0, num_stores = 0, num_updates = 0;
+  uint32_t num_finishes = 0, num_stores = 0, num_updates = 0, num_carried_updates = 0;
 };
 
 /// A place at home for the gradient of one parameter chunk.
@@ -58,6 +58,8 @@ class Checker {
   void fill_slot(uint32_t chunk, uint32_t slot);
   void check_norm();
   void check_update(const Op& op);
+  void expect_carried();
+  void check_carried();
   void check_end();
   void check_counts();
 
@@ -95,6 +97,7 @@ Checker::Checker(const Plan& plan, const Trace& trace, const Layout& layout,
       slots_(plan.num_gradient_slots) {
   count_contributions();
   sort_activations();
+  expect_carried();
 }
 
 // ---- The trace, read anew
@@ -264,12 +267,15 @@ void Checker::check_norm() {
 
 void Checker::check_update(const Op& op) {
   const uint32_t c = op.chunk.index;
-  if (++gradients_[c].num_updates > 1) report_.complain("parameter chunk {} is updated again", c);
-  if (options_.update_after_norm) {
+  Gradient& g = gradients_[c];
+  if (++(op.carried ? g.num_carried_updates : g.num_updates) > 1) {
+    report_.complain("parameter chunk {} is updated again", c);
+  }
+  if (options_.update_after_norm && !op.carried) {
     if (norm_ == kNone) report_.complain("parameter chunk {} is updated before the norm", c);
     memory_.require_after(norm_, "makes the norm");
   }
-  memory_.update_home(op.chunk);
+  memory_.update_home(op);
   if (op.home_slot >= slots_.size()) {
     return report_.complain("gradient slot {} of {}", op.home_slot, slots_.size());
   }
@@ -280,6 +286,50 @@ void Checker::check_update(const Op& op) {
   }
   memory_.require_after(slot.last_store, fmt::format("fills gradient slot {}", op.home_slot));
   slot.update = report_.at();
+}
+
+// ---- Updates that are carried from step to step
+// -----------------------------------------------------------------------------
+
+/// A step begins as the one before it ended.
+void Checker::expect_carried() {
+  if (!options_.carry_updates && !plan_.carried.empty()) {
+    report_.complain("carries {} updates into the next step", plan_.carried.size());
+  }
+  for (const CarriedUpdate& left : plan_.carried) {
+    if (left.chunk >= gradients_.size() || left.gradient_slot >= slots_.size()) {
+      report_.complain("carries the update of parameter chunk {}, gradient slot {}", left.chunk,
+                       left.gradient_slot);
+      continue;
+    }
+    memory_.expect_carried_update({Space::Weights, left.chunk});
+    slots_[left.gradient_slot] = {.owner = left.chunk, .num_parts = num_parts(left.chunk)};
+  }
+}
+
+void Checker::check_carried() {
+  std::vector<bool> carried(gradients_.size(), false);
+  for (const CarriedUpdate& left : plan_.carried) {
+    if (left.chunk >= gradients_.size() || left.gradient_slot >= slots_.size()) continue;
+    Gradient& g = gradients_[left.chunk];
+    if (g.num_carried_updates == 0) {
+      report_.complain("the carried update of parameter chunk {} is not made", left.chunk);
+    }
+    if (g.num_updates++ > 0) {
+      report_.complain("parameter chunk {} is updated, and its update is carried", left.chunk);
+    }
+    const Slot& slot = slots_[left.gradient_slot];
+    if (slot.owner != left.chunk || slot.update != kNone ||
+        slot.num_parts != num_parts(left.chunk)) {
+      report_.complain("ends without the gradient of parameter chunk {} in slot {}", left.chunk,
+                       left.gradient_slot);
+    }
+    carried[left.chunk] = true;
+  }
+  for (uint32_t c = 0; c < gradients_.size(); ++c) {
+    if (gradients_[c].num_carried_updates == 0 || carried[c]) continue;
+    report_.complain("makes an update of parameter chunk {} that no step left over", c);
+  }
 }
 
 // ---- The whole
@@ -339,6 +389,7 @@ void Checker::check_end() {
     report_.complain("runs {} of {} moments", next_moment_, trace_.moments.size());
   }
   memory_.check_empty();
+  check_carried();
   if (!options_.update) return;
   for (uint32_t c = 0; c < gradients_.size(); ++c) {
     const Gradient& g = gradients_[c];

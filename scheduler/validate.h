@@ -12,6 +12,8 @@
 //   - every gradient is finished once, after its last contribution, goes home once and is used by
 //   one update
 //   - the norm comes after every gradient and, where the plan clips, before every update
+//   - an update that is carried into the next step is made there, on the gradient that this step
+//   left in its slot, and before the weights it changes are loaded
 //   - the counts that the plan gives of itself are right; an evaluation finishes and updates
 //   nothing
 //

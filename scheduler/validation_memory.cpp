@@ -171,11 +171,18 @@ void Memory::drop(const Op& op) {
   --num_taken_;
 }
 
-void Memory::update_home(ChunkId id) {
-  Chunk& chunk = chunks_[dense(id)];
-  require_after_all(chunk.home, name(dense(id)) + " at home");
+void Memory::expect_carried_update(ChunkId id) { ++chunks_[dense(id)].newest; }
+
+void Memory::update_home(const Op& update) {
+  const uint32_t c = dense(update.chunk);
+  Chunk& chunk = chunks_[c];
+  require_after_all(chunk.home, name(c) + " at home");
   chunk.home.writer = report_.at();
-  chunk.updated = true;
+  if (update.carried) {
+    chunk.home.version = chunk.newest;
+  } else {
+    chunk.updated = true;
+  }
 }
 
 void Memory::check_empty() {

@@ -60,7 +60,9 @@ class Memory {
   void bring(const Op& op);
   void store(const Op& op);
   void drop(const Op& op);
-  void update_home(ChunkId id);
+  /// Before anything else: the home copy of these weights waits for a carried update.
+  void expect_carried_update(ChunkId id);
+  void update_home(const Op& update);
 
   void check_empty();
   uint32_t peak_blocks() const { return peak_blocks_; }

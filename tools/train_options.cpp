@@ -28,6 +28,12 @@ constexpr Choice<DeviceChoice> kDevices[] = {{"auto", DeviceChoice::Auto},
                                              {"cuda", DeviceChoice::Cuda}};
 constexpr Choice<std::optional<Arithmetic>> kArithmetics[] = {
     {"auto", std::nullopt}, {"fp32", Arithmetic::Fp32}, {"bf16-dot", Arithmetic::Bf16Dot}};
+constexpr Choice<UpdateOrder> kUpdates[] = {
+    {"auto", UpdateOrder::Overlap}, {"overlap", UpdateOrder::Overlap}, {"wait", UpdateOrder::Wait}};
+constexpr Choice<MicroBatchOrder> kMicroBatchOrders[] = {
+    {"horizontal", MicroBatchOrder::Horizontal},
+    {"vertical", MicroBatchOrder::Vertical},
+    {"auto", MicroBatchOrder::Auto}};
 constexpr Choice<bool> kRecompute[] = {{"none", false}, {"block", true}};
 
 constexpr RealRange kPositive{.least = 0, .least_allowed = false};
@@ -141,6 +147,13 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
             choice(o.recompute_blocks, kRecompute));
   group.add_flag("--gradient-checkpointing", "the same as --recompute block",
                  [&o] { o.recompute_blocks = true; });
+  group.add("--micro-batch-order", "horizontal|vertical|auto [auto]",
+            "a step's micro-batches one after the other, or block by block; auto = what moves less",
+            choice(o.micro_batch_order, kMicroBatchOrders));
+  group.add(
+      "--update", "overlap|wait|auto [auto]",
+      "a step's updates beside the next step's forward, or before the step ends; auto = overlap",
+      choice(o.update, kUpdates));
   group.add(
       "--link", "SIZE/s[,SIZE/s]", "host only: emulate a link of this bandwidth up[,down]",
       [&o](std::string_view flag, std::string_view value) { o.link = link_value(flag, value); });

@@ -17,6 +17,7 @@
 #include "io/sample_order.h"
 #include "io/token_file.h"
 #include "scheduler/learning_rate.h"
+#include "scheduler/trainer.h"
 #include "tools/size_parse.h"
 
 namespace CLI {
@@ -61,6 +62,8 @@ struct TrainOptions {
   std::optional<size_t> host_memory;    ///< bytes
   size_t chunk_size = size_t{64} << 20;
   bool recompute_blocks = false;
+  UpdateOrder update = UpdateOrder::Overlap;
+  MicroBatchOrder micro_batch_order = MicroBatchOrder::Auto;
   LinkRates link;
   uint64_t threads = 0;                  ///< 0: all cores
   std::optional<Arithmetic> arithmetic;  ///< the faster one on this processor

@@ -84,9 +84,10 @@ std::string format_header(const TrainOptions& options, const TrainSetup& setup) 
                    setup.preset.name, c.num_layers, c.channels, format_count(num_parameters(c)),
                    name_of(options.dtype), options.seed));
   line("data", data_line(options, setup));
-  line("step",
-       fmt::format("{} micro-batches x {} sequences x {} tokens = {} tokens; {} steps",
-                   s.num_batches, s.batch_size, s.length, s.num_tokens(), setup.num_steps()));
+  const bool vertical = p.options.micro_batch_order == MicroBatchOrder::Vertical;
+  line("step", fmt::format("{} micro-batches{} x {} sequences x {} tokens = {} tokens; {} steps",
+                           s.num_batches, vertical ? " (vertical)" : "", s.batch_size, s.length,
+                           s.num_tokens(), setup.num_steps()));
   line("device", device_line(setup));
   line("chunks",
        fmt::format("{} of {}, {} blocks; a step loads {} and stores {}", p.layout->num_chunks(),

@@ -92,9 +92,11 @@ TrainerOptions trainer_options(const TrainOptions& options, const TrainSetup& se
           .gradient_dtype = options.gradient_dtype,
           .chunk_bytes = options.chunk_size,
           .recompute = options.recompute_blocks ? Recompute::Block : Recompute::None,
+          .micro_batch_order = options.micro_batch_order,
           .gradient_accumulation = static_cast<uint32_t>(setup.shape.num_batches),
           .evaluation_batches =
               setup.eval_shape ? static_cast<uint32_t>(setup.eval_shape->num_batches) : 0,
+          .update = options.update,
           .adam = {.beta1 = options.beta1,
                    .beta2 = options.beta2,
                    .epsilon = options.epsilon,

@@ -41,7 +41,7 @@ struct Planned {
   PlanOptions options;
   Plan plan;
 };
-Planned plan_case(const Case& c, uint32_t num_blocks, bool clipped);
+Planned plan_case(const Case& c, uint32_t num_blocks, bool clipped, bool carry = false);
 uint32_t smallest_blocks(const Case& c, bool update = true);
 
 }  // namespace ebb::test

@@ -48,8 +48,9 @@ TEST(Plan, EveryBudgetGivesAGoodPlan) {
     ASSERT_LE(smallest, resident);
     const uint32_t stride = std::max(1u, (resident - smallest) / 6);
     for (uint32_t blocks = smallest; blocks <= resident + 1; blocks += stride) {
-      for (bool clipped : {false, true}) {
-        const Planned planned = test::plan_case(c, blocks, clipped);
+      for (const auto& [clipped, carry] : {std::pair(false, false), std::pair(false, true),
+                                           std::pair(true, false), std::pair(true, true)}) {
+        const Planned planned = test::plan_case(c, blocks, clipped, carry);
         ASSERT_EQ(problems(c, planned), "")
             << "seed " << seed << ", " << blocks << " blocks, clipped " << clipped << '\n'
             << to_string(planned.plan, c.trace);
@@ -195,6 +196,38 @@ TEST(Plan, UnclippedUpdatesFollowTheirGradients) {
     if (op.kind == OpKind::Update) updated.push_back(op.chunk.index);
   }
   EXPECT_EQ(updated, finish_order(c.trace, c.layout));
+}
+
+TEST(Plan, CarriedUpdatesComeFirstAndLoadsWaitForThem) {
+  const Case c = test::make_case({.num_layers = 6}, 5);
+  const Plan clipped = test::plan_case(c, test::smallest_blocks(c), true, true).plan;
+  ASSERT_EQ(clipped.carried.size(), c.layout.num_chunks());
+  for (uint32_t i = 0; i < clipped.carried.size(); ++i) {
+    EXPECT_EQ(clipped.carried[i].chunk, i);
+    EXPECT_EQ(clipped.ops[i].kind, OpKind::Update);
+    EXPECT_TRUE(clipped.ops[i].carried);
+    EXPECT_EQ(clipped.ops[i].chunk.index, i);
+  }
+  for (const Op& op : clipped.ops) {
+    if (op.kind != OpKind::Move || op.from != Tier::Host || op.chunk.space != Space::Weights) {
+      continue;
+    }
+    const auto waits = clipped.waits_of(op);
+    EXPECT_NE(std::ranges::find(waits, op.chunk.index), waits.end());
+  }
+  EXPECT_EQ(make_drain_plan(clipped).ops.size(), clipped.carried.size());
+}
+
+TEST(Plan, UnclippedStepsCarryTheLastToFinish) {
+  const Case c = test::make_case({.num_layers = 6}, 5);
+  const Plan plan = test::plan_case(c, test::smallest_blocks(c), false, true).plan;
+  const std::vector<uint32_t> order = finish_order(c.trace, c.layout);
+  std::vector<uint32_t> last(order.end() - 2, order.end()), carried;
+  std::ranges::sort(last);
+  for (const CarriedUpdate& left : plan.carried) carried.push_back(left.chunk);
+  EXPECT_EQ(carried, last);
+  const auto updates = std::ranges::count(plan.ops, OpKind::Update, &Op::kind);
+  EXPECT_EQ(updates, c.layout.num_chunks());
 }
 
 TEST(Plan, LoadsStartAsSoonAsABlockIsFree) {

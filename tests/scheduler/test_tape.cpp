@@ -83,7 +83,9 @@ class TapeTest : public testing::Test {
       recorder.begin_micro_batch(k);
       tape.begin_micro_batch(options, {base, DType::F64, {1}}, Write::Store, 1);
       body(tape, {base, DType::I32, {kBatch, kLength}});
-      tape.finish_micro_batch();
+      tape.begin_backward();
+      tape.run_backward(0);
+      tape.end_micro_batch();
     }
     Recorded result{.trace = {},
                     .order = recorder.first_use_order(),

@@ -245,6 +245,58 @@ TEST(Validate, AnUpdateBeforeTheNormIsFoundWherePlansClip) {
   EXPECT_NE(messages[0].find("updated before the norm"), std::string::npos) << messages[0];
 }
 
+/// A plan with carried updates, and what is wrong with a damaged one.
+struct Carrying {
+  const Case c = test::make_case({.num_layers = 3}, 2);
+  const Planned planned = test::plan_case(c, test::smallest_blocks(c), true, true);
+
+  std::string first_fault(const Plan& plan) const {
+    const auto messages = validate(plan, c.trace, c.layout, planned.options);
+    return messages.empty() ? "" : messages[0];
+  }
+};
+
+TEST(Validate, ALoadThatDoesNotWaitForACarriedUpdateIsFound) {
+  const Carrying carrying;
+  const Plan& plan = carrying.planned.plan;
+  ASSERT_EQ(carrying.first_fault(plan), "");
+  uint32_t num_damaged = 0;
+  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+    if (!is_load(plan.ops[i]) || plan.ops[i].chunk.space != Space::Weights) continue;
+    const Plan damaged = test::without_wait(plan, i, plan.ops[i].chunk.index);
+    if (test::reachability(damaged)[i][plan.ops[i].chunk.index]) continue;
+    ++num_damaged;
+    EXPECT_NE(carrying.first_fault(damaged).find("does not wait for op"), std::string::npos);
+  }
+  EXPECT_GT(num_damaged, 0u);
+}
+
+TEST(Validate, ALoadBeforeACarriedUpdateIsFound) {
+  const Carrying carrying;
+  const Plan& plan = carrying.planned.plan;
+  const auto load =
+      find_op(plan, [](const Op& op) { return is_load(op) && op.chunk.space == Space::Weights; });
+  ASSERT_TRUE(load);
+  const Plan damaged = test::with_op_before(plan, *load, plan.ops[*load].chunk.index);
+  EXPECT_NE(carrying.first_fault(damaged).find("out of date"), std::string::npos);
+}
+
+TEST(Validate, ACarriedUpdateThatIsLostOrMadeTwiceIsFound) {
+  const Carrying carrying;
+  const Plan& plan = carrying.planned.plan;
+  EXPECT_NE(carrying.first_fault(test::without_op(plan, 1)), "");
+  EXPECT_NE(carrying.first_fault(test::with_op_twice(plan, 1)), "");
+  Plan unannounced = plan;
+  unannounced.carried.pop_back();
+  EXPECT_NE(carrying.first_fault(unannounced), "");
+  Plan other_slot = plan;
+  std::swap(other_slot.carried[0].gradient_slot, other_slot.carried[1].gradient_slot);
+  EXPECT_NE(carrying.first_fault(other_slot), "");
+  PlanOptions waiting = carrying.planned.options;
+  waiting.carry_updates = false;
+  EXPECT_FALSE(validate(plan, carrying.c.trace, carrying.c.layout, waiting).empty());
+}
+
 TEST(Validate, WaitsThatMatterInManyPlans) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
     const Case c = test::make_case({.num_layers = 2,
@@ -253,7 +305,8 @@ TEST(Validate, WaitsThatMatterInManyPlans) {
                                     .recompute = seed % 2 == 0,
                                     .max_elements = 120'000},
                                    seed);
-    const Planned planned = test::plan_case(c, test::smallest_blocks(c) + seed % 3, seed % 2 == 0);
+    const Planned planned =
+        test::plan_case(c, test::smallest_blocks(c) + seed % 3, seed % 2 == 0, seed % 4 < 2);
     const Plan& plan = planned.plan;
     for (uint32_t i = 0; i < plan.ops.size(); ++i) {
       for (uint32_t w : plan.waits_of(plan.ops[i])) {

@@ -72,6 +72,8 @@ TEST(TrainOptions, DefaultsAreWhatTheCommandLinePromises) {
   EXPECT_EQ(o.device, DeviceChoice::Auto);
   EXPECT_EQ(o.chunk_size, size_t{64} << 20);
   EXPECT_FALSE(o.recompute_blocks || o.dry_run);
+  EXPECT_EQ(o.update, UpdateOrder::Overlap);
+  EXPECT_EQ(o.micro_batch_order, MicroBatchOrder::Auto);
   EXPECT_EQ(o.seed, 1u);
 }
 
@@ -125,6 +127,10 @@ TEST(TrainOptions, EveryFlagIsRead) {
                                 "8MiB",
                                 "--recompute",
                                 "block",
+                                "--micro-batch-order",
+                                "vertical",
+                                "--update",
+                                "wait",
                                 "--link",
                                 "12GB/s,6GB/s",
                                 "--threads",
@@ -164,6 +170,8 @@ TEST(TrainOptions, EveryFlagIsRead) {
   EXPECT_EQ(o.host_memory, 2'000'000'000u);
   EXPECT_EQ(o.chunk_size, size_t{8} << 20);
   EXPECT_TRUE(o.recompute_blocks);
+  EXPECT_EQ(o.update, UpdateOrder::Wait);
+  EXPECT_EQ(o.micro_batch_order, MicroBatchOrder::Vertical);
   EXPECT_EQ(o.link.load_bytes_per_s, 12e9);
   EXPECT_EQ(o.link.store_bytes_per_s, 6e9);
   EXPECT_EQ(o.threads, 2u);
@@ -190,6 +198,7 @@ TEST(TrainOptions, BadValuesAreNamed) {
   EXPECT_HAS(error_of({"--max-seq-length", "-1"}), "--seq-length '-1'");
   EXPECT_HAS(error_of({"--dtype", "fp16"}), "one of fp32, bf16");
   EXPECT_HAS(error_of({"--recompute", "auto"}), "one of none, block");
+  EXPECT_HAS(error_of({"--update", "never"}), "one of auto, overlap, wait");
   EXPECT_HAS(error_of({"--lr", "nan"}), "--lr 'nan'");
   EXPECT_HAS(error_of({"--min-lr", "1"}),
              "--min-lr '1': allowed is a number from 0 to --lr 0.0003");

@@ -57,17 +57,22 @@ TrainerOptions TrainingCase::options() const {
   return {.dtype = dtype,
           .chunk_bytes = num_pieces * kPieceElements * size_of(dtype),
           .recompute = recompute,
+          .micro_batch_order = order,
           .gradient_accumulation = accumulation,
           .evaluation_batches = evaluation_batches,
+          .update = update,
           .max_grad_norm = clip ? kBitingNorm : 0};
 }
 
 std::string to_string(const TrainingCase& run) {
   static constexpr std::string_view kMemory[] = {"resident", "between", "smallest"};
-  return fmt::format("{} {} accumulate {}: {}, {} pieces a chunk, recompute {}, {} threads",
-                     name_of(run.dtype), run.clip ? "clipped" : "unclipped", run.accumulation,
-                     kMemory[static_cast<int>(run.memory)], run.num_pieces,
-                     run.recompute == Recompute::Block ? "block" : "none", run.num_threads);
+  return fmt::format(
+      "{} {} accumulate {}: {}, {} pieces a chunk, recompute {}, {} threads, updates {}, {}",
+      name_of(run.dtype), run.clip ? "clipped" : "unclipped", run.accumulation,
+      kMemory[static_cast<int>(run.memory)], run.num_pieces,
+      run.recompute == Recompute::Block ? "block" : "none", run.num_threads,
+      run.update == UpdateOrder::Wait ? "waited for" : "overlapped",
+      run.order == MicroBatchOrder::Vertical ? "vertical" : "horizontal");
 }
 
 std::ostream& operator<<(std::ostream& out, const TrainingCase& run) {
@@ -75,8 +80,8 @@ std::ostream& operator<<(std::ostream& out, const TrainingCase& run) {
 }
 
 std::string to_string(const Outcome& o) {
-  return fmt::format("losses {}\nnorms {}\nevaluations {}\nhashes {}", o.losses, o.norms,
-                     o.evaluations, o.hashes);
+  return fmt::format("losses {}\nnorms {}\nevaluations {}\nhash {:016x}", o.losses, o.norms,
+                     o.evaluations, o.hash);
 }
 
 Preparation prepare_case(const Model& model, const TrainingCase& run) {
@@ -111,12 +116,12 @@ Result train(const Model& model, const Preparation& prepared, const TrainingCase
     const StepResult r = trainer.step(data.micro_batches(), kLearningRate);
     result.outcome.losses.push_back(r.loss);
     result.outcome.norms.push_back(r.grad_norm);
-    result.outcome.hashes.push_back(trainer.state_hash());
     result.loaded_bytes = r.loaded_bytes;
     if (run.evaluation_batches > 0) {
       result.outcome.evaluations.push_back(trainer.evaluate(evaluation.micro_batches()));
     }
   }
+  result.outcome.hash = trainer.state_hash();
   return result;
 }
 

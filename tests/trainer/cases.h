@@ -45,6 +45,8 @@ struct TrainingCase {
   size_t num_pieces = 1;  ///< of a chunk; a piece is the smallest chunk there is
   Recompute recompute = Recompute::None;
   int num_threads = 1;
+  UpdateOrder update = UpdateOrder::Overlap;
+  MicroBatchOrder order = MicroBatchOrder::Horizontal;
 
   // Not part of the matrix.
   uint32_t evaluation_batches = 0;
@@ -59,7 +61,7 @@ std::ostream& operator<<(std::ostream& out, const TrainingCase& run);
 /// What may not depend on where bytes lie.
 struct Outcome {
   std::vector<double> losses, norms, evaluations;
-  std::vector<uint64_t> hashes;
+  uint64_t hash = 0;  ///< of the state after the last step: looking ends an overlap
   bool operator==(const Outcome&) const = default;
 };
 std::string to_string(const Outcome& outcome);

@@ -37,7 +37,9 @@ TrainingCase case_of(const Choice& choice) {
           .memory = static_cast<Memory>(choice[3]),
           .num_pieces = kNumPieces[choice[4]],
           .recompute = choice[5] == 0 ? Recompute::None : Recompute::Block,
-          .num_threads = choice[6] + 1};
+          .num_threads = choice[6] + 1,
+          .update = choice[7] == 0 ? UpdateOrder::Wait : UpdateOrder::Overlap,
+          .order = choice[8] == 0 ? MicroBatchOrder::Horizontal : MicroBatchOrder::Vertical};
 }
 
 std::vector<Choice> whole_matrix() {

@@ -45,7 +45,8 @@ class Planted : public testing::Test {
   }
   void expect_invalid(const Preparation& damaged) const {
     const PlanOptions options{.num_blocks = damaged.num_blocks,
-                              .update_after_norm = damaged.options.max_grad_norm > 0};
+                              .update_after_norm = damaged.options.max_grad_norm > 0,
+                              .carry_updates = damaged.options.update == UpdateOrder::Overlap};
     EXPECT_TRUE(validate(plan().plan, damaged.trace, *damaged.layout, options).empty());
     EXPECT_FALSE(validate(damaged.plan, damaged.trace, *damaged.layout, options).empty());
   }
@@ -131,6 +132,41 @@ TEST(PlantedDeathTest, MissingWaitsAreADataRace) {
   EXPECT_EXIT((run_race(true), std::exit(0)), testing::ExitedWithCode(0), "");
 }
 
+/// Loads of weights that do not wait for the update that the step before left over.
+Preparation without_update_waits(Preparation prepared) {
+  Plan& plan = prepared.plan;
+  for (Op& op : plan.ops) {
+    if (!loads(op, Space::Weights)) continue;
+    const auto begin = plan.waits.begin() + op.first_wait;
+    const auto end = std::remove_if(begin, begin + op.num_waits,
+                                    [&](uint32_t w) { return plan.ops[w].kind == OpKind::Update; });
+    op.num_waits = static_cast<uint32_t>(end - begin);
+  }
+  return prepared;
+}
+
+Outcome run_update_race(bool wait) {
+  const TrainingCase run{.memory = Memory::Resident, .num_steps = 3};
+  const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
+  const Preparation good = prepare_case(model, run);
+  return train(model, wait ? good : without_update_waits(good), run).outcome;
+}
+
+TEST_F(Planted, ALoadThatDoesNotWaitForItsUpdateIsInvalid) {
+  expect_invalid(without_update_waits(plan()));
+}
+
+TEST(PlantedDeathTest, ALoadThatDoesNotWaitForItsUpdateIsADataRace) {
+#if !defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "only ThreadSanitizer sees this; build with -DEBB_SANITIZE=thread";
+#endif
+  constexpr int kReported = 66;  // ThreadSanitizer's exit status
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT((run_update_race(false), std::exit(0)), testing::ExitedWithCode(kReported),
+              "data race");
+  EXPECT_EXIT((run_update_race(true), std::exit(0)), testing::ExitedWithCode(0), "");
+}
+
 TEST_F(Planted, ABlockUsedTwiceIsRefused) {
   Preparation damaged = plan();
   std::vector<Op>& ops = damaged.plan.ops;
@@ -174,6 +210,7 @@ TEST_F(Planted, ASkippedClipChangesBits) {
 }
 
 TEST_F(Planted, AnUpdateBeforeTheNormIsInvalid) {
+  run_.update = UpdateOrder::Wait;
   Preparation damaged = plan();
   Plan& p = damaged.plan;
   const uint32_t norm = nth_op(p, 0, [](const Op& op) { return op.kind == OpKind::Norm; });

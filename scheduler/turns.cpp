@@ -1,0 +1,87 @@
+#include "scheduler/turns.h"
+
+#include <algorithm>
+
+#include "device/errors.h"
+
+namespace ebb {
+namespace {
+constexpr uint32_t kNobody = UINT32_MAX;
+}
+
+Turns::Turns(uint32_t num_threads) {
+  for (uint32_t i = 0; i < num_threads; ++i) seats_.push_back(std::make_unique<Seat>());
+  for (uint32_t i = 0; i < num_threads; ++i) threads_.emplace_back([this, i] { work(i); });
+}
+
+Turns::~Turns() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+    for (const auto& seat : seats_) seat->called.notify_one();
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Turns::run_erased(uint32_t count, const void* body, void (*call)(const void*, uint32_t)) {
+  EBB_CHECK(count <= seats_.size(), "more bodies than threads to take turns");
+  if (count == 0) return;
+  std::unique_lock lock(mutex_);
+  body_ = body;
+  call_ = call;
+  count_ = count;
+  error_ = nullptr;
+  for (uint32_t i = 0; i < count; ++i) seats_[i]->ended = false;
+  turn_ = count - 1;
+  hand_on(turn_);
+  all_ended_.wait(lock, [&] { return turn_ == kNobody; });
+  if (error_) std::rethrow_exception(error_);
+}
+
+/// To the next body that has not ended.
+void Turns::hand_on(uint32_t from) {
+  for (uint32_t step = 1; step <= count_; ++step) {
+    const uint32_t next = (from + step) % count_;
+    if (seats_[next]->ended) continue;
+    turn_ = next;
+    seats_[next]->called.notify_one();
+    return;
+  }
+  turn_ = kNobody;
+  all_ended_.notify_one();
+}
+
+void Turns::wait_for_turn(std::unique_lock<std::mutex>& lock, uint32_t i) {
+  seats_[i]->called.wait(lock, [&] { return turn_ == i || stop_; });
+}
+
+void Turns::pass(uint32_t i) {
+  std::unique_lock lock(mutex_);
+  hand_on(i);
+  wait_for_turn(lock, i);
+  if (error_) throw Abandoned{};
+}
+
+void Turns::work(uint32_t i) {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    wait_for_turn(lock, i);
+    if (stop_) return;
+    if (!error_) {
+      std::exception_ptr error;
+      lock.unlock();
+      try {
+        call_(body_, i);
+      } catch (const Abandoned&) {
+      } catch (...) {
+        error = std::current_exception();
+      }
+      lock.lock();
+      if (error && !error_) error_ = error;
+    }
+    seats_[i]->ended = true;
+    hand_on(i);
+  }
+}
+
+}  // namespace ebb

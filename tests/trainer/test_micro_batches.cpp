@@ -1,0 +1,70 @@
+// What the order of micro-batches is for: traffic.
+#include <gtest/gtest.h>
+
+#include "tests/trainer/cases.h"
+
+namespace ebb::test {
+namespace {
+
+constexpr uint32_t kMicroBatches = 4;
+
+class MicroBatchTraffic : public testing::Test {
+ protected:
+  Preparation prepared(MicroBatchOrder order) const {
+    // More than a block of the model needs, and less than the whole.
+    const Preparation all = prepare(model_, options(MicroBatchOrder::Horizontal), {});
+    const size_t half = (all.smallest_device_bytes + all.resident_device_bytes) / 2;
+    return prepare(model_, options(order), {.device_memory = half});
+  }
+  static TrainerOptions options(MicroBatchOrder order) {
+    TrainingCase run{.accumulation = kMicroBatches, .recompute = Recompute::Block, .order = order};
+    return run.options();
+  }
+  /// How often each chunk of weights goes up.
+  static std::vector<int> num_loads(const Preparation& p) {
+    std::vector<int> loads(p.layout->num_chunks(), 0);
+    for (const Op& op : p.plan.ops) {
+      const bool load = op.kind == OpKind::Move && op.from == Tier::Host;
+      if (load && op.chunk.space == Space::Weights) ++loads[op.chunk.index];
+    }
+    return loads;
+  }
+
+  const Gpt2 model_{small_gpt(), kMicroBatchSize, kLength, DType::BF16};
+};
+
+TEST_F(MicroBatchTraffic, VerticalOrderLoadsWeightsOnceAPass) {
+  const Preparation p = prepared(MicroBatchOrder::Vertical);
+  ASSERT_LT(p.num_blocks, p.resident_blocks);
+  const std::vector<int> loads = num_loads(p);
+  // The tied embedding, in the first chunks, is looked up and multiplied with.
+  const auto tied = p.layout->chunks(Space::Weights, 0, p.layout->num_elements(0));
+  for (uint32_t c = 0; c < loads.size(); ++c) EXPECT_LE(loads[c], c < tied.last ? 3 : 2) << c;
+}
+
+TEST_F(MicroBatchTraffic, SumsOfVerticalOrderStayOnTheDevice) {
+  EXPECT_FALSE(prepared(MicroBatchOrder::Horizontal).plan.sums_at_home.empty());
+  const Preparation vertical = prepared(MicroBatchOrder::Vertical);
+  // But for the tied embedding's, whose two uses are far apart.
+  const uint64_t others = vertical.layout->num_elements(0);
+  for (uint32_t c : vertical.plan.sums_at_home) {
+    const bool tied =
+        c * vertical.layout->chunk_bytes() / sizeof(float) < others ||
+        c >= vertical.layout
+                 ->chunks(Space::GradientSums, vertical.layout->first_sum_element(0, 1), 1)
+                 .first;
+    EXPECT_TRUE(tied) << c;
+  }
+}
+
+TEST_F(MicroBatchTraffic, AutoTakesWhatMovesLess) {
+  const Preparation chosen = prepared(MicroBatchOrder::Auto);
+  const auto moved = [](const Preparation& p) { return p.plan.loaded_bytes + p.plan.stored_bytes; };
+  EXPECT_EQ(chosen.options.micro_batch_order, MicroBatchOrder::Vertical);
+  EXPECT_LT(2 * moved(chosen), moved(prepared(MicroBatchOrder::Horizontal)));
+  const Preparation resident = prepare(model_, options(MicroBatchOrder::Auto), {});
+  EXPECT_EQ(resident.options.micro_batch_order, MicroBatchOrder::Horizontal);
+}
+
+}  // namespace
+}  // namespace ebb::test
