@@ -24,10 +24,8 @@ class MicroBatches::Boundary : public BlockBoundary {
 };
 
 MicroBatches::MicroBatches(const Model& model, Device& device, Stream& compute, Hooks& hooks,
-                           Arena& arena, MicroBatchOrder order, uint32_t most)
-    : model_(model), order_(order), num_inputs_(model.inputs().size()) {
-  EBB_CHECK(order != MicroBatchOrder::Auto, "prepare() decides the order of micro-batches");
-  const bool vertical = order == MicroBatchOrder::Vertical;
+                           Arena& arena, bool vertical, uint32_t most)
+    : model_(model), vertical_(vertical), num_inputs_(model.inputs().size()) {
   for (uint32_t k = 0; k < (vertical ? most : 1); ++k) {
     tapes_.push_back(std::make_unique<Tape>(device, compute, hooks, arena));
   }
@@ -83,7 +81,7 @@ void MicroBatches::run_vertically(const MicroBatchRun& run, OnTurn& on_turn) {
 }
 
 void MicroBatches::run(const MicroBatchRun& run, OnTurn on_turn) {
-  if (order_ == MicroBatchOrder::Vertical) {
+  if (vertical_) {
     run_vertically(run, on_turn);
   } else {
     run_horizontally(run, on_turn);

@@ -24,12 +24,6 @@
 
 namespace ebb {
 
-enum class MicroBatchOrder : uint8_t {
-  Horizontal,
-  Vertical,
-  Auto,  ///< for prepare(): the one that moves fewer bytes
-};
-
 struct MicroBatchRun {
   uint32_t count = 1;
   TapeOptions tape = {};
@@ -45,7 +39,7 @@ class MicroBatches {
 
   /// `most` micro-batches at once. All arguments must outlive this.
   MicroBatches(const Model& model, Device& device, Stream& compute, Hooks& hooks, Arena& arena,
-               MicroBatchOrder order, uint32_t most);
+               bool vertical, uint32_t most);
   ~MicroBatches();
 
   void run(
@@ -60,7 +54,7 @@ class MicroBatches {
   void run_vertically(const MicroBatchRun& run, OnTurn& on_turn);
 
   const Model& model_;
-  const MicroBatchOrder order_;
+  const bool vertical_;
   const size_t num_inputs_;
   std::vector<std::unique_ptr<Tape>> tapes_;  // one, or one for each micro-batch
   std::vector<std::unique_ptr<Boundary>> boundaries_;

@@ -5,6 +5,7 @@
 
 #include "device/sim/sim_device.h"
 #include "scheduler/fixed_memory.h"
+#include "scheduler/micro_batches.h"
 #include "scheduler/optimizer.h"
 #include "scheduler/state.h"
 #include "scheduler/trainer.h"
@@ -31,7 +32,8 @@ DryRun dry_run(const Model& model, const TrainerOptions& options, uint32_t num_m
   Arena arena(base, kSimArenaBytes, [&](size_t offset, size_t bytes, bool allocated) {
     recorder.observe_arena(offset, bytes, allocated);
   });
-  MicroBatches micro_batches(model, sim, *compute, recorder, arena, options.micro_batch_order,
+  MicroBatches micro_batches(model, sim, *compute, recorder, arena,
+                             options.micro_batch_order == MicroBatchOrder::Vertical,
                              num_micro_batches);
   std::vector<Tensor> inputs;
   for (uint32_t k = 0; k < num_micro_batches; ++k) {

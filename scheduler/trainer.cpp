@@ -97,7 +97,8 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       arena_(spaces_.base(Space::Activations),
              std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
       micro_batches_(
-          model, device, executor_.compute(), executor_, arena_, prepared.options.micro_batch_order,
+          model, device, executor_.compute(), executor_, arena_,
+          prepared.options.micro_batch_order == MicroBatchOrder::Vertical,
           std::max(prepared.options.gradient_accumulation, prepared.options.evaluation_batches)) {
   if (device.info().num_threads > prepared.num_threads) {
     throw ConfigError(

@@ -23,7 +23,6 @@
 #include "chunk/ledger.h"
 #include "cpu_adam/adamw.h"
 #include "device/device.h"
-#include "scheduler/micro_batches.h"
 #include "scheduler/model.h"
 #include "scheduler/plan.h"
 #include "scheduler/simulate.h"
@@ -31,6 +30,13 @@
 namespace ebb {
 
 enum class Recompute : uint8_t { None, Block };
+
+/// How a step's micro-batches pass the model (scheduler/micro_batches.h). The same bits either way.
+enum class MicroBatchOrder : uint8_t {
+  Horizontal,  ///< one after the other
+  Vertical,    ///< all of them block by block: weights move once a pass
+  Auto,        ///< the one that moves fewer bytes
+};
 
 /// When a step's updates are made. The same bits either way.
 enum class UpdateOrder : uint8_t {
