@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace ebb {
 namespace {
 
@@ -206,6 +208,39 @@ void Executor::submit_store(const Op& op) {
   if (part == 0) work_.submit_partial_norms(store(), op.chunk.index / parts);
 }
 
+/// Walks the operations of two lanes, each in order of time. An operation begins when the one
+/// before it on its lane and all it waits for have ended.
+double Executor::overlap_of_compute_and_update() const {
+  struct Walk {
+    const Executor& executor;
+    Lane lane;
+    uint32_t next = 0;
+    double start_s = 0, end_s = 0;
+
+    bool advance() {
+      const std::vector<Op>& ops = executor.plan_->ops;
+      while (next < ops.size() && ops[next].lane != lane) ++next;
+      if (next == ops.size()) return false;
+      start_s = end_s;
+      for (uint32_t w : executor.plan_->waits_of(ops[next])) {
+        const bool nothing_copied = ops[w].kind == OpKind::Move && ops[w].from == Tier::None;
+        if (!nothing_copied) start_s = std::max(start_s, executor.events_[w]->time_s());
+      }
+      end_s = std::max(start_s, executor.events_[next++]->time_s());
+      return true;
+    }
+  };
+  Walk compute{*this, Lane::Compute}, update{*this, Lane::Update};
+  compute.end_s = update.end_s = begin_s_;
+  double overlap_s = 0;
+  for (bool more = compute.advance() && update.advance(); more;) {
+    overlap_s += std::max(
+        0.0, std::min(compute.end_s, update.end_s) - std::max(compute.start_s, update.start_s));
+    more = compute.end_s < update.end_s ? compute.advance() : update.advance();
+  }
+  return overlap_s;
+}
+
 ExecutorStats Executor::finish() {
   EBB_CHECK(moment_ == trace_->moments.size(), "the step has fewer moments than its trace");
   if (!plan_->ops.empty()) wait_moved(static_cast<uint32_t>(plan_->ops.size()) - 1);
@@ -219,6 +254,7 @@ ExecutorStats Executor::finish() {
   };
   stats.compute_s = busy(Lane::Compute);
   stats.update_s = busy(Lane::Update);
+  stats.overlap_s = std::min({overlap_of_compute_and_update(), stats.compute_s, stats.update_s});
   if (last_compute_op_ != kNone) {
     const double span_s = events_[last_compute_op_]->time_s() - begin_s_;
     stats.stall_s = std::max(0.0, span_s - stats.compute_s);

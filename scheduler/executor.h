@@ -67,6 +67,7 @@ struct ExecutorStats {
   double compute_s = 0;  ///< kernels running
   double stall_s = 0;    ///< compute idle between begin() and its last operation
   double update_s = 0;
+  double overlap_s = 0;  ///< both at once
 };
 
 class Executor : public Hooks {
@@ -94,6 +95,7 @@ class Executor : public Hooks {
  private:
   Stream& stream(Lane lane) { return *streams_[static_cast<int>(lane)]; }
   uint8_t& written(ParameterId parameter, uint32_t use);
+  double overlap_of_compute_and_update() const;
   void submit_until_run();
   void submit(uint32_t index);
   void submit_store(const Op& op);

@@ -183,6 +183,7 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
   result.compute_s = stats.compute_s;
   result.stall_s = stats.stall_s;
   result.update_s = stats.update_s;
+  result.overlap_s = stats.overlap_s;
   result.loaded_bytes = prepared_.plan.loaded_bytes;
   result.stored_bytes = prepared_.plan.stored_bytes;
   if (result.skipped && optimizer_.num_skipped_in_a_row() >= prepared_.options.max_skipped_steps) {

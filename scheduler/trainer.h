@@ -104,6 +104,7 @@ struct StepResult {
   double compute_s = 0;  ///< running kernels
   double stall_s = 0;    ///< compute waiting for a load
   double update_s = 0;   ///< the optimizer at work
+  double overlap_s = 0;  ///< both at once: on the host they then share the cores
   size_t loaded_bytes = 0;
   size_t stored_bytes = 0;
 };

@@ -122,19 +122,14 @@ HWY_INLINE void finish_as(const float* tile, const TileTarget& to, TC* c, const 
   }
 }
 
-/// Nothing but whole cache lines of fp32, written past the caches.
+/// Past the caches, where nothing but whole cache lines of fp32 is written.
 bool stream_tile(const float* tile, const TileTarget& to) {
-  const bool whole_lines = to.columns % kWide == 0 && to.row_stride % kWide == 0 &&
-                           reinterpret_cast<uintptr_t>(to.c) % 64 == 0;
-  if (!to.read_late || !whole_lines || to.dtype != DType::F32 || to.write != Write::Store ||
-      to.bias != nullptr) {
-    return false;
-  }
+  const int64_t bytes = to.columns * static_cast<int64_t>(sizeof(float));
+  const bool plain =
+      to.dtype == DType::F32 && to.write == Write::Store && to.bias == nullptr && to.read_late;
+  if (!plain || !is_whole_lines(to.c, bytes) || to.row_stride % 16 != 0) return false;
   for (int64_t r = 0; r < to.rows; ++r) {
-    float* row = static_cast<float*>(to.c) + r * to.row_stride;
-    for (int64_t i = 0; i < to.columns; i += kPartLanes) {
-      hn::Stream(load_part(tile + r * to.tile_stride + i), PartTag(), row + i);
-    }
+    stream_lines(static_cast<float*>(to.c) + r * to.row_stride, tile + r * to.tile_stride, bytes);
   }
   return true;
 }

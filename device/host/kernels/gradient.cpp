@@ -67,16 +67,25 @@ void round_range(T* gradient, const float* sums, int64_t n) {
   }
 }
 
-/// Rounds a piece and returns its sum of squares, a block in the nearest cache at a time.
+/// Rounds a piece and returns its sum of squares, a block in the nearest cache at a time. Nobody
+/// reads the gradient soon, so it goes past the caches.
 template <class T>
 double finish_piece(T* gradient, const float* sums, int64_t n) {
-  constexpr int64_t kBlock = 2048;
+  constexpr int64_t kBlock = 1024;
+  alignas(64) T block[kBlock];
   SquareLanes squares;
   for (int64_t i = 0; i < n; i += kBlock) {
     const int64_t count = std::min(kBlock, n - i);
-    round_range(gradient + i, sums + i, count);
-    squares.add(gradient + i, count);
+    const auto bytes = count * static_cast<int64_t>(sizeof(T));
+    round_range(block, sums + i, count);
+    squares.add(block, count);
+    if (is_whole_lines(gradient + i, bytes)) {
+      stream_lines(gradient + i, block, bytes);
+    } else {
+      std::memcpy(gradient + i, block, static_cast<size_t>(bytes));
+    }
   }
+  hwy::FlushStream();
   return squares.total();
 }
 

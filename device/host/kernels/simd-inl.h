@@ -10,10 +10,12 @@
 #define EBB_HOST_KERNELS_SIMD_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
 #include "device/dtype.h"
 
@@ -85,6 +87,25 @@ HWY_INLINE void store_up_to(T* p, const Wide& v, int64_t n) {
   alignas(64) float lanes[kWide];
   store(lanes, v);
   for (int64_t i = 0; i < n; ++i) p[i] = static_cast<T>(lanes[i]);
+}
+
+/// Copies whole cache lines past the caches; hwy::FlushStream() makes them seen by other threads.
+/// The sanitizers see only ordinary stores. REQUIRES: `to` is aligned to 64 bytes, `bytes` is a
+/// multiple of them.
+HWY_INLINE void stream_lines(void* to, const void* from, int64_t bytes) {
+#if HWY_TARGET == HWY_SCALAR || defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  std::memcpy(to, from, static_cast<size_t>(bytes));
+#else
+  const hn::CappedTag<uint8_t, 64> d;
+  for (int64_t i = 0; i < bytes; i += static_cast<int64_t>(hn::Lanes(d))) {
+    hn::Stream(hn::LoadU(d, static_cast<const uint8_t*>(from) + i), d,
+               static_cast<uint8_t*>(to) + i);
+  }
+#endif
+}
+
+HWY_INLINE bool is_whole_lines(const void* p, int64_t bytes) {
+  return reinterpret_cast<uintptr_t>(p) % 64 == 0 && bytes % 64 == 0;
 }
 
 HWY_INLINE Wide broadcast(float x) {
