@@ -84,9 +84,11 @@ class Kernels {
   // total (1) fp64 = or += the sum of values (N) fp32, in a fixed tree.
   virtual void sum(Stream&, Tensor total, Tensor values, Write) = 0;
 
-  // One range of a finished gradient: gradient (n) fp32 or bf16 = sums (n) fp32, rounded once. With
-  // `partials`, which may be empty, squared_norm_pieces() of the result in the same pass.
-  virtual void finish_gradient(Stream&, Tensor gradient, Tensor sums, Tensor partials) = 0;
+  // One range of a finished gradient: gradient (n) fp32 or bf16 = sums (n) + more_sums (n), fp32,
+  // rounded to the type once. With `partials`, squared_norm_pieces() of the result in the same
+  // pass. more_sums and partials may be empty.
+  virtual void finish_gradient(Stream&, Tensor gradient, Tensor sums, Tensor more_sums,
+                               Tensor partials) = 0;
   // partials (P) fp64: partial p = sum of squares of gradient elements [p * kPieceElements, ...),
   // each in a fixed tree of 64 lanes. gradient fp32 or bf16.
   virtual void squared_norm_pieces(Stream&, Tensor partials, Tensor gradient) = 0;

@@ -47,6 +47,17 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
   }
 }
 
+/// Two uses are added on the way; more, in passes of their own.
+bool Optimizer::has_second_sum(const Segment& s) const {
+  return trained_[s.parameter] && layout_.parameter(s.parameter).num_uses == 2;
+}
+
+uint64_t Optimizer::second_sum(const Segment& s) const {
+  if (!has_second_sum(s)) return kNoSum;
+  return layout_.first_sum_element(s.parameter, 1) + s.first_element -
+         layout_.first_element(s.parameter);
+}
+
 /// Runs of trained parameters without a gap are finished in one go; the gaps between them are
 /// zeroed.
 void Optimizer::cut_runs() {
@@ -54,21 +65,22 @@ void Optimizer::cut_runs() {
     first_run_.push_back(static_cast<uint32_t>(runs_.size()));
     uint64_t at = c * layout_.chunk_elements();
     const uint64_t end = at + layout_.chunk_elements(c);
-    const auto append = [&](uint64_t first, uint64_t count, bool trained) {
+    const auto append = [&](uint64_t first, uint64_t count, bool trained, uint64_t second_sum) {
       if (count == 0) return;
-      const bool joins = runs_.size() > first_run_[c] && runs_.back().trained == trained;
+      const bool joins = runs_.size() > first_run_[c] && runs_.back().trained == trained &&
+                         runs_.back().second_sum == kNoSum && second_sum == kNoSum;
       if (joins) {
         runs_.back().count += count;
       } else {
-        runs_.push_back({first, count, trained});
+        runs_.push_back({first, count, trained, second_sum});
       }
     };
     for (const Segment& s : layout_.segments(c)) {
-      append(at, s.first_element - at, false);
-      append(s.first_element, s.num_elements, trained_[s.parameter]);
+      append(at, s.first_element - at, false, kNoSum);
+      append(s.first_element, s.num_elements, trained_[s.parameter], second_sum(s));
       at = s.first_element + s.num_elements;
     }
-    append(at, end - at, false);
+    append(at, end - at, false, kNoSum);
   }
   first_run_.push_back(static_cast<uint32_t>(runs_.size()));
 }
@@ -102,7 +114,7 @@ void Optimizer::add_extra_uses(Stream& compute, uint32_t chunk) {
                   {static_cast<int64_t>(count)}};
   };
   for (const Segment& s : layout_.segments(chunk)) {
-    if (!trained_[s.parameter]) continue;
+    if (!trained_[s.parameter] || has_second_sum(s)) continue;
     const uint64_t inside = s.first_element - layout_.first_element(s.parameter);
     for (uint32_t use = 1; use < layout_.parameter(s.parameter).num_uses; ++use) {
       const uint64_t extra = layout_.first_sum_element(s.parameter, use) + inside;
@@ -131,9 +143,13 @@ void Optimizer::submit_finish(Stream& compute, uint32_t chunk) {
     const Run& run = runs_[r];
     const Tensor out = gradient(run.first, run.count);
     if (run.trained) {
-      const Tensor sums{spaces_.base(Space::GradientSums) + run.first * sizeof(float), DType::F32,
-                        out.shape};
-      kernels_.finish_gradient(compute, out, sums, one_run ? partials : Tensor{});
+      const auto sums = [&](uint64_t first) {
+        if (first == kNoSum) return Tensor{};
+        return Tensor{spaces_.base(Space::GradientSums) + first * sizeof(float), DType::F32,
+                      out.shape};
+      };
+      kernels_.finish_gradient(compute, out, sums(run.first), sums(run.second_sum),
+                               one_run ? partials : Tensor{});
     } else {
       kernels_.fill_zero(compute, out);
     }

@@ -60,9 +60,13 @@ class Optimizer : public ChunkWork {
     uint64_t first;
     uint64_t count;
     bool trained;
+    uint64_t second_sum;  // where the sums of a second use begin; kNoSum: nowhere
   };
+  static constexpr uint64_t kNoSum = UINT64_MAX;
   bool is_finite(uint32_t chunk) const;
   [[noreturn]] void throw_not_a_number(uint32_t chunk, uint32_t gradient_slot) const;
+  bool has_second_sum(const Segment& segment) const;
+  uint64_t second_sum(const Segment& segment) const;
   void cut_runs();
   void cut_updates();
   void add_extra_uses(Stream& compute, uint32_t chunk);

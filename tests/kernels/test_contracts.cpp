@@ -53,7 +53,7 @@ TEST(Contracts, NothingIsTouchedOnADeviceThatCounts) {
        [&] { kernels->attention_backward(s, qkv, out, qkv, out, lse, {.num_heads = 4}); }},
       {"cross_entropy", [&] { kernels->cross_entropy(s, row, y, indices, 1.0f); }},
       {"sum", [&] { kernels->sum(s, imaginary(DType::F64, {1}), row, Write::Add); }},
-      {"finish_gradient", [&] { kernels->finish_gradient(s, imaginary(t, {n}), row, {}); }},
+      {"finish_gradient", [&] { kernels->finish_gradient(s, imaginary(t, {n}), row, {}, {}); }},
       {"squared_norm_pieces",
        [&] { kernels->squared_norm_pieces(s, imaginary(DType::F64, {1}), x); }},
   };
@@ -98,8 +98,8 @@ TEST(Contracts, WrongShapesAndTypesAreErrors) {
                LogicError);
   EXPECT_THROW(k.cross_entropy(s, t({4}), t({4, 9}), t({4}), {}), LogicError);
   EXPECT_THROW(k.sum(s, t({1}), t({4}), Write::Store), LogicError);
-  EXPECT_THROW(k.finish_gradient(s, b({4}), b({4}), {}), LogicError);
-  EXPECT_THROW(k.finish_gradient(s, b({65537}), t({65537}), imaginary(DType::F64, {1})),
+  EXPECT_THROW(k.finish_gradient(s, b({4}), b({4}), {}, {}), LogicError);
+  EXPECT_THROW(k.finish_gradient(s, b({65537}), t({65537}), {}, imaginary(DType::F64, {1})),
                LogicError);
   EXPECT_THROW(k.squared_norm_pieces(s, imaginary(DType::F64, {2}), t({65536})), LogicError);
 }

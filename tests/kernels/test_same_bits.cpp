@@ -124,7 +124,7 @@ Bits run_gradient(Harness& h, DType t) {
   constexpr int64_t n = 3 * kPieceElements + 77;
   const Array sums = random_array(DType::F32, {n}, 1);
   const Array gradient(t, {n}), partials(DType::F64, {4});
-  h.kernels->finish_gradient(h.stream, gradient, sums, {});
+  h.kernels->finish_gradient(h.stream, gradient, sums, {}, {});
   h.kernels->squared_norm_pieces(h.stream, partials, gradient);
   Bits bits;
   append(bits, gradient);

@@ -82,6 +82,14 @@ HWY_INLINE void pack_across_links(float* to, const T* from, const PanelSource& p
     }
     return;
   }
+  if (p.num_lines == kWidth) {
+    for (int64_t j = 0; j < p.num_links; ++j) {
+      const T* links = from + j * p.link_stride;
+      prefetch(links, kLinksAhead * p.link_stride);
+      for (int64_t i = 0; i < kWidth; ++i) to[j * kWidth + i] = static_cast<float>(links[i]);
+    }
+    return;
+  }
   for (int64_t j = 0; j < p.num_links; ++j) {
     for (int64_t i = 0; i < kWidth; ++i) {
       to[j * kWidth + i] = i < p.num_lines ? static_cast<float>(from[j * p.link_stride + i]) : 0.0f;

@@ -18,7 +18,8 @@ struct FinishGradient {
   int64_t n;
   void* gradient;
   const float* sums;
-  double* partials;  // null: not wanted
+  const float* more_sums;  // null: there are no more
+  double* partials;        // null: not wanted
 };
 
 constexpr int64_t kSquareLanes = 64;
@@ -60,24 +61,28 @@ struct SquareLanes {
   }
 };
 
+/// Elements [begin, begin + n) to `to`.
 template <class T>
-void round_range(T* gradient, const float* sums, int64_t n) {
+void round_range(T* to, const FinishGradient& f, int64_t begin, int64_t n) {
   for (int64_t i = 0; i < n; i += kWide) {
-    store_up_to(gradient + i, load_up_to(sums + i, n - i), n - i);
+    Wide sum = load_up_to(f.sums + begin + i, n - i);
+    if (f.more_sums != nullptr) sum = sum + load_up_to(f.more_sums + begin + i, n - i);
+    store_up_to(to + i, sum, n - i);
   }
 }
 
 /// Rounds a piece and returns its sum of squares, a block in the nearest cache at a time. Nobody
 /// reads the gradient soon, so it goes past the caches.
 template <class T>
-double finish_piece(T* gradient, const float* sums, int64_t n) {
+double finish_piece(const FinishGradient& f, int64_t begin, int64_t n) {
   constexpr int64_t kBlock = 1024;
+  T* gradient = static_cast<T*>(f.gradient) + begin;
   alignas(64) T block[kBlock];
   SquareLanes squares;
   for (int64_t i = 0; i < n; i += kBlock) {
     const int64_t count = std::min(kBlock, n - i);
     const auto bytes = count * static_cast<int64_t>(sizeof(T));
-    round_range(block, sums + i, count);
+    round_range(block, f, begin + i, count);
     squares.add(block, count);
     if (is_whole_lines(gradient + i, bytes)) {
       stream_lines(gradient + i, block, bytes);
@@ -94,10 +99,9 @@ void run_finish_gradient(const FinishGradient& f, ThreadTeam& team) {
     auto* gradient = static_cast<decltype(zero)*>(f.gradient);
     for_each_range(team, f.n, kPieceElements, [&](int64_t begin, int64_t end) {
       if (f.partials == nullptr) {
-        round_range(gradient + begin, f.sums + begin, end - begin);
+        round_range(gradient + begin, f, begin, end - begin);
       } else {
-        f.partials[begin / kPieceElements] =
-            finish_piece(gradient + begin, f.sums + begin, end - begin);
+        f.partials[begin / kPieceElements] = finish_piece<decltype(zero)>(f, begin, end - begin);
       }
     });
   });
@@ -133,16 +137,22 @@ bool has_all_pieces(const Tensor& partials, int64_t num_elements) {
 
 }  // namespace
 
-void HostKernels::finish_gradient(Stream& stream, Tensor gradient, Tensor sums, Tensor partials) {
+void HostKernels::finish_gradient(Stream& stream, Tensor gradient, Tensor sums, Tensor more_sums,
+                                  Tensor partials) {
   const int64_t n = gradient.num_elements();
-  EBB_CHECK(is_float(gradient.dtype) && is_vector(sums, DType::F32, n),
+  EBB_CHECK(is_float(gradient.dtype) && is_vector(sums, DType::F32, n) &&
+                (!more_sums || is_vector(more_sums, DType::F32, n)),
             "finish_gradient: gradient (n) of a float type, sums (n) fp32");
   EBB_CHECK(!partials || has_all_pieces(partials, n),
             "finish_gradient: one fp64 partial for each piece of the gradient, or none");
-  const FinishGradient f{gradient.dtype, n, gradient.data, sums.as<float>(),
+  const FinishGradient f{gradient.dtype,
+                         n,
+                         gradient.data,
+                         sums.as<float>(),
+                         more_sums ? more_sums.as<float>() : nullptr,
                          partials ? partials.as<double>() : nullptr};
   stream.call({.flops = partials ? 2.0 * static_cast<double>(n) : 0.0,
-               .bytes = total_bytes(gradient, sums, partials),
+               .bytes = total_bytes(gradient, sums, more_sums, partials),
                .name = "finish_gradient"},
               [this, f] {
                 const auto run = HWY_DYNAMIC_DISPATCH(run_finish_gradient);

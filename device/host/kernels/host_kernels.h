@@ -46,7 +46,8 @@ class HostKernels final : public Kernels {
                      std::optional<float> gradient_scale) override;
   void sum(Stream&, Tensor total, Tensor values, Write) override;
 
-  void finish_gradient(Stream&, Tensor gradient, Tensor sums, Tensor partials) override;
+  void finish_gradient(Stream&, Tensor gradient, Tensor sums, Tensor more_sums,
+                       Tensor partials) override;
   void squared_norm_pieces(Stream&, Tensor partials, Tensor gradient) override;
 
  private:
