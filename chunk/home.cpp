@@ -1,5 +1,9 @@
 #include "chunk/home.h"
 
+#include <algorithm>
+
+#include "device/errors.h"
+
 namespace ebb {
 namespace {
 
@@ -7,6 +11,7 @@ struct Sizes {
   size_t gradient_slot;
   size_t gradients;
   size_t sums;
+  size_t activations;
   size_t partials;
 };
 
@@ -20,6 +25,7 @@ Sizes sizes_of(const Layout& layout, const HomeOptions& options) {
   for (uint32_t chunk : options.sums) {
     sizes.sums += layout.used_bytes({Space::GradientSums, chunk});
   }
+  sizes.activations = options.activations.size() * layout.chunk_bytes();
   if (options.num_gradient_slots > 0) sizes.partials = layout.num_pieces() * sizeof(double);
   return sizes;
 }
@@ -34,15 +40,14 @@ void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneSpec> p
   const Sizes sizes = sizes_of(layout, options);
   ledger.add("gradients", Tier::Host, sizes.gradients);
   ledger.add("gradient sums", Tier::Host, sizes.sums);
+  ledger.add("activations", Tier::Host, sizes.activations);
   ledger.add("partial norms", Tier::Host, sizes.partials);
 }
 
 Home::Home(Device& device, const Layout& layout, std::span<const PlaneSpec> planes,
            const HomeOptions& options)
-    : chunk_bytes_(layout.chunk_bytes()), sum_offset_(layout.num_chunks(Space::GradientSums), 0) {
+    : chunk_bytes_(layout.chunk_bytes()), options_(options) {
   const Sizes sizes = sizes_of(layout, options);
-  // Only the last chunk of a space is short, so whole chunks are apart.
-  for (size_t i = 0; i < options.sums.size(); ++i) sum_offset_[options.sums[i]] = i * chunk_bytes_;
   gradient_slot_bytes_ = sizes.gradient_slot;
   for (const PlaneSpec& plane : planes) {
     bytes_per_element_.push_back(plane.bytes_per_element);
@@ -55,7 +60,18 @@ Home::Home(Device& device, const Layout& layout, std::span<const PlaneSpec> plan
   };
   gradients_ = take(sizes.gradients, "gradients");
   sums_ = take(sizes.sums, "gradient sums");
+  activations_ = take(sizes.activations, "activations");
   partials_ = take(sizes.partials, "partial norms");
+}
+
+std::byte* Home::visitor(ChunkId id) const {
+  const bool is_sum = id.space == Space::GradientSums;
+  const std::vector<uint32_t>& chunks = is_sum ? options_.sums : options_.activations;
+  const auto at = std::ranges::lower_bound(chunks, id.index);
+  EBB_CHECK(at != chunks.end() && *at == id.index, "a chunk has no place at home");
+  // Only the last chunk of a space is short, so whole chunks are apart.
+  return (is_sum ? sums_ : activations_).data() +
+         static_cast<size_t>(at - chunks.begin()) * chunk_bytes_;
 }
 
 }  // namespace ebb

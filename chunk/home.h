@@ -2,8 +2,8 @@
 //
 // Every plane spans the whole parameter space, so element e of a plane is at one place for ever.
 // Beside the planes that the optimizer asks for stand gradient slots (gradients on their way to the
-// update, or waiting for the norm), the fp32 sums where a plan sends them home between
-// micro-batches, and the partial norms. Planes that copies touch are pinned.
+// update, or waiting for the norm), the fp32 sums and activations that a plan sends home between
+// their uses, and the partial norms. Planes that copies touch are pinned.
 //
 // Taken whole at construction. Thread-safe as memory is: who writes what when is the plan's
 // business.
@@ -30,7 +30,8 @@ struct HomeOptions {
   /// Each holds the gradient of one parameter chunk; as many as chunks: slot c that of chunk c, and
   /// no more.
   uint32_t num_gradient_slots = 0;
-  std::vector<uint32_t> sums;  ///< sum chunks that go home between their uses, ascending
+  std::vector<uint32_t> sums;         ///< sum chunks that go home between their uses, ascending
+  std::vector<uint32_t> activations;  ///< arena chunks that do so while they rest, ascending
 };
 
 /// What Home will take, by class: the same numbers before and after.
@@ -50,8 +51,8 @@ class Home {
   std::byte* gradient_slot(uint32_t slot) const {
     return gradients_.data() + slot * gradient_slot_bytes_;
   }
-  /// REQUIRES: the chunk is in HomeOptions::sums.
-  std::byte* sum_chunk(uint32_t chunk) const { return sums_.data() + sum_offset_[chunk]; }
+  /// A chunk of gradient sums or activations. REQUIRES: it is in HomeOptions.
+  std::byte* visitor(ChunkId id) const;
   /// One sum of squares for each piece of the parameter space.
   std::span<double> partial_norms() const {
     return {reinterpret_cast<double*>(partials_.data()), partials_.bytes() / sizeof(double)};
@@ -60,10 +61,10 @@ class Home {
  private:
   size_t chunk_bytes_;
   size_t gradient_slot_bytes_;
-  std::vector<size_t> sum_offset_;  // [sum chunk], of those at home
+  HomeOptions options_;
   std::vector<size_t> bytes_per_element_;
   std::vector<Buffer> planes_;
-  Buffer gradients_, sums_, partials_;
+  Buffer gradients_, sums_, activations_, partials_;
 };
 
 }  // namespace ebb

@@ -133,6 +133,7 @@ ChunkRange Layout::chunks(Space space, uint64_t first, uint64_t count) const {
 }
 
 size_t Layout::used_bytes(ChunkId id) const {
+  if (id.space == Space::Activations) return chunk_bytes_;
   const uint64_t elements =
       id.space == Space::GradientSums ? num_sum_elements_ : num_space_elements_;
   return std::min(chunk_bytes_, elements * size_of(type_of(id.space)) - id.index * chunk_bytes_);

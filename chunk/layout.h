@@ -94,7 +94,7 @@ class Layout {
   DType type_of(Space space) const;
   /// Chunks of `space` that hold elements [first, first + count).
   ChunkRange chunks(Space space, uint64_t first, uint64_t count) const;
-  /// Bytes of a chunk that the space uses: all but in the last chunk. Not for activations.
+  /// Bytes of a chunk that the space uses: all but in the last chunk. Activations: all.
   size_t used_bytes(ChunkId id) const;
   /// Bytes of a whole space, in chunks.
   size_t space_bytes(Space space) const { return num_chunks(space) * chunk_bytes_; }

@@ -29,7 +29,7 @@ size_t Arena::allocate(size_t bytes) {
   if (hole->first == hole->last) holes_.erase(hole);
   live_ += size;
   peak_ = std::max(peak_, offset + size);
-  if (observer_) observer_(offset, size, true);
+  tell(ArenaEvent::Allocate, offset, size);
   return offset;
 }
 
@@ -54,7 +54,7 @@ void Arena::release(size_t offset, size_t bytes) {
     holes_.insert(next, {offset, last});
   }
   live_ -= size;
-  if (observer_) observer_(offset, size, false);
+  tell(ArenaEvent::Release, offset, size);
 }
 
 }  // namespace ebb

@@ -7,22 +7,32 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <vector>
 
 namespace ebb {
 
+enum class ArenaEvent : uint8_t {
+  Allocate,
+  Release,
+  Rest,  ///< nothing touches the range until it wakes: its content may wait elsewhere
+  Wake,
+};
+
 class Arena {
  public:
   static constexpr size_t kAlignment = 256;
-  /// Told of every allocation (true) and release (false), for the trace.
-  using Observer = std::function<void(size_t offset, size_t bytes, bool allocated)>;
+  /// Told of everything that happens to a range, for the trace.
+  using Observer = std::function<void(ArenaEvent event, size_t offset, size_t bytes)>;
 
   explicit Arena(std::byte* base, size_t capacity, Observer observer = {});
 
   std::byte* base() const { return base_; }
   size_t allocate(size_t bytes);
   void release(size_t offset, size_t bytes);
+  void rest(size_t offset, size_t bytes) { tell(ArenaEvent::Rest, offset, bytes); }
+  void wake(size_t offset, size_t bytes) { tell(ArenaEvent::Wake, offset, bytes); }
   /// One past the highest byte ever handed out.
   size_t peak_bytes() const { return peak_; }
   size_t live_bytes() const { return live_; }
@@ -31,6 +41,9 @@ class Arena {
   struct Hole {
     size_t first, last;
   };
+  void tell(ArenaEvent event, size_t offset, size_t bytes) const {
+    if (observer_) observer_(event, offset, bytes);
+  }
   static size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
   std::byte* base_;

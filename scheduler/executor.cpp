@@ -91,6 +91,7 @@ void Executor::begin_moment(std::string_view name, Phase phase,
   EBB_CHECK(run.kind == OpKind::Run && run.moment == moment_, "the plan has lost a moment");
   for (uint32_t w : plan_->waits_of(run)) wait_for(w, compute());
   lease_chunks(uses);
+  lease_activations(run);
 }
 
 void Executor::end_moment() {
@@ -124,6 +125,16 @@ void Executor::lease_chunks(std::span<const ParameterUse> uses) {
     if (use.weight) lease(Space::Weights, layout_.first_element(use.parameter), count);
     if (use.gradient) {
       lease(Space::GradientSums, layout_.first_sum_element(use.parameter, use.use), count);
+    }
+  }
+}
+
+/// Those that come back for this moment; while they stay nobody gives them away.
+void Executor::lease_activations(const Op& run) {
+  for (uint32_t w : plan_->waits_of(run)) {
+    const Op& op = plan_->ops[w];
+    if (op.chunk.space == Space::Activations && op.from == Tier::Host) {
+      leases_.push_back(table_.lease(op.chunk));
     }
   }
 }
@@ -196,9 +207,8 @@ void Executor::lease_loaded(const Op& finish) {
 void Executor::submit_store(const Op& op) {
   table_.transition(op.chunk, ChunkState::Storing);
   const size_t bytes = layout_.used_bytes(op.chunk);
-  if (op.chunk.space == Space::GradientSums) {
-    store().copy(home_.sum_chunk(op.chunk.index), spaces_.address(op.chunk), bytes,
-                 CopyKind::Store);
+  if (op.chunk.space != Space::Gradients) {
+    store().copy(home_.visitor(op.chunk), spaces_.address(op.chunk), bytes, CopyKind::Store);
     return;
   }
   const uint32_t parts = layout_.gradient_chunks_per_chunk();
@@ -317,7 +327,7 @@ void Executor::move(uint32_t index) {
   }
   table_.place(op.chunk, op.block, ChunkState::Loading);
   const std::byte* home = op.chunk.space == Space::Weights ? home_.weight_chunk(op.chunk.index)
-                                                           : home_.sum_chunk(op.chunk.index);
+                                                           : home_.visitor(op.chunk);
   stream(Lane::Load).copy(address, home, layout_.used_bytes(op.chunk), CopyKind::Load);
   stream(Lane::Load).record(*events_[index]);
 }

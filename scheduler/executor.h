@@ -101,6 +101,7 @@ class Executor : public Hooks {
   void submit_store(const Op& op);
   void wait_for(uint32_t index, Stream& stream);
   void lease_chunks(std::span<const ParameterUse> uses);
+  void lease_activations(const Op& run);
   void lease_loaded(const Op& finish);
 
   void move_chunks();

@@ -12,7 +12,9 @@ namespace ebb {
 
 /// What a plan wants of home.
 inline HomeOptions home_options(const Plan& plan) {
-  return {.num_gradient_slots = plan.num_gradient_slots, .sums = plan.sums_at_home};
+  return {.num_gradient_slots = plan.num_gradient_slots,
+          .sums = plan.sums_at_home,
+          .activations = plan.activations_at_home};
 }
 
 struct FixedMemory {

@@ -4,6 +4,12 @@
 
 namespace ebb {
 
+TapeOptions tape_options(const TrainerOptions& options, bool training) {
+  return {.training = training,
+          .recompute = static_cast<uint32_t>(options.recompute),
+          .rest = options.activations == ActivationPlacement::Offload};
+}
+
 /// Where a micro-batch hands on its turn.
 class MicroBatches::Boundary : public BlockBoundary {
  public:

@@ -20,6 +20,7 @@
 
 #include "scheduler/model.h"
 #include "scheduler/tape.h"
+#include "scheduler/trainer.h"
 #include "scheduler/turns.h"
 
 namespace ebb {
@@ -31,6 +32,9 @@ struct MicroBatchRun {
   Tensor loss_total;               ///< (1) fp64
   float loss_gradient_scale = 1;
 };
+
+/// As the options say; REQUIRES: nothing in them is left to be decided.
+TapeOptions tape_options(const TrainerOptions& options, bool training);
 
 class MicroBatches {
  public:
@@ -44,6 +48,8 @@ class MicroBatches {
 
   void run(
       const MicroBatchRun& run, OnTurn on_turn = [](uint32_t) {});
+  /// Of the model, as the last run passed them.
+  uint32_t num_blocks() const { return tapes_[0]->num_blocks(); }
 
  private:
   class Boundary;

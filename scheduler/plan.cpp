@@ -139,7 +139,8 @@ void Emitter::emit_item(uint32_t i) {
     plan_.waits.push_back(std::exchange(pending_bring_[chunk], kNone));
     ++plan_.ops[index].num_waits;
   };
-  for (uint32_t k = 0; k < item.num_begins; ++k) wait_for(program_.begins[item.first_begin + k]);
+  for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::Begin)) wait_for(c);
+  for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::Wake)) wait_for(c);
   for (const ChunkUse& use : program_.uses_of(item)) wait_for(use.chunk);
   op_of_item_[i] = index;
 }
@@ -259,6 +260,8 @@ Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& opti
   plan.num_blocks = options.num_blocks;
   plan.peak_blocks = residency.num_blocks_used();
   plan.sums_at_home.assign(residency.sums_gone_home.begin(), residency.sums_gone_home.end());
+  plan.activations_at_home.assign(residency.activations_gone_home.begin(),
+                                  residency.activations_gone_home.end());
   if (options.update) {
     plan.num_gradient_slots =
         options.update_after_norm
@@ -285,7 +288,10 @@ BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update) {
   BlockNeed most;
   uint32_t num_activations = 0;
   for (const ProgramItem& item : program.items) {
-    num_activations += item.num_begins;
+    const auto num = [&](ArenaChunkEvent event) {
+      return item.num_events[static_cast<int>(event)];
+    };
+    num_activations += num(ArenaChunkEvent::Begin) + num(ArenaChunkEvent::Wake);
     BlockNeed need;
     need.by_space[static_cast<int>(Space::Activations)] = num_activations;
     need.moment = item.moment == kNone ? "finish a gradient" : trace.moments[item.moment].name;
@@ -294,7 +300,7 @@ BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update) {
       ++need.by_space[static_cast<int>(program.chunk_id(use.chunk).space)];
     }
     if (need.num_blocks > most.num_blocks) most = need;
-    num_activations -= item.num_ends;
+    num_activations -= num(ArenaChunkEvent::Rest) + num(ArenaChunkEvent::End);
   }
   return most;
 }

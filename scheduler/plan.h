@@ -88,6 +88,8 @@ struct Plan {
   uint32_t num_gradient_slots = 0;
   std::vector<uint32_t>
       sums_at_home;  ///< sum chunks that leave the device between their uses, ascending
+  std::vector<uint32_t>
+      activations_at_home;             ///< arena chunks that leave while they rest, ascending
   std::vector<CarriedUpdate> carried;  ///< ascending; the first operations of the next step
   size_t loaded_bytes = 0;             ///< chunks only
   size_t stored_bytes = 0;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "device/sim/sim_device.h"
 #include "scheduler/fixed_memory.h"
@@ -21,6 +22,7 @@ struct DryRun {
   Trace trace;
   std::vector<ParameterId> order;
   std::vector<uint32_t> num_uses;
+  uint32_t num_blocks = 0;
 };
 
 DryRun dry_run(const Model& model, const TrainerOptions& options, uint32_t num_micro_batches,
@@ -29,8 +31,8 @@ DryRun dry_run(const Model& model, const TrainerOptions& options, uint32_t num_m
   const auto compute = sim.create_stream(StreamRole::Compute);
   TraceRecorder recorder(sim, model.parameters(), options.dtype);
   std::byte* const base = reinterpret_cast<std::byte*>(uintptr_t{1} << 44);  // never touched
-  Arena arena(base, kSimArenaBytes, [&](size_t offset, size_t bytes, bool allocated) {
-    recorder.observe_arena(offset, bytes, allocated);
+  Arena arena(base, kSimArenaBytes, [&](ArenaEvent event, size_t offset, size_t bytes) {
+    recorder.observe_arena(event, offset, bytes);
   });
   MicroBatches micro_batches(model, sim, *compute, recorder, arena,
                              options.micro_batch_order == MicroBatchOrder::Vertical,
@@ -39,13 +41,15 @@ DryRun dry_run(const Model& model, const TrainerOptions& options, uint32_t num_m
   for (uint32_t k = 0; k < num_micro_batches; ++k) {
     for (const InputSpec& spec : model.inputs()) inputs.push_back({base, spec.dtype, spec.shape});
   }
-  micro_batches.run(
-      {.count = num_micro_batches,
-       .tape = {.training = training, .recompute_blocks = options.recompute == Recompute::Block},
-       .inputs = inputs,
-       .loss_total = {base, DType::F64, {1}}},
-      [&recorder](uint32_t k) { recorder.begin_micro_batch(k); });
-  DryRun result{.trace = {}, .order = recorder.first_use_order(), .num_uses = recorder.num_uses()};
+  micro_batches.run({.count = num_micro_batches,
+                     .tape = tape_options(options, training),
+                     .inputs = inputs,
+                     .loss_total = {base, DType::F64, {1}}},
+                    [&recorder](uint32_t k) { recorder.begin_micro_batch(k); });
+  DryRun result{.trace = {},
+                .order = recorder.first_use_order(),
+                .num_uses = recorder.num_uses(),
+                .num_blocks = micro_batches.num_blocks()};
   result.trace = recorder.take();
   return result;
 }
@@ -211,25 +215,58 @@ Preparation prepare_as_told(const Model& model, const TrainerOptions& options,
 
 size_t moved_bytes(const Preparation& p) { return p.plan.loaded_bytes + p.plan.stored_bytes; }
 
+bool is_resident(const Preparation& p) { return p.num_blocks == p.resident_blocks; }
+
+/// Chooses where activations wait, if that is left to be chosen.
+Preparation prepare_with_order(const Model& model, const TrainerOptions& options,
+                               const Budgets& budgets) {
+  if (options.activations != ActivationPlacement::Auto) {
+    return prepare_as_told(model, options, budgets);
+  }
+  TrainerOptions here = options, away = options;
+  here.activations = ActivationPlacement::Device;
+  away.activations = ActivationPlacement::Offload;
+  std::optional<Preparation> stay;
+  try {
+    stay = prepare_as_told(model, here, budgets);
+  } catch (const PlanError&) {
+    return prepare_as_told(model, away, budgets);  // or say what that would need
+  }
+  if (is_resident(*stay)) return *std::move(stay);
+  Preparation leave = prepare_as_told(model, away, budgets);
+  return moved_bytes(leave) < moved_bytes(*stay) ? std::move(leave) : *std::move(stay);
+}
+
+/// The values kept between groups of blocks and those inside a group are then about as many.
+Recompute square_root(const Model& model, TrainerOptions options) {
+  options.recompute = Recompute::None;
+  options.activations = ActivationPlacement::Device;
+  options.micro_batch_order = MicroBatchOrder::Horizontal;
+  const double num_blocks = dry_run(model, options, 1, true, 1).num_blocks;
+  return static_cast<Recompute>(std::max(1L, std::lround(std::sqrt(num_blocks))));
+}
+
 }  // namespace
 
-Preparation prepare(const Model& model, const TrainerOptions& options, const Budgets& budgets) {
+Preparation prepare(const Model& model, const TrainerOptions& wanted, const Budgets& budgets) {
+  TrainerOptions options = wanted;
+  if (options.recompute == Recompute::Sqrt) options.recompute = square_root(model, options);
   if (options.gradient_accumulation == 0) {
     throw ConfigError("--gradient-accumulation 0: a step has at least one micro-batch");
   }
   if (options.micro_batch_order != MicroBatchOrder::Auto) {
-    return prepare_as_told(model, options, budgets);
+    return prepare_with_order(model, options, budgets);
   }
   TrainerOptions one_by_one = options, in_step = options;
   one_by_one.micro_batch_order = MicroBatchOrder::Horizontal;
   in_step.micro_batch_order = MicroBatchOrder::Vertical;
-  Preparation horizontal = prepare_as_told(model, one_by_one, budgets);
+  Preparation horizontal = prepare_with_order(model, one_by_one, budgets);
   // Everything resident moves as little as can be, and vertical order would need more memory.
-  const bool nothing_to_gain = options.gradient_accumulation == 1 || !budgets.device_memory ||
-                               horizontal.num_blocks == horizontal.resident_blocks;
+  const bool nothing_to_gain =
+      options.gradient_accumulation == 1 || !budgets.device_memory || is_resident(horizontal);
   if (nothing_to_gain) return horizontal;
   try {
-    Preparation vertical = prepare_as_told(model, in_step, budgets);
+    Preparation vertical = prepare_with_order(model, in_step, budgets);
     if (moved_bytes(vertical) < moved_bytes(horizontal)) return vertical;
   } catch (const PlanError&) {
     // It does not fit; the other does.

@@ -93,41 +93,81 @@ void collect_finish(UseCollector& collector, const Layout& layout, uint32_t chun
   collector.write(Space::Gradients, first, count);
 }
 
-/// Turns the live ranges of activations into births and deaths of arena chunks.
+/// Moments [first, last].
+struct Period {
+  uint32_t first, last;
+};
+
+/// Sorts periods and joins those without a moment between them.
+void join(std::vector<Period>& periods) {
+  std::ranges::sort(periods, {}, &Period::first);
+  size_t num_joined = 0;
+  for (const Period& p : periods) {
+    if (num_joined > 0 && p.first <= periods[num_joined - 1].last + 1) {
+      periods[num_joined - 1].last = std::max(periods[num_joined - 1].last, p.last);
+    } else {
+      periods[num_joined++] = p;
+    }
+  }
+  periods.resize(num_joined);
+}
+
+struct ChunkPeriods {
+  std::vector<Period> lives, busy;  // busy: alive and not at rest
+};
+
+std::vector<ChunkPeriods> periods_of_chunks(const Trace& trace, size_t chunk_bytes) {
+  std::vector<ChunkPeriods> chunks(num_arena_chunks(trace, chunk_bytes));
+  auto rest = trace.rests.begin();
+  for (uint32_t s = 0; s < trace.activations.size(); ++s) {
+    const ActivationSpan& span = trace.activations[s];
+    const size_t first = span.offset / chunk_bytes;
+    const size_t last = (span.offset + span.bytes - 1) / chunk_bytes;
+    const auto is_busy = [&](uint32_t from, uint32_t to) {
+      for (size_t c = first; c <= last; ++c) chunks[c].busy.push_back({from, to});
+    };
+    for (size_t c = first; c <= last; ++c) {
+      chunks[c].lives.push_back({span.first_moment, span.last_moment});
+    }
+    uint32_t from = span.first_moment;
+    for (; rest != trace.rests.end() && rest->span == s; ++rest) {
+      is_busy(from, rest->last_before);
+      from = rest->first_after;
+    }
+    is_busy(from, span.last_moment);
+  }
+  for (ChunkPeriods& chunk : chunks) {
+    join(chunk.lives);
+    join(chunk.busy);
+  }
+  return chunks;
+}
+
+/// Turns the periods of activations into events of arena chunks.
 void add_activations(Program& program, const Trace& trace, size_t chunk_bytes,
                      const std::vector<uint32_t>& item_of_moment) {
-  struct Life {
-    uint32_t first, last;
+  const std::vector<ChunkPeriods> chunks = periods_of_chunks(trace, chunk_bytes);
+  std::vector<std::vector<uint32_t>> at[kNumArenaChunkEvents];
+  for (auto& items : at) items.resize(program.items.size());
+  const auto happens = [&](ArenaChunkEvent event, uint32_t moment, uint32_t chunk) {
+    at[static_cast<int>(event)][item_of_moment[moment]].push_back(chunk);
   };
-  std::vector<std::vector<Life>> lives(num_arena_chunks(trace, chunk_bytes));
-  for (const ActivationSpan& span : trace.activations) {
-    const size_t last = (span.offset + span.bytes - 1) / chunk_bytes;
-    for (size_t c = span.offset / chunk_bytes; c <= last; ++c) {
-      lives[c].push_back({span.first_moment, span.last_moment});
-    }
-  }
-  std::vector<std::vector<uint32_t>> begins(program.items.size()), ends(program.items.size());
-  for (uint32_t c = 0; c < lives.size(); ++c) {
-    std::sort(lives[c].begin(), lives[c].end(),
-              [](const Life& a, const Life& b) { return a.first < b.first; });
+  for (uint32_t c = 0; c < chunks.size(); ++c) {
     const uint32_t dense = program.dense({Space::Activations, c});
-    for (size_t i = 0; i < lives[c].size();) {
-      Life life = lives[c][i++];
-      while (i < lives[c].size() && lives[c][i].first <= life.last + 1) {
-        life.last = std::max(life.last, lives[c][i++].last);
-      }
-      begins[item_of_moment[life.first]].push_back(dense);
-      ends[item_of_moment[life.last]].push_back(dense);
+    auto life = chunks[c].lives.begin();
+    for (const Period& busy : chunks[c].busy) {
+      while (life->last < busy.first) ++life;
+      const bool begins = busy.first == life->first, ends = busy.last == life->last;
+      happens(begins ? ArenaChunkEvent::Begin : ArenaChunkEvent::Wake, busy.first, dense);
+      happens(ends ? ArenaChunkEvent::End : ArenaChunkEvent::Rest, busy.last, dense);
     }
   }
-  for (size_t i = 0; i < program.items.size(); ++i) {
-    ProgramItem& item = program.items[i];
-    item.first_begin = static_cast<uint32_t>(program.begins.size());
-    item.num_begins = static_cast<uint32_t>(begins[i].size());
-    item.first_end = static_cast<uint32_t>(program.ends.size());
-    item.num_ends = static_cast<uint32_t>(ends[i].size());
-    program.begins.insert(program.begins.end(), begins[i].begin(), begins[i].end());
-    program.ends.insert(program.ends.end(), ends[i].begin(), ends[i].end());
+  for (int e = 0; e < kNumArenaChunkEvents; ++e) {
+    for (size_t i = 0; i < program.items.size(); ++i) {
+      program.items[i].first_event[e] = static_cast<uint32_t>(program.events[e].size());
+      program.items[i].num_events[e] = static_cast<uint32_t>(at[e][i].size());
+      program.events[e].insert(program.events[e].end(), at[e][i].begin(), at[e][i].end());
+    }
   }
 }
 

@@ -23,20 +23,28 @@ struct ChunkUse {
   Touch touch = Touch::Read;
 };
 
+/// What happens to a chunk of the activation arena at an item.
+enum class ArenaChunkEvent : uint8_t {
+  Begin,  ///< its life begins: what was there does not matter
+  Rest,   ///< nothing touches it behind this item until it wakes
+  Wake,   ///< it is needed again
+  End,
+};
+inline constexpr int kNumArenaChunkEvents = 4;
+
 /// Run of a moment, or Finish of a parameter chunk (moment == UINT32_MAX).
 struct ProgramItem {
   uint32_t moment = UINT32_MAX;
   uint32_t finished_chunk = UINT32_MAX;
-  uint32_t first_use = 0, num_uses = 0;  ///< in Program::uses; no chunk twice
-  uint32_t first_begin = 0,
-           num_begins = 0;  ///< activation chunks whose life begins here, in Program::begins
-  uint32_t first_end = 0, num_ends = 0;  ///< and ends here, in Program::ends
+  uint32_t first_use = 0, num_uses = 0;             ///< in Program::uses; no chunk twice
+  uint32_t first_event[kNumArenaChunkEvents] = {};  ///< in Program::events
+  uint32_t num_events[kNumArenaChunkEvents] = {};
 };
 
 struct Program {
   std::vector<ProgramItem> items;
   std::vector<ChunkUse> uses;
-  std::vector<uint32_t> begins, ends;  ///< dense numbers of activation chunks
+  std::vector<uint32_t> events[kNumArenaChunkEvents];  ///< dense numbers of activation chunks
   uint32_t first_dense[kNumSpaces + 1] = {};
 
   uint32_t num_dense() const { return first_dense[kNumSpaces]; }
@@ -44,6 +52,10 @@ struct Program {
   ChunkId chunk_id(uint32_t dense) const;
   std::span<const ChunkUse> uses_of(const ProgramItem& item) const {
     return std::span(uses).subspan(item.first_use, item.num_uses);
+  }
+  std::span<const uint32_t> chunks_of(const ProgramItem& item, ArenaChunkEvent event) const {
+    const int e = static_cast<int>(event);
+    return std::span(events[e]).subspan(item.first_event[e], item.num_events[e]);
   }
 };
 

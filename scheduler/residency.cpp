@@ -24,15 +24,18 @@ Residency::Residency(const Program& program, uint32_t num_blocks, uint32_t num_r
 void Residency::index_uses() {
   first_use_.assign(program_.num_dense() + 1, 0);
   for (const ChunkUse& use : program_.uses) ++first_use_[use.chunk + 1];
-  for (uint32_t chunk : program_.begins) ++first_use_[chunk + 1];
+  for (uint32_t chunk : program_.events[static_cast<int>(ArenaChunkEvent::Begin)])
+    ++first_use_[chunk + 1];
+  for (uint32_t chunk : program_.events[static_cast<int>(ArenaChunkEvent::Wake)])
+    ++first_use_[chunk + 1];
   for (size_t c = 1; c < first_use_.size(); ++c) first_use_[c] += first_use_[c - 1];
-  use_items_.resize(program_.uses.size() + program_.begins.size());
+  use_items_.resize(first_use_.back());
   std::vector<uint32_t> at(first_use_.begin(), first_use_.end() - 1);
   for (uint32_t i = 0; i < program_.items.size(); ++i) {
     const ProgramItem& item = program_.items[i];
     for (const ChunkUse& use : program_.uses_of(item)) use_items_[at[use.chunk]++] = i;
-    for (uint32_t k = 0; k < item.num_begins; ++k) {
-      use_items_[at[program_.begins[item.first_begin + k]]++] = i;
+    for (const ArenaChunkEvent event : {ArenaChunkEvent::Begin, ArenaChunkEvent::Wake}) {
+      for (uint32_t chunk : program_.chunks_of(item, event)) use_items_[at[chunk]++] = i;
     }
   }
 }
@@ -91,7 +94,8 @@ void Residency::evict(uint32_t item) {
     stores.push_back({c, victim.last_item});
     victim.home_store = store;
     victim.dirty = false;
-    sums_gone_home.insert(program_.chunk_id(c).index);
+    const ChunkId id = program_.chunk_id(c);
+    (id.space == Space::Activations ? activations_gone_home : sums_gone_home).insert(id.index);
   }
   free_block(victim, victim.last_item, store);
 }
@@ -153,10 +157,20 @@ void Residency::after_use(uint32_t c, uint32_t item) {
 
 /// Between two lives an activation chunk keeps its block as long as nothing else wants it more: the
 /// arena reuses its addresses all the time, and each return would have to wait for the mover.
-void Residency::begin_life(uint32_t c, uint32_t item) {
+void Residency::begin_busy(uint32_t c, uint32_t item, Touch touch) {
   Chunk& chunk = chunks_[c];
-  chunk.next_item = kNone;  // alive: no candidate for eviction
-  if (chunk.block == kNone) bring(c, item, Touch::Create);
+  chunk.next_item = kNone;  // busy: no candidate for eviction
+  if (chunk.block == kNone) bring(c, item, touch);
+}
+
+/// Whoever takes its block has to take it home.
+void Residency::begin_rest(uint32_t c, uint32_t item) {
+  Chunk& chunk = chunks_[c];
+  chunk.last_item = item;
+  ++chunk.cursor;
+  chunk.next_item = next_use(c);
+  chunk.dirty = true;
+  may_leave(c);
 }
 
 void Residency::end_life(uint32_t c, uint32_t item) {
@@ -164,6 +178,7 @@ void Residency::end_life(uint32_t c, uint32_t item) {
   chunk.last_item = item;
   ++chunk.cursor;
   chunk.next_item = next_use(c);
+  chunk.dirty = false;
   if (chunk.next_item == kNone) return free_block(chunk, item, kNone);
   may_leave(c);
 }
@@ -172,8 +187,12 @@ void Residency::run() {
   for (uint32_t i = 0; i < program_.items.size(); ++i) {
     const ProgramItem& item = program_.items[i];
     // What is here and needed now must not make room for the rest: its next use is this item.
-    for (uint32_t k = 0; k < item.num_begins; ++k)
-      begin_life(program_.begins[item.first_begin + k], i);
+    for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::Begin)) {
+      begin_busy(c, i, Touch::Create);
+    }
+    for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::Wake)) {
+      begin_busy(c, i, Touch::Read);
+    }
     for (const ChunkUse& use : program_.uses_of(item)) {
       if (chunks_[use.chunk].block == kNone) {
         chunks_[use.chunk].next_item = i;
@@ -182,7 +201,8 @@ void Residency::run() {
       chunks_[use.chunk].dirty |= use.touch != Touch::Read;
     }
     for (const ChunkUse& use : program_.uses_of(item)) after_use(use.chunk, i);
-    for (uint32_t k = 0; k < item.num_ends; ++k) end_life(program_.ends[item.first_end + k], i);
+    for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::Rest)) begin_rest(c, i);
+    for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::End)) end_life(c, i);
   }
 }
 

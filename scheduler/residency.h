@@ -51,7 +51,8 @@ class Residency {
   uint32_t num_blocks_used() const { return static_cast<uint32_t>(blocks_.size()); }
   /// The most chunks at once between their first and their last use.
   uint32_t peak_busy() const { return peak_busy_; }
-  std::set<uint32_t> sums_gone_home;  ///< sum chunks that leave between their uses
+  std::set<uint32_t> sums_gone_home;         ///< sum chunks that leave between their uses
+  std::set<uint32_t> activations_gone_home;  ///< arena chunks that leave while they rest
 
   struct Block {
     uint32_t chunk = kNone;
@@ -81,7 +82,8 @@ class Residency {
   void end_rest();
   uint32_t choose_victim(uint32_t item);
   void evict(uint32_t item);
-  void begin_life(uint32_t chunk, uint32_t item);
+  void begin_busy(uint32_t chunk, uint32_t item, Touch touch);
+  void begin_rest(uint32_t chunk, uint32_t item);
   void end_life(uint32_t chunk, uint32_t item);
   void bring(uint32_t chunk, uint32_t item, Touch touch);
   void free_block(Chunk& chunk, uint32_t after, uint32_t store);

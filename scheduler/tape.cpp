@@ -41,6 +41,7 @@ Tensor Backward::scratch(Shape shape, DType type) const { return tape_.scratch(s
 void Backward::pass_gradient(const Variable& input, const Variable& output) const {
   if (!input.has_gradient()) return;
   Tape::Slot& to = tape_.slots_[input.id];
+  tape_.check_usable(to);
   if (to.gradient < 0) {
     to.gradient = tape_.slots_[output.id].gradient;
     ++tape_.gradients_[to.gradient].num_owners;
@@ -95,7 +96,7 @@ void Tape::release_gradient(int32_t index) {
 
 void Tape::release_value(Slot& slot) {
   if (slot.live) arena_.release(slot.offset, slot.bytes);
-  slot.live = false;
+  slot.live = slot.resting = false;
 }
 
 void Tape::release_slots(int32_t first) {
@@ -110,6 +111,7 @@ void Tape::release_slots(int32_t first) {
 GradientSlot Tape::input_gradient(const Variable& variable) {
   EBB_CHECK(variable.has_gradient(), "an input has no gradient");
   Slot& slot = slots_[variable.id];
+  check_usable(slot);
   const auto view = [&] {
     return tensor_at(gradients_[slot.gradient].offset, slot.shape, slot.dtype);
   };
@@ -207,8 +209,11 @@ Variable Tape::block(const BlockFunction& body, Variable input) {
   if (in_block_ || phase_ == Phase::Backward) return run_as_block(body, input);
   pass_boundary();
   in_block_ = true;
+  ++num_blocks_;
+  const int32_t first = static_cast<int32_t>(slots_.size());
   const Variable result = run_as_block(body, input);
   in_block_ = false;
+  if (options_.rest && recording_) rest_behind_block(input, result, first);
   pass_boundary();
   return result;
 }
@@ -222,7 +227,7 @@ void Tape::pass_boundary() {
 
 Variable Tape::run_as_block(const BlockFunction& body, Variable input) {
   BlockFunction run = body;
-  if (options_.training && !options_.recompute_blocks) return run(*this, input);
+  if (options_.training && options_.recompute == 0) return run(*this, input);
   const bool was_recording = recording_;
   const int32_t first = static_cast<int32_t>(slots_.size());
   const size_t first_use_log = replaying_uses_ ? use_cursor_ : use_log_.size();
@@ -235,14 +240,69 @@ Variable Tape::run_as_block(const BlockFunction& body, Variable input) {
   release_slots(first);
   slots_.push_back(kept);
   result.id = first;
-  if (recording_) {
-    records_.push_back(Record{.block = body,
-                              .block_input = input,
-                              .block_output = result,
-                              .first_use_log = first_use_log,
-                              .first_slot = first});
-  }
+  if (recording_) record_block(body, input, result, first_use_log);
   return result;
+}
+
+/// A block that takes the result of the one before it may be recomputed with it: that result is
+/// then forgotten.
+void Tape::record_block(const BlockFunction& body, Variable input, Variable result,
+                        size_t first_use) {
+  uint32_t num_before = 0;
+  if (phase_ == Phase::Forward && !records_.empty() && records_.back().block &&
+      records_.back().block_output.id == input.id && slots_[input.id].gradient < 0) {
+    num_before = (records_.back().num_blocks_before + 1) % options_.recompute;
+  }
+  if (num_before > 0) {
+    release_value(slots_[input.id]);
+    slots_[input.id].forgotten = true;
+  }
+  records_.push_back(Record{.block = body,
+                            .block_input = input,
+                            .block_output = result,
+                            .num_blocks_before = num_before,
+                            .first_use_log = first_use,
+                            .first_slot = result.id});
+}
+
+// ---- Rest: from the end of the forward that used a value last to the backward that needs it
+// ---------------------------------------------------------------------------------------------
+
+void Tape::rest(Slot& slot) {
+  if (!slot.live || slot.resting) return;
+  arena_.rest(slot.offset, slot.bytes);
+  slot.resting = true;
+}
+
+void Tape::wake(Slot& slot) {
+  if (!slot.resting) return;
+  arena_.wake(slot.offset, slot.bytes);
+  slot.resting = false;
+}
+
+/// All that the block made but its result, and what it was given.
+void Tape::rest_behind_block(Variable input, Variable result, int32_t first) {
+  if (input.has_gradient()) rest(slots_[input.id]);
+  for (int32_t id = first; id < static_cast<int32_t>(slots_.size()); ++id) {
+    if (id != result.id) rest(slots_[id]);
+  }
+  if (options_.recompute > 0) return;  // its record says enough
+  records_.push_back(Record{.block_input = input,
+                            .block_output = {static_cast<int32_t>(slots_.size()), {}},
+                            .wakes = true,
+                            .first_slot = first});
+}
+
+void Tape::wake_block(const Record& record) {
+  if (record.block_input.has_gradient()) wake(slots_[record.block_input.id]);
+  for (int32_t id = record.first_slot; id < record.block_output.id; ++id) wake(slots_[id]);
+}
+
+void Tape::check_usable(const Slot& slot) const {
+  if (!slot.resting && !slot.forgotten) return;
+  throw ConfigError(
+      "a value that a block took or made is used behind the block that takes its result; end the "
+      "block there, or use --activations device and --recompute none or block");
 }
 
 void Tape::run_record(Record& record) {
@@ -256,33 +316,50 @@ void Tape::run_record(Record& record) {
   end_moment();
 }
 
-void Tape::run_block(Record& record) {
-  release_value(slots_[record.block_output.id]);
-  const int32_t gradient = std::exchange(slots_[record.block_output.id].gradient, -1);
+/// Blocks that follow each other, by their records: which stay where they are meanwhile.
+void Tape::run_blocks(size_t first_record, size_t count) {
+  const size_t last_record = first_record + count - 1;
+  Slot& output = slots_[records_[last_record].block_output.id];
+  release_value(output);
+  const int32_t gradient = std::exchange(output.gradient, -1);
+  Variable x = records_[first_record].block_input;
+  if (x.has_gradient()) wake(slots_[x.id]);
   if (gradient < 0) return;
   const size_t num_records = records_.size();
-  const int32_t first = static_cast<int32_t>(slots_.size());
+  const int32_t first_slot = static_cast<int32_t>(slots_.size());
   const bool was_replaying = std::exchange(replaying_uses_, true);
-  const size_t was_at = std::exchange(use_cursor_, record.first_use_log);
+  const size_t was_at = use_cursor_;
   recording_ = true;
-  const Variable result = record.block(*this, record.block_input);
+  for (size_t i = first_record; i <= last_record; ++i) {
+    use_cursor_ = records_[i].first_use_log;
+    BlockFunction body = records_[i].block;
+    x = body(*this, x);
+  }
   recording_ = false;
   use_cursor_ = was_at;
   replaying_uses_ = was_replaying;
-  slots_[result.id].gradient = gradient;
+  slots_[x.id].gradient = gradient;
   run_backward_to(num_records);
-  release_slots(first);
+  release_slots(first_slot);
 }
 
 void Tape::run_backward_to(size_t num_records) {
   while (records_.size() > num_records) {
+    if (records_.back().block) {
+      const size_t count = records_.back().num_blocks_before + 1;
+      const size_t first = records_.size() - count;
+      run_blocks(first, count);
+      release_slots(records_[first].first_slot);
+      records_.resize(first);
+      continue;
+    }
     Record record = records_.back();
     records_.pop_back();
-    if (record.block) {
-      run_block(record);
-    } else {
-      run_record(record);
+    if (record.wakes) {
+      wake_block(record);
+      continue;
     }
+    run_record(record);
     release_slots(record.first_slot);
   }
 }
@@ -303,6 +380,7 @@ void Tape::begin_micro_batch(const TapeOptions& options, Tensor loss_total, Writ
   in_block_ = false;
   in_new_segment_ = true;
   segments_.assign(1, 0);
+  num_blocks_ = 0;
 }
 
 void Tape::begin_backward() {

@@ -4,7 +4,10 @@
 // arena, submits kernels, and records one closure that submits its backward. A model only composes
 // primitives, so its backward follows from its forward. A block is a part of the model whose inner
 // activations are forgotten after its forward and recomputed before its backward (where
-// recomputation is on), or freed at its end (evaluation).
+// recomputation is on), or freed at its end (evaluation). With `recompute` N > 1, of N blocks that
+// follow each other only the first one's input is kept, and their forwards run again together
+// (Chen et al., arXiv 1604.06174). What is kept of a block rests from the end of the block that
+// uses it last to its backward (where `rest` is on): it may then leave the device.
 //
 // What is saved lives until the backward of the primitive that made it has been submitted; tensors
 // are views into the arena and must not be kept longer. One thread. Allocates only while its lists
@@ -76,7 +79,8 @@ class BlockBoundary {
 
 struct TapeOptions {
   bool training = true;
-  bool recompute_blocks = false;
+  uint32_t recompute = 0;  ///< so many blocks at once; 0: all activations are kept
+  bool rest = false;       ///< activations rest between their block's forward and backward
   BlockBoundary* boundary = nullptr;
 };
 
@@ -108,8 +112,12 @@ class Tape {
   GradientSlot input_gradient(const Variable& variable);
 
   /// Runs body(*this, input) as a block. `body` runs again after forward() has returned: capture
-  /// values, and views of what outlives the step, never forward()'s locals by reference.
+  /// values, and views of what outlives the step, never forward()'s locals by reference. What a
+  /// block made or took is used by nothing behind the block that takes its result, where `rest` or
+  /// `recompute` > 1 is on: ConfigError.
   Variable block(const BlockFunction& body, Variable input);
+  /// Blocks so far in this micro-batch, without those inside others.
+  uint32_t num_blocks() const { return num_blocks_; }
 
   /// Adds a micro-batch's losses (N) fp32 to the step's total.
   void add_losses(Tensor losses);
@@ -134,6 +142,8 @@ class Tape {
     size_t offset = 0;
     size_t bytes = 0;
     bool live = false;
+    bool resting = false;
+    bool forgotten = false;  // until it is recomputed as another
     DType dtype = DType::F32;
     Shape shape;
     int32_t gradient = -1;
@@ -143,10 +153,12 @@ class Tape {
     size_t bytes = 0;
     int32_t num_owners = 0;
   };
-  struct Record {
+  struct Record {  // a primitive, a block to recompute, or where values that rest wake
     BackwardFunction backward = {};
     BlockFunction block = {};
     Variable block_input = {}, block_output = {};
+    uint32_t num_blocks_before = 0;  // that are recomputed with this one
+    bool wakes = false;              // the block's input, and slots from first_slot to its output
     size_t first_use_log = 0;
     std::string_view name = {};
     std::array<ParameterUse, kMaxUses> uses = {};
@@ -162,10 +174,16 @@ class Tape {
   uint32_t next_use_index(ParameterId parameter);
   void open(std::string_view name, std::span<const WeightUse> uses, bool gradients_now);
   Variable run_as_block(const BlockFunction& body, Variable input);
+  void record_block(const BlockFunction& body, Variable input, Variable result, size_t first_use);
   void pass_boundary();
+  void rest(Slot& slot);
+  void wake(Slot& slot);
+  void rest_behind_block(Variable input, Variable result, int32_t first);
+  void wake_block(const Record& record);
+  void check_usable(const Slot& slot) const;
   void run_backward_to(size_t num_records);
   void run_record(Record& record);
-  void run_block(Record& record);
+  void run_blocks(size_t first, size_t count);
 
   Kernels& kernels_;
   Stream& compute_;
@@ -174,6 +192,7 @@ class Tape {
   TapeOptions options_;
   bool recording_ = false;
   bool in_block_ = false;
+  uint32_t num_blocks_ = 0;
   bool in_new_segment_ = true;    // no moment since the last boundary
   std::vector<size_t> segments_;  // where each begins in records_
   Phase phase_ = Phase::Forward;

@@ -54,24 +54,39 @@ void TraceRecorder::end_moment() {
   }
 }
 
-void TraceRecorder::observe_arena(size_t offset, size_t bytes, bool allocated) {
-  const uint32_t now =
-      trace_.moments.empty() ? 0 : static_cast<uint32_t>(trace_.moments.size() - 1);
+void TraceRecorder::observe_arena(ArenaEvent event, size_t offset, size_t bytes) {
+  const uint32_t next = static_cast<uint32_t>(trace_.moments.size());
+  const uint32_t now = next == 0 ? 0 : next - 1;
   trace_.arena_bytes = std::max(trace_.arena_bytes, offset + bytes);
-  if (allocated) {
-    live_.push_back({offset, static_cast<uint32_t>(trace_.activations.size())});
+  if (event == ArenaEvent::Allocate) {
+    live_.push_back({offset, static_cast<uint32_t>(trace_.activations.size()), {}});
+    live_.back().rest.span = live_.back().span;
     trace_.activations.push_back({offset, bytes, now, now});
     return;
   }
   const auto at = std::find_if(live_.rbegin(), live_.rend(),
-                               [&](const auto& entry) { return entry.first == offset; });
+                               [&](const Live& live) { return live.offset == offset; });
   EBB_CHECK(at != live_.rend(), "release of an activation that was never made");
-  trace_.activations[at->second].last_moment = now;
+  Live& live = *at;
+  if (event == ArenaEvent::Wake) {
+    live.rest.first_after = next;
+    live.rests = false;
+    return;
+  }
+  // What nothing has touched since it woke, or never woke, has rested all the time.
+  if (!live.rests && live.rest.first_after <= now) {
+    if (live.rest.last_before + 1 < live.rest.first_after) trace_.rests.push_back(live.rest);
+    live.rest.last_before = now;
+  }
+  live.rests = true;
+  if (event == ArenaEvent::Rest) return;
+  trace_.activations[live.span].last_moment = live.rest.last_before;
   live_.erase(std::next(at).base());
 }
 
 Trace TraceRecorder::take() {
   EBB_CHECK(live_.empty(), "activations outlive the step");
+  std::ranges::stable_sort(trace_.rests, {}, &ActivationRest::span);
   return std::move(trace_);
 }
 

@@ -34,10 +34,18 @@ struct ActivationSpan {
   uint32_t last_moment = 0;
 };
 
+/// Nothing touches a live activation after moment `last_before` until moment `first_after`.
+struct ActivationRest {
+  uint32_t span = 0;  ///< in Trace::activations
+  uint32_t last_before = 0;
+  uint32_t first_after = 0;
+};
+
 struct Trace {
   std::vector<Moment> moments;
   std::vector<ParameterUse> uses;
   std::vector<ActivationSpan> activations;
+  std::vector<ActivationRest> rests;  ///< by span, and of one span in order of time
   size_t arena_bytes = 0;
   size_t workspace_bytes = 0;
   std::span<const ParameterUse> uses_of(const Moment& moment) const {
@@ -59,7 +67,7 @@ class TraceRecorder : public Hooks {
   GradientSlot gradient(ParameterId parameter, uint32_t use) override;
   void end_moment() override;
   /// For the arena that the traced code runs on.
-  void observe_arena(size_t offset, size_t bytes, bool allocated);
+  void observe_arena(ArenaEvent event, size_t offset, size_t bytes);
 
   Trace take();
   /// Parameters in the order of their first use; those never used come last.
@@ -75,8 +83,14 @@ class TraceRecorder : public Hooks {
   DType weight_type_;
   Trace trace_;
   uint32_t micro_batch_ = 0;
-  std::vector<std::pair<size_t, uint32_t>> live_;  // offset -> index in trace_.activations
-  std::vector<std::vector<bool>> written_;         // [parameter][use]
+  struct Live {
+    size_t offset;
+    uint32_t span;        // in trace_.activations
+    ActivationRest rest;  // the last one
+    bool rests = false;
+  };
+  std::vector<Live> live_;
+  std::vector<std::vector<bool>> written_;  // [parameter][use]
 };
 
 }  // namespace ebb

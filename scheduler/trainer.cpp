@@ -137,8 +137,7 @@ void Trainer::Impl::upload_all(std::span<const MicroBatch> micro_batches) {
 void Trainer::Impl::run(std::span<const MicroBatch> micro_batches, bool training,
                         float loss_gradient_scale) {
   micro_batches_.run({.count = static_cast<uint32_t>(micro_batches.size()),
-                      .tape = {.training = training,
-                               .recompute_blocks = prepared_.options.recompute == Recompute::Block},
+                      .tape = tape_options(prepared_.options, training),
                       .inputs = input_views_,
                       .loss_total = {device_loss_.data(), DType::F64, {1}},
                       .loss_gradient_scale = loss_gradient_scale});

@@ -1,14 +1,15 @@
 // Trains a model whose state lives at home while the device holds what its budget allows.
 //
 //   auto device = create_device({.memory_bytes = 256 << 20});
-//   Preparation prepared = prepare(model, options, {.device_memory = 256 << 20});   // plans, takes
-//   nothing Trainer trainer(model, *device, prepared);                                      //
-//   takes every byte StepResult r = trainer.step({micro_batch, micro_batch}, learning_rate);
+//   Preparation prepared = prepare(model, options, {.device_memory = 256 << 20});
+//   Trainer trainer(model, *device, prepared);
+//   StepResult r = trainer.step({micro_batch, micro_batch}, learning_rate);
 //
-// prepare() is pure: it runs the model on the simulated device, lays out the parameters and plans
-// training and evaluation; PlanError says what would fit. After the first two steps, a step
-// allocates nothing. One thread calls a Trainer. The results of a step depend on model, data, seed
-// and options only, never on budgets, chunk size, recomputation or threads.
+// prepare() plans and takes nothing, the Trainer takes every byte. prepare() is pure: it runs the
+// model on the simulated device, lays out the parameters and plans training and evaluation;
+// PlanError says what would fit. After the first two steps, a step allocates nothing. One thread
+// calls a Trainer. The results of a step depend on model, data, seed and options only, never on
+// budgets, chunk size, recomputation or threads.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,21 @@
 
 namespace ebb {
 
-enum class Recompute : uint8_t { None, Block };
+/// Whose inner activations are forgotten after their forward and made again before their backward.
+/// Any other value N: of N blocks that follow each other at once, which keeps fewer values between
+/// blocks and more inside.
+enum class Recompute : uint32_t {
+  None = 0,
+  Block = 1,
+  Sqrt = UINT32_MAX,  ///< of the root of the number of blocks at once
+};
+
+/// Where activations wait for their backward. The same bits either way.
+enum class ActivationPlacement : uint8_t {
+  Device,
+  Offload,  ///< at home, as far as the blocks are needed for what is used earlier
+  Auto,     ///< the one that moves fewer bytes
+};
 
 /// How a step's micro-batches pass the model (scheduler/micro_batches.h). The same bits either way.
 enum class MicroBatchOrder : uint8_t {
@@ -49,6 +64,7 @@ struct TrainerOptions {
   std::optional<DType> gradient_dtype = {};  ///< as dtype where not given
   size_t chunk_bytes = size_t{64} << 20;
   Recompute recompute = Recompute::None;
+  ActivationPlacement activations = ActivationPlacement::Auto;
   MicroBatchOrder micro_batch_order = MicroBatchOrder::Auto;
   uint32_t gradient_accumulation = 1;  ///< micro-batches a step
   uint32_t evaluation_batches = 0;     ///< micro-batches an evaluation; 0 = no evaluation
@@ -71,7 +87,7 @@ struct Budgets {
 
 /// Everything decided before step 0.
 struct Preparation {
-  TrainerOptions options;  ///< nothing in them is `Auto` any more
+  TrainerOptions options;  ///< nothing in them is `Auto`, or `Sqrt`, any more
   std::shared_ptr<const Layout> layout;
   Trace trace, evaluation_trace;
   Plan plan, evaluation_plan;

@@ -19,6 +19,14 @@ struct Gradient {
   uint32_t num_finishes = 0, num_stores = 0, num_updates = 0, num_carried_updates = 0;
 };
 
+/// A time in which moments touch a span of activations, between two rests or a rest and an end.
+struct Busy {
+  uint32_t span = 0;
+  uint32_t first_moment = 0, last_moment = 0;
+  bool is_first = false, is_last = false;  // of its span
+  uint32_t first_stay = 0;                 // in Checker::stays_, one for each of its chunks
+};
+
 /// A place at home for the gradient of one parameter chunk.
 struct Slot {
   uint32_t owner = kNone;
@@ -74,13 +82,15 @@ class Checker {
   std::vector<Gradient> gradients_;             // of parameter chunks
   std::vector<std::vector<bool>> contributed_;  // [parameter][use]
   std::vector<Slot> slots_;
-  std::vector<uint32_t> by_begin_, by_end_;  // activation spans, in order of time
+  std::vector<Busy> busy_;                   // of all activation spans
+  std::vector<uint32_t> by_begin_, by_end_;  // in busy_, in order of time
   size_t next_begin_ = 0, next_end_ = 0;
-  std::vector<uint32_t> first_stay_,
-      stays_;  // of each span, of each of its chunks: which stay it lives in
+  std::vector<uint32_t> stays_;     // where the chunks of a busy time stayed when it began
+  std::vector<uint32_t> num_live_;  // [arena chunk] spans
   uint32_t next_moment_ = 0;
   uint32_t norm_ = kNone, last_finish_ = kNone, last_gradient_store_ = kNone;
-  std::vector<bool> sum_stored_;  // [sum chunk]
+  std::vector<bool> sum_stored_;          // [sum chunk]
+  std::vector<bool> activations_stored_;  // [arena chunk]
 };
 
 Checker::Checker(const Plan& plan, const Trace& trace, const Layout& layout,
@@ -134,17 +144,30 @@ void Checker::count_contributions() {
 }
 
 void Checker::sort_activations() {
-  const auto& spans = trace_.activations;
-  by_begin_.resize(spans.size());
+  num_live_.resize(num_arena_chunks(trace_, layout_.chunk_bytes()), 0);
+  activations_stored_.resize(num_live_.size(), false);
+  auto rest = trace_.rests.begin();
+  uint32_t num_stays = 0;
+  for (uint32_t s = 0; s < trace_.activations.size(); ++s) {
+    const ActivationSpan& span = trace_.activations[s];
+    const ChunkRange range = arena_chunks(span);
+    const auto add = [&](uint32_t first, uint32_t last) {
+      busy_.push_back({s, first, last, first == span.first_moment, last == span.last_moment,
+                       std::exchange(num_stays, num_stays + range.last - range.first)});
+    };
+    uint32_t first = span.first_moment;
+    for (; rest != trace_.rests.end() && rest->span == s; ++rest) {
+      add(first, rest->last_before);
+      first = rest->first_after;
+    }
+    add(first, span.last_moment);
+  }
+  stays_.resize(num_stays);
+  by_begin_.resize(busy_.size());
   std::iota(by_begin_.begin(), by_begin_.end(), 0u);
   by_end_ = by_begin_;
-  std::ranges::sort(by_begin_, {}, [&](uint32_t s) { return spans[s].first_moment; });
-  std::ranges::sort(by_end_, {}, [&](uint32_t s) { return spans[s].last_moment; });
-  for (const ActivationSpan& span : spans) {
-    first_stay_.push_back(static_cast<uint32_t>(stays_.size()));
-    const ChunkRange range = arena_chunks(span);
-    stays_.resize(stays_.size() + range.last - range.first);
-  }
+  std::ranges::sort(by_begin_, {}, [&](uint32_t b) { return busy_[b].first_moment; });
+  std::ranges::sort(by_end_, {}, [&](uint32_t b) { return busy_[b].last_moment; });
 }
 
 // ---- Compute lane
@@ -174,28 +197,39 @@ void Checker::contribute(const ParameterUse& use) {
   }
 }
 
+/// What a chunk of the arena holds counts as long as a span in it lives.
 void Checker::begin_activations(uint32_t moment) {
   for (; next_begin_ < by_begin_.size(); ++next_begin_) {
-    const uint32_t s = by_begin_[next_begin_];
-    if (trace_.activations[s].first_moment > moment) return;
-    const ChunkRange range = arena_chunks(trace_.activations[s]);
+    const Busy& busy = busy_[by_begin_[next_begin_]];
+    if (busy.first_moment > moment) return;
+    const ChunkRange range = arena_chunks(trace_.activations[busy.span]);
     for (uint32_t c = range.first; c < range.last; ++c) {
-      stays_[first_stay_[s] + c - range.first] = memory_.use({Space::Activations, c});
+      const ChunkId id{Space::Activations, c};
+      if (busy.is_first && num_live_[c]++ == 0) memory_.forget(id);
+      if (busy.is_first) {
+        memory_.write(id);
+      } else {
+        memory_.read(id);
+      }
+      stays_[busy.first_stay + c - range.first] = memory_.stay(id);
     }
   }
 }
 
+/// Any moment of a busy time may have written.
 void Checker::end_activations(uint32_t moment) {
   for (; next_end_ < by_end_.size(); ++next_end_) {
-    const uint32_t s = by_end_[next_end_];
-    const ActivationSpan& span = trace_.activations[s];
-    if (span.last_moment > moment) return;
-    const ChunkRange range = arena_chunks(span);
+    const Busy& busy = busy_[by_end_[next_end_]];
+    if (busy.last_moment > moment) return;
+    const ChunkRange range = arena_chunks(trace_.activations[busy.span]);
     for (uint32_t c = range.first; c < range.last; ++c) {
-      if (memory_.use({Space::Activations, c}) == stays_[first_stay_[s] + c - range.first])
-        continue;
-      report_.complain("activations chunk {} was dropped between moments {} and {}", c,
-                       span.first_moment, span.last_moment);
+      const ChunkId id{Space::Activations, c};
+      memory_.write(id);
+      if (memory_.stay(id) != stays_[busy.first_stay + c - range.first]) {
+        report_.complain("activations chunk {} was dropped between moments {} and {}", c,
+                         busy.first_moment, busy.last_moment);
+      }
+      if (busy.is_last) --num_live_[c];
     }
   }
 }
@@ -232,6 +266,7 @@ void Checker::check_move(const Op& op) {
   }
   memory_.store(op);
   if (op.chunk.space == Space::GradientSums) sum_stored_[op.chunk.index] = true;
+  if (op.chunk.space == Space::Activations) activations_stored_[op.chunk.index] = true;
   if (op.chunk.space == Space::Gradients) {
     fill_slot(op.chunk.index / layout_.gradient_chunks_per_chunk(), op.home_slot);
   }
@@ -414,14 +449,19 @@ void Checker::check_counts() {
   compare("peak blocks", plan_.peak_blocks, memory_.peak_blocks());
   compare("loaded bytes", plan_.loaded_bytes, memory_.loaded_bytes());
   compare("stored bytes", plan_.stored_bytes, memory_.stored_bytes());
-  std::vector<uint32_t> stored;
-  for (uint32_t c = 0; c < sum_stored_.size(); ++c) {
-    if (sum_stored_[c]) stored.push_back(c);
-  }
-  if (plan_.sums_at_home != stored) {
-    report_.complain("says {} sum chunks go home, {} do, or others", plan_.sums_at_home.size(),
-                     stored.size());
-  }
+  const auto compare_chunks = [&](Space space, const std::vector<uint32_t>& said,
+                                  const std::vector<bool>& stored) {
+    std::vector<uint32_t> counted;
+    for (uint32_t c = 0; c < stored.size(); ++c) {
+      if (stored[c]) counted.push_back(c);
+    }
+    if (said != counted) {
+      report_.complain("says {} chunks of {} go home, {} do, or others", said.size(),
+                       name_of(space), counted.size());
+    }
+  };
+  compare_chunks(Space::GradientSums, plan_.sums_at_home, sum_stored_);
+  compare_chunks(Space::Activations, plan_.activations_at_home, activations_stored_);
 }
 
 std::vector<std::string> Checker::run() {

@@ -96,10 +96,9 @@ void Memory::write(Space space, uint64_t first, uint64_t count) {
   for (uint32_t i = range.first; i < range.last; ++i) write(dense({space, i}));
 }
 
-uint32_t Memory::use(ChunkId id) {
-  const uint32_t c = dense(id);
-  if (is_on_device(c)) add_reader(chunks_[c].device);
-  return chunks_[c].stay;
+void Memory::forget(ChunkId id) {
+  Chunk& chunk = chunks_[dense(id)];
+  chunk.newest = chunk.device.version = chunk.home.version = 0;
 }
 
 // ---- Moves
@@ -113,7 +112,7 @@ void Memory::bring(const Op& op) {
   }
   give_block(c, op.block);
   if (op.from == Tier::None) return;
-  loaded_bytes_ += op.chunk.space == Space::Activations ? 0 : layout_.used_bytes(op.chunk);
+  loaded_bytes_ += layout_.used_bytes(op.chunk);
   load_content(c);
 }
 
@@ -147,7 +146,7 @@ void Memory::load_content(uint32_t c) {
 void Memory::store(const Op& op) {
   const uint32_t c = dense(op.chunk);
   Chunk& chunk = chunks_[c];
-  if (op.chunk.space == Space::Weights || op.chunk.space == Space::Activations) {
+  if (op.chunk.space == Space::Weights) {
     report_.complain("{} has no business at home", name(c));
     return;
   }

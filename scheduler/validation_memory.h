@@ -52,9 +52,12 @@ class Memory {
   // What kernels do on the device.
   void read(Space space, uint64_t first, uint64_t count);
   void write(Space space, uint64_t first, uint64_t count);
-  /// Uses a chunk whatever it holds. Returns which stay in a block this is: equal numbers, nothing
-  /// was lost between.
-  uint32_t use(ChunkId id);
+  void read(ChunkId id) { read(dense(id)); }
+  void write(ChunkId id) { write(dense(id)); }
+  /// Which stay in a block this is: equal numbers, nothing was lost between.
+  uint32_t stay(ChunkId id) const { return chunks_[dense(id)].stay; }
+  /// Nobody needs any more what was written to this chunk.
+  void forget(ChunkId id);
 
   // What the plan does with chunks.
   void bring(const Op& op);

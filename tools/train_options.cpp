@@ -34,7 +34,13 @@ constexpr Choice<MicroBatchOrder> kMicroBatchOrders[] = {
     {"horizontal", MicroBatchOrder::Horizontal},
     {"vertical", MicroBatchOrder::Vertical},
     {"auto", MicroBatchOrder::Auto}};
-constexpr Choice<bool> kRecompute[] = {{"none", false}, {"block", true}};
+constexpr Choice<Recompute> kRecompute[] = {
+    {"none", Recompute::None}, {"block", Recompute::Block}, {"sqrt", Recompute::Sqrt}};
+constexpr Choice<ActivationPlacement> kActivations[] = {{"device", ActivationPlacement::Device},
+                                                        {"offload", ActivationPlacement::Offload},
+                                                        {"auto", ActivationPlacement::Auto}};
+
+constexpr uint64_t kMaxBlocks = 1'000'000;
 
 constexpr RealRange kPositive{.least = 0, .least_allowed = false};
 constexpr RealRange kNotNegative{.least = 0};
@@ -75,6 +81,15 @@ template <class Target, class T, size_t N>
 Setter choice(Target& target, const Choice<T> (&choices)[N]) {
   return [&target, &choices](std::string_view flag, std::string_view text) {
     target = choice_value<T>(flag, text, choices);
+  };
+}
+
+/// A name, or the number of blocks at once.
+Setter recompute(Recompute& target) {
+  return [&target](std::string_view flag, std::string_view text) {
+    const bool is_number = !text.empty() && text.front() >= '0' && text.front() <= '9';
+    target = is_number ? static_cast<Recompute>(whole_value(flag, text, 1, kMaxBlocks))
+                       : choice_value<Recompute>(flag, text, kRecompute);
   };
 }
 
@@ -142,11 +157,14 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
   group.add("--host-memory", "SIZE [what the machine or its cgroup allows]",
             "budget for everything at home", size(o.host_memory));
   group.add("--chunk-size", "SIZE [64MiB]", "of the pieces that move", size(o.chunk_size));
-  group.add("--recompute", "none|block [none]",
-            "forget a block's activations and compute them again",
-            choice(o.recompute_blocks, kRecompute));
+  group.add("--recompute", "none|block|sqrt|N [none]",
+            "forget the activations inside blocks and compute them again, N blocks at once",
+            recompute(o.recompute));
   group.add_flag("--gradient-checkpointing", "the same as --recompute block",
-                 [&o] { o.recompute_blocks = true; });
+                 [&o] { o.recompute = Recompute::Block; });
+  group.add("--activations", "device|offload|auto [auto]",
+            "where they wait for their backward; auto = where fewer bytes move",
+            choice(o.activations, kActivations));
   group.add("--micro-batch-order", "horizontal|vertical|auto [auto]",
             "a step's micro-batches one after the other, or block by block; auto = what moves less",
             choice(o.micro_batch_order, kMicroBatchOrders));

@@ -61,7 +61,8 @@ struct TrainOptions {
   std::optional<size_t> device_memory;  ///< bytes
   std::optional<size_t> host_memory;    ///< bytes
   size_t chunk_size = size_t{64} << 20;
-  bool recompute_blocks = false;
+  Recompute recompute = Recompute::None;
+  ActivationPlacement activations = ActivationPlacement::Auto;
   UpdateOrder update = UpdateOrder::Overlap;
   MicroBatchOrder micro_batch_order = MicroBatchOrder::Auto;
   LinkRates link;

@@ -91,7 +91,8 @@ TrainerOptions trainer_options(const TrainOptions& options, const TrainSetup& se
   return {.dtype = options.dtype,
           .gradient_dtype = options.gradient_dtype,
           .chunk_bytes = options.chunk_size,
-          .recompute = options.recompute_blocks ? Recompute::Block : Recompute::None,
+          .recompute = options.recompute,
+          .activations = options.activations,
           .micro_batch_order = options.micro_batch_order,
           .gradient_accumulation = static_cast<uint32_t>(setup.shape.num_batches),
           .evaluation_batches =

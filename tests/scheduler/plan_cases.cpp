@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <sstream>
 #include <string>
 
@@ -22,6 +23,7 @@ class Writer {
   void micro_batch(uint32_t index);
   Trace take() {
     trace_.arena_bytes = arena_.peak_bytes();
+    std::ranges::stable_sort(trace_.rests, {}, &ActivationRest::span);
     return std::move(trace_);
   }
 
@@ -71,15 +73,21 @@ void Writer::loss() {
 void Writer::micro_batch(uint32_t index) {
   micro_batch_ = index;
   const Phase forward = options_.training ? Phase::Forward : Phase::Evaluate;
-  std::vector<uint32_t> kept;
+  std::vector<uint32_t> kept, last_read;  // by layer: its activation, and when its forward ends
   for (size_t i = 0; i < layers_.size(); ++i) {
     moment("layer", forward, uses(i, true, false));
+    if (i > 0) last_read.push_back(now());
     kept.push_back(allocate());
     if (!options_.training && i > 0) release(kept[i - 1]);
   }
   loss();
   if (!options_.training) return release(kept.back());
+  last_read.push_back(now());
   for (size_t i = layers_.size(); i-- > 0;) {
+    const uint32_t next = now() + 1;
+    if (options_.rest && last_read[i] + 1 < next) {
+      trace_.rests.push_back({kept[i], last_read[i], next});
+    }
     if (options_.recompute) {
       moment("again", Phase::Backward, uses(i, true, false));
       release(allocate());
@@ -129,6 +137,7 @@ Case make_any_case(uint64_t seed) {
     options.weight_type = options.gradient_type = DType::F32;
     options.chunk_bytes = 256 << 10;
   }
+  options.rest = rng() % 2;
   return make_case(options, seed);
 }
 

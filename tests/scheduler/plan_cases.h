@@ -16,6 +16,7 @@ struct CaseOptions {
   bool training = true;
   bool tied = false;  ///< the first layer's parameter is used again by the loss
   bool recompute = false;
+  bool rest = false;          ///< activations rest between their forward and their backward
   uint64_t max_elements = 200'000;  ///< of a parameter; a chunk has 65,536 bf16 elements
   size_t max_activation_bytes = 300'000;
   DType weight_type = DType::BF16;

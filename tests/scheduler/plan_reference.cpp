@@ -9,15 +9,20 @@
 namespace ebb::test {
 namespace {
 
-std::vector<uint32_t> begins_of(const Program& program, const ProgramItem& item) {
-  const auto first = program.begins.begin() + item.first_begin;
-  return {first, first + item.num_begins};
+std::span<const uint32_t> begins_of(const Program& program, const ProgramItem& item) {
+  return program.chunks_of(item, ArenaChunkEvent::Begin);
+}
+std::span<const uint32_t> wakes_of(const Program& program, const ProgramItem& item) {
+  return program.chunks_of(item, ArenaChunkEvent::Wake);
 }
 
 uint32_t next_item_with(const Program& program, uint32_t chunk, uint32_t from) {
   for (uint32_t i = from; i < program.items.size(); ++i) {
     for (uint32_t begin : begins_of(program, program.items[i])) {
       if (begin == chunk) return i;
+    }
+    for (uint32_t wake : wakes_of(program, program.items[i])) {
+      if (wake == chunk) return i;
     }
     for (const ChunkUse& use : program.uses_of(program.items[i])) {
       if (use.chunk == chunk) return i;
@@ -26,13 +31,16 @@ uint32_t next_item_with(const Program& program, uint32_t chunk, uint32_t from) {
   return UINT32_MAX;
 }
 
-/// Activation chunks alive while item i runs, as a set that is kept up to date.
+/// Activation chunks alive and not at rest while item i runs, as a set that is kept up to date.
 void update_alive(const Program& program, uint32_t i, std::set<uint32_t>& alive) {
   if (i > 0) {
     const ProgramItem& before = program.items[i - 1];
-    for (uint32_t k = 0; k < before.num_ends; ++k) alive.erase(program.ends[before.first_end + k]);
+    for (const ArenaChunkEvent event : {ArenaChunkEvent::Rest, ArenaChunkEvent::End}) {
+      for (uint32_t chunk : program.chunks_of(before, event)) alive.erase(chunk);
+    }
   }
   for (uint32_t begin : begins_of(program, program.items[i])) alive.insert(begin);
+  for (uint32_t wake : wakes_of(program, program.items[i])) alive.insert(wake);
 }
 
 }  // namespace
@@ -45,6 +53,9 @@ Brings count_by_scanning(const Program& program, uint32_t num_blocks) {
     std::set<uint32_t> needed = alive;
     for (uint32_t begin : begins_of(program, program.items[i])) {
       if (here.insert(begin).second) ++brings.creates;
+    }
+    for (uint32_t wake : wakes_of(program, program.items[i])) {
+      if (here.insert(wake).second) ++brings.loads;
     }
     for (const ChunkUse& use : program.uses_of(program.items[i])) {
       needed.insert(use.chunk);
@@ -72,6 +83,7 @@ uint64_t fewest_by_trying_all(const Program& program, uint32_t num_blocks, bool 
     uint32_t needed = 0, free_of_charge = 0;
     for (uint32_t chunk : alive) needed |= 1u << chunk;
     if (loads_alone) free_of_charge = needed;
+    for (uint32_t wake : wakes_of(program, program.items[i])) free_of_charge &= ~(1u << wake);
     for (const ChunkUse& use : program.uses_of(program.items[i])) {
       needed |= 1u << use.chunk;
       if (loads_alone && use.touch == Touch::Create) free_of_charge |= 1u << use.chunk;

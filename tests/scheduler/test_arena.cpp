@@ -47,17 +47,23 @@ TEST(Arena, RefusesWhatDoesNotFitAndWhatIsFreedTwice) {
 }
 
 TEST(Arena, TellsItsObserver) {
-  size_t live = 0, calls = 0;
-  Arena arena(nullptr, 1 << 20, [&](size_t, size_t bytes, bool allocated) {
-    live = allocated ? live + bytes : live - bytes;
+  size_t live = 0, awake = 0, calls = 0;
+  Arena arena(nullptr, 1 << 20, [&](ArenaEvent event, size_t, size_t bytes) {
+    if (event == ArenaEvent::Allocate) live += bytes;
+    if (event == ArenaEvent::Release) live -= bytes;
+    if (event == ArenaEvent::Wake) awake += bytes;
+    if (event == ArenaEvent::Rest) awake -= bytes;
     ++calls;
   });
   const size_t a = arena.allocate(1000);
   arena.allocate(10);
   EXPECT_EQ(live, arena.live_bytes());
+  arena.rest(a, 1000);
+  arena.wake(a, 1000);
+  EXPECT_EQ(awake, 0u);
   arena.release(a, 1000);
   EXPECT_EQ(live, 256u);
-  EXPECT_EQ(calls, 3u);
+  EXPECT_EQ(calls, 5u);
 }
 
 TEST(Arena, NeverHandsOutAByteTwice) {

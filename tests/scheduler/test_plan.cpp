@@ -129,6 +129,25 @@ TEST(Plan, RestCostsLittleTraffic) {
   EXPECT_LE(static_cast<double>(bytes), 1.04 * static_cast<double>(least));
 }
 
+/// What rests holds blocks that a plan of least traffic would use: it moves no more than that plan
+/// would without them.
+TEST(Plan, MovesNoMoreThanTheLeastWithoutTheBlocksThatRest) {
+  int num_tried = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const Case c = test::make_any_case(seed);
+    const Program program = make_program(c.trace, c.layout, true);
+    for (uint32_t blocks = test::smallest_blocks(c); blocks <= resident_blocks(c); ++blocks) {
+      const uint32_t others = blocks - (blocks + 7) / 8;
+      if (others < test::smallest_blocks(c)) continue;
+      const test::Brings most = test::count_by_scanning(program, others);
+      EXPECT_LE(num_brings(test::plan_case(c, blocks, false).plan), most.loads + most.creates)
+          << "seed " << seed << ", " << blocks << " blocks";
+      ++num_tried;
+    }
+  }
+  EXPECT_GT(num_tried, 60);
+}
+
 TEST(Plan, TheSmallestNeedIsTheSmallest) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const Case c = test::make_any_case(seed);

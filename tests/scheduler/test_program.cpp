@@ -78,19 +78,24 @@ TEST(Program, ArenaChunksLiveAsLongAsTheirSpans) {
                          {256, 256, 1, 2},          // one life: there is no gap
                          {chunk - 256, 512, 2, 3},  // straddles
                          {0, 256, 5, 5}};
-  const Program program = make_program(c.trace, c.layout, false);
-  const auto lives = [&](const ProgramItem& item) {
+  const auto lives = [](const Program& program, const ProgramItem& item) {
     std::string text;
-    for (uint32_t i = 0; i < item.num_begins; ++i) {
-      text += '+' + std::to_string(program.chunk_id(program.begins[item.first_begin + i]).index);
-    }
-    for (uint32_t i = 0; i < item.num_ends; ++i) {
-      text += '-' + std::to_string(program.chunk_id(program.ends[item.first_end + i]).index);
+    for (int e = 0; e < kNumArenaChunkEvents; ++e) {
+      for (uint32_t chunk : program.chunks_of(item, static_cast<ArenaChunkEvent>(e))) {
+        text += "+zw-"[e] + std::to_string(program.chunk_id(chunk).index);
+      }
     }
     return text;
   };
-  const char* const expected[] = {"+0", "", "+1", "-0-1", "", "+0-0"};
-  for (size_t i = 0; i < 6; ++i) EXPECT_EQ(lives(program.items[i]), expected[i]) << i;
+  const auto expect_lives = [&](std::array<const char*, 6> expected) {
+    const Program program = make_program(c.trace, c.layout, false);
+    for (size_t i = 0; i < 6; ++i) EXPECT_EQ(lives(program, program.items[i]), expected[i]) << i;
+  };
+  expect_lives({"+0", "", "+1", "-0-1", "", "+0-0"});
+  // A chunk rests while all that lives in it rests.
+  c.trace.activations = {{0, 256, 0, 5}, {256, 256, 1, 2}, {chunk, 256, 0, 5}};
+  c.trace.rests = {{0, 0, 5}, {2, 1, 3}, {2, 3, 5}};
+  expect_lives({"+0+1", "z1", "z0", "z1w1", "", "w0w1-0-1"});
 }
 
 TEST(Program, DenseNumbersAreAllSpacesInARow) {

@@ -75,8 +75,8 @@ class TapeTest : public testing::Test {
     const auto compute = sim.create_stream(StreamRole::Compute);
     TraceRecorder recorder(sim, model_.parameters, DType::BF16);
     std::byte* const base = reinterpret_cast<std::byte*>(uintptr_t{1} << 40);
-    Arena arena(base, size_t{1} << 40, [&](size_t offset, size_t bytes, bool allocated) {
-      recorder.observe_arena(offset, bytes, allocated);
+    Arena arena(base, size_t{1} << 40, [&](ArenaEvent event, size_t offset, size_t bytes) {
+      recorder.observe_arena(event, offset, bytes);
     });
     Tape tape(sim, *compute, recorder, arena);
     for (uint32_t k = 0; k < num_micro_batches; ++k) {
@@ -117,13 +117,28 @@ TEST_F(TapeTest, BackwardIsForwardReversed) {
 }
 
 TEST_F(TapeTest, RecomputedBlocksRunAgainBeforeTheirBackward) {
-  const Recorded r = record({.recompute_blocks = true});
+  const Recorded r = record({.recompute = 1});
   const std::string block =
       "b:linear b:activation b:linear b:add b:add b:linear b:activation b:linear ";
   EXPECT_EQ(names(r.trace),
             "embedding linear activation linear add linear activation linear add "
             "linear activation linear add classifier " +
                 block + block + block + "b:embedding ");
+}
+
+TEST_F(TapeTest, BlocksRecomputedTogetherRunForwardAndThenBackward) {
+  const std::string forward = "b:linear b:activation b:linear b:add ";
+  const std::string backward = "b:add b:linear b:activation b:linear ";
+  const auto backward_of = [&](uint32_t blocks_at_once) {
+    const std::string all = names(record({.recompute = blocks_at_once}).trace);
+    return all.substr(all.find("classifier ") + 11);
+  };
+  // The first two blocks are a group, the third is one of its own.
+  EXPECT_EQ(backward_of(2),
+            forward + backward + forward + forward + backward + backward + "b:embedding ");
+  const std::string three = forward + forward + forward + backward + backward + backward;
+  EXPECT_EQ(backward_of(3), three + "b:embedding ");
+  EXPECT_EQ(backward_of(1000), three + "b:embedding ");
 }
 
 TEST_F(TapeTest, EvaluationHasNoBackward) {
@@ -145,16 +160,19 @@ TEST_F(TapeTest, EveryUseOfAWeightHasItsOwnSum) {
 
 TEST_F(TapeTest, RecomputationChangesNoContribution) {
   for (uint32_t k : {1u, 2u, 3u}) {
-    const Recorded plain = record({}, k), again = record({.recompute_blocks = true}, k);
+    const Recorded plain = record({}, k), again = record({.recompute = 1}, k);
     EXPECT_EQ(plain.contributions(), again.contributions());
     EXPECT_EQ(plain.num_uses, again.num_uses);
     EXPECT_EQ(plain.order, again.order);
     EXPECT_GT(again.flops(), plain.flops());
+    const Recorded together = record({.recompute = 2}, k);
+    EXPECT_EQ(together.contributions(), plain.contributions());
+    EXPECT_EQ(together.flops(), again.flops());
   }
 }
 
 TEST_F(TapeTest, RecomputationReadsTheSameUses) {
-  const Recorded r = record({.recompute_blocks = true});
+  const Recorded r = record({.recompute = 1});
   std::string reads;
   for (const Moment& m : r.trace.moments) {
     if (m.phase != Phase::Backward) continue;
@@ -178,7 +196,9 @@ TEST_F(TapeTest, BackwardSaysWhetherItReadsTheWeight) {
 
 TEST_F(TapeTest, ActivationsEndWithTheStep) {
   for (const TapeOptions& options :
-       {TapeOptions{}, TapeOptions{.recompute_blocks = true}, TapeOptions{.training = false}}) {
+       {TapeOptions{}, TapeOptions{.recompute = 1}, TapeOptions{.recompute = 2},
+        TapeOptions{.rest = true}, TapeOptions{.recompute = 2, .rest = true},
+        TapeOptions{.training = false}}) {
     const Recorded r = record(options, 2);
     EXPECT_EQ(r.live_bytes_after, 0u);
     size_t peak = 0;
@@ -192,7 +212,7 @@ TEST_F(TapeTest, ActivationsEndWithTheStep) {
 }
 
 TEST_F(TapeTest, ActivationsNeverOverlap) {
-  const Recorded r = record({.recompute_blocks = true});
+  const Recorded r = record({.recompute = 1});
   const auto& spans = r.trace.activations;
   for (size_t a = 0; a < spans.size(); ++a) {
     for (size_t b = a + 1; b < spans.size(); ++b) {
@@ -208,10 +228,66 @@ TEST_F(TapeTest, ActivationsNeverOverlap) {
 
 TEST_F(TapeTest, ForgettingTakesLessMemory) {
   const size_t keep = record({}).trace.arena_bytes;
-  const size_t recompute = record({.recompute_blocks = true}).trace.arena_bytes;
+  const size_t recompute = record({.recompute = 1}).trace.arena_bytes;
   const size_t evaluation = record({.training = false}).trace.arena_bytes;
   EXPECT_LT(recompute, keep);
   EXPECT_LE(evaluation, recompute);
+}
+
+/// Moments are numbered; a block has four.
+TEST_F(TapeTest, ValuesRestBetweenTheirBlocksForwardAndBackward) {
+  const Trace trace = record({.rest = true}).trace;
+  std::string rests;
+  for (const ActivationRest& r : trace.rests) {
+    const ActivationSpan& span = trace.activations[r.span];
+    EXPECT_LE(span.first_moment, r.last_before);
+    EXPECT_LT(r.last_before + 1, r.first_after);
+    EXPECT_LE(r.first_after, span.last_moment);
+    rests += fmt::format("{}:{}-{} ", span.first_moment, r.last_before, r.first_after);
+  }
+  // Backward begins at 14, with the third block, and comes to the second at 18, the first at 22. A
+  // block's result rests when the next block has used it: the last one's goes into the head.
+  EXPECT_EQ(rests,
+            "0:4-22 1:4-22 2:4-22 3:4-22 4:8-18 5:8-18 6:8-18 7:8-18 "
+            "8:12-14 9:12-14 10:12-14 11:12-14 ");
+}
+
+TEST_F(TapeTest, OnlyWhatIsKeptRests) {
+  const Trace trace = record({.recompute = 1, .rest = true}).trace;
+  std::string rests;
+  for (const ActivationRest& r : trace.rests) {
+    rests += fmt::format("{}:{}-{} ", trace.activations[r.span].first_moment, r.last_before,
+                         r.first_after);
+  }
+  EXPECT_EQ(rests, "0:4-30 4:8-22 8:12-14 ");
+}
+
+TEST_F(TapeTest, AValueUsedAcrossBlocksIsRefusedWhereItCannotBe) {
+  const Body across = [&](Tape& tape, Tensor ids) {
+    const auto body = [this](Tape& t, Variable v) { return linear(t, v, model_.shared); };
+    const Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe, kChannels, DType::BF16);
+    const Variable first = tape.block(body, x);
+    const Variable second = tape.block(body, first);
+    classifier_cross_entropy(tape, add(tape, first, second), model_.wte, kVocabulary, ids);
+  };
+  EXPECT_NO_THROW(record({}, 1, across));
+  EXPECT_NO_THROW(record({.recompute = 1}, 1, across));
+  EXPECT_THROW(record({.rest = true}, 1, across), ConfigError);
+  EXPECT_THROW(record({.recompute = 2}, 1, across), ConfigError);
+}
+
+/// A loss on what lies between two blocks has written its gradient: it is not forgotten.
+TEST_F(TapeTest, ALossBetweenBlocksParts) {
+  const Body between = [&](Tape& tape, Tensor ids) {
+    const auto body = [this](Tape& t, Variable v) { return linear(t, v, model_.shared); };
+    Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe, kChannels, DType::BF16);
+    x = tape.block(body, x);
+    classifier_cross_entropy(tape, x, model_.wte, kVocabulary, ids);
+    x = tape.block(body, x);
+    classifier_cross_entropy(tape, x, model_.wte, kVocabulary, ids);
+  };
+  EXPECT_EQ(record({.recompute = 2}, 1, between).contributions(),
+            record({}, 1, between).contributions());
 }
 
 TEST_F(TapeTest, MicroBatchesAreAlike) {
@@ -246,7 +322,7 @@ TEST_F(TapeTest, MomentsDoNotNest) {
 }
 
 TEST_F(TapeTest, ALossIsNotRecomputed) {
-  EXPECT_THROW(record({.recompute_blocks = true}, 1,
+  EXPECT_THROW(record({.recompute = 1}, 1,
                       [&](Tape& tape, Tensor ids) {
                         const Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe,
                                                      kChannels, DType::BF16);

@@ -29,6 +29,7 @@ class Damage : public testing::TestWithParam<bool> {
   Damage() {
     EXPECT_TRUE(is_good(planned_.plan));
     EXPECT_FALSE(planned_.plan.sums_at_home.empty());
+    EXPECT_FALSE(planned_.plan.activations_at_home.empty());
   }
   std::vector<std::string> find_problems(const Plan& plan) const {
     return validate(plan, case_.trace, case_.layout, planned_.options);
@@ -53,7 +54,8 @@ class Damage : public testing::TestWithParam<bool> {
     return plan;
   }
 
-  const Case case_ = test::make_case({.num_layers = 4, .num_micro_batches = 2, .tied = true}, 4);
+  const Case case_ =
+      test::make_case({.num_layers = 4, .num_micro_batches = 2, .tied = true, .rest = true}, 4);
   const Planned planned_ = test::plan_case(case_, test::smallest_blocks(case_) + 1, GetParam());
 };
 
@@ -189,7 +191,7 @@ TEST_P(Damage, WrongCounts) {
   for (const auto& change : std::vector<std::function<void(Plan&)>>{
            [](Plan& p) { ++p.num_blocks; }, [](Plan& p) { --p.peak_blocks; },
            [](Plan& p) { p.loaded_bytes += 2; }, [](Plan& p) { p.stored_bytes -= 2; },
-           [](Plan& p) { p.sums_at_home = {}; }}) {
+           [](Plan& p) { p.sums_at_home = {}; }, [](Plan& p) { p.activations_at_home = {}; }}) {
     Plan plan = planned_.plan;
     change(plan);
     ASSERT_EQ(find_problems(plan).size(), 1u);

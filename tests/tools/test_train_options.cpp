@@ -71,7 +71,9 @@ TEST(TrainOptions, DefaultsAreWhatTheCommandLinePromises) {
   EXPECT_FALSE(o.gradient_dtype || o.device_memory || o.host_memory);
   EXPECT_EQ(o.device, DeviceChoice::Auto);
   EXPECT_EQ(o.chunk_size, size_t{64} << 20);
-  EXPECT_FALSE(o.recompute_blocks || o.dry_run);
+  EXPECT_EQ(o.recompute, Recompute::None);
+  EXPECT_EQ(o.activations, ActivationPlacement::Auto);
+  EXPECT_FALSE(o.dry_run);
   EXPECT_EQ(o.update, UpdateOrder::Overlap);
   EXPECT_EQ(o.micro_batch_order, MicroBatchOrder::Auto);
   EXPECT_EQ(o.seed, 1u);
@@ -169,7 +171,7 @@ TEST(TrainOptions, EveryFlagIsRead) {
   EXPECT_EQ(o.device_memory, size_t{1} << 30);
   EXPECT_EQ(o.host_memory, 2'000'000'000u);
   EXPECT_EQ(o.chunk_size, size_t{8} << 20);
-  EXPECT_TRUE(o.recompute_blocks);
+  EXPECT_EQ(o.recompute, Recompute::Block);
   EXPECT_EQ(o.update, UpdateOrder::Wait);
   EXPECT_EQ(o.micro_batch_order, MicroBatchOrder::Vertical);
   EXPECT_EQ(o.link.load_bytes_per_s, 12e9);
@@ -186,7 +188,10 @@ TEST(TrainOptions, EveryFlagIsRead) {
 TEST(TrainOptions, OtherNamesAreAccepted) {
   EXPECT_EQ(parse_with({"--max-seq-length", "8"}).seq_length, 8u);
   EXPECT_EQ(parse_with({"--max-grad-norm", "2"}).max_grad_norm, 2);
-  EXPECT_TRUE(parse_with({"--gradient-checkpointing"}).recompute_blocks);
+  EXPECT_EQ(parse_with({"--gradient-checkpointing"}).recompute, Recompute::Block);
+  EXPECT_EQ(parse_with({"--recompute", "sqrt"}).recompute, Recompute::Sqrt);
+  EXPECT_EQ(parse_with({"--recompute", "3"}).recompute, Recompute{3});
+  EXPECT_EQ(parse_with({"--activations", "offload"}).activations, ActivationPlacement::Offload);
   EXPECT_EQ(parse_with({"--lr=0.5"}).learning_rate, 0.5);
 }
 
@@ -197,7 +202,8 @@ TEST(TrainOptions, BadValuesAreNamed) {
   EXPECT_HAS(error_of({"--gradient-accumulation", "1.5"}), "--gradient-accumulation '1.5'");
   EXPECT_HAS(error_of({"--max-seq-length", "-1"}), "--seq-length '-1'");
   EXPECT_HAS(error_of({"--dtype", "fp16"}), "one of fp32, bf16");
-  EXPECT_HAS(error_of({"--recompute", "auto"}), "one of none, block");
+  EXPECT_HAS(error_of({"--recompute", "some"}), "one of none, block, sqrt");
+  EXPECT_HAS(error_of({"--recompute", "0"}), "a whole number from 1");
   EXPECT_HAS(error_of({"--update", "never"}), "one of auto, overlap, wait");
   EXPECT_HAS(error_of({"--lr", "nan"}), "--lr 'nan'");
   EXPECT_HAS(error_of({"--min-lr", "1"}),

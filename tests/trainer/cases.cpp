@@ -57,6 +57,7 @@ TrainerOptions TrainingCase::options() const {
   return {.dtype = dtype,
           .chunk_bytes = num_pieces * kPieceElements * size_of(dtype),
           .recompute = recompute,
+          .activations = activations,
           .micro_batch_order = order,
           .gradient_accumulation = accumulation,
           .evaluation_batches = evaluation_batches,
@@ -67,12 +68,13 @@ TrainerOptions TrainingCase::options() const {
 std::string to_string(const TrainingCase& run) {
   static constexpr std::string_view kMemory[] = {"resident", "between", "smallest"};
   return fmt::format(
-      "{} {} accumulate {}: {}, {} pieces a chunk, recompute {}, {} threads, updates {}, {}",
+      "{} {} accumulate {}: {}, {} pieces a chunk, recompute {}, {} threads, updates {}, {}, "
+      "activations {}",
       name_of(run.dtype), run.clip ? "clipped" : "unclipped", run.accumulation,
-      kMemory[static_cast<int>(run.memory)], run.num_pieces,
-      run.recompute == Recompute::Block ? "block" : "none", run.num_threads,
-      run.update == UpdateOrder::Wait ? "waited for" : "overlapped",
-      run.order == MicroBatchOrder::Vertical ? "vertical" : "horizontal");
+      kMemory[static_cast<int>(run.memory)], run.num_pieces, static_cast<uint32_t>(run.recompute),
+      run.num_threads, run.update == UpdateOrder::Wait ? "waited for" : "overlapped",
+      run.order == MicroBatchOrder::Vertical ? "vertical" : "horizontal",
+      run.activations == ActivationPlacement::Offload ? "offloaded" : "on the device");
 }
 
 std::ostream& operator<<(std::ostream& out, const TrainingCase& run) {

@@ -47,6 +47,7 @@ struct TrainingCase {
   int num_threads = 1;
   UpdateOrder update = UpdateOrder::Overlap;
   MicroBatchOrder order = MicroBatchOrder::Horizontal;
+  ActivationPlacement activations = ActivationPlacement::Device;
 
   // Not part of the matrix.
   uint32_t evaluation_batches = 0;

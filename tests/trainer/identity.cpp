@@ -31,6 +31,7 @@ const Outcome& IdentityCheck::expected(const TrainingCase& run) {
   reference.num_threads = 1;
   reference.update = UpdateOrder::Wait;
   reference.order = MicroBatchOrder::Horizontal;
+  reference.activations = ActivationPlacement::Device;
   reference.link_bytes_per_s = 0;
   ++num_runs_;
   const Outcome outcome = train(reference).outcome;

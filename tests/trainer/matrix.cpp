@@ -31,15 +31,17 @@ std::set<Triple> all_triples() {
 
 TrainingCase case_of(const Choice& choice) {
   static constexpr size_t kNumPieces[] = {1, 4, 9};
-  return {.dtype = choice[0] == 0 ? DType::BF16 : DType::F32,
-          .clip = choice[1] == 1,
-          .accumulation = static_cast<uint32_t>(choice[2] + 1),
-          .memory = static_cast<Memory>(choice[3]),
-          .num_pieces = kNumPieces[choice[4]],
-          .recompute = choice[5] == 0 ? Recompute::None : Recompute::Block,
-          .num_threads = choice[6] + 1,
-          .update = choice[7] == 0 ? UpdateOrder::Wait : UpdateOrder::Overlap,
-          .order = choice[8] == 0 ? MicroBatchOrder::Horizontal : MicroBatchOrder::Vertical};
+  return {
+      .dtype = choice[0] == 0 ? DType::BF16 : DType::F32,
+      .clip = choice[1] == 1,
+      .accumulation = static_cast<uint32_t>(choice[2] + 1),
+      .memory = static_cast<Memory>(choice[3]),
+      .num_pieces = kNumPieces[choice[4]],
+      .recompute = static_cast<Recompute>(choice[5]),  // none, and 1 or 2 blocks at once
+      .num_threads = choice[6] + 1,
+      .update = choice[7] == 0 ? UpdateOrder::Wait : UpdateOrder::Overlap,
+      .order = choice[8] == 0 ? MicroBatchOrder::Horizontal : MicroBatchOrder::Vertical,
+      .activations = choice[9] == 0 ? ActivationPlacement::Device : ActivationPlacement::Offload};
 }
 
 std::vector<Choice> whole_matrix() {

@@ -39,6 +39,18 @@ TEST(Identity, SmallerBudgetsMoveMore) {
   }
 }
 
+/// Nor would offloaded activations unless they left.
+TEST(Identity, ASmallerBudgetSendsActivationsHome) {
+  const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
+  TrainingCase run{.memory = Memory::Smallest};
+  const Preparation stay = prepare_case(model, run);
+  run.activations = ActivationPlacement::Offload;
+  const Preparation leave = prepare_case(model, run);
+  EXPECT_TRUE(stay.plan.activations_at_home.empty());
+  EXPECT_FALSE(leave.plan.activations_at_home.empty());
+  EXPECT_LT(leave.num_blocks, stay.num_blocks);
+}
+
 TEST(Identity, EvaluationBetweenSteps) {
   IdentityCheck check;
   TrainingCase run{.accumulation = 2, .evaluation_batches = 2};

@@ -24,6 +24,18 @@ TEST(IdentityRaces, SmallestBudgetTwoThreads) {
   EXPECT_EQ(check.num_runs(), 10u);
 }
 
+TEST(IdentityRaces, OffloadedActivations) {
+  IdentityCheck check;
+  for (const MicroBatchOrder order : {MicroBatchOrder::Horizontal, MicroBatchOrder::Vertical}) {
+    check.run({.accumulation = 2,
+               .memory = Memory::Smallest,
+               .num_threads = 2,
+               .order = order,
+               .activations = ActivationPlacement::Offload,
+               .num_steps = 2});
+  }
+}
+
 TEST(IdentityRaces, EvaluationBehindALink) {
   IdentityCheck check;
   check.run({.memory = Memory::Smallest,
