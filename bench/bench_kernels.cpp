@@ -1,12 +1,12 @@
 // How close are attention, norms, GELU, sums, embedding and loss to what bounds them?
 //
-//   bench_kernels [threads] [--only TEXT] [--denormals]
+//   bench_kernels [threads] [--only TEXT]
 //
 // Attention is bounded by multiply-adds on registers (GFLOP/s; a causal pair counts once), the rest
 // by a plain loop with the same reads and writes of as many bytes (GB/s), at sizes in and out of
 // the caches. Bound and kernel take turns in one process; the medians are of the samples in which
 // other processes left the cores alone, where there were any, else by processor time and marked
-// "*". --denormals compares kernels on values that are denormal with the same on ordinary ones.
+// "*".
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -220,16 +220,6 @@ class Bench {
     compare(name, traffic.bytes(), kernel, traffic.bytes(), [&] { move(traffic); });
   }
 
-  /// Time of a kernel with values that are denormal, against ordinary ones.
-  void against_itself(const std::string& name, const std::function<void()>& ordinary,
-                      const std::function<void()>& denormal) {
-    if (!wants(name)) return;
-    const auto [usual, odd] = take_turns(ordinary, denormal);
-    fmt::print("{:44} {:>9.1f} {:>9.1f} {:>7.2f}\n", name, usual.seconds() * 1e6,
-               odd.seconds() * 1e6, odd.seconds() / usual.seconds());
-    std::fflush(stdout);
-  }
-
  private:
   void move(const Traffic& traffic) {
     constexpr int64_t kPiece = 16384;
@@ -243,18 +233,13 @@ class Bench {
     });
   }
 
-  std::pair<Series, Series> take_turns(const std::function<void()>& first,
-                                       const std::function<void()>& second) {
-    std::pair<Series, Series> r;
-    for (int round = 0; round < kRounds; ++round) {
-      r.first.add(measure(team_.num_threads(), first));
-      r.second.add(measure(team_.num_threads(), second));
-    }
-    return r;
-  }
   void compare(const std::string& name, double work, const std::function<void()>& kernel,
                double bound_work, const std::function<void()>& bound) {
-    const auto [roof, ours] = take_turns(bound, kernel);
+    Series roof, ours;
+    for (int round = 0; round < kRounds; ++round) {
+      roof.add(measure(team_.num_threads(), bound));
+      ours.add(measure(team_.num_threads(), kernel));
+    }
     const double share = work / ours.seconds() / (bound_work / roof.seconds());
     fmt::print("{:44} {:>9} {:>9} {:>7.1f} {:>10.1f}\n", name, roof.rate(bound_work),
                ours.rate(work), 100 * share, ours.seconds() * 1e6);
@@ -360,78 +345,6 @@ void embedding(Bench& bench, DType dtype, int64_t n) {
   });
 }
 
-/// One layer's kernels on activations and gradients of some size.
-struct Layer {
-  static constexpr int64_t kTokens = 256, kHeads = 12, kChannels = 768;
-  Storage x, dy, qkv, y, dx, dqkv, w, dw, column, dcolumn, dcolumn_2, lse, mean, rstd;
-
-  Layer(DType t, double range)
-      : x(t, {1, kTokens, kChannels}, range, 1),
-        dy(t, {1, kTokens, kChannels}, range, 2),
-        qkv(t, {1, kTokens, 3 * kChannels}, range, 3),
-        y(t, {1, kTokens, kChannels}),
-        dx(t, {1, kTokens, kChannels}),
-        dqkv(t, {1, kTokens, 3 * kChannels}),
-        w(t, {kChannels, kChannels}, 0.02, 4),
-        dw(DType::F32, {kChannels, kChannels}),
-        column(t, {kChannels}, 1, 5),
-        dcolumn(DType::F32, {kChannels}),
-        dcolumn_2(DType::F32, {kChannels}),
-        lse(DType::F32, {1, kHeads, kTokens}),
-        mean(DType::F32, {kTokens}),
-        rstd(DType::F32, {kTokens}) {}
-
-  void attention(Bench& b) const {
-    const AttentionShape shape{.num_heads = kHeads};
-    b.kernels->attention_forward(b.stream, y, lse, qkv, shape);
-    b.kernels->attention_backward(b.stream, dqkv, dy, qkv, y, lse, shape);
-  }
-  void norm(Bench& b) const {
-    b.kernels->layer_norm_forward(b.stream, y, mean, rstd, x, column, column, 1e-5f);
-    b.kernels->layer_norm_backward(b.stream, dx, Write::Store, dcolumn, dcolumn_2, Write::Store, dy,
-                                   x, column, mean, rstd);
-  }
-  void gelu(Bench& b) const {
-    b.kernels->activation_forward(b.stream, y, x, Activation::GeluTanh);
-    b.kernels->activation_backward(b.stream, dx, dy, x, Activation::GeluTanh, Write::Store);
-  }
-  void add(Bench& b) const { b.kernels->add(b.stream, y, x, dy); }
-  void linear(Bench& b) const {
-    b.kernels->linear_forward(b.stream, y, x, w, column);
-    b.kernels->linear_backward_input(b.stream, dx, dy, w, Write::Store);
-    b.kernels->linear_backward_weight(b.stream, dw, dcolumn, dy, x, Write::Store);
-  }
-};
-
-void denormals(Bench& bench) {
-  fmt::print("{:44} {:>9} {:>9} {:>7}\n", "us, forward and backward", "ordinary", "denormal",
-             "ratio");
-  for (DType dtype : {DType::F32, DType::BF16}) {
-    // Products of such values and a weight, or their differences, are denormal where they are not.
-    for (double range : {2e-38, 1e-40}) {
-      const Layer usual(dtype, 1), odd(dtype, range);
-      const auto compare = [&](const char* name, void (Layer::*run)(Bench&) const) {
-        bench.against_itself(
-            fmt::format("{} {} values up to {}", name, name_of(dtype), range),
-            [&] { (usual.*run)(bench); }, [&] { (odd.*run)(bench); });
-      };
-      compare("attention", &Layer::attention);
-      compare("layer norm", &Layer::norm);
-      compare("GELU", &Layer::gelu);
-      compare("add", &Layer::add);
-      compare("linear", &Layer::linear);
-    }
-    const Storage logits(dtype, {64, 50257}, 4), losses(DType::F32, {64});
-    const Indices targets(64, 50257);
-    const auto lose = [&](float scale) {
-      bench.kernels->cross_entropy(bench.stream, losses, logits, targets, scale);
-    };
-    bench.against_itself(
-        fmt::format("cross-entropy {} scaled by 1e-36", name_of(dtype)), [&] { lose(0.01f); },
-        [&] { lose(1e-36f); });
-  }
-}
-
 void roofs(Bench& bench) {
   fmt::print("{:44} {:>9} {:>9} {:>7} {:>10}\n", "GFLOP/s (attention) or GB/s", "bound", "achieved",
              "share %", "us");
@@ -454,11 +367,8 @@ void roofs(Bench& bench) {
 void run(const std::vector<std::string>& arguments) {
   int num_threads = num_usable_cores();
   std::string only;
-  bool with_denormals = false;
   for (size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i] == "--denormals") {
-      with_denormals = true;
-    } else if (arguments[i] == "--only" && i + 1 < arguments.size()) {
+    if (arguments[i] == "--only" && i + 1 < arguments.size()) {
       only = arguments[++i];
     } else {
       num_threads = std::stoi(arguments[i]);
@@ -467,7 +377,7 @@ void run(const std::vector<std::string>& arguments) {
   Bench bench(num_threads, only);
   fmt::print("{} threads, {}; * = by processor time, as other processes were busy\n", num_threads,
              hwy::TargetName(hwy::SupportedAndGeneratedTargets().front()));
-  with_denormals ? denormals(bench) : roofs(bench);
+  roofs(bench);
 }
 
 }  // namespace

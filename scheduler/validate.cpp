@@ -1,14 +1,15 @@
 #include "scheduler/validate.h"
 
 #include <algorithm>
-#include <numeric>
 
+#include "scheduler/validation_activations.h"
 #include "scheduler/validation_memory.h"
 #include "scheduler/validation_order.h"
 
 namespace ebb {
 namespace {
 
+using validation::Activations;
 using validation::Memory;
 using validation::Order;
 using validation::Report;
@@ -19,14 +20,6 @@ struct Gradient {
   uint32_t num_finishes = 0, num_stores = 0, num_updates = 0, num_carried_updates = 0;
 };
 
-/// A time in which moments touch a span of activations, between two rests or a rest and an end.
-struct Busy {
-  uint32_t span = 0;
-  uint32_t first_moment = 0, last_moment = 0;
-  bool is_first = false, is_last = false;  // of its span
-  uint32_t first_stay = 0;                 // in Checker::stays_, one for each of its chunks
-};
-
 /// A place at home for the gradient of one parameter chunk.
 struct Slot {
   uint32_t owner = kNone;
@@ -35,13 +28,6 @@ struct Slot {
   uint32_t update = kNone;
 };
 
-uint32_t num_arena_chunks(const Trace& trace, size_t chunk_bytes) {
-  size_t end = trace.arena_bytes;
-  for (const ActivationSpan& span : trace.activations)
-    end = std::max(end, span.offset + span.bytes);
-  return static_cast<uint32_t>((end + chunk_bytes - 1) / chunk_bytes);
-}
-
 class Checker {
  public:
   Checker(const Plan& plan, const Trace& trace, const Layout& layout, const PlanOptions& options);
@@ -49,8 +35,6 @@ class Checker {
 
  private:
   void count_contributions();
-  void sort_activations();
-  ChunkRange arena_chunks(const ActivationSpan& span) const;
   ChunkRange weight_chunks(ParameterId parameter) const;
   uint32_t num_parts(uint32_t parameter_chunk) const;
 
@@ -58,8 +42,6 @@ class Checker {
   bool is_well_formed(const Op& op);
   void check_run(const Op& op);
   void contribute(const ParameterUse& use);
-  void begin_activations(uint32_t moment);
-  void end_activations(uint32_t moment);
   void check_finish(uint32_t chunk);
   void read_sums(const Segment& segment);
   void check_move(const Op& op);
@@ -78,15 +60,11 @@ class Checker {
   const Order order_;
   Report report_;
   Memory memory_;
+  Activations activations_;
 
   std::vector<Gradient> gradients_;             // of parameter chunks
   std::vector<std::vector<bool>> contributed_;  // [parameter][use]
   std::vector<Slot> slots_;
-  std::vector<Busy> busy_;                   // of all activation spans
-  std::vector<uint32_t> by_begin_, by_end_;  // in busy_, in order of time
-  size_t next_begin_ = 0, next_end_ = 0;
-  std::vector<uint32_t> stays_;     // where the chunks of a busy time stayed when it began
-  std::vector<uint32_t> num_live_;  // [arena chunk] spans
   uint32_t next_moment_ = 0;
   uint32_t norm_ = kNone, last_finish_ = kNone, last_gradient_store_ = kNone;
   std::vector<bool> sum_stored_;          // [sum chunk]
@@ -101,12 +79,12 @@ Checker::Checker(const Plan& plan, const Trace& trace, const Layout& layout,
       options_(options),
       order_(plan),
       report_(plan, order_.messages()),
-      memory_(layout, num_arena_chunks(trace, layout.chunk_bytes()), options.num_blocks, order_,
-              report_),
+      memory_(layout, validation::num_arena_chunks(trace, layout.chunk_bytes()), options.num_blocks,
+              order_, report_),
+      activations_(trace, layout, memory_, report_),
       gradients_(layout.num_chunks()),
       slots_(plan.num_gradient_slots) {
   count_contributions();
-  sort_activations();
   expect_carried();
 }
 
@@ -117,12 +95,6 @@ ChunkRange Checker::weight_chunks(ParameterId p) const {
   return layout_.chunks(Space::Weights, layout_.first_element(p), layout_.num_elements(p));
 }
 
-ChunkRange Checker::arena_chunks(const ActivationSpan& span) const {
-  const size_t size = layout_.chunk_bytes();
-  return {static_cast<uint32_t>(span.offset / size),
-          static_cast<uint32_t>((span.offset + span.bytes + size - 1) / size)};
-}
-
 uint32_t Checker::num_parts(uint32_t c) const {
   const uint32_t parts = layout_.gradient_chunks_per_chunk();
   return std::min(parts, layout_.num_chunks(Space::Gradients) - c * parts);
@@ -130,6 +102,7 @@ uint32_t Checker::num_parts(uint32_t c) const {
 
 void Checker::count_contributions() {
   sum_stored_.resize(layout_.num_chunks(Space::GradientSums), false);
+  activations_stored_.resize(validation::num_arena_chunks(trace_, layout_.chunk_bytes()), false);
   contributed_.resize(layout_.num_parameters());
   for (ParameterId p = 0; p < layout_.num_parameters(); ++p) {
     contributed_[p].resize(layout_.parameter(p).num_uses, false);
@@ -143,33 +116,6 @@ void Checker::count_contributions() {
   for (Gradient& g : gradients_) g.contributions_left = g.num_contributions;
 }
 
-void Checker::sort_activations() {
-  num_live_.resize(num_arena_chunks(trace_, layout_.chunk_bytes()), 0);
-  activations_stored_.resize(num_live_.size(), false);
-  auto rest = trace_.rests.begin();
-  uint32_t num_stays = 0;
-  for (uint32_t s = 0; s < trace_.activations.size(); ++s) {
-    const ActivationSpan& span = trace_.activations[s];
-    const ChunkRange range = arena_chunks(span);
-    const auto add = [&](uint32_t first, uint32_t last) {
-      busy_.push_back({s, first, last, first == span.first_moment, last == span.last_moment,
-                       std::exchange(num_stays, num_stays + range.last - range.first)});
-    };
-    uint32_t first = span.first_moment;
-    for (; rest != trace_.rests.end() && rest->span == s; ++rest) {
-      add(first, rest->last_before);
-      first = rest->first_after;
-    }
-    add(first, span.last_moment);
-  }
-  stays_.resize(num_stays);
-  by_begin_.resize(busy_.size());
-  std::iota(by_begin_.begin(), by_begin_.end(), 0u);
-  by_end_ = by_begin_;
-  std::ranges::sort(by_begin_, {}, [&](uint32_t b) { return busy_[b].first_moment; });
-  std::ranges::sort(by_end_, {}, [&](uint32_t b) { return busy_[b].last_moment; });
-}
-
 // ---- Compute lane
 // -----------------------------------------------------------------------------------------------
 
@@ -179,13 +125,13 @@ void Checker::check_run(const Op& op) {
   }
   if (op.moment >= trace_.moments.size()) return;
   next_moment_ = op.moment + 1;
-  begin_activations(op.moment);
+  activations_.begin(op.moment);
   for (const ParameterUse& use : trace_.uses_of(trace_.moments[op.moment])) {
     const uint64_t count = layout_.num_elements(use.parameter);
     if (use.weight) memory_.read(Space::Weights, layout_.first_element(use.parameter), count);
     if (use.gradient) contribute(use);
   }
-  end_activations(op.moment);
+  activations_.end(op.moment);
 }
 
 void Checker::contribute(const ParameterUse& use) {
@@ -194,43 +140,6 @@ void Checker::contribute(const ParameterUse& use) {
   const ChunkRange range = weight_chunks(use.parameter);
   for (uint32_t c = range.first; c < range.last; ++c) {
     if (gradients_[c].contributions_left > 0) --gradients_[c].contributions_left;
-  }
-}
-
-/// What a chunk of the arena holds counts as long as a span in it lives.
-void Checker::begin_activations(uint32_t moment) {
-  for (; next_begin_ < by_begin_.size(); ++next_begin_) {
-    const Busy& busy = busy_[by_begin_[next_begin_]];
-    if (busy.first_moment > moment) return;
-    const ChunkRange range = arena_chunks(trace_.activations[busy.span]);
-    for (uint32_t c = range.first; c < range.last; ++c) {
-      const ChunkId id{Space::Activations, c};
-      if (busy.is_first && num_live_[c]++ == 0) memory_.forget(id);
-      if (busy.is_first) {
-        memory_.write(id);
-      } else {
-        memory_.read(id);
-      }
-      stays_[busy.first_stay + c - range.first] = memory_.stay(id);
-    }
-  }
-}
-
-/// Any moment of a busy time may have written.
-void Checker::end_activations(uint32_t moment) {
-  for (; next_end_ < by_end_.size(); ++next_end_) {
-    const Busy& busy = busy_[by_end_[next_end_]];
-    if (busy.last_moment > moment) return;
-    const ChunkRange range = arena_chunks(trace_.activations[busy.span]);
-    for (uint32_t c = range.first; c < range.last; ++c) {
-      const ChunkId id{Space::Activations, c};
-      memory_.write(id);
-      if (memory_.stay(id) != stays_[busy.first_stay + c - range.first]) {
-        report_.complain("activations chunk {} was dropped between moments {} and {}", c,
-                         busy.first_moment, busy.last_moment);
-      }
-      if (busy.is_last) --num_live_[c];
-    }
   }
 }
 

@@ -69,12 +69,10 @@ void look_up(const Lookup& f, ThreadTeam& team) {
 /// Zeros past the caches, which hold neither what was there nor what comes: most rows of a
 /// vocabulary get no gradient. The caller fences with hwy::FlushStream.
 void stream_zeros(float* to, int64_t n) {
-  const PartTag d;
-  const Part zero = hn::Zero(d);
-  constexpr uintptr_t kPartBytes = kPartLanes * sizeof(float);
+  alignas(64) static constexpr float kLine[16] = {};
   int64_t i = 0;
-  for (; i < n && reinterpret_cast<uintptr_t>(to + i) % kPartBytes != 0; ++i) to[i] = 0.0f;
-  for (; i + kPartLanes <= n; i += kPartLanes) hn::Stream(zero, d, to + i);
+  for (; i < n && reinterpret_cast<uintptr_t>(to + i) % sizeof(kLine) != 0; ++i) to[i] = 0.0f;
+  for (; i + 16 <= n; i += 16) stream_lines(to + i, kLine, sizeof(kLine));
   for (; i < n; ++i) to[i] = 0.0f;
 }
 
