@@ -1,13 +1,13 @@
 // What does it cost to train with a quarter of the device memory?
 //
-//   bench_step [--preset gpt2-bytes] [--rounds 5] [--threads N] [--chunk-mib 8] [--link]
+//   bench_step [--preset gpt2-bytes] [--rounds 5] [--threads N] [--chunk-mib 8]
+//              [--accumulate 4] [--link] [--no-clip]
 //
 // Two trainers in one process, interleaved step by step: one with everything resident, one whose
 // budget holds the same activations and 25 % of what the resident one uses for weights and
 // gradients. Losses and norms must be equal to the bit. Printed: step times, their ratio, stall,
 // the lower bound and the share of it that was reached.
-//   default   no emulated link, clipping on
-//   --link    a link on which the larger direction takes half of compute's time, no clipping
+// --link: a link on which the larger direction takes half of compute's time.
 // A round counts when other processes took less than 4 % of a core; medians of the rounds that
 // count.
 #include <fmt/format.h>
@@ -29,22 +29,23 @@ namespace ebb::bench {
 namespace {
 
 constexpr int64_t kBatch = 4, kLength = 256;
-constexpr uint32_t kAccumulate = 2;
 
 struct Arguments {
   std::string preset = "gpt2-bytes";
   int rounds = 5;
   int threads = 0;
   size_t chunk_mib = 8;
+  uint32_t accumulate = 4;
   bool link = false;
+  bool clip = true;
 };
 
 Arguments parse(int argc, char** argv) {
   Arguments a;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
-    if (flag == "--link") {
-      a.link = true;
+    if (flag == "--link" || flag == "--no-clip") {
+      (flag == "--link" ? a.link : a.clip) = flag == "--link";
       continue;
     }
     const char* value = i + 1 < argc ? argv[++i] : "";
@@ -56,9 +57,13 @@ Arguments parse(int argc, char** argv) {
       a.threads = std::atoi(value);
     } else if (flag == "--chunk-mib") {
       a.chunk_mib = std::strtoull(value, nullptr, 10);
+    } else if (flag == "--accumulate") {
+      a.accumulate = static_cast<uint32_t>(std::atoi(value));
     } else {
-      throw ConfigError("no flag " + flag +
-                        "; there are --preset, --rounds, --threads, --chunk-mib, --link");
+      throw ConfigError(
+          "no flag " + flag +
+          "; there are --preset, --rounds, --threads, --chunk-mib, --accumulate, --link, "
+          "--no-clip");
     }
   }
   return a;
@@ -130,8 +135,8 @@ int run(const Arguments& a) {
   const Gpt2 model(find_preset(a.preset).config, kBatch, kLength, DType::BF16);
   TrainerOptions options{.dtype = DType::BF16,
                          .chunk_bytes = a.chunk_mib << 20,
-                         .gradient_accumulation = kAccumulate,
-                         .max_grad_norm = a.link ? 0.0f : 1.0f};
+                         .gradient_accumulation = a.accumulate,
+                         .max_grad_norm = a.clip ? 1.0f : 0.0f};
   const Preparation all = prepare(model, options, {.num_threads = a.threads});
   const uint32_t activations = peak_activation_blocks(all);
   const uint32_t state = all.resident_blocks - activations;
@@ -142,14 +147,19 @@ int run(const Arguments& a) {
               {.device_memory = all.resident_device_bytes - less, .num_threads = a.threads});
   fmt::print("{}: {:.1f} M parameters, {} tokens a step, chunks of {} MiB\n", a.preset,
              static_cast<double>(all.layout->num_model_parameters()) / 1e6,
-             kAccumulate * kBatch * kLength, a.chunk_mib);
+             a.accumulate * kBatch * kLength, a.chunk_mib);
   fmt::print(
       "resident: {} blocks; budget: {} blocks, {} for activations and {:.0f} % of the rest; "
       "smallest {}\n",
       all.num_blocks, quarter.num_blocks, activations,
       100.0 * (quarter.num_blocks - activations) / state, all.smallest_blocks);
   const Plan plan = quarter.plan;
-  const RandomBatches data(model.config().vocabulary, kBatch, kLength, kAccumulate);
+  const bool vertical = quarter.options.micro_batch_order == MicroBatchOrder::Vertical;
+  const bool offload = quarter.options.activations == ActivationPlacement::Offload;
+  fmt::print("{} micro-batches, {}, activations {}, {}\n", a.accumulate,
+             vertical ? "block by block" : "one after the other", offload ? "may leave" : "stay",
+             a.clip ? "clipped" : "not clipped");
+  const RandomBatches data(model.config().vocabulary, kBatch, kLength, a.accumulate);
 
   // A link on which the larger direction takes half of compute's time.
   double link = 0;
