@@ -104,6 +104,22 @@ uint64_t Layout::first_sum_element(ParameterId id, uint32_t use) const {
   return parameters_[id].first_extra_sum + (use - 1) * aligned_elements(num_elements(id));
 }
 
+ElementRange Layout::weight_elements(ParameterId id, RowRange rows) const {
+  const Shape& shape = parameters_[id].info.shape;
+  if (rows.count == 0) return {first_element(id), num_elements(id)};
+  const int64_t columns = shape[-1];
+  EBB_CHECK(rows.first >= 0 && (rows.first + rows.count) * columns <= shape.num_elements(),
+            "rows that the parameter does not have");
+  return {first_element(id) + static_cast<uint64_t>(rows.first * columns),
+          static_cast<uint64_t>(rows.count * columns)};
+}
+
+ElementRange Layout::sum_elements(ParameterId id, uint32_t use, RowRange rows) const {
+  ElementRange range = weight_elements(id, rows);
+  range.first += first_sum_element(id, use) - first_element(id);
+  return range;
+}
+
 uint64_t Layout::chunk_elements(uint32_t chunk) const {
   return std::min(chunk_elements(), num_space_elements_ - chunk * chunk_elements());
 }

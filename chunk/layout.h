@@ -46,6 +46,22 @@ struct ChunkRange {
   uint32_t last = 0;
 };
 
+/// Elements [first, first + count) of a space.
+struct ElementRange {
+  uint64_t first = 0;
+  uint64_t count = 0;
+};
+
+/// Rows of a parameter (all its dimensions but the last); no count: all of them.
+struct RowRange {
+  int64_t first = 0;
+  int64_t count = 0;
+  bool operator==(const RowRange&) const = default;
+  Tensor of(const Tensor& whole) const {
+    return count == 0 ? whole : whole.slice_rows(first, count);
+  }
+};
+
 /// A part of one parameter that lies in one parameter chunk. Elements, not bytes.
 struct Segment {
   ParameterId parameter = 0;
@@ -78,6 +94,9 @@ class Layout {
   /// First element, in the space of gradient sums, of the sum that belongs to one use of a
   /// parameter.
   uint64_t first_sum_element(ParameterId id, uint32_t use) const;
+  /// Where some rows of a parameter lie in the space of weights, and those of one of its sums.
+  ElementRange weight_elements(ParameterId id, RowRange rows) const;
+  ElementRange sum_elements(ParameterId id, uint32_t use, RowRange rows) const;
 
   /// Parameter chunks (the chunks of the weight space).
   uint32_t num_chunks() const { return num_chunks(Space::Weights); }
@@ -94,6 +113,9 @@ class Layout {
   DType type_of(Space space) const;
   /// Chunks of `space` that hold elements [first, first + count).
   ChunkRange chunks(Space space, uint64_t first, uint64_t count) const;
+  ChunkRange chunks(Space space, ElementRange range) const {
+    return chunks(space, range.first, range.count);
+  }
   /// Bytes of a chunk that the space uses: all but in the last chunk. Activations: all.
   size_t used_bytes(ChunkId id) const;
   /// Bytes of a whole space, in chunks.

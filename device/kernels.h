@@ -32,13 +32,19 @@ struct AttentionShape {
   Tensor document_starts = {};
 };
 
+/// A slice of logits: its columns are classes first, first + 1, ... of num_classes.
+struct ClassSlice {
+  int64_t first = 0;
+  int64_t num_classes = 0;
+};
+
 class Kernels {
  public:
   virtual ~Kernels() = default;
 
   // y (N, OC) = x (N, C) w^T + bias; w (OC, C); bias (OC) or empty.
   virtual void linear_forward(Stream&, Tensor y, Tensor x, Tensor w, Tensor bias) = 0;
-  // dx (N, C) = dy (N, OC) w
+  // dx (N, C) = dy (N, OC) w; dx of their type, or fp32.
   virtual void linear_backward_input(Stream&, Tensor dx, Tensor dy, Tensor w, Write) = 0;
   // dw (OC, C) fp32 = dy^T x; dbias (OC) fp32 = column sums of dy, or empty
   virtual void linear_backward_weight(Stream&, Tensor dw, Tensor dbias, Tensor dy, Tensor x,
@@ -81,6 +87,15 @@ class Kernels {
   // targets (N) int32.
   virtual void cross_entropy(Stream&, Tensor losses, Tensor logits, Tensor targets,
                              std::optional<float> gradient_scale) = 0;
+  // The same in slices of classes: once over all for the losses, once more for the gradient.
+  // logits (N, S) are those of `slice`; statistics (N, 3) fp32: a row's greatest logit, the sum of
+  // e^(logit - greatest), the logit of its target, over the slices so far. Slices come in order:
+  // the first begins, the last writes losses (N) fp32.
+  virtual void cross_entropy_statistics(Stream&, Tensor losses, Tensor statistics, Tensor logits,
+                                        Tensor targets, ClassSlice slice) = 0;
+  // logits (N, S) become their own gradient, given the statistics of all slices; in any order.
+  virtual void cross_entropy_gradient(Stream&, Tensor logits, Tensor statistics, Tensor targets,
+                                      ClassSlice slice, float gradient_scale) = 0;
   // total (1) fp64 = or += the sum of values (N) fp32, in a fixed tree.
   virtual void sum(Stream&, Tensor total, Tensor values, Write) = 0;
 

@@ -42,10 +42,6 @@ Executor::Executor(Device& device, const Layout& layout, DeviceSpaces& spaces, c
       home_(home),
       work_(work),
       table_(chunk_counts(layout, spaces.num_arena_chunks())) {
-  for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
-    first_written_.push_back(static_cast<uint32_t>(written_.size()));
-    written_.resize(written_.size() + layout.parameter(id).num_uses, 0);
-  }
   events_.reserve(max_ops);
   for (uint32_t i = 0; i < max_ops; ++i) events_.push_back(device.create_event());
   leases_.reserve(64);
@@ -64,7 +60,6 @@ void Executor::begin(const Trace& trace, const Plan& plan) {
   trace_ = &trace;
   cursor_ = moment_ = 0;
   last_compute_op_ = kNone;
-  std::fill(written_.begin(), written_.end(), uint8_t{0});
   begin_s_ = device_.now_s();
   for (int lane = 0; lane < kNumLanes; ++lane) begin_stats_[lane] = streams_[lane]->stats();
   {
@@ -113,18 +108,17 @@ void Executor::wait_for(uint32_t index, Stream& stream) {
 }
 
 void Executor::lease_chunks(std::span<const ParameterUse> uses) {
-  const auto lease = [&](Space space, uint64_t first, uint64_t count) {
-    const ChunkRange range = layout_.chunks(space, first, count);
+  const auto lease = [&](Space space, ElementRange elements) {
+    const ChunkRange range = layout_.chunks(space, elements);
     for (uint32_t c = range.first; c < range.last; ++c) {
       if (table_.state({space, c}) != ChunkState::Leased)
         leases_.push_back(table_.lease({space, c}));
     }
   };
   for (const ParameterUse& use : uses) {
-    const uint64_t count = layout_.num_elements(use.parameter);
-    if (use.weight) lease(Space::Weights, layout_.first_element(use.parameter), count);
+    if (use.weight) lease(Space::Weights, layout_.weight_elements(use.parameter, use.rows));
     if (use.gradient) {
-      lease(Space::GradientSums, layout_.first_sum_element(use.parameter, use.use), count);
+      lease(Space::GradientSums, layout_.sum_elements(use.parameter, use.use, use.rows));
     }
   }
 }
@@ -139,24 +133,18 @@ void Executor::lease_activations(const Op& run) {
   }
 }
 
-uint8_t& Executor::written(ParameterId parameter, uint32_t use) {
-  return written_[first_written_[parameter] + use];
+Tensor Executor::weight(const ParameterUse& use) {
+  const size_t offset = layout_.first_element(use.parameter) * size_of(layout_.weight_type());
+  return use.rows.of({spaces_.base(Space::Weights) + offset, layout_.weight_type(),
+                      layout_.parameter(use.parameter).shape});
 }
 
-Tensor Executor::weight(ParameterId id) {
-  const size_t offset = layout_.first_element(id) * size_of(layout_.weight_type());
-  return {spaces_.base(Space::Weights) + offset, layout_.weight_type(),
-          layout_.parameter(id).shape};
-}
-
-GradientSlot Executor::gradient(ParameterId id, uint32_t use) {
-  const size_t offset = layout_.first_sum_element(id, use) * sizeof(float);
+/// A moment asks once. Whether it is the first is in the trace: contributions come in its order.
+GradientSlot Executor::gradient(const ParameterUse& use) {
+  const size_t offset = layout_.first_sum_element(use.parameter, use.use) * sizeof(float);
   const Tensor sums{spaces_.base(Space::GradientSums) + offset, DType::F32,
-                    layout_.parameter(id).shape};
-  // A moment asks once; whether it is the first is decided here, on the program thread, in
-  // submission order.
-  uint8_t& touched = written(id, use);
-  return {sums, std::exchange(touched, uint8_t{1}) ? Write::Add : Write::Store};
+                    layout_.parameter(use.parameter).shape};
+  return {use.rows.of(sums), trace_->write_of(trace_->moments[moment_], use)};
 }
 
 void Executor::submit_until_run() {

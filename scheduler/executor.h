@@ -88,13 +88,12 @@ class Executor : public Hooks {
 
   void begin_moment(std::string_view name, Phase phase,
                     std::span<const ParameterUse> uses) override;
-  Tensor weight(ParameterId parameter) override;
-  GradientSlot gradient(ParameterId parameter, uint32_t use) override;
+  Tensor weight(const ParameterUse& use) override;
+  GradientSlot gradient(const ParameterUse& use) override;
   void end_moment() override;
 
  private:
   Stream& stream(Lane lane) { return *streams_[static_cast<int>(lane)]; }
-  uint8_t& written(ParameterId parameter, uint32_t use);
   double overlap_of_compute_and_update() const;
   void submit_until_run();
   void submit(uint32_t index);
@@ -117,8 +116,6 @@ class Executor : public Hooks {
   const Home& home_;
   ChunkWork& work_;
   ChunkTable table_;
-  std::vector<uint32_t> first_written_;         // of each parameter, in written_
-  std::vector<uint8_t> written_;                // has this use's sum had its first contribution?
   std::vector<std::unique_ptr<Event>> events_;  // one for each operation
   std::vector<Lease> leases_;
 

@@ -25,9 +25,14 @@ struct ParameterUse {
   uint32_t use = 0;    ///< which call of this parameter in one forward: tied weights have several
   bool weight = true;  ///< the weight is read
   bool gradient = false;  ///< the gradient sum of this use is written
+  /// Which part of the parameter. The parts in which gradients of a use are written must be the
+  /// same in all micro-batches, apart from one another, and together the whole.
+  RowRange rows = {};
+  Write write = Write::Store;  ///< in a trace: whether the gradient is the step's first of its rows
 };
 
-/// fp32 sums of one use of a parameter, and whether this contribution is the step's first.
+/// fp32 sums of one use of a parameter (of the rows it names), and whether this contribution is the
+/// step's first.
 struct GradientSlot {
   Tensor sums;
   Write write = Write::Store;
@@ -39,8 +44,9 @@ class Hooks {
   /// `name` has static storage. Recomputation is part of the backward phase.
   virtual void begin_moment(std::string_view name, Phase phase,
                             std::span<const ParameterUse> uses) = 0;
-  virtual Tensor weight(ParameterId parameter) = 0;
-  virtual GradientSlot gradient(ParameterId parameter, uint32_t use) = 0;
+  /// The rows that a use of the open moment names, and their gradient sums.
+  virtual Tensor weight(const ParameterUse& use) = 0;
+  virtual GradientSlot gradient(const ParameterUse& use) = 0;
   virtual void end_moment() = 0;
 };
 

@@ -68,24 +68,33 @@ Layout make_layout(const Model& model, const TrainerOptions& options, const DryR
                 options.gradient_dtype.value_or(options.dtype), options.chunk_bytes);
 }
 
-/// A sum that no use writes would be added all the same: a parameter has gradients in all its uses,
-/// or in none.
+/// Sums, or parts of one, that no use writes would be added all the same: a parameter has gradients
+/// in all its uses and rows, or in none.
 void check_uses(const Trace& trace, const Layout& layout) {
-  std::vector<std::vector<bool>> contributes(layout.num_parameters());
+  std::vector<std::vector<uint64_t>> written(layout.num_parameters());  // elements of each use
   for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
-    contributes[id].resize(layout.parameter(id).num_uses, false);
+    written[id].resize(layout.parameter(id).num_uses, 0);
   }
   for (const ParameterUse& use : trace.uses) {
-    if (use.gradient) contributes[use.parameter][use.use] = true;
+    if (!use.gradient || use.write == Write::Add) continue;
+    written[use.parameter][use.use] += layout.weight_elements(use.parameter, use.rows).count;
   }
   for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
-    const auto with = std::count(contributes[id].begin(), contributes[id].end(), true);
-    if (with == 0 || with == std::ssize(contributes[id])) continue;
+    const uint64_t all = layout.num_elements(id);
+    const auto whole = std::count(written[id].begin(), written[id].end(), all);
+    for (const uint64_t count : written[id]) {
+      if (count == 0 || count == all) continue;
+      throw ConfigError(
+          fmt::format("the gradient of '{}' is written for {} of its {} elements; use all its "
+                      "rows, or declare a parameter of its own for the others",
+                      layout.parameter(id).name, count, all));
+    }
+    if (whole == 0 || whole == std::ssize(written[id])) continue;
     throw ConfigError(
         fmt::format("parameter '{}' is used {} times and gets a gradient in {} of them; use it "
                     "with a gradient in "
                     "all of them, or declare a parameter of its own for the others",
-                    layout.parameter(id).name, contributes[id].size(), with));
+                    layout.parameter(id).name, written[id].size(), whole));
   }
 }
 

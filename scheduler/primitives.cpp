@@ -1,7 +1,5 @@
 #include "scheduler/primitives.h"
 
-#include <algorithm>
-
 namespace ebb {
 namespace {
 
@@ -130,45 +128,6 @@ void cross_entropy(Tape& tape, Variable logits, Tensor targets) {
     const Tensor copy = tape.scratch(logits.value.shape, logits.value.dtype);
     tape.stream().copy(copy.data, logits.value.data, copy.bytes(), CopyKind::Within);
     tape.kernels().cross_entropy(tape.stream(), losses, copy, targets, std::nullopt);
-  }
-  tape.add_losses(losses);
-  tape.end_moment();
-}
-
-int64_t classifier_slice_rows(int64_t num_rows, int64_t vocabulary) {
-  constexpr int64_t kSliceElements = int64_t{1} << 24;
-  const int64_t rows = std::max<int64_t>(1, kSliceElements / vocabulary);
-  return std::min(num_rows, rows >= 64 ? rows / 64 * 64 : rows);
-}
-
-void classifier_cross_entropy(Tape& tape, Variable x, ParameterId weight, int64_t vocabulary,
-                              Tensor targets) {
-  const int64_t num_rows = x.value.rows();
-  const int64_t slice = classifier_slice_rows(num_rows, vocabulary);
-  tape.begin_loss_moment("classifier", {{weight}});
-  const Tensor w = tape.weight(0);
-  const Tensor logits_memory = tape.scratch({slice, vocabulary}, x.value.dtype);
-  const Tensor losses = tape.scratch({num_rows}, DType::F32);
-  std::optional<GradientSlot> dw, dx;
-  if (tape.training()) {
-    dw = tape.weight_gradient(0);
-    if (x.has_gradient()) dx = tape.input_gradient(x);
-  }
-  for (int64_t first = 0; first < num_rows; first += slice) {
-    const int64_t count = std::min(slice, num_rows - first);
-    const Tensor logits = logits_memory.slice_rows(0, count);
-    const Tensor x_slice = x.value.slice_rows(first, count);
-    tape.kernels().linear_forward(tape.stream(), logits, x_slice, w, {});
-    tape.kernels().cross_entropy(
-        tape.stream(), losses.reshape({num_rows, 1}).slice_rows(first, count).reshape({count}),
-        logits, targets.reshape({num_rows, 1}).slice_rows(first, count).reshape({count}),
-        tape.training() ? std::optional(tape.loss_gradient_scale()) : std::nullopt);
-    if (!tape.training()) continue;
-    tape.kernels().linear_backward_weight(tape.stream(), dw->sums, {}, logits, x_slice, dw->write);
-    dw->write = Write::Add;
-    if (!dx) continue;
-    tape.kernels().linear_backward_input(tape.stream(), dx->sums.slice_rows(first, count), logits,
-                                         w, dx->write);
   }
   tape.add_losses(losses);
   tape.end_moment();

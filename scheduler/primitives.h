@@ -26,11 +26,24 @@ Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape);
 /// Adds the cross-entropy of logits (N, V) against targets (N) int32, -100 = ignored, to the loss.
 /// REQUIRES: logits are no input, and used here only.
 void cross_entropy(Tape& tape, Variable logits, Tensor targets);
-/// The same of x w^T, in slices of rows, so that (N, V) logits never exist whole; w (V, C). Its
-/// backward is done at once: it makes x's gradient and w's in the same moment.
+
+/// How a classifier is cut: by shapes alone, so that its bits depend on no budget.
+struct ClassifierCut {
+  /// A slice of the weight needs itself and its fp32 sum on the device at once: 64 Mi elements in
+  /// bf16 are 128 + 256 MiB. Two slices more than halve what one moment needs, but make every logit
+  /// twice, a third more arithmetic in the head: GPT-2's 39 Mi stay whole, 128k x 8192 falls into
+  /// 16, so that with its activations it needs less than 1 GiB.
+  int64_t weight_elements = int64_t{1} << 26;
+  int64_t logits_elements = int64_t{1} << 24;
+  /// Rows of a (vocabulary, channels) weight in a slice.
+  int64_t weight_rows(int64_t vocabulary, int64_t channels) const;
+  /// Rows of logits at once, of a slice with so many classes.
+  int64_t logits_rows(int64_t num_rows, int64_t num_classes) const;
+};
+/// The same of x w^T; w (V, C). In slices of rows, so that (N, V) logits never exist whole; where w
+/// is large also in slices of the vocabulary, each a moment of its own. Its backward is done at
+/// once: it makes x's gradient and w's in its own moments.
 void classifier_cross_entropy(Tape& tape, Variable x, ParameterId weight, int64_t vocabulary,
-                              Tensor targets);
-/// Rows of logits in a slice: about 16 Mi elements, a function of the shape alone.
-int64_t classifier_slice_rows(int64_t num_rows, int64_t vocabulary);
+                              Tensor targets, const ClassifierCut& cut = {});
 
 }  // namespace ebb

@@ -13,8 +13,8 @@ std::vector<uint32_t> last_contributions(const Trace& trace, const Layout& layou
   std::vector<uint32_t> last(layout.num_chunks(), kNever);
   for (uint32_t m = 0; m < trace.moments.size(); ++m) {
     for (const ParameterUse& use : trace.uses_of(trace.moments[m])) {
-      const ChunkRange range = layout.chunks(Space::Weights, layout.first_element(use.parameter),
-                                             layout.num_elements(use.parameter));
+      const ChunkRange range =
+          layout.chunks(Space::Weights, layout.weight_elements(use.parameter, use.rows));
       for (uint32_t c = range.first; c < range.last; ++c) {
         if (use.gradient || last[c] != kNever) last[c] = m;
       }
@@ -39,16 +39,14 @@ class UseCollector {
   void end(ProgramItem& item) {
     item.num_uses = static_cast<uint32_t>(program_.uses.size()) - item.first_use;
   }
-  void read(Space space, uint64_t first, uint64_t count) { add(space, first, count, false, false); }
-  void write(Space space, uint64_t first, uint64_t count) { add(space, first, count, true, false); }
+  void read(Space space, ElementRange range) { add(space, range, false, false); }
+  void write(Space space, ElementRange range) { add(space, range, true, false); }
   /// Reads what some earlier item wrote; chunks that nothing wrote are left out.
-  void consume(Space space, uint64_t first, uint64_t count) {
-    add(space, first, count, true, true);
-  }
+  void consume(Space space, ElementRange range) { add(space, range, true, true); }
 
  private:
-  void add(Space space, uint64_t first, uint64_t count, bool writes, bool only_created) {
-    const ChunkRange range = layout_.chunks(space, first, count);
+  void add(Space space, ElementRange elements, bool writes, bool only_created) {
+    const ChunkRange range = layout_.chunks(space, elements);
     for (uint32_t index = range.first; index < range.last; ++index) {
       const uint32_t dense = program_.dense({space, index});
       if (seen_[dense] == stamp_ || (only_created && !created_[dense])) continue;
@@ -70,10 +68,11 @@ class UseCollector {
 void collect_moment(UseCollector& collector, const Trace& trace, const Layout& layout,
                     const Moment& moment) {
   for (const ParameterUse& use : trace.uses_of(moment)) {
-    const uint64_t count = layout.num_elements(use.parameter);
-    if (use.weight) collector.read(Space::Weights, layout.first_element(use.parameter), count);
+    if (use.weight) {
+      collector.read(Space::Weights, layout.weight_elements(use.parameter, use.rows));
+    }
     if (use.gradient) {
-      collector.write(Space::GradientSums, layout.first_sum_element(use.parameter, use.use), count);
+      collector.write(Space::GradientSums, layout.sum_elements(use.parameter, use.use, use.rows));
     }
   }
 }
@@ -81,16 +80,16 @@ void collect_moment(UseCollector& collector, const Trace& trace, const Layout& l
 void collect_finish(UseCollector& collector, const Layout& layout, uint32_t chunk) {
   const uint64_t first = chunk * layout.chunk_elements();
   const uint64_t count = layout.chunk_elements(chunk);
-  collector.consume(Space::GradientSums, first, count);
+  collector.consume(Space::GradientSums, {first, count});
   for (const Segment& segment : layout.segments(chunk)) {
     const uint64_t inside = segment.first_element - layout.first_element(segment.parameter);
     for (uint32_t use = 1; use < layout.parameter(segment.parameter).num_uses; ++use) {
-      collector.consume(Space::GradientSums,
-                        layout.first_sum_element(segment.parameter, use) + inside,
-                        segment.num_elements);
+      collector.consume(
+          Space::GradientSums,
+          {layout.first_sum_element(segment.parameter, use) + inside, segment.num_elements});
     }
   }
-  collector.write(Space::Gradients, first, count);
+  collector.write(Space::Gradients, {first, count});
 }
 
 /// Moments [first, last].

@@ -19,12 +19,10 @@ Stream& Backward::stream() const { return tape_.compute_; }
 
 Tensor Backward::weight(int i) const {
   EBB_CHECK(uses_[i].weight, "this backward said that it does not read the weight");
-  return tape_.hooks_.weight(uses_[i].parameter);
+  return tape_.hooks_.weight(uses_[i]);
 }
 
-GradientSlot Backward::weight_gradient(int i) const {
-  return tape_.hooks_.gradient(uses_[i].parameter, uses_[i].use);
-}
+GradientSlot Backward::weight_gradient(int i) const { return tape_.hooks_.gradient(uses_[i]); }
 
 Tensor Backward::gradient(const Variable& output) const {
   const Tape::Slot& slot = tape_.slots_[output.id];
@@ -132,14 +130,18 @@ GradientSlot Tape::input_gradient(const Variable& variable) {
 // ---- Moments
 // ----------------------------------------------------------------------------------------------------
 
-uint32_t Tape::next_use_index(ParameterId parameter) {
+uint32_t Tape::next_use_index(const WeightUse& use) {
   if (replaying_uses_) return use_log_[use_cursor_++];
-  if (parameter >= uses_of_parameter_.size()) uses_of_parameter_.resize(parameter + 1, 0);
-  use_log_.push_back(uses_of_parameter_[parameter]++);
+  const ParameterId id = use.parameter;
+  if (id >= uses_of_parameter_.size()) uses_of_parameter_.resize(id + 1, 0);
+  EBB_CHECK(!use.continues || uses_of_parameter_[id] > 0, "there is no use to continue");
+  if (!use.continues) ++uses_of_parameter_[id];
+  use_log_.push_back(uses_of_parameter_[id] - 1);
   return use_log_.back();
 }
 
-void Tape::open(std::string_view name, std::span<const WeightUse> uses, bool gradients_now) {
+void Tape::open(std::string_view name, Phase phase, std::span<const WeightUse> uses,
+                bool gradients_now) {
   EBB_CHECK(!open_.active, fmt::format("{} opens a moment inside {}", name, open_.name));
   EBB_CHECK(uses.size() <= kMaxUses, "a primitive uses too many parameters");
   open_ = {.name = name,
@@ -149,27 +151,29 @@ void Tape::open(std::string_view name, std::span<const WeightUse> uses, bool gra
            .active = true};
   for (int i = 0; i < open_.num_uses; ++i) {
     const WeightUse use = std::data(uses)[i];
-    open_.uses[i] = {use.parameter, next_use_index(use.parameter), true,
-                     gradients_now && options_.training};
+    open_.uses[i] = {.parameter = use.parameter,
+                     .use = next_use_index(use),
+                     .weight = true,
+                     .gradient = gradients_now && options_.training,
+                     .rows = use.rows};
     open_.read_in_backward[i] = use.read_in_backward;
   }
-  hooks_.begin_moment(name, phase_, std::span(open_.uses).first(open_.num_uses));
+  hooks_.begin_moment(name, phase, std::span(open_.uses).first(open_.num_uses));
 }
 
 void Tape::begin_moment(std::string_view name, std::initializer_list<WeightUse> uses) {
-  open(name, {uses.begin(), uses.size()}, false);
+  open(name, phase_, {uses.begin(), uses.size()}, false);
 }
 
-void Tape::begin_loss_moment(std::string_view name, std::initializer_list<WeightUse> uses) {
+void Tape::begin_loss_moment(std::string_view name, std::initializer_list<WeightUse> uses,
+                             Phase phase) {
   EBB_CHECK(phase_ != Phase::Backward, "a loss inside a recomputed block");
-  open(name, {uses.begin(), uses.size()}, true);
+  open(name, phase_ == Phase::Forward ? phase : phase_, {uses.begin(), uses.size()}, true);
 }
 
-Tensor Tape::weight(int i) { return hooks_.weight(open_.uses[i].parameter); }
+Tensor Tape::weight(int i) { return hooks_.weight(open_.uses[i]); }
 
-GradientSlot Tape::weight_gradient(int i) {
-  return hooks_.gradient(open_.uses[i].parameter, open_.uses[i].use);
-}
+GradientSlot Tape::weight_gradient(int i) { return hooks_.gradient(open_.uses[i]); }
 
 void Tape::end_moment() {
   while (!scratch_.empty()) {
@@ -216,6 +220,10 @@ Variable Tape::block(const BlockFunction& body, Variable input) {
   if (options_.rest && recording_) rest_behind_block(input, result, first);
   pass_boundary();
   return result;
+}
+
+void Tape::between_moments() {
+  if (!in_block_ && phase_ != Phase::Backward) pass_boundary();
 }
 
 void Tape::pass_boundary() {

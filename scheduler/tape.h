@@ -35,10 +35,13 @@ struct Variable {
   bool has_gradient() const { return id >= 0; }
 };
 
-/// Which parameters a primitive uses, and whether its backward reads the weight again.
+/// Which parameters a primitive uses, and whether its backward reads the weight again. A primitive
+/// of several moments may use rows of a parameter in each: all after the first continue its use.
 struct WeightUse {
   ParameterId parameter;
   bool read_in_backward = true;
+  RowRange rows = {};
+  bool continues = false;
 };
 
 class Tape;
@@ -70,7 +73,8 @@ class Backward {
 using BackwardFunction = InlineFunction<void(const Backward&), 448>;
 using BlockFunction = InlineFunction<Variable(Tape&, Variable), 64>;
 
-/// Told between the blocks of a forward: where another micro-batch may take its turn.
+/// Told between the blocks of a forward, and where a primitive of several moments says so: where
+/// another micro-batch may take its turn.
 class BlockBoundary {
  public:
   virtual ~BlockBoundary() = default;
@@ -100,8 +104,10 @@ class Tape {
   Tensor weight(int i);
   /// For primitives that make gradients in their forward (the loss): the sum of the i-th use.
   GradientSlot weight_gradient(int i);
-  /// As above, for a use announced with begin_loss_moment.
-  void begin_loss_moment(std::string_view name, std::initializer_list<WeightUse> uses);
+  /// As above, for a use announced with begin_loss_moment. A moment of gradients alone belongs to
+  /// the backward phase.
+  void begin_loss_moment(std::string_view name, std::initializer_list<WeightUse> uses,
+                         Phase phase = Phase::Forward);
   /// Memory for a result of the open moment. Its content is undefined.
   Variable output(Shape shape, DType type);
   /// Memory until the end of the moment.
@@ -110,6 +116,10 @@ class Tape {
   void end_moment(const BackwardFunction& backward);
   void end_moment();
   GradientSlot input_gradient(const Variable& variable);
+  /// Frees an output that nobody reads any more: otherwise it waits for the backward.
+  void release(const Variable& output) { release_value(slots_[output.id]); }
+  /// For primitives of several moments: other micro-batches may run theirs before the next.
+  void between_moments();
 
   /// Runs body(*this, input) as a block. `body` runs again after forward() has returned: capture
   /// values, and views of what outlives the step, never forward()'s locals by reference. What a
@@ -127,7 +137,7 @@ class Tape {
   // For whoever runs a micro-batch.
   void begin_micro_batch(const TapeOptions& options, Tensor loss_total, Write loss_write,
                          float loss_gradient_scale);
-  /// The forward fell into this many segments, at the beginnings and ends of its blocks.
+  /// The forward fell into this many segments, at its boundaries.
   size_t num_segments() const { return segments_.size(); }
   void begin_backward();
   /// The backward of this segment and all behind it that have not had theirs. Nothing in an
@@ -171,8 +181,9 @@ class Tape {
   void release_gradient(int32_t index);
   void release_value(Slot& slot);
   void release_slots(int32_t first);
-  uint32_t next_use_index(ParameterId parameter);
-  void open(std::string_view name, std::span<const WeightUse> uses, bool gradients_now);
+  uint32_t next_use_index(const WeightUse& use);
+  void open(std::string_view name, Phase phase, std::span<const WeightUse> uses,
+            bool gradients_now);
   Variable run_as_block(const BlockFunction& body, Variable input);
   void record_block(const BlockFunction& body, Variable input, Variable result, size_t first_use);
   void pass_boundary();

@@ -1,5 +1,7 @@
 #include "scheduler/trace.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "device/sim/sim_device.h"
@@ -11,6 +13,16 @@ namespace {
 constexpr uintptr_t kFakeBase = uintptr_t{1} << 44;
 
 }  // namespace
+
+Write Trace::write_of(const Moment& moment, const ParameterUse& use) const {
+  for (const ParameterUse& known : uses_of(moment)) {
+    if (known.gradient && known.parameter == use.parameter && known.use == use.use &&
+        known.rows == use.rows) {
+      return known.write;
+    }
+  }
+  throw LogicError("a moment writes a gradient that its trace does not know");
+}
 
 TraceRecorder::TraceRecorder(Device& sim, const Parameters& parameters, DType weight_type)
     : sim_(sim), parameters_(parameters), weight_type_(weight_type), written_(parameters.size()) {
@@ -25,33 +37,48 @@ void TraceRecorder::begin_moment(std::string_view name, Phase phase,
                 .first_use = static_cast<uint32_t>(trace_.uses.size()),
                 .num_uses = static_cast<uint32_t>(uses.size()),
                 .cost = {}};
-  trace_.uses.insert(trace_.uses.end(), uses.begin(), uses.end());
+  for (ParameterUse use : uses) {
+    if (use.gradient) use.write = next_write(use);
+    trace_.uses.push_back(use);
+  }
   trace_.moments.push_back(moment);
   static_cast<SimDevice&>(sim_).take();
 }
 
-Tensor TraceRecorder::fake(ParameterId parameter, DType type) const {
-  return {reinterpret_cast<std::byte*>(kFakeBase), type, parameters_[parameter].shape};
+Write TraceRecorder::next_write(const ParameterUse& use) {
+  auto& of_parameter = written_[use.parameter];
+  if (use.use >= of_parameter.size()) of_parameter.resize(use.use + 1);
+  const Parameter& parameter = parameters_[use.parameter];
+  RowRange rows = use.rows;
+  if (rows.count == 0) rows.count = fake(use, DType::F32).rows();
+  for (const RowRange& known : of_parameter[use.use]) {
+    if (known == rows) return Write::Add;
+    if (known.first + known.count <= rows.first || rows.first + rows.count <= known.first) continue;
+    throw ConfigError(
+        fmt::format("the gradient of '{}' is written in rows {} to {} and in rows {} to {}; cut a "
+                    "parameter in the same way whenever it is used",
+                    parameter.name, known.first, known.first + known.count, rows.first,
+                    rows.first + rows.count));
+  }
+  of_parameter[use.use].push_back(rows);
+  return Write::Store;
 }
 
-Tensor TraceRecorder::weight(ParameterId parameter) { return fake(parameter, weight_type_); }
+Tensor TraceRecorder::fake(const ParameterUse& use, DType type) const {
+  return use.rows.of(
+      {reinterpret_cast<std::byte*>(kFakeBase), type, parameters_[use.parameter].shape});
+}
 
-GradientSlot TraceRecorder::gradient(ParameterId parameter, uint32_t use) {
-  std::vector<bool>& written = written_[parameter];
-  if (use >= written.size()) written.resize(use + 1, false);
-  const Write write = written[use] ? Write::Add : Write::Store;
-  return {fake(parameter, DType::F32), write};
+Tensor TraceRecorder::weight(const ParameterUse& use) { return fake(use, weight_type_); }
+
+GradientSlot TraceRecorder::gradient(const ParameterUse& use) {
+  return {fake(use, DType::F32), trace_.write_of(trace_.moments.back(), use)};
 }
 
 void TraceRecorder::end_moment() {
   Moment& moment = trace_.moments.back();
   moment.cost = static_cast<SimDevice&>(sim_).take();
   trace_.workspace_bytes = std::max(trace_.workspace_bytes, moment.cost.workspace_bytes);
-  for (const ParameterUse& use : trace_.uses_of(moment)) {
-    std::vector<bool>& written = written_[use.parameter];
-    if (use.use >= written.size()) written.resize(use.use + 1, false);
-    if (use.gradient) written[use.use] = true;
-  }
 }
 
 void TraceRecorder::observe_arena(ArenaEvent event, size_t offset, size_t bytes) {

@@ -51,6 +51,8 @@ struct Trace {
   std::span<const ParameterUse> uses_of(const Moment& moment) const {
     return std::span(uses).subspan(moment.first_use, moment.num_uses);
   }
+  /// How the gradient of a use of this moment meets what is there.
+  Write write_of(const Moment& moment, const ParameterUse& use) const;
 };
 
 /// Hooks that write a trace. Weights and sums are fake addresses on the simulated device.
@@ -63,8 +65,8 @@ class TraceRecorder : public Hooks {
   void begin_micro_batch(uint32_t micro_batch) { micro_batch_ = micro_batch; }
   void begin_moment(std::string_view name, Phase phase,
                     std::span<const ParameterUse> uses) override;
-  Tensor weight(ParameterId parameter) override;
-  GradientSlot gradient(ParameterId parameter, uint32_t use) override;
+  Tensor weight(const ParameterUse& use) override;
+  GradientSlot gradient(const ParameterUse& use) override;
   void end_moment() override;
   /// For the arena that the traced code runs on.
   void observe_arena(ArenaEvent event, size_t offset, size_t bytes);
@@ -76,7 +78,8 @@ class TraceRecorder : public Hooks {
   std::vector<uint32_t> num_uses() const;
 
  private:
-  Tensor fake(ParameterId parameter, DType type) const;
+  Tensor fake(const ParameterUse& use, DType type) const;
+  Write next_write(const ParameterUse& use);
 
   Device& sim_;
   const Parameters& parameters_;
@@ -90,7 +93,7 @@ class TraceRecorder : public Hooks {
     bool rests = false;
   };
   std::vector<Live> live_;
-  std::vector<std::vector<bool>> written_;  // [parameter][use]
+  std::vector<std::vector<std::vector<RowRange>>> written_;  // [parameter][use]: apart
 };
 
 }  // namespace ebb

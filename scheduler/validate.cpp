@@ -35,7 +35,7 @@ class Checker {
 
  private:
   void count_contributions();
-  ChunkRange weight_chunks(ParameterId parameter) const;
+  ChunkRange weight_chunks(const ParameterUse& use) const;
   uint32_t num_parts(uint32_t parameter_chunk) const;
 
   void check(const Op& op);
@@ -91,8 +91,8 @@ Checker::Checker(const Plan& plan, const Trace& trace, const Layout& layout,
 // ---- The trace, read anew
 // ---------------------------------------------------------------------------------------
 
-ChunkRange Checker::weight_chunks(ParameterId p) const {
-  return layout_.chunks(Space::Weights, layout_.first_element(p), layout_.num_elements(p));
+ChunkRange Checker::weight_chunks(const ParameterUse& use) const {
+  return layout_.chunks(Space::Weights, layout_.weight_elements(use.parameter, use.rows));
 }
 
 uint32_t Checker::num_parts(uint32_t c) const {
@@ -110,7 +110,7 @@ void Checker::count_contributions() {
   for (const ParameterUse& use : trace_.uses) {
     if (!use.gradient) continue;
     contributed_[use.parameter].at(use.use) = true;
-    const ChunkRange range = weight_chunks(use.parameter);
+    const ChunkRange range = weight_chunks(use);
     for (uint32_t c = range.first; c < range.last; ++c) ++gradients_[c].num_contributions;
   }
   for (Gradient& g : gradients_) g.contributions_left = g.num_contributions;
@@ -127,17 +127,17 @@ void Checker::check_run(const Op& op) {
   next_moment_ = op.moment + 1;
   activations_.begin(op.moment);
   for (const ParameterUse& use : trace_.uses_of(trace_.moments[op.moment])) {
-    const uint64_t count = layout_.num_elements(use.parameter);
-    if (use.weight) memory_.read(Space::Weights, layout_.first_element(use.parameter), count);
+    const ElementRange weights = layout_.weight_elements(use.parameter, use.rows);
+    if (use.weight) memory_.read(Space::Weights, weights.first, weights.count);
     if (use.gradient) contribute(use);
   }
   activations_.end(op.moment);
 }
 
 void Checker::contribute(const ParameterUse& use) {
-  memory_.write(Space::GradientSums, layout_.first_sum_element(use.parameter, use.use),
-                layout_.num_elements(use.parameter));
-  const ChunkRange range = weight_chunks(use.parameter);
+  const ElementRange sums = layout_.sum_elements(use.parameter, use.use, use.rows);
+  memory_.write(Space::GradientSums, sums.first, sums.count);
+  const ChunkRange range = weight_chunks(use);
   for (uint32_t c = range.first; c < range.last; ++c) {
     if (gradients_[c].contributions_left > 0) --gradients_[c].contributions_left;
   }

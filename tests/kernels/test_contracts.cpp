@@ -26,7 +26,7 @@ TEST(Contracts, NothingIsTouchedOnADeviceThatCounts) {
   const auto y = imaginary(t, {n, v}), row = imaginary(f, {n}), column = imaginary(t, {c});
   const auto dcolumn = imaginary(f, {c}), indices = imaginary(i32, {n}), dw = imaginary(f, {v, c});
   const auto qkv = imaginary(t, {10, 100, 3 * c}), out = imaginary(t, {10, 100, c});
-  const auto lse = imaginary(f, {10, 4, 100});
+  const auto lse = imaginary(f, {10, 4, 100}), statistics = imaginary(f, {n, 3});
   const std::pair<const char*, std::function<void()>> calls[] = {
       {"linear_forward", [&] { kernels->linear_forward(s, y, x, w, {}); }},
       {"linear_backward_input", [&] { kernels->linear_backward_input(s, dx, y, w, Write::Add); }},
@@ -52,6 +52,14 @@ TEST(Contracts, NothingIsTouchedOnADeviceThatCounts) {
       {"attention_backward",
        [&] { kernels->attention_backward(s, qkv, out, qkv, out, lse, {.num_heads = 4}); }},
       {"cross_entropy", [&] { kernels->cross_entropy(s, row, y, indices, 1.0f); }},
+      {"cross_entropy_statistics",
+       [&] {
+         kernels->cross_entropy_statistics(s, row, statistics, y, indices, {v, 3 * v});
+       }},
+      {"cross_entropy_gradient",
+       [&] {
+         kernels->cross_entropy_gradient(s, y, statistics, indices, {v, 3 * v}, 1.0f);
+       }},
       {"sum", [&] { kernels->sum(s, imaginary(DType::F64, {1}), row, Write::Add); }},
       {"finish_gradient", [&] { kernels->finish_gradient(s, imaginary(t, {n}), row, {}, {}); }},
       {"squared_norm_pieces",
@@ -97,6 +105,13 @@ TEST(Contracts, WrongShapesAndTypesAreErrors) {
   EXPECT_THROW(k.attention_forward(s, t({1, 4, 8}), t({1, 2, 4}), t({1, 4, 16}), {.num_heads = 2}),
                LogicError);
   EXPECT_THROW(k.cross_entropy(s, t({4}), t({4, 9}), t({4}), {}), LogicError);
+  EXPECT_THROW(k.cross_entropy_statistics(s, t({4}), t({4, 2}), t({4, 9}), i({4}), {0, 9}),
+               LogicError);
+  EXPECT_THROW(k.cross_entropy_statistics(s, t({4}), t({4, 3}), t({4, 9}), i({4}), {1, 9}),
+               LogicError);
+  EXPECT_THROW(k.cross_entropy_gradient(s, t({4, 9}), t({4, 3}), i({3}), {0, 9}, 1.0f), LogicError);
+  EXPECT_THROW(k.linear_backward_input(s, b({4, 3}), t({4, 5}), t({5, 3}), Write::Store),
+               LogicError);
   EXPECT_THROW(k.sum(s, t({1}), t({4}), Write::Store), LogicError);
   EXPECT_THROW(k.finish_gradient(s, b({4}), b({4}), {}, {}), LogicError);
   EXPECT_THROW(k.finish_gradient(s, b({65537}), t({65537}), {}, imaginary(DType::F64, {1})),

@@ -74,13 +74,15 @@ TEST_P(Linear, BackwardInput) {
   const auto [n, c, oc] = size();
   Harness h(2, arithmetic());
   const Array dy = random_array(dtype(), {n, oc}, 1), w = random_array(dtype(), {oc, c}, 2);
-  const Array dx = random_array(dtype(), {n, c}, 3);
-  const Values before = adds() ? dx.values() : Values(static_cast<size_t>(n * c));
-  h.kernels->linear_backward_input(h.stream, dx, dy, w, write());
-  EXPECT_TRUE(
-      close(dx.values(), sum(product(dy.values(), w.values(), n, oc, c), before),
-            sum(product(absolute(dy.values()), absolute(w.values()), n, oc, c), absolute(before)),
-            kRelative, dtype()));
+  for (const DType type : {dtype(), DType::F32}) {  // of bf16 operands too
+    const Array dx = random_array(type, {n, c}, 3);
+    const Values before = adds() ? dx.values() : Values(static_cast<size_t>(n * c));
+    h.kernels->linear_backward_input(h.stream, dx, dy, w, write());
+    EXPECT_TRUE(
+        close(dx.values(), sum(product(dy.values(), w.values(), n, oc, c), before),
+              sum(product(absolute(dy.values()), absolute(w.values()), n, oc, c), absolute(before)),
+              kRelative, type));
+  }
 }
 
 TEST_P(Linear, BackwardWeight) {

@@ -8,6 +8,26 @@ namespace {
 struct Size {
   int64_t n, classes;
 };
+
+/// What the comparisons below allow for: one unit for the target, and the exponent's argument,
+/// which is rounded once, so that its error is relative to the range of the logits. At the target,
+/// one is taken from the probability.
+Values scale_of_losses(const Loss& want) {
+  Values scale = absolute(want.losses);
+  for (double& v : scale) v += 1;
+  return scale;
+}
+Values scale_of_gradient(const Loss& want, const std::vector<int32_t>& targets, int64_t classes,
+                         double range, double gradient_scale) {
+  Values scale = absolute(want.gradient);
+  for (double& v : scale) v = v * (1 + range / 10) + 1e-30;  // below 1e-36: flushed
+  for (size_t i = 0; i < targets.size(); ++i) {
+    if (targets[i] < 0) continue;
+    scale[i * static_cast<size_t>(classes) + static_cast<size_t>(targets[i])] +=
+        0.2 * gradient_scale;
+  }
+  return scale;
+}
 const Size kSizes[] = {{1, 1}, {3, 2}, {5, 15}, {9, 16}, {7, 17}, {33, 257}, {3, 5003}};
 
 class CrossEntropy : public testing::TestWithParam<std::tuple<DType, Size>> {};
@@ -34,20 +54,13 @@ TEST_P(CrossEntropy, LossesAndGradient) {
     const Values untouched = logits.values();
     h.kernels->cross_entropy(h.stream, losses, logits, target_array, std::nullopt);
     EXPECT_EQ(logits.values(), untouched);
-    Values loss_scale = absolute(want.losses);
-    for (double& v : loss_scale) v += 1;
-    EXPECT_TRUE(close(losses.values(), want.losses, loss_scale, 5e-7, DType::F32)) << range;
+    EXPECT_TRUE(close(losses.values(), want.losses, scale_of_losses(want), 5e-7, DType::F32))
+        << range;
     h.kernels->cross_entropy(h.stream, again, logits, target_array, static_cast<float>(scale));
     EXPECT_EQ(again.values(), losses.values());
-    // The exponent's argument is rounded once: its error is relative to the range of the logits. At
-    // the target, one is taken from the probability.
-    Values gradient_scale = absolute(want.gradient);
-    for (double& v : gradient_scale) v = v * (1 + range / 10) + 1e-30;  // below 1e-36: flushed
-    for (int64_t i = 0; i < s.n; ++i) {
-      const int32_t target = targets[static_cast<size_t>(i)];
-      if (target >= 0) gradient_scale[static_cast<size_t>(i * s.classes + target)] += 0.2 * scale;
-    }
-    EXPECT_TRUE(close(logits.values(), want.gradient, gradient_scale, 1e-6, dtype)) << range;
+    EXPECT_TRUE(close(logits.values(), want.gradient,
+                      scale_of_gradient(want, targets, s.classes, range, scale), 1e-6, dtype))
+        << range;
   }
 }
 
@@ -94,6 +107,159 @@ TEST(CrossEntropy, TargetsOutsideTheClassesAreErrors) {
   for (int32_t bad : {-1, 10, -101}) {
     EXPECT_THROW(h.kernels->cross_entropy(h.stream, losses, logits, int_array({1, bad}), {}),
                  LogicError);
+  }
+}
+
+// ---- In slices of classes
+// ------------------------------------------------------------------------------------
+
+/// Logits cut into slices of classes, each an array of its own.
+struct Slices {
+  Slices(const Array& logits, int64_t width) {
+    const Values all = logits.values();
+    const int64_t n = logits.tensor().rows(), classes = logits.tensor().columns();
+    arrays.reserve(static_cast<size_t>(classes / width + 1));
+    for (int64_t first = 0; first < classes; first += width) {
+      const int64_t count = std::min(width, classes - first);
+      Values values;
+      for (int64_t row = 0; row < n; ++row) {
+        const auto at = all.begin() + row * classes + first;
+        values.insert(values.end(), at, at + count);
+      }
+      slices.push_back({first, classes});
+      arrays.emplace_back(logits.tensor().dtype, Shape{n, count}, values);
+    }
+  }
+  /// Put together again.
+  Values values() const {
+    const int64_t n = arrays[0].tensor().rows(), classes = slices[0].num_classes;
+    Values all(static_cast<size_t>(n * classes));
+    for (size_t s = 0; s < arrays.size(); ++s) {
+      const Values part = arrays[s].values();
+      const int64_t width = arrays[s].tensor().columns();
+      for (int64_t row = 0; row < n; ++row) {
+        std::copy_n(part.begin() + row * width, width,
+                    all.begin() + row * classes + slices[s].first);
+      }
+    }
+    return all;
+  }
+
+  std::vector<std::vector<std::byte>> raw() const {
+    std::vector<std::vector<std::byte>> all;
+    for (const Array& array : arrays) all.push_back(array.raw());
+    return all;
+  }
+
+  std::vector<ClassSlice> slices;
+  std::vector<Array> arrays;
+};
+
+struct SlicedLoss {
+  Values losses, gradient;
+};
+
+/// `in_order` false: what the contract forbids.
+SlicedLoss sliced_loss(Harness& h, const Array& logits, const Array& targets, int64_t width,
+                       float scale, bool in_order = true) {
+  const int64_t n = logits.tensor().rows();
+  const Array losses(DType::F32, {n}), statistics(DType::F32, {n, 3});
+  const Slices cut(logits, width);
+  const size_t count = cut.arrays.size();
+  const auto untouched = cut.raw();
+  for (size_t i = 0; i < count; ++i) {
+    const size_t s = in_order || i == 0 || i + 1 == count ? i : 0;
+    h.kernels->cross_entropy_statistics(h.stream, losses, statistics, cut.arrays[s], targets,
+                                        cut.slices[s]);
+  }
+  EXPECT_TRUE(cut.raw() == untouched);
+  for (size_t s = count; s-- > 0;) {
+    h.kernels->cross_entropy_gradient(h.stream, cut.arrays[s], statistics, targets, cut.slices[s],
+                                      scale);
+  }
+  return {losses.values(), cut.values()};
+}
+
+TEST_P(CrossEntropy, InSlicesOfClasses) {
+  const auto [dtype, s] = GetParam();
+  constexpr double scale = 0.125;
+  for (double range : {1.0, 80.0, 1e4}) {
+    Harness h;
+    auto targets = random_indices(s.n, s.classes, 1);
+    if (s.n > 2) targets[1] = -100;
+    const Array logits = random_array(dtype, {s.n, s.classes}, 2, range);
+    const Array target_array = int_array(targets);
+    const Loss want = cross_entropy(logits.values(), targets, s.classes, scale);
+    for (int64_t width : {s.classes / 2 + 1, s.classes / 5 + 1, int64_t{1}}) {
+      if (s.classes / width > 1000) continue;
+      const SlicedLoss got = sliced_loss(h, logits, target_array, width, scale);
+      EXPECT_TRUE(close(got.losses, want.losses, scale_of_losses(want), 1e-6, DType::F32))
+          << range << ", " << width << " classes a slice";
+      EXPECT_TRUE(close(got.gradient, want.gradient,
+                        scale_of_gradient(want, targets, s.classes, range, scale), 2e-6, dtype))
+          << range << ", " << width << " classes a slice";
+    }
+  }
+}
+
+TEST_P(CrossEntropy, OneSliceOfAllClassesHasTheSameBits) {
+  const auto [dtype, s] = GetParam();
+  Harness h;
+  const Array targets = int_array(random_indices(s.n, s.classes, 1));
+  const Array logits = random_array(dtype, {s.n, s.classes}, 2, 8.0), losses(DType::F32, {s.n});
+  const SlicedLoss got = sliced_loss(h, logits, targets, s.classes, 0.125f);
+  h.kernels->cross_entropy(h.stream, losses, logits, targets, 0.125f);
+  EXPECT_EQ(got.losses, losses.values());
+  EXPECT_EQ(got.gradient, logits.values());
+}
+
+/// Planted: what a lost slice, and one that stands for other classes, do to the comparison above.
+TEST(SlicedCrossEntropy, ALostSliceIsSeen) {
+  constexpr int64_t n = 5, classes = 40, width = 10;
+  Harness h;
+  const std::vector<int32_t> targets = {3, 39, 12, 25, 0};
+  const Array logits = random_array(DType::F32, {n, classes}, 2, 2.0);
+  const Loss want = cross_entropy(logits.values(), targets, classes, 1.0);
+  const auto is_right = [&](const SlicedLoss& got) {
+    return close(got.losses, want.losses, scale_of_losses(want), 1e-6, DType::F32) &&
+           close(got.gradient, want.gradient, scale_of_gradient(want, targets, classes, 2, 1), 2e-6,
+                 DType::F32);
+  };
+  EXPECT_TRUE(is_right(sliced_loss(h, logits, int_array(targets), width, 1.0f)));
+  EXPECT_FALSE(is_right(sliced_loss(h, logits, int_array(targets), width, 1.0f, false)));
+}
+
+TEST(SlicedCrossEntropy, GradientIsTheSlopeOfTheLoss) {
+  constexpr int64_t n = 5, classes = 37, width = 16;
+  Harness h;
+  const Values x = random_values(n * classes, 1, 2.0), ones(n, 1.0);
+  const Array targets = int_array({3, -100, 36, 0, 17});
+  const auto run = [&](const Values& v) {
+    return sliced_loss(h, Array(DType::F32, {n, classes}, v), targets, width, 1.0f);
+  };
+  const auto forward = [&](const Values& v) { return run(v).losses; };
+  Values gradient = run(x).gradient;
+  EXPECT_TRUE(differentiates(forward, ones, x, gradient, 1e-2, 1e-3));
+  gradient[3] += 1;
+  EXPECT_FALSE(differentiates(forward, ones, x, gradient, 1e-2, 1e-3));
+}
+
+TEST(SlicedCrossEntropy, NotANumberIsSeen) {
+  Harness h;
+  Values x = random_values(2 * 40, 1);
+  x[25] = std::nan("");
+  const SlicedLoss got = sliced_loss(h, Array(DType::F32, {2, 40}, x), int_array({5, 6}), 10, 1.0f);
+  EXPECT_TRUE(std::isnan(got.losses[0]));
+  EXPECT_TRUE(std::isfinite(got.losses[1]));
+  EXPECT_TRUE(std::isnan(got.gradient[0]));
+  EXPECT_TRUE(std::isfinite(got.gradient[40]));
+}
+
+TEST(SlicedCrossEntropy, TargetsOutsideAllClassesAreErrors) {
+  Harness h;
+  const Array logits = random_array(DType::F32, {2, 10}, 1);
+  for (int32_t bad : {-1, 10, -101}) {
+    EXPECT_THROW(sliced_loss(h, logits, int_array({1, bad}), 4, 1.0f), LogicError);
   }
 }
 

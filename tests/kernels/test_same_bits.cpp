@@ -120,6 +120,21 @@ Bits run_loss(Harness& h, DType t) {
   return bits;
 }
 
+Bits run_sliced_loss(Harness& h, DType t) {
+  constexpr int64_t n = 50, width = 501;
+  const Array low = random_array(t, {n, width}, 1, 8.0), high = random_array(t, {n, width}, 2, 8.0);
+  const Array targets = int_array(random_indices(n, 2 * width, 3));
+  const Array losses(DType::F32, {n}), statistics(DType::F32, {n, 3});
+  const ClassSlice slices[] = {{0, 2 * width}, {width, 2 * width}};
+  h.kernels->cross_entropy_statistics(h.stream, losses, statistics, low, targets, slices[0]);
+  h.kernels->cross_entropy_statistics(h.stream, losses, statistics, high, targets, slices[1]);
+  h.kernels->cross_entropy_gradient(h.stream, high, statistics, targets, slices[1], 0.01f);
+  h.kernels->cross_entropy_gradient(h.stream, low, statistics, targets, slices[0], 0.01f);
+  Bits bits;
+  for (const Array* a : {&losses, &statistics, &low, &high}) append(bits, *a);
+  return bits;
+}
+
 Bits run_gradient(Harness& h, DType t) {
   constexpr int64_t n = 3 * kPieceElements + 77;
   const Array sums = random_array(DType::F32, {n}, 1);
@@ -135,7 +150,7 @@ Bits run_gradient(Harness& h, DType t) {
 const Case kCases[] = {{"linear", run_linear},           {"layer_norm", run_layer_norm},
                        {"elementwise", run_elementwise}, {"embedding", run_embedding},
                        {"attention", run_attention},     {"loss", run_loss},
-                       {"gradient", run_gradient}};
+                       {"sliced_loss", run_sliced_loss}, {"gradient", run_gradient}};
 
 // The dot product of bf16 is one instruction set by itself: its bits are compared between threads.
 TEST(SameBitsOfDotProducts, ForEveryNumberOfThreads) {

@@ -20,6 +20,7 @@ class Writer {
       : options_(options), rng_(rng), arena_(nullptr, size_t{1} << 40) {}
 
   void add_layer(std::vector<ParameterId> parameters) { layers_.push_back(std::move(parameters)); }
+  void set_head_rows(uint64_t rows) { head_rows_ = rows; }
   void micro_batch(uint32_t index);
   Trace take() {
     trace_.arena_bytes = arena_.peak_bytes();
@@ -54,11 +55,13 @@ class Writer {
     return result;
   }
   void loss();
+  void sliced_loss();
 
   const CaseOptions& options_;
   Rng& rng_;
   Arena arena_;
   std::vector<std::vector<ParameterId>> layers_;
+  uint64_t head_rows_ = 0;
   Trace trace_;
   uint32_t micro_batch_ = 0;
 };
@@ -68,6 +71,27 @@ void Writer::loss() {
   if (options_.tied) used.push_back({layers_[0][0], 1, true, options_.training});
   moment("loss", options_.training ? Phase::Forward : Phase::Evaluate, used);
   release(allocate());
+}
+
+/// As a large classifier: once over the slices for the loss, back for the gradients.
+void Writer::sliced_loss() {
+  const int64_t all = static_cast<int64_t>(head_rows_), n = options_.num_head_slices;
+  const auto slice = [&](int64_t i, bool gradient) {
+    const int64_t first = all * i / n;
+    return ParameterUse{.parameter = layers_[0][0],
+                        .use = 1,
+                        .gradient = gradient,
+                        .rows = {first, all * (i + 1) / n - first}};
+  };
+  for (int64_t i = 0; i < n; ++i) {
+    moment("logits", options_.training ? Phase::Forward : Phase::Evaluate, {slice(i, false)});
+    release(allocate());
+  }
+  if (!options_.training) return;
+  const auto first = trace_.moments.size();
+  for (int64_t i = n; i-- > 0;) moment("gradient", Phase::Backward, {slice(i, true)});
+  trace_.activations.push_back({arena_.allocate(1), 1, static_cast<uint32_t>(first), now()});
+  arena_.release(trace_.activations.back().offset, 1);
 }
 
 void Writer::micro_batch(uint32_t index) {
@@ -80,7 +104,11 @@ void Writer::micro_batch(uint32_t index) {
     kept.push_back(allocate());
     if (!options_.training && i > 0) release(kept[i - 1]);
   }
-  loss();
+  if (options_.tied && options_.num_head_slices > 1) {
+    sliced_loss();
+  } else {
+    loss();
+  }
   if (!options_.training) return release(kept.back());
   last_read.push_back(now());
   for (size_t i = layers_.size(); i-- > 0;) {
@@ -118,7 +146,11 @@ Case make_case(const CaseOptions& options, uint64_t seed) {
     }
     writer.add_layer(std::move(parameters));
   }
-  if (options.tied) infos[0].num_uses = 2;
+  if (options.tied) {
+    infos[0].num_uses = 2;
+    infos[0].shape = {std::max<int64_t>(infos[0].shape[0], options.num_head_slices), 1};
+    writer.set_head_rows(static_cast<uint64_t>(infos[0].shape[0]));
+  }
   for (uint32_t k = 0; k < options.num_micro_batches; ++k) writer.micro_batch(k);
   return {writer.take(), Layout(std::move(infos), std::move(order), options.weight_type,
                                 options.gradient_type, options.chunk_bytes)};
@@ -138,6 +170,7 @@ Case make_any_case(uint64_t seed) {
     options.chunk_bytes = 256 << 10;
   }
   options.rest = rng() % 2;
+  if (rng() % 3 == 0) options.num_head_slices = static_cast<uint32_t>(1 + up_to(rng, 5));
   return make_case(options, seed);
 }
 

@@ -14,7 +14,8 @@ struct CaseOptions {
   uint32_t num_layers = 4;
   uint32_t num_micro_batches = 1;
   bool training = true;
-  bool tied = false;  ///< the first layer's parameter is used again by the loss
+  bool tied = false;             ///< the first layer's parameter is used again by the loss
+  uint32_t num_head_slices = 1;  ///< tied: moments that each use some rows of it, there and back
   bool recompute = false;
   bool rest = false;          ///< activations rest between their forward and their backward
   uint64_t max_elements = 200'000;  ///< of a parameter; a chunk has 65,536 bf16 elements

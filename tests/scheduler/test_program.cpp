@@ -52,6 +52,57 @@ TEST(Program, AChunkThatIsReadAgainIsNotFinishedYet) {
   EXPECT_EQ(program.items[3].finished_chunk, 0u);
 }
 
+TEST(Program, AUseOfSomeRowsNeedsTheirChunksAlone) {
+  const Case c = test::make_case(
+      {.num_layers = 1, .tied = true, .num_head_slices = 3, .max_elements = 600'000}, 8);
+  const Layout& layout = c.layout;
+  const uint64_t rows = layout.num_elements(0), chunk = layout.chunk_elements();
+  ASSERT_GT(rows, 4 * chunk);
+  const Program program = make_program(c.trace, layout, true);
+  const uint64_t extra = layout.first_sum_element(0, 1);
+  const auto chunks_of = [&](Space space, uint64_t first, uint64_t last, uint64_t size,
+                             Touch touch) {
+    Uses all;
+    for (uint64_t i = first / size; i <= (last - 1) / size; ++i) {
+      all.push_back({{space, static_cast<uint32_t>(i)}, touch});
+    }
+    return all;
+  };
+  const uint64_t cuts[] = {0, rows / 3, rows * 2 / 3, rows};
+  std::vector<uint32_t> gradient_items;
+  for (uint32_t i = 0; i < program.items.size(); ++i) {
+    const ProgramItem& item = program.items[i];
+    if (item.moment == UINT32_MAX || c.trace.moments[item.moment].name != "gradient") continue;
+    gradient_items.push_back(i);
+  }
+  ASSERT_EQ(gradient_items.size(), 3u);
+  for (size_t k = 0; k < 3; ++k) {
+    const size_t s = 2 - k;
+    const Uses got = uses(program, program.items[gradient_items[k]]);
+    Uses want = chunks_of(Space::Weights, cuts[s], cuts[s + 1], chunk, Touch::Read);
+    Uses sums = chunks_of(Space::GradientSums, extra + cuts[s], extra + cuts[s + 1], chunk / 2,
+                          Touch::Create);
+    // The chunk that the slice before wrote in already is kept.
+    const uint64_t before = (extra + cuts[s + 1]) / (chunk / 2);
+    if (k > 0 && sums.back().first.index == before) sums.back().second = Touch::Update;
+    want.insert(want.end(), sums.begin(), sums.end());
+    EXPECT_EQ(got, want) << "slice " << s;
+    EXPECT_LT(want.size(), rows / chunk * 3 / 2);
+  }
+}
+
+TEST(Program, AChunkOfTwoSlicesIsFinishedAfterBoth) {
+  Case c = test::make_case_from_text("w0 w0 w0", 1, 3 * 65536, 0);
+  const int64_t half = 3 * 65536 / 2;
+  c.trace.moments.pop_back();
+  c.trace.uses[0].rows = {half, half};
+  c.trace.uses[1].rows = {0, half};
+  Layout layout({{.name = "p", .shape = {2 * half, 1}}}, {0}, DType::BF16, DType::BF16, 128 << 10);
+  EXPECT_EQ(finish_order(c.trace, layout), (std::vector<uint32_t>{2, 0, 1}));
+  const Program program = make_program(c.trace, layout, true);
+  EXPECT_EQ(program.items[1].finished_chunk, 2u);
+}
+
 TEST(Program, AnEvaluationFinishesNothing) {
   const Case c = test::make_case_from_text("r0 r1", 2, 65536, 2);
   const Program program = make_program(c.trace, c.layout, false);

@@ -5,7 +5,7 @@ set(cover_label)
 if(EBB_SANITIZE MATCHES thread)
   set(cover_label SLOW)
 endif()
-ebb_test(test_identity SOURCES ${cases} ${dir}/test_identity.cpp LIBS ebb_model_zoo ${cover_label})
+ebb_test(test_identity SOURCES ${cases} ${dir}/test_identity.cpp ${dir}/test_sliced_head.cpp LIBS ebb_model_zoo ${cover_label})
 ebb_test(test_identity_races SOURCES ${cases} ${dir}/test_identity_races.cpp LIBS ebb_model_zoo)
 ebb_test(test_identity_slow SOURCES ${cases} ${dir}/test_identity_slow.cpp LIBS ebb_model_zoo SLOW)
 ebb_test(test_trainer

@@ -44,6 +44,10 @@ class HostKernels final : public Kernels {
 
   void cross_entropy(Stream&, Tensor losses, Tensor logits, Tensor targets,
                      std::optional<float> gradient_scale) override;
+  void cross_entropy_statistics(Stream&, Tensor losses, Tensor statistics, Tensor logits,
+                                Tensor targets, ClassSlice slice) override;
+  void cross_entropy_gradient(Stream&, Tensor logits, Tensor statistics, Tensor targets,
+                              ClassSlice slice, float gradient_scale) override;
   void sum(Stream&, Tensor total, Tensor values, Write) override;
 
   void finish_gradient(Stream&, Tensor gradient, Tensor sums, Tensor more_sums,

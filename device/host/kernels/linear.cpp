@@ -88,8 +88,9 @@ void HostKernels::linear_forward(Stream& stream, Tensor y, Tensor x, Tensor w, T
 
 void HostKernels::linear_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w,
                                         Write write) {
-  EBB_CHECK(is_float(dy.dtype) && dx.dtype == dy.dtype && w.dtype == dy.dtype,
-            "linear_backward_input: dx, dy and w must be of one float type");
+  EBB_CHECK(
+      is_float(dy.dtype) && w.dtype == dy.dtype && (dx.dtype == dy.dtype || dx.dtype == DType::F32),
+      "linear_backward_input: dy and w must be of one float type, dx of it or fp32");
   EBB_CHECK(w.shape.rank() == 2 && dx.columns() == w.dim(1) && dy.columns() == w.dim(0) &&
                 dx.rows() == dy.rows(),
             "linear_backward_input: dx (N, C) = dy (N, OC) w (OC, C)");

@@ -29,6 +29,25 @@ struct CrossEntropy {
   std::optional<float> gradient_scale;
 };
 
+/// What is known of a row's logits: see Kernels::cross_entropy_statistics.
+struct RowStatistics {
+  float top, sum, at_target;
+};
+
+struct SlicedCrossEntropy {
+  DType dtype;
+  int64_t num_rows, width;
+  ClassSlice slice;
+  float* losses;  // null but for the last slice
+  RowStatistics* statistics;
+  void* logits;
+  const int32_t* targets;
+  float gradient_scale;
+
+  bool is_first() const { return slice.first == 0; }
+  bool has(int32_t target) const { return target >= slice.first && target < slice.first + width; }
+};
+
 }  // namespace
 }  // namespace ebb
 #endif
@@ -61,19 +80,27 @@ float sum_of_exp(T* x, int64_t n, const Wide& top, bool keep) {
   return reduce_add(sum);
 }
 
-/// x = softmax * scale, less scale at the target; rounded once. fp32 rows hold exponentials.
-template <class T>
-void write_gradient(T* x, int64_t n, int32_t target, float at_target, const Wide& top, float sum,
-                    float scale) {
+/// x = softmax * scale; rounded once.
+template <bool kHoldsExponentials, class T>
+void write_softmax(T* x, int64_t n, const Wide& top, float sum, float scale) {
   const Wide factor = broadcast(scale / sum);
   for (int64_t i = 0; i < n; i += kWide) {
     Wide e = load_up_to(x + i, n - i);
-    if constexpr (!std::is_same_v<T, float>) e = exp(e - top);
+    if constexpr (!kHoldsExponentials) e = exp(e - top);
     store_up_to(x + i, e * factor, n - i);
   }
+}
+
+/// (softmax - 1) * scale
+float gradient_at_target(float logit, const Wide& top, float sum, float scale) {
   alignas(64) float lanes[kWide];
-  store(lanes, exp(broadcast(at_target) - top) / broadcast(sum));
-  x[target] = static_cast<T>((lanes[0] - 1.0f) * scale);
+  store(lanes, exp(broadcast(logit) - top) / broadcast(sum));
+  return (lanes[0] - 1.0f) * scale;
+}
+
+float loss_of(float top, float sum, float at_target) {
+  const double shifted = static_cast<double>(at_target) - static_cast<double>(top);
+  return static_cast<float>(std::log(static_cast<double>(sum)) - shifted);
 }
 
 template <class T>
@@ -89,15 +116,74 @@ void cross_entropy_row(const CrossEntropy& f, int64_t row) {
   const Wide top = row_max(x, n);
   const auto at_target = static_cast<float>(x[target]);
   const float sum = sum_of_exp(x, n, top, f.gradient_scale.has_value());
-  const double shifted = static_cast<double>(at_target) - static_cast<double>(reduce_max(top));
-  f.losses[row] = static_cast<float>(std::log(static_cast<double>(sum)) - shifted);
-  if (f.gradient_scale) write_gradient(x, n, target, at_target, top, sum, *f.gradient_scale);
+  f.losses[row] = loss_of(reduce_max(top), sum, at_target);
+  if (!f.gradient_scale) return;
+  // An fp32 row holds its exponentials by now.
+  write_softmax<std::is_same_v<T, float>>(x, n, top, sum, *f.gradient_scale);
+  x[target] = static_cast<T>(gradient_at_target(at_target, top, sum, *f.gradient_scale));
 }
 
 void run_cross_entropy(const CrossEntropy& f, ThreadTeam& team) {
   with_float_type(f.dtype, [&](auto zero) {
     for_each_range(team, f.num_rows, 4, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) cross_entropy_row<decltype(zero)>(f, row);
+    });
+  });
+}
+
+/// Adds a slice to what is known of a row.
+template <class T>
+void add_statistics(const SlicedCrossEntropy& f, int64_t row) {
+  T* x = static_cast<T*>(f.logits) + row * f.width;
+  const int32_t target = f.targets[row];
+  if (target == kIgnored) {
+    if (f.losses != nullptr) f.losses[row] = 0.0f;
+    return;
+  }
+  RowStatistics& known = f.statistics[row];
+  if (f.is_first()) known = {kMinusInfinity, 0.0f, kMinusInfinity};
+  const Wide before = broadcast(known.top);
+  const Wide top = max(row_max(x, f.width), before);
+  float sum = sum_of_exp(x, f.width, top, false);
+  if (!f.is_first()) {
+    alignas(64) float shrunk[kWide];
+    store(shrunk, exp(before - top));
+    sum += known.sum * shrunk[0];
+  }
+  known.top = reduce_max(top);
+  known.sum = sum;
+  if (f.has(target)) known.at_target = static_cast<float>(x[target - f.slice.first]);
+  if (f.losses != nullptr) f.losses[row] = loss_of(known.top, known.sum, known.at_target);
+}
+
+template <class T>
+void write_slice_gradient(const SlicedCrossEntropy& f, int64_t row) {
+  T* x = static_cast<T*>(f.logits) + row * f.width;
+  const int32_t target = f.targets[row];
+  if (target == kIgnored) {
+    std::fill_n(x, f.width, T(0.0f));
+    return;
+  }
+  const RowStatistics& known = f.statistics[row];
+  const Wide top = broadcast(known.top);
+  write_softmax<false>(x, f.width, top, known.sum, f.gradient_scale);
+  if (!f.has(target)) return;
+  x[target - f.slice.first] =
+      static_cast<T>(gradient_at_target(known.at_target, top, known.sum, f.gradient_scale));
+}
+
+void run_statistics(const SlicedCrossEntropy& f, ThreadTeam& team) {
+  with_float_type(f.dtype, [&](auto zero) {
+    for_each_range(team, f.num_rows, 4, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) add_statistics<decltype(zero)>(f, row);
+    });
+  });
+}
+
+void run_slice_gradient(const SlicedCrossEntropy& f, ThreadTeam& team) {
+  with_float_type(f.dtype, [&](auto zero) {
+    for_each_range(team, f.num_rows, 4, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) write_slice_gradient<decltype(zero)>(f, row);
     });
   });
 }
@@ -111,16 +197,38 @@ HWY_AFTER_NAMESPACE();
 namespace ebb {
 
 HWY_EXPORT(run_cross_entropy);
+HWY_EXPORT(run_statistics);
+HWY_EXPORT(run_slice_gradient);
 
 namespace {
 
-void check_targets(const CrossEntropy& f) {
-  for (int64_t i = 0; i < f.num_rows; ++i) {
-    EBB_CHECK(f.targets[i] == kIgnored || (f.targets[i] >= 0 && f.targets[i] < f.num_classes),
-              "cross_entropy: target " + std::to_string(f.targets[i]) + " at row " +
-                  std::to_string(i) + " is not one of " + std::to_string(f.num_classes) +
-                  " classes");
+void check_targets(const int32_t* targets, int64_t num_rows, int64_t num_classes) {
+  for (int64_t i = 0; i < num_rows; ++i) {
+    EBB_CHECK(targets[i] == kIgnored || (targets[i] >= 0 && targets[i] < num_classes),
+              "cross_entropy: target " + std::to_string(targets[i]) + " at row " +
+                  std::to_string(i) + " is not one of " + std::to_string(num_classes) + " classes");
   }
+}
+
+SlicedCrossEntropy checked(Tensor statistics, Tensor logits, Tensor targets, ClassSlice slice) {
+  const int64_t n = logits.rows(), width = logits.columns();
+  EBB_CHECK(is_float(logits.dtype), "cross_entropy: logits must be of a float type");
+  EBB_CHECK(
+      statistics.rows() == n && statistics.columns() == 3 && is_vector(targets, DType::I32, n),
+      "cross_entropy: statistics (N, 3) fp32, targets (N) int32");
+  EBB_CHECK(slice.first >= 0 && slice.first + width <= slice.num_classes,
+            "cross_entropy: classes " + std::to_string(slice.first) + " to " +
+                std::to_string(slice.first + width) + " of " + std::to_string(slice.num_classes));
+  static_assert(sizeof(RowStatistics) == 3 * sizeof(float));
+  return {.dtype = logits.dtype,
+          .num_rows = n,
+          .width = width,
+          .slice = slice,
+          .losses = nullptr,
+          .statistics = reinterpret_cast<RowStatistics*>(statistics.as<float>()),
+          .logits = logits.data,
+          .targets = targets.as<int32_t>(),
+          .gradient_scale = 0};
 }
 
 /// Sixty-four lanes, then a tree: the order is part of the result.
@@ -149,8 +257,38 @@ void HostKernels::cross_entropy(Stream& stream, Tensor losses, Tensor logits, Te
                .bytes = total_bytes(losses, targets) + passes * total_bytes(logits),
                .name = "cross_entropy"},
               [this, f] {
-                check_targets(f);
+                check_targets(f.targets, f.num_rows, f.num_classes);
                 const auto run = HWY_DYNAMIC_DISPATCH(run_cross_entropy);
+                run(f, team_);
+              });
+}
+
+void HostKernels::cross_entropy_statistics(Stream& stream, Tensor losses, Tensor statistics,
+                                           Tensor logits, Tensor targets, ClassSlice slice) {
+  SlicedCrossEntropy f = checked(statistics, logits, targets, slice);
+  EBB_CHECK(is_vector(losses, DType::F32, f.num_rows), "cross_entropy: losses (N) fp32");
+  const bool is_last = slice.first + f.width == slice.num_classes;
+  if (is_last) f.losses = losses.as<float>();
+  stream.call({.flops = 10.0 * static_cast<double>(logits.num_elements()),
+               .bytes = total_bytes(is_last ? losses : Tensor{}, statistics, logits, targets),
+               .name = "cross_entropy_statistics"},
+              [this, f] {
+                check_targets(f.targets, f.num_rows, f.slice.num_classes);
+                const auto run = HWY_DYNAMIC_DISPATCH(run_statistics);
+                run(f, team_);
+              });
+}
+
+void HostKernels::cross_entropy_gradient(Stream& stream, Tensor logits, Tensor statistics,
+                                         Tensor targets, ClassSlice slice, float gradient_scale) {
+  SlicedCrossEntropy f = checked(statistics, logits, targets, slice);
+  f.gradient_scale = gradient_scale;
+  stream.call({.flops = 10.0 * static_cast<double>(logits.num_elements()),
+               .bytes = total_bytes(statistics, logits, logits, targets),
+               .name = "cross_entropy_gradient"},
+              [this, f] {
+                check_targets(f.targets, f.num_rows, f.slice.num_classes);
+                const auto run = HWY_DYNAMIC_DISPATCH(run_slice_gradient);
                 run(f, team_);
               });
 }

@@ -1,0 +1,135 @@
+// A head in slices of the vocabulary has the same bits wherever its slices lie: tied to the
+// embedding, whose sums are whole, and alone.
+#include <gtest/gtest.h>
+
+#include "scheduler/primitives.h"
+#include "tests/trainer/cases.h"
+
+namespace ebb::test {
+namespace {
+
+/// Embedding, two residual blocks, a head of 99 k parameters in five slices, the last of one row.
+/// At the smallest chunk size no slice begins where a chunk does.
+class SlicedHead : public Model {
+ public:
+  static constexpr int64_t kVocabulary = 257, kChannels = 384;
+
+  SlicedHead(DType dtype, bool tied, const ClassifierCut& cut) : dtype_(dtype), cut_(cut) {
+    const Init normal = Init::normal(0.05f);
+    wte_ = parameters_.add("wte", {kVocabulary, kChannels}, normal);
+    wpe_ = parameters_.add("wpe", {kLength, kChannels}, normal);
+    for (ParameterId& w : layers_) w = parameters_.add("layer", {kChannels, kChannels}, normal);
+    norm_ = parameters_.add("norm", {kChannels}, Init::ones());
+    bias_ = parameters_.add("bias", {kChannels}, Init::zeros());
+    head_ = tied ? wte_ : parameters_.add("head", {kVocabulary, kChannels}, normal);
+  }
+  const Parameters& parameters() const override { return parameters_; }
+  std::vector<InputSpec> inputs() const override {
+    const Shape shape{kMicroBatchSize, kLength};
+    return {{"tokens", shape}, {"positions", shape}, {"targets", shape}};
+  }
+  void forward(Tape& tape, std::span<const Tensor> inputs) const override {
+    Variable x = embedding(tape, inputs[0], inputs[1], wte_, wpe_, kChannels, dtype_);
+    for (const ParameterId w : layers_) {
+      x = tape.block(
+          [w](Tape& t, Variable v) {
+            return add(t, v, activation(t, linear(t, v, w), Activation::GeluTanh));
+          },
+          x);
+    }
+    x = layer_norm(tape, x, norm_, bias_);
+    classifier_cross_entropy(tape, x, head_, kVocabulary, inputs[2], cut_);
+  }
+
+ private:
+  DType dtype_;
+  ClassifierCut cut_;
+  Parameters parameters_;
+  ParameterId wte_, wpe_, norm_, bias_, head_;
+  std::array<ParameterId, 2> layers_;
+};
+
+/// 64 rows of the weight, 24 of logits.
+constexpr ClassifierCut kCut{.weight_elements = 64 * SlicedHead::kChannels + 100,
+                             .logits_elements = 64 * 24};
+
+Result run(const Model& model, const TrainingCase& told) {
+  return train(model, prepare_case(model, told), told);
+}
+
+class SlicedHeadIdentity : public testing::TestWithParam<std::tuple<DType, bool>> {
+ protected:
+  DType dtype() const { return std::get<0>(GetParam()); }
+  SlicedHead model(const ClassifierCut& cut = kCut) const {
+    return {dtype(), std::get<1>(GetParam()), cut};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Heads, SlicedHeadIdentity,
+                         testing::Combine(testing::Values(DType::F32, DType::BF16),
+                                          testing::Bool()),
+                         [](const auto& info) {
+                           return std::string(name_of(std::get<0>(info.param))) +
+                                  (std::get<1>(info.param) ? "_tied" : "_alone");
+                         });
+
+TEST_P(SlicedHeadIdentity, OverBudgetsAndOrders) {
+  const SlicedHead sliced = model();
+  for (const bool clip : {false, true}) {
+    const TrainingCase resident{.dtype = dtype(),
+                                .clip = clip,
+                                .accumulation = 2,
+                                .num_pieces = 16,
+                                .update = UpdateOrder::Wait,
+                                .evaluation_batches = 2};
+    const Result expected = run(sliced, resident);
+    for (const MicroBatchOrder order : {MicroBatchOrder::Horizontal, MicroBatchOrder::Vertical}) {
+      for (const Memory memory : {Memory::Smallest, Memory::Between}) {
+        TrainingCase told = resident;
+        told.memory = memory;
+        told.order = order;
+        told.update = UpdateOrder::Overlap;
+        told.num_pieces = memory == Memory::Smallest ? 1 : 2;
+        told.recompute = clip ? Recompute::Block : Recompute::None;
+        told.num_threads = 2;
+        SCOPED_TRACE(to_string(told));
+        const Result got = run(sliced, told);
+        EXPECT_TRUE(got.outcome == expected.outcome) << to_string(got.outcome) << "\nexpected\n"
+                                                     << to_string(expected.outcome);
+        EXPECT_GT(got.loaded_bytes, expected.loaded_bytes);
+      }
+    }
+  }
+}
+
+TEST_P(SlicedHeadIdentity, IsTheOneMomentHeadButForRounding) {
+  const TrainingCase told{.dtype = dtype(), .clip = false, .accumulation = 2, .num_steps = 1};
+  const Outcome whole = run(model(ClassifierCut{}), told).outcome;
+  const Outcome sliced = run(model(), told).outcome;
+  const double relative = dtype() == DType::F32 ? 1e-6 : 1e-4;
+  EXPECT_NEAR(sliced.losses[0], whole.losses[0], relative * whole.losses[0]);
+  EXPECT_NEAR(sliced.norms[0], whole.norms[0], relative * whole.norms[0]);
+  EXPECT_NE(sliced.hash, whole.hash);  // it was cut
+}
+
+/// Planted: the sum of a slice that comes back empty changes the bits.
+TEST(SlicedHeadPlanted, ALostSliceOfASumIsFound) {
+  const SlicedHead model(DType::BF16, false, kCut);
+  const TrainingCase told{.accumulation = 2, .memory = Memory::Smallest, .num_steps = 2};
+  Preparation damaged = prepare_case(model, told);
+  const Outcome expected = train(model, damaged, told).outcome;
+  const Layout& layout = *damaged.layout;
+  const auto head = static_cast<ParameterId>(layout.num_parameters() - 1);
+  const ChunkRange sums = layout.chunks(Space::GradientSums, layout.sum_elements(head, 0, {}));
+  size_t num_lost = 0;
+  for (Op& op : damaged.plan.ops) {
+    const bool loads_sum = op.kind == OpKind::Move && op.from == Tier::Host &&
+                           op.chunk.space == Space::GradientSums && op.chunk.index >= sums.first &&
+                           op.chunk.index < sums.last;
+    if (loads_sum && num_lost++ == 0) op.from = Tier::None;
+  }
+  ASSERT_GT(num_lost, 0u);
+  EXPECT_FALSE(train(model, damaged, told).outcome == expected);
+}
+
+}  // namespace
+}  // namespace ebb::test
