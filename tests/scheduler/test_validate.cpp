@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "scheduler/validate.h"
 #include "tests/scheduler/plan_cases.h"
@@ -318,6 +319,20 @@ TEST(Validate, WaitsThatMatterInManyPlans) {
             << "seed " << seed << ", op " << i << " without its wait for op " << w;
       }
     }
+  }
+}
+
+/// A plan for slices of a head brings too few sums for a moment that uses it whole.
+TEST(Validate, ChunksOfOtherRowsAreMissed) {
+  Case c = test::make_case(
+      {.num_layers = 2, .tied = true, .num_head_slices = 3, .max_elements = 600'000}, 8);
+  const Planned planned = test::plan_case(c, test::smallest_blocks(c) + 4, true);
+  ASSERT_TRUE(validate(planned.plan, c.trace, c.layout, planned.options).empty());
+  for (ParameterUse& use : c.trace.uses) {
+    if (!use.gradient || use.rows.count == 0) continue;
+    const RowRange rows = std::exchange(use.rows, RowRange{});
+    EXPECT_FALSE(validate(planned.plan, c.trace, c.layout, planned.options).empty()) << rows.first;
+    use.rows = rows;
   }
 }
 
