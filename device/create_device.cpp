@@ -5,12 +5,29 @@
 #include "device/sim/sim_device.h"
 
 namespace ebb {
+namespace {
+
+void check_pretence(const DeviceOptions& options) {
+  if (!options.pretend) return;
+  if (options.kind != DeviceKind::Host) {
+    throw ConfigError("only the host device can pretend to compute at other rates");
+  }
+  if (!(options.pretend->flops_per_s > 0) || !(options.pretend->bytes_per_s >= 0)) {
+    throw ConfigError("a pretended rate must be above 0 FLOP/s, and 0 bytes/s (no limit) or more");
+  }
+  if (options.poison) {
+    throw ConfigError("kernels that compute nothing would hand on the poison: pretend without it");
+  }
+}
+
+}  // namespace
 
 std::unique_ptr<Device> create_device(const DeviceOptions& options) {
   if (options.num_threads < 0) throw ConfigError("the number of threads must be 0 or more");
   if (options.load_bytes_per_s < 0 || options.store_bytes_per_s < 0) {
     throw ConfigError("the bandwidth of a link must be 0 (not emulated) or more");
   }
+  check_pretence(options);
   switch (options.kind) {
     case DeviceKind::Host:
       return std::make_unique<HostDevice>(options);

@@ -82,6 +82,9 @@ struct DeviceInfo {
   double load_bytes_per_s = 0;  ///< 0: not emulated or not measured
   double store_bytes_per_s = 0;
   Arithmetic arithmetic = Arithmetic::Fp32;  ///< host: of bf16 matrices
+  /// A rehearsal: kernels compute nothing, and take no cores, but the time they would at these
+  /// rates.
+  std::optional<ComputeRates> pretended = {};
 };
 
 class Device {
@@ -122,6 +125,9 @@ struct DeviceOptions {
   double load_bytes_per_s = 0;     ///< host: emulated link, 0 = as fast as memory
   double store_bytes_per_s = 0;
   std::optional<Arithmetic> arithmetic = {};  ///< host: of bf16 matrices; none: the faster one
+  /// Host: pretends to be a device that computes at these rates. What kernels should have written
+  /// stays as it was: zeros, or what copies brought.
+  std::optional<ComputeRates> pretend = {};
   bool poison = false;  ///< host: fill freed memory and moved blocks with NaN patterns
   int cuda_index = 0;
   /// Tests: called at every allocation, copy and launch; true makes that one fail.

@@ -14,6 +14,7 @@
 // Event::synchronize() rethrow it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -28,6 +29,18 @@ struct Cost {
   double bytes = 0;            ///< read and written on the device
   size_t workspace_bytes = 0;  ///< scratch the kernel takes from the device's shared workspace
   std::string_view name = {};  ///< static storage
+};
+
+/// How fast a device computes; a rate of 0 takes no time.
+struct ComputeRates {
+  double flops_per_s = 0;
+  double bytes_per_s = 0;  ///< of its memory
+
+  /// A call takes the longer of its arithmetic and its memory traffic.
+  double seconds(const Cost& cost) const {
+    return std::max(flops_per_s > 0 ? cost.flops / flops_per_s : 0,
+                    bytes_per_s > 0 ? cost.bytes / bytes_per_s : 0);
+  }
 };
 
 using HostFunction = InlineFunction<void(), 320>;
@@ -57,8 +70,9 @@ class Event {
 
 /// Time a stream has spent since it was created, in seconds.
 struct StreamStats {
-  double busy_s = 0;     ///< running operations
-  double waiting_s = 0;  ///< blocked in wait(event)
+  double busy_s = 0;               ///< running operations
+  double waiting_s = 0;            ///< blocked in wait(event)
+  double copying_processor_s = 0;  ///< host: processor time that its copies took
   uint64_t num_operations = 0;
   uint64_t copied_bytes = 0;
 };

@@ -250,6 +250,10 @@ ExecutorStats Executor::finish() {
     const int i = static_cast<int>(lane);
     return streams_[i]->stats().busy_s - begin_stats_[i].busy_s;
   };
+  for (int lane = 0; lane < kNumLanes; ++lane) {
+    stats.copying_processor_s +=
+        streams_[lane]->stats().copying_processor_s - begin_stats_[lane].copying_processor_s;
+  }
   stats.compute_s = busy(Lane::Compute);
   stats.update_s = busy(Lane::Update);
   stats.overlap_s = std::min({overlap_of_compute_and_update(), stats.compute_s, stats.update_s});

@@ -67,7 +67,8 @@ struct ExecutorStats {
   double compute_s = 0;  ///< kernels running
   double stall_s = 0;    ///< compute idle between begin() and its last operation
   double update_s = 0;
-  double overlap_s = 0;  ///< both at once
+  double overlap_s = 0;            ///< both at once
+  double copying_processor_s = 0;  ///< host: what the copies took of the cores
 };
 
 class Executor : public Hooks {

@@ -6,6 +6,9 @@
 // not a number is a NumericError that names the first tensor. Updates that a plan carries into the
 // next step are made there with what this step decided.
 //
+// In a rehearsal no kernel writes the partial norms: they stay the zeros of their buffer, so the
+// norm is 0, nothing is skipped and every update does its full work on what came home as gradients.
+//
 // submit_* run on the program thread, norm and update on the update stream.
 #pragma once
 

@@ -49,6 +49,7 @@ bool is_copy(const Op& op) { return op.kind == OpKind::Move && op.from != Tier::
 enum Part { kFirstForward, kRest };
 struct PartTimes {
   double compute_s = 0, load_s = 0, store_s = 0;
+  double copied_bytes = 0;
 };
 
 /// In which part each operation of the plan falls: for a load, that of the first moment that waits
@@ -85,10 +86,16 @@ Named longest(std::initializer_list<Named> times) {
                            [](const Named& a, const Named& b) { return a.seconds < b.seconds; });
 }
 
-/// On shared cores the copies' and the optimizer's work stands in compute's way.
+/// On shared cores the copies stand in the optimizer's way,
+double update_on_cores(double update_s, double copied_bytes, const Machine& machine) {
+  if (!machine.shared_cores) return update_s;
+  return update_s + time_of(copied_bytes, machine.copy_bytes_per_s);
+}
+
+/// and both in compute's, unless that only pretends.
 double on_cores(double compute_s, double update_s, double copied_bytes, const Machine& machine) {
-  if (!machine.shared_cores) return compute_s;
-  return compute_s + update_s + time_of(copied_bytes, machine.copy_bytes_per_s);
+  if (!machine.shared_cores || machine.pretended_kernels) return compute_s;
+  return compute_s + update_on_cores(update_s, copied_bytes, machine);
 }
 
 Named clipped_bound(const std::array<PartTimes, 2>& parts, double update_s, double held_s,
@@ -98,7 +105,7 @@ Named clipped_bound(const std::array<PartTimes, 2>& parts, double update_s, doub
   const Named forward =
       longest({{on_cores(first.compute_s, update_s, 0, machine), "compute, forward"},
                {first.load_s, "load, forward"},
-               {update_s, "update, forward"}});
+               {update_on_cores(update_s, first.copied_bytes, machine), "update, forward"}});
   const Named backward = longest({{rest.compute_s, "compute, backward"},
                                   {rest.load_s - held_s, "load, backward"},
                                   {rest.store_s, "store, backward"}});
@@ -123,6 +130,9 @@ Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const double seconds = duration_s(plan.ops[i], trace, layout, machine);
     PartTimes& part = times[parts[i]];
+    if (is_copy(plan.ops[i])) {
+      part.copied_bytes += static_cast<double>(layout.used_bytes(plan.ops[i].chunk));
+    }
     switch (plan.ops[i].lane) {
       case Lane::Compute:
         part.compute_s += seconds;
@@ -146,7 +156,7 @@ Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
       longest({{on_cores(bound.compute_s, bound.update_s, copied_bytes, machine), "compute"},
                {bound.load_s, "load"},
                {bound.store_s, "store"},
-               {bound.update_s, "update"}});
+               {update_on_cores(bound.update_s, copied_bytes, machine), "update"}});
   if (clipped) {
     const double held_bytes =
         static_cast<double>(plan.num_blocks) * static_cast<double>(layout.chunk_bytes());

@@ -24,6 +24,7 @@ struct Machine {
   double store_bytes_per_s = 0;
   double update_bytes_per_s = 0;  ///< host memory, for the optimizer
   bool shared_cores = false;  ///< kernels and the optimizer run on the same cores: their times add
+  bool pretended_kernels = false;  ///< shared cores: kernels take none, the others share them still
   double copy_bytes_per_s =
       0;  ///< shared cores: how fast they copy, where they do; their time adds, too
 };

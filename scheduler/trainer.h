@@ -111,16 +111,19 @@ struct MicroBatch {
   uint64_t num_targets = 0;
 };
 
+/// In a rehearsal (DeviceInfo::pretended) losses and norms are not numbers: nothing computed them.
+/// Everything else is real, the update included: it takes what the device sent for gradients.
 struct StepResult {
   double loss = 0;       ///< mean over all targets of the step
   double grad_norm = 0;  ///< before clipping
   bool skipped = false;  ///< the norm was not a number; weights stayed as they were
   uint64_t num_targets = 0;
   double step_s = 0;
-  double compute_s = 0;  ///< running kernels
-  double stall_s = 0;    ///< compute waiting for a load
-  double update_s = 0;   ///< the optimizer at work
-  double overlap_s = 0;  ///< both at once: on the host they then share the cores
+  double compute_s = 0;            ///< running kernels
+  double stall_s = 0;              ///< compute waiting for a load
+  double update_s = 0;             ///< the optimizer at work
+  double overlap_s = 0;            ///< both at once: on the host they then share the cores
+  double copying_processor_s = 0;  ///< host: what the copies took of the cores
   size_t loaded_bytes = 0;
   size_t stored_bytes = 0;
 };
@@ -137,8 +140,8 @@ class Trainer {
   /// REQUIRES: as many micro-batches as options.gradient_accumulation. Throws NumericError where a
   /// gradient is not a number and cannot be skipped; the trainer must not be used after a throw.
   StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate);
-  /// Mean loss without gradients. REQUIRES: options.evaluation_batches micro-batches. After a
-  /// throw, see step().
+  /// Mean loss without gradients; not a number in a rehearsal. REQUIRES: options.evaluation_batches
+  /// micro-batches. After a throw, see step().
   double evaluate(std::span<const MicroBatch> micro_batches);
 
   /// Updates made so far (Adam's t): steps less the skipped ones.

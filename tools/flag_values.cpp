@@ -63,4 +63,9 @@ LinkRates link_value(std::string_view flag, std::string_view text) {
   throw_bad_value(flag, text, kLinkSyntax);
 }
 
+ComputeRates compute_rates_value(std::string_view flag, std::string_view text) {
+  if (const auto rates = parse_compute_rates(text)) return *rates;
+  throw_bad_value(flag, text, kPretendSyntax);
+}
+
 }  // namespace ebb

@@ -34,6 +34,7 @@ double real_value(std::string_view flag, std::string_view text, const RealRange&
 /// At least one byte.
 size_t size_value(std::string_view flag, std::string_view text);
 LinkRates link_value(std::string_view flag, std::string_view text);
+ComputeRates compute_rates_value(std::string_view flag, std::string_view text);
 
 template <class T>
 using Choice = std::pair<std::string_view, T>;

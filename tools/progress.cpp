@@ -21,10 +21,13 @@ std::string format_duration(double seconds) {
 }
 
 std::string format_step(const StepRecord& r, uint64_t num_steps, double seconds_left) {
-  std::string line = fmt::format("step {}/{}  loss {:.4f}", r.step, num_steps, r.loss);
+  std::string line = fmt::format("step {}/{}", r.step, num_steps);
   const auto out = std::back_inserter(line);
-  if (r.eval_loss) fmt::format_to(out, "  eval loss {:.4f}", *r.eval_loss);
-  if (r.grad_norm) fmt::format_to(out, "  norm {:.3f}", *r.grad_norm);
+  if (!r.rehearsal) {
+    fmt::format_to(out, "  loss {:.4f}", r.loss);
+    if (r.eval_loss) fmt::format_to(out, "  eval loss {:.4f}", *r.eval_loss);
+    if (r.grad_norm) fmt::format_to(out, "  norm {:.3f}", *r.grad_norm);
+  }
   fmt::format_to(out, "  lr {:.2e}  {:.0f} tok/s", r.learning_rate, r.tokens_per_second);
   if (r.bound_share) fmt::format_to(out, "  {:.0f} % of bound", 100 * *r.bound_share);
   if (r.step < num_steps) fmt::format_to(out, "  {} left", format_duration(seconds_left));

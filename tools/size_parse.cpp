@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <utility>
 
 namespace ebb {
@@ -14,9 +15,14 @@ constexpr std::pair<std::string_view, double> kUnits[] = {
     {"", 1},      {"B", 1},        {"kB", 1e3},     {"KB", 1e3},     {"MB", 1e6},    {"GB", 1e9},
     {"TB", 1e12}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
 
-std::optional<double> unit_of(std::string_view name) {
-  for (const auto& [unit, bytes] : kUnits) {
-    if (unit == name) return bytes;
+constexpr std::pair<std::string_view, double> kFlopUnits[] = {
+    {"FLOP", 1}, {"kFLOP", 1e3}, {"MFLOP", 1e6}, {"GFLOP", 1e9}, {"TFLOP", 1e12}, {"PFLOP", 1e15}};
+
+using Units = std::span<const std::pair<std::string_view, double>>;
+
+std::optional<double> unit_of(std::string_view name, Units units) {
+  for (const auto& [unit, factor] : units) {
+    if (unit == name) return factor;
   }
   return std::nullopt;
 }
@@ -27,14 +33,14 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-/// Number and unit, as a real number of bytes.
-std::optional<double> parse_bytes(std::string_view text) {
+/// Number and unit, as a real number of what the units count.
+std::optional<double> parse_amount(std::string_view text, Units units = kUnits) {
   text = trimmed(text);
   double number = 0;
   const auto [end, error] =
       std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
   if (error != std::errc() || !std::isfinite(number) || number < 0) return std::nullopt;
-  const auto unit = unit_of(trimmed(text.substr(static_cast<size_t>(end - text.data()))));
+  const auto unit = unit_of(trimmed(text.substr(static_cast<size_t>(end - text.data()))), units);
   if (!unit) return std::nullopt;
   return number * *unit;
 }
@@ -47,11 +53,11 @@ std::optional<size_t> parse_digits(std::string_view text) {
   return static_cast<double>(bytes) < kLargestSize ? std::optional<size_t>(bytes) : std::nullopt;
 }
 
-std::optional<double> parse_rate(std::string_view text) {
+std::optional<double> parse_rate(std::string_view text, Units units = kUnits) {
   text = trimmed(text);
   if (!text.ends_with("/s")) return std::nullopt;
   text.remove_suffix(2);
-  const auto rate = parse_bytes(text);
+  const auto rate = parse_amount(text, units);
   return rate && *rate > 0 ? rate : std::nullopt;
 }
 
@@ -59,7 +65,7 @@ std::optional<double> parse_rate(std::string_view text) {
 
 std::optional<size_t> parse_size(std::string_view text) {
   if (const auto exact = parse_digits(trimmed(text))) return exact;
-  const auto bytes = parse_bytes(text);
+  const auto bytes = parse_amount(text);
   if (!bytes || *bytes >= kLargestSize) return std::nullopt;
   return static_cast<size_t>(*bytes);
 }
@@ -70,6 +76,16 @@ std::optional<LinkRates> parse_link(std::string_view text) {
   const auto store = comma == std::string_view::npos ? load : parse_rate(text.substr(comma + 1));
   if (!load || !store) return std::nullopt;
   return LinkRates{.load_bytes_per_s = *load, .store_bytes_per_s = *store};
+}
+
+std::optional<ComputeRates> parse_compute_rates(std::string_view text) {
+  const size_t comma = text.find(',');
+  const auto flops = parse_rate(text.substr(0, comma), kFlopUnits);
+  if (!flops) return std::nullopt;
+  if (comma == std::string_view::npos) return ComputeRates{.flops_per_s = *flops};
+  const auto bytes = parse_rate(text.substr(comma + 1));
+  if (!bytes) return std::nullopt;
+  return ComputeRates{.flops_per_s = *flops, .bytes_per_s = *bytes};
 }
 
 }  // namespace ebb

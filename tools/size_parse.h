@@ -10,9 +10,13 @@
 #include <optional>
 #include <string_view>
 
+#include "device/stream.h"
+
 namespace ebb {
 
 inline constexpr std::string_view kSizeSyntax = "a size like 256MiB, 1.5GiB, 16GB or plain bytes";
+inline constexpr std::string_view kPretendSyntax =
+    "a rate like 100TFLOP/s, above 0, or two, of arithmetic and of memory: 100TFLOP/s,2TB/s";
 inline constexpr std::string_view kLinkSyntax =
     "a rate like 12GB/s, or two, up and down: 12GB/s,6GB/s";
 
@@ -25,5 +29,9 @@ struct LinkRates {
 };
 /// Both rates positive; one rate counts for both directions.
 [[nodiscard]] std::optional<LinkRates> parse_link(std::string_view text);
+
+/// FLOP/s with k, M, G, T or P before it, and of memory as parse_link; without the second, memory
+/// is no limit.
+[[nodiscard]] std::optional<ComputeRates> parse_compute_rates(std::string_view text);
 
 }  // namespace ebb

@@ -175,6 +175,12 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
   group.add(
       "--link", "SIZE/s[,SIZE/s]", "host only: emulate a link of this bandwidth up[,down]",
       [&o](std::string_view flag, std::string_view value) { o.link = link_value(flag, value); });
+  group.add("--pretend", "FLOP/s[,SIZE/s]",
+            "host only, a rehearsal: kernels sleep for their predicted time at this rate of "
+            "arithmetic[,of memory] instead of computing; there are no losses",
+            [&o](std::string_view flag, std::string_view value) {
+              o.pretend = compute_rates_value(flag, value);
+            });
   group.add("--threads", "N [all cores]", "threads of host kernels and of the optimizer",
             whole(o.threads, 1, 4096));
   group.add("--arithmetic", "auto|fp32|bf16-dot [auto]",
@@ -237,6 +243,8 @@ void validate(const TrainOptions& options) {
   validate_chunk_size(options);
   require(options.device != DeviceChoice::Cuda || options.link.load_bytes_per_s == 0,
           "--link emulates a link on the host device: allowed with --device host, not cuda");
+  require(options.device != DeviceChoice::Cuda || !options.pretend,
+          "--pretend rehearses on the host device: allowed with --device host, not cuda");
 }
 
 }  // namespace ebb

@@ -66,6 +66,7 @@ struct TrainOptions {
   UpdateOrder update = UpdateOrder::Overlap;
   MicroBatchOrder micro_batch_order = MicroBatchOrder::Auto;
   LinkRates link;
+  std::optional<ComputeRates> pretend;   ///< a rehearsal: kernels sleep instead of computing
   uint64_t threads = 0;                  ///< 0: all cores
   std::optional<Arithmetic> arithmetic;  ///< the faster one on this processor
 

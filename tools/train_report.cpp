@@ -22,6 +22,12 @@ std::string device_line(const TrainSetup& setup) {
       kind += fmt::format(", {} arithmetic", name_of(*d.arithmetic));
     }
   }
+  if (d.pretend) {
+    kind += fmt::format(", pretending {:.4g} TFLOP/s", d.pretend->flops_per_s / 1e12);
+    if (d.pretend->bytes_per_s > 0) {
+      kind += fmt::format(" and {:.4g} GB/s of memory", d.pretend->bytes_per_s / 1e9);
+    }
+  }
   if (d.load_bytes_per_s > 0) {
     kind += fmt::format(", link {:.3g} GB/s up and {:.3g} GB/s down", d.load_bytes_per_s / 1e9,
                         d.store_bytes_per_s / 1e9);
@@ -46,14 +52,16 @@ Machine measured_machine(const TrainSetup& setup, const StepResult& r) {
   const double update_bytes = static_cast<double>(layout.num_model_parameters()) *
                               update_bytes_per_parameter(layout.gradient_type());
   const bool shared_cores = setup.device.kind == DeviceKind::Host;
+  const bool pretends = setup.device.pretend.has_value();
   // What ran at once on the same cores took, alone, half of that time each.
-  const double shared_s = shared_cores ? r.overlap_s / 2 : 0;
+  const double shared_s = shared_cores && !pretends ? r.overlap_s / 2 : 0;
   const double compute_s = r.compute_s - shared_s, update_s = r.update_s - shared_s;
   return {.flops_per_s = setup.prepared.flops / compute_s,
           .load_bytes_per_s = setup.device.load_bytes_per_s,
           .store_bytes_per_s = setup.device.store_bytes_per_s,
           .update_bytes_per_s = update_s > 0 ? update_bytes / update_s : 0,
-          .shared_cores = shared_cores};
+          .shared_cores = shared_cores,
+          .pretended_kernels = pretends};
 }
 
 void add_bound(StepRecord& record, const TrainSetup& setup, const StepResult& r) {
@@ -80,6 +88,9 @@ std::string format_header(const TrainOptions& options, const TrainSetup& setup) 
   const Gpt2Config& c = setup.preset.config;
   const BatchShape& s = setup.shape;
   std::string text;
+  if (setup.device.pretend) {
+    text = "rehearsal: kernels sleep for their predicted time, there are no losses\n";
+  }
   const auto line = [&text](std::string_view name, const std::string& value) {
     fmt::format_to(std::back_inserter(text), "{:<8}{}\n", name, value);
   };
@@ -105,6 +116,7 @@ StepRecord make_record(const TrainSetup& setup, const StepContext& context, cons
   StepRecord record;
   record.step = context.step + 1;
   record.epoch = context.epoch;
+  record.rehearsal = setup.device.pretend.has_value();
   record.loss = r.loss;
   record.grad_norm = r.grad_norm;
   record.learning_rate = context.learning_rate;
@@ -123,10 +135,11 @@ StepRecord make_record(const TrainSetup& setup, const StepContext& context, cons
 
 std::string format_summary(const TrainSetup& setup, const Summary& s) {
   const uint64_t tokens = s.end.steps * setup.shape.num_tokens();
-  std::string text =
-      fmt::format("{} steps, {} tokens in {}, {:.0f} tok/s; last loss {:.4f}\n", s.end.steps,
-                  tokens, format_duration(s.seconds),
-                  s.seconds > 0 ? static_cast<double>(tokens) / s.seconds : 0.0, s.last_loss);
+  std::string text = fmt::format("{} steps, {} tokens in {}, {:.0f} tok/s", s.end.steps, tokens,
+                                 format_duration(s.seconds),
+                                 s.seconds > 0 ? static_cast<double>(tokens) / s.seconds : 0.0);
+  text += setup.device.pretend ? "; a rehearsal: no losses\n"
+                               : fmt::format("; last loss {:.4f}\n", s.last_loss);
   const auto out = std::back_inserter(text);
   if (s.num_skipped > 0) {
     fmt::format_to(out, "{} updates skipped, for gradients that were not numbers\n", s.num_skipped);

@@ -82,9 +82,11 @@ bool cuda_is_usable() {
   return true;
 }
 
-DeviceKind device_kind(DeviceChoice choice) {
-  if (choice == DeviceChoice::Auto) return cuda_is_usable() ? DeviceKind::Cuda : DeviceKind::Host;
-  return choice == DeviceChoice::Cuda ? DeviceKind::Cuda : DeviceKind::Host;
+/// A rehearsal is on the host, whatever else is there.
+DeviceKind device_kind(const TrainOptions& options) {
+  const bool may_compute = options.device == DeviceChoice::Auto && !options.pretend;
+  if (may_compute && cuda_is_usable()) return DeviceKind::Cuda;
+  return options.device == DeviceChoice::Cuda ? DeviceKind::Cuda : DeviceKind::Host;
 }
 
 TrainerOptions trainer_options(const TrainOptions& options, const TrainSetup& setup) {
@@ -142,11 +144,12 @@ TrainSetup set_up(const TrainOptions& options) {
                  .length = sequence_length(options, setup.preset)};
   setup.model = std::make_unique<const Gpt2>(setup.preset.config, setup.shape.batch_size,
                                              setup.shape.length, options.dtype);
-  setup.device = {.kind = device_kind(options.device),
+  setup.device = {.kind = device_kind(options),
                   .num_threads = static_cast<int>(options.threads),
                   .load_bytes_per_s = options.link.load_bytes_per_s,
                   .store_bytes_per_s = options.link.store_bytes_per_s,
-                  .arithmetic = choose_arithmetic(options.arithmetic, this_processor())};
+                  .arithmetic = choose_arithmetic(options.arithmetic, this_processor()),
+                  .pretend = options.pretend};
   setup.data = open_data("--data", options.data, options.token_type, setup.preset, setup.shape);
   if (!options.eval_data.empty()) {
     setup.eval_data =

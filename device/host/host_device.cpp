@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kMappedBytes = size_t{1} << 20;
 constexpr size_t kAlignment = 64;
 /// Kernels step back for the copies of an emulated link, which a real link would not take from
-/// them.
+/// them; so does the optimizer, also for kernels that only pretend.
 constexpr int kNiceBesideLink = 10;
 
 std::string cpu_name() {
@@ -41,7 +41,8 @@ DeviceInfo describe(const DeviceOptions& options) {
           .num_threads = num_threads,
           .load_bytes_per_s = options.load_bytes_per_s,
           .store_bytes_per_s = options.store_bytes_per_s,
-          .arithmetic = choose_arithmetic(options.arithmetic, this_processor())};
+          .arithmetic = choose_arithmetic(options.arithmetic, this_processor()),
+          .pretended = options.pretend};
 }
 
 constexpr std::string_view name_of(MemoryKind kind) {
@@ -145,15 +146,25 @@ void HostDevice::reserve_workspace(size_t bytes) {
   ++num_allocations_;
 }
 
+/// Which streams use the cores, and so step back, and which stream's threads the team's are.
+HostStreamOptions HostDevice::stream_options(StreamRole role) {
+  static constexpr const char* kNames[] = {"ebb compute", "ebb load", "ebb store", "ebb update"};
+  const bool pretends = info_.pretended.has_value();
+  const bool emulates = pretends || info_.load_bytes_per_s > 0 || info_.store_bytes_per_s > 0;
+  const bool computes = role == StreamRole::Compute;
+  const bool works = role == StreamRole::Update || (computes && !pretends);
+  HostStreamOptions options{.load = &load_,
+                            .store = &store_,
+                            .faults = &faults_,
+                            .name = kNames[static_cast<int>(role)],
+                            .nice = emulates && works ? kNiceBesideLink : 0};
+  if (role == (pretends ? StreamRole::Update : StreamRole::Compute)) options.team = &team_;
+  if (computes) options.pretend = info_.pretended;
+  return options;
+}
+
 std::unique_ptr<Stream> HostDevice::create_stream(StreamRole role) {
-  const bool emulated = info_.load_bytes_per_s > 0 || info_.store_bytes_per_s > 0;
-  const bool computes = role == StreamRole::Compute || role == StreamRole::Update;
-  return std::make_unique<HostStream>(
-      HostStreamOptions{.load = &load_,
-                        .store = &store_,
-                        .faults = &faults_,
-                        .nice = emulated && computes ? kNiceBesideLink : 0,
-                        .team = role == StreamRole::Compute ? &team_ : nullptr});
+  return std::make_unique<HostStream>(stream_options(role));
 }
 
 std::unique_ptr<Event> HostDevice::create_event() { return std::make_unique<HostEvent>(); }

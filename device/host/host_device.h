@@ -17,6 +17,8 @@
 
 namespace ebb {
 
+struct HostStreamOptions;
+
 class HostDevice final : public Device {
  public:
   explicit HostDevice(const DeviceOptions& options);
@@ -43,6 +45,8 @@ class HostDevice final : public Device {
  private:
   std::byte* allocate_memory(size_t bytes, std::string_view tag);
   void free_memory(std::byte* data, size_t bytes) noexcept;
+
+  HostStreamOptions stream_options(StreamRole role);
 
   const DeviceInfo info_;
   const bool poison_;

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "device/errors.h"
-#include "device/host/host_link.h"
 #include "device/host/quiet_lock.h"
 
 namespace ebb {
@@ -27,13 +26,13 @@ bool HostEvent::is_reached(uint64_t generation) const {
 
 // The waiters are told under the lock: one of them may destroy the event as soon as it has seen its
 // generation.
-void HostEvent::reach(uint64_t generation, std::exception_ptr error) {
+void HostEvent::reach(uint64_t generation, std::exception_ptr error, double time_s) {
   give_order(this);
   QuietLock lock(mutex_);
   lock.wait(reached_one_, [&] { return generation - all_reached_ - 1 < kWindow; });
   reached_after_ |= uint64_t{1} << (generation - all_reached_ - 1);
   while ((reached_after_ & 1) != 0) ++all_reached_, reached_after_ >>= 1;
-  if (generation > newest_reached_) newest_reached_ = generation, time_s_ = steady_now_s();
+  if (generation > newest_reached_) newest_reached_ = generation, time_s_ = time_s;
   if (error && !error_) error_ = std::move(error);
   reached_one_.notify_all();
 }

@@ -13,6 +13,7 @@
 #include <exception>
 #include <mutex>
 
+#include "device/host/host_link.h"
 #include "device/stream.h"
 
 namespace ebb {
@@ -33,7 +34,8 @@ class HostEvent final : public Event {
   uint64_t submit_record();
   /// The newest generation; throws LogicError where there is none.
   uint64_t latest() const;
-  void reach(uint64_t generation, std::exception_ptr error);
+  /// `time_s`: when the work before it ended, which may be before the machine got round to this.
+  void reach(uint64_t generation, std::exception_ptr error, double time_s = steady_now_s());
   Reached await(uint64_t generation) const;
 
  private:

@@ -37,20 +37,22 @@ double Link::begin_copy(size_t bytes, double ready_s) {
   return begin_s;
 }
 
-double Link::copy(void* to, const void* from, size_t bytes, double ready_s) {
+Link::Ended Link::copy(void* to, const void* from, size_t bytes, double ready_s) {
   if (bytes_per_s_ <= 0) {
     copy_bytes(to, from, bytes);
-    return steady_now_s();
+    const double now_s = steady_now_s();
+    return {now_s, now_s};
   }
   const double begin_s = begin_copy(bytes, ready_s);
-  double deadline_s = begin_s;
+  double deadline_s = begin_s, here_s = begin_s;
   for (size_t at = 0; at < bytes; at += kPieceBytes) {
     const size_t piece = std::min(kPieceBytes, bytes - at);
     copy_bytes(static_cast<std::byte*>(to) + at, static_cast<const std::byte*>(from) + at, piece);
     deadline_s = begin_s + static_cast<double>(at + piece) / bytes_per_s_;
+    here_s = std::max(deadline_s, steady_now_s());
     sleep_until(deadline_s);
   }
-  return deadline_s;
+  return {deadline_s, here_s};
 }
 
 }  // namespace ebb

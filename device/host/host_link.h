@@ -20,12 +20,16 @@ void sleep_until(double deadline_s);
 
 class Link {
  public:
+  struct Ended {
+    double ideal_s = 0;  ///< on the emulated link, had the copy begun when it could
+    double here_s = 0;   ///< as the bytes came: later where memory was slower than the link
+  };
+
   /// `bytes_per_s` 0: nothing is emulated.
   explicit Link(double bytes_per_s) : bytes_per_s_(bytes_per_s) {}
 
-  /// Copies, and returns when the copy would have ended on the emulated link, had it begun at
-  /// `ready_s` or when the link was free.
-  double copy(void* to, const void* from, size_t bytes, double ready_s);
+  /// Copies, and returns when the copy ended, had it begun at `ready_s` or when the link was free.
+  Ended copy(void* to, const void* from, size_t bytes, double ready_s);
 
  private:
   /// Reserves the link and returns when this copy begins.

@@ -2,6 +2,7 @@
 
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,8 +34,15 @@ void set_team_nice(ThreadTeam& team, int nice) {
   });
 }
 
+double this_threads_processor_s() {
+  timespec used;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
 void prepare_thread(const HostStreamOptions& options) {
-  prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);  // emulated copies sleep to a deadline
+  prctl(PR_SET_NAME, options.name, 0UL, 0UL, 0UL);
+  prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);  // what is emulated sleeps to a deadline
   if (options.nice == 0) return;
   set_thread_nice(options.nice);
   if (options.team != nullptr) set_team_nice(*options.team, options.nice);
@@ -69,12 +77,21 @@ void HostStream::wait(const Event& event) {
 }
 
 void HostStream::copy(void* to, const void* from, size_t bytes, CopyKind kind) {
-  push({.kind = Command::Kind::Copy, .to = to, .from = from, .bytes = bytes, .copy_kind = kind});
+  const double traffic = 2 * static_cast<double>(bytes);  // read and written
+  push({.kind = Command::Kind::Copy,
+        .to = to,
+        .from = from,
+        .bytes = bytes,
+        .copy_kind = kind,
+        .pretended_s = options_.pretend ? options_.pretend->seconds({.bytes = traffic}) : 0});
 }
 
 void HostStream::call(const Cost& cost, HostFunction function) {
   EBB_CHECK(static_cast<bool>(function), "calling an empty function");
-  push({.kind = Command::Kind::Call, .name = cost.name, .function = function});
+  push({.kind = Command::Kind::Call,
+        .name = cost.name,
+        .function = function,
+        .pretended_s = options_.pretend ? options_.pretend->seconds(cost) : 0});
 }
 
 void HostStream::push(Command command) {
@@ -131,7 +148,7 @@ void HostStream::run_thread() {
 void HostStream::run(Command& command) {
   ready_s_ = std::max(ready_s_, command.submitted_s);
   if (command.kind == Command::Kind::Record) {
-    command.event->reach(command.generation, error_);
+    command.event->reach(command.generation, error_, std::max(ready_s_, done_s_));
   } else if (error_) {
     return;  // dropped
   } else if (command.kind == Command::Kind::Wait) {
@@ -156,28 +173,52 @@ void HostStream::run_work(Command& command) {
     if (command.kind == Command::Kind::Copy) {
       run_copy(command);
     } else {
-      options_.faults->check(FaultSite::Launch, command.name);
-      command.function();
-      ready_s_ = steady_now_s();
+      run_call(command);
     }
   } catch (...) {
     fail(std::current_exception());
   }
+  const double busy_s = pretends(command) ? command.pretended_s : steady_now_s() - begin_s;
   QuietLock lock(mutex_);
-  stats_.busy_s += steady_now_s() - begin_s;
+  stats_.busy_s += busy_s;
   ++stats_.num_operations;
   if (command.kind == Command::Kind::Copy && !error_) stats_.copied_bytes += command.bytes;
 }
 
 void HostStream::run_copy(const Command& command) {
   options_.faults->check(FaultSite::Copy, format_bytes(command.bytes));
+  if (pretends(command)) return pretend(command.pretended_s);
+  const double begin_s = this_threads_processor_s();
   if (command.copy_kind == CopyKind::Within) {
     copy_bytes(command.to, command.from, command.bytes);
     ready_s_ = steady_now_s();
-    return;
+  } else {
+    Link& link = command.copy_kind == CopyKind::Load ? *options_.load : *options_.store;
+    const Link::Ended ended = link.copy(command.to, command.from, command.bytes, ready_s_);
+    ready_s_ = ended.ideal_s;
+    done_s_ = ended.here_s;
   }
-  Link& link = command.copy_kind == CopyKind::Load ? *options_.load : *options_.store;
-  ready_s_ = link.copy(command.to, command.from, command.bytes, ready_s_);
+  const double used_s = this_threads_processor_s() - begin_s;
+  QuietLock lock(mutex_);
+  stats_.copying_processor_s += used_s;
+}
+
+void HostStream::run_call(Command& command) {
+  options_.faults->check(FaultSite::Launch, command.name);
+  if (pretends(command)) return pretend(command.pretended_s);
+  command.function();
+  ready_s_ = steady_now_s();
+}
+
+/// Kernels, and copies that kernels would make.
+bool HostStream::pretends(const Command& command) const {
+  return options_.pretend &&
+         (command.kind == Command::Kind::Call || command.copy_kind == CopyKind::Within);
+}
+
+void HostStream::pretend(double seconds) {
+  ready_s_ += seconds;
+  sleep_until(ready_s_);
 }
 
 void HostStream::fail(std::exception_ptr error) {

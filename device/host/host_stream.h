@@ -3,12 +3,18 @@
 // Nothing is allocated after construction; submitting blocks while the ring is full. What is queued
 // when the stream is destroyed still runs. Thread-safety: as Stream says; stats() and synchronize()
 // may be called from any thread but the stream's own.
+//
+// A stream that pretends runs no calls: each takes its cost at the pretended rates of wall time and
+// no core. Every operation begins when the one before it and what it waits for ended, however late
+// the machine wakes this thread, so that the sum of many short ones is exact: events carry the
+// times at which work ended, not those at which a thread noticed.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -25,8 +31,10 @@ struct HostStreamOptions {
   Link* load = nullptr;
   Link* store = nullptr;
   Faults* faults = nullptr;
-  int nice = 0;                ///< of the stream's thread, relative to none
-  ThreadTeam* team = nullptr;  ///< threads that work for this stream and take its nice value
+  const char* name = "stream";  ///< of its thread; static storage, at most 15 characters
+  int nice = 0;                 ///< of the stream's thread, relative to none
+  ThreadTeam* team = nullptr;   ///< threads that work for this stream and take its nice value
+  std::optional<ComputeRates> pretend = {};
 };
 
 class HostStream final : public Stream {
@@ -55,6 +63,7 @@ class HostStream final : public Stream {
     CopyKind copy_kind = CopyKind::Within;
     std::string_view name = {};  // Call, as the next
     HostFunction function = {};
+    double pretended_s = 0;  // Call and copies within the device, where the stream pretends
   };
 
   void push(Command command);
@@ -65,12 +74,16 @@ class HostStream final : public Stream {
   void run_wait(const Command& command);
   void run_work(Command& command);
   void run_copy(const Command& command);
+  void run_call(Command& command);
+  bool pretends(const Command& command) const;
+  void pretend(double seconds);
   void fail(std::exception_ptr error);
 
   const HostStreamOptions options_;
   std::vector<Command> ring_;
-  double ready_s_ =
-      0;  // of the stream's thread: when its next copy could have begun, were nothing late
+  // Of the stream's thread: when its next operation could begin, were no copy late; and when what
+  // it did was done.
+  double ready_s_ = 0, done_s_ = 0;
 
   mutable std::mutex mutex_;
   std::condition_variable pushed_;

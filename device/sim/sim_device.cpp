@@ -66,8 +66,7 @@ SimDevice::~SimDevice() = default;
 
 void SimDevice::set_rate(double flops_per_s, double bytes_per_s) {
   std::lock_guard lock(mutex_);
-  flops_per_s_ = flops_per_s;
-  bytes_per_s_ = bytes_per_s;
+  rates_ = {flops_per_s, bytes_per_s};
 }
 
 Cost SimDevice::total() const {
@@ -144,16 +143,14 @@ double SimDevice::add_call(const Cost& cost) {
   ++num_calls_;
   add_cost(total_, cost);
   add_cost(since_take_, cost);
-  const double compute_s = flops_per_s_ > 0 ? cost.flops / flops_per_s_ : 0;
-  const double memory_s = bytes_per_s_ > 0 ? cost.bytes / bytes_per_s_ : 0;
-  return std::max(compute_s, memory_s);
+  return rates_.seconds(cost);
 }
 
 double SimDevice::copy_duration_s(size_t bytes, CopyKind kind) const {
   std::lock_guard lock(mutex_);
   const double rate = kind == CopyKind::Load    ? info_.load_bytes_per_s
                       : kind == CopyKind::Store ? info_.store_bytes_per_s
-                                                : bytes_per_s_ / 2;  // read and written
+                                                : rates_.bytes_per_s / 2;  // read and written
   return rate > 0 ? static_cast<double>(bytes) / rate : 0;
 }
 

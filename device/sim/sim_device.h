@@ -72,8 +72,7 @@ class SimDevice final : public Device {
   uint64_t num_calls_ = 0;
   Cost total_;
   Cost since_take_;
-  double flops_per_s_ = 0;
-  double bytes_per_s_ = 0;
+  ComputeRates rates_;
   double now_s_ = 0;
 };
 

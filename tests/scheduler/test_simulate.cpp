@@ -86,6 +86,24 @@ TEST(Simulate, SharedCoresAddUp) {
   EXPECT_DOUBLE_EQ(lower_bound(c.trace, c.layout, plan, machine, false).seconds, 2 + 7 + 2);
 }
 
+TEST(Simulate, PretendedKernelsLeaveTheCoresToTheOthers) {
+  const Case c = test::make_case_from_text("r0 w0", 1, 65536, 1);
+  const Machine machine{.flops_per_s = 50,  // 2 s a moment
+                        .update_bytes_per_s = 65536 * 26.0 / 7,
+                        .shared_cores = true,
+                        .pretended_kernels = true,
+                        .copy_bytes_per_s = kChunk};  // one up, one down
+  const Plan plan = test::plan_case(c, 4, false).plan;
+  const Bound bound = lower_bound(c.trace, c.layout, plan, machine, false);
+  EXPECT_DOUBLE_EQ(bound.seconds, 7 + 2);
+  EXPECT_STREQ(bound.bound_by, "update");
+  const Plan clipped_plan = test::plan_case(c, 4, true).plan;
+  const Bound clipped = lower_bound(c.trace, c.layout, clipped_plan, machine, true);
+  // Beside the forward the update and the copy up, then the backward.
+  EXPECT_DOUBLE_EQ(clipped.seconds, 7 + 1 + 2);
+  EXPECT_STREQ(clipped.bound_by, "update, forward");
+}
+
 TEST(Simulate, BytesOfTheUpdate) {
   EXPECT_EQ(update_bytes_per_parameter(DType::BF16), 26);
   EXPECT_EQ(update_bytes_per_parameter(DType::F32), 28);

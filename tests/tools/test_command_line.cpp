@@ -149,6 +149,37 @@ TEST_F(CommandLine, TrainsAndWritesItsLog) {
   EXPECT_EQ(outcome.err.find('\r'), std::string::npos) << "plain lines where there is no terminal";
 }
 
+TEST_F(CommandLine, ARehearsalHasTimesAndNoLosses) {
+  const Outcome outcome = run_train({"--pretend", "50GFLOP/s,10GB/s", "--link", "1GB/s", "--steps",
+                                     "3", "--eval-data", text_, "--log", log_});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("rehearsal"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("pretending 0.05 TFLOP/s and 10 GB/s"), std::string::npos)
+      << outcome.err;
+  for (const std::string& text : {outcome.out, outcome.err}) {
+    for (const char* number : {"loss 0", "loss nan", "norm"}) {
+      EXPECT_EQ(text.find(number), std::string::npos) << text;
+    }
+  }
+  const auto lines = log_lines();
+  ASSERT_EQ(lines.size(), 4u);
+  for (uint64_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE(lines[i].at("loss").is_null());
+    EXPECT_TRUE(lines[i].at("grad_norm").is_null());
+    EXPECT_GE(lines[i]["step_seconds"], lines[i]["bound_seconds"]);
+    EXPECT_GT(lines[i]["bound_seconds"], 0);
+    EXPECT_GT(lines[i]["loaded_bytes"], 0);
+  }
+  EXPECT_TRUE(lines[2].at("eval_loss").is_null());
+}
+
+TEST_F(CommandLine, RehearsalsAreForTheHost) {
+  Arguments arguments = train({"--pretend", "1TFLOP/s"});
+  *(std::find(arguments.begin(), arguments.end(), "host")) = "cuda";
+  EXPECT_FAILS(run(arguments), 2, "--pretend rehearses on the host device");
+  EXPECT_FAILS(run_train({"--pretend", "fast"}), 2, "--pretend 'fast': allowed is a rate like");
+}
+
 TEST_F(CommandLine, TheSeedDecidesTheResult) {
   const auto hash_of = [this](const char* seed) {
     run_train({"--steps", "2", "--seed", seed, "--log", log_});

@@ -45,6 +45,13 @@ TEST(Progress, AStepIsOneLine) {
       "bound");
 }
 
+TEST(Progress, ARehearsalHasNoLosses) {
+  StepRecord record = step(3);
+  record.rehearsal = true;
+  record.eval_loss = 4.5;
+  EXPECT_EQ(format_step(record, 10, 14), "step 3/10  lr 3.00e-04  1024 tok/s  14s left");
+}
+
 TEST(Progress, DurationsAreShort) {
   EXPECT_EQ(format_duration(0.4), "0s");
   EXPECT_EQ(format_duration(59.6), "1m00s");

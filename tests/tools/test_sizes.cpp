@@ -47,6 +47,27 @@ TEST(Sizes, LinksHaveOneRateOrTwo) {
   }
 }
 
+TEST(Sizes, ComputeRatesHaveMemoryOrNot) {
+  const auto one = parse_compute_rates("100TFLOP/s");
+  ASSERT_TRUE(one);
+  EXPECT_EQ(one->flops_per_s, 100e12);
+  EXPECT_EQ(one->bytes_per_s, 0);
+  const auto two = parse_compute_rates("1.5PFLOP/s, 3TB/s");
+  ASSERT_TRUE(two);
+  EXPECT_EQ(two->flops_per_s, 1.5e15);
+  EXPECT_EQ(two->bytes_per_s, 3e12);
+  for (const auto& [text, rate] :
+       {std::pair("2kFLOP/s", 2e3), std::pair("2MFLOP/s", 2e6), std::pair("2 GFLOP/s", 2e9)}) {
+    ASSERT_TRUE(parse_compute_rates(text)) << text;
+    EXPECT_EQ(parse_compute_rates(text)->flops_per_s, rate) << text;
+  }
+  for (const char* text :
+       {"", "100", "100TFLOP", "100TFLOPS", "100TB/s", "0TFLOP/s", "-1TFLOP/s", "1TFLOP/s,",
+        "1TFLOP/s,0B/s", "1TFLOP/s,1TFLOP/s", "nanTFLOP/s", "1tflop/s", "1TFLOP/s,1GB/s,1GB/s"}) {
+    EXPECT_FALSE(parse_compute_rates(text)) << text;
+  }
+}
+
 std::string message_of(void (*body)()) {
   try {
     body();

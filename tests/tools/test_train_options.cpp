@@ -210,6 +210,7 @@ TEST(TrainOptions, BadValuesAreNamed) {
              "--min-lr '1': allowed is a number from 0 to --lr 0.0003");
   EXPECT_HAS(error_of({"--device-memory", "lots"}), "--device-memory 'lots'");
   EXPECT_HAS(error_of({"--link", "12GB"}), "12GB/s,6GB/s");
+  EXPECT_HAS(error_of({"--pretend", "100"}), "--pretend '100': allowed is a rate like 100TFLOP/s");
   EXPECT_HAS(error_of({"--clip", "-1"}), "--max-grad-norm '-1'");
 }
 
@@ -219,6 +220,7 @@ TEST(TrainOptions, ImpossibleCombinationsAreNamed) {
   EXPECT_HAS(error_of({"--eval-steps", "5"}), "--eval-steps needs --eval-data");
   EXPECT_HAS(error_of({"--eval-batches", "5"}), "--eval-batches needs --eval-data");
   EXPECT_HAS(error_of({"--device", "cuda", "--link", "1GB/s"}), "--link");
+  EXPECT_HAS(error_of({"--device", "cuda", "--pretend", "1TFLOP/s"}), "--pretend");
   EXPECT_THROW(parse({"--data", "x"}), ConfigError);
   EXPECT_THROW(parse({"--preset", "gpt2"}), ConfigError);
 }

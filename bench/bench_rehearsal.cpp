@@ -1,0 +1,343 @@
+// What do the update's overlap and the order of micro-batches gain at a GPU's ratios?
+//
+//   bench_rehearsal [--size 0.1B|0.35B|1B] [--rounds 5] [--threads N] [--share 25] [--vocabulary V]
+//
+// A rehearsal: kernels sleep for their predicted time; copies, over an emulated link, and the CPU
+// Adam are real. Measured first: how fast this machine's cores run Adam, and copy. Rates of link
+// and kernels are then chosen so that the link's larger direction, compute, and the cores' work
+// (Adam and the copies' own) would each take the same time in a step of the first row. A table
+// follows: the update overlapped or waited for, micro-batches vertical or horizontal, without
+// clipping and with it: bound (with clipping that of its two phases), achieved, share, and the
+// overhead: all processor time but that of Adam and of copying, as a share of a core.
+//
+// --share: percent of what weights and gradients would take that the device holds. Rows for which
+// memory does not suffice are left out. Medians of rounds in which other processes took less than
+// 4 % of a core.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bench/load_gate.h"
+#include "bench/random_batches.h"
+#include "bench/thread_times.h"
+#include "cpu_adam/adamw.h"
+#include "device/host/copy.h"
+#include "model_zoo/gpt2.h"
+#include "scheduler/simulate.h"
+#include "scheduler/trainer.h"
+#include "tools/machine.h"
+
+namespace ebb::bench {
+namespace {
+
+constexpr int64_t kBatch = 1, kLength = 128;
+constexpr uint32_t kAccumulate = 4;
+constexpr int kWarmUps = 2;
+
+struct Size {
+  const char* name;
+  Gpt2Config config;
+  size_t chunk_mib;
+};
+constexpr Size kSizes[] = {
+    {"0.1B", {.channels = 768, .num_layers = 12, .num_heads = 12}, 8},
+    {"0.35B", {.channels = 1024, .num_layers = 24, .num_heads = 16}, 16},
+    {"1B", {.channels = 1792, .num_layers = 24, .num_heads = 28}, 64},
+};
+
+struct Arguments {
+  const Size* size = &kSizes[0];
+  int64_t vocabulary = 50257;
+  size_t chunk_mib = 0;  // 0: as the size has it
+  int rounds = 5;
+  int threads = num_usable_cores();
+  int share = 25;
+};
+
+const Size& find_size(const std::string& name) {
+  for (const Size& size : kSizes) {
+    if (name == size.name) return size;
+  }
+  throw ConfigError("--size " + name + ": there are 0.1B, 0.35B and 1B");
+}
+
+Arguments parse(int argc, char** argv) {
+  Arguments a;
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i], value = i + 1 < argc ? argv[++i] : "";
+    if (flag == "--size") {
+      a.size = &find_size(value);
+    } else if (flag == "--vocabulary") {
+      a.vocabulary = std::atoll(value.c_str());
+    } else if (flag == "--chunk-mib") {
+      a.chunk_mib = std::strtoull(value.c_str(), nullptr, 10);
+    } else if (flag == "--rounds") {
+      a.rounds = std::atoi(value.c_str());
+    } else if (flag == "--threads") {
+      a.threads = std::atoi(value.c_str());
+    } else if (flag == "--share") {
+      a.share = std::atoi(value.c_str());
+    } else {
+      throw ConfigError("no flag " + flag +
+                        "; there are --size, --vocabulary, --chunk-mib, "
+                        "--rounds, --threads, --share");
+    }
+  }
+  if (a.chunk_mib == 0) a.chunk_mib = a.size->chunk_mib;
+  return a;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+/// What the cores do beside kernels that only sleep, each measured alone on all of them.
+struct Cores {
+  double update_bytes_per_s = 0;  ///< of Adam
+  double copy_bytes_per_s = 0;
+};
+
+template <class Body>
+double median_seconds(const Body& body) {
+  std::vector<double> seconds;
+  for (int i = 0; i < 7; ++i) {
+    const auto start = Clock::now();
+    body();
+    seconds.push_back(seconds_since(start));
+  }
+  return median(seconds);
+}
+
+Cores measure_cores(int threads) {
+  constexpr int64_t kElements = int64_t{32} << 20, kPiece = int64_t{1} << 20;
+  const auto device = create_device({.num_threads = threads});
+  const auto take = [&](size_t element_bytes) {
+    return device->allocate(MemoryKind::Pageable, kElements * element_bytes, "planes");
+  };
+  const Buffer weight = take(2), low = take(2), momentum = take(4), variance = take(4),
+               gradient = take(2);
+  for (int64_t i = 0; i < kElements; ++i) {  // weights and gradients of about 0.02
+    const auto bits = static_cast<uint16_t>(0x3c80 | ((i * 40503) & 0x807f));
+    std::memcpy(weight.data() + 2 * i, &bits, 2);
+    std::memcpy(gradient.data() + 2 * i, &bits, 2);
+  }
+  const Planes planes{.weight = weight.data(),
+                      .low = reinterpret_cast<int16_t*>(low.data()),
+                      .momentum = reinterpret_cast<float*>(momentum.data()),
+                      .variance = reinterpret_cast<float*>(variance.data()),
+                      .gradient = gradient.data(),
+                      .weight_dtype = DType::BF16,
+                      .gradient_dtype = DType::BF16};
+  ThreadTeam team(threads);
+  int64_t t = 0;
+  const double update_s = median_seconds(
+      [&] { adamw_update(team, planes, kElements, {.learning_rate = 1e-4, .t = ++t}, 1, 1); });
+  const double copy_s = median_seconds([&] {
+    team.for_each(kElements / kPiece, [&](int64_t i) {
+      copy_bytes(variance.data() + 4 * i * kPiece, momentum.data() + 4 * i * kPiece, 4 * kPiece);
+    });
+  });
+  constexpr double kCount = static_cast<double>(kElements);
+  return {.update_bytes_per_s = update_bytes_per_parameter(DType::BF16) * kCount / update_s,
+          .copy_bytes_per_s = 4 * kCount / copy_s};
+}
+
+struct Row {
+  UpdateOrder update;
+  MicroBatchOrder order;
+  bool clipped;
+};
+
+TrainerOptions options_of(const Row& row, const Arguments& a) {
+  return {.dtype = DType::BF16,
+          .chunk_bytes = a.chunk_mib << 20,
+          .micro_batch_order = row.order,
+          .gradient_accumulation = kAccumulate,
+          .update = row.update,
+          .max_grad_norm = row.clipped ? 1.0f : 0.0f};
+}
+
+/// The same budget for every row: what the first one's activations take, and a share of the rest.
+size_t device_budget(const Gpt2& model, const Arguments& a) {
+  const Row first{UpdateOrder::Overlap, MicroBatchOrder::Vertical, false};
+  const Preparation all = prepare(model, options_of(first, a), {.num_threads = a.threads});
+  const size_t chunk = all.layout->chunk_bytes();
+  const size_t activations = (all.trace.arena_bytes + chunk - 1) / chunk * chunk;
+  const size_t state = all.resident_blocks * chunk - activations;
+  const size_t fixed = all.resident_device_bytes - all.resident_blocks * chunk;
+  const size_t wanted = fixed + activations + state * static_cast<size_t>(a.share) / 100;
+  return std::max(wanted, all.smallest_device_bytes);
+}
+
+/// Rates at which link, kernels and cores would each take the same time for this plan.
+Machine balanced_machine(const Preparation& p, const Cores& cores) {
+  Machine machine{.update_bytes_per_s = cores.update_bytes_per_s,
+                  .shared_cores = true,
+                  .pretended_kernels = true,
+                  .copy_bytes_per_s = cores.copy_bytes_per_s};
+  const Bound bound = lower_bound(p.trace, *p.layout, p.plan, machine, false);
+  const double seconds = bound.seconds;  // of the cores alone, as nothing else has a rate
+  const double larger = static_cast<double>(std::max(p.plan.loaded_bytes, p.plan.stored_bytes));
+  machine.load_bytes_per_s = machine.store_bytes_per_s = larger / seconds;
+  machine.flops_per_s = p.flops / seconds;
+  return machine;
+}
+
+/// Processor time of Adam's threads: the update stream's, and those of the pool, which were there
+/// before the trainer.
+class AdamTime {
+ public:
+  explicit AdamTime(ThreadIds pool) : threads_(std::move(pool)) {
+    for (int id : threads_of_process()) {
+      if (name_of_thread(id) == "ebb update") threads_.insert(id);
+    }
+  }
+  double seconds() const {
+    double sum = 0;
+    for (int id : threads_) sum += thread_processor_s(id);
+    return sum;
+  }
+
+ private:
+  ThreadIds threads_;
+};
+
+/// Those that team loops leave behind: all but this one.
+ThreadIds pool_threads(int threads) {
+  ThreadTeam team(threads);
+  team.for_each(1000, [](int64_t) { std::this_thread::yield(); });
+  ThreadIds pool = threads_of_process();
+  pool.erase(getpid());
+  return pool;
+}
+
+struct Measured {
+  std::vector<double> step_s, stall_s, update_s, adam_s, copying_s, overhead_s;
+  int num_quiet = 0;
+};
+
+Measured measure(Trainer& trainer, const RandomBatches& data, const ThreadIds& pool, int rounds) {
+  for (int i = 0; i < kWarmUps; ++i) trainer.step(data.batches(), 3e-4);
+  const AdamTime adam(pool);
+  Measured quiet, all;
+  for (int tries = 0; quiet.num_quiet < rounds && tries < 3 * rounds; ++tries) {
+    const LoadGate gate;
+    const double process_before = process_processor_s(), adam_before = adam.seconds();
+    const StepResult r = trainer.step(data.batches(), 3e-4);
+    const double adam_s = adam.seconds() - adam_before;
+    const double process_s = process_processor_s() - process_before;
+    const auto add = [&](Measured& m) {
+      m.step_s.push_back(r.step_s);
+      m.stall_s.push_back(r.stall_s);
+      m.update_s.push_back(r.update_s);
+      m.adam_s.push_back(adam_s);
+      m.copying_s.push_back(r.copying_processor_s);
+      m.overhead_s.push_back(process_s - adam_s - r.copying_processor_s);
+    };
+    add(all);
+    if (!gate.quiet()) continue;
+    add(quiet);
+    ++quiet.num_quiet;
+  }
+  return quiet.num_quiet > 0 ? quiet : all;
+}
+
+const char* name_of_row(const Row& row) {
+  const bool vertical = row.order == MicroBatchOrder::Vertical;
+  if (row.update == UpdateOrder::Overlap)
+    return vertical ? "overlap, vertical" : "overlap, horizontal";
+  return vertical ? "wait, vertical" : "wait, horizontal";
+}
+
+void run_row(const Row& row, const Gpt2& model, const Arguments& a, const Machine& machine,
+             size_t budget, const RandomBatches& data) {
+  const Preparation p =
+      prepare(model, options_of(row, a), {.device_memory = budget, .num_threads = a.threads});
+  const Bound bound = lower_bound(p.trace, *p.layout, p.plan, machine, row.clipped);
+  const Simulation simulated = simulate(p.plan, p.trace, *p.layout, machine);
+  fmt::print("{:<20} {:<8}", name_of_row(row), row.clipped ? "clipped" : "-");
+  const size_t needed = p.ledger.total(Tier::Host) + p.ledger.total(Tier::Device);
+  const size_t available = read_memory_limits().usable_bytes();
+  if (needed > available / 100 * 97) {
+    fmt::print("  left out: needs {}, there are {}\n", format_bytes(needed),
+               format_bytes(available));
+    return;
+  }
+  const ThreadIds pool = pool_threads(a.threads);
+  const auto device = create_device({.memory_bytes = p.ledger.total(Tier::Device),
+                                     .num_threads = a.threads,
+                                     .load_bytes_per_s = machine.load_bytes_per_s,
+                                     .store_bytes_per_s = machine.store_bytes_per_s,
+                                     .pretend = ComputeRates{.flops_per_s = machine.flops_per_s}});
+  Trainer trainer(model, *device, p);
+  const Measured m = measure(trainer, data, pool, a.rounds);
+  const double step_s = median(m.step_s);
+  fmt::print(
+      "{:>8.3f} {:>9.3f} {:>9.3f} {:>7.3f} {:>6.1f} {:>7.3f} {:>7.3f} {:>7.3f} {:>7.3f} {:>8.2f}  "
+      "{}, {}\n",
+      bound.seconds, simulated.seconds, step_s, step_s / bound.seconds,
+      100 * bound.seconds / step_s, median(m.stall_s), median(m.update_s), median(m.adam_s),
+      median(m.copying_s), 100 * median(m.overhead_s) / step_s, bound.bound_by,
+      m.num_quiet > 0 ? fmt::format("{} quiet", m.num_quiet) : "LOUD");
+  std::fflush(stdout);
+}
+
+int run(const Arguments& a) {
+  Gpt2Config config = a.size->config;
+  config.vocabulary = a.vocabulary;
+  const Gpt2 model(config, kBatch, kLength, DType::BF16);
+  const Row first{UpdateOrder::Overlap, MicroBatchOrder::Vertical, false};
+  const size_t budget = device_budget(model, a);
+  const Preparation p =
+      prepare(model, options_of(first, a), {.device_memory = budget, .num_threads = a.threads});
+  const Cores cores = measure_cores(a.threads);
+  const Machine machine = balanced_machine(p, cores);
+  constexpr double kGB = 1e-9;
+  fmt::print(
+      "GPT of {:.2f} B parameters, bf16, K = {}, chunks of {} MiB, {} blocks ({}; all: {})\n",
+      static_cast<double>(p.layout->num_model_parameters()) * 1e-9, kAccumulate, a.chunk_mib,
+      p.num_blocks, format_bytes(budget), p.resident_blocks);
+  fmt::print("cores: Adam {:.1f} GB/s, copies {:.1f} GB/s, {} threads\n",
+             kGB * cores.update_bytes_per_s, kGB * cores.copy_bytes_per_s, a.threads);
+  fmt::print("rates: kernels {:.3f} TFLOP/s, link {:.2f} GB/s each way\n",
+             1e-12 * machine.flops_per_s, kGB * machine.load_bytes_per_s);
+  const Bound bound = lower_bound(p.trace, *p.layout, p.plan, machine, false);
+  const double copied = static_cast<double>(p.plan.loaded_bytes + p.plan.stored_bytes);
+  const double copies_s = copied / machine.copy_bytes_per_s;
+  fmt::print(
+      "a step of the first row: compute {:.3f} s; link {:.3f} s up, {:.3f} s down; cores {:.3f} s "
+      "(Adam {:.3f}, copies {:.3f})\n",
+      bound.compute_s, bound.load_s, bound.store_s, bound.update_s + copies_s, bound.update_s,
+      copies_s);
+  const RandomBatches data(config.vocabulary, kBatch, kLength, kAccumulate);
+  fmt::print("{:<20} {:<8}{:>8} {:>9} {:>9} {:>7} {:>6} {:>7} {:>7} {:>7} {:>7} {:>8}\n", "", "",
+             "bound s", "simulated", "achieved", "ratio", "share", "stall s", "update s", "Adam cs",
+             "copy cs", "over %");
+  for (bool clipped : {false, true}) {
+    for (MicroBatchOrder order : {MicroBatchOrder::Vertical, MicroBatchOrder::Horizontal}) {
+      for (UpdateOrder update : {UpdateOrder::Overlap, UpdateOrder::Wait}) {
+        run_row({update, order, clipped}, model, a, machine, budget, data);
+      }
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace ebb::bench
+
+int main(int argc, char** argv) {
+  try {
+    return ebb::bench::run(ebb::bench::parse(argc, argv));
+  } catch (const std::exception& e) {
+    fmt::print("{}\n", e.what());
+    return 1;
+  }
+}

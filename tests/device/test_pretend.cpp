@@ -1,0 +1,139 @@
+// A host device that pretends to compute at other rates. Sums of times are checked on the times of
+// events, which a busy machine cannot move; wall time is checked from below.
+#include <gtest/gtest.h>
+#include <time.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "device/device.h"
+#include "device/errors.h"
+#include "device/kernels.h"
+#include "tests/device/gate.h"
+
+namespace ebb {
+namespace {
+
+constexpr double kFlops = 1e9, kBytes = 1e8;
+
+double process_processor_s() {
+  timespec used;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
+std::unique_ptr<Device> create_pretender(double bytes_per_s = kBytes) {
+  return create_device(
+      {.memory_bytes = 1 << 20,
+       .num_threads = 1,
+       .pretend = ComputeRates{.flops_per_s = kFlops, .bytes_per_s = bytes_per_s}});
+}
+
+class Pretend : public testing::Test {
+ protected:
+  /// Seconds of what `submit` gives to the compute stream, all of it before the first begins: so
+  /// the stream never waits for this thread.
+  template <class Submit>
+  double seconds_of(const Submit& submit) {
+    Gate gate;
+    host->call({}, [&gate] { gate.pass(); });
+    host->record(*began);
+    compute->wait(*began);
+    submit();
+    compute->record(*ended);
+    gate.open();
+    ended->synchronize();
+    return ended->time_s() - began->time_s();
+  }
+
+  std::unique_ptr<Device> device = create_pretender();
+  std::unique_ptr<Event> began = device->create_event(), ended = device->create_event();
+  std::unique_ptr<Stream> host = device->create_stream(StreamRole::Update);
+  std::unique_ptr<Stream> compute = device->create_stream(StreamRole::Compute);
+};
+
+TEST_F(Pretend, SaysSo) {
+  ASSERT_TRUE(device->info().pretended);
+  EXPECT_EQ(device->info().pretended->flops_per_s, kFlops);
+  EXPECT_EQ(device->info().pretended->bytes_per_s, kBytes);
+  EXPECT_FALSE(create_device({.num_threads = 1})->info().pretended);
+}
+
+TEST_F(Pretend, ACallTakesTheLongerOfItsArithmeticAndItsMemoryTraffic) {
+  EXPECT_NEAR(seconds_of([&] { compute->call({.flops = 5e6, .bytes = 1e5}, [] {}); }), 5e-3, 1e-9);
+  EXPECT_NEAR(seconds_of([&] { compute->call({.flops = 1e6, .bytes = 7e5}, [] {}); }), 7e-3, 1e-9);
+  EXPECT_NEAR(seconds_of([&] { compute->call({.name = "nothing"}, [] {}); }), 0, 1e-9);
+}
+
+TEST_F(Pretend, ManyShortKernelsTakeTheSumOfTheirTimes) {
+  constexpr int kKernels = 900;  // less than a stream's ring holds
+  constexpr double kKernel_s = 20e-6;
+  const double begin_s = device->now_s();
+  const double seconds = seconds_of([&] {
+    for (int i = 0; i < kKernels; ++i) compute->call({.flops = kKernel_s * kFlops}, [] {});
+  });
+  EXPECT_NEAR(seconds, kKernels * kKernel_s, 1e-6);  // rounded up to a timer's slack: 3 times that
+  EXPECT_GE(device->now_s() - begin_s, seconds);
+  EXPECT_NEAR(compute->stats().busy_s, seconds, 1e-6);
+}
+
+TEST_F(Pretend, WallTimeIsTakenAndCoresAreNot) {
+  constexpr int kKernels = 150;
+  constexpr double kKernel_s = 2e-3;
+  const double begin_s = device->now_s(), used_s = process_processor_s();
+  for (int i = 0; i < kKernels; ++i) compute->call({.flops = kKernel_s * kFlops}, [] {});
+  compute->synchronize();
+  EXPECT_GE(device->now_s() - begin_s, kKernels * kKernel_s);
+  EXPECT_LT(process_processor_s() - used_s, 0.2 * kKernels * kKernel_s);
+}
+
+TEST_F(Pretend, KernelsAndCopiesWithinWriteNothing) {
+  Buffer memory = device->allocate(MemoryKind::Device, 4096, "memory");
+  const Tensor y{memory.data(), DType::F32, {4, 16}}, x{memory.data() + 1024, DType::F32, {4, 8}},
+      w{memory.data() + 2048, DType::F32, {16, 8}};
+  std::fill_n(x.as<float>(), 32, 1.0f);
+  std::fill_n(w.as<float>(), 128, 1.0f);
+  bool ran = false;
+  const double seconds = seconds_of([&] {
+    device->kernels().linear_forward(*compute, y, x, w, {});
+    compute->copy(y.data, x.data, 64, CopyKind::Within);
+    compute->call({}, [&ran] { ran = true; });
+  });
+  EXPECT_GE(seconds, (2 * 4 * 16 * 8) / kFlops);
+  EXPECT_GE(seconds, 2 * 64 / kBytes);
+  EXPECT_FALSE(ran);
+  EXPECT_TRUE(std::all_of(y.as<float>(), y.as<float>() + 64, [](float v) { return v == 0; }));
+}
+
+TEST_F(Pretend, CopiesAndTheOptimizersWorkAreReal) {
+  Buffer home = device->allocate(MemoryKind::Pinned, 1000, "home");
+  Buffer away = device->allocate(MemoryKind::Device, 1000, "device");
+  std::fill_n(home.data(), 1000, std::byte{7});
+  auto load = device->create_stream(StreamRole::Load);
+  load->copy(away.data(), home.data(), 1000, CopyKind::Load);
+  load->synchronize();
+  EXPECT_EQ(away.data()[999], std::byte{7});
+  bool ran = false;
+  host->call({.flops = 1e18}, [&ran] { ran = true; });
+  host->synchronize();
+  EXPECT_TRUE(ran);
+}
+
+TEST_F(Pretend, TheBudgetIsExact) {
+  Buffer most = device->allocate(MemoryKind::Device, (1 << 20) - 1, "most");
+  EXPECT_THROW(device->allocate(MemoryKind::Device, 2, "two bytes"), OutOfMemory);
+  EXPECT_THROW(device->reserve_workspace(2), OutOfMemory);
+}
+
+TEST(PretendOptions, WhatCannotBePretendedIsRefused) {
+  EXPECT_THROW(create_device({.pretend = ComputeRates{}}), ConfigError);
+  EXPECT_THROW(create_device({.pretend = ComputeRates{.flops_per_s = -1}}), ConfigError);
+  EXPECT_THROW(create_pretender(-1), ConfigError);
+  const ComputeRates rates{.flops_per_s = kFlops};
+  EXPECT_THROW(create_device({.kind = DeviceKind::Sim, .pretend = rates}), ConfigError);
+  EXPECT_THROW(create_device({.kind = DeviceKind::Cuda, .pretend = rates}), ConfigError);
+  EXPECT_THROW(create_device({.pretend = rates, .poison = true}), ConfigError);
+}
+
+}  // namespace
+}  // namespace ebb
