@@ -197,23 +197,26 @@ Machine balanced_machine(const Preparation& p, const Cores& cores) {
   return machine;
 }
 
-/// Processor time of Adam's threads: the update stream's, and those of the pool, which were there
-/// before the trainer.
-class AdamTime {
- public:
-  explicit AdamTime(ThreadIds pool) : threads_(std::move(pool)) {
-    for (int id : threads_of_process()) {
-      if (name_of_thread(id) == "ebb update") threads_.insert(id);
-    }
-  }
-  double seconds() const {
-    double sum = 0;
-    for (int id : threads_) sum += thread_processor_s(id);
-    return sum;
-  }
+/// Processor time so far. Adam's threads are the update stream's, and those of the pool that team
+/// loops use, which were there before the trainer.
+struct Times {
+  double adam_s = 0, kernels_s = 0, links_s = 0, rest_s = 0;
 
- private:
-  ThreadIds threads_;
+  static Times now(const ThreadIds& pool) {
+    Times times{.rest_s = process_processor_s()};
+    for (int id : threads_of_process()) {
+      const std::string name = name_of_thread(id);
+      const double seconds = thread_processor_s(id);
+      double* const to = name == "ebb update" || pool.contains(id)   ? &times.adam_s
+                         : name == "ebb compute"                     ? &times.kernels_s
+                         : name == "ebb load" || name == "ebb store" ? &times.links_s
+                                                                     : nullptr;
+      if (to == nullptr) continue;
+      *to += seconds;
+      times.rest_s -= seconds;
+    }
+    return times;
+  }
 };
 
 /// Those that team loops leave behind: all but this one.
@@ -226,27 +229,27 @@ ThreadIds pool_threads(int threads) {
 }
 
 struct Measured {
-  std::vector<double> step_s, stall_s, update_s, adam_s, copying_s, overhead_s;
+  std::vector<double> step_s, stall_s, update_s, adam_s, copying_s, program_s, streams_s;
   int num_quiet = 0;
 };
 
 Measured measure(Trainer& trainer, const RandomBatches& data, const ThreadIds& pool, int rounds) {
   for (int i = 0; i < kWarmUps; ++i) trainer.step(data.batches(), 3e-4);
-  const AdamTime adam(pool);
   Measured quiet, all;
   for (int tries = 0; quiet.num_quiet < rounds && tries < 3 * rounds; ++tries) {
     const LoadGate gate;
-    const double process_before = process_processor_s(), adam_before = adam.seconds();
+    const Times before = Times::now(pool);
     const StepResult r = trainer.step(data.batches(), 3e-4);
-    const double adam_s = adam.seconds() - adam_before;
-    const double process_s = process_processor_s() - process_before;
+    const Times after = Times::now(pool);
     const auto add = [&](Measured& m) {
       m.step_s.push_back(r.step_s);
       m.stall_s.push_back(r.stall_s);
       m.update_s.push_back(r.update_s);
-      m.adam_s.push_back(adam_s);
+      m.adam_s.push_back(after.adam_s - before.adam_s);
       m.copying_s.push_back(r.copying_processor_s);
-      m.overhead_s.push_back(process_s - adam_s - r.copying_processor_s);
+      m.program_s.push_back(after.rest_s - before.rest_s);
+      m.streams_s.push_back(after.kernels_s - before.kernels_s + after.links_s - before.links_s -
+                            r.copying_processor_s);
     };
     add(all);
     if (!gate.quiet()) continue;
@@ -292,11 +295,12 @@ void run_row(const Row& row, const Gpt2& model, const Arguments& a, const Machin
   const Measured m = measure(trainer, data, pool, a.rounds);
   const double step_s = median(m.step_s);
   fmt::print(
-      "{:>8.3f} {:>9.3f} {:>9.3f} {:>7.3f} {:>6.1f} {:>7.3f} {:>7.3f} {:>7.3f} {:>7.3f} {:>8.2f}  "
-      "{}, {}\n",
+      "{:>8.3f} {:>9.3f} {:>9.3f} {:>7.3f} {:>6.1f} {:>7.3f} {:>7.3f} {:>7.3f} {:>7.3f} {:>9.2f} "
+      "{:>9.2f}  {}, {}\n",
       bound.seconds, simulated.seconds, step_s, step_s / bound.seconds,
       100 * bound.seconds / step_s, median(m.stall_s), median(m.update_s), median(m.adam_s),
-      median(m.copying_s), 100 * median(m.overhead_s) / step_s, bound.bound_by,
+      median(m.copying_s), 100 * median(m.program_s) / step_s,
+      100 * median(m.streams_s) / step_s, bound.bound_by,
       m.num_quiet > 0 ? fmt::format("{} quiet", m.num_quiet) : "LOUD");
   std::fflush(stdout);
 }
@@ -329,9 +333,9 @@ int run(const Arguments& a) {
       bound.compute_s, bound.load_s, bound.store_s, bound.update_s + copies_s, bound.update_s,
       copies_s);
   const RandomBatches data(config.vocabulary, kBatch, kLength, kAccumulate);
-  fmt::print("{:<20} {:<8}{:>8} {:>9} {:>9} {:>7} {:>6} {:>7} {:>7} {:>7} {:>7} {:>8}\n", "", "",
-             "bound s", "simulated", "achieved", "ratio", "share", "stall s", "update s", "Adam cs",
-             "copy cs", "over %");
+  fmt::print("{:<20} {:<8}{:>8} {:>9} {:>9} {:>7} {:>6} {:>7} {:>7} {:>7} {:>7} {:>9} {:>9}\n", "",
+             "", "bound s", "simulated", "achieved", "ratio", "share", "stall s", "update s",
+             "Adam cs", "copy cs", "program %", "streams %");
   for (bool clipped : {false, true}) {
     for (MicroBatchOrder order : {MicroBatchOrder::Vertical, MicroBatchOrder::Horizontal}) {
       for (UpdateOrder update : {UpdateOrder::Overlap, UpdateOrder::Wait}) {
