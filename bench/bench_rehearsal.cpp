@@ -58,6 +58,7 @@ struct Arguments {
   int rounds = 5;
   int threads = num_usable_cores();
   int share = 25;
+  double balance = 0.85;
   bool simulate = false;
 };
 
@@ -87,11 +88,13 @@ Arguments parse(int argc, char** argv) {
       a.rounds = std::atoi(value.c_str());
     } else if (flag == "--threads") {
       a.threads = std::atoi(value.c_str());
+    } else if (flag == "--balance") {
+      a.balance = std::atof(value.c_str());
     } else if (flag == "--share") {
       a.share = std::atoi(value.c_str());
     } else {
       throw ConfigError("no flag " + flag +
-                        "; there are --size, --vocabulary, --chunk-mib, "
+                        "; there are --size, --vocabulary, --chunk-mib, --balance, --simulate, "
                         "--rounds, --threads, --share");
     }
   }
@@ -183,14 +186,14 @@ size_t device_budget(const Gpt2& model, const Arguments& a) {
   return std::max(wanted, all.smallest_device_bytes);
 }
 
-/// Rates at which link, kernels and cores would each take the same time for this plan.
-Machine balanced_machine(const Preparation& p, const Cores& cores) {
+/// Rates at which link and kernels each take `balance` of the cores' time for this plan.
+Machine balanced_machine(const Preparation& p, const Cores& cores, double balance) {
   Machine machine{.update_bytes_per_s = cores.update_bytes_per_s,
                   .shared_cores = true,
                   .pretended_kernels = true,
                   .copy_bytes_per_s = cores.copy_bytes_per_s};
   const Bound bound = lower_bound(p.trace, *p.layout, p.plan, machine, false);
-  const double seconds = bound.seconds;  // of the cores alone, as nothing else has a rate
+  const double seconds = balance * bound.seconds;  // nothing but the cores has a rate yet
   const double larger = static_cast<double>(std::max(p.plan.loaded_bytes, p.plan.stored_bytes));
   machine.load_bytes_per_s = machine.store_bytes_per_s = larger / seconds;
   machine.flops_per_s = p.flops / seconds;
@@ -222,7 +225,10 @@ struct Times {
 /// Those that team loops leave behind: all but this one.
 ThreadIds pool_threads(int threads) {
   ThreadTeam team(threads);
-  team.for_each(1000, [](int64_t) { std::this_thread::yield(); });
+  for (int i = 0; i < 20; ++i) {  // long enough for each thread to wake up and take its part
+    team.for_each(2 * threads,
+                  [](int64_t) { std::this_thread::sleep_for(std::chrono::milliseconds(2)); });
+  }
   ThreadIds pool = threads_of_process();
   pool.erase(getpid());
   return pool;
@@ -299,9 +305,8 @@ void run_row(const Row& row, const Gpt2& model, const Arguments& a, const Machin
       "{:>9.2f}  {}, {}\n",
       bound.seconds, simulated.seconds, step_s, step_s / bound.seconds,
       100 * bound.seconds / step_s, median(m.stall_s), median(m.update_s), median(m.adam_s),
-      median(m.copying_s), 100 * median(m.program_s) / step_s,
-      100 * median(m.streams_s) / step_s, bound.bound_by,
-      m.num_quiet > 0 ? fmt::format("{} quiet", m.num_quiet) : "LOUD");
+      median(m.copying_s), 100 * median(m.program_s) / step_s, 100 * median(m.streams_s) / step_s,
+      bound.bound_by, m.num_quiet > 0 ? fmt::format("{} quiet", m.num_quiet) : "LOUD");
   std::fflush(stdout);
 }
 
@@ -314,7 +319,7 @@ int run(const Arguments& a) {
   const Preparation p =
       prepare(model, options_of(first, a), {.device_memory = budget, .num_threads = a.threads});
   const Cores cores = measure_cores(a.threads);
-  const Machine machine = balanced_machine(p, cores);
+  const Machine machine = balanced_machine(p, cores, a.balance);
   constexpr double kGB = 1e-9;
   fmt::print(
       "GPT of {:.2f} B parameters, bf16, K = {}, chunks of {} MiB, {} blocks ({}; all: {})\n",

@@ -11,7 +11,6 @@
 
 #include "device/errors.h"
 #include "device/host/copy.h"
-#include "device/host/quiet_lock.h"
 
 namespace ebb {
 namespace {
@@ -98,10 +97,21 @@ void HostStream::push(Command command) {
   command.submitted_s = steady_now_s();
   give_order(&num_pushed_);
   QuietLock lock(mutex_);
-  lock.wait(finished_, [&] { return num_pushed_ - num_finished_ < kRingSlots; });
+  // A full ring is half emptied before it is filled again, or every command would wake this thread.
+  if (num_pushed_ - num_finished_ == kRingSlots) {
+    wait_finished(lock, num_pushed_ - kRingSlots / 2);
+  }
   ring_[num_pushed_ % kRingSlots] = std::move(command);
   ++num_pushed_;
   pushed_.notify_one();
+}
+
+void HostStream::wait_finished(QuietLock& lock, uint64_t count) {
+  lock.wait(finished_, [&] {
+    if (num_finished_ >= count) return true;
+    awaited_ = std::min(awaited_, count);
+    return false;
+  });
 }
 
 void HostStream::synchronize() {
@@ -109,8 +119,7 @@ void HostStream::synchronize() {
   std::exception_ptr error;
   {
     QuietLock lock(mutex_);
-    const uint64_t target = num_pushed_;
-    lock.wait(finished_, [&] { return num_finished_ >= target; });
+    wait_finished(lock, num_pushed_);
     error = error_;
   }
   take_order(&num_finished_);
@@ -140,7 +149,8 @@ void HostStream::run_thread() {
     run(*command);
     give_order(&num_finished_);
     QuietLock lock(mutex_);
-    ++num_finished_;
+    if (++num_finished_ < awaited_) continue;
+    awaited_ = UINT64_MAX;
     finished_.notify_all();
   }
 }

@@ -23,6 +23,7 @@
 #include "device/host/host_event.h"
 #include "device/host/host_link.h"
 #include "device/host/parallel.h"
+#include "device/host/quiet_lock.h"
 
 namespace ebb {
 
@@ -67,6 +68,8 @@ class HostStream final : public Stream {
   };
 
   void push(Command command);
+  /// Until so many commands are finished.
+  void wait_finished(QuietLock& lock, uint64_t count);
   /// The oldest unfinished command; null when stopping and nothing is left.
   Command* next();
   void run_thread();
@@ -90,6 +93,7 @@ class HostStream final : public Stream {
   std::condition_variable finished_;
   uint64_t num_pushed_ = 0;
   uint64_t num_finished_ = 0;
+  uint64_t awaited_ = UINT64_MAX;  // the least number of finished commands that somebody waits for
   bool stopping_ = false;
   std::exception_ptr error_;  // written by the stream's thread
   StreamStats stats_;
