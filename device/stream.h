@@ -26,6 +26,7 @@ namespace ebb {
 /// What an operation costs, for the simulated device and for reports.
 struct Cost {
   double flops = 0;
+  double vector_flops = 0;     ///< of them, those outside of plain matrix products
   double bytes = 0;            ///< read and written on the device
   size_t workspace_bytes = 0;  ///< scratch the kernel takes from the device's shared workspace
   std::string_view name = {};  ///< static storage

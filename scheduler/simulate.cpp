@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <utility>
+
+#include "device/errors.h"
 
 namespace ebb {
 namespace {
@@ -23,7 +27,10 @@ double duration_s(const Op& op, const Trace& trace, const Layout& layout, const 
   switch (op.kind) {
     case OpKind::Run: {
       const Cost& cost = trace.moments[op.moment].cost;
-      return std::max(time_of(cost.flops, machine.flops_per_s),
+      const double vector_rate =
+          machine.vector_flops_per_s > 0 ? machine.vector_flops_per_s : machine.flops_per_s;
+      return std::max(time_of(cost.flops - cost.vector_flops, machine.flops_per_s) +
+                          time_of(cost.vector_flops, vector_rate),
                       time_of(cost.bytes, machine.device_bytes_per_s));
     }
     case OpKind::Finish:
@@ -114,6 +121,181 @@ Named clipped_bound(const std::array<PartTimes, 2>& parts, double update_s, doub
   return longest({both, {first.load_s + rest.load_s, "load"}});
 }
 
+/// Runs a plan's lanes against a clock that jumps from the end of one operation to the next.
+class Clockwork {
+ public:
+  Clockwork(const Plan& plan, const Trace& trace, const Layout& layout, const Machine& machine)
+      : plan_(plan),
+        trace_(trace),
+        layout_(layout),
+        machine_(machine),
+        done_(plan.ops.size(), false) {
+    result_.ops.resize(plan.ops.size());
+  }
+
+  Simulation run() {
+    for (;;) {
+      while (start_what_can()) {
+      }
+      share_cores();
+      double next_s = kNever;
+      for (const Work& work : works_) next_s = std::min(next_s, work.end_s);
+      if (next_s == kNever) break;
+      now_s_ = next_s;
+      for (Work& work : works_) {
+        if (work.end_s <= now_s_) end(work);
+      }
+    }
+    EBB_CHECK(num_done_ == plan_.ops.size(), "a plan waits for what never ends");
+    return std::move(result_);
+  }
+
+ private:
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+
+  /// What a lane does now.
+  struct Work {
+    uint32_t op = kNone;
+    double left_s = 0;  ///< it would still take alone, at `since_s`
+    double since_s = 0;
+    double speed = 1;  ///< of its speed alone
+    double cores = 0;  ///< what a copy takes of the processor at full speed
+    double end_s = kNever;
+  };
+  /// The operation of a lane that is to start next, and how many of its waits are over.
+  struct Cursor {
+    uint32_t op = 0;
+    uint32_t num_over = 0;
+  };
+
+  /// False at the end of the lane.
+  bool find(Cursor& cursor, Lane lane) const {
+    while (cursor.op < plan_.ops.size() && plan_.ops[cursor.op].lane != lane) ++cursor.op;
+    return cursor.op < plan_.ops.size();
+  }
+
+  bool is_ready(Cursor& cursor) const {
+    const auto waits = plan_.waits_of(plan_.ops[cursor.op]);
+    while (cursor.num_over < waits.size() && done_[waits[cursor.num_over]]) ++cursor.num_over;
+    return cursor.num_over == waits.size();
+  }
+
+  bool start_what_can() {
+    bool started = move_on() || start_load();
+    for (const Lane lane : {Lane::Compute, Lane::Store, Lane::Update}) {
+      Cursor& cursor = cursors_[static_cast<int>(lane)];
+      if (works_[static_cast<int>(lane)].op != kNone || !find(cursor, lane) || !is_ready(cursor)) {
+        continue;
+      }
+      start(std::exchange(cursor, {cursor.op + 1}).op);
+      started = true;
+    }
+    return started;
+  }
+
+  /// The mover gives and takes blocks, and hands copies to the link.
+  bool move_on() {
+    Cursor& mover = cursors_[static_cast<int>(Lane::Load)];
+    bool moved = false;
+    while (find(mover, Lane::Load) && is_ready(mover)) {
+      if (!is_copy(plan_.ops[mover.op])) start(mover.op);
+      mover = {mover.op + 1};
+      moved = true;
+    }
+    return moved;
+  }
+
+  bool start_load() {
+    if (works_[static_cast<int>(Lane::Load)].op != kNone) return false;
+    const uint32_t end = cursors_[static_cast<int>(Lane::Load)].op;
+    while (next_load_ < end && !is_load(plan_.ops[next_load_])) ++next_load_;
+    if (next_load_ == end) return false;
+    start(next_load_++);
+    return true;
+  }
+
+  static bool is_load(const Op& op) { return op.lane == Lane::Load && is_copy(op); }
+
+  void start(uint32_t index) {
+    const Op& op = plan_.ops[index];
+    Work work{.op = index, .since_s = now_s_};
+    work.left_s = duration_s(op, trace_, layout_, machine_);
+    if (is_copy(op) && machine_.shared_cores) {
+      const double on_cores_s =
+          time_of(static_cast<double>(layout_.used_bytes(op.chunk)), machine_.copy_bytes_per_s);
+      work.left_s = std::max(work.left_s, on_cores_s);
+      work.cores = work.left_s > 0 ? on_cores_s / work.left_s : 0;
+    }
+    work.end_s = now_s_ + work.left_s;
+    const int lane = static_cast<int>(op.lane);
+    result_.ops[index].start_s = now_s_;
+    result_.lane_busy_s[lane] += work.left_s;
+    if (op.lane == Lane::Compute) {
+      if (computed_) result_.stall_s += now_s_ - last_computed_s_;
+      computed_ = true;
+    }
+    if (work.left_s == 0) {
+      end(work);
+    } else {
+      works_[lane] = work;
+    }
+  }
+
+  void end(Work& work) {
+    result_.ops[work.op].end_s = now_s_;
+    result_.seconds = now_s_;
+    if (plan_.ops[work.op].lane == Lane::Compute) last_computed_s_ = now_s_;
+    done_[work.op] = true;
+    ++num_done_;
+    work = {};
+  }
+
+  /// Copies come first; kernels and the optimizer have equal parts of what they leave.
+  void share_cores() {
+    if (!machine_.shared_cores) return;
+    double copies = 0;
+    int num_others = 0;
+    for (const Lane lane : kLanes) {
+      const Work& work = works_[static_cast<int>(lane)];
+      if (work.op == kNone) continue;
+      copies += work.cores;
+      num_others += computes(lane);
+    }
+    const double each = num_others > 0 ? std::max(0.0, 1 - copies) / num_others : 0;
+    for (const Lane lane : kLanes) {
+      Work& work = works_[static_cast<int>(lane)];
+      if (work.op == kNone) continue;
+      set_speed(work, computes(lane) ? each : 1 / std::max(1.0, copies));
+    }
+  }
+
+  static bool computes(Lane lane) { return lane == Lane::Compute || lane == Lane::Update; }
+
+  void set_speed(Work& work, double speed) {
+    if (speed == work.speed) return;
+    work.left_s -= (now_s_ - work.since_s) * work.speed;
+    work.since_s = now_s_;
+    work.speed = speed;
+    work.end_s = speed > 0 ? now_s_ + std::max(0.0, work.left_s) / speed : kNever;
+  }
+
+  static constexpr Lane kLanes[kNumLanes] = {Lane::Compute, Lane::Load, Lane::Store, Lane::Update};
+
+  const Plan& plan_;
+  const Trace& trace_;
+  const Layout& layout_;
+  const Machine& machine_;
+  double now_s_ = 0;
+  std::array<Work, kNumLanes> works_;
+  std::array<Cursor, kNumLanes> cursors_;  // of the load lane: the mover's
+  uint32_t next_load_ = 0;                 // what the link copies next, once the mover was there
+  std::vector<bool> done_;
+  size_t num_done_ = 0;
+  bool computed_ = false;
+  double last_computed_s_ = 0;
+  Simulation result_;
+};
+
 }  // namespace
 
 double update_bytes_per_parameter(DType gradient_type) {
@@ -171,27 +353,7 @@ Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
 
 Simulation simulate(const Plan& plan, const Trace& trace, const Layout& layout,
                     const Machine& machine) {
-  Simulation result;
-  result.ops.resize(plan.ops.size());
-  double free_s[kNumLanes] = {};
-  double mover_s = 0;
-  bool computed = false;
-  for (size_t i = 0; i < plan.ops.size(); ++i) {
-    const Op& op = plan.ops[i];
-    const int lane = static_cast<int>(op.lane);
-    double start_s = op.lane == Lane::Load ? mover_s : free_s[lane];
-    for (uint32_t w : plan.waits_of(op)) start_s = std::max(start_s, result.ops[w].end_s);
-    if (op.lane == Lane::Load) mover_s = start_s;
-    if (is_copy(op)) start_s = std::max(start_s, free_s[lane]);
-    const double seconds = duration_s(op, trace, layout, machine);
-    result.ops[i] = {start_s, start_s + seconds};
-    result.lane_busy_s[lane] += seconds;
-    result.seconds = std::max(result.seconds, start_s + seconds);
-    if (op.lane == Lane::Compute && computed) result.stall_s += start_s - free_s[lane];
-    computed |= op.lane == Lane::Compute;
-    if (op.lane != Lane::Load || is_copy(op)) free_s[lane] = start_s + seconds;
-  }
-  return result;
+  return Clockwork(plan, trace, layout, machine).run();
 }
 
 }  // namespace ebb

@@ -3,8 +3,8 @@
 // The simulation runs the plan's four lanes against a virtual clock: an operation starts when its
 // lane is free and what it waits for is done. On the load lane the mover waits for each operation
 // in turn and hands copies to the link, which takes them in order; giving and taking blocks takes
-// no time, and neither does the norm. Lanes never slow each other down here: what a machine with
-// shared cores loses by that is in its bound only.
+// no time, and neither does the norm. Where cores are shared, copies take their part of them first,
+// and kernels and the optimizer, while both have work, half of the rest each.
 //
 // Times are seconds, rates bytes or flops a second; a rate of 0 is no limit.
 #pragma once
@@ -18,7 +18,8 @@
 namespace ebb {
 
 struct Machine {
-  double flops_per_s = 0;
+  double flops_per_s = 0;         ///< of matrix products
+  double vector_flops_per_s = 0;  ///< of attention and the like; 0: as fast as matrix products
   double device_bytes_per_s = 0;  ///< device memory
   double load_bytes_per_s = 0;    ///< host to device
   double store_bytes_per_s = 0;
@@ -26,7 +27,7 @@ struct Machine {
   bool shared_cores = false;  ///< kernels and the optimizer run on the same cores: their times add
   bool pretended_kernels = false;  ///< shared cores: kernels take none, the others share them still
   double copy_bytes_per_s =
-      0;  ///< shared cores: how fast they copy, where they do; their time adds, too
+      0;  ///< shared cores: how fast all of them would copy; 0: copies take none of their time
 };
 
 /// Bytes of host memory the optimizer touches for each parameter.
@@ -52,7 +53,7 @@ struct OpTime {
 
 struct Simulation {
   double seconds = 0;
-  double lane_busy_s[kNumLanes] = {};
+  double lane_busy_s[kNumLanes] = {};  ///< of its operations, had nothing slowed them down
   double stall_s = 0;  ///< the compute lane waiting, between its first and last operation
   std::vector<OpTime> ops;
 };

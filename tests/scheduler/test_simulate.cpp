@@ -171,5 +171,123 @@ TEST(Simulate, MoreBandwidthIsNeverSlower) {
   }
 }
 
+// ---- Shared cores ----
+
+double update_seconds(const Simulation& s, const Plan& plan) {
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    if (plan.ops[i].kind == OpKind::Update) return s.ops[i].end_s - s.ops[i].start_s;
+  }
+  return -1;
+}
+
+TEST(Simulate, ComputeAndUpdateHalveEachOther) {
+  // The weights of chunk 0 wait for its update; those of chunk 1 do not wait for any.
+  const Case c = test::make_case_from_text("r1 r1 w0", 2, 65536, 2);
+  const Plan plan = test::plan_case(c, 6, true, true).plan;
+  Machine machine{.flops_per_s = 100, .update_bytes_per_s = 65536 * 26.0 / 4};
+  // Alone: the update of chunk 0 takes 4 s beside two moments of 1 s; the third comes behind it.
+  EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 4 + 1);
+  machine.shared_cores = true;
+  // The moments take 2 s each; of the update's 4 s, 2 are left then, and 1 s of the third moment.
+  const Simulation s = simulate(plan, c.trace, c.layout, machine);
+  EXPECT_DOUBLE_EQ(s.seconds, 4 + 2 + 1);
+  EXPECT_DOUBLE_EQ(s.stall_s, 2);
+  EXPECT_DOUBLE_EQ(update_seconds(s, plan), 6);
+  EXPECT_DOUBLE_EQ(s.lane_busy_s[static_cast<int>(Lane::Compute)], 3);
+}
+
+TEST(Simulate, CopiesTakeTheirPartOfTheCores) {
+  const Case c = test::make_case_from_text("r0 r1", 2, 65536, 2);
+  const Plan plan = evaluation_plan(c, 2);
+  // A load takes 2 s, and one second of the cores; a moment 1 s.
+  Machine machine{.flops_per_s = 100,
+                  .load_bytes_per_s = kChunk / 2,
+                  .shared_cores = true,
+                  .copy_bytes_per_s = kChunk};
+  // The first moment has half of the cores beside the second load: both end together.
+  EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 2 + 2 + 1);
+  machine.copy_bytes_per_s = 0;
+  EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 2 + 2 + 1);
+  machine.flops_per_s = 50;  // 2 s of moments: nothing to lose, or half of the overlap
+  EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 2 + 2 + 2);
+  machine.copy_bytes_per_s = kChunk;
+  EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 2 + 2 + 1 + 2);
+}
+
+TEST(Simulate, AMemoryCopyIsAsFastAsTheCoresAre) {
+  const Case c = test::make_case_from_text("r0 r1", 2, 65536, 2);
+  // No link to speak of: a copy is all processor, and nothing else runs beside it.
+  const Machine machine{.flops_per_s = 100, .shared_cores = true, .copy_bytes_per_s = kChunk};
+  EXPECT_DOUBLE_EQ(simulate(evaluation_plan(c, 2), c.trace, c.layout, machine).seconds, 2 + 2);
+}
+
+/// The lanes one after the other, without a clock: what they take where none slows another down.
+std::vector<OpTime> times_without_sharing(const Plan& plan, const Trace& trace,
+                                          const Layout& layout, const Machine& machine) {
+  std::vector<OpTime> times(plan.ops.size());
+  double free_s[kNumLanes] = {}, mover_s = 0;
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const Op& op = plan.ops[i];
+    const bool copies = op.kind == OpKind::Move && op.from != Tier::None;
+    double start_s = op.lane == Lane::Load ? mover_s : free_s[static_cast<int>(op.lane)];
+    for (uint32_t w : plan.waits_of(op)) start_s = std::max(start_s, times[w].end_s);
+    if (op.lane == Lane::Load) mover_s = start_s;
+    if (copies) start_s = std::max(start_s, free_s[static_cast<int>(op.lane)]);
+    Plan alone;
+    alone.ops = {op};
+    alone.ops[0].first_wait = alone.ops[0].num_waits = 0;
+    const double seconds = simulate(alone, trace, layout, machine).seconds;
+    times[i] = {start_s, start_s + seconds};
+    if (op.lane != Lane::Load || copies) free_s[static_cast<int>(op.lane)] = times[i].end_s;
+  }
+  return times;
+}
+
+TEST(Simulate, WithoutSharedCoresNoLaneSlowsAnother) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    const Case c = test::make_any_case(seed);
+    const Plan plan =
+        test::plan_case(c, test::smallest_blocks(c) + seed % 4, seed % 2, seed % 3 == 0).plan;
+    const Machine machine = random_machine(seed);
+    const Simulation s = simulate(plan, c.trace, c.layout, machine);
+    const std::vector<OpTime> expected = times_without_sharing(plan, c.trace, c.layout, machine);
+    for (size_t i = 0; i < plan.ops.size(); ++i) {
+      ASSERT_EQ(s.ops[i].start_s, expected[i].start_s) << seed << ' ' << i;
+      ASSERT_EQ(s.ops[i].end_s, expected[i].end_s) << seed << ' ' << i;
+    }
+  }
+}
+
+TEST(Simulate, SharedCoresDoNoMoreThanTheirWork) {
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const Case c = test::make_any_case(seed);
+    const Plan plan =
+        test::plan_case(c, test::smallest_blocks(c) + seed % 4, seed % 2, seed % 3 == 0).plan;
+    Machine machine = random_machine(seed);
+    const double alone_s = simulate(plan, c.trace, c.layout, machine).seconds;
+    machine.shared_cores = true;
+    machine.copy_bytes_per_s = seed % 5 == 0 ? 0 : 3 * machine.load_bytes_per_s;
+    const Simulation s = simulate(plan, c.trace, c.layout, machine);
+    EXPECT_GE(s.seconds, alone_s * (1 - 1e-12)) << seed;
+    const double update_s = s.lane_busy_s[static_cast<int>(Lane::Update)];
+    const double copied = static_cast<double>(plan.loaded_bytes + plan.stored_bytes);
+    const double copies_s = machine.copy_bytes_per_s > 0 ? copied / machine.copy_bytes_per_s : 0;
+    const double work_s = s.lane_busy_s[static_cast<int>(Lane::Compute)] + update_s + copies_s;
+    EXPECT_GE(s.seconds, work_s * (1 - 1e-12)) << seed;
+    const Bound bound = lower_bound(c.trace, c.layout, plan, machine, seed % 2);
+    EXPECT_LE(bound.seconds, s.seconds * (1 + 1e-9)) << seed;
+  }
+}
+
+TEST(Simulate, VectorArithmeticHasARateOfItsOwn) {
+  Case c = test::make_case_from_text("r0", 1, 65536, 1);
+  c.trace.moments[0].cost.vector_flops = 40;
+  const Plan plan = evaluation_plan(c, 1);
+  Machine machine{.flops_per_s = 100};
+  EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 1);
+  machine.vector_flops_per_s = 20;
+  EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 0.6 + 2);
+}
+
 }  // namespace
 }  // namespace ebb

@@ -143,6 +143,7 @@ void HostKernels::activation_forward(Stream& stream, Tensor y, Tensor x, Activat
   const ActivationCall f{x.dtype, x.num_elements(), y.data,      nullptr,
                          x.data,  activation,       Write::Store};
   stream.call({.flops = 20.0 * static_cast<double>(f.n),
+               .vector_flops = 20.0 * static_cast<double>(f.n),
                .bytes = total_bytes(y, x),
                .name = "activation_forward"},
               [this, f] {
@@ -157,6 +158,7 @@ void HostKernels::activation_backward(Stream& stream, Tensor dx, Tensor dy, Tens
             "activation_backward: dx, dy and x of one float type and size");
   const ActivationCall f{x.dtype, x.num_elements(), dx.data, dy.data, x.data, activation, write};
   stream.call({.flops = 30.0 * static_cast<double>(f.n),
+               .vector_flops = 30.0 * static_cast<double>(f.n),
                .bytes = total_bytes(dx, dy, x),
                .name = "activation_backward"},
               [this, f] {

@@ -254,6 +254,7 @@ void HostKernels::cross_entropy(Stream& stream, Tensor losses, Tensor logits, Te
                        gradient_scale};
   const double passes = gradient_scale ? 2.0 : 1.0;
   stream.call({.flops = 10.0 * passes * static_cast<double>(logits.num_elements()),
+               .vector_flops = 10.0 * passes * static_cast<double>(logits.num_elements()),
                .bytes = total_bytes(losses, targets) + passes * total_bytes(logits),
                .name = "cross_entropy"},
               [this, f] {

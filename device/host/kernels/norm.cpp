@@ -176,6 +176,7 @@ void HostKernels::layer_norm_forward(Stream& stream, Tensor y, Tensor mean, Tens
   const NormForward f{x.dtype,          n,      c,      y.data, mean.as<float>(),
                       rstd.as<float>(), x.data, w.data, b.data, epsilon};
   stream.call({.flops = 8.0 * static_cast<double>(x.num_elements()),
+               .vector_flops = 8.0 * static_cast<double>(x.num_elements()),
                .bytes = total_bytes(y, mean, rstd, x, w, b),
                .name = "layer_norm_forward"},
               [this, f] {
@@ -201,6 +202,7 @@ void HostKernels::layer_norm_backward(Stream& stream, Tensor dx, Write dx_write,
       x.dtype,         n,       c,      dx.data, dx_write,         dw.as<float>(),  db.as<float>(),
       parameter_write, dy.data, x.data, w.data,  mean.as<float>(), rstd.as<float>()};
   stream.call({.flops = 16.0 * static_cast<double>(x.num_elements()),
+               .vector_flops = 16.0 * static_cast<double>(x.num_elements()),
                .bytes = total_bytes(dx, dw, db, dy, x, w, mean, rstd),
                .workspace_bytes = Scratch::bytes_of<float>(f.num_blocks() * 2 * f.padded_columns()),
                .name = "layer_norm_backward"},
