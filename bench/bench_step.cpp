@@ -135,6 +135,7 @@ int run(const Arguments& a) {
   const Gpt2 model(find_preset(a.preset).config, kBatch, kLength, DType::BF16);
   TrainerOptions options{.dtype = DType::BF16,
                          .chunk_bytes = a.chunk_mib << 20,
+                         .recompute = Recompute::None,
                          .gradient_accumulation = a.accumulate,
                          .max_grad_norm = a.clip ? 1.0f : 0.0f};
   const Preparation all = prepare(model, options, {.num_threads = a.threads});

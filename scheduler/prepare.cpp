@@ -1,10 +1,12 @@
-// The dry run and the decisions before step 0.
+#include "scheduler/prepare.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "device/sim/sim_device.h"
+#include "scheduler/choose.h"
 #include "scheduler/fixed_memory.h"
 #include "scheduler/micro_batches.h"
 #include "scheduler/optimizer.h"
@@ -105,14 +107,13 @@ PlanOptions plan_options(const TrainerOptions& options, uint32_t num_blocks, boo
           .carry_updates = options.update == UpdateOrder::Overlap};
 }
 
-Plan valid_plan(const Trace& trace, const Layout& layout, const PlanOptions& options) {
-  Plan plan = make_plan(trace, layout, options);
+void check_plan(const Plan& plan, const Trace& trace, const Layout& layout,
+                const PlanOptions& options) {
   const std::vector<std::string> faults = validate(plan, trace, layout, options);
   if (!faults.empty()) {
     throw LogicError(
         fmt::format("the plan is wrong in {} places, first: {}", faults.size(), faults[0]));
   }
-  return plan;
 }
 
 std::string need_by_class(const BlockNeed& need, const Ledger& fixed, size_t chunk_bytes) {
@@ -125,27 +126,6 @@ std::string need_by_class(const BlockNeed& need, const Ledger& fixed, size_t chu
     text += fmt::format("  {:<20} {:>12}\n", e.name, format_bytes(e.bytes));
   }
   return text;
-}
-
-void check_device(const Preparation& p, const BlockNeed& need, const Ledger& fixed, size_t budget) {
-  if (p.num_blocks >= p.smallest_blocks) return;
-  throw PlanError(fmt::format(
-      "the plan does not fit: device memory {} ({} bytes), the smallest that works is {} ({} "
-      "bytes). "
-      "The largest moment is '{}':\n{}"
-      "try --device-memory {}, a smaller --chunk-size or --micro-batch-size, or --recompute block",
-      format_bytes(budget), budget, format_bytes(p.smallest_device_bytes), p.smallest_device_bytes,
-      need.moment, need_by_class(need, fixed, p.layout->chunk_bytes()), p.smallest_device_bytes));
-}
-
-void check_host(const Ledger& ledger, size_t budget) {
-  const size_t needed = ledger.total(Tier::Host);
-  if (needed <= budget) return;
-  throw PlanError(
-      fmt::format("the plan does not fit: host memory {} ({} bytes), the smallest that works is {} "
-                  "({} bytes):\n{}"
-                  "try a smaller model, or --clip 0 so that gradients need not wait for their norm",
-                  format_bytes(budget), budget, format_bytes(needed), needed, ledger.table()));
 }
 
 }  // namespace
@@ -170,80 +150,19 @@ FixedMemory fixed_memory(const Model& model, const TrainerOptions& options, cons
 
 namespace {
 
-Preparation prepare_as_told(const Model& model, const TrainerOptions& options,
-                            const Budgets& budgets) {
-  Preparation p;
-  p.options = options;
-  p.num_threads = budgets.num_threads > 0 ? budgets.num_threads : num_usable_cores();
-  DryRun run = dry_run(model, options, options.gradient_accumulation, true, p.num_threads);
-  p.layout = std::make_shared<const Layout>(make_layout(model, options, run));
-  p.trace = std::move(run.trace);
-  check_uses(p.trace, *p.layout);
-  const bool evaluates = options.evaluation_batches > 0;
-  if (evaluates) {
-    p.evaluation_trace =
-        dry_run(model, options, options.evaluation_batches, false, p.num_threads).trace;
-  }
-  for (const Moment& m : p.trace.moments) p.flops += m.cost.flops;
-
-  const Layout& layout = *p.layout;
-  const size_t chunk_bytes = layout.chunk_bytes();
-  const FixedMemory fixed = fixed_memory(model, options, layout, p.trace, p.evaluation_trace);
-  const size_t fixed_bytes = fixed.ledger.total(Tier::Device);
-  BlockNeed need = smallest_need(p.trace, layout, true);
-  p.resident_blocks = resident_num_blocks(p.trace, layout, plan_options(options, kNone, true));
-  if (evaluates) {
-    const BlockNeed evaluation = smallest_need(p.evaluation_trace, layout, false);
-    if (evaluation.num_blocks > need.num_blocks) need = evaluation;
-    p.resident_blocks = std::max(
-        p.resident_blocks,
-        resident_num_blocks(p.evaluation_trace, layout, plan_options(options, kNone, false)));
-  }
-  p.smallest_blocks = need.num_blocks;
-  p.smallest_device_bytes = fixed_bytes + p.smallest_blocks * chunk_bytes;
-  p.resident_device_bytes = fixed_bytes + p.resident_blocks * chunk_bytes;
-  const size_t budget = budgets.device_memory.value_or(p.resident_device_bytes);
-  const size_t blocks_that_fit = budget > fixed_bytes ? (budget - fixed_bytes) / chunk_bytes : 0;
-  p.num_blocks = static_cast<uint32_t>(std::min<size_t>(blocks_that_fit, p.resident_blocks));
-  check_device(p, need, fixed.ledger, budget);
-
-  p.plan = valid_plan(p.trace, layout, plan_options(options, p.num_blocks, true));
-  p.drain_plan = make_drain_plan(p.plan);
-  if (evaluates) {
-    p.evaluation_plan =
-        valid_plan(p.evaluation_trace, layout, plan_options(options, p.num_blocks, false));
-  }
-  p.ledger = fixed.ledger;
-  p.ledger.add("chunk blocks", Tier::Device, p.num_blocks * chunk_bytes);
-  add_home(p.ledger, layout, plane_specs(options.dtype), home_options(p.plan));
-  p.ledger.add("inputs", Tier::Host, fixed.input_bytes);
-  p.ledger.add("loss", Tier::Host, sizeof(double));
-  if (budgets.host_memory) check_host(p.ledger, *budgets.host_memory);
-  return p;
+BlockNeed need_of(const Preparation& p) {
+  const BlockNeed need = smallest_need(p.trace, *p.layout, true);
+  if (p.options.evaluation_batches == 0) return need;
+  const BlockNeed evaluation = smallest_need(p.evaluation_trace, *p.layout, false);
+  return evaluation.num_blocks > need.num_blocks ? evaluation : need;
 }
 
-size_t moved_bytes(const Preparation& p) { return p.plan.loaded_bytes + p.plan.stored_bytes; }
-
-bool is_resident(const Preparation& p) { return p.num_blocks == p.resident_blocks; }
-
-/// Chooses where activations wait, if that is left to be chosen.
-Preparation prepare_with_order(const Model& model, const TrainerOptions& options,
-                               const Budgets& budgets) {
-  if (options.activations != ActivationPlacement::Auto) {
-    return prepare_as_told(model, options, budgets);
-  }
-  TrainerOptions here = options, away = options;
-  here.activations = ActivationPlacement::Device;
-  away.activations = ActivationPlacement::Offload;
-  std::optional<Preparation> stay;
-  try {
-    stay = prepare_as_told(model, here, budgets);
-  } catch (const PlanError&) {
-    return prepare_as_told(model, away, budgets);  // or say what that would need
-  }
-  if (is_resident(*stay)) return *std::move(stay);
-  Preparation leave = prepare_as_told(model, away, budgets);
-  return moved_bytes(leave) < moved_bytes(*stay) ? std::move(leave) : *std::move(stay);
+uint32_t resident_need_of(const Preparation& p) {
+  const uint32_t blocks =
+      resident_num_blocks(p.trace, *p.layout, plan_options(p.options, kNone, true));
+  if (p.options.evaluation_batches == 0) return blocks;
+  return std::max(blocks, resident_num_blocks(p.evaluation_trace, *p.layout,
+                                              plan_options(p.options, kNone, false)));
 }
 
 /// The values kept between groups of blocks and those inside a group are then about as many.
@@ -257,30 +176,79 @@ Recompute square_root(const Model& model, TrainerOptions options) {
 
 }  // namespace
 
-Preparation prepare(const Model& model, const TrainerOptions& wanted, const Budgets& budgets) {
-  TrainerOptions options = wanted;
+Preparation prepare_ground(const Model& model, const TrainerOptions& told, const Budgets& budgets) {
+  TrainerOptions options = told;
   if (options.recompute == Recompute::Sqrt) options.recompute = square_root(model, options);
+  Preparation p;
+  p.options = options;
+  p.num_threads = budgets.num_threads > 0 ? budgets.num_threads : num_usable_cores();
+  DryRun run = dry_run(model, options, options.gradient_accumulation, true, p.num_threads);
+  p.layout = std::make_shared<const Layout>(make_layout(model, options, run));
+  p.trace = std::move(run.trace);
+  check_uses(p.trace, *p.layout);
+  if (options.evaluation_batches > 0) {
+    p.evaluation_trace =
+        dry_run(model, options, options.evaluation_batches, false, p.num_threads).trace;
+  }
+  for (const Moment& m : p.trace.moments) p.flops += m.cost.flops;
+
+  const size_t chunk_bytes = p.layout->chunk_bytes();
+  p.ledger = fixed_memory(model, options, *p.layout, p.trace, p.evaluation_trace).ledger;
+  const size_t fixed_bytes = p.ledger.total(Tier::Device);
+  p.smallest_blocks = need_of(p).num_blocks;
+  p.resident_blocks = resident_need_of(p);
+  p.smallest_device_bytes = fixed_bytes + p.smallest_blocks * chunk_bytes;
+  p.resident_device_bytes = fixed_bytes + p.resident_blocks * chunk_bytes;
+  const size_t budget = budgets.device_memory.value_or(p.resident_device_bytes);
+  const size_t blocks_that_fit = budget > fixed_bytes ? (budget - fixed_bytes) / chunk_bytes : 0;
+  p.num_blocks = static_cast<uint32_t>(std::min<size_t>(blocks_that_fit, p.resident_blocks));
+  return p;
+}
+
+void throw_too_large_for_device(const Preparation& p, size_t budget) {
+  throw PlanError(fmt::format(
+      "the plan does not fit: device memory {} ({} bytes), the smallest that works is {} ({} "
+      "bytes). "
+      "The largest moment is '{}':\n{}"
+      "try --device-memory {}, a smaller --chunk-size or --micro-batch-size, or --recompute block",
+      format_bytes(budget), budget, format_bytes(p.smallest_device_bytes), p.smallest_device_bytes,
+      need_of(p).moment, need_by_class(need_of(p), p.ledger, p.layout->chunk_bytes()),
+      p.smallest_device_bytes));
+}
+
+Plan plan_step(const Preparation& ground) {
+  return make_plan(ground.trace, *ground.layout,
+                   plan_options(ground.options, ground.num_blocks, true));
+}
+
+Ledger ledger_with(const Preparation& ground, const Plan& plan) {
+  Ledger ledger = ground.ledger;
+  const size_t input_bytes = ledger.bytes("inputs", Tier::Device);
+  ledger.add("chunk blocks", Tier::Device, ground.num_blocks * ground.layout->chunk_bytes());
+  add_home(ledger, *ground.layout, plane_specs(ground.options.dtype), home_options(plan));
+  ledger.add("inputs", Tier::Host, input_bytes);
+  ledger.add("loss", Tier::Host, sizeof(double));
+  return ledger;
+}
+
+void complete(Preparation& p, Plan plan) {
+  const Layout& layout = *p.layout;
+  p.ledger = ledger_with(p, plan);
+  p.plan = std::move(plan);
+  check_plan(p.plan, p.trace, layout, plan_options(p.options, p.num_blocks, true));
+  p.drain_plan = make_drain_plan(p.plan);
+  if (p.options.evaluation_batches == 0) return;
+  const PlanOptions evaluation = plan_options(p.options, p.num_blocks, false);
+  p.evaluation_plan = make_plan(p.evaluation_trace, layout, evaluation);
+  check_plan(p.evaluation_plan, p.evaluation_trace, layout, evaluation);
+}
+
+Preparation prepare(const Model& model, const TrainerOptions& options, const Budgets& budgets,
+                    const Machine& machine) {
   if (options.gradient_accumulation == 0) {
     throw ConfigError("--gradient-accumulation 0: a step has at least one micro-batch");
   }
-  if (options.micro_batch_order != MicroBatchOrder::Auto) {
-    return prepare_with_order(model, options, budgets);
-  }
-  TrainerOptions one_by_one = options, in_step = options;
-  one_by_one.micro_batch_order = MicroBatchOrder::Horizontal;
-  in_step.micro_batch_order = MicroBatchOrder::Vertical;
-  Preparation horizontal = prepare_with_order(model, one_by_one, budgets);
-  // Everything resident moves as little as can be, and vertical order would need more memory.
-  const bool nothing_to_gain =
-      options.gradient_accumulation == 1 || !budgets.device_memory || is_resident(horizontal);
-  if (nothing_to_gain) return horizontal;
-  try {
-    Preparation vertical = prepare_with_order(model, in_step, budgets);
-    if (moved_bytes(vertical) < moved_bytes(horizontal)) return vertical;
-  } catch (const PlanError&) {
-    // It does not fit; the other does.
-  }
-  return horizontal;
+  return choose(model, options, budgets, machine);
 }
 
 }  // namespace ebb

@@ -36,39 +36,42 @@ namespace ebb {
 enum class Recompute : uint32_t {
   None = 0,
   Block = 1,
-  Sqrt = UINT32_MAX,  ///< of the root of the number of blocks at once
+  Sqrt = UINT32_MAX - 1,  ///< of the root of the number of blocks at once
+  Auto = UINT32_MAX,
 };
 
 /// Where activations wait for their backward. The same bits either way.
 enum class ActivationPlacement : uint8_t {
   Device,
   Offload,  ///< at home, as far as the blocks are needed for what is used earlier
-  Auto,     ///< the one that moves fewer bytes
+  Auto,
 };
 
 /// How a step's micro-batches pass the model (scheduler/micro_batches.h). The same bits either way.
 enum class MicroBatchOrder : uint8_t {
   Horizontal,  ///< one after the other
   Vertical,    ///< all of them block by block: weights move once a pass
-  Auto,        ///< the one that moves fewer bytes
+  Auto,
 };
 
 /// When a step's updates are made. The same bits either way.
 enum class UpdateOrder : uint8_t {
   Wait,     ///< before the step ends
   Overlap,  ///< what need not be waited for, beside the next step's forward
+  Auto,
 };
 
+/// What is `Auto` is the planner's choice (scheduler/choose.h).
 struct TrainerOptions {
   DType dtype = DType::BF16;                 ///< weights on the device and matrix inputs
   std::optional<DType> gradient_dtype = {};  ///< as dtype where not given
   size_t chunk_bytes = size_t{64} << 20;
-  Recompute recompute = Recompute::None;
+  Recompute recompute = Recompute::Auto;
   ActivationPlacement activations = ActivationPlacement::Auto;
   MicroBatchOrder micro_batch_order = MicroBatchOrder::Auto;
   uint32_t gradient_accumulation = 1;  ///< micro-batches a step
   uint32_t evaluation_batches = 0;     ///< micro-batches an evaluation; 0 = no evaluation
-  UpdateOrder update = UpdateOrder::Overlap;
+  UpdateOrder update = UpdateOrder::Auto;
   AdamW adam = {};
   float max_grad_norm = 1;  ///< 0 = no clipping
   uint32_t max_skipped_steps =
@@ -80,14 +83,33 @@ struct TrainerOptions {
 struct Budgets {
   std::optional<size_t> device_memory = {};
   std::optional<size_t> host_memory = {};
+  /// Both together, where the device's memory is the host's; nullopt: not checked.
+  std::optional<size_t> total_memory = {};
   /// Threads of the kernels that will run, which size their workspace by it; 0: one per usable
   /// core.
   int num_threads = 0;
 };
 
+/// A way to lay a step out in time, and what it would take: a row of the planner's table.
+struct Candidate {
+  MicroBatchOrder order = MicroBatchOrder::Horizontal;
+  Recompute recompute = Recompute::None;
+  ActivationPlacement activations = ActivationPlacement::Device;
+  UpdateOrder update = UpdateOrder::Overlap;
+  std::string why_not = {};  ///< empty: it fits the budgets. Otherwise what follows is not known
+  double seconds = 0;        ///< predicted, of a step; 0 on a machine without rates
+  Bound bound = {};
+  double flops = 0;
+  size_t moved_bytes = 0;
+  size_t device_bytes = 0;           ///< that it would use
+  size_t smallest_device_bytes = 0;  ///< the smallest device budget in which it fits; always known
+};
+
 /// Everything decided before step 0.
 struct Preparation {
-  TrainerOptions options;  ///< nothing in them is `Auto`, or `Sqrt`, any more
+  TrainerOptions options;             ///< nothing in them is `Auto`, or `Sqrt`, any more
+  std::vector<Candidate> candidates;  ///< what was `Auto` in all its values, the simpler first
+  size_t chosen = 0;                  ///< of them
   std::shared_ptr<const Layout> layout;
   Trace trace, evaluation_trace;
   Plan plan, evaluation_plan;
@@ -96,13 +118,15 @@ struct Preparation {
   uint32_t num_blocks = 0;
   uint32_t smallest_blocks = 0;
   uint32_t resident_blocks = 0;
-  size_t smallest_device_bytes = 0;  ///< the smallest device budget that works
+  size_t smallest_device_bytes = 0;  ///< the smallest device budget that works, for any candidate
   size_t resident_device_bytes = 0;  ///< beyond which more does not help
   int num_threads = 1;               ///< of the device's kernels: the device may have no more
   double flops = 0;                  ///< of a step, recomputation included
 };
 
-Preparation prepare(const Model& model, const TrainerOptions& options, const Budgets& budgets);
+/// `machine` is what the choice goes by; without rates, bytes moved and arithmetic decide.
+Preparation prepare(const Model& model, const TrainerOptions& options, const Budgets& budgets,
+                    const Machine& machine = {});
 
 /// Host memory for the inputs of one micro-batch, in the order of Model::inputs(); `num_targets`
 /// counts the losses that are not ignored.

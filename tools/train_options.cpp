@@ -29,13 +29,15 @@ constexpr Choice<DeviceChoice> kDevices[] = {{"auto", DeviceChoice::Auto},
 constexpr Choice<std::optional<Arithmetic>> kArithmetics[] = {
     {"auto", std::nullopt}, {"fp32", Arithmetic::Fp32}, {"bf16-dot", Arithmetic::Bf16Dot}};
 constexpr Choice<UpdateOrder> kUpdates[] = {
-    {"auto", UpdateOrder::Overlap}, {"overlap", UpdateOrder::Overlap}, {"wait", UpdateOrder::Wait}};
+    {"auto", UpdateOrder::Auto}, {"overlap", UpdateOrder::Overlap}, {"wait", UpdateOrder::Wait}};
 constexpr Choice<MicroBatchOrder> kMicroBatchOrders[] = {
     {"horizontal", MicroBatchOrder::Horizontal},
     {"vertical", MicroBatchOrder::Vertical},
     {"auto", MicroBatchOrder::Auto}};
-constexpr Choice<Recompute> kRecompute[] = {
-    {"none", Recompute::None}, {"block", Recompute::Block}, {"sqrt", Recompute::Sqrt}};
+constexpr Choice<Recompute> kRecompute[] = {{"none", Recompute::None},
+                                            {"block", Recompute::Block},
+                                            {"sqrt", Recompute::Sqrt},
+                                            {"auto", Recompute::Auto}};
 constexpr Choice<ActivationPlacement> kActivations[] = {{"device", ActivationPlacement::Device},
                                                         {"offload", ActivationPlacement::Offload},
                                                         {"auto", ActivationPlacement::Auto}};
@@ -157,20 +159,20 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
   group.add("--host-memory", "SIZE [what the machine or its cgroup allows]",
             "budget for everything at home", size(o.host_memory));
   group.add("--chunk-size", "SIZE [64MiB]", "of the pieces that move", size(o.chunk_size));
-  group.add("--recompute", "none|block|sqrt|N [none]",
+  group.add("--recompute", "none|block|sqrt|N|auto [auto]",
             "forget the activations inside blocks and compute them again, N blocks at once",
             recompute(o.recompute));
   group.add_flag("--gradient-checkpointing", "the same as --recompute block",
                  [&o] { o.recompute = Recompute::Block; });
   group.add("--activations", "device|offload|auto [auto]",
-            "where they wait for their backward; auto = where fewer bytes move",
+            "where they wait for their backward; auto = where the step is predicted to be faster",
             choice(o.activations, kActivations));
   group.add("--micro-batch-order", "horizontal|vertical|auto [auto]",
-            "a step's micro-batches one after the other, or block by block; auto = what moves less",
+            "a step's micro-batches one after the other, or block by block; auto = the faster",
             choice(o.micro_batch_order, kMicroBatchOrders));
   group.add(
       "--update", "overlap|wait|auto [auto]",
-      "a step's updates beside the next step's forward, or before the step ends; auto = overlap",
+      "a step's updates beside the next step's forward, or before the step ends; auto = the faster",
       choice(o.update, kUpdates));
   group.add(
       "--link", "SIZE/s[,SIZE/s]", "host only: emulate a link of this bandwidth up[,down]",

@@ -61,9 +61,9 @@ struct TrainOptions {
   std::optional<size_t> device_memory;  ///< bytes
   std::optional<size_t> host_memory;    ///< bytes
   size_t chunk_size = size_t{64} << 20;
-  Recompute recompute = Recompute::None;
+  Recompute recompute = Recompute::Auto;
   ActivationPlacement activations = ActivationPlacement::Auto;
-  UpdateOrder update = UpdateOrder::Overlap;
+  UpdateOrder update = UpdateOrder::Auto;
   MicroBatchOrder micro_batch_order = MicroBatchOrder::Auto;
   LinkRates link;
   std::optional<ComputeRates> pretend;   ///< a rehearsal: kernels sleep instead of computing

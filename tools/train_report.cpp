@@ -7,6 +7,7 @@
 
 #include "device/errors.h"
 #include "device/host/parallel.h"
+#include "scheduler/choose.h"
 #include "tools/progress.h"
 
 namespace ebb {
@@ -43,6 +44,37 @@ std::string data_line(const TrainOptions& options, const TrainSetup& setup) {
                      name_of(data.type()), data.num_files(),
                      data.num_samples(static_cast<size_t>(setup.shape.length)),
                      options.order == DataOrder::Shuffled ? "shuffled" : "sequential");
+}
+
+std::string machine_line(const MachineRates& rates) {
+  const Machine& m = rates.machine;
+  return fmt::format(
+      "{:.4g} GFLOP/s in matrix products, {:.4g} in attention; GB/s: {:.3g} memory, {:.3g} up, "
+      "{:.3g} down, {:.3g} update; {}",
+      m.flops_per_s / 1e9, m.vector_flops_per_s / 1e9, m.device_bytes_per_s / 1e9,
+      m.load_bytes_per_s / 1e9, m.store_bytes_per_s / 1e9, m.update_bytes_per_s / 1e9,
+      rates.source());
+}
+
+std::string candidate_line(const Candidate& c, bool chosen) {
+  const std::string settings =
+      fmt::format("{} {:<11} {:<10} {:<11} {:<8}", chosen ? '*' : ' ', name_of(c.order),
+                  name_of(c.recompute), name_of(c.activations), name_of(c.update));
+  if (!c.why_not.empty()) return fmt::format("{} {}\n", settings, c.why_not);
+  return fmt::format("{} {:>10.4f} {:>10.4f} {:<18} {:>12} {:>12}\n", settings, c.seconds,
+                     c.bound.seconds, c.bound.bound_by, format_bytes(c.moved_bytes),
+                     format_bytes(c.device_bytes));
+}
+
+/// What the planner chose from, a line each.
+std::string candidate_table(const Preparation& p) {
+  std::string text = fmt::format(
+      "  {:<11} {:<10} {:<11} {:<8} {:>10} {:>10} {:<18} {:>12} {:>12}\n", "micro-batch",
+      "recompute", "activations", "update", "predicted", "bound s", "by", "moves", "device");
+  for (size_t i = 0; i < p.candidates.size(); ++i) {
+    text += candidate_line(p.candidates[i], i == p.chosen);
+  }
+  return text;
 }
 
 /// The machine as this step found it: its kernels' and its optimizer's own speed, and the emulated
@@ -108,7 +140,10 @@ std::string format_header(const TrainOptions& options, const TrainSetup& setup) 
        fmt::format("{} of {}, {} blocks; a step loads {} and stores {}", p.layout->num_chunks(),
                    format_bytes(p.layout->chunk_bytes()), p.num_blocks,
                    format_bytes(p.plan.loaded_bytes), format_bytes(p.plan.stored_bytes)));
-  return text + p.ledger.table();
+  line("machine", machine_line(setup.rates));
+  line("plan",
+       fmt::format("{} (*): {}", p.candidates.size() == 1 ? "as told" : "chosen", why_chosen(p)));
+  return text + candidate_table(p) + p.ledger.table();
 }
 
 StepRecord make_record(const TrainSetup& setup, const StepContext& context, const StepResult& r) {

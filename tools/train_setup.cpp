@@ -108,28 +108,17 @@ TrainerOptions trainer_options(const TrainOptions& options, const TrainSetup& se
           .seed = options.seed};
 }
 
-/// The host device's memory is this machine's too, so both tiers together must fit.
-void check_machine_memory(const Preparation& prepared, size_t usable_bytes) {
-  const size_t home = prepared.ledger.total(Tier::Host);
-  const size_t device = prepared.ledger.total(Tier::Device);
-  if (home + device <= usable_bytes) return;
-  throw PlanError(fmt::format(
-      "the plan does not fit: it needs {} at home and {} on the host device, together {}, and this "
-      "machine can give {}; with the smallest --device-memory that works, {}, it would need {}\n{}"
-      "try that, a smaller model, or a smaller --micro-batch-size",
-      format_bytes(home), format_bytes(device), format_bytes(home + device),
-      format_bytes(usable_bytes), format_bytes(prepared.smallest_device_bytes),
-      format_bytes(home + prepared.smallest_device_bytes), prepared.ledger.table()));
-}
-
 void plan(const TrainOptions& options, TrainSetup& setup) {
   const size_t usable_bytes = read_memory_limits().usable_bytes();
-  const Budgets budgets = {
+  Budgets budgets = {
       .device_memory = options.device_memory,
       .host_memory = std::min(options.host_memory.value_or(usable_bytes), usable_bytes),
       .num_threads = static_cast<int>(options.threads)};
-  setup.prepared = prepare(*setup.model, trainer_options(options, setup), budgets);
-  if (setup.device.kind == DeviceKind::Host) check_machine_memory(setup.prepared, usable_bytes);
+  if (setup.device.kind == DeviceKind::Host) budgets.total_memory = usable_bytes;
+  setup.rates = machine_rates(setup.device, options.dtype,
+                              options.gradient_dtype.value_or(options.dtype), cache_folder());
+  setup.prepared =
+      prepare(*setup.model, trainer_options(options, setup), budgets, setup.rates.machine);
   setup.device.memory_bytes =
       options.device_memory.value_or(setup.prepared.ledger.total(Tier::Device));
 }

@@ -15,6 +15,7 @@
 #include "scheduler/learning_rate.h"
 #include "scheduler/trainer.h"
 #include "tools/batches.h"
+#include "tools/machine_rates.h"
 #include "tools/train_options.h"
 
 namespace ebb {
@@ -28,6 +29,7 @@ struct TrainSetup {
   LearningRate learning_rate;
   std::unique_ptr<const Gpt2> model;
   DeviceOptions device;
+  MachineRates rates;  ///< what the plan was chosen by
   Preparation prepared;
 
   uint64_t num_steps() const { return learning_rate.num_steps; }

@@ -71,10 +71,10 @@ TEST(TrainOptions, DefaultsAreWhatTheCommandLinePromises) {
   EXPECT_FALSE(o.gradient_dtype || o.device_memory || o.host_memory);
   EXPECT_EQ(o.device, DeviceChoice::Auto);
   EXPECT_EQ(o.chunk_size, size_t{64} << 20);
-  EXPECT_EQ(o.recompute, Recompute::None);
+  EXPECT_EQ(o.recompute, Recompute::Auto);
   EXPECT_EQ(o.activations, ActivationPlacement::Auto);
   EXPECT_FALSE(o.dry_run);
-  EXPECT_EQ(o.update, UpdateOrder::Overlap);
+  EXPECT_EQ(o.update, UpdateOrder::Auto);
   EXPECT_EQ(o.micro_batch_order, MicroBatchOrder::Auto);
   EXPECT_EQ(o.seed, 1u);
 }
@@ -202,7 +202,7 @@ TEST(TrainOptions, BadValuesAreNamed) {
   EXPECT_HAS(error_of({"--gradient-accumulation", "1.5"}), "--gradient-accumulation '1.5'");
   EXPECT_HAS(error_of({"--max-seq-length", "-1"}), "--seq-length '-1'");
   EXPECT_HAS(error_of({"--dtype", "fp16"}), "one of fp32, bf16");
-  EXPECT_HAS(error_of({"--recompute", "some"}), "one of none, block, sqrt");
+  EXPECT_HAS(error_of({"--recompute", "some"}), "one of none, block, sqrt, auto");
   EXPECT_HAS(error_of({"--recompute", "0"}), "a whole number from 1");
   EXPECT_HAS(error_of({"--update", "never"}), "one of auto, overlap, wait");
   EXPECT_HAS(error_of({"--lr", "nan"}), "--lr 'nan'");

@@ -1,0 +1,246 @@
+// Is what the planner chooses the fastest, and does a step take as long as it says?
+//
+//   bench_choose [--large | --small] [--rounds 5]
+//
+// Large models are simulated on machines with a GPU: every setting by hand against the choice, and
+// how long choosing took. Small ones train on the host backend here, with emulated links: every
+// setting in turn, round by round, in one process; measured against predicted (by the machine's
+// rates, measured before) and the choice against the best. Rounds in which other processes used
+// the cores do not count. Exits with 1 where a simulated choice is not the best.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/choose_cases.h"
+#include "bench/load_gate.h"
+#include "bench/random_batches.h"
+#include "model_zoo/presets.h"
+#include "scheduler/choose.h"
+#include "tools/machine_rates.h"
+
+namespace ebb::bench {
+namespace {
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+std::string short_name(const Candidate& c) {
+  return fmt::format("{}/{}/{}", name_of(c.order).substr(0, 1), name_of(c.recompute),
+                     name_of(c.update).substr(0, 1));
+}
+
+// ---- Large models, simulated
+
+bool run_large(const LargeCase& c) {
+  const Gpt2Config& config = find_preset(c.preset).config;
+  const Gpt2 model(config, c.batch_size, config.max_positions, DType::BF16);
+  const TrainerOptions options{.gradient_accumulation = c.accumulation,
+                               .max_grad_norm = c.clip ? 1.0f : 0.0f};
+  const auto start = Clock::now();
+  const Preparation p = prepare(model, options, {.device_memory = c.device_bytes}, c.machine);
+  const double choosing_s = seconds_since(start);
+  const Candidate& chosen = p.candidates[p.chosen];
+  fmt::print("{:<10} {:<20} {:>4} GiB {:>2}x{}x{} {:<4} {:<12} {:>9.3f} {:>6.3f} {:>7.3f} |",
+             c.preset, c.machine_name, c.device_bytes >> 30, c.accumulation, c.batch_size,
+             config.max_positions, c.clip ? "clip" : "", short_name(chosen), chosen.seconds,
+             chosen.bound.seconds / chosen.seconds, choosing_s);
+  bool best = true;
+  for (const Candidate& other : p.candidates) {
+    if (!other.why_not.empty()) {
+      fmt::print(" {:>7}", "-");
+      continue;
+    }
+    TrainerOptions told = options;
+    told.micro_batch_order = other.order;
+    told.recompute = other.recompute;
+    told.update = other.update;
+    const Preparation one = prepare(model, told, {.device_memory = c.device_bytes});
+    const double seconds = simulate(one.plan, one.trace, *one.layout, c.machine).seconds;
+    fmt::print(" {:>7.3f}", seconds / chosen.seconds);
+    best = best && chosen.seconds <= seconds * (1 + 1e-9);
+  }
+  fmt::print("{}\n", best ? "" : "  NOT THE BEST");
+  return best;
+}
+
+bool run_all_large() {
+  fmt::print(
+      "simulated; settings: h(orizontal) or v(ertical) / recompute / o(verlap) or w(ait); then "
+      "each by hand against the choice, - where it does not fit:\n"
+      "h/none/o h/none/w h/block/o h/block/w, and the same for v where there are several "
+      "micro-batches\n");
+  fmt::print("{:<10} {:<20} {:>8} {:>9}     {:<4} {:<12} {:>9} {:>6} {:>7} | ratios\n", "model",
+             "machine", "memory", "step", "", "chosen", "predicted", "share", "chose s");
+  bool good = true;
+  for (const LargeCase& c : large_cases()) good = run_large(c) && good;
+  return good;
+}
+
+// ---- Small models, measured
+
+/// A setting with a trainer of its own.
+class Setting {
+ public:
+  Setting(const Model& model, const TrainerOptions& options, const Budgets& budgets,
+          const DeviceOptions& device, const Machine& machine)
+      : prepared_(prepare(model, options, budgets, machine)),
+        device_(create_device(device)),
+        trainer_(std::make_unique<Trainer>(model, *device_, prepared_)) {}
+
+  void step(std::span<const MicroBatch> batches, bool counts) {
+    const LoadGate gate;
+    const StepResult result = trainer_->step(batches, 3e-5);
+    all_.push_back(result.step_s);
+    if (counts && gate.quiet()) quiet_.push_back(result.step_s);
+  }
+  size_t num_quiet() const { return quiet_.size(); }
+  double measured_s() const { return median(quiet_.empty() ? all_ : quiet_); }
+  const Candidate& candidate() const { return prepared_.candidates[prepared_.chosen]; }
+
+ private:
+  Preparation prepared_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Trainer> trainer_;
+  std::vector<double> all_, quiet_;
+};
+
+struct Verdict {
+  double error = 0;        ///< of the choice's prediction
+  double worst_error = 0;  ///< of any setting's
+  double ratio = 1;        ///< measured: choice against the best
+};
+
+Verdict run_small(const SmallCase& c, const MachineRates& rates, int rounds) {
+  const Gpt2 model(find_preset(c.preset).config, c.batch_size, c.length, DType::BF16);
+  const TrainerOptions options{.chunk_bytes = size_t{2} << 20,
+                               .gradient_accumulation = c.accumulation,
+                               .max_grad_norm = c.clip ? 1.0f : 0.0f};
+  const Preparation all = prepare(model, options, {});
+  const size_t least = all.smallest_device_bytes;
+  const size_t budget =
+      least +
+      static_cast<size_t>(c.memory * static_cast<double>(all.resident_device_bytes - least));
+  Machine machine = rates.machine;
+  DeviceOptions device{.memory_bytes = budget};
+  if (c.link > 0) {
+    // Rates are whole MB/s, so that a machine a little faster does not ask another question.
+    const double bytes = static_cast<double>(all.layout->space_bytes(Space::Weights));
+    const double rate =
+        std::max(1.0, std::round(bytes / (c.link * all.flops / machine.flops_per_s) / 1e6)) * 1e6;
+    device.load_bytes_per_s = device.store_bytes_per_s = rate;
+    machine.load_bytes_per_s = machine.store_bytes_per_s = rate;
+  }
+  const Preparation chosen = prepare(model, options, {.device_memory = budget}, machine);
+  std::vector<std::unique_ptr<Setting>> settings;
+  size_t of_choice = 0;
+  for (size_t i = 0; i < chosen.candidates.size(); ++i) {
+    const Candidate& candidate = chosen.candidates[i];
+    if (!candidate.why_not.empty()) continue;
+    if (i == chosen.chosen) of_choice = settings.size();
+    TrainerOptions told = options;
+    told.micro_batch_order = candidate.order;
+    told.recompute = candidate.recompute;
+    told.update = candidate.update;
+    settings.push_back(
+        std::make_unique<Setting>(model, told, Budgets{.device_memory = budget}, device, machine));
+  }
+  const RandomBatches data(model.config().vocabulary, c.batch_size, c.length, c.accumulation);
+  for (auto& s : settings) s->step(data.batches(), false);
+  const auto enough = [&] {
+    return std::all_of(settings.begin(), settings.end(), [&](const auto& s) {
+      return s->num_quiet() >= static_cast<size_t>(rounds);
+    });
+  };
+  for (int round = 0; round < 2 * rounds && !enough(); ++round) {
+    for (auto& s : settings) s->step(data.batches(), true);
+  }
+  Verdict verdict;
+  double best_s = settings[0]->measured_s();
+  for (const auto& s : settings) {
+    best_s = std::min(best_s, s->measured_s());
+    const double error = s->candidate().seconds / s->measured_s() - 1;
+    if (std::abs(error) > std::abs(verdict.worst_error)) verdict.worst_error = error;
+  }
+  const Setting& mine = *settings[of_choice];
+  verdict.error = mine.candidate().seconds / mine.measured_s() - 1;
+  verdict.ratio = mine.measured_s() / best_s;
+  fmt::print(
+      "{:<15} {}x{}x{:<4} {:<4} {:>7.1f} {:>6} {:<12} {:>9.1f} {:>9.1f} {:>+7.1f} {:>+7.1f} "
+      "{:>7.3f} {}|",
+      c.preset, c.accumulation, c.batch_size, c.length, c.clip ? "clip" : "",
+      static_cast<double>(budget) / (1 << 20),
+      c.link > 0 ? fmt::format("{:.0f}", device.load_bytes_per_s / 1e6) : "none",
+      short_name(mine.candidate()), 1e3 * mine.candidate().seconds, 1e3 * mine.measured_s(),
+      100 * verdict.error, 100 * verdict.worst_error, verdict.ratio, enough() ? "" : "LOUD ");
+  for (const auto& s : settings) {
+    fmt::print(" {}={:.1f}/{:.1f}", short_name(s->candidate()), 1e3 * s->candidate().seconds,
+               1e3 * s->measured_s());
+  }
+  fmt::print("\n");
+  std::fflush(stdout);
+  return verdict;
+}
+
+void run_all_small(int rounds) {
+  const MachineRates rates = machine_rates({}, DType::BF16, DType::BF16, std::filesystem::path());
+  const Machine& m = rates.machine;
+  fmt::print(
+      "\nmeasured; {:.4g} GFLOP/s products, {:.4g} attention; GB/s: {:.3g} memory, {:.3g} and "
+      "{:.3g} copies, {:.3g} of all cores, {:.3g} update; {}\n",
+      m.flops_per_s / 1e9, m.vector_flops_per_s / 1e9, m.device_bytes_per_s / 1e9,
+      m.load_bytes_per_s / 1e9, m.store_bytes_per_s / 1e9, m.copy_bytes_per_s / 1e9,
+      m.update_bytes_per_s / 1e9, rates.source());
+  fmt::print("{:<15} {:<8} {:<4} {:>7} {:>6} {:<12} {:>9} {:>9} {:>7} {:>7} {:>7} | {}\n", "model",
+             "step", "", "MiB", "MB/s", "chosen", "predicted", "measured", "off %", "worst %",
+             "x best", "each setting: predicted/measured ms");
+  Verdict most;
+  for (const SmallCase& c : small_cases()) {
+    const Verdict v = run_small(c, rates, rounds);
+    most.error = std::max(most.error, std::abs(v.error));
+    most.worst_error = std::max(most.worst_error, std::abs(v.worst_error));
+    most.ratio = std::max(most.ratio, v.ratio);
+  }
+  fmt::print(
+      "at most: the choice's prediction off by {:.1f} %, any setting's by {:.1f} %; the choice "
+      "{:.3f} x the best\n",
+      100 * most.error, 100 * most.worst_error, most.ratio);
+}
+
+int run(int argc, char** argv) {
+  bool large = true, small = true;
+  int rounds = 5;
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    if (flag == "--large") {
+      small = false;
+    } else if (flag == "--small") {
+      large = false;
+    } else if (flag == "--rounds" && i + 1 < argc) {
+      rounds = std::atoi(argv[++i]);
+    } else {
+      throw ConfigError("no flag " + flag + "; there are --large, --small, --rounds N");
+    }
+  }
+  const bool good = !large || run_all_large();
+  if (small) run_all_small(rounds);
+  return good ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace ebb::bench
+
+int main(int argc, char** argv) {
+  try {
+    return ebb::bench::run(argc, argv);
+  } catch (const std::exception& e) {
+    fmt::print("{}\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,27 @@
+// The steps of a preparation, for settings in which nothing is Auto: first all that a dry run
+// tells, then a plan, then the rest for the plan that is taken. Pure functions.
+#pragma once
+
+#include "scheduler/trainer.h"
+
+namespace ebb {
+
+/// Traces, layout, and what they need of the device; num_blocks is what the budget holds, fewer
+/// than smallest_blocks where it is too small. The ledger has what does not depend on a plan.
+/// Nothing but the plan depends on options.update.
+Preparation prepare_ground(const Model& model, const TrainerOptions& options,
+                           const Budgets& budgets);
+
+/// REQUIRES: ground.num_blocks < ground.smallest_blocks.
+[[noreturn]] void throw_too_large_for_device(const Preparation& ground, size_t budget);
+
+/// REQUIRES: ground.num_blocks >= ground.smallest_blocks.
+Plan plan_step(const Preparation& ground);
+
+/// Every byte, if the step follows this plan.
+Ledger ledger_with(const Preparation& ground, const Plan& plan);
+
+/// Takes the plan, and adds and checks all that goes with it.
+void complete(Preparation& ground, Plan plan);
+
+}  // namespace ebb

@@ -1,0 +1,104 @@
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <limits>
+
+#include "tests/tools/run_ebb.h"
+#include "tools/machine_rates.h"
+
+namespace ebb {
+namespace {
+
+const RatesKey kKey{.cpu = "AMD EPYC", .device = "host, 2 threads", .num_threads = 2};
+const Machine kMachine{.flops_per_s = 4e11,
+                       .vector_flops_per_s = 2e11,
+                       .device_bytes_per_s = 5e10,
+                       .load_bytes_per_s = 2e10,
+                       .store_bytes_per_s = 1e10,
+                       .update_bytes_per_s = 6e10,
+                       .shared_cores = true,
+                       .copy_bytes_per_s = 3e10};
+
+TEST(MachineRates, GoToAFileAndBack) {
+  const auto back = rates_from_json(to_json(kKey, kMachine), kKey);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->flops_per_s, kMachine.flops_per_s);
+  EXPECT_EQ(back->vector_flops_per_s, kMachine.vector_flops_per_s);
+  EXPECT_EQ(back->device_bytes_per_s, kMachine.device_bytes_per_s);
+  EXPECT_EQ(back->load_bytes_per_s, kMachine.load_bytes_per_s);
+  EXPECT_EQ(back->store_bytes_per_s, kMachine.store_bytes_per_s);
+  EXPECT_EQ(back->update_bytes_per_s, kMachine.update_bytes_per_s);
+  EXPECT_EQ(back->copy_bytes_per_s, kMachine.copy_bytes_per_s);
+  EXPECT_EQ(back->shared_cores, kMachine.shared_cores);
+}
+
+TEST(MachineRates, OfAnotherMachineAreNotTaken) {
+  const std::string text = to_json(kKey, kMachine);
+  const auto other = [&](auto change) {
+    RatesKey key = kKey;
+    change(key);
+    return rates_from_json(text, key).has_value();
+  };
+  EXPECT_FALSE(other([](RatesKey& k) { k.cpu = "another"; }));
+  EXPECT_FALSE(other([](RatesKey& k) { k.device = "another"; }));
+  EXPECT_FALSE(other([](RatesKey& k) { k.num_threads = 3; }));
+  EXPECT_FALSE(other([](RatesKey& k) { k.arithmetic = Arithmetic::Bf16Dot; }));
+  EXPECT_FALSE(other([](RatesKey& k) { k.weight_type = DType::F32; }));
+  EXPECT_FALSE(other([](RatesKey& k) { k.gradient_type = DType::F32; }));
+  EXPECT_TRUE(other([](RatesKey&) {}));
+}
+
+TEST(MachineRates, DamagedTextIsNotTaken) {
+  const std::string text = to_json(kKey, kMachine);
+  for (size_t length = 0; length + 2 < text.size(); length += 7) {
+    EXPECT_FALSE(rates_from_json(text.substr(0, length), kKey)) << length;
+  }
+  for (const char* bad : {"[]", "{}", "null", "{\"of\": 3}"}) {
+    EXPECT_FALSE(rates_from_json(bad, kKey)) << bad;
+  }
+  for (const double rate : {0.0, -1.0, std::numeric_limits<double>::infinity()}) {
+    Machine machine = kMachine;
+    machine.update_bytes_per_s = rate;
+    EXPECT_FALSE(rates_from_json(to_json(kKey, machine), kKey)) << rate;
+  }
+}
+
+TEST(MachineRates, AreMeasuredOnceAndKept) {
+  const TemporaryFolder folder;
+  const auto cache = folder.path() / "new" / "ebb";
+  const DeviceOptions options{.num_threads = 1, .arithmetic = Arithmetic::Fp32};
+  const MachineRates first = machine_rates(options, DType::F32, DType::F32, cache);
+  EXPECT_GT(first.measured_s, 0);
+  EXPECT_TRUE(first.machine.shared_cores);
+  for (double rate : {first.machine.flops_per_s, first.machine.vector_flops_per_s,
+                      first.machine.device_bytes_per_s, first.machine.load_bytes_per_s,
+                      first.machine.store_bytes_per_s, first.machine.update_bytes_per_s}) {
+    EXPECT_GT(rate, 1e6);
+    EXPECT_LT(rate, 1e15);
+  }
+  const MachineRates second = machine_rates(options, DType::F32, DType::F32, cache);
+  EXPECT_EQ(second.measured_s, 0);
+  EXPECT_EQ(second.file, first.file);
+  EXPECT_EQ(second.machine.flops_per_s, first.machine.flops_per_s);
+  EXPECT_NE(second.source().find("from "), std::string::npos);
+  const auto num_files = std::distance(std::filesystem::directory_iterator(cache), {});
+  EXPECT_EQ(num_files, 1);  // nothing unfinished is left
+
+  // An emulated link is what it was asked to be, and needs no measurement of its own.
+  DeviceOptions linked = options;
+  linked.load_bytes_per_s = 3e9;
+  linked.store_bytes_per_s = 2e9;
+  const MachineRates third = machine_rates(linked, DType::F32, DType::F32, cache);
+  EXPECT_EQ(third.measured_s, 0);
+  EXPECT_EQ(third.machine.load_bytes_per_s, 3e9);
+  EXPECT_EQ(third.machine.store_bytes_per_s, 2e9);
+
+  std::ofstream(first.file) << "not mine";
+  const MachineRates again = machine_rates(options, DType::F32, DType::F32, cache);
+  EXPECT_GT(again.measured_s, 0);
+  EXPECT_NE(content_of(again.file), "not mine");
+  EXPECT_EQ(machine_rates(options, DType::F32, DType::F32, cache).measured_s, 0);
+}
+
+}  // namespace
+}  // namespace ebb

@@ -1,0 +1,284 @@
+// The planner's choice against every setting tried by hand.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "scheduler/choose.h"
+#include "tests/trainer/cases.h"
+
+namespace ebb::test {
+namespace {
+
+constexpr double kRounding = 1e-9;
+constexpr double kGB = 1e9;
+
+struct Situation {
+  const char* name;
+  Machine machine;
+  uint32_t accumulation;
+  double slack;  ///< of the budget, between the smallest and all resident without recomputation
+  bool clip = true;
+};
+
+constexpr Machine gpu(double flops, double link, double update) {
+  return {.flops_per_s = flops,
+          .device_bytes_per_s = 500 * kGB,
+          .load_bytes_per_s = link,
+          .store_bytes_per_s = link,
+          .update_bytes_per_s = update};
+}
+constexpr Machine host(double link, double copy) {
+  return {.flops_per_s = 300 * kGB,
+          .device_bytes_per_s = 40 * kGB,
+          .load_bytes_per_s = link,
+          .store_bytes_per_s = link,
+          .update_bytes_per_s = 50 * kGB,
+          .shared_cores = true,
+          .copy_bytes_per_s = copy};
+}
+
+constexpr Situation kSituations[] = {
+    {"slow link", gpu(2000 * kGB, 1 * kGB, 50 * kGB), 4, 0.3},
+    {"slow link, one batch", gpu(2000 * kGB, 1 * kGB, 50 * kGB), 1, 0.3},
+    {"slow link, tight", gpu(2000 * kGB, 1 * kGB, 50 * kGB), 2, 0},
+    {"fast link, tight", gpu(200 * kGB, 100 * kGB, 50 * kGB), 4, 0},
+    {"fast link, roomy", gpu(200 * kGB, 100 * kGB, 50 * kGB), 3, 0.9},
+    {"slow update", gpu(2000 * kGB, 20 * kGB, 1 * kGB), 2, 0.5},
+    {"slow update, no clipping", gpu(2000 * kGB, 20 * kGB, 1 * kGB), 2, 0.5, false},
+    {"slow kernels", gpu(20 * kGB, 5 * kGB, 50 * kGB), 2, 0.2},
+    {"host", host(20 * kGB, 40 * kGB), 2, 0.5},
+    {"host, tight", host(20 * kGB, 40 * kGB), 4, 0},
+    {"host, slow link", host(0.5 * kGB, 40 * kGB), 4, 0.3},
+    {"host, slow link, no clipping", host(0.5 * kGB, 40 * kGB), 1, 0.1, false},
+    {"host, copies cost nothing", host(2 * kGB, 0), 2, 0.4, false},
+};
+
+class Choosing : public testing::TestWithParam<Situation> {
+ protected:
+  TrainerOptions options() const {
+    TrainerOptions options =
+        TrainingCase{.clip = GetParam().clip, .accumulation = GetParam().accumulation}.options();
+    options.recompute = Recompute::Auto;
+    options.micro_batch_order = MicroBatchOrder::Auto;
+    options.update = UpdateOrder::Auto;
+    return options;
+  }
+  Budgets budgets() const {
+    TrainerOptions simple = options();
+    simple.recompute = Recompute::None;
+    simple.micro_batch_order = MicroBatchOrder::Horizontal;
+    const Preparation all = prepare(model_, simple, {.num_threads = 1});
+    const size_t least = prepare(model_, options(), {.num_threads = 1}).smallest_device_bytes;
+    const auto more = static_cast<double>(all.resident_device_bytes - least);
+    return {.device_memory = least + static_cast<size_t>(more * GetParam().slack),
+            .num_threads = 1};
+  }
+  Preparation chosen() const { return prepare(model_, options(), budgets(), GetParam().machine); }
+
+  /// Every setting by hand: the step that its own plan predicts, infinite where it does not fit.
+  std::vector<double> by_hand(const Preparation& p) const {
+    std::vector<double> seconds;
+    for (const Candidate& c : p.candidates) {
+      TrainerOptions told = options();
+      told.micro_batch_order = c.order;
+      told.recompute = c.recompute;
+      told.update = c.update;
+      try {
+        const Preparation one = prepare(model_, told, budgets());
+        seconds.push_back(simulate(one.plan, one.trace, *one.layout, GetParam().machine).seconds);
+      } catch (const PlanError&) {
+        seconds.push_back(std::numeric_limits<double>::infinity());
+      }
+    }
+    return seconds;
+  }
+
+  const Gpt2 model_{small_gpt(), kMicroBatchSize, kLength, DType::BF16};
+};
+
+/// How much longer the choice takes than the best: 0 where it is the best.
+double regret(const std::vector<double>& seconds, size_t chosen) {
+  const double best = *std::min_element(seconds.begin(), seconds.end());
+  return seconds[chosen] <= best * (1 + kRounding) ? 0 : seconds[chosen] / best - 1;
+}
+
+TEST_P(Choosing, NoSettingIsPredictedFaster) {
+  const Preparation p = chosen();
+  const std::vector<double> seconds = by_hand(p);
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    const Candidate& c = p.candidates[i];
+    EXPECT_EQ(c.why_not.empty(), std::isfinite(seconds[i])) << c.why_not;
+    if (c.why_not.empty()) {
+      EXPECT_EQ(c.seconds, seconds[i]) << i;
+      EXPECT_LE(c.bound.seconds, c.seconds * (1 + kRounding)) << i;
+      EXPECT_LE(c.device_bytes, *budgets().device_memory);
+    } else {
+      EXPECT_GT(c.smallest_device_bytes, *budgets().device_memory);
+    }
+  }
+  EXPECT_EQ(regret(seconds, p.chosen), 0);
+  EXPECT_EQ(simulate(p.plan, p.trace, *p.layout, GetParam().machine).seconds, seconds[p.chosen]);
+}
+
+TEST_P(Choosing, TheTableIsComplete) {
+  const Preparation p = chosen();
+  const size_t orders = GetParam().accumulation == 1 ? 1 : 2;
+  ASSERT_EQ(p.candidates.size(), orders * 2 * 2);
+  for (size_t i = 0; i < p.candidates.size(); ++i) {
+    const Candidate& c = p.candidates[i];
+    EXPECT_TRUE(c.order != MicroBatchOrder::Auto && c.recompute != Recompute::Auto &&
+                c.update != UpdateOrder::Auto);
+    for (size_t j = 0; j < i; ++j) {
+      const Candidate& d = p.candidates[j];
+      EXPECT_FALSE(c.order == d.order && c.recompute == d.recompute && c.update == d.update);
+    }
+  }
+  const Candidate& c = p.candidates[p.chosen];
+  EXPECT_EQ(c.order, p.options.micro_batch_order);
+  EXPECT_EQ(c.recompute, p.options.recompute);
+  EXPECT_EQ(c.update, p.options.update);
+  EXPECT_EQ(c.moved_bytes, p.plan.loaded_bytes + p.plan.stored_bytes);
+  EXPECT_FALSE(why_chosen(p).empty());
+}
+
+TEST_P(Choosing, IsTheSameEveryTime) {
+  const Preparation a = chosen(), b = chosen();
+  EXPECT_EQ(a.chosen, b.chosen);
+  EXPECT_EQ(to_string(a.plan, a.trace), to_string(b.plan, b.trace));
+}
+
+INSTANTIATE_TEST_SUITE_P(Situations, Choosing, testing::ValuesIn(kSituations),
+                         [](const auto& info) { return "s" + std::to_string(info.index); });
+
+class ChooseTest : public testing::Test {
+ protected:
+  static TrainerOptions open(uint32_t accumulation) {
+    TrainerOptions options = TrainingCase{.accumulation = accumulation}.options();
+    options.recompute = Recompute::Auto;
+    options.micro_batch_order = MicroBatchOrder::Auto;
+    options.update = UpdateOrder::Auto;
+    return options;
+  }
+  size_t resident(TrainerOptions options, Recompute recompute, MicroBatchOrder order) const {
+    options.recompute = recompute;
+    options.micro_batch_order = order;
+    return prepare(model_, options, {.num_threads = 1}).resident_device_bytes;
+  }
+  size_t smallest(TrainerOptions options, Recompute recompute) const {
+    options.recompute = recompute;
+    return prepare(model_, options, {.num_threads = 1}).smallest_device_bytes;
+  }
+  Preparation choose_in(const TrainerOptions& options, size_t bytes, const Machine& machine) const {
+    return prepare(model_, options, {.device_memory = bytes, .num_threads = 1}, machine);
+  }
+  const Gpt2 model_{small_gpt(), kMicroBatchSize, kLength, DType::BF16};
+};
+
+// A choice by the wrong sign, or of what comes first, is not the best somewhere.
+TEST_F(ChooseTest, APlantedWrongChoiceIsSeen) {
+  const TrainerOptions options = open(4);
+  const size_t bytes = smallest(options, Recompute::None);
+  const Preparation p = choose_in(options, bytes, gpu(2000 * kGB, 1 * kGB, 50 * kGB));
+  std::vector<double> seconds;
+  for (const Candidate& c : p.candidates) {
+    seconds.push_back(c.why_not.empty() ? c.seconds : std::numeric_limits<double>::infinity());
+  }
+  size_t slowest = p.chosen;
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    if (std::isfinite(seconds[i]) && seconds[i] > seconds[slowest]) slowest = i;
+  }
+  EXPECT_EQ(regret(seconds, p.chosen), 0);
+  EXPECT_GT(regret(seconds, slowest), 0.1);
+  EXPECT_GT(regret(seconds, 0), 0.1);
+}
+
+TEST_F(ChooseTest, ASlowLinkMakesItVertical) {
+  const TrainerOptions options = open(4);
+  const size_t bytes = smallest(options, Recompute::None);
+  const Machine slow = gpu(2000 * kGB, 1 * kGB, 50 * kGB);
+  EXPECT_EQ(choose_in(options, bytes, slow).options.micro_batch_order, MicroBatchOrder::Vertical);
+}
+
+TEST_F(ChooseTest, NothingIsRecomputedWhereMemoryAllows) {
+  const TrainerOptions options = open(2);
+  const Machine machine = gpu(200 * kGB, 5 * kGB, 50 * kGB);
+  const size_t all = resident(options, Recompute::None, MicroBatchOrder::Vertical);
+  EXPECT_EQ(choose_in(options, all, machine).options.recompute, Recompute::None);
+  const size_t block = smallest(options, Recompute::Block);
+  ASSERT_LT(block, smallest(options, Recompute::None));
+  const Preparation tight = choose_in(options, block, machine);
+  EXPECT_EQ(tight.options.recompute, Recompute::Block);
+  EXPECT_FALSE(tight.candidates[0].why_not.empty());
+  EXPECT_EQ(tight.candidates[0].smallest_device_bytes, smallest(options, Recompute::None));
+}
+
+TEST_F(ChooseTest, WithoutALinkSharedCoresWaitOnlyIfThatIsFaster) {
+  TrainerOptions options = open(1);
+  options.recompute = Recompute::None;
+  for (double update : {5.0, 50.0}) {
+    Machine machine = host(20 * kGB, 40 * kGB);
+    machine.update_bytes_per_s = update * kGB;
+    const Preparation p = prepare(model_, options, {.num_threads = 1}, machine);
+    ASSERT_EQ(p.candidates.size(), 2u);
+    ASSERT_EQ(p.candidates[0].update, UpdateOrder::Overlap);
+    const double overlap_s = p.candidates[0].seconds, wait_s = p.candidates[1].seconds;
+    EXPECT_EQ(p.options.update == UpdateOrder::Wait, wait_s < overlap_s * (1 - kRounding));
+  }
+}
+
+TEST_F(ChooseTest, WithoutRatesBytesAndArithmeticDecide) {
+  const TrainerOptions options = open(4);
+  const size_t all = resident(options, Recompute::None, MicroBatchOrder::Vertical);
+  const Preparation roomy = choose_in(options, all, {});
+  EXPECT_EQ(roomy.options.micro_batch_order, MicroBatchOrder::Horizontal);
+  EXPECT_EQ(roomy.options.recompute, Recompute::None);
+  EXPECT_EQ(roomy.options.update, UpdateOrder::Overlap);
+  const Preparation tight = choose_in(options, smallest(options, Recompute::Block), {});
+  for (const Candidate& c : tight.candidates) {
+    if (!c.why_not.empty()) continue;
+    EXPECT_GE(c.moved_bytes, tight.candidates[tight.chosen].moved_bytes);
+  }
+  EXPECT_EQ(tight.options.update, UpdateOrder::Overlap);
+}
+
+TEST_F(ChooseTest, WhatIsToldIsNotChosen) {
+  TrainerOptions told = open(2);
+  told.micro_batch_order = MicroBatchOrder::Vertical;
+  told.recompute = Recompute::Block;
+  told.update = UpdateOrder::Wait;
+  const Preparation p = prepare(model_, told, {.num_threads = 1}, host(1 * kGB, 0));
+  ASSERT_EQ(p.candidates.size(), 1u);
+  EXPECT_GT(p.candidates[0].seconds, 0);
+  EXPECT_EQ(p.options.micro_batch_order, MicroBatchOrder::Vertical);
+  EXPECT_EQ(p.options.recompute, Recompute::Block);
+  EXPECT_EQ(p.options.update, UpdateOrder::Wait);
+  EXPECT_EQ(why_chosen(p), "as asked for");
+}
+
+TEST_F(ChooseTest, TooSmallForAnyIsRefusedWithTheSmallestThatWorks) {
+  const TrainerOptions options = open(2);
+  const size_t least = smallest(options, Recompute::Block);
+  EXPECT_NO_THROW(choose_in(options, least, {}));
+  try {
+    choose_in(options, least - 1, {});
+    FAIL() << "it does not fit";
+  } catch (const PlanError& e) {
+    EXPECT_NE(std::string(e.what()).find(std::to_string(least)), std::string::npos) << e.what();
+  }
+}
+
+TEST_F(ChooseTest, BothTiersTogetherHaveToFitWhereTheyAreOne) {
+  TrainerOptions options = open(1);
+  const Preparation all = prepare(model_, options, {.num_threads = 1});
+  const size_t needed = all.ledger.total(Tier::Host) + all.ledger.total(Tier::Device);
+  ASSERT_EQ(all.options.recompute, Recompute::None);
+  const Preparation less = prepare(model_, options, {.total_memory = needed - 1, .num_threads = 1});
+  EXPECT_EQ(less.options.recompute, Recompute::Block);
+  EXPECT_NE(less.candidates[0].why_not.find("in all"), std::string::npos);
+  EXPECT_THROW(prepare(model_, options, {.total_memory = needed / 2, .num_threads = 1}), PlanError);
+}
+
+}  // namespace
+}  // namespace ebb::test

@@ -1,0 +1,154 @@
+#include "tools/machine_rates.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <system_error>
+
+#include "device/host/parallel.h"
+#include "tools/machine.h"
+
+namespace ebb {
+namespace {
+
+/// Of how the numbers are measured and what they mean: older files are measured again.
+constexpr int kVersion = 1;
+
+struct Field {
+  const char* name;
+  double Machine::*member;
+};
+constexpr Field kFields[] = {{"flops_per_s", &Machine::flops_per_s},
+                             {"vector_flops_per_s", &Machine::vector_flops_per_s},
+                             {"device_bytes_per_s", &Machine::device_bytes_per_s},
+                             {"load_bytes_per_s", &Machine::load_bytes_per_s},
+                             {"store_bytes_per_s", &Machine::store_bytes_per_s},
+                             {"update_bytes_per_s", &Machine::update_bytes_per_s},
+                             {"copy_bytes_per_s", &Machine::copy_bytes_per_s}};
+
+bool is_rate(double value) { return std::isfinite(value) && value > 0; }
+
+/// FNV-1a: a name for the file; the key itself is inside.
+uint64_t hash_of(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+std::string read_all(const std::filesystem::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+/// Whole or not at all. False where the folder takes no file.
+bool write_whole(const std::filesystem::path& file, const std::string& text) {
+  std::error_code error;
+  std::filesystem::create_directories(file.parent_path(), error);
+  std::filesystem::path unfinished = file;
+  unfinished += fmt::format(".{}", ::getpid());
+  std::ofstream out(unfinished, std::ios::binary);
+  out << text;
+  out.close();
+  if (out) std::filesystem::rename(unfinished, file, error);
+  if (out && !error) return true;
+  std::filesystem::remove(unfinished, error);
+  return false;
+}
+
+Machine with_link(Machine machine, const DeviceOptions& options) {
+  if (options.load_bytes_per_s > 0) machine.load_bytes_per_s = options.load_bytes_per_s;
+  if (options.store_bytes_per_s > 0) machine.store_bytes_per_s = options.store_bytes_per_s;
+  return machine;
+}
+
+RatesKey key_of(const DeviceOptions& options, DType weight_type, DType gradient_type) {
+  const MachineInfo here = read_machine();
+  const int threads = options.num_threads > 0 ? options.num_threads : num_usable_cores();
+  DeviceOptions plain = options;
+  plain.memory_bytes = SIZE_MAX;
+  const DeviceInfo info = create_device(plain)->info();
+  return {.cpu = here.cpu,
+          .device = info.name,
+          .arithmetic = info.arithmetic,
+          .weight_type = weight_type,
+          .gradient_type = gradient_type,
+          .num_threads = threads};
+}
+
+}  // namespace
+
+std::string RatesKey::text() const {
+  return fmt::format("{}; {}; {} threads; {} arithmetic; {} weights, {} gradients; version {}", cpu,
+                     device, num_threads, name_of(arithmetic), name_of(weight_type),
+                     name_of(gradient_type), kVersion);
+}
+
+std::string MachineRates::source() const {
+  if (measured_s == 0) return "from " + file.string();
+  const std::string kept = file.empty() ? "" : ", kept in " + file.string();
+  return fmt::format("measured in {:.1f} s{}", measured_s, kept);
+}
+
+std::string to_json(const RatesKey& key, const Machine& machine) {
+  nlohmann::ordered_json json;
+  json["of"] = key.text();
+  for (const Field& field : kFields) json[field.name] = machine.*field.member;
+  json["shared_cores"] = machine.shared_cores;
+  return json.dump(2) + "\n";
+}
+
+std::optional<Machine> rates_from_json(const std::string& text, const RatesKey& key) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("of") || json["of"] != key.text()) return std::nullopt;
+  Machine machine;
+  for (const Field& field : kFields) {
+    const auto at = json.find(field.name);
+    if (at == json.end() || !at->is_number()) return std::nullopt;
+    machine.*field.member = at->get<double>();
+    const bool may_be_none = field.member == &Machine::copy_bytes_per_s;
+    if (!is_rate(machine.*field.member) && !(may_be_none && machine.*field.member == 0)) {
+      return std::nullopt;
+    }
+  }
+  const auto shared = json.find("shared_cores");
+  if (shared == json.end() || !shared->is_boolean()) return std::nullopt;
+  machine.shared_cores = shared->get<bool>();
+  return machine;
+}
+
+std::filesystem::path cache_folder() {
+  const char* const cache = std::getenv("XDG_CACHE_HOME");
+  if (cache != nullptr && *cache == '/') return std::filesystem::path(cache) / "ebb";
+  const char* const home = std::getenv("HOME");
+  if (home != nullptr && *home == '/') return std::filesystem::path(home) / ".cache" / "ebb";
+  return {};
+}
+
+MachineRates machine_rates(const DeviceOptions& options, DType weight_type, DType gradient_type,
+                           const std::filesystem::path& folder) {
+  const RatesKey key = key_of(options, weight_type, gradient_type);
+  MachineRates rates;
+  if (!folder.empty()) {
+    rates.file = folder / fmt::format("machine-{:016x}.json", hash_of(key.text()));
+    if (const auto kept = rates_from_json(read_all(rates.file), key)) {
+      rates.machine = with_link(*kept, options);
+      return rates;
+    }
+  }
+  const auto start = std::chrono::steady_clock::now();
+  const Machine measured = measure_machine(options, weight_type, gradient_type);
+  rates.measured_s =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (!folder.empty() && !write_whole(rates.file, to_json(key, measured))) rates.file.clear();
+  rates.machine = with_link(measured, options);
+  return rates;
+}
+
+}  // namespace ebb

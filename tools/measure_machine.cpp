@@ -1,0 +1,254 @@
+// Kernels, copies and the optimizer on buffers beyond the caches, each for about a tenth of a
+// second.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "cpu_adam/adamw.h"
+#include "device/kernels.h"
+#include "device/sim/sim_device.h"
+#include "tools/machine_rates.h"
+
+namespace ebb {
+namespace {
+
+constexpr double kSample_s = 0.1;
+constexpr double kRound_s = 0.008;
+constexpr size_t kCopyBytes = size_t{32} << 20;
+
+using Submit = std::function<void(Kernels&, Stream&)>;
+
+/// Small positive numbers in either float type: neither zeros nor denormals.
+void fill_pattern(std::byte* data, size_t bytes) {
+  uint16_t words[256];
+  for (uint16_t i = 0; i < 256; ++i) words[i] = static_cast<uint16_t>(0x3c00 + 37 * i % 256);
+  for (size_t at = 0; at < bytes; at += sizeof(words)) {
+    std::memcpy(data + at, words, std::min(sizeof(words), bytes - at));
+  }
+}
+
+double lower_quartile(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 4];
+}
+
+class Measurement {
+ public:
+  Measurement(const DeviceOptions& options, DType weight_type, DType gradient_type)
+      : device_(create_device(options)),
+        weight_type_(weight_type),
+        gradient_type_(gradient_type),
+        compute_(device_->create_stream(StreamRole::Compute)),
+        load_(device_->create_stream(StreamRole::Load)),
+        store_(device_->create_stream(StreamRole::Store)),
+        begin_(device_->create_event()),
+        end_(device_->create_event()),
+        pinned_(device_->allocate(MemoryKind::Pinned, kCopyBytes, "measurement")),
+        copied_(device_->allocate(MemoryKind::Device, kCopyBytes, "measurement")) {
+    fill_pattern(pinned_.data(), kCopyBytes);
+  }
+
+  Machine run() {
+    Machine machine;
+    const Rate products = matrix_products();
+    machine.flops_per_s = products.cost.flops / products.seconds;
+    const Rate attention = run_attention();
+    machine.vector_flops_per_s = attention.cost.flops / attention.seconds;
+    const Rate sum = run_add();
+    machine.device_bytes_per_s = sum.cost.bytes / sum.seconds;
+    machine.load_bytes_per_s = copy_rate(CopyKind::Load);
+    machine.store_bytes_per_s = copy_rate(CopyKind::Store);
+    machine.update_bytes_per_s = update_rate();
+    machine.shared_cores = device_->info().kind == DeviceKind::Host;
+    if (machine.shared_cores) machine.copy_bytes_per_s = copy_rate_on_cores();
+    return machine;
+  }
+
+ private:
+  struct Rate {
+    Cost cost;
+    double seconds;
+  };
+
+  Tensor tensor(DType type, Shape shape) {
+    const size_t bytes = static_cast<size_t>(shape.num_elements()) * size_of(type);
+    buffers_.push_back(device_->allocate(MemoryKind::Device, bytes, "measurement"));
+    for (size_t at = 0; at < bytes; at += kCopyBytes) {
+      load_->copy(buffers_.back().data() + at, pinned_.data(), std::min(kCopyBytes, bytes - at),
+                  CopyKind::Load);
+    }
+    load_->synchronize();
+    return {buffers_.back().data(), type, shape};
+  }
+
+  /// What one call costs, as the simulated device counts it.
+  Cost cost_of(const Submit& submit) const {
+    SimDevice sim({.kind = DeviceKind::Sim, .num_threads = device_->info().num_threads});
+    const auto stream = sim.create_stream(StreamRole::Compute);
+    submit(sim.kernels(), *stream);
+    return sim.take();
+  }
+
+  /// Seconds between the ends of what was submitted to the stream before and after.
+  double seconds_of(Stream& stream, const std::function<void()>& submit) {
+    stream.record(*begin_);
+    submit();
+    stream.record(*end_);
+    stream.synchronize();
+    return end_->time_s() - begin_->time_s();
+  }
+
+  /// Of one call, in rounds long enough for the clock.
+  double typical_seconds(Stream& stream, const std::function<void()>& submit) {
+    double spent_s = seconds_of(stream, submit);  // brings the memory in
+    spent_s = seconds_of(stream, submit);
+    const int calls = std::max(1, static_cast<int>(kRound_s / std::max(spent_s, 1e-6)));
+    std::vector<double> rounds;
+    for (spent_s = 0; spent_s < kSample_s || rounds.size() < 3;) {
+      const double round_s = seconds_of(stream, [&] {
+        for (int i = 0; i < calls; ++i) submit();
+      });
+      spent_s += round_s;
+      rounds.push_back(round_s / calls);
+    }
+    return lower_quartile(rounds);
+  }
+
+  Rate rate_of(const Submit& submit) {
+    const Cost cost = cost_of(submit);
+    device_->reserve_workspace(cost.workspace_bytes);
+    const double seconds =
+        typical_seconds(*compute_, [&] { submit(device_->kernels(), *compute_); });
+    return {cost, seconds};
+  }
+
+  /// The three products of a linear layer, as large as keeps the device busy.
+  Rate matrix_products() {
+    constexpr double kLongEnough_s = 0.002;
+    for (int64_t scale = 1;; scale *= 2) {
+      buffers_.clear();
+      const int64_t rows = 512 * scale, in = 768 * scale, out = 3072 * scale;
+      const Tensor x = tensor(weight_type_, {rows, in}), y = tensor(weight_type_, {rows, out});
+      const Tensor w = tensor(weight_type_, {out, in}), dw = tensor(DType::F32, {out, in});
+      products_ = [=](Kernels& kernels, Stream& stream) {
+        kernels.linear_forward(stream, y, x, w, {});
+        kernels.linear_backward_input(stream, x, y, w, Write::Store);
+        kernels.linear_backward_weight(stream, dw, {}, y, x, Write::Store);
+      };
+      const Rate rate = rate_of(products_);
+      products_s_ = rate.seconds;
+      if (rate.seconds > kLongEnough_s || scale == 16) return rate;
+    }
+  }
+
+  Rate run_attention() {
+    constexpr int64_t kBatch = 4, kLength = 512, kHeads = 12, kChannels = 768;
+    const Tensor qkv = tensor(weight_type_, {kBatch, kLength, 3 * kChannels});
+    const Tensor dqkv = tensor(weight_type_, {kBatch, kLength, 3 * kChannels});
+    const Tensor out = tensor(weight_type_, {kBatch, kLength, kChannels});
+    const Tensor sums = tensor(DType::F32, {kBatch, kHeads, kLength});
+    const AttentionShape shape{.num_heads = kHeads};
+    return rate_of([=](Kernels& kernels, Stream& stream) {
+      kernels.attention_forward(stream, out, sums, qkv, shape);
+      kernels.attention_backward(stream, dqkv, out, qkv, out, sums, shape);
+    });
+  }
+
+  Rate run_add() {
+    const auto elements = static_cast<int64_t>(kCopyBytes / size_of(weight_type_));
+    const Tensor a = tensor(weight_type_, {elements}), b = tensor(weight_type_, {elements});
+    const Tensor y{copied_.data(), weight_type_, {elements}};
+    return rate_of([=](Kernels& kernels, Stream& stream) { kernels.add(stream, y, a, b); });
+  }
+
+  void copy(CopyKind kind) {
+    if (kind == CopyKind::Load) {
+      load_->copy(copied_.data(), pinned_.data(), kCopyBytes, kind);
+    } else {
+      store_->copy(pinned_.data(), copied_.data(), kCopyBytes, kind);
+    }
+  }
+
+  double copy_rate(CopyKind kind) {
+    Stream& stream = kind == CopyKind::Load ? *load_ : *store_;
+    copy_s_ = typical_seconds(stream, [&] { copy(kind); });
+    return static_cast<double>(kCopyBytes) / copy_s_;
+  }
+
+  /// From what products lose while copies run beside them: 0 where they lose nothing.
+  double copy_rate_on_cores() {
+    constexpr int kCopies = 24, kRounds = 3;
+    const double copies_s = kCopies * copy_s_;
+    const int calls = 1 + static_cast<int>(2 * copies_s / products_s_);
+    const auto submit = [&] {
+      for (int i = 0; i < calls; ++i) products_(device_->kernels(), *compute_);
+    };
+    std::vector<double> lost;
+    for (int round = 0; round < kRounds; ++round) {
+      const double alone_s = seconds_of(*compute_, submit);
+      const double beside_s = seconds_of(*compute_, [&] {
+        for (int i = 0; i < kCopies; ++i) copy(CopyKind::Load);
+        submit();
+      });
+      load_->synchronize();
+      lost.push_back(beside_s - alone_s);
+    }
+    std::sort(lost.begin(), lost.end());
+    const double lost_s = lost[kRounds / 2];
+    return lost_s > 0 ? kCopies * static_cast<double>(kCopyBytes) / lost_s : 0;
+  }
+
+  /// The optimizer over several times what the largest cache holds.
+  double update_rate() {
+    constexpr int64_t kFewest = int64_t{4} << 20, kMost = int64_t{64} << 20;
+    const double bytes_each = update_bytes_per_parameter(gradient_type_);
+    const auto cached = static_cast<double>(std::max(0L, ::sysconf(_SC_LEVEL3_CACHE_SIZE)));
+    const int64_t count = std::clamp(static_cast<int64_t>(4 * cached / bytes_each), kFewest, kMost);
+    std::vector<Buffer> memory;
+    const auto plane = [&](size_t bytes_per_element) {
+      const size_t bytes = static_cast<size_t>(count) * bytes_per_element;
+      memory.push_back(device_->allocate(MemoryKind::Pinned, bytes, "measurement"));
+      fill_pattern(memory.back().data(), bytes);
+      return memory.back().data();
+    };
+    Planes planes{.weight = plane(size_of(weight_type_))};
+    if (weight_type_ != DType::F32) planes.low = reinterpret_cast<int16_t*>(plane(2));
+    planes.momentum = reinterpret_cast<float*>(plane(4));
+    planes.variance = reinterpret_cast<float*>(plane(4));
+    planes.gradient = plane(size_of(gradient_type_));
+    planes.weight_dtype = weight_type_;
+    planes.gradient_dtype = gradient_type_;
+    ThreadTeam team(device_->info().num_threads);
+    place_planes(team, planes, count);
+    const auto update = device_->create_stream(StreamRole::Update);
+    const double seconds = typical_seconds(*update, [&] {
+      update->call({.name = "adamw"}, [&team, &planes, count] {
+        adamw_update(team, planes, count, {.learning_rate = 1e-6, .t = 100}, 1, 1);
+      });
+    });
+    return bytes_each * static_cast<double>(count) / seconds;
+  }
+
+  std::unique_ptr<Device> device_;
+  const DType weight_type_, gradient_type_;
+  std::unique_ptr<Stream> compute_, load_, store_;
+  std::unique_ptr<Event> begin_, end_;
+  Buffer pinned_, copied_;
+  std::vector<Buffer> buffers_;
+  Submit products_;
+  double products_s_ = 0, copy_s_ = 0;
+};
+
+}  // namespace
+
+Machine measure_machine(const DeviceOptions& options, DType weight_type, DType gradient_type) {
+  DeviceOptions unbounded = options;
+  unbounded.memory_bytes = SIZE_MAX;
+  unbounded.load_bytes_per_s = unbounded.store_bytes_per_s = 0;
+  return Measurement(unbounded, weight_type, gradient_type).run();
+}
+
+}  // namespace ebb
