@@ -9,7 +9,7 @@ constexpr size_t kGiB = size_t{1} << 30;
 // host memory for the optimizer.
 constexpr Machine gpu(double tflops, double device_gb, double link_gb, double update_gb) {
   return {.flops_per_s = tflops * 1e12,
-          .vector_flops_per_s = tflops * 0.5e12,
+          .attention_flops_per_s = tflops * 0.5e12,
           .device_bytes_per_s = device_gb * 1e9,
           .load_bytes_per_s = link_gb * 1e9,
           .store_bytes_per_s = link_gb * 1e9,

@@ -26,10 +26,12 @@ namespace ebb {
 /// What an operation costs, for the simulated device and for reports.
 struct Cost {
   double flops = 0;
-  double vector_flops = 0;     ///< of them, those outside of plain matrix products
+  double attention_flops = 0;  ///< of them, those of attention
+  double vector_flops = 0;     ///< of them, those outside of attention and matrix products
   double bytes = 0;            ///< read and written on the device
   size_t workspace_bytes = 0;  ///< scratch the kernel takes from the device's shared workspace
   std::string_view name = {};  ///< static storage
+  uint32_t num_kernels = 0;    ///< of a sum of costs: how many it has
 };
 
 /// How fast a device computes; a rate of 0 takes no time.

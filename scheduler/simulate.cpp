@@ -12,6 +12,18 @@ namespace {
 
 double time_of(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
 
+/// The longer of arithmetic and memory traffic.
+double seconds_of(const Cost& cost, const Machine& machine) {
+  const auto or_products = [&](double rate) { return rate > 0 ? rate : machine.flops_per_s; };
+  const double products = cost.flops - cost.attention_flops - cost.vector_flops;
+  const double arithmetic_s =
+      time_of(products, machine.flops_per_s) +
+      time_of(cost.attention_flops, or_products(machine.attention_flops_per_s)) +
+      time_of(cost.vector_flops, or_products(machine.vector_flops_per_s));
+  return std::max(arithmetic_s, time_of(cost.bytes, machine.device_bytes_per_s)) +
+         cost.num_kernels * machine.kernel_s;
+}
+
 /// What Finish reads and writes: every sum of the chunk's parameters, and the gradient.
 double finish_bytes(const Layout& layout, uint32_t chunk) {
   const double gradient_bytes = static_cast<double>(size_of(layout.gradient_type()));
@@ -26,15 +38,11 @@ double finish_bytes(const Layout& layout, uint32_t chunk) {
 double duration_s(const Op& op, const Trace& trace, const Layout& layout, const Machine& machine) {
   switch (op.kind) {
     case OpKind::Run: {
-      const Cost& cost = trace.moments[op.moment].cost;
-      const double vector_rate =
-          machine.vector_flops_per_s > 0 ? machine.vector_flops_per_s : machine.flops_per_s;
-      return std::max(time_of(cost.flops - cost.vector_flops, machine.flops_per_s) +
-                          time_of(cost.vector_flops, vector_rate),
-                      time_of(cost.bytes, machine.device_bytes_per_s));
+      return seconds_of(trace.moments[op.moment].cost, machine);
     }
     case OpKind::Finish:
-      return time_of(finish_bytes(layout, op.chunk.index), machine.device_bytes_per_s);
+      return time_of(finish_bytes(layout, op.chunk.index), machine.device_bytes_per_s) +
+             machine.kernel_s;
     case OpKind::Update:
       return time_of(static_cast<double>(layout.chunk_elements(op.chunk.index)) *
                          update_bytes_per_parameter(layout.gradient_type()),

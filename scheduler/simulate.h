@@ -18,10 +18,12 @@
 namespace ebb {
 
 struct Machine {
-  double flops_per_s = 0;         ///< of matrix products
-  double vector_flops_per_s = 0;  ///< of attention and the like; 0: as fast as matrix products
-  double device_bytes_per_s = 0;  ///< device memory
-  double load_bytes_per_s = 0;    ///< host to device
+  double flops_per_s = 0;            ///< of matrix products
+  double attention_flops_per_s = 0;  ///< 0: as fast as matrix products, and so the next
+  double vector_flops_per_s = 0;     ///< of norms, activations, the loss
+  double kernel_s = 0;               ///< what every kernel takes beside: to start it, and to end it
+  double device_bytes_per_s = 0;     ///< device memory
+  double load_bytes_per_s = 0;       ///< host to device
   double store_bytes_per_s = 0;
   double update_bytes_per_s = 0;  ///< host memory, for the optimizer
   bool shared_cores = false;  ///< kernels and the optimizer run on the same cores: their times add

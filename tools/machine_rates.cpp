@@ -18,13 +18,15 @@ namespace ebb {
 namespace {
 
 /// Of how the numbers are measured and what they mean: older files are measured again.
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 
 struct Field {
   const char* name;
   double Machine::*member;
 };
 constexpr Field kFields[] = {{"flops_per_s", &Machine::flops_per_s},
+                             {"attention_flops_per_s", &Machine::attention_flops_per_s},
+                             {"kernel_s", &Machine::kernel_s},
                              {"vector_flops_per_s", &Machine::vector_flops_per_s},
                              {"device_bytes_per_s", &Machine::device_bytes_per_s},
                              {"load_bytes_per_s", &Machine::load_bytes_per_s},
@@ -112,7 +114,8 @@ std::optional<Machine> rates_from_json(const std::string& text, const RatesKey& 
     const auto at = json.find(field.name);
     if (at == json.end() || !at->is_number()) return std::nullopt;
     machine.*field.member = at->get<double>();
-    const bool may_be_none = field.member == &Machine::copy_bytes_per_s;
+    const bool may_be_none =
+        field.member == &Machine::copy_bytes_per_s || field.member == &Machine::kernel_s;
     if (!is_rate(machine.*field.member) && !(may_be_none && machine.*field.member == 0)) {
       return std::nullopt;
     }

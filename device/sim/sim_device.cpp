@@ -17,7 +17,9 @@ constexpr size_t kAlignment = size_t{2} << 20;
 
 void add_cost(Cost& sum, const Cost& cost) {
   sum.flops += cost.flops;
+  sum.attention_flops += cost.attention_flops;
   sum.vector_flops += cost.vector_flops;
+  ++sum.num_kernels;
   sum.bytes += cost.bytes;
   sum.workspace_bytes = std::max(sum.workspace_bytes, cost.workspace_bytes);
 }

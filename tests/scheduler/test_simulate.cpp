@@ -279,14 +279,20 @@ TEST(Simulate, SharedCoresDoNoMoreThanTheirWork) {
   }
 }
 
-TEST(Simulate, VectorArithmeticHasARateOfItsOwn) {
+TEST(Simulate, KindsOfArithmeticHaveRatesOfTheirOwn) {
   Case c = test::make_case_from_text("r0", 1, 65536, 1);
   c.trace.moments[0].cost.vector_flops = 40;
+  c.trace.moments[0].cost.attention_flops = 20;
+  c.trace.moments[0].cost.num_kernels = 3;
   const Plan plan = evaluation_plan(c, 1);
   Machine machine{.flops_per_s = 100};
   EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 1);
   machine.vector_flops_per_s = 20;
   EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 0.6 + 2);
+  machine.attention_flops_per_s = 5;
+  EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 0.4 + 4 + 2);
+  machine.kernel_s = 0.5;
+  EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 0.4 + 4 + 2 + 1.5);
 }
 
 }  // namespace

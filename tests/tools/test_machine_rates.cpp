@@ -11,7 +11,9 @@ namespace {
 
 const RatesKey kKey{.cpu = "AMD EPYC", .device = "host, 2 threads", .num_threads = 2};
 const Machine kMachine{.flops_per_s = 4e11,
-                       .vector_flops_per_s = 2e11,
+                       .attention_flops_per_s = 2e11,
+                       .vector_flops_per_s = 1e11,
+                       .kernel_s = 1e-5,
                        .device_bytes_per_s = 5e10,
                        .load_bytes_per_s = 2e10,
                        .store_bytes_per_s = 1e10,
@@ -23,7 +25,9 @@ TEST(MachineRates, GoToAFileAndBack) {
   const auto back = rates_from_json(to_json(kKey, kMachine), kKey);
   ASSERT_TRUE(back);
   EXPECT_EQ(back->flops_per_s, kMachine.flops_per_s);
+  EXPECT_EQ(back->attention_flops_per_s, kMachine.attention_flops_per_s);
   EXPECT_EQ(back->vector_flops_per_s, kMachine.vector_flops_per_s);
+  EXPECT_EQ(back->kernel_s, kMachine.kernel_s);
   EXPECT_EQ(back->device_bytes_per_s, kMachine.device_bytes_per_s);
   EXPECT_EQ(back->load_bytes_per_s, kMachine.load_bytes_per_s);
   EXPECT_EQ(back->store_bytes_per_s, kMachine.store_bytes_per_s);
@@ -70,9 +74,10 @@ TEST(MachineRates, AreMeasuredOnceAndKept) {
   const MachineRates first = machine_rates(options, DType::F32, DType::F32, cache);
   EXPECT_GT(first.measured_s, 0);
   EXPECT_TRUE(first.machine.shared_cores);
-  for (double rate : {first.machine.flops_per_s, first.machine.vector_flops_per_s,
-                      first.machine.device_bytes_per_s, first.machine.load_bytes_per_s,
-                      first.machine.store_bytes_per_s, first.machine.update_bytes_per_s}) {
+  for (double rate : {first.machine.flops_per_s, first.machine.attention_flops_per_s,
+                      first.machine.vector_flops_per_s, first.machine.device_bytes_per_s,
+                      first.machine.load_bytes_per_s, first.machine.store_bytes_per_s,
+                      first.machine.update_bytes_per_s}) {
     EXPECT_GT(rate, 1e6);
     EXPECT_LT(rate, 1e15);
   }

@@ -242,7 +242,7 @@ void HostKernels::attention_backward(Stream& stream, Tensor dqkv, Tensor dout, T
   call.dqkv = dqkv.data;
   call.dout = dout.data;
   stream.call({.flops = 5.0 * call.product_flops(),
-               .vector_flops = 5.0 * call.product_flops(),
+               .attention_flops = 5.0 * call.product_flops(),
                .bytes = total_bytes(dqkv, dout, qkv, out, log_sum_exp, shape.document_starts),
                .workspace_bytes = backward_workspace_bytes(call, team_.num_threads()),
                .name = "attention_backward"},

@@ -231,7 +231,7 @@ void HostKernels::attention_forward(Stream& stream, Tensor out, Tensor log_sum_e
                                     const AttentionShape& shape) {
   const AttentionCall call = describe_attention(qkv, out, log_sum_exp, shape);
   stream.call({.flops = 2.0 * call.product_flops(),
-               .vector_flops = 2.0 * call.product_flops(),
+               .attention_flops = 2.0 * call.product_flops(),
                .bytes = total_bytes(out, log_sum_exp, qkv, shape.document_starts),
                .workspace_bytes = forward_workspace_bytes(call, team_.num_threads()),
                .name = "attention_forward"},
