@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,7 +40,14 @@ std::string short_name(const Candidate& c) {
 
 // ---- Large models, simulated
 
-bool run_large(const LargeCase& c) {
+/// How a fixed setting fares against the choice over all cases.
+struct Fixed {
+  int num_fits = 0;
+  double log_ratios = 0;
+};
+using FixedSettings = std::map<std::string, Fixed>;
+
+bool run_large(const LargeCase& c, FixedSettings& fixed) {
   const Gpt2Config& config = find_preset(c.preset).config;
   const Gpt2 model(config, c.batch_size, config.max_positions, DType::BF16);
   const TrainerOptions options{.gradient_accumulation = c.accumulation,
@@ -65,6 +73,9 @@ bool run_large(const LargeCase& c) {
     const Preparation one = prepare(model, told, {.device_memory = c.device_bytes});
     const double seconds = simulate(one.plan, one.trace, *one.layout, c.machine).seconds;
     fmt::print(" {:>7.3f}", seconds / chosen.seconds);
+    Fixed& setting = fixed[short_name(other)];
+    ++setting.num_fits;
+    setting.log_ratios += std::log(seconds / chosen.seconds);
     best = best && chosen.seconds <= seconds * (1 + 1e-9);
   }
   fmt::print("{}\n", best ? "" : "  NOT THE BEST");
@@ -80,7 +91,14 @@ bool run_all_large() {
   fmt::print("{:<10} {:<20} {:>8} {:>9}     {:<4} {:<12} {:>9} {:>6} {:>7} | ratios\n", "model",
              "machine", "memory", "step", "", "chosen", "predicted", "share", "chose s");
   bool good = true;
-  for (const LargeCase& c : large_cases()) good = run_large(c) && good;
+  FixedSettings fixed;
+  for (const LargeCase& c : large_cases()) good = run_large(c, fixed) && good;
+  fmt::print("fixed settings against the choice, geometric mean of the cases in which they fit:\n");
+  for (const auto& [name, setting] : fixed) {
+    fmt::print("  {:<12} {:>6.3f} x, fits in {} of {}\n", name,
+               std::exp(setting.log_ratios / setting.num_fits), setting.num_fits,
+               large_cases().size());
+  }
   return good;
 }
 

@@ -20,7 +20,7 @@ namespace {
 constexpr double kSample_s = 0.1;
 constexpr double kRound_s = 0.008;
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr size_t kCopyBytes = size_t{32} << 20;
+constexpr size_t kCopyBytes = size_t{24} << 20;
 
 using Submit = std::function<void(Kernels&, Stream&)>;
 
