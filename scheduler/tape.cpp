@@ -222,10 +222,6 @@ Variable Tape::block(const BlockFunction& body, Variable input) {
   return result;
 }
 
-void Tape::between_moments() {
-  if (!in_block_ && phase_ != Phase::Backward) pass_boundary();
-}
-
 void Tape::pass_boundary() {
   if (in_new_segment_) return;
   in_new_segment_ = true;

@@ -119,7 +119,9 @@ class Tape {
   /// Frees an output that nobody reads any more: otherwise it waits for the backward.
   void release(const Variable& output) { release_value(slots_[output.id]); }
   /// For primitives of several moments: other micro-batches may run theirs before the next.
-  void between_moments();
+  void between_moments() {
+    if (!in_block_ && phase_ != Phase::Backward) pass_boundary();
+  }
 
   /// Runs body(*this, input) as a block. `body` runs again after forward() has returned: capture
   /// values, and views of what outlives the step, never forward()'s locals by reference. What a

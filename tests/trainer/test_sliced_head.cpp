@@ -90,6 +90,7 @@ TEST_P(SlicedHeadIdentity, OverBudgetsAndOrders) {
         told.update = UpdateOrder::Overlap;
         told.num_pieces = memory == Memory::Smallest ? 1 : 2;
         told.recompute = clip ? Recompute::Block : Recompute::None;
+        told.activations = clip ? ActivationPlacement::Device : ActivationPlacement::Offload;
         told.num_threads = 2;
         SCOPED_TRACE(to_string(told));
         const Result got = run(sliced, told);
