@@ -15,39 +15,56 @@ namespace {
 // micro-batches: 1.005 x bound, without rest 1.16).
 constexpr uint32_t kRestShare = 8;
 
-/// As many slots as chunks: each its own, since the last slot is then no longer than the last
-/// chunk. Fewer go round, as the chunks are finished.
-uint32_t gradient_slot(const Plan& plan, const Layout& layout, uint32_t chunk, uint32_t position) {
-  if (plan.num_gradient_slots == layout.num_chunks()) return chunk;
-  return position % plan.num_gradient_slots;
-}
+// Two updates of five run beside the next forward. It is a third of a step's compute, but half of
+// its loads, and an optimizer that is as busy as either takes as long.
+constexpr uint32_t kCarriedOf = 5;
+constexpr bool kCarried[kCarriedOf] = {false, true, false, true, false};
 
-/// With clipping every update; without, those whose gradients can stay where they are: the last
-/// ones.
-std::vector<CarriedUpdate> carried_updates(const Plan& plan, const Program& program,
-                                           const Layout& layout, const PlanOptions& options) {
-  std::vector<CarriedUpdate> carried;
-  if (!options.update || !options.carry_updates) return carried;
-  uint32_t position = 0;
+/// Where each parameter chunk's gradient waits for its update, and which updates are carried: with
+/// clipping all, and each gradient has a slot of its own. Without, one of every few, spread over
+/// the backward, so that the optimizer is neither idle nor behind: those have slots of their own,
+/// and the others go round. Not the last to finish: the next forward begins with them.
+std::vector<uint32_t> place_gradients(const Program& program, const Layout& layout,
+                                      const PlanOptions& options, Plan& plan) {
+  std::vector<uint32_t> slots(layout.num_chunks(), kNone);
+  if (!options.update) return slots;
+  std::vector<uint32_t> order;
   for (const ProgramItem& item : program.items) {
-    if (item.moment != kNone) continue;
-    const uint32_t c = item.finished_chunk;
-    carried.push_back({c, gradient_slot(plan, layout, c, position++)});
+    if (item.moment == kNone) order.push_back(item.finished_chunk);
   }
-  const size_t most = options.update_after_norm ? carried.size() : plan.num_gradient_slots;
-  if (carried.size() > most) {
-    carried.erase(carried.begin(), carried.end() - static_cast<std::ptrdiff_t>(most));
+  const auto carries = [&](size_t position) {
+    if (!options.carry_updates) return false;
+    const bool last = position + kCarriedOf > order.size();
+    return options.update_after_norm || (kCarried[position % kCarriedOf] && !last);
+  };
+  uint32_t num_carried = 0;
+  for (size_t i = 0; i < order.size(); ++i) num_carried += carries(i);
+  const uint32_t num_round =
+      options.update_after_norm ? 0 : std::max(1u, options.num_gradient_slots);
+  // As many slots as chunks: slot c that of chunk c, as the last chunk may be short, and its slot.
+  const bool own = options.update_after_norm || num_carried + num_round >= layout.num_chunks();
+  plan.num_gradient_slots = own ? layout.num_chunks() : num_carried + num_round;
+  uint32_t next_carried = num_round, next_round = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    uint32_t& slot = slots[order[i]];
+    slot = own ? order[i] : carries(i) ? next_carried++ : next_round++ % num_round;
+    if (carries(i)) plan.carried.push_back({order[i], slot});
   }
-  std::ranges::sort(carried, {}, &CarriedUpdate::chunk);
-  return carried;
+  std::ranges::sort(plan.carried, {}, &CarriedUpdate::chunk);
+  return slots;
 }
 
 /// Second pass: the list of operations with what each waits for.
 class Emitter {
  public:
   Emitter(const Program& program, const Layout& layout, const PlanOptions& options,
-          Residency& residency, Plan& plan)
-      : program_(program), layout_(layout), options_(options), residency_(residency), plan_(plan) {}
+          Residency& residency, std::vector<uint32_t> gradient_slots, Plan& plan)
+      : program_(program),
+        layout_(layout),
+        options_(options),
+        residency_(residency),
+        plan_(plan),
+        slot_of_chunk_(std::move(gradient_slots)) {}
   void run();
 
  private:
@@ -180,12 +197,7 @@ void Emitter::emit_store(Store& store) {
   }
   const uint32_t parts = layout_.gradient_chunks_per_chunk();
   const uint32_t c = id.index / parts;
-  if (slot_of_chunk_[c] == kNone) {
-    // As many slots as chunks: each its own, since the last slot is then no longer than the last
-    // chunk.
-    slot_of_chunk_[c] = gradient_slot(plan_, layout_, c, static_cast<uint32_t>(finished_.size()));
-    finished_.push_back(c);
-  }
+  if (parts_stored_[c] == 0) finished_.push_back(c);
   op.home_slot = slot_of_chunk_[c];
   store.op = emit(op, {item_op(store.after_item), last_update_of_slot_[op.home_slot]});
   last_gradient_store_ = store.op;
@@ -230,7 +242,6 @@ void Emitter::run() {
   });
   op_of_item_.assign(program_.items.size(), kNone);
   pending_bring_.assign(program_.num_dense(), kNone);
-  slot_of_chunk_.assign(layout_.num_chunks(), kNone);
   parts_stored_.assign(layout_.num_chunks(), 0);
   last_update_of_slot_.assign(std::max(plan_.num_gradient_slots, layout_.num_chunks()), kNone);
 
@@ -262,16 +273,10 @@ Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& opti
   plan.sums_at_home.assign(residency.sums_gone_home.begin(), residency.sums_gone_home.end());
   plan.activations_at_home.assign(residency.activations_gone_home.begin(),
                                   residency.activations_gone_home.end());
-  if (options.update) {
-    plan.num_gradient_slots =
-        options.update_after_norm
-            ? layout.num_chunks()
-            : std::max(1u, std::min(options.num_gradient_slots, layout.num_chunks()));
-  }
-  plan.carried = carried_updates(plan, program, layout, options);
+  std::vector<uint32_t> gradient_slots = place_gradients(program, layout, options, plan);
   plan.ops.reserve(program.items.size() + 2 * residency.brings.size() + residency.stores.size() +
                    layout.num_chunks() + residency.blocks().size() + 1);
-  Emitter(program, layout, options, residency, plan).run();
+  Emitter(program, layout, options, residency, std::move(gradient_slots), plan).run();
   return plan;
 }
 

@@ -70,8 +70,8 @@ struct PlanOptions {
   bool update = true;             ///< false: evaluation, weights stay as they are
   bool update_after_norm = true;  ///< clipping: no update before the norm is known
   uint32_t num_gradient_slots =
-      4;                       ///< without clipping: chunks of gradients on their way to the update
-  bool carry_updates = false;  ///< into the next step: with clipping all, else the last to finish
+      4;  ///< without clipping: chunks of gradients on their way to the update in this step
+  bool carry_updates = false;  ///< into the next step: with clipping all, else two of five
   bool least_traffic = false;  ///< evict by next use alone: a few moves less, later starts
 };
 
