@@ -1,18 +1,21 @@
 // What do the update's overlap and the order of micro-batches gain at a GPU's ratios?
 //
-//   bench_rehearsal [--size 0.1B|0.35B|1B] [--rounds 5] [--threads N] [--share 25] [--vocabulary V]
+//   bench_rehearsal [--size 0.1B|0.35B|1B] [--rounds 5] [--threads N] [--share 25] [--balance 0.85]
+//                   [--chunk-mib N] [--vocabulary 256] [--simulate]
 //
 // A rehearsal: kernels sleep for their predicted time; copies, over an emulated link, and the CPU
 // Adam are real. Measured first: how fast this machine's cores run Adam, and copy. Rates of link
-// and kernels are then chosen so that the link's larger direction, compute, and the cores' work
-// (Adam and the copies' own) would each take the same time in a step of the first row. A table
+// and kernels are then chosen so that the link's larger direction and compute each take --balance
+// of the time of the cores' work (Adam and the copies' own) in a step of the first row. A table
 // follows: the update overlapped or waited for, micro-batches vertical or horizontal, without
-// clipping and with it: bound (with clipping that of its two phases), achieved, share, and the
-// overhead: all processor time but that of Adam and of copying, as a share of a core.
+// clipping and with it: bound (with clipping that of its two phases), simulated, achieved, share;
+// processor seconds of Adam and of copying; and what else it takes, as a share of a core: the
+// program's and the mover's threads, which is the executor's overhead, and the streams' threads,
+// which is what sleeping precisely costs.
 //
-// --share: percent of what weights and gradients would take that the device holds. Rows for which
-// memory does not suffice are left out. Medians of rounds in which other processes took less than
-// 4 % of a core.
+// --share: percent of what weights and gradients would take that the device holds. --simulate: the
+// plans only. Rows for which memory does not suffice are left out. Medians of rounds in which other
+// processes took less than 4 % of a core.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,7 +39,7 @@
 namespace ebb::bench {
 namespace {
 
-constexpr int64_t kBatch = 1, kLength = 128;
+constexpr int64_t kBatch = 1, kLength = 32;
 constexpr uint32_t kAccumulate = 4;
 constexpr int kWarmUps = 2;
 
@@ -46,14 +49,14 @@ struct Size {
   size_t chunk_mib;
 };
 constexpr Size kSizes[] = {
-    {"0.1B", {.channels = 768, .num_layers = 12, .num_heads = 12}, 8},
-    {"0.35B", {.channels = 1024, .num_layers = 24, .num_heads = 16}, 16},
-    {"1B", {.channels = 1792, .num_layers = 24, .num_heads = 28}, 64},
+    {"0.1B", {.channels = 768, .num_layers = 12, .num_heads = 12}, 4},
+    {"0.35B", {.channels = 1024, .num_layers = 24, .num_heads = 16}, 8},
+    {"1B", {.channels = 1792, .num_layers = 24, .num_heads = 28}, 16},
 };
 
 struct Arguments {
   const Size* size = &kSizes[0];
-  int64_t vocabulary = 50257;
+  int64_t vocabulary = 256;
   size_t chunk_mib = 0;  // 0: as the size has it
   int rounds = 5;
   int threads = num_usable_cores();
@@ -277,7 +280,12 @@ void run_row(const Row& row, const Gpt2& model, const Arguments& a, const Machin
   const Preparation p =
       prepare(model, options_of(row, a), {.device_memory = budget, .num_threads = a.threads});
   const Bound bound = lower_bound(p.trace, *p.layout, p.plan, machine, row.clipped);
-  const Simulation simulated = simulate(p.plan, p.trace, *p.layout, machine);
+  // The simulation's lanes do not share cores: here the optimizer is as slow as copies make it.
+  const double copied = static_cast<double>(p.plan.loaded_bytes + p.plan.stored_bytes);
+  Machine slowed = machine;
+  slowed.update_bytes_per_s *=
+      bound.update_s / (bound.update_s + copied / machine.copy_bytes_per_s);
+  const Simulation simulated = simulate(p.plan, p.trace, *p.layout, slowed);
   fmt::print("{:<20} {:<8}", name_of_row(row), row.clipped ? "clipped" : "-");
   if (a.simulate) {
     fmt::print("{:>8.3f} {:>9.3f} {:>9.3f}  stall {:.3f}, {}\n", bound.seconds, simulated.seconds,

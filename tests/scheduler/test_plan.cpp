@@ -50,7 +50,7 @@ TEST(Plan, EveryBudgetGivesAGoodPlan) {
     for (uint32_t blocks = smallest; blocks <= resident + 1; blocks += stride) {
       for (const auto& [clipped, carry] : {std::pair(false, false), std::pair(false, true),
                                            std::pair(true, false), std::pair(true, true)}) {
-        const Planned planned = test::plan_case(c, blocks, clipped, carry);
+        const test::Planned planned = test::plan_case(c, blocks, clipped, carry);
         ASSERT_EQ(problems(c, planned), "")
             << "seed " << seed << ", " << blocks << " blocks, clipped " << clipped << '\n'
             << to_string(planned.plan, c.trace);
@@ -67,7 +67,7 @@ TEST(Plan, EvaluationHasNoGradientsAtAll) {
     for (uint32_t more = 0; more < 4; ++more) {
       const PlanOptions options{.num_blocks = test::smallest_blocks(c, false) + more,
                                 .update = false};
-      const Planned planned{options, make_plan(c.trace, c.layout, options)};
+      const test::Planned planned{options, make_plan(c.trace, c.layout, options)};
       ASSERT_EQ(problems(c, planned), "");
       EXPECT_EQ(planned.plan.stored_bytes, 0u);
       EXPECT_EQ(planned.plan.num_gradient_slots, 0u);
@@ -239,7 +239,8 @@ TEST(Plan, CarriedUpdatesComeFirstAndLoadsWaitForThem) {
 
 TEST(Plan, UnclippedStepsCarryTwoUpdatesOfFiveInSlotsOfTheirOwn) {
   const Case c = test::make_case({.num_layers = 6}, 5);
-  const Plan plan = test::plan_case(c, test::smallest_blocks(c), false, true).plan;
+  const test::Planned planned = test::plan_case(c, test::smallest_blocks(c), false, true);
+  const Plan& plan = planned.plan;
   const std::vector<uint32_t> order = finish_order(c.trace, c.layout);
   std::vector<uint32_t> expected, carried;
   for (size_t i = 0; i + 4 < order.size(); ++i) {  // the last ones are what a forward begins with
@@ -256,9 +257,11 @@ TEST(Plan, UnclippedStepsCarryTwoUpdatesOfFiveInSlotsOfTheirOwn) {
   EXPECT_EQ(*std::ranges::max_element(slots), 1u);
   for (const Op& op : plan.ops) {
     const bool now = op.kind == OpKind::Update && !op.carried;
-    if (now) EXPECT_EQ(slots[op.home_slot], 0u) << op.chunk.index;
+    if (now) {
+      EXPECT_EQ(slots[op.home_slot], 0u) << op.chunk.index;
+    }
   }
-  EXPECT_EQ(plan.num_gradient_slots, carried.size() + PlanOptions{}.num_gradient_slots);
+  EXPECT_EQ(plan.num_gradient_slots, carried.size() + planned.options.num_gradient_slots);
   const auto updates = std::ranges::count(plan.ops, OpKind::Update, &Op::kind);
   EXPECT_EQ(updates, c.layout.num_chunks());
 }
