@@ -50,7 +50,7 @@ TEST(Plan, EveryBudgetGivesAGoodPlan) {
     for (uint32_t blocks = smallest; blocks <= resident + 1; blocks += stride) {
       for (const auto& [clipped, carry] : {std::pair(false, false), std::pair(false, true),
                                            std::pair(true, false), std::pair(true, true)}) {
-        const test::Planned planned = test::plan_case(c, blocks, clipped, carry);
+        const Planned planned = test::plan_case(c, blocks, clipped, carry);
         ASSERT_EQ(problems(c, planned), "")
             << "seed " << seed << ", " << blocks << " blocks, clipped " << clipped << '\n'
             << to_string(planned.plan, c.trace);
@@ -67,7 +67,7 @@ TEST(Plan, EvaluationHasNoGradientsAtAll) {
     for (uint32_t more = 0; more < 4; ++more) {
       const PlanOptions options{.num_blocks = test::smallest_blocks(c, false) + more,
                                 .update = false};
-      const test::Planned planned{options, make_plan(c.trace, c.layout, options)};
+      const Planned planned{options, make_plan(c.trace, c.layout, options)};
       ASSERT_EQ(problems(c, planned), "");
       EXPECT_EQ(planned.plan.stored_bytes, 0u);
       EXPECT_EQ(planned.plan.num_gradient_slots, 0u);
@@ -239,7 +239,7 @@ TEST(Plan, CarriedUpdatesComeFirstAndLoadsWaitForThem) {
 
 TEST(Plan, UnclippedStepsCarryTwoUpdatesOfFiveInSlotsOfTheirOwn) {
   const Case c = test::make_case({.num_layers = 6}, 5);
-  const test::Planned planned = test::plan_case(c, test::smallest_blocks(c), false, true);
+  const Planned planned = test::plan_case(c, test::smallest_blocks(c), false, true);
   const Plan& plan = planned.plan;
   const std::vector<uint32_t> order = finish_order(c.trace, c.layout);
   std::vector<uint32_t> expected, carried;
