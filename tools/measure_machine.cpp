@@ -192,11 +192,16 @@ class Measurement {
     });
   }
 
-  /// Of a kernel with next to nothing to do, but for several threads.
+  /// Of a kernel with next to nothing to do, but for several threads: its rows are several tasks.
   double small_kernel_seconds() {
-    constexpr int64_t kElements = int64_t{1} << 16;
-    const Tensor a = tensor(weight_type_, {kElements}), y = tensor(weight_type_, {kElements});
-    return rate_of([=](Kernels& kernels, Stream& stream) { kernels.add(stream, y, a, a); }).seconds;
+    constexpr int64_t kRows = 128, kChannels = 64;
+    const Tensor x = tensor(weight_type_, {kRows, kChannels}), y = tensor(weight_type_, x.shape);
+    const Tensor w = tensor(weight_type_, {kChannels});
+    const Tensor mean = tensor(DType::F32, {kRows}), rstd = tensor(DType::F32, {kRows});
+    const auto normalise = [=](Kernels& kernels, Stream& stream) {
+      kernels.layer_norm_forward(stream, y, mean, rstd, x, w, w, 1e-5f);
+    };
+    return rate_of(normalise).seconds;
   }
 
   Rate run_add() {
