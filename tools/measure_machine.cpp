@@ -33,6 +33,11 @@ void fill_pattern(std::byte* data, size_t bytes) {
   }
 }
 
+double lower_quartile(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 4];
+}
+
 double processor_now_s() {
   timespec now;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
@@ -112,24 +117,26 @@ class Measurement {
     return {end_->time_s() - begin_->time_s(), processor_now_s() - processor_s};
   }
 
-  /// Of one call, in rounds long enough for the clock: the fastest, as others who use the machine
-  /// can only make one slower. Where they did so in all, what the work took of `num_threads` cores
-  /// says how long it would have been alone.
-  double least_seconds(Stream& stream, int num_threads, const std::function<void()>& submit) {
+  /// Of one call, in rounds long enough for the clock: the lower quartile, as others who use the
+  /// machine can only make a round slower. Where they did so in most, what the work took of
+  /// `num_threads` cores says how long it would have been alone.
+  double typical_seconds(Stream& stream, int num_threads, const std::function<void()>& submit) {
     constexpr double kDisturbed = 1.15;
     times_of(stream, submit);  // brings the memory in
-    Times least = times_of(stream, submit);
-    const int calls = std::max(1, static_cast<int>(kRound_s / std::max(least.wall_s, 1e-6)));
-    for (double spent_s = 0; spent_s < kSample_s;) {
+    const double once_s = times_of(stream, submit).wall_s;
+    const int calls = std::max(1, static_cast<int>(kRound_s / std::max(once_s, 1e-6)));
+    std::vector<double> wall, processor;
+    for (double spent_s = 0; spent_s < kSample_s || wall.size() < 4;
+         spent_s += wall.back() * calls) {
       const Times round = times_of(stream, [&] {
         for (int i = 0; i < calls; ++i) submit();
       });
-      spent_s += round.wall_s;
-      least.wall_s = std::min(least.wall_s, round.wall_s / calls);
-      least.processor_s = std::min(least.processor_s, round.processor_s / calls);
+      wall.push_back(round.wall_s / calls);
+      processor.push_back(round.processor_s / calls);
     }
-    const double on_cores_s = least.processor_s / num_threads;
-    return on_host() && least.wall_s > kDisturbed * on_cores_s ? on_cores_s : least.wall_s;
+    const double wall_s = lower_quartile(wall);
+    const double on_cores_s = lower_quartile(processor) / num_threads;
+    return on_host() && wall_s > kDisturbed * on_cores_s ? on_cores_s : wall_s;
   }
 
   bool on_host() const { return device_->info().kind == DeviceKind::Host; }
@@ -139,7 +146,7 @@ class Measurement {
     const Cost cost = cost_of(submit);
     device_->reserve_workspace(cost.workspace_bytes);
     const double seconds =
-        least_seconds(*compute_, num_threads(), [&] { submit(device_->kernels(), *compute_); });
+        typical_seconds(*compute_, num_threads(), [&] { submit(device_->kernels(), *compute_); });
     return {cost, seconds};
   }
 
@@ -221,7 +228,7 @@ class Measurement {
 
   double copy_rate(CopyKind kind) {
     Stream& stream = kind == CopyKind::Load ? *load_ : *store_;
-    copy_s_ = least_seconds(stream, 1, [&] { copy(kind); });
+    copy_s_ = typical_seconds(stream, 1, [&] { copy(kind); });
     return static_cast<double>(kCopyBytes) / copy_s_;
   }
 
@@ -271,7 +278,7 @@ class Measurement {
     ThreadTeam team(num_threads());
     place_planes(team, planes, count);
     const auto update = device_->create_stream(StreamRole::Update);
-    const double seconds = least_seconds(*update, num_threads(), [&] {
+    const double seconds = typical_seconds(*update, num_threads(), [&] {
       update->call({.name = "adamw"}, [&team, &planes, count] {
         adamw_update(team, planes, count, {.learning_rate = 1e-6, .t = 100}, 1, 1);
       });
