@@ -62,6 +62,7 @@ class Choosing : public testing::TestWithParam<Situation> {
         TrainingCase{.clip = GetParam().clip, .accumulation = GetParam().accumulation}.options();
     options.recompute = Recompute::Auto;
     options.micro_batch_order = MicroBatchOrder::Auto;
+    options.activations = ActivationPlacement::Auto;
     options.update = UpdateOrder::Auto;
     return options;
   }
@@ -84,6 +85,7 @@ class Choosing : public testing::TestWithParam<Situation> {
       TrainerOptions told = options();
       told.micro_batch_order = c.order;
       told.recompute = c.recompute;
+      told.activations = c.activations;
       told.update = c.update;
       try {
         const Preparation one = prepare(model_, told, budgets());
@@ -125,19 +127,21 @@ TEST_P(Choosing, NoSettingIsPredictedFaster) {
 TEST_P(Choosing, TheTableIsComplete) {
   const Preparation p = chosen();
   const size_t orders = GetParam().accumulation == 1 ? 1 : 2;
-  ASSERT_EQ(p.candidates.size(), orders * 2 * 2);
+  ASSERT_EQ(p.candidates.size(), orders * 3 * 2 * 2);
   for (size_t i = 0; i < p.candidates.size(); ++i) {
     const Candidate& c = p.candidates[i];
     EXPECT_TRUE(c.order != MicroBatchOrder::Auto && c.recompute != Recompute::Auto &&
-                c.update != UpdateOrder::Auto);
+                c.activations != ActivationPlacement::Auto && c.update != UpdateOrder::Auto);
     for (size_t j = 0; j < i; ++j) {
       const Candidate& d = p.candidates[j];
-      EXPECT_FALSE(c.order == d.order && c.recompute == d.recompute && c.update == d.update);
+      EXPECT_FALSE(c.order == d.order && c.recompute == d.recompute &&
+                   c.activations == d.activations && c.update == d.update);
     }
   }
   const Candidate& c = p.candidates[p.chosen];
   EXPECT_EQ(c.order, p.options.micro_batch_order);
   EXPECT_EQ(c.recompute, p.options.recompute);
+  EXPECT_EQ(c.activations, p.options.activations);
   EXPECT_EQ(c.update, p.options.update);
   EXPECT_EQ(c.moved_bytes, p.plan.loaded_bytes + p.plan.stored_bytes);
   EXPECT_FALSE(why_chosen(p).empty());
