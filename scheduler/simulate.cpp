@@ -267,17 +267,21 @@ class Clockwork {
       const Work& work = works_[static_cast<int>(lane)];
       if (work.op == kNone) continue;
       copies += work.cores;
-      num_others += computes(lane);
+      num_others += shares(lane);
     }
     const double each = num_others > 0 ? std::max(0.0, 1 - copies) / num_others : 0;
     for (const Lane lane : kLanes) {
       Work& work = works_[static_cast<int>(lane)];
       if (work.op == kNone) continue;
-      set_speed(work, computes(lane) ? each : 1 / std::max(1.0, copies));
+      const double of_copy = lane == Lane::Compute ? 1 : 1 / std::max(1.0, copies);
+      set_speed(work, shares(lane) ? each : of_copy);
     }
   }
 
-  static bool computes(Lane lane) { return lane == Lane::Compute || lane == Lane::Update; }
+  /// Kernels that only pretend use no cores.
+  bool shares(Lane lane) const {
+    return lane == Lane::Update || (lane == Lane::Compute && !machine_.pretended_kernels);
+  }
 
   void set_speed(Work& work, double speed) {
     if (speed == work.speed) return;

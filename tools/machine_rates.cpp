@@ -64,9 +64,16 @@ bool write_whole(const std::filesystem::path& file, const std::string& text) {
   return false;
 }
 
-Machine with_link(Machine machine, const DeviceOptions& options) {
+/// What is emulated or pretended stands for what was measured.
+Machine as_emulated(Machine machine, const DeviceOptions& options) {
   if (options.load_bytes_per_s > 0) machine.load_bytes_per_s = options.load_bytes_per_s;
   if (options.store_bytes_per_s > 0) machine.store_bytes_per_s = options.store_bytes_per_s;
+  if (options.pretend) {
+    machine.flops_per_s = options.pretend->flops_per_s;
+    machine.device_bytes_per_s = options.pretend->bytes_per_s;
+    machine.attention_flops_per_s = machine.vector_flops_per_s = machine.kernel_s = 0;
+    machine.pretended_kernels = true;
+  }
   return machine;
 }
 
@@ -141,7 +148,7 @@ MachineRates machine_rates(const DeviceOptions& options, DType weight_type, DTyp
   if (!folder.empty()) {
     rates.file = folder / fmt::format("machine-{:016x}.json", hash_of(key.text()));
     if (const auto kept = rates_from_json(read_all(rates.file), key)) {
-      rates.machine = with_link(*kept, options);
+      rates.machine = as_emulated(*kept, options);
       return rates;
     }
   }
@@ -150,7 +157,7 @@ MachineRates machine_rates(const DeviceOptions& options, DType weight_type, DTyp
   rates.measured_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (!folder.empty() && !write_whole(rates.file, to_json(key, measured))) rates.file.clear();
-  rates.machine = with_link(measured, options);
+  rates.machine = as_emulated(measured, options);
   return rates;
 }
 

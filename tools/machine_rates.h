@@ -37,8 +37,8 @@ struct MachineRates {
   std::string source() const;
 };
 
-/// Measures with a device of these options, but no emulated link and no budget; an emulated link's
-/// own rates stand for those of copies.
+/// Measures with a device of these options, but no emulated link, no budget and no pretence; the
+/// rates of these stand for what was measured in machine_rates().
 Machine measure_machine(const DeviceOptions& options, DType weight_type, DType gradient_type);
 
 /// From the file under `folder`, else measured and kept there.

@@ -300,6 +300,7 @@ class Measurement {
 
 Machine measure_machine(const DeviceOptions& options, DType weight_type, DType gradient_type) {
   DeviceOptions unbounded = options;
+  unbounded.pretend.reset();
   unbounded.memory_bytes = SIZE_MAX;
   unbounded.load_bytes_per_s = unbounded.store_bytes_per_s = 0;
   return Measurement(unbounded, weight_type, gradient_type).run();

@@ -46,12 +46,17 @@ std::string data_line(const TrainOptions& options, const TrainSetup& setup) {
                      options.order == DataOrder::Shuffled ? "shuffled" : "sequential");
 }
 
+std::string compute_line(const Machine& m) {
+  if (m.pretended_kernels) return fmt::format("{:.4g} GFLOP/s pretended", m.flops_per_s / 1e9);
+  return fmt::format("{:.4g} GFLOP/s in matrix products, {:.4g} in attention, {:.3g} GB/s memory",
+                     m.flops_per_s / 1e9, m.attention_flops_per_s / 1e9,
+                     m.device_bytes_per_s / 1e9);
+}
+
 std::string machine_line(const MachineRates& rates) {
   const Machine& m = rates.machine;
   return fmt::format(
-      "{:.4g} GFLOP/s in matrix products, {:.4g} in attention; GB/s: {:.3g} memory, {:.3g} up, "
-      "{:.3g} down, {:.3g} update{}; {}",
-      m.flops_per_s / 1e9, m.attention_flops_per_s / 1e9, m.device_bytes_per_s / 1e9,
+      "{}; GB/s: {:.3g} up, {:.3g} down, {:.3g} update{}; {}", compute_line(m),
       m.load_bytes_per_s / 1e9, m.store_bytes_per_s / 1e9, m.update_bytes_per_s / 1e9,
       m.copy_bytes_per_s > 0 ? fmt::format(", {:.3g} if all cores copied", m.copy_bytes_per_s / 1e9)
                              : "",

@@ -194,6 +194,8 @@ TEST(Simulate, ComputeAndUpdateHalveEachOther) {
   EXPECT_DOUBLE_EQ(s.stall_s, 2);
   EXPECT_DOUBLE_EQ(update_seconds(s, plan), 6);
   EXPECT_DOUBLE_EQ(s.lane_busy_s[static_cast<int>(Lane::Compute)], 3);
+  machine.pretended_kernels = true;  // and take none of the cores
+  EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 4 + 1);
 }
 
 TEST(Simulate, CopiesTakeTheirPartOfTheCores) {
