@@ -1,5 +1,5 @@
-// Pace of an emulated link. Bounds from below are exact; those from above are wide, as the machine
-// may be busy.
+// Pace of an emulated link. Bounds from below are exact; those from above have to hold once in
+// several tries, as the machine may be busy.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -7,6 +7,7 @@
 
 #include "device/device.h"
 #include "device/host/host_link.h"
+#include "tests/device/tries.h"
 
 namespace ebb {
 namespace {
@@ -47,18 +48,20 @@ TEST(Link, LoadAndStoreOverlapAtTheirOwnPace) {
   Buffer away = device->allocate(MemoryKind::Device, kLoadBytes + kStoreBytes, "device");
   auto load = device->create_stream(StreamRole::Load);
   auto store = device->create_stream(StreamRole::Store);
-  const double begin_s = device->now_s();
-  for (size_t i = 0; i < kCopies; ++i) {
-    load->copy(away.data(), home.data(), kLoadBytes, CopyKind::Load);
-    store->copy(home.data() + kLoadBytes, away.data() + kLoadBytes, kStoreBytes, CopyKind::Store);
-  }
-  load->synchronize();
-  EXPECT_GE(device->now_s() - begin_s, kIdeal_s);
-  store->synchronize();
-  const double elapsed_s = device->now_s() - begin_s;
-  EXPECT_GE(elapsed_s, kIdeal_s);
-  EXPECT_LT(elapsed_s, 1.6 * kIdeal_s);  // twice without overlap
-  EXPECT_EQ(load->stats().copied_bytes, kCopies * kLoadBytes);
+  EXPECT_TRUE(seen_once([&] {
+    const double begin_s = device->now_s();
+    for (size_t i = 0; i < kCopies; ++i) {
+      load->copy(away.data(), home.data(), kLoadBytes, CopyKind::Load);
+      store->copy(home.data() + kLoadBytes, away.data() + kLoadBytes, kStoreBytes, CopyKind::Store);
+    }
+    load->synchronize();
+    EXPECT_GE(device->now_s() - begin_s, kIdeal_s);
+    store->synchronize();
+    const double elapsed_s = device->now_s() - begin_s;
+    EXPECT_GE(elapsed_s, kIdeal_s);
+    return elapsed_s < 1.6 * kIdeal_s;  // twice without overlap
+  }));
+  EXPECT_EQ(load->stats().copied_bytes % (kCopies * kLoadBytes), 0u);
 }
 
 TEST(Link, StreamsOfOneDirectionShareIt) {
@@ -77,18 +80,21 @@ TEST(Link, StreamsOfOneDirectionShareIt) {
 }
 
 TEST(Link, ACopyTakesWallTimeAndTheProcessorTimeOfItsBytes) {
-  constexpr size_t kBytes = 32 * kMiB;
-  auto device = create_device({.num_threads = 1, .load_bytes_per_s = 100e6});  // 0.34 s
+  constexpr size_t kBytes = 4 * kMiB;
+  constexpr double kRate = 20e6, kIdeal_s = kBytes / kRate;  // 0.21 s
+  auto device = create_device({.num_threads = 1, .load_bytes_per_s = kRate});
   Buffer home = device->allocate(MemoryKind::Pinned, kBytes, "home");
   Buffer away = device->allocate(MemoryKind::Device, kBytes, "device");
   auto load = device->create_stream(StreamRole::Load);
-  const double begin_s = device->now_s();
-  load->copy(away.data(), home.data(), kBytes, CopyKind::Load);
-  load->synchronize();
-  EXPECT_GE(device->now_s() - begin_s, kBytes / 100e6);
-  const double processor_s = load->stats().copying_processor_s;
-  EXPECT_GT(processor_s, kBytes / 200e9);  // no memory is as fast as that
-  EXPECT_LT(processor_s, 0.5 * kBytes / 100e6);
+  EXPECT_TRUE(seen_once([&] {
+    const double begin_s = device->now_s(), before_s = load->stats().copying_processor_s;
+    load->copy(away.data(), home.data(), kBytes, CopyKind::Load);
+    load->synchronize();
+    EXPECT_GE(device->now_s() - begin_s, kIdeal_s);
+    const double processor_s = load->stats().copying_processor_s - before_s;
+    EXPECT_GT(processor_s, kBytes / 200e9);  // no memory is as fast as that
+    return processor_s < 0.5 * kIdeal_s;
+  }));
 }
 
 TEST(Link, KernelsStepBackBesideIt) {

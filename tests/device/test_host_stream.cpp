@@ -15,7 +15,7 @@
 namespace ebb {
 namespace {
 
-constexpr double kLittle_s = 0.05;
+constexpr double kLittle_s = 0.2;  // a busy machine may take most of it
 
 class HostStreamTest : public testing::Test {
  protected:

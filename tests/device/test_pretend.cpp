@@ -10,6 +10,7 @@
 #include "device/errors.h"
 #include "device/kernels.h"
 #include "tests/device/gate.h"
+#include "tests/device/tries.h"
 
 namespace ebb {
 namespace {
@@ -80,11 +81,13 @@ TEST_F(Pretend, ManyShortKernelsTakeTheSumOfTheirTimes) {
 TEST_F(Pretend, WallTimeIsTakenAndCoresAreNot) {
   constexpr int kKernels = 150;
   constexpr double kKernel_s = 2e-3;
-  const double begin_s = device->now_s(), used_s = process_processor_s();
-  for (int i = 0; i < kKernels; ++i) compute->call({.flops = kKernel_s * kFlops}, [] {});
-  compute->synchronize();
-  EXPECT_GE(device->now_s() - begin_s, kKernels * kKernel_s);
-  EXPECT_LT(process_processor_s() - used_s, 0.2 * kKernels * kKernel_s);
+  EXPECT_TRUE(seen_once([&] {
+    const double begin_s = device->now_s(), used_s = process_processor_s();
+    for (int i = 0; i < kKernels; ++i) compute->call({.flops = kKernel_s * kFlops}, [] {});
+    compute->synchronize();
+    EXPECT_GE(device->now_s() - begin_s, kKernels * kKernel_s);
+    return process_processor_s() - used_s < 0.2 * kKernels * kKernel_s;
+  }));
 }
 
 TEST_F(Pretend, KernelsAndCopiesWithinWriteNothing) {

@@ -1,0 +1,17 @@
+// What a busy machine may hide, but must not hide every time: for statements that hold of a try
+// unless its threads were kept from their cores.
+#pragma once
+
+namespace ebb {
+
+/// Whether one of at most ten tries returned true.
+template <class Try>
+bool seen_once(const Try& attempt) {
+  constexpr int kTries = 10;
+  for (int i = 0; i < kTries; ++i) {
+    if (attempt()) return true;
+  }
+  return false;
+}
+
+}  // namespace ebb
