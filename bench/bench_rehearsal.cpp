@@ -1,7 +1,7 @@
 // What do the update's overlap and the order of micro-batches gain at a GPU's ratios?
 //
 //   bench_rehearsal [--size 0.1B|0.35B|1B] [--rounds 5] [--threads N] [--share 25] [--balance 0.85]
-//                   [--chunk-mib N] [--vocabulary 256] [--simulate]
+//                   [--chunk-mib N] [--vocabulary 256] [--held N] [--simulate]
 //
 // A rehearsal: kernels sleep for their predicted time; copies, over an emulated link, and the CPU
 // Adam are real. Measured first: how fast this machine's cores run Adam, and copy. Rates of link
@@ -14,14 +14,16 @@
 // which is what sleeping precisely costs.
 //
 // --share: percent of what weights and gradients would take that the device holds. --simulate: the
-// plans only. Rows for which memory does not suffice are left out. Medians of rounds in which other
-// processes took less than 4 % of a core.
+// plans only. --held: chunks of weights that the device holds from step to step; otherwise the
+// planner chooses. Rows for which memory does not suffice are left out. Medians of rounds in which
+// other processes took less than 4 % of a core.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -62,6 +64,7 @@ struct Arguments {
   int threads = num_usable_cores();
   int share = 25;
   double balance = 0.85;
+  std::optional<uint32_t> held = {};  // nothing: the planner's choice
   bool simulate = false;
 };
 
@@ -93,6 +96,8 @@ Arguments parse(int argc, char** argv) {
       a.threads = std::atoi(value.c_str());
     } else if (flag == "--balance") {
       a.balance = std::atof(value.c_str());
+    } else if (flag == "--held") {
+      a.held = static_cast<uint32_t>(std::atoi(value.c_str()));
     } else if (flag == "--share") {
       a.share = std::atoi(value.c_str());
     } else {
@@ -174,6 +179,7 @@ TrainerOptions options_of(const Row& row, const Arguments& a) {
           .micro_batch_order = row.order,
           .gradient_accumulation = kAccumulate,
           .update = row.update,
+          .held_chunks = a.held,
           .max_grad_norm = row.clipped ? 1.0f : 0.0f};
 }
 
@@ -277,19 +283,16 @@ const char* name_of_row(const Row& row) {
 
 void run_row(const Row& row, const Gpt2& model, const Arguments& a, const Machine& machine,
              size_t budget, const RandomBatches& data) {
-  const Preparation p =
-      prepare(model, options_of(row, a), {.device_memory = budget, .num_threads = a.threads});
+  const Preparation p = prepare(model, options_of(row, a),
+                                {.device_memory = budget, .num_threads = a.threads}, machine);
   const Bound bound = lower_bound(p.trace, *p.layout, p.plan, machine, row.clipped);
-  // The simulation's lanes do not share cores: here the optimizer is as slow as copies make it.
-  const double copied = static_cast<double>(p.plan.loaded_bytes + p.plan.stored_bytes);
-  Machine slowed = machine;
-  slowed.update_bytes_per_s *=
-      bound.update_s / (bound.update_s + copied / machine.copy_bytes_per_s);
-  const Simulation simulated = simulate(p.plan, p.trace, *p.layout, slowed);
+  const Simulation simulated = simulate(p.plan, p.trace, *p.layout, machine);
   fmt::print("{:<20} {:<8}", name_of_row(row), row.clipped ? "clipped" : "-");
   if (a.simulate) {
-    fmt::print("{:>8.3f} {:>9.3f} {:>9.3f}  stall {:.3f}, {}\n", bound.seconds, simulated.seconds,
-               simulated.seconds / bound.seconds, simulated.stall_s, bound.bound_by);
+    fmt::print("{:>8.3f} {:>9.3f} {:>9.3f}  stall {:.3f}, carries {:.2f}, holds {}, {}\n",
+               bound.seconds, simulated.seconds, simulated.seconds / bound.seconds,
+               simulated.stall_s, p.options.carried_share.value_or(kCarriedShare),
+               p.plan.held_at_end.size(), bound.bound_by);
     return;
   }
   const size_t needed = p.ledger.total(Tier::Host) + p.ledger.total(Tier::Device);
@@ -324,10 +327,14 @@ int run(const Arguments& a) {
   const Gpt2 model(config, kBatch, kLength, DType::BF16);
   const Row first{UpdateOrder::Overlap, MicroBatchOrder::Vertical, false};
   const size_t budget = device_budget(model, a);
-  const Preparation p =
-      prepare(model, options_of(first, a), {.device_memory = budget, .num_threads = a.threads});
   const Cores cores = measure_cores(a.threads);
-  const Machine machine = balanced_machine(p, cores, a.balance);
+  Preparation p;
+  Machine machine;
+  for (int i = 0; i < 4; ++i) {  // other rates, another plan
+    p = prepare(model, options_of(first, a), {.device_memory = budget, .num_threads = a.threads},
+                machine);
+    machine = balanced_machine(p, cores, a.balance);
+  }
   constexpr double kGB = 1e-9;
   fmt::print(
       "GPT of {:.2f} B parameters, bf16, K = {}, chunks of {} MiB, {} blocks ({}; all: {})\n",

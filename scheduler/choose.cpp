@@ -16,6 +16,8 @@ constexpr ActivationPlacement kPlacements[] = {ActivationPlacement::Device,
                                                ActivationPlacement::Offload};
 constexpr UpdateOrder kUpdates[] = {UpdateOrder::Overlap, UpdateOrder::Wait};
 
+constexpr double kCarriedShares[] = {0, 0.25, 0.4, 0.6};
+
 /// Times nearer than this are the same sums in another order.
 constexpr double kRounding = 1e-9;
 
@@ -77,6 +79,7 @@ class Choice {
 
   Preparation finish() {
     if (!best_) refuse();
+    refine();
     Preparation prepared = std::move(best_->first);
     complete(prepared, std::move(best_->second));
     prepared.candidates = std::move(candidates_);
@@ -118,6 +121,43 @@ class Choice {
     c.seconds = simulate(plan, ground.trace, *ground.layout, machine_).seconds;
     c.bound =
         lower_bound(ground.trace, *ground.layout, plan, machine_, ground.options.max_grad_norm > 0);
+  }
+
+  /// What is left open when the settings are chosen. Only steps without clipping have it.
+  void refine() {
+    TrainerOptions& options = best_->first.options;
+    if (options.max_grad_norm > 0) return;
+    // Blocks that no moment needs at once may hold weights: more of them, or fewer.
+    const uint32_t most = best_->first.num_blocks - best_->first.smallest_blocks;
+    if (!options.held_chunks) {
+      for (uint32_t num = most; num > most / 8; num /= 2) {
+        try_instead([&] { options.held_chunks = num; });
+      }
+    }
+    // Those whose updates are carried are not held.
+    if (!options.carried_share && options.update == UpdateOrder::Overlap) {
+      for (const double share : kCarriedShares) {
+        try_instead([&] { options.carried_share = share; });
+      }
+    }
+  }
+
+  template <class Change>
+  void try_instead(const Change& change) {
+    auto& [ground, plan] = *best_;
+    const TrainerOptions before = ground.options;
+    change();
+    Plan other = plan_step(ground);
+    Candidate candidate = candidates_[*chosen_];
+    judge(candidate, ground, other);
+    candidate.carried_share = ground.options.carried_share.value_or(kCarriedShare);
+    candidate.num_held = static_cast<uint32_t>(other.held_at_end.size());
+    if (candidate.why_not.empty() && is_better(candidate, candidates_[*chosen_])) {
+      plan = std::move(other);
+      candidates_[*chosen_] = candidate;
+    } else {
+      ground.options = before;
+    }
   }
 
   bool is_best(const Candidate& c) const { return !chosen_ || is_better(c, candidates_[*chosen_]); }

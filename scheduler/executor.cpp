@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace ebb {
 namespace {
@@ -42,6 +43,8 @@ Executor::Executor(Device& device, const Layout& layout, DeviceSpaces& spaces, c
       home_(home),
       work_(work),
       table_(chunk_counts(layout, spaces.num_arena_chunks())) {
+  block_of_.resize(spaces.blocks().num_blocks());
+  std::iota(block_of_.begin(), block_of_.end(), 0u);
   events_.reserve(max_ops);
   for (uint32_t i = 0; i < max_ops; ++i) events_.push_back(device.create_event());
   leases_.reserve(64);
@@ -58,6 +61,7 @@ void Executor::begin(const Trace& trace, const Plan& plan) {
   EBB_CHECK(!running_, "an earlier step threw: nothing more can run here");
   running_ = true;
   trace_ = &trace;
+  find_held(plan.held_at_start);
   cursor_ = moment_ = 0;
   last_compute_op_ = kNone;
   begin_s_ = device_.now_s();
@@ -70,6 +74,15 @@ void Executor::begin(const Trace& trace, const Plan& plan) {
   }
   changed_.notify_all();
   submit_until_run();
+}
+
+/// What is held stays where it is; the plan's numbers follow.
+void Executor::find_held(std::span<const HeldChunk> held) {
+  EBB_CHECK(table_.num_present() == held.size(), "the device does not hold what the plan needs");
+  for (const HeldChunk& h : held) {
+    const auto at = std::ranges::find(block_of_, table_.block({Space::Weights, h.chunk}));
+    std::swap(*at, block_of_[h.block]);
+  }
 }
 
 // ---- Program thread
@@ -243,7 +256,11 @@ ExecutorStats Executor::finish() {
   EBB_CHECK(moment_ == trace_->moments.size(), "the step has fewer moments than its trace");
   if (!plan_->ops.empty()) wait_moved(static_cast<uint32_t>(plan_->ops.size()) - 1);
   for (auto& s : streams_) s->synchronize();
-  EBB_CHECK(table_.num_present() == 0, "a plan must leave the device empty");
+  EBB_CHECK(table_.num_present() == plan_->held_at_end.size(),
+            "a plan must leave on the device what it says, and nothing else");
+  for (const HeldChunk& held : plan_->held_at_end) {
+    table_.transition({Space::Weights, held.chunk}, ChunkState::Resident);
+  }
   ExecutorStats stats;
   stats.total_s = device_.now_s() - begin_s_;
   const auto busy = [&](Lane lane) {
@@ -312,12 +329,13 @@ void Executor::move(uint32_t index) {
     return;
   }
   std::byte* address = spaces_.address(op.chunk);
-  spaces_.blocks().map(op.block, address);
+  const uint32_t block = block_of_[op.block];
+  spaces_.blocks().map(block, address);
   if (op.from == Tier::None) {
-    table_.place(op.chunk, op.block, ChunkState::Resident);
+    table_.place(op.chunk, block, ChunkState::Resident);
     return;
   }
-  table_.place(op.chunk, op.block, ChunkState::Loading);
+  table_.place(op.chunk, block, ChunkState::Loading);
   const std::byte* home = op.chunk.space == Space::Weights ? home_.weight_chunk(op.chunk.index)
                                                            : home_.visitor(op.chunk);
   stream(Lane::Load).copy(address, home, layout_.used_bytes(op.chunk), CopyKind::Load);

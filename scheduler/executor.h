@@ -82,10 +82,14 @@ class Executor : public Hooks {
   /// Before begin() only: then it is the mover's.
   Stream& load() { return *streams_[static_cast<int>(Lane::Load)]; }
 
-  /// Starts a plan. Both must live until finish() has returned.
+  /// Starts a plan. Both must live until finish() has returned. REQUIRES: the device holds what the
+  /// plan starts with.
   void begin(const Trace& trace, const Plan& plan);
   /// Submits what is left, waits for everything and rethrows the first error.
   ExecutorStats finish();
+
+  /// Weights on the device between plans.
+  uint32_t num_held() const { return table_.num_present(); }
 
   void begin_moment(std::string_view name, Phase phase,
                     std::span<const ParameterUse> uses) override;
@@ -95,6 +99,7 @@ class Executor : public Hooks {
 
  private:
   Stream& stream(Lane lane) { return *streams_[static_cast<int>(lane)]; }
+  void find_held(std::span<const HeldChunk> held);
   double overlap_of_compute_and_update() const;
   void submit_until_run();
   void submit(uint32_t index);
@@ -122,7 +127,8 @@ class Executor : public Hooks {
 
   const Trace* trace_ = nullptr;
   const Plan* plan_ = nullptr;
-  uint32_t cursor_ = 0;  // next operation the program thread looks at
+  std::vector<uint32_t> block_of_;  // [the plan's block] the device's: each plan numbers anew
+  uint32_t cursor_ = 0;             // next operation the program thread looks at
   uint32_t moment_ = 0;
   uint32_t last_compute_op_ = kNone;
   bool running_ = false;  // between begin() and the end of finish()

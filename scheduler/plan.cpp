@@ -1,7 +1,5 @@
 #include "scheduler/plan.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "scheduler/program.h"
@@ -15,15 +13,13 @@ namespace {
 // micro-batches: 1.005 x bound, without rest 1.16).
 constexpr uint32_t kRestShare = 8;
 
-// Two updates of five run beside the next forward. It is a third of a step's compute, but half of
-// its loads, and an optimizer that is as busy as either takes as long.
-constexpr uint32_t kCarriedOf = 5;
-constexpr bool kCarried[kCarriedOf] = {false, true, false, true, false};
+// The next forward begins with them.
+constexpr size_t kLastToFinish = 2;
 
 /// Where each parameter chunk's gradient waits for its update, and which updates are carried: with
-/// clipping all, and each gradient has a slot of its own. Without, one of every few, spread over
-/// the backward, so that the optimizer is neither idle nor behind: those have slots of their own,
-/// and the others go round. Not the last to finish: the next forward begins with them.
+/// clipping all, and each gradient has a slot of its own. Without, a share, spread over the
+/// backward, so that the optimizer is neither idle nor behind: those have slots of their own, and
+/// the others go round.
 std::vector<uint32_t> place_gradients(const Program& program, const Layout& layout,
                                       const PlanOptions& options, Plan& plan) {
   std::vector<uint32_t> slots(layout.num_chunks(), kNone);
@@ -34,8 +30,11 @@ std::vector<uint32_t> place_gradients(const Program& program, const Layout& layo
   }
   const auto carries = [&](size_t position) {
     if (!options.carry_updates) return false;
-    const bool last = position + kCarriedOf > order.size();
-    return options.update_after_norm || (kCarried[position % kCarriedOf] && !last);
+    if (options.update_after_norm) return true;
+    const auto up_to = [&](size_t i) {
+      return static_cast<size_t>(options.carried_share * static_cast<double>(i));
+    };
+    return position + kLastToFinish < order.size() && up_to(position + 1) > up_to(position);
   };
   uint32_t num_carried = 0;
   for (size_t i = 0; i < order.size(); ++i) num_carried += carries(i);
@@ -82,9 +81,9 @@ class Emitter {
   uint32_t store_op(uint32_t store) const {
     return store == kNone ? kNone : residency_.stores[store].op;
   }
-  /// The update that makes a chunk's weights what this step loads.
+  /// The update that makes a chunk's weights what is loaded now.
   uint32_t update_before(ChunkId id) const {
-    return id.space == Space::Weights ? carried_update_[id.index] : kNone;
+    return id.space == Space::Weights ? last_update_[id.index] : kNone;
   }
 
   const Program& program_;
@@ -99,9 +98,9 @@ class Emitter {
   size_t next_store_ = 0;
   std::vector<uint32_t> slot_of_chunk_;  // [parameter chunk] gradient slot
   std::vector<uint32_t> last_update_of_slot_;
-  std::vector<uint32_t> carried_update_;  // [parameter chunk] at the start of this step
-  std::vector<uint32_t> finished_;        // parameter chunks, in order
-  std::vector<uint32_t> parts_stored_;    // [parameter chunk] gradient chunks stored
+  std::vector<uint32_t> last_update_;   // [parameter chunk] of the step before, or of this one
+  std::vector<uint32_t> finished_;      // parameter chunks, in order
+  std::vector<uint32_t> parts_stored_;  // [parameter chunk] gradient chunks stored
   uint32_t last_gradient_store_ = kNone;
 };
 
@@ -164,22 +163,21 @@ void Emitter::emit_item(uint32_t i) {
 
 void Emitter::emit_update(uint32_t c, uint32_t wait) {
   const uint32_t slot = slot_of_chunk_[c];
-  last_update_of_slot_[slot] = emit({.kind = OpKind::Update,
-                                     .lane = Lane::Update,
-                                     .chunk = {Space::Weights, c},
-                                     .home_slot = slot},
-                                    {wait});
+  last_update_[c] = last_update_of_slot_[slot] = emit({.kind = OpKind::Update,
+                                                       .lane = Lane::Update,
+                                                       .chunk = {Space::Weights, c},
+                                                       .home_slot = slot},
+                                                      {wait});
 }
 
 void Emitter::emit_carried_updates() {
-  carried_update_.assign(layout_.num_chunks(), kNone);
   for (const CarriedUpdate& left : plan_.carried) {
     const Op update{.kind = OpKind::Update,
                     .lane = Lane::Update,
                     .chunk = {Space::Weights, left.chunk},
                     .home_slot = left.gradient_slot,
                     .carried = true};
-    carried_update_[left.chunk] = last_update_of_slot_[left.gradient_slot] = emit(update, {});
+    last_update_[left.chunk] = last_update_of_slot_[left.gradient_slot] = emit(update, {});
   }
 }
 
@@ -203,7 +201,7 @@ void Emitter::emit_store(Store& store) {
   last_gradient_store_ = store.op;
   const uint32_t num_parts =
       std::min<uint32_t>(parts, layout_.num_chunks(Space::Gradients) - c * parts);
-  const bool now = !options_.update_after_norm && carried_update_[c] == kNone;
+  const bool now = !options_.update_after_norm && last_update_[c] == kNone;
   if (++parts_stored_[c] == num_parts && now) emit_update(c, store.op);
 }
 
@@ -225,7 +223,8 @@ void Emitter::emit_end() {
   }
   for (uint32_t b = 0; b < residency_.blocks().size(); ++b) {
     const Residency::Block& block = residency_.blocks()[b];
-    if (block.chunk != kNone) emit_drop(block.chunk, b, block.free_after, block.store);
+    if (block.chunk != kNone && !block.busy)
+      emit_drop(block.chunk, b, block.free_after, block.store);
   }
 }
 
@@ -243,6 +242,7 @@ void Emitter::run() {
   op_of_item_.assign(program_.items.size(), kNone);
   pending_bring_.assign(program_.num_dense(), kNone);
   parts_stored_.assign(layout_.num_chunks(), 0);
+  last_update_.assign(layout_.num_chunks(), kNone);
   last_update_of_slot_.assign(std::max(plan_.num_gradient_slots, layout_.num_chunks()), kNone);
 
   emit_carried_updates();
@@ -255,41 +255,7 @@ void Emitter::run() {
   emit_end();
 }
 
-}  // namespace
-
-std::string_view name_of(OpKind kind) {
-  static constexpr std::string_view kNames[] = {"run", "finish", "update", "norm", "move", "drop"};
-  return kNames[static_cast<int>(kind)];
-}
-
-Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& options) {
-  const Program program = make_program(trace, layout, options.update);
-  Residency residency(program, options.num_blocks,
-                      options.least_traffic ? 0 : options.num_blocks / kRestShare);
-  residency.run();
-  Plan plan;
-  plan.num_blocks = options.num_blocks;
-  plan.peak_blocks = residency.num_blocks_used();
-  plan.sums_at_home.assign(residency.sums_gone_home.begin(), residency.sums_gone_home.end());
-  plan.activations_at_home.assign(residency.activations_gone_home.begin(),
-                                  residency.activations_gone_home.end());
-  std::vector<uint32_t> gradient_slots = place_gradients(program, layout, options, plan);
-  plan.ops.reserve(program.items.size() + 2 * residency.brings.size() + residency.stores.size() +
-                   layout.num_chunks() + residency.blocks().size() + 1);
-  Emitter(program, layout, options, residency, std::move(gradient_slots), plan).run();
-  return plan;
-}
-
-Plan make_drain_plan(const Plan& plan) {
-  Plan drain;
-  for (const Op& op : plan.ops) {
-    if (op.carried) drain.ops.push_back(op);
-  }
-  return drain;
-}
-
-BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update) {
-  const Program program = make_program(trace, layout, update);
+BlockNeed smallest_need(const Program& program, const Trace& trace) {
   BlockNeed most;
   uint32_t num_activations = 0;
   for (const ProgramItem& item : program.items) {
@@ -310,6 +276,96 @@ BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update) {
   return most;
 }
 
+/// The first that are finished, of those that this step reads and updates.
+std::vector<uint32_t> chunks_to_hold(const Program& program, const Plan& plan, uint32_t num) {
+  std::vector<bool> fit(program.num_dense(), false);
+  for (const ChunkUse& use : program.uses) fit[use.chunk] = true;
+  for (const CarriedUpdate& left : plan.carried) {
+    fit[program.dense({Space::Weights, left.chunk})] = false;
+  }
+  std::vector<uint32_t> held;
+  for (const ProgramItem& item : program.items) {
+    if (item.moment != kNone || held.size() == num) continue;
+    const uint32_t c = program.dense({Space::Weights, item.finished_chunk});
+    if (fit[c]) held.push_back(c);
+  }
+  return held;
+}
+
+/// Fewer are held where some would have to leave before they are used.
+Residency decide_residency(const Program& program, const Trace& trace, const PlanOptions& options,
+                           const Plan& plan) {
+  const uint32_t num_rest = options.least_traffic ? 0 : options.num_blocks / kRestShare;
+  const uint32_t need = smallest_need(program, trace).num_blocks;
+  const bool can_hold = options.update && !options.update_after_norm && options.num_blocks > need;
+  uint32_t num_held = can_hold ? std::min(options.num_held, options.num_blocks - need) : 0;
+  for (;;) {
+    Residency residency(program, options.num_blocks, num_rest,
+                        chunks_to_hold(program, plan, num_held));
+    residency.run();
+    if (residency.num_held_in_vain == 0) return residency;
+    num_held -= std::min(num_held, residency.num_held_in_vain);
+  }
+}
+
+}  // namespace
+
+Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& options) {
+  const Program program = make_program(trace, layout, options.update);
+  Plan plan;
+  std::vector<uint32_t> gradient_slots = place_gradients(program, layout, options, plan);
+  Residency residency = decide_residency(program, trace, options, plan);
+  plan.num_blocks = options.num_blocks;
+  plan.peak_blocks = residency.num_blocks_used();
+  plan.sums_at_home.assign(residency.sums_gone_home.begin(), residency.sums_gone_home.end());
+  plan.activations_at_home.assign(residency.activations_gone_home.begin(),
+                                  residency.activations_gone_home.end());
+  for (uint32_t i = 0; i < residency.held().size(); ++i) {
+    const uint32_t c = residency.held()[i];
+    plan.held_at_start.push_back({program.chunk_id(c).index, i});
+    plan.held_at_end.push_back({program.chunk_id(c).index, residency.last_block(c)});
+  }
+  plan.ops.reserve(program.items.size() + 2 * residency.brings.size() + residency.stores.size() +
+                   layout.num_chunks() + residency.blocks().size() + 1);
+  Emitter(program, layout, options, residency, std::move(gradient_slots), plan).run();
+  return plan;
+}
+
+Plan make_drain_plan(const Plan& plan) {
+  Plan drain;
+  for (const Op& op : plan.ops) {
+    if (op.carried) drain.ops.push_back(op);
+  }
+  drain.held_at_start = plan.held_at_end;
+  for (const HeldChunk& held : drain.held_at_start) {
+    drain.ops.push_back({.kind = OpKind::Drop,
+                         .lane = Lane::Load,
+                         .chunk = {Space::Weights, held.chunk},
+                         .block = held.block});
+  }
+  return drain;
+}
+
+Plan make_fill_plan(const Plan& plan, const Layout& layout) {
+  Plan fill;
+  fill.held_at_end = plan.held_at_start;
+  for (const HeldChunk& held : fill.held_at_end) {
+    const ChunkId id{Space::Weights, held.chunk};
+    fill.ops.push_back({.kind = OpKind::Move,
+                        .lane = Lane::Load,
+                        .from = Tier::Host,
+                        .to = Tier::Device,
+                        .chunk = id,
+                        .block = held.block});
+    fill.loaded_bytes += layout.used_bytes(id);
+  }
+  return fill;
+}
+
+BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update) {
+  return smallest_need(make_program(trace, layout, update), trace);
+}
+
 uint32_t resident_num_blocks(const Trace& trace, const Layout& layout, const PlanOptions& options) {
   const Program program = make_program(trace, layout, options.update);
   Residency residency(program, kNone, 0);
@@ -323,26 +379,6 @@ std::vector<uint32_t> finish_order(const Trace& trace, const Layout& layout) {
     if (item.moment == kNone) order.push_back(item.finished_chunk);
   }
   return order;
-}
-
-std::string to_string(const Plan& plan, const Trace& trace) {
-  std::string text;
-  for (size_t i = 0; i < plan.ops.size(); ++i) {
-    const Op& op = plan.ops[i];
-    text += fmt::format("{:>6} {:<6}", i, name_of(op.kind));
-    if (op.kind == OpKind::Run) {
-      const Moment& m = trace.moments[op.moment];
-      text += fmt::format(" {} {} {}", op.moment, name_of(m.phase), m.name);
-    } else if (op.kind != OpKind::Norm) {
-      text += fmt::format(" {} {}", name_of(op.chunk.space), op.chunk.index);
-    }
-    if (op.kind == OpKind::Move) text += fmt::format(" {} -> {}", name_of(op.from), name_of(op.to));
-    if (op.block != kNone) text += fmt::format(" block {}", op.block);
-    if (op.num_waits > 0) text += " after";
-    for (uint32_t w : plan.waits_of(op)) text += fmt::format(" {}", w);
-    text += '\n';
-  }
-  return text;
 }
 
 }  // namespace ebb

@@ -10,8 +10,12 @@
 // that were not used just now: theirs is the only block that is not free in time. An activation
 // chunk that will live again counts as used again. Prefetch: a load starts as soon as the block it
 // was given is free, earliest deadline first; blocks are given in the order in which they became
-// free, so that it starts early. It costs no extra block. A plan starts and ends with nothing on
-// the device: the update makes every weight stale.
+// free, so that it starts early. It costs no extra block.
+//
+// The update makes every weight stale, so a plan starts and ends with nothing on the device, but
+// for weights that are held: what was updated early in backward comes back before the step ends, to
+// be there when the next begins. Loads are then spread over the step as compute is; without, the
+// forward, a third of the compute, has to wait for half of them.
 //
 // Updates that a step need not wait for are carried into the next one: its plan begins with them,
 // in the order in which its forward needs the weights, and the load of a chunk waits for its
@@ -64,6 +68,10 @@ struct Op {
   uint32_t num_waits = 0;
 };
 
+/// A forward is a third of a step's compute and half of its loads: the optimizer is then as busy
+/// beside it as beside the backward.
+constexpr double kCarriedShare = 0.5;
+
 /// What the planner may decide.
 struct PlanOptions {
   uint32_t num_blocks = 0;
@@ -71,7 +79,10 @@ struct PlanOptions {
   bool update_after_norm = true;  ///< clipping: no update before the norm is known
   uint32_t num_gradient_slots =
       4;  ///< without clipping: chunks of gradients on their way to the update in this step
-  bool carry_updates = false;  ///< into the next step: with clipping all, else two of five
+  bool carry_updates = false;  ///< into the next step: with clipping all, else a share
+  double carried_share = kCarriedShare;
+  uint32_t num_held = 0;  ///< chunks of weights to hold from step to step, if so many can be; none
+                          ///< where updates come after the norm
   bool least_traffic = false;  ///< evict by next use alone: a few moves less, later starts
 };
 
@@ -79,6 +90,12 @@ struct PlanOptions {
 struct CarriedUpdate {
   uint32_t chunk = 0;
   uint32_t gradient_slot = 0;
+};
+
+/// Weights on the device while no step runs.
+struct HeldChunk {
+  uint32_t chunk = 0;
+  uint32_t block = 0;
 };
 
 struct Plan {
@@ -91,7 +108,9 @@ struct Plan {
   std::vector<uint32_t>
       activations_at_home;             ///< arena chunks that leave while they rest, ascending
   std::vector<CarriedUpdate> carried;  ///< ascending; the first operations of the next step
-  size_t loaded_bytes = 0;             ///< chunks only
+  std::vector<HeldChunk> held_at_start,
+      held_at_end;          ///< the same chunks, as a rule in other blocks
+  size_t loaded_bytes = 0;  ///< chunks only
   size_t stored_bytes = 0;
   uint32_t peak_blocks = 0;  ///< the most blocks in use at once
 
@@ -103,8 +122,10 @@ struct Plan {
 /// REQUIRES: options.num_blocks >= smallest_num_blocks(trace, layout); otherwise PlanError.
 Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& options);
 
-/// Nothing but the updates that a step left over.
+/// What a step left over: its updates are made, the weights it holds dropped.
 Plan make_drain_plan(const Plan& plan);
+/// From an empty device to what a step starts with.
+Plan make_fill_plan(const Plan& plan, const Layout& layout);
 
 /// Blocks of the largest moment, by space: what no plan can do without.
 struct BlockNeed {

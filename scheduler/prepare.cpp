@@ -104,7 +104,9 @@ PlanOptions plan_options(const TrainerOptions& options, uint32_t num_blocks, boo
   return {.num_blocks = num_blocks,
           .update = update,
           .update_after_norm = options.max_grad_norm > 0,
-          .carry_updates = options.update == UpdateOrder::Overlap};
+          .carry_updates = options.update == UpdateOrder::Overlap,
+          .carried_share = options.carried_share.value_or(kCarriedShare),
+          .num_held = options.held_chunks.value_or(0)};
 }
 
 void check_plan(const Plan& plan, const Trace& trace, const Layout& layout,
@@ -235,8 +237,10 @@ void complete(Preparation& p, Plan plan) {
   const Layout& layout = *p.layout;
   p.ledger = ledger_with(p, plan);
   p.plan = std::move(plan);
+  p.options.held_chunks = static_cast<uint32_t>(p.plan.held_at_end.size());
   check_plan(p.plan, p.trace, layout, plan_options(p.options, p.num_blocks, true));
   p.drain_plan = make_drain_plan(p.plan);
+  p.fill_plan = make_fill_plan(p.plan, layout);
   if (p.options.evaluation_batches == 0) return;
   const PlanOptions evaluation = plan_options(p.options, p.num_blocks, false);
   p.evaluation_plan = make_plan(p.evaluation_trace, layout, evaluation);

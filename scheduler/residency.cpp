@@ -9,15 +9,22 @@
 namespace ebb {
 namespace {
 
+// A held chunk comes back when this many more are finished: the mover waits for the update of what
+// it brings, and until then brings nothing else.
+constexpr uint32_t kReturnLag = 4;
+
 uint32_t later(uint32_t a, uint32_t b) { return order_of(a) < order_of(b) ? b : a; }
 
 }  // namespace
 
-Residency::Residency(const Program& program, uint32_t num_blocks, uint32_t num_rest)
+Residency::Residency(const Program& program, uint32_t num_blocks, uint32_t num_rest,
+                     std::vector<uint32_t> held)
     : program_(program),
       max_blocks_(num_blocks),
       num_rest_(num_rest),
-      chunks_(program.num_dense()) {
+      chunks_(program.num_dense()),
+      held_(std::move(held)),
+      is_held_(program.num_dense(), false) {
   index_uses();
 }
 
@@ -52,6 +59,7 @@ void Residency::free_block(Chunk& chunk, uint32_t after, uint32_t store) {
   block.free_after = after;
   block.store = store;
   free_.push({order_of(after), chunk.block});
+  chunk.former_block = chunk.block;
   chunk.block = kNone;
 }
 
@@ -88,6 +96,7 @@ void Residency::evict(uint32_t item) {
         fmt::format("{} blocks are not enough for item {} of the program", max_blocks_, item));
   }
   Chunk& victim = chunks_[c];
+  num_held_in_vain += is_held_[c] && victim.cursor == 0;
   uint32_t store = kNone;
   if (victim.dirty) {
     store = static_cast<uint32_t>(stores.size());
@@ -100,35 +109,43 @@ void Residency::evict(uint32_t item) {
   free_block(victim, victim.last_item, store);
 }
 
+std::optional<uint32_t> Residency::take_free_block() {
+  // What was never used is free the longest: a load into it may start at once.
+  if (blocks_.size() < max_blocks_) {
+    blocks_.emplace_back();
+    return static_cast<uint32_t>(blocks_.size() - 1);
+  }
+  while (!free_.empty()) {
+    const auto [order, block] = free_.top();
+    free_.pop();
+    if (!blocks_[block].busy && order_of(blocks_[block].free_after) == order) return block;
+  }
+  return {};
+}
+
 uint32_t Residency::take_block(uint32_t item) {
   for (;;) {
-    // What was never used is free the longest: a load into it may start at once.
-    if (blocks_.size() < max_blocks_) {
-      blocks_.emplace_back();
-      return static_cast<uint32_t>(blocks_.size() - 1);
-    }
-    while (!free_.empty()) {
-      const auto [order, block] = free_.top();
-      free_.pop();
-      if (!blocks_[block].busy && order_of(blocks_[block].free_after) == order) return block;
-    }
+    if (const auto block = take_free_block()) return *block;
     evict(item);
   }
 }
 
 void Residency::bring(uint32_t c, uint32_t item, Touch touch) {
+  give(c, take_block(item), item, kStart, touch != Touch::Create);
+}
+
+void Residency::give(uint32_t c, uint32_t b, uint32_t deadline, uint32_t not_before, bool copy) {
   Chunk& chunk = chunks_[c];
-  const uint32_t b = take_block(item);
   Block& block = blocks_[b];
-  uint32_t position = later(block.free_after, chunk.last_item);
+  uint32_t position = later(not_before, later(block.free_after, chunk.last_item));
   if (chunk.replaced_by != kNone) position = later(position, brings[chunk.replaced_by].position);
   if (block.chunk != kNone) chunks_[block.chunk].replaced_by = static_cast<uint32_t>(brings.size());
   chunk.replaced_by = kNone;
   brings.push_back({.chunk = c,
-                    .deadline = item,
+                    .deadline = deadline,
                     .position = position,
                     .block = b,
-                    .copy = touch != Touch::Create,
+                    .copy = copy,
                     .own_store = chunk.home_store,
                     .victim = block.chunk,
                     .victim_item = block.free_after,
@@ -183,7 +200,42 @@ void Residency::end_life(uint32_t c, uint32_t item) {
   may_leave(c);
 }
 
+void Residency::place_held() {
+  for (const uint32_t c : held_) {
+    is_held_[c] = true;
+    chunks_[c].block = static_cast<uint32_t>(blocks_.size());
+    chunks_[c].next_item = next_use(c);
+    blocks_.push_back({.chunk = c, .busy = true});
+    peak_busy_ = std::max(peak_busy_, ++num_busy_);
+    may_leave(c);
+  }
+}
+
+void Residency::finish(const ProgramItem& item) {
+  ++num_finished_;
+  const uint32_t c = program_.dense({Space::Weights, item.finished_chunk});
+  if (is_held_[c]) returns_.push_back({c, num_finished_ + kReturnLag});
+}
+
+/// Where it was, if nothing came there since: otherwise that block would have to be taken from it.
+std::optional<uint32_t> Residency::block_to_return_to(uint32_t c) {
+  const uint32_t former = chunks_[c].former_block;
+  return blocks_[former].chunk == c ? former : take_free_block();
+}
+
+/// Nobody has to leave for them: those for whom there is no block wait until there is one.
+void Residency::return_held(uint32_t item, bool at_end) {
+  while (!returns_.empty() && (at_end || returns_.front().due <= num_finished_)) {
+    const uint32_t c = returns_.front().chunk;
+    const auto block = block_to_return_to(c);
+    if (!block) return;
+    give(c, *block, static_cast<uint32_t>(program_.items.size()), item, true);
+    returns_.pop_front();
+  }
+}
+
 void Residency::run() {
+  place_held();
   for (uint32_t i = 0; i < program_.items.size(); ++i) {
     const ProgramItem& item = program_.items[i];
     // What is here and needed now must not make room for the rest: its next use is this item.
@@ -203,6 +255,8 @@ void Residency::run() {
     for (const ChunkUse& use : program_.uses_of(item)) after_use(use.chunk, i);
     for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::Rest)) begin_rest(c, i);
     for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::End)) end_life(c, i);
+    if (item.moment == kNone) finish(item);
+    return_held(i, i + 1 == program_.items.size());
   }
 }
 

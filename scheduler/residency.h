@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <queue>
 #include <set>
 #include <utility>
@@ -40,10 +41,15 @@ struct Bring {
 
 /// Furthest next use (Belady) over the program, except that what was used just now rests a while:
 /// its block could be given on only after its last user, and after a store where it has to go home.
+///
+/// Held chunks are there when the program begins. Once they are finished, and their update had time
+/// to be made, they come back to blocks that nobody needs any more, and stay to the end.
 class Residency {
  public:
-  /// A chunk rests until `num_rest` others have come; 0: Belady's rule alone.
-  Residency(const Program& program, uint32_t num_blocks, uint32_t num_rest);
+  /// A chunk rests until `num_rest` others have come; 0: Belady's rule alone. REQUIRES: beside the
+  /// `held` there are blocks enough for every item.
+  Residency(const Program& program, uint32_t num_blocks, uint32_t num_rest,
+            std::vector<uint32_t> held = {});
   void run();
 
   std::vector<Bring> brings;
@@ -53,6 +59,7 @@ class Residency {
   uint32_t peak_busy() const { return peak_busy_; }
   std::set<uint32_t> sums_gone_home;         ///< sum chunks that leave between their uses
   std::set<uint32_t> activations_gone_home;  ///< arena chunks that leave while they rest
+  uint32_t num_held_in_vain = 0;             ///< those that had to leave before they were used
 
   struct Block {
     uint32_t chunk = kNone;
@@ -61,10 +68,14 @@ class Residency {
     bool busy = false;
   };
   const std::vector<Block>& blocks() const { return blocks_; }
+  const std::vector<uint32_t>& held() const { return held_; }
+  /// Of a held chunk: where it is at the end. At the start the i-th is in block i.
+  uint32_t last_block(uint32_t chunk) const { return chunks_[chunk].block; }
 
  private:
   struct Chunk {
     uint32_t block = kNone;
+    uint32_t former_block = kNone;
     uint32_t last_item = kStart;
     uint32_t next_item = kNone;
     uint32_t cursor = 0;  // in its list of items
@@ -86,6 +97,12 @@ class Residency {
   void begin_rest(uint32_t chunk, uint32_t item);
   void end_life(uint32_t chunk, uint32_t item);
   void bring(uint32_t chunk, uint32_t item, Touch touch);
+  void give(uint32_t chunk, uint32_t block, uint32_t deadline, uint32_t not_before, bool copy);
+  void place_held();
+  void finish(const ProgramItem& item);
+  void return_held(uint32_t item, bool at_end);
+  std::optional<uint32_t> block_to_return_to(uint32_t chunk);
+  std::optional<uint32_t> take_free_block();
   void free_block(Chunk& chunk, uint32_t after, uint32_t store);
   void after_use(uint32_t chunk, uint32_t item);
 
@@ -93,9 +110,17 @@ class Residency {
   uint32_t max_blocks_;
   uint32_t num_rest_;
   uint32_t num_busy_ = 0, peak_busy_ = 0;
+  struct Return {
+    uint32_t chunk;
+    uint32_t due;  // num_finished_
+  };
+  std::deque<Return> returns_;  // held chunks that are finished, in order
+  uint32_t num_finished_ = 0;
   std::vector<uint32_t> first_use_;  // of each chunk, in use_items_
   std::vector<uint32_t> use_items_;
   std::vector<Chunk> chunks_;
+  std::vector<uint32_t> held_;
+  std::vector<bool> is_held_;  // [chunk]
   std::vector<Block> blocks_;
   struct Resting {
     Candidate candidate;

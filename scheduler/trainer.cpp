@@ -42,7 +42,8 @@ class Trainer::Impl {
 
   StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate);
   double evaluate(std::span<const MicroBatch> micro_batches);
-  /// Makes the updates that the last step left over: before anybody else looks at the state.
+  /// Makes the updates that the last step left over, and holds nothing any more: before anybody
+  /// else looks at the state.
   void drain();
   ParameterId find(std::string_view name) const;
 
@@ -60,7 +61,7 @@ class Trainer::Impl {
 
   const Preparation& prepared_;
   const bool rehearses_;
-  const Trace no_moments_ = {};  // of the drain plan
+  const Trace no_moments_ = {};  // of the drain plan and the fill plan
   const Layout& layout_;
   FixedMemory fixed_;
   std::vector<InputSpec> specs_;
@@ -176,22 +177,28 @@ uint64_t Trainer::Impl::check(std::span<const MicroBatch> micro_batches,
 StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double learning_rate) {
   StepResult result;
   result.num_targets = check(micro_batches, prepared_.options.gradient_accumulation);
+  const Plan& plan = prepared_.plan;
+  if (executor_.num_held() < plan.held_at_start.size()) {
+    executor_.begin(no_moments_, prepared_.fill_plan);
+    result.step_s = executor_.finish().total_s;
+    result.loaded_bytes = prepared_.fill_plan.loaded_bytes;
+  }
   upload_all(micro_batches);
   optimizer_.begin_step(learning_rate);
-  executor_.begin(prepared_.trace, prepared_.plan);
+  executor_.begin(prepared_.trace, plan);
   run(micro_batches, true, static_cast<float>(1.0 / static_cast<double>(result.num_targets)));
   const ExecutorStats stats = executor_.finish();
   result.loss = total_loss() / static_cast<double>(result.num_targets);
   result.grad_norm = rehearses_ ? kNotANumber : optimizer_.grad_norm();
   result.skipped = optimizer_.skipped();
-  result.step_s = stats.total_s;
+  result.step_s += stats.total_s;
   result.compute_s = stats.compute_s;
   result.stall_s = stats.stall_s;
   result.update_s = stats.update_s;
   result.overlap_s = stats.overlap_s;
   result.copying_processor_s = stats.copying_processor_s;
-  result.loaded_bytes = prepared_.plan.loaded_bytes;
-  result.stored_bytes = prepared_.plan.stored_bytes;
+  result.loaded_bytes += plan.loaded_bytes;
+  result.stored_bytes = plan.stored_bytes;
   if (result.skipped && optimizer_.num_skipped_in_a_row() >= prepared_.options.max_skipped_steps) {
     throw NumericError(
         fmt::format("the gradient norm was not a number in {} steps in a row; the first tensor is "
@@ -213,7 +220,7 @@ double Trainer::Impl::evaluate(std::span<const MicroBatch> micro_batches) {
 }
 
 void Trainer::Impl::drain() {
-  if (!optimizer_.has_carried()) return;
+  if (!optimizer_.has_carried() && executor_.num_held() == 0) return;
   executor_.begin(no_moments_, prepared_.drain_plan);
   executor_.finish();
   optimizer_.forget_carried();

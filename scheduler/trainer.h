@@ -72,6 +72,12 @@ struct TrainerOptions {
   uint32_t gradient_accumulation = 1;  ///< micro-batches a step
   uint32_t evaluation_batches = 0;     ///< micro-batches an evaluation; 0 = no evaluation
   UpdateOrder update = UpdateOrder::Auto;
+  /// Of the updates of a step without clipping, how many (0 to 1) overlap with the next step;
+  /// nullopt: the planner's choice. The same bits either way, and so the next.
+  std::optional<double> carried_share = {};
+  /// Chunks of weights to hold on the device from step to step, as far as that is possible;
+  /// nullopt: the planner's choice. The same bits either way.
+  std::optional<uint32_t> held_chunks = {};
   AdamW adam = {};
   float max_grad_norm = 1;  ///< 0 = no clipping
   uint32_t max_skipped_steps =
@@ -96,6 +102,9 @@ struct Candidate {
   Recompute recompute = Recompute::None;
   ActivationPlacement activations = ActivationPlacement::Device;
   UpdateOrder update = UpdateOrder::Overlap;
+  // Tried for the chosen candidate alone.
+  double carried_share = kCarriedShare;
+  uint32_t num_held = 0;     ///< chunks of weights
   std::string why_not = {};  ///< empty: it fits the budgets. Otherwise what follows is not known
   double seconds = 0;        ///< predicted, of a step; 0 on a machine without rates
   Bound bound = {};
@@ -113,7 +122,8 @@ struct Preparation {
   std::shared_ptr<const Layout> layout;
   Trace trace, evaluation_trace;
   Plan plan, evaluation_plan;
-  Plan drain_plan;  ///< the updates that a step leaves to the next
+  Plan drain_plan;  ///< what a step leaves to the next, should none follow at once
+  Plan fill_plan;   ///< what a step expects of the one before, should there be none
   Ledger ledger;    ///< every byte, by class and tier
   uint32_t num_blocks = 0;
   uint32_t smallest_blocks = 0;
@@ -153,7 +163,8 @@ struct StepResult {
 };
 
 /// One step after the other. Updates that overlap with the next step's forward are made there, or
-/// when somebody looks at the weights: evaluate(), state_hash(), read_ and write_parameter().
+/// when somebody looks at the weights: evaluate(), state_hash(), read_ and write_parameter(). These
+/// also end what the device holds from step to step; the next step loads it anew.
 class Trainer {
  public:
   /// `model`, `device` and `prepared` must outlive the trainer. Weights are initialised from the

@@ -86,6 +86,7 @@ Checker::Checker(const Plan& plan, const Trace& trace, const Layout& layout,
       slots_(plan.num_gradient_slots) {
   count_contributions();
   expect_carried();
+  memory_.expect_held(plan_.held_at_start);
 }
 
 // ---- The trace, read anew
@@ -332,7 +333,7 @@ void Checker::check_end() {
   if (next_moment_ != trace_.moments.size()) {
     report_.complain("runs {} of {} moments", next_moment_, trace_.moments.size());
   }
-  memory_.check_empty();
+  memory_.check_end(plan_.held_at_end);
   check_carried();
   if (!options_.update) return;
   for (uint32_t c = 0; c < gradients_.size(); ++c) {

@@ -1,6 +1,7 @@
 #include "scheduler/validation_memory.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ebb::validation {
 
@@ -59,7 +60,7 @@ bool Memory::is_on_device(uint32_t c) {
   }
   chunks_[c].used = true;
   const uint32_t writer = chunks_[c].device.writer;
-  if (writer != report_.at() && !order_.before(writer, report_.at())) {
+  if (writer != kNone && writer != report_.at() && !order_.before(writer, report_.at())) {
     require_after(writer, "brings or writes " + name(c));
   }
   return true;
@@ -73,6 +74,7 @@ void Memory::require_content(uint32_t c) {
 
 void Memory::read(uint32_t c) {
   if (!is_on_device(c)) return;
+  if (chunks_[c].updated) report_.complain("{} is read after its update", name(c));
   if (chunks_[c].newest == 0) report_.complain("{} was never written", name(c));
   require_content(c);
   add_reader(chunks_[c].device);
@@ -137,7 +139,6 @@ void Memory::load_content(uint32_t c) {
   Chunk& chunk = chunks_[c];
   if (chunk.home.version == 0) report_.complain("{} has no content at home", name(c));
   if (chunk.home.version != chunk.newest) report_.complain("{} at home is out of date", name(c));
-  if (chunk.updated) report_.complain("{} is loaded after its update", name(c));
   require_after(chunk.home.writer, fmt::format("writes {} at home", name(c)));
   add_reader(chunk.home);
   chunk.device.version = chunk.home.version;
@@ -177,16 +178,47 @@ void Memory::update_home(const Op& update) {
   Chunk& chunk = chunks_[c];
   require_after_all(chunk.home, name(c) + " at home");
   chunk.home.writer = report_.at();
-  if (update.carried) {
-    chunk.home.version = chunk.newest;
-  } else {
+  if (!update.carried) {
     chunk.updated = true;
+    ++chunk.newest;
+  }
+  chunk.home.version = chunk.newest;
+}
+
+void Memory::expect_held(std::span<const HeldChunk> held) {
+  for (const HeldChunk& h : held) {
+    const ChunkId id{Space::Weights, h.chunk};
+    if (!exists(id) || h.block >= blocks_.size()) {
+      report_.complain("begins with weights chunk {} in block {}", h.chunk, h.block);
+      continue;
+    }
+    give_block(dense(id), h.block);
+    Chunk& chunk = chunks_[dense(id)];
+    chunk.device.version = chunk.home.version;
+    chunk.held = true;
   }
 }
 
-void Memory::check_empty() {
+void Memory::check_end(std::span<const HeldChunk> held) {
+  std::vector<bool> is_held(blocks_.size(), false);
+  for (const HeldChunk& h : held) {
+    const ChunkId id{Space::Weights, h.chunk};
+    if (!exists(id) || h.block >= blocks_.size() || blocks_[h.block].tenant != dense(id)) {
+      report_.complain("does not end with weights chunk {} in block {}", h.chunk, h.block);
+      continue;
+    }
+    is_held[h.block] = true;
+    Chunk& chunk = chunks_[dense(id)];
+    if (!std::exchange(chunk.held, false))
+      report_.complain("does not begin with {}", name(dense(id)));
+    if (chunk.device.version == chunk.home.version) continue;
+    report_.complain("ends with {} as it was before its update", name(dense(id)));
+  }
+  for (uint32_t c = 0; c < chunks_.size(); ++c) {
+    if (chunks_[c].held) report_.complain("begins with {}, but does not end with it", name(c));
+  }
   for (size_t b = 0; b < blocks_.size(); ++b) {
-    if (blocks_[b].tenant == kNone) continue;
+    if (blocks_[b].tenant == kNone || is_held[b]) continue;
     report_.complain("ends with {} in block {}", name(blocks_[b].tenant), b);
   }
 }

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -66,8 +67,11 @@ class Memory {
   /// Before anything else: the home copy of these weights waits for a carried update.
   void expect_carried_update(ChunkId id);
   void update_home(const Op& update);
+  /// Before anything else: weights that the step before left here.
+  void expect_held(std::span<const HeldChunk> held);
 
-  void check_empty();
+  /// Exactly these are on the device, as the next step has to find them.
+  void check_end(std::span<const HeldChunk> held);
   uint32_t peak_blocks() const { return peak_blocks_; }
   size_t loaded_bytes() const { return loaded_bytes_; }
   size_t stored_bytes() const { return stored_bytes_; }
@@ -86,6 +90,7 @@ class Memory {
     uint32_t stay = 0;  // how often it was given a block
     bool used = false;  // in this stay
     bool updated = false;
+    bool held = false;  // before the first operation
   };
   struct Block {
     uint32_t tenant = kNone;

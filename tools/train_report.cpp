@@ -63,6 +63,16 @@ std::string machine_line(const MachineRates& rates) {
       rates.source());
 }
 
+std::string left_to_next_step(const Plan& plan) {
+  std::string text;
+  if (!plan.carried.empty()) text += fmt::format("; leaves {} updates", plan.carried.size());
+  if (!plan.held_at_end.empty()) {
+    text += fmt::format("{} weights of {} chunks", text.empty() ? "; leaves" : " and",
+                        plan.held_at_end.size());
+  }
+  return text.empty() ? text : text + " to the next";
+}
+
 std::string candidate_line(const Candidate& c, bool chosen) {
   const std::string settings =
       fmt::format("{} {:<11} {:<10} {:<11} {:<8}", chosen ? '*' : ' ', name_of(c.order),
@@ -143,10 +153,10 @@ std::string format_header(const TrainOptions& options, const TrainSetup& setup) 
                            s.num_batches, vertical ? " (vertical)" : "", s.batch_size, s.length,
                            s.num_tokens(), setup.num_steps()));
   line("device", device_line(setup));
-  line("chunks",
-       fmt::format("{} of {}, {} blocks; a step loads {} and stores {}", p.layout->num_chunks(),
-                   format_bytes(p.layout->chunk_bytes()), p.num_blocks,
-                   format_bytes(p.plan.loaded_bytes), format_bytes(p.plan.stored_bytes)));
+  line("chunks", fmt::format("{} of {}, {} blocks; a step loads {} and stores {}{}",
+                             p.layout->num_chunks(), format_bytes(p.layout->chunk_bytes()),
+                             p.num_blocks, format_bytes(p.plan.loaded_bytes),
+                             format_bytes(p.plan.stored_bytes), left_to_next_step(p.plan)));
   line("machine", machine_line(setup.rates));
   line("plan",
        fmt::format("{} (*): {}", p.candidates.size() == 1 ? "as told" : "chosen", why_chosen(p)));

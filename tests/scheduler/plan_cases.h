@@ -17,7 +17,7 @@ struct CaseOptions {
   bool tied = false;             ///< the first layer's parameter is used again by the loss
   uint32_t num_head_slices = 1;  ///< tied: moments that each use some rows of it, there and back
   bool recompute = false;
-  bool rest = false;          ///< activations rest between their forward and their backward
+  bool rest = false;                ///< activations rest between their forward and their backward
   uint64_t max_elements = 200'000;  ///< of a parameter; a chunk has 65,536 bf16 elements
   size_t max_activation_bytes = 300'000;
   DType weight_type = DType::BF16;
@@ -43,7 +43,8 @@ struct Planned {
   PlanOptions options;
   Plan plan;
 };
-Planned plan_case(const Case& c, uint32_t num_blocks, bool clipped, bool carry = false);
+Planned plan_case(const Case& c, uint32_t num_blocks, bool clipped, bool carry = false,
+                  uint32_t num_held = 0);
 uint32_t smallest_blocks(const Case& c, bool update = true);
 
 }  // namespace ebb::test

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "device/errors.h"
 #include "scheduler/validate.h"
@@ -41,6 +42,12 @@ Plan least_traffic_plan(const Case& c, uint32_t num_blocks) {
 
 uint32_t resident_blocks(const Case& c) { return resident_num_blocks(c.trace, c.layout, {}); }
 
+struct Way {
+  bool clipped, carry, hold;
+};
+constexpr Way kWays[] = {{false, false, false}, {false, true, false}, {false, false, true},
+                         {false, true, true},   {true, false, false}, {true, true, true}};
+
 TEST(Plan, EveryBudgetGivesAGoodPlan) {
   for (uint64_t seed = 0; seed < 120; ++seed) {
     const Case c = test::make_any_case(seed);
@@ -48,11 +55,11 @@ TEST(Plan, EveryBudgetGivesAGoodPlan) {
     ASSERT_LE(smallest, resident);
     const uint32_t stride = std::max(1u, (resident - smallest) / 6);
     for (uint32_t blocks = smallest; blocks <= resident + 1; blocks += stride) {
-      for (const auto& [clipped, carry] : {std::pair(false, false), std::pair(false, true),
-                                           std::pair(true, false), std::pair(true, true)}) {
-        const Planned planned = test::plan_case(c, blocks, clipped, carry);
+      for (const Way& way : kWays) {
+        const Planned planned =
+            test::plan_case(c, blocks, way.clipped, way.carry, way.hold ? blocks : 0);
         ASSERT_EQ(problems(c, planned), "")
-            << "seed " << seed << ", " << blocks << " blocks, clipped " << clipped << '\n'
+            << "seed " << seed << ", " << blocks << " blocks, clipped " << way.clipped << '\n'
             << to_string(planned.plan, c.trace);
         EXPECT_LE(planned.plan.peak_blocks, blocks);
       }
@@ -237,14 +244,14 @@ TEST(Plan, CarriedUpdatesComeFirstAndLoadsWaitForThem) {
   EXPECT_EQ(make_drain_plan(clipped).ops.size(), clipped.carried.size());
 }
 
-TEST(Plan, UnclippedStepsCarryTwoUpdatesOfFiveInSlotsOfTheirOwn) {
+TEST(Plan, UnclippedStepsCarryEverySecondUpdateInASlotOfItsOwn) {
   const Case c = test::make_case({.num_layers = 6}, 5);
   const Planned planned = test::plan_case(c, test::smallest_blocks(c), false, true);
   const Plan& plan = planned.plan;
   const std::vector<uint32_t> order = finish_order(c.trace, c.layout);
   std::vector<uint32_t> expected, carried;
-  for (size_t i = 0; i + 4 < order.size(); ++i) {  // the last ones are what a forward begins with
-    if (i % 5 == 1 || i % 5 == 3) expected.push_back(order[i]);
+  for (size_t i = 0; i + 2 < order.size(); ++i) {  // the last ones are what a forward begins with
+    if (i % 2 == 1) expected.push_back(order[i]);
   }
   std::ranges::sort(expected);
   std::vector<uint32_t> slots(plan.num_gradient_slots, 0);
@@ -264,6 +271,68 @@ TEST(Plan, UnclippedStepsCarryTwoUpdatesOfFiveInSlotsOfTheirOwn) {
   EXPECT_EQ(plan.num_gradient_slots, carried.size() + planned.options.num_gradient_slots);
   const auto updates = std::ranges::count(plan.ops, OpKind::Update, &Op::kind);
   EXPECT_EQ(updates, c.layout.num_chunks());
+}
+
+std::vector<uint32_t> chunks_of(const std::vector<HeldChunk>& held) {
+  std::vector<uint32_t> chunks;
+  for (const HeldChunk& h : held) chunks.push_back(h.chunk);
+  return chunks;
+}
+
+TEST(Plan, WhatIsHeldComesBackUpdatedAndIsThereWhenTheStepBegins) {
+  const Case c = test::make_case({.num_layers = 6}, 5);
+  const uint32_t blocks = test::smallest_blocks(c) + 4;
+  const Plan plan = test::plan_case(c, blocks, false, false, 3).plan;
+  const std::vector<uint32_t> held = chunks_of(plan.held_at_start);
+  const std::vector<uint32_t> order = finish_order(c.trace, c.layout);
+  EXPECT_EQ(held, std::vector(order.begin(), order.begin() + 3));  // what is updated first
+  EXPECT_EQ(chunks_of(plan.held_at_end), held);
+  for (const uint32_t chunk : held) {
+    const auto update = test::find_op(
+        plan, [&](const Op& op) { return op.kind == OpKind::Update && op.chunk.index == chunk; });
+    const auto load = [&](const Op& op) {
+      return op.kind == OpKind::Move && op.from == Tier::Host &&
+             op.chunk == ChunkId{Space::Weights, chunk};
+    };
+    ASSERT_TRUE(update);
+    const auto back = test::find_op(plan, load, *update);
+    ASSERT_TRUE(back);
+    EXPECT_NE(std::ranges::find(plan.waits_of(plan.ops[*back]), *update),
+              plan.waits_of(plan.ops[*back]).end());
+    EXPECT_FALSE(test::find_op(plan, load, *back + 1));
+  }
+  EXPECT_LE(plan.loaded_bytes, test::plan_case(c, blocks, false).plan.loaded_bytes);
+}
+
+TEST(Plan, HoldsNothingWithClippingNorWithoutRoom) {
+  const Case c = test::make_case({.num_layers = 6}, 5);
+  const uint32_t smallest = test::smallest_blocks(c);
+  EXPECT_TRUE(test::plan_case(c, smallest + 4, true, true, 3).plan.held_at_end.empty());
+  EXPECT_TRUE(test::plan_case(c, smallest, false, false, 3).plan.held_at_end.empty());
+  EXPECT_EQ(test::plan_case(c, smallest + 2, false, false, 3).plan.held_at_end.size(), 2u);
+}
+
+TEST(Plan, WhatIsCarriedIsNotHeld) {
+  const Case c = test::make_case({.num_layers = 6}, 5);
+  const Plan plan = test::plan_case(c, resident_blocks(c), false, true, UINT32_MAX).plan;
+  std::set<uint32_t> chunks;
+  for (const CarriedUpdate& left : plan.carried) chunks.insert(left.chunk);
+  for (const HeldChunk& h : plan.held_at_end) chunks.insert(h.chunk);
+  EXPECT_EQ(chunks.size(), plan.carried.size() + plan.held_at_end.size());
+  EXPECT_GT(plan.held_at_end.size(), 2u);
+}
+
+TEST(Plan, FillBringsWhatIsHeldAndDrainDropsIt) {
+  const Case c = test::make_case({.num_layers = 6}, 5);
+  const Plan plan = test::plan_case(c, test::smallest_blocks(c) + 6, false, true, 4).plan;
+  const Plan fill = make_fill_plan(plan, c.layout), drain = make_drain_plan(plan);
+  ASSERT_EQ(plan.held_at_end.size(), 4u);
+  EXPECT_TRUE(fill.held_at_start.empty());
+  EXPECT_EQ(chunks_of(fill.held_at_end), chunks_of(plan.held_at_start));
+  EXPECT_EQ(fill.ops.size(), 4u);
+  EXPECT_EQ(chunks_of(drain.held_at_start), chunks_of(plan.held_at_end));
+  EXPECT_TRUE(drain.held_at_end.empty());
+  EXPECT_EQ(drain.ops.size(), plan.carried.size() + 4);
 }
 
 TEST(Plan, LoadsStartAsSoonAsABlockIsFree) {

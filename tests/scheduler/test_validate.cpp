@@ -300,6 +300,72 @@ TEST(Validate, ACarriedUpdateThatIsLostOrMadeTwiceIsFound) {
   EXPECT_FALSE(validate(plan, carrying.c.trace, carrying.c.layout, waiting).empty());
 }
 
+/// A plan that holds weights, and what is wrong with a damaged one.
+struct Holding {
+  const Case c = test::make_case({.num_layers = 5}, 2);
+  // As many slots as chunks: then nobody but the load itself waits for its update.
+  const PlanOptions options{.num_blocks = test::smallest_blocks(c) + 4,
+                            .update_after_norm = false,
+                            .num_gradient_slots = c.layout.num_chunks(),
+                            .num_held = 3};
+  const Planned planned{options, make_plan(c.trace, c.layout, options)};
+
+  std::string first_fault(const Plan& plan) const {
+    const auto messages = validate(plan, c.trace, c.layout, planned.options);
+    return messages.empty() ? "" : messages[0];
+  }
+  /// The operation that brings the first held chunk back.
+  uint32_t reload() const {
+    const Plan& plan = planned.plan;
+    uint32_t last = kNone;
+    for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+      if (is_load(plan.ops[i]) &&
+          plan.ops[i].chunk == ChunkId{Space::Weights, plan.held_at_end[0].chunk}) {
+        last = i;
+      }
+    }
+    return last;
+  }
+};
+
+TEST(Validate, HeldWeightsThatDoNotComeBackAreMissed) {
+  const Holding holding;
+  const Plan& plan = holding.planned.plan;
+  ASSERT_EQ(holding.first_fault(plan), "");
+  EXPECT_NE(holding.first_fault(test::without_op(plan, holding.reload())).find("does not end with"),
+            std::string::npos);
+}
+
+TEST(Validate, HeldWeightsThatComeBackBeforeTheirUpdateAreFound) {
+  const Holding holding;
+  const Plan& plan = holding.planned.plan;
+  const uint32_t reload = holding.reload();
+  uint32_t num_updates = 0;
+  for (const uint32_t w : plan.waits_of(plan.ops[reload])) {
+    if (plan.ops[w].kind != OpKind::Update) continue;
+    ++num_updates;
+    const std::string fault = holding.first_fault(test::without_wait(plan, reload, w));
+    EXPECT_NE(fault.find("does not wait for op"), std::string::npos) << fault;
+    EXPECT_NE(holding.first_fault(test::with_op_before(plan, reload, w)), "");
+  }
+  EXPECT_EQ(num_updates, 1u);
+}
+
+TEST(Validate, OtherWeightsAtTheStartThanAtTheEndAreFound) {
+  const Holding holding;
+  Plan lost = holding.planned.plan;
+  lost.held_at_start.pop_back();
+  EXPECT_NE(holding.first_fault(lost).find("is not on the device"), std::string::npos)
+      << holding.first_fault(lost);
+  Plan forgotten = holding.planned.plan;
+  forgotten.held_at_end.pop_back();
+  EXPECT_NE(holding.first_fault(forgotten).find("but does not end with it"), std::string::npos)
+      << holding.first_fault(forgotten);
+  Plan elsewhere = holding.planned.plan;
+  elsewhere.held_at_start[0].block = elsewhere.held_at_start[1].block;
+  EXPECT_NE(holding.first_fault(elsewhere), "");
+}
+
 TEST(Validate, WaitsThatMatterInManyPlans) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
     const Case c = test::make_case({.num_layers = 2,
@@ -309,7 +375,7 @@ TEST(Validate, WaitsThatMatterInManyPlans) {
                                     .max_elements = 120'000},
                                    seed);
     const Planned planned =
-        test::plan_case(c, test::smallest_blocks(c) + seed % 3, seed % 2 == 0, seed % 4 < 2);
+        test::plan_case(c, test::smallest_blocks(c) + seed % 3, seed % 2 == 0, seed % 4 < 2, 2);
     const Plan& plan = planned.plan;
     for (uint32_t i = 0; i < plan.ops.size(); ++i) {
       for (uint32_t w : plan.waits_of(plan.ops[i])) {

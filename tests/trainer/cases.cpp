@@ -62,6 +62,8 @@ TrainerOptions TrainingCase::options() const {
           .gradient_accumulation = accumulation,
           .evaluation_batches = evaluation_batches,
           .update = update,
+          .carried_share = kCarriedShare,
+          .held_chunks = hold ? UINT32_MAX : 0,
           .max_grad_norm = clip ? kBitingNorm : 0};
 }
 
@@ -69,12 +71,13 @@ std::string to_string(const TrainingCase& run) {
   static constexpr std::string_view kMemory[] = {"resident", "between", "smallest"};
   return fmt::format(
       "{} {} accumulate {}: {}, {} pieces a chunk, recompute {}, {} threads, updates {}, {}, "
-      "activations {}",
+      "activations {}{}",
       name_of(run.dtype), run.clip ? "clipped" : "unclipped", run.accumulation,
       kMemory[static_cast<int>(run.memory)], run.num_pieces, static_cast<uint32_t>(run.recompute),
       run.num_threads, run.update == UpdateOrder::Wait ? "waited for" : "overlapped",
       run.order == MicroBatchOrder::Vertical ? "vertical" : "horizontal",
-      run.activations == ActivationPlacement::Offload ? "offloaded" : "on the device");
+      run.activations == ActivationPlacement::Offload ? "offloaded" : "on the device",
+      run.hold ? ", weights held" : "");
 }
 
 std::ostream& operator<<(std::ostream& out, const TrainingCase& run) {

@@ -48,6 +48,7 @@ struct TrainingCase {
   UpdateOrder update = UpdateOrder::Overlap;
   MicroBatchOrder order = MicroBatchOrder::Horizontal;
   ActivationPlacement activations = ActivationPlacement::Device;
+  bool hold = false;  ///< as many weights from step to step as can be
 
   // Not part of the matrix.
   uint32_t evaluation_batches = 0;

@@ -1,30 +1,43 @@
 #include "tests/trainer/matrix.h"
 
-#include <set>
+#include <algorithm>
 
 namespace ebb::test {
 namespace {
 
 constexpr size_t kNumDimensions = kNumValues.size();
-using Triple = std::array<int, 6>;  // three dimensions and their values
+constexpr size_t kMostValues = 3;
+
+/// The number of three dimensions with a value each.
+size_t triple_of(const Choice& choice, size_t a, size_t b, size_t c) {
+  size_t number = (a * kNumDimensions + b) * kNumDimensions + c;
+  for (const size_t dimension : {a, b, c}) {
+    number = number * kMostValues + static_cast<size_t>(choice[dimension]);
+  }
+  return number;
+}
 
 template <class Visit>
 void for_each_triple(const Choice& choice, const Visit& visit) {
-  for (int a = 0; a < static_cast<int>(kNumDimensions); ++a) {
-    for (int b = a + 1; b < static_cast<int>(kNumDimensions); ++b) {
-      for (int c = b + 1; c < static_cast<int>(kNumDimensions); ++c) {
-        visit(Triple{a, b, c, choice[a], choice[b], choice[c]});
-      }
+  for (size_t a = 0; a < kNumDimensions; ++a) {
+    for (size_t b = a + 1; b < kNumDimensions; ++b) {
+      for (size_t c = b + 1; c < kNumDimensions; ++c) visit(triple_of(choice, a, b, c));
     }
   }
 }
 
-std::set<Triple> all_triples() {
-  std::set<Triple> triples;
+/// [triple]: is it in the matrix?
+std::vector<char> all_triples() {
+  constexpr size_t kCube = kMostValues * kMostValues * kMostValues;
+  std::vector<char> triples(kNumDimensions * kNumDimensions * kNumDimensions * kCube, 0);
   for (const Choice& choice : whole_matrix()) {
-    for_each_triple(choice, [&](const Triple& t) { triples.insert(t); });
+    for_each_triple(choice, [&](size_t t) { triples[t] = 1; });
   }
   return triples;
+}
+
+size_t count(const std::vector<char>& triples) {
+  return static_cast<size_t>(std::count(triples.begin(), triples.end(), 1));
 }
 
 }  // namespace
@@ -41,7 +54,8 @@ TrainingCase case_of(const Choice& choice) {
       .num_threads = choice[6] + 1,
       .update = choice[7] == 0 ? UpdateOrder::Wait : UpdateOrder::Overlap,
       .order = choice[8] == 0 ? MicroBatchOrder::Horizontal : MicroBatchOrder::Vertical,
-      .activations = choice[9] == 0 ? ActivationPlacement::Device : ActivationPlacement::Offload};
+      .activations = choice[9] == 0 ? ActivationPlacement::Device : ActivationPlacement::Offload,
+      .hold = choice[10] == 1};
 }
 
 std::vector<Choice> whole_matrix() {
@@ -57,28 +71,28 @@ std::vector<Choice> whole_matrix() {
 /// Greedy: the choice that has most of what is missing, the first of equals.
 std::vector<Choice> cover_of_matrix() {
   const std::vector<Choice> all = whole_matrix();
-  std::set<Triple> missing = all_triples();
+  std::vector<char> missing = all_triples();
   std::vector<Choice> cover;
-  while (!missing.empty()) {
+  while (count(missing) > 0) {
     const Choice* best = nullptr;
     size_t most = 0;
     for (const Choice& choice : all) {
       size_t gain = 0;
-      for_each_triple(choice, [&](const Triple& t) { gain += missing.count(t); });
+      for_each_triple(choice, [&](size_t t) { gain += static_cast<size_t>(missing[t]); });
       if (gain > most) most = gain, best = &choice;
     }
     cover.push_back(*best);
-    for_each_triple(*best, [&](const Triple& t) { missing.erase(t); });
+    for_each_triple(*best, [&](size_t t) { missing[t] = 0; });
   }
   return cover;
 }
 
 size_t num_missing_triples(const std::vector<Choice>& cover) {
-  std::set<Triple> missing = all_triples();
+  std::vector<char> missing = all_triples();
   for (const Choice& choice : cover) {
-    for_each_triple(choice, [&](const Triple& t) { missing.erase(t); });
+    for_each_triple(choice, [&](size_t t) { missing[t] = 0; });
   }
-  return missing.size();
+  return count(missing);
 }
 
 }  // namespace ebb::test

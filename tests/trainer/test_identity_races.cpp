@@ -36,6 +36,20 @@ TEST(IdentityRaces, OffloadedActivations) {
   }
 }
 
+TEST(IdentityRaces, HeldWeights) {
+  IdentityCheck check;
+  for (const UpdateOrder update : {UpdateOrder::Wait, UpdateOrder::Overlap}) {
+    check.run({.clip = false,
+               .accumulation = 2,
+               .memory = Memory::Between,
+               .num_threads = 2,
+               .update = update,
+               .order = MicroBatchOrder::Vertical,
+               .hold = true,
+               .evaluation_batches = 1});
+  }
+}
+
 TEST(IdentityRaces, EvaluationBehindALink) {
   IdentityCheck check;
   check.run({.memory = Memory::Smallest,
