@@ -1,7 +1,8 @@
 // What do the update's overlap and the order of micro-batches gain at a GPU's ratios?
 //
 //   bench_rehearsal [--size 0.1B|0.35B|1B] [--rounds 5] [--threads N] [--share 25] [--balance 0.85]
-//                   [--chunk-mib N] [--vocabulary 256] [--held N] [--simulate]
+//                   [--chunk-mib N] [--vocabulary 256] [--held N]
+//                   [--device-updates N] [--simulate]
 //
 // A rehearsal: kernels sleep for their predicted time; copies, over an emulated link, and the CPU
 // Adam are real. Measured first: how fast this machine's cores run Adam, and copy. Rates of link
@@ -14,9 +15,9 @@
 // which is what sleeping precisely costs.
 //
 // --share: percent of what weights and gradients would take that the device holds. --simulate: the
-// plans only. --held: chunks of weights that the device holds from step to step; otherwise the
-// planner chooses. Rows for which memory does not suffice are left out. Medians of rounds in which
-// other processes took less than 4 % of a core.
+// plans only. --held, --device-updates: chunks of weights that the device holds from step to
+// step, and those that it updates; otherwise the planner chooses. Rows for which memory does not
+// suffice are left out. Medians of rounds in which other processes took less than 4 % of a core.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -65,6 +66,7 @@ struct Arguments {
   int share = 25;
   double balance = 0.85;
   std::optional<uint32_t> held = {};  // nothing: the planner's choice
+  std::optional<uint32_t> device_updates = {};
   bool simulate = false;
 };
 
@@ -98,6 +100,8 @@ Arguments parse(int argc, char** argv) {
       a.balance = std::atof(value.c_str());
     } else if (flag == "--held") {
       a.held = static_cast<uint32_t>(std::atoi(value.c_str()));
+    } else if (flag == "--device-updates") {
+      a.device_updates = static_cast<uint32_t>(std::atoi(value.c_str()));
     } else if (flag == "--share") {
       a.share = std::atoi(value.c_str());
     } else {
@@ -180,6 +184,7 @@ TrainerOptions options_of(const Row& row, const Arguments& a) {
           .gradient_accumulation = kAccumulate,
           .update = row.update,
           .held_chunks = a.held,
+          .device_updates = a.device_updates,
           .max_grad_norm = row.clipped ? 1.0f : 0.0f};
 }
 
@@ -289,10 +294,12 @@ void run_row(const Row& row, const Gpt2& model, const Arguments& a, const Machin
   const Simulation simulated = simulate(p.plan, p.trace, *p.layout, machine);
   fmt::print("{:<20} {:<8}", name_of_row(row), row.clipped ? "clipped" : "-");
   if (a.simulate) {
-    fmt::print("{:>8.3f} {:>9.3f} {:>9.3f}  stall {:.3f}, carries {:.2f}, holds {}, {}\n",
-               bound.seconds, simulated.seconds, simulated.seconds / bound.seconds,
-               simulated.stall_s, p.options.carried_share.value_or(kCarriedShare),
-               p.plan.held_at_end.size(), bound.bound_by);
+    fmt::print(
+        "{:>8.3f} {:>9.3f} {:>9.3f}  stall {:.3f}, carries {:.2f}, holds {}, device updates {}, "
+        "{}\n",
+        bound.seconds, simulated.seconds, simulated.seconds / bound.seconds, simulated.stall_s,
+        p.options.carried_share.value_or(kCarriedShare), p.plan.held_at_end.size(),
+        p.plan.device_updates.size(), bound.bound_by);
     return;
   }
   const size_t needed = p.ledger.total(Tier::Host) + p.ledger.total(Tier::Device);

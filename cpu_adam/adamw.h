@@ -31,6 +31,7 @@
 
 #include "device/dtype.h"
 #include "device/host/parallel.h"
+#include "device/kernels.h"
 
 namespace ebb {
 
@@ -60,20 +61,8 @@ struct AdamWStep {
   float gradient_scale = 1;  ///< unscaling times clipping
 };
 
-/// The constants of one call as the kernels use them: for updates on another device, too.
-struct AdamWCoefficients {
-  float gradient_scale;
-  float beta1;
-  float one_minus_beta1;
-  float beta2;
-  float one_minus_beta2;
-  float decay_rate;
-  float step_size;
-  float v_correction;
-  float epsilon;
-};
-
-/// `decay_factor` multiplies weight_decay (0: not decayed), `learning_rate_factor` the rate.
+/// The constants of one call, for updates on another device, too. `decay_factor` multiplies
+/// weight_decay (0: not decayed), `learning_rate_factor` the rate.
 AdamWCoefficients adamw_coefficients(const AdamWStep& step, double decay_factor,
                                      double learning_rate_factor);
 

@@ -38,6 +38,28 @@ struct ClassSlice {
   int64_t num_classes = 0;
 };
 
+/// The constants of an AdamW update (cpu_adam/adamw.h) as kernels use them.
+struct AdamWCoefficients {
+  float gradient_scale;
+  float beta1;
+  float one_minus_beta1;
+  float beta2;
+  float one_minus_beta2;
+  float decay_rate;
+  float step_size;
+  float v_correction;
+  float epsilon;
+  uint32_t skip = 0;  ///< not 0: the update changes nothing
+};
+
+/// n elements of each plane, on the device.
+struct AdamWPlanes {
+  Tensor weight = {};      ///< fp32, or bf16
+  int16_t* low = nullptr;  ///< of bf16 weights: what rounding the fp32 master to them left
+  Tensor momentum = {}, variance = {};  ///< fp32
+  Tensor gradient = {};                 ///< fp32, bf16 or fp16
+};
+
 class Kernels {
  public:
   virtual ~Kernels() = default;
@@ -107,6 +129,10 @@ class Kernels {
   // partials (P) fp64: partial p = sum of squares of gradient elements [p * kPieceElements, ...),
   // each in a fixed tree of 64 lanes. gradient fp32 or bf16.
   virtual void squared_norm_pieces(Stream&, Tensor partials, Tensor gradient) = 0;
+
+  // An optimizer's step where the state visits the device: the same bits as cpu_adam's. The
+  // coefficients lie in pinned host memory and are read when the kernel runs.
+  virtual void adamw(Stream&, const AdamWPlanes& planes, const AdamWCoefficients* coefficients) = 0;
 };
 
 /// Elements of a piece: the unit in which gradient norms are summed (DESIGN: fixed pieces).

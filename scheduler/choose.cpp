@@ -123,9 +123,16 @@ class Choice {
         lower_bound(ground.trace, *ground.layout, plan, machine_, ground.options.max_grad_norm > 0);
   }
 
-  /// What is left open when the settings are chosen. Only steps without clipping have it.
+  /// What is left open when the settings are chosen. Only steps without clipping hold weights that
+  /// home updates, or have a share of updates to carry.
   void refine() {
     TrainerOptions& options = best_->first.options;
+    if (!options.device_updates) {
+      const uint32_t most = most_device_updates(best_->first);
+      for (uint32_t num = most; num > most / 8; num /= 2) {
+        try_instead([&] { options.device_updates = num; });
+      }
+    }
     if (options.max_grad_norm > 0) return;
     // Blocks that no moment needs at once may hold weights: more of them, or fewer.
     const uint32_t most = best_->first.num_blocks - best_->first.smallest_blocks;
@@ -151,7 +158,9 @@ class Choice {
     Candidate candidate = candidates_[*chosen_];
     judge(candidate, ground, other);
     candidate.carried_share = ground.options.carried_share.value_or(kCarriedShare);
-    candidate.num_held = static_cast<uint32_t>(other.held_at_end.size());
+    candidate.num_device_updates = static_cast<uint32_t>(other.device_updates.size());
+    candidate.num_held =
+        static_cast<uint32_t>(other.held_at_end.size()) - candidate.num_device_updates;
     if (candidate.why_not.empty() && is_better(candidate, candidates_[*chosen_])) {
       plan = std::move(other);
       candidates_[*chosen_] = candidate;

@@ -183,7 +183,15 @@ void Executor::submit(uint32_t index) {
     case OpKind::Norm:
       on.call({.name = "norm"}, [this] { work_.norm(); });
       break;
+    case OpKind::Partials:
+      work_.submit_partial_norms(on, op.chunk.index);
+      break;
     case OpKind::Update:
+      if (op.lane == Lane::Compute) {
+        work_.submit_update(on, op.chunk.index);
+        last_compute_op_ = index;
+        break;
+      }
       on.call(work_.update_cost(op.chunk.index),
               [this, c = op.chunk.index, slot = op.home_slot, carried = op.carried] {
                 work_.update(c, slot, carried);
@@ -205,11 +213,16 @@ void Executor::lease_loaded(const Op& finish) {
   }
 }
 
+std::byte* Executor::home_of(ChunkId id) const {
+  return id.space == Space::Weights ? home_.weight_chunk(id.index) : home_.visitor(id);
+}
+
 void Executor::submit_store(const Op& op) {
   table_.transition(op.chunk, ChunkState::Storing);
   const size_t bytes = layout_.used_bytes(op.chunk);
   if (op.chunk.space != Space::Gradients) {
-    store().copy(home_.visitor(op.chunk), spaces_.address(op.chunk), bytes, CopyKind::Store);
+    store().copy(home_of(op.chunk), spaces_.address(op.chunk), bytes, CopyKind::Store);
+    if (op.with_state) work_.submit_store_of_state(store(), op.chunk.index);
     return;
   }
   const uint32_t parts = layout_.gradient_chunks_per_chunk();
@@ -259,7 +272,8 @@ ExecutorStats Executor::finish() {
   EBB_CHECK(table_.num_present() == plan_->held_at_end.size(),
             "a plan must leave on the device what it says, and nothing else");
   for (const HeldChunk& held : plan_->held_at_end) {
-    table_.transition({Space::Weights, held.chunk}, ChunkState::Resident);
+    const ChunkId id{Space::Weights, held.chunk};
+    if (table_.state(id) == ChunkState::Loading) table_.transition(id, ChunkState::Resident);
   }
   ExecutorStats stats;
   stats.total_s = device_.now_s() - begin_s_;
@@ -336,9 +350,8 @@ void Executor::move(uint32_t index) {
     return;
   }
   table_.place(op.chunk, block, ChunkState::Loading);
-  const std::byte* home = op.chunk.space == Space::Weights ? home_.weight_chunk(op.chunk.index)
-                                                           : home_.visitor(op.chunk);
-  stream(Lane::Load).copy(address, home, layout_.used_bytes(op.chunk), CopyKind::Load);
+  stream(Lane::Load).copy(address, home_of(op.chunk), layout_.used_bytes(op.chunk), CopyKind::Load);
+  if (op.with_state) work_.submit_load_of_state(stream(Lane::Load), op.chunk.index);
   stream(Lane::Load).record(*events_[index]);
 }
 

@@ -55,6 +55,11 @@ class ChunkWork {
   virtual void submit_finish(Stream& compute, uint32_t chunk) = 0;
   /// Submits the copy of the chunk's partial norms home.
   virtual void submit_partial_norms(Stream& store, uint32_t chunk) = 0;
+  // Of chunks that the plan updates on the device: what the optimizer keeps of them beside the
+  // weights, to the device and home again, and the update there.
+  virtual void submit_load_of_state(Stream& load, uint32_t chunk) = 0;
+  virtual void submit_store_of_state(Stream& store, uint32_t chunk) = 0;
+  virtual void submit_update(Stream& compute, uint32_t chunk) = 0;
   /// Runs on the update stream.
   virtual void norm() = 0;
   /// `carried`: for the step before this one.
@@ -104,6 +109,7 @@ class Executor : public Hooks {
   void submit_until_run();
   void submit(uint32_t index);
   void submit_store(const Op& op);
+  std::byte* home_of(ChunkId id) const;
   void wait_for(uint32_t index, Stream& stream);
   void lease_chunks(std::span<const ParameterUse> uses);
   void lease_activations(const Op& run);

@@ -25,15 +25,16 @@ bool any_not_finite(const std::byte* data, uint64_t first, uint64_t count) {
 }  // namespace
 
 Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
-                     const State& state, std::vector<bool> trained,
-                     std::vector<CarriedUpdate> carried, float max_grad_norm, AdamW adam)
+                     const State& state, std::vector<bool> trained, const Plan& plan,
+                     float max_grad_norm, AdamW adam)
     : kernels_(device.kernels()),
       layout_(layout),
       spaces_(spaces),
       home_(home),
       state_(state),
       trained_(std::move(trained)),
-      carried_(std::move(carried)),
+      carried_(plan.carried),
+      device_state_(device, layout, plan.device_updates),
       max_grad_norm_(max_grad_norm),
       device_partials_(
           device.allocate(MemoryKind::Device, partial_norm_bytes(layout), "partial norms")),
@@ -41,6 +42,7 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
       adam_(adam) {
   cut_runs();
   cut_updates();
+  for (const AdamWRun& run : updates_) device_state_.expect(run);
   for (uint32_t c = 0; c < layout_.num_chunks(); ++c) {
     place_planes(team_, state_.planes(c * layout_.chunk_elements()),
                  static_cast<int64_t>(layout_.chunk_elements(c)));
@@ -167,14 +169,47 @@ void Optimizer::submit_partial_norms(Stream& store, uint32_t chunk) {
              CopyKind::Store);
 }
 
+void Optimizer::submit_load_of_state(Stream& load, uint32_t chunk) {
+  device_state_.load(load, chunk, state_.planes(chunk * layout_.chunk_elements()));
+}
+
+void Optimizer::submit_store_of_state(Stream& store, uint32_t chunk) {
+  device_state_.store(store, chunk, state_.planes(chunk * layout_.chunk_elements()));
+}
+
+void Optimizer::submit_update(Stream& compute, uint32_t chunk) {
+  const uint64_t first = chunk * layout_.chunk_elements();
+  Planes planes = device_state_.planes(chunk);
+  planes.weight = spaces_.base(Space::Weights) + first * size_of(layout_.weight_type());
+  planes.gradient = spaces_.base(Space::Gradients) + first * size_of(layout_.gradient_type());
+  for (uint32_t u = first_update_[chunk]; u < first_update_[chunk + 1]; ++u) {
+    device_state_.submit_update(compute, kernels_, planes, updates_[u], max_grad_norm_ > 0);
+  }
+}
+
+void Optimizer::begin_step(double learning_rate) {
+  learning_rate_ = learning_rate;
+  device_state_.decide(early_step(), false);
+}
+
+/// Without clipping an update of this step runs before its norm.
+AdamWStep Optimizer::early_step() const {
+  return {.learning_rate = learning_rate_, .adam = adam_, .t = num_updates_ + 1};
+}
+
 void Optimizer::norm() {
   grad_norm_ = norm_in_order(home_.partial_norms());
   skipped_ = !std::isfinite(grad_norm_);
   has_carried_ = !skipped_ && !carried_.empty();
   if (skipped_) {
-    if (max_grad_norm_ == 0) {  // updates made in this step have looked for themselves
+    device_state_.skip();
+    if (max_grad_norm_ == 0) {  // updates made at home in this step have looked for themselves
+      for (const uint32_t c : device_state_.chunks()) {
+        if (!is_finite(c)) throw_not_a_number(bad_piece_in(c));
+      }
       for (const CarriedUpdate& left : carried_) {
-        if (!is_finite(left.chunk)) throw_not_a_number(left.chunk, left.gradient_slot);
+        if (is_finite(left.chunk)) continue;
+        throw_not_a_number(bad_tensor_in(left.chunk, home_.gradient_slot(left.gradient_slot)));
       }
     }
     ++num_skipped_;
@@ -184,29 +219,44 @@ void Optimizer::norm() {
   num_skipped_in_a_row_ = 0;
   ++num_updates_;
   decided_ = {.learning_rate = learning_rate_, .adam = adam_, .t = num_updates_};
-  if (max_grad_norm_ > 0) decided_.gradient_scale = clip_scale(grad_norm_, max_grad_norm_);
+  if (max_grad_norm_ == 0) return;
+  decided_.gradient_scale = clip_scale(grad_norm_, max_grad_norm_);
+  device_state_.decide(decided_, true);
 }
 
 bool Optimizer::is_finite(uint32_t chunk) const {
   return all_finite(partials_of(chunk, home_.partial_norms()));
 }
 
-void Optimizer::throw_not_a_number(uint32_t chunk, uint32_t gradient_slot) const {
+void Optimizer::throw_not_a_number(const std::string& tensor) const {
   throw NumericError(
       fmt::format("the gradient of {} is not a number; without clipping the step cannot be "
                   "skipped; try a lower --lr, or --clip 1",
-                  bad_tensor_in(chunk, home_.gradient_slot(gradient_slot))));
+                  tensor));
+}
+
+/// Of a gradient that stayed on the device: the first tensor in a piece with a norm that is not a
+/// number.
+std::string Optimizer::bad_piece_in(uint32_t chunk) const {
+  const std::span<const double> partials = partials_of(chunk, home_.partial_norms());
+  for (const Segment& s : layout_.segments(chunk)) {
+    const uint64_t first = s.first_element - chunk * layout_.chunk_elements();
+    const uint64_t last = (first + s.num_elements - 1) / kPieceElements;
+    for (uint64_t piece = first / kPieceElements; piece <= last; ++piece) {
+      if (!std::isfinite(partials[piece])) return layout_.parameter(s.parameter).name;
+    }
+  }
+  return {};
 }
 
 void Optimizer::update(uint32_t chunk, uint32_t slot, bool carried) {
   const bool clipped = max_grad_norm_ > 0;
   if (carried ? !has_carried_ : clipped && skipped_) return;
-  // Without clipping an update of this step runs before its norm.
   const bool early = !carried && !clipped;
-  if (early && !is_finite(chunk)) throw_not_a_number(chunk, slot);
-  const AdamWStep step =
-      early ? AdamWStep{.learning_rate = learning_rate_, .adam = adam_, .t = num_updates_ + 1}
-            : decided_;
+  if (early && !is_finite(chunk)) {
+    throw_not_a_number(bad_tensor_in(chunk, home_.gradient_slot(slot)));
+  }
+  const AdamWStep step = early ? early_step() : decided_;
   Planes planes = state_.planes(chunk * layout_.chunk_elements());
   planes.gradient = home_.gradient_slot(slot);
   const std::span<const AdamWRun> runs(updates_);
@@ -235,7 +285,8 @@ std::string Optimizer::bad_tensor_in(uint32_t chunk, const std::byte* gradient) 
 
 std::string Optimizer::first_bad_tensor() const {
   for (uint32_t c = 0; c < layout_.num_chunks(); ++c) {
-    const std::string name = bad_tensor_in(c, home_.gradient_slot(c));
+    const std::string name =
+        device_state_.has(c) ? bad_piece_in(c) : bad_tensor_in(c, home_.gradient_slot(c));
     if (!name.empty()) return name;
   }
   return "(the sum of finite gradients)";

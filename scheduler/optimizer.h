@@ -4,7 +4,8 @@
 // squares summed in fixed pieces; norm and AdamW see only what was rounded. With clipping the
 // update waits for the norm, and a norm that is not a number skips it; without, a gradient that is
 // not a number is a NumericError that names the first tensor. Updates that a plan carries into the
-// next step are made there with what this step decided.
+// next step are made there with what this step decided. Chunks that the plan updates on the device
+// have their state there while steps follow one another (device_state.h).
 //
 // In a rehearsal no kernel writes the partial norms: they stay the zeros of their buffer, so the
 // norm is 0, nothing is skipped and every update does its full work on what came home as gradients.
@@ -19,6 +20,7 @@
 #include "chunk/layout.h"
 #include "cpu_adam/adamw.h"
 #include "device/device.h"
+#include "scheduler/device_state.h"
 #include "scheduler/executor.h"
 #include "scheduler/state.h"
 
@@ -28,13 +30,16 @@ class Optimizer : public ChunkWork {
  public:
   /// `trained[p]`: the step has a gradient for parameter p; others keep their values.
   Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
-            const State& state, std::vector<bool> trained, std::vector<CarriedUpdate> carried,
-            float max_grad_norm, AdamW adam);
+            const State& state, std::vector<bool> trained, const Plan& plan, float max_grad_norm,
+            AdamW adam);
 
-  void begin_step(double learning_rate) { learning_rate_ = learning_rate; }
+  void begin_step(double learning_rate);
 
   void submit_finish(Stream& compute, uint32_t chunk) override;
   void submit_partial_norms(Stream& store, uint32_t chunk) override;
+  void submit_load_of_state(Stream& load, uint32_t chunk) override;
+  void submit_store_of_state(Stream& store, uint32_t chunk) override;
+  void submit_update(Stream& compute, uint32_t chunk) override;
   void norm() override;
   void update(uint32_t chunk, uint32_t gradient_slot, bool carried) override;
   Cost update_cost(uint32_t chunk) const override;
@@ -67,11 +72,13 @@ class Optimizer : public ChunkWork {
   };
   static constexpr uint64_t kNoSum = UINT64_MAX;
   bool is_finite(uint32_t chunk) const;
-  [[noreturn]] void throw_not_a_number(uint32_t chunk, uint32_t gradient_slot) const;
+  [[noreturn]] void throw_not_a_number(const std::string& tensor) const;
+  std::string bad_piece_in(uint32_t chunk) const;
   bool has_second_sum(const Segment& segment) const;
   uint64_t second_sum(const Segment& segment) const;
   void cut_runs();
   void cut_updates();
+  AdamWStep early_step() const;
   void add_extra_uses(Stream& compute, uint32_t chunk);
   std::span<double> partials_of(uint32_t chunk, std::span<double> all) const;
   std::string bad_tensor_in(uint32_t chunk, const std::byte* gradient) const;
@@ -83,6 +90,7 @@ class Optimizer : public ChunkWork {
   const State& state_;
   std::vector<bool> trained_;
   std::vector<CarriedUpdate> carried_;  // what every step leaves to the next
+  DeviceState device_state_;
   float max_grad_norm_;
   std::vector<Run> runs_;
   std::vector<uint32_t> first_run_;     // of each chunk, and one past the last

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "scheduler/emitter.h"
 #include "scheduler/program.h"
 #include "scheduler/residency.h"
 
@@ -26,7 +27,9 @@ std::vector<uint32_t> place_gradients(const Program& program, const Layout& layo
   if (!options.update) return slots;
   std::vector<uint32_t> order;
   for (const ProgramItem& item : program.items) {
-    if (item.moment == kNone) order.push_back(item.finished_chunk);
+    if (item.is_finish() && !std::ranges::binary_search(plan.device_updates, item.finished_chunk)) {
+      order.push_back(item.finished_chunk);
+    }
   }
   const auto carries = [&](size_t position) {
     if (!options.carry_updates) return false;
@@ -53,208 +56,6 @@ std::vector<uint32_t> place_gradients(const Program& program, const Layout& layo
   return slots;
 }
 
-/// Second pass: the list of operations with what each waits for.
-class Emitter {
- public:
-  Emitter(const Program& program, const Layout& layout, const PlanOptions& options,
-          Residency& residency, std::vector<uint32_t> gradient_slots, Plan& plan)
-      : program_(program),
-        layout_(layout),
-        options_(options),
-        residency_(residency),
-        plan_(plan),
-        slot_of_chunk_(std::move(gradient_slots)) {}
-  void run();
-
- private:
-  uint32_t emit(Op op, std::initializer_list<uint32_t> waits);
-  void emit_item(uint32_t item);
-  void emit_stores_after(uint32_t item);
-  void emit_store(Store& store);
-  void emit_brings_after(uint32_t position);
-  void emit_bring(const Bring& bring);
-  void emit_drop(uint32_t chunk, uint32_t block, uint32_t last_item, uint32_t store);
-  void emit_update(uint32_t parameter_chunk, uint32_t wait);
-  void emit_carried_updates();
-  void emit_end();
-  uint32_t item_op(uint32_t item) const { return item == kStart ? kNone : op_of_item_[item]; }
-  uint32_t store_op(uint32_t store) const {
-    return store == kNone ? kNone : residency_.stores[store].op;
-  }
-  /// The update that makes a chunk's weights what is loaded now.
-  uint32_t update_before(ChunkId id) const {
-    return id.space == Space::Weights ? last_update_[id.index] : kNone;
-  }
-
-  const Program& program_;
-  const Layout& layout_;
-  const PlanOptions& options_;
-  Residency& residency_;
-  Plan& plan_;
-  std::vector<uint32_t> op_of_item_;
-  std::vector<uint32_t> pending_bring_;  // [chunk] the bring that no item has waited for yet
-  size_t next_bring_ = 0;
-  std::vector<uint32_t> store_order_;  // stores by after_item
-  size_t next_store_ = 0;
-  std::vector<uint32_t> slot_of_chunk_;  // [parameter chunk] gradient slot
-  std::vector<uint32_t> last_update_of_slot_;
-  std::vector<uint32_t> last_update_;   // [parameter chunk] of the step before, or of this one
-  std::vector<uint32_t> finished_;      // parameter chunks, in order
-  std::vector<uint32_t> parts_stored_;  // [parameter chunk] gradient chunks stored
-  uint32_t last_gradient_store_ = kNone;
-};
-
-uint32_t Emitter::emit(Op op, std::initializer_list<uint32_t> waits) {
-  op.first_wait = static_cast<uint32_t>(plan_.waits.size());
-  for (uint32_t w : waits) {
-    if (w != kNone) plan_.waits.push_back(w);
-  }
-  op.num_waits = static_cast<uint32_t>(plan_.waits.size()) - op.first_wait;
-  plan_.ops.push_back(op);
-  return static_cast<uint32_t>(plan_.ops.size() - 1);
-}
-
-void Emitter::emit_drop(uint32_t chunk, uint32_t block, uint32_t last_item, uint32_t store) {
-  emit(
-      {.kind = OpKind::Drop, .lane = Lane::Load, .chunk = program_.chunk_id(chunk), .block = block},
-      {item_op(last_item), store_op(store)});
-}
-
-void Emitter::emit_bring(const Bring& bring) {
-  if (bring.victim != kNone) {
-    emit_drop(bring.victim, bring.block, bring.victim_item, bring.victim_store);
-  }
-  const ChunkId id = program_.chunk_id(bring.chunk);
-  pending_bring_[bring.chunk] = emit({.kind = OpKind::Move,
-                                      .lane = Lane::Load,
-                                      .from = bring.copy ? Tier::Host : Tier::None,
-                                      .to = Tier::Device,
-                                      .chunk = id,
-                                      .block = bring.block},
-                                     {store_op(bring.own_store), update_before(id)});
-  if (bring.copy) plan_.loaded_bytes += layout_.used_bytes(id);
-}
-
-void Emitter::emit_brings_after(uint32_t position) {
-  auto& brings = residency_.brings;
-  while (next_bring_ < brings.size() &&
-         order_of(brings[next_bring_].position) <= order_of(position)) {
-    emit_bring(brings[next_bring_++]);
-  }
-}
-
-void Emitter::emit_item(uint32_t i) {
-  const ProgramItem& item = program_.items[i];
-  Op op{.kind = OpKind::Run, .moment = item.moment};
-  if (item.moment == kNone) {
-    op = Op{.kind = OpKind::Finish, .chunk = {Space::Weights, item.finished_chunk}};
-  }
-  const uint32_t index = emit(op, {});
-  const auto wait_for = [&](uint32_t chunk) {
-    if (pending_bring_[chunk] == kNone) return;
-    plan_.waits.push_back(std::exchange(pending_bring_[chunk], kNone));
-    ++plan_.ops[index].num_waits;
-  };
-  for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::Begin)) wait_for(c);
-  for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::Wake)) wait_for(c);
-  for (const ChunkUse& use : program_.uses_of(item)) wait_for(use.chunk);
-  op_of_item_[i] = index;
-}
-
-void Emitter::emit_update(uint32_t c, uint32_t wait) {
-  const uint32_t slot = slot_of_chunk_[c];
-  last_update_[c] = last_update_of_slot_[slot] = emit({.kind = OpKind::Update,
-                                                       .lane = Lane::Update,
-                                                       .chunk = {Space::Weights, c},
-                                                       .home_slot = slot},
-                                                      {wait});
-}
-
-void Emitter::emit_carried_updates() {
-  for (const CarriedUpdate& left : plan_.carried) {
-    const Op update{.kind = OpKind::Update,
-                    .lane = Lane::Update,
-                    .chunk = {Space::Weights, left.chunk},
-                    .home_slot = left.gradient_slot,
-                    .carried = true};
-    last_update_[left.chunk] = last_update_of_slot_[left.gradient_slot] = emit(update, {});
-  }
-}
-
-void Emitter::emit_store(Store& store) {
-  const ChunkId id = program_.chunk_id(store.chunk);
-  Op op{.kind = OpKind::Move,
-        .lane = Lane::Store,
-        .from = Tier::Device,
-        .to = Tier::Host,
-        .chunk = id};
-  plan_.stored_bytes += layout_.used_bytes(id);
-  if (id.space != Space::Gradients) {
-    store.op = emit(op, {item_op(store.after_item)});
-    return;
-  }
-  const uint32_t parts = layout_.gradient_chunks_per_chunk();
-  const uint32_t c = id.index / parts;
-  if (parts_stored_[c] == 0) finished_.push_back(c);
-  op.home_slot = slot_of_chunk_[c];
-  store.op = emit(op, {item_op(store.after_item), last_update_of_slot_[op.home_slot]});
-  last_gradient_store_ = store.op;
-  const uint32_t num_parts =
-      std::min<uint32_t>(parts, layout_.num_chunks(Space::Gradients) - c * parts);
-  const bool now = !options_.update_after_norm && last_update_[c] == kNone;
-  if (++parts_stored_[c] == num_parts && now) emit_update(c, store.op);
-}
-
-void Emitter::emit_stores_after(uint32_t item) {
-  while (next_store_ < store_order_.size() &&
-         residency_.stores[store_order_[next_store_]].after_item == item) {
-    emit_store(residency_.stores[store_order_[next_store_++]]);
-  }
-}
-
-void Emitter::emit_end() {
-  if (options_.update) {
-    const uint32_t norm =
-        emit({.kind = OpKind::Norm, .lane = Lane::Update}, {last_gradient_store_});
-    if (options_.update_after_norm && !options_.carry_updates) {
-      std::sort(finished_.begin(), finished_.end());
-      for (uint32_t c : finished_) emit_update(c, norm);
-    }
-  }
-  for (uint32_t b = 0; b < residency_.blocks().size(); ++b) {
-    const Residency::Block& block = residency_.blocks()[b];
-    if (block.chunk != kNone && !block.busy)
-      emit_drop(block.chunk, b, block.free_after, block.store);
-  }
-}
-
-void Emitter::run() {
-  auto& brings = residency_.brings;
-  std::stable_sort(brings.begin(), brings.end(), [](const Bring& a, const Bring& b) {
-    return std::pair(order_of(a.position), a.deadline) <
-           std::pair(order_of(b.position), b.deadline);
-  });
-  store_order_.resize(residency_.stores.size());
-  for (uint32_t s = 0; s < store_order_.size(); ++s) store_order_[s] = s;
-  std::stable_sort(store_order_.begin(), store_order_.end(), [&](uint32_t a, uint32_t b) {
-    return residency_.stores[a].after_item < residency_.stores[b].after_item;
-  });
-  op_of_item_.assign(program_.items.size(), kNone);
-  pending_bring_.assign(program_.num_dense(), kNone);
-  parts_stored_.assign(layout_.num_chunks(), 0);
-  last_update_.assign(layout_.num_chunks(), kNone);
-  last_update_of_slot_.assign(std::max(plan_.num_gradient_slots, layout_.num_chunks()), kNone);
-
-  emit_carried_updates();
-  emit_brings_after(kStart);
-  for (uint32_t i = 0; i < program_.items.size(); ++i) {
-    emit_item(i);
-    emit_stores_after(i);
-    emit_brings_after(i);
-  }
-  emit_end();
-}
-
 BlockNeed smallest_need(const Program& program, const Trace& trace) {
   BlockNeed most;
   uint32_t num_activations = 0;
@@ -276,32 +77,54 @@ BlockNeed smallest_need(const Program& program, const Trace& trace) {
   return most;
 }
 
-/// The first that are finished, of those that this step reads and updates.
+/// The first that are finished, of those that this step reads and updates at home, and does not
+/// carry.
 std::vector<uint32_t> chunks_to_hold(const Program& program, const Plan& plan, uint32_t num) {
   std::vector<bool> fit(program.num_dense(), false);
   for (const ChunkUse& use : program.uses) fit[use.chunk] = true;
-  for (const CarriedUpdate& left : plan.carried) {
-    fit[program.dense({Space::Weights, left.chunk})] = false;
-  }
+  const auto is_out = [&](uint32_t c) { fit[program.dense({Space::Weights, c})] = false; };
+  for (const CarriedUpdate& left : plan.carried) is_out(left.chunk);
+  for (const uint32_t c : plan.device_updates) is_out(c);
   std::vector<uint32_t> held;
   for (const ProgramItem& item : program.items) {
-    if (item.moment != kNone || held.size() == num) continue;
+    if (!item.is_finish() || held.size() == num) continue;
     const uint32_t c = program.dense({Space::Weights, item.finished_chunk});
     if (fit[c]) held.push_back(c);
   }
   return held;
 }
 
+/// What stays on the device of each chunk that is updated there, until the step ends: its weights,
+/// and its gradient where that waits for the norm.
+uint32_t blocks_of_device_update(const Layout& layout, const PlanOptions& options) {
+  return 1 + (options.update_after_norm ? layout.gradient_chunks_per_chunk() : 0);
+}
+
+/// The last that are finished: the next forward begins with them.
+DeviceUpdates choose_device_updates(const Program& program, const Layout& layout,
+                                    const PlanOptions& options, uint32_t num_spare) {
+  DeviceUpdates updates{.at_end = options.update_after_norm};
+  if (!options.update) return updates;
+  const uint32_t most =
+      std::min(options.num_device_updates, num_spare / blocks_of_device_update(layout, options));
+  for (auto item = program.items.rbegin(); item != program.items.rend(); ++item) {
+    if (updates.chunks.size() == most) break;
+    if (item->is_finish()) updates.chunks.push_back(item->finished_chunk);
+  }
+  std::ranges::sort(updates.chunks);
+  return updates;
+}
+
 /// Fewer are held where some would have to leave before they are used.
-Residency decide_residency(const Program& program, const Trace& trace, const PlanOptions& options,
-                           const Plan& plan) {
+Residency decide_residency(const Program& program, const PlanOptions& options, uint32_t num_spare,
+                           Plan& plan) {
   const uint32_t num_rest = options.least_traffic ? 0 : options.num_blocks / kRestShare;
-  const uint32_t need = smallest_need(program, trace).num_blocks;
-  const bool can_hold = options.update && !options.update_after_norm && options.num_blocks > need;
-  uint32_t num_held = can_hold ? std::min(options.num_held, options.num_blocks - need) : 0;
+  const bool can_hold = options.update && !options.update_after_norm;
+  uint32_t num_held = can_hold ? std::min(options.num_held, num_spare) : 0;
   for (;;) {
     Residency residency(program, options.num_blocks, num_rest,
                         chunks_to_hold(program, plan, num_held));
+    plan.held_at_start = residency.weights_here();
     residency.run();
     if (residency.num_held_in_vain == 0) return residency;
     num_held -= std::min(num_held, residency.num_held_in_vain);
@@ -311,37 +134,53 @@ Residency decide_residency(const Program& program, const Trace& trace, const Pla
 }  // namespace
 
 Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& options) {
-  const Program program = make_program(trace, layout, options.update);
   Plan plan;
+  Program program = make_program(trace, layout, options.update);
+  const uint32_t need = smallest_need(program, trace).num_blocks;
+  uint32_t num_spare = options.num_blocks - std::min(options.num_blocks, need);
+  const DeviceUpdates updates = choose_device_updates(program, layout, options, num_spare);
+  if (!updates.chunks.empty()) {
+    program = make_program(trace, layout, options.update, updates);
+    num_spare -=
+        static_cast<uint32_t>(updates.chunks.size()) * blocks_of_device_update(layout, options);
+    plan.device_updates = updates.chunks;
+  }
   std::vector<uint32_t> gradient_slots = place_gradients(program, layout, options, plan);
-  Residency residency = decide_residency(program, trace, options, plan);
+  Residency residency = decide_residency(program, options, num_spare, plan);
   plan.num_blocks = options.num_blocks;
   plan.peak_blocks = residency.num_blocks_used();
   plan.sums_at_home.assign(residency.sums_gone_home.begin(), residency.sums_gone_home.end());
   plan.activations_at_home.assign(residency.activations_gone_home.begin(),
                                   residency.activations_gone_home.end());
-  for (uint32_t i = 0; i < residency.held().size(); ++i) {
-    const uint32_t c = residency.held()[i];
-    plan.held_at_start.push_back({program.chunk_id(c).index, i});
-    plan.held_at_end.push_back({program.chunk_id(c).index, residency.last_block(c)});
-  }
+  plan.held_at_end = residency.weights_here();
   plan.ops.reserve(program.items.size() + 2 * residency.brings.size() + residency.stores.size() +
                    layout.num_chunks() + residency.blocks().size() + 1);
   Emitter(program, layout, options, residency, std::move(gradient_slots), plan).run();
   return plan;
 }
 
-Plan make_drain_plan(const Plan& plan) {
+Plan make_drain_plan(const Plan& plan, const Layout& layout) {
   Plan drain;
   for (const Op& op : plan.ops) {
     if (op.carried) drain.ops.push_back(op);
   }
   drain.held_at_start = plan.held_at_end;
   for (const HeldChunk& held : drain.held_at_start) {
-    drain.ops.push_back({.kind = OpKind::Drop,
-                         .lane = Lane::Load,
-                         .chunk = {Space::Weights, held.chunk},
-                         .block = held.block});
+    const ChunkId id{Space::Weights, held.chunk};
+    Op drop{.kind = OpKind::Drop, .lane = Lane::Load, .chunk = id, .block = held.block};
+    if (std::ranges::binary_search(plan.device_updates, held.chunk)) {
+      drop.first_wait = static_cast<uint32_t>(drain.waits.size());
+      drop.num_waits = 1;
+      drain.waits.push_back(static_cast<uint32_t>(drain.ops.size()));
+      drain.ops.push_back({.kind = OpKind::Move,
+                           .lane = Lane::Store,
+                           .from = Tier::Device,
+                           .to = Tier::Host,
+                           .chunk = id,
+                           .with_state = true});
+      drain.stored_bytes += layout.used_bytes(id);
+    }
+    drain.ops.push_back(drop);
   }
   return drain;
 }
@@ -356,7 +195,8 @@ Plan make_fill_plan(const Plan& plan, const Layout& layout) {
                         .from = Tier::Host,
                         .to = Tier::Device,
                         .chunk = id,
-                        .block = held.block});
+                        .block = held.block,
+                        .with_state = std::ranges::binary_search(plan.device_updates, held.chunk)});
     fill.loaded_bytes += layout.used_bytes(id);
   }
   return fill;
@@ -376,7 +216,7 @@ uint32_t resident_num_blocks(const Trace& trace, const Layout& layout, const Pla
 std::vector<uint32_t> finish_order(const Trace& trace, const Layout& layout) {
   std::vector<uint32_t> order;
   for (const ProgramItem& item : make_program(trace, layout, true).items) {
-    if (item.moment == kNone) order.push_back(item.finished_chunk);
+    if (item.is_finish()) order.push_back(item.finished_chunk);
   }
   return order;
 }

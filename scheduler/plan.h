@@ -22,6 +22,11 @@
 // update. So a plan is what every step does, and the same operations make the last step's end
 // (make_drain_plan).
 //
+// Where blocks and memory are left, the state of some chunks visits the device while steps follow
+// one another: it is loaded before the first (make_fill_plan), updated there, and goes home when
+// somebody looks (make_drain_plan). Of such chunks nothing moves in between. They are those whose
+// gradients are finished last, and whose weights are needed first.
+//
 // Everything here is a plain value or a pure function.
 #pragma once
 
@@ -38,12 +43,13 @@
 namespace ebb {
 
 enum class OpKind : uint8_t {
-  Run,     ///< a moment's kernels
-  Finish,  ///< round the finished gradient of a parameter chunk and sum its squares
-  Update,  ///< the optimizer's step on a parameter chunk, at home
-  Norm,    ///< add up the partial norms and fix the clip scale
-  Move,    ///< a chunk from tier to tier; from None: a block is given, nothing is copied
-  Drop,    ///< a chunk is forgotten
+  Run,       ///< a moment's kernels
+  Finish,    ///< round the finished gradient of a parameter chunk and sum its squares
+  Update,    ///< the optimizer's step on a parameter chunk: at home, or on the compute lane
+  Partials,  ///< the partial norms of a parameter chunk go home, where its gradient does not
+  Norm,      ///< add up the partial norms and fix the clip scale
+  Move,      ///< a chunk from tier to tier; from None: a block is given, nothing is copied
+  Drop,      ///< a chunk is forgotten
 };
 std::string_view name_of(OpKind kind);
 
@@ -62,8 +68,9 @@ struct Op {
   ChunkId chunk = {};       ///< Move, Drop; Finish and Update: the parameter chunk (Space::Weights)
   uint32_t moment = kNone;  ///< Run
   uint32_t block = kNone;   ///< Move to the device, and Drop
-  uint32_t home_slot = kNone;  ///< Move of a gradient home, and Update: which gradient slot
+  uint32_t home_slot = kNone;  ///< Move of a gradient home, and Update there: the gradient slot
   bool carried = false;        ///< Update: of the step before this one
+  bool with_state = false;     ///< Move of weights: what the optimizer keeps of them goes along
   uint32_t first_wait = 0;     ///< in Plan::waits
   uint32_t num_waits = 0;
 };
@@ -83,7 +90,8 @@ struct PlanOptions {
   double carried_share = kCarriedShare;
   uint32_t num_held = 0;  ///< chunks of weights to hold from step to step, if so many can be; none
                           ///< where updates come after the norm
-  bool least_traffic = false;  ///< evict by next use alone: a few moves less, later starts
+  uint32_t num_device_updates = 0;  ///< chunks to update on the device, if so many can be
+  bool least_traffic = false;       ///< evict by next use alone: a few moves less, later starts
 };
 
 /// An update that is left to the next step.
@@ -108,9 +116,10 @@ struct Plan {
   std::vector<uint32_t>
       activations_at_home;             ///< arena chunks that leave while they rest, ascending
   std::vector<CarriedUpdate> carried;  ///< ascending; the first operations of the next step
-  std::vector<HeldChunk> held_at_start,
-      held_at_end;          ///< the same chunks, as a rule in other blocks
-  size_t loaded_bytes = 0;  ///< chunks only
+  /// The same chunks, as a rule in other blocks.
+  std::vector<HeldChunk> held_at_start, held_at_end;
+  std::vector<uint32_t> device_updates;  ///< of those held: the device has their state, ascending
+  size_t loaded_bytes = 0;               ///< chunks only
   size_t stored_bytes = 0;
   uint32_t peak_blocks = 0;  ///< the most blocks in use at once
 
@@ -122,8 +131,9 @@ struct Plan {
 /// REQUIRES: options.num_blocks >= smallest_num_blocks(trace, layout); otherwise PlanError.
 Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& options);
 
-/// What a step left over: its updates are made, the weights it holds dropped.
-Plan make_drain_plan(const Plan& plan);
+/// What a step left over: its updates are made, the state that visits goes home, weights are
+/// dropped.
+Plan make_drain_plan(const Plan& plan, const Layout& layout);
 /// From an empty device to what a step starts with.
 Plan make_fill_plan(const Plan& plan, const Layout& layout);
 

@@ -7,6 +7,7 @@
 
 #include "device/sim/sim_device.h"
 #include "scheduler/choose.h"
+#include "scheduler/device_state.h"
 #include "scheduler/fixed_memory.h"
 #include "scheduler/micro_batches.h"
 #include "scheduler/optimizer.h"
@@ -106,7 +107,17 @@ PlanOptions plan_options(const TrainerOptions& options, uint32_t num_blocks, boo
           .update_after_norm = options.max_grad_norm > 0,
           .carry_updates = options.update == UpdateOrder::Overlap,
           .carried_share = options.carried_share.value_or(kCarriedShare),
-          .num_held = options.held_chunks.value_or(0)};
+          .num_held = options.held_chunks.value_or(0),
+          .num_device_updates = options.device_updates.value_or(0)};
+}
+
+/// What memory is left for blocks, once the state of some chunks has its place; more blocks than
+/// would ever be used are not taken.
+uint32_t blocks_beside(const Preparation& p, uint32_t num_device_updates) {
+  const size_t state_bytes = DeviceState::bytes(*p.layout, num_device_updates);
+  const size_t left = p.block_memory_bytes - std::min(p.block_memory_bytes, state_bytes);
+  const size_t useful = p.resident_blocks + num_device_updates;
+  return static_cast<uint32_t>(std::min(left / p.layout->chunk_bytes(), useful));
 }
 
 void check_plan(const Plan& plan, const Trace& trace, const Layout& layout,
@@ -202,9 +213,19 @@ Preparation prepare_ground(const Model& model, const TrainerOptions& told, const
   p.smallest_device_bytes = fixed_bytes + p.smallest_blocks * chunk_bytes;
   p.resident_device_bytes = fixed_bytes + p.resident_blocks * chunk_bytes;
   const size_t budget = budgets.device_memory.value_or(p.resident_device_bytes);
-  const size_t blocks_that_fit = budget > fixed_bytes ? (budget - fixed_bytes) / chunk_bytes : 0;
-  p.num_blocks = static_cast<uint32_t>(std::min<size_t>(blocks_that_fit, p.resident_blocks));
+  p.block_memory_bytes = budget > fixed_bytes ? budget - fixed_bytes : 0;
+  p.num_blocks = blocks_beside(p, 0);
   return p;
+}
+
+uint32_t most_device_updates(const Preparation& p) {
+  const uint32_t gradient = p.options.max_grad_norm > 0 ? p.layout->gradient_chunks_per_chunk() : 0;
+  uint32_t num = 0;
+  while (num < p.layout->num_chunks() &&
+         blocks_beside(p, num + 1) >= p.smallest_blocks + (num + 1) * (1 + gradient)) {
+    ++num;
+  }
+  return num;
 }
 
 void throw_too_large_for_device(const Preparation& p, size_t budget) {
@@ -219,14 +240,23 @@ void throw_too_large_for_device(const Preparation& p, size_t budget) {
 }
 
 Plan plan_step(const Preparation& ground) {
+  const uint32_t num =
+      std::min(ground.options.device_updates.value_or(0), most_device_updates(ground));
+  TrainerOptions options = ground.options;
+  options.device_updates = num;
   return make_plan(ground.trace, *ground.layout,
-                   plan_options(ground.options, ground.num_blocks, true));
+                   plan_options(options, blocks_beside(ground, num), true));
 }
 
 Ledger ledger_with(const Preparation& ground, const Plan& plan) {
   Ledger ledger = ground.ledger;
   const size_t input_bytes = ledger.bytes("inputs", Tier::Device);
-  ledger.add("chunk blocks", Tier::Device, ground.num_blocks * ground.layout->chunk_bytes());
+  ledger.add("chunk blocks", Tier::Device, plan.num_blocks * ground.layout->chunk_bytes());
+  if (!plan.device_updates.empty()) {
+    const auto num = static_cast<uint32_t>(plan.device_updates.size());
+    ledger.add("visiting state", Tier::Device, DeviceState::bytes(*ground.layout, num));
+    ledger.add("coefficients", Tier::Host, DeviceState::kCoefficientBytes);
+  }
   add_home(ledger, *ground.layout, plane_specs(ground.options.dtype), home_options(plan));
   ledger.add("inputs", Tier::Host, input_bytes);
   ledger.add("loss", Tier::Host, sizeof(double));
@@ -237,9 +267,12 @@ void complete(Preparation& p, Plan plan) {
   const Layout& layout = *p.layout;
   p.ledger = ledger_with(p, plan);
   p.plan = std::move(plan);
-  p.options.held_chunks = static_cast<uint32_t>(p.plan.held_at_end.size());
+  p.num_blocks = p.plan.num_blocks;
+  p.options.device_updates = static_cast<uint32_t>(p.plan.device_updates.size());
+  p.options.held_chunks =
+      static_cast<uint32_t>(p.plan.held_at_end.size() - p.plan.device_updates.size());
   check_plan(p.plan, p.trace, layout, plan_options(p.options, p.num_blocks, true));
-  p.drain_plan = make_drain_plan(p.plan);
+  p.drain_plan = make_drain_plan(p.plan, layout);
   p.fill_plan = make_fill_plan(p.plan, layout);
   if (p.options.evaluation_batches == 0) return;
   const PlanOptions evaluation = plan_options(p.options, p.num_blocks, false);

@@ -15,6 +15,9 @@ Preparation prepare_ground(const Model& model, const TrainerOptions& options,
 /// REQUIRES: ground.num_blocks < ground.smallest_blocks.
 [[noreturn]] void throw_too_large_for_device(const Preparation& ground, size_t budget);
 
+/// Chunks whose state the budget has room for on the device.
+uint32_t most_device_updates(const Preparation& ground);
+
 /// REQUIRES: ground.num_blocks >= ground.smallest_blocks.
 Plan plan_step(const Preparation& ground);
 

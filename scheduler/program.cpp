@@ -92,6 +92,12 @@ void collect_finish(UseCollector& collector, const Layout& layout, uint32_t chun
   collector.write(Space::Gradients, {first, count});
 }
 
+void collect_update(UseCollector& collector, const Layout& layout, uint32_t chunk) {
+  const ElementRange elements{chunk * layout.chunk_elements(), layout.chunk_elements(chunk)};
+  collector.write(Space::Weights, elements);
+  collector.read(Space::Gradients, elements);
+}
+
 /// Moments [first, last].
 struct Period {
   uint32_t first, last;
@@ -182,7 +188,8 @@ uint32_t num_arena_chunks(const Trace& trace, size_t chunk_bytes) {
   return static_cast<uint32_t>((trace.arena_bytes + chunk_bytes - 1) / chunk_bytes);
 }
 
-Program make_program(const Trace& trace, const Layout& layout, bool with_gradients) {
+Program make_program(const Trace& trace, const Layout& layout, bool with_gradients,
+                     const DeviceUpdates& device_updates) {
   Program program;
   for (int s = 0; s < kNumSpaces; ++s) {
     const Space space = static_cast<Space>(s);
@@ -198,7 +205,15 @@ Program make_program(const Trace& trace, const Layout& layout, bool with_gradien
   for (uint32_t c = 0; c < last.size(); ++c) {
     if (last[c] != kNever) finished_at[last[c]].push_back(c);
   }
+  std::vector<bool> updates(layout.num_chunks(), false);
+  for (uint32_t c : device_updates.chunks) updates[c] = true;
   UseCollector collector(layout, program);
+  const auto add_update = [&](uint32_t c) {
+    ProgramItem& update = program.items.emplace_back(ProgramItem{.updated_chunk = c});
+    collector.begin(update);
+    collect_update(collector, layout, c);
+    collector.end(update);
+  };
   std::vector<uint32_t> item_of_moment;
   for (uint32_t m = 0; m < trace.moments.size(); ++m) {
     item_of_moment.push_back(static_cast<uint32_t>(program.items.size()));
@@ -211,7 +226,11 @@ Program make_program(const Trace& trace, const Layout& layout, bool with_gradien
       collector.begin(finish);
       collect_finish(collector, layout, c);
       collector.end(finish);
+      if (updates[c] && !device_updates.at_end) add_update(c);
     }
+  }
+  if (device_updates.at_end) {
+    for (uint32_t c : device_updates.chunks) add_update(c);
   }
   add_activations(program, trace, layout.chunk_bytes(), item_of_moment);
   return program;

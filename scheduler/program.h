@@ -32,13 +32,24 @@ enum class ArenaChunkEvent : uint8_t {
 };
 inline constexpr int kNumArenaChunkEvents = 4;
 
-/// Run of a moment, or Finish of a parameter chunk (moment == UINT32_MAX).
+/// Run of a moment, Finish of a parameter chunk, or its update on the device: one of the three.
 struct ProgramItem {
   uint32_t moment = UINT32_MAX;
   uint32_t finished_chunk = UINT32_MAX;
+  uint32_t updated_chunk = UINT32_MAX;
   uint32_t first_use = 0, num_uses = 0;             ///< in Program::uses; no chunk twice
   uint32_t first_event[kNumArenaChunkEvents] = {};  ///< in Program::events
   uint32_t num_events[kNumArenaChunkEvents] = {};
+
+  bool is_finish() const { return finished_chunk != UINT32_MAX; }
+  bool is_update() const { return updated_chunk != UINT32_MAX; }
+};
+
+/// Parameter chunks whose state visits the device, and is updated there: as soon as they are
+/// finished, or behind everything else.
+struct DeviceUpdates {
+  std::vector<uint32_t> chunks = {};
+  bool at_end = false;
 };
 
 struct Program {
@@ -60,7 +71,8 @@ struct Program {
 };
 
 /// `with_gradients` false: evaluation, nothing is finished.
-Program make_program(const Trace& trace, const Layout& layout, bool with_gradients);
+Program make_program(const Trace& trace, const Layout& layout, bool with_gradients,
+                     const DeviceUpdates& device_updates = {});
 
 /// Chunks of the activation arena.
 uint32_t num_arena_chunks(const Trace& trace, size_t chunk_bytes);

@@ -24,8 +24,10 @@ Residency::Residency(const Program& program, uint32_t num_blocks, uint32_t num_r
       num_rest_(num_rest),
       chunks_(program.num_dense()),
       held_(std::move(held)),
-      is_held_(program.num_dense(), false) {
+      is_held_(program.num_dense(), false),
+      stays_(program.num_dense(), false) {
   index_uses();
+  place_weights();
 }
 
 void Residency::index_uses() {
@@ -160,12 +162,15 @@ void Residency::after_use(uint32_t c, uint32_t item) {
   chunk.last_item = item;
   ++chunk.cursor;
   chunk.next_item = next_use(c);
+  if (stays_[c] && (chunk.next_item != kNone || program_.chunk_id(c).space == Space::Weights)) {
+    return;
+  }
   if (chunk.next_item != kNone) {
     may_leave(c);
     return;
   }
   uint32_t store = kNone;
-  if (program_.chunk_id(c).space == Space::Gradients) {
+  if (program_.chunk_id(c).space == Space::Gradients && !stays_[c]) {
     store = static_cast<uint32_t>(stores.size());
     stores.push_back({c, item});
   }
@@ -200,15 +205,33 @@ void Residency::end_life(uint32_t c, uint32_t item) {
   may_leave(c);
 }
 
-void Residency::place_held() {
+void Residency::place(uint32_t c) {
+  chunks_[c].block = static_cast<uint32_t>(blocks_.size());
+  blocks_.push_back({.chunk = c, .busy = true});
+  peak_busy_ = std::max(peak_busy_, ++num_busy_);
+}
+
+void Residency::place_weights() {
+  for (const ProgramItem& item : program_.items) {
+    if (!item.is_update()) continue;
+    for (const ChunkUse& use : program_.uses_of(item)) stays_[use.chunk] = true;
+    place(program_.dense({Space::Weights, item.updated_chunk}));
+  }
   for (const uint32_t c : held_) {
+    place(c);
     is_held_[c] = true;
-    chunks_[c].block = static_cast<uint32_t>(blocks_.size());
     chunks_[c].next_item = next_use(c);
-    blocks_.push_back({.chunk = c, .busy = true});
-    peak_busy_ = std::max(peak_busy_, ++num_busy_);
     may_leave(c);
   }
+}
+
+std::vector<HeldChunk> Residency::weights_here() const {
+  std::vector<HeldChunk> here;
+  for (uint32_t b = 0; b < blocks_.size(); ++b) {
+    if (!blocks_[b].busy) continue;
+    here.push_back({program_.chunk_id(blocks_[b].chunk).index, b});
+  }
+  return here;
 }
 
 void Residency::finish(const ProgramItem& item) {
@@ -235,7 +258,6 @@ void Residency::return_held(uint32_t item, bool at_end) {
 }
 
 void Residency::run() {
-  place_held();
   for (uint32_t i = 0; i < program_.items.size(); ++i) {
     const ProgramItem& item = program_.items[i];
     // What is here and needed now must not make room for the rest: its next use is this item.
@@ -255,7 +277,7 @@ void Residency::run() {
     for (const ChunkUse& use : program_.uses_of(item)) after_use(use.chunk, i);
     for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::Rest)) begin_rest(c, i);
     for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::End)) end_life(c, i);
-    if (item.moment == kNone) finish(item);
+    if (item.is_finish()) finish(item);
     return_held(i, i + 1 == program_.items.size());
   }
 }

@@ -43,11 +43,12 @@ struct Bring {
 /// its block could be given on only after its last user, and after a store where it has to go home.
 ///
 /// Held chunks are there when the program begins. Once they are finished, and their update had time
-/// to be made, they come back to blocks that nobody needs any more, and stay to the end.
+/// to be made, they come back to blocks that nobody needs any more, and stay to the end. What the
+/// device updates stays all the time, and its gradient until then.
 class Residency {
  public:
   /// A chunk rests until `num_rest` others have come; 0: Belady's rule alone. REQUIRES: beside the
-  /// `held` there are blocks enough for every item.
+  /// `held`, and what the device updates, there are blocks enough for every item.
   Residency(const Program& program, uint32_t num_blocks, uint32_t num_rest,
             std::vector<uint32_t> held = {});
   void run();
@@ -68,9 +69,8 @@ class Residency {
     bool busy = false;
   };
   const std::vector<Block>& blocks() const { return blocks_; }
-  const std::vector<uint32_t>& held() const { return held_; }
-  /// Of a held chunk: where it is at the end. At the start the i-th is in block i.
-  uint32_t last_block(uint32_t chunk) const { return chunks_[chunk].block; }
+  /// Weights that are on the device before run() and after, and where they are now.
+  std::vector<HeldChunk> weights_here() const;
 
  private:
   struct Chunk {
@@ -98,7 +98,8 @@ class Residency {
   void end_life(uint32_t chunk, uint32_t item);
   void bring(uint32_t chunk, uint32_t item, Touch touch);
   void give(uint32_t chunk, uint32_t block, uint32_t deadline, uint32_t not_before, bool copy);
-  void place_held();
+  void place(uint32_t chunk);
+  void place_weights();
   void finish(const ProgramItem& item);
   void return_held(uint32_t item, bool at_end);
   std::optional<uint32_t> block_to_return_to(uint32_t chunk);
@@ -121,6 +122,7 @@ class Residency {
   std::vector<Chunk> chunks_;
   std::vector<uint32_t> held_;
   std::vector<bool> is_held_;  // [chunk]
+  std::vector<bool> stays_;    // [chunk] until its last use, weights to the end
   std::vector<Block> blocks_;
   struct Resting {
     Candidate candidate;

@@ -43,14 +43,17 @@ double duration_s(const Op& op, const Trace& trace, const Layout& layout, const 
     case OpKind::Finish:
       return time_of(finish_bytes(layout, op.chunk.index), machine.device_bytes_per_s) +
              machine.kernel_s;
-    case OpKind::Update:
-      return time_of(static_cast<double>(layout.chunk_elements(op.chunk.index)) *
-                         update_bytes_per_parameter(layout.gradient_type()),
-                     machine.update_bytes_per_s);
+    case OpKind::Update: {
+      const double bytes = static_cast<double>(layout.chunk_elements(op.chunk.index)) *
+                           update_bytes_per_parameter(layout.gradient_type());
+      if (op.lane == Lane::Update) return time_of(bytes, machine.update_bytes_per_s);
+      return time_of(bytes, machine.device_bytes_per_s) + machine.kernel_s;
+    }
     case OpKind::Move:
       if (op.from == Tier::None) return 0;
       return time_of(static_cast<double>(layout.used_bytes(op.chunk)),
                      op.lane == Lane::Load ? machine.load_bytes_per_s : machine.store_bytes_per_s);
+    case OpKind::Partials:
     case OpKind::Norm:
     case OpKind::Drop:
       break;

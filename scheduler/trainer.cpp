@@ -95,7 +95,7 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       inputs_ready_(device.create_event()),
       loss_ready_(device.create_event()),
       optimizer_(device, layout_, spaces_, home_, state_,
-                 trained_parameters(layout_, prepared.trace), prepared.plan.carried,
+                 trained_parameters(layout_, prepared.trace), prepared.plan,
                  prepared.options.max_grad_norm, prepared.options.adam),
       executor_(device, layout_, spaces_, home_, optimizer_,
                 static_cast<uint32_t>(

@@ -78,6 +78,9 @@ struct TrainerOptions {
   /// Chunks of weights to hold on the device from step to step, as far as that is possible;
   /// nullopt: the planner's choice. The same bits either way.
   std::optional<uint32_t> held_chunks = {};
+  /// Chunks whose state visits the device and is updated there, as far as there is room; nullopt:
+  /// the planner's choice.
+  std::optional<uint32_t> device_updates = {};
   AdamW adam = {};
   float max_grad_norm = 1;  ///< 0 = no clipping
   uint32_t max_skipped_steps =
@@ -104,7 +107,8 @@ struct Candidate {
   UpdateOrder update = UpdateOrder::Overlap;
   // Tried for the chosen candidate alone.
   double carried_share = kCarriedShare;
-  uint32_t num_held = 0;     ///< chunks of weights
+  uint32_t num_held = 0;            ///< chunks of weights
+  uint32_t num_device_updates = 0;  ///< chunks; of those held
   std::string why_not = {};  ///< empty: it fits the budgets. Otherwise what follows is not known
   double seconds = 0;        ///< predicted, of a step; 0 on a machine without rates
   Bound bound = {};
@@ -126,6 +130,7 @@ struct Preparation {
   Plan fill_plan;   ///< what a step expects of the one before, should there be none
   Ledger ledger;    ///< every byte, by class and tier
   uint32_t num_blocks = 0;
+  size_t block_memory_bytes = 0;  ///< of the budget: for blocks, and for state that visits
   uint32_t smallest_blocks = 0;
   uint32_t resident_blocks = 0;
   size_t smallest_device_bytes = 0;  ///< the smallest device budget that works, for any candidate

@@ -185,6 +185,11 @@ void Memory::update_home(const Op& update) {
   chunk.home.version = chunk.newest;
 }
 
+void Memory::update_here(ChunkId id) {
+  write(id);
+  chunks_[dense(id)].updated = true;
+}
+
 void Memory::expect_held(std::span<const HeldChunk> held) {
   for (const HeldChunk& h : held) {
     const ChunkId id{Space::Weights, h.chunk};
@@ -211,7 +216,7 @@ void Memory::check_end(std::span<const HeldChunk> held) {
     Chunk& chunk = chunks_[dense(id)];
     if (!std::exchange(chunk.held, false))
       report_.complain("does not begin with {}", name(dense(id)));
-    if (chunk.device.version == chunk.home.version) continue;
+    if (chunk.device.version == chunk.newest) continue;
     report_.complain("ends with {} as it was before its update", name(dense(id)));
   }
   for (uint32_t c = 0; c < chunks_.size(); ++c) {

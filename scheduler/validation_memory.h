@@ -67,8 +67,11 @@ class Memory {
   /// Before anything else: the home copy of these weights waits for a carried update.
   void expect_carried_update(ChunkId id);
   void update_home(const Op& update);
+  void update_here(ChunkId id);
   /// Before anything else: weights that the step before left here.
   void expect_held(std::span<const HeldChunk> held);
+  /// Of held weights: what is at home is out of date.
+  void leave_home(ChunkId id) { chunks_[dense(id)].home.version = 0; }
 
   /// Exactly these are on the device, as the next step has to find them.
   void check_end(std::span<const HeldChunk> held);

@@ -70,6 +70,10 @@ std::string left_to_next_step(const Plan& plan) {
     text += fmt::format("{} weights of {} chunks", text.empty() ? "; leaves" : " and",
                         plan.held_at_end.size());
   }
+  if (!plan.device_updates.empty()) {
+    text +=
+        fmt::format(", with the state of {} that the device updates,", plan.device_updates.size());
+  }
   return text.empty() ? text : text + " to the next";
 }
 

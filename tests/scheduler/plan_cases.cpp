@@ -198,12 +198,14 @@ Case make_case_from_text(const char* moments, uint32_t num_parameters, uint64_t 
           Layout(std::move(infos), std::move(order), DType::BF16, DType::BF16, 128 << 10)};
 }
 
-Planned plan_case(const Case& c, uint32_t num_blocks, bool clipped, bool carry, uint32_t num_held) {
+Planned plan_case(const Case& c, uint32_t num_blocks, bool clipped, bool carry, uint32_t num_held,
+                  uint32_t num_device_updates) {
   const PlanOptions options{.num_blocks = num_blocks,
                             .update_after_norm = clipped,
                             .num_gradient_slots = 2,
                             .carry_updates = carry,
-                            .num_held = num_held};
+                            .num_held = num_held,
+                            .num_device_updates = num_device_updates};
   return {options, make_plan(c.trace, c.layout, options)};
 }
 

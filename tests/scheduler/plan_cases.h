@@ -44,7 +44,7 @@ struct Planned {
   Plan plan;
 };
 Planned plan_case(const Case& c, uint32_t num_blocks, bool clipped, bool carry = false,
-                  uint32_t num_held = 0);
+                  uint32_t num_held = 0, uint32_t num_device_updates = 0);
 uint32_t smallest_blocks(const Case& c, bool update = true);
 
 }  // namespace ebb::test

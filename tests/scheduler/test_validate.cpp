@@ -366,6 +366,56 @@ TEST(Validate, OtherWeightsAtTheStartThanAtTheEndAreFound) {
   EXPECT_NE(holding.first_fault(elsewhere), "");
 }
 
+/// A plan that updates on the device, and what is wrong with a damaged one.
+struct Visiting {
+  explicit Visiting(bool clipped)
+      : planned(test::plan_case(c, test::smallest_blocks(c) + 6, clipped, clipped, 0, 2)) {}
+  const Case c = test::make_case({.num_layers = 5}, 2);
+  const Planned planned;
+
+  std::string first_fault(const Plan& plan) const {
+    const auto messages = validate(plan, c.trace, c.layout, planned.options);
+    return messages.empty() ? "" : messages[0];
+  }
+  uint32_t find(OpKind kind) const {
+    return *find_op(planned.plan, [&](const Op& op) {
+      return op.kind == kind && (kind != OpKind::Update || op.lane == Lane::Compute);
+    });
+  }
+};
+
+TEST(Validate, DamageToUpdatesOnTheDeviceIsFound) {
+  for (const bool clipped : {false, true}) {
+    const Visiting visiting(clipped);
+    const Plan& plan = visiting.planned.plan;
+    ASSERT_EQ(plan.device_updates.size(), 2u);
+    ASSERT_EQ(visiting.first_fault(plan), "");
+    const uint32_t update = visiting.find(OpKind::Update);
+    const uint32_t partials = visiting.find(OpKind::Partials);
+    const uint32_t finish = plan.waits_of(plan.ops[partials])[0];
+    EXPECT_NE(visiting.first_fault(test::without_op(plan, update)), "");
+    EXPECT_NE(visiting.first_fault(test::without_op(plan, partials)), "");
+    EXPECT_NE(visiting.first_fault(test::with_op_twice(plan, update)), "");
+    EXPECT_NE(visiting.first_fault(test::with_op_before(plan, update, finish)), "");
+    EXPECT_NE(visiting.first_fault(test::without_wait(plan, partials, finish)), "");
+    Plan forgets = plan;
+    forgets.device_updates.pop_back();
+    EXPECT_NE(visiting.first_fault(forgets), "");
+    Plan leaves = plan;
+    leaves.held_at_end.pop_back();
+    EXPECT_NE(visiting.first_fault(leaves), "");
+  }
+}
+
+TEST(Validate, AnUpdateOnTheDeviceBeforeTheNormIsFound) {
+  const Visiting visiting(true);
+  const Plan& plan = visiting.planned.plan;
+  const uint32_t update = visiting.find(OpKind::Update), norm = visiting.find(OpKind::Norm);
+  EXPECT_NE(visiting.first_fault(test::without_wait(plan, update, norm)).find("makes the norm"),
+            std::string::npos);
+  EXPECT_NE(visiting.first_fault(test::with_op_before(plan, update, norm)), "");
+}
+
 TEST(Validate, WaitsThatMatterInManyPlans) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
     const Case c = test::make_case({.num_layers = 2,
@@ -374,8 +424,8 @@ TEST(Validate, WaitsThatMatterInManyPlans) {
                                     .recompute = seed % 2 == 0,
                                     .max_elements = 120'000},
                                    seed);
-    const Planned planned =
-        test::plan_case(c, test::smallest_blocks(c) + seed % 3, seed % 2 == 0, seed % 4 < 2, 2);
+    const Planned planned = test::plan_case(c, test::smallest_blocks(c) + seed % 3, seed % 2 == 0,
+                                            seed % 4 < 2, 2, seed % 5 == 0 ? 1 : 0);
     const Plan& plan = planned.plan;
     for (uint32_t i = 0; i < plan.ops.size(); ++i) {
       for (uint32_t w : plan.waits_of(plan.ops[i])) {

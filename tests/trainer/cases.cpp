@@ -63,12 +63,14 @@ TrainerOptions TrainingCase::options() const {
           .evaluation_batches = evaluation_batches,
           .update = update,
           .carried_share = kCarriedShare,
-          .held_chunks = hold ? UINT32_MAX : 0,
+          .held_chunks = between == Between::Weights ? UINT32_MAX : 0,
+          .device_updates = between == Between::State ? UINT32_MAX : 0,
           .max_grad_norm = clip ? kBitingNorm : 0};
 }
 
 std::string to_string(const TrainingCase& run) {
   static constexpr std::string_view kMemory[] = {"resident", "between", "smallest"};
+  static constexpr std::string_view kBetween[] = {"", ", weights held", ", updated on the device"};
   return fmt::format(
       "{} {} accumulate {}: {}, {} pieces a chunk, recompute {}, {} threads, updates {}, {}, "
       "activations {}{}",
@@ -77,7 +79,7 @@ std::string to_string(const TrainingCase& run) {
       run.num_threads, run.update == UpdateOrder::Wait ? "waited for" : "overlapped",
       run.order == MicroBatchOrder::Vertical ? "vertical" : "horizontal",
       run.activations == ActivationPlacement::Offload ? "offloaded" : "on the device",
-      run.hold ? ", weights held" : "");
+      kBetween[static_cast<int>(run.between)]);
 }
 
 std::ostream& operator<<(std::ostream& out, const TrainingCase& run) {
@@ -92,12 +94,14 @@ std::string to_string(const Outcome& o) {
 Preparation prepare_case(const Model& model, const TrainingCase& run) {
   const TrainerOptions options = run.options();
   Budgets budgets{.num_threads = run.num_threads};
-  if (run.memory == Memory::Resident) return prepare(model, options, budgets);
+  // Weights, gradient and state of two chunks.
+  const size_t room = run.between == Between::State ? 2 * 8 * options.chunk_bytes : 0;
+  if (run.memory == Memory::Resident && room == 0) return prepare(model, options, budgets);
   const Preparation resident = prepare(model, options, budgets);
-  budgets.device_memory =
-      run.memory == Memory::Smallest
-          ? resident.smallest_device_bytes
-          : (resident.smallest_device_bytes + resident.resident_device_bytes) / 2;
+  const size_t smallest = resident.smallest_device_bytes, all = resident.resident_device_bytes;
+  budgets.device_memory = room + (run.memory == Memory::Resident  ? all
+                                  : run.memory == Memory::Between ? (smallest + all) / 2
+                                                                  : smallest);
   return prepare(model, options, budgets);
 }
 

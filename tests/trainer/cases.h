@@ -34,6 +34,12 @@ class Data {
   std::vector<MicroBatch> micro_batches_;
 };
 
+/// What the device keeps from step to step.
+enum class Between : uint8_t {
+  Nothing,
+  Weights,  ///< as many as can be
+  State,    ///< of as many chunks as can be, and at least of two: the device updates them
+};
 enum class Memory : uint8_t { Resident, Between, Smallest };
 
 /// One point of the matrix, by the positions of its values: see TrainingCase.
@@ -48,7 +54,7 @@ struct TrainingCase {
   UpdateOrder update = UpdateOrder::Overlap;
   MicroBatchOrder order = MicroBatchOrder::Horizontal;
   ActivationPlacement activations = ActivationPlacement::Device;
-  bool hold = false;  ///< as many weights from step to step as can be
+  Between between = Between::Nothing;
 
   // Not part of the matrix.
   uint32_t evaluation_batches = 0;

@@ -32,7 +32,7 @@ const Outcome& IdentityCheck::expected(const TrainingCase& run) {
   reference.update = UpdateOrder::Wait;
   reference.order = MicroBatchOrder::Horizontal;
   reference.activations = ActivationPlacement::Device;
-  reference.hold = false;
+  reference.between = Between::Nothing;
   reference.link_bytes_per_s = 0;
   ++num_runs_;
   const Outcome outcome = train(reference).outcome;

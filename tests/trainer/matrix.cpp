@@ -55,7 +55,7 @@ TrainingCase case_of(const Choice& choice) {
       .update = choice[7] == 0 ? UpdateOrder::Wait : UpdateOrder::Overlap,
       .order = choice[8] == 0 ? MicroBatchOrder::Horizontal : MicroBatchOrder::Vertical,
       .activations = choice[9] == 0 ? ActivationPlacement::Device : ActivationPlacement::Offload,
-      .hold = choice[10] == 1};
+      .between = static_cast<Between>(choice[10])};
 }
 
 std::vector<Choice> whole_matrix() {

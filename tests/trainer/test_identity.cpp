@@ -64,6 +64,36 @@ TEST(Identity, EvaluationBetweenSteps) {
   }
 }
 
+/// Nor unless something stays between steps where the matrix says so.
+TEST(Identity, WhatIsToStayBetweenStepsDoes) {
+  for (const bool clip : {false, true}) {
+    for (const Memory memory : {Memory::Resident, Memory::Between, Memory::Smallest}) {
+      const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
+      TrainingCase run{
+          .clip = clip, .accumulation = 2, .memory = memory, .between = Between::State};
+      EXPECT_GE(prepare_case(model, run).plan.device_updates.size(), 2u) << to_string(run);
+      run.between = Between::Weights;
+      const Plan plan = prepare_case(model, run).plan;
+      EXPECT_TRUE(plan.device_updates.empty());
+      const bool room = !clip && memory != Memory::Smallest;
+      EXPECT_EQ(!plan.held_at_end.empty(), room) << to_string(run);
+    }
+  }
+}
+
+TEST(Identity, EvaluationBetweenStepsThatKeepSomething) {
+  IdentityCheck check;
+  for (const Between between : {Between::Weights, Between::State}) {
+    for (const bool clip : {false, true}) {
+      check.run({.clip = clip,
+                 .memory = Memory::Between,
+                 .num_threads = 2,
+                 .between = between,
+                 .evaluation_batches = 1});
+    }
+  }
+}
+
 TEST(Identity, EvaluationLeavesTrainingAlone) {
   TrainingCase run{.accumulation = 2, .memory = Memory::Smallest};
   const Outcome alone = train(run).outcome;

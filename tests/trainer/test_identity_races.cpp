@@ -36,17 +36,18 @@ TEST(IdentityRaces, OffloadedActivations) {
   }
 }
 
-TEST(IdentityRaces, HeldWeights) {
+TEST(IdentityRaces, WhatStaysBetweenSteps) {
   IdentityCheck check;
-  for (const UpdateOrder update : {UpdateOrder::Wait, UpdateOrder::Overlap}) {
-    check.run({.clip = false,
-               .accumulation = 2,
-               .memory = Memory::Between,
-               .num_threads = 2,
-               .update = update,
-               .order = MicroBatchOrder::Vertical,
-               .hold = true,
-               .evaluation_batches = 1});
+  for (const Between between : {Between::Weights, Between::State}) {
+    for (const bool clip : {false, true}) {
+      check.run({.clip = clip,
+                 .accumulation = 2,
+                 .memory = Memory::Between,
+                 .num_threads = 2,
+                 .order = MicroBatchOrder::Vertical,
+                 .between = between,
+                 .evaluation_batches = 1});
+    }
   }
 }
 

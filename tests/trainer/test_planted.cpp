@@ -221,6 +221,15 @@ TEST_F(Planted, AnUpdateBeforeTheNormIsInvalid) {
   expect_invalid(damaged);
 }
 
+/// Weights of chunks that the device updates come home without what else it changed.
+TEST_F(Planted, StateThatDoesNotComeHomeChangesBits) {
+  run_.between = Between::State;
+  Preparation damaged = plan();
+  ASSERT_FALSE(damaged.plan.device_updates.empty());
+  for (Op& op : damaged.drain_plan.ops) op.with_state = false;
+  expect_other_bits(damaged);
+}
+
 TEST_F(Planted, AWrongBetaChangesBits) {
   Preparation damaged = plan();
   damaged.options.adam.beta2 += 1e-3f;

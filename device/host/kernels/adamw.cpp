@@ -1,0 +1,137 @@
+#include <cmath>
+#include <cstring>
+
+#include "device/host/kernels/host_kernels.h"
+#include "device/host/kernels/tasks.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "device/host/kernels/adamw.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#ifndef EBB_HOST_KERNELS_ADAMW_ARGUMENTS_
+#define EBB_HOST_KERNELS_ADAMW_ARGUMENTS_
+namespace ebb {
+namespace {
+
+struct AdamWUpdate {
+  int64_t n;
+  std::byte* weight;
+  int16_t* low;  // null: the weight is the master
+  float* momentum;
+  float* variance;
+  const std::byte* gradient;
+  DType gradient_dtype;
+  const AdamWCoefficients* coefficients;
+};
+
+}  // namespace
+}  // namespace ebb
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace ebb {
+namespace HWY_NAMESPACE {
+namespace {
+
+struct FloatMaster {
+  float* at;
+  float load(int64_t i) const { return at[i]; }
+  void store(int64_t i, float x) const { at[i] = x; }
+};
+
+/// The weight is the master rounded to nearest, ties away from zero; `low` is what that left.
+struct SplitMaster {
+  uint16_t* high;
+  int16_t* low;
+  float load(int64_t i) const {
+    const uint32_t bits = (uint32_t{high[i]} << 16) + static_cast<uint32_t>(int32_t{low[i]});
+    float x;
+    std::memcpy(&x, &bits, sizeof(x));
+    return x;
+  }
+  void store(int64_t i, float x) const {
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof(bits));
+    const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    const uint32_t rounded = (bits + 0x8000u) >> 16;
+    high[i] = static_cast<uint16_t>(is_nan ? (bits >> 16) | 0x40u : rounded);
+    low[i] = static_cast<int16_t>(is_nan ? 0u : bits - (rounded << 16));
+  }
+};
+
+/// In the order of operations that cpu_adam/adamw.h gives, without contraction.
+template <class Master, class Gradient>
+void update_range(const Master& master, float* HWY_RESTRICT momentum, float* HWY_RESTRICT variance,
+                  const Gradient* HWY_RESTRICT gradient, const AdamWCoefficients& c, int64_t begin,
+                  int64_t end) {
+  for (int64_t i = begin; i < end; ++i) {
+    const float g = static_cast<float>(gradient[i]) * c.gradient_scale;
+    const float m = c.beta1 * momentum[i] + c.one_minus_beta1 * g;
+    const float v = c.beta2 * variance[i] + (c.one_minus_beta2 * g) * g;
+    momentum[i] = m;
+    variance[i] = v;
+    const float p = master.load(i);
+    const float denominator = std::sqrt(v) * c.v_correction + c.epsilon;
+    master.store(i, p - (c.decay_rate * p + c.step_size * (m / denominator)));
+  }
+}
+
+void run_adamw(const AdamWUpdate& u, ThreadTeam& team) {
+  if (u.coefficients->skip) return;
+  const auto update = [&](const auto& master, auto zero) {
+    const auto* gradient = reinterpret_cast<const decltype(zero)*>(u.gradient);
+    for_each_range(team, u.n, kPieceElements, [&](int64_t begin, int64_t end) {
+      update_range(master, u.momentum, u.variance, gradient, *u.coefficients, begin, end);
+    });
+  };
+  const auto update_master = [&](const auto& master) {
+    if (u.gradient_dtype == DType::F32) return update(master, float{});
+    if (u.gradient_dtype == DType::BF16) return update(master, BF16{});
+    update(master, F16{});
+  };
+  if (u.low == nullptr) return update_master(FloatMaster{reinterpret_cast<float*>(u.weight)});
+  update_master(SplitMaster{reinterpret_cast<uint16_t*>(u.weight), u.low});
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace ebb
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ebb {
+
+HWY_EXPORT(run_adamw);
+
+void HostKernels::adamw(Stream& stream, const AdamWPlanes& planes,
+                        const AdamWCoefficients* coefficients) {
+  const int64_t n = planes.weight.num_elements();
+  const bool split = planes.weight.dtype == DType::BF16;
+  EBB_CHECK(split || planes.weight.dtype == DType::F32, "adamw: weights fp32 or bf16");
+  EBB_CHECK(is_vector(planes.weight, planes.weight.dtype, n) &&
+                is_vector(planes.momentum, DType::F32, n) &&
+                is_vector(planes.variance, DType::F32, n) &&
+                is_vector(planes.gradient, planes.gradient.dtype, n) &&
+                (planes.low != nullptr) == split && coefficients != nullptr,
+            "adamw: weight, momentum, variance, gradient (n), and low halves of bf16 weights");
+  const AdamWUpdate update{n,
+                           planes.weight.data,
+                           planes.low,
+                           planes.momentum.as<float>(),
+                           planes.variance.as<float>(),
+                           planes.gradient.data,
+                           planes.gradient.dtype,
+                           coefficients};
+  const double bytes = 24 + static_cast<double>(size_of(planes.gradient.dtype));
+  stream.call({.flops = 14 * static_cast<double>(n),
+               .bytes = bytes * static_cast<double>(n),
+               .name = "adamw"},
+              [this, update] {
+                const auto run = HWY_DYNAMIC_DISPATCH(run_adamw);
+                run(update, team_);
+              });
+}
+
+}  // namespace ebb
+#endif

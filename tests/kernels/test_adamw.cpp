@@ -1,0 +1,123 @@
+// The device's AdamW against the one at home: the same bits, for every type and any coefficients.
+#include <cstring>
+
+#include "cpu_adam/adamw.h"
+#include "device/random.h"
+#include "tests/kernels/reference.h"
+
+namespace ebb::test {
+namespace {
+
+struct Types {
+  DType weight, gradient;
+};
+
+/// One state, in plain vectors.
+struct AdamWState {
+  std::vector<std::byte> weight, gradient;
+  std::vector<int16_t> low;
+  std::vector<float> momentum, variance;
+  bool operator==(const AdamWState&) const = default;
+};
+
+class DeviceAdamW : public testing::TestWithParam<Types> {
+ protected:
+  static constexpr int64_t kCount = 70'001;  // two tasks and a tail
+
+  /// Random bits make every kind of number but those that are none.
+  AdamWState random_state() const {
+    AdamWState s;
+    const auto n = static_cast<size_t>(kCount);
+    s.weight.resize(n * size_of(GetParam().weight));
+    s.gradient.resize(n * size_of(GetParam().gradient));
+    s.low.resize(n);
+    s.momentum.resize(n);
+    s.variance.resize(n);
+    for (size_t i = 0; i < n; ++i) {
+      const auto words = philox4x32(i, 0, 11);
+      const auto pair = normal_pair(words[0], words[1]), other = normal_pair(words[2], words[3]);
+      s.low[i] = static_cast<int16_t>(words[0]);
+      s.momentum[i] = 0.01f * pair.first;
+      s.variance[i] = i % 97 == 0 ? 1e-40f : 1e-4f * pair.first * pair.first;  // some denormal
+      put(s.weight, GetParam().weight, i, 0.02f * pair.second);
+      put(s.gradient, GetParam().gradient, i, 0.1f * other.first);
+    }
+    return s;
+  }
+  static void put(std::vector<std::byte>& to, DType type, size_t i, float x) {
+    if (type == DType::F32) {
+      std::memcpy(&to[4 * i], &x, 4);
+    } else if (type == DType::BF16) {
+      const BF16 value(x);
+      std::memcpy(&to[2 * i], &value, 2);
+    } else {
+      const F16 value(x);
+      std::memcpy(&to[2 * i], &value, 2);
+    }
+  }
+  Planes planes(AdamWState& s) const {
+    return {.weight = s.weight.data(),
+            .low = GetParam().weight == DType::BF16 ? s.low.data() : nullptr,
+            .momentum = s.momentum.data(),
+            .variance = s.variance.data(),
+            .gradient = s.gradient.data(),
+            .weight_dtype = GetParam().weight,
+            .gradient_dtype = GetParam().gradient};
+  }
+  void update_on_device(AdamWState& s, const AdamWCoefficients& coefficients) {
+    const Planes p = planes(s);
+    const auto plane = [](void* data, DType type) {
+      return Tensor{static_cast<std::byte*>(data), type, {kCount}};
+    };
+    Harness h(2);
+    h.kernels->adamw(h.stream,
+                     {.weight = plane(p.weight, p.weight_dtype),
+                      .low = p.low,
+                      .momentum = plane(p.momentum, DType::F32),
+                      .variance = plane(p.variance, DType::F32),
+                      .gradient = plane(s.gradient.data(), p.gradient_dtype)},
+                     &coefficients);
+    h.stream.synchronize();
+  }
+
+  const AdamWStep step_{.learning_rate = 3e-3, .t = 7, .gradient_scale = 0.37f};
+};
+
+TEST_P(DeviceAdamW, HasTheBitsOfHome) {
+  AdamWState home = random_state(), here = home;
+  const AdamWState before = home;
+  ThreadTeam team(2);
+  for (int i = 0; i < 3; ++i) {
+    adamw_update(team, planes(home), kCount, step_, 1, 0.5);
+    update_on_device(here, adamw_coefficients(step_, 1, 0.5));
+  }
+  EXPECT_TRUE(here == home);
+  EXPECT_FALSE(here.momentum == before.momentum);
+  AdamWState planted = before;
+  AdamWStep other = step_;
+  other.adam.beta2 += 1e-3;
+  for (int i = 0; i < 3; ++i) update_on_device(planted, adamw_coefficients(other, 1, 0.5));
+  EXPECT_FALSE(planted == home);
+}
+
+TEST_P(DeviceAdamW, ChangesNothingWhereItIsToSkip) {
+  AdamWState here = random_state();
+  const AdamWState before = here;
+  AdamWCoefficients coefficients = adamw_coefficients(step_, 1, 1);
+  coefficients.skip = 1;
+  update_on_device(here, coefficients);
+  EXPECT_TRUE(here == before);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, DeviceAdamW,
+                         testing::Values(Types{DType::F32, DType::F32},
+                                         Types{DType::BF16, DType::BF16},
+                                         Types{DType::BF16, DType::F32},
+                                         Types{DType::BF16, DType::F16}),
+                         [](const auto& info) {
+                           return std::string(name_of(info.param.weight)) + "_" +
+                                  std::string(name_of(info.param.gradient));
+                         });
+
+}  // namespace
+}  // namespace ebb::test
