@@ -26,6 +26,7 @@
 #include "model_zoo/presets.h"
 #include "scheduler/choose.h"
 #include "tools/machine_rates.h"
+#include "tools/trial.h"
 
 namespace ebb::bench {
 namespace {
@@ -36,8 +37,8 @@ double median(std::vector<double> values) {
 }
 
 std::string short_name(const Candidate& c) {
-  return fmt::format("{}/{}/{}", name_of(c.order).substr(0, 1), name_of(c.recompute),
-                     name_of(c.update).substr(0, 1));
+  return fmt::format("{}/{}/{}/{}", name_of(c.order).substr(0, 1), name_of(c.recompute),
+                     name_of(c.activations).substr(0, 1), name_of(c.update).substr(0, 1));
 }
 
 // ---- Large models, simulated
@@ -106,6 +107,9 @@ bool run_all_large() {
 
 // ---- Small models, measured
 
+/// A setting that is predicted to be so much slower than the choice is not measured.
+constexpr double kHopeless = 1.5;
+
 double processor_s() {
   rusage use{};
   getrusage(RUSAGE_SELF, &use);
@@ -159,11 +163,17 @@ struct Verdict {
   double ratio = 1;        ///< measured: choice against the best
 };
 
-Verdict run_small(const SmallCase& c, const MachineRates& rates, int rounds) {
+Verdict run_small(const SmallCase& c, MachineRates rates, int rounds) {
   const Gpt2 model(find_preset(c.preset).config, c.batch_size, c.length, DType::BF16);
   const TrainerOptions options{.chunk_bytes = size_t{2} << 20,
                                .gradient_accumulation = c.accumulation,
                                .max_grad_norm = c.clip ? 1.0f : 0.0f};
+  fit_to_model(rates,
+               {.config = model.config(),
+                .batch_size = c.batch_size,
+                .length = c.length,
+                .accumulation = c.accumulation},
+               {}, {});
   const Preparation all = prepare(model, options, {});
   const size_t least = all.smallest_device_bytes;
   const size_t budget =
@@ -185,10 +195,12 @@ Verdict run_small(const SmallCase& c, const MachineRates& rates, int rounds) {
   for (size_t i = 0; i < chosen.candidates.size(); ++i) {
     const Candidate& candidate = chosen.candidates[i];
     if (!candidate.why_not.empty()) continue;
+    if (candidate.seconds > kHopeless * chosen.candidates[chosen.chosen].seconds) continue;
     if (i == chosen.chosen) of_choice = settings.size();
     TrainerOptions told = options;
     told.micro_batch_order = candidate.order;
     told.recompute = candidate.recompute;
+    told.activations = candidate.activations;
     told.update = candidate.update;
     settings.push_back(
         std::make_unique<Setting>(model, told, Budgets{.device_memory = budget}, device, machine));
@@ -214,7 +226,7 @@ Verdict run_small(const SmallCase& c, const MachineRates& rates, int rounds) {
   verdict.error = mine.candidate().seconds / mine.measured_s() - 1;
   verdict.ratio = mine.measured_s() / best_s;
   fmt::print(
-      "{:<15} {}x{}x{:<4} {:<4} {:>7.1f} {:>6} {:<12} {:>9.1f} {:>9.1f} {:>+7.1f} {:>+7.1f} "
+      "{:<15} {}x{}x{:<4} {:<4} {:>7.1f} {:>6} {:<14} {:>9.1f} {:>9.1f} {:>+7.1f} {:>+7.1f} "
       "{:>7.3f} {}|",
       c.preset, c.accumulation, c.batch_size, c.length, c.clip ? "clip" : "",
       static_cast<double>(budget) / (1 << 20),
@@ -246,7 +258,7 @@ void run_all_small(int rounds, size_t first, size_t last) {
       1e6 * m.kernel_s, m.device_bytes_per_s / 1e9, m.load_bytes_per_s / 1e9,
       m.store_bytes_per_s / 1e9, m.copy_bytes_per_s / 1e9, m.update_bytes_per_s / 1e9,
       rates.source());
-  fmt::print("{:<15} {:<8} {:<4} {:>7} {:>6} {:<12} {:>9} {:>9} {:>7} {:>7} {:>7} | {}\n", "model",
+  fmt::print("{:<15} {:<8} {:<4} {:>7} {:>6} {:<14} {:>9} {:>9} {:>7} {:>7} {:>7} | {}\n", "model",
              "step", "", "MiB", "MB/s", "chosen", "predicted", "measured", "off %", "worst %",
              "x best", "ms, predicted/measured: work, each setting");
   Verdict most;

@@ -1,17 +1,14 @@
 #include "tools/machine_rates.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
-#include <system_error>
 
 #include "device/host/parallel.h"
+#include "tools/kept_file.h"
 #include "tools/machine.h"
 
 namespace ebb {
@@ -36,34 +33,6 @@ constexpr Field kFields[] = {{"flops_per_s", &Machine::flops_per_s},
 
 bool is_rate(double value) { return std::isfinite(value) && value > 0; }
 
-/// FNV-1a: a name for the file; the key itself is inside.
-uint64_t hash_of(const std::string& text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
-
-std::string read_all(const std::filesystem::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file, std::ios::binary).rdbuf();
-  return text.str();
-}
-
-/// Whole or not at all. False where the folder takes no file.
-bool write_whole(const std::filesystem::path& file, const std::string& text) {
-  std::error_code error;
-  std::filesystem::create_directories(file.parent_path(), error);
-  std::filesystem::path unfinished = file;
-  unfinished += fmt::format(".{}", ::getpid());
-  std::ofstream out(unfinished, std::ios::binary);
-  out << text;
-  out.close();
-  if (out) std::filesystem::rename(unfinished, file, error);
-  if (out && !error) return true;
-  std::filesystem::remove(unfinished, error);
-  return false;
-}
-
 /// What is emulated or pretended stands for what was measured.
 Machine as_emulated(Machine machine, const DeviceOptions& options) {
   if (options.load_bytes_per_s > 0) machine.load_bytes_per_s = options.load_bytes_per_s;
@@ -77,7 +46,9 @@ Machine as_emulated(Machine machine, const DeviceOptions& options) {
   return machine;
 }
 
-RatesKey key_of(const DeviceOptions& options, DType weight_type, DType gradient_type) {
+}  // namespace
+
+RatesKey rates_key(const DeviceOptions& options, DType weight_type, DType gradient_type) {
   const MachineInfo here = read_machine();
   const int threads = options.num_threads > 0 ? options.num_threads : num_usable_cores();
   DeviceOptions plain = options;
@@ -91,8 +62,6 @@ RatesKey key_of(const DeviceOptions& options, DType weight_type, DType gradient_
           .num_threads = threads};
 }
 
-}  // namespace
-
 std::string RatesKey::text() const {
   return fmt::format("{}; {}; {} threads; {} arithmetic; {} weights, {} gradients; version {}", cpu,
                      device, num_threads, name_of(arithmetic), name_of(weight_type),
@@ -100,9 +69,12 @@ std::string RatesKey::text() const {
 }
 
 std::string MachineRates::source() const {
-  if (measured_s == 0) return "from " + file.string();
+  const std::string trial =
+      trial_ratio ? fmt::format("; kernels of this model's shapes take {:.2f} x", *trial_ratio)
+                  : "";
+  if (measured_s == 0) return "from " + file.string() + trial;
   const std::string kept = file.empty() ? "" : ", kept in " + file.string();
-  return fmt::format("measured in {:.1f} s{}", measured_s, kept);
+  return fmt::format("measured in {:.1f} s{}{}", measured_s, kept, trial);
 }
 
 std::string to_json(const RatesKey& key, const Machine& machine) {
@@ -143,11 +115,11 @@ std::filesystem::path cache_folder() {
 
 MachineRates machine_rates(const DeviceOptions& options, DType weight_type, DType gradient_type,
                            const std::filesystem::path& folder) {
-  const RatesKey key = key_of(options, weight_type, gradient_type);
+  const RatesKey key = rates_key(options, weight_type, gradient_type);
   MachineRates rates;
   if (!folder.empty()) {
-    rates.file = folder / fmt::format("machine-{:016x}.json", hash_of(key.text()));
-    if (const auto kept = rates_from_json(read_all(rates.file), key)) {
+    rates.file = kept_file(folder, "machine", key.text());
+    if (const auto kept = rates_from_json(read_kept(rates.file), key)) {
       rates.machine = as_emulated(*kept, options);
       return rates;
     }
@@ -156,7 +128,7 @@ MachineRates machine_rates(const DeviceOptions& options, DType weight_type, DTyp
   const Machine measured = measure_machine(options, weight_type, gradient_type);
   rates.measured_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (!folder.empty() && !write_whole(rates.file, to_json(key, measured))) rates.file.clear();
+  if (!folder.empty() && !write_kept(rates.file, to_json(key, measured))) rates.file.clear();
   rates.machine = as_emulated(measured, options);
   return rates;
 }

@@ -27,11 +27,14 @@ struct RatesKey {
 
   std::string text() const;
 };
+RatesKey rates_key(const DeviceOptions& options, DType weight_type, DType gradient_type);
 
 struct MachineRates {
   Machine machine;
   double measured_s = 0;            ///< how long that took; 0: it was read
   std::filesystem::path file = {};  ///< where it was read or written; empty: nowhere
+
+  std::optional<double> trial_ratio = {};  ///< trial.h: it is in the machine's rates already
 
   /// "measured in 0.9 s, kept in FILE"
   std::string source() const;

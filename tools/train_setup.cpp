@@ -8,6 +8,7 @@
 #include "device/errors.h"
 #include "tools/flag_values.h"
 #include "tools/machine.h"
+#include "tools/trial.h"
 
 namespace ebb {
 namespace {
@@ -117,6 +118,14 @@ void plan(const TrainOptions& options, TrainSetup& setup) {
   if (setup.device.kind == DeviceKind::Host) budgets.total_memory = usable_bytes;
   setup.rates = machine_rates(setup.device, options.dtype,
                               options.gradient_dtype.value_or(options.dtype), cache_folder());
+  fit_to_model(setup.rates,
+               {.config = setup.preset.config,
+                .batch_size = setup.shape.batch_size,
+                .length = setup.shape.length,
+                .accumulation = static_cast<uint32_t>(setup.shape.num_batches),
+                .weight_type = options.dtype,
+                .gradient_type = options.gradient_dtype.value_or(options.dtype)},
+               setup.device, cache_folder());
   setup.prepared =
       prepare(*setup.model, trainer_options(options, setup), budgets, setup.rates.machine);
   setup.device.memory_bytes =

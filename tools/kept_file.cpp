@@ -1,0 +1,46 @@
+#include "tools/kept_file.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+#include <system_error>
+
+namespace ebb {
+namespace {
+
+uint64_t hash_of(const std::string& text) {  // FNV-1a
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+}  // namespace
+
+std::filesystem::path kept_file(const std::filesystem::path& folder, const std::string& kind,
+                                const std::string& key) {
+  return folder / fmt::format("{}-{:016x}.json", kind, hash_of(key));
+}
+
+std::string read_kept(const std::filesystem::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+bool write_kept(const std::filesystem::path& file, const std::string& text) {
+  std::error_code error;
+  std::filesystem::create_directories(file.parent_path(), error);
+  std::filesystem::path unfinished = file;
+  unfinished += fmt::format(".{}", ::getpid());
+  std::ofstream out(unfinished, std::ios::binary);
+  out << text;
+  out.close();
+  if (out) std::filesystem::rename(unfinished, file, error);
+  if (out && !error) return true;
+  std::filesystem::remove(unfinished, error);
+  return false;
+}
+
+}  // namespace ebb

@@ -1,0 +1,175 @@
+#include "tools/trial.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "scheduler/trainer.h"
+#include "tools/kept_file.h"
+
+namespace ebb {
+namespace {
+
+constexpr int kRounds = 5;
+constexpr double kMost_s = 1.5;  // predicted, of all rounds
+constexpr size_t kMostBytes = size_t{2} << 30;
+constexpr double kMostRatio = 4;  // what is further off was disturbed
+
+/// Tokens from all over the vocabulary.
+class TrialBatches {
+ public:
+  explicit TrialBatches(const TrialShape& shape) {
+    const auto count = static_cast<size_t>(shape.batch_size * shape.length);
+    tokens_.resize(count);
+    positions_.resize(count);
+    for (size_t i = 0; i < count; ++i) {
+      tokens_[i] = static_cast<int32_t>(i * 7919 % static_cast<size_t>(shape.config.vocabulary));
+      positions_[i] = static_cast<int32_t>(i % static_cast<size_t>(shape.length));
+    }
+    const auto view = [&](std::vector<int32_t>& values) {
+      return Tensor{reinterpret_cast<std::byte*>(values.data()),
+                    DType::I32,
+                    {shape.batch_size, shape.length}};
+    };
+    const MicroBatch batch{{view(tokens_), view(positions_), view(tokens_)}, count};
+    batches_.assign(shape.accumulation, batch);
+  }
+  TrialBatches(const TrialBatches&) = delete;
+  std::span<const MicroBatch> batches() const { return batches_; }
+
+ private:
+  std::vector<int32_t> tokens_, positions_;
+  std::vector<MicroBatch> batches_;
+};
+
+/// A model of the shape, but with so many layers.
+class Trial {
+ public:
+  Trial(const TrialShape& shape, int64_t num_layers, const DeviceOptions& options)
+      : shape_(shape), device_options_(options), model_(make_model(shape, num_layers)) {
+    device_options_.load_bytes_per_s = device_options_.store_bytes_per_s = 0;
+    const TrainerOptions trainer{.dtype = shape.weight_type,
+                                 .gradient_dtype = shape.gradient_type,
+                                 .chunk_bytes = size_t{16} << 20,
+                                 .recompute = Recompute::None,
+                                 .activations = ActivationPlacement::Device,
+                                 .micro_batch_order = MicroBatchOrder::Horizontal,
+                                 .gradient_accumulation = shape.accumulation,
+                                 .update = UpdateOrder::Wait,
+                                 .held_chunks = 0,
+                                 .device_updates = 0};
+    prepared_ = prepare(model_, trainer, {.num_threads = options.num_threads});
+    device_options_.memory_bytes = prepared_.ledger.total(Tier::Device);
+  }
+
+  double predicted_s(Machine machine) const {
+    machine.shared_cores = false;  // nothing else runs meanwhile
+    const Simulation s = simulate(prepared_.plan, prepared_.trace, *prepared_.layout, machine);
+    return s.lane_busy_s[static_cast<int>(Lane::Compute)];
+  }
+  size_t bytes() const {
+    return prepared_.ledger.total(Tier::Device) + prepared_.ledger.total(Tier::Host);
+  }
+  double measured_s() const {
+    const auto device = create_device(device_options_);
+    Trainer trainer(model_, *device, prepared_);
+    const TrialBatches data(shape_);
+    std::vector<double> seconds;
+    for (int i = 0; i < kRounds; ++i) {
+      seconds.push_back(trainer.step(data.batches(), 1e-5).compute_s);
+    }
+    seconds.erase(seconds.begin());  // it warms up
+    std::ranges::sort(seconds);
+    return seconds[seconds.size() / 4];
+  }
+
+ private:
+  static Gpt2 make_model(const TrialShape& shape, int64_t num_layers) {
+    Gpt2Config config = shape.config;
+    config.num_layers = num_layers;
+    return Gpt2(config, shape.batch_size, shape.length, shape.weight_type);
+  }
+
+  const TrialShape& shape_;
+  DeviceOptions device_options_;
+  const Gpt2 model_;
+  Preparation prepared_;
+};
+
+std::string key_text(const TrialShape& shape, const DeviceOptions& options) {
+  const Gpt2Config& c = shape.config;
+  return fmt::format("{}; {} layers, {} channels, {} heads, {} classes; {} x {} x {} tokens",
+                     rates_key(options, shape.weight_type, shape.gradient_type).text(),
+                     c.num_layers, c.channels, c.num_heads, c.vocabulary, shape.accumulation,
+                     shape.batch_size, shape.length);
+}
+
+bool is_ratio(double x) { return std::isfinite(x) && x >= 1 / kMostRatio && x <= kMostRatio; }
+
+Machine slower(Machine machine, double ratio) {
+  for (double Machine::*rate : {&Machine::flops_per_s, &Machine::attention_flops_per_s,
+                                &Machine::vector_flops_per_s, &Machine::device_bytes_per_s}) {
+    machine.*rate /= ratio;
+  }
+  machine.kernel_s *= ratio;
+  return machine;
+}
+
+struct Kept {
+  std::optional<double> ratio;  ///< none: it is not to be tried
+};
+
+std::optional<Kept> parse_kept(const std::string& text, const std::string& key) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("of") || json["of"] != key) return std::nullopt;
+  const auto ratio = json.find("ratio");
+  if (ratio == json.end()) return std::nullopt;
+  if (ratio->is_null()) return Kept{};
+  if (!ratio->is_number() || !is_ratio(ratio->get<double>())) return std::nullopt;
+  return Kept{ratio->get<double>()};
+}
+
+}  // namespace
+
+std::optional<double> try_model(const TrialShape& told, const DeviceOptions& options,
+                                const Machine& machine) {
+  TrialShape shape = told;
+  shape.accumulation = std::min(shape.accumulation, 2u);  // more add to a sum as the second does
+  const Trial one(shape, 1, options), three(shape, 3, options);
+  const double predicted_s[] = {one.predicted_s(machine), three.predicted_s(machine)};
+  const bool is_small = kRounds * (predicted_s[0] + predicted_s[1]) <= kMost_s;
+  if (!is_small || std::max(one.bytes(), three.bytes()) > kMostBytes) return std::nullopt;
+  const double measured_s[] = {one.measured_s(), three.measured_s()};
+  const auto of_all_layers = [&](const double(&s)[2]) {
+    return s[0] + static_cast<double>(shape.config.num_layers - 1) * (s[1] - s[0]) / 2;
+  };
+  const double ratio = of_all_layers(measured_s) / of_all_layers(predicted_s);
+  if (!is_ratio(ratio)) return std::nullopt;
+  return ratio;
+}
+
+void fit_to_model(MachineRates& rates, const TrialShape& shape, const DeviceOptions& options,
+                  const std::filesystem::path& folder) {
+  if (options.pretend) return;
+  const std::string key = key_text(shape, options);
+  const auto file = folder.empty() ? folder : kept_file(folder, "trial", key);
+  auto kept = folder.empty() ? std::nullopt : parse_kept(read_kept(file), key);
+  if (!kept) {
+    const auto start = std::chrono::steady_clock::now();
+    kept = Kept{try_model(shape, options, rates.machine)};
+    rates.measured_s +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    nlohmann::ordered_json json;
+    json["of"] = key;
+    json["ratio"] = kept->ratio ? nlohmann::json(*kept->ratio) : nlohmann::json();
+    if (!folder.empty()) write_kept(file, json.dump(2) + "\n");
+  }
+  rates.trial_ratio = kept->ratio;
+  if (kept->ratio) rates.machine = slower(rates.machine, *kept->ratio);
+}
+
+}  // namespace ebb
