@@ -263,7 +263,10 @@ std::string_view name_of(OpKind kind) {
 }
 
 Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& options) {
-  const Program program = make_program(trace, layout, options.update);
+  return make_plan(make_program(trace, layout, options.update), layout, options);
+}
+
+Plan make_plan(const Program& program, const Layout& layout, const PlanOptions& options) {
   Residency residency(program, options.num_blocks,
                       options.least_traffic ? 0 : options.num_blocks / kRestShare);
   residency.run();
@@ -289,7 +292,10 @@ Plan make_drain_plan(const Plan& plan) {
 }
 
 BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update) {
-  const Program program = make_program(trace, layout, update);
+  return smallest_need(make_program(trace, layout, update), trace);
+}
+
+BlockNeed smallest_need(const Program& program, const Trace& trace) {
   BlockNeed most;
   uint32_t num_activations = 0;
   for (const ProgramItem& item : program.items) {
@@ -311,10 +317,7 @@ BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update) {
 }
 
 uint32_t resident_num_blocks(const Trace& trace, const Layout& layout, const PlanOptions& options) {
-  const Program program = make_program(trace, layout, options.update);
-  Residency residency(program, kNone, 0);
-  residency.run();
-  return residency.peak_busy();
+  return peak_of_chunks(make_program(trace, layout, options.update));
 }
 
 std::vector<uint32_t> finish_order(const Trace& trace, const Layout& layout) {

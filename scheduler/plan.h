@@ -33,6 +33,8 @@
 
 namespace ebb {
 
+struct Program;  // scheduler/program.h
+
 enum class OpKind : uint8_t {
   Run,     ///< a moment's kernels
   Finish,  ///< round the finished gradient of a parameter chunk and sum its squares
@@ -102,6 +104,8 @@ struct Plan {
 
 /// REQUIRES: options.num_blocks >= smallest_num_blocks(trace, layout); otherwise PlanError.
 Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& options);
+/// The same for who has the program already: with gradients if options.update.
+Plan make_plan(const Program& program, const Layout& layout, const PlanOptions& options);
 
 /// Nothing but the updates that a step left over.
 Plan make_drain_plan(const Plan& plan);
@@ -113,6 +117,7 @@ struct BlockNeed {
   std::string_view moment;  ///< which moment it is
 };
 BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update);
+BlockNeed smallest_need(const Program& program, const Trace& trace);
 /// Blocks with which nothing is ever evicted before its last use.
 uint32_t resident_num_blocks(const Trace& trace, const Layout& layout, const PlanOptions& options);
 

@@ -112,6 +112,7 @@ struct Preparation {
   size_t chosen = 0;                  ///< of them
   std::shared_ptr<const Layout> layout;
   Trace trace, evaluation_trace;
+  std::shared_ptr<const Program> program;  ///< of the trace; none once a plan was taken
   Plan plan, evaluation_plan;
   Plan drain_plan;  ///< the updates that a step leaves to the next
   Ledger ledger;    ///< every byte, by class and tier
