@@ -56,27 +56,6 @@ std::vector<uint32_t> place_gradients(const Program& program, const Layout& layo
   return slots;
 }
 
-BlockNeed smallest_need(const Program& program, const Trace& trace) {
-  BlockNeed most;
-  uint32_t num_activations = 0;
-  for (const ProgramItem& item : program.items) {
-    const auto num = [&](ArenaChunkEvent event) {
-      return item.num_events[static_cast<int>(event)];
-    };
-    num_activations += num(ArenaChunkEvent::Begin) + num(ArenaChunkEvent::Wake);
-    BlockNeed need;
-    need.by_space[static_cast<int>(Space::Activations)] = num_activations;
-    need.moment = item.moment == kNone ? "finish a gradient" : trace.moments[item.moment].name;
-    need.num_blocks = num_activations + item.num_uses;
-    for (const ChunkUse& use : program.uses_of(item)) {
-      ++need.by_space[static_cast<int>(program.chunk_id(use.chunk).space)];
-    }
-    if (need.num_blocks > most.num_blocks) most = need;
-    num_activations -= num(ArenaChunkEvent::Rest) + num(ArenaChunkEvent::End);
-  }
-  return most;
-}
-
 /// The first that are finished, of those that this step reads and updates at home, and does not
 /// carry.
 std::vector<uint32_t> chunks_to_hold(const Program& program, const Plan& plan, uint32_t num) {
@@ -131,20 +110,10 @@ Residency decide_residency(const Program& program, const PlanOptions& options, u
   }
 }
 
-}  // namespace
-
-Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& options) {
+Plan plan_program(const Program& program, const Layout& layout, const PlanOptions& options,
+                  uint32_t num_spare, std::vector<uint32_t> device_updates) {
   Plan plan;
-  Program program = make_program(trace, layout, options.update);
-  const uint32_t need = smallest_need(program, trace).num_blocks;
-  uint32_t num_spare = options.num_blocks - std::min(options.num_blocks, need);
-  const DeviceUpdates updates = choose_device_updates(program, layout, options, num_spare);
-  if (!updates.chunks.empty()) {
-    program = make_program(trace, layout, options.update, updates);
-    num_spare -=
-        static_cast<uint32_t>(updates.chunks.size()) * blocks_of_device_update(layout, options);
-    plan.device_updates = updates.chunks;
-  }
+  plan.device_updates = std::move(device_updates);
   std::vector<uint32_t> gradient_slots = place_gradients(program, layout, options, plan);
   Residency residency = decide_residency(program, options, num_spare, plan);
   plan.num_blocks = options.num_blocks;
@@ -157,6 +126,24 @@ Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& opti
                    layout.num_chunks() + residency.blocks().size() + 1);
   Emitter(program, layout, options, residency, std::move(gradient_slots), plan).run();
   return plan;
+}
+
+}  // namespace
+
+Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& options) {
+  return make_plan(make_program(trace, layout, options.update), trace, layout, options);
+}
+
+Plan make_plan(const Program& plain, const Trace& trace, const Layout& layout,
+               const PlanOptions& options) {
+  const uint32_t need = smallest_need(plain, trace).num_blocks;
+  const uint32_t num_spare = options.num_blocks - std::min(options.num_blocks, need);
+  const DeviceUpdates updates = choose_device_updates(plain, layout, options, num_spare);
+  if (updates.chunks.empty()) return plan_program(plain, layout, options, num_spare, {});
+  const auto num_updates = static_cast<uint32_t>(updates.chunks.size());
+  return plan_program(make_program(trace, layout, options.update, updates), layout, options,
+                      num_spare - num_updates * blocks_of_device_update(layout, options),
+                      updates.chunks);
 }
 
 Plan make_drain_plan(const Plan& plan, const Layout& layout) {
@@ -202,15 +189,33 @@ Plan make_fill_plan(const Plan& plan, const Layout& layout) {
   return fill;
 }
 
+BlockNeed smallest_need(const Program& program, const Trace& trace) {
+  BlockNeed most;
+  uint32_t num_activations = 0;
+  for (const ProgramItem& item : program.items) {
+    const auto num = [&](ArenaChunkEvent event) {
+      return item.num_events[static_cast<int>(event)];
+    };
+    num_activations += num(ArenaChunkEvent::Begin) + num(ArenaChunkEvent::Wake);
+    BlockNeed need;
+    need.by_space[static_cast<int>(Space::Activations)] = num_activations;
+    need.moment = item.moment == kNone ? "finish a gradient" : trace.moments[item.moment].name;
+    need.num_blocks = num_activations + item.num_uses;
+    for (const ChunkUse& use : program.uses_of(item)) {
+      ++need.by_space[static_cast<int>(program.chunk_id(use.chunk).space)];
+    }
+    if (need.num_blocks > most.num_blocks) most = need;
+    num_activations -= num(ArenaChunkEvent::Rest) + num(ArenaChunkEvent::End);
+  }
+  return most;
+}
+
 BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update) {
   return smallest_need(make_program(trace, layout, update), trace);
 }
 
 uint32_t resident_num_blocks(const Trace& trace, const Layout& layout, const PlanOptions& options) {
-  const Program program = make_program(trace, layout, options.update);
-  Residency residency(program, kNone, 0);
-  residency.run();
-  return residency.peak_busy();
+  return peak_of_chunks(make_program(trace, layout, options.update));
 }
 
 std::vector<uint32_t> finish_order(const Trace& trace, const Layout& layout) {

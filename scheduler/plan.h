@@ -42,6 +42,8 @@
 
 namespace ebb {
 
+struct Program;  // scheduler/program.h
+
 enum class OpKind : uint8_t {
   Run,       ///< a moment's kernels
   Finish,    ///< round the finished gradient of a parameter chunk and sum its squares
@@ -130,6 +132,9 @@ struct Plan {
 
 /// REQUIRES: options.num_blocks >= smallest_num_blocks(trace, layout); otherwise PlanError.
 Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& options);
+/// The same for who has the program already: with gradients if options.update.
+Plan make_plan(const Program& program, const Trace& trace, const Layout& layout,
+               const PlanOptions& options);
 
 /// What a step left over: its updates are made, the state that visits goes home, weights are
 /// dropped.
@@ -144,6 +149,7 @@ struct BlockNeed {
   std::string_view moment;  ///< which moment it is
 };
 BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update);
+BlockNeed smallest_need(const Program& program, const Trace& trace);
 /// Blocks with which nothing is ever evicted before its last use.
 uint32_t resident_num_blocks(const Trace& trace, const Layout& layout, const PlanOptions& options);
 

@@ -11,6 +11,7 @@
 #include "scheduler/fixed_memory.h"
 #include "scheduler/micro_batches.h"
 #include "scheduler/optimizer.h"
+#include "scheduler/program.h"
 #include "scheduler/state.h"
 #include "scheduler/trainer.h"
 #include "scheduler/validate.h"
@@ -163,19 +164,14 @@ FixedMemory fixed_memory(const Model& model, const TrainerOptions& options, cons
 
 namespace {
 
-BlockNeed need_of(const Preparation& p) {
-  const BlockNeed need = smallest_need(p.trace, *p.layout, true);
-  if (p.options.evaluation_batches == 0) return need;
-  const BlockNeed evaluation = smallest_need(p.evaluation_trace, *p.layout, false);
-  return evaluation.num_blocks > need.num_blocks ? evaluation : need;
+Program program_of_evaluation(const Preparation& p) {
+  return make_program(p.evaluation_trace, *p.layout, false);
 }
 
-uint32_t resident_need_of(const Preparation& p) {
-  const uint32_t blocks =
-      resident_num_blocks(p.trace, *p.layout, plan_options(p.options, kNone, true));
-  if (p.options.evaluation_batches == 0) return blocks;
-  return std::max(blocks, resident_num_blocks(p.evaluation_trace, *p.layout,
-                                              plan_options(p.options, kNone, false)));
+BlockNeed need_of(const Preparation& p, const Program& evaluating) {
+  const BlockNeed need = smallest_need(*p.program, p.trace);
+  const BlockNeed evaluation = smallest_need(evaluating, p.evaluation_trace);
+  return evaluation.num_blocks > need.num_blocks ? evaluation : need;
 }
 
 /// The values kept between groups of blocks and those inside a group are then about as many.
@@ -208,8 +204,10 @@ Preparation prepare_ground(const Model& model, const TrainerOptions& told, const
   const size_t chunk_bytes = p.layout->chunk_bytes();
   p.ledger = fixed_memory(model, options, *p.layout, p.trace, p.evaluation_trace).ledger;
   const size_t fixed_bytes = p.ledger.total(Tier::Device);
-  p.smallest_blocks = need_of(p).num_blocks;
-  p.resident_blocks = resident_need_of(p);
+  p.program = std::make_shared<const Program>(make_program(p.trace, *p.layout, true));
+  const Program evaluating = program_of_evaluation(p);
+  p.smallest_blocks = need_of(p, evaluating).num_blocks;
+  p.resident_blocks = std::max(peak_of_chunks(*p.program), peak_of_chunks(evaluating));
   p.smallest_device_bytes = fixed_bytes + p.smallest_blocks * chunk_bytes;
   p.resident_device_bytes = fixed_bytes + p.resident_blocks * chunk_bytes;
   const size_t budget = budgets.device_memory.value_or(p.resident_device_bytes);
@@ -229,13 +227,14 @@ uint32_t most_device_updates(const Preparation& p) {
 }
 
 void throw_too_large_for_device(const Preparation& p, size_t budget) {
+  const BlockNeed need = need_of(p, program_of_evaluation(p));
   throw PlanError(fmt::format(
       "the plan does not fit: device memory {} ({} bytes), the smallest that works is {} ({} "
       "bytes). "
       "The largest moment is '{}':\n{}"
       "try --device-memory {}, a smaller --chunk-size or --micro-batch-size, or --recompute block",
       format_bytes(budget), budget, format_bytes(p.smallest_device_bytes), p.smallest_device_bytes,
-      need_of(p).moment, need_by_class(need_of(p), p.ledger, p.layout->chunk_bytes()),
+      need.moment, need_by_class(need, p.ledger, p.layout->chunk_bytes()),
       p.smallest_device_bytes));
 }
 
@@ -244,7 +243,7 @@ Plan plan_step(const Preparation& ground) {
       std::min(ground.options.device_updates.value_or(0), most_device_updates(ground));
   TrainerOptions options = ground.options;
   options.device_updates = num;
-  return make_plan(ground.trace, *ground.layout,
+  return make_plan(*ground.program, ground.trace, *ground.layout,
                    plan_options(options, blocks_beside(ground, num), true));
 }
 
@@ -274,6 +273,7 @@ void complete(Preparation& p, Plan plan) {
   check_plan(p.plan, p.trace, layout, plan_options(p.options, p.num_blocks, true));
   p.drain_plan = make_drain_plan(p.plan, layout);
   p.fill_plan = make_fill_plan(p.plan, layout);
+  p.program.reset();
   if (p.options.evaluation_batches == 0) return;
   const PlanOptions evaluation = plan_options(p.options, p.num_blocks, false);
   p.evaluation_plan = make_plan(p.evaluation_trace, layout, evaluation);

@@ -1,6 +1,8 @@
 #include "scheduler/program.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 namespace ebb {
 namespace {
@@ -117,6 +119,17 @@ void join(std::vector<Period>& periods) {
   periods.resize(num_joined);
 }
 
+/// Most follow the one before them: then that one grows, and there is little to sort.
+void add(std::vector<Period>& periods, Period p) {
+  const bool touches =
+      !periods.empty() && periods.back().first <= p.first && p.first <= periods.back().last + 1;
+  if (touches) {
+    periods.back().last = std::max(periods.back().last, p.last);
+  } else {
+    periods.push_back(p);
+  }
+}
+
 struct ChunkPeriods {
   std::vector<Period> lives, busy;  // busy: alive and not at rest
 };
@@ -129,10 +142,10 @@ std::vector<ChunkPeriods> periods_of_chunks(const Trace& trace, size_t chunk_byt
     const size_t first = span.offset / chunk_bytes;
     const size_t last = (span.offset + span.bytes - 1) / chunk_bytes;
     const auto is_busy = [&](uint32_t from, uint32_t to) {
-      for (size_t c = first; c <= last; ++c) chunks[c].busy.push_back({from, to});
+      for (size_t c = first; c <= last; ++c) add(chunks[c].busy, {from, to});
     };
     for (size_t c = first; c <= last; ++c) {
-      chunks[c].lives.push_back({span.first_moment, span.last_moment});
+      add(chunks[c].lives, {span.first_moment, span.last_moment});
     }
     uint32_t from = span.first_moment;
     for (; rest != trace.rests.end() && rest->span == s; ++rest) {
@@ -148,14 +161,33 @@ std::vector<ChunkPeriods> periods_of_chunks(const Trace& trace, size_t chunk_byt
   return chunks;
 }
 
+struct Happening {
+  uint32_t item, chunk;
+};
+
+/// Writes the happenings of one kind by item; of one item in the order in which they are given.
+void add_events(Program& program, ArenaChunkEvent event, std::span<const Happening> happenings) {
+  const int e = static_cast<int>(event);
+  for (const Happening& h : happenings) ++program.items[h.item].num_events[e];
+  uint32_t next = 0;
+  for (ProgramItem& item : program.items) {
+    item.first_event[e] = next;
+    next += std::exchange(item.num_events[e], 0);
+  }
+  program.events[e].resize(next);
+  for (const Happening& h : happenings) {
+    ProgramItem& item = program.items[h.item];
+    program.events[e][item.first_event[e] + item.num_events[e]++] = h.chunk;
+  }
+}
+
 /// Turns the periods of activations into events of arena chunks.
 void add_activations(Program& program, const Trace& trace, size_t chunk_bytes,
                      const std::vector<uint32_t>& item_of_moment) {
   const std::vector<ChunkPeriods> chunks = periods_of_chunks(trace, chunk_bytes);
-  std::vector<std::vector<uint32_t>> at[kNumArenaChunkEvents];
-  for (auto& items : at) items.resize(program.items.size());
+  std::vector<Happening> happenings[kNumArenaChunkEvents];
   const auto happens = [&](ArenaChunkEvent event, uint32_t moment, uint32_t chunk) {
-    at[static_cast<int>(event)][item_of_moment[moment]].push_back(chunk);
+    happenings[static_cast<int>(event)].push_back({item_of_moment[moment], chunk});
   };
   for (uint32_t c = 0; c < chunks.size(); ++c) {
     const uint32_t dense = program.dense({Space::Activations, c});
@@ -168,10 +200,51 @@ void add_activations(Program& program, const Trace& trace, size_t chunk_bytes,
     }
   }
   for (int e = 0; e < kNumArenaChunkEvents; ++e) {
-    for (size_t i = 0; i < program.items.size(); ++i) {
-      program.items[i].first_event[e] = static_cast<uint32_t>(program.events[e].size());
-      program.items[i].num_events[e] = static_cast<uint32_t>(at[e][i].size());
-      program.events[e].insert(program.events[e].end(), at[e][i].begin(), at[e][i].end());
+    add_events(program, static_cast<ArenaChunkEvent>(e), happenings[e]);
+  }
+}
+
+/// Chunks by the moment after which they are finished; of one moment ascending.
+std::vector<uint32_t> order_of_finish(const std::vector<uint32_t>& last) {
+  std::vector<uint32_t> order;
+  for (uint32_t c = 0; c < last.size(); ++c) {
+    if (last[c] != kNever) order.push_back(c);
+  }
+  std::ranges::stable_sort(order, {}, [&](uint32_t c) { return last[c]; });
+  return order;
+}
+
+/// Counts first, then places: chunk by chunk, and then item by item.
+void index_needs(Program& program) {
+  const auto for_each_chunk = [&](const ProgramItem& item, const auto& visit) {
+    for (const ChunkUse& use : program.uses_of(item)) visit(use.chunk);
+    for (const ArenaChunkEvent event : {ArenaChunkEvent::Begin, ArenaChunkEvent::Wake}) {
+      for (const uint32_t chunk : program.chunks_of(item, event)) visit(chunk);
+    }
+  };
+  program.first_need.assign(program.num_dense() + 1, 0);
+  std::vector<uint32_t> next_of_item{0};
+  for (const ProgramItem& item : program.items) {
+    next_of_item.push_back(next_of_item.back());
+    for_each_chunk(item, [&](uint32_t chunk) {
+      ++program.first_need[chunk + 1];
+      ++next_of_item.back();
+    });
+  }
+  std::partial_sum(program.first_need.begin(), program.first_need.end(),
+                   program.first_need.begin());
+  std::vector<uint32_t>& of_chunk = program.needs_of_chunk;
+  of_chunk.resize(program.first_need.back());
+  std::vector<uint32_t> at(program.first_need.begin(), program.first_need.end() - 1);
+  for (uint32_t i = 0; i < program.items.size(); ++i) {
+    for_each_chunk(program.items[i], [&](uint32_t chunk) { of_chunk[at[chunk]++] = i; });
+  }
+  program.needs.resize(of_chunk.size());
+  for (uint32_t chunk = 0; chunk < program.num_dense(); ++chunk) {
+    for (uint32_t k = program.first_need[chunk]; k < program.first_need[chunk + 1]; ++k) {
+      const uint32_t item = of_chunk[k];
+      of_chunk[k] = next_of_item[item]++;
+      program.needs[of_chunk[k]] = {item, chunk};
     }
   }
 }
@@ -201,13 +274,12 @@ Program make_program(const Trace& trace, const Layout& layout, bool with_gradien
   const std::vector<uint32_t> last = with_gradients
                                          ? last_contributions(trace, layout)
                                          : std::vector<uint32_t>(layout.num_chunks(), kNever);
-  std::vector<std::vector<uint32_t>> finished_at(trace.moments.size());
-  for (uint32_t c = 0; c < last.size(); ++c) {
-    if (last[c] != kNever) finished_at[last[c]].push_back(c);
-  }
   std::vector<bool> updates(layout.num_chunks(), false);
   for (uint32_t c : device_updates.chunks) updates[c] = true;
+  const std::vector<uint32_t> finished = order_of_finish(last);
+  auto next_finished = finished.begin();
   UseCollector collector(layout, program);
+  program.items.reserve(trace.moments.size() + finished.size());
   const auto add_update = [&](uint32_t c) {
     ProgramItem& update = program.items.emplace_back(ProgramItem{.updated_chunk = c});
     collector.begin(update);
@@ -215,25 +287,55 @@ Program make_program(const Trace& trace, const Layout& layout, bool with_gradien
     collector.end(update);
   };
   std::vector<uint32_t> item_of_moment;
+  item_of_moment.reserve(trace.moments.size());
   for (uint32_t m = 0; m < trace.moments.size(); ++m) {
     item_of_moment.push_back(static_cast<uint32_t>(program.items.size()));
     ProgramItem& run = program.items.emplace_back(ProgramItem{.moment = m});
     collector.begin(run);
     collect_moment(collector, trace, layout, trace.moments[m]);
     collector.end(run);
-    for (uint32_t c : finished_at[m]) {
-      ProgramItem& finish = program.items.emplace_back(ProgramItem{.finished_chunk = c});
+    for (; next_finished != finished.end() && last[*next_finished] == m; ++next_finished) {
+      ProgramItem& finish =
+          program.items.emplace_back(ProgramItem{.finished_chunk = *next_finished});
       collector.begin(finish);
-      collect_finish(collector, layout, c);
+      collect_finish(collector, layout, *next_finished);
       collector.end(finish);
-      if (updates[c] && !device_updates.at_end) add_update(c);
+      if (updates[*next_finished] && !device_updates.at_end) add_update(*next_finished);
     }
   }
   if (device_updates.at_end) {
     for (uint32_t c : device_updates.chunks) add_update(c);
   }
   add_activations(program, trace, layout.chunk_bytes(), item_of_moment);
+  index_needs(program);
   return program;
+}
+
+uint32_t peak_of_chunks(const Program& program) {
+  std::vector<uint32_t> last_item(program.num_dense(), kNever);
+  std::vector<uint32_t> num_ended(program.items.size(), 0);  // with this item
+  std::vector<uint32_t> num_begun(program.items.size(), 0);
+  const auto is_needed = [&](uint32_t chunk, uint32_t item) {
+    uint32_t& last = last_item[chunk];
+    if (last == kNever) ++num_begun[item];
+    last = item;
+  };
+  for (uint32_t i = 0; i < program.items.size(); ++i) {
+    const ProgramItem& item = program.items[i];
+    for (const ChunkUse& use : program.uses_of(item)) is_needed(use.chunk, i);
+    for (uint32_t c : program.chunks_of(item, ArenaChunkEvent::Begin)) is_needed(c, i);
+    for (uint32_t c : program.chunks_of(item, ArenaChunkEvent::End)) is_needed(c, i);
+  }
+  for (const uint32_t last : last_item) {
+    if (last != kNever) ++num_ended[last];
+  }
+  uint32_t num = 0, peak = 0;
+  for (uint32_t i = 0; i < program.items.size(); ++i) {
+    num += num_begun[i];
+    peak = std::max(peak, num);
+    num -= num_ended[i];
+  }
+  return peak;
 }
 
 }  // namespace ebb

@@ -52,11 +52,19 @@ struct DeviceUpdates {
   bool at_end = false;
 };
 
+/// An item that needs a chunk: uses it, or has it begin or wake.
+struct Need {
+  uint32_t item = 0, chunk = 0;
+};
+
 struct Program {
   std::vector<ProgramItem> items;
   std::vector<ChunkUse> uses;
   std::vector<uint32_t> events[kNumArenaChunkEvents];  ///< dense numbers of activation chunks
   uint32_t first_dense[kNumSpaces + 1] = {};
+  std::vector<Need> needs;               ///< by item, and of one item by chunk
+  std::vector<uint32_t> first_need;      ///< [chunk] in needs_of_chunk, and one past the last
+  std::vector<uint32_t> needs_of_chunk;  ///< in needs, ascending
 
   uint32_t num_dense() const { return first_dense[kNumSpaces]; }
   uint32_t dense(ChunkId id) const { return first_dense[static_cast<int>(id.space)] + id.index; }
@@ -73,6 +81,9 @@ struct Program {
 /// `with_gradients` false: evaluation, nothing is finished.
 Program make_program(const Trace& trace, const Layout& layout, bool with_gradients,
                      const DeviceUpdates& device_updates = {});
+
+/// The most chunks at once between their first and their last item.
+uint32_t peak_of_chunks(const Program& program);
 
 /// Chunks of the activation arena.
 uint32_t num_arena_chunks(const Trace& trace, size_t chunk_bytes);

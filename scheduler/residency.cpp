@@ -25,39 +25,20 @@ Residency::Residency(const Program& program, uint32_t num_blocks, uint32_t num_r
       chunks_(program.num_dense()),
       held_(std::move(held)),
       is_held_(program.num_dense(), false),
-      stays_(program.num_dense(), false) {
-  index_uses();
+      stays_(program.num_dense(), false),
+      candidates_(static_cast<uint32_t>(program.needs.size())) {
   place_weights();
 }
 
-void Residency::index_uses() {
-  first_use_.assign(program_.num_dense() + 1, 0);
-  for (const ChunkUse& use : program_.uses) ++first_use_[use.chunk + 1];
-  for (uint32_t chunk : program_.events[static_cast<int>(ArenaChunkEvent::Begin)])
-    ++first_use_[chunk + 1];
-  for (uint32_t chunk : program_.events[static_cast<int>(ArenaChunkEvent::Wake)])
-    ++first_use_[chunk + 1];
-  for (size_t c = 1; c < first_use_.size(); ++c) first_use_[c] += first_use_[c - 1];
-  use_items_.resize(first_use_.back());
-  std::vector<uint32_t> at(first_use_.begin(), first_use_.end() - 1);
-  for (uint32_t i = 0; i < program_.items.size(); ++i) {
-    const ProgramItem& item = program_.items[i];
-    for (const ChunkUse& use : program_.uses_of(item)) use_items_[at[use.chunk]++] = i;
-    for (const ArenaChunkEvent event : {ArenaChunkEvent::Begin, ArenaChunkEvent::Wake}) {
-      for (uint32_t chunk : program_.chunks_of(item, event)) use_items_[at[chunk]++] = i;
-    }
-  }
-}
-
 uint32_t Residency::next_use(uint32_t chunk) const {
-  const uint32_t at = first_use_[chunk] + chunks_[chunk].cursor;
-  return at < first_use_[chunk + 1] ? use_items_[at] : kNone;
+  const uint32_t at = program_.first_need[chunk] + chunks_[chunk].cursor;
+  if (at == program_.first_need[chunk + 1]) return kNone;
+  return program_.needs[program_.needs_of_chunk[at]].item;
 }
 
 void Residency::free_block(Chunk& chunk, uint32_t after, uint32_t store) {
   Block& block = blocks_[chunk.block];
   block.busy = false;
-  --num_busy_;
   block.free_after = after;
   block.store = store;
   free_.push({order_of(after), chunk.block});
@@ -66,11 +47,12 @@ void Residency::free_block(Chunk& chunk, uint32_t after, uint32_t store) {
 }
 
 void Residency::may_leave(uint32_t c) {
-  resting_.push_back({{chunks_[c].next_item, c}, brings.size()});
+  const uint32_t at = program_.first_need[c] + chunks_[c].cursor;
+  resting_.push_back({program_.needs_of_chunk[at], brings.size()});
 }
 
 void Residency::end_rest() {
-  candidates_.push(resting_.front().candidate);
+  candidates_.insert(resting_.front().next_need);
   resting_.pop_front();
 }
 
@@ -80,10 +62,11 @@ uint32_t Residency::choose_victim(uint32_t item) {
   while (!resting_.empty() && resting_.front().num_brings + num_rest_ <= brings.size()) end_rest();
   for (;;) {
     while (!candidates_.empty()) {
-      const auto [next, c] = candidates_.top();
+      const uint32_t need = candidates_.greatest();
+      const auto [next, c] = program_.needs[need];
       const bool is_old_entry = chunks_[c].block == kNone || chunks_[c].next_item != next;
       if (!is_old_entry && next == item) break;  // and so are all below it
-      candidates_.pop();
+      candidates_.erase(need);
       if (!is_old_entry) return c;
     }
     if (resting_.empty()) return kNone;
@@ -153,7 +136,6 @@ void Residency::give(uint32_t c, uint32_t b, uint32_t deadline, uint32_t not_bef
                     .victim_item = block.free_after,
                     .victim_store = block.store});
   block = Block{.chunk = c, .busy = true};
-  peak_busy_ = std::max(peak_busy_, ++num_busy_);
   chunk.block = b;
 }
 
@@ -208,7 +190,6 @@ void Residency::end_life(uint32_t c, uint32_t item) {
 void Residency::place(uint32_t c) {
   chunks_[c].block = static_cast<uint32_t>(blocks_.size());
   blocks_.push_back({.chunk = c, .busy = true});
-  peak_busy_ = std::max(peak_busy_, ++num_busy_);
 }
 
 void Residency::place_weights() {

@@ -12,6 +12,7 @@
 
 #include "scheduler/plan.h"
 #include "scheduler/program.h"
+#include "scheduler/rank_set.h"
 
 namespace ebb {
 
@@ -56,8 +57,6 @@ class Residency {
   std::vector<Bring> brings;
   std::vector<Store> stores;
   uint32_t num_blocks_used() const { return static_cast<uint32_t>(blocks_.size()); }
-  /// The most chunks at once between their first and their last use.
-  uint32_t peak_busy() const { return peak_busy_; }
   std::set<uint32_t> sums_gone_home;         ///< sum chunks that leave between their uses
   std::set<uint32_t> activations_gone_home;  ///< arena chunks that leave while they rest
   uint32_t num_held_in_vain = 0;             ///< those that had to leave before they were used
@@ -78,15 +77,13 @@ class Residency {
     uint32_t former_block = kNone;
     uint32_t last_item = kStart;
     uint32_t next_item = kNone;
-    uint32_t cursor = 0;  // in its list of items
+    uint32_t cursor = 0;  // in its list of needs
     uint32_t home_store = kNone;
     uint32_t replaced_by = kNone;  // the bring that took its block
     bool dirty = false;
   };
-  using Candidate = std::pair<uint32_t, uint32_t>;  // next use, chunk: furthest on top
-  using Freed = std::pair<uint32_t, uint32_t>;      // order of position, block: earliest on top
+  using Freed = std::pair<uint32_t, uint32_t>;  // order of position, block: earliest on top
 
-  void index_uses();
   uint32_t next_use(uint32_t chunk) const;
   uint32_t take_block(uint32_t item);
   void may_leave(uint32_t chunk);
@@ -110,26 +107,23 @@ class Residency {
   const Program& program_;
   uint32_t max_blocks_;
   uint32_t num_rest_;
-  uint32_t num_busy_ = 0, peak_busy_ = 0;
   struct Return {
     uint32_t chunk;
     uint32_t due;  // num_finished_
   };
   std::deque<Return> returns_;  // held chunks that are finished, in order
   uint32_t num_finished_ = 0;
-  std::vector<uint32_t> first_use_;  // of each chunk, in use_items_
-  std::vector<uint32_t> use_items_;
   std::vector<Chunk> chunks_;
   std::vector<uint32_t> held_;
   std::vector<bool> is_held_;  // [chunk]
   std::vector<bool> stays_;    // [chunk] until its last use, weights to the end
   std::vector<Block> blocks_;
   struct Resting {
-    Candidate candidate;
+    uint32_t next_need;
     size_t num_brings;  // before it was used
   };
   std::deque<Resting> resting_;  // by time of use
-  std::priority_queue<Candidate> candidates_;
+  RankSet candidates_;           // for leaving, by their next need: the furthest is the greatest
   std::priority_queue<Freed, std::vector<Freed>, std::greater<>> free_;
 };
 

@@ -142,6 +142,9 @@ class Clockwork {
         machine_(machine),
         done_(plan.ops.size(), false) {
     result_.ops.resize(plan.ops.size());
+    for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+      lanes_[static_cast<int>(plan.ops[i].lane)].push_back(i);
+    }
   }
 
   Simulation run() {
@@ -173,59 +176,58 @@ class Clockwork {
     double cores = 0;  ///< what a copy takes of the processor at full speed
     double end_s = kNever;
   };
-  /// The operation of a lane that is to start next, and how many of its waits are over.
+  /// What a lane is to start next: where in the lane, and how many of its waits are over.
   struct Cursor {
-    uint32_t op = 0;
+    uint32_t at = 0;
     uint32_t num_over = 0;
   };
 
-  /// False at the end of the lane.
-  bool find(Cursor& cursor, Lane lane) const {
-    while (cursor.op < plan_.ops.size() && plan_.ops[cursor.op].lane != lane) ++cursor.op;
-    return cursor.op < plan_.ops.size();
-  }
-
-  bool is_ready(Cursor& cursor) const {
-    const auto waits = plan_.waits_of(plan_.ops[cursor.op]);
+  /// The operation that may start on a lane now, or kNone.
+  uint32_t find_ready(Lane lane) {
+    const std::vector<uint32_t>& ops = lanes_[static_cast<int>(lane)];
+    Cursor& cursor = cursors_[static_cast<int>(lane)];
+    if (cursor.at == ops.size()) return kNone;
+    const auto waits = plan_.waits_of(plan_.ops[ops[cursor.at]]);
     while (cursor.num_over < waits.size() && done_[waits[cursor.num_over]]) ++cursor.num_over;
-    return cursor.num_over == waits.size();
+    return cursor.num_over == waits.size() ? ops[cursor.at] : kNone;
+  }
+  void move_on(Lane lane) {
+    Cursor& cursor = cursors_[static_cast<int>(lane)];
+    cursor = {cursor.at + 1};
   }
 
   bool start_what_can() {
-    bool started = move_on() || start_load();
+    bool started = move_chunks() || start_load();
     for (const Lane lane : {Lane::Compute, Lane::Store, Lane::Update}) {
-      Cursor& cursor = cursors_[static_cast<int>(lane)];
-      if (works_[static_cast<int>(lane)].op != kNone || !find(cursor, lane) || !is_ready(cursor)) {
-        continue;
-      }
-      start(std::exchange(cursor, {cursor.op + 1}).op);
+      if (works_[static_cast<int>(lane)].op != kNone) continue;
+      const uint32_t op = find_ready(lane);
+      if (op == kNone) continue;
+      move_on(lane);
+      start(op);
       started = true;
     }
     return started;
   }
 
   /// The mover gives and takes blocks, and hands copies to the link.
-  bool move_on() {
-    Cursor& mover = cursors_[static_cast<int>(Lane::Load)];
+  bool move_chunks() {
     bool moved = false;
-    while (find(mover, Lane::Load) && is_ready(mover)) {
-      if (!is_copy(plan_.ops[mover.op])) start(mover.op);
-      mover = {mover.op + 1};
-      moved = true;
+    for (uint32_t op; (op = find_ready(Lane::Load)) != kNone; moved = true) {
+      if (!is_copy(plan_.ops[op])) start(op);
+      move_on(Lane::Load);
     }
     return moved;
   }
 
   bool start_load() {
     if (works_[static_cast<int>(Lane::Load)].op != kNone) return false;
-    const uint32_t end = cursors_[static_cast<int>(Lane::Load)].op;
-    while (next_load_ < end && !is_load(plan_.ops[next_load_])) ++next_load_;
+    const std::vector<uint32_t>& ops = lanes_[static_cast<int>(Lane::Load)];
+    const uint32_t end = cursors_[static_cast<int>(Lane::Load)].at;
+    while (next_load_ < end && !is_copy(plan_.ops[ops[next_load_]])) ++next_load_;
     if (next_load_ == end) return false;
-    start(next_load_++);
+    start(ops[next_load_++]);
     return true;
   }
-
-  static bool is_load(const Op& op) { return op.lane == Lane::Load && is_copy(op); }
 
   void start(uint32_t index) {
     const Op& op = plan_.ops[index];
@@ -302,9 +304,10 @@ class Clockwork {
   const Machine& machine_;
   double now_s_ = 0;
   std::array<Work, kNumLanes> works_;
-  std::array<Cursor, kNumLanes> cursors_;  // of the load lane: the mover's
-  uint32_t next_load_ = 0;                 // what the link copies next, once the mover was there
-  std::vector<bool> done_;
+  std::array<std::vector<uint32_t>, kNumLanes> lanes_;  // operations, in order
+  std::array<Cursor, kNumLanes> cursors_;               // of the load lane: the mover's
+  uint32_t next_load_ = 0;  // in its lane: what the link copies next, once the mover was there
+  std::vector<uint8_t> done_;
   size_t num_done_ = 0;
   bool computed_ = false;
   double last_computed_s_ = 0;

@@ -125,6 +125,7 @@ struct Preparation {
   size_t chosen = 0;                  ///< of them
   std::shared_ptr<const Layout> layout;
   Trace trace, evaluation_trace;
+  std::shared_ptr<const Program> program;  ///< of the trace; none once a plan was taken
   Plan plan, evaluation_plan;
   Plan drain_plan;  ///< what a step leaves to the next, should none follow at once
   Plan fill_plan;   ///< what a step expects of the one before, should there be none

@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
 #include <set>
 
 #include "scheduler/program.h"
+#include "scheduler/rank_set.h"
 #include "tests/scheduler/plan_cases.h"
 
 namespace ebb {
@@ -147,6 +150,65 @@ TEST(Program, ArenaChunksLiveAsLongAsTheirSpans) {
   c.trace.activations = {{0, 256, 0, 5}, {256, 256, 1, 2}, {chunk, 256, 0, 5}};
   c.trace.rests = {{0, 0, 5}, {2, 1, 3}, {2, 3, 5}};
   expect_lives({"+0+1", "z1", "z0", "z1w1", "", "w0w1-0-1"});
+}
+
+TEST(Program, KnowsWhoNeedsAChunkWhen) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const Case c = test::make_any_case(seed);
+    const Program program = make_program(c.trace, c.layout, true);
+    std::vector<std::set<uint32_t>> expected(program.num_dense());  // [chunk] items
+    for (uint32_t i = 0; i < program.items.size(); ++i) {
+      const ProgramItem& item = program.items[i];
+      for (const ChunkUse& use : program.uses_of(item)) expected[use.chunk].insert(i);
+      for (const ArenaChunkEvent event : {ArenaChunkEvent::Begin, ArenaChunkEvent::Wake}) {
+        for (const uint32_t chunk : program.chunks_of(item, event)) expected[chunk].insert(i);
+      }
+    }
+    const auto key = [](const Need& need) { return std::pair(need.item, need.chunk); };
+    EXPECT_TRUE(std::ranges::is_sorted(program.needs, {}, key));
+    for (uint32_t chunk = 0; chunk < program.num_dense(); ++chunk) {
+      std::set<uint32_t> items;
+      for (uint32_t k = program.first_need[chunk]; k < program.first_need[chunk + 1]; ++k) {
+        const Need& need = program.needs[program.needs_of_chunk[k]];
+        EXPECT_EQ(need.chunk, chunk);
+        items.insert(items.end(), need.item);
+      }
+      EXPECT_EQ(items, expected[chunk]) << "seed " << seed << ", chunk " << chunk;
+    }
+  }
+}
+
+TEST(Program, PeakCountsChunksFromTheirFirstItemToTheirLast) {
+  Case c = test::make_case_from_text("r0 r1 r2 r0", 3, 65536, 4);
+  EXPECT_EQ(peak_of_chunks(make_program(c.trace, c.layout, false)), 2u);
+  c.trace.arena_bytes = 2 * c.layout.chunk_bytes();
+  c.trace.activations = {{0, 256, 1, 3}, {c.layout.chunk_bytes(), 256, 2, 2}};
+  c.trace.rests = {{0, 1, 3}};  // at rest it counts
+  EXPECT_EQ(peak_of_chunks(make_program(c.trace, c.layout, false)), 4u);
+  EXPECT_EQ(peak_of_chunks(Program{}), 0u);
+}
+
+TEST(RankSet, KnowsItsGreatest) {
+  std::mt19937 random(1);
+  for (const uint32_t size : {1u, 64u, 65u, 4096u, 4097u, 300'000u}) {
+    RankSet set(size);
+    std::set<uint32_t> expected;
+    for (int i = 0; i < 3000; ++i) {
+      const uint32_t rank = random() % size;
+      if (random() % 2 == 0) {
+        set.insert(rank);
+        expected.insert(rank);
+      } else {
+        const uint32_t leaves = expected.empty() ? rank : *expected.rbegin();
+        set.erase(leaves);
+        expected.erase(leaves);
+      }
+      ASSERT_EQ(set.empty(), expected.empty());
+      if (expected.empty()) continue;
+      ASSERT_EQ(set.greatest(), *expected.rbegin()) << size;
+    }
+  }
+  EXPECT_TRUE(RankSet(0).empty());
 }
 
 TEST(Program, DenseNumbersAreAllSpacesInARow) {
