@@ -72,9 +72,10 @@ bool run_large(const LargeCase& c, FixedSettings& fixed) {
     TrainerOptions told = options;
     told.micro_batch_order = other.order;
     told.recompute = other.recompute;
+    told.activations = other.activations;
     told.update = other.update;
-    const Preparation one = prepare(model, told, {.device_memory = c.device_bytes});
-    const double seconds = simulate(one.plan, one.trace, *one.layout, c.machine).seconds;
+    const Preparation one = prepare(model, told, {.device_memory = c.device_bytes}, c.machine);
+    const double seconds = one.candidates[one.chosen].seconds;
     fmt::print(" {:>7.3f}", seconds / chosen.seconds);
     Fixed& setting = fixed[short_name(other)];
     ++setting.num_fits;

@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <optional>
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <mutex>
 #include <utility>
 
+#include "device/host/parallel.h"
 #include "scheduler/prepare.h"
 
 namespace ebb {
@@ -15,6 +19,11 @@ constexpr Recompute kRecomputes[] = {Recompute::None, Recompute::Block, Recomput
 constexpr ActivationPlacement kPlacements[] = {ActivationPlacement::Device,
                                                ActivationPlacement::Offload};
 constexpr UpdateOrder kUpdates[] = {UpdateOrder::Overlap, UpdateOrder::Wait};
+
+// How many of the fastest settings are refined, and how much slower than the fastest they may be:
+// to update on the device, or to hold weights, has not gained more.
+constexpr size_t kMostRefined = 4;
+constexpr double kNear = 1.15;
 
 constexpr double kCarriedShares[] = {0, 0.25, 0.4, 0.6};
 
@@ -48,142 +57,224 @@ std::string too_large_together(const Preparation& ground, const Ledger& ledger, 
       ledger.table());
 }
 
-/// Goes through the candidates and keeps the best.
+/// A candidate that fits, with all that it takes to make it the choice.
+struct Contender {
+  std::shared_ptr<const Preparation> ground;
+  TrainerOptions options;
+  Plan plan = {};
+  Candidate candidate = {};
+  size_t setting = 0, row = 0;  ///< where it stands in the table
+};
+
+bool comes_first(const Contender& a, const Contender& b) {
+  if (is_better(a.candidate, b.candidate)) return true;
+  if (is_better(b.candidate, a.candidate)) return false;
+  return std::pair(a.setting, a.row) < std::pair(b.setting, b.row);
+}
+
+/// Tries every setting, on several threads; what comes out does not depend on which is first.
 class Choice {
  public:
-  Choice(const Budgets& budgets, const Machine& machine) : budgets_(budgets), machine_(machine) {}
+  Choice(const Model& model, const TrainerOptions& options, const Budgets& budgets,
+         const Machine& machine)
+      : model_(model),
+        budgets_(budgets),
+        machine_(machine),
+        settings_(settings_to_try(options, budgets)),
+        updates_(update_orders(options)),
+        tried_(settings_.size()) {}
 
-  /// A ground with every way to update that is asked for.
-  void consider(Preparation ground, const std::vector<UpdateOrder>& updates) {
-    if (smallest_device_bytes_ == 0 || ground.smallest_device_bytes < smallest_device_bytes_) {
-      smallest_device_bytes_ = ground.smallest_device_bytes;
+  Preparation run() {
+    ThreadTeam team(num_usable_cores());
+    team.for_each(std::ssize(settings_), [&](int64_t i) { try_setting(static_cast<size_t>(i)); });
+    for (const Tried& tried : tried_) {
+      if (tried.failed) std::rethrow_exception(tried.failed);
     }
-    std::optional<std::pair<UpdateOrder, Plan>> better;
-    for (const UpdateOrder update : updates) {
-      ground.options.update = update;
-      Candidate candidate = describe(ground);
-      Plan plan;
-      if (candidate.why_not.empty()) {
-        plan = plan_step(ground);
-        judge(candidate, ground, plan);
-      }
-      candidates_.push_back(std::move(candidate));
-      if (!candidates_.back().why_not.empty() || !is_best(candidates_.back())) continue;
-      chosen_ = candidates_.size() - 1;
-      better.emplace(update, std::move(plan));
-    }
-    if (!better) return;
-    ground.options.update = better->first;
-    best_ = {std::move(ground), std::move(better->second)};
-  }
-
-  Preparation finish() {
-    if (!best_) refuse();
-    refine();
-    Preparation prepared = std::move(best_->first);
-    complete(prepared, std::move(best_->second));
-    prepared.candidates = std::move(candidates_);
-    prepared.chosen = *chosen_;
-    prepared.smallest_device_bytes = smallest_device_bytes_;
-    return prepared;
+    if (tried_[0].refused) std::rethrow_exception(tried_[0].refused);
+    if (contenders_.empty()) refuse();
+    std::ranges::sort(contenders_, comes_first);
+    drop_the_far();
+    team.for_each(std::ssize(contenders_),
+                  [&](int64_t i) { refine(contenders_[static_cast<size_t>(i)]); });
+    std::ranges::sort(contenders_, comes_first);
+    return take(contenders_[0]);
   }
 
  private:
-  /// What is known without a plan.
-  Candidate describe(const Preparation& ground) {
-    Candidate c{.order = ground.options.micro_batch_order,
-                .recompute = ground.options.recompute,
-                .activations = ground.options.activations,
-                .update = ground.options.update,
-                .flops = ground.flops,
-                .smallest_device_bytes = ground.smallest_device_bytes};
-    if (ground.num_blocks >= ground.smallest_blocks) return c;
-    c.why_not = fmt::format("needs {} on the device", format_bytes(c.smallest_device_bytes));
-    if (!nearest_ || ground.smallest_device_bytes < nearest_->smallest_device_bytes) {
-      nearest_ = ground;
+  /// What became of a setting.
+  struct Tried {
+    std::exception_ptr refused, failed;
+    std::vector<Candidate> candidates;
+    std::string too_large_at_home;
+    std::shared_ptr<const Preparation> too_large_for_device;
+  };
+
+  void try_setting(size_t setting) {
+    Tried& tried = tried_[setting];
+    try {
+      consider(setting, tried);
+    } catch (const ConfigError&) {
+      // A model may use values in a way that only the simplest setting allows.
+      tried = {};
+      tried.refused = std::current_exception();
+    } catch (...) {
+      tried.failed = std::current_exception();
     }
-    return c;
   }
 
-  void judge(Candidate& c, const Preparation& ground, const Plan& plan) {
+  void consider(size_t setting, Tried& tried) {
+    const auto ground = run_dry(setting);
+    if (ground->num_blocks < ground->smallest_blocks) tried.too_large_for_device = ground;
+    for (const UpdateOrder update : updates_) {
+      Contender c{.ground = ground, .options = ground->options, .setting = setting};
+      c.options.update = update;
+      c.row = tried.candidates.size();
+      c.candidate = describe(c);
+      if (!tried.too_large_for_device) {
+        c.plan = plan_step(*ground, c.options);
+        judge(c, tried);
+      }
+      tried.candidates.push_back(c.candidate);
+      if (c.candidate.why_not.empty()) keep(std::move(c));
+    }
+  }
+
+  /// One after the other: nobody promised that a model can be run by several threads.
+  std::shared_ptr<const Preparation> run_dry(size_t setting) {
+    std::lock_guard lock(model_mutex_);
+    return std::make_shared<const Preparation>(
+        prepare_ground(model_, settings_[setting], budgets_));
+  }
+
+  /// What is known without a plan.
+  static Candidate describe(const Contender& c) {
+    const Preparation& ground = *c.ground;
+    Candidate candidate{.order = ground.options.micro_batch_order,
+                        .recompute = ground.options.recompute,
+                        .activations = ground.options.activations,
+                        .update = c.options.update,
+                        .flops = ground.flops,
+                        .smallest_device_bytes = ground.smallest_device_bytes};
+    if (ground.num_blocks < ground.smallest_blocks) {
+      candidate.why_not =
+          fmt::format("needs {} on the device", format_bytes(ground.smallest_device_bytes));
+    }
+    return candidate;
+  }
+
+  void judge(Contender& contender, Tried& tried) const {
+    const Preparation& ground = *contender.ground;
+    const Plan& plan = contender.plan;
+    Candidate& c = contender.candidate;
     const Ledger ledger = ledger_with(ground, plan);
     c.device_bytes = ledger.total(Tier::Device);
     const size_t home = ledger.total(Tier::Host);
     if (budgets_.host_memory && home > *budgets_.host_memory) {
       c.why_not = fmt::format("needs {} at home", format_bytes(home));
-      too_large_at_home_ = too_large_for_host(ledger, *budgets_.host_memory);
+      tried.too_large_at_home = too_large_for_host(ledger, *budgets_.host_memory);
     } else if (budgets_.total_memory && home + c.device_bytes > *budgets_.total_memory) {
       c.why_not = fmt::format("needs {} in all", format_bytes(home + c.device_bytes));
-      too_large_at_home_ = too_large_together(ground, ledger, *budgets_.total_memory);
+      tried.too_large_at_home = too_large_together(ground, ledger, *budgets_.total_memory);
     }
     if (!c.why_not.empty()) return;
+    c.carried_share = contender.options.carried_share.value_or(kCarriedShare);
+    c.num_device_updates = static_cast<uint32_t>(plan.device_updates.size());
+    c.num_held = static_cast<uint32_t>(plan.held_at_end.size()) - c.num_device_updates;
     c.moved_bytes = plan.loaded_bytes + plan.stored_bytes;
     c.seconds = simulate(plan, ground.trace, *ground.layout, machine_).seconds;
     c.bound =
         lower_bound(ground.trace, *ground.layout, plan, machine_, ground.options.max_grad_norm > 0);
   }
 
+  void keep(Contender contender) {
+    std::lock_guard lock(contenders_mutex_);
+    least_s_ = std::min(least_s_, contender.candidate.seconds);
+    contenders_.push_back(std::move(contender));
+    std::erase_if(contenders_, [&](const Contender& c) { return is_far(c); });
+  }
+  bool is_far(const Contender& c) const { return c.candidate.seconds > kNear * least_s_; }
+
+  void drop_the_far() {
+    if (contenders_.size() > kMostRefined) contenders_.resize(kMostRefined);
+  }
+
   /// What is left open when the settings are chosen. Only steps without clipping hold weights that
   /// home updates, or have a share of updates to carry.
-  void refine() {
-    TrainerOptions& options = best_->first.options;
-    if (!options.device_updates) {
-      const uint32_t most = most_device_updates(best_->first);
+  void refine(Contender& c) const {
+    const TrainerOptions told = c.options;
+    if (!told.device_updates) {
+      const uint32_t most = most_device_updates(*c.ground);
       for (uint32_t num = most; num > most / 8; num /= 2) {
-        try_instead([&] { options.device_updates = num; });
+        try_instead(c, [&](TrainerOptions& options) { options.device_updates = num; });
       }
     }
-    if (options.max_grad_norm > 0) return;
+    if (told.max_grad_norm > 0) return;
     // Blocks that no moment needs at once may hold weights: more of them, or fewer.
-    const uint32_t most = best_->first.num_blocks - best_->first.smallest_blocks;
-    if (!options.held_chunks) {
+    const uint32_t most = c.ground->num_blocks - c.ground->smallest_blocks;
+    if (!told.held_chunks) {
       for (uint32_t num = most; num > most / 8; num /= 2) {
-        try_instead([&] { options.held_chunks = num; });
+        try_instead(c, [&](TrainerOptions& options) { options.held_chunks = num; });
       }
     }
     // Those whose updates are carried are not held.
-    if (!options.carried_share && options.update == UpdateOrder::Overlap) {
+    if (!told.carried_share && told.update == UpdateOrder::Overlap) {
       for (const double share : kCarriedShares) {
-        try_instead([&] { options.carried_share = share; });
+        try_instead(c, [&](TrainerOptions& options) { options.carried_share = share; });
       }
     }
   }
 
   template <class Change>
-  void try_instead(const Change& change) {
-    auto& [ground, plan] = *best_;
-    const TrainerOptions before = ground.options;
-    change();
-    Plan other = plan_step(ground);
-    Candidate candidate = candidates_[*chosen_];
-    judge(candidate, ground, other);
-    candidate.carried_share = ground.options.carried_share.value_or(kCarriedShare);
-    candidate.num_device_updates = static_cast<uint32_t>(other.device_updates.size());
-    candidate.num_held =
-        static_cast<uint32_t>(other.held_at_end.size()) - candidate.num_device_updates;
-    if (candidate.why_not.empty() && is_better(candidate, candidates_[*chosen_])) {
-      plan = std::move(other);
-      candidates_[*chosen_] = candidate;
-    } else {
-      ground.options = before;
-    }
+  void try_instead(Contender& c, const Change& change) const {
+    Contender other{.ground = c.ground, .options = c.options, .candidate = c.candidate};
+    change(other.options);
+    other.plan = plan_step(*other.ground, other.options);
+    Tried unused;
+    judge(other, unused);
+    if (!other.candidate.why_not.empty() || !is_better(other.candidate, c.candidate)) return;
+    c.options = other.options;
+    c.plan = std::move(other.plan);
+    c.candidate = other.candidate;
   }
 
-  bool is_best(const Candidate& c) const { return !chosen_ || is_better(c, candidates_[*chosen_]); }
+  Preparation take(Contender& best) {
+    Preparation prepared = *best.ground;
+    prepared.options = best.options;
+    complete(prepared, std::move(best.plan));
+    for (const Contender& c : contenders_) tried_[c.setting].candidates[c.row] = c.candidate;
+    for (size_t i = 0; i < tried_.size(); ++i) {
+      if (i == best.setting) prepared.chosen = prepared.candidates.size() + best.row;
+      for (const Candidate& c : tried_[i].candidates) {
+        prepared.smallest_device_bytes =
+            std::min(prepared.smallest_device_bytes, c.smallest_device_bytes);
+        prepared.candidates.push_back(c);
+      }
+    }
+    return prepared;
+  }
 
   [[noreturn]] void refuse() const {
-    if (!too_large_at_home_.empty()) throw PlanError(too_large_at_home_);
-    throw_too_large_for_device(*nearest_, budgets_.device_memory.value_or(0));
+    const Preparation* nearest = nullptr;
+    for (const Tried& tried : tried_) {
+      if (!tried.too_large_at_home.empty()) throw PlanError(tried.too_large_at_home);
+      const Preparation* const ground = tried.too_large_for_device.get();
+      const bool nearer =
+          ground != nullptr &&
+          (nearest == nullptr || ground->smallest_device_bytes < nearest->smallest_device_bytes);
+      if (nearer) nearest = ground;
+    }
+    throw_too_large_for_device(*nearest, budgets_.device_memory.value_or(0));
   }
 
+  const Model& model_;
   const Budgets& budgets_;
   const Machine& machine_;
-  std::vector<Candidate> candidates_;
-  std::optional<size_t> chosen_;
-  std::optional<std::pair<Preparation, Plan>> best_;
-  size_t smallest_device_bytes_ = 0;
-  std::optional<Preparation> nearest_;  // of those too large for the device
-  std::string too_large_at_home_;
+  const std::vector<TrainerOptions> settings_;
+  const std::vector<UpdateOrder> updates_;
+  std::vector<Tried> tried_;  // by setting
+  std::mutex model_mutex_, contenders_mutex_;
+  std::vector<Contender> contenders_;  // those near the fastest
+  double least_s_ = std::numeric_limits<double>::infinity();
 };
 
 }  // namespace
@@ -221,17 +312,7 @@ bool is_better(const Candidate& a, const Candidate& b) {
 
 Preparation choose(const Model& model, const TrainerOptions& options, const Budgets& budgets,
                    const Machine& machine) {
-  Choice choice(budgets, machine);
-  const std::vector<TrainerOptions> settings = settings_to_try(options, budgets);
-  for (size_t i = 0; i < settings.size(); ++i) {
-    try {
-      choice.consider(prepare_ground(model, settings[i], budgets), update_orders(options));
-    } catch (const ConfigError&) {
-      // A model may use values in a way that only the simplest setting allows.
-      if (i == 0) throw;
-    }
-  }
-  return choice.finish();
+  return Choice(model, options, budgets, machine).run();
 }
 
 std::string name_of(Recompute recompute) {

@@ -238,13 +238,11 @@ void throw_too_large_for_device(const Preparation& p, size_t budget) {
       p.smallest_device_bytes));
 }
 
-Plan plan_step(const Preparation& ground) {
-  const uint32_t num =
-      std::min(ground.options.device_updates.value_or(0), most_device_updates(ground));
-  TrainerOptions options = ground.options;
-  options.device_updates = num;
+Plan plan_step(const Preparation& ground, const TrainerOptions& told) {
+  TrainerOptions options = told;
+  options.device_updates = std::min(told.device_updates.value_or(0), most_device_updates(ground));
   return make_plan(*ground.program, ground.trace, *ground.layout,
-                   plan_options(options, blocks_beside(ground, num), true));
+                   plan_options(options, blocks_beside(ground, *options.device_updates), true));
 }
 
 Ledger ledger_with(const Preparation& ground, const Plan& plan) {

@@ -18,8 +18,9 @@ Preparation prepare_ground(const Model& model, const TrainerOptions& options,
 /// Chunks whose state the budget has room for on the device.
 uint32_t most_device_updates(const Preparation& ground);
 
+/// `options`: the ground's, but for what only the plan depends on.
 /// REQUIRES: ground.num_blocks >= ground.smallest_blocks.
-Plan plan_step(const Preparation& ground);
+Plan plan_step(const Preparation& ground, const TrainerOptions& options);
 
 /// Every byte, if the step follows this plan.
 Ledger ledger_with(const Preparation& ground, const Plan& plan);
