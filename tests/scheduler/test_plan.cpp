@@ -141,6 +141,25 @@ TEST(Plan, RestCostsLittleTraffic) {
 
 /// What rests holds blocks that a plan of least traffic would use: it moves no more than that plan
 /// would without them.
+TEST(Plan, HoldingMovesNoMoreThanTheLeastWithoutTheBlocksThatHold) {
+  int num_tried = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const Case c = test::make_any_case(seed);
+    const Program program = make_program(c.trace, c.layout, true);
+    for (uint32_t blocks = test::smallest_blocks(c); blocks <= resident_blocks(c); ++blocks) {
+      const Plan plan = test::plan_case(c, blocks, false, false, 3).plan;
+      const auto num_held = static_cast<uint32_t>(plan.held_at_end.size());
+      const uint32_t others = blocks - num_held - (blocks + 7) / 8;
+      if (num_held == 0 || others < test::smallest_blocks(c)) continue;
+      const test::Brings most = test::count_by_scanning(program, others);
+      EXPECT_LE(num_brings(plan), most.loads + most.creates)
+          << "seed " << seed << ", " << blocks << " blocks";
+      ++num_tried;
+    }
+  }
+  EXPECT_GT(num_tried, 60);
+}
+
 TEST(Plan, MovesNoMoreThanTheLeastWithoutTheBlocksThatRest) {
   int num_tried = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
