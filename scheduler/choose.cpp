@@ -24,6 +24,7 @@ constexpr UpdateOrder kUpdates[] = {UpdateOrder::Overlap, UpdateOrder::Wait};
 // to update on the device, or to hold weights, has not gained more.
 constexpr size_t kMostRefined = 4;
 constexpr double kNear = 1.15;
+constexpr int kHalvings = 3;
 
 constexpr double kCarriedShares[] = {0, 0.25, 0.4, 0.6};
 
@@ -82,6 +83,7 @@ class Choice {
         machine_(machine),
         settings_(settings_to_try(options, budgets)),
         updates_(update_orders(options)),
+        may_recompute_fewer_(options.recompute == Recompute::Auto && !options.recomputed_blocks),
         tried_(settings_.size()) {}
 
   Preparation run() {
@@ -123,7 +125,7 @@ class Choice {
   }
 
   void consider(size_t setting, Tried& tried) {
-    const auto ground = run_dry(setting);
+    const auto ground = run_dry(settings_[setting]);
     if (ground->num_blocks < ground->smallest_blocks) tried.too_large_for_device = ground;
     for (const UpdateOrder update : updates_) {
       Contender c{.ground = ground, .options = ground->options, .setting = setting};
@@ -140,10 +142,9 @@ class Choice {
   }
 
   /// One after the other: nobody promised that a model can be run by several threads.
-  std::shared_ptr<const Preparation> run_dry(size_t setting) {
+  std::shared_ptr<const Preparation> run_dry(const TrainerOptions& setting) {
     std::lock_guard lock(model_mutex_);
-    return std::make_shared<const Preparation>(
-        prepare_ground(model_, settings_[setting], budgets_));
+    return std::make_shared<const Preparation>(prepare_ground(model_, setting, budgets_));
   }
 
   /// What is known without a plan.
@@ -177,6 +178,8 @@ class Choice {
       tried.too_large_at_home = too_large_together(ground, ledger, *budgets_.total_memory);
     }
     if (!c.why_not.empty()) return;
+    c.recomputed_blocks =
+        std::min(ground.num_model_blocks, ground.options.recomputed_blocks.value_or(UINT32_MAX));
     c.carried_share = contender.options.carried_share.value_or(kCarriedShare);
     c.num_device_updates = static_cast<uint32_t>(plan.device_updates.size());
     c.num_held = static_cast<uint32_t>(plan.held_at_end.size()) - c.num_device_updates;
@@ -200,7 +203,8 @@ class Choice {
 
   /// What is left open when the settings are chosen. Only steps without clipping hold weights that
   /// home updates, or have a share of updates to carry.
-  void refine(Contender& c) const {
+  void refine(Contender& c) {
+    if (may_recompute_fewer_ && c.options.recompute != Recompute::None) recompute_fewer(c);
     const TrainerOptions told = c.options;
     if (!told.device_updates) {
       const uint32_t most = most_device_updates(*c.ground);
@@ -224,17 +228,37 @@ class Choice {
     }
   }
 
+  /// The fewest that fit and are faster, by halves.
+  void recompute_fewer(Contender& c) {
+    uint32_t too_few = 0, enough = c.ground->num_model_blocks;
+    for (int i = 0; i < kHalvings && too_few + 1 < enough; ++i) {
+      const uint32_t num = (too_few + enough) / 2;
+      TrainerOptions options = c.options;
+      options.recomputed_blocks = num;
+      Contender fewer{.ground = run_dry(options), .options = options, .candidate = c.candidate};
+      const bool fits = fewer.ground->num_blocks >= fewer.ground->smallest_blocks;
+      (fits && replaces(std::move(fewer), c) ? enough : too_few) = num;
+    }
+  }
+
   template <class Change>
   void try_instead(Contender& c, const Change& change) const {
     Contender other{.ground = c.ground, .options = c.options, .candidate = c.candidate};
     change(other.options);
+    replaces(std::move(other), c);
+  }
+
+  /// Is it better? Then it is the contender from now on.
+  bool replaces(Contender other, Contender& c) const {
     other.plan = plan_step(*other.ground, other.options);
+    other.candidate.flops = other.ground->flops;
     Tried unused;
     judge(other, unused);
-    if (!other.candidate.why_not.empty() || !is_better(other.candidate, c.candidate)) return;
-    c.options = other.options;
-    c.plan = std::move(other.plan);
-    c.candidate = other.candidate;
+    if (!other.candidate.why_not.empty() || !is_better(other.candidate, c.candidate)) return false;
+    other.setting = c.setting;
+    other.row = c.row;
+    c = std::move(other);
+    return true;
   }
 
   Preparation take(Contender& best) {
@@ -271,6 +295,7 @@ class Choice {
   const Machine& machine_;
   const std::vector<TrainerOptions> settings_;
   const std::vector<UpdateOrder> updates_;
+  const bool may_recompute_fewer_;
   std::vector<Tried> tried_;  // by setting
   std::mutex model_mutex_, contenders_mutex_;
   std::vector<Contender> contenders_;  // those near the fastest

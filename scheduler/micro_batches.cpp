@@ -7,6 +7,7 @@ namespace ebb {
 TapeOptions tape_options(const TrainerOptions& options, bool training) {
   return {.training = training,
           .recompute = static_cast<uint32_t>(options.recompute),
+          .num_recomputed = options.recomputed_blocks.value_or(UINT32_MAX),
           .rest = options.activations == ActivationPlacement::Offload};
 }
 

@@ -192,6 +192,7 @@ Preparation prepare_ground(const Model& model, const TrainerOptions& told, const
   p.options = options;
   p.num_threads = budgets.num_threads > 0 ? budgets.num_threads : num_usable_cores();
   DryRun run = dry_run(model, options, options.gradient_accumulation, true, p.num_threads);
+  p.num_model_blocks = run.num_blocks;
   p.layout = std::make_shared<const Layout>(make_layout(model, options, run));
   p.trace = std::move(run.trace);
   check_uses(p.trace, *p.layout);

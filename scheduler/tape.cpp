@@ -231,7 +231,7 @@ void Tape::pass_boundary() {
 
 Variable Tape::run_as_block(const BlockFunction& body, Variable input) {
   BlockFunction run = body;
-  if (options_.training && options_.recompute == 0) return run(*this, input);
+  if (options_.training && !recomputes()) return run(*this, input);
   const bool was_recording = recording_;
   const int32_t first = static_cast<int32_t>(slots_.size());
   const size_t first_use_log = replaying_uses_ ? use_cursor_ : use_log_.size();
@@ -290,7 +290,7 @@ void Tape::rest_behind_block(Variable input, Variable result, int32_t first) {
   for (int32_t id = first; id < static_cast<int32_t>(slots_.size()); ++id) {
     if (id != result.id) rest(slots_[id]);
   }
-  if (options_.recompute > 0) return;  // its record says enough
+  if (recomputes()) return;  // its record says enough
   records_.push_back(Record{.block_input = input,
                             .block_output = {static_cast<int32_t>(slots_.size()), {}},
                             .wakes = true,

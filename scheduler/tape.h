@@ -83,8 +83,9 @@ class BlockBoundary {
 
 struct TapeOptions {
   bool training = true;
-  uint32_t recompute = 0;  ///< so many blocks at once; 0: all activations are kept
-  bool rest = false;       ///< activations rest between their block's forward and backward
+  uint32_t recompute = 0;                ///< so many blocks at once; 0: all activations are kept
+  uint32_t num_recomputed = UINT32_MAX;  ///< the first so many: they would be kept the longest
+  bool rest = false;  ///< activations rest between their block's forward and backward
   BlockBoundary* boundary = nullptr;
 };
 
@@ -188,6 +189,10 @@ class Tape {
             bool gradients_now);
   Variable run_as_block(const BlockFunction& body, Variable input);
   void record_block(const BlockFunction& body, Variable input, Variable result, size_t first_use);
+  /// Is this block, the latest that began, recomputed?
+  bool recomputes() const {
+    return options_.recompute > 0 && num_blocks_ <= options_.num_recomputed;
+  }
   void pass_boundary();
   void rest(Slot& slot);
   void wake(Slot& slot);

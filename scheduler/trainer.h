@@ -67,6 +67,9 @@ struct TrainerOptions {
   std::optional<DType> gradient_dtype = {};  ///< as dtype where not given
   size_t chunk_bytes = size_t{64} << 20;
   Recompute recompute = Recompute::Auto;
+  /// Of the blocks, only the first so many are recomputed: what they make would be kept the
+  /// longest. nullopt: all of them, or the planner's choice where `recompute` is.
+  std::optional<uint32_t> recomputed_blocks = {};
   ActivationPlacement activations = ActivationPlacement::Auto;
   MicroBatchOrder micro_batch_order = MicroBatchOrder::Auto;
   uint32_t gradient_accumulation = 1;  ///< micro-batches a step
@@ -105,7 +108,8 @@ struct Candidate {
   Recompute recompute = Recompute::None;
   ActivationPlacement activations = ActivationPlacement::Device;
   UpdateOrder update = UpdateOrder::Overlap;
-  // Tried for the chosen candidate alone.
+  // Tried for those near the fastest alone.
+  uint32_t recomputed_blocks = 0;  ///< where blocks are recomputed: how many of the model's
   double carried_share = kCarriedShare;
   uint32_t num_held = 0;            ///< chunks of weights
   uint32_t num_device_updates = 0;  ///< chunks; of those held
@@ -138,6 +142,7 @@ struct Preparation {
   size_t resident_device_bytes = 0;  ///< beyond which more does not help
   int num_threads = 1;               ///< of the device's kernels: the device may have no more
   double flops = 0;                  ///< of a step, recomputation included
+  uint32_t num_model_blocks = 0;     ///< that the model's forward is made of
 };
 
 /// `machine` is what the choice goes by; without rates, bytes moved and arithmetic decide.

@@ -77,10 +77,17 @@ std::string left_to_next_step(const Plan& plan) {
   return text.empty() ? text : text + " to the next";
 }
 
-std::string candidate_line(const Candidate& c, bool chosen) {
+/// "none", "block", "block of 7": the first seven.
+std::string recompute_text(const Candidate& c, uint32_t num_model_blocks) {
+  const bool all = c.recomputed_blocks == 0 || c.recomputed_blocks == num_model_blocks;
+  if (c.recompute == Recompute::None || all) return name_of(c.recompute);
+  return fmt::format("{} of {}", name_of(c.recompute), c.recomputed_blocks);
+}
+
+std::string candidate_line(const Candidate& c, bool chosen, uint32_t num_model_blocks) {
   const std::string settings =
-      fmt::format("{} {:<11} {:<10} {:<11} {:<8}", chosen ? '*' : ' ', name_of(c.order),
-                  name_of(c.recompute), name_of(c.activations), name_of(c.update));
+      fmt::format("{} {:<11} {:<14} {:<11} {:<8}", chosen ? '*' : ' ', name_of(c.order),
+                  recompute_text(c, num_model_blocks), name_of(c.activations), name_of(c.update));
   if (!c.why_not.empty()) return fmt::format("{} {}\n", settings, c.why_not);
   return fmt::format("{} {:>10.4f} {:>10.4f} {:<18} {:>12} {:>12}\n", settings, c.seconds,
                      c.bound.seconds, c.bound.bound_by, format_bytes(c.moved_bytes),
@@ -90,10 +97,10 @@ std::string candidate_line(const Candidate& c, bool chosen) {
 /// What the planner chose from, a line each.
 std::string candidate_table(const Preparation& p) {
   std::string text = fmt::format(
-      "  {:<11} {:<10} {:<11} {:<8} {:>10} {:>10} {:<18} {:>12} {:>12}\n", "micro-batch",
+      "  {:<11} {:<14} {:<11} {:<8} {:>10} {:>10} {:<18} {:>12} {:>12}\n", "micro-batch",
       "recompute", "activations", "update", "predicted", "bound s", "by", "moves", "device");
   for (size_t i = 0; i < p.candidates.size(); ++i) {
-    text += candidate_line(p.candidates[i], i == p.chosen);
+    text += candidate_line(p.candidates[i], i == p.chosen, p.num_model_blocks);
   }
   return text;
 }

@@ -126,6 +126,21 @@ TEST_F(TapeTest, RecomputedBlocksRunAgainBeforeTheirBackward) {
                 block + block + block + "b:embedding ");
 }
 
+TEST_F(TapeTest, OnlyTheFirstBlocksMayBeRecomputed) {
+  const std::string kept = "b:add b:linear b:activation b:linear ";
+  const std::string again = "b:linear b:activation b:linear b:add " + kept;
+  const auto backward_of = [&](const TapeOptions& options) {
+    const std::string all = names(record(options).trace);
+    return all.substr(all.find("classifier ") + 11);
+  };
+  EXPECT_EQ(backward_of({.recompute = 1, .num_recomputed = 1}),
+            kept + kept + again + "b:embedding ");
+  EXPECT_EQ(backward_of({.recompute = 1, .num_recomputed = 2, .rest = true}),
+            kept + again + again + "b:embedding ");
+  EXPECT_EQ(backward_of({.recompute = 2, .num_recomputed = 0}),
+            kept + kept + kept + "b:embedding ");
+}
+
 TEST_F(TapeTest, BlocksRecomputedTogetherRunForwardAndThenBackward) {
   const std::string forward = "b:linear b:activation b:linear b:add ";
   const std::string backward = "b:add b:linear b:activation b:linear ";
@@ -230,7 +245,9 @@ TEST_F(TapeTest, ForgettingTakesLessMemory) {
   const size_t keep = record({}).trace.arena_bytes;
   const size_t recompute = record({.recompute = 1}).trace.arena_bytes;
   const size_t evaluation = record({.training = false}).trace.arena_bytes;
-  EXPECT_LT(recompute, keep);
+  const size_t some = record({.recompute = 1, .num_recomputed = 2}).trace.arena_bytes;
+  EXPECT_LT(recompute, some);
+  EXPECT_LT(some, keep);
   EXPECT_LE(evaluation, recompute);
 }
 

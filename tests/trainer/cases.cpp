@@ -57,6 +57,7 @@ TrainerOptions TrainingCase::options() const {
   return {.dtype = dtype,
           .chunk_bytes = num_pieces * kPieceElements * size_of(dtype),
           .recompute = recompute,
+          .recomputed_blocks = recomputed_blocks,
           .activations = activations,
           .micro_batch_order = order,
           .gradient_accumulation = accumulation,
@@ -72,10 +73,11 @@ std::string to_string(const TrainingCase& run) {
   static constexpr std::string_view kMemory[] = {"resident", "between", "smallest"};
   static constexpr std::string_view kBetween[] = {"", ", weights held", ", updated on the device"};
   return fmt::format(
-      "{} {} accumulate {}: {}, {} pieces a chunk, recompute {}, {} threads, updates {}, {}, "
+      "{} {} accumulate {}: {}, {} pieces a chunk, recompute {}{}, {} threads, updates {}, {}, "
       "activations {}{}",
       name_of(run.dtype), run.clip ? "clipped" : "unclipped", run.accumulation,
       kMemory[static_cast<int>(run.memory)], run.num_pieces, static_cast<uint32_t>(run.recompute),
+      run.recomputed_blocks == UINT32_MAX ? "" : fmt::format(" of {}", run.recomputed_blocks),
       run.num_threads, run.update == UpdateOrder::Wait ? "waited for" : "overlapped",
       run.order == MicroBatchOrder::Vertical ? "vertical" : "horizontal",
       run.activations == ActivationPlacement::Offload ? "offloaded" : "on the device",

@@ -6,7 +6,7 @@ namespace ebb::test {
 namespace {
 
 constexpr size_t kNumDimensions = kNumValues.size();
-constexpr size_t kMostValues = 3;
+constexpr size_t kMostValues = 4;
 
 /// The number of three dimensions with a value each.
 size_t triple_of(const Choice& choice, size_t a, size_t b, size_t c) {
@@ -50,7 +50,9 @@ TrainingCase case_of(const Choice& choice) {
       .accumulation = static_cast<uint32_t>(choice[2] + 1),
       .memory = static_cast<Memory>(choice[3]),
       .num_pieces = kNumPieces[choice[4]],
-      .recompute = static_cast<Recompute>(choice[5]),  // none, and 1 or 2 blocks at once
+      // None; 1 or 2 blocks at once; three of the four blocks, one by one.
+      .recompute = choice[5] == 3 ? Recompute::Block : static_cast<Recompute>(choice[5]),
+      .recomputed_blocks = choice[5] == 3 ? 3 : UINT32_MAX,
       .num_threads = choice[6] + 1,
       .update = choice[7] == 0 ? UpdateOrder::Wait : UpdateOrder::Overlap,
       .order = choice[8] == 0 ? MicroBatchOrder::Horizontal : MicroBatchOrder::Vertical,
