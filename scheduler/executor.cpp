@@ -69,7 +69,8 @@ void Executor::begin(const Trace& trace, const Plan& plan) {
   {
     std::lock_guard lock(mutex_);
     plan_ = &plan;
-    submitted_ = moved_ = 0;
+    submitted_.reset();
+    moved_.reset();
     ++generation_;
   }
   changed_.notify_all();
@@ -97,7 +98,7 @@ void Executor::begin_moment(std::string_view name, Phase phase,
                         name_of(expected.phase), expected.name));
   const Op& run = plan_->ops[cursor_];
   EBB_CHECK(run.kind == OpKind::Run && run.moment == moment_, "the plan has lost a moment");
-  for (uint32_t w : plan_->waits_of(run)) wait_for(w, compute());
+  wait_for_all(plan_->waits_of(run), compute());
   lease_chunks(uses);
   lease_activations(run);
 }
@@ -106,18 +107,25 @@ void Executor::end_moment() {
   leases_.clear();
   compute().record(*events_[cursor_]);
   last_compute_op_ = cursor_;
-  set_submitted(++cursor_);
+  submitted_.set(++cursor_);
   ++moment_;
   submit_until_run();
 }
 
-/// Makes `stream` wait for operation `index`. What the mover did is waited for on the host as well:
-/// its block must be mapped before work on it is submitted.
-void Executor::wait_for(uint32_t index, Stream& stream) {
-  const Op& op = plan_->ops[index];
-  if (op.lane == Lane::Load) wait_moved(index);
-  const bool nothing_copied = op.kind == OpKind::Move && op.from == Tier::None;
-  if (!nothing_copied) stream.wait(*events_[index]);
+/// Makes `stream` wait for operations. What the mover did is waited for on the host as well, once
+/// for all, as it works in their order: a block must be mapped before work on it is submitted.
+void Executor::wait_for_all(std::span<const uint32_t> waits, Stream& stream) {
+  const auto is_move = [&](uint32_t index) { return plan_->ops[index].lane == Lane::Load; };
+  uint32_t num_moved = 0;
+  for (uint32_t w : waits) {
+    if (is_move(w)) num_moved = std::max(num_moved, w + 1);
+  }
+  if (num_moved > 0) wait_moved(num_moved);
+  for (uint32_t w : waits) {
+    const Op& op = plan_->ops[w];
+    const bool nothing_copied = op.kind == OpKind::Move && op.from == Tier::None;
+    if (!nothing_copied) stream.wait(*events_[w]);
+  }
 }
 
 void Executor::lease_chunks(std::span<const ParameterUse> uses) {
@@ -163,14 +171,14 @@ GradientSlot Executor::gradient(const ParameterUse& use) {
 void Executor::submit_until_run() {
   while (cursor_ < plan_->ops.size() && plan_->ops[cursor_].kind != OpKind::Run) {
     if (plan_->ops[cursor_].lane != Lane::Load) submit(cursor_);
-    set_submitted(++cursor_);
+    submitted_.set(++cursor_);
   }
 }
 
 void Executor::submit(uint32_t index) {
   const Op& op = plan_->ops[index];
   Stream& on = stream(op.lane);
-  for (uint32_t w : plan_->waits_of(op)) wait_for(w, on);
+  wait_for_all(plan_->waits_of(op), on);
   switch (op.kind) {
     case OpKind::Finish:
       lease_loaded(op);
@@ -267,7 +275,7 @@ double Executor::overlap_of_compute_and_update() const {
 
 ExecutorStats Executor::finish() {
   EBB_CHECK(moment_ == trace_->moments.size(), "the step has fewer moments than its trace");
-  if (!plan_->ops.empty()) wait_moved(static_cast<uint32_t>(plan_->ops.size()) - 1);
+  wait_moved(static_cast<uint32_t>(plan_->ops.size()));
   for (auto& s : streams_) s->synchronize();
   EBB_CHECK(table_.num_present() == plan_->held_at_end.size(),
             "a plan must leave on the device what it says, and nothing else");
@@ -312,21 +320,15 @@ void Executor::move_chunks() {
     }
     try {
       for (uint32_t i = 0; i < count; ++i) {
-        // Read before moved_ is told: after the last one the next plan may begin.
+        // Read before the last one is told: then the next plan may begin.
         const bool moves = plan_->ops[i].lane == Lane::Load;
         if (moves) move(i);
-        {
-          std::lock_guard lock(mutex_);
-          if (stop_) return;
-          moved_ = i + 1;
-        }
-        if (moves) changed_.notify_all();
+        if (stop_) return;
+        if (moves || i + 1 == count) moved_.set(i + 1);
       }
-      changed_.notify_all();
     } catch (...) {
-      std::lock_guard lock(mutex_);
       mover_error_ = std::current_exception();
-      changed_.notify_all();
+      moved_.give_up();
       return;
     }
   }
@@ -335,7 +337,7 @@ void Executor::move_chunks() {
 void Executor::move(uint32_t index) {
   const Op& op = plan_->ops[index];
   for (uint32_t w : plan_->waits_of(op)) {
-    wait_submitted(w);
+    if (!submitted_.wait_for(w + 1)) throw LogicError("the step was given up");
     events_[w]->synchronize();
   }
   if (op.kind == OpKind::Drop) {
@@ -355,24 +357,8 @@ void Executor::move(uint32_t index) {
   stream(Lane::Load).record(*events_[index]);
 }
 
-void Executor::set_submitted(uint32_t count) {
-  {
-    std::lock_guard lock(mutex_);
-    submitted_ = count;
-  }
-  changed_.notify_all();
-}
-
-void Executor::wait_submitted(uint32_t index) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return stop_ || submitted_ > index; });
-  if (stop_) throw LogicError("the step was given up");
-}
-
-void Executor::wait_moved(uint32_t index) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return mover_error_ || moved_ > index; });
-  if (mover_error_) std::rethrow_exception(mover_error_);
+void Executor::wait_moved(uint32_t count) {
+  if (!moved_.wait_for(count)) std::rethrow_exception(mover_error_);
 }
 
 void Executor::stop_mover() noexcept {
@@ -381,6 +367,7 @@ void Executor::stop_mover() noexcept {
     stop_ = true;
   }
   changed_.notify_all();
+  submitted_.give_up();
   if (mover_.joinable()) mover_.join();
 }
 

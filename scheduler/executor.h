@@ -25,6 +25,7 @@
 #include "device/device.h"
 #include "scheduler/hooks.h"
 #include "scheduler/plan.h"
+#include "scheduler/progress.h"
 #include "scheduler/trace.h"
 
 namespace ebb {
@@ -110,16 +111,14 @@ class Executor : public Hooks {
   void submit(uint32_t index);
   void submit_store(const Op& op);
   std::byte* home_of(ChunkId id) const;
-  void wait_for(uint32_t index, Stream& stream);
+  void wait_for_all(std::span<const uint32_t> waits, Stream& stream);
   void lease_chunks(std::span<const ParameterUse> uses);
   void lease_activations(const Op& run);
   void lease_loaded(const Op& finish);
 
   void move_chunks();
   void move(uint32_t index);
-  void set_submitted(uint32_t count);
-  void wait_submitted(uint32_t index);
-  void wait_moved(uint32_t index);
+  void wait_moved(uint32_t count);
   void stop_mover() noexcept;
 
   Device& device_;
@@ -141,15 +140,14 @@ class Executor : public Hooks {
   double begin_s_ = 0;
   std::array<StreamStats, kNumLanes> begin_stats_{};
 
-  // Between the program thread and the mover. Operations below these indices are submitted, or
-  // moved.
+  // Between the program thread and the mover: how many of the plan's operations, in their order,
+  // are submitted, and how many moved. What is of the other lane counts as soon as it is passed.
+  Progress submitted_, moved_;
+  std::exception_ptr mover_error_;  // set before moved_ is given up
   std::mutex mutex_;
   std::condition_variable changed_;
-  uint32_t submitted_ = 0;
-  uint32_t moved_ = 0;
   uint64_t generation_ = 0;  // plans begun
-  bool stop_ = false;
-  std::exception_ptr mover_error_;
+  std::atomic<bool> stop_ = false;
 
   std::array<std::unique_ptr<Stream>, kNumLanes> streams_;
   std::thread mover_;

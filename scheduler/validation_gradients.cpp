@@ -56,7 +56,7 @@ void Gradients::fill_slot(uint32_t c, uint32_t index) {
       report_.complain("gradient slot {} holds parameter chunk {}, which is not updated yet", index,
                        slot.owner);
     }
-    memory_.require_after(slot.update, fmt::format("reads gradient slot {}", index));
+    memory_.require_after(slot.update, "reads gradient slot {}", index);
     slot = {.owner = c};
   }
   ++slot.num_parts;
@@ -74,7 +74,7 @@ void Gradients::partials(uint32_t c) {
   last_gradient_store_ = report_.at();
   if (!gradients_[c].stays) report_.complain("the gradient of parameter chunk {} goes home", c);
   if (gradients_[c].finish == kNone) report_.complain("parameter chunk {} is not finished", c);
-  memory_.require_after(gradients_[c].finish, fmt::format("finishes parameter chunk {}", c));
+  memory_.require_after(gradients_[c].finish, "finishes parameter chunk {}", c);
   ++gradients_[c].num_stores;
 }
 
@@ -110,7 +110,7 @@ void Gradients::update_at_home(const Op& op) {
     report_.complain("gradient slot {} does not hold the gradient of parameter chunk {}",
                      op.home_slot, c);
   }
-  memory_.require_after(slot.last_store, fmt::format("fills gradient slot {}", op.home_slot));
+  memory_.require_after(slot.last_store, "fills gradient slot {}", op.home_slot);
   slot.update = report_.at();
 }
 

@@ -36,18 +36,13 @@ std::string Memory::name(uint32_t chunk) const {
 // ---- Order
 // ------------------------------------------------------------------------------------------------------
 
-void Memory::require_after(uint32_t earlier, const std::string& what) {
-  if (earlier == kNone || earlier == report_.at() || order_.before(earlier, report_.at())) return;
-  report_.complain("does not wait for op {}, which {}", earlier, what);
-}
-
-void Memory::require_after_all(const Copy& copy, const std::string& what) {
+void Memory::require_after_all(const Copy& copy, uint32_t chunk, const char* where) {
   const auto require = [&](uint32_t earlier, const char* does) {
-    if (earlier == kNone || earlier == report_.at()) return;
-    if (!order_.before(earlier, report_.at())) require_after(earlier, does + what);
+    if (comes_after(earlier)) return;
+    require_after(earlier, "{} {}{}", does, name(chunk), where);
   };
-  require(copy.writer, "writes ");
-  for (uint32_t reader : copy.readers.last) require(reader, "reads ");
+  require(copy.writer, "writes");
+  for (uint32_t reader : copy.readers.last) require(reader, "reads");
 }
 
 // ---- On the device
@@ -60,9 +55,7 @@ bool Memory::is_on_device(uint32_t c) {
   }
   chunks_[c].used = true;
   const uint32_t writer = chunks_[c].device.writer;
-  if (writer != kNone && writer != report_.at() && !order_.before(writer, report_.at())) {
-    require_after(writer, "brings or writes " + name(c));
-  }
+  if (!comes_after(writer)) require_after(writer, "brings or writes {}", name(c));
   return true;
 }
 
@@ -84,7 +77,7 @@ void Memory::write(uint32_t c) {
   if (!is_on_device(c)) return;
   Chunk& chunk = chunks_[c];
   if (chunk.newest > 0) require_content(c);
-  require_after_all(chunk.device, name(c));
+  require_after_all(chunk.device, c);
   chunk.device = {.version = ++chunk.newest, .writer = report_.at(), .readers = {}};
 }
 
@@ -127,7 +120,7 @@ void Memory::give_block(uint32_t c, uint32_t b) {
   } else {
     peak_blocks_ = std::max(peak_blocks_, ++num_taken_);
   }
-  require_after(block.last_drop, fmt::format("frees block {}", b));
+  require_after(block.last_drop, "frees block {}", b);
   block.tenant = c;
   chunk.block = b;
   chunk.used = false;
@@ -139,7 +132,8 @@ void Memory::load_content(uint32_t c) {
   Chunk& chunk = chunks_[c];
   if (chunk.home.version == 0) report_.complain("{} has no content at home", name(c));
   if (chunk.home.version != chunk.newest) report_.complain("{} at home is out of date", name(c));
-  require_after(chunk.home.writer, fmt::format("writes {} at home", name(c)));
+  const uint32_t writer = chunk.home.writer;
+  if (!comes_after(writer)) require_after(writer, "writes {} at home", name(c));
   add_reader(chunk.home);
   chunk.device.version = chunk.home.version;
 }
@@ -153,7 +147,7 @@ void Memory::store(const Op& op) {
   }
   stored_bytes_ += layout_.used_bytes(op.chunk);
   read(c);
-  require_after_all(chunk.home, name(c) + " at home");
+  require_after_all(chunk.home, c, " at home");
   chunk.home = {.version = chunk.device.version, .writer = report_.at(), .readers = {}};
 }
 
@@ -165,7 +159,7 @@ void Memory::drop(const Op& op) {
     return;
   }
   if (!chunk.used) report_.complain("{} was brought to block {} in vain", name(c), chunk.block);
-  require_after_all(chunk.device, name(c));
+  require_after_all(chunk.device, c);
   blocks_[chunk.block] = {.tenant = kNone, .last_drop = report_.at()};
   chunk.block = kNone;
   --num_taken_;
@@ -176,7 +170,7 @@ void Memory::expect_carried_update(ChunkId id) { ++chunks_[dense(id)].newest; }
 void Memory::update_home(const Op& update) {
   const uint32_t c = dense(update.chunk);
   Chunk& chunk = chunks_[c];
-  require_after_all(chunk.home, name(c) + " at home");
+  require_after_all(chunk.home, c, " at home");
   chunk.home.writer = report_.at();
   if (!update.carried) {
     chunk.updated = true;

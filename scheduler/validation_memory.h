@@ -8,6 +8,7 @@
 #include <array>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "chunk/layout.h"
@@ -48,7 +49,12 @@ class Memory {
 
   bool exists(ChunkId id) const;
   /// The operation looked at comes after `earlier`, "which <what>".
-  void require_after(uint32_t earlier, const std::string& what);
+  template <class... Args>
+  void require_after(uint32_t earlier, fmt::format_string<Args...> what, Args&&... args) {
+    if (comes_after(earlier)) return;
+    report_.complain("does not wait for op {}, which {}", earlier,
+                     fmt::format(what, std::forward<Args>(args)...));
+  }
 
   // What kernels do on the device.
   void read(Space space, uint64_t first, uint64_t count);
@@ -103,10 +109,13 @@ class Memory {
   uint32_t dense(ChunkId id) const {
     return first_dense_[static_cast<size_t>(id.space)] + id.index;
   }
+  bool comes_after(uint32_t earlier) const {
+    return earlier == kNone || earlier == report_.at() || order_.before(earlier, report_.at());
+  }
   std::string name(uint32_t chunk) const;
   bool is_on_device(uint32_t chunk);
   void require_content(uint32_t chunk);
-  void require_after_all(const Copy& copy, const std::string& what);
+  void require_after_all(const Copy& copy, uint32_t chunk, const char* where = "");
   void add_reader(Copy& copy) { copy.readers.last[order_.strand(report_.at())] = report_.at(); }
   void read(uint32_t chunk);
   void write(uint32_t chunk);
