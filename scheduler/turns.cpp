@@ -33,22 +33,22 @@ void Turns::run_erased(uint32_t count, const void* body, void (*call)(const void
   error_ = nullptr;
   for (uint32_t i = 0; i < count; ++i) seats_[i]->ended = false;
   turn_ = count - 1;
-  hand_on(turn_);
+  hand_on(turn_, lock);
   all_ended_.wait(lock, [&] { return turn_ == kNobody; });
   if (error_) std::rethrow_exception(error_);
 }
 
-/// To the next body that has not ended.
-void Turns::hand_on(uint32_t from) {
-  for (uint32_t step = 1; step <= count_; ++step) {
-    const uint32_t next = (from + step) % count_;
-    if (seats_[next]->ended) continue;
-    turn_ = next;
-    seats_[next]->called.notify_one();
-    return;
-  }
+/// To the next body that has not ended. It is called without the lock, or it would wait for that.
+void Turns::hand_on(uint32_t from, std::unique_lock<std::mutex>& lock) {
   turn_ = kNobody;
-  all_ended_.notify_one();
+  for (uint32_t step = 1; step <= count_ && turn_ == kNobody; ++step) {
+    const uint32_t next = (from + step) % count_;
+    if (!seats_[next]->ended) turn_ = next;
+  }
+  std::condition_variable& called = turn_ == kNobody ? all_ended_ : seats_[turn_]->called;
+  lock.unlock();
+  called.notify_one();
+  lock.lock();
 }
 
 void Turns::wait_for_turn(std::unique_lock<std::mutex>& lock, uint32_t i) {
@@ -57,7 +57,7 @@ void Turns::wait_for_turn(std::unique_lock<std::mutex>& lock, uint32_t i) {
 
 void Turns::pass(uint32_t i) {
   std::unique_lock lock(mutex_);
-  hand_on(i);
+  hand_on(i, lock);
   wait_for_turn(lock, i);
   if (error_) throw Abandoned{};
 }
@@ -80,7 +80,7 @@ void Turns::work(uint32_t i) {
       if (error && !error_) error_ = error;
     }
     seats_[i]->ended = true;
-    hand_on(i);
+    hand_on(i, lock);
   }
 }
 

@@ -45,7 +45,7 @@ class Turns {
   void run_erased(uint32_t count, const void* body, void (*call)(const void*, uint32_t));
   void work(uint32_t i);
   void wait_for_turn(std::unique_lock<std::mutex>& lock, uint32_t i);
-  void hand_on(uint32_t from);
+  void hand_on(uint32_t from, std::unique_lock<std::mutex>& lock);
 
   std::mutex mutex_;
   std::condition_variable all_ended_;
