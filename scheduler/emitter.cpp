@@ -1,6 +1,7 @@
 #include "scheduler/emitter.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace ebb {
 
@@ -36,10 +37,8 @@ void Emitter::emit_bring(const Bring& bring) {
 }
 
 void Emitter::emit_brings_after(uint32_t position) {
-  auto& brings = residency_.brings;
-  while (next_bring_ < brings.size() &&
-         order_of(brings[next_bring_].position) <= order_of(position)) {
-    emit_bring(brings[next_bring_++]);
+  for (; next_bring_ < first_bring_after_[order_of(position)]; ++next_bring_) {
+    emit_bring(residency_.brings[bring_order_[next_bring_]]);
   }
 }
 
@@ -143,12 +142,30 @@ void Emitter::emit_end() {
   }
 }
 
+/// By position, and of one position by deadline.
+void Emitter::order_brings() {
+  const std::vector<Bring>& brings = residency_.brings;
+  first_bring_after_.assign(program_.items.size() + 2, 0);
+  for (const Bring& bring : brings) ++first_bring_after_[order_of(bring.position) + 1];
+  std::partial_sum(first_bring_after_.begin(), first_bring_after_.end(),
+                   first_bring_after_.begin());
+  bring_order_.resize(brings.size());
+  for (uint32_t b = 0; b < brings.size(); ++b) {
+    bring_order_[first_bring_after_[order_of(brings[b].position)]++] = b;
+  }
+  const auto deadline = [&](uint32_t b) { return brings[b].deadline; };
+  auto begin = bring_order_.begin();
+  for (const uint32_t after : first_bring_after_) {
+    const auto end = bring_order_.begin() + after;
+    if (!std::ranges::is_sorted(begin, end, {}, deadline)) {
+      std::ranges::stable_sort(begin, end, {}, deadline);
+    }
+    begin = end;
+  }
+}
+
 void Emitter::run() {
-  auto& brings = residency_.brings;
-  std::stable_sort(brings.begin(), brings.end(), [](const Bring& a, const Bring& b) {
-    return std::pair(order_of(a.position), a.deadline) <
-           std::pair(order_of(b.position), b.deadline);
-  });
+  order_brings();
   store_order_.resize(residency_.stores.size());
   for (uint32_t s = 0; s < store_order_.size(); ++s) store_order_[s] = s;
   std::stable_sort(store_order_.begin(), store_order_.end(), [&](uint32_t a, uint32_t b) {

@@ -29,6 +29,7 @@ class Emitter {
   void emit_item(uint32_t item);
   void emit_stores_after(uint32_t item);
   void emit_store(Store& store);
+  void order_brings();
   void emit_brings_after(uint32_t position);
   void emit_bring(const Bring& bring);
   void emit_drop(uint32_t chunk, uint32_t block, uint32_t last_item, uint32_t store);
@@ -52,7 +53,9 @@ class Emitter {
   Residency& residency_;
   Plan& plan_;
   std::vector<uint32_t> op_of_item_;
-  std::vector<uint32_t> pending_bring_;  // [chunk] the bring that no item has waited for yet
+  std::vector<uint32_t> pending_bring_;      // [chunk] the bring that no item has waited for yet
+  std::vector<uint32_t> bring_order_;        // brings by position
+  std::vector<uint32_t> first_bring_after_;  // [order of position] in bring_order_
   size_t next_bring_ = 0;
   std::vector<uint32_t> store_order_;  // stores by after_item
   size_t next_store_ = 0;

@@ -136,6 +136,7 @@ struct ChunkPeriods {
 
 std::vector<ChunkPeriods> periods_of_chunks(const Trace& trace, size_t chunk_bytes) {
   std::vector<ChunkPeriods> chunks(num_arena_chunks(trace, chunk_bytes));
+  const bool any_rests = !trace.rests.empty();
   auto rest = trace.rests.begin();
   for (uint32_t s = 0; s < trace.activations.size(); ++s) {
     const ActivationSpan& span = trace.activations[s];
@@ -144,7 +145,7 @@ std::vector<ChunkPeriods> periods_of_chunks(const Trace& trace, size_t chunk_byt
     const auto is_busy = [&](uint32_t from, uint32_t to) {
       for (size_t c = first; c <= last; ++c) add(chunks[c].busy, {from, to});
     };
-    for (size_t c = first; c <= last; ++c) {
+    for (size_t c = first; c <= last && any_rests; ++c) {
       add(chunks[c].lives, {span.first_moment, span.last_moment});
     }
     uint32_t from = span.first_moment;
@@ -155,8 +156,12 @@ std::vector<ChunkPeriods> periods_of_chunks(const Trace& trace, size_t chunk_byt
     is_busy(from, span.last_moment);
   }
   for (ChunkPeriods& chunk : chunks) {
-    join(chunk.lives);
     join(chunk.busy);
+    if (any_rests) {
+      join(chunk.lives);
+    } else {
+      chunk.lives = chunk.busy;
+    }
   }
   return chunks;
 }

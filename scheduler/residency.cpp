@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "device/errors.h"
 
@@ -15,7 +16,22 @@ constexpr uint32_t kReturnLag = 4;
 
 uint32_t later(uint32_t a, uint32_t b) { return order_of(a) < order_of(b) ? b : a; }
 
+void name_once(std::vector<uint32_t>& chunks) {
+  std::ranges::sort(chunks);
+  chunks.erase(std::unique(chunks.begin(), chunks.end()), chunks.end());
+}
+
 }  // namespace
+
+FreedBlocks::Freed FreedBlocks::take_first() {
+  if (first_.empty()) order_ = later_[next_].order;
+  for (; next_ < later_.size() && later_[next_].order == order_; ++next_) {
+    first_.insert(most_blocks_ - 1 - later_[next_].block);
+  }
+  const uint32_t rank = first_.greatest();
+  first_.erase(rank);
+  return {order_, most_blocks_ - 1 - rank};
+}
 
 Residency::Residency(const Program& program, uint32_t num_blocks, uint32_t num_rest,
                      std::vector<uint32_t> held)
@@ -26,7 +42,9 @@ Residency::Residency(const Program& program, uint32_t num_blocks, uint32_t num_r
       held_(std::move(held)),
       is_held_(program.num_dense(), false),
       stays_(program.num_dense(), false),
-      candidates_(static_cast<uint32_t>(program.needs.size())) {
+      candidates_(static_cast<uint32_t>(program.needs.size())),
+      free_(
+          std::min(num_blocks, static_cast<uint32_t>(program.needs.size()) + program.num_dense())) {
   place_weights();
 }
 
@@ -36,14 +54,17 @@ uint32_t Residency::next_use(uint32_t chunk) const {
   return program_.needs[program_.needs_of_chunk[at]].item;
 }
 
-void Residency::free_block(Chunk& chunk, uint32_t after, uint32_t store) {
+uint32_t Residency::leave_block(Chunk& chunk, uint32_t after, uint32_t store) {
   Block& block = blocks_[chunk.block];
   block.busy = false;
   block.free_after = after;
   block.store = store;
-  free_.push({order_of(after), chunk.block});
   chunk.former_block = chunk.block;
-  chunk.block = kNone;
+  return std::exchange(chunk.block, kNone);
+}
+
+void Residency::free_block(Chunk& chunk, uint32_t after, uint32_t store) {
+  free_.add({order_of(after), leave_block(chunk, after, store)});
 }
 
 void Residency::may_leave(uint32_t c) {
@@ -74,7 +95,8 @@ uint32_t Residency::choose_victim(uint32_t item) {
   }
 }
 
-void Residency::evict(uint32_t item) {
+/// The block that the victim leaves.
+uint32_t Residency::evict(uint32_t item) {
   const uint32_t c = choose_victim(item);
   if (c == kNone) {
     throw PlanError(
@@ -89,9 +111,9 @@ void Residency::evict(uint32_t item) {
     victim.home_store = store;
     victim.dirty = false;
     const ChunkId id = program_.chunk_id(c);
-    (id.space == Space::Activations ? activations_gone_home : sums_gone_home).insert(id.index);
+    (id.space == Space::Activations ? activations_gone_home : sums_gone_home).push_back(id.index);
   }
-  free_block(victim, victim.last_item, store);
+  return leave_block(victim, victim.last_item, store);
 }
 
 std::optional<uint32_t> Residency::take_free_block() {
@@ -101,18 +123,15 @@ std::optional<uint32_t> Residency::take_free_block() {
     return static_cast<uint32_t>(blocks_.size() - 1);
   }
   while (!free_.empty()) {
-    const auto [order, block] = free_.top();
-    free_.pop();
+    const auto [order, block] = free_.take_first();
     if (!blocks_[block].busy && order_of(blocks_[block].free_after) == order) return block;
   }
   return {};
 }
 
 uint32_t Residency::take_block(uint32_t item) {
-  for (;;) {
-    if (const auto block = take_free_block()) return *block;
-    evict(item);
-  }
+  const std::optional<uint32_t> block = take_free_block();
+  return block ? *block : evict(item);
 }
 
 void Residency::bring(uint32_t c, uint32_t item, Touch touch) {
@@ -261,6 +280,8 @@ void Residency::run() {
     if (item.is_finish()) finish(item);
     return_held(i, i + 1 == program_.items.size());
   }
+  name_once(sums_gone_home);
+  name_once(activations_gone_home);
 }
 
 }  // namespace ebb

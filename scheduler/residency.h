@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
-#include <queue>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -40,6 +38,26 @@ struct Bring {
   uint32_t victim_store;  // index of its store, or kNone
 };
 
+/// Blocks in the order in which they became free; those of one time by number.
+class FreedBlocks {
+ public:
+  struct Freed {
+    uint32_t order, block;  // order_of(position)
+  };
+  explicit FreedBlocks(uint32_t most_blocks) : most_blocks_(most_blocks), first_(most_blocks) {}
+  bool empty() const { return first_.empty() && next_ == later_.size(); }
+  /// REQUIRES: the order is no less than the one before, and greater than any that was taken.
+  void add(Freed freed) { later_.push_back(freed); }
+  Freed take_first();
+
+ private:
+  uint32_t most_blocks_;
+  RankSet first_;  // of `order_`; the lowest number is the greatest rank
+  uint32_t order_ = 0;
+  std::vector<Freed> later_;
+  size_t next_ = 0;
+};
+
 /// Furthest next use (Belady) over the program, except that what was used just now rests a while:
 /// its block could be given on only after its last user, and after a store where it has to go home.
 ///
@@ -57,9 +75,10 @@ class Residency {
   std::vector<Bring> brings;
   std::vector<Store> stores;
   uint32_t num_blocks_used() const { return static_cast<uint32_t>(blocks_.size()); }
-  std::set<uint32_t> sums_gone_home;         ///< sum chunks that leave between their uses
-  std::set<uint32_t> activations_gone_home;  ///< arena chunks that leave while they rest
-  uint32_t num_held_in_vain = 0;             ///< those that had to leave before they were used
+  std::vector<uint32_t> sums_gone_home;  ///< sum chunks that leave between their uses, ascending
+  std::vector<uint32_t>
+      activations_gone_home;      ///< arena chunks that leave while they rest, ascending
+  uint32_t num_held_in_vain = 0;  ///< those that had to leave before they were used
 
   struct Block {
     uint32_t chunk = kNone;
@@ -82,14 +101,13 @@ class Residency {
     uint32_t replaced_by = kNone;  // the bring that took its block
     bool dirty = false;
   };
-  using Freed = std::pair<uint32_t, uint32_t>;  // order of position, block: earliest on top
 
   uint32_t next_use(uint32_t chunk) const;
   uint32_t take_block(uint32_t item);
   void may_leave(uint32_t chunk);
   void end_rest();
   uint32_t choose_victim(uint32_t item);
-  void evict(uint32_t item);
+  uint32_t evict(uint32_t item);
   void begin_busy(uint32_t chunk, uint32_t item, Touch touch);
   void begin_rest(uint32_t chunk, uint32_t item);
   void end_life(uint32_t chunk, uint32_t item);
@@ -101,6 +119,7 @@ class Residency {
   void return_held(uint32_t item, bool at_end);
   std::optional<uint32_t> block_to_return_to(uint32_t chunk);
   std::optional<uint32_t> take_free_block();
+  uint32_t leave_block(Chunk& chunk, uint32_t after, uint32_t store);
   void free_block(Chunk& chunk, uint32_t after, uint32_t store);
   void after_use(uint32_t chunk, uint32_t item);
 
@@ -124,7 +143,7 @@ class Residency {
   };
   std::deque<Resting> resting_;  // by time of use
   RankSet candidates_;           // for leaving, by their next need: the furthest is the greatest
-  std::priority_queue<Freed, std::vector<Freed>, std::greater<>> free_;
+  FreedBlocks free_;
 };
 
 }  // namespace ebb

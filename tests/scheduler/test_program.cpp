@@ -6,6 +6,7 @@
 
 #include "scheduler/program.h"
 #include "scheduler/rank_set.h"
+#include "scheduler/residency.h"
 #include "tests/scheduler/plan_cases.h"
 
 namespace ebb {
@@ -209,6 +210,31 @@ TEST(RankSet, KnowsItsGreatest) {
     }
   }
   EXPECT_TRUE(RankSet(0).empty());
+}
+
+TEST(FreedBlocks, GoByTimeAndThenByNumber) {
+  constexpr uint32_t kBlocks = 200;
+  std::mt19937 random(1);
+  FreedBlocks freed(kBlocks);
+  std::set<std::pair<uint32_t, uint32_t>> expected;
+  std::set<uint32_t> here;
+  for (uint32_t b = 0; b < kBlocks; ++b) here.insert(here.end(), b);
+  for (uint32_t order = 1; order < 300; ++order) {
+    for (uint32_t num = random() % 9; num > 0 && !here.empty(); --num) {
+      const auto block = std::next(here.begin(), random() % here.size());
+      freed.add({order, *block});
+      expected.insert({order, *block});
+      here.erase(block);
+    }
+    for (uint32_t num = random() % 9; num > 0 && !expected.empty(); --num) {
+      ASSERT_FALSE(freed.empty());
+      const FreedBlocks::Freed first = freed.take_first();
+      ASSERT_EQ(std::pair(first.order, first.block), *expected.begin());
+      expected.erase(expected.begin());
+      here.insert(first.block);
+    }
+    ASSERT_EQ(freed.empty(), expected.empty());
+  }
 }
 
 TEST(Program, DenseNumbersAreAllSpacesInARow) {
