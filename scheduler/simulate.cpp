@@ -196,43 +196,47 @@ class Clockwork {
     cursor = {cursor.at + 1};
   }
 
+  /// True where something ended at once, so that more may start.
   bool start_what_can() {
-    bool started = move_chunks() || start_load();
+    const size_t num_done = num_done_;
+    move_chunks();
+    start_load();
     for (const Lane lane : {Lane::Compute, Lane::Store, Lane::Update}) {
       if (works_[static_cast<int>(lane)].op != kNone) continue;
       const uint32_t op = find_ready(lane);
       if (op == kNone) continue;
       move_on(lane);
       start(op);
-      started = true;
     }
-    return started;
+    return num_done_ != num_done;
   }
 
   /// The mover gives and takes blocks, and hands copies to the link.
-  bool move_chunks() {
-    bool moved = false;
-    for (uint32_t op; (op = find_ready(Lane::Load)) != kNone; moved = true) {
-      if (!is_copy(plan_.ops[op])) start(op);
-      move_on(Lane::Load);
+  void move_chunks() {
+    for (uint32_t op; (op = find_ready(Lane::Load)) != kNone; move_on(Lane::Load)) {
+      if (is_copy(plan_.ops[op])) continue;
+      result_.ops[op].start_s = now_s_;
+      is_over(op);
     }
-    return moved;
   }
 
-  bool start_load() {
-    if (works_[static_cast<int>(Lane::Load)].op != kNone) return false;
+  void start_load() {
+    if (works_[static_cast<int>(Lane::Load)].op != kNone) return;
     const std::vector<uint32_t>& ops = lanes_[static_cast<int>(Lane::Load)];
     const uint32_t end = cursors_[static_cast<int>(Lane::Load)].at;
     while (next_load_ < end && !is_copy(plan_.ops[ops[next_load_]])) ++next_load_;
-    if (next_load_ == end) return false;
-    start(ops[next_load_++]);
-    return true;
+    if (next_load_ < end) start(ops[next_load_++]);
   }
 
   void start(uint32_t index) {
     const Op& op = plan_.ops[index];
-    Work work{.op = index, .since_s = now_s_};
+    const int lane = static_cast<int>(op.lane);
+    Work& work = works_[lane];
+    work.op = index;
     work.left_s = duration_s(op, trace_, layout_, machine_);
+    work.since_s = now_s_;
+    work.speed = 1;
+    work.cores = 0;
     if (is_copy(op) && machine_.shared_cores) {
       const double on_cores_s =
           time_of(static_cast<double>(layout_.used_bytes(op.chunk)), machine_.copy_bytes_per_s);
@@ -240,27 +244,27 @@ class Clockwork {
       work.cores = work.left_s > 0 ? on_cores_s / work.left_s : 0;
     }
     work.end_s = now_s_ + work.left_s;
-    const int lane = static_cast<int>(op.lane);
     result_.ops[index].start_s = now_s_;
     result_.lane_busy_s[lane] += work.left_s;
     if (op.lane == Lane::Compute) {
       if (computed_) result_.stall_s += now_s_ - last_computed_s_;
       computed_ = true;
     }
-    if (work.left_s == 0) {
-      end(work);
-    } else {
-      works_[lane] = work;
-    }
+    if (work.left_s == 0) end(work);
   }
 
   void end(Work& work) {
-    result_.ops[work.op].end_s = now_s_;
-    result_.seconds = now_s_;
     if (plan_.ops[work.op].lane == Lane::Compute) last_computed_s_ = now_s_;
-    done_[work.op] = true;
+    is_over(work.op);
+    work.op = kNone;
+    work.end_s = kNever;
+  }
+
+  void is_over(uint32_t op) {
+    result_.ops[op].end_s = now_s_;
+    result_.seconds = now_s_;
+    done_[op] = true;
     ++num_done_;
-    work = {};
   }
 
   /// Copies come first; kernels and the optimizer have equal parts of what they leave.
