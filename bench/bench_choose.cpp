@@ -109,7 +109,8 @@ bool run_all_large() {
 // ---- Small models, measured
 
 /// A setting that is predicted to be so much slower than the choice is not measured.
-constexpr double kHopeless = 1.5;
+constexpr double kHopeless = 1.2;
+constexpr size_t kChunkBytes = size_t{2} << 20;
 
 double processor_s() {
   rusage use{};
@@ -166,14 +167,15 @@ struct Verdict {
 
 Verdict run_small(const SmallCase& c, MachineRates rates, int rounds) {
   const Gpt2 model(find_preset(c.preset).config, c.batch_size, c.length, DType::BF16);
-  const TrainerOptions options{.chunk_bytes = size_t{2} << 20,
+  const TrainerOptions options{.chunk_bytes = kChunkBytes,
                                .gradient_accumulation = c.accumulation,
                                .max_grad_norm = c.clip ? 1.0f : 0.0f};
   fit_to_model(rates,
                {.config = model.config(),
                 .batch_size = c.batch_size,
                 .length = c.length,
-                .accumulation = c.accumulation},
+                .accumulation = c.accumulation,
+                .chunk_bytes = kChunkBytes},
                {}, {});
   const Preparation all = prepare(model, options, {});
   const size_t least = all.smallest_device_bytes;

@@ -124,7 +124,9 @@ void plan(const TrainOptions& options, TrainSetup& setup) {
                 .length = setup.shape.length,
                 .accumulation = static_cast<uint32_t>(setup.shape.num_batches),
                 .weight_type = options.dtype,
-                .gradient_type = options.gradient_dtype.value_or(options.dtype)},
+                .gradient_type = options.gradient_dtype.value_or(options.dtype),
+                .chunk_bytes = options.chunk_size,
+                .all_resident = !options.device_memory},
                setup.device, cache_folder());
   setup.prepared =
       prepare(*setup.model, trainer_options(options, setup), budgets, setup.rates.machine);

@@ -14,10 +14,13 @@
 namespace ebb {
 namespace {
 
-constexpr int kRounds = 5;
-constexpr double kMost_s = 1.5;  // predicted, of all rounds
+constexpr size_t kFewestRounds = 5;
+constexpr double kMost_s = 1.5;    // predicted, of the fewest rounds
+constexpr double kSample_s = 0.6;  // more rounds where steps are short
 constexpr size_t kMostBytes = size_t{2} << 30;
-constexpr double kMostRatio = 4;  // what is further off was disturbed
+constexpr size_t kMostChunkBytes = size_t{8} << 20;
+constexpr size_t kPartOfBlocks = 4;  // of those between the fewest and all
+constexpr double kMostRatio = 4;     // what is further off was disturbed
 
 /// Tokens from all over the vocabulary.
 class TrialBatches {
@@ -54,7 +57,7 @@ class Trial {
     device_options_.load_bytes_per_s = device_options_.store_bytes_per_s = 0;
     const TrainerOptions trainer{.dtype = shape.weight_type,
                                  .gradient_dtype = shape.gradient_type,
-                                 .chunk_bytes = size_t{16} << 20,
+                                 .chunk_bytes = std::min(shape.chunk_bytes, kMostChunkBytes),
                                  .recompute = Recompute::None,
                                  .activations = ActivationPlacement::Device,
                                  .micro_batch_order = MicroBatchOrder::Horizontal,
@@ -63,13 +66,17 @@ class Trial {
                                  .held_chunks = 0,
                                  .device_updates = 0};
     prepared_ = prepare(model_, trainer, {.num_threads = options.num_threads});
+    if (!shape.all_resident) {
+      const size_t least = prepared_.smallest_device_bytes;
+      const size_t budget = least + (prepared_.resident_device_bytes - least) / kPartOfBlocks;
+      prepared_ =
+          prepare(model_, trainer, {.device_memory = budget, .num_threads = options.num_threads});
+    }
     device_options_.memory_bytes = prepared_.ledger.total(Tier::Device);
   }
 
-  double predicted_s(Machine machine) const {
-    machine.shared_cores = false;  // nothing else runs meanwhile
-    const Simulation s = simulate(prepared_.plan, prepared_.trace, *prepared_.layout, machine);
-    return s.lane_busy_s[static_cast<int>(Lane::Compute)];
+  double predicted_s(const Machine& machine) const {
+    return simulate(prepared_.plan, prepared_.trace, *prepared_.layout, machine).seconds;
   }
   size_t bytes() const {
     return prepared_.ledger.total(Tier::Device) + prepared_.ledger.total(Tier::Host);
@@ -79,10 +86,11 @@ class Trial {
     Trainer trainer(model_, *device, prepared_);
     const TrialBatches data(shape_);
     std::vector<double> seconds;
-    for (int i = 0; i < kRounds; ++i) {
-      seconds.push_back(trainer.step(data.batches(), 1e-5).compute_s);
+    trainer.step(data.batches(), 1e-5);  // it warms up
+    for (double sum_s = 0; seconds.size() < kFewestRounds || sum_s < kSample_s;) {
+      seconds.push_back(trainer.step(data.batches(), 1e-5).step_s);
+      sum_s += seconds.back();
     }
-    seconds.erase(seconds.begin());  // it warms up
     std::ranges::sort(seconds);
     return seconds[seconds.size() / 4];
   }
@@ -102,17 +110,19 @@ class Trial {
 
 std::string key_text(const TrialShape& shape, const DeviceOptions& options) {
   const Gpt2Config& c = shape.config;
-  return fmt::format("{}; {} layers, {} channels, {} heads, {} classes; {} x {} x {} tokens",
-                     rates_key(options, shape.weight_type, shape.gradient_type).text(),
-                     c.num_layers, c.channels, c.num_heads, c.vocabulary, shape.accumulation,
-                     shape.batch_size, shape.length);
+  return fmt::format(
+      "{}; {} layers, {} channels, {} heads, {} classes; {} x {} x {} tokens; {}",
+      rates_key(options, shape.weight_type, shape.gradient_type).text(), c.num_layers, c.channels,
+      c.num_heads, c.vocabulary, shape.accumulation, shape.batch_size, shape.length,
+      shape.all_resident ? "resident" : fmt::format("chunks of {} bytes", shape.chunk_bytes));
 }
 
 bool is_ratio(double x) { return std::isfinite(x) && x >= 1 / kMostRatio && x <= kMostRatio; }
 
 Machine slower(Machine machine, double ratio) {
-  for (double Machine::*rate : {&Machine::flops_per_s, &Machine::attention_flops_per_s,
-                                &Machine::vector_flops_per_s, &Machine::device_bytes_per_s}) {
+  for (double Machine::*rate :
+       {&Machine::flops_per_s, &Machine::attention_flops_per_s, &Machine::vector_flops_per_s,
+        &Machine::device_bytes_per_s, &Machine::update_bytes_per_s, &Machine::copy_bytes_per_s}) {
     machine.*rate /= ratio;
   }
   machine.kernel_s *= ratio;
@@ -136,20 +146,20 @@ std::optional<Kept> parse_kept(const std::string& text, const std::string& key) 
 }  // namespace
 
 std::optional<double> try_model(const TrialShape& told, const DeviceOptions& options,
-                                const Machine& machine) {
+                                const Machine& emulated) {
+  Machine machine = emulated;
+  machine.load_bytes_per_s = machine.store_bytes_per_s =
+      0;  // copies as fast as the cores make them
   TrialShape shape = told;
   shape.accumulation = std::min(shape.accumulation, 2u);  // more add to a sum as the second does
-  const Trial one(shape, 1, options), three(shape, 3, options);
-  const double predicted_s[] = {one.predicted_s(machine), three.predicted_s(machine)};
-  const bool is_small = kRounds * (predicted_s[0] + predicted_s[1]) <= kMost_s;
-  if (!is_small || std::max(one.bytes(), three.bytes()) > kMostBytes) return std::nullopt;
-  const double measured_s[] = {one.measured_s(), three.measured_s()};
-  const auto of_all_layers = [&](const double(&s)[2]) {
-    return s[0] + static_cast<double>(shape.config.num_layers - 1) * (s[1] - s[0]) / 2;
-  };
-  const double ratio = of_all_layers(measured_s) / of_all_layers(predicted_s);
-  if (!is_ratio(ratio)) return std::nullopt;
-  return ratio;
+  for (int64_t layers = shape.config.num_layers; layers > 0; layers /= 2) {
+    const Trial trial(shape, layers, options);
+    const double predicted_s = trial.predicted_s(machine);
+    if (kFewestRounds * predicted_s > kMost_s || trial.bytes() > kMostBytes) continue;
+    const double ratio = trial.measured_s() / predicted_s;
+    return is_ratio(ratio) ? std::optional(ratio) : std::nullopt;
+  }
+  return std::nullopt;
 }
 
 void fit_to_model(MachineRates& rates, const TrialShape& shape, const DeviceOptions& options,

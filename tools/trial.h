@@ -1,9 +1,10 @@
 // How long a model's own shapes take, where they are so small that rates alone are off.
 //
 // Rates are measured on long kernels. A step of a few hundred tokens is made of short ones, and was
-// predicted up to a quarter too short. So two steps' worth of the model are tried before: of one
-// layer, and of three, everything resident and nothing overlapped; what a layer adds stands for all
-// of them. Long kernels and large models are not tried: there the rates hold.
+// predicted up to a quarter too short, and more where loads keep weights out of the caches. So the
+// model is trained a few steps before, or half its layers, or a quarter, as time and memory allow:
+// nothing overlapped, and with chunks that move if they will. Longer kernels and larger models are
+// not tried: there the rates hold.
 #pragma once
 
 #include <filesystem>
@@ -21,9 +22,11 @@ struct TrialShape {
   uint32_t accumulation = 1;
   DType weight_type = DType::BF16;
   DType gradient_type = DType::BF16;
+  size_t chunk_bytes = size_t{64} << 20;
+  bool all_resident = false;
 };
 
-/// Measured over predicted compute; nullopt where it is not tried.
+/// Measured over predicted step; nullopt where it is not tried.
 std::optional<double> try_model(const TrialShape& shape, const DeviceOptions& options,
                                 const Machine& machine);
 

@@ -31,7 +31,7 @@ TEST(Trial, IsMadeOnceAndSlowsTheRates) {
   EXPECT_GT(first.measured_s, 0);
   if (first.trial_ratio) {
     EXPECT_DOUBLE_EQ(first.machine.flops_per_s, 2e9 / *first.trial_ratio);
-    EXPECT_NE(first.source().find("of this model's shapes"), std::string::npos);
+    EXPECT_NE(first.source().find("this model's steps"), std::string::npos);
   }
   MachineRates second{.machine = machine_of(2e9)};
   fit_to_model(second, kShape, kOptions, folder.path());
