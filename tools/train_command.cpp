@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <mutex>
 #include <optional>
 
 #include "tools/batches.h"
@@ -130,14 +131,45 @@ class TrainingRun {
   Evaluation evaluation_;
 };
 
-int train(const TrainOptions& options, const TrainSetup& setup) {
+/// Says what the first signal does: beside the progress, once there is one.
+class SignalNotice {
+ public:
+  /// Beside this progress, as long as it lives.
+  class Beside {
+   public:
+    Beside(SignalNotice& notice, Progress& progress) : notice_(notice) { notice_.use(&progress); }
+    ~Beside() { notice_.use(nullptr); }
+    Beside(const Beside&) = delete;
+
+   private:
+    SignalNotice& notice_;
+  };
+
+  void operator()(const char* name) {
+    std::lock_guard lock(mutex_);
+    const std::string notice =
+        fmt::format("{}: the run ends {}; once more ends it at once", name,
+                    progress_ != nullptr ? "after this step" : "before its first step");
+    if (progress_ != nullptr) return progress_->notice(notice);
+    fmt::print(stderr, "{}\n", notice);
+  }
+
+ private:
+  void use(Progress* progress) {
+    std::lock_guard lock(mutex_);
+    progress_ = progress;
+  }
+
+  std::mutex mutex_;
+  Progress* progress_ = nullptr;
+};
+
+int train(const TrainOptions& options, const TrainSetup& setup, SignalNotice& notice,
+          const Signals& signals) {
   const bool live = ::isatty(STDERR_FILENO) != 0;
   fmt::print(stderr, "{}", format_header(options, setup));
   Progress progress(stderr, live, setup.num_steps());
-  const Signals signals([&progress](const char* name) {
-    progress.notice(
-        fmt::format("{}: the run ends after this step; once more ends it at once", name));
-  });
+  const SignalNotice::Beside beside(notice, progress);
   const Summary summary = TrainingRun(options, setup, progress, signals).run();
   progress.finish();
   if (signals.pending() != 0) {
@@ -153,8 +185,12 @@ int train(const TrainOptions& options, const TrainSetup& setup) {
 int train_command(std::vector<std::string> arguments) {
   const auto options = parse_train(std::move(arguments));
   if (!options) return 0;
+  // First of all: what sets up has threads, and they must not take the signals.
+  SignalNotice notice;
+  const Signals signals([&notice](const char* name) { notice(name); });
   const TrainSetup setup = set_up(*options);
-  if (!options->dry_run) return train(*options, setup);
+  if (signals.pending() != 0) return signals.exit_code();
+  if (!options->dry_run) return train(*options, setup, notice, signals);
   fmt::print("{}", format_header(*options, setup));
   return 0;
 }

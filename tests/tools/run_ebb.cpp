@@ -28,7 +28,7 @@ std::vector<char*> argument_list(const std::vector<std::string>& arguments) {
 }  // namespace
 
 EbbProcess::EbbProcess(const std::vector<std::string>& arguments,
-                       const std::filesystem::path& folder)
+                       const std::filesystem::path& folder, const std::filesystem::path& cache)
     : out_(folder / "stdout"), err_(folder / "stderr") {
   const std::vector<char*> list = argument_list(arguments);
   process_ = ::fork();
@@ -36,9 +36,9 @@ EbbProcess::EbbProcess(const std::vector<std::string>& arguments,
   if (process_ == 0) {
     redirect(STDOUT_FILENO, out_);
     redirect(STDERR_FILENO, err_);
-    // Measured once for all tests, away from the user's own numbers.
-    const std::string cache = std::filesystem::temp_directory_path() / "ebb-test-cache";
-    ::setenv("XDG_CACHE_HOME", cache.c_str(), 1);
+    // Away from the user's own numbers.
+    const auto shared = std::filesystem::temp_directory_path() / "ebb-test-cache";
+    ::setenv("XDG_CACHE_HOME", (cache.empty() ? shared : cache).c_str(), 1);
     ::execv(EBB_BINARY, list.data());
     ::_exit(126);
   }
@@ -48,6 +48,13 @@ EbbProcess::~EbbProcess() {
   if (process_ < 0) return;
   ::kill(process_, SIGKILL);
   ::waitpid(process_, nullptr, 0);
+}
+
+bool EbbProcess::blocks(int number) const {
+  const std::string status = content_of("/proc/" + std::to_string(process_) + "/status");
+  const size_t at = status.find("SigBlk:");
+  if (at == std::string::npos) return false;
+  return (std::stoull(status.substr(at + 7, 20), nullptr, 16) >> (number - 1)) & 1;
 }
 
 void EbbProcess::signal(int number) const { ::kill(process_, number); }

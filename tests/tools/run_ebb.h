@@ -16,15 +16,19 @@ struct Outcome {
   std::string err;
 };
 
-/// A started `ebb`; its output goes to files under `folder`.
+/// A started `ebb`; its output goes to files under `folder`. It finds what was measured of this
+/// machine in `cache`; empty: where it was measured once for all tests.
 class EbbProcess {
  public:
-  EbbProcess(const std::vector<std::string>& arguments, const std::filesystem::path& folder);
+  EbbProcess(const std::vector<std::string>& arguments, const std::filesystem::path& folder,
+             const std::filesystem::path& cache = {});
   ~EbbProcess();
   EbbProcess(const EbbProcess&) = delete;
   EbbProcess& operator=(const EbbProcess&) = delete;
 
   void signal(int number) const;
+  /// Does its main thread block this signal, so that it is ready to take it?
+  bool blocks(int number) const;
   Outcome wait();
 
  private:

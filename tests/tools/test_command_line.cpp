@@ -321,6 +321,20 @@ TEST_F(CommandLine, WithClippingTheyAreSkippedThreeTimes) {
   EXPECT_TRUE(lines.back()["grad_norm"].is_null()) << lines.back();
 }
 
+/// An empty cache: the machine is measured first, which takes a second and several threads.
+TEST_F(CommandLine, ASignalBeforeTheFirstStepEndsTheRunAsWell) {
+  EbbProcess process(train({"--steps", "1000000", "--log", log_}), folder_.path(), folder_.path());
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!process.blocks(SIGINT) && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  process.signal(SIGINT);
+  const Outcome outcome = process.wait();
+  EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
+  EXPECT_NE(outcome.err.find("before its first step"), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.err.find("step 1/"), std::string::npos) << outcome.err;
+}
+
 TEST_F(CommandLine, SignalsEndTheRunAfterItsStep) {
   for (const auto& [signal, code, name] :
        {std::tuple(SIGINT, 130, "Ctrl-C"), std::tuple(SIGTERM, 143, "SIGTERM")}) {
