@@ -9,6 +9,7 @@
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
+#include <system_error>
 
 namespace ebb {
 namespace {
@@ -50,11 +51,14 @@ EbbProcess::~EbbProcess() {
   ::waitpid(process_, nullptr, 0);
 }
 
-bool EbbProcess::blocks(int number) const {
-  const std::string status = content_of("/proc/" + std::to_string(process_) + "/status");
-  const size_t at = status.find("SigBlk:");
-  if (at == std::string::npos) return false;
-  return (std::stoull(status.substr(at + 7, 20), nullptr, 16) >> (number - 1)) & 1;
+bool EbbProcess::watches_signals() const {
+  const std::filesystem::path files = "/proc/" + std::to_string(process_) + "/fd";
+  std::error_code gone;  // a file may be closed meanwhile
+  for (const auto& file : std::filesystem::directory_iterator(files, gone)) {
+    const auto target = std::filesystem::read_symlink(file.path(), gone).string();
+    if (target.find("signalfd") != std::string::npos) return true;
+  }
+  return false;
 }
 
 void EbbProcess::signal(int number) const { ::kill(process_, number); }

@@ -27,8 +27,8 @@ class EbbProcess {
   EbbProcess& operator=(const EbbProcess&) = delete;
 
   void signal(int number) const;
-  /// Does its main thread block this signal, so that it is ready to take it?
-  bool blocks(int number) const;
+  /// Has it a signalfd by now, from which it takes its signals?
+  bool watches_signals() const;
   Outcome wait();
 
  private:

@@ -325,7 +325,7 @@ TEST_F(CommandLine, WithClippingTheyAreSkippedThreeTimes) {
 TEST_F(CommandLine, ASignalBeforeTheFirstStepEndsTheRunAsWell) {
   EbbProcess process(train({"--steps", "1000000", "--log", log_}), folder_.path(), folder_.path());
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (!process.blocks(SIGINT) && std::chrono::steady_clock::now() < deadline) {
+  while (!process.watches_signals() && std::chrono::steady_clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   process.signal(SIGINT);
