@@ -2,6 +2,7 @@
 
 #include <hwloc.h>
 #include <hwy/targets.h>
+#include <malloc.h>
 #include <sys/resource.h>
 
 #include <fstream>
@@ -131,6 +132,11 @@ size_t MemoryLimits::usable_bytes() const {
 }
 
 // getrusage() would also count the process that started us, whose peak exec() hands on.
+void reset_peak_rss() {
+  ::malloc_trim(0);
+  std::ofstream("/proc/self/clear_refs") << "5";
+}
+
 size_t peak_rss_bytes() { return kib_field("/proc/self/status", "VmHWM:"); }
 
 }  // namespace ebb

@@ -43,5 +43,8 @@ double measure_memory_bandwidth(size_t bytes);
 
 /// Most memory this process ever had resident, in bytes.
 size_t peak_rss_bytes();
+/// Gives back what was freed, and lets the peak begin anew where the system allows it: before a
+/// run, what planning and measuring took is not the run's.
+void reset_peak_rss();
 
 }  // namespace ebb

@@ -190,6 +190,7 @@ int train_command(std::vector<std::string> arguments) {
   const Signals signals([&notice](const char* name) { notice(name); });
   const TrainSetup setup = set_up(*options);
   if (signals.pending() != 0) return signals.exit_code();
+  reset_peak_rss();
   if (!options->dry_run) return train(*options, setup, notice, signals);
   fmt::print("{}", format_header(*options, setup));
   return 0;
