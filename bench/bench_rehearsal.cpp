@@ -15,9 +15,10 @@
 // which is what sleeping precisely costs.
 //
 // --share: percent of what weights and gradients would take that the device holds. --simulate: the
-// plans only. --held, --device-updates: chunks of weights that the device holds from step to
-// step, and those that it updates; otherwise the planner chooses. Rows for which memory does not
-// suffice are left out. Medians of rounds in which other processes took less than 4 % of a core.
+// plans only. --no-horizontal: half the table. --held, --device-updates: chunks of weights that the
+// device holds from step to step, and those that it updates; otherwise the planner chooses. Rows
+// for which memory does not suffice are left out. Medians of rounds in which other processes took
+// less than 4 % of a core.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 
 set(EBB_PUBLIC_HEADERS ebb/ebb.h device/host/parallel.h)
 foreach(room_and_headers
-    "device arithmetic device dtype errors inline_function kernels random stream tensor"
+    "device arithmetic device dtype errors inline_function kernels random split_master stream tensor"
     "chunk chunk_table home layout ledger"
     "cpu_adam adamw gradient_norm master state_hash"
     "io sample_order token_data token_file"

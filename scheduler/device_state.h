@@ -35,7 +35,7 @@ class DeviceState {
 
   /// Said of all runs that will be updated, before any is.
   void expect(const AdamWRun& run);
-  /// What updates before the norm are made with, or those after it; on no stream that updates yet.
+  /// What updates before the norm are made with, or those after it. REQUIRES: none of them runs.
   void decide(const AdamWStep& step, bool after_norm);
   /// The norm is not a number: no update after it changes anything.
   void skip();
@@ -49,7 +49,7 @@ class DeviceState {
   };
   size_t find(const AdamWRun& run) const;
   std::span<AdamWCoefficients> coefficients(bool after_norm) const;
-  /// Copies each plane but the weights, if there is one: to(device bytes, home bytes, size).
+  /// Calls copy(here, at home, bytes) for each plane that there is beside the weights.
   template <class Copy>
   void for_each_plane(uint32_t chunk, const Planes& home, const Copy& copy) const;
 

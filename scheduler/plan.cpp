@@ -73,19 +73,14 @@ std::vector<uint32_t> chunks_to_hold(const Program& program, const Plan& plan, u
   return held;
 }
 
-/// What stays on the device of each chunk that is updated there, until the step ends: its weights,
-/// and its gradient where that waits for the norm.
-uint32_t blocks_of_device_update(const Layout& layout, const PlanOptions& options) {
-  return 1 + (options.update_after_norm ? layout.gradient_chunks_per_chunk() : 0);
-}
-
 /// The last that are finished: the next forward begins with them.
 DeviceUpdates choose_device_updates(const Program& program, const Layout& layout,
                                     const PlanOptions& options, uint32_t num_spare) {
   DeviceUpdates updates{.at_end = options.update_after_norm};
   if (!options.update) return updates;
   const uint32_t most =
-      std::min(options.num_device_updates, num_spare / blocks_of_device_update(layout, options));
+      std::min(options.num_device_updates,
+               num_spare / blocks_of_device_update(layout, options.update_after_norm));
   for (auto item = program.items.rbegin(); item != program.items.rend(); ++item) {
     if (updates.chunks.size() == most) break;
     if (item->is_finish()) updates.chunks.push_back(item->finished_chunk);
@@ -141,9 +136,10 @@ Plan make_plan(const Program& plain, const Trace& trace, const Layout& layout,
   const DeviceUpdates updates = choose_device_updates(plain, layout, options, num_spare);
   if (updates.chunks.empty()) return plan_program(plain, layout, options, num_spare, {});
   const auto num_updates = static_cast<uint32_t>(updates.chunks.size());
-  return plan_program(make_program(trace, layout, options.update, updates), layout, options,
-                      num_spare - num_updates * blocks_of_device_update(layout, options),
-                      updates.chunks);
+  return plan_program(
+      make_program(trace, layout, options.update, updates), layout, options,
+      num_spare - num_updates * blocks_of_device_update(layout, options.update_after_norm),
+      updates.chunks);
 }
 
 Plan make_drain_plan(const Plan& plan, const Layout& layout) {
@@ -216,6 +212,10 @@ BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update) {
 
 uint32_t resident_num_blocks(const Trace& trace, const Layout& layout, const PlanOptions& options) {
   return peak_of_chunks(make_program(trace, layout, options.update));
+}
+
+uint32_t blocks_of_device_update(const Layout& layout, bool after_norm) {
+  return 1 + (after_norm ? layout.gradient_chunks_per_chunk() : 0);
 }
 
 std::vector<uint32_t> finish_order(const Trace& trace, const Layout& layout) {

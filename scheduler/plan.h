@@ -153,6 +153,10 @@ BlockNeed smallest_need(const Program& program, const Trace& trace);
 /// Blocks with which nothing is ever evicted before its last use.
 uint32_t resident_num_blocks(const Trace& trace, const Layout& layout, const PlanOptions& options);
 
+/// Blocks that a chunk takes all the time where the device updates it: for its weights, and for its
+/// gradient where that waits for the norm.
+uint32_t blocks_of_device_update(const Layout& layout, bool after_norm);
+
 /// Parameter chunks that some moment writes gradients of, in the order of their last contribution.
 std::vector<uint32_t> finish_order(const Trace& trace, const Layout& layout);
 

@@ -218,10 +218,10 @@ Preparation prepare_ground(const Model& model, const TrainerOptions& told, const
 }
 
 uint32_t most_device_updates(const Preparation& p) {
-  const uint32_t gradient = p.options.max_grad_norm > 0 ? p.layout->gradient_chunks_per_chunk() : 0;
+  const uint32_t blocks = blocks_of_device_update(*p.layout, p.options.max_grad_norm > 0);
   uint32_t num = 0;
   while (num < p.layout->num_chunks() &&
-         blocks_beside(p, num + 1) >= p.smallest_blocks + (num + 1) * (1 + gradient)) {
+         blocks_beside(p, num + 1) >= p.smallest_blocks + (num + 1) * blocks) {
     ++num;
   }
   return num;

@@ -88,7 +88,7 @@ class Choosing : public testing::TestWithParam<Situation> {
       told.activations = c.activations;
       told.update = c.update;
       try {
-        const Preparation one = prepare(model_, told, budgets());
+        const Preparation one = prepare(model_, told, budgets(), GetParam().machine);
         seconds.push_back(simulate(one.plan, one.trace, *one.layout, GetParam().machine).seconds);
       } catch (const PlanError&) {
         seconds.push_back(std::numeric_limits<double>::infinity());

@@ -1,8 +1,9 @@
+#include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "device/host/kernels/host_kernels.h"
 #include "device/host/kernels/tasks.h"
+#include "device/split_master.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "device/host/kernels/adamw.cpp"
@@ -40,23 +41,14 @@ struct FloatMaster {
   void store(int64_t i, float x) const { at[i] = x; }
 };
 
-/// The weight is the master rounded to nearest, ties away from zero; `low` is what that left.
-struct SplitMaster {
-  uint16_t* high;
+struct HalvedMaster {
+  uint16_t* weight;
   int16_t* low;
-  float load(int64_t i) const {
-    const uint32_t bits = (uint32_t{high[i]} << 16) + static_cast<uint32_t>(int32_t{low[i]});
-    float x;
-    std::memcpy(&x, &bits, sizeof(x));
-    return x;
-  }
+  float load(int64_t i) const { return std::bit_cast<float>(join_master({weight[i], low[i]})); }
   void store(int64_t i, float x) const {
-    uint32_t bits;
-    std::memcpy(&bits, &x, sizeof(bits));
-    const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-    const uint32_t rounded = (bits + 0x8000u) >> 16;
-    high[i] = static_cast<uint16_t>(is_nan ? (bits >> 16) | 0x40u : rounded);
-    low[i] = static_cast<int16_t>(is_nan ? 0u : bits - (rounded << 16));
+    const SplitMaster split = split_master(std::bit_cast<uint32_t>(x));
+    weight[i] = split.weight;
+    low[i] = split.low;
   }
 };
 
@@ -91,7 +83,7 @@ void run_adamw(const AdamWUpdate& u, ThreadTeam& team) {
     update(master, F16{});
   };
   if (u.low == nullptr) return update_master(FloatMaster{reinterpret_cast<float*>(u.weight)});
-  update_master(SplitMaster{reinterpret_cast<uint16_t*>(u.weight), u.low});
+  update_master(HalvedMaster{reinterpret_cast<uint16_t*>(u.weight), u.low});
 }
 
 }  // namespace
