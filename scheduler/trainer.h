@@ -118,7 +118,8 @@ struct Candidate {
   Bound bound = {};
   double flops = 0;
   size_t moved_bytes = 0;
-  size_t device_bytes = 0;           ///< that it would use
+  size_t device_bytes = 0;           ///< that it would use, and so the next
+  size_t host_bytes = 0;
   size_t smallest_device_bytes = 0;  ///< the smallest device budget in which it fits; always known
 };
 
