@@ -7,6 +7,7 @@
 #include "device/errors.h"
 #include "tools/cli.h"
 #include "tools/commands.h"
+#include "tools/html_report.h"
 #include "tools/plan_changes.h"
 #include "tools/plan_report.h"
 #include "tools/plan_setup.h"
@@ -23,12 +24,29 @@ void write_machine(const PlannedMachine& machine, const std::string& path) {
   if (!file) throw IoError("cannot write the machine file", path, errno);
 }
 
+Report report_of(const PlanGround& ground, const PlannedStep& step) {
+  const Candidate& c = step.chosen();
+  const Preparation& p = step.prepared;
+  return {.title = fmt::format("{} planned for {}", step.model_name, ground.machine.device),
+          .facts = plan_lines(ground, step),
+          .tiles = {{fmt::format("{:.4g} s", c.seconds), "predicted step"},
+                    {fmt::format("{:.1f} %", 100 * c.bound.seconds / c.seconds), "of the bound"},
+                    {fmt::format("{:.0f}", step.tokens_per_second()), "tokens a second"},
+                    {format_bytes(p.plan.loaded_bytes), "loaded"},
+                    {format_bytes(p.plan.stored_bytes), "stored"},
+                    {format_bytes(p.ledger.total(Tier::Device)), "on the device"},
+                    {format_bytes(p.ledger.total(Tier::Host)), "at home"}},
+          .views = {simulated_view(p, ground.machine.rates)}};
+}
+
 /// The plan, or what would make it fit.
 int print_plan(const PlanRequest& request, const PlanGround& ground) {
   try {
     const PlannedStep step = plan_step_of(request.options, ground);
-    fmt::print("{}",
-               request.json ? plan_json(ground, step) : format_plan(request.options, ground, step));
+    fmt::print("{}", request.json ? plan_json(ground, step) : format_plan(ground, step));
+    if (!request.html.empty()) {
+      write_report(request.html, report_of(ground, step), step.prepared);
+    }
     return 0;
   } catch (const PlanError& error) {
     const std::vector<PlanChange> changes = changes_that_fit(request.options, ground);

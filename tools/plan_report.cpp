@@ -130,16 +130,15 @@ std::string memory_table(const Ledger& ledger) {
                             cell(ledger.total(Tier::Host)));
 }
 
-std::string format_plan(const TrainOptions& options, const PlanGround& ground,
-                        const PlannedStep& step) {
+std::vector<std::string> plan_lines(const PlanGround& ground, const PlannedStep& step) {
   const Preparation& p = step.prepared;
   const BatchShape& s = step.shape;
-  std::string text;
-  const auto line = [&text](std::string_view name, const std::string& value) {
-    fmt::format_to(std::back_inserter(text), "{:<8}{}\n", name, value);
+  std::vector<std::string> lines;
+  const auto line = [&lines](std::string_view name, const std::string& value) {
+    lines.push_back(fmt::format("{:<8}{}", name, value));
   };
   line("model", fmt::format("{}: {} parameters, {}", step.model_name,
-                            format_count(step.num_parameters), name_of(options.dtype)));
+                            format_count(step.num_parameters), name_of(p.layout->weight_type())));
   line("machine", fmt::format("{} ({}): {}", ground.machine.name, ground.machine.device,
                               machine_line(ground.machine.rates)));
   line("step", fmt::format("{} micro-batches x {} sequences x {} tokens = {} tokens", s.num_batches,
@@ -155,7 +154,13 @@ std::string format_plan(const TrainOptions& options, const PlanGround& ground,
                    p.layout->num_chunks(), format_bytes(p.layout->chunk_bytes()), p.num_blocks));
   line("plan",
        fmt::format("{} (*): {}", p.candidates.size() == 1 ? "as told" : "chosen", why_chosen(p)));
-  return text + candidate_table(p) + memory_table(p.ledger);
+  return lines;
+}
+
+std::string format_plan(const PlanGround& ground, const PlannedStep& step) {
+  const Preparation& p = step.prepared;
+  return fmt::format("{}\n", fmt::join(plan_lines(ground, step), "\n")) + candidate_table(p) +
+         memory_table(p.ledger);
 }
 
 std::string plan_json(const PlanGround& ground, const PlannedStep& step) {

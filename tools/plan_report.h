@@ -4,14 +4,17 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tools/plan_changes.h"
 #include "tools/plan_setup.h"
 
 namespace ebb {
 
-std::string format_plan(const TrainOptions& options, const PlanGround& ground,
-                        const PlannedStep& step);
+/// Model, machine, step, whether it fits, time, traffic, plan: a line each.
+std::vector<std::string> plan_lines(const PlanGround& ground, const PlannedStep& step);
+/// The same, what the planner chose from, and where every class of bytes lies.
+std::string format_plan(const PlanGround& ground, const PlannedStep& step);
 std::string plan_json(const PlanGround& ground, const PlannedStep& step);
 
 /// A plan that does not fit: why, and the cheapest changes after which it does.

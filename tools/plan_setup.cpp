@@ -41,6 +41,8 @@ void add_plan_flags(CLI::App& app, PlanRequest& request) {
             [&request](std::string_view flag, std::string_view text) {
               request.sweep = choice_value<Sweep>(flag, text, kSweeps);
             });
+  group.add("--html", "FILE", "the simulated step as a page: lanes, chunks, memory, stalls",
+            [&request](std::string_view, std::string_view text) { request.html = text; });
   group.add_flag("--json", "the result as JSON", [&request] { request.json = true; });
 }
 

@@ -24,6 +24,7 @@ struct PlanRequest {
   std::string write_machine;  ///< a file for the machine's numbers; empty: none
   Sweep sweep = Sweep::None;
   bool json = false;
+  std::string html;  ///< a report of the simulated step; empty: none
 };
 
 void add_plan_flags(CLI::App& app, PlanRequest& request);

@@ -200,6 +200,8 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
 
 void add_output_flags(FlagGroup group, TrainOptions& o) {
   group.add("--log", "FILE", "JSON lines, one a step", text(o.log));
+  group.add("--trace", "FILE",
+            "the timeline of every step, as Chrome trace JSON (opens in Perfetto)", text(o.trace));
   group.add_flag("--dry-run", "plan, print, exit 0, or 3 where it does not fit",
                  [&o] { o.dry_run = true; });
 }

@@ -71,6 +71,7 @@ struct TrainOptions {
   std::optional<Arithmetic> arithmetic;  ///< the faster one on this processor
 
   std::string log;
+  std::string trace;
   bool dry_run = false;
 
   // Which flags were given, where a default would hide it.

@@ -99,16 +99,16 @@ std::string format_count(uint64_t count) {
   return fmt::to_string(count);
 }
 
-std::string format_header(const TrainOptions& options, const TrainSetup& setup) {
+std::vector<std::string> header_lines(const TrainOptions& options, const TrainSetup& setup) {
   const Preparation& p = setup.prepared;
   const Gpt2Config& c = setup.preset.config;
   const BatchShape& s = setup.shape;
-  std::string text;
+  std::vector<std::string> lines;
   if (setup.device.pretend) {
-    text = "rehearsal: kernels sleep for their predicted time, there are no losses\n";
+    lines.emplace_back("rehearsal: kernels sleep for their predicted time, there are no losses");
   }
-  const auto line = [&text](std::string_view name, const std::string& value) {
-    fmt::format_to(std::back_inserter(text), "{:<8}{}\n", name, value);
+  const auto line = [&lines](std::string_view name, const std::string& value) {
+    lines.push_back(fmt::format("{:<8}{}", name, value));
   };
   line("model",
        fmt::format("{}: {} layers, {} channels, {} parameters, {}; weights: random (seed {})",
@@ -127,7 +127,13 @@ std::string format_header(const TrainOptions& options, const TrainSetup& setup) 
   line("machine", machine_line(setup.rates.machine) + "; " + setup.rates.source());
   line("plan",
        fmt::format("{} (*): {}", p.candidates.size() == 1 ? "as told" : "chosen", why_chosen(p)));
-  return text + candidate_table(p) + p.ledger.table();
+  return lines;
+}
+
+std::string format_header(const TrainOptions& options, const TrainSetup& setup) {
+  const Preparation& p = setup.prepared;
+  return fmt::format("{}\n", fmt::join(header_lines(options, setup), "\n")) + candidate_table(p) +
+         p.ledger.table();
 }
 
 StepRecord make_record(const TrainSetup& setup, const StepContext& context, const StepResult& r) {

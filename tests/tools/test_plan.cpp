@@ -72,9 +72,8 @@ TEST_F(PlanCommand, SaysWhatTheRunThenTakes) {
 }
 
 TEST_F(PlanCommand, AddsUpToItsTotals) {
-  const Json planned =
-      plan_json({"--preset", "gpt3-175b", "--machine", "h200", "--host-memory", "2600GB",
-                 "--micro-batch-size", "8", "--gradient-accumulation", "4"});
+  const Json planned = plan_json({"--preset", "gpt3-6.7b", "--machine", "h200", "--device-memory",
+                                  "16GiB", "--gradient-accumulation", "4"});
   uint64_t device = 0, host = 0;
   for (const Json& entry : planned["memory"]) {
     (entry["tier"] == "device" ? device : host) += entry["bytes"].get<uint64_t>();
