@@ -61,8 +61,8 @@ class Llama : public Model {
 
  private:
   struct Layer {
-    ParameterId input_norm, qkv, qkv_bias, q_norm, k_norm, output, output_bias;
-    ParameterId mlp_norm, gate_up, gate_up_bias, down, down_bias;  // those that are not there: 0
+    ParameterId input_norm, qkv, output, mlp_norm, gate_up, down;
+    std::optional<ParameterId> qkv_bias, output_bias, gate_up_bias, down_bias, q_norm, k_norm;
   };
   /// What all layers read, by address: it fits a block's closure.
   struct Shared {
