@@ -12,7 +12,8 @@ foreach(room_and_headers
       stored_tensor token_data token_file"
     "scheduler arena choose executor hooks learning_rate model parameters plan primitives program progress simulate tape trace trainer
       validate"
-    "model_zoo architecture bert gpt2 llama mlp presets rotary")
+    "model_zoo architecture bert gpt2 hugging_face_config hugging_face_tensors hugging_face_weights llama mlp model_files
+      presets rotary")
   separate_arguments(names UNIX_COMMAND "${room_and_headers}")
   list(POP_FRONT names room)
   foreach(name ${names})

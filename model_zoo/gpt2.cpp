@@ -16,6 +16,7 @@ void check(const Gpt2Config& config, int64_t micro_batch_size, int64_t length) {
   check_positive("the number of channels", config.channels);
   check_positive("the number of layers", config.num_layers);
   check_positive("the number of heads", config.num_heads);
+  check_positive("the number of channels inside the MLP", config.inner_channels());
   check_positive("the micro-batch size", micro_batch_size);
   check_divides("heads", config.num_heads, "channels", config.channels);
   check_length(length, config.max_positions);
@@ -24,7 +25,9 @@ void check(const Gpt2Config& config, int64_t micro_batch_size, int64_t length) {
 }  // namespace
 
 uint64_t num_parameters(const Gpt2Config& c) {
-  const int64_t layer = 12 * c.channels * c.channels + 13 * c.channels;
+  const int64_t inner = c.inner_channels();
+  const int64_t layer =
+      4 * c.channels * c.channels + 2 * c.channels * inner + 9 * c.channels + inner;
   return static_cast<uint64_t>((c.vocabulary + c.max_positions) * c.channels +
                                c.num_layers * layer + 2 * c.channels);
 }
@@ -51,7 +54,7 @@ Gpt2::Gpt2(const Gpt2Config& config, int64_t micro_batch_size, int64_t length, D
 /// GPT-2's initialisation: N(0, 0.02), the two projections into the residual stream scaled by 1 /
 /// sqrt(2 layers).
 void Gpt2::declare() {
-  const int64_t c = config_.channels;
+  const int64_t c = config_.channels, inner = config_.inner_channels();
   const Init normal = Init::normal(0.02f);
   const Init residual =
       Init::normal(0.02f / std::sqrt(2.0f * static_cast<float>(config_.num_layers)));
@@ -70,9 +73,9 @@ void Gpt2::declare() {
     layer.projection_bias = add("attn.c_proj.bias", {c}, Init::zeros());
     layer.norm2_weight = add("ln_2.weight", {c}, Init::ones());
     layer.norm2_bias = add("ln_2.bias", {c}, Init::zeros());
-    layer.up_weight = add("mlp.c_fc.weight", {4 * c, c}, normal);
-    layer.up_bias = add("mlp.c_fc.bias", {4 * c}, Init::zeros());
-    layer.down_weight = add("mlp.c_proj.weight", {c, 4 * c}, residual);
+    layer.up_weight = add("mlp.c_fc.weight", {inner, c}, normal);
+    layer.up_bias = add("mlp.c_fc.bias", {inner}, Init::zeros());
+    layer.down_weight = add("mlp.c_proj.weight", {c, inner}, residual);
     layer.down_bias = add("mlp.c_proj.bias", {c}, Init::zeros());
     layers_.push_back(layer);
   }
@@ -100,7 +103,7 @@ Variable Gpt2::run_layer(Tape& tape, const Layer& layer, std::byte* document_sta
   a = linear(tape, a, layer.projection_weight, layer.projection_bias);
   x = add(tape, x, a);
   Variable m = layer_norm(tape, x, layer.norm2_weight, layer.norm2_bias, epsilon);
-  m = linear(tape, m, layer.up_weight, layer.up_bias);  // (B, T, 4C)
+  m = linear(tape, m, layer.up_weight, layer.up_bias);  // (B, T, inner)
   m = activation(tape, m, Activation::GeluTanh);
   m = linear(tape, m, layer.down_weight, layer.down_bias);
   return add(tape, x, m);
