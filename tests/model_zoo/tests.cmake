@@ -4,3 +4,9 @@ ebb_test(test_gpt2
     ${CMAKE_CURRENT_LIST_DIR}/test_mlp.cpp
   LIBS ebb_model_zoo nlohmann_json::nlohmann_json fmt::fmt)
 target_compile_definitions(test_gpt2 PRIVATE EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
+
+ebb_test(test_architectures
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/reference_run.cpp ${CMAKE_CURRENT_LIST_DIR}/test_transformers.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/test_architectures.cpp ${CMAKE_CURRENT_LIST_DIR}/test_rotary_frequencies.cpp
+  LIBS ebb_model_zoo nlohmann_json::nlohmann_json fmt::fmt)
+target_compile_definitions(test_architectures PRIVATE EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
