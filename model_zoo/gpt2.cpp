@@ -109,15 +109,18 @@ Variable Gpt2::run_layer(Tape& tape, const Layer& layer, std::byte* document_sta
   return add(tape, x, m);
 }
 
-void Gpt2::forward(Tape& tape, std::span<const Tensor> inputs) const {
+Variable Gpt2::hidden(Tape& tape, std::span<const Tensor> inputs) const {
   Variable x = embedding(tape, inputs[0], inputs[1], wte_, wpe_, config_.channels, dtype_);
   for (const Layer& layer : layers_) {
     const auto body = [this, &layer, starts = packed_ ? inputs[3].data : nullptr](
                           Tape& t, Variable v) { return run_layer(t, layer, starts, v); };
     x = tape.block(body, x);
   }
-  x = layer_norm(tape, x, final_norm_weight_, final_norm_bias_, config_.layer_norm_epsilon);
-  classifier_cross_entropy(tape, x, wte_, config_.vocabulary, inputs[2]);
+  return layer_norm(tape, x, final_norm_weight_, final_norm_bias_, config_.layer_norm_epsilon);
+}
+
+void Gpt2::forward(Tape& tape, std::span<const Tensor> inputs) const {
+  classifier_cross_entropy(tape, hidden(tape, inputs), wte_, config_.vocabulary, inputs[2]);
 }
 
 }  // namespace ebb

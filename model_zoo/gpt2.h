@@ -40,6 +40,9 @@ class Gpt2 : public Model {
   const Parameters& parameters() const override { return parameters_; }
   std::vector<InputSpec> inputs() const override;
   void forward(Tape& tape, std::span<const Tensor> inputs) const override;
+  /// The last norm's output (B, T, C), and what it is multiplied with for the logits (V, C).
+  Variable hidden(Tape& tape, std::span<const Tensor> inputs) const;
+  ParameterId head_weight() const { return wte_; }
   const Gpt2Config& config() const { return config_; }
 
  private:

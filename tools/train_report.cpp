@@ -145,7 +145,7 @@ std::string format_count(uint64_t count) {
 
 std::string format_header(const TrainOptions& options, const TrainSetup& setup) {
   const Preparation& p = setup.prepared;
-  const Gpt2Config& c = setup.preset.config;
+  const ModelSizes c = sizes_of(setup.preset.config);
   const BatchShape& s = setup.shape;
   std::string text;
   if (setup.device.pretend) {
@@ -156,8 +156,9 @@ std::string format_header(const TrainOptions& options, const TrainSetup& setup) 
   };
   line("model",
        fmt::format("{}: {} layers, {} channels, {} parameters, {}; weights: random (seed {})",
-                   setup.preset.name, c.num_layers, c.channels, format_count(num_parameters(c)),
-                   name_of(options.dtype), options.seed));
+                   setup.preset.name, c.num_layers, c.channels,
+                   format_count(num_parameters(setup.preset.config)), name_of(options.dtype),
+                   options.seed));
   line("data", data_line(options, setup));
   const bool vertical = p.options.micro_batch_order == MicroBatchOrder::Vertical;
   line("step", fmt::format("{} micro-batches{} x {} sequences x {} tokens = {} tokens; {} steps",

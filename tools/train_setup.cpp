@@ -17,7 +17,7 @@ constexpr uint64_t kDefaultSteps = 100;
 constexpr int64_t kDefaultLength = 1024;
 
 int64_t sequence_length(const TrainOptions& options, const Preset& preset) {
-  const int64_t positions = preset.config.max_positions;
+  const int64_t positions = sizes_of(preset.config).max_positions;
   const auto length = options.seq_length ? static_cast<int64_t>(*options.seq_length)
                                          : std::min(kDefaultLength, positions);
   if (length <= positions) return length;
@@ -26,12 +26,23 @@ int64_t sequence_length(const TrainOptions& options, const Preset& preset) {
       fmt::format("a whole number from 1 to the {} positions of '{}'", positions, preset.name));
 }
 
+/// Token data alone says what the next token is, and nothing else.
+const Preset& find_trainable(std::string_view name) {
+  const Preset& preset = find_preset(name);
+  if (predicts_next_token(preset.config)) return preset;
+  throw ConfigError(fmt::format(
+      "--preset {}: a masked-language model learns from labels, and token data has none; choose a "
+      "preset that predicts the next token, such as gpt2 or llama-6x384-bytes (`ebb models` lists "
+      "them)",
+      name));
+}
+
 /// Opens data and checks it against the model; `flag` names it in messages.
 std::unique_ptr<const TokenData> open_data(std::string_view flag,
                                            const std::vector<std::string>& paths, TokenType type,
                                            const Preset& preset, const BatchShape& shape) {
   auto data = std::make_unique<const TokenData>(paths, type);
-  data->check_vocabulary(static_cast<uint32_t>(preset.config.vocabulary));
+  data->check_vocabulary(static_cast<uint32_t>(sizes_of(preset.config).vocabulary));
   const auto length = static_cast<uint64_t>(shape.length);
   if (data->num_samples(length) >= static_cast<uint64_t>(shape.batch_size)) return data;
   throw ConfigError(fmt::format(
@@ -138,12 +149,13 @@ void plan(const TrainOptions& options, TrainSetup& setup) {
 
 TrainSetup set_up(const TrainOptions& options) {
   TrainSetup setup;
-  setup.preset = find_preset(options.preset);
+  setup.preset = find_trainable(options.preset);
   setup.shape = {.num_batches = static_cast<int64_t>(options.gradient_accumulation),
                  .batch_size = static_cast<int64_t>(options.micro_batch_size),
                  .length = sequence_length(options, setup.preset)};
-  setup.model = std::make_unique<const Gpt2>(setup.preset.config, setup.shape.batch_size,
-                                             setup.shape.length, options.dtype);
+  setup.model = create_model(setup.preset.config,
+                             {.batch_size = setup.shape.batch_size, .length = setup.shape.length},
+                             options.dtype);
   setup.device = {.kind = device_kind(options),
                   .num_threads = static_cast<int>(options.threads),
                   .load_bytes_per_s = options.link.load_bytes_per_s,

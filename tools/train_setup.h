@@ -10,7 +10,6 @@
 #include <optional>
 
 #include "io/token_data.h"
-#include "model_zoo/gpt2.h"
 #include "model_zoo/presets.h"
 #include "scheduler/learning_rate.h"
 #include "scheduler/trainer.h"
@@ -27,7 +26,7 @@ struct TrainSetup {
   std::unique_ptr<const TokenData> eval_data;  ///< null where there is no evaluation
   std::optional<BatchShape> eval_shape;
   LearningRate learning_rate;
-  std::unique_ptr<const Gpt2> model;
+  std::unique_ptr<const Model> model;
   DeviceOptions device;
   MachineRates rates;  ///< what the plan was chosen by
   Preparation prepared;

@@ -10,3 +10,9 @@ ebb_test(test_hugging_face
     ${CMAKE_CURRENT_LIST_DIR}/test_hf_folders.cpp ${CMAKE_CURRENT_LIST_DIR}/test_hf_tensors.cpp
   LIBS ebb_model_zoo ebb_io nlohmann_json::nlohmann_json fmt::fmt)
 target_compile_definitions(test_hugging_face PRIVATE EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
+
+ebb_test(test_architectures
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/reference_run.cpp ${CMAKE_CURRENT_LIST_DIR}/test_transformers.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/test_architectures.cpp ${CMAKE_CURRENT_LIST_DIR}/test_rotary_frequencies.cpp
+  LIBS ebb_model_zoo nlohmann_json::nlohmann_json fmt::fmt)
+target_compile_definitions(test_architectures PRIVATE EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
