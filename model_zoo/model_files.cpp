@@ -33,12 +33,11 @@ void copy_synced(const fs::path& from, const fs::path& to) {
   write_new_file(to.string(), {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
-}  // namespace
-
-void copy_companion_files(const std::string& from, const std::string& to) {
+void copy_companions(const std::string& from, const std::string& to) {
   std::error_code error;
   for (const char* name : kCompanions) {
-    if (fs::exists(fs::path(from) / name, error)) copy_synced(fs::path(from) / name, fs::path(to) / name);
+    if (fs::exists(fs::path(from) / name, error))
+      copy_synced(fs::path(from) / name, fs::path(to) / name);
   }
   const fs::path templates = fs::path(from) / kTemplates;
   if (!fs::is_directory(templates, error)) return;
@@ -49,12 +48,21 @@ void copy_companion_files(const std::string& from, const std::string& to) {
   }
 }
 
+}  // namespace
+
 void write_model_files(const std::string& from, const ModelConfig& config, DType dtype,
                        const std::string& to) {
-  const std::string json =
-      from.empty() ? make_config_json(config, dtype) : carry_config_json(from, dtype);
-  write_new_file(to + "/config.json", json);
-  if (!from.empty()) copy_companion_files(from, to);
+  if (!from.empty()) return carry_model_files(from, dtype, to);
+  write_new_file(to + "/config.json", make_config_json(config, dtype));
+}
+
+void carry_model_files(const std::string& from, std::optional<DType> dtype, const std::string& to) {
+  if (dtype) {
+    write_new_file(to + "/config.json", carry_config_json(from, *dtype));
+  } else {
+    copy_synced(from + "/config.json", to + "/config.json");
+  }
+  copy_companions(from, to);
 }
 
 }  // namespace ebb

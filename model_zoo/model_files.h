@@ -1,6 +1,7 @@
 // What lies beside the weights in a Hugging Face folder.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "device/dtype.h"
@@ -15,7 +16,7 @@ namespace ebb {
 void write_model_files(const std::string& from, const ModelConfig& config, DType dtype,
                        const std::string& to);
 
-/// The same files of any model, without its config.json.
-void copy_companion_files(const std::string& from, const std::string& to);
+/// The same from any model's folder; without a type, config.json as it is.
+void carry_model_files(const std::string& from, std::optional<DType> dtype, const std::string& to);
 
 }  // namespace ebb

@@ -19,6 +19,8 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"train", "train a model from a preset on text or token files", train_command},
+    {"convert", "write a model folder's weights in another type or in other files",
+     convert_command},
     {"models", "list the presets", models_command},
     {"devices", "show CPU, memory, limits and GPUs of this machine", devices_command},
 };

@@ -14,6 +14,7 @@ inline constexpr int kExitBadArguments =
 inline constexpr int kExitDoesNotFit = 3;  ///< the plan does not fit
 
 int train_command(std::vector<std::string> arguments);
+int convert_command(std::vector<std::string> arguments);
 int models_command(std::vector<std::string> arguments);
 int devices_command(std::vector<std::string> arguments);
 

@@ -155,10 +155,10 @@ std::string format_header(const TrainOptions& options, const TrainSetup& setup) 
     fmt::format_to(std::back_inserter(text), "{:<8}{}\n", name, value);
   };
   line("model",
-       fmt::format("{}: {} layers, {} channels, {} parameters, {}; weights: random (seed {})",
-                   setup.preset.name, c.num_layers, c.channels,
-                   format_count(num_parameters(setup.preset.config)), name_of(options.dtype),
-                   options.seed));
+       fmt::format("{}: {} layers, {} channels, {} parameters, {}; weights: {}", setup.preset.name,
+                   c.num_layers, c.channels, format_count(num_parameters(setup.preset.config)),
+                   name_of(options.dtype),
+                   setup.weights ? "loaded" : fmt::format("random (seed {})", options.seed)));
   line("data", data_line(options, setup));
   const bool vertical = p.options.micro_batch_order == MicroBatchOrder::Vertical;
   line("step", fmt::format("{} micro-batches{} x {} sequences x {} tokens = {} tokens; {} steps",

@@ -27,14 +27,16 @@ int64_t sequence_length(const TrainOptions& options, const Preset& preset) {
 }
 
 /// Token data alone says what the next token is, and nothing else.
-const Preset& find_trainable(std::string_view name) {
-  const Preset& preset = find_preset(name);
-  if (predicts_next_token(preset.config)) return preset;
+std::unique_ptr<const ModelSource> find_source(const TrainOptions& options) {
+  auto source = std::make_unique<const ModelSource>(
+      options.model.empty() ? preset_source(options.preset)
+                            : folder_source(options.model, options.random_init));
+  if (predicts_next_token(source->config)) return source;
   throw ConfigError(fmt::format(
-      "--preset {}: a masked-language model learns from labels, and token data has none; choose a "
-      "preset that predicts the next token, such as gpt2 or llama-6x384-bytes (`ebb models` lists "
-      "them)",
-      name));
+      "{} {}: a masked-language model learns from labels, and token data has none; choose a model "
+      "that predicts the next token, such as the presets gpt2 or llama-6x384-bytes (`ebb models` "
+      "lists them)",
+      options.model.empty() ? "--preset" : "--model", source->name));
 }
 
 /// Opens data and checks it against the model; `flag` names it in messages.
@@ -117,7 +119,8 @@ TrainerOptions trainer_options(const TrainOptions& options, const TrainSetup& se
                    .epsilon = options.epsilon,
                    .weight_decay = options.weight_decay},
           .max_grad_norm = static_cast<float>(options.max_grad_norm),
-          .seed = options.seed};
+          .seed = options.seed,
+          .random_weights = !setup.source->has_weights};
 }
 
 void plan(const TrainOptions& options, TrainSetup& setup) {
@@ -149,13 +152,17 @@ void plan(const TrainOptions& options, TrainSetup& setup) {
 
 TrainSetup set_up(const TrainOptions& options) {
   TrainSetup setup;
-  setup.preset = find_trainable(options.preset);
+  setup.source = find_source(options);
+  setup.preset = {setup.source->name, setup.source->config, {}};
   setup.shape = {.num_batches = static_cast<int64_t>(options.gradient_accumulation),
                  .batch_size = static_cast<int64_t>(options.micro_batch_size),
                  .length = sequence_length(options, setup.preset)};
   setup.model = create_model(setup.preset.config,
                              {.batch_size = setup.shape.batch_size, .length = setup.shape.length},
                              options.dtype);
+  if (setup.source->has_weights) {
+    setup.weights = std::make_unique<const SourceWeights>(*setup.source, *setup.model);
+  }
   setup.device = {.kind = device_kind(options),
                   .num_threads = static_cast<int>(options.threads),
                   .load_bytes_per_s = options.link.load_bytes_per_s,

@@ -15,18 +15,21 @@
 #include "scheduler/trainer.h"
 #include "tools/batches.h"
 #include "tools/machine_rates.h"
+#include "tools/model_source.h"
 #include "tools/train_options.h"
 
 namespace ebb {
 
 struct TrainSetup {
-  Preset preset;
+  std::unique_ptr<const ModelSource> source;
+  Preset preset;     ///< views of the source
   BatchShape shape;  ///< of a step
   std::unique_ptr<const TokenData> data;
   std::unique_ptr<const TokenData> eval_data;  ///< null where there is no evaluation
   std::optional<BatchShape> eval_shape;
   LearningRate learning_rate;
   std::unique_ptr<const Model> model;
+  std::unique_ptr<const SourceWeights> weights;  ///< null: random, from the seed
   DeviceOptions device;
   MachineRates rates;  ///< what the plan was chosen by
   Preparation prepared;
