@@ -21,9 +21,9 @@
 #include <vector>
 
 #include "bench/choose_cases.h"
+#include "bench/gpt2_preset.h"
 #include "bench/load_gate.h"
 #include "bench/random_batches.h"
-#include "model_zoo/presets.h"
 #include "scheduler/choose.h"
 #include "tools/machine_rates.h"
 #include "tools/trial.h"
@@ -51,7 +51,7 @@ struct Fixed {
 using FixedSettings = std::map<std::string, Fixed>;
 
 bool run_large(const LargeCase& c, FixedSettings& fixed) {
-  const Gpt2Config& config = find_preset(c.preset).config;
+  const Gpt2Config& config = find_gpt2_preset(c.preset);
   const Gpt2 model(config, c.batch_size, config.max_positions, DType::BF16);
   const TrainerOptions options{.gradient_accumulation = c.accumulation,
                                .max_grad_norm = c.clip ? 1.0f : 0.0f};
@@ -166,7 +166,7 @@ struct Verdict {
 };
 
 Verdict run_small(const SmallCase& c, MachineRates rates, int rounds) {
-  const Gpt2 model(find_preset(c.preset).config, c.batch_size, c.length, DType::BF16);
+  const Gpt2 model(find_gpt2_preset(c.preset), c.batch_size, c.length, DType::BF16);
   const TrainerOptions options{.chunk_bytes = kChunkBytes,
                                .gradient_accumulation = c.accumulation,
                                .max_grad_norm = c.clip ? 1.0f : 0.0f};

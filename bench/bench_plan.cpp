@@ -14,8 +14,8 @@
 #include <chrono>
 #include <vector>
 
+#include "bench/gpt2_preset.h"
 #include "bench/thread_times.h"
-#include "model_zoo/presets.h"
 #include "scheduler/choose.h"
 #include "scheduler/program.h"
 #include "scheduler/simulate.h"
@@ -96,7 +96,7 @@ constexpr Machine kH200{.flops_per_s = 720e12,
                         .update_bytes_per_s = 240e9};
 
 bool plan_gpt3(float max_grad_norm, UpdateOrder update) {
-  const Gpt2 model(find_preset("gpt3-175b").config, 8, 2048, DType::BF16);
+  const Gpt2 model(find_gpt2_preset("gpt3-175b"), 8, 2048, DType::BF16);
   const TrainerOptions options{
       .recompute = Recompute::Block, .update = update, .max_grad_norm = max_grad_norm};
   auto start = Clock::now();
@@ -133,7 +133,7 @@ bool plan_gpt3(float max_grad_norm, UpdateOrder update) {
 }
 
 void choose_for_gpt3() {
-  const Gpt2 model(find_preset("gpt3-175b").config, 8, 2048, DType::BF16);
+  const Gpt2 model(find_gpt2_preset("gpt3-175b"), 8, 2048, DType::BF16);
   std::vector<double> times, processor_times;
   Preparation p;
   for (int round = 0; round < 5; ++round) {

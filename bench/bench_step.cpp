@@ -19,9 +19,9 @@
 #include <string>
 #include <vector>
 
+#include "bench/gpt2_preset.h"
 #include "bench/load_gate.h"
 #include "bench/random_batches.h"
-#include "model_zoo/presets.h"
 #include "scheduler/simulate.h"
 #include "scheduler/trainer.h"
 #include "tools/machine_rates.h"
@@ -160,7 +160,7 @@ bool run_round(Setup& resident, Setup& budget, const RandomBatches& data,
 }
 
 int run(const Arguments& a) {
-  const Gpt2 model(find_preset(a.preset).config, kBatch, kLength, DType::BF16);
+  const Gpt2 model(find_gpt2_preset(a.preset), kBatch, kLength, DType::BF16);
   TrainerOptions options{.dtype = DType::BF16,
                          .chunk_bytes = a.chunk_mib << 20,
                          .recompute = Recompute::None,

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "bench/gpt2_preset.h"
 #include "bench/peak.h"
 #include "bench/random_batches.h"
 #include "bench/rounds.h"
-#include "model_zoo/presets.h"
 #include "scheduler/trainer.h"
 
 namespace ebb::bench {
@@ -51,7 +51,7 @@ class Training {
 };
 
 void compare(const char* preset, DType dtype, Arithmetic arithmetic, int num_threads) {
-  const Gpt2 model(find_preset(preset).config, kBatch, kLength, dtype);
+  const Gpt2 model(find_gpt2_preset(preset), kBatch, kLength, dtype);
   Training normal(model, dtype, arithmetic, num_threads);
   Training wide(model, dtype, arithmetic, num_threads);
   wide.widen("wte.weight");

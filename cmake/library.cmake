@@ -8,10 +8,12 @@ foreach(room_and_headers
     "device arithmetic device dtype errors inline_function kernels random split_master stream tensor"
     "chunk chunk_table home layout ledger"
     "cpu_adam adamw gradient_norm master state_hash"
-    "io sample_order token_data token_file"
+    "io mapped_file new_file safetensors safetensors_folder safetensors_folder_writer safetensors_writer sample_order
+      stored_tensor token_data token_file"
     "scheduler arena choose executor hooks learning_rate model parameters plan primitives program progress simulate tape timeline trace trainer
       validate"
-    "model_zoo gpt2 mlp presets")
+    "model_zoo architecture bert gpt2 hugging_face_config hugging_face_tensors hugging_face_weights llama mlp model_files
+      presets rotary")
   separate_arguments(names UNIX_COMMAND "${room_and_headers}")
   list(POP_FRONT names room)
   foreach(name ${names})

@@ -1,16 +1,16 @@
-// Named model shapes: from a toy of 1 M parameters to GPT-3's 175 B.
+// Named model shapes: from a toy of 1 M parameters to Llama 3.1's 405 B.
 #pragma once
 
 #include <span>
 #include <string_view>
 
-#include "model_zoo/gpt2.h"
+#include "model_zoo/architecture.h"
 
 namespace ebb {
 
 struct Preset {
   std::string_view name;
-  Gpt2Config config;
+  ModelConfig config;
   std::string_view description;
 };
 

@@ -115,7 +115,9 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
   }
   device.reserve_workspace(fixed_.workspace_bytes);
   ThreadTeam team(device.info().num_threads);
-  state_.initialise(model.parameters(), prepared.options.seed, team);
+  if (prepared.options.random_weights) {
+    state_.initialise(model.parameters(), prepared.options.seed, team);
+  }
 }
 
 void Trainer::Impl::upload(const MicroBatch& batch, size_t index) {
@@ -257,14 +259,25 @@ std::vector<float> Trainer::read_parameter(std::string_view name) const {
   const ParameterId id = impl_->find(name);
   impl_->drain();
   std::vector<float> values(impl_->layout().num_elements(id));
-  impl_->state().read(id, values);
+  impl_->state().read(id, 0, values);
   return values;
 }
 
 void Trainer::write_parameter(std::string_view name, std::span<const float> values) {
   const ParameterId id = impl_->find(name);
+  EBB_CHECK(values.size() == impl_->layout().num_elements(id),
+            "a parameter has another number of elements");
+  write_parameter(id, 0, values);
+}
+
+void Trainer::read_parameter(ParameterId id, uint64_t first, std::span<float> values) const {
   impl_->drain();
-  impl_->state().write(id, values);
+  impl_->state().read(id, first, values);
+}
+
+void Trainer::write_parameter(ParameterId id, uint64_t first, std::span<const float> values) {
+  impl_->drain();
+  impl_->state().write(id, first, values);
 }
 
 }  // namespace ebb

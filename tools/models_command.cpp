@@ -10,12 +10,12 @@ namespace ebb {
 int models_command(std::vector<std::string> arguments) {
   CLI::App app("Lists the presets that `ebb train --preset` knows.", "ebb models");
   if (!parse_arguments(app, std::move(arguments), false)) return 0;
-  fmt::print("{:<14} {:>10} {:>7} {:>9} {:>6} {:>10} {:>10}  {}\n", "preset", "parameters",
+  fmt::print("{:<18} {:>10} {:>7} {:>9} {:>6} {:>10} {:>10}  {}\n", "preset", "parameters",
              "layers", "channels", "heads", "positions", "vocabulary", "description");
   for (const Preset& preset : presets()) {
-    const Gpt2Config& c = preset.config;
-    fmt::print("{:<14} {:>10} {:>7} {:>9} {:>6} {:>10} {:>10}  {}\n", preset.name,
-               format_count(num_parameters(c)), c.num_layers, c.channels, c.num_heads,
+    const ModelSizes c = sizes_of(preset.config);
+    fmt::print("{:<18} {:>10} {:>7} {:>9} {:>6} {:>10} {:>10}  {}\n", preset.name,
+               format_count(num_parameters(preset.config)), c.num_layers, c.channels, c.num_heads,
                c.max_positions, c.vocabulary, preset.description);
   }
   return 0;

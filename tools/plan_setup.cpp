@@ -16,7 +16,8 @@ constexpr Choice<Sweep> kSweeps[] = {{"device-memory", Sweep::DeviceMemory},
 
 PlannedMachine this_machine(const TrainOptions& options, const DeviceOptions& device) {
   const size_t usable_bytes = read_memory_limits().usable_bytes();
-  const Preset& preset = find_preset(options.preset);
+  const ModelSource source = find_source(options);
+  const Preset preset = {source.name, source.config, {}};
   return {.name = "this",
           .device = read_machine().cpu,
           .device_memory_bytes = usable_bytes,
@@ -70,12 +71,15 @@ PlanGround plan_ground(const PlanRequest& request) {
 
 PlannedStep plan_step_of(const TrainOptions& options, const PlanGround& ground) {
   PlannedStep step;
-  const Preset preset = find_preset(options.preset);
-  step.model_name = preset.name;
-  step.num_parameters = num_parameters(preset.config);
+  const ModelSource source = find_source(options);
+  const Preset preset = {source.name, source.config, {}};
+  step.model_name = source.name;
+  step.num_parameters = num_parameters(source.config);
   step.shape = batch_shape(options, preset);
-  step.flops = training_flops(preset.config, step.shape.num_tokens(), step.shape.length);
-  const Gpt2 model(preset.config, step.shape.batch_size, step.shape.length, options.dtype);
+  step.flops = training_flops(source.config, step.shape.num_tokens(), step.shape.length);
+  const auto model = create_model(
+      source.config, {.batch_size = step.shape.batch_size, .length = step.shape.length},
+      options.dtype);
   const PlannedMachine& machine = ground.machine;
   step.budgets = {.device_memory = options.device_memory,
                   .host_memory = options.host_memory.value_or(machine.host_memory_bytes),
@@ -85,8 +89,8 @@ PlannedStep plan_step_of(const TrainOptions& options, const PlanGround& ground) 
   if (!device_is_host && !options.device_memory) {
     step.budgets.device_memory = machine.device_memory_bytes;
   }
-  step.prepared =
-      prepare(model, trainer_options(options, step.shape, 0), step.budgets, machine.rates);
+  step.prepared = prepare(*model, trainer_options(options, step.shape, 0, !source.has_weights),
+                          step.budgets, machine.rates);
   return step;
 }
 

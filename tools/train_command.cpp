@@ -26,6 +26,7 @@ std::optional<TrainOptions> parse_train(std::vector<std::string> arguments) {
   TrainOptions options;
   add_train_flags(app, options);
   if (!parse_arguments(app, std::move(arguments), true)) return std::nullopt;
+  settle_defaults(options);
   validate(options);
   return options;
 }
@@ -63,7 +64,9 @@ class TrainingRun {
         device_(create_device(setup.device)),
         trainer_(*setup.model, *device_, setup.prepared),
         batches_(*setup.data, sample_order(options, setup), setup.shape),
-        evaluation_(options, setup) {}
+        evaluation_(options, setup) {
+    if (setup.weights) setup.weights->load(trainer_);
+  }
 
   Summary run() {
     Summary summary;

@@ -16,6 +16,7 @@ constexpr Choice<TokenType> kTokenTypes[] = {{"auto", TokenType::Auto},
                                              {"bytes", TokenType::Bytes},
                                              {"u16", TokenType::U16},
                                              {"u32", TokenType::U32}};
+constexpr Choice<bool> kInits[] = {{"weights", false}, {"random", true}};
 constexpr Choice<DataOrder> kOrders[] = {{"shuffled", DataOrder::Shuffled},
                                          {"sequential", DataOrder::Sequential}};
 constexpr Choice<ScheduleShape> kSchedules[] = {{"constant", ScheduleShape::Constant},
@@ -73,6 +74,13 @@ Setter real(T& target, RealRange range) {
   };
 }
 
+Setter real(double& target, bool& given, RealRange range) {
+  return [&target, &given, range](std::string_view flag, std::string_view text) {
+    target = real_value(flag, text, range);
+    given = true;
+  };
+}
+
 template <class T>
 Setter size(T& target) {
   return
@@ -102,6 +110,13 @@ Setter text(std::string& target) {
 void add_model_flags(FlagGroup group, TrainOptions& o) {
   group.add("--preset", "NAME",
             "a model with random weights from the seed; `ebb models` lists them", text(o.preset));
+  group.add("--model", "DIR",
+            "a Hugging Face folder (config.json and *.safetensors), or a hub id found in the local "
+            "cache",
+            text(o.model));
+  group.add("--init", "weights|random [weights]",
+            "the folder's weights, or its config.json alone and weights from the seed",
+            choice(o.random_init, kInits));
   group.add("--seed", "N [1]", "of initial weights and of the order of samples",
             whole(o.seed, 0, UINT64_MAX));
   group.add("--dtype", "fp32|bf16 [bf16]", "weights on the device and inputs of matrix products",
@@ -142,8 +157,9 @@ void add_clip_flag(FlagGroup group, TrainOptions& o) {
 }
 
 void add_optimizer_flags(FlagGroup group, TrainOptions& o) {
-  group.add("--lr", "X [3e-4]", "peak learning rate", real(o.learning_rate, kPositive));
-  group.add("--min-lr", "X [lr/10]", "where the schedule ends",
+  group.add("--lr", "X [3e-4; loaded weights: 1e-5]", "peak learning rate",
+            real(o.learning_rate, o.gave_learning_rate, kPositive));
+  group.add("--min-lr", "X [lr/10; loaded weights: 0]", "where the schedule ends",
             real(o.min_learning_rate, kNotNegative));
   group.add("--warmup-steps", "N [0]", "steps in which the learning rate rises",
             whole(o.warmup_steps, o.gave_warmup_steps, 0));
@@ -151,8 +167,8 @@ void add_optimizer_flags(FlagGroup group, TrainOptions& o) {
             real(o.warmup_ratio, kRatio));
   group.add("--lr-schedule", "constant|linear|cosine [cosine]", "from lr to min-lr",
             choice(o.schedule, kSchedules));
-  group.add("--weight-decay", "X [0.1]", "of tensors of two or more dimensions",
-            real(o.weight_decay, kNotNegative));
+  group.add("--weight-decay", "X [0.1; loaded weights: 0]", "of tensors of two or more dimensions",
+            real(o.weight_decay, o.gave_weight_decay, kNotNegative));
   group.add("--beta1", "X [0.9]", "decay of the momentum", real(o.beta1, kBeta));
   group.add("--beta2", "X [0.95]", "decay of the variance", real(o.beta2, kBeta));
   group.add("--epsilon", "X [1e-8]", "added to the denominator", real(o.epsilon, kPositive));
@@ -255,6 +271,13 @@ void add_planned_flags(CLI::App& app, TrainOptions& options) {
   add_memory_flags({app, "Memory"}, options);
 }
 
+void settle_defaults(TrainOptions& options) {
+  if (!options.loads_weights()) return;
+  if (!options.gave_learning_rate) options.learning_rate = 1e-5;
+  if (!options.gave_weight_decay) options.weight_decay = 0;
+  if (!options.min_learning_rate) options.min_learning_rate = 0;
+}
+
 void validate(const TrainOptions& options) {
   validate_planned(options);
   validate_data(options);
@@ -262,7 +285,14 @@ void validate(const TrainOptions& options) {
 }
 
 void validate_planned(const TrainOptions& options) {
-  require(!options.preset.empty(), "--preset is missing: `ebb models` lists the names");
+  require(!options.preset.empty() || !options.model.empty(),
+          "--preset or --model is missing: `ebb models` lists the presets, --model takes a Hugging "
+          "Face folder");
+  require(options.preset.empty() || options.model.empty(),
+          fmt::format("--preset {} and --model {} exclude each other: give one of them",
+                      options.preset, options.model));
+  require(!options.random_init || !options.model.empty(),
+          "--init random is for --model DIR: a preset's weights are always random");
   validate_chunk_size(options);
   require(options.device != DeviceChoice::Cuda || options.link.load_bytes_per_s == 0,
           "--link emulates a link on the host device: allowed with --device host, not cuda");

@@ -30,6 +30,8 @@ enum class DeviceChoice : uint8_t { Auto, Host, Cuda };
 
 struct TrainOptions {
   std::string preset;
+  std::string model;         ///< a Hugging Face folder, instead of a preset
+  bool random_init = false;  ///< of the folder, the configuration alone
 
   std::vector<std::string> data;
   TokenType token_type = TokenType::Auto;
@@ -78,12 +80,20 @@ struct TrainOptions {
   bool gave_eval_steps = false;
   bool gave_eval_batches = false;
   bool gave_warmup_steps = false;
+  bool gave_learning_rate = false;
+  bool gave_weight_decay = false;
+
+  bool loads_weights() const { return !model.empty() && !random_init; }
 };
 
 /// Declares train's flags; `options` is filled while `app` parses, and must outlive that.
 void add_train_flags(CLI::App& app, TrainOptions& options);
 /// Those that a plan depends on: of the model, the shape of a step, clipping, and memory.
 void add_planned_flags(CLI::App& app, TrainOptions& options);
+
+/// Fine-tuning begins gently: where weights are loaded, what was not given is a learning rate of
+/// 1e-5, falling to 0, and no weight decay.
+void settle_defaults(TrainOptions& options);
 
 /// Combinations of flags that cannot work.
 void validate(const TrainOptions& options);

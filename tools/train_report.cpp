@@ -101,7 +101,7 @@ std::string format_count(uint64_t count) {
 
 std::vector<std::string> header_lines(const TrainOptions& options, const TrainSetup& setup) {
   const Preparation& p = setup.prepared;
-  const Gpt2Config& c = setup.preset.config;
+  const ModelSizes c = sizes_of(setup.preset.config);
   const BatchShape& s = setup.shape;
   std::vector<std::string> lines;
   if (setup.device.pretend) {
@@ -111,9 +111,10 @@ std::vector<std::string> header_lines(const TrainOptions& options, const TrainSe
     lines.push_back(fmt::format("{:<8}{}", name, value));
   };
   line("model",
-       fmt::format("{}: {} layers, {} channels, {} parameters, {}; weights: random (seed {})",
-                   setup.preset.name, c.num_layers, c.channels, format_count(num_parameters(c)),
-                   name_of(options.dtype), options.seed));
+       fmt::format("{}: {} layers, {} channels, {} parameters, {}; weights: {}", setup.preset.name,
+                   c.num_layers, c.channels, format_count(num_parameters(setup.preset.config)),
+                   name_of(options.dtype),
+                   setup.weights ? "loaded" : fmt::format("random (seed {})", options.seed)));
   line("data", data_line(options, setup));
   const bool vertical = p.options.micro_batch_order == MicroBatchOrder::Vertical;
   line("step", fmt::format("{} micro-batches{} x {} sequences x {} tokens = {} tokens; {} steps",

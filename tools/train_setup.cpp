@@ -17,7 +17,7 @@ constexpr uint64_t kDefaultSteps = 100;
 constexpr int64_t kDefaultLength = 1024;
 
 int64_t sequence_length(const TrainOptions& options, const Preset& preset) {
-  const int64_t positions = preset.config.max_positions;
+  const int64_t positions = sizes_of(preset.config).max_positions;
   const auto length = options.seq_length ? static_cast<int64_t>(*options.seq_length)
                                          : std::min(kDefaultLength, positions);
   if (length <= positions) return length;
@@ -26,12 +26,22 @@ int64_t sequence_length(const TrainOptions& options, const Preset& preset) {
       fmt::format("a whole number from 1 to the {} positions of '{}'", positions, preset.name));
 }
 
+/// Token data alone says what the next token is, and nothing else.
+void check_targets(const TrainOptions& options, const ModelSource& source) {
+  if (predicts_next_token(source.config)) return;
+  throw ConfigError(fmt::format(
+      "{} {}: a masked-language model learns from labels, and token data has none; choose a model "
+      "that predicts the next token, such as the presets gpt2 or llama-6x384-bytes (`ebb models` "
+      "lists them)",
+      options.model.empty() ? "--preset" : "--model", source.name));
+}
+
 /// Opens data and checks it against the model; `flag` names it in messages.
 std::unique_ptr<const TokenData> open_data(std::string_view flag,
                                            const std::vector<std::string>& paths, TokenType type,
                                            const Preset& preset, const BatchShape& shape) {
   auto data = std::make_unique<const TokenData>(paths, type);
-  data->check_vocabulary(static_cast<uint32_t>(preset.config.vocabulary));
+  data->check_vocabulary(static_cast<uint32_t>(sizes_of(preset.config).vocabulary));
   const auto length = static_cast<uint64_t>(shape.length);
   if (data->num_samples(length) >= static_cast<uint64_t>(shape.batch_size)) return data;
   throw ConfigError(fmt::format(
@@ -100,13 +110,20 @@ void plan(const TrainOptions& options, TrainSetup& setup) {
   setup.rates = rates_for(options, setup.preset, setup.shape, setup.device);
   const uint32_t evaluation_batches =
       setup.eval_shape ? static_cast<uint32_t>(setup.eval_shape->num_batches) : 0;
-  setup.prepared = prepare(*setup.model, trainer_options(options, setup.shape, evaluation_batches),
-                           budgets, setup.rates.machine);
+  setup.prepared =
+      prepare(*setup.model,
+              trainer_options(options, setup.shape, evaluation_batches, !setup.source->has_weights),
+              budgets, setup.rates.machine);
   setup.device.memory_bytes =
       options.device_memory.value_or(setup.prepared.ledger.total(Tier::Device));
 }
 
 }  // namespace
+
+ModelSource find_source(const TrainOptions& options) {
+  return options.model.empty() ? preset_source(options.preset)
+                               : folder_source(options.model, options.random_init);
+}
 
 BatchShape batch_shape(const TrainOptions& options, const Preset& preset) {
   return {.num_batches = static_cast<int64_t>(options.gradient_accumulation),
@@ -141,7 +158,7 @@ MachineRates rates_for(const TrainOptions& options, const Preset& preset, const 
 }
 
 TrainerOptions trainer_options(const TrainOptions& options, const BatchShape& shape,
-                               uint32_t evaluation_batches) {
+                               uint32_t evaluation_batches, bool random_weights) {
   return {.dtype = options.dtype,
           .gradient_dtype = options.gradient_dtype,
           .chunk_bytes = options.chunk_size,
@@ -156,15 +173,22 @@ TrainerOptions trainer_options(const TrainOptions& options, const BatchShape& sh
                    .epsilon = options.epsilon,
                    .weight_decay = options.weight_decay},
           .max_grad_norm = static_cast<float>(options.max_grad_norm),
-          .seed = options.seed};
+          .seed = options.seed,
+          .random_weights = random_weights};
 }
 
 TrainSetup set_up(const TrainOptions& options) {
   TrainSetup setup;
-  setup.preset = find_preset(options.preset);
+  setup.source = std::make_unique<const ModelSource>(find_source(options));
+  check_targets(options, *setup.source);
+  setup.preset = {setup.source->name, setup.source->config, {}};
   setup.shape = batch_shape(options, setup.preset);
-  setup.model = std::make_unique<const Gpt2>(setup.preset.config, setup.shape.batch_size,
-                                             setup.shape.length, options.dtype);
+  setup.model = create_model(setup.preset.config,
+                             {.batch_size = setup.shape.batch_size, .length = setup.shape.length},
+                             options.dtype);
+  if (setup.source->has_weights) {
+    setup.weights = std::make_unique<const SourceWeights>(*setup.source, *setup.model);
+  }
   setup.device = device_options(options);
   setup.data = open_data("--data", options.data, options.token_type, setup.preset, setup.shape);
   if (!options.eval_data.empty()) {

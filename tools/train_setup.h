@@ -10,24 +10,26 @@
 #include <optional>
 
 #include "io/token_data.h"
-#include "model_zoo/gpt2.h"
 #include "model_zoo/presets.h"
 #include "scheduler/learning_rate.h"
 #include "scheduler/trainer.h"
 #include "tools/batches.h"
 #include "tools/machine_rates.h"
+#include "tools/model_source.h"
 #include "tools/train_options.h"
 
 namespace ebb {
 
 struct TrainSetup {
-  Preset preset;
+  std::unique_ptr<const ModelSource> source;
+  Preset preset;     ///< views of the source
   BatchShape shape;  ///< of a step
   std::unique_ptr<const TokenData> data;
   std::unique_ptr<const TokenData> eval_data;  ///< null where there is no evaluation
   std::optional<BatchShape> eval_shape;
   LearningRate learning_rate;
-  std::unique_ptr<const Gpt2> model;
+  std::unique_ptr<const Model> model;
+  std::unique_ptr<const SourceWeights> weights;  ///< null: random, from the seed
   DeviceOptions device;
   MachineRates rates;  ///< what the plan was chosen by
   Preparation prepared;
@@ -38,12 +40,13 @@ struct TrainSetup {
 TrainSetup set_up(const TrainOptions& options);
 
 // The parts of it that a plan alone takes as well.
+ModelSource find_source(const TrainOptions& options);
 BatchShape batch_shape(const TrainOptions& options, const Preset& preset);
 DeviceOptions device_options(const TrainOptions& options);
 /// What is known of this machine for a model, or measured.
 MachineRates rates_for(const TrainOptions& options, const Preset& preset, const BatchShape& shape,
                        const DeviceOptions& device);
 TrainerOptions trainer_options(const TrainOptions& options, const BatchShape& shape,
-                               uint32_t evaluation_batches);
+                               uint32_t evaluation_batches, bool random_weights);
 
 }  // namespace ebb

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -25,27 +26,31 @@ constexpr double kMostRatio = 4;     // what is further off was disturbed
 /// Tokens from all over the vocabulary.
 class TrialBatches {
  public:
-  explicit TrialBatches(const TrialShape& shape) {
+  TrialBatches(const TrialShape& shape, const Model& model) {
     const auto count = static_cast<size_t>(shape.batch_size * shape.length);
+    const auto vocabulary = static_cast<size_t>(sizes_of(shape.config).vocabulary);
     tokens_.resize(count);
     positions_.resize(count);
+    zeros_.resize(count);
     for (size_t i = 0; i < count; ++i) {
-      tokens_[i] = static_cast<int32_t>(i * 7919 % static_cast<size_t>(shape.config.vocabulary));
+      tokens_[i] = static_cast<int32_t>(i * 7919 % vocabulary);
       positions_[i] = static_cast<int32_t>(i % static_cast<size_t>(shape.length));
     }
-    const auto view = [&](std::vector<int32_t>& values) {
-      return Tensor{reinterpret_cast<std::byte*>(values.data()),
-                    DType::I32,
-                    {shape.batch_size, shape.length}};
-    };
-    const MicroBatch batch{{view(tokens_), view(positions_), view(tokens_)}, count};
+    MicroBatch batch{{}, count};
+    for (const InputSpec& input : model.inputs()) {
+      const bool is_token = input.name == "tokens" || input.name == "targets";
+      std::vector<int32_t>& values =
+          is_token ? tokens_ : (input.name == "positions" ? positions_ : zeros_);
+      batch.inputs.push_back(
+          {reinterpret_cast<std::byte*>(values.data()), DType::I32, input.shape});
+    }
     batches_.assign(shape.accumulation, batch);
   }
   TrialBatches(const TrialBatches&) = delete;
   std::span<const MicroBatch> batches() const { return batches_; }
 
  private:
-  std::vector<int32_t> tokens_, positions_;
+  std::vector<int32_t> tokens_, positions_, zeros_;
   std::vector<MicroBatch> batches_;
 };
 
@@ -65,12 +70,12 @@ class Trial {
                                  .update = UpdateOrder::Wait,
                                  .held_chunks = 0,
                                  .device_updates = 0};
-    prepared_ = prepare(model_, trainer, {.num_threads = options.num_threads});
+    prepared_ = prepare(*model_, trainer, {.num_threads = options.num_threads});
     if (!shape.all_resident) {
       const size_t least = prepared_.smallest_device_bytes;
       const size_t budget = least + (prepared_.resident_device_bytes - least) / kPartOfBlocks;
       prepared_ =
-          prepare(model_, trainer, {.device_memory = budget, .num_threads = options.num_threads});
+          prepare(*model_, trainer, {.device_memory = budget, .num_threads = options.num_threads});
     }
     device_options_.memory_bytes = prepared_.ledger.total(Tier::Device);
   }
@@ -83,8 +88,8 @@ class Trial {
   }
   double measured_s() const {
     const auto device = create_device(device_options_);
-    Trainer trainer(model_, *device, prepared_);
-    const TrialBatches data(shape_);
+    Trainer trainer(*model_, *device, prepared_);
+    const TrialBatches data(shape_, *model_);
     std::vector<double> seconds;
     trainer.step(data.batches(), 1e-5);  // it warms up
     for (double sum_s = 0; seconds.size() < kFewestRounds || sum_s < kSample_s;) {
@@ -96,23 +101,25 @@ class Trial {
   }
 
  private:
-  static Gpt2 make_model(const TrialShape& shape, int64_t num_layers) {
-    Gpt2Config config = shape.config;
-    config.num_layers = num_layers;
-    return Gpt2(config, shape.batch_size, shape.length, shape.weight_type);
+  static std::unique_ptr<const Model> make_model(const TrialShape& shape, int64_t num_layers) {
+    return create_model(with_layers(shape.config, num_layers),
+                        {.batch_size = shape.batch_size, .length = shape.length},
+                        shape.weight_type);
   }
 
   const TrialShape& shape_;
   DeviceOptions device_options_;
-  const Gpt2 model_;
+  const std::unique_ptr<const Model> model_;
   Preparation prepared_;
 };
 
 std::string key_text(const TrialShape& shape, const DeviceOptions& options) {
-  const Gpt2Config& c = shape.config;
+  const ModelSizes c = sizes_of(shape.config);
   return fmt::format(
-      "{}; {} layers, {} channels, {} heads, {} classes; {} x {} x {} tokens; {}",
-      rates_key(options, shape.weight_type, shape.gradient_type).text(), c.num_layers, c.channels,
+      "{}; {} of {} parameters, {} layers, {} channels, {} heads, {} classes; {} x {} x {} tokens; "
+      "{}",
+      rates_key(options, shape.weight_type, shape.gradient_type).text(),
+      architecture_of(shape.config), num_parameters(shape.config), c.num_layers, c.channels,
       c.num_heads, c.vocabulary, shape.accumulation, shape.batch_size, shape.length,
       shape.all_resident ? "resident" : fmt::format("chunks of {} bytes", shape.chunk_bytes));
 }
@@ -152,7 +159,7 @@ std::optional<double> try_model(const TrialShape& told, const DeviceOptions& opt
       0;  // copies as fast as the cores make them
   TrialShape shape = told;
   shape.accumulation = std::min(shape.accumulation, 2u);  // more add to a sum as the second does
-  for (int64_t layers = shape.config.num_layers; layers > 0; layers /= 2) {
+  for (int64_t layers = sizes_of(shape.config).num_layers; layers > 0; layers /= 2) {
     const Trial trial(shape, layers, options);
     const double predicted_s = trial.predicted_s(machine);
     if (kFewestRounds * predicted_s > kMost_s || trial.bytes() > kMostBytes) continue;

@@ -10,13 +10,13 @@
 #include <filesystem>
 #include <optional>
 
-#include "model_zoo/gpt2.h"
+#include "model_zoo/architecture.h"
 #include "tools/machine_rates.h"
 
 namespace ebb {
 
 struct TrialShape {
-  Gpt2Config config = {};
+  ModelConfig config = {};
   int64_t batch_size = 1;
   int64_t length = 1;
   uint32_t accumulation = 1;

@@ -20,12 +20,55 @@ ScheduleShape shape_of(const std::string& name) {
   return name == "linear" ? ScheduleShape::Linear : ScheduleShape::Cosine;
 }
 
+Gpt2Config read_gpt2(const Json& c) {
+  return {.vocabulary = c.at("vocabulary"),
+          .max_positions = c.at("max_positions"),
+          .channels = c.at("channels"),
+          .num_layers = c.at("num_layers"),
+          .num_heads = c.at("num_heads")};
+}
+
+BertConfig read_bert(const Json& c) {
+  return {.vocabulary = c.at("vocabulary"),
+          .max_positions = c.at("max_positions"),
+          .num_token_types = c.at("num_token_types"),
+          .channels = c.at("channels"),
+          .num_layers = c.at("num_layers"),
+          .num_heads = c.at("num_heads"),
+          .mlp_channels = c.at("mlp_channels"),
+          .norm_epsilon = c.at("norm_epsilon")};
+}
+
+LlamaConfig read_llama(const Json& c) {
+  LlamaConfig config{.vocabulary = c.at("vocabulary"),
+                     .channels = c.at("channels"),
+                     .num_layers = c.at("num_layers"),
+                     .num_heads = c.at("num_heads"),
+                     .num_kv_heads = c.at("num_kv_heads"),
+                     .head_dim = c.at("head_dim"),
+                     .mlp_channels = c.at("mlp_channels"),
+                     .max_positions = c.at("max_positions"),
+                     .norm_epsilon = c.at("norm_epsilon"),
+                     .tied_head = c.at("tied_head"),
+                     .qkv_bias = c.at("qkv_bias"),
+                     .output_bias = c.at("output_bias"),
+                     .mlp_bias = c.at("mlp_bias"),
+                     .qk_norm = c.at("qk_norm"),
+                     .rotary = read_rotary(c.at("rotary"))};
+  if (!c.at("sliding_window").is_null()) config.sliding_window = c.at("sliding_window");
+  return config;
+}
+
+ModelConfig read_model_config(const Json& c) {
+  const std::string architecture = c.value("architecture", "gpt2");
+  if (architecture == "bert") return read_bert(c);
+  if (architecture == "llama") return read_llama(c);
+  return read_gpt2(c);
+}
+
 void read_config(const Json& c, ReferenceRun& run) {
-  run.config = {.vocabulary = c.at("vocabulary"),
-                .max_positions = c.at("max_positions"),
-                .channels = c.at("channels"),
-                .num_layers = c.at("num_layers"),
-                .num_heads = c.at("num_heads")};
+  run.config = read_model_config(c);
+  run.packed = c.value("packed", false);
   run.batch = c.at("batch");
   run.length = c.at("length");
   run.seed = c.at("seed");
@@ -43,9 +86,15 @@ void read_config(const Json& c, ReferenceRun& run) {
 }
 
 ReferenceMicroBatch read_micro_batch(const Json& json, int64_t length) {
-  ReferenceMicroBatch batch{
-      .tokens = json.at("tokens"), .positions = {}, .targets = json.at("targets")};
-  for (const int32_t first : json.at("first_positions")) {
+  ReferenceMicroBatch batch{.tokens = json.at("tokens"), .targets = json.at("targets")};
+  const std::pair<const char*, std::vector<int32_t>*> more[] = {
+      {"positions", &batch.positions},
+      {"token_types", &batch.token_types},
+      {"document_starts", &batch.document_starts}};
+  for (const auto& [name, values] : more) {
+    if (json.contains(name)) json.at(name).get_to(*values);
+  }
+  for (const int32_t first : json.value("first_positions", std::vector<int32_t>{})) {
     for (int32_t t = 0; t < length; ++t) batch.positions.push_back(first + t);
   }
   batch.num_targets = static_cast<uint64_t>(std::count_if(
@@ -65,9 +114,10 @@ Tensor view(const std::vector<int32_t>& values, Shape shape) {
   return {reinterpret_cast<std::byte*>(const_cast<int32_t*>(values.data())), DType::I32, shape};
 }
 
-/// All but the biases of the keys: their gradient is 0 but for rounding (make_gpt2.py).
+/// All but the biases of keys that do not turn: their gradient is 0 but for rounding
+/// (make_gpt2.py).
 std::vector<float> compared_elements(const std::string& name, std::vector<float> values) {
-  if (name.ends_with("attn.c_attn.bias")) {
+  if (name.ends_with("attn.c_attn.bias") || name.ends_with("attention.self.qkv.bias")) {
     const auto third = static_cast<ptrdiff_t>(values.size() / 3);
     values.erase(values.begin() + third, values.begin() + 2 * third);
   }
@@ -103,11 +153,43 @@ Preparation prepare_run(const Model& model, const ReferenceRun& reference,
 
 }  // namespace
 
-ReferenceRun load_reference(std::string_view name) {
-  const std::string path = std::string(EBB_FIXTURES) + "/gpt2_" + std::string(name) + ".json";
+Rotary read_rotary(const Json& r) {
+  static constexpr std::pair<std::string_view, RotaryScaling> kScalings[] = {
+      {"none", RotaryScaling::None},
+      {"linear", RotaryScaling::Linear},
+      {"llama3", RotaryScaling::Llama3},
+      {"yarn", RotaryScaling::Yarn}};
+  Rotary rotary{.theta = r.at("theta")};
+  for (const auto& [name, scaling] : kScalings) {
+    if (r.at("scaling") == name) rotary.scaling = scaling;
+  }
+  rotary.original_max_positions = r.at("original_max_positions");
+  const std::pair<const char*, double*> numbers[] = {{"factor", &rotary.factor},
+                                                     {"low_freq_factor", &rotary.low_freq_factor},
+                                                     {"high_freq_factor", &rotary.high_freq_factor},
+                                                     {"beta_fast", &rotary.beta_fast},
+                                                     {"beta_slow", &rotary.beta_slow}};
+  for (const auto& [name, to] : numbers) *to = r.value(name, *to);
+  rotary.truncate = r.value("truncate", true);
+  const std::pair<const char*, std::optional<double>*> optional[] = {
+      {"attention_factor", &rotary.attention_factor},
+      {"mscale", &rotary.mscale},
+      {"mscale_all_dim", &rotary.mscale_all_dim}};
+  for (const auto& [name, to] : optional) {
+    if (r.contains(name)) *to = r.at(name).get<double>();
+  }
+  return rotary;
+}
+
+nlohmann::json read_fixture(std::string_view name) {
+  const std::string path = std::string(EBB_FIXTURES) + "/" + std::string(name) + ".json";
   std::ifstream file(path);
   if (!file) throw IoError("opening", path, errno);
-  const Json json = Json::parse(file);
+  return Json::parse(file);
+}
+
+ReferenceRun load_reference(std::string_view name, std::string_view architecture) {
+  const Json json = read_fixture(std::string(architecture) + "_" + std::string(name));
   ReferenceRun run;
   read_config(json.at("config"), run);
   run.learning_rates = json.at("learning_rates").get<std::vector<double>>();
@@ -115,6 +197,10 @@ ReferenceRun load_reference(std::string_view name) {
   run.norms = json.at("norms").get<std::vector<double>>();
   run.bf16_losses = json.at("bf16").at("losses").get<std::vector<double>>();
   run.bf16_norms = json.at("bf16").at("norms").get<std::vector<double>>();
+  if (json.contains("logits")) {
+    const Json& logits = json.at("logits");
+    run.logits = {logits.at("max"), logits.at("stride"), logits.at("values")};
+  }
   for (const auto& [key, p] : json.at("final").items()) {
     run.final_parameters.push_back({key, p.at("max"), p.at("sum"), p.at("stride"), p.at("values")});
   }
@@ -128,8 +214,11 @@ ReferenceRun load_reference(std::string_view name) {
 
 std::vector<float> initial_values(const Parameter& parameter, ParameterId id, uint64_t seed) {
   const bool is_matrix = parameter.shape.rank() == 2;
-  const bool is_norm_weight = !is_matrix && parameter.name.find("ln_") != std::string::npos &&
-                              parameter.name.ends_with("weight");
+  const auto contains = [&](std::string_view part) {
+    return parameter.name.find(part) != std::string::npos;
+  };
+  const bool is_norm_weight = !is_matrix && parameter.name.ends_with("weight") &&
+                              (contains("ln_") || contains("norm") || contains("Norm"));
   const double scale = is_matrix ? 0.25 : 0.125;
   std::vector<float> values(static_cast<size_t>(parameter.shape.num_elements()));
   for (size_t i = 0; i < values.size(); ++i) {
@@ -145,24 +234,40 @@ std::vector<MicroBatch> micro_batches_of(const ReferenceRun& reference,
   const Shape shape{reference.batch, reference.length};
   std::vector<MicroBatch> batches;
   for (const ReferenceMicroBatch& b : step) {
-    batches.push_back(
-        {.inputs = {view(b.tokens, shape), view(b.positions, shape), view(b.targets, shape)},
-         .num_targets = b.num_targets});
+    MicroBatch batch{
+        .inputs = {view(b.tokens, shape), view(b.positions, shape), view(b.targets, shape)},
+        .num_targets = b.num_targets};
+    for (const auto* more : {&b.token_types, &b.document_starts}) {
+      if (!more->empty()) batch.inputs.push_back(view(*more, shape));
+    }
+    batches.push_back(std::move(batch));
   }
   return batches;
 }
 
+std::unique_ptr<const Model> create_model(const ReferenceRun& reference, DType dtype) {
+  return create_model(
+      reference.config,
+      {.batch_size = reference.batch, .length = reference.length, .packed = reference.packed},
+      dtype);
+}
+
+void write_initial_values(Trainer& trainer, const Model& model, uint64_t seed) {
+  for (ParameterId id = 0; id < model.parameters().size(); ++id) {
+    const Parameter& p = model.parameters()[id];
+    trainer.write_parameter(p.name, initial_values(p, id, seed));
+  }
+}
+
 RunResult run_ebb(const ReferenceRun& reference, const RunSettings& settings) {
-  const Gpt2 model(reference.config, reference.batch, reference.length, settings.dtype);
+  const auto owned = create_model(reference, settings.dtype);
+  const Model& model = *owned;
   const Preparation prepared = prepare_run(model, reference, settings);
   const auto device = create_device({.memory_bytes = prepared.ledger.total(Tier::Device),
                                      .num_threads = settings.num_threads,
                                      .poison = true});
   Trainer trainer(model, *device, prepared);
-  for (ParameterId id = 0; id < model.parameters().size(); ++id) {
-    const Parameter& p = model.parameters()[id];
-    trainer.write_parameter(p.name, initial_values(p, id, reference.seed));
-  }
+  write_initial_values(trainer, model, reference.seed);
   RunResult result{.num_blocks = prepared.num_blocks,
                    .num_weight_chunks = prepared.layout->num_chunks()};
   for (size_t s = 0; s < reference.steps.size(); ++s) {
@@ -186,7 +291,8 @@ RunResult run_ebb(const ReferenceRun& reference, const RunSettings& settings) {
 Deviation deviation(const ReferenceRun& reference, const RunResult& result) {
   Deviation d{.loss = largest_relative(result.losses, reference.losses),
               .norm = largest_relative(result.norms, reference.norms)};
-  const Gpt2 model(reference.config, reference.batch, reference.length, DType::F32);
+  const auto owned = create_model(reference, DType::F32);
+  const Model& model = *owned;
   EXPECT_EQ(reference.final_parameters.size(), model.parameters().size());
   for (const ReferenceParameter& p : reference.final_parameters) {
     const auto at = std::find_if(model.parameters().begin(), model.parameters().end(),

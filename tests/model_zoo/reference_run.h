@@ -1,20 +1,23 @@
-// Training runs that PyTorch made (tests/fixtures/make_gpt2.py), the same runs by Ebb's trainer,
-// and how far apart they are. Everything is a plain value; one thread.
+// Training runs that PyTorch and transformers made (tests/fixtures/make_*.py), the same runs by
+// Ebb's trainer, and how far apart they are. Everything is a plain value; one thread.
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "model_zoo/gpt2.h"
+#include "model_zoo/architecture.h"
 #include "scheduler/learning_rate.h"
 #include "scheduler/trainer.h"
 
 namespace ebb::test {
 
 struct ReferenceMicroBatch {
-  std::vector<int32_t> tokens, positions, targets;  // each (B, T)
+  std::vector<int32_t> tokens = {}, positions = {}, targets = {};  // each (B, T)
+  std::vector<int32_t> token_types = {}, document_starts = {};     // the same, or empty
   uint64_t num_targets = 0;
 };
 
@@ -27,20 +30,35 @@ struct ReferenceParameter {
   std::vector<double> values;
 };
 
+/// Of the first micro-batch before training, flat, every stride-th; 0 where nobody looks (padding).
+struct ReferenceLogits {
+  double max = 0;
+  size_t stride = 1;
+  std::vector<double> values;
+};
+
 struct ReferenceRun {
-  Gpt2Config config;
+  ModelConfig config;
   int64_t batch = 0, length = 0;
+  bool packed = false;
   uint64_t seed = 0;
   TrainerOptions options;  ///< micro-batches, clipping, Adam
   LearningRate learning_rate;
   std::vector<double> learning_rates;                          // as PyTorch's run used them
   std::vector<double> losses, norms, bf16_losses, bf16_norms;  // one a step; bf16 by PyTorch
+  ReferenceLogits logits;
   std::vector<ReferenceParameter> final_parameters;
   std::vector<std::vector<ReferenceMicroBatch>> steps;
 };
 
-/// Reads tests/fixtures/gpt2_<name>.json.
-ReferenceRun load_reference(std::string_view name);
+/// tests/fixtures/<name>.json, and rope parameters as make_llama.py writes them.
+nlohmann::json read_fixture(std::string_view name);
+Rotary read_rotary(const nlohmann::json& rotary);
+
+/// Reads tests/fixtures/<architecture>_<name>.json.
+ReferenceRun load_reference(std::string_view name, std::string_view architecture = "gpt2");
+
+std::unique_ptr<const Model> create_model(const ReferenceRun& reference, DType dtype);
 
 /// What PyTorch's run started from: a hash, exact in fp32.
 std::vector<float> initial_values(const Parameter& parameter, ParameterId id, uint64_t seed);
@@ -48,6 +66,9 @@ std::vector<float> initial_values(const Parameter& parameter, ParameterId id, ui
 /// The micro-batches of one step as the trainer takes them: views of `step`.
 std::vector<MicroBatch> micro_batches_of(const ReferenceRun& reference,
                                          const std::vector<ReferenceMicroBatch>& step);
+
+/// Writes them.
+void write_initial_values(Trainer& trainer, const Model& model, uint64_t seed);
 
 /// How Ebb runs it: what the tests vary, and where they plant defects.
 struct RunSettings {

@@ -16,11 +16,11 @@ constexpr size_t kSmallChunk = 256 << 10;
 // ---- Size
 // -------------------------------------------------------------------------------------------------------
 
-TEST(Gpt2Size, NumParametersIsTheSumOfTheShapesForEveryPreset) {
+TEST(Sizes, NumParametersIsTheSumOfTheShapesForEveryPreset) {
   for (const Preset& preset : presets()) {
-    const Gpt2 model(preset.config, 1, 1, DType::BF16);
+    const auto model = create_model(preset.config, MicroBatchShape{}, DType::BF16);
     uint64_t sum = 0;
-    for (const Parameter& p : model.parameters()) {
+    for (const Parameter& p : model->parameters()) {
       sum += static_cast<uint64_t>(p.shape.num_elements());
     }
     EXPECT_EQ(num_parameters(preset.config), sum) << preset.name;
@@ -144,7 +144,8 @@ class Gpt2Evaluation : public testing::TestWithParam<DType> {};
 
 TEST_P(Gpt2Evaluation, IsTheLossOfAStepWithTheSameWeights) {
   const ReferenceRun reference = load_reference("wide");
-  const Gpt2 model(reference.config, reference.batch, reference.length, GetParam());
+  const auto owned = create_model(reference, GetParam());
+  const Model& model = *owned;
   TrainerOptions options = reference.options;
   options.dtype = GetParam();
   options.chunk_bytes = kSmallChunk;

@@ -110,7 +110,8 @@ TEST_F(CommandLine, HelpGroupsFlagsAndShowsDefaults) {
 TEST_F(CommandLine, ListsModelsAndDevices) {
   const Outcome models = run({"models"});
   EXPECT_EQ(models.exit_code, 0);
-  for (const char* name : {kToy, "gpt-6x384", "gpt2-bytes", "gpt2 ", "gpt2-xl"}) {
+  for (const char* name :
+       {kToy, "gpt-6x384", "gpt2-bytes", "gpt2 ", "gpt2-xl", "llama-3.1-405b", "bert-large"}) {
     EXPECT_NE(models.out.find(name), std::string::npos) << name << "\n" << models.out;
   }
   const Outcome devices = run({"devices"});
@@ -147,6 +148,26 @@ TEST_F(CommandLine, TrainsAndWritesItsLog) {
   EXPECT_NE(outcome.out.find("state_hash " + hash), std::string::npos) << outcome.out;
   EXPECT_NE(outcome.err.find("step 3/3"), std::string::npos) << outcome.err;
   EXPECT_EQ(outcome.err.find('\r'), std::string::npos) << "plain lines where there is no terminal";
+}
+
+TEST_F(CommandLine, TrainsTheLlamaFamilyWithinASmallerBudgetToTheSameBits) {
+  const auto train_llama = [&](Arguments more) {
+    Arguments arguments = train({"--steps", "2", "--log", log_});
+    *(std::find(arguments.begin(), arguments.end(), "--preset") + 1) = "llama-toy-bytes";
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return log_lines();
+  };
+  const auto all = train_llama({}), tight = train_llama({"--device-memory", "5MiB"});
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_NEAR(all[0]["loss"].get<double>(), 5.5, 1);
+  EXPECT_EQ(tight.at(2)["state_hash"], all[2]["state_hash"]);
+  EXPECT_LT(tight.at(0)["device_peak_bytes"], all[0]["device_peak_bytes"]);
+}
+
+TEST_F(CommandLine, AMaskedLanguageModelNeedsLabels) {
+  EXPECT_FAILS(run({"train", "--preset", "bert-base", "--data", text_}), 2, "labels");
 }
 
 TEST_F(CommandLine, ARehearsalHasTimesAndNoLosses) {

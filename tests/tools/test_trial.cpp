@@ -19,8 +19,9 @@ Machine machine_of(double flops_per_s) {
 TEST(Trial, IsNotMadeForLongKernelsNorLargeModels) {
   EXPECT_FALSE(try_model(kShape, kOptions, machine_of(1e3)));
   TrialShape large = kShape;
-  large.config.channels = 8192;
-  large.config.num_heads = 64;
+  auto& config = std::get<Gpt2Config>(large.config);
+  config.channels = 8192;
+  config.num_heads = 64;
   EXPECT_FALSE(try_model(large, kOptions, machine_of(1e18)));
 }
 

@@ -1,0 +1,60 @@
+#include "io/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "device/errors.h"
+
+namespace ebb {
+namespace {
+
+/// Closes it at the end of a scope: a mapping does not need it.
+class Descriptor {
+ public:
+  explicit Descriptor(int number) : number_(number) {}
+  ~Descriptor() { ::close(number_); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  operator int() const { return number_; }
+
+ private:
+  int number_;
+};
+
+}  // namespace
+
+MappedFile::MappedFile(const std::string& path, const std::string& what) {
+  const int number = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (number < 0) throw IoError("cannot open " + what, path, errno);
+  const Descriptor file(number);
+  struct stat status = {};
+  if (::fstat(file, &status) != 0) throw IoError("cannot read " + what, path, errno);
+  if (!S_ISREG(status.st_mode)) throw ConfigError(what + " '" + path + "': not a regular file");
+  size_ = static_cast<size_t>(status.st_size);
+  if (size_ == 0) return;
+  void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file, 0);
+  if (mapped == MAP_FAILED) throw IoError("cannot map " + what, path, errno);
+  data_ = static_cast<const std::byte*>(mapped);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+void MappedFile::release(size_t first, size_t count) const {
+  EBB_CHECK(first <= size_ && count <= size_ - first, "pages behind the end of a file");
+  if (count == 0) return;
+  static const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const size_t begin = first / page * page;
+  ::madvise(const_cast<std::byte*>(data_) + begin, first + count - begin, MADV_DONTNEED);
+}
+
+}  // namespace ebb

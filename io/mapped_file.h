@@ -1,0 +1,34 @@
+// A whole file mapped for reading.
+//
+// The file must not shrink meanwhile (the kernel then answers a read with SIGBUS). Pages that were
+// read count as this process's memory until release(); the page cache keeps them.
+//
+// Thread-safety: immutable after construction. Errors: IoError; ConfigError where it is no regular
+// file.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace ebb {
+
+class MappedFile {
+ public:
+  /// `what` names it in messages: "weights".
+  MappedFile(const std::string& path, const std::string& what);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&&) = delete;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  /// Gives back the pages of some bytes; those that the range has only part of go as well, and come
+  /// back where they are read again.
+  void release(size_t first, size_t count) const;
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace ebb

@@ -1,0 +1,135 @@
+#include "io/new_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "device/errors.h"
+
+namespace ebb {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Without a slash at its end, which a rename to it would not want.
+std::string trimmed(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+std::string folder_of(const std::string& path) {
+  const fs::path parent = fs::path(path).parent_path();
+  return parent.empty() ? "." : parent.string();
+}
+
+/// 0 or an error number. A file system that cannot allocate ahead only gets its size set.
+int allocate(int descriptor, uint64_t bytes) {
+  if (bytes == 0) return 0;
+  const auto size = static_cast<off_t>(bytes);
+  if (::fallocate(descriptor, 0, 0, size) == 0) return 0;
+  if (errno != EOPNOTSUPP) return errno;
+  return ::ftruncate(descriptor, size) == 0 ? 0 : errno;
+}
+
+}  // namespace
+
+NewFile::NewFile(std::string path, uint64_t bytes)
+    : path_(std::move(path)), unfinished_(path_ + std::string(kUnfinishedSuffix)), bytes_(bytes) {
+  descriptor_ = ::open(unfinished_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) throw IoError("cannot create", unfinished_, errno);
+  if (const int error = allocate(descriptor_, bytes); error != 0) {
+    ::close(descriptor_);
+    ::unlink(unfinished_.c_str());
+    throw IoError("cannot take " + format_bytes(bytes) + " of disk for", unfinished_, error);
+  }
+}
+
+NewFile::NewFile(NewFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      unfinished_(std::move(other.unfinished_)),
+      bytes_(other.bytes_),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+NewFile::~NewFile() {
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  ::unlink(unfinished_.c_str());
+}
+
+void NewFile::write(uint64_t offset, std::span<const std::byte> bytes) {
+  EBB_CHECK(offset <= bytes_ && bytes.size() <= bytes_ - offset, "written past " + path_);
+  while (!bytes.empty()) {
+    const ssize_t done =
+        ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) throw IoError("cannot write", unfinished_, errno);
+    bytes = bytes.subspan(static_cast<size_t>(done));
+    offset += static_cast<uint64_t>(done);
+  }
+}
+
+void NewFile::commit() {
+  EBB_CHECK(descriptor_ >= 0, "committed twice: " + path_);
+  if (::fsync(descriptor_) != 0) throw IoError("cannot sync", unfinished_, errno);
+  if (::close(std::exchange(descriptor_, -1)) != 0) {
+    const int error = errno;
+    ::unlink(unfinished_.c_str());
+    throw IoError("cannot close", unfinished_, error);
+  }
+  if (std::rename(unfinished_.c_str(), path_.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(unfinished_.c_str());
+    throw IoError("cannot rename '" + unfinished_ + "' to", path_, error);
+  }
+  sync_folder(folder_of(path_));
+}
+
+void write_new_file(const std::string& path, std::string_view content) {
+  NewFile file(path, content.size());
+  file.write(0, std::as_bytes(std::span(content)));
+  file.commit();
+}
+
+NewFolder::NewFolder(std::string path)
+    : path_(trimmed(std::move(path))), unfinished_(path_ + std::string(kUnfinishedSuffix)) {
+  std::error_code error;
+  const bool exists = fs::exists(fs::symlink_status(path_, error));
+  if (exists && !(fs::is_directory(path_, error) && fs::is_empty(path_, error))) {
+    throw ConfigError("'" + path_ + "' is already there: give the name of a new folder");
+  }
+  fs::remove_all(unfinished_, error);
+  if (!error) fs::create_directories(unfinished_, error);
+  if (error) throw IoError("cannot create folder", unfinished_, error.value());
+}
+
+NewFolder::~NewFolder() {
+  std::error_code ignored;
+  if (!committed_) fs::remove_all(unfinished_, ignored);
+}
+
+void NewFolder::commit() {
+  EBB_CHECK(!committed_, "committed twice: " + path_);
+  sync_folder(unfinished_);
+  // An empty folder of that name gives way.
+  if (std::rename(unfinished_.c_str(), path_.c_str()) != 0) {
+    throw IoError("cannot rename '" + unfinished_ + "' to", path_, errno);
+  }
+  committed_ = true;
+  sync_folder(folder_of(path_));
+}
+
+void sync_folder(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) throw IoError("cannot open folder", path, errno);
+  const int error = ::fsync(descriptor) == 0 || errno == EINVAL ? 0 : errno;
+  ::close(descriptor);
+  if (error != 0) throw IoError("cannot sync folder", path, error);
+}
+
+}  // namespace ebb

@@ -1,0 +1,79 @@
+#include "io/safetensors.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "device/errors.h"
+#include "io/safetensors_header.h"
+
+namespace ebb {
+namespace {
+
+// What is mapped at once while a tensor is read: large enough for the disk to read ahead.
+constexpr uint64_t kReadBytes = uint64_t{4} << 20;
+
+template <class T>
+void widen(const std::byte* from, std::span<float> out) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    T value;
+    std::memcpy(&value, from + i * sizeof(T), sizeof(T));  // a tensor may begin at an odd byte
+    out[i] = static_cast<float>(value);
+  }
+}
+
+void to_floats(StoredType type, const std::byte* from, std::span<float> out) {
+  if (type == StoredType::F32) {
+    std::memcpy(out.data(), from, out.size_bytes());
+  } else if (type == StoredType::BF16) {
+    widen<BF16>(from, out);
+  } else {
+    widen<F16>(from, out);
+  }
+}
+
+}  // namespace
+
+SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(path, "weights") {
+  SafetensorsHeader header = parse_safetensors(path_, file_.bytes());
+  file_.release(0, file_.bytes().size());
+  metadata_ = std::move(header.metadata);
+  tensors_ = std::move(header.tensors);
+  for (size_t i = 0; i < tensors_.size(); ++i) by_name_.emplace(tensors_[i].name, i);
+}
+
+const StoredTensor* SafetensorsFile::find(std::string_view name) const {
+  const auto at = by_name_.find(name);
+  return at == by_name_.end() ? nullptr : &tensors_[at->second];
+}
+
+void SafetensorsFile::read_bytes(const StoredTensor& tensor, uint64_t first,
+                                 std::span<std::byte> out) const {
+  const uint64_t bytes = tensor.bytes();
+  EBB_CHECK(first <= bytes && out.size() <= bytes - first, "read past tensor " + tensor.name);
+  for (uint64_t done = 0; done < out.size(); done += kReadBytes) {
+    const uint64_t count = std::min<uint64_t>(kReadBytes, out.size() - done);
+    const uint64_t offset = tensor.offset + first + done;
+    std::memcpy(out.data() + done, file_.bytes().data() + offset, count);
+    file_.release(offset, count);
+  }
+}
+
+void SafetensorsFile::read_floats(const StoredTensor& tensor, uint64_t first,
+                                  std::span<float> out) const {
+  if (!is_weight_type(tensor.type)) {
+    throw ConfigError("'" + path_ + "': tensor '" + tensor.name + "' is " +
+                      describe(tensor.type, tensor.shape) +
+                      ": weights are read from F32, BF16 and F16");
+  }
+  const uint64_t elements = tensor.num_elements(), size = size_of(tensor.type);
+  EBB_CHECK(first <= elements && out.size() <= elements - first, "read past " + tensor.name);
+  const uint64_t at_once = kReadBytes / size;
+  for (uint64_t done = 0; done < out.size(); done += at_once) {
+    const uint64_t count = std::min<uint64_t>(at_once, out.size() - done);
+    const uint64_t offset = tensor.offset + (first + done) * size;
+    to_floats(tensor.type, file_.bytes().data() + offset, out.subspan(done, count));
+    file_.release(offset, count * size);
+  }
+}
+
+}  // namespace ebb

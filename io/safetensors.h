@@ -1,0 +1,48 @@
+// Reads a safetensors file: mapped, checked whole when it is opened, its pages given back as they
+// are read.
+//
+// Thread-safety: immutable after construction; any number of threads may read. Errors: IoError (the
+// file), FormatError with tensor and offset (its content), ConfigError (a tensor that holds no
+// weights).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "io/mapped_file.h"
+#include "io/stored_tensor.h"
+
+namespace ebb {
+
+class SafetensorsFile {
+ public:
+  explicit SafetensorsFile(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  /// In the order of their data.
+  std::span<const StoredTensor> tensors() const { return tensors_; }
+  /// Null where there is none of that name.
+  const StoredTensor* find(std::string_view name) const;
+
+  /// Bytes [first, first + out.size()) of a tensor of this file, as stored. REQUIRES: they exist.
+  void read_bytes(const StoredTensor& tensor, uint64_t first, std::span<std::byte> out) const;
+  /// Elements [first, first + out.size()) of a tensor of F32, BF16 or F16, as fp32: exact, but that
+  /// a NaN of F16 becomes quiet. REQUIRES: they exist.
+  void read_floats(const StoredTensor& tensor, uint64_t first, std::span<float> out) const;
+
+ private:
+  std::string path_;
+  MappedFile file_;
+  std::map<std::string, std::string> metadata_;
+  std::vector<StoredTensor> tensors_;
+  std::unordered_map<std::string_view, size_t> by_name_;  // views of tensors_
+};
+
+}  // namespace ebb

@@ -1,0 +1,112 @@
+#include "io/safetensors_folder.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "device/errors.h"
+#include "io/json_file.h"
+
+namespace ebb {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+/// Tensor to file name, as the index says.
+std::map<std::string, std::string> read_weight_map(const std::string& index) {
+  const Json json = read_json_file(index);
+  const auto map = json.is_object() ? json.find("weight_map") : json.end();
+  if (map == json.end() || !map->is_object()) {
+    throw FormatError(index, 0, "there is no object 'weight_map', which says where tensors are");
+  }
+  std::map<std::string, std::string> files;
+  for (const auto& [tensor, file] : map->items()) {
+    if (!file.is_string()) {
+      throw FormatError(index, 0, "the file of tensor '" + tensor + "' is not a text");
+    }
+    const auto name = file.get<std::string>();
+    if (name.find('/') != std::string::npos || !name.ends_with(".safetensors")) {
+      throw FormatError(index, 0,
+                        fmt::format("tensor '{}' is said to be in '{}': allowed is the name of a "
+                                    ".safetensors file of the same folder",
+                                    tensor, name));
+    }
+    files.emplace(tensor, name);
+  }
+  return files;
+}
+
+[[noreturn]] void throw_no_weights(const std::string& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) {
+    throw ConfigError("'" + folder + "' is not a folder with a model");
+  }
+  const bool pickled = fs::exists(fs::path(folder) / "pytorch_model.bin", error) ||
+                       fs::exists(fs::path(folder) / "pytorch_model.bin.index.json", error);
+  throw ConfigError(
+      "'" + folder + "' has neither model.safetensors nor model.safetensors.index.json" +
+      (pickled ? "; its pytorch_model.bin is not read: save the model as safetensors first" : ""));
+}
+
+}  // namespace
+
+SafetensorsFolder::SafetensorsFolder(std::string folder) : folder_(std::move(folder)) {
+  const std::string single = (fs::path(folder_) / "model.safetensors").string();
+  const std::string index = (fs::path(folder_) / "model.safetensors.index.json").string();
+  std::error_code error;
+  if (fs::exists(single, error)) {
+    files_.emplace_back(single);
+  } else if (fs::exists(index, error)) {
+    open_indexed(index);
+  } else {
+    throw_no_weights(folder_);
+  }
+  list_tensors();
+}
+
+void SafetensorsFolder::open_indexed(const std::string& index) {
+  const std::map<std::string, std::string> weight_map = read_weight_map(index);
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : weight_map) names.insert(file);
+  for (const std::string& name : names) {
+    const SafetensorsFile& file = files_.emplace_back((fs::path(folder_) / name).string());
+    for (const StoredTensor& tensor : file.tensors()) {
+      const auto at = weight_map.find(tensor.name);
+      if (at != weight_map.end() && at->second == name) continue;
+      throw FormatError(
+          file.path(), tensor.offset,
+          fmt::format("tensor '{}' is here, but the index {}", tensor.name,
+                      at == weight_map.end() ? "does not name it" : "says in " + at->second));
+    }
+  }
+  size_t num_found = 0;
+  for (const SafetensorsFile& file : files_) num_found += file.tensors().size();
+  if (num_found == weight_map.size()) return;
+  for (const auto& [tensor, name] : weight_map) {
+    for (const SafetensorsFile& file : files_) {
+      if (fs::path(file.path()).filename() != name || file.find(tensor) != nullptr) continue;
+      throw FormatError(index, 0, fmt::format("tensor '{}' is not in '{}'", tensor, name));
+    }
+  }
+}
+
+void SafetensorsFolder::list_tensors() {
+  for (const SafetensorsFile& file : files_) {
+    for (const StoredTensor& tensor : file.tensors()) {
+      by_name_.emplace(tensor.name, tensors_.size());
+      tensors_.push_back({&file, &tensor});
+      total_bytes_ += tensor.bytes();
+    }
+  }
+}
+
+const LocatedTensor* SafetensorsFolder::find(std::string_view name) const {
+  const auto at = by_name_.find(name);
+  return at == by_name_.end() ? nullptr : &tensors_[at->second];
+}
+
+}  // namespace ebb

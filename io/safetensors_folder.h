@@ -1,0 +1,56 @@
+// The weights of a folder: one model.safetensors, or several files that
+// model.safetensors.index.json names.
+//
+// Opening checks headers and index against each other and reads no data. Thread-safety: immutable
+// after construction; any number of threads may read. Errors: those of SafetensorsFile; FormatError
+// naming index and tensor where they disagree; ConfigError where there are no weights.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "io/safetensors.h"
+
+namespace ebb {
+
+/// A tensor, and the file that has it. Both belong to the folder.
+struct LocatedTensor {
+  const SafetensorsFile* file = nullptr;
+  const StoredTensor* stored = nullptr;
+
+  void read_bytes(uint64_t first, std::span<std::byte> out) const {
+    file->read_bytes(*stored, first, out);
+  }
+  void read_floats(uint64_t first, std::span<float> out) const {
+    file->read_floats(*stored, first, out);
+  }
+};
+
+class SafetensorsFolder {
+ public:
+  explicit SafetensorsFolder(std::string folder);
+
+  const std::string& path() const { return folder_; }
+  /// File by file, in the order of their data.
+  std::span<const LocatedTensor> tensors() const { return tensors_; }
+  /// Null where there is none of that name.
+  const LocatedTensor* find(std::string_view name) const;
+  uint64_t total_bytes() const { return total_bytes_; }
+
+ private:
+  void open_indexed(const std::string& index);
+  void list_tensors();
+
+  std::string folder_;
+  std::vector<SafetensorsFile> files_;
+  std::vector<LocatedTensor> tensors_;
+  std::unordered_map<std::string_view, size_t> by_name_;  // views of what the files own
+  uint64_t total_bytes_ = 0;
+};
+
+}  // namespace ebb

@@ -1,0 +1,73 @@
+#include "io/safetensors_folder_writer.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <unordered_set>
+
+#include "device/errors.h"
+
+namespace ebb {
+
+SafetensorsFolderWriter::SafetensorsFolderWriter(std::string folder,
+                                                 std::vector<TensorSpec> tensors,
+                                                 uint64_t shard_bytes)
+    : folder_(std::move(folder)), tensors_(std::move(tensors)) {
+  std::vector<std::vector<TensorSpec>> shards(1);
+  std::unordered_set<std::string_view> names;
+  uint64_t bytes = 0;  // of the last shard
+  for (const TensorSpec& tensor : tensors_) {
+    if (!names.insert(tensor.name).second) {
+      throw ConfigError(fmt::format("'{}': tensor '{}' is given twice", folder_, tensor.name));
+    }
+    if (bytes + tensor.bytes() > shard_bytes && !shards.back().empty()) {
+      shards.emplace_back();
+      bytes = 0;
+    }
+    places_.push_back({shards.size() - 1, shards.back().size()});
+    shards.back().push_back(tensor);
+    bytes += tensor.bytes();
+  }
+  files_.resize(shards.size());  // their number is in their names
+  for (size_t i = 0; i < shards.size(); ++i) {
+    files_[i] =
+        std::make_unique<SafetensorsWriter>(folder_ + "/" + name_of_file(i), std::move(shards[i]));
+  }
+}
+
+std::string SafetensorsFolderWriter::name_of_file(size_t file) const {
+  if (files_.size() == 1) return "model.safetensors";
+  return fmt::format("model-{:05}-of-{:05}.safetensors", file + 1, files_.size());
+}
+
+void SafetensorsFolderWriter::write_bytes(size_t tensor, uint64_t first,
+                                          std::span<const std::byte> bytes) {
+  const Place& place = places_.at(tensor);
+  files_[place.file]->write_bytes(place.tensor, first, bytes);
+}
+
+void SafetensorsFolderWriter::write_floats(size_t tensor, uint64_t first,
+                                           std::span<const float> values) {
+  const Place& place = places_.at(tensor);
+  files_[place.file]->write_floats(place.tensor, first, values);
+}
+
+std::string SafetensorsFolderWriter::index() const {
+  nlohmann::json map = nlohmann::json::object();
+  uint64_t bytes = 0, elements = 0;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    map[tensors_[i].name] = name_of_file(places_[i].file);
+    bytes += tensors_[i].bytes();
+    elements += tensors_[i].num_elements();
+  }
+  const nlohmann::json index = {
+      {"metadata", {{"total_parameters", elements}, {"total_size", bytes}}}, {"weight_map", map}};
+  return index.dump(2) + "\n";
+}
+
+void SafetensorsFolderWriter::finish() {
+  for (const auto& file : files_) file->finish();
+  if (files_.size() > 1) write_new_file(folder_ + "/model.safetensors.index.json", index());
+}
+
+}  // namespace ebb

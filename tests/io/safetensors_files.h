@@ -1,0 +1,51 @@
+// Safetensors files put together by hand, right and wrong, and a folder for them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace ebb::test {
+
+/// A folder that lives as long as a test.
+class FolderTest : public testing::Test {
+ protected:
+  void SetUp() override;
+  void TearDown() override;
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  /// Writes a file, with the folders above it; returns its path.
+  std::string write(const std::string& name, const std::string& content) const;
+  static std::string content_of(const std::string& path);
+  /// Names of what is in the folder, sorted.
+  std::vector<std::string> names() const;
+
+  std::filesystem::path folder_;
+};
+
+/// The length of `json`, itself, and `data`.
+std::string safetensors(const std::string& json, const std::string& data);
+
+template <class T>
+std::string bytes_of(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+template <class E, class F>
+E error_of(const F& body) {
+  try {
+    body();
+  } catch (const E& error) {
+    return error;
+  }
+  throw std::runtime_error("no error of the expected type");
+}
+
+}  // namespace ebb::test
+
+#define EXPECT_SAYS(error, fragment) \
+  EXPECT_NE(std::strstr((error).what(), fragment), nullptr) << (error).what()

@@ -1,0 +1,120 @@
+// Folders of weights: one file or several with an index, which must agree.
+#include <nlohmann/json.hpp>
+
+#include "device/errors.h"
+#include "io/safetensors_folder.h"
+#include "io/safetensors_folder_writer.h"
+#include "tests/io/safetensors_files.h"
+
+namespace ebb::test {
+namespace {
+
+constexpr const char* kIndex = "model.safetensors.index.json";
+
+class WeightFolder : public FolderTest {
+ protected:
+  /// Tensors "0", "1", ... of so many floats each, all of the value of their name.
+  void write_weights(const std::vector<uint64_t>& sizes, uint64_t shard_bytes) const {
+    std::vector<TensorSpec> tensors;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      tensors.push_back({std::to_string(i), StoredType::F32, {sizes[i]}});
+    }
+    SafetensorsFolderWriter writer(folder_.string(), tensors, shard_bytes);
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      writer.write_floats(i, 0, std::vector<float>(sizes[i], static_cast<float>(i)));
+    }
+    writer.finish();
+  }
+  void write_index(const nlohmann::json& weight_map) const {
+    write(kIndex, nlohmann::json{{"weight_map", weight_map}}.dump());
+  }
+  template <class E>
+  E opening_fails() const {
+    return error_of<E>([&] { SafetensorsFolder folder(folder_.string()); });
+  }
+};
+
+TEST_F(WeightFolder, OneFileHasNoIndex) {
+  write_weights({3, 5}, 32);
+  EXPECT_EQ(names(), std::vector<std::string>{"model.safetensors"});
+  const SafetensorsFolder folder(folder_.string());
+  EXPECT_EQ(folder.tensors().size(), 2u);
+  EXPECT_EQ(folder.total_bytes(), 32u);
+  EXPECT_EQ(folder.find("2"), nullptr);
+}
+
+TEST_F(WeightFolder, LargerOnesAreSplitAtTensors) {
+  write_weights({3, 6, 2, 20, 1}, 32);  // 12 | 24 + 8 | 80 | 4 bytes
+  EXPECT_EQ(names(),
+            (std::vector<std::string>{
+                "model-00001-of-00004.safetensors", "model-00002-of-00004.safetensors",
+                "model-00003-of-00004.safetensors", "model-00004-of-00004.safetensors", kIndex}));
+  const auto index = nlohmann::json::parse(content_of(path(kIndex)));
+  EXPECT_EQ(index["metadata"]["total_size"], 128);
+  EXPECT_EQ(index["weight_map"]["1"], "model-00002-of-00004.safetensors");
+  EXPECT_EQ(index["weight_map"]["2"], "model-00002-of-00004.safetensors");
+  const SafetensorsFolder folder(folder_.string());
+  ASSERT_EQ(folder.tensors().size(), 5u);
+  for (const char* name : {"0", "1", "2", "3", "4"}) {
+    const LocatedTensor* tensor = folder.find(name);
+    ASSERT_NE(tensor, nullptr);
+    std::vector<float> values(tensor->stored->num_elements());
+    tensor->read_floats(0, values);
+    for (const float value : values) EXPECT_EQ(value, std::stof(name));
+  }
+}
+
+TEST_F(WeightFolder, WithoutWeights) {
+  EXPECT_SAYS(opening_fails<ConfigError>(), "has neither model.safetensors nor");
+  write("pytorch_model.bin", "");
+  EXPECT_SAYS(opening_fails<ConfigError>(), "pytorch_model.bin is not read");
+  const auto error = error_of<ConfigError>([&] { SafetensorsFolder folder(path("none")); });
+  EXPECT_SAYS(error, "is not a folder");
+}
+
+TEST_F(WeightFolder, IndexAndFilesMustAgree) {
+  write_weights({3, 6}, 12);
+  const std::string one = "model-00001-of-00002.safetensors",
+                    two = "model-00002-of-00002.safetensors";
+  write_index({{"0", one}, {"1", two}, {"x", two}});
+  EXPECT_SAYS(opening_fails<FormatError>(), ("tensor 'x' is not in '" + two).c_str());
+  write_index({{"0", one}, {"x", two}});
+  const auto unnamed = opening_fails<FormatError>();
+  EXPECT_SAYS(unnamed, "tensor '1' is here, but the index does not name it");
+  EXPECT_EQ(unnamed.path, path(two));
+  write_index({{"0", two}, {"1", two}});
+  EXPECT_SAYS(opening_fails<FormatError>(), "tensor '0' is not in");
+  write_index({{"0", one}, {"1", one}, {"x", two}});
+  EXPECT_SAYS(opening_fails<FormatError>(),
+              ("tensor '1' is here, but the index says in " + one).c_str());
+  write_index({{"0", one}, {"1", "model-00003-of-00003.safetensors"}});
+  EXPECT_EQ(opening_fails<IoError>().error_number, ENOENT);
+}
+
+TEST_F(WeightFolder, AnIndexNamesFilesOfItsFolder) {
+  for (const char* name :
+       {"../model.safetensors", "/etc/passwd", "a/b.safetensors", "weights.bin"}) {
+    write_index({{"0", name}});
+    EXPECT_SAYS(opening_fails<FormatError>(), "allowed is the name of a .safetensors file");
+  }
+  write_index({{"0", 7}});
+  EXPECT_SAYS(opening_fails<FormatError>(), "the file of tensor '0' is not a text");
+  for (const char* text : {"[]", "{}", R"({"weight_map":[]})", "7"}) {
+    write(kIndex, text);
+    EXPECT_SAYS(opening_fails<FormatError>(), "there is no object 'weight_map'");
+  }
+  write(kIndex, R"({"weight_map")");
+  EXPECT_SAYS(opening_fails<FormatError>(), "not JSON");
+  write(kIndex, std::string(100000, '['));
+  EXPECT_SAYS(opening_fails<FormatError>(), "levels");
+}
+
+TEST_F(WeightFolder, TensorsOfAllFilesAreDistinct) {
+  const std::vector<TensorSpec> tensors(2, {"a", StoredType::F32, {4}});
+  EXPECT_SAYS(
+      error_of<ConfigError>([&] { SafetensorsFolderWriter writer(folder_.string(), tensors, 16); }),
+      "tensor 'a' is given twice");
+}
+
+}  // namespace
+}  // namespace ebb::test

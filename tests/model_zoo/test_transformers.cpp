@@ -1,0 +1,262 @@
+// The Llama family and BERT against Hugging Face's transformers in fp64: logits and training in
+// fp32 and bf16, under the smallest budget too, and the defects that the comparison finds.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <ostream>
+
+#include "scheduler/primitives.h"
+#include "tests/model_zoo/reference_run.h"
+
+namespace ebb::test {
+
+void PrintTo(const Deviation& d, std::ostream* os) {
+  *os << "loss " << d.loss << ", norm " << d.norm << ", weights " << d.weight << ", their sums "
+      << d.weight_sum;
+}
+
+namespace {
+
+constexpr size_t kSmallChunk = 256 << 10;  // in fp32
+
+// Transformers' own fp32 runs deviate by up to 2e-7 (losses), 6e-7 (norms), 6e-6 (weights) and
+// 1e-6 (logits).
+bool losses_agree(const Deviation& d) { return d.loss < 1e-6; }
+bool norms_agree(const Deviation& d) { return d.norm < 4e-6; }
+bool weights_agree(const Deviation& d) { return d.weight < 1e-5 && d.weight_sum < 1e-6; }
+bool logits_agree(double deviation) { return deviation < 2e-6; }
+
+ReferenceRun load(const std::string& name) {
+  return name == "mlm" ? load_reference(name, "bert") : load_reference(name, "llama");
+}
+
+const auto kCases = testing::Values("llama2", "llama3", "linear", "yarn", "mistral", "qwen2",
+                                    "qwen3", "packed", "mlm");
+
+// ---- Logits
+// ------------------------------------------------------------------------------------------------
+
+/// A model that also leaves its logits (B, T, V) where a test finds them.
+class ShowsLogits : public Model {
+ public:
+  ShowsLogits(const ReferenceRun& reference, std::vector<float>& logits)
+      : model_(create_model(reference, DType::F32)), logits_(logits) {}
+  const Parameters& parameters() const override { return model_->parameters(); }
+  std::vector<InputSpec> inputs() const override { return model_->inputs(); }
+  void forward(Tape& tape, std::span<const Tensor> inputs) const override {
+    Variable y;
+    if (const auto* llama = dynamic_cast<const Llama*>(model_.get())) {
+      y = linear(tape, llama->hidden(tape, inputs), llama->head_weight());
+    } else {
+      const auto& bert = dynamic_cast<const Bert&>(*model_);
+      y = linear(tape, bert.hidden(tape, inputs), bert.head_weight(), bert.head_bias());
+    }
+    logits_.resize(static_cast<size_t>(y.value.num_elements()));
+    tape.stream().copy(logits_.data(), y.value.data, y.value.bytes(), CopyKind::Within);
+    cross_entropy(tape, y, inputs[2]);
+  }
+
+ private:
+  const std::unique_ptr<const Model> model_;
+  std::vector<float>& logits_;
+};
+
+/// Largest deviation, relative to the largest logit.
+double logits_deviation(const ReferenceRun& reference) {
+  std::vector<float> logits;
+  const ShowsLogits model(reference, logits);
+  TrainerOptions options{.dtype = DType::F32, .chunk_bytes = kSmallChunk, .evaluation_batches = 1};
+  const Preparation prepared = prepare(model, options, {.num_threads = 1});
+  const auto device = create_device({.num_threads = 1, .poison = true});
+  Trainer trainer(model, *device, prepared);
+  write_initial_values(trainer, model, reference.seed);
+  const auto batches = micro_batches_of(reference, reference.steps[0]);
+  trainer.evaluate(std::span(batches).first(1));
+  double largest = 0;
+  const ReferenceLogits& want = reference.logits;
+  EXPECT_EQ(want.values.size(), (logits.size() + want.stride - 1) / want.stride);
+  for (size_t i = 0; i < want.values.size(); ++i) {
+    if (want.values[i] == 0) continue;  // nobody looks
+    const auto own = static_cast<double>(logits.at(i * want.stride));
+    largest = std::fmax(largest, std::abs(own - want.values[i]) / want.max);
+  }
+  return largest;
+}
+
+class Transformers : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Cases, Transformers, kCases, [](const auto& info) { return info.param; });
+
+TEST_P(Transformers, GiveTheSameLogits) {
+  const double deviation = logits_deviation(load(GetParam()));
+  EXPECT_TRUE(logits_agree(deviation)) << deviation;
+  EXPECT_GT(deviation, 0);
+}
+
+// ---- Training
+// ----------------------------------------------------------------------------------------------
+
+TEST_P(Transformers, TrainTheSame) {
+  const ReferenceRun reference = load(GetParam());
+  const Deviation d = deviation(reference, run_ebb(reference));
+  EXPECT_TRUE(losses_agree(d)) << testing::PrintToString(d);
+  EXPECT_TRUE(norms_agree(d)) << testing::PrintToString(d);
+  EXPECT_TRUE(weights_agree(d)) << testing::PrintToString(d);
+}
+
+TEST_P(Transformers, LearningRatesAreThoseOfTheRun) {
+  const ReferenceRun reference = load(GetParam());
+  for (size_t s = 0; s < reference.steps.size(); ++s) {
+    EXPECT_DOUBLE_EQ(reference.learning_rate.at(s), reference.learning_rates[s]) << "step " << s;
+  }
+}
+
+/// In bf16 with fp32 masters: transformers' own run says how much rounding may cost.
+bool within_transformers(const ReferenceRun& reference, const RunResult& result) {
+  const double loss = rms_deviation(result.losses, reference.losses);
+  const double norm = rms_deviation(result.norms, reference.norms);
+  return loss < 1.5 * rms_deviation(reference.bf16_losses, reference.losses) &&
+         norm < 1.5 * rms_deviation(reference.bf16_norms, reference.norms);
+}
+
+TEST_P(Transformers, DeviateNoLessInBf16) {
+  const ReferenceRun reference = load(GetParam());
+  const RunResult result = run_ebb(reference, {.dtype = DType::BF16});
+  EXPECT_TRUE(within_transformers(reference, result))
+      << rms_deviation(result.losses, reference.losses) << " (losses, transformers "
+      << rms_deviation(reference.bf16_losses, reference.losses) << "), "
+      << rms_deviation(result.norms, reference.norms) << " (norms, transformers "
+      << rms_deviation(reference.bf16_norms, reference.norms) << ")";
+}
+
+TEST_P(Transformers, SmallestBudgetGivesTheSameBits) {
+  const ReferenceRun reference = load(GetParam());
+  for (const DType dtype : {DType::F32, DType::BF16}) {
+    const RunResult resident = run_ebb(reference, {.dtype = dtype});
+    const RunResult tight = run_ebb(reference, {.dtype = dtype,
+                                                .chunk_bytes = 65536 * size_of(dtype),
+                                                .recompute = Recompute::Block,
+                                                .smallest_budget = true,
+                                                .num_threads = 2});
+    EXPECT_EQ(tight.losses, resident.losses);
+    EXPECT_EQ(tight.norms, resident.norms);
+    EXPECT_EQ(tight.parameters, resident.parameters);
+    EXPECT_EQ(tight.state_hash, resident.state_hash);
+  }
+}
+
+TEST(TransformersRuns, SmallestBudgetMovesChunksInEveryStep) {
+  for (const char* name : {"llama3", "qwen3", "mlm"}) {
+    const ReferenceRun reference = load(name);
+    const RunResult tight =
+        run_ebb(reference, {.chunk_bytes = kSmallChunk, .smallest_budget = true});
+    EXPECT_GE(tight.num_weight_chunks, 3u) << name;
+    const size_t passes = 2 * reference.steps.size() * reference.options.gradient_accumulation;
+    EXPECT_GT(tight.loaded_bytes, passes * (tight.num_weight_chunks - 2) * kSmallChunk) << name;
+  }
+}
+
+TEST(TransformersRuns, EveryScheduleGivesTheSameBits) {
+  for (const char* name : {"qwen3", "mlm"}) {
+    const ReferenceRun reference = load(name);
+    const RunResult plain = run_ebb(reference);
+    const auto vertical_and_offloaded = [](TrainerOptions& options) {
+      options.micro_batch_order = MicroBatchOrder::Vertical;
+      options.activations = ActivationPlacement::Offload;
+    };
+    const RunResult other =
+        run_ebb(reference, {.chunk_bytes = kSmallChunk, .change_options = vertical_and_offloaded});
+    EXPECT_EQ(other.losses, plain.losses) << name;
+    EXPECT_EQ(other.state_hash, plain.state_hash) << name;
+  }
+}
+
+// ---- Planted defects
+// --------------------------------------------------------------------------------------------
+
+struct Defect {
+  const char* name;
+  const char* of;
+  void (*plant)(LlamaConfig&);
+};
+void PrintTo(const Defect& defect, std::ostream* os) { *os << defect.name << " of " << defect.of; }
+
+const Defect kDefects[] = {
+    {"theta", "llama2", [](LlamaConfig& c) { c.rotary.theta = 10100; }},
+    {"no_scaling", "llama3", [](LlamaConfig& c) { c.rotary.scaling = RotaryScaling::None; }},
+    {"another_low_frequency", "llama3", [](LlamaConfig& c) { c.rotary.low_freq_factor = 1.2; }},
+    {"another_factor", "linear", [](LlamaConfig& c) { c.rotary.factor = 3.1; }},
+    {"no_attention_factor", "yarn", [](LlamaConfig& c) { c.rotary.attention_factor = 1; }},
+    {"beta_fast", "yarn", [](LlamaConfig& c) { c.rotary.beta_slow = 2; }},
+    {"window_of_one_more", "mistral", [](LlamaConfig& c) { ++*c.sliding_window; }},
+    {"no_window", "mistral", [](LlamaConfig& c) { c.sliding_window.reset(); }},
+    {"epsilon", "qwen3", [](LlamaConfig& c) { c.norm_epsilon = 1e-4f; }},
+};
+
+class TransformersPlantedDefect : public testing::TestWithParam<Defect> {};
+INSTANTIATE_TEST_SUITE_P(Llama, TransformersPlantedDefect, testing::ValuesIn(kDefects),
+                         [](const auto& info) { return info.param.name; });
+
+TEST_P(TransformersPlantedDefect, IsFound) {
+  ReferenceRun reference = load(GetParam().of);
+  GetParam().plant(std::get<LlamaConfig>(reference.config));
+  EXPECT_FALSE(logits_agree(logits_deviation(reference)));
+  EXPECT_FALSE(losses_agree(deviation(reference, run_ebb(reference))));
+}
+
+Deviation with_inputs(const std::string& name, const std::function<void(ReferenceMicroBatch&)>& f) {
+  ReferenceRun reference = load(name);
+  for (auto& step : reference.steps) {
+    for (ReferenceMicroBatch& batch : step) f(batch);
+  }
+  return deviation(reference, run_ebb(reference));
+}
+
+TEST(TransformersPlantedDefect, DocumentsThatSeeEachOtherAreFound) {
+  EXPECT_FALSE(losses_agree(with_inputs("packed", [](ReferenceMicroBatch& b) {
+    std::fill(b.document_starts.begin(), b.document_starts.end(), 0);
+  })));
+}
+
+TEST(TransformersPlantedDefect, PositionsThatDoNotRestartMakeNoDifferenceToRotaryAttention) {
+  // Only differences of positions count, and documents do not see each other.
+  EXPECT_TRUE(losses_agree(with_inputs("packed", [](ReferenceMicroBatch& b) {
+    for (size_t i = 0; i < b.positions.size(); ++i) {
+      b.positions[i] = static_cast<int32_t>(i % 13);
+    }
+  })));
+}
+
+TEST(TransformersPlantedDefect, PositionsThatStandStillAreFound) {
+  EXPECT_FALSE(losses_agree(with_inputs("packed", [](ReferenceMicroBatch& b) {
+    std::fill(b.positions.begin(), b.positions.end(), 0);
+  })));
+}
+
+TEST(TransformersPlantedDefect, PaddingThatIsSeenIsFound) {
+  EXPECT_FALSE(losses_agree(with_inputs("mlm", [](ReferenceMicroBatch& b) {
+    std::fill(b.document_starts.begin(), b.document_starts.end(), 0);
+  })));
+}
+
+TEST(TransformersPlantedDefect, AForgottenTokenTypeIsFound) {
+  EXPECT_FALSE(losses_agree(with_inputs("mlm", [](ReferenceMicroBatch& b) {
+    std::fill(b.token_types.begin(), b.token_types.end(), 0);
+  })));
+}
+
+TEST(TransformersPlantedDefect, ALostLowHalfOfTheMastersIsFound) {
+  const ReferenceRun reference = load("qwen3");
+  const RunResult rounded = run_ebb(
+      reference,
+      {.dtype = DType::BF16, .before_step = [](Trainer& trainer, const Model& model, double) {
+         for (const Parameter& p : model.parameters()) {
+           std::vector<float> masters = trainer.read_parameter(p.name);
+           for (float& x : masters) x = BF16(x);
+           trainer.write_parameter(p.name, masters);
+         }
+       }});
+  EXPECT_FALSE(within_transformers(reference, rounded));
+}
+
+}  // namespace
+}  // namespace ebb::test

@@ -1,0 +1,146 @@
+// ebb convert: the weights of a folder in another type, or split in other files.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <vector>
+
+#include "device/errors.h"
+#include "io/json_file.h"
+#include "io/new_file.h"
+#include "io/safetensors_folder.h"
+#include "io/safetensors_folder_writer.h"
+#include "model_zoo/hugging_face_config.h"
+#include "model_zoo/model_files.h"
+#include "tools/cli.h"
+#include "tools/commands.h"
+#include "tools/flag_values.h"
+#include "tools/model_source.h"
+
+namespace ebb {
+namespace {
+
+constexpr Choice<DType> kSaveTypes[] = {
+    {"fp32", DType::F32}, {"bf16", DType::BF16}, {"fp16", DType::F16}};
+constexpr uint64_t kPieceBytes = uint64_t{16} << 20;
+
+struct ConvertOptions {
+  std::string model, to;
+  std::optional<DType> save_dtype;  ///< as stored
+  uint64_t shard_bytes = kDefaultShardBytes;
+};
+
+std::optional<ConvertOptions> parse_convert(std::vector<std::string> arguments) {
+  CLI::App app("Writes the weights of a folder in another type, or in other files.", "ebb convert");
+  ConvertOptions options;
+  FlagGroup group{app, "Convert"};
+  group.add("--model", "DIR", "a Hugging Face folder, or a hub id found in the local cache",
+            [&](std::string_view, std::string_view text) { options.model = text; });
+  group.add("--to", "DIR", "the new folder",
+            [&](std::string_view, std::string_view text) { options.to = text; });
+  group.add("--save-dtype", "fp32|bf16|fp16 [as stored]", "type of the weights, rounded to nearest",
+            [&](std::string_view flag, std::string_view text) {
+              options.save_dtype = choice_value<DType>(flag, text, kSaveTypes);
+            });
+  group.add("--shard-size", "SIZE [5GB]", "largest size of a file; one tensor may be larger",
+            [&](std::string_view flag, std::string_view text) {
+              options.shard_bytes = size_value(flag, text);
+            });
+  if (!parse_arguments(app, std::move(arguments), false)) return std::nullopt;
+  if (options.model.empty()) throw ConfigError("--model is missing: give a Hugging Face folder");
+  if (options.to.empty()) throw ConfigError("--to is missing: give the name of a new folder");
+  return options;
+}
+
+/// What tells how far it is, on a terminal alone.
+class PassedBytes {
+ public:
+  explicit PassedBytes(uint64_t total) : total_(total), live_(::isatty(STDERR_FILENO) != 0) {}
+  ~PassedBytes() {
+    if (live_ && done_ > 0) fmt::print(stderr, "\n");
+  }
+  PassedBytes(const PassedBytes&) = delete;
+  PassedBytes& operator=(const PassedBytes&) = delete;
+
+  void add(uint64_t bytes) {
+    done_ += bytes;
+    if (live_) fmt::print(stderr, "\r{} of {}   ", format_bytes(done_), format_bytes(total_));
+  }
+
+ private:
+  uint64_t total_, done_ = 0;
+  bool live_;
+};
+
+/// Only what holds weights changes its type: position ids and masks stay what they are.
+std::vector<TensorSpec> new_tensors(const SafetensorsFolder& folder, std::optional<DType> type) {
+  std::vector<TensorSpec> specs;
+  for (const LocatedTensor& tensor : folder.tensors()) {
+    TensorSpec spec = *tensor.stored;
+    if (type && is_weight_type(spec.type)) spec.type = stored_type_of(*type);
+    specs.push_back(std::move(spec));
+  }
+  return specs;
+}
+
+void copy_tensor(const LocatedTensor& tensor, size_t index, SafetensorsFolderWriter& writer,
+                 PassedBytes& passed) {
+  const TensorSpec& spec = writer.tensors()[index];
+  const bool as_stored = spec.type == tensor.stored->type;
+  const uint64_t size = size_of(tensor.stored->type), count = spec.num_elements();
+  std::vector<std::byte> bytes;
+  std::vector<float> values;
+  for (uint64_t first = 0; first < count; first += kPieceBytes / size) {
+    const uint64_t piece = std::min(kPieceBytes / size, count - first);
+    if (as_stored) {
+      bytes.resize(piece * size);
+      tensor.read_bytes(first * size, bytes);
+      writer.write_bytes(index, first * size, bytes);
+    } else {
+      values.resize(piece);
+      tensor.read_floats(first, values);
+      writer.write_floats(index, first, values);
+    }
+    passed.add(piece * size);
+  }
+}
+
+/// Scales of quantised weights belong to their types.
+void check_may_change(const std::string& folder) {
+  const nlohmann::json json = read_json_file(folder + "/config.json");
+  const auto quantised = json.find("quantization_config");
+  if (quantised == json.end() || quantised->is_null()) return;
+  throw ConfigError(fmt::format(
+      "'{}': the weights are quantised, their type cannot be changed: leave --save-dtype out",
+      folder));
+}
+
+void convert(const ConvertOptions& options) {
+  const std::string from = find_model_folder(options.model);
+  const SafetensorsFolder folder(from);
+  if (options.save_dtype) check_may_change(from);
+  NewFolder to(options.to);
+  SafetensorsFolderWriter writer(to.path(), new_tensors(folder, options.save_dtype),
+                                 options.shard_bytes);
+  PassedBytes passed(folder.total_bytes());
+  for (size_t i = 0; i < folder.tensors().size(); ++i) {
+    copy_tensor(folder.tensors()[i], i, writer, passed);
+  }
+  writer.finish();
+  carry_model_files(from, options.save_dtype, to.path());
+  to.commit();
+  fmt::print("{}: {} tensors in {} files\n", options.to, folder.tensors().size(),
+             writer.num_files());
+}
+
+}  // namespace
+
+int convert_command(std::vector<std::string> arguments) {
+  const auto options = parse_convert(std::move(arguments));
+  if (options) convert(*options);
+  return 0;
+}
+
+}  // namespace ebb

@@ -1,0 +1,54 @@
+// Where a run's model comes from: a preset, or a Hugging Face folder with or without its weights;
+// and how a model leaves as such a folder.
+//
+// Errors: ConfigError naming the flag; IoError and FormatError (the folder).
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "model_zoo/architecture.h"
+#include "model_zoo/hugging_face_weights.h"
+#include "scheduler/trainer.h"
+
+namespace ebb {
+
+struct ModelSource {
+  std::string name;    ///< as the user gave it
+  std::string folder;  ///< with config.json; empty: a preset
+  ModelConfig config;
+  bool has_weights = false;  ///< those of the folder; otherwise they are random, from the seed
+};
+
+ModelSource preset_source(const std::string& name);
+/// `random`: the configuration alone.
+ModelSource folder_source(const std::string& name, bool random);
+
+/// A folder as it is, or the snapshot of a hub id in the local cache (HF_HUB_CACHE, HF_HOME,
+/// ~/.cache/huggingface).
+std::string find_model_folder(const std::string& name);
+
+/// The weights of a folder, found to be those of a model, to be loaded.
+class SourceWeights {
+ public:
+  SourceWeights(const ModelSource& source, const Model& model);
+
+  /// The model's tensors, as the folder names them.
+  std::span<const MappedTensor> tensors() const { return tensors_; }
+  /// Shows its progress where stderr is a terminal.
+  void load(Trainer& trainer) const;
+
+ private:
+  SafetensorsFolder folder_;
+  std::vector<MappedTensor> tensors_;
+};
+
+/// Writes a model into the folder `to`, every file synced: weights in this type, config.json, and
+/// what else its source has. `tensors` as SourceWeights or map_tensors() names them. NewFolder lets
+/// all of it appear at once.
+void write_model_folder(const ModelSource& source, std::span<const MappedTensor> tensors,
+                        DType dtype, const GiveWeights& give, const std::string& to);
+
+}  // namespace ebb
