@@ -79,21 +79,6 @@ HWY_INLINE hn::Vec<D> load_floats(D d, const BF16* p) {
   const auto bits = hn::PromoteTo(d32, hn::LoadU(d16, &p->bits));
   return hn::BitCast(d, hn::ShiftLeft<16>(bits));
 }
-using Four = hn::FixedTag<float, 4>;
-
-/// to[j * width + i] = from[i * stride + j] for i, j in 0..3
-template <class T>
-HWY_INLINE void transpose_4x4(float* to, int64_t width, const T* from, int64_t stride) {
-  const Four d;
-  const auto r0 = load_floats(d, from), r1 = load_floats(d, from + stride);
-  const auto r2 = load_floats(d, from + 2 * stride), r3 = load_floats(d, from + 3 * stride);
-  const auto l01 = hn::InterleaveLower(d, r0, r1), u01 = hn::InterleaveUpper(d, r0, r1);
-  const auto l23 = hn::InterleaveLower(d, r2, r3), u23 = hn::InterleaveUpper(d, r2, r3);
-  hn::StoreU(hn::ConcatLowerLower(d, l23, l01), d, to);
-  hn::StoreU(hn::ConcatUpperUpper(d, l23, l01), d, to + width);
-  hn::StoreU(hn::ConcatLowerLower(d, u23, u01), d, to + 2 * width);
-  hn::StoreU(hn::ConcatUpperUpper(d, u23, u01), d, to + 3 * width);
-}
 
 /// to[j * width + i] = from[i * stride + j] for i, j in 0..kSide-1. Each stage moves the lowest bit
 /// of a column's number to the top of the row's, and the lowest of the row's to the top of the
