@@ -1,13 +1,15 @@
 // How close do the host's matrix products come to the processor's peak?
 //
-//   bench_gemm [threads]
+//   bench_gemm [threads [part of a name]]
 //
-// Shapes are rows x input channels x output channels of a linear layer: GPT-2's at 256 and 1024
-// rows, and its head at 256. Each round measures the peak (registers only; of multiply-adds, or of
-// bf16 dot products), the kernel and, in fp32, Eigen in turn; the medians are of rounds in which
-// other processes left the cores alone, where there were any. Every product is checked against
-// Eigen's.
+// Only the products whose name has that part are run. Operands lie as in a training run, in huge
+// pages where the system gives them. Shapes are rows x input channels x output channels of a linear
+// layer: GPT-2's at 256 and 1024 rows, and its head at 256. Each round measures the peak (registers
+// only; of multiply-adds, or of bf16 dot products), the kernel and, in fp32, Eigen in turn; the
+// medians are of rounds in which other processes left the cores alone, where there were any. Every
+// product is checked against Eigen's.
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -16,8 +18,11 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -89,6 +94,26 @@ class Series {
   std::vector<double> quiet_, loud_;
 };
 
+/// Zeros, in huge pages where the system gives them.
+class HugePages {
+ public:
+  explicit HugePages(size_t bytes) {
+    const size_t whole = (bytes + kBytes - 1) / kBytes * kBytes;
+    data_.reset(static_cast<std::byte*>(std::aligned_alloc(kBytes, whole)));
+    if (!data_) throw std::bad_alloc();
+    madvise(data_.get(), whole, MADV_HUGEPAGE);
+    std::memset(data_.get(), 0, whole);
+  }
+  std::byte* data() const { return data_.get(); }
+
+ private:
+  static constexpr size_t kBytes = size_t{2} << 20;
+  struct Free {
+    void operator()(std::byte* data) const { std::free(data); }
+  };
+  std::unique_ptr<std::byte, Free> data_;
+};
+
 class InlineStream final : public Stream {
  public:
   explicit InlineStream(Workspace& workspace) : workspace_(workspace) {}
@@ -97,10 +122,9 @@ class InlineStream final : public Stream {
   void copy(void*, const void*, size_t, CopyKind) override {}
   void call(const Cost& cost, HostFunction function) override {
     flops_ = cost.flops;
-    if (memory_.size() < cost.workspace_bytes + 64) {
-      memory_.resize(cost.workspace_bytes + 64);
-      const auto address = reinterpret_cast<uintptr_t>(memory_.data());
-      workspace_ = {memory_.data() + (64 - address % 64) % 64, cost.workspace_bytes};
+    if (workspace_.bytes < cost.workspace_bytes) {
+      memory_ = HugePages(cost.workspace_bytes);
+      workspace_ = {memory_.data(), cost.workspace_bytes};
     }
     function();
   }
@@ -110,7 +134,7 @@ class InlineStream final : public Stream {
 
  private:
   Workspace& workspace_;
-  std::vector<std::byte> memory_;
+  HugePages memory_{0};
   double flops_ = 0;
 };
 
@@ -125,7 +149,7 @@ Floats random_floats(int64_t n, uint32_t seed) {
 }
 
 struct Storage {
-  std::vector<std::byte> bytes;
+  HugePages bytes;
   Tensor tensor;
 
   Storage(DType dtype, Shape shape)
@@ -149,9 +173,10 @@ struct Storage {
 };
 
 struct Bench {
-  Bench(int num_threads, DType dtype, Arithmetic arithmetic)
+  Bench(int num_threads, DType dtype, Arithmetic arithmetic, std::string only)
       : dtype(dtype),
         arithmetic(arithmetic),
+        only(std::move(only)),
         team(num_threads),
         stream(workspace),
         kernels(create_host_kernels(team, workspace, arithmetic)) {}
@@ -185,6 +210,9 @@ struct Bench {
     const bool has_peer = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
     const auto run = [&](const char* what, const Storage& result,
                          const std::function<void()>& kernel, const std::function<void()>& eigen) {
+      const std::string_view way = dtype == DType::F32 ? "fp32" : name_of(arithmetic);
+      const auto name = fmt::format("{} {} {} {}x{}x{}", what, name_of(dtype), way, n, c, oc);
+      if (name.find(only) == std::string::npos) return;
       kernel();
       if (has_peer) {
         eigen();
@@ -192,9 +220,7 @@ struct Bench {
               (dtype == DType::F32 ? 1e-6f : 1e-3f) * static_cast<float>(n + c + oc),
               dtype == DType::F32 ? 0 : 0x1p-8f);
       }
-      const std::string_view way = dtype == DType::F32 ? "fp32" : name_of(arithmetic);
-      compare(fmt::format("{} {} {} {}x{}x{}", what, name_of(dtype), way, n, c, oc), kernel,
-              has_peer && dtype == DType::F32 ? eigen : std::function<void()>());
+      compare(name, kernel, has_peer && dtype == DType::F32 ? eigen : std::function<void()>());
     };
     float* to = peer.data();
     run(
@@ -228,13 +254,14 @@ struct Bench {
 
   DType dtype;
   Arithmetic arithmetic;
+  std::string only;
   Workspace workspace;
   ThreadTeam team;
   InlineStream stream;
   std::unique_ptr<Kernels> kernels;
 };
 
-void run(int num_threads) {
+void run(int num_threads, const std::string& only) {
   fmt::print(
       "GFLOP/s with {} threads; * = by processor time, as other processes were busy in every "
       "round\n",
@@ -242,7 +269,7 @@ void run(int num_threads) {
   fmt::print("{:34} {:>9} {:>9} {:>7} {:>14}\n", "", "peak", "achieved", "share %",
              "Eigen 1 thread");
   const auto products = [&](DType dtype, Arithmetic arithmetic) {
-    Bench bench(num_threads, dtype, arithmetic);
+    Bench bench(num_threads, dtype, arithmetic, only);
     for (int64_t rows : {256, 1024}) {
       bench.product(rows, 768, 3072);
       bench.product(rows, 3072, 768);
@@ -259,7 +286,7 @@ void run(int num_threads) {
 
 int main(int argc, char** argv) {
   try {
-    ebb::run(argc > 1 ? std::stoi(argv[1]) : ebb::num_usable_cores());
+    ebb::run(argc > 1 ? std::stoi(argv[1]) : ebb::num_usable_cores(), argc > 2 ? argv[2] : "");
   } catch (const std::exception& e) {
     fmt::print(stderr, "bench_gemm: {}\n", e.what());
     return 1;

@@ -109,7 +109,7 @@ HWY_MAYBE_UNUSED void transpose_tile(const float* from, int64_t width, float* to
 #else
   for (int64_t r = 0; r < kTile; r += 4) {
     for (int64_t i = 0; i < width; i += 4) {
-      transpose_4x4(to + i * kTile + r, kTile, from + r * width + i, width);
+      transpose_square<4>(to + i * kTile + r, kTile, from + r * width + i, width);
     }
   }
 #endif

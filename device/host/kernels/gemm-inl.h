@@ -26,11 +26,17 @@ struct TileStrides {
   int64_t a_row, a_k, b_k, c_row;
 };
 
+struct NothingBeside {
+  void operator()(int64_t) const {}
+};
+
 /// c (kRows, kVecs * kLanes) = or continues with the chain over a (kRows, k) b (k, ...).
-/// The accumulators must stay in registers: kRows * kVecs + kVecs + 1 vectors.
-template <int kRows, int kVecs>
+/// The accumulators must stay in registers: kRows * kVecs + kVecs + 1 vectors. `beside(link)` is
+/// called before each link.
+template <int kRows, int kVecs, class Beside = NothingBeside>
 HWY_INLINE void micro_kernel(int64_t k, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
-                             float* HWY_RESTRICT c, const TileStrides& stride, bool from_zero) {
+                             float* HWY_RESTRICT c, const TileStrides& stride, bool from_zero,
+                             const Beside& beside = {}) {
   const FloatTag d;
   FloatVec sum[kRows][kVecs];
 #pragma GCC unroll 16
@@ -41,6 +47,7 @@ HWY_INLINE void micro_kernel(int64_t k, const float* HWY_RESTRICT a, const float
     }
   }
   for (int64_t i = 0; i < k; ++i) {
+    beside(i);
     FloatVec bv[kVecs];
 #pragma GCC unroll 16
     for (int v = 0; v < kVecs; ++v) bv[v] = hn::LoadU(d, b + v * kLanes);
@@ -61,27 +68,39 @@ HWY_INLINE void micro_kernel(int64_t k, const float* HWY_RESTRICT a, const float
 }
 
 #if HWY_TARGET != HWY_SCALAR
-using Four = hn::FixedTag<float, 4>;
-HWY_INLINE hn::Vec<Four> load_four(const float* p) { return hn::LoadU(Four(), p); }
-HWY_INLINE hn::Vec<Four> load_four(const BF16* p) {
-  const hn::Rebind<uint16_t, Four> d16;
-  const hn::Rebind<uint32_t, Four> d32;
+template <class D>
+HWY_INLINE hn::Vec<D> load_floats(D d, const float* p) {
+  return hn::LoadU(d, p);
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load_floats(D d, const BF16* p) {
+  const hn::Rebind<uint16_t, D> d16;
+  const hn::Rebind<uint32_t, D> d32;
   const auto bits = hn::PromoteTo(d32, hn::LoadU(d16, &p->bits));
-  return hn::BitCast(Four(), hn::ShiftLeft<16>(bits));
+  return hn::BitCast(d, hn::ShiftLeft<16>(bits));
 }
 
-/// to[j * width + i] = from[i * stride + j] for i, j in 0..3
-template <class T>
-HWY_INLINE void transpose_4x4(float* to, int64_t width, const T* from, int64_t stride) {
-  const Four d;
-  const auto r0 = load_four(from), r1 = load_four(from + stride);
-  const auto r2 = load_four(from + 2 * stride), r3 = load_four(from + 3 * stride);
-  const auto l01 = hn::InterleaveLower(d, r0, r1), u01 = hn::InterleaveUpper(d, r0, r1);
-  const auto l23 = hn::InterleaveLower(d, r2, r3), u23 = hn::InterleaveUpper(d, r2, r3);
-  hn::StoreU(hn::ConcatLowerLower(d, l23, l01), d, to);
-  hn::StoreU(hn::ConcatUpperUpper(d, l23, l01), d, to + width);
-  hn::StoreU(hn::ConcatLowerLower(d, u23, u01), d, to + 2 * width);
-  hn::StoreU(hn::ConcatUpperUpper(d, u23, u01), d, to + 3 * width);
+/// to[j * width + i] = from[i * stride + j] for i, j in 0..kSide-1. Each stage moves the lowest bit
+/// of a column's number to the top of the row's, and the lowest of the row's to the top of the
+/// column's, so after as many stages as they have bits the two have changed places.
+template <int kSide, class T>
+HWY_INLINE void transpose_square(float* to, int64_t width, const T* from, int64_t stride) {
+  const hn::FixedTag<float, kSide> d;
+  hn::Vec<decltype(d)> v[kSide], next[kSide];
+#pragma GCC unroll 16
+  for (int i = 0; i < kSide; ++i) v[i] = load_floats(d, from + i * stride);
+#pragma GCC unroll 4
+  for (int stage = 1; stage < kSide; stage *= 2) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kSide / 2; ++i) {
+      next[i] = hn::ConcatEven(d, v[2 * i + 1], v[2 * i]);
+      next[i + kSide / 2] = hn::ConcatOdd(d, v[2 * i + 1], v[2 * i]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kSide; ++i) v[i] = next[i];
+  }
+#pragma GCC unroll 16
+  for (int j = 0; j < kSide; ++j) hn::StoreU(v[j], d, to + j * width);
 }
 #endif
 

@@ -8,10 +8,11 @@
 namespace ebb {
 namespace {
 
-constexpr int64_t kRowMultiple = 24;    // of all tile heights: 8, 6, 2, 1
-constexpr int64_t kBlockColumns = 192;  // of B packed by one task; a multiple of all tile widths
-constexpr int64_t kWords = 768;         // of a line: a packed block of B stays in a cache of 1 MiB
-constexpr int64_t kFewestRows = 96;     // of a task: below, packing B would cost too much
+constexpr int64_t kRowMultiple = 24;   // of all tile heights: 8, 6, 2, 1
+constexpr int64_t kBlockColumns = 96;  // of B packed by one task; a multiple of all tile widths
+constexpr int64_t kWords = 768;        // of a line: two blocks of B fit a cache of 1 MiB
+constexpr int64_t kPackedRows = 1024;  // of A, where they have kWords words
+constexpr int64_t kFewestRows = 96;    // of a task: below, packing B would cost too much
 
 const GemmKernel& kernel_for(const Gemm& g, Arithmetic arithmetic) {
   const bool dot =
@@ -29,7 +30,8 @@ struct GemmBlocking {
     const int64_t all_words = std::max<int64_t>(1, ceil_div(g.k, kernel.links_per_word));
     passes = ceil_div(all_words, kWords);
     words = ceil_div(all_words, passes);
-    rows = std::min<int64_t>(g.m, 1024);
+    // Many short lines are as much as few long ones.
+    rows = std::min(g.m, passes == 1 ? kPackedRows * kWords / words : kPackedRows);
     columns = passes == 1 ? g.n : std::min<int64_t>(g.n, 1536);
   }
   int64_t packed_a() const { return round_up(rows, kRowMultiple) * words; }
@@ -69,38 +71,45 @@ struct GemmPass {
     return {data, from.dtype, line_stride, link_stride, num_lines, links};
   }
 
-  void pack_a(int64_t index) const {
-    const int64_t row = index * kernel.tile_rows;
+  void pack_a(int64_t row, int64_t num_rows) const {
     kernel.pack_rows(packed_a + row * words(),
-                     panel(g.a, g.a.row_stride, g.a.column_stride, m0 + row,
-                           std::min(kernel.tile_rows, rows - row)));
+                     panel(g.a, g.a.row_stride, g.a.column_stride, m0 + row, num_rows));
+  }
+
+  PanelSource block_of_b(int64_t column) const {
+    return panel(g.b, g.b.column_stride, g.b.row_stride, n0 + column,
+                 std::min(kBlockColumns, columns - column));
   }
 
   /// Rows [row_begin, row_end) of the super-block times its block of kBlockColumns columns from
   /// `column`.
-  void multiply(int64_t row_begin, int64_t row_end, int64_t column, float* packed_b) const {
+  void multiply(int64_t row_begin, int64_t row_end, int64_t column, float* packed_b,
+                Upcoming upcoming) const {
     const int64_t width = std::min(kBlockColumns, columns - column);
-    for (int64_t j = 0; j < width; j += kernel.tile_columns) {
-      kernel.pack_columns(packed_b + j * words(),
-                          panel(g.b, g.b.column_stride, g.b.row_stride, n0 + column + j,
-                                std::min(kernel.tile_columns, width - j)));
-    }
+    kernel.pack_columns(packed_b, block_of_b(column));
     for (int64_t i = row_begin; i < row_end; i += kernel.tile_rows) {
       for (int64_t j = 0; j < width; j += kernel.tile_columns)
-        multiply_tile(i, column + j, packed_b + j * words());
+        multiply_tile(i, column + j, packed_b + j * words(), upcoming);
     }
   }
 
-  void multiply_tile(int64_t row, int64_t column, const float* packed_b) const {
-    constexpr int64_t kLargestTile = 8 * 64;
+  /// Tiles of partial sums follow each other, row of tiles by row of tiles.
+  float* partial_tile(int64_t row, int64_t column) const {
+    const int64_t tiles_a_row = ceil_div(columns, kernel.tile_columns);
+    const int64_t index = (row / kernel.tile_rows) * tiles_a_row + column / kernel.tile_columns;
+    return partial_c + index * (kernel.tile_rows * kernel.tile_columns);
+  }
+
+  void multiply_tile(int64_t row, int64_t column, const float* packed_b, Upcoming& upcoming) const {
+    constexpr int64_t kLargestTile = 8 * 64, kFloatsALine = 16;
     alignas(64) float local[kLargestTile];
     float* tile = local;
     if (partial_c != nullptr) {
-      const int64_t tiles_a_row = ceil_div(columns, kernel.tile_columns);
-      const int64_t index = (row / kernel.tile_rows) * tiles_a_row + column / kernel.tile_columns;
-      tile = partial_c + index * (kernel.tile_rows * kernel.tile_columns);
+      tile = partial_tile(row, column);
+      const int64_t size = kernel.tile_rows * kernel.tile_columns;
+      for (int64_t i = 0; i < size; i += kFloatsALine) hwy::Prefetch(tile + size + i);
     }
-    kernel.multiply(words(), packed_a + row * words(), packed_b, tile, first);
+    kernel.multiply(words(), packed_a + row * words(), packed_b, tile, first, upcoming);
     if (last) finish(tile, row, column);
   }
 
@@ -122,17 +131,29 @@ struct GemmPass {
                  .tile_stride = kernel.tile_columns});
   }
 
+  /// The block of B of a task of this pass or, behind its last, of the next pass.
+  Upcoming upcoming(int64_t task, int64_t num_tasks) const {
+    const int64_t column_blocks = ceil_div(columns, kBlockColumns);
+    GemmPass pass = *this;
+    if (task >= num_tasks) {
+      pass.k0 += links;
+      pass.links = std::min(links, g.k - pass.k0);
+    }
+    return pass.links > 0 ? Upcoming(pass.block_of_b(task % column_blocks * kBlockColumns))
+                          : Upcoming();
+  }
+
   void run(ThreadTeam& team, float* packed_b, int64_t packed_b_words) const {
-    for_each_range(team, ceil_div(rows, kernel.tile_rows), 8, [&](int64_t begin, int64_t end) {
-      for (int64_t index = begin; index < end; ++index) pack_a(index);
-    });
+    for_each_range(team, rows, 8 * kernel.tile_rows,
+                   [&](int64_t begin, int64_t end) { pack_a(begin, end - begin); });
     const int64_t column_blocks = ceil_div(columns, kBlockColumns);
     const int64_t row_blocks = blocks_of_rows(rows, column_blocks, team.num_threads());
     const int64_t block_rows = round_up(ceil_div(rows, row_blocks), kernel.tile_rows);
-    for_each_slot(team, column_blocks * row_blocks, [&](int64_t task, int64_t slot) {
+    const int64_t num_tasks = column_blocks * row_blocks;
+    for_each_slot(team, num_tasks, [&](int64_t task, int64_t slot) {
       const int64_t begin = (task / column_blocks) * block_rows;
       multiply(begin, std::min(rows, begin + block_rows), (task % column_blocks) * kBlockColumns,
-               packed_b + slot * packed_b_words);
+               packed_b + slot * packed_b_words, upcoming(task + team.num_threads(), num_tasks));
       if (g.read_late) hwy::FlushStream();
     });
   }

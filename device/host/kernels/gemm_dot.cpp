@@ -105,14 +105,17 @@ void pack_across_links(Word* to, const uint16_t* from, const PanelSource& p) {
 }
 
 template <int64_t kWidth>
-void pack_panel(void* to, const PanelSource& from) {
+void pack_panels(void* to, const PanelSource& from) {
   EBB_CHECK(from.dtype == DType::BF16, "the dot product is of bf16");
-  auto* words = static_cast<Word*>(to);
-  const auto* data = static_cast<const uint16_t*>(from.data);
-  if (from.link_stride == 1) {
-    pack_along_links<kWidth>(words, data, from);
-  } else {
-    pack_across_links<kWidth>(words, data, from);
+  for (int64_t line = 0; line < from.num_lines; line += kWidth) {
+    auto* words = static_cast<Word*>(to) + line * from.num_words(2);
+    const PanelSource panel = from.lines(line, kWidth);
+    const auto* data = static_cast<const uint16_t*>(panel.data);
+    if (from.link_stride == 1) {
+      pack_along_links<kWidth>(words, data, panel);
+    } else {
+      pack_across_links<kWidth>(words, data, panel);
+    }
   }
 }
 
@@ -121,8 +124,8 @@ __m512bh broadcast_pair(Word w) {
   return reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(w)));
 }
 
-void multiply(int64_t num_words, const void* rows, const void* columns, float* tile,
-              bool from_zero) {
+void multiply(int64_t num_words, const void* rows, const void* columns, float* tile, bool from_zero,
+              Upcoming& upcoming) {
   const auto* a = static_cast<const Word*>(rows);
   const auto* b = static_cast<const Word*>(columns);
   __m512 sum[kTileRows][kTileVecs];
@@ -135,6 +138,7 @@ void multiply(int64_t num_words, const void* rows, const void* columns, float* t
     }
   }
   for (int64_t w = 0; w < num_words; ++w, a += kTileRows, b += kTileColumns) {
+    if (w % GemmKernel::kWordsPerFetch == 0) upcoming.fetch();
     __m512bh column[kTileVecs];
 #pragma GCC unroll 16
     for (int v = 0; v < kTileVecs; ++v) column[v] = load_pairs(b + v * kLanes);
@@ -157,8 +161,8 @@ void multiply(int64_t num_words, const void* rows, const void* columns, float* t
 constexpr GemmKernel kKernel = {.tile_rows = kTileRows,
                                 .tile_columns = kTileColumns,
                                 .links_per_word = 2,
-                                .pack_rows = pack_panel<kTileRows>,
-                                .pack_columns = pack_panel<kTileColumns>,
+                                .pack_rows = pack_panels<kTileRows>,
+                                .pack_columns = pack_panels<kTileColumns>,
                                 .multiply = multiply};
 
 }  // namespace

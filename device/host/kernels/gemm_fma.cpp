@@ -27,7 +27,7 @@ constexpr int kTileRows = 1, kTileVecs = 16;
 constexpr int kTileRows = 2, kTileVecs = 4;
 #endif
 constexpr int64_t kTileColumns = kTileVecs * kLanes;
-static_assert(24 % kTileRows == 0 && 192 % kTileColumns == 0 && kTileColumns % kWide == 0);
+static_assert(24 % kTileRows == 0 && 96 % kTileColumns == 0 && kTileColumns % kWide == 0);
 
 /// The hardware's own prefetching starts anew with every short line; asking for a place that is
 /// not there does no harm.
@@ -45,17 +45,18 @@ template <int64_t kWidth, class T>
 HWY_INLINE void pack_along_links(float* to, const T* from, const PanelSource& p) {
   int64_t first = 0;
 #if HWY_TARGET != HWY_SCALAR
-  for (; kWidth % 4 == 0 && first + 4 <= p.num_lines; first += 4) {
+  constexpr int64_t kSquare = kWidth % kLanes == 0 ? kLanes : kWidth % 8 == 0 ? 8 : 4;
+  for (; first + kSquare <= p.num_lines; first += kSquare) {
     const T* lines = from + first * p.line_stride;
     int64_t j = 0;
-    for (; j + 4 <= p.num_links; j += 4) {
+    for (; j + kSquare <= p.num_links; j += kSquare) {
       if (j % kCacheLine<T> == 0) {
-        for (int64_t i = 4; i < 8; ++i) prefetch(lines, i * p.line_stride + j);
+        for (int64_t i = kSquare; i < 2 * kSquare; ++i) prefetch(lines, i * p.line_stride + j);
       }
-      transpose_4x4(to + j * kWidth + first, kWidth, lines + j, p.line_stride);
+      transpose_square<kSquare>(to + j * kWidth + first, kWidth, lines + j, p.line_stride);
     }
     for (; j < p.num_links; ++j) {
-      for (int64_t i = 0; i < 4; ++i) {
+      for (int64_t i = 0; i < kSquare; ++i) {
         to[j * kWidth + first + i] = static_cast<float>(lines[i * p.line_stride + j]);
       }
     }
@@ -68,28 +69,32 @@ HWY_INLINE void pack_along_links(float* to, const T* from, const PanelSource& p)
   }
 }
 
-/// Packs lines that are neighbours in memory.
+/// Packs whole panels of lines that are neighbours in memory, all of them together: a row of memory
+/// is read in one go.
 template <int64_t kWidth, class T>
-HWY_INLINE void pack_across_links(float* to, const T* from, const PanelSource& p) {
+HWY_INLINE void pack_across_links(float* to, const T* from, const PanelSource& p,
+                                  int64_t num_panels) {
   constexpr int64_t kLinksAhead = 16;
-  if (p.num_lines == kWidth && kWidth % kWide == 0) {
-    for (int64_t j = 0; j < p.num_links; ++j) {
-      const T* links = from + j * p.link_stride;
-      for (int64_t i = 0; i < kWidth; i += kCacheLine<T>) {
-        prefetch(links, kLinksAhead * p.link_stride + i);
+  for (int64_t j = 0; j < p.num_links; ++j) {
+    const T* link = from + j * p.link_stride;
+    for (int64_t i = 0; i < num_panels * kWidth; i += kCacheLine<T>) {
+      prefetch(link, kLinksAhead * p.link_stride + i);
+    }
+    for (int64_t panel = 0; panel < num_panels; ++panel) {
+      const T* lines = link + panel * kWidth;
+      float* words = to + (panel * p.num_links + j) * kWidth;
+      if constexpr (kWidth % kWide == 0) {
+        for (int64_t i = 0; i < kWidth; i += kWide) store(words + i, load(lines + i));
+      } else {
+        for (int64_t i = 0; i < kWidth; ++i) words[i] = static_cast<float>(lines[i]);
       }
-      for (int64_t i = 0; i < kWidth; i += kWide) store(to + j * kWidth + i, load(links + i));
     }
-    return;
   }
-  if (p.num_lines == kWidth) {
-    for (int64_t j = 0; j < p.num_links; ++j) {
-      const T* links = from + j * p.link_stride;
-      prefetch(links, kLinksAhead * p.link_stride);
-      for (int64_t i = 0; i < kWidth; ++i) to[j * kWidth + i] = static_cast<float>(links[i]);
-    }
-    return;
-  }
+}
+
+/// Packs fewer neighbours than a panel has.
+template <int64_t kWidth, class T>
+HWY_INLINE void pack_few_across_links(float* to, const T* from, const PanelSource& p) {
   for (int64_t j = 0; j < p.num_links; ++j) {
     for (int64_t i = 0; i < kWidth; ++i) {
       to[j * kWidth + i] = i < p.num_lines ? static_cast<float>(from[j * p.link_stride + i]) : 0.0f;
@@ -98,22 +103,34 @@ HWY_INLINE void pack_across_links(float* to, const T* from, const PanelSource& p
 }
 
 template <int64_t kWidth>
-void pack_panel(void* to, const PanelSource& from) {
+void pack_panels(void* to, const PanelSource& from) {
   with_float_type(from.dtype, [&](auto zero) HWY_ATTR {
-    const auto* data = static_cast<const decltype(zero)*>(from.data);
-    if (from.link_stride == 1) {
-      pack_along_links<kWidth>(static_cast<float*>(to), data, from);
-    } else {
-      pack_across_links<kWidth>(static_cast<float*>(to), data, from);
+    using T = decltype(zero);
+    auto* words = static_cast<float*>(to);
+    const int64_t whole = from.num_lines / kWidth * kWidth;
+    if (from.link_stride != 1) {
+      pack_across_links<kWidth>(words, static_cast<const T*>(from.data), from, whole / kWidth);
+      if (whole == from.num_lines) return;
+      const PanelSource rest = from.lines(whole, kWidth);
+      pack_few_across_links<kWidth>(words + whole * from.num_links,
+                                    static_cast<const T*>(rest.data), rest);
+      return;
+    }
+    for (int64_t line = 0; line < from.num_lines; line += kWidth) {
+      const PanelSource panel = from.lines(line, kWidth);
+      pack_along_links<kWidth>(words + line * from.num_links, static_cast<const T*>(panel.data),
+                               panel);
     }
   });
 }
 
-void multiply(int64_t num_words, const void* rows, const void* columns, float* tile,
-              bool from_zero) {
-  micro_kernel<kTileRows, kTileVecs>(num_words, static_cast<const float*>(rows),
-                                     static_cast<const float*>(columns), tile,
-                                     {1, kTileRows, kTileColumns, kTileColumns}, from_zero);
+void multiply(int64_t num_words, const void* rows, const void* columns, float* tile, bool from_zero,
+              Upcoming& upcoming) {
+  micro_kernel<kTileRows, kTileVecs>(
+      num_words, static_cast<const float*>(rows), static_cast<const float*>(columns), tile,
+      {1, kTileRows, kTileColumns, kTileColumns}, from_zero, [&](int64_t word) {
+        if (word % GemmKernel::kWordsPerFetch == 0) upcoming.fetch();
+      });
 }
 
 /// Adds bias and what was there, rounds and writes a tile's valid part.
@@ -156,8 +173,8 @@ const GemmKernel& kernel() {
   static constexpr GemmKernel kKernel = {.tile_rows = kTileRows,
                                          .tile_columns = kTileColumns,
                                          .links_per_word = 1,
-                                         .pack_rows = pack_panel<kTileRows>,
-                                         .pack_columns = pack_panel<kTileColumns>,
+                                         .pack_rows = pack_panels<kTileRows>,
+                                         .pack_columns = pack_panels<kTileColumns>,
                                          .multiply = multiply};
   return kKernel;
 }
