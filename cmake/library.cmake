@@ -9,7 +9,7 @@ foreach(room_and_headers
     "chunk chunk_table home layout ledger"
     "cpu_adam adamw gradient_norm master state_hash"
     "io sample_order token_data token_file"
-    "scheduler arena choose executor hooks learning_rate model parameters plan primitives program progress simulate tape trace trainer
+    "scheduler arena choose executor hooks learning_rate model parameters plan primitives program progress simulate tape timeline trace trainer
       validate"
     "model_zoo architecture bert gpt2 llama mlp presets rotary")
   separate_arguments(names UNIX_COMMAND "${room_and_headers}")
