@@ -7,9 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "io/new_file.h"
 #include "io/safetensors_folder.h"
 #include "tests/model_zoo/hf_folder.h"
 #include "tests/tools/run_ebb.h"
+#include "tools/model_source.h"
 
 namespace ebb {
 namespace {
@@ -151,6 +153,37 @@ TEST_F(ModelFolders, ChangeTheirTypeAndTheirFiles) {
   EXPECT_EQ(content_of(path("back/model.safetensors")),
             content_of(hf_folder("mistral") + "/model.safetensors"));
   EXPECT_FAILS(convert(path("wide"), path("back"), {}), 2, "is already there");
+}
+
+/// Any number of a parameter, exact in fp16.
+float weight(ParameterId id, uint64_t element) {
+  return static_cast<float>((id * 31 + element * 7) % 127) / 64 - 1;
+}
+
+TEST_F(ModelFolders, AreWrittenOfAPreset) {
+  for (const char* preset : {"toy-bytes", "llama-toy-bytes"}) {
+    const ModelSource source = preset_source(preset);
+    const auto model = create_model(source.config, {}, DType::F32);
+    const auto tensors = map_tensors(source.config, model->parameters());
+    NewFolder to(path(preset));
+    write_model_folder(
+        source, tensors, DType::F16,
+        [](ParameterId id, uint64_t first, std::span<float> values) {
+          for (size_t i = 0; i < values.size(); ++i) values[i] = weight(id, first + i);
+        },
+        to.path());
+    to.commit();
+    const ModelSource again = folder_source(path(preset), false);
+    const SafetensorsFolder folder(again.folder);
+    load_weights(folder, match_tensors(again.config, model->parameters(), folder),
+                 [](ParameterId id, uint64_t first, std::span<const float> values) {
+                   for (size_t i = 0; i < values.size(); ++i) {
+                     ASSERT_EQ(values[i], weight(id, first + i));
+                   }
+                 });
+    const Outcome outcome = train({"--model", path(preset)}, {"--dry-run"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  }
 }
 
 TEST_F(ModelFolders, ConversionsThatCannotBeAreRefused) {
