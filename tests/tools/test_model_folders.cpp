@@ -9,6 +9,7 @@
 
 #include "io/new_file.h"
 #include "io/safetensors_folder.h"
+#include "model_zoo/model_files.h"
 #include "tests/model_zoo/hf_folder.h"
 #include "tests/tools/run_ebb.h"
 #include "tools/model_source.h"
@@ -166,12 +167,15 @@ TEST_F(ModelFolders, AreWrittenOfAPreset) {
     const auto model = create_model(source.config, {}, DType::F32);
     const auto tensors = map_tensors(source.config, model->parameters());
     NewFolder to(path(preset));
-    write_model_folder(
-        source, tensors, DType::F16,
+    SafetensorsFolderWriter writer(to.path(), stored_tensors(tensors, StoredType::F16));
+    store_weights(
+        tensors,
         [](ParameterId id, uint64_t first, std::span<float> values) {
           for (size_t i = 0; i < values.size(); ++i) values[i] = weight(id, first + i);
         },
-        to.path());
+        writer);
+    writer.finish();
+    write_model_files(source.folder, source.config, DType::F16, to.path());
     to.commit();
     const ModelSource again = folder_source(path(preset), false);
     const SafetensorsFolder folder(again.folder);
