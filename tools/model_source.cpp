@@ -8,11 +8,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <system_error>
 
 #include "device/errors.h"
 #include "model_zoo/hugging_face_config.h"
-#include "model_zoo/model_files.h"
 #include "model_zoo/presets.h"
 
 namespace ebb {
@@ -107,14 +107,6 @@ void SourceWeights::load(Trainer& trainer) const {
         shown = percent;
         fmt::print(stderr, "\rloading weights: {} %{}", percent, done == total ? "\n" : "");
       });
-}
-
-void write_model_folder(const ModelSource& source, std::span<const MappedTensor> tensors,
-                        DType dtype, const GiveWeights& give, const std::string& to) {
-  SafetensorsFolderWriter writer(to, stored_tensors(tensors, stored_type_of(dtype)));
-  store_weights(tensors, give, writer);
-  writer.finish();
-  write_model_files(source.folder, source.config, dtype, to);
 }
 
 }  // namespace ebb

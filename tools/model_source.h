@@ -1,10 +1,8 @@
-// Where a run's model comes from: a preset, or a Hugging Face folder with or without its weights;
-// and how a model leaves as such a folder.
+// Where a run's model comes from: a preset, or a Hugging Face folder with or without its weights.
 //
 // Errors: ConfigError naming the flag; IoError and FormatError (the folder).
 #pragma once
 
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,11 +42,5 @@ class SourceWeights {
   SafetensorsFolder folder_;
   std::vector<MappedTensor> tensors_;
 };
-
-/// Writes a model into the folder `to`, every file synced: weights in this type, config.json, and
-/// what else its source has. `tensors` as SourceWeights or map_tensors() names them. NewFolder lets
-/// all of it appear at once.
-void write_model_folder(const ModelSource& source, std::span<const MappedTensor> tensors,
-                        DType dtype, const GiveWeights& give, const std::string& to);
 
 }  // namespace ebb

@@ -48,25 +48,35 @@ LoadedModel::LoadedModel(const std::string& folder, int64_t batch, int64_t lengt
   });
 }
 
-double LoadedModel::loss(const HfLosses::Batch& batch) {
-  const Shape shape{batch_, length_};
-  std::vector<int32_t> positions, zeros(batch.tokens.size(), 0);
-  for (int64_t b = 0; b < batch_; ++b) {
-    for (int32_t t = 0; t < length_; ++t) positions.push_back(t);
+MicroBatch LoadedModel::micro_batch(const HfLosses::Batch& batch) {
+  positions_.clear();
+  for (size_t i = 0; i < batch.tokens.size(); ++i) {
+    positions_.push_back(static_cast<int32_t>(static_cast<int64_t>(i) % length_));
   }
+  zeros_.assign(batch.tokens.size(), 0);
   const std::map<std::string, const std::vector<int32_t>*> values = {
       {"tokens", &batch.tokens},
-      {"positions", &positions},
+      {"positions", &positions_},
       {"targets", &batch.targets},
       {"token_types", &batch.token_types},
-      {"document_starts", &zeros}};
-  MicroBatch micro_batch;
+      {"document_starts", &zeros_}};
+  MicroBatch result;
   for (const InputSpec& spec : model_->inputs()) {
-    micro_batch.inputs.push_back(view(*values.at(spec.name), shape));
+    result.inputs.push_back(view(*values.at(spec.name), {batch_, length_}));
   }
-  micro_batch.num_targets = static_cast<uint64_t>(
+  result.num_targets = static_cast<uint64_t>(
       std::count_if(batch.targets.begin(), batch.targets.end(), [](int t) { return t >= 0; }));
-  return trainer_->evaluate({&micro_batch, 1});
+  return result;
+}
+
+double LoadedModel::loss(const HfLosses::Batch& batch) {
+  const MicroBatch inputs = micro_batch(batch);
+  return trainer_->evaluate({&inputs, 1});
+}
+
+void LoadedModel::train(const HfLosses::Batch& batch, double learning_rate) {
+  const MicroBatch inputs = micro_batch(batch);
+  trainer_->step({&inputs, 1}, learning_rate);
 }
 
 void LoadedModel::store(const std::string& to, StoredType type, uint64_t shard_bytes) {

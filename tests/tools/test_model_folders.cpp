@@ -1,0 +1,204 @@
+// Hugging Face folders on the command line: trained from, found in the cache, converted, refused.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "io/new_file.h"
+#include "io/safetensors_folder.h"
+#include "model_zoo/model_files.h"
+#include "tests/model_zoo/hf_folder.h"
+#include "tests/tools/run_ebb.h"
+#include "tools/model_source.h"
+
+namespace ebb {
+namespace {
+
+namespace fs = std::filesystem;
+using Arguments = std::vector<std::string>;
+using test::hf_folder;
+
+constexpr int64_t kBatch = 2, kLength = 8;
+
+class ModelFolders : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (int i = 0; i < 200; ++i) tokens_.push_back(static_cast<uint16_t>(i * i % 37));
+    data_ = folder_.write("data.bin", {reinterpret_cast<const char*>(tokens_.data()),
+                                       tokens_.size() * sizeof(uint16_t)});
+  }
+
+  Outcome train(const Arguments& model, const Arguments& more = {}) const {
+    Arguments arguments = {"train",      "--data",
+                           data_,        "--token-type",
+                           "u16",        "--seq-length",
+                           "8",          "--order",
+                           "sequential", "--dtype",
+                           "fp32",       "--steps",
+                           "2",          "--chunk-size",
+                           "256KiB",     "--threads",
+                           "1",          "--log",
+                           log_,         "--device",
+                           "host",       "--micro-batch-size",
+                           "2"};
+    arguments.insert(arguments.end(), model.begin(), model.end());
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_ebb(arguments, folder_.path());
+  }
+  Outcome convert(const std::string& from, const std::string& to, const Arguments& more) const {
+    Arguments arguments = {"convert", "--model", from, "--to", to};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_ebb(arguments, folder_.path());
+  }
+
+  nlohmann::json first_step() const {
+    return nlohmann::json::parse(content_of(log_).substr(0, content_of(log_).find('\n')));
+  }
+  /// The first step's batch.
+  test::HfLosses::Batch first_batch() const {
+    test::HfLosses::Batch batch;
+    for (size_t i = 0; i < kBatch * kLength; ++i) {
+      batch.tokens.push_back(tokens_[i]);
+      batch.targets.push_back(tokens_[i + 1]);
+    }
+    return batch;
+  }
+  std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
+
+  TemporaryFolder folder_;
+  std::vector<uint16_t> tokens_;
+  std::string data_, log_ = (folder_.path() / "log.jsonl").string();
+};
+
+#define EXPECT_FAILS(outcome, code, fragment)                              \
+  do {                                                                     \
+    const Outcome result = (outcome);                                      \
+    EXPECT_EQ(result.exit_code, code) << result.err;                       \
+    EXPECT_NE(result.err.find(fragment), std::string::npos) << result.err; \
+  } while (false)
+
+TEST_F(ModelFolders, AreTrainedFromTheirWeights) {
+  for (const char* name : {"gpt2", "llama"}) {
+    const Outcome outcome = train({"--model", hf_folder(name)});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_NE(outcome.err.find("weights: loaded"), std::string::npos) << outcome.err;
+    test::LoadedModel model(hf_folder(name), kBatch, kLength, DType::F32);
+    EXPECT_NEAR(first_step()["loss"].get<double>(), model.loss(first_batch()), 1e-6) << name;
+    EXPECT_EQ(first_step()["learning_rate"], 1e-5);
+  }
+}
+
+TEST_F(ModelFolders, GiveTheirShapeAloneWhereAsked) {
+  const Outcome outcome = train({"--model", hf_folder("gpt2"), "--init", "random"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("weights: random (seed 1)"), std::string::npos) << outcome.err;
+  EXPECT_NEAR(first_step()["loss"].get<double>(), std::log(37.0), 0.05);
+  EXPECT_DOUBLE_EQ(first_step()["learning_rate"].get<double>(), 3e-4);
+}
+
+TEST_F(ModelFolders, AreFoundInTheCacheByTheirId) {
+  const fs::path model = folder_.path() / "hub" / "models--some--tiny";
+  fs::create_directories(model / "snapshots");
+  fs::create_directory_symlink(hf_folder("gpt2"), model / "snapshots" / "abc");
+  fs::create_directory(model / "snapshots" / "older");
+  fs::create_directory(model / "refs");
+  std::ofstream(model / "refs" / "main") << "abc";
+  ::setenv("HF_HUB_CACHE", path("hub").c_str(), 1);
+  const Outcome outcome = train({"--model", "some/tiny"}, {"--dry-run"});
+  const Outcome other = train({"--model", "some/other"});
+  ::unsetenv("HF_HUB_CACHE");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("some/tiny: 2 layers"), std::string::npos) << outcome.out;
+  EXPECT_FAILS(other, 2, "hf download some/other");
+}
+
+TEST_F(ModelFolders, ThatCannotBeAreRefused) {
+  EXPECT_FAILS(train({"--model", path("none")}), 2, "there is no such folder");
+  EXPECT_FAILS(train({"--model", hf_folder("gpt2"), "--preset", "gpt2"}), 2, "exclude each other");
+  EXPECT_FAILS(train({"--preset", "gpt2", "--init", "random"}), 2, "--init random is for --model");
+  EXPECT_FAILS(train({"--model", hf_folder("bert")}), 2, "learns from labels");
+  fs::copy(hf_folder("gpt2"), path("cut"));
+  const std::string file = path("cut/model.safetensors");
+  fs::resize_file(file, fs::file_size(file) - 1);
+  EXPECT_FAILS(train({"--model", path("cut")}), 2, "lies beyond");
+  EXPECT_FAILS(convert(path("cut"), path("to"), {}), 2, "lies beyond");
+  EXPECT_FALSE(fs::exists(path("to.unfinished")));
+}
+
+TEST_F(ModelFolders, AreCopiedByteForByte) {
+  for (const std::string& name : test::kHfCases) {
+    const Outcome outcome = convert(hf_folder(name), path(name), {});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_EQ(content_of(path(name) + "/config.json"),
+              content_of(hf_folder(name) + "/config.json"));
+    if (name == "llama") continue;  // in three files there, in one here
+    EXPECT_EQ(content_of(path(name) + "/model.safetensors"),
+              content_of(hf_folder(name) + "/model.safetensors"));
+  }
+}
+
+TEST_F(ModelFolders, ChangeTheirTypeAndTheirFiles) {
+  const Outcome outcome =
+      convert(hf_folder("mistral"), path("wide"), {"--save-dtype", "fp32", "--shard-size", "10kB"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("21 tensors in 4 files"), std::string::npos) << outcome.out;
+  EXPECT_EQ(nlohmann::json::parse(content_of(path("wide/config.json")))["dtype"], "float32");
+  EXPECT_EQ(content_of(path("wide/generation_config.json")),
+            content_of(hf_folder("mistral") + "/generation_config.json"));
+  EXPECT_EQ(SafetensorsFolder(path("wide")).tensors()[0].stored->type, StoredType::F32);
+  // fp32 holds every fp16: there and back gives the same file.
+  ASSERT_EQ(convert(path("wide"), path("back"), {"--save-dtype", "fp16"}).exit_code, 0);
+  EXPECT_EQ(content_of(path("back/model.safetensors")),
+            content_of(hf_folder("mistral") + "/model.safetensors"));
+  EXPECT_FAILS(convert(path("wide"), path("back"), {}), 2, "is already there");
+}
+
+/// Any number of a parameter, exact in fp16.
+float weight(ParameterId id, uint64_t element) {
+  return static_cast<float>((id * 31 + element * 7) % 127) / 64 - 1;
+}
+
+TEST_F(ModelFolders, AreWrittenOfAPreset) {
+  for (const char* preset : {"toy-bytes", "llama-toy-bytes"}) {
+    const ModelSource source = preset_source(preset);
+    const auto model = create_model(source.config, {}, DType::F32);
+    const auto tensors = map_tensors(source.config, model->parameters());
+    NewFolder to(path(preset));
+    SafetensorsFolderWriter writer(to.path(), stored_tensors(tensors, StoredType::F16));
+    store_weights(
+        tensors,
+        [](ParameterId id, uint64_t first, std::span<float> values) {
+          for (size_t i = 0; i < values.size(); ++i) values[i] = weight(id, first + i);
+        },
+        writer);
+    writer.finish();
+    write_model_files(source.folder, source.config, DType::F16, to.path());
+    to.commit();
+    const ModelSource again = folder_source(path(preset), false);
+    const SafetensorsFolder folder(again.folder);
+    load_weights(folder, match_tensors(again.config, model->parameters(), folder),
+                 [](ParameterId id, uint64_t first, std::span<const float> values) {
+                   for (size_t i = 0; i < values.size(); ++i) {
+                     ASSERT_EQ(values[i], weight(id, first + i));
+                   }
+                 });
+    const Outcome outcome = train({"--model", path(preset)}, {"--dry-run"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  }
+}
+
+TEST_F(ModelFolders, ConversionsThatCannotBeAreRefused) {
+  EXPECT_FAILS(run_ebb({"convert", "--to", path("a")}, folder_.path()), 2, "--model is missing");
+  EXPECT_FAILS(run_ebb({"convert", "--model", "a"}, folder_.path()), 2, "--to is missing");
+  EXPECT_FAILS(convert(hf_folder("gpt2"), path("a"), {"--save-dtype", "int8"}), 2, "bf16");
+  fs::copy(hf_folder("gpt2"), path("quantised"));
+  folder_.write("quantised/config.json", R"({"quantization_config": {"quant_method": "awq"}})");
+  EXPECT_FAILS(convert(path("quantised"), path("b"), {"--save-dtype", "fp16"}), 2, "quantised");
+  EXPECT_EQ(convert(path("quantised"), path("c"), {}).exit_code, 0);
+}
+
+}  // namespace
+}  // namespace ebb
