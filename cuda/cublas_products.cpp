@@ -61,8 +61,12 @@ struct Key {
 
   explicit Key(const MatrixProduct& p)
       : sizes{p.m, p.n, p.k, p.a.stride, p.b.stride},
-        kind{static_cast<int>(p.dtype), static_cast<int>(p.d_dtype), p.a.transposed,
-             p.b.transposed,            p.write == Write::Add,       p.bias != nullptr},
+        kind{static_cast<int>(p.dtype),
+             static_cast<int>(p.d_dtype),
+             p.a.transposed,
+             p.b.transposed,
+             p.write == Write::Add,
+             p.bias != nullptr},
         alignment{alignment_of(p.a.data), alignment_of(p.b.data), alignment_of(p.d)} {}
 };
 
@@ -114,15 +118,21 @@ class CublasProducts final : public MatrixProducts {
   const Plan& plan_for(const MatrixProduct& p) {
     const Key key(p);
     const auto found = plans_.find(key);
-    return found != plans_.end() ? found->second : plans_.emplace(key, make_plan(p, key)).first->second;
+    return found != plans_.end() ? found->second
+                                 : plans_.emplace(key, make_plan(p, key)).first->second;
   }
 
   Plan make_plan(const MatrixProduct& p, const Key& key) {
     cublasLtMatmulDesc_t operation = nullptr;
     check(cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing");
-    Plan plan{Operation(operation), layout_of(p.dtype, p.m, p.k, p.a),
-              layout_of(p.dtype, p.k, p.n, p.b), layout_of(p.d_dtype, p.m, p.n, p.m), {}};
-    const auto transpose = [](const ColumnMajor& x) { return x.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
+    Plan plan{Operation(operation),
+              layout_of(p.dtype, p.m, p.k, p.a),
+              layout_of(p.dtype, p.k, p.n, p.b),
+              layout_of(p.d_dtype, p.m, p.n, p.m),
+              {}};
+    const auto transpose = [](const ColumnMajor& x) {
+      return x.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    };
     set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, transpose(p.a));
     set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, transpose(p.b));
     if (p.bias != nullptr) {
@@ -150,8 +160,8 @@ class CublasProducts final : public MatrixProducts {
     cublasLtMatmulHeuristicResult_t result = {};
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-        handle_.get(), plan.operation.get(), plan.a.get(), plan.b.get(), plan.d.get(),
-        plan.d.get(), preference.get(), 1, &result, &count);
+        handle_.get(), plan.operation.get(), plan.a.get(), plan.b.get(), plan.d.get(), plan.d.get(),
+        preference.get(), 1, &result, &count);
     if (status != CUBLAS_STATUS_SUCCESS || count == 0) {
       throw DeviceError("cuBLASLt has no algorithm for " + text(p) + " (alignments of " +
                         std::to_string(key.alignment[0]) + ", " + std::to_string(key.alignment[1]) +

@@ -37,6 +37,32 @@ void check_slice(const Tensor& statistics, const Tensor& logits, const Tensor& t
                 std::to_string(slice.first + width) + " of " + std::to_string(slice.num_classes));
 }
 
+void check_whole_rows(const Tensor& x, const Tensor& w, const Tensor& rstd, const char* kernel) {
+  EBB_CHECK(is_float(x.dtype) && is_vector(w, x.dtype, x.columns()) &&
+                is_vector(rstd, DType::F32, x.rows()),
+            std::string(kernel) + ": x (N, C) of a float type, w (C) of the same, rstd (N) fp32");
+}
+
+/// Returns how many elements the heads have.
+double check_heads(const Tensor& x, const Tensor& wq, const Tensor& wk, const Tensor& rstd,
+                   const HeadCounts& heads, const char* kernel) {
+  const int64_t n = x.rows(), width = wq.num_elements(), normed = heads.queries + heads.keys;
+  EBB_CHECK(heads.queries > 0 && heads.keys > 0 &&
+                x.columns() == (heads.queries + 2 * heads.keys) * width,
+            std::string(kernel) + ": x (N, (NH + 2 NKV) D) and wq (D)");
+  EBB_CHECK(is_float(x.dtype) && is_vector(wq, x.dtype, width) && is_vector(wk, x.dtype, width),
+            std::string(kernel) + ": x of a float type, wq, wk (D) of the same");
+  EBB_CHECK(is_vector(rstd, DType::F32, n * normed),
+            std::string(kernel) + ": rstd (N, NH + NKV) fp32");
+  return static_cast<double>(n * normed * width);
+}
+
+void check_swiglu(const Tensor& x, const Tensor& y, const char* kernel) {
+  EBB_CHECK(is_float(x.dtype) && y.dtype == x.dtype && y.rows() == x.rows() &&
+                x.columns() == 2 * y.columns(),
+            std::string(kernel) + ": x (N, 2F) and y (N, F) of one float type");
+}
+
 }  // namespace
 
 Cost check_linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias) {
@@ -104,6 +130,74 @@ Cost check_layer_norm_backward(const Tensor& dx, const Tensor& dw, const Tensor&
             "layer_norm_backward: mean, rstd (N) fp32");
   return vector_cost(16.0 * count(x), total_bytes(dx, dw, db, dy, x, w, mean, rstd),
                      "layer_norm_backward");
+}
+
+Cost check_rms_norm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& w) {
+  check_whole_rows(x, w, rstd, "rms_norm_forward");
+  EBB_CHECK(same_matrix(y, x), "rms_norm_forward: y must look like x");
+  return vector_cost(5.0 * count(x), total_bytes(y, rstd, x, w), "rms_norm_forward");
+}
+
+Cost check_rms_norm_backward(const Tensor& dx, const Tensor& dw, const Tensor& dy, const Tensor& x,
+                             const Tensor& w, const Tensor& rstd) {
+  check_whole_rows(x, w, rstd, "rms_norm_backward");
+  EBB_CHECK(same_matrix(dx, x) && same_matrix(dy, x),
+            "rms_norm_backward: dx and dy must look like x");
+  EBB_CHECK(is_vector(dw, DType::F32, x.columns()), "rms_norm_backward: dw (C) fp32");
+  return vector_cost(12.0 * count(x), total_bytes(dx, dw, dy, x, w, rstd), "rms_norm_backward");
+}
+
+Cost check_head_norm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& wq,
+                             const Tensor& wk, HeadCounts heads) {
+  const double elements = check_heads(x, wq, wk, rstd, heads, "head_norm_forward");
+  EBB_CHECK(same_matrix(y, x), "head_norm_forward: y must look like x");
+  return vector_cost(5.0 * elements, total_bytes(y, rstd, x, wq, wk), "head_norm_forward");
+}
+
+Cost check_head_norm_backward(const Tensor& gradient, const Tensor& dwq, const Tensor& dwk,
+                              const Tensor& x, const Tensor& wq, const Tensor& wk,
+                              const Tensor& rstd, HeadCounts heads) {
+  const double elements = check_heads(x, wq, wk, rstd, heads, "head_norm_backward");
+  EBB_CHECK(same_matrix(gradient, x), "head_norm_backward: gradient must look like x");
+  EBB_CHECK(is_vector(dwq, DType::F32, wq.num_elements()) &&
+                is_vector(dwk, DType::F32, wq.num_elements()),
+            "head_norm_backward: dwq, dwk (D) fp32");
+  const double touched = elements * static_cast<double>(size_of(x.dtype));
+  return vector_cost(12.0 * elements, 3 * touched + total_bytes(dwq, dwk, wq, wk, rstd),
+                     "head_norm_backward");
+}
+
+Cost check_rotary_table(const Tensor& table, const Tensor& positions,
+                        std::span<const double> frequencies) {
+  EBB_CHECK(!frequencies.empty() && table.dtype == DType::F32 &&
+                table.columns() == 2 * static_cast<int64_t>(frequencies.size()),
+            "rotary_table: table (N, D) fp32 and D / 2 frequencies");
+  EBB_CHECK(is_vector(positions, DType::I32, table.rows()), "rotary_table: positions (N) int32");
+  // A sine in fp64 takes some 40 operations of ordinary code.
+  return vector_cost(40.0 * count(table), total_bytes(table, positions), "rotary_table");
+}
+
+Cost check_rotary(const Tensor& x, const Tensor& table, int64_t num_heads) {
+  const int64_t n = x.rows(), width = table.columns();
+  EBB_CHECK(is_float(x.dtype) && table.dtype == DType::F32 && table.rows() == n && width % 2 == 0,
+            "rotary: x (N, C) of a float type, table (N, D) fp32 with D even");
+  EBB_CHECK(num_heads > 0 && num_heads * width <= x.columns(),
+            "rotary: x has fewer columns than heads of D");
+  const double elements = static_cast<double>(n * num_heads * width);
+  return vector_cost(3.0 * elements,
+                     2.0 * elements * static_cast<double>(size_of(x.dtype)) + total_bytes(table),
+                     "rotary");
+}
+
+Cost check_swiglu_forward(const Tensor& y, const Tensor& x) {
+  check_swiglu(x, y, "swiglu_forward");
+  return vector_cost(20.0 * count(y), total_bytes(y, x), "swiglu_forward");
+}
+
+Cost check_swiglu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x) {
+  check_swiglu(x, dy, "swiglu_backward");
+  EBB_CHECK(same_matrix(dx, x), "swiglu_backward: dx must look like x");
+  return vector_cost(28.0 * count(dy), total_bytes(dx, dy, x), "swiglu_backward");
 }
 
 Cost check_activation_forward(const Tensor& y, const Tensor& x) {

@@ -16,6 +16,11 @@ double total_bytes(const Tensors&... tensors) {
   return (0.0 + ... + (tensors ? static_cast<double>(tensors.bytes()) : 0.0));
 }
 
+/// One type, and as many rows and columns.
+inline bool same_matrix(const Tensor& a, const Tensor& b) {
+  return a.dtype == b.dtype && a.rows() == b.rows() && a.columns() == b.columns();
+}
+
 /// A vector of n elements of this type: how biases, statistics and indices look.
 inline bool is_vector(const Tensor& t, DType type, int64_t n) {
   return t && t.dtype == type && t.num_elements() == n;
@@ -31,6 +36,21 @@ Cost check_layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor&
 Cost check_layer_norm_backward(const Tensor& dx, const Tensor& dw, const Tensor& db,
                                const Tensor& dy, const Tensor& x, const Tensor& w,
                                const Tensor& mean, const Tensor& rstd);
+
+Cost check_rms_norm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& w);
+Cost check_rms_norm_backward(const Tensor& dx, const Tensor& dw, const Tensor& dy, const Tensor& x,
+                             const Tensor& w, const Tensor& rstd);
+Cost check_head_norm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& wq,
+                             const Tensor& wk, HeadCounts heads);
+Cost check_head_norm_backward(const Tensor& gradient, const Tensor& dwq, const Tensor& dwk,
+                              const Tensor& x, const Tensor& wq, const Tensor& wk,
+                              const Tensor& rstd, HeadCounts heads);
+
+Cost check_rotary_table(const Tensor& table, const Tensor& positions,
+                        std::span<const double> frequencies);
+Cost check_rotary(const Tensor& x, const Tensor& table, int64_t num_heads);
+Cost check_swiglu_forward(const Tensor& y, const Tensor& x);
+Cost check_swiglu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x);
 
 Cost check_activation_forward(const Tensor& y, const Tensor& x);
 Cost check_activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x);

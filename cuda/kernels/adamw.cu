@@ -49,8 +49,8 @@ void launch_update(cudaStream_t stream, const AdamWPlanes& planes, const Master&
                    const AdamWCoefficients* coefficients) {
   const int64_t n = planes.weight.num_elements();
   launch("adamw", stream, blocks_for(n, kElementThreads), kElementThreads, 0,
-         update<Master, Gradient>, master, planes.momentum.as<float>(),
-         planes.variance.as<float>(), planes.gradient.as<Gradient>(), n, coefficients);
+         update<Master, Gradient>, master, planes.momentum.as<float>(), planes.variance.as<float>(),
+         planes.gradient.as<Gradient>(), n, coefficients);
 }
 
 template <class Master>

@@ -1,5 +1,4 @@
 #include "cuda/kernels/attention.h"
-
 #include "cuda/kernels/elementwise.h"
 
 namespace ebb::cuda {

@@ -34,9 +34,7 @@ struct Head {
     return static_cast<const T*>(f.dout) + first(0, out_stride());
   }
   /// From one token to the next.
-  __device__ int64_t qkv_stride() const {
-    return (f.num_heads + 2 * f.num_kv_heads) * f.head_size;
-  }
+  __device__ int64_t qkv_stride() const { return (f.num_heads + 2 * f.num_kv_heads) * f.head_size; }
   __device__ int64_t out_stride() const { return f.num_heads * f.head_size; }
   __device__ float* log_sum_exp() const { return f.log_sum_exp + statistics(); }
   __device__ float* inner() const { return f.inner + statistics(); }

@@ -156,8 +156,8 @@ __global__ void __launch_bounds__(kTensorThreads)
       for (int e = 0; e < 4; ++e) {
         const int k = i * 8 + lane_column() + e % 2, query = first + row + lane_row() + e / 2 * 8;
         const bool seen = head.sees(query, start[e / 2], key + k, shared.starts[k]);
-        ds[i][e] = differentiate(seen, s[i][e] * f.scale, ds[i][e], log_sum[e / 2], inner[e / 2])
-                       .dscore;
+        ds[i][e] =
+            differentiate(seen, s[i][e] * f.scale, ds[i][e], log_sum[e / 2], inner[e / 2]).dscore;
       }
     }
     add_product<kOthers, kHead>(dq, ds, shared.exchanged_a);
@@ -170,9 +170,8 @@ template <int kHead>
 void launch_backward(cudaStream_t stream, const AttentionLaunch& f) {
   launch("attention_backward", stream, attention_grid(f, kTensorRows, f.num_kv_heads),
          kTensorThreads, Shared<kHead>::bytes(), differentiate_keys<kHead>, f, rows_are_wide(f));
-  launch("attention_backward", stream, attention_grid(f, kTensorRows, f.num_heads),
-         kTensorThreads, Shared<kHead>::bytes(), differentiate_queries<kHead>, f,
-         rows_are_wide(f));
+  launch("attention_backward", stream, attention_grid(f, kTensorRows, f.num_heads), kTensorThreads,
+         Shared<kHead>::bytes(), differentiate_queries<kHead>, f, rows_are_wide(f));
 }
 
 }  // namespace

@@ -116,8 +116,7 @@ __global__ void __launch_bounds__(kTensorThreads) attend(AttentionLaunch f, bool
       for (int e = 0; e < 4; ++e) {
         const int column = i * 8 + lane_column() + e % 2;
         const int query = first + row + lane_row() + e / 2 * 8;
-        const bool seen =
-            head.sees(query, start[e / 2], key + column, shared.key_starts[column]);
+        const bool seen = head.sees(query, start[e / 2], key + column, shared.key_starts[column]);
         s[i][e] = seen ? s[i][e] * f.scale : -std::numeric_limits<float>::infinity();
       }
     }

@@ -44,9 +44,9 @@ __device__ void load_rows(const Matrix& to, const T* from, int64_t stride, int f
 
 template <int kTile>
 struct Shared {
-  Matrix a, b, c, d;          // (kTile, size)
-  Matrix weights, dscores;    // (kTile, kTile)
-  float *log_sums, *inners;   // (kTile)
+  Matrix a, b, c, d;         // (kTile, size)
+  Matrix weights, dscores;   // (kTile, kTile)
+  float *log_sums, *inners;  // (kTile)
 
   __device__ explicit Shared(int size) {
     float* next = shared_memory<float>();
@@ -152,8 +152,8 @@ __global__ void __launch_bounds__(kThreads) attend(AttentionLaunch f) {
       float highest = top[i];
       for (int j = 0; j < kPart; ++j) {
         const int k = key + column_index() + j * kSide;
-        const bool seen = k < n && start[i] >= 0 &&
-                          head.sees(first + row, start[i], k, head.start(k));
+        const bool seen =
+            k < n && start[i] >= 0 && head.sees(first + row, start[i], k, head.start(k));
         if (!seen) s[i][j] = -std::numeric_limits<float>::infinity();
         highest = fmaxf(highest, s[i][j]);
       }
@@ -199,8 +199,7 @@ __device__ void differentiate(const Head<T>& head, const Shared<kTile>& shared, 
       const int query = rows_are_queries ? first_row + row : first_column + column;
       const int key = rows_are_queries ? first_column + column : first_row + row;
       float weight = 0.0f, dscore = 0.0f;
-      if (query < n && key < n &&
-          head.sees(query, head.start(query), key, head.start(key))) {
+      if (query < n && key < n && head.sees(query, head.start(query), key, head.start(key))) {
         weight = expf(s[i][j] - shared.log_sums[q]);
         dscore = weight * (ds[i][j] - shared.inners[q]);
       }

@@ -114,12 +114,9 @@ void embedding_forward(cudaStream_t stream, const Tensor& y, const Tensor& token
                        const Tensor& positions, const Tensor& wte, const Tensor& wpe) {
   with_type(y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Tables<T> tables{wte.as<T>(),
-                           wpe ? wpe.as<T>() : nullptr,
-                           tokens.as<int32_t>(),
-                           wpe ? positions.as<int32_t>() : nullptr,
-                           wte.rows(),
-                           wpe ? wpe.rows() : 0};
+    const Tables<T> tables{wte.as<T>(),          wpe ? wpe.as<T>() : nullptr,
+                           tokens.as<int32_t>(), wpe ? positions.as<int32_t>() : nullptr,
+                           wte.rows(),           wpe ? wpe.rows() : 0};
     launch("embedding_forward", stream, blocks_for(y.rows(), kRowWarps), kRowWarps * kWarp, 0,
            look_up<T>, tables, y.as<T>(), y.rows(), y.columns());
   });

@@ -4,8 +4,8 @@
 namespace ebb::cuda {
 namespace {
 
-constexpr int kLanes = 64;   // of the fixed tree of a piece
-constexpr int kAtOnce = 8;   // elements a lane reads before it adds the first
+constexpr int kLanes = 64;  // of the fixed tree of a piece
+constexpr int kAtOnce = 8;  // elements a lane reads before it adds the first
 
 template <class T>
 struct Finish {

@@ -9,12 +9,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "cuda/data_error.h"
 #include "device/dtype.h"
 #include "device/kernels.h"
 
 namespace ebb::cuda {
+
+/// Channels of a head that attention and rotary positions have kernels for.
+inline constexpr int64_t kLargestHead = 256;
 
 // ---- elementwise.cu -----------------------------------------------------------------------------
 void activation_forward(cudaStream_t stream, const Tensor& y, const Tensor& x, Activation);
@@ -46,6 +50,32 @@ size_t column_sums_floats(int64_t num_rows, int64_t num_columns);
 void column_sums(cudaStream_t stream, const Tensor& sums, const Tensor& x, Write write,
                  float* partials);
 
+// ---- rms_norm.cu --------------------------------------------------------------------------------
+/// Whole rows (heads {1, 0}, no wk), or heads of queries and keys.
+struct RmsNorm {
+  Tensor x = {}, wq = {}, wk = {}, rstd = {};
+  HeadCounts heads = {1, 0};
+};
+struct RmsNormGradients {
+  Tensor dx = {}, dy = {};
+  Write dx_write = Write::Store;
+  Tensor dwq = {}, dwk = {};
+  Write parameter_write = Write::Store;
+  float* partials = nullptr;  ///< rms_norm_backward_floats()
+};
+void rms_norm_forward(cudaStream_t stream, const RmsNorm& f, const Tensor& y, float epsilon);
+size_t rms_norm_backward_floats(const RmsNorm& f);
+void rms_norm_backward(cudaStream_t stream, const RmsNorm& f, const RmsNormGradients& g);
+
+// ---- rotary.cu ----------------------------------------------------------------------------------
+/// REQUIRES: at most kLargestHead / 2 frequencies.
+void rotary_table(cudaStream_t stream, const Tensor& table, const Tensor& positions,
+                  std::span<const double> frequencies, double factor);
+void rotary(cudaStream_t stream, const Tensor& x, const Tensor& table, int64_t num_heads, Turn way);
+void swiglu_forward(cudaStream_t stream, const Tensor& y, const Tensor& x);
+void swiglu_backward(cudaStream_t stream, const Tensor& dx, const Tensor& dy, const Tensor& x,
+                     Write write);
+
 // ---- embedding.cu -------------------------------------------------------------------------------
 /// Records the first index it meets that is not in [0, limit) and not `ignored`.
 void check_indices(cudaStream_t stream, const Tensor& indices, int64_t limit, int64_t ignored,
@@ -71,7 +101,6 @@ struct AttentionLaunch {
   void* dqkv = nullptr;
   float* inner = nullptr;  ///< (B, NH, T): sums of dout times out over a head
 };
-inline constexpr int64_t kLargestHead = 256;
 void check_documents(cudaStream_t stream, const AttentionLaunch& f, DataError* error);
 void attention_forward(cudaStream_t stream, const AttentionLaunch& f);
 void attention_backward(cudaStream_t stream, const AttentionLaunch& f);

@@ -106,8 +106,7 @@ __global__ void __launch_bounds__(kThreads)
     return;
   }
   const RowStatistics before = slice.first == 0 ? nothing_known() : statistics[row];
-  const RowStatistics s =
-      statistics_of(logits + row * slice.width, slice, before, target, scratch);
+  const RowStatistics s = statistics_of(logits + row * slice.width, slice, before, target, scratch);
   __syncthreads();  // every thread has read what was known
   if (threadIdx.x != 0) return;
   statistics[row] = s;
@@ -149,9 +148,9 @@ void cross_entropy(cudaStream_t stream, const Tensor& losses, const Tensor& logi
   with_type(logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Slice all{0, logits.columns(), logits.columns()};
-    launch("cross_entropy", stream, blocks_for(logits.rows(), 1), kThreads,
-           kWarps * sizeof(float), cross_entropy_rows<T>, losses.as<float>(), logits.as<T>(),
-           targets.as<int32_t>(), all, gradient_scale.has_value(), gradient_scale.value_or(0.0f));
+    launch("cross_entropy", stream, blocks_for(logits.rows(), 1), kThreads, kWarps * sizeof(float),
+           cross_entropy_rows<T>, losses.as<float>(), logits.as<T>(), targets.as<int32_t>(), all,
+           gradient_scale.has_value(), gradient_scale.value_or(0.0f));
   });
 }
 
@@ -178,8 +177,8 @@ void cross_entropy_gradient(cudaStream_t stream, const Tensor& logits, const Ten
 }
 
 void sum(cudaStream_t stream, const Tensor& total, const Tensor& values, Write write) {
-  launch("sum", stream, dim3(1), kSumLanes, kWarp * sizeof(double), sum_in_tree,
-         total.as<double>(), values.as<float>(), values.num_elements(), write);
+  launch("sum", stream, dim3(1), kSumLanes, kWarp * sizeof(double), sum_in_tree, total.as<double>(),
+         values.as<float>(), values.num_elements(), write);
 }
 
 }  // namespace ebb::cuda

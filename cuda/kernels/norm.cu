@@ -1,5 +1,5 @@
-#include "cuda/kernels/elementwise.h"
 #include "cuda/kernels/launches.h"
+#include "cuda/kernels/row_blocks.h"
 
 namespace ebb::cuda {
 namespace {
@@ -69,15 +69,6 @@ __global__ void __launch_bounds__(kRowWarps* kWarp)
   }
 }
 
-/// Rows are summed in blocks whose number and size follow from the shape alone.
-__host__ __device__ constexpr int64_t rows_a_block(int64_t num_rows) {
-  const int64_t few = (num_rows + 127) / 128;
-  return few > 32 ? few : 32;
-}
-constexpr int64_t num_row_blocks(int64_t num_rows) {
-  return ceil_div(num_rows, rows_a_block(num_rows));
-}
-
 /// A block of rows' sums of dy, and with statistics before them of dy xhat: a thread has a column.
 template <class T>
 __global__ void __launch_bounds__(kColumnThreads)
@@ -102,21 +93,6 @@ __global__ void __launch_bounds__(kColumnThreads)
   }
 }
 
-/// Adds up what the blocks of rows found, in their order.
-struct BlockSums {
-  float* to;
-  const float* partials;
-  int64_t num_blocks, stride;
-  Write write;
-
-  __device__ float value(int64_t i) const {
-    float sum = 0.0f;
-    for (int64_t block = 0; block < num_blocks; ++block) sum += partials[block * stride + i];
-    return write == Write::Add ? to[i] + sum : sum;
-  }
-  __device__ void store(int64_t i, float value) const { to[i] = value; }
-};
-
 template <class T>
 void launch_row_blocks(cudaStream_t stream, const Rows<T>& rows, const T* dy, float* partials) {
   dim3 grid = blocks_for(rows.num_columns, kColumnThreads);
@@ -129,8 +105,8 @@ void launch_row_blocks(cudaStream_t stream, const Rows<T>& rows, const T* dy, fl
 void layer_norm_forward(cudaStream_t stream, const LayerNormForward& f) {
   with_type(f.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Rows<T> rows{f.x.rows(),    f.x.columns(),        f.x.as<T>(),
-                       f.w.as<T>(),   f.mean.as<float>(),   f.rstd.as<float>()};
+    const Rows<T> rows{f.x.rows(),  f.x.columns(),      f.x.as<T>(),
+                       f.w.as<T>(), f.mean.as<float>(), f.rstd.as<float>()};
     launch("layer_norm_forward", stream, blocks_for(rows.num_rows, kRowWarps), kRowWarps * kWarp, 0,
            normalize<T>, rows, f.y.as<T>(), f.b.as<T>(), f.epsilon);
   });
@@ -143,8 +119,8 @@ size_t layer_norm_backward_floats(int64_t num_rows, int64_t num_columns) {
 void layer_norm_backward(cudaStream_t stream, const LayerNormBackward& f) {
   with_type(f.x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const Rows<T> rows{f.x.rows(),    f.x.columns(),        f.x.as<T>(),
-                       f.w.as<T>(),   f.mean.as<float>(),   f.rstd.as<float>()};
+    const Rows<T> rows{f.x.rows(),  f.x.columns(),      f.x.as<T>(),
+                       f.w.as<T>(), f.mean.as<float>(), f.rstd.as<float>()};
     // The sums first: dx may take the place of dy.
     launch_row_blocks(stream, rows, f.dy.as<T>(), f.partials);
     const int64_t n = rows.num_columns, blocks = num_row_blocks(rows.num_rows);
@@ -167,7 +143,8 @@ void column_sums(cudaStream_t stream, const Tensor& sums, const Tensor& x, Write
     using T = decltype(zero);
     const Rows<T> rows{x.rows(), x.columns(), nullptr, nullptr, nullptr, nullptr};
     launch_row_blocks(stream, rows, static_cast<const T*>(x.as<T>()), partials);
-    const BlockSums add_up{sums.as<float>(), partials, num_row_blocks(x.rows()), x.columns(), write};
+    const BlockSums add_up{sums.as<float>(), partials, num_row_blocks(x.rows()), x.columns(),
+                           write};
     launch_for_each("column_sums", stream, add_up, x.columns());
   });
 }

@@ -66,10 +66,10 @@ bool same(const Place& a, const Place& b) {
 struct SharedMemory {
   explicit SharedMemory(size_t count) : bytes(count) {
     if (bytes == 0) return;
-    data = static_cast<std::byte*>(::operator new(bytes, std::align_val_t{128}));
+    data = static_cast<std::byte*>(::operator new (bytes, std::align_val_t{128}));
     std::memset(data, 0xff, bytes);  // NaN in every float type
   }
-  ~SharedMemory() { ::operator delete(data, std::align_val_t{128}); }
+  ~SharedMemory() { ::operator delete (data, std::align_val_t{128}); }
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 

@@ -63,10 +63,10 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   if (!ebb::emulation::is_launchable(shape)) {
     return ebb::emulation::set_last_error(cudaErrorInvalidConfiguration);
   }
-  ebb::emulation::enqueue(
-      config->stream, [shape, kernel, arguments = std::tuple<P...>(std::forward<A>(a)...)] {
-        ebb::emulation::run_grid(shape, [&] { std::apply(kernel, arguments); });
-      });
+  ebb::emulation::enqueue(config->stream,
+                          [shape, kernel, arguments = std::tuple<P...>(std::forward<A>(a)...)] {
+                            ebb::emulation::run_grid(shape, [&] { std::apply(kernel, arguments); });
+                          });
   return cudaSuccess;
 }
 
