@@ -1,6 +1,7 @@
 #include "cuda/cuda_context.h"
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -76,13 +77,21 @@ double GpuClock::time_s(cudaEvent_t event) const {
   return anchor_s_ + 1e-3 * static_cast<double>(milliseconds);
 }
 
+PinnedDataError::PinnedDataError(int node)
+    : error_(new (take_pinned(sizeof(DataError), node, "what kernels report")) DataError) {}
+
+PinnedDataError::~PinnedDataError() {
+  release_pinned(reinterpret_cast<std::byte*>(error_), sizeof(DataError));
+}
+
 CudaContext::CudaContext(int device_index, std::function<bool(FaultSite)> fault)
     : device(device_index),
       node(numa_node_of_gpu(device_index)),
       driver(load_driver()),
       faults(std::move(fault)),
       flags(node),
-      clock(device_index) {}
+      clock(device_index),
+      data_error(node) {}
 
 void CudaContext::enter() const {
   EBB_CUDA(cudaSetDevice(device), "using GPU " + std::to_string(device));

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "cuda/data_error.h"
 #include "cuda/driver.h"
 #include "cuda/failures.h"
 #include "cuda/handles.h"
@@ -60,6 +61,19 @@ class GpuClock {
   double anchor_s_ = 0;
 };
 
+/// A DataError in pinned memory.
+class PinnedDataError {
+ public:
+  explicit PinnedDataError(int node);
+  ~PinnedDataError();
+  PinnedDataError(const PinnedDataError&) = delete;
+  PinnedDataError& operator=(const PinnedDataError&) = delete;
+  DataError* get() const { return error_; }
+
+ private:
+  DataError* error_;
+};
+
 struct CudaContext {
   CudaContext(int device, std::function<bool(FaultSite)> fault);
 
@@ -73,6 +87,7 @@ struct CudaContext {
   Failures failures;
   Flags flags;
   GpuClock clock;
+  const PinnedDataError data_error;
 };
 
 }  // namespace ebb

@@ -65,7 +65,7 @@ CudaDevice::CudaDevice(const DeviceOptions& options)
       info_(describe(options)),
       poison_(options.poison),
       budget_(info_.memory_bytes),
-      kernels_(create_cuda_kernels(workspace_)) {}
+      kernels_(create_cuda_kernels(workspace_, context_.data_error.get())) {}
 
 CudaDevice::~CudaDevice() {
   if (workspace_.data != nullptr) (void)cudaFree(workspace_.data);

@@ -15,9 +15,10 @@
 
 namespace ebb {
 
-/// `workspace` (device memory, as large as the greatest Cost::workspace_bytes of the calls made) and
-/// `data_error` (pinned memory) must outlive the kernels. Throws DeviceError where cuBLASLt cannot
-/// be started. Allocates here and, for each new shape of a product, a small plan in host memory.
+/// `workspace` (device memory, as large as the greatest Cost::workspace_bytes of the calls made)
+/// and `data_error` (pinned memory) must outlive the kernels. Throws DeviceError where cuBLASLt
+/// cannot be started. Allocates here and, for each new shape of a product, a small plan in host
+/// memory.
 std::unique_ptr<Kernels> create_cuda_kernels(const Workspace& workspace, DataError* data_error);
 
 /// Kernels that only count.

@@ -77,6 +77,7 @@ void CudaHostStream::call(const Cost& cost, HostFunction function) {
 
 CudaStream::CudaStream(CudaContext& context, StreamRole role)
     : context_(context),
+      computes_(role == StreamRole::Compute),
       stream_(make_stream(priority_of(role))),
       point_(context.failures),
       idle_(context),
@@ -161,7 +162,6 @@ void CudaStream::call(const Cost& cost, HostFunction function) {
   std::lock_guard lock(mutex_);
   point_.advance();
   if (point_.error()) return;
-  ++stats_.num_operations;
   try {
     if (!beside_) beside_ = std::make_unique<CudaHostStream>(context_, "ebb beside");
     context_.enter();
@@ -191,6 +191,7 @@ void CudaStream::synchronize() {
   }
   context_.clock.refresh();
   if (const auto error = context_.failures.error_before(point)) std::rethrow_exception(error);
+  if (computes_) context_.data_error.get()->check();
 }
 
 StreamStats CudaStream::stats() const {
@@ -199,6 +200,7 @@ StreamStats CudaStream::stats() const {
   StreamStats stats = stats_;
   stats.busy_s = busy_time_.working_s();
   stats.waiting_s = busy_time_.waiting_s();
+  if (beside_) stats.num_operations += beside_->stats().num_operations;
   return stats;
 }
 

@@ -68,6 +68,7 @@ class CudaStream final : public KernelStream {
   void check_launched(std::string_view name) const;
 
   CudaContext& context_;
+  const bool computes_;
   const OwnedStream stream_;
 
   mutable std::mutex mutex_;  // between the submitting thread and others that ask
