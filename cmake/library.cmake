@@ -11,7 +11,7 @@ foreach(room_and_headers
     "io sample_order token_data token_file"
     "scheduler arena choose executor hooks learning_rate model parameters plan primitives program progress simulate tape trace trainer
       validate"
-    "model_zoo gpt2 mlp presets")
+    "model_zoo architecture bert gpt2 llama mlp presets rotary")
   separate_arguments(names UNIX_COMMAND "${room_and_headers}")
   list(POP_FRONT names room)
   foreach(name ${names})

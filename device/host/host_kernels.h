@@ -1,5 +1,6 @@
-// The host backend's kernels: the specification that a reader trusts. Each call checks its shapes, works out its Cost
-// and submits one closure with Stream::call, so the same object serves the simulated device, which only counts.
+// The host backend's kernels: the specification that a reader trusts. Each call checks its shapes,
+// works out its Cost and submits one closure with Stream::call, so the same object serves the
+// simulated device, which only counts.
 #pragma once
 
 #include <memory>
@@ -11,8 +12,8 @@
 
 namespace ebb {
 
-/// `team` and `workspace` must outlive the kernels. Several may exist; each serves one compute stream.
-/// REQUIRES: this processor has what `arithmetic` needs, where the kernels are to run.
+/// `team` and `workspace` must outlive the kernels. Several may exist; each serves one compute
+/// stream. REQUIRES: this processor has what `arithmetic` needs, where the kernels are to run.
 std::unique_ptr<Kernels> create_host_kernels(ThreadTeam& team, const Workspace& workspace,
                                              Arithmetic arithmetic);
 

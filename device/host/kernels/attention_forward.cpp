@@ -47,7 +47,7 @@ struct Block {
   }
 
   HeadRows rows_of(const AttentionCall& call, int64_t part) const {
-    return {call, b, 3 * call.channels, part * call.channels + head * call.head_size};
+    return {call, b, call.qkv_columns(), call.column_of(part, head)};
   }
 };
 
@@ -80,14 +80,14 @@ struct ForwardTask : Block {
     factors = weights + kTile * kTile;
   }
 
-  HeadRows out_rows() const { return {call, b, call.channels, head * call.head_size}; }
+  HeadRows out_rows() const { return {call, b, call.channels(), head * call.head_size}; }
   int64_t queries_from(int64_t i) const { return std::min(kTile, num_queries - i); }
 
   template <class T>
   void run() const {
     visible.find(call, b);
     for (int64_t i = 0; i < num_queries; i += kTile) {
-      rows_of(call, 0).load_tile<T>(call.qkv, first_query + i, queries_from(i), call.scale(), k);
+      rows_of(call, 0).load_tile<T>(call.qkv, first_query + i, queries_from(i), call.scale, k);
       transpose_tile(k, width, qt + i * width);
     }
     const int64_t padded = round_up(num_queries, kTile);
@@ -229,17 +229,14 @@ HWY_EXPORT(attend);
 
 void HostKernels::attention_forward(Stream& stream, Tensor out, Tensor log_sum_exp, Tensor qkv,
                                     const AttentionShape& shape) {
-  const AttentionCall call = describe_attention(qkv, out, log_sum_exp, shape);
-  stream.call({.flops = 2.0 * call.product_flops(),
-               .attention_flops = 2.0 * call.product_flops(),
-               .bytes = total_bytes(out, log_sum_exp, qkv, shape.document_starts),
-               .workspace_bytes = forward_workspace_bytes(call, team_.num_threads()),
-               .name = "attention_forward"},
-              [this, call] {
-                check_documents(call);
-                const auto run = HWY_DYNAMIC_DISPATCH(attend);
-                run(call, team_, workspace_);
-              });
+  AttentionCall call;
+  Cost cost = check_attention_forward(out, log_sum_exp, qkv, shape, &call);
+  cost.workspace_bytes = forward_workspace_bytes(call, team_.num_threads());
+  stream.call(cost, [this, call] {
+    check_documents(call);
+    const auto run = HWY_DYNAMIC_DISPATCH(attend);
+    run(call, team_, workspace_);
+  });
 }
 
 }  // namespace ebb

@@ -3,10 +3,11 @@
 // time.
 #pragma once
 
-#include <string_view>
+#include <span>
 
 #include "device/host/host_kernels.h"
 #include "device/host/kernels/tasks.h"
+#include "device/kernel_checks.h"
 #include "device/kernels.h"
 
 namespace ebb {
@@ -26,6 +27,20 @@ class HostKernels final : public Kernels {
   void layer_norm_backward(Stream&, Tensor dx, Write dx_write, Tensor dw, Tensor db,
                            Write parameter_write, Tensor dy, Tensor x, Tensor w, Tensor mean,
                            Tensor rstd) override;
+
+  void rms_norm_forward(Stream&, Tensor y, Tensor rstd, Tensor x, Tensor w, float epsilon) override;
+  void rms_norm_backward(Stream&, Tensor dx, Write dx_write, Tensor dw, Write parameter_write,
+                         Tensor dy, Tensor x, Tensor w, Tensor rstd) override;
+  void head_norm_forward(Stream&, Tensor y, Tensor rstd, Tensor x, Tensor wq, Tensor wk, HeadCounts,
+                         float epsilon) override;
+  void head_norm_backward(Stream&, Tensor gradient, Tensor dwq, Tensor dwk, Write parameter_write,
+                          Tensor x, Tensor wq, Tensor wk, Tensor rstd, HeadCounts) override;
+
+  void rotary_table(Stream&, Tensor table, Tensor positions, std::span<const double> frequencies,
+                    double factor) override;
+  void rotary(Stream&, Tensor x, Tensor table, int64_t num_heads, Turn) override;
+  void swiglu_forward(Stream&, Tensor y, Tensor x) override;
+  void swiglu_backward(Stream&, Tensor dx, Tensor dy, Tensor x, Write) override;
 
   void activation_forward(Stream&, Tensor y, Tensor x, Activation) override;
   void activation_backward(Stream&, Tensor dx, Tensor dy, Tensor x, Activation, Write) override;
@@ -61,8 +76,6 @@ class HostKernels final : public Kernels {
   Arithmetic arithmetic_;
 };
 
-constexpr bool is_float(DType type) { return type == DType::F32 || type == DType::BF16; }
-
 /// Calls f(float{}) or f(BF16{}). REQUIRES: is_float(type).
 template <class F>
 void with_float_type(DType type, const F& f) {
@@ -71,17 +84,6 @@ void with_float_type(DType type, const F& f) {
   } else {
     f(BF16{});
   }
-}
-
-/// Bytes of all tensors: what a kernel that touches each once moves.
-template <class... Tensors>
-double total_bytes(const Tensors&... tensors) {
-  return (0.0 + ... + (tensors ? static_cast<double>(tensors.bytes()) : 0.0));
-}
-
-/// A vector of n elements of this type: how biases, statistics and indices look.
-inline bool is_vector(const Tensor& t, DType type, int64_t n) {
-  return t && t.dtype == type && t.num_elements() == n;
 }
 
 }  // namespace ebb
