@@ -11,5 +11,5 @@ ebb_test(test_kernels_cuda
   LIBS ebb_device ebb_cpu_adam)
 ebb_test(test_kernels_emulated
   SOURCES ${on_devices} ${CMAKE_CURRENT_LIST_DIR}/harness_cuda.cpp ${CMAKE_CURRENT_LIST_DIR}/test_gpu_bits.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/test_emulated_order.cpp ${CMAKE_CURRENT_LIST_DIR}/test_emulated_faults.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/test_emulated_order.cpp ${PROJECT_SOURCE_DIR}/tests/cuda_emulation/test_kernel_faults.cpp
   LIBS ebb_cuda_emulated ebb_device ebb_cpu_adam)
