@@ -130,6 +130,8 @@ struct DeviceOptions {
   std::optional<ComputeRates> pretend = {};
   bool poison = false;  ///< host: fill freed memory and moved blocks with NaN patterns
   int cuda_index = 0;
+  /// Sim: the kind of device whose kernels it counts; they differ in the workspace they ask for.
+  DeviceKind counted_kind = DeviceKind::Host;
   /// Tests: called at every allocation, copy and launch; true makes that one fail.
   std::function<bool(FaultSite)> fault = {};
 };

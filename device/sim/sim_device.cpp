@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "device/cuda_backend.h"
 #include "device/errors.h"
 #include "device/sim/sim_stream.h"
 
@@ -62,7 +63,9 @@ SimDevice::SimDevice(const DeviceOptions& options)
       budget_(options.memory_bytes),
       faults_(options.fault),
       team_(info_.num_threads),
-      kernels_(create_host_kernels(team_, workspace_, Arithmetic::Fp32)),
+      kernels_(options.counted_kind == DeviceKind::Cuda
+                   ? create_counting_cuda_kernels()
+                   : create_host_kernels(team_, workspace_, Arithmetic::Fp32)),
       next_address_(kFirstAddress) {}
 
 SimDevice::~SimDevice() = default;
