@@ -100,6 +100,8 @@ struct Budgets {
   /// Threads of the kernels that will run, which size their workspace by it; 0: one per usable
   /// core.
   int num_threads = 0;
+  /// The device whose kernels will run: theirs is the workspace that is planned for.
+  DeviceKind device = DeviceKind::Host;
 };
 
 /// A way to lay a step out in time, and what it would take: a row of the planner's table.
