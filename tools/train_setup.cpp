@@ -114,9 +114,13 @@ void plan(const TrainOptions& options, TrainSetup& setup) {
   Budgets budgets = {
       .device_memory = options.device_memory,
       .host_memory = std::min(options.host_memory.value_or(usable_bytes), usable_bytes),
-      .num_threads = static_cast<int>(options.threads),
-      .device = setup.device.kind};
-  if (setup.device.kind == DeviceKind::Host) budgets.total_memory = usable_bytes;
+      .num_threads = static_cast<int>(options.threads)};
+  budgets.device = setup.device.kind;
+  if (setup.device.kind == DeviceKind::Host) {
+    budgets.total_memory = usable_bytes;
+  } else if (!budgets.device_memory) {
+    budgets.device_memory = create_device(setup.device)->info().memory_bytes;  // what is free
+  }
   setup.rates = machine_rates(setup.device, options.dtype,
                               options.gradient_dtype.value_or(options.dtype), cache_folder());
   fit_to_model(setup.rates,
