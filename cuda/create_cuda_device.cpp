@@ -1,14 +1,10 @@
+#include "cuda/cuda_device.h"
 #include "device/cuda_backend.h"
-#include "device/errors.h"
 
 namespace ebb {
 
-std::unique_ptr<Device> create_cuda_device(const DeviceOptions&) {
-  const CudaProbe probe = probe_cuda();
-  const std::string why =
-      probe.devices.empty() ? probe.note : std::to_string(probe.devices.size()) + " devices seen";
-  throw ConfigError("this version has no CUDA training backend yet (" + why +
-                    "); use --device host");
+std::unique_ptr<Device> create_cuda_device(const DeviceOptions& options) {
+  return std::make_unique<CudaDevice>(options);
 }
 
 }  // namespace ebb

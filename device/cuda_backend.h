@@ -11,4 +11,7 @@ namespace ebb {
 /// Throws ConfigError where this build or this machine has no CUDA device to train on.
 std::unique_ptr<Device> create_cuda_device(const DeviceOptions& options);
 
+/// The GPU's kernels for a stream that only counts; null where this build has none.
+std::unique_ptr<Kernels> create_counting_cuda_kernels();
+
 }  // namespace ebb

@@ -1,11 +1,14 @@
 #include "device/cuda_backend.h"
 #include "device/errors.h"
+#include "device/kernels.h"
 
 namespace ebb {
 
 std::unique_ptr<Device> create_cuda_device(const DeviceOptions&) {
   throw ConfigError("built without the CUDA toolkit; use --device host");
 }
+
+std::unique_ptr<Kernels> create_counting_cuda_kernels() { return nullptr; }
 
 CudaProbe probe_cuda() { return {.devices = {}, .note = "built without the CUDA toolkit"}; }
 

@@ -30,8 +30,8 @@ struct DryRun {
 };
 
 DryRun dry_run(const Model& model, const TrainerOptions& options, uint32_t num_micro_batches,
-               bool training, int num_threads) {
-  SimDevice sim({.kind = DeviceKind::Sim, .num_threads = num_threads});
+               bool training, int num_threads, DeviceKind counted) {
+  SimDevice sim({.kind = DeviceKind::Sim, .num_threads = num_threads, .counted = counted});
   const auto compute = sim.create_stream(StreamRole::Compute);
   TraceRecorder recorder(sim, model.parameters(), options.dtype);
   std::byte* const base = reinterpret_cast<std::byte*>(uintptr_t{1} << 44);  // never touched
@@ -179,7 +179,7 @@ Recompute square_root(const Model& model, TrainerOptions options) {
   options.recompute = Recompute::None;
   options.activations = ActivationPlacement::Device;
   options.micro_batch_order = MicroBatchOrder::Horizontal;
-  const double num_blocks = dry_run(model, options, 1, true, 1).num_blocks;
+  const double num_blocks = dry_run(model, options, 1, true, 1, DeviceKind::Host).num_blocks;
   return static_cast<Recompute>(std::max(1L, std::lround(std::sqrt(num_blocks))));
 }
 
@@ -191,14 +191,17 @@ Preparation prepare_ground(const Model& model, const TrainerOptions& told, const
   Preparation p;
   p.options = options;
   p.num_threads = budgets.num_threads > 0 ? budgets.num_threads : num_usable_cores();
-  DryRun run = dry_run(model, options, options.gradient_accumulation, true, p.num_threads);
+  p.device = budgets.device;
+  DryRun run =
+      dry_run(model, options, options.gradient_accumulation, true, p.num_threads, budgets.device);
   p.num_model_blocks = run.num_blocks;
   p.layout = std::make_shared<const Layout>(make_layout(model, options, run));
   p.trace = std::move(run.trace);
   check_uses(p.trace, *p.layout);
   if (options.evaluation_batches > 0) {
     p.evaluation_trace =
-        dry_run(model, options, options.evaluation_batches, false, p.num_threads).trace;
+        dry_run(model, options, options.evaluation_batches, false, p.num_threads, budgets.device)
+            .trace;
   }
   for (const Moment& m : p.trace.moments) p.flops += m.cost.flops;
 

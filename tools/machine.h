@@ -3,9 +3,10 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <string>
 #include <vector>
+
+#include "device/host/memory_limits.h"
 
 namespace ebb {
 
@@ -24,18 +25,6 @@ struct MachineInfo {
   std::vector<NumaNode> nodes;
 };
 MachineInfo read_machine();
-
-struct MemoryLimits {
-  size_t total_bytes = 0;
-  size_t available_bytes = 0;  ///< the kernel's estimate of what can be taken now
-  std::optional<size_t> cgroup_limit_bytes = {};  ///< nullopt: unlimited
-  std::optional<size_t> cgroup_used_bytes = {};
-  std::optional<size_t> memlock_bytes = {};  ///< nullopt: unlimited
-
-  /// What a run may take: available memory, less where the cgroup leaves less.
-  size_t usable_bytes() const;
-};
-MemoryLimits read_memory_limits();
 
 /// Bytes a second of an in-place pass over `bytes` of fresh memory: read plus written, all usable
 /// threads.

@@ -60,11 +60,13 @@ void validate(const PlanRequest& request) {
 
 PlanGround plan_ground(const PlanRequest& request) {
   const TrainOptions& options = request.options;
-  if (request.machine_name != "this") return {.machine = find_machine(request.machine_name)};
+  if (request.machine_name != "this")
+    return {.machine = find_machine(request.machine_name), .device = DeviceKind::Cuda};
   const DeviceOptions device = device_options(options);
   PlanGround ground{
       .machine = this_machine(options, device),
-      .num_threads = options.threads > 0 ? static_cast<int>(options.threads) : num_usable_cores()};
+      .num_threads = options.threads > 0 ? static_cast<int>(options.threads) : num_usable_cores(),
+      .device = device.kind};
   if (device.kind == DeviceKind::Host) ground.total_memory_bytes = ground.machine.host_memory_bytes;
   return ground;
 }
@@ -84,7 +86,8 @@ PlannedStep plan_step_of(const TrainOptions& options, const PlanGround& ground) 
   step.budgets = {.device_memory = options.device_memory,
                   .host_memory = options.host_memory.value_or(machine.host_memory_bytes),
                   .total_memory = ground.total_memory_bytes,
-                  .num_threads = ground.num_threads};
+                  .num_threads = ground.num_threads,
+                  .device = ground.device};
   const bool device_is_host = ground.total_memory_bytes.has_value();
   if (!device_is_host && !options.device_memory) {
     step.budgets.device_memory = machine.device_memory_bytes;

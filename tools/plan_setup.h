@@ -36,6 +36,7 @@ struct PlanGround {
   PlannedMachine machine = {};
   std::optional<size_t> total_memory_bytes = {};  ///< where the device's memory is the host's
   int num_threads = 1;
+  DeviceKind device = DeviceKind::Host;  ///< whose kernels will run
 };
 PlanGround plan_ground(const PlanRequest& request);
 

@@ -106,7 +106,12 @@ void plan(const TrainOptions& options, TrainSetup& setup) {
       .device_memory = options.device_memory,
       .host_memory = std::min(options.host_memory.value_or(usable_bytes), usable_bytes),
       .num_threads = static_cast<int>(options.threads)};
-  if (setup.device.kind == DeviceKind::Host) budgets.total_memory = usable_bytes;
+  budgets.device = setup.device.kind;
+  if (setup.device.kind == DeviceKind::Host) {
+    budgets.total_memory = usable_bytes;
+  } else if (!budgets.device_memory) {
+    budgets.device_memory = create_device(setup.device)->info().memory_bytes;  // what is free
+  }
   setup.rates = rates_for(options, setup.preset, setup.shape, setup.device);
   const uint32_t evaluation_batches =
       setup.eval_shape ? static_cast<uint32_t>(setup.eval_shape->num_batches) : 0;

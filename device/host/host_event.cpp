@@ -18,6 +18,11 @@ uint64_t HostEvent::latest() const {
   return submitted_;
 }
 
+uint64_t HostEvent::all_reached() const {
+  QuietLock lock(mutex_);
+  return all_reached_;
+}
+
 bool HostEvent::is_reached(uint64_t generation) const {
   if (generation <= all_reached_) return true;
   const uint64_t ahead = generation - all_reached_ - 1;
@@ -34,6 +39,7 @@ void HostEvent::reach(uint64_t generation, std::exception_ptr error, double time
   while ((reached_after_ & 1) != 0) ++all_reached_, reached_after_ >>= 1;
   if (generation > newest_reached_) newest_reached_ = generation, time_s_ = time_s;
   if (error && !error_) error_ = std::move(error);
+  note_reached(all_reached_);
   reached_one_.notify_all();
 }
 

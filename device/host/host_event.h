@@ -4,6 +4,9 @@
 // was told to; records of one event on several streams may be reached in any order. An error that a
 // record carries stays with the event.
 //
+// What is virtual is for events that streams of another kind record as well (cuda/): a HostStream
+// hands back to await() what submit_wait() gave it, whatever that number means.
+//
 // Thread-safety: every method may be called from any thread. An event must outlive the streams' use
 // of it.
 #pragma once
@@ -18,7 +21,7 @@
 
 namespace ebb {
 
-class HostEvent final : public Event {
+class HostEvent : public Event {
  public:
   struct Reached {
     double time_s = 0;
@@ -31,12 +34,20 @@ class HostEvent final : public Event {
   double time_s() const override;
 
   /// Announces a record and returns its generation.
-  uint64_t submit_record();
+  virtual uint64_t submit_record();
+  /// What a wait that is submitted now means: throws LogicError where nothing was recorded.
+  virtual uint64_t submit_wait() const { return latest(); }
   /// The newest generation; throws LogicError where there is none.
   uint64_t latest() const;
   /// `time_s`: when the work before it ended, which may be before the machine got round to this.
-  void reach(uint64_t generation, std::exception_ptr error, double time_s = steady_now_s());
-  Reached await(uint64_t generation) const;
+  virtual void reach(uint64_t generation, std::exception_ptr error, double time_s = steady_now_s());
+  virtual Reached await(uint64_t generation) const;
+
+ protected:
+  /// Every generation up to this one is reached.
+  uint64_t all_reached() const;
+  /// Told under the event's lock whenever that grows, before anybody who waits here.
+  virtual void note_reached(uint64_t /*all_reached*/) {}
 
  private:
   static constexpr uint64_t kWindow = 64;

@@ -72,7 +72,9 @@ void HostStream::record(Event& event) {
 void HostStream::wait(const Event& event) {
   const auto* host_event = dynamic_cast<const HostEvent*>(&event);
   EBB_CHECK(host_event != nullptr, "the event belongs to another kind of device");
-  push({.kind = Command::Kind::Wait, .awaited = host_event, .generation = host_event->latest()});
+  push({.kind = Command::Kind::Wait,
+        .awaited = host_event,
+        .generation = host_event->submit_wait()});
 }
 
 void HostStream::copy(void* to, const void* from, size_t bytes, CopyKind kind) {
@@ -232,6 +234,7 @@ void HostStream::pretend(double seconds) {
 }
 
 void HostStream::fail(std::exception_ptr error) {
+  if (options_.failed) options_.failed(num_finished_ + 1, error);
   QuietLock lock(mutex_);
   error_ = std::move(error);
 }

@@ -13,6 +13,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string_view>
@@ -36,6 +37,9 @@ struct HostStreamOptions {
   int nice = 0;                 ///< of the stream's thread, relative to none
   ThreadTeam* team = nullptr;   ///< threads that work for this stream and take its nice value
   std::optional<ComputeRates> pretend = {};
+  /// Told by the stream's thread when an operation fails, before any later event fires: how many
+  /// operations, records and waits were submitted up to it, and why. May be empty.
+  std::function<void(uint64_t position, std::exception_ptr)> failed = {};
 };
 
 class HostStream final : public Stream {

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "device/cuda_backend.h"
 #include "device/errors.h"
 #include "device/sim/sim_stream.h"
 
@@ -52,6 +53,18 @@ class SimBlocks final : public Blocks {
   const uint32_t num_blocks_;
 };
 
+namespace {
+
+std::unique_ptr<Kernels> counting_kernels(DeviceKind counted, ThreadTeam& team,
+                                          const Workspace& workspace) {
+  if (counted == DeviceKind::Cuda) {
+    if (auto kernels = create_counting_cuda_kernels()) return kernels;
+  }
+  return create_host_kernels(team, workspace, Arithmetic::Fp32);
+}
+
+}  // namespace
+
 SimDevice::SimDevice(const DeviceOptions& options)
     : info_{.kind = DeviceKind::Sim,
             .name = "simulated",
@@ -62,7 +75,7 @@ SimDevice::SimDevice(const DeviceOptions& options)
       budget_(options.memory_bytes),
       faults_(options.fault),
       team_(info_.num_threads),
-      kernels_(create_host_kernels(team_, workspace_, Arithmetic::Fp32)),
+      kernels_(counting_kernels(options.counted, team_, workspace_)),
       next_address_(kFirstAddress) {}
 
 SimDevice::~SimDevice() = default;

@@ -7,17 +7,22 @@
 #include <cstdlib>
 #include <memory>
 #include <thread>
+#include <tuple>
 
 #include "device/device.h"
 
 namespace ebb {
 namespace {
 
-constexpr size_t kBytes = 64 * 4096;
+constexpr size_t kBytes = size_t{2} << 20;
 
 /// Two streams with a block under the first of two places.
 struct Machine {
-  std::unique_ptr<Device> device = create_device({.num_threads = 1});
+  explicit Machine(DeviceKind kind) : device(create_device({.kind = kind, .num_threads = 1})) {
+    blocks->map(0, first);
+  }
+
+  std::unique_ptr<Device> device;
   Buffer home = device->allocate(MemoryKind::Pinned, kBytes, "home");
   std::unique_ptr<Blocks> blocks = device->create_blocks(kBytes, 1);
   std::byte* first = blocks->reserve(2 * kBytes);
@@ -26,7 +31,6 @@ struct Machine {
   std::unique_ptr<Stream> load = device->create_stream(StreamRole::Load);
   std::unique_ptr<Stream> compute = device->create_stream(StreamRole::Compute);
 
-  Machine() { blocks->map(0, first); }
   void read_first() {
     compute->call({}, [this] {
       for (size_t i = 0; i < kBytes; i += 64) sum_ += int(first[i]);
@@ -38,8 +42,8 @@ struct Machine {
 };
 
 /// A kernel reads what a load writes.
-void load_then_read(bool wait) {
-  Machine machine;
+void load_then_read(DeviceKind kind, bool wait) {
+  Machine machine(kind);
   machine.load->copy(machine.first, machine.home.data(), kBytes, CopyKind::Load);
   machine.load->record(*machine.done);
   if (wait) machine.compute->wait(*machine.done);
@@ -48,8 +52,8 @@ void load_then_read(bool wait) {
 
 /// A block leaves while a kernel may still read it. The pause keeps the defect from being a plain
 /// fault.
-void read_then_evict(bool wait) {
-  Machine machine;
+void read_then_evict(DeviceKind kind, bool wait) {
+  Machine machine(kind);
   machine.read_first();
   machine.compute->record(*machine.done);
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -58,28 +62,34 @@ void read_then_evict(bool wait) {
 }
 
 /// A block is filled again while a kernel may still read what was there.
-void read_then_load(bool wait) {
-  Machine machine;
+void read_then_load(DeviceKind kind, bool wait) {
+  Machine machine(kind);
   machine.read_first();
   machine.compute->record(*machine.done);
   if (wait) machine.load->wait(*machine.done);
   machine.load->copy(machine.first, machine.home.data(), kBytes, CopyKind::Load);
 }
 
-class RacesDeathTest : public testing::TestWithParam<void (*)(bool)> {};
+using Program = void (*)(DeviceKind, bool wait);
+class RacesDeathTest : public testing::TestWithParam<std::tuple<Program, DeviceKind>> {};
 
 TEST_P(RacesDeathTest, AMissingWaitIsReported) {
 #if !defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "only ThreadSanitizer sees this; build with -DEBB_SANITIZE=thread";
 #endif
+  const auto [program, kind] = GetParam();
+  if (kind == DeviceKind::Cuda && probe_cuda().devices.empty()) GTEST_SKIP() << probe_cuda().note;
   constexpr int kReported = 66;  // ThreadSanitizer's exit status
   testing::FLAGS_gtest_death_test_style = "threadsafe";
-  EXPECT_EXIT((GetParam()(false), std::exit(0)), testing::ExitedWithCode(kReported), "data race");
-  EXPECT_EXIT((GetParam()(true), std::exit(0)), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT((program(kind, false), std::exit(0)), testing::ExitedWithCode(kReported),
+              "data race");
+  EXPECT_EXIT((program(kind, true), std::exit(0)), testing::ExitedWithCode(0), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Planted, RacesDeathTest,
-                         testing::Values(&load_then_read, &read_then_evict, &read_then_load));
+                         testing::Combine(testing::Values(&load_then_read, &read_then_evict,
+                                                          &read_then_load),
+                                          testing::Values(DeviceKind::Host, DeviceKind::Cuda)));
 
 }  // namespace
 }  // namespace ebb

@@ -25,7 +25,8 @@ double half_unit(double value, DType dtype) {
 
 }  // namespace
 
-Guarded::Guarded(size_t bytes) : memory_(bytes + 2 * kCanaryBytes, kUnwritten) {
+Guarded::Guarded(size_t bytes) : memory_(bytes + 2 * kCanaryBytes) {
+  std::fill(memory_.begin(), memory_.end(), kUnwritten);
   std::fill_n(memory_.begin(), kCanaryBytes, kCanary);
   std::fill_n(memory_.end() - kCanaryBytes, kCanaryBytes, kCanary);
 }
@@ -38,14 +39,6 @@ bool Guarded::intact() const {
   const auto is_canary = [](std::byte b) { return b == kCanary; };
   return std::all_of(memory_.begin(), memory_.begin() + kCanaryBytes, is_canary) &&
          std::all_of(memory_.end() - kCanaryBytes, memory_.end(), is_canary);
-}
-
-void InlineStream::call(const Cost& cost, HostFunction function) {
-  last_cost = cost;
-  Guarded scratch(cost.workspace_bytes);
-  *workspace_ = {scratch.data(), scratch.bytes()};
-  function();
-  *workspace_ = {};
 }
 
 Array::Array(DType dtype, Shape shape)

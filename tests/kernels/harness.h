@@ -9,13 +9,28 @@
 #include <string>
 #include <vector>
 
-#include "device/host/host_kernels.h"
-#include "device/host/parallel.h"
+#include "device/arithmetic.h"
 #include "device/kernels.h"
 
 namespace ebb::test {
 
 using Values = std::vector<double>;
+
+/// Memory that both the host and the device under test can touch.
+class SharedMemory {
+ public:
+  explicit SharedMemory(size_t bytes);
+  ~SharedMemory();
+  SharedMemory(SharedMemory&& other) noexcept;
+  std::byte* begin() const { return data_; }
+  std::byte* end() const { return data_ + bytes_; }
+  size_t size() const { return bytes_; }
+  bool empty() const { return data_ == nullptr; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+};
 
 /// Memory between canaries, filled with NaN patterns until somebody writes it.
 class Guarded {
@@ -23,30 +38,13 @@ class Guarded {
   explicit Guarded(size_t bytes);
   ~Guarded();  // fails the test where a canary changed
   Guarded(Guarded&&) = default;
-  std::byte* data() { return memory_.data() + kCanaryBytes; }
+  std::byte* data() { return memory_.begin() + kCanaryBytes; }
   size_t bytes() const { return memory_.size() - 2 * kCanaryBytes; }
   bool intact() const;
 
  private:
   static constexpr size_t kCanaryBytes = 64;
-  std::vector<std::byte> memory_;
-};
-
-/// Runs a call at once, with a workspace of exactly the size it asked for.
-class InlineStream final : public Stream {
- public:
-  explicit InlineStream(Workspace* workspace) : workspace_(workspace) {}
-  void record(Event&) override {}
-  void wait(const Event&) override {}
-  void copy(void*, const void*, size_t, CopyKind) override {}
-  void call(const Cost& cost, HostFunction function) override;
-  void synchronize() override {}
-  StreamStats stats() const override { return {}; }
-
-  Cost last_cost;
-
- private:
-  Workspace* workspace_;
+  SharedMemory memory_;
 };
 
 /// A stream that counts and never runs anything, as a simulated device's does.
@@ -62,16 +60,53 @@ class CountingStream final : public Stream {
   Cost last_cost;
 };
 
-struct Harness {
-  explicit Harness(int num_threads = 2, Arithmetic arithmetic = Arithmetic::Fp32)
-      : team(num_threads),
-        stream(&workspace),
-        kernels(create_host_kernels(team, workspace, arithmetic)) {}
+/// The device that this program tests: the host's kernels, those of a GPU, or the emulated ones.
+/// Calls are done when they return, and throw what the device found wrong.
+class Harness {
+ public:
+  /// Threads and arithmetic are the host's.
+  explicit Harness(int num_threads = 2, Arithmetic arithmetic = Arithmetic::Fp32);
+  ~Harness();
+  Harness(Harness&&) = delete;
 
-  Workspace workspace;
-  ThreadTeam team;
-  InlineStream stream;
-  std::unique_ptr<Kernels> kernels;
+  struct Parts;
+  class CurrentStream {
+   public:
+    operator Stream&() const;  // NOLINT: passed where kernels take streams
+
+   private:
+    friend class Harness;
+    Parts* parts_ = nullptr;
+  };
+  /// Waits for the call that is made through it.
+  class Call {
+   public:
+    explicit Call(Parts* parts) : parts_(parts) {}
+    ~Call() noexcept(false);
+    Call(const Call&) = delete;
+    Kernels* operator->() const;
+
+   private:
+    Parts* const parts_;
+  };
+  class CurrentKernels {
+   public:
+    Call operator->() const { return Call(parts_); }
+    Kernels& operator*() const;
+
+   private:
+    friend class Harness;
+    Parts* parts_ = nullptr;
+  };
+
+  static bool can_compute(Arithmetic arithmetic);
+
+ private:
+  const std::unique_ptr<Parts> parts_;
+
+ public:
+  CurrentStream stream;
+  CurrentKernels kernels;
 };
 
 /// An array in guarded memory. Values given are rounded to the type.

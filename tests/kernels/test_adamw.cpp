@@ -65,19 +65,38 @@ class DeviceAdamW : public testing::TestWithParam<Types> {
             .gradient_dtype = GetParam().gradient};
   }
   void update_on_device(AdamWState& s, const AdamWCoefficients& coefficients) {
-    const Planes p = planes(s);
-    const auto plane = [](void* data, DType type) {
-      return Tensor{static_cast<std::byte*>(data), type, {kCount}};
-    };
+    const DType weight = GetParam().weight, gradient = GetParam().gradient;
+    const Array w = array(weight, s.weight), g = array(gradient, s.gradient);
+    const Array low = array(DType::BF16, s.low);  // 16 bits, whatever they mean
+    const Array m = array(DType::F32, s.momentum), v = array(DType::F32, s.variance);
+    Guarded constants(sizeof(coefficients));
+    std::memcpy(constants.data(), &coefficients, sizeof(coefficients));
     Harness h(2);
-    h.kernels->adamw(h.stream,
-                     {.weight = plane(p.weight, p.weight_dtype),
-                      .low = p.low,
-                      .momentum = plane(p.momentum, DType::F32),
-                      .variance = plane(p.variance, DType::F32),
-                      .gradient = plane(s.gradient.data(), p.gradient_dtype)},
-                     &coefficients);
-    h.stream.synchronize();
+    h.kernels->adamw(
+        h.stream,
+        {.weight = w,
+         .low = weight == DType::BF16 ? reinterpret_cast<int16_t*>(low.tensor().data) : nullptr,
+         .momentum = m,
+         .variance = v,
+         .gradient = g},
+        reinterpret_cast<const AdamWCoefficients*>(constants.data()));
+    read_back(s.weight, w);
+    read_back(s.low, low);
+    read_back(s.momentum, m);
+    read_back(s.variance, v);
+  }
+
+  /// The same bytes where the device sees them, and back.
+  template <class T>
+  static Array array(DType dtype, const std::vector<T>& from) {
+    Array result(dtype, {kCount});
+    EXPECT_EQ(result.tensor().bytes(), from.size() * sizeof(T));
+    std::memcpy(result.tensor().data, from.data(), result.tensor().bytes());
+    return result;
+  }
+  template <class T>
+  static void read_back(std::vector<T>& to, const Array& from) {
+    std::memcpy(to.data(), from.tensor().data, from.tensor().bytes());
   }
 
   const AdamWStep step_{.learning_rate = 3e-3, .t = 7, .gradient_scale = 0.37f};

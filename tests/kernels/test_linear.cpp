@@ -28,16 +28,14 @@ const Operands kOperands[] = {{"fp32", DType::F32, Arithmetic::Fp32},
                               {"bf16", DType::BF16, Arithmetic::Fp32},
                               {"bf16_dot", DType::BF16, Arithmetic::Bf16Dot}};
 
-bool can_run(Arithmetic arithmetic) {
-  return arithmetic == Arithmetic::Fp32 || this_processor().has_bf16_dot;
-}
+bool can_run(Arithmetic arithmetic) { return Harness::can_compute(arithmetic); }
 
 using LinearCase = std::tuple<Operands, Size, Write>;
 
 class Linear : public testing::TestWithParam<LinearCase> {
  protected:
   void SetUp() override {
-    if (!can_run(arithmetic())) GTEST_SKIP() << "this processor has no dot product of bf16";
+    if (!can_run(arithmetic())) GTEST_SKIP() << "this device has no such arithmetic";
   }
   DType dtype() const { return std::get<0>(GetParam()).dtype; }
   Arithmetic arithmetic() const { return std::get<0>(GetParam()).arithmetic; }

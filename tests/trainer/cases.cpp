@@ -95,7 +95,7 @@ std::string to_string(const Outcome& o) {
 
 Preparation prepare_case(const Model& model, const TrainingCase& run) {
   const TrainerOptions options = run.options();
-  Budgets budgets{.num_threads = run.num_threads};
+  Budgets budgets{.num_threads = run.num_threads, .device = run.device};
   // Weights, gradient and state of two chunks.
   const size_t room = run.between == Between::State ? 2 * 8 * options.chunk_bytes : 0;
   if (run.memory == Memory::Resident && room == 0) return prepare(model, options, budgets);
@@ -108,7 +108,8 @@ Preparation prepare_case(const Model& model, const TrainingCase& run) {
 }
 
 std::unique_ptr<Device> create_case_device(const Preparation& prepared, const TrainingCase& run) {
-  return create_device({.memory_bytes = prepared.ledger.total(Tier::Device),
+  return create_device({.kind = run.device,
+                        .memory_bytes = prepared.ledger.total(Tier::Device),
                         .num_threads = run.num_threads,
                         .load_bytes_per_s = run.link_bytes_per_s,
                         .store_bytes_per_s = run.link_bytes_per_s,

@@ -98,15 +98,8 @@ HWY_EXPORT(run_adamw);
 
 void HostKernels::adamw(Stream& stream, const AdamWPlanes& planes,
                         const AdamWCoefficients* coefficients) {
+  const Cost cost = check_adamw(planes, coefficients);
   const int64_t n = planes.weight.num_elements();
-  const bool split = planes.weight.dtype == DType::BF16;
-  EBB_CHECK(split || planes.weight.dtype == DType::F32, "adamw: weights fp32 or bf16");
-  EBB_CHECK(is_vector(planes.weight, planes.weight.dtype, n) &&
-                is_vector(planes.momentum, DType::F32, n) &&
-                is_vector(planes.variance, DType::F32, n) &&
-                is_vector(planes.gradient, planes.gradient.dtype, n) &&
-                (planes.low != nullptr) == split && coefficients != nullptr,
-            "adamw: weight, momentum, variance, gradient (n), and low halves of bf16 weights");
   const AdamWUpdate update{n,
                            planes.weight.data,
                            planes.low,
@@ -115,14 +108,10 @@ void HostKernels::adamw(Stream& stream, const AdamWPlanes& planes,
                            planes.gradient.data,
                            planes.gradient.dtype,
                            coefficients};
-  const double bytes = 24 + static_cast<double>(size_of(planes.gradient.dtype));
-  stream.call({.flops = 14 * static_cast<double>(n),
-               .bytes = bytes * static_cast<double>(n),
-               .name = "adamw"},
-              [this, update] {
-                const auto run = HWY_DYNAMIC_DISPATCH(run_adamw);
-                run(update, team_);
-              });
+  stream.call(cost, [this, update] {
+    const auto run = HWY_DYNAMIC_DISPATCH(run_adamw);
+    run(update, team_);
+  });
 }
 
 }  // namespace ebb

@@ -51,6 +51,31 @@ AttentionCall describe_attention(const Tensor& qkv, const Tensor& out, const Ten
           .log_sum_exp = log_sum_exp.as<float>()};
 }
 
+Cost check_attention_forward(const Tensor& out, const Tensor& log_sum_exp, const Tensor& qkv,
+                             const AttentionShape& shape, AttentionCall* call) {
+  *call = describe_attention(qkv, out, log_sum_exp, shape);
+  return {.flops = 2.0 * call->product_flops(),
+          .attention_flops = 2.0 * call->product_flops(),
+          .bytes = total_bytes(out, log_sum_exp, qkv, shape.document_starts),
+          .name = "attention_forward"};
+}
+
+Cost check_attention_backward(const Tensor& dqkv, const Tensor& dout, const Tensor& qkv,
+                              const Tensor& out, const Tensor& log_sum_exp,
+                              const AttentionShape& shape, AttentionCall* call) {
+  *call = describe_attention(qkv, out, log_sum_exp, shape);
+  EBB_CHECK(dqkv.dtype == qkv.dtype && dqkv.shape == qkv.shape,
+            "attention_backward: dqkv must look like qkv");
+  EBB_CHECK(dout.dtype == out.dtype && dout.shape == out.shape,
+            "attention_backward: dout must look like out");
+  call->dqkv = dqkv.data;
+  call->dout = dout.data;
+  return {.flops = 5.0 * call->product_flops(),
+          .attention_flops = 5.0 * call->product_flops(),
+          .bytes = total_bytes(dqkv, dout, qkv, out, log_sum_exp, shape.document_starts),
+          .name = "attention_backward"};
+}
+
 void check_documents(const AttentionCall& call) {
   if (call.document_starts == nullptr) return;
   for (int64_t b = 0; b < call.batch; ++b) {

@@ -44,6 +44,13 @@ struct AttentionCall {
 AttentionCall describe_attention(const Tensor& qkv, const Tensor& out, const Tensor& log_sum_exp,
                                  const AttentionShape& shape);
 
+/// What the two directions ask of their tensors and cost on any device.
+Cost check_attention_forward(const Tensor& out, const Tensor& log_sum_exp, const Tensor& qkv,
+                             const AttentionShape& shape, AttentionCall* call);
+Cost check_attention_backward(const Tensor& dqkv, const Tensor& dout, const Tensor& qkv,
+                              const Tensor& out, const Tensor& log_sum_exp,
+                              const AttentionShape& shape, AttentionCall* call);
+
 /// Document starts come from data; throws LogicError where one does not describe documents laid end
 /// to end.
 void check_documents(const AttentionCall& call);

@@ -239,23 +239,14 @@ HWY_EXPORT(attend_backward);
 
 void HostKernels::attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv,
                                      Tensor out, Tensor log_sum_exp, const AttentionShape& shape) {
-  AttentionCall call = describe_attention(qkv, out, log_sum_exp, shape);
-  EBB_CHECK(dqkv.dtype == qkv.dtype && dqkv.shape == qkv.shape,
-            "attention_backward: dqkv must look like qkv");
-  EBB_CHECK(dout.dtype == out.dtype && dout.shape == out.shape,
-            "attention_backward: dout must look like out");
-  call.dqkv = dqkv.data;
-  call.dout = dout.data;
-  stream.call({.flops = 5.0 * call.product_flops(),
-               .attention_flops = 5.0 * call.product_flops(),
-               .bytes = total_bytes(dqkv, dout, qkv, out, log_sum_exp, shape.document_starts),
-               .workspace_bytes = backward_workspace_bytes(call, team_.num_threads()),
-               .name = "attention_backward"},
-              [this, call] {
-                check_documents(call);
-                const auto run = HWY_DYNAMIC_DISPATCH(attend_backward);
-                run(call, team_, workspace_);
-              });
+  AttentionCall call;
+  Cost cost = check_attention_backward(dqkv, dout, qkv, out, log_sum_exp, shape, &call);
+  cost.workspace_bytes = backward_workspace_bytes(call, team_.num_threads());
+  stream.call(cost, [this, call] {
+    check_documents(call);
+    const auto run = HWY_DYNAMIC_DISPATCH(attend_backward);
+    run(call, team_, workspace_);
+  });
 }
 
 }  // namespace ebb

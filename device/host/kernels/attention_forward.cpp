@@ -229,17 +229,14 @@ HWY_EXPORT(attend);
 
 void HostKernels::attention_forward(Stream& stream, Tensor out, Tensor log_sum_exp, Tensor qkv,
                                     const AttentionShape& shape) {
-  const AttentionCall call = describe_attention(qkv, out, log_sum_exp, shape);
-  stream.call({.flops = 2.0 * call.product_flops(),
-               .attention_flops = 2.0 * call.product_flops(),
-               .bytes = total_bytes(out, log_sum_exp, qkv, shape.document_starts),
-               .workspace_bytes = forward_workspace_bytes(call, team_.num_threads()),
-               .name = "attention_forward"},
-              [this, call] {
-                check_documents(call);
-                const auto run = HWY_DYNAMIC_DISPATCH(attend);
-                run(call, team_, workspace_);
-              });
+  AttentionCall call;
+  Cost cost = check_attention_forward(out, log_sum_exp, qkv, shape, &call);
+  cost.workspace_bytes = forward_workspace_bytes(call, team_.num_threads());
+  stream.call(cost, [this, call] {
+    check_documents(call);
+    const auto run = HWY_DYNAMIC_DISPATCH(attend);
+    run(call, team_, workspace_);
+  });
 }
 
 }  // namespace ebb

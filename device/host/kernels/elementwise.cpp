@@ -191,66 +191,40 @@ namespace ebb {
 HWY_EXPORT(run_activation);
 HWY_EXPORT(run_add);
 
-namespace {
-
-bool alike(const Tensor& a, const Tensor& b) {
-  return a.dtype == b.dtype && a.num_elements() == b.num_elements();
-}
-
-}  // namespace
-
 void HostKernels::activation_forward(Stream& stream, Tensor y, Tensor x, Activation activation) {
-  EBB_CHECK(is_float(x.dtype) && alike(y, x),
-            "activation_forward: y and x of one float type and size");
+  const Cost cost = check_activation_forward(y, x);
   const ActivationCall f{x.dtype, x.num_elements(), y.data,      nullptr,
                          x.data,  activation,       Write::Store};
-  stream.call({.flops = 20.0 * static_cast<double>(f.n),
-               .vector_flops = 20.0 * static_cast<double>(f.n),
-               .bytes = total_bytes(y, x),
-               .name = "activation_forward"},
-              [this, f] {
-                const auto run = HWY_DYNAMIC_DISPATCH(run_activation);
-                run(f, team_);
-              });
+  stream.call(cost, [this, f] {
+    const auto run = HWY_DYNAMIC_DISPATCH(run_activation);
+    run(f, team_);
+  });
 }
 
 void HostKernels::activation_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x,
                                       Activation activation, Write write) {
-  EBB_CHECK(is_float(x.dtype) && alike(dx, x) && alike(dy, x),
-            "activation_backward: dx, dy and x of one float type and size");
+  const Cost cost = check_activation_backward(dx, dy, x);
   const ActivationCall f{x.dtype, x.num_elements(), dx.data, dy.data, x.data, activation, write};
-  stream.call({.flops = 30.0 * static_cast<double>(f.n),
-               .vector_flops = 30.0 * static_cast<double>(f.n),
-               .bytes = total_bytes(dx, dy, x),
-               .name = "activation_backward"},
-              [this, f] {
-                const auto run = HWY_DYNAMIC_DISPATCH(run_activation);
-                run(f, team_);
-              });
+  stream.call(cost, [this, f] {
+    const auto run = HWY_DYNAMIC_DISPATCH(run_activation);
+    run(f, team_);
+  });
 }
 
 void HostKernels::add(Stream& stream, Tensor y, Tensor a, Tensor b) {
-  EBB_CHECK(is_float(y.dtype) && alike(y, a) && alike(y, b),
-            "add: y, a and b of one float type and size");
-  stream.call({.flops = static_cast<double>(y.num_elements()),
-               .bytes = total_bytes(y, a, b),
-               .name = "add"},
-              [this, y, a, b] {
-                const auto run = HWY_DYNAMIC_DISPATCH(run_add);
-                run(y, a, b, team_);
-              });
+  const Cost cost = check_add(y, a, b);
+  stream.call(cost, [this, y, a, b] {
+    const auto run = HWY_DYNAMIC_DISPATCH(run_add);
+    run(y, a, b, team_);
+  });
 }
 
 void HostKernels::accumulate(Stream& stream, Tensor y, Tensor x) {
-  EBB_CHECK(is_float(y.dtype) && is_float(x.dtype) && y.num_elements() == x.num_elements(),
-            "accumulate: y and x of float types and one size");
-  stream.call({.flops = static_cast<double>(y.num_elements()),
-               .bytes = total_bytes(y, y, x),
-               .name = "accumulate"},
-              [this, y, x] {
-                const auto run = HWY_DYNAMIC_DISPATCH(run_add);
-                run(y, y, x, team_);
-              });
+  const Cost cost = check_accumulate(y, x);
+  stream.call(cost, [this, y, x] {
+    const auto run = HWY_DYNAMIC_DISPATCH(run_add);
+    run(y, y, x, team_);
+  });
 }
 
 void HostKernels::fill_zero(Stream& stream, Tensor y) {

@@ -150,15 +150,8 @@ void check_indices(const int32_t* indices, int64_t n, int64_t table_rows, const 
 
 void HostKernels::embedding_forward(Stream& stream, Tensor y, Tensor tokens, Tensor positions,
                                     Tensor wte, Tensor wpe) {
+  const Cost cost = check_embedding_forward(y, tokens, positions, wte, wpe);
   const int64_t n = y.rows(), c = y.columns();
-  EBB_CHECK(is_float(y.dtype) && wte.dtype == y.dtype && wte.columns() == c,
-            "embedding_forward: y (N, C) and wte (V, C) of one float type");
-  EBB_CHECK(is_vector(tokens, DType::I32, n), "embedding_forward: tokens (N) int32");
-  EBB_CHECK(static_cast<bool>(wpe) == static_cast<bool>(positions),
-            "embedding_forward: positions and wpe come together");
-  EBB_CHECK(
-      !wpe || (wpe.dtype == y.dtype && wpe.columns() == c && is_vector(positions, DType::I32, n)),
-      "embedding_forward: wpe (P, C) of y's type, positions (N) int32");
   const Lookup f{y.dtype,
                  n,
                  c,
@@ -169,40 +162,28 @@ void HostKernels::embedding_forward(Stream& stream, Tensor y, Tensor tokens, Ten
                  wpe.data,
                  wte.rows(),
                  wpe ? wpe.rows() : 0};
-  stream.call({.flops = wpe ? static_cast<double>(y.num_elements()) : 0.0,
-               .bytes = total_bytes(y, tokens, positions, y) + (wpe ? total_bytes(y) : 0.0),
-               .name = "embedding_forward"},
-              [this, f] {
-                check_indices(f.tokens, f.num_rows, f.num_tokens, "embedding_forward");
-                if (f.positions != nullptr) {
-                  check_indices(f.positions, f.num_rows, f.num_positions, "embedding_forward");
-                }
-                const auto run = HWY_DYNAMIC_DISPATCH(look_up);
-                run(f, team_);
-              });
+  stream.call(cost, [this, f] {
+    check_indices(f.tokens, f.num_rows, f.num_tokens, "embedding_forward");
+    if (f.positions != nullptr) {
+      check_indices(f.positions, f.num_rows, f.num_positions, "embedding_forward");
+    }
+    const auto run = HWY_DYNAMIC_DISPATCH(look_up);
+    run(f, team_);
+  });
 }
 
 void HostKernels::embedding_backward(Stream& stream, Tensor dtable, Tensor dy, Tensor indices,
                                      Write write) {
+  Cost cost = check_embedding_backward(dtable, dy, indices, write);
   const int64_t n = dy.rows(), c = dy.columns();
-  EBB_CHECK(is_float(dy.dtype) && dtable.dtype == DType::F32 && dtable.columns() == c,
-            "embedding_backward: dtable (V, C) fp32, dy (N, C) of a float type");
-  EBB_CHECK(is_vector(indices, DType::I32, n), "embedding_backward: indices (N) int32");
-  EBB_CHECK(n <= INT32_MAX, "embedding_backward: more than 2^31 rows");
   const LookupGradient f{
       dy.dtype, n, c, dtable.rows(), dtable.as<float>(), dy.data, indices.as<int32_t>(), write};
-  const double rows_written =
-      static_cast<double>(write == Write::Store ? f.table_rows : std::min(n, f.table_rows));
-  stream.call(
-      {.flops = static_cast<double>(dy.num_elements()),
-       .bytes = total_bytes(dy, indices) + rows_written * static_cast<double>(c) * 4.0,
-       .workspace_bytes = Scratch::bytes_of<int32_t>(f.table_rows) + Scratch::bytes_of<int32_t>(n),
-       .name = "embedding_backward"},
-      [this, f] {
-        check_indices(f.indices, f.num_rows, f.table_rows, "embedding_backward");
-        const auto run = HWY_DYNAMIC_DISPATCH(look_up_gradient);
-        run(f, team_, workspace_);
-      });
+  cost.workspace_bytes = Scratch::bytes_of<int32_t>(f.table_rows) + Scratch::bytes_of<int32_t>(n);
+  stream.call(cost, [this, f] {
+    check_indices(f.indices, f.num_rows, f.table_rows, "embedding_backward");
+    const auto run = HWY_DYNAMIC_DISPATCH(look_up_gradient);
+    run(f, team_, workspace_);
+  });
 }
 
 }  // namespace ebb

@@ -129,47 +129,28 @@ namespace ebb {
 HWY_EXPORT(run_finish_gradient);
 HWY_EXPORT(run_squared_norm);
 
-namespace {
-
-bool has_all_pieces(const Tensor& partials, int64_t num_elements) {
-  return is_vector(partials, DType::F64, ceil_div(num_elements, kPieceElements));
-}
-
-}  // namespace
-
 void HostKernels::finish_gradient(Stream& stream, Tensor gradient, Tensor sums, Tensor more_sums,
                                   Tensor partials) {
+  const Cost cost = check_finish_gradient(gradient, sums, more_sums, partials);
   const int64_t n = gradient.num_elements();
-  EBB_CHECK(is_float(gradient.dtype) && is_vector(sums, DType::F32, n) &&
-                (!more_sums || is_vector(more_sums, DType::F32, n)),
-            "finish_gradient: gradient (n) of a float type, sums (n) fp32");
-  EBB_CHECK(!partials || has_all_pieces(partials, n),
-            "finish_gradient: one fp64 partial for each piece of the gradient, or none");
   const FinishGradient f{gradient.dtype,
                          n,
                          gradient.data,
                          sums.as<float>(),
                          more_sums ? more_sums.as<float>() : nullptr,
                          partials ? partials.as<double>() : nullptr};
-  stream.call({.flops = partials ? 2.0 * static_cast<double>(n) : 0.0,
-               .bytes = total_bytes(gradient, sums, more_sums, partials),
-               .name = "finish_gradient"},
-              [this, f] {
-                const auto run = HWY_DYNAMIC_DISPATCH(run_finish_gradient);
-                run(f, team_);
-              });
+  stream.call(cost, [this, f] {
+    const auto run = HWY_DYNAMIC_DISPATCH(run_finish_gradient);
+    run(f, team_);
+  });
 }
 
 void HostKernels::squared_norm_pieces(Stream& stream, Tensor partials, Tensor gradient) {
-  EBB_CHECK(is_float(gradient.dtype) && has_all_pieces(partials, gradient.num_elements()),
-            "squared_norm_pieces: one fp64 partial for each piece of the gradient");
-  stream.call({.flops = 2.0 * static_cast<double>(gradient.num_elements()),
-               .bytes = total_bytes(partials, gradient),
-               .name = "squared_norm_pieces"},
-              [this, partials, gradient] {
-                const auto run = HWY_DYNAMIC_DISPATCH(run_squared_norm);
-                run(partials.as<double>(), gradient, team_);
-              });
+  const Cost cost = check_squared_norm_pieces(partials, gradient);
+  stream.call(cost, [this, partials, gradient] {
+    const auto run = HWY_DYNAMIC_DISPATCH(run_squared_norm);
+    run(partials.as<double>(), gradient, team_);
+  });
 }
 
 }  // namespace ebb

@@ -4,10 +4,10 @@
 #pragma once
 
 #include <span>
-#include <string_view>
 
 #include "device/host/host_kernels.h"
 #include "device/host/kernels/tasks.h"
+#include "device/kernel_checks.h"
 #include "device/kernels.h"
 
 namespace ebb {
@@ -76,8 +76,6 @@ class HostKernels final : public Kernels {
   Arithmetic arithmetic_;
 };
 
-constexpr bool is_float(DType type) { return type == DType::F32 || type == DType::BF16; }
-
 /// Calls f(float{}) or f(BF16{}). REQUIRES: is_float(type).
 template <class F>
 void with_float_type(DType type, const F& f) {
@@ -86,17 +84,6 @@ void with_float_type(DType type, const F& f) {
   } else {
     f(BF16{});
   }
-}
-
-/// Bytes of all tensors: what a kernel that touches each once moves.
-template <class... Tensors>
-double total_bytes(const Tensors&... tensors) {
-  return (0.0 + ... + (tensors ? static_cast<double>(tensors.bytes()) : 0.0));
-}
-
-/// A vector of n elements of this type: how biases, statistics and indices look.
-inline bool is_vector(const Tensor& t, DType type, int64_t n) {
-  return t && t.dtype == type && t.num_elements() == n;
 }
 
 }  // namespace ebb

@@ -57,23 +57,10 @@ namespace {
 GemmOperand as_stored(const Tensor& t) { return {t.data, t.dtype, t.columns(), 1}; }
 GemmOperand transposed(const Tensor& t) { return {t.data, t.dtype, 1, t.columns()}; }
 
-Cost gemm_cost(const Gemm& g, double bytes, int num_threads, std::string_view name) {
-  return {
-      .flops = 2.0 * static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k),
-      .bytes = bytes,
-      .workspace_bytes = gemm_workspace_bytes(g, num_threads),
-      .name = name};
-}
-
 }  // namespace
 
 void HostKernels::linear_forward(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
-  EBB_CHECK(is_float(x.dtype) && y.dtype == x.dtype && w.dtype == x.dtype,
-            "linear_forward: y, x and w must be of one float type");
-  EBB_CHECK(w.shape.rank() == 2 && x.columns() == w.dim(1) && y.columns() == w.dim(0) &&
-                y.rows() == x.rows(),
-            "linear_forward: y (N, OC) = x (N, C) w (OC, C)^T");
-  EBB_CHECK(!bias || is_vector(bias, x.dtype, w.dim(0)), "linear_forward: bias (OC)");
+  Cost cost = check_linear_forward(y, x, w, bias);
   const Gemm gemm{.m = x.rows(),
                   .n = w.dim(0),
                   .k = w.dim(1),
@@ -82,18 +69,13 @@ void HostKernels::linear_forward(Stream& stream, Tensor y, Tensor x, Tensor w, T
                   .c = y.data,
                   .c_dtype = y.dtype,
                   .bias = bias.data};
-  stream.call(gemm_cost(gemm, total_bytes(y, x, w, bias), team_.num_threads(), "linear_forward"),
-              [this, gemm] { run_gemm(gemm, arithmetic_, team_, workspace_); });
+  cost.workspace_bytes = gemm_workspace_bytes(gemm, team_.num_threads());
+  stream.call(cost, [this, gemm] { run_gemm(gemm, arithmetic_, team_, workspace_); });
 }
 
 void HostKernels::linear_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w,
                                         Write write) {
-  EBB_CHECK(
-      is_float(dy.dtype) && w.dtype == dy.dtype && (dx.dtype == dy.dtype || dx.dtype == DType::F32),
-      "linear_backward_input: dy and w must be of one float type, dx of it or fp32");
-  EBB_CHECK(w.shape.rank() == 2 && dx.columns() == w.dim(1) && dy.columns() == w.dim(0) &&
-                dx.rows() == dy.rows(),
-            "linear_backward_input: dx (N, C) = dy (N, OC) w (OC, C)");
+  Cost cost = check_linear_backward_input(dx, dy, w);
   const Gemm gemm{.m = dy.rows(),
                   .n = w.dim(1),
                   .k = w.dim(0),
@@ -102,19 +84,13 @@ void HostKernels::linear_backward_input(Stream& stream, Tensor dx, Tensor dy, Te
                   .c = dx.data,
                   .c_dtype = dx.dtype,
                   .write = write};
-  stream.call(gemm_cost(gemm, total_bytes(dx, dy, w), team_.num_threads(), "linear_backward_input"),
-              [this, gemm] { run_gemm(gemm, arithmetic_, team_, workspace_); });
+  cost.workspace_bytes = gemm_workspace_bytes(gemm, team_.num_threads());
+  stream.call(cost, [this, gemm] { run_gemm(gemm, arithmetic_, team_, workspace_); });
 }
 
 void HostKernels::linear_backward_weight(Stream& stream, Tensor dw, Tensor dbias, Tensor dy,
                                          Tensor x, Write write) {
-  EBB_CHECK(is_float(x.dtype) && dy.dtype == x.dtype && dw.dtype == DType::F32,
-            "linear_backward_weight: dy and x of one float type, dw fp32");
-  EBB_CHECK(dw.shape.rank() == 2 && dy.columns() == dw.dim(0) && x.columns() == dw.dim(1) &&
-                dy.rows() == x.rows(),
-            "linear_backward_weight: dw (OC, C) = dy (N, OC)^T x (N, C)");
-  EBB_CHECK(!dbias || is_vector(dbias, DType::F32, dw.dim(0)),
-            "linear_backward_weight: dbias (OC) fp32");
+  Cost cost = check_linear_backward_weight(dw, dbias, dy, x);
   const Gemm gemm{.m = dw.dim(0),
                   .n = dw.dim(1),
                   .k = x.rows(),
@@ -124,14 +100,13 @@ void HostKernels::linear_backward_weight(Stream& stream, Tensor dw, Tensor dbias
                   .c_dtype = DType::F32,
                   .write = write,
                   .read_late = true};
-  stream.call(
-      gemm_cost(gemm, total_bytes(dw, dbias, dy, x), team_.num_threads(), "linear_backward_weight"),
-      [this, gemm, dbias, dy] {
-        run_gemm(gemm, arithmetic_, team_, workspace_);
-        if (!dbias) return;
-        const auto run = HWY_DYNAMIC_DISPATCH(sum_columns);
-        run(team_, dbias, dy, gemm.write);
-      });
+  cost.workspace_bytes = gemm_workspace_bytes(gemm, team_.num_threads());
+  stream.call(cost, [this, gemm, dbias, dy] {
+    run_gemm(gemm, arithmetic_, team_, workspace_);
+    if (!dbias) return;
+    const auto run = HWY_DYNAMIC_DISPATCH(sum_columns);
+    run(team_, dbias, dy, gemm.write);
+  });
 }
 
 }  // namespace ebb

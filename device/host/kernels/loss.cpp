@@ -210,15 +210,8 @@ void check_targets(const int32_t* targets, int64_t num_rows, int64_t num_classes
   }
 }
 
-SlicedCrossEntropy checked(Tensor statistics, Tensor logits, Tensor targets, ClassSlice slice) {
+SlicedCrossEntropy describe(Tensor statistics, Tensor logits, Tensor targets, ClassSlice slice) {
   const int64_t n = logits.rows(), width = logits.columns();
-  EBB_CHECK(is_float(logits.dtype), "cross_entropy: logits must be of a float type");
-  EBB_CHECK(
-      statistics.rows() == n && statistics.columns() == 3 && is_vector(targets, DType::I32, n),
-      "cross_entropy: statistics (N, 3) fp32, targets (N) int32");
-  EBB_CHECK(slice.first >= 0 && slice.first + width <= slice.num_classes,
-            "cross_entropy: classes " + std::to_string(slice.first) + " to " +
-                std::to_string(slice.first + width) + " of " + std::to_string(slice.num_classes));
   static_assert(sizeof(RowStatistics) == 3 * sizeof(float));
   return {.dtype = logits.dtype,
           .num_rows = n,
@@ -245,66 +238,50 @@ double sum_in_tree(const float* values, int64_t n) {
 
 void HostKernels::cross_entropy(Stream& stream, Tensor losses, Tensor logits, Tensor targets,
                                 std::optional<float> gradient_scale) {
+  const Cost cost = check_cross_entropy(losses, logits, targets, gradient_scale.has_value());
   const int64_t n = logits.rows();
-  EBB_CHECK(is_float(logits.dtype), "cross_entropy: logits must be of a float type");
-  EBB_CHECK(is_vector(losses, DType::F32, n) && is_vector(targets, DType::I32, n),
-            "cross_entropy: losses (N) fp32, targets (N) int32");
   const CrossEntropy f{logits.dtype,       n,           logits.columns(),
                        losses.as<float>(), logits.data, targets.as<int32_t>(),
                        gradient_scale};
-  const double passes = gradient_scale ? 2.0 : 1.0;
-  stream.call({.flops = 10.0 * passes * static_cast<double>(logits.num_elements()),
-               .vector_flops = 10.0 * passes * static_cast<double>(logits.num_elements()),
-               .bytes = total_bytes(losses, targets) + passes * total_bytes(logits),
-               .name = "cross_entropy"},
-              [this, f] {
-                check_targets(f.targets, f.num_rows, f.num_classes);
-                const auto run = HWY_DYNAMIC_DISPATCH(run_cross_entropy);
-                run(f, team_);
-              });
+  stream.call(cost, [this, f] {
+    check_targets(f.targets, f.num_rows, f.num_classes);
+    const auto run = HWY_DYNAMIC_DISPATCH(run_cross_entropy);
+    run(f, team_);
+  });
 }
 
 void HostKernels::cross_entropy_statistics(Stream& stream, Tensor losses, Tensor statistics,
                                            Tensor logits, Tensor targets, ClassSlice slice) {
-  SlicedCrossEntropy f = checked(statistics, logits, targets, slice);
-  EBB_CHECK(is_vector(losses, DType::F32, f.num_rows), "cross_entropy: losses (N) fp32");
+  const Cost cost = check_cross_entropy_statistics(losses, statistics, logits, targets, slice);
+  SlicedCrossEntropy f = describe(statistics, logits, targets, slice);
   const bool is_last = slice.first + f.width == slice.num_classes;
   if (is_last) f.losses = losses.as<float>();
-  stream.call({.flops = 10.0 * static_cast<double>(logits.num_elements()),
-               .bytes = total_bytes(is_last ? losses : Tensor{}, statistics, logits, targets),
-               .name = "cross_entropy_statistics"},
-              [this, f] {
-                check_targets(f.targets, f.num_rows, f.slice.num_classes);
-                const auto run = HWY_DYNAMIC_DISPATCH(run_statistics);
-                run(f, team_);
-              });
+  stream.call(cost, [this, f] {
+    check_targets(f.targets, f.num_rows, f.slice.num_classes);
+    const auto run = HWY_DYNAMIC_DISPATCH(run_statistics);
+    run(f, team_);
+  });
 }
 
 void HostKernels::cross_entropy_gradient(Stream& stream, Tensor logits, Tensor statistics,
                                          Tensor targets, ClassSlice slice, float gradient_scale) {
-  SlicedCrossEntropy f = checked(statistics, logits, targets, slice);
+  const Cost cost = check_cross_entropy_gradient(logits, statistics, targets, slice);
+  SlicedCrossEntropy f = describe(statistics, logits, targets, slice);
   f.gradient_scale = gradient_scale;
-  stream.call({.flops = 10.0 * static_cast<double>(logits.num_elements()),
-               .bytes = total_bytes(statistics, logits, logits, targets),
-               .name = "cross_entropy_gradient"},
-              [this, f] {
-                check_targets(f.targets, f.num_rows, f.slice.num_classes);
-                const auto run = HWY_DYNAMIC_DISPATCH(run_slice_gradient);
-                run(f, team_);
-              });
+  stream.call(cost, [this, f] {
+    check_targets(f.targets, f.num_rows, f.slice.num_classes);
+    const auto run = HWY_DYNAMIC_DISPATCH(run_slice_gradient);
+    run(f, team_);
+  });
 }
 
 void HostKernels::sum(Stream& stream, Tensor total, Tensor values, Write write) {
-  EBB_CHECK(is_vector(total, DType::F64, 1) && values.dtype == DType::F32,
-            "sum: total (1) fp64, values (N) fp32");
-  stream.call({.flops = static_cast<double>(values.num_elements()),
-               .bytes = total_bytes(total, values),
-               .name = "sum"},
-              [total, values, write] {
-                const double value = sum_in_tree(values.as<float>(), values.num_elements());
-                double* to = total.as<double>();
-                *to = write == Write::Add ? *to + value : value;
-              });
+  const Cost cost = check_sum(total, values);
+  stream.call(cost, [total, values, write] {
+    const double value = sum_in_tree(values.as<float>(), values.num_elements());
+    double* to = total.as<double>();
+    *to = write == Write::Add ? *to + value : value;
+  });
 }
 
 }  // namespace ebb

@@ -166,50 +166,29 @@ HWY_EXPORT(layer_norm_gradient);
 
 void HostKernels::layer_norm_forward(Stream& stream, Tensor y, Tensor mean, Tensor rstd, Tensor x,
                                      Tensor w, Tensor b, float epsilon) {
+  const Cost cost = check_layer_norm_forward(y, mean, rstd, x, w, b);
   const int64_t n = x.rows(), c = x.columns();
-  EBB_CHECK(is_float(x.dtype) && y.dtype == x.dtype && y.rows() == n && y.columns() == c,
-            "layer_norm_forward: y and x (N, C) of one float type");
-  EBB_CHECK(is_vector(w, x.dtype, c) && is_vector(b, x.dtype, c),
-            "layer_norm_forward: w, b (C) of x's type");
-  EBB_CHECK(is_vector(mean, DType::F32, n) && is_vector(rstd, DType::F32, n),
-            "layer_norm_forward: mean, rstd (N) fp32");
   const NormForward f{x.dtype,          n,      c,      y.data, mean.as<float>(),
                       rstd.as<float>(), x.data, w.data, b.data, epsilon};
-  stream.call({.flops = 8.0 * static_cast<double>(x.num_elements()),
-               .vector_flops = 8.0 * static_cast<double>(x.num_elements()),
-               .bytes = total_bytes(y, mean, rstd, x, w, b),
-               .name = "layer_norm_forward"},
-              [this, f] {
-                const auto run = HWY_DYNAMIC_DISPATCH(layer_norm);
-                run(f, team_);
-              });
+  stream.call(cost, [this, f] {
+    const auto run = HWY_DYNAMIC_DISPATCH(layer_norm);
+    run(f, team_);
+  });
 }
 
 void HostKernels::layer_norm_backward(Stream& stream, Tensor dx, Write dx_write, Tensor dw,
                                       Tensor db, Write parameter_write, Tensor dy, Tensor x,
                                       Tensor w, Tensor mean, Tensor rstd) {
+  Cost cost = check_layer_norm_backward(dx, dw, db, dy, x, w, mean, rstd);
   const int64_t n = x.rows(), c = x.columns();
-  EBB_CHECK(is_float(x.dtype) && dx.dtype == x.dtype && dy.dtype == x.dtype,
-            "layer_norm_backward: dx, dy and x must be of one float type");
-  EBB_CHECK(dx.rows() == n && dy.rows() == n && dx.columns() == c && dy.columns() == c,
-            "layer_norm_backward: dx, dy and x (N, C)");
-  EBB_CHECK(is_vector(w, x.dtype, c), "layer_norm_backward: w (C) of x's type");
-  EBB_CHECK(is_vector(dw, DType::F32, c) && is_vector(db, DType::F32, c),
-            "layer_norm_backward: dw, db (C) fp32");
-  EBB_CHECK(is_vector(mean, DType::F32, n) && is_vector(rstd, DType::F32, n),
-            "layer_norm_backward: mean, rstd (N) fp32");
   const NormBackward f{
       x.dtype,         n,       c,      dx.data, dx_write,         dw.as<float>(),  db.as<float>(),
       parameter_write, dy.data, x.data, w.data,  mean.as<float>(), rstd.as<float>()};
-  stream.call({.flops = 16.0 * static_cast<double>(x.num_elements()),
-               .vector_flops = 16.0 * static_cast<double>(x.num_elements()),
-               .bytes = total_bytes(dx, dw, db, dy, x, w, mean, rstd),
-               .workspace_bytes = Scratch::bytes_of<float>(f.num_blocks() * 2 * f.padded_columns()),
-               .name = "layer_norm_backward"},
-              [this, f] {
-                const auto run = HWY_DYNAMIC_DISPATCH(layer_norm_gradient);
-                run(f, team_, workspace_);
-              });
+  cost.workspace_bytes = Scratch::bytes_of<float>(f.num_blocks() * 2 * f.padded_columns());
+  stream.call(cost, [this, f] {
+    const auto run = HWY_DYNAMIC_DISPATCH(layer_norm_gradient);
+    run(f, team_, workspace_);
+  });
 }
 
 }  // namespace ebb

@@ -26,7 +26,6 @@ struct RmsHeads {
 
   int64_t num_heads() const { return count.queries + count.keys; }
   const void* weight_of(int64_t head) const { return head < count.queries ? wq : wk; }
-  double num_elements() const { return static_cast<double>(num_rows * num_heads() * width); }
 };
 
 struct RmsForward : RmsHeads {
@@ -163,107 +162,72 @@ HWY_EXPORT(rms_norm_gradient);
 
 namespace {
 
-bool alike(const Tensor& a, const Tensor& b) {
-  return a.dtype == b.dtype && a.rows() == b.rows() && a.columns() == b.columns();
-}
-
-RmsHeads whole_rows(const Tensor& x, const Tensor& w, const Tensor& rstd, const char* kernel) {
+RmsHeads whole_rows(const Tensor& x, const Tensor& w, const Tensor& rstd) {
   const int64_t n = x.rows(), c = x.columns();
-  EBB_CHECK(is_float(x.dtype) && is_vector(w, x.dtype, c) && is_vector(rstd, DType::F32, n),
-            std::string(kernel) + ": x (N, C) of a float type, w (C) of the same, rstd (N) fp32");
   return {x.dtype, n, c, c, {1, 0}, x.data, w.data, nullptr, rstd.as<float>()};
 }
 
 RmsHeads heads_of_rows(const Tensor& x, const Tensor& wq, const Tensor& wk, const Tensor& rstd,
-                       const HeadCounts& heads, const char* kernel) {
+                       const HeadCounts& heads) {
   const int64_t n = x.rows(), width = wq.num_elements();
-  EBB_CHECK(heads.queries > 0 && heads.keys > 0 &&
-                x.columns() == (heads.queries + 2 * heads.keys) * width,
-            std::string(kernel) + ": x (N, (NH + 2 NKV) D) and wq (D)");
-  EBB_CHECK(is_float(x.dtype) && is_vector(wq, x.dtype, width) && is_vector(wk, x.dtype, width),
-            std::string(kernel) + ": x of a float type, wq, wk (D) of the same");
-  EBB_CHECK(is_vector(rstd, DType::F32, n * (heads.queries + heads.keys)),
-            std::string(kernel) + ": rstd (N, NH + NKV) fp32");
   return {x.dtype, n, x.columns(), width, heads, x.data, wq.data, wk.data, rstd.as<float>()};
 }
 
-Cost backward_cost(const RmsBackward& f, double bytes, std::string_view name) {
-  return {.flops = 12.0 * f.num_elements(),
-          .vector_flops = 12.0 * f.num_elements(),
-          .bytes = bytes,
-          .workspace_bytes = Scratch::bytes_of<float>(f.num_blocks() * f.block_floats()),
-          .name = name};
+size_t backward_workspace_bytes(const RmsBackward& f) {
+  return Scratch::bytes_of<float>(f.num_blocks() * f.block_floats());
 }
 
 }  // namespace
 
 void HostKernels::rms_norm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor w,
                                    float epsilon) {
-  const RmsForward f{whole_rows(x, w, rstd, "rms_norm_forward"), y.data, epsilon};
-  EBB_CHECK(alike(y, x), "rms_norm_forward: y must look like x");
-  stream.call({.flops = 5.0 * f.num_elements(),
-               .vector_flops = 5.0 * f.num_elements(),
-               .bytes = total_bytes(y, rstd, x, w),
-               .name = "rms_norm_forward"},
-              [this, f] {
-                const auto run = HWY_DYNAMIC_DISPATCH(rms_norm);
-                run(f, team_);
-              });
+  const Cost cost = check_rms_norm_forward(y, rstd, x, w);
+  const RmsForward f{whole_rows(x, w, rstd), y.data, epsilon};
+  stream.call(cost, [this, f] {
+    const auto run = HWY_DYNAMIC_DISPATCH(rms_norm);
+    run(f, team_);
+  });
 }
 
 void HostKernels::rms_norm_backward(Stream& stream, Tensor dx, Write dx_write, Tensor dw,
                                     Write parameter_write, Tensor dy, Tensor x, Tensor w,
                                     Tensor rstd) {
-  const RmsBackward f{whole_rows(x, w, rstd, "rms_norm_backward"),
-                      dx.data,
-                      dy.data,
-                      dx_write,
-                      dw.as<float>(),
-                      nullptr,
-                      parameter_write};
-  EBB_CHECK(alike(dx, x) && alike(dy, x), "rms_norm_backward: dx and dy must look like x");
-  EBB_CHECK(is_vector(dw, DType::F32, f.width), "rms_norm_backward: dw (C) fp32");
-  stream.call(backward_cost(f, total_bytes(dx, dw, dy, x, w, rstd), "rms_norm_backward"),
-              [this, f] {
-                const auto run = HWY_DYNAMIC_DISPATCH(rms_norm_gradient);
-                run(f, team_, workspace_);
-              });
+  Cost cost = check_rms_norm_backward(dx, dw, dy, x, w, rstd);
+  const RmsBackward f{whole_rows(x, w, rstd), dx.data, dy.data,        dx_write,
+                      dw.as<float>(),         nullptr, parameter_write};
+  cost.workspace_bytes = backward_workspace_bytes(f);
+  stream.call(cost, [this, f] {
+    const auto run = HWY_DYNAMIC_DISPATCH(rms_norm_gradient);
+    run(f, team_, workspace_);
+  });
 }
 
 void HostKernels::head_norm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor wq,
                                     Tensor wk, HeadCounts heads, float epsilon) {
-  const RmsForward f{heads_of_rows(x, wq, wk, rstd, heads, "head_norm_forward"), y.data, epsilon};
-  EBB_CHECK(alike(y, x), "head_norm_forward: y must look like x");
-  stream.call({.flops = 5.0 * f.num_elements(),
-               .vector_flops = 5.0 * f.num_elements(),
-               .bytes = total_bytes(y, rstd, x, wq, wk),
-               .name = "head_norm_forward"},
-              [this, f] {
-                const auto run = HWY_DYNAMIC_DISPATCH(rms_norm);
-                run(f, team_);
-              });
+  const Cost cost = check_head_norm_forward(y, rstd, x, wq, wk, heads);
+  const RmsForward f{heads_of_rows(x, wq, wk, rstd, heads), y.data, epsilon};
+  stream.call(cost, [this, f] {
+    const auto run = HWY_DYNAMIC_DISPATCH(rms_norm);
+    run(f, team_);
+  });
 }
 
 void HostKernels::head_norm_backward(Stream& stream, Tensor gradient, Tensor dwq, Tensor dwk,
                                      Write parameter_write, Tensor x, Tensor wq, Tensor wk,
                                      Tensor rstd, HeadCounts heads) {
-  const RmsBackward f{heads_of_rows(x, wq, wk, rstd, heads, "head_norm_backward"),
+  Cost cost = check_head_norm_backward(gradient, dwq, dwk, x, wq, wk, rstd, heads);
+  const RmsBackward f{heads_of_rows(x, wq, wk, rstd, heads),
                       gradient.data,
                       gradient.data,
                       Write::Store,
                       dwq.as<float>(),
                       dwk.as<float>(),
                       parameter_write};
-  EBB_CHECK(alike(gradient, x), "head_norm_backward: gradient must look like x");
-  EBB_CHECK(is_vector(dwq, DType::F32, f.width) && is_vector(dwk, DType::F32, f.width),
-            "head_norm_backward: dwq, dwk (D) fp32");
-  const double touched = f.num_elements() * static_cast<double>(size_of(x.dtype));
-  stream.call(
-      backward_cost(f, 3 * touched + total_bytes(dwq, dwk, wq, wk, rstd), "head_norm_backward"),
-      [this, f] {
-        const auto run = HWY_DYNAMIC_DISPATCH(rms_norm_gradient);
-        run(f, team_, workspace_);
-      });
+  cost.workspace_bytes = backward_workspace_bytes(f);
+  stream.call(cost, [this, f] {
+    const auto run = HWY_DYNAMIC_DISPATCH(rms_norm_gradient);
+    run(f, team_, workspace_);
+  });
 }
 
 }  // namespace ebb

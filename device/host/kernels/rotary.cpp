@@ -91,42 +91,25 @@ struct TableCall {
 
 void HostKernels::rotary_table(Stream& stream, Tensor table, Tensor positions,
                                std::span<const double> frequencies, double factor) {
+  const Cost cost = check_rotary_table(table, positions, frequencies);
   const int64_t n = table.rows();
-  EBB_CHECK(!frequencies.empty() && table.dtype == DType::F32 &&
-                table.columns() == 2 * static_cast<int64_t>(frequencies.size()),
-            "rotary_table: table (N, D) fp32 and D / 2 frequencies");
-  EBB_CHECK(is_vector(positions, DType::I32, n), "rotary_table: positions (N) int32");
   const TableCall f{n, table.as<float>(), positions.as<int32_t>(), frequencies, factor};
-  // A sine in fp64 takes some 40 operations of ordinary code.
-  const double flops = 40.0 * static_cast<double>(table.num_elements());
-  stream.call({.flops = flops,
-               .vector_flops = flops,
-               .bytes = total_bytes(table, positions),
-               .name = "rotary_table"},
-              [this, f] {
-                for_each_range(team_, f.num_rows, 16, [&](int64_t begin, int64_t end) {
-                  for (int64_t row = begin; row < end; ++row) f.fill_row(row);
-                });
-              });
+  stream.call(cost, [this, f] {
+    for_each_range(team_, f.num_rows, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) f.fill_row(row);
+    });
+  });
 }
 
 void HostKernels::rotary(Stream& stream, Tensor x, Tensor table, int64_t num_heads, Turn way) {
+  const Cost cost = check_rotary(x, table, num_heads);
   const int64_t n = x.rows(), width = table.columns();
-  EBB_CHECK(is_float(x.dtype) && table.dtype == DType::F32 && table.rows() == n && width % 2 == 0,
-            "rotary: x (N, C) of a float type, table (N, D) fp32 with D even");
-  EBB_CHECK(num_heads > 0 && num_heads * width <= x.columns(),
-            "rotary: x has fewer columns than heads of D");
   const RotaryCall f{x.dtype,   n,      x.columns(),       num_heads,
                      width / 2, x.data, table.as<float>(), way == Turn::Forward ? 1.0f : -1.0f};
-  const double elements = static_cast<double>(n * num_heads * width);
-  stream.call({.flops = 3.0 * elements,
-               .vector_flops = 3.0 * elements,
-               .bytes = 2.0 * elements * static_cast<double>(size_of(x.dtype)) + total_bytes(table),
-               .name = "rotary"},
-              [this, f] {
-                const auto run = HWY_DYNAMIC_DISPATCH(turn);
-                run(f, team_);
-              });
+  stream.call(cost, [this, f] {
+    const auto run = HWY_DYNAMIC_DISPATCH(turn);
+    run(f, team_);
+  });
 }
 
 }  // namespace ebb

@@ -103,10 +103,7 @@ HWY_EXPORT(run_swiglu);
 
 namespace {
 
-SwigluCall describe_swiglu(const Tensor& x, const Tensor& y, const char* kernel) {
-  EBB_CHECK(is_float(x.dtype) && y.dtype == x.dtype && y.rows() == x.rows() &&
-                x.columns() == 2 * y.columns(),
-            std::string(kernel) + ": x (N, 2F) and y (N, F) of one float type");
+SwigluCall describe_swiglu(const Tensor& x, const Tensor& y) {
   return {.dtype = x.dtype,
           .num_rows = y.rows(),
           .width = y.columns(),
@@ -119,32 +116,24 @@ SwigluCall describe_swiglu(const Tensor& x, const Tensor& y, const char* kernel)
 }  // namespace
 
 void HostKernels::swiglu_forward(Stream& stream, Tensor y, Tensor x) {
-  const SwigluCall f = describe_swiglu(x, y, "swiglu_forward");
-  stream.call({.flops = 20.0 * static_cast<double>(y.num_elements()),
-               .vector_flops = 20.0 * static_cast<double>(y.num_elements()),
-               .bytes = total_bytes(y, x),
-               .name = "swiglu_forward"},
-              [this, f] {
-                const auto run = HWY_DYNAMIC_DISPATCH(run_swiglu);
-                run(f, team_);
-              });
+  const Cost cost = check_swiglu_forward(y, x);
+  const SwigluCall f = describe_swiglu(x, y);
+  stream.call(cost, [this, f] {
+    const auto run = HWY_DYNAMIC_DISPATCH(run_swiglu);
+    run(f, team_);
+  });
 }
 
 void HostKernels::swiglu_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Write write) {
-  SwigluCall f = describe_swiglu(x, dy, "swiglu_backward");
-  EBB_CHECK(dx.dtype == x.dtype && dx.rows() == x.rows() && dx.columns() == x.columns(),
-            "swiglu_backward: dx must look like x");
+  const Cost cost = check_swiglu_backward(dx, dy, x);
+  SwigluCall f = describe_swiglu(x, dy);
   f.to = dx.data;
   f.dy = dy.data;
   f.write = write;
-  stream.call({.flops = 28.0 * static_cast<double>(dy.num_elements()),
-               .vector_flops = 28.0 * static_cast<double>(dy.num_elements()),
-               .bytes = total_bytes(dx, dy, x),
-               .name = "swiglu_backward"},
-              [this, f] {
-                const auto run = HWY_DYNAMIC_DISPATCH(run_swiglu);
-                run(f, team_);
-              });
+  stream.call(cost, [this, f] {
+    const auto run = HWY_DYNAMIC_DISPATCH(run_swiglu);
+    run(f, team_);
+  });
 }
 
 }  // namespace ebb

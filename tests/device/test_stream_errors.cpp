@@ -10,6 +10,7 @@
 
 #include "device/device.h"
 #include "device/errors.h"
+#include "tests/device/backends.h"
 
 namespace ebb {
 namespace {
@@ -24,16 +25,25 @@ std::string error_of(Action&& action) {
   return "no error";
 }
 
-class HostStreamErrors : public testing::Test {
+class StreamErrors : public test::OnDevice {
  protected:
-  std::unique_ptr<Device> device = create_device({.num_threads = 1});
-  std::unique_ptr<Stream> a = device->create_stream(StreamRole::Compute);
-  std::unique_ptr<Stream> b = device->create_stream(StreamRole::Load);
-  std::unique_ptr<Stream> c = device->create_stream(StreamRole::Store);
-  std::unique_ptr<Event> event = device->create_event();
+  void SetUp() override {
+    test::OnDevice::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    device = make_device();
+    event = device->create_event();
+    a = device->create_stream(StreamRole::Compute);
+    b = device->create_stream(StreamRole::Load);
+    c = device->create_stream(StreamRole::Store);
+    update = device->create_stream(StreamRole::Update);
+  }
+
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Event> event;
+  std::unique_ptr<Stream> a, b, c, update;
 };
 
-TEST_F(HostStreamErrors, TheFirstOneIsKeptAndLaterWorkDropped) {
+TEST_P(StreamErrors, TheFirstOneIsKeptAndLaterWorkDropped) {
   bool ran = false;
   a->call({}, [] { throw DeviceError("first"); });
   a->call({}, [&ran] { ran = true; });
@@ -44,14 +54,14 @@ TEST_F(HostStreamErrors, TheFirstOneIsKeptAndLaterWorkDropped) {
   EXPECT_EQ(a->stats().num_operations, 1u);
 }
 
-TEST_F(HostStreamErrors, EventsFireAndCarryIt) {
+TEST_P(StreamErrors, EventsFireAndCarryIt) {
   a->call({}, [] { throw DeviceError("broken"); });
   a->record(*event);
   EXPECT_EQ(error_of([&] { event->synchronize(); }), "broken");
   EXPECT_TRUE(event->done());
 }
 
-TEST_F(HostStreamErrors, WorkBeforeTheFailureIsNotTouched) {
+TEST_P(StreamErrors, WorkBeforeTheFailureIsNotTouched) {
   auto early = device->create_event();
   a->record(*early);
   a->call({}, [] { throw DeviceError("broken"); });
@@ -62,7 +72,7 @@ TEST_F(HostStreamErrors, WorkBeforeTheFailureIsNotTouched) {
   b->synchronize();
 }
 
-TEST_F(HostStreamErrors, AWaitingStreamFailsWithTheSameError) {
+TEST_P(StreamErrors, AWaitingStreamFailsWithTheSameError) {
   auto next = device->create_event();
   bool ran = false;
   a->call({}, [] { throw DeviceError("broken"); });
@@ -78,7 +88,7 @@ TEST_F(HostStreamErrors, AWaitingStreamFailsWithTheSameError) {
   EXPECT_FALSE(ran);
 }
 
-TEST_F(HostStreamErrors, ManyWaitersAllReturn) {
+TEST_P(StreamErrors, ManyWaitersAllReturn) {
   std::atomic<int> num_failed = 0;
   a->call({}, [] {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -94,7 +104,7 @@ TEST_F(HostStreamErrors, ManyWaitersAllReturn) {
   EXPECT_EQ(num_failed, 4);
 }
 
-TEST_F(HostStreamErrors, DestructionIsQuiet) {
+TEST_P(StreamErrors, DestructionIsQuiet) {
   a->call({}, [] { throw DeviceError("broken"); });
   a->record(*event);
   b->wait(*event);
@@ -102,12 +112,57 @@ TEST_F(HostStreamErrors, DestructionIsQuiet) {
   a.reset();
 }
 
+TEST_P(StreamErrors, OfHostThreadsReachTheDevice) {
+  auto early = device->create_event();
+  bool ran = false;
+  update->record(*early);
+  update->call({}, [] { throw DeviceError("broken"); });
+  update->record(*event);
+  b->wait(*early);
+  c->wait(*event);
+  c->call({}, [&ran] { ran = true; });
+  b->synchronize();
+  EXPECT_EQ(error_of([&] { c->synchronize(); }), "broken");
+  EXPECT_EQ(error_of([&] { event->synchronize(); }), "broken");
+  EXPECT_FALSE(ran);
+}
+
+TEST_P(StreamErrors, OfTheDeviceReachHostThreads) {
+  bool ran = false;
+  a->call({}, [] { throw DeviceError("broken"); });
+  a->record(*event);
+  update->wait(*event);
+  update->call({}, [&ran] { ran = true; });
+  EXPECT_EQ(error_of([&] { update->synchronize(); }), "broken");
+  EXPECT_FALSE(ran);
+}
+
+TEST_P(StreamErrors, AStreamInThePlaceOfOneThatFailedIsWell) {
+  a->call({}, [] { throw DeviceError("broken"); });
+  EXPECT_EQ(error_of([&] { a->synchronize(); }), "broken");
+  for (int i = 0; i < 40; ++i) {
+    a.reset();
+    a = device->create_stream(StreamRole::Compute);
+    a->record(*event);
+    b->wait(*event);
+    a->synchronize();
+    b->synchronize();
+  }
+}
+
+EBB_ON_EVERY_DEVICE(StreamErrors);
+
+class StreamFaults : public test::OnDevice {
+ protected:
+  std::string run_pipeline(FaultSite site, int fail_at) const;
+};
+
 /// Load, run, store in a ring of three streams, with the n-th copy or launch failing.
-std::string run_pipeline(FaultSite site, int fail_at) {
+std::string StreamFaults::run_pipeline(FaultSite site, int fail_at) const {
   int num_asked = 0;
-  auto device = create_device({.num_threads = 1, .fault = [&](FaultSite asked) {
-                                 return asked == site && num_asked++ == fail_at;
-                               }});
+  auto device = make_device(
+      {.fault = [&](FaultSite asked) { return asked == site && num_asked++ == fail_at; }});
+  Buffer counter = device->allocate(MemoryKind::Pinned, 256, "counter");
   Buffer home = device->allocate(MemoryKind::Pinned, 256, "home");
   Buffer away = device->allocate(MemoryKind::Device, 256, "device");
   auto loaded = device->create_event(), computed = device->create_event(),
@@ -121,7 +176,7 @@ std::string run_pipeline(FaultSite site, int fail_at) {
     load->copy(away.data(), home.data(), 256, CopyKind::Load);
     load->record(*loaded);
     compute->wait(*loaded);
-    compute->call({.name = "add_one"}, [p = away.data()] { p[0] = std::byte(int(p[0]) + 1); });
+    compute->call({.name = "add_one"}, [p = counter.data()] { p[0] = std::byte(int(p[0]) + 1); });
     compute->record(*computed);
     store->wait(*computed);
     store->copy(home.data(), away.data(), 256, CopyKind::Store);
@@ -129,11 +184,11 @@ std::string run_pipeline(FaultSite site, int fail_at) {
   }
   return error_of([&] {
     stored->synchronize();
-    EXPECT_EQ(int(home.data()[0]), 3);
+    EXPECT_EQ(int(counter.data()[0]), 3);
   });
 }
 
-TEST(HostFaults, EveryCopyAndLaunchCanFail) {
+TEST_P(StreamFaults, EveryCopyAndLaunchCanFail) {
   for (int n = 0; n < 6; ++n) {
     EXPECT_EQ(run_pipeline(FaultSite::Copy, n), "injected copy failure: 256 B") << n;
   }
@@ -144,16 +199,15 @@ TEST(HostFaults, EveryCopyAndLaunchCanFail) {
   EXPECT_EQ(run_pipeline(FaultSite::Launch, 3), "no error");
 }
 
-TEST(HostFaults, EveryAllocationCanFail) {
+TEST_P(StreamFaults, EveryAllocationCanFail) {
   for (int fail_at = 0; fail_at < 3; ++fail_at) {
     int num_asked = 0;
-    auto device =
-        create_device({.memory_bytes = 100, .num_threads = 1, .fault = [&](FaultSite site) {
-                         return site == FaultSite::Allocation && num_asked++ == fail_at;
-                       }});
+    auto device = make_device({.memory_bytes = 100, .fault = [&](FaultSite site) {
+                                 return site == FaultSite::Allocation && num_asked++ == fail_at;
+                               }});
     const auto set_up = [&] {
       Buffer buffer = device->allocate(MemoryKind::Device, 10, "buffer");
-      auto blocks = device->create_blocks(4096, 0);
+      auto blocks = device->create_blocks(granularity(), 0);
       device->reserve_workspace(20);
     };
     EXPECT_THROW(set_up(), OutOfMemory) << fail_at;
@@ -162,6 +216,8 @@ TEST(HostFaults, EveryAllocationCanFail) {
     set_up();
   }
 }
+
+EBB_ON_EVERY_DEVICE(StreamFaults);
 
 }  // namespace
 }  // namespace ebb

@@ -1,0 +1,30 @@
+# The CUDA toolkit, where there is one that will do: the language, its libraries, EBB_WITH_CUDA. Without it the CUDA backend
+# is left out, and nothing else changes. Architectures are CMAKE_CUDA_ARCHITECTURES, by default those whose code runs on
+# every GPU from sm_80 on: sm_80's on 8.x, sm_90's on 9.0, and from its PTX the driver makes the code of later ones.
+set(EBB_WITH_CUDA OFF)
+set(EBB_OLDEST_CUDA 12.4)
+if(NOT EBB_CUDA)
+  message(STATUS "CUDA backend: left out (EBB_CUDA is off)")
+  return()
+endif()
+
+set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
+find_package(CUDAToolkit ${EBB_OLDEST_CUDA} QUIET)
+unset(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL)
+if(NOT TARGET CUDA::cudart_static OR NOT TARGET CUDA::cublasLt OR NOT CUDAToolkit_NVCC_EXECUTABLE)
+  message(STATUS "CUDA backend: left out (no toolkit ${EBB_OLDEST_CUDA} or later with nvcc and cuBLAS was found)")
+  return()
+endif()
+
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+  set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
+endif()
+if(EBB_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${EBB_CCACHE})
+endif()
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+endif()
+enable_language(CUDA)
+set(EBB_WITH_CUDA ON)
+message(STATUS "CUDA backend: toolkit ${CUDAToolkit_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")

@@ -1,0 +1,28 @@
+#include "cuda/busy_time.h"
+
+namespace ebb {
+
+BusyTime::BusyTime() : marks_(kNumMarks) {
+  for (Mark& mark : marks_) mark.event = make_event();
+}
+
+void BusyTime::mark(cudaStream_t stream, Doing doing) noexcept {
+  if (doing == doing_) return;
+  if (end_ - first_ == kNumMarks) count();
+  if (end_ - first_ == kNumMarks) return;
+  if (cudaEventRecord(at(end_).event.get(), stream) != cudaSuccess) return;
+  at(end_++).doing = doing_ = doing;
+}
+
+void BusyTime::count() noexcept {
+  while (end_ - first_ >= 2 && cudaEventQuery(at(first_ + 1).event.get()) == cudaSuccess) {
+    float milliseconds = 0;
+    (void)cudaEventElapsedTime(&milliseconds, at(first_).event.get(), at(first_ + 1).event.get());
+    const double seconds = 1e-3 * static_cast<double>(milliseconds);
+    if (at(first_).doing == Doing::Working) working_s_ += seconds;
+    if (at(first_).doing == Doing::Waiting) waiting_s_ += seconds;
+    ++first_;
+  }
+}
+
+}  // namespace ebb

@@ -1,0 +1,168 @@
+#include "cuda/cuda_device.h"
+
+#include <algorithm>
+#include <string>
+
+#include "cuda/cuda_blocks.h"
+#include "cuda/cuda_error.h"
+#include "cuda/cuda_event.h"
+#include "cuda/cuda_kernels.h"
+#include "cuda/cuda_stream.h"
+#include "cuda/gpus.h"
+#include "cuda/pinned_memory.h"
+#include "cuda/setup_stream.h"
+#include "device/errors.h"
+#include "device/host/host_memory.h"
+#include "device/host/parallel.h"
+
+namespace ebb {
+namespace {
+
+/// What stays free by default: the driver's own, and whatever else comes up on the GPU.
+size_t margin_of(size_t free_bytes) { return std::max(size_t{256} << 20, free_bytes / 64); }
+
+/// The budget asked for; without one, what is free less a margin.
+size_t budget_of(const DeviceOptions& options) {
+  if (options.memory_bytes != SIZE_MAX) return options.memory_bytes;
+  size_t free_bytes = 0, total_bytes = 0;
+  EBB_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes), "asking for the GPU's free memory");
+  const size_t margin = margin_of(free_bytes);
+  return free_bytes > margin ? free_bytes - margin : 0;
+}
+
+DeviceInfo describe(const DeviceOptions& options) {
+  return {.kind = DeviceKind::Cuda,
+          .name = describe_gpu(options.cuda_index),
+          .memory_bytes = budget_of(options),
+          .num_threads = options.num_threads > 0 ? options.num_threads : num_usable_cores()};
+}
+
+/// The options, once the GPU is known to be there and to be one that will do.
+const DeviceOptions& checked(const DeviceOptions& options) {
+  check_gpu(options.cuda_index);
+  if (options.load_bytes_per_s > 0 || options.store_bytes_per_s > 0) {
+    throw ConfigError("only the host device emulates a link; leave out --link");
+  }
+  return options;
+}
+
+constexpr std::string_view name_of(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::Device:
+      return "device";
+    case MemoryKind::Pinned:
+      return "pinned";
+    case MemoryKind::Pageable:
+      return "host";
+  }
+  return "?";
+}
+
+}  // namespace
+
+CudaDevice::CudaDevice(const DeviceOptions& options)
+    : context_(checked(options).cuda_index, options.fault),
+      info_(describe(options)),
+      poison_(options.poison),
+      budget_(info_.memory_bytes),
+      kernels_(create_cuda_kernels(workspace_, context_.data_error.get())) {}
+
+CudaDevice::~CudaDevice() {
+  if (workspace_.data != nullptr) (void)cudaFree(workspace_.data);
+}
+
+std::byte* CudaDevice::take_device_memory(size_t bytes, std::string_view tag) {
+  context_.enter();
+  void* data = nullptr;
+  const cudaError_t status = cudaMalloc(&data, std::max<size_t>(bytes, 1));
+  if (status == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    throw OutOfMemory("device", bytes, budget_.used_bytes() - bytes, budget_.limit_bytes(),
+                      std::string(tag),
+                      "the GPU has less free than the budget says (nvidia-smi shows who holds it); "
+                      "lower --device-memory");
+  }
+  EBB_CUDA(status, "allocating " + format_bytes(bytes));
+  auto* memory = static_cast<std::byte*>(data);
+  try {
+    SetupStream(context_.device).fill(memory, 0, bytes);
+  } catch (...) {
+    (void)cudaFree(data);
+    throw;
+  }
+  return memory;
+}
+
+std::byte* CudaDevice::take(MemoryKind kind, size_t bytes, std::string_view tag) {
+  switch (kind) {
+    case MemoryKind::Device:
+      return take_device_memory(bytes, tag);
+    case MemoryKind::Pinned:
+      context_.enter();
+      return take_pinned(bytes, context_.node, tag);
+    case MemoryKind::Pageable:
+      return take_pageable(bytes, tag);
+  }
+  throw LogicError("unknown kind of memory");
+}
+
+Buffer CudaDevice::allocate(MemoryKind kind, size_t bytes, std::string_view tag) {
+  context_.faults.check_allocation(name_of(kind), bytes, budget_, tag);
+  if (kind == MemoryKind::Device) budget_.take(bytes, tag);
+  try {
+    std::byte* data = take(kind, bytes, tag);
+    ++num_allocations_;
+    return Buffer(this, kind, data, bytes);
+  } catch (...) {
+    if (kind == MemoryKind::Device) budget_.give_back(bytes);
+    throw;
+  }
+}
+
+void CudaDevice::free(MemoryKind kind, std::byte* data, size_t bytes) noexcept {
+  switch (kind) {
+    case MemoryKind::Device:
+      (void)cudaFree(data);
+      return budget_.give_back(bytes);
+    case MemoryKind::Pinned:
+      return release_pinned(data, bytes);
+    case MemoryKind::Pageable:
+      return release_pageable(data, bytes);
+  }
+}
+
+std::unique_ptr<Blocks> CudaDevice::create_blocks(size_t block_bytes, uint32_t num_blocks) {
+  context_.faults.check_allocation("device", block_bytes * num_blocks, budget_, "blocks");
+  context_.enter();
+  auto blocks = std::make_unique<CudaBlocks>(context_.driver, context_.device, budget_, block_bytes,
+                                             num_blocks, poison_);
+  ++num_allocations_;
+  return blocks;
+}
+
+void CudaDevice::reserve_workspace(size_t bytes) {
+  if (bytes <= workspace_.bytes) return;
+  context_.faults.check_allocation("device", bytes, budget_, "workspace");
+  const size_t more = bytes - workspace_.bytes;
+  budget_.take(more, "workspace");
+  std::byte* data = nullptr;
+  try {
+    data = take_device_memory(bytes, "workspace");
+  } catch (...) {
+    budget_.give_back(more);
+    throw;
+  }
+  if (workspace_.data != nullptr) (void)cudaFree(workspace_.data);
+  workspace_ = {data, bytes};
+  ++num_allocations_;
+}
+
+std::unique_ptr<Stream> CudaDevice::create_stream(StreamRole role) {
+  context_.enter();
+  if (role == StreamRole::Update) return std::make_unique<CudaHostStream>(context_, "ebb update");
+  return std::make_unique<CudaStream>(context_, role);
+}
+
+std::unique_ptr<Event> CudaDevice::create_event() { return std::make_unique<CudaEvent>(context_); }
+
+}  // namespace ebb

@@ -1,0 +1,57 @@
+// The CUDA backend: one GPU and the host memory that its copies touch.
+//
+// The budget of MemoryKind::Device is enforced to the byte, as on the host; what the driver keeps
+// for itself (its context, rounding up to its pages) lies in the margin between the default budget
+// and what is free. Nothing is allocated after set-up, and nothing after it waits for the whole
+// device. Thread-safe, as Device. A device outlives its streams, events, blocks and buffers.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string_view>
+
+#include "cuda/cuda_context.h"
+#include "device/budget.h"
+#include "device/host/host_kernels.h"
+#include "device/host/host_link.h"
+
+namespace ebb {
+
+class CudaDevice final : public Device {
+ public:
+  /// Throws ConfigError where there is no such GPU or it is none that Ebb runs on.
+  explicit CudaDevice(const DeviceOptions& options);
+  ~CudaDevice() override;
+
+  const DeviceInfo& info() const override { return info_; }
+
+  Buffer allocate(MemoryKind kind, size_t bytes, std::string_view tag) override;
+  std::unique_ptr<Blocks> create_blocks(size_t block_bytes, uint32_t num_blocks) override;
+  void reserve_workspace(size_t bytes) override;
+
+  std::unique_ptr<Stream> create_stream(StreamRole role) override;
+  std::unique_ptr<Event> create_event() override;
+  Kernels& kernels() override { return *kernels_; }
+
+  size_t used_bytes() const override { return budget_.used_bytes(); }
+  size_t peak_bytes() const override { return budget_.peak_bytes(); }
+  uint64_t num_allocations() const override { return num_allocations_; }
+  double now_s() const override { return steady_now_s(); }
+
+ protected:
+  void free(MemoryKind kind, std::byte* data, size_t bytes) noexcept override;
+
+ private:
+  std::byte* take_device_memory(size_t bytes, std::string_view tag);
+  std::byte* take(MemoryKind kind, size_t bytes, std::string_view tag);
+
+  CudaContext context_;
+  const DeviceInfo info_;
+  const bool poison_;
+  Budget budget_;
+  std::atomic<uint64_t> num_allocations_ = 0;
+  Workspace workspace_;
+  std::unique_ptr<Kernels> kernels_;  // uses workspace_
+};
+
+}  // namespace ebb

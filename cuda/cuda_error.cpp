@@ -1,0 +1,41 @@
+#include "cuda/cuda_error.h"
+
+#include "device/errors.h"
+
+namespace ebb {
+namespace {
+
+std::string_view advice_for(cudaError_t status) {
+  switch (status) {
+    case cudaErrorMemoryAllocation:
+      return "other programs may hold memory of this GPU (nvidia-smi shows them); lower "
+             "--device-memory";
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+      return "the device is lost to this process: start it again, under compute-sanitizer to see "
+             "which kernel it was";
+    case cudaErrorInvalidDeviceFunction:
+      return "this build has no code for this GPU: configure with "
+             "-DCMAKE_CUDA_ARCHITECTURES=native";
+    case cudaErrorHostMemoryNotRegistered:
+      return "copies to and from the device take memory allocated as MemoryKind::Pinned";
+    default:
+      return "run with CUDA_LAUNCH_BLOCKING=1 to see where it began, or with --device host";
+  }
+}
+
+std::string_view file_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
+
+}  // namespace
+
+void throw_cuda_error(cudaError_t status, std::string_view call, std::string asked,
+                      const char* file, int line) {
+  (void)cudaGetLastError();  // reported here, and not once more by whoever asks next
+  std::string text = asked + " failed: " + cudaGetErrorName(status) + " (" +
+                     cudaGetErrorString(status) + ") from " +
+                     std::string(call.substr(0, call.find('('))) + " at ";
+  text.append(file_name(file)).append(":").append(std::to_string(line)).append("; ");
+  throw DeviceError(text.append(advice_for(status)));
+}
+
+}  // namespace ebb

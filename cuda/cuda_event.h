@@ -1,0 +1,89 @@
+// An event that streams of a GPU and host threads record and wait for alike.
+//
+// A record is on a CUDA stream or on a host thread; a wait means the latest record before it. Who
+// waits, for whom:
+//   GPU for GPU    cudaStreamWaitEvent, which means the record made last when it is called
+//   host for GPU   cudaEventSynchronize, on an event that nobody records again until then
+//   GPU for host   the stream waits for a word of pinned memory to reach the record's number
+//                  (cuStreamWaitValue32); the host thread writes it
+//   host for host  HostEvent
+// So no host thread waits in place of a stream, and none of CUDA's own callback threads is used:
+// those may run one function at a time, and one that waits would hold up the one it waits for.
+//
+// Thread-safety: every method may be called from any thread. An event must outlive the streams' use
+// of it.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "cuda/cuda_context.h"
+#include "device/host/host_event.h"
+
+namespace ebb {
+
+class CudaEvent final : public HostEvent {
+ public:
+  explicit CudaEvent(CudaContext& context);
+  ~CudaEvent() override;
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+
+  void synchronize() const override;
+  bool done() const override;
+  double time_s() const override;
+
+  /// A record on a CUDA stream, which stands at `point`. Throws DeviceError.
+  void record_on(cudaStream_t stream, const StreamClock& point);
+  /// A wait on a CUDA stream; returns what the latest record comes after. Throws LogicError where
+  /// nothing was recorded, DeviceError.
+  StreamClock make_wait(cudaStream_t stream) const;
+
+  /// Says where the record stands that a host thread submits next.
+  void expect_record(const StreamClock& point);
+  /// What the latest record comes after.
+  StreamClock point() const;
+
+  // As a HostStream calls them.
+  uint64_t submit_record() override;
+  uint64_t submit_wait() const override;
+  void reach(uint64_t generation, std::exception_ptr error,
+             double time_s = steady_now_s()) override;
+  Reached await(uint64_t token) const override;
+
+ protected:
+  void note_reached(uint64_t all_reached) override;
+
+ private:
+  static constexpr uint64_t kOnDevice = uint64_t{1} << 63;  // of a token: then the rest is a slot
+  enum class Where : uint8_t { Nowhere, Host, Device };
+
+  struct Slot {
+    OwnedEvent event = {};
+    StreamClock point = {};  // where it was recorded
+    uint32_t num_waits = 0;  // host threads that wait, or will, for this record
+  };
+
+  uint32_t take_free_slot();
+  /// Holds the slot of the latest record for one wait, if that is on the device; else kNoSlot.
+  uint32_t hold_latest() const;
+  void let_go(uint32_t slot) const;
+  cudaEvent_t event_of(uint32_t slot) const;
+
+  static constexpr uint32_t kNoSlot = UINT32_MAX;
+
+  CudaContext& context_;
+  uint32_t* const flag_;  // the number of host records reached, without a gap
+
+  mutable std::mutex mutex_;
+  mutable std::vector<Slot> slots_;  // one, or more while somebody waits for an older record
+  Where where_ = Where::Nowhere;     // the latest record, as the next two
+  uint32_t slot_ = 0;
+  StreamClock point_;
+  StreamClock expected_;  // of the next host record
+};
+
+}  // namespace ebb

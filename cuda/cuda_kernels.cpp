@@ -1,0 +1,400 @@
+#include "cuda/cuda_kernels.h"
+
+#include <cmath>
+#include <string>
+
+#include "cuda/kernel_stream.h"
+#include "cuda/kernels/launches.h"
+#include "cuda/linear.h"
+#include "device/cuda_backend.h"
+#include "device/host/kernels/attention.h"
+#include "device/kernel_checks.h"
+
+namespace ebb {
+namespace {
+
+constexpr int32_t kIgnoredTarget = -100;
+
+class CudaKernels final : public Kernels {
+ public:
+  CudaKernels(const Workspace* workspace, DataError* data_error,
+              std::unique_ptr<MatrixProducts> products)
+      : workspace_(workspace), data_error_(data_error), products_(std::move(products)) {}
+
+  void linear_forward(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) override;
+  void linear_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w, Write write) override;
+  void linear_backward_weight(Stream& stream, Tensor dw, Tensor dbias, Tensor dy, Tensor x,
+                              Write write) override;
+
+  void layer_norm_forward(Stream& stream, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor w,
+                          Tensor b, float epsilon) override {
+    submit(stream, check_layer_norm_forward(y, mean, rstd, x, w, b), [&](cudaStream_t s) {
+      cuda::layer_norm_forward(s, {y, mean, rstd, x, w, b, epsilon});
+    });
+  }
+  void layer_norm_backward(Stream& stream, Tensor dx, Write dx_write, Tensor dw, Tensor db,
+                           Write parameter_write, Tensor dy, Tensor x, Tensor w, Tensor mean,
+                           Tensor rstd) override;
+
+  void rms_norm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor w,
+                        float epsilon) override {
+    submit(stream, check_rms_norm_forward(y, rstd, x, w), [&](cudaStream_t s) {
+      cuda::rms_norm_forward(s, {.x = x, .wq = w, .rstd = rstd}, y, epsilon);
+    });
+  }
+  void rms_norm_backward(Stream& stream, Tensor dx, Write dx_write, Tensor dw,
+                         Write parameter_write, Tensor dy, Tensor x, Tensor w,
+                         Tensor rstd) override {
+    submit_rms_backward(stream, check_rms_norm_backward(dx, dw, dy, x, w, rstd),
+                        {.x = x, .wq = w, .rstd = rstd},
+                        {dx, dy, dx_write, dw, {}, parameter_write});
+  }
+  void head_norm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor wq, Tensor wk,
+                         HeadCounts heads, float epsilon) override {
+    const cuda::RmsNorm f{x, wq, wk, rstd, heads};
+    submit(stream, check_head_norm_forward(y, rstd, x, wq, wk, heads),
+           [&](cudaStream_t s) { cuda::rms_norm_forward(s, f, y, epsilon); });
+  }
+  void head_norm_backward(Stream& stream, Tensor gradient, Tensor dwq, Tensor dwk,
+                          Write parameter_write, Tensor x, Tensor wq, Tensor wk, Tensor rstd,
+                          HeadCounts heads) override {
+    submit_rms_backward(
+        stream, check_head_norm_backward(gradient, dwq, dwk, x, wq, wk, rstd, heads),
+        {x, wq, wk, rstd, heads}, {gradient, gradient, Write::Store, dwq, dwk, parameter_write});
+  }
+
+  void rotary_table(Stream& stream, Tensor table, Tensor positions,
+                    std::span<const double> frequencies, double factor) override;
+  void rotary(Stream& stream, Tensor x, Tensor table, int64_t num_heads, Turn way) override {
+    submit(stream, check_rotary(x, table, num_heads),
+           [&](cudaStream_t s) { cuda::rotary(s, x, table, num_heads, way); });
+  }
+  void swiglu_forward(Stream& stream, Tensor y, Tensor x) override {
+    submit(stream, check_swiglu_forward(y, x),
+           [&](cudaStream_t s) { cuda::swiglu_forward(s, y, x); });
+  }
+  void swiglu_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Write write) override {
+    submit(stream, check_swiglu_backward(dx, dy, x),
+           [&](cudaStream_t s) { cuda::swiglu_backward(s, dx, dy, x, write); });
+  }
+
+  void activation_forward(Stream& stream, Tensor y, Tensor x, Activation activation) override {
+    submit(stream, check_activation_forward(y, x),
+           [&](cudaStream_t s) { cuda::activation_forward(s, y, x, activation); });
+  }
+  void activation_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Activation activation,
+                           Write write) override {
+    submit(stream, check_activation_backward(dx, dy, x),
+           [&](cudaStream_t s) { cuda::activation_backward(s, dx, dy, x, activation, write); });
+  }
+  void add(Stream& stream, Tensor y, Tensor a, Tensor b) override {
+    submit(stream, check_add(y, a, b), [&](cudaStream_t s) { cuda::add(s, y, a, b); });
+  }
+  void accumulate(Stream& stream, Tensor y, Tensor x) override {
+    submit(stream, check_accumulate(y, x), [&](cudaStream_t s) { cuda::add(s, y, y, x); });
+  }
+  void fill_zero(Stream& stream, Tensor y) override {
+    submit(stream, {.bytes = total_bytes(y), .name = "fill_zero"},
+           [&](cudaStream_t s) { zero(s, y); });
+  }
+
+  void embedding_forward(Stream& stream, Tensor y, Tensor tokens, Tensor positions, Tensor wte,
+                         Tensor wpe) override;
+  void embedding_backward(Stream& stream, Tensor dtable, Tensor dy, Tensor indices,
+                          Write write) override;
+
+  void attention_forward(Stream& stream, Tensor out, Tensor log_sum_exp, Tensor qkv,
+                         const AttentionShape& shape) override;
+  void attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out,
+                          Tensor log_sum_exp, const AttentionShape& shape) override;
+
+  void cross_entropy(Stream& stream, Tensor losses, Tensor logits, Tensor targets,
+                     std::optional<float> gradient_scale) override;
+  void cross_entropy_statistics(Stream& stream, Tensor losses, Tensor statistics, Tensor logits,
+                                Tensor targets, ClassSlice slice) override;
+  void cross_entropy_gradient(Stream& stream, Tensor logits, Tensor statistics, Tensor targets,
+                              ClassSlice slice, float gradient_scale) override;
+  void sum(Stream& stream, Tensor total, Tensor values, Write write) override {
+    submit(stream, check_sum(total, values),
+           [&](cudaStream_t s) { cuda::sum(s, total, values, write); });
+  }
+
+  void finish_gradient(Stream& stream, Tensor gradient, Tensor sums, Tensor more_sums,
+                       Tensor partials) override {
+    submit(stream, check_finish_gradient(gradient, sums, more_sums, partials),
+           [&](cudaStream_t s) { cuda::finish_gradient(s, gradient, sums, more_sums, partials); });
+  }
+  void squared_norm_pieces(Stream& stream, Tensor partials, Tensor gradient) override {
+    submit(stream, check_squared_norm_pieces(partials, gradient),
+           [&](cudaStream_t s) { cuda::squared_norm_pieces(s, partials, gradient); });
+  }
+  void adamw(Stream& stream, const AdamWPlanes& planes,
+             const AdamWCoefficients* coefficients) override {
+    submit(stream, check_adamw(planes, coefficients),
+           [&](cudaStream_t s) { cuda::adamw(s, planes, coefficients); });
+  }
+
+ private:
+  /// Launches at once where the stream is a GPU's, and is only counted elsewhere.
+  template <class Launch>
+  void submit(Stream& stream, const Cost& cost, const Launch& launch) {
+    auto* gpu = dynamic_cast<KernelStream*>(&stream);
+    if (gpu != nullptr) return gpu->launch(cost, launch);
+    stream.call(cost, [] {
+      EBB_CHECK(false, "kernels of the CUDA backend were submitted to a stream of the host");
+    });
+  }
+
+  void submit_rms_backward(Stream& stream, Cost cost, const cuda::RmsNorm& f,
+                           cuda::RmsNormGradients gradients) {
+    cost.workspace_bytes = cuda::rms_norm_backward_floats(f) * sizeof(float);
+    submit(stream, cost, [&](cudaStream_t s) {
+      gradients.partials = scratch<float>(cost.workspace_bytes);
+      cuda::rms_norm_backward(s, f, gradients);
+    });
+  }
+
+  /// The workspace from a kernel's own first byte on.
+  template <class T>
+  T* scratch(size_t bytes, size_t offset = 0) const {
+    EBB_CHECK(workspace_ != nullptr && offset + bytes <= workspace_->bytes,
+              "a kernel's workspace was not reserved");
+    return reinterpret_cast<T*>(workspace_->data + offset);
+  }
+  void zero(cudaStream_t stream, const Tensor& t) const {
+    if (t.bytes() == 0) return;
+    const cudaError_t status = cudaMemsetAsync(t.data, 0, t.bytes(), stream);
+    if (status != cudaSuccess) {
+      throw DeviceError(std::string("fill_zero: ") + cudaGetErrorString(status));
+    }
+  }
+  void multiply(cudaStream_t stream, const MatrixProduct& product) const {
+    if (product.m == 0 || product.n == 0) return;
+    products_->multiply(stream, product, scratch<std::byte>(kProductWorkspaceBytes));
+  }
+
+  const Workspace* const workspace_;
+  DataError* const data_error_;
+  const std::unique_ptr<MatrixProducts> products_;
+};
+
+// ---- Linear: row-major y = x w^T is column-major y^T = w x^T ------------------------------------
+
+/// A row-major tensor as columns: its transpose.
+ColumnMajor columns_of(const Tensor& t) { return {t.data, t.columns(), false}; }
+ColumnMajor transposed(const Tensor& t) { return {t.data, t.columns(), true}; }
+
+void CudaKernels::linear_forward(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
+  Cost cost = check_linear_forward(y, x, w, bias);
+  cost.workspace_bytes = kProductWorkspaceBytes;
+  submit(stream, cost, [&](cudaStream_t s) {
+    multiply(s, {.m = w.dim(0),
+                 .n = x.rows(),
+                 .k = w.dim(1),
+                 .dtype = x.dtype,
+                 .d_dtype = y.dtype,
+                 .a = transposed(w),
+                 .b = columns_of(x),
+                 .d = y.data,
+                 .write = Write::Store,
+                 .bias = bias.data});
+  });
+}
+
+void CudaKernels::linear_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w,
+                                        Write write) {
+  Cost cost = check_linear_backward_input(dx, dy, w);
+  cost.workspace_bytes = kProductWorkspaceBytes;
+  submit(stream, cost, [&](cudaStream_t s) {
+    multiply(s, {.m = w.dim(1),
+                 .n = dy.rows(),
+                 .k = w.dim(0),
+                 .dtype = dy.dtype,
+                 .d_dtype = dx.dtype,
+                 .a = columns_of(w),
+                 .b = columns_of(dy),
+                 .d = dx.data,
+                 .write = write});
+  });
+}
+
+void CudaKernels::linear_backward_weight(Stream& stream, Tensor dw, Tensor dbias, Tensor dy,
+                                         Tensor x, Write write) {
+  Cost cost = check_linear_backward_weight(dw, dbias, dy, x);
+  const size_t sums_bytes =
+      dbias ? cuda::column_sums_floats(dy.rows(), dy.columns()) * sizeof(float) : 0;
+  cost.workspace_bytes = kProductWorkspaceBytes + sums_bytes;
+  submit(stream, cost, [&](cudaStream_t s) {
+    const int64_t k = x.rows();
+    if (k == 0) {  // no rows: sums of nothing
+      if (write == Write::Store) zero(s, dw);
+      if (write == Write::Store && dbias) zero(s, dbias);
+      return;
+    }
+    multiply(s, {.m = dw.dim(1),
+                 .n = dw.dim(0),
+                 .k = k,
+                 .dtype = x.dtype,
+                 .d_dtype = DType::F32,
+                 .a = columns_of(x),
+                 .b = transposed(dy),
+                 .d = dw.data,
+                 .write = write});
+    if (!dbias) return;
+    cuda::column_sums(s, dbias, dy, write, scratch<float>(sums_bytes, kProductWorkspaceBytes));
+  });
+}
+
+void CudaKernels::layer_norm_backward(Stream& stream, Tensor dx, Write dx_write, Tensor dw,
+                                      Tensor db, Write parameter_write, Tensor dy, Tensor x,
+                                      Tensor w, Tensor mean, Tensor rstd) {
+  Cost cost = check_layer_norm_backward(dx, dw, db, dy, x, w, mean, rstd);
+  cost.workspace_bytes = cuda::layer_norm_backward_floats(x.rows(), x.columns()) * sizeof(float);
+  const cuda::LayerNormBackward f{dx, dx_write, dw, db, parameter_write, dy, x, w, mean, rstd};
+  submit(stream, cost, [&](cudaStream_t s) {
+    cuda::LayerNormBackward with_scratch = f;
+    with_scratch.partials = scratch<float>(cost.workspace_bytes);
+    cuda::layer_norm_backward(s, with_scratch);
+  });
+}
+
+void CudaKernels::rotary_table(Stream& stream, Tensor table, Tensor positions,
+                               std::span<const double> frequencies, double factor) {
+  const Cost cost = check_rotary_table(table, positions, frequencies);
+  EBB_CHECK(table.columns() <= cuda::kLargestHead,
+            "rotary_table: heads of " + std::to_string(table.columns()) +
+                " channels; the CUDA backend has kernels for up to " +
+                std::to_string(cuda::kLargestHead));
+  submit(stream, cost,
+         [&](cudaStream_t s) { cuda::rotary_table(s, table, positions, frequencies, factor); });
+}
+
+void CudaKernels::embedding_forward(Stream& stream, Tensor y, Tensor tokens, Tensor positions,
+                                    Tensor wte, Tensor wpe) {
+  submit(stream, check_embedding_forward(y, tokens, positions, wte, wpe), [&](cudaStream_t s) {
+    cuda::check_indices(s, tokens, wte.rows(), 0, DataError::Token, data_error_);
+    if (wpe) cuda::check_indices(s, positions, wpe.rows(), 0, DataError::Token, data_error_);
+    cuda::embedding_forward(s, y, tokens, positions, wte, wpe);
+  });
+}
+
+void CudaKernels::embedding_backward(Stream& stream, Tensor dtable, Tensor dy, Tensor indices,
+                                     Write write) {
+  submit(stream, check_embedding_backward(dtable, dy, indices, write), [&](cudaStream_t s) {
+    cuda::check_indices(s, indices, dtable.rows(), 0, DataError::Token, data_error_);
+    cuda::embedding_backward(s, dtable, dy, indices, write);
+  });
+}
+
+// ---- Attention ----------------------------------------------------------------------------------
+
+cuda::AttentionLaunch launch_of(const AttentionCall& call) {
+  EBB_CHECK(call.head_size <= cuda::kLargestHead,
+            "attention: heads of " + std::to_string(call.head_size) +
+                " channels; the CUDA backend has kernels for up to " +
+                std::to_string(cuda::kLargestHead) + ", take more heads or --device host");
+  return {.dtype = call.dtype,
+          .batch = call.batch,
+          .num_tokens = call.num_tokens,
+          .num_heads = call.num_heads,
+          .num_kv_heads = call.num_kv_heads,
+          .head_size = call.head_size,
+          .causal = call.causal,
+          .window = call.window,
+          .scale = call.scale,
+          .document_starts = call.document_starts,
+          .qkv = call.qkv,
+          .out = call.out,
+          .log_sum_exp = call.log_sum_exp,
+          .dout = call.dout,
+          .dqkv = call.dqkv};
+}
+
+void CudaKernels::attention_forward(Stream& stream, Tensor out, Tensor log_sum_exp, Tensor qkv,
+                                    const AttentionShape& shape) {
+  AttentionCall call;
+  const Cost cost = check_attention_forward(out, log_sum_exp, qkv, shape, &call);
+  const cuda::AttentionLaunch f = launch_of(call);
+  submit(stream, cost, [&](cudaStream_t s) {
+    cuda::check_documents(s, f, data_error_);
+    cuda::attention_forward(s, f);
+  });
+}
+
+void CudaKernels::attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv,
+                                     Tensor out, Tensor log_sum_exp, const AttentionShape& shape) {
+  AttentionCall call;
+  Cost cost = check_attention_backward(dqkv, dout, qkv, out, log_sum_exp, shape, &call);
+  cost.workspace_bytes = static_cast<size_t>(log_sum_exp.num_elements()) * sizeof(float);
+  cuda::AttentionLaunch f = launch_of(call);
+  submit(stream, cost, [&](cudaStream_t s) {
+    f.inner = scratch<float>(cost.workspace_bytes);
+    cuda::check_documents(s, f, data_error_);
+    cuda::attention_backward(s, f);
+  });
+}
+
+// ---- Loss ---------------------------------------------------------------------------------------
+
+void CudaKernels::cross_entropy(Stream& stream, Tensor losses, Tensor logits, Tensor targets,
+                                std::optional<float> gradient_scale) {
+  submit(stream, check_cross_entropy(losses, logits, targets, gradient_scale.has_value()),
+         [&](cudaStream_t s) {
+           cuda::check_indices(s, targets, logits.columns(), kIgnoredTarget, DataError::Target,
+                               data_error_);
+           cuda::cross_entropy(s, losses, logits, targets, gradient_scale);
+         });
+}
+
+void CudaKernels::cross_entropy_statistics(Stream& stream, Tensor losses, Tensor statistics,
+                                           Tensor logits, Tensor targets, ClassSlice slice) {
+  submit(stream, check_cross_entropy_statistics(losses, statistics, logits, targets, slice),
+         [&](cudaStream_t s) {
+           cuda::check_indices(s, targets, slice.num_classes, kIgnoredTarget, DataError::Target,
+                               data_error_);
+           cuda::cross_entropy_statistics(s, losses, statistics, logits, targets, slice);
+         });
+}
+
+void CudaKernels::cross_entropy_gradient(Stream& stream, Tensor logits, Tensor statistics,
+                                         Tensor targets, ClassSlice slice, float gradient_scale) {
+  submit(stream, check_cross_entropy_gradient(logits, statistics, targets, slice),
+         [&](cudaStream_t s) {
+           cuda::check_indices(s, targets, slice.num_classes, kIgnoredTarget, DataError::Target,
+                               data_error_);
+           cuda::cross_entropy_gradient(s, logits, statistics, targets, slice, gradient_scale);
+         });
+}
+
+}  // namespace
+
+void DataError::check() {
+  if (kind == None) return;
+  const DataError found = *this;
+  *this = {};
+  const std::string at = " at row " + std::to_string(found.row);
+  const std::string limit = std::to_string(found.limit);
+  switch (found.kind) {
+    case Token:
+      throw LogicError("embedding: index " + std::to_string(found.value) + at +
+                       " is outside the table of " + limit + " rows");
+    case Target:
+      throw LogicError("cross_entropy: target " + std::to_string(found.value) + at +
+                       " is not one of " + limit + " classes");
+    default:
+      throw LogicError("attention: document start " + std::to_string(found.value) + " of token " +
+                       std::to_string(found.row % found.limit) + " in row " +
+                       std::to_string(found.row / found.limit) + " is neither the token itself " +
+                       "nor the start of the token before");
+  }
+}
+
+std::unique_ptr<Kernels> create_cuda_kernels(const Workspace& workspace, DataError* data_error) {
+  return std::make_unique<CudaKernels>(&workspace, data_error, create_matrix_products());
+}
+
+std::unique_ptr<Kernels> create_counting_cuda_kernels() {
+  return std::make_unique<CudaKernels>(nullptr, nullptr, nullptr);
+}
+
+}  // namespace ebb

@@ -1,0 +1,62 @@
+#include "cuda/failures.h"
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+
+#include "device/errors.h"
+#include "device/host/quiet_lock.h"
+
+namespace ebb {
+
+std::pair<uint32_t, uint64_t> Failures::enter() {
+  std::lock_guard lock(mutex_);
+  const auto free_place = std::ranges::find(taken_, false);
+  EBB_CHECK(free_place != taken_.end(),
+            "a CUDA device has at most " + std::to_string(kMaxStreams) + " streams at a time");
+  *free_place = true;
+  const auto index = static_cast<uint32_t>(free_place - taken_.begin());
+  return {index, last_position_[index]};
+}
+
+void Failures::leave(uint32_t index, uint64_t last_position) noexcept {
+  std::lock_guard lock(mutex_);
+  taken_[index] = false;
+  last_position_[index] = last_position;
+  for (Failure& failure : failures_) {
+    if (failure.index == index) failure.last = std::min(failure.last, last_position);
+  }
+}
+
+void Failures::fail(uint32_t index, uint64_t position, std::exception_ptr error) noexcept {
+  QuietLock lock(mutex_);
+  failures_.push_back({.index = index, .first = position, .error = std::move(error)});
+  any_ = true;
+}
+
+std::exception_ptr Failures::error_before(const StreamClock& point) const noexcept {
+  if (!any_) return nullptr;
+  QuietLock lock(mutex_);
+  for (const Failure& failure : failures_) {
+    const uint64_t position = point.positions[failure.index];
+    if (position >= failure.first && position <= failure.last) return failure.error;
+  }
+  return nullptr;
+}
+
+StreamPoint::StreamPoint(Failures& failures) : failures_(failures) {
+  std::tie(index_, begin_) = failures.enter();
+  clock_.positions[index_] = begin_;
+}
+
+StreamPoint::~StreamPoint() { failures_.leave(index_, clock_.positions[index_]); }
+
+void StreamPoint::fail(std::exception_ptr error) noexcept {
+  failures_.fail(index_, clock_.positions[index_], std::move(error));
+}
+
+void StreamPoint::fail_at(uint64_t n, std::exception_ptr error) noexcept {
+  failures_.fail(index_, begin_ + n, std::move(error));
+}
+
+}  // namespace ebb

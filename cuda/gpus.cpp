@@ -1,0 +1,85 @@
+#include "cuda/gpus.h"
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/cuda_error.h"
+#include "device/device.h"
+#include "device/errors.h"
+
+namespace ebb {
+namespace {
+
+int attribute(cudaDeviceAttr which, int index) {
+  int value = 0;
+  EBB_CUDA(cudaDeviceGetAttribute(&value, which, index),
+           "asking for an attribute of GPU " + std::to_string(index));
+  return value;
+}
+
+int num_gpus() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  return 0;
+}
+
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+}  // namespace
+
+std::string describe_gpu(int index) {
+  cudaDeviceProp device;
+  EBB_CUDA(cudaGetDeviceProperties(&device, index), "asking what GPU " + std::to_string(index));
+  return std::string(device.name) + ", " + std::to_string(device.totalGlobalMem >> 30) +
+         " GiB, sm_" + std::to_string(device.major) + std::to_string(device.minor);
+}
+
+std::string why_no_gpu() {
+  int driver_version = 0;
+  (void)cudaDriverGetVersion(&driver_version);
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  (void)cudaGetLastError();  // leaves no error behind for later calls
+  if (driver_version == 0) return "no CUDA driver on this machine";
+  int runtime_version = 0;
+  (void)cudaRuntimeGetVersion(&runtime_version);
+  return std::string("no usable CUDA device: ") + cudaGetErrorString(status) +
+         " (driver for CUDA " + version_text(driver_version) + ", built with " +
+         version_text(runtime_version) + ")";
+}
+
+void check_gpu(int index) {
+  const int count = num_gpus();
+  if (count == 0) throw ConfigError(why_no_gpu() + "; use --device host");
+  if (index < 0 || index >= count) {
+    throw ConfigError("there is no GPU " + std::to_string(index) + ": this machine has " +
+                      std::to_string(count) + ", counted from 0");
+  }
+  const int architecture = 10 * attribute(cudaDevAttrComputeCapabilityMajor, index) +
+                           attribute(cudaDevAttrComputeCapabilityMinor, index);
+  if (architecture < kOldestArchitecture) {
+    throw ConfigError(describe_gpu(index) + " is older than sm_" +
+                      std::to_string(kOldestArchitecture) +
+                      ", the oldest that Ebb runs on; use --device host");
+  }
+  if (attribute(cudaDevAttrCanUseHostPointerForRegisteredMem, index) == 0) {
+    throw ConfigError(describe_gpu(index) +
+                      " cannot read registered host memory at the host's addresses; use --device "
+                      "host");
+  }
+}
+
+CudaProbe probe_cuda() {
+  CudaProbe probe;
+  const int count = num_gpus();
+  int driver_version = 0;
+  (void)cudaDriverGetVersion(&driver_version);
+  for (int i = 0; i < count; ++i) {
+    probe.devices.push_back(describe_gpu(i) + ", driver for CUDA " + version_text(driver_version));
+  }
+  if (probe.devices.empty()) probe.note = why_no_gpu();
+  return probe;
+}
+
+}  // namespace ebb

@@ -1,0 +1,78 @@
+// Compiled without contraction (-fmad=false) and with denormals flushed (-ftz=true): the bits are
+// those of cpu_adam/.
+#include "cuda/kernels/elementwise.h"
+#include "cuda/kernels/launches.h"
+#include "device/split_master.h"
+
+namespace ebb::cuda {
+namespace {
+
+struct FloatMaster {
+  float* at;
+  __device__ float load(int64_t i) const { return at[i]; }
+  __device__ void store(int64_t i, float x) const { at[i] = x; }
+};
+
+struct HalvedMaster {
+  uint16_t* weight;
+  int16_t* low;
+  __device__ float load(int64_t i) const {
+    return std::bit_cast<float>(join_master({weight[i], low[i]}));
+  }
+  __device__ void store(int64_t i, float x) const {
+    const SplitMaster split = split_master(std::bit_cast<uint32_t>(x));
+    weight[i] = split.weight;
+    low[i] = split.low;
+  }
+};
+
+/// In the order of operations that cpu_adam/adamw.h gives.
+template <class Master, class Gradient>
+__global__ void __launch_bounds__(kElementThreads)
+    update(Master master, float* momentum, float* variance, const Gradient* gradient, int64_t n,
+           const AdamWCoefficients* coefficients) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kElementThreads + threadIdx.x;
+  const AdamWCoefficients c = *coefficients;
+  if (i >= n || c.skip != 0) return;
+  const float g = to_float(gradient[i]) * c.gradient_scale;
+  const float m = c.beta1 * momentum[i] + c.one_minus_beta1 * g;
+  const float v = c.beta2 * variance[i] + (c.one_minus_beta2 * g) * g;
+  momentum[i] = m;
+  variance[i] = v;
+  const float p = master.load(i);
+  const float denominator = __fsqrt_rn(v) * c.v_correction + c.epsilon;
+  master.store(i, p - (c.decay_rate * p + c.step_size * __fdiv_rn(m, denominator)));
+}
+
+template <class Gradient, class Master>
+void launch_update(cudaStream_t stream, const AdamWPlanes& planes, const Master& master,
+                   const AdamWCoefficients* coefficients) {
+  const int64_t n = planes.weight.num_elements();
+  launch("adamw", stream, blocks_for(n, kElementThreads), kElementThreads, 0,
+         update<Master, Gradient>, master, planes.momentum.as<float>(), planes.variance.as<float>(),
+         planes.gradient.as<Gradient>(), n, coefficients);
+}
+
+template <class Master>
+void launch_master(cudaStream_t stream, const AdamWPlanes& planes, const Master& master,
+                   const AdamWCoefficients* coefficients) {
+  if (planes.gradient.dtype == DType::F32) {
+    launch_update<float>(stream, planes, master, coefficients);
+  } else if (planes.gradient.dtype == DType::BF16) {
+    launch_update<BF16>(stream, planes, master, coefficients);
+  } else {
+    launch_update<F16>(stream, planes, master, coefficients);
+  }
+}
+
+}  // namespace
+
+void adamw(cudaStream_t stream, const AdamWPlanes& planes, const AdamWCoefficients* coefficients) {
+  if (planes.low == nullptr) {
+    return launch_master(stream, planes, FloatMaster{planes.weight.as<float>()}, coefficients);
+  }
+  const HalvedMaster master{reinterpret_cast<uint16_t*>(planes.weight.data), planes.low};
+  launch_master(stream, planes, master, coefficients);
+}
+
+}  // namespace ebb::cuda

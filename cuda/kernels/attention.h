@@ -1,0 +1,94 @@
+// What the attention kernels share: where a head's rows lie, and which keys a query sees.
+//
+// Both kinds of kernels go through the keys a tile at a time, in ascending order, and one block
+// owns each output row; scores for all queries and keys are never stored. Softmax statistics and
+// all sums are fp32. Backward computes the scores again, once for the gradients of keys and values
+// and once for those of queries, so that nothing is added from two sides.
+#pragma once
+
+#include "cuda/kernels/device_code.h"
+#include "cuda/kernels/launches.h"
+
+namespace ebb::cuda {
+
+/// One head of queries of one row of the batch, with the head of keys and values it reads.
+template <class T>
+struct Head {
+  const AttentionLaunch& f;
+  int64_t b, head;
+
+  __device__ Head(const AttentionLaunch& launch, int64_t index)
+      : f(launch), b(blockIdx.z), head(index) {}
+
+  __device__ int num_tokens() const { return static_cast<int>(f.num_tokens); }
+  __device__ int size() const { return static_cast<int>(f.head_size); }
+  /// index: 0 queries, 1 keys, 2 values.
+  __device__ const T* part(int index) const {
+    return static_cast<const T*>(f.qkv) + first(index, qkv_stride());
+  }
+  __device__ T* gradient(int index) const {
+    return static_cast<T*>(f.dqkv) + first(index, qkv_stride());
+  }
+  __device__ T* out() const { return static_cast<T*>(f.out) + first(0, out_stride()); }
+  __device__ const T* dout() const {
+    return static_cast<const T*>(f.dout) + first(0, out_stride());
+  }
+  /// From one token to the next.
+  __device__ int64_t qkv_stride() const { return (f.num_heads + 2 * f.num_kv_heads) * f.head_size; }
+  __device__ int64_t out_stride() const { return f.num_heads * f.head_size; }
+  __device__ float* log_sum_exp() const { return f.log_sum_exp + statistics(); }
+  __device__ float* inner() const { return f.inner + statistics(); }
+
+  /// Where the document of token i starts; of what are no starts, something inside the row.
+  __device__ int start(int i) const {
+    if (f.document_starts == nullptr) return 0;
+    const int s = f.document_starts[b * f.num_tokens + i];
+    return s < 0 ? 0 : (s > i ? i : s);
+  }
+  /// Does a query see a key, both inside the row?
+  __device__ bool sees(int query, int query_start, int key, int key_start) const {
+    if (query_start != key_start) return false;
+    return !f.causal || (key <= query && (f.window == 0 || query - key < f.window));
+  }
+  /// The first key that a query sees.
+  __device__ int first_key(int query) const {
+    const int from = f.window == 0 ? 0 : query - static_cast<int>(f.window) + 1;
+    const int document = start(query);
+    return from > document ? from : document;
+  }
+  /// Do queries [query, last_query] see neither this key nor any after it?
+  __device__ bool is_past_keys(int last_query, int key) const {
+    return f.causal ? key > last_query : start(key) > start(last_query);
+  }
+  /// Does neither this query nor any after it see a key of [.., last_key]?
+  __device__ bool is_past_queries(int last_key, int query) const {
+    if (query <= last_key) return false;
+    return start(query) > start(last_key) || (f.window > 0 && query - last_key >= f.window);
+  }
+
+ private:
+  __device__ int64_t first(int index, int64_t stride) const {
+    const int64_t kv_head =
+        f.num_heads + (index - 1) * f.num_kv_heads + head / (f.num_heads / f.num_kv_heads);
+    return b * f.num_tokens * stride + (index == 0 ? head : kv_head) * f.head_size;
+  }
+  __device__ int64_t statistics() const { return (b * f.num_heads + head) * f.num_tokens; }
+};
+
+inline dim3 attention_grid(const AttentionLaunch& f, int64_t tile, int64_t num_heads) {
+  dim3 grid = blocks_for(f.num_tokens, tile);
+  grid.y = static_cast<unsigned>(num_heads);
+  grid.z = static_cast<unsigned>(f.batch);
+  return grid;
+}
+
+// fp32, and heads too large for the others.
+void attention_forward_plain(cudaStream_t stream, const AttentionLaunch& f);
+void attention_backward_plain(cudaStream_t stream, const AttentionLaunch& f);
+
+// bf16, on tensor cores.
+inline constexpr int64_t kLargestTensorHead = 128;
+void attention_forward_tensor(cudaStream_t stream, const AttentionLaunch& f);
+void attention_backward_tensor(cudaStream_t stream, const AttentionLaunch& f);
+
+}  // namespace ebb::cuda

@@ -1,0 +1,146 @@
+// The scores of a warp's sixteen queries stay in registers and become the left factor of the
+// product with the values. Weights are more than bf16 can hold: they go in as three bf16 each, so
+// that the result is that of fp32 weights. With two parts the tests' tolerance, which is that of
+// the host's kernels, is missed now and then; with one, what is lost is 2^-9 of a weight.
+#include <limits>
+
+#include "cuda/kernels/attention_tensor.h"
+
+namespace ebb::cuda {
+namespace {
+
+constexpr int kKeys = 64;
+constexpr int kWeightParts = 3;
+
+template <int kHead>
+struct Shared {
+  BF16Rows<kHead> queries, keys;
+  BF16Rows<kKeys> values;  // exchanged
+  int* key_starts;
+
+  __device__ Shared() {
+    BF16* next = shared_memory<BF16>();
+    queries = {next};
+    keys = {next + BF16Rows<kHead>::count(kTensorRows)};
+    values = {keys.at + BF16Rows<kHead>::count(kKeys)};
+    key_starts = reinterpret_cast<int*>(values.at + BF16Rows<kKeys>::count(kHead));
+  }
+  static constexpr size_t bytes() {
+    return static_cast<size_t>(BF16Rows<kHead>::count(kTensorRows + kKeys) +
+                               BF16Rows<kKeys>::count(kHead)) *
+               sizeof(BF16) +
+           kKeys * sizeof(int);
+  }
+};
+
+/// A lane's two rows: statistics and sums.
+template <int kHead>
+struct Rows {
+  float o[kHead / 8][4] = {};
+  float top[2] = {-std::numeric_limits<float>::max(), -std::numeric_limits<float>::max()};
+  float sum[2] = {};
+
+  /// Turns scores into weights under the highest score so far.
+  __device__ void weigh(float (&s)[kKeys / 8][4]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float highest = top[half];
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n) {
+        highest = fmaxf(highest, fmaxf(s[n][2 * half], s[n][2 * half + 1]));
+      }
+      highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, 1));
+      highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, 2));
+      float total = 0.0f;
+#pragma unroll
+      for (int n = 0; n < kKeys / 8; ++n) {
+        for (int e = 2 * half; e < 2 * half + 2; ++e) {
+          s[n][e] = expf(s[n][e] - highest);
+          total += s[n][e];
+        }
+      }
+      total += __shfl_xor_sync(kAllLanes, total, 1);
+      total += __shfl_xor_sync(kAllLanes, total, 2);
+      const float factor = expf(top[half] - highest);
+      sum[half] = fmaf(sum[half], factor, total);
+      top[half] = highest;
+#pragma unroll
+      for (int n = 0; n < kHead / 8; ++n) {
+        o[n][2 * half] *= factor;
+        o[n][2 * half + 1] *= factor;
+      }
+    }
+  }
+
+  /// o += weights times values.
+  __device__ void add_values(const float (&weights)[kKeys / 8][4], const BF16Rows<kKeys>& values) {
+    add_product<kWeightParts, kKeys, kHead>(o, weights, values);
+  }
+};
+
+template <int kHead>
+__global__ void __launch_bounds__(kTensorThreads) attend(AttentionLaunch f, bool wide) {
+  const Head<BF16> head(f, blockIdx.y);
+  const Shared<kHead> shared;
+  const int n = head.num_tokens(), size = head.size();
+  // The last queries see most keys: they come first.
+  const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTensorRows;
+  const int last = first + kTensorRows <= n ? first + kTensorRows - 1 : n - 1;
+  const int row = warp_index() * kWarpRows;
+  int start[2];
+  for (int half = 0; half < 2; ++half) {
+    const int query = first + row + lane_row() + half * 8;
+    start[half] = query < n ? head.start(query) : -1;
+  }
+  load_tile<kTensorRows, kHead, true, false>(
+      shared.queries, {}, {head.part(0), head.qkv_stride(), first, n, size, wide});
+  Rows<kHead> rows;
+  for (int key = head.first_key(first) / kKeys * kKeys; key < n; key += kKeys) {
+    if (head.is_past_keys(last, key)) break;
+    __syncthreads();
+    load_tile<kKeys, kHead, true, false>(shared.keys, {},
+                                         {head.part(1), head.qkv_stride(), key, n, size, wide});
+    load_tile<kKeys, kHead, false, true>({}, shared.values,
+                                         {head.part(2), head.qkv_stride(), key, n, size, wide});
+    for (int i = static_cast<int>(threadIdx.x); i < kKeys; i += kTensorThreads) {
+      shared.key_starts[i] = key + i < n ? head.start(key + i) : -2;
+    }
+    __syncthreads();
+    float s[kKeys / 8][4];
+    multiply_heads<kKeys>(s, shared.queries, row, shared.keys);
+    for (int i = 0; i < kKeys / 8; ++i) {
+      for (int e = 0; e < 4; ++e) {
+        const int column = i * 8 + lane_column() + e % 2;
+        const int query = first + row + lane_row() + e / 2 * 8;
+        const bool seen = head.sees(query, start[e / 2], key + column, shared.key_starts[column]);
+        s[i][e] = seen ? s[i][e] * f.scale : -std::numeric_limits<float>::infinity();
+      }
+    }
+    rows.weigh(s);
+    rows.add_values(s, shared.values);
+  }
+  float factor[2];
+  for (int half = 0; half < 2; ++half) {
+    const int query = first + row + lane_row() + half * 8;
+    factor[half] = 1.0f / rows.sum[half];
+    if (query < n && lane_column() == 0) {
+      head.log_sum_exp()[query] = rows.top[half] + logf(rows.sum[half]);
+    }
+  }
+  store_tile<kHead>(head.out(), head.out_stride(), first + row, n, size, rows.o, factor);
+}
+
+template <int kHead>
+void launch_forward(cudaStream_t stream, const AttentionLaunch& f) {
+  launch("attention_forward", stream, attention_grid(f, kTensorRows, f.num_heads), kTensorThreads,
+         Shared<kHead>::bytes(), attend<kHead>, f, rows_are_wide(f));
+}
+
+}  // namespace
+
+void attention_forward_tensor(cudaStream_t stream, const AttentionLaunch& f) {
+  if (f.head_size <= 64) return launch_forward<64>(stream, f);
+  launch_forward<128>(stream, f);
+}
+
+}  // namespace ebb::cuda

@@ -1,0 +1,174 @@
+// Tiles of bf16 for tensor cores: in shared memory, in registers, and products of them.
+//
+// A warp has 16 rows of a tile. kHead is the head's size filled up with zeros to 64 or 128.
+#pragma once
+
+#include "cuda/kernels/attention.h"
+
+namespace ebb::cuda {
+
+inline constexpr int kTensorWarps = 4;
+inline constexpr int kTensorThreads = kTensorWarps * kWarp;
+inline constexpr int kWarpRows = 16;
+inline constexpr int kTensorRows = kTensorWarps * kWarpRows;
+
+/// Rows of bf16 in shared memory, so far apart that the lanes of a warp meet in no bank.
+template <int kColumns>
+struct BF16Rows {
+  static constexpr int kStride = kColumns + 8;
+  BF16* at;
+  __device__ BF16* row(int i) const { return at + i * kStride; }
+  static constexpr int64_t count(int rows) { return int64_t{rows} * kStride; }
+};
+
+struct alignas(16) EightBF16 {
+  BF16 of[8];
+};
+
+/// May rows of heads be read eight numbers at a time?
+inline bool rows_are_wide(const AttentionLaunch& f) {
+  const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
+  return f.head_size % 8 == 0 && aligned(f.qkv) && aligned(f.out) && aligned(f.dout);
+}
+
+/// Which rows of a head to load, and how.
+struct RowSource {
+  const BF16* from;
+  int64_t stride;
+  int first, num_tokens, size;
+  bool wide;
+
+  /// Columns [column, column + 8) of row i; zeros outside of the head and beyond the last token.
+  __device__ EightBF16 eight(int i, int column) const {
+    EightBF16 result = {};
+    if (first + i >= num_tokens || column >= size) return result;
+    const BF16* at = from + (first + i) * stride + column;
+    if (wide) return *reinterpret_cast<const EightBF16*>(at);
+    for (int e = 0; e < 8; ++e) {
+      if (column + e < size) result.of[e] = at[e];
+    }
+    return result;
+  }
+};
+
+/// Loads kRows rows as they are and, where asked, with rows and columns exchanged.
+template <int kRows, int kHead, bool kAsTheyAre, bool kExchanged>
+__device__ void load_tile(const BF16Rows<kHead>& rows, const BF16Rows<kRows>& exchanged,
+                          const RowSource& source) {
+  constexpr int kEights = kHead / 8;
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * kEights; i += kTensorThreads) {
+    const int row = i / kEights, column = i % kEights * 8;
+    const EightBF16 values = source.eight(row, column);
+    if constexpr (kAsTheyAre) *reinterpret_cast<EightBF16*>(rows.row(row) + column) = values;
+    if constexpr (kExchanged) {
+      for (int e = 0; e < 8; ++e) exchanged.row(column + e)[row] = values.of[e];
+    }
+  }
+}
+
+struct alignas(4) TwoBF16 {
+  BF16 first, second;
+};
+__device__ __forceinline__ uint32_t load_pair(const BF16* at) {
+  return std::bit_cast<uint32_t>(*reinterpret_cast<const TwoBF16*>(at));
+}
+// Where a lane's numbers of a tile lie: see multiply_add_tile().
+__device__ __forceinline__ int lane_row() { return lane_index() / 4; }
+__device__ __forceinline__ int lane_column() { return lane_index() % 4 * 2; }
+
+/// Sixteen rows from `row` on, sixteen columns from `column` on.
+template <class Rows>
+__device__ __forceinline__ void load_left(uint32_t (&a)[4], const Rows& rows, int row, int column) {
+  const int r = row + lane_row(), c = column + lane_column();
+  a[0] = load_pair(rows.row(r) + c);
+  a[1] = load_pair(rows.row(r + 8) + c);
+  a[2] = load_pair(rows.row(r) + c + 8);
+  a[3] = load_pair(rows.row(r + 8) + c + 8);
+}
+
+/// The other factor's columns are eight rows here, from `row` on.
+template <class Rows>
+__device__ __forceinline__ void load_right(uint32_t (&b)[2], const Rows& rows, int row,
+                                           int column) {
+  const BF16* at = rows.row(row + lane_row()) + column + lane_column();
+  b[0] = load_pair(at);
+  b[1] = load_pair(at + 8);
+}
+
+/// c = sixteen rows of `left` times kCount rows of `right`, over kHead columns.
+template <int kCount, int kHead>
+__device__ __forceinline__ void multiply_heads(float (&c)[kCount / 8][4],
+                                               const BF16Rows<kHead>& left, int row,
+                                               const BF16Rows<kHead>& right) {
+#pragma unroll
+  for (int n = 0; n < kCount / 8; ++n) {
+    for (int e = 0; e < 4; ++e) c[n][e] = 0.0f;
+  }
+#pragma unroll
+  for (int k = 0; k < kHead; k += 16) {
+    uint32_t a[4];
+    load_left(a, left, row, k);
+#pragma unroll
+    for (int n = 0; n < kCount / 8; ++n) {
+      uint32_t b[2];
+      load_right(b, right, n * 8, k);
+      multiply_add_tile(c[n], a, b);
+    }
+  }
+}
+
+/// What a product left in registers becomes the left factor of the next: rounded, and where kParts
+/// asks for it, what rounding lost becomes a further factor. Three bf16 hold an fp32.
+template <int kParts>
+__device__ __forceinline__ void round_left(uint32_t (&a)[kParts][4], const float (&low)[4],
+                                           const float (&high)[4]) {
+  float rest[8] = {low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]};
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+      const BF16 first(rest[2 * pair]), second(rest[2 * pair + 1]);
+      a[part][pair] = pair_of(first, second);
+      rest[2 * pair] -= to_float(first);
+      rest[2 * pair + 1] -= to_float(second);
+    }
+  }
+}
+
+/// to (16, kHead) += x (16, kCount), in kParts bf16, times what `right` holds exchanged:
+/// (kHead, kCount).
+template <int kParts, int kCount, int kHead>
+__device__ __forceinline__ void add_product(float (&to)[kHead / 8][4],
+                                            const float (&x)[kCount / 8][4],
+                                            const BF16Rows<kCount>& right) {
+#pragma unroll
+  for (int k = 0; k < kCount / 16; ++k) {
+    uint32_t a[kParts][4];
+    round_left(a, x[2 * k], x[2 * k + 1]);
+#pragma unroll
+    for (int n = 0; n < kHead / 8; ++n) {
+      uint32_t b[2];
+      load_right(b, right, n * 8, k * 16);
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) multiply_add_tile(to[n], a[part], b);
+    }
+  }
+}
+
+/// Writes a warp's sixteen rows; `factor` is of the lane's two rows.
+template <int kHead>
+__device__ __forceinline__ void store_tile(BF16* to, int64_t stride, int first, int num_tokens,
+                                           int size, const float (&from)[kHead / 8][4],
+                                           const float (&factor)[2]) {
+#pragma unroll
+  for (int n = 0; n < kHead / 8; ++n) {
+    for (int e = 0; e < 4; ++e) {
+      const int token = first + lane_row() + e / 2 * 8, column = n * 8 + lane_column() + e % 2;
+      if (token < num_tokens && column < size) {
+        to[token * stride + column] = BF16(from[n][e] * factor[e / 2]);
+      }
+    }
+  }
+}
+
+}  // namespace ebb::cuda

@@ -1,0 +1,108 @@
+// What the kernels' files share: conversions, sums over a warp and over a block, launches.
+//
+// Device code is plain enough to be compiled by a C++ compiler for the tests' emulation of a GPU:
+// launches are calls, shared memory and tensor cores come from device_language.h. Sums are trees
+// that follow from shapes alone.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <device_language.h>
+
+#include <cstdint>
+#include <string>
+
+#include "device/dtype.h"
+#include "device/errors.h"
+#include "device/kernels.h"
+
+namespace ebb::cuda {
+
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+inline constexpr int kWarp = 32;
+
+__device__ __forceinline__ float to_float(float x) { return x; }
+__device__ __forceinline__ float to_float(BF16 x) { return x; }
+/// Exact, subnormals included: their value is an integer times 2^-24.
+__device__ __forceinline__ float to_float(F16 x) {
+  const uint32_t sign = uint32_t{x.bits} << 16 & 0x80000000u;
+  const uint32_t exponent = x.bits >> 10 & 0x1fu, fraction = x.bits & 0x3ffu;
+  uint32_t bits = (exponent + 112) << 23 | fraction << 13;
+  if (exponent == 0x1f) bits = 0x7f800000u | (fraction != 0 ? 0x400000u | fraction << 13 : 0);
+  if (exponent == 0) bits = std::bit_cast<uint32_t>(static_cast<float>(fraction) * 0x1p-24f);
+  return std::bit_cast<float>(sign | bits);
+}
+
+/// Two neighbours as a tensor core takes them.
+__device__ __forceinline__ uint32_t pair_of(BF16 first, BF16 second) {
+  return uint32_t{first.bits} | uint32_t{second.bits} << 16;
+}
+
+__device__ __forceinline__ int lane_index() { return static_cast<int>(threadIdx.x) % kWarp; }
+__device__ __forceinline__ int warp_index() { return static_cast<int>(threadIdx.x) / kWarp; }
+
+/// The same on all lanes. Folds lane i with i ^ 16, then 8, 4, 2, 1.
+template <class T>
+__device__ __forceinline__ T sum_of_warp(T x) {
+  for (int bits = kWarp / 2; bits > 0; bits /= 2) x += __shfl_xor_sync(kAllLanes, x, bits);
+  return x;
+}
+__device__ __forceinline__ float max_of_warp(float x) {
+  for (int bits = kWarp / 2; bits > 0; bits /= 2) {
+    x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, bits));
+  }
+  return x;
+}
+
+/// The same on all threads of a block of kWarps warps; `scratch` holds kWarps numbers.
+template <int kWarps, class Fold>
+__device__ __forceinline__ float fold_block(float x, float* scratch, const Fold& fold) {
+  __syncthreads();  // the last one to use the scratch is done
+  if (lane_index() == 0) scratch[warp_index()] = x;
+  __syncthreads();
+  float result = scratch[0];
+  for (int i = 1; i < kWarps; ++i) result = fold(result, scratch[i]);
+  return result;
+}
+template <int kWarps>
+__device__ __forceinline__ float sum_of_block(float x, float* scratch) {
+  return fold_block<kWarps>(sum_of_warp(x), scratch, [](float a, float b) { return a + b; });
+}
+template <int kWarps>
+__device__ __forceinline__ float max_of_block(float x, float* scratch) {
+  return fold_block<kWarps>(max_of_warp(x), scratch, [](float a, float b) { return fmaxf(a, b); });
+}
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// Submits a kernel. A grid of no blocks is no work. Throws DeviceError where CUDA refuses it.
+template <class... P, class... A>
+void launch(const char* name, cudaStream_t stream, const dim3& grid, int threads,
+            size_t shared_bytes, void (*kernel)(P...), const A&... arguments) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  constexpr size_t kAlwaysThere = 48 * 1024;
+  cudaError_t status = cudaSuccess;
+  if (shared_bytes > kAlwaysThere) {
+    status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(shared_bytes));
+  }
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  if (status == cudaSuccess) {
+    status = cudaLaunchKernelEx(&config, kernel, static_cast<P>(arguments)...);
+  }
+  if (status == cudaSuccess) return;
+  throw DeviceError(std::string(name) + ": a launch of " + std::to_string(grid.x) + " x " +
+                    std::to_string(grid.y) + " x " + std::to_string(grid.z) + " blocks of " +
+                    std::to_string(threads) + " threads and " + std::to_string(shared_bytes) +
+                    " B of shared memory failed: " + cudaGetErrorString(status));
+}
+
+/// As many blocks as cover n. REQUIRES: below 2^31 of them.
+inline dim3 blocks_for(int64_t n, int64_t a_block) {
+  return dim3(static_cast<unsigned>(ceil_div(n, a_block)));
+}
+
+}  // namespace ebb::cuda

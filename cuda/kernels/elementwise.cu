@@ -1,0 +1,151 @@
+#include "cuda/kernels/elementwise.h"
+#include "cuda/kernels/launches.h"
+
+namespace ebb::cuda {
+namespace {
+
+// GELU as GPT-2 defines it, x (1 + tanh(u)) / 2 with u = a (x + b x^3), written x s(2u) with the
+// logistic function s: the same number without the cancellation for negative x.
+constexpr float kGeluA = 0.79788456080286536f;  // sqrt(2 / pi)
+constexpr float kGeluB = 0.044715f;
+
+/// e^-2u
+__device__ __forceinline__ float gelu_exponential(float x, float x_squared) {
+  const float minus_2u = x * fmaf(x_squared, -2.0f * kGeluA * kGeluB, -2.0f * kGeluA);
+  return expf(fminf(minus_2u, 88.0f));
+}
+
+__device__ __forceinline__ float gelu(float x) { return x / (1.0f + gelu_exponential(x, x * x)); }
+
+/// Far out the slope is 0 or 1, and the square of x would overflow: x is clamped. NaN passes.
+__device__ __forceinline__ float gelu_slope(float any_x) {
+  const float x = any_x > 16.0f ? 16.0f : (any_x < -16.0f ? -16.0f : any_x);
+  const float x_squared = x * x;
+  const float exponential = gelu_exponential(x, x_squared);
+  const float gate = 1.0f / (1.0f + exponential);
+  const float two_u_slope = fmaf(x_squared, 6.0f * kGeluA * kGeluB, 2.0f * kGeluA);
+  return fmaf(x * two_u_slope, exponential * gate * gate, gate);
+}
+
+// GELU by the normal distribution: x Phi(x). Phi(-a) = e^(-a^2 / 2) F(a) / 2 for a >= 0, where F is
+// e^(t^2) erfc(t) of t = a / sqrt(2), which falls slowly: a polynomial of (a - 3) / (a + 3), the
+// host's.
+struct NormalTail {
+  float exponential;  // e^(-x^2 / 2)
+  float phi;          // Phi(-|x|)
+};
+
+/// REQUIRES: |x| <= 14, or NaN, which passes.
+__device__ __forceinline__ NormalTail normal_tail(float x) {
+  const float a = fabsf(x), z = (a - 3.0f) / (a + 3.0f);
+  float f = 0x1.c57beap-14f;
+  f = fmaf(f, z, 0x1.e60202p-13f);
+  f = fmaf(f, z, -0x1.646e12p-11f);
+  f = fmaf(f, z, -0x1.01f7fep-9f);
+  f = fmaf(f, z, 0x1.7cba92p-8f);
+  f = fmaf(f, z, 0x1.91e092p-7f);
+  f = fmaf(f, z, -0x1.7a945ap-4f);
+  f = fmaf(f, z, 0x1.f8bacep-3f);
+  f = fmaf(f, z, -0x1.a6b66ap-2f);
+  f = fmaf(f, z, 0x1.f1b89cp-3f);
+  // The square's rounding error would be the exponential's relative error.
+  const float square = x * x, rest = fmaf(x, x, -square), rough = expf(-0.5f * square);
+  const float exponential = fmaf(rough, -0.5f * rest, rough);
+  return {exponential, exponential * f * 0.5f};
+}
+
+/// Further out the tail is nothing.
+__device__ __forceinline__ float clamped(float x) {
+  return x > 14.0f ? 14.0f : (x < -14.0f ? -14.0f : x);
+}
+
+__device__ __forceinline__ float exact_gelu(float x) {
+  const float near = clamped(x);
+  return (x < 0.0f ? 0.0f : x) - fabsf(near) * normal_tail(near).phi;
+}
+
+__device__ __forceinline__ float exact_gelu_slope(float any_x) {
+  constexpr float kDensity = 0.398942280401432678f;  // 1 / sqrt(2 pi)
+  const float x = clamped(any_x);
+  const NormalTail tail = normal_tail(x);
+  const float phi = x > 0.0f ? 1.0f - tail.phi : tail.phi;
+  return fmaf(x * tail.exponential, kDensity, phi);
+}
+
+__device__ __forceinline__ float activated(float x, Activation activation) {
+  if (activation == Activation::Relu) return x < 0.0f ? 0.0f : x;
+  return activation == Activation::Gelu ? exact_gelu(x) : gelu(x);
+}
+__device__ __forceinline__ float activation_gradient(float x, float d, Activation activation) {
+  if (activation == Activation::Relu) return x > 0.0f ? d : 0.0f;
+  return d * (activation == Activation::Gelu ? exact_gelu_slope(x) : gelu_slope(x));
+}
+
+template <class T>
+struct ActivationForward {
+  T* y;
+  const T* x;
+  Activation activation;
+
+  __device__ float value(int64_t i) const { return activated(to_float(x[i]), activation); }
+  __device__ void store(int64_t i, float value) const { y[i] = T(value); }
+};
+
+template <class T>
+struct ActivationBackward {
+  T* dx;
+  const T* dy;
+  const T* x;
+  Activation activation;
+  Write write;
+
+  __device__ float value(int64_t i) const {
+    const float d = activation_gradient(to_float(x[i]), to_float(dy[i]), activation);
+    return write == Write::Add ? to_float(dx[i]) + d : d;
+  }
+  __device__ void store(int64_t i, float value) const { dx[i] = T(value); }
+};
+
+template <class TY, class TB>
+struct Sum {
+  TY* y;
+  const TY* a;
+  const TB* b;
+
+  __device__ float value(int64_t i) const { return to_float(a[i]) + to_float(b[i]); }
+  __device__ void store(int64_t i, float value) const { y[i] = TY(value); }
+};
+
+}  // namespace
+
+void activation_forward(cudaStream_t stream, const Tensor& y, const Tensor& x,
+                        Activation activation) {
+  with_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    launch_for_each("activation_forward", stream,
+                    ActivationForward<T>{y.as<T>(), x.as<T>(), activation}, x.num_elements());
+  });
+}
+
+void activation_backward(cudaStream_t stream, const Tensor& dx, const Tensor& dy, const Tensor& x,
+                         Activation activation, Write write) {
+  with_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    launch_for_each("activation_backward", stream,
+                    ActivationBackward<T>{dx.as<T>(), dy.as<T>(), x.as<T>(), activation, write},
+                    x.num_elements());
+  });
+}
+
+void add(cudaStream_t stream, const Tensor& y, const Tensor& a, const Tensor& b) {
+  with_type(y.dtype, [&](auto y_zero) {
+    with_type(b.dtype, [&](auto b_zero) {
+      using TY = decltype(y_zero);
+      using TB = decltype(b_zero);
+      launch_for_each("add", stream, Sum<TY, TB>{y.as<TY>(), a.as<TY>(), b.as<TB>()},
+                      y.num_elements());
+    });
+  });
+}
+
+}  // namespace ebb::cuda

@@ -1,0 +1,46 @@
+// One result for each index: op.value(i) is computed and op.store(i, value) writes it.
+#pragma once
+
+#include "cuda/kernels/device_code.h"
+
+namespace ebb::cuda {
+
+inline constexpr int kElementThreads = 256;
+inline constexpr int kElementsAThread = 4;
+
+/// A thread reads all of its elements before it writes the first, so that the reads are under way
+/// together.
+template <class Op>
+__global__ void __launch_bounds__(kElementThreads) for_each_element(Op op, int64_t n) {
+  const int64_t first =
+      static_cast<int64_t>(blockIdx.x) * (kElementThreads * kElementsAThread) + threadIdx.x;
+  float values[kElementsAThread];
+#pragma unroll
+  for (int j = 0; j < kElementsAThread; ++j) {
+    const int64_t i = first + j * kElementThreads;
+    values[j] = i < n ? op.value(i) : 0.0f;
+  }
+#pragma unroll
+  for (int j = 0; j < kElementsAThread; ++j) {
+    const int64_t i = first + j * kElementThreads;
+    if (i < n) op.store(i, values[j]);
+  }
+}
+
+template <class Op>
+void launch_for_each(const char* name, cudaStream_t stream, const Op& op, int64_t n) {
+  launch(name, stream, blocks_for(n, kElementThreads * kElementsAThread), kElementThreads, 0,
+         for_each_element<Op>, op, n);
+}
+
+/// Calls f(float{}) or f(BF16{}). REQUIRES: a float type of kernels.
+template <class F>
+void with_type(DType type, const F& f) {
+  if (type == DType::F32) {
+    f(float{});
+  } else {
+    f(BF16{});
+  }
+}
+
+}  // namespace ebb::cuda

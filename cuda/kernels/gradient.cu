@@ -1,0 +1,103 @@
+#include "cuda/kernels/elementwise.h"
+#include "cuda/kernels/launches.h"
+
+namespace ebb::cuda {
+namespace {
+
+constexpr int kLanes = 64;  // of the fixed tree of a piece
+constexpr int kAtOnce = 8;  // elements a lane reads before it adds the first
+
+template <class T>
+struct Finish {
+  T* gradient;
+  const float* sums;
+  const float* more_sums;  // null: there are no more
+
+  __device__ float value(int64_t i) const {
+    return more_sums == nullptr ? sums[i] : sums[i] + more_sums[i];
+  }
+  __device__ void store(int64_t i, float value) const { gradient[i] = T(value); }
+};
+
+/// What a piece's elements are, when they are there already.
+template <class T>
+struct AsTheyAre {
+  const T* gradient;
+  __device__ float value(int64_t i) const { return to_float(gradient[i]); }
+  __device__ float store(int64_t, float value) const { return value; }
+};
+
+/// And when they are only now rounded.
+template <class T>
+struct Rounded {
+  Finish<T> finish;
+  __device__ float value(int64_t i) const { return finish.value(i); }
+  __device__ float store(int64_t i, float value) const {
+    const T rounded = T(value);
+    finish.gradient[i] = rounded;
+    return to_float(rounded);
+  }
+};
+
+/// A block has a piece. Lane l sums the squares of elements l, l + 64, ... in fp64, where a product
+/// of two fp32 is exact, so that it does not matter whether the sum is fused with it.
+template <class Source>
+__global__ void __launch_bounds__(kLanes) sum_squares(Source source, int64_t n, double* partials) {
+  double* upper = shared_memory<double>();
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kPieceElements;
+  const int64_t end = first + kPieceElements < n ? first + kPieceElements : n;
+  double sum = 0.0;
+  for (int64_t base = first + threadIdx.x; base < end; base += kAtOnce * kLanes) {
+    float values[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int64_t i = base + j * kLanes;
+      values[j] = i < end ? source.value(i) : 0.0f;
+    }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int64_t i = base + j * kLanes;
+      if (i >= end) continue;
+      const double v = static_cast<double>(source.store(i, values[j]));
+      sum += v * v;
+    }
+  }
+  if (threadIdx.x >= kWarp) upper[threadIdx.x - kWarp] = sum;
+  __syncthreads();
+  if (threadIdx.x >= kWarp) return;
+  sum += upper[threadIdx.x];
+  for (int half = kWarp / 2; half > 0; half /= 2) sum += __shfl_down_sync(kAllLanes, sum, half);
+  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+}
+
+template <class Source>
+void launch_pieces(cudaStream_t stream, const Source& source, int64_t n, const Tensor& partials) {
+  launch("squared_norm_pieces", stream, blocks_for(n, kPieceElements), kLanes,
+         kWarp * sizeof(double), sum_squares<Source>, source, n, partials.as<double>());
+}
+
+}  // namespace
+
+void finish_gradient(cudaStream_t stream, const Tensor& gradient, const Tensor& sums,
+                     const Tensor& more_sums, const Tensor& partials) {
+  with_type(gradient.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const Finish<T> finish{gradient.as<T>(), sums.as<float>(),
+                           more_sums ? more_sums.as<float>() : nullptr};
+    const int64_t n = gradient.num_elements();
+    if (partials) {
+      launch_pieces(stream, Rounded<T>{finish}, n, partials);
+    } else {
+      launch_for_each("finish_gradient", stream, finish, n);
+    }
+  });
+}
+
+void squared_norm_pieces(cudaStream_t stream, const Tensor& partials, const Tensor& gradient) {
+  with_type(gradient.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    launch_pieces(stream, AsTheyAre<T>{gradient.as<T>()}, gradient.num_elements(), partials);
+  });
+}
+
+}  // namespace ebb::cuda

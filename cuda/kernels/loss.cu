@@ -1,0 +1,184 @@
+#include <limits>
+
+#include "cuda/kernels/elementwise.h"
+#include "cuda/kernels/launches.h"
+
+namespace ebb::cuda {
+namespace {
+
+constexpr int32_t kIgnored = -100;
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * kWarp;  // a block has a row
+constexpr int64_t kSumLanes = 64;
+
+/// What is known of a row's logits: see Kernels::cross_entropy_statistics.
+struct RowStatistics {
+  float top, sum, at_target;
+};
+
+struct Slice {
+  int64_t first, width, num_classes;
+  __device__ bool has(int32_t target) const { return target >= first && target < first + width; }
+};
+
+template <class T>
+__device__ float row_max(const T* x, int64_t n, float* scratch) {
+  float top = -std::numeric_limits<float>::infinity();
+  for (int64_t i = threadIdx.x; i < n; i += kThreads) top = fmaxf(top, to_float(x[i]));
+  return max_of_block<kWarps>(top, scratch);
+}
+
+template <class T>
+__device__ float sum_of_exp(const T* x, int64_t n, float top, float* scratch) {
+  float sum = 0.0f;
+  for (int64_t i = threadIdx.x; i < n; i += kThreads) sum += expf(to_float(x[i]) - top);
+  return sum_of_block<kWarps>(sum, scratch);
+}
+
+__device__ float loss_of(const RowStatistics& s) {
+  const double shifted = static_cast<double>(s.at_target) - static_cast<double>(s.top);
+  return static_cast<float>(log(static_cast<double>(s.sum)) - shifted);
+}
+
+/// x = (softmax - onehot) * scale in a slice, rounded once.
+template <class T>
+__device__ void write_gradient(T* x, const Slice& slice, const RowStatistics& s, int32_t target,
+                               float scale) {
+  const float factor = scale / s.sum;
+  for (int64_t i = threadIdx.x; i < slice.width; i += kThreads) {
+    float value = expf(to_float(x[i]) - s.top) * factor;
+    if (slice.first + i == target) value = (expf(s.at_target - s.top) / s.sum - 1.0f) * scale;
+    x[i] = T(value);
+  }
+}
+
+template <class T>
+__device__ void write_zeros(T* x, int64_t n) {
+  for (int64_t i = threadIdx.x; i < n; i += kThreads) x[i] = T(0.0f);
+}
+
+/// A slice's statistics, with those of the slices before; every thread has them.
+template <class T>
+__device__ RowStatistics statistics_of(const T* x, const Slice& slice, const RowStatistics& before,
+                                       int32_t target, float* scratch) {
+  RowStatistics s = before;
+  s.top = fmaxf(row_max(x, slice.width, scratch), before.top);
+  s.sum = sum_of_exp(x, slice.width, s.top, scratch);
+  if (slice.first > 0) s.sum += before.sum * expf(before.top - s.top);
+  if (slice.has(target)) s.at_target = to_float(x[target - slice.first]);
+  return s;
+}
+
+__device__ RowStatistics nothing_known() {
+  constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+  return {kMinusInfinity, 0.0f, kMinusInfinity};
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    cross_entropy_rows(float* losses, T* logits, const int32_t* targets, Slice slice,
+                       bool with_gradient, float scale) {
+  float* scratch = shared_memory<float>();
+  const int64_t row = blockIdx.x;
+  T* x = logits + row * slice.width;
+  const int32_t target = targets[row];
+  if (target == kIgnored) {
+    if (threadIdx.x == 0) losses[row] = 0.0f;
+    if (with_gradient) write_zeros(x, slice.width);
+    return;
+  }
+  const RowStatistics s = statistics_of(x, slice, nothing_known(), target, scratch);
+  if (threadIdx.x == 0) losses[row] = loss_of(s);
+  __syncthreads();  // every thread has read the logit of the target
+  if (with_gradient) write_gradient(x, slice, s, target, scale);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    add_statistics(float* losses, RowStatistics* statistics, const T* logits,
+                   const int32_t* targets, Slice slice) {
+  float* scratch = shared_memory<float>();
+  const int64_t row = blockIdx.x;
+  const int32_t target = targets[row];
+  const bool is_last = slice.first + slice.width == slice.num_classes;
+  if (target == kIgnored) {
+    if (is_last && threadIdx.x == 0) losses[row] = 0.0f;
+    return;
+  }
+  const RowStatistics before = slice.first == 0 ? nothing_known() : statistics[row];
+  const RowStatistics s = statistics_of(logits + row * slice.width, slice, before, target, scratch);
+  __syncthreads();  // every thread has read what was known
+  if (threadIdx.x != 0) return;
+  statistics[row] = s;
+  if (is_last) losses[row] = loss_of(s);
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    slice_gradient(const RowStatistics* statistics, T* logits, const int32_t* targets, Slice slice,
+                   float scale) {
+  const int64_t row = blockIdx.x;
+  T* x = logits + row * slice.width;
+  if (targets[row] == kIgnored) return write_zeros(x, slice.width);
+  write_gradient(x, slice, statistics[row], targets[row], scale);
+}
+
+/// Sixty-four lanes, then a tree: the order is part of the result.
+__global__ void __launch_bounds__(kSumLanes)
+    sum_in_tree(double* total, const float* values, int64_t n, Write write) {
+  double* upper = shared_memory<double>();
+  double sum = 0.0;
+  for (int64_t i = threadIdx.x; i < n; i += kSumLanes) sum += static_cast<double>(values[i]);
+  if (threadIdx.x >= kWarp) upper[threadIdx.x - kWarp] = sum;
+  __syncthreads();
+  if (threadIdx.x >= kWarp) return;
+  sum += upper[threadIdx.x];
+  for (int half = kWarp / 2; half > 0; half /= 2) sum += __shfl_down_sync(kAllLanes, sum, half);
+  if (threadIdx.x == 0) *total = write == Write::Add ? *total + sum : sum;
+}
+
+RowStatistics* rows_of(const Tensor& statistics) {
+  return reinterpret_cast<RowStatistics*>(statistics.as<float>());
+}
+
+}  // namespace
+
+void cross_entropy(cudaStream_t stream, const Tensor& losses, const Tensor& logits,
+                   const Tensor& targets, std::optional<float> gradient_scale) {
+  with_type(logits.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const Slice all{0, logits.columns(), logits.columns()};
+    launch("cross_entropy", stream, blocks_for(logits.rows(), 1), kThreads, kWarps * sizeof(float),
+           cross_entropy_rows<T>, losses.as<float>(), logits.as<T>(), targets.as<int32_t>(), all,
+           gradient_scale.has_value(), gradient_scale.value_or(0.0f));
+  });
+}
+
+void cross_entropy_statistics(cudaStream_t stream, const Tensor& losses, const Tensor& statistics,
+                              const Tensor& logits, const Tensor& targets, ClassSlice slice) {
+  with_type(logits.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const Slice part{slice.first, logits.columns(), slice.num_classes};
+    launch("cross_entropy_statistics", stream, blocks_for(logits.rows(), 1), kThreads,
+           kWarps * sizeof(float), add_statistics<T>, losses.as<float>(), rows_of(statistics),
+           logits.as<T>(), targets.as<int32_t>(), part);
+  });
+}
+
+void cross_entropy_gradient(cudaStream_t stream, const Tensor& logits, const Tensor& statistics,
+                            const Tensor& targets, ClassSlice slice, float gradient_scale) {
+  with_type(logits.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const Slice part{slice.first, logits.columns(), slice.num_classes};
+    launch("cross_entropy_gradient", stream, blocks_for(logits.rows(), 1), kThreads, 0,
+           slice_gradient<T>, rows_of(statistics), logits.as<T>(), targets.as<int32_t>(), part,
+           gradient_scale);
+  });
+}
+
+void sum(cudaStream_t stream, const Tensor& total, const Tensor& values, Write write) {
+  launch("sum", stream, dim3(1), kSumLanes, kWarp * sizeof(double), sum_in_tree, total.as<double>(),
+         values.as<float>(), values.num_elements(), write);
+}
+
+}  // namespace ebb::cuda

@@ -1,0 +1,152 @@
+#include "cuda/kernels/launches.h"
+#include "cuda/kernels/row_blocks.h"
+
+namespace ebb::cuda {
+namespace {
+
+constexpr int kRowWarps = 4;  // a warp has a row
+constexpr int kColumnThreads = 128;
+
+template <class T>
+struct Rows {
+  int64_t num_rows, num_columns;
+  const T* x;
+  const T* w;
+  float* mean;
+  float* rstd;
+};
+
+template <class T>
+__global__ void __launch_bounds__(kRowWarps* kWarp)
+    normalize(Rows<T> f, T* y, const T* b, float epsilon) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowWarps + warp_index();
+  if (row >= f.num_rows) return;
+  const int64_t n = f.num_columns;
+  const T* x = f.x + row * n;
+  float sum = 0.0f;
+  for (int64_t i = lane_index(); i < n; i += kWarp) sum += to_float(x[i]);
+  const float mean = sum_of_warp(sum) / static_cast<float>(n);
+  float squares = 0.0f;
+  for (int64_t i = lane_index(); i < n; i += kWarp) {
+    const float d = to_float(x[i]) - mean;
+    squares = fmaf(d, d, squares);
+  }
+  const float variance = sum_of_warp(squares) / static_cast<float>(n);
+  const float rstd = __fdiv_rn(1.0f, __fsqrt_rn(variance + epsilon));
+  for (int64_t i = lane_index(); i < n; i += kWarp) {
+    const float normal = (to_float(x[i]) - mean) * rstd;
+    y[row * n + i] = T(fmaf(normal, to_float(f.w[i]), to_float(b[i])));
+  }
+  if (lane_index() == 0) {
+    f.mean[row] = mean;
+    f.rstd[row] = rstd;
+  }
+}
+
+/// dx = rstd (g - mean(g) - xhat mean(g xhat)) with g = dy w.
+template <class T>
+__global__ void __launch_bounds__(kRowWarps* kWarp)
+    normalize_backward(Rows<T> f, T* dx, const T* dy, Write write) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowWarps + warp_index();
+  if (row >= f.num_rows) return;
+  const int64_t n = f.num_columns;
+  const T* x = f.x + row * n;
+  const float mean = f.mean[row], rstd = f.rstd[row];
+  float g_sum = 0.0f, gx_sum = 0.0f;
+  for (int64_t i = lane_index(); i < n; i += kWarp) {
+    const float g = to_float(dy[row * n + i]) * to_float(f.w[i]);
+    g_sum += g;
+    gx_sum = fmaf(g, (to_float(x[i]) - mean) * rstd, gx_sum);
+  }
+  const float g_mean = sum_of_warp(g_sum) / static_cast<float>(n);
+  const float gx_mean = sum_of_warp(gx_sum) / static_cast<float>(n);
+  for (int64_t i = lane_index(); i < n; i += kWarp) {
+    const float g = to_float(dy[row * n + i]) * to_float(f.w[i]);
+    const float normal = (to_float(x[i]) - mean) * rstd;
+    const float d = rstd * (g - g_mean - normal * gx_mean);
+    T& to = dx[row * n + i];
+    to = T(write == Write::Add ? to_float(to) + d : d);
+  }
+}
+
+/// A block of rows' sums of dy, and with statistics before them of dy xhat: a thread has a column.
+template <class T>
+__global__ void __launch_bounds__(kColumnThreads)
+    sum_row_block(Rows<T> f, const T* dy, float* partials) {
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumnThreads + threadIdx.x;
+  const int64_t n = f.num_columns, height = rows_a_block(f.num_rows);
+  if (column >= n) return;
+  const int64_t first = blockIdx.y * height;
+  const int64_t last = first + height < f.num_rows ? first + height : f.num_rows;
+  float sum = 0.0f, normal_sum = 0.0f;
+  for (int64_t row = first; row < last; ++row) {
+    const float d = to_float(dy[row * n + column]);
+    sum += d;
+    if (f.x == nullptr) continue;
+    normal_sum = fmaf(d, (to_float(f.x[row * n + column]) - f.mean[row]) * f.rstd[row], normal_sum);
+  }
+  if (f.x == nullptr) {
+    partials[blockIdx.y * n + column] = sum;
+  } else {
+    partials[2 * blockIdx.y * n + column] = normal_sum;
+    partials[(2 * blockIdx.y + 1) * n + column] = sum;
+  }
+}
+
+template <class T>
+void launch_row_blocks(cudaStream_t stream, const Rows<T>& rows, const T* dy, float* partials) {
+  dim3 grid = blocks_for(rows.num_columns, kColumnThreads);
+  grid.y = static_cast<unsigned>(num_row_blocks(rows.num_rows));
+  launch("sum_row_block", stream, grid, kColumnThreads, 0, sum_row_block<T>, rows, dy, partials);
+}
+
+}  // namespace
+
+void layer_norm_forward(cudaStream_t stream, const LayerNormForward& f) {
+  with_type(f.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const Rows<T> rows{f.x.rows(),  f.x.columns(),      f.x.as<T>(),
+                       f.w.as<T>(), f.mean.as<float>(), f.rstd.as<float>()};
+    launch("layer_norm_forward", stream, blocks_for(rows.num_rows, kRowWarps), kRowWarps * kWarp, 0,
+           normalize<T>, rows, f.y.as<T>(), f.b.as<T>(), f.epsilon);
+  });
+}
+
+size_t layer_norm_backward_floats(int64_t num_rows, int64_t num_columns) {
+  return static_cast<size_t>(2 * num_row_blocks(num_rows) * num_columns);
+}
+
+void layer_norm_backward(cudaStream_t stream, const LayerNormBackward& f) {
+  with_type(f.x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const Rows<T> rows{f.x.rows(),  f.x.columns(),      f.x.as<T>(),
+                       f.w.as<T>(), f.mean.as<float>(), f.rstd.as<float>()};
+    // The sums first: dx may take the place of dy.
+    launch_row_blocks(stream, rows, f.dy.as<T>(), f.partials);
+    const int64_t n = rows.num_columns, blocks = num_row_blocks(rows.num_rows);
+    const BlockSums dw{f.dw.as<float>(), f.partials, blocks, 2 * n, f.parameter_write};
+    const BlockSums db{f.db.as<float>(), f.partials + n, blocks, 2 * n, f.parameter_write};
+    launch_for_each("layer_norm_backward", stream, dw, n);
+    launch_for_each("layer_norm_backward", stream, db, n);
+    launch("layer_norm_backward", stream, blocks_for(rows.num_rows, kRowWarps), kRowWarps * kWarp,
+           0, normalize_backward<T>, rows, f.dx.as<T>(), f.dy.as<T>(), f.dx_write);
+  });
+}
+
+size_t column_sums_floats(int64_t num_rows, int64_t num_columns) {
+  return static_cast<size_t>(num_row_blocks(num_rows) * num_columns);
+}
+
+void column_sums(cudaStream_t stream, const Tensor& sums, const Tensor& x, Write write,
+                 float* partials) {
+  with_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const Rows<T> rows{x.rows(), x.columns(), nullptr, nullptr, nullptr, nullptr};
+    launch_row_blocks(stream, rows, static_cast<const T*>(x.as<T>()), partials);
+    const BlockSums add_up{sums.as<float>(), partials, num_row_blocks(x.rows()), x.columns(),
+                           write};
+    launch_for_each("column_sums", stream, add_up, x.columns());
+  });
+}
+
+}  // namespace ebb::cuda

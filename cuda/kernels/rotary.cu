@@ -1,0 +1,132 @@
+#include "cuda/kernels/elementwise.h"
+#include "cuda/kernels/launches.h"
+
+namespace ebb::cuda {
+namespace {
+
+/// By value: the caller's lie in host memory that the device need not see.
+struct Frequencies {
+  double of[kLargestHead / 2];
+};
+
+__global__ void __launch_bounds__(kElementThreads)
+    fill_table(float* table, const int32_t* positions, Frequencies frequencies, int half, int64_t n,
+               double factor) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kElementThreads + threadIdx.x;
+  if (i >= n * half) return;
+  const int64_t row = i / half;
+  const int column = static_cast<int>(i % half);
+  const double angle = positions[row] * frequencies.of[column];
+  float* cosines = table + row * 2 * half;
+  cosines[column] = static_cast<float>(factor * cos(angle));
+  cosines[half + column] = static_cast<float>(factor * sin(angle));
+}
+
+/// A thread turns a pair; a block has pairs of one row.
+template <class T>
+__global__ void __launch_bounds__(kElementThreads)
+    turn(T* x, int64_t num_columns, const float* table, int num_pairs, int half, int blocks_a_row,
+         float sine_sign) {
+  const int64_t row = blockIdx.x / static_cast<unsigned>(blocks_a_row);
+  const int block = static_cast<int>(blockIdx.x % static_cast<unsigned>(blocks_a_row));
+  const int pair = block * kElementThreads + static_cast<int>(threadIdx.x);
+  if (pair >= num_pairs) return;
+  const int column = pair % half;
+  const float c = table[row * 2 * half + column];
+  const float s = table[row * 2 * half + half + column] * sine_sign;
+  T* first = x + row * num_columns + pair / half * 2 * half + column;
+  const float a = to_float(first[0]), b = to_float(first[half]);
+  first[0] = T(a * c - b * s);
+  first[half] = T(b * c + a * s);
+}
+
+/// e^-x, of which silu(x) = x / (1 + e^-x).
+__device__ __forceinline__ float negative_exponential(float x) { return expf(fminf(-x, 88.0f)); }
+
+/// A block has columns of one row of y.
+struct GatePlace {
+  int64_t row, column;
+  __device__ explicit GatePlace(int blocks_a_row) {
+    row = blockIdx.x / static_cast<unsigned>(blocks_a_row);
+    const unsigned block = blockIdx.x % static_cast<unsigned>(blocks_a_row);
+    column = static_cast<int64_t>(block) * kElementThreads + threadIdx.x;
+  }
+};
+
+template <class T>
+__global__ void __launch_bounds__(kElementThreads)
+    gate(T* y, const T* x, int64_t width, int blocks_a_row) {
+  const GatePlace at(blocks_a_row);
+  if (at.column >= width) return;
+  const T* first = x + at.row * 2 * width + at.column;
+  const float g = to_float(first[0]), silu = g / (1.0f + negative_exponential(g));
+  y[at.row * width + at.column] = T(silu * to_float(first[width]));
+}
+
+/// Far out the gate's slope is 0 or 1; the products that make it stay finite as s falls faster than
+/// the exponential and the gate grow.
+template <class T>
+__global__ void __launch_bounds__(kElementThreads)
+    gate_backward(T* dx, const T* dy, const T* x, int64_t width, int blocks_a_row, Write write) {
+  const GatePlace at(blocks_a_row);
+  if (at.column >= width) return;
+  const int64_t first = at.row * 2 * width + at.column;
+  const float g = to_float(x[first]), up = to_float(x[first + width]);
+  const float d = to_float(dy[at.row * width + at.column]);
+  const float exponential = negative_exponential(g);
+  const float s = 1.0f / (1.0f + exponential), silu = g * s;
+  const float slope = fmaf(silu, exponential * s, s);
+  float dgate = d * up * slope, dup = d * silu;
+  if (write == Write::Add) {
+    dgate += to_float(dx[first]);
+    dup += to_float(dx[first + width]);
+  }
+  dx[first] = T(dgate);
+  dx[first + width] = T(dup);
+}
+
+}  // namespace
+
+void rotary_table(cudaStream_t stream, const Tensor& table, const Tensor& positions,
+                  std::span<const double> frequencies, double factor) {
+  Frequencies copied = {};
+  for (size_t i = 0; i < frequencies.size(); ++i) copied.of[i] = frequencies[i];
+  const auto half = static_cast<int>(frequencies.size());
+  launch("rotary_table", stream, blocks_for(table.rows() * half, kElementThreads), kElementThreads,
+         0, fill_table, table.as<float>(), positions.as<int32_t>(), copied, half, table.rows(),
+         factor);
+}
+
+void rotary(cudaStream_t stream, const Tensor& x, const Tensor& table, int64_t num_heads,
+            Turn way) {
+  with_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto half = static_cast<int>(table.columns() / 2);
+    const auto pairs = static_cast<int>(num_heads * half);
+    const auto blocks = static_cast<int>(ceil_div(pairs, kElementThreads));
+    launch("rotary", stream, blocks_for(x.rows() * blocks, 1), kElementThreads, 0, turn<T>,
+           x.as<T>(), x.columns(), table.as<float>(), pairs, half, blocks,
+           way == Turn::Forward ? 1.0f : -1.0f);
+  });
+}
+
+void swiglu_forward(cudaStream_t stream, const Tensor& y, const Tensor& x) {
+  with_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto blocks = static_cast<int>(ceil_div(y.columns(), kElementThreads));
+    launch("swiglu_forward", stream, blocks_for(y.rows() * blocks, 1), kElementThreads, 0, gate<T>,
+           y.as<T>(), x.as<T>(), y.columns(), blocks);
+  });
+}
+
+void swiglu_backward(cudaStream_t stream, const Tensor& dx, const Tensor& dy, const Tensor& x,
+                     Write write) {
+  with_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto blocks = static_cast<int>(ceil_div(dy.columns(), kElementThreads));
+    launch("swiglu_backward", stream, blocks_for(dy.rows() * blocks, 1), kElementThreads, 0,
+           gate_backward<T>, dx.as<T>(), dy.as<T>(), x.as<T>(), dy.columns(), blocks, write);
+  });
+}
+
+}  // namespace ebb::cuda

@@ -1,0 +1,32 @@
+// What kernels use of the device's language that plain C++ has no words for. The emulation of the
+// tests has a header of the same name.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace ebb {
+
+/// The block's shared memory, as large as the launch asked for, aligned to 16 bytes.
+template <class T>
+__device__ __forceinline__ T* shared_memory() {
+  extern __shared__ __align__(16) unsigned char ebb_shared_bytes[];
+  return reinterpret_cast<T*>(ebb_shared_bytes);
+}
+
+/// c (16 x 8, fp32) += a (16 x 16, bf16) b (16 x 8, bf16), by all lanes of a warp together.
+///
+/// With g = lane / 4 and i = 2 (lane % 4), a lane holds, two neighbours in a register:
+///   a: (g, i), (g, i + 1) | (g + 8, i), .. | (g, i + 8), .. | (g + 8, i + 8), ..
+///   b: (i, g), (i + 1, g) | (i + 8, g), (i + 9, g)
+///   c: (g, i), (g, i + 1), (g + 8, i), (g + 8, i + 1)
+__device__ __forceinline__ void multiply_add_tile(float (&c)[4], const uint32_t (&a)[4],
+                                                  const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+}  // namespace ebb

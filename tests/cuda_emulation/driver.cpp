@@ -1,0 +1,211 @@
+// Virtual memory and waits of the emulated driver. A physical block is private memory at a parking
+// place; mapping moves it to its address, as the host backend's blocks move, so that an address
+// with no block under it faults.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+
+#include "device/errors.h"
+#include "device/host/host_memory.h"
+#include "device/host/quiet_lock.h"
+#include "tests/cuda_emulation/emulated_device.h"
+#include "tests/cuda_emulation/stream_queue.h"
+
+namespace ebb::emulation {
+namespace {
+
+struct Block {
+  std::byte* parking = nullptr;
+  size_t bytes = 0;
+  std::byte* mapped_at = nullptr;
+};
+
+struct VirtualMemory {
+  std::mutex mutex;
+  std::map<CUdeviceptr, size_t> reserved;
+  std::unordered_map<CUmemGenericAllocationHandle, Block> blocks;
+  std::unordered_map<CUdeviceptr, CUmemGenericAllocationHandle> mapped;
+  CUmemGenericAllocationHandle next_handle = 1;
+};
+
+VirtualMemory& memory() {
+  static VirtualMemory one;
+  return one;
+}
+
+std::byte* pointer(CUdeviceptr address) { return reinterpret_cast<std::byte*>(address); }
+
+CUresult finish_driver(CUresult result = CUDA_SUCCESS) {
+  return is_lost() ? CUDA_ERROR_LAUNCH_FAILED : result;
+}
+
+void move(std::byte* from, std::byte* to, size_t bytes) {
+  announce_write(from, bytes);
+  void* moved = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
+  EBB_CHECK(moved != MAP_FAILED && mprotect(from, bytes, PROT_NONE) == 0, "a block does not move");
+}
+
+CUresult address_reserve(CUdeviceptr* begin, size_t bytes, size_t alignment, CUdeviceptr wanted,
+                         unsigned long long flags) {
+  EBB_CHECK(alignment == 0 && wanted == 0 && flags == 0, "other arguments");
+  EBB_CHECK(bytes > 0 && bytes % settings().granularity == 0, "not a multiple of the granularity");
+  VirtualMemory& m = memory();
+  std::lock_guard lock(m.mutex);
+  *begin = reinterpret_cast<CUdeviceptr>(reserve_addresses(bytes));
+  m.reserved.emplace(*begin, bytes);
+  return finish_driver();
+}
+
+CUresult address_free(CUdeviceptr begin, size_t bytes) {
+  VirtualMemory& m = memory();
+  std::lock_guard lock(m.mutex);
+  const auto found = m.reserved.find(begin);
+  EBB_CHECK(found != m.reserved.end() && found->second == bytes, "addresses freed by halves");
+  for (const auto& [address, handle] : m.mapped) {
+    EBB_CHECK(address < begin || address >= begin + bytes, "addresses freed under a block");
+  }
+  release_addresses(pointer(begin), bytes);
+  m.reserved.erase(found);
+  return finish_driver();
+}
+
+CUresult create(CUmemGenericAllocationHandle* handle, size_t bytes,
+                const CUmemAllocationProp* properties, unsigned long long flags) {
+  EBB_CHECK(properties->type == CU_MEM_ALLOCATION_TYPE_PINNED && flags == 0 &&
+                properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE,
+            "other physical memory");
+  if (bytes == 0 || bytes % settings().granularity != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes > settings().memory_bytes - used_device_bytes()) return CUDA_ERROR_OUT_OF_MEMORY;
+  VirtualMemory& m = memory();
+  std::lock_guard lock(m.mutex);
+  Block block{.parking = reserve_addresses(bytes), .bytes = bytes};
+  commit_memory(block.parking, bytes, "emulated block");
+  *handle = m.next_handle++;
+  m.blocks.emplace(*handle, block);
+  add_physical(bytes);
+  return finish_driver();
+}
+
+CUresult release(CUmemGenericAllocationHandle handle) {
+  VirtualMemory& m = memory();
+  std::lock_guard lock(m.mutex);
+  const auto found = m.blocks.find(handle);
+  EBB_CHECK(found != m.blocks.end(), "releasing no block");
+  EBB_CHECK(found->second.mapped_at == nullptr, "releasing a block that is mapped");
+  release_addresses(found->second.parking, found->second.bytes);
+  remove_physical(found->second.bytes);
+  m.blocks.erase(found);
+  return finish_driver();
+}
+
+bool is_reserved(const VirtualMemory& m, CUdeviceptr address, size_t bytes) {
+  const auto next = m.reserved.upper_bound(address);
+  if (next == m.reserved.begin()) return false;
+  const auto& [begin, size] = *std::prev(next);
+  return address + bytes <= begin + size;
+}
+
+CUresult map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+             unsigned long long flags) {
+  VirtualMemory& m = memory();
+  std::lock_guard lock(m.mutex);
+  const auto found = m.blocks.find(handle);
+  EBB_CHECK(found != m.blocks.end() && found->second.mapped_at == nullptr,
+            "mapping no block, or one that is mapped");
+  EBB_CHECK(offset == 0 && flags == 0 && bytes == found->second.bytes, "part of a block is mapped");
+  if (!is_reserved(m, address, bytes) || m.mapped.contains(address)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  // No access before it is set: the pages go there, and cannot be touched.
+  EBB_CHECK(mprotect(found->second.parking, bytes, PROT_NONE) == 0, "a block is not protected");
+  move(found->second.parking, pointer(address), bytes);
+  found->second.mapped_at = pointer(address);
+  m.mapped.emplace(address, handle);
+  return finish_driver();
+}
+
+CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access,
+                    size_t count) {
+  EBB_CHECK(count == 1 && access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE, "other access");
+  VirtualMemory& m = memory();
+  std::lock_guard lock(m.mutex);
+  if (!m.mapped.contains(address)) return CUDA_ERROR_INVALID_VALUE;
+  EBB_CHECK(mprotect(pointer(address), bytes, PROT_READ | PROT_WRITE) == 0, "no access");
+  add_range(pointer(address), bytes, Kind::Block);
+  return finish_driver();
+}
+
+CUresult unmap(CUdeviceptr address, size_t bytes) {
+  VirtualMemory& m = memory();
+  std::lock_guard lock(m.mutex);
+  const auto found = m.mapped.find(address);
+  EBB_CHECK(found != m.mapped.end(), "unmapping where no block is");
+  Block& block = m.blocks.at(found->second);
+  EBB_CHECK(bytes == block.bytes, "part of a block is unmapped");
+  remove_range(pointer(address), Kind::Block);
+  move(pointer(address), block.parking, bytes);
+  block.mapped_at = nullptr;
+  m.mapped.erase(found);
+  return finish_driver();
+}
+
+CUresult get_granularity(size_t* granularity, const CUmemAllocationProp*,
+                         CUmemAllocationGranularity_flags) {
+  *granularity = settings().granularity;
+  return finish_driver();
+}
+
+CUresult wait_value32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
+  EBB_CHECK(flags == CU_STREAM_WAIT_VALUE_GEQ, "another comparison");
+  auto* word = reinterpret_cast<uint32_t*>(address);
+  EBB_CHECK(device_may_touch(word, sizeof *word), "waiting for a word that is not the device's");
+  if (is_lost()) return finish_driver();
+  constexpr useconds_t kPollMicroseconds = 20;
+  enqueue(stream, [word, value] {
+    const auto is_less = [&] {
+      const uint32_t seen = std::atomic_ref(*word).load(std::memory_order_acquire);
+      return static_cast<int32_t>(seen - value) < 0;
+    };
+    while (is_less() && !is_lost()) usleep(kPollMicroseconds);
+    take_order(word);
+  });
+  return finish_driver();
+}
+
+CUresult get_error_name(CUresult result, const char** name) {
+  switch (result) {
+    case CUDA_ERROR_INVALID_VALUE:
+      *name = "CUDA_ERROR_INVALID_VALUE";
+      return CUDA_SUCCESS;
+    case CUDA_ERROR_LAUNCH_FAILED:
+      *name = "CUDA_ERROR_LAUNCH_FAILED";
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+}  // namespace
+
+void* driver_call(const std::string& name) {
+  static const std::unordered_map<std::string, void*> calls = {
+      {"cuMemAddressReserve", reinterpret_cast<void*>(&address_reserve)},
+      {"cuMemAddressFree", reinterpret_cast<void*>(&address_free)},
+      {"cuMemCreate", reinterpret_cast<void*>(&create)},
+      {"cuMemRelease", reinterpret_cast<void*>(&release)},
+      {"cuMemMap", reinterpret_cast<void*>(&map)},
+      {"cuMemUnmap", reinterpret_cast<void*>(&unmap)},
+      {"cuMemSetAccess", reinterpret_cast<void*>(&set_access)},
+      {"cuMemGetAllocationGranularity", reinterpret_cast<void*>(&get_granularity)},
+      {"cuStreamWaitValue32", reinterpret_cast<void*>(&wait_value32)},
+      {"cuGetErrorName", reinterpret_cast<void*>(&get_error_name)},
+  };
+  const auto found = calls.find(name);
+  return found == calls.end() ? nullptr : found->second;
+}
+
+}  // namespace ebb::emulation

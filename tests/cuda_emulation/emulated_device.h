@@ -1,0 +1,52 @@
+// The GPU that the emulation pretends to have, and what it knows of memory. For tests.
+//
+// Memory of the device is host memory. What CUDA leaves undefined, it makes a fault or a
+// LogicError: blocks that are not mapped, and large memory that was freed, have no pages under
+// them; a copy takes registered host memory on the one side and device memory on the other.
+// Thread-safe.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <string>
+
+namespace ebb::emulation {
+
+/// What a test may change, while no device exists. Sizes are bytes.
+struct Settings {
+  int num_devices = 1;
+  int driver_version = 13000;  ///< 0: no driver
+  int architecture = 90;
+  size_t memory_bytes = size_t{4} << 30;
+  size_t granularity = size_t{2} << 20;  ///< of blocks
+  size_t pinnable_bytes = SIZE_MAX;      ///< what may be registered
+  std::string missing_driver_call = {};  ///< one that the driver does not have
+};
+Settings& settings();
+
+enum class Kind : uint8_t { Device, Block, Pinned };
+
+/// Ranges of memory that the device knows.
+void add_range(const void* memory, size_t bytes, Kind kind);
+/// Throws LogicError where no range of the kind begins there; returns its size.
+size_t remove_range(const void* memory, Kind kind);
+/// Whether all of it lies in ranges of device memory, or all of it in pinned memory.
+bool is_device_memory(const void* memory, size_t bytes);
+bool is_pinned_memory(const void* memory, size_t bytes);
+size_t used_device_bytes();
+size_t pinned_bytes();
+/// Physical memory under handles: counts as used.
+void add_physical(size_t bytes);
+void remove_physical(size_t bytes);
+
+/// cudaErrorLaunchFailure once the device is lost, else `status`; not success: the last error.
+cudaError_t finish(cudaError_t status = cudaSuccess);
+bool is_lost();
+void lose_device(std::string why) noexcept;
+
+/// The driver's calls by name; null where there is none.
+void* driver_call(const std::string& name);
+
+}  // namespace ebb::emulation

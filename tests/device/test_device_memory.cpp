@@ -1,0 +1,185 @@
+// Budget, memory and blocks of every device that computes. What lies on the device is seen through
+// copies, as on a GPU.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "device/errors.h"
+#include "tests/device/backends.h"
+
+namespace ebb {
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+class DeviceMemory : public test::OnDevice {};
+
+TEST_P(DeviceMemory, SaysWhatItIs) {
+  const auto device = make_device({.memory_bytes = 5 * kMiB, .num_threads = 2});
+  EXPECT_EQ(device->info().kind, GetParam());
+  EXPECT_FALSE(device->info().name.empty());
+  EXPECT_EQ(device->info().memory_bytes, 5 * kMiB);
+  EXPECT_EQ(device->info().num_threads, 2);
+}
+
+TEST_P(DeviceMemory, BudgetIsExact) {
+  const auto device = make_device({.memory_bytes = 3 * kMiB});
+  Buffer large = device->allocate(MemoryKind::Device, 2 * kMiB + 1, "large");
+  Buffer rest = device->allocate(MemoryKind::Device, kMiB - 1, "rest");
+  try {
+    device->allocate(MemoryKind::Device, 1, "one byte");
+    FAIL() << "the budget is full";
+  } catch (const OutOfMemory& error) {
+    EXPECT_EQ(error.kind, "device");
+    EXPECT_EQ(error.requested, 1u);
+    EXPECT_EQ(error.used, 3 * kMiB);
+    EXPECT_EQ(error.limit, 3 * kMiB);
+    EXPECT_EQ(error.tag, "one byte");
+  }
+  rest = Buffer();
+  EXPECT_EQ(device->used_bytes(), 2 * kMiB + 1);
+  EXPECT_EQ(device->peak_bytes(), 3 * kMiB);
+  EXPECT_EQ(device->num_allocations(), 2u);
+}
+
+TEST_P(DeviceMemory, HostMemoryIsOutsideTheBudget) {
+  const auto device = make_device({.memory_bytes = 0});
+  Buffer pinned = device->allocate(MemoryKind::Pinned, 2 * kMiB + 1, "pinned");
+  Buffer pageable = device->allocate(MemoryKind::Pageable, 100, "pageable");
+  EXPECT_EQ(device->used_bytes(), 0u);
+  EXPECT_THROW(device->allocate(MemoryKind::Device, 1, "device"), OutOfMemory);
+  for (const Buffer* buffer : {&pinned, &pageable}) {
+    EXPECT_TRUE(std::all_of(buffer->data(), buffer->data() + buffer->bytes(),
+                            [](std::byte b) { return b == std::byte{0}; }));
+  }
+}
+
+TEST_P(DeviceMemory, BlocksAndWorkspaceShareTheBudget) {
+  const size_t g = granularity();
+  const auto device = make_device({.memory_bytes = 10 * g});
+  auto blocks = device->create_blocks(g, 6);
+  EXPECT_EQ(device->used_bytes(), 6 * g);
+  EXPECT_THROW(device->create_blocks(g, 5), OutOfMemory);
+  EXPECT_THROW(device->reserve_workspace(4 * g + 1), OutOfMemory);
+  device->reserve_workspace(1000);
+  device->reserve_workspace(500);
+  EXPECT_EQ(device->used_bytes(), 6 * g + 1000);
+  device->reserve_workspace(4 * g);
+  EXPECT_EQ(device->used_bytes(), 10 * g);
+  blocks.reset();
+  EXPECT_EQ(device->used_bytes(), 4 * g);
+  EXPECT_EQ(device->num_allocations(), 3u);
+}
+
+/// What is on the device, here.
+std::vector<std::byte> read(Device& device, Stream& store, const std::byte* from, size_t bytes) {
+  Buffer home = device.allocate(MemoryKind::Pinned, bytes, "read");
+  store.copy(home.data(), from, bytes, CopyKind::Store);
+  store.synchronize();
+  return {home.data(), home.data() + bytes};
+}
+
+void write(Device& device, Stream& load, std::byte* to, size_t bytes, uint32_t seed) {
+  Buffer home = device.allocate(MemoryKind::Pinned, bytes, "write");
+  std::mt19937 random(seed);
+  for (size_t i = 0; i < bytes; i += 997) home.data()[i] = static_cast<std::byte>(random());
+  load.copy(to, home.data(), bytes, CopyKind::Load);
+  load.synchronize();
+}
+
+TEST_P(DeviceMemory, DeviceMemoryIsZeroAndAligned) {
+  const auto device = make_device({.poison = true});
+  const auto store = device->create_stream(StreamRole::Store);
+  for (const size_t bytes : {size_t{1}, size_t{4095}, kMiB - 1, 3 * kMiB + 5}) {
+    for (int again = 0; again < 2; ++again) {  // the second may get what the first freed
+      Buffer buffer = device->allocate(MemoryKind::Device, bytes, "test");
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0u);
+      EXPECT_EQ(read(*device, *store, buffer.data(), bytes), std::vector<std::byte>(bytes));
+      write(*device, *store, buffer.data(), bytes, 1);
+    }
+  }
+}
+
+TEST_P(DeviceMemory, BlocksRefuseWhatIsNoPlace) {
+  const size_t g = granularity();
+  const auto device = make_device();
+  EXPECT_THROW(device->create_blocks(g + 64, 2), Error);
+  EXPECT_THROW(device->create_blocks(0, 2), LogicError);
+  const auto blocks = device->create_blocks(2 * g, 2);
+  std::byte* range = blocks->reserve(2 * g + 1);
+  blocks->map(1, range + 2 * g);  // rounded up to whole blocks
+  EXPECT_THROW(blocks->map(2, range), LogicError);
+  EXPECT_THROW(blocks->map(0, range + g), LogicError);
+  EXPECT_THROW(blocks->map(0, range + 4 * g), LogicError);
+  EXPECT_THROW(blocks->map(0, range - 2 * g), LogicError);
+  EXPECT_EQ(device->used_bytes(), 4 * g);
+}
+
+// A block is where it was mapped last, another that lay there is nowhere, and addresses are stable.
+TEST_P(DeviceMemory, BlocksMove) {
+  constexpr uint32_t kBlocks = 3;
+  const size_t g = granularity();
+  const auto device = make_device();
+  const auto stream = device->create_stream(StreamRole::Load);
+  const auto blocks = device->create_blocks(g, kBlocks);
+  std::byte* ranges[2] = {blocks->reserve(2 * g), blocks->reserve(3 * g)};
+  std::byte* places[5] = {ranges[0], ranges[0] + g, ranges[1], ranges[1] + g, ranges[1] + 2 * g};
+  std::vector<int> lies(kBlocks, -1), seeds(kBlocks, 0);
+  std::mt19937 random(1);
+  for (int i = 0; i < 60; ++i) {
+    const auto block = static_cast<uint32_t>(random() % kBlocks);
+    const int place = static_cast<int>(random() % 5);
+    blocks->map(block, places[place]);
+    std::ranges::replace(lies, place, -1);
+    lies[block] = place;
+    seeds[block] = i;
+    write(*device, *stream, places[place], g, static_cast<uint32_t>(i));
+    for (uint32_t other = 0; other < kBlocks; ++other) {
+      if (lies[other] < 0) continue;
+      std::mt19937 written(static_cast<uint32_t>(seeds[other]));
+      const auto bytes = read(*device, *stream, places[lies[other]], g);
+      for (size_t at = 0; at < g; at += 997) {
+        ASSERT_EQ(bytes[at], static_cast<std::byte>(written())) << "move " << i;
+      }
+    }
+  }
+}
+
+TEST_P(DeviceMemory, ATensorMayLieAcrossBlocks) {
+  const size_t g = granularity();
+  const auto device = make_device();
+  const auto stream = device->create_stream(StreamRole::Load);
+  const auto blocks = device->create_blocks(g, 2);
+  std::byte* range = blocks->reserve(2 * g);
+  blocks->map(1, range);
+  blocks->map(0, range + g);
+  write(*device, *stream, range + g / 2, g, 3);
+  std::mt19937 written(3);
+  const auto bytes = read(*device, *stream, range + g / 2, g);
+  for (size_t at = 0; at < g; at += 997) ASSERT_EQ(bytes[at], static_cast<std::byte>(written()));
+}
+
+TEST_P(DeviceMemory, MovedBlocksArePoisoned) {
+  const size_t g = granularity();
+  const auto device = make_device({.poison = true});
+  const auto store = device->create_stream(StreamRole::Store);
+  const auto blocks = device->create_blocks(g, 1);
+  std::byte* range = blocks->reserve(2 * g);
+  for (std::byte* place : {range, range + g, range + g}) {
+    blocks->map(0, place);
+    const auto bytes = read(*device, *store, place, g);
+    for (size_t at = 0; at < g; at += sizeof(float)) {
+      float value = 0;
+      std::memcpy(&value, bytes.data() + at, sizeof value);
+      ASSERT_TRUE(std::isnan(value));
+    }
+    write(*device, *store, place, g, 5);
+  }
+}
+
+EBB_ON_EVERY_DEVICE(DeviceMemory);
+
+}  // namespace
+}  // namespace ebb

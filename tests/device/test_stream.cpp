@@ -1,0 +1,272 @@
+// Order, events and quiet of streams. What they share is plain host memory on purpose: under
+// ThreadSanitizer a missing ordering is a reported race.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "device/device.h"
+#include "device/errors.h"
+#include "tests/device/backends.h"
+#include "tests/device/counting_new.h"
+#include "tests/device/gate.h"
+
+namespace ebb {
+namespace {
+
+constexpr double kLittle_s = 0.2;  // a busy machine may take most of it
+
+class StreamTest : public test::OnDevice {
+ protected:
+  void SetUp() override {
+    test::OnDevice::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    device = make_device();
+    event = device->create_event();
+    a = device->create_stream(StreamRole::Compute);
+    b = device->create_stream(StreamRole::Load);
+    update = device->create_stream(StreamRole::Update);
+  }
+
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Event> event;
+  std::unique_ptr<Stream> a, b, update;
+};
+
+TEST_P(StreamTest, RunsInSubmissionOrderBeyondTheRing) {
+  constexpr int kCalls = 5000;
+  std::vector<int> seen;
+  seen.reserve(kCalls);
+  for (int i = 0; i < kCalls; ++i) a->call({}, [&seen, i] { seen.push_back(i); });
+  a->synchronize();
+  ASSERT_EQ(seen.size(), size_t{kCalls});
+  for (int i = 0; i < kCalls; ++i) ASSERT_EQ(seen[i], i);
+  EXPECT_EQ(a->stats().num_operations, uint64_t{kCalls});
+}
+
+TEST_P(StreamTest, EventsOrderStreams) {
+  constexpr int kRounds = 500;
+  auto back = device->create_event();
+  int value = 0;
+  back->signal();
+  for (int i = 0; i < kRounds; ++i) {
+    a->wait(*back);
+    a->call({}, [&value, i] { EXPECT_EQ(value++, 2 * i); });
+    a->record(*event);
+    b->wait(*event);
+    b->call({}, [&value, i] { EXPECT_EQ(value++, 2 * i + 1); });
+    b->record(*back);
+  }
+  back->synchronize();
+  EXPECT_EQ(value, 2 * kRounds);
+}
+
+TEST_P(StreamTest, AWaitMeansTheRecordBeforeIt) {
+  Gate first, second;
+  int value = 0;
+  a->call({}, [&] { first.pass(), value = 1; });
+  a->record(*event);
+  b->wait(*event);
+  int seen = 0;
+  b->call({}, [&] { seen = value; });
+  a->call({}, [&] { second.pass(); });
+  a->record(*event);
+  first.open();
+  b->synchronize();  // although the second record is not reached
+  EXPECT_EQ(seen, 1);
+  EXPECT_FALSE(event->done());
+  second.open();
+  event->synchronize();
+  EXPECT_TRUE(event->done());
+}
+
+TEST_P(StreamTest, ARecordedAgainEventHoldsNewWaiters) {
+  event->signal();
+  Gate gate;
+  int value = 0, seen = 0;
+  a->call({}, [&] { gate.pass(), value = 7; });
+  a->record(*event);
+  b->wait(*event);
+  b->call({}, [&] { seen = value; });
+  gate.open();
+  b->synchronize();
+  EXPECT_EQ(seen, 7);
+}
+
+TEST_P(StreamTest, WaitingForANeverRecordedEventThrows) {
+  EXPECT_THROW(a->wait(*event), LogicError);
+  EXPECT_THROW(event->synchronize(), LogicError);
+  a->synchronize();  // the refused wait left nothing behind
+}
+
+TEST_P(StreamTest, EventsOfAnotherKindOfDeviceAreRefused) {
+  auto sim = create_device({.kind = DeviceKind::Sim});
+  auto foreign = sim->create_event();
+  foreign->signal();
+  EXPECT_THROW(a->record(*foreign), LogicError);
+  EXPECT_THROW(a->wait(*foreign), LogicError);
+}
+
+TEST_P(StreamTest, EventTimesFollowTheOrder) {
+  auto later = device->create_event();
+  const double begin_s = device->now_s();
+  a->record(*event);
+  a->record(*later);
+  a->synchronize();
+  const double slack_s = on_host() ? 0 : 1e-3;  // between two clocks
+  EXPECT_LE(begin_s, event->time_s() + slack_s);
+  EXPECT_LE(event->time_s(), later->time_s());
+  EXPECT_LE(later->time_s(), device->now_s() + slack_s);
+}
+
+TEST_P(StreamTest, StatsTellWorkFromWaiting) {
+  Gate gate;
+  Buffer from = device->allocate(MemoryKind::Pinned, 1000, "from");
+  Buffer to = device->allocate(MemoryKind::Device, 1000, "to");
+  a->call({}, [&] { gate.pass(); });
+  a->record(*event);
+  b->wait(*event);
+  b->copy(to.data(), from.data(), 1000, CopyKind::Load);
+  std::this_thread::sleep_for(std::chrono::duration<double>(kLittle_s));
+  gate.open();
+  b->synchronize();
+  a->synchronize();
+  EXPECT_GE(a->stats().busy_s, 0.2 * kLittle_s);
+  EXPECT_EQ(a->stats().waiting_s, 0);
+  EXPECT_GE(b->stats().waiting_s, 0.2 * kLittle_s);
+  EXPECT_LT(b->stats().busy_s, a->stats().busy_s);
+  EXPECT_EQ(b->stats().copied_bytes, 1000u);
+  EXPECT_EQ(b->stats().num_operations, 1u);
+}
+
+TEST_P(StreamTest, DestructionRunsWhatIsQueued) {
+  Gate gate;
+  int num_run = 0;
+  a->call({}, [&] { gate.pass(); });
+  for (int i = 0; i < 100; ++i) a->call({}, [&] { ++num_run; });
+  gate.open();
+  a.reset();
+  EXPECT_EQ(num_run, 100);
+}
+
+TEST_P(StreamTest, DenormalsAreFlushed) {
+  volatile float tiny = 1e-30f;
+  float product = 1;
+  a->call({}, [&] { product = tiny * tiny * 1e20f; });
+  a->synchronize();
+  EXPECT_EQ(product, 0);
+}
+
+TEST_P(StreamTest, SteadyStateAllocatesNothing) {
+  Buffer from = device->allocate(MemoryKind::Pinned, 4096, "from");
+  Buffer to = device->allocate(MemoryKind::Device, 4096, "to");
+  auto back = device->create_event();
+  back->signal();
+  int value = 0;
+  const auto round = [&] {
+    b->wait(*back);
+    b->copy(to.data(), from.data(), 4096, CopyKind::Load);
+    b->record(*event);
+    a->wait(*event);
+    a->call({.name = "add"}, [&value] { ++value; });
+    a->record(*back);
+  };
+  round();
+  back->synchronize();
+  const uint64_t news = num_news(), allocations = device->num_allocations();
+  for (int i = 0; i < 1000; ++i) round();
+  back->synchronize();
+  const uint64_t more = num_news() - news;
+  EXPECT_TRUE(more == 0 || !on_host()) << more;  // CUDA's own, and the emulation's, are not ours
+  EXPECT_EQ(device->num_allocations(), allocations);
+  EXPECT_EQ(value, 1001);
+}
+
+// Every pair of who records and who waits.
+TEST_P(StreamTest, HostThreadsAndDeviceWaitForEachOther) {
+  constexpr int kRounds = 100;
+  auto back = device->create_event();
+  int value = 0;
+  back->signal();
+  for (int i = 0; i < kRounds; ++i) {
+    for (Stream* stream : {a.get(), update.get(), b.get()}) {
+      stream->wait(*back);
+      stream->call({}, [&value] { ++value; });
+      stream->record(*back);
+    }
+  }
+  back->synchronize();
+  EXPECT_EQ(value, 3 * kRounds);
+}
+
+TEST_P(StreamTest, AHostThreadWaitsForTheRecordItWasToldOf) {
+  Gate first, second;
+  int value = 0, seen = 0;
+  a->call({}, [&] { first.pass(), value = 1; });
+  a->record(*event);
+  update->wait(*event);
+  update->call({}, [&] { seen = value; });
+  a->call({}, [&] { second.pass(); });
+  a->record(*event);
+  first.open();
+  update->synchronize();  // although the second record is not reached
+  EXPECT_EQ(seen, 1);
+  EXPECT_FALSE(event->done());
+  second.open();
+  a->synchronize();
+}
+
+// Were it one of the driver's threads that runs them, this would be for ever.
+TEST_P(StreamTest, AHostFunctionMayWaitForAnother) {
+  Gate gate;
+  a->call({}, [&] { gate.pass(); });
+  b->call({}, [&] { gate.open(); });
+  a->synchronize();
+  b->synchronize();
+}
+
+TEST_P(StreamTest, SubmittingDoesNotWaitForWhatIsWaitedFor) {
+  Gate gate;
+  update->call({}, [&] { gate.pass(); });
+  update->record(*event);
+  Buffer from = device->allocate(MemoryKind::Pinned, 4096, "from");
+  Buffer to = device->allocate(MemoryKind::Device, 4096, "to");
+  a->wait(*event);
+  for (int i = 0; i < 100; ++i) a->copy(to.data(), from.data(), 4096, CopyKind::Load);
+  EXPECT_FALSE(event->done());  // and this thread is here
+  gate.open();
+  a->synchronize();
+}
+
+TEST_P(StreamTest, CopiesGoThereAndBack) {
+  constexpr size_t kBytes = 3 * 4096 + 5;
+  Buffer home = device->allocate(MemoryKind::Pinned, 2 * kBytes, "home");
+  Buffer away = device->allocate(MemoryKind::Device, kBytes, "away");
+  Buffer beside = device->allocate(MemoryKind::Device, kBytes, "beside");
+  for (size_t i = 0; i < kBytes; ++i) home.data()[i] = static_cast<std::byte>(i * 7 % 251);
+  b->copy(away.data(), home.data(), kBytes, CopyKind::Load);
+  b->record(*event);
+  a->wait(*event);
+  a->copy(beside.data(), away.data(), kBytes, CopyKind::Within);
+  a->copy(home.data() + kBytes, beside.data(), kBytes, CopyKind::Store);
+  a->synchronize();
+  EXPECT_TRUE(std::equal(home.data(), home.data() + kBytes, home.data() + kBytes));
+}
+
+TEST_P(StreamTest, MoreStreamsThanPlacesInTime) {
+  for (int i = 0; i < 100; ++i) {
+    auto stream = device->create_stream(StreamRole::Store);
+    stream->record(*event);
+    b->wait(*event);
+    stream->synchronize();
+    b->synchronize();
+  }
+}
+
+EBB_ON_EVERY_DEVICE(StreamTest);
+
+}  // namespace
+}  // namespace ebb

@@ -1,0 +1,24 @@
+// What every kernel makes of fixed arguments, as bytes: for tests that the bits are always the
+// same.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tests/kernels/harness.h"
+
+namespace ebb::test {
+
+using Bits = std::vector<std::byte>;
+
+struct BitCase {
+  std::string name;
+  Bits (*run)(Harness& h, DType dtype);
+};
+
+std::span<const BitCase> bit_cases();
+Bits linear_bits(Harness& h, DType dtype);
+
+}  // namespace ebb::test
