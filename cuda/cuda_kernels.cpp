@@ -6,6 +6,7 @@
 #include "cuda/kernel_stream.h"
 #include "cuda/kernels/launches.h"
 #include "cuda/linear.h"
+#include "device/cuda_backend.h"
 #include "device/host/kernels/attention.h"
 #include "device/kernel_checks.h"
 
@@ -270,12 +271,11 @@ void CudaKernels::rotary_table(Stream& stream, Tensor table, Tensor positions,
 
 void CudaKernels::embedding_forward(Stream& stream, Tensor y, Tensor tokens, Tensor positions,
                                     Tensor wte, Tensor wpe) {
-  submit(stream, check_embedding_forward(y, tokens, positions, wte, wpe),
-         [&](cudaStream_t s) {
-           cuda::check_indices(s, tokens, wte.rows(), 0, DataError::Token, data_error_);
-           if (wpe) cuda::check_indices(s, positions, wpe.rows(), 0, DataError::Token, data_error_);
-           cuda::embedding_forward(s, y, tokens, positions, wte, wpe);
-         });
+  submit(stream, check_embedding_forward(y, tokens, positions, wte, wpe), [&](cudaStream_t s) {
+    cuda::check_indices(s, tokens, wte.rows(), 0, DataError::Token, data_error_);
+    if (wpe) cuda::check_indices(s, positions, wpe.rows(), 0, DataError::Token, data_error_);
+    cuda::embedding_forward(s, y, tokens, positions, wte, wpe);
+  });
 }
 
 void CudaKernels::embedding_backward(Stream& stream, Tensor dtable, Tensor dy, Tensor indices,

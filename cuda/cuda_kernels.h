@@ -21,7 +21,4 @@ namespace ebb {
 /// memory.
 std::unique_ptr<Kernels> create_cuda_kernels(const Workspace& workspace, DataError* data_error);
 
-/// Kernels that only count.
-std::unique_ptr<Kernels> create_counting_cuda_kernels();
-
 }  // namespace ebb

@@ -112,6 +112,10 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
                     "prepare() the same number",
                     device.info().num_threads, prepared.num_threads));
   }
+  if (device.info().kind == DeviceKind::Cuda && prepared.device != DeviceKind::Cuda) {
+    throw ConfigError(
+        "the plan's workspace is for a host device; give prepare() the kind in Budgets::device");
+  }
   device.reserve_workspace(fixed_.workspace_bytes);
   ThreadTeam team(device.info().num_threads);
   state_.initialise(model.parameters(), prepared.options.seed, team);

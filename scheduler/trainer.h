@@ -100,7 +100,7 @@ struct Budgets {
   /// Threads of the kernels that will run, which size their workspace by it; 0: one per usable
   /// core.
   int num_threads = 0;
-  /// The device whose kernels will run: theirs is the workspace that is planned for.
+  /// The kind of device that will run them, which decides their workspace, too.
   DeviceKind device = DeviceKind::Host;
 };
 
@@ -143,8 +143,9 @@ struct Preparation {
   size_t smallest_device_bytes = 0;  ///< the smallest device budget that works, for any candidate
   size_t resident_device_bytes = 0;  ///< beyond which more does not help
   int num_threads = 1;               ///< of the device's kernels: the device may have no more
-  double flops = 0;                  ///< of a step, recomputation included
-  uint32_t num_model_blocks = 0;     ///< that the model's forward is made of
+  DeviceKind device = DeviceKind::Host;  ///< whose kernels' workspace was counted
+  double flops = 0;                      ///< of a step, recomputation included
+  uint32_t num_model_blocks = 0;         ///< that the model's forward is made of
 };
 
 /// `machine` is what the choice goes by; without rates, bytes moved and arithmetic decide.

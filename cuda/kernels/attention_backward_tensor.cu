@@ -1,11 +1,13 @@
 // Two kernels: one whose blocks own keys, for the gradients of keys and values, and one whose
-// blocks own queries. Weights and gradients of scores are rounded to bf16 once, as factors.
+// blocks own queries. As factors, weights are rounded to bf16 once, and gradients of scores, which
+// have signs and cancel, go in as two bf16 each.
 #include "cuda/kernels/attention_tensor.h"
 
 namespace ebb::cuda {
 namespace {
 
-constexpr int kOthers = 32;  // queries or keys that a block's rows meet at a time
+constexpr int kOthers = 32;     // queries or keys that a block's rows meet at a time
+constexpr int kScoreParts = 2;  // bf16 that make a gradient of a score
 
 /// Rows that a block owns (queries and dout, or keys and values), and the others it meets.
 template <int kHead>
@@ -105,8 +107,8 @@ __global__ void __launch_bounds__(kTensorThreads) differentiate_keys(AttentionLa
           ds[i][e] = g.dscore;
         }
       }
-      add_product<kOthers, kHead>(dk, ds, shared.exchanged_a);
-      add_product<kOthers, kHead>(dv, s, shared.exchanged_b);
+      add_product<kScoreParts, kOthers, kHead>(dk, ds, shared.exchanged_a);
+      add_product<1, kOthers, kHead>(dv, s, shared.exchanged_b);
     }
   }
   store_tile<kHead>(keys.gradient(1), keys.qkv_stride(), first + row, n, size, dk,
@@ -160,7 +162,7 @@ __global__ void __launch_bounds__(kTensorThreads)
             differentiate(seen, s[i][e] * f.scale, ds[i][e], log_sum[e / 2], inner[e / 2]).dscore;
       }
     }
-    add_product<kOthers, kHead>(dq, ds, shared.exchanged_a);
+    add_product<kScoreParts, kOthers, kHead>(dq, ds, shared.exchanged_a);
   }
   store_tile<kHead>(head.gradient(0), head.qkv_stride(), first + row, n, size, dq,
                     {f.scale, f.scale});

@@ -72,10 +72,6 @@ struct alignas(4) TwoBF16 {
 __device__ __forceinline__ uint32_t load_pair(const BF16* at) {
   return std::bit_cast<uint32_t>(*reinterpret_cast<const TwoBF16*>(at));
 }
-__device__ __forceinline__ uint32_t rounded_pair(float first, float second) {
-  return pair_of(BF16(first), BF16(second));
-}
-
 // Where a lane's numbers of a tile lie: see multiply_add_tile().
 __device__ __forceinline__ int lane_row() { return lane_index() / 4; }
 __device__ __forceinline__ int lane_column() { return lane_index() % 4 * 2; }
@@ -121,29 +117,40 @@ __device__ __forceinline__ void multiply_heads(float (&c)[kCount / 8][4],
   }
 }
 
-/// What a product left in registers becomes the left factor of the next.
-__device__ __forceinline__ void round_left(uint32_t (&a)[4], const float (&low)[4],
+/// What a product left in registers becomes the left factor of the next: rounded, and where kParts
+/// asks for it, what rounding lost becomes a further factor. Three bf16 hold an fp32.
+template <int kParts>
+__device__ __forceinline__ void round_left(uint32_t (&a)[kParts][4], const float (&low)[4],
                                            const float (&high)[4]) {
-  a[0] = rounded_pair(low[0], low[1]);
-  a[1] = rounded_pair(low[2], low[3]);
-  a[2] = rounded_pair(high[0], high[1]);
-  a[3] = rounded_pair(high[2], high[3]);
+  float rest[8] = {low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]};
+#pragma unroll
+  for (int part = 0; part < kParts; ++part) {
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+      const BF16 first(rest[2 * pair]), second(rest[2 * pair + 1]);
+      a[part][pair] = pair_of(first, second);
+      rest[2 * pair] -= to_float(first);
+      rest[2 * pair + 1] -= to_float(second);
+    }
+  }
 }
 
-/// to (16, kHead) += x (16, kCount), rounded, times what `right` holds exchanged: (kHead, kCount).
-template <int kCount, int kHead>
+/// to (16, kHead) += x (16, kCount), in kParts bf16, times what `right` holds exchanged:
+/// (kHead, kCount).
+template <int kParts, int kCount, int kHead>
 __device__ __forceinline__ void add_product(float (&to)[kHead / 8][4],
                                             const float (&x)[kCount / 8][4],
                                             const BF16Rows<kCount>& right) {
 #pragma unroll
   for (int k = 0; k < kCount / 16; ++k) {
-    uint32_t a[4];
+    uint32_t a[kParts][4];
     round_left(a, x[2 * k], x[2 * k + 1]);
 #pragma unroll
     for (int n = 0; n < kHead / 8; ++n) {
       uint32_t b[2];
       load_right(b, right, n * 8, k * 16);
-      multiply_add_tile(to[n], a, b);
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) multiply_add_tile(to[n], a[part], b);
     }
   }
 }

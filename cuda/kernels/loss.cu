@@ -7,7 +7,7 @@ namespace ebb::cuda {
 namespace {
 
 constexpr int32_t kIgnored = -100;
-constexpr int kWarps = 8;
+constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;  // a block has a row
 constexpr int64_t kSumLanes = 64;
 

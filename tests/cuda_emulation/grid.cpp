@@ -28,7 +28,6 @@ namespace {
 
 constexpr unsigned kWarp = 32;
 constexpr unsigned kMostThreads = 1024;
-constexpr size_t kBroughtBytes = 64;
 #if defined(EBB_TELL_THREAD_SANITIZER)
 constexpr bool kFiberEach = true;  // each thread of a block is a thread to the sanitizer
 #else
@@ -48,7 +47,7 @@ struct Thread {
 
 /// What lanes bring to a meeting. A lane can be one meeting ahead of the others, not two.
 struct Warp {
-  std::byte brought[2][kWarp][kBroughtBytes];
+  Brought brought[2][kWarp];
   char sync[2];
 };
 
@@ -249,15 +248,6 @@ void BlockRunner::run_block(const GridShape& shape, const uint3& block,
   if (error_ != nullptr) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-/// What this lane brought is there for all; returns what they brought.
-const std::byte (*meet(const Place& place, const void* value, size_t bytes))[kBroughtBytes] {
-  BlockRunner& r = runner();
-  auto& brought = r.warp().brought[r.self().num_meetings++ % 2];
-  std::memcpy(brought[r.index() % kWarp], value, bytes);
-  r.wait(State::WaitsForWarp, place);
-  return brought;
-}
-
 }  // namespace
 
 void set_backwards(bool backwards) { backwards_ = backwards; }
@@ -301,28 +291,25 @@ int lane() { return static_cast<int>(runner().index() % kWarp); }
 
 std::byte* dynamic_shared_memory() { return runner().shared->data; }
 
-uint64_t exchange(const Place& place, unsigned mask, uint64_t value, int from) {
-  if (mask != 0xffffffffu) throw std::logic_error("a shuffle leaves lanes out");
-  const auto* brought = meet(place, &value, sizeof(value));
-  if (from < 0 || from >= static_cast<int>(kWarp)) return value;
-  std::memcpy(&value, brought[from], sizeof(value));
-  return value;
+const Brought* gather(const Place& place, const Brought& brought) {
+  BlockRunner& r = runner();
+  auto& all = r.warp().brought[r.self().num_meetings++ % 2];
+  all[r.index() % kWarp] = brought;
+  r.wait(State::WaitsForWarp, place);
+  return all;
 }
 
-void gather(const Place& place, const void* value, size_t bytes, void* all) {
-  const auto* brought = meet(place, value, bytes);
-  for (unsigned i = 0; i < kWarp; ++i) {
-    std::memcpy(static_cast<std::byte*>(all) + i * bytes, brought[i], bytes);
-  }
+uint64_t exchange(const Place& place, unsigned mask, uint64_t value, int from) {
+  if (mask != 0xffffffffu) throw std::logic_error("a shuffle leaves lanes out");
+  const Brought* all = gather(place, Brought::of(value));
+  return from < 0 || from >= static_cast<int>(kWarp) ? value : all[from].as<uint64_t>();
 }
 
 unsigned ballot(const Place& place, unsigned mask, bool predicate) {
   if (mask != 0xffffffffu) throw std::logic_error("a ballot leaves lanes out");
-  const auto* brought = meet(place, &predicate, sizeof(predicate));
+  const Brought* all = gather(place, Brought::of(predicate));
   unsigned bits = 0;
-  for (unsigned i = 0; i < kWarp; ++i) {
-    bits |= (brought[i][0] != std::byte{0} ? 1u : 0u) << i;
-  }
+  for (unsigned i = 0; i < kWarp; ++i) bits |= (all[i].as<bool>() ? 1u : 0u) << i;
   return bits;
 }
 

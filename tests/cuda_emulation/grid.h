@@ -66,8 +66,27 @@ std::byte* dynamic_shared_memory();
 /// Meets the other lanes and returns what lane `from` brought; of a lane that is none, one's own.
 /// Orders nothing but this exchange.
 uint64_t exchange(const Place& place, unsigned mask, uint64_t value, int from);
-/// Meets the other lanes and returns in `all` what the 32 of them brought, of at most 64 bytes.
-void gather(const Place& place, const void* value, size_t bytes, void* all);
+/// What a lane brings to a meeting.
+struct Brought {
+  alignas(16) std::byte bytes[32];
+
+  template <class T>
+  static Brought of(const T& value) {
+    static_assert(sizeof(T) <= sizeof(Brought));
+    Brought result = {};
+    std::memcpy(result.bytes, &value, sizeof(T));
+    return result;
+  }
+  template <class T>
+  T as() const {
+    T value;
+    std::memcpy(&value, bytes, sizeof(T));
+    return value;
+  }
+};
+/// Meets the other lanes; returns what the 32 of them brought, valid until this lane's next
+/// meeting.
+const Brought* gather(const Place& place, const Brought& brought);
 
 template <class T>
 T shuffle(const Place& place, unsigned mask, T value, int from) {

@@ -101,7 +101,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
   if (is_lost()) return finish();
-  EBB_CHECK(is_device_memory(memory, bytes), "filling what is not device memory");
+  EBB_CHECK(device_may_touch(memory, bytes),
+            "filling what is not memory of the device, nor pinned");
   enqueue(stream, [memory, value, bytes] { std::memset(memory, value, bytes); });
   return finish();
 }

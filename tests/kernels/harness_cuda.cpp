@@ -2,6 +2,7 @@
 // which host and device both see. Without a GPU every test is skipped, or, with EBB_REQUIRE_CUDA=1
 // in the environment, the program fails.
 #include <cstdlib>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <string_view>
@@ -42,6 +43,10 @@ CudaEnvironment& environment() {
 }
 [[maybe_unused]] const CudaEnvironment& registered_before_main = environment();
 
+/// Waits, before an array goes, for the calls that may use it: arguments made for one call die
+/// before the Harness::Call that waits for it.
+void finish_calls();
+
 /// Who owns what SharedMemory hands out.
 class Buffers {
  public:
@@ -53,6 +58,7 @@ class Buffers {
     return data;
   }
   void give_back(std::byte* data) {
+    finish_calls();
     std::lock_guard lock(mutex_);
     buffers_.erase(data);
   }
@@ -69,12 +75,39 @@ Buffers& buffers() {
 }  // namespace
 
 struct Harness::Parts {
-  std::unique_ptr<Stream> stream;
+  Parts() {
+    begin();
+    all().push_back(this);
+  }
+  ~Parts() { std::erase(all(), this); }
+
+  static std::vector<Parts*>& all() {
+    static std::vector<Parts*> parts;
+    return parts;
+  }
   void begin() { stream = environment().device->create_stream(StreamRole::Compute); }
+  void finish() noexcept {
+    try {
+      stream->synchronize();
+    } catch (...) {
+      error = std::current_exception();
+      begin();  // a stream keeps its error
+    }
+  }
+
+  std::unique_ptr<Stream> stream;
+  std::exception_ptr error;
 };
 
+namespace {
+
+void finish_calls() {
+  for (Harness::Parts* parts : Harness::Parts::all()) parts->finish();
+}
+
+}  // namespace
+
 Harness::Harness(int, Arithmetic) : parts_(std::make_unique<Parts>()) {
-  parts_->begin();
   stream.parts_ = parts_.get();
   kernels.parts_ = parts_.get();
 }
@@ -82,12 +115,9 @@ Harness::~Harness() = default;
 Harness::CurrentStream::operator Stream&() const { return *parts_->stream; }
 
 Harness::Call::~Call() noexcept(false) {
-  try {
-    parts_->stream->synchronize();
-  } catch (...) {
-    parts_->begin();  // a stream keeps its error
-    throw;
-  }
+  parts_->finish();
+  if (parts_->error == nullptr) return;
+  std::rethrow_exception(std::exchange(parts_->error, nullptr));
 }
 Kernels* Harness::Call::operator->() const { return &environment().device->kernels(); }
 Kernels& Harness::CurrentKernels::operator*() const { return environment().device->kernels(); }
