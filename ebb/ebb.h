@@ -16,6 +16,7 @@
 #include "device/kernels.h"
 #include "io/sample_order.h"
 #include "io/token_data.h"
+#include "model_zoo/checkpoint.h"
 #include "model_zoo/gpt2.h"
 #include "model_zoo/mlp.h"
 #include "model_zoo/presets.h"

@@ -29,6 +29,8 @@ class State {
   void read(ParameterId id, std::span<float> masters) const;
   void write(ParameterId id, std::span<const float> masters);
   uint64_t hash() const;
+  /// Where a parameter's planes lie, in the order of home_planes().
+  std::vector<std::span<std::byte>> planes_of(ParameterId id) const;
 
  private:
   const Layout& layout_;
