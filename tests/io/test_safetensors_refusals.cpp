@@ -87,7 +87,7 @@ const Lie kLies[] = {
      "has 12 bytes, but F32 [2] takes 8"},
     {"ShapeOverflows", file(f32("a", "[4611686018427387904,4]", "[0,4]"), 4),
      "takes more than 2^64"},
-    {"ShapeOverflowsToTheRightSize", file(f32("a", "[4294967297,4294967297]", "[0,4]"), 4),
+    {"ShapeOverflowsToTheRightSize", file(f32("a", "[4611686018427387905]", "[0,4]"), 4),
      "takes more than 2^64"},
     {"Overlap", file(kA + "," + f32("b", "[2]", "[4,12]"), 12), "tensor 'b' overlaps tensor 'a'",
      kData + 4},
