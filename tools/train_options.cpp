@@ -95,8 +95,9 @@ Setter recompute(Recompute& target) {
   };
 }
 
-Setter text(std::string& target) {
-  return [&target](std::string_view, std::string_view value) { target = value; };
+template <class T>
+Setter text(T& target) {
+  return [&target](std::string_view, std::string_view value) { target = std::string(value); };
 }
 
 void add_model_flags(FlagGroup group, TrainOptions& o) {
@@ -192,6 +193,18 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
 
 void add_output_flags(FlagGroup group, TrainOptions& o) {
   group.add("--log", "FILE", "JSON lines, one a step", text(o.log));
+  group.add("--save", "DIR",
+            "checkpoints DIR/step-N: when the run ends or is stopped, and every --save-steps",
+            text(o.save));
+  group.add("--save-steps", "N [500]", "save every N steps, beside the next step",
+            whole(o.save_steps, o.gave_save_steps, 1));
+  group.add("--save-keep", "N [all]", "remove all but the newest N, once a new one is complete",
+            whole(o.save_keep, 1));
+  group.add_optional(
+      "--resume", "[DIR]",
+      "go on from a checkpoint, or from the newest in a folder [under --save]; other "
+      "flags are the checkpoint's where they are not given",
+      text(o.resume));
   group.add_flag("--dry-run", "plan, print, exit 0, or 3 where it does not fit",
                  [&o] { o.dry_run = true; });
 }
@@ -219,6 +232,11 @@ void validate_optimizer(const TrainOptions& o) {
   }
 }
 
+void validate_output(const TrainOptions& o) {
+  require(!o.save.empty() || !o.gave_save_steps, "--save-steps needs --save DIR");
+  require(!o.save.empty() || !o.save_keep, "--save-keep needs --save DIR");
+}
+
 void validate_chunk_size(const TrainOptions& o) {
   const size_t piece_bytes = kPieceElements * size_of(o.dtype);
   if (o.chunk_size % piece_bytes == 0) return;
@@ -243,6 +261,7 @@ void validate(const TrainOptions& options) {
   validate_data(options);
   validate_optimizer(options);
   validate_chunk_size(options);
+  validate_output(options);
   require(options.device != DeviceChoice::Cuda || options.link.load_bytes_per_s == 0,
           "--link emulates a link on the host device: allowed with --device host, not cuda");
   require(options.device != DeviceChoice::Cuda || !options.pretend,

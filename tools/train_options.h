@@ -71,12 +71,17 @@ struct TrainOptions {
   std::optional<Arithmetic> arithmetic;  ///< the faster one on this processor
 
   std::string log;
+  std::string save;  ///< folder of checkpoints; empty: none are saved
+  uint64_t save_steps = 500;
+  std::optional<uint64_t> save_keep;  ///< nullopt: all
+  std::optional<std::string> resume;  ///< empty: the newest under `save`
   bool dry_run = false;
 
   // Which flags were given, where a default would hide it.
   bool gave_eval_steps = false;
   bool gave_eval_batches = false;
   bool gave_warmup_steps = false;
+  bool gave_save_steps = false;
 };
 
 /// Declares train's flags; `options` is filled while `app` parses, and must outlive that.
