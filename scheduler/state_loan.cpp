@@ -1,9 +1,11 @@
 #include "scheduler/state_loan.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "device/errors.h"
 #include "scheduler/loan_gate.h"
+#include "scheduler/state.h"
 
 namespace ebb {
 
@@ -42,18 +44,43 @@ void LoanGate::wait_for_all() {
   changed_.wait(lock, [&] { return !is_lent_; });
 }
 
-StateLoan::StateLoan(const Layout& layout, LoanGate& gate, const OptimizerCounters& counters,
-                     std::vector<StatePart> parts)
-    : layout_(&layout), gate_(&gate), counters_(counters), parts_(std::move(parts)) {}
+StateLoan::StateLoan(const Layout& layout, const State& state, LoanGate& gate,
+                     const OptimizerCounters& counters, std::vector<StatePart> parts)
+    : layout_(&layout),
+      state_(&state),
+      gate_(&gate),
+      counters_(counters),
+      parts_(std::move(parts)) {}
 
 StateLoan::StateLoan(StateLoan&& other) noexcept
     : layout_(other.layout_),
+      state_(other.state_),
       gate_(std::exchange(other.gate_, nullptr)),
       counters_(other.counters_),
       parts_(std::move(other.parts_)) {}
 
 StateLoan::~StateLoan() {
   if (gate_ != nullptr) gate_->close();
+}
+
+void StateLoan::read_masters(ParameterId id, uint64_t first, std::span<float> values) const {
+  ebb::read_masters(state_->planes(layout_->first_element(id) + first), values);
+}
+
+void StateLoan::read_weights(ParameterId id, uint64_t first, std::span<float> values) const {
+  const std::byte* const weights = state_->planes(layout_->first_element(id) + first).weight;
+  const auto widen = [&]<class T>(const T* from) {
+    std::transform(from, from + values.size(), values.begin(),
+                   [](T value) { return static_cast<float>(value); });
+  };
+  switch (layout_->weight_type()) {
+    case DType::BF16:
+      return widen(reinterpret_cast<const BF16*>(weights));
+    case DType::F16:
+      return widen(reinterpret_cast<const F16*>(weights));
+    default:
+      return widen(reinterpret_cast<const float*>(weights));
+  }
 }
 
 void StateLoan::give_back(size_t num_parts) {

@@ -18,6 +18,7 @@
 namespace ebb {
 
 class LoanGate;
+class State;
 
 /// What a run needs beside its planes to go on with the same bits.
 struct OptimizerCounters {
@@ -35,8 +36,8 @@ struct StatePart {
 
 class StateLoan {
  public:
-  StateLoan(const Layout& layout, LoanGate& gate, const OptimizerCounters& counters,
-            std::vector<StatePart> parts);
+  StateLoan(const Layout& layout, const State& state, LoanGate& gate,
+            const OptimizerCounters& counters, std::vector<StatePart> parts);
   StateLoan(StateLoan&& other) noexcept;
   StateLoan& operator=(StateLoan&&) = delete;
   /// Gives everything back.
@@ -46,11 +47,16 @@ class StateLoan {
   const OptimizerCounters& counters() const { return counters_; }
   /// All parameters, in the order in which updates will ask for them.
   std::span<const StatePart> parts() const { return parts_; }
+  /// Elements [first, first + values.size()) of a parameter: its fp32 masters, or the weights that
+  /// the device computes with. Of a part that was given back they may change meanwhile.
+  void read_masters(ParameterId id, uint64_t first, std::span<float> values) const;
+  void read_weights(ParameterId id, uint64_t first, std::span<float> values) const;
   /// The first so many parts may change from now on; no fewer than before.
   void give_back(size_t num_parts);
 
  private:
   const Layout* layout_;
+  const State* state_;
   LoanGate* gate_;
   OptimizerCounters counters_;
   std::vector<StatePart> parts_;

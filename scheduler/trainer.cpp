@@ -251,7 +251,7 @@ StateLoan Trainer::Impl::lend() {
     for (uint32_t c = chunks.first; c < chunks.last; ++c) parts_of_chunk[c] = i + 1;
   }
   optimizer_.loans().open(std::move(parts_of_chunk));
-  return {layout_, optimizer_.loans(), optimizer_.counters(), std::move(parts)};
+  return {layout_, state_, optimizer_.loans(), optimizer_.counters(), std::move(parts)};
 }
 
 void Trainer::Impl::restore(const OptimizerCounters& counters, const ReadPlane& read) {

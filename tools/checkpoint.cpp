@@ -40,8 +40,7 @@ bool is_complete(const fs::path& checkpoint) {
   return fs::exists(checkpoint / kTrainingFile, ignored);
 }
 
-/// The file ends the folder's rename, so that a checkpoint that is being removed is never taken for
-/// one.
+/// By another name first: half a checkpoint is never taken for one.
 void remove_checkpoint(const std::string& path) {
   const std::string removed = path + std::string(kRemovedSuffix);
   std::error_code error;

@@ -32,10 +32,9 @@ void CheckpointWriter::finish() {
   check();
 }
 
-void CheckpointWriter::save(SavedRun run, StateLoan loan) {
-  finish();
-  last_step_ = run.position.step;
-  thread_ = std::thread([this, run = std::move(run), loan = std::move(loan)]() mutable {
+void CheckpointWriter::save(SavedRun run, Trainer& trainer) {
+  finish();  // one loan at a time
+  thread_ = std::thread([this, run = std::move(run), loan = trainer.lend_state()]() mutable {
     try {
       write(run, std::move(loan));
     } catch (...) {
@@ -57,6 +56,7 @@ void CheckpointWriter::write(const SavedRun& run, StateLoan loan) const {
             run.position.step, format_bytes(contents_.bytes), format_bytes(folder_.free_bytes())),
         error.path, error.error_number);
   }
+  remove_old_checkpoints(folder_.path(), run.position.step, keep_);
 }
 
 void CheckpointWriter::write_files(const SavedRun& run, StateLoan loan) const {
@@ -71,7 +71,6 @@ void CheckpointWriter::write_files(const SavedRun& run, StateLoan loan) const {
   }
   write_saved_run(folder.path(), run);
   folder.commit();
-  remove_old_checkpoints(folder_.path(), run.position.step, keep_);
   saved_(path);
 }
 

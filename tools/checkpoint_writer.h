@@ -15,7 +15,7 @@
 #include <string>
 #include <thread>
 
-#include "scheduler/state_loan.h"
+#include "scheduler/trainer.h"
 #include "tools/checkpoint.h"
 
 namespace ebb {
@@ -35,13 +35,12 @@ class CheckpointWriter {
   /// Waits for what is being written.
   ~CheckpointWriter();
 
-  /// Waits for the save before, and starts this one.
-  void save(SavedRun run, StateLoan loan);
+  /// Waits for the save before, and starts this one. The trainer outlives it.
+  void save(SavedRun run, Trainer& trainer);
   /// Throws what a save has failed with so far.
   void check();
   /// Waits for what is being written.
   void finish();
-  uint64_t last_step() const { return last_step_; }
 
  private:
   void write(const SavedRun& run, StateLoan loan) const;
@@ -51,7 +50,6 @@ class CheckpointWriter {
   const uint64_t keep_;
   const CheckpointContents contents_;
   const std::function<void(const std::string& path)> saved_;
-  uint64_t last_step_ = UINT64_MAX;
   std::mutex mutex_;
   std::exception_ptr error_;
   std::thread thread_;

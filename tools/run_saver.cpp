@@ -44,7 +44,7 @@ void RunSaver::save(Trainer& trainer, const RunPosition& position) {
                 .data_tokens = setup_.data->num_tokens(),
                 .written_by = written_by(setup_),
                 .config = config_},
-               trainer.lend_state());
+               trainer);
 }
 
 }  // namespace ebb
