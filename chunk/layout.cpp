@@ -107,7 +107,7 @@ uint64_t Layout::first_sum_element(ParameterId id, uint32_t use) const {
 ElementRange Layout::weight_elements(ParameterId id, RowRange rows) const {
   const Shape& shape = parameters_[id].info.shape;
   if (rows.count == 0) return {first_element(id), num_elements(id)};
-  const int64_t columns = shape[-1];
+  const int64_t columns = shape.rank() == 1 ? 1 : shape[-1];
   EBB_CHECK(rows.first >= 0 && (rows.first + rows.count) * columns <= shape.num_elements(),
             "rows that the parameter does not have");
   return {first_element(id) + static_cast<uint64_t>(rows.first * columns),

@@ -52,13 +52,21 @@ struct ElementRange {
   uint64_t count = 0;
 };
 
-/// Rows of a parameter (all its dimensions but the last); no count: all of them.
+/// Rows of a parameter (all its dimensions but the last; of a vector its elements); no count: all
+/// of them.
 struct RowRange {
   int64_t first = 0;
   int64_t count = 0;
   bool operator==(const RowRange&) const = default;
   Tensor of(const Tensor& whole) const {
-    return count == 0 ? whole : whole.slice_rows(first, count);
+    if (count == 0) return whole;
+    if (whole.shape.rank() != 1) return whole.slice_rows(first, count);
+    return whole.reshape({whole.num_elements(), 1}).slice_rows(first, count).reshape({count});
+  }
+  /// All rows of a parameter.
+  static RowRange all(const Shape& shape) {
+    if (shape.rank() < 2) return {0, shape.num_elements()};
+    return {0, shape.num_elements() / shape[-1]};
   }
 };
 

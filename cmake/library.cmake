@@ -12,7 +12,8 @@ foreach(room_and_headers
       state_file stored_tensor token_data token_file"
     "scheduler arena choose executor hooks learning_rate model parameters plan primitives program progress simulate state_loan tape trace trainer
       validate"
-    "model_zoo checkpoint gpt2 mlp presets")
+    "model_zoo architecture bert checkpoint gpt2 hugging_face_config hugging_face_tensors hugging_face_weights llama mlp model_files
+      presets rotary")
   separate_arguments(names UNIX_COMMAND "${room_and_headers}")
   list(POP_FRONT names room)
   foreach(name ${names})

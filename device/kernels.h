@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "device/stream.h"
 #include "device/tensor.h"
@@ -21,16 +22,32 @@ namespace ebb {
 /// added. The contribution is always computed from zero in fp32 first, then added once.
 enum class Write : uint8_t { Store, Add };
 
-enum class Activation : uint8_t { GeluTanh, Relu };
+/// GELU as GPT-2's tanh formula, or exactly, by the error function, as BERT's.
+enum class Activation : uint8_t { GeluTanh, Relu, Gelu };
 
 /// Attention over packed samples: documents[i] is the position in the (B, T) batch at which token
 /// i's document starts, counted from the start of its row; null = each row is one document. (B, T)
-/// int32.
+/// int32. Grouped queries: with fewer heads of keys and values than of queries, query head h reads
+/// key head h / (num_heads / num_kv_heads). The size D of a head follows from the tensors.
 struct AttentionShape {
   int64_t num_heads = 1;
   bool causal = true;
   Tensor document_starts = {};
+  int64_t num_kv_heads = 0;  ///< 0: as many as heads
+  int64_t window = 0;        ///< a query sees itself and window - 1 tokens before it; 0: all
+  float scale = 0;           ///< of the scores; 0: 1 / sqrt(D)
+
+  int64_t kv_heads() const { return num_kv_heads == 0 ? num_heads : num_kv_heads; }
 };
+
+/// Heads in rows of qkv: (NH + 2 NKV) D columns, queries, then keys, then values.
+struct HeadCounts {
+  int64_t queries = 1;
+  int64_t keys = 1;  ///< and as many values
+};
+
+/// Which way rotary() turns: as the forward does, or a gradient back.
+enum class Turn : uint8_t { Forward, Backward };
 
 /// A slice of logits: its columns are classes first, first + 1, ... of num_classes.
 struct ClassSlice {
@@ -80,6 +97,35 @@ class Kernels {
                                    Write parameter_write, Tensor dy, Tensor x, Tensor w,
                                    Tensor mean, Tensor rstd) = 0;
 
+  // y (N, C) = x * rstd * w; rstd (N) fp32 = 1 / sqrt(mean of x^2 + epsilon).
+  virtual void rms_norm_forward(Stream&, Tensor y, Tensor rstd, Tensor x, Tensor w,
+                                float epsilon) = 0;
+  // dx as `dx_write` says; dw (C) fp32 as `parameter_write` says.
+  virtual void rms_norm_backward(Stream&, Tensor dx, Write dx_write, Tensor dw,
+                                 Write parameter_write, Tensor dy, Tensor x, Tensor w,
+                                 Tensor rstd) = 0;
+  // The same of each head of queries and keys in qkv (N, (NH + 2 NKV) D) by itself; values are
+  // copied. wq, wk (D); rstd (N, NH + NKV) fp32.
+  virtual void head_norm_forward(Stream&, Tensor y, Tensor rstd, Tensor x, Tensor wq, Tensor wk,
+                                 HeadCounts, float epsilon) = 0;
+  // In place: `gradient` holds dy and becomes dx. dwq, dwk (D) fp32.
+  virtual void head_norm_backward(Stream&, Tensor gradient, Tensor dwq, Tensor dwk,
+                                  Write parameter_write, Tensor x, Tensor wq, Tensor wk,
+                                  Tensor rstd, HeadCounts) = 0;
+
+  // table (N, D) fp32: factor * cos(position * frequency) for D / 2 frequencies, then factor * sin,
+  // from angles in fp64. positions (N) int32. The frequencies lie in host memory that stays valid
+  // until this has run.
+  virtual void rotary_table(Stream&, Tensor table, Tensor positions,
+                            std::span<const double> frequencies, double factor) = 0;
+  // In place: the first num_heads heads of D columns in x (N, C) are turned by table (N, D).
+  // Elements i and i + D / 2 of a head are a pair (Hugging Face's order; Su et al. 2021).
+  virtual void rotary(Stream&, Tensor x, Tensor table, int64_t num_heads, Turn) = 0;
+
+  // y (N, F) = silu(gate) * up of x (N, 2F): gate, then up (Shazeer 2020).
+  virtual void swiglu_forward(Stream&, Tensor y, Tensor x) = 0;
+  virtual void swiglu_backward(Stream&, Tensor dx, Tensor dy, Tensor x, Write) = 0;
+
   virtual void activation_forward(Stream&, Tensor y, Tensor x, Activation) = 0;
   virtual void activation_backward(Stream&, Tensor dx, Tensor dy, Tensor x, Activation, Write) = 0;
 
@@ -97,8 +143,8 @@ class Kernels {
   // or unchanged.
   virtual void embedding_backward(Stream&, Tensor dtable, Tensor dy, Tensor indices, Write) = 0;
 
-  // out (B, T, C), log_sum_exp (B, NH, T) fp32 of qkv (B, T, 3C): queries, keys, values side by
-  // side, heads inside each. Never stores T x T scores for all heads.
+  // out (B, T, NH D), log_sum_exp (B, NH, T) fp32 of qkv (B, T, (NH + 2 NKV) D): queries, keys,
+  // values side by side, heads inside each. Never stores T x T scores for all heads.
   virtual void attention_forward(Stream&, Tensor out, Tensor log_sum_exp, Tensor qkv,
                                  const AttentionShape&) = 0;
   virtual void attention_backward(Stream&, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out,

@@ -4,38 +4,30 @@
 
 #include <cmath>
 
+#include "model_zoo/sizes.h"
 #include "scheduler/primitives.h"
 
 namespace ebb {
 namespace {
 
 void check(const Gpt2Config& config, int64_t micro_batch_size, int64_t length) {
-  const auto positive = [](std::string_view what, int64_t value) {
-    if (value <= 0) throw ConfigError(fmt::format("{} is {}: it must be at least 1", what, value));
-  };
-  positive("the vocabulary", config.vocabulary);
-  positive("the number of positions", config.max_positions);
-  positive("the number of channels", config.channels);
-  positive("the number of layers", config.num_layers);
-  positive("the number of heads", config.num_heads);
-  positive("the micro-batch size", micro_batch_size);
-  positive("the sequence length", length);
-  if (config.channels % config.num_heads != 0) {
-    throw ConfigError(
-        fmt::format("{} heads do not divide {} channels", config.num_heads, config.channels));
-  }
-  if (length > config.max_positions) {
-    throw ConfigError(
-        fmt::format("a sequence length of {} is beyond the model's {} positions; try "
-                    "--seq-length {}",
-                    length, config.max_positions, config.max_positions));
-  }
+  check_positive("the vocabulary", config.vocabulary);
+  check_positive("the number of positions", config.max_positions);
+  check_positive("the number of channels", config.channels);
+  check_positive("the number of layers", config.num_layers);
+  check_positive("the number of heads", config.num_heads);
+  check_positive("the number of channels inside the MLP", config.inner_channels());
+  check_positive("the micro-batch size", micro_batch_size);
+  check_divides("heads", config.num_heads, "channels", config.channels);
+  check_length(length, config.max_positions);
 }
 
 }  // namespace
 
 uint64_t num_parameters(const Gpt2Config& c) {
-  const int64_t layer = 12 * c.channels * c.channels + 13 * c.channels;
+  const int64_t inner = c.inner_channels();
+  const int64_t layer =
+      4 * c.channels * c.channels + 2 * c.channels * inner + 9 * c.channels + inner;
   return static_cast<uint64_t>((c.vocabulary + c.max_positions) * c.channels +
                                c.num_layers * layer + 2 * c.channels);
 }
@@ -48,8 +40,13 @@ double training_flops(const Gpt2Config& c, uint64_t tokens, int64_t length) {
   return 6 * (matrices + attention) * static_cast<double>(tokens);
 }
 
-Gpt2::Gpt2(const Gpt2Config& config, int64_t micro_batch_size, int64_t length, DType dtype)
-    : config_(config), micro_batch_size_(micro_batch_size), length_(length), dtype_(dtype) {
+Gpt2::Gpt2(const Gpt2Config& config, int64_t micro_batch_size, int64_t length, DType dtype,
+           bool packed)
+    : config_(config),
+      micro_batch_size_(micro_batch_size),
+      length_(length),
+      dtype_(dtype),
+      packed_(packed) {
   check(config, micro_batch_size, length);
   declare();
 }
@@ -57,7 +54,7 @@ Gpt2::Gpt2(const Gpt2Config& config, int64_t micro_batch_size, int64_t length, D
 /// GPT-2's initialisation: N(0, 0.02), the two projections into the residual stream scaled by 1 /
 /// sqrt(2 layers).
 void Gpt2::declare() {
-  const int64_t c = config_.channels;
+  const int64_t c = config_.channels, inner = config_.inner_channels();
   const Init normal = Init::normal(0.02f);
   const Init residual =
       Init::normal(0.02f / std::sqrt(2.0f * static_cast<float>(config_.num_layers)));
@@ -76,9 +73,9 @@ void Gpt2::declare() {
     layer.projection_bias = add("attn.c_proj.bias", {c}, Init::zeros());
     layer.norm2_weight = add("ln_2.weight", {c}, Init::ones());
     layer.norm2_bias = add("ln_2.bias", {c}, Init::zeros());
-    layer.up_weight = add("mlp.c_fc.weight", {4 * c, c}, normal);
-    layer.up_bias = add("mlp.c_fc.bias", {4 * c}, Init::zeros());
-    layer.down_weight = add("mlp.c_proj.weight", {c, 4 * c}, residual);
+    layer.up_weight = add("mlp.c_fc.weight", {inner, c}, normal);
+    layer.up_bias = add("mlp.c_fc.bias", {inner}, Init::zeros());
+    layer.down_weight = add("mlp.c_proj.weight", {c, inner}, residual);
     layer.down_bias = add("mlp.c_proj.bias", {c}, Init::zeros());
     layers_.push_back(layer);
   }
@@ -88,20 +85,25 @@ void Gpt2::declare() {
 
 std::vector<InputSpec> Gpt2::inputs() const {
   const Shape shape{micro_batch_size_, length_};
-  return {{"tokens", shape, DType::I32},
-          {"positions", shape, DType::I32},
-          {"targets", shape, DType::I32}};
+  std::vector<InputSpec> specs = {{"tokens", shape, DType::I32},
+                                  {"positions", shape, DType::I32},
+                                  {"targets", shape, DType::I32}};
+  if (packed_) specs.push_back({"document_starts", shape, DType::I32});
+  return specs;
 }
 
-Variable Gpt2::run_layer(Tape& tape, const Layer& layer, Variable x) const {
+Variable Gpt2::run_layer(Tape& tape, const Layer& layer, std::byte* document_starts,
+                         Variable x) const {
   const float epsilon = config_.layer_norm_epsilon;
   Variable a = layer_norm(tape, x, layer.norm1_weight, layer.norm1_bias, epsilon);
   a = linear(tape, a, layer.qkv_weight, layer.qkv_bias);  // (B, T, 3C)
-  a = attention(tape, a, {.num_heads = config_.num_heads});
+  a = attention(tape, a,
+                {.num_heads = config_.num_heads,
+                 .document_starts = {document_starts, DType::I32, {micro_batch_size_, length_}}});
   a = linear(tape, a, layer.projection_weight, layer.projection_bias);
   x = add(tape, x, a);
   Variable m = layer_norm(tape, x, layer.norm2_weight, layer.norm2_bias, epsilon);
-  m = linear(tape, m, layer.up_weight, layer.up_bias);  // (B, T, 4C)
+  m = linear(tape, m, layer.up_weight, layer.up_bias);  // (B, T, inner)
   m = activation(tape, m, Activation::GeluTanh);
   m = linear(tape, m, layer.down_weight, layer.down_bias);
   return add(tape, x, m);
@@ -110,7 +112,9 @@ Variable Gpt2::run_layer(Tape& tape, const Layer& layer, Variable x) const {
 void Gpt2::forward(Tape& tape, std::span<const Tensor> inputs) const {
   Variable x = embedding(tape, inputs[0], inputs[1], wte_, wpe_, config_.channels, dtype_);
   for (const Layer& layer : layers_) {
-    x = tape.block([this, &layer](Tape& t, Variable v) { return run_layer(t, layer, v); }, x);
+    const auto body = [this, &layer, starts = packed_ ? inputs[3].data : nullptr](
+                          Tape& t, Variable v) { return run_layer(t, layer, starts, v); };
+    x = tape.block(body, x);
   }
   x = layer_norm(tape, x, final_norm_weight_, final_norm_bias_, config_.layer_norm_epsilon);
   classifier_cross_entropy(tape, x, wte_, config_.vocabulary, inputs[2]);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,10 @@ struct Gpt2Config {
   int64_t channels = 768;
   int64_t num_layers = 12;
   int64_t num_heads = 12;
+  std::optional<int64_t> mlp_channels = {};  ///< nullopt: 4 channels
   float layer_norm_epsilon = 1e-5f;
+
+  int64_t inner_channels() const { return mlp_channels.value_or(4 * channels); }
 };
 
 /// Parameters of that shape.
@@ -24,12 +28,14 @@ uint64_t num_parameters(const Gpt2Config& config);
 /// no recomputation.
 double training_flops(const Gpt2Config& config, uint64_t tokens, int64_t length);
 
-/// Inputs: tokens, positions, targets, each (B, T) int32.
+/// Inputs: tokens, positions, targets, each (B, T) int32; packed: document_starts (B, T) int32 too
+/// (AttentionShape), where positions restart with each document.
 class Gpt2 : public Model {
  public:
   /// Throws ConfigError for sizes that cannot be (heads that do not divide, T beyond the positions,
   /// ...).
-  Gpt2(const Gpt2Config& config, int64_t micro_batch_size, int64_t length, DType dtype);
+  Gpt2(const Gpt2Config& config, int64_t micro_batch_size, int64_t length, DType dtype,
+       bool packed = false);
 
   const Parameters& parameters() const override { return parameters_; }
   std::vector<InputSpec> inputs() const override;
@@ -41,13 +47,14 @@ class Gpt2 : public Model {
     ParameterId norm1_weight, norm1_bias, qkv_weight, qkv_bias, projection_weight, projection_bias;
     ParameterId norm2_weight, norm2_bias, up_weight, up_bias, down_weight, down_bias;
   };
-  Variable run_layer(Tape& tape, const Layer& layer, Variable x) const;
+  Variable run_layer(Tape& tape, const Layer& layer, std::byte* document_starts, Variable x) const;
   void declare();
 
   Gpt2Config config_;
   int64_t micro_batch_size_;
   int64_t length_;
   DType dtype_;
+  bool packed_;
   Parameters parameters_;
   ParameterId wte_ = 0, wpe_ = 0, final_norm_weight_ = 0, final_norm_bias_ = 0;
   std::vector<Layer> layers_;

@@ -17,10 +17,11 @@ int64_t slice_of(int64_t count, int64_t width, int64_t elements) {
 class Classifier {
  public:
   Classifier(Tape& tape, Variable x, ParameterId weight, int64_t vocabulary, Tensor targets,
-             const ClassifierCut& cut)
+             const ClassifierCut& cut, std::optional<ParameterId> bias)
       : tape_(tape),
         x_(x),
         weight_(weight),
+        bias_(bias),
         vocabulary_(vocabulary),
         num_rows_(x.value.rows()),
         channels_(x.value.columns()),
@@ -49,18 +50,34 @@ class Classifier {
     }
   }
   int64_t num_slices() const { return (vocabulary_ + weight_rows_ - 1) / weight_rows_; }
-  /// The i-th slice of the weight.
-  WeightUse slice(int64_t i) const {
+  RowRange slice(int64_t i) const {
     const int64_t first = i * weight_rows_;
-    return {.parameter = weight_, .rows = {first, std::min(weight_rows_, vocabulary_ - first)}};
+    return {first, std::min(weight_rows_, vocabulary_ - first)};
   }
+  /// Opens a moment with some rows of the weight and of the bias.
+  void begin_moment(const RowRange& rows, bool continues) {
+    const WeightUse weight{.parameter = weight_, .rows = rows, .continues = continues};
+    if (!bias_) return tape_.begin_moment("classifier logits", {weight});
+    const WeightUse bias{.parameter = *bias_, .rows = rows, .continues = continues};
+    tape_.begin_moment("classifier logits", {weight, bias});
+  }
+  void begin_loss_moment(std::string_view name, const RowRange& rows, bool continues, Phase phase) {
+    const WeightUse weight{.parameter = weight_, .rows = rows, .continues = continues};
+    if (!bias_) return tape_.begin_loss_moment(name, {weight}, phase);
+    const WeightUse bias{.parameter = *bias_, .rows = rows, .continues = continues};
+    tape_.begin_loss_moment(name, {weight, bias}, phase);
+  }
+  /// Of the open moment.
+  Tensor bias() const { return bias_ ? tape_.weight(1) : Tensor{}; }
+  Tensor bias_sums() const { return bias_ ? tape_.weight_gradient(1).sums : Tensor{}; }
   Tensor logits_memory(int64_t num_classes) const {
     return tape_.scratch({logits_rows_, num_classes}, x_.value.dtype);
   }
   Kernels& kernels() const { return tape_.kernels(); }
   Stream& stream() const { return tape_.stream(); }
-  void add_weight_gradient(GradientSlot& dw, const Tensor& logits, const Rows& rows) const {
-    kernels().linear_backward_weight(stream(), dw.sums, {}, logits, rows.of(x_.value), dw.write);
+  void add_weight_gradient(GradientSlot& dw, const Tensor& dbias, const Tensor& logits,
+                           const Rows& rows) const {
+    kernels().linear_backward_weight(stream(), dw.sums, dbias, logits, rows.of(x_.value), dw.write);
     dw.write = Write::Add;
   }
 
@@ -75,6 +92,7 @@ class Classifier {
   Tape& tape_;
   const Variable x_;
   const ParameterId weight_;
+  const std::optional<ParameterId> bias_;
   const int64_t vocabulary_, num_rows_, channels_;
   const Tensor targets_;  // (N, 1)
   const int64_t weight_rows_, logits_rows_;
@@ -84,23 +102,25 @@ class Classifier {
 };
 
 void Classifier::run_at_once() {
-  tape_.begin_loss_moment("classifier", {{weight_}});
-  const Tensor w = tape_.weight(0);
+  begin_loss_moment("classifier", {}, false, Phase::Forward);
+  const Tensor w = tape_.weight(0), b = bias();
   const Tensor memory = logits_memory(vocabulary_);
   const Tensor losses = tape_.scratch({num_rows_, 1}, DType::F32);
   std::optional<GradientSlot> dw, dx;
+  Tensor dbias;
   if (tape_.training()) {
     dw = tape_.weight_gradient(0);
+    dbias = bias_sums();
     if (x_.has_gradient()) dx = tape_.input_gradient(x_);
   }
   for_each_rows([&](const Rows& rows) {
     const Tensor logits = memory.slice_rows(0, rows.count);
-    kernels().linear_forward(stream(), logits, rows.of(x_.value), w, {});
+    kernels().linear_forward(stream(), logits, rows.of(x_.value), w, b);
     kernels().cross_entropy(
         stream(), rows.vector_of(losses), logits, rows.vector_of(targets_),
         tape_.training() ? std::optional(tape_.loss_gradient_scale()) : std::nullopt);
     if (!tape_.training()) return;
-    add_weight_gradient(*dw, logits, rows);
+    add_weight_gradient(*dw, dbias, logits, rows);
     if (!dx) return;
     kernels().linear_backward_input(stream(), rows.of(dx->sums), logits, w, dx->write);
   });
@@ -117,18 +137,17 @@ void Classifier::run_statistics() {
 }
 
 void Classifier::add_statistics(int64_t i) {
-  WeightUse use = slice(i);
-  use.continues = i > 0;
-  tape_.begin_moment("classifier logits", {use});
+  const RowRange classes = slice(i);
+  begin_moment(classes, i > 0);
   if (i == 0) statistics_ = tape_.output({num_rows_, 3}, DType::F32);
   const Tensor losses = tape_.scratch({num_rows_, 1}, DType::F32);
-  const Tensor memory = logits_memory(use.rows.count);
+  const Tensor memory = logits_memory(classes.count);
   for_each_rows([&](const Rows& rows) {
     const Tensor logits = memory.slice_rows(0, rows.count);
-    kernels().linear_forward(stream(), logits, rows.of(x_.value), tape_.weight(0), {});
+    kernels().linear_forward(stream(), logits, rows.of(x_.value), tape_.weight(0), bias());
     kernels().cross_entropy_statistics(stream(), rows.vector_of(losses), rows.of(statistics_.value),
                                        logits, rows.vector_of(targets_),
-                                       {use.rows.first, vocabulary_});
+                                       {classes.first, vocabulary_});
   });
   if (i + 1 == num_slices()) tape_.add_losses(losses.reshape({num_rows_}));
   tape_.end_moment();
@@ -143,20 +162,20 @@ void Classifier::run_gradients() {
 }
 
 void Classifier::add_gradients(int64_t i) {
-  WeightUse use = slice(i);
-  use.continues = true;
-  tape_.begin_loss_moment("classifier gradient", {use}, Phase::Backward);
+  const RowRange classes = slice(i);
+  begin_loss_moment("classifier gradient", classes, true, Phase::Backward);
   if (i + 1 == num_slices() && x_.has_gradient()) begin_input_gradient();
-  const Tensor w = tape_.weight(0);
-  const Tensor memory = logits_memory(use.rows.count);
+  const Tensor w = tape_.weight(0), b = bias();
+  const Tensor memory = logits_memory(classes.count);
   GradientSlot dw = tape_.weight_gradient(0);
+  const Tensor dbias = bias_sums();
   for_each_rows([&](const Rows& rows) {
     const Tensor logits = memory.slice_rows(0, rows.count);
-    kernels().linear_forward(stream(), logits, rows.of(x_.value), w, {});
+    kernels().linear_forward(stream(), logits, rows.of(x_.value), w, b);
     kernels().cross_entropy_gradient(stream(), logits, rows.of(statistics_.value),
-                                     rows.vector_of(targets_), {use.rows.first, vocabulary_},
+                                     rows.vector_of(targets_), {classes.first, vocabulary_},
                                      tape_.loss_gradient_scale());
-    add_weight_gradient(dw, logits, rows);
+    add_weight_gradient(dw, dbias, logits, rows);
     if (!dx_) return;
     kernels().linear_backward_input(stream(), rows.of(dx_->sums), logits, w, dx_->write);
   });
@@ -199,8 +218,9 @@ int64_t ClassifierCut::logits_rows(int64_t num_rows, int64_t num_classes) const 
 }
 
 void classifier_cross_entropy(Tape& tape, Variable x, ParameterId weight, int64_t vocabulary,
-                              Tensor targets, const ClassifierCut& cut) {
-  Classifier(tape, x, weight, vocabulary, targets, cut).run();
+                              Tensor targets, const ClassifierCut& cut,
+                              std::optional<ParameterId> bias) {
+  Classifier(tape, x, weight, vocabulary, targets, cut, bias).run();
 }
 
 }  // namespace ebb

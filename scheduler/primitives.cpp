@@ -60,6 +60,72 @@ Variable layer_norm(Tape& tape, Variable x, ParameterId weight, ParameterId bias
   return y;
 }
 
+Variable rms_norm(Tape& tape, Variable x, ParameterId weight, float epsilon) {
+  tape.begin_moment("rms_norm", {{weight, true}});
+  const Variable y = tape.output(x.value.shape, x.value.dtype);
+  const Variable rstd = tape.output({x.value.rows()}, DType::F32);
+  tape.kernels().rms_norm_forward(tape.stream(), y.value, rstd.value, x.value, tape.weight(0),
+                                  epsilon);
+  tape.end_moment([x, y, rstd = rstd.value](const Backward& b) {
+    const GradientSlot dw = b.weight_gradient(0);
+    const GradientSlot dx = x.has_gradient()
+                                ? b.input_gradient(x)
+                                : GradientSlot{b.scratch(x.value.shape, x.value.dtype)};
+    b.kernels().rms_norm_backward(b.stream(), dx.sums, dx.write, dw.sums, dw.write, b.gradient(y),
+                                  x.value, b.weight(0), rstd);
+  });
+  return y;
+}
+
+Variable head_norm(Tape& tape, Variable qkv, ParameterId query_weight, ParameterId key_weight,
+                   HeadCounts heads, float epsilon) {
+  tape.begin_moment("head_norm", {{query_weight, true}, {key_weight, true}});
+  const Variable y = tape.output(qkv.value.shape, qkv.value.dtype);
+  const Variable rstd = tape.output({qkv.value.rows(), heads.queries + heads.keys}, DType::F32);
+  tape.kernels().head_norm_forward(tape.stream(), y.value, rstd.value, qkv.value, tape.weight(0),
+                                   tape.weight(1), heads, epsilon);
+  tape.end_moment([qkv, y, rstd = rstd.value, heads](const Backward& b) {
+    const GradientSlot dwq = b.weight_gradient(0), dwk = b.weight_gradient(1);
+    b.kernels().head_norm_backward(b.stream(), b.own_gradient(y), dwq.sums, dwk.sums, dwq.write,
+                                   qkv.value, b.weight(0), b.weight(1), rstd, heads);
+    b.pass_gradient(qkv, y);
+  });
+  return y;
+}
+
+Variable rotary_table(Tape& tape, Tensor positions, std::span<const double> frequencies,
+                      double factor) {
+  tape.begin_moment("rotary_table", {});
+  const int64_t columns = 2 * static_cast<int64_t>(frequencies.size());
+  const Variable table = tape.output({positions.num_elements(), columns}, DType::F32);
+  tape.kernels().rotary_table(tape.stream(), table.value, positions, frequencies, factor);
+  tape.end_moment();
+  return table;
+}
+
+Variable rotary(Tape& tape, Variable x, Tensor table, int64_t num_heads) {
+  tape.begin_moment("rotary", {});
+  const Variable y = tape.output_in_place(x);
+  tape.kernels().rotary(tape.stream(), y.value, table, num_heads, Turn::Forward);
+  tape.end_moment([x, y, table, num_heads](const Backward& b) {
+    b.kernels().rotary(b.stream(), b.own_gradient(y), table, num_heads, Turn::Backward);
+    b.pass_gradient(x, y);
+  });
+  return y;
+}
+
+Variable swiglu(Tape& tape, Variable x) {
+  tape.begin_moment("swiglu", {});
+  const Variable y = tape.output(with_columns(x.value.shape, x.value.columns() / 2), x.value.dtype);
+  tape.kernels().swiglu_forward(tape.stream(), y.value, x.value);
+  tape.end_moment([x, y](const Backward& b) {
+    if (!x.has_gradient()) return;
+    const GradientSlot dx = b.input_gradient(x);
+    b.kernels().swiglu_backward(b.stream(), dx.sums, b.gradient(y), x.value, dx.write);
+  });
+  return y;
+}
+
 Variable activation(Tape& tape, Variable x, Activation kind) {
   tape.begin_moment("activation", {});
   const Variable y = tape.output(x.value.shape, x.value.dtype);
@@ -99,10 +165,22 @@ Variable embedding(Tape& tape, Tensor tokens, Tensor positions, ParameterId wte,
   return y;
 }
 
+Variable embedding(Tape& tape, Tensor tokens, ParameterId table, int64_t channels, DType type) {
+  tape.begin_moment("embedding", {{table, false}});
+  const Variable y = tape.output({tokens.dim(0), tokens.dim(1), channels}, type);
+  tape.kernels().embedding_forward(tape.stream(), y.value, tokens, {}, tape.weight(0), {});
+  tape.end_moment([tokens, y](const Backward& b) {
+    const GradientSlot dtable = b.weight_gradient(0);
+    b.kernels().embedding_backward(b.stream(), dtable.sums, b.gradient(y), tokens, dtable.write);
+  });
+  return y;
+}
+
 Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape) {
   const int64_t batch = qkv.value.dim(0), length = qkv.value.dim(1);
   tape.begin_moment("attention", {});
-  const Variable out = tape.output({batch, length, qkv.value.dim(2) / 3}, qkv.value.dtype);
+  const int64_t head_size = qkv.value.dim(2) / (shape.num_heads + 2 * shape.kv_heads());
+  const Variable out = tape.output({batch, length, shape.num_heads * head_size}, qkv.value.dtype);
   const Variable log_sum_exp = tape.output({batch, shape.num_heads, length}, DType::F32);
   tape.kernels().attention_forward(tape.stream(), out.value, log_sum_exp.value, qkv.value, shape);
   tape.end_moment([qkv, out, log_sum_exp = log_sum_exp.value, shape](const Backward& b) {

@@ -16,12 +16,27 @@ namespace ebb {
 Variable linear(Tape& tape, Variable x, ParameterId weight, std::optional<ParameterId> bias = {});
 Variable layer_norm(Tape& tape, Variable x, ParameterId weight, ParameterId bias,
                     float epsilon = 1e-5f);
+Variable rms_norm(Tape& tape, Variable x, ParameterId weight, float epsilon);
+/// Each head of queries and keys in qkv (..., (NH + 2 NKV) D) by itself, weights (D).
+Variable head_norm(Tape& tape, Variable qkv, ParameterId query_weight, ParameterId key_weight,
+                   HeadCounts heads, float epsilon);
+/// (N, D) fp32 for rotary(), made once for all layers: the cosines and sines of positions (N) times
+/// D / 2 frequencies, which must outlive the step.
+Variable rotary_table(Tape& tape, Tensor positions, std::span<const double> frequencies,
+                      double factor);
+/// Turns the first num_heads heads of x (..., C) in place. REQUIRES: x was made in the same block,
+/// by a primitive whose backward does not read it, and is used here only.
+Variable rotary(Tape& tape, Variable x, Tensor table, int64_t num_heads);
+/// silu(gate) * up: x (..., 2F), gate before up -> (..., F).
+Variable swiglu(Tape& tape, Variable x);
 Variable activation(Tape& tape, Variable x, Activation kind);
 Variable add(Tape& tape, Variable a, Variable b);
 /// wte[tokens] + wpe[positions]: tokens, positions (B, T) int32; result (B, T, C) of `type`.
 Variable embedding(Tape& tape, Tensor tokens, Tensor positions, ParameterId wte, ParameterId wpe,
                    int64_t channels, DType type);
-/// qkv (B, T, 3C) -> (B, T, C). REQUIRES: qkv is no input, and used here only.
+/// The same without positions.
+Variable embedding(Tape& tape, Tensor tokens, ParameterId table, int64_t channels, DType type);
+/// qkv (B, T, (NH + 2 NKV) D) -> (B, T, NH D). REQUIRES: qkv is no input, and used here only.
 Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape);
 /// Adds the cross-entropy of logits (N, V) against targets (N) int32, -100 = ignored, to the loss.
 /// REQUIRES: logits are no input, and used here only.
@@ -40,10 +55,11 @@ struct ClassifierCut {
   /// Rows of logits at once, of a slice with so many classes.
   int64_t logits_rows(int64_t num_rows, int64_t num_classes) const;
 };
-/// The same of x w^T; w (V, C). In slices of rows, so that (N, V) logits never exist whole; where w
-/// is large also in slices of the vocabulary, each a moment of its own. Its backward is done at
-/// once: it makes x's gradient and w's in its own moments.
+/// The same of x w^T + bias; w (V, C), bias (V). In slices of rows, so that (N, V) logits never
+/// exist whole; where w is large also in slices of the vocabulary, each a moment of its own. Its
+/// backward is done at once: it makes x's gradient and w's in its own moments.
 void classifier_cross_entropy(Tape& tape, Variable x, ParameterId weight, int64_t vocabulary,
-                              Tensor targets, const ClassifierCut& cut = {});
+                              Tensor targets, const ClassifierCut& cut = {},
+                              std::optional<ParameterId> bias = {});
 
 }  // namespace ebb

@@ -71,19 +71,23 @@ void State::initialise(const Parameters& parameters, uint64_t seed, ThreadTeam& 
   }
 }
 
-void State::read(ParameterId id, std::span<float> masters) const {
-  EBB_CHECK(masters.size() == layout_.num_elements(id),
+Planes State::planes_of(ParameterId id, uint64_t first, size_t count) const {
+  EBB_CHECK(id < layout_.num_parameters(), "there is no such parameter");
+  const uint64_t elements = layout_.num_elements(id);
+  EBB_CHECK(first <= elements && count <= elements - first,
             "a parameter has another number of elements");
-  read_masters(planes(layout_.first_element(id)), masters);
+  return planes(layout_.first_element(id) + first);
 }
 
-void State::write(ParameterId id, std::span<const float> masters) {
-  EBB_CHECK(masters.size() == layout_.num_elements(id),
-            "a parameter has another number of elements");
-  write_masters(planes(layout_.first_element(id)), masters);
+void State::read(ParameterId id, uint64_t first, std::span<float> masters) const {
+  read_masters(planes_of(id, first, masters.size()), masters);
 }
 
-std::vector<std::span<std::byte>> State::planes_of(ParameterId id) const {
+void State::write(ParameterId id, uint64_t first, std::span<const float> masters) {
+  write_masters(planes_of(id, first, masters.size()), masters);
+}
+
+std::vector<std::span<std::byte>> State::plane_bytes(ParameterId id) const {
   std::vector<std::span<std::byte>> planes;
   for (const PlaneSpec& plane : plane_specs(layout_.weight_type())) {
     const int index = static_cast<int>(planes.size());

@@ -26,13 +26,16 @@ class State {
   /// Masters from the seed, by parameter name and element: the same for every layout. Moments are
   /// zero already.
   void initialise(const Parameters& parameters, uint64_t seed, ThreadTeam& team);
-  void read(ParameterId id, std::span<float> masters) const;
-  void write(ParameterId id, std::span<const float> masters);
+  /// Elements [first, first + masters.size()) of a parameter. REQUIRES: they exist.
+  void read(ParameterId id, uint64_t first, std::span<float> masters) const;
+  void write(ParameterId id, uint64_t first, std::span<const float> masters);
   uint64_t hash() const;
   /// Where a parameter's planes lie, in the order of home_planes().
-  std::vector<std::span<std::byte>> planes_of(ParameterId id) const;
+  std::vector<std::span<std::byte>> plane_bytes(ParameterId id) const;
 
  private:
+  Planes planes_of(ParameterId id, uint64_t first, size_t count) const;
+
   const Layout& layout_;
   const Home& home_;
 };

@@ -64,7 +64,7 @@ StateLoan::~StateLoan() {
 }
 
 void StateLoan::read_masters(ParameterId id, uint64_t first, std::span<float> values) const {
-  ebb::read_masters(state_->planes(layout_->first_element(id) + first), values);
+  state_->read(id, first, values);
 }
 
 void StateLoan::read_weights(ParameterId id, uint64_t first, std::span<float> values) const {

@@ -11,44 +11,6 @@ std::string_view name_of(Phase phase) {
   return kNames[static_cast<int>(phase)];
 }
 
-// ---- What a backward closure sees
-// -------------------------------------------------------------------------------
-
-Kernels& Backward::kernels() const { return tape_.kernels_; }
-Stream& Backward::stream() const { return tape_.compute_; }
-
-Tensor Backward::weight(int i) const {
-  EBB_CHECK(uses_[i].weight, "this backward said that it does not read the weight");
-  return tape_.hooks_.weight(uses_[i]);
-}
-
-GradientSlot Backward::weight_gradient(int i) const { return tape_.hooks_.gradient(uses_[i]); }
-
-Tensor Backward::gradient(const Variable& output) const {
-  const Tape::Slot& slot = tape_.slots_[output.id];
-  EBB_CHECK(slot.gradient >= 0, "an output has no gradient");
-  return tape_.tensor_at(tape_.gradients_[slot.gradient].offset, slot.shape, slot.dtype);
-}
-
-GradientSlot Backward::input_gradient(const Variable& input) const {
-  return tape_.input_gradient(input);
-}
-
-Tensor Backward::scratch(Shape shape, DType type) const { return tape_.scratch(shape, type); }
-
-void Backward::pass_gradient(const Variable& input, const Variable& output) const {
-  if (!input.has_gradient()) return;
-  Tape::Slot& to = tape_.slots_[input.id];
-  tape_.check_usable(to);
-  if (to.gradient < 0) {
-    to.gradient = tape_.slots_[output.id].gradient;
-    ++tape_.gradients_[to.gradient].num_owners;
-    return;
-  }
-  const Tensor sum = tape_.input_gradient(input).sums;
-  tape_.kernels_.accumulate(tape_.compute_, sum, gradient(output).reshape(sum.shape));
-}
-
 // ---- Memory
 // -----------------------------------------------------------------------------------------------------
 
@@ -66,6 +28,17 @@ Variable Tape::output(Shape shape, DType type) {
   slot.offset = arena_.allocate(slot.bytes);
   slots_.push_back(slot);
   return {static_cast<int32_t>(slots_.size() - 1), tensor_at(slot.offset, shape, type)};
+}
+
+Variable Tape::output_in_place(const Variable& x) {
+  EBB_CHECK(open_.active, "output_in_place() outside a moment");
+  EBB_CHECK(x.has_gradient(), "an input stays as it is");
+  const Slot slot = slots_[x.id];
+  check_usable(slot);
+  EBB_CHECK(slot.live && slot.gradient < 0, "a value that is gone cannot be changed in place");
+  slots_[x.id].live = false;
+  slots_.push_back(slot);
+  return {static_cast<int32_t>(slots_.size() - 1), x.value};
 }
 
 Tensor Tape::scratch(Shape shape, DType type) {

@@ -58,6 +58,8 @@ class Backward {
   GradientSlot weight_gradient(int i) const;
   /// The finished gradient of an output.
   Tensor gradient(const Variable& output) const;
+  /// The same, to be changed in place and then passed to an input: nobody else reads it.
+  Tensor own_gradient(const Variable& output) const;
   /// Where to write the gradient of an input. REQUIRES: input.has_gradient().
   GradientSlot input_gradient(const Variable& input) const;
   /// Memory until the end of this moment.
@@ -111,6 +113,9 @@ class Tape {
                          Phase phase = Phase::Forward);
   /// Memory for a result of the open moment. Its content is undefined.
   Variable output(Shape shape, DType type);
+  /// A result that takes the place of x, which nobody reads any more, its own backward included.
+  /// REQUIRES: x was made in the same block.
+  Variable output_in_place(const Variable& x);
   /// Memory until the end of the moment.
   Tensor scratch(Shape shape, DType type);
   /// Closes the moment and records its backward (dropped where no backward will run).

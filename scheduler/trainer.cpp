@@ -119,7 +119,9 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
   }
   device.reserve_workspace(fixed_.workspace_bytes);
   ThreadTeam team(device.info().num_threads);
-  state_.initialise(model.parameters(), prepared.options.seed, team);
+  if (prepared.options.random_weights) {
+    state_.initialise(model.parameters(), prepared.options.seed, team);
+  }
 }
 
 void Trainer::Impl::upload(const MicroBatch& batch, size_t index) {
@@ -239,7 +241,7 @@ StateLoan Trainer::Impl::lend() {
   drain();
   std::vector<StatePart> parts;
   for (const ParameterId id : layout_.call_order()) {
-    const auto planes = state_.planes_of(id);
+    const auto planes = state_.plane_bytes(id);
     parts.push_back({.parameter = id, .planes = {planes.begin(), planes.end()}});
   }
   if (prepared_.options.max_grad_norm == 0) std::ranges::reverse(parts);
@@ -258,7 +260,7 @@ void Trainer::Impl::restore(const OptimizerCounters& counters, const ReadPlane& 
   drain();
   wait_for_loan();
   for (const ParameterId id : layout_.call_order()) {
-    const auto planes = state_.planes_of(id);
+    const auto planes = state_.plane_bytes(id);
     for (size_t plane = 0; plane < planes.size(); ++plane) read(id, plane, planes[plane]);
   }
   optimizer_.restore(counters);
@@ -292,15 +294,26 @@ std::vector<float> Trainer::read_parameter(std::string_view name) const {
   const ParameterId id = impl_->find(name);
   impl_->drain();
   std::vector<float> values(impl_->layout().num_elements(id));
-  impl_->state().read(id, values);
+  impl_->state().read(id, 0, values);
   return values;
 }
 
 void Trainer::write_parameter(std::string_view name, std::span<const float> values) {
   const ParameterId id = impl_->find(name);
+  EBB_CHECK(values.size() == impl_->layout().num_elements(id),
+            "a parameter has another number of elements");
+  write_parameter(id, 0, values);
+}
+
+void Trainer::read_parameter(ParameterId id, uint64_t first, std::span<float> values) const {
+  impl_->drain();
+  impl_->state().read(id, first, values);
+}
+
+void Trainer::write_parameter(ParameterId id, uint64_t first, std::span<const float> values) {
   impl_->drain();
   impl_->wait_for_loan();
-  impl_->state().write(id, values);
+  impl_->state().write(id, first, values);
 }
 
 const Layout& Trainer::layout() const { return impl_->layout(); }

@@ -90,6 +90,8 @@ struct TrainerOptions {
   uint32_t max_skipped_steps =
       3;  ///< in a row, for a norm that is not a number, before it is an error
   uint64_t seed = 1;
+  /// From the seed; otherwise they are zeros until somebody writes them.
+  bool random_weights = true;
 };
 
 /// Budgets in bytes; nullopt: what the model needs (device), not checked (host).
@@ -199,6 +201,10 @@ class Trainer {
   /// The fp32 master of a parameter, by name; ConfigError where there is none of that name.
   std::vector<float> read_parameter(std::string_view name) const;
   void write_parameter(std::string_view name, std::span<const float> values);
+  /// Elements [first, first + values.size()) of one, by its id in Model::parameters(): for what
+  /// passes in pieces. REQUIRES: they exist.
+  void read_parameter(ParameterId id, uint64_t first, std::span<float> values) const;
+  void write_parameter(ParameterId id, uint64_t first, std::span<const float> values);
 
   /// The state as it is now, to be written by another thread beside the next steps; it is home by
   /// then, so the next step loads anew what the device held. Until the loan ends, what looks at

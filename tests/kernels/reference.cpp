@@ -100,6 +100,83 @@ NormGradient layer_norm_gradient(const Values& dy, const Values& x, const Values
   return r;
 }
 
+RmsNorm rms_norm(const Values& x, const Values& w, int64_t n, int64_t c, double epsilon) {
+  RmsNorm r{Values(x.size()), {}};
+  for (int64_t i = 0; i < n; ++i) {
+    double mean = 0;
+    for (int64_t j = 0; j < c; ++j) mean += std::pow(x[at(i, c, j)], 2) / static_cast<double>(c);
+    r.rstd.push_back(1 / std::sqrt(mean + epsilon));
+    for (int64_t j = 0; j < c; ++j) {
+      r.y[at(i, c, j)] = x[at(i, c, j)] * r.rstd.back() * w[static_cast<size_t>(j)];
+    }
+  }
+  return r;
+}
+
+RmsNormGradient rms_norm_gradient(const Values& dy, const Values& x, const Values& w, int64_t n,
+                                  int64_t c, double epsilon) {
+  const Values rstds = rms_norm(x, w, n, c, epsilon).rstd, zero(w.size());
+  RmsNormGradient r{Values(x.size()), zero, Values(x.size()), zero};
+  for (int64_t i = 0; i < n; ++i) {
+    const double rstd = rstds[static_cast<size_t>(i)];
+    double mean = 0, size = 0;
+    for (int64_t j = 0; j < c; ++j) {
+      const double term = dy[at(i, c, j)] * w[static_cast<size_t>(j)] * x[at(i, c, j)] * rstd;
+      mean += term / static_cast<double>(c);
+      size += std::abs(term) / static_cast<double>(c);
+    }
+    for (int64_t j = 0; j < c; ++j) {
+      const auto column = static_cast<size_t>(j);
+      const double d = dy[at(i, c, j)], normal = x[at(i, c, j)] * rstd;
+      r.dx[at(i, c, j)] = rstd * (d * w[column] - normal * mean);
+      r.dx_scale[at(i, c, j)] = rstd * (std::abs(d * w[column]) + std::abs(normal) * size);
+      r.dw[column] += d * normal;
+      r.dw_scale[column] += std::abs(d * normal);
+    }
+  }
+  return r;
+}
+
+Values rotate(const Values& x, const Values& angles, int64_t n, int64_t columns, int64_t heads,
+              int64_t width, double factor) {
+  Values y = x;
+  const int64_t half = width / 2;
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < heads * width; ++j) {
+      const int64_t pair = j % width % half;
+      const double angle = angles[at(i, half, pair)];
+      const bool first = j % width < half;
+      const double other = x[at(i, columns, first ? j + half : j - half)];
+      y[at(i, columns, j)] = factor * (x[at(i, columns, j)] * std::cos(angle) +
+                                       (first ? -other : other) * std::sin(angle));
+    }
+  }
+  return y;
+}
+
+double silu(double x) { return x / (1 + std::exp(-x)); }
+
+double silu_slope(double x) {
+  const double s = 1 / (1 + std::exp(-x));
+  return s + x * s * (1 - s);
+}
+
+Values swiglu(const Values& x, int64_t n, int64_t f) {
+  Values y;
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < f; ++j) {
+      y.push_back(silu(x[at(i, 2 * f, j)]) * x[at(i, 2 * f, f + j)]);
+    }
+  }
+  return y;
+}
+
+double exact_gelu(double x) { return x * 0.5 * std::erfc(-x / std::sqrt(2.0)); }
+
+double exact_gelu_slope(double x) {
+  return 0.5 * std::erfc(-x / std::sqrt(2.0)) + x * std::exp(-x * x / 2) / std::sqrt(2 * M_PI);
+}
+
 double gelu(double x) {
   const double u = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
   return 0.5 * x * (1 + std::tanh(u));
@@ -113,18 +190,29 @@ double gelu_slope(double x) {
 
 bool AttentionCase::sees(int64_t b, int64_t query, int64_t key) const {
   if (causal && key > query) return false;
+  if (window > 0 && key <= query - window) return false;
   if (starts.empty()) return true;
   return starts[at(b, tokens, query)] == starts[at(b, tokens, key)];
 }
 
 namespace {
 
-/// One head's queries, keys or values as (T, head_size), and back.
+/// Where the queries, keys or values that a query head uses begin in a row.
+int64_t first_column(const AttentionCase& s, int64_t head, int64_t part) {
+  const int64_t keys = s.key_heads();
+  if (part == 0) return head * s.head_size;
+  return (s.heads + (part - 1) * keys + head * keys / s.heads) * s.head_size;
+}
+
+double scale_of(const AttentionCase& s) {
+  return s.scale == 0 ? 1 / std::sqrt(static_cast<double>(s.head_size)) : s.scale;
+}
+
+/// One head's queries, keys or values as (T, head_size).
 Values head_part(const Values& qkv, const AttentionCase& s, int64_t b, int64_t head, int64_t part) {
   Values r;
   for (int64_t t = 0; t < s.tokens; ++t) {
-    const size_t first =
-        at(b * s.tokens + t, 3 * s.channels(), part * s.channels() + head * s.head_size);
+    const size_t first = at(b * s.tokens + t, s.qkv_columns(), first_column(s, head, part));
     r.insert(r.end(), &qkv[first], &qkv[first] + s.head_size);
   }
   return r;
@@ -141,7 +229,7 @@ Weights softmax_weights(const Values& q, const Values& k, const AttentionCase& s
     double top = -INFINITY, total = 0;
     for (int64_t j = 0; j < n; ++j) {
       double& x = r.p[at(i, n, j)];
-      x = s.sees(b, i, j) ? x / std::sqrt(static_cast<double>(s.head_size)) : -INFINITY;
+      x = s.sees(b, i, j) ? x * scale_of(s) : -INFINITY;
       top = std::max(top, x);
     }
     for (int64_t j = 0; j < n; ++j) total += std::exp(r.p[at(i, n, j)] - top);
@@ -189,16 +277,17 @@ Values attention_gradient(const Values& dout, const Values& qkv, const Attention
         double mean = 0;
         for (int64_t j = 0; j < n; ++j) mean += ds[at(i, n, j)] * p[at(i, n, j)];
         for (int64_t j = 0; j < n; ++j) {
-          ds[at(i, n, j)] =
-              p[at(i, n, j)] * (ds[at(i, n, j)] - mean) / std::sqrt(static_cast<double>(d));
+          ds[at(i, n, j)] = p[at(i, n, j)] * (ds[at(i, n, j)] - mean) * scale_of(s);
         }
       }
       const Values parts[] = {product(ds, k, n, n, d), product(transpose(ds, n, n), q, n, n, d),
                               dv};
       for (int64_t part = 0; part < 3; ++part) {
         for (int64_t t = 0; t < n; ++t) {
-          std::copy_n(&parts[part][at(t, d, 0)], d,
-                      &r[at(b * n + t, 3 * s.channels(), part * s.channels() + h * d)]);
+          for (int64_t i = 0; i < d; ++i) {
+            r[at(b * n + t, s.qkv_columns(), first_column(s, h, part) + i)] +=
+                parts[part][at(t, d, i)];
+          }
         }
       }
     }

@@ -29,15 +29,43 @@ struct NormGradient {
 NormGradient layer_norm_gradient(const Values& dy, const Values& x, const Values& w, int64_t n,
                                  int64_t c, double epsilon);
 
+struct RmsNorm {
+  Values y, rstd;
+};
+/// Rows of c; one weight (c).
+RmsNorm rms_norm(const Values& x, const Values& w, int64_t n, int64_t c, double epsilon);
+struct RmsNormGradient {
+  Values dx, dw;
+  Values dx_scale, dw_scale;  // sums of absolute terms
+};
+RmsNormGradient rms_norm_gradient(const Values& dy, const Values& x, const Values& w, int64_t n,
+                                  int64_t c, double epsilon);
+
+/// The first `heads` heads of x (n, columns) turned by angles (n, width / 2), and multiplied.
+Values rotate(const Values& x, const Values& angles, int64_t n, int64_t columns, int64_t heads,
+              int64_t width, double factor);
+
+double silu(double x);
+double silu_slope(double x);
+/// x (n, 2 f) -> (n, f)
+Values swiglu(const Values& x, int64_t n, int64_t f);
+
 double gelu(double x);
 double gelu_slope(double x);
+double exact_gelu(double x);
+double exact_gelu_slope(double x);
 
 /// Which keys query i of row b may see.
 struct AttentionCase {
   int64_t batch, tokens, heads, head_size;
   bool causal;
   std::vector<int32_t> starts;  // empty: rows are documents
+  int64_t keys = 0;             // heads of keys and values; 0: as of queries
+  int64_t window = 0;           // 0: all
+  double scale = 0;             // 0: 1 / sqrt(head_size)
 
+  int64_t key_heads() const { return keys == 0 ? heads : keys; }
+  int64_t qkv_columns() const { return (heads + 2 * key_heads()) * head_size; }
   int64_t channels() const { return heads * head_size; }
   bool sees(int64_t b, int64_t query, int64_t key) const;
 };

@@ -43,7 +43,15 @@ std::vector<Case> cases() {
     r.push_back({kind + "single_token_documents", {1, 70, 1, 8, causal, packed(1, 70, {1})}});
     r.push_back({kind + "documents", {3, 150, 2, 16, causal, packed(3, 150, {63, 1, 65, 2, 40})}});
     r.push_back({kind + "long_documents", {1, 530, 1, 8, causal, packed(1, 530, {257, 255, 64})}});
+    r.push_back({kind + "grouped", {2, 71, 6, 10, causal, {}, 2}});
+    r.push_back({kind + "one_key_head", {2, 130, 5, 16, causal, packed(2, 130, {31, 99}), 1}});
+    r.push_back({kind + "scaled", {1, 40, 2, 12, causal, {}, 1, 0, 0.7}});
   }
+  r.push_back({"window_of_one", {1, 70, 2, 8, true, {}, 1, 1}});
+  r.push_back({"window", {2, 150, 2, 16, true, {}, 2, 37}});
+  r.push_back({"window_over_tiles", {1, 400, 2, 8, true, {}, 1, 129}});
+  r.push_back({"window_longer_than_rows", {1, 70, 1, 8, true, {}, 1, 71}});
+  r.push_back({"window_and_documents", {2, 150, 1, 16, true, packed(2, 150, {63, 1, 86}), 1, 40}});
   return r;
 }
 
@@ -68,17 +76,18 @@ struct Attend {
   Attend(DType dtype, const AttentionCase& shape, const Values& input)
       : s(shape),
         starts(int_array(shape.starts)),
-        qkv(dtype, {s.batch, s.tokens, 3 * s.channels()}, input),
+        qkv(dtype, {s.batch, s.tokens, s.qkv_columns()}, input),
         out(dtype, {s.batch, s.tokens, s.channels()}),
         log_sum_exp(DType::F32, {s.batch, s.heads, s.tokens}),
         dout(random_array(dtype, {s.batch, s.tokens, s.channels()}, 7)),
-        dqkv(dtype, {s.batch, s.tokens, 3 * s.channels()}) {}
+        dqkv(dtype, {s.batch, s.tokens, s.qkv_columns()}) {}
   Attend(DType dtype, const AttentionCase& shape, double range = 2.0)
       : Attend(dtype, shape,
-               random_values(shape.batch * shape.tokens * 3 * shape.channels(), 5, range)) {}
+               random_values(shape.batch * shape.tokens * shape.qkv_columns(), 5, range)) {}
 
   AttentionShape arguments() const {
-    return {s.heads, s.causal, s.starts.empty() ? Tensor{} : starts.tensor()};
+    return {s.heads, s.causal, s.starts.empty() ? Tensor{} : starts.tensor(),
+            s.keys,  s.window, static_cast<float>(s.scale)};
   }
   void forward(Harness& h) const {
     h.kernels->attention_forward(h.stream, out, log_sum_exp, qkv, arguments());
@@ -108,7 +117,8 @@ TEST_P(AttentionTest, Backward) {
   // Sums over up to T queries or keys of terms of about one; bf16 also rounds `out`, which backward
   // reads.
   const double rounding = dtype() == DType::BF16 ? 0x1p-9 : 3e-7;
-  const double size = 2.0 + 0.5 * std::sqrt(static_cast<double>(shape().tokens));
+  const auto terms = static_cast<double>(shape().tokens * shape().heads / shape().key_heads());
+  const double size = 2.0 + 0.5 * std::sqrt(terms);
   EXPECT_TRUE(close(a.dqkv.values(), want, Values(want.size(), size), rounding, dtype()));
 }
 
@@ -141,6 +151,39 @@ TEST(AttentionTest, BackwardIsTheSlopeOfForward) {
     }
     EXPECT_FALSE(differentiates(forward, a.dout.values(), a.qkv.values(), wrong_sign, 1e-2, 2e-3));
   }
+}
+
+TEST(AttentionTest, GroupsAndWindowsToo) {
+  const AttentionCase shape{2, 9, 4, 6, true, packed(2, 9, {7, 2}), 2, 3};
+  const Values qkv = random_values(2 * 9 * shape.qkv_columns(), 1);
+  const Values dout = random_values(2 * 9 * shape.channels(), 2);
+  EXPECT_TRUE(differentiates([&](const Values& v) { return attention(v, shape).out; }, dout, qkv,
+                             attention_gradient(dout, qkv, shape), 1e-5, 1e-8));
+  Harness h;
+  const Attend a(DType::F32, shape, 1.0);
+  a.forward(h);
+  a.backward(h);
+  const auto forward = [&](const Values& v) {
+    const Attend moved(DType::F32, shape, v);
+    moved.forward(h);
+    return moved.out.values();
+  };
+  EXPECT_TRUE(
+      differentiates(forward, a.dout.values(), a.qkv.values(), a.dqkv.values(), 1e-2, 2e-3));
+}
+
+TEST(AttentionTest, AComparisonSeesOneKeyMoreInAWindow) {
+  const AttentionCase shape{1, 90, 2, 8, true, {}, 1, 33};
+  AttentionCase wrong = shape;
+  wrong.window = 34;
+  Harness h;
+  const Attend a(DType::F32, shape);
+  a.forward(h);
+  a.backward(h);
+  const Values out = attention(a.qkv.values(), wrong).out;
+  EXPECT_FALSE(close(a.out.values(), out, Values(out.size(), 2.0), 1e-6, DType::F32));
+  const Values dqkv = attention_gradient(a.dout.values(), a.qkv.values(), wrong);
+  EXPECT_FALSE(close(a.dqkv.values(), dqkv, Values(dqkv.size(), 8.0), 3e-7, DType::F32));
 }
 
 TEST(AttentionTest, IsStableForLargeScores) {

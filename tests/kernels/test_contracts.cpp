@@ -27,6 +27,9 @@ TEST(Contracts, NothingIsTouchedOnADeviceThatCounts) {
   const auto dcolumn = imaginary(f, {c}), indices = imaginary(i32, {n}), dw = imaginary(f, {v, c});
   const auto qkv = imaginary(t, {10, 100, 3 * c}), out = imaginary(t, {10, 100, c});
   const auto lse = imaginary(f, {10, 4, 100}), statistics = imaginary(f, {n, 3});
+  const auto flat_qkv = imaginary(t, {n, 8 * c}), rstds = imaginary(f, {n, 6});
+  const auto table = imaginary(f, {n, c}), wide = imaginary(t, {n, 2 * c});
+  const std::vector<double> frequencies(static_cast<size_t>(c / 2));
   const std::pair<const char*, std::function<void()>> calls[] = {
       {"linear_forward", [&] { kernels->linear_forward(s, y, x, w, {}); }},
       {"linear_backward_input", [&] { kernels->linear_backward_input(s, dx, y, w, Write::Add); }},
@@ -39,6 +42,24 @@ TEST(Contracts, NothingIsTouchedOnADeviceThatCounts) {
          kernels->layer_norm_backward(s, dx, Write::Add, dcolumn, dcolumn, Write::Add, x, x, column,
                                       row, row);
        }},
+      {"rms_norm_forward", [&] { kernels->rms_norm_forward(s, dx, row, x, column, 1e-5f); }},
+      {"rms_norm_backward",
+       [&] {
+         kernels->rms_norm_backward(s, dx, Write::Add, dcolumn, Write::Add, x, x, column, row);
+       }},
+      {"head_norm_forward",
+       [&] {
+         kernels->head_norm_forward(s, flat_qkv, rstds, flat_qkv, column, column, {4, 2}, 1e-5f);
+       }},
+      {"head_norm_backward",
+       [&] {
+         kernels->head_norm_backward(s, flat_qkv, dcolumn, dcolumn, Write::Add, flat_qkv, column,
+                                     column, rstds, {4, 2});
+       }},
+      {"rotary_table", [&] { kernels->rotary_table(s, table, indices, frequencies, 1); }},
+      {"rotary", [&] { kernels->rotary(s, flat_qkv, table, 6, Turn::Backward); }},
+      {"swiglu_forward", [&] { kernels->swiglu_forward(s, x, wide); }},
+      {"swiglu_backward", [&] { kernels->swiglu_backward(s, wide, x, wide, Write::Add); }},
       {"activation_forward", [&] { kernels->activation_forward(s, dx, x, Activation::Relu); }},
       {"activation_backward",
        [&] { kernels->activation_backward(s, dx, x, x, Activation::Relu, Write::Add); }},
@@ -94,6 +115,21 @@ TEST(Contracts, WrongShapesAndTypesAreErrors) {
                LogicError);
   EXPECT_THROW(k.layer_norm_forward(s, t({4, 3}), t({3}), t({4}), t({4, 3}), t({3}), t({3}), 1e-5f),
                LogicError);
+  EXPECT_THROW(k.rms_norm_forward(s, t({4, 3}), t({3}), t({4, 3}), t({3}), 1e-5f), LogicError);
+  EXPECT_THROW(k.rms_norm_backward(s, t({4, 3}), Write::Add, b({3}), Write::Add, t({4, 3}),
+                                   t({4, 3}), t({3}), t({4})),
+               LogicError);
+  EXPECT_THROW(k.head_norm_forward(s, t({4, 16}), t({4, 3}), t({4, 16}), t({4}), t({4}), {1, 2}, 0),
+               LogicError);
+  EXPECT_THROW(k.head_norm_forward(s, t({4, 20}), t({4, 2}), t({4, 20}), t({4}), t({4}), {1, 2}, 0),
+               LogicError);
+  const std::vector<double> two(2);
+  EXPECT_THROW(k.rotary_table(s, t({4, 2}), i({4}), two, 1), LogicError);
+  EXPECT_THROW(k.rotary_table(s, t({4, 4}), i({3}), two, 1), LogicError);
+  EXPECT_THROW(k.rotary(s, t({4, 10}), t({4, 4}), 3, Turn::Forward), LogicError);
+  EXPECT_THROW(k.rotary(s, t({4, 10}), t({4, 5}), 2, Turn::Forward), LogicError);
+  EXPECT_THROW(k.swiglu_forward(s, t({4, 3}), t({4, 7})), LogicError);
+  EXPECT_THROW(k.swiglu_backward(s, t({4, 3}), t({4, 3}), t({4, 6}), Write::Add), LogicError);
   EXPECT_THROW(k.activation_forward(s, t({4}), b({4}), Activation::Relu), LogicError);
   EXPECT_THROW(k.add(s, t({4}), t({4}), t({5})), LogicError);
   EXPECT_THROW(k.accumulate(s, i({4}), t({4})), LogicError);
@@ -103,6 +139,12 @@ TEST(Contracts, WrongShapesAndTypesAreErrors) {
   EXPECT_THROW(k.attention_forward(s, t({1, 4, 9}), t({1, 2, 4}), t({1, 4, 27}), {.num_heads = 2}),
                LogicError);
   EXPECT_THROW(k.attention_forward(s, t({1, 4, 8}), t({1, 2, 4}), t({1, 4, 16}), {.num_heads = 2}),
+               LogicError);
+  EXPECT_THROW(k.attention_forward(s, t({1, 4, 6}), t({1, 3, 4}), t({1, 4, 14}),
+                                   {.num_heads = 3, .num_kv_heads = 2}),
+               LogicError);
+  EXPECT_THROW(k.attention_forward(s, t({1, 4, 6}), t({1, 3, 4}), t({1, 4, 18}),
+                                   {.num_heads = 3, .causal = false, .window = 2}),
                LogicError);
   EXPECT_THROW(k.cross_entropy(s, t({4}), t({4, 9}), t({4}), {}), LogicError);
   EXPECT_THROW(k.cross_entropy_statistics(s, t({4}), t({4, 2}), t({4, 9}), i({4}), {0, 9}),

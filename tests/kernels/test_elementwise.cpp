@@ -53,6 +53,33 @@ TEST_P(Elementwise, GeluBackward) {
   }
 }
 
+TEST_P(Elementwise, ExactGelu) {
+  for (Write write : {Write::Store, Write::Add}) {
+    Harness h;
+    const Array x = random_array(dtype(), {n()}, 1, 6.0), dy = random_array(dtype(), {n()}, 2);
+    const Array y(dtype(), {n()}), dx = random_array(dtype(), {n()}, 3);
+    const Values before = write == Write::Add ? dx.values() : Values(static_cast<size_t>(n()));
+    h.kernels->activation_forward(h.stream, y, x, Activation::Gelu);
+    h.kernels->activation_backward(h.stream, dx, dy, x, Activation::Gelu, write);
+    const Values xs = x.values(), dys = dy.values(), want_y = mapped(xs, exact_gelu);
+    EXPECT_TRUE(close(y.values(), want_y, absolute(want_y), 1e-6, dtype()));
+    Values want = before, scale = absolute(before);
+    for (size_t i = 0; i < want.size(); ++i) {
+      want[i] += dys[i] * exact_gelu_slope(xs[i]);
+      scale[i] += std::abs(dys[i]);
+    }
+    EXPECT_TRUE(close(dx.values(), want, scale, 1e-6, dtype())) << text(write);
+  }
+}
+
+TEST(Elementwise, AComparisonTellsTheTwoGelusApart) {
+  Harness h;
+  const Array x = random_array(DType::F32, {100}, 1, 3.0), y(DType::F32, {100});
+  h.kernels->activation_forward(h.stream, y, x, Activation::Gelu);
+  const Values other = mapped(x.values(), gelu);
+  EXPECT_FALSE(close(y.values(), other, absolute(other), 1e-6, DType::F32));
+}
+
 TEST_P(Elementwise, Relu) {
   for (Write write : {Write::Store, Write::Add}) {
     Harness h;
@@ -89,12 +116,15 @@ TEST_P(Elementwise, AddAccumulateAndZero) {
 
 TEST(Elementwise, GeluIsSafeFarOut) {
   const Values x = {-1e30, -300, -30, -10, -0.0, 0.0, 10, 30, 300, 1e30};
-  for (DType dtype : {DType::F32, DType::BF16}) {
+  for (const auto& [dtype, kind] : {std::pair(DType::F32, Activation::GeluTanh),
+                                    {DType::BF16, Activation::GeluTanh},
+                                    {DType::F32, Activation::Gelu},
+                                    {DType::BF16, Activation::Gelu}}) {
     Harness h;
     const Array in(dtype, {10}, x), y(dtype, {10}), dx(dtype, {10});
     const Array ones(dtype, {10}, Values(10, 1.0));
-    h.kernels->activation_forward(h.stream, y, in, Activation::GeluTanh);
-    h.kernels->activation_backward(h.stream, dx, ones, in, Activation::GeluTanh, Write::Store);
+    h.kernels->activation_forward(h.stream, y, in, kind);
+    h.kernels->activation_backward(h.stream, dx, ones, in, kind, Write::Store);
     for (size_t i = 0; i < x.size(); ++i) {
       const double v = in.values()[i];
       EXPECT_NEAR(y.values()[i], std::max(v, 0.0), 1e-8) << v;
@@ -105,7 +135,7 @@ TEST(Elementwise, GeluIsSafeFarOut) {
 
 TEST(Elementwise, NotANumberStays) {
   for (DType dtype : {DType::F32, DType::BF16}) {
-    for (Activation activation : {Activation::GeluTanh, Activation::Relu}) {
+    for (Activation activation : {Activation::GeluTanh, Activation::Gelu, Activation::Relu}) {
       Harness h;
       const Array x(dtype, {20}, Values(20, std::nan(""))), y(dtype, {20});
       h.kernels->activation_forward(h.stream, y, x, activation);

@@ -63,11 +63,42 @@ Bits run_layer_norm(Harness& h, DType t) {
   return bits;
 }
 
+Bits run_rms_norm(Harness& h, DType t) {
+  constexpr int64_t n = 300, c = 197, d = 22;
+  const Array x = random_array(t, {n, c}, 1), w = random_array(t, {c}, 2), y(t, {n, c});
+  const Array rstd(DType::F32, {n}), dx(t, {n, c}), dw(DType::F32, {c});
+  h.kernels->rms_norm_forward(h.stream, y, rstd, x, w, 1e-5f);
+  h.kernels->rms_norm_backward(h.stream, dx, Write::Store, dw, Write::Store, y, x, w, rstd);
+  const Array qkv = random_array(t, {n, 7 * d}, 3), g = random_array(t, {n, 7 * d}, 4);
+  const Array wq = random_array(t, {d}, 5), wk = random_array(t, {d}, 6), normal(t, {n, 7 * d});
+  const Array rstds(DType::F32, {n, 5}), dwq(DType::F32, {d}), dwk(DType::F32, {d});
+  h.kernels->head_norm_forward(h.stream, normal, rstds, qkv, wq, wk, {3, 2}, 1e-5f);
+  h.kernels->head_norm_backward(h.stream, g, dwq, dwk, Write::Store, qkv, wq, wk, rstds, {3, 2});
+  Bits bits;
+  for (const Array* a : {&y, &rstd, &dx, &dw, &normal, &rstds, &g, &dwq, &dwk}) append(bits, *a);
+  return bits;
+}
+
+Bits run_rotary_and_swiglu(Harness& h, DType t) {
+  constexpr int64_t n = 200, f = 333;
+  const Array positions = int_array(random_indices(n, 5000, 1)), table(DType::F32, {n, 34});
+  const Values frequencies = random_values(17, 2);
+  const Array x = random_array(t, {n, 100}, 3), wide = random_array(t, {n, 2 * f}, 4, 6.0);
+  const Array y(t, {n, f}), dx(t, {n, 2 * f});
+  h.kernels->rotary_table(h.stream, table, positions, frequencies, 1.1);
+  h.kernels->rotary(h.stream, x, table, 2, Turn::Forward);
+  h.kernels->swiglu_forward(h.stream, y, wide);
+  h.kernels->swiglu_backward(h.stream, dx, y, wide, Write::Store);
+  Bits bits;
+  for (const Array* a : {&table, &x, &y, &dx}) append(bits, *a);
+  return bits;
+}
+
 Bits run_elementwise(Harness& h, DType t) {
   constexpr int64_t n = 40007;
   const Array x = random_array(t, {n}, 1, 6.0), dy = random_array(t, {n}, 2), y(t, {n}), dx(t, {n});
   Bits bits;
-  for (Activation activation : {Activation::GeluTanh, Activation::Relu}) {
+  for (Activation activation : {Activation::GeluTanh, Activation::Gelu, Activation::Relu}) {
     h.kernels->activation_forward(h.stream, y, x, activation);
     h.kernels->activation_backward(h.stream, dx, dy, x, activation, Write::Store);
     append(bits, y);
@@ -91,17 +122,18 @@ Bits run_embedding(Harness& h, DType t) {
 }
 
 Bits run_attention(Harness& h, DType t) {
-  constexpr int64_t b = 2, n = 280, heads = 3, c = heads * 24;
+  constexpr int64_t b = 2, n = 280, heads = 4, d = 24;
   Bits bits;
   std::vector<int32_t> starts;
   for (int64_t i = 0; i < b * n; ++i) starts.push_back(i % n < 100 ? 0 : 100);
   const Array starts_array = int_array(starts);
   for (const AttentionShape& shape :
        {AttentionShape{heads, true, starts_array}, AttentionShape{heads, false, starts_array},
-        AttentionShape{heads, true, {}}}) {
-    const Array qkv = random_array(t, {b, n, 3 * c}, 1, 2.0), out(t, {b, n, c});
-    const Array lse(DType::F32, {b, heads, n}), dout = random_array(t, {b, n, c}, 2);
-    const Array dqkv(t, {b, n, 3 * c});
+        AttentionShape{heads, true, {}}, AttentionShape{heads, true, starts_array, 2, 50}}) {
+    const Array qkv = random_array(t, {b, n, (heads + 2 * shape.kv_heads()) * d}, 1, 2.0),
+                out(t, {b, n, heads * d});
+    const Array lse(DType::F32, {b, heads, n}), dout = random_array(t, {b, n, heads * d}, 2);
+    const Array dqkv(t, qkv.tensor().shape);
     h.kernels->attention_forward(h.stream, out, lse, qkv, shape);
     h.kernels->attention_backward(h.stream, dqkv, dout, qkv, out, lse, shape);
     for (const Array* a : {&out, &lse, &dqkv}) append(bits, *a);
@@ -147,10 +179,12 @@ Bits run_gradient(Harness& h, DType t) {
   return bits;
 }
 
-const Case kCases[] = {{"linear", run_linear},           {"layer_norm", run_layer_norm},
-                       {"elementwise", run_elementwise}, {"embedding", run_embedding},
-                       {"attention", run_attention},     {"loss", run_loss},
-                       {"sliced_loss", run_sliced_loss}, {"gradient", run_gradient}};
+const Case kCases[] = {
+    {"linear", run_linear},           {"layer_norm", run_layer_norm},
+    {"rms_norm", run_rms_norm},       {"rotary_and_swiglu", run_rotary_and_swiglu},
+    {"elementwise", run_elementwise}, {"embedding", run_embedding},
+    {"attention", run_attention},     {"loss", run_loss},
+    {"sliced_loss", run_sliced_loss}, {"gradient", run_gradient}};
 
 // The dot product of bf16 is one instruction set by itself: its bits are compared between threads.
 TEST(SameBitsOfDotProducts, ForEveryNumberOfThreads) {

@@ -4,3 +4,9 @@ ebb_test(test_gpt2
     ${CMAKE_CURRENT_LIST_DIR}/test_mlp.cpp
   LIBS ebb_model_zoo nlohmann_json::nlohmann_json fmt::fmt)
 target_compile_definitions(test_gpt2 PRIVATE EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
+
+ebb_test(test_hugging_face
+  SOURCES io/safetensors_files.cpp ${CMAKE_CURRENT_LIST_DIR}/hf_folder.cpp ${CMAKE_CURRENT_LIST_DIR}/test_hf_config.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/test_hf_folders.cpp ${CMAKE_CURRENT_LIST_DIR}/test_hf_tensors.cpp
+  LIBS ebb_model_zoo ebb_io nlohmann_json::nlohmann_json fmt::fmt)
+target_compile_definitions(test_hugging_face PRIVATE EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")

@@ -132,6 +132,9 @@ struct Visible {
       const bool last_of_document = i == n - 1 || first[i + 1] == i + 1;
       end[i] = call.causal || last_of_document ? static_cast<int32_t>(i) + 1 : end[i + 1];
     }
+    for (int64_t i = call.window; call.window > 0 && i < n; ++i) {
+      first[i] = std::max(first[i], static_cast<int32_t>(i - call.window + 1));
+    }
     std::fill_n(first + n, round_up(n, kTile) - n, static_cast<int32_t>(n));
     std::fill_n(end + n, round_up(n, kTile) - n, static_cast<int32_t>(n));
   }

@@ -5,36 +5,46 @@
 
 namespace ebb {
 
-float AttentionCall::scale() const { return 1.0f / std::sqrt(static_cast<float>(head_size)); }
-
 double AttentionCall::product_flops() const {
-  const double pairs = static_cast<double>(num_tokens) * static_cast<double>(num_tokens);
-  return 2.0 * static_cast<double>(batch * channels) * pairs * (causal ? 0.5 : 1.0);
+  const auto n = static_cast<double>(num_tokens);
+  const auto seen = static_cast<double>(window > 0 ? std::min(window, num_tokens) : num_tokens);
+  const double pairs = causal ? n * seen - 0.5 * seen * seen : n * n;
+  return 2.0 * static_cast<double>(batch * channels()) * pairs;
 }
 
 AttentionCall describe_attention(const Tensor& qkv, const Tensor& out, const Tensor& log_sum_exp,
                                  const AttentionShape& shape) {
   EBB_CHECK(qkv.shape.rank() == 3 && out.shape.rank() == 3,
-            "attention: qkv (B, T, 3C), out (B, T, C)");
+            "attention: qkv (B, T, (NH + 2 NKV) D), out (B, T, NH D)");
   EBB_CHECK(is_float(qkv.dtype) && out.dtype == qkv.dtype,
             "attention: qkv and out must be of one float type");
-  const int64_t batch = out.dim(0), num_tokens = out.dim(1), channels = out.dim(2);
-  EBB_CHECK(qkv.dim(0) == batch && qkv.dim(1) == num_tokens && qkv.dim(2) == 3 * channels,
-            "attention: qkv (B, T, 3C) and out (B, T, C) differ");
-  EBB_CHECK(shape.num_heads > 0 && channels % shape.num_heads == 0,
+  const int64_t batch = out.dim(0), num_tokens = out.dim(1);
+  const int64_t heads = shape.num_heads, kv_heads = shape.kv_heads();
+  EBB_CHECK(heads > 0 && out.dim(2) % heads == 0,
             "attention: the number of heads must divide the channels");
-  EBB_CHECK(is_vector(log_sum_exp, DType::F32, batch * shape.num_heads * num_tokens),
+  EBB_CHECK(kv_heads > 0 && heads % kv_heads == 0,
+            "attention: the heads of keys must divide those of queries");
+  const int64_t head_size = out.dim(2) / heads;
+  EBB_CHECK(qkv.dim(0) == batch && qkv.dim(1) == num_tokens &&
+                qkv.dim(2) == (heads + 2 * kv_heads) * head_size,
+            "attention: qkv (B, T, (NH + 2 NKV) D) and out (B, T, NH D) differ");
+  EBB_CHECK(is_vector(log_sum_exp, DType::F32, batch * heads * num_tokens),
             "attention: log_sum_exp (B, NH, T) fp32");
+  EBB_CHECK(shape.window >= 0 && (shape.window == 0 || shape.causal),
+            "attention: a window looks back, so attention must be causal");
   const Tensor& starts = shape.document_starts;
   EBB_CHECK(!starts || is_vector(starts, DType::I32, batch * num_tokens),
             "attention: document_starts (B, T) int32");
+  const float scale = 1.0f / std::sqrt(static_cast<float>(head_size));
   return {.dtype = qkv.dtype,
           .batch = batch,
           .num_tokens = num_tokens,
-          .channels = channels,
-          .num_heads = shape.num_heads,
-          .head_size = channels / shape.num_heads,
+          .num_heads = heads,
+          .num_kv_heads = kv_heads,
+          .head_size = head_size,
           .causal = shape.causal,
+          .window = shape.window,
+          .scale = shape.scale == 0 ? scale : shape.scale,
           .document_starts = starts ? starts.as<int32_t>() : nullptr,
           .qkv = qkv.data,
           .out = out.data,

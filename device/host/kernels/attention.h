@@ -14,8 +14,10 @@ inline constexpr int64_t kTile = 64;  // queries and keys
 
 struct AttentionCall {
   DType dtype = DType::F32;
-  int64_t batch = 0, num_tokens = 0, channels = 0, num_heads = 0, head_size = 0;
+  int64_t batch = 0, num_tokens = 0, num_heads = 0, num_kv_heads = 0, head_size = 0;
   bool causal = true;
+  int64_t window = 0;  // 0: all
+  float scale = 1;
   const int32_t* document_starts = nullptr;  // (batch, num_tokens) or null
   const void* qkv = nullptr;
   void* out = nullptr;  // read by backward
@@ -25,7 +27,15 @@ struct AttentionCall {
 
   int64_t padded_head() const { return round_up(head_size, 16); }
   int64_t padded_tokens() const { return round_up(num_tokens, kTile); }
-  float scale() const;
+  int64_t channels() const { return num_heads * head_size; }
+  int64_t qkv_columns() const { return (num_heads + 2 * num_kv_heads) * head_size; }
+  /// Query heads that share one of keys and values.
+  int64_t group_size() const { return num_heads / num_kv_heads; }
+  /// The first column of qkv with queries (part 0), keys (1) or values (2) for a query head.
+  int64_t column_of(int64_t part, int64_t head) const {
+    const int64_t kv_head = num_heads + (part - 1) * num_kv_heads + head / group_size();
+    return (part == 0 ? head : kv_head) * head_size;
+  }
   /// Multiply-adds of the visible half of scores, for one of the tile products.
   double product_flops() const;
 };

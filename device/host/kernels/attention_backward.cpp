@@ -31,23 +31,23 @@ namespace ebb {
 namespace HWY_NAMESPACE {
 namespace {
 
-/// One head of one row of the batch: what a task works on.
+/// One query head of one row of the batch. A task is those that share a head of keys and values.
 struct Head {
   int64_t b, head;
 
-  Head(const AttentionCall& call, int64_t task)
-      : b(task / call.num_heads), head(task % call.num_heads) {}
-
+  static Head first_of(const AttentionCall& call, int64_t task) {
+    return {task / call.num_kv_heads, task % call.num_kv_heads * call.group_size()};
+  }
   HeadRows part_rows(const AttentionCall& call, int64_t part) const {
-    return {call, b, 3 * call.channels, part * call.channels + head * call.head_size};
+    return {call, b, call.qkv_columns(), call.column_of(part, head)};
   }
   HeadRows out_rows(const AttentionCall& call) const {
-    return {call, b, call.channels, head * call.head_size};
+    return {call, b, call.channels(), head * call.head_size};
   }
 };
 
-/// One task and its scratch. Queries ascend outside, keys inside, so each sum over either is in
-/// ascending order.
+/// One task and its scratch. Heads ascend, in them queries, in them keys, so each sum over any is
+/// in ascending order.
 struct BackwardTask : Head {
   const AttentionCall& call;
   Head next;  // what the same thread probably does afterwards
@@ -61,9 +61,9 @@ struct BackwardTask : Head {
 
   BackwardTask(const AttentionCall& c, int64_t task, int64_t next_task, float* floats,
                int32_t* ints)
-      : Head(c, task),
+      : Head(Head::first_of(c, task)),
         call(c),
-        next(c, next_task),
+        next(Head::first_of(c, next_task)),
         width(c.padded_head()),
         visible{ints, ints + c.padded_tokens()} {
     const int64_t tile = kTile * width;
@@ -85,10 +85,15 @@ struct BackwardTask : Head {
   int64_t tokens_from(int64_t first) const { return std::min(kTile, call.num_tokens - first); }
 
   template <class T>
-  void run() const {
+  void run() {
     visible.find(call, b);
     std::fill_n(dk, 2 * call.padded_tokens() * width, 0.0f);
-    for (int64_t query = 0; query < call.num_tokens; query += kTile) run_queries<T>(query);
+    const Head next_task = next;
+    for (const int64_t last = head + call.group_size() - 1;; ++head) {
+      next = head < last ? Head{b, head + 1} : next_task;
+      for (int64_t query = 0; query < call.num_tokens; query += kTile) run_queries<T>(query);
+      if (head == last) break;
+    }
     const auto one = [](int64_t) { return 1.0f; };
     for (int64_t key = 0; key < call.num_tokens; key += kTile) {
       part_rows(call, 1).store_tile<T>(call.dqkv, key, tokens_from(key), dk + key * width, one);
@@ -102,7 +107,7 @@ struct BackwardTask : Head {
     out_rows(call).load_tile<T>(call.dout, query, count, 1.0f, dout);
     out_rows(call).load_tile<T>(call.out, query, count, 1.0f, q);
     find_statistics(query, count);
-    part_rows(call, 0).load_tile<T>(call.qkv, query, count, call.scale(), q);
+    part_rows(call, 0).load_tile<T>(call.qkv, query, count, call.scale, q);
     transpose_tile(q, width, qt);
     transpose_tile(dout, width, doutt);
     std::fill_n(dq, kTile * width, 0.0f);
@@ -113,7 +118,7 @@ struct BackwardTask : Head {
       part_rows(call, 2).load_tile<T>(call.qkv, key, tokens_from(key), 1.0f, v);
       run_tile<T>(view, query);
     }
-    const float scale = call.scale();
+    const float scale = call.scale;
     part_rows(call, 0).store_tile<T>(call.dqkv, query, count, dq, [&](int64_t) { return scale; });
   }
 
@@ -212,11 +217,11 @@ void attend_backward(const AttentionCall& call, ThreadTeam& team, const Workspac
   float* floats = scratch.take<float>(slot_floats * team.num_threads());
   int32_t* ints = scratch.take<int32_t>(2 * call.padded_tokens() * team.num_threads());
   with_float_type(call.dtype, [&](auto zero) {
-    const int64_t num_tasks = call.batch * call.num_heads;
+    const int64_t num_tasks = call.batch * call.num_kv_heads;
     for_each_slot(team, num_tasks, [&](int64_t task, int64_t slot) {
       const int64_t next = std::min(task + team.num_threads(), num_tasks - 1);
-      const BackwardTask backward(call, task, next, floats + slot * slot_floats,
-                                  ints + slot * 2 * call.padded_tokens());
+      BackwardTask backward(call, task, next, floats + slot * slot_floats,
+                            ints + slot * 2 * call.padded_tokens());
       backward.run<decltype(zero)>();
     });
   });

@@ -47,7 +47,7 @@ struct Block {
   }
 
   HeadRows rows_of(const AttentionCall& call, int64_t part) const {
-    return {call, b, 3 * call.channels, part * call.channels + head * call.head_size};
+    return {call, b, call.qkv_columns(), call.column_of(part, head)};
   }
 };
 
@@ -80,14 +80,14 @@ struct ForwardTask : Block {
     factors = weights + kTile * kTile;
   }
 
-  HeadRows out_rows() const { return {call, b, call.channels, head * call.head_size}; }
+  HeadRows out_rows() const { return {call, b, call.channels(), head * call.head_size}; }
   int64_t queries_from(int64_t i) const { return std::min(kTile, num_queries - i); }
 
   template <class T>
   void run() const {
     visible.find(call, b);
     for (int64_t i = 0; i < num_queries; i += kTile) {
-      rows_of(call, 0).load_tile<T>(call.qkv, first_query + i, queries_from(i), call.scale(), k);
+      rows_of(call, 0).load_tile<T>(call.qkv, first_query + i, queries_from(i), call.scale, k);
       transpose_tile(k, width, qt + i * width);
     }
     const int64_t padded = round_up(num_queries, kTile);

@@ -62,14 +62,76 @@ HWY_INLINE Wide gelu_slope(const Wide& any_x) {
   return fma(x * two_u_slope, exponential * gate * gate, gate);
 }
 
+// GELU by the normal distribution: x Phi(x). Phi(-a) = e^(-a^2 / 2) F(a) / 2 for a >= 0, where F is
+// e^(t^2) erfc(t) of t = a / sqrt(2), which falls slowly: a polynomial of (a - 3) / (a + 3) with
+// the smallest greatest relative error of its degree (1.4e-8 up to 14).
+constexpr float kTail[] = {0x1.f1b89cp-3f,  -0x1.a6b66ap-2f, 0x1.f8bacep-3f,  -0x1.7a945ap-4f,
+                           0x1.91e092p-7f,  0x1.7cba92p-8f,  -0x1.01f7fep-9f, -0x1.646e12p-11f,
+                           0x1.e60202p-13f, 0x1.c57beap-14f};
+
+struct NormalTail {
+  Wide exponential;  // e^(-x^2 / 2)
+  Wide phi;          // Phi(-|x|)
+};
+
+/// x is clamped where the tail is nothing; NaN passes through.
+HWY_INLINE NormalTail normal_tail(const Wide& any_x) {
+  const Wide x = min(broadcast(14.0f), max(broadcast(-14.0f), any_x));
+  const Wide a = max(x, broadcast(0.0f) - x), three = broadcast(3.0f);
+  const Wide z = (a - three) / (a + three);
+  Wide f = broadcast(kTail[9]);
+  for (int i = 8; i >= 0; --i) f = fma(f, z, broadcast(kTail[i]));
+  // The square's rounding error would be the exponential's relative error.
+  const Wide square = x * x, rest = fma(x, x, broadcast(0.0f) - square);
+  const Wide half = broadcast(-0.5f), rough = exp(square * half);
+  const Wide exponential = fma(rough, rest * half, rough);
+  return {exponential, exponential * f * broadcast(0.5f)};
+}
+
+HWY_INLINE Wide exact_gelu(const Wide& x) {
+  const Wide zero = broadcast(0.0f);
+  const Wide a = min(broadcast(14.0f), max(x, zero - x));  // further out Phi is nothing
+  return max(zero, x) - a * normal_tail(x).phi;
+}
+
+HWY_INLINE Wide exact_gelu_slope(const Wide& any_x) {
+  const Wide x = min(broadcast(14.0f), max(broadcast(-14.0f), any_x));
+  const NormalTail tail = normal_tail(x);
+  const Wide phi = where_positive(x, broadcast(1.0f) - tail.phi - tail.phi) + tail.phi;
+  constexpr float kDensity = 0.398942280401432678f;  // 1 / sqrt(2 pi)
+  return fma(x * tail.exponential, broadcast(kDensity), phi);
+}
+
+HWY_INLINE Wide activated(const Wide& x, Activation activation) {
+  switch (activation) {
+    case Activation::Relu:
+      return max(broadcast(0.0f), x);
+    case Activation::Gelu:
+      return exact_gelu(x);
+    case Activation::GeluTanh:
+      break;
+  }
+  return gelu(x);
+}
+
+HWY_INLINE Wide activation_gradient(const Wide& x, const Wide& d, Activation activation) {
+  switch (activation) {
+    case Activation::Relu:
+      return where_positive(x, d);
+    case Activation::Gelu:
+      return d * exact_gelu_slope(x);
+    case Activation::GeluTanh:
+      break;
+  }
+  return d * gelu_slope(x);
+}
+
 template <class T>
 void activate(const ActivationCall& f, int64_t begin, int64_t end) {
   const T* x = static_cast<const T*>(f.x);
   T* y = static_cast<T*>(f.to);
   for (int64_t i = begin; i < end; i += kWide) {
-    const Wide v = load_up_to(x + i, end - i);
-    const Wide r = f.activation == Activation::Relu ? max(broadcast(0.0f), v) : gelu(v);
-    store_up_to(y + i, r, end - i);
+    store_up_to(y + i, activated(load_up_to(x + i, end - i), f.activation), end - i);
   }
 }
 
@@ -80,7 +142,7 @@ void activate_backward(const ActivationCall& f, int64_t begin, int64_t end) {
   T* dx = static_cast<T*>(f.to);
   for (int64_t i = begin; i < end; i += kWide) {
     const Wide v = load_up_to(x + i, end - i), d = load_up_to(dy + i, end - i);
-    Wide r = f.activation == Activation::Relu ? where_positive(v, d) : d * gelu_slope(v);
+    Wide r = activation_gradient(v, d, f.activation);
     if (f.write == Write::Add) r = load_up_to(dx + i, end - i) + r;
     store_up_to(dx + i, r, end - i);
   }

@@ -3,6 +3,7 @@
 // time.
 #pragma once
 
+#include <span>
 #include <string_view>
 
 #include "device/host/host_kernels.h"
@@ -26,6 +27,20 @@ class HostKernels final : public Kernels {
   void layer_norm_backward(Stream&, Tensor dx, Write dx_write, Tensor dw, Tensor db,
                            Write parameter_write, Tensor dy, Tensor x, Tensor w, Tensor mean,
                            Tensor rstd) override;
+
+  void rms_norm_forward(Stream&, Tensor y, Tensor rstd, Tensor x, Tensor w, float epsilon) override;
+  void rms_norm_backward(Stream&, Tensor dx, Write dx_write, Tensor dw, Write parameter_write,
+                         Tensor dy, Tensor x, Tensor w, Tensor rstd) override;
+  void head_norm_forward(Stream&, Tensor y, Tensor rstd, Tensor x, Tensor wq, Tensor wk, HeadCounts,
+                         float epsilon) override;
+  void head_norm_backward(Stream&, Tensor gradient, Tensor dwq, Tensor dwk, Write parameter_write,
+                          Tensor x, Tensor wq, Tensor wk, Tensor rstd, HeadCounts) override;
+
+  void rotary_table(Stream&, Tensor table, Tensor positions, std::span<const double> frequencies,
+                    double factor) override;
+  void rotary(Stream&, Tensor x, Tensor table, int64_t num_heads, Turn) override;
+  void swiglu_forward(Stream&, Tensor y, Tensor x) override;
+  void swiglu_backward(Stream&, Tensor dx, Tensor dy, Tensor x, Write) override;
 
   void activation_forward(Stream&, Tensor y, Tensor x, Activation) override;
   void activation_backward(Stream&, Tensor dx, Tensor dy, Tensor x, Activation, Write) override;

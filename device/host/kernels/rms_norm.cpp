@@ -1,0 +1,270 @@
+#include <cmath>
+
+#include "device/host/kernels/host_kernels.h"
+#include "device/host/kernels/tasks.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "device/host/kernels/rms_norm.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "device/host/kernels/simd-inl.h"
+
+#ifndef EBB_HOST_KERNELS_RMS_NORM_ARGUMENTS_
+#define EBB_HOST_KERNELS_RMS_NORM_ARGUMENTS_
+namespace ebb {
+namespace {
+
+/// Rows of heads, each normalised by itself: with one of two weights, and columns behind the heads
+/// that stay as they are. A whole row is one head.
+struct RmsHeads {
+  DType dtype;
+  int64_t num_rows, num_columns, width;
+  HeadCounts count;  // with the first and with the second weight
+  const void *x, *wq, *wk;
+  float* rstd;  // (rows, heads)
+
+  int64_t num_heads() const { return count.queries + count.keys; }
+  const void* weight_of(int64_t head) const { return head < count.queries ? wq : wk; }
+  double num_elements() const { return static_cast<double>(num_rows * num_heads() * width); }
+};
+
+struct RmsForward : RmsHeads {
+  void* y;
+  float epsilon;
+};
+
+struct RmsBackward : RmsHeads {
+  void* dx;  // may be dy
+  const void* dy;
+  Write dx_write;
+  float *dwq, *dwk;
+  Write parameter_write;
+
+  // Rows are summed in blocks whose number and size follow from the shape alone.
+  int64_t rows_a_block() const { return std::max<int64_t>(64, ceil_div(num_rows, 64)); }
+  int64_t num_blocks() const { return ceil_div(num_rows, rows_a_block()); }
+  int64_t padded_width() const { return round_up(width, 16); }
+  int64_t block_floats() const { return (count.keys > 0 ? 2 : 1) * padded_width(); }
+};
+
+}  // namespace
+}  // namespace ebb
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace ebb {
+namespace HWY_NAMESPACE {
+namespace {
+
+/// One head; returns its rstd.
+template <class T>
+float normalize_head(const T* x, const T* w, T* y, int64_t n, float epsilon) {
+  const Wide squares = sum_over(n, broadcast(0.0f), [&](int64_t i, const Wide& s) HWY_ATTR {
+    const Wide v = load_up_to(x + i, n - i);
+    return fma(v, v, s);
+  });
+  const float rstd = 1.0f / std::sqrt(reduce_add(squares) / static_cast<float>(n) + epsilon);
+  const Wide rstd_wide = broadcast(rstd);
+  for (int64_t i = 0; i < n; i += kWide) {
+    const Wide normal = load_up_to(x + i, n - i) * rstd_wide;
+    store_up_to(y + i, normal * load_up_to(w + i, n - i), n - i);
+  }
+  return rstd;
+}
+
+template <class T>
+void normalize_row(const RmsForward& f, int64_t row) {
+  const T* x = static_cast<const T*>(f.x) + row * f.num_columns;
+  T* y = static_cast<T*>(f.y) + row * f.num_columns;
+  for (int64_t head = 0; head < f.num_heads(); ++head) {
+    const int64_t first = head * f.width;
+    f.rstd[row * f.num_heads() + head] = normalize_head(
+        x + first, static_cast<const T*>(f.weight_of(head)), y + first, f.width, f.epsilon);
+  }
+  const int64_t done = f.num_heads() * f.width;
+  std::copy_n(x + done, f.num_columns - done, y + done);
+}
+
+void rms_norm(const RmsForward& f, ThreadTeam& team) {
+  with_float_type(f.dtype, [&](auto zero) {
+    for_each_range(team, f.num_rows, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) normalize_row<decltype(zero)>(f, row);
+    });
+  });
+}
+
+/// dx = rstd (g - xhat mean(g xhat)) with g = dy w; adds dy xhat to dw.
+template <class T>
+void backward_head(const RmsBackward& f, int64_t row, int64_t head, float* dw) {
+  const int64_t n = f.width, first = row * f.num_columns + head * n;
+  const T* dy = static_cast<const T*>(f.dy) + first;
+  const T* x = static_cast<const T*>(f.x) + first;
+  const T* w = static_cast<const T*>(f.weight_of(head));
+  T* dx = static_cast<T*>(f.dx) + first;
+  const Wide rstd = broadcast(f.rstd[row * f.num_heads() + head]);
+  const Wide sum = sum_over(n, broadcast(0.0f), [&](int64_t i, const Wide& s) HWY_ATTR {
+    const Wide g = load_up_to(dy + i, n - i) * load_up_to(w + i, n - i);
+    return fma(g, load_up_to(x + i, n - i) * rstd, s);
+  });
+  const Wide mean = broadcast(reduce_add(sum) / static_cast<float>(n));
+  for (int64_t i = 0; i < n; i += kWide) {
+    const Wide d = load_up_to(dy + i, n - i), normal = load_up_to(x + i, n - i) * rstd;
+    Wide value = (d * load_up_to(w + i, n - i) - normal * mean) * rstd;
+    store(dw + i, fma(d, normal, load(dw + i)));
+    if (f.dx_write == Write::Add) value = load_up_to(dx + i, n - i) + value;
+    store_up_to(dx + i, value, n - i);
+  }
+}
+
+/// Sums one weight's partial sums in block order and writes them.
+void finish_weight(const RmsBackward& f, const float* partials, float* to, int64_t i) {
+  Wide sum = broadcast(0.0f);
+  for (int64_t block = 0; block < f.num_blocks(); ++block) {
+    sum = sum + load(partials + block * f.block_floats() + i);
+  }
+  const int64_t left = f.width - i;
+  if (f.parameter_write == Write::Add) sum = load_up_to(to + i, left) + sum;
+  store_up_to(to + i, sum, left);
+}
+
+void rms_norm_gradient(const RmsBackward& f, ThreadTeam& team, const Workspace& workspace) {
+  float* partials = Scratch(workspace).take<float>(f.num_blocks() * f.block_floats());
+  with_float_type(f.dtype, [&](auto zero) {
+    for_each_range(team, f.num_rows, f.rows_a_block(), [&](int64_t begin, int64_t end) {
+      float* dw = partials + begin / f.rows_a_block() * f.block_floats();
+      std::fill_n(dw, f.block_floats(), 0.0f);
+      for (int64_t row = begin; row < end; ++row) {
+        for (int64_t head = 0; head < f.num_heads(); ++head) {
+          float* sums = head < f.count.queries ? dw : dw + f.padded_width();
+          backward_head<decltype(zero)>(f, row, head, sums);
+        }
+      }
+    });
+  });
+  for_each_range(team, f.width, 8 * kWide, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i += kWide) {
+      finish_weight(f, partials, f.dwq, i);
+      if (f.count.keys > 0) finish_weight(f, partials + f.padded_width(), f.dwk, i);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace ebb
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ebb {
+
+HWY_EXPORT(rms_norm);
+HWY_EXPORT(rms_norm_gradient);
+
+namespace {
+
+bool alike(const Tensor& a, const Tensor& b) {
+  return a.dtype == b.dtype && a.rows() == b.rows() && a.columns() == b.columns();
+}
+
+RmsHeads whole_rows(const Tensor& x, const Tensor& w, const Tensor& rstd, const char* kernel) {
+  const int64_t n = x.rows(), c = x.columns();
+  EBB_CHECK(is_float(x.dtype) && is_vector(w, x.dtype, c) && is_vector(rstd, DType::F32, n),
+            std::string(kernel) + ": x (N, C) of a float type, w (C) of the same, rstd (N) fp32");
+  return {x.dtype, n, c, c, {1, 0}, x.data, w.data, nullptr, rstd.as<float>()};
+}
+
+RmsHeads heads_of_rows(const Tensor& x, const Tensor& wq, const Tensor& wk, const Tensor& rstd,
+                       const HeadCounts& heads, const char* kernel) {
+  const int64_t n = x.rows(), width = wq.num_elements();
+  EBB_CHECK(heads.queries > 0 && heads.keys > 0 &&
+                x.columns() == (heads.queries + 2 * heads.keys) * width,
+            std::string(kernel) + ": x (N, (NH + 2 NKV) D) and wq (D)");
+  EBB_CHECK(is_float(x.dtype) && is_vector(wq, x.dtype, width) && is_vector(wk, x.dtype, width),
+            std::string(kernel) + ": x of a float type, wq, wk (D) of the same");
+  EBB_CHECK(is_vector(rstd, DType::F32, n * (heads.queries + heads.keys)),
+            std::string(kernel) + ": rstd (N, NH + NKV) fp32");
+  return {x.dtype, n, x.columns(), width, heads, x.data, wq.data, wk.data, rstd.as<float>()};
+}
+
+Cost backward_cost(const RmsBackward& f, double bytes, std::string_view name) {
+  return {.flops = 12.0 * f.num_elements(),
+          .vector_flops = 12.0 * f.num_elements(),
+          .bytes = bytes,
+          .workspace_bytes = Scratch::bytes_of<float>(f.num_blocks() * f.block_floats()),
+          .name = name};
+}
+
+}  // namespace
+
+void HostKernels::rms_norm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor w,
+                                   float epsilon) {
+  const RmsForward f{whole_rows(x, w, rstd, "rms_norm_forward"), y.data, epsilon};
+  EBB_CHECK(alike(y, x), "rms_norm_forward: y must look like x");
+  stream.call({.flops = 5.0 * f.num_elements(),
+               .vector_flops = 5.0 * f.num_elements(),
+               .bytes = total_bytes(y, rstd, x, w),
+               .name = "rms_norm_forward"},
+              [this, f] {
+                const auto run = HWY_DYNAMIC_DISPATCH(rms_norm);
+                run(f, team_);
+              });
+}
+
+void HostKernels::rms_norm_backward(Stream& stream, Tensor dx, Write dx_write, Tensor dw,
+                                    Write parameter_write, Tensor dy, Tensor x, Tensor w,
+                                    Tensor rstd) {
+  const RmsBackward f{whole_rows(x, w, rstd, "rms_norm_backward"),
+                      dx.data,
+                      dy.data,
+                      dx_write,
+                      dw.as<float>(),
+                      nullptr,
+                      parameter_write};
+  EBB_CHECK(alike(dx, x) && alike(dy, x), "rms_norm_backward: dx and dy must look like x");
+  EBB_CHECK(is_vector(dw, DType::F32, f.width), "rms_norm_backward: dw (C) fp32");
+  stream.call(backward_cost(f, total_bytes(dx, dw, dy, x, w, rstd), "rms_norm_backward"),
+              [this, f] {
+                const auto run = HWY_DYNAMIC_DISPATCH(rms_norm_gradient);
+                run(f, team_, workspace_);
+              });
+}
+
+void HostKernels::head_norm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor x, Tensor wq,
+                                    Tensor wk, HeadCounts heads, float epsilon) {
+  const RmsForward f{heads_of_rows(x, wq, wk, rstd, heads, "head_norm_forward"), y.data, epsilon};
+  EBB_CHECK(alike(y, x), "head_norm_forward: y must look like x");
+  stream.call({.flops = 5.0 * f.num_elements(),
+               .vector_flops = 5.0 * f.num_elements(),
+               .bytes = total_bytes(y, rstd, x, wq, wk),
+               .name = "head_norm_forward"},
+              [this, f] {
+                const auto run = HWY_DYNAMIC_DISPATCH(rms_norm);
+                run(f, team_);
+              });
+}
+
+void HostKernels::head_norm_backward(Stream& stream, Tensor gradient, Tensor dwq, Tensor dwk,
+                                     Write parameter_write, Tensor x, Tensor wq, Tensor wk,
+                                     Tensor rstd, HeadCounts heads) {
+  const RmsBackward f{heads_of_rows(x, wq, wk, rstd, heads, "head_norm_backward"),
+                      gradient.data,
+                      gradient.data,
+                      Write::Store,
+                      dwq.as<float>(),
+                      dwk.as<float>(),
+                      parameter_write};
+  EBB_CHECK(alike(gradient, x), "head_norm_backward: gradient must look like x");
+  EBB_CHECK(is_vector(dwq, DType::F32, f.width) && is_vector(dwk, DType::F32, f.width),
+            "head_norm_backward: dwq, dwk (D) fp32");
+  const double touched = f.num_elements() * static_cast<double>(size_of(x.dtype));
+  stream.call(
+      backward_cost(f, 3 * touched + total_bytes(dwq, dwk, wq, wk, rstd), "head_norm_backward"),
+      [this, f] {
+        const auto run = HWY_DYNAMIC_DISPATCH(rms_norm_gradient);
+        run(f, team_, workspace_);
+      });
+}
+
+}  // namespace ebb
+#endif

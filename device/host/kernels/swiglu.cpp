@@ -1,0 +1,151 @@
+#include "device/host/kernels/host_kernels.h"
+#include "device/host/kernels/tasks.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "device/host/kernels/swiglu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "device/host/kernels/simd-inl.h"
+
+#ifndef EBB_HOST_KERNELS_SWIGLU_ARGUMENTS_
+#define EBB_HOST_KERNELS_SWIGLU_ARGUMENTS_
+namespace ebb {
+namespace {
+
+struct SwigluCall {
+  DType dtype;
+  int64_t num_rows, width;  // width of y
+  void* to;                 // y, or dx
+  const void* dy;           // backward only
+  const void* x;
+  Write write;
+
+  int64_t rows_a_task() const { return std::max<int64_t>(1, 8192 / width); }
+};
+
+}  // namespace
+}  // namespace ebb
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace ebb {
+namespace HWY_NAMESPACE {
+namespace {
+
+/// e^-x, of which silu(x) = x / (1 + e^-x).
+HWY_INLINE Wide negative_exponential(const Wide& x) {
+  return exp(min(broadcast(0.0f) - x, broadcast(88.0f)));
+}
+
+template <class T>
+void gate_row(const SwigluCall& f, int64_t row) {
+  const T* gates = static_cast<const T*>(f.x) + row * 2 * f.width;
+  const T* ups = gates + f.width;
+  T* y = static_cast<T*>(f.to) + row * f.width;
+  for (int64_t i = 0; i < f.width; i += kWide) {
+    const int64_t left = f.width - i;
+    const Wide gate = load_up_to(gates + i, left);
+    const Wide silu = gate / (broadcast(1.0f) + negative_exponential(gate));
+    store_up_to(y + i, silu * load_up_to(ups + i, left), left);
+  }
+}
+
+template <class T>
+HWY_INLINE void write_up_to(T* to, const Wide& value, int64_t left, Write write) {
+  store_up_to(to, write == Write::Add ? load_up_to(to, left) + value : value, left);
+}
+
+/// Far out the gate's slope is 0 or 1; the products that make it stay finite as s falls faster than
+/// the exponential and the gate grow.
+template <class T>
+void gate_row_backward(const SwigluCall& f, int64_t row) {
+  const T* gates = static_cast<const T*>(f.x) + row * 2 * f.width;
+  const T* ups = gates + f.width;
+  const T* dys = static_cast<const T*>(f.dy) + row * f.width;
+  T* dgates = static_cast<T*>(f.to) + row * 2 * f.width;
+  T* dups = dgates + f.width;
+  for (int64_t i = 0; i < f.width; i += kWide) {
+    const int64_t left = f.width - i;
+    const Wide gate = load_up_to(gates + i, left), up = load_up_to(ups + i, left);
+    const Wide dy = load_up_to(dys + i, left);
+    const Wide exponential = negative_exponential(gate);
+    const Wide s = broadcast(1.0f) / (broadcast(1.0f) + exponential), silu = gate * s;
+    const Wide slope = fma(silu, exponential * s, s);
+    write_up_to(dgates + i, dy * up * slope, left, f.write);
+    write_up_to(dups + i, dy * silu, left, f.write);
+  }
+}
+
+void run_swiglu(const SwigluCall& f, ThreadTeam& team) {
+  with_float_type(f.dtype, [&](auto zero) {
+    for_each_range(team, f.num_rows, f.rows_a_task(), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        if (f.dy == nullptr) {
+          gate_row<decltype(zero)>(f, row);
+        } else {
+          gate_row_backward<decltype(zero)>(f, row);
+        }
+      }
+    });
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace ebb
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ebb {
+
+HWY_EXPORT(run_swiglu);
+
+namespace {
+
+SwigluCall describe_swiglu(const Tensor& x, const Tensor& y, const char* kernel) {
+  EBB_CHECK(is_float(x.dtype) && y.dtype == x.dtype && y.rows() == x.rows() &&
+                x.columns() == 2 * y.columns(),
+            std::string(kernel) + ": x (N, 2F) and y (N, F) of one float type");
+  return {.dtype = x.dtype,
+          .num_rows = y.rows(),
+          .width = y.columns(),
+          .to = y.data,
+          .dy = nullptr,
+          .x = x.data,
+          .write = Write::Store};
+}
+
+}  // namespace
+
+void HostKernels::swiglu_forward(Stream& stream, Tensor y, Tensor x) {
+  const SwigluCall f = describe_swiglu(x, y, "swiglu_forward");
+  stream.call({.flops = 20.0 * static_cast<double>(y.num_elements()),
+               .vector_flops = 20.0 * static_cast<double>(y.num_elements()),
+               .bytes = total_bytes(y, x),
+               .name = "swiglu_forward"},
+              [this, f] {
+                const auto run = HWY_DYNAMIC_DISPATCH(run_swiglu);
+                run(f, team_);
+              });
+}
+
+void HostKernels::swiglu_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x, Write write) {
+  SwigluCall f = describe_swiglu(x, dy, "swiglu_backward");
+  EBB_CHECK(dx.dtype == x.dtype && dx.rows() == x.rows() && dx.columns() == x.columns(),
+            "swiglu_backward: dx must look like x");
+  f.to = dx.data;
+  f.dy = dy.data;
+  f.write = write;
+  stream.call({.flops = 28.0 * static_cast<double>(dy.num_elements()),
+               .vector_flops = 28.0 * static_cast<double>(dy.num_elements()),
+               .bytes = total_bytes(dx, dy, x),
+               .name = "swiglu_backward"},
+              [this, f] {
+                const auto run = HWY_DYNAMIC_DISPATCH(run_swiglu);
+                run(f, team_);
+              });
+}
+
+}  // namespace ebb
+#endif

@@ -1,0 +1,77 @@
+// BERT with its masked-language-model head: learned positions, token types, attention both ways,
+// norms behind each sum, exact GELU (Devlin et al. 2018).
+//
+// Parameters have Hugging Face's names; attention.self.qkv = rows of query, key, value. The decoder
+// is the word embedding, with a bias of its own.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "scheduler/model.h"
+
+namespace ebb {
+
+struct BertConfig {
+  int64_t vocabulary = 30522;
+  int64_t max_positions = 512;
+  int64_t num_token_types = 2;
+  int64_t channels = 768;
+  int64_t num_layers = 12;
+  int64_t num_heads = 12;
+  int64_t mlp_channels = 3072;
+  float norm_epsilon = 1e-12f;
+};
+
+/// Parameters of that shape.
+uint64_t num_parameters(const BertConfig& config);
+/// Model FLOPs of a training step over `tokens` tokens in sequences of `length`: 6 N + attention,
+/// no recomputation.
+double training_flops(const BertConfig& config, uint64_t tokens, int64_t length);
+
+/// Inputs: tokens, positions, targets, token_types, document_starts, each (B, T) int32. Padding is
+/// a document of its own (AttentionShape), its targets are -100.
+class Bert : public Model {
+ public:
+  /// Throws ConfigError for sizes that cannot be.
+  Bert(const BertConfig& config, int64_t micro_batch_size, int64_t length, DType dtype);
+
+  const Parameters& parameters() const override { return parameters_; }
+  std::vector<InputSpec> inputs() const override;
+  void forward(Tape& tape, std::span<const Tensor> inputs) const override;
+  /// What the head's transform gives (B, T, C); logits are it times the word embedding plus a bias.
+  Variable hidden(Tape& tape, std::span<const Tensor> inputs) const;
+  ParameterId head_weight() const { return word_embedding_; }
+  ParameterId head_bias() const { return head_bias_; }
+  const BertConfig& config() const { return config_; }
+
+ private:
+  struct Norm {
+    ParameterId weight, bias;
+  };
+  struct Projection {
+    ParameterId weight, bias;
+  };
+  struct Layer {
+    Projection qkv, attention_output;
+    Norm attention_norm;
+    Projection up, down;
+    Norm output_norm;
+  };
+  Variable run_layer(Tape& tape, const Layer& layer, std::byte* document_starts, Variable x) const;
+  void declare();
+
+  BertConfig config_;
+  int64_t micro_batch_size_;
+  int64_t length_;
+  DType dtype_;
+  Parameters parameters_;
+  ParameterId word_embedding_ = 0, position_embedding_ = 0, type_embedding_ = 0;
+  Norm embedding_norm_ = {};
+  std::vector<Layer> layers_;
+  Projection transform_ = {};
+  Norm transform_norm_ = {};
+  ParameterId head_bias_ = 0;
+};
+
+}  // namespace ebb

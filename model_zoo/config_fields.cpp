@@ -1,0 +1,125 @@
+#include "model_zoo/config_fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "device/errors.h"
+
+namespace ebb {
+namespace {
+
+constexpr int64_t kLargestSize = int64_t{1} << 40;
+constexpr size_t kShownBytes = 200;
+
+std::string list_of(std::initializer_list<std::string_view> names) {
+  std::string text;
+  for (const std::string_view name : names) {
+    text += fmt::format("{}'{}'", text.empty() ? "" : ", ", name);
+  }
+  return text;
+}
+
+}  // namespace
+
+ConfigFields::ConfigFields(std::string path, const nlohmann::json& json)
+    : path_(std::move(path)), json_(&json) {
+  if (!json.is_object()) throw ConfigError(fmt::format("'{}' is not a JSON object", path_));
+}
+
+const nlohmann::json* ConfigFields::find(std::string_view name) const {
+  const auto at = json_->find(name);
+  return at == json_->end() || at->is_null() ? nullptr : &*at;
+}
+
+int64_t ConfigFields::size(std::string_view name) const {
+  const auto value = find_size(name);
+  if (!value) throw_missing(name);
+  return *value;
+}
+
+std::optional<int64_t> ConfigFields::find_size(std::string_view name, uint64_t least) const {
+  const nlohmann::json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  // As unsigned, a negative number is too large.
+  if (!value->is_number_integer() || value->get<uint64_t>() < least ||
+      value->get<uint64_t>() > static_cast<uint64_t>(kLargestSize)) {
+    refuse(name, fmt::format("a whole number from {} to {}", least, kLargestSize));
+  }
+  return value->get<int64_t>();
+}
+
+double ConfigFields::number(std::string_view name) const {
+  const auto value = find_number(name);
+  if (!value) throw_missing(name);
+  return *value;
+}
+
+std::optional<double> ConfigFields::find_number(std::string_view name) const {
+  const nlohmann::json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number()) refuse(name, "a number");
+  return value->get<double>();
+}
+
+bool ConfigFields::flag(std::string_view name, bool otherwise) const {
+  const nlohmann::json* value = find(name);
+  if (value == nullptr) return otherwise;
+  if (!value->is_boolean()) refuse(name, "true or false");
+  return value->get<bool>();
+}
+
+std::optional<std::string> ConfigFields::find_text(std::string_view name) const {
+  const nlohmann::json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_string()) refuse(name, "a text");
+  return value->get<std::string>();
+}
+
+std::optional<ConfigFields> ConfigFields::find_object(std::string_view name) const {
+  const nlohmann::json* value = find(name);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_object()) refuse(name, "an object");
+  ConfigFields fields(path_, *value);
+  fields.prefix_ = fmt::format("{}{}.", prefix_, name);
+  return fields;
+}
+
+void ConfigFields::require_flag(std::string_view name, bool allowed, bool otherwise) const {
+  if (flag(name, otherwise) == allowed) return;
+  if (!has(name)) throw_missing(name);
+  refuse(name, allowed ? "true alone" : "false alone");
+}
+
+void ConfigFields::require_text(std::string_view name,
+                                std::initializer_list<std::string_view> allowed,
+                                std::string_view otherwise) const {
+  const auto value = find_text(name);
+  if (!value && otherwise.empty()) throw_missing(name);
+  const std::string_view text = value ? std::string_view(*value) : otherwise;
+  if (std::find(allowed.begin(), allowed.end(), text) == allowed.end()) {
+    refuse(name, list_of(allowed));
+  }
+}
+
+void ConfigFields::require_known(std::initializer_list<std::string_view> names) const {
+  for (const auto& [name, value] : json_->items()) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    throw ConfigError(
+        fmt::format("'{}': {}{} is not known; known are {}", path_, prefix_, name, list_of(names)));
+  }
+}
+
+void ConfigFields::refuse(std::string_view name, std::string_view allowed) const {
+  const nlohmann::json* value = find(name);
+  std::string text = value == nullptr ? "missing" : value->dump();
+  if (text.size() > kShownBytes) text = text.substr(0, kShownBytes) + "...";
+  throw ConfigError(
+      fmt::format("'{}': {}{} is {}, allowed is {}", path_, prefix_, name, text, allowed));
+}
+
+void ConfigFields::throw_missing(std::string_view name) const {
+  throw ConfigError(fmt::format("'{}' has no {}{}", path_, prefix_, name));
+}
+
+}  // namespace ebb

@@ -1,0 +1,87 @@
+// The Llama family: RMSNorm, rotary positions, SwiGLU, grouped-query attention, no biases but where
+// the configuration says so. Llama 2, 3, 3.1, 3.2, Mistral, Qwen2, Qwen3 (Touvron et al. 2023).
+//
+// Parameters have Hugging Face's names; projections that read the same rows are one parameter, rows
+// in the order of the names: self_attn.qkv = q, k, v; mlp.gate_up = gate, up.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "model_zoo/rotary.h"
+#include "scheduler/model.h"
+
+namespace ebb {
+
+struct LlamaConfig {
+  int64_t vocabulary = 32000;
+  int64_t channels = 4096;
+  int64_t num_layers = 32;
+  int64_t num_heads = 32;
+  int64_t num_kv_heads = 32;
+  int64_t head_dim = 128;
+  int64_t mlp_channels = 11008;
+  int64_t max_positions = 4096;
+  float norm_epsilon = 1e-5f;
+  bool tied_head = false;
+  bool qkv_bias = false;
+  bool output_bias = false;
+  bool mlp_bias = false;
+  bool qk_norm = false;  ///< each head of queries and keys is normalised (Qwen3)
+  Rotary rotary = {};
+  /// A token sees itself and so many less one before it (Mistral); nullopt: all.
+  std::optional<int64_t> sliding_window = {};
+
+  int64_t query_channels() const { return num_heads * head_dim; }
+  int64_t qkv_channels() const { return (num_heads + 2 * num_kv_heads) * head_dim; }
+};
+
+/// Parameters of that shape.
+uint64_t num_parameters(const LlamaConfig& config);
+/// Model FLOPs of a training step over `tokens` tokens in sequences of `length`: 6 N + attention,
+/// no recomputation.
+double training_flops(const LlamaConfig& config, uint64_t tokens, int64_t length);
+
+/// Inputs: tokens, positions, targets, each (B, T) int32; packed: document_starts (B, T) int32 too
+/// (AttentionShape), where positions restart with each document.
+class Llama : public Model {
+ public:
+  /// Throws ConfigError for sizes that cannot be.
+  Llama(const LlamaConfig& config, int64_t micro_batch_size, int64_t length, DType dtype,
+        bool packed = false);
+
+  const Parameters& parameters() const override { return parameters_; }
+  std::vector<InputSpec> inputs() const override;
+  void forward(Tape& tape, std::span<const Tensor> inputs) const override;
+  /// The last norm's output (B, T, C), and what it is multiplied with for the logits (V, C).
+  Variable hidden(Tape& tape, std::span<const Tensor> inputs) const;
+  ParameterId head_weight() const { return head_; }
+  const LlamaConfig& config() const { return config_; }
+
+ private:
+  struct Layer {
+    ParameterId input_norm, qkv, output, mlp_norm, gate_up, down;
+    std::optional<ParameterId> qkv_bias, output_bias, gate_up_bias, down_bias, q_norm, k_norm;
+  };
+  /// What all layers read, by address: it fits a block's closure.
+  struct Shared {
+    std::byte* rotary_table;
+    std::byte* document_starts;
+  };
+  Variable run_layer(Tape& tape, const Layer& layer, const Shared& shared, Variable x) const;
+  Variable attend(Tape& tape, const Layer& layer, const Shared& shared, Variable x) const;
+  Layer declare_layer(int64_t index);
+
+  LlamaConfig config_;
+  int64_t micro_batch_size_;
+  int64_t length_;
+  DType dtype_;
+  bool packed_;
+  std::vector<double> frequencies_;
+  Parameters parameters_;
+  ParameterId embedding_ = 0, final_norm_ = 0, head_ = 0;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace ebb

@@ -1,0 +1,98 @@
+#include "model_zoo/rope_fields.h"
+
+namespace ebb {
+namespace {
+
+constexpr double kDefaultTheta = 10000;
+
+void read_linear(const ConfigFields& rope, Rotary& rotary) {
+  rope.require_known({"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor"});
+  rotary.scaling = RotaryScaling::Linear;
+  rotary.factor = rope.number("factor");
+}
+
+void read_llama3(const ConfigFields& rope, Rotary& rotary) {
+  rope.require_known({"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor",
+                      "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
+  rotary.scaling = RotaryScaling::Llama3;
+  rotary.factor = rope.number("factor");
+  rotary.low_freq_factor = rope.number("low_freq_factor");
+  rotary.high_freq_factor = rope.number("high_freq_factor");
+  rotary.original_max_positions = rope.number("original_max_position_embeddings");
+}
+
+/// Without a factor it is what the positions were multiplied with.
+void read_yarn(const ConfigFields& rope, int64_t max_positions, Rotary& rotary) {
+  rope.require_known({"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor",
+                      "original_max_position_embeddings", "beta_fast", "beta_slow", "truncate",
+                      "attention_factor", "mscale", "mscale_all_dim"});
+  const auto positions = static_cast<double>(max_positions);
+  rotary.scaling = RotaryScaling::Yarn;
+  rotary.original_max_positions =
+      rope.find_number("original_max_position_embeddings").value_or(positions);
+  rotary.factor = rope.find_number("factor").value_or(positions / rotary.original_max_positions);
+  rotary.beta_fast = rope.find_number("beta_fast").value_or(rotary.beta_fast);
+  rotary.beta_slow = rope.find_number("beta_slow").value_or(rotary.beta_slow);
+  rotary.truncate = rope.flag("truncate", true);
+  rotary.attention_factor = rope.find_number("attention_factor");
+  rotary.mscale = rope.find_number("mscale");
+  rotary.mscale_all_dim = rope.find_number("mscale_all_dim");
+}
+
+void read_scaling(const ConfigFields& rope, int64_t max_positions, Rotary& rotary) {
+  const char* name = rope.has("rope_type") ? "rope_type" : "type";
+  const std::string type = rope.find_text(name).value_or("default");
+  if (type == "linear") return read_linear(rope, rotary);
+  if (type == "llama3") return read_llama3(rope, rotary);
+  if (type == "yarn") return read_yarn(rope, max_positions, rotary);
+  if (type != "default") rope.refuse(name, "'default', 'linear', 'llama3' or 'yarn'");
+  rope.require_known({"rope_type", "type", "rope_theta", "partial_rotary_factor"});
+}
+
+void require_whole_heads(const ConfigFields& fields) {
+  if (fields.find_number("partial_rotary_factor").value_or(1) != 1) {
+    fields.refuse("partial_rotary_factor", "1: all of a head turns");
+  }
+}
+
+}  // namespace
+
+Rotary read_rotary(const ConfigFields& fields, int64_t max_positions) {
+  require_whole_heads(fields);
+  Rotary rotary{.theta = fields.find_number("rope_theta").value_or(kDefaultTheta)};
+  const nlohmann::json *old = fields.find("rope_scaling"), *now = fields.find("rope_parameters");
+  if (old != nullptr && now != nullptr && *old != *now) {
+    fields.refuse("rope_scaling", "what rope_parameters says");
+  }
+  const char* name = now != nullptr ? "rope_parameters" : "rope_scaling";
+  if (const auto rope = fields.find_object(name)) {
+    require_whole_heads(*rope);
+    rotary.theta = rope->find_number("rope_theta").value_or(rotary.theta);
+    read_scaling(*rope, max_positions, rotary);
+  }
+  return rotary;
+}
+
+nlohmann::ordered_json rope_parameters(const Rotary& rotary) {
+  nlohmann::ordered_json rope = {{"rope_theta", rotary.theta}, {"rope_type", "default"}};
+  if (rotary.scaling == RotaryScaling::None) return rope;
+  rope["factor"] = rotary.factor;
+  if (rotary.scaling == RotaryScaling::Linear) return rope["rope_type"] = "linear", rope;
+  rope["original_max_position_embeddings"] = static_cast<int64_t>(rotary.original_max_positions);
+  if (rotary.scaling == RotaryScaling::Llama3) {
+    rope["rope_type"] = "llama3";
+    rope["low_freq_factor"] = rotary.low_freq_factor;
+    rope["high_freq_factor"] = rotary.high_freq_factor;
+    return rope;
+  }
+  rope["rope_type"] = "yarn";
+  rope["beta_fast"] = rotary.beta_fast;
+  rope["beta_slow"] = rotary.beta_slow;
+  rope["truncate"] = rotary.truncate;
+  if (rotary.attention_factor) rope["attention_factor"] = *rotary.attention_factor;
+  if (rotary.mscale) rope["mscale"] = *rotary.mscale;
+  if (rotary.mscale_all_dim) rope["mscale_all_dim"] = *rotary.mscale_all_dim;
+  return rope;
+}
+
+}  // namespace ebb

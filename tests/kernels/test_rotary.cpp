@@ -1,0 +1,100 @@
+#include <cmath>
+
+#include "tests/kernels/reference.h"
+
+namespace ebb::test {
+namespace {
+
+struct Case {
+  int64_t rows, columns, heads, width;
+};
+const Case kCases[] = {{1, 2, 1, 2}, {7, 35, 3, 10}, {33, 100, 2, 34}, {20, 256, 4, 64}};
+
+class RotaryTest : public testing::TestWithParam<std::tuple<DType, Case>> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, RotaryTest,
+                         testing::Combine(testing::Values(DType::F32, DType::BF16),
+                                          testing::ValuesIn(kCases)),
+                         ([](const auto& info) {
+                           const auto& [dtype, c] = info.param;
+                           return std::string(name_of(dtype)) + "_" + std::to_string(c.rows) + "_" +
+                                  std::to_string(c.width);
+                         }));
+
+std::vector<double> frequencies_of(int64_t half) {
+  std::vector<double> r;
+  for (int64_t i = 0; i < half; ++i) {
+    r.push_back(std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(half)));
+  }
+  return r;
+}
+
+struct Turned {
+  Array positions, table;
+  Values angles;
+  double factor = 1.25;
+
+  Turned(Harness& h, const Case& c, int64_t limit)
+      : positions(int_array(random_indices(c.rows, limit, 10))),
+        table(DType::F32, {c.rows, c.width}) {
+    const std::vector<double> frequencies = frequencies_of(c.width / 2);
+    for (double position : positions.values()) {
+      for (double f : frequencies) angles.push_back(position * f);
+    }
+    h.kernels->rotary_table(h.stream, table, positions, frequencies, factor);
+  }
+};
+
+TEST_P(RotaryTest, TheTableIsRoundedOnceFromFp64) {
+  const auto& [dtype, c] = GetParam();
+  Harness h;
+  const Turned t(h, c, 2'000'000);
+  Values want(static_cast<size_t>(c.rows * c.width));
+  const size_t half = static_cast<size_t>(c.width) / 2;
+  for (size_t i = 0; i < t.angles.size(); ++i) {
+    want[i / half * 2 * half + i % half] = t.factor * std::cos(t.angles[i]);
+    want[i / half * 2 * half + half + i % half] = t.factor * std::sin(t.angles[i]);
+  }
+  EXPECT_TRUE(close(t.table.values(), want, Values(want.size(), 1), 1e-15, DType::F32));
+}
+
+TEST_P(RotaryTest, TurnsPairsAndLeavesTheRest) {
+  const auto& [dtype, c] = GetParam();
+  Harness h;
+  const Turned t(h, c, 3000);
+  const Array x = random_array(dtype, {c.rows, c.columns}, 1);
+  const Values before = x.values();
+  h.kernels->rotary(h.stream, x, t.table, c.heads, Turn::Forward);
+  const Values want = rotate(before, t.angles, c.rows, c.columns, c.heads, c.width, t.factor);
+  EXPECT_TRUE(close(x.values(), want, Values(want.size(), 2), 2e-7, dtype));
+  const Values backwards = rotate(
+      before,
+      [&] {
+        Values negative = t.angles;
+        for (double& a : negative) a = -a;
+        return negative;
+      }(),
+      c.rows, c.columns, c.heads, c.width, t.factor);
+  const Array back(dtype, {c.rows, c.columns}, before);
+  h.kernels->rotary(h.stream, back, t.table, c.heads, Turn::Backward);
+  EXPECT_TRUE(close(back.values(), backwards, Values(want.size(), 2), 2e-7, dtype));
+  EXPECT_FALSE(close(x.values(), backwards, Values(want.size(), 2), 2e-7, dtype));
+}
+
+TEST(RotaryTest, BackwardIsTheSlopeOfForward) {
+  const Case c{6, 40, 2, 18};
+  Harness h;
+  const Turned t(h, c, 100);
+  const Values x = random_values(6 * 40, 1), dy = random_values(6 * 40, 2);
+  const auto forward = [&](const Values& v) {
+    const Array a(DType::F32, {6, 40}, v);
+    h.kernels->rotary(h.stream, a, t.table, c.heads, Turn::Forward);
+    return a.values();
+  };
+  const Array dx(DType::F32, {6, 40}, dy);
+  h.kernels->rotary(h.stream, dx, t.table, c.heads, Turn::Backward);
+  EXPECT_TRUE(differentiates(forward, dy, x, dx.values(), 1e-2, 1e-4));
+  EXPECT_FALSE(differentiates(forward, dy, x, forward(dy), 1e-2, 1e-4));
+}
+
+}  // namespace
+}  // namespace ebb::test

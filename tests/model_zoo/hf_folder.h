@@ -1,0 +1,55 @@
+// Tiny models that transformers saved (tests/fixtures/make_hf_folders.py), in a trainer of Ebb's.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model_zoo/architecture.h"
+#include "model_zoo/hugging_face_weights.h"
+#include "scheduler/trainer.h"
+
+namespace ebb::test {
+
+inline const std::vector<std::string> kHfCases = {"gpt2",  "llama", "mistral",
+                                                  "qwen2", "qwen3", "bert"};
+
+/// Of a case's folder.
+std::string hf_folder(const std::string& name);
+
+/// What transformers computes with them in fp64: the mean loss of each batch.
+struct HfLosses {
+  struct Batch {
+    std::vector<int32_t> tokens, targets, token_types;
+  };
+  int64_t batch = 0, length = 0;
+  std::vector<Batch> batches;
+  std::vector<double> losses;
+};
+HfLosses read_hf_losses(const std::string& name);
+
+/// A folder's weights in a trainer.
+class LoadedModel {
+ public:
+  LoadedModel(const std::string& folder, int64_t batch, int64_t length, DType dtype);
+
+  const ModelConfig& config() const { return config_; }
+  const Model& model() const { return *model_; }
+  std::span<const MappedTensor> tensors() const { return tensors_; }
+  Trainer& trainer() { return *trainer_; }
+  double loss(const HfLosses::Batch& batch);
+  /// The weights as they are, to another folder.
+  void store(const std::string& to, StoredType type, uint64_t shard_bytes = kDefaultShardBytes);
+
+ private:
+  SafetensorsFolder folder_;
+  ModelConfig config_;
+  int64_t batch_, length_;
+  std::unique_ptr<const Model> model_;
+  Preparation prepared_;
+  std::vector<MappedTensor> tensors_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Trainer> trainer_;
+};
+
+}  // namespace ebb::test
