@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <optional>
 
+#include "io/safetensors_folder_writer.h"
 #include "io/state_file.h"
+#include "model_zoo/hugging_face_weights.h"
+#include "model_zoo/model_files.h"
 
 namespace ebb {
 namespace {
@@ -118,6 +121,22 @@ void read_state(Trainer& trainer, const std::string& path) {
   trainer.restore(counters, [&](ParameterId id, size_t plane, std::span<std::byte> into) {
     file.read(position[id], plane, into);
   });
+}
+
+void write_weights(const StateLoan& loan, const ModelConfig& config, const Parameters& parameters,
+                   DType type, const std::string& from, const std::string& to) {
+  const std::vector<MappedTensor> tensors = map_tensors(config, parameters);
+  SafetensorsFolderWriter files(to, stored_tensors(tensors, stored_type_of(type)));
+  const bool as_computed = type == loan.layout().weight_type();
+  store_weights(
+      tensors,
+      [&](ParameterId id, uint64_t first, std::span<float> values) {
+        return as_computed ? loan.read_weights(id, first, values)
+                           : loan.read_masters(id, first, values);
+      },
+      files);
+  files.finish();
+  write_model_files(from, config, type, to);
 }
 
 }  // namespace ebb

@@ -10,9 +10,17 @@ namespace {
 // What the small files take, and folders.
 constexpr uint64_t kSmallFilesBytes = uint64_t{1} << 20;
 
-CheckpointContents contents_of(const TrainSetup& setup) {
-  return {.write_weights = {},
-          .bytes = kSmallFilesBytes + state_file_bytes(*setup.prepared.layout)};
+CheckpointContents contents_of(const TrainOptions& options, const TrainSetup& setup) {
+  const Layout& layout = *setup.prepared.layout;
+  const DType type = options.save_dtype.value_or(options.dtype);
+  const auto write = [&setup, type](const StateLoan& loan, const std::string& folder) {
+    write_weights(loan, setup.preset.config, setup.model->parameters(), type, "", folder);
+  };
+  const bool with_state = !options.save_weights_only;
+  return {.write_weights = write,
+          .with_state = with_state,
+          .bytes = kSmallFilesBytes + layout.num_model_parameters() * size_of(type) +
+                   (with_state ? state_file_bytes(layout) : 0)};
 }
 
 }  // namespace
@@ -31,7 +39,8 @@ RunSaver::RunSaver(const TrainOptions& options, const TrainSetup& setup, const S
       interval_(options.save_steps),
       config_(std::move(config)),
       saved_step_(start.step),
-      writer_(folder, options.save_keep.value_or(0), contents_of(setup), std::move(saved)) {}
+      writer_(folder, options.save_keep.value_or(0), contents_of(options, setup),
+              std::move(saved)) {}
 
 bool RunSaver::due(uint64_t step) const {
   return step % interval_ == 0 || step == setup_.num_steps();

@@ -22,6 +22,8 @@ constexpr Choice<ScheduleShape> kSchedules[] = {{"constant", ScheduleShape::Cons
                                                 {"linear", ScheduleShape::Linear},
                                                 {"cosine", ScheduleShape::Cosine}};
 constexpr Choice<DType> kTypes[] = {{"fp32", DType::F32}, {"bf16", DType::BF16}};
+constexpr Choice<DType> kSavedTypes[] = {
+    {"fp32", DType::F32}, {"bf16", DType::BF16}, {"fp16", DType::F16}};
 constexpr Choice<DeviceChoice> kDevices[] = {{"auto", DeviceChoice::Auto},
                                              {"host", DeviceChoice::Host},
                                              {"cpu", DeviceChoice::Host},
@@ -200,6 +202,10 @@ void add_output_flags(FlagGroup group, TrainOptions& o) {
             whole(o.save_steps, o.gave_save_steps, 1));
   group.add("--save-keep", "N [all]", "remove all but the newest N, once a new one is complete",
             whole(o.save_keep, 1));
+  group.add_flag("--save-weights-only", "without the state from which a run goes on",
+                 [&o] { o.save_weights_only = true; });
+  group.add("--save-dtype", "fp32|bf16|fp16 [as --dtype]", "of the weights in a checkpoint",
+            choice(o.save_dtype, kSavedTypes));
   group.add_optional(
       "--resume", "[DIR]",
       "go on from a checkpoint, or from the newest in a folder [under --save]; other "
@@ -235,6 +241,8 @@ void validate_optimizer(const TrainOptions& o) {
 void validate_output(const TrainOptions& o) {
   require(!o.save.empty() || !o.gave_save_steps, "--save-steps needs --save DIR");
   require(!o.save.empty() || !o.save_keep, "--save-keep needs --save DIR");
+  require(!o.save.empty() || !o.save_weights_only, "--save-weights-only needs --save DIR");
+  require(!o.save.empty() || !o.save_dtype, "--save-dtype needs --save DIR");
 }
 
 void validate_chunk_size(const TrainOptions& o) {

@@ -74,6 +74,8 @@ struct TrainOptions {
   std::string save;  ///< folder of checkpoints; empty: none are saved
   uint64_t save_steps = 500;
   std::optional<uint64_t> save_keep;  ///< nullopt: all
+  bool save_weights_only = false;
+  std::optional<DType> save_dtype;    ///< the same as dtype
   std::optional<std::string> resume;  ///< empty: the newest under `save`
   bool dry_run = false;
 

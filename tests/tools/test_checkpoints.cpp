@@ -6,6 +6,7 @@
 #include <fstream>
 #include <thread>
 
+#include "io/safetensors_folder.h"
 #include "tests/tools/checkpoint_runs.h"
 
 namespace ebb::test {
@@ -199,11 +200,39 @@ TEST_F(Checkpoints, AFolderIsForOneProcess) {
   EXPECT_FAILS(outcome, 2, "another run saves there now");
 }
 
+/// The bytes of the weights do not depend on how the run was cut.
+TEST_F(Checkpoints, HoldTheWeightsForOthersToRead) {
+  succeed(train({"--save", save(), "--save-steps", "3"}));
+  const std::string weights = content_of(saved(8) + "/model.safetensors");
+  const SafetensorsFolder folder(saved(8));
+  for (const LocatedTensor& tensor : folder.tensors()) {
+    EXPECT_EQ(tensor.stored->type, StoredType::BF16);
+  }
+  EXPECT_NE(folder.find("transformer.wte.weight"), nullptr);
+  EXPECT_SAYS(content_of(saved(8) + "/config.json"), "GPT2LMHeadModel");
+  fs::remove_all(saved(8));
+  succeed({"train", "--resume", "--save", save()});
+  EXPECT_TRUE(content_of(saved(8) + "/model.safetensors") == weights);
+  EXPECT_FALSE(content_of(saved(3) + "/model.safetensors") == weights);
+}
+
+TEST_F(Checkpoints, WeightsAloneInAnotherType) {
+  succeed(train({"--save", save(), "--save-weights-only", "--save-dtype", "fp32"}));
+  const SafetensorsFolder folder(saved(8));
+  for (const LocatedTensor& tensor : folder.tensors()) {
+    EXPECT_EQ(tensor.stored->type, StoredType::F32);
+  }
+  EXPECT_FALSE(fs::exists(saved(8) + "/state.ebb"));
+  EXPECT_FAILS(run({"train", "--resume", "--save", save()}), 2, "it has weights alone");
+}
+
 TEST_F(Checkpoints, FlagsThatCannotWorkAreErrors) {
   EXPECT_FAILS(run(train({"--resume"})), 2, "--resume without a folder");
   EXPECT_FAILS(run(train({"--resume", path("none")})), 1, "No such file or directory");
   EXPECT_FAILS(run(train({"--resume", folder_.path().string()})), 2, "--resume '");
   EXPECT_FAILS(run(train({"--save-steps", "2"})), 2, "--save-steps needs --save");
+  EXPECT_FAILS(run(train({"--save-dtype", "fp32"})), 2, "--save-dtype needs --save");
+  EXPECT_FAILS(run(train({"--save-weights-only"})), 2, "--save-weights-only needs --save");
   EXPECT_FAILS(run(train({"--save-keep", "2"})), 2, "--save-keep needs --save");
   EXPECT_FAILS(run(train({"--save", save(), "--save-keep", "0"})), 2, "--save-keep '0'");
   EXPECT_FAILS(run(train({"--save", text_})), 1, "cannot create folder of checkpoints");
@@ -215,15 +244,24 @@ TEST_F(Checkpoints, SavingTakesNoMemoryToSpeakOf) {
   GTEST_SKIP() << "a sanitizer's own memory is larger";
 #endif
   const auto peak = [this](const Arguments& more) {
-    Arguments arguments = {"train",     "--preset",
-                           "gpt-6x384", "--data",
-                           text_,       "--device",
-                           "host",      "--seq-length",
-                           "16",        "--micro-batch-size",
-                           "1",         "--steps",
-                           "3",         "--log",
-                           log_,        "--threads",
-                           "2",         "--chunk-size",
+    Arguments arguments = {"train",
+                           "--preset",
+                           "gpt-6x384-bytes",
+                           "--data",
+                           text_,
+                           "--device",
+                           "host",
+                           "--seq-length",
+                           "16",
+                           "--micro-batch-size",
+                           "1",
+                           "--steps",
+                           "3",
+                           "--log",
+                           log_,
+                           "--threads",
+                           "2",
+                           "--chunk-size",
                            "4MiB"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     succeed(arguments);

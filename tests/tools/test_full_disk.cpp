@@ -63,7 +63,7 @@ TEST_F(FullDisk, WhereAFileCannotBeWritten) {
 
 TEST_F(FullDisk, OfASmallFileSystem) {
   fs::create_directories(save());
-  if (::mount("tmpfs", save().c_str(), "tmpfs", 0, "size=28m") != 0) {
+  if (::mount("tmpfs", save().c_str(), "tmpfs", 0, "size=32m") != 0) {
     GTEST_SKIP() << "mounting is not allowed here";
   }
   const Outcome failed = run(train({"--save", save(), "--save-steps", "2"}));
@@ -83,7 +83,7 @@ TEST_F(FullDisk, IsFoundBeforeTheFirstStep) {
   const Outcome failed = run(train({"--save", save()}));
   ::umount(save().c_str());
   EXPECT_EQ(failed.exit_code, 1) << failed.err;
-  EXPECT_SAYS(failed.err, "a checkpoint takes 10.");
+  EXPECT_SAYS(failed.err, "a checkpoint takes 12.");
   EXPECT_SAYS(failed.err, "2 MiB are free");
   EXPECT_EQ(failed.err.find("step 1/"), std::string::npos);
 }
