@@ -53,6 +53,7 @@ class Trainer::Impl {
   const OptimizerCounters& counters() const { return optimizer_.counters(); }
   /// Until nobody reads the state any more.
   void wait_for_loan() { optimizer_.loans().wait_for_all(); }
+  std::span<const OpTime> last_step_times() const { return executor_.times(); }
   State& state() { return state_; }
   const Layout& layout() const { return layout_; }
 
@@ -283,6 +284,7 @@ StepResult Trainer::step(std::span<const MicroBatch> micro_batches, double learn
 double Trainer::evaluate(std::span<const MicroBatch> micro_batches) {
   return impl_->evaluate(micro_batches);
 }
+std::span<const OpTime> Trainer::last_step_times() const { return impl_->last_step_times(); }
 int64_t Trainer::num_updates() const { return impl_->counters().num_updates; }
 uint64_t Trainer::num_skipped() const { return impl_->counters().num_skipped; }
 uint64_t Trainer::state_hash() const {

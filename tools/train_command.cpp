@@ -9,6 +9,7 @@
 
 #include "model_zoo/checkpoint.h"
 #include "tools/batches.h"
+#include "tools/chrome_trace.h"
 #include "tools/cli.h"
 #include "tools/commands.h"
 #include "tools/machine.h"
@@ -71,6 +72,9 @@ class TrainingRun {
         progress_(progress),
         signals_(signals),
         log_(open_log(request)),
+        trace_(request.options.trace.empty()
+                   ? nullptr
+                   : std::make_unique<ChromeTrace>(request.options.trace)),
         rss_before_bytes_(peak_rss_bytes()),
         device_(create_device(setup.device)),
         trainer_(*setup.model, *device_, setup.prepared),
@@ -116,6 +120,9 @@ class TrainingRun {
     const uint64_t position = position_at(step, start_, setup_.shape).num_samples;
     const double learning_rate = setup_.learning_rate.at(step);
     const StepResult result = trainer_.step(batches_.load(position), learning_rate);
+    if (trace_) {
+      trace_->add_step(setup_.prepared, trainer_.last_step_times(), step + 1, result.step_s);
+    }
     StepRecord record = make_record(setup_,
                                     {.step = step,
                                      .epoch = batches_.order().epoch(position),
@@ -166,6 +173,7 @@ class TrainingRun {
   const Signals& signals_;
   const std::unique_ptr<RunLog>
       log_;  // before the memory: a log that cannot be written shows at once
+  const std::unique_ptr<ChromeTrace> trace_;
   const size_t rss_before_bytes_;
   std::unique_ptr<Device> device_;
   Trainer trainer_;

@@ -71,6 +71,7 @@ struct TrainOptions {
   std::optional<Arithmetic> arithmetic;  ///< the faster one on this processor
 
   std::string log;
+  std::string trace;
   std::string save;  ///< folder of checkpoints; empty: none are saved
   uint64_t save_steps = 500;
   std::optional<uint64_t> save_keep;  ///< nullopt: all
@@ -88,8 +89,11 @@ struct TrainOptions {
 
 /// Declares train's flags; `options` is filled while `app` parses, and must outlive that.
 void add_train_flags(CLI::App& app, TrainOptions& options);
+/// Those that a plan depends on: of the model, the shape of a step, clipping, and memory.
+void add_planned_flags(CLI::App& app, TrainOptions& options);
 
 /// Combinations of flags that cannot work.
 void validate(const TrainOptions& options);
+void validate_planned(const TrainOptions& options);
 
 }  // namespace ebb
