@@ -173,7 +173,7 @@ TEST_F(Checkpoints, OtherModelsAreRefused) {
   EXPECT_FAILS(
       run({"train", "--resume", "--save", save(), "--dtype", "fp32", "--gradient-dtype", "fp32"}),
       2, "--dtype bf16");
-  EXPECT_FAILS(run({"train", "--resume", "--save", save(), "--preset", "gpt-6x384"}), 2,
+  EXPECT_FAILS(run({"train", "--resume", "--save", save(), "--preset", "gpt-6x384-bytes"}), 2,
                "the state is of another model: parameter 0 is 'wte.weight' (256, 128)");
 }
 
