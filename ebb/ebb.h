@@ -19,6 +19,7 @@
 #include "io/token_data.h"
 #include "model_zoo/architecture.h"
 #include "model_zoo/bert.h"
+#include "model_zoo/checkpoint.h"
 #include "model_zoo/gpt2.h"
 #include "model_zoo/hugging_face_config.h"
 #include "model_zoo/hugging_face_weights.h"

@@ -194,7 +194,7 @@ void Optimizer::begin_step(double learning_rate) {
 
 /// Without clipping an update of this step runs before its norm.
 AdamWStep Optimizer::early_step() const {
-  return {.learning_rate = learning_rate_, .adam = adam_, .t = num_updates_ + 1};
+  return {.learning_rate = learning_rate_, .adam = adam_, .t = counters_.num_updates + 1};
 }
 
 void Optimizer::norm() {
@@ -212,13 +212,13 @@ void Optimizer::norm() {
         throw_not_a_number(bad_tensor_in(left.chunk, home_.gradient_slot(left.gradient_slot)));
       }
     }
-    ++num_skipped_;
-    ++num_skipped_in_a_row_;
+    ++counters_.num_skipped;
+    ++counters_.num_skipped_in_a_row;
     return;
   }
-  num_skipped_in_a_row_ = 0;
-  ++num_updates_;
-  decided_ = {.learning_rate = learning_rate_, .adam = adam_, .t = num_updates_};
+  counters_.num_skipped_in_a_row = 0;
+  ++counters_.num_updates;
+  decided_ = {.learning_rate = learning_rate_, .adam = adam_, .t = counters_.num_updates};
   if (max_grad_norm_ == 0) return;
   decided_.gradient_scale = clip_scale(grad_norm_, max_grad_norm_);
   device_state_.decide(decided_, true);
@@ -257,6 +257,7 @@ void Optimizer::update(uint32_t chunk, uint32_t slot, bool carried) {
     throw_not_a_number(bad_tensor_in(chunk, home_.gradient_slot(slot)));
   }
   const AdamWStep step = early ? early_step() : decided_;
+  loans_.wait_for(chunk);
   Planes planes = state_.planes(chunk * layout_.chunk_elements());
   planes.gradient = home_.gradient_slot(slot);
   const std::span<const AdamWRun> runs(updates_);

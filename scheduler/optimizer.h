@@ -22,7 +22,9 @@
 #include "device/device.h"
 #include "scheduler/device_state.h"
 #include "scheduler/executor.h"
+#include "scheduler/loan_gate.h"
 #include "scheduler/state.h"
+#include "scheduler/state_loan.h"
 
 namespace ebb {
 
@@ -52,11 +54,14 @@ class Optimizer : public ChunkWork {
   // After a step.
   double grad_norm() const { return grad_norm_; }
   bool skipped() const { return skipped_; }
-  int64_t num_updates() const { return num_updates_; }
-  uint32_t num_skipped_in_a_row() const { return num_skipped_in_a_row_; }
-  uint64_t num_skipped() const { return num_skipped_; }
+  const OptimizerCounters& counters() const { return counters_; }
   /// The first tensor, in call order, whose gradient at home is not a number; REQUIRES: skipped().
   std::string first_bad_tensor() const;
+
+  /// Goes on from there. REQUIRES: !has_carried().
+  void restore(const OptimizerCounters& counters) { counters_ = counters; }
+  /// Where updates at home wait for the state.
+  LoanGate& loans() { return loans_; }
 
   /// Device memory for partial norms.
   static size_t partial_norm_bytes(const Layout& layout) {
@@ -105,9 +110,8 @@ class Optimizer : public ChunkWork {
   bool has_carried_ = false;
   double grad_norm_ = 0;
   bool skipped_ = false;
-  int64_t num_updates_ = 0;
-  uint64_t num_skipped_ = 0;
-  uint32_t num_skipped_in_a_row_ = 0;
+  OptimizerCounters counters_;
+  LoanGate loans_;
 };
 
 }  // namespace ebb

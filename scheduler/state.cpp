@@ -87,6 +87,16 @@ void State::write(ParameterId id, uint64_t first, std::span<const float> masters
   write_masters(planes_of(id, first, masters.size()), masters);
 }
 
+std::vector<std::span<std::byte>> State::plane_bytes(ParameterId id) const {
+  std::vector<std::span<std::byte>> planes;
+  for (const PlaneSpec& plane : plane_specs(layout_.weight_type())) {
+    const int index = static_cast<int>(planes.size());
+    planes.emplace_back(home_.plane(index, layout_.first_element(id)),
+                        layout_.num_elements(id) * plane.bytes_per_element);
+  }
+  return planes;
+}
+
 uint64_t State::hash() const {
   StateHash hash;
   for (ParameterId id : layout_.call_order()) {

@@ -30,6 +30,8 @@ class State {
   void read(ParameterId id, uint64_t first, std::span<float> masters) const;
   void write(ParameterId id, uint64_t first, std::span<const float> masters);
   uint64_t hash() const;
+  /// Where a parameter's planes lie, in the order of home_planes().
+  std::vector<std::span<std::byte>> plane_bytes(ParameterId id) const;
 
  private:
   Planes planes_of(ParameterId id, uint64_t first, size_t count) const;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -45,9 +46,13 @@ class Trainer::Impl {
   /// Makes the updates that the last step left over, and holds nothing any more: before anybody
   /// else looks at the state.
   void drain();
+  StateLoan lend();
+  void restore(const OptimizerCounters& counters, const ReadPlane& read);
   ParameterId find(std::string_view name) const;
 
-  const Optimizer& optimizer() const { return optimizer_; }
+  const OptimizerCounters& counters() const { return optimizer_.counters(); }
+  /// Until nobody reads the state any more.
+  void wait_for_loan() { optimizer_.loans().wait_for_all(); }
   std::span<const OpTime> last_step_times() const { return executor_.times(); }
   State& state() { return state_; }
   const Layout& layout() const { return layout_; }
@@ -206,12 +211,13 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
   result.copying_processor_s = stats.copying_processor_s;
   result.loaded_bytes += plan.loaded_bytes;
   result.stored_bytes = plan.stored_bytes;
-  if (result.skipped && optimizer_.num_skipped_in_a_row() >= prepared_.options.max_skipped_steps) {
+  if (result.skipped &&
+      optimizer_.counters().num_skipped_in_a_row >= prepared_.options.max_skipped_steps) {
     throw NumericError(
         fmt::format("the gradient norm was not a number in {} steps in a row; the first tensor is "
                     "{}; the weights "
                     "are those before them; try a lower --lr or --dtype fp32",
-                    optimizer_.num_skipped_in_a_row(), optimizer_.first_bad_tensor()));
+                    optimizer_.counters().num_skipped_in_a_row, optimizer_.first_bad_tensor()));
   }
   return result;
 }
@@ -228,9 +234,41 @@ double Trainer::Impl::evaluate(std::span<const MicroBatch> micro_batches) {
 
 void Trainer::Impl::drain() {
   if (!optimizer_.has_carried() && executor_.num_held() == 0) return;
+  wait_for_loan();  // what comes home is written there
   executor_.begin(no_moments_, prepared_.drain_plan);
   executor_.finish();
   optimizer_.forget_carried();
+}
+
+/// With clipping, updates begin at the front, where the next forward does; without, at the back,
+/// where the backward begins.
+StateLoan Trainer::Impl::lend() {
+  drain();
+  std::vector<StatePart> parts;
+  for (const ParameterId id : layout_.call_order()) {
+    const auto planes = state_.plane_bytes(id);
+    parts.push_back({.parameter = id, .planes = {planes.begin(), planes.end()}});
+  }
+  if (prepared_.options.max_grad_norm == 0) std::ranges::reverse(parts);
+  std::vector<uint32_t> parts_of_chunk(layout_.num_chunks(), 0);
+  for (uint32_t i = 0; i < parts.size(); ++i) {
+    const ParameterId id = parts[i].parameter;
+    const ChunkRange chunks =
+        layout_.chunks(Space::Weights, layout_.first_element(id), layout_.num_elements(id));
+    for (uint32_t c = chunks.first; c < chunks.last; ++c) parts_of_chunk[c] = i + 1;
+  }
+  optimizer_.loans().open(std::move(parts_of_chunk));
+  return {layout_, state_, optimizer_.loans(), optimizer_.counters(), std::move(parts)};
+}
+
+void Trainer::Impl::restore(const OptimizerCounters& counters, const ReadPlane& read) {
+  drain();
+  wait_for_loan();
+  for (const ParameterId id : layout_.call_order()) {
+    const auto planes = state_.plane_bytes(id);
+    for (size_t plane = 0; plane < planes.size(); ++plane) read(id, plane, planes[plane]);
+  }
+  optimizer_.restore(counters);
 }
 
 ParameterId Trainer::Impl::find(std::string_view name) const {
@@ -251,9 +289,8 @@ double Trainer::evaluate(std::span<const MicroBatch> micro_batches) {
   return impl_->evaluate(micro_batches);
 }
 std::span<const OpTime> Trainer::last_step_times() const { return impl_->last_step_times(); }
-
-int64_t Trainer::num_updates() const { return impl_->optimizer().num_updates(); }
-uint64_t Trainer::num_skipped() const { return impl_->optimizer().num_skipped(); }
+int64_t Trainer::num_updates() const { return impl_->counters().num_updates; }
+uint64_t Trainer::num_skipped() const { return impl_->counters().num_skipped; }
 uint64_t Trainer::state_hash() const {
   impl_->drain();
   return impl_->state().hash();
@@ -281,7 +318,14 @@ void Trainer::read_parameter(ParameterId id, uint64_t first, std::span<float> va
 
 void Trainer::write_parameter(ParameterId id, uint64_t first, std::span<const float> values) {
   impl_->drain();
+  impl_->wait_for_loan();
   impl_->state().write(id, first, values);
+}
+
+const Layout& Trainer::layout() const { return impl_->layout(); }
+StateLoan Trainer::lend_state() { return impl_->lend(); }
+void Trainer::restore(const OptimizerCounters& counters, const ReadPlane& read) {
+  impl_->restore(counters, read);
 }
 
 }  // namespace ebb

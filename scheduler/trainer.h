@@ -27,6 +27,7 @@
 #include "scheduler/model.h"
 #include "scheduler/plan.h"
 #include "scheduler/simulate.h"
+#include "scheduler/state_loan.h"
 
 namespace ebb {
 
@@ -212,6 +213,17 @@ class Trainer {
   /// passes in pieces. REQUIRES: they exist.
   void read_parameter(ParameterId id, uint64_t first, std::span<float> values) const;
   void write_parameter(ParameterId id, uint64_t first, std::span<const float> values);
+
+  /// The state as it is now, to be written by another thread beside the next steps; it is home by
+  /// then, so the next step loads anew what the device held. Until the loan ends, what looks at
+  /// weights or writes them may wait for it. layout() names the parameters, home_planes() the
+  /// planes.
+  StateLoan lend_state();
+  const Layout& layout() const;
+  /// Goes on from such a state: `read` fills one plane of a parameter after the other, in call
+  /// order. After a throw, see step().
+  using ReadPlane = std::function<void(ParameterId, size_t plane, std::span<std::byte> into)>;
+  void restore(const OptimizerCounters& counters, const ReadPlane& read);
 
  private:
   class Impl;

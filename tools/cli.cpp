@@ -12,7 +12,10 @@
 namespace ebb {
 namespace {
 
-std::string first_name(const std::string& names) { return names.substr(0, names.find(',')); }
+std::function<void(const std::string&)> with_flag(const std::string& names, Setter setter) {
+  return [setter = std::move(setter),
+          flag = names.substr(0, names.find(','))](const std::string& text) { setter(flag, text); };
+}
 
 /// A file that cannot be read is an IoError with its reason, which CLI11 would not give.
 void check_readable(const std::string& path) {
@@ -33,12 +36,15 @@ std::string config_path(const CLI::App& app) {
 
 void FlagGroup::add(const std::string& names, const std::string& value,
                     const std::string& description, Setter setter) {
-  app.add_option_function<std::string>(
-         names,
-         [setter = std::move(setter), flag = first_name(names)](const std::string& text) {
-           setter(flag, text);
-         },
-         description)
+  app.add_option_function<std::string>(names, with_flag(names, std::move(setter)), description)
+      ->option_text(value)
+      ->group(name);
+}
+
+void FlagGroup::add_optional(const std::string& names, const std::string& value,
+                             const std::string& description, Setter setter) {
+  app.add_option_function<std::string>(names, with_flag(names, std::move(setter)), description)
+      ->expected(0, 1)
       ->option_text(value)
       ->group(name);
 }

@@ -24,6 +24,9 @@ struct FlagGroup {
   /// `names` are separated by commas; `value` is the placeholder with the default in brackets.
   void add(const std::string& names, const std::string& value, const std::string& description,
            Setter setter);
+  /// Its value may be left out: it is then empty.
+  void add_optional(const std::string& names, const std::string& value,
+                    const std::string& description, Setter setter);
   void add_list(const std::string& names, const std::string& value, const std::string& description,
                 std::vector<std::string>& target);
   void add_flag(const std::string& names, const std::string& description,

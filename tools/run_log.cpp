@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cmath>
+#include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
@@ -44,6 +45,25 @@ class JsonLine {
   std::string text_ = "{";
 };
 
+/// A line of a step, up to this one?
+bool is_until(const std::string& line, uint64_t last_step) {
+  const auto json = nlohmann::json::parse(line, nullptr, false);
+  if (!json.is_object()) return false;
+  const auto step = json.find("step");
+  return step != json.end() && step->is_number_unsigned() && *step <= last_step;
+}
+
+/// Of the whole lines in front that are of these steps.
+uint64_t bytes_until(const std::string& path, uint64_t last_step) {
+  std::ifstream file(path, std::ios::binary);
+  uint64_t bytes = 0;
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    if (!is_until(line, last_step)) break;
+    bytes += line.size() + 1;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 std::string to_json(const StepRecord& r) {
@@ -80,12 +100,11 @@ std::string to_json(const EndRecord& r) {
       .take();
 }
 
-RunLog::RunLog(const std::string& path)
-    : path_(path),
-      descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+RunLog::RunLog(const std::string& path, std::optional<uint64_t> last_step)
+    : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) {
   if (descriptor_ < 0) throw IoError("cannot open log", path_, errno);
   try {
-    probe();
+    probe(last_step ? bytes_until(path, *last_step) : 0);
   } catch (...) {
     ::close(descriptor_);
     throw;
@@ -94,17 +113,27 @@ RunLog::RunLog(const std::string& path)
 
 RunLog::~RunLog() { ::close(descriptor_); }
 
-/// A regular file is written to and cut back; on anything else a write of nothing must do.
-void RunLog::probe() {
+/// A regular file is cut, written to and cut again; on anything else a write of nothing must do.
+void RunLog::probe(uint64_t kept_bytes) {
   struct stat status = {};
   if (::fstat(descriptor_, &status) != 0) throw IoError("cannot read state of log", path_, errno);
   if (!S_ISREG(status.st_mode)) {
     if (::write(descriptor_, "", 0) < 0) throw IoError("cannot write log", path_, errno);
     return;
   }
-  write_all(std::string(kProbeBytes, ' '));
-  if (::ftruncate(descriptor_, 0) != 0 || ::lseek(descriptor_, 0, SEEK_SET) != 0) {
+  const auto end = static_cast<off_t>(kept_bytes);
+  const auto cut = [&] {
+    if (::ftruncate(descriptor_, end) == 0 && ::lseek(descriptor_, end, SEEK_SET) == end) return;
     throw IoError("cannot write log", path_, errno);
+  };
+  cut();
+  write_all(std::string(kProbeBytes, ' '));
+  cut();
+}
+
+void RunLog::sync() {
+  if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EROFS) {
+    throw IoError("cannot sync log", path_, errno);
   }
 }
 

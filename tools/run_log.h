@@ -50,17 +50,20 @@ std::string to_json(const EndRecord& record);
 
 class RunLog {
  public:
-  /// Replaces the file. Finds out whether its disk takes a line.
-  explicit RunLog(const std::string& path);
+  /// Replaces the file; or goes on after the line of this step, and cuts off what comes after it.
+  /// Finds out whether its disk takes a line.
+  explicit RunLog(const std::string& path, std::optional<uint64_t> last_step = {});
   ~RunLog();
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
 
   void write(const StepRecord& record) { write_line(to_json(record)); }
   void write(const EndRecord& record) { write_line(to_json(record)); }
+  /// What was written is there after a power cut, too.
+  void sync();
 
  private:
-  void probe();
+  void probe(uint64_t kept_bytes);
   void write_all(std::string_view text);
   void write_line(std::string line);
 

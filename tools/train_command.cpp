@@ -2,17 +2,21 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
 
+#include "model_zoo/checkpoint.h"
 #include "tools/batches.h"
 #include "tools/chrome_trace.h"
 #include "tools/cli.h"
 #include "tools/commands.h"
 #include "tools/machine.h"
 #include "tools/progress.h"
+#include "tools/resume.h"
 #include "tools/run_log.h"
+#include "tools/run_saver.h"
 #include "tools/signals.h"
 #include "tools/train_options.h"
 #include "tools/train_report.h"
@@ -21,14 +25,23 @@
 namespace ebb {
 namespace {
 
-std::optional<TrainOptions> parse_train(std::vector<std::string> arguments) {
-  CLI::App app("Trains a model on text or token files.", "ebb train");
+/// What was asked for.
+struct Request {
   TrainOptions options;
-  add_train_flags(app, options);
+  std::optional<Resumed> resumed;
+  RunConfig given;  // the checkpoint's flags among them
+};
+
+std::optional<Request> parse_train(std::vector<std::string> arguments) {
+  CLI::App app("Trains a model on text or token files.", "ebb train");
+  Request request;
+  add_train_flags(app, request.options);
   if (!parse_arguments(app, std::move(arguments), true)) return std::nullopt;
-  settle_defaults(options);
-  validate(options);
-  return options;
+  request.resumed = take_up(app, request.options);
+  request.given = given_flags(app);
+  settle_defaults(request.options);
+  validate(request.options);
+  return request;
 }
 
 /// Loss without gradients, over the same first samples each time.
@@ -53,23 +66,35 @@ class Evaluation {
 
 class TrainingRun {
  public:
-  TrainingRun(const TrainOptions& options, const TrainSetup& setup, Progress& progress,
-              const Signals& signals)
+  TrainingRun(const Request& request, const TrainSetup& setup, const RunConfig& config,
+              const SaveFolder* folder, Progress& progress, const Signals& signals)
       : setup_(setup),
+        start_(start_of(request.resumed, setup)),
         progress_(progress),
         signals_(signals),
-        log_(open_log(options)),
-        trace_(options.trace.empty() ? nullptr : std::make_unique<ChromeTrace>(options.trace)),
+        log_(open_log(request)),
+        trace_(request.options.trace.empty()
+                   ? nullptr
+                   : std::make_unique<ChromeTrace>(request.options.trace)),
         rss_before_bytes_(peak_rss_bytes()),
         device_(create_device(setup.device)),
         trainer_(*setup.model, *device_, setup.prepared),
-        batches_(*setup.data, sample_order(options, setup), setup.shape),
-        evaluation_(options, setup) {
-    if (setup.weights) setup.weights->load(trainer_);
+        batches_(*setup.data, sample_order(request.options, setup), setup.shape),
+        evaluation_(request.options, setup) {
+    if (folder != nullptr) {
+      saver_.emplace(request.options, setup, *folder, config, start_,
+                     [this](const std::string& path) { progress_.notice("saved '" + path + "'"); });
+    }
+    if (request.resumed) {
+      read_state(trainer_, state_of(request.resumed->checkpoint));
+    } else if (setup.weights) {
+      setup.weights->load(trainer_);
+    }
   }
 
   Summary run() {
     Summary summary;
+    summary.first_step = summary.end.steps = start_.step;
     while (summary.end.steps < setup_.num_steps() && signals_.pending() == 0) {
       const StepRecord record = run_step(summary.end.steps);
       summary.end.steps = record.step;
@@ -81,8 +106,14 @@ class TrainingRun {
   }
 
  private:
-  static std::unique_ptr<RunLog> open_log(const TrainOptions& options) {
-    return options.log.empty() ? nullptr : std::make_unique<RunLog>(options.log);
+  static std::unique_ptr<RunLog> open_log(const Request& request) {
+    if (request.options.log.empty()) return nullptr;
+    if (!request.resumed) return std::make_unique<RunLog>(request.options.log);
+    return std::make_unique<RunLog>(request.options.log, request.resumed->run.position.step);
+  }
+
+  static std::string state_of(const std::string& checkpoint) {
+    return (std::filesystem::path(checkpoint) / kStateFile).string();
   }
 
   static SampleOrder sample_order(const TrainOptions& options, const TrainSetup& setup) {
@@ -91,7 +122,7 @@ class TrainingRun {
   }
 
   StepRecord run_step(uint64_t step) {
-    const uint64_t position = step * setup_.shape.num_samples();
+    const uint64_t position = position_at(step, start_, setup_.shape).num_samples;
     const double learning_rate = setup_.learning_rate.at(step);
     const StepResult result = trainer_.step(batches_.load(position), learning_rate);
     if (trace_) {
@@ -103,13 +134,23 @@ class TrainingRun {
                                      .learning_rate = learning_rate,
                                      .device_peak_bytes = device_->peak_bytes()},
                                     result);
+    record.tokens_seen = position_at(record.step, start_, setup_.shape).num_tokens;
     if (result.skipped) report_skipped(record.step);
     if (evaluation_.due(record.step, setup_.num_steps())) {
       record.eval_loss = evaluation_.run(trainer_);
     }
     if (log_) log_->write(record);
     progress_.step(record);
+    if (saver_) {
+      saver_->check();
+      if (saver_->due(record.step)) save(record.step);
+    }
     return record;
+  }
+
+  void save(uint64_t step) {
+    if (log_) log_->sync();
+    saver_->save(trainer_, position_at(step, start_, setup_.shape));
   }
 
   void report_skipped(uint64_t step) {
@@ -119,6 +160,10 @@ class TrainingRun {
   }
 
   void finish(Summary& summary) {
+    if (saver_) {
+      save(summary.end.steps);
+      saver_->finish();
+    }
     summary.num_skipped = trainer_.num_skipped();
     summary.rss_before_bytes = rss_before_bytes_;
     summary.end.state_hash = trainer_.state_hash();
@@ -128,6 +173,7 @@ class TrainingRun {
   }
 
   const TrainSetup& setup_;
+  const RunPosition start_;
   Progress& progress_;
   const Signals& signals_;
   const std::unique_ptr<RunLog>
@@ -138,6 +184,7 @@ class TrainingRun {
   Trainer trainer_;
   Batches batches_;
   Evaluation evaluation_;
+  std::optional<RunSaver> saver_;  // last: what it writes is the trainer's
 };
 
 /// Says what the first signal does: beside the progress, once there is one.
@@ -173,13 +220,25 @@ class SignalNotice {
   Progress* progress_ = nullptr;
 };
 
-int train(const TrainOptions& options, const TrainSetup& setup, SignalNotice& notice,
-          const Signals& signals) {
+/// Checked before anything is measured or planned.
+std::unique_ptr<const SaveFolder> take_save_folder(const Request& request) {
+  const TrainOptions& options = request.options;
+  if (options.save.empty() || options.dry_run) return nullptr;
+  return std::make_unique<const SaveFolder>(options.save,
+                                            request.resumed ? request.resumed->checkpoint : "");
+}
+
+int train(const Request& request, const TrainSetup& setup, const SaveFolder* folder,
+          SignalNotice& notice, const Signals& signals) {
   const bool live = ::isatty(STDERR_FILENO) != 0;
-  fmt::print(stderr, "{}", format_header(options, setup));
+  const RunConfig config = resolved_config(request.given, request.options, setup);
+  fmt::print(stderr, "{}", format_header(request.options, setup));
   Progress progress(stderr, live, setup.num_steps());
   const SignalNotice::Beside beside(notice, progress);
-  const Summary summary = TrainingRun(options, setup, progress, signals).run();
+  for (const std::string& text : resume_notices(request.options, request.resumed, setup, config)) {
+    progress.notice(text);
+  }
+  const Summary summary = TrainingRun(request, setup, config, folder, progress, signals).run();
   progress.finish();
   if (signals.pending() != 0) {
     progress.notice(
@@ -192,16 +251,18 @@ int train(const TrainOptions& options, const TrainSetup& setup, SignalNotice& no
 }  // namespace
 
 int train_command(std::vector<std::string> arguments) {
-  const auto options = parse_train(std::move(arguments));
-  if (!options) return 0;
+  const auto request = parse_train(std::move(arguments));
+  if (!request) return 0;
+  const TrainOptions& options = request->options;
+  const auto folder = take_save_folder(*request);
   // First of all: what sets up has threads, and they must not take the signals.
   SignalNotice notice;
   const Signals signals([&notice](const char* name) { notice(name); });
-  const TrainSetup setup = set_up(*options);
+  const TrainSetup setup = set_up(options);
   if (signals.pending() != 0) return signals.exit_code();
   reset_peak_rss();
-  if (!options->dry_run) return train(*options, setup, notice, signals);
-  fmt::print("{}", format_header(*options, setup));
+  if (!options.dry_run) return train(*request, setup, folder.get(), notice, signals);
+  fmt::print("{}", format_header(options, setup));
   return 0;
 }
 

@@ -23,6 +23,8 @@ constexpr Choice<ScheduleShape> kSchedules[] = {{"constant", ScheduleShape::Cons
                                                 {"linear", ScheduleShape::Linear},
                                                 {"cosine", ScheduleShape::Cosine}};
 constexpr Choice<DType> kTypes[] = {{"fp32", DType::F32}, {"bf16", DType::BF16}};
+constexpr Choice<DType> kSavedTypes[] = {
+    {"fp32", DType::F32}, {"bf16", DType::BF16}, {"fp16", DType::F16}};
 constexpr Choice<DeviceChoice> kDevices[] = {{"auto", DeviceChoice::Auto},
                                              {"host", DeviceChoice::Host},
                                              {"cpu", DeviceChoice::Host},
@@ -103,8 +105,9 @@ Setter recompute(Recompute& target) {
   };
 }
 
-Setter text(std::string& target) {
-  return [&target](std::string_view, std::string_view value) { target = value; };
+template <class T>
+Setter text(T& target) {
+  return [&target](std::string_view, std::string_view value) { target = std::string(value); };
 }
 
 void add_model_flags(FlagGroup group, TrainOptions& o) {
@@ -218,6 +221,22 @@ void add_output_flags(FlagGroup group, TrainOptions& o) {
   group.add("--log", "FILE", "JSON lines, one a step", text(o.log));
   group.add("--trace", "FILE",
             "the timeline of every step, as Chrome trace JSON (opens in Perfetto)", text(o.trace));
+  group.add("--save", "DIR",
+            "checkpoints DIR/step-N: when the run ends or is stopped, and every --save-steps",
+            text(o.save));
+  group.add("--save-steps", "N [500]", "save every N steps, beside the next step",
+            whole(o.save_steps, o.gave_save_steps, 1));
+  group.add("--save-keep", "N [all]", "remove all but the newest N, once a new one is complete",
+            whole(o.save_keep, 1));
+  group.add_flag("--save-weights-only", "without the state from which a run goes on",
+                 [&o] { o.save_weights_only = true; });
+  group.add("--save-dtype", "fp32|bf16|fp16 [as --dtype]", "of the weights in a checkpoint",
+            choice(o.save_dtype, kSavedTypes));
+  group.add_optional(
+      "--resume", "[DIR]",
+      "go on from a checkpoint, or from the newest in a folder [under --save]; other "
+      "flags are the checkpoint's where they are not given",
+      text(o.resume));
   group.add_flag("--dry-run", "plan, print, exit 0, or 3 where it does not fit",
                  [&o] { o.dry_run = true; });
 }
@@ -243,6 +262,13 @@ void validate_optimizer(const TrainOptions& o) {
     throw_bad_value("--min-lr", fmt::format("{:g}", *o.min_learning_rate),
                     fmt::format("a number from 0 to --lr {:g}", o.learning_rate));
   }
+}
+
+void validate_output(const TrainOptions& o) {
+  require(!o.save.empty() || !o.gave_save_steps, "--save-steps needs --save DIR");
+  require(!o.save.empty() || !o.save_keep, "--save-keep needs --save DIR");
+  require(!o.save.empty() || !o.save_weights_only, "--save-weights-only needs --save DIR");
+  require(!o.save.empty() || !o.save_dtype, "--save-dtype needs --save DIR");
 }
 
 void validate_chunk_size(const TrainOptions& o) {
@@ -294,6 +320,7 @@ void validate_planned(const TrainOptions& options) {
   require(!options.random_init || !options.model.empty(),
           "--init random is for --model DIR: a preset's weights are always random");
   validate_chunk_size(options);
+  validate_output(options);
   require(options.device != DeviceChoice::Cuda || options.link.load_bytes_per_s == 0,
           "--link emulates a link on the host device: allowed with --device host, not cuda");
   require(options.device != DeviceChoice::Cuda || !options.pretend,

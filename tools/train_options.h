@@ -74,6 +74,12 @@ struct TrainOptions {
 
   std::string log;
   std::string trace;
+  std::string save;  ///< folder of checkpoints; empty: none are saved
+  uint64_t save_steps = 500;
+  std::optional<uint64_t> save_keep;  ///< nullopt: all
+  bool save_weights_only = false;
+  std::optional<DType> save_dtype;    ///< the same as dtype
+  std::optional<std::string> resume;  ///< empty: the newest under `save`
   bool dry_run = false;
 
   // Which flags were given, where a default would hide it.
@@ -82,6 +88,7 @@ struct TrainOptions {
   bool gave_warmup_steps = false;
   bool gave_learning_rate = false;
   bool gave_weight_decay = false;
+  bool gave_save_steps = false;
 
   bool loads_weights() const { return !model.empty() && !random_init; }
 };

@@ -160,12 +160,17 @@ StepRecord make_record(const TrainSetup& setup, const StepContext& context, cons
 }
 
 std::string format_summary(const TrainSetup& setup, const Summary& s) {
-  const uint64_t tokens = s.end.steps * setup.shape.num_tokens();
+  const uint64_t tokens = (s.end.steps - s.first_step) * setup.shape.num_tokens();
   std::string text = fmt::format("{} steps, {} tokens in {}, {:.0f} tok/s", s.end.steps, tokens,
                                  format_duration(s.seconds),
                                  s.seconds > 0 ? static_cast<double>(tokens) / s.seconds : 0.0);
-  text += setup.device.pretend ? "; a rehearsal: no losses\n"
-                               : fmt::format("; last loss {:.4f}\n", s.last_loss);
+  if (s.first_step > 0) text += fmt::format(" from step {} on", s.first_step);
+  if (s.end.steps == s.first_step) {
+    text += "\n";
+  } else {
+    text += setup.device.pretend ? "; a rehearsal: no losses\n"
+                                 : fmt::format("; last loss {:.4f}\n", s.last_loss);
+  }
   const auto out = std::back_inserter(text);
   if (s.num_skipped > 0) {
     fmt::format_to(out, "{} updates skipped, for gradients that were not numbers\n", s.num_skipped);

@@ -33,7 +33,8 @@ StepRecord make_record(const TrainSetup& setup, const StepContext& context,
 
 struct Summary {
   EndRecord end;
-  double seconds = 0;  ///< of all steps
+  uint64_t first_step = 0;  ///< where the run began, more where it was resumed
+  double seconds = 0;       ///< of all steps from there
   double last_loss = 0;
   uint64_t num_skipped = 0;
   size_t rss_before_bytes = 0;  ///< of the program alone, before the run took its memory

@@ -85,6 +85,37 @@ TEST(RunLog, WritesWholeLinesAtOnceAndReplacesTheFile) {
   fs::remove(path);
 }
 
+TEST(RunLog, GoesOnAfterAStepAndCutsOffTheRest) {
+  const std::string path =
+      (fs::temp_directory_path() / ("ebb-cut-" + std::to_string(::getpid()))).string();
+  const auto line = [](uint64_t step) {
+    StepRecord record = some_step();
+    record.step = step;
+    return to_json(record) + "\n";
+  };
+  const std::string three = line(1) + line(2) + line(3);
+  const std::string ends = to_json(EndRecord{}) + "\n";
+  const std::string torn = line(4).substr(0, 20);
+  const auto cut = [&](const std::string& content, uint64_t last_step) {
+    std::ofstream(path) << content;
+    RunLog log(path, last_step);
+    const std::string kept = content_of(path);
+    log.write(some_step());
+    log.sync();
+    EXPECT_EQ(content_of(path), kept + line(3));
+    return kept;
+  };
+  EXPECT_EQ(cut(three, 3), three);
+  EXPECT_EQ(cut(three, 2), line(1) + line(2));
+  EXPECT_EQ(cut(three + ends, 3), three);
+  EXPECT_EQ(cut(three + torn, 9), three);
+  EXPECT_EQ(cut(three + std::string(4096, ' '), 9), three);
+  EXPECT_EQ(cut(three + "{}\n" + line(4), 9), three);
+  EXPECT_EQ(cut("", 9), "");
+  EXPECT_EQ(cut(three.substr(0, 5), 9), "");
+  fs::remove(path);
+}
+
 int error_number_of(const std::string& path) {
   try {
     const RunLog log(path);

@@ -3,6 +3,18 @@ ebb_test(test_tools
     tools/test_machine.cpp tools/test_machine_rates.cpp tools/test_model_folders.cpp tools/test_plan.cpp tools/test_profile.cpp tools/test_progress.cpp tools/test_run_log.cpp tools/test_signals.cpp tools/test_sizes.cpp
     tools/test_train_options.cpp tools/test_trial.cpp
   LIBS ebb_tools)
+# Under ThreadSanitizer test_checkpoint, in which the same threads meet, stands for the runs of whole programs.
+set(checkpoints_label)
+if(EBB_SANITIZE MATCHES thread)
+  set(checkpoints_label SLOW)
+endif()
+ebb_test(test_checkpoints SOURCES tools/run_ebb.cpp tools/checkpoint_runs.cpp tools/test_checkpoints.cpp tools/test_full_disk.cpp
+  tools/test_killed.cpp LIBS ebb_tools ${checkpoints_label})
+ebb_test(test_killed_slow SOURCES tools/run_ebb.cpp tools/checkpoint_runs.cpp tools/test_killed_slow.cpp LIBS ebb_tools SLOW)
+foreach(test test_checkpoints test_killed_slow)
+  target_compile_definitions(${test} PRIVATE EBB_BINARY="$<TARGET_FILE:ebb>")
+  add_dependencies(${test} ebb)
+endforeach()
 target_compile_definitions(test_tools PRIVATE EBB_BINARY="$<TARGET_FILE:ebb>" EBB_VERSION="${PROJECT_VERSION}"
   EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
 add_dependencies(test_tools ebb)

@@ -1,0 +1,279 @@
+#include "io/state_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "device/errors.h"
+
+namespace ebb {
+
+static_assert(std::endian::native == std::endian::little, "the file's numbers are little-endian");
+
+namespace {
+
+constexpr char kMagic[8] = {'E', 'B', 'B', 'S', 'T', 'A', 'T', 'E'};
+constexpr uint32_t kVersion = 1;
+constexpr uint64_t kPieceBytes = uint64_t{4} << 20;
+constexpr uint64_t kPlaneAlignment = 4096;
+constexpr uint32_t kMaxHeaderBytes = uint32_t{1} << 30;
+// Far beyond any model; what they make fits 64 bits.
+constexpr uint64_t kMaxElements = uint64_t{1} << 50;
+constexpr size_t kMaxPlanes = 64;
+constexpr DType kWeightTypes[] = {DType::F32, DType::BF16, DType::F16};
+
+struct Prologue {
+  char magic[8];
+  uint32_t version;
+  uint32_t header_bytes;
+  uint64_t header_hash;
+  uint64_t table_hash;
+};
+static_assert(sizeof(Prologue) == 32);
+
+uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
+
+uint64_t hash_of(std::span<const std::byte> bytes) { return XXH64(bytes.data(), bytes.size(), 0); }
+
+uint64_t num_pieces_of(uint64_t bytes) { return (bytes + kPieceBytes - 1) / kPieceBytes; }
+
+/// Calls body(index, first byte, bytes) for each piece of a plane.
+template <class Body>
+void for_each_piece(uint64_t plane_bytes, const Body& body) {
+  for (uint64_t i = 0; i < num_pieces_of(plane_bytes); ++i) {
+    const uint64_t first = i * kPieceBytes;
+    body(i, first, std::min(kPieceBytes, plane_bytes - first));
+  }
+}
+
+std::string to_json(const StateFileHeader& header) {
+  nlohmann::ordered_json json;
+  json["weight_type"] = name_of(header.weight_type);
+  json["numbers"] = header.numbers;
+  json["planes"] = nlohmann::ordered_json::array();
+  for (const auto& plane : header.planes) {
+    json["planes"].push_back({{"name", plane.name}, {"bytes", plane.bytes_per_element}});
+  }
+  json["parameters"] = nlohmann::ordered_json::array();
+  for (const auto& parameter : header.parameters) {
+    std::vector<int64_t> shape;
+    for (int i = 0; i < parameter.shape.rank(); ++i) shape.push_back(parameter.shape[i]);
+    json["parameters"].push_back({{"name", parameter.name}, {"shape", shape}});
+  }
+  return json.dump();
+}
+
+/// What is wrong with a header, beside its syntax.
+class BadHeader : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+Shape shape_of(const std::vector<int64_t>& dims) {
+  int64_t count = 1;
+  for (const int64_t dim : dims) {
+    if (dim < 1 || dim > static_cast<int64_t>(kMaxElements) / count)
+      throw BadHeader("a shape that cannot be");
+    count *= dim;
+  }
+  switch (dims.size()) {
+    case 0:
+      return {};
+    case 1:
+      return {dims[0]};
+    case 2:
+      return {dims[0], dims[1]};
+    case 3:
+      return {dims[0], dims[1], dims[2]};
+    case 4:
+      return {dims[0], dims[1], dims[2], dims[3]};
+    default:
+      throw BadHeader("a shape of more than four dimensions");
+  }
+}
+
+StateFileHeader from_json(const std::string& text) {
+  const auto json = nlohmann::json::parse(text);
+  StateFileHeader header;
+  const auto type = json.at("weight_type").get<std::string>();
+  const auto* const known = std::ranges::find(kWeightTypes, type, name_of);
+  if (known == std::end(kWeightTypes)) throw BadHeader("weights of an unknown type " + type);
+  header.weight_type = *known;
+  header.numbers = json.at("numbers").get<std::map<std::string, uint64_t>>();
+  for (const auto& plane : json.at("planes")) {
+    header.planes.push_back({plane.at("name"), plane.at("bytes")});
+    const uint32_t bytes = header.planes.back().bytes_per_element;
+    if (bytes < 1 || bytes > 8) throw BadHeader(fmt::format("a plane of {} bytes", bytes));
+  }
+  uint64_t elements = 0;
+  for (const auto& parameter : json.at("parameters")) {
+    header.parameters.push_back(
+        {parameter.at("name"), shape_of(parameter.at("shape").get<std::vector<int64_t>>())});
+    elements += static_cast<uint64_t>(header.parameters.back().shape.num_elements());
+    if (elements > kMaxElements) throw BadHeader("more parameters than can be");
+  }
+  if (header.planes.size() > kMaxPlanes) throw BadHeader("more planes than can be");
+  return header;
+}
+
+}  // namespace
+
+StateFilePlaces::StateFilePlaces(const StateFileHeader& header)
+    : StateFilePlaces(header, to_json(header).size()) {}
+
+StateFilePlaces::StateFilePlaces(const StateFileHeader& header, uint64_t header_bytes)
+    : num_planes_(header.planes.size()) {
+  uint64_t at = 0;
+  for (const auto& parameter : header.parameters) {
+    for (const auto& plane : header.planes) {
+      const uint64_t bytes =
+          static_cast<uint64_t>(parameter.shape.num_elements()) * plane.bytes_per_element;
+      places_.push_back({at, bytes, num_pieces_});
+      at += bytes;
+      num_pieces_ += num_pieces_of(bytes);
+    }
+  }
+  table_offset_ = round_up(sizeof(Prologue) + header_bytes, sizeof(uint64_t));
+  const uint64_t first = round_up(table_offset_ + num_pieces_ * sizeof(uint64_t), kPlaneAlignment);
+  for (Place& place : places_) place.offset += first;
+  file_bytes_ = first + at;
+}
+
+const StateFilePlaces::Place& StateFilePlaces::at(size_t parameter, size_t plane) const {
+  const size_t index = parameter * num_planes_ + plane;
+  EBB_CHECK(plane < num_planes_ && index < places_.size(), "the file has no such plane");
+  return places_[index];
+}
+
+StateFileWriter::StateFileWriter(const std::string& path, const StateFileHeader& header)
+    : header_(to_json(header)),
+      places_(header),
+      table_(places_.num_pieces(), 0),
+      file_(path, places_.file_bytes()) {}
+
+void StateFileWriter::write(size_t parameter, size_t plane, std::span<const std::byte> bytes) {
+  EBB_CHECK(bytes.size() == places_.bytes(parameter, plane), "a plane of another size");
+  const uint64_t offset = places_.offset(parameter, plane);
+  const uint64_t first_piece = places_.first_piece(parameter, plane);
+  for_each_piece(bytes.size(), [&](uint64_t piece, uint64_t first, uint64_t count) {
+    const auto part = bytes.subspan(first, count);
+    table_[first_piece + piece] = hash_of(part);
+    file_.write(offset + first, part);
+    ++num_pieces_written_;
+  });
+}
+
+void StateFileWriter::finish() {
+  EBB_CHECK(num_pieces_written_ == table_.size(), "a plane was not written, or written twice");
+  const auto table = std::as_bytes(std::span(table_));
+  Prologue prologue = {.magic = {},
+                       .version = kVersion,
+                       .header_bytes = static_cast<uint32_t>(header_.size()),
+                       .header_hash = hash_of(std::as_bytes(std::span(header_))),
+                       .table_hash = hash_of(table)};
+  std::ranges::copy(kMagic, prologue.magic);
+  file_.write(0, std::as_bytes(std::span(&prologue, 1)));
+  file_.write(sizeof prologue, std::as_bytes(std::span(header_)));
+  file_.write(places_.table_offset(), table);
+  file_.commit();
+}
+
+StateFileReader::StateFileReader(const std::string& path)
+    : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (descriptor_ < 0) throw IoError("cannot open training state", path_, errno);
+  try {
+    struct stat status = {};
+    if (::fstat(descriptor_, &status) != 0) throw IoError("cannot read", path_, errno);
+    read_header(static_cast<uint64_t>(status.st_size));
+  } catch (...) {
+    ::close(descriptor_);
+    throw;
+  }
+}
+
+StateFileReader::~StateFileReader() { ::close(descriptor_); }
+
+void StateFileReader::read_header(uint64_t file_bytes) {
+  const auto need = [&](uint64_t bytes) {
+    if (file_bytes >= bytes) return;
+    throw FormatError(path_, file_bytes,
+                      fmt::format("the file ends, and should have {} bytes", bytes));
+  };
+  Prologue prologue;
+  need(sizeof prologue);
+  read_all(0, std::as_writable_bytes(std::span(&prologue, 1)));
+  if (!std::ranges::equal(prologue.magic, kMagic)) {
+    throw FormatError(path_, 0, "this is not a training state of Ebb");
+  }
+  if (prologue.version != kVersion) {
+    throw FormatError(path_, offsetof(Prologue, version),
+                      fmt::format("version {} of the format; this program reads version {}",
+                                  prologue.version, kVersion));
+  }
+  if (prologue.header_bytes > kMaxHeaderBytes) {
+    throw FormatError(path_, offsetof(Prologue, header_bytes),
+                      fmt::format("a header of {} bytes", prologue.header_bytes));
+  }
+  need(sizeof prologue + uint64_t{prologue.header_bytes});
+  std::string text(prologue.header_bytes, ' ');
+  read_all(sizeof prologue, std::as_writable_bytes(std::span(text)));
+  if (hash_of(std::as_bytes(std::span(text))) != prologue.header_hash) {
+    throw FormatError(path_, sizeof prologue, "the header is damaged");
+  }
+  try {
+    header_ = from_json(text);
+  } catch (const nlohmann::json::exception& error) {
+    throw FormatError(path_, sizeof prologue, error.what());
+  } catch (const BadHeader& error) {
+    throw FormatError(path_, sizeof prologue, error.what());
+  }
+  places_ = std::make_unique<const StateFilePlaces>(header_, prologue.header_bytes);
+  if (places_->file_bytes() != file_bytes) {
+    throw FormatError(
+        path_, std::min(file_bytes, places_->file_bytes()),
+        fmt::format("the file has {} bytes and should have {}", file_bytes, places_->file_bytes()));
+  }
+  table_.resize(places_->num_pieces());
+  const auto table = std::as_writable_bytes(std::span(table_));
+  read_all(places_->table_offset(), table);
+  if (hash_of(table) != prologue.table_hash) {
+    throw FormatError(path_, places_->table_offset(), "the table of checksums is damaged");
+  }
+}
+
+void StateFileReader::read_all(uint64_t offset, std::span<std::byte> into) const {
+  while (!into.empty()) {
+    const ssize_t count =
+        ::pread(descriptor_, into.data(), into.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw IoError("cannot read", path_, errno);
+    if (count == 0) throw FormatError(path_, offset, "the file ends");
+    into = into.subspan(static_cast<size_t>(count));
+    offset += static_cast<uint64_t>(count);
+  }
+}
+
+void StateFileReader::read(size_t parameter, size_t plane, std::span<std::byte> into) const {
+  EBB_CHECK(into.size() == places_->bytes(parameter, plane), "a plane of another size");
+  const uint64_t offset = places_->offset(parameter, plane);
+  const uint64_t first_piece = places_->first_piece(parameter, plane);
+  for_each_piece(into.size(), [&](uint64_t piece, uint64_t first, uint64_t count) {
+    const auto part = into.subspan(first, count);
+    read_all(offset + first, part);
+    if (hash_of(part) == table_[first_piece + piece]) return;
+    throw FormatError(path_, offset + first,
+                      fmt::format("{} bytes are damaged: of '{}', plane {}", count,
+                                  header_.parameters[parameter].name, header_.planes[plane].name));
+  });
+}
+
+}  // namespace ebb

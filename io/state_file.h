@@ -1,0 +1,121 @@
+// The training state in a file: every plane of every parameter, whole, in call order, with a
+// checksum for each piece. Nothing in it depends on chunks, budgets or where bytes lay.
+//
+//   "EBBSTATE"                           8 bytes
+//   version (1), length of the header    4 bytes each
+//   XXH64 of the header, of the table    8 bytes each
+//   header                               JSON: what StateFileHeader says
+//   table                                from the next multiple of 8 on: XXH64 of each piece
+//   planes                               from the next multiple of 4096 on, without gaps: for each
+//                                        parameter in order, its planes in order
+// A piece is 4 MiB of one plane of one parameter, the last one what is left. All numbers are
+// little-endian, the seed of XXH64 is 0.
+//
+// Not thread-safe. Errors: IoError; FormatError with the offset.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/dtype.h"
+#include "device/tensor.h"
+#include "io/new_file.h"
+
+namespace ebb {
+
+struct StateFileHeader {
+  struct Plane {
+    std::string name;
+    uint32_t bytes_per_element = 0;
+    bool operator==(const Plane&) const = default;
+  };
+  struct Parameter {
+    std::string name;
+    Shape shape;
+    bool operator==(const Parameter&) const = default;
+  };
+  DType weight_type = DType::F32;
+  std::vector<Plane> planes;
+  std::vector<Parameter> parameters;        ///< in call order
+  std::map<std::string, uint64_t> numbers;  ///< that the planes go with, by name
+  bool operator==(const StateFileHeader&) const = default;
+};
+
+/// Where the planes of a file with this header lie.
+class StateFilePlaces {
+ public:
+  explicit StateFilePlaces(const StateFileHeader& header);
+  /// The same, for a header of so many bytes in the file.
+  StateFilePlaces(const StateFileHeader& header, uint64_t header_bytes);
+
+  /// First byte, and bytes, of a plane of a parameter.
+  uint64_t offset(size_t parameter, size_t plane) const { return at(parameter, plane).offset; }
+  uint64_t bytes(size_t parameter, size_t plane) const { return at(parameter, plane).bytes; }
+  /// Of the first piece of a plane, in the table.
+  uint64_t first_piece(size_t parameter, size_t plane) const { return at(parameter, plane).piece; }
+  uint64_t num_pieces() const { return num_pieces_; }
+  uint64_t table_offset() const { return table_offset_; }
+  uint64_t file_bytes() const { return file_bytes_; }
+
+ private:
+  struct Place {
+    uint64_t offset, bytes, piece;
+  };
+  const Place& at(size_t parameter, size_t plane) const;
+
+  size_t num_planes_;
+  std::vector<Place> places_;
+  uint64_t num_pieces_ = 0;
+  uint64_t table_offset_ = 0;
+  uint64_t file_bytes_ = 0;
+};
+
+class StateFileWriter {
+ public:
+  /// Takes all bytes on the disk at once. The file has its name from finish() on.
+  StateFileWriter(const std::string& path, const StateFileHeader& header);
+
+  /// A plane of a parameter, whole; in any order.
+  void write(size_t parameter, size_t plane, std::span<const std::byte> bytes);
+  /// Synced and in place. REQUIRES: every plane was written once.
+  void finish();
+
+ private:
+  std::string header_;
+  StateFilePlaces places_;
+  std::vector<uint64_t> table_;  // a checksum for each piece
+  uint64_t num_pieces_written_ = 0;
+  NewFile file_;
+};
+
+class StateFileReader {
+ public:
+  /// Reads and checks all but the planes.
+  explicit StateFileReader(const std::string& path);
+  ~StateFileReader();
+  StateFileReader(const StateFileReader&) = delete;
+  StateFileReader& operator=(const StateFileReader&) = delete;
+
+  const std::string& path() const { return path_; }
+  const StateFileHeader& header() const { return header_; }
+  const StateFilePlaces& places() const { return *places_; }
+  /// A plane of a parameter into memory of its size, checked.
+  void read(size_t parameter, size_t plane, std::span<std::byte> into) const;
+
+ private:
+  void read_all(uint64_t offset, std::span<std::byte> into) const;
+  void read_header(uint64_t file_bytes);
+
+  std::string path_;
+  int descriptor_;
+  StateFileHeader header_;
+  std::unique_ptr<const StateFilePlaces> places_;
+  std::vector<uint64_t> table_;
+};
+
+}  // namespace ebb

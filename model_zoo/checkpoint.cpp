@@ -1,0 +1,142 @@
+#include "model_zoo/checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "io/safetensors_folder_writer.h"
+#include "io/state_file.h"
+#include "model_zoo/hugging_face_weights.h"
+#include "model_zoo/model_files.h"
+
+namespace ebb {
+namespace {
+
+constexpr const char* kNumUpdates = "num_updates";
+constexpr const char* kNumSkipped = "num_skipped";
+constexpr const char* kNumSkippedInARow = "num_skipped_in_a_row";
+
+StateFileHeader header_of(const Layout& layout, const OptimizerCounters& counters) {
+  StateFileHeader header{.weight_type = layout.weight_type(),
+                         .planes = {},
+                         .parameters = {},
+                         .numbers = {{kNumUpdates, static_cast<uint64_t>(counters.num_updates)},
+                                     {kNumSkipped, counters.num_skipped},
+                                     {kNumSkippedInARow, counters.num_skipped_in_a_row}}};
+  for (const PlaneInfo& plane : home_planes(layout.weight_type())) {
+    header.planes.push_back(
+        {std::string(plane.name), static_cast<uint32_t>(plane.bits_per_element / 8)});
+  }
+  for (const ParameterId id : layout.call_order()) {
+    header.parameters.push_back({layout.parameter(id).name, layout.parameter(id).shape});
+  }
+  return header;
+}
+
+/// Where each parameter comes in a file of this layout.
+std::vector<size_t> positions(const Layout& layout) {
+  std::vector<size_t> position(layout.num_parameters());
+  size_t next = 0;
+  for (const ParameterId id : layout.call_order()) position[id] = next++;
+  return position;
+}
+
+std::string text_of(const Shape& shape) {
+  std::string text;
+  for (int i = 0; i < shape.rank(); ++i) text += fmt::format("{}{}", i > 0 ? ", " : "", shape[i]);
+  return fmt::format("({})", text);
+}
+
+/// The first difference between two lists of parameters; nullopt where there is none.
+std::optional<std::string> difference(const StateFileHeader& file, const StateFileHeader& model) {
+  const size_t common = std::min(file.parameters.size(), model.parameters.size());
+  for (size_t i = 0; i < common; ++i) {
+    const auto &has = file.parameters[i], &wanted = model.parameters[i];
+    if (has == wanted) continue;
+    return fmt::format("parameter {} is '{}' {}, the model's is '{}' {}", i, has.name,
+                       text_of(has.shape), wanted.name, text_of(wanted.shape));
+  }
+  if (file.parameters.size() == model.parameters.size()) return std::nullopt;
+  return fmt::format("it has {} parameters, the model has {}", file.parameters.size(),
+                     model.parameters.size());
+}
+
+void check_model(const StateFileReader& file, const Layout& layout) {
+  constexpr uint64_t kHeader = 32;  // where the file says it
+  const StateFileHeader model = header_of(layout, {});
+  if (file.header().weight_type != model.weight_type) {
+    throw FormatError(
+        file.path(), kHeader,
+        fmt::format("the state is of {} weights, the run's are {}; go on with --dtype "
+                    "{}, or load the weights alone with --model",
+                    name_of(file.header().weight_type), name_of(model.weight_type),
+                    name_of(file.header().weight_type)));
+  }
+  if (file.header().planes != model.planes) {
+    throw FormatError(file.path(), kHeader, "the planes are not those of this optimizer");
+  }
+  if (const auto what = difference(file.header(), model)) {
+    throw FormatError(file.path(), kHeader, "the state is of another model: " + *what);
+  }
+}
+
+uint64_t number(const StateFileReader& file, const char* name) {
+  const auto found = file.header().numbers.find(name);
+  if (found != file.header().numbers.end()) return found->second;
+  throw FormatError(file.path(), 32, fmt::format("there is no {}", name));
+}
+
+}  // namespace
+
+uint64_t state_file_bytes(const Layout& layout) {
+  OptimizerCounters largest;  // in digits, as well
+  largest.num_updates = INT64_MAX;
+  largest.num_skipped = UINT64_MAX;
+  largest.num_skipped_in_a_row = UINT32_MAX;
+  return StateFilePlaces(header_of(layout, largest)).file_bytes();
+}
+
+void write_state(StateLoan loan, const std::string& path) {
+  const std::vector<size_t> position = positions(loan.layout());
+  StateFileWriter file(path, header_of(loan.layout(), loan.counters()));
+  for (size_t i = 0; i < loan.parts().size(); ++i) {
+    const StatePart& part = loan.parts()[i];
+    for (size_t plane = 0; plane < part.planes.size(); ++plane) {
+      file.write(position[part.parameter], plane, part.planes[plane]);
+    }
+    loan.give_back(i + 1);
+  }
+  file.finish();
+}
+
+void read_state(Trainer& trainer, const std::string& path) {
+  const StateFileReader file(path);
+  check_model(file, trainer.layout());
+  const std::vector<size_t> position = positions(trainer.layout());
+  const OptimizerCounters counters{
+      .num_updates = static_cast<int64_t>(number(file, kNumUpdates)),
+      .num_skipped = number(file, kNumSkipped),
+      .num_skipped_in_a_row = static_cast<uint32_t>(number(file, kNumSkippedInARow))};
+  trainer.restore(counters, [&](ParameterId id, size_t plane, std::span<std::byte> into) {
+    file.read(position[id], plane, into);
+  });
+}
+
+void write_weights(const StateLoan& loan, const ModelConfig& config, const Parameters& parameters,
+                   DType type, const std::string& from, const std::string& to) {
+  const std::vector<MappedTensor> tensors = map_tensors(config, parameters);
+  SafetensorsFolderWriter files(to, stored_tensors(tensors, stored_type_of(type)));
+  const bool as_computed = type == loan.layout().weight_type();
+  store_weights(
+      tensors,
+      [&](ParameterId id, uint64_t first, std::span<float> values) {
+        return as_computed ? loan.read_weights(id, first, values)
+                           : loan.read_masters(id, first, values);
+      },
+      files);
+  files.finish();
+  write_model_files(from, config, type, to);
+}
+
+}  // namespace ebb

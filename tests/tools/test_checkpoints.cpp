@@ -1,0 +1,279 @@
+// Saving and resuming as users see it.
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "io/safetensors_folder.h"
+#include "tests/tools/checkpoint_runs.h"
+
+namespace ebb::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Names = std::vector<std::string>;
+
+class Checkpoints : public CheckpointRuns {
+ protected:
+  /// Saves after steps 3 and 6, as if it had been ended there.
+  void train_until_six() const {
+    succeed(train({"--save", save(), "--save-steps", "3"}));
+    fs::remove_all(saved(8));
+  }
+  void damage(const std::string& path, uint64_t offset) const {
+    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(static_cast<std::streamoff>(offset));
+    file.put('\x55');
+  }
+  /// Stops it by a signal once it has made a step.
+  Outcome stopped(const Arguments& arguments, int signal) const {
+    EbbProcess process(arguments, folder_.path());
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (content_of(log_).find('\n') == std::string::npos &&
+           std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    process.signal(signal);
+    return process.wait();
+  }
+};
+
+TEST_F(Checkpoints, AreSavedEverySoManyStepsAndAtTheEnd) {
+  const Outcome outcome = succeed(train({"--save", save(), "--save-steps", "3"}));
+  EXPECT_EQ(names_saved(), (Names{"step-3", "step-6", "step-8"}));
+  EXPECT_SAYS(outcome.err, "saved '" + saved(8) + "'");
+  EXPECT_EQ(log(), whole()) << "saving changed the run";
+}
+
+TEST_F(Checkpoints, OldOnesAreRemoved) {
+  succeed(train({"--save", save(), "--save-steps", "1", "--save-keep", "2"}));
+  EXPECT_EQ(names_saved(), (Names{"step-7", "step-8"}));
+}
+
+/// Step 6 ends an epoch; the log goes on where the checkpoint was made.
+TEST_F(Checkpoints, AResumedRunHasTheSameBitsAndLog) {
+  train_until_six();
+  const Outcome outcome = succeed({"train", "--resume", "--save", save()});
+  EXPECT_SAYS(outcome.err, "resume: from '" + saved(6) + "', step 6 of 8");
+  EXPECT_EQ(log(), whole());
+  EXPECT_EQ(names_saved(), (Names{"step-3", "step-6", "step-8"}));
+}
+
+TEST_F(Checkpoints, SoHasOneInTheMiddleOfAnEpochUnderAnotherSchedule) {
+  train_until_six();
+  fs::remove_all(saved(6));
+  const Outcome outcome =
+      succeed({"train", "--resume", saved(3), "--threads", "1", "--chunk-size", "384KiB",
+               "--recompute", "block", "--update", "wait", "--device-memory", "3500KiB"});
+  EXPECT_EQ(outcome.err.find("results are not"), std::string::npos) << outcome.err;
+  EXPECT_EQ(log(), whole());
+  EXPECT_EQ(names_saved(), (Names{"step-3", "step-6", "step-8"})) << "saved where it came from";
+}
+
+TEST_F(Checkpoints, SoHasOneWithoutClippingOrInFp32) {
+  for (const Arguments& more : {Arguments{"--clip", "0"}, Arguments{"--dtype", "fp32"}}) {
+    succeed(train(more));
+    const auto expected = log();
+    Arguments saving = more;
+    saving.insert(saving.end(), {"--save", save(), "--save-steps", "5"});
+    succeed(train(saving));
+    fs::remove_all(saved(8));
+    succeed({"train", "--resume", "--save", save()});
+    EXPECT_EQ(log(), expected) << more[0];
+    fs::remove_all(save());
+  }
+}
+
+TEST_F(Checkpoints, ASignalSavesAndTheRunGoesOn) {
+  for (const auto& [signal, code] : {std::pair(SIGINT, 130), std::pair(SIGTERM, 143)}) {
+    fs::remove_all(save());
+    fs::remove(log_);
+    const Outcome outcome = stopped(train({"--save", save(), "--steps", "100000"}), signal);
+    EXPECT_EQ(outcome.exit_code, code) << outcome.err;
+    const auto lines = log();
+    ASSERT_GE(lines.size(), 2u);
+    const int last = lines.back()["steps"];
+    EXPECT_EQ(names_saved(), Names{"step-" + std::to_string(last)});
+    EXPECT_SAYS(outcome.err, "saved '");
+    const Outcome again =
+        succeed({"train", "--resume", "--save", save(), "--steps", std::to_string(last + 1)});
+    EXPECT_EQ(log().size(), static_cast<size_t>(last) + 2);
+  }
+}
+
+TEST_F(Checkpoints, WithoutAnyARunStartsFromTheBeginning) {
+  const Outcome outcome = succeed(train({"--save", save(), "--resume"}));
+  EXPECT_SAYS(outcome.err, "has no checkpoint yet, the run starts from the beginning");
+  EXPECT_EQ(log(), whole());
+}
+
+TEST_F(Checkpoints, AResumedRunThatIsCompleteDoesNothing) {
+  succeed(train({"--save", save()}));
+  succeed({"train", "--resume", "--save", save()});
+  EXPECT_EQ(log(), whole());
+  EXPECT_EQ(names_saved(), Names{"step-8"});
+}
+
+TEST_F(Checkpoints, FlagsThatChangeResultsAreReported) {
+  train_until_six();
+  const Outcome outcome = succeed(
+      {"train", "--resume", "--save", save(), "--lr", "1e-3", "--clip", "0.5", "--threads", "1"});
+  EXPECT_SAYS(outcome.err, "--lr was 0.0003 and is 0.001: results are not");
+  EXPECT_SAYS(outcome.err, "--max-grad-norm was 1 and is 0.5");
+  EXPECT_EQ(outcome.err.find("--threads was"), std::string::npos);
+  EXPECT_NE(log(), whole());
+}
+
+TEST_F(Checkpoints, OtherDataIsReported) {
+  train_until_six();
+  const std::string other = folder_.write("other.txt", content_of(text_) + "more");
+  const Outcome outcome = succeed({"train", "--resume", "--save", save(), "--data", other});
+  EXPECT_SAYS(outcome.err, "the data had 705 tokens and has 709");
+}
+
+TEST_F(Checkpoints, AnotherSplitOfAStepGoesOnAtTheSameSample) {
+  train_until_six();
+  succeed({"train", "--resume", "--save", save(), "--gradient-accumulation", "1"});
+  const auto lines = log();
+  EXPECT_EQ(lines[6]["tokens_seen"], (6 * 8 + 4) * 32);
+  EXPECT_EQ(lines[6]["epoch"], 2);
+}
+
+TEST_F(Checkpoints, TheConfigurationCanBeReadByItself) {
+  succeed(train({"--save", save(), "--warmup-ratio", "0.3", "--recompute", "block"}));
+  const auto expected = log();
+  fs::rename(saved(8), path("kept"));
+  succeed({"train", "--config", path("kept/train.toml")});
+  EXPECT_EQ(log(), expected);
+}
+
+#define EXPECT_FAILS(outcome, code, fragment)        \
+  do {                                               \
+    const Outcome result = (outcome);                \
+    EXPECT_EQ(result.exit_code, code) << result.err; \
+    EXPECT_SAYS(result.err, fragment);               \
+  } while (false)
+
+TEST_F(Checkpoints, DamagedOnesAreRefusedByName) {
+  train_until_six();
+  const std::string state = saved(6) + "/state.ebb";
+  damage(state, fs::file_size(state) - 77);
+  EXPECT_FAILS(run({"train", "--resume", "--save", save()}), 2, "'" + state + "' at byte ");
+  damage(saved(6) + "/training.json", 5);
+  EXPECT_FAILS(run({"train", "--resume", "--save", save()}), 2, saved(6) + "/training.json");
+  fs::remove_all(saved(6));
+  succeed({"train", "--resume", "--save", save()});
+  EXPECT_EQ(log(), whole());
+}
+
+TEST_F(Checkpoints, OtherModelsAreRefused) {
+  train_until_six();
+  EXPECT_FAILS(
+      run({"train", "--resume", "--save", save(), "--dtype", "fp32", "--gradient-dtype", "fp32"}),
+      2, "--dtype bf16");
+  EXPECT_FAILS(run({"train", "--resume", "--save", save(), "--preset", "gpt-6x384-bytes"}), 2,
+               "the state is of another model: parameter 0 is 'wte.weight' (256, 128)");
+}
+
+/// Or else a later --resume would take what is of another run.
+TEST_F(Checkpoints, AFolderIsForOneRun) {
+  train_until_six();
+  EXPECT_FAILS(run(train({"--save", save()})), 2, "its newest checkpoint is step-6");
+  EXPECT_FAILS(run({"train", "--resume", saved(3)}), 2, "its newest checkpoint is step-6");
+  EXPECT_EQ(names_saved(), (Names{"step-3", "step-6"}));
+  succeed({"train", "--resume", saved(3), "--save", path("elsewhere")});
+  EXPECT_EQ(log(), whole());
+}
+
+TEST_F(Checkpoints, AFolderIsForOneProcess) {
+  EbbProcess process(train({"--save", save(), "--steps", "100000"}), folder_.path());
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (content_of(log_).find('\n') == std::string::npos &&
+         std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  const TemporaryFolder other;
+  const Outcome outcome =
+      run_ebb(train({"--save", save(), "--log", path("second.jsonl")}), other.path());
+  EXPECT_FAILS(outcome, 2, "another run saves there now");
+}
+
+/// The bytes of the weights do not depend on how the run was cut.
+TEST_F(Checkpoints, HoldTheWeightsForOthersToRead) {
+  succeed(train({"--save", save(), "--save-steps", "3"}));
+  const std::string weights = content_of(saved(8) + "/model.safetensors");
+  const SafetensorsFolder folder(saved(8));
+  for (const LocatedTensor& tensor : folder.tensors()) {
+    EXPECT_EQ(tensor.stored->type, StoredType::BF16);
+  }
+  EXPECT_NE(folder.find("transformer.wte.weight"), nullptr);
+  EXPECT_SAYS(content_of(saved(8) + "/config.json"), "GPT2LMHeadModel");
+  fs::remove_all(saved(8));
+  succeed({"train", "--resume", "--save", save()});
+  EXPECT_TRUE(content_of(saved(8) + "/model.safetensors") == weights);
+  EXPECT_FALSE(content_of(saved(3) + "/model.safetensors") == weights);
+}
+
+TEST_F(Checkpoints, WeightsAloneInAnotherType) {
+  succeed(train({"--save", save(), "--save-weights-only", "--save-dtype", "fp32"}));
+  const SafetensorsFolder folder(saved(8));
+  for (const LocatedTensor& tensor : folder.tensors()) {
+    EXPECT_EQ(tensor.stored->type, StoredType::F32);
+  }
+  EXPECT_FALSE(fs::exists(saved(8) + "/state.ebb"));
+  EXPECT_FAILS(run({"train", "--resume", "--save", save()}), 2, "it has weights alone");
+}
+
+TEST_F(Checkpoints, FlagsThatCannotWorkAreErrors) {
+  EXPECT_FAILS(run(train({"--resume"})), 2, "--resume without a folder");
+  EXPECT_FAILS(run(train({"--resume", path("none")})), 1, "No such file or directory");
+  EXPECT_FAILS(run(train({"--resume", folder_.path().string()})), 2, "--resume '");
+  EXPECT_FAILS(run(train({"--save-steps", "2"})), 2, "--save-steps needs --save");
+  EXPECT_FAILS(run(train({"--save-dtype", "fp32"})), 2, "--save-dtype needs --save");
+  EXPECT_FAILS(run(train({"--save-weights-only"})), 2, "--save-weights-only needs --save");
+  EXPECT_FAILS(run(train({"--save-keep", "2"})), 2, "--save-keep needs --save");
+  EXPECT_FAILS(run(train({"--save", save(), "--save-keep", "0"})), 2, "--save-keep '0'");
+  EXPECT_FAILS(run(train({"--save", text_})), 1, "cannot create folder of checkpoints");
+}
+
+/// A second copy of the state would be 131 MiB.
+TEST_F(Checkpoints, SavingTakesNoMemoryToSpeakOf) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's own memory is larger";
+#endif
+  const auto peak = [this](const Arguments& more) {
+    Arguments arguments = {"train",
+                           "--preset",
+                           "gpt-6x384-bytes",
+                           "--data",
+                           text_,
+                           "--device",
+                           "host",
+                           "--seq-length",
+                           "16",
+                           "--micro-batch-size",
+                           "1",
+                           "--steps",
+                           "3",
+                           "--log",
+                           log_,
+                           "--threads",
+                           "2",
+                           "--chunk-size",
+                           "4MiB"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    succeed(arguments);
+    std::string text = content_of(log_);
+    text.pop_back();
+    return nlohmann::json::parse(text.substr(text.rfind('\n') + 1))["peak_rss_bytes"].get<double>();
+  };
+  const double without = peak({});
+  const double with = peak({"--save", save(), "--save-steps", "1", "--save-keep", "1"});
+  EXPECT_GT(fs::file_size(saved(3) + "/state.ebb"), 100u << 20);
+  EXPECT_LT(with - without, 16 << 20);
+}
+
+}  // namespace
+}  // namespace ebb::test

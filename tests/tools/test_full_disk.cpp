@@ -1,0 +1,102 @@
+// A disk that has no room: the run ends with what a checkpoint takes and what is free, and nothing
+// that was saved before is lost.
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+
+#include "tests/tools/checkpoint_runs.h"
+
+namespace ebb::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FullDisk : public CheckpointRuns {
+ protected:
+  /// It failed at some step, all before are whole, and with room it goes on to the same bits.
+  void expect_nothing_lost(const Outcome& failed, const std::string& moved_to) const {
+    EXPECT_EQ(failed.exit_code, 1) << failed.err;
+    EXPECT_SAYS(failed.err, "is not saved, the checkpoints before it are as they were");
+    EXPECT_SAYS(failed.err, " MiB");
+    for (const std::string& name : names_saved()) {
+      EXPECT_EQ(name.find('.'), std::string::npos) << "a rest: " << name;
+    }
+    EXPECT_GE(names_saved().size(), 1u);
+    if (moved_to != save()) fs::copy(save(), moved_to, fs::copy_options::recursive);
+    succeed({"train", "--resume", "--save", moved_to});
+    EXPECT_EQ(log(), whole());
+  }
+};
+
+/// Files of at most this size while it lives; processes started meanwhile as well.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limited = {bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limited);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    ::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  void (*handler_)(int);
+  rlimit before_ = {};
+};
+
+TEST_F(FullDisk, WhereAFileCannotBeWritten) {
+  succeed(train({"--save", save(), "--save-steps", "3"}));
+  fs::remove_all(saved(8));
+  Outcome failed;
+  {
+    const FileSizeLimit limit(1 << 20);
+    failed = run({"train", "--resume", "--save", save()});
+  }
+  EXPECT_SAYS(failed.err, "File too large");
+  expect_nothing_lost(failed, save());
+}
+
+TEST_F(FullDisk, OfASmallFileSystem) {
+  fs::create_directories(save());
+  if (::mount("tmpfs", save().c_str(), "tmpfs", 0, "size=32m") != 0) {
+    GTEST_SKIP() << "mounting is not allowed here";
+  }
+  const Outcome failed = run(train({"--save", save(), "--save-steps", "2"}));
+  EXPECT_SAYS(failed.err, "No space left on device");
+  EXPECT_EQ(names_saved(), (std::vector<std::string>{"step-2", "step-4"}));
+  expect_nothing_lost(failed, path("larger"));
+  // With room for two and a new one, old ones make place.
+  succeed({"train", "--resume", "--save", path("larger"), "--steps", "9"});
+  ::umount(save().c_str());
+}
+
+TEST_F(FullDisk, IsFoundBeforeTheFirstStep) {
+  fs::create_directories(save());
+  if (::mount("tmpfs", save().c_str(), "tmpfs", 0, "size=2m") != 0) {
+    GTEST_SKIP() << "mounting is not allowed here";
+  }
+  const Outcome failed = run(train({"--save", save()}));
+  ::umount(save().c_str());
+  EXPECT_EQ(failed.exit_code, 1) << failed.err;
+  EXPECT_SAYS(failed.err, "a checkpoint takes 12.");
+  EXPECT_SAYS(failed.err, "2 MiB are free");
+  EXPECT_EQ(failed.err.find("step 1/"), std::string::npos);
+}
+
+TEST_F(FullDisk, OrAFolderThatMayNotBeWritten) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root may write everything";
+  fs::create_directories(save());
+  fs::permissions(save(), fs::perms::owner_read | fs::perms::owner_exec);
+  const Outcome failed = run(train({"--save", save()}));
+  fs::permissions(save(), fs::perms::owner_all);
+  EXPECT_EQ(failed.exit_code, 1) << failed.err;
+  EXPECT_SAYS(failed.err, "Permission denied");
+}
+
+}  // namespace
+}  // namespace ebb::test

@@ -1,0 +1,50 @@
+// Training that is interrupted: a run of a case, step by step, and its state in memory.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tests/trainer/cases.h"
+
+namespace ebb::test {
+
+/// A case that trains when told to.
+class CaseRun {
+ public:
+  explicit CaseRun(const TrainingCase& run)
+      : run_(run),
+        model_(small_gpt(), kMicroBatchSize, kLength, run.dtype),
+        prepared_(prepare_case(model_, run)),
+        device_(create_case_device(prepared_, run)),
+        trainer_(model_, *device_, prepared_) {}
+
+  Trainer& trainer() { return trainer_; }
+  const Preparation& prepared() const { return prepared_; }
+  /// Steps [first, last): their data depends on the step alone.
+  void train(uint32_t first, uint32_t last) {
+    for (uint32_t step = first; step < last; ++step) {
+      const Data data(small_gpt(), kLength, run_.accumulation, 100 + step);
+      const StepResult r = trainer_.step(data.micro_batches(), 1e-3 / (1 + step));
+      outcome_.losses.push_back(r.loss);
+      outcome_.norms.push_back(r.grad_norm);
+    }
+  }
+  /// Of all steps trained here.
+  Outcome outcome() {
+    outcome_.hash = trainer_.state_hash();
+    return outcome_;
+  }
+
+ private:
+  TrainingCase run_;
+  Gpt2 model_;
+  Preparation prepared_;
+  std::unique_ptr<Device> device_;
+  Trainer trainer_;
+  Outcome outcome_;
+};
+
+/// [parameter][plane]
+using StateCopy = std::vector<std::vector<std::vector<std::byte>>>;
+
+}  // namespace ebb::test

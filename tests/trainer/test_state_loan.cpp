@@ -1,0 +1,139 @@
+// The state is lent as it was, whatever trains meanwhile; and what would break that is found.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "tests/trainer/checkpoint_cases.h"
+#include "tests/trainer/watchdog.h"
+
+namespace ebb::test {
+namespace {
+
+/// In call order.
+StateCopy copy_of(StateLoan loan, std::chrono::microseconds pause = {}, bool keep = true) {
+  StateCopy copy(loan.layout().num_parameters());
+  for (size_t i = 0; i < loan.parts().size(); ++i) {
+    // Planted where not kept: what was not read yet is given back.
+    if (!keep) loan.give_back(loan.parts().size());
+    std::this_thread::sleep_for(pause);
+    for (const auto plane : loan.parts()[i].planes) {
+      copy[loan.parts()[i].parameter].emplace_back(plane.begin(), plane.end());
+    }
+    if (keep) loan.give_back(i + 1);
+  }
+  return copy;
+}
+
+/// A copy made beside the next steps.
+StateCopy copied_beside(CaseRun& training, bool keep = true) {
+  StateCopy copy;
+  {
+    std::jthread borrower([&copy, keep, loan = training.trainer().lend_state()]() mutable {
+      copy = copy_of(std::move(loan), std::chrono::milliseconds(keep ? 2 : 10), keep);
+    });
+    training.train(2, 4);
+  }
+  return copy;
+}
+
+std::vector<TrainingCase> cases() {
+  return {{.accumulation = 2, .memory = Memory::Smallest, .num_threads = 2},
+          {.clip = false, .num_threads = 2},
+          {.update = UpdateOrder::Wait, .between = Between::State},
+          {.clip = false, .memory = Memory::Between, .between = Between::Weights}};
+}
+
+TEST(StateLoan, IsWhatItWasWhileTrainingGoesOn) {
+  const Watchdog watchdog;
+  for (const TrainingCase& run : cases()) {
+    SCOPED_TRACE(run);
+    CaseRun one(run), other(run);
+    one.train(0, 2);
+    other.train(0, 2);
+    const StateCopy still = copy_of(one.trainer().lend_state());
+    one.train(2, 4);
+    EXPECT_TRUE(copied_beside(other) == still);
+    EXPECT_EQ(to_string(other.outcome()), to_string(one.outcome()));
+  }
+}
+
+/// Before step 0 nothing is carried, held or on the device.
+TEST(StateLoan, OfTheInitialWeights) {
+  CaseRun training({.between = Between::State});
+  const StateCopy copy = copy_of(training.trainer().lend_state());
+  const Layout& layout = training.trainer().layout();
+  for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
+    ASSERT_EQ(copy[id].size(), 4u);
+    EXPECT_EQ(copy[id][0].size(), 2 * layout.num_elements(id));
+    EXPECT_EQ(copy[id][3], std::vector<std::byte>(4 * layout.num_elements(id)));
+  }
+}
+
+/// Whoever changes the state waits for those who read it.
+TEST(StateLoan, WritingWaits) {
+  const Watchdog watchdog;
+  CaseRun training({.dtype = DType::F32});
+  std::atomic<bool> given_back = false;
+  std::jthread borrower([&given_back, loan = training.trainer().lend_state()]() mutable {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    given_back = true;
+    const StateLoan ends = std::move(loan);
+  });
+  const std::vector<float> values(training.trainer().read_parameter("ln_f.weight").size(), 2.0f);
+  training.trainer().write_parameter("ln_f.weight", values);
+  EXPECT_TRUE(given_back);
+}
+
+TEST(StateLoan, IsOneAtATime) {
+  CaseRun training({});
+  StateLoan loan = training.trainer().lend_state();
+  EXPECT_THROW(training.trainer().lend_state(), LogicError);
+  loan.give_back(3);
+  EXPECT_THROW(loan.give_back(2), LogicError);
+  EXPECT_THROW(loan.give_back(loan.parts().size() + 1), LogicError);
+}
+
+/// Updates that did not wait would be in the copy.
+TEST(StateLoan, PlantedUpdatesThatDoNotWaitAreFound) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer reports it";
+#endif
+  CaseRun one(cases()[1]), other(cases()[1]);
+  one.train(0, 2);
+  other.train(0, 2);
+  EXPECT_FALSE(copied_beside(other, false) == copy_of(one.trainer().lend_state()));
+}
+
+/// Goes on from a copy, with one plane forgotten (4: none), or with other counters.
+Outcome gone_on(const TrainingCase& run, const StateCopy& copy, OptimizerCounters counters,
+                size_t forgotten = 4) {
+  CaseRun training(run);
+  training.trainer().restore(counters, [&](ParameterId id, size_t plane, std::span<std::byte> to) {
+    if (plane != forgotten) std::ranges::copy(copy[id][plane], to.begin());
+  });
+  training.train(2, 4);
+  return training.outcome();
+}
+
+TEST(StateLoan, PlantedPlanesAndCountersThatAreMissingAreFound) {
+  const TrainingCase run{.num_threads = 2};
+  CaseRun whole(run);
+  whole.train(0, 2);
+  StateLoan loan = whole.trainer().lend_state();
+  OptimizerCounters counters = loan.counters();
+  EXPECT_EQ(counters, (OptimizerCounters{.num_updates = 2}));
+  const StateCopy copy = copy_of(std::move(loan));
+  const Outcome expected = gone_on(run, copy, counters);
+  whole.train(2, 4);
+  EXPECT_EQ(expected.hash, whole.outcome().hash);
+  for (size_t plane = 0; plane < 4; ++plane) {
+    EXPECT_NE(gone_on(run, copy, counters, plane).hash, expected.hash) << "plane " << plane;
+  }
+  ++counters.num_updates;
+  EXPECT_NE(gone_on(run, copy, counters).hash, expected.hash);
+}
+
+}  // namespace
+}  // namespace ebb::test

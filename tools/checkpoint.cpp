@@ -1,0 +1,214 @@
+#include "tools/checkpoint.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "device/errors.h"
+#include "io/json_file.h"
+#include "io/new_file.h"
+
+namespace ebb {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "step-";
+constexpr std::string_view kRemovedSuffix = ".removed";
+constexpr uint64_t kVersion = 1;
+
+/// Of "step-12" and of "step-12.anything": the step, and what comes after it.
+std::optional<std::pair<uint64_t, std::string_view>> parse_name(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  uint64_t step = 0;
+  const char* const end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
+  if (error != std::errc()) return std::nullopt;
+  return std::pair(step, std::string_view(rest, static_cast<size_t>(end - rest)));
+}
+
+bool is_complete(const fs::path& checkpoint) {
+  std::error_code ignored;
+  return fs::exists(checkpoint / kTrainingFile, ignored);
+}
+
+/// By another name first: half a checkpoint is never taken for one.
+void remove_checkpoint(const std::string& path) {
+  const std::string removed = path + std::string(kRemovedSuffix);
+  std::error_code error;
+  fs::rename(path, removed, error);
+  if (!error) fs::remove_all(removed, error);
+  if (error) throw IoError("cannot remove the old checkpoint", path, error.value());
+}
+
+nlohmann::ordered_json to_json(const RunConfig& config) {
+  auto json = nlohmann::ordered_json::object();
+  for (const FlagValue& flag : config) json[flag.name] = flag.values;
+  return json;
+}
+
+SavedRun from_json(const nlohmann::ordered_json& json) {
+  SavedRun run{.position = {.step = json.at("step"),
+                            .num_samples = json.at("num_samples"),
+                            .num_tokens = json.at("num_tokens")},
+               .data_tokens = json.at("data_tokens"),
+               .written_by = json.at("written_by"),
+               .config = {}};
+  for (const auto& [name, values] : json.at("config").items()) {
+    run.config.push_back({name, values.get<std::vector<std::string>>()});
+  }
+  return run;
+}
+
+}  // namespace
+
+std::string checkpoint_path(const std::string& folder, uint64_t step) {
+  return (fs::path(folder) / fmt::format("{}{}", kPrefix, step)).string();
+}
+
+std::vector<uint64_t> saved_steps(const std::string& folder) {
+  std::vector<uint64_t> steps;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    const auto parsed = parse_name(name);
+    if (parsed && parsed->second.empty() && is_complete(entry.path())) {
+      steps.push_back(parsed->first);
+    }
+  }
+  if (error && error != std::errc::no_such_file_or_directory) {
+    throw IoError("cannot read folder of checkpoints", folder, error.value());
+  }
+  std::ranges::sort(steps);
+  return steps;
+}
+
+void write_saved_run(const std::string& checkpoint, const SavedRun& run) {
+  const nlohmann::ordered_json json = {{"version", kVersion},
+                                       {"step", run.position.step},
+                                       {"num_samples", run.position.num_samples},
+                                       {"num_tokens", run.position.num_tokens},
+                                       {"data_tokens", run.data_tokens},
+                                       {"written_by", run.written_by},
+                                       {"config", to_json(run.config)}};
+  write_new_file((fs::path(checkpoint) / kConfigFile).string(), to_toml(run.config));
+  write_new_file((fs::path(checkpoint) / kTrainingFile).string(), json.dump(2) + "\n");
+}
+
+SavedRun read_saved_run(const std::string& checkpoint) {
+  const std::string path = (fs::path(checkpoint) / kTrainingFile).string();
+  const nlohmann::ordered_json json = read_ordered_json_file(path);
+  try {
+    if (json.at("version") != kVersion) {
+      throw FormatError(path, 0,
+                        fmt::format("version {} of the format; this program reads version {}",
+                                    json.at("version").dump(), kVersion));
+    }
+    return from_json(json);
+  } catch (const nlohmann::json::exception& error) {
+    throw FormatError(path, 0, error.what());
+  }
+}
+
+std::optional<std::string> find_checkpoint(const std::string& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) {
+    throw IoError("cannot resume from", folder, error ? error.value() : ENOTDIR);
+  }
+  if (is_complete(folder)) return folder;
+  const std::vector<uint64_t> steps = saved_steps(folder);
+  if (steps.empty()) return std::nullopt;
+  return checkpoint_path(folder, steps.back());
+}
+
+void remove_old_checkpoints(const std::string& folder, uint64_t step, uint64_t keep) {
+  if (keep == 0) return;
+  std::vector<uint64_t> steps = saved_steps(folder);
+  std::erase_if(steps, [step](uint64_t other) { return other > step; });
+  if (steps.size() <= keep) return;
+  for (size_t i = 0; i < steps.size() - keep; ++i) {
+    remove_checkpoint(checkpoint_path(folder, steps[i]));
+  }
+}
+
+SaveFolder::SaveFolder(std::string path, const std::string& resumed) : path_(std::move(path)) {
+  std::error_code error;
+  fs::create_directories(path_, error);
+  if (error) throw IoError("cannot create folder of checkpoints", path_, error.value());
+  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor_ < 0) throw IoError("cannot open folder of checkpoints", path_, errno);
+  try {
+    if (::access(path_.c_str(), W_OK | X_OK) != 0) {
+      throw IoError("cannot write to folder of checkpoints", path_, errno);
+    }
+    lock();
+    remove_rests();
+    check_newest(resumed);
+  } catch (...) {
+    ::close(descriptor_);
+    throw;
+  }
+}
+
+SaveFolder::~SaveFolder() { ::close(descriptor_); }
+
+/// Ends with the process. A file system without locks goes without.
+void SaveFolder::lock() const {
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  throw ConfigError(fmt::format("--save '{}': another run saves there now", path_));
+}
+
+void SaveFolder::remove_rests() const {
+  std::vector<fs::path> rests;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path_, error)) {
+    const std::string name = entry.path().filename().string();
+    const auto parsed = parse_name(name);
+    if (parsed && (parsed->second == kUnfinishedSuffix || parsed->second == kRemovedSuffix)) {
+      rests.push_back(entry.path());
+    }
+  }
+  for (const fs::path& rest : rests) {
+    if (!error) fs::remove_all(rest, error);
+  }
+  if (error) throw IoError("cannot clear folder of checkpoints", path_, error.value());
+}
+
+/// Else a later --resume would take what is not of this run.
+void SaveFolder::check_newest(const std::string& resumed) const {
+  const std::vector<uint64_t> steps = saved_steps(path_);
+  if (steps.empty()) return;
+  const std::string newest = checkpoint_path(path_, steps.back());
+  std::error_code ignored;
+  if (!resumed.empty() && fs::equivalent(newest, resumed, ignored)) return;
+  throw ConfigError(fmt::format(
+      "--save '{}': its newest checkpoint is step-{}, from which this run does not go on; go on "
+      "from it with --resume, or save to another folder",
+      path_, steps.back()));
+}
+
+uint64_t SaveFolder::free_bytes() const {
+  struct statvfs status = {};
+  if (::fstatvfs(descriptor_, &status) != 0)
+    throw IoError("cannot read free space of", path_, errno);
+  return uint64_t{status.f_bavail} * status.f_frsize;
+}
+
+void SaveFolder::check_room(uint64_t bytes) const {
+  const uint64_t left = free_bytes();
+  if (bytes <= left) return;
+  throw IoError(fmt::format("a checkpoint takes {}, {} are free (old ones are removed after the "
+                            "new one is complete) in",
+                            format_bytes(bytes), format_bytes(left)),
+                path_, ENOSPC);
+}
+
+}  // namespace ebb

@@ -1,0 +1,83 @@
+// A folder of checkpoints: which there are, what a checkpoint says of its run, and taking the
+// folder for a run that saves there.
+//
+//   DIR/step-N/state.ebb       what io/state_file.h says
+//   DIR/step-N/training.json   step, position in the data, flags: what SavedRun says
+//   DIR/step-N/train.toml      the flags, as --config reads them
+//   DIR/step-N/...             the weights, as a Hugging Face folder
+// Folders of other names (step-N.unfinished, step-N.removed) are rests of a run that was killed.
+//
+// Errors: IoError; FormatError; ConfigError where flags and folder do not go together.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/run_config.h"
+
+namespace ebb {
+
+/// How far a run is.
+struct RunPosition {
+  uint64_t step = 0;         ///< optimizer steps made
+  uint64_t num_samples = 0;  ///< taken from the data: where the next step begins
+  uint64_t num_tokens = 0;   ///< seen so far
+  bool operator==(const RunPosition&) const = default;
+};
+
+struct SavedRun {
+  RunPosition position;
+  uint64_t data_tokens = 0;  ///< that the data has
+  std::string written_by;    ///< program, device, arithmetic, processor
+  RunConfig config;          ///< resolved
+  bool operator==(const SavedRun&) const = default;
+};
+
+inline constexpr const char* kStateFile = "state.ebb";
+inline constexpr const char* kTrainingFile = "training.json";
+inline constexpr const char* kConfigFile = "train.toml";
+
+/// "DIR/step-12"
+std::string checkpoint_path(const std::string& folder, uint64_t step);
+/// Steps of the complete checkpoints in a folder, ascending; none where there is no folder.
+std::vector<uint64_t> saved_steps(const std::string& folder);
+
+/// Writes training.json and train.toml, synced.
+void write_saved_run(const std::string& checkpoint, const SavedRun& run);
+SavedRun read_saved_run(const std::string& checkpoint);
+
+/// The checkpoint that --resume means: `folder` itself, or the newest in it. nullopt where there is
+/// none in it; IoError where there is no such folder.
+std::optional<std::string> find_checkpoint(const std::string& folder);
+
+/// Removes old checkpoints but for the newest `keep`, this step's among them; 0 removes none. Those
+/// of later steps stay.
+void remove_old_checkpoints(const std::string& folder, uint64_t step, uint64_t keep);
+
+/// A folder taken for one run. Creates it; removes rests.
+class SaveFolder {
+ public:
+  /// ConfigError where another run saves there, or where the newest checkpoint there is not the
+  /// one that this run goes on from (`resumed`, empty: none).
+  SaveFolder(std::string path, const std::string& resumed);
+  ~SaveFolder();
+  SaveFolder(const SaveFolder&) = delete;
+  SaveFolder& operator=(const SaveFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  /// IoError where the disk has less left.
+  void check_room(uint64_t bytes) const;
+  uint64_t free_bytes() const;
+
+ private:
+  void lock() const;
+  void remove_rests() const;
+  void check_newest(const std::string& resumed) const;
+
+  std::string path_;
+  int descriptor_ = -1;
+};
+
+}  // namespace ebb

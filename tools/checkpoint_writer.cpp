@@ -1,0 +1,77 @@
+#include "tools/checkpoint_writer.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "device/errors.h"
+#include "io/new_file.h"
+#include "model_zoo/checkpoint.h"
+
+namespace ebb {
+
+CheckpointWriter::CheckpointWriter(const SaveFolder& folder, uint64_t keep,
+                                   CheckpointContents contents,
+                                   std::function<void(const std::string& path)> saved)
+    : folder_(folder), keep_(keep), contents_(std::move(contents)), saved_(std::move(saved)) {
+  folder_.check_room(contents_.bytes);
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void CheckpointWriter::check() {
+  std::lock_guard lock(mutex_);
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void CheckpointWriter::finish() {
+  if (thread_.joinable()) thread_.join();
+  check();
+}
+
+void CheckpointWriter::save(SavedRun run, Trainer& trainer) {
+  finish();  // one loan at a time
+  thread_ = std::thread([this, run = std::move(run), loan = trainer.lend_state()]() mutable {
+    try {
+      write(run, std::move(loan));
+    } catch (...) {
+      std::lock_guard lock(mutex_);
+      error_ = std::current_exception();
+    }
+  });
+}
+
+void CheckpointWriter::write(const SavedRun& run, StateLoan loan) const {
+  try {
+    folder_.check_room(contents_.bytes);
+    write_files(run, std::move(loan));
+  } catch (const IoError& error) {
+    throw IoError(
+        fmt::format(
+            "step-{} is not saved, the checkpoints before it are as they were; it takes {}, "
+            "{} are free; cannot write",
+            run.position.step, format_bytes(contents_.bytes), format_bytes(folder_.free_bytes())),
+        error.path, error.error_number);
+  }
+  remove_old_checkpoints(folder_.path(), run.position.step, keep_);
+}
+
+void CheckpointWriter::write_files(const SavedRun& run, StateLoan loan) const {
+  const std::string path = checkpoint_path(folder_.path(), run.position.step);
+  NewFolder folder(path);
+  const std::string state = (std::filesystem::path(folder.path()) / kStateFile).string();
+  if (contents_.write_weights) contents_.write_weights(loan, folder.path());
+  if (contents_.with_state) {
+    write_state(std::move(loan), state);
+  } else {
+    const StateLoan ends = std::move(loan);
+  }
+  write_saved_run(folder.path(), run);
+  folder.commit();
+  saved_(path);
+}
+
+}  // namespace ebb

@@ -1,0 +1,58 @@
+// Saves checkpoints beside the training, on a thread of its own: one at a time, each whole or not
+// at all.
+//
+// What a save needs of the state it borrows (scheduler/state_loan.h); syncing, renaming and
+// removing what is old need nothing of the run. A save that fails removes what it wrote, leaves the
+// checkpoints before it as they are, and ends the run: check(), save() or finish() throws.
+//
+// One thread calls it. Errors: IoError that says what a checkpoint takes and what is free.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "scheduler/trainer.h"
+#include "tools/checkpoint.h"
+
+namespace ebb {
+
+struct CheckpointContents {
+  /// Writes weights, synced, to a folder; may be empty.
+  std::function<void(const StateLoan& loan, const std::string& folder)> write_weights;
+  bool with_state = true;
+  uint64_t bytes = 0;  ///< of all of it, or a little more
+};
+
+class CheckpointWriter {
+ public:
+  /// `keep`: how many checkpoints; 0: all. `saved` is told of each one, from the writing thread.
+  CheckpointWriter(const SaveFolder& folder, uint64_t keep, CheckpointContents contents,
+                   std::function<void(const std::string& path)> saved);
+  /// Waits for what is being written.
+  ~CheckpointWriter();
+
+  /// Waits for the save before, and starts this one. The trainer outlives it.
+  void save(SavedRun run, Trainer& trainer);
+  /// Throws what a save has failed with so far.
+  void check();
+  /// Waits for what is being written.
+  void finish();
+
+ private:
+  void write(const SavedRun& run, StateLoan loan) const;
+  void write_files(const SavedRun& run, StateLoan loan) const;
+
+  const SaveFolder& folder_;
+  const uint64_t keep_;
+  const CheckpointContents contents_;
+  const std::function<void(const std::string& path)> saved_;
+  std::mutex mutex_;
+  std::exception_ptr error_;
+  std::thread thread_;
+};
+
+}  // namespace ebb

@@ -1,0 +1,106 @@
+#include "tools/resume.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "device/errors.h"
+#include "tools/cli.h"
+#include "tools/flag_values.h"
+
+namespace ebb {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string folder_of(const std::string& checkpoint) {
+  fs::path path = fs::absolute(checkpoint).lexically_normal();
+  if (path.filename().empty()) path = path.parent_path();
+  return path.parent_path().string();
+}
+
+/// nullopt where nothing was saved yet.
+std::optional<std::string> checkpoint_to_resume(const TrainOptions& options) {
+  const bool newest = options.resume->empty();
+  if (newest && options.save.empty()) {
+    throw ConfigError(
+        "--resume without a folder takes the newest checkpoint under --save: give --save DIR, or "
+        "--resume DIR");
+  }
+  const std::string& folder = newest ? options.save : *options.resume;
+  if (newest && !fs::exists(folder)) return std::nullopt;
+  const auto found = find_checkpoint(folder);
+  if (found || newest) return found;
+  throw_bad_value("--resume", folder, "a checkpoint (step-N), or a folder that has one");
+}
+
+void check_state(const std::string& checkpoint) {
+  if (fs::exists(fs::path(checkpoint) / kStateFile)) return;
+  throw ConfigError(fmt::format(
+      "--resume '{}': it has weights alone (--save-weights-only); start a run from them with "
+      "--model, or go on from a checkpoint with {}",
+      checkpoint, kStateFile));
+}
+
+}  // namespace
+
+std::optional<Resumed> take_up(CLI::App& app, TrainOptions& options) {
+  if (!options.resume) return std::nullopt;
+  const auto checkpoint = checkpoint_to_resume(options);
+  if (!checkpoint) return std::nullopt;
+  check_state(*checkpoint);
+  Resumed resumed{.checkpoint = *checkpoint, .run = read_saved_run(*checkpoint)};
+  RunConfig config = resumed.run.config;
+  std::erase_if(config, [](const FlagValue& flag) { return flag.name == "save"; });
+  give_flags(app, config);
+  if (options.save.empty()) options.save = folder_of(*checkpoint);
+  return resumed;
+}
+
+RunPosition start_of(const std::optional<Resumed>& resumed, const TrainSetup& setup) {
+  if (!resumed) return {};
+  RunPosition start = resumed->run.position;
+  const FlagValue* length = find(resumed->run.config, "seq-length");
+  if (length != nullptr && length->values != std::vector{fmt::to_string(setup.shape.length)}) {
+    start.num_samples = start.num_tokens / static_cast<uint64_t>(setup.shape.length);
+  }
+  return start;
+}
+
+std::string written_by(const TrainSetup& setup) {
+  std::string text = fmt::format("ebb {} on ", EBB_VERSION);
+  if (setup.device.kind == DeviceKind::Cuda) return text + "cuda";
+  const Processor processor = this_processor();
+  const bool is_fp32 = setup.prepared.options.dtype == DType::F32;
+  return text + fmt::format("host with {} arithmetic, {} {}/{}",
+                            name_of(is_fp32 ? Arithmetic::Fp32 : *setup.device.arithmetic),
+                            processor.vendor, processor.family, processor.model);
+}
+
+std::vector<std::string> resume_notices(const TrainOptions& options,
+                                        const std::optional<Resumed>& resumed,
+                                        const TrainSetup& setup, const RunConfig& config) {
+  if (!options.resume) return {};
+  if (!resumed) {
+    return {fmt::format("resume: '{}' has no checkpoint yet, the run starts from the beginning",
+                        options.save)};
+  }
+  const SavedRun& run = resumed->run;
+  std::vector<std::string> notices = {fmt::format("resume: from '{}', step {} of {}",
+                                                  resumed->checkpoint, run.position.step,
+                                                  setup.num_steps())};
+  for (const std::string& change : changes(run.config, config)) {
+    notices.push_back("resume: " + change);
+  }
+  if (run.data_tokens != setup.data->num_tokens()) {
+    notices.push_back(fmt::format("resume: the data had {} tokens and has {}: samples are others",
+                                  run.data_tokens, setup.data->num_tokens()));
+  }
+  if (run.written_by != written_by(setup)) {
+    notices.push_back(fmt::format("resume: written by {}, this is {}: last bits may differ",
+                                  run.written_by, written_by(setup)));
+  }
+  return notices;
+}
+
+}  // namespace ebb

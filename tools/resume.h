@@ -1,0 +1,39 @@
+// Going on from a checkpoint: which one, what its run was told, and what has changed since.
+//
+// Errors: ConfigError where flags do not go together; IoError and FormatError of the files.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/checkpoint.h"
+#include "tools/train_options.h"
+#include "tools/train_setup.h"
+
+namespace ebb {
+
+/// A checkpoint to go on from.
+struct Resumed {
+  std::string checkpoint;
+  SavedRun run;
+};
+
+/// What --resume means; nullopt where it was not given, or there is nothing to resume under --save
+/// yet. Flags that were not given become the checkpoint's; --save becomes its folder.
+std::optional<Resumed> take_up(CLI::App& app, TrainOptions& options);
+
+/// Where the run begins. A sequence of another length begins at the same token.
+RunPosition start_of(const std::optional<Resumed>& resumed, const TrainSetup& setup);
+
+/// "ebb 0.1.0 on host with bf16-dot arithmetic, AuthenticAMD 26/2": equal where the same bits are
+/// promised.
+std::string written_by(const TrainSetup& setup);
+
+/// What to say before the run: where it begins, and why results may differ from those of a run that
+/// was never interrupted. `config` is the run's own.
+std::vector<std::string> resume_notices(const TrainOptions& options,
+                                        const std::optional<Resumed>& resumed,
+                                        const TrainSetup& setup, const RunConfig& config);
+
+}  // namespace ebb

@@ -1,0 +1,233 @@
+#include "tools/run_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <iterator>
+#include <set>
+
+#include "device/errors.h"
+#include "tools/cli.h"
+#include "tools/train_options.h"
+#include "tools/train_setup.h"
+
+namespace ebb {
+namespace {
+
+// Of one invocation: not part of a run's configuration.
+constexpr std::string_view kPassing[] = {"help", "config", "resume", "dry-run"};
+
+// Whoever gives one does without the others.
+constexpr std::string_view kExclusive[][2] = {{"steps", "epochs"},
+                                              {"warmup-steps", "warmup-ratio"},
+                                              {"recompute", "gradient-checkpointing"},
+                                              {"preset", "model"}};
+
+// No bit of a result depends on these. Of any other flag it is assumed.
+constexpr std::string_view kHarmless[] = {"threads",
+                                          "chunk-size",
+                                          "device-memory",
+                                          "host-memory",
+                                          "pinned",
+                                          "recompute",
+                                          "activations",
+                                          "gradient-checkpointing",
+                                          "micro-batch-order",
+                                          "update",
+                                          "link",
+                                          "log",
+                                          "trace",
+                                          "save",
+                                          "save-steps",
+                                          "save-keep",
+                                          "save-weights-only",
+                                          "save-dtype",
+                                          "eval-data",
+                                          "eval-steps",
+                                          "eval-batches",
+                                          "eval-labels",
+                                          "eval-documents"};
+
+constexpr std::string_view kPaths[] = {
+    "data",           "labels", "documents", "eval-data", "eval-labels",
+    "eval-documents", "model",  "log",       "trace",     "save"};
+
+template <size_t N>
+bool is_in(const std::string_view (&names)[N], std::string_view name) {
+  return std::ranges::find(names, name) != std::end(names);
+}
+
+std::string name_of(const CLI::Option& option) {
+  return option.get_lnames().empty() ? std::string() : option.get_lnames().front();
+}
+
+bool is_given(const CLI::App& app, const std::string& name) {
+  const CLI::Option* option = app.get_option_no_throw("--" + name);
+  return option != nullptr && option->count() > 0;
+}
+
+std::set<std::string> given_names(const CLI::App& app) {
+  std::set<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() > 0) names.insert(name_of(*option));
+  }
+  return names;
+}
+
+bool gives_way(const std::string& name, const std::set<std::string>& given) {
+  return std::ranges::any_of(kExclusive, [&](const auto& pair) {
+    return (name == pair[0] && given.contains(std::string(pair[1]))) ||
+           (name == pair[1] && given.contains(std::string(pair[0])));
+  });
+}
+
+void set(RunConfig& config, std::string_view name, std::string value) {
+  const auto found = std::ranges::find(config, name, &FlagValue::name);
+  if (found != config.end()) {
+    found->values = {std::move(value)};
+  } else {
+    config.push_back({std::string(name), {std::move(value)}});
+  }
+}
+
+template <class T>
+void set_number(RunConfig& config, std::string_view name, T value) {
+  set(config, name, fmt::format("{}", value));
+}
+
+std::string_view text_of(ScheduleShape shape) {
+  switch (shape) {
+    case ScheduleShape::Constant:
+      return "constant";
+    case ScheduleShape::Linear:
+      return "linear";
+    case ScheduleShape::Cosine:
+      break;
+  }
+  return "cosine";
+}
+
+void set_optimizer(RunConfig& config, const TrainSetup& setup) {
+  const LearningRate& rate = setup.learning_rate;
+  const TrainerOptions& trainer = setup.prepared.options;
+  set_number(config, "steps", rate.num_steps);
+  set_number(config, "lr", rate.peak);
+  set_number(config, "min-lr", rate.minimum);
+  set_number(config, "warmup-steps", rate.warmup_steps);
+  set(config, "lr-schedule", std::string(text_of(rate.shape)));
+  set_number(config, "weight-decay", trainer.adam.weight_decay);
+  set_number(config, "beta1", trainer.adam.beta1);
+  set_number(config, "beta2", trainer.adam.beta2);
+  set_number(config, "epsilon", trainer.adam.epsilon);
+  set_number(config, "max-grad-norm", trainer.max_grad_norm);
+}
+
+bool is_number(const std::string& text) {
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && rest == end && text.front() >= '0' && text.front() <= '9';
+}
+
+std::string toml_value(const std::string& text) {
+  if (is_number(text) || text == "true") return text;
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"') quoted += '\\';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+std::string joined(const FlagValue* flag) {
+  return flag == nullptr ? "not given" : fmt::format("{}", fmt::join(flag->values, " "));
+}
+
+}  // namespace
+
+const FlagValue* find(const RunConfig& config, std::string_view name) {
+  const auto found = std::ranges::find(config, name, &FlagValue::name);
+  return found != config.end() ? &*found : nullptr;
+}
+
+RunConfig given_flags(const CLI::App& app) {
+  RunConfig config;
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = name_of(*option);
+    if (option->count() > 0 && !is_in(kPassing, name)) config.push_back({name, option->results()});
+  }
+  return config;
+}
+
+void give_flags(CLI::App& app, const RunConfig& config) {
+  const std::set<std::string> given = given_names(app);
+  for (const FlagValue& flag : config) {
+    if (is_given(app, flag.name) || gives_way(flag.name, given)) continue;
+    CLI::Option* const option = app.get_option_no_throw("--" + flag.name);
+    if (option == nullptr) {
+      throw ConfigError(
+          fmt::format("--{} of the checkpoint is not known to this program", flag.name));
+    }
+    option->add_result(flag.values);
+    option->run_callback();
+  }
+}
+
+RunConfig resolved_config(RunConfig config, const TrainOptions& options, const TrainSetup& setup) {
+  const TrainerOptions& trainer = setup.prepared.options;
+  set_optimizer(config, setup);
+  std::erase_if(config, [](const FlagValue& flag) {
+    return flag.name == "epochs" || flag.name == "warmup-ratio";
+  });
+  set_number(config, "micro-batch-size", setup.shape.batch_size);
+  set_number(config, "gradient-accumulation", setup.shape.num_batches);
+  set_number(config, "seq-length", setup.shape.length);
+  set_number(config, "seed", trainer.seed);
+  set(config, "order", options.order == DataOrder::Shuffled ? "shuffled" : "sequential");
+  set(config, "dtype", std::string(ebb::name_of(trainer.dtype)));
+  set(config, "gradient-dtype", std::string(ebb::name_of(setup.prepared.layout->gradient_type())));
+  if (setup.device.kind == DeviceKind::Host && trainer.dtype == DType::BF16) {
+    set(config, "arithmetic", std::string(ebb::name_of(*setup.device.arithmetic)));
+  }
+  if (!options.save.empty()) set(config, "save", options.save);
+  for (FlagValue& flag : config) {
+    if (!is_in(kPaths, flag.name)) continue;
+    for (std::string& path : flag.values) path = std::filesystem::absolute(path).string();
+  }
+  return config;
+}
+
+std::string to_toml(const RunConfig& config) {
+  std::string text;
+  for (const FlagValue& flag : config) {
+    std::vector<std::string> values;
+    for (const std::string& value : flag.values) values.push_back(toml_value(value));
+    const std::string list = fmt::format("{}", fmt::join(values, ", "));
+    text += values.size() == 1 ? fmt::format("{} = {}\n", flag.name, list)
+                               : fmt::format("{} = [{}]\n", flag.name, list);
+  }
+  return text;
+}
+
+std::vector<std::string> changes(const RunConfig& before, const RunConfig& now) {
+  std::set<std::string> names;
+  for (const RunConfig* config : {&before, &now}) {
+    for (const FlagValue& flag : *config) names.insert(flag.name);
+  }
+  std::vector<std::string> found;
+  for (const std::string& name : names) {
+    const FlagValue *was = find(before, name), *is = find(now, name);
+    if (is_in(kHarmless, name) || (was != nullptr && is != nullptr && was->values == is->values)) {
+      continue;
+    }
+    found.push_back(
+        fmt::format("--{} was {} and is {}: results are not those of a run that was "
+                    "never interrupted",
+                    name, joined(was), joined(is)));
+  }
+  return found;
+}
+
+}  // namespace ebb

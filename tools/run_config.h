@@ -1,0 +1,47 @@
+// The flags of a run as a list: what a checkpoint keeps of them, what a resumed run takes from it,
+// and what changed in between. Names are long flags without dashes, values their texts.
+//
+// Pure functions but for give_flags().
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace ebb {
+
+struct TrainOptions;
+struct TrainSetup;
+
+struct FlagValue {
+  std::string name;
+  std::vector<std::string> values;  ///< of a list, any number; of a switch, "true"
+  bool operator==(const FlagValue&) const = default;
+};
+using RunConfig = std::vector<FlagValue>;
+
+/// Null where there is none of that name.
+const FlagValue* find(const RunConfig& config, std::string_view name);
+
+/// What the command line and --config gave, but for flags that are of one invocation alone.
+RunConfig given_flags(const CLI::App& app);
+
+/// Takes from `config` the flags that were not given, nor others that exclude them. ConfigError
+/// where the app has no such flag, or the value is not allowed.
+void give_flags(CLI::App& app, const RunConfig& config);
+
+/// With every value on which results depend as it was resolved, whether given or not, and with
+/// paths that hold anywhere.
+RunConfig resolved_config(RunConfig given, const TrainOptions& options, const TrainSetup& setup);
+
+/// As --config reads it.
+std::string to_toml(const RunConfig& config);
+
+/// A sentence for each flag that changes results and has another value now.
+std::vector<std::string> changes(const RunConfig& before, const RunConfig& now);
+
+}  // namespace ebb

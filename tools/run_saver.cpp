@@ -1,0 +1,59 @@
+#include "tools/run_saver.h"
+
+#include <utility>
+
+#include "model_zoo/checkpoint.h"
+
+namespace ebb {
+namespace {
+
+// What the small files take, and folders.
+constexpr uint64_t kSmallFilesBytes = uint64_t{1} << 20;
+
+CheckpointContents contents_of(const TrainOptions& options, const TrainSetup& setup) {
+  const Layout& layout = *setup.prepared.layout;
+  const DType type = options.save_dtype.value_or(options.dtype);
+  const auto write = [&setup, type](const StateLoan& loan, const std::string& folder) {
+    write_weights(loan, setup.preset.config, setup.model->parameters(), type, "", folder);
+  };
+  const bool with_state = !options.save_weights_only;
+  return {.write_weights = write,
+          .with_state = with_state,
+          .bytes = kSmallFilesBytes + layout.num_model_parameters() * size_of(type) +
+                   (with_state ? state_file_bytes(layout) : 0)};
+}
+
+}  // namespace
+
+RunPosition position_at(uint64_t step, const RunPosition& start, const BatchShape& shape) {
+  const uint64_t steps = step - start.step;
+  return {.step = step,
+          .num_samples = start.num_samples + steps * shape.num_samples(),
+          .num_tokens = start.num_tokens + steps * shape.num_tokens()};
+}
+
+RunSaver::RunSaver(const TrainOptions& options, const TrainSetup& setup, const SaveFolder& folder,
+                   RunConfig config, const RunPosition& start,
+                   std::function<void(const std::string& path)> saved)
+    : setup_(setup),
+      interval_(options.save_steps),
+      config_(std::move(config)),
+      saved_step_(start.step),
+      writer_(folder, options.save_keep.value_or(0), contents_of(options, setup),
+              std::move(saved)) {}
+
+bool RunSaver::due(uint64_t step) const {
+  return step % interval_ == 0 || step == setup_.num_steps();
+}
+
+void RunSaver::save(Trainer& trainer, const RunPosition& position) {
+  if (position.step == saved_step_) return;
+  saved_step_ = position.step;
+  writer_.save({.position = position,
+                .data_tokens = setup_.data->num_tokens(),
+                .written_by = written_by(setup_),
+                .config = config_},
+               trainer);
+}
+
+}  // namespace ebb
