@@ -114,8 +114,8 @@ void plan(const TrainOptions& options, TrainSetup& setup) {
   Budgets budgets = {
       .device_memory = options.device_memory,
       .host_memory = std::min(options.host_memory.value_or(usable_bytes), usable_bytes),
-      .num_threads = static_cast<int>(options.threads)};
-  budgets.device = setup.device.kind;
+      .num_threads = static_cast<int>(options.threads),
+      .device = setup.device.kind};
   if (setup.device.kind == DeviceKind::Host) {
     budgets.total_memory = usable_bytes;
   } else if (!budgets.device_memory) {

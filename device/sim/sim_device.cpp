@@ -53,18 +53,6 @@ class SimBlocks final : public Blocks {
   const uint32_t num_blocks_;
 };
 
-namespace {
-
-std::unique_ptr<Kernels> counting_kernels(DeviceKind counted, ThreadTeam& team,
-                                          const Workspace& workspace) {
-  if (counted == DeviceKind::Cuda) {
-    if (auto kernels = create_counting_cuda_kernels()) return kernels;
-  }
-  return create_host_kernels(team, workspace, Arithmetic::Fp32);
-}
-
-}  // namespace
-
 SimDevice::SimDevice(const DeviceOptions& options)
     : info_{.kind = DeviceKind::Sim,
             .name = "simulated",
@@ -75,7 +63,9 @@ SimDevice::SimDevice(const DeviceOptions& options)
       budget_(options.memory_bytes),
       faults_(options.fault),
       team_(info_.num_threads),
-      kernels_(counting_kernels(options.counted, team_, workspace_)),
+      kernels_(options.counted_kind == DeviceKind::Cuda
+                   ? create_counting_cuda_kernels()
+                   : create_host_kernels(team_, workspace_, Arithmetic::Fp32)),
       next_address_(kFirstAddress) {}
 
 SimDevice::~SimDevice() = default;
