@@ -11,7 +11,8 @@ namespace ebb {
 /// Throws ConfigError where this build or this machine has no CUDA device to train on.
 std::unique_ptr<Device> create_cuda_device(const DeviceOptions& options);
 
-/// The GPU's kernels for a stream that only counts; null where this build has none.
+/// Kernels that only count what those of a CUDA device would take: for plans made without one.
+/// Throws ConfigError where this build has no CUDA backend.
 std::unique_ptr<Kernels> create_counting_cuda_kernels();
 
 }  // namespace ebb

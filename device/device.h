@@ -131,6 +131,8 @@ struct DeviceOptions {
   DeviceKind counted = DeviceKind::Host;  ///< sim: whose kernels it counts
   bool poison = false;  ///< host: fill freed memory and moved blocks with NaN patterns
   int cuda_index = 0;
+  /// Sim: the kind of device whose kernels it counts; they differ in the workspace they ask for.
+  DeviceKind counted_kind = DeviceKind::Host;
   /// Tests: called at every allocation, copy and launch; true makes that one fail.
   std::function<bool(FaultSite)> fault = {};
 };

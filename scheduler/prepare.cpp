@@ -30,8 +30,8 @@ struct DryRun {
 };
 
 DryRun dry_run(const Model& model, const TrainerOptions& options, uint32_t num_micro_batches,
-               bool training, int num_threads, DeviceKind counted) {
-  SimDevice sim({.kind = DeviceKind::Sim, .num_threads = num_threads, .counted = counted});
+               bool training, int num_threads, DeviceKind device) {
+  SimDevice sim({.kind = DeviceKind::Sim, .num_threads = num_threads, .counted_kind = device});
   const auto compute = sim.create_stream(StreamRole::Compute);
   TraceRecorder recorder(sim, model.parameters(), options.dtype);
   std::byte* const base = reinterpret_cast<std::byte*>(uintptr_t{1} << 44);  // never touched
@@ -193,15 +193,14 @@ Preparation prepare_ground(const Model& model, const TrainerOptions& told, const
   p.num_threads = budgets.num_threads > 0 ? budgets.num_threads : num_usable_cores();
   p.device = budgets.device;
   DryRun run =
-      dry_run(model, options, options.gradient_accumulation, true, p.num_threads, budgets.device);
+      dry_run(model, options, options.gradient_accumulation, true, p.num_threads, p.device);
   p.num_model_blocks = run.num_blocks;
   p.layout = std::make_shared<const Layout>(make_layout(model, options, run));
   p.trace = std::move(run.trace);
   check_uses(p.trace, *p.layout);
   if (options.evaluation_batches > 0) {
     p.evaluation_trace =
-        dry_run(model, options, options.evaluation_batches, false, p.num_threads, budgets.device)
-            .trace;
+        dry_run(model, options, options.evaluation_batches, false, p.num_threads, p.device).trace;
   }
   for (const Moment& m : p.trace.moments) p.flops += m.cost.flops;
 

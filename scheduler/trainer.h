@@ -103,7 +103,7 @@ struct Budgets {
   /// Threads of the kernels that will run, which size their workspace by it; 0: one per usable
   /// core.
   int num_threads = 0;
-  /// The device whose kernels will run: theirs is the workspace that is planned for.
+  /// The kind of device that will run them, which decides their workspace, too.
   DeviceKind device = DeviceKind::Host;
 };
 

@@ -98,8 +98,9 @@ class Measurement {
 
   /// What one call costs, as the simulated device counts it.
   Cost cost_of(const Submit& submit) const {
-    SimDevice sim(
-        {.kind = DeviceKind::Sim, .num_threads = num_threads(), .counted = device_->info().kind});
+    SimDevice sim({.kind = DeviceKind::Sim,
+                   .num_threads = num_threads(),
+                   .counted_kind = device_->info().kind});
     const auto stream = sim.create_stream(StreamRole::Compute);
     submit(sim.kernels(), *stream);
     return sim.take();

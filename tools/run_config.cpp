@@ -194,7 +194,11 @@ RunConfig resolved_config(RunConfig config, const TrainOptions& options, const T
   if (!options.save.empty()) set(config, "save", options.save);
   for (FlagValue& flag : config) {
     if (!is_in(kPaths, flag.name)) continue;
-    for (std::string& path : flag.values) path = std::filesystem::absolute(path).string();
+    for (std::string& path : flag.values) {
+      // A model may be a hub id, which is no path.
+      if (flag.name == "model" && !std::filesystem::exists(path)) continue;
+      path = std::filesystem::absolute(path).string();
+    }
   }
   return config;
 }

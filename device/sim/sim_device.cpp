@@ -75,7 +75,9 @@ SimDevice::SimDevice(const DeviceOptions& options)
       budget_(options.memory_bytes),
       faults_(options.fault),
       team_(info_.num_threads),
-      kernels_(counting_kernels(options.counted, team_, workspace_)),
+      kernels_(options.counted_kind == DeviceKind::Cuda
+                   ? create_counting_cuda_kernels()
+                   : create_host_kernels(team_, workspace_, Arithmetic::Fp32)),
       next_address_(kFirstAddress) {}
 
 SimDevice::~SimDevice() = default;
