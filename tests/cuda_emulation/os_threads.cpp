@@ -22,7 +22,6 @@ struct Deal {
   const std::function<void(int64_t)>* run = nullptr;
 
   void work() {
-    const FlushDenormals flush;
     std::unique_lock lock(mutex);
     ++num_inside;
     while (next < count) {
@@ -41,9 +40,15 @@ struct Deal {
     }
     if (--num_inside == 0) all_left.notify_all();
   }
+  void wait() {
+    std::unique_lock lock(mutex);
+    all_left.wait(lock, [this] { return next == count && num_inside == 0; });
+    if (error != nullptr) std::rethrow_exception(error);
+  }
 };
 
-/// Threads that live as long as the process: those of a machine, not of a test.
+/// Threads that live as long as the process, and keep their fibers: those of a machine, not of a
+/// test or of a stream.
 class OsThreads {
  public:
   OsThreads() {
@@ -58,9 +63,10 @@ class OsThreads {
   }
 
  private:
-  static constexpr size_t kCount = 1;
+  static constexpr size_t kCount = 2;
 
   void work(const std::stop_token& stop) {
+    const FlushDenormals flush;
     std::unique_lock lock(mutex_);
     while (changed_.wait(lock, stop, [&] { return !waiting_.empty(); })) {
       const std::shared_ptr<Deal> deal = waiting_.front();
@@ -84,11 +90,8 @@ void deal(int64_t count, const std::function<void(int64_t)>& run) {
   const auto deal = std::make_shared<Deal>();
   deal->count = count;
   deal->run = &run;
-  if (count > 1) others.add(deal);
-  deal->work();
-  std::unique_lock lock(deal->mutex);
-  deal->all_left.wait(lock, [&] { return deal->num_inside == 0; });
-  if (deal->error != nullptr) std::rethrow_exception(deal->error);
+  others.add(deal);
+  deal->wait();
 }
 
 }  // namespace ebb::emulation
