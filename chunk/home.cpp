@@ -51,7 +51,8 @@ Home::Home(Device& device, const Layout& layout, std::span<const PlaneSpec> plan
   gradient_slot_bytes_ = sizes.gradient_slot;
   for (const PlaneSpec& plane : planes) {
     bytes_per_element_.push_back(plane.bytes_per_element);
-    planes_.push_back(device.allocate(planes_.empty() ? MemoryKind::Pinned : MemoryKind::Pageable,
+    const bool travels = planes_.empty() || options.planes_travel;
+    planes_.push_back(device.allocate(travels ? MemoryKind::Pinned : MemoryKind::Pageable,
                                       layout.num_space_elements() * plane.bytes_per_element,
                                       plane.name));
   }

@@ -32,6 +32,8 @@ struct HomeOptions {
   uint32_t num_gradient_slots = 0;
   std::vector<uint32_t> sums;         ///< sum chunks that go home between their uses, ascending
   std::vector<uint32_t> activations;  ///< arena chunks that do so while they rest, ascending
+  /// Not only weights travel but all planes, for chunks that the device updates: all are pinned.
+  bool planes_travel = false;
 };
 
 /// What Home will take, by class: the same numbers before and after.

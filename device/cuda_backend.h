@@ -11,8 +11,8 @@ namespace ebb {
 /// Throws ConfigError where this build or this machine has no CUDA device to train on.
 std::unique_ptr<Device> create_cuda_device(const DeviceOptions& options);
 
-/// Kernels that only count what those of a CUDA device would take: for plans made without one.
-/// Throws ConfigError where this build has no CUDA backend.
+/// Kernels that only count what those of a CUDA device would take: for plans made without one. Null
+/// where this build has no CUDA backend.
 std::unique_ptr<Kernels> create_counting_cuda_kernels();
 
 }  // namespace ebb

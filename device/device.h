@@ -128,7 +128,6 @@ struct DeviceOptions {
   /// Host: pretends to be a device that computes at these rates. What kernels should have written
   /// stays as it was: zeros, or what copies brought.
   std::optional<ComputeRates> pretend = {};
-  DeviceKind counted = DeviceKind::Host;  ///< sim: whose kernels it counts
   bool poison = false;  ///< host: fill freed memory and moved blocks with NaN patterns
   int cuda_index = 0;
   /// Sim: the kind of device whose kernels it counts; they differ in the workspace they ask for.

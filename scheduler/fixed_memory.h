@@ -14,7 +14,8 @@ namespace ebb {
 inline HomeOptions home_options(const Plan& plan) {
   return {.num_gradient_slots = plan.num_gradient_slots,
           .sums = plan.sums_at_home,
-          .activations = plan.activations_at_home};
+          .activations = plan.activations_at_home,
+          .planes_travel = !plan.device_updates.empty()};
 }
 
 struct FixedMemory {

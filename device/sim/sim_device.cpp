@@ -55,6 +55,7 @@ class SimBlocks final : public Blocks {
 
 namespace {
 
+/// The host's stand in where this build has none of the GPU's: a plan for one can still be made.
 std::unique_ptr<Kernels> counting_kernels(DeviceKind counted, ThreadTeam& team,
                                           const Workspace& workspace) {
   if (counted == DeviceKind::Cuda) {
@@ -75,9 +76,7 @@ SimDevice::SimDevice(const DeviceOptions& options)
       budget_(options.memory_bytes),
       faults_(options.fault),
       team_(info_.num_threads),
-      kernels_(options.counted_kind == DeviceKind::Cuda
-                   ? create_counting_cuda_kernels()
-                   : create_host_kernels(team_, workspace_, Arithmetic::Fp32)),
+      kernels_(counting_kernels(options.counted_kind, team_, workspace_)),
       next_address_(kFirstAddress) {}
 
 SimDevice::~SimDevice() = default;
