@@ -108,7 +108,8 @@ class Choice {
   struct Tried {
     std::exception_ptr refused, failed;
     std::vector<Candidate> candidates;
-    std::string too_large_at_home;
+    std::string too_large_at_home;  ///< of the row that needs the least there
+    size_t least_at_home = SIZE_MAX;
     std::shared_ptr<const Preparation> too_large_for_device;
   };
 
@@ -170,13 +171,19 @@ class Choice {
     Candidate& c = contender.candidate;
     const Ledger ledger = ledger_with(ground, plan);
     c.device_bytes = ledger.total(Tier::Device);
-    const size_t home = ledger.total(Tier::Host);
+    const size_t home = c.host_bytes = ledger.total(Tier::Host);
+    const auto refuse = [&](std::string why_not, std::string text) {
+      c.why_not = std::move(why_not);
+      if (home >= tried.least_at_home) return;
+      tried.least_at_home = home;
+      tried.too_large_at_home = std::move(text);
+    };
     if (budgets_.host_memory && home > *budgets_.host_memory) {
-      c.why_not = fmt::format("needs {} at home", format_bytes(home));
-      tried.too_large_at_home = too_large_for_host(ledger, *budgets_.host_memory);
+      refuse(fmt::format("needs {} at home", format_bytes(home)),
+             too_large_for_host(ledger, *budgets_.host_memory));
     } else if (budgets_.total_memory && home + c.device_bytes > *budgets_.total_memory) {
-      c.why_not = fmt::format("needs {} in all", format_bytes(home + c.device_bytes));
-      tried.too_large_at_home = too_large_together(ground, ledger, *budgets_.total_memory);
+      refuse(fmt::format("needs {} in all", format_bytes(home + c.device_bytes)),
+             too_large_together(ground, ledger, *budgets_.total_memory));
     }
     if (!c.why_not.empty()) return;
     c.recomputed_blocks =
@@ -275,9 +282,10 @@ class Choice {
   }
 
   [[noreturn]] void refuse() const {
+    const auto least = std::ranges::min_element(tried_, {}, &Tried::least_at_home);
+    if (!least->too_large_at_home.empty()) throw PlanError(least->too_large_at_home);
     const Preparation* nearest = nullptr;
     for (const Tried& tried : tried_) {
-      if (!tried.too_large_at_home.empty()) throw PlanError(tried.too_large_at_home);
       const Preparation* const ground = tried.too_large_for_device.get();
       const bool nearer =
           ground != nullptr &&

@@ -47,6 +47,7 @@ Executor::Executor(Device& device, const Layout& layout, DeviceSpaces& spaces, c
   std::iota(block_of_.begin(), block_of_.end(), 0u);
   events_.reserve(max_ops);
   for (uint32_t i = 0; i < max_ops; ++i) events_.push_back(device.create_event());
+  times_.resize(max_ops);
   leases_.reserve(64);
   static constexpr StreamRole kRoles[kNumLanes] = {StreamRole::Compute, StreamRole::Load,
                                                    StreamRole::Store, StreamRole::Update};
@@ -123,8 +124,7 @@ void Executor::wait_for_all(std::span<const uint32_t> waits, Stream& stream) {
   if (num_moved > 0) wait_moved(num_moved);
   for (uint32_t w : waits) {
     const Op& op = plan_->ops[w];
-    const bool nothing_copied = op.kind == OpKind::Move && op.from == Tier::None;
-    if (!nothing_copied) stream.wait(*events_[w]);
+    if (!takes_no_time(op)) stream.wait(*events_[w]);
   }
 }
 
@@ -240,37 +240,11 @@ void Executor::submit_store(const Op& op) {
   if (part == 0) work_.submit_partial_norms(store(), op.chunk.index / parts);
 }
 
-/// Walks the operations of two lanes, each in order of time. An operation begins when the one
-/// before it on its lane and all it waits for have ended.
-double Executor::overlap_of_compute_and_update() const {
-  struct Walk {
-    const Executor& executor;
-    Lane lane;
-    uint32_t next = 0;
-    double start_s = 0, end_s = 0;
-
-    bool advance() {
-      const std::vector<Op>& ops = executor.plan_->ops;
-      while (next < ops.size() && ops[next].lane != lane) ++next;
-      if (next == ops.size()) return false;
-      start_s = end_s;
-      for (uint32_t w : executor.plan_->waits_of(ops[next])) {
-        const bool nothing_copied = ops[w].kind == OpKind::Move && ops[w].from == Tier::None;
-        if (!nothing_copied) start_s = std::max(start_s, executor.events_[w]->time_s());
-      }
-      end_s = std::max(start_s, executor.events_[next++]->time_s());
-      return true;
-    }
-  };
-  Walk compute{*this, Lane::Compute}, update{*this, Lane::Update};
-  compute.end_s = update.end_s = begin_s_;
-  double overlap_s = 0;
-  for (bool more = compute.advance() && update.advance(); more;) {
-    overlap_s += std::max(
-        0.0, std::min(compute.end_s, update.end_s) - std::max(compute.start_s, update.start_s));
-    more = compute.end_s < update.end_s ? compute.advance() : update.advance();
-  }
-  return overlap_s;
+void Executor::read_times() {
+  num_times_ = plan_->ops.size();
+  fill_times(
+      *plan_, [this](uint32_t i) { return events_[i]->time_s() - begin_s_; },
+      std::span(times_).first(num_times_));
 }
 
 ExecutorStats Executor::finish() {
@@ -295,10 +269,11 @@ ExecutorStats Executor::finish() {
   }
   stats.compute_s = busy(Lane::Compute);
   stats.update_s = busy(Lane::Update);
-  stats.overlap_s = std::min({overlap_of_compute_and_update(), stats.compute_s, stats.update_s});
+  read_times();
+  stats.overlap_s = std::min(
+      {overlap(*plan_, times(), Lane::Compute, Lane::Update), stats.compute_s, stats.update_s});
   if (last_compute_op_ != kNone) {
-    const double span_s = events_[last_compute_op_]->time_s() - begin_s_;
-    stats.stall_s = std::max(0.0, span_s - stats.compute_s);
+    stats.stall_s = std::max(0.0, times_[last_compute_op_].end_s - stats.compute_s);
   }
   running_ = false;
   return stats;

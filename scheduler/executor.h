@@ -26,6 +26,7 @@
 #include "scheduler/hooks.h"
 #include "scheduler/plan.h"
 #include "scheduler/progress.h"
+#include "scheduler/timeline.h"
 #include "scheduler/trace.h"
 
 namespace ebb {
@@ -93,6 +94,8 @@ class Executor : public Hooks {
   void begin(const Trace& trace, const Plan& plan);
   /// Submits what is left, waits for everything and rethrows the first error.
   ExecutorStats finish();
+  /// When the operations of the plan that was finished last ran; until the next begins.
+  std::span<const OpTime> times() const { return std::span(times_).first(num_times_); }
 
   /// Weights on the device between plans.
   uint32_t num_held() const { return table_.num_present(); }
@@ -106,7 +109,7 @@ class Executor : public Hooks {
  private:
   Stream& stream(Lane lane) { return *streams_[static_cast<int>(lane)]; }
   void find_held(std::span<const HeldChunk> held);
-  double overlap_of_compute_and_update() const;
+  void read_times();
   void submit_until_run();
   void submit(uint32_t index);
   void submit_store(const Op& op);
@@ -128,6 +131,8 @@ class Executor : public Hooks {
   ChunkWork& work_;
   ChunkTable table_;
   std::vector<std::unique_ptr<Event>> events_;  // one for each operation
+  std::vector<OpTime> times_;
+  size_t num_times_ = 0;
   std::vector<Lease> leases_;
 
   const Trace* trace_ = nullptr;

@@ -13,6 +13,7 @@
 
 #include "chunk/layout.h"
 #include "scheduler/plan.h"
+#include "scheduler/timeline.h"
 #include "scheduler/trace.h"
 
 namespace ebb {
@@ -47,11 +48,6 @@ struct Bound {
 };
 Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
                   const Machine& machine, bool clipped);
-
-struct OpTime {
-  double start_s = 0;
-  double end_s = 0;
-};
 
 struct Simulation {
   double seconds = 0;

@@ -48,6 +48,7 @@ class Trainer::Impl {
   ParameterId find(std::string_view name) const;
 
   const Optimizer& optimizer() const { return optimizer_; }
+  std::span<const OpTime> last_step_times() const { return executor_.times(); }
   State& state() { return state_; }
   const Layout& layout() const { return layout_; }
 
@@ -245,6 +246,8 @@ StepResult Trainer::step(std::span<const MicroBatch> micro_batches, double learn
 double Trainer::evaluate(std::span<const MicroBatch> micro_batches) {
   return impl_->evaluate(micro_batches);
 }
+std::span<const OpTime> Trainer::last_step_times() const { return impl_->last_step_times(); }
+
 int64_t Trainer::num_updates() const { return impl_->optimizer().num_updates(); }
 uint64_t Trainer::num_skipped() const { return impl_->optimizer().num_skipped(); }
 uint64_t Trainer::state_hash() const {

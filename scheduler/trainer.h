@@ -120,7 +120,8 @@ struct Candidate {
   Bound bound = {};
   double flops = 0;
   size_t moved_bytes = 0;
-  size_t device_bytes = 0;           ///< that it would use
+  size_t device_bytes = 0;  ///< that it would use, and so the next
+  size_t host_bytes = 0;
   size_t smallest_device_bytes = 0;  ///< the smallest device budget in which it fits; always known
 };
 
@@ -191,6 +192,10 @@ class Trainer {
   /// Mean loss without gradients; not a number in a rehearsal. REQUIRES: options.evaluation_batches
   /// micro-batches. After a throw, see step().
   double evaluate(std::span<const MicroBatch> micro_batches);
+
+  /// When the operations of the prepared plan ran in the last step; until the next step or
+  /// evaluation.
+  std::span<const OpTime> last_step_times() const;
 
   /// Updates made so far (Adam's t): steps less the skipped ones.
   int64_t num_updates() const;

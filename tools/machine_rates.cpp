@@ -17,19 +17,15 @@ namespace {
 /// Of how the numbers are measured and what they mean: older files are measured again.
 constexpr int kVersion = 3;
 
-struct Field {
-  const char* name;
-  double Machine::*member;
-};
-constexpr Field kFields[] = {{"flops_per_s", &Machine::flops_per_s},
-                             {"attention_flops_per_s", &Machine::attention_flops_per_s},
-                             {"kernel_s", &Machine::kernel_s},
-                             {"vector_flops_per_s", &Machine::vector_flops_per_s},
-                             {"device_bytes_per_s", &Machine::device_bytes_per_s},
-                             {"load_bytes_per_s", &Machine::load_bytes_per_s},
-                             {"store_bytes_per_s", &Machine::store_bytes_per_s},
-                             {"update_bytes_per_s", &Machine::update_bytes_per_s},
-                             {"copy_bytes_per_s", &Machine::copy_bytes_per_s}};
+constexpr RateField kFields[] = {{"flops_per_s", &Machine::flops_per_s},
+                                 {"attention_flops_per_s", &Machine::attention_flops_per_s},
+                                 {"kernel_s", &Machine::kernel_s},
+                                 {"vector_flops_per_s", &Machine::vector_flops_per_s},
+                                 {"device_bytes_per_s", &Machine::device_bytes_per_s},
+                                 {"load_bytes_per_s", &Machine::load_bytes_per_s},
+                                 {"store_bytes_per_s", &Machine::store_bytes_per_s},
+                                 {"update_bytes_per_s", &Machine::update_bytes_per_s},
+                                 {"copy_bytes_per_s", &Machine::copy_bytes_per_s}};
 
 bool is_rate(double value) { return std::isfinite(value) && value > 0; }
 
@@ -47,6 +43,8 @@ Machine as_emulated(Machine machine, const DeviceOptions& options) {
 }
 
 }  // namespace
+
+std::span<const RateField> rate_fields() { return kFields; }
 
 RatesKey rates_key(const DeviceOptions& options, DType weight_type, DType gradient_type) {
   const MachineInfo here = read_machine();
@@ -79,7 +77,7 @@ std::string MachineRates::source() const {
 std::string to_json(const RatesKey& key, const Machine& machine) {
   nlohmann::ordered_json json;
   json["of"] = key.text();
-  for (const Field& field : kFields) json[field.name] = machine.*field.member;
+  for (const RateField& field : kFields) json[field.name] = machine.*field.member;
   json["shared_cores"] = machine.shared_cores;
   return json.dump(2) + "\n";
 }
@@ -88,7 +86,7 @@ std::optional<Machine> rates_from_json(const std::string& text, const RatesKey& 
   const auto json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("of") || json["of"] != key.text()) return std::nullopt;
   Machine machine;
-  for (const Field& field : kFields) {
+  for (const RateField& field : kFields) {
     const auto at = json.find(field.name);
     if (at == json.end() || !at->is_number()) return std::nullopt;
     machine.*field.member = at->get<double>();

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "device/device.h"
@@ -15,6 +16,13 @@
 #include "scheduler/simulate.h"
 
 namespace ebb {
+
+/// The numbers of a machine, by the names that files give them.
+struct RateField {
+  const char* name;
+  double Machine::*member;
+};
+std::span<const RateField> rate_fields();
 
 /// What the numbers depend on.
 struct RatesKey {

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "tools/batches.h"
+#include "tools/chrome_trace.h"
 #include "tools/cli.h"
 #include "tools/commands.h"
 #include "tools/machine.h"
@@ -58,6 +59,7 @@ class TrainingRun {
         progress_(progress),
         signals_(signals),
         log_(open_log(options)),
+        trace_(options.trace.empty() ? nullptr : std::make_unique<ChromeTrace>(options.trace)),
         rss_before_bytes_(peak_rss_bytes()),
         device_(create_device(setup.device)),
         trainer_(*setup.model, *device_, setup.prepared),
@@ -92,6 +94,9 @@ class TrainingRun {
     const uint64_t position = step * setup_.shape.num_samples();
     const double learning_rate = setup_.learning_rate.at(step);
     const StepResult result = trainer_.step(batches_.load(position), learning_rate);
+    if (trace_) {
+      trace_->add_step(setup_.prepared, trainer_.last_step_times(), step + 1, result.step_s);
+    }
     StepRecord record = make_record(setup_,
                                     {.step = step,
                                      .epoch = batches_.order().epoch(position),
@@ -127,6 +132,7 @@ class TrainingRun {
   const Signals& signals_;
   const std::unique_ptr<RunLog>
       log_;  // before the memory: a log that cannot be written shows at once
+  const std::unique_ptr<ChromeTrace> trace_;
   const size_t rss_before_bytes_;
   std::unique_ptr<Device> device_;
   Trainer trainer_;

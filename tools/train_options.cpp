@@ -125,6 +125,15 @@ void add_model_flags(FlagGroup group, TrainOptions& o) {
             "what a step's finished gradient is rounded to", choice(o.gradient_dtype, kTypes));
 }
 
+void add_shape_flags(FlagGroup group, TrainOptions& o) {
+  group.add("--micro-batch-size", "B [4]", "sequences in a micro-batch",
+            whole(o.micro_batch_size, 1, kLargestShape));
+  group.add("--gradient-accumulation", "K [1]", "micro-batches in a step",
+            whole(o.gradient_accumulation, 1, kLargestShape));
+  group.add("--seq-length,--max-seq-length", "T [the smaller of 1024 and the model's positions]",
+            "tokens in a sequence", whole(o.seq_length, 1, kLargestShape));
+}
+
 void add_data_flags(FlagGroup group, TrainOptions& o) {
   group.add_list("--data", "PATH...", "text files or folders of text (bytes as tokens), or .bin",
                  o.data);
@@ -134,17 +143,17 @@ void add_data_flags(FlagGroup group, TrainOptions& o) {
             choice(o.order, kOrders));
   group.add("--steps", "N [100]", "optimizer steps", whole(o.steps, 1));
   group.add("--epochs", "N", "passes over the data, instead of --steps", whole(o.epochs, 1));
-  group.add("--micro-batch-size", "B [4]", "sequences in a micro-batch",
-            whole(o.micro_batch_size, 1, kLargestShape));
-  group.add("--gradient-accumulation", "K [1]", "micro-batches in a step",
-            whole(o.gradient_accumulation, 1, kLargestShape));
-  group.add("--seq-length,--max-seq-length", "T [the smaller of 1024 and the model's positions]",
-            "tokens in a sequence", whole(o.seq_length, 1, kLargestShape));
+  add_shape_flags(group, o);
   group.add_list("--eval-data", "PATH...", "data for the evaluation loss, as --data", o.eval_data);
   group.add("--eval-steps", "N [100]", "evaluate every N steps, and after the last",
             whole(o.eval_steps, o.gave_eval_steps, 1));
   group.add("--eval-batches", "N [16]", "micro-batches in an evaluation",
             whole(o.eval_batches, o.gave_eval_batches, 1));
+}
+
+void add_clip_flag(FlagGroup group, TrainOptions& o) {
+  group.add("--max-grad-norm,--clip", "C [1.0]", "clip the global norm of the gradient; 0 = off",
+            real(o.max_grad_norm, kNotNegative));
 }
 
 void add_optimizer_flags(FlagGroup group, TrainOptions& o) {
@@ -163,8 +172,7 @@ void add_optimizer_flags(FlagGroup group, TrainOptions& o) {
   group.add("--beta1", "X [0.9]", "decay of the momentum", real(o.beta1, kBeta));
   group.add("--beta2", "X [0.95]", "decay of the variance", real(o.beta2, kBeta));
   group.add("--epsilon", "X [1e-8]", "added to the denominator", real(o.epsilon, kPositive));
-  group.add("--max-grad-norm,--clip", "C [1.0]", "clip the global norm of the gradient; 0 = off",
-            real(o.max_grad_norm, kNotNegative));
+  add_clip_flag(group, o);
 }
 
 void add_memory_flags(FlagGroup group, TrainOptions& o) {
@@ -208,6 +216,8 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
 
 void add_output_flags(FlagGroup group, TrainOptions& o) {
   group.add("--log", "FILE", "JSON lines, one a step", text(o.log));
+  group.add("--trace", "FILE",
+            "the timeline of every step, as Chrome trace JSON (opens in Perfetto)", text(o.trace));
   group.add_flag("--dry-run", "plan, print, exit 0, or 3 where it does not fit",
                  [&o] { o.dry_run = true; });
 }
@@ -261,7 +271,20 @@ void settle_defaults(TrainOptions& options) {
   if (!options.min_learning_rate) options.min_learning_rate = 0;
 }
 
+void add_planned_flags(CLI::App& app, TrainOptions& options) {
+  add_model_flags({app, "Model"}, options);
+  add_shape_flags({app, "Step"}, options);
+  add_clip_flag({app, "Step"}, options);
+  add_memory_flags({app, "Memory"}, options);
+}
+
 void validate(const TrainOptions& options) {
+  validate_planned(options);
+  validate_data(options);
+  validate_optimizer(options);
+}
+
+void validate_planned(const TrainOptions& options) {
   require(!options.preset.empty() || !options.model.empty(),
           "--preset or --model is missing: `ebb models` lists the presets, --model takes a Hugging "
           "Face folder");
@@ -270,8 +293,6 @@ void validate(const TrainOptions& options) {
                       options.preset, options.model));
   require(!options.random_init || !options.model.empty(),
           "--init random is for --model DIR: a preset's weights are always random");
-  validate_data(options);
-  validate_optimizer(options);
   validate_chunk_size(options);
   require(options.device != DeviceChoice::Cuda || options.link.load_bytes_per_s == 0,
           "--link emulates a link on the host device: allowed with --device host, not cuda");

@@ -73,6 +73,7 @@ struct TrainOptions {
   std::optional<Arithmetic> arithmetic;  ///< the faster one on this processor
 
   std::string log;
+  std::string trace;
   bool dry_run = false;
 
   // Which flags were given, where a default would hide it.
@@ -87,6 +88,8 @@ struct TrainOptions {
 
 /// Declares train's flags; `options` is filled while `app` parses, and must outlive that.
 void add_train_flags(CLI::App& app, TrainOptions& options);
+/// Those that a plan depends on: of the model, the shape of a step, clipping, and memory.
+void add_planned_flags(CLI::App& app, TrainOptions& options);
 
 /// Fine-tuning begins gently: where weights are loaded, what was not given is a learning rate of
 /// 1e-5, falling to 0, and no weight decay.
@@ -94,5 +97,6 @@ void settle_defaults(TrainOptions& options);
 
 /// Combinations of flags that cannot work.
 void validate(const TrainOptions& options);
+void validate_planned(const TrainOptions& options);
 
 }  // namespace ebb

@@ -8,6 +8,7 @@
 #include "device/errors.h"
 #include "device/host/parallel.h"
 #include "scheduler/choose.h"
+#include "tools/plan_report.h"
 #include "tools/progress.h"
 
 namespace ebb {
@@ -46,23 +47,6 @@ std::string data_line(const TrainOptions& options, const TrainSetup& setup) {
                      options.order == DataOrder::Shuffled ? "shuffled" : "sequential");
 }
 
-std::string compute_line(const Machine& m) {
-  if (m.pretended_kernels) return fmt::format("{:.4g} GFLOP/s pretended", m.flops_per_s / 1e9);
-  return fmt::format("{:.4g} GFLOP/s in matrix products, {:.4g} in attention, {:.3g} GB/s memory",
-                     m.flops_per_s / 1e9, m.attention_flops_per_s / 1e9,
-                     m.device_bytes_per_s / 1e9);
-}
-
-std::string machine_line(const MachineRates& rates) {
-  const Machine& m = rates.machine;
-  return fmt::format(
-      "{}; GB/s: {:.3g} up, {:.3g} down, {:.3g} update{}; {}", compute_line(m),
-      m.load_bytes_per_s / 1e9, m.store_bytes_per_s / 1e9, m.update_bytes_per_s / 1e9,
-      m.copy_bytes_per_s > 0 ? fmt::format(", {:.3g} if all cores copied", m.copy_bytes_per_s / 1e9)
-                             : "",
-      rates.source());
-}
-
 std::string left_to_next_step(const Plan& plan) {
   std::string text;
   if (!plan.carried.empty()) text += fmt::format("; leaves {} updates", plan.carried.size());
@@ -75,34 +59,6 @@ std::string left_to_next_step(const Plan& plan) {
         fmt::format(", with the state of {} that the device updates,", plan.device_updates.size());
   }
   return text.empty() ? text : text + " to the next";
-}
-
-/// "none", "block", "block of 7": the first seven.
-std::string recompute_text(const Candidate& c, uint32_t num_model_blocks) {
-  const bool all = c.recomputed_blocks == 0 || c.recomputed_blocks == num_model_blocks;
-  if (c.recompute == Recompute::None || all) return name_of(c.recompute);
-  return fmt::format("{} of {}", name_of(c.recompute), c.recomputed_blocks);
-}
-
-std::string candidate_line(const Candidate& c, bool chosen, uint32_t num_model_blocks) {
-  const std::string settings =
-      fmt::format("{} {:<11} {:<14} {:<11} {:<8}", chosen ? '*' : ' ', name_of(c.order),
-                  recompute_text(c, num_model_blocks), name_of(c.activations), name_of(c.update));
-  if (!c.why_not.empty()) return fmt::format("{} {}\n", settings, c.why_not);
-  return fmt::format("{} {:>10.4f} {:>10.4f} {:<18} {:>12} {:>12}\n", settings, c.seconds,
-                     c.bound.seconds, c.bound.bound_by, format_bytes(c.moved_bytes),
-                     format_bytes(c.device_bytes));
-}
-
-/// What the planner chose from, a line each.
-std::string candidate_table(const Preparation& p) {
-  std::string text = fmt::format(
-      "  {:<11} {:<14} {:<11} {:<8} {:>10} {:>10} {:<18} {:>12} {:>12}\n", "micro-batch",
-      "recompute", "activations", "update", "predicted", "bound s", "by", "moves", "device");
-  for (size_t i = 0; i < p.candidates.size(); ++i) {
-    text += candidate_line(p.candidates[i], i == p.chosen, p.num_model_blocks);
-  }
-  return text;
 }
 
 /// The machine as this step found it: its kernels' and its optimizer's own speed, and the emulated
@@ -143,16 +99,16 @@ std::string format_count(uint64_t count) {
   return fmt::to_string(count);
 }
 
-std::string format_header(const TrainOptions& options, const TrainSetup& setup) {
+std::vector<std::string> header_lines(const TrainOptions& options, const TrainSetup& setup) {
   const Preparation& p = setup.prepared;
   const ModelSizes c = sizes_of(setup.preset.config);
   const BatchShape& s = setup.shape;
-  std::string text;
+  std::vector<std::string> lines;
   if (setup.device.pretend) {
-    text = "rehearsal: kernels sleep for their predicted time, there are no losses\n";
+    lines.emplace_back("rehearsal: kernels sleep for their predicted time, there are no losses");
   }
-  const auto line = [&text](std::string_view name, const std::string& value) {
-    fmt::format_to(std::back_inserter(text), "{:<8}{}\n", name, value);
+  const auto line = [&lines](std::string_view name, const std::string& value) {
+    lines.push_back(fmt::format("{:<8}{}", name, value));
   };
   line("model",
        fmt::format("{}: {} layers, {} channels, {} parameters, {}; weights: {}", setup.preset.name,
@@ -169,10 +125,16 @@ std::string format_header(const TrainOptions& options, const TrainSetup& setup) 
                              p.layout->num_chunks(), format_bytes(p.layout->chunk_bytes()),
                              p.num_blocks, format_bytes(p.plan.loaded_bytes),
                              format_bytes(p.plan.stored_bytes), left_to_next_step(p.plan)));
-  line("machine", machine_line(setup.rates));
+  line("machine", machine_line(setup.rates.machine) + "; " + setup.rates.source());
   line("plan",
        fmt::format("{} (*): {}", p.candidates.size() == 1 ? "as told" : "chosen", why_chosen(p)));
-  return text + candidate_table(p) + p.ledger.table();
+  return lines;
+}
+
+std::string format_header(const TrainOptions& options, const TrainSetup& setup) {
+  const Preparation& p = setup.prepared;
+  return fmt::format("{}\n", fmt::join(header_lines(options, setup), "\n")) + candidate_table(p) +
+         p.ledger.table();
 }
 
 StepRecord make_record(const TrainSetup& setup, const StepContext& context, const StepResult& r) {

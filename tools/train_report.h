@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "tools/run_log.h"
 #include "tools/train_options.h"
@@ -14,6 +15,9 @@ namespace ebb {
 /// "124.4 M"
 std::string format_count(uint64_t count);
 
+/// Model, data, step, device, chunks, machine, plan: a line each.
+std::vector<std::string> header_lines(const TrainOptions& options, const TrainSetup& setup);
+/// The same, what the planner chose from, and where every class of bytes lies.
 std::string format_header(const TrainOptions& options, const TrainSetup& setup);
 
 /// What a step measured, and its bound on a machine as fast as that step's own kernels and

@@ -28,9 +28,7 @@ int64_t sequence_length(const TrainOptions& options, const Preset& preset) {
 
 /// Token data alone says what the next token is, and nothing else.
 std::unique_ptr<const ModelSource> find_source(const TrainOptions& options) {
-  auto source = std::make_unique<const ModelSource>(
-      options.model.empty() ? preset_source(options.preset)
-                            : folder_source(options.model, options.random_init));
+  auto source = std::make_unique<const ModelSource>(model_source(options));
   if (predicts_next_token(source->config)) return source;
   throw ConfigError(fmt::format(
       "{} {}: a masked-language model learns from labels, and token data has none; choose a model "
@@ -103,26 +101,6 @@ DeviceKind device_kind(const TrainOptions& options) {
   return options.device == DeviceChoice::Cuda ? DeviceKind::Cuda : DeviceKind::Host;
 }
 
-TrainerOptions trainer_options(const TrainOptions& options, const TrainSetup& setup) {
-  return {.dtype = options.dtype,
-          .gradient_dtype = options.gradient_dtype,
-          .chunk_bytes = options.chunk_size,
-          .recompute = options.recompute,
-          .activations = options.activations,
-          .micro_batch_order = options.micro_batch_order,
-          .gradient_accumulation = static_cast<uint32_t>(setup.shape.num_batches),
-          .evaluation_batches =
-              setup.eval_shape ? static_cast<uint32_t>(setup.eval_shape->num_batches) : 0,
-          .update = options.update,
-          .adam = {.beta1 = options.beta1,
-                   .beta2 = options.beta2,
-                   .epsilon = options.epsilon,
-                   .weight_decay = options.weight_decay},
-          .max_grad_norm = static_cast<float>(options.max_grad_norm),
-          .seed = options.seed,
-          .random_weights = !setup.source->has_weights};
-}
-
 void plan(const TrainOptions& options, TrainSetup& setup) {
   const size_t usable_bytes = read_memory_limits().usable_bytes();
   Budgets budgets = {
@@ -130,45 +108,86 @@ void plan(const TrainOptions& options, TrainSetup& setup) {
       .host_memory = std::min(options.host_memory.value_or(usable_bytes), usable_bytes),
       .num_threads = static_cast<int>(options.threads)};
   if (setup.device.kind == DeviceKind::Host) budgets.total_memory = usable_bytes;
-  setup.rates = machine_rates(setup.device, options.dtype,
-                              options.gradient_dtype.value_or(options.dtype), cache_folder());
-  fit_to_model(setup.rates,
-               {.config = setup.preset.config,
-                .batch_size = setup.shape.batch_size,
-                .length = setup.shape.length,
-                .accumulation = static_cast<uint32_t>(setup.shape.num_batches),
-                .weight_type = options.dtype,
-                .gradient_type = options.gradient_dtype.value_or(options.dtype),
-                .chunk_bytes = options.chunk_size,
-                .all_resident = !options.device_memory},
-               setup.device, cache_folder());
-  setup.prepared =
-      prepare(*setup.model, trainer_options(options, setup), budgets, setup.rates.machine);
+  setup.rates = rates_for(options, setup.preset, setup.shape, setup.device);
+  const uint32_t evaluation_batches =
+      setup.eval_shape ? static_cast<uint32_t>(setup.eval_shape->num_batches) : 0;
+  setup.prepared = prepare(*setup.model, trainer_options(options, setup.shape, evaluation_batches),
+                           budgets, setup.rates.machine);
   setup.device.memory_bytes =
       options.device_memory.value_or(setup.prepared.ledger.total(Tier::Device));
 }
 
 }  // namespace
 
+ModelSource model_source(const TrainOptions& options) {
+  return options.model.empty() ? preset_source(options.preset)
+                               : folder_source(options.model, options.random_init);
+}
+
+BatchShape batch_shape(const TrainOptions& options, const Preset& preset) {
+  return {.num_batches = static_cast<int64_t>(options.gradient_accumulation),
+          .batch_size = static_cast<int64_t>(options.micro_batch_size),
+          .length = sequence_length(options, preset)};
+}
+
+DeviceOptions device_options(const TrainOptions& options) {
+  return {.kind = device_kind(options),
+          .num_threads = static_cast<int>(options.threads),
+          .load_bytes_per_s = options.link.load_bytes_per_s,
+          .store_bytes_per_s = options.link.store_bytes_per_s,
+          .arithmetic = choose_arithmetic(options.arithmetic, this_processor()),
+          .pretend = options.pretend};
+}
+
+MachineRates rates_for(const TrainOptions& options, const Preset& preset, const BatchShape& shape,
+                       const DeviceOptions& device) {
+  const DType gradient_type = options.gradient_dtype.value_or(options.dtype);
+  MachineRates rates = machine_rates(device, options.dtype, gradient_type, cache_folder());
+  fit_to_model(rates,
+               {.config = preset.config,
+                .batch_size = shape.batch_size,
+                .length = shape.length,
+                .accumulation = static_cast<uint32_t>(shape.num_batches),
+                .weight_type = options.dtype,
+                .gradient_type = gradient_type,
+                .chunk_bytes = options.chunk_size,
+                .all_resident = !options.device_memory},
+               device, cache_folder());
+  return rates;
+}
+
+TrainerOptions trainer_options(const TrainOptions& options, const BatchShape& shape,
+                               uint32_t evaluation_batches) {
+  return {.dtype = options.dtype,
+          .gradient_dtype = options.gradient_dtype,
+          .chunk_bytes = options.chunk_size,
+          .recompute = options.recompute,
+          .activations = options.activations,
+          .micro_batch_order = options.micro_batch_order,
+          .gradient_accumulation = static_cast<uint32_t>(shape.num_batches),
+          .evaluation_batches = evaluation_batches,
+          .update = options.update,
+          .adam = {.beta1 = options.beta1,
+                   .beta2 = options.beta2,
+                   .epsilon = options.epsilon,
+                   .weight_decay = options.weight_decay},
+          .max_grad_norm = static_cast<float>(options.max_grad_norm),
+          .seed = options.seed,
+          .random_weights = !options.loads_weights()};
+}
+
 TrainSetup set_up(const TrainOptions& options) {
   TrainSetup setup;
   setup.source = find_source(options);
   setup.preset = {setup.source->name, setup.source->config, {}};
-  setup.shape = {.num_batches = static_cast<int64_t>(options.gradient_accumulation),
-                 .batch_size = static_cast<int64_t>(options.micro_batch_size),
-                 .length = sequence_length(options, setup.preset)};
+  setup.shape = batch_shape(options, setup.preset);
   setup.model = create_model(setup.preset.config,
                              {.batch_size = setup.shape.batch_size, .length = setup.shape.length},
                              options.dtype);
   if (setup.source->has_weights) {
     setup.weights = std::make_unique<const SourceWeights>(*setup.source, *setup.model);
   }
-  setup.device = {.kind = device_kind(options),
-                  .num_threads = static_cast<int>(options.threads),
-                  .load_bytes_per_s = options.link.load_bytes_per_s,
-                  .store_bytes_per_s = options.link.store_bytes_per_s,
-                  .arithmetic = choose_arithmetic(options.arithmetic, this_processor()),
-                  .pretend = options.pretend};
+  setup.device = device_options(options);
   setup.data = open_data("--data", options.data, options.token_type, setup.preset, setup.shape);
   if (!options.eval_data.empty()) {
     setup.eval_data =

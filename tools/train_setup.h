@@ -39,4 +39,16 @@ struct TrainSetup {
 
 TrainSetup set_up(const TrainOptions& options);
 
+/// What --preset, --model and --init say.
+ModelSource model_source(const TrainOptions& options);
+
+// The parts of it that a plan alone takes as well.
+BatchShape batch_shape(const TrainOptions& options, const Preset& preset);
+DeviceOptions device_options(const TrainOptions& options);
+/// What is known of this machine for a model, or measured.
+MachineRates rates_for(const TrainOptions& options, const Preset& preset, const BatchShape& shape,
+                       const DeviceOptions& device);
+TrainerOptions trainer_options(const TrainOptions& options, const BatchShape& shape,
+                               uint32_t evaluation_batches);
+
 }  // namespace ebb

@@ -1,6 +1,9 @@
 // The Llama family and BERT as models: sizes, first weights and the configurations they refuse.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "device/errors.h"
 #include "model_zoo/presets.h"
 #include "tests/model_zoo/reference_run.h"
@@ -91,6 +94,45 @@ TEST(Architectures, KnowThemselves) {
   EXPECT_EQ(sizes_of(with_layers(kToyBert, 7)).num_layers, 7);
   EXPECT_TRUE(predicts_next_token(kToy));
   EXPECT_FALSE(predicts_next_token(kToyBert));
+}
+
+// ---- Packed documents
+// --------------------------------------------------------------------------------------
+
+/// The loss of so many rows of 16 tokens in all, with fresh weights. `starts` for packed rows.
+double fresh_loss(const ModelConfig& config, int64_t num_rows, std::vector<int32_t> starts) {
+  const int64_t length = 16 / num_rows;
+  const auto model = create_model(
+      config, {.batch_size = num_rows, .length = length, .packed = !starts.empty()}, DType::F32);
+  std::vector<int32_t> tokens, positions, targets;
+  for (int32_t i = 0; i < 16; ++i) {
+    tokens.push_back(i * 7 % 40);
+    targets.push_back((i * 11 + 3) % 40);
+    positions.push_back(i % 8);
+  }
+  const auto prepared = prepare(*model, {.dtype = DType::F32, .evaluation_batches = 1}, {});
+  const auto device = create_device({.num_threads = 1, .poison = true});
+  Trainer trainer(*model, *device, prepared);
+  write_initial_values(trainer, *model, 3);
+  MicroBatch batch{{}, 16};
+  for (std::vector<int32_t>* values : {&tokens, &positions, &targets, &starts}) {
+    if (values->empty()) continue;
+    batch.inputs.push_back(
+        {reinterpret_cast<std::byte*>(values->data()), DType::I32, {num_rows, length}});
+  }
+  return trainer.evaluate(std::span(&batch, 1));
+}
+
+TEST(Architectures, PackedDocumentsLoseWhatTheyLoseInRowsOfTheirOwn) {
+  const Gpt2Config gpt{
+      .vocabulary = 40, .max_positions = 16, .channels = 24, .num_layers = 2, .num_heads = 4};
+  std::vector<int32_t> starts(16, 0), one_document(16, 0);
+  std::fill(starts.begin() + 8, starts.end(), 8);
+  for (const ModelConfig& config : {ModelConfig(gpt), ModelConfig(kToy)}) {
+    const double rows = fresh_loss(config, 2, {});
+    EXPECT_NEAR(fresh_loss(config, 1, starts), rows, 1e-6 * rows) << architecture_of(config);
+    EXPECT_GT(std::abs(fresh_loss(config, 1, one_document) - rows), 1e-4 * rows);
+  }
 }
 
 /// `make` throws a ConfigError that says `part`.

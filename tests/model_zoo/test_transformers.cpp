@@ -19,11 +19,11 @@ namespace {
 
 constexpr size_t kSmallChunk = 256 << 10;  // in fp32
 
-// Transformers' own fp32 runs deviate by up to 2e-7 (losses), 6e-7 (norms), 6e-6 (weights) and
+// Transformers' own fp32 runs deviate by up to 2e-7 (losses), 6e-7 (norms), 1.2e-4 (weights) and
 // 1e-6 (logits).
 bool losses_agree(const Deviation& d) { return d.loss < 1e-6; }
 bool norms_agree(const Deviation& d) { return d.norm < 4e-6; }
-bool weights_agree(const Deviation& d) { return d.weight < 1e-5 && d.weight_sum < 1e-6; }
+bool weights_agree(const Deviation& d) { return d.weight < 2e-6 && d.weight_sum < 3e-7; }
 bool logits_agree(double deviation) { return deviation < 2e-6; }
 
 ReferenceRun load(const std::string& name) {

@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <tuple>
 
 #include "device/device.h"
 #include "device/random.h"
@@ -71,10 +73,14 @@ std::vector<double> load(const Tensor& from) {
   return values;
 }
 
-/// One weight and the sums of its uses in plain memory; writes down what it is told.
+constexpr ParameterId kWeight = 0, kBias = 1;
+
+/// One weight and the sums of its uses in plain memory, and a bias used once; writes down what it
+/// is told.
 class PlainHooks : public Hooks {
  public:
-  PlainHooks(Tensor weight, std::vector<Tensor> sums) : weight_(weight), sums_(std::move(sums)) {}
+  PlainHooks(Tensor weight, std::vector<Tensor> sums, Tensor bias, Tensor bias_sums)
+      : weight_(weight), sums_(std::move(sums)), bias_(bias), bias_sums_(bias_sums) {}
   void begin_moment(std::string_view name, Phase phase,
                     std::span<const ParameterUse> uses) override {
     std::string line = fmt::format("{} {}", name_of(phase), name);
@@ -84,10 +90,13 @@ class PlainHooks : public Hooks {
     }
     moments.push_back(line);
   }
-  Tensor weight(const ParameterUse& use) override { return use.rows.of(weight_); }
+  Tensor weight(const ParameterUse& use) override {
+    return use.rows.of(use.parameter == kBias ? bias_ : weight_);
+  }
   GradientSlot gradient(const ParameterUse& use) override {
-    bool& again = written_[{use.use, use.rows.first}];
-    return {use.rows.of(sums_[use.use]), std::exchange(again, true) ? Write::Add : Write::Store};
+    bool& again = written_[{use.parameter, use.use, use.rows.first}];
+    const Tensor& sums = use.parameter == kBias ? bias_sums_ : sums_[use.use];
+    return {use.rows.of(sums), std::exchange(again, true) ? Write::Add : Write::Store};
   }
   void end_moment() override {}
 
@@ -96,7 +105,8 @@ class PlainHooks : public Hooks {
  private:
   const Tensor weight_;
   const std::vector<Tensor> sums_;
-  std::map<std::pair<uint32_t, int64_t>, bool> written_;
+  const Tensor bias_, bias_sums_;
+  std::map<std::tuple<ParameterId, uint32_t, int64_t>, bool> written_;
 };
 
 /// y = x; its backward leaves the gradient where the test finds it.
@@ -113,6 +123,7 @@ Variable source(Tape& tape, Tensor x, Tensor dx) {
 struct Head {
   std::vector<double> x, w;
   std::vector<int32_t> targets;
+  std::vector<double> bias = {};  // empty: none
 };
 
 Head make_head(double range = 0.8) {
@@ -128,6 +139,7 @@ Head make_head(double range = 0.8) {
 struct Outcome {
   double loss = 0;
   std::vector<double> dx, dw;  // of the first use
+  std::vector<double> dbias = {};
   std::vector<std::string> moments;
 };
 
@@ -156,13 +168,15 @@ Outcome run_head(const Head& head, const Run& run) {
   const Tensor targets = tensor(DType::I32, {1, kRows}), total = tensor(DType::F64, {1});
   std::vector<Tensor> sums;
   for (int i = 0; i < run.num_losses; ++i) sums.push_back(tensor(DType::F32, w.shape));
+  const Tensor bias = tensor(run.dtype, {kClasses}), dbias = tensor(DType::F32, {kClasses});
+  store(head.bias, bias);
   store(head.x, x);
   store(head.w, w);
   std::memcpy(targets.data, head.targets.data(), targets.bytes());
 
   Buffer memory = device->allocate(MemoryKind::Device, size_t{4} << 20, "arena");
   Arena arena(memory.data(), memory.bytes());
-  PlainHooks hooks(w, sums);
+  PlainHooks hooks(w, sums, bias, dbias);
   const auto compute = device->create_stream(StreamRole::Compute);
   Tape tape(*device, *compute, hooks, arena);
   for (uint32_t k = 0; k < run.num_micro_batches; ++k) {
@@ -170,7 +184,8 @@ Outcome run_head(const Head& head, const Run& run) {
                            kScale);
     const Variable y = source(tape, x, dx);
     for (int i = 0; i < run.num_losses; ++i) {
-      classifier_cross_entropy(tape, y, 0, kClasses, targets, run.cut);
+      classifier_cross_entropy(tape, y, kWeight, kClasses, targets, run.cut,
+                               head.bias.empty() ? std::nullopt : std::optional(kBias));
     }
     tape.begin_backward();
     tape.run_backward(0);
@@ -181,6 +196,7 @@ Outcome run_head(const Head& head, const Run& run) {
   return {.loss = *total.as<double>(),
           .dx = load(dx),
           .dw = load(sums[0]),
+          .dbias = head.bias.empty() ? std::vector<double>{} : load(dbias),
           .moments = std::move(hooks.moments)};
 }
 
@@ -189,6 +205,7 @@ Outcome reference(const Head& head) {
   Outcome r{.loss = 0,
             .dx = std::vector<double>(head.x.size()),
             .dw = std::vector<double>(head.w.size()),
+            .dbias = std::vector<double>(head.bias.size()),
             .moments = {}};
   const auto at = [](int64_t row, int64_t column) {
     return static_cast<size_t>(row * kChannels + column);
@@ -199,7 +216,7 @@ Outcome reference(const Head& head) {
     std::vector<double> p;
     double sum = 0;
     for (int64_t v = 0; v < kClasses; ++v) {
-      double logit = 0;
+      double logit = head.bias.empty() ? 0 : head.bias[static_cast<size_t>(v)];
       for (int64_t c = 0; c < kChannels; ++c) logit += head.x[at(i, c)] * head.w[at(v, c)];
       if (v == target) r.loss -= logit;
       sum += std::exp(logit);
@@ -209,6 +226,7 @@ Outcome reference(const Head& head) {
     for (int64_t v = 0; v < kClasses; ++v) {
       const double d =
           static_cast<double>(kScale) * (p[static_cast<size_t>(v)] / sum - (v == target ? 1 : 0));
+      if (!head.bias.empty()) r.dbias[static_cast<size_t>(v)] += d;
       for (int64_t c = 0; c < kChannels; ++c) {
         r.dw[at(v, c)] += d * head.x[at(i, c)];
         r.dx[at(i, c)] += d * head.w[at(v, c)];
@@ -244,6 +262,26 @@ TEST(SlicedClassifier, IsWhatItsDefinitionSays) {
   for (size_t i = 40 * kChannels; i < 60 * kChannels; ++i) lost[i] = 0, twice[i] *= 2;
   EXPECT_FALSE(near(lost, want.dw, 1e-6));
   EXPECT_FALSE(near(twice, want.dw, 1e-6));
+}
+
+TEST(SlicedClassifier, ABiasIsCutWithTheWeight) {
+  Head head = make_head();
+  head.bias = random_numbers(kClasses, 3, 2.0);
+  const Outcome want = reference(head);
+  for (const ClassifierCut& cut : {kWhole, kSliced}) {
+    const Outcome got = run_head(head, {.cut = cut});
+    EXPECT_NEAR(got.loss, want.loss, 1e-6 * want.loss);
+    EXPECT_TRUE(near(got.dx, want.dx, 1e-6));
+    EXPECT_TRUE(near(got.dw, want.dw, 1e-6));
+    EXPECT_TRUE(near(got.dbias, want.dbias, 1e-6));
+    std::vector<double> shifted = got.dbias;  // planted: the rows of another slice
+    std::rotate(shifted.begin(), shifted.begin() + 20, shifted.end());
+    EXPECT_FALSE(near(shifted, want.dbias, 1e-6));
+  }
+  const Outcome twice = run_head(head, {.num_micro_batches = 2});
+  std::vector<double> doubled = want.dbias;
+  for (double& v : doubled) v *= 2;
+  EXPECT_TRUE(near(twice.dbias, doubled, 1e-6));
 }
 
 TEST(SlicedClassifier, IsTheOneMomentHeadButForRounding) {

@@ -11,14 +11,16 @@ constexpr size_t kGiB = size_t{1} << 30;
 
 class LargeHead : public Model {
  public:
-  explicit LargeHead(const ClassifierCut& cut = {}) : cut_(cut) {}
+  explicit LargeHead(const ClassifierCut& cut = {}, bool has_bias = false) : cut_(cut) {
+    if (has_bias) head_bias_ = parameters_.add("head_bias", {kVocabulary}, Init::zeros());
+  }
   const Parameters& parameters() const override { return parameters_; }
   std::vector<InputSpec> inputs() const override {
     return {{"x", {1, 4096, kWidth}, DType::BF16}, {"targets", {1, 4096}, DType::I32}};
   }
   void forward(Tape& tape, std::span<const Tensor> inputs) const override {
     const Variable x = layer_norm(tape, {.value = inputs[0]}, norm_, bias_);
-    classifier_cross_entropy(tape, x, head_, kVocabulary, inputs[1], cut_);
+    classifier_cross_entropy(tape, x, head_, kVocabulary, inputs[1], cut_, head_bias_);
   }
 
  private:
@@ -28,6 +30,7 @@ class LargeHead : public Model {
   ParameterId norm_ = parameters_.add("norm", {kWidth}, Init::ones());
   ParameterId bias_ = parameters_.add("bias", {kWidth}, Init::zeros());
   ParameterId head_ = parameters_.add("head", {kVocabulary, kWidth}, Init::normal(0.02f));
+  std::optional<ParameterId> head_bias_;
 };
 
 TrainerOptions options(MicroBatchOrder order, uint32_t num_micro_batches) {
@@ -47,6 +50,17 @@ TEST(LargeHead, NeedsLessThanAGibibyteOfBlocks) {
   const ClassifierCut whole{.weight_elements = int64_t{1} << 40};
   const Preparation at_once = prepare(LargeHead(whole), told, {.num_threads = 2});
   EXPECT_GT(at_once.smallest_blocks * told.chunk_bytes, 6 * kGiB);
+}
+
+TEST(LargeHead, ABiasIsPlannedWithIt) {
+  for (const MicroBatchOrder order : {MicroBatchOrder::Horizontal, MicroBatchOrder::Vertical}) {
+    const LargeHead model({}, true);
+    const size_t least =
+        prepare(model, options(order, 2), {.num_threads = 2}).smallest_device_bytes;
+    const Preparation p =
+        prepare(model, options(order, 2), {.device_memory = least, .num_threads = 2});
+    EXPECT_EQ(p.num_blocks, p.smallest_blocks);
+  }
 }
 
 /// Micro-batches pass a large head slice by slice: its weights go up for the losses and for the

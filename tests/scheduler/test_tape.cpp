@@ -62,6 +62,15 @@ struct Recorded {
   }
 };
 
+/// Turns a value in place.
+Variable turned(Tape& t, Variable x) {
+  static const std::vector<double> frequencies(kChannels / 4, 0.5);
+  const Tensor positions{
+      reinterpret_cast<std::byte*>(uintptr_t{64}), DType::I32, {kBatch * kLength}};
+  const Variable table = rotary_table(t, positions, frequencies, 1);
+  return rotary(t, x, table.value, 2);
+}
+
 class TapeTest : public testing::Test {
  protected:
   using Body = std::function<void(Tape&, Tensor ids)>;
@@ -327,6 +336,44 @@ TEST_F(TapeTest, CountsTheFlopsOfAProduct) {
   EXPECT_EQ(r.trace.moments[1].cost.flops, product);
   EXPECT_EQ(r.trace.moments[15].name, "linear");
   EXPECT_EQ(r.trace.moments[15].cost.flops, 2 * product);
+}
+
+TEST_F(TapeTest, WorkInPlacePassesItsGradientOn) {
+  for (const TapeOptions& options :
+       {TapeOptions{}, TapeOptions{.recompute = 1}, TapeOptions{.rest = true}}) {
+    const Recorded r = record(options, 2, [&](Tape& tape, Tensor ids) {
+      Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe, kChannels, DType::BF16);
+      const auto body = [this](Tape& t, Variable v) {
+        return linear(t, turned(t, linear(t, v, model_.shared)), model_.own[0]);
+      };
+      x = tape.block(body, x);
+      classifier_cross_entropy(tape, x, model_.wte, kVocabulary, ids);
+    });
+    const std::string again = "b:linear b:rotary_table b:rotary b:linear ";
+    const std::string one = "embedding linear rotary_table rotary linear classifier " +
+                            (options.recompute > 0 ? again : "") +
+                            "b:linear b:rotary b:linear b:embedding ";
+    EXPECT_EQ(names(r.trace), one + one);
+    EXPECT_EQ(r.live_bytes_after, 0u);
+  }
+}
+
+TEST_F(TapeTest, OnlyWhatIsThereIsChangedInPlace) {
+  EXPECT_THROW(record({}, 1,
+                      [](Tape& tape, Tensor) {  // an input
+                        turned(tape, {.value = {reinterpret_cast<std::byte*>(uintptr_t{64}),
+                                                DType::BF16,
+                                                {kBatch, kLength, kChannels}}});
+                      }),
+               LogicError);
+  EXPECT_THROW(record({}, 1,
+                      [&](Tape& tape, Tensor ids) {  // twice
+                        const Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe,
+                                                     kChannels, DType::BF16);
+                        turned(tape, x);
+                        turned(tape, x);
+                      }),
+               LogicError);
 }
 
 TEST_F(TapeTest, MomentsDoNotNest) {

@@ -159,7 +159,7 @@ TEST_F(CommandLine, TrainsTheLlamaFamilyWithinASmallerBudgetToTheSameBits) {
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     return log_lines();
   };
-  const auto all = train_llama({}), tight = train_llama({"--device-memory", "5MiB"});
+  const auto all = train_llama({}), tight = train_llama({"--device-memory", "4MiB"});
   ASSERT_EQ(all.size(), 3u);
   EXPECT_NEAR(all[0]["loss"].get<double>(), 5.5, 1);
   EXPECT_EQ(tight.at(2)["state_hash"], all[2]["state_hash"]);

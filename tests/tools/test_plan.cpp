@@ -1,0 +1,208 @@
+// `ebb plan` as its users see it: what it says agrees with the run it plans, and what it advises
+// works.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/tools/run_ebb.h"
+#include "tools/planned_machine.h"
+
+namespace ebb {
+namespace {
+
+using Arguments = std::vector<std::string>;
+using Json = nlohmann::json;
+
+Arguments operator+(Arguments a, const Arguments& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+class PlanCommand : public testing::Test {
+ protected:
+  Outcome run(const Arguments& arguments) const { return run_ebb(arguments, folder_.path()); }
+  Outcome plan(const Arguments& arguments) const { return run(Arguments{"plan"} + arguments); }
+
+  Json plan_json(const Arguments& arguments, int exit_code = 0) const {
+    const Outcome outcome = plan(arguments + Arguments{"--json"});
+    EXPECT_EQ(outcome.exit_code, exit_code) << outcome.out << outcome.err;
+    return Json::parse(outcome.out);
+  }
+
+  const TemporaryFolder folder_;
+};
+
+const Arguments kToy = {"--preset",
+                        "toy-bytes",
+                        "--chunk-size",
+                        "256KiB",
+                        "--seq-length",
+                        "32",
+                        "--threads",
+                        "2",
+                        "--device",
+                        "host",
+                        "--gradient-accumulation",
+                        "2"};
+
+TEST_F(PlanCommand, SaysWhatTheRunThenTakes) {
+  const Arguments settings =
+      kToy + Arguments{"--device-memory", "4MiB",  "--micro-batch-order", "vertical",
+                       "--recompute",     "block", "--activations",       "device",
+                       "--update",        "wait"};
+  const Json planned = plan_json(settings);
+  const std::string data = folder_.write("text", std::string(40000, 'x'));
+  const std::string log = (folder_.path() / "log").string();
+  const Outcome trained =
+      run(Arguments{"train"} + settings + Arguments{"--data", data, "--steps", "3", "--log", log});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  std::istringstream lines(content_of(log));
+  for (int step = 0; step < 3; ++step) {
+    std::string line;
+    ASSERT_TRUE(std::getline(lines, line));
+    const Json record = Json::parse(line);
+    EXPECT_EQ(record["device_peak_bytes"], planned["device_bytes"]);
+    EXPECT_EQ(record["host_bytes"], planned["host_bytes"]);
+    EXPECT_EQ(record["loaded_bytes"], planned["loaded_bytes"]);
+    EXPECT_EQ(record["stored_bytes"], planned["stored_bytes"]);
+  }
+}
+
+TEST_F(PlanCommand, AddsUpToItsTotals) {
+  const Json planned = plan_json({"--preset", "gpt3-6.7b", "--machine", "h200", "--device-memory",
+                                  "16GiB", "--gradient-accumulation", "4"});
+  uint64_t device = 0, host = 0;
+  for (const Json& entry : planned["memory"]) {
+    (entry["tier"] == "device" ? device : host) += entry["bytes"].get<uint64_t>();
+  }
+  EXPECT_EQ(device, planned["device_bytes"]);
+  EXPECT_EQ(host, planned["host_bytes"]);
+  EXPECT_LE(host, 1'024'000'000'000u);
+  const Json& chosen = planned["candidates"][planned["chosen"].get<size_t>()];
+  EXPECT_EQ(chosen["predicted_seconds"], planned["predicted_seconds"]);
+  EXPECT_GE(planned["predicted_seconds"], planned["bound_seconds"]);
+  for (const Json& candidate : planned["candidates"]) {
+    if (candidate.contains("why_not")) continue;
+    EXPECT_GE(candidate["predicted_seconds"], planned["predicted_seconds"]);
+  }
+}
+
+TEST_F(PlanCommand, AdvisesChangesThatFit) {
+  const Arguments settings = {"--preset",
+                              "gpt3-6.7b",
+                              "--machine",
+                              "rtx4090",
+                              "--micro-batch-size",
+                              "4",
+                              "--gradient-accumulation",
+                              "4"};
+  const Arguments too_much = {"--recompute",     "none", "--activations", "device",
+                              "--device-memory", "12GiB"};
+  const Json refused = plan_json(settings + too_much, 3);
+  EXPECT_FALSE(refused["fits"].get<bool>());
+  ASSERT_GE(refused["changes"].size(), 3u);
+  double before = 1e30;
+  for (const Json& change : refused["changes"]) {
+    EXPECT_LE(change["tokens_per_second"], before) << "the cheapest comes first";
+    before = change["tokens_per_second"];
+    std::istringstream words(change["change"].get<std::string>());
+    Arguments changed = settings + too_much;
+    for (std::string flag, value; words >> flag >> value;) {
+      const auto given = std::find(changed.begin(), changed.end(), flag);
+      if (given == changed.end()) {
+        changed.insert(changed.end(), {flag, value});
+      } else {
+        given[1] = value;
+      }
+    }
+    const Json planned = plan_json(changed);
+    EXPECT_NEAR(planned["tokens_per_second"].get<double>(), before, 1e-3 * before)
+        << change["change"];
+  }
+}
+
+TEST_F(PlanCommand, TheLeastHostMemoryItNamesIsTheLeast) {
+  const Arguments settings = {"--preset",
+                              "gpt3-13b",
+                              "--machine",
+                              "rtx4090",
+                              "--micro-batch-size",
+                              "2",
+                              "--gradient-accumulation",
+                              "4"};
+  const Json refused = plan_json(settings, 3);
+  ASSERT_EQ(refused["changes"].size(), 1u) << refused;
+  const std::string change = refused["changes"][0]["change"];
+  ASSERT_TRUE(change.starts_with("--host-memory ") && change.ends_with("MiB")) << change;
+  const uint64_t least = std::stoull(change.substr(14));
+  plan_json(settings + Arguments{"--host-memory", std::to_string(least) + "MiB"});
+  plan_json(settings + Arguments{"--host-memory", std::to_string(least - 1) + "MiB"}, 3);
+}
+
+TEST_F(PlanCommand, SweepsFromTheSmallestBudgetThatWorks) {
+  const Arguments settings = {"--preset",
+                              "gpt3-2.7b",
+                              "--machine",
+                              "rtx4090",
+                              "--micro-batch-size",
+                              "1",
+                              "--gradient-accumulation",
+                              "2"};
+  const Json planned = plan_json(settings);
+  const Outcome outcome = plan(settings + Arguments{"--sweep", "device-memory", "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  std::istringstream lines(outcome.out);
+  std::vector<Json> rows;
+  for (std::string line; std::getline(lines, line);) rows.push_back(Json::parse(line));
+  ASSERT_EQ(rows.size(), 10u);
+  EXPECT_EQ(rows.front()["device_memory"], planned["smallest_device_bytes"]);
+  for (size_t i = 1; i < rows.size(); ++i) {
+    EXPECT_GT(rows[i]["device_memory"], rows[i - 1]["device_memory"]);
+  }
+  EXPECT_LT(rows.back()["predicted_seconds"], rows.front()["predicted_seconds"]);
+}
+
+TEST_F(PlanCommand, ReadsTheMachineItWrote) {
+  const std::string file = (folder_.path() / "machine.json").string();
+  const Json here = plan_json(kToy + Arguments{"--write-machine", file});
+  const PlannedMachine machine = parse_machine(content_of(file), file);
+  EXPECT_GT(machine.rates.flops_per_s, 0);
+  const Json there = plan_json(kToy + Arguments{"--machine", file});
+  EXPECT_EQ(here["parameters"], there["parameters"]);
+  EXPECT_GT(there["predicted_seconds"], 0);
+}
+
+TEST_F(PlanCommand, RefusesMachinesItCannotRead) {
+  const Outcome unknown = plan(kToy + Arguments{"--machine", "h300"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_NE(unknown.err.find("--machine 'h300': allowed is this, a100, h100, h200"),
+            std::string::npos)
+      << unknown.err;
+  const auto refuse = [&](const std::string& content, const std::string& message) {
+    const std::string file = folder_.write("bad.json", content);
+    const Outcome outcome = plan(kToy + Arguments{"--machine", file});
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find("bad.json"), std::string::npos) << outcome.err;
+  };
+  refuse("{", "not JSON");
+  refuse("[]", "one JSON object");
+  refuse(R"({"name": "x"})", "'device' of a machine must be a text");
+  Json machine = Json::parse(to_json(machine_presets().front(), "a test"));
+  machine["load_bytes_per_s"] = 0;
+  refuse(machine.dump(), "'load_bytes_per_s' of a machine is 0: it must be greater than 0");
+  machine.erase("load_bytes_per_s");
+  refuse(machine.dump(), "'load_bytes_per_s' of a machine must be a number");
+}
+
+TEST_F(PlanCommand, RefusesAnEmulatedLinkOnAnotherMachine) {
+  const Outcome outcome = plan(kToy + Arguments{"--machine", "h200", "--link", "12GB/s"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_NE(outcome.err.find("--link"), std::string::npos) << outcome.err;
+}
+
+}  // namespace
+}  // namespace ebb

@@ -1,0 +1,140 @@
+// `ebb profile`, `ebb train --trace` and `ebb plan --html`: what they show is what the plan moves.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/tools/run_ebb.h"
+
+namespace ebb {
+namespace {
+
+using Arguments = std::vector<std::string>;
+using Json = nlohmann::json;
+
+/// The data inside a report.
+Json report_data(const std::string& page) {
+  const std::string begin = R"(<script id="data" type="application/json">)";
+  const size_t from = page.find(begin) + begin.size();
+  return Json::parse(page.substr(from, page.find("</script>", from) - from));
+}
+
+class Profile : public testing::Test {
+ protected:
+  std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
+
+  Outcome run(const Arguments& command) const {
+    Arguments arguments = command;
+    const std::string data = folder_.write("text", std::string(30000, 'x'));
+    arguments.insert(arguments.end(),
+                     {"--preset", "toy-bytes", "--data", data, "--chunk-size", "256KiB", "--device",
+                      "host", "--threads", "2", "--seq-length", "32", "--device-memory", "5MiB",
+                      "--gradient-accumulation", "2"});
+    return run_ebb(arguments, folder_.path());
+  }
+
+  const TemporaryFolder folder_;
+};
+
+uint64_t bytes_of(const Json& view, int lane) {
+  uint64_t bytes = 0;
+  for (const Json& op : view["ops"]) {
+    if (op[0] == lane) bytes += op[4].get<uint64_t>();
+  }
+  return bytes;
+}
+
+TEST_F(Profile, ShowsEveryByteThatThePlanMoves) {
+  const Outcome outcome = run({"profile", "--steps", "2", "--html", path("report.html")});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json data = report_data(content_of(path("report.html")));
+  ASSERT_EQ(data["views"].size(), 2u);
+  EXPECT_EQ(data["views"][0]["name"], "measured");
+  EXPECT_EQ(data["views"][1]["name"], "predicted");
+  EXPECT_GT(data["loaded_bytes"], 0);
+  for (const Json& view : data["views"]) {
+    EXPECT_EQ(bytes_of(view, 1), data["loaded_bytes"]);
+    EXPECT_EQ(bytes_of(view, 2), data["stored_bytes"]);
+    std::map<int, double> free_s;  // of each lane
+    for (const Json& op : view["ops"]) {
+      const double start = op[1], end = op[2];
+      EXPECT_GE(start, free_s[op[0]]) << op;
+      EXPECT_GE(end, start) << op;
+      EXPECT_LE(end, view["step_s"].get<double>() * (1 + 1e-9)) << op;
+      free_s[op[0]] = end;
+    }
+  }
+}
+
+TEST_F(Profile, ABlockHoldsOneChunkAtATime) {
+  ASSERT_EQ(run({"profile", "--steps", "1", "--html", path("report.html")}).exit_code, 0);
+  const Json data = report_data(content_of(path("report.html")));
+  const uint64_t all = data["num_blocks"].get<uint64_t>() * data["chunk_bytes"].get<uint64_t>();
+  for (const Json& view : data["views"]) {
+    std::map<int, std::vector<std::pair<double, double>>> stays;
+    for (const Json& stay : view["stays"]) {
+      stays[stay[2]].emplace_back(stay[3].get<double>(), stay[5].get<double>());
+      EXPECT_LE(stay[3], stay[4]);
+      EXPECT_LE(stay[4], stay[5]);
+    }
+    EXPECT_LE(stays.size(), data["num_blocks"].get<size_t>());
+    for (auto& [block, times] : stays) {
+      std::ranges::sort(times);
+      for (size_t i = 1; i < times.size(); ++i) EXPECT_GE(times[i].first, times[i - 1].second);
+    }
+    uint64_t most = 0;
+    for (const Json& row : view["memory"]) {
+      uint64_t bytes = 0;
+      for (size_t space = 1; space < row.size(); ++space) bytes += row[space].get<uint64_t>();
+      EXPECT_LE(bytes, all);
+      most = std::max(most, bytes);
+    }
+    EXPECT_GT(most, all / 2) << "blocks are there to be used";
+  }
+}
+
+TEST_F(Profile, TracesEveryStepOfTraining) {
+  const Outcome outcome =
+      run({"train", "--steps", "3", "--trace", path("trace.json"), "--log", path("log")});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json events = Json::parse(content_of(path("trace.json")));
+  const Json first_line =
+      Json::parse(content_of(path("log")).substr(0, content_of(path("log")).find('\n')));
+  size_t steps = 0, arrows_from = 0, arrows_to = 0;
+  uint64_t loaded = 0;
+  for (const Json& event : events) {
+    const std::string phase = event["ph"], name = event["name"];
+    steps += phase == "X" && name.starts_with("step ");
+    arrows_from += phase == "s";
+    arrows_to += phase == "f";
+    if (phase == "X" && name.starts_with("load ")) loaded += event["args"]["bytes"].get<uint64_t>();
+  }
+  EXPECT_EQ(steps, 3u);
+  EXPECT_GT(arrows_from, 0u);
+  EXPECT_EQ(arrows_from, arrows_to);
+  EXPECT_EQ(loaded, 3 * first_line["loaded_bytes"].get<uint64_t>());
+}
+
+TEST_F(Profile, NeedsAPlaceForWhatItFinds) {
+  const Outcome nowhere = run({"profile"});
+  EXPECT_EQ(nowhere.exit_code, 2);
+  EXPECT_NE(nowhere.err.find("--html"), std::string::npos) << nowhere.err;
+  const Outcome no_folder = run({"train", "--trace", path("no/such/folder/trace")});
+  EXPECT_EQ(no_folder.exit_code, 1);
+  EXPECT_NE(no_folder.err.find("no/such/folder"), std::string::npos) << no_folder.err;
+}
+
+TEST_F(Profile, APlanIsShownWithoutARun) {
+  const Outcome outcome = run_ebb(
+      {"plan", "--preset", "gpt3-2.7b", "--machine", "rtx4090", "--html", path("plan.html")},
+      folder_.path());
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json data = report_data(content_of(path("plan.html")));
+  ASSERT_EQ(data["views"].size(), 1u);
+  EXPECT_EQ(bytes_of(data["views"][0], 1), data["loaded_bytes"]);
+}
+
+}  // namespace
+}  // namespace ebb

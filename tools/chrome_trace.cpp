@@ -1,0 +1,162 @@
+#include "tools/chrome_trace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+
+#include "device/errors.h"
+#include "tools/stays.h"
+
+namespace ebb {
+namespace {
+
+constexpr std::string_view kThreads[] = {"compute", "load", "store", "update", "steps"};
+
+std::string thread_names() {
+  std::string text;
+  for (size_t i = 0; i < std::size(kThreads); ++i) {
+    text += fmt::format(
+        R"(,{{"ph":"M","name":"thread_name","pid":0,"tid":{0},"args":{{"name":"{1}"}}}},)"
+        R"({{"ph":"M","name":"thread_sort_index","pid":0,"tid":{0},"args":{{"sort_index":{0}}}}})"
+        "\n",
+        i, kThreads[i]);
+  }
+  return R"({"ph":"M","name":"process_name","pid":0,"args":{"name":"ebb"}})" + text;
+}
+
+/// One step's events, times from `begin_s` on.
+class StepEvents {
+ public:
+  StepEvents(const Preparation& prepared, std::span<const OpTime> times, double begin_s,
+             uint64_t& num_flows)
+      : prepared_(prepared),
+        plan_(prepared.plan),
+        times_(times),
+        begin_s_(begin_s),
+        num_flows_(num_flows) {}
+
+  std::string text(uint64_t step, double step_s) {
+    add(R"({{"ph":"X","name":"step {}","pid":0,"tid":{},"ts":{:.3f},"dur":{:.3f}}})", step,
+        kNumLanes, us(0), step_s * 1e6);
+    for (uint32_t i = 0; i < plan_.ops.size(); ++i) {
+      if (!takes_no_time(plan_.ops[i])) add_op(i);
+    }
+    add_flows();
+    add_counters();
+    return std::move(text_);
+  }
+
+ private:
+  double us(double time_s) const { return (begin_s_ + time_s) * 1e6; }
+
+  template <class... T>
+  void add(fmt::format_string<T...> format, T&&... values) {
+    text_ += ",\n";
+    fmt::vformat_to(std::back_inserter(text_), format, fmt::make_format_args(values...));
+  }
+
+  void add_op(uint32_t i) {
+    const Op& op = plan_.ops[i];
+    const bool moves = op.kind == OpKind::Move;
+    add(R"({{"ph":"X","name":"{}","cat":"{}","pid":0,"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"op":{}{}}}}})",
+        op_name(op, prepared_.trace), name_of(op.kind), static_cast<int>(op.lane),
+        us(times_[i].start_s), (times_[i].end_s - times_[i].start_s) * 1e6, i,
+        moves ? fmt::format(R"(,"bytes":{})", prepared_.layout->used_bytes(op.chunk)) : "");
+  }
+
+  /// From each load to the first operation of the compute lane that waits for it.
+  void add_flows() {
+    std::vector<bool> used(plan_.ops.size(), false);
+    for (uint32_t i = 0; i < plan_.ops.size(); ++i) {
+      const Op& op = plan_.ops[i];
+      if (op.lane != Lane::Compute) continue;
+      for (const uint32_t w : plan_.waits_of(op)) {
+        const Op& load = plan_.ops[w];
+        const bool is_load = load.kind == OpKind::Move && load.to == Tier::Device;
+        if (!is_load || takes_no_time(load) || used[w]) continue;
+        used[w] = true;
+        add_flow(w, i);
+      }
+    }
+  }
+
+  void add_flow(uint32_t from, uint32_t to) {
+    // An arrow begins and ends inside the events that it connects.
+    const auto middle = [&](uint32_t op) {
+      return us((times_[op].start_s + times_[op].end_s) / 2);
+    };
+    const uint64_t id = num_flows_++;
+    add(R"({{"ph":"s","name":"load","cat":"first use","id":{},"pid":0,"tid":{},"ts":{:.3f}}})", id,
+        static_cast<int>(Lane::Load), middle(from));
+    add(R"({{"ph":"f","bp":"e","name":"load","cat":"first use","id":{},"pid":0,"tid":{},"ts":{:.3f}}})",
+        id, static_cast<int>(Lane::Compute), middle(to));
+  }
+
+  void add_counters() {
+    const std::vector<Stay> all = stays(plan_, times_);
+    for (const BytesOnDevice& now : bytes_on_device(all, prepared_.layout->chunk_bytes())) {
+      std::string values;
+      for (int s = 0; s < kNumSpaces; ++s) {
+        values += fmt::format(R"({}"{}":{})", s == 0 ? "" : ",", name_of(static_cast<Space>(s)),
+                              now.bytes[static_cast<size_t>(s)]);
+      }
+      add(R"({{"ph":"C","name":"bytes on the device","pid":0,"ts":{:.3f},"args":{{{}}}}})",
+          us(now.time_s), values);
+    }
+  }
+
+  const Preparation& prepared_;
+  const Plan& plan_;
+  std::span<const OpTime> times_;
+  double begin_s_;
+  uint64_t& num_flows_;
+  std::string text_;
+};
+
+}  // namespace
+
+std::string op_name(const Op& op, const Trace& trace) {
+  switch (op.kind) {
+    case OpKind::Run: {
+      const Moment& m = trace.moments[op.moment];
+      return fmt::format("{} {}", m.name, name_of(m.phase));
+    }
+    case OpKind::Move:
+      return fmt::format("{} {} {}",
+                         op.from == Tier::None   ? "take"
+                         : op.to == Tier::Device ? "load"
+                                                 : "store",
+                         name_of(op.chunk.space), op.chunk.index);
+    case OpKind::Norm:
+      return "norm";
+    default:
+      return fmt::format("{} {}", name_of(op.kind), op.chunk.index);
+  }
+}
+
+ChromeTrace::ChromeTrace(const std::string& path) : path_(path) {
+  errno = 0;
+  file_.open(path);
+  if (!file_) throw IoError("cannot open the trace", path, errno);
+  write("[\n" + thread_names());
+}
+
+ChromeTrace::~ChromeTrace() {
+  file_ << "\n]\n";  // without it the array has no end, which readers take
+}
+
+void ChromeTrace::add_step(const Preparation& prepared, std::span<const OpTime> times,
+                           uint64_t step, double step_s) {
+  write(StepEvents(prepared, times, begin_s_, num_flows_).text(step, step_s));
+  begin_s_ += step_s;
+}
+
+void ChromeTrace::write(const std::string& events) {
+  errno = 0;
+  file_ << events << std::flush;
+  if (!file_) throw IoError("cannot write the trace", path_, errno);
+}
+
+}  // namespace ebb

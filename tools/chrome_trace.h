@@ -1,0 +1,42 @@
+// The timeline of a run as Chrome trace events (JSON; opens in Perfetto and in Chrome's tracing):
+// a thread for each lane, an arrow from each load to the first operation that waits for it, and
+// counters of the bytes resident on the device.
+//
+// Format: "Trace Event Format", an array of objects, times in microseconds. Written step by step;
+// readers take an array whose end is missing. Not thread-safe. Errors: IoError.
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <span>
+#include <string>
+
+#include "scheduler/trainer.h"
+
+namespace ebb {
+
+class ChromeTrace {
+ public:
+  /// Replaces the file.
+  explicit ChromeTrace(const std::string& path);
+  ~ChromeTrace();
+  ChromeTrace(const ChromeTrace&) = delete;
+  ChromeTrace& operator=(const ChromeTrace&) = delete;
+
+  /// The next step; it begins where the one before ended.
+  void add_step(const Preparation& prepared, std::span<const OpTime> times, uint64_t step,
+                double step_s);
+
+ private:
+  void write(const std::string& events);
+
+  std::string path_;
+  std::ofstream file_;
+  double begin_s_ = 0;
+  uint64_t num_flows_ = 0;
+};
+
+/// "load weights 12", "linear", "update 3": what an operation of a plan is called.
+std::string op_name(const Op& op, const Trace& trace);
+
+}  // namespace ebb

@@ -1,0 +1,186 @@
+#include "tools/plan_changes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "device/errors.h"
+
+namespace ebb {
+namespace {
+
+/// As flags take it, never less.
+std::string flag_size(size_t bytes) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  return fmt::format("{}MiB", (bytes + kMiB - 1) / kMiB);
+}
+
+constexpr size_t kUnlimited = SIZE_MAX / 2;
+
+/// A change, in steps of growing size: the first that fits counts.
+using Alternatives = std::vector<std::pair<std::string, TrainOptions>>;
+
+/// As many tokens a step, in smaller micro-batches.
+Alternatives smaller_micro_batches(const TrainOptions& told) {
+  Alternatives all;
+  TrainOptions options = told;
+  while (options.micro_batch_size % 2 == 0) {
+    options.micro_batch_size /= 2;
+    options.gradient_accumulation *= 2;
+    all.emplace_back(fmt::format("--micro-batch-size {} --gradient-accumulation {}",
+                                 options.micro_batch_size, options.gradient_accumulation),
+                     options);
+  }
+  return all;
+}
+
+Alternatives shorter_sequences(const TrainOptions& told, int64_t length) {
+  constexpr int64_t kShortest = 64;
+  Alternatives all;
+  TrainOptions options = told;
+  while (length / 2 >= kShortest) {
+    length /= 2;
+    options.seq_length = static_cast<uint64_t>(length);
+    all.emplace_back(fmt::format("--seq-length {}", length), options);
+  }
+  return all;
+}
+
+Alternatives smaller_chunks(const TrainOptions& told) {
+  constexpr size_t kSmallest = size_t{2} << 20;
+  Alternatives all;
+  TrainOptions options = told;
+  while (options.chunk_size % 2 == 0 && options.chunk_size / 2 >= kSmallest) {
+    options.chunk_size /= 2;
+    all.emplace_back(fmt::format("--chunk-size {}", flag_size(options.chunk_size)), options);
+  }
+  return all;
+}
+
+/// What flags hold fast, left to the planner.
+Alternatives left_to_the_planner(const TrainOptions& told) {
+  TrainOptions options = told;
+  options.recompute = Recompute::Auto;
+  options.activations = ActivationPlacement::Auto;
+  options.micro_batch_order = MicroBatchOrder::Auto;
+  const bool same = told.recompute == options.recompute &&
+                    told.activations == options.activations &&
+                    told.micro_batch_order == options.micro_batch_order;
+  if (same) return {};
+  return {{"--recompute auto --activations auto --micro-batch-order auto", options}};
+}
+
+Alternatives without_clipping(const TrainOptions& told) {
+  if (told.max_grad_norm == 0) return {};
+  TrainOptions options = told;
+  options.max_grad_norm = 0;
+  return {{"--clip 0", options}};
+}
+
+Alternatives half_precision(const TrainOptions& told) {
+  if (told.dtype != DType::F32) return {};
+  TrainOptions options = told;
+  options.dtype = DType::BF16;
+  return {{"--dtype bf16", options}};
+}
+
+std::optional<PlannedStep> try_plan(const TrainOptions& options, const PlanGround& ground) {
+  try {
+    return plan_step_of(options, ground);
+  } catch (const PlanError&) {
+    return std::nullopt;
+  }
+}
+
+PlanChange describe(std::string text, const PlannedStep& step) {
+  const Ledger& ledger = step.prepared.ledger;
+  const double seconds = step.chosen().seconds;
+  return {.text = std::move(text),
+          .seconds = seconds,
+          .tokens_per_second = seconds > 0 ? step.tokens_per_second() : 0,
+          .device_bytes = ledger.total(Tier::Device),
+          .host_bytes = ledger.total(Tier::Host)};
+}
+
+void add_first_that_fits(std::vector<PlanChange>& changes, const Alternatives& alternatives,
+                         const PlanGround& ground) {
+  for (const auto& [text, options] : alternatives) {
+    const auto step = try_plan(options, ground);
+    if (step) return changes.push_back(describe(text, *step));
+  }
+}
+
+/// Then it is home that is too small, which the shape of a micro-batch does not change.
+bool fits_device(TrainOptions options, PlanGround ground) {
+  options.host_memory = kUnlimited;
+  ground.total_memory_bytes.reset();
+  return try_plan(options, ground).has_value();
+}
+
+size_t least_at_home(const Preparation& prepared) {
+  size_t least = SIZE_MAX;
+  for (const Candidate& c : prepared.candidates) {
+    if (c.why_not.empty()) least = std::min(least, c.host_bytes);
+  }
+  return least;
+}
+
+/// More memory, as much as works; where the device's memory is the host's, less of it.
+void add_more_memory(std::vector<PlanChange>& changes, const TrainOptions& told,
+                     const PlanGround& ground) {
+  TrainOptions options = told;
+  PlanGround roomy = ground;
+  roomy.total_memory_bytes.reset();
+  options.host_memory = kUnlimited;
+  options.device_memory = kUnlimited;
+  const auto free = try_plan(options, roomy);
+  if (!free) return;
+  const size_t least = free->prepared.smallest_device_bytes;
+  if (ground.total_memory_bytes && !told.device_memory) {
+    options = told;
+    options.device_memory = least;
+    const std::string text = fmt::format("--device-memory {}", flag_size(least));
+    return add_first_that_fits(changes, {{text, options}}, ground);
+  }
+  const bool device_fits = least <= told.device_memory.value_or(ground.machine.device_memory_bytes);
+  options.device_memory = told.device_memory;
+  if (!device_fits) options.device_memory = least;
+  const auto enough = try_plan(options, roomy);
+  if (!enough) return;
+  // The fastest plan is not the leanest: only the least counts here.
+  options.host_memory = least_at_home(enough->prepared);
+  const bool host_fits =
+      *options.host_memory <= told.host_memory.value_or(ground.machine.host_memory_bytes);
+  if (host_fits) options.host_memory = told.host_memory;
+  const auto step = try_plan(options, roomy);
+  if (!step) return;
+  std::string text;
+  if (!device_fits) text += fmt::format("--device-memory {} ", flag_size(least));
+  if (!host_fits) text += fmt::format("--host-memory {} ", flag_size(*options.host_memory));
+  if (text.empty()) return;  // it is both together that do not fit
+  text.pop_back();           // the space
+  changes.push_back(describe(text, *step));
+}
+
+}  // namespace
+
+std::vector<PlanChange> changes_that_fit(const TrainOptions& options, const PlanGround& ground) {
+  std::vector<PlanChange> changes;
+  std::vector<Alternatives> all = {left_to_the_planner(options), without_clipping(options),
+                                   half_precision(options)};
+  if (!fits_device(options, ground)) {
+    const auto length = static_cast<int64_t>(options.seq_length.value_or(1024));
+    all.push_back(smaller_micro_batches(options));
+    all.push_back(smaller_chunks(options));
+    all.push_back(shorter_sequences(options, length));
+  }
+  for (const Alternatives& alternatives : all) add_first_that_fits(changes, alternatives, ground);
+  add_more_memory(changes, options, ground);
+  std::ranges::stable_sort(changes, [](const PlanChange& a, const PlanChange& b) {
+    return a.tokens_per_second > b.tokens_per_second;
+  });
+  return changes;
+}
+
+}  // namespace ebb

@@ -1,0 +1,78 @@
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+
+#include "device/errors.h"
+#include "tools/cli.h"
+#include "tools/commands.h"
+#include "tools/html_report.h"
+#include "tools/plan_changes.h"
+#include "tools/plan_report.h"
+#include "tools/plan_setup.h"
+#include "tools/plan_sweep.h"
+
+namespace ebb {
+namespace {
+
+void write_machine(const PlannedMachine& machine, const std::string& path) {
+  errno = 0;
+  std::ofstream file(path);
+  file << to_json(machine, "measured by `ebb plan --machine this`");
+  file.close();
+  if (!file) throw IoError("cannot write the machine file", path, errno);
+}
+
+Report report_of(const PlanGround& ground, const PlannedStep& step) {
+  const Candidate& c = step.chosen();
+  const Preparation& p = step.prepared;
+  return {.title = fmt::format("{} planned for {}", step.model_name, ground.machine.device),
+          .facts = plan_lines(ground, step),
+          .tiles = {{fmt::format("{:.4g} s", c.seconds), "predicted step"},
+                    {fmt::format("{:.1f} %", 100 * c.bound.seconds / c.seconds), "of the bound"},
+                    {fmt::format("{:.0f}", step.tokens_per_second()), "tokens a second"},
+                    {format_bytes(p.plan.loaded_bytes), "loaded"},
+                    {format_bytes(p.plan.stored_bytes), "stored"},
+                    {format_bytes(p.ledger.total(Tier::Device)), "on the device"},
+                    {format_bytes(p.ledger.total(Tier::Host)), "at home"}},
+          .views = {simulated_view(p, ground.machine.rates)}};
+}
+
+/// The plan, or what would make it fit.
+int print_plan(const PlanRequest& request, const PlanGround& ground) {
+  try {
+    const PlannedStep step = plan_step_of(request.options, ground);
+    fmt::print("{}", request.json ? plan_json(ground, step) : format_plan(ground, step));
+    if (!request.html.empty()) {
+      write_report(request.html, report_of(ground, step), step.prepared);
+    }
+    return 0;
+  } catch (const PlanError& error) {
+    const std::vector<PlanChange> changes = changes_that_fit(request.options, ground);
+    fmt::print("{}", request.json ? misfit_json(error.what(), changes)
+                                  : format_misfit(error.what(), changes));
+    return kExitDoesNotFit;
+  }
+}
+
+}  // namespace
+
+int plan_command(std::vector<std::string> arguments) {
+  CLI::App app("Plans a run before it starts, for this machine or another: allocates nothing.",
+               "ebb plan");
+  PlanRequest request;
+  add_plan_flags(app, request);
+  if (!parse_arguments(app, std::move(arguments), true)) return 0;
+  validate(request);
+  const PlanGround ground = plan_ground(request);
+  if (!request.write_machine.empty()) write_machine(ground.machine, request.write_machine);
+  if (request.sweep == Sweep::None) return print_plan(request, ground);
+  sweep_plans(request, ground, [](const std::string& row) {
+    fmt::print("{}", row);
+    std::fflush(stdout);
+  });
+  return 0;
+}
+
+}  // namespace ebb

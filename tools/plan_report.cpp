@@ -1,0 +1,219 @@
+#include "tools/plan_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "device/errors.h"
+#include "scheduler/choose.h"
+#include "tools/train_report.h"
+
+namespace ebb {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr size_t kMostChanges = 3;
+
+/// "720 TFLOP/s"
+std::string flops_text(double flops_per_s) {
+  return flops_per_s >= 1e13 ? fmt::format("{:.4g} TFLOP/s", flops_per_s / 1e12)
+                             : fmt::format("{:.4g} GFLOP/s", flops_per_s / 1e9);
+}
+
+std::string compute_line(const Machine& m) {
+  if (m.pretended_kernels) return flops_text(m.flops_per_s) + " pretended";
+  return fmt::format("{} in matrix products, {} in attention, {:.3g} GB/s memory",
+                     flops_text(m.flops_per_s), flops_text(m.attention_flops_per_s),
+                     m.device_bytes_per_s / 1e9);
+}
+
+/// "none", "block", "block of 7": the first seven.
+std::string recompute_text(const Candidate& c, uint32_t num_model_blocks) {
+  const bool all = c.recomputed_blocks == 0 || c.recomputed_blocks == num_model_blocks;
+  if (c.recompute == Recompute::None || all) return name_of(c.recompute);
+  return fmt::format("{} of {}", name_of(c.recompute), c.recomputed_blocks);
+}
+
+std::string candidate_line(const Candidate& c, bool chosen, uint32_t num_model_blocks) {
+  const std::string settings =
+      fmt::format("{} {:<11} {:<14} {:<11} {:<8}", chosen ? '*' : ' ', name_of(c.order),
+                  recompute_text(c, num_model_blocks), name_of(c.activations), name_of(c.update));
+  if (!c.why_not.empty()) return fmt::format("{} {}\n", settings, c.why_not);
+  return fmt::format("{} {:>10.4f} {:>10.4f} {:<18} {:>12} {:>12}\n", settings, c.seconds,
+                     c.bound.seconds, c.bound.bound_by, format_bytes(c.moved_bytes),
+                     format_bytes(c.device_bytes));
+}
+
+std::string seconds_text(const PlannedStep& step) {
+  const Candidate& c = step.chosen();
+  return fmt::format(
+      "{:.4g} s predicted, bound {:.4g} s by {} (share {:.1f} %); {:.5g} tokens/s, "
+      "{:.4g} TFLOP/s",
+      c.seconds, c.bound.seconds, c.bound.bound_by, 100 * c.bound.seconds / c.seconds,
+      step.tokens_per_second(), step.flops / c.seconds / 1e12);
+}
+
+std::string fits_text(const PlannedStep& step) {
+  const auto of = [](size_t used, std::optional<size_t> budget) {
+    return budget ? fmt::format("{} of {}", format_bytes(used), format_bytes(*budget))
+                  : format_bytes(used);
+  };
+  const Ledger& ledger = step.prepared.ledger;
+  return fmt::format("yes: {} on the device, {} at home",
+                     of(ledger.total(Tier::Device), step.budgets.device_memory),
+                     of(ledger.total(Tier::Host), step.budgets.host_memory));
+}
+
+Json to_json(const Candidate& c) {
+  Json json = {{"micro_batch_order", name_of(c.order)},
+               {"recompute", name_of(c.recompute)},
+               {"activations", name_of(c.activations)},
+               {"update", name_of(c.update)}};
+  if (!c.why_not.empty()) {
+    json["why_not"] = c.why_not;
+    return json;
+  }
+  json["recomputed_blocks"] = c.recomputed_blocks;
+  json["held_chunks"] = c.num_held;
+  json["device_updates"] = c.num_device_updates;
+  json["predicted_seconds"] = c.seconds;
+  json["bound_seconds"] = c.bound.seconds;
+  json["bound_by"] = c.bound.bound_by;
+  json["moved_bytes"] = c.moved_bytes;
+  json["device_bytes"] = c.device_bytes;
+  json["host_bytes"] = c.host_bytes;
+  return json;
+}
+
+Json to_json(const Ledger& ledger) {
+  Json classes = Json::array();
+  for (const LedgerEntry& e : ledger.entries()) {
+    classes.push_back({{"class", e.name}, {"tier", name_of(e.tier)}, {"bytes", e.bytes}});
+  }
+  return classes;
+}
+
+}  // namespace
+
+std::string machine_line(const Machine& m) {
+  return fmt::format(
+      "{}; GB/s: {:.3g} up, {:.3g} down, {:.3g} update{}", compute_line(m),
+      m.load_bytes_per_s / 1e9, m.store_bytes_per_s / 1e9, m.update_bytes_per_s / 1e9,
+      m.copy_bytes_per_s > 0 ? fmt::format(", {:.3g} if all cores copied", m.copy_bytes_per_s / 1e9)
+                             : "");
+}
+
+std::string candidate_table(const Preparation& p) {
+  std::string text = fmt::format(
+      "  {:<11} {:<14} {:<11} {:<8} {:>10} {:>10} {:<18} {:>12} {:>12}\n", "micro-batch",
+      "recompute", "activations", "update", "predicted", "bound s", "by", "moves", "device");
+  for (size_t i = 0; i < p.candidates.size(); ++i) {
+    text += candidate_line(p.candidates[i], i == p.chosen, p.num_model_blocks);
+  }
+  return text;
+}
+
+std::string memory_table(const Ledger& ledger) {
+  std::vector<std::string> names;
+  for (const LedgerEntry& e : ledger.entries()) {
+    if (std::ranges::find(names, e.name) == names.end()) names.push_back(e.name);
+  }
+  const auto cell = [](size_t bytes) { return bytes > 0 ? format_bytes(bytes) : "-"; };
+  std::string text = fmt::format("  {:<28} {:>12} {:>12}\n", "memory", "device", "host");
+  for (const std::string& name : names) {
+    text += fmt::format("  {:<28} {:>12} {:>12}\n", name, cell(ledger.bytes(name, Tier::Device)),
+                        cell(ledger.bytes(name, Tier::Host)));
+  }
+  return text + fmt::format("  {:<28} {:>12} {:>12}\n", "total", cell(ledger.total(Tier::Device)),
+                            cell(ledger.total(Tier::Host)));
+}
+
+std::vector<std::string> plan_lines(const PlanGround& ground, const PlannedStep& step) {
+  const Preparation& p = step.prepared;
+  const BatchShape& s = step.shape;
+  std::vector<std::string> lines;
+  const auto line = [&lines](std::string_view name, const std::string& value) {
+    lines.push_back(fmt::format("{:<8}{}", name, value));
+  };
+  line("model", fmt::format("{}: {} parameters, {}", step.model_name,
+                            format_count(step.num_parameters), name_of(p.layout->weight_type())));
+  line("machine", fmt::format("{} ({}): {}", ground.machine.name, ground.machine.device,
+                              machine_line(ground.machine.rates)));
+  line("step", fmt::format("{} micro-batches x {} sequences x {} tokens = {} tokens", s.num_batches,
+                           s.batch_size, s.length, s.num_tokens()));
+  line("fits", fits_text(step));
+  line("device",
+       fmt::format("the smallest budget that works is {}, beyond {} more does not help",
+                   format_bytes(p.smallest_device_bytes), format_bytes(p.resident_device_bytes)));
+  line("time", seconds_text(step));
+  line("traffic",
+       fmt::format("a step loads {} and stores {}, in {} chunks of {} and {} blocks",
+                   format_bytes(p.plan.loaded_bytes), format_bytes(p.plan.stored_bytes),
+                   p.layout->num_chunks(), format_bytes(p.layout->chunk_bytes()), p.num_blocks));
+  line("plan",
+       fmt::format("{} (*): {}", p.candidates.size() == 1 ? "as told" : "chosen", why_chosen(p)));
+  return lines;
+}
+
+std::string format_plan(const PlanGround& ground, const PlannedStep& step) {
+  const Preparation& p = step.prepared;
+  return fmt::format("{}\n", fmt::join(plan_lines(ground, step), "\n")) + candidate_table(p) +
+         memory_table(p.ledger);
+}
+
+std::string plan_json(const PlanGround& ground, const PlannedStep& step) {
+  const Preparation& p = step.prepared;
+  const Candidate& c = step.chosen();
+  Json json = {{"fits", true},
+               {"model", step.model_name},
+               {"parameters", step.num_parameters},
+               {"machine", ground.machine.name},
+               {"tokens_per_step", step.shape.num_tokens()},
+               {"predicted_seconds", c.seconds},
+               {"bound_seconds", c.bound.seconds},
+               {"bound_by", c.bound.bound_by},
+               {"bound_share", c.bound.seconds / c.seconds},
+               {"tokens_per_second", step.tokens_per_second()},
+               {"tflops", step.flops / c.seconds / 1e12},
+               {"loaded_bytes", p.plan.loaded_bytes},
+               {"stored_bytes", p.plan.stored_bytes},
+               {"device_bytes", p.ledger.total(Tier::Device)},
+               {"host_bytes", p.ledger.total(Tier::Host)},
+               {"smallest_device_bytes", p.smallest_device_bytes},
+               {"resident_device_bytes", p.resident_device_bytes},
+               {"chosen", p.chosen}};
+  json["candidates"] = Json::array();
+  for (const Candidate& candidate : p.candidates) json["candidates"].push_back(to_json(candidate));
+  json["memory"] = to_json(p.ledger);
+  return json.dump(2) + "\n";
+}
+
+std::string format_misfit(std::string_view why, std::span<const PlanChange> changes) {
+  std::string text = fmt::format("fits    no: {}\n", why);
+  if (changes.empty()) return text + "no single change of flags makes it fit\n";
+  text += "the cheapest changes after which it fits:\n";
+  text += fmt::format("  {:>10} {:>11} {:>12} {:>12}  {}\n", "step s", "tokens/s", "device", "host",
+                      "change");
+  for (const PlanChange& c : changes.first(std::min(changes.size(), kMostChanges))) {
+    text += fmt::format("  {:>10.4g} {:>11.5g} {:>12} {:>12}  {}\n", c.seconds, c.tokens_per_second,
+                        format_bytes(c.device_bytes), format_bytes(c.host_bytes), c.text);
+  }
+  return text;
+}
+
+std::string misfit_json(std::string_view why, std::span<const PlanChange> changes) {
+  Json json = {{"fits", false}, {"why", why}};
+  json["changes"] = Json::array();
+  for (const PlanChange& c : changes) {
+    json["changes"].push_back({{"change", c.text},
+                               {"predicted_seconds", c.seconds},
+                               {"tokens_per_second", c.tokens_per_second},
+                               {"device_bytes", c.device_bytes},
+                               {"host_bytes", c.host_bytes}});
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace ebb

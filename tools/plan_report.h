@@ -1,0 +1,32 @@
+// What `ebb plan` prints. Pure functions of their arguments.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/plan_changes.h"
+#include "tools/plan_setup.h"
+
+namespace ebb {
+
+/// Model, machine, step, whether it fits, time, traffic, plan: a line each.
+std::vector<std::string> plan_lines(const PlanGround& ground, const PlannedStep& step);
+/// The same, what the planner chose from, and where every class of bytes lies.
+std::string format_plan(const PlanGround& ground, const PlannedStep& step);
+std::string plan_json(const PlanGround& ground, const PlannedStep& step);
+
+/// A plan that does not fit: why, and the cheapest changes after which it does.
+std::string format_misfit(std::string_view why, std::span<const PlanChange> changes);
+std::string misfit_json(std::string_view why, std::span<const PlanChange> changes);
+
+/// Where every class of bytes lies: a line each, a column for each tier.
+std::string memory_table(const Ledger& ledger);
+
+/// The machine's rates in a line.
+std::string machine_line(const Machine& machine);
+/// Every candidate of the planner in a line, the chosen one marked.
+std::string candidate_table(const Preparation& prepared);
+
+}  // namespace ebb

@@ -1,0 +1,58 @@
+// What `ebb plan` was asked for, and the plan for it: nothing is allocated but what a dry run
+// takes.
+//
+// Errors: ConfigError (flags, model, machine), PlanError where nothing fits.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "scheduler/trainer.h"
+#include "tools/batches.h"
+#include "tools/planned_machine.h"
+#include "tools/train_options.h"
+
+namespace ebb {
+
+enum class Sweep : uint8_t { None, DeviceMemory, StepTokens };
+
+struct PlanRequest {
+  TrainOptions options;  ///< of a run: those of model, shape and memory count
+  std::string machine_name = "this";
+  std::string write_machine;  ///< a file for the machine's numbers; empty: none
+  Sweep sweep = Sweep::None;
+  bool json = false;
+  std::string html;  ///< a report of the simulated step; empty: none
+};
+
+void add_plan_flags(CLI::App& app, PlanRequest& request);
+void validate(const PlanRequest& request);
+
+/// The machine and its budgets: what the flags say, else what it has. The host as a device takes
+/// what the model needs where no flag says otherwise, as in training.
+struct PlanGround {
+  PlannedMachine machine = {};
+  std::optional<size_t> total_memory_bytes = {};  ///< where the device's memory is the host's
+  int num_threads = 1;
+};
+PlanGround plan_ground(const PlanRequest& request);
+
+/// A step's model, shape and plan.
+struct PlannedStep {
+  std::string model_name;
+  uint64_t num_parameters = 0;
+  BatchShape shape;
+  double flops = 0;  ///< the model's own, of a step
+  Budgets budgets;
+  Preparation prepared;
+
+  const Candidate& chosen() const { return prepared.candidates[prepared.chosen]; }
+  double tokens_per_second() const {
+    return static_cast<double>(shape.num_tokens()) / chosen().seconds;
+  }
+};
+PlannedStep plan_step_of(const TrainOptions& options, const PlanGround& ground);
+
+}  // namespace ebb

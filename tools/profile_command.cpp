@@ -1,0 +1,121 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <vector>
+
+#include "device/errors.h"
+#include "tools/chrome_trace.h"
+#include "tools/cli.h"
+#include "tools/commands.h"
+#include "tools/html_report.h"
+#include "tools/train_options.h"
+#include "tools/train_report.h"
+#include "tools/train_setup.h"
+
+namespace ebb {
+namespace {
+
+constexpr uint64_t kDefaultSteps = 3;
+
+struct ProfileRequest {
+  TrainOptions options;
+  std::string html;
+};
+
+bool parse_profile(std::vector<std::string> arguments, ProfileRequest& request) {
+  CLI::App app(
+      "Trains one step to warm up and a few more (--steps [3]), and shows where their time went.",
+      "ebb profile");
+  add_train_flags(app, request.options);
+  FlagGroup group{app, "Output"};
+  group.add("--html", "FILE", "a report of the fastest step, one page that needs nothing else",
+            [&request](std::string_view, std::string_view text) { request.html = text; });
+  if (!parse_arguments(app, std::move(arguments), true)) return false;
+  if (!request.options.steps && !request.options.epochs) request.options.steps = kDefaultSteps;
+  settle_defaults(request.options);
+  validate(request.options);
+  if (request.html.empty() && request.options.trace.empty()) {
+    throw ConfigError("--html FILE or --trace FILE is missing: where the profile goes");
+  }
+  return true;
+}
+
+struct Profile {
+  std::vector<StepRecord> records;
+  StepRecord fastest;
+  std::vector<OpTime> times;  ///< of the fastest
+};
+
+Profile measure(const TrainOptions& options, const TrainSetup& setup) {
+  const auto trace = options.trace.empty() ? nullptr : std::make_unique<ChromeTrace>(options.trace);
+  const auto device = create_device(setup.device);
+  Trainer trainer(*setup.model, *device, setup.prepared);
+  if (setup.weights) setup.weights->load(trainer);
+  const SampleOrder order(setup.data->num_samples(static_cast<size_t>(setup.shape.length)),
+                          options.order, options.seed);
+  Batches batches(*setup.data, order, setup.shape);
+  Profile profile;
+  for (uint64_t step = 0; step <= setup.num_steps(); ++step) {
+    const uint64_t position = step * setup.shape.num_samples();
+    const double learning_rate = setup.learning_rate.at(std::min(step, setup.num_steps() - 1));
+    const StepResult result = trainer.step(batches.load(position), learning_rate);
+    if (step == 0) continue;  // to warm up
+    const auto times = trainer.last_step_times();
+    if (trace) trace->add_step(setup.prepared, times, step, result.step_s);
+    StepRecord record = make_record(setup,
+                                    {.step = step - 1,
+                                     .epoch = order.epoch(position),
+                                     .learning_rate = learning_rate,
+                                     .device_peak_bytes = device->peak_bytes()},
+                                    result);
+    fmt::print(stderr, "step {}/{}  {:.4f} s, {:.1f} % of bound\n", step, setup.num_steps(),
+               record.step_seconds, 100 * record.bound_share.value_or(0));
+    const bool fastest =
+        profile.records.empty() || record.step_seconds < profile.fastest.step_seconds;
+    if (fastest) {
+      profile.fastest = record;
+      profile.times.assign(times.begin(), times.end());
+    }
+    profile.records.push_back(std::move(record));
+  }
+  return profile;
+}
+
+Report report_of(const TrainOptions& options, const TrainSetup& setup, const Profile& profile) {
+  const StepRecord& r = profile.fastest;
+  const Preparation& p = setup.prepared;
+  const Bound bound{.seconds = r.bound_seconds.value_or(0),
+                    .bound_by = p.candidates[p.chosen].bound.bound_by};
+  ReportView measured{
+      .name = "measured", .step_s = r.step_seconds, .bound = bound, .times = profile.times};
+  return {
+      .title = fmt::format("{}: step {} of {}", setup.preset.name, r.step, profile.records.size()),
+      .facts = header_lines(options, setup),
+      .tiles = {{fmt::format("{:.4f} s", r.step_seconds), "fastest step"},
+                {fmt::format("{:.1f} %", 100 * r.bound_share.value_or(0)), "of the bound"},
+                {fmt::format("{:.0f}", r.tokens_per_second), "tokens a second"},
+                {fmt::format("{:.4f} s", r.stall_seconds.value_or(0)), "compute waited"},
+                {format_bytes(p.plan.loaded_bytes), "loaded"},
+                {format_bytes(p.plan.stored_bytes), "stored"},
+                {format_bytes(p.ledger.total(Tier::Device)), "on the device"}},
+      .views = {std::move(measured), simulated_view(p, setup.rates.machine)}};
+}
+
+}  // namespace
+
+int profile_command(std::vector<std::string> arguments) {
+  ProfileRequest request;
+  if (!parse_profile(std::move(arguments), request)) return 0;
+  const TrainSetup setup = set_up(request.options);
+  fmt::print(stderr, "{}", format_header(request.options, setup));
+  const Profile profile = measure(request.options, setup);
+  if (!request.html.empty()) {
+    write_report(request.html, report_of(request.options, setup, profile), setup.prepared);
+    fmt::print("report: {}\n", request.html);
+  }
+  if (!request.options.trace.empty()) fmt::print("trace: {}\n", request.options.trace);
+  return 0;
+}
+
+}  // namespace ebb
