@@ -16,7 +16,7 @@ constexpr Choice<Sweep> kSweeps[] = {{"device-memory", Sweep::DeviceMemory},
 
 PlannedMachine this_machine(const TrainOptions& options, const DeviceOptions& device) {
   const size_t usable_bytes = read_memory_limits().usable_bytes();
-  const ModelSource source = find_source(options);
+  const ModelSource source = model_source(options);
   const Preset preset = {source.name, source.config, {}};
   return {.name = "this",
           .device = read_machine().cpu,
@@ -73,7 +73,7 @@ PlanGround plan_ground(const PlanRequest& request) {
 
 PlannedStep plan_step_of(const TrainOptions& options, const PlanGround& ground) {
   PlannedStep step;
-  const ModelSource source = find_source(options);
+  const ModelSource source = model_source(options);
   const Preset preset = {source.name, source.config, {}};
   step.model_name = source.name;
   step.num_parameters = num_parameters(source.config);

@@ -33,6 +33,7 @@ bool parse_profile(std::vector<std::string> arguments, ProfileRequest& request) 
             [&request](std::string_view, std::string_view text) { request.html = text; });
   if (!parse_arguments(app, std::move(arguments), true)) return false;
   if (!request.options.steps && !request.options.epochs) request.options.steps = kDefaultSteps;
+  settle_defaults(request.options);
   validate(request.options);
   if (request.html.empty() && request.options.trace.empty()) {
     throw ConfigError("--html FILE or --trace FILE is missing: where the profile goes");
@@ -50,6 +51,7 @@ Profile measure(const TrainOptions& options, const TrainSetup& setup) {
   const auto trace = options.trace.empty() ? nullptr : std::make_unique<ChromeTrace>(options.trace);
   const auto device = create_device(setup.device);
   Trainer trainer(*setup.model, *device, setup.prepared);
+  if (setup.weights) setup.weights->load(trainer);
   const SampleOrder order(setup.data->num_samples(static_cast<size_t>(setup.shape.length)),
                           options.order, options.seed);
   Batches batches(*setup.data, order, setup.shape);

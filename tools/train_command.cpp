@@ -258,7 +258,7 @@ int train_command(std::vector<std::string> arguments) {
   // First of all: what sets up has threads, and they must not take the signals.
   SignalNotice notice;
   const Signals signals([&notice](const char* name) { notice(name); });
-  const TrainSetup setup = set_up(options);
+  const TrainSetup setup = set_up(options, request->resumed.has_value());
   if (signals.pending() != 0) return signals.exit_code();
   reset_peak_rss();
   if (!options.dry_run) return train(*request, setup, folder.get(), notice, signals);

@@ -115,17 +115,17 @@ void plan(const TrainOptions& options, TrainSetup& setup) {
   setup.rates = rates_for(options, setup.preset, setup.shape, setup.device);
   const uint32_t evaluation_batches =
       setup.eval_shape ? static_cast<uint32_t>(setup.eval_shape->num_batches) : 0;
-  setup.prepared =
-      prepare(*setup.model,
-              trainer_options(options, setup.shape, evaluation_batches, !setup.source->has_weights),
-              budgets, setup.rates.machine);
+  setup.prepared = prepare(*setup.model,
+                           trainer_options(options, setup.shape, evaluation_batches,
+                                           !setup.source->has_weights && !setup.restores),
+                           budgets, setup.rates.machine);
   setup.device.memory_bytes =
       options.device_memory.value_or(setup.prepared.ledger.total(Tier::Device));
 }
 
 }  // namespace
 
-ModelSource find_source(const TrainOptions& options) {
+ModelSource model_source(const TrainOptions& options) {
   return options.model.empty() ? preset_source(options.preset)
                                : folder_source(options.model, options.random_init);
 }
@@ -182,16 +182,17 @@ TrainerOptions trainer_options(const TrainOptions& options, const BatchShape& sh
           .random_weights = random_weights};
 }
 
-TrainSetup set_up(const TrainOptions& options) {
+TrainSetup set_up(const TrainOptions& options, bool restores) {
   TrainSetup setup;
-  setup.source = std::make_unique<const ModelSource>(find_source(options));
+  setup.restores = restores;
+  setup.source = std::make_unique<const ModelSource>(model_source(options));
   check_targets(options, *setup.source);
   setup.preset = {setup.source->name, setup.source->config, {}};
   setup.shape = batch_shape(options, setup.preset);
   setup.model = create_model(setup.preset.config,
                              {.batch_size = setup.shape.batch_size, .length = setup.shape.length},
                              options.dtype);
-  if (setup.source->has_weights) {
+  if (setup.source->has_weights && !restores) {
     setup.weights = std::make_unique<const SourceWeights>(*setup.source, *setup.model);
   }
   setup.device = device_options(options);

@@ -29,7 +29,8 @@ struct TrainSetup {
   std::optional<BatchShape> eval_shape;
   LearningRate learning_rate;
   std::unique_ptr<const Model> model;
-  std::unique_ptr<const SourceWeights> weights;  ///< null: random, from the seed
+  std::unique_ptr<const SourceWeights> weights;  ///< null: random, from the seed, or restored
+  bool restores = false;                         ///< from a checkpoint
   DeviceOptions device;
   MachineRates rates;  ///< what the plan was chosen by
   Preparation prepared;
@@ -37,10 +38,12 @@ struct TrainSetup {
   uint64_t num_steps() const { return learning_rate.num_steps; }
 };
 
-TrainSetup set_up(const TrainOptions& options);
+/// `restores`: a checkpoint gives the weights, whatever the source has.
+TrainSetup set_up(const TrainOptions& options, bool restores = false);
 
 // The parts of it that a plan alone takes as well.
-ModelSource find_source(const TrainOptions& options);
+/// What --preset, --model and --init say.
+ModelSource model_source(const TrainOptions& options);
 BatchShape batch_shape(const TrainOptions& options, const Preset& preset);
 DeviceOptions device_options(const TrainOptions& options);
 /// What is known of this machine for a model, or measured.
