@@ -39,6 +39,11 @@ std::string device_line(const TrainSetup& setup) {
                      format_bytes(p.resident_device_bytes));
 }
 
+std::string weights_text(const TrainOptions& options, const TrainSetup& setup) {
+  if (setup.restores) return "from the checkpoint";
+  return setup.weights ? "loaded" : fmt::format("random (seed {})", options.seed);
+}
+
 std::string data_line(const TrainOptions& options, const TrainSetup& setup) {
   const TokenData& data = *setup.data;
   return fmt::format("{} tokens ({}) in {} files; {} samples, {}", data.num_tokens(),
@@ -113,8 +118,7 @@ std::vector<std::string> header_lines(const TrainOptions& options, const TrainSe
   line("model",
        fmt::format("{}: {} layers, {} channels, {} parameters, {}; weights: {}", setup.preset.name,
                    c.num_layers, c.channels, format_count(num_parameters(setup.preset.config)),
-                   name_of(options.dtype),
-                   setup.weights ? "loaded" : fmt::format("random (seed {})", options.seed)));
+                   name_of(options.dtype), weights_text(options, setup)));
   line("data", data_line(options, setup));
   const bool vertical = p.options.micro_batch_order == MicroBatchOrder::Vertical;
   line("step", fmt::format("{} micro-batches{} x {} sequences x {} tokens = {} tokens; {} steps",
