@@ -1,8 +1,10 @@
 ebb_test(test_tools
   SOURCES io/safetensors_files.cpp model_zoo/hf_folder.cpp tools/run_ebb.cpp tools/test_batches.cpp tools/test_command_line.cpp tools/test_learning_rate.cpp
-    tools/test_machine.cpp tools/test_machine_rates.cpp tools/test_model_folders.cpp tools/test_plan.cpp tools/test_profile.cpp tools/test_progress.cpp tools/test_run_log.cpp tools/test_signals.cpp tools/test_sizes.cpp
+    tools/test_machine.cpp tools/test_machine_rates.cpp tools/test_model_folders.cpp tools/test_plan.cpp tools/test_profile.cpp tools/test_progress.cpp tools/test_run_log.cpp tools/test_sizes.cpp
     tools/test_train_options.cpp tools/test_trial.cpp
   LIBS ebb_tools)
+# A signal goes to any thread that takes it: a program of its own has none that other tests left.
+ebb_test(test_signals SOURCES tools/test_signals.cpp LIBS ebb_tools)
 # Under ThreadSanitizer test_checkpoint, in which the same threads meet, stands for the runs of whole programs.
 set(checkpoints_label)
 if(EBB_SANITIZE MATCHES thread)
