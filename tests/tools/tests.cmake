@@ -6,12 +6,8 @@ ebb_test(test_tools
 # A signal goes to any thread that takes it: a program of its own has none that other tests left.
 ebb_test(test_signals SOURCES tools/test_signals.cpp LIBS ebb_tools)
 # Under ThreadSanitizer test_checkpoint, in which the same threads meet, stands for the runs of whole programs.
-set(checkpoints_label)
-if(EBB_SANITIZE MATCHES thread)
-  set(checkpoints_label SLOW)
-endif()
 ebb_test(test_checkpoints SOURCES tools/run_ebb.cpp tools/checkpoint_runs.cpp tools/test_checkpoints.cpp tools/test_full_disk.cpp
-  tools/test_killed.cpp LIBS ebb_tools ${checkpoints_label})
+  tools/test_killed.cpp LIBS ebb_tools NOT_TSAN)
 ebb_test(test_killed_slow SOURCES tools/run_ebb.cpp tools/checkpoint_runs.cpp tools/test_killed_slow.cpp LIBS ebb_tools SLOW)
 foreach(test test_checkpoints test_killed_slow)
   target_compile_definitions(${test} PRIVATE EBB_BINARY="$<TARGET_FILE:ebb>")

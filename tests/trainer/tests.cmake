@@ -1,11 +1,10 @@
 set(dir ${CMAKE_CURRENT_LIST_DIR})
-set(cases ${dir}/cases.cpp ${dir}/matrix.cpp ${dir}/identity.cpp)
+# Compiled once for all.
+add_library(training_cases OBJECT ${dir}/cases.cpp ${dir}/matrix.cpp ${dir}/identity.cpp)
+target_link_libraries(training_cases PRIVATE ebb_options ebb_model_zoo GTest::gtest)
+set(cases $<TARGET_OBJECTS:training_cases>)
 # Under ThreadSanitizer the runs of test_identity_races stand for the whole cover.
-set(cover_label)
-if(EBB_SANITIZE MATCHES thread)
-  set(cover_label SLOW)
-endif()
-ebb_test(test_identity SOURCES ${cases} ${dir}/test_identity.cpp ${dir}/test_sliced_head.cpp LIBS ebb_model_zoo ${cover_label})
+ebb_test(test_identity SOURCES ${cases} ${dir}/test_identity.cpp ${dir}/test_sliced_head.cpp LIBS ebb_model_zoo NOT_TSAN)
 ebb_test(test_identity_races SOURCES ${cases} ${dir}/test_identity_races.cpp LIBS ebb_model_zoo)
 ebb_test(test_identity_slow SOURCES ${cases} ${dir}/test_identity_slow.cpp LIBS ebb_model_zoo SLOW)
 ebb_test(test_trainer
