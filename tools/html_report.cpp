@@ -41,14 +41,9 @@ class ViewJson {
 
   Json json() const {
     const std::vector<Stay> all = stays(plan_, view_.times);
-    return {{"name", view_.name},
-            {"step_s", view_.step_s},
-            {"bound_s", view_.bound.seconds},
-            {"bound_by", view_.bound.bound_by},
-            {"ops", ops()},
-            {"stays", stays_json(all)},
-            {"memory", memory(all)},
-            {"stalls", stalls()}};
+    return {{"name", view_.name},         {"step_s", view_.step_s}, {"bound_s", view_.bound_s},
+            {"bound_by", view_.bound_by}, {"ops", ops()},           {"stays", stays_json(all)},
+            {"memory", memory(all)},      {"stalls", stalls()}};
   }
 
  private:
@@ -144,10 +139,12 @@ void write_report(const std::string& path, const Report& report, const Preparati
 }
 
 ReportView simulated_view(const Preparation& prepared, const Machine& machine) {
+  const Bound& bound = prepared.candidates[prepared.chosen].bound;
   Simulation simulation = simulate(prepared.plan, prepared.trace, *prepared.layout, machine);
   return {.name = "predicted",
           .step_s = simulation.seconds,
-          .bound = prepared.candidates[prepared.chosen].bound,
+          .bound_s = bound.seconds,
+          .bound_by = bound.bound_by,
           .times = std::move(simulation.ops)};
 }
 

@@ -14,7 +14,8 @@ namespace ebb {
 struct ReportView {
   std::string name;  ///< "measured"
   double step_s = 0;
-  Bound bound = {};
+  double bound_s = 0;
+  std::string bound_by = {};
   std::vector<OpTime> times;  ///< of the plan's operations
 };
 

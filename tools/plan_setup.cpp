@@ -1,6 +1,9 @@
 #include "tools/plan_setup.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <ranges>
 
 #include "device/host/parallel.h"
 #include "tools/cli.h"
@@ -17,12 +20,11 @@ constexpr Choice<Sweep> kSweeps[] = {{"device-memory", Sweep::DeviceMemory},
 PlannedMachine this_machine(const TrainOptions& options, const DeviceOptions& device) {
   const size_t usable_bytes = read_memory_limits().usable_bytes();
   const ModelSource source = model_source(options);
-  const Preset preset = {source.name, source.config, {}};
   return {.name = "this",
           .device = read_machine().cpu,
           .device_memory_bytes = usable_bytes,
           .host_memory_bytes = usable_bytes,
-          .rates = rates_for(options, preset, batch_shape(options, preset), device).machine};
+          .rates = rates_for(options, source, batch_shape(options, source), device).machine};
 }
 
 }  // namespace
@@ -31,8 +33,9 @@ void add_plan_flags(CLI::App& app, PlanRequest& request) {
   add_planned_flags(app, request.options);
   FlagGroup group{app, "Plan"};
   group.add("--machine", "this|NAME|FILE [this]",
-            "plan for this machine, measured; for a preset (a100, h100, h200, rtx4090, rtx5090); "
-            "or for what a file says",
+            fmt::format(
+                "plan for this machine, measured; for a preset ({}); or for what a file says",
+                fmt::join(machine_presets() | std::views::transform(&PlannedMachine::name), ", ")),
             [&request](std::string_view, std::string_view text) { request.machine_name = text; });
   group.add("--write-machine", "FILE", "write the machine's numbers, for --machine elsewhere",
             [&request](std::string_view, std::string_view text) { request.write_machine = text; });
@@ -74,10 +77,9 @@ PlanGround plan_ground(const PlanRequest& request) {
 PlannedStep plan_step_of(const TrainOptions& options, const PlanGround& ground) {
   PlannedStep step;
   const ModelSource source = model_source(options);
-  const Preset preset = {source.name, source.config, {}};
   step.model_name = source.name;
   step.num_parameters = num_parameters(source.config);
-  step.shape = batch_shape(options, preset);
+  step.shape = batch_shape(options, source);
   step.flops = training_flops(source.config, step.shape.num_tokens(), step.shape.length);
   const auto model = create_model(
       source.config, {.batch_size = step.shape.batch_size, .length = step.shape.length},

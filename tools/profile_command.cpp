@@ -41,10 +41,10 @@ bool parse_profile(std::vector<std::string> arguments, ProfileRequest& request) 
   return true;
 }
 
+/// The fastest step.
 struct Profile {
-  std::vector<StepRecord> records;
   StepRecord fastest;
-  std::vector<OpTime> times;  ///< of the fastest
+  std::vector<OpTime> times;
 };
 
 Profile measure(const TrainOptions& options, const TrainSetup& setup) {
@@ -71,13 +71,10 @@ Profile measure(const TrainOptions& options, const TrainSetup& setup) {
                                     result);
     fmt::print(stderr, "step {}/{}  {:.4f} s, {:.1f} % of bound\n", step, setup.num_steps(),
                record.step_seconds, 100 * record.bound_share.value_or(0));
-    const bool fastest =
-        profile.records.empty() || record.step_seconds < profile.fastest.step_seconds;
-    if (fastest) {
-      profile.fastest = record;
+    if (step == 1 || record.step_seconds < profile.fastest.step_seconds) {
+      profile.fastest = std::move(record);
       profile.times.assign(times.begin(), times.end());
     }
-    profile.records.push_back(std::move(record));
   }
   return profile;
 }
@@ -85,21 +82,21 @@ Profile measure(const TrainOptions& options, const TrainSetup& setup) {
 Report report_of(const TrainOptions& options, const TrainSetup& setup, const Profile& profile) {
   const StepRecord& r = profile.fastest;
   const Preparation& p = setup.prepared;
-  const Bound bound{.seconds = r.bound_seconds.value_or(0),
-                    .bound_by = p.candidates[p.chosen].bound.bound_by};
-  ReportView measured{
-      .name = "measured", .step_s = r.step_seconds, .bound = bound, .times = profile.times};
-  return {
-      .title = fmt::format("{}: step {} of {}", setup.preset.name, r.step, profile.records.size()),
-      .facts = header_lines(options, setup),
-      .tiles = {{fmt::format("{:.4f} s", r.step_seconds), "fastest step"},
-                {fmt::format("{:.1f} %", 100 * r.bound_share.value_or(0)), "of the bound"},
-                {fmt::format("{:.0f}", r.tokens_per_second), "tokens a second"},
-                {fmt::format("{:.4f} s", r.stall_seconds.value_or(0)), "compute waited"},
-                {format_bytes(p.plan.loaded_bytes), "loaded"},
-                {format_bytes(p.plan.stored_bytes), "stored"},
-                {format_bytes(p.ledger.total(Tier::Device)), "on the device"}},
-      .views = {std::move(measured), simulated_view(p, setup.rates.machine)}};
+  ReportView measured{.name = "measured",
+                      .step_s = r.step_seconds,
+                      .bound_s = r.bound_seconds.value_or(0),
+                      .bound_by = r.bound_by.value_or("compute"),
+                      .times = profile.times};
+  return {.title = fmt::format("{}: step {} of {}", setup.source.name, r.step, setup.num_steps()),
+          .facts = header_lines(options, setup),
+          .tiles = {{fmt::format("{:.4f} s", r.step_seconds), "fastest step"},
+                    {fmt::format("{:.1f} %", 100 * r.bound_share.value_or(0)), "of the bound"},
+                    {fmt::format("{:.0f}", r.tokens_per_second), "tokens a second"},
+                    {fmt::format("{:.4f} s", r.stall_seconds.value_or(0)), "compute waited"},
+                    {format_bytes(p.plan.loaded_bytes), "loaded"},
+                    {format_bytes(p.plan.stored_bytes), "stored"},
+                    {format_bytes(p.ledger.total(Tier::Device)), "on the device"}},
+          .views = {std::move(measured), simulated_view(p, setup.rates.machine)}};
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ CheckpointContents contents_of(const TrainOptions& options, const TrainSetup& se
   const Layout& layout = *setup.prepared.layout;
   const DType type = options.save_dtype.value_or(options.dtype);
   const auto write = [&setup, type](const StateLoan& loan, const std::string& folder) {
-    write_weights(loan, setup.preset.config, setup.model->parameters(), type, setup.source->folder,
+    write_weights(loan, setup.source.config, setup.model->parameters(), type, setup.source.folder,
                   folder);
   };
   const bool with_state = !options.save_weights_only;

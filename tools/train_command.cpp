@@ -168,7 +168,7 @@ class TrainingRun {
     summary.rss_before_bytes = rss_before_bytes_;
     summary.end.state_hash = trainer_.state_hash();
     summary.end.peak_rss_bytes = peak_rss_bytes();
-    summary.end.parameters = num_parameters(setup_.preset.config);
+    summary.end.parameters = num_parameters(setup_.source.config);
     if (log_) log_->write(summary.end);
   }
 

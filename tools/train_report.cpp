@@ -106,7 +106,7 @@ std::string format_count(uint64_t count) {
 
 std::vector<std::string> header_lines(const TrainOptions& options, const TrainSetup& setup) {
   const Preparation& p = setup.prepared;
-  const ModelSizes c = sizes_of(setup.preset.config);
+  const ModelSizes c = sizes_of(setup.source.config);
   const BatchShape& s = setup.shape;
   std::vector<std::string> lines;
   if (setup.device.pretend) {
@@ -116,8 +116,8 @@ std::vector<std::string> header_lines(const TrainOptions& options, const TrainSe
     lines.push_back(fmt::format("{:<8}{}", name, value));
   };
   line("model",
-       fmt::format("{}: {} layers, {} channels, {} parameters, {}; weights: {}", setup.preset.name,
-                   c.num_layers, c.channels, format_count(num_parameters(setup.preset.config)),
+       fmt::format("{}: {} layers, {} channels, {} parameters, {}; weights: {}", setup.source.name,
+                   c.num_layers, c.channels, format_count(num_parameters(setup.source.config)),
                    name_of(options.dtype), weights_text(options, setup)));
   line("data", data_line(options, setup));
   const bool vertical = p.options.micro_batch_order == MicroBatchOrder::Vertical;
@@ -153,7 +153,7 @@ StepRecord make_record(const TrainSetup& setup, const StepContext& context, cons
   record.tokens_seen = record.step * tokens;
   record.step_seconds = r.step_s;
   record.tokens_per_second = static_cast<double>(tokens) / r.step_s;
-  record.tflops = training_flops(setup.preset.config, tokens, setup.shape.length) / r.step_s / 1e12;
+  record.tflops = training_flops(setup.source.config, tokens, setup.shape.length) / r.step_s / 1e12;
   add_bound(record, setup, r);
   record.stall_seconds = r.stall_s;
   record.loaded_bytes = r.loaded_bytes;

@@ -16,14 +16,14 @@ namespace {
 constexpr uint64_t kDefaultSteps = 100;
 constexpr int64_t kDefaultLength = 1024;
 
-int64_t sequence_length(const TrainOptions& options, const Preset& preset) {
-  const int64_t positions = sizes_of(preset.config).max_positions;
+int64_t sequence_length(const TrainOptions& options, const ModelSource& source) {
+  const int64_t positions = sizes_of(source.config).max_positions;
   const auto length = options.seq_length ? static_cast<int64_t>(*options.seq_length)
                                          : std::min(kDefaultLength, positions);
   if (length <= positions) return length;
   throw_bad_value(
       "--seq-length", fmt::to_string(length),
-      fmt::format("a whole number from 1 to the {} positions of '{}'", positions, preset.name));
+      fmt::format("a whole number from 1 to the {} positions of '{}'", positions, source.name));
 }
 
 /// Token data alone says what the next token is, and nothing else.
@@ -39,9 +39,9 @@ void check_targets(const TrainOptions& options, const ModelSource& source) {
 /// Opens data and checks it against the model; `flag` names it in messages.
 std::unique_ptr<const TokenData> open_data(std::string_view flag,
                                            const std::vector<std::string>& paths, TokenType type,
-                                           const Preset& preset, const BatchShape& shape) {
+                                           const ModelSource& source, const BatchShape& shape) {
   auto data = std::make_unique<const TokenData>(paths, type);
-  data->check_vocabulary(static_cast<uint32_t>(sizes_of(preset.config).vocabulary));
+  data->check_vocabulary(static_cast<uint32_t>(sizes_of(source.config).vocabulary));
   const auto length = static_cast<uint64_t>(shape.length);
   if (data->num_samples(length) >= static_cast<uint64_t>(shape.batch_size)) return data;
   throw ConfigError(fmt::format(
@@ -112,12 +112,12 @@ void plan(const TrainOptions& options, TrainSetup& setup) {
   } else if (!budgets.device_memory) {
     budgets.device_memory = create_device(setup.device)->info().memory_bytes;  // what is free
   }
-  setup.rates = rates_for(options, setup.preset, setup.shape, setup.device);
+  setup.rates = rates_for(options, setup.source, setup.shape, setup.device);
   const uint32_t evaluation_batches =
       setup.eval_shape ? static_cast<uint32_t>(setup.eval_shape->num_batches) : 0;
   setup.prepared = prepare(*setup.model,
                            trainer_options(options, setup.shape, evaluation_batches,
-                                           !setup.source->has_weights && !setup.restores),
+                                           !setup.source.has_weights && !setup.restores),
                            budgets, setup.rates.machine);
   setup.device.memory_bytes =
       options.device_memory.value_or(setup.prepared.ledger.total(Tier::Device));
@@ -130,10 +130,10 @@ ModelSource model_source(const TrainOptions& options) {
                                : folder_source(options.model, options.random_init);
 }
 
-BatchShape batch_shape(const TrainOptions& options, const Preset& preset) {
+BatchShape batch_shape(const TrainOptions& options, const ModelSource& source) {
   return {.num_batches = static_cast<int64_t>(options.gradient_accumulation),
           .batch_size = static_cast<int64_t>(options.micro_batch_size),
-          .length = sequence_length(options, preset)};
+          .length = sequence_length(options, source)};
 }
 
 DeviceOptions device_options(const TrainOptions& options) {
@@ -145,12 +145,12 @@ DeviceOptions device_options(const TrainOptions& options) {
           .pretend = options.pretend};
 }
 
-MachineRates rates_for(const TrainOptions& options, const Preset& preset, const BatchShape& shape,
-                       const DeviceOptions& device) {
+MachineRates rates_for(const TrainOptions& options, const ModelSource& source,
+                       const BatchShape& shape, const DeviceOptions& device) {
   const DType gradient_type = options.gradient_dtype.value_or(options.dtype);
   MachineRates rates = machine_rates(device, options.dtype, gradient_type, cache_folder());
   fit_to_model(rates,
-               {.config = preset.config,
+               {.config = source.config,
                 .batch_size = shape.batch_size,
                 .length = shape.length,
                 .accumulation = static_cast<uint32_t>(shape.num_batches),
@@ -185,21 +185,20 @@ TrainerOptions trainer_options(const TrainOptions& options, const BatchShape& sh
 TrainSetup set_up(const TrainOptions& options, bool restores) {
   TrainSetup setup;
   setup.restores = restores;
-  setup.source = std::make_unique<const ModelSource>(model_source(options));
-  check_targets(options, *setup.source);
-  setup.preset = {setup.source->name, setup.source->config, {}};
-  setup.shape = batch_shape(options, setup.preset);
-  setup.model = create_model(setup.preset.config,
+  setup.source = model_source(options);
+  check_targets(options, setup.source);
+  setup.shape = batch_shape(options, setup.source);
+  setup.model = create_model(setup.source.config,
                              {.batch_size = setup.shape.batch_size, .length = setup.shape.length},
                              options.dtype);
-  if (setup.source->has_weights && !restores) {
-    setup.weights = std::make_unique<const SourceWeights>(*setup.source, *setup.model);
+  if (setup.source.has_weights && !restores) {
+    setup.weights = std::make_unique<const SourceWeights>(setup.source, *setup.model);
   }
   setup.device = device_options(options);
-  setup.data = open_data("--data", options.data, options.token_type, setup.preset, setup.shape);
+  setup.data = open_data("--data", options.data, options.token_type, setup.source, setup.shape);
   if (!options.eval_data.empty()) {
     setup.eval_data =
-        open_data("--eval-data", options.eval_data, options.token_type, setup.preset, setup.shape);
+        open_data("--eval-data", options.eval_data, options.token_type, setup.source, setup.shape);
     setup.eval_shape = evaluation_shape(options, *setup.eval_data, setup.shape);
   }
   const auto length = static_cast<size_t>(setup.shape.length);

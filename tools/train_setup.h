@@ -10,7 +10,6 @@
 #include <optional>
 
 #include "io/token_data.h"
-#include "model_zoo/presets.h"
 #include "scheduler/learning_rate.h"
 #include "scheduler/trainer.h"
 #include "tools/batches.h"
@@ -21,8 +20,7 @@
 namespace ebb {
 
 struct TrainSetup {
-  std::unique_ptr<const ModelSource> source;
-  Preset preset;     ///< views of the source
+  ModelSource source;
   BatchShape shape;  ///< of a step
   std::unique_ptr<const TokenData> data;
   std::unique_ptr<const TokenData> eval_data;  ///< null where there is no evaluation
@@ -44,11 +42,11 @@ TrainSetup set_up(const TrainOptions& options, bool restores = false);
 // The parts of it that a plan alone takes as well.
 /// What --preset, --model and --init say.
 ModelSource model_source(const TrainOptions& options);
-BatchShape batch_shape(const TrainOptions& options, const Preset& preset);
+BatchShape batch_shape(const TrainOptions& options, const ModelSource& source);
 DeviceOptions device_options(const TrainOptions& options);
 /// What is known of this machine for a model, or measured.
-MachineRates rates_for(const TrainOptions& options, const Preset& preset, const BatchShape& shape,
-                       const DeviceOptions& device);
+MachineRates rates_for(const TrainOptions& options, const ModelSource& source,
+                       const BatchShape& shape, const DeviceOptions& device);
 TrainerOptions trainer_options(const TrainOptions& options, const BatchShape& shape,
                                uint32_t evaluation_batches, bool random_weights);
 
