@@ -9,7 +9,7 @@
 namespace ebb {
 namespace {
 
-// What is mapped at once while a tensor is read: large enough for the disk to read ahead.
+// What is touched at once while a tensor is read: large enough for the disk to read ahead.
 constexpr uint64_t kReadBytes = uint64_t{4} << 20;
 
 template <class T>

@@ -13,6 +13,8 @@
 namespace ebb {
 namespace {
 
+constexpr uint64_t kHeader = 32;  // where a state file's JSON begins (io/state_file.h)
+
 constexpr const char* kNumUpdates = "num_updates";
 constexpr const char* kNumSkipped = "num_skipped";
 constexpr const char* kNumSkippedInARow = "num_skipped_in_a_row";
@@ -63,7 +65,6 @@ std::optional<std::string> difference(const StateFileHeader& file, const StateFi
 }
 
 void check_model(const StateFileReader& file, const Layout& layout) {
-  constexpr uint64_t kHeader = 32;  // where the file says it
   const StateFileHeader model = header_of(layout, {});
   if (file.header().weight_type != model.weight_type) {
     throw FormatError(
@@ -84,7 +85,7 @@ void check_model(const StateFileReader& file, const Layout& layout) {
 uint64_t number(const StateFileReader& file, const char* name) {
   const auto found = file.header().numbers.find(name);
   if (found != file.header().numbers.end()) return found->second;
-  throw FormatError(file.path(), 32, fmt::format("there is no {}", name));
+  throw FormatError(file.path(), kHeader, fmt::format("there is no {}", name));
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
 // Saves checkpoints beside the training, on a thread of its own: one at a time, each whole or not
 // at all.
 //
-// What a save needs of the state it borrows (scheduler/state_loan.h); syncing, renaming and
-// removing what is old need nothing of the run. A save that fails removes what it wrote, leaves the
-// checkpoints before it as they are, and ends the run: check(), save() or finish() throws.
+// The state is borrowed (scheduler/state_loan.h): whole until the weights are written and synced,
+// then parameter by parameter. Renaming and removing what is old hold up nothing. A save that fails
+// removes what it wrote, leaves the checkpoints before it as they are, and ends the run: check(),
+// save() or finish() throws.
 //
 // One thread calls it. Errors: IoError that says what a checkpoint takes and what is free.
 #pragma once
@@ -24,7 +25,7 @@ struct CheckpointContents {
   /// Writes weights, synced, to a folder; may be empty.
   std::function<void(const StateLoan& loan, const std::string& folder)> write_weights;
   bool with_state = true;
-  uint64_t bytes = 0;  ///< of all of it, or a little more
+  uint64_t bytes = 0;  ///< of weights and state, and 1 MiB for the rest
 };
 
 class CheckpointWriter {

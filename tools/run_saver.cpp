@@ -7,7 +7,7 @@
 namespace ebb {
 namespace {
 
-// What the small files take, and folders.
+// For config.json, flags, headers and folders; a tokenizer may take more.
 constexpr uint64_t kSmallFilesBytes = uint64_t{1} << 20;
 
 CheckpointContents contents_of(const TrainOptions& options, const TrainSetup& setup) {

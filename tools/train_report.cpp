@@ -150,7 +150,6 @@ StepRecord make_record(const TrainSetup& setup, const StepContext& context, cons
   record.loss = r.loss;
   record.grad_norm = r.grad_norm;
   record.learning_rate = context.learning_rate;
-  record.tokens_seen = record.step * tokens;
   record.step_seconds = r.step_s;
   record.tokens_per_second = static_cast<double>(tokens) / r.step_s;
   record.tflops = training_flops(setup.source.config, tokens, setup.shape.length) / r.step_s / 1e12;

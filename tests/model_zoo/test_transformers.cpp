@@ -186,7 +186,7 @@ const Defect kDefects[] = {
     {"another_low_frequency", "llama3", [](LlamaConfig& c) { c.rotary.low_freq_factor = 1.2; }},
     {"another_factor", "linear", [](LlamaConfig& c) { c.rotary.factor = 3.1; }},
     {"no_attention_factor", "yarn", [](LlamaConfig& c) { c.rotary.attention_factor = 1; }},
-    {"beta_fast", "yarn", [](LlamaConfig& c) { c.rotary.beta_slow = 2; }},
+    {"beta_slow", "yarn", [](LlamaConfig& c) { c.rotary.beta_slow = 2; }},
     {"window_of_one_more", "mistral", [](LlamaConfig& c) { ++*c.sliding_window; }},
     {"no_window", "mistral", [](LlamaConfig& c) { c.sliding_window.reset(); }},
     {"epsilon", "qwen3", [](LlamaConfig& c) { c.norm_epsilon = 1e-4f; }},

@@ -70,7 +70,6 @@ TEST_F(FullDisk, OfASmallFileSystem) {
   EXPECT_SAYS(failed.err, "No space left on device");
   EXPECT_EQ(names_saved(), (std::vector<std::string>{"step-2", "step-4"}));
   expect_nothing_lost(failed, path("larger"));
-  // With room for two and a new one, old ones make place.
   succeed({"train", "--resume", "--save", path("larger"), "--steps", "9"});
   ::umount(save().c_str());
 }
