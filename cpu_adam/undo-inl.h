@@ -7,6 +7,8 @@
 #define EBB_CPU_ADAM_UNDO_INL_H_
 #endif
 
+#include <bit>
+
 #include "cpu_adam/adamw-inl.h"
 #include "cpu_adam/undo_escapes.h"
 
@@ -14,8 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace ebb {
 namespace HWY_NAMESPACE {
 
-// A turn's corrections are three rows, of momentum, variance and master. In 4 bits, byte j of a
-// row has element j in its lower half and element j + 16 in its upper one.
+// A turn's corrections are three rows (undo_log.h).
 constexpr int64_t kHalfTurn = kTurn / 2;
 
 /// Lanes divide half a turn.
@@ -59,55 +60,83 @@ constexpr int32_t kLargest = (1 << (static_cast<int>(kCorrections) - 1)) - 1;
 template <Corrections kCorrections>
 constexpr int32_t kEscape = -kLargest<kCorrections> - 1;
 
-/// Lanes of `bits` in `mask`, appended.
 template <class D>
-HWY_INLINE void escape(D d, BitsOf<D> bits, hn::Mask<hn::RebindToUnsigned<D>> mask,
-                       uint32_t*& escapes) {
-  const hn::RebindToUnsigned<D> du;
-  HWY_ALIGN uint32_t words[kHalfTurn];
-  uint8_t in_mask[8] = {};
-  hn::Store(bits, du, words);
-  hn::StoreMaskBits(du, mask, in_mask);
-  for (size_t i = 0; i < hn::Lanes(d); ++i) {
-    if (in_mask[i / 8] >> (i % 8) & 1) *escapes++ = words[i];
-  }
+using MaskOf = hn::Mask<hn::RebindToUnsigned<D>>;
+
+/// One bit a lane.
+template <class D>
+HWY_INLINE uint32_t lanes_in(D, MaskOf<D> mask) {
+  uint8_t bits[8] = {};
+  hn::StoreMaskBits(hn::RebindToUnsigned<D>(), mask, bits);
+  return bits[0] | uint32_t{bits[1]} << 8;
 }
 
-/// The corrections that lead from `inverse` to `old`, or kEscape.
+/// Does a correction have a number of its own?
 template <Corrections kCorrections, class D>
-HWY_INLINE BitsOf<D> correct(D d, BitsOf<D> old, BitsOf<D> inverse, uint32_t*& escapes) {
+HWY_INLINE MaskOf<D> fits(D, BitsOf<D> correction) {
   const hn::RebindToUnsigned<D> du;
-  const hn::RebindToSigned<D> di;
-  constexpr int kDropped = 32 - static_cast<int>(kCorrections);
-  const auto correction = hn::BitCast(di, hn::Sub(old, inverse));
-  const auto mark = hn::Set(di, kEscape<kCorrections>);
-  const auto kept = hn::ShiftRight<kDropped>(hn::ShiftLeft<kDropped>(correction));
-  const auto fits = hn::AndNot(hn::Eq(correction, mark), hn::Eq(correction, kept));
-  if (!hn::AllTrue(di, fits)) {
-    escape(d, old, hn::RebindMask(du, hn::Not(fits)), escapes);
-  }
-  return hn::BitCast(du, hn::IfThenElse(fits, correction, mark));
+  constexpr auto kMost = static_cast<uint32_t>(kLargest<kCorrections>);
+  return hn::Lt(hn::Add(correction, hn::Set(du, kMost)), hn::Set(du, 2 * kMost + 1));
 }
 
-/// The old bits. `correction` is a number of kCorrections bits in the highest ones.
+/// Where a correction does not fit it becomes kEscape, and the old bits are appended.
 template <Corrections kCorrections, class D>
-HWY_INLINE BitsOf<D> corrected(D d, BitsOf<D> inverse, BitsOf<D> correction,
-                               EscapeReader& escapes) {
+HWY_INLINE BitsOf<D> escape(D d, BitsOf<D> correction, BitsOf<D> old, uint32_t*& escapes) {
   const hn::RebindToUnsigned<D> du;
-  const hn::RebindToSigned<D> di;
-  constexpr int kDropped = 32 - static_cast<int>(kCorrections);
-  const auto signed_correction = hn::ShiftRight<kDropped>(hn::BitCast(di, correction));
-  const auto old = hn::Add(inverse, hn::BitCast(du, signed_correction));
-  const auto escaped = hn::Eq(signed_correction, hn::Set(di, kEscape<kCorrections>));
-  if (HWY_LIKELY(hn::AllFalse(di, escaped))) return old;
+  const MaskOf<D> stays = fits<kCorrections>(d, correction);
   HWY_ALIGN uint32_t words[kHalfTurn];
-  uint8_t in_mask[8] = {};
   hn::Store(old, du, words);
-  hn::StoreMaskBits(di, escaped, in_mask);
-  for (size_t i = 0; i < hn::Lanes(d); ++i) {
-    if (in_mask[i / 8] >> (i % 8) & 1) words[i] = escapes.next();
+  for (uint32_t lanes = lanes_in(d, hn::Not(stays)); lanes != 0; lanes &= lanes - 1) {
+    *escapes++ = words[std::countr_zero(lanes)];
+  }
+  return hn::IfThenElse(stays, correction,
+                        hn::Set(du, static_cast<uint32_t>(kEscape<kCorrections>)));
+}
+
+/// The corrections that lead from `inverse` to `old`.
+template <Corrections kCorrections, class D>
+HWY_INLINE Bits<D> correct(D d, const Bits<D>& old, const Bits<D>& inverse, uint32_t*& escapes) {
+  const hn::RebindToUnsigned<D> du;
+  const Bits<D> c{hn::Sub(old.m, inverse.m), hn::Sub(old.v, inverse.v), hn::Sub(old.p, inverse.p)};
+  const auto all_fit = hn::And(hn::And(fits<kCorrections>(d, c.m), fits<kCorrections>(d, c.v)),
+                               fits<kCorrections>(d, c.p));
+  if (HWY_LIKELY(hn::AllTrue(du, all_fit))) return c;
+  // In braces calls have an order: that of the escapes.
+  return {escape<kCorrections>(d, c.m, old.m, escapes),
+          escape<kCorrections>(d, c.v, old.v, escapes),
+          escape<kCorrections>(d, c.p, old.p, escapes)};
+}
+
+/// `about` where there is no escape, else the escape.
+template <class D>
+HWY_INLINE BitsOf<D> replace(D d, BitsOf<D> about, MaskOf<D> escaped, EscapeReader& escapes) {
+  const hn::RebindToUnsigned<D> du;
+  HWY_ALIGN uint32_t words[kHalfTurn];
+  hn::Store(about, du, words);
+  for (uint32_t lanes = lanes_in(d, escaped); lanes != 0; lanes &= lanes - 1) {
+    words[std::countr_zero(lanes)] = escapes.next();
   }
   return hn::Load(du, words);
+}
+
+/// The old bits. Corrections are numbers of kCorrections bits in the highest ones.
+template <Corrections kCorrections, class D>
+HWY_INLINE Bits<D> corrected(D d, const Bits<D>& inverse, const Bits<D>& corrections,
+                             EscapeReader& escapes) {
+  const hn::RebindToUnsigned<D> du;
+  const hn::RebindToSigned<D> di;
+  constexpr int kDropped = 32 - static_cast<int>(kCorrections);
+  const auto add = [&](BitsOf<D> to, BitsOf<D> correction) HWY_ATTR {
+    return hn::Add(to, hn::BitCast(du, hn::ShiftRight<kDropped>(hn::BitCast(di, correction))));
+  };
+  const Bits<D> old{add(inverse.m, corrections.m), add(inverse.v, corrections.v),
+                    add(inverse.p, corrections.p)};
+  const auto mark = hn::Set(du, 0x80000000u);  // kEscape in the highest bits
+  const MaskOf<D> m = hn::Eq(corrections.m, mark), v = hn::Eq(corrections.v, mark),
+                  p = hn::Eq(corrections.p, mark);
+  if (HWY_LIKELY(hn::AllFalse(du, hn::Or(hn::Or(m, v), p)))) return old;
+  return {replace(d, old.m, m, escapes), replace(d, old.v, v, escapes),
+          replace(d, old.p, p, escapes)};
 }
 
 /// Corrections of elements j.. and j + 16.. of a turn, in their row.
@@ -131,7 +160,8 @@ HWY_INLINE BitsOf<D> unpack(D, const uint8_t* row, int64_t j, bool second) {
   const hn::Rebind<uint8_t, D> du8;
   if constexpr (kCorrections == Corrections::Four) {
     const auto both = hn::PromoteTo(du, hn::LoadU(du8, row + j));
-    return second ? hn::ShiftLeft<24>(both) : hn::ShiftLeft<28>(both);
+    const auto highest = hn::And(hn::ShiftLeft<24>(both), hn::Set(du, 0xf0000000u));
+    return second ? highest : hn::ShiftLeft<28>(both);
   } else {
     const auto bytes = hn::LoadU(du8, row + (second ? kHalfTurn : 0) + j);
     return hn::ShiftLeft<24>(hn::PromoteTo(du, bytes));

@@ -36,11 +36,8 @@ HWY_INLINE Bits<D> update_and_correct(D d, const View<W, G>& at, int64_t i,
   hn::Vec<D> step;
   const Values<D> now = advance(d, old, add, step, c);
   store_values(d, now, at, i);
-  const Bits<D> about = invert(d, now, add, step, inverse);
-  // In braces calls have an order: that of the escapes.
-  return {correct<kCorrections>(d, hn::BitCast(du, old.m), about.m, escapes),
-          correct<kCorrections>(d, hn::BitCast(du, old.v), about.v, escapes),
-          correct<kCorrections>(d, hn::BitCast(du, old.p), about.p, escapes)};
+  const Bits<D> bits{hn::BitCast(du, old.m), hn::BitCast(du, old.v), hn::BitCast(du, old.p)};
+  return correct<kCorrections>(d, bits, invert(d, now, add, step, inverse), escapes);
 }
 
 template <Corrections kCorrections, class W, class G>
@@ -66,9 +63,7 @@ HWY_INLINE void undo_vector(D d, const View<W, G>& at, int64_t i, const AdamWCoe
   const Shares<D> added = shares_of(d, gradient, c);
   const Values<D> now = load_values(d, at, i);
   const Bits<D> about = invert(d, now, added, step_of(d, now.m, now.v, c), inverse);
-  const Bits<D> old{corrected<kCorrections>(d, about.m, corrections.m, escapes),
-                    corrected<kCorrections>(d, about.v, corrections.v, escapes),
-                    corrected<kCorrections>(d, about.p, corrections.p, escapes)};
+  const Bits<D> old = corrected<kCorrections>(d, about, corrections, escapes);
   if (!instead) return store_bits(d, old, at, i);
   const Values<D> before{hn::BitCast(d, old.m), hn::BitCast(d, old.v), hn::BitCast(d, old.p)};
   hn::Vec<D> step;
@@ -84,8 +79,8 @@ HWY_INLINE void undo_turn(const View<W, G>& at, int64_t i, const AdamWCoefficien
   for (int64_t j = 0; j < kHalfTurn; j += static_cast<int64_t>(hn::Lanes(d))) {
     for (const bool second : {false, true}) {
       const Bits<FloatTag> corrections{unpack<kCorrections>(d, log, j, second),
-                                          unpack<kCorrections>(d, log + kRow, j, second),
-                                          unpack<kCorrections>(d, log + 2 * kRow, j, second)};
+                                       unpack<kCorrections>(d, log + kRow, j, second),
+                                       unpack<kCorrections>(d, log + 2 * kRow, j, second)};
       undo_vector<kCorrections>(d, at, i + j + (second ? kHalfTurn : 0), c, inverse, instead,
                                 corrections, escapes);
     }

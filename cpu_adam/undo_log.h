@@ -5,6 +5,9 @@
 // The memory is the caller's. It holds corrections (1.5 or 3 bytes an element), then for each task
 // of kAdamWTaskElements elements where it stands, then blocks of escapes, which tasks take from one
 // pool as they need them. So whether an update fits depends on its values alone, not on threads.
+// Corrections of 32 elements lie together: a row for momentum, one for variance, one for master. In
+// 8 bits they are signed bytes; in 4, byte j of a row has elements j and, in its upper half, j
+// + 16. The least number there is (-8, -128) stands for an escape.
 //
 // A log belongs to the process that wrote it, and keeps the update's step (t, rate, scale) until it
 // is undone or dropped.
