@@ -135,11 +135,24 @@ class Choice {
       c.row = tried.candidates.size();
       c.candidate = describe(c);
       if (!tried.too_large_for_device) {
-        c.plan = plan_step(*ground, c.options);
-        judge(c, tried);
+        plan_at_all(c, tried);
       }
       tried.candidates.push_back(c.candidate);
       if (c.candidate.why_not.empty()) keep(std::move(c));
+    }
+  }
+
+  /// Logs are made in what is spare at home: with less, fewer chunks are speculated on.
+  void plan_at_all(Contender& c, Tried& tried) const {
+    const bool may_choose =
+        c.options.update == UpdateOrder::Speculate && !c.options.speculated_chunks;
+    for (uint32_t num = c.ground->layout->num_chunks();; num /= 2) {
+      if (may_choose) c.options.speculated_chunks = num;
+      c.plan = plan_step(*c.ground, c.options);
+      Tried unused;
+      judge(c, may_choose && num > 0 ? unused : tried);
+      if (c.candidate.why_not.empty() || !may_choose || num == 0) return;
+      c.candidate = describe(c);
     }
   }
 
@@ -216,6 +229,12 @@ class Choice {
         try_instead(c, [&](TrainerOptions& options) { options.device_updates = num; });
       }
     }
+    if (told.update == UpdateOrder::Speculate) {
+      // What the forward hides need not be done in hope.
+      for (uint32_t num = told.speculated_chunks.value_or(0) / 2; num > 0; num /= 2) {
+        try_instead(c, [&](TrainerOptions& options) { options.speculated_chunks = num; });
+      }
+    }
     if (told.max_grad_norm > 0) return;
     // Blocks that no moment needs at once may hold weights: more of them, or fewer.
     const uint32_t most = c.ground->num_blocks - c.ground->smallest_blocks;
@@ -225,7 +244,7 @@ class Choice {
       }
     }
     // Those whose updates are carried are not held.
-    if (!told.carried_share && told.update == UpdateOrder::Overlap) {
+    if (!told.carried_share && told.update != UpdateOrder::Wait) {
       for (const double share : kCarriedShares) {
         try_instead(c, [&](TrainerOptions& options) { options.carried_share = share; });
       }
@@ -371,7 +390,7 @@ std::string_view name_of(MicroBatchOrder order) {
 }
 
 std::string_view name_of(UpdateOrder update) {
-  static constexpr std::string_view kNames[] = {"wait", "overlap", "auto"};
+  static constexpr std::string_view kNames[] = {"wait", "overlap", "speculate", "auto"};
   return kNames[static_cast<int>(update)];
 }
 

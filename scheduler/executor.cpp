@@ -205,6 +205,10 @@ void Executor::submit(uint32_t index) {
                 work_.update(c, slot, carried);
               });
       break;
+    case OpKind::Speculate:
+      on.call(work_.update_cost(op.chunk.index),
+              [this, c = op.chunk.index, slot = op.home_slot] { work_.speculate(c, slot); });
+      break;
     case OpKind::Run:
     case OpKind::Drop:
       throw LogicError("not an operation that the program thread submits");

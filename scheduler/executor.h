@@ -66,6 +66,8 @@ class ChunkWork {
   virtual void norm() = 0;
   /// `carried`: for the step before this one.
   virtual void update(uint32_t chunk, uint32_t gradient_slot, bool carried) = 0;
+  /// In the hope that the norm will allow it: update() then knows. Runs on the update stream.
+  virtual void speculate(uint32_t chunk, uint32_t gradient_slot) = 0;
   virtual Cost update_cost(uint32_t chunk) const = 0;
 };
 

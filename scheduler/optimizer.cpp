@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "cpu_adam/gradient_norm.h"
+#include "cpu_adam/undo.h"
 #include "scheduler/simulate.h"
 
 namespace ebb {
@@ -39,7 +40,8 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
       device_partials_(
           device.allocate(MemoryKind::Device, partial_norm_bytes(layout), "partial norms")),
       team_(device.info().num_threads),
-      adam_(adam) {
+      adam_(adam),
+      speculation_(device, layout, plan.speculated, max_grad_norm) {
   cut_runs();
   cut_updates();
   for (const AdamWRun& run : updates_) device_state_.expect(run);
@@ -189,6 +191,7 @@ void Optimizer::submit_update(Stream& compute, uint32_t chunk) {
 
 void Optimizer::begin_step(double learning_rate) {
   learning_rate_ = learning_rate;
+  speculation_.begin_step();
   device_state_.decide(early_step(), false);
 }
 
@@ -202,6 +205,7 @@ void Optimizer::norm() {
   skipped_ = !std::isfinite(grad_norm_);
   has_carried_ = !skipped_ && !carried_.empty();
   if (skipped_) {
+    undo_all();
     device_state_.skip();
     if (max_grad_norm_ == 0) {  // updates made at home in this step have looked for themselves
       for (const uint32_t c : device_state_.chunks()) {
@@ -221,6 +225,7 @@ void Optimizer::norm() {
   decided_ = {.learning_rate = learning_rate_, .adam = adam_, .t = counters_.num_updates};
   if (max_grad_norm_ == 0) return;
   decided_.gradient_scale = clip_scale(grad_norm_, max_grad_norm_);
+  speculation_.decide(decided_.gradient_scale == 1.0f);
   device_state_.decide(decided_, true);
 }
 
@@ -256,14 +261,46 @@ void Optimizer::update(uint32_t chunk, uint32_t slot, bool carried) {
   if (early && !is_finite(chunk)) {
     throw_not_a_number(bad_tensor_in(chunk, home_.gradient_slot(slot)));
   }
+  if (carried && speculation_.take_standing(chunk)) return;
   const AdamWStep step = early ? early_step() : decided_;
   loans_.wait_for(chunk);
+  const Planes planes = planes_of(chunk, slot);
+  if (UndoLog* const log = speculation_.log(chunk); carried && log && log->is_full()) {
+    return redo_update(team_, planes, num_elements(chunk), updates_of(chunk), *log, step);
+  }
+  adamw_update(team_, planes, num_elements(chunk), updates_of(chunk), step);
+}
+
+Planes Optimizer::planes_of(uint32_t chunk, uint32_t slot) const {
   Planes planes = state_.planes(chunk * layout_.chunk_elements());
   planes.gradient = home_.gradient_slot(slot);
-  const std::span<const AdamWRun> runs(updates_);
-  adamw_update(team_, planes, static_cast<int64_t>(layout_.chunk_elements(chunk)),
-               runs.subspan(first_update_[chunk], first_update_[chunk + 1] - first_update_[chunk]),
-               step);
+  return planes;
+}
+
+int64_t Optimizer::num_elements(uint32_t chunk) const {
+  return static_cast<int64_t>(layout_.chunk_elements(chunk));
+}
+
+std::span<const AdamWRun> Optimizer::updates_of(uint32_t chunk) const {
+  return std::span(updates_).subspan(first_update_[chunk],
+                                     first_update_[chunk + 1] - first_update_[chunk]);
+}
+
+/// What is being saved is not speculated on, nor waited for.
+void Optimizer::speculate(uint32_t chunk, uint32_t slot) {
+  if (!speculation_.may_hope(partials_of(chunk, home_.partial_norms()))) return;
+  if (!loans_.is_free(chunk)) return;
+  const bool fits = update_with_log(team_, planes_of(chunk, slot), num_elements(chunk),
+                                    updates_of(chunk), early_step(), *speculation_.log(chunk));
+  speculation_.count(chunk, slot, fits);
+}
+
+void Optimizer::undo_all() {
+  speculation_.decide(false);
+  for (const auto& [chunk, slot] : speculation_.made()) {
+    undo_update(team_, planes_of(chunk, slot), num_elements(chunk), updates_of(chunk),
+                *speculation_.log(chunk));
+  }
 }
 
 Cost Optimizer::update_cost(uint32_t chunk) const {

@@ -23,6 +23,7 @@
 #include "scheduler/device_state.h"
 #include "scheduler/executor.h"
 #include "scheduler/loan_gate.h"
+#include "scheduler/speculation.h"
 #include "scheduler/state.h"
 #include "scheduler/state_loan.h"
 
@@ -44,6 +45,7 @@ class Optimizer : public ChunkWork {
   void submit_update(Stream& compute, uint32_t chunk) override;
   void norm() override;
   void update(uint32_t chunk, uint32_t gradient_slot, bool carried) override;
+  void speculate(uint32_t chunk, uint32_t gradient_slot) override;
   Cost update_cost(uint32_t chunk) const override;
 
   /// Are updates of the last step left to do?
@@ -55,6 +57,7 @@ class Optimizer : public ChunkWork {
   double grad_norm() const { return grad_norm_; }
   bool skipped() const { return skipped_; }
   const OptimizerCounters& counters() const { return counters_; }
+  const Speculation& speculation() const { return speculation_; }
   /// The first tensor, in call order, whose gradient at home is not a number; REQUIRES: skipped().
   std::string first_bad_tensor() const;
 
@@ -84,6 +87,10 @@ class Optimizer : public ChunkWork {
   void cut_runs();
   void cut_updates();
   AdamWStep early_step() const;
+  Planes planes_of(uint32_t chunk, uint32_t gradient_slot) const;
+  int64_t num_elements(uint32_t chunk) const;
+  std::span<const AdamWRun> updates_of(uint32_t chunk) const;
+  void undo_all();
   void add_extra_uses(Stream& compute, uint32_t chunk);
   std::span<double> partials_of(uint32_t chunk, std::span<double> all) const;
   std::string bad_tensor_in(uint32_t chunk, const std::byte* gradient) const;
@@ -112,6 +119,7 @@ class Optimizer : public ChunkWork {
   bool skipped_ = false;
   OptimizerCounters counters_;
   LoanGate loans_;
+  Speculation speculation_;
 };
 
 }  // namespace ebb

@@ -211,6 +211,8 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
   result.copying_processor_s = stats.copying_processor_s;
   result.loaded_bytes += plan.loaded_bytes;
   result.stored_bytes = plan.stored_bytes;
+  result.speculated_chunks = optimizer_.speculation().num_made();
+  result.undone_chunks = optimizer_.speculation().num_undone();
   if (result.skipped &&
       optimizer_.counters().num_skipped_in_a_row >= prepared_.options.max_skipped_steps) {
     throw NumericError(

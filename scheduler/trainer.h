@@ -59,6 +59,9 @@ enum class MicroBatchOrder : uint8_t {
 enum class UpdateOrder : uint8_t {
   Wait,     ///< before the step ends
   Overlap,  ///< what need not be waited for, beside the next step's forward
+  /// With clipping, some during the backward as well, in the hope that it will not bite; what was
+  /// wrong is undone and made again beside the next step's forward. Otherwise as Overlap.
+  Speculate,
   Auto,
 };
 
@@ -79,6 +82,9 @@ struct TrainerOptions {
   /// Of the updates of a step without clipping, how many (0 to 1) overlap with the next step;
   /// nullopt: the planner's choice. The same bits either way, and so the next.
   std::optional<double> carried_share = {};
+  /// Where updates speculate: on so many chunks, as far as that is possible and there is memory at
+  /// home for their logs; nullopt: the planner's choice.
+  std::optional<uint32_t> speculated_chunks = {};
   /// Chunks of weights to hold on the device from step to step, as far as that is possible;
   /// nullopt: the planner's choice. The same bits either way.
   std::optional<uint32_t> held_chunks = {};
@@ -178,6 +184,8 @@ struct StepResult {
   double copying_processor_s = 0;  ///< host: what the copies took of the cores
   size_t loaded_bytes = 0;
   size_t stored_bytes = 0;
+  uint32_t speculated_chunks = 0;  ///< updated before the norm was known
+  uint32_t undone_chunks = 0;      ///< of those: clipping did bite, or the norm was not a number
 };
 
 /// One step after the other. Updates that overlap with the next step's forward are made there, or

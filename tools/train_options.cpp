@@ -31,8 +31,10 @@ constexpr Choice<DeviceChoice> kDevices[] = {{"auto", DeviceChoice::Auto},
                                              {"cuda", DeviceChoice::Cuda}};
 constexpr Choice<std::optional<Arithmetic>> kArithmetics[] = {
     {"auto", std::nullopt}, {"fp32", Arithmetic::Fp32}, {"bf16-dot", Arithmetic::Bf16Dot}};
-constexpr Choice<UpdateOrder> kUpdates[] = {
-    {"auto", UpdateOrder::Auto}, {"overlap", UpdateOrder::Overlap}, {"wait", UpdateOrder::Wait}};
+constexpr Choice<UpdateOrder> kUpdates[] = {{"auto", UpdateOrder::Auto},
+                                            {"overlap", UpdateOrder::Overlap},
+                                            {"speculate", UpdateOrder::Speculate},
+                                            {"wait", UpdateOrder::Wait}};
 constexpr Choice<MicroBatchOrder> kMicroBatchOrders[] = {
     {"horizontal", MicroBatchOrder::Horizontal},
     {"vertical", MicroBatchOrder::Vertical},

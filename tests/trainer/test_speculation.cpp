@@ -1,0 +1,184 @@
+// Updates in the hope that clipping will not bite: the bits are those of updates that wait for the
+// norm, whether it bites never, always, now and then, or by a hair.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "scheduler/validate.h"
+#include "tests/trainer/cases.h"
+#include "tests/trainer/watchdog.h"
+
+namespace ebb::test {
+namespace {
+
+constexpr float kNever = 1e9f, kAlways = 1e-3f;
+constexpr uint32_t kSteps = 8;
+
+using BeforeStep = std::function<void(Trainer&, uint32_t)>;
+
+Result train_with(TrainingCase run, UpdateOrder update, float max_norm,
+                  const BeforeStep& before_step = {}) {
+  run.update = update;
+  run.max_norm = max_norm;
+  run.num_steps = kSteps;
+  const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, run.dtype);
+  return train(model, prepare_case(model, run), run, before_step);
+}
+
+/// Expects of both orders the same; returns what speculation did.
+Result compare(const TrainingCase& run, float max_norm, const BeforeStep& before_step = {}) {
+  SCOPED_TRACE(to_string(run) + ", clipped to " + std::to_string(max_norm));
+  const Result waits = train_with(run, UpdateOrder::Wait, max_norm, before_step);
+  Result hopes = train_with(run, UpdateOrder::Speculate, max_norm, before_step);
+  EXPECT_EQ(to_string(hopes.outcome), to_string(waits.outcome));
+  return hopes;
+}
+
+uint32_t sum(const std::vector<uint32_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), 0u);
+}
+
+/// Between the norms of a run that is not clipped: some steps are below, some above.
+float middle_norm(const TrainingCase& run) {
+  std::vector<double> norms = train_with(run, UpdateOrder::Wait, kNever).outcome.norms;
+  std::ranges::nth_element(norms, norms.begin() + kSteps / 2);
+  return static_cast<float>(norms[kSteps / 2]);
+}
+
+std::vector<TrainingCase> cases() {
+  return {
+      {.memory = Memory::Smallest, .num_threads = 2},
+      {.accumulation = 4},
+      {.accumulation = 4, .memory = Memory::Smallest, .recompute = Recompute::Block},
+      {.accumulation = 2,
+       .memory = Memory::Between,
+       .num_threads = 2,
+       .order = MicroBatchOrder::Vertical},
+      {.dtype = DType::F32, .memory = Memory::Smallest},
+      {.memory = Memory::Smallest, .num_pieces = 2, .activations = ActivationPlacement::Offload},
+      {.memory = Memory::Between, .between = Between::State},
+      {.memory = Memory::Smallest, .evaluation_batches = 1}};
+}
+
+TEST(Speculation, NeverClipped) {
+  const Watchdog watchdog;
+  for (const TrainingCase& run : cases()) {
+    const Result result = compare(run, kNever);
+    EXPECT_GT(result.speculated[0], 0u) << run;
+    EXPECT_GT(result.speculated[kSteps - 1], 0u) << run;
+    EXPECT_EQ(sum(result.undone), 0u) << run;
+  }
+}
+
+TEST(Speculation, ClippedNowAndThen) {
+  const Watchdog watchdog;
+  uint32_t num_made = 0, num_undone = 0;
+  for (const TrainingCase& run : cases()) {
+    const Result result = compare(run, middle_norm(run));
+    num_made += sum(result.speculated);
+    num_undone += sum(result.undone);
+  }
+  EXPECT_GT(num_undone, 0u);
+  EXPECT_GT(num_made, num_undone);
+}
+
+TEST(Speculation, ClippedAlways) {
+  const Watchdog watchdog;
+  for (const TrainingCase& run : cases()) compare(run, kAlways);
+}
+
+TEST(Speculation, ClippedByAHair) {
+  const Watchdog watchdog;
+  const TrainingCase run = cases()[0];
+  const auto norm = static_cast<float>(train_with(run, UpdateOrder::Wait, kNever).outcome.norms[0]);
+  for (const float max_norm : {std::nextafter(norm, 0.0f), norm, std::nextafter(norm, kNever)}) {
+    compare(run, max_norm);
+  }
+}
+
+/// A step whose gradients are no numbers, after others: what was made in hope is undone.
+TEST(Speculation, SkippedSteps) {
+  const Watchdog watchdog;
+  std::vector<float> saved;
+  const auto spoil = [&](Trainer& trainer, uint32_t step) {
+    if (step == 3) {
+      saved = trainer.read_parameter("wpe.weight");
+      std::vector<float> spoiled = saved;
+      std::ranges::fill(spoiled, std::numeric_limits<float>::infinity());
+      trainer.write_parameter("wpe.weight", spoiled);
+    }
+    if (step == 4) trainer.write_parameter("wpe.weight", saved);
+  };
+  for (const TrainingCase& run : cases()) compare(run, kNever, spoil);
+}
+
+/// After a step in vain one is waited for, then two, then four: of the first eight steps 0, 2 and 5
+/// hope.
+TEST(Speculation, BacksOff) {
+  // Above what is known before the last chunk's gradient is home, below the norm.
+  const TrainingCase run = cases()[1];
+  const auto norms = train_with(run, UpdateOrder::Wait, kNever).outcome.norms;
+  const auto least = static_cast<float>(*std::ranges::min_element(norms));
+  const Result result = compare(run, least * 0.98f);
+  for (uint32_t step = 0; step < kSteps; ++step) {
+    if (step != 0 && step != 2 && step != 5) {
+      EXPECT_EQ(result.speculated[step], 0u) << step;
+    }
+    EXPECT_EQ(result.undone[step], result.speculated[step]) << step;
+  }
+}
+
+// ---- What validate() must notice
+
+class SpeculationPlan : public testing::Test {
+ protected:
+  SpeculationPlan() {
+    TrainingCase run = cases()[0];
+    run.update = UpdateOrder::Speculate;
+    const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, run.dtype);
+    prepared_ = prepare_case(model, run);
+  }
+  bool is_valid(const Plan& plan) const {
+    const PlanOptions options{.num_blocks = prepared_.num_blocks, .carry_updates = true};
+    return validate(plan, prepared_.trace, *prepared_.layout, options).empty();
+  }
+  Op& first_speculation(Plan& plan) const {
+    return *std::ranges::find(plan.ops, OpKind::Speculate, &Op::kind);
+  }
+  Preparation prepared_;
+};
+
+TEST_F(SpeculationPlan, IsValid) {
+  EXPECT_GT(prepared_.plan.speculated.size(), 5u);
+  EXPECT_TRUE(is_valid(prepared_.plan));
+}
+
+TEST_F(SpeculationPlan, DoesNotWaitForTheGradient) {
+  Plan plan = prepared_.plan;
+  first_speculation(plan).num_waits = 0;
+  EXPECT_FALSE(is_valid(plan));
+}
+
+TEST_F(SpeculationPlan, OnAnotherSlot) {
+  Plan plan = prepared_.plan;
+  --first_speculation(plan).home_slot;
+  EXPECT_FALSE(is_valid(plan));
+}
+
+TEST_F(SpeculationPlan, OnAChunkThatIsUsedAgain) {
+  Plan plan = prepared_.plan;
+  first_speculation(plan).chunk.index = 0;
+  EXPECT_FALSE(is_valid(plan));
+}
+
+TEST_F(SpeculationPlan, DoesNotSayOnWhat) {
+  Plan plan = prepared_.plan;
+  plan.speculated.clear();
+  EXPECT_FALSE(is_valid(plan));
+}
+
+}  // namespace
+}  // namespace ebb::test
