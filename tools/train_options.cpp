@@ -200,8 +200,9 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
             "a step's micro-batches one after the other, or block by block; auto = the faster",
             choice(o.micro_batch_order, kMicroBatchOrders));
   group.add(
-      "--update", "overlap|wait|auto [auto]",
-      "a step's updates beside the next step's forward, or before the step ends; auto = the faster",
+      "--update", "overlap|wait|speculate|auto [auto]",
+      "a step's updates beside the next step's forward; before the step ends; or, where it clips, "
+      "during the backward in the hope that it will not; auto = the faster of the first two",
       choice(o.update, kUpdates));
   group.add(
       "--link", "SIZE/s[,SIZE/s]", "host only: emulate a link of this bandwidth up[,down]",

@@ -55,6 +55,9 @@ std::string data_line(const TrainOptions& options, const TrainSetup& setup) {
 std::string left_to_next_step(const Plan& plan) {
   std::string text;
   if (!plan.carried.empty()) text += fmt::format("; leaves {} updates", plan.carried.size());
+  if (!plan.speculated.empty()) {
+    text += fmt::format(", {} of them made before the norm is known,", plan.speculated.size());
+  }
   if (!plan.held_at_end.empty()) {
     text += fmt::format("{} weights of {} chunks", text.empty() ? "; leaves" : " and",
                         plan.held_at_end.size());
@@ -159,6 +162,10 @@ StepRecord make_record(const TrainSetup& setup, const StepContext& context, cons
   record.stored_bytes = r.stored_bytes;
   record.device_peak_bytes = context.device_peak_bytes;
   record.host_bytes = setup.prepared.ledger.total(Tier::Host);
+  if (!setup.prepared.plan.speculated.empty()) {
+    record.speculated_chunks = r.speculated_chunks;
+    record.undone_chunks = r.undone_chunks;
+  }
   return record;
 }
 

@@ -99,7 +99,38 @@ TEST(Speculation, ClippedByAHair) {
   }
 }
 
-/// A step whose gradients are no numbers, after others: what was made in hope is undone.
+/// One of the last gradients to come home overflows: what was made in hope before is undone.
+TEST(Speculation, AStepThatIsSkippedLate) {
+  const Watchdog watchdog;
+  constexpr std::string_view kIn = "h.0.attn.c_attn.weight", kOut = "h.0.attn.c_proj.weight",
+                             kLast = "ln_f.weight";
+  std::vector<float> in, out, last;
+  // Huge values meet weights of 0, so that all is finite but the gradient of these. In the first
+  // step, as behind small moments gradients as large as these would all be escapes.
+  const auto spoil = [&](Trainer& trainer, uint32_t step) {
+    if (step == 0) {
+      in = trainer.read_parameter(kIn);
+      out = trainer.read_parameter(kOut);
+      last = trainer.read_parameter(kLast);
+      std::vector<float> huge = in;
+      for (size_t i = 2 * huge.size() / 3; i < huge.size(); ++i) huge[i] *= 1e38f;
+      trainer.write_parameter(kIn, huge);
+      trainer.write_parameter(kOut, std::vector<float>(out.size(), 0.0f));
+      trainer.write_parameter(kLast, std::vector<float>(last.size(), 1e6f));
+    }
+    if (step == 1) {
+      trainer.write_parameter(kIn, in);
+      trainer.write_parameter(kOut, out);
+      trainer.write_parameter(kLast, last);
+    }
+  };
+  const Result result = compare(cases()[0], 1e30f, spoil);
+  EXPECT_TRUE(std::isfinite(result.outcome.losses[0]));
+  EXPECT_FALSE(std::isfinite(result.outcome.norms[0]));
+  EXPECT_GT(result.undone[0], 0u);
+}
+
+/// A step whose gradients are no numbers, after others.
 TEST(Speculation, SkippedSteps) {
   const Watchdog watchdog;
   std::vector<float> saved;
@@ -129,6 +160,28 @@ TEST(Speculation, BacksOff) {
     }
     EXPECT_EQ(result.undone[step], result.speculated[step]) << step;
   }
+}
+
+/// Logs are made in what memory is left, and none where there is none.
+TEST(Speculation, WithLessMemoryOnFewerChunks) {
+  const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
+  TrainerOptions options = cases()[1].options();
+  options.update = UpdateOrder::Overlap;
+  const size_t overlap = prepare(model, options, {}).ledger.total(Tier::Host);
+  options.update = UpdateOrder::Speculate;
+  const Preparation roomy = prepare(model, options, {});
+  const auto all = roomy.plan.speculated.size();
+  const size_t of_logs = roomy.ledger.bytes("undo logs", Tier::Host);
+  EXPECT_GT(all, 4u);
+  EXPECT_EQ(roomy.ledger.total(Tier::Host), overlap + of_logs);
+  const auto with = [&](size_t host_memory) {
+    return prepare(model, options, {.host_memory = host_memory}).plan.speculated.size();
+  };
+  EXPECT_EQ(with(overlap + of_logs), all);
+  EXPECT_GT(with(overlap + of_logs / 2), 0u);
+  EXPECT_LE(with(overlap + of_logs / 2), all / 2);
+  EXPECT_EQ(with(overlap), 0u);
+  EXPECT_THROW(with(overlap - 1), PlanError);
 }
 
 // ---- What validate() must notice
