@@ -66,4 +66,10 @@ expect("NOT \"${output}\" MATCHES \"step 10 \"")  # it did not begin anew
 # What one example wrote, the next trains on (it ends with 1 where that was worth nothing), and the command reads.
 run("finetune" ${WORK_DIR}/build/finetune/finetune ${WORK_DIR}/whole/weights ${SOURCE_DIR}/README.md ${WORK_DIR}/finetuned 20)
 message("${output}")
+# A folder that transformers wrote, and tokens that count up by one.
+run("writing tokens" ${PYTHON} -c "open('${WORK_DIR}/tokens.bin', 'wb').write(bytes(byte for i in range(4000) for byte in (i % 37, 0)))")
+run("finetune, tokens" ${WORK_DIR}/build/finetune/finetune ${SOURCE_DIR}/tests/fixtures/hf/llama ${WORK_DIR}/tokens.bin
+  ${WORK_DIR}/llama 50 u16)
+message("${output}")
+expect("EXISTS ${WORK_DIR}/llama/generation_config.json")
 run("the command" ${prefix}/bin/ebb convert --model ${WORK_DIR}/finetuned --to ${WORK_DIR}/converted --save-dtype fp32)
