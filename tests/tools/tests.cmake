@@ -23,3 +23,10 @@ endforeach()
 target_compile_definitions(test_tools PRIVATE EBB_BINARY="$<TARGET_FILE:ebb>" EBB_VERSION="${PROJECT_VERSION}"
   EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
 add_dependencies(test_tools ebb)
+
+# Scripts in Python are the same under every sanitizer.
+if(NOT EBB_SANITIZE)
+  find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
+  add_test(NAME test_log_to COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/test_log_to.py $<TARGET_FILE:ebb>)
+  ebb_test_properties(test_log_to fast)
+endif()
