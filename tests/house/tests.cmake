@@ -27,3 +27,7 @@ add_test(NAME test_install
     -D LIBRARY_DIR=${CMAKE_INSTALL_LIBDIR} -D SONAME=libebb.so.${PROJECT_VERSION_MAJOR} -D VERSION=${PROJECT_VERSION}
     -P ${dir}/test_install.cmake)
 ebb_test_properties(test_install fast)
+
+add_test(NAME test_package COMMAND sh ${dir}/test_package ${CMAKE_CPACK_COMMAND} ${PROJECT_BINARY_DIR} ${CMAKE_CURRENT_BINARY_DIR}/package)
+ebb_test_properties(test_package fast)
+set_tests_properties(test_package PROPERTIES SKIP_RETURN_CODE 77)
