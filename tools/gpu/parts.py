@@ -15,7 +15,7 @@ LEFT_OUT = re.compile(r"CUDA backend: left out")
 # Programs whose cases named so use the GPU; racecheck looks at kernels alone.
 GPU_CASES = {"test_kernels_cuda": "*", "test_device": "*Cuda*"}
 RACE_CHECKED = ["test_kernels_cuda"]
-BENCHMARKS = [["bench_gpu_copy"], ["bench_gpu_map"], ["bench_gpu_gemm"], ["bench_gpu_attention"], ["bench_gpu_step"]]
+QUESTIONS = ["copy", "map", "gemm", "attention", "step"]
 
 
 def build(here, record):
@@ -38,7 +38,8 @@ def build(here, record):
 def fast_tests(here):
     text = subprocess.run(["ctest", "--test-dir", str(here.build_folder), "--label-regex", "^fast$", "--show-only=json-v1"],
                           check=True, capture_output=True, text=True).stdout
-    return [test["name"] for test in json.loads(text)["tests"] if test.get("command")]
+    names = [test["name"] for test in json.loads(text)["tests"]]
+    return [name for name in names if re.search(here.options.tests, name)]
 
 
 def test(here, record):
@@ -68,8 +69,7 @@ def sanitize(here, record):
 
 
 def bench(here, record):
-    folder = here.build_folder / "bench"
-    units = [Unit(" ".join(command), [str(folder / command[0]), *command[1:]], here.environment(), NO_GPU, 60)
-             for command in BENCHMARKS]
-    units.append(Unit("torch", ["python3", str(here.root / "bench" / "gpu" / "torch_step.py")], {}, NO_GPU, 40))
+    program = str(here.build_folder / "bench" / "bench_gpu")
+    units = [Unit(question, [program, question], here.environment(), NO_GPU, kept_lines=60) for question in QUESTIONS]
+    units.append(Unit("torch", ["python3", str(here.root / "bench" / "gpu" / "torch_step.py")], here.environment(), NO_GPU, kept_lines=40))
     return record.run("bench", units)
