@@ -28,6 +28,8 @@ std::string format_step(const StepRecord& r, uint64_t num_steps, double seconds_
     if (r.eval_loss) fmt::format_to(out, "  eval loss {:.4f}", *r.eval_loss);
     if (r.grad_norm) fmt::format_to(out, "  norm {:.3f}", *r.grad_norm);
   }
+  if (r.loss_scale) fmt::format_to(out, "  scale {}", *r.loss_scale);
+  if (r.skipped_steps.value_or(0) > 0) fmt::format_to(out, "  {} skipped", *r.skipped_steps);
   fmt::format_to(out, "  lr {:.2e}  {:.0f} tok/s", r.learning_rate, r.tokens_per_second);
   if (r.bound_share) fmt::format_to(out, "  {:.0f} % of bound", 100 * *r.bound_share);
   if (r.step < num_steps) fmt::format_to(out, "  {} left", format_duration(seconds_left));

@@ -135,7 +135,11 @@ class TrainingRun {
                                      .device_peak_bytes = device_->peak_bytes()},
                                     result);
     record.tokens_seen = position_at(record.step, start_, setup_.shape).num_tokens;
-    if (result.skipped) report_skipped(record.step);
+    if (setup_.prepared.options.dtype == DType::F16) {
+      record.loss_scale = result.loss_scale;
+      record.skipped_steps = trainer_.num_skipped();
+    }
+    if (result.skipped) report_skipped(record.step, result.loss_scale);
     if (evaluation_.due(record.step, setup_.num_steps())) {
       record.eval_loss = evaluation_.run(trainer_);
     }
@@ -153,10 +157,12 @@ class TrainingRun {
     saver_->save(trainer_, position_at(step, start_, setup_.shape));
   }
 
-  void report_skipped(uint64_t step) {
+  void report_skipped(uint64_t step, uint32_t loss_scale) {
+    const std::string next =
+        loss_scale > 1 ? fmt::format(", the loss scale is halved to {}", loss_scale / 2) : "";
     progress_.notice(fmt::format(
-        "step {}: the gradient's norm is not a number, the update was skipped ({} so far)", step,
-        trainer_.num_skipped()));
+        "step {}: the gradient's norm is not a number, the update was skipped ({} so far){}", step,
+        trainer_.num_skipped(), next));
   }
 
   void finish(Summary& summary) {
