@@ -193,7 +193,7 @@ HWY_INLINE void store_bits(D d, const Bits<D>& bits, const View<W, G>& at, int64
   const hn::RebindToUnsigned<D> du;
   hn::StoreU(bits.m, du, reinterpret_cast<uint32_t*>(at.momentum + i));
   hn::StoreU(bits.v, du, reinterpret_cast<uint32_t*>(at.variance + i));
-  store_master_bits(d, bits.p, at.weight + i, std::is_same_v<W, float> ? nullptr : at.low + i);
+  store_master_bits(d, bits.p, at.weight + i, std::is_same_v<W, float> ? nullptr : at.rest + i);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -120,7 +120,7 @@ struct PartOfTurn {
     float *momentum, *variance;
   };
   static int16_t* low_of(const View<W, G>& view, int64_t first) {
-    return std::is_same_v<W, float> ? nullptr : view.low + first;
+    return std::is_same_v<W, float> ? nullptr : view.rest + first;
   }
   static void copy(const From& from, const To& to, int64_t count) {
     std::copy_n(from.weight, count, to.weight);

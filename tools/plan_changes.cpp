@@ -72,7 +72,7 @@ Alternatives left_to_the_planner(const TrainOptions& told) {
 }
 
 Alternatives without_clipping(const TrainOptions& told) {
-  if (told.max_grad_norm == 0) return {};
+  if (told.max_grad_norm == 0 || told.dtype == DType::F16) return {};
   TrainOptions options = told;
   options.max_grad_norm = 0;
   return {{"--clip 0", options}};

@@ -131,7 +131,8 @@ class TrainingRun {
     const bool learns = num_targets(micro_batches) > 0;
     const StepResult result =
         learns ? trainer_.step(micro_batches, learning_rate) : step_without_targets();
-    if (learns) spent += spent_time(setup_.prepared.plan, trainer_.last_step_times(), result.step_s);
+    if (learns)
+      spent += spent_time(setup_.prepared.plan, trainer_.last_step_times(), result.step_s);
     if (trace_ && learns) {
       trace_->add_step(setup_.prepared, trainer_.last_step_times(), step + 1, result.step_s);
     }
@@ -142,7 +143,11 @@ class TrainingRun {
                                      .device_peak_bytes = device_->peak_bytes()},
                                     result);
     record.tokens_seen = position_at(record.step, start_, setup_.shape).num_tokens;
-    if (result.skipped) report_skipped(record.step);
+    if (setup_.prepared.options.dtype == DType::F16) {
+      record.loss_scale = result.loss_scale;
+      record.skipped_steps = trainer_.num_skipped();
+    }
+    if (result.skipped) report_skipped(record.step, result.loss_scale);
     if (!learns) report_without_targets(record.step);
     if (evaluation_.due(record.step, setup_.num_steps())) {
       record.eval_loss = evaluation_.run(trainer_);
@@ -161,10 +166,12 @@ class TrainingRun {
     saver_->save(trainer_, position_at(step, start_, setup_.shape));
   }
 
-  void report_skipped(uint64_t step) {
+  void report_skipped(uint64_t step, uint32_t loss_scale) {
+    const std::string next =
+        loss_scale > 1 ? fmt::format(", the loss scale is halved to {}", loss_scale / 2) : "";
     progress_.notice(fmt::format(
-        "step {}: the gradient's norm is not a number, the update was skipped ({} so far)", step,
-        trainer_.num_skipped()));
+        "step {}: the gradient's norm is not a number, the update was skipped ({} so far){}", step,
+        trainer_.num_skipped(), next));
   }
 
   /// Not an error: which samples come together is chance, and the others have labels.

@@ -22,7 +22,8 @@ constexpr Choice<DataOrder> kOrders[] = {{"shuffled", DataOrder::Shuffled},
 constexpr Choice<ScheduleShape> kSchedules[] = {{"constant", ScheduleShape::Constant},
                                                 {"linear", ScheduleShape::Linear},
                                                 {"cosine", ScheduleShape::Cosine}};
-constexpr Choice<DType> kTypes[] = {{"fp32", DType::F32}, {"bf16", DType::BF16}};
+constexpr Choice<DType> kTypes[] = {
+    {"fp32", DType::F32}, {"bf16", DType::BF16}, {"fp16", DType::F16}};
 constexpr Choice<DeviceChoice> kDevices[] = {{"auto", DeviceChoice::Auto},
                                              {"host", DeviceChoice::Host},
                                              {"cpu", DeviceChoice::Host},
@@ -128,9 +129,10 @@ void add_model_flags(FlagGroup group, TrainOptions& o) {
             choice(o.random_init, kInits));
   group.add("--seed", "N [1]", "of initial weights and of the order of samples",
             whole(o.seed, 0, UINT64_MAX));
-  group.add("--dtype", "fp32|bf16 [bf16]", "weights on the device and inputs of matrix products",
+  group.add("--dtype", "fp32|bf16|fp16 [bf16]",
+            "weights on the device and inputs of matrix products; fp16 scales the loss",
             choice(o.dtype, kTypes));
-  group.add("--gradient-dtype", "fp32|bf16 [as --dtype]",
+  group.add("--gradient-dtype", "fp32|bf16|fp16 [as --dtype]",
             "what a step's finished gradient is rounded to", choice(o.gradient_dtype, kTypes));
 }
 
@@ -244,7 +246,7 @@ void add_output_flags(FlagGroup group, TrainOptions& o) {
   group.add_flag("--save-weights-only", "without the state from which a run goes on",
                  [&o] { o.save_weights_only = true; });
   group.add("--save-dtype", "fp32|bf16|fp16 [as --dtype]", "of the weights in a checkpoint",
-            choice(o.save_dtype, kSavedTypes));
+            choice(o.save_dtype, kTypes));
   group.add_optional(
       "--resume", "[DIR]",
       "go on from a checkpoint, or from the newest in a folder [under --save]; other "
@@ -285,6 +287,13 @@ void validate_output(const TrainOptions& o) {
   require(!o.save.empty() || !o.save_keep, "--save-keep needs --save DIR");
   require(!o.save.empty() || !o.save_weights_only, "--save-weights-only needs --save DIR");
   require(!o.save.empty() || !o.save_dtype, "--save-dtype needs --save DIR");
+}
+
+void validate_types(const TrainOptions& o) {
+  require(o.gradient_dtype != DType::F16 || o.dtype == DType::F16,
+          fmt::format("--gradient-dtype fp16 needs --dtype fp16, which scales the loss so that "
+                      "gradients fit: with --dtype {} try --gradient-dtype {}",
+                      name_of(o.dtype), name_of(o.dtype)));
 }
 
 void validate_chunk_size(const TrainOptions& o) {
@@ -336,6 +345,7 @@ void validate_planned(const TrainOptions& options) {
                       options.preset, options.model));
   require(!options.random_init || !options.model.empty(),
           "--init random is for --model DIR: a preset's weights are always random");
+  validate_types(options);
   validate_chunk_size(options);
   require(options.device != DeviceChoice::Cuda || options.link.load_bytes_per_s == 0,
           "--link emulates a link on the host device: allowed with --device host, not cuda");

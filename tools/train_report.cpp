@@ -74,8 +74,9 @@ std::string left_to_next_step(const Plan& plan) {
 /// link.
 Machine measured_machine(const TrainSetup& setup, const StepResult& r) {
   const Layout& layout = *setup.prepared.layout;
-  const double update_bytes = static_cast<double>(layout.num_model_parameters()) *
-                              update_bytes_per_parameter(layout.gradient_type());
+  const double update_bytes =
+      static_cast<double>(layout.num_model_parameters()) *
+      update_bytes_per_parameter(layout.weight_type(), layout.gradient_type());
   const bool shared_cores = setup.device.kind == DeviceKind::Host;
   const bool pretends = setup.device.pretend.has_value();
   // What ran at once on the same cores took, alone, half of that time each.
@@ -93,7 +94,7 @@ void add_bound(StepRecord& record, const TrainSetup& setup, const StepResult& r)
   if (r.compute_s <= 0) return;
   const Preparation& p = setup.prepared;
   const Bound bound = lower_bound(p.trace, *p.layout, p.plan, measured_machine(setup, r),
-                                  p.options.max_grad_norm > 0);
+                                  updates_after_norm(p.options));
   record.bound_seconds = bound.seconds;
   record.bound_by = bound.bound_by;
   record.bound_share = bound.seconds / r.step_s;

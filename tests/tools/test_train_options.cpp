@@ -218,7 +218,8 @@ TEST(TrainOptions, BadValuesAreNamed) {
   EXPECT_HAS(error_of({"--micro-batch-size", "0"}), "--micro-batch-size '0'");
   EXPECT_HAS(error_of({"--gradient-accumulation", "1.5"}), "--gradient-accumulation '1.5'");
   EXPECT_HAS(error_of({"--max-seq-length", "-1"}), "--seq-length '-1'");
-  EXPECT_HAS(error_of({"--dtype", "fp16"}), "one of fp32, bf16");
+  EXPECT_HAS(error_of({"--dtype", "fp8"}), "one of fp32, bf16, fp16");
+  EXPECT_HAS(error_of({"--gradient-dtype", "fp16"}), "--gradient-dtype fp16 needs --dtype fp16");
   EXPECT_HAS(error_of({"--recompute", "some"}), "one of none, block, sqrt, auto");
   EXPECT_HAS(error_of({"--recompute", "0"}), "a whole number from 1");
   EXPECT_HAS(error_of({"--update", "never"}), "one of auto, overlap, wait");
