@@ -20,3 +20,10 @@ endforeach()
 target_compile_definitions(test_tools PRIVATE EBB_BINARY="$<TARGET_FILE:ebb>" EBB_VERSION="${PROJECT_VERSION}"
   EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
 add_dependencies(test_tools ebb)
+# Skips visibly where the Python that EBB_PYTHON names has no transformers.
+if(NOT EBB_SANITIZE)
+  add_test(NAME test_tokenize COMMAND sh -c [[exec "${EBB_PYTHON:-python3}" "$@"]] sh ${CMAKE_CURRENT_LIST_DIR}/test_tokenize.py
+    $<TARGET_FILE:ebb>)
+  ebb_test_properties(test_tokenize fast)
+  set_tests_properties(test_tokenize PROPERTIES SKIP_RETURN_CODE 77)
+endif()
