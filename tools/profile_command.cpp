@@ -71,7 +71,7 @@ Profile measure(const TrainOptions& options, const TrainSetup& setup) {
   if (setup.weights) setup.weights->load(trainer);
   const SampleOrder order(setup.data->num_samples(static_cast<size_t>(setup.shape.length)),
                           options.order, options.seed);
-  Batches batches(*setup.data, order, setup.shape);
+  Batches batches(setup.samples(), order, setup.shape, setup.model->inputs());
   Profile profile;
   for (uint64_t step = 0; step <= setup.num_steps(); ++step) {
     const uint64_t position = step * setup.shape.num_samples();

@@ -45,10 +45,14 @@ constexpr std::string_view kHarmless[] = {"threads",
                                           "save-weights-only",
                                           "save-dtype",
                                           "eval-data",
+                                          "eval-labels",
+                                          "eval-documents",
                                           "eval-steps",
                                           "eval-batches"};
 
-constexpr std::string_view kPaths[] = {"data", "eval-data", "model", "log", "trace", "save"};
+constexpr std::string_view kPaths[] = {
+    "data",           "labels", "documents", "eval-data", "eval-labels",
+    "eval-documents", "model",  "log",       "trace",     "save"};
 
 template <size_t N>
 bool is_in(const std::string_view (&names)[N], std::string_view name) {

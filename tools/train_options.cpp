@@ -103,6 +103,14 @@ Setter recompute(Recompute& target) {
   };
 }
 
+/// Empty is what a variable that is not set leaves of a path, and never meant.
+Setter path(std::string& target) {
+  return [&target](std::string_view flag, std::string_view text) {
+    if (text.empty()) throw_bad_value(flag, text, "the path of a file");
+    target = std::string(text);
+  };
+}
+
 template <class T>
 Setter text(T& target) {
   return [&target](std::string_view, std::string_view value) { target = std::string(value); };
@@ -140,12 +148,19 @@ void add_data_flags(FlagGroup group, TrainOptions& o) {
                  o.data);
   group.add("--token-type", "auto|bytes|u16|u32 [auto]", "what the files hold",
             choice(o.token_type, kTokenTypes));
+  group.add("--labels", "FILE [the next tokens]",
+            "int32, one a token: the target at its position, -100 = ignored", path(o.labels));
+  group.add("--documents", "FILE",
+            "int64, where documents begin in the data; attention and positions restart there",
+            path(o.documents));
   group.add("--order", "shuffled|sequential [shuffled]", "a permutation per epoch, or as it lies",
             choice(o.order, kOrders));
   group.add("--steps", "N [100]", "optimizer steps", whole(o.steps, 1));
   group.add("--epochs", "N", "passes over the data, instead of --steps", whole(o.epochs, 1));
   add_shape_flags(group, o);
   group.add_list("--eval-data", "PATH...", "data for the evaluation loss, as --data", o.eval_data);
+  group.add("--eval-labels", "FILE", "as --labels, of --eval-data", path(o.eval_labels));
+  group.add("--eval-documents", "FILE", "as --documents, of --eval-data", path(o.eval_documents));
   group.add("--eval-steps", "N [100]", "evaluate every N steps, and after the last",
             whole(o.eval_steps, o.gave_eval_steps, 1));
   group.add("--eval-batches", "N [16]", "micro-batches in an evaluation",
@@ -248,6 +263,9 @@ void validate_data(const TrainOptions& o) {
   require(!(o.steps && o.epochs),
           fmt::format("--steps {} and --epochs {} exclude each other: give one of them",
                       o.steps.value_or(0), o.epochs.value_or(0)));
+  require(!o.eval_data.empty() || o.eval_labels.empty(), "--eval-labels needs --eval-data PATH");
+  require(!o.eval_data.empty() || o.eval_documents.empty(),
+          "--eval-documents needs --eval-data PATH");
   require(!o.eval_data.empty() || !o.gave_eval_steps, "--eval-steps needs --eval-data PATH");
   require(!o.eval_data.empty() || !o.gave_eval_batches, "--eval-batches needs --eval-data PATH");
 }

@@ -46,10 +46,14 @@ std::string weights_text(const TrainOptions& options, const TrainSetup& setup) {
 
 std::string data_line(const TrainOptions& options, const TrainSetup& setup) {
   const TokenData& data = *setup.data;
-  return fmt::format("{} tokens ({}) in {} files; {} samples, {}", data.num_tokens(),
-                     name_of(data.type()), data.num_files(),
-                     data.num_samples(static_cast<size_t>(setup.shape.length)),
-                     options.order == DataOrder::Shuffled ? "shuffled" : "sequential");
+  std::string text = fmt::format("{} tokens ({}) in {} files; {} samples, {}", data.num_tokens(),
+                                 name_of(data.type()), data.num_files(),
+                                 data.num_samples(static_cast<size_t>(setup.shape.length)),
+                                 options.order == DataOrder::Shuffled ? "shuffled" : "sequential");
+  const auto& [labels, documents] = setup.annotations;
+  if (labels) text += fmt::format("; labels for {} of the tokens", labels->num_targets());
+  if (documents) text += fmt::format("; {} documents", documents->num_documents());
+  return text;
 }
 
 std::string left_to_next_step(const Plan& plan) {
@@ -215,8 +219,11 @@ StepRecord make_record(const TrainSetup& setup, const StepContext& context, cons
   record.grad_norm = r.grad_norm;
   record.learning_rate = context.learning_rate;
   record.step_seconds = r.step_s;
-  record.tokens_per_second = static_cast<double>(tokens) / r.step_s;
-  record.tflops = training_flops(setup.source.config, tokens, setup.shape.length) / r.step_s / 1e12;
+  if (r.step_s > 0) {
+    record.tokens_per_second = static_cast<double>(tokens) / r.step_s;
+    record.tflops =
+        training_flops(setup.source.config, tokens, setup.shape.length) / r.step_s / 1e12;
+  }
   add_bound(record, setup, r);
   record.stall_seconds = r.stall_s;
   record.loaded_bytes = r.loaded_bytes;
