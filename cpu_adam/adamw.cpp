@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cpu_adam/adamw_kernel.h"
+#include "cpu_adam/adamw_tasks.h"
 #include "cpu_adam/master.h"
 #include "device/errors.h"
 
@@ -59,15 +60,6 @@ void check_runs(int64_t n, std::span<const AdamWRun> runs, const AdamWStep& step
   EBB_CHECK(n >= 0 && end <= n, "a run leaves its planes");
 }
 
-/// Calls body(begin, end) for the tasks into which n elements are cut.
-template <class Body>
-void for_each_task(ThreadTeam& team, int64_t n, const Body& body) {
-  team.for_each((n + kAdamWTaskElements - 1) / kAdamWTaskElements, [&](int64_t task) {
-    const int64_t begin = task * kAdamWTaskElements;
-    body(begin, std::min(n, begin + kAdamWTaskElements));
-  });
-}
-
 BF16* split_weight(const Planes& planes) { return reinterpret_cast<BF16*>(planes.weight); }
 
 }  // namespace
@@ -107,19 +99,21 @@ Planes Planes::from(int64_t first) const {
   return result;
 }
 
-void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
+void check_update(const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
                   const AdamWStep& step) {
   check_runs(n, runs, step);
+  if (!runs.empty() && n > 0) check_all(planes);
+}
+
+void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
+                  const AdamWStep& step) {
+  check_update(planes, n, runs, step);
   if (runs.empty() || n == 0) return;
-  check_all(planes);
   for_each_task(team, n, [&](int64_t begin, int64_t end) {
-    auto run = std::partition_point(runs.begin(), runs.end(),
-                                    [&](const AdamWRun& r) { return r.first + r.count <= begin; });
-    for (; run != runs.end() && run->first < end; ++run) {
-      const int64_t first = std::max(begin, run->first);
-      adamw_update_range(planes.from(first), std::min(end, run->first + run->count) - first,
-                         adamw_coefficients(step, run->decay_factor, run->learning_rate_factor));
-    }
+    for_each_part(runs, begin, end, [&](int64_t first, int64_t count, const AdamWRun& run) {
+      adamw_update_range(planes.from(first), count,
+                         adamw_coefficients(step, run.decay_factor, run.learning_rate_factor));
+    });
   });
 }
 

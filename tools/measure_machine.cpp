@@ -50,13 +50,13 @@ class Measurement {
       : device_(create_device(options)),
         weight_type_(weight_type),
         gradient_type_(gradient_type),
-        compute_(device_->create_stream(StreamRole::Compute)),
-        load_(device_->create_stream(StreamRole::Load)),
-        store_(device_->create_stream(StreamRole::Store)),
+        pinned_(device_->allocate(MemoryKind::Pinned, kCopyBytes, "measurement")),
+        copied_(device_->allocate(MemoryKind::Device, kCopyBytes, "measurement")),
         begin_(device_->create_event()),
         end_(device_->create_event()),
-        pinned_(device_->allocate(MemoryKind::Pinned, kCopyBytes, "measurement")),
-        copied_(device_->allocate(MemoryKind::Device, kCopyBytes, "measurement")) {
+        compute_(device_->create_stream(StreamRole::Compute)),
+        load_(device_->create_stream(StreamRole::Load)),
+        store_(device_->create_stream(StreamRole::Store)) {
     fill_pattern(pinned_.data(), kCopyBytes);
   }
 
@@ -290,12 +290,12 @@ class Measurement {
 
   std::unique_ptr<Device> device_;
   const DType weight_type_, gradient_type_;
-  std::unique_ptr<Stream> compute_, load_, store_;
-  std::unique_ptr<Event> begin_, end_;
   Buffer pinned_, copied_;
   std::vector<Buffer> buffers_;
   Submit products_;
   double products_s_ = 0, copy_s_ = 0;
+  std::unique_ptr<Event> begin_, end_;
+  std::unique_ptr<Stream> compute_, load_, store_;  // last: they are done before what they use goes
 };
 
 }  // namespace

@@ -131,11 +131,14 @@ bool is_number(const std::string& text) {
   return error == std::errc() && rest == end && text.front() >= '0' && text.front() <= '9';
 }
 
+/// Text that would need escapes stands in literal quotes: CLI11's reader knows no escapes.
 std::string toml_value(const std::string& text) {
   if (is_number(text) || text == "true") return text;
+  if (text.find_first_of("\"\\") == text.npos) return '"' + text + '"';
+  if (text.find('\'') == text.npos) return '\'' + text + '\'';
   std::string quoted = "\"";
   for (const char c : text) {
-    if (c == '"') quoted += '\\';
+    if (c == '"' || c == '\\') quoted += '\\';
     quoted += c;
   }
   return quoted + '"';

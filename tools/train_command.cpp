@@ -14,6 +14,7 @@
 #include "tools/cli.h"
 #include "tools/commands.h"
 #include "tools/machine.h"
+#include "tools/plan_gains.h"
 #include "tools/progress.h"
 #include "tools/resume.h"
 #include "tools/run_log.h"
@@ -68,7 +69,7 @@ class Evaluation {
 class TrainingRun {
  public:
   TrainingRun(const Request& request, const TrainSetup& setup, const RunConfig& config,
-              const SaveFolder* folder, Progress& progress, const Signals& signals)
+              const SaveFolder* folder, RunProgress& progress, const Signals& signals)
       : setup_(setup),
         start_(start_of(request.resumed, setup)),
         progress_(progress),
@@ -98,7 +99,7 @@ class TrainingRun {
     Summary summary;
     summary.first_step = summary.end.steps = start_.step;
     while (summary.end.steps < setup_.num_steps() && signals_.pending() == 0) {
-      const StepRecord record = run_step(summary.end.steps);
+      const StepRecord record = run_step(summary.end.steps, summary.spent);
       summary.end.steps = record.step;
       summary.seconds += record.step_seconds;
       summary.last_loss = record.loss;
@@ -123,14 +124,20 @@ class TrainingRun {
     return {setup.data->num_samples(length), options.order, options.seed};
   }
 
-  StepRecord run_step(uint64_t step) {
+  StepRecord run_step(uint64_t step, SpentTime& spent) {
     const uint64_t position = position_at(step, start_, setup_.shape).num_samples;
     const double learning_rate = setup_.learning_rate.at(step);
+<<<<<<< HEAD
+    const StepResult result = trainer_.step(batches_.load(position), learning_rate);
+    spent += spent_time(setup_.prepared.plan, trainer_.last_step_times(), result.step_s);
+    if (trace_) {
+=======
     const auto micro_batches = batches_.load(position);
     const bool learns = num_targets(micro_batches) > 0;
     const StepResult result =
         learns ? trainer_.step(micro_batches, learning_rate) : step_without_targets();
     if (trace_ && learns) {
+>>>>>>> labels
       trace_->add_step(setup_.prepared, trainer_.last_step_times(), step + 1, result.step_s);
     }
     StepRecord record = make_record(setup_,
@@ -193,7 +200,7 @@ class TrainingRun {
 
   const TrainSetup& setup_;
   const RunPosition start_;
-  Progress& progress_;
+  RunProgress& progress_;
   const Signals& signals_;
   const std::unique_ptr<RunLog>
       log_;  // before the memory: a log that cannot be written shows at once
@@ -212,7 +219,9 @@ class SignalNotice {
   /// Beside this progress, as long as it lives.
   class Beside {
    public:
-    Beside(SignalNotice& notice, Progress& progress) : notice_(notice) { notice_.use(&progress); }
+    Beside(SignalNotice& notice, RunProgress& progress) : notice_(notice) {
+      notice_.use(&progress);
+    }
     ~Beside() { notice_.use(nullptr); }
     Beside(const Beside&) = delete;
 
@@ -230,13 +239,13 @@ class SignalNotice {
   }
 
  private:
-  void use(Progress* progress) {
+  void use(RunProgress* progress) {
     std::lock_guard lock(mutex_);
     progress_ = progress;
   }
 
   std::mutex mutex_;
-  Progress* progress_ = nullptr;
+  RunProgress* progress_ = nullptr;
 };
 
 /// Checked before anything is measured or planned.
@@ -247,12 +256,16 @@ std::unique_ptr<const SaveFolder> take_save_folder(const Request& request) {
                                             request.resumed ? request.resumed->checkpoint : "");
 }
 
+/// Planning the changes takes up to some seconds: not for a run that took as long.
+constexpr double kWorthAdvice = 10;
+
 int train(const Request& request, const TrainSetup& setup, const SaveFolder* folder,
           SignalNotice& notice, const Signals& signals) {
   const bool live = ::isatty(STDERR_FILENO) != 0;
   const RunConfig config = resolved_config(request.given, request.options, setup);
-  fmt::print(stderr, "{}", format_header(request.options, setup));
-  Progress progress(stderr, live, setup.num_steps());
+  const PlanGround ground = ground_of(setup, read_memory_limits().usable_bytes());
+  fmt::print(stderr, "{}", format_brief_header(request.options, setup));
+  RunProgress progress(stderr, live, setup.num_steps());
   const SignalNotice::Beside beside(notice, progress);
   for (const std::string& text : resume_notices(request.options, request.resumed, setup, config)) {
     progress.notice(text);
@@ -264,6 +277,10 @@ int train(const Request& request, const TrainSetup& setup, const SaveFolder* fol
         fmt::format("stopped after step {} of {}", summary.end.steps, setup.num_steps()));
   }
   fmt::print("{}", format_summary(setup, summary));
+  std::fflush(stdout);
+  if (signals.pending() == 0 && summary.seconds >= kWorthAdvice) {
+    progress.notice("would help most: " + format_gain(best_gain(request.options, ground)));
+  }
   return signals.pending() != 0 ? signals.exit_code() : 0;
 }
 

@@ -23,8 +23,6 @@ constexpr Choice<ScheduleShape> kSchedules[] = {{"constant", ScheduleShape::Cons
                                                 {"linear", ScheduleShape::Linear},
                                                 {"cosine", ScheduleShape::Cosine}};
 constexpr Choice<DType> kTypes[] = {{"fp32", DType::F32}, {"bf16", DType::BF16}};
-constexpr Choice<DType> kSavedTypes[] = {
-    {"fp32", DType::F32}, {"bf16", DType::BF16}, {"fp16", DType::F16}};
 constexpr Choice<DeviceChoice> kDevices[] = {{"auto", DeviceChoice::Auto},
                                              {"host", DeviceChoice::Host},
                                              {"cpu", DeviceChoice::Host},
@@ -326,6 +324,7 @@ void validate(const TrainOptions& options) {
   validate_planned(options);
   validate_data(options);
   validate_optimizer(options);
+  validate_output(options);
 }
 
 void validate_planned(const TrainOptions& options) {
@@ -338,7 +337,6 @@ void validate_planned(const TrainOptions& options) {
   require(!options.random_init || !options.model.empty(),
           "--init random is for --model DIR: a preset's weights are always random");
   validate_chunk_size(options);
-  validate_output(options);
   require(options.device != DeviceChoice::Cuda || options.link.load_bytes_per_s == 0,
           "--link emulates a link on the host device: allowed with --device host, not cuda");
   require(options.device != DeviceChoice::Cuda || !options.pretend,

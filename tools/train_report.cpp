@@ -99,6 +99,78 @@ void add_bound(StepRecord& record, const TrainSetup& setup, const StepResult& r)
   record.bound_share = bound.seconds / r.step_s;
 }
 
+std::string named(std::string_view name, const std::string& value) {
+  return fmt::format("{:<8}{}", name, value);
+}
+
+/// What every header begins with: model, data, step and device.
+std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup& setup) {
+  const ModelSizes c = sizes_of(setup.source.config);
+  const BatchShape& s = setup.shape;
+  std::vector<std::string> lines;
+  if (setup.device.pretend) {
+    lines.emplace_back("rehearsal: kernels sleep for their predicted time, there are no losses");
+  }
+  lines.push_back(named(
+      "model",
+      fmt::format("{}: {} layers, {} channels, {} parameters, {}; weights: {}", setup.source.name,
+                  c.num_layers, c.channels, format_count(num_parameters(setup.source.config)),
+                  name_of(options.dtype), weights_text(options, setup))));
+  lines.push_back(named("data", data_line(options, setup)));
+  const bool vertical = setup.prepared.options.micro_batch_order == MicroBatchOrder::Vertical;
+  lines.push_back(named(
+      "step", fmt::format("{} micro-batches{} x {} sequences x {} tokens = {} tokens; {} steps",
+                          s.num_batches, vertical ? " (vertical)" : "", s.batch_size, s.length,
+                          s.num_tokens(), setup.num_steps())));
+  lines.push_back(named("device", device_line(setup)));
+  return lines;
+}
+
+std::string chosen_text(const Preparation& p) {
+  return p.candidates.size() == 1 ? "as told" : "chosen";
+}
+
+/// "device 23.4 MiB: chunk blocks 20 MiB, workspace 3.4 MiB": the largest first, and what is less
+/// than a hundredth together.
+std::string tier_text(const Ledger& ledger, Tier tier) {
+  const size_t total = ledger.total(tier);
+  std::vector<LedgerEntry> entries;
+  size_t rest = 0;
+  for (const LedgerEntry& e : ledger.entries()) {
+    if (e.tier != tier) continue;
+    if (e.bytes * 100 < total) {
+      rest += e.bytes;
+    } else {
+      entries.push_back(e);
+    }
+  }
+  std::ranges::stable_sort(entries, std::ranges::greater{}, &LedgerEntry::bytes);
+  std::string text = fmt::format("{} {}", name_of(tier), format_bytes(total));
+  std::string_view gap = ": ";
+  for (const LedgerEntry& e : entries) {
+    text += fmt::format("{}{} {}", gap, e.name, format_bytes(e.bytes));
+    gap = ", ";
+  }
+  return rest > 0 ? text + fmt::format("{}other {}", gap, format_bytes(rest)) : text;
+}
+
+/// Settings, prediction, traffic.
+std::string plan_text(const TrainSetup& setup) {
+  const Preparation& p = setup.prepared;
+  const Candidate& c = p.candidates[p.chosen];
+  std::string text = fmt::format("{}: {} order, recompute {}, activations on {}, updates {}",
+                                 chosen_text(p), name_of(c.order), name_of(c.recompute),
+                                 c.activations == ActivationPlacement::Device ? "device" : "host",
+                                 c.update == UpdateOrder::Overlap ? "overlap" : "wait");
+  if (c.seconds > 0) {
+    text += fmt::format("; {:.4g} s a step predicted, {:.0f} tok/s, {:.0f} % of the bound by {}",
+                        c.seconds, static_cast<double>(setup.shape.num_tokens()) / c.seconds,
+                        100 * c.bound.seconds / c.seconds, c.bound.bound_by);
+  }
+  return text + fmt::format("; loads {}, stores {}", format_bytes(p.plan.loaded_bytes),
+                            format_bytes(p.plan.stored_bytes));
+}
+
 }  // namespace
 
 std::string format_count(uint64_t count) {
@@ -110,33 +182,25 @@ std::string format_count(uint64_t count) {
 
 std::vector<std::string> header_lines(const TrainOptions& options, const TrainSetup& setup) {
   const Preparation& p = setup.prepared;
-  const ModelSizes c = sizes_of(setup.source.config);
-  const BatchShape& s = setup.shape;
-  std::vector<std::string> lines;
-  if (setup.device.pretend) {
-    lines.emplace_back("rehearsal: kernels sleep for their predicted time, there are no losses");
-  }
-  const auto line = [&lines](std::string_view name, const std::string& value) {
-    lines.push_back(fmt::format("{:<8}{}", name, value));
-  };
-  line("model",
-       fmt::format("{}: {} layers, {} channels, {} parameters, {}; weights: {}", setup.source.name,
-                   c.num_layers, c.channels, format_count(num_parameters(setup.source.config)),
-                   name_of(options.dtype), weights_text(options, setup)));
-  line("data", data_line(options, setup));
-  const bool vertical = p.options.micro_batch_order == MicroBatchOrder::Vertical;
-  line("step", fmt::format("{} micro-batches{} x {} sequences x {} tokens = {} tokens; {} steps",
-                           s.num_batches, vertical ? " (vertical)" : "", s.batch_size, s.length,
-                           s.num_tokens(), setup.num_steps()));
-  line("device", device_line(setup));
-  line("chunks", fmt::format("{} of {}, {} blocks; a step loads {} and stores {}{}",
-                             p.layout->num_chunks(), format_bytes(p.layout->chunk_bytes()),
-                             p.num_blocks, format_bytes(p.plan.loaded_bytes),
-                             format_bytes(p.plan.stored_bytes), left_to_next_step(p.plan)));
-  line("machine", machine_line(setup.rates.machine) + "; " + setup.rates.source());
-  line("plan",
-       fmt::format("{} (*): {}", p.candidates.size() == 1 ? "as told" : "chosen", why_chosen(p)));
+  std::vector<std::string> lines = run_lines(options, setup);
+  lines.push_back(
+      named("chunks", fmt::format("{} of {}, {} blocks; a step loads {} and stores {}{}",
+                                  p.layout->num_chunks(), format_bytes(p.layout->chunk_bytes()),
+                                  p.num_blocks, format_bytes(p.plan.loaded_bytes),
+                                  format_bytes(p.plan.stored_bytes), left_to_next_step(p.plan))));
+  lines.push_back(
+      named("machine", machine_line(setup.rates.machine) + "; " + setup.rates.source()));
+  lines.push_back(named("plan", fmt::format("{} (*): {}", chosen_text(p), why_chosen(p))));
   return lines;
+}
+
+std::string format_brief_header(const TrainOptions& options, const TrainSetup& setup) {
+  const Preparation& p = setup.prepared;
+  std::vector<std::string> lines = run_lines(options, setup);
+  lines.push_back(named("memory", fmt::format("{}; {}", tier_text(p.ledger, Tier::Device),
+                                              tier_text(p.ledger, Tier::Host))));
+  lines.push_back(named("plan", plan_text(setup)));
+  return fmt::format("{}\n", fmt::join(lines, "\n"));
 }
 
 std::string format_header(const TrainOptions& options, const TrainSetup& setup) {
@@ -185,6 +249,7 @@ std::string format_summary(const TrainSetup& setup, const Summary& s) {
   if (s.num_skipped > 0) {
     fmt::format_to(out, "{} updates skipped, for gradients that were not numbers\n", s.num_skipped);
   }
+  if (s.spent.total_s() > 0) fmt::format_to(out, "time: {}\n", format_spent(s.spent));
   size_t planned = setup.prepared.ledger.total(Tier::Host);
   if (setup.device.kind == DeviceKind::Host) planned += setup.prepared.ledger.total(Tier::Device);
   const size_t explained = planned + s.rss_before_bytes;

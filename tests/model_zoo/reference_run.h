@@ -77,6 +77,7 @@ struct RunSettings {
   Recompute recompute = Recompute::None;
   bool smallest_budget = false;
   int num_threads = 1;
+  DeviceKind device = DeviceKind::Host;
   std::function<void(TrainerOptions&)> change_options = {};
   std::function<void(std::vector<MicroBatch>&)> change_step = {};
   std::function<void(Trainer&, const Model&, double learning_rate)> before_step = {};

@@ -8,6 +8,7 @@
 
 #include "device/errors.h"
 #include "tools/cli.h"
+#include "tools/run_config.h"
 #include "tools/train_options.h"
 
 namespace ebb {
@@ -263,6 +264,14 @@ TEST_F(ConfigFile, IsReadAndTheCommandLineWins) {
   EXPECT_EQ(o.chunk_size, size_t{8} << 20);
   EXPECT_EQ(o.link.store_bytes_per_s, 6e9);
   EXPECT_TRUE(o.dry_run);
+}
+
+TEST_F(ConfigFile, TextIsReadAsACheckpointWroteIt) {
+  const std::vector<std::string> texts = {"plain",         "two words", R"(a "quoted" name)",
+                                          R"(back\slash)", "it's",      R"(3\" disk)"};
+  const TrainOptions o =
+      parse({"--config", write(to_toml({{"preset", {"gpt2"}}, {"data", texts}})), "--steps", "1"});
+  EXPECT_EQ(o.data, texts);
 }
 
 TEST_F(ConfigFile, UnknownKeysAndBadValuesAreErrors) {
