@@ -73,6 +73,8 @@ std::string format_step(const StepRecord& r, uint64_t num_steps, double seconds_
     if (r.eval_loss) add(1, fmt::format("eval loss {:.4f}", *r.eval_loss));
     if (r.grad_norm) add(6, fmt::format("norm {:.3f}", *r.grad_norm));
   }
+  if (r.loss_scale) add(7, fmt::format("scale {}", *r.loss_scale));
+  if (r.skipped_steps.value_or(0) > 0) add(6, fmt::format("{} skipped", *r.skipped_steps));
   add(7, fmt::format("lr {:.2e}", r.learning_rate));
   add(3, fmt::format("{:.0f} tok/s", r.tokens_per_second));
   if (r.bound_share) add(4, fmt::format("{:.0f} % of bound", 100 * *r.bound_share));

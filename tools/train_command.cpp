@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -52,7 +53,7 @@ class Evaluation {
     if (!setup.eval_data) return;
     const auto length = static_cast<size_t>(setup.shape.length);
     const SampleOrder order(setup.eval_data->num_samples(length), DataOrder::Sequential, 0);
-    batches_.emplace(*setup.eval_data, order, *setup.eval_shape);
+    batches_.emplace(setup.eval_samples(), order, *setup.eval_shape, setup.model->inputs());
   }
 
   bool due(uint64_t step, uint64_t num_steps) const {
@@ -80,7 +81,8 @@ class TrainingRun {
         rss_before_bytes_(peak_rss_bytes()),
         device_(create_device(setup.device)),
         trainer_(*setup.model, *device_, setup.prepared),
-        batches_(*setup.data, sample_order(request.options, setup), setup.shape),
+        batches_(setup.samples(), sample_order(request.options, setup), setup.shape,
+                 setup.model->inputs()),
         evaluation_(request.options, setup) {
     if (folder != nullptr) {
       saver_.emplace(request.options, setup, *folder, config, start_,
@@ -125,9 +127,13 @@ class TrainingRun {
   StepRecord run_step(uint64_t step, SpentTime& spent) {
     const uint64_t position = position_at(step, start_, setup_.shape).num_samples;
     const double learning_rate = setup_.learning_rate.at(step);
-    const StepResult result = trainer_.step(batches_.load(position), learning_rate);
-    spent += spent_time(setup_.prepared.plan, trainer_.last_step_times(), result.step_s);
-    if (trace_) {
+    const auto micro_batches = batches_.load(position);
+    const bool learns = num_targets(micro_batches) > 0;
+    const StepResult result =
+        learns ? trainer_.step(micro_batches, learning_rate) : step_without_targets();
+    if (learns)
+      spent += spent_time(setup_.prepared.plan, trainer_.last_step_times(), result.step_s);
+    if (trace_ && learns) {
       trace_->add_step(setup_.prepared, trainer_.last_step_times(), step + 1, result.step_s);
     }
     StepRecord record = make_record(setup_,
@@ -137,7 +143,12 @@ class TrainingRun {
                                      .device_peak_bytes = device_->peak_bytes()},
                                     result);
     record.tokens_seen = position_at(record.step, start_, setup_.shape).num_tokens;
-    if (result.skipped) report_skipped(record.step);
+    if (setup_.prepared.options.dtype == DType::F16) {
+      record.loss_scale = result.loss_scale;
+      record.skipped_steps = trainer_.num_skipped();
+    }
+    if (result.skipped) report_skipped(record.step, result.loss_scale);
+    if (!learns) report_without_targets(record.step);
     if (evaluation_.due(record.step, setup_.num_steps())) {
       record.eval_loss = evaluation_.run(trainer_);
     }
@@ -155,10 +166,25 @@ class TrainingRun {
     saver_->save(trainer_, position_at(step, start_, setup_.shape));
   }
 
-  void report_skipped(uint64_t step) {
+  void report_skipped(uint64_t step, uint32_t loss_scale) {
+    const std::string next =
+        loss_scale > 1 ? fmt::format(", the loss scale is halved to {}", loss_scale / 2) : "";
     progress_.notice(fmt::format(
-        "step {}: the gradient's norm is not a number, the update was skipped ({} so far)", step,
-        trainer_.num_skipped()));
+        "step {}: the gradient's norm is not a number, the update was skipped ({} so far){}", step,
+        trainer_.num_skipped(), next));
+  }
+
+  /// Not an error: which samples come together is chance, and the others have labels.
+  static StepResult step_without_targets() {
+    return {.loss = std::numeric_limits<double>::quiet_NaN(),
+            .grad_norm = std::numeric_limits<double>::quiet_NaN()};
+  }
+
+  void report_without_targets(uint64_t step) {
+    progress_.notice(
+        fmt::format("step {}: its {} tokens have no label but {}: there is nothing to learn, the "
+                    "weights stay as they are",
+                    step, setup_.shape.num_tokens(), kIgnoredLabel));
   }
 
   void finish(Summary& summary) {

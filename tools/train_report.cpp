@@ -46,10 +46,14 @@ std::string weights_text(const TrainOptions& options, const TrainSetup& setup) {
 
 std::string data_line(const TrainOptions& options, const TrainSetup& setup) {
   const TokenData& data = *setup.data;
-  return fmt::format("{} tokens ({}) in {} files; {} samples, {}", data.num_tokens(),
-                     name_of(data.type()), data.num_files(),
-                     data.num_samples(static_cast<size_t>(setup.shape.length)),
-                     options.order == DataOrder::Shuffled ? "shuffled" : "sequential");
+  std::string text = fmt::format("{} tokens ({}) in {} files; {} samples, {}", data.num_tokens(),
+                                 name_of(data.type()), data.num_files(),
+                                 data.num_samples(static_cast<size_t>(setup.shape.length)),
+                                 options.order == DataOrder::Shuffled ? "shuffled" : "sequential");
+  const auto& [labels, documents] = setup.annotations;
+  if (labels) text += fmt::format("; labels for {} of the tokens", labels->num_targets());
+  if (documents) text += fmt::format("; {} documents", documents->num_documents());
+  return text;
 }
 
 std::string left_to_next_step(const Plan& plan) {
@@ -70,8 +74,9 @@ std::string left_to_next_step(const Plan& plan) {
 /// link.
 Machine measured_machine(const TrainSetup& setup, const StepResult& r) {
   const Layout& layout = *setup.prepared.layout;
-  const double update_bytes = static_cast<double>(layout.num_model_parameters()) *
-                              update_bytes_per_parameter(layout.gradient_type());
+  const double update_bytes =
+      static_cast<double>(layout.num_model_parameters()) *
+      update_bytes_per_parameter(layout.weight_type(), layout.gradient_type());
   const bool shared_cores = setup.device.kind == DeviceKind::Host;
   const bool pretends = setup.device.pretend.has_value();
   // What ran at once on the same cores took, alone, half of that time each.
@@ -89,7 +94,7 @@ void add_bound(StepRecord& record, const TrainSetup& setup, const StepResult& r)
   if (r.compute_s <= 0) return;
   const Preparation& p = setup.prepared;
   const Bound bound = lower_bound(p.trace, *p.layout, p.plan, measured_machine(setup, r),
-                                  p.options.max_grad_norm > 0);
+                                  updates_after_norm(p.options));
   record.bound_seconds = bound.seconds;
   record.bound_by = bound.bound_by;
   record.bound_share = bound.seconds / r.step_s;
@@ -215,8 +220,11 @@ StepRecord make_record(const TrainSetup& setup, const StepContext& context, cons
   record.grad_norm = r.grad_norm;
   record.learning_rate = context.learning_rate;
   record.step_seconds = r.step_s;
-  record.tokens_per_second = static_cast<double>(tokens) / r.step_s;
-  record.tflops = training_flops(setup.source.config, tokens, setup.shape.length) / r.step_s / 1e12;
+  if (r.step_s > 0) {
+    record.tokens_per_second = static_cast<double>(tokens) / r.step_s;
+    record.tflops =
+        training_flops(setup.source.config, tokens, setup.shape.length) / r.step_s / 1e12;
+  }
   add_bound(record, setup, r);
   record.stall_seconds = r.stall_s;
   record.loaded_bytes = r.loaded_bytes;

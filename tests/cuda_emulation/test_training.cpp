@@ -3,51 +3,103 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <thread>
 
-#include "tests/cuda_emulation/emulated_device.h"
-#include "tests/trainer/cases.h"
+#include "model_zoo/checkpoint.h"
+#include "tests/cuda_emulation/training.h"
+#include "tests/trainer/checkpoint_cases.h"
+#include "tests/trainer/identity.h"
 
 namespace ebb::test {
 namespace {
 
-/// Small chunks, as elsewhere in the tests; a real GPU maps multiples of 2 MiB.
-class EmulatedTraining : public testing::Test {
+namespace fs = std::filesystem;
+
+class EmulatedTraining : public OnEmulatedGpu {
  protected:
-  EmulatedTraining() { emulation::settings().granularity = size_t{64} << 10; }
-  ~EmulatedTraining() override { emulation::settings() = {}; }
+  /// Each has the bits of its class, which are those of everything resident.
+  void expect_same_bits(std::initializer_list<TrainingCase> runs) {
+    for (const TrainingCase& run : runs) check_.run(on_emulated_gpu(run));
+  }
+
+ private:
+  IdentityCheck check_;
 };
 
-TrainingCase on_emulated_gpu() {
-  return {.device = DeviceKind::Cuda, .evaluation_batches = 1, .num_steps = 2};
-}
+constexpr MicroBatchOrder kVertical = MicroBatchOrder::Vertical;
+constexpr ActivationPlacement kOffload = ActivationPlacement::Offload;
 
 TEST_F(EmulatedTraining, BitsDoNotDependOnTheBudget) {
-  TrainingCase run = on_emulated_gpu();
-  const Outcome resident = train(run).outcome;
-  run.memory = Memory::Smallest;
-  const Result smallest = train(run);
-  EXPECT_EQ(smallest.outcome, resident);
-  EXPECT_GT(smallest.loaded_bytes, 0u);
+  expect_same_bits({{.memory = Memory::Smallest},
+                    {.memory = Memory::Between, .num_pieces = 2},
+                    {.clip = false, .memory = Memory::Smallest},
+                    {.dtype = DType::F32, .memory = Memory::Smallest}});
+  TrainingCase run = on_emulated_gpu({.memory = Memory::Smallest});
+  EXPECT_GT(train(run).loaded_bytes, 0u);
 }
 
-TEST_F(EmulatedTraining, BitsDoNotDependOnTheSchedule) {
-  TrainingCase run = on_emulated_gpu();
-  run.accumulation = 2;
-  run.clip = false;
-  const Outcome plain = train(run).outcome;
-  run.memory = Memory::Between;
-  run.order = MicroBatchOrder::Vertical;
-  run.recompute = Recompute::Block;
-  run.activations = ActivationPlacement::Offload;
-  run.between = Between::State;
-  run.num_pieces = 2;
-  EXPECT_EQ(train(run).outcome, plain);
+TEST_F(EmulatedTraining, BitsDoNotDependOnRecomputation) {
+  expect_same_bits({{.memory = Memory::Smallest, .recompute = Recompute::Block},
+                    {.recompute = static_cast<Recompute>(2)},
+                    {.clip = false,
+                     .memory = Memory::Between,
+                     .recompute = Recompute::Block,
+                     .recomputed_blocks = 1}});
 }
 
-// Two backends that sum in other orders, from the same weights on the same data.
+TEST_F(EmulatedTraining, BitsDoNotDependOnTheOrderOfMicroBatches) {
+  expect_same_bits(
+      {{.accumulation = 3, .memory = Memory::Smallest},
+       {.accumulation = 3, .memory = Memory::Between, .order = kVertical},
+       {.clip = false, .accumulation = 2, .memory = Memory::Smallest, .order = kVertical},
+       {.clip = false,
+        .accumulation = 2,
+        .memory = Memory::Smallest,
+        .update = UpdateOrder::Wait}});
+}
+
+TEST_F(EmulatedTraining, BitsDoNotDependOnWhenUpdatesAreMade) {
+  expect_same_bits({{.memory = Memory::Smallest, .update = UpdateOrder::Wait},
+                    {.memory = Memory::Smallest, .update = UpdateOrder::Overlap},
+                    {.clip = false, .update = UpdateOrder::Wait},
+                    {.clip = false, .update = UpdateOrder::Overlap}});
+}
+
+TEST_F(EmulatedTraining, BitsDoNotDependOnWhereUpdatesAreMade) {
+  expect_same_bits(
+      {{.between = Between::State},
+       {.memory = Memory::Smallest, .update = UpdateOrder::Wait, .between = Between::State},
+       {.clip = false, .memory = Memory::Between, .between = Between::State},
+       {.clip = false, .memory = Memory::Between, .between = Between::Weights},
+       {.dtype = DType::F32, .clip = false, .between = Between::State}});
+  for (const bool clip : {true, false}) {
+    const TrainingCase run = on_emulated_gpu({.clip = clip, .between = Between::State});
+    const Gpt2 model(run.model, kMicroBatchSize, run.length, run.dtype);
+    EXPECT_FALSE(prepare_case(model, run).plan.device_updates.empty());
+  }
+}
+
+TEST_F(EmulatedTraining, BitsDoNotDependOnWhereActivationsWait) {
+  expect_same_bits(
+      {{.memory = Memory::Smallest, .activations = kOffload},
+       {.memory = Memory::Smallest, .recompute = Recompute::Block, .activations = kOffload},
+       {.clip = false,
+        .accumulation = 2,
+        .memory = Memory::Smallest,
+        .order = kVertical,
+        .activations = kOffload}});
+}
+
+TEST_F(EmulatedTraining, EvaluationHasTheSameBitsToo) {
+  expect_same_bits(
+      {{.memory = Memory::Smallest, .evaluation_batches = 2},
+       {.memory = Memory::Between, .between = Between::State, .evaluation_batches = 2}});
+}
+
+/// Two backends that sum in other orders, from the same weights on the same data.
 TEST_F(EmulatedTraining, TrainsAsTheHostDoes) {
-  TrainingCase run = on_emulated_gpu();
-  run.dtype = DType::F32;
+  TrainingCase run = on_emulated_gpu({.dtype = DType::F32, .evaluation_batches = 1});
   const Outcome gpu = train(run).outcome;
   run.device = DeviceKind::Host;
   const Outcome host = train(run).outcome;
@@ -59,6 +111,75 @@ TEST_F(EmulatedTraining, TrainsAsTheHostDoes) {
     EXPECT_NEAR(gpu.evaluations[i], host.evaluations[i], 1e-5 * host.evaluations[i]);
   }
 }
+
+// ---- Memory -------------------------------------------------------------------------------------
+
+TEST_F(EmulatedTraining, EverythingIsTakenBeforeTheFirstStep) {
+  CaseRun training(
+      on_emulated_gpu({.accumulation = 2, .memory = Memory::Between, .between = Between::State}));
+  const emulation::Live before = emulation::live();
+  training.train(0, 1);
+  EXPECT_EQ(emulation::live(), before);
+  training.train(1, 3);
+  EXPECT_EQ(emulation::live(), before);
+}
+
+TEST_F(EmulatedTraining, TakesFromTheGpuWhatTheLedgerSays) {
+  const TrainingCase run = on_emulated_gpu({.memory = Memory::Smallest});
+  const Gpt2 model(run.model, kMicroBatchSize, run.length, run.dtype);
+  const Preparation prepared = prepare_case(model, run);
+  const auto device = create_case_device(prepared, run);
+  const Trainer trainer(model, *device, prepared);
+  EXPECT_EQ(device->used_bytes(), prepared.ledger.total(Tier::Device));
+  EXPECT_EQ(emulation::live().device_bytes, device->used_bytes());
+}
+
+// ---- Checkpoints --------------------------------------------------------------------------------
+
+class EmulatedCheckpoint : public OnEmulatedGpu, public testing::WithParamInterface<TrainingCase> {
+ protected:
+  ~EmulatedCheckpoint() override {
+    std::error_code ignored;
+    fs::remove(file_, ignored);
+  }
+  const std::string file_ =
+      (fs::temp_directory_path() / ("ebb-emulated-" + std::to_string(::getpid()))).string();
+};
+
+/// A run saves beside its steps; another, on the other backend's schedule and budget, goes on.
+TEST_P(EmulatedCheckpoint, GoesOnWithTheSameBits) {
+  const TrainingCase run = on_emulated_gpu(GetParam());
+  Outcome whole, saved;
+  {
+    CaseRun training(run);
+    training.train(0, 3);
+    whole = training.outcome();
+  }
+  {
+    CaseRun training(run);
+    training.train(0, 2);
+    std::jthread writer([loan = training.trainer().lend_state(), this]() mutable {
+      write_state(std::move(loan), file_);
+    });
+    training.train(2, 3);
+    saved = training.outcome();
+  }
+  EXPECT_EQ(to_string(saved), to_string(whole)) << "saving changed the run";
+  TrainingCase other = run;
+  other.memory = run.memory == Memory::Smallest ? Memory::Resident : Memory::Smallest;
+  other.between = run.between == Between::State ? Between::Nothing : Between::State;
+  other.recompute = Recompute::Block;
+  CaseRun resumed(other);
+  read_state(resumed.trainer(), file_);
+  resumed.train(2, 3);
+  EXPECT_EQ(resumed.outcome().hash, whole.hash);
+  EXPECT_EQ(resumed.outcome().losses.back(), whole.losses.back());
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, EmulatedCheckpoint,
+                         testing::Values(TrainingCase{.memory = Memory::Smallest},
+                                         TrainingCase{.clip = false, .between = Between::State},
+                                         TrainingCase{.between = Between::State}));
 
 }  // namespace
 }  // namespace ebb::test

@@ -1,7 +1,17 @@
 # The same tests, with the emulated CUDA backend where a GPU's would be, and tests of the emulation itself.
+set(dir ${CMAKE_CURRENT_SOURCE_DIR}/cuda_emulation)
 set(on_devices counting_new.cpp test_device_memory.cpp test_races.cpp test_stream.cpp test_stream_errors.cpp)
 list(TRANSFORM on_devices PREPEND ${PROJECT_SOURCE_DIR}/tests/device/)
-ebb_test(test_device_emulated SOURCES ${on_devices} LIBS ebb_cuda_emulated ebb_device)
+ebb_test(test_device_emulated SOURCES ${on_devices} ${dir}/test_backend.cpp LIBS ebb_cuda_emulated ebb_device)
+
+# Under ThreadSanitizer each thread of a block is a fiber it is told of, and a step takes minutes: few small ones stand for
+# all, in a program of their own.
+add_library(emulated_training OBJECT trainer/cases.cpp trainer/identity.cpp trainer/matrix.cpp trainer/fault_drill.cpp
+  model_zoo/reference_run.cpp)
+target_link_libraries(emulated_training PRIVATE ebb_options ebb_model_zoo GTest::gtest nlohmann_json::nlohmann_json fmt::fmt)
+target_compile_definitions(emulated_training PRIVATE EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
 ebb_test(test_training_emulated
-  SOURCES ${PROJECT_SOURCE_DIR}/tests/trainer/cases.cpp ${PROJECT_SOURCE_DIR}/tests/cuda_emulation/test_training.cpp
-  LIBS ebb_cuda_emulated ebb_model_zoo)
+  SOURCES $<TARGET_OBJECTS:emulated_training> ${dir}/test_training.cpp ${dir}/test_training_faults.cpp ${dir}/test_training_models.cpp
+  LIBS ebb_cuda_emulated ebb_model_zoo NOT_TSAN)
+ebb_test(test_training_races_emulated
+  SOURCES trainer/cases.cpp ${dir}/test_training_races.cpp LIBS ebb_cuda_emulated ebb_model_zoo)

@@ -66,6 +66,16 @@ TEST(Progress, WhatDoesNotFitIsLeftOutTheLeastImportantFirst) {
   EXPECT_EQ(format_step(record, 10, 14, 1), "step 3/10");
 }
 
+TEST(Progress, AStepInFp16ShowsItsScale) {
+  StepRecord record = step(3);
+  record.loss_scale = 32768;
+  record.skipped_steps = 0;
+  EXPECT_EQ(format_step(record, 10, 14),
+            "step 3/10  loss 5.5432  norm 1.250  scale 32768  lr 3.00e-04  1024 tok/s  14s left");
+  record.skipped_steps = 2;
+  EXPECT_NE(format_step(record, 10, 14).find("  scale 32768  2 skipped  lr"), std::string::npos);
+}
+
 TEST(Progress, ARehearsalHasNoLosses) {
   StepRecord record = step(3);
   record.rehearsal = true;

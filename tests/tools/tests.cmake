@@ -15,8 +15,10 @@ ebb_test(test_signals SOURCES tools/test_signals.cpp LIBS ebb_tools)
 # Under ThreadSanitizer test_checkpoint, in which the same threads meet, stands for the runs of whole programs.
 ebb_test(test_checkpoints SOURCES tools/run_ebb.cpp tools/checkpoint_runs.cpp tools/test_checkpoints.cpp tools/test_full_disk.cpp
   tools/test_killed.cpp LIBS ebb_tools NOT_TSAN)
+ebb_test(test_labels SOURCES tools/run_ebb.cpp tools/checkpoint_runs.cpp tools/test_labels.cpp LIBS ebb_tools NOT_TSAN)
+target_compile_definitions(test_labels PRIVATE EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
 ebb_test(test_killed_slow SOURCES tools/run_ebb.cpp tools/checkpoint_runs.cpp tools/test_killed_slow.cpp LIBS ebb_tools SLOW)
-foreach(test test_planning test_views test_checkpoints test_killed_slow)
+foreach(test test_planning test_views test_checkpoints test_labels test_killed_slow)
   target_compile_definitions(${test} PRIVATE EBB_BINARY="$<TARGET_FILE:ebb>")
   add_dependencies(${test} ebb)
 endforeach()
