@@ -31,3 +31,11 @@ ebb_test_properties(test_install fast)
 add_test(NAME test_package COMMAND sh ${dir}/test_package ${CMAKE_CPACK_COMMAND} ${PROJECT_BINARY_DIR} ${CMAKE_CURRENT_BINARY_DIR}/package)
 ebb_test_properties(test_package fast)
 set_tests_properties(test_package PROPERTIES SKIP_RETURN_CODE 77)
+
+# What the pages say is what happens.
+set(docs_dir ${dir}/../docs)
+add_test(NAME test_docs
+  COMMAND Python3::Interpreter ${docs_dir}/run_commands.py --root ${PROJECT_SOURCE_DIR} --ebb $<TARGET_FILE:ebb>)
+ebb_test_properties(test_docs fast)
+add_test(NAME test_docs_finds_planted COMMAND Python3::Interpreter ${docs_dir}/test_run_commands.py)
+ebb_test_properties(test_docs_finds_planted fast)
