@@ -2,9 +2,9 @@
 // that is refused. Whatever happens, the error says what to do, nothing hangs and nothing is left.
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <cstdlib>
+#include <functional>
 #include <map>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -120,6 +120,26 @@ TEST_F(EmulatedBackend, LessMemoryThanTheBudgetSaysIsAnErrorThatLeavesNothing) {
   }
   device->reserve_workspace(6 * kMiB);
   EXPECT_EQ(device->used_bytes(), 6 * kMiB);
+}
+
+/// In every build: there is no memory behind a block where no other is mapped.
+TEST(EmulatedBackendDeathTest, AnIndexBeyondABlockFaults) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto add = [](size_t count) {
+    const auto device = create_gpu();
+    const auto blocks = device->create_blocks(kBlock, 1);
+    std::byte* const place = blocks->reserve(2 * kBlock);
+    blocks->map(0, place);
+    const auto compute = device->create_stream(StreamRole::Compute);
+    const Tensor x{place, DType::F32, {static_cast<int64_t>(count)}};
+    device->kernels().add(*compute, x, x, x);
+    compute->synchronize();
+    std::_Exit(0);
+  };
+  constexpr size_t kInBlock = kBlock / sizeof(float);
+  EXPECT_EXIT(add(kInBlock), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(
+      add(kInBlock + 1), [](int status) { return status != 0; }, "");
 }
 
 // ---- What CUDA keeps for later ------------------------------------------------------------------
