@@ -4,14 +4,15 @@
 
 #include <cstdlib>
 
-#include "tests/cuda_emulation/training.h"
+#include "tests/cuda_emulation/emulated_device.h"
 #include "tests/trainer/checkpoint_cases.h"
+#include "tests/trainer/on_gpu.h"
 #include "tests/trainer/planted.h"
 
 namespace ebb::test {
 namespace {
 
-class EmulatedRaces : public OnEmulatedGpu {};
+class EmulatedRaces : public OnGpu {};
 
 TrainingCase with_tiny_model(TrainingCase run) {
   run.device = DeviceKind::Cuda;
