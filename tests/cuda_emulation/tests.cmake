@@ -8,7 +8,7 @@ ebb_test(test_device_emulated SOURCES ${on_devices} ${dir}/test_backend.cpp LIBS
 # Under ThreadSanitizer each thread of a block is a fiber it is told of, and a step takes minutes: few small ones stand for
 # all, in a program of their own.
 add_library(gpu_training OBJECT trainer/cases.cpp trainer/identity.cpp trainer/matrix.cpp trainer/fault_drill.cpp
-  model_zoo/reference_run.cpp ${dir}/test_training.cpp ${dir}/test_training_models.cpp)
+  model_zoo/reference_run.cpp trainer/test_gpu_training.cpp trainer/test_gpu_models.cpp)
 target_link_libraries(gpu_training PRIVATE ebb_options ebb_model_zoo GTest::gtest nlohmann_json::nlohmann_json fmt::fmt)
 target_compile_definitions(gpu_training PRIVATE EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
 ebb_test(test_training_cuda SOURCES $<TARGET_OBJECTS:gpu_training> trainer/on_gpu.cpp LIBS ebb_model_zoo NOT_TSAN)
