@@ -197,6 +197,8 @@ ReferenceRun load_reference(std::string_view name, std::string_view architecture
   run.norms = json.at("norms").get<std::vector<double>>();
   run.bf16_losses = json.at("bf16").at("losses").get<std::vector<double>>();
   run.bf16_norms = json.at("bf16").at("norms").get<std::vector<double>>();
+  run.fp16_losses = json.at("fp16").at("losses").get<std::vector<double>>();
+  run.fp16_norms = json.at("fp16").at("norms").get<std::vector<double>>();
   if (json.contains("logits")) {
     const Json& logits = json.at("logits");
     run.logits = {logits.at("max"), logits.at("stride"), logits.at("values")};
