@@ -14,6 +14,12 @@
 namespace ebb {
 namespace {
 
+/// Where nobody asked for the host.
+std::string why_host(const TrainOptions& options, const TrainSetup& setup) {
+  const bool chosen = options.device == DeviceChoice::Auto && !setup.device.pretend;
+  return chosen && setup.device.kind == DeviceKind::Host ? "; no GPU: " + why_no_cuda() : "";
+}
+
 std::string device_line(const TrainSetup& setup) {
   const Preparation& p = setup.prepared;
   const DeviceOptions& d = setup.device;
@@ -123,7 +129,7 @@ std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup
       "step", fmt::format("{} micro-batches{} x {} sequences x {} tokens = {} tokens; {} steps",
                           s.num_batches, vertical ? " (vertical)" : "", s.batch_size, s.length,
                           s.num_tokens(), setup.num_steps())));
-  lines.push_back(named("device", device_line(setup)));
+  lines.push_back(named("device", device_line(setup) + why_host(options, setup)));
   return lines;
 }
 

@@ -122,20 +122,10 @@ void open_all_data(const TrainOptions& options, TrainSetup& setup) {
   check_evaluation(setup);
 }
 
-bool cuda_is_usable() {
-  if (probe_cuda().devices.empty()) return false;
-  try {
-    create_device({.kind = DeviceKind::Cuda});
-  } catch (const ConfigError&) {
-    return false;
-  }
-  return true;
-}
-
 /// A rehearsal is on the host, whatever else is there.
 DeviceKind device_kind(const TrainOptions& options) {
   const bool may_compute = options.device == DeviceChoice::Auto && !options.pretend;
-  if (may_compute && cuda_is_usable()) return DeviceKind::Cuda;
+  if (may_compute && why_no_cuda().empty()) return DeviceKind::Cuda;
   return options.device == DeviceChoice::Cuda ? DeviceKind::Cuda : DeviceKind::Host;
 }
 
@@ -163,6 +153,17 @@ void plan(const TrainOptions& options, TrainSetup& setup) {
 }
 
 }  // namespace
+
+std::string why_no_cuda() {
+  const CudaProbe probe = probe_cuda();
+  if (probe.devices.empty()) return probe.note;
+  try {
+    create_device({.kind = DeviceKind::Cuda});
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return {};
+}
 
 ModelSource model_source(const TrainOptions& options) {
   return options.model.empty() ? preset_source(options.preset)

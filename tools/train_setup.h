@@ -53,6 +53,9 @@ struct TrainSetup {
 /// `restores`: a checkpoint gives the weights, whatever the source has.
 TrainSetup set_up(const TrainOptions& options, bool restores = false);
 
+/// Why `--device auto` takes the host on this machine; empty where it takes a GPU.
+std::string why_no_cuda();
+
 // The parts of it that a plan alone takes as well.
 /// What --preset, --model and --init say.
 ModelSource model_source(const TrainOptions& options);

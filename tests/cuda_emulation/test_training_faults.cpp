@@ -5,15 +5,31 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/cuda_emulation/emulated_device.h"
 #include "tests/cuda_emulation/refusals.h"
-#include "tests/cuda_emulation/training.h"
 #include "tests/trainer/checkpoint_cases.h"
 #include "tests/trainer/fault_drill.h"
+#include "tests/trainer/on_gpu.h"
 
 namespace ebb::test {
 namespace {
 
-class EmulatedStep : public OnEmulatedGpu {};
+class EmulatedStep : public OnGpu {};
+
+// ---- Memory -------------------------------------------------------------------------------------
+
+/// Streams, events and blocks, too.
+TEST_F(EmulatedStep, TakesNothingFromTheGpu) {
+  const TrainingCase run =
+      on_gpu({.accumulation = 2, .memory = Memory::Between, .between = Between::State});
+  CaseRun training(run);
+  const emulation::Live before = emulation::live();
+  EXPECT_EQ(before.device_bytes, training.prepared().ledger.total(Tier::Device));
+  training.train(0, 1);
+  EXPECT_EQ(emulation::live(), before);
+  training.train(1, 3);
+  EXPECT_EQ(emulation::live(), before);
+}
 
 // ---- Numbers ------------------------------------------------------------------------------------
 
@@ -28,7 +44,7 @@ constexpr std::string_view kSpoiled = "h.1.mlp.c_fc.weight";
 /// Also of chunks whose update the device was told of before the norm was known.
 TEST_F(EmulatedStep, ThatHasNoNormChangesNothing) {
   for (const Between between : {Between::Nothing, Between::State}) {
-    const TrainingCase run = on_emulated_gpu({.memory = Memory::Smallest, .between = between});
+    const TrainingCase run = on_gpu({.memory = Memory::Smallest, .between = between});
     CaseRun with(run), without(run);
     with.train(0, 1);
     without.train(0, 1);
@@ -47,14 +63,14 @@ TEST_F(EmulatedStep, ThatHasNoNormChangesNothing) {
 
 TEST_F(EmulatedStep, ThatHasNoNormIsAnErrorWithoutClipping) {
   for (const Between between : {Between::Nothing, Between::State}) {
-    CaseRun training(on_emulated_gpu({.clip = false, .between = between}));
+    CaseRun training(on_gpu({.clip = false, .between = between}));
     spoil(training.trainer(), kSpoiled);
     EXPECT_THROW(training.train(0, 1), NumericError);
   }
 }
 
 TEST_F(EmulatedStep, NamesATokenThatIsOutsideTheTable) {
-  const TrainingCase run = on_emulated_gpu({.memory = Memory::Smallest});
+  const TrainingCase run = on_gpu({.memory = Memory::Smallest});
   const Gpt2 model(run.model, kMicroBatchSize, run.length, run.dtype);
   const Preparation prepared = prepare_case(model, run);
   const auto device = create_case_device(prepared, run);
@@ -73,7 +89,7 @@ TEST_F(EmulatedStep, NamesATokenThatIsOutsideTheTable) {
 
 // ---- Operations that fail -----------------------------------------------------------------------
 
-constexpr uint64_t kMost = 12;  // of each kind
+constexpr uint64_t kMost = 8;  // of each kind
 
 TEST_F(EmulatedStep, AllocationsCanFail) {
   fail_operations(FaultSite::Allocation, kMost, DeviceKind::Cuda);
@@ -99,8 +115,7 @@ class TwoSteps {
 
  private:
   static constexpr int64_t kTokens = 4;
-  const TrainingCase run_ =
-      on_emulated_gpu({.memory = Memory::Smallest, .between = Between::State});
+  const TrainingCase run_ = on_gpu({.memory = Memory::Smallest, .between = Between::State});
   const Gpt2 model_{run_.model, kMicroBatchSize, kTokens, run_.dtype};
   const Preparation prepared_ = prepare_case(model_, run_);
   const Data data_{run_.model, kTokens, 1, 3};
@@ -119,7 +134,7 @@ TEST_F(EmulatedStep, CallsOfCudaCanBeRefused) {
     EXPECT_TRUE(calls.contains(call)) << call;
   }
   for (const auto& [call, count] : calls) {
-    for (const uint64_t n : some_of(count, 4)) {
+    for (const uint64_t n : some_of(count, 3)) {
       SCOPED_TRACE(testing::Message() << call << " number " << n << " of " << count);
       const Refusal refusal(call, n);
       try {

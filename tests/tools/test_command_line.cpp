@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "device/device.h"
 #include "tests/tools/run_ebb.h"
 
 namespace ebb {
@@ -192,6 +193,21 @@ TEST_F(CommandLine, ARehearsalHasTimesAndNoLosses) {
     EXPECT_GT(lines[i]["loaded_bytes"], 0);
   }
   EXPECT_TRUE(lines[2].at("eval_loss").is_null());
+}
+
+TEST_F(CommandLine, WithoutAGpuAutoSaysWhyAndCudaRefuses) {
+  const CudaProbe probe = probe_cuda();
+  if (!probe.devices.empty()) GTEST_SKIP() << "there is a GPU here";
+  Arguments arguments = train({"--dry-run"});
+  std::string& device = *(std::find(arguments.begin(), arguments.end(), "host"));
+  EXPECT_EQ(run(arguments).err.find("no GPU: "), std::string::npos);
+  device = "auto";
+  const Outcome chosen = run(arguments);
+  EXPECT_EQ(chosen.exit_code, 0);
+  EXPECT_NE((chosen.out + chosen.err).find("; no GPU: " + probe.note), std::string::npos)
+      << chosen.out << chosen.err;
+  device = "cuda";
+  EXPECT_FAILS(run(arguments), 2, "--device host");
 }
 
 TEST_F(CommandLine, RehearsalsAreForTheHost) {

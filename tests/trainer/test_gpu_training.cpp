@@ -1,5 +1,5 @@
-// Training end to end on the emulated GPU: the same executor, trainer and kernels as on a real one.
-// Results from here are called emulated.
+// Training end to end on a GPU, or on the emulated one: the same executor, trainer and kernels.
+// Results from there are called emulated.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,20 +7,20 @@
 #include <thread>
 
 #include "model_zoo/checkpoint.h"
-#include "tests/cuda_emulation/training.h"
 #include "tests/trainer/checkpoint_cases.h"
 #include "tests/trainer/identity.h"
+#include "tests/trainer/on_gpu.h"
 
 namespace ebb::test {
 namespace {
 
 namespace fs = std::filesystem;
 
-class EmulatedTraining : public OnEmulatedGpu {
+class GpuTraining : public OnGpu {
  protected:
   /// Each has the bits of its class, which are those of everything resident.
   void expect_same_bits(std::initializer_list<TrainingCase> runs) {
-    for (const TrainingCase& run : runs) check_.run(on_emulated_gpu(run));
+    for (const TrainingCase& run : runs) check_.run(on_gpu(run));
   }
 
  private:
@@ -30,16 +30,16 @@ class EmulatedTraining : public OnEmulatedGpu {
 constexpr MicroBatchOrder kVertical = MicroBatchOrder::Vertical;
 constexpr ActivationPlacement kOffload = ActivationPlacement::Offload;
 
-TEST_F(EmulatedTraining, BitsDoNotDependOnTheBudget) {
+TEST_F(GpuTraining, BitsDoNotDependOnTheBudget) {
   expect_same_bits({{.memory = Memory::Smallest},
                     {.memory = Memory::Between, .num_pieces = 2},
                     {.clip = false, .memory = Memory::Smallest},
                     {.dtype = DType::F32, .memory = Memory::Smallest}});
-  TrainingCase run = on_emulated_gpu({.memory = Memory::Smallest});
+  TrainingCase run = on_gpu({.memory = Memory::Smallest});
   EXPECT_GT(train(run).loaded_bytes, 0u);
 }
 
-TEST_F(EmulatedTraining, BitsDoNotDependOnRecomputation) {
+TEST_F(GpuTraining, BitsDoNotDependOnRecomputation) {
   expect_same_bits({{.memory = Memory::Smallest, .recompute = Recompute::Block},
                     {.recompute = static_cast<Recompute>(2)},
                     {.clip = false,
@@ -48,7 +48,7 @@ TEST_F(EmulatedTraining, BitsDoNotDependOnRecomputation) {
                      .recomputed_blocks = 1}});
 }
 
-TEST_F(EmulatedTraining, BitsDoNotDependOnTheOrderOfMicroBatches) {
+TEST_F(GpuTraining, BitsDoNotDependOnTheOrderOfMicroBatches) {
   expect_same_bits(
       {{.accumulation = 3, .memory = Memory::Smallest},
        {.accumulation = 3, .memory = Memory::Between, .order = kVertical},
@@ -59,14 +59,14 @@ TEST_F(EmulatedTraining, BitsDoNotDependOnTheOrderOfMicroBatches) {
         .update = UpdateOrder::Wait}});
 }
 
-TEST_F(EmulatedTraining, BitsDoNotDependOnWhenUpdatesAreMade) {
+TEST_F(GpuTraining, BitsDoNotDependOnWhenUpdatesAreMade) {
   expect_same_bits({{.memory = Memory::Smallest, .update = UpdateOrder::Wait},
                     {.memory = Memory::Smallest, .update = UpdateOrder::Overlap},
                     {.clip = false, .update = UpdateOrder::Wait},
                     {.clip = false, .update = UpdateOrder::Overlap}});
 }
 
-TEST_F(EmulatedTraining, BitsDoNotDependOnWhereUpdatesAreMade) {
+TEST_F(GpuTraining, BitsDoNotDependOnWhereUpdatesAreMade) {
   expect_same_bits(
       {{.between = Between::State},
        {.memory = Memory::Smallest, .update = UpdateOrder::Wait, .between = Between::State},
@@ -74,13 +74,13 @@ TEST_F(EmulatedTraining, BitsDoNotDependOnWhereUpdatesAreMade) {
        {.clip = false, .memory = Memory::Between, .between = Between::Weights},
        {.dtype = DType::F32, .clip = false, .between = Between::State}});
   for (const bool clip : {true, false}) {
-    const TrainingCase run = on_emulated_gpu({.clip = clip, .between = Between::State});
+    const TrainingCase run = on_gpu({.clip = clip, .between = Between::State});
     const Gpt2 model(run.model, kMicroBatchSize, run.length, run.dtype);
     EXPECT_FALSE(prepare_case(model, run).plan.device_updates.empty());
   }
 }
 
-TEST_F(EmulatedTraining, BitsDoNotDependOnWhereActivationsWait) {
+TEST_F(GpuTraining, BitsDoNotDependOnWhereActivationsWait) {
   expect_same_bits(
       {{.memory = Memory::Smallest, .activations = kOffload},
        {.memory = Memory::Smallest, .recompute = Recompute::Block, .activations = kOffload},
@@ -91,15 +91,15 @@ TEST_F(EmulatedTraining, BitsDoNotDependOnWhereActivationsWait) {
         .activations = kOffload}});
 }
 
-TEST_F(EmulatedTraining, EvaluationHasTheSameBitsToo) {
+TEST_F(GpuTraining, EvaluationHasTheSameBitsToo) {
   expect_same_bits(
       {{.memory = Memory::Smallest, .evaluation_batches = 2},
        {.memory = Memory::Between, .between = Between::State, .evaluation_batches = 2}});
 }
 
 /// Two backends that sum in other orders, from the same weights on the same data.
-TEST_F(EmulatedTraining, TrainsAsTheHostDoes) {
-  TrainingCase run = on_emulated_gpu({.dtype = DType::F32, .evaluation_batches = 1});
+TEST_F(GpuTraining, TrainsAsTheHostDoes) {
+  TrainingCase run = on_gpu({.dtype = DType::F32, .evaluation_batches = 1});
   const Outcome gpu = train(run).outcome;
   run.device = DeviceKind::Host;
   const Outcome host = train(run).outcome;
@@ -114,41 +114,37 @@ TEST_F(EmulatedTraining, TrainsAsTheHostDoes) {
 
 // ---- Memory -------------------------------------------------------------------------------------
 
-TEST_F(EmulatedTraining, EverythingIsTakenBeforeTheFirstStep) {
-  CaseRun training(
-      on_emulated_gpu({.accumulation = 2, .memory = Memory::Between, .between = Between::State}));
-  const emulation::Live before = emulation::live();
-  training.train(0, 1);
-  EXPECT_EQ(emulation::live(), before);
-  training.train(1, 3);
-  EXPECT_EQ(emulation::live(), before);
-}
-
-TEST_F(EmulatedTraining, TakesFromTheGpuWhatTheLedgerSays) {
-  const TrainingCase run = on_emulated_gpu({.memory = Memory::Smallest});
+TEST_F(GpuTraining, TakesWhatTheLedgerSaysBeforeTheFirstStep) {
+  const TrainingCase run =
+      on_gpu({.accumulation = 2, .memory = Memory::Between, .between = Between::State});
   const Gpt2 model(run.model, kMicroBatchSize, run.length, run.dtype);
   const Preparation prepared = prepare_case(model, run);
   const auto device = create_case_device(prepared, run);
-  const Trainer trainer(model, *device, prepared);
-  EXPECT_EQ(device->used_bytes(), prepared.ledger.total(Tier::Device));
-  EXPECT_EQ(emulation::live().device_bytes, device->used_bytes());
+  Trainer trainer(model, *device, prepared);
+  const Data data(run.model, run.length, run.accumulation, 1);
+  const size_t planned = prepared.ledger.total(Tier::Device);
+  EXPECT_EQ(device->used_bytes(), planned);
+  const uint64_t before = device->num_allocations();
+  for (int step = 0; step < 3; ++step) trainer.step(data.micro_batches(), 1e-3);
+  EXPECT_EQ(device->used_bytes(), planned);
+  EXPECT_EQ(device->num_allocations(), before);
 }
 
 // ---- Checkpoints --------------------------------------------------------------------------------
 
-class EmulatedCheckpoint : public OnEmulatedGpu, public testing::WithParamInterface<TrainingCase> {
+class GpuCheckpoint : public OnGpu, public testing::WithParamInterface<TrainingCase> {
  protected:
-  ~EmulatedCheckpoint() override {
+  ~GpuCheckpoint() override {
     std::error_code ignored;
     fs::remove(file_, ignored);
   }
   const std::string file_ =
-      (fs::temp_directory_path() / ("ebb-emulated-" + std::to_string(::getpid()))).string();
+      (fs::temp_directory_path() / ("ebb-gpu-" + std::to_string(::getpid()))).string();
 };
 
 /// A run saves beside its steps; another, on the other backend's schedule and budget, goes on.
-TEST_P(EmulatedCheckpoint, GoesOnWithTheSameBits) {
-  const TrainingCase run = on_emulated_gpu(GetParam());
+TEST_P(GpuCheckpoint, GoesOnWithTheSameBits) {
+  const TrainingCase run = on_gpu(GetParam());
   Outcome whole, saved;
   {
     CaseRun training(run);
@@ -176,7 +172,7 @@ TEST_P(EmulatedCheckpoint, GoesOnWithTheSameBits) {
   EXPECT_EQ(resumed.outcome().losses.back(), whole.losses.back());
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, EmulatedCheckpoint,
+INSTANTIATE_TEST_SUITE_P(Cases, GpuCheckpoint,
                          testing::Values(TrainingCase{.memory = Memory::Smallest},
                                          TrainingCase{.clip = false, .between = Between::State},
                                          TrainingCase{.between = Between::State}));
