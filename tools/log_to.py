@@ -22,6 +22,8 @@ NAMES = {
     "eval_loss": "loss/eval",
     "grad_norm": "optimizer/grad_norm",
     "learning_rate": "optimizer/learning_rate",
+    "loss_scale": "optimizer/loss_scale",
+    "skipped_steps": "optimizer/skipped_steps",
     "epoch": "optimizer/epoch",
     "tokens_seen": "optimizer/tokens_seen",
     "step_seconds": "speed/step_seconds",
