@@ -144,7 +144,7 @@ class TrainingRun {
                                     result);
     record.tokens_seen = position_at(record.step, start_, setup_.shape).num_tokens;
     if (setup_.prepared.options.dtype == DType::F16) {
-      record.loss_scale = result.loss_scale;
+      if (learns) record.loss_scale = result.loss_scale;
       record.skipped_steps = trainer_.num_skipped();
     }
     if (result.skipped) report_skipped(record.step, result.loss_scale);
