@@ -89,6 +89,7 @@ struct TrainerOptions {
   std::optional<uint32_t> device_updates = {};
   AdamW adam = {};
   float max_grad_norm = 1;                          ///< 0 = no clipping
+  uint32_t initial_loss_scale = kInitialLossScale;  ///< of fp16: a power of two up to 2^24
   /// In a row, for a norm that is not a number, before it is an error; of fp16 only those at a loss
   /// scale of 1 count, as the others halve it.
   uint32_t max_skipped_steps = 3;
