@@ -63,7 +63,6 @@ void undo_log(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const
 bool update_with_log(ThreadTeam& team, const Planes& planes, int64_t n,
                      std::span<const AdamWRun> runs, const AdamWStep& step, UndoLog& log) {
   check_update(planes, n, runs, step);
-  EBB_CHECK(planes.weight_dtype != DType::F16, "updates of fp16 weights are not logged");
   EBB_CHECK(
       std::ranges::all_of(runs, [](const AdamWRun& r) { return r.first % kUndoElements == 0; }),
       "runs that are logged begin at multiples of 32 elements");

@@ -92,39 +92,41 @@ HWY_INLINE void undo_turn(const View<W, G>& at, int64_t i, const AdamWCoefficien
 template <class W, class G>
 struct PartOfTurn {
   W weight[kTurn] = {};
-  int16_t low[kTurn] = {};
+  Rest<W> rest[kTurn] = {};
   float momentum[kTurn] = {};
   float variance[kTurn] = {};
   G gradient[kTurn] = {};
 
   PartOfTurn(const View<W, G>& from, int64_t first, int64_t count) {
     std::copy_n(from.gradient + first, count, gradient);
-    copy({from.weight + first, low_of(from, first), from.momentum + first, from.variance + first},
-         {weight, low, momentum, variance}, count);
+    copy(
+        {from.weight + first, rest_from(from, first), from.momentum + first, from.variance + first},
+        {weight, rest, momentum, variance}, count);
   }
   void put_back(const View<W, G>& to, int64_t first, int64_t count) const {
-    copy({weight, low, momentum, variance},
-         {to.weight + first, low_of(to, first), to.momentum + first, to.variance + first}, count);
+    copy({weight, rest, momentum, variance},
+         {to.weight + first, rest_from(to, first), to.momentum + first, to.variance + first},
+         count);
   }
-  View<W, G> view() { return {weight, low, momentum, variance, gradient}; }
+  View<W, G> view() { return {weight, rest, momentum, variance, gradient}; }
 
  private:
   struct From {
     const W* weight;
-    const int16_t* low;
+    const Rest<W>* rest;
     const float *momentum, *variance;
   };
   struct To {
     W* weight;
-    int16_t* low;
+    Rest<W>* rest;
     float *momentum, *variance;
   };
-  static int16_t* low_of(const View<W, G>& view, int64_t first) {
+  static Rest<W>* rest_from(const View<W, G>& view, int64_t first) {
     return std::is_same_v<W, float> ? nullptr : view.rest + first;
   }
   static void copy(const From& from, const To& to, int64_t count) {
     std::copy_n(from.weight, count, to.weight);
-    if (!std::is_same_v<W, float>) std::copy_n(from.low, count, to.low);
+    if (!std::is_same_v<W, float>) std::copy_n(from.rest, count, to.rest);
     std::copy_n(from.momentum, count, to.momentum);
     std::copy_n(from.variance, count, to.variance);
   }
@@ -202,6 +204,7 @@ auto with_types(const Planes& planes, const Body& body) {
     return body.template operator()<W, F16>();
   };
   if (planes.weight_dtype == DType::F32) return with_weight.template operator()<float>();
+  if (planes.weight_dtype == DType::F16) return with_weight.template operator()<F16>();
   return with_weight.template operator()<BF16>();
 }
 

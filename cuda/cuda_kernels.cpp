@@ -90,6 +90,10 @@ class CudaKernels final : public Kernels {
   void add(Stream& stream, Tensor y, Tensor a, Tensor b) override {
     submit(stream, check_add(y, a, b), [&](cudaStream_t s) { cuda::add(s, y, a, b); });
   }
+  void dropout(Stream& stream, Tensor x, const Dropout& dropout) override {
+    submit(stream, check_dropout(x, dropout),
+           [&](cudaStream_t s) { cuda::dropout(s, x, dropout); });
+  }
   void accumulate(Stream& stream, Tensor y, Tensor x) override {
     submit(stream, check_accumulate(y, x), [&](cudaStream_t s) { cuda::add(s, y, y, x); });
   }
@@ -302,6 +306,7 @@ cuda::AttentionLaunch launch_of(const AttentionCall& call) {
           .causal = call.causal,
           .window = call.window,
           .scale = call.scale,
+          .dropout = call.dropout,
           .document_starts = call.document_starts,
           .qkv = call.qkv,
           .out = call.out,

@@ -224,6 +224,16 @@ Cost check_accumulate(const Tensor& y, const Tensor& x) {
   return {.flops = count(y), .bytes = total_bytes(y, y, x), .name = "accumulate"};
 }
 
+Cost check_dropout(const Tensor& x, const Dropout& dropout) {
+  EBB_CHECK(is_float(x.dtype) && x.shape.rank() >= 1 && x.dim(0) > 0 &&
+                x.num_elements() / x.dim(0) <= int64_t{4} << 32,
+            "dropout: x (B, ...) of a float type, at most 2^34 numbers a row");
+  EBB_CHECK(dropout.probability > 0 && dropout.probability < 1,
+            "dropout: a probability above 0 and below 1");
+  // Ten rounds of two products and four other operations make four words.
+  return vector_cost(15 * count(x), total_bytes(x, x), "dropout");
+}
+
 Cost check_embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& positions,
                              const Tensor& wte, const Tensor& wpe) {
   const int64_t n = y.rows(), c = y.columns();

@@ -58,6 +58,7 @@ Cost check_activation_forward(const Tensor& y, const Tensor& x);
 Cost check_activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x);
 Cost check_add(const Tensor& y, const Tensor& a, const Tensor& b);
 Cost check_accumulate(const Tensor& y, const Tensor& x);
+Cost check_dropout(const Tensor& x, const Dropout& dropout);
 
 Cost check_embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& positions,
                              const Tensor& wte, const Tensor& wpe);

@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 
+#include "device/dropout.h"
 #include "device/stream.h"
 #include "device/tensor.h"
 
@@ -36,6 +37,7 @@ struct AttentionShape {
   int64_t num_kv_heads = 0;  ///< 0: as many as heads
   int64_t window = 0;        ///< a query sees itself and window - 1 tokens before it; 0: all
   float scale = 0;           ///< of the scores; 0: 1 / sqrt(D)
+  Dropout dropout = {};      ///< of the weights
 
   int64_t kv_heads() const { return num_kv_heads == 0 ? num_heads : num_kv_heads; }
 };
@@ -135,6 +137,9 @@ class Kernels {
   // y += x
   virtual void accumulate(Stream&, Tensor y, Tensor x) = 0;
   virtual void fill_zero(Stream&, Tensor y) = 0;
+  // In place: numbers of x (B, ...) are kept and multiplied, or become 0. Its gradient is the same
+  // of the gradient.
+  virtual void dropout(Stream&, Tensor x, const Dropout&) = 0;
 
   // y (N, C) = wte[tokens[i]] + wpe[positions[i]]; tokens, positions (N) int32; wpe, positions may
   // be empty.

@@ -77,6 +77,7 @@ void Gpt2::declare() {
     layer.up_bias = add("mlp.c_fc.bias", {inner}, Init::zeros());
     layer.down_weight = add("mlp.c_proj.weight", {c, inner}, residual);
     layer.down_bias = add("mlp.c_proj.bias", {c}, Init::zeros());
+    layer.first_dropout = 1 + 3 * static_cast<uint32_t>(i);  // 0: the embeddings
     layers_.push_back(layer);
   }
   final_norm_weight_ = parameters_.add("ln_f.weight", {c}, Init::ones());
@@ -99,18 +100,22 @@ Variable Gpt2::run_layer(Tape& tape, const Layer& layer, std::byte* document_sta
   a = linear(tape, a, layer.qkv_weight, layer.qkv_bias);  // (B, T, 3C)
   a = attention(tape, a,
                 {.num_heads = config_.num_heads,
-                 .document_starts = {document_starts, DType::I32, {micro_batch_size_, length_}}});
+                 .document_starts = {document_starts, DType::I32, {micro_batch_size_, length_}},
+                 .dropout = tape.dropout_at(layer.first_dropout, micro_batch_size_)});
   a = linear(tape, a, layer.projection_weight, layer.projection_bias);
+  a = dropout(tape, a, layer.first_dropout + 1);
   x = add(tape, x, a);
   Variable m = layer_norm(tape, x, layer.norm2_weight, layer.norm2_bias, epsilon);
   m = linear(tape, m, layer.up_weight, layer.up_bias);  // (B, T, inner)
   m = activation(tape, m, Activation::GeluTanh);
   m = linear(tape, m, layer.down_weight, layer.down_bias);
+  m = dropout(tape, m, layer.first_dropout + 2);
   return add(tape, x, m);
 }
 
 Variable Gpt2::hidden(Tape& tape, std::span<const Tensor> inputs) const {
   Variable x = embedding(tape, inputs[0], inputs[1], wte_, wpe_, config_.channels, dtype_);
+  x = dropout(tape, x, 0);
   for (const Layer& layer : layers_) {
     const auto body = [this, &layer, starts = packed_ ? inputs[3].data : nullptr](
                           Tape& t, Variable v) { return run_layer(t, layer, starts, v); };

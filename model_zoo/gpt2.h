@@ -49,6 +49,7 @@ class Gpt2 : public Model {
   struct Layer {
     ParameterId norm1_weight, norm1_bias, qkv_weight, qkv_bias, projection_weight, projection_bias;
     ParameterId norm2_weight, norm2_bias, up_weight, up_bias, down_weight, down_bias;
+    uint32_t first_dropout;  ///< of three places: weights of attention, and both results
   };
   Variable run_layer(Tape& tape, const Layer& layer, std::byte* document_starts, Variable x) const;
   void declare();

@@ -88,6 +88,7 @@ Llama::Layer Llama::declare_layer(int64_t index) {
     return add(name, {size}, Init::ones());
   };
   Layer layer{};
+  layer.dropout = static_cast<uint32_t>(index);
   layer.input_norm = norm("input_layernorm.weight", c.channels);
   layer.qkv = matrix("self_attn.qkv.weight", c.qkv_channels(), c.channels);
   layer.qkv_bias = bias(c.qkv_bias, "self_attn.qkv.bias", c.qkv_channels());
@@ -128,7 +129,8 @@ Variable Llama::attend(Tape& tape, const Layer& layer, const Shared& shared, Var
       {.num_heads = c.num_heads,
        .document_starts = {shared.document_starts, DType::I32, {micro_batch_size_, length_}},
        .num_kv_heads = c.num_kv_heads,
-       .window = c.sliding_window.value_or(0)});
+       .window = c.sliding_window.value_or(0),
+       .dropout = tape.dropout_at(layer.dropout, micro_batch_size_)});
 }
 
 Variable Llama::run_layer(Tape& tape, const Layer& layer, const Shared& shared, Variable x) const {

@@ -63,6 +63,7 @@ class Llama : public Model {
   struct Layer {
     ParameterId input_norm, qkv, output, mlp_norm, gate_up, down;
     std::optional<ParameterId> qkv_bias, output_bias, gate_up_bias, down_bias, q_norm, k_norm;
+    uint32_t dropout;  ///< the place of attention's weights, the only one of this family
   };
   /// What all layers read, by address: it fits a block's closure.
   struct Shared {

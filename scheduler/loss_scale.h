@@ -20,9 +20,9 @@ inline constexpr uint32_t kInitialLossScale = 1u << 16;
 inline constexpr uint32_t kLargestLossScale = 1u << 24;  // where apex stops
 inline constexpr uint32_t kGoodStepsToDouble = 2000;
 
-/// Only fp16 needs one: fp32 and bf16 have exponents enough.
-constexpr LossScale initial_loss_scale(DType weight_type) {
-  return {.value = weight_type == DType::F16 ? kInitialLossScale : 1};
+/// That training begins with. Only fp16 needs one: fp32 and bf16 have exponents enough.
+constexpr LossScale initial_loss_scale(DType weight_type, uint32_t of_fp16 = kInitialLossScale) {
+  return {.value = weight_type == DType::F16 ? of_fp16 : 1};
 }
 
 constexpr LossScale after_good_step(LossScale scale) {

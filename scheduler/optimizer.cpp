@@ -42,7 +42,7 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
           device.allocate(MemoryKind::Device, partial_norm_bytes(layout), "partial norms")),
       team_(device.info().num_threads),
       adam_(options.adam),
-      counters_{.loss_scale = initial_loss_scale(options.dtype)} {
+      counters_{.loss_scale = initial_loss_scale(options.dtype, options.initial_loss_scale)} {
   cut_runs();
   cut_updates();
   for (const AdamWRun& run : updates_) device_state_.expect(run);

@@ -55,6 +55,12 @@ class Optimizer : public ChunkWork {
   /// What the gradient of the loss must be multiplied with in the step that begins.
   uint32_t loss_scale() const { return counters_.loss_scale.value; }
 
+  /// Of the run, from 0: skipped ones count.
+  uint32_t step() const {
+    return static_cast<uint32_t>(counters_.num_updates) +
+           static_cast<uint32_t>(counters_.num_skipped);
+  }
+
   // After a step.
   double grad_norm() const { return grad_norm_; }
   bool skipped() const { return skipped_; }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "device/sim/sim_device.h"
@@ -285,6 +286,15 @@ Preparation prepare(const Model& model, const TrainerOptions& options, const Bud
                     const Machine& machine) {
   if (options.gradient_accumulation == 0) {
     throw ConfigError("--gradient-accumulation 0: a step has at least one micro-batch");
+  }
+  if (!(options.dropout >= 0 && options.dropout < 1)) {
+    throw ConfigError(
+        fmt::format("--dropout {:g}: allowed is a number from 0 to below 1", options.dropout));
+  }
+  const uint32_t scale = options.initial_loss_scale;
+  if (!std::has_single_bit(scale) || scale > kLargestLossScale) {
+    throw ConfigError(fmt::format("an initial loss scale of {}: allowed is a power of two up to {}",
+                                  scale, kLargestLossScale));
   }
   return choose(model, options, budgets, machine);
 }

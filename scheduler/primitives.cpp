@@ -149,6 +149,19 @@ Variable add(Tape& tape, Variable a, Variable b) {
   return y;
 }
 
+Variable dropout(Tape& tape, Variable x, uint32_t site) {
+  const Dropout drop = tape.dropout_at(site, x.value.dim(0));
+  if (!drop) return x;
+  tape.begin_moment("dropout", {});
+  const Variable y = tape.output_in_place(x);
+  tape.kernels().dropout(tape.stream(), y.value, drop);
+  tape.end_moment([x, y, drop](const Backward& b) {
+    b.kernels().dropout(b.stream(), b.own_gradient(y), drop);
+    b.pass_gradient(x, y);
+  });
+  return y;
+}
+
 Variable embedding(Tape& tape, Tensor tokens, Tensor positions, ParameterId wte, ParameterId wpe,
                    int64_t channels, DType type) {
   tape.begin_moment("embedding", {{wte, false}, {wpe, false}});

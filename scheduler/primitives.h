@@ -31,6 +31,10 @@ Variable rotary(Tape& tape, Variable x, Tensor table, int64_t num_heads);
 Variable swiglu(Tape& tape, Variable x);
 Variable activation(Tape& tape, Variable x, Activation kind);
 Variable add(Tape& tape, Variable a, Variable b);
+/// x (B, ...) of one sample a row, in place; itself where the tape has no dropout. Each place of a
+/// model has a site of its own, and so have those of attention (AttentionShape::dropout).
+/// REQUIRES: as rotary().
+Variable dropout(Tape& tape, Variable x, uint32_t site);
 /// wte[tokens] + wpe[positions]: tokens, positions (B, T) int32; result (B, T, C) of `type`.
 Variable embedding(Tape& tape, Tensor tokens, Tensor positions, ParameterId wte, ParameterId wpe,
                    int64_t channels, DType type);

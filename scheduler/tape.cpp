@@ -360,6 +360,15 @@ void Tape::begin_micro_batch(const TapeOptions& options, Tensor loss_total, Writ
   num_blocks_ = 0;
 }
 
+Dropout Tape::dropout_at(uint32_t site, int64_t num_samples) const {
+  if (!options_.training || !options_.dropout) return {};
+  EBB_CHECK(site <= UINT16_MAX, "a model has at most 65536 places of dropout");
+  Dropout dropout = options_.dropout;
+  dropout.first_sample = options_.micro_batch * static_cast<uint32_t>(num_samples);
+  dropout.site = static_cast<uint16_t>(site);
+  return dropout;
+}
+
 void Tape::begin_backward() {
   if (options_.training) phase_ = Phase::Backward;
   recording_ = false;

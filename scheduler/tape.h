@@ -89,6 +89,8 @@ struct TapeOptions {
   uint32_t num_recomputed = UINT32_MAX;  ///< the first so many: they would be kept the longest
   bool rest = false;  ///< activations rest between their block's forward and backward
   BlockBoundary* boundary = nullptr;
+  Dropout dropout = {};      ///< probability, key and step; in training alone
+  uint32_t micro_batch = 0;  ///< of the step's
 };
 
 class Tape {
@@ -141,6 +143,10 @@ class Tape {
   void add_losses(Tensor losses);
   /// What every loss gradient is multiplied with: 1 / (targets in the step), times the loss scale.
   float loss_gradient_scale() const { return loss_gradient_scale_; }
+
+  /// Of a place in the model, where no other has this number, on values of so many samples. Off
+  /// where the run has no dropout, and in evaluation.
+  Dropout dropout_at(uint32_t site, int64_t num_samples) const;
 
   // For whoever runs a micro-batch.
   void begin_micro_batch(const TapeOptions& options, Tensor loss_total, Write loss_write,

@@ -154,7 +154,7 @@ void Trainer::Impl::upload_all(std::span<const MicroBatch> micro_batches) {
 void Trainer::Impl::run(std::span<const MicroBatch> micro_batches, bool training,
                         float loss_gradient_scale) {
   micro_batches_.run({.count = static_cast<uint32_t>(micro_batches.size()),
-                      .tape = tape_options(prepared_.options, training),
+                      .tape = tape_options(prepared_.options, training, optimizer_.step()),
                       .inputs = input_views_,
                       .loss_total = {device_loss_.data(), DType::F64, {1}},
                       .loss_gradient_scale = loss_gradient_scale});

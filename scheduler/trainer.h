@@ -89,9 +89,13 @@ struct TrainerOptions {
   std::optional<uint32_t> device_updates = {};
   AdamW adam = {};
   float max_grad_norm = 1;                          ///< 0 = no clipping
+  uint32_t initial_loss_scale = kInitialLossScale;  ///< of fp16: a power of two up to 2^24
   /// In a row, for a norm that is not a number, before it is an error; of fp16 only those at a loss
   /// scale of 1 count, as the others halve it.
   uint32_t max_skipped_steps = 3;
+  /// At the places that the model has for it; below 1, and off in evaluation. What is dropped
+  /// follows from seed, step, sample and place (device/dropout.h).
+  float dropout = 0;
   uint64_t seed = 1;
   /// From the seed; otherwise they are zeros until somebody writes them.
   bool random_weights = true;

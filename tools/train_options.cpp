@@ -49,7 +49,7 @@ constexpr uint64_t kMaxBlocks = 1'000'000;
 constexpr RealRange kPositive{.least = 0, .least_allowed = false};
 constexpr RealRange kNotNegative{.least = 0};
 constexpr RealRange kRatio{.least = 0, .most = 1};
-constexpr RealRange kBeta{.least = 0, .most = 1, .most_allowed = false};
+constexpr RealRange kBelowOne{.least = 0, .most = 1, .most_allowed = false};
 // Sizes of shapes: far beyond any machine, and their products still fit 64 bits.
 constexpr uint64_t kLargestShape = uint64_t{1} << 20;
 
@@ -187,10 +187,12 @@ void add_optimizer_flags(FlagGroup group, TrainOptions& o) {
             choice(o.schedule, kSchedules));
   group.add("--weight-decay", "X [0.1; loaded weights: 0]", "of tensors of two or more dimensions",
             real(o.weight_decay, o.gave_weight_decay, kNotNegative));
-  group.add("--beta1", "X [0.9]", "decay of the momentum", real(o.beta1, kBeta));
-  group.add("--beta2", "X [0.95]", "decay of the variance", real(o.beta2, kBeta));
+  group.add("--beta1", "X [0.9]", "decay of the momentum", real(o.beta1, kBelowOne));
+  group.add("--beta2", "X [0.95]", "decay of the variance", real(o.beta2, kBelowOne));
   group.add("--epsilon", "X [1e-8]", "added to the denominator", real(o.epsilon, kPositive));
   add_clip_flag(group, o);
+  group.add("--dropout", "P [0]", "at the places that the architecture has for it, in training",
+            real(o.dropout, kBelowOne));
 }
 
 void add_memory_flags(FlagGroup group, TrainOptions& o) {

@@ -59,6 +59,7 @@ struct TrainOptions {
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double max_grad_norm = 1.0;  ///< 0 = off
+  double dropout = 0;
 
   DType dtype = DType::BF16;
   std::optional<DType> gradient_dtype;  ///< the same as dtype

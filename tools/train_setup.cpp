@@ -218,6 +218,7 @@ TrainerOptions trainer_options(const TrainOptions& options, const BatchShape& sh
                    .epsilon = options.epsilon,
                    .weight_decay = options.weight_decay},
           .max_grad_norm = static_cast<float>(options.max_grad_norm),
+          .dropout = static_cast<float>(options.dropout),
           .seed = options.seed,
           .random_weights = random_weights};
 }

@@ -161,7 +161,8 @@ __global__ void __launch_bounds__(kThreads) attend(AttentionLaunch f) {
       float total = 0.0f;
       for (int j = 0; j < kPart; ++j) {
         const float weight = expf(s[i][j] - highest);
-        shared.weights.row(row)[column_index() + j * kSide] = weight;
+        const int column = column_index() + j * kSide;
+        shared.weights.row(row)[column] = weight * head.kept(first + row, key + column);
         total += weight;
       }
       const float factor = expf(top[i] - highest);
@@ -200,8 +201,10 @@ __device__ void differentiate(const Head<T>& head, const Shared<kTile>& shared, 
       const int key = rows_are_queries ? first_column + column : first_row + row;
       float weight = 0.0f, dscore = 0.0f;
       if (query < n && key < n && head.sees(query, head.start(query), key, head.start(key))) {
+        const float kept = head.kept(query, key);
         weight = expf(s[i][j] - shared.log_sums[q]);
-        dscore = weight * (ds[i][j] - shared.inners[q]);
+        dscore = weight * (ds[i][j] * kept - shared.inners[q]);
+        weight *= kept;
       }
       shared.weights.row(row)[column] = weight;
       shared.dscores.row(row)[column] = dscore;

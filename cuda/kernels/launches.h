@@ -26,6 +26,7 @@ void activation_backward(cudaStream_t stream, const Tensor& dx, const Tensor& dy
                          Activation, Write);
 /// y = a + b; y and a of one type.
 void add(cudaStream_t stream, const Tensor& y, const Tensor& a, const Tensor& b);
+void dropout(cudaStream_t stream, const Tensor& x, const Dropout& dropout);
 
 // ---- norm.cu ------------------------------------------------------------------------------------
 struct LayerNormForward {
@@ -93,6 +94,7 @@ struct AttentionLaunch {
   bool causal = true;
   int64_t window = 0;  ///< 0: all
   float scale = 1;
+  Dropout dropout = {};
   const int32_t* document_starts = nullptr;
   const void* qkv = nullptr;
   void* out = nullptr;

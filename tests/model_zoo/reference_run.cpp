@@ -141,6 +141,7 @@ Preparation prepare_run(const Model& model, const ReferenceRun& reference,
                         const RunSettings& settings) {
   TrainerOptions options = reference.options;
   options.dtype = settings.dtype;
+  options.initial_loss_scale = 1024;  // as the scripts take for fp16: nothing is skipped
   options.chunk_bytes = settings.chunk_bytes;
   options.recompute = settings.recompute;
   if (settings.change_options) settings.change_options(options);

@@ -128,7 +128,7 @@ testing::AssertionResult within_transformers(const ReferenceRun& reference, cons
 
 TEST_P(Transformers, DeviateNoLessInHalfPrecision) {
   const ReferenceRun reference = load(GetParam());
-  for (const DType dtype : {DType::BF16}) {
+  for (const DType dtype : {DType::BF16, DType::F16}) {
     const RunResult result = run_ebb(reference, {.dtype = dtype});
     EXPECT_TRUE(within_transformers(reference, result, dtype)) << name_of(dtype);
   }

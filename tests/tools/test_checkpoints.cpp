@@ -73,8 +73,8 @@ TEST_F(Checkpoints, SoHasOneInTheMiddleOfAnEpochUnderAnotherSchedule) {
 }
 
 TEST_F(Checkpoints, SoHasOneWithoutClippingOrOfAnotherType) {
-  for (const Arguments& more :
-       {Arguments{"--clip", "0"}, Arguments{"--dtype", "fp32"}, Arguments{"--dtype", "fp16"}}) {
+  for (const Arguments& more : {Arguments{"--clip", "0"}, Arguments{"--dtype", "fp32"},
+                                Arguments{"--dtype", "fp16"}, Arguments{"--dropout", "0.1"}}) {
     succeed(train(more));
     const auto expected = log();
     EXPECT_EQ(expected[0].contains("loss_scale"), more[1] == "fp16");

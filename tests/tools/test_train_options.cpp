@@ -218,6 +218,8 @@ TEST(TrainOptions, BadValuesAreNamed) {
   EXPECT_HAS(error_of({"--micro-batch-size", "0"}), "--micro-batch-size '0'");
   EXPECT_HAS(error_of({"--gradient-accumulation", "1.5"}), "--gradient-accumulation '1.5'");
   EXPECT_HAS(error_of({"--max-seq-length", "-1"}), "--seq-length '-1'");
+  EXPECT_HAS(error_of({"--dropout", "1"}), "--dropout '1'");
+  EXPECT_HAS(error_of({"--dropout", "-0.1"}), "--dropout '-0.1'");
   EXPECT_HAS(error_of({"--dtype", "fp8"}), "one of fp32, bf16, fp16");
   EXPECT_HAS(error_of({"--gradient-dtype", "fp16"}), "--gradient-dtype fp16 needs --dtype fp16");
   EXPECT_HAS(error_of({"--recompute", "some"}), "one of none, block, sqrt, auto");

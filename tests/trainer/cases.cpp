@@ -70,7 +70,8 @@ TrainerOptions TrainingCase::options() const {
           .carried_share = kCarriedShare,
           .held_chunks = between == Between::Weights ? UINT32_MAX : 0,
           .device_updates = between == Between::State ? UINT32_MAX : 0,
-          .max_grad_norm = clip ? kBitingNorm : 0};
+          .max_grad_norm = clip ? kBitingNorm : 0,
+          .dropout = dropout};
 }
 
 std::string to_string(const TrainingCase& run) {
@@ -78,14 +79,15 @@ std::string to_string(const TrainingCase& run) {
   static constexpr std::string_view kBetween[] = {"", ", weights held", ", updated on the device"};
   return fmt::format(
       "{} {} accumulate {}: {}, {} pieces a chunk, recompute {}{}, {} threads, updates {}, {}, "
-      "activations {}{}",
+      "activations {}{}{}",
       name_of(run.dtype), run.clip ? "clipped" : "unclipped", run.accumulation,
       kMemory[static_cast<int>(run.memory)], run.num_pieces, static_cast<uint32_t>(run.recompute),
       run.recomputed_blocks == UINT32_MAX ? "" : fmt::format(" of {}", run.recomputed_blocks),
       run.num_threads, run.update == UpdateOrder::Wait ? "waited for" : "overlapped",
       run.order == MicroBatchOrder::Vertical ? "vertical" : "horizontal",
       run.activations == ActivationPlacement::Offload ? "offloaded" : "on the device",
-      kBetween[static_cast<int>(run.between)]);
+      kBetween[static_cast<int>(run.between)],
+      run.dropout > 0 ? fmt::format(", dropout {:g}", run.dropout) : "");
 }
 
 std::ostream& operator<<(std::ostream& out, const TrainingCase& run) {

@@ -62,6 +62,7 @@ struct TrainingCase {
   // Not part of the matrix.
   DeviceKind device = DeviceKind::Host;
   uint32_t evaluation_batches = 0;
+  float dropout = 0;
   double link_bytes_per_s = 0;
   uint32_t num_steps = 3;
   Gpt2Config model = small_gpt();

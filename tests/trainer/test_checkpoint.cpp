@@ -98,7 +98,8 @@ INSTANTIATE_TEST_SUITE_P(
         TrainingCase{.dtype = DType::F32, .accumulation = 3, .order = MicroBatchOrder::Vertical},
         TrainingCase{.dtype = DType::F32, .clip = false, .memory = Memory::Smallest},
         TrainingCase{.dtype = DType::F16, .accumulation = 2, .memory = Memory::Smallest},
-        TrainingCase{.dtype = DType::F16, .clip = false, .between = Between::State}));
+        TrainingCase{.dtype = DType::F16, .clip = false, .between = Between::State},
+        TrainingCase{.accumulation = 2, .memory = Memory::Smallest, .dropout = 0.2f}));
 
 TEST_F(Checkpoint, AFileIsTheSameWhateverTheSchedule) {
   const auto content = [this](const TrainingCase& run) {

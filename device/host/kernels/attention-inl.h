@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "device/host/kernels/attention.h"
+#include "device/host/kernels/dropout-inl.h"
 #include "device/host/kernels/gemm-inl.h"
 #include "device/host/kernels/simd-inl.h"
 
@@ -210,6 +211,19 @@ HWY_MAYBE_UNUSED void hide(const View& view, int64_t group, float* scores) {
   if (clear.begin >= clear.end) return hide_rows(view, group, keys, scores);
   hide_rows(view, group, {keys.begin, clear.begin}, scores);
   hide_rows(view, group, {clear.end, keys.end}, scores);
+}
+
+/// What dropout makes of the weights of four keys, from `key` on, for the kWide queries from
+/// `query` on. REQUIRES: key % 4 == 0.
+HWY_INLINE void weight_factors(const AttentionCall& call, int64_t b, int64_t head, int64_t query,
+                               int64_t key, float kept, float (&factors)[4][kWide]) {
+  uint32_t groups[kWide];
+  for (int64_t l = 0; l < kWide; ++l) {
+    groups[l] = dropout_group(static_cast<uint32_t>(query + l), static_cast<uint32_t>(key),
+                              static_cast<uint32_t>(call.num_tokens));
+  }
+  dropout_factors(call.dropout, static_cast<uint32_t>(b), static_cast<uint32_t>(head), groups, kept,
+                  factors);
 }
 
 }  // namespace

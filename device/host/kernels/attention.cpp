@@ -35,6 +35,9 @@ AttentionCall describe_attention(const Tensor& qkv, const Tensor& out, const Ten
   const Tensor& starts = shape.document_starts;
   EBB_CHECK(!starts || is_vector(starts, DType::I32, batch * num_tokens),
             "attention: document_starts (B, T) int32");
+  EBB_CHECK(!shape.dropout || (shape.dropout.probability < 1 && heads < (1 << 16) &&
+                               num_tokens <= kMostDropoutTokens),
+            "attention: dropout of a probability below 1, of up to 65535 heads and 131072 tokens");
   const float scale = 1.0f / std::sqrt(static_cast<float>(head_size));
   return {.dtype = qkv.dtype,
           .batch = batch,
@@ -45,6 +48,7 @@ AttentionCall describe_attention(const Tensor& qkv, const Tensor& out, const Ten
           .causal = shape.causal,
           .window = shape.window,
           .scale = shape.scale == 0 ? scale : shape.scale,
+          .dropout = shape.dropout,
           .document_starts = starts ? starts.as<int32_t>() : nullptr,
           .qkv = qkv.data,
           .out = out.data,

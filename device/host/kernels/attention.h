@@ -18,6 +18,7 @@ struct AttentionCall {
   bool causal = true;
   int64_t window = 0;  // 0: all
   float scale = 1;
+  Dropout dropout = {};
   const int32_t* document_starts = nullptr;  // (batch, num_tokens) or null
   const void* qkv = nullptr;
   void* out = nullptr;  // read by backward

@@ -168,10 +168,25 @@ struct ForwardTask : Block {
       store(row + j * kTile, weight);
       total = total + weight;
     }
+    if (call.dropout) drop_weights(view, i, group);
     const Wide factor = exp(before - top);
     store(factors + group * kWide, factor);
     store(tops, top);
     store(sums, fma(load(sums), factor, total));
+  }
+
+  /// Weights that are dropped become 0, after they were summed; the others are multiplied at the
+  /// end.
+  void drop_weights(const View& view, int64_t i, int64_t group) const {
+    const Range keys = view.keys_of_group(group);
+    alignas(64) float kept[kStep][kWide];
+    for (int64_t j = keys.begin; j < keys.end; j += kStep) {
+      weight_factors(call, b, head, first_query + i + group * kWide, view.key + j, 1.0f, kept);
+      for (int64_t r = 0; r < kStep; ++r) {
+        float* row = weights + (j + r) * kTile + group * kWide;
+        store(row, load(row) * load(kept[r]));
+      }
+    }
   }
 
   /// A strip of queries' weights times values, added to what was summed under an earlier maximum.
@@ -190,10 +205,11 @@ struct ForwardTask : Block {
   template <class T>
   void write_tile(int64_t i) const {
     const int64_t count = queries_from(i), first = first_query + i;
+    const Wide kept = broadcast(call.dropout ? call.dropout.kept_factor() : 1.0f);
     float* log_sum_exp = call.log_sum_exp + (b * call.num_heads + head) * call.num_tokens + first;
     for (int64_t j = 0; j < count; j += kWide) {
       const Wide total = load(sum + i + j);
-      store(factors + j, broadcast(1.0f) / total);
+      store(factors + j, kept / total);
       store_up_to(log_sum_exp + j, load(max_score + i + j) + log(total), count - j);
     }
     out_rows().store_tile<T>(call.out, first, count, o + i * width,

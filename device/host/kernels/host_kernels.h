@@ -47,6 +47,7 @@ class HostKernels final : public Kernels {
   void add(Stream&, Tensor y, Tensor a, Tensor b) override;
   void accumulate(Stream&, Tensor y, Tensor x) override;
   void fill_zero(Stream&, Tensor y) override;
+  void dropout(Stream&, Tensor x, const Dropout& dropout) override;
 
   void embedding_forward(Stream&, Tensor y, Tensor tokens, Tensor positions, Tensor wte,
                          Tensor wpe) override;
