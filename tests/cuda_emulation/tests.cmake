@@ -5,3 +5,4 @@ ebb_test(test_device_emulated SOURCES ${on_devices} LIBS ebb_cuda_emulated ebb_d
 ebb_test(test_training_emulated
   SOURCES ${PROJECT_SOURCE_DIR}/tests/trainer/cases.cpp ${PROJECT_SOURCE_DIR}/tests/cuda_emulation/test_training.cpp
   LIBS ebb_cuda_emulated ebb_model_zoo)
+target_sources(test_training_emulated PRIVATE ${PROJECT_SOURCE_DIR}/tests/cuda_emulation/test_home_memory.cpp)
