@@ -34,7 +34,7 @@ TEST(Machine, MemoryIsBoundedByTheCgroup) {
 TEST(Machine, TheLinkIsMeasuredEachWay) {
   const auto device =
       create_device({.num_threads = 1, .load_bytes_per_s = 2e8, .store_bytes_per_s = 1e8});
-  const LinkBandwidth link = measure_link(*device, size_t{1} << 20);
+  const LinkBandwidth link = measure_link(*device, size_t{4} << 20);
   EXPECT_LE(link.load_bytes_per_s, 2.0001e8);
   EXPECT_GT(link.load_bytes_per_s, 1e8);
   EXPECT_LE(link.store_bytes_per_s, 1.0001e8);
