@@ -2,84 +2,30 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu_adam/adamw_kernel.cpp"
 // The order matters: foreach_target.h compiles what follows it once for each instruction set.
 // clang-format off
-#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "cpu_adam/master-inl.h"
+#include "cpu_adam/adamw-inl.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace ebb {
 namespace HWY_NAMESPACE {
 
-// Elements to a turn of the main loop: one cache line of 16-bit planes, two of fp32 planes.
-constexpr int64_t kTurn = 32;
-constexpr int64_t kPrefetchAhead = 384;
-
-template <class Weight, class Gradient>
-struct View {
-  Weight* weight;
-  int16_t* low;
-  float* momentum;
-  float* variance;
-  const Gradient* gradient;
-};
-
-template <class D>
-HWY_INLINE hn::Vec<D> load_master(D d, const float* weight, const int16_t*) {
-  return hn::LoadU(d, weight);
-}
-
-template <class D>
-HWY_INLINE void store_master(D d, hn::Vec<D> master, float* weight, int16_t*) {
-  hn::StoreU(master, d, weight);
-}
-
-// Mul and Add, never MulAdd: contraction would make the bits depend on the instruction set.
 template <class D, class W, class G>
 HWY_INLINE void update_vector(D d, const View<W, G>& at, int64_t i, const AdamWCoefficients& c) {
-  int16_t* const low = std::is_same_v<W, float> ? nullptr : at.low + i;
-  const auto g = hn::Mul(load_float(d, at.gradient + i), hn::Set(d, c.gradient_scale));
-  const auto m = hn::Add(hn::Mul(hn::Set(d, c.beta1), hn::LoadU(d, at.momentum + i)),
-                         hn::Mul(hn::Set(d, c.one_minus_beta1), g));
-  const auto v = hn::Add(hn::Mul(hn::Set(d, c.beta2), hn::LoadU(d, at.variance + i)),
-                         hn::Mul(hn::Mul(hn::Set(d, c.one_minus_beta2), g), g));
-  hn::StoreU(m, d, at.momentum + i);
-  hn::StoreU(v, d, at.variance + i);
-
-  const auto denominator =
-      hn::Add(hn::Mul(hn::Sqrt(v), hn::Set(d, c.v_correction)), hn::Set(d, c.epsilon));
-  const auto p = load_master(d, at.weight + i, low);
-  const auto change = hn::Add(hn::Mul(hn::Set(d, c.decay_rate), p),
-                              hn::Mul(hn::Set(d, c.step_size), hn::Div(m, denominator)));
-  store_master(d, hn::Sub(p, change), at.weight + i, low);
-}
-
-template <class T>
-HWY_INLINE void prefetch_turn(const T* plane) {
-  constexpr int64_t kLine = 64 / sizeof(T);
-  for (int64_t i = 0; i < kTurn; i += kLine) hwy::Prefetch(plane + i);
-}
-
-template <class W, class G>
-HWY_INLINE void prefetch_all(const View<W, G>& at, int64_t i) {
-  prefetch_turn(at.gradient + i);
-  prefetch_turn(at.weight + i);
-  if constexpr (!std::is_same_v<W, float>) prefetch_turn(at.low + i);
-  prefetch_turn(at.momentum + i);
-  prefetch_turn(at.variance + i);
+  const Shares<D> add = shares_of(d, load_float(d, at.gradient + i), c);
+  hn::Vec<D> step;
+  store_values(d, advance(d, load_values(d, at, i), add, step, c), at, i);
 }
 
 template <class W, class G>
 void update(const Planes& planes, int64_t n, const AdamWCoefficients& c) {
-  const View<W, G> at{reinterpret_cast<W*>(planes.weight), planes.low, planes.momentum,
-                      planes.variance, reinterpret_cast<const G*>(planes.gradient)};
+  const View<W, G> at = view_of<W, G>(planes);
   const hn::ScalableTag<float> d;
   const hn::CappedTag<float, 1> d1;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -100,6 +46,7 @@ void update_weights(const Planes& planes, int64_t n, const AdamWCoefficients& c)
 
 void update_range(const Planes& planes, int64_t n, const AdamWCoefficients& c) {
   if (planes.weight_dtype == DType::F32) return update_weights<float>(planes, n, c);
+  if (planes.weight_dtype == DType::F16) return update_weights<F16>(planes, n, c);
   update_weights<BF16>(planes, n, c);
 }
 

@@ -70,8 +70,8 @@ void CudaHostStream::copy(void*, const void*, size_t, CopyKind) {
 }
 
 void CudaHostStream::call(const Cost& cost, HostFunction function) {
+  host_.call(cost, function);  // throws where there is none
   point_.advance();
-  host_.call(cost, function);
 }
 
 // ---- The GPU
@@ -115,6 +115,7 @@ void CudaStream::launch(const Cost& cost, KernelLaunch launch) {
     launch(stream_.get());
     check_launched(cost.name);
   } catch (...) {
+    (void)cudaGetLastError();  // it is told here, and not by the next launch of another stream
     point_.fail(std::current_exception());
   }
 }

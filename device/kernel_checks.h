@@ -8,7 +8,9 @@
 
 namespace ebb {
 
-constexpr bool is_float(DType type) { return type == DType::F32 || type == DType::BF16; }
+constexpr bool is_float(DType type) {
+  return type == DType::F32 || type == DType::BF16 || type == DType::F16;
+}
 
 /// Bytes of all tensors: what a kernel that touches each once moves.
 template <class... Tensors>

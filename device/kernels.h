@@ -2,9 +2,9 @@
 //
 // Every call is asynchronous on the stream it is given and reads its arguments when it runs, so the
 // memory must stay valid until then. Sums are fp32 or better. Results depend on values and shapes
-// only: not on threads, not on placement, not on what ran before. x, w, activations: fp32 or bf16,
-// all of one type in a call; statistics, losses and parameter gradients: fp32. T tokens in a row, N
-// rows, C channels.
+// only: not on threads, not on placement, not on what ran before. x, w, activations: fp32, bf16 or
+// fp16, all of one type in a call; statistics, losses and parameter gradients: fp32. T tokens in a
+// row, N rows, C channels.
 //
 // Shapes are checked when called: LogicError. No call allocates.
 #pragma once
@@ -71,8 +71,9 @@ struct AdamWCoefficients {
 
 /// n elements of each plane, on the device.
 struct AdamWPlanes {
-  Tensor weight = {};      ///< fp32, or bf16
-  int16_t* low = nullptr;  ///< of bf16 weights: what rounding the fp32 master to them left
+  Tensor weight = {};       ///< fp32, bf16 or fp16
+  int16_t* low = nullptr;   ///< of bf16 weights: what rounding the fp32 master to them left
+  float* master = nullptr;  ///< of fp16 weights, which are these rounded
   Tensor momentum = {}, variance = {};  ///< fp32
   Tensor gradient = {};                 ///< fp32, bf16 or fp16
 };
@@ -167,13 +168,13 @@ class Kernels {
   // total (1) fp64 = or += the sum of values (N) fp32, in a fixed tree.
   virtual void sum(Stream&, Tensor total, Tensor values, Write) = 0;
 
-  // One range of a finished gradient: gradient (n) fp32 or bf16 = sums (n) + more_sums (n), fp32,
-  // rounded to the type once. With `partials`, squared_norm_pieces() of the result in the same
-  // pass. more_sums and partials may be empty.
+  // One range of a finished gradient: gradient (n) fp32, bf16 or fp16 = sums (n) + more_sums (n),
+  // fp32, rounded to the type once. With `partials`, squared_norm_pieces() of the result in the
+  // same pass. more_sums and partials may be empty.
   virtual void finish_gradient(Stream&, Tensor gradient, Tensor sums, Tensor more_sums,
                                Tensor partials) = 0;
   // partials (P) fp64: partial p = sum of squares of gradient elements [p * kPieceElements, ...),
-  // each in a fixed tree of 64 lanes. gradient fp32 or bf16.
+  // each in a fixed tree of 64 lanes. gradient fp32, bf16 or fp16.
   virtual void squared_norm_pieces(Stream&, Tensor partials, Tensor gradient) = 0;
 
   // An optimizer's step where the state visits the device: the same bits as cpu_adam's. The

@@ -105,7 +105,7 @@ void check_uses(const Trace& trace, const Layout& layout) {
 PlanOptions plan_options(const TrainerOptions& options, uint32_t num_blocks, bool update) {
   return {.num_blocks = num_blocks,
           .update = update,
-          .update_after_norm = options.max_grad_norm > 0,
+          .update_after_norm = updates_after_norm(options),
           .carry_updates = options.update == UpdateOrder::Overlap,
           .carried_share = options.carried_share.value_or(kCarriedShare),
           .num_held = options.held_chunks.value_or(0),
@@ -220,7 +220,7 @@ Preparation prepare_ground(const Model& model, const TrainerOptions& told, const
 }
 
 uint32_t most_device_updates(const Preparation& p) {
-  const uint32_t blocks = blocks_of_device_update(*p.layout, p.options.max_grad_norm > 0);
+  const uint32_t blocks = blocks_of_device_update(*p.layout, updates_after_norm(p.options));
   uint32_t num = 0;
   while (num < p.layout->num_chunks() &&
          blocks_beside(p, num + 1) >= p.smallest_blocks + (num + 1) * blocks) {

@@ -44,13 +44,15 @@ std::vector<PlaneSpec> plane_specs(DType weight_type) {
 }
 
 Planes State::planes(uint64_t e) const {
-  const bool split = layout_.weight_type() != DType::F32;
+  const DType type = layout_.weight_type();
+  int next = 0;
   Planes planes;
-  planes.weight = home_.plane(0, e);
-  planes.low = split ? reinterpret_cast<int16_t*>(home_.plane(1, e)) : nullptr;
-  planes.momentum = reinterpret_cast<float*>(home_.plane(split ? 2 : 1, e));
-  planes.variance = reinterpret_cast<float*>(home_.plane(split ? 3 : 2, e));
-  planes.weight_dtype = layout_.weight_type();
+  planes.weight = home_.plane(next++, e);
+  if (type == DType::BF16) planes.low = reinterpret_cast<int16_t*>(home_.plane(next++, e));
+  if (type == DType::F16) planes.master = reinterpret_cast<float*>(home_.plane(next++, e));
+  planes.momentum = reinterpret_cast<float*>(home_.plane(next++, e));
+  planes.variance = reinterpret_cast<float*>(home_.plane(next++, e));
+  planes.weight_dtype = type;
   planes.gradient_dtype = layout_.gradient_type();
   return planes;
 }

@@ -25,6 +25,8 @@ constexpr Command kCommands[] = {
      convert_command},
     {"models", "list the presets", models_command},
     {"devices", "show CPU, memory, limits and GPUs of this machine", devices_command},
+    {"completion", "print the completion script of bash, zsh or fish", completion_command},
+    {"man", "print the manual page", man_command},
 };
 
 std::string usage() {
@@ -32,7 +34,7 @@ std::string usage() {
       "ebb trains transformers that are larger than the memory of the device.\n\n"
       "Usage: ebb COMMAND [FLAGS]\n       ebb COMMAND --help\n       ebb --version\n\nCommands:\n";
   for (const Command& command : kCommands) {
-    text += fmt::format("  {:<10}{}\n", command.name, command.description);
+    text += fmt::format("  {:<12}{}\n", command.name, command.description);
   }
   return text;
 }
@@ -56,6 +58,20 @@ int dispatch(std::vector<std::string> arguments) {
 }
 
 }  // namespace
+
+std::vector<CommandFlags> described_commands() {
+  std::vector<CommandFlags> all;
+  for (const Command& command : kCommands) {
+    try {
+      command.run({kAskForFlags});
+    } catch (FlagsAsked& asked) {
+      asked.command.name = command.name;
+      asked.command.summary = command.description;
+      all.push_back(std::move(asked.command));
+    }
+  }
+  return all;
+}
 
 int run_command(std::vector<std::string> arguments) {
   try {

@@ -7,6 +7,7 @@
 #include "device/errors.h"
 #include "tools/cli.h"
 #include "tools/commands.h"
+#include "tools/device_warnings.h"
 #include "tools/machine.h"
 
 namespace ebb {
@@ -30,11 +31,25 @@ void print_cpu(const MachineInfo& machine) {
 // Larger than most last-level caches, small enough to be quick on memory that was never touched.
 constexpr size_t kBandwidthBytes = size_t{512} << 20;
 
-void print_memory(const MemoryLimits& limits) {
+std::string_view name_of(HugePages pages) {
+  switch (pages) {
+    case HugePages::Given:
+      return "where asked for";
+    case HugePages::Never:
+      return "never";
+    case HugePages::Unknown:
+      break;
+  }
+  return "unknown";
+}
+
+void print_memory(const WarningFacts& facts) {
+  const MemoryLimits& limits = facts.limits;
   fmt::print("memory        {}, {} available\n", format_bytes(limits.total_bytes),
              format_bytes(limits.available_bytes));
   fmt::print("cgroup limit  {}\n", limit_text(limits.cgroup_limit_bytes));
   fmt::print("memlock limit {}\n", limit_text(limits.memlock_bytes));
+  fmt::print("huge pages    {}\n", name_of(facts.huge_pages));
   const size_t bytes = std::min(kBandwidthBytes, limits.usable_bytes() / 4);
   fmt::print("bandwidth     {:.1f} GB/s (read and written in place, all usable threads)\n",
              measure_memory_bandwidth(bytes) / 1e9);
@@ -55,7 +70,11 @@ std::string link_text(int gpu) {
   }
 }
 
-void print_gpus(const CudaProbe& probe) {
+void print_gpus(const CudaProbe& probe, const WarningFacts& facts) {
+  for (const GpuPlace& gpu : facts.gpus) {
+    fmt::print("GPU           at {}, NUMA node {}\n", gpu.address,
+               gpu.node ? fmt::to_string(*gpu.node) : "unknown");
+  }
   for (size_t i = 0; i < probe.devices.size(); ++i) {
     fmt::print("CUDA {:<8} {}\n", i, probe.devices[i]);
     fmt::print("  link        {}\n", link_text(static_cast<int>(i)));
@@ -68,9 +87,11 @@ void print_gpus(const CudaProbe& probe) {
 int devices_command(std::vector<std::string> arguments) {
   CLI::App app("Shows what is here: CPU, NUMA, memory, limits and GPUs.", "ebb devices");
   if (!parse_arguments(app, std::move(arguments), false)) return 0;
-  print_cpu(read_machine());
-  print_memory(read_memory_limits());
-  print_gpus(probe_cuda());
+  const WarningFacts facts = read_warning_facts();
+  print_cpu(facts.machine);
+  print_memory(facts);
+  print_gpus(probe_cuda(), facts);
+  for (const std::string& warning : warnings_for(facts)) fmt::print("warning       {}\n", warning);
   return 0;
 }
 

@@ -69,7 +69,7 @@ double tokens_at_compute_bound(const PlannedStep& step) {
 void sweep_budgets(const PlanRequest& request, const PlanGround& ground,
                    const std::function<void(const std::string&)>& print) {
   TrainOptions options = request.options;
-  options.device_memory = SIZE_MAX / 2;
+  options.device_memory = kUnlimitedBytes;
   const PlannedStep roomy = plan_step_of(options, ground);
   const auto least = static_cast<double>(roomy.prepared.smallest_device_bytes);
   const auto most = static_cast<double>(roomy.prepared.ledger.total(Tier::Device));

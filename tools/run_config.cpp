@@ -45,10 +45,14 @@ constexpr std::string_view kHarmless[] = {"threads",
                                           "save-weights-only",
                                           "save-dtype",
                                           "eval-data",
+                                          "eval-labels",
+                                          "eval-documents",
                                           "eval-steps",
                                           "eval-batches"};
 
-constexpr std::string_view kPaths[] = {"data", "eval-data", "model", "log", "trace", "save"};
+constexpr std::string_view kPaths[] = {
+    "data",           "labels", "documents", "eval-data", "eval-labels",
+    "eval-documents", "model",  "log",       "trace",     "save"};
 
 template <size_t N>
 bool is_in(const std::string_view (&names)[N], std::string_view name) {
@@ -127,11 +131,14 @@ bool is_number(const std::string& text) {
   return error == std::errc() && rest == end && text.front() >= '0' && text.front() <= '9';
 }
 
+/// Text that would need escapes stands in literal quotes: CLI11's reader knows no escapes.
 std::string toml_value(const std::string& text) {
   if (is_number(text) || text == "true") return text;
+  if (text.find_first_of("\"\\") == text.npos) return '"' + text + '"';
+  if (text.find('\'') == text.npos) return '\'' + text + '\'';
   std::string quoted = "\"";
   for (const char c : text) {
-    if (c == '"') quoted += '\\';
+    if (c == '"' || c == '\\') quoted += '\\';
     quoted += c;
   }
   return quoted + '"';

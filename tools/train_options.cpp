@@ -22,8 +22,7 @@ constexpr Choice<DataOrder> kOrders[] = {{"shuffled", DataOrder::Shuffled},
 constexpr Choice<ScheduleShape> kSchedules[] = {{"constant", ScheduleShape::Constant},
                                                 {"linear", ScheduleShape::Linear},
                                                 {"cosine", ScheduleShape::Cosine}};
-constexpr Choice<DType> kTypes[] = {{"fp32", DType::F32}, {"bf16", DType::BF16}};
-constexpr Choice<DType> kSavedTypes[] = {
+constexpr Choice<DType> kTypes[] = {
     {"fp32", DType::F32}, {"bf16", DType::BF16}, {"fp16", DType::F16}};
 constexpr Choice<DeviceChoice> kDevices[] = {{"auto", DeviceChoice::Auto},
                                              {"host", DeviceChoice::Host},
@@ -105,6 +104,14 @@ Setter recompute(Recompute& target) {
   };
 }
 
+/// Empty is what a variable that is not set leaves of a path, and never meant.
+Setter path(std::string& target) {
+  return [&target](std::string_view flag, std::string_view text) {
+    if (text.empty()) throw_bad_value(flag, text, "the path of a file");
+    target = std::string(text);
+  };
+}
+
 template <class T>
 Setter text(T& target) {
   return [&target](std::string_view, std::string_view value) { target = std::string(value); };
@@ -122,9 +129,10 @@ void add_model_flags(FlagGroup group, TrainOptions& o) {
             choice(o.random_init, kInits));
   group.add("--seed", "N [1]", "of initial weights and of the order of samples",
             whole(o.seed, 0, UINT64_MAX));
-  group.add("--dtype", "fp32|bf16 [bf16]", "weights on the device and inputs of matrix products",
+  group.add("--dtype", "fp32|bf16|fp16 [bf16]",
+            "weights on the device and inputs of matrix products; fp16 scales the loss",
             choice(o.dtype, kTypes));
-  group.add("--gradient-dtype", "fp32|bf16 [as --dtype]",
+  group.add("--gradient-dtype", "fp32|bf16|fp16 [as --dtype]",
             "what a step's finished gradient is rounded to", choice(o.gradient_dtype, kTypes));
 }
 
@@ -142,12 +150,19 @@ void add_data_flags(FlagGroup group, TrainOptions& o) {
                  o.data);
   group.add("--token-type", "auto|bytes|u16|u32 [auto]", "what the files hold",
             choice(o.token_type, kTokenTypes));
+  group.add("--labels", "FILE [the next tokens]",
+            "int32, one a token: the target at its position, -100 = ignored", path(o.labels));
+  group.add("--documents", "FILE",
+            "int64, where documents begin in the data; attention and positions restart there",
+            path(o.documents));
   group.add("--order", "shuffled|sequential [shuffled]", "a permutation per epoch, or as it lies",
             choice(o.order, kOrders));
   group.add("--steps", "N [100]", "optimizer steps", whole(o.steps, 1));
   group.add("--epochs", "N", "passes over the data, instead of --steps", whole(o.epochs, 1));
   add_shape_flags(group, o);
   group.add_list("--eval-data", "PATH...", "data for the evaluation loss, as --data", o.eval_data);
+  group.add("--eval-labels", "FILE", "as --labels, of --eval-data", path(o.eval_labels));
+  group.add("--eval-documents", "FILE", "as --documents, of --eval-data", path(o.eval_documents));
   group.add("--eval-steps", "N [100]", "evaluate every N steps, and after the last",
             whole(o.eval_steps, o.gave_eval_steps, 1));
   group.add("--eval-batches", "N [16]", "micro-batches in an evaluation",
@@ -234,7 +249,7 @@ void add_output_flags(FlagGroup group, TrainOptions& o) {
   group.add_flag("--save-weights-only", "without the state from which a run goes on",
                  [&o] { o.save_weights_only = true; });
   group.add("--save-dtype", "fp32|bf16|fp16 [as --dtype]", "of the weights in a checkpoint",
-            choice(o.save_dtype, kSavedTypes));
+            choice(o.save_dtype, kTypes));
   group.add_optional(
       "--resume", "[DIR]",
       "go on from a checkpoint, or from the newest in a folder [under --save]; other "
@@ -253,6 +268,9 @@ void validate_data(const TrainOptions& o) {
   require(!(o.steps && o.epochs),
           fmt::format("--steps {} and --epochs {} exclude each other: give one of them",
                       o.steps.value_or(0), o.epochs.value_or(0)));
+  require(!o.eval_data.empty() || o.eval_labels.empty(), "--eval-labels needs --eval-data PATH");
+  require(!o.eval_data.empty() || o.eval_documents.empty(),
+          "--eval-documents needs --eval-data PATH");
   require(!o.eval_data.empty() || !o.gave_eval_steps, "--eval-steps needs --eval-data PATH");
   require(!o.eval_data.empty() || !o.gave_eval_batches, "--eval-batches needs --eval-data PATH");
 }
@@ -272,6 +290,13 @@ void validate_output(const TrainOptions& o) {
   require(!o.save.empty() || !o.save_keep, "--save-keep needs --save DIR");
   require(!o.save.empty() || !o.save_weights_only, "--save-weights-only needs --save DIR");
   require(!o.save.empty() || !o.save_dtype, "--save-dtype needs --save DIR");
+}
+
+void validate_types(const TrainOptions& o) {
+  require(o.gradient_dtype != DType::F16 || o.dtype == DType::F16,
+          fmt::format("--gradient-dtype fp16 needs --dtype fp16, which scales the loss so that "
+                      "gradients fit: with --dtype {} try --gradient-dtype {}",
+                      name_of(o.dtype), name_of(o.dtype)));
 }
 
 void validate_chunk_size(const TrainOptions& o) {
@@ -311,6 +336,7 @@ void validate(const TrainOptions& options) {
   validate_planned(options);
   validate_data(options);
   validate_optimizer(options);
+  validate_output(options);
 }
 
 void validate_planned(const TrainOptions& options) {
@@ -322,8 +348,8 @@ void validate_planned(const TrainOptions& options) {
                       options.preset, options.model));
   require(!options.random_init || !options.model.empty(),
           "--init random is for --model DIR: a preset's weights are always random");
+  validate_types(options);
   validate_chunk_size(options);
-  validate_output(options);
   require(options.device != DeviceChoice::Cuda || options.link.load_bytes_per_s == 0,
           "--link emulates a link on the host device: allowed with --device host, not cuda");
   require(options.device != DeviceChoice::Cuda || !options.pretend,

@@ -35,6 +35,8 @@ struct TrainOptions {
 
   std::vector<std::string> data;
   TokenType token_type = TokenType::Auto;
+  std::string labels;     ///< a file; empty: the next tokens
+  std::string documents;  ///< a file; empty: each sample is one document
   DataOrder order = DataOrder::Shuffled;
   std::optional<uint64_t> steps;  ///< 100 where neither steps nor epochs are given
   std::optional<uint64_t> epochs;
@@ -42,6 +44,7 @@ struct TrainOptions {
   uint64_t gradient_accumulation = 1;
   std::optional<uint64_t> seq_length;  ///< the smaller of 1024 and the model's positions
   std::vector<std::string> eval_data;
+  std::string eval_labels, eval_documents;
   uint64_t eval_steps = 100;
   uint64_t eval_batches = 16;
   uint64_t seed = 1;
@@ -91,6 +94,7 @@ struct TrainOptions {
   bool gave_weight_decay = false;
   bool gave_save_steps = false;
 
+  bool is_packed() const { return !documents.empty() || !eval_documents.empty(); }
   bool loads_weights() const { return !model.empty() && !random_init; }
 };
 

@@ -299,6 +299,7 @@ void launch_backward(cudaStream_t stream, const AttentionLaunch& f) {
 // Smaller tiles for larger heads, so that shared memory suffices on every architecture.
 void attention_forward_plain(cudaStream_t stream, const AttentionLaunch& f) {
   if (f.dtype == DType::BF16) return launch_forward<16, 16, BF16>(stream, f);
+  if (f.dtype == DType::F16) return launch_forward<16, 16, F16>(stream, f);
   if (f.head_size <= 64) return launch_forward<32, 4, float>(stream, f);
   if (f.head_size <= 128) return launch_forward<32, 8, float>(stream, f);
   launch_forward<16, 16, float>(stream, f);
@@ -306,6 +307,7 @@ void attention_forward_plain(cudaStream_t stream, const AttentionLaunch& f) {
 
 void attention_backward_plain(cudaStream_t stream, const AttentionLaunch& f) {
   if (f.dtype == DType::BF16) return launch_backward<16, 16, BF16>(stream, f);
+  if (f.dtype == DType::F16) return launch_backward<16, 16, F16>(stream, f);
   if (f.head_size <= 64) return launch_backward<32, 4, float>(stream, f);
   if (f.head_size <= 128) return launch_backward<32, 8, float>(stream, f);
   launch_backward<16, 16, float>(stream, f);

@@ -28,6 +28,10 @@ Gpt2Config tiny_gpt() {
   return {.vocabulary = 97, .max_positions = 16, .channels = 64, .num_layers = 1, .num_heads = 2};
 }
 
+Gpt2Config emulated_gpt() {
+  return {.vocabulary = 97, .max_positions = 16, .channels = 64, .num_layers = 3, .num_heads = 2};
+}
+
 Data::Data(const Gpt2Config& config, int64_t length, uint32_t num_micro_batches, uint64_t seed) {
   const size_t count = static_cast<size_t>(kMicroBatchSize * length);
   values_.reserve(3 * num_micro_batches);
@@ -121,11 +125,11 @@ Result train(const Model& model, const Preparation& prepared, const TrainingCase
              const std::function<void(Trainer&, uint32_t)>& before_step) {
   const auto device = create_case_device(prepared, run);
   Trainer trainer(model, *device, prepared);
-  const Data evaluation(small_gpt(), kLength, run.evaluation_batches, kDataSeed);
+  const Data evaluation(run.model, run.length, run.evaluation_batches, kDataSeed);
   Result result;
   for (uint32_t step = 0; step < run.num_steps; ++step) {
     if (before_step) before_step(trainer, step);
-    const Data data(small_gpt(), kLength, run.accumulation, kDataSeed + 1 + step);
+    const Data data(run.model, run.length, run.accumulation, kDataSeed + 1 + step);
     const StepResult r = trainer.step(data.micro_batches(), kLearningRate);
     result.outcome.losses.push_back(r.loss);
     result.outcome.norms.push_back(r.grad_norm);
@@ -139,7 +143,7 @@ Result train(const Model& model, const Preparation& prepared, const TrainingCase
 }
 
 Result train(const TrainingCase& run) {
-  const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, run.dtype);
+  const Gpt2 model(run.model, kMicroBatchSize, run.length, run.dtype);
   return train(model, prepare_case(model, run), run);
 }
 

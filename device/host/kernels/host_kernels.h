@@ -76,13 +76,15 @@ class HostKernels final : public Kernels {
   Arithmetic arithmetic_;
 };
 
-/// Calls f(float{}) or f(BF16{}). REQUIRES: is_float(type).
+/// Calls f(float{}), f(BF16{}) or f(F16{}). REQUIRES: is_float(type).
 template <class F>
 void with_float_type(DType type, const F& f) {
   if (type == DType::F32) {
     f(float{});
-  } else {
+  } else if (type == DType::BF16) {
     f(BF16{});
+  } else {
+    f(F16{});
   }
 }
 

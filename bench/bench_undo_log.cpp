@@ -1,0 +1,263 @@
+// How large are the corrections of an undo log in training, and so the log?
+//
+//   bench_undo_log [text: files or folders = /usr/include/eigen3] [preset = gpt-6x384-bytes]
+//                  [steps = 60]
+//
+// A GPT over bytes learns a text. The gradients are the real ones, as they come home in bf16: a
+// trainer whose AdamW has beta1 = 0 and a rate of 0 keeps them as its momentum. The weights are
+// those of an AdamW of the usual settings, warmed up over ten steps, clipped to 1, that runs here
+// on one set of planes with a log. A line a step: shares of momentum (m), variance (v) and master
+// (p) whose correction is 0, does not fit 4 bits, does not fit 8; bytes of log for each parameter,
+// escapes included. Every logged update is undone once, and the state's hash compared.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "bench/gpt2_preset.h"
+#include "cpu_adam/gradient_norm.h"
+#include "cpu_adam/state_hash.h"
+#include "cpu_adam/undo.h"
+#include "io/sample_order.h"
+#include "io/token_data.h"
+#include "scheduler/trainer.h"
+#include "tools/batches.h"
+
+namespace ebb::bench {
+namespace {
+
+constexpr int64_t kBatch = 4, kLength = 128;
+constexpr int kWarmup = 10;
+constexpr double kLearningRate = 1e-3;
+
+/// Gradients of given weights.
+class Gradients {
+ public:
+  explicit Gradients(const Model& model)
+      : model_(model),
+        prepared_(prepare(model, options(), {})),
+        device_(create_device({.memory_bytes = prepared_.ledger.total(Tier::Device)})),
+        trainer_(model, *device_, prepared_) {}
+
+  const Layout& layout() const { return trainer_.layout(); }
+  void read_masters(ParameterId id, std::span<float> values) const {
+    trainer_.read_parameter(id, 0, values);
+  }
+  void write_masters(ParameterId id, std::span<const float> values) {
+    trainer_.write_parameter(id, 0, values);
+  }
+  /// The loss. Calls take(id, gradient) for every parameter.
+  template <class Take>
+  double run(std::span<const MicroBatch> batches, const Take& take) {
+    const double loss = trainer_.step(batches, 0).loss;
+    const StateLoan loan = trainer_.lend_state();
+    constexpr size_t kMomentum = 2;  // of bf16's planes
+    for (const StatePart& part : loan.parts()) {
+      take(part.parameter, reinterpret_cast<const float*>(part.planes[kMomentum].data()));
+    }
+    return loss;
+  }
+
+ private:
+  static TrainerOptions options() {
+    return {.dtype = DType::BF16,
+            .update = UpdateOrder::Wait,
+            .adam = {.beta1 = 0, .weight_decay = 0},
+            .max_grad_norm = 0};
+  }
+  const Model& model_;
+  Preparation prepared_;
+  std::unique_ptr<Device> device_;
+  Trainer trainer_;
+};
+
+/// The state that learns: all parameters one after the other.
+class State {
+ public:
+  explicit State(const Gradients& gradients) {
+    const Layout& layout = gradients.layout();
+    for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
+      const auto count = static_cast<int64_t>(layout.num_elements(id));
+      runs_.push_back({.first = num_,
+                       .count = count,
+                       .decay_factor = layout.parameter(id).decay ? 1.0 : 0.0,
+                       .learning_rate_factor = layout.parameter(id).learning_rate_factor});
+      num_trained_ += count;
+      num_ += (count + kUndoElements - 1) / kUndoElements * kUndoElements;
+    }
+    const auto n = static_cast<size_t>(num_);
+    weight_.resize(n);
+    low_.resize(n);
+    momentum_.resize(n);
+    variance_.resize(n);
+    gradient_.resize(n);
+    std::vector<float> values;
+    for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
+      values.resize(layout.num_elements(id));
+      gradients.read_masters(id, values);
+      write_masters(planes().from(runs_[id].first), values);
+    }
+  }
+
+  Planes planes() {
+    return {.weight = reinterpret_cast<std::byte*>(weight_.data()),
+            .low = low_.data(),
+            .momentum = momentum_.data(),
+            .variance = variance_.data(),
+            .gradient = reinterpret_cast<const std::byte*>(gradient_.data()),
+            .weight_dtype = DType::BF16,
+            .gradient_dtype = DType::BF16};
+  }
+  int64_t size() const { return num_; }
+  int64_t num_parameters() const { return num_trained_; }
+  std::span<const AdamWRun> runs() const { return runs_; }
+
+  void give_masters(Gradients& to) {
+    std::vector<float> values;
+    for (ParameterId id = 0; id < runs_.size(); ++id) {
+      values.resize(static_cast<size_t>(runs_[id].count));
+      read_masters(planes().from(runs_[id].first), values);
+      to.write_masters(id, values);
+    }
+  }
+  void set_gradient(ParameterId id, const float* from) {
+    BF16* const to = gradient_.data() + runs_[id].first;
+    std::transform(from, from + runs_[id].count, to, [](float x) { return BF16(x); });
+  }
+  double norm() const {
+    double sum = 0;
+    for (const BF16 x : gradient_) sum += static_cast<double>(float{x}) * float{x};
+    return std::sqrt(sum);
+  }
+  uint64_t hash() {
+    StateHash hash;
+    hash.add_parameter(planes(), num_);
+    return hash.value();
+  }
+
+ private:
+  std::vector<AdamWRun> runs_;  // of each parameter
+  int64_t num_ = 0, num_trained_ = 0;
+  std::vector<BF16> weight_, gradient_;
+  std::vector<int16_t> low_;
+  std::vector<float> momentum_, variance_;
+};
+
+class Log {
+ public:
+  Log(Corrections corrections, int64_t n)
+      : memory_(UndoLog::bytes(n, corrections, n) + 64), log_(aligned(), corrections) {}
+  UndoLog& log() { return log_; }
+  const int8_t* corrections() { return reinterpret_cast<const int8_t*>(aligned().data()); }
+
+ private:
+  std::span<std::byte> aligned() {
+    const size_t past = reinterpret_cast<uintptr_t>(memory_.data()) % 64;
+    return std::span(memory_).subspan(past == 0 ? 0 : 64 - past, memory_.size() - 64);
+  }
+  std::vector<std::byte> memory_;
+  UndoLog log_;
+};
+
+/// Of one plane.
+struct Shares {
+  int64_t zero = 0, beyond_4 = 0, beyond_8 = 0;
+};
+
+/// From a log of 8 bits (undo_log.h).
+std::array<Shares, 3> count_corrections(const int8_t* corrections, std::span<const AdamWRun> runs) {
+  std::array<Shares, 3> shares;
+  for (const AdamWRun& run : runs) {
+    for (int64_t i = run.first; i < run.first + run.count; ++i) {
+      for (int plane = 0; plane < 3; ++plane) {
+        const int8_t x = corrections[i / 32 * 96 + plane * 32 + i % 32];
+        Shares& s = shares[static_cast<size_t>(plane)];
+        s.zero += x == 0;
+        s.beyond_4 += x < -7 || x > 7;
+        s.beyond_8 += x == -128;
+      }
+    }
+  }
+  return shares;
+}
+
+void update(ThreadTeam& team, State& state, const AdamWStep& step, UndoLog& log) {
+  if (update_with_log(team, state.planes(), state.size(), state.runs(), step, log)) return;
+  throw ConfigError("the log has no room for as many escapes as there are parameters");
+}
+
+void print_header() {
+  fmt::print("{:>4} {:>6} {:>5} |{:^23}|{:^23}|{:^23}| {:>8} {:>8}\n", "step", "loss", "scale",
+             "correction 0, %", "beyond 4 bits, %", "beyond 8 bits, %", "4-bit", "8-bit");
+  fmt::print("{:>18}", "");
+  for (int i = 0; i < 3; ++i) fmt::print("|{:>7} {:>7} {:>7}", "m", "v", "p");
+  fmt::print("| B/param  B/param\n");
+}
+
+void print(int t, double loss, float scale, const std::array<Shares, 3>& shares, double of,
+           double four, double eight) {
+  const auto percent = [of](int64_t count) { return 100 * static_cast<double>(count) / of; };
+  fmt::print("{:>4} {:>6.3f} {:>5.2f} ", t, loss, scale);
+  for (const auto member : {&Shares::zero, &Shares::beyond_4, &Shares::beyond_8}) {
+    fmt::print("|");
+    for (const Shares& s : shares) fmt::print("{:>7.3f} ", percent(s.*member));
+  }
+  fmt::print("| {:>7.3f}  {:>7.3f}\n", four, eight);
+  std::fflush(stdout);
+}
+
+void run(const std::string& text, const std::string& preset, int steps) {
+  const Gpt2 model(find_gpt2_preset(preset), kBatch, kLength, DType::BF16);
+  Gradients gradients(model);
+  State state(gradients);
+  const TokenData data({text}, TokenType::Bytes);
+  Batches batches(data, SampleOrder(data.num_samples(kLength), DataOrder::Shuffled, 1),
+                  {.num_batches = 1, .batch_size = kBatch, .length = kLength});
+  Log four(Corrections::Four, state.size()), eight(Corrections::Eight, state.size());
+  ThreadTeam team(num_usable_cores());
+  const auto of = static_cast<double>(state.num_parameters());
+  fmt::print("{}, {} parameters, {} tokens a step\n", preset, state.num_parameters(),
+             kBatch * kLength);
+  print_header();
+  for (int t = 1; t <= steps; ++t) {
+    state.give_masters(gradients);
+    const auto position = static_cast<uint64_t>(t - 1) * batches.shape().num_samples();
+    const double loss = gradients.run(
+        batches.load(position),
+        [&](ParameterId id, const float* gradient) { state.set_gradient(id, gradient); });
+    const AdamWStep step{.learning_rate = kLearningRate * std::min(1.0, double(t) / kWarmup),
+                         .adam = {},
+                         .t = t,
+                         .gradient_scale = clip_scale(state.norm(), 1)};
+    const uint64_t before = state.hash();
+    update(team, state, step, eight.log());
+    const auto shares = count_corrections(eight.corrections(), state.runs());
+    undo_update(team, state.planes(), state.size(), state.runs(), eight.log());
+    if (state.hash() != before) throw LogicError("WRONG: the state is not what it was");
+    update(team, state, step, four.log());
+    four.log().drop();
+    if (t > 3 && t % 5 != 0) continue;
+    print(t, loss, step.gradient_scale, shares, of,
+          static_cast<double>(four.log().used_bytes()) / of,
+          static_cast<double>(eight.log().used_bytes()) / of);
+  }
+}
+
+}  // namespace
+}  // namespace ebb::bench
+
+int main(int argc, char** argv) {
+  try {
+    ebb::bench::run(argc > 1 ? argv[1] : "/usr/include/eigen3",
+                    argc > 2 ? argv[2] : "gpt-6x384-bytes", argc > 3 ? std::atoi(argv[3]) : 60);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,153 @@
+// The arithmetic of adamw.h in vectors, and the views that its loops read and write through,
+// compiled once for each instruction set: include inside a foreach_target source only.
+#if defined(EBB_CPU_ADAM_ADAMW_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef EBB_CPU_ADAM_ADAMW_INL_H_
+#undef EBB_CPU_ADAM_ADAMW_INL_H_
+#else
+#define EBB_CPU_ADAM_ADAMW_INL_H_
+#endif
+
+#include <type_traits>
+
+#include "cpu_adam/adamw.h"
+#include "cpu_adam/master-inl.h"
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ebb {
+namespace HWY_NAMESPACE {
+
+// Elements to a turn of the main loop: one cache line of 16-bit planes, two of fp32 planes.
+constexpr int64_t kTurn = 32;
+constexpr int64_t kPrefetchAhead = 384;
+
+/// The plane that a weight needs to be a master: its low half, or the master itself. None for fp32.
+template <class Weight>
+using Rest = std::conditional_t<std::is_same_v<Weight, F16>, float, int16_t>;
+
+template <class Weight, class Gradient>
+struct View {
+  Weight* weight;
+  Rest<Weight>* rest;
+  float* momentum;
+  float* variance;
+  const Gradient* gradient;
+};
+
+template <class W>
+Rest<W>* rest_of(const Planes& planes) {
+  if constexpr (std::is_same_v<W, F16>) {
+    return planes.master;
+  } else {
+    return planes.low;
+  }
+}
+
+template <class W, class G>
+View<W, G> view_of(const Planes& planes) {
+  return {reinterpret_cast<W*>(planes.weight), rest_of<W>(planes), planes.momentum, planes.variance,
+          reinterpret_cast<const G*>(planes.gradient)};
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> load_master(D d, const float* weight, const int16_t*) {
+  return hn::LoadU(d, weight);
+}
+
+template <class D>
+HWY_INLINE void store_master(D d, hn::Vec<D> master, float* weight, int16_t*) {
+  hn::StoreU(master, d, weight);
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> load_master(D d, const F16*, const float* master) {
+  return hn::LoadU(d, master);
+}
+
+template <class D>
+HWY_INLINE void store_master(D d, hn::Vec<D> master, F16* weight, float* at) {
+  hn::StoreU(master, d, at);
+  store_f16(d, master, weight);
+}
+
+template <class D, class W, class G>
+HWY_INLINE hn::Vec<D> load_master(D d, const View<W, G>& at, int64_t i) {
+  return load_master(d, at.weight + i, std::is_same_v<W, float> ? nullptr : at.rest + i);
+}
+
+template <class D, class W, class G>
+HWY_INLINE void store_master(D d, hn::Vec<D> master, const View<W, G>& at, int64_t i) {
+  store_master(d, master, at.weight + i, std::is_same_v<W, float> ? nullptr : at.rest + i);
+}
+
+/// What a gradient adds to the moments.
+template <class D>
+struct Shares {
+  hn::Vec<D> momentum, variance;
+};
+
+// Mul and Add, never MulAdd: contraction would make the bits depend on the instruction set.
+template <class D>
+HWY_INLINE Shares<D> shares_of(D d, hn::Vec<D> gradient, const AdamWCoefficients& c) {
+  const auto g = hn::Mul(gradient, hn::Set(d, c.gradient_scale));
+  return {hn::Mul(hn::Set(d, c.one_minus_beta1), g),
+          hn::Mul(hn::Mul(hn::Set(d, c.one_minus_beta2), g), g)};
+}
+
+/// The part of a change that comes from the moments.
+template <class D>
+HWY_INLINE hn::Vec<D> step_of(D d, hn::Vec<D> m, hn::Vec<D> v, const AdamWCoefficients& c) {
+  const auto denominator =
+      hn::Add(hn::Mul(hn::Sqrt(v), hn::Set(d, c.v_correction)), hn::Set(d, c.epsilon));
+  return hn::Mul(hn::Set(d, c.step_size), hn::Div(m, denominator));
+}
+
+/// State of some elements.
+template <class D>
+struct Values {
+  hn::Vec<D> m, v, p;
+};
+
+template <class D>
+HWY_INLINE Values<D> advance(D d, const Values<D>& old, const Shares<D>& add, hn::Vec<D>& step,
+                             const AdamWCoefficients& c) {
+  const auto m = hn::Add(hn::Mul(hn::Set(d, c.beta1), old.m), add.momentum);
+  const auto v = hn::Add(hn::Mul(hn::Set(d, c.beta2), old.v), add.variance);
+  step = step_of(d, m, v, c);
+  const auto change = hn::Add(hn::Mul(hn::Set(d, c.decay_rate), old.p), step);
+  return {m, v, hn::Sub(old.p, change)};
+}
+
+template <class D, class W, class G>
+HWY_INLINE Values<D> load_values(D d, const View<W, G>& at, int64_t i) {
+  return {hn::LoadU(d, at.momentum + i), hn::LoadU(d, at.variance + i), load_master(d, at, i)};
+}
+
+template <class D, class W, class G>
+HWY_INLINE void store_values(D d, const Values<D>& values, const View<W, G>& at, int64_t i) {
+  hn::StoreU(values.m, d, at.momentum + i);
+  hn::StoreU(values.v, d, at.variance + i);
+  store_master(d, values.p, at, i);
+}
+
+template <class T>
+HWY_INLINE void prefetch_turn(const T* plane) {
+  constexpr int64_t kLine = 64 / sizeof(T);
+  for (int64_t i = 0; i < kTurn; i += kLine) hwy::Prefetch(plane + i);
+}
+
+template <class W, class G>
+HWY_INLINE void prefetch_all(const View<W, G>& at, int64_t i) {
+  prefetch_turn(at.gradient + i);
+  prefetch_turn(at.weight + i);
+  if constexpr (!std::is_same_v<W, float>) prefetch_turn(at.rest + i);
+  prefetch_turn(at.momentum + i);
+  prefetch_turn(at.variance + i);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ebb
+HWY_AFTER_NAMESPACE();
+
+#endif

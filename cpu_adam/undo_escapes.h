@@ -1,0 +1,92 @@
+// A task's escapes: blocks of a pool, chained; private to this folder. Word 0 of a block is the
+// number of the next one.
+//
+// Thread-safety: each of these is one thread's; the pool's counter is all that they share.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "device/errors.h"
+
+namespace ebb {
+
+inline constexpr uint32_t kEscapeBlockWords = 512;
+inline constexpr uint32_t kNoEscapeBlock = UINT32_MAX;
+/// Of one piece of the log: momentum, variance and master of 32 elements.
+inline constexpr uint32_t kMostEscapes = 3 * 32;
+
+class EscapeWriter {
+ public:
+  EscapeWriter(uint32_t* blocks, uint32_t num_blocks, std::atomic<uint32_t>& num_taken,
+               uint32_t& first)
+      : blocks_(blocks), num_blocks_(num_blocks), num_taken_(num_taken), link_(&first) {
+    *link_ = kNoEscapeBlock;
+  }
+
+  /// All of them, or false where no block is free.
+  [[nodiscard]] bool append(const uint32_t* words, uint32_t count) {
+    const uint32_t here = std::min(count, left_);
+    uint32_t block = kNoEscapeBlock;
+    if (here < count) {
+      block = num_taken_.fetch_add(1, std::memory_order_relaxed);
+      if (block >= num_blocks_) return false;
+    }
+    std::copy_n(words, here, at_);
+    at_ += here;
+    left_ -= here;
+    if (here < count) {
+      *link_ = block;
+      link_ = blocks_ + size_t{block} * kEscapeBlockWords;
+      *link_ = kNoEscapeBlock;
+      at_ = std::copy_n(words + here, count - here, link_ + 1);
+      left_ = kEscapeBlockWords - 1 - (count - here);
+    }
+    num_escapes_ += count;
+    return true;
+  }
+
+  int64_t num_escapes() const { return num_escapes_; }
+
+ private:
+  uint32_t* blocks_;
+  uint32_t num_blocks_;
+  std::atomic<uint32_t>& num_taken_;
+  uint32_t* link_;  // where the number of the next block belongs
+  uint32_t* at_ = nullptr;
+  uint32_t left_ = 0;
+  int64_t num_escapes_ = 0;
+};
+
+class EscapeReader {
+ public:
+  EscapeReader(const uint32_t* blocks, uint32_t first) : blocks_(blocks), next_block_(first) {}
+  /// Of these words alone.
+  explicit EscapeReader(std::span<const uint32_t> words)
+      : at_(words.data()), left_(static_cast<uint32_t>(words.size())) {}
+
+  uint32_t next() {
+    if (left_ == 0) enter();
+    --left_;
+    return *at_++;
+  }
+
+ private:
+  void enter() {
+    EBB_CHECK(next_block_ != kNoEscapeBlock, "the log names more escapes than it has");
+    const uint32_t* const words = blocks_ + size_t{next_block_} * kEscapeBlockWords;
+    next_block_ = words[0];
+    at_ = words + 1;
+    left_ = kEscapeBlockWords - 1;
+  }
+
+  const uint32_t* blocks_ = nullptr;
+  const uint32_t* at_ = nullptr;
+  uint32_t left_ = 0;
+  uint32_t next_block_ = kNoEscapeBlock;
+};
+
+}  // namespace ebb

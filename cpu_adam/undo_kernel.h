@@ -1,0 +1,27 @@
+// The vectorised loops of undo.h; private to this folder. The calling thread must flush denormals.
+#pragma once
+
+#include <cstdint>
+
+#include "cpu_adam/adamw.h"
+#include "cpu_adam/undo_escapes.h"
+#include "cpu_adam/undo_log.h"
+
+namespace ebb {
+
+/// Bytes of corrections of 32 elements.
+constexpr int64_t correction_bytes(Corrections corrections) {
+  return 3 * 32 * static_cast<int64_t>(corrections) / 8;
+}
+
+/// Updates elements [0, n) of the planes, whose corrections begin at `log`, aligned to 16 bytes, up
+/// to the first 32 whose escapes find no room: returns how many elements were updated.
+int64_t update_range_with_log(const Planes& planes, int64_t n, const AdamWCoefficients& c,
+                              Corrections corrections, uint8_t* log, EscapeWriter& escapes);
+
+/// Takes the update with `c` of elements [0, n) back, and makes that with `instead`, if given.
+void undo_range(const Planes& planes, int64_t n, const AdamWCoefficients& c,
+                const AdamWCoefficients* instead, Corrections corrections, const uint8_t* log,
+                EscapeReader& escapes);
+
+}  // namespace ebb

@@ -1,0 +1,45 @@
+// How a log's memory is laid out, and who writes where; private to this folder.
+#pragma once
+
+#include <cstdint>
+
+#include "cpu_adam/adamw.h"
+#include "cpu_adam/undo_escapes.h"
+#include "cpu_adam/undo_kernel.h"
+#include "cpu_adam/undo_log.h"
+
+namespace ebb {
+
+/// Where a task stands.
+struct UndoTask {
+  int64_t end = 0;  ///< elements before it are updated
+  int64_t num_escapes = 0;
+  uint32_t first_block = kNoEscapeBlock;
+};
+
+class UndoTasks {
+ public:
+  explicit UndoTasks(UndoLog& log) : log_(log) {}
+
+  /// For n elements, none of them updated; false where not even corrections have room.
+  [[nodiscard]] bool begin(int64_t n, const AdamWStep& step);
+  /// All of them are updated.
+  void fill();
+  /// None is any more.
+  void empty();
+
+  int64_t num_elements() const { return log_.n_; }
+  const AdamWStep& step() const { return log_.step_; }
+  Corrections corrections() const { return log_.corrections_; }
+  /// REQUIRES: `first` is a multiple of 32.
+  uint8_t* corrections_from(int64_t first) const;
+  UndoTask& task(int64_t i) const;
+  EscapeWriter writer(UndoTask& task) const;
+  EscapeReader reader(const UndoTask& task) const;
+
+ private:
+  uint32_t* blocks() const;
+  UndoLog& log_;
+};
+
+}  // namespace ebb

@@ -1,0 +1,301 @@
+// Updates that are taken back: to the bit, whatever the bits.
+#include <gtest/gtest.h>
+#include <tbb/global_control.h>
+
+#include <cmath>
+
+#include "device/errors.h"
+#include "tests/cpu_adam/undo_cases.h"
+
+namespace ebb::test {
+namespace {
+
+AdamWStep step_at(int64_t t, float scale = 1) {
+  return {.learning_rate = 3e-3, .adam = {.weight_decay = 0.3}, .t = t, .gradient_scale = scale};
+}
+
+struct Case {
+  Types types;
+  Corrections corrections;
+};
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const Types types : kAllTypes) {
+    for (const auto corrections : {Corrections::Four, Corrections::Eight}) {
+      cases.push_back({types, corrections});
+    }
+  }
+  return cases;
+}
+
+std::string name_of_case(const testing::TestParamInfo<Case>& info) {
+  return name_of_types(info.param.types) + "_" +
+         std::to_string(static_cast<int>(info.param.corrections)) + "_bits";
+}
+
+void fill(State& state, Pattern pattern, uint64_t seed) {
+  if (pattern != Pattern::Trained) {
+    return fill_with_bits(state.planes(), state.n(), {pattern, seed});
+  }
+  ThreadTeam team(1);
+  state.set_weights(seed);
+  for (int64_t t = 1; t <= 5; ++t) {
+    state.set_gradients(seed + static_cast<uint64_t>(t));
+    adamw_update(team, state.planes(), state.n(), step_at(t), 1, 1);
+  }
+  state.set_gradients(seed + 6);
+}
+
+/// Of a NaN only that it is one is told.
+std::vector<uint32_t> values_of(State& state) {
+  std::vector<uint32_t> values;
+  for (const auto& plane : {state.masters(), state.momenta(), state.variances()}) {
+    for (float x : plane)
+      values.push_back(std::isnan(x) ? 0x7fc00000u : std::bit_cast<uint32_t>(x));
+  }
+  return values;
+}
+
+/// Tensors of their own factors, gaps, tensors across tasks.
+std::vector<AdamWRun> runs_of(int64_t n) {
+  if (n < 4096) return {{.first = 0, .count = n}};
+  return {{.first = 0, .count = 77, .decay_factor = 0},
+          {.first = 96, .count = 1000, .learning_rate_factor = 0.5},
+          {.first = 2048, .count = 0},
+          {.first = 2048, .count = n - 2048, .decay_factor = 0.25}};
+}
+
+/// A state of some pattern, its team and its log.
+struct Trial {
+  State state;
+  std::vector<AdamWRun> runs;
+  ThreadTeam team;
+  LogMemory memory;
+  UndoLog log;
+  std::vector<std::byte> before;
+
+  Trial(Case c, int64_t n, Pattern pattern, uint64_t seed = 1, int threads = 2)
+      : Trial(c, n, pattern, seed, threads, UndoLog::bytes(n, c.corrections, 3 * n)) {}
+  Trial(Case c, int64_t n, Pattern pattern, uint64_t seed, int threads, size_t log_bytes)
+      : state(n, c.types),
+        runs(runs_of(n)),
+        team(threads),
+        memory(log_bytes),
+        log(memory.span(), c.corrections) {
+    fill(state, pattern, seed);
+    before = state.bits();
+  }
+  bool update(const AdamWStep& step = step_at(6)) {
+    return update_with_log(team, state.planes(), state.n(), runs, step, log);
+  }
+  void undo() { undo_update(team, state.planes(), state.n(), runs, log); }
+  void redo(const AdamWStep& step) {
+    redo_update(team, state.planes(), state.n(), runs, log, step);
+  }
+  void update_plainly(const AdamWStep& step = step_at(6)) {
+    adamw_update(team, state.planes(), state.n(), runs, step);
+  }
+  bool is_as_before() const { return state.bits() == before; }
+};
+
+class Undo : public testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(All, Undo, testing::ValuesIn(all_cases()), name_of_case);
+
+constexpr Pattern kPatterns[] = {Pattern::Any, Pattern::Special, Pattern::Trained};
+
+TEST_P(Undo, BringsEveryBitBackOnEveryInstructionSet) {
+  for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    const OnlyTarget only(target);
+    for (const Pattern pattern : kPatterns) {
+      for (int64_t n : {1, 15, 31, 32, 33, 65, 1009, 5000}) {
+        Trial trial(GetParam(), n, pattern, static_cast<uint64_t>(n));
+        ASSERT_TRUE(trial.update()) << hwy::TargetName(target) << " n = " << n;
+        EXPECT_FALSE(trial.is_as_before() && n > 31);
+        trial.undo();
+        EXPECT_TRUE(trial.is_as_before()) << hwy::TargetName(target) << " n = " << n;
+        EXPECT_TRUE(trial.state.intact() && trial.memory.intact());
+      }
+    }
+  }
+}
+
+TEST_P(Undo, AcrossTasksAndThreads) {
+  const tbb::global_control threads_allowed(tbb::global_control::max_allowed_parallelism, 8);
+  for (const Pattern pattern : {Pattern::Any, Pattern::Trained}) {
+    Trial trial(GetParam(), 2 * kAdamWTaskElements + 41, pattern, 3, 5);
+    ASSERT_TRUE(trial.update());
+    trial.undo();
+    EXPECT_TRUE(trial.is_as_before());
+    EXPECT_TRUE(trial.state.intact() && trial.memory.intact());
+  }
+}
+
+TEST_P(Undo, TheLoggedUpdateIsTheUpdate) {
+  for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    const OnlyTarget only(target);
+    for (const Pattern pattern : kPatterns) {
+      Trial logged(GetParam(), 5000, pattern), plain(GetParam(), 5000, pattern);
+      ASSERT_TRUE(logged.update());
+      plain.update_plainly();
+      EXPECT_EQ(values_of(logged.state), values_of(plain.state)) << hwy::TargetName(target);
+    }
+  }
+}
+
+TEST_P(Undo, RedoIsTheOtherUpdateOnTheStateBefore) {
+  for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    const OnlyTarget only(target);
+    for (const Pattern pattern : kPatterns) {
+      Trial redone(GetParam(), 5009, pattern), plain(GetParam(), 5009, pattern);
+      ASSERT_TRUE(redone.update());
+      redone.redo(step_at(6, 0.37f));
+      plain.update_plainly(step_at(6, 0.37f));
+      EXPECT_EQ(values_of(redone.state), values_of(plain.state)) << hwy::TargetName(target);
+      EXPECT_TRUE(redone.state.intact() && redone.memory.intact());
+      EXPECT_FALSE(redone.log.is_full());
+    }
+  }
+}
+
+// As many blocks of escapes as were used are enough, on every number of threads, and one less is
+// not: then nothing has changed, wherever a task stopped.
+TEST_P(Undo, WhatDoesNotFitIsNotApplied) {
+  const tbb::global_control threads_allowed(tbb::global_control::max_allowed_parallelism, 8);
+  constexpr int64_t kCount = kAdamWTaskElements + 12345;
+  for (const Pattern pattern : {Pattern::Any, Pattern::Trained}) {
+    Trial roomy(GetParam(), kCount, pattern);
+    ASSERT_TRUE(roomy.update());
+    const size_t used = roomy.log.used_bytes();
+    const size_t corrections = UndoLog::bytes(kCount, GetParam().corrections, 0);
+    EXPECT_LE(used, UndoLog::bytes(kCount, GetParam().corrections, roomy.log.num_escapes()));
+    for (int threads : {1, 5}) {
+      Trial exact(GetParam(), kCount, pattern, 1, threads, used);
+      EXPECT_TRUE(exact.update());
+      for (const size_t bytes :
+           {used - 1, (used + corrections) / 2, corrections, corrections / 2, size_t{0}}) {
+        if (bytes == corrections && used == corrections) continue;
+        Trial tight(GetParam(), kCount, pattern, 1, threads, bytes);
+        EXPECT_FALSE(tight.update()) << bytes;
+        EXPECT_TRUE(tight.is_as_before()) << bytes;
+        EXPECT_TRUE(tight.memory.intact() && tight.state.intact());
+        EXPECT_FALSE(tight.log.is_full());
+      }
+    }
+  }
+}
+
+// Where the gradient is not a number the new state is none, and says nothing about the old one.
+TEST_P(Undo, EverythingMayBeAnEscape) {
+  Trial trial(GetParam(), 5009, Pattern::Any);
+  trial.runs = {{.first = 0, .count = trial.state.n()}};
+  for (int64_t i = 0; i < trial.state.n(); ++i) trial.state.set_gradient(i, NAN);
+  ASSERT_TRUE(trial.update());
+  EXPECT_GE(trial.log.num_escapes(), 3 * trial.state.n() - 3);
+  trial.undo();
+  EXPECT_TRUE(trial.is_as_before());
+}
+
+// ---- Mistakes that the comparison of bits must notice
+
+class UndoMistake : public Undo {
+ public:
+  /// Is the state another after an update, this mistake and the undo?
+  bool notices(const std::function<void(Trial&)>& mistake, Pattern pattern = Pattern::Trained) {
+    Trial trial(GetParam(), 4000, pattern);
+    EXPECT_TRUE(trial.update());
+    mistake(trial);
+    if (trial.log.is_full()) trial.undo();
+    return !trial.is_as_before();
+  }
+  /// The first byte of corrections of a turn whose elements 0 and 16 have none.
+  static uint8_t& quiet_correction(Trial& trial) {
+    auto* const log = reinterpret_cast<uint8_t*>(trial.memory.span().data());
+    return *std::find(log, log + 96, 0);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, UndoMistake, testing::ValuesIn(all_cases()), name_of_case);
+
+TEST_P(UndoMistake, ACorrectionOffByOne) {
+  EXPECT_TRUE(notices([](Trial& t) { quiet_correction(t) += 1; }));
+  EXPECT_FALSE(notices([](Trial& t) { quiet_correction(t) += 0; }));
+}
+
+TEST_P(UndoMistake, ALostEscape) {
+  // The first of them is passed over: those behind it move up.
+  const auto lose = [](Trial& t) {
+    auto* const log = reinterpret_cast<uint8_t*>(t.memory.span().data());
+    const bool four = t.log.used_bytes() < static_cast<size_t>(t.state.n()) * 3;
+    const uint8_t mark = four ? 0x08 : 0x80;
+    const auto escaped = [&](uint8_t b) { return (four ? b & 0x0f : b) == mark; };
+    *std::find_if(log, log + 48, escaped) ^= mark;
+  };
+  EXPECT_TRUE(notices(lose, Pattern::Special));
+}
+
+TEST_P(UndoMistake, ASkippedUndo) {
+  EXPECT_TRUE(notices([](Trial& t) { t.log.drop(); }));
+}
+
+TEST_P(UndoMistake, AForgottenDecay) {
+  EXPECT_TRUE(notices([](Trial& t) {
+    for (AdamWRun& run : t.runs) run.decay_factor = 0;
+  }));
+}
+
+TEST_P(UndoMistake, AnotherGradient) {
+  EXPECT_TRUE(notices([](Trial& t) { t.state.set_gradients(99); }));
+}
+
+// ---- Contracts
+
+TEST(UndoLog, ComesBackEmptyAndServesAgain) {
+  const Case c{{DType::BF16, DType::BF16}, Corrections::Four};
+  Trial trial(c, 1009, Pattern::Trained);
+  EXPECT_FALSE(trial.log.is_full());
+  EXPECT_THROW(trial.undo(), LogicError);
+  EXPECT_THROW(trial.redo(step_at(6)), LogicError);
+  EXPECT_THROW(trial.log.step(), LogicError);
+  ASSERT_TRUE(trial.update());
+  EXPECT_EQ(trial.log.step().t, 6);
+  EXPECT_THROW((void)trial.update(), LogicError);
+  EXPECT_THROW(undo_update(trial.team, trial.state.planes(), 1008, {}, trial.log), LogicError);
+  trial.undo();
+  EXPECT_THROW(trial.undo(), LogicError);
+  ASSERT_TRUE(trial.update());
+  trial.log.drop();
+  ASSERT_TRUE(trial.update());
+}
+
+TEST(UndoLog, RejectsBrokenContracts) {
+  const Case c{{DType::BF16, DType::BF16}, Corrections::Four};
+  Trial trial(c, 1009, Pattern::Trained);
+  trial.runs = {{.first = 8, .count = 32}};
+  EXPECT_THROW((void)trial.update(), LogicError);
+  LogMemory memory(256);
+  EXPECT_THROW(UndoLog(memory.span().subspan(1), Corrections::Four), LogicError);
+  EXPECT_THROW(UndoLog(memory.span(), Corrections{5}), LogicError);
+  EXPECT_THROW(UndoLog::bytes(-1, Corrections::Four, 0), LogicError);
+}
+
+TEST(UndoLog, OfNothingIsNothing) {
+  ThreadTeam team(1);
+  UndoLog log({}, Corrections::Four);
+  EXPECT_EQ(UndoLog::bytes(0, Corrections::Four, 0), 0u);
+  ASSERT_TRUE(update_with_log(team, Planes{}, 0, {}, step_at(1), log));
+  undo_update(team, Planes{}, 0, {}, log);
+}
+
+TEST(UndoLog, TakesThreeHalvesOfAByteAndItsEscapes) {
+  constexpr int64_t kCount = int64_t{1} << 25;
+  const auto per_element = [](Corrections corrections, double escapes) {
+    const auto num_escapes = static_cast<int64_t>(escapes * kCount);
+    return static_cast<double>(UndoLog::bytes(kCount, corrections, num_escapes)) / kCount;
+  };
+  EXPECT_NEAR(per_element(Corrections::Four, 0), 1.5, 1e-3);
+  EXPECT_NEAR(per_element(Corrections::Eight, 0), 3.0, 1e-3);
+  EXPECT_NEAR(per_element(Corrections::Four, 0.02), 1.5 + 0.02 * 4, 0.033);
+}
+
+}  // namespace
+}  // namespace ebb::test
