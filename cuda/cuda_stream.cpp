@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cuda/cuda_error.h"
+#include "cuda/home_memory.h"
 #include "device/errors.h"
 
 namespace ebb {
@@ -149,8 +150,8 @@ void CudaStream::copy(void* to, const void* from, size_t bytes, CopyKind kind) {
   std::lock_guard lock(mutex_);
   if (!begin_operation(FaultSite::Copy, format_bytes(bytes))) return;
   try {
-    EBB_CUDA(cudaMemcpyAsync(to, from, bytes, kind_of(kind), stream_.get()),
-             "a copy of " + format_bytes(bytes));
+    context_.home->copy(stream_.get(), point_, static_cast<std::byte*>(to),
+                        static_cast<const std::byte*>(from), bytes, kind_of(kind));
     stats_.copied_bytes += bytes;
   } catch (...) {
     point_.fail(std::current_exception());

@@ -55,6 +55,21 @@ void print_memory(const WarningFacts& facts) {
              measure_memory_bandwidth(bytes) / 1e9);
 }
 
+constexpr size_t kLinkBytes = size_t{256} << 20;
+
+/// Or why it could not be measured: another process may have the GPU's memory.
+std::string link_text(int gpu) {
+  try {
+    const auto device = create_device({.kind = DeviceKind::Cuda, .cuda_index = gpu});
+    const LinkBandwidth link = measure_link(*device, kLinkBytes);
+    return fmt::format("{:.1f} GB/s up, {:.1f} GB/s down, both at once {:.1f} GB/s",
+                       link.load_bytes_per_s / 1e9, link.store_bytes_per_s / 1e9,
+                       link.both_bytes_per_s / 1e9);
+  } catch (const std::exception& error) {
+    return std::string("not measured: ") + error.what();
+  }
+}
+
 void print_gpus(const CudaProbe& probe, const WarningFacts& facts) {
   for (const GpuPlace& gpu : facts.gpus) {
     fmt::print("GPU           at {}, NUMA node {}\n", gpu.address,
@@ -62,6 +77,7 @@ void print_gpus(const CudaProbe& probe, const WarningFacts& facts) {
   }
   for (size_t i = 0; i < probe.devices.size(); ++i) {
     fmt::print("CUDA {:<8} {}\n", i, probe.devices[i]);
+    fmt::print("  link        {}\n", link_text(static_cast<int>(i)));
   }
   if (probe.devices.empty()) fmt::print("CUDA          none: {}\n", probe.note);
 }

@@ -88,6 +88,7 @@ class TrainingRun {
       saver_.emplace(request.options, setup, *folder, config, start_,
                      [this](const std::string& path) { progress_.notice("saved '" + path + "'"); });
     }
+    report_staging();
     if (request.resumed) {
       read_state(trainer_, state_of(request.resumed->checkpoint));
     } else if (setup.weights) {
@@ -109,6 +110,20 @@ class TrainingRun {
   }
 
  private:
+  /// Where not all that copies touch is pinned: copies then go at the speed of a core.
+  void report_staging() {
+    const size_t staged_bytes = device_->staged_bytes();
+    if (staged_bytes == 0) return;
+    const auto memlock = read_memory_limits().memlock_bytes;
+    progress_.notice(fmt::format(
+        "{} of host memory are pinned; {} that copies touch are not, and go through a ring, which "
+        "slows copies down: raise {}",
+        format_bytes(device_->pinned_bytes()), format_bytes(staged_bytes),
+        setup_.device.pinned_bytes != SIZE_MAX ? "--pinned"
+        : memlock                              ? "ulimit -l (" + format_bytes(*memlock) + " now)"
+                                               : "what the driver may pin"));
+  }
+
   static std::unique_ptr<RunLog> open_log(const Request& request) {
     if (request.options.log.empty()) return nullptr;
     if (!request.resumed) return std::make_unique<RunLog>(request.options.log);

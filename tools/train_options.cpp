@@ -202,6 +202,9 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
             "budget for everything on the device", size(o.device_memory));
   group.add("--host-memory", "SIZE [what the machine or its cgroup allows]",
             "budget for everything at home", size(o.host_memory));
+  group.add("--pinned", "SIZE [what a GPU's copies touch, as far as it can be had]",
+            "how much of that may be pinned; the rest is copied through a ring of pinned memory",
+            size(o.pinned));
   group.add("--chunk-size", "SIZE [64MiB]", "of the pieces that move", size(o.chunk_size));
   group.add("--recompute", "none|block|sqrt|N|auto [auto]",
             "forget the activations inside blocks and compute them again, N blocks at once",

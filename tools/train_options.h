@@ -66,6 +66,7 @@ struct TrainOptions {
   DeviceChoice device = DeviceChoice::Auto;
   std::optional<size_t> device_memory;  ///< bytes
   std::optional<size_t> host_memory;    ///< bytes
+  std::optional<size_t> pinned;         ///< bytes of that; the host device pins none
   size_t chunk_size = size_t{64} << 20;
   Recompute recompute = Recompute::Auto;
   ActivationPlacement activations = ActivationPlacement::Auto;

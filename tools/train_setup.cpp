@@ -182,7 +182,8 @@ DeviceOptions device_options(const TrainOptions& options) {
           .load_bytes_per_s = options.link.load_bytes_per_s,
           .store_bytes_per_s = options.link.store_bytes_per_s,
           .arithmetic = choose_arithmetic(options.arithmetic, this_processor()),
-          .pretend = options.pretend};
+          .pretend = options.pretend,
+          .pinned_bytes = options.pinned.value_or(SIZE_MAX)};
 }
 
 MachineRates rates_for(const TrainOptions& options, const ModelSource& source,

@@ -119,7 +119,8 @@ std::unique_ptr<Device> create_case_device(const Preparation& prepared, const Tr
                         .num_threads = run.num_threads,
                         .load_bytes_per_s = run.link_bytes_per_s,
                         .store_bytes_per_s = run.link_bytes_per_s,
-                        .poison = true});
+                        .poison = true,
+                        .pinned_bytes = run.pinned_bytes});
 }
 
 Result train(const Model& model, const Preparation& prepared, const TrainingCase& run,

@@ -60,6 +60,7 @@ struct TrainingCase {
   Between between = Between::Nothing;
 
   // Not part of the matrix.
+  size_t pinned_bytes = SIZE_MAX;
   DeviceKind device = DeviceKind::Host;
   uint32_t evaluation_batches = 0;
   float dropout = 0;

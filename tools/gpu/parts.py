@@ -13,7 +13,7 @@ NO_GPU = re.compile(r"^no GPU:", re.MULTILINE)
 # Such a build would work, and test nothing of CUDA.
 LEFT_OUT = re.compile(r"CUDA backend: left out")
 # Programs whose cases named so use the GPU; racecheck looks at kernels alone.
-GPU_CASES = {"test_kernels_cuda": "*", "test_device": "*Cuda*"}
+GPU_CASES = {"test_kernels_cuda": "*", "test_device": "*Cuda*", "test_training_cuda": "*"}
 RACE_CHECKED = ["test_kernels_cuda"]
 QUESTIONS = ["copy", "map", "gemm", "attention", "step"]
 
