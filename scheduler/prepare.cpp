@@ -276,7 +276,8 @@ void complete(Preparation& p, Plan plan) {
   p.fill_plan = make_fill_plan(p.plan, layout);
   p.program.reset();
   if (p.options.evaluation_batches == 0) return;
-  const PlanOptions evaluation = plan_options(p.options, p.num_blocks, false);
+  PlanOptions evaluation = plan_options(p.options, p.num_blocks, false);
+  evaluation.num_held = 0;  // what a step leaves is other chunks
   p.evaluation_plan = make_plan(p.evaluation_trace, layout, evaluation);
   check_plan(p.evaluation_plan, p.evaluation_trace, layout, evaluation);
 }
@@ -285,6 +286,11 @@ Preparation prepare(const Model& model, const TrainerOptions& options, const Bud
                     const Machine& machine) {
   if (options.gradient_accumulation == 0) {
     throw ConfigError("--gradient-accumulation 0: a step has at least one micro-batch");
+  }
+  for (const InputSpec& spec : model.inputs()) {
+    if (!spec.kept) continue;
+    throw ConfigError(fmt::format(
+        "input '{}' is kept from run to run: that is for inference, not for training", spec.name));
   }
   return choose(model, options, budgets, machine);
 }
