@@ -37,6 +37,7 @@ class SourceWeights {
   std::span<const MappedTensor> tensors() const { return tensors_; }
   /// Shows its progress where stderr is a terminal.
   void load(Trainer& trainer) const;
+  void load(const TakeWeights& take) const;
 
  private:
   SafetensorsFolder folder_;

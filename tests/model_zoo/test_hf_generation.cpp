@@ -116,7 +116,9 @@ TEST(HfGeneration, GivesTheLogitsAndTheTextOfTransformers) {
     const std::vector<float> own = logits_of(names[i]);
     ASSERT_EQ(own.size(), logits.size());
     EXPECT_LT(deviation(own, logits), 2e-6) << names[i];
-    if (!before.empty()) EXPECT_GT(deviation(before, logits), 1e-2);  // another model's are not
+    if (!before.empty()) {  // another model's are not
+      EXPECT_GT(deviation(before, logits), 1e-2);
+    }
     before = own;
     EXPECT_EQ(text_of(names[i]), theirs[i]["text"].get<std::vector<int32_t>>()) << names[i];
   }
