@@ -10,7 +10,7 @@
 namespace ebb {
 
 struct DataError {
-  enum Kind : int32_t { None, Token, Target, DocumentStart };
+  enum Kind : int32_t { None, Token, Target, DocumentStart, Position };
 
   int32_t kind = None;
   int32_t padding = 0;

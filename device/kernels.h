@@ -153,6 +153,11 @@ class Kernels {
   // values side by side, heads inside each. Never stores T x T scores for all heads.
   virtual void attention_forward(Stream&, Tensor out, Tensor log_sum_exp, Tensor qkv,
                                  const AttentionShape&) = 0;
+  // The same of the newest tokens alone, causal: keys and values of qkv go into the cache (B, S,
+  // 2 NKV D), whose rows are positions, and queries see what lies there at positions up to their
+  // own. positions (B, T) int32 are consecutive in a row and below S. No documents.
+  virtual void attention_cached(Stream&, Tensor out, Tensor qkv, Tensor cache, Tensor positions,
+                                const AttentionShape&) = 0;
   virtual void attention_backward(Stream&, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out,
                                   Tensor log_sum_exp, const AttentionShape&) = 0;
 

@@ -91,7 +91,8 @@ struct PlanOptions {
   bool carry_updates = false;  ///< into the next step: with clipping all, else a share
   double carried_share = kCarriedShare;
   uint32_t num_held = 0;  ///< chunks of weights to hold from step to step, if so many can be; none
-                          ///< where updates come after the norm
+                          ///< where updates come after the norm. Of evaluations: from one to the
+                          ///< next, all the time
   uint32_t num_device_updates = 0;  ///< chunks to update on the device, if so many can be
   bool least_traffic = false;       ///< evict by next use alone: a few moves less, later starts
 };

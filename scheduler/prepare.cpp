@@ -277,7 +277,8 @@ void complete(Preparation& p, Plan plan) {
   p.fill_plan = make_fill_plan(p.plan, layout);
   p.program.reset();
   if (p.options.evaluation_batches == 0) return;
-  const PlanOptions evaluation = plan_options(p.options, p.num_blocks, false);
+  PlanOptions evaluation = plan_options(p.options, p.num_blocks, false);
+  evaluation.num_held = 0;  // what a step leaves is other chunks
   p.evaluation_plan = make_plan(p.evaluation_trace, layout, evaluation);
   check_plan(p.evaluation_plan, p.evaluation_trace, layout, evaluation);
 }
@@ -295,6 +296,11 @@ Preparation prepare(const Model& model, const TrainerOptions& options, const Bud
   if (!std::has_single_bit(scale) || scale > kLargestLossScale) {
     throw ConfigError(fmt::format("an initial loss scale of {}: allowed is a power of two up to {}",
                                   scale, kLargestLossScale));
+  }
+  for (const InputSpec& spec : model.inputs()) {
+    if (!spec.kept) continue;
+    throw ConfigError(fmt::format(
+        "input '{}' is kept from run to run: that is for inference, not for training", spec.name));
   }
   return choose(model, options, budgets, machine);
 }

@@ -205,8 +205,23 @@ Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape) {
   return out;
 }
 
+Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape, Tensor cache,
+                   Tensor positions) {
+  EBB_CHECK(!tape.training(), "what was given before has no gradient: a cache is no training's");
+  const int64_t batch = qkv.value.dim(0), length = qkv.value.dim(1);
+  tape.begin_moment("attention", {});
+  const int64_t head_size = qkv.value.dim(2) / (shape.num_heads + 2 * shape.kv_heads());
+  const Variable out = tape.output({batch, length, shape.num_heads * head_size}, qkv.value.dtype);
+  tape.kernels().attention_cached(tape.stream(), out.value, qkv.value, cache, positions, shape);
+  tape.end_moment();
+  return out;
+}
+
 void cross_entropy(Tape& tape, Variable logits, Tensor targets) {
   tape.begin_loss_moment("cross_entropy", {});
+  tape.show_logits(logits.value.rows(), 0, 0,
+                   logits.value.reshape({logits.value.rows(), logits.value.columns()}));
+  if (!tape.wants_loss()) return tape.end_moment();
   const Tensor losses = tape.scratch({logits.value.rows()}, DType::F32);
   if (tape.training()) {
     const GradientSlot gradient = tape.input_gradient(logits);

@@ -42,6 +42,11 @@ Variable embedding(Tape& tape, Tensor tokens, Tensor positions, ParameterId wte,
 Variable embedding(Tape& tape, Tensor tokens, ParameterId table, int64_t channels, DType type);
 /// qkv (B, T, (NH + 2 NKV) D) -> (B, T, NH D). REQUIRES: qkv is no input, and used here only.
 Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape);
+/// The same of the newest tokens alone, which also see what was given before: the cache (B, S,
+/// 2 NKV D), an input that is kept, takes their keys and values at their positions (B, T).
+/// REQUIRES: no training.
+Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape, Tensor cache,
+                   Tensor positions);
 /// Adds the cross-entropy of logits (N, V) against targets (N) int32, -100 = ignored, to the loss.
 /// REQUIRES: logits are no input, and used here only.
 void cross_entropy(Tape& tape, Variable logits, Tensor targets);

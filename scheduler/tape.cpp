@@ -174,11 +174,6 @@ void Tape::end_moment(const BackwardFunction& backward) {
   end_moment();
 }
 
-void Tape::add_losses(Tensor losses) {
-  kernels_.sum(compute_, loss_total_, losses, loss_write_);
-  loss_write_ = Write::Add;
-}
-
 // ---- Blocks and backward
 // ----------------------------------------------------------------------------------------
 
@@ -351,6 +346,7 @@ void Tape::begin_micro_batch(const TapeOptions& options, Tensor loss_total, Writ
   loss_total_ = loss_total;
   loss_write_ = loss_write;
   loss_gradient_scale_ = loss_gradient_scale;
+  num_losses_shown_ = 0;
   uses_of_parameter_.assign(uses_of_parameter_.size(), 0);
   use_log_.clear();
   replaying_uses_ = false;

@@ -305,6 +305,17 @@ std::vector<float> Trainer::read_parameter(std::string_view name) const {
   return values;
 }
 
+void Trainer::visit_parameters(const VisitParameter& visit) const {
+  impl_->drain();
+  std::vector<float> values;
+  for (const ParameterId id : impl_->layout().call_order()) {
+    const ParameterInfo& info = impl_->layout().parameter(id);
+    values.resize(impl_->layout().num_elements(id));
+    impl_->state().read(id, 0, values);
+    visit(info.name, info.shape, values);
+  }
+}
+
 void Trainer::write_parameter(std::string_view name, std::span<const float> values) {
   const ParameterId id = impl_->find(name);
   EBB_CHECK(values.size() == impl_->layout().num_elements(id),

@@ -223,6 +223,10 @@ class Trainer {
   /// The fp32 master of a parameter, by name; ConfigError where there is none of that name.
   std::vector<float> read_parameter(std::string_view name) const;
   void write_parameter(std::string_view name, std::span<const float> values);
+  /// Calls visit(name, shape, values) for every parameter in call order, one at a time in memory.
+  using VisitParameter =
+      std::function<void(std::string_view name, const Shape& shape, std::span<const float> values)>;
+  void visit_parameters(const VisitParameter& visit) const;
   /// Elements [first, first + values.size()) of one, by its id in Model::parameters(): for what
   /// passes in pieces. REQUIRES: they exist.
   void read_parameter(ParameterId id, uint64_t first, std::span<float> values) const;

@@ -18,6 +18,8 @@ inline constexpr int kExitDoesNotFit = 3;  ///< the plan does not fit
 int train_command(std::vector<std::string> arguments);
 int plan_command(std::vector<std::string> arguments);
 int profile_command(std::vector<std::string> arguments);
+int eval_command(std::vector<std::string> arguments);
+int generate_command(std::vector<std::string> arguments);
 int convert_command(std::vector<std::string> arguments);
 int models_command(std::vector<std::string> arguments);
 int devices_command(std::vector<std::string> arguments);

@@ -34,6 +34,7 @@ class SourceWeights {
 
   /// Shows its progress where stderr is a terminal.
   void load(Trainer& trainer) const;
+  void load(const TakeWeights& take) const;
 
  private:
   SafetensorsFolder folder_;

@@ -132,24 +132,35 @@ void add_model_flags(FlagGroup group, TrainOptions& o) {
   group.add("--dtype", "fp32|bf16|fp16 [bf16]",
             "weights on the device and inputs of matrix products; fp16 scales the loss",
             choice(o.dtype, kTypes));
+}
+
+void add_gradient_type_flag(FlagGroup group, TrainOptions& o) {
   group.add("--gradient-dtype", "fp32|bf16|fp16 [as --dtype]",
             "what a step's finished gradient is rounded to", choice(o.gradient_dtype, kTypes));
 }
 
-void add_shape_flags(FlagGroup group, TrainOptions& o) {
+void add_micro_batch_flags(FlagGroup group, TrainOptions& o) {
   group.add("--micro-batch-size", "B [4]", "sequences in a micro-batch",
             whole(o.micro_batch_size, 1, kLargestShape));
-  group.add("--gradient-accumulation", "K [1]", "micro-batches in a step",
-            whole(o.gradient_accumulation, 1, kLargestShape));
   group.add("--seq-length,--max-seq-length", "T [the smaller of 1024 and the model's positions]",
             "tokens in a sequence", whole(o.seq_length, 1, kLargestShape));
 }
 
-void add_data_flags(FlagGroup group, TrainOptions& o) {
+void add_shape_flags(FlagGroup group, TrainOptions& o) {
+  add_micro_batch_flags(group, o);
+  group.add("--gradient-accumulation", "K [1]", "micro-batches in a step",
+            whole(o.gradient_accumulation, 1, kLargestShape));
+}
+
+void add_file_flags(FlagGroup group, TrainOptions& o) {
   group.add_list("--data", "PATH...", "text files or folders of text (bytes as tokens), or .bin",
                  o.data);
   group.add("--token-type", "auto|bytes|u16|u32 [auto]", "what the files hold",
             choice(o.token_type, kTokenTypes));
+}
+
+void add_data_flags(FlagGroup group, TrainOptions& o) {
+  add_file_flags(group, o);
   group.add("--labels", "FILE [the next tokens]",
             "int32, one a token: the target at its position, -100 = ignored", path(o.labels));
   group.add("--documents", "FILE",
@@ -195,7 +206,7 @@ void add_optimizer_flags(FlagGroup group, TrainOptions& o) {
             real(o.dropout, kBelowOne));
 }
 
-void add_memory_flags(FlagGroup group, TrainOptions& o) {
+void add_device_flags(FlagGroup group, TrainOptions& o) {
   group.add("--device", "auto|host|cuda [auto]", "auto = cuda where usable, else host (= cpu)",
             choice(o.device, kDevices));
   group.add("--device-memory", "SIZE [host: what the model needs]",
@@ -206,6 +217,18 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
             "how much of that may be pinned; the rest is copied through a ring of pinned memory",
             size(o.pinned));
   group.add("--chunk-size", "SIZE [64MiB]", "of the pieces that move", size(o.chunk_size));
+  group.add(
+      "--link", "SIZE/s[,SIZE/s]", "host only: emulate a link of this bandwidth up[,down]",
+      [&o](std::string_view flag, std::string_view value) { o.link = link_value(flag, value); });
+  group.add("--threads", "N [all cores]", "threads of host kernels and of the optimizer",
+            whole(o.threads, 1, 4096));
+  group.add("--arithmetic", "auto|fp32|bf16-dot [auto]",
+            "host only: how bf16 matrices are multiplied; auto = the faster on this processor",
+            choice(o.arithmetic, kArithmetics));
+}
+
+void add_memory_flags(FlagGroup group, TrainOptions& o) {
+  add_device_flags(group, o);
   group.add("--recompute", "none|block|sqrt|N|auto [auto]",
             "forget the activations inside blocks and compute them again, N blocks at once",
             recompute(o.recompute));
@@ -221,20 +244,12 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
       "--update", "overlap|wait|auto [auto]",
       "a step's updates beside the next step's forward, or before the step ends; auto = the faster",
       choice(o.update, kUpdates));
-  group.add(
-      "--link", "SIZE/s[,SIZE/s]", "host only: emulate a link of this bandwidth up[,down]",
-      [&o](std::string_view flag, std::string_view value) { o.link = link_value(flag, value); });
   group.add("--pretend", "FLOP/s[,SIZE/s]",
             "host only, a rehearsal: kernels sleep for their predicted time at this rate of "
             "arithmetic[,of memory] instead of computing; there are no losses",
             [&o](std::string_view flag, std::string_view value) {
               o.pretend = compute_rates_value(flag, value);
             });
-  group.add("--threads", "N [all cores]", "threads of host kernels and of the optimizer",
-            whole(o.threads, 1, 4096));
-  group.add("--arithmetic", "auto|fp32|bf16-dot [auto]",
-            "host only: how bf16 matrices are multiplied; auto = the faster on this processor",
-            choice(o.arithmetic, kArithmetics));
 }
 
 void add_output_flags(FlagGroup group, TrainOptions& o) {
@@ -314,6 +329,7 @@ void validate_chunk_size(const TrainOptions& o) {
 
 void add_train_flags(CLI::App& app, TrainOptions& options) {
   add_model_flags({app, "Model"}, options);
+  add_gradient_type_flag({app, "Model"}, options);
   add_data_flags({app, "Data"}, options);
   add_optimizer_flags({app, "Optimizer"}, options);
   add_memory_flags({app, "Memory"}, options);
@@ -322,9 +338,20 @@ void add_train_flags(CLI::App& app, TrainOptions& options) {
 
 void add_planned_flags(CLI::App& app, TrainOptions& options) {
   add_model_flags({app, "Model"}, options);
+  add_gradient_type_flag({app, "Model"}, options);
   add_shape_flags({app, "Step"}, options);
   add_clip_flag({app, "Step"}, options);
   add_memory_flags({app, "Memory"}, options);
+}
+
+void add_inference_flags(CLI::App& app, TrainOptions& options) {
+  add_model_flags({app, "Model"}, options);
+  add_device_flags({app, "Memory"}, options);
+}
+
+void add_evaluated_data_flags(CLI::App& app, TrainOptions& options) {
+  add_file_flags({app, "Data"}, options);
+  add_micro_batch_flags({app, "Data"}, options);
 }
 
 void settle_defaults(TrainOptions& options) {

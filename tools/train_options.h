@@ -103,6 +103,9 @@ struct TrainOptions {
 void add_train_flags(CLI::App& app, TrainOptions& options);
 /// Those that a plan depends on: of the model, the shape of a step, clipping, and memory.
 void add_planned_flags(CLI::App& app, TrainOptions& options);
+/// Those of a run without gradients: of the model, and memory; and of its data, where it has any.
+void add_inference_flags(CLI::App& app, TrainOptions& options);
+void add_evaluated_data_flags(CLI::App& app, TrainOptions& options);
 
 /// Fine-tuning begins gently: where weights are loaded, what was not given is a learning rate of
 /// 1e-5, falling to 0, and no weight decay.

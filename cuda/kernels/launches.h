@@ -102,10 +102,15 @@ struct AttentionLaunch {
   const void* dout = nullptr;  ///< backward alone, as what follows
   void* dqkv = nullptr;
   float* inner = nullptr;  ///< (B, NH, T): sums of dout times out over a head
+  void* cache = nullptr;   ///< attention_cached alone, as what follows
+  int64_t capacity = 0;
+  const int32_t* positions = nullptr;
 };
 void check_documents(cudaStream_t stream, const AttentionLaunch& f, DataError* error);
 void attention_forward(cudaStream_t stream, const AttentionLaunch& f);
 void attention_backward(cudaStream_t stream, const AttentionLaunch& f);
+void check_positions(cudaStream_t stream, const AttentionLaunch& f, DataError* error);
+void attention_cached(cudaStream_t stream, const AttentionLaunch& f);
 
 // ---- loss.cu ------------------------------------------------------------------------------------
 void cross_entropy(cudaStream_t stream, const Tensor& losses, const Tensor& logits,

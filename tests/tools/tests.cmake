@@ -1,5 +1,5 @@
 ebb_test(test_tools
-  SOURCES io/safetensors_files.cpp model_zoo/hf_folder.cpp tools/run_ebb.cpp tools/test_batches.cpp tools/test_command_line.cpp tools/test_learning_rate.cpp
+  SOURCES io/safetensors_files.cpp model_zoo/hf_folder.cpp tools/run_ebb.cpp tools/test_batches.cpp tools/test_command_line.cpp tools/test_inference.cpp tools/test_learning_rate.cpp
     tools/test_machine.cpp tools/test_model_folders.cpp tools/test_profile.cpp tools/test_progress.cpp tools/test_run_log.cpp tools/test_sizes.cpp
     tools/test_train_options.cpp tools/test_trial.cpp
   LIBS ebb_tools)
@@ -23,7 +23,7 @@ foreach(test test_planning test_views test_checkpoints test_labels test_killed_s
   add_dependencies(${test} ebb)
 endforeach()
 target_compile_definitions(test_tools PRIVATE EBB_BINARY="$<TARGET_FILE:ebb>" EBB_VERSION="${PROJECT_VERSION}"
-  EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
+  EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures" EBB_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 add_dependencies(test_tools ebb)
 
 # Scripts in Python are the same under every sanitizer.

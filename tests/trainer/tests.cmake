@@ -14,4 +14,5 @@ ebb_test(test_trainer
   LIBS ebb_model_zoo)
 ebb_test(test_checkpoint
   SOURCES ${cases} ${dir}/test_checkpoint.cpp ${dir}/test_state_loan.cpp LIBS ebb_model_zoo)
+ebb_test(test_inference SOURCES ${cases} ${dir}/test_inference.cpp LIBS ebb_model_zoo)
 ebb_test(test_trainer_slow SOURCES ${cases} ${dir}/fault_drill.cpp ${dir}/test_faults_slow.cpp LIBS ebb_model_zoo SLOW)

@@ -52,12 +52,15 @@ HWY_MAYBE_UNUSED void multiply_strip(const Range& columns, int64_t k, const floa
   }
 }
 
-/// One head's rows of a (B, T, columns) tensor: `column` is the head's first.
+/// One head's rows of a (B, T, columns) tensor, or (B, num_rows, columns): `column` is the head's
+/// first.
 struct HeadRows {
   int64_t first_element, row_stride, head_size, padded_head;
 
   HeadRows(const AttentionCall& call, int64_t b, int64_t columns, int64_t column)
-      : first_element(b * call.num_tokens * columns + column),
+      : HeadRows(call, b, columns, column, call.num_tokens) {}
+  HeadRows(const AttentionCall& call, int64_t b, int64_t columns, int64_t column, int64_t num_rows)
+      : first_element(b * num_rows * columns + column),
         row_stride(columns),
         head_size(call.head_size),
         padded_head(call.padded_head()) {}
@@ -124,6 +127,7 @@ struct Visible {
 
   void find(const AttentionCall& call, int64_t b) const {
     const int64_t n = call.num_tokens;
+    if (call.cache != nullptr) return find_in_cache(call, b);
     if (call.document_starts == nullptr) {
       std::fill_n(first, n, 0);
     } else {
@@ -138,6 +142,19 @@ struct Visible {
     }
     std::fill_n(first + n, round_up(n, kTile) - n, static_cast<int32_t>(n));
     std::fill_n(end + n, round_up(n, kTile) - n, static_cast<int32_t>(n));
+  }
+
+ private:
+  void find_in_cache(const AttentionCall& call, int64_t b) const {
+    const int64_t n = call.num_tokens;
+    const auto num_keys = static_cast<int32_t>(call.num_keys(b));
+    const auto window = static_cast<int32_t>(call.window);
+    for (int64_t i = 0; i < n; ++i) {
+      end[i] = call.positions[b * n + i] + 1;
+      first[i] = window > 0 ? std::max(0, end[i] - window) : 0;
+    }
+    std::fill_n(first + n, round_up(n, kTile) - n, num_keys);
+    std::fill_n(end + n, round_up(n, kTile) - n, num_keys);
   }
 };
 

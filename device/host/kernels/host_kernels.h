@@ -55,6 +55,8 @@ class HostKernels final : public Kernels {
 
   void attention_forward(Stream&, Tensor out, Tensor log_sum_exp, Tensor qkv,
                          const AttentionShape&) override;
+  void attention_cached(Stream&, Tensor out, Tensor qkv, Tensor cache, Tensor positions,
+                        const AttentionShape&) override;
   void attention_backward(Stream&, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out,
                           Tensor log_sum_exp, const AttentionShape&) override;
 

@@ -1,0 +1,36 @@
+// What `ebb eval` and `ebb generate` have in common: a model's weights, and a device that runs it
+// forward.
+//
+// Errors: as train_setup.h; PlanError where it does not fit.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "device/device.h"
+#include "scheduler/inference.h"
+#include "tools/model_source.h"
+#include "tools/train_options.h"
+
+namespace ebb {
+
+/// Models of the passes must outlive this.
+struct LoadedInference {
+  PreparedInference prepared;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Inference> inference;
+};
+
+/// Flags that belong to no training are a ConfigError already when they are parsed; this is the
+/// rest.
+void validate_inference(const TrainOptions& options);
+
+LoadedInference load_inference(const TrainOptions& options, const ModelSource& source,
+                               std::span<const Pass> passes);
+
+/// Model and device, for stderr.
+std::string inference_header(const TrainOptions& options, const ModelSource& source,
+                             const LoadedInference& loaded);
+
+}  // namespace ebb
