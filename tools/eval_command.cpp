@@ -22,7 +22,6 @@
 namespace ebb {
 namespace {
 
-constexpr int32_t kIgnored = -100;
 constexpr size_t kTargets = 2;  // among a micro-batch's inputs
 
 struct EvalOptions {
@@ -57,10 +56,11 @@ std::optional<EvalOptions> parse_eval(std::vector<std::string> arguments) {
 /// Samples in the order of the data; a last micro-batch that they do not fill has ignored labels.
 class Samples {
  public:
-  Samples(const TokenData& data, const BatchShape& shape, std::optional<uint64_t> num_batches)
+  Samples(const SampleSource& source, std::span<const InputSpec> inputs, const BatchShape& shape,
+          std::optional<uint64_t> num_batches)
       : shape_(shape),
-        num_samples_(number_of_samples(data, shape, num_batches)),
-        batches_(data, SampleOrder(num_samples_, DataOrder::Sequential, 0), shape) {}
+        num_samples_(number_of_samples(source.tokens, shape, num_batches)),
+        batches_(source, SampleOrder(num_samples_, DataOrder::Sequential, 0), shape, inputs) {}
 
   uint64_t num_samples() const { return num_samples_; }
   uint64_t num_batches() const {
@@ -76,9 +76,10 @@ class Samples {
     const auto size = static_cast<uint64_t>(shape_.batch_size);
     MicroBatch loaded = batches_.load(batch * size)[0];
     const std::span<int32_t> targets = loaded.inputs[kTargets].span<int32_t>();
-    std::ranges::fill(targets.subspan(static_cast<size_t>(count(batch) * shape_.length)), kIgnored);
+    std::ranges::fill(targets.subspan(static_cast<size_t>(count(batch) * shape_.length)),
+                      kIgnoredLabel);
     loaded.num_targets = static_cast<uint64_t>(targets.size()) -
-                         static_cast<uint64_t>(std::ranges::count(targets, kIgnored));
+                         static_cast<uint64_t>(std::ranges::count(targets, kIgnoredLabel));
     return loaded;
   }
 
@@ -124,10 +125,15 @@ class Evaluation {
         source_(source),
         shape_(shape_of(options.run, source)),
         data_(options.run.data, options.run.token_type),
-        samples_(checked(data_, source), shape_, options.num_batches),
+        annotations_(open_annotations(options.run.labels, options.run.documents,
+                                      checked(data_, source), source)),
         model_(create_model(source.config,
-                            {.batch_size = shape_.batch_size, .length = shape_.length},
-                            options.run.dtype)) {}
+                            {.batch_size = shape_.batch_size,
+                             .length = shape_.length,
+                             .packed = options.run.is_packed()},
+                            options.run.dtype)),
+        samples_({data_, annotations_.labels.get(), annotations_.documents.get()}, model_->inputs(),
+                 shape_, options.num_batches) {}
 
   void run() {
     open_files();
@@ -203,6 +209,10 @@ class Evaluation {
   }
 
   void finish(double loss, uint64_t num_labels) {
+    if (num_labels == 0) {
+      throw ConfigError(fmt::format("the first {} samples have no label but {}: nothing to measure",
+                                    samples_.num_samples(), kIgnoredLabel));
+    }
     if (logits_) logits_->commit();
     if (log_probs_) log_probs_->commit();
     fmt::print("loss {:.17g}\nperplexity {:.17g}\nlabels {}\nsamples {}\n", loss, std::exp(loss),
@@ -213,8 +223,9 @@ class Evaluation {
   const ModelSource& source_;
   const BatchShape shape_;
   const TokenData data_;
-  Samples samples_;
+  const Annotations annotations_;
   const std::unique_ptr<const Model> model_;
+  Samples samples_;
   std::optional<NpyFile<float>> logits_;
   std::optional<NpyFile<double>> log_probs_;
 };
@@ -225,10 +236,10 @@ int eval_command(std::vector<std::string> arguments) {
   const auto options = parse_eval(std::move(arguments));
   if (!options) return 0;
   const ModelSource source = model_source(options->run);
-  if (!predicts_next_token(source.config)) {
+  if (options->run.labels.empty() && !predicts_next_token(source.config)) {
     throw ConfigError(fmt::format(
         "--model {}: a masked-language model is measured on labels, and token data has none; "
-        "choose a model that predicts the next token",
+        "give --labels FILE, or choose a model that predicts the next token",
         source.name));
   }
   Evaluation(*options, source).run();

@@ -157,15 +157,15 @@ void add_file_flags(FlagGroup group, TrainOptions& o) {
                  o.data);
   group.add("--token-type", "auto|bytes|u16|u32 [auto]", "what the files hold",
             choice(o.token_type, kTokenTypes));
-}
-
-void add_data_flags(FlagGroup group, TrainOptions& o) {
-  add_file_flags(group, o);
   group.add("--labels", "FILE [the next tokens]",
             "int32, one a token: the target at its position, -100 = ignored", path(o.labels));
   group.add("--documents", "FILE",
             "int64, where documents begin in the data; attention and positions restart there",
             path(o.documents));
+}
+
+void add_data_flags(FlagGroup group, TrainOptions& o) {
+  add_file_flags(group, o);
   group.add("--order", "shuffled|sequential [shuffled]", "a permutation per epoch, or as it lies",
             choice(o.order, kOrders));
   group.add("--steps", "N [100]", "optimizer steps", whole(o.steps, 1));

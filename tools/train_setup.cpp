@@ -86,19 +86,6 @@ BatchShape evaluation_shape(const TrainOptions& options, const TokenData& data, 
   return shape;
 }
 
-Annotations open_annotations(const std::string& labels, const std::string& documents,
-                             const TokenData& data, const ModelSource& source) {
-  Annotations annotations;
-  if (!labels.empty()) {
-    annotations.labels = std::make_unique<const LabelFile>(
-        labels, data.num_tokens(), static_cast<uint32_t>(sizes_of(source.config).vocabulary));
-  }
-  if (!documents.empty()) {
-    annotations.documents = std::make_unique<const DocumentFile>(documents, data.num_tokens());
-  }
-  return annotations;
-}
-
 /// An evaluation takes the first samples, the same ones each time.
 void check_evaluation(const TrainSetup& setup) {
   const LabelFile* const labels = setup.eval_annotations.labels.get();
@@ -163,6 +150,19 @@ std::string why_no_cuda() {
     return error.what();
   }
   return {};
+}
+
+Annotations open_annotations(const std::string& labels, const std::string& documents,
+                             const TokenData& data, const ModelSource& source) {
+  Annotations annotations;
+  if (!labels.empty()) {
+    annotations.labels = std::make_unique<const LabelFile>(
+        labels, data.num_tokens(), static_cast<uint32_t>(sizes_of(source.config).vocabulary));
+  }
+  if (!documents.empty()) {
+    annotations.documents = std::make_unique<const DocumentFile>(documents, data.num_tokens());
+  }
+  return annotations;
 }
 
 ModelSource model_source(const TrainOptions& options) {

@@ -56,6 +56,10 @@ TrainSetup set_up(const TrainOptions& options, bool restores = false);
 /// Why `--device auto` takes the host on this machine; empty where it takes a GPU.
 std::string why_no_cuda();
 
+/// The files of labels and documents beside `data`; "": none. Errors name file, index and value.
+Annotations open_annotations(const std::string& labels, const std::string& documents,
+                             const TokenData& data, const ModelSource& source);
+
 // The parts of it that a plan alone takes as well.
 /// What --preset, --model and --init say.
 ModelSource model_source(const TrainOptions& options);

@@ -140,6 +140,62 @@ TEST_F(InferenceCommands, EvalHasTheSameBitsInASmallBudgetAndOtherMicroBatches) 
   EXPECT_FAILS(with({"--device-memory", "100KiB"}), 3, "the smallest that works");
 }
 
+template <class T>
+std::string bytes_of(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+/// Two samples of BERT's fixture: 17 labels, and a fp64 loss by transformers.
+TEST_F(InferenceCommands, EvalMeasuresWhatTheLabelsName) {
+  const auto json = nlohmann::json::parse(content_of(hf_folder("bert") + "/losses.json"));
+  std::vector<uint16_t> tokens = json["batches"][0]["tokens"];
+  std::vector<int32_t> labels = json["batches"][0]["targets"];
+  tokens.push_back(0);
+  labels.push_back(-100);
+  const Arguments always = {"eval",
+                            "--model",
+                            hf_folder("bert"),
+                            "--token-type",
+                            "u16",
+                            "--data",
+                            folder_.write("bert.bin", bytes_of(tokens)),
+                            "--seq-length",
+                            "11"};
+  EXPECT_FAILS(run(always, {}), 2, "--labels FILE");
+  const std::string file = folder_.write("labels", bytes_of(labels));
+  for (const char* batch_size : {"1", "2", "3"}) {
+    const Outcome outcome = run(always, {"--labels", file, "--micro-batch-size", batch_size});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const double expected = json["losses_of_type_0"][0];
+    EXPECT_NEAR(number_of(outcome, "loss"), expected, 1e-5 * expected);
+    EXPECT_EQ(number_of(outcome, "labels"), 17);
+  }
+  const std::string none =
+      folder_.write("none", bytes_of(std::vector<int32_t>(tokens.size(), -100)));
+  EXPECT_FAILS(run(always, {"--labels", none}), 2, "no label");
+}
+
+/// Samples of 8 tokens in documents of 4: each half is a sample of its own, less its last target.
+TEST_F(InferenceCommands, EvalKeepsDocumentsApart) {
+  std::vector<int64_t> documents;
+  for (int64_t i = 0; i < 83; i += 4) documents.push_back(i);
+  std::vector<int32_t> labels;  // the same targets
+  for (size_t i = 0; i < tokens_.size(); ++i) {
+    labels.push_back(i % 4 == 3 || i + 1 == tokens_.size() ? -100 : tokens_[i + 1]);
+  }
+  const Outcome packed = eval({"--model", hf_folder("llama"), "--documents",
+                               folder_.write("documents", bytes_of(documents))});
+  ASSERT_EQ(packed.exit_code, 0) << packed.err;
+  const Outcome alone =
+      run({"eval", "--data", data_, "--token-type", "u16", "--seq-length", "4"},
+          {"--model", hf_folder("llama"), "--labels", folder_.write("labels", bytes_of(labels))});
+  EXPECT_EQ(number_of(packed, "labels"), 60);
+  EXPECT_NEAR(number_of(packed, "loss"), number_of(alone, "loss"), 1e-6);
+  const Outcome whole =
+      eval({"--model", hf_folder("llama"), "--labels", folder_.write("labels", bytes_of(labels))});
+  EXPECT_GT(std::abs(number_of(packed, "loss") - number_of(whole, "loss")), 1e-3);
+}
+
 /// What training says of its evaluation, and eval of the checkpoint.
 TEST_F(InferenceCommands, EvalOfACheckpointIsTheRunsOwnEvaluation) {
   const Outcome trained =
