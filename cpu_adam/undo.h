@@ -12,7 +12,7 @@
 //
 // The state after update_with_log() has the bits that adamw_update() makes, that after
 // redo_update() those of adamw_update() with `step` on the state before. Planes and runs as in
-// adamw.h, of fp32 or bf16 weights, and runs begin at multiples of kUndoElements. Nothing allocates; broken contracts are
+// adamw.h, and runs begin at multiples of kUndoElements. Nothing allocates; broken contracts are
 // LogicErrors.
 #pragma once
 
