@@ -166,6 +166,31 @@ TEST_F(PlanCommand, SweepsFromTheSmallestBudgetThatWorks) {
   EXPECT_LT(rows.back()["predicted_seconds"], rows.front()["predicted_seconds"]);
 }
 
+/// The smallest device budget keeps more at home than this machine's 128 GB.
+TEST_F(PlanCommand, SweepsPastWhatDoesNotFitAtHome) {
+  const Arguments settings = {"--preset",
+                              "gpt3-6.7b",
+                              "--machine",
+                              "rtx4090",
+                              "--micro-batch-size",
+                              "4",
+                              "--gradient-accumulation",
+                              "4",
+                              "--sweep",
+                              "device-memory"};
+  const Outcome outcome = plan(settings + Arguments{"--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  std::istringstream lines(outcome.out);
+  std::vector<Json> rows;
+  for (std::string line; std::getline(lines, line);) rows.push_back(Json::parse(line));
+  ASSERT_EQ(rows.size(), 10u);
+  EXPECT_EQ(rows.front()["fits"], false);
+  EXPECT_EQ(rows.back()["fits"], true);
+  const Outcome table = plan(settings);
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_NE(table.out.find("does not fit"), std::string::npos) << table.out;
+}
+
 TEST_F(PlanCommand, ReadsTheMachineItWrote) {
   const std::string file = (folder_.path() / "machine.json").string();
   const Json here = plan_json(kToy + Arguments{"--write-machine", file});
