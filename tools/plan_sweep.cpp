@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "device/errors.h"
+#include "tools/train_setup.h"
 
 namespace ebb {
 namespace {
