@@ -39,3 +39,9 @@ add_test(NAME test_docs
 ebb_test_properties(test_docs fast)
 add_test(NAME test_docs_finds_planted COMMAND Python3::Interpreter ${docs_dir}/test_run_commands.py)
 ebb_test_properties(test_docs_finds_planted fast)
+
+# Installs gigabytes where EBB_PYTHON does not name a Python that has them; skips visibly where it cannot.
+add_test(NAME test_with_transformers
+  COMMAND sh ${dir}/../with_transformers ${PROJECT_BINARY_DIR}/python ${PROJECT_BINARY_DIR})
+ebb_test_properties(test_with_transformers slow)
+set_tests_properties(test_with_transformers PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1800)
