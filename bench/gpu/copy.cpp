@@ -92,7 +92,7 @@ class Adam {
   }
   uint64_t passes() const { return passes_; }
   double bytes_of_a_pass() const {
-    return update_bytes_per_parameter(DType::BF16) * static_cast<double>(n_);
+    return update_bytes_per_parameter(DType::BF16, DType::BF16) * static_cast<double>(n_);
   }
 
  private:
