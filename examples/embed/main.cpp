@@ -141,7 +141,7 @@ int train() {
   const ebb::MicroBatch& fresh = batch.draw(random);
   const double before = loss_of(trainer, fresh, budget);
   std::vector<float> bias = trainer.read_parameter("out.bias");
-  bias[0] += 10;
+  bias[0] += 30;
   trainer.write_parameter("out.bias", bias);
   const double after = loss_of(trainer, fresh, budget);
   std::printf("loss without gradients %.4f, with a bias for the first class %.4f\n", before, after);

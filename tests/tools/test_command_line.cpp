@@ -272,7 +272,7 @@ TEST_F(CommandLine, UnknownCommandsAndFlagsAreErrors) {
   EXPECT_FAILS(run({}), 2, "a command is missing");
   EXPECT_FAILS(run({"trian"}), 2, "unknown command 'trian'");
   EXPECT_FAILS(run_train({"--bogus"}), 2, "--bogus");
-  EXPECT_FAILS(run_train({"--dropout", "0.1"}), 2, "--dropout");
+  EXPECT_FAILS(run_train({"--num-layers", "2"}), 2, "--num-layers");
   EXPECT_FAILS(run({"models", "--bogus"}), 2, "--bogus");
   EXPECT_FAILS(run({"devices", "extra"}), 2, "extra");
 }

@@ -172,7 +172,12 @@ TEST_F(InferenceCommands, EvalMeasuresWhatTheLabelsName) {
   }
   const std::string none =
       folder_.write("none", bytes_of(std::vector<int32_t>(tokens.size(), -100)));
-  EXPECT_FAILS(run(always, {"--labels", none}), 2, "no label");
+  EXPECT_FAILS(run(always, {"--labels", none}), 2, "all 23 of them are -100");
+  std::fill_n(labels.begin(), 11, -100);
+  const Arguments first = {"--labels",           folder_.write("second", bytes_of(labels)),
+                           "--micro-batch-size", "1",
+                           "--eval-batches",     "1"};
+  EXPECT_FAILS(run(always, first), 2, "the first 1 samples have no label");
 }
 
 /// Samples of 8 tokens in documents of 4: each half is a sample of its own, less its last target.
