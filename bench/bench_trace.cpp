@@ -72,7 +72,8 @@ bool measure(const Case& c) {
       prepare(*model, {.chunk_bytes = c.chunk_bytes}, {.device_memory = c.device_bytes}, c.machine);
   const Simulation s = simulate(p.plan, p.trace, *p.layout, c.machine);
   SpentTime spent;
-  const double sums_s = processor_s(kSteps, [&] { spent += spent_time(p.plan, s.ops, s.seconds); });
+  const double sums_s =
+      processor_s(kSteps, [&] { spent += spent_time(p.plan, s.ops, s.seconds, 0); });
   const std::string path = std::filesystem::temp_directory_path() / "ebb-bench-trace.json";
   double trace_s = 0;
   {

@@ -186,7 +186,7 @@ struct StepResult {
   uint64_t num_targets = 0;
   double step_s = 0;
   double compute_s = 0;            ///< running kernels
-  double stall_s = 0;              ///< compute waiting for a load
+  double stall_s = 0;              ///< compute idle before its last operation ended
   double update_s = 0;             ///< the optimizer at work
   double overlap_s = 0;            ///< both at once: on the host they then share the cores
   double copying_processor_s = 0;  ///< host: what the copies took of the cores

@@ -53,7 +53,8 @@ SpentTime& SpentTime::operator+=(const SpentTime& other) {
   return *this;
 }
 
-SpentTime spent_time(const Plan& plan, std::span<const OpTime> times, double step_s) {
+SpentTime spent_time(const Plan& plan, std::span<const OpTime> times, double step_s,
+                     double kernels_s) {
   SpentTime spent;
   double now = 0, stored = 0, updated = 0;
   for (uint32_t i = 0; i < plan.ops.size(); ++i) {
@@ -68,6 +69,9 @@ SpentTime spent_time(const Plan& plan, std::span<const OpTime> times, double ste
     spent.compute_s += time.end_s - time.start_s;
     now = time.end_s;
   }
+  const double between_kernels_s = std::max(0.0, spent.compute_s - kernels_s);
+  spent.compute_s -= between_kernels_s;
+  spent.rest_s += between_kernels_s;
   spent.store_s += std::max(0.0, stored - now);
   spent.update_s += std::max(0.0, updated - std::max(stored, now));
   spent.rest_s += std::max(0.0, step_s - std::max({now, stored, updated}));
@@ -78,9 +82,8 @@ std::string format_spent(const SpentTime& spent) {
   const double total = spent.total_s();
   const auto percent = [total](double seconds) { return total > 0 ? 100 * seconds / total : 0.0; };
   return fmt::format(
-      "compute {:.1f} %, waiting for loads {:.1f} %, stores {:.1f} %, updates {:.1f} %, rest "
-      "{:.1f} "
-      "%",
+      "compute {:.1f} %, waiting for loads {:.1f} %, stores {:.1f} %, updates {:.1f} %, "
+      "rest {:.1f} %",
       percent(spent.compute_s), percent(spent.load_s), percent(spent.store_s),
       percent(spent.update_s), percent(spent.rest_s));
 }

@@ -22,9 +22,11 @@ struct SpentTime {
   SpentTime& operator+=(const SpentTime& other);
 };
 
-/// Of one step that took `step_s`. The kernels' last operation may end before the step does: then
-/// stores are waited for, then updates. REQUIRES: times of all the plan's operations.
-SpentTime spent_time(const Plan& plan, std::span<const OpTime> times, double step_s);
+/// Of one step that took `step_s`, `kernels_s` of them in kernels: what its operations took beyond
+/// that, the program was late with the next kernel. The last operation may end before the step
+/// does: then stores are waited for, then updates. REQUIRES: times of all the plan's operations.
+SpentTime spent_time(const Plan& plan, std::span<const OpTime> times, double step_s,
+                     double kernels_s);
 
 /// "compute 91.2 %, waiting for loads 4.1 %, stores 0.0 %, updates 2.7 %, rest 2.0 %"
 std::string format_spent(const SpentTime& spent);

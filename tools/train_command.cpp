@@ -147,7 +147,8 @@ class TrainingRun {
     const StepResult result =
         learns ? trainer_.step(micro_batches, learning_rate) : step_without_targets();
     if (learns)
-      spent += spent_time(setup_.prepared.plan, trainer_.last_step_times(), result.step_s);
+      spent += spent_time(setup_.prepared.plan, trainer_.last_step_times(), result.step_s,
+                          result.compute_s);
     if (trace_ && learns) {
       trace_->add_step(setup_.prepared, trainer_.last_step_times(), step + 1, result.step_s);
     }

@@ -25,7 +25,14 @@ struct Written {
     plan.ops.push_back(op);
     times.push_back(time);
   }
-  SpentTime spent(double step_s) const { return spent_time(plan, times, step_s); }
+  double computed_s() const {
+    double sum = 0;
+    for (size_t i = 0; i < times.size(); ++i) {
+      if (plan.ops[i].lane == Lane::Compute) sum += times[i].end_s - times[i].start_s;
+    }
+    return sum;
+  }
+  SpentTime spent(double step_s) const { return spent_time(plan, times, step_s, computed_s()); }
 };
 
 constexpr Op kLoad{
@@ -67,6 +74,16 @@ TEST(SpentTime, AfterTheKernelsTheStepWaitsForStoresAndUpdates) {
   EXPECT_DOUBLE_EQ(spent.rest_s, 0.5);
 }
 
+TEST(SpentTime, BetweenTheKernelsOfAnOperationTheProgramIsLate) {
+  Written w;
+  w.add(kLoad, {0, 1});
+  w.add(kRun, {1, 5}, {0});
+  const SpentTime spent = spent_time(w.plan, w.times, 5, 2.5);
+  EXPECT_DOUBLE_EQ(spent.compute_s, 2.5);
+  EXPECT_DOUBLE_EQ(spent.load_s, 1);
+  EXPECT_DOUBLE_EQ(spent.rest_s, 1.5);
+}
+
 TEST(SpentTime, OfTwoCausesTheLastToEndCounts) {
   Written w;
   w.add(kLoad, {0, 1});
@@ -93,7 +110,7 @@ TEST(SpentTime, AddsUpToTheStepOfEverySimulatedPlan) {
       if (plan.ops[i].lane != Lane::Compute) continue;
       busy += simulation.ops[i].end_s - simulation.ops[i].start_s;
     }
-    const SpentTime spent = spent_time(plan, simulation.ops, simulation.seconds);
+    const SpentTime spent = spent_time(plan, simulation.ops, simulation.seconds, busy);
     EXPECT_NEAR(spent.compute_s, busy, 1e-9) << seed;
     EXPECT_NEAR(spent.total_s(), simulation.seconds, 1e-9) << seed;
     EXPECT_GE(spent.load_s + spent.store_s + spent.update_s + spent.rest_s, waited - 1e-9) << seed;
@@ -106,7 +123,9 @@ TEST(SpentTime, AllocatesNothing) {
   const Simulation simulation = simulate(plan, c.trace, c.layout, {.load_bytes_per_s = 1e9});
   const uint64_t before = num_news();
   SpentTime sum;
-  for (int step = 0; step < 3; ++step) sum += spent_time(plan, simulation.ops, simulation.seconds);
+  for (int step = 0; step < 3; ++step) {
+    sum += spent_time(plan, simulation.ops, simulation.seconds, simulation.seconds);
+  }
   EXPECT_EQ(num_news(), before);
   EXPECT_NEAR(sum.total_s(), 3 * simulation.seconds, 1e-9);
 }
