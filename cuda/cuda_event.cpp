@@ -162,12 +162,16 @@ bool CudaEvent::done() const {
 double CudaEvent::time_s() const {
   const uint32_t slot = hold_latest();
   if (slot == kNoSlot) return HostEvent::time_s();
-  const cudaEvent_t event = event_of(slot);
-  const cudaError_t status = query(event);
-  let_go(slot);
+  // Held until it is read: another record of this event may take the slot otherwise.
+  const struct Held {
+    const CudaEvent& event;
+    uint32_t slot;
+    ~Held() { event.let_go(slot); }
+  } held{*this, slot};
+  const cudaError_t status = query(event_of(slot));
   EBB_CHECK(status != cudaErrorNotReady, "the time of an event that is not done");
   EBB_CUDA(status, "asking for an event");
-  return context_.clock.time_s(event);
+  return context_.clock.time_s(event_of(slot));
 }
 
 }  // namespace ebb

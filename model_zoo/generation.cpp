@@ -46,17 +46,17 @@ int32_t greatest(std::span<const float> logits) {
 
 /// The candidates that top_k leaves, the greatest first, with weights that sum to one.
 std::vector<Weighed> candidates(std::span<const float> logits, const Sampling& sampling) {
+  const double top = *std::max_element(logits.begin(), logits.end());
   std::vector<Weighed> all(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) {
-    all[i] = {static_cast<double>(logits[i]) / sampling.temperature, static_cast<int32_t>(i)};
+  for (size_t i = 0; i < logits.size(); ++i) {  // the greatest is 0 at any temperature
+    all[i] = {(logits[i] - top) / sampling.temperature, static_cast<int32_t>(i)};
   }
   std::sort(all.begin(), all.end(), comes_before);
   if (sampling.top_k > 0 && static_cast<size_t>(sampling.top_k) < all.size()) {
     all.resize(static_cast<size_t>(sampling.top_k));
   }
-  const double top = all.front().weight;
   double sum = 0;
-  for (Weighed& w : all) sum += w.weight = std::exp(w.weight - top);
+  for (Weighed& w : all) sum += w.weight = std::exp(w.weight);
   for (Weighed& w : all) w.weight /= sum;
   return all;
 }

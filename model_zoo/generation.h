@@ -1,7 +1,7 @@
 // Text from a model, a token at a time: the prompt passes in pieces, then each token by itself, and
 // keys and values of what was given before stay in a cache on the device.
 //
-//   const Generation generation(config, {.prompt_length = 5, .max_tokens = 20}, DType::BF16);
+//   Generation generation(config, {.prompt_length = 5, .max_tokens = 20}, DType::BF16);
 //   prepared = prepare_inference(generation.passes(), ...); Inference inference(*device, prepared);
 //   auto logits = generation.read_prompt(inference, prompt);
 //   for (...) logits = generation.read_token(inference, choose_token(logits, sampling, i));

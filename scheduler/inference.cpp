@@ -179,6 +179,7 @@ void Inference::Impl::read(ParameterId id, uint64_t first, std::span<float> valu
 }
 
 void Inference::Impl::write(ParameterId id, uint64_t first, std::span<const float> values) {
+  drain();  // what the device holds is from before
   with_weight_type(layout_.weight_type(), [&](auto zero) {
     using T = decltype(zero);
     auto* to = reinterpret_cast<T*>(weight(id, first, values.size()));

@@ -213,6 +213,12 @@ class Evaluation {
       throw ConfigError(fmt::format("the first {} samples have no label but {}: nothing to measure",
                                     samples_.num_samples(), kIgnoredLabel));
     }
+    if (!std::isfinite(loss)) {
+      throw NumericError(
+          fmt::format("the mean loss over {} labels is {}: try --dtype fp32, if these "
+                      "weights are numbers",
+                      num_labels, loss));
+    }
     if (logits_) logits_->commit();
     if (log_probs_) log_probs_->commit();
     fmt::print("loss {:.17g}\nperplexity {:.17g}\nlabels {}\nsamples {}\n", loss, std::exp(loss),

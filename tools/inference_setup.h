@@ -22,8 +22,7 @@ struct LoadedInference {
   std::unique_ptr<Inference> inference;
 };
 
-/// Flags that belong to no training are a ConfigError already when they are parsed; this is the
-/// rest.
+/// What flags may not say together: those of training alone are unknown here already.
 void validate_inference(const TrainOptions& options);
 
 LoadedInference load_inference(const TrainOptions& options, const ModelSource& source,

@@ -305,6 +305,7 @@ Machine measure_machine(const DeviceOptions& options, DType weight_type, DType g
   DeviceOptions unbounded = options;
   unbounded.pretend.reset();
   unbounded.memory_bytes = SIZE_MAX;
+  unbounded.pinned_bytes = SIZE_MAX;  // a run's limit, not what the machine can do
   unbounded.load_bytes_per_s = unbounded.store_bytes_per_s = 0;
   return Measurement(unbounded, weight_type, gradient_type).run();
 }

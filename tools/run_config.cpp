@@ -122,7 +122,7 @@ void set_optimizer(RunConfig& config, const TrainSetup& setup) {
   set_number(config, "beta2", trainer.adam.beta2);
   set_number(config, "epsilon", trainer.adam.epsilon);
   set_number(config, "max-grad-norm", trainer.max_grad_norm);
-  set_number(config, "dropout", trainer.dropout);
+  if (trainer.dropout > 0) set_number(config, "dropout", trainer.dropout);
 }
 
 bool is_number(const std::string& text) {

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <limits>
@@ -103,7 +104,7 @@ class TrainingRun {
       const StepRecord record = run_step(summary.end.steps, summary.spent);
       summary.end.steps = record.step;
       summary.seconds += record.step_seconds;
-      summary.last_loss = record.loss;
+      if (!std::isnan(record.loss)) summary.last_loss = record.loss;
     }
     finish(summary);
     return summary;

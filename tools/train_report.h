@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -40,7 +41,7 @@ struct Summary {
   uint64_t first_step = 0;  ///< where the run began, more where it was resumed
   double seconds = 0;       ///< of all steps from there
   SpentTime spent = {};     ///< where they went
-  double last_loss = 0;
+  double last_loss = std::numeric_limits<double>::quiet_NaN();  ///< of a step that had labels
   uint64_t num_skipped = 0;
   size_t rss_before_bytes = 0;  ///< of the program alone, before the run took its memory
 };

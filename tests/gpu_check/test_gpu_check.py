@@ -72,7 +72,7 @@ class RecordTest(WithFolder):
         self.assertEqual(self.record().run("c", [shell("c", "echo no GPU: none; false", skipped_if=skip)]), FAILED)
 
     def test_what_ran_out_of_time_is_done_by_the_next_call(self):
-        short = self.record(4.5)
+        short = self.record(6.5)
         units = [self.counting("first", "sleep 1.2"), self.counting("second", "sleep 1.5; test -e $0.go || sleep 60")]
         units[1].command.append(str(self.folder / "x"))
         self.assertEqual(short.run("test", units), TIME_IS_UP)
@@ -82,11 +82,11 @@ class RecordTest(WithFolder):
         self.assertEqual([self.count("first"), self.count("second")], [1, 2])
 
     def test_what_takes_a_whole_call_never_ends(self):
-        self.assertEqual(self.record(3.3).run("test", [shell("first", "sleep 60")]), FAILED)
+        self.assertEqual(self.record(4.5).run("test", [shell("first", "sleep 60")]), FAILED)
         self.assertIn("no end within", self.record().summary())
 
     def test_a_compilation_goes_on(self):
-        self.assertEqual(self.record(3.3).run("build", [shell("compile", "sleep 60", goes_on=True)]), TIME_IS_UP)
+        self.assertEqual(self.record(4.5).run("build", [shell("compile", "sleep 60", goes_on=True)]), TIME_IS_UP)
 
     def test_a_command_that_is_not_there_is_a_failure(self):
         self.assertEqual(self.record().run("test", [Unit("none", ["/nowhere/none"])]), FAILED)

@@ -176,6 +176,10 @@ TEST(InferenceTest, WeightsAreReadAndWrittenByName) {
   std::ranges::fill(bias, 1.00390625f);  // halfway between two bf16: away from zero, as a master
   run.inference->write_parameter("ln_f.bias", bias);
   EXPECT_EQ(run.inference->read_parameter("ln_f.bias"), std::vector<float>(128, 1.0078125f));
+  EXPECT_NE(run.run().losses, before.losses);  // also where the device held the old ones
+  std::ranges::fill(bias, 0.0f);
+  run.inference->write_parameter("ln_f.bias", bias);
+  EXPECT_EQ(run.run().losses, before.losses);
   EXPECT_THROW(run.inference->read_parameter("none"), ConfigError);
   EXPECT_THROW(run.inference->write_parameter("ln_f.bias", std::vector<float>(3)), LogicError);
 }

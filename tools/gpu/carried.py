@@ -112,8 +112,11 @@ def write_archive(files, archive):
 
 
 def repository_bytes(root):
-    names = output_of("git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    paths = [root / name for name in names.split("\0") if name]
+    try:
+        names = output_of("git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+        paths = [root / name for name in names.split("\0") if name]
+    except (OSError, subprocess.CalledProcessError):  # no git here, or not its checkout
+        paths = [path for path in root.rglob("*") if path.is_file() and path.relative_to(root).parts[0] != "build"]
     return sum(path.lstat().st_size for path in paths if path.is_symlink() or path.exists())
 
 

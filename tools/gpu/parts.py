@@ -10,6 +10,7 @@ from record import DONE, Unit
 NUM_SHARDS = 8  # of a test program under compute-sanitizer, so that none outlasts a call
 SKIPPED = re.compile(r"\*\*\*Skipped|\[  SKIPPED \]")
 NO_GPU = re.compile(r"^no GPU:", re.MULTILINE)
+NO_PYTORCH = re.compile(r"^no GPU:|has no PyTorch", re.MULTILINE)
 # Such a build would work, and test nothing of CUDA.
 LEFT_OUT = re.compile(r"CUDA backend: left out")
 # Programs whose cases named so use the GPU; racecheck looks at kernels alone.
@@ -71,5 +72,5 @@ def sanitize(here, record):
 def bench(here, record):
     program = str(here.build_folder / "bench" / "bench_gpu")
     units = [Unit(question, [program, question], here.environment(), NO_GPU, kept_lines=60) for question in QUESTIONS]
-    units.append(Unit("torch", ["python3", str(here.root / "bench" / "gpu" / "torch_step.py")], here.environment(), NO_GPU, kept_lines=40))
+    units.append(Unit("torch", ["python3", str(here.root / "bench" / "gpu" / "torch_step.py")], here.environment(), NO_PYTORCH, kept_lines=40))
     return record.run("bench", units)

@@ -71,6 +71,7 @@ Cost check_attention_cached(const Tensor& out, const Tensor& qkv, const Tensor& 
                             const Tensor& positions, const AttentionShape& shape,
                             AttentionCall* call) {
   *call = describe_attention(qkv, out, {}, shape);
+  EBB_CHECK(!shape.dropout, "attention_cached: no dropout");
   const int64_t columns = 2 * call->num_kv_heads * call->head_size;
   EBB_CHECK(cache && cache.shape.rank() == 3 && cache.dtype == qkv.dtype &&
                 cache.dim(0) == call->batch && cache.dim(2) == columns,
