@@ -73,7 +73,7 @@ class RecordTest(WithFolder):
 
     def test_what_ran_out_of_time_is_done_by_the_next_call(self):
         short = self.record(6.5)
-        units = [self.counting("first", "sleep 1.2"), self.counting("second", "sleep 1.5; test -e $0.go || sleep 60")]
+        units = [self.counting("first", "sleep 2"), self.counting("second", "sleep 1.5; test -e $0.go || sleep 60")]
         units[1].command.append(str(self.folder / "x"))
         self.assertEqual(short.run("test", units), TIME_IS_UP)
         self.assertEqual([self.count("first"), self.count("second")], [1, 1])
