@@ -38,6 +38,9 @@ __global__ void __launch_bounds__(kElementThreads) append(AttentionLaunch f) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kElementThreads + threadIdx.x;
   if (i >= f.batch * f.num_tokens * columns) return;
   const int64_t token = i / columns, column = i % columns, position = f.positions[token];
+  // Tokens that do not follow one another could share a place, and two would write it.
+  const int64_t in_sequence = token % f.num_tokens;
+  if (position != f.positions[token - in_sequence] + in_sequence) return;
   if (position < 0 || position >= f.capacity) return;
   const T* from = static_cast<const T*>(f.qkv) + token * (queries + columns) + queries;
   cache_row<T>(f, token / f.num_tokens, position)[column] = from[column];
