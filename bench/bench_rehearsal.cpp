@@ -172,7 +172,8 @@ Cores measure_cores(int threads) {
     });
   });
   constexpr double kCount = static_cast<double>(kElements);
-  return {.update_bytes_per_s = update_bytes_per_parameter(DType::BF16) * kCount / update_s,
+  return {.update_bytes_per_s =
+              update_bytes_per_parameter(DType::BF16, DType::BF16) * kCount / update_s,
           .copy_bytes_per_s = 4 * kCount / copy_s};
 }
 

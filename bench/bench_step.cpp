@@ -225,15 +225,16 @@ int run(const Arguments& a) {
   const double shared_s = median_of(resident.steps, &StepResult::overlap_s) / 2;
   const double compute_s = median_of(resident.steps, &StepResult::compute_s) - shared_s;
   const double update_s = median_of(resident.steps, &StepResult::update_s) - shared_s;
-  const Machine found{.flops_per_s = all.flops / compute_s,
-                      .device_bytes_per_s = 0,
-                      .load_bytes_per_s = link,
-                      .store_bytes_per_s = link,
-                      .update_bytes_per_s = update_bytes_per_parameter(options.dtype) *
-                                            static_cast<double>(all.layout->num_space_elements()) /
-                                            std::max(update_s, 1e-9),
-                      .shared_cores = true,
-                      .copy_bytes_per_s = copy_bytes_per_s()};
+  const Machine found{
+      .flops_per_s = all.flops / compute_s,
+      .device_bytes_per_s = 0,
+      .load_bytes_per_s = link,
+      .store_bytes_per_s = link,
+      .update_bytes_per_s = update_bytes_per_parameter(options.dtype, options.dtype) *
+                            static_cast<double>(all.layout->num_space_elements()) /
+                            std::max(update_s, 1e-9),
+      .shared_cores = true,
+      .copy_bytes_per_s = copy_bytes_per_s()};
   const Bound bound = lower_bound(budget.prepared.trace, *budget.prepared.layout, plan, found,
                                   options.max_grad_norm > 0);
   const double step_s = median_of(budget.steps, &StepResult::step_s);

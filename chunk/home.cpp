@@ -30,6 +30,19 @@ Sizes sizes_of(const Layout& layout, const HomeOptions& options) {
   return sizes;
 }
 
+/// Parts of one region, one after the other.
+struct Cuts {
+  static constexpr size_t kAlignment = 256;
+  std::vector<size_t> offsets = {};
+  size_t bytes = 0;
+
+  void add(size_t part) {
+    bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    offsets.push_back(bytes);
+    bytes += part;
+  }
+};
+
 }  // namespace
 
 void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneSpec> planes,
@@ -49,20 +62,31 @@ Home::Home(Device& device, const Layout& layout, std::span<const PlaneSpec> plan
     : chunk_bytes_(layout.chunk_bytes()), options_(options) {
   const Sizes sizes = sizes_of(layout, options);
   gradient_slot_bytes_ = sizes.gradient_slot;
+  num_partials_ = sizes.partials / sizeof(double);
+  Cuts cuts;
   for (const PlaneSpec& plane : planes) {
+    const size_t bytes = layout.num_space_elements() * plane.bytes_per_element;
     bytes_per_element_.push_back(plane.bytes_per_element);
-    const bool travels = planes_.empty() || options.planes_travel;
-    planes_.push_back(device.allocate(travels ? MemoryKind::Pinned : MemoryKind::Pageable,
-                                      layout.num_space_elements() * plane.bytes_per_element,
-                                      plane.name));
+    if (planes_.empty() || options.planes_travel) {
+      planes_.push_back(nullptr);
+      cuts.add(bytes);
+    } else {
+      staying_.push_back(device.allocate(MemoryKind::Pageable, bytes, plane.name));
+      planes_.push_back(staying_.back().data());
+    }
   }
-  const auto take = [&](size_t bytes, std::string_view tag) {
-    return bytes > 0 ? device.allocate(MemoryKind::Pinned, bytes, tag) : Buffer{};
-  };
-  gradients_ = take(sizes.gradients, "gradients");
-  sums_ = take(sizes.sums, "gradient sums");
-  activations_ = take(sizes.activations, "activations");
-  partials_ = take(sizes.partials, "partial norms");
+  for (const size_t bytes : {sizes.gradients, sizes.sums, sizes.activations, sizes.partials}) {
+    cuts.add(bytes);
+  }
+  travelling_ = device.allocate(MemoryKind::Home, cuts.bytes, "home");
+  std::byte* const begin = travelling_.data();
+  size_t cut = 0;
+  for (std::byte*& plane : planes_) {
+    if (plane == nullptr) plane = begin + cuts.offsets[cut++];
+  }
+  for (std::byte** part : {&gradients_, &sums_, &activations_, &partials_}) {
+    *part = begin + cuts.offsets[cut++];
+  }
 }
 
 std::byte* Home::visitor(ChunkId id) const {
@@ -71,8 +95,7 @@ std::byte* Home::visitor(ChunkId id) const {
   const auto at = std::ranges::lower_bound(chunks, id.index);
   EBB_CHECK(at != chunks.end() && *at == id.index, "a chunk has no place at home");
   // Only the last chunk of a space is short, so whole chunks are apart.
-  return (is_sum ? sums_ : activations_).data() +
-         static_cast<size_t>(at - chunks.begin()) * chunk_bytes_;
+  return (is_sum ? sums_ : activations_) + static_cast<size_t>(at - chunks.begin()) * chunk_bytes_;
 }
 
 }  // namespace ebb

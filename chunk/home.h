@@ -32,7 +32,7 @@ struct HomeOptions {
   uint32_t num_gradient_slots = 0;
   std::vector<uint32_t> sums;         ///< sum chunks that go home between their uses, ascending
   std::vector<uint32_t> activations;  ///< arena chunks that do so while they rest, ascending
-  /// Not only weights travel but all planes, for chunks that the device updates: all are pinned.
+  /// Not only weights travel but all planes, for chunks that the device updates.
   bool planes_travel = false;
 };
 
@@ -47,17 +47,15 @@ class Home {
 
   /// Element `element` of the i-th plane.
   std::byte* plane(int i, uint64_t element = 0) const {
-    return planes_[i].data() + element * bytes_per_element_[i];
+    return planes_[i] + element * bytes_per_element_[i];
   }
-  std::byte* weight_chunk(uint32_t chunk) const { return planes_[0].data() + chunk * chunk_bytes_; }
-  std::byte* gradient_slot(uint32_t slot) const {
-    return gradients_.data() + slot * gradient_slot_bytes_;
-  }
+  std::byte* weight_chunk(uint32_t chunk) const { return planes_[0] + chunk * chunk_bytes_; }
+  std::byte* gradient_slot(uint32_t slot) const { return gradients_ + slot * gradient_slot_bytes_; }
   /// A chunk of gradient sums or activations. REQUIRES: it is in HomeOptions.
   std::byte* visitor(ChunkId id) const;
   /// One sum of squares for each piece of the parameter space.
   std::span<double> partial_norms() const {
-    return {reinterpret_cast<double*>(partials_.data()), partials_.bytes() / sizeof(double)};
+    return {reinterpret_cast<double*>(partials_), num_partials_};
   }
 
  private:
@@ -65,8 +63,14 @@ class Home {
   size_t gradient_slot_bytes_;
   HomeOptions options_;
   std::vector<size_t> bytes_per_element_;
-  std::vector<Buffer> planes_;
-  Buffer gradients_, sums_, activations_, partials_;
+  Buffer travelling_;            // all that copies touch
+  std::vector<Buffer> staying_;  // the other planes
+  std::vector<std::byte*> planes_;
+  std::byte* gradients_ = nullptr;
+  std::byte* sums_ = nullptr;
+  std::byte* activations_ = nullptr;
+  std::byte* partials_ = nullptr;
+  size_t num_partials_ = 0;
 };
 
 }  // namespace ebb

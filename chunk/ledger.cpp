@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "device/errors.h"
 
 namespace ebb {
@@ -28,16 +30,19 @@ size_t Ledger::bytes(std::string_view name, Tier tier) const {
 }
 
 std::string Ledger::table() const {
-  std::string text;
-  for (Tier tier : {Tier::Device, Tier::Host}) {
-    for (const LedgerEntry& e : entries_) {
-      if (e.tier != tier) continue;
-      text += fmt::format("  {:<7} {:<26} {:>12}\n", name_of(tier), e.name, format_bytes(e.bytes));
-    }
-    text +=
-        fmt::format("  {:<7} {:<26} {:>12}\n", name_of(tier), "total", format_bytes(total(tier)));
+  std::vector<std::string_view> names;
+  for (const LedgerEntry& e : entries_) {
+    if (std::ranges::find(names, e.name) == names.end()) names.push_back(e.name);
   }
-  return text;
+  const auto line = [](std::string_view name, size_t device, size_t host) {
+    const auto cell = [](size_t bytes) { return bytes > 0 ? format_bytes(bytes) : "-"; };
+    return fmt::format("  {:<28} {:>12} {:>12}\n", name, cell(device), cell(host));
+  };
+  std::string text = fmt::format("  {:<28} {:>12} {:>12}\n", "memory", "device", "host");
+  for (const std::string_view name : names) {
+    text += line(name, bytes(name, Tier::Device), bytes(name, Tier::Host));
+  }
+  return text + line("total", total(Tier::Device), total(Tier::Host));
 }
 
 }  // namespace ebb

@@ -27,7 +27,7 @@ class Ledger {
   size_t total(Tier tier) const;
   /// 0 where there is no such class.
   size_t bytes(std::string_view name, Tier tier) const;
-  /// A table, one class a line, a total for each tier.
+  /// A table: a line for each class and one for the total, a column for each tier.
   std::string table() const;
 
  private:

@@ -37,6 +37,8 @@ function(ebb_test name)
   cmake_parse_arguments(ARG "SLOW;NOT_TSAN" "" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ebb_options ${ARG_LIBS} GTest::gtest GTest::gtest_main)
+  # What is tested is fast already; the tests themselves take a third less time to compile so.
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>:-O1>)
   add_test(NAME ${name} COMMAND ${name})
   if(ARG_SLOW OR (ARG_NOT_TSAN AND EBB_SANITIZE MATCHES thread))
     ebb_test_properties(${name} slow)

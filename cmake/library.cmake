@@ -5,14 +5,14 @@ include(CMakePackageConfigHelpers)
 
 set(EBB_PUBLIC_HEADERS ebb/ebb.h device/host/parallel.h)
 foreach(room_and_headers
-    "device arithmetic device dtype errors inline_function kernels random split_master stream tensor"
+    "device arithmetic device dropout dtype errors inline_function kernels random split_master stream tensor"
     "chunk chunk_table home layout ledger"
     "cpu_adam adamw gradient_norm master state_hash undo undo_log"
-    "io mapped_file new_file safetensors safetensors_folder safetensors_folder_writer safetensors_writer sample_order
+    "io document_file label_file mapped_file new_file npy_file safetensors safetensors_folder safetensors_folder_writer safetensors_writer sample_order
       state_file stored_tensor token_data token_file"
-    "scheduler arena choose executor hooks learning_rate model parameters plan primitives program progress simulate state_loan tape timeline trace trainer
+    "scheduler arena choose executor hooks inference learning_rate loss_scale model parameters plan primitives program progress simulate state_loan tape timeline trace trainer
       validate"
-    "model_zoo architecture bert checkpoint gpt2 hugging_face_config hugging_face_tensors hugging_face_weights llama mlp model_files
+    "model_zoo architecture bert checkpoint generation gpt2 hugging_face_config hugging_face_tensors hugging_face_weights llama mlp model_files
       presets rotary")
   separate_arguments(names UNIX_COMMAND "${room_and_headers}")
   list(POP_FRONT names room)

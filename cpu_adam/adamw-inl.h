@@ -22,18 +22,31 @@ namespace HWY_NAMESPACE {
 constexpr int64_t kTurn = 32;
 constexpr int64_t kPrefetchAhead = 384;
 
+/// The plane that a weight needs to be a master: its low half, or the master itself. None for fp32.
+template <class Weight>
+using Rest = std::conditional_t<std::is_same_v<Weight, F16>, float, int16_t>;
+
 template <class Weight, class Gradient>
 struct View {
   Weight* weight;
-  int16_t* low;
+  Rest<Weight>* rest;
   float* momentum;
   float* variance;
   const Gradient* gradient;
 };
 
+template <class W>
+Rest<W>* rest_of(const Planes& planes) {
+  if constexpr (std::is_same_v<W, F16>) {
+    return planes.master;
+  } else {
+    return planes.low;
+  }
+}
+
 template <class W, class G>
 View<W, G> view_of(const Planes& planes) {
-  return {reinterpret_cast<W*>(planes.weight), planes.low, planes.momentum, planes.variance,
+  return {reinterpret_cast<W*>(planes.weight), rest_of<W>(planes), planes.momentum, planes.variance,
           reinterpret_cast<const G*>(planes.gradient)};
 }
 
@@ -47,14 +60,25 @@ HWY_INLINE void store_master(D d, hn::Vec<D> master, float* weight, int16_t*) {
   hn::StoreU(master, d, weight);
 }
 
+template <class D>
+HWY_INLINE hn::Vec<D> load_master(D d, const F16*, const float* master) {
+  return hn::LoadU(d, master);
+}
+
+template <class D>
+HWY_INLINE void store_master(D d, hn::Vec<D> master, F16* weight, float* at) {
+  hn::StoreU(master, d, at);
+  store_f16(d, master, weight);
+}
+
 template <class D, class W, class G>
 HWY_INLINE hn::Vec<D> load_master(D d, const View<W, G>& at, int64_t i) {
-  return load_master(d, at.weight + i, std::is_same_v<W, float> ? nullptr : at.low + i);
+  return load_master(d, at.weight + i, std::is_same_v<W, float> ? nullptr : at.rest + i);
 }
 
 template <class D, class W, class G>
 HWY_INLINE void store_master(D d, hn::Vec<D> master, const View<W, G>& at, int64_t i) {
-  store_master(d, master, at.weight + i, std::is_same_v<W, float> ? nullptr : at.low + i);
+  store_master(d, master, at.weight + i, std::is_same_v<W, float> ? nullptr : at.rest + i);
 }
 
 /// What a gradient adds to the moments.
@@ -117,7 +141,7 @@ template <class W, class G>
 HWY_INLINE void prefetch_all(const View<W, G>& at, int64_t i) {
   prefetch_turn(at.gradient + i);
   prefetch_turn(at.weight + i);
-  if constexpr (!std::is_same_v<W, float>) prefetch_turn(at.low + i);
+  if constexpr (!std::is_same_v<W, float>) prefetch_turn(at.rest + i);
   prefetch_turn(at.momentum + i);
   prefetch_turn(at.variance + i);
 }

@@ -18,14 +18,22 @@ constexpr PlaneInfo kSplitPlanes[] = {
     {.name = "momentum", .bits_per_element = 32, .is_weight = false},
     {.name = "variance", .bits_per_element = 32, .is_weight = false},
 };
+constexpr PlaneInfo kWholePlanes[] = {
+    {.name = "weight", .bits_per_element = 16, .is_weight = true},
+    {.name = "master", .bits_per_element = 32, .is_weight = false},
+    {.name = "momentum", .bits_per_element = 32, .is_weight = false},
+    {.name = "variance", .bits_per_element = 32, .is_weight = false},
+};
 constexpr PlaneInfo kFloatPlanes[] = {
     {.name = "weight", .bits_per_element = 32, .is_weight = true},
     {.name = "momentum", .bits_per_element = 32, .is_weight = false},
     {.name = "variance", .bits_per_element = 32, .is_weight = false},
 };
 
-bool is_weight(DType type) { return type == DType::F32 || type == DType::BF16; }
-bool is_gradient(DType type) { return is_weight(type) || type == DType::F16; }
+/// Of weights and of gradients.
+bool is_trained(DType type) {
+  return type == DType::F32 || type == DType::BF16 || type == DType::F16;
+}
 
 // By squaring, in a fixed order: pow() may differ between C libraries.
 double power(double base, int64_t exponent) {
@@ -37,15 +45,17 @@ double power(double base, int64_t exponent) {
 }
 
 void check_weight(const Planes& planes) {
-  EBB_CHECK(is_weight(planes.weight_dtype), name_of(planes.weight_dtype));
+  EBB_CHECK(is_trained(planes.weight_dtype), name_of(planes.weight_dtype));
   EBB_CHECK(planes.weight, "no weight plane");
   EBB_CHECK((planes.low != nullptr) == (planes.weight_dtype == DType::BF16),
-            "bf16 weights need the plane of low halves, fp32 weights have none");
+            "bf16 weights need the plane of low halves, others have none");
+  EBB_CHECK((planes.master != nullptr) == (planes.weight_dtype == DType::F16),
+            "fp16 weights need the plane of masters, others have none");
 }
 
 void check_all(const Planes& planes) {
   check_weight(planes);
-  EBB_CHECK(is_gradient(planes.gradient_dtype), name_of(planes.gradient_dtype));
+  EBB_CHECK(is_trained(planes.gradient_dtype), name_of(planes.gradient_dtype));
   EBB_CHECK(planes.momentum && planes.variance && planes.gradient,
             "momentum, variance or gradient is missing");
 }
@@ -62,11 +72,18 @@ void check_runs(int64_t n, std::span<const AdamWRun> runs, const AdamWStep& step
 
 BF16* split_weight(const Planes& planes) { return reinterpret_cast<BF16*>(planes.weight); }
 
+void write_whole(const Planes& planes, std::span<const float> masters) {
+  std::ranges::copy(masters, planes.master);
+  std::ranges::transform(masters, reinterpret_cast<F16*>(planes.weight),
+                         [](float x) { return F16(x); });
+}
+
 }  // namespace
 
 std::span<const PlaneInfo> home_planes(DType weight_dtype) {
-  EBB_CHECK(is_weight(weight_dtype), name_of(weight_dtype));
+  EBB_CHECK(is_trained(weight_dtype), name_of(weight_dtype));
   if (weight_dtype == DType::BF16) return kSplitPlanes;
+  if (weight_dtype == DType::F16) return kWholePlanes;
   return kFloatPlanes;
 }
 
@@ -93,6 +110,7 @@ Planes Planes::from(int64_t first) const {
   Planes result = *this;
   result.weight += bytes(weight_dtype);
   if (low) result.low += first;
+  if (master) result.master += first;
   if (momentum) result.momentum += first;
   if (variance) result.variance += first;
   if (gradient) result.gradient += bytes(gradient_dtype);
@@ -127,6 +145,7 @@ void place_planes(ThreadTeam& team, const Planes& planes, int64_t n) {
     };
     place(from.weight, size_of(planes.weight_dtype));
     place(from.low, sizeof(int16_t));
+    place(from.master, sizeof(float));
     place(from.momentum, sizeof(float));
     place(from.variance, sizeof(float));
   });
@@ -143,6 +162,8 @@ void read_masters(const Planes& planes, std::span<float> masters) {
   check_weight(planes);
   if (planes.weight_dtype == DType::F32) {
     std::memcpy(masters.data(), planes.weight, masters.size_bytes());
+  } else if (planes.weight_dtype == DType::F16) {
+    std::memcpy(masters.data(), planes.master, masters.size_bytes());
   } else {
     join_masters({split_weight(planes), masters.size()}, {planes.low, masters.size()}, masters);
   }
@@ -153,6 +174,8 @@ void write_masters(const Planes& planes, std::span<const float> masters) {
   check_weight(planes);
   if (planes.weight_dtype == DType::F32) {
     std::memcpy(planes.weight, masters.data(), masters.size_bytes());
+  } else if (planes.weight_dtype == DType::F16) {
+    write_whole(planes, masters);
   } else {
     split_masters(masters, {split_weight(planes), masters.size()}, {planes.low, masters.size()});
   }

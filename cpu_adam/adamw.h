@@ -42,8 +42,9 @@ struct PlaneInfo {
   bool is_weight;  ///< what the device computes with, and so what is copied there
 };
 
-/// The planes of AdamW for weights of this type, 12 bytes a parameter either way; the weight comes
-/// first. Momentum and variance start as zeros. Throws LogicError for types that cannot be trained.
+/// The planes of AdamW for weights of this type: 12 bytes a parameter, of fp16 14, as no 16 bits
+/// make an fp32 master of an fp16. The weight comes first. Momentum and variance start as zeros.
+/// Throws LogicError for types that cannot be trained.
 std::span<const PlaneInfo> home_planes(DType weight_dtype);
 
 struct AdamW {
@@ -68,8 +69,10 @@ AdamWCoefficients adamw_coefficients(const AdamWStep& step, double decay_factor,
 
 /// Views of n elements of each plane and of their gradient. They do not overlap.
 struct Planes {
-  std::byte* weight = nullptr;  ///< fp32, or bf16 with its remainder in `low`
-  int16_t* low = nullptr;       ///< null for fp32
+  /// fp32; bf16 with its remainder in `low`; or fp16, the rounded `master`, Inf from 65520 on.
+  std::byte* weight = nullptr;
+  int16_t* low = nullptr;   ///< of bf16 alone
+  float* master = nullptr;  ///< of fp16 alone
   float* momentum = nullptr;
   float* variance = nullptr;
   const std::byte* gradient = nullptr;  ///< fp32, bf16 or fp16; adamw_update() reads it

@@ -46,6 +46,7 @@ void update_weights(const Planes& planes, int64_t n, const AdamWCoefficients& c)
 
 void update_range(const Planes& planes, int64_t n, const AdamWCoefficients& c) {
   if (planes.weight_dtype == DType::F32) return update_weights<float>(planes, n, c);
+  if (planes.weight_dtype == DType::F16) return update_weights<F16>(planes, n, c);
   update_weights<BF16>(planes, n, c);
 }
 

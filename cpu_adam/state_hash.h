@@ -2,8 +2,8 @@
 // it is stored.
 //
 // XXH64 (seed 0) over, for each parameter in call order: its n fp32 masters, then its n momenta,
-// then its n variances, each as 4 bytes, least significant first. bf16 weights are hashed as the
-// masters they are the upper halves of.
+// then its n variances, each as 4 bytes, least significant first. 16-bit weights are
+// not hashed beside the masters that they follow from.
 //
 // Thread-safety: one thread at a time. Nothing allocates after construction.
 #pragma once

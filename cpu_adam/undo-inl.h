@@ -188,12 +188,19 @@ HWY_INLINE void store_master_bits(D, BitsOf<D> master, BF16* weight, int16_t* lo
   hn::StoreU(hn::DemoteTo(di16, hn::BitCast(di, remainder)), di16, low);
 }
 
+template <class D>
+HWY_INLINE void store_master_bits(D d, BitsOf<D> master, F16* weight, float* at) {
+  const hn::RebindToUnsigned<D> du;
+  hn::StoreU(master, du, reinterpret_cast<uint32_t*>(at));
+  store_f16(d, hn::BitCast(d, master), weight);
+}
+
 template <class D, class W, class G>
 HWY_INLINE void store_bits(D d, const Bits<D>& bits, const View<W, G>& at, int64_t i) {
   const hn::RebindToUnsigned<D> du;
   hn::StoreU(bits.m, du, reinterpret_cast<uint32_t*>(at.momentum + i));
   hn::StoreU(bits.v, du, reinterpret_cast<uint32_t*>(at.variance + i));
-  store_master_bits(d, bits.p, at.weight + i, std::is_same_v<W, float> ? nullptr : at.low + i);
+  store_master_bits(d, bits.p, at.weight + i, std::is_same_v<W, float> ? nullptr : at.rest + i);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -92,39 +92,41 @@ HWY_INLINE void undo_turn(const View<W, G>& at, int64_t i, const AdamWCoefficien
 template <class W, class G>
 struct PartOfTurn {
   W weight[kTurn] = {};
-  int16_t low[kTurn] = {};
+  Rest<W> rest[kTurn] = {};
   float momentum[kTurn] = {};
   float variance[kTurn] = {};
   G gradient[kTurn] = {};
 
   PartOfTurn(const View<W, G>& from, int64_t first, int64_t count) {
     std::copy_n(from.gradient + first, count, gradient);
-    copy({from.weight + first, low_of(from, first), from.momentum + first, from.variance + first},
-         {weight, low, momentum, variance}, count);
+    copy(
+        {from.weight + first, rest_from(from, first), from.momentum + first, from.variance + first},
+        {weight, rest, momentum, variance}, count);
   }
   void put_back(const View<W, G>& to, int64_t first, int64_t count) const {
-    copy({weight, low, momentum, variance},
-         {to.weight + first, low_of(to, first), to.momentum + first, to.variance + first}, count);
+    copy({weight, rest, momentum, variance},
+         {to.weight + first, rest_from(to, first), to.momentum + first, to.variance + first},
+         count);
   }
-  View<W, G> view() { return {weight, low, momentum, variance, gradient}; }
+  View<W, G> view() { return {weight, rest, momentum, variance, gradient}; }
 
  private:
   struct From {
     const W* weight;
-    const int16_t* low;
+    const Rest<W>* rest;
     const float *momentum, *variance;
   };
   struct To {
     W* weight;
-    int16_t* low;
+    Rest<W>* rest;
     float *momentum, *variance;
   };
-  static int16_t* low_of(const View<W, G>& view, int64_t first) {
-    return std::is_same_v<W, float> ? nullptr : view.low + first;
+  static Rest<W>* rest_from(const View<W, G>& view, int64_t first) {
+    return std::is_same_v<W, float> ? nullptr : view.rest + first;
   }
   static void copy(const From& from, const To& to, int64_t count) {
     std::copy_n(from.weight, count, to.weight);
-    if (!std::is_same_v<W, float>) std::copy_n(from.low, count, to.low);
+    if (!std::is_same_v<W, float>) std::copy_n(from.rest, count, to.rest);
     std::copy_n(from.momentum, count, to.momentum);
     std::copy_n(from.variance, count, to.variance);
   }
@@ -140,20 +142,38 @@ HWY_INLINE void stream_out(const uint8_t* from, uint8_t* to, int64_t bytes) {
 #endif
 }
 
-/// One turn with its log; false, and state as it was, where the escapes find no room.
+// Turns [i, end). Not inlined: a turn is much code, compiled for every type and instruction set,
+// and the part of a turn at the end takes the same.
+
 template <Corrections kCorrections, class W, class G>
-HWY_INLINE bool update_and_log(const View<W, G>& at, int64_t i, const AdamWCoefficients& c,
-                               const Inverse& inverse, uint8_t* log, EscapeWriter& escapes) {
-  HWY_ALIGN uint8_t corrections[kMostLogBytes];
-  TurnEscapes of_turn;
-  update_turn<kCorrections>(at, i, c, inverse, corrections, of_turn);
-  if (of_turn.count() > 0 && !escapes.append(of_turn.words, of_turn.count())) {
-    EscapeReader reader(std::span<const uint32_t>(of_turn.words, of_turn.count()));
-    undo_turn<kCorrections>(at, i, c, inverse, nullptr, corrections, reader);
-    return false;
+HWY_NOINLINE void undo_turns(const View<W, G>& at, int64_t i, int64_t end,
+                             const AdamWCoefficients& c, const Inverse& inverse,
+                             const AdamWCoefficients* instead, const uint8_t* log,
+                             EscapeReader& escapes) {
+  for (; i + kTurn <= end; i += kTurn, log += correction_bytes(kCorrections)) {
+    prefetch_all(at, std::min(i + kPrefetchAhead, end - kTurn));
+    undo_turn<kCorrections>(at, i, c, inverse, instead, log, escapes);
   }
-  stream_out(corrections, log, correction_bytes(kCorrections));
-  return true;
+}
+
+/// Updates with a log, as far as the escapes find room: returns where that ends.
+template <Corrections kCorrections, class W, class G>
+HWY_NOINLINE int64_t update_turns(const View<W, G>& at, int64_t i, int64_t end,
+                                  const AdamWCoefficients& c, const Inverse& inverse, uint8_t* log,
+                                  EscapeWriter& escapes) {
+  for (; i + kTurn <= end; i += kTurn, log += correction_bytes(kCorrections)) {
+    prefetch_all(at, std::min(i + kPrefetchAhead, end - kTurn));
+    HWY_ALIGN uint8_t corrections[kMostLogBytes];
+    TurnEscapes of_turn;
+    update_turn<kCorrections>(at, i, c, inverse, corrections, of_turn);
+    if (of_turn.count() > 0 && !escapes.append(of_turn.words, of_turn.count())) {
+      EscapeReader reader(std::span<const uint32_t>(of_turn.words, of_turn.count()));
+      undo_turns<kCorrections>(at, i, i + kTurn, c, inverse, nullptr, corrections, reader);
+      break;
+    }
+    stream_out(corrections, log, correction_bytes(kCorrections));
+  }
+  return i;
 }
 
 template <Corrections kCorrections, class W, class G>
@@ -161,20 +181,18 @@ int64_t update_with_log(const Planes& planes, int64_t n, const AdamWCoefficients
                         EscapeWriter& escapes) {
   const View<W, G> at = view_of<W, G>(planes);
   const Inverse inverse(c);
-  int64_t i = 0;
-  for (; i + kTurn <= n; i += kTurn, log += correction_bytes(kCorrections)) {
-    prefetch_all(at, std::min(i + kPrefetchAhead, n - kTurn));
-    if (!update_and_log<kCorrections>(at, i, c, inverse, log, escapes)) break;
-  }
-  if (i < n && i + kTurn > n) {
-    PartOfTurn<W, G> part(at, i, n - i);
-    if (update_and_log<kCorrections>(part.view(), 0, c, inverse, log, escapes)) {
-      part.put_back(at, i, n - i);
-      i = n;
+  const int64_t whole = n / kTurn * kTurn;
+  int64_t done = update_turns<kCorrections>(at, 0, whole, c, inverse, log, escapes);
+  if (done == whole && whole < n) {
+    PartOfTurn<W, G> part(at, whole, n - whole);
+    log += whole / kTurn * correction_bytes(kCorrections);
+    if (update_turns<kCorrections>(part.view(), 0, kTurn, c, inverse, log, escapes) == kTurn) {
+      part.put_back(at, whole, n - whole);
+      done = n;
     }
   }
   hwy::FlushStream();
-  return i;
+  return done;
 }
 
 template <Corrections kCorrections, class W, class G>
@@ -182,15 +200,13 @@ void undo(const Planes& planes, int64_t n, const AdamWCoefficients& c,
           const AdamWCoefficients* instead, const uint8_t* log, EscapeReader& escapes) {
   const View<W, G> at = view_of<W, G>(planes);
   const Inverse inverse(c);
-  int64_t i = 0;
-  for (; i + kTurn <= n; i += kTurn, log += correction_bytes(kCorrections)) {
-    prefetch_all(at, std::min(i + kPrefetchAhead, n - kTurn));
-    undo_turn<kCorrections>(at, i, c, inverse, instead, log, escapes);
-  }
-  if (i == n) return;
-  PartOfTurn<W, G> part(at, i, n - i);
-  undo_turn<kCorrections>(part.view(), 0, c, inverse, instead, log, escapes);
-  part.put_back(at, i, n - i);
+  const int64_t whole = n / kTurn * kTurn;
+  undo_turns<kCorrections>(at, 0, whole, c, inverse, instead, log, escapes);
+  if (whole == n) return;
+  PartOfTurn<W, G> part(at, whole, n - whole);
+  log += whole / kTurn * correction_bytes(kCorrections);
+  undo_turns<kCorrections>(part.view(), 0, kTurn, c, inverse, instead, log, escapes);
+  part.put_back(at, whole, n - whole);
 }
 
 /// Calls body.template operator()<W, G>() for the types of the planes.
@@ -202,6 +218,7 @@ auto with_types(const Planes& planes, const Body& body) {
     return body.template operator()<W, F16>();
   };
   if (planes.weight_dtype == DType::F32) return with_weight.template operator()<float>();
+  if (planes.weight_dtype == DType::F16) return with_weight.template operator()<F16>();
   return with_weight.template operator()<BF16>();
 }
 

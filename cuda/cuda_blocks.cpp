@@ -40,7 +40,12 @@ CudaBlocks::CudaBlocks(const Driver& driver, int device, Budget& budget, size_t 
   }
 }
 
+void CudaBlocks::enter() const {
+  EBB_CUDA(cudaSetDevice(device_), "using GPU " + std::to_string(device_));
+}
+
 void CudaBlocks::check_granularity() const {
+  enter();
   const CUmemAllocationProp properties = physical_memory_of(device_);
   size_t granularity = 0;
   const CUresult status = driver_.mem_get_allocation_granularity(&granularity, &properties,
@@ -77,6 +82,7 @@ void CudaBlocks::take_blocks() {
 CudaBlocks::~CudaBlocks() { release_blocks(); }
 
 void CudaBlocks::release_blocks() noexcept {
+  (void)cudaSetDevice(device_);
   for (const CUdeviceptr place : places_) {
     if (place != 0) (void)driver_.mem_unmap(place, block_bytes_);
   }
@@ -90,6 +96,7 @@ void CudaBlocks::release_blocks() noexcept {
 std::byte* CudaBlocks::reserve(size_t bytes) {
   const size_t num_places = std::max<size_t>((bytes + block_bytes_ - 1) / block_bytes_, 1);
   Range range{.begin = 0, .occupants = std::vector<uint32_t>(num_places, kNone)};
+  enter();
   std::lock_guard lock(mutex_);
   ranges_.reserve(ranges_.size() + 1);
   const size_t all_bytes = num_places * block_bytes_;
@@ -113,6 +120,7 @@ uint32_t* CudaBlocks::occupant_at(CUdeviceptr address) {
 
 void CudaBlocks::map(uint32_t block, std::byte* address) {
   const auto target = reinterpret_cast<CUdeviceptr>(address);
+  enter();
   {
     std::lock_guard lock(mutex_);
     EBB_CHECK(block < num_blocks_, "there is no block " + std::to_string(block));

@@ -41,6 +41,8 @@ class CudaBlocks final : public Blocks {
     std::vector<uint32_t> occupants;  // the block at each place, or kNone
   };
 
+  /// Makes the device the calling thread's: the driver's calls are made in its context.
+  void enter() const;
   void check_granularity() const;
   void take_blocks();
   void release_blocks() noexcept;

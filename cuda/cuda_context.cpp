@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cuda/cuda_error.h"
+#include "cuda/home_memory.h"
 #include "cuda/pinned_memory.h"
 #include "device/host/host_link.h"
 
@@ -84,14 +85,18 @@ PinnedDataError::~PinnedDataError() {
   release_pinned(reinterpret_cast<std::byte*>(error_), sizeof(DataError));
 }
 
-CudaContext::CudaContext(int device_index, std::function<bool(FaultSite)> fault)
+CudaContext::CudaContext(int device_index, std::function<bool(FaultSite)> fault,
+                         size_t pinned_limit_bytes)
     : device(device_index),
       node(numa_node_of_gpu(device_index)),
       driver(load_driver()),
       faults(std::move(fault)),
       flags(node),
       clock(device_index),
-      data_error(node) {}
+      data_error(node),
+      home(std::make_unique<HomeMemory>(*this, pinned_limit_bytes)) {}
+
+CudaContext::~CudaContext() = default;
 
 void CudaContext::enter() const {
   EBB_CUDA(cudaSetDevice(device), "using GPU " + std::to_string(device));

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -74,8 +75,12 @@ class PinnedDataError {
   DataError* error_;
 };
 
+class HomeMemory;
+
 struct CudaContext {
-  CudaContext(int device, std::function<bool(FaultSite)> fault);
+  /// `pinned_limit_bytes`: of host memory (HomeMemory). Throws ConfigError, DeviceError.
+  CudaContext(int device, std::function<bool(FaultSite)> fault, size_t pinned_limit_bytes);
+  ~CudaContext();
 
   /// Makes the device this thread's: before launches and copies.
   void enter() const;
@@ -88,6 +93,7 @@ struct CudaContext {
   Flags flags;
   GpuClock clock;
   const PinnedDataError data_error;
+  const std::unique_ptr<HomeMemory> home;  // last: its rings use the rest
 };
 
 }  // namespace ebb

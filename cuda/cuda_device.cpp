@@ -9,6 +9,7 @@
 #include "cuda/cuda_kernels.h"
 #include "cuda/cuda_stream.h"
 #include "cuda/gpus.h"
+#include "cuda/home_memory.h"
 #include "cuda/pinned_memory.h"
 #include "cuda/setup_stream.h"
 #include "device/errors.h"
@@ -54,6 +55,8 @@ constexpr std::string_view name_of(MemoryKind kind) {
       return "pinned";
     case MemoryKind::Pageable:
       return "host";
+    case MemoryKind::Home:
+      return "home";
   }
   return "?";
 }
@@ -61,13 +64,14 @@ constexpr std::string_view name_of(MemoryKind kind) {
 }  // namespace
 
 CudaDevice::CudaDevice(const DeviceOptions& options)
-    : context_(checked(options).cuda_index, options.fault),
+    : context_(checked(options).cuda_index, options.fault, options.pinned_bytes),
       info_(describe(options)),
       poison_(options.poison),
       budget_(info_.memory_bytes),
       kernels_(create_cuda_kernels(workspace_, context_.data_error.get())) {}
 
 CudaDevice::~CudaDevice() {
+  (void)cudaSetDevice(context_.device);
   if (workspace_.data != nullptr) (void)cudaFree(workspace_.data);
 }
 
@@ -93,15 +97,27 @@ std::byte* CudaDevice::take_device_memory(size_t bytes, std::string_view tag) {
   return memory;
 }
 
+std::byte* CudaDevice::take_pinned_memory(size_t bytes, std::string_view tag) {
+  context_.enter();
+  context_.home->count_pinned(whole_pages(bytes), tag);
+  try {
+    return take_pinned(bytes, context_.node, tag);
+  } catch (...) {
+    context_.home->uncount_pinned(whole_pages(bytes));
+    throw;
+  }
+}
+
 std::byte* CudaDevice::take(MemoryKind kind, size_t bytes, std::string_view tag) {
   switch (kind) {
     case MemoryKind::Device:
       return take_device_memory(bytes, tag);
     case MemoryKind::Pinned:
-      context_.enter();
-      return take_pinned(bytes, context_.node, tag);
+      return take_pinned_memory(bytes, tag);
     case MemoryKind::Pageable:
       return take_pageable(bytes, tag);
+    case MemoryKind::Home:
+      return context_.home->take(bytes, tag);
   }
   throw LogicError("unknown kind of memory");
 }
@@ -120,16 +136,24 @@ Buffer CudaDevice::allocate(MemoryKind kind, size_t bytes, std::string_view tag)
 }
 
 void CudaDevice::free(MemoryKind kind, std::byte* data, size_t bytes) noexcept {
+  (void)cudaSetDevice(context_.device);  // or this thread's first call would start GPU 0
   switch (kind) {
     case MemoryKind::Device:
       (void)cudaFree(data);
       return budget_.give_back(bytes);
     case MemoryKind::Pinned:
+      context_.home->uncount_pinned(whole_pages(bytes));
       return release_pinned(data, bytes);
     case MemoryKind::Pageable:
       return release_pageable(data, bytes);
+    case MemoryKind::Home:
+      return context_.home->release(data);
   }
 }
+
+size_t CudaDevice::pinned_bytes() const { return context_.home->pinned_bytes(); }
+
+size_t CudaDevice::staged_bytes() const { return context_.home->staged_bytes(); }
 
 std::unique_ptr<Blocks> CudaDevice::create_blocks(size_t block_bytes, uint32_t num_blocks) {
   context_.faults.check_allocation("device", block_bytes * num_blocks, budget_, "blocks");

@@ -35,6 +35,8 @@ class CudaDevice final : public Device {
 
   size_t used_bytes() const override { return budget_.used_bytes(); }
   size_t peak_bytes() const override { return budget_.peak_bytes(); }
+  size_t pinned_bytes() const override;
+  size_t staged_bytes() const override;
   uint64_t num_allocations() const override { return num_allocations_; }
   double now_s() const override { return steady_now_s(); }
 
@@ -43,6 +45,7 @@ class CudaDevice final : public Device {
 
  private:
   std::byte* take_device_memory(size_t bytes, std::string_view tag);
+  std::byte* take_pinned_memory(size_t bytes, std::string_view tag);
   std::byte* take(MemoryKind kind, size_t bytes, std::string_view tag);
 
   CudaContext context_;

@@ -35,6 +35,7 @@ uint32_t CudaEvent::take_free_slot() {
       if (slots_[i].num_waits == 0) return i;
     }
   }
+  context_.enter();  // an event is of the device that its thread uses
   OwnedEvent event = make_event(cudaEventBlockingSync);
   QuietLock lock(mutex_);
   slots_.push_back({.event = std::move(event)});
@@ -104,6 +105,7 @@ StreamClock CudaEvent::make_wait(cudaStream_t stream) const {
     let_go(slot);
     EBB_CUDA(status, "making a stream wait for an event");
   } else if (const auto generation = static_cast<uint32_t>(latest()); !HostEvent::done()) {
+    context_.enter();
     const CUresult status = context_.driver.stream_wait_value32(
         stream, reinterpret_cast<CUdeviceptr>(flag_), generation, CU_STREAM_WAIT_VALUE_GEQ);
     if (status != CUDA_SUCCESS) {
@@ -139,6 +141,10 @@ HostEvent::Reached CudaEvent::await(uint64_t token) const {
   return reached;
 }
 
+void CudaEvent::drop_wait(uint64_t token) const {
+  if ((token & kOnDevice) != 0) let_go(static_cast<uint32_t>(token & ~kOnDevice));
+}
+
 void CudaEvent::synchronize() const {
   const Reached reached = await(submit_wait());
   if (reached.error) std::rethrow_exception(reached.error);
@@ -148,7 +154,7 @@ void CudaEvent::synchronize() const {
 bool CudaEvent::done() const {
   const uint32_t slot = hold_latest();
   if (slot == kNoSlot) return HostEvent::done();
-  const cudaError_t status = cudaEventQuery(event_of(slot));
+  const cudaError_t status = query(event_of(slot));
   let_go(slot);
   return status != cudaErrorNotReady;  // a lost device has nothing more to wait for
 }
@@ -156,11 +162,16 @@ bool CudaEvent::done() const {
 double CudaEvent::time_s() const {
   const uint32_t slot = hold_latest();
   if (slot == kNoSlot) return HostEvent::time_s();
-  const bool is_done = cudaEventQuery(event_of(slot)) == cudaSuccess;
-  const double time_s = is_done ? context_.clock.time_s(event_of(slot)) : 0;
-  let_go(slot);
-  EBB_CHECK(is_done, "the time of an event that is not done");
-  return time_s;
+  // Held until it is read: another record of this event may take the slot otherwise.
+  const struct Held {
+    const CudaEvent& event;
+    uint32_t slot;
+    ~Held() { event.let_go(slot); }
+  } held{*this, slot};
+  const cudaError_t status = query(event_of(slot));
+  EBB_CHECK(status != cudaErrorNotReady, "the time of an event that is not done");
+  EBB_CUDA(status, "asking for an event");
+  return context_.clock.time_s(event_of(slot));
 }
 
 }  // namespace ebb

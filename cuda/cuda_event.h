@@ -53,6 +53,7 @@ class CudaEvent final : public HostEvent {
   void reach(uint64_t generation, std::exception_ptr error,
              double time_s = steady_now_s()) override;
   Reached await(uint64_t token) const override;
+  void drop_wait(uint64_t token) const override;
 
  protected:
   void note_reached(uint64_t all_reached) override;

@@ -90,6 +90,10 @@ class CudaKernels final : public Kernels {
   void add(Stream& stream, Tensor y, Tensor a, Tensor b) override {
     submit(stream, check_add(y, a, b), [&](cudaStream_t s) { cuda::add(s, y, a, b); });
   }
+  void dropout(Stream& stream, Tensor x, const Dropout& dropout) override {
+    submit(stream, check_dropout(x, dropout),
+           [&](cudaStream_t s) { cuda::dropout(s, x, dropout); });
+  }
   void accumulate(Stream& stream, Tensor y, Tensor x) override {
     submit(stream, check_accumulate(y, x), [&](cudaStream_t s) { cuda::add(s, y, y, x); });
   }
@@ -105,6 +109,8 @@ class CudaKernels final : public Kernels {
 
   void attention_forward(Stream& stream, Tensor out, Tensor log_sum_exp, Tensor qkv,
                          const AttentionShape& shape) override;
+  void attention_cached(Stream& stream, Tensor out, Tensor qkv, Tensor cache, Tensor positions,
+                        const AttentionShape& shape) override;
   void attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out,
                           Tensor log_sum_exp, const AttentionShape& shape) override;
 
@@ -302,12 +308,16 @@ cuda::AttentionLaunch launch_of(const AttentionCall& call) {
           .causal = call.causal,
           .window = call.window,
           .scale = call.scale,
+          .dropout = call.dropout,
           .document_starts = call.document_starts,
           .qkv = call.qkv,
           .out = call.out,
           .log_sum_exp = call.log_sum_exp,
           .dout = call.dout,
-          .dqkv = call.dqkv};
+          .dqkv = call.dqkv,
+          .cache = call.cache,
+          .capacity = call.capacity,
+          .positions = call.positions};
 }
 
 void CudaKernels::attention_forward(Stream& stream, Tensor out, Tensor log_sum_exp, Tensor qkv,
@@ -318,6 +328,17 @@ void CudaKernels::attention_forward(Stream& stream, Tensor out, Tensor log_sum_e
   submit(stream, cost, [&](cudaStream_t s) {
     cuda::check_documents(s, f, data_error_);
     cuda::attention_forward(s, f);
+  });
+}
+
+void CudaKernels::attention_cached(Stream& stream, Tensor out, Tensor qkv, Tensor cache,
+                                   Tensor positions, const AttentionShape& shape) {
+  AttentionCall call;
+  const Cost cost = check_attention_cached(out, qkv, cache, positions, shape, &call);
+  const cuda::AttentionLaunch f = launch_of(call);
+  submit(stream, cost, [&](cudaStream_t s) {
+    cuda::check_positions(s, f, data_error_);
+    cuda::attention_cached(s, f);
   });
 }
 
@@ -367,27 +388,6 @@ void CudaKernels::cross_entropy_gradient(Stream& stream, Tensor logits, Tensor s
 }
 
 }  // namespace
-
-void DataError::check() {
-  if (kind == None) return;
-  const DataError found = *this;
-  *this = {};
-  const std::string at = " at row " + std::to_string(found.row);
-  const std::string limit = std::to_string(found.limit);
-  switch (found.kind) {
-    case Token:
-      throw LogicError("embedding: index " + std::to_string(found.value) + at +
-                       " is outside the table of " + limit + " rows");
-    case Target:
-      throw LogicError("cross_entropy: target " + std::to_string(found.value) + at +
-                       " is not one of " + limit + " classes");
-    default:
-      throw LogicError("attention: document start " + std::to_string(found.value) + " of token " +
-                       std::to_string(found.row % found.limit) + " in row " +
-                       std::to_string(found.row / found.limit) + " is neither the token itself " +
-                       "nor the start of the token before");
-  }
-}
 
 std::unique_ptr<Kernels> create_cuda_kernels(const Workspace& workspace, DataError* data_error) {
   return std::make_unique<CudaKernels>(&workspace, data_error, create_matrix_products());

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cuda/cuda_error.h"
+#include "cuda/home_memory.h"
 #include "device/errors.h"
 
 namespace ebb {
@@ -69,8 +70,8 @@ void CudaHostStream::copy(void*, const void*, size_t, CopyKind) {
 }
 
 void CudaHostStream::call(const Cost& cost, HostFunction function) {
+  host_.call(cost, function);  // throws where there is none
   point_.advance();
-  host_.call(cost, function);
 }
 
 // ---- The GPU
@@ -114,6 +115,7 @@ void CudaStream::launch(const Cost& cost, KernelLaunch launch) {
     launch(stream_.get());
     check_launched(cost.name);
   } catch (...) {
+    (void)cudaGetLastError();  // it is told here, and not by the next launch of another stream
     point_.fail(std::current_exception());
   }
 }
@@ -148,8 +150,8 @@ void CudaStream::copy(void* to, const void* from, size_t bytes, CopyKind kind) {
   std::lock_guard lock(mutex_);
   if (!begin_operation(FaultSite::Copy, format_bytes(bytes))) return;
   try {
-    EBB_CUDA(cudaMemcpyAsync(to, from, bytes, kind_of(kind), stream_.get()),
-             "a copy of " + format_bytes(bytes));
+    context_.home->copy(stream_.get(), point_, static_cast<std::byte*>(to),
+                        static_cast<const std::byte*>(from), bytes, kind_of(kind));
     stats_.copied_bytes += bytes;
   } catch (...) {
     point_.fail(std::current_exception());

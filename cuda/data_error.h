@@ -1,8 +1,8 @@
 // What kernels found wrong with data that only the device sees: an index outside its table, say.
 //
 // One record a device, in pinned memory: the kernel that finds something first writes it, with an
-// atomic exchange of `kind`, and goes on without a stray read. Whoever waits for a stream or an
-// event of the device calls check() afterwards.
+// atomic exchange of `kind`, and goes on without a stray read. Whoever waits for a compute
+// stream calls check() afterwards.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace ebb {
 
 struct DataError {
-  enum Kind : int32_t { None, Token, Target, DocumentStart };
+  enum Kind : int32_t { None, Token, Target, DocumentStart, Position };
 
   int32_t kind = None;
   int32_t padding = 0;

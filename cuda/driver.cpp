@@ -22,7 +22,7 @@ void* find(const char* name) {
   int version = 0;
   (void)cudaDriverGetVersion(&version);
   (void)cudaGetLastError();
-  throw DeviceError(std::string("the CUDA driver (") + std::to_string(version / 1000) + "." +
+  throw ConfigError(std::string("the CUDA driver (") + std::to_string(version / 1000) + "." +
                     std::to_string(version % 1000 / 10) + ") has no " + name +
                     "; Ebb needs a driver for CUDA 12.4 or later, or --device host");
 }

@@ -25,7 +25,7 @@ struct Driver {
   CUresult (*get_error_name)(CUresult, const char**);
 };
 
-/// Throws DeviceError where the driver lacks one of them.
+/// Throws ConfigError where the driver lacks one of them: it is too old to train on.
 Driver load_driver();
 
 /// Throws DeviceError with the name of `status`, what was `asked`, and `advice`.

@@ -19,6 +19,7 @@ int attribute(cudaDeviceAttr which, int index) {
 int num_gpus() {
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  (void)cudaGetLastError();
   return 0;
 }
 

@@ -27,6 +27,14 @@ inline OwnedStream make_stream(int priority = 0) {
   return OwnedStream(stream);
 }
 
+/// cudaEventQuery(). CUDA keeps what that returns, "not ready" included, for whoever asks this
+/// thread for its last error next, and that is the next launch: so it is taken back here.
+inline cudaError_t query(cudaEvent_t event) noexcept {
+  const cudaError_t status = cudaEventQuery(event);
+  if (status != cudaSuccess) (void)cudaGetLastError();
+  return status;
+}
+
 /// `flags`: cudaEventBlockingSync where host threads wait for it. Throws DeviceError.
 inline OwnedEvent make_event(unsigned int flags = cudaEventDefault) {
   cudaEvent_t event = nullptr;

@@ -19,10 +19,6 @@ namespace {
 constexpr int kPreferNode = 1;  // MPOL_PREFERRED of <linux/mempolicy.h>
 constexpr int kMostNodes = 64;
 
-size_t whole_pages(size_t bytes) {
-  return (std::max<size_t>(bytes, 1) + kPageBytes - 1) / kPageBytes * kPageBytes;
-}
-
 /// Pages of this range come from the node where it has any. Best effort.
 void prefer_node(std::byte* data, size_t bytes, int node) {
   if (node < 0 || node >= kMostNodes) return;
@@ -45,11 +41,16 @@ std::string memlock_text() {
                : "ulimit -l is unlimited, so it is the driver that refuses";
 }
 
-void register_pages(std::byte* data, size_t bytes, std::string_view tag) {
+cudaError_t pin_pages(std::byte* data, size_t bytes) {
   const cudaError_t status =
       cudaHostRegister(data, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+  if (status != cudaSuccess) (void)cudaGetLastError();
+  return status;
+}
+
+void register_pages(std::byte* data, size_t bytes, std::string_view tag) {
+  const cudaError_t status = pin_pages(data, bytes);
   if (status == cudaSuccess) return;
-  (void)cudaGetLastError();
   throw OutOfMemory(
       "pinned", bytes, 0, read_memory_limits().usable_bytes(), std::string(tag),
       std::string("cudaHostRegister says ") + cudaGetErrorName(status) + "; " + memlock_text());
@@ -70,10 +71,22 @@ std::byte* take_pages(size_t bytes, int node, std::string_view tag) {
 
 }  // namespace
 
+size_t whole_pages(size_t bytes) {
+  return (std::max<size_t>(bytes, 1) + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+
+std::byte* take_near(size_t bytes, int node, std::string_view tag) {
+  check_room(bytes, tag);
+  return take_pages(bytes, node, tag);
+}
+
+bool try_to_pin(std::byte* data, size_t bytes) { return pin_pages(data, bytes) == cudaSuccess; }
+
+void unpin(std::byte* data) noexcept { (void)cudaHostUnregister(data); }
+
 std::byte* take_pinned(size_t bytes, int node, std::string_view tag) {
   const size_t all_bytes = whole_pages(bytes);
-  check_room(all_bytes, tag);
-  std::byte* data = take_pages(all_bytes, node, tag);
+  std::byte* data = take_near(all_bytes, node, tag);
   try {
     register_pages(data, all_bytes, tag);
   } catch (...) {
@@ -84,7 +97,7 @@ std::byte* take_pinned(size_t bytes, int node, std::string_view tag) {
 }
 
 void release_pinned(std::byte* data, size_t bytes) noexcept {
-  (void)cudaHostUnregister(data);
+  unpin(data);
   release_pageable(data, bytes);
 }
 

@@ -30,6 +30,9 @@ enum class MemoryKind : uint8_t {
   Device,    ///< counts against the device's budget
   Pinned,    ///< host memory that copies may touch asynchronously
   Pageable,  ///< host memory
+  /// Host memory that copies alone touch, asynchronously: pinned from its beginning as far as that
+  /// may be, and beyond through a ring of pinned memory.
+  Home,
 };
 
 class Device;
@@ -105,6 +108,10 @@ class Device {
   /// were.
   virtual size_t used_bytes() const = 0;
   virtual size_t peak_bytes() const = 0;
+  /// Host memory that is pinned now; a device whose copies need none has none.
+  virtual size_t pinned_bytes() const { return 0; }
+  /// Of MemoryKind::Home, what is not.
+  virtual size_t staged_bytes() const { return 0; }
   /// Allocations of any kind since the device was made: must not change after set-up.
   virtual uint64_t num_allocations() const = 0;
   /// Seconds on the clock that Event::time_s() uses.
@@ -130,6 +137,7 @@ struct DeviceOptions {
   std::optional<ComputeRates> pretend = {};
   bool poison = false;  ///< host: fill freed memory and moved blocks with NaN patterns
   int cuda_index = 0;
+  size_t pinned_bytes = SIZE_MAX;  ///< cuda: host memory that may be pinned
   /// Sim: the kind of device whose kernels it counts; they differ in the workspace they ask for.
   DeviceKind counted_kind = DeviceKind::Host;
   /// Tests: called at every allocation, copy and launch; true makes that one fail.

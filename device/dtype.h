@@ -8,7 +8,7 @@
 
 namespace ebb {
 
-/// F16 is a type of gradients that arrive for an update; kernels and weights do not take it.
+/// F32, BF16 and F16 are types of weights, activations and gradients.
 enum class DType : uint8_t { F32, BF16, F64, I32, F16 };
 
 constexpr size_t size_of(DType type) {

@@ -224,6 +224,16 @@ Cost check_accumulate(const Tensor& y, const Tensor& x) {
   return {.flops = count(y), .bytes = total_bytes(y, y, x), .name = "accumulate"};
 }
 
+Cost check_dropout(const Tensor& x, const Dropout& dropout) {
+  EBB_CHECK(is_float(x.dtype) && x.shape.rank() >= 1 && x.dim(0) > 0 &&
+                x.num_elements() / x.dim(0) <= int64_t{4} << 32,
+            "dropout: x (B, ...) of a float type, at most 2^34 numbers a row");
+  EBB_CHECK(dropout.probability > 0 && dropout.probability < 1,
+            "dropout: a probability above 0 and below 1");
+  // Ten rounds of two products and four other operations make four words.
+  return vector_cost(15 * count(x), total_bytes(x, x), "dropout");
+}
+
 Cost check_embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& positions,
                              const Tensor& wte, const Tensor& wpe) {
   const int64_t n = y.rows(), c = y.columns();
@@ -312,15 +322,18 @@ Cost check_squared_norm_pieces(const Tensor& partials, const Tensor& gradient) {
 
 Cost check_adamw(const AdamWPlanes& planes, const AdamWCoefficients* coefficients) {
   const int64_t n = planes.weight.num_elements();
-  const bool split = planes.weight.dtype == DType::BF16;
-  EBB_CHECK(split || planes.weight.dtype == DType::F32, "adamw: weights fp32 or bf16");
+  const DType type = planes.weight.dtype;
+  EBB_CHECK(is_float(type), "adamw: weights fp32, bf16 or fp16");
   EBB_CHECK(is_vector(planes.weight, planes.weight.dtype, n) &&
                 is_vector(planes.momentum, DType::F32, n) &&
                 is_vector(planes.variance, DType::F32, n) &&
                 is_vector(planes.gradient, planes.gradient.dtype, n) &&
-                (planes.low != nullptr) == split && coefficients != nullptr,
-            "adamw: weight, momentum, variance, gradient (n), and low halves of bf16 weights");
-  const double bytes = 24 + static_cast<double>(size_of(planes.gradient.dtype));
+                (planes.low != nullptr) == (type == DType::BF16) &&
+                (planes.master != nullptr) == (type == DType::F16) && coefficients != nullptr,
+            "adamw: weight, momentum, variance, gradient (n), low halves of bf16 weights, masters "
+            "of fp16 weights");
+  const double bytes =
+      (type == DType::F16 ? 26 : 24) + static_cast<double>(size_of(planes.gradient.dtype));
   return {.flops = 14 * static_cast<double>(n),
           .bytes = bytes * static_cast<double>(n),
           .name = "adamw"};

@@ -8,7 +8,9 @@
 
 namespace ebb {
 
-constexpr bool is_float(DType type) { return type == DType::F32 || type == DType::BF16; }
+constexpr bool is_float(DType type) {
+  return type == DType::F32 || type == DType::BF16 || type == DType::F16;
+}
 
 /// Bytes of all tensors: what a kernel that touches each once moves.
 template <class... Tensors>
@@ -56,6 +58,7 @@ Cost check_activation_forward(const Tensor& y, const Tensor& x);
 Cost check_activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x);
 Cost check_add(const Tensor& y, const Tensor& a, const Tensor& b);
 Cost check_accumulate(const Tensor& y, const Tensor& x);
+Cost check_dropout(const Tensor& x, const Dropout& dropout);
 
 Cost check_embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& positions,
                              const Tensor& wte, const Tensor& wpe);

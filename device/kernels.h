@@ -2,9 +2,9 @@
 //
 // Every call is asynchronous on the stream it is given and reads its arguments when it runs, so the
 // memory must stay valid until then. Sums are fp32 or better. Results depend on values and shapes
-// only: not on threads, not on placement, not on what ran before. x, w, activations: fp32 or bf16,
-// all of one type in a call; statistics, losses and parameter gradients: fp32. T tokens in a row, N
-// rows, C channels.
+// only: not on threads, not on placement, not on what ran before. x, w, activations: fp32, bf16 or
+// fp16, all of one type in a call; statistics, losses and parameter gradients: fp32. T tokens in a
+// row, N rows, C channels.
 //
 // Shapes are checked when called: LogicError. No call allocates.
 #pragma once
@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 
+#include "device/dropout.h"
 #include "device/stream.h"
 #include "device/tensor.h"
 
@@ -36,6 +37,7 @@ struct AttentionShape {
   int64_t num_kv_heads = 0;  ///< 0: as many as heads
   int64_t window = 0;        ///< a query sees itself and window - 1 tokens before it; 0: all
   float scale = 0;           ///< of the scores; 0: 1 / sqrt(D)
+  Dropout dropout = {};      ///< of the weights
 
   int64_t kv_heads() const { return num_kv_heads == 0 ? num_heads : num_kv_heads; }
 };
@@ -71,8 +73,9 @@ struct AdamWCoefficients {
 
 /// n elements of each plane, on the device.
 struct AdamWPlanes {
-  Tensor weight = {};      ///< fp32, or bf16
-  int16_t* low = nullptr;  ///< of bf16 weights: what rounding the fp32 master to them left
+  Tensor weight = {};       ///< fp32, bf16 or fp16
+  int16_t* low = nullptr;   ///< of bf16 weights: what rounding the fp32 master to them left
+  float* master = nullptr;  ///< of fp16 weights, which are these rounded
   Tensor momentum = {}, variance = {};  ///< fp32
   Tensor gradient = {};                 ///< fp32, bf16 or fp16
 };
@@ -134,6 +137,9 @@ class Kernels {
   // y += x
   virtual void accumulate(Stream&, Tensor y, Tensor x) = 0;
   virtual void fill_zero(Stream&, Tensor y) = 0;
+  // In place: numbers of x (B, ...) are kept and multiplied, or become 0. Its gradient is the same
+  // of the gradient.
+  virtual void dropout(Stream&, Tensor x, const Dropout&) = 0;
 
   // y (N, C) = wte[tokens[i]] + wpe[positions[i]]; tokens, positions (N) int32; wpe, positions may
   // be empty.
@@ -147,6 +153,11 @@ class Kernels {
   // values side by side, heads inside each. Never stores T x T scores for all heads.
   virtual void attention_forward(Stream&, Tensor out, Tensor log_sum_exp, Tensor qkv,
                                  const AttentionShape&) = 0;
+  // The same of the newest tokens alone, causal: keys and values of qkv go into the cache (B, S,
+  // 2 NKV D), whose rows are positions, and queries see what lies there at positions up to their
+  // own. positions (B, T) int32 are consecutive in a row and below S. No documents.
+  virtual void attention_cached(Stream&, Tensor out, Tensor qkv, Tensor cache, Tensor positions,
+                                const AttentionShape&) = 0;
   virtual void attention_backward(Stream&, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out,
                                   Tensor log_sum_exp, const AttentionShape&) = 0;
 
@@ -167,13 +178,13 @@ class Kernels {
   // total (1) fp64 = or += the sum of values (N) fp32, in a fixed tree.
   virtual void sum(Stream&, Tensor total, Tensor values, Write) = 0;
 
-  // One range of a finished gradient: gradient (n) fp32 or bf16 = sums (n) + more_sums (n), fp32,
-  // rounded to the type once. With `partials`, squared_norm_pieces() of the result in the same
-  // pass. more_sums and partials may be empty.
+  // One range of a finished gradient: gradient (n) fp32, bf16 or fp16 = sums (n) + more_sums (n),
+  // fp32, rounded to the type once. With `partials`, squared_norm_pieces() of the result in the
+  // same pass. more_sums and partials may be empty.
   virtual void finish_gradient(Stream&, Tensor gradient, Tensor sums, Tensor more_sums,
                                Tensor partials) = 0;
   // partials (P) fp64: partial p = sum of squares of gradient elements [p * kPieceElements, ...),
-  // each in a fixed tree of 64 lanes. gradient fp32 or bf16.
+  // each in a fixed tree of 64 lanes. gradient fp32, bf16 or fp16.
   virtual void squared_norm_pieces(Stream&, Tensor partials, Tensor gradient) = 0;
 
   // An optimizer's step where the state visits the device: the same bits as cpu_adam's. The

@@ -14,7 +14,7 @@
 namespace ebb {
 
 /// What the numbers are for: each use of one seed has a key of its own.
-enum class RandomUse : uint32_t { Weights = 1, SampleOrder = 2, Dropout = 3 };
+enum class RandomUse : uint32_t { Weights = 1, SampleOrder = 2, Dropout = 3, Sampling = 4 };
 
 /// 128 random bits of a 128-bit counter and a 64-bit key.
 constexpr std::array<uint32_t, 4> philox4x32(uint64_t counter_lo, uint64_t counter_hi,

@@ -1,6 +1,7 @@
 // All of Ebb for a program that links it: find_package(Ebb), Ebb::ebb, and this header.
 //
 //   scheduler/trainer.h     prepare() and Trainer: where to begin
+//   scheduler/inference.h   the same without gradients; model_zoo/generation.h: text by it
 //   scheduler/model.h       a model: parameters and a forward
 //   scheduler/primitives.h  what a model is composed of; scheduler/tape.h: how to write one more
 //   model_zoo/, io/         ready models and token data
@@ -14,12 +15,14 @@
 #include "device/device.h"
 #include "device/errors.h"
 #include "device/kernels.h"
+#include "io/npy_file.h"
 #include "io/safetensors_folder_writer.h"
 #include "io/sample_order.h"
 #include "io/token_data.h"
 #include "model_zoo/architecture.h"
 #include "model_zoo/bert.h"
 #include "model_zoo/checkpoint.h"
+#include "model_zoo/generation.h"
 #include "model_zoo/gpt2.h"
 #include "model_zoo/hugging_face_config.h"
 #include "model_zoo/hugging_face_weights.h"
@@ -27,6 +30,7 @@
 #include "model_zoo/mlp.h"
 #include "model_zoo/model_files.h"
 #include "model_zoo/presets.h"
+#include "scheduler/inference.h"
 #include "scheduler/learning_rate.h"
 #include "scheduler/model.h"
 #include "scheduler/primitives.h"

@@ -27,7 +27,6 @@ class NewFile {
   NewFile& operator=(NewFile&&) = delete;
   ~NewFile();
 
-  const std::string& path() const { return path_; }
   /// REQUIRES: within the bytes taken.
   void write(uint64_t offset, std::span<const std::byte> bytes);
   /// Synced, and under its own name. REQUIRES: once.

@@ -28,8 +28,6 @@ class SafetensorsWriter {
   SafetensorsWriter(const std::string& path, std::vector<TensorSpec> tensors,
                     std::map<std::string, std::string> metadata = {{"format", "pt"}});
 
-  /// As given.
-  std::span<const TensorSpec> tensors() const { return tensors_; }
   /// Bytes from `first` on of the i-th tensor given, as stored.
   void write_bytes(size_t tensor, uint64_t first, std::span<const std::byte> bytes);
   /// Elements from `first` on, rounded to nearest (ties to even) to the tensor's type. REQUIRES:

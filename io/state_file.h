@@ -103,7 +103,6 @@ class StateFileReader {
 
   const std::string& path() const { return path_; }
   const StateFileHeader& header() const { return header_; }
-  const StateFilePlaces& places() const { return *places_; }
   /// A plane of a parameter into memory of its size, checked.
   void read(size_t parameter, size_t plane, std::span<std::byte> into) const;
 

@@ -9,14 +9,17 @@ namespace {
 
 std::unique_ptr<const Model> create(const Gpt2Config& config, const MicroBatchShape& s,
                                     DType dtype) {
-  return std::make_unique<const Gpt2>(config, s.batch_size, s.length, dtype, s.packed);
+  return std::make_unique<const Gpt2>(config, s.batch_size, s.length, dtype, s.packed,
+                                      s.cache_length);
 }
 std::unique_ptr<const Model> create(const LlamaConfig& config, const MicroBatchShape& s,
                                     DType dtype) {
-  return std::make_unique<const Llama>(config, s.batch_size, s.length, dtype, s.packed);
+  return std::make_unique<const Llama>(config, s.batch_size, s.length, dtype, s.packed,
+                                       s.cache_length);
 }
 std::unique_ptr<const Model> create(const BertConfig& config, const MicroBatchShape& s,
                                     DType dtype) {
+  if (s.cache_length > 0) throw ConfigError("a masked-language model does not generate");
   return std::make_unique<const Bert>(config, s.batch_size, s.length, dtype);
 }
 

@@ -19,7 +19,8 @@ using ModelConfig = std::variant<Gpt2Config, LlamaConfig, BertConfig>;
 struct MicroBatchShape {
   int64_t batch_size = 1;
   int64_t length = 1;
-  bool packed = false;  ///< rows hold several documents: there is an input document_starts
+  bool packed = false;       ///< rows hold several documents: there is an input document_starts
+  int64_t cache_length = 0;  ///< for generation: positions in a cache of keys and values, kept
 };
 
 /// Throws ConfigError as the architecture's constructor does.

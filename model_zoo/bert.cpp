@@ -73,6 +73,7 @@ void Bert::declare() {
     layer.up = projection(prefix + "intermediate.dense", config_.mlp_channels, c);
     layer.down = projection(prefix + "output.dense", c, config_.mlp_channels);
     layer.output_norm = norm(prefix + "output");
+    layer.first_dropout = 1 + 3 * static_cast<uint32_t>(i);  // 0: the embeddings
     layers_.push_back(layer);
   }
   transform_ = projection("cls.predictions.transform.dense", c, c);
@@ -96,13 +97,16 @@ Variable Bert::run_layer(Tape& tape, const Layer& layer, std::byte* document_sta
   a = attention(tape, a,
                 {.num_heads = config_.num_heads,
                  .causal = false,
-                 .document_starts = {document_starts, DType::I32, {micro_batch_size_, length_}}});
+                 .document_starts = {document_starts, DType::I32, {micro_batch_size_, length_}},
+                 .dropout = tape.dropout_at(layer.first_dropout, micro_batch_size_)});
   a = linear(tape, a, layer.attention_output.weight, layer.attention_output.bias);
+  a = dropout(tape, a, layer.first_dropout + 1);
   x = add(tape, x, a);
   x = layer_norm(tape, x, layer.attention_norm.weight, layer.attention_norm.bias, epsilon);
   Variable m = linear(tape, x, layer.up.weight, layer.up.bias);
   m = activation(tape, m, Activation::Gelu);
   m = linear(tape, m, layer.down.weight, layer.down.bias);
+  m = dropout(tape, m, layer.first_dropout + 2);
   x = add(tape, x, m);
   return layer_norm(tape, x, layer.output_norm.weight, layer.output_norm.bias, epsilon);
 }
@@ -113,6 +117,7 @@ Variable Bert::hidden(Tape& tape, std::span<const Tensor> inputs) const {
                          config_.channels, dtype_);
   x = add(tape, x, embedding(tape, inputs[3], type_embedding_, config_.channels, dtype_));
   x = layer_norm(tape, x, embedding_norm_.weight, embedding_norm_.bias, epsilon);
+  x = dropout(tape, x, 0);
   for (const Layer& layer : layers_) {
     const auto body = [this, &layer, starts = inputs[4].data](Tape& t, Variable v) {
       return run_layer(t, layer, starts, v);

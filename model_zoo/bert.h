@@ -57,6 +57,7 @@ class Bert : public Model {
     Norm attention_norm;
     Projection up, down;
     Norm output_norm;
+    uint32_t first_dropout;  ///< of three places: weights of attention, and both results
   };
   Variable run_layer(Tape& tape, const Layer& layer, std::byte* document_starts, Variable x) const;
   void declare();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 
 #include "io/safetensors_folder_writer.h"
@@ -18,6 +19,8 @@ constexpr uint64_t kHeader = 32;  // where a state file's JSON begins (io/state_
 constexpr const char* kNumUpdates = "num_updates";
 constexpr const char* kNumSkipped = "num_skipped";
 constexpr const char* kNumSkippedInARow = "num_skipped_in_a_row";
+constexpr const char* kLossScale = "loss_scale";  // this and the next: of fp16 alone
+constexpr const char* kNumGoodSteps = "num_good_steps";
 
 StateFileHeader header_of(const Layout& layout, const OptimizerCounters& counters) {
   StateFileHeader header{.weight_type = layout.weight_type(),
@@ -26,6 +29,10 @@ StateFileHeader header_of(const Layout& layout, const OptimizerCounters& counter
                          .numbers = {{kNumUpdates, static_cast<uint64_t>(counters.num_updates)},
                                      {kNumSkipped, counters.num_skipped},
                                      {kNumSkippedInARow, counters.num_skipped_in_a_row}}};
+  if (layout.weight_type() == DType::F16) {
+    header.numbers[kLossScale] = counters.loss_scale.value;
+    header.numbers[kNumGoodSteps] = counters.loss_scale.num_good_steps;
+  }
   for (const PlaneInfo& plane : home_planes(layout.weight_type())) {
     header.planes.push_back(
         {std::string(plane.name), static_cast<uint32_t>(plane.bits_per_element / 8)});
@@ -88,6 +95,18 @@ uint64_t number(const StateFileReader& file, const char* name) {
   throw FormatError(file.path(), kHeader, fmt::format("there is no {}", name));
 }
 
+LossScale read_loss_scale(const StateFileReader& file) {
+  if (file.header().weight_type != DType::F16) return {};
+  const uint64_t value = number(file, kLossScale), num_good_steps = number(file, kNumGoodSteps);
+  if (std::has_single_bit(value) && value <= kLargestLossScale &&
+      num_good_steps < kGoodStepsToDouble) {
+    return {static_cast<uint32_t>(value), static_cast<uint32_t>(num_good_steps)};
+  }
+  throw FormatError(
+      file.path(), kHeader,
+      fmt::format("a loss scale of {} after {} good steps cannot be", value, num_good_steps));
+}
+
 }  // namespace
 
 uint64_t state_file_bytes(const Layout& layout) {
@@ -95,6 +114,7 @@ uint64_t state_file_bytes(const Layout& layout) {
   largest.num_updates = INT64_MAX;
   largest.num_skipped = UINT64_MAX;
   largest.num_skipped_in_a_row = UINT32_MAX;
+  largest.loss_scale = {UINT32_MAX, UINT32_MAX};
   return StateFilePlaces(header_of(layout, largest)).file_bytes();
 }
 
@@ -118,7 +138,8 @@ void read_state(Trainer& trainer, const std::string& path) {
   const OptimizerCounters counters{
       .num_updates = static_cast<int64_t>(number(file, kNumUpdates)),
       .num_skipped = number(file, kNumSkipped),
-      .num_skipped_in_a_row = static_cast<uint32_t>(number(file, kNumSkippedInARow))};
+      .num_skipped_in_a_row = static_cast<uint32_t>(number(file, kNumSkippedInARow)),
+      .loss_scale = read_loss_scale(file)};
   trainer.restore(counters, [&](ParameterId id, size_t plane, std::span<std::byte> into) {
     file.read(position[id], plane, into);
   });

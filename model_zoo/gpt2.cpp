@@ -41,13 +41,15 @@ double training_flops(const Gpt2Config& c, uint64_t tokens, int64_t length) {
 }
 
 Gpt2::Gpt2(const Gpt2Config& config, int64_t micro_batch_size, int64_t length, DType dtype,
-           bool packed)
+           bool packed, int64_t cache_length)
     : config_(config),
       micro_batch_size_(micro_batch_size),
       length_(length),
       dtype_(dtype),
-      packed_(packed) {
+      packed_(packed),
+      cache_length_(cache_length) {
   check(config, micro_batch_size, length);
+  check_cache_length(cache_length, packed, config.max_positions);
   declare();
 }
 
@@ -77,6 +79,7 @@ void Gpt2::declare() {
     layer.up_bias = add("mlp.c_fc.bias", {inner}, Init::zeros());
     layer.down_weight = add("mlp.c_proj.weight", {c, inner}, residual);
     layer.down_bias = add("mlp.c_proj.bias", {c}, Init::zeros());
+    layer.first_dropout = 1 + 3 * static_cast<uint32_t>(i);  // 0: the embeddings
     layers_.push_back(layer);
   }
   final_norm_weight_ = parameters_.add("ln_f.weight", {c}, Init::ones());
@@ -89,32 +92,51 @@ std::vector<InputSpec> Gpt2::inputs() const {
                                   {"positions", shape, DType::I32},
                                   {"targets", shape, DType::I32}};
   if (packed_) specs.push_back({"document_starts", shape, DType::I32});
+  if (cache_length_ > 0) {
+    const Shape cache{config_.num_layers, micro_batch_size_, cache_length_, 2 * config_.channels};
+    specs.push_back({"cache", cache, dtype_, true});
+  }
   return specs;
 }
 
-Variable Gpt2::run_layer(Tape& tape, const Layer& layer, std::byte* document_starts,
-                         Variable x) const {
+Variable Gpt2::attend(Tape& tape, const Layer& layer, const Shared& shared, Variable qkv) const {
+  const Shape tokens{micro_batch_size_, length_};
+  AttentionShape shape{.num_heads = config_.num_heads};
+  if (shared.cache != nullptr) {
+    const Shape cache{micro_batch_size_, cache_length_, 2 * config_.channels};
+    return attention(tape, qkv, shape, {shared.cache, dtype_, cache},
+                     {shared.positions, DType::I32, tokens});
+  }
+  shape.dropout = tape.dropout_at(layer.first_dropout, micro_batch_size_);
+  shape.document_starts = {shared.document_starts, DType::I32, tokens};
+  return attention(tape, qkv, shape);
+}
+
+Variable Gpt2::run_layer(Tape& tape, const Layer& layer, const Shared& shared, Variable x) const {
   const float epsilon = config_.layer_norm_epsilon;
   Variable a = layer_norm(tape, x, layer.norm1_weight, layer.norm1_bias, epsilon);
   a = linear(tape, a, layer.qkv_weight, layer.qkv_bias);  // (B, T, 3C)
-  a = attention(tape, a,
-                {.num_heads = config_.num_heads,
-                 .document_starts = {document_starts, DType::I32, {micro_batch_size_, length_}}});
+  a = attend(tape, layer, shared, a);
   a = linear(tape, a, layer.projection_weight, layer.projection_bias);
+  a = dropout(tape, a, layer.first_dropout + 1);
   x = add(tape, x, a);
   Variable m = layer_norm(tape, x, layer.norm2_weight, layer.norm2_bias, epsilon);
   m = linear(tape, m, layer.up_weight, layer.up_bias);  // (B, T, inner)
   m = activation(tape, m, Activation::GeluTanh);
   m = linear(tape, m, layer.down_weight, layer.down_bias);
+  m = dropout(tape, m, layer.first_dropout + 2);
   return add(tape, x, m);
 }
 
 Variable Gpt2::hidden(Tape& tape, std::span<const Tensor> inputs) const {
   Variable x = embedding(tape, inputs[0], inputs[1], wte_, wpe_, config_.channels, dtype_);
+  x = dropout(tape, x, 0);
+  Shared shared{packed_ ? inputs[3].data : nullptr, inputs[1].data,
+                cache_length_ > 0 ? inputs[3].data : nullptr};
   for (const Layer& layer : layers_) {
-    const auto body = [this, &layer, starts = packed_ ? inputs[3].data : nullptr](
-                          Tape& t, Variable v) { return run_layer(t, layer, starts, v); };
-    x = tape.block(body, x);
+    x = tape.block(
+        [this, &layer, shared](Tape& t, Variable v) { return run_layer(t, layer, shared, v); }, x);
+    if (shared.cache != nullptr) shared.cache += inputs[3].bytes() / layers_.size();
   }
   return layer_norm(tape, x, final_norm_weight_, final_norm_bias_, config_.layer_norm_epsilon);
 }

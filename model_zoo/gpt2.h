@@ -29,13 +29,15 @@ uint64_t num_parameters(const Gpt2Config& config);
 double training_flops(const Gpt2Config& config, uint64_t tokens, int64_t length);
 
 /// Inputs: tokens, positions, targets, each (B, T) int32; packed: document_starts (B, T) int32 too
-/// (AttentionShape), where positions restart with each document.
+/// (AttentionShape), where positions restart with each document. With a cache of keys and values
+/// for `cache_length` positions, an input that is kept, the tokens are the newest of each row, and
+/// see those that were given before (no training).
 class Gpt2 : public Model {
  public:
   /// Throws ConfigError for sizes that cannot be (heads that do not divide, T beyond the positions,
   /// ...).
   Gpt2(const Gpt2Config& config, int64_t micro_batch_size, int64_t length, DType dtype,
-       bool packed = false);
+       bool packed = false, int64_t cache_length = 0);
 
   const Parameters& parameters() const override { return parameters_; }
   std::vector<InputSpec> inputs() const override;
@@ -49,8 +51,16 @@ class Gpt2 : public Model {
   struct Layer {
     ParameterId norm1_weight, norm1_bias, qkv_weight, qkv_bias, projection_weight, projection_bias;
     ParameterId norm2_weight, norm2_bias, up_weight, up_bias, down_weight, down_bias;
+    uint32_t first_dropout;  ///< of three places: weights of attention, and both results
   };
-  Variable run_layer(Tape& tape, const Layer& layer, std::byte* document_starts, Variable x) const;
+  /// What a layer reads beside its input, by address: it fits a block's closure.
+  struct Shared {
+    std::byte* document_starts;
+    std::byte* positions;
+    std::byte* cache;  ///< of the layer; null: none
+  };
+  Variable run_layer(Tape& tape, const Layer& layer, const Shared& shared, Variable x) const;
+  Variable attend(Tape& tape, const Layer& layer, const Shared& shared, Variable qkv) const;
   void declare();
 
   Gpt2Config config_;
@@ -58,6 +68,7 @@ class Gpt2 : public Model {
   int64_t length_;
   DType dtype_;
   bool packed_;
+  int64_t cache_length_;
   Parameters parameters_;
   ParameterId wte_ = 0, wpe_ = 0, final_norm_weight_ = 0, final_norm_bias_ = 0;
   std::vector<Layer> layers_;

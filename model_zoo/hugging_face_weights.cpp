@@ -137,17 +137,15 @@ std::vector<TensorSpec> stored_tensors(std::span<const MappedTensor> tensors, St
 }
 
 void store_weights(std::span<const MappedTensor> tensors, const GiveWeights& give,
-                   SafetensorsFolderWriter& writer, const WeightProgress& progress) {
+                   SafetensorsFolderWriter& writer) {
   EBB_CHECK(writer.tensors().size() == tensors.size(), "the writer was made for other tensors");
   Strips strips;
-  Passed passed(tensors, progress);
   for (size_t i = 0; i < tensors.size(); ++i) {
     for_strips(tensors[i], [&](const Strip& strip) {
       const auto values =
           strips.values(static_cast<size_t>(strip.num_rows * tensors[i].num_columns));
       give(tensors[i].parameter, first_element(tensors[i], strip), values);
       write_strip(writer, i, tensors[i], strip, values, strips);
-      passed.add(values.size());
     });
   }
 }

@@ -30,6 +30,6 @@ void load_weights(const SafetensorsFolder& folder, std::span<const MappedTensor>
 std::vector<TensorSpec> stored_tensors(std::span<const MappedTensor> tensors, StoredType type);
 /// Fills `writer`, which was made for them; the caller finishes it.
 void store_weights(std::span<const MappedTensor> tensors, const GiveWeights& give,
-                   SafetensorsFolderWriter& writer, const WeightProgress& progress = {});
+                   SafetensorsFolderWriter& writer);
 
 }  // namespace ebb

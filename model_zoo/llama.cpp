@@ -55,13 +55,15 @@ double training_flops(const LlamaConfig& c, uint64_t tokens, int64_t length) {
 }
 
 Llama::Llama(const LlamaConfig& config, int64_t micro_batch_size, int64_t length, DType dtype,
-             bool packed)
+             bool packed, int64_t cache_length)
     : config_(config),
       micro_batch_size_(micro_batch_size),
       length_(length),
       dtype_(dtype),
-      packed_(packed) {
+      packed_(packed),
+      cache_length_(cache_length) {
   check(config, micro_batch_size, length);
+  check_cache_length(cache_length, packed, config.max_positions);
   frequencies_ = rotary_frequencies(config.rotary, config.head_dim);
   const Shape table{config.vocabulary, config.channels};
   embedding_ = parameters_.add("model.embed_tokens.weight", table, Init::normal(0.02f));
@@ -88,6 +90,7 @@ Llama::Layer Llama::declare_layer(int64_t index) {
     return add(name, {size}, Init::ones());
   };
   Layer layer{};
+  layer.dropout = static_cast<uint32_t>(index);
   layer.input_norm = norm("input_layernorm.weight", c.channels);
   layer.qkv = matrix("self_attn.qkv.weight", c.qkv_channels(), c.channels);
   layer.qkv_bias = bias(c.qkv_bias, "self_attn.qkv.bias", c.qkv_channels());
@@ -111,6 +114,11 @@ std::vector<InputSpec> Llama::inputs() const {
                                   {"positions", shape, DType::I32},
                                   {"targets", shape, DType::I32}};
   if (packed_) specs.push_back({"document_starts", shape, DType::I32});
+  if (cache_length_ > 0) {
+    const Shape cache{config_.num_layers, micro_batch_size_, cache_length_,
+                      2 * config_.num_kv_heads * config_.head_dim};
+    specs.push_back({"cache", cache, dtype_, true});
+  }
   return specs;
 }
 
@@ -123,12 +131,18 @@ Variable Llama::attend(Tape& tape, const Layer& layer, const Shared& shared, Var
   }
   const Tensor table{shared.rotary_table, DType::F32, {micro_batch_size_ * length_, c.head_dim}};
   qkv = rotary(tape, qkv, table, c.num_heads + c.num_kv_heads);
-  return attention(
-      tape, qkv,
-      {.num_heads = c.num_heads,
-       .document_starts = {shared.document_starts, DType::I32, {micro_batch_size_, length_}},
-       .num_kv_heads = c.num_kv_heads,
-       .window = c.sliding_window.value_or(0)});
+  const Shape tokens{micro_batch_size_, length_};
+  AttentionShape shape{.num_heads = c.num_heads,
+                       .num_kv_heads = c.num_kv_heads,
+                       .window = c.sliding_window.value_or(0)};
+  if (shared.cache != nullptr) {
+    const Shape cache{micro_batch_size_, cache_length_, 2 * c.num_kv_heads * c.head_dim};
+    return attention(tape, qkv, shape, {shared.cache, dtype_, cache},
+                     {shared.positions, DType::I32, tokens});
+  }
+  shape.dropout = tape.dropout_at(layer.dropout, micro_batch_size_);
+  shape.document_starts = {shared.document_starts, DType::I32, tokens};
+  return attention(tape, qkv, shape);
 }
 
 Variable Llama::run_layer(Tape& tape, const Layer& layer, const Shared& shared, Variable x) const {
@@ -145,11 +159,13 @@ Variable Llama::run_layer(Tape& tape, const Layer& layer, const Shared& shared, 
 
 Variable Llama::hidden(Tape& tape, std::span<const Tensor> inputs) const {
   const Variable table = rotary_table(tape, inputs[1], frequencies_, rotary_factor(config_.rotary));
-  const Shared shared{table.value.data, packed_ ? inputs[3].data : nullptr};
+  Shared shared{table.value.data, packed_ ? inputs[3].data : nullptr, inputs[1].data,
+                cache_length_ > 0 ? inputs[3].data : nullptr};
   Variable x = embedding(tape, inputs[0], embedding_, config_.channels, dtype_);
   for (const Layer& layer : layers_) {
     x = tape.block(
         [this, &layer, shared](Tape& t, Variable v) { return run_layer(t, layer, shared, v); }, x);
+    if (shared.cache != nullptr) shared.cache += inputs[3].bytes() / layers_.size();
   }
   return rms_norm(tape, x, final_norm_, config_.norm_epsilon);
 }

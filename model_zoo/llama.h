@@ -44,12 +44,14 @@ uint64_t num_parameters(const LlamaConfig& config);
 double training_flops(const LlamaConfig& config, uint64_t tokens, int64_t length);
 
 /// Inputs: tokens, positions, targets, each (B, T) int32; packed: document_starts (B, T) int32 too
-/// (AttentionShape), where positions restart with each document.
+/// (AttentionShape), where positions restart with each document. With a cache of keys and values
+/// for `cache_length` positions, an input that is kept, the tokens are the newest of each row, and
+/// see those that were given before (no training).
 class Llama : public Model {
  public:
   /// Throws ConfigError for sizes that cannot be.
   Llama(const LlamaConfig& config, int64_t micro_batch_size, int64_t length, DType dtype,
-        bool packed = false);
+        bool packed = false, int64_t cache_length = 0);
 
   const Parameters& parameters() const override { return parameters_; }
   std::vector<InputSpec> inputs() const override;
@@ -63,11 +65,14 @@ class Llama : public Model {
   struct Layer {
     ParameterId input_norm, qkv, output, mlp_norm, gate_up, down;
     std::optional<ParameterId> qkv_bias, output_bias, gate_up_bias, down_bias, q_norm, k_norm;
+    uint32_t dropout;  ///< the place of attention's weights, the only one of this family
   };
   /// What all layers read, by address: it fits a block's closure.
   struct Shared {
     std::byte* rotary_table;
     std::byte* document_starts;
+    std::byte* positions;
+    std::byte* cache;  ///< of the layer; null: none
   };
   Variable run_layer(Tape& tape, const Layer& layer, const Shared& shared, Variable x) const;
   Variable attend(Tape& tape, const Layer& layer, const Shared& shared, Variable x) const;
@@ -78,6 +83,7 @@ class Llama : public Model {
   int64_t length_;
   DType dtype_;
   bool packed_;
+  int64_t cache_length_;
   std::vector<double> frequencies_;
   Parameters parameters_;
   ParameterId embedding_ = 0, final_norm_ = 0, head_ = 0;

@@ -1,8 +1,12 @@
 #include "model_zoo/model_files.h"
 
+#include <fmt/format.h>
+
 #include <filesystem>
 #include <system_error>
 
+#include "device/errors.h"
+#include "io/json_file.h"
 #include "io/mapped_file.h"
 #include "io/new_file.h"
 #include "model_zoo/hugging_face_config.h"
@@ -63,6 +67,30 @@ void carry_model_files(const std::string& from, std::optional<DType> dtype, cons
     copy_synced(from + "/config.json", to + "/config.json");
   }
   copy_companions(from, to);
+}
+
+std::vector<int32_t> end_tokens(const std::string& folder) {
+  std::error_code error;
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    const fs::path path = fs::path(folder) / name;
+    if (!fs::exists(path, error)) continue;
+    const nlohmann::json json = read_json_file(path.string());
+    const auto found = json.find("eos_token_id");
+    if (found == json.end() || found->is_null()) continue;
+    const auto tokens = found->is_array() ? *found : nlohmann::json::array({*found});
+    std::vector<int32_t> ends;
+    for (const auto& token : tokens) {
+      if (!token.is_number_integer()) {
+        throw ConfigError(
+            fmt::format("'{}': eos_token_id is {}: allowed are a token or a list of "
+                        "tokens",
+                        path.string(), found->dump()));
+      }
+      ends.push_back(token.get<int32_t>());
+    }
+    return ends;
+  }
+  return {};
 }
 
 }  // namespace ebb

@@ -1,8 +1,10 @@
 // What lies beside the weights in a Hugging Face folder.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "device/dtype.h"
 #include "model_zoo/architecture.h"
@@ -18,5 +20,9 @@ void write_model_files(const std::string& from, const ModelConfig& config, DType
 
 /// The same from any model's folder; without a type, config.json as it is.
 void carry_model_files(const std::string& from, std::optional<DType> dtype, const std::string& to);
+
+/// Tokens that end a text, as generation_config.json of a folder names them, or where it does not
+/// its config.json; none where neither does.
+std::vector<int32_t> end_tokens(const std::string& folder);
 
 }  // namespace ebb

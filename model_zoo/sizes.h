@@ -29,4 +29,14 @@ inline void check_length(int64_t length, int64_t max_positions) {
                   length, max_positions, max_positions));
 }
 
+/// Of keys and values for generation; 0: none.
+inline void check_cache_length(int64_t cache_length, bool packed, int64_t max_positions) {
+  if (cache_length == 0) return;
+  check_positive("the length of the cache", cache_length);
+  if (packed) throw ConfigError("packed documents and a cache of one text exclude each other");
+  if (cache_length <= max_positions) return;
+  throw ConfigError(
+      fmt::format("a cache of {} positions is beyond the model's {}", cache_length, max_positions));
+}
+
 }  // namespace ebb

@@ -206,8 +206,8 @@ class Choice {
     c.num_held = static_cast<uint32_t>(plan.held_at_end.size()) - c.num_device_updates;
     c.moved_bytes = plan.loaded_bytes + plan.stored_bytes;
     c.seconds = simulate(plan, ground.trace, *ground.layout, machine_).seconds;
-    c.bound =
-        lower_bound(ground.trace, *ground.layout, plan, machine_, ground.options.max_grad_norm > 0);
+    c.bound = lower_bound(ground.trace, *ground.layout, plan, machine_,
+                          updates_after_norm(ground.options));
   }
 
   void keep(Contender contender) {
@@ -218,8 +218,8 @@ class Choice {
                   [&](const Contender& c) { return c.candidate.seconds > kNear * least_s_; });
   }
 
-  /// What is left open when the settings are chosen. Only steps without clipping hold weights that
-  /// home updates, or have a share of updates to carry.
+  /// What is left open when the settings are chosen. Only steps that do not wait for their norm
+  /// hold weights that home updates, or have a share of updates to carry.
   void refine(Contender& c) {
     if (may_recompute_fewer_ && c.options.recompute != Recompute::None) recompute_fewer(c);
     const TrainerOptions told = c.options;
@@ -235,7 +235,7 @@ class Choice {
         try_instead(c, [&](TrainerOptions& options) { options.speculated_chunks = num; });
       }
     }
-    if (told.max_grad_norm > 0) return;
+    if (updates_after_norm(told)) return;
     // Blocks that no moment needs at once may hold weights: more of them, or fewer.
     const uint32_t most = c.ground->num_blocks - c.ground->smallest_blocks;
     if (!told.held_chunks) {

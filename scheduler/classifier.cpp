@@ -27,7 +27,8 @@ class Classifier {
         channels_(x.value.columns()),
         targets_(targets.reshape({num_rows_, 1})),
         weight_rows_(cut.weight_rows(vocabulary, channels_)),
-        logits_rows_(cut.logits_rows(num_rows_, weight_rows_)) {}
+        first_row_(tape.first_wanted_row(num_rows_)),
+        logits_rows_(cut.logits_rows(num_rows_ - first_row_, weight_rows_)) {}
 
   void run() {
     if (weight_rows_ >= vocabulary_) return run_at_once();
@@ -45,7 +46,7 @@ class Classifier {
   };
   template <class Body>
   void for_each_rows(const Body& body) const {
-    for (int64_t first = 0; first < num_rows_; first += logits_rows_) {
+    for (int64_t first = first_row_; first < num_rows_; first += logits_rows_) {
       body(Rows{first, std::min(logits_rows_, num_rows_ - first)});
     }
   }
@@ -95,7 +96,9 @@ class Classifier {
   const std::optional<ParameterId> bias_;
   const int64_t vocabulary_, num_rows_, channels_;
   const Tensor targets_;  // (N, 1)
-  const int64_t weight_rows_, logits_rows_;
+  const int64_t weight_rows_;
+  const int64_t first_row_;  // where logits alone are asked for, of the last rows
+  const int64_t logits_rows_;
   Variable statistics_;
   Variable dx_sums_;  // fp32, where x is not
   std::optional<GradientSlot> dx_;
@@ -116,6 +119,8 @@ void Classifier::run_at_once() {
   for_each_rows([&](const Rows& rows) {
     const Tensor logits = memory.slice_rows(0, rows.count);
     kernels().linear_forward(stream(), logits, rows.of(x_.value), w, b);
+    tape_.show_logits(num_rows_, rows.first, 0, logits);
+    if (!tape_.wants_loss()) return;
     kernels().cross_entropy(
         stream(), rows.vector_of(losses), logits, rows.vector_of(targets_),
         tape_.training() ? std::optional(tape_.loss_gradient_scale()) : std::nullopt);
@@ -124,7 +129,7 @@ void Classifier::run_at_once() {
     if (!dx) return;
     kernels().linear_backward_input(stream(), rows.of(dx->sums), logits, w, dx->write);
   });
-  tape_.add_losses(losses.reshape({num_rows_}));
+  if (tape_.wants_loss()) tape_.add_losses(losses.reshape({num_rows_}));
   tape_.end_moment();
 }
 
@@ -145,11 +150,15 @@ void Classifier::add_statistics(int64_t i) {
   for_each_rows([&](const Rows& rows) {
     const Tensor logits = memory.slice_rows(0, rows.count);
     kernels().linear_forward(stream(), logits, rows.of(x_.value), tape_.weight(0), bias());
+    tape_.show_logits(num_rows_, rows.first, classes.first, logits);
+    if (!tape_.wants_loss()) return;
     kernels().cross_entropy_statistics(stream(), rows.vector_of(losses), rows.of(statistics_.value),
                                        logits, rows.vector_of(targets_),
                                        {classes.first, vocabulary_});
   });
-  if (i + 1 == num_slices()) tape_.add_losses(losses.reshape({num_rows_}));
+  if (i + 1 == num_slices() && tape_.wants_loss()) {
+    tape_.add_losses(losses.reshape({num_rows_}));
+  }
   tape_.end_moment();
 }
 

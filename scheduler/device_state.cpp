@@ -7,11 +7,13 @@
 namespace ebb {
 namespace {
 
-bool is_split(const Layout& layout) { return layout.weight_type() != DType::F32; }
-
+/// All planes but the weights.
 size_t bytes_per_chunk(const Layout& layout) {
-  const size_t per_element = 2 * sizeof(float) + (is_split(layout) ? sizeof(int16_t) : 0);
-  return layout.chunk_elements() * per_element;
+  size_t bits_per_element = 0;
+  for (const PlaneInfo& plane : home_planes(layout.weight_type())) {
+    if (!plane.is_weight) bits_per_element += plane.bits_per_element;
+  }
+  return layout.chunk_elements() * bits_per_element / 8;
 }
 
 }  // namespace
@@ -38,7 +40,9 @@ Planes DeviceState::planes(uint32_t chunk) const {
   Planes planes;
   planes.momentum = reinterpret_cast<float*>(first);
   planes.variance = reinterpret_cast<float*>(first + plane_bytes);
-  if (is_split(layout_)) planes.low = reinterpret_cast<int16_t*>(first + 2 * plane_bytes);
+  std::byte* const third = first + 2 * plane_bytes;
+  if (layout_.weight_type() == DType::BF16) planes.low = reinterpret_cast<int16_t*>(third);
+  if (layout_.weight_type() == DType::F16) planes.master = reinterpret_cast<float*>(third);
   planes.weight_dtype = layout_.weight_type();
   planes.gradient_dtype = layout_.gradient_type();
   return planes;
@@ -51,6 +55,7 @@ void DeviceState::for_each_plane(uint32_t chunk, const Planes& home, const Copy&
   copy(here.momentum, home.momentum, count * sizeof(float));
   copy(here.variance, home.variance, count * sizeof(float));
   if (here.low != nullptr) copy(here.low, home.low, count * sizeof(int16_t));
+  if (here.master != nullptr) copy(here.master, home.master, count * sizeof(float));
 }
 
 void DeviceState::load(Stream& load, uint32_t chunk, const Planes& home) const {
@@ -105,6 +110,7 @@ void DeviceState::submit_update(Stream& compute, Kernels& kernels, const Planes&
   kernels.adamw(compute,
                 {.weight = plane(at.weight, at.weight_dtype),
                  .low = at.low,
+                 .master = at.master,
                  .momentum = plane(at.momentum, DType::F32),
                  .variance = plane(at.variance, DType::F32),
                  .gradient = plane(const_cast<std::byte*>(at.gradient), at.gradient_dtype)},

@@ -4,11 +4,14 @@
 
 namespace ebb {
 
-TapeOptions tape_options(const TrainerOptions& options, bool training) {
+TapeOptions tape_options(const TrainerOptions& options, bool training, uint32_t step) {
   return {.training = training,
           .recompute = static_cast<uint32_t>(options.recompute),
           .num_recomputed = options.recomputed_blocks.value_or(UINT32_MAX),
-          .rest = options.activations == ActivationPlacement::Offload};
+          .rest = options.activations == ActivationPlacement::Offload,
+          .dropout = {.probability = options.dropout,
+                      .key = random_key(options.seed, RandomUse::Dropout),
+                      .step = step}};
 }
 
 /// Where a micro-batch hands on its turn.
@@ -47,6 +50,7 @@ void MicroBatches::begin(const MicroBatchRun& run, uint32_t k, Tape& tape,
                          BlockBoundary* boundary) const {
   TapeOptions options = run.tape;
   options.boundary = boundary;
+  options.micro_batch = k;
   tape.begin_micro_batch(options, run.loss_total, k == 0 ? Write::Store : Write::Add,
                          run.loss_gradient_scale);
 }

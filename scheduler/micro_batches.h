@@ -33,8 +33,8 @@ struct MicroBatchRun {
   float loss_gradient_scale = 1;
 };
 
-/// As the options say; REQUIRES: nothing in them is left to be decided.
-TapeOptions tape_options(const TrainerOptions& options, bool training);
+/// As the options say, in step `step` of the run; REQUIRES: nothing in them is left to be decided.
+TapeOptions tape_options(const TrainerOptions& options, bool training, uint32_t step = 0);
 
 class MicroBatches {
  public:

@@ -19,6 +19,9 @@ struct InputSpec {
   std::string name;
   Shape shape;
   DType dtype = DType::I32;
+  /// Nobody gives it: device memory that begins as zeros and keeps what the model writes there from
+  /// run to run, such as a cache. For scheduler/inference.h alone.
+  bool kept = false;
 };
 
 class Model {

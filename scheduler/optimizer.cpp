@@ -27,7 +27,7 @@ bool any_not_finite(const std::byte* data, uint64_t first, uint64_t count) {
 
 Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
                      const State& state, std::vector<bool> trained, const Plan& plan,
-                     float max_grad_norm, AdamW adam)
+                     const TrainerOptions& options)
     : kernels_(device.kernels()),
       layout_(layout),
       spaces_(spaces),
@@ -36,12 +36,15 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
       trained_(std::move(trained)),
       carried_(plan.carried),
       device_state_(device, layout, plan.device_updates),
-      max_grad_norm_(max_grad_norm),
+      max_grad_norm_(options.max_grad_norm),
+      after_norm_(updates_after_norm(options)),
+      is_scaled_(options.dtype == DType::F16),
       device_partials_(
           device.allocate(MemoryKind::Device, partial_norm_bytes(layout), "partial norms")),
       team_(device.info().num_threads),
-      adam_(adam),
-      speculation_(device, layout, plan.speculated, max_grad_norm) {
+      adam_(options.adam),
+      counters_{.loss_scale = initial_loss_scale(options.dtype, options.initial_loss_scale)},
+      speculation_(device, layout, plan.speculated, options.max_grad_norm) {
   cut_runs();
   cut_updates();
   for (const AdamWRun& run : updates_) device_state_.expect(run);
@@ -185,29 +188,37 @@ void Optimizer::submit_update(Stream& compute, uint32_t chunk) {
   planes.weight = spaces_.base(Space::Weights) + first * size_of(layout_.weight_type());
   planes.gradient = spaces_.base(Space::Gradients) + first * size_of(layout_.gradient_type());
   for (uint32_t u = first_update_[chunk]; u < first_update_[chunk + 1]; ++u) {
-    device_state_.submit_update(compute, kernels_, planes, updates_[u], max_grad_norm_ > 0);
+    device_state_.submit_update(compute, kernels_, planes, updates_[u], after_norm_);
   }
 }
 
 void Optimizer::begin_step(double learning_rate) {
   learning_rate_ = learning_rate;
-  speculation_.begin_step();
+  speculation_.begin_step(counters_.loss_scale.value);
   device_state_.decide(early_step(), false);
 }
 
-/// Without clipping an update of this step runs before its norm.
+/// An update of this step that runs before its norm, which then will not clip it.
 AdamWStep Optimizer::early_step() const {
-  return {.learning_rate = learning_rate_, .adam = adam_, .t = counters_.num_updates + 1};
+  return {.learning_rate = learning_rate_,
+          .adam = adam_,
+          .t = counters_.num_updates + 1,
+          .gradient_scale = gradient_scale(1, counters_.loss_scale.value)};
+}
+
+float Optimizer::gradient_scale(float clip, uint32_t loss_scale) {
+  return clip / static_cast<float>(loss_scale);
 }
 
 void Optimizer::norm() {
-  grad_norm_ = norm_in_order(home_.partial_norms());
+  const uint32_t loss_scale = counters_.loss_scale.value;
+  grad_norm_ = norm_in_order(home_.partial_norms()) / loss_scale;
   skipped_ = !std::isfinite(grad_norm_);
   has_carried_ = !skipped_ && !carried_.empty();
   if (skipped_) {
     undo_all();
     device_state_.skip();
-    if (max_grad_norm_ == 0) {  // updates made at home in this step have looked for themselves
+    if (!after_norm_) {  // updates made at home in this step have looked for themselves
       for (const uint32_t c : device_state_.chunks()) {
         if (!is_finite(c)) throw_not_a_number(bad_piece_in(c));
       }
@@ -217,15 +228,21 @@ void Optimizer::norm() {
       }
     }
     ++counters_.num_skipped;
-    ++counters_.num_skipped_in_a_row;
+    if (loss_scale > 1) {
+      counters_.loss_scale = after_overflow(counters_.loss_scale);
+    } else {
+      ++counters_.num_skipped_in_a_row;
+    }
     return;
   }
   counters_.num_skipped_in_a_row = 0;
   ++counters_.num_updates;
+  if (is_scaled_) counters_.loss_scale = after_good_step(counters_.loss_scale);
   decided_ = {.learning_rate = learning_rate_, .adam = adam_, .t = counters_.num_updates};
-  if (max_grad_norm_ == 0) return;
-  decided_.gradient_scale = clip_scale(grad_norm_, max_grad_norm_);
-  speculation_.decide(decided_.gradient_scale == 1.0f);
+  if (!after_norm_) return;
+  const float clip = clip_scale(grad_norm_, max_grad_norm_);
+  decided_.gradient_scale = gradient_scale(clip, loss_scale);
+  speculation_.decide(clip == 1.0f);
   device_state_.decide(decided_, true);
 }
 
@@ -255,9 +272,8 @@ std::string Optimizer::bad_piece_in(uint32_t chunk) const {
 }
 
 void Optimizer::update(uint32_t chunk, uint32_t slot, bool carried) {
-  const bool clipped = max_grad_norm_ > 0;
-  if (carried ? !has_carried_ : clipped && skipped_) return;
-  const bool early = !carried && !clipped;
+  if (carried ? !has_carried_ : after_norm_ && skipped_) return;
+  const bool early = !carried && !after_norm_;
   if (early && !is_finite(chunk)) {
     throw_not_a_number(bad_tensor_in(chunk, home_.gradient_slot(slot)));
   }
@@ -305,7 +321,7 @@ void Optimizer::undo_all() {
 
 Cost Optimizer::update_cost(uint32_t chunk) const {
   const double elements = static_cast<double>(layout_.chunk_elements(chunk));
-  const double bytes = update_bytes_per_parameter(layout_.gradient_type());
+  const double bytes = update_bytes_per_parameter(layout_.weight_type(), layout_.gradient_type());
   return {.flops = 14 * elements, .bytes = bytes * elements, .name = "adamw"};
 }
 

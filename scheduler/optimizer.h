@@ -1,11 +1,11 @@
 // What a finished gradient and an update mean: rounding, norms, clipping, AdamW at home.
 //
 // A step's gradients are summed in fp32 on the device, rounded once to the gradient type, and their
-// squares summed in fixed pieces; norm and AdamW see only what was rounded. With clipping the
-// update waits for the norm, and a norm that is not a number skips it; without, a gradient that is
-// not a number is a NumericError that names the first tensor. Updates that a plan carries into the
-// next step are made there with what this step decided. Chunks that the plan updates on the device
-// have their state there while steps follow one another (device_state.h).
+// squares summed in fixed pieces; norm and AdamW see only what was rounded. With clipping, or in
+// fp16, the update waits for the norm, and a norm that is not a number skips it; otherwise a
+// gradient that is not a number is a NumericError that names the first tensor. Updates that a plan
+// carries into the next step are made there with what this step decided. Chunks that the plan
+// updates on the device have their state there while steps follow one another (device_state.h).
 //
 // In a rehearsal no kernel writes the partial norms: they stay the zeros of their buffer, so the
 // norm is 0, nothing is skipped and every update does its full work on what came home as gradients.
@@ -26,6 +26,7 @@
 #include "scheduler/speculation.h"
 #include "scheduler/state.h"
 #include "scheduler/state_loan.h"
+#include "scheduler/trainer.h"
 
 namespace ebb {
 
@@ -33,8 +34,8 @@ class Optimizer : public ChunkWork {
  public:
   /// `trained[p]`: the step has a gradient for parameter p; others keep their values.
   Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
-            const State& state, std::vector<bool> trained, const Plan& plan, float max_grad_norm,
-            AdamW adam);
+            const State& state, std::vector<bool> trained, const Plan& plan,
+            const TrainerOptions& options);
 
   void begin_step(double learning_rate);
 
@@ -52,6 +53,15 @@ class Optimizer : public ChunkWork {
   bool has_carried() const { return has_carried_; }
   /// They are done.
   void forget_carried() { has_carried_ = false; }
+
+  /// What the gradient of the loss must be multiplied with in the step that begins.
+  uint32_t loss_scale() const { return counters_.loss_scale.value; }
+
+  /// Of the run, from 0: skipped ones count.
+  uint32_t step() const {
+    return static_cast<uint32_t>(counters_.num_updates) +
+           static_cast<uint32_t>(counters_.num_skipped);
+  }
 
   // After a step.
   double grad_norm() const { return grad_norm_; }
@@ -87,6 +97,7 @@ class Optimizer : public ChunkWork {
   void cut_runs();
   void cut_updates();
   AdamWStep early_step() const;
+  static float gradient_scale(float clip, uint32_t loss_scale);
   Planes planes_of(uint32_t chunk, uint32_t gradient_slot) const;
   int64_t num_elements(uint32_t chunk) const;
   std::span<const AdamWRun> updates_of(uint32_t chunk) const;
@@ -103,7 +114,9 @@ class Optimizer : public ChunkWork {
   std::vector<bool> trained_;
   std::vector<CarriedUpdate> carried_;  // what every step leaves to the next
   DeviceState device_state_;
-  float max_grad_norm_;
+  const float max_grad_norm_;
+  const bool after_norm_;  // updates wait for it
+  const bool is_scaled_;   // the loss's gradient
   std::vector<Run> runs_;
   std::vector<uint32_t> first_run_;     // of each chunk, and one past the last
   std::vector<AdamWRun> updates_;       // what trains; elements count from their chunk's first

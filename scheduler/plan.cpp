@@ -73,9 +73,45 @@ void choose_speculated(const Program& program, uint32_t num, Plan& plan) {
   std::ranges::sort(plan.speculated);
 }
 
+std::vector<uint32_t> weights_of(const Program& program) {
+  std::vector<uint32_t> weights;
+  for (const ChunkUse& use : program.uses) {
+    if (program.chunk_id(use.chunk).space == Space::Weights) weights.push_back(use.chunk);
+  }
+  std::ranges::sort(weights);
+  weights.erase(std::unique(weights.begin(), weights.end()), weights.end());
+  return weights;
+}
+
+uint32_t most_activations(const Program& program) {
+  uint32_t most = 0, now = 0;
+  for (const ProgramItem& item : program.items) {
+    const auto num = [&](ArenaChunkEvent event) {
+      return item.num_events[static_cast<int>(event)];
+    };
+    now += num(ArenaChunkEvent::Begin) + num(ArenaChunkEvent::Wake);
+    most = std::max(most, now);
+    now -= num(ArenaChunkEvent::Rest) + num(ArenaChunkEvent::End);
+  }
+  return most;
+}
+
+/// Of the weights that an evaluation reads: evenly, so that what is loaded comes between them.
+std::vector<uint32_t> spread_weights(const Program& program, uint32_t num) {
+  const std::vector<uint32_t> weights = weights_of(program);
+  if (num >= weights.size()) return weights;
+  std::vector<uint32_t> held;
+  for (uint64_t i = 0; i < weights.size(); ++i) {
+    if ((i + 1) * num / weights.size() > i * num / weights.size()) held.push_back(weights[i]);
+  }
+  return held;
+}
+
 /// The first that are finished, of those that this step reads and updates at home, and does not
 /// carry.
-std::vector<uint32_t> chunks_to_hold(const Program& program, const Plan& plan, uint32_t num) {
+std::vector<uint32_t> chunks_to_hold(const Program& program, const PlanOptions& options,
+                                     const Plan& plan, uint32_t num) {
+  if (!options.update) return spread_weights(program, num);
   std::vector<bool> fit(program.num_dense(), false);
   for (const ChunkUse& use : program.uses) fit[use.chunk] = true;
   const auto is_out = [&](uint32_t c) { fit[program.dense({Space::Weights, c})] = false; };
@@ -110,11 +146,16 @@ DeviceUpdates choose_device_updates(const Program& program, const Layout& layout
 Residency decide_residency(const Program& program, const PlanOptions& options, uint32_t num_spare,
                            Plan& plan) {
   const uint32_t num_rest = options.least_traffic ? 0 : options.num_blocks / kRestShare;
-  const bool can_hold = options.update && !options.update_after_norm;
-  uint32_t num_held = can_hold ? std::min(options.num_held, num_spare) : 0;
+  const bool can_hold = !options.update || !options.update_after_norm;
+  // All weights of an evaluation: then no moment needs blocks for them beside those.
+  const bool all = !options.update && options.num_held > num_spare &&
+                   weights_of(program).size() + most_activations(program) <= options.num_blocks;
+  uint32_t num_held = !can_hold ? 0
+                      : all     ? options.num_held
+                                : std::min(options.num_held, num_spare);
   for (;;) {
     Residency residency(program, options.num_blocks, num_rest,
-                        chunks_to_hold(program, plan, num_held));
+                        chunks_to_hold(program, options, plan, num_held));
     plan.held_at_start = residency.weights_here();
     residency.run();
     if (residency.num_held_in_vain == 0) return residency;

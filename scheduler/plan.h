@@ -96,7 +96,8 @@ struct PlanOptions {
   /// makes again what has to be.
   uint32_t num_speculated = 0;
   uint32_t num_held = 0;  ///< chunks of weights to hold from step to step, if so many can be; none
-                          ///< where updates come after the norm
+                          ///< where updates come after the norm. Of evaluations: from one to the
+                          ///< next, all the time
   uint32_t num_device_updates = 0;  ///< chunks to update on the device, if so many can be
   bool least_traffic = false;       ///< evict by next use alone: a few moves less, later starts
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "device/sim/sim_device.h"
@@ -106,7 +107,7 @@ void check_uses(const Trace& trace, const Layout& layout) {
 PlanOptions plan_options(const TrainerOptions& options, uint32_t num_blocks, bool update) {
   return {.num_blocks = num_blocks,
           .update = update,
-          .update_after_norm = options.max_grad_norm > 0,
+          .update_after_norm = updates_after_norm(options),
           .carry_updates = options.update != UpdateOrder::Wait,
           .carried_share = options.carried_share.value_or(kCarriedShare),
           .num_speculated = options.update == UpdateOrder::Speculate
@@ -224,7 +225,7 @@ Preparation prepare_ground(const Model& model, const TrainerOptions& told, const
 }
 
 uint32_t most_device_updates(const Preparation& p) {
-  const uint32_t blocks = blocks_of_device_update(*p.layout, p.options.max_grad_norm > 0);
+  const uint32_t blocks = blocks_of_device_update(*p.layout, updates_after_norm(p.options));
   uint32_t num = 0;
   while (num < p.layout->num_chunks() &&
          blocks_beside(p, num + 1) >= p.smallest_blocks + (num + 1) * blocks) {
@@ -285,7 +286,8 @@ void complete(Preparation& p, Plan plan) {
   p.fill_plan = make_fill_plan(p.plan, layout);
   p.program.reset();
   if (p.options.evaluation_batches == 0) return;
-  const PlanOptions evaluation = plan_options(p.options, p.num_blocks, false);
+  PlanOptions evaluation = plan_options(p.options, p.num_blocks, false);
+  evaluation.num_held = 0;  // what a step leaves is other chunks
   p.evaluation_plan = make_plan(p.evaluation_trace, layout, evaluation);
   check_plan(p.evaluation_plan, p.evaluation_trace, layout, evaluation);
 }
@@ -294,6 +296,20 @@ Preparation prepare(const Model& model, const TrainerOptions& options, const Bud
                     const Machine& machine) {
   if (options.gradient_accumulation == 0) {
     throw ConfigError("--gradient-accumulation 0: a step has at least one micro-batch");
+  }
+  if (!(options.dropout >= 0 && options.dropout < 1)) {
+    throw ConfigError(
+        fmt::format("--dropout {:g}: allowed is a number from 0 to below 1", options.dropout));
+  }
+  const uint32_t scale = options.initial_loss_scale;
+  if (!std::has_single_bit(scale) || scale > kLargestLossScale) {
+    throw ConfigError(fmt::format("an initial loss scale of {}: allowed is a power of two up to {}",
+                                  scale, kLargestLossScale));
+  }
+  for (const InputSpec& spec : model.inputs()) {
+    if (!spec.kept) continue;
+    throw ConfigError(fmt::format(
+        "input '{}' is kept from run to run: that is for inference, not for training", spec.name));
   }
   return choose(model, options, budgets, machine);
 }

@@ -149,6 +149,19 @@ Variable add(Tape& tape, Variable a, Variable b) {
   return y;
 }
 
+Variable dropout(Tape& tape, Variable x, uint32_t site) {
+  const Dropout drop = tape.dropout_at(site, x.value.dim(0));
+  if (!drop) return x;
+  tape.begin_moment("dropout", {});
+  const Variable y = tape.output_in_place(x);
+  tape.kernels().dropout(tape.stream(), y.value, drop);
+  tape.end_moment([x, y, drop](const Backward& b) {
+    b.kernels().dropout(b.stream(), b.own_gradient(y), drop);
+    b.pass_gradient(x, y);
+  });
+  return y;
+}
+
 Variable embedding(Tape& tape, Tensor tokens, Tensor positions, ParameterId wte, ParameterId wpe,
                    int64_t channels, DType type) {
   tape.begin_moment("embedding", {{wte, false}, {wpe, false}});
@@ -192,8 +205,23 @@ Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape) {
   return out;
 }
 
+Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape, Tensor cache,
+                   Tensor positions) {
+  EBB_CHECK(!tape.training(), "what was given before has no gradient: a cache is no training's");
+  const int64_t batch = qkv.value.dim(0), length = qkv.value.dim(1);
+  tape.begin_moment("attention", {});
+  const int64_t head_size = qkv.value.dim(2) / (shape.num_heads + 2 * shape.kv_heads());
+  const Variable out = tape.output({batch, length, shape.num_heads * head_size}, qkv.value.dtype);
+  tape.kernels().attention_cached(tape.stream(), out.value, qkv.value, cache, positions, shape);
+  tape.end_moment();
+  return out;
+}
+
 void cross_entropy(Tape& tape, Variable logits, Tensor targets) {
   tape.begin_loss_moment("cross_entropy", {});
+  tape.show_logits(logits.value.rows(), 0, 0,
+                   logits.value.reshape({logits.value.rows(), logits.value.columns()}));
+  if (!tape.wants_loss()) return tape.end_moment();
   const Tensor losses = tape.scratch({logits.value.rows()}, DType::F32);
   if (tape.training()) {
     const GradientSlot gradient = tape.input_gradient(logits);

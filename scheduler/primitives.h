@@ -31,6 +31,10 @@ Variable rotary(Tape& tape, Variable x, Tensor table, int64_t num_heads);
 Variable swiglu(Tape& tape, Variable x);
 Variable activation(Tape& tape, Variable x, Activation kind);
 Variable add(Tape& tape, Variable a, Variable b);
+/// x (B, ...) of one sample a row, in place; itself where the tape has no dropout. Each place of a
+/// model has a site of its own, and so have those of attention (AttentionShape::dropout).
+/// REQUIRES: as rotary().
+Variable dropout(Tape& tape, Variable x, uint32_t site);
 /// wte[tokens] + wpe[positions]: tokens, positions (B, T) int32; result (B, T, C) of `type`.
 Variable embedding(Tape& tape, Tensor tokens, Tensor positions, ParameterId wte, ParameterId wpe,
                    int64_t channels, DType type);
@@ -38,6 +42,11 @@ Variable embedding(Tape& tape, Tensor tokens, Tensor positions, ParameterId wte,
 Variable embedding(Tape& tape, Tensor tokens, ParameterId table, int64_t channels, DType type);
 /// qkv (B, T, (NH + 2 NKV) D) -> (B, T, NH D). REQUIRES: qkv is no input, and used here only.
 Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape);
+/// The same of the newest tokens alone, which also see what was given before: the cache (B, S,
+/// 2 NKV D), an input that is kept, takes their keys and values at their positions (B, T).
+/// REQUIRES: no training.
+Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape, Tensor cache,
+                   Tensor positions);
 /// Adds the cross-entropy of logits (N, V) against targets (N) int32, -100 = ignored, to the loss.
 /// REQUIRES: logits are no input, and used here only.
 void cross_entropy(Tape& tape, Variable logits, Tensor targets);

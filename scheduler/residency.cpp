@@ -217,8 +217,11 @@ void Residency::place_weights() {
     for (const ChunkUse& use : program_.uses_of(item)) stays_[use.chunk] = true;
     place(program_.dense({Space::Weights, item.updated_chunk}));
   }
+  const bool updates = std::ranges::any_of(program_.items, &ProgramItem::is_finish);
   for (const uint32_t c : held_) {
     place(c);
+    stays_[c] = !updates;
+    if (!updates) continue;
     is_held_[c] = true;
     chunks_[c].next_item = next_use(c);
     may_leave(c);

@@ -63,7 +63,8 @@ class FreedBlocks {
 ///
 /// Held chunks are there when the program begins. Once they are finished, and their update had time
 /// to be made, they come back to blocks that nobody needs any more, and stay to the end. What the
-/// device updates stays all the time, and its gradient until then.
+/// device updates stays all the time, and its gradient until then; and so do held chunks where
+/// nothing is updated.
 class Residency {
  public:
   /// A chunk rests until `num_rest` others have come; 0: Belady's rule alone. REQUIRES: beside the

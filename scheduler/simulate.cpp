@@ -52,14 +52,12 @@ double duration_s(const Op& op, const Trace& trace, const Layout& layout, const 
     case OpKind::Finish:
       return time_of(finish_bytes(layout, op.chunk.index), machine.device_bytes_per_s) +
              machine.kernel_s;
-    case OpKind::Speculate: {
-      const double bytes = update_bytes_per_parameter(layout.gradient_type()) + kLogBytes;
-      return time_of(static_cast<double>(layout.chunk_elements(op.chunk.index)) * bytes,
-                     machine.update_bytes_per_s);
-    }
+    case OpKind::Speculate:
     case OpKind::Update: {
-      const double bytes = static_cast<double>(layout.chunk_elements(op.chunk.index)) *
-                           update_bytes_per_parameter(layout.gradient_type());
+      const double log_bytes = op.kind == OpKind::Speculate ? kLogBytes : 0;
+      const double bytes =
+          static_cast<double>(layout.chunk_elements(op.chunk.index)) *
+          (update_bytes_per_parameter(layout.weight_type(), layout.gradient_type()) + log_bytes);
       if (op.lane == Lane::Update) return time_of(bytes, machine.update_bytes_per_s);
       return time_of(bytes, machine.device_bytes_per_s) + machine.kernel_s;
     }
@@ -334,10 +332,11 @@ class Clockwork {
 
 }  // namespace
 
-double update_bytes_per_parameter(DType gradient_type) {
+double update_bytes_per_parameter(DType weight_type, DType gradient_type) {
   // Master, momentum and variance are read and written, the gradient is read. The weight is the
-  // master, or half of it.
-  return 12 + 12 + static_cast<double>(size_of(gradient_type));
+  // master, or half of it; one of fp16 is written beside it.
+  const double weight_bytes = weight_type == DType::F16 ? 2 : 0;
+  return 12 + 12 + weight_bytes + static_cast<double>(size_of(gradient_type));
 }
 
 Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,

@@ -33,7 +33,8 @@ Speculation::Speculation(Device& device, const Layout& layout, std::vector<uint3
   made_.reserve(chunks_.size());
 }
 
-void Speculation::begin_step() {
+void Speculation::begin_step(double loss_scale) {
+  loss_scale_ = loss_scale;
   made_.clear();
   num_undone_ = 0;
   sum_ = 0;
@@ -43,7 +44,8 @@ void Speculation::begin_step() {
 
 bool Speculation::may_hope(std::span<const double> partials) {
   sum_ += sum_in_order(partials);
-  hopes_ = hopes_ && std::isfinite(sum_) && clip_scale(std::sqrt(sum_), max_grad_norm_) == 1.0f;
+  hopes_ = hopes_ && std::isfinite(sum_) &&
+           clip_scale(std::sqrt(sum_) / loss_scale_, max_grad_norm_) == 1.0f;
   return hopes_;
 }
 

@@ -1,8 +1,9 @@
 // Which updates of a step were made in the hope that clipping will not bite, and whether to hope.
 //
-// There is hope while the gradients that are home leave the scale at exactly 1, and a chunk's log
-// (cpu_adam/undo.h) has room. A step in which it was in vain is followed by steps without: one,
-// then two, up to 64, until a step's hope comes true. Without chunks it does nothing.
+// There is hope while the gradients that are home leave the clip's scale at exactly 1, and a
+// chunk's log (cpu_adam/undo.h) has room; what is left of the gradient's scale is then the loss
+// scale, which is known. A step in which it was in vain is followed by steps without: one, then
+// two, up to 64, until a step's hope comes true. Without chunks it does nothing.
 //
 // Thread-safety: on the update stream, except begin_step() and the counts, between steps.
 #pragma once
@@ -32,8 +33,8 @@ class Speculation {
   static size_t log_bytes(const Layout& layout);
 
   /// What the step before has left stays until it is taken.
-  void begin_step();
-  /// `partials`: of the chunk whose gradient came home.
+  void begin_step(double loss_scale);
+  /// `partials`: of the chunk whose gradient came home, as it is there: times the loss scale.
   bool may_hope(std::span<const double> partials);
   /// An update was made, or did not fit.
   void count(uint32_t chunk, uint32_t gradient_slot, bool fits);
@@ -60,7 +61,7 @@ class Speculation {
   std::vector<Made> made_;      // in this step
   uint32_t num_undone_ = 0;
   bool hopes_ = false;
-  double sum_ = 0;
+  double sum_ = 0, loss_scale_ = 1;
   uint32_t steps_to_wait_ = 0, next_wait_ = 1;
 };
 

@@ -16,8 +16,13 @@ uint64_t name_hash(std::string_view name) {  // FNV-1a
   return hash;
 }
 
-void fill(std::span<float> out, uint64_t first, const Init& init, uint64_t counter_hi,
-          uint64_t key) {
+}  // namespace
+
+void initial_values(const Parameter& parameter, uint64_t seed, uint64_t first,
+                    std::span<float> out) {
+  const Init& init = parameter.init;
+  const uint64_t key = random_key(seed, RandomUse::Weights);
+  const uint64_t counter_hi = name_hash(parameter.name);
   if (init.standard_deviation == 0) {
     std::fill(out.begin(), out.end(), init.constant);
     return;
@@ -33,8 +38,6 @@ void fill(std::span<float> out, uint64_t first, const Init& init, uint64_t count
   }
 }
 
-}  // namespace
-
 std::vector<PlaneSpec> plane_specs(DType weight_type) {
   std::vector<PlaneSpec> specs;
   for (const PlaneInfo& plane : home_planes(weight_type)) {
@@ -44,31 +47,39 @@ std::vector<PlaneSpec> plane_specs(DType weight_type) {
 }
 
 Planes State::planes(uint64_t e) const {
-  const bool split = layout_.weight_type() != DType::F32;
+  const DType type = layout_.weight_type();
+  int next = 0;
   Planes planes;
-  planes.weight = home_.plane(0, e);
-  planes.low = split ? reinterpret_cast<int16_t*>(home_.plane(1, e)) : nullptr;
-  planes.momentum = reinterpret_cast<float*>(home_.plane(split ? 2 : 1, e));
-  planes.variance = reinterpret_cast<float*>(home_.plane(split ? 3 : 2, e));
-  planes.weight_dtype = layout_.weight_type();
+  planes.weight = home_.plane(next++, e);
+  if (type == DType::BF16) planes.low = reinterpret_cast<int16_t*>(home_.plane(next++, e));
+  if (type == DType::F16) planes.master = reinterpret_cast<float*>(home_.plane(next++, e));
+  planes.momentum = reinterpret_cast<float*>(home_.plane(next++, e));
+  planes.variance = reinterpret_cast<float*>(home_.plane(next++, e));
+  planes.weight_dtype = type;
   planes.gradient_dtype = layout_.gradient_type();
   return planes;
 }
 
-void State::initialise(const Parameters& parameters, uint64_t seed, ThreadTeam& team) {
-  const uint64_t key = random_key(seed, RandomUse::Weights);
+void initialise(const Parameters& parameters, uint64_t seed, ThreadTeam& team,
+                const TakeInitial& take) {
   for (ParameterId id = 0; id < parameters.size(); ++id) {
-    const int64_t count = static_cast<int64_t>(layout_.num_elements(id));
-    const uint64_t counter_hi = name_hash(parameters[id].name);
+    const int64_t count = parameters[id].shape.num_elements();
     team.for_each((count + kInitBlock - 1) / kInitBlock, [&](int64_t block) {
       std::array<float, kInitBlock> values;
       const int64_t first = block * kInitBlock;
       const std::span<float> part(values.data(),
                                   static_cast<size_t>(std::min(kInitBlock, count - first)));
-      fill(part, static_cast<uint64_t>(first), parameters[id].init, counter_hi, key);
-      write_masters(planes(layout_.first_element(id) + static_cast<uint64_t>(first)), part);
+      initial_values(parameters[id], seed, static_cast<uint64_t>(first), part);
+      take(id, static_cast<uint64_t>(first), part);
     });
   }
+}
+
+void State::initialise(const Parameters& parameters, uint64_t seed, ThreadTeam& team) {
+  ebb::initialise(parameters, seed, team,
+                  [this](ParameterId id, uint64_t first, std::span<const float> values) {
+                    write_masters(planes(layout_.first_element(id) + first), values);
+                  });
 }
 
 Planes State::planes_of(ParameterId id, uint64_t first, size_t count) const {

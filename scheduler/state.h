@@ -2,6 +2,7 @@
 // state's hash. Not thread-safe; nothing here runs during a step except planes().
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,16 @@ namespace ebb {
 
 /// The optimizer's planes as the chunk room wants them.
 std::vector<PlaneSpec> plane_specs(DType weight_type);
+
+/// Initial values of elements [first, first + out.size()) of a parameter, from the seed: the same
+/// for every layout, and however they are cut. REQUIRES: first is a multiple of 4.
+void initial_values(const Parameter& parameter, uint64_t seed, uint64_t first,
+                    std::span<float> out);
+/// The same for all elements, in pieces that `take` is given, by several threads.
+using TakeInitial =
+    std::function<void(ParameterId id, uint64_t first, std::span<const float> values)>;
+void initialise(const Parameters& parameters, uint64_t seed, ThreadTeam& team,
+                const TakeInitial& take);
 
 class State {
  public:

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "chunk/layout.h"
+#include "scheduler/loss_scale.h"
 
 namespace ebb {
 
@@ -24,7 +25,8 @@ class State;
 struct OptimizerCounters {
   int64_t num_updates = 0;  ///< Adam's t
   uint64_t num_skipped = 0;
-  uint32_t num_skipped_in_a_row = 0;
+  uint32_t num_skipped_in_a_row = 0;  ///< that no smaller loss scale could answer
+  LossScale loss_scale = {};          ///< of the next step
   bool operator==(const OptimizerCounters&) const = default;
 };
 

@@ -174,11 +174,6 @@ void Tape::end_moment(const BackwardFunction& backward) {
   end_moment();
 }
 
-void Tape::add_losses(Tensor losses) {
-  kernels_.sum(compute_, loss_total_, losses, loss_write_);
-  loss_write_ = Write::Add;
-}
-
 // ---- Blocks and backward
 // ----------------------------------------------------------------------------------------
 
@@ -351,6 +346,7 @@ void Tape::begin_micro_batch(const TapeOptions& options, Tensor loss_total, Writ
   loss_total_ = loss_total;
   loss_write_ = loss_write;
   loss_gradient_scale_ = loss_gradient_scale;
+  num_losses_shown_ = 0;
   uses_of_parameter_.assign(uses_of_parameter_.size(), 0);
   use_log_.clear();
   replaying_uses_ = false;
@@ -358,6 +354,15 @@ void Tape::begin_micro_batch(const TapeOptions& options, Tensor loss_total, Writ
   in_new_segment_ = true;
   segments_.assign(1, 0);
   num_blocks_ = 0;
+}
+
+Dropout Tape::dropout_at(uint32_t site, int64_t num_samples) const {
+  if (!options_.training || !options_.dropout) return {};
+  EBB_CHECK(site <= UINT16_MAX, "a model has at most 65536 places of dropout");
+  Dropout dropout = options_.dropout;
+  dropout.first_sample = options_.micro_batch * static_cast<uint32_t>(num_samples);
+  dropout.site = static_cast<uint16_t>(site);
+  return dropout;
 }
 
 void Tape::begin_backward() {

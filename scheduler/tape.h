@@ -83,12 +83,23 @@ class BlockBoundary {
   virtual void reached() = 0;
 };
 
+/// What an evaluation sends home of what it computes: host memory that the device's copies reach.
+/// Null: not wanted.
+struct TapeResults {
+  Tensor losses = {};  ///< fp32, of every row of the loss
+  Tensor logits = {};  ///< (R, classes) of the logits' type: those of the last R rows of the loss
+  bool loss = true;    ///< false: logits are all that is wanted, other rows have none
+};
+
 struct TapeOptions {
   bool training = true;
   uint32_t recompute = 0;                ///< so many blocks at once; 0: all activations are kept
   uint32_t num_recomputed = UINT32_MAX;  ///< the first so many: they would be kept the longest
   bool rest = false;  ///< activations rest between their block's forward and backward
   BlockBoundary* boundary = nullptr;
+  Dropout dropout = {};      ///< probability, key and step; in training alone
+  uint32_t micro_batch = 0;  ///< of the step's
+  TapeResults results = {};  ///< of an evaluation
 };
 
 class Tape {
@@ -139,8 +150,18 @@ class Tape {
 
   /// Adds a micro-batch's losses (N) fp32 to the step's total.
   void add_losses(Tensor losses);
+  /// For primitives that make a loss: the first of its `num_rows` rows that anybody asks for.
+  int64_t first_wanted_row(int64_t num_rows) const;
+  bool wants_loss() const { return options_.results.loss; }
+  /// Logits (n, classes) of rows from `row` on and classes from `first_class` on, before anything
+  /// changes them: what is wanted of them goes home.
+  void show_logits(int64_t num_rows, int64_t row, int64_t first_class, Tensor logits);
   /// What every loss gradient is multiplied with: 1 / (targets in the step), times the loss scale.
   float loss_gradient_scale() const { return loss_gradient_scale_; }
+
+  /// Of a place in the model, where no other has this number, on values of so many samples. Off
+  /// where the run has no dropout, and in evaluation.
+  Dropout dropout_at(uint32_t site, int64_t num_samples) const;
 
   // For whoever runs a micro-batch.
   void begin_micro_batch(const TapeOptions& options, Tensor loss_total, Write loss_write,
@@ -222,6 +243,7 @@ class Tape {
   Tensor loss_total_;
   Write loss_write_ = Write::Store;
   float loss_gradient_scale_ = 0;
+  int64_t num_losses_shown_ = 0;
 
   std::vector<Slot> slots_;
   std::vector<GradientMemory> gradients_;

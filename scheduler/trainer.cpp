@@ -101,8 +101,7 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       inputs_ready_(device.create_event()),
       loss_ready_(device.create_event()),
       optimizer_(device, layout_, spaces_, home_, state_,
-                 trained_parameters(layout_, prepared.trace), prepared.plan,
-                 prepared.options.max_grad_norm, prepared.options.adam),
+                 trained_parameters(layout_, prepared.trace), prepared.plan, prepared.options),
       executor_(device, layout_, spaces_, home_, optimizer_,
                 static_cast<uint32_t>(
                     std::max(prepared.plan.ops.size(), prepared.evaluation_plan.ops.size()))),
@@ -155,7 +154,7 @@ void Trainer::Impl::upload_all(std::span<const MicroBatch> micro_batches) {
 void Trainer::Impl::run(std::span<const MicroBatch> micro_batches, bool training,
                         float loss_gradient_scale) {
   micro_batches_.run({.count = static_cast<uint32_t>(micro_batches.size()),
-                      .tape = tape_options(prepared_.options, training),
+                      .tape = tape_options(prepared_.options, training, optimizer_.step()),
                       .inputs = input_views_,
                       .loss_total = {device_loss_.data(), DType::F64, {1}},
                       .loss_gradient_scale = loss_gradient_scale});
@@ -198,7 +197,9 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
   upload_all(micro_batches);
   optimizer_.begin_step(learning_rate);
   executor_.begin(prepared_.trace, plan);
-  run(micro_batches, true, static_cast<float>(1.0 / static_cast<double>(result.num_targets)));
+  result.loss_scale = optimizer_.loss_scale();
+  run(micro_batches, true,
+      static_cast<float>(result.loss_scale / static_cast<double>(result.num_targets)));
   const ExecutorStats stats = executor_.finish();
   result.loss = total_loss() / static_cast<double>(result.num_targets);
   result.grad_norm = rehearses_ ? kNotANumber : optimizer_.grad_norm();
@@ -242,8 +243,8 @@ void Trainer::Impl::drain() {
   optimizer_.forget_carried();
 }
 
-/// With clipping, updates begin at the front, where the next forward does; without, at the back,
-/// where the backward begins.
+/// Updates that wait for the norm begin at the front, where the next forward does; others at the
+/// back, where the backward begins.
 StateLoan Trainer::Impl::lend() {
   drain();
   std::vector<StatePart> parts;
@@ -251,7 +252,7 @@ StateLoan Trainer::Impl::lend() {
     const auto planes = state_.plane_bytes(id);
     parts.push_back({.parameter = id, .planes = {planes.begin(), planes.end()}});
   }
-  if (prepared_.options.max_grad_norm == 0) std::ranges::reverse(parts);
+  if (!updates_after_norm(prepared_.options)) std::ranges::reverse(parts);
   std::vector<uint32_t> parts_of_chunk(layout_.num_chunks(), 0);
   for (uint32_t i = 0; i < parts.size(); ++i) {
     const ParameterId id = parts[i].parameter;
@@ -304,6 +305,17 @@ std::vector<float> Trainer::read_parameter(std::string_view name) const {
   std::vector<float> values(impl_->layout().num_elements(id));
   impl_->state().read(id, 0, values);
   return values;
+}
+
+void Trainer::visit_parameters(const VisitParameter& visit) const {
+  impl_->drain();
+  std::vector<float> values;
+  for (const ParameterId id : impl_->layout().call_order()) {
+    const ParameterInfo& info = impl_->layout().parameter(id);
+    values.resize(impl_->layout().num_elements(id));
+    impl_->state().read(id, 0, values);
+    visit(info.name, info.shape, values);
+  }
 }
 
 void Trainer::write_parameter(std::string_view name, std::span<const float> values) {

@@ -67,7 +67,9 @@ enum class UpdateOrder : uint8_t {
 
 /// What is `Auto` is the planner's choice (scheduler/choose.h).
 struct TrainerOptions {
-  DType dtype = DType::BF16;                 ///< weights on the device and matrix inputs
+  /// Of weights on the device and matrix inputs. fp16 has dynamic loss scaling
+  /// (scheduler/loss_scale.h), and its updates wait for the norm.
+  DType dtype = DType::BF16;
   std::optional<DType> gradient_dtype = {};  ///< as dtype where not given
   size_t chunk_bytes = size_t{64} << 20;
   Recompute recompute = Recompute::Auto;
@@ -92,13 +94,24 @@ struct TrainerOptions {
   /// the planner's choice.
   std::optional<uint32_t> device_updates = {};
   AdamW adam = {};
-  float max_grad_norm = 1;  ///< 0 = no clipping
-  uint32_t max_skipped_steps =
-      3;  ///< in a row, for a norm that is not a number, before it is an error
+  float max_grad_norm = 1;                          ///< 0 = no clipping
+  uint32_t initial_loss_scale = kInitialLossScale;  ///< of fp16: a power of two up to 2^24
+  /// In a row, for a norm that is not a number, before it is an error; of fp16 only those at a loss
+  /// scale of 1 count, as the others halve it.
+  uint32_t max_skipped_steps = 3;
+  /// At the places that the model has for it; below 1, and off in evaluation. What is dropped
+  /// follows from seed, step, sample and place (device/dropout.h).
+  float dropout = 0;
   uint64_t seed = 1;
   /// From the seed; otherwise they are zeros until somebody writes them.
   bool random_weights = true;
 };
+
+/// Does an update wait for the norm of all gradients? To be clipped, or as fp16 may have overflowed
+/// in any of them.
+inline bool updates_after_norm(const TrainerOptions& options) {
+  return options.max_grad_norm > 0 || options.dtype == DType::F16;
+}
 
 /// Budgets in bytes; nullopt: what the model needs (device), not checked (host).
 struct Budgets {
@@ -172,13 +185,14 @@ struct MicroBatch {
 /// In a rehearsal (DeviceInfo::pretended) losses and norms are not numbers: nothing computed them.
 /// Everything else is real, the update included: it takes what the device sent for gradients.
 struct StepResult {
-  double loss = 0;       ///< mean over all targets of the step
-  double grad_norm = 0;  ///< before clipping
-  bool skipped = false;  ///< the norm was not a number; weights stayed as they were
+  double loss = 0;          ///< mean over all targets of the step
+  double grad_norm = 0;     ///< before clipping, of gradients without the loss scale
+  bool skipped = false;     ///< the norm was not a number; weights stayed as they were
+  uint32_t loss_scale = 1;  ///< fp16: that this step was made with
   uint64_t num_targets = 0;
   double step_s = 0;
   double compute_s = 0;            ///< running kernels
-  double stall_s = 0;              ///< compute waiting for a load
+  double stall_s = 0;              ///< compute idle before its last operation ended
   double update_s = 0;             ///< the optimizer at work
   double overlap_s = 0;            ///< both at once: on the host they then share the cores
   double copying_processor_s = 0;  ///< host: what the copies took of the cores
@@ -217,6 +231,10 @@ class Trainer {
   /// The fp32 master of a parameter, by name; ConfigError where there is none of that name.
   std::vector<float> read_parameter(std::string_view name) const;
   void write_parameter(std::string_view name, std::span<const float> values);
+  /// Calls visit(name, shape, values) for every parameter in call order, one at a time in memory.
+  using VisitParameter =
+      std::function<void(std::string_view name, const Shape& shape, std::span<const float> values)>;
+  void visit_parameters(const VisitParameter& visit) const;
   /// Elements [first, first + values.size()) of one, by its id in Model::parameters(): for what
   /// passes in pieces. REQUIRES: they exist.
   void read_parameter(ParameterId id, uint64_t first, std::span<float> values) const;

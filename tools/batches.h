@@ -1,5 +1,7 @@
-// Micro-batches of token data, in host memory that is taken once: tokens, positions and next-token
-// targets.
+// Micro-batches of token data, in host memory that is taken once: the inputs of the ready models.
+//
+// Targets are the next tokens, or labels. Where documents are known, attention and positions
+// restart with each of them, and its last token has no next one. Token types are 0.
 //
 // Not thread-safe.
 #pragma once
@@ -8,8 +10,11 @@
 #include <span>
 #include <vector>
 
+#include "io/document_file.h"
+#include "io/label_file.h"
 #include "io/sample_order.h"
 #include "io/token_data.h"
+#include "scheduler/model.h"
 #include "scheduler/trainer.h"
 
 namespace ebb {
@@ -23,10 +28,23 @@ struct BatchShape {
   uint64_t num_tokens() const { return num_samples() * static_cast<uint64_t>(length); }
 };
 
+/// What samples are cut from; null: there are no labels, or each sample is one document.
+struct SampleSource {
+  SampleSource(const TokenData& data, const LabelFile* label_file = nullptr,
+               const DocumentFile* document_file = nullptr)
+      : tokens(data), labels(label_file), documents(document_file) {}
+
+  const TokenData& tokens;
+  const LabelFile* labels;
+  const DocumentFile* documents;
+};
+
 class Batches {
  public:
-  /// `data` must outlive this.
-  Batches(const TokenData& data, const SampleOrder& order, const BatchShape& shape);
+  /// `inputs` are the model's; none: tokens, positions and targets. What `source` refers to must
+  /// outlive this.
+  Batches(const SampleSource& source, const SampleOrder& order, const BatchShape& shape,
+          std::span<const InputSpec> inputs = {});
 
   /// The samples at positions [position, position + num_samples) of the order; valid until the next
   /// call.
@@ -35,13 +53,22 @@ class Batches {
   const SampleOrder& order() const { return order_; }
 
  private:
+  /// A row of one of the inputs.
+  std::span<int32_t> row(std::vector<int32_t>& values, size_t slot) const;
+  std::vector<int32_t>& values_of(const std::string& input);
   void load_sample(uint64_t sample, size_t slot);
+  void restart_positions(size_t slot);
+  void count_targets();
 
-  const TokenData& data_;
+  SampleSource source_;
   SampleOrder order_;
   BatchShape shape_;
-  std::vector<int32_t> tokens_, positions_, targets_, sample_;
+  std::vector<int32_t> tokens_, positions_, targets_, document_starts_, zeros_;
+  std::vector<int32_t> sample_, starts_;  // of one token more than a row
   std::vector<MicroBatch> batches_;
 };
+
+/// The targets of micro-batches together.
+uint64_t num_targets(std::span<const MicroBatch> batches);
 
 }  // namespace ebb

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "device/errors.h"
+#include "tools/command_flags.h"
 
 namespace ebb {
 namespace {
@@ -30,6 +31,37 @@ void check_readable(const std::string& path) {
 std::string config_path(const CLI::App& app) {
   const CLI::Option* option = app.get_config_ptr();
   return option == nullptr || option->count() == 0 ? "" : option->results().front();
+}
+
+Flag describe(const CLI::Option& option) {
+  Flag flag{.names = {},
+            .value = option.get_option_text(),
+            .description = option.get_description(),
+            .group = option.get_group(),
+            .positional = option.get_positional()};
+  for (const std::string& name : option.get_snames()) flag.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) flag.names.push_back("--" + name);
+  if (flag.positional) flag.names.push_back(option.get_name());
+  if (option.get_items_expected_max() > 1) {
+    flag.takes = Flag::Takes::Several;
+  } else if (option.get_items_expected_max() == 1) {
+    const bool needed = option.get_items_expected_min() > 0;
+    flag.takes = needed ? Flag::Takes::One : Flag::Takes::Perhaps;
+  }
+  read_value(flag);
+  return flag;
+}
+
+/// In the order of --help: group by group, as they were first named.
+CommandFlags describe(const CLI::App& app) {
+  CommandFlags command{
+      .name = "", .summary = "", .description = app.get_description(), .flags = {}};
+  for (const std::string& group : app.get_groups()) {
+    for (const CLI::Option* option : app.get_options()) {
+      if (option->get_group() == group) command.flags.push_back(describe(*option));
+    }
+  }
+  return command;
 }
 
 }  // namespace
@@ -70,6 +102,7 @@ bool parse_arguments(CLI::App& app, std::vector<std::string> arguments, bool con
         ->each(check_readable);
     app.allow_config_extras(CLI::config_extras_mode::error);
   }
+  if (arguments == std::vector<std::string>{kAskForFlags}) throw FlagsAsked{describe(app)};
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them last first
   try {
     app.parse(std::move(arguments));

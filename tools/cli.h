@@ -35,6 +35,7 @@ struct FlagGroup {
 
 /// Parses a sub-command's arguments and, where `config` is true, the file that --config names.
 /// False where help was asked for and printed on stdout. Errors: ConfigError, IoError (the file).
+/// Throws FlagsAsked where the flags themselves are what is asked for (command_flags.h).
 [[nodiscard]] bool parse_arguments(CLI::App& app, std::vector<std::string> arguments, bool config);
 
 }  // namespace ebb

@@ -21,10 +21,14 @@ constexpr Command kCommands[] = {
     {"train", "train a model from a preset on text or token files", train_command},
     {"plan", "plan a run before it starts, for this machine or another", plan_command},
     {"profile", "train a few steps and show where their time went", profile_command},
+    {"eval", "mean loss and perplexity of a model over data", eval_command},
+    {"generate", "continue a text", generate_command},
     {"convert", "write a model folder's weights in another type or in other files",
      convert_command},
     {"models", "list the presets", models_command},
     {"devices", "show CPU, memory, limits and GPUs of this machine", devices_command},
+    {"completion", "print the completion script of bash, zsh or fish", completion_command},
+    {"man", "print the manual page", man_command},
 };
 
 std::string usage() {
@@ -32,7 +36,7 @@ std::string usage() {
       "ebb trains transformers that are larger than the memory of the device.\n\n"
       "Usage: ebb COMMAND [FLAGS]\n       ebb COMMAND --help\n       ebb --version\n\nCommands:\n";
   for (const Command& command : kCommands) {
-    text += fmt::format("  {:<10}{}\n", command.name, command.description);
+    text += fmt::format("  {:<12}{}\n", command.name, command.description);
   }
   return text;
 }
@@ -56,6 +60,20 @@ int dispatch(std::vector<std::string> arguments) {
 }
 
 }  // namespace
+
+std::vector<CommandFlags> described_commands() {
+  std::vector<CommandFlags> all;
+  for (const Command& command : kCommands) {
+    try {
+      command.run({kAskForFlags});
+    } catch (FlagsAsked& asked) {
+      asked.command.name = command.name;
+      asked.command.summary = command.description;
+      all.push_back(std::move(asked.command));
+    }
+  }
+  return all;
+}
 
 int run_command(std::vector<std::string> arguments) {
   try {

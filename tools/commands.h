@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/command_flags.h"
+
 namespace ebb {
 
 inline constexpr int kExitFailed = 1;  ///< a failure while running
@@ -16,9 +18,16 @@ inline constexpr int kExitDoesNotFit = 3;  ///< the plan does not fit
 int train_command(std::vector<std::string> arguments);
 int plan_command(std::vector<std::string> arguments);
 int profile_command(std::vector<std::string> arguments);
+int eval_command(std::vector<std::string> arguments);
+int generate_command(std::vector<std::string> arguments);
 int convert_command(std::vector<std::string> arguments);
 int models_command(std::vector<std::string> arguments);
 int devices_command(std::vector<std::string> arguments);
+int completion_command(std::vector<std::string> arguments);
+int man_command(std::vector<std::string> arguments);
+
+/// Every command with its flags, as its --help has them.
+std::vector<CommandFlags> described_commands();
 
 /// `arguments` without the program's name.
 int run_command(std::vector<std::string> arguments);

@@ -22,8 +22,6 @@
 namespace ebb {
 namespace {
 
-constexpr Choice<DType> kSaveTypes[] = {
-    {"fp32", DType::F32}, {"bf16", DType::BF16}, {"fp16", DType::F16}};
 constexpr uint64_t kPieceBytes = uint64_t{16} << 20;
 
 struct ConvertOptions {
@@ -42,7 +40,7 @@ std::optional<ConvertOptions> parse_convert(std::vector<std::string> arguments) 
             [&](std::string_view, std::string_view text) { options.to = text; });
   group.add("--save-dtype", "fp32|bf16|fp16 [as stored]", "type of the weights, rounded to nearest",
             [&](std::string_view flag, std::string_view text) {
-              options.save_dtype = choice_value<DType>(flag, text, kSaveTypes);
+              options.save_dtype = choice_value<DType>(flag, text, kSavedTypes);
             });
   group.add("--shard-size", "SIZE [5GB]", "largest size of a file; one tensor may be larger",
             [&](std::string_view flag, std::string_view text) {

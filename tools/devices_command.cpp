@@ -7,6 +7,7 @@
 #include "device/errors.h"
 #include "tools/cli.h"
 #include "tools/commands.h"
+#include "tools/device_warnings.h"
 #include "tools/machine.h"
 
 namespace ebb {
@@ -30,19 +31,53 @@ void print_cpu(const MachineInfo& machine) {
 // Larger than most last-level caches, small enough to be quick on memory that was never touched.
 constexpr size_t kBandwidthBytes = size_t{512} << 20;
 
-void print_memory(const MemoryLimits& limits) {
+std::string_view name_of(HugePages pages) {
+  switch (pages) {
+    case HugePages::Given:
+      return "where asked for";
+    case HugePages::Never:
+      return "never";
+    case HugePages::Unknown:
+      break;
+  }
+  return "unknown";
+}
+
+void print_memory(const WarningFacts& facts) {
+  const MemoryLimits& limits = facts.limits;
   fmt::print("memory        {}, {} available\n", format_bytes(limits.total_bytes),
              format_bytes(limits.available_bytes));
   fmt::print("cgroup limit  {}\n", limit_text(limits.cgroup_limit_bytes));
   fmt::print("memlock limit {}\n", limit_text(limits.memlock_bytes));
+  fmt::print("huge pages    {}\n", name_of(facts.huge_pages));
   const size_t bytes = std::min(kBandwidthBytes, limits.usable_bytes() / 4);
   fmt::print("bandwidth     {:.1f} GB/s (read and written in place, all usable threads)\n",
              measure_memory_bandwidth(bytes) / 1e9);
 }
 
-void print_gpus(const CudaProbe& probe) {
+constexpr size_t kLinkBytes = size_t{256} << 20;
+
+/// Or why it could not be measured: another process may have the GPU's memory.
+std::string link_text(int gpu) {
+  try {
+    const auto device = create_device({.kind = DeviceKind::Cuda, .cuda_index = gpu});
+    const LinkBandwidth link = measure_link(*device, kLinkBytes);
+    return fmt::format("{:.1f} GB/s up, {:.1f} GB/s down, both at once {:.1f} GB/s",
+                       link.load_bytes_per_s / 1e9, link.store_bytes_per_s / 1e9,
+                       link.both_bytes_per_s / 1e9);
+  } catch (const std::exception& error) {
+    return std::string("not measured: ") + error.what();
+  }
+}
+
+void print_gpus(const CudaProbe& probe, const WarningFacts& facts) {
+  for (const GpuPlace& gpu : facts.gpus) {
+    fmt::print("GPU           at {}, NUMA node {}\n", gpu.address,
+               gpu.node ? fmt::to_string(*gpu.node) : "unknown");
+  }
   for (size_t i = 0; i < probe.devices.size(); ++i) {
     fmt::print("CUDA {:<8} {}\n", i, probe.devices[i]);
+    fmt::print("  link        {}\n", link_text(static_cast<int>(i)));
   }
   if (probe.devices.empty()) fmt::print("CUDA          none: {}\n", probe.note);
 }
@@ -52,9 +87,11 @@ void print_gpus(const CudaProbe& probe) {
 int devices_command(std::vector<std::string> arguments) {
   CLI::App app("Shows what is here: CPU, NUMA, memory, limits and GPUs.", "ebb devices");
   if (!parse_arguments(app, std::move(arguments), false)) return 0;
-  print_cpu(read_machine());
-  print_memory(read_memory_limits());
-  print_gpus(probe_cuda());
+  const WarningFacts facts = read_warning_facts();
+  print_cpu(facts.machine);
+  print_memory(facts);
+  print_gpus(probe_cuda(), facts);
+  for (const std::string& warning : warnings_for(facts)) fmt::print("warning       {}\n", warning);
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "device/dtype.h"
 #include "device/errors.h"
 #include "tools/size_parse.h"
 
@@ -38,6 +39,10 @@ ComputeRates compute_rates_value(std::string_view flag, std::string_view text);
 
 template <class T>
 using Choice = std::pair<std::string_view, T>;
+
+/// What weights are saved in.
+inline constexpr Choice<DType> kSavedTypes[] = {
+    {"fp32", DType::F32}, {"bf16", DType::BF16}, {"fp16", DType::F16}};
 
 [[noreturn]] void throw_bad_choice(std::string_view flag, std::string_view text,
                                    std::string_view choices);

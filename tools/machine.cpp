@@ -74,12 +74,12 @@ MachineInfo read_machine() {
   return info;
 }
 
-// getrusage() would also count the process that started us, whose peak exec() hands on.
 void reset_peak_rss() {
   ::malloc_trim(0);
   std::ofstream("/proc/self/clear_refs") << "5";
 }
 
+// getrusage() would also count the process that started us, whose peak exec() hands on.
 size_t peak_rss_bytes() { return kib_field("/proc/self/status", "VmHWM:"); }
 
 }  // namespace ebb

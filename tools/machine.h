@@ -1,11 +1,12 @@
-// What this machine has and allows: for `ebb devices` and for the default of --host-memory. Pure
-// reads of the system.
+// What this machine has and allows: for `ebb devices` and for the default of --host-memory. Reads
+// of the system, and measurements that say so.
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <vector>
 
+#include "device/device.h"
 #include "device/host/memory_limits.h"
 
 namespace ebb {
@@ -29,6 +30,16 @@ MachineInfo read_machine();
 /// Bytes a second of an in-place pass over `bytes` of fresh memory: read plus written, all usable
 /// threads.
 double measure_memory_bandwidth(size_t bytes);
+
+/// Bytes a second between host and device: of copies of pinned memory up, down, and of both at
+/// once, added.
+struct LinkBandwidth {
+  double load_bytes_per_s = 0;
+  double store_bytes_per_s = 0;
+  double both_bytes_per_s = 0;
+};
+/// Copies `bytes` each way some times; the best counts. Throws OutOfMemory.
+LinkBandwidth measure_link(Device& device, size_t bytes);
 
 /// Most memory this process ever had resident, in bytes.
 size_t peak_rss_bytes();

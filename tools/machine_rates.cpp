@@ -19,13 +19,13 @@ constexpr int kVersion = 3;
 
 constexpr RateField kFields[] = {{"flops_per_s", &Machine::flops_per_s},
                                  {"attention_flops_per_s", &Machine::attention_flops_per_s},
-                                 {"kernel_s", &Machine::kernel_s},
+                                 {"kernel_s", &Machine::kernel_s, true},
                                  {"vector_flops_per_s", &Machine::vector_flops_per_s},
                                  {"device_bytes_per_s", &Machine::device_bytes_per_s},
                                  {"load_bytes_per_s", &Machine::load_bytes_per_s},
                                  {"store_bytes_per_s", &Machine::store_bytes_per_s},
                                  {"update_bytes_per_s", &Machine::update_bytes_per_s},
-                                 {"copy_bytes_per_s", &Machine::copy_bytes_per_s}};
+                                 {"copy_bytes_per_s", &Machine::copy_bytes_per_s, true}};
 
 bool is_rate(double value) { return std::isfinite(value) && value > 0; }
 
@@ -90,9 +90,8 @@ std::optional<Machine> rates_from_json(const std::string& text, const RatesKey& 
     const auto at = json.find(field.name);
     if (at == json.end() || !at->is_number()) return std::nullopt;
     machine.*field.member = at->get<double>();
-    const bool may_be_none =
-        field.member == &Machine::copy_bytes_per_s || field.member == &Machine::kernel_s;
-    if (!is_rate(machine.*field.member) && !(may_be_none && machine.*field.member == 0)) {
+    const double rate = machine.*field.member;
+    if (!is_rate(rate) && !(field.may_be_0 && rate == 0)) {
       return std::nullopt;
     }
   }

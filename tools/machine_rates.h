@@ -21,6 +21,7 @@ namespace ebb {
 struct RateField {
   const char* name;
   double Machine::*member;
+  bool may_be_0 = false;  ///< where there is no such limit, or it is not known
 };
 std::span<const RateField> rate_fields();
 

@@ -50,13 +50,13 @@ class Measurement {
       : device_(create_device(options)),
         weight_type_(weight_type),
         gradient_type_(gradient_type),
-        compute_(device_->create_stream(StreamRole::Compute)),
-        load_(device_->create_stream(StreamRole::Load)),
-        store_(device_->create_stream(StreamRole::Store)),
+        pinned_(device_->allocate(MemoryKind::Pinned, kCopyBytes, "measurement")),
+        copied_(device_->allocate(MemoryKind::Device, kCopyBytes, "measurement")),
         begin_(device_->create_event()),
         end_(device_->create_event()),
-        pinned_(device_->allocate(MemoryKind::Pinned, kCopyBytes, "measurement")),
-        copied_(device_->allocate(MemoryKind::Device, kCopyBytes, "measurement")) {
+        compute_(device_->create_stream(StreamRole::Compute)),
+        load_(device_->create_stream(StreamRole::Load)),
+        store_(device_->create_stream(StreamRole::Store)) {
     fill_pattern(pinned_.data(), kCopyBytes);
   }
 
@@ -260,7 +260,7 @@ class Measurement {
   /// The optimizer over several times what the largest cache holds.
   double update_rate() {
     constexpr int64_t kFewest = int64_t{4} << 20, kMost = int64_t{64} << 20;
-    const double bytes_each = update_bytes_per_parameter(gradient_type_);
+    const double bytes_each = update_bytes_per_parameter(weight_type_, gradient_type_);
     const auto cached = static_cast<double>(std::max(0L, ::sysconf(_SC_LEVEL3_CACHE_SIZE)));
     const int64_t count = std::clamp(static_cast<int64_t>(4 * cached / bytes_each), kFewest, kMost);
     std::vector<Buffer> memory;
@@ -271,7 +271,8 @@ class Measurement {
       return memory.back().data();
     };
     Planes planes{.weight = plane(size_of(weight_type_))};
-    if (weight_type_ != DType::F32) planes.low = reinterpret_cast<int16_t*>(plane(2));
+    if (weight_type_ == DType::BF16) planes.low = reinterpret_cast<int16_t*>(plane(2));
+    if (weight_type_ == DType::F16) planes.master = reinterpret_cast<float*>(plane(4));
     planes.momentum = reinterpret_cast<float*>(plane(4));
     planes.variance = reinterpret_cast<float*>(plane(4));
     planes.gradient = plane(size_of(gradient_type_));
@@ -290,12 +291,12 @@ class Measurement {
 
   std::unique_ptr<Device> device_;
   const DType weight_type_, gradient_type_;
-  std::unique_ptr<Stream> compute_, load_, store_;
-  std::unique_ptr<Event> begin_, end_;
   Buffer pinned_, copied_;
   std::vector<Buffer> buffers_;
   Submit products_;
   double products_s_ = 0, copy_s_ = 0;
+  std::unique_ptr<Event> begin_, end_;
+  std::unique_ptr<Stream> compute_, load_, store_;  // last: they are done before what they use goes
 };
 
 }  // namespace
@@ -304,6 +305,7 @@ Machine measure_machine(const DeviceOptions& options, DType weight_type, DType g
   DeviceOptions unbounded = options;
   unbounded.pretend.reset();
   unbounded.memory_bytes = SIZE_MAX;
+  unbounded.pinned_bytes = SIZE_MAX;  // a run's limit, not what the machine can do
   unbounded.load_bytes_per_s = unbounded.store_bytes_per_s = 0;
   return Measurement(unbounded, weight_type, gradient_type).run();
 }

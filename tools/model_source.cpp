@@ -95,13 +95,15 @@ SourceWeights::SourceWeights(const ModelSource& source, const Model& model)
     : folder_(source.folder), tensors_(match_tensors(source.config, model.parameters(), folder_)) {}
 
 void SourceWeights::load(Trainer& trainer) const {
+  load([&trainer](ParameterId id, uint64_t first, std::span<const float> values) {
+    trainer.write_parameter(id, first, values);
+  });
+}
+
+void SourceWeights::load(const TakeWeights& take) const {
   const bool live = ::isatty(STDERR_FILENO) != 0;
   load_weights(
-      folder_, tensors_,
-      [&trainer](ParameterId id, uint64_t first, std::span<const float> values) {
-        trainer.write_parameter(id, first, values);
-      },
-      [live, shown = uint64_t{0}](uint64_t done, uint64_t total) mutable {
+      folder_, tensors_, take, [live, shown = uint64_t{0}](uint64_t done, uint64_t total) mutable {
         const uint64_t percent = 100 * done / total;
         if (!live || (percent == shown && done < total)) return;
         shown = percent;

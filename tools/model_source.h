@@ -3,7 +3,6 @@
 // Errors: ConfigError naming the flag; IoError and FormatError (the folder).
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 
@@ -33,10 +32,9 @@ class SourceWeights {
  public:
   SourceWeights(const ModelSource& source, const Model& model);
 
-  /// The model's tensors, as the folder names them.
-  std::span<const MappedTensor> tensors() const { return tensors_; }
   /// Shows its progress where stderr is a terminal.
   void load(Trainer& trainer) const;
+  void load(const TakeWeights& take) const;
 
  private:
   SafetensorsFolder folder_;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "device/errors.h"
+#include "tools/train_setup.h"
 
 namespace ebb {
 namespace {
@@ -15,8 +16,6 @@ std::string flag_size(size_t bytes) {
   constexpr size_t kMiB = size_t{1} << 20;
   return fmt::format("{}MiB", (bytes + kMiB - 1) / kMiB);
 }
-
-constexpr size_t kUnlimited = SIZE_MAX / 2;
 
 /// A change, in steps of growing size: the first that fits counts.
 using Alternatives = std::vector<std::pair<std::string, TrainOptions>>;
@@ -35,8 +34,9 @@ Alternatives smaller_micro_batches(const TrainOptions& told) {
   return all;
 }
 
-Alternatives shorter_sequences(const TrainOptions& told, int64_t length) {
+Alternatives shorter_sequences(const TrainOptions& told) {
   constexpr int64_t kShortest = 64;
+  int64_t length = batch_shape(told, model_source(told)).length;
   Alternatives all;
   TrainOptions options = told;
   while (length / 2 >= kShortest) {
@@ -72,7 +72,7 @@ Alternatives left_to_the_planner(const TrainOptions& told) {
 }
 
 Alternatives without_clipping(const TrainOptions& told) {
-  if (told.max_grad_norm == 0) return {};
+  if (told.max_grad_norm == 0 || told.dtype == DType::F16) return {};
   TrainOptions options = told;
   options.max_grad_norm = 0;
   return {{"--clip 0", options}};
@@ -113,7 +113,7 @@ void add_first_that_fits(std::vector<PlanChange>& changes, const Alternatives& a
 
 /// Then it is home that is too small, which the shape of a micro-batch does not change.
 bool fits_device(TrainOptions options, PlanGround ground) {
-  options.host_memory = kUnlimited;
+  options.host_memory = kUnlimitedBytes;
   ground.total_memory_bytes.reset();
   return try_plan(options, ground).has_value();
 }
@@ -132,8 +132,8 @@ void add_more_memory(std::vector<PlanChange>& changes, const TrainOptions& told,
   TrainOptions options = told;
   PlanGround roomy = ground;
   roomy.total_memory_bytes.reset();
-  options.host_memory = kUnlimited;
-  options.device_memory = kUnlimited;
+  options.host_memory = kUnlimitedBytes;
+  options.device_memory = kUnlimitedBytes;
   const auto free = try_plan(options, roomy);
   if (!free) return;
   const size_t least = free->prepared.smallest_device_bytes;
@@ -170,10 +170,9 @@ std::vector<PlanChange> changes_that_fit(const TrainOptions& options, const Plan
   std::vector<Alternatives> all = {left_to_the_planner(options), without_clipping(options),
                                    half_precision(options)};
   if (!fits_device(options, ground)) {
-    const auto length = static_cast<int64_t>(options.seq_length.value_or(1024));
     all.push_back(smaller_micro_batches(options));
     all.push_back(smaller_chunks(options));
-    all.push_back(shorter_sequences(options, length));
+    all.push_back(shorter_sequences(options));
   }
   for (const Alternatives& alternatives : all) add_first_that_fits(changes, alternatives, ground);
   add_more_memory(changes, options, ground);

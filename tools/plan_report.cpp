@@ -115,21 +115,6 @@ std::string candidate_table(const Preparation& p) {
   return text;
 }
 
-std::string memory_table(const Ledger& ledger) {
-  std::vector<std::string> names;
-  for (const LedgerEntry& e : ledger.entries()) {
-    if (std::ranges::find(names, e.name) == names.end()) names.push_back(e.name);
-  }
-  const auto cell = [](size_t bytes) { return bytes > 0 ? format_bytes(bytes) : "-"; };
-  std::string text = fmt::format("  {:<28} {:>12} {:>12}\n", "memory", "device", "host");
-  for (const std::string& name : names) {
-    text += fmt::format("  {:<28} {:>12} {:>12}\n", name, cell(ledger.bytes(name, Tier::Device)),
-                        cell(ledger.bytes(name, Tier::Host)));
-  }
-  return text + fmt::format("  {:<28} {:>12} {:>12}\n", "total", cell(ledger.total(Tier::Device)),
-                            cell(ledger.total(Tier::Host)));
-}
-
 std::vector<std::string> plan_lines(const PlanGround& ground, const PlannedStep& step) {
   const Preparation& p = step.prepared;
   const BatchShape& s = step.shape;
@@ -160,7 +145,7 @@ std::vector<std::string> plan_lines(const PlanGround& ground, const PlannedStep&
 std::string format_plan(const PlanGround& ground, const PlannedStep& step) {
   const Preparation& p = step.prepared;
   return fmt::format("{}\n", fmt::join(plan_lines(ground, step), "\n")) + candidate_table(p) +
-         memory_table(p.ledger);
+         p.ledger.table();
 }
 
 std::string plan_json(const PlanGround& ground, const PlannedStep& step) {

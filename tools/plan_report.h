@@ -21,9 +21,6 @@ std::string plan_json(const PlanGround& ground, const PlannedStep& step);
 std::string format_misfit(std::string_view why, std::span<const PlanChange> changes);
 std::string misfit_json(std::string_view why, std::span<const PlanChange> changes);
 
-/// Where every class of bytes lies: a line each, a column for each tier.
-std::string memory_table(const Ledger& ledger);
-
 /// The machine's rates in a line.
 std::string machine_line(const Machine& machine);
 /// Every candidate of the planner in a line, the chosen one marked.

@@ -59,6 +59,15 @@ void validate(const PlanRequest& request) {
         "--link and --pretend change what this machine measures: allowed with --machine this; "
         "elsewhere write other rates into the machine's file");
   }
+  if (request.sweep != Sweep::None && !request.html.empty()) {
+    throw ConfigError("--html shows one step, --sweep plans many: give one of them");
+  }
+  if (request.sweep == Sweep::DeviceMemory && request.options.device_memory) {
+    throw ConfigError(
+        fmt::format("--sweep device-memory goes through device budgets: --device-memory {} has no "
+                    "meaning there",
+                    format_bytes(*request.options.device_memory)));
+  }
 }
 
 PlanGround plan_ground(const PlanRequest& request) {

@@ -4,8 +4,8 @@
 // Errors: ConfigError (flags, model, machine), PlanError where nothing fits.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -15,6 +15,9 @@
 #include "tools/train_options.h"
 
 namespace ebb {
+
+/// A budget that no plan reaches, with room to add to.
+inline constexpr size_t kUnlimitedBytes = SIZE_MAX / 2;
 
 enum class Sweep : uint8_t { None, DeviceMemory, StepTokens };
 
@@ -30,8 +33,8 @@ struct PlanRequest {
 void add_plan_flags(CLI::App& app, PlanRequest& request);
 void validate(const PlanRequest& request);
 
-/// The machine and its budgets: what the flags say, else what it has. The host as a device takes
-/// what the model needs where no flag says otherwise, as in training.
+/// What a plan is made for. Budgets are not in it: plan_step_of() takes those of the flags, else
+/// all that the machine has; the host as a device takes what the model needs, as in training.
 struct PlanGround {
   PlannedMachine machine = {};
   std::optional<size_t> total_memory_bytes = {};  ///< where the device's memory is the host's

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "device/errors.h"
+#include "tools/train_setup.h"
 
 namespace ebb {
 namespace {
@@ -23,6 +24,15 @@ class Rows {
     if (!json_) {
       print_(fmt::format("{:>12} {:>10} {:>10} {:>10} {:<18} {:>7} {:>11} {:>11}\n", "device",
                          "tokens", "step s", "bound s", "by", "share", "moves", "tokens/s"));
+    }
+  }
+
+  /// A row that does not fit is still one: budgets at home differ with those of the device.
+  void add(const TrainOptions& options, const PlanGround& ground) const {
+    try {
+      add(plan_step_of(options, ground));
+    } catch (const PlanError&) {
+      add_unfit(options);
     }
   }
 
@@ -43,10 +53,25 @@ class Rows {
     return step.budgets.device_memory.value_or(step.prepared.ledger.total(Tier::Device));
   }
 
+  void add_unfit(const TrainOptions& options) const {
+    const BatchShape shape = batch_shape(options, model_source(options));
+    if (json_) {
+      nlohmann::ordered_json row{{"tokens_per_step", shape.num_tokens()}, {"fits", false}};
+      if (options.device_memory) row["device_memory"] = *options.device_memory;
+      return print_(row.dump() + "\n");
+    }
+    const std::string budget = options.device_memory ? format_bytes(*options.device_memory) : "";
+    print_(
+        fmt::format("{:>12} {:>10} does not fit: without --sweep, with --device-memory and "
+                    "--gradient-accumulation {}, it says why\n",
+                    budget, shape.num_tokens(), options.gradient_accumulation));
+  }
+
   static std::string json_line(const PlannedStep& step) {
     const Candidate& c = step.chosen();
     return nlohmann::ordered_json({{"device_memory", budget(step)},
                                    {"tokens_per_step", step.shape.num_tokens()},
+                                   {"fits", true},
                                    {"predicted_seconds", c.seconds},
                                    {"bound_seconds", c.bound.seconds},
                                    {"bound_by", c.bound.bound_by},
@@ -69,7 +94,7 @@ double tokens_at_compute_bound(const PlannedStep& step) {
 void sweep_budgets(const PlanRequest& request, const PlanGround& ground,
                    const std::function<void(const std::string&)>& print) {
   TrainOptions options = request.options;
-  options.device_memory = SIZE_MAX / 2;
+  options.device_memory = kUnlimitedBytes;
   const PlannedStep roomy = plan_step_of(options, ground);
   const auto least = static_cast<double>(roomy.prepared.smallest_device_bytes);
   const auto most = static_cast<double>(roomy.prepared.ledger.total(Tier::Device));
@@ -79,7 +104,7 @@ void sweep_budgets(const PlanRequest& request, const PlanGround& ground,
         least * std::pow(most / least, static_cast<double>(i) / (kNumBudgets - 1));
     options.device_memory =
         std::max(roomy.prepared.smallest_device_bytes, static_cast<size_t>(std::ceil(budget)));
-    rows.add(plan_step_of(options, ground));
+    rows.add(options, ground);
   }
 }
 
@@ -91,7 +116,7 @@ void sweep_tokens(const PlanRequest& request, const PlanGround& ground,
   rows.add(first);
   for (int i = 0; i < kNumDoublings; ++i) {
     options.gradient_accumulation *= 2;
-    rows.add(plan_step_of(options, ground));
+    rows.add(options, ground);
   }
 }
 

@@ -2,13 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <fstream>
-#include <iterator>
-#include <nlohmann/json.hpp>
+#include <filesystem>
 
 #include "device/errors.h"
+#include "io/json_file.h"
 #include "tools/machine_presets.h"
 #include "tools/machine_rates.h"
 
@@ -19,12 +16,7 @@ using Json = nlohmann::ordered_json;
 
 class Reader {
  public:
-  Reader(std::string_view text, const std::string& path) : path_(path) {
-    try {
-      json_ = Json::parse(text);
-    } catch (const Json::parse_error& error) {
-      throw FormatError(path, error.byte, fmt::format("not JSON: {}", error.what()));
-    }
+  Reader(const Json& json, const std::string& path) : json_(json), path_(path) {
     if (!json_.is_object()) throw FormatError(path, 0, "a machine file is one JSON object");
   }
 
@@ -34,7 +26,7 @@ class Reader {
     return at->get<std::string>();
   }
 
-  /// `least` may be the value itself only where that is 0.
+  /// At least 0, and 0 itself, or no such field, only where that may be.
   double number(const char* field, bool may_be_0) const {
     const auto at = json_.find(field);
     if (at == json_.end() && may_be_0) return 0;
@@ -47,33 +39,38 @@ class Reader {
     return value;
   }
 
+  /// False where there is no such field.
+  bool flag(const char* field) const {
+    const auto at = json_.find(field);
+    if (at == json_.end()) return false;
+    if (!at->is_boolean()) refuse(field, "must be true or false");
+    return at->get<bool>();
+  }
+
  private:
   [[noreturn]] void refuse(const char* field, std::string_view what) const {
     throw FormatError(path_, 0, fmt::format("the field '{}' of a machine {}", field, what));
   }
 
+  const Json& json_;
   const std::string& path_;
-  Json json_;
 };
 
-bool may_be_none(double Machine::*rate) {
-  return rate == &Machine::copy_bytes_per_s || rate == &Machine::kernel_s;
-}
-
-}  // namespace
-
-PlannedMachine parse_machine(std::string_view text, const std::string& path) {
-  const Reader reader(text, path);
+PlannedMachine machine_of(const Json& json, const std::string& path) {
+  const Reader reader(json, path);
   PlannedMachine machine{
       .name = reader.text("name"),
       .device = reader.text("device"),
       .device_memory_bytes = static_cast<size_t>(reader.number("device_memory_bytes", false)),
       .host_memory_bytes = static_cast<size_t>(reader.number("host_memory_bytes", false))};
   for (const RateField& field : rate_fields()) {
-    machine.rates.*field.member = reader.number(field.name, may_be_none(field.member));
+    machine.rates.*field.member = reader.number(field.name, field.may_be_0);
   }
+  machine.rates.shared_cores = reader.flag("shared_cores");
   return machine;
 }
+
+}  // namespace
 
 std::string to_json(const PlannedMachine& machine, std::string_view source) {
   Json json, sources;
@@ -85,6 +82,7 @@ std::string to_json(const PlannedMachine& machine, std::string_view source) {
     json[field.name] = machine.rates.*field.member;
     sources[field.name] = source;
   }
+  json["shared_cores"] = machine.rates.shared_cores;
   json["sources"] = sources;
   return json.dump(2) + "\n";
 }
@@ -92,7 +90,7 @@ std::string to_json(const PlannedMachine& machine, std::string_view source) {
 std::vector<PlannedMachine> machine_presets() {
   std::vector<PlannedMachine> machines;
   for (const std::string_view text : kMachinePresets) {
-    machines.push_back(parse_machine(text, "a preset"));
+    machines.push_back(machine_of(Json::parse(text), "a preset"));
   }
   return machines;
 }
@@ -103,14 +101,11 @@ PlannedMachine find_machine(const std::string& name_or_file) {
     if (machine.name == name_or_file) return std::move(machine);
     names += ", " + machine.name;
   }
-  errno = 0;
-  std::ifstream file(name_or_file);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file) {
+  if (!std::filesystem::is_regular_file(name_or_file)) {
     throw ConfigError(
         fmt::format("--machine '{}': allowed is this{}, or a machine file", name_or_file, names));
   }
-  return parse_machine(text, name_or_file);
+  return machine_of(read_ordered_json_file(name_or_file), name_or_file);
 }
 
 }  // namespace ebb

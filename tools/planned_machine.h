@@ -1,9 +1,10 @@
 // The machine that `ebb plan` plans for: this one, measured; one of the presets; or a file.
 //
 // A machine file is JSON: name, device, device_memory_bytes, host_memory_bytes, the rates of
-// scheduler/simulate.h's Machine by their names (bytes, seconds), and `sources`, which says where
-// each number comes from. The presets are such files (tools/machines/), built into the program;
-// what they assume is named there. Pure functions but for reading the file.
+// scheduler/simulate.h's Machine by their names (bytes, seconds), `shared_cores` where the device
+// computes on the host's cores, and `sources`, which says where each number comes from. The presets
+// are such files (tools/machines/), built into the program; what they assume is named there. Pure
+// functions but for reading the file.
 #pragma once
 
 #include <cstddef>
@@ -26,12 +27,11 @@ struct PlannedMachine {
 std::vector<PlannedMachine> machine_presets();
 
 /// A preset's name, or the path of a machine file. ConfigError, which lists the presets, for what
-/// is neither; FormatError, with the file and the field, for a file that is not a machine's.
+/// is neither; FormatError, with the file and the field, for a file that is not a machine's;
+/// IoError.
 PlannedMachine find_machine(const std::string& name_or_file);
 
-/// REQUIRES: `text` is JSON of the form above. `path` names it in errors.
-PlannedMachine parse_machine(std::string_view text, const std::string& path);
-/// The same, back; `source` is what it says of every number.
+/// The content of a machine file; `source` is what it says of every number.
 std::string to_json(const PlannedMachine& machine, std::string_view source);
 
 }  // namespace ebb

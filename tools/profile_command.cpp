@@ -2,6 +2,8 @@
 
 #include <cstdio>
 #include <memory>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "device/errors.h"
@@ -23,6 +25,20 @@ struct ProfileRequest {
   std::string html;
 };
 
+/// What a profile neither reads nor writes: a flag of train's that would be lost is refused.
+void refuse_lost_flags(const TrainOptions& o) {
+  const std::pair<std::string_view, bool> flags[] = {{"--dry-run", o.dry_run},
+                                                     {"--resume", o.resume.has_value()},
+                                                     {"--save", !o.save.empty()},
+                                                     {"--log", !o.log.empty()},
+                                                     {"--eval-data", !o.eval_data.empty()}};
+  for (const auto& [flag, given] : flags) {
+    if (!given) continue;
+    throw ConfigError(fmt::format(
+        "{} is for `ebb train`: a profile runs a few steps and keeps none of their results", flag));
+  }
+}
+
 bool parse_profile(std::vector<std::string> arguments, ProfileRequest& request) {
   CLI::App app(
       "Trains one step to warm up and a few more (--steps [3]), and shows where their time went.",
@@ -34,6 +50,7 @@ bool parse_profile(std::vector<std::string> arguments, ProfileRequest& request) 
   if (!parse_arguments(app, std::move(arguments), true)) return false;
   if (!request.options.steps && !request.options.epochs) request.options.steps = kDefaultSteps;
   settle_defaults(request.options);
+  refuse_lost_flags(request.options);
   validate(request.options);
   if (request.html.empty() && request.options.trace.empty()) {
     throw ConfigError("--html FILE or --trace FILE is missing: where the profile goes");
@@ -54,7 +71,7 @@ Profile measure(const TrainOptions& options, const TrainSetup& setup) {
   if (setup.weights) setup.weights->load(trainer);
   const SampleOrder order(setup.data->num_samples(static_cast<size_t>(setup.shape.length)),
                           options.order, options.seed);
-  Batches batches(*setup.data, order, setup.shape);
+  Batches batches(setup.samples(), order, setup.shape, setup.model->inputs());
   Profile profile;
   for (uint64_t step = 0; step <= setup.num_steps(); ++step) {
     const uint64_t position = step * setup.shape.num_samples();

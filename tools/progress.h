@@ -16,17 +16,22 @@
 
 namespace ebb {
 
-/// "step 12/100  loss 3.4567  norm 0.981  lr 3.00e-04  1234 tok/s  93 % of bound  2m10s left"
-std::string format_step(const StepRecord& record, uint64_t num_steps, double seconds_left);
+inline constexpr size_t kAnyWidth = SIZE_MAX;
+
+/// "step 12/100  loss 3.4567  norm 0.981  lr 3.00e-04  1234 tok/s  93 % of bound  stall 4 %  2m10s
+/// left". What does not fit into `width` columns is left out, the least important first: a line
+/// that wraps cannot be written over.
+std::string format_step(const StepRecord& record, uint64_t num_steps, double seconds_left,
+                        size_t width = kAnyWidth);
 
 /// "8s", "2m10s", "3h05m"
 std::string format_duration(double seconds);
 
-class Progress {
+class RunProgress {
  public:
   using Seconds = std::chrono::duration<double>;
-  Progress(std::FILE* out, bool live, uint64_t num_steps, Seconds plain_interval = Seconds(1));
-  ~Progress();
+  RunProgress(std::FILE* out, bool live, uint64_t num_steps, Seconds plain_interval = Seconds(1));
+  ~RunProgress();
 
   void step(const StepRecord& record);
   /// A line of its own; the live line goes on after it.

@@ -71,9 +71,9 @@ std::string written_by(const TrainSetup& setup) {
   std::string text = fmt::format("ebb {} on ", EBB_VERSION);
   if (setup.device.kind == DeviceKind::Cuda) return text + "cuda";
   const Processor processor = this_processor();
-  const bool is_fp32 = setup.prepared.options.dtype == DType::F32;
+  const bool is_bf16 = setup.prepared.options.dtype == DType::BF16;
   return text + fmt::format("host with {} arithmetic, {} {}/{}",
-                            name_of(is_fp32 ? Arithmetic::Fp32 : *setup.device.arithmetic),
+                            name_of(is_bf16 ? *setup.device.arithmetic : Arithmetic::Fp32),
                             processor.vendor, processor.family, processor.model);
 }
 

@@ -45,10 +45,14 @@ constexpr std::string_view kHarmless[] = {"threads",
                                           "save-weights-only",
                                           "save-dtype",
                                           "eval-data",
+                                          "eval-labels",
+                                          "eval-documents",
                                           "eval-steps",
                                           "eval-batches"};
 
-constexpr std::string_view kPaths[] = {"data", "eval-data", "model", "log", "trace", "save"};
+constexpr std::string_view kPaths[] = {
+    "data",           "labels", "documents", "eval-data", "eval-labels",
+    "eval-documents", "model",  "log",       "trace",     "save"};
 
 template <size_t N>
 bool is_in(const std::string_view (&names)[N], std::string_view name) {
@@ -118,6 +122,7 @@ void set_optimizer(RunConfig& config, const TrainSetup& setup) {
   set_number(config, "beta2", trainer.adam.beta2);
   set_number(config, "epsilon", trainer.adam.epsilon);
   set_number(config, "max-grad-norm", trainer.max_grad_norm);
+  if (trainer.dropout > 0) set_number(config, "dropout", trainer.dropout);
 }
 
 bool is_number(const std::string& text) {
@@ -127,11 +132,14 @@ bool is_number(const std::string& text) {
   return error == std::errc() && rest == end && text.front() >= '0' && text.front() <= '9';
 }
 
+/// Text that would need escapes stands in literal quotes: CLI11's reader knows no escapes.
 std::string toml_value(const std::string& text) {
   if (is_number(text) || text == "true") return text;
+  if (text.find_first_of("\"\\") == text.npos) return '"' + text + '"';
+  if (text.find('\'') == text.npos) return '\'' + text + '\'';
   std::string quoted = "\"";
   for (const char c : text) {
-    if (c == '"') quoted += '\\';
+    if (c == '"' || c == '\\') quoted += '\\';
     quoted += c;
   }
   return quoted + '"';

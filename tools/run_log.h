@@ -19,7 +19,9 @@ struct StepRecord {
   uint64_t epoch = 0;      ///< from 0: of the step's first sample
   bool rehearsal = false;  ///< losses and norms are not numbers, and not shown; not in the log
   double loss = 0;
-  std::optional<double> grad_norm = {};  ///< before clipping
+  std::optional<double> grad_norm = {};        ///< before clipping
+  std::optional<uint64_t> loss_scale = {};     ///< fp16 alone, as the next
+  std::optional<uint64_t> skipped_steps = {};  ///< so far
   double learning_rate = 0;
   uint64_t tokens_seen = 0;
   double step_seconds = 0;

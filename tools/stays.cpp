@@ -30,7 +30,6 @@ std::vector<Stay> stays(const Plan& plan, std::span<const OpTime> times) {
     if (!gives) continue;
     in_block[op.block] = Stay{.chunk = op.chunk,
                               .block = op.block,
-                              .move = i,
                               .start_s = times[i].start_s,
                               .loaded_s = times[i].end_s};
   }

@@ -16,7 +16,6 @@ namespace ebb {
 struct Stay {
   ChunkId chunk = {};
   uint32_t block = kNone;
-  uint32_t move = kNone;  ///< the operation that gave it the block; none: held from the step before
   double start_s = 0;
   double loaded_s = 0;  ///< when its content was there
   double end_s = 0;

@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,6 +15,7 @@
 #include "tools/cli.h"
 #include "tools/commands.h"
 #include "tools/machine.h"
+#include "tools/plan_gains.h"
 #include "tools/progress.h"
 #include "tools/resume.h"
 #include "tools/run_log.h"
@@ -51,7 +54,7 @@ class Evaluation {
     if (!setup.eval_data) return;
     const auto length = static_cast<size_t>(setup.shape.length);
     const SampleOrder order(setup.eval_data->num_samples(length), DataOrder::Sequential, 0);
-    batches_.emplace(*setup.eval_data, order, *setup.eval_shape);
+    batches_.emplace(setup.eval_samples(), order, *setup.eval_shape, setup.model->inputs());
   }
 
   bool due(uint64_t step, uint64_t num_steps) const {
@@ -67,7 +70,7 @@ class Evaluation {
 class TrainingRun {
  public:
   TrainingRun(const Request& request, const TrainSetup& setup, const RunConfig& config,
-              const SaveFolder* folder, Progress& progress, const Signals& signals)
+              const SaveFolder* folder, RunProgress& progress, const Signals& signals)
       : setup_(setup),
         start_(start_of(request.resumed, setup)),
         progress_(progress),
@@ -79,12 +82,14 @@ class TrainingRun {
         rss_before_bytes_(peak_rss_bytes()),
         device_(create_device(setup.device)),
         trainer_(*setup.model, *device_, setup.prepared),
-        batches_(*setup.data, sample_order(request.options, setup), setup.shape),
+        batches_(setup.samples(), sample_order(request.options, setup), setup.shape,
+                 setup.model->inputs()),
         evaluation_(request.options, setup) {
     if (folder != nullptr) {
       saver_.emplace(request.options, setup, *folder, config, start_,
                      [this](const std::string& path) { progress_.notice("saved '" + path + "'"); });
     }
+    report_staging();
     if (request.resumed) {
       read_state(trainer_, state_of(request.resumed->checkpoint));
     } else if (setup.weights) {
@@ -96,16 +101,30 @@ class TrainingRun {
     Summary summary;
     summary.first_step = summary.end.steps = start_.step;
     while (summary.end.steps < setup_.num_steps() && signals_.pending() == 0) {
-      const StepRecord record = run_step(summary.end.steps);
+      const StepRecord record = run_step(summary.end.steps, summary.spent);
       summary.end.steps = record.step;
       summary.seconds += record.step_seconds;
-      summary.last_loss = record.loss;
+      if (!std::isnan(record.loss)) summary.last_loss = record.loss;
     }
     finish(summary);
     return summary;
   }
 
  private:
+  /// Where not all that copies touch is pinned: copies then go at the speed of a core.
+  void report_staging() {
+    const size_t staged_bytes = device_->staged_bytes();
+    if (staged_bytes == 0) return;
+    const auto memlock = read_memory_limits().memlock_bytes;
+    progress_.notice(fmt::format(
+        "{} of host memory are pinned; {} that copies touch are not, and go through a ring, which "
+        "slows copies down: raise {}",
+        format_bytes(device_->pinned_bytes()), format_bytes(staged_bytes),
+        setup_.device.pinned_bytes != SIZE_MAX ? "--pinned"
+        : memlock                              ? "ulimit -l (" + format_bytes(*memlock) + " now)"
+                                               : "what the driver may pin"));
+  }
+
   static std::unique_ptr<RunLog> open_log(const Request& request) {
     if (request.options.log.empty()) return nullptr;
     if (!request.resumed) return std::make_unique<RunLog>(request.options.log);
@@ -121,11 +140,17 @@ class TrainingRun {
     return {setup.data->num_samples(length), options.order, options.seed};
   }
 
-  StepRecord run_step(uint64_t step) {
+  StepRecord run_step(uint64_t step, SpentTime& spent) {
     const uint64_t position = position_at(step, start_, setup_.shape).num_samples;
     const double learning_rate = setup_.learning_rate.at(step);
-    const StepResult result = trainer_.step(batches_.load(position), learning_rate);
-    if (trace_) {
+    const auto micro_batches = batches_.load(position);
+    const bool learns = num_targets(micro_batches) > 0;
+    const StepResult result =
+        learns ? trainer_.step(micro_batches, learning_rate) : step_without_targets();
+    if (learns)
+      spent += spent_time(setup_.prepared.plan, trainer_.last_step_times(), result.step_s,
+                          result.compute_s);
+    if (trace_ && learns) {
       trace_->add_step(setup_.prepared, trainer_.last_step_times(), step + 1, result.step_s);
     }
     StepRecord record = make_record(setup_,
@@ -135,7 +160,12 @@ class TrainingRun {
                                      .device_peak_bytes = device_->peak_bytes()},
                                     result);
     record.tokens_seen = position_at(record.step, start_, setup_.shape).num_tokens;
-    if (result.skipped) report_skipped(record.step);
+    if (setup_.prepared.options.dtype == DType::F16) {
+      if (learns) record.loss_scale = result.loss_scale;
+      record.skipped_steps = trainer_.num_skipped();
+    }
+    if (result.skipped) report_skipped(record.step, result.loss_scale);
+    if (!learns) report_without_targets(record.step);
     if (evaluation_.due(record.step, setup_.num_steps())) {
       record.eval_loss = evaluation_.run(trainer_);
     }
@@ -153,10 +183,25 @@ class TrainingRun {
     saver_->save(trainer_, position_at(step, start_, setup_.shape));
   }
 
-  void report_skipped(uint64_t step) {
+  void report_skipped(uint64_t step, uint32_t loss_scale) {
+    const std::string next =
+        loss_scale > 1 ? fmt::format(", the loss scale is halved to {}", loss_scale / 2) : "";
     progress_.notice(fmt::format(
-        "step {}: the gradient's norm is not a number, the update was skipped ({} so far)", step,
-        trainer_.num_skipped()));
+        "step {}: the gradient's norm is not a number, the update was skipped ({} so far){}", step,
+        trainer_.num_skipped(), next));
+  }
+
+  /// Not an error: which samples come together is chance, and the others have labels.
+  static StepResult step_without_targets() {
+    return {.loss = std::numeric_limits<double>::quiet_NaN(),
+            .grad_norm = std::numeric_limits<double>::quiet_NaN()};
+  }
+
+  void report_without_targets(uint64_t step) {
+    progress_.notice(
+        fmt::format("step {}: its {} tokens have no label but {}: there is nothing to learn, the "
+                    "weights stay as they are",
+                    step, setup_.shape.num_tokens(), kIgnoredLabel));
   }
 
   void finish(Summary& summary) {
@@ -174,7 +219,7 @@ class TrainingRun {
 
   const TrainSetup& setup_;
   const RunPosition start_;
-  Progress& progress_;
+  RunProgress& progress_;
   const Signals& signals_;
   const std::unique_ptr<RunLog>
       log_;  // before the memory: a log that cannot be written shows at once
@@ -193,7 +238,9 @@ class SignalNotice {
   /// Beside this progress, as long as it lives.
   class Beside {
    public:
-    Beside(SignalNotice& notice, Progress& progress) : notice_(notice) { notice_.use(&progress); }
+    Beside(SignalNotice& notice, RunProgress& progress) : notice_(notice) {
+      notice_.use(&progress);
+    }
     ~Beside() { notice_.use(nullptr); }
     Beside(const Beside&) = delete;
 
@@ -211,13 +258,13 @@ class SignalNotice {
   }
 
  private:
-  void use(Progress* progress) {
+  void use(RunProgress* progress) {
     std::lock_guard lock(mutex_);
     progress_ = progress;
   }
 
   std::mutex mutex_;
-  Progress* progress_ = nullptr;
+  RunProgress* progress_ = nullptr;
 };
 
 /// Checked before anything is measured or planned.
@@ -228,12 +275,16 @@ std::unique_ptr<const SaveFolder> take_save_folder(const Request& request) {
                                             request.resumed ? request.resumed->checkpoint : "");
 }
 
+/// Planning the changes takes up to some seconds: not for a run that took as long.
+constexpr double kWorthAdvice = 10;
+
 int train(const Request& request, const TrainSetup& setup, const SaveFolder* folder,
           SignalNotice& notice, const Signals& signals) {
   const bool live = ::isatty(STDERR_FILENO) != 0;
   const RunConfig config = resolved_config(request.given, request.options, setup);
-  fmt::print(stderr, "{}", format_header(request.options, setup));
-  Progress progress(stderr, live, setup.num_steps());
+  const PlanGround ground = ground_of(setup, read_memory_limits().usable_bytes());
+  fmt::print(stderr, "{}", format_brief_header(request.options, setup));
+  RunProgress progress(stderr, live, setup.num_steps());
   const SignalNotice::Beside beside(notice, progress);
   for (const std::string& text : resume_notices(request.options, request.resumed, setup, config)) {
     progress.notice(text);
@@ -245,6 +296,10 @@ int train(const Request& request, const TrainSetup& setup, const SaveFolder* fol
         fmt::format("stopped after step {} of {}", summary.end.steps, setup.num_steps()));
   }
   fmt::print("{}", format_summary(setup, summary));
+  std::fflush(stdout);
+  if (signals.pending() == 0 && summary.seconds >= kWorthAdvice) {
+    progress.notice("would help most: " + format_gain(best_gain(request.options, ground)));
+  }
   return signals.pending() != 0 ? signals.exit_code() : 0;
 }
 

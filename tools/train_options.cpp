@@ -22,8 +22,7 @@ constexpr Choice<DataOrder> kOrders[] = {{"shuffled", DataOrder::Shuffled},
 constexpr Choice<ScheduleShape> kSchedules[] = {{"constant", ScheduleShape::Constant},
                                                 {"linear", ScheduleShape::Linear},
                                                 {"cosine", ScheduleShape::Cosine}};
-constexpr Choice<DType> kTypes[] = {{"fp32", DType::F32}, {"bf16", DType::BF16}};
-constexpr Choice<DType> kSavedTypes[] = {
+constexpr Choice<DType> kTypes[] = {
     {"fp32", DType::F32}, {"bf16", DType::BF16}, {"fp16", DType::F16}};
 constexpr Choice<DeviceChoice> kDevices[] = {{"auto", DeviceChoice::Auto},
                                              {"host", DeviceChoice::Host},
@@ -52,7 +51,7 @@ constexpr uint64_t kMaxBlocks = 1'000'000;
 constexpr RealRange kPositive{.least = 0, .least_allowed = false};
 constexpr RealRange kNotNegative{.least = 0};
 constexpr RealRange kRatio{.least = 0, .most = 1};
-constexpr RealRange kBeta{.least = 0, .most = 1, .most_allowed = false};
+constexpr RealRange kBelowOne{.least = 0, .most = 1, .most_allowed = false};
 // Sizes of shapes: far beyond any machine, and their products still fit 64 bits.
 constexpr uint64_t kLargestShape = uint64_t{1} << 20;
 
@@ -107,6 +106,14 @@ Setter recompute(Recompute& target) {
   };
 }
 
+/// Empty is what a variable that is not set leaves of a path, and never meant.
+Setter path(std::string& target) {
+  return [&target](std::string_view flag, std::string_view text) {
+    if (text.empty()) throw_bad_value(flag, text, "the path of a file");
+    target = std::string(text);
+  };
+}
+
 template <class T>
 Setter text(T& target) {
   return [&target](std::string_view, std::string_view value) { target = std::string(value); };
@@ -124,32 +131,51 @@ void add_model_flags(FlagGroup group, TrainOptions& o) {
             choice(o.random_init, kInits));
   group.add("--seed", "N [1]", "of initial weights and of the order of samples",
             whole(o.seed, 0, UINT64_MAX));
-  group.add("--dtype", "fp32|bf16 [bf16]", "weights on the device and inputs of matrix products",
+  group.add("--dtype", "fp32|bf16|fp16 [bf16]",
+            "weights on the device and inputs of matrix products; fp16 scales the loss",
             choice(o.dtype, kTypes));
-  group.add("--gradient-dtype", "fp32|bf16 [as --dtype]",
+}
+
+void add_gradient_type_flag(FlagGroup group, TrainOptions& o) {
+  group.add("--gradient-dtype", "fp32|bf16|fp16 [as --dtype]",
             "what a step's finished gradient is rounded to", choice(o.gradient_dtype, kTypes));
 }
 
-void add_shape_flags(FlagGroup group, TrainOptions& o) {
+void add_micro_batch_flags(FlagGroup group, TrainOptions& o) {
   group.add("--micro-batch-size", "B [4]", "sequences in a micro-batch",
             whole(o.micro_batch_size, 1, kLargestShape));
-  group.add("--gradient-accumulation", "K [1]", "micro-batches in a step",
-            whole(o.gradient_accumulation, 1, kLargestShape));
   group.add("--seq-length,--max-seq-length", "T [the smaller of 1024 and the model's positions]",
             "tokens in a sequence", whole(o.seq_length, 1, kLargestShape));
 }
 
-void add_data_flags(FlagGroup group, TrainOptions& o) {
+void add_shape_flags(FlagGroup group, TrainOptions& o) {
+  add_micro_batch_flags(group, o);
+  group.add("--gradient-accumulation", "K [1]", "micro-batches in a step",
+            whole(o.gradient_accumulation, 1, kLargestShape));
+}
+
+void add_file_flags(FlagGroup group, TrainOptions& o) {
   group.add_list("--data", "PATH...", "text files or folders of text (bytes as tokens), or .bin",
                  o.data);
   group.add("--token-type", "auto|bytes|u16|u32 [auto]", "what the files hold",
             choice(o.token_type, kTokenTypes));
+  group.add("--labels", "FILE [the next tokens]",
+            "int32, one a token: the target at its position, -100 = ignored", path(o.labels));
+  group.add("--documents", "FILE",
+            "int64, where documents begin in the data; attention and positions restart there",
+            path(o.documents));
+}
+
+void add_data_flags(FlagGroup group, TrainOptions& o) {
+  add_file_flags(group, o);
   group.add("--order", "shuffled|sequential [shuffled]", "a permutation per epoch, or as it lies",
             choice(o.order, kOrders));
   group.add("--steps", "N [100]", "optimizer steps", whole(o.steps, 1));
   group.add("--epochs", "N", "passes over the data, instead of --steps", whole(o.epochs, 1));
   add_shape_flags(group, o);
   group.add_list("--eval-data", "PATH...", "data for the evaluation loss, as --data", o.eval_data);
+  group.add("--eval-labels", "FILE", "as --labels, of --eval-data", path(o.eval_labels));
+  group.add("--eval-documents", "FILE", "as --documents, of --eval-data", path(o.eval_documents));
   group.add("--eval-steps", "N [100]", "evaluate every N steps, and after the last",
             whole(o.eval_steps, o.gave_eval_steps, 1));
   group.add("--eval-batches", "N [16]", "micro-batches in an evaluation",
@@ -174,20 +200,37 @@ void add_optimizer_flags(FlagGroup group, TrainOptions& o) {
             choice(o.schedule, kSchedules));
   group.add("--weight-decay", "X [0.1; loaded weights: 0]", "of tensors of two or more dimensions",
             real(o.weight_decay, o.gave_weight_decay, kNotNegative));
-  group.add("--beta1", "X [0.9]", "decay of the momentum", real(o.beta1, kBeta));
-  group.add("--beta2", "X [0.95]", "decay of the variance", real(o.beta2, kBeta));
+  group.add("--beta1", "X [0.9]", "decay of the momentum", real(o.beta1, kBelowOne));
+  group.add("--beta2", "X [0.95]", "decay of the variance", real(o.beta2, kBelowOne));
   group.add("--epsilon", "X [1e-8]", "added to the denominator", real(o.epsilon, kPositive));
   add_clip_flag(group, o);
+  group.add("--dropout", "P [0]", "at the places that the architecture has for it, in training",
+            real(o.dropout, kBelowOne));
 }
 
-void add_memory_flags(FlagGroup group, TrainOptions& o) {
+void add_device_flags(FlagGroup group, TrainOptions& o) {
   group.add("--device", "auto|host|cuda [auto]", "auto = cuda where usable, else host (= cpu)",
             choice(o.device, kDevices));
   group.add("--device-memory", "SIZE [host: what the model needs]",
             "budget for everything on the device", size(o.device_memory));
   group.add("--host-memory", "SIZE [what the machine or its cgroup allows]",
             "budget for everything at home", size(o.host_memory));
+  group.add("--pinned", "SIZE [what a GPU's copies touch, as far as it can be had]",
+            "how much of that may be pinned; the rest is copied through a ring of pinned memory",
+            size(o.pinned));
   group.add("--chunk-size", "SIZE [64MiB]", "of the pieces that move", size(o.chunk_size));
+  group.add(
+      "--link", "SIZE/s[,SIZE/s]", "host only: emulate a link of this bandwidth up[,down]",
+      [&o](std::string_view flag, std::string_view value) { o.link = link_value(flag, value); });
+  group.add("--threads", "N [all cores]", "threads of host kernels and of the optimizer",
+            whole(o.threads, 1, 4096));
+  group.add("--arithmetic", "auto|fp32|bf16-dot [auto]",
+            "host only: how bf16 matrices are multiplied; auto = the faster on this processor",
+            choice(o.arithmetic, kArithmetics));
+}
+
+void add_memory_flags(FlagGroup group, TrainOptions& o) {
+  add_device_flags(group, o);
   group.add("--recompute", "none|block|sqrt|N|auto [auto]",
             "forget the activations inside blocks and compute them again, N blocks at once",
             recompute(o.recompute));
@@ -204,20 +247,12 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
       "a step's updates beside the next step's forward; before the step ends; or, where it clips, "
       "during the backward in the hope that it will not; auto = the faster of the first two",
       choice(o.update, kUpdates));
-  group.add(
-      "--link", "SIZE/s[,SIZE/s]", "host only: emulate a link of this bandwidth up[,down]",
-      [&o](std::string_view flag, std::string_view value) { o.link = link_value(flag, value); });
   group.add("--pretend", "FLOP/s[,SIZE/s]",
             "host only, a rehearsal: kernels sleep for their predicted time at this rate of "
             "arithmetic[,of memory] instead of computing; there are no losses",
             [&o](std::string_view flag, std::string_view value) {
               o.pretend = compute_rates_value(flag, value);
             });
-  group.add("--threads", "N [all cores]", "threads of host kernels and of the optimizer",
-            whole(o.threads, 1, 4096));
-  group.add("--arithmetic", "auto|fp32|bf16-dot [auto]",
-            "host only: how bf16 matrices are multiplied; auto = the faster on this processor",
-            choice(o.arithmetic, kArithmetics));
 }
 
 void add_output_flags(FlagGroup group, TrainOptions& o) {
@@ -234,7 +269,7 @@ void add_output_flags(FlagGroup group, TrainOptions& o) {
   group.add_flag("--save-weights-only", "without the state from which a run goes on",
                  [&o] { o.save_weights_only = true; });
   group.add("--save-dtype", "fp32|bf16|fp16 [as --dtype]", "of the weights in a checkpoint",
-            choice(o.save_dtype, kSavedTypes));
+            choice(o.save_dtype, kTypes));
   group.add_optional(
       "--resume", "[DIR]",
       "go on from a checkpoint, or from the newest in a folder [under --save]; other "
@@ -253,6 +288,9 @@ void validate_data(const TrainOptions& o) {
   require(!(o.steps && o.epochs),
           fmt::format("--steps {} and --epochs {} exclude each other: give one of them",
                       o.steps.value_or(0), o.epochs.value_or(0)));
+  require(!o.eval_data.empty() || o.eval_labels.empty(), "--eval-labels needs --eval-data PATH");
+  require(!o.eval_data.empty() || o.eval_documents.empty(),
+          "--eval-documents needs --eval-data PATH");
   require(!o.eval_data.empty() || !o.gave_eval_steps, "--eval-steps needs --eval-data PATH");
   require(!o.eval_data.empty() || !o.gave_eval_batches, "--eval-batches needs --eval-data PATH");
 }
@@ -274,6 +312,13 @@ void validate_output(const TrainOptions& o) {
   require(!o.save.empty() || !o.save_dtype, "--save-dtype needs --save DIR");
 }
 
+void validate_types(const TrainOptions& o) {
+  require(o.gradient_dtype != DType::F16 || o.dtype == DType::F16,
+          fmt::format("--gradient-dtype fp16 needs --dtype fp16, which scales the loss so that "
+                      "gradients fit: with --dtype {} try --gradient-dtype {}",
+                      name_of(o.dtype), name_of(o.dtype)));
+}
+
 void validate_chunk_size(const TrainOptions& o) {
   const size_t piece_bytes = kPieceElements * size_of(o.dtype);
   if (o.chunk_size % piece_bytes == 0) return;
@@ -287,6 +332,7 @@ void validate_chunk_size(const TrainOptions& o) {
 
 void add_train_flags(CLI::App& app, TrainOptions& options) {
   add_model_flags({app, "Model"}, options);
+  add_gradient_type_flag({app, "Model"}, options);
   add_data_flags({app, "Data"}, options);
   add_optimizer_flags({app, "Optimizer"}, options);
   add_memory_flags({app, "Memory"}, options);
@@ -295,9 +341,20 @@ void add_train_flags(CLI::App& app, TrainOptions& options) {
 
 void add_planned_flags(CLI::App& app, TrainOptions& options) {
   add_model_flags({app, "Model"}, options);
+  add_gradient_type_flag({app, "Model"}, options);
   add_shape_flags({app, "Step"}, options);
   add_clip_flag({app, "Step"}, options);
   add_memory_flags({app, "Memory"}, options);
+}
+
+void add_inference_flags(CLI::App& app, TrainOptions& options) {
+  add_model_flags({app, "Model"}, options);
+  add_device_flags({app, "Memory"}, options);
+}
+
+void add_evaluated_data_flags(CLI::App& app, TrainOptions& options) {
+  add_file_flags({app, "Data"}, options);
+  add_micro_batch_flags({app, "Data"}, options);
 }
 
 void settle_defaults(TrainOptions& options) {
@@ -311,6 +368,7 @@ void validate(const TrainOptions& options) {
   validate_planned(options);
   validate_data(options);
   validate_optimizer(options);
+  validate_output(options);
 }
 
 void validate_planned(const TrainOptions& options) {
@@ -322,8 +380,8 @@ void validate_planned(const TrainOptions& options) {
                       options.preset, options.model));
   require(!options.random_init || !options.model.empty(),
           "--init random is for --model DIR: a preset's weights are always random");
+  validate_types(options);
   validate_chunk_size(options);
-  validate_output(options);
   require(options.device != DeviceChoice::Cuda || options.link.load_bytes_per_s == 0,
           "--link emulates a link on the host device: allowed with --device host, not cuda");
   require(options.device != DeviceChoice::Cuda || !options.pretend,

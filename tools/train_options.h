@@ -35,6 +35,8 @@ struct TrainOptions {
 
   std::vector<std::string> data;
   TokenType token_type = TokenType::Auto;
+  std::string labels;     ///< a file; empty: the next tokens
+  std::string documents;  ///< a file; empty: each sample is one document
   DataOrder order = DataOrder::Shuffled;
   std::optional<uint64_t> steps;  ///< 100 where neither steps nor epochs are given
   std::optional<uint64_t> epochs;
@@ -42,6 +44,7 @@ struct TrainOptions {
   uint64_t gradient_accumulation = 1;
   std::optional<uint64_t> seq_length;  ///< the smaller of 1024 and the model's positions
   std::vector<std::string> eval_data;
+  std::string eval_labels, eval_documents;
   uint64_t eval_steps = 100;
   uint64_t eval_batches = 16;
   uint64_t seed = 1;
@@ -56,12 +59,14 @@ struct TrainOptions {
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double max_grad_norm = 1.0;  ///< 0 = off
+  double dropout = 0;
 
   DType dtype = DType::BF16;
   std::optional<DType> gradient_dtype;  ///< the same as dtype
   DeviceChoice device = DeviceChoice::Auto;
   std::optional<size_t> device_memory;  ///< bytes
   std::optional<size_t> host_memory;    ///< bytes
+  std::optional<size_t> pinned;         ///< bytes of that; the host device pins none
   size_t chunk_size = size_t{64} << 20;
   Recompute recompute = Recompute::Auto;
   ActivationPlacement activations = ActivationPlacement::Auto;
@@ -90,6 +95,7 @@ struct TrainOptions {
   bool gave_weight_decay = false;
   bool gave_save_steps = false;
 
+  bool is_packed() const { return !documents.empty() || !eval_documents.empty(); }
   bool loads_weights() const { return !model.empty() && !random_init; }
 };
 
@@ -97,6 +103,9 @@ struct TrainOptions {
 void add_train_flags(CLI::App& app, TrainOptions& options);
 /// Those that a plan depends on: of the model, the shape of a step, clipping, and memory.
 void add_planned_flags(CLI::App& app, TrainOptions& options);
+/// Those of a run without gradients: of the model, and memory; and of its data, where it has any.
+void add_inference_flags(CLI::App& app, TrainOptions& options);
+void add_evaluated_data_flags(CLI::App& app, TrainOptions& options);
 
 /// Fine-tuning begins gently: where weights are loaded, what was not given is a learning rate of
 /// 1e-5, falling to 0, and no weight decay.

@@ -14,6 +14,12 @@
 namespace ebb {
 namespace {
 
+/// Where nobody asked for the host.
+std::string why_host(const TrainOptions& options, const TrainSetup& setup) {
+  const bool chosen = options.device == DeviceChoice::Auto && !setup.device.pretend;
+  return chosen && setup.device.kind == DeviceKind::Host ? "; no GPU: " + why_no_cuda() : "";
+}
+
 std::string device_line(const TrainSetup& setup) {
   const Preparation& p = setup.prepared;
   const DeviceOptions& d = setup.device;
@@ -46,10 +52,14 @@ std::string weights_text(const TrainOptions& options, const TrainSetup& setup) {
 
 std::string data_line(const TrainOptions& options, const TrainSetup& setup) {
   const TokenData& data = *setup.data;
-  return fmt::format("{} tokens ({}) in {} files; {} samples, {}", data.num_tokens(),
-                     name_of(data.type()), data.num_files(),
-                     data.num_samples(static_cast<size_t>(setup.shape.length)),
-                     options.order == DataOrder::Shuffled ? "shuffled" : "sequential");
+  std::string text = fmt::format("{} tokens ({}) in {} files; {} samples, {}", data.num_tokens(),
+                                 name_of(data.type()), data.num_files(),
+                                 data.num_samples(static_cast<size_t>(setup.shape.length)),
+                                 options.order == DataOrder::Shuffled ? "shuffled" : "sequential");
+  const auto& [labels, documents] = setup.annotations;
+  if (labels) text += fmt::format("; labels for {} of the tokens", labels->num_targets());
+  if (documents) text += fmt::format("; {} documents", documents->num_documents());
+  return text;
 }
 
 std::string left_to_next_step(const Plan& plan) {
@@ -73,8 +83,9 @@ std::string left_to_next_step(const Plan& plan) {
 /// link.
 Machine measured_machine(const TrainSetup& setup, const StepResult& r) {
   const Layout& layout = *setup.prepared.layout;
-  const double update_bytes = static_cast<double>(layout.num_model_parameters()) *
-                              update_bytes_per_parameter(layout.gradient_type());
+  const double update_bytes =
+      static_cast<double>(layout.num_model_parameters()) *
+      update_bytes_per_parameter(layout.weight_type(), layout.gradient_type());
   const bool shared_cores = setup.device.kind == DeviceKind::Host;
   const bool pretends = setup.device.pretend.has_value();
   // What ran at once on the same cores took, alone, half of that time each.
@@ -92,10 +103,82 @@ void add_bound(StepRecord& record, const TrainSetup& setup, const StepResult& r)
   if (r.compute_s <= 0) return;
   const Preparation& p = setup.prepared;
   const Bound bound = lower_bound(p.trace, *p.layout, p.plan, measured_machine(setup, r),
-                                  p.options.max_grad_norm > 0);
+                                  updates_after_norm(p.options));
   record.bound_seconds = bound.seconds;
   record.bound_by = bound.bound_by;
   record.bound_share = bound.seconds / r.step_s;
+}
+
+std::string named(std::string_view name, const std::string& value) {
+  return fmt::format("{:<8}{}", name, value);
+}
+
+/// What every header begins with: model, data, step and device.
+std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup& setup) {
+  const ModelSizes c = sizes_of(setup.source.config);
+  const BatchShape& s = setup.shape;
+  std::vector<std::string> lines;
+  if (setup.device.pretend) {
+    lines.emplace_back("rehearsal: kernels sleep for their predicted time, there are no losses");
+  }
+  lines.push_back(named(
+      "model",
+      fmt::format("{}: {} layers, {} channels, {} parameters, {}; weights: {}", setup.source.name,
+                  c.num_layers, c.channels, format_count(num_parameters(setup.source.config)),
+                  name_of(options.dtype), weights_text(options, setup))));
+  lines.push_back(named("data", data_line(options, setup)));
+  const bool vertical = setup.prepared.options.micro_batch_order == MicroBatchOrder::Vertical;
+  lines.push_back(named(
+      "step", fmt::format("{} micro-batches{} x {} sequences x {} tokens = {} tokens; {} steps",
+                          s.num_batches, vertical ? " (vertical)" : "", s.batch_size, s.length,
+                          s.num_tokens(), setup.num_steps())));
+  lines.push_back(named("device", device_line(setup) + why_host(options, setup)));
+  return lines;
+}
+
+std::string chosen_text(const Preparation& p) {
+  return p.candidates.size() == 1 ? "as told" : "chosen";
+}
+
+/// "device 23.4 MiB: chunk blocks 20 MiB, workspace 3.4 MiB": the largest first, and what is less
+/// than a hundredth together.
+std::string tier_text(const Ledger& ledger, Tier tier) {
+  const size_t total = ledger.total(tier);
+  std::vector<LedgerEntry> entries;
+  size_t rest = 0;
+  for (const LedgerEntry& e : ledger.entries()) {
+    if (e.tier != tier) continue;
+    if (e.bytes * 100 < total) {
+      rest += e.bytes;
+    } else {
+      entries.push_back(e);
+    }
+  }
+  std::ranges::stable_sort(entries, std::ranges::greater{}, &LedgerEntry::bytes);
+  std::string text = fmt::format("{} {}", name_of(tier), format_bytes(total));
+  std::string_view gap = ": ";
+  for (const LedgerEntry& e : entries) {
+    text += fmt::format("{}{} {}", gap, e.name, format_bytes(e.bytes));
+    gap = ", ";
+  }
+  return rest > 0 ? text + fmt::format("{}other {}", gap, format_bytes(rest)) : text;
+}
+
+/// Settings, prediction, traffic.
+std::string plan_text(const TrainSetup& setup) {
+  const Preparation& p = setup.prepared;
+  const Candidate& c = p.candidates[p.chosen];
+  std::string text = fmt::format("{}: {} order, recompute {}, activations on {}, updates {}",
+                                 chosen_text(p), name_of(c.order), name_of(c.recompute),
+                                 c.activations == ActivationPlacement::Device ? "device" : "host",
+                                 c.update == UpdateOrder::Overlap ? "overlap" : "wait");
+  if (c.seconds > 0) {
+    text += fmt::format("; {:.4g} s a step predicted, {:.0f} tok/s, {:.0f} % of the bound by {}",
+                        c.seconds, static_cast<double>(setup.shape.num_tokens()) / c.seconds,
+                        100 * c.bound.seconds / c.seconds, c.bound.bound_by);
+  }
+  return text + fmt::format("; loads {}, stores {}", format_bytes(p.plan.loaded_bytes),
+                            format_bytes(p.plan.stored_bytes));
 }
 
 }  // namespace
@@ -109,33 +192,25 @@ std::string format_count(uint64_t count) {
 
 std::vector<std::string> header_lines(const TrainOptions& options, const TrainSetup& setup) {
   const Preparation& p = setup.prepared;
-  const ModelSizes c = sizes_of(setup.source.config);
-  const BatchShape& s = setup.shape;
-  std::vector<std::string> lines;
-  if (setup.device.pretend) {
-    lines.emplace_back("rehearsal: kernels sleep for their predicted time, there are no losses");
-  }
-  const auto line = [&lines](std::string_view name, const std::string& value) {
-    lines.push_back(fmt::format("{:<8}{}", name, value));
-  };
-  line("model",
-       fmt::format("{}: {} layers, {} channels, {} parameters, {}; weights: {}", setup.source.name,
-                   c.num_layers, c.channels, format_count(num_parameters(setup.source.config)),
-                   name_of(options.dtype), weights_text(options, setup)));
-  line("data", data_line(options, setup));
-  const bool vertical = p.options.micro_batch_order == MicroBatchOrder::Vertical;
-  line("step", fmt::format("{} micro-batches{} x {} sequences x {} tokens = {} tokens; {} steps",
-                           s.num_batches, vertical ? " (vertical)" : "", s.batch_size, s.length,
-                           s.num_tokens(), setup.num_steps()));
-  line("device", device_line(setup));
-  line("chunks", fmt::format("{} of {}, {} blocks; a step loads {} and stores {}{}",
-                             p.layout->num_chunks(), format_bytes(p.layout->chunk_bytes()),
-                             p.num_blocks, format_bytes(p.plan.loaded_bytes),
-                             format_bytes(p.plan.stored_bytes), left_to_next_step(p.plan)));
-  line("machine", machine_line(setup.rates.machine) + "; " + setup.rates.source());
-  line("plan",
-       fmt::format("{} (*): {}", p.candidates.size() == 1 ? "as told" : "chosen", why_chosen(p)));
+  std::vector<std::string> lines = run_lines(options, setup);
+  lines.push_back(
+      named("chunks", fmt::format("{} of {}, {} blocks; a step loads {} and stores {}{}",
+                                  p.layout->num_chunks(), format_bytes(p.layout->chunk_bytes()),
+                                  p.num_blocks, format_bytes(p.plan.loaded_bytes),
+                                  format_bytes(p.plan.stored_bytes), left_to_next_step(p.plan))));
+  lines.push_back(
+      named("machine", machine_line(setup.rates.machine) + "; " + setup.rates.source()));
+  lines.push_back(named("plan", fmt::format("{} (*): {}", chosen_text(p), why_chosen(p))));
   return lines;
+}
+
+std::string format_brief_header(const TrainOptions& options, const TrainSetup& setup) {
+  const Preparation& p = setup.prepared;
+  std::vector<std::string> lines = run_lines(options, setup);
+  lines.push_back(named("memory", fmt::format("{}; {}", tier_text(p.ledger, Tier::Device),
+                                              tier_text(p.ledger, Tier::Host))));
+  lines.push_back(named("plan", plan_text(setup)));
+  return fmt::format("{}\n", fmt::join(lines, "\n"));
 }
 
 std::string format_header(const TrainOptions& options, const TrainSetup& setup) {
@@ -154,8 +229,11 @@ StepRecord make_record(const TrainSetup& setup, const StepContext& context, cons
   record.grad_norm = r.grad_norm;
   record.learning_rate = context.learning_rate;
   record.step_seconds = r.step_s;
-  record.tokens_per_second = static_cast<double>(tokens) / r.step_s;
-  record.tflops = training_flops(setup.source.config, tokens, setup.shape.length) / r.step_s / 1e12;
+  if (r.step_s > 0) {
+    record.tokens_per_second = static_cast<double>(tokens) / r.step_s;
+    record.tflops =
+        training_flops(setup.source.config, tokens, setup.shape.length) / r.step_s / 1e12;
+  }
   add_bound(record, setup, r);
   record.stall_seconds = r.stall_s;
   record.loaded_bytes = r.loaded_bytes;
@@ -185,6 +263,7 @@ std::string format_summary(const TrainSetup& setup, const Summary& s) {
   if (s.num_skipped > 0) {
     fmt::format_to(out, "{} updates skipped, for gradients that were not numbers\n", s.num_skipped);
   }
+  if (s.spent.total_s() > 0) fmt::format_to(out, "time: {}\n", format_spent(s.spent));
   size_t planned = setup.prepared.ledger.total(Tier::Host);
   if (setup.device.kind == DeviceKind::Host) planned += setup.prepared.ledger.total(Tier::Device);
   const size_t explained = planned + s.rss_before_bytes;

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "tools/run_log.h"
+#include "tools/spent_time.h"
 #include "tools/train_options.h"
 #include "tools/train_setup.h"
 
@@ -17,7 +19,10 @@ std::string format_count(uint64_t count);
 
 /// Model, data, step, device, chunks, machine, plan: a line each.
 std::vector<std::string> header_lines(const TrainOptions& options, const TrainSetup& setup);
-/// The same, what the planner chose from, and where every class of bytes lies.
+/// What a run shows before it starts, in six lines: model, data, step, device, where the bytes lie,
+/// and the plan with its predicted time.
+std::string format_brief_header(const TrainOptions& options, const TrainSetup& setup);
+/// Everything: the lines, what the planner chose from, and where every class of bytes lies.
 std::string format_header(const TrainOptions& options, const TrainSetup& setup);
 
 /// What a step measured, and its bound on a machine as fast as that step's own kernels and
@@ -35,7 +40,8 @@ struct Summary {
   EndRecord end;
   uint64_t first_step = 0;  ///< where the run began, more where it was resumed
   double seconds = 0;       ///< of all steps from there
-  double last_loss = 0;
+  SpentTime spent = {};     ///< where they went
+  double last_loss = std::numeric_limits<double>::quiet_NaN();  ///< of a step that had labels
   uint64_t num_skipped = 0;
   size_t rss_before_bytes = 0;  ///< of the program alone, before the run took its memory
 };

@@ -29,11 +29,14 @@ int64_t sequence_length(const TrainOptions& options, const ModelSource& source) 
 /// Token data alone says what the next token is, and nothing else.
 void check_targets(const TrainOptions& options, const ModelSource& source) {
   if (predicts_next_token(source.config)) return;
+  const bool evaluates = !options.eval_data.empty();
+  if (!options.labels.empty() && (!evaluates || !options.eval_labels.empty())) return;
   throw ConfigError(fmt::format(
-      "{} {}: a masked-language model learns from labels, and token data has none; choose a model "
-      "that predicts the next token, such as the presets gpt2 or llama-6x384-bytes (`ebb models` "
-      "lists them)",
-      options.model.empty() ? "--preset" : "--model", source.name));
+      "{} {}: a masked-language model learns from labels, and token data has none; give {} FILE "
+      "(int32, one a token, {} where there is nothing to guess), or choose a model that predicts "
+      "the next token (`ebb models` lists presets)",
+      options.model.empty() ? "--preset" : "--model", source.name,
+      options.labels.empty() ? "--labels" : "--eval-labels", kIgnoredLabel));
 }
 
 /// Opens data and checks it against the model; `flag` names it in messages.
@@ -83,20 +86,33 @@ BatchShape evaluation_shape(const TrainOptions& options, const TokenData& data, 
   return shape;
 }
 
-bool cuda_is_usable() {
-  if (probe_cuda().devices.empty()) return false;
-  try {
-    create_device({.kind = DeviceKind::Cuda});
-  } catch (const ConfigError&) {
-    return false;
-  }
-  return true;
+/// An evaluation takes the first samples, the same ones each time.
+void check_evaluation(const TrainSetup& setup) {
+  const LabelFile* const labels = setup.eval_annotations.labels.get();
+  if (labels == nullptr || labels->num_targets(0, setup.eval_shape->num_tokens()) > 0) return;
+  throw ConfigError(fmt::format(
+      "--eval-labels '{}': the {} tokens of an evaluation have no label but {}; give more "
+      "--eval-batches, or other data",
+      labels->path(), setup.eval_shape->num_tokens(), kIgnoredLabel));
+}
+
+void open_all_data(const TrainOptions& options, TrainSetup& setup) {
+  setup.data = open_data("--data", options.data, options.token_type, setup.source, setup.shape);
+  setup.annotations =
+      open_annotations(options.labels, options.documents, *setup.data, setup.source);
+  if (options.eval_data.empty()) return;
+  setup.eval_data =
+      open_data("--eval-data", options.eval_data, options.token_type, setup.source, setup.shape);
+  setup.eval_annotations =
+      open_annotations(options.eval_labels, options.eval_documents, *setup.eval_data, setup.source);
+  setup.eval_shape = evaluation_shape(options, *setup.eval_data, setup.shape);
+  check_evaluation(setup);
 }
 
 /// A rehearsal is on the host, whatever else is there.
 DeviceKind device_kind(const TrainOptions& options) {
   const bool may_compute = options.device == DeviceChoice::Auto && !options.pretend;
-  if (may_compute && cuda_is_usable()) return DeviceKind::Cuda;
+  if (may_compute && why_no_cuda().empty()) return DeviceKind::Cuda;
   return options.device == DeviceChoice::Cuda ? DeviceKind::Cuda : DeviceKind::Host;
 }
 
@@ -125,6 +141,30 @@ void plan(const TrainOptions& options, TrainSetup& setup) {
 
 }  // namespace
 
+std::string why_no_cuda() {
+  const CudaProbe probe = probe_cuda();
+  if (probe.devices.empty()) return probe.note;
+  try {
+    create_device({.kind = DeviceKind::Cuda});
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+Annotations open_annotations(const std::string& labels, const std::string& documents,
+                             const TokenData& data, const ModelSource& source) {
+  Annotations annotations;
+  if (!labels.empty()) {
+    annotations.labels = std::make_unique<const LabelFile>(
+        labels, data.num_tokens(), static_cast<uint32_t>(sizes_of(source.config).vocabulary));
+  }
+  if (!documents.empty()) {
+    annotations.documents = std::make_unique<const DocumentFile>(documents, data.num_tokens());
+  }
+  return annotations;
+}
+
 ModelSource model_source(const TrainOptions& options) {
   return options.model.empty() ? preset_source(options.preset)
                                : folder_source(options.model, options.random_init);
@@ -142,7 +182,8 @@ DeviceOptions device_options(const TrainOptions& options) {
           .load_bytes_per_s = options.link.load_bytes_per_s,
           .store_bytes_per_s = options.link.store_bytes_per_s,
           .arithmetic = choose_arithmetic(options.arithmetic, this_processor()),
-          .pretend = options.pretend};
+          .pretend = options.pretend,
+          .pinned_bytes = options.pinned.value_or(SIZE_MAX)};
 }
 
 MachineRates rates_for(const TrainOptions& options, const ModelSource& source,
@@ -178,6 +219,7 @@ TrainerOptions trainer_options(const TrainOptions& options, const BatchShape& sh
                    .epsilon = options.epsilon,
                    .weight_decay = options.weight_decay},
           .max_grad_norm = static_cast<float>(options.max_grad_norm),
+          .dropout = static_cast<float>(options.dropout),
           .seed = options.seed,
           .random_weights = random_weights};
 }
@@ -189,18 +231,15 @@ TrainSetup set_up(const TrainOptions& options, bool restores) {
   check_targets(options, setup.source);
   setup.shape = batch_shape(options, setup.source);
   setup.model = create_model(setup.source.config,
-                             {.batch_size = setup.shape.batch_size, .length = setup.shape.length},
+                             {.batch_size = setup.shape.batch_size,
+                              .length = setup.shape.length,
+                              .packed = options.is_packed()},
                              options.dtype);
   if (setup.source.has_weights && !restores) {
     setup.weights = std::make_unique<const SourceWeights>(setup.source, *setup.model);
   }
   setup.device = device_options(options);
-  setup.data = open_data("--data", options.data, options.token_type, setup.source, setup.shape);
-  if (!options.eval_data.empty()) {
-    setup.eval_data =
-        open_data("--eval-data", options.eval_data, options.token_type, setup.source, setup.shape);
-    setup.eval_shape = evaluation_shape(options, *setup.eval_data, setup.shape);
-  }
+  open_all_data(options, setup);
   const auto length = static_cast<size_t>(setup.shape.length);
   setup.learning_rate = learning_rate(
       options, number_of_steps(options, setup.data->num_samples(length), setup.shape));

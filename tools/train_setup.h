@@ -19,11 +19,18 @@
 
 namespace ebb {
 
+/// What lies beside token data; null where it was not given.
+struct Annotations {
+  std::unique_ptr<const LabelFile> labels;
+  std::unique_ptr<const DocumentFile> documents;
+};
+
 struct TrainSetup {
   ModelSource source;
   BatchShape shape;  ///< of a step
   std::unique_ptr<const TokenData> data;
   std::unique_ptr<const TokenData> eval_data;  ///< null where there is no evaluation
+  Annotations annotations, eval_annotations;   ///< of data and of eval_data
   std::optional<BatchShape> eval_shape;
   LearningRate learning_rate;
   std::unique_ptr<const Model> model;
@@ -34,10 +41,24 @@ struct TrainSetup {
   Preparation prepared;
 
   uint64_t num_steps() const { return learning_rate.num_steps; }
+  SampleSource samples() const {
+    return {*data, annotations.labels.get(), annotations.documents.get()};
+  }
+  /// REQUIRES: there is an evaluation.
+  SampleSource eval_samples() const {
+    return {*eval_data, eval_annotations.labels.get(), eval_annotations.documents.get()};
+  }
 };
 
 /// `restores`: a checkpoint gives the weights, whatever the source has.
 TrainSetup set_up(const TrainOptions& options, bool restores = false);
+
+/// Why `--device auto` takes the host on this machine; empty where it takes a GPU.
+std::string why_no_cuda();
+
+/// The files of labels and documents beside `data`; "": none. Errors name file, index and value.
+Annotations open_annotations(const std::string& labels, const std::string& documents,
+                             const TokenData& data, const ModelSource& source);
 
 // The parts of it that a plan alone takes as well.
 /// What --preset, --model and --init say.

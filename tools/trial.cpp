@@ -60,6 +60,7 @@ class Trial {
   Trial(const TrialShape& shape, int64_t num_layers, const DeviceOptions& options)
       : shape_(shape), device_options_(options), model_(make_model(shape, num_layers)) {
     device_options_.load_bytes_per_s = device_options_.store_bytes_per_s = 0;
+    device_options_.pinned_bytes = SIZE_MAX;
     const TrainerOptions trainer{.dtype = shape.weight_type,
                                  .gradient_dtype = shape.gradient_type,
                                  .chunk_bytes = std::min(shape.chunk_bytes, kMostChunkBytes),

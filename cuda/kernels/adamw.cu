@@ -26,6 +26,16 @@ struct HalvedMaster {
   }
 };
 
+struct WholeMaster {
+  F16* weight;
+  float* at;
+  __device__ float load(int64_t i) const { return at[i]; }
+  __device__ void store(int64_t i, float x) const {
+    at[i] = x;
+    weight[i] = F16(x);
+  }
+};
+
 /// In the order of operations that cpu_adam/adamw.h gives.
 template <class Master, class Gradient>
 __global__ void __launch_bounds__(kElementThreads)
@@ -68,8 +78,12 @@ void launch_master(cudaStream_t stream, const AdamWPlanes& planes, const Master&
 }  // namespace
 
 void adamw(cudaStream_t stream, const AdamWPlanes& planes, const AdamWCoefficients* coefficients) {
-  if (planes.low == nullptr) {
+  if (planes.weight.dtype == DType::F32) {
     return launch_master(stream, planes, FloatMaster{planes.weight.as<float>()}, coefficients);
+  }
+  if (planes.weight.dtype == DType::F16) {
+    const WholeMaster master{planes.weight.as<F16>(), planes.master};
+    return launch_master(stream, planes, master, coefficients);
   }
   const HalvedMaster master{reinterpret_cast<uint16_t*>(planes.weight.data), planes.low};
   launch_master(stream, planes, master, coefficients);

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "cuda/kernels/device_code.h"
+#include "cuda/kernels/dropout.h"
 #include "cuda/kernels/launches.h"
 
 namespace ebb::cuda {
@@ -49,6 +50,14 @@ struct Head {
   __device__ bool sees(int query, int query_start, int key, int key_start) const {
     if (query_start != key_start) return false;
     return !f.causal || (key <= query && (f.window == 0 || query - key < f.window));
+  }
+  /// What dropout multiplies the weight of a key with.
+  __device__ float kept(int query, int key) const {
+    if (f.dropout.probability == 0.0f) return 1.0f;
+    const uint32_t group = dropout_group(static_cast<uint32_t>(query), static_cast<uint32_t>(key),
+                                         static_cast<uint32_t>(f.num_tokens));
+    return dropout_factor(f.dropout, static_cast<uint32_t>(b), static_cast<uint32_t>(head), group,
+                          static_cast<uint32_t>(key) % 4);
   }
   /// The first key that a query sees.
   __device__ int first_key(int query) const {

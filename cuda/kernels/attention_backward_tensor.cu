@@ -41,10 +41,10 @@ struct ScoreGradient {
   float weight = 0.0f, dscore = 0.0f;
 };
 __device__ __forceinline__ ScoreGradient differentiate(bool seen, float score, float dweight,
-                                                       float log_sum, float inner) {
+                                                       float log_sum, float inner, float kept) {
   if (!seen) return {};
   const float weight = expf(score - log_sum);
-  return {weight, weight * (dweight - inner)};
+  return {weight * kept, weight * (dweight * kept - inner)};
 }
 
 /// A tile of queries of one head, what is known of them, and their dout.
@@ -101,8 +101,9 @@ __global__ void __launch_bounds__(kTensorThreads) differentiate_keys(AttentionLa
         for (int e = 0; e < 4; ++e) {
           const int q = i * 8 + lane_column() + e % 2, key = first + row + lane_row() + e / 2 * 8;
           const bool seen = head.sees(query + q, shared.starts[q], key, start[e / 2]);
-          const ScoreGradient g = differentiate(seen, s[i][e] * f.scale, ds[i][e],
-                                                shared.log_sums[q], shared.inners[q]);
+          const ScoreGradient g =
+              differentiate(seen, s[i][e] * f.scale, ds[i][e], shared.log_sums[q], shared.inners[q],
+                            head.kept(query + q, key));
           s[i][e] = g.weight;
           ds[i][e] = g.dscore;
         }
@@ -158,8 +159,9 @@ __global__ void __launch_bounds__(kTensorThreads)
       for (int e = 0; e < 4; ++e) {
         const int k = i * 8 + lane_column() + e % 2, query = first + row + lane_row() + e / 2 * 8;
         const bool seen = head.sees(query, start[e / 2], key + k, shared.starts[k]);
-        ds[i][e] =
-            differentiate(seen, s[i][e] * f.scale, ds[i][e], log_sum[e / 2], inner[e / 2]).dscore;
+        ds[i][e] = differentiate(seen, s[i][e] * f.scale, ds[i][e], log_sum[e / 2], inner[e / 2],
+                                 head.kept(query, key + k))
+                       .dscore;
       }
     }
     add_product<kScoreParts, kOthers, kHead>(dq, ds, shared.exchanged_a);

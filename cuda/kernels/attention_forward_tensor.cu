@@ -117,6 +117,14 @@ __global__ void __launch_bounds__(kTensorThreads) attend(AttentionLaunch f, bool
       }
     }
     rows.weigh(s);
+    if (f.dropout.probability > 0.0f) {
+      for (int i = 0; i < kKeys / 8; ++i) {
+        for (int e = 0; e < 4; ++e) {
+          s[i][e] *=
+              head.kept(first + row + lane_row() + e / 2 * 8, key + i * 8 + lane_column() + e % 2);
+        }
+      }
+    }
     rows.add_values(s, shared.values);
   }
   float factor[2];

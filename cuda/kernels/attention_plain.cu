@@ -161,7 +161,8 @@ __global__ void __launch_bounds__(kThreads) attend(AttentionLaunch f) {
       float total = 0.0f;
       for (int j = 0; j < kPart; ++j) {
         const float weight = expf(s[i][j] - highest);
-        shared.weights.row(row)[column_index() + j * kSide] = weight;
+        const int column = column_index() + j * kSide;
+        shared.weights.row(row)[column] = weight * head.kept(first + row, key + column);
         total += weight;
       }
       const float factor = expf(top[i] - highest);
@@ -200,8 +201,10 @@ __device__ void differentiate(const Head<T>& head, const Shared<kTile>& shared, 
       const int key = rows_are_queries ? first_column + column : first_row + row;
       float weight = 0.0f, dscore = 0.0f;
       if (query < n && key < n && head.sees(query, head.start(query), key, head.start(key))) {
+        const float kept = head.kept(query, key);
         weight = expf(s[i][j] - shared.log_sums[q]);
-        dscore = weight * (ds[i][j] - shared.inners[q]);
+        dscore = weight * (ds[i][j] * kept - shared.inners[q]);
+        weight *= kept;
       }
       shared.weights.row(row)[column] = weight;
       shared.dscores.row(row)[column] = dscore;
@@ -299,6 +302,7 @@ void launch_backward(cudaStream_t stream, const AttentionLaunch& f) {
 // Smaller tiles for larger heads, so that shared memory suffices on every architecture.
 void attention_forward_plain(cudaStream_t stream, const AttentionLaunch& f) {
   if (f.dtype == DType::BF16) return launch_forward<16, 16, BF16>(stream, f);
+  if (f.dtype == DType::F16) return launch_forward<16, 16, F16>(stream, f);
   if (f.head_size <= 64) return launch_forward<32, 4, float>(stream, f);
   if (f.head_size <= 128) return launch_forward<32, 8, float>(stream, f);
   launch_forward<16, 16, float>(stream, f);
@@ -306,6 +310,7 @@ void attention_forward_plain(cudaStream_t stream, const AttentionLaunch& f) {
 
 void attention_backward_plain(cudaStream_t stream, const AttentionLaunch& f) {
   if (f.dtype == DType::BF16) return launch_backward<16, 16, BF16>(stream, f);
+  if (f.dtype == DType::F16) return launch_backward<16, 16, F16>(stream, f);
   if (f.head_size <= 64) return launch_backward<32, 4, float>(stream, f);
   if (f.head_size <= 128) return launch_backward<32, 8, float>(stream, f);
   launch_backward<16, 16, float>(stream, f);

@@ -13,7 +13,10 @@ namespace {
 template <class T>
 using Owned = std::unique_ptr<std::remove_pointer_t<T>, cublasStatus_t (*)(T)>;
 
-cudaDataType_t type_of(DType dtype) { return dtype == DType::F32 ? CUDA_R_32F : CUDA_R_16BF; }
+cudaDataType_t type_of(DType dtype) {
+  if (dtype == DType::F32) return CUDA_R_32F;
+  return dtype == DType::BF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
 
 /// Bytes that a pointer is aligned to, up to what the fastest kernels ask for. Not more, so that it
 /// follows from shapes and not from where a tensor happens to lie.

@@ -1,3 +1,4 @@
+#include "cuda/kernels/dropout.h"
 #include "cuda/kernels/elementwise.h"
 #include "cuda/kernels/launches.h"
 
@@ -116,7 +117,32 @@ struct Sum {
   __device__ void store(int64_t i, float value) const { y[i] = TY(value); }
 };
 
+template <class T>
+struct Drop {
+  T* x;
+  int64_t row_elements;
+  Dropout dropout;
+
+  /// Chosen, not multiplied: what is dropped is 0 also where it is not a number.
+  __device__ float value(int64_t i) const {
+    const int64_t row = i / row_elements, element = i % row_elements;
+    const float factor =
+        dropout_factor(dropout, static_cast<uint32_t>(row), 0, static_cast<uint32_t>(element / 4),
+                       static_cast<uint32_t>(element % 4));
+    return factor == 0.0f ? 0.0f : to_float(x[i]) * factor;
+  }
+  __device__ void store(int64_t i, float value) const { x[i] = T(value); }
+};
+
 }  // namespace
+
+void dropout(cudaStream_t stream, const Tensor& x, const Dropout& dropout) {
+  with_type(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    launch_for_each("dropout", stream, Drop<T>{x.as<T>(), x.num_elements() / x.dim(0), dropout},
+                    x.num_elements());
+  });
+}
 
 void activation_forward(cudaStream_t stream, const Tensor& y, const Tensor& x,
                         Activation activation) {

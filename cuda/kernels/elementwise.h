@@ -33,13 +33,15 @@ void launch_for_each(const char* name, cudaStream_t stream, const Op& op, int64_
          for_each_element<Op>, op, n);
 }
 
-/// Calls f(float{}) or f(BF16{}). REQUIRES: a float type of kernels.
+/// Calls f(float{}), f(BF16{}) or f(F16{}). REQUIRES: a float type of kernels.
 template <class F>
 void with_type(DType type, const F& f) {
   if (type == DType::F32) {
     f(float{});
-  } else {
+  } else if (type == DType::BF16) {
     f(BF16{});
+  } else {
+    f(F16{});
   }
 }
 

@@ -26,6 +26,7 @@ void activation_backward(cudaStream_t stream, const Tensor& dx, const Tensor& dy
                          Activation, Write);
 /// y = a + b; y and a of one type.
 void add(cudaStream_t stream, const Tensor& y, const Tensor& a, const Tensor& b);
+void dropout(cudaStream_t stream, const Tensor& x, const Dropout& dropout);
 
 // ---- norm.cu ------------------------------------------------------------------------------------
 struct LayerNormForward {
@@ -93,6 +94,7 @@ struct AttentionLaunch {
   bool causal = true;
   int64_t window = 0;  ///< 0: all
   float scale = 1;
+  Dropout dropout = {};
   const int32_t* document_starts = nullptr;
   const void* qkv = nullptr;
   void* out = nullptr;
@@ -100,10 +102,15 @@ struct AttentionLaunch {
   const void* dout = nullptr;  ///< backward alone, as what follows
   void* dqkv = nullptr;
   float* inner = nullptr;  ///< (B, NH, T): sums of dout times out over a head
+  void* cache = nullptr;   ///< attention_cached alone, as what follows
+  int64_t capacity = 0;
+  const int32_t* positions = nullptr;
 };
 void check_documents(cudaStream_t stream, const AttentionLaunch& f, DataError* error);
 void attention_forward(cudaStream_t stream, const AttentionLaunch& f);
 void attention_backward(cudaStream_t stream, const AttentionLaunch& f);
+void check_positions(cudaStream_t stream, const AttentionLaunch& f, DataError* error);
+void attention_cached(cudaStream_t stream, const AttentionLaunch& f);
 
 // ---- loss.cu ------------------------------------------------------------------------------------
 void cross_entropy(cudaStream_t stream, const Tensor& losses, const Tensor& logits,

@@ -53,6 +53,8 @@ constexpr std::string_view name_of(MemoryKind kind) {
       return "pinned";
     case MemoryKind::Pageable:
       return "host";
+    case MemoryKind::Home:
+      return "home";
   }
   return "?";
 }

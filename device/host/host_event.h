@@ -42,6 +42,8 @@ class HostEvent : public Event {
   /// `time_s`: when the work before it ended, which may be before the machine got round to this.
   virtual void reach(uint64_t generation, std::exception_ptr error, double time_s = steady_now_s());
   virtual Reached await(uint64_t generation) const;
+  /// Nobody will ask await() for what submit_wait() gave.
+  virtual void drop_wait(uint64_t /*token*/) const {}
 
  protected:
   /// Every generation up to this one is reached.

@@ -162,6 +162,7 @@ void HostStream::run(Command& command) {
   if (command.kind == Command::Kind::Record) {
     command.event->reach(command.generation, error_, std::max(ready_s_, done_s_));
   } else if (error_) {
+    if (command.kind == Command::Kind::Wait) command.awaited->drop_wait(command.generation);
     return;  // dropped
   } else if (command.kind == Command::Kind::Wait) {
     run_wait(command);

@@ -9,6 +9,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "spirals.h"
@@ -94,6 +95,22 @@ class Batch {
   ebb::MicroBatch micro_batch_{{view(points_, {kBatch, 2}), view(labels_, {kBatch})}, kBatch};
 };
 
+/// Weights by name, from training to a run that keeps nothing else: the loss without gradients.
+double loss_of(const ebb::Trainer& trainer, const ebb::MicroBatch& batch, size_t budget) {
+  const Classifier model;
+  const ebb::Pass pass{.model = &model};
+  const ebb::PreparedInference prepared = ebb::prepare_inference(
+      {&pass, 1}, {.dtype = ebb::DType::F32, .chunk_bytes = 256 << 10, .random_weights = false},
+      {.device_memory = budget});
+  const auto device = ebb::create_device({.memory_bytes = budget});
+  ebb::Inference inference(*device, prepared);
+  trainer.visit_parameters(
+      [&inference](std::string_view name, const ebb::Shape&, std::span<const float> values) {
+        inference.write_parameter(name, values);
+      });
+  return inference.run(0, batch) / static_cast<double>(batch.num_targets);
+}
+
 int train() {
   const Classifier model;
   const ebb::TrainerOptions options{
@@ -121,6 +138,14 @@ int train() {
   }
   std::printf("loss %.4f -> %.4f, device peak %s\n", first, last,
               ebb::format_bytes(device->peak_bytes()).c_str());
+  const ebb::MicroBatch& fresh = batch.draw(random);
+  const double before = loss_of(trainer, fresh, budget);
+  std::vector<float> bias = trainer.read_parameter("out.bias");
+  bias[0] += 30;
+  trainer.write_parameter("out.bias", bias);
+  const double after = loss_of(trainer, fresh, budget);
+  std::printf("loss without gradients %.4f, with a bias for the first class %.4f\n", before, after);
+  if (before > first / 2 || after < before + 1) return 1;
   return last < first / 2 && device->peak_bytes() <= budget ? 0 : 1;
 }
 

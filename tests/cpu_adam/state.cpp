@@ -36,14 +36,16 @@ State::State(int64_t n, Types types)
       types_(types),
       weight_(n, size_of(types.weight)),
       low_(types.weight == DType::BF16 ? n : 0, sizeof(int16_t)),
+      master_(types.weight == DType::F16 ? n : 0, sizeof(float)),
       momentum_(n, sizeof(float)),
       variance_(n, sizeof(float)),
       gradient_(n, size_of(types.gradient)) {}
 
 Planes State::planes() {
-  const bool split = types_.weight == DType::BF16;
+  const bool split = types_.weight == DType::BF16, whole = types_.weight == DType::F16;
   return {.weight = weight_.data(),
           .low = split ? reinterpret_cast<int16_t*>(low_.data()) : nullptr,
+          .master = whole ? reinterpret_cast<float*>(master_.data()) : nullptr,
           .momentum = reinterpret_cast<float*>(momentum_.data()),
           .variance = reinterpret_cast<float*>(variance_.data()),
           .gradient = gradient_.data(),
@@ -79,7 +81,7 @@ void State::set_gradient(int64_t i, float value) {
 
 std::vector<std::byte> State::bits() const {
   std::vector<std::byte> result;
-  for (const Guarded* plane : {&weight_, &low_, &momentum_, &variance_}) {
+  for (const Guarded* plane : {&weight_, &low_, &master_, &momentum_, &variance_}) {
     const std::vector<std::byte> content = plane->content();
     result.insert(result.end(), content.begin(), content.end());
   }
@@ -87,8 +89,8 @@ std::vector<std::byte> State::bits() const {
 }
 
 bool State::intact() const {
-  return weight_.intact() && low_.intact() && momentum_.intact() && variance_.intact() &&
-         gradient_.intact();
+  return weight_.intact() && low_.intact() && master_.intact() && momentum_.intact() &&
+         variance_.intact() && gradient_.intact();
 }
 
 std::vector<float> State::floats(const Guarded& plane) const {

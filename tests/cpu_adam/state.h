@@ -35,7 +35,8 @@ struct Types {
 
 inline constexpr Types kAllTypes[] = {{DType::F32, DType::F32},   {DType::F32, DType::BF16},
                                       {DType::F32, DType::F16},   {DType::BF16, DType::F32},
-                                      {DType::BF16, DType::BF16}, {DType::BF16, DType::F16}};
+                                      {DType::BF16, DType::BF16}, {DType::BF16, DType::F16},
+                                      {DType::F16, DType::F32},   {DType::F16, DType::F16}};
 
 std::string name_of_types(Types types);
 
@@ -63,7 +64,7 @@ class State {
 
   int64_t n_;
   Types types_;
-  Guarded weight_, low_, momentum_, variance_, gradient_;
+  Guarded weight_, low_, master_, momentum_, variance_, gradient_;
 };
 
 /// The gradients that set_gradients(seed) stores.

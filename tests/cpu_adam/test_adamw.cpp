@@ -145,7 +145,7 @@ class Fenced {
 
 TEST_P(AdamWTypes, TouchesNothingOutsideItsElements) {
   ThreadTeam team(1);
-  Fenced weight, low, momentum, variance, gradient;
+  Fenced weight, low, master, momentum, variance, gradient;
   for (bool at_end : {false, true}) {
     for (int64_t n = 1; n <= 70; ++n) {
       const auto count = static_cast<size_t>(n);
@@ -157,6 +157,9 @@ TEST_P(AdamWTypes, TouchesNothingOutsideItsElements) {
                     .gradient_dtype = GetParam().gradient};
       if (GetParam().weight == DType::BF16) {
         planes.low = reinterpret_cast<int16_t*>(low.place(count * 2, at_end));
+      }
+      if (GetParam().weight == DType::F16) {
+        planes.master = reinterpret_cast<float*>(master.place(count * 4, at_end));
       }
       adamw_update(team, planes, n, step_at(1), 1, 1);
       std::vector<float> masters(count);
@@ -257,6 +260,30 @@ TEST(AdamW, CoefficientsFollowTheDefinition) {
   EXPECT_EQ(adamw_coefficients(step, 0, 1).decay_rate, 0.0f);
 }
 
+// What the device computes with is the master, rounded once, on every instruction set.
+TEST(AdamW, RoundsFp16WeightsFromTheirMasters) {
+  constexpr int64_t kCount = 1009;
+  ThreadTeam team(2);
+  for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    const OnlyTarget only(target);
+    State state(kCount, {DType::F16, DType::F16});
+    state.set_weights(1);
+    state.set_gradients(2);
+    std::vector<float> masters = state.masters();
+    masters[3] = 65519.0f, masters[4] = 65520.0f, masters[5] = 1e-7f, masters[6] = 7e4f;
+    write_masters(state.planes(), masters);
+    for (int64_t t = 1; t <= 3; ++t) {
+      const auto* weights = reinterpret_cast<const F16*>(state.planes().weight);
+      masters = state.masters();
+      for (size_t i = 0; i < masters.size(); ++i) {
+        ASSERT_EQ(weights[i].bits, F16(masters[i]).bits) << i << hwy::TargetName(target);
+      }
+      adamw_update(team, state.planes(), kCount, step_at(t), 1, 1);
+    }
+    EXPECT_EQ(reinterpret_cast<const F16*>(state.planes().weight)[6].bits & 0x7c00u, 0x7c00u);
+  }
+}
+
 TEST(HomePlanes, TakeTwelveBytesAParameter) {
   for (DType type : {DType::BF16, DType::F32}) {
     size_t bits = 0, num_weights = 0;
@@ -269,6 +296,10 @@ TEST(HomePlanes, TakeTwelveBytesAParameter) {
     EXPECT_TRUE(home_planes(type)[0].is_weight);
     EXPECT_EQ(home_planes(type)[0].bits_per_element, 8 * size_of(type));
   }
+  size_t bits = 0;
+  for (const PlaneInfo& plane : home_planes(DType::F16)) bits += plane.bits_per_element;
+  EXPECT_EQ(bits, 14u * 8);
+  EXPECT_TRUE(home_planes(DType::F16)[0].is_weight);
   EXPECT_THROW(home_planes(DType::I32), LogicError);
 }
 

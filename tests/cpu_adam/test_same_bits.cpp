@@ -105,25 +105,28 @@ TEST_P(SameBits, HoweverCutIntoCalls) {
   }
 }
 
-TEST(SameBits, SplitMastersTrainLikeFloatMasters) {
+TEST(SameBits, MastersOfAllTypesTrainAlike) {
   for (DType gradient : {DType::F32, DType::BF16, DType::F16}) {
     State split(1009, {DType::BF16, gradient}), whole(1009, {DType::F32, gradient});
+    State beside(1009, {DType::F16, gradient});
     ThreadTeam team(2);
-    for (State* state : {&split, &whole}) {
+    for (State* state : {&split, &whole, &beside}) {
       state->set_weights(1);
       for (int64_t t = 1; t <= 20; ++t) {
         state->set_gradients(static_cast<uint64_t>(t));
         adamw_update(team, state->planes(), 1009, step_at(t), 1, 1);
       }
     }
-    EXPECT_EQ(split.masters(), whole.masters());
-    EXPECT_EQ(split.momenta(), whole.momenta());
-    EXPECT_EQ(split.variances(), whole.variances());
+    for (State* state : {&split, &beside}) {
+      EXPECT_EQ(state->masters(), whole.masters());
+      EXPECT_EQ(state->momenta(), whole.momenta());
+      EXPECT_EQ(state->variances(), whole.variances());
+    }
   }
 }
 
 TEST(SameBits, GradientsOfAllTypesTrainAlike) {
-  for (DType weight : {DType::F32, DType::BF16}) {
+  for (DType weight : {DType::F32, DType::BF16, DType::F16}) {
     const std::vector<std::byte> expected = train(1009, {weight, DType::F32}, 1);
     for (DType gradient : {DType::BF16, DType::F16}) {
       EXPECT_TRUE(train(1009, {weight, gradient}, 1) == expected) << name_of(gradient);
@@ -153,7 +156,7 @@ bool all_zero(const std::vector<float>& values) {
 TEST(Denormals, CountAsZeroOnEveryInstructionSet) {
   constexpr int64_t kSmall = 1009;
   ThreadTeam team(1);
-  for (DType weight : {DType::F32, DType::BF16}) {
+  for (DType weight : {DType::F32, DType::BF16, DType::F16}) {
     std::vector<std::byte> first;
     for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
       const OnlyTarget only(target);

@@ -28,7 +28,8 @@ uint64_t hash_of(State& state) {
 }
 
 class StateHashTypes : public testing::TestWithParam<DType> {};
-INSTANTIATE_TEST_SUITE_P(Types, StateHashTypes, testing::Values(DType::F32, DType::BF16));
+INSTANTIATE_TEST_SUITE_P(Types, StateHashTypes,
+                         testing::Values(DType::F32, DType::BF16, DType::F16));
 
 TEST_P(StateHashTypes, IsXxh64OverMastersMomentaVariances) {
   State first = trained(kCount, GetParam()), second = trained(7, GetParam());
@@ -73,7 +74,8 @@ TEST_P(StateHashTypes, SeesEveryBitOfEveryPlane) {
       data[bit / 8] ^= static_cast<unsigned char>(1u << (bit % 8));
     }
   };
-  flips(planes.from(99).weight, size_of(GetParam()));
+  if (!planes.master) flips(planes.from(99).weight, size_of(GetParam()));
+  if (planes.master) flips(planes.master + 99, sizeof(float));
   if (planes.low) flips(planes.low + 50, sizeof(int16_t));
   flips(planes.momentum + 99, sizeof(float));
   flips(planes.variance, sizeof(float));
@@ -82,7 +84,9 @@ TEST_P(StateHashTypes, SeesEveryBitOfEveryPlane) {
 
 TEST(StateHash, DependsOnValuesAlone) {
   State split = trained(kCount, DType::BF16), whole = trained(kCount, DType::F32);
+  State beside = trained(kCount, DType::F16);
   EXPECT_EQ(hash_of(split), hash_of(whole));
+  EXPECT_EQ(hash_of(beside), hash_of(whole));
 }
 
 TEST(StateHash, PrintsSixteenDigitsAndStartsAgain) {

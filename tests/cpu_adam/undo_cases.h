@@ -49,6 +49,10 @@ inline void fill_with_bits(const Planes& planes, int64_t count, RandomBits rando
   for (int64_t i = 0; i < count; ++i) {
     put(planes.weight, i, size_of(planes.weight_dtype));
     if (planes.low) put(planes.low, i, 2);
+    if (planes.master) {  // which an fp16 weight follows from
+      put(planes.master, i, 4);
+      reinterpret_cast<F16*>(planes.weight)[i] = F16(planes.master[i]);
+    }
     put(planes.momentum, i, 4);
     put(planes.variance, i, 4);
     put(const_cast<std::byte*>(planes.gradient), i, size_of(planes.gradient_dtype));

@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 #include "device/errors.h"
 #include "device/host/host_memory.h"
@@ -22,6 +23,7 @@ struct Block {
   std::byte* parking = nullptr;
   size_t bytes = 0;
   std::byte* mapped_at = nullptr;
+  bool has_access = false;
 };
 
 struct VirtualMemory {
@@ -43,6 +45,13 @@ CUresult finish_driver(CUresult result = CUDA_SUCCESS) {
   return is_lost() ? CUDA_ERROR_LAUNCH_FAILED : result;
 }
 
+/// Before a call: success, or what it returns instead of being made. A thread that never said which
+/// device is its own has no context to make it in.
+CUresult begin_driver(const char* call) {
+  if (!has_set_device()) return CUDA_ERROR_INVALID_CONTEXT;
+  return is_refused(call) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+}
+
 void move(std::byte* from, std::byte* to, size_t bytes) {
   announce_write(from, bytes);
   void* moved = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
@@ -51,12 +60,14 @@ void move(std::byte* from, std::byte* to, size_t bytes) {
 
 CUresult address_reserve(CUdeviceptr* begin, size_t bytes, size_t alignment, CUdeviceptr wanted,
                          unsigned long long flags) {
+  if (const CUresult no = begin_driver("cuMemAddressReserve"); no != CUDA_SUCCESS) return no;
   EBB_CHECK(alignment == 0 && wanted == 0 && flags == 0, "other arguments");
   EBB_CHECK(bytes > 0 && bytes % settings().granularity == 0, "not a multiple of the granularity");
   VirtualMemory& m = memory();
   std::lock_guard lock(m.mutex);
   *begin = reinterpret_cast<CUdeviceptr>(reserve_addresses(bytes));
   m.reserved.emplace(*begin, bytes);
+  count_reservation(1);
   return finish_driver();
 }
 
@@ -70,11 +81,13 @@ CUresult address_free(CUdeviceptr begin, size_t bytes) {
   }
   release_addresses(pointer(begin), bytes);
   m.reserved.erase(found);
+  count_reservation(-1);
   return finish_driver();
 }
 
 CUresult create(CUmemGenericAllocationHandle* handle, size_t bytes,
                 const CUmemAllocationProp* properties, unsigned long long flags) {
+  if (const CUresult no = begin_driver("cuMemCreate"); no != CUDA_SUCCESS) return no;
   EBB_CHECK(properties->type == CU_MEM_ALLOCATION_TYPE_PINNED && flags == 0 &&
                 properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE,
             "other physical memory");
@@ -87,6 +100,7 @@ CUresult create(CUmemGenericAllocationHandle* handle, size_t bytes,
   *handle = m.next_handle++;
   m.blocks.emplace(*handle, block);
   add_physical(bytes);
+  count_block(1);
   return finish_driver();
 }
 
@@ -98,6 +112,7 @@ CUresult release(CUmemGenericAllocationHandle handle) {
   EBB_CHECK(found->second.mapped_at == nullptr, "releasing a block that is mapped");
   release_addresses(found->second.parking, found->second.bytes);
   remove_physical(found->second.bytes);
+  count_block(-1);
   m.blocks.erase(found);
   return finish_driver();
 }
@@ -111,6 +126,7 @@ bool is_reserved(const VirtualMemory& m, CUdeviceptr address, size_t bytes) {
 
 CUresult map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
              unsigned long long flags) {
+  if (const CUresult no = begin_driver("cuMemMap"); no != CUDA_SUCCESS) return no;
   VirtualMemory& m = memory();
   std::lock_guard lock(m.mutex);
   const auto found = m.blocks.find(handle);
@@ -130,23 +146,26 @@ CUresult map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAlloc
 
 CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access,
                     size_t count) {
+  if (const CUresult no = begin_driver("cuMemSetAccess"); no != CUDA_SUCCESS) return no;
   EBB_CHECK(count == 1 && access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE, "other access");
   VirtualMemory& m = memory();
   std::lock_guard lock(m.mutex);
   if (!m.mapped.contains(address)) return CUDA_ERROR_INVALID_VALUE;
   EBB_CHECK(mprotect(pointer(address), bytes, PROT_READ | PROT_WRITE) == 0, "no access");
   add_range(pointer(address), bytes, Kind::Block);
+  m.blocks.at(m.mapped.at(address)).has_access = true;
   return finish_driver();
 }
 
 CUresult unmap(CUdeviceptr address, size_t bytes) {
+  if (const CUresult no = begin_driver("cuMemUnmap"); no != CUDA_SUCCESS) return no;
   VirtualMemory& m = memory();
   std::lock_guard lock(m.mutex);
   const auto found = m.mapped.find(address);
   EBB_CHECK(found != m.mapped.end(), "unmapping where no block is");
   Block& block = m.blocks.at(found->second);
   EBB_CHECK(bytes == block.bytes, "part of a block is unmapped");
-  remove_range(pointer(address), Kind::Block);
+  if (std::exchange(block.has_access, false)) remove_range(pointer(address), Kind::Block);
   move(pointer(address), block.parking, bytes);
   block.mapped_at = nullptr;
   m.mapped.erase(found);
@@ -155,6 +174,9 @@ CUresult unmap(CUdeviceptr address, size_t bytes) {
 
 CUresult get_granularity(size_t* granularity, const CUmemAllocationProp*,
                          CUmemAllocationGranularity_flags) {
+  if (const CUresult no = begin_driver("cuMemGetAllocationGranularity"); no != CUDA_SUCCESS) {
+    return no;
+  }
   *granularity = settings().granularity;
   return finish_driver();
 }
@@ -164,6 +186,7 @@ CUresult wait_value32(CUstream stream, CUdeviceptr address, cuuint32_t value, un
   auto* word = reinterpret_cast<uint32_t*>(address);
   EBB_CHECK(device_may_touch(word, sizeof *word), "waiting for a word that is not the device's");
   if (is_lost()) return finish_driver();
+  if (const CUresult no = begin_driver("cuStreamWaitValue32"); no != CUDA_SUCCESS) return no;
   constexpr useconds_t kPollMicroseconds = 20;
   enqueue(stream, [word, value] {
     const auto is_less = [&] {

@@ -25,6 +25,7 @@ struct State {
   size_t device_bytes = 0, physical_bytes = 0, pinned_bytes = 0;
   std::atomic<bool> lost = false;
   std::string failure;
+  std::atomic<int64_t> streams = 0, events = 0, blocks = 0, reservations = 0;
 };
 
 State& state() {
@@ -33,6 +34,8 @@ State& state() {
 }
 
 thread_local cudaError_t last_error = cudaSuccess;
+thread_local int device_of_thread = 0;
+thread_local bool device_is_set = false;
 
 uintptr_t address_of(const void* memory) { return reinterpret_cast<uintptr_t>(memory); }
 
@@ -104,6 +107,33 @@ size_t pinned_bytes() {
   QuietLock lock(s.mutex);
   return s.pinned_bytes;
 }
+
+Live live() {
+  State& s = state();
+  QuietLock lock(s.mutex);
+  return {.device_bytes = s.device_bytes + s.physical_bytes,
+          .pinned_bytes = s.pinned_bytes,
+          .num_streams = s.streams,
+          .num_events = s.events,
+          .num_blocks = s.blocks,
+          .num_reservations = s.reservations};
+}
+
+void count_stream(int64_t more) { state().streams.fetch_add(more, std::memory_order_relaxed); }
+void count_event(int64_t more) { state().events.fetch_add(more, std::memory_order_relaxed); }
+void count_block(int64_t more) { state().blocks.fetch_add(more, std::memory_order_relaxed); }
+void count_reservation(int64_t more) {
+  state().reservations.fetch_add(more, std::memory_order_relaxed);
+}
+
+int current_device() { return device_of_thread; }
+bool has_set_device() { return device_is_set; }
+void set_current_device(int device) {
+  device_of_thread = device;
+  device_is_set = true;
+}
+
+bool is_refused(std::string_view call) { return settings().refuses && settings().refuses(call); }
 
 void add_physical(size_t bytes) {
   State& s = state();

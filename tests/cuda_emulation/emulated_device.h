@@ -10,7 +10,10 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 
 namespace ebb::emulation {
 
@@ -23,6 +26,10 @@ struct Settings {
   size_t granularity = size_t{2} << 20;  ///< of blocks
   size_t pinnable_bytes = SIZE_MAX;      ///< what may be registered
   std::string missing_driver_call = {};  ///< one that the driver does not have
+  double copy_bytes_per_s = 0;           ///< of copies to and from the host; 0: at once
+  /// Asked at every call that may be refused, from any thread; true: that one fails and does
+  /// nothing. What only gives back is never refused.
+  std::function<bool(std::string_view call)> refuses = {};
 };
 Settings& settings();
 
@@ -40,6 +47,25 @@ size_t pinned_bytes();
 /// Physical memory under handles: counts as used.
 void add_physical(size_t bytes);
 void remove_physical(size_t bytes);
+
+/// What there is now, of what a program has to give back.
+struct Live {
+  size_t device_bytes = 0, pinned_bytes = 0;
+  int64_t num_streams = 0, num_events = 0, num_blocks = 0, num_reservations = 0;
+  bool operator==(const Live&) const = default;
+};
+Live live();
+/// Counts one that was made, or -1: given back.
+void count_stream(int64_t more);
+void count_event(int64_t more);
+void count_block(int64_t more);
+void count_reservation(int64_t more);
+
+/// Which device's calls this thread makes (cudaSetDevice): 0 on a new thread, as CUDA has it. The
+/// driver's calls ask for one that was set.
+int current_device();
+void set_current_device(int device);
+bool has_set_device();
 
 /// cudaErrorLaunchFailure once the device is lost, else `status`; not success: the last error.
 cudaError_t finish(cudaError_t status = cudaSuccess);

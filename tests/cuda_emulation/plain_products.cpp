@@ -12,6 +12,7 @@ namespace {
 
 double read(const void* data, DType dtype, int64_t i) {
   if (dtype == DType::F32) return static_cast<const float*>(data)[i];
+  if (dtype == DType::F16) return static_cast<const F16*>(data)[i];
   return static_cast<const BF16*>(data)[i];
 }
 
@@ -37,8 +38,10 @@ void multiply_columns(const MatrixProduct& p, int64_t first, int64_t last) {
       if (p.write == Write::Add) sum += static_cast<float>(read(p.d, p.d_dtype, i));
       if (p.d_dtype == DType::F32) {
         static_cast<float*>(p.d)[i] = sum;
-      } else {
+      } else if (p.d_dtype == DType::BF16) {
         static_cast<BF16*>(p.d)[i] = BF16(sum);
+      } else {
+        static_cast<F16*>(p.d)[i] = F16(sum);
       }
     }
   }

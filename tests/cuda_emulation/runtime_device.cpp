@@ -56,16 +56,20 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = current_device();
   return finish();
 }
 
 cudaError_t cudaSetDevice(int device) {
-  return finish(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+  if (device < 0 || device >= settings().num_devices) return finish(cudaErrorInvalidDevice);
+  if (is_refused("cudaSetDevice")) return finish(cudaErrorUnknown);
+  set_current_device(device);
+  return finish();
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device < 0 || device >= settings().num_devices) return finish(cudaErrorInvalidDevice);
+  if (is_refused("cudaGetDeviceProperties")) return finish(cudaErrorUnknown);
   *properties = {};
   std::snprintf(properties->name, sizeof properties->name, "emulated GPU");
   properties->totalGlobalMem = settings().memory_bytes;
@@ -78,6 +82,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  if (is_refused("cudaDeviceGetAttribute")) return finish(cudaErrorUnknown);
   if (device < 0 || device >= settings().num_devices) return finish(cudaErrorInvalidDevice);
   switch (attribute) {
     case cudaDevAttrMaxSharedMemoryPerBlock:
@@ -108,6 +113,7 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int) {
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  if (is_refused("cudaDeviceGetStreamPriorityRange")) return finish(cudaErrorUnknown);
   *least = 0;
   *greatest = -5;
   return finish();

@@ -1,7 +1,9 @@
 // Memory of the emulated runtime. Large memory is pages of its own, which are gone when freed;
 // small memory is the allocator's, whose borders and ends AddressSanitizer knows.
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 
 #include "device/errors.h"
 #include "device/host/host_memory.h"
@@ -43,9 +45,20 @@ void check_copy(const void* to, const void* from, size_t bytes, cudaMemcpyKind k
                     : "a copy to what is not device memory");
 }
 
+/// Copies to and from the host take their time where the settings say so.
+void copy(void* to, const void* from, size_t bytes, bool by_link) {
+  const double bytes_per_s = settings().copy_bytes_per_s;
+  if (by_link && bytes_per_s > 0) {
+    const std::chrono::duration<double> time(static_cast<double>(bytes) / bytes_per_s);
+    std::this_thread::sleep_for(time);
+  }
+  std::memcpy(to, from, bytes);
+}
+
 }  // namespace
 
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
+  if (is_refused("cudaMemGetInfo")) return finish(cudaErrorUnknown);
   *total_bytes = settings().memory_bytes;
   *free_bytes = *total_bytes - used_device_bytes();
   return finish();
@@ -53,6 +66,7 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   if (is_lost() || bytes == 0) return finish(cudaErrorInvalidValue);
+  if (is_refused("cudaMalloc")) return finish(cudaErrorUnknown);
   if (bytes > settings().memory_bytes - used_device_bytes()) {
     return finish(cudaErrorMemoryAllocation);
   }
@@ -79,6 +93,7 @@ cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned int flags) {
       reinterpret_cast<uintptr_t>(memory) % ebb::kPageBytes == 0 && bytes % ebb::kPageBytes == 0,
       "pages are registered whole, or neighbours are pinned along");
   EBB_CHECK(flags == (cudaHostRegisterPortable | cudaHostRegisterMapped), "other flags");
+  if (is_refused("cudaHostRegister")) return finish(cudaErrorUnknown);
   if (is_pinned_memory(memory, 1)) return finish(cudaErrorHostMemoryAlreadyRegistered);
   if (bytes > settings().pinnable_bytes - pinned_bytes()) return finish(cudaErrorMemoryAllocation);
   add_range(memory, bytes, Kind::Pinned);
@@ -94,8 +109,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
                             cudaStream_t stream) {
   if (is_lost()) return finish();
   if (bytes == 0) return finish();
+  if (is_refused("cudaMemcpyAsync")) return finish(cudaErrorUnknown);
   check_copy(to, from, bytes, kind);
-  enqueue(stream, [to, from, bytes] { std::memcpy(to, from, bytes); });
+  const bool by_link = kind != cudaMemcpyDeviceToDevice;
+  enqueue(stream, [to, from, bytes, by_link] { copy(to, from, bytes, by_link); });
   return finish();
 }
 
@@ -103,6 +120,8 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
   if (is_lost()) return finish();
   EBB_CHECK(device_may_touch(memory, bytes),
             "filling what is not memory of the device, nor pinned");
+  if (!is_on_current_device(stream)) return finish(cudaErrorInvalidResourceHandle);
+  if (is_refused("cudaMemsetAsync")) return finish(cudaErrorUnknown);
   enqueue(stream, [memory, value, bytes] { std::memset(memory, value, bytes); });
   return finish();
 }

@@ -1,10 +1,14 @@
 // Streams and events of the emulated runtime: those of the host backend, so that ThreadSanitizer
 // sees the orders that CUDA promises and no other.
 #include <exception>
+#include <memory>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "device/errors.h"
 #include "device/host/host_stream.h"
+#include "device/host/quiet_lock.h"
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/cuda_emulation/stream_queue.h"
 
@@ -32,13 +36,53 @@ void run(std::function<void()>* work) noexcept {
 }  // namespace
 
 struct CUstream_st {
+  int device = current_device();
   ebb::HostStream queue{{.faults = &no_faults(), .name = "emulated GPU"}};
 };
 
 struct CUevent_st {
+  int device = current_device();
   ebb::HostEvent event = {};
   bool has_time = true;
+  bool is_destroyed = false;
 };
+
+namespace {
+
+/// Destroyed events: a program may destroy one while streams still have to reach or wait for it, so
+/// their memory goes with the last stream.
+class Graveyard {
+ public:
+  void add(cudaEvent_t event) {
+    ebb::QuietLock lock(mutex_);
+    EBB_CHECK(!event->is_destroyed, "an event is destroyed twice");
+    event->is_destroyed = true;
+    events_.emplace_back(event);
+  }
+  void clear_without_streams() {
+    ebb::QuietLock lock(mutex_);
+    if (live().num_streams == 0) events_.clear();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<CUevent_st>> events_;
+};
+Graveyard& graveyard() {
+  static Graveyard one;
+  return one;
+}
+
+ebb::HostEvent& used(cudaEvent_t event) {
+  EBB_CHECK(!event->is_destroyed, "an event is used that was destroyed");
+  return event->event;
+}
+
+}  // namespace
+
+bool ebb::emulation::is_on_current_device(cudaStream_t stream) {
+  return stream == nullptr || stream->device == current_device();
+}
 
 void ebb::emulation::enqueue(cudaStream_t stream, std::function<void()> work) {
   EBB_CHECK(stream != nullptr, "there is no default stream");
@@ -50,17 +94,22 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flag
   EBB_CHECK(flags == cudaStreamNonBlocking, "a stream that waits for the default stream");
   EBB_CHECK(priority <= 0 && priority >= -5, "a priority out of range");
   if (is_lost()) return finish();
+  if (is_refused("cudaStreamCreateWithPriority")) return finish(cudaErrorUnknown);
   *stream = new CUstream_st;
+  count_stream(1);
   return finish();
 }
 
 /// Waits for what is queued, as a later use of its memory would.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete stream;
+  count_stream(-1);
+  graveyard().clear_without_streams();
   return finish();
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  // Never refused: with this a program makes sure of its memory when it ends.
   stream->queue.synchronize();
   return finish();
 }
@@ -68,43 +117,54 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags) {
   EBB_CHECK(flags == 0, "other flags");
   if (is_lost()) return finish();
-  stream->queue.wait(event->event);  // throws where it was never recorded
+  if (is_refused("cudaStreamWaitEvent")) return finish(cudaErrorUnknown);
+  stream->queue.wait(used(event));  // throws where it was never recorded
   return finish();
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   if (is_lost()) return finish();
+  if (is_refused("cudaEventCreateWithFlags")) return finish(cudaErrorUnknown);
   *event = new CUevent_st;
+  count_event(1);
   (*event)->has_time = (flags & cudaEventDisableTiming) == 0;
   return finish();
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete event;
+  graveyard().add(event);
+  count_event(-1);
   return finish();
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   EBB_CHECK(stream != nullptr, "there is no default stream");
   if (is_lost()) return finish();
-  stream->queue.record(event->event);
+  if (stream->device != event->device) return finish(cudaErrorInvalidResourceHandle);
+  if (is_refused("cudaEventRecord")) return finish(cudaErrorUnknown);
+  stream->queue.record(used(event));
   return finish();
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (is_lost()) return finish();
-  event->event.synchronize();  // throws where it was never recorded
+  if (is_refused("cudaEventSynchronize")) return finish(cudaErrorUnknown);
+  used(event).synchronize();  // throws where it was never recorded
   return finish();
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  (void)event->event.latest();  // throws where it was never recorded
+  (void)used(event).latest();  // throws where it was never recorded
   if (is_lost()) return finish();
-  return event->event.done() ? cudaSuccess : cudaErrorNotReady;
+  if (is_refused("cudaEventQuery")) return finish(cudaErrorUnknown);
+  // Not ready is no failure, and yet what cudaGetLastError() returns next, as CUDA has it.
+  return event->event.done() ? cudaSuccess : set_last_error(cudaErrorNotReady);
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
   EBB_CHECK(begin->has_time && end->has_time, "the time of an event that keeps none");
+  if (is_refused("cudaEventElapsedTime")) return finish(cudaErrorUnknown);
+  if (begin->device != end->device) return finish(cudaErrorInvalidResourceHandle);
   if (!begin->event.done() || !end->event.done()) return finish(cudaErrorNotReady);
   *milliseconds = static_cast<float>(1e3 * (end->event.time_s() - begin->event.time_s()));
   return finish();

@@ -10,11 +10,17 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 namespace ebb::emulation {
 
 /// Throws LogicError where `stream` is not a stream: there is no default stream here.
 void enqueue(cudaStream_t stream, std::function<void()> work);
+
+/// Whether the calling thread has made the stream's device its own, as launches ask for.
+bool is_on_current_device(cudaStream_t stream);
+/// Whether a test wants this call to fail.
+bool is_refused(std::string_view call);
 
 /// Makes `error` what cudaGetLastError() returns next on this thread, and returns it.
 cudaError_t set_last_error(cudaError_t error);

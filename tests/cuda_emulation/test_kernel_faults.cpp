@@ -20,6 +20,13 @@ __global__ void reverse(int* out, bool with_barrier) {
   out[blockIdx.x * kThreads + threadIdx.x] = shared[kThreads - 1 - threadIdx.x];
 }
 
+/// What a thread reads depends on who was there before it. Not run where ThreadSanitizer looks.
+[[maybe_unused]] __global__ void reverse_unguarded(int* out, int first) {
+  __shared__ int shared[kThreads];
+  shared[threadIdx.x] = first + static_cast<int>(threadIdx.x);
+  out[threadIdx.x] = shared[kThreads - 1 - threadIdx.x];
+}
+
 __global__ void wait_in_part() {
   if (threadIdx.x < kThreads / 2 + 3) __syncthreads();
 }
@@ -69,6 +76,19 @@ TEST(EmulatedFaults, AShuffleThatSomeLeaveOutIsAnError) {
   std::vector<int> out(kThreads);
   EXPECT_THROW(run(1, shuffle_in_part, out.data()), emulation::DivergentBarrier);
 }
+
+/// In every build, by the order of threads. `first` differs, or what the run before left would do.
+#if !defined(__SANITIZE_THREAD__)
+TEST(EmulatedFaults, ARaceBetweenThreadsDependsOnTheirOrder) {
+  std::vector<int> forwards(kThreads), backwards(kThreads);
+  run(1, reverse_unguarded, forwards.data(), 1000);
+  emulation::set_backwards(true);
+  run(1, reverse_unguarded, backwards.data(), 2000);
+  emulation::set_backwards(false);
+  for (int& x : backwards) x -= 1000;
+  EXPECT_NE(forwards, backwards);
+}
+#endif
 
 #if defined(__SANITIZE_THREAD__)
 TEST(EmulatedFaultsDeathTest, ARaceBetweenThreadsOfABlockIsFound) {

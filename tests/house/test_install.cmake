@@ -1,4 +1,4 @@
-# Installs the build, then configures, builds and runs the example as an outside project that knows the prefix alone.
+# Installs the build, then configures, builds and runs the examples as an outside project that knows the prefix alone.
 cmake_minimum_required(VERSION 3.25)
 
 function(run what)
@@ -29,13 +29,47 @@ set(hidden)
 foreach(package TBB fmt nlohmann_json PkgConfig Eigen3 CUDAToolkit)
   list(APPEND hidden -D CMAKE_DISABLE_FIND_PACKAGE_${package}=ON)
 endforeach()
-run("configuring the example" ${CMAKE_COMMAND} -S ${EXAMPLE_DIR} -B ${WORK_DIR}/build -G ${GENERATOR}
+run("configuring the examples" ${CMAKE_COMMAND} -S ${SOURCE_DIR}/examples -B ${WORK_DIR}/build -G ${GENERATOR}
   -D CMAKE_BUILD_TYPE=Release -D CMAKE_CXX_COMPILER=${COMPILER} -D CMAKE_PREFIX_PATH=${prefix}
   -D "CMAKE_CXX_FLAGS=-Wall -Wextra -Wpedantic -Werror" ${hidden})
-run("building the example" ${CMAKE_COMMAND} --build ${WORK_DIR}/build)
-run("the example" ${WORK_DIR}/build/embed)
+run("building the examples" ${CMAKE_COMMAND} --build ${WORK_DIR}/build)
+
+run("embed" ${WORK_DIR}/build/embed/embed)
 message("${output}")
 string(REGEX MATCH "loss ([0-9.]+) -> ([0-9.]+)" _ "${output}")
 set(first ${CMAKE_MATCH_1})
 set(last ${CMAKE_MATCH_2})
 expect("\"${first}\" GREATER 0 AND \"${last}\" LESS \"${first}\"")
+
+# Three ways to accumulate give one curve (else it ends with 1), and the digits are learned.
+run("mnist_mlp" ${WORK_DIR}/build/mnist_mlp/mnist_mlp ${SOURCE_DIR}/examples/mnist_mlp/digits)
+message("${output}")
+string(REGEX MATCHALL "right [0-9.]+" all_right "${output}")
+foreach(right ${all_right})
+  string(REPLACE "right " "" right ${right})
+  expect("${right} GREATER 85")
+endforeach()
+list(LENGTH all_right num_right)
+expect("${num_right} EQUAL 3")
+
+# A run that was stopped between two saves ends as one that was not.
+set(pretrain ${WORK_DIR}/build/pretrain/pretrain ${SOURCE_DIR}/scheduler)
+run("pretrain" ${pretrain} ${WORK_DIR}/whole 30)
+message("${output}")
+string(REGEX MATCH "state [0-9a-f]+" whole "${output}")
+run("pretrain, stopped" ${pretrain} ${WORK_DIR}/stopped 30 15)
+run("pretrain, resumed" ${pretrain} ${WORK_DIR}/stopped 30)
+string(REGEX MATCH "state [0-9a-f]+" resumed "${output}")
+expect("\"${whole}\" MATCHES \"state\" AND \"${whole}\" STREQUAL \"${resumed}\"")
+expect("NOT \"${output}\" MATCHES \"step 10 \"")  # it did not begin anew
+
+# What one example wrote, the next trains on (it ends with 1 where that was worth nothing), and the command reads.
+run("finetune" ${WORK_DIR}/build/finetune/finetune ${WORK_DIR}/whole/weights ${SOURCE_DIR}/README.md ${WORK_DIR}/finetuned 20)
+message("${output}")
+# A folder that transformers wrote, and tokens that count up by one.
+run("writing tokens" ${PYTHON} -c "open('${WORK_DIR}/tokens.bin', 'wb').write(bytes(byte for i in range(4000) for byte in (i % 37, 0)))")
+run("finetune, tokens" ${WORK_DIR}/build/finetune/finetune ${SOURCE_DIR}/tests/fixtures/hf/llama ${WORK_DIR}/tokens.bin
+  ${WORK_DIR}/llama 50 u16)
+message("${output}")
+expect("EXISTS ${WORK_DIR}/llama/generation_config.json")
+run("the command" ${prefix}/bin/ebb convert --model ${WORK_DIR}/finetuned --to ${WORK_DIR}/converted --save-dtype fp32)

@@ -22,8 +22,26 @@ add_library(ebb_headers_alone OBJECT ${sources})
 target_link_libraries(ebb_headers_alone PRIVATE ebb_options)
 
 add_test(NAME test_install
-  COMMAND ${CMAKE_COMMAND} -D BUILD_DIR=${PROJECT_BINARY_DIR} -D EXAMPLE_DIR=${PROJECT_SOURCE_DIR}/examples/embed
+  COMMAND ${CMAKE_COMMAND} -D BUILD_DIR=${PROJECT_BINARY_DIR} -D SOURCE_DIR=${PROJECT_SOURCE_DIR} -D PYTHON=${Python3_EXECUTABLE}
     -D WORK_DIR=${CMAKE_CURRENT_BINARY_DIR}/install -D GENERATOR=${CMAKE_GENERATOR} -D COMPILER=${CMAKE_CXX_COMPILER}
     -D LIBRARY_DIR=${CMAKE_INSTALL_LIBDIR} -D SONAME=libebb.so.${PROJECT_VERSION_MAJOR} -D VERSION=${PROJECT_VERSION}
     -P ${dir}/test_install.cmake)
 ebb_test_properties(test_install fast)
+
+add_test(NAME test_package COMMAND sh ${dir}/test_package ${CMAKE_CPACK_COMMAND} ${PROJECT_BINARY_DIR} ${CMAKE_CURRENT_BINARY_DIR}/package)
+ebb_test_properties(test_package fast)
+set_tests_properties(test_package PROPERTIES SKIP_RETURN_CODE 77)
+
+# What the pages say is what happens.
+set(docs_dir ${dir}/../docs)
+add_test(NAME test_docs
+  COMMAND Python3::Interpreter ${docs_dir}/run_commands.py --root ${PROJECT_SOURCE_DIR} --ebb $<TARGET_FILE:ebb>)
+ebb_test_properties(test_docs fast)
+add_test(NAME test_docs_finds_planted COMMAND Python3::Interpreter ${docs_dir}/test_run_commands.py)
+ebb_test_properties(test_docs_finds_planted fast)
+
+# Installs gigabytes where EBB_PYTHON does not name a Python that has them; skips visibly where it cannot.
+add_test(NAME test_with_transformers
+  COMMAND sh ${dir}/../with_transformers ${PROJECT_BINARY_DIR}/python ${PROJECT_BINARY_DIR})
+ebb_test_properties(test_with_transformers slow)
+set_tests_properties(test_with_transformers PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1800)

@@ -18,8 +18,9 @@ uint64_t next_random(uint64_t& state) {
 }
 
 double half_unit(double value, DType dtype) {
-  const int bits = dtype == DType::BF16 ? 8 : 24;
   if (dtype == DType::F64 || value == 0.0) return 0.0;
+  if (dtype == DType::F16) return std::max(std::ldexp(1.0, std::ilogb(value) - 11), 0x1p-25);
+  const int bits = dtype == DType::BF16 ? 8 : 24;
   return std::ldexp(1.0, std::ilogb(value) - bits);
 }
 

@@ -16,7 +16,7 @@ struct Types {
 struct AdamWState {
   std::vector<std::byte> weight, gradient;
   std::vector<int16_t> low;
-  std::vector<float> momentum, variance;
+  std::vector<float> master, momentum, variance;
   bool operator==(const AdamWState&) const = default;
 };
 
@@ -31,6 +31,7 @@ class DeviceAdamW : public testing::TestWithParam<Types> {
     s.weight.resize(n * size_of(GetParam().weight));
     s.gradient.resize(n * size_of(GetParam().gradient));
     s.low.resize(n);
+    s.master.resize(n);
     s.momentum.resize(n);
     s.variance.resize(n);
     for (size_t i = 0; i < n; ++i) {
@@ -39,7 +40,8 @@ class DeviceAdamW : public testing::TestWithParam<Types> {
       s.low[i] = static_cast<int16_t>(words[0]);
       s.momentum[i] = 0.01f * pair.first;
       s.variance[i] = i % 97 == 0 ? 1e-40f : 1e-4f * pair.first * pair.first;  // some denormal
-      put(s.weight, GetParam().weight, i, 0.02f * pair.second);
+      s.master[i] = 0.02f * pair.second;
+      put(s.weight, GetParam().weight, i, s.master[i]);
       put(s.gradient, GetParam().gradient, i, 0.1f * other.first);
     }
     return s;
@@ -58,6 +60,7 @@ class DeviceAdamW : public testing::TestWithParam<Types> {
   Planes planes(AdamWState& s) const {
     return {.weight = s.weight.data(),
             .low = GetParam().weight == DType::BF16 ? s.low.data() : nullptr,
+            .master = GetParam().weight == DType::F16 ? s.master.data() : nullptr,
             .momentum = s.momentum.data(),
             .variance = s.variance.data(),
             .gradient = s.gradient.data(),
@@ -68,6 +71,7 @@ class DeviceAdamW : public testing::TestWithParam<Types> {
     const DType weight = GetParam().weight, gradient = GetParam().gradient;
     const Array w = array(weight, s.weight), g = array(gradient, s.gradient);
     const Array low = array(DType::BF16, s.low);  // 16 bits, whatever they mean
+    const Array master = array(DType::F32, s.master);
     const Array m = array(DType::F32, s.momentum), v = array(DType::F32, s.variance);
     Guarded constants(sizeof(coefficients));
     std::memcpy(constants.data(), &coefficients, sizeof(coefficients));
@@ -76,12 +80,14 @@ class DeviceAdamW : public testing::TestWithParam<Types> {
         h.stream,
         {.weight = w,
          .low = weight == DType::BF16 ? reinterpret_cast<int16_t*>(low.tensor().data) : nullptr,
+         .master = weight == DType::F16 ? master.tensor().as<float>() : nullptr,
          .momentum = m,
          .variance = v,
          .gradient = g},
         reinterpret_cast<const AdamWCoefficients*>(constants.data()));
     read_back(s.weight, w);
     read_back(s.low, low);
+    read_back(s.master, master);
     read_back(s.momentum, m);
     read_back(s.variance, v);
   }
@@ -128,15 +134,15 @@ TEST_P(DeviceAdamW, ChangesNothingWhereItIsToSkip) {
   EXPECT_TRUE(here == before);
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, DeviceAdamW,
-                         testing::Values(Types{DType::F32, DType::F32},
-                                         Types{DType::BF16, DType::BF16},
-                                         Types{DType::BF16, DType::F32},
-                                         Types{DType::BF16, DType::F16}),
-                         [](const auto& info) {
-                           return std::string(name_of(info.param.weight)) + "_" +
-                                  std::string(name_of(info.param.gradient));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Types, DeviceAdamW,
+    testing::Values(Types{DType::F32, DType::F32}, Types{DType::BF16, DType::BF16},
+                    Types{DType::BF16, DType::F32}, Types{DType::BF16, DType::F16},
+                    Types{DType::F16, DType::F16}, Types{DType::F16, DType::F32}),
+    [](const auto& info) {
+      return std::string(name_of(info.param.weight)) + "_" +
+             std::string(name_of(info.param.gradient));
+    });
 
 }  // namespace
 }  // namespace ebb::test

@@ -61,7 +61,7 @@ class AttentionTest : public testing::TestWithParam<std::tuple<DType, Case>> {
   const AttentionCase& shape() const { return std::get<1>(GetParam()).shape; }
 };
 INSTANTIATE_TEST_SUITE_P(Cases, AttentionTest,
-                         testing::Combine(testing::Values(DType::F32, DType::BF16),
+                         testing::Combine(testing::Values(DType::F32, DType::BF16, DType::F16),
                                           testing::ValuesIn(cases())),
                          [](const auto& info) {
                            return std::string(name_of(std::get<0>(info.param))) + "_" +
@@ -114,9 +114,9 @@ TEST_P(AttentionTest, Backward) {
   a.forward(h);
   a.backward(h);
   const Values want = attention_gradient(a.dout.values(), a.qkv.values(), shape());
-  // Sums over up to T queries or keys of terms of about one; bf16 also rounds `out`, which backward
-  // reads.
-  const double rounding = dtype() == DType::BF16 ? 0x1p-9 : 3e-7;
+  // Sums over up to T queries or keys of terms of about one; half precision also rounds `out`,
+  // which backward reads.
+  const double rounding = dtype() == DType::F32 ? 3e-7 : dtype() == DType::BF16 ? 0x1p-9 : 0x1p-12;
   const auto terms = static_cast<double>(shape().tokens * shape().heads / shape().key_heads());
   const double size = 2.0 + 0.5 * std::sqrt(terms);
   EXPECT_TRUE(close(a.dqkv.values(), want, Values(want.size(), size), rounding, dtype()));
@@ -188,7 +188,7 @@ TEST(AttentionTest, AComparisonSeesOneKeyMoreInAWindow) {
 
 TEST(AttentionTest, IsStableForLargeScores) {
   const AttentionCase shape{1, 100, 1, 64, true, {}};
-  for (DType dtype : {DType::F32, DType::BF16}) {
+  for (DType dtype : {DType::F32, DType::BF16, DType::F16}) {
     Harness h;
     const Attend a(dtype, shape, 300.0);  // scores of some 1e5
     a.forward(h);

@@ -23,6 +23,7 @@ TEST(Contracts, NothingIsTouchedOnADeviceThatCounts) {
   const auto y = imaginary(t, {n, v}), row = imaginary(f, {n}), column = imaginary(t, {c});
   const auto dcolumn = imaginary(f, {c}), indices = imaginary(i32, {n}), dw = imaginary(f, {v, c});
   const auto qkv = imaginary(t, {10, 100, 3 * c}), out = imaginary(t, {10, 100, c});
+  const auto cache = imaginary(t, {10, 500, 2 * c}), positions = imaginary(i32, {10, 100});
   const auto lse = imaginary(f, {10, 4, 100}), statistics = imaginary(f, {n, 3});
   const auto flat_qkv = imaginary(t, {n, 8 * c}), rstds = imaginary(f, {n, 6});
   const auto table = imaginary(f, {n, c}), wide = imaginary(t, {n, 2 * c});
@@ -67,6 +68,8 @@ TEST(Contracts, NothingIsTouchedOnADeviceThatCounts) {
       {"embedding_backward", [&] { kernels->embedding_backward(s, dw, x, indices, Write::Store); }},
       {"attention_forward",
        [&] { kernels->attention_forward(s, out, lse, qkv, {.num_heads = 4}); }},
+      {"attention_cached",
+       [&] { kernels->attention_cached(s, out, qkv, cache, positions, {.num_heads = 4}); }},
       {"attention_backward",
        [&] { kernels->attention_backward(s, qkv, out, qkv, out, lse, {.num_heads = 4}); }},
       {"cross_entropy", [&] { kernels->cross_entropy(s, row, y, indices, 1.0f); }},

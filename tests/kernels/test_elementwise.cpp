@@ -12,7 +12,7 @@ class Elementwise : public testing::TestWithParam<std::tuple<DType, int64_t>> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Elementwise,
-                         testing::Combine(testing::Values(DType::F32, DType::BF16),
+                         testing::Combine(testing::Values(DType::F32, DType::BF16, DType::F16),
                                           testing::Values(1, 7, 15, 16, 17, 31, 33, 1009, 40009)),
                          [](const auto& info) {
                            return std::string(name_of(std::get<0>(info.param))) + "_" +
@@ -134,7 +134,7 @@ TEST(Elementwise, GeluIsSafeFarOut) {
 }
 
 TEST(Elementwise, NotANumberStays) {
-  for (DType dtype : {DType::F32, DType::BF16}) {
+  for (DType dtype : {DType::F32, DType::BF16, DType::F16}) {
     for (Activation activation : {Activation::GeluTanh, Activation::Gelu, Activation::Relu}) {
       Harness h;
       const Array x(dtype, {20}, Values(20, std::nan(""))), y(dtype, {20});

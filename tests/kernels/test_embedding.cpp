@@ -13,7 +13,7 @@ const Size kSizes[] = {{1, 1, 1},    {5, 15, 3},   {64, 16, 300},
 
 class Embedding : public testing::TestWithParam<std::tuple<DType, Size>> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, Embedding,
-                         testing::Combine(testing::Values(DType::F32, DType::BF16),
+                         testing::Combine(testing::Values(DType::F32, DType::BF16, DType::F16),
                                           testing::ValuesIn(kSizes)),
                          ([](const auto& info) {
                            const auto& [dtype, s] = info.param;

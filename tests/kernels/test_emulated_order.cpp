@@ -13,7 +13,7 @@ class Backwards {
 
 class EmulatedOrder : public testing::TestWithParam<std::tuple<DType, BitCase>> {};
 INSTANTIATE_TEST_SUITE_P(Kernels, EmulatedOrder,
-                         testing::Combine(testing::Values(DType::F32, DType::BF16),
+                         testing::Combine(testing::Values(DType::F32, DType::BF16, DType::F16),
                                           testing::ValuesIn(bit_cases().begin(),
                                                             bit_cases().end())),
                          [](const auto& info) {

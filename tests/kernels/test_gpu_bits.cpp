@@ -6,7 +6,7 @@ namespace {
 
 class GpuBits : public testing::TestWithParam<std::tuple<DType, BitCase>> {};
 INSTANTIATE_TEST_SUITE_P(Kernels, GpuBits,
-                         testing::Combine(testing::Values(DType::F32, DType::BF16),
+                         testing::Combine(testing::Values(DType::F32, DType::BF16, DType::F16),
                                           testing::ValuesIn(bit_cases().begin(),
                                                             bit_cases().end())),
                          [](const auto& info) {

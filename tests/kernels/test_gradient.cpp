@@ -11,7 +11,7 @@ class Gradient : public testing::TestWithParam<std::tuple<DType, int64_t>> {
   int64_t n() const { return std::get<1>(GetParam()); }
 };
 INSTANTIATE_TEST_SUITE_P(Sizes, Gradient,
-                         testing::Combine(testing::Values(DType::F32, DType::BF16),
+                         testing::Combine(testing::Values(DType::F32, DType::BF16, DType::F16),
                                           testing::Values(1, 63, 64, 65, 1009, 65535, 65536, 65537,
                                                           140001)),
                          [](const auto& info) {

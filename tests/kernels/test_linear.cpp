@@ -26,7 +26,8 @@ struct Operands {
 };
 const Operands kOperands[] = {{"fp32", DType::F32, Arithmetic::Fp32},
                               {"bf16", DType::BF16, Arithmetic::Fp32},
-                              {"bf16_dot", DType::BF16, Arithmetic::Bf16Dot}};
+                              {"bf16_dot", DType::BF16, Arithmetic::Bf16Dot},
+                              {"fp16", DType::F16, Arithmetic::Fp32}};
 
 bool can_run(Arithmetic arithmetic) { return Harness::can_compute(arithmetic); }
 

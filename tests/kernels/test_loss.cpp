@@ -32,7 +32,7 @@ const Size kSizes[] = {{1, 1}, {3, 2}, {5, 15}, {9, 16}, {7, 17}, {33, 257}, {3,
 
 class CrossEntropy : public testing::TestWithParam<std::tuple<DType, Size>> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, CrossEntropy,
-                         testing::Combine(testing::Values(DType::F32, DType::BF16),
+                         testing::Combine(testing::Values(DType::F32, DType::BF16, DType::F16),
                                           testing::ValuesIn(kSizes)),
                          ([](const auto& info) {
                            const auto& [dtype, s] = info.param;

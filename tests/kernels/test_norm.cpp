@@ -17,7 +17,7 @@ const Size kSizes[] = {{1, 2},   {3, 1},    {5, 15},   {4, 16},  {7, 17},
 class LayerNorm : public testing::TestWithParam<std::tuple<DType, Size, Write>> {};
 
 INSTANTIATE_TEST_SUITE_P(Sizes, LayerNorm,
-                         testing::Combine(testing::Values(DType::F32, DType::BF16),
+                         testing::Combine(testing::Values(DType::F32, DType::BF16, DType::F16),
                                           testing::ValuesIn(kSizes),
                                           testing::Values(Write::Store, Write::Add)),
                          ([](const auto& info) {

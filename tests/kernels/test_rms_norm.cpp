@@ -17,7 +17,7 @@ const Size kSizes[] = {{1, 2},   {3, 1},    {5, 15},   {4, 16},  {7, 17},
 class RmsNormTest : public testing::TestWithParam<std::tuple<DType, Size, Write>> {};
 
 INSTANTIATE_TEST_SUITE_P(Sizes, RmsNormTest,
-                         testing::Combine(testing::Values(DType::F32, DType::BF16),
+                         testing::Combine(testing::Values(DType::F32, DType::BF16, DType::F16),
                                           testing::ValuesIn(kSizes),
                                           testing::Values(Write::Store, Write::Add)),
                          ([](const auto& info) {
@@ -91,7 +91,7 @@ const HeadCase kHeads[] = {{1, 2, {1, 1}}, {7, 10, {3, 1}}, {65, 16, {4, 2}}, {1
 
 class HeadNorm : public testing::TestWithParam<std::tuple<DType, HeadCase, Write>> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, HeadNorm,
-                         testing::Combine(testing::Values(DType::F32, DType::BF16),
+                         testing::Combine(testing::Values(DType::F32, DType::BF16, DType::F16),
                                           testing::ValuesIn(kHeads),
                                           testing::Values(Write::Store, Write::Add)),
                          ([](const auto& info) {

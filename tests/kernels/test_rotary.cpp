@@ -12,7 +12,7 @@ const Case kCases[] = {{1, 2, 1, 2}, {7, 35, 3, 10}, {33, 100, 2, 34}, {20, 256,
 
 class RotaryTest : public testing::TestWithParam<std::tuple<DType, Case>> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, RotaryTest,
-                         testing::Combine(testing::Values(DType::F32, DType::BF16),
+                         testing::Combine(testing::Values(DType::F32, DType::BF16, DType::F16),
                                           testing::ValuesIn(kCases)),
                          ([](const auto& info) {
                            const auto& [dtype, c] = info.param;

@@ -45,7 +45,7 @@ class SameBits : public testing::TestWithParam<std::tuple<DType, BitCase>> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Kernels, SameBits,
-                         testing::Combine(testing::Values(DType::F32, DType::BF16),
+                         testing::Combine(testing::Values(DType::F32, DType::BF16, DType::F16),
                                           testing::ValuesIn(bit_cases().begin(),
                                                             bit_cases().end())),
                          [](const auto& info) {
@@ -71,6 +71,38 @@ TEST_P(SameBits, OnEveryInstructionSetWithFusedMultiplyAdd) {
     EXPECT_TRUE(bits == expected) << hwy::TargetName(target);
   }
   if (with_fma < 2) GTEST_SKIP() << "this machine has " << with_fma << " such instruction sets";
+}
+
+/// On the host: each query's sums go over the same keys in the same order either way.
+TEST(SameBits, OfAttentionToACacheAsToAWholeText) {
+  constexpr int64_t b = 2, n = 131, d = 24, capacity = 140;
+  for (const DType t : {DType::F32, DType::BF16}) {
+    for (const int64_t window : {0, 50}) {
+      const AttentionShape shape{.num_heads = 4, .num_kv_heads = 2, .window = window};
+      Harness h;
+      const Array qkv = random_array(t, {b, n, 8 * d}, 1, 2.0), out(t, {b, n, 4 * d});
+      const Array lse(DType::F32, {b, 4, n}), cache(t, {b, capacity, 4 * d});
+      h.kernels->attention_forward(h.stream, out, lse, qkv, shape);
+      const Values all = qkv.values(), whole = out.values();
+      int64_t first = 0;
+      for (const int64_t count : {70, 60, 1}) {
+        Values part, want;
+        std::vector<int32_t> positions;
+        for (int64_t i = 0; i < b * count; ++i) {
+          const int64_t token = i / count * n + first + i % count;
+          part.insert(part.end(), all.begin() + token * 8 * d, all.begin() + (token + 1) * 8 * d);
+          want.insert(want.end(), whole.begin() + token * 4 * d,
+                      whole.begin() + (token + 1) * 4 * d);
+          positions.push_back(static_cast<int32_t>(first + i % count));
+        }
+        const Array piece(t, {b, count, 8 * d}, part), got(t, {b, count, 4 * d});
+        const Array at = int_array(positions);
+        h.kernels->attention_cached(h.stream, got, piece, cache, at, shape);
+        EXPECT_EQ(got.values(), want) << name_of(t) << ", from token " << first;
+        first += count;
+      }
+    }
+  }
 }
 
 TEST(InstructionSets, EachIsRight) {

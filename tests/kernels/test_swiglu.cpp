@@ -13,7 +13,7 @@ const Size kSizes[] = {{1, 1}, {3, 7}, {5, 16}, {4, 33}, {129, 64}, {2, 9001}};
 
 class SwigluTest : public testing::TestWithParam<std::tuple<DType, Size, Write>> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, SwigluTest,
-                         testing::Combine(testing::Values(DType::F32, DType::BF16),
+                         testing::Combine(testing::Values(DType::F32, DType::BF16, DType::F16),
                                           testing::ValuesIn(kSizes),
                                           testing::Values(Write::Store, Write::Add)),
                          ([](const auto& info) {
@@ -77,11 +77,12 @@ TEST(SwigluTest, BackwardIsTheSlopeOfForward) {
 }
 
 TEST(SwigluTest, IsSafeFarOutAndKeepsNotANumber) {
-  const Values gates = {-1e30, -300, -89, 0, 89, 300, 1e30, std::nan("")};
-  Values x = gates;
-  x.resize(2 * gates.size(), 1.0);
-  const auto f = static_cast<int64_t>(gates.size());
-  for (DType dtype : {DType::F32, DType::BF16}) {
+  for (DType dtype : {DType::F32, DType::BF16, DType::F16}) {
+    const double far = dtype == DType::F16 ? 65504 : 1e30;
+    const Values gates = {-far, -300, -89, 0, 89, 300, far, std::nan("")};
+    Values x = gates;
+    x.resize(2 * gates.size(), 1.0);
+    const auto f = static_cast<int64_t>(gates.size());
     Harness h;
     const Array in(dtype, {1, 2 * f}, x), y(dtype, {1, f}), dx(dtype, {1, 2 * f});
     h.kernels->swiglu_forward(h.stream, y, in);

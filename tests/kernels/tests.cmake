@@ -1,7 +1,7 @@
 # The same tests for each device that computes: the host, a GPU (they skip visibly where there is none, and fail with
 # EBB_REQUIRE_CUDA=1), and the emulated GPU, whose kernels are compiled from the same source. Compiled once for all three.
 set(on_devices harness.cpp reference.cpp bit_cases.cpp test_linear.cpp test_norm.cpp test_rms_norm.cpp test_rotary.cpp test_swiglu.cpp
-  test_elementwise.cpp test_embedding.cpp test_attention.cpp test_loss.cpp test_gradient.cpp test_adamw.cpp test_contracts.cpp)
+  test_elementwise.cpp test_embedding.cpp test_attention.cpp test_attention_cached.cpp test_dropout.cpp test_loss.cpp test_gradient.cpp test_adamw.cpp test_contracts.cpp)
 list(TRANSFORM on_devices PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 add_library(kernel_tests OBJECT ${on_devices})
 target_link_libraries(kernel_tests PRIVATE ebb_options GTest::gtest)

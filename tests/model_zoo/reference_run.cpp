@@ -141,10 +141,11 @@ Preparation prepare_run(const Model& model, const ReferenceRun& reference,
                         const RunSettings& settings) {
   TrainerOptions options = reference.options;
   options.dtype = settings.dtype;
+  options.initial_loss_scale = 1024;  // as the scripts take for fp16: nothing is skipped
   options.chunk_bytes = settings.chunk_bytes;
   options.recompute = settings.recompute;
   if (settings.change_options) settings.change_options(options);
-  Budgets budgets{.num_threads = settings.num_threads};
+  Budgets budgets{.num_threads = settings.num_threads, .device = settings.device};
   Preparation prepared = prepare(model, options, budgets);
   if (!settings.smallest_budget) return prepared;
   budgets.device_memory = prepared.smallest_device_bytes;
@@ -197,6 +198,8 @@ ReferenceRun load_reference(std::string_view name, std::string_view architecture
   run.norms = json.at("norms").get<std::vector<double>>();
   run.bf16_losses = json.at("bf16").at("losses").get<std::vector<double>>();
   run.bf16_norms = json.at("bf16").at("norms").get<std::vector<double>>();
+  run.fp16_losses = json.at("fp16").at("losses").get<std::vector<double>>();
+  run.fp16_norms = json.at("fp16").at("norms").get<std::vector<double>>();
   if (json.contains("logits")) {
     const Json& logits = json.at("logits");
     run.logits = {logits.at("max"), logits.at("stride"), logits.at("values")};
@@ -263,7 +266,8 @@ RunResult run_ebb(const ReferenceRun& reference, const RunSettings& settings) {
   const auto owned = create_model(reference, settings.dtype);
   const Model& model = *owned;
   const Preparation prepared = prepare_run(model, reference, settings);
-  const auto device = create_device({.memory_bytes = prepared.ledger.total(Tier::Device),
+  const auto device = create_device({.kind = settings.device,
+                                     .memory_bytes = prepared.ledger.total(Tier::Device),
                                      .num_threads = settings.num_threads,
                                      .poison = true});
   Trainer trainer(model, *device, prepared);

@@ -44,8 +44,10 @@ struct ReferenceRun {
   uint64_t seed = 0;
   TrainerOptions options;  ///< micro-batches, clipping, Adam
   LearningRate learning_rate;
-  std::vector<double> learning_rates;                          // as PyTorch's run used them
-  std::vector<double> losses, norms, bf16_losses, bf16_norms;  // one a step; bf16 by PyTorch
+  std::vector<double> learning_rates;           // as PyTorch's run used them
+  std::vector<double> losses, norms;            // one a step
+  std::vector<double> bf16_losses, bf16_norms;  // by PyTorch, as the next
+  std::vector<double> fp16_losses, fp16_norms;
   ReferenceLogits logits;
   std::vector<ReferenceParameter> final_parameters;
   std::vector<std::vector<ReferenceMicroBatch>> steps;
@@ -77,6 +79,7 @@ struct RunSettings {
   Recompute recompute = Recompute::None;
   bool smallest_budget = false;
   int num_threads = 1;
+  DeviceKind device = DeviceKind::Host;
   std::function<void(TrainerOptions&)> change_options = {};
   std::function<void(std::vector<MicroBatch>&)> change_step = {};
   std::function<void(Trainer&, const Model&, double learning_rate)> before_step = {};

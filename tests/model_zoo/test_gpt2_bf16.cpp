@@ -1,5 +1,5 @@
-// Training GPT-2 in bf16 against PyTorch in fp64: PyTorch's own bf16 run (fp32 masters, bf16
-// weights and activations) says how much rounding may cost.
+// Training GPT-2 in bf16 and in fp16 against PyTorch in fp64: PyTorch's own run (fp32 masters,
+// weights and activations in half precision) says how much rounding may cost.
 #include <gtest/gtest.h>
 
 #include "tests/model_zoo/reference_run.h"
@@ -15,11 +15,24 @@ bool within_pytorchs(const ReferenceRun& reference, const RunResult& result) {
   return loss < 1.2 * torch_loss && norm < 1.2 * torch_norm;
 }
 
+/// fp16 has so little rounding that where it strikes counts: twenty steps are few to judge by.
+bool within_pytorchs_fp16(const ReferenceRun& reference, const RunResult& result) {
+  const double loss = rms_deviation(result.losses, reference.losses);
+  const double norm = rms_deviation(result.norms, reference.norms);
+  return loss < 1.5 * rms_deviation(reference.fp16_losses, reference.losses) &&
+         norm < 1.5 * rms_deviation(reference.fp16_norms, reference.norms);
+}
+
 class Gpt2Bf16 : public testing::TestWithParam<std::string> {};
 
 TEST_P(Gpt2Bf16, DeviatesNoMoreThanPyTorchDoes) {
   const ReferenceRun reference = load_reference(GetParam());
   EXPECT_TRUE(within_pytorchs(reference, run_ebb(reference, {.dtype = DType::BF16})));
+}
+
+TEST_P(Gpt2Bf16, NorDoesItInFp16) {
+  const ReferenceRun reference = load_reference(GetParam());
+  EXPECT_TRUE(within_pytorchs_fp16(reference, run_ebb(reference, {.dtype = DType::F16})));
 }
 
 TEST_P(Gpt2Bf16, SmallestBudgetGivesTheSameBits) {
@@ -47,6 +60,12 @@ TEST(Gpt2Bf16PlantedDefect, AMicroBatchFedTwiceInPlaceOfAnotherIsFound) {
       reference, run_ebb(reference, {.dtype = DType::BF16, .change_step = [](auto& batches) {
                                        batches[1] = batches[0];
                                      }})));
+}
+
+/// fp16 is that near to fp64 that bf16 in its place is found.
+TEST(Gpt2Bf16PlantedDefect, Bf16InPlaceOfFp16IsFound) {
+  const ReferenceRun reference = load_reference("clipped");
+  EXPECT_FALSE(within_pytorchs_fp16(reference, run_ebb(reference, {.dtype = DType::BF16})));
 }
 
 TEST(Gpt2Bf16PlantedDefect, ALostLowHalfOfTheMastersIsFound) {

@@ -110,27 +110,33 @@ TEST_P(Transformers, LearningRatesAreThoseOfTheRun) {
   }
 }
 
-/// In bf16 with fp32 masters: transformers' own run says how much rounding may cost.
-bool within_transformers(const ReferenceRun& reference, const RunResult& result) {
+/// In half precision with fp32 masters: transformers' own run says how much rounding may cost.
+testing::AssertionResult within_transformers(const ReferenceRun& reference, const RunResult& result,
+                                             DType dtype = DType::BF16) {
+  const bool is_bf16 = dtype == DType::BF16;
   const double loss = rms_deviation(result.losses, reference.losses);
   const double norm = rms_deviation(result.norms, reference.norms);
-  return loss < 1.5 * rms_deviation(reference.bf16_losses, reference.losses) &&
-         norm < 1.5 * rms_deviation(reference.bf16_norms, reference.norms);
+  const double their_loss =
+      rms_deviation(is_bf16 ? reference.bf16_losses : reference.fp16_losses, reference.losses);
+  const double their_norm =
+      rms_deviation(is_bf16 ? reference.bf16_norms : reference.fp16_norms, reference.norms);
+  const bool is_within = loss < 1.5 * their_loss && norm < 1.5 * their_norm;
+  return testing::AssertionResult(is_within)
+         << loss << " (losses, transformers " << their_loss << "), " << norm
+         << " (norms, transformers " << their_norm << ")";
 }
 
-TEST_P(Transformers, DeviateNoLessInBf16) {
+TEST_P(Transformers, DeviateNoLessInHalfPrecision) {
   const ReferenceRun reference = load(GetParam());
-  const RunResult result = run_ebb(reference, {.dtype = DType::BF16});
-  EXPECT_TRUE(within_transformers(reference, result))
-      << rms_deviation(result.losses, reference.losses) << " (losses, transformers "
-      << rms_deviation(reference.bf16_losses, reference.losses) << "), "
-      << rms_deviation(result.norms, reference.norms) << " (norms, transformers "
-      << rms_deviation(reference.bf16_norms, reference.norms) << ")";
+  for (const DType dtype : {DType::BF16, DType::F16}) {
+    const RunResult result = run_ebb(reference, {.dtype = dtype});
+    EXPECT_TRUE(within_transformers(reference, result, dtype)) << name_of(dtype);
+  }
 }
 
 TEST_P(Transformers, SmallestBudgetGivesTheSameBits) {
   const ReferenceRun reference = load(GetParam());
-  for (const DType dtype : {DType::F32, DType::BF16}) {
+  for (const DType dtype : {DType::F32, DType::BF16, DType::F16}) {
     const RunResult resident = run_ebb(reference, {.dtype = dtype});
     const RunResult tight = run_ebb(reference, {.dtype = dtype,
                                                 .chunk_bytes = 65536 * size_of(dtype),

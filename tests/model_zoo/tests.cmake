@@ -6,10 +6,13 @@ ebb_test(test_gpt2
   LIBS ebb_model_zoo nlohmann_json::nlohmann_json fmt::fmt NOT_TSAN)
 target_compile_definitions(test_gpt2 PRIVATE EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
 
+# Under ThreadSanitizer test_inference has the same threads.
+ebb_test(test_generation SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_generation.cpp LIBS ebb_model_zoo NOT_TSAN)
+
 ebb_test(test_hugging_face
   SOURCES io/safetensors_files.cpp ${CMAKE_CURRENT_LIST_DIR}/hf_folder.cpp ${CMAKE_CURRENT_LIST_DIR}/test_hf_config.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_hf_folders.cpp ${CMAKE_CURRENT_LIST_DIR}/test_hf_tensors.cpp
-    ${CMAKE_CURRENT_LIST_DIR}/test_hf_transformers.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/test_hf_transformers.cpp ${CMAKE_CURRENT_LIST_DIR}/test_hf_generation.cpp
   LIBS ebb_model_zoo ebb_io nlohmann_json::nlohmann_json fmt::fmt NOT_TSAN)
 target_compile_definitions(test_hugging_face PRIVATE EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures"
   EBB_SOURCE_DIR="${PROJECT_SOURCE_DIR}")

@@ -105,8 +105,9 @@ TEST(Simulate, PretendedKernelsLeaveTheCoresToTheOthers) {
 }
 
 TEST(Simulate, BytesOfTheUpdate) {
-  EXPECT_EQ(update_bytes_per_parameter(DType::BF16), 26);
-  EXPECT_EQ(update_bytes_per_parameter(DType::F32), 28);
+  EXPECT_EQ(update_bytes_per_parameter(DType::BF16, DType::BF16), 26);
+  EXPECT_EQ(update_bytes_per_parameter(DType::F32, DType::F32), 28);
+  EXPECT_EQ(update_bytes_per_parameter(DType::F16, DType::F16), 28);
 }
 
 Machine random_machine(uint64_t seed) {

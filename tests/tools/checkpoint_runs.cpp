@@ -15,8 +15,9 @@ std::vector<nlohmann::json> lines_of(const std::string& text) {
   for (std::string line; std::getline(in, line);) {
     const auto json = nlohmann::json::parse(line);
     nlohmann::json kept;
-    for (const char* name : {"step", "epoch", "loss", "grad_norm", "learning_rate", "tokens_seen",
-                             "eval_loss", "end", "steps", "state_hash"}) {
+    for (const char* name :
+         {"step", "epoch", "loss", "grad_norm", "loss_scale", "skipped_steps", "learning_rate",
+          "tokens_seen", "eval_loss", "end", "steps", "state_hash"}) {
       if (json.contains(name)) kept[name] = json[name];
     }
     lines.push_back(kept);

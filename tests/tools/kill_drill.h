@@ -22,7 +22,7 @@ class KillDrill : public CheckpointRuns {
   void drill(int num_kills, std::chrono::milliseconds longest, int num_steps) {
     std::mt19937 random(20261121);
     const std::string steps = std::to_string(num_steps);
-    int killed = 0, through = 0, with_rests = 0;
+    int killed = 0, through = 0;
     while (killed < num_kills) {
       EbbProcess process(train({"--steps", steps, "--save", save(), "--save-steps", "1",
                                 "--save-keep", "2", "--resume"}),
@@ -32,7 +32,7 @@ class KillDrill : public CheckpointRuns {
       process.signal(SIGKILL);
       const Outcome outcome = process.wait();
       ASSERT_TRUE(outcome.exit_code == -SIGKILL || outcome.exit_code == 0) << outcome.err;
-      for (const std::string& name : names_saved()) with_rests += name.find('.') != name.npos;
+      for (const std::string& name : names_saved()) num_rests_ += name.find('.') != name.npos;
       if (outcome.exit_code == 0) {
         ++through;
         expect_same_as(whole_of(steps));
@@ -45,10 +45,13 @@ class KillDrill : public CheckpointRuns {
         {"--steps", steps, "--save", save(), "--save-steps", "1", "--save-keep", "2", "--resume"}));
     expect_same_as(whole_of(steps));
     RecordProperty("runs_through", through);
-    RecordProperty("rests", with_rests);
+    RecordProperty("rests", num_rests_);
     std::printf("killed %d times, %d runs through before the last, %d rests of unfinished saves\n",
-                killed, through, with_rests);
+                killed, through, num_rests_);
   }
+
+  /// Of saves that a kill cut short.
+  int num_rests() const { return num_rests_; }
 
  private:
   std::string whole_of(const std::string& steps) {
@@ -57,6 +60,8 @@ class KillDrill : public CheckpointRuns {
     return other;
   }
   void expect_same_as(const std::string& other) { EXPECT_EQ(log(), whole()) << other; }
+
+  int num_rests_ = 0;
 };
 
 }  // namespace ebb::test

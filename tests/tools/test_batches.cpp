@@ -64,5 +64,86 @@ TEST_F(BatchesTest, TheSplitDoesNotChangeTheSamples) {
   for (const auto& other : tokens) EXPECT_EQ(other, tokens[0]);
 }
 
+class AnnotatedBatches : public BatchesTest {
+ protected:
+  template <class T>
+  std::string write_values(const std::string& name, const std::vector<T>& values) const {
+    return folder_.write(name, {reinterpret_cast<const char*>(values.data()),
+                                reinterpret_cast<const char*>(values.data() + values.size())});
+  }
+  const DocumentFile& documents(const std::vector<int64_t>& offsets) {
+    documents_ = std::make_unique<DocumentFile>(write_values("documents", offsets), 101);
+    return *documents_;
+  }
+  /// Token i's is i + 100, but every third is ignored.
+  const LabelFile& labels() {
+    std::vector<int32_t> values(101, kIgnoredLabel);
+    for (int32_t i = 0; i < 101; ++i) {
+      if (i % 3 != 0) values[static_cast<size_t>(i)] = i + 100;
+    }
+    labels_ = std::make_unique<LabelFile>(write_values("labels", values), 101, 256);
+    return *labels_;
+  }
+
+  SampleOrder order_{25, DataOrder::Sequential, 1};
+  BatchShape shape_{.num_batches = 2, .batch_size = 2, .length = 4};
+  std::vector<InputSpec> packed_ = {
+      {"tokens", {2, 4}}, {"positions", {2, 4}}, {"targets", {2, 4}}, {"document_starts", {2, 4}}};
+  std::unique_ptr<DocumentFile> documents_;
+  std::unique_ptr<LabelFile> labels_;
+};
+
+TEST_F(AnnotatedBatches, LabelsAreTheTargets) {
+  Batches batches({*data_, &labels()}, order_, shape_);
+  const auto loaded = batches.load(0);
+  EXPECT_EQ(values(loaded[0].inputs[0]), (std::vector{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(values(loaded[0].inputs[2]), (std::vector{-100, 101, 102, -100, 104, 105, -100, 107}));
+  EXPECT_EQ(loaded[0].num_targets, 5u);
+  EXPECT_EQ(loaded[1].num_targets, 5u);  // of tokens 8 to 15
+  EXPECT_EQ(num_targets(loaded), 10u);
+}
+
+TEST_F(AnnotatedBatches, DocumentsEndPositionsAndNextTokens) {
+  // Rows: 4 5|6 7, 8 9 10 11, |12 13 14|15, 16 17 18 19.
+  Batches batches({*data_, nullptr, &documents({0, 6, 12, 15})}, order_, shape_, packed_);
+  const auto loaded = batches.load(1);
+  ASSERT_EQ(loaded[0].inputs.size(), 4u);
+  EXPECT_EQ(values(loaded[0].inputs[0]), (std::vector{4, 5, 6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(values(loaded[0].inputs[1]), (std::vector{0, 1, 0, 1, 0, 1, 2, 3}));
+  EXPECT_EQ(values(loaded[0].inputs[2]), (std::vector{5, -100, 7, 8, 9, 10, 11, -100}));
+  EXPECT_EQ(values(loaded[0].inputs[3]), (std::vector{0, 0, 2, 2, 0, 0, 0, 0}));
+  EXPECT_EQ(loaded[0].num_targets, 6u);
+  EXPECT_EQ(values(loaded[1].inputs[1]), (std::vector{0, 1, 2, 0, 0, 1, 2, 3}));
+  EXPECT_EQ(values(loaded[1].inputs[2]), (std::vector{13, 14, -100, 16, 17, 18, 19, 20}));
+  EXPECT_EQ(values(loaded[1].inputs[3]), (std::vector{0, 0, 0, 3, 0, 0, 0, 0}));
+  const auto again = batches.load(8);  // tokens 32 to 47, all of one document
+  EXPECT_EQ(values(again[0].inputs[1]), (std::vector{0, 1, 2, 3, 0, 1, 2, 3}));
+  EXPECT_EQ(values(again[0].inputs[3]), std::vector(8, 0));
+  EXPECT_EQ(again[0].num_targets, 8u);
+}
+
+TEST_F(AnnotatedBatches, LabelsHoldWhereDocumentsEnd) {
+  Batches batches({*data_, &labels(), &documents({0, 2, 6})}, order_, shape_, packed_);
+  const auto loaded = batches.load(0);
+  EXPECT_EQ(values(loaded[0].inputs[1]), (std::vector{0, 1, 0, 1, 0, 1, 0, 1}));
+  EXPECT_EQ(values(loaded[0].inputs[2]), (std::vector{-100, 101, 102, -100, 104, 105, -100, 107}));
+}
+
+TEST_F(AnnotatedBatches, InputsAreTheModels) {
+  const std::vector<InputSpec> bert = {{"tokens", {2, 4}},
+                                       {"positions", {2, 4}},
+                                       {"targets", {2, 4}},
+                                       {"token_types", {2, 4}},
+                                       {"document_starts", {2, 4}}};
+  Batches batches({*data_, &labels()}, order_, shape_, bert);
+  const auto loaded = batches.load(3);
+  ASSERT_EQ(loaded[1].inputs.size(), 5u);
+  EXPECT_EQ(values(loaded[1].inputs[0]), (std::vector{20, 21, 22, 23, 24, 25, 26, 27}));
+  EXPECT_EQ(values(loaded[1].inputs[3]), std::vector(8, 0));
+  EXPECT_EQ(values(loaded[1].inputs[4]), std::vector(8, 0)) << "a row is one document";
+  const std::vector<InputSpec> other = {{"pixels", {2, 4}}};
+  EXPECT_THROW(Batches(*data_, order_, shape_, other), LogicError);
+}
+
 }  // namespace
 }  // namespace ebb

@@ -72,10 +72,16 @@ TEST_F(Checkpoints, SoHasOneInTheMiddleOfAnEpochUnderAnotherSchedule) {
   EXPECT_EQ(names_saved(), (Names{"step-3", "step-6", "step-8"})) << "saved where it came from";
 }
 
-TEST_F(Checkpoints, SoHasOneWithoutClippingOrInFp32) {
-  for (const Arguments& more : {Arguments{"--clip", "0"}, Arguments{"--dtype", "fp32"}}) {
+TEST_F(Checkpoints, SoHasOneWithoutClippingOrOfAnotherType) {
+  for (const Arguments& more : {Arguments{"--clip", "0"}, Arguments{"--dtype", "fp32"},
+                                Arguments{"--dtype", "fp16"}, Arguments{"--dropout", "0.1"}}) {
     succeed(train(more));
     const auto expected = log();
+    EXPECT_EQ(expected[0].contains("loss_scale"), more[1] == "fp16");
+    if (more[1] == "fp16") {
+      EXPECT_EQ(expected[0]["loss_scale"], 65536);
+      EXPECT_EQ(expected[0]["skipped_steps"], 0);
+    }
     Arguments saving = more;
     saving.insert(saving.end(), {"--save", save(), "--save-steps", "5"});
     succeed(train(saving));

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "device/device.h"
 #include "tests/tools/run_ebb.h"
 
 namespace ebb {
@@ -98,7 +99,7 @@ TEST_F(CommandLine, SaysWhatItIsAndWhatItCanDo) {
 TEST_F(CommandLine, HelpGroupsFlagsAndShowsDefaults) {
   const std::string help = run({"train", "--help"}).out;
   size_t at = 0;
-  for (const char* part : {"Model:", "--dtype fp32|bf16 [bf16]",
+  for (const char* part : {"Model:", "--dtype fp32|bf16|fp16 [bf16]",
                            "Data:", "--micro-batch-size B [4]", "Optimizer:", "--lr X [3e-4",
                            "Memory:", "--chunk-size SIZE [64MiB]", "Output:", "--log FILE"}) {
     const size_t found = help.find(part, at);
@@ -194,6 +195,21 @@ TEST_F(CommandLine, ARehearsalHasTimesAndNoLosses) {
   EXPECT_TRUE(lines[2].at("eval_loss").is_null());
 }
 
+TEST_F(CommandLine, WithoutAGpuAutoSaysWhyAndCudaRefuses) {
+  const CudaProbe probe = probe_cuda();
+  if (!probe.devices.empty()) GTEST_SKIP() << "there is a GPU here";
+  Arguments arguments = train({"--dry-run"});
+  std::string& device = *(std::find(arguments.begin(), arguments.end(), "host"));
+  EXPECT_EQ(run(arguments).err.find("no GPU: "), std::string::npos);
+  device = "auto";
+  const Outcome chosen = run(arguments);
+  EXPECT_EQ(chosen.exit_code, 0);
+  EXPECT_NE((chosen.out + chosen.err).find("; no GPU: " + probe.note), std::string::npos)
+      << chosen.out << chosen.err;
+  device = "cuda";
+  EXPECT_FAILS(run(arguments), 2, "--device host");
+}
+
 TEST_F(CommandLine, RehearsalsAreForTheHost) {
   Arguments arguments = train({"--pretend", "1TFLOP/s"});
   *(std::find(arguments.begin(), arguments.end(), "host")) = "cuda";
@@ -256,7 +272,7 @@ TEST_F(CommandLine, UnknownCommandsAndFlagsAreErrors) {
   EXPECT_FAILS(run({}), 2, "a command is missing");
   EXPECT_FAILS(run({"trian"}), 2, "unknown command 'trian'");
   EXPECT_FAILS(run_train({"--bogus"}), 2, "--bogus");
-  EXPECT_FAILS(run_train({"--dropout", "0.1"}), 2, "--dropout");
+  EXPECT_FAILS(run_train({"--num-layers", "2"}), 2, "--num-layers");
   EXPECT_FAILS(run({"models", "--bogus"}), 2, "--bogus");
   EXPECT_FAILS(run({"devices", "extra"}), 2, "extra");
 }
@@ -269,7 +285,7 @@ TEST_F(CommandLine, ValuesOutOfRangeAreErrors) {
   EXPECT_FAILS(run_train({"--device-memory", "-1MiB"}), 2, "--device-memory '-1MiB'");
   EXPECT_FAILS(run_train({"--lr", "-1"}), 2, "--lr '-1'");
   EXPECT_FAILS(run_train({"--steps", "1", "--epochs", "1"}), 2, "--epochs");
-  EXPECT_FAILS(run_train({"--dtype", "fp16"}), 2, "fp32, bf16");
+  EXPECT_FAILS(run_train({"--dtype", "fp8"}), 2, "fp32, bf16, fp16");
   EXPECT_FAILS(run({"train", "--preset", "gpt5", "--data", text_}), 2, "gpt5");
   EXPECT_FAILS(run({"train", "--data", text_}), 2, "--preset");
   EXPECT_FAILS(run({"train", "--preset", kToy}), 2, "--data");

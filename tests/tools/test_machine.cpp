@@ -30,6 +30,19 @@ TEST(Machine, MemoryIsBoundedByTheCgroup) {
   EXPECT_EQ(limited.usable_bytes(), 0u);
 }
 
+// An emulated link takes exactly bytes / bandwidth, and more only where the machine is late.
+TEST(Machine, TheLinkIsMeasuredEachWay) {
+  const auto device =
+      create_device({.num_threads = 1, .load_bytes_per_s = 2e8, .store_bytes_per_s = 1e8});
+  const LinkBandwidth link = measure_link(*device, size_t{4} << 20);
+  EXPECT_LE(link.load_bytes_per_s, 2.0001e8);
+  EXPECT_GT(link.load_bytes_per_s, 1e8);
+  EXPECT_LE(link.store_bytes_per_s, 1.0001e8);
+  EXPECT_GT(link.store_bytes_per_s, 5e7);
+  EXPECT_LE(link.both_bytes_per_s, 2.0001e8);
+  EXPECT_GT(link.both_bytes_per_s, 1e8);
+}
+
 constexpr size_t kTouched = size_t{64} << 20;
 
 void touch_memory() {
@@ -40,6 +53,7 @@ void touch_memory() {
 }
 
 TEST(Machine, PeakRssGrowsWithTouchedMemory) {
+  reset_peak_rss();  // which tests before this one may have left far above
   const size_t before = peak_rss_bytes();
   touch_memory();
   EXPECT_GE(peak_rss_bytes(), before + kTouched * 9 / 10);

@@ -2,6 +2,7 @@
 // works.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -165,22 +166,44 @@ TEST_F(PlanCommand, SweepsFromTheSmallestBudgetThatWorks) {
   EXPECT_LT(rows.back()["predicted_seconds"], rows.front()["predicted_seconds"]);
 }
 
+/// The smallest device budget keeps more at home than this machine's 128 GB.
+TEST_F(PlanCommand, SweepsPastWhatDoesNotFitAtHome) {
+  const Arguments settings = {"--preset",
+                              "gpt3-6.7b",
+                              "--machine",
+                              "rtx4090",
+                              "--micro-batch-size",
+                              "4",
+                              "--gradient-accumulation",
+                              "4",
+                              "--sweep",
+                              "device-memory"};
+  const Outcome outcome = plan(settings + Arguments{"--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  std::istringstream lines(outcome.out);
+  std::vector<Json> rows;
+  for (std::string line; std::getline(lines, line);) rows.push_back(Json::parse(line));
+  ASSERT_EQ(rows.size(), 10u);
+  EXPECT_EQ(rows.front()["fits"], false);
+  EXPECT_EQ(rows.back()["fits"], true);
+  const Outcome table = plan(settings);
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_NE(table.out.find("does not fit"), std::string::npos) << table.out;
+}
+
 TEST_F(PlanCommand, ReadsTheMachineItWrote) {
   const std::string file = (folder_.path() / "machine.json").string();
   const Json here = plan_json(kToy + Arguments{"--write-machine", file});
-  const PlannedMachine machine = parse_machine(content_of(file), file);
+  const PlannedMachine machine = find_machine(file);
   EXPECT_GT(machine.rates.flops_per_s, 0);
+  EXPECT_TRUE(machine.rates.shared_cores) << "the host device computes where AdamW does";
+  EXPECT_EQ(to_json(machine, "measured by `ebb plan --machine this`"), content_of(file));
   const Json there = plan_json(kToy + Arguments{"--machine", file});
   EXPECT_EQ(here["parameters"], there["parameters"]);
   EXPECT_GT(there["predicted_seconds"], 0);
 }
 
 TEST_F(PlanCommand, RefusesMachinesItCannotRead) {
-  const Outcome unknown = plan(kToy + Arguments{"--machine", "h300"});
-  EXPECT_EQ(unknown.exit_code, 2);
-  EXPECT_NE(unknown.err.find("--machine 'h300': allowed is this, a100, h100, h200"),
-            std::string::npos)
-      << unknown.err;
   const auto refuse = [&](const std::string& content, const std::string& message) {
     const std::string file = folder_.write("bad.json", content);
     const Outcome outcome = plan(kToy + Arguments{"--machine", file});
@@ -188,14 +211,44 @@ TEST_F(PlanCommand, RefusesMachinesItCannotRead) {
     EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
     EXPECT_NE(outcome.err.find("bad.json"), std::string::npos) << outcome.err;
   };
-  refuse("{", "not JSON");
+  refuse("{", "not JSON from here on");
   refuse("[]", "one JSON object");
   refuse(R"({"name": "x"})", "'device' of a machine must be a text");
   Json machine = Json::parse(to_json(machine_presets().front(), "a test"));
+  machine["shared_cores"] = 1;
+  refuse(machine.dump(), "'shared_cores' of a machine must be true or false");
+  machine["shared_cores"] = false;
   machine["load_bytes_per_s"] = 0;
   refuse(machine.dump(), "'load_bytes_per_s' of a machine is 0: it must be greater than 0");
   machine.erase("load_bytes_per_s");
   refuse(machine.dump(), "'load_bytes_per_s' of a machine must be a number");
+}
+
+TEST_F(PlanCommand, SaysWhatIsNoMachine) {
+  for (const std::string& name : {std::string("h300"), folder_.path().string()}) {
+    const Outcome outcome = plan(kToy + Arguments{"--machine", name});
+    EXPECT_EQ(outcome.exit_code, 2);
+    const std::string message = "--machine '" + name + "': allowed is this, a100, h100, h200";
+    EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
+  }
+}
+
+TEST_F(PlanCommand, AdvisesNoLengthBeyondTheModels) {
+  const Json refused =
+      plan_json({"--preset", "toy-bytes", "--machine", "rtx4090", "--device-memory", "1MiB"}, 3);
+  EXPECT_GT(refused["changes"].size(), 0u);
+}
+
+TEST_F(PlanCommand, RefusesSweepsThatWouldLoseAFlag) {
+  const auto refuse = [&](const Arguments& arguments, const std::string& message) {
+    const Outcome outcome = plan(kToy + arguments);
+    EXPECT_EQ(outcome.exit_code, 2);
+    EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
+  };
+  const std::string page = (folder_.path() / "page.html").string();
+  refuse({"--sweep", "step-tokens", "--html", page}, "--html shows one step");
+  refuse({"--sweep", "device-memory", "--device-memory", "4MiB"}, "--device-memory 4 MiB");
+  EXPECT_FALSE(std::filesystem::exists(page));
 }
 
 TEST_F(PlanCommand, RefusesAnEmulatedLinkOnAnotherMachine) {

@@ -117,10 +117,21 @@ TEST_F(Profile, TracesEveryStepOfTraining) {
   EXPECT_EQ(loaded, 3 * first_line["loaded_bytes"].get<uint64_t>());
 }
 
-TEST_F(Profile, NeedsAPlaceForWhatItFinds) {
+TEST_F(Profile, RefusesWhatWouldBeLost) {
   const Outcome nowhere = run({"profile"});
   EXPECT_EQ(nowhere.exit_code, 2);
   EXPECT_NE(nowhere.err.find("--html"), std::string::npos) << nowhere.err;
+  for (const Arguments& lost : {Arguments{"--dry-run"},
+                                {"--resume"},
+                                {"--save", path("saved")},
+                                {"--log", path("log")},
+                                {"--eval-data", path("text")}}) {
+    Arguments command = {"profile", "--html", path("report.html")};
+    command.insert(command.end(), lost.begin(), lost.end());
+    const Outcome refused = run(command);
+    EXPECT_EQ(refused.exit_code, 2) << lost[0];
+    EXPECT_NE(refused.err.find(lost[0] + " is for `ebb train`"), std::string::npos) << refused.err;
+  }
   const Outcome no_folder = run({"train", "--trace", path("no/such/folder/trace")});
   EXPECT_EQ(no_folder.exit_code, 1);
   EXPECT_NE(no_folder.err.find("no/such/folder"), std::string::npos) << no_folder.err;

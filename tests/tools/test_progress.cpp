@@ -17,14 +17,14 @@ StepRecord step(uint64_t number) {
           .tokens_per_second = 1024.4};
 }
 
-/// What a Progress writes.
+/// What a RunProgress writes.
 template <class Body>
 std::string output_of(bool live, double interval_s, const Body& body) {
   char* text = nullptr;
   size_t size = 0;
   std::FILE* file = ::open_memstream(&text, &size);
   {
-    Progress progress(file, live, 10, Progress::Seconds(interval_s));
+    RunProgress progress(file, live, 10, RunProgress::Seconds(interval_s));
     body(progress);
   }
   std::fclose(file);
@@ -45,6 +45,37 @@ TEST(Progress, AStepIsOneLine) {
       "bound");
 }
 
+TEST(Progress, WaitingIsAShareOfTheStep) {
+  StepRecord record = step(3);
+  record.stall_seconds = 0.25;  // of 2
+  EXPECT_EQ(format_step(record, 10, 14),
+            "step 3/10  loss 5.5432  norm 1.250  lr 3.00e-04  1024 tok/s  stall 12 %  14s left");
+}
+
+TEST(Progress, WhatDoesNotFitIsLeftOutTheLeastImportantFirst) {
+  StepRecord record = step(3);
+  record.bound_share = 0.93;
+  record.stall_seconds = 0.5;
+  const std::string all = format_step(record, 10, 14);
+  EXPECT_EQ(format_step(record, 10, 14, all.size()), all);
+  EXPECT_EQ(format_step(record, 10, 14, all.size() - 1),
+            "step 3/10  loss 5.5432  norm 1.250  1024 tok/s  93 % of bound  stall 25 %  14s left");
+  EXPECT_EQ(format_step(record, 10, 14, 60),
+            "step 3/10  loss 5.5432  1024 tok/s  93 % of bound  14s left");
+  EXPECT_EQ(format_step(record, 10, 14, 40), "step 3/10  loss 5.5432  14s left");
+  EXPECT_EQ(format_step(record, 10, 14, 1), "step 3/10");
+}
+
+TEST(Progress, AStepInFp16ShowsItsScale) {
+  StepRecord record = step(3);
+  record.loss_scale = 32768;
+  record.skipped_steps = 0;
+  EXPECT_EQ(format_step(record, 10, 14),
+            "step 3/10  loss 5.5432  norm 1.250  scale 32768  lr 3.00e-04  1024 tok/s  14s left");
+  record.skipped_steps = 2;
+  EXPECT_NE(format_step(record, 10, 14).find("  scale 32768  2 skipped  lr"), std::string::npos);
+}
+
 TEST(Progress, ARehearsalHasNoLosses) {
   StepRecord record = step(3);
   record.rehearsal = true;
@@ -60,7 +91,7 @@ TEST(Progress, DurationsAreShort) {
 }
 
 TEST(Progress, PlainLinesAreLimitedButNeverLoseFirstLastAndEvaluations) {
-  const std::string text = output_of(false, 1e6, [](Progress& progress) {
+  const std::string text = output_of(false, 1e6, [](RunProgress& progress) {
     for (uint64_t i = 1; i <= 10; ++i) {
       StepRecord record = step(i);
       if (i == 5) record.eval_loss = 1;
@@ -75,14 +106,14 @@ TEST(Progress, PlainLinesAreLimitedButNeverLoseFirstLastAndEvaluations) {
 }
 
 TEST(Progress, PlainLinesAllComeWithoutALimit) {
-  const std::string text = output_of(false, 0, [](Progress& progress) {
+  const std::string text = output_of(false, 0, [](RunProgress& progress) {
     for (uint64_t i = 1; i <= 10; ++i) progress.step(step(i));
   });
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 10);
 }
 
 TEST(Progress, TheLiveLineGoesOnAfterANotice) {
-  const std::string text = output_of(true, 1, [](Progress& progress) {
+  const std::string text = output_of(true, 1, [](RunProgress& progress) {
     progress.step(step(1));
     progress.notice("hello");
     progress.step(step(2));
@@ -93,7 +124,7 @@ TEST(Progress, TheLiveLineGoesOnAfterANotice) {
 }
 
 TEST(Progress, WhatFollowsTheEndBeginsALine) {
-  const std::string text = output_of(true, 1, [](Progress& progress) {
+  const std::string text = output_of(true, 1, [](RunProgress& progress) {
     progress.step(step(1));
     progress.finish();
     progress.notice("done");

@@ -56,6 +56,16 @@ TEST(RunLog, StepsHaveThePromisedFieldsInOrder) {
       << to_json(full);
 }
 
+TEST(RunLog, StepsInFp16HaveTheirScale) {
+  StepRecord record = some_step();
+  record.loss_scale = 32768;
+  record.skipped_steps = 1;
+  EXPECT_NE(to_json(record).find(
+                R"("grad_norm": null, "loss_scale": 32768, "skipped_steps": 1, "learning_rate")"),
+            std::string::npos)
+      << to_json(record);
+}
+
 TEST(RunLog, NumbersComeBackWithTheSameBits) {
   for (const double value : {0.1, 1.0 / 3, 5e-324, 1.7976931348623157e308, -0.0, 3.0}) {
     StepRecord record = some_step();

@@ -8,6 +8,7 @@
 
 #include "device/errors.h"
 #include "tools/cli.h"
+#include "tools/run_config.h"
 #include "tools/train_options.h"
 
 namespace ebb {
@@ -217,7 +218,10 @@ TEST(TrainOptions, BadValuesAreNamed) {
   EXPECT_HAS(error_of({"--micro-batch-size", "0"}), "--micro-batch-size '0'");
   EXPECT_HAS(error_of({"--gradient-accumulation", "1.5"}), "--gradient-accumulation '1.5'");
   EXPECT_HAS(error_of({"--max-seq-length", "-1"}), "--seq-length '-1'");
-  EXPECT_HAS(error_of({"--dtype", "fp16"}), "one of fp32, bf16");
+  EXPECT_HAS(error_of({"--dropout", "1"}), "--dropout '1'");
+  EXPECT_HAS(error_of({"--dropout", "-0.1"}), "--dropout '-0.1'");
+  EXPECT_HAS(error_of({"--dtype", "fp8"}), "one of fp32, bf16, fp16");
+  EXPECT_HAS(error_of({"--gradient-dtype", "fp16"}), "--gradient-dtype fp16 needs --dtype fp16");
   EXPECT_HAS(error_of({"--recompute", "some"}), "one of none, block, sqrt, auto");
   EXPECT_HAS(error_of({"--recompute", "0"}), "a whole number from 1");
   EXPECT_HAS(error_of({"--update", "never"}), "one of auto, overlap, wait");
@@ -263,6 +267,14 @@ TEST_F(ConfigFile, IsReadAndTheCommandLineWins) {
   EXPECT_EQ(o.chunk_size, size_t{8} << 20);
   EXPECT_EQ(o.link.store_bytes_per_s, 6e9);
   EXPECT_TRUE(o.dry_run);
+}
+
+TEST_F(ConfigFile, TextIsReadAsACheckpointWroteIt) {
+  const std::vector<std::string> texts = {"plain",         "two words", R"(a "quoted" name)",
+                                          R"(back\slash)", "it's",      R"(3\" disk)"};
+  const TrainOptions o =
+      parse({"--config", write(to_toml({{"preset", {"gpt2"}}, {"data", texts}})), "--steps", "1"});
+  EXPECT_EQ(o.data, texts);
 }
 
 TEST_F(ConfigFile, UnknownKeysAndBadValuesAreErrors) {

@@ -28,6 +28,10 @@ Gpt2Config tiny_gpt() {
   return {.vocabulary = 97, .max_positions = 16, .channels = 64, .num_layers = 1, .num_heads = 2};
 }
 
+Gpt2Config emulated_gpt() {
+  return {.vocabulary = 97, .max_positions = 16, .channels = 64, .num_layers = 3, .num_heads = 2};
+}
+
 Data::Data(const Gpt2Config& config, int64_t length, uint32_t num_micro_batches, uint64_t seed) {
   const size_t count = static_cast<size_t>(kMicroBatchSize * length);
   values_.reserve(3 * num_micro_batches);
@@ -66,7 +70,8 @@ TrainerOptions TrainingCase::options() const {
           .carried_share = kCarriedShare,
           .held_chunks = between == Between::Weights ? UINT32_MAX : 0,
           .device_updates = between == Between::State ? UINT32_MAX : 0,
-          .max_grad_norm = clip ? max_norm.value_or(kBitingNorm) : 0};
+          .max_grad_norm = clip ? max_norm.value_or(kBitingNorm) : 0,
+          .dropout = dropout};
 }
 
 std::string to_string(const TrainingCase& run) {
@@ -74,7 +79,7 @@ std::string to_string(const TrainingCase& run) {
   static constexpr std::string_view kBetween[] = {"", ", weights held", ", updated on the device"};
   return fmt::format(
       "{} {} accumulate {}: {}, {} pieces a chunk, recompute {}{}, {} threads, updates {}, {}, "
-      "activations {}{}",
+      "activations {}{}{}",
       name_of(run.dtype), run.clip ? "clipped" : "unclipped", run.accumulation,
       kMemory[static_cast<int>(run.memory)], run.num_pieces, static_cast<uint32_t>(run.recompute),
       run.recomputed_blocks == UINT32_MAX ? "" : fmt::format(" of {}", run.recomputed_blocks),
@@ -84,7 +89,8 @@ std::string to_string(const TrainingCase& run) {
                                              : "overlapped",
       run.order == MicroBatchOrder::Vertical ? "vertical" : "horizontal",
       run.activations == ActivationPlacement::Offload ? "offloaded" : "on the device",
-      kBetween[static_cast<int>(run.between)]);
+      kBetween[static_cast<int>(run.between)],
+      run.dropout > 0 ? fmt::format(", dropout {:g}", run.dropout) : "");
 }
 
 std::ostream& operator<<(std::ostream& out, const TrainingCase& run) {
@@ -116,18 +122,19 @@ std::unique_ptr<Device> create_case_device(const Preparation& prepared, const Tr
                         .num_threads = run.num_threads,
                         .load_bytes_per_s = run.link_bytes_per_s,
                         .store_bytes_per_s = run.link_bytes_per_s,
-                        .poison = true});
+                        .poison = true,
+                        .pinned_bytes = run.pinned_bytes});
 }
 
 Result train(const Model& model, const Preparation& prepared, const TrainingCase& run,
              const std::function<void(Trainer&, uint32_t)>& before_step) {
   const auto device = create_case_device(prepared, run);
   Trainer trainer(model, *device, prepared);
-  const Data evaluation(small_gpt(), kLength, run.evaluation_batches, kDataSeed);
+  const Data evaluation(run.model, run.length, run.evaluation_batches, kDataSeed);
   Result result;
   for (uint32_t step = 0; step < run.num_steps; ++step) {
     if (before_step) before_step(trainer, step);
-    const Data data(small_gpt(), kLength, run.accumulation, kDataSeed + 1 + step);
+    const Data data(run.model, run.length, run.accumulation, kDataSeed + 1 + step);
     const StepResult r = trainer.step(data.micro_batches(), kLearningRate);
     result.outcome.losses.push_back(r.loss);
     result.outcome.norms.push_back(r.grad_norm);
@@ -143,7 +150,7 @@ Result train(const Model& model, const Preparation& prepared, const TrainingCase
 }
 
 Result train(const TrainingCase& run) {
-  const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, run.dtype);
+  const Gpt2 model(run.model, kMicroBatchSize, run.length, run.dtype);
   return train(model, prepare_case(model, run), run);
 }
 

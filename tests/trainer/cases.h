@@ -22,6 +22,8 @@ inline constexpr int64_t kMicroBatchSize = 2;
 /// drills.
 Gpt2Config small_gpt();
 Gpt2Config tiny_gpt();
+/// 0.2 M parameters, three chunks of the smallest: what an emulated GPU trains in a moment.
+Gpt2Config emulated_gpt();
 
 /// Inputs of one step or evaluation, drawn from the seed; every 7th target is ignored.
 class Data {
@@ -59,11 +61,15 @@ struct TrainingCase {
   Between between = Between::Nothing;
 
   // Not part of the matrix.
+  size_t pinned_bytes = SIZE_MAX;
   DeviceKind device = DeviceKind::Host;
   uint32_t evaluation_batches = 0;
+  float dropout = 0;
   double link_bytes_per_s = 0;
   uint32_t num_steps = 3;
   std::optional<float> max_norm = {};  ///< where clipped; else kBitingNorm
+  Gpt2Config model = small_gpt();
+  int64_t length = 32;  ///< of a sequence
 
   TrainerOptions options() const;
 };
@@ -89,7 +95,7 @@ constexpr int64_t kLength = 32;
 
 Preparation prepare_case(const Model& model, const TrainingCase& run);
 std::unique_ptr<Device> create_case_device(const Preparation& prepared, const TrainingCase& run);
-/// Trains small_gpt() on a device that poisons what it may. `before_step` may interfere.
+/// Trains the case's model on a device that poisons what it may. `before_step` may interfere.
 Result train(const TrainingCase& run);
 Result train(const Model& model, const Preparation& prepared, const TrainingCase& run,
              const std::function<void(Trainer&, uint32_t step)>& before_step = {});

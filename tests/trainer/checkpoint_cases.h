@@ -13,7 +13,7 @@ class CaseRun {
  public:
   explicit CaseRun(const TrainingCase& run)
       : run_(run),
-        model_(small_gpt(), kMicroBatchSize, kLength, run.dtype),
+        model_(run.model, kMicroBatchSize, run.length, run.dtype),
         prepared_(prepare_case(model_, run)),
         device_(create_case_device(prepared_, run)),
         trainer_(model_, *device_, prepared_) {}
@@ -23,7 +23,7 @@ class CaseRun {
   /// Steps [first, last): their data depends on the step alone.
   void train(uint32_t first, uint32_t last) {
     for (uint32_t step = first; step < last; ++step) {
-      const Data data(small_gpt(), kLength, run_.accumulation, 100 + step);
+      const Data data(run_.model, run_.length, run_.accumulation, 100 + step);
       const StepResult r = trainer_.step(data.micro_batches(), 1e-3 / (1 + step));
       outcome_.losses.push_back(r.loss);
       outcome_.norms.push_back(r.grad_norm);

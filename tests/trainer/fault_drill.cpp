@@ -12,14 +12,16 @@ constexpr int64_t kTinyLength = 8;
 
 /// A tiny model whose chunks move: two steps, each with an evaluation after it.
 struct Drill {
-  Drill()
-      : model(tiny_gpt(), kMicroBatchSize, kTinyLength, DType::BF16),
+  explicit Drill(DeviceKind kind)
+      : run{.accumulation = 2, .memory = Memory::Smallest, .device = kind, .evaluation_batches = 1},
+        model(tiny_gpt(), kMicroBatchSize, kTinyLength, DType::BF16),
         prepared(prepare_case(model, run)),
         data(tiny_gpt(), kTinyLength, run.accumulation, 3),
         evaluation(tiny_gpt(), kTinyLength, run.evaluation_batches, 4) {}
 
   std::unique_ptr<Device> create(std::function<bool(FaultSite)> fault) const {
-    return create_device({.memory_bytes = prepared.ledger.total(Tier::Device),
+    return create_device({.kind = run.device,
+                          .memory_bytes = prepared.ledger.total(Tier::Device),
                           .num_threads = 1,
                           .poison = true,
                           .fault = std::move(fault)});
@@ -32,7 +34,7 @@ struct Drill {
     }
   }
 
-  TrainingCase run{.accumulation = 2, .memory = Memory::Smallest, .evaluation_batches = 1};
+  TrainingCase run;
   Gpt2 model;
   Preparation prepared;
   Data data, evaluation;
@@ -53,8 +55,8 @@ void expect_error(const Drill& drill, Device& device) {
 
 }  // namespace
 
-uint64_t num_operations(FaultSite site) {
-  const Drill drill;
+uint64_t num_operations(FaultSite site, DeviceKind kind) {
+  const Drill drill(kind);
   uint64_t count = 0;
   const auto device = drill.create([&](FaultSite at) {
     count += at == site;
@@ -64,10 +66,10 @@ uint64_t num_operations(FaultSite site) {
   return count;
 }
 
-void fail_operation(FaultSite site, uint64_t n) {
+void fail_operation(FaultSite site, uint64_t n, DeviceKind kind) {
   SCOPED_TRACE(testing::Message() << "operation " << n << " of kind " << static_cast<int>(site));
   const Watchdog watchdog;
-  const Drill drill;
+  const Drill drill(kind);
   uint64_t count = 0;
   const auto device = drill.create([&](FaultSite at) { return at == site && count++ == n; });
   if (site == FaultSite::Allocation) {
@@ -80,11 +82,11 @@ void fail_operation(FaultSite site, uint64_t n) {
   EXPECT_TRUE(device->used_bytes() == 0 || device->used_bytes() == workspace_bytes);
 }
 
-void fail_operations(FaultSite site, uint64_t most) {
-  const uint64_t count = num_operations(site);
+void fail_operations(FaultSite site, uint64_t most, DeviceKind kind) {
+  const uint64_t count = num_operations(site, kind);
   ASSERT_GT(count, 0u);
   const uint64_t num_failed = std::min(most, count);
-  for (uint64_t i = 0; i < num_failed; ++i) fail_operation(site, i * count / num_failed);
+  for (uint64_t i = 0; i < num_failed; ++i) fail_operation(site, i * count / num_failed, kind);
 }
 
 }  // namespace ebb::test

@@ -9,10 +9,10 @@
 namespace ebb::test {
 
 /// Operations of one kind that the drill's run asks for when none fails.
-uint64_t num_operations(FaultSite site);
+uint64_t num_operations(FaultSite site, DeviceKind kind = DeviceKind::Host);
 /// Fails the n-th one, from 0, and checks what follows.
-void fail_operation(FaultSite site, uint64_t n);
+void fail_operation(FaultSite site, uint64_t n, DeviceKind kind = DeviceKind::Host);
 /// Fails `most` of them, evenly spread, or all where there are fewer.
-void fail_operations(FaultSite site, uint64_t most);
+void fail_operations(FaultSite site, uint64_t most, DeviceKind kind = DeviceKind::Host);
 
 }  // namespace ebb::test

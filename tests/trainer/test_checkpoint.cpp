@@ -97,7 +97,10 @@ INSTANTIATE_TEST_SUITE_P(
         TrainingCase{.clip = false, .memory = Memory::Between, .between = Between::Weights},
         TrainingCase{.clip = false, .memory = Memory::Smallest, .num_pieces = 4},
         TrainingCase{.dtype = DType::F32, .accumulation = 3, .order = MicroBatchOrder::Vertical},
-        TrainingCase{.dtype = DType::F32, .clip = false, .memory = Memory::Smallest}));
+        TrainingCase{.dtype = DType::F32, .clip = false, .memory = Memory::Smallest},
+        TrainingCase{.dtype = DType::F16, .accumulation = 2, .memory = Memory::Smallest},
+        TrainingCase{.dtype = DType::F16, .clip = false, .between = Between::State},
+        TrainingCase{.accumulation = 2, .memory = Memory::Smallest, .dropout = 0.2f}));
 
 TEST_F(Checkpoint, AFileIsTheSameWhateverTheSchedule) {
   const auto content = [this](const TrainingCase& run) {
@@ -134,6 +137,25 @@ TEST_F(Checkpoint, KnowsWhatWasSkipped) {
   EXPECT_EQ(resumed.trainer().state_hash(), training.trainer().state_hash());
   resumed.trainer().write_parameter("wte.weight", bad);
   EXPECT_THROW(resumed.train(3, 4), NumericError);
+}
+
+/// What fp16 has beside: the scale, and how long it has been good.
+TEST_F(Checkpoint, KnowsTheLossScale) {
+  const TrainingCase run{.dtype = DType::F16};
+  CaseRun training(run);
+  const std::vector<float> weight = training.trainer().read_parameter("wte.weight");
+  const std::vector<float> bad(weight.size(), std::numeric_limits<float>::quiet_NaN());
+  training.trainer().write_parameter("wte.weight", bad);
+  training.train(0, 2);
+  training.trainer().write_parameter("wte.weight", weight);
+  training.train(2, 5);
+  write_state(training.trainer().lend_state(), file());
+  CaseRun resumed(run);
+  read_state(resumed.trainer(), file());
+  const OptimizerCounters expected{
+      .num_updates = 3, .num_skipped = 2, .loss_scale = {.value = 16384, .num_good_steps = 3}};
+  EXPECT_EQ(resumed.trainer().lend_state().counters(), expected);
+  EXPECT_EQ(resumed.trainer().state_hash(), training.trainer().state_hash());
 }
 
 /// The file with one byte changed; what reading it says.

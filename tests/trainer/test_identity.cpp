@@ -2,6 +2,8 @@
 // are.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "tests/trainer/identity.h"
 
 namespace ebb::test {
@@ -19,6 +21,104 @@ TEST(Identity, CoverOfTheMatrix) {
   for (const Choice& choice : cover_of_matrix()) check.run(case_of(choice));
   EXPECT_GT(check.num_runs(), 45u);
   EXPECT_LE(check.num_runs(), 100u);
+}
+
+/// Of what is not in the matrix: every value of every dimension some time.
+void check_some_time(IdentityCheck& check, const TrainingCase& of) {
+  for (const bool clip : {true, false}) {
+    TrainingCase run = of;
+    run.clip = clip;
+    run.num_pieces = 4;
+    run.update = UpdateOrder::Wait;
+    check.run(run);
+    run.num_threads = 2;
+    run.update = UpdateOrder::Overlap;
+    run.memory = Memory::Smallest;
+    check.run(run);
+    run.recompute = Recompute::Block;
+    run.order = MicroBatchOrder::Vertical;
+    run.activations = ActivationPlacement::Offload;
+    check.run(run);
+    run.memory = Memory::Between;
+    run.num_pieces = 9;
+    run.between = Between::State;
+    check.run(run);
+    run.recompute = static_cast<Recompute>(2);
+    run.between = Between::Weights;
+    run.order = MicroBatchOrder::Horizontal;
+    check.run(run);
+  }
+}
+
+/// bf16 has all paths of fp16 but its state and its loss scale.
+TEST(Identity, Fp16) {
+  IdentityCheck check;
+  check_some_time(check, {.dtype = DType::F16, .accumulation = 2});
+  EXPECT_EQ(check.num_runs(), 12u);
+}
+
+/// Numbers that are dropped are those of step, sample and place, also where they are dropped again.
+TEST(Identity, Dropout) {
+  IdentityCheck check;
+  check_some_time(check, {.accumulation = 2, .evaluation_batches = 1, .dropout = 0.2f});
+  EXPECT_EQ(check.num_runs(), 12u);
+}
+
+TEST(Identity, DropoutIsOfTrainingAlone) {
+  TrainingCase run{.evaluation_batches = 1, .num_steps = 1};
+  const auto evaluate = [&](float probability) {
+    run.dropout = probability;
+    const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, run.dtype);
+    const Preparation prepared = prepare_case(model, run);
+    const auto device = create_case_device(prepared, run);
+    Trainer trainer(model, *device, prepared);
+    const Data data(small_gpt(), kLength, 1, 5);
+    const double untrained = trainer.evaluate(data.micro_batches());
+    return std::pair(untrained, trainer.step(data.micro_batches(), 1e-3).loss);
+  };
+  const auto without = evaluate(0), with = evaluate(0.2f);
+  EXPECT_EQ(with.first, without.first);
+  EXPECT_NE(with.second, without.second);
+  EXPECT_NEAR(with.second, without.second, 0.2 * without.second);
+}
+
+/// The same samples in one micro-batch or in two have the same masks: what differs is rounding.
+TEST(Identity, DropoutDoesNotDependOnHowAStepIsCut) {
+  const auto losses_of = [](int64_t batch, uint32_t accumulation, float probability) {
+    const Gpt2 model(small_gpt(), batch, kLength, DType::F32);
+    const TrainerOptions options{.dtype = DType::F32,
+                                 .chunk_bytes = size_t{1} << 20,
+                                 .gradient_accumulation = accumulation,
+                                 .dropout = probability};
+    const Preparation prepared = prepare(model, options, {.num_threads = 1});
+    const auto device = create_device({.num_threads = 1});
+    Trainer trainer(model, *device, prepared);
+    const auto count = static_cast<int64_t>(accumulation) * batch * kLength;
+    std::vector<int32_t> tokens(static_cast<size_t>(count)), positions(tokens.size());
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i] = static_cast<int32_t>(i * 37 % 251);
+      positions[i] = static_cast<int32_t>(i % static_cast<size_t>(kLength));
+    }
+    std::vector<MicroBatch> batches;
+    for (uint32_t k = 0; k < accumulation; ++k) {
+      const auto part = [&](std::vector<int32_t>& values) {
+        return Tensor{reinterpret_cast<std::byte*>(values.data() + k * batch * kLength),
+                      DType::I32,
+                      {batch, kLength}};
+      };
+      batches.push_back({.inputs = {part(tokens), part(positions), part(tokens)},
+                         .num_targets = static_cast<uint64_t>(batch * kLength)});
+    }
+    std::vector<double> losses;
+    for (int step = 0; step < 3; ++step) losses.push_back(trainer.step(batches, 1e-3).loss);
+    return losses;
+  };
+  const auto whole = losses_of(4, 1, 0.2f), halves = losses_of(2, 2, 0.2f),
+             none = losses_of(4, 1, 0);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    EXPECT_NEAR(halves[i], whole[i], 1e-5 * whole[i]);
+    EXPECT_GT(std::abs(none[i] - whole[i]), 1e-4 * whole[i]);
+  }
 }
 
 /// The matrix means nothing unless the smaller budgets make chunks move.

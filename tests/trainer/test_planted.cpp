@@ -4,35 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
-#include <thread>
 
 #include "device/dtype.h"
 #include "scheduler/validate.h"
 #include "tests/device/tries.h"
 #include "tests/trainer/cases.h"
+#include "tests/trainer/planted.h"
 #include "tests/trainer/watchdog.h"
 
 namespace ebb::test {
 namespace {
-
-/// Passes everything on; forward() of a live step first lets the mover run ahead, so that a race is
-/// there every time.
-class LateModel : public Model {
- public:
-  explicit LateModel(const Model& model) : model_(model) {}
-  const Parameters& parameters() const override { return model_.parameters(); }
-  std::vector<InputSpec> inputs() const override { return model_.inputs(); }
-  void forward(Tape& tape, std::span<const Tensor> inputs) const override {
-    std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
-    model_.forward(tape, inputs);
-  }
-  int pause_ms = 0;
-
- private:
-  const Model& model_;
-};
 
 class Planted : public testing::Test {
  protected:
@@ -57,35 +39,6 @@ class Planted : public testing::Test {
   Gpt2 model_{small_gpt(), kMicroBatchSize, kLength, DType::BF16};
 };
 
-bool loads(const Op& op, Space space) {
-  return op.kind == OpKind::Move && op.to == Tier::Device && op.from == Tier::Host &&
-         op.chunk.space == space;
-}
-
-uint32_t nth_op(const Plan& plan, uint32_t n, const std::function<bool(const Op&)>& test) {
-  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
-    if (test(plan.ops[i]) && n-- == 0) return i;
-  }
-  ADD_FAILURE() << "the plan has no such operation";
-  return 0;
-}
-
-/// Takes from all who wait for the fifth or the sixth chunk of weights that they do: the first of
-/// them may just arrive in time, the second cannot.
-Preparation without_waits(Preparation prepared) {
-  Plan& plan = prepared.plan;
-  const auto loads_weights = [](const Op& op) { return loads(op, Space::Weights); };
-  const uint32_t first = nth_op(plan, 4, loads_weights), second = nth_op(plan, 5, loads_weights);
-  for (Op& op : plan.ops) {
-    if (op.kind != OpKind::Run) continue;
-    const auto begin = plan.waits.begin() + op.first_wait;
-    const auto end = std::remove_if(begin, begin + op.num_waits,
-                                    [&](uint32_t w) { return w == first || w == second; });
-    op.num_waits = static_cast<uint32_t>(end - begin);
-  }
-  return prepared;
-}
-
 #if defined(__SANITIZE_THREAD__)
 constexpr double kSlowLink = 1e6;
 constexpr int kPauseMs = 400;
@@ -93,6 +46,9 @@ constexpr int kPauseMs = 400;
 constexpr double kSlowLink = 4e6;
 constexpr int kPauseMs = 40;
 #endif
+
+/// The fifth chunk of weights to be loaded, and the one after it.
+constexpr uint32_t kRacing = 4;
 
 /// Everything resident: all loads are given blocks at once, while the model pauses, and then take
 /// their time.
@@ -106,10 +62,10 @@ Outcome run_race(bool wait) {
   LateModel model(gpt);
   const Preparation good = prepare_case(model, run);
   model.pause_ms = kPauseMs;
-  return train(model, wait ? good : without_waits(good), run).outcome;
+  return train(model, wait ? good : without_waits(good, kRacing), run).outcome;
 }
 
-TEST_F(Planted, MissingWaitsAreInvalid) { expect_invalid(without_waits(plan())); }
+TEST_F(Planted, MissingWaitsAreInvalid) { expect_invalid(without_waits(plan(), kRacing)); }
 
 /// What was not loaded yet is poison, a NaN: the norm is one, or the bits are others.
 TEST_F(Planted, MissingWaitsChangeBits) {

@@ -18,7 +18,8 @@ namespace {
 struct AdamWUpdate {
   int64_t n;
   std::byte* weight;
-  int16_t* low;  // null: the weight is the master
+  int16_t* low;   // of bf16 weights
+  float* master;  // of fp16 weights; neither: the weight is the master
   float* momentum;
   float* variance;
   const std::byte* gradient;
@@ -52,6 +53,16 @@ struct HalvedMaster {
   }
 };
 
+struct WholeMaster {
+  F16* weight;
+  float* at;
+  float load(int64_t i) const { return at[i]; }
+  void store(int64_t i, float x) const {
+    at[i] = x;
+    weight[i] = F16(x);
+  }
+};
+
 /// In the order of operations that cpu_adam/adamw.h gives, without contraction.
 template <class Master, class Gradient>
 void update_range(const Master& master, float* HWY_RESTRICT momentum, float* HWY_RESTRICT variance,
@@ -82,8 +93,13 @@ void run_adamw(const AdamWUpdate& u, ThreadTeam& team) {
     if (u.gradient_dtype == DType::BF16) return update(master, BF16{});
     update(master, F16{});
   };
-  if (u.low == nullptr) return update_master(FloatMaster{reinterpret_cast<float*>(u.weight)});
-  update_master(HalvedMaster{reinterpret_cast<uint16_t*>(u.weight), u.low});
+  if (u.low != nullptr) {
+    return update_master(HalvedMaster{reinterpret_cast<uint16_t*>(u.weight), u.low});
+  }
+  if (u.master != nullptr) {
+    return update_master(WholeMaster{reinterpret_cast<F16*>(u.weight), u.master});
+  }
+  update_master(FloatMaster{reinterpret_cast<float*>(u.weight)});
 }
 
 }  // namespace
@@ -103,6 +119,7 @@ void HostKernels::adamw(Stream& stream, const AdamWPlanes& planes,
   const AdamWUpdate update{n,
                            planes.weight.data,
                            planes.low,
+                           planes.master,
                            planes.momentum.as<float>(),
                            planes.variance.as<float>(),
                            planes.gradient.data,

@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "device/host/kernels/attention.h"
+#include "device/host/kernels/dropout-inl.h"
 #include "device/host/kernels/gemm-inl.h"
 #include "device/host/kernels/simd-inl.h"
 
@@ -51,12 +52,15 @@ HWY_MAYBE_UNUSED void multiply_strip(const Range& columns, int64_t k, const floa
   }
 }
 
-/// One head's rows of a (B, T, columns) tensor: `column` is the head's first.
+/// One head's rows of a (B, T, columns) tensor, or (B, num_rows, columns): `column` is the head's
+/// first.
 struct HeadRows {
   int64_t first_element, row_stride, head_size, padded_head;
 
   HeadRows(const AttentionCall& call, int64_t b, int64_t columns, int64_t column)
-      : first_element(b * call.num_tokens * columns + column),
+      : HeadRows(call, b, columns, column, call.num_tokens) {}
+  HeadRows(const AttentionCall& call, int64_t b, int64_t columns, int64_t column, int64_t num_rows)
+      : first_element(b * num_rows * columns + column),
         row_stride(columns),
         head_size(call.head_size),
         padded_head(call.padded_head()) {}
@@ -123,6 +127,7 @@ struct Visible {
 
   void find(const AttentionCall& call, int64_t b) const {
     const int64_t n = call.num_tokens;
+    if (call.cache != nullptr) return find_in_cache(call, b);
     if (call.document_starts == nullptr) {
       std::fill_n(first, n, 0);
     } else {
@@ -137,6 +142,19 @@ struct Visible {
     }
     std::fill_n(first + n, round_up(n, kTile) - n, static_cast<int32_t>(n));
     std::fill_n(end + n, round_up(n, kTile) - n, static_cast<int32_t>(n));
+  }
+
+ private:
+  void find_in_cache(const AttentionCall& call, int64_t b) const {
+    const int64_t n = call.num_tokens;
+    const auto num_keys = static_cast<int32_t>(call.num_keys(b));
+    const auto window = static_cast<int32_t>(call.window);
+    for (int64_t i = 0; i < n; ++i) {
+      end[i] = call.positions[b * n + i] + 1;
+      first[i] = window > 0 ? std::max(0, end[i] - window) : 0;
+    }
+    std::fill_n(first + n, round_up(n, kTile) - n, num_keys);
+    std::fill_n(end + n, round_up(n, kTile) - n, num_keys);
   }
 };
 
@@ -210,6 +228,19 @@ HWY_MAYBE_UNUSED void hide(const View& view, int64_t group, float* scores) {
   if (clear.begin >= clear.end) return hide_rows(view, group, keys, scores);
   hide_rows(view, group, {keys.begin, clear.begin}, scores);
   hide_rows(view, group, {clear.end, keys.end}, scores);
+}
+
+/// What dropout makes of the weights of four keys, from `key` on, for the kWide queries from
+/// `query` on. REQUIRES: key % 4 == 0.
+HWY_INLINE void weight_factors(const AttentionCall& call, int64_t b, int64_t head, int64_t query,
+                               int64_t key, float kept, float (&factors)[4][kWide]) {
+  uint32_t groups[kWide];
+  for (int64_t l = 0; l < kWide; ++l) {
+    groups[l] = dropout_group(static_cast<uint32_t>(query + l), static_cast<uint32_t>(key),
+                              static_cast<uint32_t>(call.num_tokens));
+  }
+  dropout_factors(call.dropout, static_cast<uint32_t>(b), static_cast<uint32_t>(head), groups, kept,
+                  factors);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "device/host/kernels/attention.h"
 
 #include <cmath>
+#include <cstring>
 #include <string>
 
 namespace ebb {
@@ -28,13 +29,16 @@ AttentionCall describe_attention(const Tensor& qkv, const Tensor& out, const Ten
   EBB_CHECK(qkv.dim(0) == batch && qkv.dim(1) == num_tokens &&
                 qkv.dim(2) == (heads + 2 * kv_heads) * head_size,
             "attention: qkv (B, T, (NH + 2 NKV) D) and out (B, T, NH D) differ");
-  EBB_CHECK(is_vector(log_sum_exp, DType::F32, batch * heads * num_tokens),
+  EBB_CHECK(!log_sum_exp || is_vector(log_sum_exp, DType::F32, batch * heads * num_tokens),
             "attention: log_sum_exp (B, NH, T) fp32");
   EBB_CHECK(shape.window >= 0 && (shape.window == 0 || shape.causal),
             "attention: a window looks back, so attention must be causal");
   const Tensor& starts = shape.document_starts;
   EBB_CHECK(!starts || is_vector(starts, DType::I32, batch * num_tokens),
             "attention: document_starts (B, T) int32");
+  EBB_CHECK(!shape.dropout || (shape.dropout.probability < 1 && heads < (1 << 16) &&
+                               num_tokens <= kMostDropoutTokens),
+            "attention: dropout of a probability below 1, of up to 65535 heads and 131072 tokens");
   const float scale = 1.0f / std::sqrt(static_cast<float>(head_size));
   return {.dtype = qkv.dtype,
           .batch = batch,
@@ -45,14 +49,16 @@ AttentionCall describe_attention(const Tensor& qkv, const Tensor& out, const Ten
           .causal = shape.causal,
           .window = shape.window,
           .scale = shape.scale == 0 ? scale : shape.scale,
+          .dropout = shape.dropout,
           .document_starts = starts ? starts.as<int32_t>() : nullptr,
           .qkv = qkv.data,
           .out = out.data,
-          .log_sum_exp = log_sum_exp.as<float>()};
+          .log_sum_exp = log_sum_exp ? log_sum_exp.as<float>() : nullptr};
 }
 
 Cost check_attention_forward(const Tensor& out, const Tensor& log_sum_exp, const Tensor& qkv,
                              const AttentionShape& shape, AttentionCall* call) {
+  EBB_CHECK(log_sum_exp, "attention: log_sum_exp (B, NH, T) fp32");
   *call = describe_attention(qkv, out, log_sum_exp, shape);
   return {.flops = 2.0 * call->product_flops(),
           .attention_flops = 2.0 * call->product_flops(),
@@ -60,9 +66,35 @@ Cost check_attention_forward(const Tensor& out, const Tensor& log_sum_exp, const
           .name = "attention_forward"};
 }
 
+/// How much of the cache there is only its positions say: as if it were full.
+Cost check_attention_cached(const Tensor& out, const Tensor& qkv, const Tensor& cache,
+                            const Tensor& positions, const AttentionShape& shape,
+                            AttentionCall* call) {
+  *call = describe_attention(qkv, out, {}, shape);
+  EBB_CHECK(!shape.dropout, "attention_cached: no dropout");
+  const int64_t columns = 2 * call->num_kv_heads * call->head_size;
+  EBB_CHECK(cache && cache.shape.rank() == 3 && cache.dtype == qkv.dtype &&
+                cache.dim(0) == call->batch && cache.dim(2) == columns,
+            "attention_cached: cache (B, S, 2 NKV D) of the type of qkv");
+  EBB_CHECK(is_vector(positions, DType::I32, call->batch * call->num_tokens),
+            "attention_cached: positions (B, T) int32");
+  EBB_CHECK(shape.causal && !shape.document_starts,
+            "attention_cached: causal, and each row is one document");
+  call->cache = cache.data;
+  call->capacity = cache.dim(1);
+  call->positions = positions.as<int32_t>();
+  const double flops =
+      4.0 * static_cast<double>(call->batch * call->num_tokens * call->channels() * call->capacity);
+  return {.flops = flops,
+          .attention_flops = flops,
+          .bytes = total_bytes(out, qkv, cache, positions),
+          .name = "attention_cached"};
+}
+
 Cost check_attention_backward(const Tensor& dqkv, const Tensor& dout, const Tensor& qkv,
                               const Tensor& out, const Tensor& log_sum_exp,
                               const AttentionShape& shape, AttentionCall* call) {
+  EBB_CHECK(log_sum_exp, "attention_backward: log_sum_exp (B, NH, T) fp32");
   *call = describe_attention(qkv, out, log_sum_exp, shape);
   EBB_CHECK(dqkv.dtype == qkv.dtype && dqkv.shape == qkv.shape,
             "attention_backward: dqkv must look like qkv");
@@ -88,6 +120,31 @@ void check_documents(const AttentionCall& call) {
                                         std::to_string(b) + " is neither the token itself nor " +
                                         "the start of the token before");
     }
+  }
+}
+
+void check_positions(const AttentionCall& call) {
+  for (int64_t b = 0; b < call.batch; ++b) {
+    const int32_t* positions = call.positions + b * call.num_tokens;
+    for (int64_t i = 0; i < call.num_tokens; ++i) {
+      EBB_CHECK(
+          positions[i] == positions[0] + i && positions[0] >= 0 && positions[i] < call.capacity,
+          "attention_cached: position " + std::to_string(positions[i]) + " of token " +
+              std::to_string(i) + " in row " + std::to_string(b) +
+              " does not follow the one before, or is none of the cache's " +
+              std::to_string(call.capacity));
+    }
+  }
+}
+
+void append_to_cache(const AttentionCall& call) {
+  const auto size = static_cast<int64_t>(size_of(call.dtype));
+  const int64_t row = call.qkv_columns() * size, kept = call.key_columns() * size;
+  const auto* from = static_cast<const std::byte*>(call.qkv) + row - kept;
+  for (int64_t i = 0; i < call.batch * call.num_tokens; ++i) {
+    const int64_t to = i / call.num_tokens * call.capacity + call.positions[i];
+    std::memcpy(static_cast<std::byte*>(call.cache) + to * kept, from + i * row,
+                static_cast<size_t>(kept));
   }
 }
 

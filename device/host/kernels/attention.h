@@ -18,12 +18,16 @@ struct AttentionCall {
   bool causal = true;
   int64_t window = 0;  // 0: all
   float scale = 1;
+  Dropout dropout = {};
   const int32_t* document_starts = nullptr;  // (batch, num_tokens) or null
   const void* qkv = nullptr;
-  void* out = nullptr;  // read by backward
-  float* log_sum_exp = nullptr;
-  const void* dout = nullptr;  // backward only
-  void* dqkv = nullptr;        // backward only
+  void* out = nullptr;           // read by backward
+  float* log_sum_exp = nullptr;  // null: not asked for
+  void* cache = nullptr;         // (batch, capacity, 2 NKV D): keys and values; null: those of qkv
+  int64_t capacity = 0;
+  const int32_t* positions = nullptr;  // with a cache: (batch, num_tokens)
+  const void* dout = nullptr;          // backward only
+  void* dqkv = nullptr;                // backward only
 
   int64_t padded_head() const { return round_up(head_size, 16); }
   int64_t padded_tokens() const { return round_up(num_tokens, kTile); }
@@ -36,6 +40,19 @@ struct AttentionCall {
     const int64_t kv_head = num_heads + (part - 1) * num_kv_heads + head / group_size();
     return (part == 0 ? head : kv_head) * head_size;
   }
+  // Where keys and values lie: in rows of qkv, or of the cache.
+  const void* keys() const { return cache != nullptr ? cache : qkv; }
+  int64_t key_columns() const {
+    return cache != nullptr ? 2 * num_kv_heads * head_size : qkv_columns();
+  }
+  int64_t key_column_of(int64_t part, int64_t head) const {
+    return column_of(part, head) - (cache != nullptr ? channels() : 0);
+  }
+  int64_t key_rows() const { return cache != nullptr ? capacity : num_tokens; }
+  /// That a row of the batch has so far.
+  int64_t num_keys(int64_t b) const {
+    return cache != nullptr ? positions[(b + 1) * num_tokens - 1] + 1 : num_tokens;
+  }
   /// Multiply-adds of the visible half of scores, for one of the tile products.
   double product_flops() const;
 };
@@ -47,6 +64,9 @@ AttentionCall describe_attention(const Tensor& qkv, const Tensor& out, const Ten
 /// What the two directions ask of their tensors and cost on any device.
 Cost check_attention_forward(const Tensor& out, const Tensor& log_sum_exp, const Tensor& qkv,
                              const AttentionShape& shape, AttentionCall* call);
+Cost check_attention_cached(const Tensor& out, const Tensor& qkv, const Tensor& cache,
+                            const Tensor& positions, const AttentionShape& shape,
+                            AttentionCall* call);
 Cost check_attention_backward(const Tensor& dqkv, const Tensor& dout, const Tensor& qkv,
                               const Tensor& out, const Tensor& log_sum_exp,
                               const AttentionShape& shape, AttentionCall* call);
@@ -54,5 +74,9 @@ Cost check_attention_backward(const Tensor& dqkv, const Tensor& dout, const Tens
 /// Document starts come from data; throws LogicError where one does not describe documents laid end
 /// to end.
 void check_documents(const AttentionCall& call);
+/// The same of positions, which must follow one another inside the cache.
+void check_positions(const AttentionCall& call);
+/// Keys and values of qkv go to their rows of the cache.
+void append_to_cache(const AttentionCall& call);
 
 }  // namespace ebb

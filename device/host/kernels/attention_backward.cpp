@@ -143,7 +143,7 @@ struct BackwardTask : Head {
       prefetch_strip<T>(query, view.key + kTile, s * kStep);
       find_scores(queries.of_strip[s], s * kStep);
     }
-    for (int64_t group = 0; group < kGroups; ++group) differentiate_group(view, group);
+    for (int64_t group = 0; group < kGroups; ++group) differentiate_group(view, query, group);
     for (int64_t s = 0; s < kStrips; ++s) {
       add_key_gradients(queries.of_strip[s], s * kStep, view.key);
     }
@@ -185,15 +185,34 @@ struct BackwardTask : Head {
   }
 
   /// Scores to weights; gradients of the weights to gradients of the scores.
-  void differentiate_group(const View& view, int64_t group) const {
+  void differentiate_group(const View& view, int64_t query, int64_t group) const {
     const Range keys = view.keys_of_group(group);
     hide(view, group, weights);
+    if (call.dropout) return differentiate_kept(view, query, group);
     const Wide log_sums = load(log_sum + group * kWide), means = load(inner + group * kWide);
     for (int64_t j = keys.begin; j < keys.end; ++j) {
       const int64_t at = j * kTile + group * kWide;
       const Wide weight = exp(load(weights + at) - log_sums);
       store(weights + at, weight);
       store(dscores + at, weight * (load(dscores + at) - means));
+    }
+  }
+
+  /// The same where some weights were dropped: of what is left the values' gradients are made,
+  /// while those of the scores need all.
+  void differentiate_kept(const View& view, int64_t query, int64_t group) const {
+    const Range keys = view.keys_of_group(group);
+    const Wide log_sums = load(log_sum + group * kWide), means = load(inner + group * kWide);
+    alignas(64) float factors[kStep][kWide];
+    for (int64_t j = keys.begin; j < keys.end; j += kStep) {
+      weight_factors(call, b, head, query + group * kWide, view.key + j, call.dropout.kept_factor(),
+                     factors);
+      for (int64_t r = 0; r < kStep; ++r) {
+        const int64_t at = (j + r) * kTile + group * kWide;
+        const Wide weight = exp(load(weights + at) - log_sums), factor = load(factors[r]);
+        store(weights + at, weight * factor);
+        store(dscores + at, weight * (load(dscores + at) * factor - means));
+      }
     }
   }
 

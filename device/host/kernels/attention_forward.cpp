@@ -49,6 +49,9 @@ struct Block {
   HeadRows rows_of(const AttentionCall& call, int64_t part) const {
     return {call, b, call.qkv_columns(), call.column_of(part, head)};
   }
+  HeadRows key_rows_of(const AttentionCall& call, int64_t part) const {
+    return {call, b, call.key_columns(), call.key_column_of(part, head), call.key_rows()};
+  }
 };
 
 /// One task and its scratch.
@@ -103,9 +106,9 @@ struct ForwardTask : Block {
 
   template <class T>
   void see_keys(int64_t key) const {
-    const int64_t count = std::min(kTile, call.num_tokens - key);
-    rows_of(call, 1).load_tile<T>(call.qkv, key, count, 1.0f, k);
-    rows_of(call, 2).load_tile<T>(call.qkv, key, count, 1.0f, v);
+    const int64_t count = std::min(kTile, call.num_keys(b) - key);
+    key_rows_of(call, 1).load_tile<T>(call.keys(), key, count, 1.0f, k);
+    key_rows_of(call, 2).load_tile<T>(call.keys(), key, count, 1.0f, v);
     for (int64_t i = 0; i < num_queries; i += kTile) {
       const View view(visible, first_query + i, key);
       if (!view.empty()) see_tile<T>(view, i);
@@ -130,9 +133,9 @@ struct ForwardTask : Block {
 
   template <class T>
   HWY_INLINE void prefetch_keys(const Block& block, int64_t key) const {
-    const int64_t count = std::min<int64_t>(kStep, call.num_tokens - key);
-    block.rows_of(call, 1).prefetch<T>(call.qkv, key, count);
-    block.rows_of(call, 2).prefetch<T>(call.qkv, key, count);
+    const int64_t count = std::min<int64_t>(kStep, call.num_keys(block.b) - key);
+    block.key_rows_of(call, 1).prefetch<T>(call.keys(), key, count);
+    block.key_rows_of(call, 2).prefetch<T>(call.keys(), key, count);
   }
 
   template <class T>
@@ -168,10 +171,25 @@ struct ForwardTask : Block {
       store(row + j * kTile, weight);
       total = total + weight;
     }
+    if (call.dropout) drop_weights(view, i, group);
     const Wide factor = exp(before - top);
     store(factors + group * kWide, factor);
     store(tops, top);
     store(sums, fma(load(sums), factor, total));
+  }
+
+  /// Weights that are dropped become 0, after they were summed; the others are multiplied at the
+  /// end.
+  void drop_weights(const View& view, int64_t i, int64_t group) const {
+    const Range keys = view.keys_of_group(group);
+    alignas(64) float kept[kStep][kWide];
+    for (int64_t j = keys.begin; j < keys.end; j += kStep) {
+      weight_factors(call, b, head, first_query + i + group * kWide, view.key + j, 1.0f, kept);
+      for (int64_t r = 0; r < kStep; ++r) {
+        float* row = weights + (j + r) * kTile + group * kWide;
+        store(row, load(row) * load(kept[r]));
+      }
+    }
   }
 
   /// A strip of queries' weights times values, added to what was summed under an earlier maximum.
@@ -190,11 +208,13 @@ struct ForwardTask : Block {
   template <class T>
   void write_tile(int64_t i) const {
     const int64_t count = queries_from(i), first = first_query + i;
-    float* log_sum_exp = call.log_sum_exp + (b * call.num_heads + head) * call.num_tokens + first;
+    const Wide kept = broadcast(call.dropout ? call.dropout.kept_factor() : 1.0f);
+    const int64_t row = (b * call.num_heads + head) * call.num_tokens + first;
     for (int64_t j = 0; j < count; j += kWide) {
       const Wide total = load(sum + i + j);
-      store(factors + j, broadcast(1.0f) / total);
-      store_up_to(log_sum_exp + j, load(max_score + i + j) + log(total), count - j);
+      store(factors + j, kept / total);
+      if (call.log_sum_exp == nullptr) continue;
+      store_up_to(call.log_sum_exp + row + j, load(max_score + i + j) + log(total), count - j);
     }
     out_rows().store_tile<T>(call.out, first, count, o + i * width,
                              [&](int64_t r) { return factors[r]; });
@@ -234,6 +254,19 @@ void HostKernels::attention_forward(Stream& stream, Tensor out, Tensor log_sum_e
   cost.workspace_bytes = forward_workspace_bytes(call, team_.num_threads());
   stream.call(cost, [this, call] {
     check_documents(call);
+    const auto run = HWY_DYNAMIC_DISPATCH(attend);
+    run(call, team_, workspace_);
+  });
+}
+
+void HostKernels::attention_cached(Stream& stream, Tensor out, Tensor qkv, Tensor cache,
+                                   Tensor positions, const AttentionShape& shape) {
+  AttentionCall call;
+  Cost cost = check_attention_cached(out, qkv, cache, positions, shape, &call);
+  cost.workspace_bytes = forward_workspace_bytes(call, team_.num_threads());
+  stream.call(cost, [this, call] {
+    check_positions(call);
+    append_to_cache(call);
     const auto run = HWY_DYNAMIC_DISPATCH(attend);
     run(call, team_, workspace_);
   });

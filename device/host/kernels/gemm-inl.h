@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "device/dtype.h"
+#include "device/host/f16-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ebb {
@@ -78,6 +79,10 @@ HWY_INLINE hn::Vec<D> load_floats(D d, const BF16* p) {
   const hn::Rebind<uint32_t, D> d32;
   const auto bits = hn::PromoteTo(d32, hn::LoadU(d16, &p->bits));
   return hn::BitCast(d, hn::ShiftLeft<16>(bits));
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load_floats(D d, const F16* p) {
+  return load_f16(d, p);
 }
 
 /// to[j * width + i] = from[i * stride + j] for i, j in 0..kSide-1. Each stage moves the lowest bit

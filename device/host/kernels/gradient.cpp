@@ -42,9 +42,7 @@ struct SquareLanes {
   template <class T>
   void add(const T* x, int64_t n) {
     int64_t i = 0;
-    for (; i + kSquareLanes <= n; i += kSquareLanes) {
-      for (int64_t l = 0; l < kSquareLanes; ++l) add_one(l, x[i + l]);
-    }
+    for (; i + kSquareLanes <= n; i += kSquareLanes) add_lanes(x + i);
     for (int64_t l = 0; i + l < n; ++l) add_one(l, x[i + l]);
   }
   double total() {
@@ -55,6 +53,16 @@ struct SquareLanes {
   }
 
  private:
+  template <class T>
+  void add_lanes(const T* x) {
+    for (int64_t l = 0; l < kSquareLanes; ++l) add_one(l, x[l]);
+  }
+  /// No compiler makes vectors of its conversion by hand.
+  void add_lanes(const F16* x) {
+    alignas(64) float wide[kSquareLanes];
+    for (int64_t l = 0; l < kSquareLanes; l += kWide) store(wide + l, load(x + l));
+    add_lanes(wide);
+  }
   void add_one(int64_t lane, float x) {
     const double v = static_cast<double>(x);
     lanes[lane] += v * v;

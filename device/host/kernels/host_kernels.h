@@ -47,6 +47,7 @@ class HostKernels final : public Kernels {
   void add(Stream&, Tensor y, Tensor a, Tensor b) override;
   void accumulate(Stream&, Tensor y, Tensor x) override;
   void fill_zero(Stream&, Tensor y) override;
+  void dropout(Stream&, Tensor x, const Dropout& dropout) override;
 
   void embedding_forward(Stream&, Tensor y, Tensor tokens, Tensor positions, Tensor wte,
                          Tensor wpe) override;
@@ -54,6 +55,8 @@ class HostKernels final : public Kernels {
 
   void attention_forward(Stream&, Tensor out, Tensor log_sum_exp, Tensor qkv,
                          const AttentionShape&) override;
+  void attention_cached(Stream&, Tensor out, Tensor qkv, Tensor cache, Tensor positions,
+                        const AttentionShape&) override;
   void attention_backward(Stream&, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out,
                           Tensor log_sum_exp, const AttentionShape&) override;
 
@@ -76,13 +79,15 @@ class HostKernels final : public Kernels {
   Arithmetic arithmetic_;
 };
 
-/// Calls f(float{}) or f(BF16{}). REQUIRES: is_float(type).
+/// Calls f(float{}), f(BF16{}) or f(F16{}). REQUIRES: is_float(type).
 template <class F>
 void with_float_type(DType type, const F& f) {
   if (type == DType::F32) {
     f(float{});
-  } else {
+  } else if (type == DType::BF16) {
     f(BF16{});
+  } else {
+    f(F16{});
   }
 }
 

@@ -18,6 +18,7 @@
 #include <cstring>
 
 #include "device/dtype.h"
+#include "device/host/f16-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ebb {
@@ -43,6 +44,8 @@ HWY_INLINE Part load_part(const BF16* p) {
   return hn::BitCast(PartTag(), hn::ShiftLeft<16>(bits));
 }
 
+HWY_INLINE Part load_part(const F16* p) { return load_f16(PartTag(), p); }
+
 HWY_INLINE void store_part(float* p, Part v) { hn::StoreU(v, PartTag(), p); }
 
 // Rounds to nearest even by hand: the library's own conversion truncates.
@@ -59,6 +62,8 @@ HWY_INLINE void store_part(BF16* p, Part v) {
   const auto bits = hn::IfThenElse(is_nan, quiet_nan, rounded);
   hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di32, bits)), d16, &p->bits);
 }
+
+HWY_INLINE void store_part(F16* p, Part v) { store_f16(PartTag(), v, p); }
 
 template <class T>
 HWY_INLINE Wide load(const T* p) {

@@ -63,6 +63,12 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   if (!ebb::emulation::is_launchable(shape)) {
     return ebb::emulation::set_last_error(cudaErrorInvalidConfiguration);
   }
+  if (!ebb::emulation::is_on_current_device(config->stream)) {
+    return ebb::emulation::set_last_error(cudaErrorInvalidResourceHandle);
+  }
+  if (ebb::emulation::is_refused("cudaLaunchKernelEx")) {
+    return ebb::emulation::set_last_error(cudaErrorUnknown);
+  }
   ebb::emulation::enqueue(config->stream,
                           [shape, kernel, arguments = std::tuple<P...>(std::forward<A>(a)...)] {
                             ebb::emulation::run_grid(shape, [&] { std::apply(kernel, arguments); });

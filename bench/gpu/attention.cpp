@@ -1,0 +1,119 @@
+// TFLOP/s of causal attention, forward and backward, in bf16. Arithmetic is counted as that of the
+// half of the scores that a causal mask leaves: 2 B NH T^2 D forward, 2.5 times that backward.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "bench/gpu/gpu.h"
+
+namespace ebb::bench {
+namespace {
+
+struct Case {
+  const char* name;
+  int64_t batch, length, heads, kv_heads, head_size;
+
+  int64_t columns() const { return (heads + 2 * kv_heads) * head_size; }
+  double flops() const {
+    return 2.0 * static_cast<double>(batch * heads) * static_cast<double>(length) *
+           static_cast<double>(length) * static_cast<double>(head_size);
+  }
+};
+
+constexpr Case kCases[] = {
+    {"GPT-2", 16, 1024, 12, 12, 64},      {"GPT-3 2.7B", 8, 2048, 32, 32, 80},
+    {"GPT-3 6.7B", 8, 1024, 32, 32, 128}, {"GPT-3 6.7B", 4, 2048, 32, 32, 128},
+    {"Llama 8B", 4, 2048, 32, 8, 128},    {"Llama 8B", 2, 4096, 32, 8, 128},
+    {"Llama 8B", 1, 8192, 32, 8, 128},    {"Llama 8B", 1, 16384, 32, 8, 128},
+    {"Llama 8B", 1, 32768, 32, 8, 128},
+};
+constexpr Case kSmallCases[] = {{"small", 1, 70, 4, 2, 16}};
+
+/// Softmax weights of one query of the first sequence, in fp64.
+std::vector<double> weights_of(const Case& c, int64_t query, int64_t head) {
+  const int64_t key_head = c.heads + head / (c.heads / c.kv_heads);
+  std::vector<double> weights;
+  double sum = 0;
+  for (int64_t key = 0; key <= query; ++key) {
+    double score = 0;
+    for (int64_t d = 0; d < c.head_size; ++d) {
+      score += static_cast<double>(Gpu::value(query * c.columns() + head * c.head_size + d)) *
+               Gpu::value(key * c.columns() + key_head * c.head_size + d);
+    }
+    weights.push_back(std::exp(score / std::sqrt(static_cast<double>(c.head_size))));
+    sum += weights.back();
+  }
+  for (double& weight : weights) weight /= sum;
+  return weights;
+}
+
+/// Some elements of one query's result.
+void verify_out(Gpu& gpu, const Case& c, const Tensor& out) {
+  const int64_t query = std::min<int64_t>(c.length - 1, 777), head = c.heads - 1;
+  const std::vector<double> weights = weights_of(c, query, head);
+  const int64_t value_head = c.heads + c.kv_heads + head / (c.heads / c.kv_heads);
+  for (const int64_t d : {int64_t{0}, c.head_size - 1}) {
+    double expected = 0;
+    for (int64_t key = 0; key <= query; ++key) {
+      expected += weights[static_cast<size_t>(key)] *
+                  Gpu::value(key * c.columns() + value_head * c.head_size + d);
+    }
+    check_close(gpu.read(out, (query * c.heads + head) * c.head_size + d, 1)[0], expected,
+                std::abs(expected) / 128 + 1e-3, std::string("attention of ") + c.name);
+  }
+}
+
+/// The gradient of the last token's values: only the last query sees them.
+void verify_gradient(Gpu& gpu, const Case& c, const Tensor& dqkv) {
+  const int64_t last = c.length - 1, group = c.heads / c.kv_heads;
+  for (const int64_t d : {int64_t{0}, c.head_size - 1}) {
+    double expected = 0;
+    for (int64_t head = 0; head < group; ++head) {
+      expected +=
+          weights_of(c, last, head).back() * Gpu::value((last * c.heads + head) * c.head_size + d);
+    }
+    const int64_t at = last * c.columns() + (c.heads + c.kv_heads) * c.head_size + d;
+    check_close(gpu.read(dqkv, at, 1)[0], expected, std::abs(expected) / 64 + 1e-7,
+                std::string("a gradient of the attention of ") + c.name);
+  }
+}
+
+void measure(Gpu& gpu, const Case& c, double peak) {
+  const Tensor qkv = gpu.make(DType::BF16, {c.batch, c.length, c.columns()});
+  const Tensor dout = gpu.make(DType::BF16, {c.batch, c.length, c.heads * c.head_size});
+  const Tensor out = gpu.make_empty(DType::BF16, dout.shape);
+  const Tensor dqkv = gpu.make_empty(DType::BF16, qkv.shape);
+  const Tensor log_sum_exp = gpu.make_empty(DType::F32, {c.batch, c.heads, c.length});
+  const AttentionShape shape{.num_heads = c.heads, .num_kv_heads = c.kv_heads};
+  Kernels& kernels = gpu.kernels();
+  const double forward_s = gpu.seconds_of(
+      [&] { kernels.attention_forward(gpu.compute(), out, log_sum_exp, qkv, shape); });
+  verify_out(gpu, c, out);
+  const double backward_s = gpu.seconds_of(
+      [&] { kernels.attention_backward(gpu.compute(), dqkv, dout, qkv, out, log_sum_exp, shape); });
+  verify_gradient(gpu, c, dqkv);
+  fmt::print(
+      "{:<12} {:>5} {:>6} {:>5} {:>5} {:>5} {:>10.3f} {:>10.3f} {:>8.1f} {:>8.1f} {:>7.1f} %\n",
+      c.name, c.batch, c.length, c.heads, c.kv_heads, c.head_size, 1e3 * forward_s,
+      1e3 * backward_s, c.flops() / forward_s / 1e12, 2.5 * c.flops() / backward_s / 1e12,
+      100 * 3.5 * c.flops() / (forward_s + backward_s) / peak);
+  std::fflush(stdout);
+  gpu.clear();
+}
+
+}  // namespace
+
+void measure_attention(const Options& options) {
+  Gpu gpu(options);
+  const double peak = product_peak(gpu, options.small);
+  fmt::print("{:<12} {:>5} {:>6} {:>5} {:>5} {:>5} {:>10} {:>10} {:>8} {:>8} {:>9}\n", "", "batch",
+             "tokens", "heads", "kv", "size", "forward ms", "backward", "TFLOP/s", "backward",
+             "of peak");
+  if (options.small) {
+    for (const Case& c : kSmallCases) measure(gpu, c, peak);
+  } else {
+    for (const Case& c : kCases) measure(gpu, c, peak);
+  }
+}
+
+}  // namespace ebb::bench

@@ -1,0 +1,108 @@
+// TFLOP/s of linear layers, in bf16 with fp32 sums: forward with bias, the input's gradient, the
+// weight's.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "bench/gpu/gpu.h"
+
+namespace ebb::bench {
+namespace {
+
+struct Layer {
+  const char* name;
+  int64_t rows, inputs, outputs;
+};
+
+constexpr Layer kLayers[] = {
+    {"GPT-2 qkv", 8192, 768, 2304},
+    {"GPT-2 up", 8192, 768, 3072},
+    {"GPT-2 down", 8192, 3072, 768},
+    {"GPT-2 head", 2048, 768, 50257},
+    {"GPT-3 2.7B qkv", 8192, 2560, 7680},
+    {"GPT-3 2.7B up", 8192, 2560, 10240},
+    {"GPT-3 6.7B qkv", 8192, 4096, 12288},
+    {"GPT-3 6.7B projection", 8192, 4096, 4096},
+    {"GPT-3 6.7B up", 8192, 4096, 16384},
+    {"GPT-3 6.7B down", 8192, 16384, 4096},
+    {"GPT-3 13B up", 8192, 5120, 20480},
+    {"Llama 8B qkv", 8192, 4096, 6144},
+    {"Llama 8B gate and up", 8192, 4096, 28672},
+    {"Llama 8B down", 8192, 14336, 4096},
+};
+constexpr Layer kSmallLayers[] = {{"small", 33, 40, 24}};
+
+/// Rounded once to bf16, on top of sums that fp32 holds almost exactly.
+double tolerance(double value, DType dtype) {
+  return (dtype == DType::BF16 ? std::abs(value) / 256 : std::abs(value) * 1e-5) + 1e-3;
+}
+
+/// y[i][j] = sum over k of a(i, k) b(j, k), at some places.
+template <class A, class B>
+void verify(Gpu& gpu, const Tensor& y, int64_t depth, const A& a, const B& b, const char* what) {
+  for (int64_t place = 0; place < 5; ++place) {
+    const int64_t i = place * (y.rows() - 1) / 4, j = (4 - place) * (y.columns() - 1) / 4;
+    double sum = 0;
+    for (int64_t k = 0; k < depth; ++k) sum += a(i, k) * b(j, k);
+    check_close(gpu.read(y, i * y.columns() + j, 1)[0], sum, tolerance(sum, y.dtype),
+                fmt::format("{} at {}, {}", what, i, j));
+  }
+}
+
+void measure(Gpu& gpu, const Layer& layer, double peak) {
+  const auto [name, rows, inputs, outputs] = layer;
+  const Tensor x = gpu.make(DType::BF16, {rows, inputs});
+  const Tensor w = gpu.make(DType::BF16, {outputs, inputs});
+  const Tensor bias = gpu.make(DType::BF16, {outputs});
+  const Tensor dy = gpu.make(DType::BF16, {rows, outputs});
+  const Tensor y = gpu.make_empty(DType::BF16, {rows, outputs});
+  const Tensor dx = gpu.make_empty(DType::BF16, {rows, inputs});
+  const Tensor dw = gpu.make_empty(DType::F32, {outputs, inputs});
+  Kernels& kernels = gpu.kernels();
+  const double forward_s =
+      gpu.seconds_of([&] { kernels.linear_forward(gpu.compute(), y, x, w, bias); });
+  const double input_s = gpu.seconds_of(
+      [&] { kernels.linear_backward_input(gpu.compute(), dx, dy, w, Write::Store); });
+  const double weight_s = gpu.seconds_of(
+      [&] { kernels.linear_backward_weight(gpu.compute(), dw, {}, dy, x, Write::Store); });
+
+  const auto at = [](int64_t columns) {
+    return [columns](int64_t i, int64_t k) -> double { return Gpu::value(i * columns + k); };
+  };
+  const auto across = [](int64_t columns) {
+    return [columns](int64_t i, int64_t k) -> double { return Gpu::value(k * columns + i); };
+  };
+  // The bias is one more product, with 1.
+  verify(
+      gpu, y, inputs + 1,
+      [&](int64_t i, int64_t k) -> double { return k == inputs ? 1 : Gpu::value(i * inputs + k); },
+      [&](int64_t j, int64_t k) -> double { return Gpu::value(k == inputs ? j : j * inputs + k); },
+      name);
+  verify(gpu, dx, outputs, at(outputs), across(inputs), name);
+  verify(gpu, dw, rows, across(outputs), across(inputs), name);
+
+  const double flops =
+      2.0 * static_cast<double>(rows) * static_cast<double>(inputs) * static_cast<double>(outputs);
+  fmt::print("{:<22} {:>6} {:>6} {:>6} {:>9.1f} {:>9.1f} {:>9.1f} {:>7.1f} %\n", name, rows, inputs,
+             outputs, flops / forward_s / 1e12, flops / input_s / 1e12, flops / weight_s / 1e12,
+             100 * 3 * flops / (forward_s + input_s + weight_s) / peak);
+  std::fflush(stdout);
+  gpu.clear();
+}
+
+}  // namespace
+
+void measure_products(const Options& options) {
+  Gpu gpu(options);
+  const double peak = product_peak(gpu, options.small);
+  fmt::print("8192 x 8192 x 8192: {:.1f} TFLOP/s, of which the share is counted\n", peak / 1e12);
+  fmt::print("{:<22} {:>6} {:>6} {:>6} {:>9} {:>9} {:>9} {:>9}\n", "TFLOP/s", "rows", "in", "out",
+             "forward", "input", "weight", "share");
+  if (options.small) {
+    for (const Layer& layer : kSmallLayers) measure(gpu, layer, peak);
+  } else {
+    for (const Layer& layer : kLayers) measure(gpu, layer, peak);
+  }
+}
+
+}  // namespace ebb::bench

@@ -1,0 +1,22 @@
+# `cpack -G "DEB;TGZ"` in a build folder: everything that is installed, in one package. What a .deb depends on is what
+# its files link to (dpkg-shlibdeps), by the packages of the machine that builds it.
+set(CPACK_GENERATOR DEB TGZ)
+set(CPACK_PACKAGE_NAME ebb)
+set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
+set(CPACK_PACKAGE_VENDOR "The Ebb authors")
+set(CPACK_PACKAGE_CONTACT "The Ebb authors <ebb@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
+set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)
+set(CPACK_STRIP_FILES ON)
+
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
+  "Training transformers larger than GPU memory: the command ebb, the library libebb with its headers,
+the manual and completions of shells. All training state lives in host memory and moves to the device
+in chunks, by a plan that is made before the first step.")
+include(CPack)

@@ -1,0 +1,155 @@
+#include "cuda/home_memory.h"
+
+#include <algorithm>
+#include <string>
+
+#include "cuda/cuda_error.h"
+#include "cuda/pinned_memory.h"
+#include "device/errors.h"
+#include "device/host/host_memory.h"
+
+namespace ebb {
+namespace {
+
+// A slot is long beside what starting a copy takes, and the rings are an eighth of a small limit.
+constexpr size_t kSmallestSlotBytes = size_t{64} << 10, kLargestSlotBytes = size_t{4} << 20;
+constexpr size_t kNumSlots = 2 * StagingRing::kNumSlots;
+// For the small buffers that kernels read in place and that are taken after a home.
+constexpr size_t kHeadroomBytes = size_t{1} << 20;
+
+constexpr size_t kLeastBytes = kNumSlots * kSmallestSlotBytes + kHeadroomBytes;
+
+size_t slot_bytes_for(size_t limit_bytes) {
+  return std::clamp(limit_bytes / (8 * kNumSlots) / kPageBytes * kPageBytes, kSmallestSlotBytes,
+                    kLargestSlotBytes);
+}
+
+}  // namespace
+
+HomeMemory::HomeMemory(CudaContext& context, size_t limit_bytes)
+    : context_(context), limit_bytes_(limit_bytes), slot_bytes_(slot_bytes_for(limit_bytes)) {
+  if (limit_bytes >= kLeastBytes) return;
+  throw ConfigError("--pinned " + format_bytes(limit_bytes) + ": copies need at least " +
+                    format_bytes(kLeastBytes) +
+                    " of pinned memory, through which everything else then goes");
+}
+
+HomeMemory::~HomeMemory() = default;
+
+/// With the lock held.
+size_t HomeMemory::room() const {
+  return limit_bytes_ > pinned_bytes_ ? limit_bytes_ - pinned_bytes_ : 0;
+}
+
+void HomeMemory::count_pinned(size_t bytes, std::string_view tag) {
+  std::lock_guard lock(mutex_);
+  if (bytes > room()) {
+    throw OutOfMemory("pinned", bytes, pinned_bytes_, limit_bytes_, std::string(tag),
+                      "raise --pinned");
+  }
+  pinned_bytes_ += bytes;
+}
+
+void HomeMemory::uncount_pinned(size_t bytes) noexcept {
+  std::lock_guard lock(mutex_);
+  pinned_bytes_ -= bytes;
+}
+
+size_t HomeMemory::pinned_bytes() const {
+  std::lock_guard lock(mutex_);
+  return pinned_bytes_;
+}
+
+size_t HomeMemory::staged_bytes() const {
+  std::lock_guard lock(mutex_);
+  return staged_bytes_;
+}
+
+/// With the lock held.
+void HomeMemory::make_rings() {
+  if (!load_) {
+    load_ = std::make_unique<StagingRing>(context_, slot_bytes_, "ebb load ring");
+    pinned_bytes_ += StagingRing::kNumSlots * slot_bytes_;
+  }
+  if (!store_) {
+    store_ = std::make_unique<StagingRing>(context_, slot_bytes_, "ebb store ring");
+    pinned_bytes_ += StagingRing::kNumSlots * slot_bytes_;
+  }
+}
+
+/// From the beginning, as many of the bytes as may be pinned. With the lock held.
+size_t HomeMemory::pin(std::byte* data, size_t bytes) {
+  if (bytes <= room() && try_to_pin(data, bytes)) return bytes;
+  make_rings();
+  std::byte* const headroom = take_pinned(kHeadroomBytes, context_.node, "small buffers");
+  const size_t spare = room() > kHeadroomBytes ? room() - kHeadroomBytes : 0;
+  size_t some = std::min(bytes, spare) / kPageBytes * kPageBytes;
+  while (some > 0 && !try_to_pin(data, some)) some = some / 2 / kPageBytes * kPageBytes;
+  release_pinned(headroom, kHeadroomBytes);
+  return some;
+}
+
+std::byte* HomeMemory::take(size_t bytes, std::string_view tag) {
+  std::lock_guard lock(mutex_);
+  Range range{.bytes = whole_pages(bytes)};
+  std::byte* data = take_near(range.bytes, context_.node, tag);
+  try {
+    context_.enter();
+    range.pinned_bytes = pin(data, range.bytes);
+    ranges_.emplace(data, range);
+  } catch (...) {
+    if (range.pinned_bytes > 0) unpin(data);
+    release_pageable(data, range.bytes);
+    throw;
+  }
+  pinned_bytes_ += range.pinned_bytes;
+  staged_bytes_ += range.bytes - range.pinned_bytes;
+  return data;
+}
+
+void HomeMemory::release(std::byte* data) noexcept {
+  std::lock_guard lock(mutex_);
+  const auto found = ranges_.find(data);
+  const Range range = found->second;
+  ranges_.erase(found);
+  pinned_bytes_ -= range.pinned_bytes;
+  staged_bytes_ -= range.bytes - range.pinned_bytes;
+  if (range.pinned_bytes > 0) unpin(data);
+  release_pageable(data, range.bytes);
+}
+
+size_t HomeMemory::alike(const std::byte* memory, size_t bytes, bool& pinned) const {
+  pinned = true;
+  auto after = ranges_.upper_bound(memory);
+  if (after == ranges_.begin()) return bytes;
+  const auto& [begin, range] = *std::prev(after);
+  const auto offset = static_cast<size_t>(memory - begin);
+  if (offset >= range.bytes) return bytes;
+  pinned = offset < range.pinned_bytes;
+  return std::min(bytes, (pinned ? range.pinned_bytes : range.bytes) - offset);
+}
+
+void HomeMemory::copy(cudaStream_t stream, StreamPoint& point, std::byte* to, const std::byte* from,
+                      size_t bytes, cudaMemcpyKind kind) {
+  const bool loads = kind == cudaMemcpyHostToDevice;
+  while (bytes > 0) {
+    bool pinned = true;
+    size_t part = bytes;
+    if (kind != cudaMemcpyDeviceToDevice) {
+      std::lock_guard lock(mutex_);
+      if (staged_bytes_ > 0) part = alike(loads ? from : to, bytes, pinned);
+    }
+    if (pinned) {
+      EBB_CUDA(cudaMemcpyAsync(to, from, part, kind, stream), "a copy of " + format_bytes(part));
+    } else if (loads) {
+      load_->load(stream, point, to, from, part);
+    } else {
+      store_->store(stream, point, to, from, part);
+    }
+    to += part;
+    from += part;
+    bytes -= part;
+  }
+}
+
+}  // namespace ebb

@@ -1,0 +1,64 @@
+// Host memory of MemoryKind::Home: pinned from its beginning as far as that may be, else reached
+// through rings of pinned slots.
+//
+// What may be pinned is `limit_bytes` in all (buffers, homes and rings; not the megabyte that
+// events take), and what the driver registers: where it refuses, less is tried. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string_view>
+
+#include "cuda/failures.h"
+#include "cuda/staging_ring.h"
+
+namespace ebb {
+
+class HomeMemory {
+ public:
+  /// REQUIRES: `context` outlives it. Throws ConfigError where the limit is too low for any copy.
+  HomeMemory(CudaContext& context, size_t limit_bytes);
+  ~HomeMemory();
+
+  /// Zero-filled, near the GPU. Throws OutOfMemory where the machine or its cgroup has too little,
+  /// or not even the rings can be pinned.
+  std::byte* take(size_t bytes, std::string_view tag);
+  void release(std::byte* data) noexcept;
+
+  /// Counts a buffer that is pinned whole. Throws OutOfMemory where the limit would be passed.
+  void count_pinned(size_t bytes, std::string_view tag);
+  void uncount_pinned(size_t bytes) noexcept;
+  size_t pinned_bytes() const;
+  /// Of homes, what is not pinned.
+  size_t staged_bytes() const;
+
+  /// A copy that may touch home memory on its host side: pinned parts go straight, the others
+  /// through a ring. Throws DeviceError.
+  void copy(cudaStream_t stream, StreamPoint& point, std::byte* to, const std::byte* from,
+            size_t bytes, cudaMemcpyKind kind);
+
+ private:
+  struct Range {
+    size_t bytes = 0;         // whole pages
+    size_t pinned_bytes = 0;  // from the beginning on
+  };
+
+  /// How many of the bytes from `memory` on are alike: in one pinned part, or in one that is not.
+  size_t alike(const std::byte* memory, size_t bytes, bool& pinned) const;
+  size_t room() const;
+  void make_rings();
+  size_t pin(std::byte* data, size_t bytes);
+
+  CudaContext& context_;
+  const size_t limit_bytes_;
+  const size_t slot_bytes_;  // of the rings
+  mutable std::mutex mutex_;
+  std::map<const std::byte*, Range> ranges_;
+  size_t pinned_bytes_ = 0;
+  size_t staged_bytes_ = 0;
+  std::unique_ptr<StagingRing> load_, store_;
+};
+
+}  // namespace ebb

@@ -1,0 +1,59 @@
+// Copies between the GPU and host memory that is not pinned, through a ring of pinned slots.
+//
+// A thread of the ring's own copies between home and slots, piece by piece, while the stream's
+// copies go between slots and the device: events order both, so a copy is as asynchronous as one of
+// pinned memory, and what the stream does next comes after it. Host memory bounds it: a core copies
+// some 10 GB/s. One ring serves one direction.
+//
+// Errors: as CudaStream::copy(); what fails on the ring's thread is known to the stream.
+// Thread-safety: every method may be called from any thread.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <mutex>
+
+#include "cuda/cuda_context.h"
+#include "cuda/cuda_event.h"
+
+namespace ebb {
+
+class CudaHostStream;
+
+class StagingRing {
+ public:
+  static constexpr size_t kNumSlots = 4;
+
+  /// Takes kNumSlots * slot_bytes of pinned memory; throws OutOfMemory. `thread_name`: at most 15
+  /// characters, static storage.
+  StagingRing(CudaContext& context, size_t slot_bytes, const char* thread_name);
+  ~StagingRing();
+  StagingRing(const StagingRing&) = delete;
+  StagingRing& operator=(const StagingRing&) = delete;
+
+  /// `point` is the stream's. Throw DeviceError.
+  void load(cudaStream_t stream, StreamPoint& point, std::byte* to, const std::byte* from,
+            size_t bytes);
+  void store(cudaStream_t stream, StreamPoint& point, std::byte* to, const std::byte* from,
+             size_t bytes);
+
+ private:
+  struct Slot {
+    explicit Slot(CudaContext& context) : filled(context), free(context) {}
+    std::byte* data = nullptr;
+    CudaEvent filled, free;
+    bool used = false;  // free was recorded
+  };
+
+  Slot& next_slot() { return *slots_[next_++ % kNumSlots]; }
+
+  const size_t slot_bytes_;
+  std::byte* const memory_;
+  std::mutex mutex_;
+  std::array<std::unique_ptr<Slot>, kNumSlots> slots_;
+  CudaEvent before_;  // what the stream did before a load
+  size_t next_ = 0;
+  std::unique_ptr<CudaHostStream> thread_;  // last: it uses the rest
+};
+
+}  // namespace ebb

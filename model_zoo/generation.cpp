@@ -1,0 +1,144 @@
+#include "model_zoo/generation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "device/errors.h"
+#include "device/random.h"
+
+namespace ebb {
+namespace {
+
+constexpr int32_t kIgnored = -100;
+
+void check_lengths(const GenerationShape& shape, int64_t max_positions) {
+  if (shape.prompt_length < 1) throw ConfigError("a prompt has at least one token");
+  if (shape.max_tokens < 1) throw ConfigError("at least one token is to be made");
+  if (shape.prompt_length + shape.max_tokens <= max_positions) return;
+  throw ConfigError(
+      fmt::format("--max-tokens {}: a prompt of {} tokens leaves {} of the model's {} positions",
+                  shape.max_tokens, shape.prompt_length,
+                  std::max<int64_t>(0, max_positions - shape.prompt_length), max_positions));
+}
+
+Tensor view(std::vector<int32_t>& values, size_t count) {
+  return {
+      reinterpret_cast<std::byte*>(values.data()), DType::I32, {1, static_cast<int64_t>(count)}};
+}
+
+/// A candidate token, and in turn its logit, weight and share.
+struct Weighed {
+  double weight;
+  int32_t token;
+};
+
+/// By weight, of equal ones by token.
+bool comes_before(const Weighed& a, const Weighed& b) {
+  return a.weight != b.weight ? a.weight > b.weight : a.token < b.token;
+}
+
+int32_t greatest(std::span<const float> logits) {
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+/// The candidates that top_k leaves, the greatest first, with weights that sum to one.
+std::vector<Weighed> candidates(std::span<const float> logits, const Sampling& sampling) {
+  const double top = *std::max_element(logits.begin(), logits.end());
+  std::vector<Weighed> all(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) {  // the greatest is 0 at any temperature
+    all[i] = {(logits[i] - top) / sampling.temperature, static_cast<int32_t>(i)};
+  }
+  std::sort(all.begin(), all.end(), comes_before);
+  if (sampling.top_k > 0 && static_cast<size_t>(sampling.top_k) < all.size()) {
+    all.resize(static_cast<size_t>(sampling.top_k));
+  }
+  double sum = 0;
+  for (Weighed& w : all) sum += w.weight = std::exp(w.weight);
+  for (Weighed& w : all) w.weight /= sum;
+  return all;
+}
+
+}  // namespace
+
+Generation::Generation(const ModelConfig& config, const GenerationShape& shape, DType dtype)
+    : shape_(shape),
+      vocabulary_(sizes_of(config).vocabulary),
+      piece_length_(std::min(shape.prompt_length, shape.piece_length)) {
+  check_lengths(shape, sizes_of(config).max_positions);
+  const int64_t cache_length = shape.prompt_length + shape.max_tokens;
+  const auto model = [&](int64_t length) {
+    return create_model(config, {.length = length, .cache_length = cache_length}, dtype);
+  };
+  prompt_model_ = model(piece_length_);
+  token_model_ = model(1);
+  for (const Model* m : {prompt_model_.get(), token_model_.get()}) {
+    passes_.push_back({.model = m, .loss = false, .logits_rows = 1, .num_classes = vocabulary_});
+  }
+  tokens_.resize(static_cast<size_t>(piece_length_));
+  positions_.resize(tokens_.size());
+  targets_.assign(tokens_.size(), kIgnored);
+  logits_.resize(static_cast<size_t>(vocabulary_));
+}
+
+/// The last piece begins early enough to be whole: what it has in common with the one before is
+/// computed again, to the same.
+std::span<const float> Generation::read_prompt(Inference& inference,
+                                               std::span<const int32_t> prompt) {
+  EBB_CHECK(static_cast<int64_t>(prompt.size()) == shape_.prompt_length,
+            "the prompt has another length");
+  for (const int32_t token : prompt) {
+    if (token >= 0 && token < vocabulary_) continue;
+    throw ConfigError(fmt::format("token {} of the prompt is not in the model's vocabulary of {}",
+                                  token, vocabulary_));
+  }
+  const int64_t last = shape_.prompt_length - piece_length_;
+  for (int64_t first = 0;; first = std::min(first + piece_length_, last)) {
+    read(inference, 0,
+         prompt.subspan(static_cast<size_t>(first), static_cast<size_t>(piece_length_)), first);
+    if (first == last) break;
+  }
+  num_read_ = shape_.prompt_length;
+  return logits_;
+}
+
+std::span<const float> Generation::read_token(Inference& inference, int32_t token) {
+  EBB_CHECK(num_read_ > 0 && num_read_ < shape_.prompt_length + shape_.max_tokens,
+            "there is no place for another token");
+  EBB_CHECK(token >= 0 && token < vocabulary_, "the token is not in the vocabulary");
+  return read(inference, 1, {&token, 1}, num_read_++);
+}
+
+std::span<const float> Generation::read(Inference& inference, size_t pass,
+                                        std::span<const int32_t> tokens, int64_t position) {
+  std::copy(tokens.begin(), tokens.end(), tokens_.begin());
+  std::iota(positions_.begin(), positions_.begin() + static_cast<ptrdiff_t>(tokens.size()),
+            static_cast<int32_t>(position));
+  inference.run(pass, {.inputs = {view(tokens_, tokens.size()), view(positions_, tokens.size()),
+                                  view(targets_, tokens.size())}});
+  inference.read_logits(0, logits_);
+  return logits_;
+}
+
+int32_t choose_token(std::span<const float> logits, const Sampling& sampling, uint64_t index) {
+  for (const float logit : logits) {
+    if (!std::isnan(logit)) continue;
+    throw NumericError("the logits are not numbers; try --dtype fp32");
+  }
+  if (sampling.temperature == 0) return greatest(logits);
+  const std::vector<Weighed> all = candidates(logits, sampling);
+  size_t count = 0;
+  double share = 0;
+  while (count < all.size() && (count == 0 || share < sampling.top_p)) share += all[count++].weight;
+  const auto words = philox4x32(index, 0, random_key(sampling.seed, RandomUse::Sampling));
+  double left = uniform(words[0]) * share;
+  for (size_t i = 0; i + 1 < count; ++i) {
+    left -= all[i].weight;
+    if (left < 0) return all[i].token;
+  }
+  return all[count - 1].token;
+}
+
+}  // namespace ebb

@@ -1,0 +1,113 @@
+// Runs a model forward alone, with its weights at home and nothing else: 2 bytes a parameter in
+// bf16. The device holds what its budget allows, as in training.
+//
+//   const Pass pass{.model = &model};
+//   PreparedInference prepared = prepare_inference({&pass, 1}, options, {.device_memory = 256 <<
+//   20});
+//   Inference inference(*device, prepared);
+//   double loss = inference.run(0, micro_batch);
+//
+// A pass is one shape of micro-batch: evaluation has one, generation two, for the prompt and for a
+// token. They share weights, and inputs that are kept (InputSpec) by their names. What the budget
+// leaves beside the largest moment holds weights from run to run.
+//
+// prepare_inference() is pure and says what would fit (PlanError); an Inference takes every byte
+// when it is made, and a run allocates nothing after each pass's first. One thread calls it.
+// Results depend on models, weights and inputs only, never on budgets, chunk size or threads, and
+// are those of Trainer::evaluate().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "chunk/layout.h"
+#include "chunk/ledger.h"
+#include "device/device.h"
+#include "scheduler/model.h"
+#include "scheduler/plan.h"
+#include "scheduler/trainer.h"
+
+namespace ebb {
+
+struct InferenceOptions {
+  DType dtype = DType::BF16;  ///< weights on the device and matrix inputs
+  size_t chunk_bytes = size_t{64} << 20;
+  uint64_t seed = 1;
+  /// From the seed; otherwise they are zeros until somebody writes them.
+  bool random_weights = true;
+};
+
+/// One shape of micro-batch, and what is wanted of it.
+struct Pass {
+  const Model* model = nullptr;  ///< all passes: with the same parameters
+  bool loss = true;              ///< false: logits alone, of the last rows; others are not made
+  int64_t num_losses = 0;        ///< rows of the loss, where each one's is wanted; 0: it is not
+  int64_t logits_rows = 0;       ///< the last so many rows of logits are wanted
+  int64_t num_classes = 0;       ///< where logits are wanted
+};
+
+/// Everything decided before the first run.
+struct PreparedInference {
+  struct PreparedPass {
+    Pass pass;
+    Trace trace = {};
+    Plan plan = {};
+    Plan fill_plan = {};   ///< what the plan expects, from an empty device
+    Plan drain_plan = {};  ///< back to that
+  };
+  InferenceOptions options;
+  std::vector<PreparedPass> passes;
+  std::shared_ptr<const Layout> layout;
+  Ledger ledger;                ///< every byte, by class and tier
+  std::vector<InputSpec> kept;  ///< by name, of all passes
+  size_t input_bytes = 0;       ///< of a micro-batch, of the pass that has most
+  size_t result_bytes = 0;      ///< losses and logits, of the pass that has most
+  size_t workspace_bytes = 0;   ///< of kernels
+  size_t arena_bytes = 0;
+  uint32_t num_blocks = 0;
+  uint32_t num_held = 0;                 ///< of the weights' chunks
+  size_t smallest_device_bytes = 0;      ///< the smallest device budget that works
+  size_t resident_device_bytes = 0;      ///< beyond which more does not help
+  int num_threads = 1;                   ///< of the device's kernels: the device may have no more
+  DeviceKind device = DeviceKind::Host;  ///< whose kernels' workspace was counted
+};
+
+/// The models must outlive what is made of this.
+PreparedInference prepare_inference(std::span<const Pass> passes, const InferenceOptions& options,
+                                    const Budgets& budgets);
+
+class Inference {
+ public:
+  /// `device` and `prepared` must outlive this.
+  Inference(Device& device, const PreparedInference& prepared);
+  ~Inference();
+
+  /// The sum of the micro-batch's losses; 0 where the pass has none. Inputs that are kept are left
+  /// out. After a throw it must not be used any more.
+  double run(size_t pass, const MicroBatch& micro_batch);
+  /// Of the last run, until the next: (rows) fp32, and (rows, classes) of the activations' type.
+  Tensor losses() const;
+  Tensor logits() const;
+  /// Whole rows of the logits as fp32, from one on.
+  void read_logits(int64_t first_row, std::span<float> values) const;
+  /// Moved by the last run, what fills the device before a pass's first run among it.
+  size_t loaded_bytes() const;
+
+  const Layout& layout() const;
+  /// Elements [first, first + values.size()) of a parameter's weights, by its id in
+  /// Model::parameters(), or all of one, by its name (ConfigError where there is none): rounded to
+  /// the options' type as training rounds its masters.
+  void read_parameter(ParameterId id, uint64_t first, std::span<float> values) const;
+  void write_parameter(ParameterId id, uint64_t first, std::span<const float> values);
+  std::vector<float> read_parameter(std::string_view name) const;
+  void write_parameter(std::string_view name, std::span<const float> values);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ebb

@@ -1,0 +1,27 @@
+// The emulated GPU where a GPU would be, in small: a step takes a moment.
+#include "tests/cuda_emulation/emulated_device.h"
+#include "tests/trainer/on_gpu.h"
+
+namespace ebb::test {
+
+/// Small chunks, as elsewhere in the tests.
+OnGpu::OnGpu() { emulation::settings().granularity = size_t{64} << 10; }
+
+OnGpu::~OnGpu() {
+  EXPECT_EQ(emulation::live(), emulation::Live());  // everything has been given back
+  emulation::settings() = {};
+}
+
+void OnGpu::SetUp() {}
+
+TrainingCase on_gpu(TrainingCase run) {
+  run.device = DeviceKind::Cuda;
+  run.model = emulated_gpt();
+  run.length = 16;
+  run.num_steps = 2;
+  return run;
+}
+
+size_t smallest_chunk_on_gpu() { return size_t{64} << 10; }
+
+}  // namespace ebb::test

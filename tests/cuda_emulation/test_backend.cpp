@@ -1,0 +1,287 @@
+// What only an emulated GPU can be made to do: another driver, less memory, a second device, a call
+// that is refused. Whatever happens, the error says what to do, nothing hangs and nothing is left.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "device/device.h"
+#include "device/errors.h"
+#include "device/kernels.h"
+#include "tests/cuda_emulation/emulated_device.h"
+#include "tests/cuda_emulation/refusals.h"
+#include "tests/device/gate.h"
+#include "tests/trainer/watchdog.h"
+
+namespace ebb::test {
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+constexpr size_t kBlock = 2 * kMiB;
+
+std::unique_ptr<Device> create_gpu(DeviceOptions options = {}) {
+  options.kind = DeviceKind::Cuda;
+  options.num_threads = 1;
+  return create_device(options);
+}
+
+template <class Error, class Action>
+std::string error_of(const Action& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no such error";
+}
+
+class EmulatedBackend : public testing::Test {
+ protected:
+  ~EmulatedBackend() override {
+    EXPECT_EQ(emulation::live(), emulation::Live());
+    emulation::settings() = {};
+  }
+  const Watchdog watchdog_{std::chrono::seconds(240)};
+};
+
+#define EXPECT_SAYS(text, part)                                    \
+  do {                                                             \
+    const std::string ebb_text = (text);                           \
+    EXPECT_NE(ebb_text.find(part), std::string::npos) << ebb_text; \
+  } while (0)
+
+// ---- Which GPUs will do -------------------------------------------------------------------------
+
+TEST_F(EmulatedBackend, WithoutADriverNoDeviceIsThereAndTheHostIsNamed) {
+  emulation::settings().driver_version = 0;
+  EXPECT_TRUE(probe_cuda().devices.empty());
+  EXPECT_EQ(probe_cuda().note, "no CUDA driver on this machine");
+  const std::string text = error_of<ConfigError>([] { create_gpu(); });
+  EXPECT_SAYS(text, "no CUDA driver");
+  EXPECT_SAYS(text, "--device host");
+}
+
+TEST_F(EmulatedBackend, ADriverWithoutAGpuIsToldFromNone) {
+  emulation::settings().num_devices = 0;
+  EXPECT_SAYS(probe_cuda().note, "driver for CUDA 13.0");
+  EXPECT_SAYS(error_of<ConfigError>([] { create_gpu(); }), "--device host");
+}
+
+TEST_F(EmulatedBackend, GpusThatWillNotDoAreRefusedByName) {
+  EXPECT_SAYS(error_of<ConfigError>([] { create_gpu({.cuda_index = 1}); }),
+              "there is no GPU 1: this machine has 1");
+  emulation::settings().architecture = 75;
+  EXPECT_SAYS(error_of<ConfigError>([] { create_gpu(); }), "sm_75 is older than sm_80");
+}
+
+/// A driver that is too old is no usable device, so `--device auto` goes on without.
+TEST_F(EmulatedBackend, ADriverThatLacksACallIsRefusedByTheCall) {
+  for (const char* call : {"cuMemMap", "cuStreamWaitValue32"}) {
+    emulation::settings().missing_driver_call = call;
+    const std::string text = error_of<ConfigError>([] { create_gpu(); });
+    EXPECT_SAYS(text, std::string("has no ") + call);
+    EXPECT_SAYS(text, "12.4 or later, or --device host");
+  }
+}
+
+// ---- Limits of memory ---------------------------------------------------------------------------
+
+TEST_F(EmulatedBackend, MoreThanMayBePinnedIsRefusedWithTheLimit) {
+  emulation::settings().pinnable_bytes = 4 * kMiB;
+  const auto device = create_gpu();
+  const emulation::Live before = emulation::live();
+  const std::string text =
+      error_of<OutOfMemory>([&] { device->allocate(MemoryKind::Pinned, 8 * kMiB, "weight"); });
+  EXPECT_SAYS(text, "weight");
+  EXPECT_SAYS(text, "ulimit -l");
+  EXPECT_EQ(emulation::live(), before);
+  device->allocate(MemoryKind::Pinned, kMiB, "weight");
+}
+
+TEST_F(EmulatedBackend, LessMemoryThanTheBudgetSaysIsAnErrorThatLeavesNothing) {
+  emulation::settings().memory_bytes = 8 * kMiB;
+  const auto device = create_gpu({.memory_bytes = 64 * kMiB});
+  const emulation::Live before = emulation::live();
+  const std::function<void()> attempts[] = {
+      [&] { device->allocate(MemoryKind::Device, 16 * kMiB, "inputs"); },
+      [&] { device->create_blocks(kBlock, 5); },
+      [&] { device->reserve_workspace(9 * kMiB); },
+  };
+  for (const auto& attempt : attempts) {
+    const std::string text = error_of<OutOfMemory>(attempt);
+    EXPECT_SAYS(text, "nvidia-smi");
+    EXPECT_SAYS(text, "--device-memory");
+    EXPECT_EQ(device->used_bytes(), 0u);
+    EXPECT_EQ(emulation::live(), before);
+  }
+  device->reserve_workspace(6 * kMiB);
+  EXPECT_EQ(device->used_bytes(), 6 * kMiB);
+}
+
+/// In every build: there is no memory behind a block where no other is mapped.
+TEST(EmulatedBackendDeathTest, AnIndexBeyondABlockFaults) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto add = [](size_t count) {
+    const auto device = create_gpu();
+    const auto blocks = device->create_blocks(kBlock, 1);
+    std::byte* const place = blocks->reserve(2 * kBlock);
+    blocks->map(0, place);
+    const auto compute = device->create_stream(StreamRole::Compute);
+    const Tensor x{place, DType::F32, {static_cast<int64_t>(count)}};
+    device->kernels().add(*compute, x, x, x);
+    compute->synchronize();
+    std::_Exit(0);
+  };
+  constexpr size_t kInBlock = kBlock / sizeof(float);
+  EXPECT_EXIT(add(kInBlock), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(
+      add(kInBlock + 1), [](int status) { return status != 0; }, "");
+}
+
+// ---- What CUDA keeps for later ------------------------------------------------------------------
+
+Tensor floats(const Buffer& buffer) {
+  return {buffer.data(), DType::F32, {static_cast<int64_t>(buffer.bytes() / sizeof(float))}};
+}
+
+/// "Not ready" stays behind as the thread's last error, where a launch would find it.
+TEST_F(EmulatedBackend, AskingAnEventThatIsNotDoneFailsNoLaunch) {
+  const auto device = create_gpu();
+  const Buffer y = device->allocate(MemoryKind::Device, 4096, "y");
+  const auto event = device->create_event();
+  Gate gate;
+  const auto compute = device->create_stream(StreamRole::Compute);
+  const auto load = device->create_stream(StreamRole::Load);
+  load->call({}, [&] { gate.pass(); });
+  load->record(*event);
+  EXPECT_FALSE(event->done());
+  device->kernels().add(*compute, floats(y), floats(y), floats(y));
+  (void)load->stats();  // asks for the marks between which time is counted
+  device->kernels().add(*compute, floats(y), floats(y), floats(y));
+  EXPECT_NO_THROW(compute->synchronize());
+  gate.open();
+}
+
+TEST_F(EmulatedBackend, ARefusedLaunchIsToldOnItsOwnStreamAlone) {
+  const auto device = create_gpu();
+  const Buffer y = device->allocate(MemoryKind::Device, 4096, "y");
+  const auto one = device->create_stream(StreamRole::Compute);
+  const auto other = device->create_stream(StreamRole::Compute);
+  emulation::settings().refuses = [n = 0](std::string_view call) mutable {
+    return call == "cudaLaunchKernelEx" && n++ == 0;
+  };
+  device->kernels().add(*one, floats(y), floats(y), floats(y));
+  device->kernels().add(*other, floats(y), floats(y), floats(y));
+  EXPECT_SAYS(error_of<DeviceError>([&] { one->synchronize(); }), "launch");
+  EXPECT_NO_THROW(other->synchronize());
+}
+
+/// A stream that failed drops its waits; the events' records need no longer be kept for them.
+TEST_F(EmulatedBackend, WaitsOfAFailedStreamHoldNothing) {
+  const auto device = create_gpu();
+  const auto event = device->create_event();
+  const auto compute = device->create_stream(StreamRole::Compute);
+  const auto update = device->create_stream(StreamRole::Update);
+  update->call({}, [] { throw DeviceError("broken"); });
+  EXPECT_THROW(update->synchronize(), DeviceError);
+  const int64_t before = emulation::live().num_events;
+  for (int i = 0; i < 50; ++i) {
+    compute->record(*event);
+    update->wait(*event);
+    EXPECT_THROW(update->synchronize(), DeviceError);
+  }
+  EXPECT_LE(emulation::live().num_events, before + 1);
+}
+
+// ---- A GPU that is not the first ----------------------------------------------------------------
+
+/// A new thread's calls are for GPU 0 until it says otherwise.
+TEST_F(EmulatedBackend, NewThreadsUseTheDevicesOwnGpu) {
+  emulation::settings().num_devices = 2;
+  const auto device = create_gpu({.cuda_index = 1});
+  const Buffer y = device->allocate(MemoryKind::Device, 4096, "y");
+  const auto blocks = device->create_blocks(kBlock, 1);
+  std::byte* const place = blocks->reserve(2 * kBlock);
+  const auto event = device->create_event();
+  const auto host_event = device->create_event();
+  Gate gate;
+  const auto compute = device->create_stream(StreamRole::Compute);
+  const auto load = device->create_stream(StreamRole::Load);
+  const auto update = device->create_stream(StreamRole::Update);
+  update->call({}, [&] { gate.pass(); });
+  update->record(*host_event);
+  compute->record(*event);
+  update->wait(*event);  // keeps this record: the next one is in an event of its own
+  std::thread([&] { compute->record(*event); }).join();
+  std::thread([&] { load->wait(*host_event); }).join();
+  std::thread([&] { device->kernels().fill_zero(*compute, floats(y)); }).join();
+  std::thread([&] { blocks->map(0, place); }).join();
+  std::thread([&] { blocks->map(0, place + kBlock); }).join();
+  gate.open();
+  for (Stream* stream : {compute.get(), load.get(), update.get()}) {
+    EXPECT_NO_THROW(stream->synchronize());
+  }
+  EXPECT_TRUE(event->done());
+}
+
+// ---- Calls that are refused ---------------------------------------------------------------------
+
+/// All that a trainer takes, and some work.
+void set_up_and_work() {
+  const auto device = create_gpu({.memory_bytes = 64 * kMiB, .poison = true});
+  const Buffer home = device->allocate(MemoryKind::Pinned, kBlock, "home");
+  const Buffer away = device->allocate(MemoryKind::Device, kBlock, "away");
+  const auto blocks = device->create_blocks(kBlock, 2);
+  std::byte* const place = blocks->reserve(2 * kBlock);
+  device->reserve_workspace(kMiB);
+  const auto loaded = device->create_event(), done = device->create_event();
+  const auto load = device->create_stream(StreamRole::Load);
+  const auto compute = device->create_stream(StreamRole::Compute);
+  const auto update = device->create_stream(StreamRole::Update);
+  for (uint32_t round = 0; round < 2; ++round) {
+    blocks->map(round, place);
+    load->copy(place, home.data(), kBlock, CopyKind::Load);
+    load->record(*loaded);
+    compute->wait(*loaded);
+    device->kernels().fill_zero(*compute, floats(away));
+    device->kernels().add(*compute, floats(away), {place, DType::F32, {kBlock / 4}}, floats(away));
+    compute->record(*loaded);
+    update->wait(*loaded);
+    update->call({}, [] {});
+    update->record(*done);
+    load->wait(*done);
+    done->synchronize();
+    (void)loaded->time_s();
+  }
+  for (Stream* stream : {load.get(), compute.get(), update.get()}) stream->synchronize();
+  emulation::settings().refuses = {};  // what follows gives back
+}
+
+#if defined(__SANITIZE_THREAD__)
+constexpr uint64_t kMostOfACall = 1;
+#else
+constexpr uint64_t kMostOfACall = 6;
+#endif
+
+TEST_F(EmulatedBackend, EveryCallCanBeRefused) {
+  set_up_and_work();
+  const std::map<std::string, uint64_t> calls = count_calls(set_up_and_work);
+  EXPECT_GE(calls.size(), 18u);
+  for (const auto& [call, count] : calls) {
+    for (const uint64_t n : some_of(count, kMostOfACall)) {
+      SCOPED_TRACE(testing::Message() << call << " number " << n << " of " << count);
+      const Refusal refusal(call, n);
+      const std::string error = error_of<std::exception>(set_up_and_work);
+      EXPECT_EQ(emulation::live(), emulation::Live());
+      EXPECT_TRUE(error != "no such error" || may_be_refused_in_silence(call));
+      EXPECT_EQ(error.find("CHECK"), std::string::npos) << error;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ebb::test

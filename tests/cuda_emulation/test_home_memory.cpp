@@ -1,0 +1,197 @@
+// Home memory of the CUDA backend: pinned exactly, or as far as it may be, with copies through a
+// ring for the rest.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "device/errors.h"
+#include "tests/cuda_emulation/emulated_device.h"
+#include "tests/trainer/cases.h"
+
+namespace ebb::test {
+namespace {
+
+constexpr size_t kPage = 4096, kMiB = size_t{1} << 20;
+
+class HomeMemoryTest : public testing::Test {
+ protected:
+  ~HomeMemoryTest() override { emulation::settings() = {}; }
+
+  static std::unique_ptr<Device> device(size_t pinned_bytes = SIZE_MAX) {
+    return create_device(
+        {.kind = DeviceKind::Cuda, .num_threads = 1, .pinned_bytes = pinned_bytes});
+  }
+};
+
+std::span<uint64_t> words_of(const Buffer& buffer) {
+  return {reinterpret_cast<uint64_t*>(buffer.data()), buffer.bytes() / sizeof(uint64_t)};
+}
+uint64_t word_at(size_t i) { return i * 0x9e3779b97f4a7c15u; }
+
+/// Home to device and back to another home, in copies that do not end where pages do. Between them
+/// a host thread changes the home, as an update does.
+void copy_there_and_back(Device& device, Buffer& home, Buffer& other) {
+  const size_t bytes = home.bytes();
+  const Buffer there = device.allocate(MemoryKind::Device, bytes, "there");
+  const auto load = device.create_stream(StreamRole::Load),
+             store = device.create_stream(StreamRole::Store),
+             update = device.create_stream(StreamRole::Update);
+  const auto written = device.create_event(), loaded = device.create_event(),
+             stored = device.create_event();
+  for (size_t round = 0; round < 2; ++round) {
+    update->call({}, [&home, round] {
+      const auto words = words_of(home);
+      for (size_t i = 0; i < words.size(); ++i) words[i] = word_at(i + round);
+    });
+    update->record(*written);
+    load->wait(*written);
+    const size_t cut = bytes / 3 + 1;
+    load->copy(there.data(), home.data(), cut, CopyKind::Load);
+    load->copy(there.data() + cut, home.data() + cut, bytes - cut, CopyKind::Load);
+    load->record(*loaded);
+    store->wait(*loaded);
+    store->copy(other.data(), there.data(), bytes - cut, CopyKind::Store);
+    store->copy(other.data() + bytes - cut, there.data() + bytes - cut, cut, CopyKind::Store);
+    store->record(*stored);
+    size_t wrong = bytes;
+    update->wait(*stored);
+    update->call({}, [&other, &wrong, round] {
+      const auto words = words_of(other);
+      wrong = 0;
+      for (size_t i = 0; i < words.size(); ++i) wrong += words[i] != word_at(i + round);
+    });
+    update->synchronize();
+    ASSERT_EQ(wrong, 0u) << "round " << round;
+  }
+  load->synchronize();
+  EXPECT_EQ(load->stats().copied_bytes, 2 * bytes);
+}
+
+TEST_F(HomeMemoryTest, IsOneRegionOfExactlyItsPages) {
+  const auto device = this->device();
+  const auto event = device->create_event();  // takes the memory that all events share
+  const size_t before = emulation::pinned_bytes();
+  Buffer home = device->allocate(MemoryKind::Home, 5 * kMiB + 8, "home");
+  EXPECT_EQ(emulation::pinned_bytes() - before, 5 * kMiB + kPage);
+  EXPECT_EQ(device->pinned_bytes(), 5 * kMiB + kPage);
+  EXPECT_EQ(device->staged_bytes(), 0u);
+  Buffer other = device->allocate(MemoryKind::Home, home.bytes(), "other");
+  copy_there_and_back(*device, home, other);
+  home = Buffer();
+  other = Buffer();
+  EXPECT_EQ(emulation::pinned_bytes(), before);
+  EXPECT_EQ(device->pinned_bytes(), 0u);
+}
+
+TEST_F(HomeMemoryTest, WhatMayNotBePinnedGoesThroughARing) {
+  constexpr size_t kLimit = 4 * kMiB;
+  const auto device = this->device(kLimit);
+  Buffer home = device->allocate(MemoryKind::Home, 6 * kMiB + 12344, "home");
+  EXPECT_LE(device->pinned_bytes(), kLimit);
+  EXPECT_GT(device->pinned_bytes(), kLimit - 2 * kMiB);
+  EXPECT_EQ(device->staged_bytes() + device->pinned_bytes(),
+            6 * kMiB + 4 * kPage + 2 * 4 * (size_t{64} << 10));
+  Buffer other = device->allocate(MemoryKind::Home, home.bytes(), "other");
+  EXPECT_GE(device->staged_bytes(), other.bytes());
+  copy_there_and_back(*device, home, other);
+  const Buffer small = device->allocate(MemoryKind::Pinned, kMiB / 2, "what kernels read");
+  EXPECT_LE(device->pinned_bytes(), kLimit);
+}
+
+TEST_F(HomeMemoryTest, WhereTheDriverRefusesLessIsPinned) {
+  emulation::settings().pinnable_bytes = 6 * kMiB;
+  const auto device = this->device(8 * kMiB);
+  Buffer home = device->allocate(MemoryKind::Home, 7 * kMiB, "home");
+  EXPECT_GT(device->staged_bytes(), 0u);
+  EXPECT_LT(device->staged_bytes(), 7 * kMiB);
+  Buffer other = device->allocate(MemoryKind::Home, home.bytes(), "other");
+  copy_there_and_back(*device, home, other);
+  // What kernels read in place still finds room.
+  const Buffer small = device->allocate(MemoryKind::Pinned, kMiB / 2, "what kernels read");
+}
+
+TEST_F(HomeMemoryTest, WhereNotEvenARingCanBePinnedItSaysWhoRefuses) {
+  emulation::settings().pinnable_bytes = 8 * kMiB;
+  const auto device = this->device();
+  try {
+    device->allocate(MemoryKind::Home, 16 * kMiB, "home");
+    FAIL() << "nothing can be copied";
+  } catch (const OutOfMemory& error) {
+    EXPECT_EQ(error.kind, "pinned");
+    EXPECT_NE(std::string(error.what()).find("ulimit -l"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(device->pinned_bytes(), 0u);
+}
+
+TEST_F(HomeMemoryTest, ALimitBelowTheRingsIsRefused) {
+  try {
+    device(kMiB);
+    FAIL() << "nothing could be copied";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("--pinned 1 MiB"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(HomeMemoryTest, BuffersThatArePinnedWholeKeepToTheLimit) {
+  const auto device = this->device(4 * kMiB);
+  const Buffer most = device->allocate(MemoryKind::Pinned, 3 * kMiB, "most");
+  try {
+    device->allocate(MemoryKind::Pinned, 2 * kMiB, "too much");
+    FAIL() << "5 MiB of 4";
+  } catch (const OutOfMemory& error) {
+    EXPECT_EQ(error.used, 3 * kMiB);
+    EXPECT_EQ(error.limit, 4 * kMiB);
+    EXPECT_NE(std::string(error.what()).find("--pinned"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(HomeMemoryTest, ACopyThatFailsOnTheWayIsKnownToTheStream) {
+  int launches = 0;
+  const auto device = create_device({.kind = DeviceKind::Cuda,
+                                     .num_threads = 1,
+                                     .pinned_bytes = 2 * kMiB,
+                                     .fault = [&launches](FaultSite site) {
+                                       return site == FaultSite::Launch && ++launches == 3;
+                                     }});
+  const Buffer home = device->allocate(MemoryKind::Home, 8 * kMiB, "home");
+  const Buffer there = device->allocate(MemoryKind::Device, 8 * kMiB, "there");
+  const auto load = device->create_stream(StreamRole::Load);
+  load->copy(there.data(), home.data(), home.bytes(), CopyKind::Load);
+  EXPECT_THROW(load->synchronize(), DeviceError);
+}
+
+TEST_F(HomeMemoryTest, WithoutADriverThereIsNoDevice) {
+  emulation::settings().driver_version = 0;
+  emulation::settings().num_devices = 0;
+  try {
+    device(64 * kMiB);
+    FAIL() << "there is no driver";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("no CUDA driver"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(HomeMemoryTest, TrainingGivesTheSameBits) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "a step takes minutes here; the copies above have the same threads";
+#endif
+  emulation::settings().granularity = size_t{64} << 10;
+  TrainingCase run{.memory = Memory::Smallest, .device = DeviceKind::Cuda, .num_steps = 2};
+  const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, run.dtype);
+  const Preparation prepared = prepare_case(model, run);
+  size_t pinned_bytes = 0;
+  const auto look = [&pinned_bytes](Trainer&, uint32_t) {
+    pinned_bytes = emulation::pinned_bytes();
+  };
+  const Outcome pinned = train(model, prepared, run, look).outcome;
+  const size_t all_bytes = pinned_bytes;
+  run.pinned_bytes = 3 * kMiB;
+  EXPECT_EQ(train(model, prepared, run, look).outcome, pinned);
+  EXPECT_LT(pinned_bytes, run.pinned_bytes + kMiB);  // and what events take
+  EXPECT_LT(pinned_bytes + kMiB, all_bytes);
+}
+
+}  // namespace
+}  // namespace ebb::test

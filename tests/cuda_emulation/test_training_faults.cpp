@@ -1,0 +1,153 @@
+// What goes wrong in a step on the emulated GPU: numbers that are none, data that is wrong, copies,
+// launches and calls that fail. The right error comes out, nothing hangs, nothing is left behind.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/cuda_emulation/emulated_device.h"
+#include "tests/cuda_emulation/refusals.h"
+#include "tests/trainer/checkpoint_cases.h"
+#include "tests/trainer/fault_drill.h"
+#include "tests/trainer/on_gpu.h"
+
+namespace ebb::test {
+namespace {
+
+class EmulatedStep : public OnGpu {};
+
+// ---- Memory -------------------------------------------------------------------------------------
+
+/// Streams, events and blocks, too.
+TEST_F(EmulatedStep, TakesNothingFromTheGpu) {
+  const TrainingCase run =
+      on_gpu({.accumulation = 2, .memory = Memory::Between, .between = Between::State});
+  CaseRun training(run);
+  const emulation::Live before = emulation::live();
+  EXPECT_EQ(before.device_bytes, training.prepared().ledger.total(Tier::Device));
+  training.train(0, 1);
+  EXPECT_EQ(emulation::live(), before);
+  training.train(1, 3);
+  EXPECT_EQ(emulation::live(), before);
+}
+
+// ---- Numbers ------------------------------------------------------------------------------------
+
+void spoil(Trainer& trainer, std::string_view name) {
+  std::vector<float> values = trainer.read_parameter(name);
+  values[values.size() / 2] = std::numeric_limits<float>::quiet_NaN();
+  trainer.write_parameter(name, values);
+}
+
+constexpr std::string_view kSpoiled = "h.1.mlp.c_fc.weight";
+
+/// Also of chunks whose update the device was told of before the norm was known.
+TEST_F(EmulatedStep, ThatHasNoNormChangesNothing) {
+  for (const Between between : {Between::Nothing, Between::State}) {
+    const TrainingCase run = on_gpu({.memory = Memory::Smallest, .between = between});
+    CaseRun with(run), without(run);
+    with.train(0, 1);
+    without.train(0, 1);
+    const std::vector<float> good = with.trainer().read_parameter(kSpoiled);
+    spoil(with.trainer(), kSpoiled);
+    const uint64_t before = with.trainer().state_hash();
+    with.train(1, 2);
+    EXPECT_EQ(with.trainer().num_skipped(), 1u);
+    EXPECT_EQ(with.trainer().state_hash(), before);
+    with.trainer().write_parameter(kSpoiled, good);
+    with.train(2, 3);
+    without.train(2, 3);
+    EXPECT_EQ(with.outcome().hash, without.outcome().hash);
+  }
+}
+
+TEST_F(EmulatedStep, ThatHasNoNormIsAnErrorWithoutClipping) {
+  for (const Between between : {Between::Nothing, Between::State}) {
+    CaseRun training(on_gpu({.clip = false, .between = between}));
+    spoil(training.trainer(), kSpoiled);
+    EXPECT_THROW(training.train(0, 1), NumericError);
+  }
+}
+
+TEST_F(EmulatedStep, NamesATokenThatIsOutsideTheTable) {
+  const TrainingCase run = on_gpu({.memory = Memory::Smallest});
+  const Gpt2 model(run.model, kMicroBatchSize, run.length, run.dtype);
+  const Preparation prepared = prepare_case(model, run);
+  const auto device = create_case_device(prepared, run);
+  Trainer trainer(model, *device, prepared);
+  const Data data(run.model, run.length, 1, 1);
+  reinterpret_cast<int32_t*>(data.micro_batches()[0].inputs[0].data)[5] = 97;
+  try {
+    trainer.step(data.micro_batches(), 1e-3);
+    FAIL() << "no error came out";
+  } catch (const LogicError& error) {
+    EXPECT_NE(std::string(error.what()).find("index 97 at row 5 is outside the table of 97 rows"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+// ---- Operations that fail -----------------------------------------------------------------------
+
+constexpr uint64_t kMost = 8;  // of each kind
+
+TEST_F(EmulatedStep, AllocationsCanFail) {
+  fail_operations(FaultSite::Allocation, kMost, DeviceKind::Cuda);
+}
+TEST_F(EmulatedStep, CopiesCanFail) { fail_operations(FaultSite::Copy, kMost, DeviceKind::Cuda); }
+TEST_F(EmulatedStep, LaunchesCanFail) {
+  fail_operations(FaultSite::Launch, kMost, DeviceKind::Cuda);
+}
+
+/// A trainer of a small model, two steps, and what they leave.
+class TwoSteps {
+ public:
+  uint64_t operator()() const {
+    const auto device = create_case_device(prepared_, run_);
+    Trainer trainer(model_, *device, prepared_);
+    for (int step = 0; step < 2; ++step) trainer.step(data_.micro_batches(), 1e-3);
+    const uint64_t hash = trainer.state_hash();
+    emulation::settings().refuses = {};  // what follows gives back
+    return hash;
+  }
+
+  const Preparation& prepared() const { return prepared_; }
+
+ private:
+  static constexpr int64_t kTokens = 4;
+  const TrainingCase run_ = on_gpu({.memory = Memory::Smallest, .between = Between::State});
+  const Gpt2 model_{run_.model, kMicroBatchSize, kTokens, run_.dtype};
+  const Preparation prepared_ = prepare_case(model_, run_);
+  const Data data_{run_.model, kTokens, 1, 3};
+};
+
+/// Of every call some, the first and the last among them. Only what says how long things took may
+/// fail without an error, and then the result is the same.
+TEST_F(EmulatedStep, CallsOfCudaCanBeRefused) {
+  const TwoSteps run;
+  ASSERT_FALSE(run.prepared().plan.device_updates.empty());
+  const uint64_t expected = run();
+  const std::map<std::string, uint64_t> calls = count_calls(run);
+  for (const char* call :
+       {"cudaMemcpyAsync", "cudaLaunchKernelEx", "cudaEventRecord", "cudaStreamWaitEvent",
+        "cuStreamWaitValue32", "cuMemMap", "cuMemUnmap"}) {
+    EXPECT_TRUE(calls.contains(call)) << call;
+  }
+  for (const auto& [call, count] : calls) {
+    for (const uint64_t n : some_of(count, 3)) {
+      SCOPED_TRACE(testing::Message() << call << " number " << n << " of " << count);
+      const Refusal refusal(call, n);
+      try {
+        EXPECT_EQ(run(), expected);
+        EXPECT_TRUE(may_be_refused_in_silence(call));
+      } catch (const LogicError& error) {
+        ADD_FAILURE() << error.what();
+      } catch (const std::exception&) {
+      }
+      EXPECT_EQ(emulation::live(), emulation::Live());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ebb::test

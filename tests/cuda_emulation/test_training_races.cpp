@@ -1,0 +1,81 @@
+// The part of training on the emulated GPU that ThreadSanitizer watches: few runs, on the schedules
+// in which most streams meet, and waits that are missing.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tests/cuda_emulation/emulated_device.h"
+#include "tests/trainer/checkpoint_cases.h"
+#include "tests/trainer/on_gpu.h"
+#include "tests/trainer/planted.h"
+
+namespace ebb::test {
+namespace {
+
+class EmulatedRaces : public OnGpu {};
+
+TrainingCase with_tiny_model(TrainingCase run) {
+  run.device = DeviceKind::Cuda;
+  run.model = {
+      .vocabulary = 97, .max_positions = 8, .channels = 64, .num_layers = 3, .num_heads = 2};
+  run.length = 8;
+  run.num_steps = 2;
+  return run;
+}
+
+TEST_F(EmulatedRaces, ThereAreNone) {
+  const Outcome clipped = train(with_tiny_model({})).outcome;
+  EXPECT_EQ(train(with_tiny_model({.memory = Memory::Smallest, .between = Between::State})).outcome,
+            clipped);
+  EXPECT_EQ(train(with_tiny_model(
+                      {.memory = Memory::Smallest, .activations = ActivationPlacement::Offload}))
+                .outcome,
+            clipped);
+  const Outcome plain = train(with_tiny_model({.clip = false, .accumulation = 2})).outcome;
+  EXPECT_EQ(train(with_tiny_model({.clip = false,
+                                   .accumulation = 2,
+                                   .memory = Memory::Smallest,
+                                   .order = MicroBatchOrder::Vertical,
+                                   .between = Between::Weights}))
+                .outcome,
+            plain);
+}
+
+// ---- Planted: kernels that do not wait for two of the chunks they read --------------------------
+
+/// Exits with 0 where the step has the bits that it should have.
+[[noreturn]] void run_race(bool wait) {
+  emulation::settings().granularity = size_t{64} << 10;  // the child begins anew
+  TrainingCase run = with_tiny_model({});
+  run.num_steps = 1;
+  const Gpt2 gpt(run.model, kMicroBatchSize, run.length, run.dtype);
+  LateModel model(gpt);
+  const Preparation good = prepare_case(model, run);
+  const Preparation planted = wait ? good : without_waits(good, 1);
+  model.pause_ms = 100;
+#if defined(__SANITIZE_THREAD__)
+  train(model, planted, run);
+  std::exit(0);  // the sanitizer turns this into its own code
+#else
+  emulation::settings().copy_bytes_per_s = 1e6;
+  const Outcome late = train(model, planted, run).outcome;
+  emulation::settings().copy_bytes_per_s = 0;
+  std::exit(late == train(model, good, run).outcome ? 0 : 1);
+#endif
+}
+
+/// ThreadSanitizer says so. Without, there is poison in the weights or no block under a copy that
+/// is still under way: other bits, or a fault.
+TEST(EmulatedRacesDeathTest, AMissingWaitIsFound) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+#if defined(__SANITIZE_THREAD__)
+  EXPECT_EXIT(run_race(false), testing::ExitedWithCode(66), "data race");
+#else
+  const auto is_found = [](int status) { return status != 0; };
+  EXPECT_EXIT(run_race(false), is_found, "");
+#endif
+  EXPECT_EXIT(run_race(true), testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace ebb::test

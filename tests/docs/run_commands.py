@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Runs every `sh` block of the README and of docs/, as a reader would type it.
+
+Usage: run_commands.py --root DIR --ebb BINARY [FILE...]    FILEs instead of all pages
+
+A comment on the line before a block says what else than "it ends with 0" is meant, items separated by semicolons:
+  <!-- run: skip REASON -->    it is not run; REASON says what runs it instead
+  <!-- run: add FLAGS -->      added to each of its `ebb train` and `ebb profile`, in place of the same: long is made short
+  <!-- run: exit CODE -->      how its last command ends
+  <!-- run: says TEXT -->      what its output contains, too
+A block is run by bash, where a failing command ends it, in a folder that looks like a built checkout.
+"""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+BLOCK = re.compile(r"(?:^<!-- run: (?P<marks>.*?) -->\n)?^```sh\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+TRAINS = re.compile(r"(?P<command>\bebb (?:train|profile)\b(?:[^\n|>\\]|\\\n)*)")
+MARKS = ("skip", "add", "exit", "says")
+
+
+@dataclasses.dataclass
+class Block:
+    place: str  # "README.md:40"
+    text: str
+    skip: str = ""
+    add: str = ""
+    exit: int = 0
+    says: str = ""
+
+
+def blocks_of(name, page):
+    """The page's blocks. A mark that nobody knows is an error, not ignored."""
+    for match in BLOCK.finditer(page):
+        block = Block(f"{name}:{page.count(chr(10), 0, match.start('text'))}", match["text"])
+        for item in filter(None, re.split(r";\s*", match["marks"] or "")):
+            mark, _, value = item.partition(" ")
+            if mark not in MARKS or not value:
+                raise SystemExit(f"{block.place}: what does 'run: {item}' mean? There is {', '.join(MARKS)}, each with a value")
+            setattr(block, mark, int(value) if mark == "exit" else value)
+        yield block
+
+
+def with_flags(command, flags):
+    """The command with these flags instead of its own of the same names."""
+    for name in re.findall(r"--[a-z0-9-]+", flags):
+        command = re.sub(rf"{name}(?= )[ ]+[^ \n]+", "", command)
+    return f"{command.rstrip()} {flags} "
+
+
+def shortened(block):
+    """What is run: with the flags added to each command that trains."""
+    if not block.add:
+        return block.text
+    return TRAINS.sub(lambda match: with_flags(match["command"], block.add), block.text)
+
+
+def looks_like_a_checkout(folder, root, ebb):
+    for name in ("README.md", "LICENSE", "docs", "examples", "tools"):
+        (folder / name).symlink_to(root / name)
+    programs = folder / "build" / "release" / "tools"
+    programs.mkdir(parents=True)
+    (programs / "ebb").symlink_to(ebb)
+    return programs
+
+
+def run(block, root, ebb):
+    """None, or what is wrong."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        programs = looks_like_a_checkout(folder, root, ebb)
+        cache = pathlib.Path(tempfile.gettempdir()) / "ebb-test-cache"
+        environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(cache)}
+        done = subprocess.run(
+            ["bash", "-e", "-o", "pipefail", "-c", shortened(block)],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=600,
+        )
+    if done.returncode != block.exit:
+        return f"ends with {done.returncode}, not {block.exit}:\n{done.stdout[-2000:]}"
+    if block.says not in done.stdout:
+        return f"does not say '{block.says}':\n{done.stdout[-2000:]}"
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=pathlib.Path, required=True)
+    parser.add_argument("--ebb", type=pathlib.Path, required=True)
+    parser.add_argument("files", nargs="*", type=pathlib.Path)
+    options = parser.parse_args()
+    root = options.root.resolve()
+    files = options.files or [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    num_run = num_failed = 0
+    for file in files:
+        for block in blocks_of(file.name, file.read_text(encoding="utf-8")):
+            if block.skip:
+                print(f"{block.place}: not run: {block.skip}")
+                continue
+            start = time.monotonic()
+            wrong = run(block, root, options.ebb.resolve())
+            num_run += 1
+            num_failed += wrong is not None
+            print(f"{block.place}: {wrong or 'as it says'} ({time.monotonic() - start:.1f} s)", flush=True)
+    print(f"{num_run} blocks run, {num_failed} failed")
+    return 1 if num_failed or num_run == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""run_commands.py finds what is wrong with a page: planted pages, and a stand-in for `ebb`."""
+
+import contextlib
+import io
+import pathlib
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import run_commands
+
+
+def page(command, marks=""):
+    return f"text\n\n{marks}```sh\n{command}\n```\nmore\n```cpp\nnot this\n```\n"
+
+
+class RunCommands(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        self.ebb = self.root / "an-ebb"
+        self.ebb.write_text('#!/bin/sh\necho "ebb $*"\n[ "$1" != fail ] || exit 3\n')
+        self.ebb.chmod(0o755)
+
+    def outcome(self, text):
+        """(exit code, what it says) for a page."""
+        file = self.root / "page.md"
+        file.write_text(text)
+        out = io.StringIO()
+        arguments = ["run_commands", "--root", str(self.root), "--ebb", str(self.ebb), str(file)]
+        with mock.patch.object(sys, "argv", arguments), contextlib.redirect_stdout(out):
+            return run_commands.main(), out.getvalue()
+
+    def test_runs_what_is_in_the_page_as_installed_and_as_built(self):
+        self.assertEqual(self.outcome(page("ebb plan && build/release/tools/ebb models"))[0], 0)
+
+    def test_a_failing_command_is_found_where_it_stands(self):
+        for command in ("ebb fail", "ebb fail\nebb plan", "ebb fail | cat", "no-such-program"):
+            code, text = self.outcome(page(command))
+            self.assertEqual(code, 1, command)
+            self.assertIn("page.md:3: ends with", text)
+
+    def test_an_expected_exit_and_text_are_expected(self):
+        self.assertEqual(self.outcome(page("ebb fail x", "<!-- run: exit 3; says ebb fail x -->\n"))[0], 0)
+        self.assertEqual(self.outcome(page("ebb plan", "<!-- run: exit 3 -->\n"))[0], 1)
+        self.assertEqual(self.outcome(page("ebb plan", "<!-- run: says fail -->\n"))[0], 1)
+
+    def test_flags_replace_those_of_the_same_name(self):
+        command = "ebb train --data x --steps 40 \\\n  --log y | cat\nebb plan --steps 3"
+        marks = "<!-- run: add --steps 1; says ebb train --data x --log y --steps 1 -->\n"
+        code, text = self.outcome(page(command, marks))
+        self.assertEqual(code, 0, text)
+        self.assertEqual(self.outcome(page(command, marks.replace("--data x", "--steps 40")))[0], 1)
+
+    def test_what_is_skipped_says_why_and_a_page_of_nothing_else_fails(self):
+        code, text = self.outcome(page("ebb fail", "<!-- run: skip another test runs it -->\n"))
+        self.assertIn("not run: another test runs it", text)
+        self.assertEqual(code, 1)
+
+    def test_marks_that_nobody_knows_are_errors(self):
+        for marks in ("<!-- run: skp x -->\n", "<!-- run: skip -->\n"):
+            with self.assertRaises(SystemExit):
+                self.outcome(page("ebb plan", marks))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+"""tools/gpu_check's own logic, with commands that cost nothing: what is done stays done, what failed is said, what ran
+out of time is done again; and the carried archive, where Debian's packages are."""
+
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import types
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "tools" / "gpu"))
+
+import carried  # noqa: E402
+import parts  # noqa: E402
+from record import DONE, FAILED, TIME_IS_UP, Record, Unit  # noqa: E402
+
+
+def shell(name, script, **more):
+    return Unit(name, ["sh", "-c", script], **more)
+
+
+class WithFolder(unittest.TestCase):
+    def setUp(self):
+        self.held = tempfile.TemporaryDirectory()
+        self.folder = pathlib.Path(self.held.name)
+        self.addCleanup(self.held.cleanup)
+
+    def record(self, seconds=60.0):
+        return Record(self.folder, seconds)
+
+
+class RecordTest(WithFolder):
+    def count(self, name):
+        file = self.folder / name
+        return len(file.read_text().splitlines()) if file.exists() else 0
+
+    def counting(self, name, then="true", **more):
+        return shell(name, f"echo x >>{self.folder}/{name}; {then}", **more)
+
+    def test_what_is_done_is_not_done_again(self):
+        units = [self.counting("first"), self.counting("second")]
+        self.assertEqual(self.record().run("test", units), DONE)
+        self.assertEqual(self.record().run("test", units), DONE)
+        self.assertEqual([self.count("first"), self.count("second")], [1, 1])
+        again = self.record()
+        again.forget("test")
+        self.assertEqual(again.run("test", units), DONE)
+        self.assertEqual(self.count("first"), 2)
+
+    def test_a_failure_stays_one_and_others_still_run(self):
+        units = [self.counting("first", "echo why; exit 3"), self.counting("second")]
+        self.assertEqual(self.record().run("test", units), FAILED)
+        self.assertEqual(self.record().run("test", units), FAILED)
+        self.assertEqual([self.count("first"), self.count("second")], [1, 1])
+        self.assertIn("why", self.record().summary())
+        self.assertIn("1 FAILED, 1 passed", self.record().summary())
+
+    def test_where_a_unit_stops_the_part_nothing_follows(self):
+        units = [self.counting("first", "false", stops=True), self.counting("second")]
+        self.assertEqual(self.record().run("test", units), FAILED)
+        self.assertEqual(self.count("second"), 0)
+
+    def test_output_can_be_a_failure_or_a_skip(self):
+        wrong, skip = re.compile("left out"), re.compile("^no GPU:", re.MULTILINE)
+        self.assertEqual(self.record().run("a", [shell("a", "echo CUDA left out", fails_if=wrong)]), FAILED)
+        self.assertEqual(self.record().run("b", [shell("b", "echo no GPU: none", skipped_if=skip)]), DONE)
+        self.assertIn("1 skipped", self.record().summary())
+        self.assertEqual(self.record().run("c", [shell("c", "echo no GPU: none; false", skipped_if=skip)]), FAILED)
+
+    def test_what_ran_out_of_time_is_done_by_the_next_call(self):
+        short = self.record(6.5)
+        units = [self.counting("first", "sleep 2"), self.counting("second", "sleep 1.5; test -e $0.go || sleep 60")]
+        units[1].command.append(str(self.folder / "x"))
+        self.assertEqual(short.run("test", units), TIME_IS_UP)
+        self.assertEqual([self.count("first"), self.count("second")], [1, 1])
+        (self.folder / "x.go").touch()
+        self.assertEqual(self.record(60).run("test", units), DONE)
+        self.assertEqual([self.count("first"), self.count("second")], [1, 2])
+
+    def test_what_takes_a_whole_call_never_ends(self):
+        self.assertEqual(self.record(4.5).run("test", [shell("first", "sleep 60")]), FAILED)
+        self.assertIn("no end within", self.record().summary())
+
+    def test_a_compilation_goes_on(self):
+        self.assertEqual(self.record(4.5).run("build", [shell("compile", "sleep 60", goes_on=True)]), TIME_IS_UP)
+
+    def test_a_command_that_is_not_there_is_a_failure(self):
+        self.assertEqual(self.record().run("test", [Unit("none", ["/nowhere/none"])]), FAILED)
+
+
+class BuildTest(WithFolder):
+    """A build that compiled something makes what was tested before stale."""
+
+    def here(self, ninja_says):
+        build = self.folder / "build"
+        build.mkdir(exist_ok=True)
+        (build / "build.ninja").touch()
+        ninja = self.folder / "ninja"
+        ninja.write_text(f"#!/bin/sh\necho {ninja_says}\n")
+        ninja.chmod(0o755)
+        options = types.SimpleNamespace(jobs=1, targets=[])
+        return types.SimpleNamespace(build_folder=build, ninja=str(ninja), options=options,
+                                     configure_command=lambda: ["echo", "CUDA backend: toolkit 13.0"])
+
+    def test_only_a_build_that_compiled_makes_tests_stale(self):
+        record = self.record()
+        self.assertEqual(parts.build(self.here("compiling"), record), DONE)
+        record.run("test", [shell("a", "true")])
+        self.assertEqual(parts.build(self.here("ninja: no work to do."), record), DONE)
+        self.assertIn("a", record.units_of("test"))
+        self.assertEqual(parts.build(self.here("compiling"), record), DONE)
+        self.assertNotIn("a", record.units_of("test"))
+
+    def test_a_build_without_cuda_is_refused(self):
+        here = self.here("compiling")
+        here.configure_command = lambda: ["echo", "CUDA backend: left out (no toolkit 12.4 or later)"]
+        record = self.record()
+        self.assertEqual(parts.build(here, record), FAILED)
+        self.assertNotIn("compile", record.units_of("build"))
+
+
+class CarriedTest(unittest.TestCase):
+    def test_names_are_those_of_setup(self):
+        names = carried.packages(ROOT)
+        for name in ("libtbb-dev", "libhwloc-dev", "libgtest-dev"):
+            self.assertIn(name, names)
+
+    def test_the_archive_serves_from_another_place(self):
+        missing = [name for name in carried.packages(ROOT)
+                   if subprocess.run(["dpkg-query", "-W", name], capture_output=True).returncode != 0]
+        if missing:
+            self.skipTest(f"not installed: {missing}")
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            archive = folder / "libraries.tar.gz"
+            carried.write_archive(carried.tree_of(carried.packages(ROOT)), archive)
+            usr = carried.unpack(archive, folder / "elsewhere")
+            self.assertLess(archive.stat().st_size, 10 << 20)
+            says = subprocess.run([usr / "bin" / "pkg-config", "--cflags", "--libs", "hwloc", "libhwy", "libxxhash"],
+                                  check=True, capture_output=True, text=True).stdout
+            self.assertIn(f"-I{usr}/include", says)
+            self.assertNotIn(" -I/usr", " " + says)
+            for library in usr.glob("lib/*-linux-gnu/*.so*"):
+                self.assertTrue(library.exists(), f"{library} leads nowhere")
+                for own_name, _ in carried.needed_libraries(str(library)):
+                    self.assertTrue((library.parent / own_name).exists(), f"{library.name} needs {own_name}")
+
+
+if __name__ == "__main__":
+    unittest.main()

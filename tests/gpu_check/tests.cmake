@@ -1,0 +1,13 @@
+# What runs on a GPU machine, as far as it runs without one: the GPU benchmarks on the emulation, and the script.
+if(EBB_SANITIZE)
+  return()
+endif()
+file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/bench/gpu/*.cpp)
+add_executable(bench_gpu_emulated ${sources})
+target_link_libraries(bench_gpu_emulated PRIVATE ebb_options ebb_cuda_emulated ebb_tools ebb_model_zoo fmt::fmt)
+add_test(NAME test_bench_gpu_emulated COMMAND bench_gpu_emulated all --small)
+ebb_test_properties(test_bench_gpu_emulated fast)
+
+find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
+add_test(NAME test_gpu_check COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/test_gpu_check.py)
+ebb_test_properties(test_gpu_check fast)

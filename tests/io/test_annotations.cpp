@@ -1,0 +1,148 @@
+// Label and document files: what they hold, and every way in which they can be wrong.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "device/errors.h"
+#include "io/document_file.h"
+#include "io/label_file.h"
+#include "tests/io/safetensors_files.h"
+
+namespace ebb::test {
+namespace {
+
+class AnnotationFile : public FolderTest {
+ protected:
+  template <class T>
+  std::string write_values(const std::vector<T>& values, size_t bytes_less = 0) {
+    const std::string content(reinterpret_cast<const char*>(values.data()),
+                              values.size() * sizeof(T) - bytes_less);
+    return write("file", content);
+  }
+};
+
+/// What an error of this kind says; "" where there is none.
+template <class E, class Body>
+std::string message_of(const Body& body) {
+  try {
+    body();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return "";
+}
+
+#define EXPECT_PART(text, part) \
+  EXPECT_NE((text).find(part), std::string::npos) << "got: '" << (text) << "'"
+
+class Labels : public AnnotationFile {
+ protected:
+  template <class E>
+  std::string error_of(const std::vector<int32_t>& labels, uint64_t num_tokens,
+                       size_t bytes_less = 0) {
+    const std::string path = write_values(labels, bytes_less);
+    return message_of<E>([&] { LabelFile(path, num_tokens, 10); });
+  }
+};
+
+TEST_F(Labels, AreReadAndCounted) {
+  const std::vector<int32_t> labels = {-100, 0, 9, -100, 5, 3, -100};
+  const LabelFile file(write_values(labels), 7, 10);
+  EXPECT_EQ(file.num_labels(), 7u);
+  EXPECT_EQ(file.num_targets(), 4u);
+  EXPECT_EQ(file.num_targets(2, 2), 1u);
+  EXPECT_EQ(file.num_targets(7, 0), 0u);
+  std::vector<int32_t> part(4);
+  file.read(2, part);
+  EXPECT_EQ(part, (std::vector{9, -100, 5, 3}));
+  EXPECT_THROW(file.read(4, part), LogicError);
+}
+
+TEST_F(Labels, MayBeMoreThanAreScannedAtOnce) {
+  std::vector<int32_t> labels((size_t{1} << 20) + 3, 1);
+  labels[labels.size() - 2] = -100;
+  EXPECT_EQ(LabelFile(write_values(labels), labels.size(), 10).num_targets(), labels.size() - 1);
+  labels[labels.size() - 1] = 10;
+  const std::string text = error_of<FormatError>(labels, labels.size());
+  EXPECT_PART(text, "label 1048578 is 10: allowed are 0 to 9");
+}
+
+TEST_F(Labels, OutsideTheVocabularyAreNamed) {
+  for (const int32_t bad : {10, -1, -99, -101, INT32_MAX, INT32_MIN}) {
+    const std::string text = error_of<FormatError>({1, -100, bad, 4}, 4);
+    EXPECT_PART(text, "label 2 is " + std::to_string(bad) + ": allowed are 0 to 9");
+    EXPECT_PART(text, path("file"));
+    EXPECT_PART(text, "8");  // the offset in bytes
+  }
+}
+
+TEST_F(Labels, AreAsManyAsTokens) {
+  for (const uint64_t num_tokens : {3, 5}) {
+    const std::string text = error_of<ConfigError>({1, 2, 3, 4}, num_tokens);
+    EXPECT_PART(text, "has 4 labels, the data has " + std::to_string(num_tokens) + " tokens");
+    EXPECT_PART(text, path("file"));
+  }
+  EXPECT_PART(error_of<ConfigError>({}, 3), "has 0 labels");
+}
+
+TEST_F(Labels, EndWithALabel) {
+  EXPECT_PART(error_of<FormatError>({1, 2, 3, 4}, 4, 1), "the file ends within label 3");
+}
+
+TEST_F(Labels, TeachSomething) {
+  EXPECT_PART(error_of<ConfigError>({-100, -100}, 2), "all 2 of them are -100");
+}
+
+TEST_F(Labels, Exist) {
+  EXPECT_PART(message_of<IoError>([&] { LabelFile(path("none"), 2, 10); }), "none");
+}
+
+class Documents : public AnnotationFile {
+ protected:
+  template <class E>
+  std::string error_of(const std::vector<int64_t>& offsets, size_t bytes_less = 0) {
+    const std::string path = write_values(offsets, bytes_less);
+    return message_of<E>([&] { DocumentFile(path, 20); });
+  }
+  std::vector<int32_t> starts(const std::vector<int64_t>& offsets, uint64_t first, size_t count) {
+    std::vector<int32_t> result(count, -1);
+    DocumentFile(write_values(offsets), 20).read_starts(first, result);
+    return result;
+  }
+};
+
+TEST_F(Documents, BeginWithinARow) {
+  const std::vector<int64_t> offsets = {0, 3, 4, 9};
+  EXPECT_EQ(starts(offsets, 0, 10), (std::vector{0, 0, 0, 3, 4, 4, 4, 4, 4, 9}));
+  EXPECT_EQ(starts(offsets, 2, 4), (std::vector{0, 1, 2, 2}));
+  EXPECT_EQ(starts(offsets, 4, 6), (std::vector{0, 0, 0, 0, 0, 5}));
+  EXPECT_EQ(starts(offsets, 10, 10), std::vector(10, 0)) << "it began before the row";
+}
+
+TEST_F(Documents, TokensBeforeTheFirstOffsetAreOneToo) {
+  EXPECT_EQ(starts({2, 5}, 0, 7), (std::vector{0, 0, 2, 2, 2, 5, 5}));
+  EXPECT_EQ(DocumentFile(write_values<int64_t>({2, 5}), 20).num_documents(), 3u);
+  EXPECT_EQ(DocumentFile(write_values<int64_t>({0, 5}), 20).num_documents(), 2u);
+}
+
+TEST_F(Documents, OffsetsRise) {
+  EXPECT_PART(error_of<FormatError>({0, 5, 5, 9}), "offset 2 is 5 and the one before it 5");
+  EXPECT_PART(error_of<FormatError>({0, 7, 4}), "offset 2 is 4 and the one before it 7");
+  EXPECT_PART(error_of<FormatError>({0, -3}), "offset 1 is -3 and the one before it 0");
+  EXPECT_PART(error_of<FormatError>({-1, 3}), "offset 0 is -1");
+  EXPECT_PART(error_of<FormatError>({0, 7, 4}), path("file"));
+}
+
+TEST_F(Documents, OffsetsAreOfTheData) {
+  EXPECT_PART(error_of<FormatError>({0, 20}), "offset 1 is 20, but the data has 20 tokens");
+  EXPECT_EQ(error_of<FormatError>({0, 19}), "");
+}
+
+TEST_F(Documents, EndWithAnOffset) {
+  EXPECT_PART(error_of<FormatError>({0, 5, 9}, 3), "the file ends within offset 2");
+  EXPECT_PART(error_of<ConfigError>({}), "is empty");
+  EXPECT_PART(message_of<IoError>([&] { DocumentFile(path("none"), 2); }), "none");
+}
+
+}  // namespace
+}  // namespace ebb::test

@@ -1,0 +1,201 @@
+// Dropout: the mask that the counters say, wherever it is made; of values and of attention's
+// weights.
+#include <algorithm>
+#include <cmath>
+
+#include "tests/kernels/reference.h"
+
+namespace ebb::test {
+namespace {
+
+constexpr Dropout kDropout{
+    .probability = 0.3f, .key = 0x0123456789abcdef, .step = 7, .first_sample = 6, .site = 5};
+
+/// From the counters, one by one.
+double factor_of(const Dropout& d, int64_t row, int64_t part, int64_t group, int64_t index) {
+  const auto words = dropout_words(d, static_cast<uint32_t>(row), static_cast<uint32_t>(part),
+                                   static_cast<uint32_t>(group));
+  const bool kept = words[static_cast<size_t>(index)] >= 0.3f * 0x1p32;
+  return kept ? 1 / (1 - static_cast<double>(0.3f)) : 0.0;
+}
+
+class DropoutTest : public testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Types, DropoutTest, testing::Values(DType::F32, DType::BF16, DType::F16),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST_P(DropoutTest, HasTheMaskOfItsCounters) {
+  Harness h;
+  for (const int64_t width : {1, 3, 4, 15, 16, 17, 63, 64, 65, 1000, 8191, 8193}) {
+    const Array x = random_array(GetParam(), {3, width, 1}, 1, 2.0);
+    Values want = x.values();
+    for (int64_t i = 0; i < 3 * width; ++i) {
+      const int64_t element = i % width;
+      want[static_cast<size_t>(i)] *= factor_of(kDropout, i / width, 0, element / 4, element % 4);
+    }
+    h.kernels->dropout(h.stream, x, kDropout);
+    EXPECT_TRUE(close(x.values(), want, Values(want.size(), 2.0), 2e-7, GetParam())) << width;
+  }
+}
+
+TEST_P(DropoutTest, KeepsItsShareAndTheMean) {
+  constexpr int64_t kCount = 200'000;
+  Harness h;
+  for (const float probability : {0.1f, 0.5f, 0.9f}) {
+    Dropout d = kDropout;
+    d.probability = probability;
+    const Array x(GetParam(), {1, kCount}, Values(kCount, 1.0));
+    h.kernels->dropout(h.stream, x, d);
+    const Values y = x.values();
+    const auto zeros = static_cast<double>(std::count(y.begin(), y.end(), 0.0));
+    const double error = std::sqrt(kCount * probability * (1 - probability));
+    EXPECT_NEAR(zeros, kCount * static_cast<double>(probability), 5 * error);
+    for (const double v : y) {
+      EXPECT_TRUE(v == 0 || std::abs(v * (1 - static_cast<double>(probability)) - 1) < 4e-3) << v;
+    }
+  }
+}
+
+TEST(Dropout, DropsWhatIsNotANumber) {
+  Harness h;
+  const Array x(DType::F32, {1, 64}, Values(64, std::nan("")));
+  h.kernels->dropout(h.stream, x, kDropout);
+  for (int64_t i = 0; i < 64; ++i) {
+    const bool kept = factor_of(kDropout, 0, 0, i / 4, i % 4) > 0;
+    EXPECT_EQ(std::isnan(x.values()[static_cast<size_t>(i)]), kept);
+  }
+}
+
+/// Everything that a counter has makes another mask; a row's number in the step alone decides, not
+/// how the step was cut.
+TEST(Dropout, MasksDifferByStepSampleSiteAndKey) {
+  Harness h;
+  const auto mask = [&](const Dropout& d, int64_t rows) {
+    const Array x(DType::F32, {rows, 500}, Values(static_cast<size_t>(rows * 500), 1.0));
+    h.kernels->dropout(h.stream, x, d);
+    return x.values();
+  };
+  const Values one = mask(kDropout, 1);
+  Dropout other = kDropout;
+  other.step += 1;
+  EXPECT_NE(mask(other, 1), one);
+  other = kDropout;
+  other.site += 1;
+  EXPECT_NE(mask(other, 1), one);
+  other = kDropout;
+  other.key += 1;
+  EXPECT_NE(mask(other, 1), one);
+  other = kDropout;
+  other.first_sample += 1;
+  const Values next = mask(other, 1);
+  EXPECT_NE(next, one);
+  const Values both = mask(kDropout, 2);
+  EXPECT_TRUE(std::equal(one.begin(), one.end(), both.begin()));
+  EXPECT_TRUE(std::equal(next.begin(), next.end(), both.begin() + 500));
+}
+
+/// Attention with dropout of its weights, and its gradient, by the definition in fp64.
+struct Reference {
+  int64_t batch, tokens, heads, size;
+  bool causal;
+  const Values& qkv;
+
+  double at(int64_t b, int64_t part, int64_t t, int64_t head, int64_t i) const {
+    return qkv[static_cast<size_t>(index(b, part, t, head, i))];
+  }
+  int64_t index(int64_t b, int64_t part, int64_t t, int64_t head, int64_t i) const {
+    return ((b * tokens + t) * 3 + part) * heads * size + head * size + i;
+  }
+  static double kept(const AttentionShape& shape, int64_t tokens, int64_t b, int64_t head,
+                     int64_t q, int64_t k) {
+    const uint32_t group = dropout_group(static_cast<uint32_t>(q), static_cast<uint32_t>(k),
+                                         static_cast<uint32_t>(tokens));
+    return factor_of(shape.dropout, b, head, group, k % 4);
+  }
+  /// Softmax weights of a query.
+  Values weights(int64_t b, int64_t head, int64_t q) const {
+    Values w(static_cast<size_t>(causal ? q + 1 : tokens));
+    double sum = 0;
+    for (size_t k = 0; k < w.size(); ++k) {
+      double score = 0;
+      for (int64_t i = 0; i < size; ++i) {
+        score += at(b, 0, q, head, i) * at(b, 1, static_cast<int64_t>(k), head, i);
+      }
+      w[k] = std::exp(score / std::sqrt(static_cast<double>(size)));
+      sum += w[k];
+    }
+    for (double& x : w) x /= sum;
+    return w;
+  }
+  /// The output, and with `dout` the gradient of qkv.
+  void run(const AttentionShape& shape, const Values* dout, Values& out, Values& dqkv) const {
+    out.assign(static_cast<size_t>(batch * tokens * heads * size), 0.0);
+    dqkv.assign(qkv.size(), 0.0);
+    const double scale = 1 / std::sqrt(static_cast<double>(size));
+    for (int64_t b = 0; b < batch; ++b) {
+      for (int64_t head = 0; head < heads; ++head) {
+        for (int64_t q = 0; q < tokens; ++q) {
+          const Values w = weights(b, head, q);
+          const int64_t row = ((b * tokens + q) * heads + head) * size;
+          Values dweights(w.size(), 0.0);
+          double mean = 0;
+          for (size_t j = 0; j < w.size(); ++j) {
+            const auto k = static_cast<int64_t>(j);
+            const double factor = kept(shape, tokens, b, head, q, k);
+            for (int64_t i = 0; i < size; ++i) {
+              out[static_cast<size_t>(row + i)] += w[j] * factor * at(b, 2, k, head, i);
+              if (dout == nullptr) continue;
+              const double d = (*dout)[static_cast<size_t>(row + i)];
+              dweights[j] += d * at(b, 2, k, head, i) * factor;
+              dqkv[static_cast<size_t>(index(b, 2, k, head, i))] += w[j] * factor * d;
+            }
+            mean += w[j] * dweights[j];
+          }
+          for (size_t j = 0; j < w.size(); ++j) {
+            const auto k = static_cast<int64_t>(j);
+            const double dscore = w[j] * (dweights[j] - mean) * scale;
+            for (int64_t i = 0; i < size; ++i) {
+              dqkv[static_cast<size_t>(index(b, 0, q, head, i))] += dscore * at(b, 1, k, head, i);
+              dqkv[static_cast<size_t>(index(b, 1, k, head, i))] += dscore * at(b, 0, q, head, i);
+            }
+          }
+        }
+      }
+    }
+  }
+};
+
+TEST_P(DropoutTest, OfAttentionIsThatOfItsDefinition) {
+  constexpr int64_t kBatch = 2, kTokens = 83, kHeads = 2, kSize = 8;
+  for (const bool causal : {true, false}) {
+    Harness h;
+    const Array qkv = random_array(GetParam(), {kBatch, kTokens, 3 * kHeads * kSize}, 1, 2.0);
+    const Array dout = random_array(GetParam(), {kBatch, kTokens, kHeads * kSize}, 2);
+    const Array out(GetParam(), {kBatch, kTokens, kHeads * kSize});
+    const Array dqkv(GetParam(), {kBatch, kTokens, 3 * kHeads * kSize});
+    const Array log_sum_exp(DType::F32, {kBatch, kHeads, kTokens});
+    const AttentionShape shape{.num_heads = kHeads, .causal = causal, .dropout = kDropout};
+    h.kernels->attention_forward(h.stream, out, log_sum_exp, qkv, shape);
+    h.kernels->attention_backward(h.stream, dqkv, dout, qkv, out, log_sum_exp, shape);
+    const Values input = qkv.values(), gradient = dout.values();
+    Values want, want_gradient;
+    Reference{kBatch, kTokens, kHeads, kSize, causal, input}.run(shape, &gradient, want,
+                                                                 want_gradient);
+    EXPECT_TRUE(close(out.values(), want, Values(want.size(), 4.0), 1e-6, GetParam())) << causal;
+    // As in test_attention: half precision also rounds `out`, which backward reads.
+    const double rounding = GetParam() == DType::F32    ? 3e-7
+                            : GetParam() == DType::BF16 ? 0x1p-9
+                                                        : 0x1p-12;
+    const double scale = (2.0 + 0.5 * std::sqrt(static_cast<double>(kTokens))) / 0.7;
+    EXPECT_TRUE(close(dqkv.values(), want_gradient, Values(want_gradient.size(), scale), rounding,
+                      GetParam()))
+        << causal;
+    // Planted: another step's mask is another result.
+    AttentionShape other = shape;
+    other.dropout.step += 1;
+    h.kernels->attention_forward(h.stream, out, log_sum_exp, qkv, other);
+    EXPECT_FALSE(close(out.values(), want, Values(want.size(), 4.0), 1e-6, GetParam()));
+  }
+}
+
+}  // namespace
+}  // namespace ebb::test

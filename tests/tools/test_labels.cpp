@@ -1,0 +1,357 @@
+// Labels and documents through the command line: what is trained on is what the files say.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+
+#include "io/json_file.h"
+#include "tests/tools/checkpoint_runs.h"
+
+namespace ebb::test {
+namespace {
+
+constexpr int32_t kIgnored = -100;
+constexpr double kTolerance = 1e-5;  // relative, of a loss in fp32 against fp64
+
+template <class T>
+std::string bytes_of(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()),
+          reinterpret_cast<const char*>(values.data() + values.size())};
+}
+
+// ---- Runs of a toy on text ----
+
+class LabelRuns : public CheckpointRuns {
+ protected:
+  static constexpr size_t kNumTokens = 22 * 32 + 1;  // of the text
+
+  /// The next token of every token; the last has none.
+  std::vector<int32_t> next_tokens() const {
+    const std::string text = content_of(text_);
+    std::vector<int32_t> labels(kNumTokens, kIgnored);
+    for (size_t i = 0; i + 1 < kNumTokens; ++i) labels[i] = static_cast<uint8_t>(text[i + 1]);
+    return labels;
+  }
+  std::string labels(const std::string& name, const std::vector<int32_t>& values) const {
+    return folder_.write(name, bytes_of(values));
+  }
+  std::string documents(const std::vector<int64_t>& offsets) const {
+    return folder_.write("documents", bytes_of(offsets));
+  }
+  /// Documents of so many tokens, and what is left.
+  std::string documents_of(int64_t length) const {
+    std::vector<int64_t> offsets;
+    for (int64_t i = 0; i < static_cast<int64_t>(kNumTokens); i += length) offsets.push_back(i);
+    return documents(offsets);
+  }
+  std::string hash_of(const Arguments& more) const {
+    succeed(train(more));
+    return log().back()["state_hash"];
+  }
+};
+
+TEST_F(LabelRuns, NextTokensAsLabelsAreTheDefault) {
+  const std::string labels_file = labels("labels", next_tokens());
+  EXPECT_EQ(hash_of({"--steps", "2", "--labels", labels_file}), hash_of({"--steps", "2"}));
+  std::vector<int32_t> others = next_tokens();
+  others[100] = kIgnored;
+  EXPECT_NE(hash_of({"--steps", "5", "--labels", labels("others", others)}),
+            hash_of({"--steps", "5"}));
+}
+
+// A document of 32 tokens alone in a row, or two to a row that do not see each other.
+TEST_F(LabelRuns, PackedDocumentsHaveTheBitsOfUnpackedOnes) {
+  std::vector<int32_t> within = next_tokens();
+  for (size_t i = 31; i < kNumTokens; i += 32) within[i] = kIgnored;
+  const std::string unpacked = labels("labels", within);
+  const std::string packed = documents_of(32);
+  for (const char* preset : {"toy-bytes", "llama-toy-bytes"}) {
+    for (const char* dtype : {"fp32", "bf16"}) {
+      const Arguments common = {"--preset", preset,       "--dtype", dtype,
+                                "--order",  "sequential", "--steps", "4"};
+      const auto with = [&](Arguments more) {
+        more.insert(more.begin(), common.begin(), common.end());
+        return hash_of(more);
+      };
+      const std::string alone =
+          with({"--labels", unpacked, "--seq-length", "32", "--micro-batch-size", "4"});
+      const Arguments two = {"--seq-length", "64", "--micro-batch-size", "2"};
+      const auto two_with = [&](Arguments more) {
+        more.insert(more.end(), two.begin(), two.end());
+        return with(more);
+      };
+      SCOPED_TRACE(std::string(preset) + " " + dtype);
+      EXPECT_EQ(two_with({"--documents", packed}), alone);
+      EXPECT_EQ(two_with({"--documents", packed, "--labels", unpacked}), alone);
+      EXPECT_NE(two_with({"--labels", unpacked}), alone) << "then they see each other";
+    }
+  }
+}
+
+TEST_F(LabelRuns, ASmallerBudgetLeavesTheBits) {
+  std::vector<int32_t> some = next_tokens();
+  for (size_t i = 0; i < kNumTokens; i += 1 + i % 5) some[i] = kIgnored;
+  const Arguments common = {"--steps",     "2",
+                            "--labels",    labels("labels", some),
+                            "--documents", documents({0, 7, 8, 50, 51, 333, 704})};
+  const auto with = [&](Arguments more) {
+    more.insert(more.begin(), common.begin(), common.end());
+    return hash_of(more);
+  };
+  const std::string all = with({});
+  EXPECT_EQ(
+      with({"--device-memory", "4MiB", "--micro-batch-order", "vertical", "--recompute", "block"}),
+      all);
+  EXPECT_EQ(with({"--device-memory", "4MiB", "--micro-batch-order", "horizontal"}), all);
+}
+
+TEST_F(LabelRuns, GoOnToTheSameBits) {
+  std::vector<int32_t> some = next_tokens();
+  for (size_t i = 0; i < kNumTokens; i += 3) some[i] = kIgnored;
+  const std::string labels_file = labels("labels", some);
+  const std::string documents_file = documents({0, 30, 45, 300});
+  const Arguments flags = {"--labels",       labels_file, "--documents",      documents_file,
+                           "--eval-data",    text_,       "--eval-labels",    labels_file,
+                           "--eval-steps",   "4",         "--eval-documents", documents_file,
+                           "--eval-batches", "2"};
+  const auto with = [&](Arguments more) {
+    more.insert(more.end(), flags.begin(), flags.end());
+    return train(more);
+  };
+  succeed(with({}));
+  const auto uninterrupted = log();
+  succeed(with({"--save", save(), "--save-steps", "3"}));
+  // As if it had been interrupted behind step 3, twice.
+  const std::string first = path("first/step-3"), second = path("second/step-3");
+  std::filesystem::create_directory(path("first"));
+  std::filesystem::create_directory(path("second"));
+  std::filesystem::copy(saved(3), second);
+  std::filesystem::rename(saved(3), first);
+  const Outcome resumed = succeed({"train", "--resume", first});
+  EXPECT_EQ(log(), uninterrupted);
+  EXPECT_EQ(resumed.err.find("results are not those"), std::string::npos) << resumed.err;
+  // Other labels are other mathematics, and said.
+  some[1] = kIgnored;
+  const Outcome other = succeed({"train", "--resume", second, "--labels", labels("others", some)});
+  EXPECT_SAYS(other.err, "--labels was " + labels_file + " and is");
+}
+
+TEST_F(LabelRuns, AStepWithoutLabelsTeachesNothingAndIsSaid) {
+  std::vector<int32_t> some = next_tokens();
+  std::fill_n(some.begin(), 8 * 32, kIgnored);  // of the first step
+  const Arguments common = {"--labels", labels("labels", some), "--order", "sequential"};
+  const auto with = [&](Arguments more) {
+    more.insert(more.begin(), common.begin(), common.end());
+    return succeed(train(more));
+  };
+  const Outcome outcome = with({"--steps", "2"});
+  EXPECT_SAYS(outcome.err, "step 1: its 256 tokens have no label but -100");
+  const auto lines = log();
+  EXPECT_TRUE(lines[0].at("loss").is_null());
+  EXPECT_TRUE(lines[0].at("grad_norm").is_null());
+  EXPECT_GT(lines[1].at("loss").get<double>(), 1);
+  with({"--steps", "1", "--lr", "1e-3"});
+  const auto one_way = log().back()["state_hash"];
+  with({"--steps", "1", "--lr", "1e-2"});
+  EXPECT_EQ(log().back()["state_hash"], one_way) << "no update";
+}
+
+#define EXPECT_REFUSED(outcome, part)               \
+  do {                                              \
+    const Outcome refused = (outcome);              \
+    EXPECT_EQ(refused.exit_code, 2) << refused.err; \
+    EXPECT_SAYS(refused.err, part);                 \
+  } while (false)
+
+TEST_F(LabelRuns, FilesThatDoNotFitAreRefused) {
+  std::vector<int32_t> values = next_tokens();
+  values.pop_back();
+  EXPECT_REFUSED(run(train({"--labels", labels("short", values)})),
+                 "has 704 labels, the data has 705 tokens");
+  values.push_back(256);
+  const Outcome outside = run(train({"--labels", labels("outside", values)}));
+  EXPECT_REFUSED(outside, "label 704 is 256: allowed are 0 to 255");
+  EXPECT_SAYS(outside.err, path("outside"));
+  EXPECT_REFUSED(run(train({"--labels", folder_.write("cut", bytes_of(values).substr(2))})),
+                 "the file ends within label 704");
+  EXPECT_REFUSED(run(train({"--documents", documents({0, 9, 9})})), "offset 2 is 9");
+  EXPECT_REFUSED(run(train({"--documents", documents({0, 705})})), "offset 1 is 705");
+  EXPECT_REFUSED(run(train({"--labels", ""})), "--labels ''");
+  EXPECT_REFUSED(run(train({"--eval-labels", text_})), "--eval-labels needs --eval-data");
+  EXPECT_REFUSED(run(train({"--eval-documents", text_})), "--eval-documents needs --eval-data");
+  EXPECT_EQ(run(train({"--labels", path("none")})).exit_code, 1);
+  // The labels that there are come after what an evaluation takes.
+  std::fill_n(values.begin(), 600, kIgnored);
+  values.back() = kIgnored;
+  EXPECT_REFUSED(run(train({"--eval-data", text_, "--eval-labels", labels("late", values),
+                            "--eval-batches", "3"})),
+                 "the 384 tokens of an evaluation have no label");
+}
+
+// ---- Folders whose losses transformers computed in fp64 ----
+
+struct Batch {
+  std::vector<int32_t> tokens, targets;
+  double loss = 0;
+
+  double num_targets() const {
+    return static_cast<double>(targets.size()) -
+           static_cast<double>(std::ranges::count(targets, kIgnored));
+  }
+};
+
+/// Losses of three batches of 2 x 11 tokens, with 17, 20 and 18 targets.
+class LabelsOfFolder : public testing::TestWithParam<const char*> {
+ protected:
+  LabelsOfFolder() {
+    const nlohmann::json json = read_json_file(model() + "/losses.json");
+    const auto losses = json.at(is_bert() ? "losses_of_type_0" : "losses");
+    for (const auto& batch : json.at("batches")) {
+      batches_.push_back({batch.at("tokens"), batch.at("targets"), losses.at(batches_.size())});
+    }
+  }
+  static bool is_bert() { return std::string(GetParam()) == "bert"; }
+  static std::string model() { return std::string(EBB_FIXTURES) + "/hf/" + GetParam(); }
+
+  /// The loss of the first step: of the folder's own weights.
+  double loss_of_step(const Arguments& split) const {
+    std::string text;
+    std::vector<int32_t> labels;
+    for (const Batch& batch : batches_) {
+      text.append(batch.tokens.begin(), batch.tokens.end());
+      labels.insert(labels.end(), batch.targets.begin(), batch.targets.end());
+    }
+    labels.push_back(kIgnored);
+    text += '\0';  // samples are cut so that there would be a next token
+    Arguments arguments = {"train",
+                           "--model",
+                           model(),
+                           "--data",
+                           folder_.write("text", text),
+                           "--labels",
+                           folder_.write("labels", bytes_of(labels)),
+                           "--seq-length",
+                           "11",
+                           "--order",
+                           "sequential",
+                           "--dtype",
+                           "fp32",
+                           "--device",
+                           "host",
+                           "--steps",
+                           "1",
+                           "--threads",
+                           "2",
+                           "--log",
+                           log_,
+                           "--chunk-size",
+                           "256KiB"};
+    arguments.insert(arguments.end(), split.begin(), split.end());
+    const Outcome outcome = run_ebb(arguments, folder_.path());
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    const std::string log = content_of(log_);
+    return nlohmann::json::parse(log.substr(0, log.find('\n'))).at("loss");
+  }
+  double mean_loss() const {
+    double sum = 0, count = 0;
+    for (const Batch& batch : batches_) {
+      if (batch.num_targets() == 0) continue;
+      sum += batch.loss * batch.num_targets();
+      count += batch.num_targets();
+    }
+    return sum / count;
+  }
+
+  TemporaryFolder folder_;
+  std::string log_ = (folder_.path() / "log").string();
+  std::vector<Batch> batches_;
+};
+
+TEST_P(LabelsOfFolder, TheMeanIsOverTheLabelsOfTheWholeStep) {
+  const double mean = mean_loss();
+  const double mean_of_means = (batches_[0].loss + batches_[1].loss + batches_[2].loss) / 3;
+  ASSERT_GT(std::abs(mean_of_means / mean - 1), 10 * kTolerance) << "the test could not fail";
+  const Arguments splits[] = {{"--micro-batch-size", "2", "--gradient-accumulation", "3"},
+                              {"--micro-batch-size", "1", "--gradient-accumulation", "6"},
+                              {"--micro-batch-size", "6"}};
+  for (const Arguments& split : splits) {
+    EXPECT_NEAR(loss_of_step(split) / mean, 1, kTolerance) << split[1] << " a micro-batch";
+  }
+}
+
+TEST_P(LabelsOfFolder, AMicroBatchWithoutLabelsCountsNothing) {
+  std::ranges::fill(batches_[1].targets, kIgnored);
+  for (const char* order : {"horizontal", "vertical"}) {
+    EXPECT_NEAR(loss_of_step({"--micro-batch-size", "2", "--gradient-accumulation", "3",
+                              "--micro-batch-order", order}) /
+                    mean_loss(),
+                1, kTolerance);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, LabelsOfFolder, testing::Values("gpt2", "llama", "bert"),
+                         [](const auto& test) { return std::string(test.param); });
+
+class BertRuns : public LabelRuns {
+ protected:
+  Arguments bert(const Arguments& more) const {
+    Arguments arguments = {"train",
+                           "--model",
+                           std::string(EBB_FIXTURES) + "/hf/bert",
+                           "--init",
+                           "random",
+                           "--data",
+                           data_,
+                           "--device",
+                           "host",
+                           "--threads",
+                           "2",
+                           "--log",
+                           log_,
+                           "--chunk-size",
+                           "256KiB",
+                           "--seq-length",
+                           "15",
+                           "--micro-batch-size",
+                           "8",
+                           "--lr",
+                           "2e-2"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+
+  /// Token i is i * 7 mod 36; every fifth is hidden behind token 36, and its label.
+  void SetUp() override {
+    LabelRuns::SetUp();
+    std::string text;
+    std::vector<int32_t> labels(15 * 40 + 1, kIgnored);
+    for (size_t i = 0; i < labels.size(); ++i) {
+      const auto token = static_cast<int32_t>(i * 7 % 36);
+      if (i % 5 == 2) labels[i] = token;
+      text += static_cast<char>(i % 5 == 2 ? 36 : token);
+    }
+    data_ = folder_.write("masked", text);
+    labels_ = folder_.write("masked.labels", bytes_of(labels));
+  }
+
+  std::string data_, labels_;
+};
+
+TEST_F(BertRuns, LearnToGuessWhatIsHidden) {
+  succeed(bert({"--labels", labels_, "--steps", "150", "--eval-data", data_, "--eval-labels",
+                labels_, "--eval-steps", "150"}));
+  const auto lines = log();
+  EXPECT_NEAR(lines.front().at("loss").get<double>(), std::log(37), 0.3);
+  EXPECT_LT(lines.at(149).at("loss").get<double>(), 1);
+  EXPECT_LT(lines.at(149).at("eval_loss").get<double>(), 1);
+}
+
+TEST_F(BertRuns, NeedLabels) {
+  EXPECT_REFUSED(run(bert({})), "give --labels FILE");
+  EXPECT_REFUSED(run(bert({"--labels", labels_, "--eval-data", data_})), "give --eval-labels FILE");
+}
+
+}  // namespace
+}  // namespace ebb::test

@@ -1,0 +1,76 @@
+// What `ebb train` shows, as its users see it: the header in six lines, and where the time went.
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/tools/run_ebb.h"
+
+namespace ebb {
+namespace {
+
+class LiveView : public testing::Test {
+ protected:
+  Outcome train(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> arguments = {
+        "train", "--preset",        "toy-bytes", "--data",       text_,    "--device",
+        "host",  "--threads",       "2",         "--chunk-size", "256KiB", "--seq-length",
+        "32",    "--device-memory", "4MiB",      "--steps",      "3"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_ebb(arguments, folder_.path());
+  }
+
+  const TemporaryFolder folder_;
+  const std::string text_ = folder_.write("text", std::string(40000, 'x'));
+};
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST_F(LiveView, TheHeaderIsSixLines) {
+  const Outcome outcome = train();
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const auto lines = lines_of(outcome.err);
+  ASSERT_GT(lines.size(), 6u);
+  const char* names[] = {"model ", "data ", "step ", "device ", "memory ", "plan "};
+  for (size_t i = 0; i < 6; ++i) EXPECT_TRUE(lines[i].starts_with(names[i])) << lines[i];
+  EXPECT_TRUE(lines[6].starts_with("step 1/3  loss ")) << lines[6];
+  for (const char* part : {"device ", "chunk blocks ", "; host ", "momentum ", "variance "}) {
+    EXPECT_NE(lines[4].find(part), std::string::npos) << lines[4];
+  }
+  EXPECT_NE(lines[5].find("tok/s"), std::string::npos) << lines[5];
+  EXPECT_NE(lines[6].find("  stall "), std::string::npos) << lines[6];
+}
+
+TEST_F(LiveView, ADryRunShowsWhatThePlannerChoseFrom) {
+  const Outcome outcome = train({"--dry-run"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("micro-batch "), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("machine "), std::string::npos) << outcome.out;
+}
+
+TEST_F(LiveView, TheSummarySaysWhereTheTimeWent) {
+  const Outcome outcome = train();
+  const auto lines = lines_of(outcome.out);
+  ASSERT_EQ(lines.size(), 4u) << outcome.out;
+  double shares[5];
+  ASSERT_EQ(std::sscanf(lines[1].c_str(),
+                        "time: compute %lf %%, waiting for loads %lf %%, stores %lf %%, updates "
+                        "%lf %%, rest %lf %%",
+                        &shares[0], &shares[1], &shares[2], &shares[3], &shares[4]),
+            5)
+      << lines[1];
+  double sum = 0;
+  for (const double share : shares) sum += share;
+  EXPECT_NEAR(sum, 100, 0.3);
+  EXPECT_GT(shares[0], 0);
+  EXPECT_TRUE(lines[3].starts_with("state_hash ")) << lines[3];
+}
+
+}  // namespace
+}  // namespace ebb

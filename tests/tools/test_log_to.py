@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""tools/log_to.py with stand-ins for TensorBoard and Weights & Biases, and with a log that `ebb` wrote (argument 1)."""
+
+import importlib.util
+import io
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import types
+import unittest
+from unittest import mock
+
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "tools" / "log_to.py"
+spec = importlib.util.spec_from_file_location("log_to", SCRIPT)
+log_to = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(log_to)
+EBB = None
+
+
+def line(step, loss=5.0, **more):
+    return json.dumps({"step": step, "loss": loss, "step_seconds": 0.125, "bound_by": "compute", **more}) + "\n"
+
+
+END = json.dumps({"end": True, "steps": 3, "state_hash": "00ff"}) + "\n"
+
+
+class Recorder:
+    """A sink that remembers; `runs` has a list of steps for each sink made."""
+
+    def __init__(self):
+        self.runs = []
+
+    def __call__(self):
+        self.runs.append([])
+        return self
+
+    def step(self, step, scalars):
+        self.runs[-1].append((step, scalars["loss/train"]))
+
+    def end(self, record):
+        self.runs[-1].append("end")
+
+    def close(self):
+        pass
+
+
+class LogTo(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = pathlib.Path(folder.name) / "log.jsonl"
+        self.recorder = Recorder()
+
+    def feed(self):
+        return log_to.Feed(log_to.Log(self.path), self.recorder)
+
+    def test_numbers_get_names_and_nulls_and_texts_are_left_out(self):
+        record = json.loads(line(1, grad_norm=None, end_of="x", tokens_per_second=7, new_field=3))
+        self.assertEqual(
+            log_to.scalars_of(record),
+            {"loss/train": 5.0, "speed/step_seconds": 0.125, "speed/tokens_per_second": 7, "other/new_field": 3},
+        )
+
+    def test_a_line_counts_when_it_is_complete(self):
+        self.path.write_text(line(1) + line(2)[:10])
+        feed = self.feed()
+        feed.pass_on()
+        self.assertEqual(self.recorder.runs, [[(1, 5.0)]])
+        self.path.write_text(line(1) + line(2) + END)
+        feed.pass_on()
+        self.assertEqual(self.recorder.runs, [[(1, 5.0), (2, 5.0), "end"]])
+        self.assertTrue(feed.ended)
+
+    def test_a_resumed_run_sends_no_step_twice(self):
+        self.path.write_text(line(1) + line(2) + line(3))
+        feed = self.feed()
+        feed.pass_on()
+        # Cut back to step 1, and by the next look longer than it was.
+        self.path.write_text(line(1) + line(2, 4.5) + line(3) + line(4) + line(5))
+        feed.pass_on()
+        self.assertEqual([step for step, _ in self.recorder.runs[0]], [1, 2, 3, 4, 5])
+        self.assertEqual(len(self.recorder.runs), 1)
+
+    def test_a_run_that_was_cut_shorter_waits_for_its_steps(self):
+        self.path.write_text(line(1) + line(2) + line(3))
+        feed = self.feed()
+        feed.pass_on()
+        self.path.write_text(line(1))
+        feed.pass_on()
+        self.path.write_text(line(1) + line(2) + line(3) + line(4))
+        feed.pass_on()
+        self.assertEqual([step for step, _ in self.recorder.runs[0]], [1, 2, 3, 4])
+
+    def test_another_run_in_the_same_file_is_another_series(self):
+        self.path.write_text(line(1) + line(2))
+        feed = self.feed()
+        feed.pass_on()
+        self.path.write_text(line(1, 6.0))
+        feed.pass_on()
+        self.assertEqual(self.recorder.runs, [[(1, 5.0), (2, 5.0)], [(1, 6.0)]])
+
+    def test_a_line_that_is_not_json_is_an_error_that_shows_it(self):
+        self.path.write_text("hello\n")
+        with self.assertRaisesRegex(SystemExit, "not JSON.*hello"):
+            self.feed().pass_on()
+
+    def test_follows_until_the_end(self):
+        def write():
+            time.sleep(0.05)
+            for text in (line(1), line(2)[:7], line(2)[7:], END):
+                with open(self.path, "a") as file:
+                    file.write(text)
+                time.sleep(0.03)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        with mock.patch("sys.stdout", io.StringIO()) as out:
+            log_to.main([str(self.path), "--to", "print", "--follow", "--poll", "0.01"])
+        writer.join()
+        lines = out.getvalue().splitlines()
+        self.assertEqual([text.split()[:2] for text in lines[:2]], [["step", "1"], ["step", "2"]])
+        self.assertTrue(lines[2].startswith("end "), lines)
+
+    def test_tensorboard_gets_scalars(self):
+        writer = mock.Mock()
+        module = types.ModuleType("torch.utils.tensorboard")
+        module.SummaryWriter = mock.Mock(return_value=writer)
+        self.path.write_text(line(1, eval_loss=4.0) + END)
+        names = {"torch": types.ModuleType("torch"), "torch.utils": types.ModuleType("torch.utils")}
+        with mock.patch.dict(sys.modules, {**names, "torch.utils.tensorboard": module}):
+            log_to.main([str(self.path), "--to", "tensorboard", "--out", "somewhere"])
+        module.SummaryWriter.assert_called_once_with(log_dir="somewhere")
+        self.assertIn(mock.call("loss/eval", 4.0, 1), writer.add_scalar.call_args_list)
+        writer.add_text.assert_called_once()
+        writer.close.assert_called_once()
+
+    def test_weights_and_biases_gets_steps_and_a_summary(self):
+        run = mock.Mock(summary={})
+        module = types.ModuleType("wandb")
+        module.init = mock.Mock(return_value=run)
+        self.path.write_text(line(7) + END)
+        with mock.patch.dict(sys.modules, {"wandb": module}):
+            log_to.main([str(self.path), "--to", "wandb", "--project", "p", "--name", "n"])
+        module.init.assert_called_once_with(project="p", name="n", dir=None)
+        run.log.assert_called_once_with({"loss/train": 5.0, "speed/step_seconds": 0.125}, step=7)
+        self.assertEqual(run.summary["state_hash"], "00ff")
+        run.finish.assert_called_once()
+
+    def test_what_is_missing_is_said_with_how_to_get_it(self):
+        self.path.write_text(line(1))
+        with mock.patch.dict(sys.modules, {"wandb": None}):
+            with self.assertRaisesRegex(SystemExit, "wandb.*pip install wandb"):
+                log_to.main([str(self.path), "--to", "wandb"])
+        with self.assertRaisesRegex(SystemExit, "does not exist; --follow waits"):
+            log_to.main([str(self.path) + "x", "--to", "print"])
+
+    def test_reads_what_ebb_writes(self):
+        if EBB is None:
+            self.skipTest("no ebb was given")
+        data = self.path.with_name("text")
+        data.write_text("x" * 20000)
+        flags = "train --preset toy-bytes --device host --threads 1 --seq-length 16 --steps 3"
+        subprocess.run(
+            [EBB, *flags.split(), "--data", data, "--log", self.path], check=True, capture_output=True, timeout=300
+        )
+        shown = subprocess.run(
+            [sys.executable, SCRIPT, self.path, "--to", "print"], check=True, capture_output=True, text=True, timeout=60
+        ).stdout.splitlines()
+        self.assertEqual([text.split()[1] for text in shown[:3]], ["1", "2", "3"])
+        self.assertIn("loss/train=", shown[0])
+        self.assertNotIn("other/", "".join(shown), "a field of the log has no name in log_to.py")
+        self.assertTrue(shown[3].startswith("end "))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        EBB = sys.argv.pop(1)
+    unittest.main()

@@ -1,0 +1,99 @@
+// What would make a run faster: what is named is planned again here, and has to give what it says.
+#include <gtest/gtest.h>
+
+#include "tools/plan_gains.h"
+
+namespace ebb {
+namespace {
+
+/// A machine whose link is the slower, the smaller `load_bytes_per_s`.
+PlanGround ground(double load_bytes_per_s) {
+  return {.machine = {.name = "a test's",
+                      .device = "",
+                      .device_memory_bytes = size_t{1} << 30,
+                      .host_memory_bytes = size_t{16} << 30,
+                      .rates = {.flops_per_s = 1e11,
+                                .device_bytes_per_s = 1e11,
+                                .load_bytes_per_s = load_bytes_per_s,
+                                .store_bytes_per_s = load_bytes_per_s,
+                                .update_bytes_per_s = 1e11}}};
+}
+
+TrainOptions toy() {
+  TrainOptions options;
+  options.preset = "toy-bytes";
+  options.chunk_size = 256 << 10;
+  options.seq_length = 32;
+  options.max_grad_norm = 0;
+  return options;
+}
+
+double tokens_per_second(const TrainOptions& options, const PlanGround& where) {
+  return plan_step_of(options, where).tokens_per_second();
+}
+
+TEST(PlanGain, MoreDeviceMemoryWhereTheLinkIsSlow) {
+  TrainOptions options = toy();
+  options.device_memory = 3 << 20;
+  const PlanGround slow = ground(1e8);
+  const auto gain = best_gain(options, slow);
+  ASSERT_TRUE(gain);
+  ASSERT_TRUE(gain->change.starts_with("--device-memory ")) << gain->change;
+  EXPECT_EQ(gain->price, "");
+  TrainOptions changed = options;
+  changed.device_memory = std::stoull(gain->change.substr(16)) << 20;
+  // The flag is the next whole MiB of what was planned.
+  EXPECT_NEAR(tokens_per_second(changed, slow) / gain->tokens_per_second, 1, 0.02);
+  EXPECT_NEAR(gain->tokens_per_second / tokens_per_second(options, slow), gain->ratio, 1e-9);
+  EXPECT_GE(gain->ratio, kLeastGain);
+}
+
+TEST(PlanGain, WhatWasToldAgainstThePlannersChoice) {
+  TrainOptions options = toy();
+  options.recompute = Recompute::Block;
+  const PlanGround fast = ground(1e12);
+  const auto gain = best_gain(options, fast);
+  ASSERT_TRUE(gain);
+  EXPECT_EQ(gain->change, "--recompute auto");
+  options.recompute = Recompute::Auto;
+  EXPECT_NEAR(tokens_per_second(options, fast), gain->tokens_per_second, 1e-6);
+}
+
+TEST(PlanGain, ALongerStepWhereTheUpdateAtHomeIsSlow) {
+  TrainOptions options = toy();
+  options.device_memory = 3 << 20;  // too little for state that the device would update
+  PlanGround slow = ground(1e12);
+  slow.machine.device_memory_bytes = 3 << 20;
+  slow.machine.rates.update_bytes_per_s = 1e8;
+  const auto gain = best_gain(options, slow);
+  ASSERT_TRUE(gain);
+  EXPECT_EQ(gain->change, "--gradient-accumulation 2");
+  EXPECT_EQ(gain->price, "twice the tokens a step");
+}
+
+TEST(PlanGain, NothingWhereComputeIsTheBound) {
+  PlanGround fast = ground(1e15);
+  fast.machine.rates.update_bytes_per_s = 1e15;
+  EXPECT_FALSE(best_gain(toy(), fast));
+}
+
+TEST(PlanGain, NothingWithoutRatesOrWhereNothingFits) {
+  PlanGround unknown = ground(1e8);
+  unknown.machine.rates = {};
+  TrainOptions options = toy();
+  EXPECT_FALSE(best_gain(options, unknown));
+  options.device_memory = 1 << 10;
+  EXPECT_FALSE(best_gain(options, ground(1e8)));
+}
+
+TEST(PlanGain, IsSaidInALine) {
+  EXPECT_EQ(format_gain(PlanGain{"--dtype bf16", "less precise", 1.5, 100}),
+            "--dtype bf16 (less precise): 1.50 x the tokens/s, as predicted");
+  EXPECT_EQ(format_gain(PlanGain{"--update auto", "", 1.25, 100}),
+            "--update auto: 1.25 x the tokens/s, as predicted");
+  EXPECT_EQ(format_gain(std::nullopt),
+            "no single change of a flag is predicted to give 3 % more tokens/s");
+}
+
+}  // namespace
+}  // namespace ebb

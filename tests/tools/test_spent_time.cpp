@@ -1,0 +1,142 @@
+// Where a step's time went: by hand for plans of a few operations, against the simulation for
+// random ones.
+#include <gtest/gtest.h>
+
+#include <initializer_list>
+#include <vector>
+
+#include "scheduler/simulate.h"
+#include "tests/device/counting_new.h"
+#include "tests/scheduler/plan_cases.h"
+#include "tools/spent_time.h"
+
+namespace ebb {
+namespace {
+
+/// A plan written down operation by operation, with the times of each.
+struct Written {
+  Plan plan;
+  std::vector<OpTime> times;
+
+  void add(Op op, OpTime time, std::initializer_list<uint32_t> waits = {}) {
+    op.first_wait = static_cast<uint32_t>(plan.waits.size());
+    op.num_waits = static_cast<uint32_t>(waits.size());
+    plan.waits.insert(plan.waits.end(), waits);
+    plan.ops.push_back(op);
+    times.push_back(time);
+  }
+  double computed_s() const {
+    double sum = 0;
+    for (size_t i = 0; i < times.size(); ++i) {
+      if (plan.ops[i].lane == Lane::Compute) sum += times[i].end_s - times[i].start_s;
+    }
+    return sum;
+  }
+  SpentTime spent(double step_s) const { return spent_time(plan, times, step_s, computed_s()); }
+};
+
+constexpr Op kLoad{
+    .kind = OpKind::Move, .lane = Lane::Load, .from = Tier::Host, .to = Tier::Device};
+constexpr Op kStore{
+    .kind = OpKind::Move, .lane = Lane::Store, .from = Tier::Device, .to = Tier::Host};
+constexpr Op kBlock{.kind = OpKind::Move, .lane = Lane::Load, .to = Tier::Device};
+constexpr Op kRun{.kind = OpKind::Run};
+constexpr Op kUpdate{.kind = OpKind::Update, .lane = Lane::Update};
+
+TEST(SpentTime, EveryKindOfWaitingIsItsOwn) {
+  Written w;
+  w.add(kLoad, {0, 2});
+  w.add(kRun, {2, 5}, {0});  // 2 s for the load
+  w.add(kStore, {5, 9}, {1});
+  w.add(kBlock, {9, 9}, {2});  // given when the store has freed it
+  w.add(kRun, {9, 10}, {3});   // 4 s for the store, not for a "load" of nothing
+  w.add(kUpdate, {10, 13}, {1});
+  w.add(kRun, {13, 14}, {5});    // 3 s for the update
+  w.add(kRun, {14.5, 15}, {6});  // 0.5 s for the program, which was late
+  const SpentTime spent = w.spent(15.25);
+  EXPECT_DOUBLE_EQ(spent.load_s, 2);
+  EXPECT_DOUBLE_EQ(spent.store_s, 4);
+  EXPECT_DOUBLE_EQ(spent.update_s, 3);
+  EXPECT_DOUBLE_EQ(spent.compute_s, 5.5);
+  EXPECT_DOUBLE_EQ(spent.rest_s, 0.75);
+  EXPECT_DOUBLE_EQ(spent.total_s(), 15.25);
+}
+
+TEST(SpentTime, AfterTheKernelsTheStepWaitsForStoresAndUpdates) {
+  Written w;
+  w.add(kRun, {0, 1});
+  w.add(kStore, {1, 2}, {0});
+  w.add(kUpdate, {2, 5}, {1});
+  const SpentTime spent = w.spent(5.5);
+  EXPECT_DOUBLE_EQ(spent.compute_s, 1);
+  EXPECT_DOUBLE_EQ(spent.store_s, 1);
+  EXPECT_DOUBLE_EQ(spent.update_s, 3);
+  EXPECT_DOUBLE_EQ(spent.rest_s, 0.5);
+}
+
+TEST(SpentTime, BetweenTheKernelsOfAnOperationTheProgramIsLate) {
+  Written w;
+  w.add(kLoad, {0, 1});
+  w.add(kRun, {1, 5}, {0});
+  const SpentTime spent = spent_time(w.plan, w.times, 5, 2.5);
+  EXPECT_DOUBLE_EQ(spent.compute_s, 2.5);
+  EXPECT_DOUBLE_EQ(spent.load_s, 1);
+  EXPECT_DOUBLE_EQ(spent.rest_s, 1.5);
+}
+
+TEST(SpentTime, OfTwoCausesTheLastToEndCounts) {
+  Written w;
+  w.add(kLoad, {0, 1});
+  w.add(kUpdate, {0, 3});
+  w.add(kRun, {3, 4}, {0, 1});
+  EXPECT_DOUBLE_EQ(w.spent(4).update_s, 3);
+  EXPECT_DOUBLE_EQ(w.spent(4).load_s, 0);
+}
+
+TEST(SpentTime, AddsUpToTheStepOfEverySimulatedPlan) {
+  constexpr Machine kMachine{.flops_per_s = 3e9,
+                             .device_bytes_per_s = 2e9,
+                             .load_bytes_per_s = 1e9,
+                             .store_bytes_per_s = 7e8,
+                             .update_bytes_per_s = 2e9};
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    const test::Case c = test::make_any_case(seed);
+    const Plan plan =
+        test::plan_case(c, test::smallest_blocks(c) + seed % 4, seed % 2, seed % 3 == 0).plan;
+    const Simulation simulation = simulate(plan, c.trace, c.layout, kMachine);
+    double waited = 0, busy = 0;
+    for (const Stall& stall : compute_stalls(plan, simulation.ops)) waited += stall.seconds;
+    for (size_t i = 0; i < plan.ops.size(); ++i) {
+      if (plan.ops[i].lane != Lane::Compute) continue;
+      busy += simulation.ops[i].end_s - simulation.ops[i].start_s;
+    }
+    const SpentTime spent = spent_time(plan, simulation.ops, simulation.seconds, busy);
+    EXPECT_NEAR(spent.compute_s, busy, 1e-9) << seed;
+    EXPECT_NEAR(spent.total_s(), simulation.seconds, 1e-9) << seed;
+    EXPECT_GE(spent.load_s + spent.store_s + spent.update_s + spent.rest_s, waited - 1e-9) << seed;
+  }
+}
+
+TEST(SpentTime, AllocatesNothing) {
+  const test::Case c = test::make_any_case(3);
+  const Plan plan = test::plan_case(c, test::smallest_blocks(c) + 1, true).plan;
+  const Simulation simulation = simulate(plan, c.trace, c.layout, {.load_bytes_per_s = 1e9});
+  const uint64_t before = num_news();
+  SpentTime sum;
+  for (int step = 0; step < 3; ++step) {
+    sum += spent_time(plan, simulation.ops, simulation.seconds, simulation.seconds);
+  }
+  EXPECT_EQ(num_news(), before);
+  EXPECT_NEAR(sum.total_s(), 3 * simulation.seconds, 1e-9);
+}
+
+TEST(SpentTime, IsSaidInShares) {
+  EXPECT_EQ(
+      format_spent({.compute_s = 6, .load_s = 2, .store_s = 1, .update_s = 0.5, .rest_s = 0.5}),
+      "compute 60.0 %, waiting for loads 20.0 %, stores 10.0 %, updates 5.0 %, rest 5.0 %");
+  EXPECT_EQ(format_spent({}),
+            "compute 0.0 %, waiting for loads 0.0 %, stores 0.0 %, updates 0.0 %, rest 0.0 %");
+}
+
+}  // namespace
+}  // namespace ebb

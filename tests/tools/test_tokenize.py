@@ -1,0 +1,436 @@
+#!/usr/bin/env python3
+"""tools/tokenize.py: what a template wrote is what is trained on, up to the loss that ebb has of it.
+
+Usage: test_tokenize.py EBB. Tokenizers and models are made here, tiny. Without transformers (EBB_PYTHON names a Python
+that has it) nearly all is skipped, and the exit code is 77.
+"""
+
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
+EBB = None
+IGNORED = -100
+
+has_transformers = all(importlib.util.find_spec(name) for name in ("numpy", "torch", "transformers"))
+needs_transformers = unittest.skipUnless(has_transformers, f"{sys.executable} has no torch, transformers and numpy; "
+                                                           "EBB_PYTHON names another")
+if has_transformers:
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    import numpy
+    import torch
+    import transformers
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+TEXT = "the quick brown fox jumps over the lazy dog, and it rains in Spain.\nNumbers: 12 345.\n\n  Indented; done!"
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<s>", "</s>", "[INST]", "[/INST]"]
+
+CHATML = ("{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+          "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+MARKED = ("{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' }}{% if m['role'] == 'assistant' %}"
+          "{% generation %}{{ m['content'] + '<|im_end|>' }}{% endgeneration %}{% else %}"
+          "{{ m['content'] + '<|im_end|>' }}{% endif %}{{ '\n' }}{% endfor %}"
+          "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+INSTRUCT = ("<s>{% for m in messages %}{% if m['role'] == 'user' %}[INST] {{ m['content'] }} [/INST]{% else %}"
+            " {{ m['content'] | trim }} </s>{% endif %}{% endfor %}")
+# As Qwen3's: the last answer begins with its thoughts, those before it lose them.
+THINKING = ("{% set last = namespace(at=0) %}{% for m in messages %}{% if m['role'] == 'user' %}{% set last.at = loop.index0 %}"
+            "{% endif %}{% endfor %}{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
+            "{% if m['role'] == 'assistant' and loop.index0 > last.at %}<think>\n\n</think>\n\n{% endif %}"
+            "{{ m['content'] }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+PLAIN = ("{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+         "{% if add_generation_prompt %}assistant:{% endif %}")
+
+CONVERSATIONS = [
+    [("user", "hello"), ("assistant", "the quick fox")],
+    [("system", "be brief"), ("user", "what rains?"), ("assistant", "it rains 12 \N{GRINNING FACE} in Spain"),
+     ("user", "where?\n\nsay it"), ("assistant", "over\nthe\n\ndog: \u00e9\u00df\u6f22")],
+    [("user", "jumps"), ("assistant", "a  b   c"), ("user", "hello"), ("assistant", "hello")],
+]
+
+
+def byte_level(template=CHATML):
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator([TEXT] * 10, trainers.BpeTrainer(
+        vocab_size=360, special_tokens=SPECIAL, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False))
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>",
+                                                extra_special_tokens=SPECIAL[1:])
+    fast.chat_template = template
+    return fast
+
+
+def metaspace():
+    """As Llama 2's: a blank is put before every text, and <s> with it."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("\u2581", "merged_with_next")
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    tokenizer.train_from_iterator([TEXT] * 10, trainers.BpeTrainer(
+        vocab_size=200, special_tokens=["<unk>", *SPECIAL, "<0x0A>"], show_progress=False))
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[
+        ("<s>", tokenizer.token_to_id("<s>"))])
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+
+
+def word_piece():
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer.train_from_iterator([TEXT] * 10, trainers.WordPieceTrainer(vocab_size=120, special_tokens=names,
+                                                                         show_progress=False))
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[
+        (name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")])
+    keys = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **dict(zip(keys, names)))
+
+
+def messages(conversation):
+    return [{"role": role, "content": content} for role, content in conversation]
+
+
+class Files:
+    """What was written."""
+
+    def __init__(self, prefix, outcome):
+        self.said = outcome.stdout
+        data = pathlib.Path(prefix + ".bin").read_bytes()
+        magic, _, count = numpy.frombuffer(data[:12], numpy.uint32)
+        self.tokens = numpy.frombuffer(data[1024:], {20240520: numpy.uint16, 20240801: numpy.uint32}[int(magic)])
+        assert count == len(self.tokens)
+        self.labels = self.read(prefix + ".labels", numpy.int32)
+        self.starts = self.read(prefix + ".documents", numpy.int64)
+
+    @staticmethod
+    def read(path, kind):
+        return numpy.fromfile(path, kind) if os.path.exists(path) else None
+
+    def documents(self):
+        """Tokens and labels of each."""
+        ends = [*self.starts[1:], len(self.tokens)]
+        return [(self.tokens[a:b], self.labels[a:b]) for a, b in zip(self.starts, ends)]
+
+
+class TokenizeTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="ebb-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def path(self, name):
+        return str(self.folder / name)
+
+    def write(self, name, content):
+        (self.folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        return self.path(name)
+
+    def write_lines(self, rows):
+        return self.write("input.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+
+    def run_tool(self, tokenizer, *arguments):
+        if tokenizer is not None:
+            tokenizer.save_pretrained(self.folder / "tokenizer")
+        from tokenizing.command import main  # in this process, as importing transformers takes seconds
+
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main(["--tokenizer", self.path("tokenizer"), "--output", self.path("out"), *arguments])
+        return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+    def tokenize(self, tokenizer, *arguments):
+        outcome = self.run_tool(tokenizer, *arguments)
+        self.assertEqual(outcome.returncode, 0, outcome.stderr)
+        return Files(self.path("out"), outcome)
+
+    def refused(self, tokenizer, part, *arguments):
+        outcome = self.run_tool(tokenizer, *arguments)
+        self.assertEqual(outcome.returncode, 2, outcome.stderr)
+        self.assertIn(part, outcome.stderr)
+        self.assertEqual([p.name for p in self.folder.glob("out*")], [], "half a file is none")
+
+    def check_shift(self, tokens, labels):
+        for i in numpy.flatnonzero(labels != IGNORED):
+            self.assertEqual(labels[i], tokens[i + 1])
+
+
+class PythonsOwnModule(TokenizeTest):
+    def test_is_not_hidden_from_scripts_beside_it(self):
+        text = f"import sys; sys.path.insert(0, {str(TOOLS)!r}); import inspect, tokenize; print(tokenize.NAME)"
+        outcome = subprocess.run([sys.executable, "-S", "-c", text], capture_output=True, text=True, check=False)
+        self.assertEqual(outcome.stdout, "1\n", outcome.stderr)
+
+
+@needs_transformers
+class Conversations(TokenizeTest):
+    def check_template(self, template, answer=str, end="<|im_end|>"):
+        """Tokens are what the template writes; what is learned, decoded, is what the assistant said and the end."""
+        tokenizer = byte_level(template)
+        rows = [{"messages": messages(c)} for c in CONVERSATIONS]
+        files = self.tokenize(tokenizer, "--labels", "--documents", self.write_lines(rows))
+        self.assertEqual(len(files.starts), len(CONVERSATIONS))
+        for (tokens, labels), conversation in zip(files.documents(), CONVERSATIONS):
+            expected = tokenizer.apply_chat_template(messages(conversation), tokenize=False)
+            self.assertEqual(tokenizer.decode(tokens), expected)
+            self.assertEqual(list(tokens), tokenizer(expected, add_special_tokens=False)["input_ids"])
+            self.check_shift(tokens, labels)
+            said = [answer(content) for role, content in conversation if role == "assistant"]
+            self.assertEqual(tokenizer.decode(labels[labels != IGNORED]), "".join(text + end for text in said))
+
+    def test_of_turns_that_end_with_a_token(self):
+        self.check_template(CHATML)
+
+    def test_of_a_template_that_marks_answers(self):
+        self.check_template(MARKED)
+
+    def test_of_a_template_without_a_prompt_for_answers(self):
+        self.check_template(INSTRUCT, answer=lambda text: " " + text, end=" </s>")
+
+    def test_of_turns_that_end_with_a_line(self):
+        self.check_template(PLAIN, answer=lambda text: " " + text, end="")
+
+    def test_of_thoughts_that_are_dropped_once_others_follow(self):
+        tokenizer = byte_level(THINKING)
+        files = self.tokenize(tokenizer, "--labels", "--documents", self.write_lines([{"messages": messages(c)}
+                                                                                      for c in CONVERSATIONS[:2]]))
+        said = [tokenizer.decode(labels[labels != IGNORED]) for _, labels in files.documents()]
+        no_thought = "<think>\n\n</think>\n\n"
+        self.assertEqual(said[0], no_thought + CONVERSATIONS[0][1][1] + "<|im_end|>")
+        self.assertEqual(said[1], CONVERSATIONS[1][2][1] + "<|im_end|>" + no_thought + CONVERSATIONS[1][4][1]
+                         + "<|im_end|>")
+
+    def test_whose_parts_cannot_be_told_apart(self):
+        changing = "{{ messages | length }}" + CHATML
+        self.refused(byte_level(changing), "input.jsonl:1: the chat template writes what comes before message 1 "
+                     "differently", "--labels", self.write_lines([{"messages": messages(CONVERSATIONS[0])}]))
+
+    def test_that_the_template_refuses(self):
+        picky = "{% if messages[0]['role'] != 'user' %}{{ raise_exception('users begin') }}{% endif %}" + CHATML
+        lines = self.write_lines([{"messages": messages(CONVERSATIONS[0])}, {"messages": messages(CONVERSATIONS[1])}])
+        self.refused(byte_level(picky), "input.jsonl:2: the chat template refuses the first 5 messages: users begin",
+                     lines)
+
+    def test_need_a_template(self):
+        self.refused(byte_level(None), "--chat-template", self.write_lines([{"messages": messages(CONVERSATIONS[0])}]))
+        files = self.tokenize(None, "--chat-template", self.write("template", CHATML), self.path("input.jsonl"))
+        self.assertIsNone(files.labels)
+
+    def test_need_an_answer_to_learn(self):
+        self.refused(byte_level(), "nothing to learn", "--labels",
+                     self.write_lines([{"messages": [{"role": "user", "content": "hello"}]}]))
+
+    def test_that_are_none(self):
+        tokenizer = byte_level()
+        for row, part in (({"messages": []}, "at least one message"), ({"messages": [{"role": "user"}]}, "message 0"),
+                          ({"messages": ["hi"]}, "message 0 must be"), ({"txt": "a"}, "it has txt"), ([1], "an object")):
+            self.refused(tokenizer, "input.jsonl:2: ", self.write_lines([{"text": "good"}, row]))
+            self.refused(tokenizer, part, self.path("input.jsonl"))
+        self.refused(tokenizer, "input.jsonl:1: not JSON", self.write("input.jsonl", "{\"text\": \n"))
+
+
+@needs_transformers
+class Texts(TokenizeTest):
+    def test_end_with_the_end_of_text(self):
+        tokenizer = byte_level()
+        rows = [{"text": TEXT}, {"text": ""}, {"text": "fox"}]
+        files = self.tokenize(tokenizer, "--labels", "--documents", self.write_lines(rows))
+        self.assertEqual([tokenizer.decode(t) for t, _ in files.documents()], [TEXT + SPECIAL[0], "fox" + SPECIAL[0]])
+        for tokens, labels in files.documents():
+            self.assertEqual(list(labels), [*tokens[1:], IGNORED])
+        files = self.tokenize(tokenizer, "--end-of-text", "none", self.path("input.jsonl"))
+        self.assertEqual(tokenizer.decode(files.tokens), TEXT + "fox")
+        self.refused_end = self.run_tool(tokenizer, "--end-of-text", "<no>", self.path("input.jsonl"))
+        self.assertIn("--end-of-text <no>: the tokenizer has no such token", self.refused_end.stderr)
+
+    def test_begin_and_end_as_the_tokenizer_says(self):
+        tokenizer = metaspace()
+        files = self.tokenize(tokenizer, self.write("a.txt", "the fox"))
+        self.assertEqual(list(files.tokens), tokenizer("the fox")["input_ids"] + [tokenizer.eos_token_id])
+        tokenizer = word_piece()
+        files = self.tokenize(tokenizer, self.path("a.txt"))
+        self.assertEqual(list(files.tokens), tokenizer("the fox")["input_ids"])
+
+    def test_are_files_or_parts_of_files(self):
+        tokenizer = byte_level()
+        a, b = self.write("a.txt", "the fox|||the dog|||"), self.write("b.txt", "it rains")
+        files = self.tokenize(tokenizer, "--labels", "--documents", "--separator", "|||", a, b)
+        self.assertEqual([tokenizer.decode(t, skip_special_tokens=True) for t, _ in files.documents()],
+                         ["the fox", "the dog", "it rains"])
+        files = self.tokenize(tokenizer, "--labels", "--documents", a, b)
+        self.assertEqual(len(files.starts), 2)
+
+    def test_must_be_utf8(self):
+        self.refused(byte_level(), "bad.txt: byte 4 is no UTF-8", self.write("bad.txt", b"the \xff fox"))
+        self.refused(byte_level(), "bad.txt: byte 4 is no UTF-8", self.write("bad.txt", b"the \xe6\xbc"))
+
+    def test_must_be_there(self):
+        self.assertEqual(self.run_tool(byte_level(), self.path("none.txt")).returncode, 1)
+        self.refused(byte_level(), "there is no text in the inputs", self.write("empty.txt", ""))
+
+
+@needs_transformers
+class LongTexts(unittest.TestCase):
+    """In pieces they have the tokens of the whole."""
+
+    def check_pieces(self, tokenizer, text, size, block):
+        from tokenizing import encoding, sources, texts
+
+        blocks = [text[i:i + block] for i in range(0, len(text), block)]
+        pieces = list(texts.pieces_of(sources.Text("text", blocks), size))
+        ids = numpy.concatenate([tokens.ids for tokens in encoding.encode(tokenizer, pieces)])
+        self.assertEqual(list(ids), tokenizer(text, add_special_tokens=False)["input_ids"])
+        self.assertEqual("".join(p.text[p.first:p.last] for p in pieces), text)
+        self.assertEqual([p.begins for p in pieces], [True] + [False] * (len(pieces) - 1))
+        self.assertEqual([p.ends for p in pieces], [False] * (len(pieces) - 1) + [True])
+        return len(pieces)
+
+    def test_have_the_tokens_of_the_whole(self):
+        text = "".join(f"{TEXT}\n{'  ' * (i % 4)}{TEXT[i % 50:]}.\n\n{i} \u6f22\u5b57 " for i in range(40))
+        for tokenizer in (byte_level(), metaspace(), word_piece()):
+            for size, block in ((100, 37), (300, 5000), (64, 1000)):
+                self.assertGreater(self.check_pieces(tokenizer, text, size, block), 20)
+
+    def test_may_have_no_blank(self):
+        self.check_pieces(byte_level(), "x" * 5000 + " fox" + "y" * 700, 100, 64)
+
+    def test_are_read_in_blocks_that_part_letters(self):
+        from tokenizing import sources
+
+        text = "a\u00e9\u6f22\N{GRINNING FACE}" * 100
+        before, sources.BLOCK = sources.BLOCK, 7
+        try:
+            self.assertEqual("".join(sources.decoded_blocks(io.BytesIO(text.encode()), "file")), text)
+        finally:
+            sources.BLOCK = before
+
+
+@needs_transformers
+class Packed(TokenizeTest):
+    LENGTHS = [5, 9, 3, 16, 40, 1, 7, 16, 2]  # with the end of text
+
+    def pack(self, *arguments):
+        tokenizer = byte_level()
+        rows = [{"text": "<|im_end|>" * (n - 1)} for n in self.LENGTHS if n > 1]
+        files = self.tokenize(tokenizer, "--seq-length", "16", *arguments, self.write_lines(rows))
+        self.assertEqual(len(files.tokens) % 16, 1, "whole rows, and the token behind them")
+        self.assertEqual(len(files.labels), len(files.tokens))
+        for tokens, labels in files.documents():
+            if (labels == IGNORED).all():
+                continue
+            self.assertEqual(list(labels), [*tokens[1:], IGNORED])
+        for start, (tokens, _) in zip(files.starts, files.documents()):
+            self.assertLessEqual(start % 16 + len(tokens), 16, "no document lies across the end of a row")
+        return files, [len(tokens) for tokens, labels in files.documents() if (labels != IGNORED).any()]
+
+    def test_documents_lie_within_rows(self):
+        files, lengths = self.pack()
+        self.assertEqual(lengths, [5, 9, 3, 16, 16, 16, 8, 7, 16, 2])
+        self.assertEqual(int((files.labels != IGNORED).sum()), sum(lengths) - len(lengths))
+        self.assertIn("1 documents were longer", files.said)
+
+    def test_long_ones_are_cut_or_dropped(self):
+        self.assertEqual(self.pack("--too-long", "truncate")[1], [5, 9, 3, 16, 16, 7, 16, 2])
+        self.assertEqual(self.pack("--too-long", "drop")[1], [5, 9, 3, 16, 7, 16, 2])
+
+
+@needs_transformers
+class MaskedWords(TokenizeTest):
+    def test_are_hidden_and_are_the_labels(self):
+        tokenizer = word_piece()
+        files = self.tokenize(tokenizer, "--mask-words", "0.15", "--documents", self.write("a.txt", (TEXT + "\n") * 200))
+        whole = numpy.array(tokenizer((TEXT + "\n") * 200)["input_ids"])
+        chosen = files.labels != IGNORED
+        self.assertTrue((files.labels[chosen] == whole[chosen]).all())
+        self.assertTrue((files.tokens[~chosen] == whole[~chosen]).all())
+        self.assertFalse(chosen[[0, -1]].any(), "[CLS] and [SEP] are no words")
+        self.assertAlmostEqual(chosen.mean(), 0.15, delta=0.02)
+        self.assertAlmostEqual((files.tokens[chosen] == tokenizer.mask_token_id).mean(), 0.8, delta=0.05)
+        self.assertAlmostEqual((files.tokens[chosen] == whole[chosen]).mean(), 0.1, delta=0.05)
+        outcome = self.run_tool(byte_level(), "--mask-words", "0.15", self.path("a.txt"))
+        self.assertIn("no mask token", outcome.stderr)
+
+
+@needs_transformers
+class Program(TokenizeTest):
+    def test_says_what_it_wrote(self):
+        byte_level().save_pretrained(self.folder / "tokenizer")
+        outcome = subprocess.run(
+            [sys.executable, TOOLS / "tokenize.py", "--tokenizer", self.path("tokenizer"), "--output", self.path("out"),
+             "--documents", self.write("a.txt", TEXT)], capture_output=True, text=True, check=False)
+        self.assertEqual(outcome.returncode, 0, outcome.stderr)
+        self.assertRegex(outcome.stdout, r"^1 documents, \d+ tokens \(u16\), \d+ targets\n")
+        self.assertTrue(outcome.stdout.endswith(f"{self.path('out.bin')}\n{self.path('out.documents')}\n"))
+
+
+@needs_transformers
+class Trained(TokenizeTest):
+    """The loss of ebb's first step, of packed conversations, is what transformers has of each of them alone."""
+
+    def learned_ids(self, tokenizer, conversation):
+        """Tokens and labels (of the tokens themselves) by hand, part by part."""
+        ids, labels = [], []
+        for role, content in conversation:
+            is_learned = role == "assistant"
+            for part, learned in ((f"<|im_start|>{role}\n", False), (content + "<|im_end|>", is_learned), ("\n", False)):
+                part_ids = tokenizer(part, add_special_tokens=False)["input_ids"]
+                ids += part_ids
+                labels += part_ids if learned else [IGNORED] * len(part_ids)
+        return torch.tensor([ids]), torch.tensor([labels])
+
+    @staticmethod
+    @torch.no_grad() if has_transformers else (lambda body: body)
+    def losses(model, ids, labels):
+        logits = model(input_ids=ids).logits[0, :-1]
+        return torch.nn.functional.cross_entropy(logits, labels[0, 1:], ignore_index=IGNORED, reduction="sum").item()
+
+    def make_model(self, tokenizer):
+        config = transformers.LlamaConfig(
+            vocab_size=len(tokenizer), hidden_size=24, intermediate_size=36, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, max_position_embeddings=256, bos_token_id=None, eos_token_id=None)
+        torch.manual_seed(5)
+        model = transformers.LlamaForCausalLM(config).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn(parameter.shape) * 0.2)
+        model.save_pretrained(self.folder / "model")
+        return transformers.LlamaForCausalLM.from_pretrained(self.folder / "model", dtype=torch.float64)
+
+    def test_on_what_the_template_wrote(self):
+        tokenizer = byte_level()
+        model = self.make_model(tokenizer)
+        conversations = CONVERSATIONS * 3
+        files = self.tokenize(tokenizer, "--seq-length", "128",
+                              self.write_lines([{"messages": messages(c)} for c in conversations]))
+        rows = len(files.tokens) // 128
+        sums, count = 0.0, 0
+        for conversation in conversations:
+            ids, labels = self.learned_ids(tokenizer, conversation)
+            self.assertLessEqual(ids.shape[1], 128)
+            sums += self.losses(model, ids, labels)
+            count += int((labels[0, 1:] != IGNORED).sum())
+        self.assertGreater(len(files.starts), rows + 1, "a row has several documents")
+        outcome = subprocess.run(
+            [EBB, "train", "--model", self.folder / "model", "--data", self.path("out.bin"), "--labels",
+             self.path("out.labels"), "--documents", self.path("out.documents"), "--seq-length", "128",
+             "--micro-batch-size", "1", "--gradient-accumulation", str(rows), "--steps", "1", "--dtype", "fp32", "--device",
+             "host", "--threads", "2", "--chunk-size", "1MiB", "--log", self.path("log")],
+            capture_output=True, text=True, check=False)
+        self.assertEqual(outcome.returncode, 0, outcome.stderr)
+        loss = json.loads(pathlib.Path(self.path("log")).read_text().splitlines()[0])["loss"]
+        self.assertAlmostEqual(loss / (sums / count), 1, delta=1e-5)
+
+
+if __name__ == "__main__":
+    EBB = sys.argv.pop(1)
+    sys.path.insert(0, str(TOOLS))
+    result = unittest.main(exit=False, verbosity=2).result
+    sys.exit(77 if result.wasSuccessful() and result.skipped else not result.wasSuccessful())

@@ -1,0 +1,63 @@
+// Missing waits, planted by data alone: a plan without them, and a model that gives their race
+// time.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "scheduler/trainer.h"
+
+namespace ebb::test {
+
+/// Passes everything on; forward() of a live step first lets the mover run ahead, so that a race is
+/// there every time.
+class LateModel : public Model {
+ public:
+  explicit LateModel(const Model& model) : model_(model) {}
+  const Parameters& parameters() const override { return model_.parameters(); }
+  std::vector<InputSpec> inputs() const override { return model_.inputs(); }
+  void forward(Tape& tape, std::span<const Tensor> inputs) const override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
+    model_.forward(tape, inputs);
+  }
+  int pause_ms = 0;
+
+ private:
+  const Model& model_;
+};
+
+inline bool loads(const Op& op, Space space) {
+  return op.kind == OpKind::Move && op.to == Tier::Device && op.from == Tier::Host &&
+         op.chunk.space == space;
+}
+
+inline uint32_t nth_op(const Plan& plan, uint32_t n, const std::function<bool(const Op&)>& test) {
+  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+    if (test(plan.ops[i]) && n-- == 0) return i;
+  }
+  ADD_FAILURE() << "the plan has no such operation";
+  return 0;
+}
+
+/// Takes from all who wait for the n-th chunk of weights that is loaded, from 0, or for the one
+/// after it, that they do: the first of them may just arrive in time, the second cannot.
+inline Preparation without_waits(Preparation prepared, uint32_t n) {
+  Plan& plan = prepared.plan;
+  const auto loads_weights = [](const Op& op) { return loads(op, Space::Weights); };
+  const uint32_t first = nth_op(plan, n, loads_weights),
+                 second = nth_op(plan, n + 1, loads_weights);
+  for (Op& op : plan.ops) {
+    if (op.kind != OpKind::Run) continue;
+    const auto begin = plan.waits.begin() + op.first_wait;
+    const auto end = std::remove_if(begin, begin + op.num_waits,
+                                    [&](uint32_t w) { return w == first || w == second; });
+    op.num_waits = static_cast<uint32_t>(end - begin);
+  }
+  return prepared;
+}
+
+}  // namespace ebb::test

@@ -1,0 +1,50 @@
+// What of a machine will hurt a run, and what to do about it: pure functions of what was read.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/machine.h"
+
+namespace ebb {
+
+/// What the kernel does with memory that asks for large pages, as Ebb's does.
+enum class HugePages : uint8_t { Given, Never, Unknown };
+/// `setting`: the content of /sys/kernel/mm/transparent_hugepage/enabled, "always [madvise] never".
+HugePages parse_huge_pages(std::string_view setting);
+HugePages read_huge_pages();
+
+/// A display controller of NVIDIA's on the PCI bus, with or without a driver.
+struct GpuPlace {
+  std::string address;           ///< "0000:17:00.0"
+  std::optional<unsigned> node;  ///< nullopt where the machine does not say
+};
+/// From a folder like /sys/bus/pci/devices, in order of address.
+std::vector<GpuPlace> read_gpu_places(const std::filesystem::path& folder);
+
+struct WarningFacts {
+  MachineInfo machine = {};
+  MemoryLimits limits = {};
+  HugePages huge_pages = HugePages::Unknown;
+  std::vector<GpuPlace> gpus = {};
+};
+WarningFacts read_warning_facts();
+
+// A sentence each, with what to try; nullopt where there is nothing to say.
+/// Host memory that a GPU copies from is pinned; of it no more may be than this limit.
+std::optional<std::string> memlock_warning(const WarningFacts& facts);
+/// Memory on another node than a GPU is reached over the link between processors.
+std::optional<std::string> far_memory_warning(const WarningFacts& facts);
+std::optional<std::string> huge_page_warning(const WarningFacts& facts);
+std::optional<std::string> cgroup_warning(const WarningFacts& facts);
+/// Fewer hardware threads than the machine has.
+std::optional<std::string> affinity_warning(const WarningFacts& facts);
+
+/// All of them, the worst first.
+std::vector<std::string> warnings_for(const WarningFacts& facts);
+
+}  // namespace ebb

@@ -1,0 +1,255 @@
+// ebb eval: mean loss and perplexity of a model over data, and what they are made of.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "device/errors.h"
+#include "io/npy_file.h"
+#include "tools/batches.h"
+#include "tools/cli.h"
+#include "tools/commands.h"
+#include "tools/flag_values.h"
+#include "tools/inference_setup.h"
+#include "tools/train_setup.h"
+
+namespace ebb {
+namespace {
+
+constexpr size_t kTargets = 2;  // among a micro-batch's inputs
+
+struct EvalOptions {
+  TrainOptions run;
+  std::optional<uint64_t> num_batches;  ///< all
+  std::string logits, log_probs;        ///< files; empty: none
+};
+
+std::optional<EvalOptions> parse_eval(std::vector<std::string> arguments) {
+  CLI::App app("Mean loss and perplexity of a model over data, without gradients.", "ebb eval");
+  EvalOptions options;
+  add_inference_flags(app, options.run);
+  add_evaluated_data_flags(app, options.run);
+  FlagGroup data{app, "Data"}, output{app, "Output"};
+  data.add("--eval-batches", "N [all]", "no more than the first N micro-batches",
+           [&](std::string_view flag, std::string_view text) {
+             options.num_batches = whole_value(flag, text, 1);
+           });
+  output.add("--logits", "FILE.npy", "logits of the first micro-batch (B, T, V) in fp32",
+             [&](std::string_view, std::string_view text) { options.logits = text; });
+  output.add("--log-probs", "FILE.npy",
+             "the summed log-probability of the labels of every sample, in fp64",
+             [&](std::string_view, std::string_view text) { options.log_probs = text; });
+  if (!parse_arguments(app, std::move(arguments), true)) return std::nullopt;
+  validate_inference(options.run);
+  if (options.run.data.empty()) {
+    throw ConfigError("--data is missing: give text files, folders of text or token files");
+  }
+  return options;
+}
+
+/// Samples in the order of the data; a last micro-batch that they do not fill has ignored labels.
+class Samples {
+ public:
+  Samples(const SampleSource& source, std::span<const InputSpec> inputs, const BatchShape& shape,
+          std::optional<uint64_t> num_batches)
+      : shape_(shape),
+        num_samples_(number_of_samples(source.tokens, shape, num_batches)),
+        batches_(source, SampleOrder(num_samples_, DataOrder::Sequential, 0), shape, inputs) {}
+
+  uint64_t num_samples() const { return num_samples_; }
+  uint64_t num_batches() const {
+    const auto size = static_cast<uint64_t>(shape_.batch_size);
+    return (num_samples_ + size - 1) / size;
+  }
+  /// Samples in a micro-batch.
+  int64_t count(uint64_t batch) const {
+    const auto size = static_cast<uint64_t>(shape_.batch_size);
+    return static_cast<int64_t>(std::min(size, num_samples_ - batch * size));
+  }
+  MicroBatch load(uint64_t batch) {
+    const auto size = static_cast<uint64_t>(shape_.batch_size);
+    MicroBatch loaded = batches_.load(batch * size)[0];
+    const std::span<int32_t> targets = loaded.inputs[kTargets].span<int32_t>();
+    std::ranges::fill(targets.subspan(static_cast<size_t>(count(batch) * shape_.length)),
+                      kIgnoredLabel);
+    loaded.num_targets = static_cast<uint64_t>(targets.size()) -
+                         static_cast<uint64_t>(std::ranges::count(targets, kIgnoredLabel));
+    return loaded;
+  }
+
+ private:
+  static uint64_t number_of_samples(const TokenData& data, const BatchShape& shape,
+                                    std::optional<uint64_t> num_batches) {
+    const uint64_t all = data.num_samples(static_cast<size_t>(shape.length));
+    if (all == 0) {
+      throw ConfigError(fmt::format(
+          "--data holds {} tokens, but one sample takes {} (--seq-length {}, and one more): give "
+          "more data or a smaller --seq-length",
+          data.num_tokens(), shape.length + 1, shape.length));
+    }
+    if (!num_batches) return all;
+    const auto size = static_cast<uint64_t>(shape.batch_size);
+    return *num_batches < (all + size - 1) / size ? *num_batches * size : all;
+  }
+
+  BatchShape shape_;
+  uint64_t num_samples_;
+  Batches batches_;
+};
+
+/// How far it is, on a terminal alone.
+class EvalProgress {
+ public:
+  explicit EvalProgress(uint64_t total) : total_(total), live_(::isatty(STDERR_FILENO) != 0) {}
+  void show(uint64_t done, double loss) const {
+    if (!live_) return;
+    fmt::print(stderr, "\r{} of {} micro-batches, loss {:.4f} {}", done, total_, loss,
+               done == total_ ? "\n" : "");
+  }
+
+ private:
+  uint64_t total_;
+  bool live_;
+};
+
+class Evaluation {
+ public:
+  Evaluation(const EvalOptions& options, const ModelSource& source)
+      : options_(options),
+        source_(source),
+        shape_(shape_of(options.run, source)),
+        data_(options.run.data, options.run.token_type),
+        annotations_(open_annotations(options.run.labels, options.run.documents,
+                                      checked(data_, source), source)),
+        model_(create_model(source.config,
+                            {.batch_size = shape_.batch_size,
+                             .length = shape_.length,
+                             .packed = options.run.is_packed()},
+                            options.run.dtype)),
+        samples_({data_, annotations_.labels.get(), annotations_.documents.get()}, model_->inputs(),
+                 shape_, options.num_batches) {}
+
+  void run() {
+    open_files();
+    const std::vector<Pass> passes = make_passes();
+    LoadedInference loaded = load_inference(options_.run, source_, passes);
+    fmt::print(stderr, "{}", inference_header(options_.run, source_, loaded));
+    const EvalProgress progress(samples_.num_batches());
+    double total = 0;
+    uint64_t num_labels = 0;
+    for (uint64_t batch = 0; batch < samples_.num_batches(); ++batch) {
+      const MicroBatch micro_batch = samples_.load(batch);
+      total += loaded.inference->run(batch == 0 ? 0 : passes.size() - 1, micro_batch);
+      num_labels += micro_batch.num_targets;
+      if (batch == 0 && logits_) write_logits(*loaded.inference);
+      if (log_probs_) write_log_probs(*loaded.inference, batch);
+      progress.show(batch + 1, total / static_cast<double>(num_labels));
+    }
+    finish(total / static_cast<double>(num_labels), num_labels);
+  }
+
+ private:
+  static BatchShape shape_of(const TrainOptions& options, const ModelSource& source) {
+    BatchShape shape = batch_shape(options, source);
+    shape.num_batches = 1;
+    return shape;
+  }
+  static const TokenData& checked(const TokenData& data, const ModelSource& source) {
+    data.check_vocabulary(static_cast<uint32_t>(sizes_of(source.config).vocabulary));
+    return data;
+  }
+
+  int64_t vocabulary() const { return sizes_of(source_.config).vocabulary; }
+
+  /// Logits are those of the first micro-batch alone: it is a pass of its own.
+  std::vector<Pass> make_passes() const {
+    Pass pass{.model = model_.get()};
+    if (log_probs_) pass.num_losses = shape_.batch_size * shape_.length;
+    if (!logits_) return {pass};
+    Pass first = pass;
+    first.logits_rows = shape_.batch_size * shape_.length;
+    first.num_classes = vocabulary();
+    return {first, pass};
+  }
+
+  /// Before anything else: a file that cannot be written shows at once.
+  void open_files() {
+    if (!options_.logits.empty()) {
+      logits_.emplace(options_.logits, std::vector{samples_.count(0), shape_.length, vocabulary()});
+    }
+    if (!options_.log_probs.empty()) {
+      log_probs_.emplace(options_.log_probs,
+                         std::vector{static_cast<int64_t>(samples_.num_samples())});
+    }
+  }
+
+  void write_logits(const Inference& inference) {
+    std::vector<float> row(static_cast<size_t>(vocabulary()));
+    for (int64_t r = 0; r < samples_.count(0) * shape_.length; ++r) {
+      inference.read_logits(r, row);
+      logits_->write(static_cast<uint64_t>(r) * row.size(), row);
+    }
+  }
+
+  void write_log_probs(const Inference& inference, uint64_t batch) {
+    const std::span<const float> losses = inference.losses().span<float>();
+    std::vector<double> sums;
+    const auto length = static_cast<size_t>(shape_.length);
+    for (int64_t i = 0; i < samples_.count(batch); ++i) {
+      const auto row = losses.subspan(static_cast<size_t>(i) * length, length);
+      sums.push_back(-std::accumulate(row.begin(), row.end(), 0.0));
+    }
+    log_probs_->write(batch * static_cast<uint64_t>(shape_.batch_size), sums);
+  }
+
+  void finish(double loss, uint64_t num_labels) {
+    if (num_labels == 0) {
+      throw ConfigError(fmt::format("the first {} samples have no label but {}: nothing to measure",
+                                    samples_.num_samples(), kIgnoredLabel));
+    }
+    if (!std::isfinite(loss)) {
+      throw NumericError(
+          fmt::format("the mean loss over {} labels is {}: try --dtype fp32, if these "
+                      "weights are numbers",
+                      num_labels, loss));
+    }
+    if (logits_) logits_->commit();
+    if (log_probs_) log_probs_->commit();
+    fmt::print("loss {:.17g}\nperplexity {:.17g}\nlabels {}\nsamples {}\n", loss, std::exp(loss),
+               num_labels, samples_.num_samples());
+  }
+
+  const EvalOptions& options_;
+  const ModelSource& source_;
+  const BatchShape shape_;
+  const TokenData data_;
+  const Annotations annotations_;
+  const std::unique_ptr<const Model> model_;
+  Samples samples_;
+  std::optional<NpyFile<float>> logits_;
+  std::optional<NpyFile<double>> log_probs_;
+};
+
+}  // namespace
+
+int eval_command(std::vector<std::string> arguments) {
+  const auto options = parse_eval(std::move(arguments));
+  if (!options) return 0;
+  const ModelSource source = model_source(options->run);
+  if (options->run.labels.empty() && !predicts_next_token(source.config)) {
+    throw ConfigError(fmt::format(
+        "--model {}: a masked-language model is measured on labels, and token data has none; "
+        "give --labels FILE, or choose a model that predicts the next token",
+        source.name));
+  }
+  Evaluation(*options, source).run();
+  return 0;
+}
+
+}  // namespace ebb

@@ -1,0 +1,161 @@
+// ebb generate: continues a text, of bytes or of tokens, and writes what it adds.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <optional>
+#include <vector>
+
+#include "device/errors.h"
+#include "model_zoo/generation.h"
+#include "model_zoo/model_files.h"
+#include "tools/cli.h"
+#include "tools/commands.h"
+#include "tools/flag_values.h"
+#include "tools/inference_setup.h"
+#include "tools/train_setup.h"
+
+namespace ebb {
+namespace {
+
+constexpr int64_t kBytes = 256;
+constexpr RealRange kNotNegative{.least = 0};
+constexpr RealRange kShare{.least = 0, .most = 1, .least_allowed = false};
+
+struct GenerateOptions {
+  TrainOptions run;
+  std::optional<std::string> prompt;
+  std::optional<std::vector<int32_t>> prompt_tokens;
+  uint64_t max_tokens = 128;
+  Sampling sampling;
+};
+
+std::vector<int32_t> parse_tokens(std::string_view flag, std::string_view text) {
+  std::vector<int32_t> tokens;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t comma = std::min(text.find(',', at), text.size());
+    tokens.push_back(
+        static_cast<int32_t>(whole_value(flag, text.substr(at, comma - at), 0, INT32_MAX)));
+    at = comma + 1;
+  }
+  return tokens;
+}
+
+void add_text_flags(CLI::App& app, GenerateOptions& o) {
+  FlagGroup group{app, "Text"};
+  group.add("--prompt", "TEXT", "of a model over bytes: what to continue",
+            [&o](std::string_view, std::string_view text) { o.prompt = std::string(text); });
+  group.add("--prompt-tokens", "1,2,3", "of any model: the tokens to continue",
+            [&o](std::string_view flag, std::string_view text) {
+              o.prompt_tokens = parse_tokens(flag, text);
+            });
+  group.add("--max-tokens", "N [128]", "so many more, unless the text ends before",
+            [&o](std::string_view flag, std::string_view text) {
+              o.max_tokens = whole_value(flag, text, 1, uint64_t{1} << 30);
+            });
+  group.add("--temperature", "X [0]",
+            "divides the logits; 0 = always the likeliest token, and --seed makes no difference",
+            [&o](std::string_view flag, std::string_view text) {
+              o.sampling.temperature = real_value(flag, text, kNotNegative);
+            });
+  group.add("--top-k", "N [0]", "choose among the N likeliest tokens; 0 = all",
+            [&o](std::string_view flag, std::string_view text) {
+              o.sampling.top_k = static_cast<int64_t>(whole_value(flag, text, 0));
+            });
+  group.add("--top-p", "P [1]", "choose among the likeliest tokens that together have this share",
+            [&o](std::string_view flag, std::string_view text) {
+              o.sampling.top_p = real_value(flag, text, kShare);
+            });
+}
+
+std::optional<GenerateOptions> parse_generate(std::vector<std::string> arguments) {
+  CLI::App app("Continues a text and writes what it adds.", "ebb generate");
+  GenerateOptions options;
+  add_inference_flags(app, options.run);
+  add_text_flags(app, options);
+  if (!parse_arguments(app, std::move(arguments), true)) return std::nullopt;
+  validate_inference(options.run);
+  if (options.prompt.has_value() == options.prompt_tokens.has_value()) {
+    throw ConfigError("give one of --prompt TEXT (models over bytes) and --prompt-tokens 1,2,3");
+  }
+  options.sampling.seed = options.run.seed;
+  return options;
+}
+
+std::vector<int32_t> prompt_of(const GenerateOptions& options, const ModelSource& source) {
+  if (options.prompt_tokens) return *options.prompt_tokens;
+  const int64_t vocabulary = sizes_of(source.config).vocabulary;
+  if (vocabulary != kBytes) {
+    throw ConfigError(
+        fmt::format("--prompt is for models over bytes, and the vocabulary of '{}' is {}: give "
+                    "--prompt-tokens, or use tools/generate.py, which has the model's tokenizer",
+                    source.name, vocabulary));
+  }
+  if (options.prompt->empty()) throw ConfigError("--prompt is empty: give at least one byte");
+  std::vector<int32_t> tokens;
+  for (const char c : *options.prompt) tokens.push_back(static_cast<unsigned char>(c));
+  return tokens;
+}
+
+/// Writes each token as soon as it is there: a byte, or a number and commas between them.
+class TokenOutput {
+ public:
+  explicit TokenOutput(bool bytes) : bytes_(bytes) {}
+  void write(int32_t token) {
+    if (bytes_) {
+      std::fputc(token, stdout);
+    } else {
+      fmt::print("{}{}", count_ > 0 ? "," : "", token);
+    }
+    ++count_;
+    if (std::fflush(stdout) != 0) throw IoError("cannot write to", "stdout", errno);
+  }
+  void finish() const {
+    fmt::print("\n");
+    if (std::fflush(stdout) != 0) throw IoError("cannot write to", "stdout", errno);
+  }
+  uint64_t count() const { return count_; }
+
+ private:
+  bool bytes_;
+  uint64_t count_ = 0;
+};
+
+void generate(const GenerateOptions& options) {
+  const ModelSource source = model_source(options.run);
+  const std::vector<int32_t> prompt = prompt_of(options, source);
+  const std::vector<int32_t> ends =
+      source.folder.empty() ? std::vector<int32_t>{} : end_tokens(source.folder);
+  Generation generation(source.config,
+                        {.prompt_length = static_cast<int64_t>(prompt.size()),
+                         .max_tokens = static_cast<int64_t>(options.max_tokens)},
+                        options.run.dtype);
+  LoadedInference loaded = load_inference(options.run, source, generation.passes());
+  fmt::print(stderr, "{}", inference_header(options.run, source, loaded));
+  const double begin_s = loaded.device->now_s();
+  std::span<const float> logits = generation.read_prompt(*loaded.inference, prompt);
+  const double prompt_s = loaded.device->now_s() - begin_s;
+  TokenOutput output(options.prompt.has_value());
+  for (uint64_t i = 0;; ++i) {
+    const int32_t token = choose_token(logits, options.sampling, i);
+    if (std::ranges::find(ends, token) != ends.end()) break;
+    output.write(token);
+    if (i + 1 == options.max_tokens) break;
+    logits = generation.read_token(*loaded.inference, token);
+  }
+  output.finish();
+  fmt::print(stderr, "prompt  {} tokens in {:.3f} s\nadded   {} tokens in {:.3f} s\n",
+             prompt.size(), prompt_s, output.count(), loaded.device->now_s() - begin_s - prompt_s);
+}
+
+}  // namespace
+
+int generate_command(std::vector<std::string> arguments) {
+  const auto options = parse_generate(std::move(arguments));
+  if (options) generate(*options);
+  return 0;
+}
+
+}  // namespace ebb

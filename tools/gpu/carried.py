@@ -1,0 +1,148 @@
+"""The libraries that Ebb needs, as one archive: made where Debian's packages are, used where they are not.
+
+The archive is a tree as under /usr: headers, CMake and pkg-config files, libraries, and with them the shared libraries
+they need in turn, except those that come with every C++ compiler. Besides, pkg-config itself. Nothing in it names a
+path, so it works wherever it is unpacked.
+"""
+
+import gzip
+import hashlib
+import io
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tarfile
+
+LARGEST_BYTES = 60 << 20  # of repository and archive together
+# What a C++ compiler brings: carrying them would mix two C libraries.
+OF_EVERY_SYSTEM = re.compile(
+    r"^(linux-vdso|ld-linux|libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|libresolv|libutil)[.-]")
+WANTED = re.compile(r"^/usr/(include|lib|share/(cmake|eigen3|pkgconfig))/")
+PKG_CONFIG = """#!/bin/sh
+# The carried pkg-config, which looks at the carried files alone.
+usr=$(cd "$(dirname "$0")/.." && pwd)
+export PKG_CONFIG_SYSROOT_DIR="${usr%/usr}" PKG_CONFIG_ALLOW_SYSTEM_LIBS=1 PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1
+export PKG_CONFIG_LIBDIR="$(echo "$usr"/lib/*/pkgconfig | tr ' ' ':'):$usr/lib/pkgconfig:$usr/share/pkgconfig"
+LD_LIBRARY_PATH="$usr/pkgconf${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" exec "$usr/pkgconf/pkgconf" "$@"
+"""
+
+
+def packages(root):
+    """The libraries of tools/setup."""
+    text = (root / "tools" / "setup").read_text(encoding="utf-8")
+    names = re.search(r'^packages="([^"]*)"', text, re.MULTILINE).group(1).split()
+    return [name for name in names if name.endswith("-dev")]
+
+
+def output_of(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def needed_libraries(file):
+    """Paths of the shared libraries that an ELF file needs, its own name for each first."""
+    for line in output_of("ldd", file).splitlines():
+        match = re.match(r"\s*(\S+) => (/\S+)", line)
+        if match and not OF_EVERY_SYSTEM.match(match.group(1)):
+            yield match.group(1), match.group(2)
+
+
+def own_name_of(file):
+    """The name under which programs look for a shared library."""
+    match = re.search(r"\(SONAME\).*\[(\S+)\]", output_of("readelf", "-d", file))
+    return match.group(1) if match else os.path.basename(file)
+
+
+def tree_of(names):
+    """{path under usr/: file or link target} of what the packages hold and need."""
+    files, libraries = {}, set()
+    for name in names:
+        for path in output_of("dpkg", "-L", name).splitlines():
+            if WANTED.match(path) and not os.path.isdir(path):
+                add(files, libraries, path)
+    while libraries:
+        library = libraries.pop()
+        folder = "lib/" + pathlib.Path(library).parent.name + "/"
+        files.setdefault(folder + own_name_of(library), library)
+        for own_name, path in needed_libraries(library):
+            if folder + own_name not in files:
+                files[folder + own_name] = os.path.realpath(path)
+                libraries.add(os.path.realpath(path))
+    pkgconf = os.path.realpath(shutil.which("pkgconf") or shutil.which("pkg-config"))
+    files["pkgconf/pkgconf"] = pkgconf
+    for own_name, path in needed_libraries(pkgconf):
+        files["pkgconf/" + own_name] = os.path.realpath(path)
+    return files
+
+
+def add(files, libraries, path):
+    """One file, and where it is a link what it leads to."""
+    at = path.removeprefix("/usr/")
+    if at in files:
+        return
+    if os.path.islink(path):
+        target = os.path.join(os.path.dirname(path), os.readlink(path))
+        if os.path.normpath(target).startswith("/usr/"):
+            files[at] = os.readlink(path)
+            if not os.path.isabs(files[at]):
+                return add(files, libraries, os.path.normpath(target))
+    files[at] = os.path.realpath(path)
+    if ".so" in os.path.basename(path):
+        libraries.add(files[at])
+
+
+def write_archive(files, archive):
+    """The same bytes for the same files."""
+    with open(archive, "wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") as zipped:
+        with tarfile.open(fileobj=zipped, mode="w") as tar:
+            for at, source in sorted(files.items()):
+                entry = tarfile.TarInfo("usr/" + at)
+                if not os.path.isabs(source):
+                    entry.type, entry.linkname = tarfile.SYMTYPE, source
+                    tar.addfile(entry)
+                    continue
+                data = pathlib.Path(source).read_bytes()
+                entry.size, entry.mode = len(data), 0o755 if os.access(source, os.X_OK) else 0o644
+                tar.addfile(entry, io.BytesIO(data))
+            script = PKG_CONFIG.encode()
+            entry = tarfile.TarInfo("usr/bin/pkg-config")
+            entry.size, entry.mode = len(script), 0o755
+            tar.addfile(entry, io.BytesIO(script))
+
+
+def repository_bytes(root):
+    try:
+        names = output_of("git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+        paths = [root / name for name in names.split("\0") if name]
+    except (OSError, subprocess.CalledProcessError):  # no git here, or not its checkout
+        paths = [path for path in root.rglob("*") if path.is_file() and path.relative_to(root).parts[0] != "build"]
+    return sum(path.lstat().st_size for path in paths if path.is_symlink() or path.exists())
+
+
+def carry(root, archive):
+    """Makes the archive; says what it took. Throws SystemExit where it would be too large."""
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    names = packages(root)
+    files = tree_of(names)
+    write_archive(files, archive)
+    own, carried = repository_bytes(root), archive.stat().st_size
+    print(f"carry: {', '.join(names)}: {len(files)} files, {carried / 2**20:.1f} MiB in {archive}")
+    print(f"carry: with the repository's {own / 2**20:.1f} MiB {(own + carried) / 2**20:.1f} MiB")
+    if own + carried > LARGEST_BYTES:
+        raise SystemExit(f"carry: more than {LARGEST_BYTES >> 20} MiB")
+
+
+def unpack(archive, prefix):
+    """Unpacks once for each archive; returns the folder that stands for /usr, or None without an archive."""
+    if not archive.exists():
+        return None
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    mark = prefix / "unpacked"
+    if not mark.exists() or mark.read_text() != digest:
+        shutil.rmtree(prefix, ignore_errors=True)
+        prefix.mkdir(parents=True)
+        with tarfile.open(archive) as tar:
+            tar.extractall(prefix)
+        mark.write_text(digest)
+    return prefix / "usr"

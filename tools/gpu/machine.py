@@ -1,0 +1,110 @@
+"""The machine that gpu_check runs on: its GPU and tools, and what CMake has to be told of them."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import carried
+
+
+class Unfit(Exception):
+    """Something is missing; says what, and where it comes from."""
+
+
+class Machine:
+    def __init__(self, options, root):
+        self.options, self.root = options, root
+        self.build_folder = options.folder / "build"
+        self.gpu = first_line("nvidia-smi", "--query-gpu=name,memory.total,driver_version,compute_cap",
+                              "--format=csv,noheader")
+        self.cmake, self.ninja, self.compiler = find("cmake"), find("ninja"), find(os.environ.get("CXX", "c++"))
+        self.nvcc = find("nvcc", "/usr/local/cuda/bin")
+        self.prefix = carried.unpack(options.archive, options.folder / "libraries")
+
+    def has_gpu(self):
+        return self.gpu is not None
+
+    def architecture(self):
+        if self.options.architecture:
+            return self.options.architecture
+        if self.gpu is None:
+            raise Unfit("nvidia-smi names no GPU; to compile for one that is not here, add --architecture 90")
+        return self.gpu.split(",")[-1].strip().replace(".", "")
+
+    def configure_command(self):
+        command = [self.cmake, "-S", str(self.root), "-B", str(self.build_folder), "-G", "Ninja",
+                   "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_MAKE_PROGRAM={self.ninja}",
+                   f"-DCMAKE_CXX_COMPILER={self.compiler}", f"-DCMAKE_CUDA_COMPILER={self.nvcc}",
+                   f"-DCMAKE_CUDA_ARCHITECTURES={self.architecture()}"]
+        includes = []
+        if self.prefix is not None:
+            includes.append(self.prefix / "include")
+            command += [f"-DCMAKE_PREFIX_PATH={self.prefix}", f"-DPKG_CONFIG_EXECUTABLE={self.prefix}/bin/pkg-config"]
+        cublas = self.cublas_of_python()
+        if cublas is not None:
+            includes.append(cublas / "include")
+            library = min((cublas / "lib").glob("libcublasLt.so.*"))
+            command.append(f"-DCUDA_cublasLt_LIBRARY={library}")
+        if includes:
+            flags = " ".join(f"-isystem {folder}" for folder in includes)
+            command += [f"-DCMAKE_CXX_FLAGS={flags}", f"-DCMAKE_CUDA_FLAGS={flags}"]
+        return command
+
+    def cublas_of_python(self):
+        """The folder of cuBLAS in Python's packages, where the toolkit has none; else None."""
+        toolkit = pathlib.Path(os.path.realpath(self.nvcc)).parent.parent
+        if any(toolkit.glob("**/cublasLt.h")):
+            return None
+        found = first_line("python3", "-c", "import nvidia; print(*nvidia.__path__, sep='\\n')")
+        for header in sorted(pathlib.Path(found or "/nowhere").glob("**/cublasLt.h")):
+            if any((header.parent.parent / "lib").glob("libcublasLt.so.*")):
+                return header.parent.parent
+        raise Unfit(f"neither {toolkit} nor Python's packages have cublasLt.h; pip install nvidia-cublas")
+
+    def environment(self):
+        """For what was built: the libraries that carried ones need, and no GPU being a failure."""
+        environment = {} if self.options.without_gpu else {"EBB_REQUIRE_CUDA": "1"}
+        folders = [str(path) for path in sorted((self.prefix / "lib").glob("*-linux-gnu"))] if self.prefix else []
+        cublas = self.cublas_of_python()
+        if cublas is not None:
+            folders.append(str(cublas / "lib"))
+        if folders:
+            environment["LD_LIBRARY_PATH"] = ":".join([*folders, *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
+        return environment
+
+    def describe(self):
+        cpu = re.search(r"^model name\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        kilobytes = re.search(r"^MemTotal:\s*(\d+)", pathlib.Path("/proc/meminfo").read_text(), re.MULTILINE)
+        return [f"GPU: {self.gpu or 'none'}",
+                f"CPU: {cpu.group(1) if cpu else 'unknown'}, {len(os.sched_getaffinity(0))} cores, "
+                f"{int(kilobytes.group(1)) / 2**20:.0f} GiB, kernel {os.uname().release}",
+                f"compilers: {first_line(self.compiler, '--version')}; "
+                f"nvcc {(re.findall(r'V([0-9.]+)', output(self.nvcc, '--version') or '') or ['?'])[-1]}",
+                f"commit: {first_line('git', '-C', str(self.root), 'rev-parse', 'HEAD') or 'not in a repository'}",
+                f"libraries: {'carried' if self.prefix else 'the system' + chr(39) + 's'}"]
+
+
+def look(options, root):
+    return Machine(options, root)
+
+
+def find(name, *folders):
+    path = shutil.which(name) or shutil.which(name, path=":".join(folders))
+    if path is None:
+        raise Unfit(f"there is no {name} in PATH" + (f" or {', '.join(folders)}" if folders else ""))
+    return path
+
+
+def output(*command):
+    """What it prints, or None where it cannot be run or fails."""
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def first_line(*command):
+    text = output(*command)
+    return text.splitlines()[0].strip() if text and text.strip() else None

@@ -1,0 +1,146 @@
+"""What was done, one unit of work after another, so that a later call goes on where an earlier one ended.
+
+A unit is one command. It passed, failed, or skipped what it would have done; where the time of a call is up before it
+ends, it is done from the start in the next. The record is written after every unit.
+"""
+
+import json
+import os
+import pathlib
+import shlex
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+
+DONE, FAILED, TIME_IS_UP = 0, 1, 75
+LEAST_SECONDS = 3  # with less left, nothing is begun
+
+
+@dataclass
+class Unit:
+    name: str
+    command: list
+    environment: dict = field(default_factory=dict)
+    skipped_if: object = None  # a pattern: output in which it is found skipped what it would have done
+    fails_if: object = None  # a pattern: output in which it is found is a failure whatever the exit code
+    kept_lines: int = 0  # of its output, in the summary
+    stops: bool = False  # where it fails, nothing after it is run
+    goes_on: bool = False  # what it did before the time was up is not lost
+
+
+class Record:
+    def __init__(self, folder, seconds):
+        self.folder = folder
+        self.results = folder / "results"
+        self.results.mkdir(parents=True, exist_ok=True)
+        self.path = folder / "record.json"
+        self.began = time.monotonic()
+        self.seconds = seconds
+        self.state = json.loads(self.path.read_text()) if self.path.exists() else {"machine": [], "parts": {}}
+
+    def left_s(self):
+        return self.seconds - (time.monotonic() - self.began)
+
+    def note_machine(self, lines):
+        if self.state["machine"] != lines:
+            self.state["machine"] = lines
+            self._write()
+
+    def units_of(self, part):
+        return self.state["parts"].setdefault(part, {})
+
+    def forget(self, part):
+        self.state["parts"].pop(part, None)
+        (self.results / f"{part}.log").unlink(missing_ok=True)
+        self._write()
+
+    def run(self, part, units):
+        """Runs the units that are not done yet; returns how the part stands."""
+        done = self.units_of(part)
+        for name in set(done) - {unit.name for unit in units}:
+            del done[name]
+        for unit in units:
+            if unit.name in done:
+                continue
+            if self.left_s() < LEAST_SECONDS:
+                return self._stop(part, units)
+            entry = self._run_one(part, unit)
+            if entry is None:
+                return self._stop(part, units)
+            done[unit.name] = entry
+            self._write()
+            print(f"{part}: {unit.name}: {entry['result']} ({entry['seconds']} s)", flush=True)
+            if unit.stops and entry["result"] == "FAILED":
+                break
+        return FAILED if any(entry["result"] == "FAILED" for entry in done.values()) else DONE
+
+    def _stop(self, part, units):
+        left = [unit.name for unit in units if unit.name not in self.units_of(part)]
+        print(f"{part}: the time is up, {len(left)} of {len(units)} left, next {left[0]}: call again", flush=True)
+        return TIME_IS_UP
+
+    def _run_one(self, part, unit):
+        """What came of it; None where the time was up, though it had less than most of a call."""
+        allowed = self.left_s()
+        began = time.monotonic()
+        code, text = run_within(unit, allowed)
+        seconds = round(time.monotonic() - began, 1)
+        if code is None and (unit.goes_on or allowed < 0.8 * self.seconds):
+            return None
+        if code is None:
+            text += f"\nno end within {allowed:.0f} s, which is most of a call"
+        wrong = code != 0 or (unit.fails_if is not None and unit.fails_if.search(text))
+        result = "FAILED" if wrong else "passed"
+        if not wrong and unit.skipped_if is not None and unit.skipped_if.search(text):
+            result = "skipped"
+        self._log(part, unit, result, seconds, text)
+        kept = text.rstrip().splitlines()[-unit.kept_lines:] if unit.kept_lines else []
+        if result == "FAILED" and not kept:
+            kept = text.rstrip().splitlines()[-12:]
+        return {"result": result, "seconds": seconds, "lines": kept}
+
+    def _log(self, part, unit, result, seconds, text):
+        given = "".join(f"{key}={shlex.quote(value)} " for key, value in unit.environment.items())
+        with open(self.results / f"{part}.log", "a", encoding="utf-8") as log:
+            log.write(f"==== {unit.name}: {result}, {seconds} s\n{given}{shlex.join(unit.command)}\n{text.rstrip()}\n\n")
+
+    def _write(self):
+        draft = self.path.with_suffix(".new")
+        draft.write_text(json.dumps(self.state, indent=1))
+        os.replace(draft, self.path)
+
+    def summary(self):
+        lines = ["# Ebb on a GPU", "", *[f"- {line}" for line in self.state["machine"]], ""]
+        for part, units in self.state["parts"].items():
+            counts = {}
+            for entry in units.values():
+                counts[entry["result"]] = counts.get(entry["result"], 0) + 1
+            counted = ", ".join(f"{count} {result}" for result, count in sorted(counts.items())) or "nothing yet"
+            seconds = sum(entry["seconds"] for entry in units.values())
+            lines += [f"## {part}: {counted}, {seconds:.0f} s", ""]
+            for name, entry in units.items():
+                if entry["lines"] or entry["result"] != "passed":
+                    lines.append(f"{name}: {entry['result']}, {entry['seconds']} s")
+                    lines += ["```", *entry["lines"], "```"] if entry["lines"] else []
+            lines.append("")
+        return "\n".join(lines)
+
+    def write_summary(self):
+        (self.results / "summary.md").write_text(self.summary(), encoding="utf-8")
+
+
+def run_within(unit, seconds):
+    """(exit code, output); the code is None where it was ended because the time was up."""
+    try:
+        process = subprocess.Popen(unit.command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                   errors="replace", env={**os.environ, **unit.environment}, start_new_session=True)
+    except OSError as problem:
+        return 127, str(problem)
+    try:
+        text, _ = process.communicate(timeout=seconds)
+        return process.returncode, text
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        text, _ = process.communicate()
+        return None, text

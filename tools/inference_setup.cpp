@@ -1,0 +1,75 @@
+#include "tools/inference_setup.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "device/errors.h"
+#include "tools/machine.h"
+#include "tools/train_report.h"
+#include "tools/train_setup.h"
+
+namespace ebb {
+namespace {
+
+Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device) {
+  const size_t usable_bytes = read_memory_limits().usable_bytes();
+  Budgets budgets = {
+      .device_memory = options.device_memory,
+      .host_memory = std::min(options.host_memory.value_or(usable_bytes), usable_bytes),
+      .num_threads = static_cast<int>(options.threads)};
+  budgets.device = device.kind;
+  if (device.kind == DeviceKind::Host) {
+    budgets.total_memory = usable_bytes;
+  } else if (!budgets.device_memory) {
+    budgets.device_memory = create_device(device)->info().memory_bytes;  // what is free
+  }
+  return budgets;
+}
+
+}  // namespace
+
+void validate_inference(const TrainOptions& options) { validate_planned(options); }
+
+LoadedInference load_inference(const TrainOptions& options, const ModelSource& source,
+                               std::span<const Pass> passes) {
+  // A folder that is no good shows before anything is taken.
+  std::unique_ptr<const SourceWeights> weights;
+  if (source.has_weights) {
+    weights = std::make_unique<const SourceWeights>(source, *passes[0].model);
+  }
+  DeviceOptions device = device_options(options);
+  LoadedInference loaded;
+  loaded.prepared = prepare_inference(passes,
+                                      {.dtype = options.dtype,
+                                       .chunk_bytes = options.chunk_size,
+                                       .seed = options.seed,
+                                       .random_weights = !source.has_weights},
+                                      budgets_of(options, device));
+  device.memory_bytes = options.device_memory.value_or(loaded.prepared.ledger.total(Tier::Device));
+  loaded.device = create_device(device);
+  loaded.inference = std::make_unique<Inference>(*loaded.device, loaded.prepared);
+  if (weights) {
+    weights->load([&](ParameterId id, uint64_t first, std::span<const float> values) {
+      loaded.inference->write_parameter(id, first, values);
+    });
+  }
+  return loaded;
+}
+
+std::string inference_header(const TrainOptions& options, const ModelSource& source,
+                             const LoadedInference& loaded) {
+  const PreparedInference& p = loaded.prepared;
+  const uint32_t num_chunks = p.layout->num_chunks();
+  const auto num_held = static_cast<uint32_t>(p.passes.back().plan.held_at_start.size());
+  return fmt::format(
+      "model   {}: {} parameters, {}; weights: {}\n"
+      "device  {}; {} of {} on it, {} at home; {} of {} chunks of weights stay there\n",
+      source.name, format_count(num_parameters(source.config)), name_of(options.dtype),
+      source.has_weights ? "loaded" : fmt::format("random (seed {})", options.seed),
+      loaded.device->info().name, format_bytes(p.ledger.total(Tier::Device)),
+      format_bytes(loaded.device->info().memory_bytes), format_bytes(p.ledger.total(Tier::Host)),
+      std::min(num_held, num_chunks), num_chunks);
+}
+
+}  // namespace ebb

@@ -1,0 +1,35 @@
+// What `ebb eval` and `ebb generate` have in common: a model's weights, and a device that runs it
+// forward.
+//
+// Errors: as train_setup.h; PlanError where it does not fit.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "device/device.h"
+#include "scheduler/inference.h"
+#include "tools/model_source.h"
+#include "tools/train_options.h"
+
+namespace ebb {
+
+/// Models of the passes must outlive this.
+struct LoadedInference {
+  PreparedInference prepared;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Inference> inference;
+};
+
+/// What flags may not say together: those of training alone are unknown here already.
+void validate_inference(const TrainOptions& options);
+
+LoadedInference load_inference(const TrainOptions& options, const ModelSource& source,
+                               std::span<const Pass> passes);
+
+/// Model and device, for stderr.
+std::string inference_header(const TrainOptions& options, const ModelSource& source,
+                             const LoadedInference& loaded);
+
+}  // namespace ebb

@@ -1,0 +1,91 @@
+#include "tools/spent_time.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace ebb {
+namespace {
+
+/// Of what an operation waits for, the last to end.
+uint32_t last_cause(const Plan& plan, std::span<const OpTime> times, const Op& op) {
+  uint32_t cause = kNone;
+  for (const uint32_t w : plan.waits_of(op)) {
+    if (cause == kNone || times[w].end_s > times[cause].end_s) cause = w;
+  }
+  return cause;
+}
+
+/// The operation that kept one back: not the block that was given late, but what it was late for.
+uint32_t real_cause(const Plan& plan, std::span<const OpTime> times, const Op& op) {
+  uint32_t cause = last_cause(plan, times, op);
+  while (cause != kNone && takes_no_time(plan.ops[cause])) {
+    const uint32_t before = last_cause(plan, times, plan.ops[cause]);
+    if (before == kNone) break;
+    cause = before;
+  }
+  return cause;
+}
+
+double& waited_for(SpentTime& spent, const Plan& plan, uint32_t cause) {
+  if (cause == kNone) return spent.rest_s;
+  switch (plan.ops[cause].lane) {
+    case Lane::Load:
+      return spent.load_s;
+    case Lane::Store:
+      return spent.store_s;
+    case Lane::Update:
+      return spent.update_s;
+    case Lane::Compute:
+      break;
+  }
+  return spent.rest_s;
+}
+
+}  // namespace
+
+SpentTime& SpentTime::operator+=(const SpentTime& other) {
+  compute_s += other.compute_s;
+  load_s += other.load_s;
+  store_s += other.store_s;
+  update_s += other.update_s;
+  rest_s += other.rest_s;
+  return *this;
+}
+
+SpentTime spent_time(const Plan& plan, std::span<const OpTime> times, double step_s,
+                     double kernels_s) {
+  SpentTime spent;
+  double now = 0, stored = 0, updated = 0;
+  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+    const Op& op = plan.ops[i];
+    const OpTime& time = times[i];
+    if (op.lane == Lane::Store) stored = std::max(stored, time.end_s);
+    if (op.lane == Lane::Update) updated = std::max(updated, time.end_s);
+    if (op.lane != Lane::Compute) continue;
+    if (time.start_s > now) {
+      waited_for(spent, plan, real_cause(plan, times, op)) += time.start_s - now;
+    }
+    spent.compute_s += time.end_s - time.start_s;
+    now = time.end_s;
+  }
+  const double between_kernels_s = std::max(0.0, spent.compute_s - kernels_s);
+  spent.compute_s -= between_kernels_s;
+  spent.rest_s += between_kernels_s;
+  spent.store_s += std::max(0.0, stored - now);
+  spent.update_s += std::max(0.0, updated - std::max(stored, now));
+  spent.rest_s += std::max(0.0, step_s - std::max({now, stored, updated}));
+  return spent;
+}
+
+std::string format_spent(const SpentTime& spent) {
+  const double total = spent.total_s();
+  const auto percent = [total](double seconds) { return total > 0 ? 100 * seconds / total : 0.0; };
+  return fmt::format(
+      "compute {:.1f} %, waiting for loads {:.1f} %, stores {:.1f} %, updates {:.1f} %, "
+      "rest {:.1f} %",
+      percent(spent.compute_s), percent(spent.load_s), percent(spent.store_s),
+      percent(spent.update_s), percent(spent.rest_s));
+}
+
+}  // namespace ebb

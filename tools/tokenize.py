@@ -1,0 +1,25 @@
+#!/usr/bin/env python3
+"""Makes token files for `ebb train` from text or JSON lines, with a Hugging Face tokenizer.
+
+  tools/tokenize.py --tokenizer DIR --output PREFIX [--labels] [--documents] INPUT...
+
+writes PREFIX.bin, and where asked for PREFIX.labels and PREFIX.documents; `--help` says more. Needs transformers and
+numpy.
+
+Scripts beside this one see it where they mean Python's own module `tokenize`, which transformers imports: to them it
+is that module.
+"""
+
+import sys
+
+if __name__ == "tokenize":
+    import importlib.util
+    import sysconfig
+
+    _spec = importlib.util.spec_from_file_location("tokenize", sysconfig.get_path("stdlib") + "/tokenize.py")
+    sys.modules["tokenize"] = importlib.util.module_from_spec(_spec)
+    _spec.loader.exec_module(sys.modules["tokenize"])
+elif __name__ == "__main__":
+    from tokenizing.command import main
+
+    sys.exit(main(sys.argv[1:]))

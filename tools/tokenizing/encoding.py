@@ -1,0 +1,109 @@
+"""A tokenizer, and what goes through it: pieces of text, of whose tokens some count and some of these are learned."""
+
+import dataclasses
+import typing
+
+import numpy
+
+from .errors import InputError
+
+
+@dataclasses.dataclass
+class Piece:
+    """Part of a document's text, or all of it. Characters outside [first, last) are there as context."""
+    where: str
+    text: str
+    first: int
+    last: int
+    begins: bool  # a document
+    ends: bool
+    learned: typing.Optional[list] = None  # spans (start, end) of characters; None: all that counts
+    is_conversation: bool = False
+    encoded: typing.Optional[tuple] = None  # ids and which are learned, where that is known already
+
+
+@dataclasses.dataclass
+class Tokens:
+    """A piece's tokens; `is_learned` says which the model should foretell."""
+    where: str
+    ids: numpy.ndarray
+    is_learned: numpy.ndarray
+    begins: bool
+    ends: bool
+    is_conversation: bool
+
+
+def load_tokenizer(name, chat_template=None):
+    import transformers  # takes seconds: only once the arguments are right
+
+    try:
+        if name.endswith(".json"):
+            tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=name)
+        else:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"--tokenizer {name}: {error}") from error
+    if not tokenizer.is_fast:
+        raise InputError(f"--tokenizer {name}: it does not say which characters a token stands for; give one with a "
+                         "tokenizer.json")
+    if chat_template is not None:
+        tokenizer.chat_template = chat_template
+    return tokenizer
+
+
+def special_ids(tokenizer):
+    """What the tokenizer itself puts before and behind a text."""
+    inner = tokenizer("a", add_special_tokens=False)["input_ids"]
+    outer = tokenizer("a")["input_ids"]
+    for first in range(len(outer) - len(inner) + 1):
+        if outer[first:first + len(inner)] == inner:
+            return outer[:first], outer[first + len(inner):]
+    return [], []
+
+
+def encode(tokenizer, pieces):
+    """The tokens of several pieces, at once."""
+    open_pieces = [piece for piece in pieces if piece.encoded is None]
+    encoded = iter(())
+    if open_pieces:
+        batch = tokenizer([piece.text for piece in open_pieces], add_special_tokens=False,
+                          return_offsets_mapping=True, return_attention_mask=False, return_token_type_ids=False,
+                          verbose=False)
+        encoded = zip(batch["input_ids"], batch["offset_mapping"])
+    for piece in pieces:
+        if piece.encoded is None:
+            ids, offsets = next(encoded)
+            ids = numpy.asarray(ids, dtype=numpy.int64)
+            counts, learned = tokens_of(piece, numpy.asarray(offsets, dtype=numpy.int64).reshape(-1, 2))
+            ids, learned = ids[counts], learned[counts]
+        else:
+            ids, learned = (numpy.asarray(part, dtype=kind) for part, kind in zip(piece.encoded, (numpy.int64, bool)))
+        yield Tokens(piece.where, ids, learned, piece.begins, piece.ends, piece.is_conversation)
+
+
+def tokens_of(piece, offsets):
+    """Which tokens are of [first, last), and which of those are learned."""
+    starts, ends = offsets[:, 0], offsets[:, 1]
+    for cut in (piece.first, piece.last):
+        across = (starts < cut) & (cut < ends)
+        if across.any():
+            raise InputError(f"{piece.where}: the tokenizer joins '{piece.text[cut - 8:cut]}' and "
+                             f"'{piece.text[cut:cut + 8]}', where a long text is cut; give shorter documents "
+                             "(--separator, or JSON lines)")
+    counts = (starts >= piece.first) & (ends <= piece.last)
+    if piece.learned is None:
+        return counts, counts.copy()
+    learned = numpy.zeros(len(starts), dtype=bool)
+    for start, end in piece.learned:
+        inside = (ends > start) & (starts < end)
+        for token in numpy.flatnonzero(inside & ((starts < start) | (ends > end))):
+            check_border(piece, starts[token], ends[token], start, end)
+        learned |= inside
+    return counts, learned
+
+
+def check_border(piece, first, last, start, end):
+    """Blanks of the prompt may be part of an answer's token, words may not."""
+    if (piece.text[first:start] + piece.text[end:last]).strip():
+        raise InputError(f"{piece.where}: the tokenizer makes one token of '{piece.text[first:last]}', which is partly "
+                         "the assistant's and partly not: the chat template must part them")
