@@ -283,6 +283,16 @@ ExecutorStats Executor::finish() {
   return stats;
 }
 
+void Executor::give_up() noexcept {
+  stop_mover();
+  for (auto& s : streams_) {
+    try {
+      s->synchronize();
+    } catch (...) {  // the step's error is known
+    }
+  }
+}
+
 // ---- Mover thread
 // -----------------------------------------------------------------------------------------------
 

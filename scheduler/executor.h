@@ -96,6 +96,8 @@ class Executor : public Hooks {
   void begin(const Trace& trace, const Plan& plan);
   /// Submits what is left, waits for everything and rethrows the first error.
   ExecutorStats finish();
+  /// After a throw: waits until nothing runs any more. Nothing can be begun again.
+  void give_up() noexcept;
   /// When the operations of the plan that was finished last ran; until the next begins.
   std::span<const OpTime> times() const { return std::span(times_).first(num_times_); }
 

@@ -194,6 +194,9 @@ void Optimizer::submit_update(Stream& compute, uint32_t chunk) {
 
 void Optimizer::begin_step(double learning_rate) {
   learning_rate_ = learning_rate;
+  before_ = {.counters = counters_, .has_carried = has_carried_};
+  num_carried_made_ = 0;
+  is_touched_ = false;
   speculation_.begin_step(counters_.loss_scale.value);
   device_state_.decide(early_step(), false);
 }
@@ -216,6 +219,7 @@ void Optimizer::norm() {
   skipped_ = !std::isfinite(grad_norm_);
   has_carried_ = !skipped_ && !carried_.empty();
   if (skipped_) {
+    speculation_.decide(false);
     undo_all();
     device_state_.skip();
     if (!after_norm_) {  // updates made at home in this step have looked for themselves
@@ -277,14 +281,25 @@ void Optimizer::update(uint32_t chunk, uint32_t slot, bool carried) {
   if (early && !is_finite(chunk)) {
     throw_not_a_number(bad_tensor_in(chunk, home_.gradient_slot(slot)));
   }
-  if (carried && speculation_.take_standing(chunk)) return;
-  const AdamWStep step = early ? early_step() : decided_;
+  if (carried) {
+    make_carried(chunk, slot);
+    ++num_carried_made_;
+    return;
+  }
+  is_touched_ = true;
+  loans_.wait_for(chunk);
+  adamw_update(team_, planes_of(chunk, slot), num_elements(chunk), updates_of(chunk),
+               early ? early_step() : decided_);
+}
+
+void Optimizer::make_carried(uint32_t chunk, uint32_t slot) {
+  if (speculation_.take_standing(chunk)) return;
   loans_.wait_for(chunk);
   const Planes planes = planes_of(chunk, slot);
-  if (UndoLog* const log = speculation_.log(chunk); carried && log && log->is_full()) {
-    return redo_update(team_, planes, num_elements(chunk), updates_of(chunk), *log, step);
+  if (UndoLog* const log = speculation_.log(chunk); log != nullptr && log->is_full()) {
+    return redo_update(team_, planes, num_elements(chunk), updates_of(chunk), *log, decided_);
   }
-  adamw_update(team_, planes, num_elements(chunk), updates_of(chunk), step);
+  adamw_update(team_, planes, num_elements(chunk), updates_of(chunk), decided_);
 }
 
 Planes Optimizer::planes_of(uint32_t chunk, uint32_t slot) const {
@@ -312,11 +327,20 @@ void Optimizer::speculate(uint32_t chunk, uint32_t slot) {
 }
 
 void Optimizer::undo_all() {
-  speculation_.decide(false);
   for (const auto& [chunk, slot] : speculation_.made()) {
-    undo_update(team_, planes_of(chunk, slot), num_elements(chunk), updates_of(chunk),
-                *speculation_.log(chunk));
+    UndoLog& log = *speculation_.log(chunk);
+    if (!log.is_full()) continue;  // undone before
+    undo_update(team_, planes_of(chunk, slot), num_elements(chunk), updates_of(chunk), log);
   }
+}
+
+void Optimizer::take_back() {
+  const bool was_updated = !before_.has_carried || num_carried_made_ == carried_.size();
+  is_taken_back_ = after_norm_ && !is_touched_ && was_updated && device_state_.chunks().empty();
+  if (!is_taken_back_) return;
+  undo_all();
+  counters_ = before_.counters;
+  has_carried_ = false;
 }
 
 Cost Optimizer::update_cost(uint32_t chunk) const {

@@ -38,6 +38,10 @@ class Optimizer : public ChunkWork {
             const TrainerOptions& options);
 
   void begin_step(double learning_rate);
+  /// The step threw, and nothing runs any more: the state becomes that before it, unless something
+  /// is in the way (see Trainer::step()).
+  void take_back();
+  bool is_taken_back() const { return is_taken_back_; }
 
   void submit_finish(Stream& compute, uint32_t chunk) override;
   void submit_partial_norms(Stream& store, uint32_t chunk) override;
@@ -101,6 +105,7 @@ class Optimizer : public ChunkWork {
   Planes planes_of(uint32_t chunk, uint32_t gradient_slot) const;
   int64_t num_elements(uint32_t chunk) const;
   std::span<const AdamWRun> updates_of(uint32_t chunk) const;
+  void make_carried(uint32_t chunk, uint32_t gradient_slot);
   void undo_all();
   void add_extra_uses(Stream& compute, uint32_t chunk);
   std::span<double> partials_of(uint32_t chunk, std::span<double> all) const;
@@ -131,6 +136,13 @@ class Optimizer : public ChunkWork {
   double grad_norm_ = 0;
   bool skipped_ = false;
   OptimizerCounters counters_;
+  struct {  // the step that runs
+    OptimizerCounters counters;
+    bool has_carried = false;
+  } before_;
+  size_t num_carried_made_ = 0;  // in this step
+  bool is_touched_ = false;      // the state, by an update of this step that cannot be undone
+  bool is_taken_back_ = false;
   LoanGate loans_;
   Speculation speculation_;
 };

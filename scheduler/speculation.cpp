@@ -63,9 +63,7 @@ void Speculation::decide(bool stand) {
   }
   next_wait_ = 1;
   for (const Made& made : made_) {
-    const size_t i = index_of(made.chunk);
-    logs_[i].drop();
-    standing_[i] = true;
+    standing_[index_of(made.chunk)] = true;
   }
 }
 
@@ -84,6 +82,7 @@ bool Speculation::take_standing(uint32_t chunk) {
   const size_t i = index_of(chunk);
   if (i == chunks_.size() || !standing_[i]) return false;
   standing_[i] = false;
+  logs_[i].drop();
   return true;
 }
 

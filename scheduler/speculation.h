@@ -38,7 +38,8 @@ class Speculation {
   bool may_hope(std::span<const double> partials);
   /// An update was made, or did not fit.
   void count(uint32_t chunk, uint32_t gradient_slot, bool fits);
-  /// The norm is known: do the updates that were made stand?
+  /// The norm is known: do the updates that were made stand? Their logs are kept until they are
+  /// taken, as the step may still throw.
   void decide(bool stand);
 
   std::span<const Made> made() const { return made_; }

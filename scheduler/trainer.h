@@ -59,8 +59,9 @@ enum class MicroBatchOrder : uint8_t {
 enum class UpdateOrder : uint8_t {
   Wait,     ///< before the step ends
   Overlap,  ///< what need not be waited for, beside the next step's forward
-  /// With clipping, some during the backward as well, in the hope that it will not bite; what was
-  /// wrong is undone and made again beside the next step's forward. Otherwise as Overlap.
+  /// Where updates wait for the norm, some during the backward as well, in the hope that it will
+  /// not clip; what was wrong is undone and made again beside the next step's forward. Otherwise as
+  /// Overlap.
   Speculate,
   Auto,
 };
@@ -137,6 +138,7 @@ struct Candidate {
   double carried_share = kCarriedShare;
   uint32_t num_held = 0;            ///< chunks of weights
   uint32_t num_device_updates = 0;  ///< chunks; of those held
+  uint32_t num_speculated = 0;      ///< chunks
   std::string why_not = {};  ///< empty: it fits the budgets. Otherwise what follows is not known
   double seconds = 0;        ///< predicted, of a step; 0 on a machine without rates
   Bound bound = {};
@@ -213,7 +215,9 @@ class Trainer {
   ~Trainer();
 
   /// REQUIRES: as many micro-batches as options.gradient_accumulation. Throws NumericError where a
-  /// gradient is not a number and cannot be skipped; the trainer must not be used after a throw.
+  /// gradient is not a number and cannot be skipped. After a throw the trainer must not be used,
+  /// but to look at the state, which is that before the step; a LogicError where that is lost:
+  /// where updates do not wait for the norm or for the next step, or the device makes some.
   StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate);
   /// Mean loss without gradients; not a number in a rehearsal. REQUIRES: options.evaluation_batches
   /// micro-batches. After a throw, see step().

@@ -244,8 +244,9 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
             choice(o.micro_batch_order, kMicroBatchOrders));
   group.add(
       "--update", "overlap|wait|speculate|auto [auto]",
-      "a step's updates beside the next step's forward; before the step ends; or, where it clips, "
-      "during the backward in the hope that it will not; auto = the faster of the first two",
+      "a step's updates beside the next step's forward; before the step ends; or, where they wait "
+      "for the norm, some during the backward in the hope that it will not clip; auto = the "
+      "fastest",
       choice(o.update, kUpdates));
   group.add("--pretend", "FLOP/s[,SIZE/s]",
             "host only, a rehearsal: kernels sleep for their predicted time at this rate of "

@@ -171,7 +171,7 @@ std::string plan_text(const TrainSetup& setup) {
   std::string text = fmt::format("{}: {} order, recompute {}, activations on {}, updates {}",
                                  chosen_text(p), name_of(c.order), name_of(c.recompute),
                                  c.activations == ActivationPlacement::Device ? "device" : "host",
-                                 c.update == UpdateOrder::Overlap ? "overlap" : "wait");
+                                 name_of(c.update));
   if (c.seconds > 0) {
     text += fmt::format("; {:.4g} s a step predicted, {:.0f} tok/s, {:.0f} % of the bound by {}",
                         c.seconds, static_cast<double>(setup.shape.num_tokens()) / c.seconds,

@@ -58,6 +58,7 @@ std::vector<TrainingCase> cases() {
        .num_threads = 2,
        .order = MicroBatchOrder::Vertical},
       {.dtype = DType::F32, .memory = Memory::Smallest},
+      {.dtype = DType::F16, .accumulation = 2, .memory = Memory::Smallest},
       {.memory = Memory::Smallest, .num_pieces = 2, .activations = ActivationPlacement::Offload},
       {.memory = Memory::Between, .between = Between::State},
       {.memory = Memory::Smallest, .evaluation_batches = 1}};
@@ -99,35 +100,66 @@ TEST(Speculation, ClippedByAHair) {
   }
 }
 
-/// One of the last gradients to come home overflows: what was made in hope before is undone.
-TEST(Speculation, AStepThatIsSkippedLate) {
-  const Watchdog watchdog;
-  constexpr std::string_view kIn = "h.0.attn.c_attn.weight", kOut = "h.0.attn.c_proj.weight",
-                             kLast = "ln_f.weight";
-  std::vector<float> in, out, last;
-  // Huge values meet weights of 0, so that all is finite but the gradient of these. In the first
-  // step, as behind small moments gradients as large as these would all be escapes.
-  const auto spoil = [&](Trainer& trainer, uint32_t step) {
+/// In the first step one of the last gradients to come home overflows: huge values meet weights of
+/// 0, so that all is finite but the gradient of these. (Behind small moments gradients as large as
+/// these would all be escapes.)
+class LateOverflow {
+ public:
+  LateOverflow(float huge, float last_scale) : huge_(huge), last_scale_(last_scale) {}
+
+  void operator()(Trainer& trainer, uint32_t step) {
     if (step == 0) {
-      in = trainer.read_parameter(kIn);
-      out = trainer.read_parameter(kOut);
-      last = trainer.read_parameter(kLast);
-      std::vector<float> huge = in;
-      for (size_t i = 2 * huge.size() / 3; i < huge.size(); ++i) huge[i] *= 1e38f;
+      in_ = trainer.read_parameter(kIn);
+      out_ = trainer.read_parameter(kOut);
+      last_ = trainer.read_parameter(kLast);
+      std::vector<float> huge = in_;
+      for (size_t i = 2 * huge.size() / 3; i < huge.size(); ++i) huge[i] *= huge_;
       trainer.write_parameter(kIn, huge);
-      trainer.write_parameter(kOut, std::vector<float>(out.size(), 0.0f));
-      trainer.write_parameter(kLast, std::vector<float>(last.size(), 1e6f));
+      trainer.write_parameter(kOut, std::vector<float>(out_.size(), 0.0f));
+      trainer.write_parameter(kLast, std::vector<float>(last_.size(), last_scale_));
     }
     if (step == 1) {
-      trainer.write_parameter(kIn, in);
-      trainer.write_parameter(kOut, out);
-      trainer.write_parameter(kLast, last);
+      trainer.write_parameter(kIn, in_);
+      trainer.write_parameter(kOut, out_);
+      trainer.write_parameter(kLast, last_);
     }
-  };
-  const Result result = compare(cases()[0], 1e30f, spoil);
+  }
+
+ private:
+  static constexpr std::string_view kIn = "h.0.attn.c_attn.weight", kOut = "h.0.attn.c_proj.weight",
+                                    kLast = "ln_f.weight";
+  float huge_, last_scale_;
+  std::vector<float> in_, out_, last_;
+};
+
+void expect_undone_late(const Result& result) {
   EXPECT_TRUE(std::isfinite(result.outcome.losses[0]));
   EXPECT_FALSE(std::isfinite(result.outcome.norms[0]));
   EXPECT_GT(result.undone[0], 0u);
+  EXPECT_EQ(result.undone[0], result.speculated[0]);
+}
+
+TEST(Speculation, AStepThatIsSkippedLate) {
+  const Watchdog watchdog;
+  expect_undone_late(compare(cases()[0], 1e30f, LateOverflow(1e38f, 1e6f)));
+}
+
+/// In fp16 the loss scale makes a gradient overflow that is none without it.
+TEST(Speculation, AStepOfFp16ThatIsSkippedLate) {
+  const Watchdog watchdog;
+  for (const bool clip : {true, false}) {
+    const TrainingCase run{.dtype = DType::F16, .clip = clip, .memory = Memory::Smallest};
+    expect_undone_late(compare(run, kNever, LateOverflow(2e4f, 1)));
+  }
+}
+
+/// There it is the loss scale alone that updates wait for.
+TEST(Speculation, Fp16WithoutClipping) {
+  const Watchdog watchdog;
+  const TrainingCase run{.dtype = DType::F16, .clip = false, .num_threads = 2};
+  const Result result = compare(run, 0);
+  EXPECT_GT(*std::ranges::min_element(result.speculated), 0u);
+  EXPECT_EQ(sum(result.undone), 0u);
 }
 
 /// A step whose gradients are no numbers, after others.
