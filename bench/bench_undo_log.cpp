@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/exit_code.h"
 #include "bench/gpt2_preset.h"
 #include "cpu_adam/gradient_norm.h"
 #include "cpu_adam/state_hash.h"
@@ -252,12 +253,9 @@ void run(const std::string& text, const std::string& preset, int steps) {
 }  // namespace ebb::bench
 
 int main(int argc, char** argv) {
-  try {
+  return ebb::bench::exit_code_of("bench_undo_log", [&] {
     ebb::bench::run(argc > 1 ? argv[1] : "/usr/include/eigen3",
                     argc > 2 ? argv[2] : "gpt-6x384-bytes", argc > 3 ? std::atoi(argv[3]) : 60);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}\n", error.what());
-    return 1;
-  }
-  return 0;
+    return 0;
+  });
 }
