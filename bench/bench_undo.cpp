@@ -38,11 +38,11 @@ AdamWStep step_at(int64_t t, float scale = 1) {
 class Run {
  public:
   Run(ThreadTeam& team, const HugePages& plain, const HugePages& logged, const HugePages& log,
-      DType type, Corrections corrections, int64_t n)
+      DType type, int64_t n)
       : team_(team),
         plain_(planes_in(plain, type, type, n)),
         logged_(planes_in(logged, type, type, n)),
-        log_(log.span(), corrections),
+        log_(log.span()),
         n_(n) {
     for (const Planes& planes : {plain_, logged_}) train(planes);
     before_ = hash();
@@ -93,7 +93,7 @@ class Run {
       const Planes at = planes.from(piece * kPiece);
       std::vector<float> masters(kPiece);
       for (int64_t i = 0; i < kPiece; ++i) {
-        const uint32_t random = scramble(static_cast<uint64_t>(~(piece * kPiece + i)));
+        const uint32_t random = scramble(~(piece * kPiece + i));
         masters[static_cast<size_t>(i)] =
             std::bit_cast<float>(0x3c800000u | (random & 0x807fffffu));
       }
@@ -158,15 +158,14 @@ class Run {
   uint64_t before_ = 0;
 };
 
-bool report(Run& run, DType type, Corrections corrections, int64_t n) {
+bool report(Run& run, DType type, int64_t n) {
   const Sample samples[] = {[&] { return run.plain_s(); }, [&] { return run.update_s(); },
                             [&] { return run.undo_s(); }};
   const Rounds rounds = measure_rounds(samples, 5, 6);
   const Sample again[] = {[&] { return run.plain_s(); }, [&] { return run.redo_s(); }};
   const Rounds redo = measure_rounds(again, 3, 4);
-  fmt::print("{:<5} {:>6} {:>11.3f} {:>10.2f} {:>8.2f} {:>14.2f} {:>12.3f}   {} rounds {}\n",
-             name_of(type), static_cast<int>(corrections),
-             1e9 * rounds.median(0) / static_cast<double>(n), rounds.ratio(1, 0),
+  fmt::print("{:<5} {:>11.3f} {:>10.2f} {:>8.2f} {:>14.2f} {:>12.3f}   {} rounds {}\n",
+             name_of(type), 1e9 * rounds.median(0) / static_cast<double>(n), rounds.ratio(1, 0),
              rounds.ratio(2, 0), redo.ratio(1, 0), run.bytes_per_parameter(), rounds.seconds.size(),
              rounds.quiet && redo.quiet ? "quiet" : "LOUD");
   std::fflush(stdout);
@@ -187,15 +186,13 @@ int bench_main(int argc, char** argv) {
   const int64_t n = mi << 20;
   ThreadTeam team(threads);
   const HugePages plain(static_cast<size_t>(n) * 16), logged(static_cast<size_t>(n) * 16);
-  const HugePages log(UndoLog::bytes(n, Corrections::Eight, n / 4));
+  const HugePages log(UndoLog::bytes(n, n / 4));
   fmt::print("{} Mi parameters, {} threads; times against the step without a log\n", mi, threads);
-  fmt::print("{:<5} {:>6} {:>11} {:>10} {:>8} {:>14} {:>12}\n", "type", "bits", "step ns",
-             "with log", "undo", "undo and redo", "log B/param");
+  fmt::print("{:<5} {:>11} {:>10} {:>8} {:>14} {:>12}\n", "type", "step ns", "with log", "undo",
+             "undo and redo", "log B/param");
   for (const DType type : {DType::BF16, DType::F32}) {
-    for (const auto corrections : {Corrections::Four, Corrections::Eight}) {
-      Run run(team, plain, logged, log, type, corrections, n);
-      if (!report(run, type, corrections, n)) return 1;
-    }
+    Run run(team, plain, logged, log, type, n);
+    if (!report(run, type, n)) return 1;
   }
   return 0;
 }
