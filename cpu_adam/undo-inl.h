@@ -77,16 +77,15 @@ HWY_INLINE MaskOf<D> fits(D, BitsOf<D> correction) {
   return hn::Lt(hn::Add(correction, hn::Set(du, kLargest)), hn::Set(du, 2 * kLargest + 1));
 }
 
-/// Where a correction does not fit it becomes kEscape, and the old bits are appended.
+/// Where a correction does not fit it becomes kEscape, and the old bits are appended; behind them
+/// there is room for a vector. Without a branch: momenta escape in every sixth vector, at random.
 template <class D>
 HWY_INLINE BitsOf<D> escape(D d, BitsOf<D> correction, BitsOf<D> old, uint32_t*& escapes) {
   const hn::RebindToUnsigned<D> du;
   const MaskOf<D> stays = fits(d, correction);
-  HWY_ALIGN uint32_t words[kHalfTurn];
-  hn::Store(old, du, words);
-  for (uint32_t lanes = lanes_in(d, hn::Not(stays)); lanes != 0; lanes &= lanes - 1) {
-    *escapes++ = words[std::countr_zero(lanes)];
-  }
+  const MaskOf<D> leaves = hn::Not(stays);
+  hn::StoreU(hn::Compress(old, leaves), du, escapes);
+  escapes += hn::CountTrue(du, leaves);
   return hn::IfThenElse(stays, correction, hn::Set(du, kEscape));
 }
 
@@ -94,12 +93,11 @@ HWY_INLINE BitsOf<D> escape(D d, BitsOf<D> correction, BitsOf<D> old, uint32_t*&
 template <class D>
 HWY_INLINE Bits<D> correct(D d, const Bits<D>& old, const Bits<D>& inverse, uint32_t*& escapes) {
   const hn::RebindToUnsigned<D> du;
-  const Bits<D> c{hn::Sub(old.m, inverse.m), hn::Sub(old.v, inverse.v), hn::Sub(old.p, inverse.p)};
-  const auto all_fit = hn::And(hn::And(fits(d, c.m), fits(d, c.v)), fits(d, c.p));
-  if (HWY_LIKELY(hn::AllTrue(du, all_fit))) return c;
+  const auto m = escape(d, hn::Sub(old.m, inverse.m), old.m, escapes);
+  const auto v = hn::Sub(old.v, inverse.v), p = hn::Sub(old.p, inverse.p);
+  if (HWY_LIKELY(hn::AllTrue(du, hn::And(fits(d, v), fits(d, p))))) return {m, v, p};
   // In braces calls have an order: that of the escapes.
-  return {escape(d, c.m, old.m, escapes), escape(d, c.v, old.v, escapes),
-          escape(d, c.p, old.p, escapes)};
+  return {m, escape(d, v, old.v, escapes), escape(d, p, old.p, escapes)};
 }
 
 /// `about` where there is no escape, else the escape.

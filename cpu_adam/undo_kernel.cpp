@@ -18,7 +18,7 @@ namespace HWY_NAMESPACE {
 
 /// A turn's escapes on their way to the log.
 struct TurnEscapes {
-  uint32_t words[kMostEscapes];
+  uint32_t words[kMostEscapes + kEscapesAtOnce];
   uint32_t* end = words;
   uint32_t count() const { return static_cast<uint32_t>(end - words); }
 };
@@ -142,10 +142,9 @@ HWY_INLINE void stream_out(const uint8_t* from, uint8_t* to, int64_t bytes) {
 // and the part of a turn at the end takes the same.
 
 template <class W, class G>
-HWY_NOINLINE void undo_turns(const View<W, G>& at, int64_t i, int64_t end,
-                             const AdamWCoefficients& c, const Inverse& inverse,
-                             const AdamWCoefficients* instead, const uint8_t* log,
-                             EscapeReader& escapes) {
+HWY_NOINLINE void undo_turns(View<W, G> at, int64_t i, int64_t end, const AdamWCoefficients& c,
+                             const Inverse& inverse, const AdamWCoefficients* instead,
+                             const uint8_t* log, EscapeReader& escapes) {
   for (; i + kTurn <= end; i += kTurn, log += kCorrectionBytes) {
     prefetch_all(at, std::min(i + kPrefetchAhead, end - kTurn));
     undo_turn(at, i, c, inverse, instead, log, escapes);
@@ -154,15 +153,14 @@ HWY_NOINLINE void undo_turns(const View<W, G>& at, int64_t i, int64_t end,
 
 /// Updates with a log, as far as the escapes find room: returns where that ends.
 template <class W, class G>
-HWY_NOINLINE int64_t update_turns(const View<W, G>& at, int64_t i, int64_t end,
-                                  const AdamWCoefficients& c, const Inverse& inverse, uint8_t* log,
-                                  EscapeWriter& escapes) {
+HWY_NOINLINE int64_t update_turns(View<W, G> at, int64_t i, int64_t end, const AdamWCoefficients& c,
+                                  const Inverse& inverse, uint8_t* log, EscapeWriter& escapes) {
   for (; i + kTurn <= end; i += kTurn, log += kCorrectionBytes) {
     prefetch_all(at, std::min(i + kPrefetchAhead, end - kTurn));
     HWY_ALIGN uint8_t corrections[kCorrectionBytes];
     TurnEscapes of_turn;
     update_turn(at, i, c, inverse, corrections, of_turn);
-    if (of_turn.count() > 0 && !escapes.append(of_turn.words, of_turn.count())) {
+    if (!escapes.append(of_turn.words, of_turn.count())) {
       EscapeReader reader(std::span<const uint32_t>(of_turn.words, of_turn.count()));
       undo_turns(at, i, i + kTurn, c, inverse, nullptr, corrections, reader);
       break;
