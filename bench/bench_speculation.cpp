@@ -2,23 +2,26 @@
 // does?
 //
 //   bench_speculation [--clipped] [--steps 60] [--update 1.8] [--threads N] [--chunks N]
-//                     [--layers 16] [--channels 1024] [--chunk-mib 4] [--only overlap|speculate]
+//                     [--layers 16] [--channels 1024] [--chunk-mib 4]
 //
 // A rehearsal of a GPT of 200 M parameters: kernels sleep; copies, over an emulated link, and the
 // CPU Adam are real. Rates are chosen so that the update takes --update times as long as the
 // forward, and loads half of it. Without --clipped clipping never bites: a step that overlaps, and
 // one that speculates, beside the bound of a step without clipping. With it every step is clipped
-// by the gradient that comes home last, so that all that was made in hope is wrong: the sum of the
-// steps beside that of `overlap`. --chunks: how many are speculated on; otherwise the planner
-// chooses. Adam's rate is measured before and after each row.
+// by the gradient that comes home last, so that all that was made in hope is wrong: the mean step
+// beside that of `overlap`. --chunks: how many are speculated on; otherwise the planner
+// chooses. The two take turns, as the machine's memory has other rates
+// from minute to minute.
 #include <fmt/format.h>
 
 #include <cstdlib>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 
 #include "bench/cores.h"
+#include "bench/exit_code.h"
 #include "bench/random_batches.h"
 #include "model_zoo/gpt2.h"
 #include "scheduler/trainer.h"
@@ -37,7 +40,6 @@ struct Arguments {
   std::optional<uint32_t> chunks = {};
   Gpt2Config gpt = {.vocabulary = 256, .channels = 1024, .num_layers = 16, .num_heads = 8};
   size_t chunk_mib = 4;
-  std::string only = {};
 };
 
 Arguments parse(int argc, char** argv) {
@@ -63,12 +65,10 @@ Arguments parse(int argc, char** argv) {
       a.gpt.channels = std::atoi(value);
     } else if (flag == "--chunk-mib") {
       a.chunk_mib = static_cast<size_t>(std::atoi(value));
-    } else if (flag == "--only") {
-      a.only = value;
     } else {
       throw ConfigError("no flag " + flag +
                         "; there are --clipped, --steps, --update, --threads, --chunks, --layers, "
-                        "--channels, --chunk-mib, --only");
+                        "--channels, --chunk-mib");
     }
   }
   return a;
@@ -132,84 +132,88 @@ Machine machine_of(const Preparation& p, const Cores& cores, const Arguments& a)
   return machine;
 }
 
-struct Measured {
-  double median_s = 0, mean_s = 0, bound_s = 0, simulated_s = 0, update_s = 0;
-  double update_bytes_per_s = 0;
+/// A trainer with its plan and device, and what its steps took.
+struct Runner {
+  Runner(const Gpt2& model, UpdateOrder update, const Machine& machine, const Arguments& a)
+      : name(update == UpdateOrder::Overlap ? "overlap" : "speculate"),
+        prepared(prepare(model, options_of(update, true, a), {.num_threads = a.threads}, machine)),
+        device(create_device({.memory_bytes = prepared.ledger.total(Tier::Device),
+                              .num_threads = a.threads,
+                              .load_bytes_per_s = machine.load_bytes_per_s,
+                              .store_bytes_per_s = machine.store_bytes_per_s,
+                              .pretend = ComputeRates{.flops_per_s = machine.flops_per_s}}),
+               a.clipped ? 2 : 0.5),
+        trainer(model, device, prepared) {}
+
+  void step(const RandomBatches& data) {
+    const LoadGate gate;
+    const StepResult r = trainer.step(data.batches(), 3e-4);
+    all.push_back(r.step_s);
+    if (gate.quiet()) quiet.push_back(r.step_s);
+    update_s += r.update_s;
+    num_speculated += r.speculated_chunks;
+    num_undone += r.undone_chunks;
+  }
+
+  const char* name;
+  Preparation prepared;
+  LateNorm device;
+  Trainer trainer;
+  std::vector<double> all, quiet;
+  double update_s = 0;
   uint64_t num_speculated = 0, num_undone = 0;
-  size_t num_planned = 0;
-  int num_quiet = 0;
 };
 
-Measured measure(const Gpt2& model, UpdateOrder update, const Machine& machine,
-                 const Arguments& a) {
-  const Budgets budgets{.num_threads = a.threads};
-  const Preparation p = prepare(model, options_of(update, true, a), budgets, machine);
-  LateNorm device(create_device({.memory_bytes = p.ledger.total(Tier::Device),
-                                 .num_threads = a.threads,
-                                 .load_bytes_per_s = machine.load_bytes_per_s,
-                                 .store_bytes_per_s = machine.store_bytes_per_s,
-                                 .pretend = ComputeRates{.flops_per_s = machine.flops_per_s}}),
-                  a.clipped ? 2 : 0.5);
-  Measured m;
-  Machine now = machine;
-  std::vector<double> all, quiet;
-  const Cores before = measure_cores(a.threads);
-  {
-    Trainer trainer(model, device, p);
-    const RandomBatches data(a.gpt.vocabulary, kBatch, kLength, 1);
-    // Where all is clipped the first steps count: they hope the most often.
-    for (int i = 0; i < (a.clipped ? 0 : kWarmUps); ++i) trainer.step(data.batches(), 3e-4);
-    for (int i = 0; i < a.steps; ++i) {
-      const LoadGate gate;
-      const StepResult r = trainer.step(data.batches(), 3e-4);
-      all.push_back(r.step_s);
-      m.update_s += r.update_s / a.steps;
-      if (gate.quiet()) quiet.push_back(r.step_s);
-      m.num_speculated += r.speculated_chunks;
-      m.num_undone += r.undone_chunks;
-    }
-  }
-  const Cores after = measure_cores(a.threads);
-  now.update_bytes_per_s = (before.update_bytes_per_s + after.update_bytes_per_s) / 2;
-  now.copy_bytes_per_s = (before.copy_bytes_per_s + after.copy_bytes_per_s) / 2;
-  m.update_bytes_per_s = now.update_bytes_per_s;
-  m.num_quiet = static_cast<int>(quiet.size());
-  for (const double seconds : all) m.mean_s += seconds / static_cast<double>(all.size());
-  m.median_s = median(quiet.empty() ? all : quiet);
-  m.num_planned = p.plan.speculated.size();
-  m.simulated_s = simulate(p.plan, p.trace, *p.layout, now).seconds;
-  const Preparation without =
-      prepare(model, options_of(UpdateOrder::Overlap, false, a), budgets, now);
-  m.bound_s = lower_bound(without.trace, *without.layout, without.plan, now, false).seconds;
-  return m;
+void print(const Runner& r, double bound_s, const Machine& now) {
+  const auto num = static_cast<double>(r.all.size());
+  const double mean_s = std::accumulate(r.all.begin(), r.all.end(), 0.0) / num;
+  const double median_s = median(r.quiet.empty() ? r.all : r.quiet);
+  const Preparation& p = r.prepared;
+  fmt::print("{:<10} {:>9.4f} {:>9.4f} {:>9.3f} {:>9.4f} {:>9.4f} {:>8} {:>10} {:>7} {:>6}\n",
+             r.name, median_s, mean_s, median_s / bound_s,
+             simulate(p.plan, p.trace, *p.layout, now).seconds, r.update_s / num,
+             p.plan.speculated.size(), r.num_speculated, r.num_undone, r.quiet.size());
 }
 
 int run(const Arguments& a) {
   const Gpt2 model(a.gpt, kBatch, kLength, DType::BF16);
-  const Cores cores = measure_cores(a.threads);
+  const Cores before = measure_cores(a.threads);
   const Preparation plain =
       prepare(model, options_of(UpdateOrder::Overlap, true, a), {.num_threads = a.threads});
-  const Machine machine = machine_of(plain, cores, a);
-  fmt::print(
-      "GPT of {:.1f} M parameters in {} chunks; Adam {:.1f} GB/s, copies {:.1f} GB/s, {} threads; "
-      "kernels {:.3f} TFLOP/s, link {:.2f} GB/s each way\n",
-      static_cast<double>(plain.layout->num_model_parameters()) / 1e6, plain.layout->num_chunks(),
-      cores.update_bytes_per_s / 1e9, cores.copy_bytes_per_s / 1e9, a.threads,
-      machine.flops_per_s / 1e12, machine.load_bytes_per_s / 1e9);
-  fmt::print("{:<10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>10} {:>7}  {}\n", "", "median s",
-             "mean s", "bound s", "median/b", "simulated", "update s", "planned", "speculated",
-             "undone", "Adam GB/s, quiet steps");
-  for (const UpdateOrder update : {UpdateOrder::Overlap, UpdateOrder::Speculate}) {
-    const std::string name = update == UpdateOrder::Overlap ? "overlap" : "speculate";
-    if (!a.only.empty() && name != a.only) continue;
-    const Measured m = measure(model, update, machine, a);
-    fmt::print(
-        "{:<10} {:>9.4f} {:>9.4f} {:>9.4f} {:>9.3f} {:>9.4f} {:>9.4f} {:>8} {:>10} {:>7}  {:.1f}, "
-        "{}\n",
-        name, m.median_s, m.mean_s, m.bound_s, m.median_s / m.bound_s, m.simulated_s, m.update_s,
-        m.num_planned, m.num_speculated, m.num_undone, m.update_bytes_per_s / 1e9, m.num_quiet);
-    std::fflush(stdout);
+  const Machine machine = machine_of(plain, before, a);
+  Runner overlap(model, UpdateOrder::Overlap, machine, a);
+  Runner speculate(model, UpdateOrder::Speculate, machine, a);
+  const RandomBatches data(a.gpt.vocabulary, kBatch, kLength, 1);
+  // Where all is clipped the first steps count: they hope the most often.
+  for (int i = 0; i < (a.clipped ? 0 : kWarmUps); ++i) {
+    overlap.trainer.step(data.batches(), 3e-4);
+    speculate.trainer.step(data.batches(), 3e-4);
   }
+  for (int i = 0; i < a.steps; ++i) {
+    overlap.step(data);
+    speculate.step(data);
+  }
+  const Cores after = measure_cores(a.threads);
+  Machine now = machine;
+  now.update_bytes_per_s = (before.update_bytes_per_s + after.update_bytes_per_s) / 2;
+  now.copy_bytes_per_s = (before.copy_bytes_per_s + after.copy_bytes_per_s) / 2;
+  const Preparation without =
+      prepare(model, options_of(UpdateOrder::Overlap, false, a), {.num_threads = a.threads}, now);
+  const Bound bound = lower_bound(without.trace, *without.layout, without.plan, now, false);
+  fmt::print(
+      "GPT of {:.1f} M parameters in {} chunks; Adam {:.1f} and {:.1f} GB/s, copies {:.1f} GB/s, "
+      "{} threads; kernels {:.3f} TFLOP/s, link {:.2f} GB/s each way\n",
+      static_cast<double>(plain.layout->num_model_parameters()) / 1e6, plain.layout->num_chunks(),
+      before.update_bytes_per_s / 1e9, after.update_bytes_per_s / 1e9,
+      before.copy_bytes_per_s / 1e9, a.threads, machine.flops_per_s / 1e12,
+      machine.load_bytes_per_s / 1e9);
+  fmt::print("{} steps each in turn, {}; bound without clipping {:.4f} s by {}\n", a.steps,
+             a.clipped ? "all clipped" : "none clipped", bound.seconds, bound.bound_by);
+  fmt::print("{:<10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>10} {:>7} {:>6}\n", "", "median s",
+             "mean s", "median/b", "simulated", "update s", "planned", "speculated", "undone",
+             "quiet");
+  print(overlap, bound.seconds, now);
+  print(speculate, bound.seconds, now);
   return 0;
 }
 
@@ -217,10 +221,6 @@ int run(const Arguments& a) {
 }  // namespace ebb::bench
 
 int main(int argc, char** argv) {
-  try {
-    return ebb::bench::run(ebb::bench::parse(argc, argv));
-  } catch (const std::exception& e) {
-    fmt::print("{}\n", e.what());
-    return 1;
-  }
+  return ebb::bench::exit_code_of("bench_speculation",
+                                  [&] { return ebb::bench::run(ebb::bench::parse(argc, argv)); });
 }

@@ -17,7 +17,7 @@ constexpr size_t kAlignment = 64;
 
 size_t Speculation::log_bytes(const Layout& layout) {
   const auto n = static_cast<int64_t>(layout.chunk_elements());
-  const size_t bytes = UndoLog::bytes(n, Corrections::Four, n / kElementsPerEscape);
+  const size_t bytes = UndoLog::bytes(n, n / kElementsPerEscape);
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
@@ -28,7 +28,7 @@ Speculation::Speculation(Device& device, const Layout& layout, std::vector<uint3
   const size_t bytes = log_bytes(layout);
   memory_ = device.allocate(MemoryKind::Pageable, chunks_.size() * bytes, "undo logs");
   for (size_t i = 0; i < chunks_.size(); ++i) {
-    logs_.emplace_back(std::span(memory_.data() + i * bytes, bytes), Corrections::Four);
+    logs_.emplace_back(std::span(memory_.data() + i * bytes, bytes));
   }
   made_.reserve(chunks_.size());
 }
