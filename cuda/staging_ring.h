@@ -5,8 +5,9 @@
 // pinned memory, and what the stream does next comes after it. Host memory bounds it: a core copies
 // some 10 GB/s. One ring serves one direction.
 //
-// Errors: as CudaStream::copy(); what fails on the ring's thread is known to the stream.
-// Thread-safety: every method may be called from any thread.
+// Errors: as CudaStream::copy(). What fails on the ring's thread is the failure of the stream whose
+// copy it was, as of that copy; of a stream that has failed nothing more is copied. The ring goes
+// on with the copies of others. Thread-safety: every method may be called from any thread.
 #pragma once
 
 #include <array>
@@ -15,10 +16,9 @@
 
 #include "cuda/cuda_context.h"
 #include "cuda/cuda_event.h"
+#include "device/host/host_stream.h"
 
 namespace ebb {
-
-class CudaHostStream;
 
 class StagingRing {
  public:
@@ -46,14 +46,20 @@ class StagingRing {
   };
 
   Slot& next_slot() { return *slots_[next_++ % kNumSlots]; }
+  /// Submits a piece of the operation's copy; it throws what that is to fail with.
+  template <class Piece>
+  void submit(const Operation& operation, Piece piece);
+  void copy_piece(std::byte* to, const std::byte* from, size_t bytes);
 
+  CudaContext& context_;
   const size_t slot_bytes_;
   std::byte* const memory_;
   std::mutex mutex_;
   std::array<std::unique_ptr<Slot>, kNumSlots> slots_;
   CudaEvent before_;  // what the stream did before a load
   size_t next_ = 0;
-  std::unique_ptr<CudaHostStream> thread_;  // last: it uses the rest
+  Faults no_faults_{{}};                // of the thread, whose own errors would be for ever
+  std::unique_ptr<HostStream> thread_;  // last: it uses the rest
 };
 
 }  // namespace ebb
