@@ -107,7 +107,20 @@ std::byte* HomeMemory::take(size_t bytes, std::string_view tag) {
   return data;
 }
 
+/// Without the lock: what a ring's thread waits for may take a while, and others copy meanwhile.
+void HomeMemory::wait_for_rings() noexcept {
+  StagingRing* rings[2];
+  {
+    std::lock_guard lock(mutex_);
+    rings[0] = load_.get(), rings[1] = store_.get();
+  }
+  for (StagingRing* ring : rings) {
+    if (ring != nullptr) ring->wait();
+  }
+}
+
 void HomeMemory::release(std::byte* data) noexcept {
+  wait_for_rings();
   std::lock_guard lock(mutex_);
   const auto found = ranges_.find(data);
   const Range range = found->second;

@@ -25,6 +25,7 @@ class HomeMemory {
   /// Zero-filled, near the GPU. Throws OutOfMemory where the machine or its cgroup has too little,
   /// or not even the rings can be pinned.
   std::byte* take(size_t bytes, std::string_view tag);
+  /// Waits for the rings, which may be at a copy of it that was broken off.
   void release(std::byte* data) noexcept;
 
   /// Counts a buffer that is pinned whole. Throws OutOfMemory where the limit would be passed.
@@ -48,6 +49,7 @@ class HomeMemory {
   /// How many of the bytes from `memory` on are alike: in one pinned part, or in one that is not.
   size_t alike(const std::byte* memory, size_t bytes, bool& pinned) const;
   size_t room() const;
+  void wait_for_rings() noexcept;
   void make_rings();
   size_t pin(std::byte* data, size_t bytes);
 

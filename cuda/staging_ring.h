@@ -37,6 +37,9 @@ class StagingRing {
   void store(cudaStream_t stream, StreamPoint& point, std::byte* to, const std::byte* from,
              size_t bytes);
 
+  /// Until the thread is done with what was submitted so far: before home memory goes.
+  void wait() { thread_->synchronize(); }
+
  private:
   struct Slot {
     explicit Slot(CudaContext& context) : filled(context), free(context) {}

@@ -4,15 +4,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <memory>
-#include <optional>
-#include <string>
+#include <string_view>
 #include <thread>
 
 #include "device/device.h"
 #include "device/errors.h"
 #include "tests/cuda_emulation/emulated_device.h"
-#include "tests/cuda_emulation/refusals.h"
 #include "tests/device/gate.h"
 #include "tests/trainer/watchdog.h"
 
@@ -148,6 +148,34 @@ TEST_F(StagingRingTest, ACopyBehindOneThatFailsIsMade) {
   EXPECT_NO_THROW(second->synchronize());
   EXPECT_NO_THROW(store->synchronize());
   EXPECT_EQ(std::count(back.data(), back.data() + kBytes, std::byte{'x'}), kBytes);
+}
+
+/// CUDA refuses the third piece of a store while the thread copies the first: the home stays until
+/// the thread has left it.
+TEST_F(StagingRingTest, AHomeOutlivesThePiecesOfAStoreThatWasBrokenOff) {
+  Gate entered, gate;
+  make_device([&](uint64_t piece) {
+    if (piece == 0) entered.open(), gate.pass();
+    return false;
+  });
+  Buffer home = this->home();
+  const Buffer there = away();
+  auto store = device_->create_stream(StreamRole::Store);
+  emulation::settings().refuses = [&, num_copies = 0](std::string_view call) mutable {
+    if (call != "cudaMemcpyAsync" || num_copies++ != 3) return false;  // 0: what is pinned
+    entered.pass();
+    return true;
+  };
+  copy(*store, home, there, CopyKind::Store);
+  std::thread opens([&gate] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    gate.open();
+  });
+  EXPECT_THROW(store->synchronize(), DeviceError);
+  store.reset();
+  home = Buffer();
+  opens.join();
+  copy_there_and_back();
 }
 
 }  // namespace
