@@ -98,9 +98,11 @@ class Inference::Impl {
   const PreparedInference& prepared_;
   const Trace no_moments_ = {};  // of fill and drain plans
   const Layout& layout_;
+  // Before home, which takes what is left of what may be pinned.
+  Buffer host_inputs_, host_loss_, results_;
   Home home_;
   DeviceSpaces spaces_;
-  Buffer device_inputs_, host_inputs_, device_loss_, host_loss_, results_;
+  Buffer device_inputs_, device_loss_;
   std::vector<Buffer> kept_;
   std::vector<Tensor> input_views_;
   TapeResults shown_;
@@ -117,17 +119,22 @@ namespace {
 
 std::vector<PlaneSpec> weights_alone(DType type) { return {{"weight", size_of(type)}}; }
 
+Buffer take_results(Device& device, size_t bytes) {
+  return bytes == 0 ? Buffer() : device.allocate(MemoryKind::Pinned, bytes, "losses and logits");
+}
+
 }  // namespace
 
 Inference::Impl::Impl(Device& device, const PreparedInference& prepared)
     : prepared_(prepared),
       layout_(*prepared.layout),
+      host_inputs_(device.allocate(MemoryKind::Pinned, prepared.input_bytes, "inputs")),
+      host_loss_(device.allocate(MemoryKind::Pinned, sizeof(double), "loss")),
+      results_(take_results(device, prepared.result_bytes)),
       home_(device, layout_, weights_alone(prepared.options.dtype), {}),
       spaces_(device, layout_, prepared.num_blocks, prepared.arena_bytes),
       device_inputs_(device.allocate(MemoryKind::Device, prepared.input_bytes, "inputs")),
-      host_inputs_(device.allocate(MemoryKind::Pinned, prepared.input_bytes, "inputs")),
       device_loss_(device.allocate(MemoryKind::Device, sizeof(double), "loss")),
-      host_loss_(device.allocate(MemoryKind::Pinned, sizeof(double), "loss")),
       inputs_ready_(device.create_event()),
       executor_(device, layout_, spaces_, home_, no_work_, most_ops(prepared)),
       arena_(spaces_.base(Space::Activations), prepared.arena_bytes),
@@ -140,9 +147,6 @@ Inference::Impl::Impl(Device& device, const PreparedInference& prepared)
         prepared.num_threads, prepared.device == DeviceKind::Cuda ? "CUDA" : "a host device"));
   }
   device.reserve_workspace(prepared.workspace_bytes);
-  if (prepared.result_bytes > 0) {
-    results_ = device.allocate(MemoryKind::Pinned, prepared.result_bytes, "losses and logits");
-  }
   take_kept(device);
   if (!prepared.options.random_weights) return;
   ThreadTeam team(device.info().num_threads);

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "scheduler/arena.h"
+#include "scheduler/device_state.h"
 #include "scheduler/executor.h"
 #include "scheduler/fixed_memory.h"
 #include "scheduler/micro_batches.h"
@@ -71,10 +72,13 @@ class Trainer::Impl {
   const Layout& layout_;
   FixedMemory fixed_;
   std::vector<InputSpec> specs_;
+  // Before home, which takes what is left of what may be pinned.
+  Buffer host_inputs_, host_loss_;
+  DeviceState device_state_;
   Home home_;
   State state_;
   DeviceSpaces spaces_;
-  Buffer device_inputs_, host_inputs_, device_loss_, host_loss_;
+  Buffer device_inputs_, device_loss_;
   std::vector<Tensor> input_views_;
   std::unique_ptr<Event> inputs_ready_, loss_ready_;
   Optimizer optimizer_;
@@ -90,17 +94,18 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       fixed_(fixed_memory(model, prepared.options, layout_, prepared.trace,
                           prepared.evaluation_trace)),
       specs_(model.inputs()),
+      host_inputs_(device.allocate(MemoryKind::Pinned, fixed_.input_bytes, "inputs")),
+      host_loss_(device.allocate(MemoryKind::Pinned, sizeof(double), "loss")),
+      device_state_(device, layout_, prepared.plan.device_updates),
       home_(device, layout_, plane_specs(prepared.options.dtype), home_options(prepared.plan)),
       state_(layout_, home_),
       spaces_(device, layout_, prepared.num_blocks,
               std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
       device_inputs_(device.allocate(MemoryKind::Device, fixed_.input_bytes, "inputs")),
-      host_inputs_(device.allocate(MemoryKind::Pinned, fixed_.input_bytes, "inputs")),
       device_loss_(device.allocate(MemoryKind::Device, sizeof(double), "loss")),
-      host_loss_(device.allocate(MemoryKind::Pinned, sizeof(double), "loss")),
       inputs_ready_(device.create_event()),
       loss_ready_(device.create_event()),
-      optimizer_(device, layout_, spaces_, home_, state_,
+      optimizer_(device, layout_, spaces_, home_, state_, device_state_,
                  trained_parameters(layout_, prepared.trace), prepared.plan, prepared.options),
       executor_(device, layout_, spaces_, home_, optimizer_,
                 static_cast<uint32_t>(

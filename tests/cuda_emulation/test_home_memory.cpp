@@ -7,6 +7,7 @@
 #include <string>
 
 #include "device/errors.h"
+#include "scheduler/inference.h"
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/trainer/cases.h"
 
@@ -71,7 +72,6 @@ void copy_there_and_back(Device& device, Buffer& home, Buffer& other) {
 
 TEST_F(HomeMemoryTest, IsOneRegionOfExactlyItsPages) {
   const auto device = this->device();
-  const auto event = device->create_event();  // takes the memory that all events share
   const size_t before = emulation::pinned_bytes();
   Buffer home = device->allocate(MemoryKind::Home, 5 * kMiB + 8, "home");
   EXPECT_EQ(emulation::pinned_bytes() - before, 5 * kMiB + kPage);
@@ -171,6 +171,56 @@ TEST_F(HomeMemoryTest, WithoutADriverThereIsNoDevice) {
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("no CUDA driver"), std::string::npos) << error.what();
   }
+}
+
+/// Inputs and coefficients of more than a megabyte, and then as much of the home as there is room.
+TEST_F(HomeMemoryTest, LeavesATrainersOtherMemoryItsRoom) {
+  emulation::settings().granularity = size_t{64} << 10;
+  constexpr int64_t kBatch = 256, kShort = 16;
+  const TrainingCase run{.accumulation = 24,
+                         .memory = Memory::Smallest,
+                         .between = Between::State,
+                         .pinned_bytes = 2 * kMiB,
+                         .device = DeviceKind::Cuda,
+                         .model = emulated_gpt()};
+  const Gpt2 model(run.model, kBatch, kShort, run.dtype);
+  const Preparation prepared = prepare_case(model, run);
+  ASSERT_GT(prepared.ledger.bytes("inputs", Tier::Host), kMiB);
+  ASSERT_FALSE(prepared.plan.device_updates.empty());
+  const auto device = create_case_device(prepared, run);
+  const Trainer trainer(model, *device, prepared);
+  EXPECT_GT(device->staged_bytes(), 0u);
+  EXPECT_LE(device->pinned_bytes(), run.pinned_bytes);
+}
+
+TEST_F(HomeMemoryTest, LeavesAnInferencesResultsTheirRoom) {
+  emulation::settings().granularity = size_t{64} << 10;
+  constexpr int64_t kVocabulary = 32768;
+  const Gpt2 model({.vocabulary = kVocabulary,
+                    .max_positions = kLength,
+                    .channels = 32,
+                    .num_layers = 1,
+                    .num_heads = 1},
+                   1, kLength, DType::BF16);
+  const Pass pass{.model = &model, .logits_rows = kLength, .num_classes = kVocabulary};
+  const PreparedInference prepared =
+      prepare_inference({&pass, 1}, {.chunk_bytes = size_t{128} << 10},
+                        {.num_threads = 1, .device = DeviceKind::Cuda});
+  ASSERT_GT(prepared.result_bytes, 3 * kMiB / 2);
+  const auto device = this->device(3 * kMiB);
+  const Inference inference(*device, prepared);
+  EXPECT_GT(device->staged_bytes(), 0u);
+  EXPECT_LE(device->pinned_bytes(), 3 * kMiB);
+}
+
+/// Words that events wait at are there before the home takes all that the driver pins.
+TEST_F(HomeMemoryTest, LeavesEventsTheirRoom) {
+  emulation::settings().pinnable_bytes = 2 * kMiB;
+  const auto device = this->device();
+  const size_t rest = emulation::settings().pinnable_bytes - emulation::pinned_bytes();
+  const Buffer home = device->allocate(MemoryKind::Home, rest, "home");
+  EXPECT_EQ(device->staged_bytes(), 0u);
+  EXPECT_NO_THROW(device->create_event());
 }
 
 TEST_F(HomeMemoryTest, TrainingGivesTheSameBits) {
