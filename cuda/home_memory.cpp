@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "cuda/cuda_error.h"
 #include "cuda/pinned_memory.h"
@@ -23,6 +24,19 @@ size_t slot_bytes_for(size_t limit_bytes) {
   return std::clamp(limit_bytes / (8 * kNumSlots) / kPageBytes * kPageBytes, kSmallestSlotBytes,
                     kLargestSlotBytes);
 }
+
+/// Room for them is kept while a home is pinned.
+class Headroom {
+ public:
+  /// Throws OutOfMemory.
+  explicit Headroom(int node) : data_(take_pinned(kHeadroomBytes, node, "small buffers")) {}
+  ~Headroom() { release_pinned(data_, kHeadroomBytes); }
+  Headroom(const Headroom&) = delete;
+  Headroom& operator=(const Headroom&) = delete;
+
+ private:
+  std::byte* const data_;
+};
 
 }  // namespace
 
@@ -65,15 +79,34 @@ size_t HomeMemory::staged_bytes() const {
   return staged_bytes_;
 }
 
+/// False where the limit or the driver asks for smaller ones, which leave small buffers their room;
+/// of the smallest, throws OutOfMemory.
+bool HomeMemory::try_rings(size_t slot_bytes) {
+  const size_t bytes = kNumSlots * slot_bytes;
+  const bool smallest = slot_bytes == kSmallestSlotBytes;
+  if (bytes + (smallest ? 0 : kHeadroomBytes) > room()) {
+    if (!smallest) return false;
+    throw OutOfMemory("pinned", bytes, pinned_bytes_, limit_bytes_, "rings for copies",
+                      "raise --pinned");
+  }
+  try {
+    auto load = std::make_unique<StagingRing>(context_, slot_bytes, "ebb load ring");
+    auto store = std::make_unique<StagingRing>(context_, slot_bytes, "ebb store ring");
+    if (!smallest) Headroom(context_.node);
+    load_ = std::move(load), store_ = std::move(store);
+  } catch (const OutOfMemory&) {
+    if (smallest) throw;
+    return false;
+  }
+  pinned_bytes_ += bytes;
+  return true;
+}
+
 /// With the lock held.
 void HomeMemory::make_rings() {
-  if (!load_) {
-    load_ = std::make_unique<StagingRing>(context_, slot_bytes_, "ebb load ring");
-    pinned_bytes_ += StagingRing::kNumSlots * slot_bytes_;
-  }
-  if (!store_) {
-    store_ = std::make_unique<StagingRing>(context_, slot_bytes_, "ebb store ring");
-    pinned_bytes_ += StagingRing::kNumSlots * slot_bytes_;
+  size_t slot_bytes = slot_bytes_;
+  while (!load_ && !try_rings(slot_bytes)) {
+    slot_bytes = std::max(slot_bytes / 2 / kPageBytes * kPageBytes, kSmallestSlotBytes);
   }
 }
 
@@ -81,12 +114,15 @@ void HomeMemory::make_rings() {
 size_t HomeMemory::pin(std::byte* data, size_t bytes) {
   if (bytes <= room() && try_to_pin(data, bytes)) return bytes;
   make_rings();
-  std::byte* const headroom = take_pinned(kHeadroomBytes, context_.node, "small buffers");
-  const size_t spare = room() > kHeadroomBytes ? room() - kHeadroomBytes : 0;
-  size_t some = std::min(bytes, spare) / kPageBytes * kPageBytes;
-  while (some > 0 && !try_to_pin(data, some)) some = some / 2 / kPageBytes * kPageBytes;
-  release_pinned(headroom, kHeadroomBytes);
-  return some;
+  try {
+    const Headroom headroom(context_.node);
+    const size_t spare = room() > kHeadroomBytes ? room() - kHeadroomBytes : 0;
+    size_t some = std::min(bytes, spare) / kPageBytes * kPageBytes;
+    while (some > 0 && !try_to_pin(data, some)) some = some / 2 / kPageBytes * kPageBytes;
+    return some;
+  } catch (const OutOfMemory&) {
+    return 0;  // the driver pins nothing more
+  }
 }
 
 std::byte* HomeMemory::take(size_t bytes, std::string_view tag) {

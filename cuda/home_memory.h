@@ -23,7 +23,7 @@ class HomeMemory {
   ~HomeMemory();
 
   /// Zero-filled, near the GPU. Throws OutOfMemory where the machine or its cgroup has too little,
-  /// or not even the rings can be pinned.
+  /// or not even the smallest rings can be pinned.
   std::byte* take(size_t bytes, std::string_view tag);
   /// Waits for the rings, which may be at a copy of it that was broken off.
   void release(std::byte* data) noexcept;
@@ -51,11 +51,12 @@ class HomeMemory {
   size_t room() const;
   void wait_for_rings() noexcept;
   void make_rings();
+  bool try_rings(size_t slot_bytes);
   size_t pin(std::byte* data, size_t bytes);
 
   CudaContext& context_;
   const size_t limit_bytes_;
-  const size_t slot_bytes_;  // of the rings
+  const size_t slot_bytes_;  // of the rings, at most
   mutable std::mutex mutex_;
   std::map<const std::byte*, Range> ranges_;
   size_t pinned_bytes_ = 0;
