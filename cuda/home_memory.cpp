@@ -8,29 +8,17 @@
 #include "cuda/pinned_memory.h"
 #include "device/errors.h"
 #include "device/host/host_memory.h"
+#include "device/staging.h"
 
 namespace ebb {
 namespace {
-
-// A slot is long beside what starting a copy takes, and the rings are an eighth of a small limit.
-constexpr size_t kSmallestSlotBytes = size_t{64} << 10, kLargestSlotBytes = size_t{4} << 20;
-constexpr size_t kNumSlots = 2 * StagingRing::kNumSlots;
-// For the small buffers that kernels read in place and that are taken after a home.
-constexpr size_t kHeadroomBytes = size_t{1} << 20;
-
-constexpr size_t kLeastBytes = kNumSlots * kSmallestSlotBytes + kHeadroomBytes;
-
-size_t slot_bytes_for(size_t limit_bytes) {
-  return std::clamp(limit_bytes / (8 * kNumSlots) / kPageBytes * kPageBytes, kSmallestSlotBytes,
-                    kLargestSlotBytes);
-}
 
 /// Room for them is kept while a home is pinned.
 class Headroom {
  public:
   /// Throws OutOfMemory.
-  explicit Headroom(int node) : data_(take_pinned(kHeadroomBytes, node, "small buffers")) {}
-  ~Headroom() { release_pinned(data_, kHeadroomBytes); }
+  explicit Headroom(int node) : data_(take_pinned(kPinnedHeadroomBytes, node, "small buffers")) {}
+  ~Headroom() { release_pinned(data_, kPinnedHeadroomBytes); }
   Headroom(const Headroom&) = delete;
   Headroom& operator=(const Headroom&) = delete;
 
@@ -41,10 +29,10 @@ class Headroom {
 }  // namespace
 
 HomeMemory::HomeMemory(CudaContext& context, size_t limit_bytes)
-    : context_(context), limit_bytes_(limit_bytes), slot_bytes_(slot_bytes_for(limit_bytes)) {
-  if (limit_bytes >= kLeastBytes) return;
+    : context_(context), limit_bytes_(limit_bytes) {
+  if (limit_bytes >= kLeastPinnedBytes) return;
   throw ConfigError("--pinned " + format_bytes(limit_bytes) + ": copies need at least " +
-                    format_bytes(kLeastBytes) +
+                    format_bytes(kLeastPinnedBytes) +
                     " of pinned memory, through which everything else then goes");
 }
 
@@ -79,16 +67,10 @@ size_t HomeMemory::staged_bytes() const {
   return staged_bytes_;
 }
 
-/// False where the limit or the driver asks for smaller ones, which leave small buffers their room;
-/// of the smallest, throws OutOfMemory.
+/// False where the driver refuses: smaller ones may do, which leave small buffers their room. Of
+/// the smallest, throws OutOfMemory.
 bool HomeMemory::try_rings(size_t slot_bytes) {
-  const size_t bytes = kNumSlots * slot_bytes;
-  const bool smallest = slot_bytes == kSmallestSlotBytes;
-  if (bytes + (smallest ? 0 : kHeadroomBytes) > room()) {
-    if (!smallest) return false;
-    throw OutOfMemory("pinned", bytes, pinned_bytes_, limit_bytes_, "rings for copies",
-                      "raise --pinned");
-  }
+  const bool smallest = slot_bytes == kSmallestStagingSlotBytes;
   try {
     auto load = std::make_unique<StagingRing>(context_, slot_bytes, "ebb load ring");
     auto store = std::make_unique<StagingRing>(context_, slot_bytes, "ebb store ring");
@@ -98,16 +80,19 @@ bool HomeMemory::try_rings(size_t slot_bytes) {
     if (smallest) throw;
     return false;
   }
-  pinned_bytes_ += bytes;
+  pinned_bytes_ += staging_bytes(slot_bytes);
   return true;
 }
 
 /// With the lock held.
 void HomeMemory::make_rings() {
-  size_t slot_bytes = slot_bytes_;
-  while (!load_ && !try_rings(slot_bytes)) {
-    slot_bytes = std::max(slot_bytes / 2 / kPageBytes * kPageBytes, kSmallestSlotBytes);
+  if (load_) return;
+  size_t slot_bytes = staging_slot_bytes(limit_bytes_, room());
+  if (const size_t bytes = staging_bytes(slot_bytes); bytes > room()) {
+    throw OutOfMemory("pinned", bytes, pinned_bytes_, limit_bytes_, "rings for copies",
+                      "raise --pinned");
   }
+  while (!try_rings(slot_bytes)) slot_bytes = smaller_staging_slot(slot_bytes);
 }
 
 /// From the beginning, as many of the bytes as may be pinned. With the lock held.
@@ -116,7 +101,7 @@ size_t HomeMemory::pin(std::byte* data, size_t bytes) {
   make_rings();
   try {
     const Headroom headroom(context_.node);
-    const size_t spare = room() > kHeadroomBytes ? room() - kHeadroomBytes : 0;
+    const size_t spare = room() > kPinnedHeadroomBytes ? room() - kPinnedHeadroomBytes : 0;
     size_t some = std::min(bytes, spare) / kPageBytes * kPageBytes;
     while (some > 0 && !try_to_pin(data, some)) some = some / 2 / kPageBytes * kPageBytes;
     return some;

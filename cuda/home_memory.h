@@ -56,7 +56,6 @@ class HomeMemory {
 
   CudaContext& context_;
   const size_t limit_bytes_;
-  const size_t slot_bytes_;  // of the rings, at most
   mutable std::mutex mutex_;
   std::map<const std::byte*, Range> ranges_;
   size_t pinned_bytes_ = 0;

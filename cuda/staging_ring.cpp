@@ -20,24 +20,24 @@ void check(const HostEvent::Reached& reached) {
 StagingRing::StagingRing(CudaContext& context, size_t slot_bytes, const char* thread_name)
     : context_(context),
       slot_bytes_(slot_bytes),
-      memory_(take_pinned(kNumSlots * slot_bytes, context.node, "ring for copies")),
+      memory_(take_pinned(kStagingSlots * slot_bytes, context.node, "ring for copies")),
       before_(context) {
   try {
-    for (size_t i = 0; i < kNumSlots; ++i) {
+    for (size_t i = 0; i < kStagingSlots; ++i) {
       slots_[i] = std::make_unique<Slot>(context);
       slots_[i]->data = memory_ + i * slot_bytes;
     }
     thread_ =
         std::make_unique<HostStream>(HostStreamOptions{.faults = &no_faults_, .name = thread_name});
   } catch (...) {
-    release_pinned(memory_, kNumSlots * slot_bytes_);
+    release_pinned(memory_, kStagingSlots * slot_bytes_);
     throw;
   }
 }
 
 StagingRing::~StagingRing() {
   thread_.reset();  // what is queued still runs
-  release_pinned(memory_, kNumSlots * slot_bytes_);
+  release_pinned(memory_, kStagingSlots * slot_bytes_);
 }
 
 template <class Piece>

@@ -17,15 +17,14 @@
 #include "cuda/cuda_context.h"
 #include "cuda/cuda_event.h"
 #include "device/host/host_stream.h"
+#include "device/staging.h"
 
 namespace ebb {
 
 class StagingRing {
  public:
-  static constexpr size_t kNumSlots = 4;
-
-  /// Takes kNumSlots * slot_bytes of pinned memory; throws OutOfMemory. `thread_name`: at most 15
-  /// characters, static storage.
+  /// Takes kStagingSlots * slot_bytes of pinned memory; throws OutOfMemory. `thread_name`: at most
+  /// 15 characters, static storage.
   StagingRing(CudaContext& context, size_t slot_bytes, const char* thread_name);
   ~StagingRing();
   StagingRing(const StagingRing&) = delete;
@@ -48,7 +47,7 @@ class StagingRing {
     bool used = false;  // free was recorded
   };
 
-  Slot& next_slot() { return *slots_[next_++ % kNumSlots]; }
+  Slot& next_slot() { return *slots_[next_++ % kStagingSlots]; }
   /// Submits a piece of the operation's copy; it throws what that is to fail with.
   template <class Piece>
   void submit(const Operation& operation, Piece piece);
@@ -58,7 +57,7 @@ class StagingRing {
   const size_t slot_bytes_;
   std::byte* const memory_;
   std::mutex mutex_;
-  std::array<std::unique_ptr<Slot>, kNumSlots> slots_;
+  std::array<std::unique_ptr<Slot>, kStagingSlots> slots_;
   CudaEvent before_;  // what the stream did before a load
   size_t next_ = 0;
   Faults no_faults_{{}};                // of the thread, whose own errors would be for ever

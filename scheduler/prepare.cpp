@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "device/sim/sim_device.h"
+#include "device/staging.h"
 #include "scheduler/choose.h"
 #include "scheduler/device_state.h"
 #include "scheduler/fixed_memory.h"
@@ -193,6 +194,7 @@ Preparation prepare_ground(const Model& model, const TrainerOptions& told, const
   p.options = options;
   p.num_threads = budgets.num_threads > 0 ? budgets.num_threads : num_usable_cores();
   p.device = budgets.device;
+  p.pinned_memory = budgets.pinned_memory;
   DryRun run =
       dry_run(model, options, options.gradient_accumulation, true, p.num_threads, p.device);
   p.num_model_blocks = run.num_blocks;
@@ -249,6 +251,20 @@ Plan plan_step(const Preparation& ground, const TrainerOptions& told) {
                    plan_options(options, blocks_beside(ground, *options.device_updates), true));
 }
 
+namespace {
+
+/// What a CUDA device's copies pass where home may not be pinned whole.
+size_t ring_bytes(const Preparation& p, const Plan& plan, size_t input_bytes) {
+  if (p.device != DeviceKind::Cuda) return 0;
+  const size_t coefficient_bytes = plan.device_updates.empty() ? 0 : DeviceState::kCoefficientBytes;
+  const size_t pinned_buffers[] = {input_bytes, sizeof(double), coefficient_bytes};
+  const size_t home_bytes =
+      travelling_bytes(*p.layout, plane_specs(p.options.dtype), home_options(plan));
+  return planned_staging_bytes(p.pinned_memory, pinned_buffers, home_bytes);
+}
+
+}  // namespace
+
 Ledger ledger_with(const Preparation& ground, const Plan& plan) {
   Ledger ledger = ground.ledger;
   const size_t input_bytes = ledger.bytes("inputs", Tier::Device);
@@ -261,6 +277,7 @@ Ledger ledger_with(const Preparation& ground, const Plan& plan) {
   add_home(ledger, *ground.layout, plane_specs(ground.options.dtype), home_options(plan));
   ledger.add("inputs", Tier::Host, input_bytes);
   ledger.add("loss", Tier::Host, sizeof(double));
+  ledger.add("rings for copies", Tier::Host, ring_bytes(ground, plan, input_bytes));
   return ledger;
 }
 

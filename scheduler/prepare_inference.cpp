@@ -6,6 +6,7 @@
 #include "device/errors.h"
 #include "device/host/parallel.h"
 #include "device/sim/sim_device.h"
+#include "device/staging.h"
 #include "scheduler/inference.h"
 #include "scheduler/inference_pass.h"
 #include "scheduler/program.h"
@@ -194,6 +195,12 @@ PreparedInference prepare_inference(std::span<const Pass> passes, const Inferenc
   p.ledger.add("inputs", Tier::Host, p.input_bytes);
   p.ledger.add("losses and logits", Tier::Host, p.result_bytes);
   p.ledger.add("loss", Tier::Host, sizeof(double));
+  if (p.device == DeviceKind::Cuda) {
+    const size_t pinned_buffers[] = {p.input_bytes, sizeof(double), p.result_bytes};
+    p.ledger.add("rings for copies", Tier::Host,
+                 planned_staging_bytes(budgets.pinned_memory, pinned_buffers,
+                                       travelling_bytes(*p.layout, {&weights, 1}, {})));
+  }
   check_home(p, budgets);
   return p;
 }

@@ -98,7 +98,8 @@ PlannedStep plan_step_of(const TrainOptions& options, const PlanGround& ground) 
                   .host_memory = options.host_memory.value_or(machine.host_memory_bytes),
                   .total_memory = ground.total_memory_bytes,
                   .num_threads = ground.num_threads,
-                  .device = ground.device};
+                  .device = ground.device,
+                  .pinned_memory = options.pinned.value_or(SIZE_MAX)};
   const bool device_is_host = ground.total_memory_bytes.has_value();
   if (!device_is_host && !options.device_memory) {
     step.budgets.device_memory = machine.device_memory_bytes;

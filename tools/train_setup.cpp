@@ -123,6 +123,7 @@ void plan(const TrainOptions& options, TrainSetup& setup) {
       .host_memory = std::min(options.host_memory.value_or(usable_bytes), usable_bytes),
       .num_threads = static_cast<int>(options.threads)};
   budgets.device = setup.device.kind;
+  budgets.pinned_memory = setup.device.pinned_bytes;
   if (setup.device.kind == DeviceKind::Host) {
     budgets.total_memory = usable_bytes;
   } else if (!budgets.device_memory) {
