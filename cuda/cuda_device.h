@@ -37,6 +37,7 @@ class CudaDevice final : public Device {
   size_t peak_bytes() const override { return budget_.peak_bytes(); }
   size_t pinned_bytes() const override;
   size_t staged_bytes() const override;
+  bool pinning_refused() const override;
   uint64_t num_allocations() const override { return num_allocations_; }
   double now_s() const override { return steady_now_s(); }
 

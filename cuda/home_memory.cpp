@@ -78,10 +78,23 @@ bool HomeMemory::try_rings(size_t slot_bytes) {
     load_ = std::move(load), store_ = std::move(store);
   } catch (const OutOfMemory&) {
     if (smallest) throw;
+    pinning_refused_ = true;
     return false;
   }
   pinned_bytes_ += staging_bytes(slot_bytes);
   return true;
+}
+
+bool HomeMemory::pinning_refused() const {
+  std::lock_guard lock(mutex_);
+  return pinning_refused_;
+}
+
+/// With the lock held.
+bool HomeMemory::try_pin(std::byte* data, size_t bytes) {
+  if (try_to_pin(data, bytes)) return true;
+  pinning_refused_ = true;
+  return false;
 }
 
 /// With the lock held.
@@ -97,16 +110,17 @@ void HomeMemory::make_rings() {
 
 /// From the beginning, as many of the bytes as may be pinned. With the lock held.
 size_t HomeMemory::pin(std::byte* data, size_t bytes) {
-  if (bytes <= room() && try_to_pin(data, bytes)) return bytes;
+  if (bytes <= room() && try_pin(data, bytes)) return bytes;
   make_rings();
   try {
     const Headroom headroom(context_.node);
     const size_t spare = room() > kPinnedHeadroomBytes ? room() - kPinnedHeadroomBytes : 0;
     size_t some = std::min(bytes, spare) / kPageBytes * kPageBytes;
-    while (some > 0 && !try_to_pin(data, some)) some = some / 2 / kPageBytes * kPageBytes;
+    while (some > 0 && !try_pin(data, some)) some = some / 2 / kPageBytes * kPageBytes;
     return some;
-  } catch (const OutOfMemory&) {
-    return 0;  // the driver pins nothing more
+  } catch (const OutOfMemory&) {  // the driver pins nothing more
+    pinning_refused_ = true;
+    return 0;
   }
 }
 

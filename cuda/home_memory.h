@@ -34,6 +34,8 @@ class HomeMemory {
   size_t pinned_bytes() const;
   /// Of homes, what is not pinned.
   size_t staged_bytes() const;
+  /// Some of them as the driver refused, and not for the limit.
+  bool pinning_refused() const;
 
   /// A copy that may touch home memory on its host side: pinned parts go straight, the others
   /// through a ring. Throws DeviceError.
@@ -53,6 +55,7 @@ class HomeMemory {
   void make_rings();
   bool try_rings(size_t slot_bytes);
   size_t pin(std::byte* data, size_t bytes);
+  bool try_pin(std::byte* data, size_t bytes);
 
   CudaContext& context_;
   const size_t limit_bytes_;
@@ -60,6 +63,7 @@ class HomeMemory {
   std::map<const std::byte*, Range> ranges_;
   size_t pinned_bytes_ = 0;
   size_t staged_bytes_ = 0;
+  bool pinning_refused_ = false;
   std::unique_ptr<StagingRing> load_, store_;
 };
 

@@ -112,6 +112,9 @@ class Device {
   virtual size_t pinned_bytes() const { return 0; }
   /// Of MemoryKind::Home, what is not.
   virtual size_t staged_bytes() const { return 0; }
+  /// Some of that although the limit (DeviceOptions::pinned_bytes) would allow it: the driver does
+  /// not.
+  virtual bool pinning_refused() const { return false; }
   /// Allocations of any kind since the device was made: must not change after set-up.
   virtual uint64_t num_allocations() const = 0;
   /// Seconds on the clock that Event::time_s() uses.

@@ -101,6 +101,7 @@ TEST_F(HomeMemoryTest, WhatMayNotBePinnedGoesThroughARing) {
   copy_there_and_back(*device, home, other);
   const Buffer small = device->allocate(MemoryKind::Pinned, kMiB / 2, "what kernels read");
   EXPECT_LE(device->pinned_bytes(), kLimit);
+  EXPECT_FALSE(device->pinning_refused());
 }
 
 TEST_F(HomeMemoryTest, WhereTheDriverRefusesLessIsPinned) {
@@ -109,6 +110,7 @@ TEST_F(HomeMemoryTest, WhereTheDriverRefusesLessIsPinned) {
   Buffer home = device->allocate(MemoryKind::Home, 7 * kMiB, "home");
   EXPECT_GT(device->staged_bytes(), 0u);
   EXPECT_LT(device->staged_bytes(), 7 * kMiB);
+  EXPECT_TRUE(device->pinning_refused());
   Buffer other = device->allocate(MemoryKind::Home, home.bytes(), "other");
   copy_there_and_back(*device, home, other);
   // What kernels read in place still finds room.
