@@ -224,6 +224,24 @@ TEST_F(PlanCommand, RefusesMachinesItCannotRead) {
   refuse(machine.dump(), "'load_bytes_per_s' of a machine must be a number");
 }
 
+/// On a GPU what may not be pinned means rings; the host device pins nothing.
+TEST_F(PlanCommand, CountsTheRingsThatPinnedMeans) {
+  const Arguments gpu = {"--preset", "toy-bytes", "--machine", "h100", "--seq-length", "32"};
+  const auto rings = [&](const Arguments& arguments) {
+    size_t bytes = 0;
+    const Json planned = plan_json(arguments);
+    for (const Json& entry : planned["memory"]) {
+      if (entry["class"] == "rings for copies") bytes += entry["bytes"].get<size_t>();
+    }
+    return bytes;
+  };
+  EXPECT_EQ(rings(gpu), 0u);
+  EXPECT_EQ(rings(gpu + Arguments{"--pinned", "1GiB"}), 0u);
+  EXPECT_EQ(rings(gpu + Arguments{"--pinned", "2MiB"}), size_t{512} << 10);
+  const Json free = plan_json(kToy), limited = plan_json(kToy + Arguments{"--pinned", "2MiB"});
+  EXPECT_EQ(limited["memory"], free["memory"]);
+}
+
 TEST_F(PlanCommand, SaysWhatIsNoMachine) {
   for (const std::string& name : {std::string("h300"), folder_.path().string()}) {
     const Outcome outcome = plan(kToy + Arguments{"--machine", name});
