@@ -5,30 +5,10 @@
 #include <algorithm>
 
 #include "device/errors.h"
-#include "tools/machine.h"
 #include "tools/train_report.h"
 #include "tools/train_setup.h"
 
 namespace ebb {
-namespace {
-
-Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device) {
-  const size_t usable_bytes = read_memory_limits().usable_bytes();
-  Budgets budgets = {
-      .device_memory = options.device_memory,
-      .host_memory = std::min(options.host_memory.value_or(usable_bytes), usable_bytes),
-      .num_threads = static_cast<int>(options.threads)};
-  budgets.device = device.kind;
-  if (device.kind == DeviceKind::Host) {
-    budgets.total_memory = usable_bytes;
-  } else if (!budgets.device_memory) {
-    budgets.device_memory = create_device(device)->info().memory_bytes;  // what is free
-  }
-  return budgets;
-}
-
-}  // namespace
-
 void validate_inference(const TrainOptions& options) { validate_planned(options); }
 
 LoadedInference load_inference(const TrainOptions& options, const ModelSource& source,

@@ -117,24 +117,13 @@ DeviceKind device_kind(const TrainOptions& options) {
 }
 
 void plan(const TrainOptions& options, TrainSetup& setup) {
-  const size_t usable_bytes = read_memory_limits().usable_bytes();
-  Budgets budgets = {
-      .device_memory = options.device_memory,
-      .host_memory = std::min(options.host_memory.value_or(usable_bytes), usable_bytes),
-      .num_threads = static_cast<int>(options.threads)};
-  budgets.device = setup.device.kind;
-  if (setup.device.kind == DeviceKind::Host) {
-    budgets.total_memory = usable_bytes;
-  } else if (!budgets.device_memory) {
-    budgets.device_memory = create_device(setup.device)->info().memory_bytes;  // what is free
-  }
   setup.rates = rates_for(options, setup.source, setup.shape, setup.device);
   const uint32_t evaluation_batches =
       setup.eval_shape ? static_cast<uint32_t>(setup.eval_shape->num_batches) : 0;
   setup.prepared = prepare(*setup.model,
                            trainer_options(options, setup.shape, evaluation_batches,
                                            !setup.source.has_weights && !setup.restores),
-                           budgets, setup.rates.machine);
+                           budgets_of(options, setup.device), setup.rates.machine);
   setup.device.memory_bytes =
       options.device_memory.value_or(setup.prepared.ledger.total(Tier::Device));
 }
@@ -184,6 +173,21 @@ DeviceOptions device_options(const TrainOptions& options) {
           .arithmetic = choose_arithmetic(options.arithmetic, this_processor()),
           .pretend = options.pretend,
           .pinned_bytes = options.pinned.value_or(SIZE_MAX)};
+}
+
+Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device) {
+  const size_t usable_bytes = read_memory_limits().usable_bytes();
+  Budgets budgets = {
+      .device_memory = options.device_memory,
+      .host_memory = std::min(options.host_memory.value_or(usable_bytes), usable_bytes),
+      .num_threads = static_cast<int>(options.threads)};
+  budgets.device = device.kind;
+  if (device.kind == DeviceKind::Host) {
+    budgets.total_memory = usable_bytes;
+  } else if (!budgets.device_memory) {
+    budgets.device_memory = create_device(device)->info().memory_bytes;  // what is free
+  }
+  return budgets;
 }
 
 MachineRates rates_for(const TrainOptions& options, const ModelSource& source,

@@ -65,6 +65,8 @@ Annotations open_annotations(const std::string& labels, const std::string& docum
 ModelSource model_source(const TrainOptions& options);
 BatchShape batch_shape(const TrainOptions& options, const ModelSource& source);
 DeviceOptions device_options(const TrainOptions& options);
+/// What flags and this machine allow.
+Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device);
 /// What is known of this machine for a model, or measured.
 MachineRates rates_for(const TrainOptions& options, const ModelSource& source,
                        const BatchShape& shape, const DeviceOptions& device);

@@ -49,6 +49,16 @@ const Arguments kToy = {"--preset",
                         "--gradient-accumulation",
                         "2"};
 
+/// On a machine whose device is too small for it.
+const Arguments kLarge = {"--preset",
+                          "gpt3-6.7b",
+                          "--machine",
+                          "rtx4090",
+                          "--micro-batch-size",
+                          "4",
+                          "--gradient-accumulation",
+                          "4"};
+
 TEST_F(PlanCommand, SaysWhatTheRunThenTakes) {
   const Arguments settings =
       kToy + Arguments{"--device-memory", "4MiB",  "--micro-batch-order", "vertical",
@@ -92,17 +102,9 @@ TEST_F(PlanCommand, AddsUpToItsTotals) {
 }
 
 TEST_F(PlanCommand, AdvisesChangesThatFit) {
-  const Arguments settings = {"--preset",
-                              "gpt3-6.7b",
-                              "--machine",
-                              "rtx4090",
-                              "--micro-batch-size",
-                              "4",
-                              "--gradient-accumulation",
-                              "4"};
   const Arguments too_much = {"--recompute",     "none", "--activations", "device",
                               "--device-memory", "12GiB"};
-  const Json refused = plan_json(settings + too_much, 3);
+  const Json refused = plan_json(kLarge + too_much, 3);
   EXPECT_FALSE(refused["fits"].get<bool>());
   ASSERT_GE(refused["changes"].size(), 3u);
   double before = 1e30;
@@ -110,7 +112,7 @@ TEST_F(PlanCommand, AdvisesChangesThatFit) {
     EXPECT_LE(change["tokens_per_second"], before) << "the cheapest comes first";
     before = change["tokens_per_second"];
     std::istringstream words(change["change"].get<std::string>());
-    Arguments changed = settings + too_much;
+    Arguments changed = kLarge + too_much;
     for (std::string flag, value; words >> flag >> value;) {
       const auto given = std::find(changed.begin(), changed.end(), flag);
       if (given == changed.end()) {
@@ -168,16 +170,7 @@ TEST_F(PlanCommand, SweepsFromTheSmallestBudgetThatWorks) {
 
 /// The smallest device budget keeps more at home than this machine's 128 GB.
 TEST_F(PlanCommand, SweepsPastWhatDoesNotFitAtHome) {
-  const Arguments settings = {"--preset",
-                              "gpt3-6.7b",
-                              "--machine",
-                              "rtx4090",
-                              "--micro-batch-size",
-                              "4",
-                              "--gradient-accumulation",
-                              "4",
-                              "--sweep",
-                              "device-memory"};
+  const Arguments settings = kLarge + Arguments{"--sweep", "device-memory"};
   const Outcome outcome = plan(settings + Arguments{"--json"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   std::istringstream lines(outcome.out);
