@@ -127,18 +127,18 @@ class Evaluation {
         data_(options.run.data, options.run.token_type),
         annotations_(open_annotations(options.run.labels, options.run.documents,
                                       checked(data_, source), source)),
-        model_(create_model(source.config,
-                            {.batch_size = shape_.batch_size,
-                             .length = shape_.length,
-                             .packed = options.run.is_packed()},
-                            options.run.dtype)),
+        model_(model_of(options.run, source)),
         samples_({data_, annotations_.labels.get(), annotations_.documents.get()}, model_->inputs(),
                  shape_, options.num_batches) {}
 
   void run() {
     open_files();
-    const std::vector<Pass> passes = make_passes();
-    LoadedInference loaded = load_inference(options_.run, source_, passes);
+    const std::vector<Pass> passes = make_passes(*model_, shape_);
+    LoadedInference loaded =
+        load_inference({options_.run}, source_, passes,
+                       [this](const InferenceFlags& flags, const Budgets& budgets) {
+                         return plan_of(flags.options, budgets);
+                       });
     fmt::print(stderr, "{}", inference_header(options_.run, source_, loaded));
     const EvalProgress progress(samples_.num_batches());
     double total = 0;
@@ -165,15 +165,31 @@ class Evaluation {
     return data;
   }
 
+  static std::unique_ptr<const Model> model_of(const TrainOptions& options,
+                                               const ModelSource& source) {
+    const BatchShape shape = batch_shape(options, source);
+    return create_model(
+        source.config,
+        {.batch_size = shape.batch_size, .length = shape.length, .packed = options.is_packed()},
+        options.dtype);
+  }
+
+  PreparedInference plan_of(const TrainOptions& options, const Budgets& budgets) const {
+    const auto model = model_of(options, source_);
+    const std::vector<Pass> passes = make_passes(*model, shape_of(options, source_));
+    return prepare_inference(passes, inference_options(options, source_), budgets);
+  }
+
   int64_t vocabulary() const { return sizes_of(source_.config).vocabulary; }
 
   /// Logits are those of the first micro-batch alone: it is a pass of its own.
-  std::vector<Pass> make_passes() const {
-    Pass pass{.model = model_.get()};
-    if (log_probs_) pass.num_losses = shape_.batch_size * shape_.length;
+  std::vector<Pass> make_passes(const Model& model, const BatchShape& shape) const {
+    const int64_t num_rows = shape.batch_size * shape.length;
+    Pass pass{.model = &model};
+    if (log_probs_) pass.num_losses = num_rows;
     if (!logits_) return {pass};
     Pass first = pass;
-    first.logits_rows = shape_.batch_size * shape_.length;
+    first.logits_rows = num_rows;
     first.num_classes = vocabulary();
     return {first, pass};
   }

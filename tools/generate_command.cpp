@@ -128,11 +128,19 @@ void generate(const GenerateOptions& options) {
   const std::vector<int32_t> prompt = prompt_of(options, source);
   const std::vector<int32_t> ends =
       source.folder.empty() ? std::vector<int32_t>{} : end_tokens(source.folder);
-  Generation generation(source.config,
-                        {.prompt_length = static_cast<int64_t>(prompt.size()),
-                         .max_tokens = static_cast<int64_t>(options.max_tokens)},
-                        options.run.dtype);
-  LoadedInference loaded = load_inference(options.run, source, generation.passes());
+  const InferenceFlags flags{.options = options.run, .max_tokens = options.max_tokens};
+  const auto generation_of = [&](const InferenceFlags& f) {
+    return Generation(source.config,
+                      {.prompt_length = static_cast<int64_t>(prompt.size()),
+                       .max_tokens = static_cast<int64_t>(f.max_tokens)},
+                      f.options.dtype);
+  };
+  Generation generation = generation_of(flags);
+  LoadedInference loaded = load_inference(
+      flags, source, generation.passes(), [&](const InferenceFlags& f, const Budgets& budgets) {
+        return prepare_inference(generation_of(f).passes(), inference_options(f.options, source),
+                                 budgets);
+      });
   fmt::print(stderr, "{}", inference_header(options.run, source, loaded));
   const double begin_s = loaded.device->now_s();
   std::span<const float> logits = generation.read_prompt(*loaded.inference, prompt);

@@ -11,8 +11,25 @@
 namespace ebb {
 void validate_inference(const TrainOptions& options) { validate_planned(options); }
 
-LoadedInference load_inference(const TrainOptions& options, const ModelSource& source,
-                               std::span<const Pass> passes) {
+InferenceOptions inference_options(const TrainOptions& options, const ModelSource& source) {
+  return {.dtype = options.dtype,
+          .chunk_bytes = options.chunk_size,
+          .seed = options.seed,
+          .random_weights = !source.has_weights};
+}
+
+namespace {
+
+std::string advice(std::span<const std::string> changes) {
+  if (changes.empty()) return "no single change of flags makes it fit";
+  return fmt::format("changes after each of which it fits:\n  {}", fmt::join(changes, "\n  "));
+}
+
+}  // namespace
+
+LoadedInference load_inference(const InferenceFlags& flags, const ModelSource& source,
+                               std::span<const Pass> passes, const PlanInference& plan) {
+  const TrainOptions& options = flags.options;
   // A folder that is no good shows before anything is taken.
   std::unique_ptr<const SourceWeights> weights;
   if (source.has_weights) {
@@ -20,12 +37,13 @@ LoadedInference load_inference(const TrainOptions& options, const ModelSource& s
   }
   DeviceOptions device = device_options(options);
   LoadedInference loaded;
-  loaded.prepared = prepare_inference(passes,
-                                      {.dtype = options.dtype,
-                                       .chunk_bytes = options.chunk_size,
-                                       .seed = options.seed,
-                                       .random_weights = !source.has_weights},
-                                      budgets_of(options, device));
+  try {
+    loaded.prepared =
+        prepare_inference(passes, inference_options(options, source), budgets_of(options, device));
+  } catch (const PlanError& error) {
+    throw PlanError(
+        fmt::format("{}\n{}", error.what(), advice(changes_that_fit(flags, device, plan))));
+  }
   device.memory_bytes = options.device_memory.value_or(loaded.prepared.ledger.total(Tier::Device));
   loaded.device = create_device(device);
   loaded.inference = std::make_unique<Inference>(*loaded.device, loaded.prepared);

@@ -8,6 +8,7 @@
 #include "device/errors.h"
 #include "tools/flag_values.h"
 #include "tools/machine.h"
+#include "tools/plan_report.h"
 #include "tools/trial.h"
 
 namespace ebb {
@@ -120,10 +121,18 @@ void plan(const TrainOptions& options, TrainSetup& setup) {
   setup.rates = rates_for(options, setup.source, setup.shape, setup.device);
   const uint32_t evaluation_batches =
       setup.eval_shape ? static_cast<uint32_t>(setup.eval_shape->num_batches) : 0;
-  setup.prepared = prepare(*setup.model,
-                           trainer_options(options, setup.shape, evaluation_batches,
-                                           !setup.source.has_weights && !setup.restores),
-                           budgets_of(options, setup.device), setup.rates.machine);
+  const TrainerOptions wanted = trainer_options(options, setup.shape, evaluation_batches,
+                                                !setup.source.has_weights && !setup.restores);
+  try {
+    setup.prepared =
+        prepare(*setup.model, wanted, budgets_of(options, setup.device), setup.rates.machine);
+  } catch (const PlanError& error) {
+    const PlanGround ground = ground_of(setup, read_memory_limits().usable_bytes());
+    std::string text = error.what();
+    text += "\n" + format_changes(changes_that_fit(options, ground));
+    text.pop_back();  // a message ends without a newline
+    throw PlanError(text);
+  }
   setup.device.memory_bytes =
       options.device_memory.value_or(setup.prepared.ledger.total(Tier::Device));
 }
