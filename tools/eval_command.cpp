@@ -140,6 +140,8 @@ class Evaluation {
                          return plan_of(flags.options, budgets);
                        });
     fmt::print(stderr, "{}", inference_header(options_.run, source_, loaded));
+    const std::string left_out = left_out_text(data_);
+    if (!left_out.empty()) fmt::print(stderr, "data    {}\n", left_out);
     const EvalProgress progress(samples_.num_batches());
     double total = 0;
     uint64_t num_labels = 0;

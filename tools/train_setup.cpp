@@ -150,6 +150,14 @@ std::string why_no_cuda() {
   return {};
 }
 
+std::string left_out_text(const TokenData& data) {
+  const auto files = data.left_out();
+  if (files.empty()) return "";
+  return fmt::format(
+      "{} {} no text and left out; the first: '{}' (--token-type bytes takes all as they are)",
+      files.size(), files.size() == 1 ? "file is" : "files are", files.front());
+}
+
 Annotations open_annotations(const std::string& labels, const std::string& documents,
                              const TokenData& data, const ModelSource& source) {
   Annotations annotations;
