@@ -1,10 +1,15 @@
-// `ebb eval` and `ebb generate` where they do not fit.
+// `ebb eval` and `ebb generate` where they do not fit, and where a signal ends them.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <iterator>
 #include <sstream>
+#include <thread>
+#include <tuple>
 
 #include "tests/tools/run_ebb.h"
 
@@ -15,6 +20,8 @@ using Arguments = std::vector<std::string>;
 
 class InferenceLimits : public testing::Test {
  protected:
+  std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
+
   TemporaryFolder folder_;
 };
 
@@ -78,6 +85,115 @@ TEST_F(InferenceLimits, WhatDoesNotFitIsToldChangesAfterWhichItDoes) {
         }
       }
     }
+  }
+}
+
+double number_of(const Outcome& outcome, const std::string& name) {
+  std::istringstream lines(outcome.out);
+  std::string word;
+  double number = NAN;
+  while (lines >> word >> number) {
+    if (word == name) return number;
+  }
+  return NAN;
+}
+
+/// Until a file that a run writes has this part; false after a minute.
+bool wait_for(const std::filesystem::path& path, const std::string& part) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (content_of(path).find(part) == std::string::npos) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+constexpr std::tuple<int, int, const char*> kSignals[] = {{SIGINT, 130, "Ctrl-C"},
+                                                          {SIGTERM, 143, "SIGTERM"}};
+
+TEST_F(InferenceLimits, ASignalEndsAnEvaluationWithItsResultSoFar) {
+  std::string text;
+  for (int i = 0; i < 4'000'000; ++i) text += static_cast<char>('a' + i * i % 23);
+  const Arguments always = {"eval",
+                            "--preset",
+                            "llama-toy-bytes",
+                            "--data",
+                            folder_.write("text", text),
+                            "--seq-length",
+                            "32",
+                            "--micro-batch-size",
+                            "1",
+                            "--device",
+                            "host",
+                            "--chunk-size",
+                            "256KiB",
+                            "--threads",
+                            "1"};
+  for (const auto& [signal, code, name] : kSignals) {
+    Arguments stopped = always;
+    stopped.insert(stopped.end(), {"--log-probs", path("log_probs.npy")});
+    std::filesystem::remove(folder_.path() / "stderr");
+    EbbProcess process(stopped, folder_.path());
+    ASSERT_TRUE(wait_for(folder_.path() / "stderr", "device "));
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // some micro-batches
+    process.signal(signal);
+    const Outcome outcome = process.wait();
+    ASSERT_EQ(outcome.exit_code, code) << outcome.err;
+    EXPECT_NE(outcome.err.find(name), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find("stopped after micro-batch "), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find("log_probs.npy' is not written"), std::string::npos) << outcome.err;
+    EXPECT_FALSE(std::filesystem::exists(path("log_probs.npy")));
+    const double num_samples = number_of(outcome, "samples");
+    EXPECT_EQ(number_of(outcome, "partial_of_samples"), 124'999);
+    ASSERT_GE(num_samples, 1);
+    ASSERT_LT(num_samples, 124'999);
+    Arguments as_many = always;
+    as_many.insert(as_many.end(), {"--eval-batches", std::to_string(std::lround(num_samples))});
+    const Outcome whole = run_ebb(as_many, folder_.path());
+    EXPECT_EQ(outcome.out, whole.out + "partial_of_samples 124999\n");
+  }
+}
+
+TEST_F(InferenceLimits, ASignalEndsATextAfterItsToken) {
+  const Arguments always = {"generate",
+                            "--preset",
+                            "gpt-6x384-bytes",
+                            "--prompt",
+                            "Once ",
+                            "--temperature",
+                            "1",
+                            "--device-memory",
+                            "24MiB",
+                            "--chunk-size",
+                            "256KiB",
+                            "--threads",
+                            "1",
+                            "--device",
+                            "host",
+                            "--dtype",
+                            "fp32"};
+  for (const auto& [signal, code, name] : kSignals) {
+    Arguments stopped = always;
+    stopped.insert(stopped.end(), {"--max-tokens", "1000"});
+    std::filesystem::remove(folder_.path() / "stdout");
+    EbbProcess process(stopped, folder_.path());
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (content_of(folder_.path() / "stdout").size() < 2) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline)
+          << content_of(folder_.path() / "stderr");
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    process.signal(signal);
+    const Outcome outcome = process.wait();
+    ASSERT_EQ(outcome.exit_code, code) << outcome.err;
+    EXPECT_NE(outcome.err.find(name), std::string::npos) << outcome.err;
+    const size_t num_tokens = outcome.out.size() - 1;
+    EXPECT_LT(num_tokens, 1000u);
+    const std::string said = "stopped after token " + std::to_string(num_tokens) + " of 1000";
+    EXPECT_NE(outcome.err.find(said), std::string::npos) << outcome.err;
+    Arguments as_many = always;
+    as_many.insert(as_many.end(), {"--max-tokens", std::to_string(num_tokens)});
+    EXPECT_EQ(outcome.out, run_ebb(as_many, folder_.path()).out);
   }
 }
 
