@@ -9,7 +9,6 @@
 //
 // A line for each type of gradient: bf16 and fp16 update bf16 weights with split masters (26 bytes
 // a parameter), fp32 updates fp32 weights (28 bytes, so that both bounds are one).
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,9 +16,9 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <utility>
 #include <vector>
 
+#include "bench/planes_memory.h"
 #include "bench/rounds.h"
 #include "cpu_adam/adamw.h"
 #include "device/host/parallel.h"
@@ -97,48 +96,6 @@ HWY_EXPORT(touch_range);
 constexpr int64_t kPiece = 65536;
 constexpr int64_t kSampleEvery = 9973;
 
-/// Memory for the planes of either type, in huge pages where the system gives them.
-class Arena {
- public:
-  explicit Arena(size_t bytes) : bytes_(bytes) {
-    void* const data =
-        mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) {
-      fmt::print(stderr, "no memory for {} bytes; give fewer parameters\n", bytes);
-      std::exit(2);
-    }
-    madvise(data, bytes_, MADV_HUGEPAGE);
-    data_ = static_cast<std::byte*>(data);
-  }
-  ~Arena() { munmap(data_, bytes_); }
-  Arena(const Arena&) = delete;
-  Arena& operator=(const Arena&) = delete;
-
-  Planes planes(DType weight, DType gradient, int64_t n) {
-    std::byte* next = data_;
-    const auto take = [&](size_t element_bytes) {
-      return std::exchange(next, next + static_cast<size_t>(n) * element_bytes);
-    };
-    Planes planes{.weight_dtype = weight, .gradient_dtype = gradient};
-    planes.weight = take(size_of(weight));
-    if (weight == DType::BF16) planes.low = reinterpret_cast<int16_t*>(take(2));
-    planes.momentum = reinterpret_cast<float*>(take(4));
-    planes.variance = reinterpret_cast<float*>(take(4));
-    planes.gradient = take(size_of(gradient));
-    return planes;
-  }
-
- private:
-  size_t bytes_;
-  std::byte* data_;
-};
-
-uint32_t scramble(int64_t i) {
-  uint64_t x = static_cast<uint64_t>(i) * 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u;
-  return static_cast<uint32_t>(x >> 32);
-}
-
 // Magnitudes 2^-10 .. 2^-9, exact in bf16 and in fp16.
 BF16 gradient_at(int64_t i) {
   return BF16::from_bits(static_cast<uint16_t>(0x3a80u | (scramble(i) & 0x807fu)));
@@ -185,10 +142,10 @@ void update_plainly(Element& e, float gradient, const AdamWCoefficients& c) {
 
 class Run {
  public:
-  Run(ThreadTeam& team, Arena& arena, DType gradient, int64_t n)
+  Run(ThreadTeam& team, const HugePages& memory, DType gradient, int64_t n)
       : team_(team),
-        planes_(arena.planes(gradient == DType::F32 ? DType::F32 : DType::BF16, gradient, n)),
-        float_planes_(arena.planes(DType::F32, DType::F32, n)),
+        planes_(planes_in(memory, gradient == DType::F32 ? DType::F32 : DType::BF16, gradient, n)),
+        float_planes_(planes_in(memory, DType::F32, DType::F32, n)),
         n_(n) {
     each_piece([&](int64_t first) { fill_piece(planes_, first); });
     for (int64_t i = 0; i < n_; i += kSampleEvery) sample_.push_back(element_at(planes_, i));
@@ -238,8 +195,8 @@ class Run {
   std::vector<Element> sample_;
 };
 
-bool report(ThreadTeam& team, Arena& arena, DType gradient, int64_t n) {
-  Run run(team, arena, gradient, n);
+bool report(ThreadTeam& team, const HugePages& memory, DType gradient, int64_t n) {
+  Run run(team, memory, gradient, n);
   const Sample samples[] = {[&] { return run.roof_s(); }, [&] { return run.float_roof_s(); },
                             [&] { return run.step_s(); }};
   const Rounds rounds = measure_rounds(samples);
@@ -268,13 +225,13 @@ int bench_main(int argc, char** argv) {
   }
   const int64_t n = mi << 20;
   ThreadTeam team(threads);
-  Arena arena(static_cast<size_t>(n) * 16);
+  const HugePages memory(static_cast<size_t>(n) * 16);
   fmt::print("AdamW step, {} Mi parameters, {} threads; results verified to the bit\n", mi,
              threads);
   fmt::print("{:<5} {:>8} {:>12} {:>12} {:>8} {:>9} {:>12}\n", "type", "B/param", "bound ns",
              "step ns", "GB/s", "share", "of 4r3w");
   for (DType gradient : {DType::BF16, DType::F16, DType::F32}) {
-    if (!report(team, arena, gradient, n)) return 1;
+    if (!report(team, memory, gradient, n)) return 1;
   }
   return 0;
 }

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "bench/choose_cases.h"
+#include "bench/exit_code.h"
 #include "bench/gpt2_preset.h"
 #include "bench/load_gate.h"
 #include "bench/random_batches.h"
@@ -306,10 +307,5 @@ int run(int argc, char** argv) {
 }  // namespace ebb::bench
 
 int main(int argc, char** argv) {
-  try {
-    return ebb::bench::run(argc, argv);
-  } catch (const std::exception& e) {
-    fmt::print("{}\n", e.what());
-    return 1;
-  }
+  return ebb::bench::exit_code_of("bench_choose", [&] { return ebb::bench::run(argc, argv); });
 }

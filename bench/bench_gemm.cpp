@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "bench/bench_gemm_eigen.h"
+#include "bench/exit_code.h"
 #include "bench/peak.h"
 #include "device/host/host_kernels.h"
 #include "device/host/parallel.h"
@@ -297,11 +298,8 @@ void run(int num_threads, const std::string& only) {
 }  // namespace ebb
 
 int main(int argc, char** argv) {
-  try {
+  return ebb::bench::exit_code_of("bench_gemm", [&] {
     ebb::run(argc > 1 ? std::stoi(argv[1]) : ebb::num_usable_cores(), argc > 2 ? argv[2] : "");
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "bench_gemm: {}\n", e.what());
-    return 1;
-  }
-  return 0;
+    return 0;
+  });
 }

@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/exit_code.h"
 #include "bench/load_gate.h"
 #include "bench/peak.h"
 #include "device/host/host_kernels.h"
@@ -384,12 +385,9 @@ void run(const std::vector<std::string>& arguments) {
 }  // namespace ebb::bench
 
 int main(int argc, char** argv) {
-  try {
+  return ebb::bench::exit_code_of("bench_kernels", [&] {
     ebb::bench::run({argv + 1, argv + argc});
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "bench_kernels: {}\n", e.what());
-    return 1;
-  }
-  return 0;
+    return 0;
+  });
 }
 #endif

@@ -30,6 +30,7 @@
 #include <thread>
 #include <vector>
 
+#include "bench/exit_code.h"
 #include "bench/load_gate.h"
 #include "bench/random_batches.h"
 #include "bench/thread_times.h"
@@ -393,10 +394,6 @@ int run(const Arguments& a) {
 }  // namespace ebb::bench
 
 int main(int argc, char** argv) {
-  try {
-    return ebb::bench::run(ebb::bench::parse(argc, argv));
-  } catch (const std::exception& e) {
-    fmt::print("{}\n", e.what());
-    return 1;
-  }
+  return ebb::bench::exit_code_of("bench_rehearsal",
+                                  [&] { return ebb::bench::run(ebb::bench::parse(argc, argv)); });
 }

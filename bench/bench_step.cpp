@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/exit_code.h"
 #include "bench/gpt2_preset.h"
 #include "bench/load_gate.h"
 #include "bench/random_batches.h"
@@ -257,10 +258,6 @@ int run(const Arguments& a) {
 }  // namespace ebb::bench
 
 int main(int argc, char** argv) {
-  try {
-    return ebb::bench::run(ebb::bench::parse(argc, argv));
-  } catch (const std::exception& e) {
-    fmt::print("{}\n", e.what());
-    return 1;
-  }
+  return ebb::bench::exit_code_of("bench_step",
+                                  [&] { return ebb::bench::run(ebb::bench::parse(argc, argv)); });
 }

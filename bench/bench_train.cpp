@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/exit_code.h"
 #include "bench/gpt2_preset.h"
 #include "bench/peak.h"
 #include "bench/random_batches.h"
@@ -93,11 +94,8 @@ void run(int num_threads) {
 }  // namespace ebb::bench
 
 int main(int argc, char** argv) {
-  try {
+  return ebb::bench::exit_code_of("bench_train", [&] {
     ebb::bench::run(argc > 1 ? std::stoi(argv[1]) : ebb::num_usable_cores());
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "bench_train: {}\n", e.what());
-    return 1;
-  }
-  return 0;
+    return 0;
+  });
 }

@@ -8,13 +8,12 @@
 // every sample sees the same values; afterwards a hash over the state must be the one before, and a
 // redone update the other update, to the bit.
 #include <fmt/core.h>
-#include <sys/mman.h>
 
 #include <bit>
 #include <cstdlib>
-#include <utility>
 #include <vector>
 
+#include "bench/planes_memory.h"
 #include "bench/rounds.h"
 #include "cpu_adam/state_hash.h"
 #include "cpu_adam/undo.h"
@@ -25,52 +24,9 @@ namespace {
 constexpr int64_t kPiece = 65536;
 constexpr int64_t kStepsBefore = 12;
 
-/// In huge pages where the system gives them.
-class Memory {
- public:
-  explicit Memory(size_t bytes) : bytes_(bytes) {
-    void* const data =
-        mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) {
-      fmt::print(stderr, "no memory for {} bytes; give fewer parameters\n", bytes);
-      std::exit(2);
-    }
-    madvise(data, bytes_, MADV_HUGEPAGE);
-    data_ = static_cast<std::byte*>(data);
-  }
-  ~Memory() { munmap(data_, bytes_); }
-  Memory(const Memory&) = delete;
-  Memory& operator=(const Memory&) = delete;
-  std::span<std::byte> span() const { return {data_, bytes_}; }
-
- private:
-  size_t bytes_;
-  std::byte* data_;
-};
-
-Planes planes_in(const Memory& memory, DType type, int64_t n) {
-  std::byte* next = memory.span().data();
-  const auto take = [&](size_t element_bytes) {
-    return std::exchange(next, next + static_cast<size_t>(n) * element_bytes);
-  };
-  Planes planes{.weight_dtype = type, .gradient_dtype = type};
-  planes.weight = take(size_of(type));
-  if (type == DType::BF16) planes.low = reinterpret_cast<int16_t*>(take(2));
-  planes.momentum = reinterpret_cast<float*>(take(4));
-  planes.variance = reinterpret_cast<float*>(take(4));
-  planes.gradient = take(size_of(type));
-  return planes;
-}
-
-uint32_t scramble(uint64_t x) {
-  x *= 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u;
-  return static_cast<uint32_t>(x >> 32);
-}
-
 /// Of either sign, magnitudes 2^-16 to 2^-10.
 float gradient_at(int64_t i, int64_t t) {
-  const uint32_t random = scramble(static_cast<uint64_t>(i * 64 + t));
+  const uint32_t random = scramble(i * 64 + t);
   const uint32_t exponent = 111 + (random >> 8 & 0xff) % 6;
   return BF16(std::bit_cast<float>((random & 0x807f0000u) | exponent << 23));
 }
@@ -81,12 +37,12 @@ AdamWStep step_at(int64_t t, float scale = 1) {
 
 class Run {
  public:
-  Run(ThreadTeam& team, const Memory& plain, const Memory& logged, const Memory& log, DType type,
-      Corrections corrections, int64_t n)
+  Run(ThreadTeam& team, const HugePages& plain, const HugePages& logged, const HugePages& log,
+      DType type, int64_t n)
       : team_(team),
-        plain_(planes_in(plain, type, n)),
-        logged_(planes_in(logged, type, n)),
-        log_(log.span(), corrections),
+        plain_(planes_in(plain, type, type, n)),
+        logged_(planes_in(logged, type, type, n)),
+        log_(log.span()),
         n_(n) {
     for (const Planes& planes : {plain_, logged_}) train(planes);
     before_ = hash();
@@ -137,7 +93,7 @@ class Run {
       const Planes at = planes.from(piece * kPiece);
       std::vector<float> masters(kPiece);
       for (int64_t i = 0; i < kPiece; ++i) {
-        const uint32_t random = scramble(static_cast<uint64_t>(~(piece * kPiece + i)));
+        const uint32_t random = scramble(~(piece * kPiece + i));
         masters[static_cast<size_t>(i)] =
             std::bit_cast<float>(0x3c800000u | (random & 0x807fffffu));
       }
@@ -202,15 +158,14 @@ class Run {
   uint64_t before_ = 0;
 };
 
-bool report(Run& run, DType type, Corrections corrections, int64_t n) {
+bool report(Run& run, DType type, int64_t n) {
   const Sample samples[] = {[&] { return run.plain_s(); }, [&] { return run.update_s(); },
                             [&] { return run.undo_s(); }};
   const Rounds rounds = measure_rounds(samples, 5, 6);
   const Sample again[] = {[&] { return run.plain_s(); }, [&] { return run.redo_s(); }};
   const Rounds redo = measure_rounds(again, 3, 4);
-  fmt::print("{:<5} {:>6} {:>11.3f} {:>10.2f} {:>8.2f} {:>14.2f} {:>12.3f}   {} rounds {}\n",
-             name_of(type), static_cast<int>(corrections),
-             1e9 * rounds.median(0) / static_cast<double>(n), rounds.ratio(1, 0),
+  fmt::print("{:<5} {:>11.3f} {:>10.2f} {:>8.2f} {:>14.2f} {:>12.3f}   {} rounds {}\n",
+             name_of(type), 1e9 * rounds.median(0) / static_cast<double>(n), rounds.ratio(1, 0),
              rounds.ratio(2, 0), redo.ratio(1, 0), run.bytes_per_parameter(), rounds.seconds.size(),
              rounds.quiet && redo.quiet ? "quiet" : "LOUD");
   std::fflush(stdout);
@@ -230,16 +185,14 @@ int bench_main(int argc, char** argv) {
   }
   const int64_t n = mi << 20;
   ThreadTeam team(threads);
-  const Memory plain(static_cast<size_t>(n) * 16), logged(static_cast<size_t>(n) * 16);
-  const Memory log(UndoLog::bytes(n, Corrections::Eight, n / 4));
+  const HugePages plain(static_cast<size_t>(n) * 16), logged(static_cast<size_t>(n) * 16);
+  const HugePages log(UndoLog::bytes(n, n / 4));
   fmt::print("{} Mi parameters, {} threads; times against the step without a log\n", mi, threads);
-  fmt::print("{:<5} {:>6} {:>11} {:>10} {:>8} {:>14} {:>12}\n", "type", "bits", "step ns",
-             "with log", "undo", "undo and redo", "log B/param");
+  fmt::print("{:<5} {:>11} {:>10} {:>8} {:>14} {:>12}\n", "type", "step ns", "with log", "undo",
+             "undo and redo", "log B/param");
   for (const DType type : {DType::BF16, DType::F32}) {
-    for (const auto corrections : {Corrections::Four, Corrections::Eight}) {
-      Run run(team, plain, logged, log, type, corrections, n);
-      if (!report(run, type, corrections, n)) return 1;
-    }
+    Run run(team, plain, logged, log, type, n);
+    if (!report(run, type, n)) return 1;
   }
   return 0;
 }

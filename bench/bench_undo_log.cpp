@@ -7,8 +7,8 @@
 // trainer whose AdamW has beta1 = 0 and a rate of 0 keeps them as its momentum. The weights are
 // those of an AdamW of the usual settings, warmed up over ten steps, clipped to 1, that runs here
 // on one set of planes with a log. A line a step: shares of momentum (m), variance (v) and master
-// (p) whose correction is 0, does not fit 4 bits, does not fit 8; bytes of log for each parameter,
-// escapes included. Every logged update is undone once, and the state's hash compared.
+// (p) whose correction is 0, and where it is an escape; bytes of log for each parameter, escapes
+// included. Every logged update is undone once, and the state's hash compared.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/exit_code.h"
 #include "bench/gpt2_preset.h"
 #include "cpu_adam/gradient_norm.h"
 #include "cpu_adam/state_hash.h"
@@ -150,10 +151,9 @@ class State {
 
 class Log {
  public:
-  Log(Corrections corrections, int64_t n)
-      : memory_(UndoLog::bytes(n, corrections, n) + 64), log_(aligned(), corrections) {}
+  explicit Log(int64_t n) : memory_(UndoLog::bytes(n, n) + 64), log_(aligned()) {}
   UndoLog& log() { return log_; }
-  const int8_t* corrections() { return reinterpret_cast<const int8_t*>(aligned().data()); }
+  const uint8_t* corrections() { return reinterpret_cast<const uint8_t*>(aligned().data()); }
 
  private:
   std::span<std::byte> aligned() {
@@ -166,20 +166,25 @@ class Log {
 
 /// Of one plane.
 struct Shares {
-  int64_t zero = 0, beyond_4 = 0, beyond_8 = 0;
+  int64_t zero = 0, escapes = 0;
 };
 
-/// From a log of 8 bits (undo_log.h).
-std::array<Shares, 3> count_corrections(const int8_t* corrections, std::span<const AdamWRun> runs) {
+/// The four bits of element i of a plane (undo_log.h).
+int correction_at(const uint8_t* corrections, int64_t i, int plane) {
+  const uint8_t both = corrections[i / 32 * 48 + plane * 16 + i % 16];
+  return i % 32 < 16 ? both & 15 : both >> 4;
+}
+
+std::array<Shares, 3> count_corrections(const uint8_t* corrections,
+                                        std::span<const AdamWRun> runs) {
   std::array<Shares, 3> shares;
   for (const AdamWRun& run : runs) {
     for (int64_t i = run.first; i < run.first + run.count; ++i) {
       for (int plane = 0; plane < 3; ++plane) {
-        const int8_t x = corrections[i / 32 * 96 + plane * 32 + i % 32];
+        const int bits = correction_at(corrections, i, plane);
         Shares& s = shares[static_cast<size_t>(plane)];
-        s.zero += x == 0;
-        s.beyond_4 += x < -7 || x > 7;
-        s.beyond_8 += x == -128;
+        s.zero += bits == 0;
+        s.escapes += bits == 8;
       }
     }
   }
@@ -192,22 +197,22 @@ void update(ThreadTeam& team, State& state, const AdamWStep& step, UndoLog& log)
 }
 
 void print_header() {
-  fmt::print("{:>4} {:>6} {:>5} |{:^23}|{:^23}|{:^23}| {:>8} {:>8}\n", "step", "loss", "scale",
-             "correction 0, %", "beyond 4 bits, %", "beyond 8 bits, %", "4-bit", "8-bit");
+  fmt::print("{:>4} {:>6} {:>5} |{:^23}|{:^23}| {:>8}\n", "step", "loss", "scale",
+             "correction 0, %", "escapes, %", "log");
   fmt::print("{:>18}", "");
-  for (int i = 0; i < 3; ++i) fmt::print("|{:>7} {:>7} {:>7}", "m", "v", "p");
-  fmt::print("| B/param  B/param\n");
+  for (int i = 0; i < 2; ++i) fmt::print("|{:>7} {:>7} {:>7}", "m", "v", "p");
+  fmt::print("| B/param\n");
 }
 
 void print(int t, double loss, float scale, const std::array<Shares, 3>& shares, double of,
-           double four, double eight) {
+           size_t log_bytes) {
   const auto percent = [of](int64_t count) { return 100 * static_cast<double>(count) / of; };
   fmt::print("{:>4} {:>6.3f} {:>5.2f} ", t, loss, scale);
-  for (const auto member : {&Shares::zero, &Shares::beyond_4, &Shares::beyond_8}) {
+  for (const auto member : {&Shares::zero, &Shares::escapes}) {
     fmt::print("|");
     for (const Shares& s : shares) fmt::print("{:>7.3f} ", percent(s.*member));
   }
-  fmt::print("| {:>7.3f}  {:>7.3f}\n", four, eight);
+  fmt::print("| {:>7.3f}\n", static_cast<double>(log_bytes) / of);
   std::fflush(stdout);
 }
 
@@ -218,7 +223,7 @@ void run(const std::string& text, const std::string& preset, int steps) {
   const TokenData data({text}, TokenType::Bytes);
   Batches batches(data, SampleOrder(data.num_samples(kLength), DataOrder::Shuffled, 1),
                   {.num_batches = 1, .batch_size = kBatch, .length = kLength});
-  Log four(Corrections::Four, state.size()), eight(Corrections::Eight, state.size());
+  Log log(state.size());
   ThreadTeam team(num_usable_cores());
   const auto of = static_cast<double>(state.num_parameters());
   fmt::print("{}, {} parameters, {} tokens a step\n", preset, state.num_parameters(),
@@ -235,16 +240,14 @@ void run(const std::string& text, const std::string& preset, int steps) {
                          .t = t,
                          .gradient_scale = clip_scale(state.norm(), 1)};
     const uint64_t before = state.hash();
-    update(team, state, step, eight.log());
-    const auto shares = count_corrections(eight.corrections(), state.runs());
-    undo_update(team, state.planes(), state.size(), state.runs(), eight.log());
+    update(team, state, step, log.log());
+    undo_update(team, state.planes(), state.size(), state.runs(), log.log());
     if (state.hash() != before) throw LogicError("WRONG: the state is not what it was");
-    update(team, state, step, four.log());
-    four.log().drop();
+    update(team, state, step, log.log());
+    log.log().drop();
     if (t > 3 && t % 5 != 0) continue;
-    print(t, loss, step.gradient_scale, shares, of,
-          static_cast<double>(four.log().used_bytes()) / of,
-          static_cast<double>(eight.log().used_bytes()) / of);
+    print(t, loss, step.gradient_scale, count_corrections(log.corrections(), state.runs()), of,
+          log.log().used_bytes());
   }
 }
 
@@ -252,12 +255,9 @@ void run(const std::string& text, const std::string& preset, int steps) {
 }  // namespace ebb::bench
 
 int main(int argc, char** argv) {
-  try {
+  return ebb::bench::exit_code_of("bench_undo_log", [&] {
     ebb::bench::run(argc > 1 ? argv[1] : "/usr/include/eigen3",
                     argc > 2 ? argv[2] : "gpt-6x384-bytes", argc > 3 ? std::atoi(argv[3]) : 60);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}\n", error.what());
-    return 1;
-  }
-  return 0;
+    return 0;
+  });
 }

@@ -54,11 +54,10 @@ HWY_INLINE Bits<D> invert(D d, const Values<D>& now, const Shares<D>& added, hn:
   return {bits_unless_nan(d, m), bits_unless_nan(d, v), bits_unless_nan(d, p)};
 }
 
-template <Corrections kCorrections>
-constexpr int32_t kLargest = (1 << (static_cast<int>(kCorrections) - 1)) - 1;
-/// Stands for an escape.
-template <Corrections kCorrections>
-constexpr int32_t kEscape = -kLargest<kCorrections> - 1;
+constexpr int kBits = 4;  // of a correction
+constexpr uint32_t kLargest = (1u << (kBits - 1)) - 1;
+/// Stands for an escape, in its lowest bits.
+constexpr uint32_t kEscape = ~kLargest;
 
 template <class D>
 using MaskOf = hn::Mask<hn::RebindToUnsigned<D>>;
@@ -72,39 +71,33 @@ HWY_INLINE uint32_t lanes_in(D, MaskOf<D> mask) {
 }
 
 /// Does a correction have a number of its own?
-template <Corrections kCorrections, class D>
+template <class D>
 HWY_INLINE MaskOf<D> fits(D, BitsOf<D> correction) {
   const hn::RebindToUnsigned<D> du;
-  constexpr auto kMost = static_cast<uint32_t>(kLargest<kCorrections>);
-  return hn::Lt(hn::Add(correction, hn::Set(du, kMost)), hn::Set(du, 2 * kMost + 1));
+  return hn::Lt(hn::Add(correction, hn::Set(du, kLargest)), hn::Set(du, 2 * kLargest + 1));
 }
 
-/// Where a correction does not fit it becomes kEscape, and the old bits are appended.
-template <Corrections kCorrections, class D>
+/// Where a correction does not fit it becomes kEscape, and the old bits are appended; behind them
+/// there is room for a vector. Without a branch: momenta escape in every sixth vector, at random.
+template <class D>
 HWY_INLINE BitsOf<D> escape(D d, BitsOf<D> correction, BitsOf<D> old, uint32_t*& escapes) {
   const hn::RebindToUnsigned<D> du;
-  const MaskOf<D> stays = fits<kCorrections>(d, correction);
-  HWY_ALIGN uint32_t words[kHalfTurn];
-  hn::Store(old, du, words);
-  for (uint32_t lanes = lanes_in(d, hn::Not(stays)); lanes != 0; lanes &= lanes - 1) {
-    *escapes++ = words[std::countr_zero(lanes)];
-  }
-  return hn::IfThenElse(stays, correction,
-                        hn::Set(du, static_cast<uint32_t>(kEscape<kCorrections>)));
+  const MaskOf<D> stays = fits(d, correction);
+  const MaskOf<D> leaves = hn::Not(stays);
+  hn::StoreU(hn::Compress(old, leaves), du, escapes);
+  escapes += hn::CountTrue(du, leaves);
+  return hn::IfThenElse(stays, correction, hn::Set(du, kEscape));
 }
 
 /// The corrections that lead from `inverse` to `old`.
-template <Corrections kCorrections, class D>
+template <class D>
 HWY_INLINE Bits<D> correct(D d, const Bits<D>& old, const Bits<D>& inverse, uint32_t*& escapes) {
   const hn::RebindToUnsigned<D> du;
-  const Bits<D> c{hn::Sub(old.m, inverse.m), hn::Sub(old.v, inverse.v), hn::Sub(old.p, inverse.p)};
-  const auto all_fit = hn::And(hn::And(fits<kCorrections>(d, c.m), fits<kCorrections>(d, c.v)),
-                               fits<kCorrections>(d, c.p));
-  if (HWY_LIKELY(hn::AllTrue(du, all_fit))) return c;
+  const auto m = escape(d, hn::Sub(old.m, inverse.m), old.m, escapes);
+  const auto v = hn::Sub(old.v, inverse.v), p = hn::Sub(old.p, inverse.p);
+  if (HWY_LIKELY(hn::AllTrue(du, hn::And(fits(d, v), fits(d, p))))) return {m, v, p};
   // In braces calls have an order: that of the escapes.
-  return {escape<kCorrections>(d, c.m, old.m, escapes),
-          escape<kCorrections>(d, c.v, old.v, escapes),
-          escape<kCorrections>(d, c.p, old.p, escapes)};
+  return {m, escape(d, v, old.v, escapes), escape(d, p, old.p, escapes)};
 }
 
 /// `about` where there is no escape, else the escape.
@@ -119,15 +112,14 @@ HWY_INLINE BitsOf<D> replace(D d, BitsOf<D> about, MaskOf<D> escaped, EscapeRead
   return hn::Load(du, words);
 }
 
-/// The old bits. Corrections are numbers of kCorrections bits in the highest ones.
-template <Corrections kCorrections, class D>
+/// The old bits. Corrections are in the highest bits.
+template <class D>
 HWY_INLINE Bits<D> corrected(D d, const Bits<D>& inverse, const Bits<D>& corrections,
                              EscapeReader& escapes) {
   const hn::RebindToUnsigned<D> du;
   const hn::RebindToSigned<D> di;
-  constexpr int kDropped = 32 - static_cast<int>(kCorrections);
   const auto add = [&](BitsOf<D> to, BitsOf<D> correction) HWY_ATTR {
-    return hn::Add(to, hn::BitCast(du, hn::ShiftRight<kDropped>(hn::BitCast(di, correction))));
+    return hn::Add(to, hn::BitCast(du, hn::ShiftRight<32 - kBits>(hn::BitCast(di, correction))));
   };
   const Bits<D> old{add(inverse.m, corrections.m), add(inverse.v, corrections.v),
                     add(inverse.p, corrections.p)};
@@ -140,32 +132,22 @@ HWY_INLINE Bits<D> corrected(D d, const Bits<D>& inverse, const Bits<D>& correct
 }
 
 /// Corrections of elements j.. and j + 16.. of a turn, in their row.
-template <Corrections kCorrections, class D>
+template <class D>
 HWY_INLINE void pack(D, BitsOf<D> first, BitsOf<D> second, uint8_t* row, int64_t j) {
   const hn::RebindToUnsigned<D> du;
   const hn::Rebind<uint8_t, D> du8;
-  if constexpr (kCorrections == Corrections::Four) {
-    const auto low = hn::And(first, hn::Set(du, 15));
-    hn::StoreU(hn::TruncateTo(du8, hn::Or(low, hn::ShiftLeft<4>(second))), du8, row + j);
-  } else {
-    hn::StoreU(hn::TruncateTo(du8, first), du8, row + j);
-    hn::StoreU(hn::TruncateTo(du8, second), du8, row + kHalfTurn + j);
-  }
+  const auto low = hn::And(first, hn::Set(du, 15));
+  hn::StoreU(hn::TruncateTo(du8, hn::Or(low, hn::ShiftLeft<4>(second))), du8, row + j);
 }
 
 /// Of elements j.. or, `second`, of those 16 further on: in the highest bits.
-template <Corrections kCorrections, class D>
+template <class D>
 HWY_INLINE BitsOf<D> unpack(D, const uint8_t* row, int64_t j, bool second) {
   const hn::RebindToUnsigned<D> du;
   const hn::Rebind<uint8_t, D> du8;
-  if constexpr (kCorrections == Corrections::Four) {
-    const auto both = hn::PromoteTo(du, hn::LoadU(du8, row + j));
-    const auto highest = hn::And(hn::ShiftLeft<24>(both), hn::Set(du, 0xf0000000u));
-    return second ? highest : hn::ShiftLeft<28>(both);
-  } else {
-    const auto bytes = hn::LoadU(du8, row + (second ? kHalfTurn : 0) + j);
-    return hn::ShiftLeft<24>(hn::PromoteTo(du, bytes));
-  }
+  const auto both = hn::PromoteTo(du, hn::LoadU(du8, row + j));
+  const auto highest = hn::And(hn::ShiftLeft<24>(both), hn::Set(du, 0xf0000000u));
+  return second ? highest : hn::ShiftLeft<28>(both);
 }
 
 // Masters of any bits, NaNs too: where store_master() would make a NaN quiet.

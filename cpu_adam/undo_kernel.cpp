@@ -16,17 +16,15 @@ HWY_BEFORE_NAMESPACE();
 namespace ebb {
 namespace HWY_NAMESPACE {
 
-constexpr int64_t kMostLogBytes = correction_bytes(Corrections::Eight);
-
 /// A turn's escapes on their way to the log.
 struct TurnEscapes {
-  uint32_t words[kMostEscapes];
+  uint32_t words[kMostEscapes + kEscapesAtOnce];
   uint32_t* end = words;
   uint32_t count() const { return static_cast<uint32_t>(end - words); }
 };
 
 /// Elements i.. of the planes: updates them, returns their corrections.
-template <Corrections kCorrections, class D, class W, class G>
+template <class D, class W, class G>
 HWY_INLINE Bits<D> update_and_correct(D d, const View<W, G>& at, int64_t i,
                                       const AdamWCoefficients& c, const Inverse& inverse,
                                       uint32_t*& escapes) {
@@ -37,25 +35,24 @@ HWY_INLINE Bits<D> update_and_correct(D d, const View<W, G>& at, int64_t i,
   const Values<D> now = advance(d, old, add, step, c);
   store_values(d, now, at, i);
   const Bits<D> bits{hn::BitCast(du, old.m), hn::BitCast(du, old.v), hn::BitCast(du, old.p)};
-  return correct<kCorrections>(d, bits, invert(d, now, add, step, inverse), escapes);
+  return correct(d, bits, invert(d, now, add, step, inverse), escapes);
 }
 
-template <Corrections kCorrections, class W, class G>
+template <class W, class G>
 HWY_INLINE void update_turn(const View<W, G>& at, int64_t i, const AdamWCoefficients& c,
                             const Inverse& inverse, uint8_t* log, TurnEscapes& escapes) {
   const FloatTag d;
-  constexpr int64_t kRow = correction_bytes(kCorrections) / 3;
+  constexpr int64_t kRow = kCorrectionBytes / 3;
   for (int64_t j = 0; j < kHalfTurn; j += static_cast<int64_t>(hn::Lanes(d))) {
-    const auto first = update_and_correct<kCorrections>(d, at, i + j, c, inverse, escapes.end);
-    const auto second =
-        update_and_correct<kCorrections>(d, at, i + kHalfTurn + j, c, inverse, escapes.end);
-    pack<kCorrections>(d, first.m, second.m, log, j);
-    pack<kCorrections>(d, first.v, second.v, log + kRow, j);
-    pack<kCorrections>(d, first.p, second.p, log + 2 * kRow, j);
+    const auto first = update_and_correct(d, at, i + j, c, inverse, escapes.end);
+    const auto second = update_and_correct(d, at, i + kHalfTurn + j, c, inverse, escapes.end);
+    pack(d, first.m, second.m, log, j);
+    pack(d, first.v, second.v, log + kRow, j);
+    pack(d, first.p, second.p, log + 2 * kRow, j);
   }
 }
 
-template <Corrections kCorrections, class D, class W, class G>
+template <class D, class W, class G>
 HWY_INLINE void undo_vector(D d, const View<W, G>& at, int64_t i, const AdamWCoefficients& c,
                             const Inverse& inverse, const AdamWCoefficients* instead,
                             const Bits<D>& corrections, EscapeReader& escapes) {
@@ -63,26 +60,25 @@ HWY_INLINE void undo_vector(D d, const View<W, G>& at, int64_t i, const AdamWCoe
   const Shares<D> added = shares_of(d, gradient, c);
   const Values<D> now = load_values(d, at, i);
   const Bits<D> about = invert(d, now, added, step_of(d, now.m, now.v, c), inverse);
-  const Bits<D> old = corrected<kCorrections>(d, about, corrections, escapes);
+  const Bits<D> old = corrected(d, about, corrections, escapes);
   if (!instead) return store_bits(d, old, at, i);
   const Values<D> before{hn::BitCast(d, old.m), hn::BitCast(d, old.v), hn::BitCast(d, old.p)};
   hn::Vec<D> step;
   store_values(d, advance(d, before, shares_of(d, gradient, *instead), step, *instead), at, i);
 }
 
-template <Corrections kCorrections, class W, class G>
+template <class W, class G>
 HWY_INLINE void undo_turn(const View<W, G>& at, int64_t i, const AdamWCoefficients& c,
                           const Inverse& inverse, const AdamWCoefficients* instead,
                           const uint8_t* log, EscapeReader& escapes) {
   const FloatTag d;
-  constexpr int64_t kRow = correction_bytes(kCorrections) / 3;
+  constexpr int64_t kRow = kCorrectionBytes / 3;
   for (int64_t j = 0; j < kHalfTurn; j += static_cast<int64_t>(hn::Lanes(d))) {
     for (const bool second : {false, true}) {
-      const Bits<FloatTag> corrections{unpack<kCorrections>(d, log, j, second),
-                                       unpack<kCorrections>(d, log + kRow, j, second),
-                                       unpack<kCorrections>(d, log + 2 * kRow, j, second)};
-      undo_vector<kCorrections>(d, at, i + j + (second ? kHalfTurn : 0), c, inverse, instead,
-                                corrections, escapes);
+      const Bits<FloatTag> corrections{unpack(d, log, j, second), unpack(d, log + kRow, j, second),
+                                       unpack(d, log + 2 * kRow, j, second)};
+      undo_vector(d, at, i + j + (second ? kHalfTurn : 0), c, inverse, instead, corrections,
+                  escapes);
     }
   }
 }
@@ -145,48 +141,46 @@ HWY_INLINE void stream_out(const uint8_t* from, uint8_t* to, int64_t bytes) {
 // Turns [i, end). Not inlined: a turn is much code, compiled for every type and instruction set,
 // and the part of a turn at the end takes the same.
 
-template <Corrections kCorrections, class W, class G>
-HWY_NOINLINE void undo_turns(const View<W, G>& at, int64_t i, int64_t end,
-                             const AdamWCoefficients& c, const Inverse& inverse,
-                             const AdamWCoefficients* instead, const uint8_t* log,
-                             EscapeReader& escapes) {
-  for (; i + kTurn <= end; i += kTurn, log += correction_bytes(kCorrections)) {
+template <class W, class G>
+HWY_NOINLINE void undo_turns(View<W, G> at, int64_t i, int64_t end, const AdamWCoefficients& c,
+                             const Inverse& inverse, const AdamWCoefficients* instead,
+                             const uint8_t* log, EscapeReader& escapes) {
+  for (; i + kTurn <= end; i += kTurn, log += kCorrectionBytes) {
     prefetch_all(at, std::min(i + kPrefetchAhead, end - kTurn));
-    undo_turn<kCorrections>(at, i, c, inverse, instead, log, escapes);
+    undo_turn(at, i, c, inverse, instead, log, escapes);
   }
 }
 
 /// Updates with a log, as far as the escapes find room: returns where that ends.
-template <Corrections kCorrections, class W, class G>
-HWY_NOINLINE int64_t update_turns(const View<W, G>& at, int64_t i, int64_t end,
-                                  const AdamWCoefficients& c, const Inverse& inverse, uint8_t* log,
-                                  EscapeWriter& escapes) {
-  for (; i + kTurn <= end; i += kTurn, log += correction_bytes(kCorrections)) {
+template <class W, class G>
+HWY_NOINLINE int64_t update_turns(View<W, G> at, int64_t i, int64_t end, const AdamWCoefficients& c,
+                                  const Inverse& inverse, uint8_t* log, EscapeWriter& escapes) {
+  for (; i + kTurn <= end; i += kTurn, log += kCorrectionBytes) {
     prefetch_all(at, std::min(i + kPrefetchAhead, end - kTurn));
-    HWY_ALIGN uint8_t corrections[kMostLogBytes];
+    HWY_ALIGN uint8_t corrections[kCorrectionBytes];
     TurnEscapes of_turn;
-    update_turn<kCorrections>(at, i, c, inverse, corrections, of_turn);
-    if (of_turn.count() > 0 && !escapes.append(of_turn.words, of_turn.count())) {
+    update_turn(at, i, c, inverse, corrections, of_turn);
+    if (!escapes.append(of_turn.words, of_turn.count())) {
       EscapeReader reader(std::span<const uint32_t>(of_turn.words, of_turn.count()));
-      undo_turns<kCorrections>(at, i, i + kTurn, c, inverse, nullptr, corrections, reader);
+      undo_turns(at, i, i + kTurn, c, inverse, nullptr, corrections, reader);
       break;
     }
-    stream_out(corrections, log, correction_bytes(kCorrections));
+    stream_out(corrections, log, kCorrectionBytes);
   }
   return i;
 }
 
-template <Corrections kCorrections, class W, class G>
+template <class W, class G>
 int64_t update_with_log(const Planes& planes, int64_t n, const AdamWCoefficients& c, uint8_t* log,
                         EscapeWriter& escapes) {
   const View<W, G> at = view_of<W, G>(planes);
   const Inverse inverse(c);
   const int64_t whole = n / kTurn * kTurn;
-  int64_t done = update_turns<kCorrections>(at, 0, whole, c, inverse, log, escapes);
+  int64_t done = update_turns(at, 0, whole, c, inverse, log, escapes);
   if (done == whole && whole < n) {
     PartOfTurn<W, G> part(at, whole, n - whole);
-    log += whole / kTurn * correction_bytes(kCorrections);
-    if (update_turns<kCorrections>(part.view(), 0, kTurn, c, inverse, log, escapes) == kTurn) {
+    log += whole / kTurn * kCorrectionBytes;
+    if (update_turns(part.view(), 0, kTurn, c, inverse, log, escapes) == kTurn) {
       part.put_back(at, whole, n - whole);
       done = n;
     }
@@ -195,17 +189,17 @@ int64_t update_with_log(const Planes& planes, int64_t n, const AdamWCoefficients
   return done;
 }
 
-template <Corrections kCorrections, class W, class G>
+template <class W, class G>
 void undo(const Planes& planes, int64_t n, const AdamWCoefficients& c,
           const AdamWCoefficients* instead, const uint8_t* log, EscapeReader& escapes) {
   const View<W, G> at = view_of<W, G>(planes);
   const Inverse inverse(c);
   const int64_t whole = n / kTurn * kTurn;
-  undo_turns<kCorrections>(at, 0, whole, c, inverse, instead, log, escapes);
+  undo_turns(at, 0, whole, c, inverse, instead, log, escapes);
   if (whole == n) return;
   PartOfTurn<W, G> part(at, whole, n - whole);
-  log += whole / kTurn * correction_bytes(kCorrections);
-  undo_turns<kCorrections>(part.view(), 0, kTurn, c, inverse, instead, log, escapes);
+  log += whole / kTurn * kCorrectionBytes;
+  undo_turns(part.view(), 0, kTurn, c, inverse, instead, log, escapes);
   part.put_back(at, whole, n - whole);
 }
 
@@ -222,23 +216,16 @@ auto with_types(const Planes& planes, const Body& body) {
   return with_weight.template operator()<BF16>();
 }
 
-int64_t update_range(const Planes& planes, int64_t n, const AdamWCoefficients& c,
-                     Corrections corrections, uint8_t* log, EscapeWriter& escapes) {
+int64_t update_range(const Planes& planes, int64_t n, const AdamWCoefficients& c, uint8_t* log,
+                     EscapeWriter& escapes) {
   return with_types(planes, [&]<class W, class G>() {
-    return corrections == Corrections::Four
-               ? update_with_log<Corrections::Four, W, G>(planes, n, c, log, escapes)
-               : update_with_log<Corrections::Eight, W, G>(planes, n, c, log, escapes);
+    return update_with_log<W, G>(planes, n, c, log, escapes);
   });
 }
 
 void undo_all(const Planes& planes, int64_t n, const AdamWCoefficients& c,
-              const AdamWCoefficients* instead, Corrections corrections, const uint8_t* log,
-              EscapeReader& escapes) {
-  with_types(planes, [&]<class W, class G>() {
-    corrections == Corrections::Four
-        ? undo<Corrections::Four, W, G>(planes, n, c, instead, log, escapes)
-        : undo<Corrections::Eight, W, G>(planes, n, c, instead, log, escapes);
-  });
+              const AdamWCoefficients* instead, const uint8_t* log, EscapeReader& escapes) {
+  with_types(planes, [&]<class W, class G>() { undo<W, G>(planes, n, c, instead, log, escapes); });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -252,14 +239,13 @@ HWY_EXPORT(update_range);
 HWY_EXPORT(undo_all);
 
 int64_t update_range_with_log(const Planes& planes, int64_t n, const AdamWCoefficients& c,
-                              Corrections corrections, uint8_t* log, EscapeWriter& escapes) {
-  return HWY_DYNAMIC_DISPATCH(update_range)(planes, n, c, corrections, log, escapes);
+                              uint8_t* log, EscapeWriter& escapes) {
+  return HWY_DYNAMIC_DISPATCH(update_range)(planes, n, c, log, escapes);
 }
 
 void undo_range(const Planes& planes, int64_t n, const AdamWCoefficients& c,
-                const AdamWCoefficients* instead, Corrections corrections, const uint8_t* log,
-                EscapeReader& escapes) {
-  HWY_DYNAMIC_DISPATCH(undo_all)(planes, n, c, instead, corrections, log, escapes);
+                const AdamWCoefficients* instead, const uint8_t* log, EscapeReader& escapes) {
+  HWY_DYNAMIC_DISPATCH(undo_all)(planes, n, c, instead, log, escapes);
 }
 
 }  // namespace ebb

@@ -5,23 +5,19 @@
 
 #include "cpu_adam/adamw.h"
 #include "cpu_adam/undo_escapes.h"
-#include "cpu_adam/undo_log.h"
 
 namespace ebb {
 
-/// Bytes of corrections of 32 elements.
-constexpr int64_t correction_bytes(Corrections corrections) {
-  return 3 * 32 * static_cast<int64_t>(corrections) / 8;
-}
+/// Of 32 elements: 4 bits for momentum, variance and master each.
+inline constexpr int64_t kCorrectionBytes = 3 * 32 * 4 / 8;
 
 /// Updates elements [0, n) of the planes, whose corrections begin at `log`, aligned to 16 bytes, up
 /// to the first 32 whose escapes find no room: returns how many elements were updated.
 int64_t update_range_with_log(const Planes& planes, int64_t n, const AdamWCoefficients& c,
-                              Corrections corrections, uint8_t* log, EscapeWriter& escapes);
+                              uint8_t* log, EscapeWriter& escapes);
 
 /// Takes the update with `c` of elements [0, n) back, and makes that with `instead`, if given.
 void undo_range(const Planes& planes, int64_t n, const AdamWCoefficients& c,
-                const AdamWCoefficients* instead, Corrections corrections, const uint8_t* log,
-                EscapeReader& escapes);
+                const AdamWCoefficients* instead, const uint8_t* log, EscapeReader& escapes);
 
 }  // namespace ebb

@@ -16,31 +16,28 @@ constexpr int64_t kWordsOfBlock = kEscapeBlockWords - 1;
 
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-size_t bytes_of_corrections(int64_t n, Corrections corrections) {
-  return aligned(static_cast<size_t>((n + 31) / 32 * correction_bytes(corrections)));
+size_t bytes_of_corrections(int64_t n) {
+  return aligned(static_cast<size_t>((n + 31) / 32 * kCorrectionBytes));
 }
 
-size_t bytes_before_escapes(int64_t n, Corrections corrections) {
+size_t bytes_before_escapes(int64_t n) {
   const auto num_tasks = static_cast<size_t>(num_update_tasks(n));
-  return bytes_of_corrections(n, corrections) + aligned(num_tasks * sizeof(UndoTask));
+  return bytes_of_corrections(n) + aligned(num_tasks * sizeof(UndoTask));
 }
 
 }  // namespace
 
-UndoLog::UndoLog(std::span<std::byte> memory, Corrections corrections)
-    : memory_(memory), corrections_(corrections) {
+UndoLog::UndoLog(std::span<std::byte> memory) : memory_(memory) {
   EBB_CHECK(reinterpret_cast<uintptr_t>(memory.data()) % kAlignment == 0,
             "a log begins at a multiple of 64 bytes");
-  EBB_CHECK(corrections == Corrections::Four || corrections == Corrections::Eight,
-            "corrections have 4 or 8 bits");
 }
 
-size_t UndoLog::bytes(int64_t n, Corrections corrections, int64_t num_escapes) {
+size_t UndoLog::bytes(int64_t n, int64_t num_escapes) {
   EBB_CHECK(n >= 0 && num_escapes >= 0, "a log of less than nothing");
   // Every task may leave a block unfilled.
   const int64_t num_blocks =
       std::min(num_escapes, num_update_tasks(n)) + num_escapes / kWordsOfBlock;
-  return bytes_before_escapes(n, corrections) + static_cast<size_t>(num_blocks) * kBlockBytes;
+  return bytes_before_escapes(n) + static_cast<size_t>(num_blocks) * kBlockBytes;
 }
 
 const AdamWStep& UndoLog::step() const {
@@ -49,12 +46,12 @@ const AdamWStep& UndoLog::step() const {
 }
 
 size_t UndoLog::used_bytes() const {
-  return bytes_before_escapes(n_, corrections_) + size_t{num_taken_.load()} * kBlockBytes;
+  return bytes_before_escapes(n_) + size_t{num_taken_.load()} * kBlockBytes;
 }
 
 bool UndoTasks::begin(int64_t n, const AdamWStep& step) {
   EBB_CHECK(!log_.is_full_, "the log has an update that is neither undone nor dropped");
-  const size_t before = bytes_before_escapes(n, log_.corrections_);
+  const size_t before = bytes_before_escapes(n);
   if (before > log_.memory_.size()) return false;
   constexpr size_t kMostBlocks = std::numeric_limits<uint32_t>::max() / 2;
   const size_t num_blocks = (log_.memory_.size() - before) / kBlockBytes;
@@ -75,18 +72,16 @@ void UndoTasks::fill() {
 void UndoTasks::empty() { log_.is_full_ = false; }
 
 uint8_t* UndoTasks::corrections_from(int64_t first) const {
-  return reinterpret_cast<uint8_t*>(log_.memory_.data()) +
-         first / 32 * correction_bytes(log_.corrections_);
+  return reinterpret_cast<uint8_t*>(log_.memory_.data()) + first / 32 * kCorrectionBytes;
 }
 
 UndoTask& UndoTasks::task(int64_t i) const {
-  std::byte* const tasks = log_.memory_.data() + bytes_of_corrections(log_.n_, log_.corrections_);
+  std::byte* const tasks = log_.memory_.data() + bytes_of_corrections(log_.n_);
   return reinterpret_cast<UndoTask*>(tasks)[i];
 }
 
 uint32_t* UndoTasks::blocks() const {
-  return reinterpret_cast<uint32_t*>(log_.memory_.data() +
-                                     bytes_before_escapes(log_.n_, log_.corrections_));
+  return reinterpret_cast<uint32_t*>(log_.memory_.data() + bytes_before_escapes(log_.n_));
 }
 
 EscapeWriter UndoTasks::writer(UndoTask& task) const {

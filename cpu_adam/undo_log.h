@@ -1,13 +1,12 @@
 // What makes an update's inverse exact to the bit: for every element of momentum, variance and
-// master a correction, bits(old) - bits(inverse) modulo 2^32, in 4 or 8 bits. Where it does not fit
-// those, the old 32 bits themselves, as an escape.
+// master a correction, bits(old) - bits(inverse) modulo 2^32, in 4 bits (-7 .. 7). Where it does
+// not fit those, the old 32 bits themselves, as an escape.
 //
-// The memory is the caller's. It holds corrections (1.5 or 3 bytes an element), then for each task
+// The memory is the caller's. It holds corrections (1.5 bytes an element), then for each task
 // of kAdamWTaskElements elements where it stands, then blocks of escapes, which tasks take from one
 // pool as they need them. So whether an update fits depends on its values alone, not on threads.
-// Corrections of 32 elements lie together: a row for momentum, one for variance, one for master. In
-// 8 bits they are signed bytes; in 4, byte j of a row has elements j and, in its upper half, j
-// + 16. The least number there is (-8, -128) stands for an escape.
+// Corrections of 32 elements lie together: a row for momentum, one for variance, one for master.
+// Byte j of a row has elements j and, in its upper half, j + 16. -8 stands for an escape.
 //
 // A log belongs to the process that wrote it, and keeps the update's step (t, rate, scale) until it
 // is undone or dropped.
@@ -24,22 +23,16 @@
 
 namespace ebb {
 
-/// Bits of a correction.
-enum class Corrections : uint8_t {
-  Four = 4,   ///< -7 .. 7
-  Eight = 8,  ///< -127 .. 127
-};
-
 class UndoLog {
  public:
   /// REQUIRES: memory aligned to 64 bytes.
-  UndoLog(std::span<std::byte> memory, Corrections corrections);
+  explicit UndoLog(std::span<std::byte> memory);
   UndoLog(const UndoLog&) = delete;
   UndoLog& operator=(const UndoLog&) = delete;
 
   /// Memory in which every update of n elements fits that has so many escapes at most, 3 n in any
   /// case.
-  static size_t bytes(int64_t n, Corrections corrections, int64_t num_escapes);
+  static size_t bytes(int64_t n, int64_t num_escapes);
 
   /// Does it hold an update that can be undone?
   bool is_full() const { return is_full_; }
@@ -55,7 +48,6 @@ class UndoLog {
  private:
   friend class UndoTasks;  // of undo.h's functions
   std::span<std::byte> memory_;
-  Corrections corrections_;
   bool is_full_ = false;
   int64_t n_ = 0;
   AdamWStep step_;

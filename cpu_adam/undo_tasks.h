@@ -30,7 +30,6 @@ class UndoTasks {
 
   int64_t num_elements() const { return log_.n_; }
   const AdamWStep& step() const { return log_.step_; }
-  Corrections corrections() const { return log_.corrections_; }
   /// REQUIRES: `first` is a multiple of 32.
   uint8_t* corrections_from(int64_t first) const;
   UndoTask& task(int64_t i) const;

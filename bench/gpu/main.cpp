@@ -17,6 +17,7 @@
 #include <map>
 #include <string_view>
 
+#include "bench/exit_code.h"
 #include "bench/gpu/gpu.h"
 #include "device/errors.h"
 
@@ -79,13 +80,6 @@ int run(const Arguments& arguments) {
 }  // namespace ebb::bench
 
 int main(int argc, char** argv) {
-  try {
-    return ebb::bench::run(ebb::bench::parse(argc, argv));
-  } catch (const ebb::ConfigError& e) {
-    fmt::print(stderr, "bench_gpu: {}\n", e.what());
-    return 2;
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "bench_gpu: {}\n", e.what());
-    return 1;
-  }
+  return ebb::bench::exit_code_of("bench_gpu",
+                                  [&] { return ebb::bench::run(ebb::bench::parse(argc, argv)); });
 }

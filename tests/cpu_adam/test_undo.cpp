@@ -14,26 +14,6 @@ AdamWStep step_at(int64_t t, float scale = 1) {
   return {.learning_rate = 3e-3, .adam = {.weight_decay = 0.3}, .t = t, .gradient_scale = scale};
 }
 
-struct Case {
-  Types types;
-  Corrections corrections;
-};
-
-std::vector<Case> all_cases() {
-  std::vector<Case> cases;
-  for (const Types types : kAllTypes) {
-    for (const auto corrections : {Corrections::Four, Corrections::Eight}) {
-      cases.push_back({types, corrections});
-    }
-  }
-  return cases;
-}
-
-std::string name_of_case(const testing::TestParamInfo<Case>& info) {
-  return name_of_types(info.param.types) + "_" +
-         std::to_string(static_cast<int>(info.param.corrections)) + "_bits";
-}
-
 void fill(State& state, Pattern pattern, uint64_t seed) {
   if (pattern != Pattern::Trained) {
     return fill_with_bits(state.planes(), state.n(), {pattern, seed});
@@ -75,14 +55,10 @@ struct Trial {
   UndoLog log;
   std::vector<std::byte> before;
 
-  Trial(Case c, int64_t n, Pattern pattern, uint64_t seed = 1, int threads = 2)
-      : Trial(c, n, pattern, seed, threads, UndoLog::bytes(n, c.corrections, 3 * n)) {}
-  Trial(Case c, int64_t n, Pattern pattern, uint64_t seed, int threads, size_t log_bytes)
-      : state(n, c.types),
-        runs(runs_of(n)),
-        team(threads),
-        memory(log_bytes),
-        log(memory.span(), c.corrections) {
+  Trial(Types types, int64_t n, Pattern pattern, uint64_t seed = 1, int threads = 2)
+      : Trial(types, n, pattern, seed, threads, UndoLog::bytes(n, 3 * n)) {}
+  Trial(Types types, int64_t n, Pattern pattern, uint64_t seed, int threads, size_t log_bytes)
+      : state(n, types), runs(runs_of(n)), team(threads), memory(log_bytes), log(memory.span()) {
     fill(state, pattern, seed);
     before = state.bits();
   }
@@ -99,8 +75,9 @@ struct Trial {
   bool is_as_before() const { return state.bits() == before; }
 };
 
-class Undo : public testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(All, Undo, testing::ValuesIn(all_cases()), name_of_case);
+class Undo : public testing::TestWithParam<Types> {};
+INSTANTIATE_TEST_SUITE_P(All, Undo, testing::ValuesIn(kAllTypes),
+                         [](const auto& info) { return name_of_types(info.param); });
 
 constexpr Pattern kPatterns[] = {Pattern::Any, Pattern::Special, Pattern::Trained};
 
@@ -167,8 +144,8 @@ TEST_P(Undo, WhatDoesNotFitIsNotApplied) {
     Trial roomy(GetParam(), kCount, pattern);
     ASSERT_TRUE(roomy.update());
     const size_t used = roomy.log.used_bytes();
-    const size_t corrections = UndoLog::bytes(kCount, GetParam().corrections, 0);
-    EXPECT_LE(used, UndoLog::bytes(kCount, GetParam().corrections, roomy.log.num_escapes()));
+    const size_t corrections = UndoLog::bytes(kCount, 0);
+    EXPECT_LE(used, UndoLog::bytes(kCount, roomy.log.num_escapes()));
     for (int threads : {1, 5}) {
       Trial exact(GetParam(), kCount, pattern, 1, threads, used);
       EXPECT_TRUE(exact.update());
@@ -211,10 +188,11 @@ class UndoMistake : public Undo {
   /// The first byte of corrections of a turn whose elements 0 and 16 have none.
   static uint8_t& quiet_correction(Trial& trial) {
     auto* const log = reinterpret_cast<uint8_t*>(trial.memory.span().data());
-    return *std::find(log, log + 96, 0);
+    return *std::find(log, log + 48, 0);
   }
 };
-INSTANTIATE_TEST_SUITE_P(All, UndoMistake, testing::ValuesIn(all_cases()), name_of_case);
+INSTANTIATE_TEST_SUITE_P(All, UndoMistake, testing::ValuesIn(kAllTypes),
+                         [](const auto& info) { return name_of_types(info.param); });
 
 TEST_P(UndoMistake, ACorrectionOffByOne) {
   EXPECT_TRUE(notices([](Trial& t) { quiet_correction(t) += 1; }));
@@ -225,10 +203,8 @@ TEST_P(UndoMistake, ALostEscape) {
   // The first of them is passed over: those behind it move up.
   const auto lose = [](Trial& t) {
     auto* const log = reinterpret_cast<uint8_t*>(t.memory.span().data());
-    const bool four = t.log.used_bytes() < static_cast<size_t>(t.state.n()) * 3;
-    const uint8_t mark = four ? 0x08 : 0x80;
-    const auto escaped = [&](uint8_t b) { return (four ? b & 0x0f : b) == mark; };
-    *std::find_if(log, log + 48, escaped) ^= mark;
+    constexpr uint8_t kMark = 0x08;
+    *std::find_if(log, log + 48, [](uint8_t b) { return (b & 0x0f) == kMark; }) ^= kMark;
   };
   EXPECT_TRUE(notices(lose, Pattern::Special));
 }
@@ -250,8 +226,7 @@ TEST_P(UndoMistake, AnotherGradient) {
 // ---- Contracts
 
 TEST(UndoLog, ComesBackEmptyAndServesAgain) {
-  const Case c{{DType::BF16, DType::BF16}, Corrections::Four};
-  Trial trial(c, 1009, Pattern::Trained);
+  Trial trial({DType::BF16, DType::BF16}, 1009, Pattern::Trained);
   EXPECT_FALSE(trial.log.is_full());
   EXPECT_THROW(trial.undo(), LogicError);
   EXPECT_THROW(trial.redo(step_at(6)), LogicError);
@@ -268,33 +243,30 @@ TEST(UndoLog, ComesBackEmptyAndServesAgain) {
 }
 
 TEST(UndoLog, RejectsBrokenContracts) {
-  const Case c{{DType::BF16, DType::BF16}, Corrections::Four};
-  Trial trial(c, 1009, Pattern::Trained);
+  Trial trial({DType::BF16, DType::BF16}, 1009, Pattern::Trained);
   trial.runs = {{.first = 8, .count = 32}};
   EXPECT_THROW((void)trial.update(), LogicError);
   LogMemory memory(256);
-  EXPECT_THROW(UndoLog(memory.span().subspan(1), Corrections::Four), LogicError);
-  EXPECT_THROW(UndoLog(memory.span(), Corrections{5}), LogicError);
-  EXPECT_THROW(UndoLog::bytes(-1, Corrections::Four, 0), LogicError);
+  EXPECT_THROW(UndoLog(memory.span().subspan(1)), LogicError);
+  EXPECT_THROW(UndoLog::bytes(-1, 0), LogicError);
 }
 
 TEST(UndoLog, OfNothingIsNothing) {
   ThreadTeam team(1);
-  UndoLog log({}, Corrections::Four);
-  EXPECT_EQ(UndoLog::bytes(0, Corrections::Four, 0), 0u);
+  UndoLog log({});
+  EXPECT_EQ(UndoLog::bytes(0, 0), 0u);
   ASSERT_TRUE(update_with_log(team, Planes{}, 0, {}, step_at(1), log));
   undo_update(team, Planes{}, 0, {}, log);
 }
 
 TEST(UndoLog, TakesThreeHalvesOfAByteAndItsEscapes) {
   constexpr int64_t kCount = int64_t{1} << 25;
-  const auto per_element = [](Corrections corrections, double escapes) {
+  const auto per_element = [](double escapes) {
     const auto num_escapes = static_cast<int64_t>(escapes * kCount);
-    return static_cast<double>(UndoLog::bytes(kCount, corrections, num_escapes)) / kCount;
+    return static_cast<double>(UndoLog::bytes(kCount, num_escapes)) / kCount;
   };
-  EXPECT_NEAR(per_element(Corrections::Four, 0), 1.5, 1e-3);
-  EXPECT_NEAR(per_element(Corrections::Eight, 0), 3.0, 1e-3);
-  EXPECT_NEAR(per_element(Corrections::Four, 0.02), 1.5 + 0.02 * 4, 0.033);
+  EXPECT_NEAR(per_element(0), 1.5, 1e-3);
+  EXPECT_NEAR(per_element(0.02), 1.5 + 0.02 * 4, 0.033);
 }
 
 }  // namespace

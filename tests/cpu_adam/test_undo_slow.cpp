@@ -1,4 +1,4 @@
-// Undo over 10^8 values of any bits for each way to keep weights and corrections.
+// Undo over 10^8 values of any bits for ways to keep weights.
 #include <gtest/gtest.h>
 
 #include "tests/cpu_adam/undo_cases.h"
@@ -9,11 +9,11 @@ namespace {
 constexpr int64_t kCount = int64_t{1} << 22;
 constexpr int64_t kValues = 100'000'000;  // of three planes
 
-void undo_any_bits(Types types, Corrections corrections, Pattern pattern) {
+void undo_any_bits(Types types, Pattern pattern) {
   ThreadTeam team(2);
   State state(kCount, types);
-  LogMemory memory(UndoLog::bytes(kCount, corrections, 3 * kCount));
-  UndoLog log(memory.span(), corrections);
+  LogMemory memory(UndoLog::bytes(kCount, 3 * kCount));
+  UndoLog log(memory.span());
   const AdamWRun all{.first = 0, .count = kCount};
   for (int64_t done = 0; done < kValues; done += 3 * kCount) {
     fill_with_bits(state.planes(), kCount, {pattern, static_cast<uint64_t>(done)});
@@ -26,15 +26,9 @@ void undo_any_bits(Types types, Corrections corrections, Pattern pattern) {
   }
 }
 
-TEST(UndoAnyBits, SplitMasters) {
-  undo_any_bits({DType::BF16, DType::BF16}, Corrections::Four, Pattern::Any);
-}
-TEST(UndoAnyBits, FloatMasters) {
-  undo_any_bits({DType::F32, DType::F32}, Corrections::Eight, Pattern::Any);
-}
-TEST(UndoAnyBits, SpecialValues) {
-  undo_any_bits({DType::BF16, DType::F32}, Corrections::Four, Pattern::Special);
-}
+TEST(UndoAnyBits, SplitMasters) { undo_any_bits({DType::BF16, DType::BF16}, Pattern::Any); }
+TEST(UndoAnyBits, FloatMasters) { undo_any_bits({DType::F32, DType::F32}, Pattern::Any); }
+TEST(UndoAnyBits, SpecialValues) { undo_any_bits({DType::BF16, DType::F32}, Pattern::Special); }
 
 }  // namespace
 }  // namespace ebb::test
