@@ -18,4 +18,5 @@ ebb_test(test_training_emulated
   LIBS ebb_cuda_emulated ebb_model_zoo NOT_TSAN)
 ebb_test(test_training_races_emulated
   SOURCES trainer/cases.cpp ${dir}/on_emulated_gpu.cpp ${dir}/test_training_races.cpp LIBS ebb_cuda_emulated ebb_model_zoo)
-ebb_test(test_home_memory_emulated SOURCES trainer/cases.cpp ${dir}/test_home_memory.cpp LIBS ebb_cuda_emulated ebb_model_zoo)
+ebb_test(test_home_memory_emulated SOURCES trainer/cases.cpp ${dir}/test_home_memory.cpp ${dir}/test_profiler_ranges.cpp
+  LIBS ebb_cuda_emulated ebb_model_zoo)
