@@ -90,6 +90,12 @@ struct DeviceInfo {
   std::optional<ComputeRates> pretended = {};
 };
 
+/// What a thread does, for a profiler to show: "forward attention", "load weights 7".
+struct RangeName {
+  std::string_view what, name;
+  int64_t number = -1;  ///< none
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -120,9 +126,28 @@ class Device {
   /// Seconds on the clock that Event::time_s() uses.
   virtual double now_s() const = 0;
 
+  /// What the calling thread does, or submits, from here to its end_range(); ranges may lie in one
+  /// another. Shown where a profiler watches a device that has one, else it is nothing.
+  virtual void begin_range(const RangeName&) noexcept {}
+  virtual void end_range() noexcept {}
+
  protected:
   friend class Buffer;
   virtual void free(MemoryKind kind, std::byte* data, size_t bytes) noexcept = 0;
+};
+
+/// A range that ends with its scope.
+class ProfiledRange {
+ public:
+  ProfiledRange(Device& device, const RangeName& name) : device_(device) {
+    device_.begin_range(name);
+  }
+  ~ProfiledRange() { device_.end_range(); }
+  ProfiledRange(const ProfiledRange&) = delete;
+  ProfiledRange& operator=(const ProfiledRange&) = delete;
+
+ private:
+  Device& device_;
 };
 
 /// What a fault injector is asked about; the n-th question answered with true fails.

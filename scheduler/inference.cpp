@@ -84,7 +84,6 @@ class Inference::Impl {
 
   void read(ParameterId id, uint64_t first, std::span<float> values) const;
   void write(ParameterId id, uint64_t first, std::span<const float> values);
-  ParameterId find(std::string_view name) const;
 
  private:
   using PreparedPass = PreparedInference::PreparedPass;
@@ -191,13 +190,6 @@ void Inference::Impl::write(ParameterId id, uint64_t first, std::span<const floa
   });
 }
 
-ParameterId Inference::Impl::find(std::string_view name) const {
-  for (ParameterId id = 0; id < layout_.num_parameters(); ++id) {
-    if (layout_.parameter(id).name == name) return id;
-  }
-  throw ConfigError(fmt::format("the model has no parameter '{}'", name));
-}
-
 // ---- Runs
 // ---------------------------------------------------------------------------------------------------
 
@@ -295,14 +287,14 @@ void Inference::write_parameter(ParameterId id, uint64_t first, std::span<const 
 }
 
 std::vector<float> Inference::read_parameter(std::string_view name) const {
-  const ParameterId id = impl_->find(name);
+  const ParameterId id = parameter_named(impl_->layout(), name);
   std::vector<float> values(impl_->layout().num_elements(id));
   impl_->read(id, 0, values);
   return values;
 }
 
 void Inference::write_parameter(std::string_view name, std::span<const float> values) {
-  const ParameterId id = impl_->find(name);
+  const ParameterId id = parameter_named(impl_->layout(), name);
   EBB_CHECK(values.size() == impl_->layout().num_elements(id),
             "a parameter has another number of elements");
   impl_->write(id, 0, values);

@@ -232,16 +232,20 @@ uint32_t most_device_updates(const Preparation& p) {
   return num;
 }
 
+std::string with_table(std::string_view message, std::string_view table) {
+  while (table.ends_with('\n')) table.remove_suffix(1);
+  return fmt::format("{}:\n{}", message, table);
+}
+
 void throw_too_large_for_device(const Preparation& p, size_t budget) {
   const BlockNeed need = need_of(p, program_of_evaluation(p));
-  throw PlanError(fmt::format(
-      "the plan does not fit: device memory {} ({} bytes), the smallest that works is {} ({} "
-      "bytes). "
-      "The largest moment is '{}':\n{}"
-      "try --device-memory {}, a smaller --chunk-size or --micro-batch-size, or --recompute block",
-      format_bytes(budget), budget, format_bytes(p.smallest_device_bytes), p.smallest_device_bytes,
-      need.moment, need_by_class(need, p.ledger, p.layout->chunk_bytes()),
-      p.smallest_device_bytes));
+  throw PlanError(with_table(
+      fmt::format(
+          "the plan does not fit: device memory {} ({} bytes), the smallest that works is {} ({} "
+          "bytes). The largest moment is '{}'",
+          format_bytes(budget), budget, format_bytes(p.smallest_device_bytes),
+          p.smallest_device_bytes, need.moment),
+      need_by_class(need, p.ledger, p.layout->chunk_bytes())));
 }
 
 Plan plan_step(const Preparation& ground, const TrainerOptions& told) {

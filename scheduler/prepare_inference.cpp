@@ -9,6 +9,7 @@
 #include "device/staging.h"
 #include "scheduler/inference.h"
 #include "scheduler/inference_pass.h"
+#include "scheduler/prepare.h"
 #include "scheduler/program.h"
 #include "scheduler/trace.h"
 #include "scheduler/validate.h"
@@ -101,28 +102,34 @@ void count_fixed(PreparedInference& p) {
 
 [[noreturn]] void throw_too_large(const PreparedInference& p, size_t budget,
                                   const BlockNeed& need) {
-  throw PlanError(fmt::format(
-      "the plan does not fit: device memory {} ({} bytes), the smallest that works is {} ({} "
-      "bytes). The largest moment is '{}', of {} blocks; beside them:\n{}"
-      "try --device-memory {}, a smaller --chunk-size, --micro-batch-size or --max-tokens",
-      format_bytes(budget), budget, format_bytes(p.smallest_device_bytes), p.smallest_device_bytes,
-      need.moment, need.num_blocks, p.ledger.table(), p.smallest_device_bytes));
+  throw PlanError(with_table(
+      fmt::format(
+          "the plan does not fit: device memory {} ({} bytes), the smallest that works is {} ({} "
+          "bytes). The largest moment is '{}', of {} blocks of {}; beside them",
+          format_bytes(budget), budget, format_bytes(p.smallest_device_bytes),
+          p.smallest_device_bytes, need.moment, need.num_blocks,
+          format_bytes(p.layout->chunk_bytes())),
+      p.ledger.table()));
 }
 
 void check_home(const PreparedInference& p, const Budgets& budgets) {
   const size_t home = p.ledger.total(Tier::Host), device = p.ledger.total(Tier::Device);
   if (budgets.host_memory && home > *budgets.host_memory) {
-    throw PlanError(fmt::format(
-        "the plan does not fit: host memory {}, the weights and what is beside them "
-        "need {}:\n{}try --dtype bf16, or --host-memory {}",
-        format_bytes(*budgets.host_memory), format_bytes(home), p.ledger.table(), home));
+    throw PlanError(with_table(
+        fmt::format("the plan does not fit: host memory {} ({} bytes), the smallest that works is "
+                    "{} ({} bytes)",
+                    format_bytes(*budgets.host_memory), *budgets.host_memory, format_bytes(home),
+                    home),
+        p.ledger.table()));
   }
   if (budgets.total_memory && home + device > *budgets.total_memory) {
-    throw PlanError(fmt::format(
-        "the plan does not fit: device and home need {}, this machine has {} for both:\n{}try "
-        "--device-memory {}",
-        format_bytes(home + device), format_bytes(*budgets.total_memory), p.ledger.table(),
-        p.smallest_device_bytes));
+    throw PlanError(with_table(
+        fmt::format(
+            "the plan does not fit: it needs {} at home and {} on the host device, together {}, "
+            "and this machine can give {}",
+            format_bytes(home), format_bytes(device), format_bytes(home + device),
+            format_bytes(*budgets.total_memory)),
+        p.ledger.table()));
   }
 }
 

@@ -49,7 +49,6 @@ class Trainer::Impl {
   void drain();
   StateLoan lend();
   void restore(const OptimizerCounters& counters, const ReadPlane& read);
-  ParameterId find(std::string_view name) const;
 
   const OptimizerCounters& counters() const { return optimizer_.counters(); }
   /// Until nobody reads the state any more.
@@ -277,13 +276,6 @@ void Trainer::Impl::restore(const OptimizerCounters& counters, const ReadPlane& 
   optimizer_.restore(counters);
 }
 
-ParameterId Trainer::Impl::find(std::string_view name) const {
-  for (ParameterId id = 0; id < layout_.num_parameters(); ++id) {
-    if (layout_.parameter(id).name == name) return id;
-  }
-  throw ConfigError(fmt::format("the model has no parameter '{}'", name));
-}
-
 Trainer::Trainer(const Model& model, Device& device, const Preparation& prepared)
     : impl_(std::make_unique<Impl>(model, device, prepared)) {}
 Trainer::~Trainer() = default;
@@ -303,7 +295,7 @@ uint64_t Trainer::state_hash() const {
 }
 
 std::vector<float> Trainer::read_parameter(std::string_view name) const {
-  const ParameterId id = impl_->find(name);
+  const ParameterId id = parameter_named(impl_->layout(), name);
   impl_->drain();
   std::vector<float> values(impl_->layout().num_elements(id));
   impl_->state().read(id, 0, values);
@@ -322,7 +314,7 @@ void Trainer::visit_parameters(const VisitParameter& visit) const {
 }
 
 void Trainer::write_parameter(std::string_view name, std::span<const float> values) {
-  const ParameterId id = impl_->find(name);
+  const ParameterId id = parameter_named(impl_->layout(), name);
   EBB_CHECK(values.size() == impl_->layout().num_elements(id),
             "a parameter has another number of elements");
   write_parameter(id, 0, values);
