@@ -43,7 +43,24 @@ struct Cuts {
   }
 };
 
+Cuts cuts_of(const Layout& layout, std::span<const PlaneSpec> planes, const HomeOptions& options) {
+  Cuts cuts;
+  for (const PlaneSpec& plane : options.planes_travel ? planes : planes.first(1)) {
+    cuts.add(layout.num_space_elements() * plane.bytes_per_element);
+  }
+  const Sizes sizes = sizes_of(layout, options);
+  for (const size_t bytes : {sizes.gradients, sizes.sums, sizes.activations, sizes.partials}) {
+    cuts.add(bytes);
+  }
+  return cuts;
+}
+
 }  // namespace
+
+size_t travelling_bytes(const Layout& layout, std::span<const PlaneSpec> planes,
+                        const HomeOptions& options) {
+  return cuts_of(layout, planes, options).bytes;
+}
 
 void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneSpec> planes,
               const HomeOptions& options) {
@@ -63,21 +80,17 @@ Home::Home(Device& device, const Layout& layout, std::span<const PlaneSpec> plan
   const Sizes sizes = sizes_of(layout, options);
   gradient_slot_bytes_ = sizes.gradient_slot;
   num_partials_ = sizes.partials / sizeof(double);
-  Cuts cuts;
   for (const PlaneSpec& plane : planes) {
     const size_t bytes = layout.num_space_elements() * plane.bytes_per_element;
     bytes_per_element_.push_back(plane.bytes_per_element);
     if (planes_.empty() || options.planes_travel) {
       planes_.push_back(nullptr);
-      cuts.add(bytes);
     } else {
       staying_.push_back(device.allocate(MemoryKind::Pageable, bytes, plane.name));
       planes_.push_back(staying_.back().data());
     }
   }
-  for (const size_t bytes : {sizes.gradients, sizes.sums, sizes.activations, sizes.partials}) {
-    cuts.add(bytes);
-  }
+  const Cuts cuts = cuts_of(layout, planes, options);
   travelling_ = device.allocate(MemoryKind::Home, cuts.bytes, "home");
   std::byte* const begin = travelling_.data();
   size_t cut = 0;

@@ -40,6 +40,10 @@ struct HomeOptions {
 void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneSpec> planes,
               const HomeOptions& options);
 
+/// Of that, what copies touch: one region.
+size_t travelling_bytes(const Layout& layout, std::span<const PlaneSpec> planes,
+                        const HomeOptions& options);
+
 class Home {
  public:
   Home(Device& device, const Layout& layout, std::span<const PlaneSpec> planes,

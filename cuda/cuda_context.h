@@ -22,7 +22,8 @@ namespace ebb {
 /// Words of pinned memory through which host threads let streams go on. Each is 0 when given out.
 class Flags {
  public:
-  explicit Flags(int node) : node_(node) {}
+  /// Takes the memory that nearly every program's events fit into: later it might all be a home's.
+  explicit Flags(int node) : node_(node) { add_slab(); }
   ~Flags();
   Flags(const Flags&) = delete;
   Flags& operator=(const Flags&) = delete;

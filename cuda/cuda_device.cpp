@@ -155,6 +155,8 @@ size_t CudaDevice::pinned_bytes() const { return context_.home->pinned_bytes(); 
 
 size_t CudaDevice::staged_bytes() const { return context_.home->staged_bytes(); }
 
+bool CudaDevice::pinning_refused() const { return context_.home->pinning_refused(); }
+
 std::unique_ptr<Blocks> CudaDevice::create_blocks(size_t block_bytes, uint32_t num_blocks) {
   context_.faults.check_allocation("device", block_bytes * num_blocks, budget_, "blocks");
   context_.enter();

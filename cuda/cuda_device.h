@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "cuda/cuda_context.h"
+#include "cuda/profiler_ranges.h"
 #include "device/budget.h"
 #include "device/host/host_kernels.h"
 #include "device/host/host_link.h"
@@ -37,8 +38,12 @@ class CudaDevice final : public Device {
   size_t peak_bytes() const override { return budget_.peak_bytes(); }
   size_t pinned_bytes() const override;
   size_t staged_bytes() const override;
+  bool pinning_refused() const override;
   uint64_t num_allocations() const override { return num_allocations_; }
   double now_s() const override { return steady_now_s(); }
+
+  void begin_range(const RangeName& name) noexcept override { ranges_.begin(name); }
+  void end_range() noexcept override { ranges_.end(); }
 
  protected:
   void free(MemoryKind kind, std::byte* data, size_t bytes) noexcept override;
@@ -51,6 +56,7 @@ class CudaDevice final : public Device {
   CudaContext context_;
   const DeviceInfo info_;
   const bool poison_;
+  const ProfilerRanges ranges_;
   Budget budget_;
   std::atomic<uint64_t> num_allocations_ = 0;
   Workspace workspace_;

@@ -121,23 +121,36 @@ uint64_t CudaEvent::submit_wait() const {
   return slot == kNoSlot ? latest() : kOnDevice | slot;
 }
 
-HostEvent::Reached CudaEvent::await(uint64_t token) const {
-  if ((token & kOnDevice) == 0) return HostEvent::await(token);
-  const auto slot = static_cast<uint32_t>(token & ~kOnDevice);
+HostEvent::Reached CudaEvent::await_slot(uint32_t slot) const {
   Reached reached;
   try {
     EBB_CUDA(cudaEventSynchronize(event_of(slot)), "waiting for an event");
-    StreamClock point;
-    {
-      QuietLock lock(mutex_);
-      point = slots_[slot].point;
-    }
-    reached.error = context_.failures.error_before(point);
   } catch (...) {
     reached.error = std::current_exception();
   }
-  let_go(slot);
   reached.time_s = steady_now_s();
+  return reached;
+}
+
+HostEvent::Reached CudaEvent::await(uint64_t token) const {
+  if ((token & kOnDevice) == 0) return HostEvent::await(token);
+  const auto slot = static_cast<uint32_t>(token & ~kOnDevice);
+  Reached reached = await_slot(slot);
+  StreamClock point;
+  {
+    QuietLock lock(mutex_);
+    point = slots_[slot].point;
+  }
+  if (!reached.error) reached.error = context_.failures.error_before(point);
+  let_go(slot);
+  return reached;
+}
+
+HostEvent::Reached CudaEvent::await_end(uint64_t token) const {
+  if ((token & kOnDevice) == 0) return {.time_s = HostEvent::await(token).time_s, .error = {}};
+  const auto slot = static_cast<uint32_t>(token & ~kOnDevice);
+  Reached reached = await_slot(slot);
+  let_go(slot);
   return reached;
 }
 

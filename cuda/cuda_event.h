@@ -54,6 +54,8 @@ class CudaEvent final : public HostEvent {
              double time_s = steady_now_s()) override;
   Reached await(uint64_t token) const override;
   void drop_wait(uint64_t token) const override;
+  /// As await(), but what failed before the record is no error: it is over all the same.
+  Reached await_end(uint64_t token) const;
 
  protected:
   void note_reached(uint64_t all_reached) override;
@@ -72,6 +74,7 @@ class CudaEvent final : public HostEvent {
   /// Holds the slot of the latest record for one wait, if that is on the device; else kNoSlot.
   uint32_t hold_latest() const;
   void let_go(uint32_t slot) const;
+  Reached await_slot(uint32_t slot) const;
   cudaEvent_t event_of(uint32_t slot) const;
 
   static constexpr uint32_t kNoSlot = UINT32_MAX;

@@ -8,12 +8,11 @@
 #include "cuda/linear.h"
 #include "device/cuda_backend.h"
 #include "device/host/kernels/attention.h"
+#include "device/ignored_label.h"
 #include "device/kernel_checks.h"
 
 namespace ebb {
 namespace {
-
-constexpr int32_t kIgnoredTarget = -100;
 
 class CudaKernels final : public Kernels {
  public:
@@ -361,7 +360,7 @@ void CudaKernels::cross_entropy(Stream& stream, Tensor losses, Tensor logits, Te
                                 std::optional<float> gradient_scale) {
   submit(stream, check_cross_entropy(losses, logits, targets, gradient_scale.has_value()),
          [&](cudaStream_t s) {
-           cuda::check_indices(s, targets, logits.columns(), kIgnoredTarget, DataError::Target,
+           cuda::check_indices(s, targets, logits.columns(), kIgnoredLabel, DataError::Target,
                                data_error_);
            cuda::cross_entropy(s, losses, logits, targets, gradient_scale);
          });
@@ -371,7 +370,7 @@ void CudaKernels::cross_entropy_statistics(Stream& stream, Tensor losses, Tensor
                                            Tensor logits, Tensor targets, ClassSlice slice) {
   submit(stream, check_cross_entropy_statistics(losses, statistics, logits, targets, slice),
          [&](cudaStream_t s) {
-           cuda::check_indices(s, targets, slice.num_classes, kIgnoredTarget, DataError::Target,
+           cuda::check_indices(s, targets, slice.num_classes, kIgnoredLabel, DataError::Target,
                                data_error_);
            cuda::cross_entropy_statistics(s, losses, statistics, logits, targets, slice);
          });
@@ -381,7 +380,7 @@ void CudaKernels::cross_entropy_gradient(Stream& stream, Tensor logits, Tensor s
                                          Tensor targets, ClassSlice slice, float gradient_scale) {
   submit(stream, check_cross_entropy_gradient(logits, statistics, targets, slice),
          [&](cudaStream_t s) {
-           cuda::check_indices(s, targets, slice.num_classes, kIgnoredTarget, DataError::Target,
+           cuda::check_indices(s, targets, slice.num_classes, kIgnoredLabel, DataError::Target,
                                data_error_);
            cuda::cross_entropy_gradient(s, logits, statistics, targets, slice, gradient_scale);
          });

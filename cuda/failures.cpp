@@ -28,9 +28,18 @@ void Failures::leave(uint32_t index, uint64_t last_position) noexcept {
   }
 }
 
-void Failures::fail(uint32_t index, uint64_t position, std::exception_ptr error) noexcept {
+void Failures::fail(const Operation& operation, std::exception_ptr error) noexcept {
   QuietLock lock(mutex_);
-  failures_.push_back({.index = index, .first = position, .error = std::move(error)});
+  const auto [index, position] = operation;
+  for (const Failure& failure : failures_) {
+    if (failure.index == index && position >= failure.first && position <= failure.last) return;
+  }
+  // Another stream may have the index by now, from the next position on.
+  const uint64_t left_at = last_position_[index];
+  failures_.push_back({.index = index,
+                       .first = position,
+                       .last = position <= left_at ? left_at : UINT64_MAX,
+                       .error = std::move(error)});
   any_ = true;
 }
 
@@ -52,11 +61,11 @@ StreamPoint::StreamPoint(Failures& failures) : failures_(failures) {
 StreamPoint::~StreamPoint() { failures_.leave(index_, clock_.positions[index_]); }
 
 void StreamPoint::fail(std::exception_ptr error) noexcept {
-  failures_.fail(index_, clock_.positions[index_], std::move(error));
+  failures_.fail(operation(), std::move(error));
 }
 
 void StreamPoint::fail_at(uint64_t n, std::exception_ptr error) noexcept {
-  failures_.fail(index_, begin_ + n, std::move(error));
+  failures_.fail({index_, begin_ + n}, std::move(error));
 }
 
 }  // namespace ebb

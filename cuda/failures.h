@@ -33,9 +33,16 @@ struct StreamClock {
   }
 };
 
+/// The `position`-th operation of the stream that has that index.
+struct Operation {
+  uint32_t index = 0;
+  uint64_t position = 0;
+};
+
 class Failures {
  public:
-  void fail(uint32_t index, uint64_t position, std::exception_ptr error) noexcept;
+  /// Its stream may have gone by then.
+  void fail(const Operation& operation, std::exception_ptr error) noexcept;
   /// The first failure that stands before the point, or null. Nearly free while nothing has failed.
   std::exception_ptr error_before(const StreamClock& point) const noexcept;
 
@@ -71,6 +78,8 @@ class StreamPoint {
   void advance() { ++clock_.positions[index_]; }
   void merge(const StreamClock& other) { clock_.merge(other); }
   const StreamClock& clock() const { return clock_; }
+  /// What was submitted last.
+  Operation operation() const { return {index_, clock_.positions[index_]}; }
 
   /// What was submitted last has failed, or what was n-th.
   void fail(std::exception_ptr error) noexcept;

@@ -2,35 +2,37 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "cuda/cuda_error.h"
 #include "cuda/pinned_memory.h"
 #include "device/errors.h"
 #include "device/host/host_memory.h"
+#include "device/staging.h"
 
 namespace ebb {
 namespace {
 
-// A slot is long beside what starting a copy takes, and the rings are an eighth of a small limit.
-constexpr size_t kSmallestSlotBytes = size_t{64} << 10, kLargestSlotBytes = size_t{4} << 20;
-constexpr size_t kNumSlots = 2 * StagingRing::kNumSlots;
-// For the small buffers that kernels read in place and that are taken after a home.
-constexpr size_t kHeadroomBytes = size_t{1} << 20;
+/// Room for them is kept while a home is pinned.
+class Headroom {
+ public:
+  /// Throws OutOfMemory.
+  explicit Headroom(int node) : data_(take_pinned(kPinnedHeadroomBytes, node, "small buffers")) {}
+  ~Headroom() { release_pinned(data_, kPinnedHeadroomBytes); }
+  Headroom(const Headroom&) = delete;
+  Headroom& operator=(const Headroom&) = delete;
 
-constexpr size_t kLeastBytes = kNumSlots * kSmallestSlotBytes + kHeadroomBytes;
-
-size_t slot_bytes_for(size_t limit_bytes) {
-  return std::clamp(limit_bytes / (8 * kNumSlots) / kPageBytes * kPageBytes, kSmallestSlotBytes,
-                    kLargestSlotBytes);
-}
+ private:
+  std::byte* const data_;
+};
 
 }  // namespace
 
 HomeMemory::HomeMemory(CudaContext& context, size_t limit_bytes)
-    : context_(context), limit_bytes_(limit_bytes), slot_bytes_(slot_bytes_for(limit_bytes)) {
-  if (limit_bytes >= kLeastBytes) return;
+    : context_(context), limit_bytes_(limit_bytes) {
+  if (limit_bytes >= kLeastPinnedBytes) return;
   throw ConfigError("--pinned " + format_bytes(limit_bytes) + ": copies need at least " +
-                    format_bytes(kLeastBytes) +
+                    format_bytes(kLeastPinnedBytes) +
                     " of pinned memory, through which everything else then goes");
 }
 
@@ -65,28 +67,61 @@ size_t HomeMemory::staged_bytes() const {
   return staged_bytes_;
 }
 
+/// False where the driver refuses: smaller ones may do, which leave small buffers their room. Of
+/// the smallest, throws OutOfMemory.
+bool HomeMemory::try_rings(size_t slot_bytes) {
+  const bool smallest = slot_bytes == kSmallestStagingSlotBytes;
+  try {
+    auto load = std::make_unique<StagingRing>(context_, slot_bytes, "ebb load ring");
+    auto store = std::make_unique<StagingRing>(context_, slot_bytes, "ebb store ring");
+    if (!smallest) Headroom(context_.node);
+    load_ = std::move(load), store_ = std::move(store);
+  } catch (const OutOfMemory&) {
+    if (smallest) throw;
+    pinning_refused_ = true;
+    return false;
+  }
+  pinned_bytes_ += staging_bytes(slot_bytes);
+  return true;
+}
+
+bool HomeMemory::pinning_refused() const {
+  std::lock_guard lock(mutex_);
+  return pinning_refused_;
+}
+
+/// With the lock held.
+bool HomeMemory::try_pin(std::byte* data, size_t bytes) {
+  if (try_to_pin(data, bytes)) return true;
+  pinning_refused_ = true;
+  return false;
+}
+
 /// With the lock held.
 void HomeMemory::make_rings() {
-  if (!load_) {
-    load_ = std::make_unique<StagingRing>(context_, slot_bytes_, "ebb load ring");
-    pinned_bytes_ += StagingRing::kNumSlots * slot_bytes_;
+  if (load_) return;
+  size_t slot_bytes = staging_slot_bytes(limit_bytes_, room());
+  if (const size_t bytes = staging_bytes(slot_bytes); bytes > room()) {
+    throw OutOfMemory("pinned", bytes, pinned_bytes_, limit_bytes_, "rings for copies",
+                      "raise --pinned");
   }
-  if (!store_) {
-    store_ = std::make_unique<StagingRing>(context_, slot_bytes_, "ebb store ring");
-    pinned_bytes_ += StagingRing::kNumSlots * slot_bytes_;
-  }
+  while (!try_rings(slot_bytes)) slot_bytes = smaller_staging_slot(slot_bytes);
 }
 
 /// From the beginning, as many of the bytes as may be pinned. With the lock held.
 size_t HomeMemory::pin(std::byte* data, size_t bytes) {
-  if (bytes <= room() && try_to_pin(data, bytes)) return bytes;
+  if (bytes <= room() && try_pin(data, bytes)) return bytes;
   make_rings();
-  std::byte* const headroom = take_pinned(kHeadroomBytes, context_.node, "small buffers");
-  const size_t spare = room() > kHeadroomBytes ? room() - kHeadroomBytes : 0;
-  size_t some = std::min(bytes, spare) / kPageBytes * kPageBytes;
-  while (some > 0 && !try_to_pin(data, some)) some = some / 2 / kPageBytes * kPageBytes;
-  release_pinned(headroom, kHeadroomBytes);
-  return some;
+  try {
+    const Headroom headroom(context_.node);
+    const size_t spare = room() > kPinnedHeadroomBytes ? room() - kPinnedHeadroomBytes : 0;
+    size_t some = std::min(bytes, spare) / kPageBytes * kPageBytes;
+    while (some > 0 && !try_pin(data, some)) some = some / 2 / kPageBytes * kPageBytes;
+    return some;
+  } catch (const OutOfMemory&) {  // the driver pins nothing more
+    pinning_refused_ = true;
+    return 0;
+  }
 }
 
 std::byte* HomeMemory::take(size_t bytes, std::string_view tag) {
@@ -107,7 +142,20 @@ std::byte* HomeMemory::take(size_t bytes, std::string_view tag) {
   return data;
 }
 
+/// Without the lock: what a ring's thread waits for may take a while, and others copy meanwhile.
+void HomeMemory::wait_for_rings() noexcept {
+  StagingRing* rings[2];
+  {
+    std::lock_guard lock(mutex_);
+    rings[0] = load_.get(), rings[1] = store_.get();
+  }
+  for (StagingRing* ring : rings) {
+    if (ring != nullptr) ring->wait();
+  }
+}
+
 void HomeMemory::release(std::byte* data) noexcept {
+  wait_for_rings();
   std::lock_guard lock(mutex_);
   const auto found = ranges_.find(data);
   const Range range = found->second;

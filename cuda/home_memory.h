@@ -23,8 +23,9 @@ class HomeMemory {
   ~HomeMemory();
 
   /// Zero-filled, near the GPU. Throws OutOfMemory where the machine or its cgroup has too little,
-  /// or not even the rings can be pinned.
+  /// or not even the smallest rings can be pinned.
   std::byte* take(size_t bytes, std::string_view tag);
+  /// Waits for the rings, which may be at a copy of it that was broken off.
   void release(std::byte* data) noexcept;
 
   /// Counts a buffer that is pinned whole. Throws OutOfMemory where the limit would be passed.
@@ -33,6 +34,8 @@ class HomeMemory {
   size_t pinned_bytes() const;
   /// Of homes, what is not pinned.
   size_t staged_bytes() const;
+  /// Some of them as the driver refused, and not for the limit.
+  bool pinning_refused() const;
 
   /// A copy that may touch home memory on its host side: pinned parts go straight, the others
   /// through a ring. Throws DeviceError.
@@ -48,16 +51,19 @@ class HomeMemory {
   /// How many of the bytes from `memory` on are alike: in one pinned part, or in one that is not.
   size_t alike(const std::byte* memory, size_t bytes, bool& pinned) const;
   size_t room() const;
+  void wait_for_rings() noexcept;
   void make_rings();
+  bool try_rings(size_t slot_bytes);
   size_t pin(std::byte* data, size_t bytes);
+  bool try_pin(std::byte* data, size_t bytes);
 
   CudaContext& context_;
   const size_t limit_bytes_;
-  const size_t slot_bytes_;  // of the rings
   mutable std::mutex mutex_;
   std::map<const std::byte*, Range> ranges_;
   size_t pinned_bytes_ = 0;
   size_t staged_bytes_ = 0;
+  bool pinning_refused_ = false;
   std::unique_ptr<StagingRing> load_, store_;
 };
 

@@ -4,47 +4,76 @@
 #include <string>
 
 #include "cuda/cuda_error.h"
-#include "cuda/cuda_stream.h"
 #include "cuda/pinned_memory.h"
 #include "device/errors.h"
 #include "device/host/copy.h"
 
 namespace ebb {
+namespace {
+
+void check(const HostEvent::Reached& reached) {
+  if (reached.error) std::rethrow_exception(reached.error);
+}
+
+}  // namespace
 
 StagingRing::StagingRing(CudaContext& context, size_t slot_bytes, const char* thread_name)
-    : slot_bytes_(slot_bytes),
-      memory_(take_pinned(kNumSlots * slot_bytes, context.node, "ring for copies")),
+    : context_(context),
+      slot_bytes_(slot_bytes),
+      memory_(take_pinned(kStagingSlots * slot_bytes, context.node, "ring for copies")),
       before_(context) {
   try {
-    for (size_t i = 0; i < kNumSlots; ++i) {
+    for (size_t i = 0; i < kStagingSlots; ++i) {
       slots_[i] = std::make_unique<Slot>(context);
       slots_[i]->data = memory_ + i * slot_bytes;
     }
-    thread_ = std::make_unique<CudaHostStream>(context, thread_name);
+    thread_ =
+        std::make_unique<HostStream>(HostStreamOptions{.faults = &no_faults_, .name = thread_name});
   } catch (...) {
-    release_pinned(memory_, kNumSlots * slot_bytes_);
+    release_pinned(memory_, kStagingSlots * slot_bytes_);
     throw;
   }
 }
 
 StagingRing::~StagingRing() {
   thread_.reset();  // what is queued still runs
-  release_pinned(memory_, kNumSlots * slot_bytes_);
+  release_pinned(memory_, kStagingSlots * slot_bytes_);
 }
 
+template <class Piece>
+void StagingRing::submit(const Operation& operation, Piece piece) {
+  thread_->call({.name = "staging"}, [this, operation, piece] {
+    try {
+      piece();
+    } catch (...) {
+      context_.failures.fail(operation, std::current_exception());
+    }
+  });
+}
+
+void StagingRing::copy_piece(std::byte* to, const std::byte* from, size_t bytes) {
+  context_.faults.check(FaultSite::Launch, "staging");
+  copy_bytes(to, from, bytes);
+}
+
+// The thread waits inside of its calls: a wait of the thread itself would fail it with whatever
+// failed before the event. What a slot's last user failed with is nothing to the next one.
 void StagingRing::load(cudaStream_t stream, StreamPoint& point, std::byte* to,
                        const std::byte* from, size_t bytes) {
   std::lock_guard lock(mutex_);
-  before_.record_on(stream, point.clock());
-  thread_->wait(before_);  // what wrote the home, an update say
+  before_.record_on(stream, point.clock());  // what wrote the home, an update say
   while (bytes > 0) {
     const size_t part = std::min(bytes, slot_bytes_);
     Slot& slot = next_slot();
-    if (slot.used) thread_->wait(slot.free);
-    thread_->call({.name = "staging"},
-                  [data = slot.data, from, part] { copy_bytes(data, from, part); });
+    const uint64_t free = slot.used ? slot.free.submit_wait() : 0;
+    submit(point.operation(), [this, &slot, from, part, free, before = before_.submit_wait()] {
+      const auto freed = free != 0 ? slot.free.await_end(free) : HostEvent::Reached{};
+      check(before_.await(before));
+      check(freed);
+      copy_piece(slot.data, from, part);
+    });
     thread_->record(slot.filled);
-    point.merge(slot.filled.make_wait(stream));
+    slot.filled.make_wait(stream);
     EBB_CUDA(cudaMemcpyAsync(to, slot.data, part, cudaMemcpyHostToDevice, stream),
              "a copy of " + format_bytes(part));
     slot.free.record_on(stream, point.clock());
@@ -62,13 +91,14 @@ void StagingRing::store(cudaStream_t stream, StreamPoint& point, std::byte* to,
   while (bytes > 0) {
     const size_t part = std::min(bytes, slot_bytes_);
     Slot& slot = next_slot();
-    if (slot.used) point.merge(slot.free.make_wait(stream));
+    if (slot.used) slot.free.make_wait(stream);
     EBB_CUDA(cudaMemcpyAsync(slot.data, from, part, cudaMemcpyDeviceToHost, stream),
              "a copy of " + format_bytes(part));
     slot.filled.record_on(stream, point.clock());
-    thread_->wait(slot.filled);
-    thread_->call({.name = "staging"},
-                  [data = slot.data, to, part] { copy_bytes(to, data, part); });
+    submit(point.operation(), [this, &slot, to, part, filled = slot.filled.submit_wait()] {
+      check(slot.filled.await(filled));
+      copy_piece(to, slot.data, part);
+    });
     thread_->record(slot.free);
     slot.used = true;
     last = &slot;
@@ -77,7 +107,7 @@ void StagingRing::store(cudaStream_t stream, StreamPoint& point, std::byte* to,
     bytes -= part;
   }
   // The stream goes on when all of it is at home.
-  if (last != nullptr) point.merge(last->free.make_wait(stream));
+  if (last != nullptr) last->free.make_wait(stream);
 }
 
 }  // namespace ebb

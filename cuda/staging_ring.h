@@ -5,8 +5,9 @@
 // pinned memory, and what the stream does next comes after it. Host memory bounds it: a core copies
 // some 10 GB/s. One ring serves one direction.
 //
-// Errors: as CudaStream::copy(); what fails on the ring's thread is known to the stream.
-// Thread-safety: every method may be called from any thread.
+// Errors: as CudaStream::copy(). What fails on the ring's thread is the failure of the stream whose
+// copy it was, as of that copy; of a stream that has failed nothing more is copied. The ring goes
+// on with the copies of others. Thread-safety: every method may be called from any thread.
 #pragma once
 
 #include <array>
@@ -15,17 +16,15 @@
 
 #include "cuda/cuda_context.h"
 #include "cuda/cuda_event.h"
+#include "device/host/host_stream.h"
+#include "device/staging.h"
 
 namespace ebb {
 
-class CudaHostStream;
-
 class StagingRing {
  public:
-  static constexpr size_t kNumSlots = 4;
-
-  /// Takes kNumSlots * slot_bytes of pinned memory; throws OutOfMemory. `thread_name`: at most 15
-  /// characters, static storage.
+  /// Takes kStagingSlots * slot_bytes of pinned memory; throws OutOfMemory. `thread_name`: at most
+  /// 15 characters, static storage.
   StagingRing(CudaContext& context, size_t slot_bytes, const char* thread_name);
   ~StagingRing();
   StagingRing(const StagingRing&) = delete;
@@ -37,6 +36,9 @@ class StagingRing {
   void store(cudaStream_t stream, StreamPoint& point, std::byte* to, const std::byte* from,
              size_t bytes);
 
+  /// Until the thread is done with what was submitted so far: before home memory goes.
+  void wait() { thread_->synchronize(); }
+
  private:
   struct Slot {
     explicit Slot(CudaContext& context) : filled(context), free(context) {}
@@ -45,15 +47,21 @@ class StagingRing {
     bool used = false;  // free was recorded
   };
 
-  Slot& next_slot() { return *slots_[next_++ % kNumSlots]; }
+  Slot& next_slot() { return *slots_[next_++ % kStagingSlots]; }
+  /// Submits a piece of the operation's copy; it throws what that is to fail with.
+  template <class Piece>
+  void submit(const Operation& operation, Piece piece);
+  void copy_piece(std::byte* to, const std::byte* from, size_t bytes);
 
+  CudaContext& context_;
   const size_t slot_bytes_;
   std::byte* const memory_;
   std::mutex mutex_;
-  std::array<std::unique_ptr<Slot>, kNumSlots> slots_;
+  std::array<std::unique_ptr<Slot>, kStagingSlots> slots_;
   CudaEvent before_;  // what the stream did before a load
   size_t next_ = 0;
-  std::unique_ptr<CudaHostStream> thread_;  // last: it uses the rest
+  Faults no_faults_{{}};                // of the thread, whose own errors would be for ever
+  std::unique_ptr<HostStream> thread_;  // last: it uses the rest
 };
 
 }  // namespace ebb

@@ -90,6 +90,12 @@ struct DeviceInfo {
   std::optional<ComputeRates> pretended = {};
 };
 
+/// What a thread does, for a profiler to show: "forward attention", "load weights 7".
+struct RangeName {
+  std::string_view what, name;
+  int64_t number = -1;  ///< none
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -112,14 +118,36 @@ class Device {
   virtual size_t pinned_bytes() const { return 0; }
   /// Of MemoryKind::Home, what is not.
   virtual size_t staged_bytes() const { return 0; }
+  /// Some of that although the limit (DeviceOptions::pinned_bytes) would allow it: the driver does
+  /// not.
+  virtual bool pinning_refused() const { return false; }
   /// Allocations of any kind since the device was made: must not change after set-up.
   virtual uint64_t num_allocations() const = 0;
   /// Seconds on the clock that Event::time_s() uses.
   virtual double now_s() const = 0;
 
+  /// What the calling thread does, or submits, from here to its end_range(); ranges may lie in one
+  /// another. Shown where a profiler watches a device that has one, else it is nothing.
+  virtual void begin_range(const RangeName&) noexcept {}
+  virtual void end_range() noexcept {}
+
  protected:
   friend class Buffer;
   virtual void free(MemoryKind kind, std::byte* data, size_t bytes) noexcept = 0;
+};
+
+/// A range that ends with its scope.
+class ProfiledRange {
+ public:
+  ProfiledRange(Device& device, const RangeName& name) : device_(device) {
+    device_.begin_range(name);
+  }
+  ~ProfiledRange() { device_.end_range(); }
+  ProfiledRange(const ProfiledRange&) = delete;
+  ProfiledRange& operator=(const ProfiledRange&) = delete;
+
+ private:
+  Device& device_;
 };
 
 /// What a fault injector is asked about; the n-th question answered with true fails.

@@ -12,11 +12,10 @@
 #include <span>
 #include <string>
 
+#include "device/ignored_label.h"
 #include "io/mapped_file.h"
 
 namespace ebb {
-
-inline constexpr int32_t kIgnoredLabel = -100;
 
 class LabelFile {
  public:

@@ -26,20 +26,6 @@ std::vector<std::string> files_under(const std::string& folder) {
   return files;
 }
 
-std::vector<std::string> expand(const std::vector<std::string>& paths) {
-  std::vector<std::string> files;
-  for (const std::string& path : paths) {
-    std::error_code error;
-    if (fs::is_directory(path, error)) {
-      const auto found = files_under(path);
-      files.insert(files.end(), found.begin(), found.end());
-    } else {
-      files.push_back(path);
-    }
-  }
-  return files;
-}
-
 std::string joined(const std::vector<std::string>& paths) {
   std::string text;
   for (const std::string& path : paths) text += (text.empty() ? "'" : ", '") + path + "'";
@@ -49,22 +35,45 @@ std::string joined(const std::vector<std::string>& paths) {
 }  // namespace
 
 TokenData::TokenData(const std::vector<std::string>& paths, TokenType type) {
-  for (const std::string& path : expand(paths)) {
-    TokenFile file(path, type);
-    if (file.num_tokens() == 0) continue;
-    if (!files_.empty() && file.type() != files_.front().type()) {
-      throw ConfigError("data mixes tokens of type " + std::string(name_of(files_.front().type())) +
-                        " ('" + files_.front().path() + "') and " +
-                        std::string(name_of(file.type())) + " ('" + path +
-                        "'): give files of one type, or name it with --token-type");
+  for (const std::string& path : paths) {
+    std::error_code error;
+    if (!fs::is_directory(path, error)) {
+      add(TokenFile(path, type));
+      continue;
     }
-    files_.push_back(std::move(file));
+    for (const std::string& found : files_under(path)) {
+      TokenFile file(found, type);
+      const bool would_be_text = type == TokenType::Auto && file.type() == TokenType::Bytes;
+      if (would_be_text && !file.is_text()) {
+        left_out_.push_back(found);
+      } else {
+        add(std::move(file));
+      }
+    }
   }
-  if (files_.empty()) throw ConfigError("data is empty: there is no token in " + joined(paths));
+  if (files_.empty()) {
+    throw ConfigError("data is empty: there is no token in " + joined(paths) +
+                      (left_out_.empty()
+                           ? ""
+                           : "; " + std::to_string(left_out_.size()) +
+                                 " files there are no text, the first '" + left_out_[0] +
+                                 "': --token-type bytes takes them as they are"));
+  }
   first_tokens_.push_back(0);
   for (const TokenFile& file : files_) {
     first_tokens_.push_back(first_tokens_.back() + file.num_tokens());
   }
+}
+
+void TokenData::add(TokenFile file) {
+  if (file.num_tokens() == 0) return;
+  if (!files_.empty() && file.type() != type()) {
+    throw ConfigError("data mixes tokens of type " + std::string(name_of(type())) + " ('" +
+                      files_.front().path() + "') and " + std::string(name_of(file.type())) +
+                      " ('" + file.path() +
+                      "'): give files of one type, or name it with --token-type");
+  }
+  files_.push_back(std::move(file));
 }
 
 void TokenData::read(size_t first, std::span<int32_t> out) const {

@@ -2,7 +2,9 @@
 // after another.
 //
 // Several paths are concatenated in the order given; a folder stands for all regular files under
-// it, sorted by path. Nothing is copied: every file is a mapping of its own.
+// it, sorted by path. Of those the ones that would be read as text but begin otherwise
+// (plain_text.h: pictures, archives, programs) are left out, unless the type is said to be bytes; a
+// file that is named itself is always taken. Nothing is copied: every file is a mapping of its own.
 //
 // A sample of T positions is T+1 tokens, as the targets are the next tokens: sample i = tokens
 // [i*T, i*T+T].
@@ -28,6 +30,8 @@ class TokenData {
   size_t num_tokens() const { return first_tokens_.back(); }
   size_t num_files() const { return files_.size(); }
   TokenType type() const { return files_.front().type(); }
+  /// Files of folders that are no text, by path.
+  std::span<const std::string> left_out() const { return left_out_; }
   /// floor((n-1)/T). REQUIRES: sequence_length > 0.
   size_t num_samples(size_t sequence_length) const { return (num_tokens() - 1) / sequence_length; }
 
@@ -37,8 +41,11 @@ class TokenData {
   void check_vocabulary(uint32_t vocabulary) const;
 
  private:
+  void add(TokenFile file);
+
   std::vector<TokenFile> files_;      // none of them empty
   std::vector<size_t> first_tokens_;  // of each file, and the number of tokens at the end
+  std::vector<std::string> left_out_;
 };
 
 }  // namespace ebb

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "device/errors.h"
+#include "io/plain_text.h"
 
 namespace ebb {
 namespace {
@@ -160,6 +161,14 @@ void TokenFile::interpret_header(TokenType found) {
 
 const std::byte* TokenFile::token_at(size_t index) const {
   return data_ + header_bytes_ + index * token_bytes(type_);
+}
+
+bool TokenFile::is_text() const {
+  if (type_ != TokenType::Bytes) return false;
+  const size_t count = std::min(num_tokens_, kLookedAtBytes);
+  const bool is_text = ebb::is_text({data_ + header_bytes_, count});
+  release_pages(0, count);
+  return is_text;
 }
 
 void TokenFile::read(size_t first, std::span<int32_t> out) const {

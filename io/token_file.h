@@ -48,6 +48,8 @@ class TokenFile {
   /// Never Auto: what the file turned out to hold.
   TokenType type() const { return type_; }
   size_t num_tokens() const { return num_tokens_; }
+  /// Of bytes: do they begin as text does (plain_text.h)?
+  bool is_text() const;
 
   /// Tokens [first, first + out.size()). REQUIRES: they exist; u32 tokens fit int32
   /// (check_vocabulary() says so).

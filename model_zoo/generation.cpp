@@ -7,12 +7,11 @@
 #include <numeric>
 
 #include "device/errors.h"
+#include "device/ignored_label.h"
 #include "device/random.h"
 
 namespace ebb {
 namespace {
-
-constexpr int32_t kIgnored = -100;
 
 void check_lengths(const GenerationShape& shape, int64_t max_positions) {
   if (shape.prompt_length < 1) throw ConfigError("a prompt has at least one token");
@@ -79,7 +78,7 @@ Generation::Generation(const ModelConfig& config, const GenerationShape& shape, 
   }
   tokens_.resize(static_cast<size_t>(piece_length_));
   positions_.resize(tokens_.size());
-  targets_.assign(tokens_.size(), kIgnored);
+  targets_.assign(tokens_.size(), kIgnoredLabel);
   logits_.resize(static_cast<size_t>(vocabulary_));
 }
 

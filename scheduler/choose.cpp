@@ -45,22 +45,25 @@ std::vector<T> values_of(T told, const T (&all)[N]) {
 
 std::string too_large_for_host(const Ledger& ledger, size_t budget) {
   const size_t needed = ledger.total(Tier::Host);
-  return fmt::format(
-      "the plan does not fit: host memory {} ({} bytes), the smallest that works is {} ({} "
-      "bytes):\n{}"
-      "try a smaller model, or --clip 0 so that gradients need not wait for their norm",
-      format_bytes(budget), budget, format_bytes(needed), needed, ledger.table());
+  return with_table(
+      fmt::format(
+          "the plan does not fit: host memory {} ({} bytes), the smallest that works is {} ({} "
+          "bytes)",
+          format_bytes(budget), budget, format_bytes(needed), needed),
+      ledger.table());
 }
 
 std::string too_large_together(const Preparation& ground, const Ledger& ledger, size_t budget) {
   const size_t home = ledger.total(Tier::Host);
   const size_t device = ledger.total(Tier::Device);
-  return fmt::format(
-      "the plan does not fit: it needs {} at home and {} on the host device, together {}, and this "
-      "machine can give {}; with the smallest --device-memory that works, {}, it would need {}\n{}"
-      "try that, a smaller model, or a smaller --micro-batch-size",
-      format_bytes(home), format_bytes(device), format_bytes(home + device), format_bytes(budget),
-      format_bytes(ground.smallest_device_bytes), format_bytes(home + ground.smallest_device_bytes),
+  return with_table(
+      fmt::format(
+          "the plan does not fit: it needs {} at home and {} on the host device, together {}, and "
+          "this machine can give {}; with the smallest device budget, {}, it would need at least "
+          "{}",
+          format_bytes(home), format_bytes(device), format_bytes(home + device),
+          format_bytes(budget), format_bytes(ground.smallest_device_bytes),
+          format_bytes(home + ground.smallest_device_bytes)),
       ledger.table());
 }
 

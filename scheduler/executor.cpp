@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 namespace ebb {
 namespace {
@@ -13,6 +14,15 @@ std::array<uint32_t, kNumSpaces> chunk_counts(const Layout& layout, uint32_t num
   for (int s = 0; s < kNumSpaces; ++s) counts[s] = layout.num_chunks(static_cast<Space>(s));
   counts[static_cast<int>(Space::Activations)] = num_arena_chunks;
   return counts;
+}
+
+/// "load weights 7"
+RangeName range_of(const Op& op) {
+  std::string_view what = name_of(op.kind);
+  if (op.kind == OpKind::Move) {
+    what = op.from == Tier::None ? "place" : op.to == Tier::Device ? "load" : "store";
+  }
+  return {what, name_of(op.chunk.space), op.chunk.index};
 }
 
 }  // namespace
@@ -102,9 +112,11 @@ void Executor::begin_moment(std::string_view name, Phase phase,
   wait_for_all(plan_->waits_of(run), compute());
   lease_chunks(uses);
   lease_activations(run);
+  device_.begin_range({name_of(phase), name});
 }
 
 void Executor::end_moment() {
+  device_.end_range();
   leases_.clear();
   compute().record(*events_[cursor_]);
   last_compute_op_ = cursor_;
@@ -179,6 +191,8 @@ void Executor::submit(uint32_t index) {
   const Op& op = plan_->ops[index];
   Stream& on = stream(op.lane);
   wait_for_all(plan_->waits_of(op), on);
+  std::optional<ProfiledRange> range;  // what is called later has its own there
+  if (op.lane != Lane::Update) range.emplace(device_, range_of(op));
   switch (op.kind) {
     case OpKind::Finish:
       lease_loaded(op);
@@ -189,7 +203,10 @@ void Executor::submit(uint32_t index) {
       submit_store(op);
       break;
     case OpKind::Norm:
-      on.call({.name = "norm"}, [this] { work_.norm(); });
+      on.call({.name = "norm"}, [this] {
+        const ProfiledRange norm(device_, {"norm", "of all gradients"});
+        work_.norm();
+      });
       break;
     case OpKind::Partials:
       work_.submit_partial_norms(on, op.chunk.index);
@@ -202,6 +219,7 @@ void Executor::submit(uint32_t index) {
       }
       on.call(work_.update_cost(op.chunk.index),
               [this, c = op.chunk.index, slot = op.home_slot, carried = op.carried] {
+                const ProfiledRange update(device_, {"update", name_of(Space::Weights), c});
                 work_.update(c, slot, carried);
               });
       break;
@@ -333,6 +351,7 @@ void Executor::move(uint32_t index) {
     table_.transition(op.chunk, ChunkState::Absent);
     return;
   }
+  const ProfiledRange range(device_, range_of(op));
   std::byte* address = spaces_.address(op.chunk);
   const uint32_t block = block_of_[op.block];
   spaces_.blocks().map(block, address);

@@ -85,7 +85,6 @@ class Inference::Impl {
 
   void read(ParameterId id, uint64_t first, std::span<float> values) const;
   void write(ParameterId id, uint64_t first, std::span<const float> values);
-  ParameterId find(std::string_view name) const;
 
  private:
   using PreparedPass = PreparedInference::PreparedPass;
@@ -99,9 +98,11 @@ class Inference::Impl {
   const PreparedInference& prepared_;
   const Trace no_moments_ = {};  // of fill and drain plans
   const Layout& layout_;
+  // Before home, which takes what is left of what may be pinned.
+  Buffer host_inputs_, host_loss_, results_;
   Home home_;
   DeviceSpaces spaces_;
-  Buffer device_inputs_, host_inputs_, device_loss_, host_loss_, results_;
+  Buffer device_inputs_, device_loss_;
   std::vector<Buffer> kept_;
   std::vector<Tensor> input_views_;
   TapeResults shown_;
@@ -118,17 +119,22 @@ namespace {
 
 std::vector<PlaneSpec> weights_alone(DType type) { return {{"weight", size_of(type)}}; }
 
+Buffer take_results(Device& device, size_t bytes) {
+  return bytes == 0 ? Buffer() : device.allocate(MemoryKind::Pinned, bytes, "losses and logits");
+}
+
 }  // namespace
 
 Inference::Impl::Impl(Device& device, const PreparedInference& prepared)
     : prepared_(prepared),
       layout_(*prepared.layout),
+      host_inputs_(device.allocate(MemoryKind::Pinned, prepared.input_bytes, "inputs")),
+      host_loss_(device.allocate(MemoryKind::Pinned, sizeof(double), "loss")),
+      results_(take_results(device, prepared.result_bytes)),
       home_(device, layout_, weights_alone(prepared.options.dtype), {}),
       spaces_(device, layout_, prepared.num_blocks, prepared.arena_bytes),
       device_inputs_(device.allocate(MemoryKind::Device, prepared.input_bytes, "inputs")),
-      host_inputs_(device.allocate(MemoryKind::Pinned, prepared.input_bytes, "inputs")),
       device_loss_(device.allocate(MemoryKind::Device, sizeof(double), "loss")),
-      host_loss_(device.allocate(MemoryKind::Pinned, sizeof(double), "loss")),
       inputs_ready_(device.create_event()),
       executor_(device, layout_, spaces_, home_, no_work_, most_ops(prepared)),
       arena_(spaces_.base(Space::Activations), prepared.arena_bytes),
@@ -141,9 +147,6 @@ Inference::Impl::Impl(Device& device, const PreparedInference& prepared)
         prepared.num_threads, prepared.device == DeviceKind::Cuda ? "CUDA" : "a host device"));
   }
   device.reserve_workspace(prepared.workspace_bytes);
-  if (prepared.result_bytes > 0) {
-    results_ = device.allocate(MemoryKind::Pinned, prepared.result_bytes, "losses and logits");
-  }
   take_kept(device);
   if (!prepared.options.random_weights) return;
   ThreadTeam team(device.info().num_threads);
@@ -186,13 +189,6 @@ void Inference::Impl::write(ParameterId id, uint64_t first, std::span<const floa
     auto* to = reinterpret_cast<T*>(weight(id, first, values.size()));
     std::transform(values.begin(), values.end(), to, weight_of<T>);
   });
-}
-
-ParameterId Inference::Impl::find(std::string_view name) const {
-  for (ParameterId id = 0; id < layout_.num_parameters(); ++id) {
-    if (layout_.parameter(id).name == name) return id;
-  }
-  throw ConfigError(fmt::format("the model has no parameter '{}'", name));
 }
 
 // ---- Runs
@@ -292,14 +288,14 @@ void Inference::write_parameter(ParameterId id, uint64_t first, std::span<const 
 }
 
 std::vector<float> Inference::read_parameter(std::string_view name) const {
-  const ParameterId id = impl_->find(name);
+  const ParameterId id = parameter_named(impl_->layout(), name);
   std::vector<float> values(impl_->layout().num_elements(id));
   impl_->read(id, 0, values);
   return values;
 }
 
 void Inference::write_parameter(std::string_view name, std::span<const float> values) {
-  const ParameterId id = impl_->find(name);
+  const ParameterId id = parameter_named(impl_->layout(), name);
   EBB_CHECK(values.size() == impl_->layout().num_elements(id),
             "a parameter has another number of elements");
   impl_->write(id, 0, values);

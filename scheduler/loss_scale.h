@@ -12,7 +12,8 @@ namespace ebb {
 
 struct LossScale {
   uint32_t value = 1;
-  uint32_t num_good_steps = 0;  ///< since it last changed
+  /// Since the scale was halved or due to be doubled: at its largest it is due, too, and stays.
+  uint32_t num_good_steps = 0;
   bool operator==(const LossScale&) const = default;
 };
 

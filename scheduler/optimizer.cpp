@@ -26,8 +26,8 @@ bool any_not_finite(const std::byte* data, uint64_t first, uint64_t count) {
 }  // namespace
 
 Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
-                     const State& state, std::vector<bool> trained, const Plan& plan,
-                     const TrainerOptions& options)
+                     const State& state, DeviceState& device_state, std::vector<bool> trained,
+                     const Plan& plan, const TrainerOptions& options)
     : kernels_(device.kernels()),
       layout_(layout),
       spaces_(spaces),
@@ -35,7 +35,7 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
       state_(state),
       trained_(std::move(trained)),
       carried_(plan.carried),
-      device_state_(device, layout, plan.device_updates),
+      device_state_(device_state),
       max_grad_norm_(options.max_grad_norm),
       after_norm_(updates_after_norm(options)),
       is_scaled_(options.dtype == DType::F16),

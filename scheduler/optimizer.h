@@ -32,10 +32,11 @@ namespace ebb {
 
 class Optimizer : public ChunkWork {
  public:
-  /// `trained[p]`: the step has a gradient for parameter p; others keep their values.
+  /// `device_state`: of the plan's device updates; `trained[p]`: the step has a gradient for
+  /// parameter p; others keep their values.
   Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
-            const State& state, std::vector<bool> trained, const Plan& plan,
-            const TrainerOptions& options);
+            const State& state, DeviceState& device_state, std::vector<bool> trained,
+            const Plan& plan, const TrainerOptions& options);
 
   void begin_step(double learning_rate);
   /// The step threw, and nothing runs any more: the state becomes that before it, unless something
@@ -118,7 +119,7 @@ class Optimizer : public ChunkWork {
   const State& state_;
   std::vector<bool> trained_;
   std::vector<CarriedUpdate> carried_;  // what every step leaves to the next
-  DeviceState device_state_;
+  DeviceState& device_state_;
   const float max_grad_norm_;
   const bool after_norm_;  // updates wait for it
   const bool is_scaled_;   // the loss's gradient

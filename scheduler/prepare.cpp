@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "device/sim/sim_device.h"
+#include "device/staging.h"
 #include "scheduler/choose.h"
 #include "scheduler/device_state.h"
 #include "scheduler/fixed_memory.h"
@@ -197,6 +198,7 @@ Preparation prepare_ground(const Model& model, const TrainerOptions& told, const
   p.options = options;
   p.num_threads = budgets.num_threads > 0 ? budgets.num_threads : num_usable_cores();
   p.device = budgets.device;
+  p.pinned_memory = budgets.pinned_memory;
   DryRun run =
       dry_run(model, options, options.gradient_accumulation, true, p.num_threads, p.device);
   p.num_model_blocks = run.num_blocks;
@@ -234,16 +236,20 @@ uint32_t most_device_updates(const Preparation& p) {
   return num;
 }
 
+std::string with_table(std::string_view message, std::string_view table) {
+  while (table.ends_with('\n')) table.remove_suffix(1);
+  return fmt::format("{}:\n{}", message, table);
+}
+
 void throw_too_large_for_device(const Preparation& p, size_t budget) {
   const BlockNeed need = need_of(p, program_of_evaluation(p));
-  throw PlanError(fmt::format(
-      "the plan does not fit: device memory {} ({} bytes), the smallest that works is {} ({} "
-      "bytes). "
-      "The largest moment is '{}':\n{}"
-      "try --device-memory {}, a smaller --chunk-size or --micro-batch-size, or --recompute block",
-      format_bytes(budget), budget, format_bytes(p.smallest_device_bytes), p.smallest_device_bytes,
-      need.moment, need_by_class(need, p.ledger, p.layout->chunk_bytes()),
-      p.smallest_device_bytes));
+  throw PlanError(with_table(
+      fmt::format(
+          "the plan does not fit: device memory {} ({} bytes), the smallest that works is {} ({} "
+          "bytes). The largest moment is '{}'",
+          format_bytes(budget), budget, format_bytes(p.smallest_device_bytes),
+          p.smallest_device_bytes, need.moment),
+      need_by_class(need, p.ledger, p.layout->chunk_bytes())));
 }
 
 Plan plan_step(const Preparation& ground, const TrainerOptions& told) {
@@ -252,6 +258,20 @@ Plan plan_step(const Preparation& ground, const TrainerOptions& told) {
   return make_plan(*ground.program, ground.trace, *ground.layout,
                    plan_options(options, blocks_beside(ground, *options.device_updates), true));
 }
+
+namespace {
+
+/// What a CUDA device's copies pass where home may not be pinned whole.
+size_t ring_bytes(const Preparation& p, const Plan& plan, size_t input_bytes) {
+  if (p.device != DeviceKind::Cuda) return 0;
+  const size_t coefficient_bytes = plan.device_updates.empty() ? 0 : DeviceState::kCoefficientBytes;
+  const size_t pinned_buffers[] = {input_bytes, sizeof(double), coefficient_bytes};
+  const size_t home_bytes =
+      travelling_bytes(*p.layout, plane_specs(p.options.dtype), home_options(plan));
+  return planned_staging_bytes(p.pinned_memory, pinned_buffers, home_bytes);
+}
+
+}  // namespace
 
 Ledger ledger_with(const Preparation& ground, const Plan& plan) {
   Ledger ledger = ground.ledger;
@@ -269,6 +289,7 @@ Ledger ledger_with(const Preparation& ground, const Plan& plan) {
   add_home(ledger, *ground.layout, plane_specs(ground.options.dtype), home_options(plan));
   ledger.add("inputs", Tier::Host, input_bytes);
   ledger.add("loss", Tier::Host, sizeof(double));
+  ledger.add("rings for copies", Tier::Host, ring_bytes(ground, plan, input_bytes));
   return ledger;
 }
 

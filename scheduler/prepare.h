@@ -2,6 +2,9 @@
 // tells, then a plan, then the rest for the plan that is taken. Pure functions.
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include "scheduler/trainer.h"
 
 namespace ebb {
@@ -11,6 +14,9 @@ namespace ebb {
 /// Nothing but the plan depends on options.update.
 Preparation prepare_ground(const Model& model, const TrainerOptions& options,
                            const Budgets& budgets);
+
+/// A message with a table below it: for errors, which end without a newline.
+std::string with_table(std::string_view message, std::string_view table);
 
 /// REQUIRES: ground.num_blocks < ground.smallest_blocks.
 [[noreturn]] void throw_too_large_for_device(const Preparation& ground, size_t budget);

@@ -6,8 +6,10 @@
 #include "device/errors.h"
 #include "device/host/parallel.h"
 #include "device/sim/sim_device.h"
+#include "device/staging.h"
 #include "scheduler/inference.h"
 #include "scheduler/inference_pass.h"
+#include "scheduler/prepare.h"
 #include "scheduler/program.h"
 #include "scheduler/trace.h"
 #include "scheduler/validate.h"
@@ -100,28 +102,34 @@ void count_fixed(PreparedInference& p) {
 
 [[noreturn]] void throw_too_large(const PreparedInference& p, size_t budget,
                                   const BlockNeed& need) {
-  throw PlanError(fmt::format(
-      "the plan does not fit: device memory {} ({} bytes), the smallest that works is {} ({} "
-      "bytes). The largest moment is '{}', of {} blocks; beside them:\n{}"
-      "try --device-memory {}, a smaller --chunk-size, --micro-batch-size or --max-tokens",
-      format_bytes(budget), budget, format_bytes(p.smallest_device_bytes), p.smallest_device_bytes,
-      need.moment, need.num_blocks, p.ledger.table(), p.smallest_device_bytes));
+  throw PlanError(with_table(
+      fmt::format(
+          "the plan does not fit: device memory {} ({} bytes), the smallest that works is {} ({} "
+          "bytes). The largest moment is '{}', of {} blocks of {}; beside them",
+          format_bytes(budget), budget, format_bytes(p.smallest_device_bytes),
+          p.smallest_device_bytes, need.moment, need.num_blocks,
+          format_bytes(p.layout->chunk_bytes())),
+      p.ledger.table()));
 }
 
 void check_home(const PreparedInference& p, const Budgets& budgets) {
   const size_t home = p.ledger.total(Tier::Host), device = p.ledger.total(Tier::Device);
   if (budgets.host_memory && home > *budgets.host_memory) {
-    throw PlanError(fmt::format(
-        "the plan does not fit: host memory {}, the weights and what is beside them "
-        "need {}:\n{}try --dtype bf16, or --host-memory {}",
-        format_bytes(*budgets.host_memory), format_bytes(home), p.ledger.table(), home));
+    throw PlanError(with_table(
+        fmt::format("the plan does not fit: host memory {} ({} bytes), the smallest that works is "
+                    "{} ({} bytes)",
+                    format_bytes(*budgets.host_memory), *budgets.host_memory, format_bytes(home),
+                    home),
+        p.ledger.table()));
   }
   if (budgets.total_memory && home + device > *budgets.total_memory) {
-    throw PlanError(fmt::format(
-        "the plan does not fit: device and home need {}, this machine has {} for both:\n{}try "
-        "--device-memory {}",
-        format_bytes(home + device), format_bytes(*budgets.total_memory), p.ledger.table(),
-        p.smallest_device_bytes));
+    throw PlanError(with_table(
+        fmt::format(
+            "the plan does not fit: it needs {} at home and {} on the host device, together {}, "
+            "and this machine can give {}",
+            format_bytes(home), format_bytes(device), format_bytes(home + device),
+            format_bytes(*budgets.total_memory)),
+        p.ledger.table()));
   }
 }
 
@@ -194,6 +202,12 @@ PreparedInference prepare_inference(std::span<const Pass> passes, const Inferenc
   p.ledger.add("inputs", Tier::Host, p.input_bytes);
   p.ledger.add("losses and logits", Tier::Host, p.result_bytes);
   p.ledger.add("loss", Tier::Host, sizeof(double));
+  if (p.device == DeviceKind::Cuda) {
+    const size_t pinned_buffers[] = {p.input_bytes, sizeof(double), p.result_bytes};
+    p.ledger.add("rings for copies", Tier::Host,
+                 planned_staging_bytes(budgets.pinned_memory, pinned_buffers,
+                                       travelling_bytes(*p.layout, {&weights, 1}, {})));
+  }
   check_home(p, budgets);
   return p;
 }

@@ -1,8 +1,11 @@
 #include "scheduler/state.h"
 
+#include <fmt/format.h>
+
 #include <array>
 
 #include "cpu_adam/state_hash.h"
+#include "device/errors.h"
 #include "device/random.h"
 
 namespace ebb {
@@ -73,6 +76,13 @@ void initialise(const Parameters& parameters, uint64_t seed, ThreadTeam& team,
       take(id, static_cast<uint64_t>(first), part);
     });
   }
+}
+
+ParameterId parameter_named(const Layout& layout, std::string_view name) {
+  for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
+    if (layout.parameter(id).name == name) return id;
+  }
+  throw ConfigError(fmt::format("the model has no parameter '{}'", name));
 }
 
 void State::initialise(const Parameters& parameters, uint64_t seed, ThreadTeam& team) {

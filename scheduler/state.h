@@ -28,6 +28,9 @@ using TakeInitial =
 void initialise(const Parameters& parameters, uint64_t seed, ThreadTeam& team,
                 const TakeInitial& take);
 
+/// The parameter of this name. Throws ConfigError where there is none.
+ParameterId parameter_named(const Layout& layout, std::string_view name);
+
 class State {
  public:
   State(const Layout& layout, const Home& home) : layout_(layout), home_(home) {}

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "scheduler/arena.h"
+#include "scheduler/device_state.h"
 #include "scheduler/executor.h"
 #include "scheduler/fixed_memory.h"
 #include "scheduler/micro_batches.h"
@@ -48,7 +49,6 @@ class Trainer::Impl {
   void drain();
   StateLoan lend();
   void restore(const OptimizerCounters& counters, const ReadPlane& read);
-  ParameterId find(std::string_view name) const;
 
   const OptimizerCounters& counters() const { return optimizer_.counters(); }
   /// Until nobody reads the state any more.
@@ -73,10 +73,13 @@ class Trainer::Impl {
   const Layout& layout_;
   FixedMemory fixed_;
   std::vector<InputSpec> specs_;
+  // Before home, which takes what is left of what may be pinned.
+  Buffer host_inputs_, host_loss_;
+  DeviceState device_state_;
   Home home_;
   State state_;
   DeviceSpaces spaces_;
-  Buffer device_inputs_, host_inputs_, device_loss_, host_loss_;
+  Buffer device_inputs_, device_loss_;
   std::vector<Tensor> input_views_;
   std::unique_ptr<Event> inputs_ready_, loss_ready_;
   Optimizer optimizer_;
@@ -92,17 +95,18 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       fixed_(fixed_memory(model, prepared.options, layout_, prepared.trace,
                           prepared.evaluation_trace)),
       specs_(model.inputs()),
+      host_inputs_(device.allocate(MemoryKind::Pinned, fixed_.input_bytes, "inputs")),
+      host_loss_(device.allocate(MemoryKind::Pinned, sizeof(double), "loss")),
+      device_state_(device, layout_, prepared.plan.device_updates),
       home_(device, layout_, plane_specs(prepared.options.dtype), home_options(prepared.plan)),
       state_(layout_, home_),
       spaces_(device, layout_, prepared.num_blocks,
               std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
       device_inputs_(device.allocate(MemoryKind::Device, fixed_.input_bytes, "inputs")),
-      host_inputs_(device.allocate(MemoryKind::Pinned, fixed_.input_bytes, "inputs")),
       device_loss_(device.allocate(MemoryKind::Device, sizeof(double), "loss")),
-      host_loss_(device.allocate(MemoryKind::Pinned, sizeof(double), "loss")),
       inputs_ready_(device.create_event()),
       loss_ready_(device.create_event()),
-      optimizer_(device, layout_, spaces_, home_, state_,
+      optimizer_(device, layout_, spaces_, home_, state_, device_state_,
                  trained_parameters(layout_, prepared.trace), prepared.plan, prepared.options),
       executor_(device, layout_, spaces_, home_, optimizer_,
                 static_cast<uint32_t>(
@@ -289,13 +293,6 @@ void Trainer::Impl::restore(const OptimizerCounters& counters, const ReadPlane& 
   optimizer_.restore(counters);
 }
 
-ParameterId Trainer::Impl::find(std::string_view name) const {
-  for (ParameterId id = 0; id < layout_.num_parameters(); ++id) {
-    if (layout_.parameter(id).name == name) return id;
-  }
-  throw ConfigError(fmt::format("the model has no parameter '{}'", name));
-}
-
 Trainer::Trainer(const Model& model, Device& device, const Preparation& prepared)
     : impl_(std::make_unique<Impl>(model, device, prepared)) {}
 Trainer::~Trainer() = default;
@@ -315,7 +312,7 @@ uint64_t Trainer::state_hash() const {
 }
 
 std::vector<float> Trainer::read_parameter(std::string_view name) const {
-  const ParameterId id = impl_->find(name);
+  const ParameterId id = parameter_named(impl_->layout(), name);
   impl_->drain();
   std::vector<float> values(impl_->layout().num_elements(id));
   impl_->state().read(id, 0, values);
@@ -334,7 +331,7 @@ void Trainer::visit_parameters(const VisitParameter& visit) const {
 }
 
 void Trainer::write_parameter(std::string_view name, std::span<const float> values) {
-  const ParameterId id = impl_->find(name);
+  const ParameterId id = parameter_named(impl_->layout(), name);
   EBB_CHECK(values.size() == impl_->layout().num_elements(id),
             "a parameter has another number of elements");
   write_parameter(id, 0, values);

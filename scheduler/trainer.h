@@ -125,6 +125,8 @@ struct Budgets {
   int num_threads = 0;
   /// The kind of device that will run them, which decides their workspace, too.
   DeviceKind device = DeviceKind::Host;
+  /// DeviceOptions::pinned_bytes: a CUDA device's copies pass rings where that is too little.
+  size_t pinned_memory = SIZE_MAX;
 };
 
 /// A way to lay a step out in time, and what it would take: a row of the planner's table.
@@ -169,6 +171,7 @@ struct Preparation {
   size_t resident_device_bytes = 0;  ///< beyond which more does not help
   int num_threads = 1;               ///< of the device's kernels: the device may have no more
   DeviceKind device = DeviceKind::Host;  ///< whose kernels' workspace was counted
+  size_t pinned_memory = SIZE_MAX;       ///< of the budgets
   double flops = 0;                      ///< of a step, recomputation included
   uint32_t num_model_blocks = 0;         ///< that the model's forward is made of
 };

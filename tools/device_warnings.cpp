@@ -133,6 +133,33 @@ std::optional<std::string> affinity_warning(const WarningFacts& facts) {
       m.num_usable_threads, m.num_threads);
 }
 
+Staging staging_of(const Device& device, const DeviceOptions& options) {
+  return {.pinned_bytes = device.pinned_bytes(),
+          .staged_bytes = device.staged_bytes(),
+          .limit_bytes = options.pinned_bytes,
+          .refused = device.pinning_refused()};
+}
+
+std::optional<std::string> staging_warning(const Staging& staging, const MemoryLimits& limits) {
+  if (staging.staged_bytes == 0) return std::nullopt;
+  const size_t wanted_bytes = staging.pinned_bytes + staging.staged_bytes;
+  const std::string said = fmt::format(
+      "{} of host memory are pinned; {} that copies touch are not, and go through rings, which "
+      "slows copies down: ",
+      format_bytes(staging.pinned_bytes), format_bytes(staging.staged_bytes));
+  if (!staging.refused) {
+    return said + fmt::format("--pinned {} is in the way, {} would do",
+                              format_bytes(staging.limit_bytes), format_bytes(wanted_bytes));
+  }
+  if (limits.memlock_bytes && *limits.memlock_bytes < wanted_bytes) {
+    return said + fmt::format("the driver refuses more, perhaps as ulimit -l is {}: raise it",
+                              format_bytes(*limits.memlock_bytes));
+  }
+  return said +
+         "the driver refuses more, though ulimit -l allows it: end what else holds pinned or "
+         "unevictable memory (/proc/meminfo), or take a smaller model";
+}
+
 std::vector<std::string> warnings_for(const WarningFacts& facts) {
   std::vector<std::string> warnings;
   for (const auto& warning :

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "device/device.h"
 #include "tools/machine.h"
 
 namespace ebb {
@@ -43,6 +44,16 @@ std::optional<std::string> huge_page_warning(const WarningFacts& facts);
 std::optional<std::string> cgroup_warning(const WarningFacts& facts);
 /// Fewer hardware threads than the machine has.
 std::optional<std::string> affinity_warning(const WarningFacts& facts);
+
+/// What a device did with the home that its copies touch.
+struct Staging {
+  size_t pinned_bytes = 0, staged_bytes = 0;
+  size_t limit_bytes = SIZE_MAX;  ///< --pinned
+  bool refused = false;           ///< by the driver, below that limit
+};
+Staging staging_of(const Device& device, const DeviceOptions& options);
+/// Copies of what is not pinned go at the speed of a core: who is to let more be.
+std::optional<std::string> staging_warning(const Staging& staging, const MemoryLimits& limits);
 
 /// All of them, the worst first.
 std::vector<std::string> warnings_for(const WarningFacts& facts);

@@ -17,6 +17,7 @@
 #include "tools/commands.h"
 #include "tools/flag_values.h"
 #include "tools/inference_setup.h"
+#include "tools/signals.h"
 #include "tools/train_setup.h"
 
 namespace ebb {
@@ -66,6 +67,10 @@ class Samples {
   uint64_t num_batches() const {
     const auto size = static_cast<uint64_t>(shape_.batch_size);
     return (num_samples_ + size - 1) / size;
+  }
+  /// Samples in the micro-batches before this one.
+  uint64_t num_before(uint64_t batch) const {
+    return std::min(batch * static_cast<uint64_t>(shape_.batch_size), num_samples_);
   }
   /// Samples in a micro-batch.
   int64_t count(uint64_t batch) const {
@@ -127,23 +132,26 @@ class Evaluation {
         data_(options.run.data, options.run.token_type),
         annotations_(open_annotations(options.run.labels, options.run.documents,
                                       checked(data_, source), source)),
-        model_(create_model(source.config,
-                            {.batch_size = shape_.batch_size,
-                             .length = shape_.length,
-                             .packed = options.run.is_packed()},
-                            options.run.dtype)),
+        model_(model_of(options.run, source)),
         samples_({data_, annotations_.labels.get(), annotations_.documents.get()}, model_->inputs(),
                  shape_, options.num_batches) {}
 
-  void run() {
+  /// Returns the exit code. A signal ends it after a micro-batch, with the result so far.
+  int run(const Signals& signals) {
     open_files();
-    const std::vector<Pass> passes = make_passes();
-    LoadedInference loaded = load_inference(options_.run, source_, passes);
+    const std::vector<Pass> passes = make_passes(*model_, shape_);
+    LoadedInference loaded =
+        load_inference({options_.run}, source_, passes,
+                       [this](const InferenceFlags& flags, const Budgets& budgets) {
+                         return plan_of(flags.options, budgets);
+                       });
     fmt::print(stderr, "{}", inference_header(options_.run, source_, loaded));
+    const std::string left_out = left_out_text(data_);
+    if (!left_out.empty()) fmt::print(stderr, "data    {}\n", left_out);
     const EvalProgress progress(samples_.num_batches());
     double total = 0;
-    uint64_t num_labels = 0;
-    for (uint64_t batch = 0; batch < samples_.num_batches(); ++batch) {
+    uint64_t num_labels = 0, batch = 0;
+    for (; batch < samples_.num_batches() && signals.pending() == 0; ++batch) {
       const MicroBatch micro_batch = samples_.load(batch);
       total += loaded.inference->run(batch == 0 ? 0 : passes.size() - 1, micro_batch);
       num_labels += micro_batch.num_targets;
@@ -151,7 +159,11 @@ class Evaluation {
       if (log_probs_) write_log_probs(*loaded.inference, batch);
       progress.show(batch + 1, total / static_cast<double>(num_labels));
     }
-    finish(total / static_cast<double>(num_labels), num_labels);
+    const bool whole = batch == samples_.num_batches();
+    if (!whole)
+      fmt::print(stderr, "stopped after micro-batch {} of {}\n", batch, samples_.num_batches());
+    if (whole || num_labels > 0) finish(total / static_cast<double>(num_labels), num_labels, batch);
+    return signals.pending() != 0 ? signals.exit_code() : 0;
   }
 
  private:
@@ -165,15 +177,31 @@ class Evaluation {
     return data;
   }
 
+  static std::unique_ptr<const Model> model_of(const TrainOptions& options,
+                                               const ModelSource& source) {
+    const BatchShape shape = batch_shape(options, source);
+    return create_model(
+        source.config,
+        {.batch_size = shape.batch_size, .length = shape.length, .packed = options.is_packed()},
+        options.dtype);
+  }
+
+  PreparedInference plan_of(const TrainOptions& options, const Budgets& budgets) const {
+    const auto model = model_of(options, source_);
+    const std::vector<Pass> passes = make_passes(*model, shape_of(options, source_));
+    return prepare_inference(passes, inference_options(options, source_), budgets);
+  }
+
   int64_t vocabulary() const { return sizes_of(source_.config).vocabulary; }
 
   /// Logits are those of the first micro-batch alone: it is a pass of its own.
-  std::vector<Pass> make_passes() const {
-    Pass pass{.model = model_.get()};
-    if (log_probs_) pass.num_losses = shape_.batch_size * shape_.length;
+  std::vector<Pass> make_passes(const Model& model, const BatchShape& shape) const {
+    const int64_t num_rows = shape.batch_size * shape.length;
+    Pass pass{.model = &model};
+    if (log_probs_) pass.num_losses = num_rows;
     if (!logits_) return {pass};
     Pass first = pass;
-    first.logits_rows = shape_.batch_size * shape_.length;
+    first.logits_rows = num_rows;
     first.num_classes = vocabulary();
     return {first, pass};
   }
@@ -208,7 +236,8 @@ class Evaluation {
     log_probs_->write(batch * static_cast<uint64_t>(shape_.batch_size), sums);
   }
 
-  void finish(double loss, uint64_t num_labels) {
+  /// Of the first `num_done` micro-batches.
+  void finish(double loss, uint64_t num_labels, uint64_t num_done) {
     if (num_labels == 0) {
       throw ConfigError(fmt::format("the first {} samples have no label but {}: nothing to measure",
                                     samples_.num_samples(), kIgnoredLabel));
@@ -219,10 +248,14 @@ class Evaluation {
                       "weights are numbers",
                       num_labels, loss));
     }
+    const uint64_t num_samples = samples_.num_before(num_done);
+    const bool whole = num_samples == samples_.num_samples();
     if (logits_) logits_->commit();
-    if (log_probs_) log_probs_->commit();
+    if (log_probs_ && whole) log_probs_->commit();  // else some are missing
+    if (log_probs_ && !whole) fmt::print(stderr, "'{}' is not written\n", options_.log_probs);
     fmt::print("loss {:.17g}\nperplexity {:.17g}\nlabels {}\nsamples {}\n", loss, std::exp(loss),
-               num_labels, samples_.num_samples());
+               num_labels, num_samples);
+    if (!whole) fmt::print("partial_of_samples {}\n", samples_.num_samples());
   }
 
   const EvalOptions& options_;
@@ -241,6 +274,10 @@ class Evaluation {
 int eval_command(std::vector<std::string> arguments) {
   const auto options = parse_eval(std::move(arguments));
   if (!options) return 0;
+  // First of all: what sets up has threads, and they must not take the signals.
+  const Signals signals([](const char* name) {
+    fmt::print(stderr, "{}: ends after this micro-batch; once more ends it at once\n", name);
+  });
   const ModelSource source = model_source(options->run);
   if (options->run.labels.empty() && !predicts_next_token(source.config)) {
     throw ConfigError(fmt::format(
@@ -248,8 +285,7 @@ int eval_command(std::vector<std::string> arguments) {
         "give --labels FILE, or choose a model that predicts the next token",
         source.name));
   }
-  Evaluation(*options, source).run();
-  return 0;
+  return Evaluation(*options, source).run(signals);
 }
 
 }  // namespace ebb

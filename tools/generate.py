@@ -10,6 +10,7 @@ package transformers. Flags that it does not know are handed on: --max-tokens, -
 import argparse
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -60,6 +61,8 @@ def main():
                "--prompt-tokens", ",".join(map(str, tokens)), *others]
     added, shown = [], ""
     with subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0) as process:
+        # Ctrl-C reaches ebb as well, which ends after a token: what it made is still shown.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         for token in numbers(process.stdout):
             added.append(token)
             # Decoded as a whole: a token may be part of a character, or look different in the middle of a word.

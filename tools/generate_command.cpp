@@ -15,6 +15,7 @@
 #include "tools/commands.h"
 #include "tools/flag_values.h"
 #include "tools/inference_setup.h"
+#include "tools/signals.h"
 #include "tools/train_setup.h"
 
 namespace ebb {
@@ -123,22 +124,31 @@ class TokenOutput {
   uint64_t count_ = 0;
 };
 
-void generate(const GenerateOptions& options) {
+/// Returns the exit code. A signal ends the text after a token.
+int generate(const GenerateOptions& options, const Signals& signals) {
   const ModelSource source = model_source(options.run);
   const std::vector<int32_t> prompt = prompt_of(options, source);
   const std::vector<int32_t> ends =
       source.folder.empty() ? std::vector<int32_t>{} : end_tokens(source.folder);
-  Generation generation(source.config,
-                        {.prompt_length = static_cast<int64_t>(prompt.size()),
-                         .max_tokens = static_cast<int64_t>(options.max_tokens)},
-                        options.run.dtype);
-  LoadedInference loaded = load_inference(options.run, source, generation.passes());
+  const InferenceFlags flags{.options = options.run, .max_tokens = options.max_tokens};
+  const auto generation_of = [&](const InferenceFlags& f) {
+    return Generation(source.config,
+                      {.prompt_length = static_cast<int64_t>(prompt.size()),
+                       .max_tokens = static_cast<int64_t>(f.max_tokens)},
+                      f.options.dtype);
+  };
+  Generation generation = generation_of(flags);
+  LoadedInference loaded = load_inference(
+      flags, source, generation.passes(), [&](const InferenceFlags& f, const Budgets& budgets) {
+        return prepare_inference(generation_of(f).passes(), inference_options(f.options, source),
+                                 budgets);
+      });
   fmt::print(stderr, "{}", inference_header(options.run, source, loaded));
   const double begin_s = loaded.device->now_s();
   std::span<const float> logits = generation.read_prompt(*loaded.inference, prompt);
   const double prompt_s = loaded.device->now_s() - begin_s;
   TokenOutput output(options.prompt.has_value());
-  for (uint64_t i = 0;; ++i) {
+  for (uint64_t i = 0; signals.pending() == 0; ++i) {
     const int32_t token = choose_token(logits, options.sampling, i);
     if (std::ranges::find(ends, token) != ends.end()) break;
     output.write(token);
@@ -148,14 +158,21 @@ void generate(const GenerateOptions& options) {
   output.finish();
   fmt::print(stderr, "prompt  {} tokens in {:.3f} s\nadded   {} tokens in {:.3f} s\n",
              prompt.size(), prompt_s, output.count(), loaded.device->now_s() - begin_s - prompt_s);
+  if (signals.pending() == 0) return 0;
+  fmt::print(stderr, "stopped after token {} of {}\n", output.count(), options.max_tokens);
+  return signals.exit_code();
 }
 
 }  // namespace
 
 int generate_command(std::vector<std::string> arguments) {
   const auto options = parse_generate(std::move(arguments));
-  if (options) generate(*options);
-  return 0;
+  if (!options) return 0;
+  // First of all: what sets up has threads, and they must not take the signals.
+  const Signals signals([](const char* name) {
+    fmt::print(stderr, "{}: ends after this token; once more ends it at once\n", name);
+  });
+  return generate(*options, signals);
 }
 
 }  // namespace ebb

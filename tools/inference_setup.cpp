@@ -5,34 +5,31 @@
 #include <algorithm>
 
 #include "device/errors.h"
-#include "tools/machine.h"
 #include "tools/train_report.h"
 #include "tools/train_setup.h"
 
 namespace ebb {
+void validate_inference(const TrainOptions& options) { validate_planned(options); }
+
+InferenceOptions inference_options(const TrainOptions& options, const ModelSource& source) {
+  return {.dtype = options.dtype,
+          .chunk_bytes = options.chunk_size,
+          .seed = options.seed,
+          .random_weights = !source.has_weights};
+}
+
 namespace {
 
-Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device) {
-  const size_t usable_bytes = read_memory_limits().usable_bytes();
-  Budgets budgets = {
-      .device_memory = options.device_memory,
-      .host_memory = std::min(options.host_memory.value_or(usable_bytes), usable_bytes),
-      .num_threads = static_cast<int>(options.threads)};
-  budgets.device = device.kind;
-  if (device.kind == DeviceKind::Host) {
-    budgets.total_memory = usable_bytes;
-  } else if (!budgets.device_memory) {
-    budgets.device_memory = create_device(device)->info().memory_bytes;  // what is free
-  }
-  return budgets;
+std::string advice(std::span<const std::string> changes) {
+  if (changes.empty()) return "no single change of flags makes it fit";
+  return fmt::format("changes after each of which it fits:\n  {}", fmt::join(changes, "\n  "));
 }
 
 }  // namespace
 
-void validate_inference(const TrainOptions& options) { validate_planned(options); }
-
-LoadedInference load_inference(const TrainOptions& options, const ModelSource& source,
-                               std::span<const Pass> passes) {
+LoadedInference load_inference(const InferenceFlags& flags, const ModelSource& source,
+                               std::span<const Pass> passes, const PlanInference& plan) {
+  const TrainOptions& options = flags.options;
   // A folder that is no good shows before anything is taken.
   std::unique_ptr<const SourceWeights> weights;
   if (source.has_weights) {
@@ -40,12 +37,13 @@ LoadedInference load_inference(const TrainOptions& options, const ModelSource& s
   }
   DeviceOptions device = device_options(options);
   LoadedInference loaded;
-  loaded.prepared = prepare_inference(passes,
-                                      {.dtype = options.dtype,
-                                       .chunk_bytes = options.chunk_size,
-                                       .seed = options.seed,
-                                       .random_weights = !source.has_weights},
-                                      budgets_of(options, device));
+  try {
+    loaded.prepared =
+        prepare_inference(passes, inference_options(options, source), budgets_of(options, device));
+  } catch (const PlanError& error) {
+    throw PlanError(
+        fmt::format("{}\n{}", error.what(), advice(changes_that_fit(flags, device, plan))));
+  }
   device.memory_bytes = options.device_memory.value_or(loaded.prepared.ledger.total(Tier::Device));
   loaded.device = create_device(device);
   loaded.inference = std::make_unique<Inference>(*loaded.device, loaded.prepared);

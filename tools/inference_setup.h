@@ -10,6 +10,7 @@
 
 #include "device/device.h"
 #include "scheduler/inference.h"
+#include "tools/inference_changes.h"
 #include "tools/model_source.h"
 #include "tools/train_options.h"
 
@@ -25,8 +26,12 @@ struct LoadedInference {
 /// What flags may not say together: those of training alone are unknown here already.
 void validate_inference(const TrainOptions& options);
 
-LoadedInference load_inference(const TrainOptions& options, const ModelSource& source,
-                               std::span<const Pass> passes);
+InferenceOptions inference_options(const TrainOptions& options, const ModelSource& source);
+
+/// `plan` plans `flags` as `passes` are, and others: where it does not fit, the error names those
+/// that do.
+LoadedInference load_inference(const InferenceFlags& flags, const ModelSource& source,
+                               std::span<const Pass> passes, const PlanInference& plan);
 
 /// Model and device, for stderr.
 std::string inference_header(const TrainOptions& options, const ModelSource& source,

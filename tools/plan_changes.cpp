@@ -6,16 +6,11 @@
 #include <optional>
 
 #include "device/errors.h"
+#include "tools/size_parse.h"
 #include "tools/train_setup.h"
 
 namespace ebb {
 namespace {
-
-/// As flags take it, never less.
-std::string flag_size(size_t bytes) {
-  constexpr size_t kMiB = size_t{1} << 20;
-  return fmt::format("{}MiB", (bytes + kMiB - 1) / kMiB);
-}
 
 /// A change, in steps of growing size: the first that fits counts.
 using Alternatives = std::vector<std::pair<std::string, TrainOptions>>;
@@ -78,17 +73,20 @@ Alternatives without_clipping(const TrainOptions& told) {
   return {{"--clip 0", options}};
 }
 
-Alternatives half_precision(const TrainOptions& told) {
-  if (told.dtype != DType::F32) return {};
+/// As wide as fp16 on the device, and its masters take 2 bytes a parameter less at home.
+Alternatives as_bf16(const TrainOptions& told) {
+  if (told.dtype == DType::BF16) return {};
   TrainOptions options = told;
   options.dtype = DType::BF16;
-  return {{"--dtype bf16", options}};
+  if (told.gradient_dtype != DType::F16) return {{"--dtype bf16", options}};
+  options.gradient_dtype = DType::BF16;
+  return {{"--dtype bf16 --gradient-dtype bf16", options}};
 }
 
 std::optional<PlannedStep> try_plan(const TrainOptions& options, const PlanGround& ground) {
   try {
     return plan_step_of(options, ground);
-  } catch (const PlanError&) {
+  } catch (const ConfigError&) {  // PlanErrors, and what cannot be with other flags that were told
     return std::nullopt;
   }
 }
@@ -115,6 +113,7 @@ void add_first_that_fits(std::vector<PlanChange>& changes, const Alternatives& a
 bool fits_device(TrainOptions options, PlanGround ground) {
   options.host_memory = kUnlimitedBytes;
   ground.total_memory_bytes.reset();
+  ground.is_here = false;
   return try_plan(options, ground).has_value();
 }
 
@@ -132,6 +131,7 @@ void add_more_memory(std::vector<PlanChange>& changes, const TrainOptions& told,
   TrainOptions options = told;
   PlanGround roomy = ground;
   roomy.total_memory_bytes.reset();
+  roomy.is_here = false;
   options.host_memory = kUnlimitedBytes;
   options.device_memory = kUnlimitedBytes;
   const auto free = try_plan(options, roomy);
@@ -146,6 +146,7 @@ void add_more_memory(std::vector<PlanChange>& changes, const TrainOptions& told,
   const bool device_fits = least <= told.device_memory.value_or(ground.machine.device_memory_bytes);
   options.device_memory = told.device_memory;
   if (!device_fits) options.device_memory = least;
+  if (!device_fits && ground.is_here && least > ground.machine.device_memory_bytes) return;
   const auto enough = try_plan(options, roomy);
   if (!enough) return;
   // The fastest plan is not the leanest: only the least counts here.
@@ -153,7 +154,7 @@ void add_more_memory(std::vector<PlanChange>& changes, const TrainOptions& told,
   const bool host_fits =
       *options.host_memory <= told.host_memory.value_or(ground.machine.host_memory_bytes);
   if (host_fits) options.host_memory = told.host_memory;
-  const auto step = try_plan(options, roomy);
+  const auto step = try_plan(options, ground);
   if (!step) return;
   std::string text;
   if (!device_fits) text += fmt::format("--device-memory {} ", flag_size(least));
@@ -168,7 +169,7 @@ void add_more_memory(std::vector<PlanChange>& changes, const TrainOptions& told,
 std::vector<PlanChange> changes_that_fit(const TrainOptions& options, const PlanGround& ground) {
   std::vector<PlanChange> changes;
   std::vector<Alternatives> all = {left_to_the_planner(options), without_clipping(options),
-                                   half_precision(options)};
+                                   as_bf16(options)};
   if (!fits_device(options, ground)) {
     all.push_back(smaller_micro_batches(options));
     all.push_back(smaller_chunks(options));

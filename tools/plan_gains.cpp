@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "device/errors.h"
+#include "tools/size_parse.h"
 
 namespace ebb {
 namespace {
@@ -16,12 +17,6 @@ struct Change {
   TrainOptions options;
 };
 using Changes = std::vector<Change>;
-
-/// As flags take it, never less.
-std::string flag_size(size_t bytes) {
-  constexpr size_t kMiB = size_t{1} << 20;
-  return fmt::format("{}MiB", (bytes + kMiB - 1) / kMiB);
-}
 
 void add_left_to_the_planner(Changes& changes, const TrainOptions& told) {
   TrainOptions options = told;
@@ -132,20 +127,6 @@ std::optional<PlanGain> best_gain(const TrainOptions& options, const PlanGround&
   }
   if (best.ratio < kLeastGain) return std::nullopt;
   return best;
-}
-
-PlanGround ground_of(const TrainSetup& setup, size_t usable_bytes) {
-  const bool on_host = setup.device.kind == DeviceKind::Host;
-  PlanGround ground{
-      .machine = {.name = "this",
-                  .device = "",
-                  .device_memory_bytes = on_host ? usable_bytes : setup.device.memory_bytes,
-                  .host_memory_bytes = usable_bytes,
-                  .rates = setup.rates.machine},
-      .num_threads = setup.prepared.num_threads,
-      .device = setup.device.kind};
-  if (on_host) ground.total_memory_bytes = usable_bytes;
-  return ground;
 }
 
 std::string format_gain(const std::optional<PlanGain>& gain) {

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "tools/plan_setup.h"
-#include "tools/train_setup.h"
 
 namespace ebb {
 
@@ -24,9 +23,6 @@ inline constexpr double kLeastGain = 1.03;
 /// does not fit, or where the machine has no rates. Where several are as good (to 1 %), the one
 /// with the smaller price comes first.
 std::optional<PlanGain> best_gain(const TrainOptions& options, const PlanGround& ground);
-
-/// Where a run is planned again: its machine, and what it may take of `usable_bytes` of memory.
-PlanGround ground_of(const TrainSetup& setup, size_t usable_bytes);
 
 /// "--device-memory 96MiB: 1.21 x the tokens/s, as predicted"
 std::string format_gain(const std::optional<PlanGain>& gain);

@@ -177,9 +177,12 @@ std::string plan_json(const PlanGround& ground, const PlannedStep& step) {
 }
 
 std::string format_misfit(std::string_view why, std::span<const PlanChange> changes) {
-  std::string text = fmt::format("fits    no: {}\n", why);
-  if (changes.empty()) return text + "no single change of flags makes it fit\n";
-  text += "the cheapest changes after which it fits:\n";
+  return fmt::format("fits    no: {}\n{}", why, format_changes(changes));
+}
+
+std::string format_changes(std::span<const PlanChange> changes) {
+  if (changes.empty()) return "no single change of flags makes it fit\n";
+  std::string text = "the cheapest changes after which it fits:\n";
   text += fmt::format("  {:>10} {:>11} {:>12} {:>12}  {}\n", "step s", "tokens/s", "device", "host",
                       "change");
   for (const PlanChange& c : changes.first(std::min(changes.size(), kMostChanges))) {

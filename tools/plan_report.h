@@ -17,7 +17,9 @@ std::vector<std::string> plan_lines(const PlanGround& ground, const PlannedStep&
 std::string format_plan(const PlanGround& ground, const PlannedStep& step);
 std::string plan_json(const PlanGround& ground, const PlannedStep& step);
 
-/// A plan that does not fit: why, and the cheapest changes after which it does.
+/// The cheapest of the changes after which a plan fits, or that there is none.
+std::string format_changes(std::span<const PlanChange> changes);
+/// A plan that does not fit: why, and the changes.
 std::string format_misfit(std::string_view why, std::span<const PlanChange> changes);
 std::string misfit_json(std::string_view why, std::span<const PlanChange> changes);
 

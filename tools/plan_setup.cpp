@@ -27,6 +27,30 @@ PlannedMachine this_machine(const TrainOptions& options, const DeviceOptions& de
           .rates = rates_for(options, source, batch_shape(options, source), device).machine};
 }
 
+int threads_of(const DeviceOptions& device) {
+  return device.num_threads > 0 ? device.num_threads : num_usable_cores();
+}
+
+size_t free_bytes(DeviceOptions gpu) {
+  gpu.memory_bytes = SIZE_MAX;  // no budget: what is free
+  return create_device(gpu)->info().memory_bytes;
+}
+
+size_t host_memory(const TrainOptions& options, const PlanGround& ground) {
+  const size_t bytes = ground.machine.host_memory_bytes;
+  const size_t told = options.host_memory.value_or(bytes);
+  return ground.is_here ? std::min(told, bytes) : told;
+}
+
+/// As a run with these flags would evaluate.
+uint32_t evaluation_batches(const TrainOptions& options, const PlanGround& ground,
+                            const BatchShape& shape) {
+  if (ground.num_eval_tokens == 0) return 0;
+  const uint64_t samples = (ground.num_eval_tokens - 1) / static_cast<uint64_t>(shape.length);
+  return static_cast<uint32_t>(
+      std::min(options.eval_batches, samples / static_cast<uint64_t>(shape.batch_size)));
+}
+
 }  // namespace
 
 void add_plan_flags(CLI::App& app, PlanRequest& request) {
@@ -75,11 +99,27 @@ PlanGround plan_ground(const PlanRequest& request) {
   if (request.machine_name != "this")
     return {.machine = find_machine(request.machine_name), .device = DeviceKind::Cuda};
   const DeviceOptions device = device_options(options);
-  PlanGround ground{
-      .machine = this_machine(options, device),
-      .num_threads = options.threads > 0 ? static_cast<int>(options.threads) : num_usable_cores(),
-      .device = device.kind};
+  PlanGround ground{.machine = this_machine(options, device),
+                    .num_threads = threads_of(device),
+                    .device = device.kind,
+                    .is_here = true};
   if (device.kind == DeviceKind::Host) ground.total_memory_bytes = ground.machine.host_memory_bytes;
+  return ground;
+}
+
+PlanGround ground_of(const TrainSetup& setup, size_t usable_bytes) {
+  const bool on_host = setup.device.kind == DeviceKind::Host;
+  PlanGround ground{
+      .machine = {.name = "this",
+                  .device = "",
+                  .device_memory_bytes = on_host ? usable_bytes : free_bytes(setup.device),
+                  .host_memory_bytes = usable_bytes,
+                  .rates = setup.rates.machine},
+      .num_threads = threads_of(setup.device),
+      .device = setup.device.kind,
+      .is_here = true,
+      .num_eval_tokens = setup.eval_data ? setup.eval_data->num_tokens() : 0};
+  if (on_host) ground.total_memory_bytes = usable_bytes;
   return ground;
 }
 
@@ -90,21 +130,27 @@ PlannedStep plan_step_of(const TrainOptions& options, const PlanGround& ground) 
   step.num_parameters = num_parameters(source.config);
   step.shape = batch_shape(options, source);
   step.flops = training_flops(source.config, step.shape.num_tokens(), step.shape.length);
-  const auto model = create_model(
-      source.config, {.batch_size = step.shape.batch_size, .length = step.shape.length},
-      options.dtype);
+  const auto model = create_model(source.config,
+                                  {.batch_size = step.shape.batch_size,
+                                   .length = step.shape.length,
+                                   .packed = options.is_packed()},
+                                  options.dtype);
   const PlannedMachine& machine = ground.machine;
   step.budgets = {.device_memory = options.device_memory,
-                  .host_memory = options.host_memory.value_or(machine.host_memory_bytes),
+                  .host_memory = host_memory(options, ground),
                   .total_memory = ground.total_memory_bytes,
                   .num_threads = ground.num_threads,
-                  .device = ground.device};
+                  .device = ground.device,
+                  .pinned_memory = options.pinned.value_or(SIZE_MAX)};
   const bool device_is_host = ground.total_memory_bytes.has_value();
   if (!device_is_host && !options.device_memory) {
     step.budgets.device_memory = machine.device_memory_bytes;
   }
-  step.prepared = prepare(*model, trainer_options(options, step.shape, 0, !source.has_weights),
-                          step.budgets, machine.rates);
+  step.prepared =
+      prepare(*model,
+              trainer_options(options, step.shape, evaluation_batches(options, ground, step.shape),
+                              !source.has_weights),
+              step.budgets, machine.rates);
   return step;
 }
 

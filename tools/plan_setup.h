@@ -13,6 +13,7 @@
 #include "tools/batches.h"
 #include "tools/planned_machine.h"
 #include "tools/train_options.h"
+#include "tools/train_setup.h"
 
 namespace ebb {
 
@@ -40,8 +41,12 @@ struct PlanGround {
   std::optional<size_t> total_memory_bytes = {};  ///< where the device's memory is the host's
   int num_threads = 1;
   DeviceKind device = DeviceKind::Host;  ///< whose kernels will run
+  bool is_here = false;                  ///< this machine: no flag gives it more memory than it has
+  uint64_t num_eval_tokens = 0;          ///< of the data that the run evaluates on; 0: it does not
 };
 PlanGround plan_ground(const PlanRequest& request);
+/// Where a run is planned again, or otherwise. `usable_bytes`: of this machine's memory.
+PlanGround ground_of(const TrainSetup& setup, size_t usable_bytes);
 
 /// A step's model, shape and plan.
 struct PlannedStep {

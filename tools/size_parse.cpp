@@ -70,6 +70,11 @@ std::optional<size_t> parse_size(std::string_view text) {
   return static_cast<size_t>(*bytes);
 }
 
+std::string flag_size(size_t bytes) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  return std::to_string((bytes + kMiB - 1) / kMiB) + "MiB";
+}
+
 std::optional<LinkRates> parse_link(std::string_view text) {
   const size_t comma = text.find(',');
   const auto load = parse_rate(text.substr(0, comma));

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "device/stream.h"
@@ -19,6 +20,9 @@ inline constexpr std::string_view kPretendSyntax =
     "a rate like 100TFLOP/s, above 0, or two, of arithmetic and of memory: 100TFLOP/s,2TB/s";
 inline constexpr std::string_view kLinkSyntax =
     "a rate like 12GB/s, or two, up and down: 12GB/s,6GB/s";
+
+/// As flags take a size, in whole MiB and never less: "24MiB".
+std::string flag_size(size_t bytes);
 
 /// Bytes, rounded down; at most 2^63.
 [[nodiscard]] std::optional<size_t> parse_size(std::string_view text);

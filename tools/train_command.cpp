@@ -14,6 +14,7 @@
 #include "tools/chrome_trace.h"
 #include "tools/cli.h"
 #include "tools/commands.h"
+#include "tools/device_warnings.h"
 #include "tools/machine.h"
 #include "tools/plan_gains.h"
 #include "tools/progress.h"
@@ -111,18 +112,9 @@ class TrainingRun {
   }
 
  private:
-  /// Where not all that copies touch is pinned: copies then go at the speed of a core.
   void report_staging() {
-    const size_t staged_bytes = device_->staged_bytes();
-    if (staged_bytes == 0) return;
-    const auto memlock = read_memory_limits().memlock_bytes;
-    progress_.notice(fmt::format(
-        "{} of host memory are pinned; {} that copies touch are not, and go through a ring, which "
-        "slows copies down: raise {}",
-        format_bytes(device_->pinned_bytes()), format_bytes(staged_bytes),
-        setup_.device.pinned_bytes != SIZE_MAX ? "--pinned"
-        : memlock                              ? "ulimit -l (" + format_bytes(*memlock) + " now)"
-                                               : "what the driver may pin"));
+    const auto warning = staging_warning(staging_of(*device_, setup_.device), read_memory_limits());
+    if (warning) progress_.notice(*warning);
   }
 
   static std::unique_ptr<RunLog> open_log(const Request& request) {

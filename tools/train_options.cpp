@@ -155,8 +155,10 @@ void add_shape_flags(FlagGroup group, TrainOptions& o) {
 }
 
 void add_file_flags(FlagGroup group, TrainOptions& o) {
-  group.add_list("--data", "PATH...", "text files or folders of text (bytes as tokens), or .bin",
-                 o.data);
+  group.add_list(
+      "--data", "PATH...",
+      "text files or folders of text (bytes as tokens; what is no text there is left out), or .bin",
+      o.data);
   group.add("--token-type", "auto|bytes|u16|u32 [auto]", "what the files hold",
             choice(o.token_type, kTokenTypes));
   group.add("--labels", "FILE [the next tokens]",

@@ -127,6 +127,10 @@ std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup
                   c.num_layers, c.channels, format_count(num_parameters(setup.source.config)),
                   name_of(options.dtype), weights_text(options, setup))));
   lines.push_back(named("data", data_line(options, setup)));
+  for (const TokenData* data : {setup.data.get(), setup.eval_data.get()}) {
+    const std::string text = data != nullptr ? left_out_text(*data) : "";
+    if (!text.empty()) lines.push_back(named("", text));
+  }
   const bool vertical = setup.prepared.options.micro_batch_order == MicroBatchOrder::Vertical;
   lines.push_back(named(
       "step", fmt::format("{} micro-batches{} x {} sequences x {} tokens = {} tokens; {} steps",

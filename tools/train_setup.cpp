@@ -8,6 +8,7 @@
 #include "device/errors.h"
 #include "tools/flag_values.h"
 #include "tools/machine.h"
+#include "tools/plan_report.h"
 #include "tools/trial.h"
 
 namespace ebb {
@@ -117,24 +118,21 @@ DeviceKind device_kind(const TrainOptions& options) {
 }
 
 void plan(const TrainOptions& options, TrainSetup& setup) {
-  const size_t usable_bytes = read_memory_limits().usable_bytes();
-  Budgets budgets = {
-      .device_memory = options.device_memory,
-      .host_memory = std::min(options.host_memory.value_or(usable_bytes), usable_bytes),
-      .num_threads = static_cast<int>(options.threads)};
-  budgets.device = setup.device.kind;
-  if (setup.device.kind == DeviceKind::Host) {
-    budgets.total_memory = usable_bytes;
-  } else if (!budgets.device_memory) {
-    budgets.device_memory = create_device(setup.device)->info().memory_bytes;  // what is free
-  }
   setup.rates = rates_for(options, setup.source, setup.shape, setup.device);
   const uint32_t evaluation_batches =
       setup.eval_shape ? static_cast<uint32_t>(setup.eval_shape->num_batches) : 0;
-  setup.prepared = prepare(*setup.model,
-                           trainer_options(options, setup.shape, evaluation_batches,
-                                           !setup.source.has_weights && !setup.restores),
-                           budgets, setup.rates.machine);
+  const TrainerOptions wanted = trainer_options(options, setup.shape, evaluation_batches,
+                                                !setup.source.has_weights && !setup.restores);
+  try {
+    setup.prepared =
+        prepare(*setup.model, wanted, budgets_of(options, setup.device), setup.rates.machine);
+  } catch (const PlanError& error) {
+    const PlanGround ground = ground_of(setup, read_memory_limits().usable_bytes());
+    std::string text = error.what();
+    text += "\n" + format_changes(changes_that_fit(options, ground));
+    text.pop_back();  // a message ends without a newline
+    throw PlanError(text);
+  }
   setup.device.memory_bytes =
       options.device_memory.value_or(setup.prepared.ledger.total(Tier::Device));
 }
@@ -150,6 +148,14 @@ std::string why_no_cuda() {
     return error.what();
   }
   return {};
+}
+
+std::string left_out_text(const TokenData& data) {
+  const auto files = data.left_out();
+  if (files.empty()) return "";
+  return fmt::format(
+      "{} {} no text and left out; the first: '{}' (--token-type bytes takes all as they are)",
+      files.size(), files.size() == 1 ? "file is" : "files are", files.front());
 }
 
 Annotations open_annotations(const std::string& labels, const std::string& documents,
@@ -184,6 +190,22 @@ DeviceOptions device_options(const TrainOptions& options) {
           .arithmetic = choose_arithmetic(options.arithmetic, this_processor()),
           .pretend = options.pretend,
           .pinned_bytes = options.pinned.value_or(SIZE_MAX)};
+}
+
+Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device) {
+  const size_t usable_bytes = read_memory_limits().usable_bytes();
+  Budgets budgets = {
+      .device_memory = options.device_memory,
+      .host_memory = std::min(options.host_memory.value_or(usable_bytes), usable_bytes),
+      .num_threads = static_cast<int>(options.threads)};
+  budgets.device = device.kind;
+  budgets.pinned_memory = device.pinned_bytes;
+  if (device.kind == DeviceKind::Host) {
+    budgets.total_memory = usable_bytes;
+  } else if (!budgets.device_memory) {
+    budgets.device_memory = create_device(device)->info().memory_bytes;  // what is free
+  }
+  return budgets;
 }
 
 MachineRates rates_for(const TrainOptions& options, const ModelSource& source,

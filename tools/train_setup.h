@@ -60,11 +60,16 @@ std::string why_no_cuda();
 Annotations open_annotations(const std::string& labels, const std::string& documents,
                              const TokenData& data, const ModelSource& source);
 
+/// "2 files are no text and left out; the first: 'x' ...": of folders; empty where none is.
+std::string left_out_text(const TokenData& data);
+
 // The parts of it that a plan alone takes as well.
 /// What --preset, --model and --init say.
 ModelSource model_source(const TrainOptions& options);
 BatchShape batch_shape(const TrainOptions& options, const ModelSource& source);
 DeviceOptions device_options(const TrainOptions& options);
+/// What flags and this machine allow.
+Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device);
 /// What is known of this machine for a model, or measured.
 MachineRates rates_for(const TrainOptions& options, const ModelSource& source,
                        const BatchShape& shape, const DeviceOptions& device);

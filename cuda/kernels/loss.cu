@@ -2,11 +2,11 @@
 
 #include "cuda/kernels/elementwise.h"
 #include "cuda/kernels/launches.h"
+#include "device/ignored_label.h"
 
 namespace ebb::cuda {
 namespace {
 
-constexpr int32_t kIgnored = -100;
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;  // a block has a row
 constexpr int64_t kSumLanes = 64;
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t row = blockIdx.x;
   T* x = logits + row * slice.width;
   const int32_t target = targets[row];
-  if (target == kIgnored) {
+  if (target == kIgnoredLabel) {
     if (threadIdx.x == 0) losses[row] = 0.0f;
     if (with_gradient) write_zeros(x, slice.width);
     return;
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t row = blockIdx.x;
   const int32_t target = targets[row];
   const bool is_last = slice.first + slice.width == slice.num_classes;
-  if (target == kIgnored) {
+  if (target == kIgnoredLabel) {
     if (is_last && threadIdx.x == 0) losses[row] = 0.0f;
     return;
   }
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kThreads)
                    float scale) {
   const int64_t row = blockIdx.x;
   T* x = logits + row * slice.width;
-  if (targets[row] == kIgnored) return write_zeros(x, slice.width);
+  if (targets[row] == kIgnoredLabel) return write_zeros(x, slice.width);
   write_gradient(x, slice, statistics[row], targets[row], scale);
 }
 

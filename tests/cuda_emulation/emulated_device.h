@@ -14,6 +14,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ebb::emulation {
 
@@ -27,6 +28,7 @@ struct Settings {
   size_t pinnable_bytes = SIZE_MAX;      ///< what may be registered
   std::string missing_driver_call = {};  ///< one that the driver does not have
   double copy_bytes_per_s = 0;           ///< of copies to and from the host; 0: at once
+  bool is_profiled = false;              ///< a profiler watches
   /// Asked at every call that may be refused, from any thread; true: that one fails and does
   /// nothing. What only gives back is never refused.
   std::function<bool(std::string_view call)> refuses = {};
@@ -71,6 +73,11 @@ bool has_set_device();
 cudaError_t finish(cudaError_t status = cudaSuccess);
 bool is_lost();
 void lose_device(std::string why) noexcept;
+
+/// Names of the ranges that the profiler was told of since this was last asked, of all threads.
+std::vector<std::string> take_profile();
+/// Of the calling thread.
+int num_open_ranges();
 
 /// The driver's calls by name; null where there is none.
 void* driver_call(const std::string& name);

@@ -71,7 +71,6 @@ void copy_there_and_back(Device& device, Buffer& home, Buffer& other) {
 
 TEST_F(HomeMemoryTest, IsOneRegionOfExactlyItsPages) {
   const auto device = this->device();
-  const auto event = device->create_event();  // takes the memory that all events share
   const size_t before = emulation::pinned_bytes();
   Buffer home = device->allocate(MemoryKind::Home, 5 * kMiB + 8, "home");
   EXPECT_EQ(emulation::pinned_bytes() - before, 5 * kMiB + kPage);
@@ -98,6 +97,7 @@ TEST_F(HomeMemoryTest, WhatMayNotBePinnedGoesThroughARing) {
   copy_there_and_back(*device, home, other);
   const Buffer small = device->allocate(MemoryKind::Pinned, kMiB / 2, "what kernels read");
   EXPECT_LE(device->pinned_bytes(), kLimit);
+  EXPECT_FALSE(device->pinning_refused());
 }
 
 TEST_F(HomeMemoryTest, WhereTheDriverRefusesLessIsPinned) {
@@ -106,14 +106,55 @@ TEST_F(HomeMemoryTest, WhereTheDriverRefusesLessIsPinned) {
   Buffer home = device->allocate(MemoryKind::Home, 7 * kMiB, "home");
   EXPECT_GT(device->staged_bytes(), 0u);
   EXPECT_LT(device->staged_bytes(), 7 * kMiB);
+  EXPECT_TRUE(device->pinning_refused());
   Buffer other = device->allocate(MemoryKind::Home, home.bytes(), "other");
   copy_there_and_back(*device, home, other);
   // What kernels read in place still finds room.
   const Buffer small = device->allocate(MemoryKind::Pinned, kMiB / 2, "what kernels read");
 }
 
+/// As large as they would be, the rings alone are 32 MiB; the smallest take half a megabyte.
+TEST_F(HomeMemoryTest, RingsAreAsLargeAsTheDriverPins) {
+  size_t before = 0;
+  for (const size_t pinnable : {kMiB, 2 * kMiB, 4 * kMiB, 8 * kMiB}) {
+    emulation::settings().pinnable_bytes = pinnable;
+    const auto device = this->device();
+    Buffer home = device->allocate(MemoryKind::Home, 10 * kMiB, "home");
+    EXPECT_GT(device->pinned_bytes(), before);
+    before = device->pinned_bytes();
+    Buffer other = device->allocate(MemoryKind::Home, home.bytes(), "other");
+    copy_there_and_back(*device, home, other);
+    if (pinnable < 2 * kMiB) continue;
+    const Buffer small = device->allocate(MemoryKind::Pinned, kMiB / 2, "what kernels read");
+  }
+}
+
+TEST_F(HomeMemoryTest, RingsKeepToTheLimit) {
+  constexpr size_t kLimit = 32 * kMiB;
+  const auto device = this->device(kLimit);
+  Buffer most = device->allocate(MemoryKind::Pinned, 29 * kMiB, "most");
+  Buffer home = device->allocate(MemoryKind::Home, 4 * kMiB, "home");
+  EXPECT_LE(device->pinned_bytes(), kLimit);
+  Buffer other = device->allocate(MemoryKind::Home, 4 * kMiB, "other");
+  copy_there_and_back(*device, home, other);
+  EXPECT_LE(device->pinned_bytes(), kLimit);
+}
+
+TEST_F(HomeMemoryTest, WhereALimitLeavesRingsNoRoomItIsNamed) {
+  const auto device = this->device(4 * kMiB);
+  const Buffer most = device->allocate(MemoryKind::Pinned, 4 * kMiB - kMiB / 4, "most");
+  try {
+    device->allocate(MemoryKind::Home, kMiB, "home");
+    FAIL() << "nothing can be copied";
+  } catch (const OutOfMemory& error) {
+    EXPECT_EQ(error.limit, 4 * kMiB);
+    EXPECT_NE(std::string(error.what()).find("--pinned"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(device->pinned_bytes(), most.bytes());
+}
+
 TEST_F(HomeMemoryTest, WhereNotEvenARingCanBePinnedItSaysWhoRefuses) {
-  emulation::settings().pinnable_bytes = 8 * kMiB;
+  emulation::settings().pinnable_bytes = kMiB / 2;
   const auto device = this->device();
   try {
     device->allocate(MemoryKind::Home, 16 * kMiB, "home");
@@ -171,6 +212,16 @@ TEST_F(HomeMemoryTest, WithoutADriverThereIsNoDevice) {
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("no CUDA driver"), std::string::npos) << error.what();
   }
+}
+
+/// Words that events wait at are there before the home takes all that the driver pins.
+TEST_F(HomeMemoryTest, LeavesEventsTheirRoom) {
+  emulation::settings().pinnable_bytes = 2 * kMiB;
+  const auto device = this->device();
+  const size_t rest = emulation::settings().pinnable_bytes - emulation::pinned_bytes();
+  const Buffer home = device->allocate(MemoryKind::Home, rest, "home");
+  EXPECT_EQ(device->staged_bytes(), 0u);
+  EXPECT_NO_THROW(device->create_event());
 }
 
 TEST_F(HomeMemoryTest, TrainingGivesTheSameBits) {

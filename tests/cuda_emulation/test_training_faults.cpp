@@ -139,7 +139,8 @@ TEST_F(EmulatedStep, CallsOfCudaCanBeRefused) {
       const Refusal refusal(call, n);
       try {
         EXPECT_EQ(run(), expected);
-        EXPECT_TRUE(may_be_refused_in_silence(call));
+        // A home that is not pinned goes through rings.
+        EXPECT_TRUE(may_be_refused_in_silence(call) || call == "cudaHostRegister");
       } catch (const LogicError& error) {
         ADD_FAILURE() << error.what();
       } catch (const std::exception&) {

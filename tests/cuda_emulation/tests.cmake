@@ -18,4 +18,12 @@ ebb_test(test_training_emulated
   LIBS ebb_cuda_emulated ebb_model_zoo NOT_TSAN)
 ebb_test(test_training_races_emulated
   SOURCES trainer/cases.cpp ${dir}/on_emulated_gpu.cpp ${dir}/test_training_races.cpp LIBS ebb_cuda_emulated ebb_model_zoo)
-ebb_test(test_home_memory_emulated SOURCES trainer/cases.cpp ${dir}/test_home_memory.cpp LIBS ebb_cuda_emulated ebb_model_zoo)
+ebb_test(test_home_memory_emulated
+  SOURCES trainer/cases.cpp trainer/test_pinned_limit.cpp ${dir}/test_home_memory.cpp ${dir}/test_staging_ring.cpp
+          ${dir}/test_profiler_ranges.cpp
+  LIBS ebb_cuda_emulated ebb_model_zoo)
+
+# The tools on the emulated GPU. How long its kernels take is nothing to go by under a sanitizer.
+if(NOT EBB_SANITIZE)
+  ebb_test(test_trial_emulated SOURCES tools/test_trial_emulated.cpp LIBS ebb_cuda_emulated ebb_tools)
+endif()

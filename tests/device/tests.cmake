@@ -2,7 +2,8 @@
 set(on_devices counting_new.cpp test_device_memory.cpp test_races.cpp test_stream.cpp test_stream_errors.cpp)
 list(TRANSFORM on_devices PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 set(sources test_arithmetic.cpp test_copy.cpp test_cuda_seam.cpp test_f16.cpp test_host_blocks.cpp test_host_device.cpp test_host_event.cpp
-  test_host_link.cpp test_numa.cpp test_pretend.cpp test_sim_device.cpp test_thread_team.cpp)
+  test_host_link.cpp test_numa.cpp test_pretend.cpp test_sim_device.cpp test_staging.cpp
+  test_thread_team.cpp)
 list(TRANSFORM sources PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 ebb_test(test_device SOURCES ${sources} ${on_devices} LIBS ebb_device)
 

@@ -6,10 +6,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "device/errors.h"
+#include "io/plain_text.h"
 #include "io/token_data.h"
 
 namespace ebb {
@@ -95,6 +98,66 @@ TEST_F(TokenDataTest, FoldersAreReadRecursivelySortedByPath) {
   const TokenData data({path("d"), write("last", "5")});
   EXPECT_EQ(all_of(data), (Tokens{'1', '2', '3', '4', '5'}));
   EXPECT_EQ(data.num_files(), 5u);
+}
+
+TEST_F(TokenDataTest, FilesOfAFolderThatAreNoTextAreLeftOut) {
+  const std::string nul = write("d/a.png", std::string("text but for\0", 13) + "one byte");
+  const std::string packed = write("d/b.gz", "\x1f\x8b\xff\xfe\xc3\x28 text");
+  write("d/c.txt", "1");
+  write("d/empty", "");
+  const TokenData data({path("d")});
+  EXPECT_EQ(all_of(data), Tokens{'1'});
+  EXPECT_EQ(data.left_out().size(), 2u);
+  EXPECT_EQ(data.left_out()[0], nul);
+  EXPECT_EQ(data.left_out()[1], packed);
+  const TokenData as_they_are({path("d")}, TokenType::Bytes);
+  EXPECT_EQ(as_they_are.num_tokens(), 21u + 11 + 1);
+  EXPECT_TRUE(as_they_are.left_out().empty());
+  EXPECT_EQ(TokenData({nul, packed}).num_tokens(), 21u + 11) << "they were named";
+  fs::remove(path("d/c.txt"));
+  const auto none = error_of<ConfigError>([&] { TokenData({path("d")}); });
+  EXPECT_SAYS(none, "2 files there are no text");
+  EXPECT_SAYS(none, nul.c_str());
+  EXPECT_SAYS(none, "--token-type bytes");
+}
+
+TEST_F(TokenDataTest, OnlyTheBeginningDecides) {
+  const std::string end_of_look(size_t{64} << 10, 'x');
+  write("d/late", end_of_look + std::string(1, '\0'));
+  write("d/soon", end_of_look.substr(1) + std::string(1, '\0'));
+  const TokenData data({path("d")});
+  EXPECT_EQ(data.num_files(), 1u);
+  EXPECT_EQ(data.num_tokens(), end_of_look.size() + 1);
+  EXPECT_EQ(data.left_out().size(), 1u);
+}
+
+bool is_text(std::string_view text) {
+  return ebb::is_text(std::as_bytes(std::span(text.data(), text.size())));
+}
+
+TEST(PlainText, IsUtf8ButForATenth) {
+  EXPECT_TRUE(is_text(""));
+  EXPECT_TRUE(is_text("caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80\n"));
+  EXPECT_TRUE(is_text("in Latin 1: caf\xe9"));
+  EXPECT_FALSE(is_text("caf\xe9!"));
+  EXPECT_TRUE(is_text("123456789\xff"));
+  EXPECT_FALSE(is_text("12345678\xff"));
+  EXPECT_FALSE(is_text(std::string_view("123456789\0", 10)));
+}
+
+TEST(PlainText, ACharacterThatIsCutIsWhole) {
+  for (const std::string_view cut : {"\xc3", "\xe2\x82", "\xf0\x9f\x98", "\xf0"}) {
+    EXPECT_TRUE(is_text(cut));
+    EXPECT_FALSE(is_text(std::string(cut) + "a"));
+  }
+}
+
+/// Overlong, of a surrogate, beyond the last, or no beginning: none is a character (RFC 3629).
+TEST(PlainText, WhatIsNoCharacterIsNone) {
+  for (const std::string_view bad : {"\xc0\xaf", "\xc1\x80", "\xe0\x9f\xbf", "\xed\xa0\x80",
+                                     "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5", "\x80"}) {
+    EXPECT_FALSE(is_text(bad));
+  }
 }
 
 TEST_F(TokenDataTest, ReadsAcrossFileBorders) {

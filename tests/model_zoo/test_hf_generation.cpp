@@ -5,14 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "model_zoo/generation.h"
 #include "model_zoo/hugging_face_config.h"
 #include "tests/model_zoo/hf_folder.h"
+#include "tests/model_zoo/python.h"
 
 namespace ebb::test {
 namespace {
@@ -20,20 +19,6 @@ namespace {
 const std::vector<int32_t> kTokens = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9};
 const std::vector<int32_t> kPrompt = {3, 1, 4, 1, 5};
 constexpr int64_t kMaxTokens = 10;
-
-std::string python() {
-  const char* told = std::getenv("EBB_PYTHON");
-  return told != nullptr ? told : "python3";
-}
-
-/// What a command says on stdout; nothing where it fails.
-std::string output_of(const std::string& command) {
-  std::FILE* pipe = ::popen(command.c_str(), "r");
-  std::string text;
-  char part[4096];
-  for (size_t n = 0; (n = std::fread(part, 1, sizeof part, pipe)) > 0;) text.append(part, n);
-  return ::pclose(pipe) == 0 ? text : "";
-}
 
 /// A folder's weights, in an inference of some passes.
 struct Loaded {
@@ -98,9 +83,7 @@ double deviation(const std::vector<float>& own, const std::vector<double>& their
 }
 
 TEST(HfGeneration, GivesTheLogitsAndTheTextOfTransformers) {
-  if (output_of(python() + " -c 'import torch, transformers; print(1)' 2>/dev/null").empty()) {
-    GTEST_SKIP() << "'" << python() << "' has no torch and transformers; EBB_PYTHON names another";
-  }
+  EBB_SKIP_WITHOUT_PYTHON("torch, transformers");
   const std::vector<std::string> names = {"gpt2", "llama", "mistral", "qwen2", "qwen3"};
   std::string command = fmt::format(
       R"({} {}/tests/model_zoo/transformers_generation.py '{{"tokens": {}, "prompt": {}, )"

@@ -4,38 +4,21 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "model_zoo/model_files.h"
 #include "tests/io/safetensors_files.h"
 #include "tests/model_zoo/hf_folder.h"
+#include "tests/model_zoo/python.h"
 
 namespace ebb::test {
 namespace {
 
-std::string python() {
-  const char* told = std::getenv("EBB_PYTHON");
-  return told != nullptr ? told : "python3";
-}
-
-/// What a command says on stdout; nothing where it fails.
-std::string output_of(const std::string& command) {
-  std::FILE* pipe = ::popen(command.c_str(), "r");
-  std::string text;
-  char part[4096];
-  for (size_t n = 0; (n = std::fread(part, 1, sizeof part, pipe)) > 0;) text.append(part, n);
-  return ::pclose(pipe) == 0 ? text : "";
-}
-
 class HfTransformers : public FolderTest {};
 
 TEST_F(HfTransformers, HaveTheLossesOfWhatEbbTrained) {
-  if (output_of(python() + " -c 'import torch, transformers; print(1)' 2>/dev/null").empty()) {
-    GTEST_SKIP() << "'" << python() << "' has no torch and transformers; EBB_PYTHON names another";
-  }
+  EBB_SKIP_WITHOUT_PYTHON("torch, transformers");
   std::string command = python() + " " + EBB_SOURCE_DIR + "/tests/model_zoo/transformers_losses.py";
   std::vector<std::vector<double>> own;
   for (const std::string& name : kHfCases) {

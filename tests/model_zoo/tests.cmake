@@ -10,7 +10,8 @@ target_compile_definitions(test_gpt2 PRIVATE EBB_FIXTURES="${PROJECT_SOURCE_DIR}
 ebb_test(test_generation SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_generation.cpp LIBS ebb_model_zoo NOT_TSAN)
 
 ebb_test(test_hugging_face
-  SOURCES io/safetensors_files.cpp ${CMAKE_CURRENT_LIST_DIR}/hf_folder.cpp ${CMAKE_CURRENT_LIST_DIR}/test_hf_config.cpp
+  SOURCES io/safetensors_files.cpp ${CMAKE_CURRENT_LIST_DIR}/hf_folder.cpp ${CMAKE_CURRENT_LIST_DIR}/python.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/test_hf_config.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_hf_folders.cpp ${CMAKE_CURRENT_LIST_DIR}/test_hf_tensors.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_hf_transformers.cpp ${CMAKE_CURRENT_LIST_DIR}/test_hf_generation.cpp
   LIBS ebb_model_zoo ebb_io nlohmann_json::nlohmann_json fmt::fmt NOT_TSAN)

@@ -248,6 +248,32 @@ TEST_F(CommandLine, EpochsEndWithTheirLastSample) {
   EXPECT_EQ(lines[3]["epoch"], 1);
 }
 
+TEST_F(CommandLine, WhatIsNoTextInAFolderIsLeftOutAndSaid) {
+  std::filesystem::create_directory(folder_.path() / "data");
+  folder_.write("data/a.txt", some_text(1000));
+  const std::string picture = folder_.write("data/b.png", std::string(5000, '\0'));
+  const Arguments always = {
+      "--preset",     kToy,  "--data",       (folder_.path() / "data").string(),
+      "--seq-length", "32",  "--chunk-size", "256KiB",
+      "--device",     "host"};
+  const auto with = [&](Arguments arguments) {
+    arguments.insert(arguments.end(), always.begin(), always.end());
+    return run(arguments);
+  };
+  const std::string said = "1 file is no text and left out; the first: '" + picture + "'";
+  const Outcome planned = with({"train", "--dry-run"});
+  EXPECT_NE(planned.out.find("1000 tokens (bytes) in 1 files"), std::string::npos) << planned.out;
+  EXPECT_NE(planned.out.find(said), std::string::npos) << planned.out;
+  const Outcome trained = with({"train", "--steps", "1"});
+  EXPECT_NE(trained.err.find(said), std::string::npos) << trained.err;
+  const Outcome measured = with({"eval"});
+  EXPECT_EQ(measured.exit_code, 0) << measured.err;
+  EXPECT_NE(measured.err.find(said), std::string::npos) << measured.err;
+  const Outcome all = with({"train", "--dry-run", "--token-type", "bytes"});
+  EXPECT_NE(all.out.find("6000 tokens (bytes) in 2 files"), std::string::npos) << all.out;
+  EXPECT_EQ(all.out.find("no text"), std::string::npos) << all.out;
+}
+
 TEST_F(CommandLine, DryRunPlansAndTouchesNothing) {
   const Outcome outcome = run_train({"--dry-run", "--log", log_});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;

@@ -57,6 +57,24 @@ TEST(DeviceWarnings, ASmallMemlockHurtsWhereThereIsAGpu) {
   EXPECT_FALSE(memlock_warning(facts));
 }
 
+/// The remedy is with whoever refused: --pinned given is not yet --pinned in the way.
+TEST(DeviceWarnings, WhatIsNotPinnedNamesWhoIsInTheWay) {
+  EXPECT_FALSE(staging_warning({.pinned_bytes = 6 * kGiB}, {}));
+  Staging staging{.pinned_bytes = 6 * kGiB, .staged_bytes = 10 * kGiB, .limit_bytes = 6 * kGiB};
+  MemoryLimits limits{.memlock_bytes = 8 << 20};
+  EXPECT_SAYS(staging_warning(staging, limits), "6 GiB of host memory are pinned; 10 GiB");
+  EXPECT_SAYS(staging_warning(staging, limits), "--pinned 6 GiB is in the way, 16 GiB would do");
+  EXPECT_EQ(staging_warning(staging, limits)->find("ulimit"), std::string::npos);
+  staging.limit_bytes = 12 * kGiB;
+  staging.refused = true;
+  EXPECT_SAYS(staging_warning(staging, limits), "ulimit -l is 8 MiB: raise it");
+  EXPECT_EQ(staging_warning(staging, limits)->find("--pinned"), std::string::npos);
+  limits.memlock_bytes.reset();
+  EXPECT_SAYS(staging_warning(staging, limits), "though ulimit -l allows it");
+  limits.memlock_bytes = 16 * kGiB;
+  EXPECT_SAYS(staging_warning(staging, limits), "though ulimit -l allows it");
+}
+
 TEST(DeviceWarnings, MemoryOfAnotherNodeIsFar) {
   EXPECT_SAYS(far_memory_warning(two_nodes()), "at 0000:17:00.0 is on NUMA node 1");
   EXPECT_SAYS(far_memory_warning(two_nodes()), "64 GiB of 128 GiB are far");

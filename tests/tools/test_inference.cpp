@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "tests/model_zoo/hf_folder.h"
+#include "tests/model_zoo/python.h"
 #include "tests/tools/run_ebb.h"
 
 namespace ebb {
@@ -276,14 +277,10 @@ TEST_F(InferenceCommands, GenerateContinuesBytesInASmallBudgetToo) {
 
 /// Skips where no Python has transformers; EBB_PYTHON names one.
 TEST_F(InferenceCommands, TheToolPutsATokenizerRoundIt) {
-  const char* told = std::getenv("EBB_PYTHON");
-  const std::string python = told != nullptr ? told : "python3";
-  if (std::system((python + " -c 'import tokenizers, transformers' 2>/dev/null").c_str()) != 0) {
-    GTEST_SKIP() << "'" << python << "' has no transformers; EBB_PYTHON names another";
-  }
+  EBB_SKIP_WITHOUT_PYTHON("tokenizers, transformers");
   std::filesystem::copy(hf_folder("llama"), path("words"));
   const std::string script = EBB_SOURCE_DIR "/tests/tools/generate_tool.py";
-  const std::string command = python + " " + script + " " EBB_BINARY " " + path("words");
+  const std::string command = test::python() + " " + script + " " EBB_BINARY " " + path("words");
   EXPECT_EQ(std::system(command.c_str()), 0) << command;
 }
 

@@ -2,6 +2,7 @@
 // works.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -20,6 +21,32 @@ using Json = nlohmann::json;
 Arguments operator+(Arguments a, const Arguments& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
+}
+
+/// With the flags of a change, in place of the same.
+Arguments changed(Arguments arguments, const std::string& change) {
+  std::istringstream words(change);
+  for (std::string flag, value; words >> flag >> value;) {
+    const auto given = std::ranges::find(arguments, flag);
+    if (given == arguments.end()) {
+      arguments.insert(arguments.end(), {flag, value});
+    } else {
+      given[1] = value;
+    }
+  }
+  return arguments;
+}
+
+/// What a table of changes names: the last column of each row.
+Arguments changes_in(const std::string& text) {
+  Arguments changes;
+  std::istringstream lines(text.substr(std::min(text.find("the cheapest changes"), text.size())));
+  for (std::string line; std::getline(lines, line);) {
+    if (const size_t at = line.find("--"); at != std::string::npos) {
+      changes.push_back(line.substr(at));
+    }
+  }
+  return changes;
 }
 
 class PlanCommand : public testing::Test {
@@ -48,6 +75,16 @@ const Arguments kToy = {"--preset",
                         "host",
                         "--gradient-accumulation",
                         "2"};
+
+/// On a machine whose device is too small for it.
+const Arguments kLarge = {"--preset",
+                          "gpt3-6.7b",
+                          "--machine",
+                          "rtx4090",
+                          "--micro-batch-size",
+                          "4",
+                          "--gradient-accumulation",
+                          "4"};
 
 TEST_F(PlanCommand, SaysWhatTheRunThenTakes) {
   const Arguments settings =
@@ -92,34 +129,16 @@ TEST_F(PlanCommand, AddsUpToItsTotals) {
 }
 
 TEST_F(PlanCommand, AdvisesChangesThatFit) {
-  const Arguments settings = {"--preset",
-                              "gpt3-6.7b",
-                              "--machine",
-                              "rtx4090",
-                              "--micro-batch-size",
-                              "4",
-                              "--gradient-accumulation",
-                              "4"};
   const Arguments too_much = {"--recompute",     "none", "--activations", "device",
                               "--device-memory", "12GiB"};
-  const Json refused = plan_json(settings + too_much, 3);
+  const Json refused = plan_json(kLarge + too_much, 3);
   EXPECT_FALSE(refused["fits"].get<bool>());
   ASSERT_GE(refused["changes"].size(), 3u);
   double before = 1e30;
   for (const Json& change : refused["changes"]) {
     EXPECT_LE(change["tokens_per_second"], before) << "the cheapest comes first";
     before = change["tokens_per_second"];
-    std::istringstream words(change["change"].get<std::string>());
-    Arguments changed = settings + too_much;
-    for (std::string flag, value; words >> flag >> value;) {
-      const auto given = std::find(changed.begin(), changed.end(), flag);
-      if (given == changed.end()) {
-        changed.insert(changed.end(), {flag, value});
-      } else {
-        given[1] = value;
-      }
-    }
-    const Json planned = plan_json(changed);
+    const Json planned = plan_json(changed(kLarge + too_much, change["change"]));
     EXPECT_NEAR(planned["tokens_per_second"].get<double>(), before, 1e-3 * before)
         << change["change"];
   }
@@ -141,6 +160,69 @@ TEST_F(PlanCommand, TheLeastHostMemoryItNamesIsTheLeast) {
   const uint64_t least = std::stoull(change.substr(14));
   plan_json(settings + Arguments{"--host-memory", std::to_string(least) + "MiB"});
   plan_json(settings + Arguments{"--host-memory", std::to_string(least - 1) + "MiB"}, 3);
+}
+
+/// The planner chooses recomputation itself: it is no advice, unless a flag held it fast.
+TEST_F(PlanCommand, TrainNamesOnlyChangesWithWhichItRuns) {
+  const std::string data = folder_.write("text", std::string(40000, 'x'));
+  const Arguments run_it = Arguments{"train", "--data", data, "--eval-data", data, "--dry-run"};
+  for (const Arguments& tight : {Arguments{"--device-memory", "1MiB"},
+                                 Arguments{"--device-memory", "1MiB", "--recompute", "none"},
+                                 Arguments{"--host-memory", "10MiB", "--device-memory", "8MiB"}}) {
+    const Outcome refused = run(run_it + kToy + tight);
+    ASSERT_EQ(refused.exit_code, 3) << refused.out << refused.err;
+    const Arguments changes = changes_in(refused.err);
+    EXPECT_GE(changes.size(), 1u) << refused.err;
+    for (const std::string& change : changes) {
+      const Outcome outcome = run(changed(run_it + kToy + tight, change));
+      EXPECT_EQ(outcome.exit_code, 0) << change << "\n" << outcome.err;
+      EXPECT_TRUE(tight.size() > 2 || change.find("--recompute") == std::string::npos) << change;
+    }
+    EXPECT_EQ(refused.err.find("try "), std::string::npos) << refused.err;
+  }
+}
+
+/// More batches of an evaluation than of a step: their inputs lie on the device as well.
+TEST_F(PlanCommand, WhatItAdvisesATrainingHasRoomForItsEvaluation) {
+  const std::string data = folder_.write("text", std::string(400'000, 'x'));
+  const Arguments run_it = {"train",        "--data",    data,
+                            "--eval-data",  data,        "--eval-batches",
+                            "150",          "--dry-run", "--device-memory",
+                            "1MiB",         "--preset",  "toy-bytes",
+                            "--chunk-size", "256KiB",    "--seq-length",
+                            "256",          "--device",  "host"};
+  const Outcome refused = run(run_it);
+  ASSERT_EQ(refused.exit_code, 3) << refused.err;
+  const Arguments changes = changes_in(refused.err);
+  EXPECT_GE(changes.size(), 1u) << refused.err;
+  for (const std::string& change : changes) {
+    const Outcome outcome = run(changed(run_it, change));
+    EXPECT_EQ(outcome.exit_code, 0) << change << "\n" << outcome.err;
+  }
+}
+
+/// 16 bytes a parameter at home, where bf16 takes 14.
+TEST_F(PlanCommand, Fp16ThatIsTooLargeForHomeIsToldOfBf16WhereThatFits) {
+  const Arguments fp16 = kToy + Arguments{"--dtype", "fp16", "--machine", "rtx4090"};
+  const Arguments bf16 = kToy + Arguments{"--dtype", "bf16", "--machine", "rtx4090"};
+  const auto needs = [&](const Arguments& flags) {
+    return plan_json(flags)["host_bytes"].get<uint64_t>();
+  };
+  ASSERT_LT(needs(bf16), needs(fp16));
+  const auto offers_bf16 = [&](uint64_t host_memory, const Arguments& more) {
+    const Json refused =
+        plan_json(fp16 + more + Arguments{"--host-memory", std::to_string(host_memory)}, 3);
+    return std::ranges::any_of(refused["changes"], [&](const Json& change) {
+      const std::string text = change["change"];
+      if (!text.starts_with("--dtype bf16")) return false;
+      plan_json(changed(fp16 + more, text) +
+                Arguments{"--host-memory", std::to_string(host_memory)});
+      return true;
+    });
+  };
+  EXPECT_TRUE(offers_bf16(needs(bf16), {}));
+  EXPECT_TRUE(offers_bf16(needs(bf16), {"--gradient-dtype", "fp16"}));
+  EXPECT_FALSE(offers_bf16(needs(bf16) / 2, {}));
 }
 
 TEST_F(PlanCommand, SweepsFromTheSmallestBudgetThatWorks) {
@@ -168,16 +250,7 @@ TEST_F(PlanCommand, SweepsFromTheSmallestBudgetThatWorks) {
 
 /// The smallest device budget keeps more at home than this machine's 128 GB.
 TEST_F(PlanCommand, SweepsPastWhatDoesNotFitAtHome) {
-  const Arguments settings = {"--preset",
-                              "gpt3-6.7b",
-                              "--machine",
-                              "rtx4090",
-                              "--micro-batch-size",
-                              "4",
-                              "--gradient-accumulation",
-                              "4",
-                              "--sweep",
-                              "device-memory"};
+  const Arguments settings = kLarge + Arguments{"--sweep", "device-memory"};
   const Outcome outcome = plan(settings + Arguments{"--json"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   std::istringstream lines(outcome.out);
@@ -222,6 +295,24 @@ TEST_F(PlanCommand, RefusesMachinesItCannotRead) {
   refuse(machine.dump(), "'load_bytes_per_s' of a machine is 0: it must be greater than 0");
   machine.erase("load_bytes_per_s");
   refuse(machine.dump(), "'load_bytes_per_s' of a machine must be a number");
+}
+
+/// On a GPU what may not be pinned means rings; the host device pins nothing.
+TEST_F(PlanCommand, CountsTheRingsThatPinnedMeans) {
+  const Arguments gpu = {"--preset", "toy-bytes", "--machine", "h100", "--seq-length", "32"};
+  const auto rings = [&](const Arguments& arguments) {
+    size_t bytes = 0;
+    const Json planned = plan_json(arguments);
+    for (const Json& entry : planned["memory"]) {
+      if (entry["class"] == "rings for copies") bytes += entry["bytes"].get<size_t>();
+    }
+    return bytes;
+  };
+  EXPECT_EQ(rings(gpu), 0u);
+  EXPECT_EQ(rings(gpu + Arguments{"--pinned", "1GiB"}), 0u);
+  EXPECT_EQ(rings(gpu + Arguments{"--pinned", "2MiB"}), size_t{512} << 10);
+  const Json free = plan_json(kToy), limited = plan_json(kToy + Arguments{"--pinned", "2MiB"});
+  EXPECT_EQ(limited["memory"], free["memory"]);
 }
 
 TEST_F(PlanCommand, SaysWhatIsNoMachine) {

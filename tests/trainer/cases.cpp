@@ -104,7 +104,8 @@ std::string to_string(const Outcome& o) {
 
 Preparation prepare_case(const Model& model, const TrainingCase& run) {
   const TrainerOptions options = run.options();
-  Budgets budgets{.num_threads = run.num_threads, .device = run.device};
+  Budgets budgets{
+      .num_threads = run.num_threads, .device = run.device, .pinned_memory = run.pinned_bytes};
   // Weights, gradient and state of two chunks.
   const size_t room = run.between == Between::State ? 2 * 8 * options.chunk_bytes : 0;
   if (run.memory == Memory::Resident && room == 0) return prepare(model, options, budgets);

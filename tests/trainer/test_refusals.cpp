@@ -44,7 +44,9 @@ TEST_F(Refusals, ADeviceBudgetOneByteTooSmallSaysWhatWorks) {
   const std::string text =
       error_of<PlanError>([&] { plan({.device_memory = smallest - 1, .num_threads = 1}); });
   expect_parts(text, {std::to_string(smallest), "weights", "gradient sums", "gradients",
-                      "activations", "inputs", "workspace", "partial norms", "--device-memory"});
+                      "activations", "inputs", "workspace", "partial norms"});
+  EXPECT_EQ(text.find("try "), std::string::npos) << "nobody planned anything else\n" << text;
+  EXPECT_FALSE(text.ends_with('\n'));
 }
 
 TEST_F(Refusals, TheSmallestDeviceBudgetWorks) {
@@ -69,6 +71,7 @@ TEST_F(Refusals, AHostBudgetOneByteTooSmallSaysWhatWorks) {
   const std::string text =
       error_of<PlanError>([&] { plan({.host_memory = needed - 1, .num_threads = 1}); });
   expect_parts(text, {std::to_string(needed), "weight", "momentum", "variance", "gradients"});
+  EXPECT_EQ(text.find("try "), std::string::npos) << text;
   EXPECT_EQ(plan({.host_memory = needed, .num_threads = 1}).ledger.total(Tier::Host), needed);
 }
 

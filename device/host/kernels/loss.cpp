@@ -5,6 +5,7 @@
 
 #include "device/host/kernels/host_kernels.h"
 #include "device/host/kernels/tasks.h"
+#include "device/ignored_label.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "device/host/kernels/loss.cpp"
@@ -17,8 +18,6 @@
 #define EBB_HOST_KERNELS_LOSS_ARGUMENTS_
 namespace ebb {
 namespace {
-
-constexpr int32_t kIgnored = -100;
 
 struct CrossEntropy {
   DType dtype;
@@ -108,7 +107,7 @@ void cross_entropy_row(const CrossEntropy& f, int64_t row) {
   const int64_t n = f.num_classes;
   T* x = static_cast<T*>(f.logits) + row * n;
   const int32_t target = f.targets[row];
-  if (target == kIgnored) {
+  if (target == kIgnoredLabel) {
     f.losses[row] = 0.0f;
     if (f.gradient_scale) std::fill_n(x, n, T(0.0f));
     return;
@@ -136,7 +135,7 @@ template <class T>
 void add_statistics(const SlicedCrossEntropy& f, int64_t row) {
   T* x = static_cast<T*>(f.logits) + row * f.width;
   const int32_t target = f.targets[row];
-  if (target == kIgnored) {
+  if (target == kIgnoredLabel) {
     if (f.losses != nullptr) f.losses[row] = 0.0f;
     return;
   }
@@ -160,7 +159,7 @@ template <class T>
 void write_slice_gradient(const SlicedCrossEntropy& f, int64_t row) {
   T* x = static_cast<T*>(f.logits) + row * f.width;
   const int32_t target = f.targets[row];
-  if (target == kIgnored) {
+  if (target == kIgnoredLabel) {
     std::fill_n(x, f.width, T(0.0f));
     return;
   }
@@ -204,7 +203,7 @@ namespace {
 
 void check_targets(const int32_t* targets, int64_t num_rows, int64_t num_classes) {
   for (int64_t i = 0; i < num_rows; ++i) {
-    EBB_CHECK(targets[i] == kIgnored || (targets[i] >= 0 && targets[i] < num_classes),
+    EBB_CHECK(targets[i] == kIgnoredLabel || (targets[i] >= 0 && targets[i] < num_classes),
               "cross_entropy: target " + std::to_string(targets[i]) + " at row " +
                   std::to_string(i) + " is not one of " + std::to_string(num_classes) + " classes");
   }

@@ -1,0 +1,43 @@
+#include "device/staging.h"
+
+#include <algorithm>
+
+#include "device/host/host_memory.h"
+
+namespace ebb {
+namespace {
+
+// A slot is long beside what starting a copy takes.
+constexpr size_t kLargestSlotBytes = size_t{4} << 20;
+constexpr size_t kShareOfLimit = 8;
+
+size_t page_ends(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
+
+/// A slot no larger than this.
+size_t slot_of(size_t bytes) {
+  return std::clamp(bytes / kPageBytes * kPageBytes, kSmallestStagingSlotBytes, kLargestSlotBytes);
+}
+
+}  // namespace
+
+size_t smaller_staging_slot(size_t slot_bytes) { return slot_of(slot_bytes / 2); }
+
+size_t staging_slot_bytes(size_t limit_bytes, size_t room_bytes) {
+  size_t slot_bytes = slot_of(limit_bytes / staging_bytes(kShareOfLimit));
+  while (slot_bytes > kSmallestStagingSlotBytes &&
+         staging_bytes(slot_bytes) + kPinnedHeadroomBytes > room_bytes) {
+    slot_bytes = smaller_staging_slot(slot_bytes);
+  }
+  return slot_bytes;
+}
+
+size_t planned_staging_bytes(size_t limit_bytes, std::span<const size_t> pinned_buffers,
+                             size_t home_bytes) {
+  size_t pinned_bytes = 0;
+  for (const size_t bytes : pinned_buffers) pinned_bytes += page_ends(bytes);
+  const size_t room_bytes = limit_bytes - std::min(limit_bytes, pinned_bytes);
+  if (page_ends(home_bytes) <= room_bytes) return 0;
+  return staging_bytes(staging_slot_bytes(limit_bytes, room_bytes));
+}
+
+}  // namespace ebb

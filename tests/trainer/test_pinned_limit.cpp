@@ -1,0 +1,80 @@
+// What a trainer and an inference take of a small --pinned on the emulated GPU: all of it was in
+// the ledger, and home takes what the rest leaves.
+#include <gtest/gtest.h>
+
+#include "chunk/home.h"
+#include "scheduler/fixed_memory.h"
+#include "scheduler/inference.h"
+#include "scheduler/state.h"
+#include "tests/cuda_emulation/emulated_device.h"
+#include "tests/trainer/cases.h"
+
+namespace ebb::test {
+namespace {
+
+constexpr size_t kPage = 4096, kMiB = size_t{1} << 20;
+
+class PinnedLimit : public testing::Test {
+ protected:
+  PinnedLimit() { emulation::settings().granularity = size_t{64} << 10; }
+  ~PinnedLimit() override { emulation::settings() = {}; }
+};
+
+size_t pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+
+/// Inputs and coefficients of more than a megabyte, and then as much of the home as there is room.
+/// The ledger knew of all of it, rings among it.
+TEST_F(PinnedLimit, LeavesATrainersOtherMemoryItsRoom) {
+  constexpr int64_t kBatch = 256, kShort = 16;
+  const TrainingCase run{.accumulation = 24,
+                         .memory = Memory::Smallest,
+                         .between = Between::State,
+                         .pinned_bytes = 2 * kMiB,
+                         .device = DeviceKind::Cuda,
+                         .model = emulated_gpt()};
+  const Gpt2 model(run.model, kBatch, kShort, run.dtype);
+  const Preparation prepared = prepare_case(model, run);
+  ASSERT_GT(prepared.ledger.bytes("inputs", Tier::Host), kMiB);
+  ASSERT_FALSE(prepared.plan.device_updates.empty());
+  const auto device = create_case_device(prepared, run);
+  const Trainer trainer(model, *device, prepared);
+  EXPECT_GT(device->staged_bytes(), 0u);
+  EXPECT_LE(device->pinned_bytes(), run.pinned_bytes);
+  size_t buffers = 0;
+  for (const char* name : {"inputs", "loss", "coefficients"}) {
+    buffers += pages(prepared.ledger.bytes(name, Tier::Host));
+  }
+  const size_t home =
+      travelling_bytes(*prepared.layout, plane_specs(run.dtype), home_options(prepared.plan));
+  const size_t rings = prepared.ledger.bytes("rings for copies", Tier::Host);
+  EXPECT_GT(rings, 0u);
+  EXPECT_EQ(device->pinned_bytes() + device->staged_bytes(), buffers + pages(home) + rings);
+}
+
+TEST_F(PinnedLimit, LeavesAnInferencesResultsTheirRoom) {
+  constexpr int64_t kVocabulary = 32768;
+  const Gpt2 model({.vocabulary = kVocabulary,
+                    .max_positions = kLength,
+                    .channels = 32,
+                    .num_layers = 1,
+                    .num_heads = 1},
+                   1, kLength, DType::BF16);
+  const Pass pass{.model = &model, .logits_rows = kLength, .num_classes = kVocabulary};
+  const PreparedInference prepared =
+      prepare_inference({&pass, 1}, {.chunk_bytes = size_t{128} << 10},
+                        {.num_threads = 1, .device = DeviceKind::Cuda, .pinned_memory = 3 * kMiB});
+  ASSERT_GT(prepared.result_bytes, 3 * kMiB / 2);
+  const PlaneSpec weights[] = {{"weight", size_of(DType::BF16)}};
+  const auto device =
+      create_device({.kind = DeviceKind::Cuda, .num_threads = 1, .pinned_bytes = 3 * kMiB});
+  const Inference inference(*device, prepared);
+  EXPECT_GT(device->staged_bytes(), 0u);
+  EXPECT_LE(device->pinned_bytes(), 3 * kMiB);
+  EXPECT_EQ(device->pinned_bytes() + device->staged_bytes(),
+            pages(prepared.input_bytes) + kPage + pages(prepared.result_bytes) +
+                pages(travelling_bytes(*prepared.layout, weights, {})) +
+                prepared.ledger.bytes("rings for copies", Tier::Host));
+}
+
+}  // namespace
+}  // namespace ebb::test
