@@ -224,8 +224,10 @@ void Executor::submit(uint32_t index) {
               });
       break;
     case OpKind::Speculate:
-      on.call(work_.update_cost(op.chunk.index),
-              [this, c = op.chunk.index, slot = op.home_slot] { work_.speculate(c, slot); });
+      on.call(work_.update_cost(op.chunk.index), [this, c = op.chunk.index, slot = op.home_slot] {
+        const ProfiledRange speculation(device_, {"speculate", name_of(Space::Weights), c});
+        work_.speculate(c, slot);
+      });
       break;
     case OpKind::Run:
     case OpKind::Drop:
