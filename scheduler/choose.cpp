@@ -29,8 +29,13 @@ constexpr int kHalvings = 3;
 
 constexpr double kCarriedShares[] = {0, 0.25, 0.4, 0.6};
 
-/// Times nearer than this are the same sums in another order.
-constexpr double kRounding = 1e-9;
+// A hope may be in vain: so much faster must a step be that speculates. It is more than what it is
+// slower where every step is clipped (docs/undo.md).
+constexpr double kWorthOfHope = 1.03;
+
+double compared_seconds(const Candidate& c) {
+  return c.update == UpdateOrder::Speculate ? kWorthOfHope * c.seconds : c.seconds;
+}
 
 template <class T, size_t N>
 std::vector<T> values_of(T told, const T (&all)[N]) {
@@ -88,6 +93,8 @@ class Choice {
         settings_(settings_to_try(options, budgets)),
         updates_(update_orders(options)),
         may_recompute_fewer_(options.recompute == Recompute::Auto && !options.recomputed_blocks),
+        may_speculate_(options.update == UpdateOrder::Auto),
+        may_choose_speculated_(!options.speculated_chunks && updates_after_norm(options)),
         tried_(settings_.size()) {}
 
   Preparation run() {
@@ -138,11 +145,23 @@ class Choice {
       c.row = tried.candidates.size();
       c.candidate = describe(c);
       if (!tried.too_large_for_device) {
-        c.plan = plan_step(*ground, c.options);
-        judge(c, tried);
+        plan_at_all(c, tried);
       }
       tried.candidates.push_back(c.candidate);
       if (c.candidate.why_not.empty()) keep(std::move(c));
+    }
+  }
+
+  /// Logs are made in what is spare at home: with less, fewer chunks are speculated on.
+  void plan_at_all(Contender& c, Tried& tried) const {
+    const bool may_choose = may_choose_speculated_ && c.options.update == UpdateOrder::Speculate;
+    for (uint32_t num = c.ground->layout->num_chunks();; num /= 2) {
+      if (may_choose) c.options.speculated_chunks = num;
+      c.plan = plan_step(*c.ground, c.options);
+      Tried unused;
+      judge(c, may_choose && num > 0 ? unused : tried);
+      if (c.candidate.why_not.empty() || !may_choose || num == 0) return;
+      c.candidate = describe(c);
     }
   }
 
@@ -189,11 +208,13 @@ class Choice {
              too_large_together(ground, ledger, *budgets_.total_memory));
     }
     if (!c.why_not.empty()) return;
+    c.update = contender.options.update;
     c.recomputed_blocks =
         std::min(ground.num_model_blocks, ground.options.recomputed_blocks.value_or(UINT32_MAX));
     c.carried_share = contender.options.carried_share.value_or(kCarriedShare);
     c.num_device_updates = static_cast<uint32_t>(plan.device_updates.size());
     c.num_held = static_cast<uint32_t>(plan.held_at_end.size()) - c.num_device_updates;
+    c.num_speculated = static_cast<uint32_t>(plan.speculated.size());
     c.moved_bytes = plan.loaded_bytes + plan.stored_bytes;
     c.seconds = simulate(plan, ground.trace, *ground.layout, machine_).seconds;
     c.bound = lower_bound(ground.trace, *ground.layout, plan, machine_,
@@ -219,6 +240,7 @@ class Choice {
         try_instead(c, [&](TrainerOptions& options) { options.device_updates = num; });
       }
     }
+    if (may_choose_speculated_) speculate(c);
     if (updates_after_norm(told)) return;
     // Blocks that no moment needs at once may hold weights: more of them, or fewer.
     const uint32_t most = c.ground->num_blocks - c.ground->smallest_blocks;
@@ -228,9 +250,27 @@ class Choice {
       }
     }
     // Those whose updates are carried are not held.
-    if (!told.carried_share && told.update == UpdateOrder::Overlap) {
+    if (!told.carried_share && told.update != UpdateOrder::Wait) {
       for (const double share : kCarriedShares) {
         try_instead(c, [&](TrainerOptions& options) { options.carried_share = share; });
+      }
+    }
+  }
+
+  /// On as many chunks as is fastest: what the next forward hides need not be done in hope.
+  void speculate(Contender& c) const {
+    const UpdateOrder told = c.options.update;
+    const bool may =
+        told == UpdateOrder::Speculate || (may_speculate_ && told != UpdateOrder::Wait);
+    const uint32_t most = may ? c.ground->layout->num_chunks() : 0;
+    for (uint32_t step = (most + 1) / 2; step > most / 16; step /= 2) {
+      const auto now = static_cast<uint32_t>(c.plan.speculated.size());
+      for (const uint32_t num : {now + step, now - std::min(now, step)}) {
+        if (num == 0 || num > most) continue;
+        try_instead(c, [&](TrainerOptions& options) {
+          options.update = UpdateOrder::Speculate;
+          options.speculated_chunks = num;
+        });
       }
     }
   }
@@ -303,7 +343,7 @@ class Choice {
   const Machine& machine_;
   const std::vector<TrainerOptions> settings_;
   const std::vector<UpdateOrder> updates_;
-  const bool may_recompute_fewer_;
+  const bool may_recompute_fewer_, may_speculate_, may_choose_speculated_;
   std::vector<Tried> tried_;  // by setting
   std::mutex model_mutex_, contenders_mutex_;
   std::vector<Contender> contenders_;  // those near the fastest
@@ -338,62 +378,15 @@ std::vector<UpdateOrder> update_orders(const TrainerOptions& options) {
 }
 
 bool is_better(const Candidate& a, const Candidate& b) {
-  if (a.seconds < b.seconds * (1 - kRounding)) return true;
-  if (a.seconds > b.seconds * (1 + kRounding)) return false;
+  const double a_s = compared_seconds(a), b_s = compared_seconds(b);
+  if (a_s < b_s * (1 - kEqualSeconds)) return true;
+  if (a_s > b_s * (1 + kEqualSeconds)) return false;
   return std::pair(a.moved_bytes, a.flops) < std::pair(b.moved_bytes, b.flops);
 }
 
 Preparation choose(const Model& model, const TrainerOptions& options, const Budgets& budgets,
                    const Machine& machine) {
   return Choice(model, options, budgets, machine).run();
-}
-
-std::string name_of(Recompute recompute) {
-  switch (recompute) {
-    case Recompute::None:
-      return "none";
-    case Recompute::Block:
-      return "block";
-    case Recompute::Sqrt:
-      return "sqrt";
-    case Recompute::Auto:
-      return "auto";
-    default:
-      return fmt::format("{} blocks", static_cast<uint32_t>(recompute));
-  }
-}
-
-std::string_view name_of(ActivationPlacement placement) {
-  static constexpr std::string_view kNames[] = {"device", "offload", "auto"};
-  return kNames[static_cast<int>(placement)];
-}
-
-std::string_view name_of(MicroBatchOrder order) {
-  static constexpr std::string_view kNames[] = {"horizontal", "vertical", "auto"};
-  return kNames[static_cast<int>(order)];
-}
-
-std::string_view name_of(UpdateOrder update) {
-  static constexpr std::string_view kNames[] = {"wait", "overlap", "auto"};
-  return kNames[static_cast<int>(update)];
-}
-
-std::string why_chosen(const Preparation& prepared) {
-  const Candidate& chosen = prepared.candidates[prepared.chosen];
-  const Candidate* next = nullptr;
-  for (const Candidate& c : prepared.candidates) {
-    if (&c == &chosen || !c.why_not.empty()) continue;
-    if (next == nullptr || is_better(c, *next)) next = &c;
-  }
-  if (prepared.candidates.size() == 1) return "as asked for";
-  if (next == nullptr) return "the only one that fits";
-  if (chosen.seconds < next->seconds * (1 - kRounding)) {
-    return fmt::format("fastest, the next takes {:.3f} x", next->seconds / chosen.seconds);
-  }
-  const std::string_view among = chosen.seconds > 0 ? "as fast as another" : "no rates are known";
-  if (chosen.moved_bytes < next->moved_bytes) return fmt::format("{}; moves less", among);
-  if (chosen.flops < next->flops) return fmt::format("{}; computes less", among);
-  return fmt::format("{}; the simpler", among);
 }
 
 }  // namespace ebb

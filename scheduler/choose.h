@@ -23,9 +23,13 @@ namespace ebb {
 /// other placement is tried, nor is an order for a single micro-batch. UpdateOrder is left as it
 /// is: see update_orders().
 std::vector<TrainerOptions> settings_to_try(const TrainerOptions& options, const Budgets& budgets);
+/// Of `Auto`: to speculate is an overlap's refinement, tried for those near the fastest.
 std::vector<UpdateOrder> update_orders(const TrainerOptions& options);
 
-/// Does `a` win against `b`, which came before it? REQUIRES: both fit.
+/// Times nearer than this are the same sums in another order.
+inline constexpr double kEqualSeconds = 1e-9;
+/// Does `a` win against `b`, which came before it? A step that speculates must be worth it.
+/// REQUIRES: both fit.
 bool is_better(const Candidate& a, const Candidate& b);
 
 /// The chosen preparation, complete. Throws PlanError where nothing fits: with the smallest budget

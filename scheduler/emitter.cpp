@@ -112,7 +112,15 @@ void Emitter::emit_store(Store& store) {
   const uint32_t num_parts =
       std::min<uint32_t>(parts, layout_.num_chunks(Space::Gradients) - c * parts);
   const bool now = !options_.update_after_norm && last_update_[c] == kNone;
-  if (++parts_stored_[c] == num_parts && now) emit_update(c, store.op);
+  if (++parts_stored_[c] < num_parts) return;
+  if (now) emit_update(c, store.op);
+  if (std::ranges::binary_search(plan_.speculated, c)) {
+    emit({.kind = OpKind::Speculate,
+          .lane = Lane::Update,
+          .chunk = {Space::Weights, c},
+          .home_slot = op.home_slot},
+         {store.op});
+  }
 }
 
 void Emitter::emit_stores_after(uint32_t item) {

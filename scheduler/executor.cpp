@@ -223,6 +223,10 @@ void Executor::submit(uint32_t index) {
                 work_.update(c, slot, carried);
               });
       break;
+    case OpKind::Speculate:
+      on.call(work_.update_cost(op.chunk.index),
+              [this, c = op.chunk.index, slot = op.home_slot] { work_.speculate(c, slot); });
+      break;
     case OpKind::Run:
     case OpKind::Drop:
       throw LogicError("not an operation that the program thread submits");
@@ -295,6 +299,16 @@ ExecutorStats Executor::finish() {
   }
   running_ = false;
   return stats;
+}
+
+void Executor::give_up() noexcept {
+  stop_mover();
+  for (auto& s : streams_) {
+    try {
+      s->synchronize();
+    } catch (...) {  // the step's error is known
+    }
+  }
 }
 
 // ---- Mover thread

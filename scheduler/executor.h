@@ -66,6 +66,8 @@ class ChunkWork {
   virtual void norm() = 0;
   /// `carried`: for the step before this one.
   virtual void update(uint32_t chunk, uint32_t gradient_slot, bool carried) = 0;
+  /// In the hope that the norm will allow it: update() then knows. Runs on the update stream.
+  virtual void speculate(uint32_t chunk, uint32_t gradient_slot) = 0;
   virtual Cost update_cost(uint32_t chunk) const = 0;
 };
 
@@ -94,6 +96,8 @@ class Executor : public Hooks {
   void begin(const Trace& trace, const Plan& plan);
   /// Submits what is left, waits for everything and rethrows the first error.
   ExecutorStats finish();
+  /// After a throw: waits until nothing runs any more. Nothing can be begun again.
+  void give_up() noexcept;
   /// When the operations of the plan that was finished last ran; until the next begins.
   std::span<const OpTime> times() const { return std::span(times_).first(num_times_); }
 

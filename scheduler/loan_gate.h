@@ -21,6 +21,8 @@ class LoanGate {
   void close() noexcept;
 
   void wait_for(uint32_t chunk);
+  /// Would wait_for() return at once?
+  bool is_free(uint32_t chunk);
   void wait_for_all();
 
  private:

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "cpu_adam/gradient_norm.h"
+#include "cpu_adam/undo.h"
 #include "scheduler/simulate.h"
 
 namespace ebb {
@@ -42,7 +43,8 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
           device.allocate(MemoryKind::Device, partial_norm_bytes(layout), "partial norms")),
       team_(device.info().num_threads),
       adam_(options.adam),
-      counters_{.loss_scale = initial_loss_scale(options.dtype, options.initial_loss_scale)} {
+      counters_{.loss_scale = initial_loss_scale(options.dtype, options.initial_loss_scale)},
+      speculation_(device, layout, plan.speculated, options.max_grad_norm) {
   cut_runs();
   cut_updates();
   for (const AdamWRun& run : updates_) device_state_.expect(run);
@@ -192,12 +194,23 @@ void Optimizer::submit_update(Stream& compute, uint32_t chunk) {
 
 void Optimizer::begin_step(double learning_rate) {
   learning_rate_ = learning_rate;
+  before_ = {.counters = counters_, .has_carried = has_carried_};
+  num_carried_made_ = 0;
+  is_touched_ = false;
+  speculation_.begin_step(counters_.loss_scale.value);
   device_state_.decide(early_step(), false);
 }
 
-/// An update of this step that runs before its norm.
+/// An update of this step that runs before its norm, which then will not clip it.
 AdamWStep Optimizer::early_step() const {
-  return {.learning_rate = learning_rate_, .adam = adam_, .t = counters_.num_updates + 1};
+  return {.learning_rate = learning_rate_,
+          .adam = adam_,
+          .t = counters_.num_updates + 1,
+          .gradient_scale = gradient_scale(1, counters_.loss_scale.value)};
+}
+
+float Optimizer::gradient_scale(float clip, uint32_t loss_scale) {
+  return clip / static_cast<float>(loss_scale);
 }
 
 void Optimizer::norm() {
@@ -206,6 +219,8 @@ void Optimizer::norm() {
   skipped_ = !std::isfinite(grad_norm_);
   has_carried_ = !skipped_ && !carried_.empty();
   if (skipped_) {
+    speculation_.decide(false);
+    undo_all();
     device_state_.skip();
     if (!after_norm_) {  // updates made at home in this step have looked for themselves
       for (const uint32_t c : device_state_.chunks()) {
@@ -229,7 +244,9 @@ void Optimizer::norm() {
   if (is_scaled_) counters_.loss_scale = after_good_step(counters_.loss_scale);
   decided_ = {.learning_rate = learning_rate_, .adam = adam_, .t = counters_.num_updates};
   if (!after_norm_) return;
-  decided_.gradient_scale = clip_scale(grad_norm_, max_grad_norm_) / static_cast<float>(loss_scale);
+  const float clip = clip_scale(grad_norm_, max_grad_norm_);
+  decided_.gradient_scale = gradient_scale(clip, loss_scale);
+  speculation_.decide(clip == 1.0f);
   device_state_.decide(decided_, true);
 }
 
@@ -264,14 +281,66 @@ void Optimizer::update(uint32_t chunk, uint32_t slot, bool carried) {
   if (early && !is_finite(chunk)) {
     throw_not_a_number(bad_tensor_in(chunk, home_.gradient_slot(slot)));
   }
-  const AdamWStep step = early ? early_step() : decided_;
+  if (carried) {
+    make_carried(chunk, slot);
+    ++num_carried_made_;
+    return;
+  }
+  is_touched_ = true;
   loans_.wait_for(chunk);
+  adamw_update(team_, planes_of(chunk, slot), num_elements(chunk), updates_of(chunk),
+               early ? early_step() : decided_);
+}
+
+void Optimizer::make_carried(uint32_t chunk, uint32_t slot) {
+  if (speculation_.take_standing(chunk)) return;
+  loans_.wait_for(chunk);
+  const Planes planes = planes_of(chunk, slot);
+  if (UndoLog* const log = speculation_.log(chunk); log != nullptr && log->is_full()) {
+    return redo_update(team_, planes, num_elements(chunk), updates_of(chunk), *log, decided_);
+  }
+  adamw_update(team_, planes, num_elements(chunk), updates_of(chunk), decided_);
+}
+
+Planes Optimizer::planes_of(uint32_t chunk, uint32_t slot) const {
   Planes planes = state_.planes(chunk * layout_.chunk_elements());
   planes.gradient = home_.gradient_slot(slot);
-  const std::span<const AdamWRun> runs(updates_);
-  adamw_update(team_, planes, static_cast<int64_t>(layout_.chunk_elements(chunk)),
-               runs.subspan(first_update_[chunk], first_update_[chunk + 1] - first_update_[chunk]),
-               step);
+  return planes;
+}
+
+int64_t Optimizer::num_elements(uint32_t chunk) const {
+  return static_cast<int64_t>(layout_.chunk_elements(chunk));
+}
+
+std::span<const AdamWRun> Optimizer::updates_of(uint32_t chunk) const {
+  return std::span(updates_).subspan(first_update_[chunk],
+                                     first_update_[chunk + 1] - first_update_[chunk]);
+}
+
+/// What is being saved is not speculated on, nor waited for.
+void Optimizer::speculate(uint32_t chunk, uint32_t slot) {
+  if (!speculation_.may_hope(partials_of(chunk, home_.partial_norms()))) return;
+  if (!loans_.is_free(chunk)) return;
+  const bool fits = update_with_log(team_, planes_of(chunk, slot), num_elements(chunk),
+                                    updates_of(chunk), early_step(), *speculation_.log(chunk));
+  speculation_.count(chunk, slot, fits);
+}
+
+void Optimizer::undo_all() {
+  for (const auto& [chunk, slot] : speculation_.made()) {
+    UndoLog& log = *speculation_.log(chunk);
+    if (!log.is_full()) continue;  // undone before
+    undo_update(team_, planes_of(chunk, slot), num_elements(chunk), updates_of(chunk), log);
+  }
+}
+
+void Optimizer::take_back() {
+  const bool was_updated = !before_.has_carried || num_carried_made_ == carried_.size();
+  is_taken_back_ = after_norm_ && !is_touched_ && was_updated && device_state_.chunks().empty();
+  if (!is_taken_back_) return;
+  undo_all();
+  counters_ = before_.counters;
+  has_carried_ = false;
 }
 
 Cost Optimizer::update_cost(uint32_t chunk) const {

@@ -23,6 +23,7 @@
 #include "scheduler/device_state.h"
 #include "scheduler/executor.h"
 #include "scheduler/loan_gate.h"
+#include "scheduler/speculation.h"
 #include "scheduler/state.h"
 #include "scheduler/state_loan.h"
 #include "scheduler/trainer.h"
@@ -38,6 +39,10 @@ class Optimizer : public ChunkWork {
             const Plan& plan, const TrainerOptions& options);
 
   void begin_step(double learning_rate);
+  /// The step threw, and nothing runs any more: the state becomes that before it, unless something
+  /// is in the way (see Trainer::step()).
+  void take_back();
+  bool is_taken_back() const { return is_taken_back_; }
 
   void submit_finish(Stream& compute, uint32_t chunk) override;
   void submit_partial_norms(Stream& store, uint32_t chunk) override;
@@ -46,6 +51,7 @@ class Optimizer : public ChunkWork {
   void submit_update(Stream& compute, uint32_t chunk) override;
   void norm() override;
   void update(uint32_t chunk, uint32_t gradient_slot, bool carried) override;
+  void speculate(uint32_t chunk, uint32_t gradient_slot) override;
   Cost update_cost(uint32_t chunk) const override;
 
   /// Are updates of the last step left to do?
@@ -66,6 +72,7 @@ class Optimizer : public ChunkWork {
   double grad_norm() const { return grad_norm_; }
   bool skipped() const { return skipped_; }
   const OptimizerCounters& counters() const { return counters_; }
+  const Speculation& speculation() const { return speculation_; }
   /// The first tensor, in call order, whose gradient at home is not a number; REQUIRES: skipped().
   std::string first_bad_tensor() const;
 
@@ -95,6 +102,12 @@ class Optimizer : public ChunkWork {
   void cut_runs();
   void cut_updates();
   AdamWStep early_step() const;
+  static float gradient_scale(float clip, uint32_t loss_scale);
+  Planes planes_of(uint32_t chunk, uint32_t gradient_slot) const;
+  int64_t num_elements(uint32_t chunk) const;
+  std::span<const AdamWRun> updates_of(uint32_t chunk) const;
+  void make_carried(uint32_t chunk, uint32_t gradient_slot);
+  void undo_all();
   void add_extra_uses(Stream& compute, uint32_t chunk);
   std::span<double> partials_of(uint32_t chunk, std::span<double> all) const;
   std::string bad_tensor_in(uint32_t chunk, const std::byte* gradient) const;
@@ -124,7 +137,15 @@ class Optimizer : public ChunkWork {
   double grad_norm_ = 0;
   bool skipped_ = false;
   OptimizerCounters counters_;
+  struct {  // the step that runs
+    OptimizerCounters counters;
+    bool has_carried = false;
+  } before_;
+  size_t num_carried_made_ = 0;  // in this step
+  bool is_touched_ = false;      // the state, by an update of this step that cannot be undone
+  bool is_taken_back_ = false;
   LoanGate loans_;
+  Speculation speculation_;
 };
 
 }  // namespace ebb

@@ -56,6 +56,23 @@ std::vector<uint32_t> place_gradients(const Program& program, const Layout& layo
   return slots;
 }
 
+/// Of the updates that are carried, those of the chunks that are finished first: the next forward
+/// needs them last. Only behind the last use of their weights.
+void choose_speculated(const Program& program, uint32_t num, Plan& plan) {
+  std::vector<uint32_t> last_use(program.num_dense(), 0);
+  for (uint32_t i = 0; i < program.items.size(); ++i) {
+    for (const ChunkUse& use : program.uses_of(program.items[i])) last_use[use.chunk] = i;
+  }
+  for (uint32_t i = 0; i < program.items.size() && plan.speculated.size() < num; ++i) {
+    const ProgramItem& item = program.items[i];
+    if (!item.is_finish()) continue;
+    const uint32_t c = item.finished_chunk;
+    const bool carried = std::ranges::binary_search(plan.carried, c, {}, &CarriedUpdate::chunk);
+    if (carried && last_use[program.dense({Space::Weights, c})] < i) plan.speculated.push_back(c);
+  }
+  std::ranges::sort(plan.speculated);
+}
+
 std::vector<uint32_t> weights_of(const Program& program) {
   std::vector<uint32_t> weights;
   for (const ChunkUse& use : program.uses) {
@@ -151,6 +168,9 @@ Plan plan_program(const Program& program, const Layout& layout, const PlanOption
   Plan plan;
   plan.device_updates = std::move(device_updates);
   std::vector<uint32_t> gradient_slots = place_gradients(program, layout, options, plan);
+  if (options.update && options.update_after_norm) {
+    choose_speculated(program, options.num_speculated, plan);
+  }
   Residency residency = decide_residency(program, options, num_spare, plan);
   plan.num_blocks = options.num_blocks;
   plan.peak_blocks = residency.num_blocks_used();

@@ -45,13 +45,14 @@ namespace ebb {
 struct Program;  // scheduler/program.h
 
 enum class OpKind : uint8_t {
-  Run,       ///< a moment's kernels
-  Finish,    ///< round the finished gradient of a parameter chunk and sum its squares
-  Update,    ///< the optimizer's step on a parameter chunk: at home, or on the compute lane
-  Partials,  ///< the partial norms of a parameter chunk go home, where its gradient does not
-  Norm,      ///< add up the partial norms and fix the clip scale
-  Move,      ///< a chunk from tier to tier; from None: a block is given, nothing is copied
-  Drop,      ///< a chunk is forgotten
+  Run,        ///< a moment's kernels
+  Finish,     ///< round the finished gradient of a parameter chunk and sum its squares
+  Update,     ///< the optimizer's step on a parameter chunk: at home, or on the compute lane
+  Speculate,  ///< the same at home before the norm is known, so that it can be undone
+  Partials,   ///< the partial norms of a parameter chunk go home, where its gradient does not
+  Norm,       ///< add up the partial norms and fix the clip scale
+  Move,       ///< a chunk from tier to tier; from None: a block is given, nothing is copied
+  Drop,       ///< a chunk is forgotten
 };
 std::string_view name_of(OpKind kind);
 
@@ -90,6 +91,10 @@ struct PlanOptions {
       4;  ///< without clipping: chunks of gradients on their way to the update in this step
   bool carry_updates = false;  ///< into the next step: with clipping all, else a share
   double carried_share = kCarriedShare;
+  /// With clipping, of the updates that are carried: chunks to update during the backward in the
+  /// hope that clipping will not bite, if so many can be. Their carried update then only undoes and
+  /// makes again what has to be.
+  uint32_t num_speculated = 0;
   uint32_t num_held = 0;  ///< chunks of weights to hold from step to step, if so many can be; none
                           ///< where updates come after the norm. Of evaluations: from one to the
                           ///< next, all the time
@@ -119,6 +124,7 @@ struct Plan {
   std::vector<uint32_t>
       activations_at_home;             ///< arena chunks that leave while they rest, ascending
   std::vector<CarriedUpdate> carried;  ///< ascending; the first operations of the next step
+  std::vector<uint32_t> speculated;    ///< of those carried, ascending
   /// The same chunks, as a rule in other blocks.
   std::vector<HeldChunk> held_at_start, held_at_end;
   std::vector<uint32_t> device_updates;  ///< of those held: the device has their state, ascending

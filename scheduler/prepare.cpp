@@ -14,6 +14,7 @@
 #include "scheduler/micro_batches.h"
 #include "scheduler/optimizer.h"
 #include "scheduler/program.h"
+#include "scheduler/speculation.h"
 #include "scheduler/state.h"
 #include "scheduler/trainer.h"
 #include "scheduler/validate.h"
@@ -108,8 +109,11 @@ PlanOptions plan_options(const TrainerOptions& options, uint32_t num_blocks, boo
   return {.num_blocks = num_blocks,
           .update = update,
           .update_after_norm = updates_after_norm(options),
-          .carry_updates = options.update == UpdateOrder::Overlap,
+          .carry_updates = options.update != UpdateOrder::Wait,
           .carried_share = options.carried_share.value_or(kCarriedShare),
+          .num_speculated = options.update == UpdateOrder::Speculate
+                                ? options.speculated_chunks.value_or(UINT32_MAX)
+                                : 0,
           .num_held = options.held_chunks.value_or(0),
           .num_device_updates = options.device_updates.value_or(0)};
 }
@@ -278,6 +282,10 @@ Ledger ledger_with(const Preparation& ground, const Plan& plan) {
     ledger.add("visiting state", Tier::Device, DeviceState::bytes(*ground.layout, num));
     ledger.add("coefficients", Tier::Host, DeviceState::kCoefficientBytes);
   }
+  if (!plan.speculated.empty()) {
+    ledger.add("undo logs", Tier::Host,
+               plan.speculated.size() * Speculation::log_bytes(*ground.layout));
+  }
   add_home(ledger, *ground.layout, plane_specs(ground.options.dtype), home_options(plan));
   ledger.add("inputs", Tier::Host, input_bytes);
   ledger.add("loss", Tier::Host, sizeof(double));
@@ -291,6 +299,7 @@ void complete(Preparation& p, Plan plan) {
   p.plan = std::move(plan);
   p.num_blocks = p.plan.num_blocks;
   p.options.device_updates = static_cast<uint32_t>(p.plan.device_updates.size());
+  p.options.speculated_chunks = static_cast<uint32_t>(p.plan.speculated.size());
   p.options.held_chunks =
       static_cast<uint32_t>(p.plan.held_at_end.size() - p.plan.device_updates.size());
   check_plan(p.plan, p.trace, layout, plan_options(p.options, p.num_blocks, true));

@@ -35,6 +35,15 @@ double finish_bytes(const Layout& layout, uint32_t chunk) {
   return bytes;
 }
 
+/// An undo log's for each parameter, escapes included (docs/undo.md).
+constexpr double kLogBytes = 1.6;
+
+/// Clipping does not bite: then what was speculated on is done.
+bool is_done(const Op& op, const Plan& plan) {
+  return op.kind == OpKind::Update && op.carried &&
+         std::ranges::binary_search(plan.speculated, op.chunk.index);
+}
+
 double duration_s(const Op& op, const Trace& trace, const Layout& layout, const Machine& machine) {
   switch (op.kind) {
     case OpKind::Run: {
@@ -43,9 +52,12 @@ double duration_s(const Op& op, const Trace& trace, const Layout& layout, const 
     case OpKind::Finish:
       return time_of(finish_bytes(layout, op.chunk.index), machine.device_bytes_per_s) +
              machine.kernel_s;
+    case OpKind::Speculate:
     case OpKind::Update: {
-      const double bytes = static_cast<double>(layout.chunk_elements(op.chunk.index)) *
-                           update_bytes_per_parameter(layout.weight_type(), layout.gradient_type());
+      const double log_bytes = op.kind == OpKind::Speculate ? kLogBytes : 0;
+      const double bytes =
+          static_cast<double>(layout.chunk_elements(op.chunk.index)) *
+          (update_bytes_per_parameter(layout.weight_type(), layout.gradient_type()) + log_bytes);
       if (op.lane == Lane::Update) return time_of(bytes, machine.update_bytes_per_s);
       return time_of(bytes, machine.device_bytes_per_s) + machine.kernel_s;
     }
@@ -233,7 +245,7 @@ class Clockwork {
     const int lane = static_cast<int>(op.lane);
     Work& work = works_[lane];
     work.op = index;
-    work.left_s = duration_s(op, trace_, layout_, machine_);
+    work.left_s = is_done(op, plan_) ? 0 : duration_s(op, trace_, layout_, machine_);
     work.since_s = now_s_;
     work.speed = 1;
     work.cores = 0;
@@ -332,8 +344,10 @@ Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
   const std::vector<Part> parts = parts_of(plan, trace);
   std::array<PartTimes, 2> times;
   Bound bound;
+  double speculated_s = 0;
   for (size_t i = 0; i < plan.ops.size(); ++i) {
-    const double seconds = duration_s(plan.ops[i], trace, layout, machine);
+    const Op& op = plan.ops[i];
+    const double seconds = is_done(op, plan) ? 0 : duration_s(op, trace, layout, machine);
     PartTimes& part = times[parts[i]];
     if (is_copy(plan.ops[i])) {
       part.copied_bytes += static_cast<double>(layout.used_bytes(plan.ops[i].chunk));
@@ -350,6 +364,7 @@ Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
         break;
       case Lane::Update:
         bound.update_s += seconds;
+        if (op.kind == OpKind::Speculate) speculated_s += seconds;
         break;
     }
   }
@@ -365,7 +380,7 @@ Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
   if (clipped) {
     const double held_bytes =
         static_cast<double>(plan.num_blocks) * static_cast<double>(layout.chunk_bytes());
-    const Named two = clipped_bound(times, bound.update_s,
+    const Named two = clipped_bound(times, bound.update_s - speculated_s,
                                     time_of(held_bytes, machine.load_bytes_per_s), machine);
     if (two.seconds >= least.seconds) least = two;
   }

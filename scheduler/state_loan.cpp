@@ -39,6 +39,11 @@ void LoanGate::wait_for(uint32_t chunk) {
   changed_.wait(lock, [&] { return !is_lent_ || num_given_back_ >= parts_of_chunk_[chunk]; });
 }
 
+bool LoanGate::is_free(uint32_t chunk) {
+  std::lock_guard lock(mutex_);
+  return !is_lent_ || num_given_back_ >= parts_of_chunk_[chunk];
+}
+
 void LoanGate::wait_for_all() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !is_lent_; });

@@ -59,6 +59,8 @@ class Trainer::Impl {
 
  private:
   void run(std::span<const MicroBatch> micro_batches, bool training, float loss_gradient_scale);
+  ExecutorStats run_step(std::span<const MicroBatch> micro_batches, double learning_rate,
+                         float loss_gradient_scale);
   uint64_t check(std::span<const MicroBatch> micro_batches, size_t num_expected) const;
   void upload_all(std::span<const MicroBatch> micro_batches);
   void upload(const MicroBatch& batch, size_t index);
@@ -199,12 +201,10 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
     result.loaded_bytes = prepared_.fill_plan.loaded_bytes;
   }
   upload_all(micro_batches);
-  optimizer_.begin_step(learning_rate);
-  executor_.begin(prepared_.trace, plan);
   result.loss_scale = optimizer_.loss_scale();
-  run(micro_batches, true,
-      static_cast<float>(result.loss_scale / static_cast<double>(result.num_targets)));
-  const ExecutorStats stats = executor_.finish();
+  const ExecutorStats stats =
+      run_step(micro_batches, learning_rate,
+               static_cast<float>(result.loss_scale / static_cast<double>(result.num_targets)));
   result.loss = total_loss() / static_cast<double>(result.num_targets);
   result.grad_norm = rehearses_ ? kNotANumber : optimizer_.grad_norm();
   result.skipped = optimizer_.skipped();
@@ -216,6 +216,8 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
   result.copying_processor_s = stats.copying_processor_s;
   result.loaded_bytes += plan.loaded_bytes;
   result.stored_bytes = plan.stored_bytes;
+  result.speculated_chunks = optimizer_.speculation().num_made();
+  result.undone_chunks = optimizer_.speculation().num_undone();
   if (result.skipped &&
       optimizer_.counters().num_skipped_in_a_row >= prepared_.options.max_skipped_steps) {
     throw NumericError(
@@ -225,6 +227,20 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
                     optimizer_.counters().num_skipped_in_a_row, optimizer_.first_bad_tensor()));
   }
   return result;
+}
+
+ExecutorStats Trainer::Impl::run_step(std::span<const MicroBatch> micro_batches,
+                                      double learning_rate, float loss_gradient_scale) {
+  optimizer_.begin_step(learning_rate);
+  try {
+    executor_.begin(prepared_.trace, prepared_.plan);
+    run(micro_batches, true, loss_gradient_scale);
+    return executor_.finish();
+  } catch (...) {
+    executor_.give_up();
+    optimizer_.take_back();
+    throw;
+  }
 }
 
 double Trainer::Impl::evaluate(std::span<const MicroBatch> micro_batches) {
@@ -238,6 +254,7 @@ double Trainer::Impl::evaluate(std::span<const MicroBatch> micro_batches) {
 }
 
 void Trainer::Impl::drain() {
+  if (optimizer_.is_taken_back()) return;
   if (!optimizer_.has_carried() && executor_.num_held() == 0) return;
   wait_for_loan();  // what comes home is written there
   executor_.begin(no_moments_, prepared_.drain_plan);

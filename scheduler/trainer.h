@@ -59,6 +59,10 @@ enum class MicroBatchOrder : uint8_t {
 enum class UpdateOrder : uint8_t {
   Wait,     ///< before the step ends
   Overlap,  ///< what need not be waited for, beside the next step's forward
+  /// Where updates wait for the norm, some during the backward as well, in the hope that it will
+  /// not clip; what was wrong is undone and made again beside the next step's forward. Otherwise as
+  /// Overlap.
+  Speculate,
   Auto,
 };
 
@@ -81,6 +85,9 @@ struct TrainerOptions {
   /// Of the updates of a step without clipping, how many (0 to 1) overlap with the next step;
   /// nullopt: the planner's choice. The same bits either way, and so the next.
   std::optional<double> carried_share = {};
+  /// Where updates speculate: on so many chunks, as far as that is possible and there is memory at
+  /// home for their logs; nullopt: the planner's choice.
+  std::optional<uint32_t> speculated_chunks = {};
   /// Chunks of weights to hold on the device from step to step, as far as that is possible;
   /// nullopt: the planner's choice. The same bits either way.
   std::optional<uint32_t> held_chunks = {};
@@ -133,6 +140,7 @@ struct Candidate {
   double carried_share = kCarriedShare;
   uint32_t num_held = 0;            ///< chunks of weights
   uint32_t num_device_updates = 0;  ///< chunks; of those held
+  uint32_t num_speculated = 0;      ///< chunks
   std::string why_not = {};  ///< empty: it fits the budgets. Otherwise what follows is not known
   double seconds = 0;        ///< predicted, of a step; 0 on a machine without rates
   Bound bound = {};
@@ -195,6 +203,8 @@ struct StepResult {
   double copying_processor_s = 0;  ///< host: what the copies took of the cores
   size_t loaded_bytes = 0;
   size_t stored_bytes = 0;
+  uint32_t speculated_chunks = 0;  ///< updated before the norm was known
+  uint32_t undone_chunks = 0;      ///< of those: clipping did bite, or the norm was not a number
 };
 
 /// One step after the other. Updates that overlap with the next step's forward are made there, or
@@ -208,7 +218,9 @@ class Trainer {
   ~Trainer();
 
   /// REQUIRES: as many micro-batches as options.gradient_accumulation. Throws NumericError where a
-  /// gradient is not a number and cannot be skipped; the trainer must not be used after a throw.
+  /// gradient is not a number and cannot be skipped. After a throw the trainer must not be used,
+  /// but to look at the state, which is that before the step; a LogicError where that is lost:
+  /// where updates do not wait for the norm or for the next step, or the device makes some.
   StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate);
   /// Mean loss without gradients; not a number in a rehearsal. REQUIRES: options.evaluation_batches
   /// micro-batches. After a throw, see step().

@@ -156,6 +156,7 @@ Lane lane_of(const Op& op) {
       return Lane::Compute;
     case OpKind::Update:
       return op.home_slot == kNone ? Lane::Compute : Lane::Update;
+    case OpKind::Speculate:
     case OpKind::Norm:
       return Lane::Update;
     case OpKind::Partials:
@@ -173,8 +174,8 @@ bool Checker::is_well_formed(const Op& op) {
     report_.complain("is on lane {}, not {}", static_cast<int>(op.lane),
                      static_cast<int>(lane_of(op)));
   }
-  const bool ends_gradient =
-      op.kind == OpKind::Finish || op.kind == OpKind::Update || op.kind == OpKind::Partials;
+  const bool ends_gradient = op.kind == OpKind::Finish || op.kind == OpKind::Update ||
+                             op.kind == OpKind::Speculate || op.kind == OpKind::Partials;
   if (!options_.update && (ends_gradient || op.kind == OpKind::Norm)) {
     report_.complain("has no place in an evaluation");
   }
@@ -193,6 +194,8 @@ void Checker::check(const Op& op) {
       return check_finish(op.chunk.index);
     case OpKind::Update:
       return gradients_.update(op);
+    case OpKind::Speculate:
+      return gradients_.speculate(op);
     case OpKind::Partials:
       return gradients_.partials(op.chunk.index);
     case OpKind::Norm:

@@ -14,6 +14,8 @@
 //   - the norm comes after every gradient and, where the plan clips, before every update
 //   - an update that is carried into the next step is made there, on the gradient that this step
 //   left in its slot, and before the weights it changes are loaded
+//   - what is speculated on is updated by the next step, too, and nothing reads its weights again
+//   in this one
 //   - what is updated on the device has its weights there all the time, and its gradient until then
 //   - weights that are held are there when the plan begins; when it ends, the same, updated, and
 //   nothing else

@@ -114,6 +114,37 @@ void Gradients::update_at_home(const Op& op) {
   slot.update = report_.at();
 }
 
+/// The gradient stays in its slot, for the carried update.
+void Gradients::speculate(const Op& op) {
+  const uint32_t c = op.chunk.index;
+  ++gradients_[c].num_speculations;
+  if (norm_ != kNone) report_.complain("parameter chunk {} is speculated on after the norm", c);
+  memory_.speculate(op.chunk);
+  if (op.home_slot >= slots_.size()) {
+    return report_.complain("gradient slot {} of {}", op.home_slot, slots_.size());
+  }
+  const Slot& slot = slots_[op.home_slot];
+  if (slot.owner != c || slot.update != kNone || slot.num_parts != num_parts(c)) {
+    report_.complain("gradient slot {} does not hold the gradient of parameter chunk {}",
+                     op.home_slot, c);
+  }
+  memory_.require_after(slot.last_store, "fills gradient slot {}", op.home_slot);
+}
+
+void Gradients::check_speculated() {
+  for (uint32_t c = 0; c < gradients_.size(); ++c) {
+    const bool said = std::ranges::binary_search(plan_.speculated, c);
+    if (gradients_[c].num_speculations != (said ? 1 : 0)) {
+      report_.complain("speculates {} times on parameter chunk {}", gradients_[c].num_speculations,
+                       c);
+    }
+    const bool carried = std::ranges::binary_search(plan_.carried, c, {}, &CarriedUpdate::chunk);
+    if (said && !(carried && options_.update_after_norm)) {
+      report_.complain("speculates on parameter chunk {}, whose update does not wait", c);
+    }
+  }
+}
+
 // ---- Updates that are carried from step to step
 // -----------------------------------------------------------------------------
 
@@ -172,6 +203,7 @@ void Gradients::check_carried() {
 
 void Gradients::check_end() {
   check_carried();
+  check_speculated();
   if (!options_.update) return;
   for (uint32_t c = 0; c < gradients_.size(); ++c) {
     const Gradient& g = gradients_[c];

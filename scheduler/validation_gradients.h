@@ -26,6 +26,7 @@ class Gradients {
   void partials(uint32_t chunk);
   void norm();
   void update(const Op& op);
+  void speculate(const Op& op);
   void check_end();
 
  private:
@@ -33,6 +34,7 @@ class Gradients {
   struct Gradient {
     uint32_t num_contributions = 0, contributions_left = 0;
     uint32_t num_finishes = 0, num_stores = 0, num_updates = 0, num_carried_updates = 0;
+    uint32_t num_speculations = 0;
     uint32_t finish = kNone;
     bool stays = false;  // on the device, until the update there
   };
@@ -54,6 +56,7 @@ class Gradients {
   void update_at_home(const Op& op);
   void update_on_device(uint32_t chunk);
   void check_carried();
+  void check_speculated();
 
   const Plan& plan_;
   const Layout& layout_;

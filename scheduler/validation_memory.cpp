@@ -179,6 +179,13 @@ void Memory::update_home(const Op& update) {
   chunk.home.version = chunk.newest;
 }
 
+void Memory::speculate(ChunkId id) {
+  Chunk& chunk = chunks_[dense(id)];
+  require_after_all(chunk.home, dense(id), " at home");
+  chunk.home = {.version = 0, .writer = report_.at(), .readers = {}};
+  chunk.updated = true;
+}
+
 void Memory::update_here(ChunkId id) {
   write(id);
   chunks_[dense(id)].updated = true;

@@ -74,6 +74,8 @@ class Memory {
   void expect_carried_update(ChunkId id);
   void update_home(const Op& update);
   void update_here(ChunkId id);
+  /// What is at home is neither the old nor, for sure, the new.
+  void speculate(ChunkId id);
   /// Before anything else: weights that the step before left here.
   void expect_held(std::span<const HeldChunk> held);
   /// Of held weights: what is at home is out of date.

@@ -28,6 +28,7 @@ std::string kind_of_cause(const Plan& plan, uint32_t cause) {
     case OpKind::Norm:
       return "the norm";
     case OpKind::Update:
+    case OpKind::Speculate:
       return "an update";
     default:
       return fmt::format("{}", name_of(op.kind));

@@ -78,6 +78,7 @@ Json to_json(const Candidate& c) {
   json["recomputed_blocks"] = c.recomputed_blocks;
   json["held_chunks"] = c.num_held;
   json["device_updates"] = c.num_device_updates;
+  json["speculated_chunks"] = c.num_speculated;
   json["predicted_seconds"] = c.seconds;
   json["bound_seconds"] = c.bound.seconds;
   json["bound_by"] = c.bound.bound_by;

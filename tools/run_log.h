@@ -36,6 +36,9 @@ struct StepRecord {
   std::optional<uint64_t> stored_bytes = {};
   std::optional<uint64_t> device_peak_bytes = {};
   std::optional<uint64_t> host_bytes = {};
+  // Where updates speculate.
+  std::optional<uint64_t> speculated_chunks = {};
+  std::optional<uint64_t> undone_chunks = {};
   std::optional<double> eval_loss = {};
 };
 

@@ -30,8 +30,10 @@ constexpr Choice<DeviceChoice> kDevices[] = {{"auto", DeviceChoice::Auto},
                                              {"cuda", DeviceChoice::Cuda}};
 constexpr Choice<std::optional<Arithmetic>> kArithmetics[] = {
     {"auto", std::nullopt}, {"fp32", Arithmetic::Fp32}, {"bf16-dot", Arithmetic::Bf16Dot}};
-constexpr Choice<UpdateOrder> kUpdates[] = {
-    {"auto", UpdateOrder::Auto}, {"overlap", UpdateOrder::Overlap}, {"wait", UpdateOrder::Wait}};
+constexpr Choice<UpdateOrder> kUpdates[] = {{"auto", UpdateOrder::Auto},
+                                            {"overlap", UpdateOrder::Overlap},
+                                            {"speculate", UpdateOrder::Speculate},
+                                            {"wait", UpdateOrder::Wait}};
 constexpr Choice<MicroBatchOrder> kMicroBatchOrders[] = {
     {"horizontal", MicroBatchOrder::Horizontal},
     {"vertical", MicroBatchOrder::Vertical},
@@ -243,8 +245,10 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
             "a step's micro-batches one after the other, or block by block; auto = the faster",
             choice(o.micro_batch_order, kMicroBatchOrders));
   group.add(
-      "--update", "overlap|wait|auto [auto]",
-      "a step's updates beside the next step's forward, or before the step ends; auto = the faster",
+      "--update", "overlap|wait|speculate|auto [auto]",
+      "a step's updates beside the next step's forward; before the step ends; or, where they wait "
+      "for the norm, some during the backward in the hope that it will not clip; auto = the "
+      "fastest",
       choice(o.update, kUpdates));
   group.add("--pretend", "FLOP/s[,SIZE/s]",
             "host only, a rehearsal: kernels sleep for their predicted time at this rate of "

@@ -65,6 +65,9 @@ std::string data_line(const TrainOptions& options, const TrainSetup& setup) {
 std::string left_to_next_step(const Plan& plan) {
   std::string text;
   if (!plan.carried.empty()) text += fmt::format("; leaves {} updates", plan.carried.size());
+  if (!plan.speculated.empty()) {
+    text += fmt::format(", {} of them made before the norm is known,", plan.speculated.size());
+  }
   if (!plan.held_at_end.empty()) {
     text += fmt::format("{} weights of {} chunks", text.empty() ? "; leaves" : " and",
                         plan.held_at_end.size());
@@ -172,7 +175,7 @@ std::string plan_text(const TrainSetup& setup) {
   std::string text = fmt::format("{}: {} order, recompute {}, activations on {}, updates {}",
                                  chosen_text(p), name_of(c.order), name_of(c.recompute),
                                  c.activations == ActivationPlacement::Device ? "device" : "host",
-                                 c.update == UpdateOrder::Overlap ? "overlap" : "wait");
+                                 name_of(c.update));
   if (c.seconds > 0) {
     text += fmt::format("; {:.4g} s a step predicted, {:.0f} tok/s, {:.0f} % of the bound by {}",
                         c.seconds, static_cast<double>(setup.shape.num_tokens()) / c.seconds,
@@ -241,6 +244,10 @@ StepRecord make_record(const TrainSetup& setup, const StepContext& context, cons
   record.stored_bytes = r.stored_bytes;
   record.device_peak_bytes = context.device_peak_bytes;
   record.host_bytes = setup.prepared.ledger.total(Tier::Host);
+  if (!setup.prepared.plan.speculated.empty()) {
+    record.speculated_chunks = r.speculated_chunks;
+    record.undone_chunks = r.undone_chunks;
+  }
   return record;
 }
 

@@ -224,7 +224,7 @@ TEST(TrainOptions, BadValuesAreNamed) {
   EXPECT_HAS(error_of({"--gradient-dtype", "fp16"}), "--gradient-dtype fp16 needs --dtype fp16");
   EXPECT_HAS(error_of({"--recompute", "some"}), "one of none, block, sqrt, auto");
   EXPECT_HAS(error_of({"--recompute", "0"}), "a whole number from 1");
-  EXPECT_HAS(error_of({"--update", "never"}), "one of auto, overlap, wait");
+  EXPECT_HAS(error_of({"--update", "never"}), "one of auto, overlap, speculate, wait");
   EXPECT_HAS(error_of({"--lr", "nan"}), "--lr 'nan'");
   EXPECT_HAS(error_of({"--min-lr", "1"}),
              "--min-lr '1': allowed is a number from 0 to --lr 0.0003");

@@ -70,7 +70,7 @@ TrainerOptions TrainingCase::options() const {
           .carried_share = kCarriedShare,
           .held_chunks = between == Between::Weights ? UINT32_MAX : 0,
           .device_updates = between == Between::State ? UINT32_MAX : 0,
-          .max_grad_norm = clip ? kBitingNorm : 0,
+          .max_grad_norm = clip ? max_norm.value_or(kBitingNorm) : 0,
           .dropout = dropout};
 }
 
@@ -83,7 +83,10 @@ std::string to_string(const TrainingCase& run) {
       name_of(run.dtype), run.clip ? "clipped" : "unclipped", run.accumulation,
       kMemory[static_cast<int>(run.memory)], run.num_pieces, static_cast<uint32_t>(run.recompute),
       run.recomputed_blocks == UINT32_MAX ? "" : fmt::format(" of {}", run.recomputed_blocks),
-      run.num_threads, run.update == UpdateOrder::Wait ? "waited for" : "overlapped",
+      run.num_threads,
+      run.update == UpdateOrder::Wait        ? "waited for"
+      : run.update == UpdateOrder::Speculate ? "made in hope"
+                                             : "overlapped",
       run.order == MicroBatchOrder::Vertical ? "vertical" : "horizontal",
       run.activations == ActivationPlacement::Offload ? "offloaded" : "on the device",
       kBetween[static_cast<int>(run.between)],
@@ -137,6 +140,8 @@ Result train(const Model& model, const Preparation& prepared, const TrainingCase
     result.outcome.losses.push_back(r.loss);
     result.outcome.norms.push_back(r.grad_norm);
     result.loaded_bytes = r.loaded_bytes;
+    result.speculated.push_back(r.speculated_chunks);
+    result.undone.push_back(r.undone_chunks);
     if (run.evaluation_batches > 0) {
       result.outcome.evaluations.push_back(trainer.evaluate(evaluation.micro_batches()));
     }

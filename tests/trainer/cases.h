@@ -6,6 +6,7 @@
 #include <functional>
 #include <iosfwd>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,7 @@ struct TrainingCase {
   float dropout = 0;
   double link_bytes_per_s = 0;
   uint32_t num_steps = 3;
+  std::optional<float> max_norm = {};  ///< where clipped; else kBitingNorm
   Gpt2Config model = small_gpt();
   int64_t length = 32;  ///< of a sequence
 
@@ -84,7 +86,8 @@ std::string to_string(const Outcome& outcome);
 
 struct Result {
   Outcome outcome;
-  size_t loaded_bytes = 0;  ///< of a step
+  size_t loaded_bytes = 0;                             ///< of a step
+  std::vector<uint32_t> speculated = {}, undone = {};  ///< chunks, of each step
 };
 
 constexpr float kBitingNorm = 0.25f;

@@ -20,9 +20,13 @@ void expect_training(const Outcome& outcome, const TrainingCase& run) {
 }  // namespace
 
 const Outcome& IdentityCheck::expected(const TrainingCase& run) {
-  const std::vector<int64_t> key = {
-      static_cast<int64_t>(run.dtype), run.clip,      run.accumulation,
-      run.evaluation_batches,          run.num_steps, std::lround(100 * run.dropout)};
+  const std::vector<int64_t> key = {static_cast<int64_t>(run.dtype),
+                                    run.clip,
+                                    run.accumulation,
+                                    run.evaluation_batches,
+                                    run.num_steps,
+                                    std::lround(100 * run.dropout),
+                                    std::lround(1000 * run.max_norm.value_or(0))};
   const auto found = expected_.find(key);
   if (found != expected_.end()) return found->second;
   TrainingCase reference = run;

@@ -44,6 +44,8 @@ size_t count(const std::vector<char>& triples) {
 
 TrainingCase case_of(const Choice& choice) {
   static constexpr size_t kNumPieces[] = {1, 4, 9};
+  static constexpr UpdateOrder kUpdates[] = {UpdateOrder::Wait, UpdateOrder::Overlap,
+                                             UpdateOrder::Speculate};
   return {
       .dtype = choice[0] == 0 ? DType::BF16 : DType::F32,
       .clip = choice[1] == 1,
@@ -54,7 +56,7 @@ TrainingCase case_of(const Choice& choice) {
       .recompute = choice[5] == 3 ? Recompute::Block : static_cast<Recompute>(choice[5]),
       .recomputed_blocks = choice[5] == 3 ? 3 : UINT32_MAX,
       .num_threads = choice[6] + 1,
-      .update = choice[7] == 0 ? UpdateOrder::Wait : UpdateOrder::Overlap,
+      .update = kUpdates[choice[7]],
       .order = choice[8] == 0 ? MicroBatchOrder::Horizontal : MicroBatchOrder::Vertical,
       .activations = choice[9] == 0 ? ActivationPlacement::Device : ActivationPlacement::Offload,
       .between = static_cast<Between>(choice[10])};

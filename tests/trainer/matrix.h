@@ -16,7 +16,7 @@ namespace ebb::test {
 /// For each of the eleven, which value: dtype, clip, accumulation, memory, chunk size, recompute,
 /// threads, update order, micro-batch order, activations, what stays between steps.
 using Choice = std::array<int, 11>;
-inline constexpr Choice kNumValues = {2, 2, 3, 3, 3, 4, 3, 2, 2, 2, 3};
+inline constexpr Choice kNumValues = {2, 2, 3, 3, 3, 4, 3, 3, 2, 2, 3};
 
 TrainingCase case_of(const Choice& choice);
 std::vector<Choice> whole_matrix();

@@ -91,6 +91,8 @@ INSTANTIATE_TEST_SUITE_P(
     Cases, CheckpointOfACase,
     testing::Values(
         TrainingCase{.accumulation = 2, .memory = Memory::Smallest, .num_threads = 2},
+        TrainingCase{.update = UpdateOrder::Speculate, .max_norm = 1e9f},
+        TrainingCase{.dtype = DType::F16, .update = UpdateOrder::Speculate, .max_norm = 1e9f},
         TrainingCase{.update = UpdateOrder::Wait, .between = Between::State},
         TrainingCase{.clip = false, .num_threads = 2, .between = Between::State},
         TrainingCase{.clip = false, .memory = Memory::Between, .between = Between::Weights},

@@ -12,7 +12,7 @@ namespace {
 TEST(Identity, CoverHasEveryTripleOfValues) {
   const std::vector<Choice> cover = cover_of_matrix();
   EXPECT_EQ(num_missing_triples(cover), 0u);
-  EXPECT_LE(cover.size(), 60u);
+  EXPECT_LE(cover.size(), 64u);
   EXPECT_GT(num_missing_triples({cover.begin(), cover.end() - 1}), 0u);
 }
 

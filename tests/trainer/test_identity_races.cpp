@@ -51,6 +51,20 @@ TEST(IdentityRaces, WhatStaysBetweenSteps) {
   }
 }
 
+/// The first of two steps hopes, and is clipped at its end.
+TEST(IdentityRaces, Speculation) {
+  IdentityCheck check;
+  TrainingCase run{.memory = Memory::Smallest, .num_threads = 2, .max_norm = 1e9f};
+  const double norm = train(run).outcome.norms[0];
+  run.max_norm = static_cast<float>(0.98 * norm);
+  run.update = UpdateOrder::Speculate;
+  check.run(run);
+  run.accumulation = 2;
+  run.order = MicroBatchOrder::Vertical;
+  run.max_norm = 1e9f;
+  check.run(run);
+}
+
 TEST(IdentityRaces, EvaluationBehindALink) {
   IdentityCheck check;
   check.run({.memory = Memory::Smallest,

@@ -29,7 +29,7 @@ class Planted : public testing::Test {
   void expect_invalid(const Preparation& damaged) const {
     const PlanOptions options{.num_blocks = damaged.num_blocks,
                               .update_after_norm = damaged.options.max_grad_norm > 0,
-                              .carry_updates = damaged.options.update == UpdateOrder::Overlap};
+                              .carry_updates = damaged.options.update != UpdateOrder::Wait};
     EXPECT_TRUE(validate(plan().plan, damaged.trace, *damaged.layout, options).empty());
     EXPECT_FALSE(validate(damaged.plan, damaged.trace, *damaged.layout, options).empty());
   }
@@ -163,6 +163,42 @@ TEST_F(Planted, ALostMicroBatchChangesBits) {
 TEST_F(Planted, ASkippedClipChangesBits) {
   Preparation damaged = plan();
   damaged.options.max_grad_norm = 1e30f;
+  expect_other_bits(damaged);
+}
+
+/// Without what a speculated chunk is undone by.
+Preparation without_undo(Preparation prepared) {
+  const Plan& plan = prepared.plan;
+  const uint32_t gone = nth_op(plan, 0, [&](const Op& op) {
+    return op.kind == OpKind::Update && op.carried && op.chunk.index == plan.speculated.front();
+  });
+  Plan damaged = plan;
+  damaged.ops.erase(damaged.ops.begin() + gone);
+  damaged.waits.clear();
+  for (Op& op : damaged.ops) {
+    const auto waits = plan.waits_of(op);
+    op.first_wait = static_cast<uint32_t>(damaged.waits.size());
+    for (const uint32_t w : waits) {
+      if (w != gone) damaged.waits.push_back(w > gone ? w - 1 : w);
+    }
+    op.num_waits = static_cast<uint32_t>(damaged.waits.size()) - op.first_wait;
+  }
+  prepared.plan = std::move(damaged);
+  return prepared;
+}
+
+/// A step that is clipped by what comes home last, so that what was made in hope is wrong.
+TEST_F(Planted, ASkippedUndoChangesBits) {
+  run_.update = UpdateOrder::Speculate;
+  run_.max_norm = 1e9f;
+  run_.max_norm = 0.98f * static_cast<float>(outcome(plan()).norms[0]);
+  const Result good = train(model_, plan(), run_);
+  ASSERT_GT(good.undone[0], 0u);
+  TrainingCase waits = run_;
+  waits.update = UpdateOrder::Wait;
+  EXPECT_TRUE(good.outcome == train(waits).outcome);
+  const Preparation damaged = without_undo(plan());
+  expect_invalid(damaged);
   expect_other_bits(damaged);
 }
 

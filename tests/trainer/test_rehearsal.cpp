@@ -128,6 +128,10 @@ std::vector<TrainingCase> all_kinds() {
                      .order = MicroBatchOrder::Vertical,
                      .between = between});
   }
+  cases.push_back({.accumulation = 3,
+                   .memory = Memory::Smallest,
+                   .num_threads = 2,
+                   .update = UpdateOrder::Speculate});
   cases.push_back({.dtype = DType::F32, .recompute = Recompute::Block, .evaluation_batches = 2});
   return cases;
 }

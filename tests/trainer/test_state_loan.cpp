@@ -41,6 +41,7 @@ StateCopy copied_beside(CaseRun& training, bool keep = true) {
 std::vector<TrainingCase> cases() {
   return {{.accumulation = 2, .memory = Memory::Smallest, .num_threads = 2},
           {.clip = false, .num_threads = 2},
+          {.update = UpdateOrder::Speculate, .max_norm = 1e9f},
           {.update = UpdateOrder::Wait, .between = Between::State},
           {.clip = false, .memory = Memory::Between, .between = Between::Weights}};
 }

@@ -12,6 +12,9 @@ ebb_test(test_trainer
     ${dir}/test_faults.cpp ${dir}/test_numeric.cpp ${dir}/test_fp16.cpp ${dir}/test_refusals.cpp ${dir}/test_micro_batches.cpp ${dir}/test_planted.cpp
     ${dir}/test_rehearsal.cpp ${dir}/test_choose.cpp
   LIBS ebb_model_zoo)
+# Some of it is in test_identity_races.
+ebb_test(test_speculation
+  SOURCES ${cases} ${dir}/test_speculation.cpp ${dir}/test_speculation_faults.cpp LIBS ebb_model_zoo NOT_TSAN)
 ebb_test(test_checkpoint
   SOURCES ${cases} ${dir}/test_checkpoint.cpp ${dir}/test_state_loan.cpp LIBS ebb_model_zoo)
 ebb_test(test_inference SOURCES ${cases} ${dir}/test_inference.cpp LIBS ebb_model_zoo)

@@ -1,0 +1,55 @@
+#include <fmt/format.h>
+
+#include "scheduler/choose.h"
+
+namespace ebb {
+
+std::string name_of(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::None:
+      return "none";
+    case Recompute::Block:
+      return "block";
+    case Recompute::Sqrt:
+      return "sqrt";
+    case Recompute::Auto:
+      return "auto";
+    default:
+      return fmt::format("{} blocks", static_cast<uint32_t>(recompute));
+  }
+}
+
+std::string_view name_of(ActivationPlacement placement) {
+  static constexpr std::string_view kNames[] = {"device", "offload", "auto"};
+  return kNames[static_cast<int>(placement)];
+}
+
+std::string_view name_of(MicroBatchOrder order) {
+  static constexpr std::string_view kNames[] = {"horizontal", "vertical", "auto"};
+  return kNames[static_cast<int>(order)];
+}
+
+std::string_view name_of(UpdateOrder update) {
+  static constexpr std::string_view kNames[] = {"wait", "overlap", "speculate", "auto"};
+  return kNames[static_cast<int>(update)];
+}
+
+std::string why_chosen(const Preparation& prepared) {
+  const Candidate& chosen = prepared.candidates[prepared.chosen];
+  const Candidate* next = nullptr;
+  for (const Candidate& c : prepared.candidates) {
+    if (&c == &chosen || !c.why_not.empty()) continue;
+    if (next == nullptr || is_better(c, *next)) next = &c;
+  }
+  if (prepared.candidates.size() == 1) return "as asked for";
+  if (next == nullptr) return "the only one that fits";
+  if (chosen.seconds < next->seconds * (1 - kEqualSeconds)) {
+    return fmt::format("fastest, the next takes {:.3f} x", next->seconds / chosen.seconds);
+  }
+  const std::string_view among = chosen.seconds > 0 ? "as fast as another" : "no rates are known";
+  if (chosen.moved_bytes < next->moved_bytes) return fmt::format("{}; moves less", among);
+  if (chosen.flops < next->flops) return fmt::format("{}; computes less", among);
+  return fmt::format("{}; the simpler", among);
+}
+
+}  // namespace ebb

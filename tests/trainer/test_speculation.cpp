@@ -1,0 +1,278 @@
+// Updates in the hope that clipping will not bite: the bits are those of updates that wait for the
+// norm, whether it bites never, always, now and then, or by a hair.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "scheduler/validate.h"
+#include "tests/trainer/cases.h"
+#include "tests/trainer/watchdog.h"
+
+namespace ebb::test {
+namespace {
+
+constexpr float kNever = 1e9f, kAlways = 1e-3f;
+constexpr uint32_t kSteps = 8;
+
+using BeforeStep = std::function<void(Trainer&, uint32_t)>;
+
+Result train_with(TrainingCase run, UpdateOrder update, float max_norm,
+                  const BeforeStep& before_step = {}) {
+  run.update = update;
+  run.max_norm = max_norm;
+  run.num_steps = kSteps;
+  const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, run.dtype);
+  return train(model, prepare_case(model, run), run, before_step);
+}
+
+/// Expects of both orders the same; returns what speculation did.
+Result compare(const TrainingCase& run, float max_norm, const BeforeStep& before_step = {}) {
+  SCOPED_TRACE(to_string(run) + ", clipped to " + std::to_string(max_norm));
+  const Result waits = train_with(run, UpdateOrder::Wait, max_norm, before_step);
+  Result hopes = train_with(run, UpdateOrder::Speculate, max_norm, before_step);
+  EXPECT_EQ(to_string(hopes.outcome), to_string(waits.outcome));
+  return hopes;
+}
+
+uint32_t sum(const std::vector<uint32_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), 0u);
+}
+
+/// Between the norms of a run that is not clipped: some steps are below, some above.
+float middle_norm(const TrainingCase& run) {
+  std::vector<double> norms = train_with(run, UpdateOrder::Wait, kNever).outcome.norms;
+  std::ranges::nth_element(norms, norms.begin() + kSteps / 2);
+  return static_cast<float>(norms[kSteps / 2]);
+}
+
+std::vector<TrainingCase> all_cases() {
+  return {
+      {.memory = Memory::Smallest, .num_threads = 2},
+      {.accumulation = 4},
+      {.accumulation = 4, .memory = Memory::Smallest, .recompute = Recompute::Block},
+      {.accumulation = 2,
+       .memory = Memory::Between,
+       .num_threads = 2,
+       .order = MicroBatchOrder::Vertical},
+      {.dtype = DType::F32, .memory = Memory::Smallest},
+      {.dtype = DType::F16, .accumulation = 2, .memory = Memory::Smallest, .num_threads = 2},
+      {.memory = Memory::Smallest, .num_pieces = 2, .activations = ActivationPlacement::Offload},
+      {.memory = Memory::Between, .between = Between::State},
+      {.memory = Memory::Smallest, .evaluation_batches = 1}};
+}
+
+/// Where AddressSanitizer watches, those with two threads.
+std::vector<TrainingCase> cases() {
+  std::vector<TrainingCase> cases = all_cases();
+#if defined(__SANITIZE_ADDRESS__)
+  std::erase_if(cases, [](const TrainingCase& run) { return run.num_threads < 2; });
+#endif
+  return cases;
+}
+
+TEST(Speculation, NeverClipped) {
+  const Watchdog watchdog;
+  for (const TrainingCase& run : cases()) {
+    const Result result = compare(run, kNever);
+    EXPECT_GT(result.speculated[0], 0u) << run;
+    EXPECT_GT(result.speculated[kSteps - 1], 0u) << run;
+    EXPECT_EQ(sum(result.undone), 0u) << run;
+  }
+}
+
+TEST(Speculation, ClippedNowAndThen) {
+  const Watchdog watchdog;
+  uint32_t num_made = 0, num_undone = 0;
+  for (const TrainingCase& run : cases()) {
+    const Result result = compare(run, middle_norm(run));
+    num_made += sum(result.speculated);
+    num_undone += sum(result.undone);
+  }
+  EXPECT_GT(num_undone, 0u);
+  EXPECT_GT(num_made, num_undone);
+}
+
+TEST(Speculation, ClippedAlways) {
+  const Watchdog watchdog;
+  for (const TrainingCase& run : cases()) compare(run, kAlways);
+}
+
+TEST(Speculation, ClippedByAHair) {
+  const Watchdog watchdog;
+  const TrainingCase run = cases()[0];
+  const auto norm = static_cast<float>(train_with(run, UpdateOrder::Wait, kNever).outcome.norms[0]);
+  for (const float max_norm : {std::nextafter(norm, 0.0f), norm, std::nextafter(norm, kNever)}) {
+    compare(run, max_norm);
+  }
+}
+
+/// In the first step one of the last gradients to come home overflows: huge values meet weights of
+/// 0, so that all is finite but the gradient of these. (Behind small moments gradients as large as
+/// these would all be escapes.)
+class LateOverflow {
+ public:
+  LateOverflow(float huge, float last_scale) : huge_(huge), last_scale_(last_scale) {}
+
+  void operator()(Trainer& trainer, uint32_t step) {
+    if (step == 0) {
+      in_ = trainer.read_parameter(kIn);
+      out_ = trainer.read_parameter(kOut);
+      last_ = trainer.read_parameter(kLast);
+      std::vector<float> huge = in_;
+      for (size_t i = 2 * huge.size() / 3; i < huge.size(); ++i) huge[i] *= huge_;
+      trainer.write_parameter(kIn, huge);
+      trainer.write_parameter(kOut, std::vector<float>(out_.size(), 0.0f));
+      trainer.write_parameter(kLast, std::vector<float>(last_.size(), last_scale_));
+    }
+    if (step == 1) {
+      trainer.write_parameter(kIn, in_);
+      trainer.write_parameter(kOut, out_);
+      trainer.write_parameter(kLast, last_);
+    }
+  }
+
+ private:
+  static constexpr std::string_view kIn = "h.0.attn.c_attn.weight", kOut = "h.0.attn.c_proj.weight",
+                                    kLast = "ln_f.weight";
+  float huge_, last_scale_;
+  std::vector<float> in_, out_, last_;
+};
+
+void expect_undone_late(const Result& result) {
+  EXPECT_TRUE(std::isfinite(result.outcome.losses[0]));
+  EXPECT_FALSE(std::isfinite(result.outcome.norms[0]));
+  EXPECT_GT(result.undone[0], 0u);
+  EXPECT_EQ(result.undone[0], result.speculated[0]);
+}
+
+TEST(Speculation, AStepThatIsSkippedLate) {
+  const Watchdog watchdog;
+  expect_undone_late(compare(cases()[0], 1e30f, LateOverflow(1e38f, 1e6f)));
+}
+
+/// In fp16 the loss scale makes a gradient overflow that is none without it.
+TEST(Speculation, AStepOfFp16ThatIsSkippedLate) {
+  const Watchdog watchdog;
+  for (const bool clip : {true, false}) {
+    const TrainingCase run{.dtype = DType::F16, .clip = clip, .memory = Memory::Smallest};
+    expect_undone_late(compare(run, kNever, LateOverflow(2e4f, 1)));
+  }
+}
+
+/// There it is the loss scale alone that updates wait for.
+TEST(Speculation, Fp16WithoutClipping) {
+  const Watchdog watchdog;
+  const TrainingCase run{.dtype = DType::F16, .clip = false, .num_threads = 2};
+  const Result result = compare(run, 0);
+  EXPECT_GT(*std::ranges::min_element(result.speculated), 0u);
+  EXPECT_EQ(sum(result.undone), 0u);
+}
+
+/// A step whose gradients are no numbers, after others.
+TEST(Speculation, SkippedSteps) {
+  const Watchdog watchdog;
+  std::vector<float> saved;
+  const auto spoil = [&](Trainer& trainer, uint32_t step) {
+    if (step == 3) {
+      saved = trainer.read_parameter("wpe.weight");
+      std::vector<float> spoiled = saved;
+      std::ranges::fill(spoiled, std::numeric_limits<float>::infinity());
+      trainer.write_parameter("wpe.weight", spoiled);
+    }
+    if (step == 4) trainer.write_parameter("wpe.weight", saved);
+  };
+  for (const TrainingCase& run : cases()) compare(run, kNever, spoil);
+}
+
+/// After a step in vain one is waited for, then two, then four: of the first eight steps 0, 2 and 5
+/// hope.
+TEST(Speculation, BacksOff) {
+  // Above what is known before the last chunk's gradient is home, below the norm.
+  const TrainingCase run = all_cases()[1];
+  const auto norms = train_with(run, UpdateOrder::Wait, kNever).outcome.norms;
+  const auto least = static_cast<float>(*std::ranges::min_element(norms));
+  const Result result = compare(run, least * 0.98f);
+  for (uint32_t step = 0; step < kSteps; ++step) {
+    if (step != 0 && step != 2 && step != 5) {
+      EXPECT_EQ(result.speculated[step], 0u) << step;
+    }
+    EXPECT_EQ(result.undone[step], result.speculated[step]) << step;
+  }
+}
+
+/// Logs are made in what memory is left, and none where there is none.
+TEST(Speculation, WithLessMemoryOnFewerChunks) {
+  const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
+  TrainerOptions options = all_cases()[1].options();
+  options.update = UpdateOrder::Overlap;
+  const size_t overlap = prepare(model, options, {}).ledger.total(Tier::Host);
+  options.update = UpdateOrder::Speculate;
+  const Preparation roomy = prepare(model, options, {});
+  const auto all = roomy.plan.speculated.size();
+  const size_t of_logs = roomy.ledger.bytes("undo logs", Tier::Host);
+  EXPECT_GT(all, 4u);
+  EXPECT_EQ(roomy.ledger.total(Tier::Host), overlap + of_logs);
+  const auto with = [&](size_t host_memory) {
+    return prepare(model, options, {.host_memory = host_memory}).plan.speculated.size();
+  };
+  EXPECT_EQ(with(overlap + of_logs), all);
+  EXPECT_GT(with(overlap + of_logs / 2), 0u);
+  EXPECT_LE(with(overlap + of_logs / 2), all / 2);
+  EXPECT_EQ(with(overlap), 0u);
+  EXPECT_THROW(with(overlap - 1), PlanError);
+}
+
+// ---- What validate() must notice
+
+class SpeculationPlan : public testing::Test {
+ protected:
+  SpeculationPlan() {
+    TrainingCase run = cases()[0];
+    run.update = UpdateOrder::Speculate;
+    const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, run.dtype);
+    prepared_ = prepare_case(model, run);
+  }
+  bool is_valid(const Plan& plan) const {
+    const PlanOptions options{.num_blocks = prepared_.num_blocks, .carry_updates = true};
+    return validate(plan, prepared_.trace, *prepared_.layout, options).empty();
+  }
+  Op& first_speculation(Plan& plan) const {
+    return *std::ranges::find(plan.ops, OpKind::Speculate, &Op::kind);
+  }
+  Preparation prepared_;
+};
+
+TEST_F(SpeculationPlan, IsValid) {
+  EXPECT_GT(prepared_.plan.speculated.size(), 5u);
+  EXPECT_TRUE(is_valid(prepared_.plan));
+}
+
+TEST_F(SpeculationPlan, DoesNotWaitForTheGradient) {
+  Plan plan = prepared_.plan;
+  first_speculation(plan).num_waits = 0;
+  EXPECT_FALSE(is_valid(plan));
+}
+
+TEST_F(SpeculationPlan, OnAnotherSlot) {
+  Plan plan = prepared_.plan;
+  --first_speculation(plan).home_slot;
+  EXPECT_FALSE(is_valid(plan));
+}
+
+TEST_F(SpeculationPlan, OnAChunkThatIsUsedAgain) {
+  Plan plan = prepared_.plan;
+  first_speculation(plan).chunk.index = 0;
+  EXPECT_FALSE(is_valid(plan));
+}
+
+TEST_F(SpeculationPlan, DoesNotSayOnWhat) {
+  Plan plan = prepared_.plan;
+  plan.speculated.clear();
+  EXPECT_FALSE(is_valid(plan));
+}
+
+}  // namespace
+}  // namespace ebb::test
