@@ -57,8 +57,9 @@ Alternatives other_budgets(const InferenceFlags& told, const DeviceOptions& devi
   open.options.device_memory.reset();
   open.options.host_memory.reset();
   const std::optional<size_t> free = budgets_of(open.options, device).device_memory;  // of a GPU
-  const PreparedInference p =
-      plan(open, {.num_threads = static_cast<int>(told.options.threads), .device = device.kind});
+  const PreparedInference p = plan(open, {.num_threads = static_cast<int>(told.options.threads),
+                                          .device = device.kind,
+                                          .pinned_memory = device.pinned_bytes});
   if (free && *free < p.smallest_device_bytes) return {};
   const std::string on_device = "--device-memory " + flag_size(p.smallest_device_bytes);
   const std::string at_home = "--host-memory " + flag_size(p.ledger.total(Tier::Host));

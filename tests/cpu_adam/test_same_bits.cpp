@@ -56,7 +56,7 @@ TEST_P(SameBits, OnEveryInstructionSet) {
   int64_t compared = 0;
   for (int64_t target : targets) compared |= target;
   constexpr int64_t kAll = HWY_AVX3 | HWY_AVX2 | HWY_SSE4 | HWY_SSSE3 | HWY_SCALAR;
-  EXPECT_EQ(compared, kAll & hwy::SupportedTargets());
+  EXPECT_EQ(compared, kAll & hwy::SupportedTargets() & ~HWY_DISABLED_TARGETS);
   EXPECT_TRUE(compared & HWY_SCALAR);
   for (int64_t target : targets) {
     const OnlyTarget only(target);

@@ -1,0 +1,72 @@
+// The built program run over and over in a folder of its own, with a text and a log.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/tools/run_ebb.h"
+
+namespace ebb {
+
+using Arguments = std::vector<std::string>;
+
+inline constexpr const char* kToy = "toy-bytes";
+
+inline std::string some_text(size_t bytes) {
+  std::string text;
+  for (int i = 0; text.size() < bytes; ++i) {
+    text += "line " + std::to_string(i * i % 997) + ": the quick brown fox\n";
+  }
+  text.resize(bytes);
+  return text;
+}
+
+class CommandLine : public testing::Test {
+ protected:
+  Outcome run(const Arguments& arguments) const { return run_ebb(arguments, folder_.path()); }
+
+  /// A small training run; what `more` says comes last.
+  Arguments train(const Arguments& more = {}) const {
+    Arguments arguments = {"train", "--preset",     kToy,     "--data",       text_, "--device",
+                           "host",  "--chunk-size", "256KiB", "--seq-length", "32",  "--threads",
+                           "2"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+  Outcome run_train(const Arguments& more) const { return run(train(more)); }
+
+  std::vector<nlohmann::json> log_lines() const {
+    std::vector<nlohmann::json> lines;
+    std::istringstream text(content_of(log_));
+    for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+
+  void wait_for_log() const {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (content_of(log_).find('\n') == std::string::npos &&
+           std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+
+  TemporaryFolder folder_;
+  std::string text_ = folder_.write("text.txt", some_text(20'000));
+  std::string log_ = (folder_.path() / "log.jsonl").string();
+};
+
+#define EXPECT_FAILS(outcome, code, fragment)                                    \
+  do {                                                                           \
+    const Outcome result = (outcome);                                            \
+    EXPECT_EQ(result.exit_code, code) << result.err;                             \
+    EXPECT_NE(result.err.find(fragment), std::string::npos) << result.err;       \
+    EXPECT_NE(result.err.find("ebb: error: "), std::string::npos) << result.err; \
+  } while (false)
+
+}  // namespace ebb

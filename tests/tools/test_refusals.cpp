@@ -1,0 +1,114 @@
+// What the command line refuses or gives up: exit codes and messages of the built program.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/tools/command_line.h"
+
+namespace ebb {
+namespace {
+
+TEST_F(CommandLine, BudgetsThatAreTooSmallAreRefusedWithOnesThatWork) {
+  for (const char* mode : {"--dry-run", "--seed=1"}) {
+    EXPECT_FAILS(run_train({mode, "--device-memory", "300KiB"}), 3, "MiB");
+    EXPECT_FAILS(run_train({mode, "--host-memory", "1MiB"}), 3, "MiB");
+  }
+}
+
+TEST_F(CommandLine, ModelsBeyondTheMachineAreRefused) {
+  EXPECT_FAILS(run({"train", "--preset", "gpt3-175b", "--data", text_, "--device", "host",
+                    "--micro-batch-size", "1", "--seq-length", "32"}),
+               3, "GiB");
+}
+
+TEST_F(CommandLine, UnknownCommandsAndFlagsAreErrors) {
+  EXPECT_FAILS(run({}), 2, "a command is missing");
+  EXPECT_FAILS(run({"trian"}), 2, "unknown command 'trian'");
+  EXPECT_FAILS(run_train({"--bogus"}), 2, "--bogus");
+  EXPECT_FAILS(run_train({"--num-layers", "2"}), 2, "--num-layers");
+  EXPECT_FAILS(run({"models", "--bogus"}), 2, "--bogus");
+  EXPECT_FAILS(run({"devices", "extra"}), 2, "extra");
+}
+
+TEST_F(CommandLine, ValuesOutOfRangeAreErrors) {
+  EXPECT_FAILS(run_train({"--steps", "0"}), 2, "--steps '0': allowed is a whole number from 1");
+  EXPECT_FAILS(run_train({"--micro-batch-size", "-4"}), 2, "--micro-batch-size '-4'");
+  EXPECT_FAILS(run_train({"--gradient-accumulation", "0"}), 2, "--gradient-accumulation '0'");
+  EXPECT_FAILS(run_train({"--device-memory", "0"}), 2, "--device-memory '0'");
+  EXPECT_FAILS(run_train({"--device-memory", "-1MiB"}), 2, "--device-memory '-1MiB'");
+  EXPECT_FAILS(run_train({"--lr", "-1"}), 2, "--lr '-1'");
+  EXPECT_FAILS(run_train({"--steps", "1", "--epochs", "1"}), 2, "--epochs");
+  EXPECT_FAILS(run_train({"--dtype", "fp8"}), 2, "fp32, bf16, fp16");
+  EXPECT_FAILS(run({"train", "--preset", "gpt5", "--data", text_}), 2, "gpt5");
+  EXPECT_FAILS(run({"train", "--data", text_}), 2, "--preset");
+  EXPECT_FAILS(run({"train", "--preset", kToy}), 2, "--data");
+}
+
+TEST_F(CommandLine, ShapesThatTheModelHasNotAreErrors) {
+  const Arguments common = {"train", "--preset", kToy, "--data", text_, "--device", "host"};
+  const auto with = [&](Arguments more) {
+    more.insert(more.begin(), common.begin(), common.end());
+    return run(more);
+  };
+  EXPECT_FAILS(with({"--seq-length", "4096"}), 2, "--seq-length '4096'");
+  EXPECT_FAILS(with({"--seq-length", "0"}), 2, "--seq-length '0'");
+  EXPECT_FAILS(with({"--max-seq-length", "-8"}), 2, "--seq-length '-8'");
+  EXPECT_FAILS(with({"--chunk-size", "100000"}), 2, "--chunk-size '97.66 KiB'");
+  EXPECT_FAILS(with({"--chunk-size", "128KiB", "--dtype", "fp32"}), 2, "--chunk-size '128 KiB'");
+  EXPECT_FAILS(with({"--dtype", "fp32", "--gradient-dtype", "bf16"}), 2, "--gradient-dtype");
+}
+
+TEST_F(CommandLine, DataThatCannotBeUsedIsRefused) {
+  const auto with_data = [this](const std::string& path, Arguments more = {}) {
+    more.insert(more.begin(), {"train", "--preset", kToy, "--device", "host", "--seq-length", "32",
+                               "--data", path});
+    return run(more);
+  };
+  EXPECT_FAILS(with_data("/nonexistent/text"), 1, "/nonexistent/text");
+  EXPECT_FAILS(with_data(folder_.write("empty.txt", "")), 2, "empty.txt");
+  EXPECT_FAILS(with_data(folder_.write("short.txt", some_text(128))), 2,
+               "holds 128 tokens, but one micro-batch takes 129");
+  const std::string tokens("\x01\x00\x00\x02\x03\x00", 6);  // 1, 512, 3
+  EXPECT_FAILS(with_data(folder_.write("tokens.bin", tokens)), 2, "--token-type");
+  EXPECT_FAILS(with_data(folder_.write("tokens.bin", tokens), {"--token-type", "u16"}), 2,
+               "token 512 is outside the model's vocabulary of 256");
+  EXPECT_FAILS(with_data(folder_.write("odd.bin", "12345"), {"--token-type", "u16"}), 2, "odd.bin");
+  EXPECT_FAILS(run_train({"--eval-data", "/nonexistent/eval"}), 1, "/nonexistent/eval");
+  EXPECT_FAILS(run_train({"--eval-data", folder_.write("short.txt", some_text(9))}), 2,
+               "--eval-data");
+  EXPECT_FAILS(run_train({"--config", "/nonexistent/run.toml"}), 1, "/nonexistent/run.toml");
+  if (::geteuid() == 0) return;  // root reads everything
+  const std::string secret = folder_.write("secret.txt", some_text(1000));
+  ASSERT_EQ(::chmod(secret.c_str(), 0), 0);
+  EXPECT_FAILS(with_data(secret), 1, "secret.txt");
+}
+
+TEST_F(CommandLine, ALogThatCannotBeWrittenEndsTheRunBeforeTheFirstStep) {
+  for (const auto& [path, why] : {std::pair("/nonexistent/log", "No such file or directory"),
+                                  std::pair("/dev/full", "No space left on device")}) {
+    const Outcome outcome = run_train({"--log", path});
+    EXPECT_FAILS(outcome, 1, why);
+    EXPECT_NE(outcome.err.find(path), std::string::npos) << outcome.err;
+    EXPECT_EQ(outcome.err.find("step 1/"), std::string::npos) << outcome.err;
+  }
+}
+
+TEST_F(CommandLine, GradientsThatAreNotNumbersEndTheRunWithoutClipping) {
+  const Outcome outcome =
+      run_train({"--steps", "20", "--lr", "1e30", "--lr-schedule", "constant", "--clip", "0"});
+  EXPECT_FAILS(outcome, 1, "gradient");
+  EXPECT_EQ(outcome.err.find("update was skipped"), std::string::npos) << outcome.err;
+}
+
+TEST_F(CommandLine, WithClippingTheyAreSkippedThreeTimes) {
+  const Outcome outcome =
+      run_train({"--steps", "20", "--lr", "1e30", "--lr-schedule", "constant", "--log", log_});
+  EXPECT_FAILS(outcome, 1, "gradient");
+  EXPECT_NE(outcome.err.find("the update was skipped (2 so far)"), std::string::npos)
+      << outcome.err;
+  const auto lines = log_lines();
+  ASSERT_FALSE(lines.empty());
+  EXPECT_TRUE(lines.back()["grad_norm"].is_null()) << lines.back();
+}
+
+}  // namespace
+}  // namespace ebb
