@@ -39,6 +39,8 @@ std::string name_of_range(const Op& op, const Trace& trace) {
       return "finish " + chunk;
     case OpKind::Update:
       return "update " + chunk;
+    case OpKind::Speculate:
+      return "speculate " + chunk;
     case OpKind::Partials:
       return "partials " + chunk;
     case OpKind::Norm:
