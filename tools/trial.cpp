@@ -155,11 +155,14 @@ std::optional<Kept> parse_kept(const std::string& text, const std::string& key) 
 
 }  // namespace
 
+Machine machine_of_trial(Machine machine, DeviceKind kind) {
+  if (kind == DeviceKind::Host) machine.load_bytes_per_s = machine.store_bytes_per_s = 0;
+  return machine;
+}
+
 std::optional<double> try_model(const TrialShape& told, const DeviceOptions& options,
-                                const Machine& emulated) {
-  Machine machine = emulated;
-  // On the host a trial has no link: copies as fast as the cores make them. A GPU's is there.
-  if (options.kind == DeviceKind::Host) machine.load_bytes_per_s = machine.store_bytes_per_s = 0;
+                                const Machine& told_machine) {
+  const Machine machine = machine_of_trial(told_machine, options.kind);
   TrialShape shape = told;
   shape.accumulation = std::min(shape.accumulation, 2u);  // more add to a sum as the second does
   for (int64_t layers = sizes_of(shape.config).num_layers; layers > 0; layers /= 2) {

@@ -26,6 +26,10 @@ struct TrialShape {
   bool all_resident = false;
 };
 
+/// Where a trial's step is predicted: on the host it has no link, its copies are as fast as the
+/// cores make them; a GPU's link is there.
+Machine machine_of_trial(Machine machine, DeviceKind kind);
+
 /// Measured over predicted step; nullopt where it is not tried.
 std::optional<double> try_model(const TrialShape& shape, const DeviceOptions& options,
                                 const Machine& machine);

@@ -23,7 +23,7 @@ ebb_test(test_home_memory_emulated
           ${dir}/test_profiler_ranges.cpp
   LIBS ebb_cuda_emulated ebb_model_zoo)
 
-# The tools on the emulated GPU. How long its kernels take is nothing to go by under a sanitizer.
+# The tools on the emulated GPU. Repeated steps and copies of tens of MiB take too long there under a sanitizer.
 if(NOT EBB_SANITIZE)
   ebb_test(test_trial_emulated SOURCES tools/test_trial_emulated.cpp LIBS ebb_cuda_emulated ebb_tools)
 endif()
