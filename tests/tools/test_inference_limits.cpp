@@ -113,7 +113,7 @@ constexpr std::tuple<int, int, const char*> kSignals[] = {{SIGINT, 130, "Ctrl-C"
 
 TEST_F(InferenceLimits, ASignalEndsAnEvaluationWithItsResultSoFar) {
   std::string text;
-  for (int i = 0; i < 4'000'000; ++i) text += static_cast<char>('a' + i * i % 23);
+  for (int64_t i = 0; i < 4'000'000; ++i) text += static_cast<char>('a' + i * i % 23);
   const Arguments always = {"eval",
                             "--preset",
                             "llama-toy-bytes",
