@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -73,6 +74,16 @@ Outcome EbbProcess::wait() {
 
 Outcome run_ebb(const std::vector<std::string>& arguments, const std::filesystem::path& folder) {
   return EbbProcess(arguments, folder).wait();
+}
+
+double number_of(const Outcome& outcome, const std::string& name) {
+  std::istringstream lines(outcome.out);
+  std::string word;
+  double number = NAN;
+  while (lines >> word >> number) {
+    if (word == name) return number;
+  }
+  return NAN;
 }
 
 std::string content_of(const std::filesystem::path& path) {

@@ -38,6 +38,9 @@ class EbbProcess {
 
 Outcome run_ebb(const std::vector<std::string>& arguments, const std::filesystem::path& folder);
 
+/// Of a line "name number" that it printed; NaN where there is none.
+double number_of(const Outcome& outcome, const std::string& name);
+
 /// "" where there is no such file.
 std::string content_of(const std::filesystem::path& path);
 

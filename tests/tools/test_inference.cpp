@@ -54,16 +54,6 @@ class InferenceCommands : public testing::Test {
   std::string data_;
 };
 
-double number_of(const Outcome& outcome, const std::string& name) {
-  std::istringstream lines(outcome.out);
-  std::string word;
-  double number = NAN;
-  while (lines >> word >> number) {
-    if (word == name) return number;
-  }
-  return NAN;
-}
-
 /// What is behind the header of a .npy file of this type and shape.
 template <class T>
 std::vector<T> npy(const std::string& path, const std::string& descr, const std::string& shape) {
