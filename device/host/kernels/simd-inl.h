@@ -31,6 +31,14 @@ using Part = hn::Vec<PartTag>;
 inline constexpr int64_t kPartLanes = static_cast<int64_t>(hn::MaxLanes(PartTag()));
 inline constexpr int64_t kParts = kWide / kPartLanes;
 
+// Where a part is one lane, sixteen copies of each operation would be most of the compiling.
+#undef EBB_FOR_PARTS
+#if HWY_TARGET == HWY_SCALAR
+#define EBB_FOR_PARTS(i) _Pragma("GCC unroll 1") for (int64_t i = 0; i < kParts; ++i)
+#else
+#define EBB_FOR_PARTS(i) for (int64_t i = 0; i < kParts; ++i)
+#endif
+
 struct Wide {
   Part part[kParts];
 };
@@ -68,13 +76,24 @@ HWY_INLINE void store_part(F16* p, Part v) { store_f16(PartTag(), v, p); }
 template <class T>
 HWY_INLINE Wide load(const T* p) {
   Wide r;
-  for (int64_t i = 0; i < kParts; ++i) r.part[i] = load_part(p + i * kPartLanes);
+  EBB_FOR_PARTS(i) r.part[i] = load_part(p + i * kPartLanes);
   return r;
 }
 
 template <class T>
 HWY_INLINE void store(T* p, const Wide& v) {
-  for (int64_t i = 0; i < kParts; ++i) store_part(p + i * kPartLanes, v.part[i]);
+  EBB_FOR_PARTS(i) store_part(p + i * kPartLanes, v.part[i]);
+}
+
+// The ends of rows, one lane after the other. Not inlined: there is one in every loop of every
+// kernel, and they were a third of what kernels took to compile.
+template <class T>
+HWY_NOINLINE void load_lanes(const T* p, int64_t n, float fill, float* lanes) {
+  for (int64_t i = 0; i < kWide; ++i) lanes[i] = i < n ? static_cast<float>(p[i]) : fill;
+}
+template <class T>
+HWY_NOINLINE void store_lanes(T* p, int64_t n, const float* lanes) {
+  for (int64_t i = 0; i < n; ++i) p[i] = static_cast<T>(lanes[i]);
 }
 
 /// The first n of sixteen; the other lanes are `fill`. n may be 16 or more.
@@ -82,7 +101,7 @@ template <class T>
 HWY_INLINE Wide load_up_to(const T* p, int64_t n, float fill = 0.0f) {
   if (HWY_LIKELY(n >= kWide)) return load(p);
   alignas(64) float lanes[kWide];
-  for (int64_t i = 0; i < kWide; ++i) lanes[i] = i < n ? static_cast<float>(p[i]) : fill;
+  load_lanes(p, n, fill, lanes);
   return load(lanes);
 }
 
@@ -91,7 +110,7 @@ HWY_INLINE void store_up_to(T* p, const Wide& v, int64_t n) {
   if (HWY_LIKELY(n >= kWide)) return store(p, v);
   alignas(64) float lanes[kWide];
   store(lanes, v);
-  for (int64_t i = 0; i < n; ++i) p[i] = static_cast<T>(lanes[i]);
+  store_lanes(p, n, lanes);
 }
 
 /// Copies whole cache lines past the caches; hwy::FlushStream() makes them seen by other threads.
@@ -119,11 +138,11 @@ HWY_INLINE Wide broadcast(float x) {
   return r;
 }
 
-#define EBB_WIDE_BINARY(name, Op)                                                  \
-  HWY_INLINE Wide name(const Wide& a, const Wide& b) {                             \
-    Wide r;                                                                        \
-    for (int64_t i = 0; i < kParts; ++i) r.part[i] = hn::Op(a.part[i], b.part[i]); \
-    return r;                                                                      \
+#define EBB_WIDE_BINARY(name, Op)                              \
+  HWY_INLINE Wide name(const Wide& a, const Wide& b) {         \
+    Wide r;                                                    \
+    EBB_FOR_PARTS(i) r.part[i] = hn::Op(a.part[i], b.part[i]); \
+    return r;                                                  \
   }
 EBB_WIDE_BINARY(operator+, Add)
 EBB_WIDE_BINARY(operator-, Sub)
@@ -136,7 +155,7 @@ EBB_WIDE_BINARY(min, Min)
 /// a * b + c, rounded once where the machine can.
 HWY_INLINE Wide fma(const Wide& a, const Wide& b, const Wide& c) {
   Wide r;
-  for (int64_t i = 0; i < kParts; ++i) r.part[i] = hn::MulAdd(a.part[i], b.part[i], c.part[i]);
+  EBB_FOR_PARTS(i) r.part[i] = hn::MulAdd(a.part[i], b.part[i], c.part[i]);
   return r;
 }
 
@@ -172,7 +191,7 @@ HWY_INLINE Part exp_part(Part any_x) {
 
 HWY_INLINE Wide exp(const Wide& x) {
   Wide r;
-  for (int64_t i = 0; i < kParts; ++i) r.part[i] = exp_part(x.part[i]);
+  EBB_FOR_PARTS(i) r.part[i] = exp_part(x.part[i]);
   return r;
 }
 
@@ -201,14 +220,14 @@ HWY_INLINE Part log_part(Part x) {
 
 HWY_INLINE Wide log(const Wide& x) {
   Wide r;
-  for (int64_t i = 0; i < kParts; ++i) r.part[i] = log_part(x.part[i]);
+  EBB_FOR_PARTS(i) r.part[i] = log_part(x.part[i]);
   return r;
 }
 
 /// Lanes where x > 0 keep y, the others are zero.
 HWY_INLINE Wide where_positive(const Wide& x, const Wide& y) {
   Wide r;
-  for (int64_t i = 0; i < kParts; ++i) {
+  EBB_FOR_PARTS(i) {
     const auto positive = hn::Gt(x.part[i], hn::Zero(PartTag()));
     r.part[i] = hn::IfThenElseZero(positive, y.part[i]);
   }
