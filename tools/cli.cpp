@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -64,18 +65,50 @@ CommandFlags describe(const CLI::App& app) {
   return command;
 }
 
+std::string name_of(const CLI::Option& option) {
+  return option.get_lnames().empty() ? std::string() : option.get_lnames().front();
+}
+
 }  // namespace
+
+CommandLine::CommandLine(const std::string& description, const std::string& name)
+    : app_(std::make_unique<CLI::App>(description, name)) {}
+
+CommandLine::~CommandLine() = default;
+
+std::vector<FlagValue> CommandLine::given() const {
+  std::vector<FlagValue> flags;
+  for (const CLI::Option* option : std::as_const(*app_).get_options()) {
+    if (option->count() > 0) flags.push_back({name_of(*option), option->results()});
+  }
+  return flags;
+}
+
+bool CommandLine::was_given(const std::string& name) const {
+  const CLI::Option* option = app_->get_option_no_throw("--" + name);
+  return option != nullptr && option->count() > 0;
+}
+
+bool CommandLine::give(const FlagValue& flag) {
+  CLI::Option* const option = app_->get_option_no_throw("--" + flag.name);
+  if (option == nullptr) return false;
+  option->add_result(flag.values);
+  option->run_callback();
+  return true;
+}
 
 void FlagGroup::add(const std::string& names, const std::string& value,
                     const std::string& description, Setter setter) {
-  app.add_option_function<std::string>(names, with_flag(names, std::move(setter)), description)
+  line.app_
+      ->add_option_function<std::string>(names, with_flag(names, std::move(setter)), description)
       ->option_text(value)
       ->group(name);
 }
 
 void FlagGroup::add_optional(const std::string& names, const std::string& value,
                              const std::string& description, Setter setter) {
-  app.add_option_function<std::string>(names, with_flag(names, std::move(setter)), description)
+  line.app_
+      ->add_option_function<std::string>(names, with_flag(names, std::move(setter)), description)
       ->expected(0, 1)
       ->option_text(value)
       ->group(name);
@@ -83,15 +116,16 @@ void FlagGroup::add_optional(const std::string& names, const std::string& value,
 
 void FlagGroup::add_list(const std::string& names, const std::string& value,
                          const std::string& description, std::vector<std::string>& target) {
-  app.add_option(names, target, description)->option_text(value)->group(name);
+  line.app_->add_option(names, target, description)->option_text(value)->group(name);
 }
 
 void FlagGroup::add_flag(const std::string& names, const std::string& description,
                          std::function<void()> setter) {
-  app.add_flag_callback(names, std::move(setter), description)->group(name);
+  line.app_->add_flag_callback(names, std::move(setter), description)->group(name);
 }
 
-bool parse_arguments(CLI::App& app, std::vector<std::string> arguments, bool config) {
+bool parse_arguments(CommandLine& line, std::vector<std::string> arguments, bool config) {
+  CLI::App& app = *line.app_;
   app.get_formatter()->column_width(44);
   app.get_help_ptr()->group("General");
   if (config) {

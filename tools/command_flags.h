@@ -27,6 +27,13 @@ struct CommandFlags {
   std::vector<Flag> flags;  ///< in the order of --help
 };
 
+/// A flag as it was given: its first long name without dashes.
+struct FlagValue {
+  std::string name;
+  std::vector<std::string> values;  ///< of a list, any number; of a switch, "true"
+  bool operator==(const FlagValue&) const = default;
+};
+
 /// What a value's placeholder names: the words between bars that stand for themselves, and whether
 /// it may be a file.
 void read_value(Flag& flag);

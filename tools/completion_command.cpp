@@ -35,14 +35,14 @@ void add_known_names(CommandFlags& command) {
 }  // namespace
 
 int completion_command(std::vector<std::string> arguments) {
-  CLI::App app("Prints the completion script of a shell: source <(ebb completion bash)",
-               "ebb completion");
+  CommandLine line("Prints the completion script of a shell: source <(ebb completion bash)",
+                   "ebb completion");
   Script script = nullptr;
-  FlagGroup{app, "Shell"}.add("SHELL", "bash|zsh|fish", "whose script to print",
-                              [&script](std::string_view flag, std::string_view text) {
-                                script = choice_value<Script>(flag, text, kShells);
-                              });
-  if (!parse_arguments(app, std::move(arguments), false)) return 0;
+  FlagGroup{line, "Shell"}.add("SHELL", "bash|zsh|fish", "whose script to print",
+                               [&script](std::string_view flag, std::string_view text) {
+                                 script = choice_value<Script>(flag, text, kShells);
+                               });
+  if (!parse_arguments(line, std::move(arguments), false)) return 0;
   if (script == nullptr) throw ConfigError("SHELL is missing: allowed is bash, zsh, fish");
   std::vector<CommandFlags> commands = described_commands();
   std::ranges::for_each(commands, add_known_names);
@@ -51,8 +51,8 @@ int completion_command(std::vector<std::string> arguments) {
 }
 
 int man_command(std::vector<std::string> arguments) {
-  CLI::App app("Prints the manual: ebb man | man -l -", "ebb man");
-  if (!parse_arguments(app, std::move(arguments), false)) return 0;
+  CommandLine line("Prints the manual: ebb man | man -l -", "ebb man");
+  if (!parse_arguments(line, std::move(arguments), false)) return 0;
   fmt::print("{}", man_page(described_commands(), EBB_VERSION));
   return 0;
 }

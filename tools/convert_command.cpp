@@ -31,9 +31,10 @@ struct ConvertOptions {
 };
 
 std::optional<ConvertOptions> parse_convert(std::vector<std::string> arguments) {
-  CLI::App app("Writes the weights of a folder in another type, or in other files.", "ebb convert");
+  CommandLine line("Writes the weights of a folder in another type, or in other files.",
+                   "ebb convert");
   ConvertOptions options;
-  FlagGroup group{app, "Convert"};
+  FlagGroup group{line, "Convert"};
   group.add("--model", "DIR", "a Hugging Face folder, or a hub id found in the local cache",
             [&](std::string_view, std::string_view text) { options.model = text; });
   group.add("--to", "DIR", "the new folder",
@@ -46,7 +47,7 @@ std::optional<ConvertOptions> parse_convert(std::vector<std::string> arguments) 
             [&](std::string_view flag, std::string_view text) {
               options.shard_bytes = size_value(flag, text);
             });
-  if (!parse_arguments(app, std::move(arguments), false)) return std::nullopt;
+  if (!parse_arguments(line, std::move(arguments), false)) return std::nullopt;
   if (options.model.empty()) throw ConfigError("--model is missing: give a Hugging Face folder");
   if (options.to.empty()) throw ConfigError("--to is missing: give the name of a new folder");
   return options;

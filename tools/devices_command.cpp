@@ -85,8 +85,8 @@ void print_gpus(const CudaProbe& probe, const WarningFacts& facts) {
 }  // namespace
 
 int devices_command(std::vector<std::string> arguments) {
-  CLI::App app("Shows what is here: CPU, NUMA, memory, limits and GPUs.", "ebb devices");
-  if (!parse_arguments(app, std::move(arguments), false)) return 0;
+  CommandLine line("Shows what is here: CPU, NUMA, memory, limits and GPUs.", "ebb devices");
+  if (!parse_arguments(line, std::move(arguments), false)) return 0;
   const WarningFacts facts = read_warning_facts();
   print_cpu(facts.machine);
   print_memory(facts);

@@ -32,11 +32,11 @@ struct EvalOptions {
 };
 
 std::optional<EvalOptions> parse_eval(std::vector<std::string> arguments) {
-  CLI::App app("Mean loss and perplexity of a model over data, without gradients.", "ebb eval");
+  CommandLine line("Mean loss and perplexity of a model over data, without gradients.", "ebb eval");
   EvalOptions options;
-  add_inference_flags(app, options.run);
-  add_evaluated_data_flags(app, options.run);
-  FlagGroup data{app, "Data"}, output{app, "Output"};
+  add_inference_flags(line, options.run);
+  add_evaluated_data_flags(line, options.run);
+  FlagGroup data{line, "Data"}, output{line, "Output"};
   data.add("--eval-batches", "N [all]", "no more than the first N micro-batches",
            [&](std::string_view flag, std::string_view text) {
              options.num_batches = whole_value(flag, text, 1);
@@ -46,7 +46,7 @@ std::optional<EvalOptions> parse_eval(std::vector<std::string> arguments) {
   output.add("--log-probs", "FILE.npy",
              "the summed log-probability of the labels of every sample, in fp64",
              [&](std::string_view, std::string_view text) { options.log_probs = text; });
-  if (!parse_arguments(app, std::move(arguments), true)) return std::nullopt;
+  if (!parse_arguments(line, std::move(arguments), true)) return std::nullopt;
   validate_inference(options.run);
   if (options.run.data.empty()) {
     throw ConfigError("--data is missing: give text files, folders of text or token files");

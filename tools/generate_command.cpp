@@ -44,8 +44,8 @@ std::vector<int32_t> parse_tokens(std::string_view flag, std::string_view text) 
   return tokens;
 }
 
-void add_text_flags(CLI::App& app, GenerateOptions& o) {
-  FlagGroup group{app, "Text"};
+void add_text_flags(CommandLine& line, GenerateOptions& o) {
+  FlagGroup group{line, "Text"};
   group.add("--prompt", "TEXT", "of a model over bytes: what to continue",
             [&o](std::string_view, std::string_view text) { o.prompt = std::string(text); });
   group.add("--prompt-tokens", "1,2,3", "of any model: the tokens to continue",
@@ -72,11 +72,11 @@ void add_text_flags(CLI::App& app, GenerateOptions& o) {
 }
 
 std::optional<GenerateOptions> parse_generate(std::vector<std::string> arguments) {
-  CLI::App app("Continues a text and writes what it adds.", "ebb generate");
+  CommandLine line("Continues a text and writes what it adds.", "ebb generate");
   GenerateOptions options;
-  add_inference_flags(app, options.run);
-  add_text_flags(app, options);
-  if (!parse_arguments(app, std::move(arguments), true)) return std::nullopt;
+  add_inference_flags(line, options.run);
+  add_text_flags(line, options);
+  if (!parse_arguments(line, std::move(arguments), true)) return std::nullopt;
   validate_inference(options.run);
   if (options.prompt.has_value() == options.prompt_tokens.has_value()) {
     throw ConfigError("give one of --prompt TEXT (models over bytes) and --prompt-tokens 1,2,3");

@@ -8,8 +8,8 @@
 namespace ebb {
 
 int models_command(std::vector<std::string> arguments) {
-  CLI::App app("Lists the presets that `ebb train --preset` knows.", "ebb models");
-  if (!parse_arguments(app, std::move(arguments), false)) return 0;
+  CommandLine line("Lists the presets that `ebb train --preset` knows.", "ebb models");
+  if (!parse_arguments(line, std::move(arguments), false)) return 0;
   fmt::print("{:<18} {:>10} {:>7} {:>9} {:>6} {:>10} {:>10}  {}\n", "preset", "parameters",
              "layers", "channels", "heads", "positions", "vocabulary", "description");
   for (const Preset& preset : presets()) {

@@ -59,11 +59,11 @@ int print_plan(const PlanRequest& request, const PlanGround& ground) {
 }  // namespace
 
 int plan_command(std::vector<std::string> arguments) {
-  CLI::App app("Plans a run before it starts, for this machine or another: allocates nothing.",
-               "ebb plan");
+  CommandLine line("Plans a run before it starts, for this machine or another: allocates nothing.",
+                   "ebb plan");
   PlanRequest request;
-  add_plan_flags(app, request);
-  if (!parse_arguments(app, std::move(arguments), true)) return 0;
+  add_plan_flags(line, request);
+  if (!parse_arguments(line, std::move(arguments), true)) return 0;
   validate(request);
   const PlanGround ground = plan_ground(request);
   if (!request.write_machine.empty()) write_machine(ground.machine, request.write_machine);

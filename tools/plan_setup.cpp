@@ -53,9 +53,9 @@ uint32_t evaluation_batches(const TrainOptions& options, const PlanGround& groun
 
 }  // namespace
 
-void add_plan_flags(CLI::App& app, PlanRequest& request) {
-  add_planned_flags(app, request.options);
-  FlagGroup group{app, "Plan"};
+void add_plan_flags(CommandLine& line, PlanRequest& request) {
+  add_planned_flags(line, request.options);
+  FlagGroup group{line, "Plan"};
   group.add("--machine", "this|NAME|FILE [this]",
             fmt::format(
                 "plan for this machine, measured; for a preset ({}); or for what a file says",

@@ -31,7 +31,7 @@ struct PlanRequest {
   std::string html;  ///< a report of the simulated step; empty: none
 };
 
-void add_plan_flags(CLI::App& app, PlanRequest& request);
+void add_plan_flags(CommandLine& line, PlanRequest& request);
 void validate(const PlanRequest& request);
 
 /// What a plan is made for. Budgets are not in it: plan_step_of() takes those of the flags, else

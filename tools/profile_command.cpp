@@ -40,14 +40,14 @@ void refuse_lost_flags(const TrainOptions& o) {
 }
 
 bool parse_profile(std::vector<std::string> arguments, ProfileRequest& request) {
-  CLI::App app(
+  CommandLine line(
       "Trains one step to warm up and a few more (--steps [3]), and shows where their time went.",
       "ebb profile");
-  add_train_flags(app, request.options);
-  FlagGroup group{app, "Output"};
+  add_train_flags(line, request.options);
+  FlagGroup group{line, "Output"};
   group.add("--html", "FILE", "a report of the fastest step, one page that needs nothing else",
             [&request](std::string_view, std::string_view text) { request.html = text; });
-  if (!parse_arguments(app, std::move(arguments), true)) return false;
+  if (!parse_arguments(line, std::move(arguments), true)) return false;
   if (!request.options.steps && !request.options.epochs) request.options.steps = kDefaultSteps;
   settle_defaults(request.options);
   refuse_lost_flags(request.options);

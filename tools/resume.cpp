@@ -44,7 +44,7 @@ void check_state(const std::string& checkpoint) {
 
 }  // namespace
 
-std::optional<Resumed> take_up(CLI::App& app, TrainOptions& options) {
+std::optional<Resumed> take_up(CommandLine& line, TrainOptions& options) {
   if (!options.resume) return std::nullopt;
   const auto checkpoint = checkpoint_to_resume(options);
   if (!checkpoint) return std::nullopt;
@@ -52,7 +52,7 @@ std::optional<Resumed> take_up(CLI::App& app, TrainOptions& options) {
   Resumed resumed{.checkpoint = *checkpoint, .run = read_saved_run(*checkpoint)};
   RunConfig config = resumed.run.config;
   std::erase_if(config, [](const FlagValue& flag) { return flag.name == "save"; });
-  give_flags(app, config);
+  give_flags(line, config);
   if (options.save.empty()) options.save = folder_of(*checkpoint);
   return resumed;
 }

@@ -21,7 +21,7 @@ struct Resumed {
 
 /// What --resume means; nullopt where it was not given, or there is nothing to resume under --save
 /// yet. Flags that were not given become the checkpoint's; --save becomes its folder.
-std::optional<Resumed> take_up(CLI::App& app, TrainOptions& options);
+std::optional<Resumed> take_up(CommandLine& line, TrainOptions& options);
 
 /// Where the run begins. A sequence of another length begins at the same token.
 RunPosition start_of(const std::optional<Resumed>& resumed, const TrainSetup& setup);

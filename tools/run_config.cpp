@@ -59,20 +59,9 @@ bool is_in(const std::string_view (&names)[N], std::string_view name) {
   return std::ranges::find(names, name) != std::end(names);
 }
 
-std::string name_of(const CLI::Option& option) {
-  return option.get_lnames().empty() ? std::string() : option.get_lnames().front();
-}
-
-bool is_given(const CLI::App& app, const std::string& name) {
-  const CLI::Option* option = app.get_option_no_throw("--" + name);
-  return option != nullptr && option->count() > 0;
-}
-
-std::set<std::string> given_names(const CLI::App& app) {
+std::set<std::string> names_of(const RunConfig& config) {
   std::set<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->count() > 0) names.insert(name_of(*option));
-  }
+  for (const FlagValue& flag : config) names.insert(flag.name);
   return names;
 }
 
@@ -156,26 +145,19 @@ const FlagValue* find(const RunConfig& config, std::string_view name) {
   return found != config.end() ? &*found : nullptr;
 }
 
-RunConfig given_flags(const CLI::App& app) {
-  RunConfig config;
-  for (const CLI::Option* option : app.get_options()) {
-    const std::string name = name_of(*option);
-    if (option->count() > 0 && !is_in(kPassing, name)) config.push_back({name, option->results()});
-  }
+RunConfig given_flags(const CommandLine& line) {
+  RunConfig config = line.given();
+  std::erase_if(config, [](const FlagValue& flag) { return is_in(kPassing, flag.name); });
   return config;
 }
 
-void give_flags(CLI::App& app, const RunConfig& config) {
-  const std::set<std::string> given = given_names(app);
+void give_flags(CommandLine& line, const RunConfig& config) {
+  const std::set<std::string> given = names_of(line.given());
   for (const FlagValue& flag : config) {
-    if (is_given(app, flag.name) || gives_way(flag.name, given)) continue;
-    CLI::Option* const option = app.get_option_no_throw("--" + flag.name);
-    if (option == nullptr) {
-      throw ConfigError(
-          fmt::format("--{} of the checkpoint is not known to this program", flag.name));
-    }
-    option->add_result(flag.values);
-    option->run_callback();
+    if (line.was_given(flag.name) || gives_way(flag.name, given)) continue;
+    if (line.give(flag)) continue;
+    throw ConfigError(
+        fmt::format("--{} of the checkpoint is not known to this program", flag.name));
   }
 }
 
@@ -190,10 +172,10 @@ RunConfig resolved_config(RunConfig config, const TrainOptions& options, const T
   set_number(config, "seq-length", setup.shape.length);
   set_number(config, "seed", trainer.seed);
   set(config, "order", options.order == DataOrder::Shuffled ? "shuffled" : "sequential");
-  set(config, "dtype", std::string(ebb::name_of(trainer.dtype)));
-  set(config, "gradient-dtype", std::string(ebb::name_of(setup.prepared.layout->gradient_type())));
+  set(config, "dtype", std::string(name_of(trainer.dtype)));
+  set(config, "gradient-dtype", std::string(name_of(setup.prepared.layout->gradient_type())));
   if (setup.device.kind == DeviceKind::Host && trainer.dtype == DType::BF16) {
-    set(config, "arithmetic", std::string(ebb::name_of(*setup.device.arithmetic)));
+    set(config, "arithmetic", std::string(name_of(*setup.device.arithmetic)));
   }
   if (!options.save.empty()) set(config, "save", options.save);
   for (FlagValue& flag : config) {
@@ -220,10 +202,8 @@ std::string to_toml(const RunConfig& config) {
 }
 
 std::vector<std::string> changes(const RunConfig& before, const RunConfig& now) {
-  std::set<std::string> names;
-  for (const RunConfig* config : {&before, &now}) {
-    for (const FlagValue& flag : *config) names.insert(flag.name);
-  }
+  std::set<std::string> names = names_of(before);
+  names.merge(names_of(now));
   std::vector<std::string> found;
   for (const std::string& name : names) {
     const FlagValue *was = find(before, name), *is = find(now, name);

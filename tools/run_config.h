@@ -8,31 +8,26 @@
 #include <string_view>
 #include <vector>
 
-namespace CLI {
-class App;
-}
+#include "tools/command_flags.h"
 
 namespace ebb {
+
+class CommandLine;
 
 struct TrainOptions;
 struct TrainSetup;
 
-struct FlagValue {
-  std::string name;
-  std::vector<std::string> values;  ///< of a list, any number; of a switch, "true"
-  bool operator==(const FlagValue&) const = default;
-};
 using RunConfig = std::vector<FlagValue>;
 
 /// Null where there is none of that name.
 const FlagValue* find(const RunConfig& config, std::string_view name);
 
 /// What the command line and --config gave, but for flags that are of one invocation alone.
-RunConfig given_flags(const CLI::App& app);
+RunConfig given_flags(const CommandLine& line);
 
 /// Takes from `config` the flags that were not given, nor others that exclude them. ConfigError
-/// where the app has no such flag, or the value is not allowed.
-void give_flags(CLI::App& app, const RunConfig& config);
+/// where the line has no such flag, or the value is not allowed.
+void give_flags(CommandLine& line, const RunConfig& config);
 
 /// With every value on which results depend as it was resolved, whether given or not, and with
 /// paths that hold anywhere.

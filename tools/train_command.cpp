@@ -37,12 +37,12 @@ struct Request {
 };
 
 std::optional<Request> parse_train(std::vector<std::string> arguments) {
-  CLI::App app("Trains a model on text or token files.", "ebb train");
+  CommandLine line("Trains a model on text or token files.", "ebb train");
   Request request;
-  add_train_flags(app, request.options);
-  if (!parse_arguments(app, std::move(arguments), true)) return std::nullopt;
-  request.resumed = take_up(app, request.options);
-  request.given = given_flags(app);
+  add_train_flags(line, request.options);
+  if (!parse_arguments(line, std::move(arguments), true)) return std::nullopt;
+  request.resumed = take_up(line, request.options);
+  request.given = given_flags(line);
   settle_defaults(request.options);
   validate(request.options);
   return request;

@@ -333,31 +333,31 @@ void validate_chunk_size(const TrainOptions& o) {
 
 }  // namespace
 
-void add_train_flags(CLI::App& app, TrainOptions& options) {
-  add_model_flags({app, "Model"}, options);
-  add_gradient_type_flag({app, "Model"}, options);
-  add_data_flags({app, "Data"}, options);
-  add_optimizer_flags({app, "Optimizer"}, options);
-  add_memory_flags({app, "Memory"}, options);
-  add_output_flags({app, "Output"}, options);
+void add_train_flags(CommandLine& line, TrainOptions& options) {
+  add_model_flags({line, "Model"}, options);
+  add_gradient_type_flag({line, "Model"}, options);
+  add_data_flags({line, "Data"}, options);
+  add_optimizer_flags({line, "Optimizer"}, options);
+  add_memory_flags({line, "Memory"}, options);
+  add_output_flags({line, "Output"}, options);
 }
 
-void add_planned_flags(CLI::App& app, TrainOptions& options) {
-  add_model_flags({app, "Model"}, options);
-  add_gradient_type_flag({app, "Model"}, options);
-  add_shape_flags({app, "Step"}, options);
-  add_clip_flag({app, "Step"}, options);
-  add_memory_flags({app, "Memory"}, options);
+void add_planned_flags(CommandLine& line, TrainOptions& options) {
+  add_model_flags({line, "Model"}, options);
+  add_gradient_type_flag({line, "Model"}, options);
+  add_shape_flags({line, "Step"}, options);
+  add_clip_flag({line, "Step"}, options);
+  add_memory_flags({line, "Memory"}, options);
 }
 
-void add_inference_flags(CLI::App& app, TrainOptions& options) {
-  add_model_flags({app, "Model"}, options);
-  add_device_flags({app, "Memory"}, options);
+void add_inference_flags(CommandLine& line, TrainOptions& options) {
+  add_model_flags({line, "Model"}, options);
+  add_device_flags({line, "Memory"}, options);
 }
 
-void add_evaluated_data_flags(CLI::App& app, TrainOptions& options) {
-  add_file_flags({app, "Data"}, options);
-  add_micro_batch_flags({app, "Data"}, options);
+void add_evaluated_data_flags(CommandLine& line, TrainOptions& options) {
+  add_file_flags({line, "Data"}, options);
+  add_micro_batch_flags({line, "Data"}, options);
 }
 
 void settle_defaults(TrainOptions& options) {

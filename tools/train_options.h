@@ -20,11 +20,9 @@
 #include "scheduler/trainer.h"
 #include "tools/size_parse.h"
 
-namespace CLI {
-class App;
-}
-
 namespace ebb {
+
+class CommandLine;
 
 enum class DeviceChoice : uint8_t { Auto, Host, Cuda };
 
@@ -99,13 +97,13 @@ struct TrainOptions {
   bool loads_weights() const { return !model.empty() && !random_init; }
 };
 
-/// Declares train's flags; `options` is filled while `app` parses, and must outlive that.
-void add_train_flags(CLI::App& app, TrainOptions& options);
+/// Declares train's flags; `options` is filled while `line` parses, and must outlive that.
+void add_train_flags(CommandLine& line, TrainOptions& options);
 /// Those that a plan depends on: of the model, the shape of a step, clipping, and memory.
-void add_planned_flags(CLI::App& app, TrainOptions& options);
+void add_planned_flags(CommandLine& line, TrainOptions& options);
 /// Those of a run without gradients: of the model, and memory; and of its data, where it has any.
-void add_inference_flags(CLI::App& app, TrainOptions& options);
-void add_evaluated_data_flags(CLI::App& app, TrainOptions& options);
+void add_inference_flags(CommandLine& line, TrainOptions& options);
+void add_evaluated_data_flags(CommandLine& line, TrainOptions& options);
 
 /// Fine-tuning begins gently: where weights are loaded, what was not given is a learning rate of
 /// 1e-5, falling to 0, and no weight decay.

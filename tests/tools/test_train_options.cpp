@@ -15,10 +15,10 @@ namespace ebb {
 namespace {
 
 TrainOptions parse(std::vector<std::string> arguments) {
-  CLI::App app("test", "ebb train");
+  CommandLine line("test", "ebb train");
   TrainOptions options;
-  add_train_flags(app, options);
-  EXPECT_TRUE(parse_arguments(app, std::move(arguments), true));
+  add_train_flags(line, options);
+  EXPECT_TRUE(parse_arguments(line, std::move(arguments), true));
   settle_defaults(options);
   validate(options);
   return options;
