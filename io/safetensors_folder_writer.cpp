@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "device/errors.h"
+#include "io/json_text.h"
 
 namespace ebb {
 
@@ -62,7 +63,7 @@ std::string SafetensorsFolderWriter::index() const {
   }
   const nlohmann::json index = {
       {"metadata", {{"total_parameters", elements}, {"total_size", bytes}}}, {"weight_map", map}};
-  return index.dump(2) + "\n";
+  return json_text(index, 2) + "\n";
 }
 
 void SafetensorsFolderWriter::finish() {

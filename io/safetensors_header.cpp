@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "device/errors.h"
+#include "io/json_text.h"
 
 namespace ebb {
 namespace {
@@ -294,12 +295,12 @@ std::string make_safetensors_header(const SafetensorsHeader& header) {
   std::string text = "{";
   const auto out = std::back_inserter(text);
   if (!header.metadata.empty()) {
-    fmt::format_to(out, "\"__metadata__\":{}", Json(header.metadata).dump());
+    fmt::format_to(out, "\"__metadata__\":{}", json_text(Json(header.metadata)));
   }
   for (const StoredTensor& t : header.tensors) {
     fmt::format_to(out, "{}{}:{{\"dtype\":\"{}\",\"shape\":{},\"data_offsets\":[{},{}]}}",
-                   text.size() > 1 ? "," : "", Json(t.name).dump(), name_of(t.type),
-                   Json(t.shape).dump(), t.offset, t.offset + t.bytes());
+                   text.size() > 1 ? "," : "", json_text(Json(t.name)), name_of(t.type),
+                   json_text(Json(t.shape)), t.offset, t.offset + t.bytes());
   }
   text += "}";
   text.resize((text.size() + 7) / 8 * 8, ' ');

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "device/errors.h"
+#include "io/json_text.h"
 
 namespace ebb {
 
@@ -69,7 +70,7 @@ std::string to_json(const StateFileHeader& header) {
     for (int i = 0; i < parameter.shape.rank(); ++i) shape.push_back(parameter.shape[i]);
     json["parameters"].push_back({{"name", parameter.name}, {"shape", shape}});
   }
-  return json.dump();
+  return json_text(json);
 }
 
 /// What is wrong with a header, beside its syntax.
@@ -102,7 +103,7 @@ Shape shape_of(const std::vector<int64_t>& dims) {
 }
 
 StateFileHeader from_json(const std::string& text) {
-  const auto json = nlohmann::json::parse(text);
+  const auto json = parse_json(text);
   StateFileHeader header;
   const auto type = json.at("weight_type").get<std::string>();
   const auto* const known = std::ranges::find(kWeightTypes, type, name_of);

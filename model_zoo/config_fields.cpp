@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "device/errors.h"
+#include "io/json_text.h"
 
 namespace ebb {
 namespace {
@@ -112,7 +113,7 @@ void ConfigFields::require_known(std::initializer_list<std::string_view> names) 
 
 void ConfigFields::refuse(std::string_view name, std::string_view allowed) const {
   const nlohmann::json* value = find(name);
-  std::string text = value == nullptr ? "missing" : value->dump();
+  std::string text = value == nullptr ? "missing" : json_text(*value);
   if (text.size() > kShownBytes) text = text.substr(0, kShownBytes) + "...";
   throw ConfigError(
       fmt::format("'{}': {}{} is {}, allowed is {}", path_, prefix_, name, text, allowed));

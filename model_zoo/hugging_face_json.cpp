@@ -5,6 +5,7 @@
 
 #include "device/errors.h"
 #include "io/json_file.h"
+#include "io/json_text.h"
 #include "model_zoo/hugging_face_config.h"
 #include "model_zoo/rope_fields.h"
 
@@ -103,7 +104,7 @@ std::string text_of(Json json, DType dtype) {
   const bool new_name = json.contains("dtype");
   if (json.contains("torch_dtype") || !new_name) json["torch_dtype"] = torch_name(dtype);
   if (new_name) json["dtype"] = torch_name(dtype);
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "device/errors.h"
 #include "io/json_file.h"
+#include "io/json_text.h"
 #include "io/mapped_file.h"
 #include "io/new_file.h"
 #include "model_zoo/hugging_face_config.h"
@@ -84,7 +85,7 @@ std::vector<int32_t> end_tokens(const std::string& folder) {
         throw ConfigError(
             fmt::format("'{}': eos_token_id is {}: allowed are a token or a list of "
                         "tokens",
-                        path.string(), found->dump()));
+                        path.string(), json_text(*found)));
       }
       ends.push_back(token.get<int32_t>());
     }

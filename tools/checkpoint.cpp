@@ -14,6 +14,7 @@
 
 #include "device/errors.h"
 #include "io/json_file.h"
+#include "io/json_text.h"
 #include "io/new_file.h"
 
 namespace ebb {
@@ -100,7 +101,7 @@ void write_saved_run(const std::string& checkpoint, const SavedRun& run) {
                                        {"written_by", run.written_by},
                                        {"config", to_json(run.config)}};
   write_new_file((fs::path(checkpoint) / kConfigFile).string(), to_toml(run.config));
-  write_new_file((fs::path(checkpoint) / kTrainingFile).string(), json.dump(2) + "\n");
+  write_new_file((fs::path(checkpoint) / kTrainingFile).string(), json_text(json, 2) + "\n");
 }
 
 SavedRun read_saved_run(const std::string& checkpoint) {
@@ -110,7 +111,7 @@ SavedRun read_saved_run(const std::string& checkpoint) {
     if (json.at("version") != kVersion) {
       throw FormatError(path, 0,
                         fmt::format("version {} of the format; this program reads version {}",
-                                    json.at("version").dump(), kVersion));
+                                    json_text(json.at("version")), kVersion));
     }
     return from_json(json);
   } catch (const nlohmann::json::exception& error) {

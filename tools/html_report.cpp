@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "device/errors.h"
+#include "io/json_text.h"
 #include "scheduler/timeline.h"
 #include "tools/chrome_trace.h"
 #include "tools/report_page.h"
@@ -101,7 +102,7 @@ class ViewJson {
 
 /// JSON inside a page must not end its element.
 std::string as_script(const Json& json) {
-  std::string text = json.dump();
+  std::string text = json_text(json);
   for (size_t at = 0; (at = text.find("</", at)) != std::string::npos; at += 3) {
     text.replace(at, 2, "<\\/");
   }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "device/host/parallel.h"
+#include "io/json_text.h"
 #include "tools/kept_file.h"
 #include "tools/machine.h"
 
@@ -79,11 +80,11 @@ std::string to_json(const RatesKey& key, const Machine& machine) {
   json["of"] = key.text();
   for (const RateField& field : kFields) json[field.name] = machine.*field.member;
   json["shared_cores"] = machine.shared_cores;
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 std::optional<Machine> rates_from_json(const std::string& text, const RatesKey& key) {
-  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto json = parse_json_or_discard(text);
   if (!json.is_object() || !json.contains("of") || json["of"] != key.text()) return std::nullopt;
   Machine machine;
   for (const RateField& field : kFields) {

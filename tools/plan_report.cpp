@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "device/errors.h"
+#include "io/json_text.h"
 #include "scheduler/choose.h"
 #include "tools/train_report.h"
 
@@ -173,7 +174,7 @@ std::string plan_json(const PlanGround& ground, const PlannedStep& step) {
   json["candidates"] = Json::array();
   for (const Candidate& candidate : p.candidates) json["candidates"].push_back(to_json(candidate));
   json["memory"] = to_json(p.ledger);
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 std::string format_misfit(std::string_view why, std::span<const PlanChange> changes) {
@@ -202,7 +203,7 @@ std::string misfit_json(std::string_view why, std::span<const PlanChange> change
                                {"device_bytes", c.device_bytes},
                                {"host_bytes", c.host_bytes}});
   }
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 }  // namespace ebb

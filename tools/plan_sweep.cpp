@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "device/errors.h"
+#include "io/json_text.h"
 #include "tools/train_setup.h"
 
 namespace ebb {
@@ -58,7 +59,7 @@ class Rows {
     if (json_) {
       nlohmann::ordered_json row{{"tokens_per_step", shape.num_tokens()}, {"fits", false}};
       if (options.device_memory) row["device_memory"] = *options.device_memory;
-      return print_(row.dump() + "\n");
+      return print_(json_text(row) + "\n");
     }
     const std::string budget = options.device_memory ? format_bytes(*options.device_memory) : "";
     print_(
@@ -69,15 +70,14 @@ class Rows {
 
   static std::string json_line(const PlannedStep& step) {
     const Candidate& c = step.chosen();
-    return nlohmann::ordered_json({{"device_memory", budget(step)},
-                                   {"tokens_per_step", step.shape.num_tokens()},
-                                   {"fits", true},
-                                   {"predicted_seconds", c.seconds},
-                                   {"bound_seconds", c.bound.seconds},
-                                   {"bound_by", c.bound.bound_by},
-                                   {"moved_bytes", c.moved_bytes},
-                                   {"tokens_per_second", step.tokens_per_second()}})
-               .dump() +
+    return json_text(nlohmann::ordered_json({{"device_memory", budget(step)},
+                                             {"tokens_per_step", step.shape.num_tokens()},
+                                             {"fits", true},
+                                             {"predicted_seconds", c.seconds},
+                                             {"bound_seconds", c.bound.seconds},
+                                             {"bound_by", c.bound.bound_by},
+                                             {"moved_bytes", c.moved_bytes},
+                                             {"tokens_per_second", step.tokens_per_second()}})) +
            "\n";
   }
 

@@ -6,6 +6,7 @@
 
 #include "device/errors.h"
 #include "io/json_file.h"
+#include "io/json_text.h"
 #include "tools/machine_presets.h"
 #include "tools/machine_rates.h"
 
@@ -84,13 +85,13 @@ std::string to_json(const PlannedMachine& machine, std::string_view source) {
   }
   json["shared_cores"] = machine.rates.shared_cores;
   json["sources"] = sources;
-  return json.dump(2) + "\n";
+  return json_text(json, 2) + "\n";
 }
 
 std::vector<PlannedMachine> machine_presets() {
   std::vector<PlannedMachine> machines;
   for (const std::string_view text : kMachinePresets) {
-    machines.push_back(machine_of(Json::parse(text), "a preset"));
+    machines.push_back(machine_of(parse_ordered_json(text), "a preset"));
   }
   return machines;
 }

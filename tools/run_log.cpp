@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "device/errors.h"
+#include "io/json_text.h"
 
 namespace ebb {
 namespace {
@@ -28,7 +29,7 @@ class JsonLine {
   JsonLine& add(std::string_view name, uint64_t value) { return raw(name, fmt::to_string(value)); }
   JsonLine& add(std::string_view name, bool value) { return raw(name, value ? "true" : "false"); }
   JsonLine& add(std::string_view name, const std::string& value) {
-    return raw(name, nlohmann::json(value).dump());
+    return raw(name, json_text(nlohmann::json(value)));
   }
   template <class T>
   JsonLine& add(std::string_view name, const std::optional<T>& value) {
@@ -47,7 +48,7 @@ class JsonLine {
 
 /// A line of a step, up to this one?
 bool is_until(const std::string& line, uint64_t last_step) {
-  const auto json = nlohmann::json::parse(line, nullptr, false);
+  const auto json = parse_json_or_discard(line);
   if (!json.is_object()) return false;
   const auto step = json.find("step");
   return step != json.end() && step->is_number_unsigned() && *step <= last_step;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "io/json_text.h"
 #include "scheduler/trainer.h"
 #include "tools/kept_file.h"
 
@@ -144,7 +145,7 @@ struct Kept {
 };
 
 std::optional<Kept> parse_kept(const std::string& text, const std::string& key) {
-  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto json = parse_json_or_discard(text);
   if (!json.is_object() || !json.contains("of") || json["of"] != key) return std::nullopt;
   const auto ratio = json.find("ratio");
   if (ratio == json.end()) return std::nullopt;
@@ -189,7 +190,7 @@ void fit_to_model(MachineRates& rates, const TrialShape& shape, const DeviceOpti
     nlohmann::ordered_json json;
     json["of"] = key;
     json["ratio"] = kept->ratio ? nlohmann::json(*kept->ratio) : nlohmann::json();
-    if (!folder.empty()) write_kept(file, json.dump(2) + "\n");
+    if (!folder.empty()) write_kept(file, json_text(json, 2) + "\n");
   }
   rates.trial_ratio = kept->ratio;
   if (kept->ratio) rates.machine = slower(rates.machine, *kept->ratio);

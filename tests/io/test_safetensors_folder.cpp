@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "device/errors.h"
+#include "io/json_text.h"
 #include "io/safetensors_folder.h"
 #include "io/safetensors_folder_writer.h"
 #include "tests/io/safetensors_files.h"
@@ -26,7 +27,7 @@ class WeightFolder : public FolderTest {
     writer.finish();
   }
   void write_index(const nlohmann::json& weight_map) const {
-    write(kIndex, nlohmann::json{{"weight_map", weight_map}}.dump());
+    write(kIndex, json_text(nlohmann::json{{"weight_map", weight_map}}));
   }
   template <class E>
   E opening_fails() const {
@@ -49,7 +50,7 @@ TEST_F(WeightFolder, LargerOnesAreSplitAtTensors) {
             (std::vector<std::string>{
                 "model-00001-of-00004.safetensors", "model-00002-of-00004.safetensors",
                 "model-00003-of-00004.safetensors", "model-00004-of-00004.safetensors", kIndex}));
-  const auto index = nlohmann::json::parse(content_of(path(kIndex)));
+  const auto index = parse_json(content_of(path(kIndex)));
   EXPECT_EQ(index["metadata"]["total_size"], 128);
   EXPECT_EQ(index["weight_map"]["1"], "model-00002-of-00004.safetensors");
   EXPECT_EQ(index["weight_map"]["2"], "model-00002-of-00004.safetensors");

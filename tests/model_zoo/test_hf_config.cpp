@@ -7,6 +7,7 @@
 
 #include "device/errors.h"
 #include "io/json_file.h"
+#include "io/json_text.h"
 #include "model_zoo/hugging_face_config.h"
 #include "model_zoo/model_files.h"
 #include "tests/io/safetensors_files.h"
@@ -21,7 +22,7 @@ class HfConfig : public FolderTest {
  protected:
   template <class Config>
   Config read(const Json& json) const {
-    write("config.json", json.dump());
+    write("config.json", json_text(json));
     return std::get<Config>(read_model_config(folder_.string()));
   }
 };
@@ -169,7 +170,7 @@ class HfConfigRefusals : public FolderTest, public testing::WithParamInterface<R
 TEST_P(HfConfigRefusals, NameFileFieldAndValue) {
   Json json = config_of(GetParam().of);
   GetParam().change(json);
-  const std::string file = write("config.json", json.dump());
+  const std::string file = write("config.json", json_text(json));
   const auto error = error_of<ConfigError>([&] { read_model_config(folder_.string()); });
   EXPECT_SAYS(error, GetParam().says);
   EXPECT_SAYS(error, file.c_str());
@@ -192,8 +193,8 @@ TEST_F(HfConfig, IsCarriedOverWithTheNewType) {
   write("from/additional_chat_templates/x.jinja", "x");
   std::filesystem::create_directory(path("to"));
   write_model_files(path("from"), Gpt2Config{}, DType::BF16, path("to"));
-  EXPECT_EQ(Json::parse(content_of(path("to/config.json"))),
-            Json::parse(R"({"z": 1, "dtype": "bfloat16", "a": {"b": [1.5, null]}})"));
+  EXPECT_EQ(parse_json(content_of(path("to/config.json"))),
+            parse_json(R"({"z": 1, "dtype": "bfloat16", "a": {"b": [1.5, null]}})"));
   EXPECT_EQ(content_of(path("to/tokenizer.json")), "tokens");
   EXPECT_EQ(content_of(path("to/generation_config.json")), "{}");
   EXPECT_EQ(content_of(path("to/additional_chat_templates/x.jinja")), "x");

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "io/json_text.h"
 #include "model_zoo/generation.h"
 #include "model_zoo/hugging_face_config.h"
 #include "tests/model_zoo/hf_folder.h"
@@ -92,7 +93,7 @@ TEST(HfGeneration, GivesTheLogitsAndTheTextOfTransformers) {
   for (const std::string& name : names) command += " " + hf_folder(name);
   const std::string said = output_of(command);
   ASSERT_FALSE(said.empty()) << command;
-  const auto theirs = nlohmann::json::parse(said);
+  const auto theirs = parse_json(said);
   std::vector<float> before;
   for (size_t i = 0; i < names.size(); ++i) {
     const auto logits = theirs[i]["logits"].get<std::vector<double>>();

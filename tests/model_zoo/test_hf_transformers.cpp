@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "io/json_text.h"
 #include "model_zoo/model_files.h"
 #include "tests/io/safetensors_files.h"
 #include "tests/model_zoo/hf_folder.h"
@@ -35,7 +36,7 @@ TEST_F(HfTransformers, HaveTheLossesOfWhatEbbTrained) {
   }
   const std::string said = output_of(command);
   ASSERT_FALSE(said.empty()) << command;
-  const auto theirs = nlohmann::json::parse(said).get<std::vector<std::vector<double>>>();
+  const auto theirs = parse_json(said).get<std::vector<std::vector<double>>>();
   ASSERT_EQ(theirs.size(), own.size());
   for (size_t i = 0; i < own.size(); ++i) {
     ASSERT_EQ(theirs[i].size(), own[i].size());

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <sstream>
 
+#include "io/json_text.h"
+
 namespace ebb::test {
 namespace {
 
@@ -13,7 +15,7 @@ std::vector<nlohmann::json> lines_of(const std::string& text) {
   std::vector<nlohmann::json> lines;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
-    const auto json = nlohmann::json::parse(line);
+    const auto json = parse_json(line);
     nlohmann::json kept;
     for (const char* name :
          {"step", "epoch", "loss", "grad_norm", "loss_scale", "skipped_steps", "learning_rate",

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "io/json_text.h"
 #include "tests/tools/run_ebb.h"
 
 namespace ebb {
@@ -44,7 +45,7 @@ class CommandLine : public testing::Test {
   std::vector<nlohmann::json> log_lines() const {
     std::vector<nlohmann::json> lines;
     std::istringstream text(content_of(log_));
-    for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
+    for (std::string line; std::getline(text, line);) lines.push_back(parse_json(line));
     return lines;
   }
 

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <thread>
 
+#include "io/json_text.h"
 #include "io/safetensors_folder.h"
 #include "tests/tools/checkpoint_runs.h"
 
@@ -273,7 +274,7 @@ TEST_F(Checkpoints, SavingTakesNoMemoryToSpeakOf) {
     succeed(arguments);
     std::string text = content_of(log_);
     text.pop_back();
-    return nlohmann::json::parse(text.substr(text.rfind('\n') + 1))["peak_rss_bytes"].get<double>();
+    return parse_json(text.substr(text.rfind('\n') + 1))["peak_rss_bytes"].get<double>();
   };
   const double without = peak({});
   const double with = peak({"--save", save(), "--save-steps", "1", "--save-keep", "1"});

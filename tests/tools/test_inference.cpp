@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "io/json_text.h"
 #include "tests/model_zoo/hf_folder.h"
 #include "tests/model_zoo/python.h"
 #include "tests/tools/run_ebb.h"
@@ -138,7 +139,7 @@ std::string bytes_of(const std::vector<T>& values) {
 
 /// Two samples of BERT's fixture: 17 labels, and a fp64 loss by transformers.
 TEST_F(InferenceCommands, EvalMeasuresWhatTheLabelsName) {
-  const auto json = nlohmann::json::parse(content_of(hf_folder("bert") + "/losses.json"));
+  const auto json = parse_json(content_of(hf_folder("bert") + "/losses.json"));
   std::vector<uint16_t> tokens = json["batches"][0]["tokens"];
   std::vector<int32_t> labels = json["batches"][0]["targets"];
   tokens.push_back(0);
@@ -201,7 +202,7 @@ TEST_F(InferenceCommands, EvalOfACheckpointIsTheRunsOwnEvaluation) {
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
   const std::string log = content_of(path("log"));
   const size_t last = log.rfind("{\"step\"");
-  const auto step = nlohmann::json::parse(log.substr(last, log.find('\n', last) - last));
+  const auto step = parse_json(log.substr(last, log.find('\n', last) - last));
   const Outcome outcome = run({"eval", "--data", data_, "--token-type", "u16", "--seq-length", "8"},
                               {"--model", path("runs/step-3"), "--micro-batch-size", "2"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;

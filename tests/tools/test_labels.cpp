@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "io/json_file.h"
+#include "io/json_text.h"
 #include "tests/tools/checkpoint_runs.h"
 
 namespace ebb::test {
@@ -252,7 +253,7 @@ class LabelsOfFolder : public testing::TestWithParam<const char*> {
     const Outcome outcome = run_ebb(arguments, folder_.path());
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
     const std::string log = content_of(log_);
-    return nlohmann::json::parse(log.substr(0, log.find('\n'))).at("loss");
+    return parse_json(log.substr(0, log.find('\n'))).at("loss");
   }
   double mean_loss() const {
     double sum = 0, count = 0;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "io/json_text.h"
 #include "io/new_file.h"
 #include "io/safetensors_folder.h"
 #include "model_zoo/model_files.h"
@@ -55,7 +56,7 @@ class ModelFolders : public testing::Test {
   }
 
   nlohmann::json first_step() const {
-    return nlohmann::json::parse(content_of(log_).substr(0, content_of(log_).find('\n')));
+    return parse_json(content_of(log_).substr(0, content_of(log_).find('\n')));
   }
   /// The first step's batch.
   test::HfLosses::Batch first_batch() const {
@@ -145,7 +146,7 @@ TEST_F(ModelFolders, ChangeTheirTypeAndTheirFiles) {
       convert(hf_folder("mistral"), path("wide"), {"--save-dtype", "fp32", "--shard-size", "10kB"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("21 tensors in 4 files"), std::string::npos) << outcome.out;
-  EXPECT_EQ(nlohmann::json::parse(content_of(path("wide/config.json")))["dtype"], "float32");
+  EXPECT_EQ(parse_json(content_of(path("wide/config.json")))["dtype"], "float32");
   EXPECT_EQ(content_of(path("wide/generation_config.json")),
             content_of(hf_folder("mistral") + "/generation_config.json"));
   EXPECT_EQ(SafetensorsFolder(path("wide")).tensors()[0].stored->type, StoredType::F32);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "io/json_text.h"
 #include "tests/tools/run_ebb.h"
 #include "tools/planned_machine.h"
 
@@ -57,7 +58,7 @@ class PlanCommand : public testing::Test {
   Json plan_json(const Arguments& arguments, int exit_code = 0) const {
     const Outcome outcome = plan(arguments + Arguments{"--json"});
     EXPECT_EQ(outcome.exit_code, exit_code) << outcome.out << outcome.err;
-    return Json::parse(outcome.out);
+    return parse_json(outcome.out);
   }
 
   const TemporaryFolder folder_;
@@ -101,7 +102,7 @@ TEST_F(PlanCommand, SaysWhatTheRunThenTakes) {
   for (int step = 0; step < 3; ++step) {
     std::string line;
     ASSERT_TRUE(std::getline(lines, line));
-    const Json record = Json::parse(line);
+    const Json record = parse_json(line);
     EXPECT_EQ(record["device_peak_bytes"], planned["device_bytes"]);
     EXPECT_EQ(record["host_bytes"], planned["host_bytes"]);
     EXPECT_EQ(record["loaded_bytes"], planned["loaded_bytes"]);
@@ -239,7 +240,7 @@ TEST_F(PlanCommand, SweepsFromTheSmallestBudgetThatWorks) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   std::istringstream lines(outcome.out);
   std::vector<Json> rows;
-  for (std::string line; std::getline(lines, line);) rows.push_back(Json::parse(line));
+  for (std::string line; std::getline(lines, line);) rows.push_back(parse_json(line));
   ASSERT_EQ(rows.size(), 10u);
   EXPECT_EQ(rows.front()["device_memory"], planned["smallest_device_bytes"]);
   for (size_t i = 1; i < rows.size(); ++i) {
@@ -255,7 +256,7 @@ TEST_F(PlanCommand, SweepsPastWhatDoesNotFitAtHome) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   std::istringstream lines(outcome.out);
   std::vector<Json> rows;
-  for (std::string line; std::getline(lines, line);) rows.push_back(Json::parse(line));
+  for (std::string line; std::getline(lines, line);) rows.push_back(parse_json(line));
   ASSERT_EQ(rows.size(), 10u);
   EXPECT_EQ(rows.front()["fits"], false);
   EXPECT_EQ(rows.back()["fits"], true);
@@ -287,14 +288,14 @@ TEST_F(PlanCommand, RefusesMachinesItCannotRead) {
   refuse("{", "not JSON from here on");
   refuse("[]", "one JSON object");
   refuse(R"({"name": "x"})", "'device' of a machine must be a text");
-  Json machine = Json::parse(to_json(machine_presets().front(), "a test"));
+  Json machine = parse_json(to_json(machine_presets().front(), "a test"));
   machine["shared_cores"] = 1;
-  refuse(machine.dump(), "'shared_cores' of a machine must be true or false");
+  refuse(json_text(machine), "'shared_cores' of a machine must be true or false");
   machine["shared_cores"] = false;
   machine["load_bytes_per_s"] = 0;
-  refuse(machine.dump(), "'load_bytes_per_s' of a machine is 0: it must be greater than 0");
+  refuse(json_text(machine), "'load_bytes_per_s' of a machine is 0: it must be greater than 0");
   machine.erase("load_bytes_per_s");
-  refuse(machine.dump(), "'load_bytes_per_s' of a machine must be a number");
+  refuse(json_text(machine), "'load_bytes_per_s' of a machine must be a number");
 }
 
 /// On a GPU what may not be pinned means rings; the host device pins nothing.

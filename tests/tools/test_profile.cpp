@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "io/json_text.h"
 #include "tests/tools/run_ebb.h"
 
 namespace ebb {
@@ -18,7 +19,7 @@ using Json = nlohmann::json;
 Json report_data(const std::string& page) {
   const std::string begin = R"(<script id="data" type="application/json">)";
   const size_t from = page.find(begin) + begin.size();
-  return Json::parse(page.substr(from, page.find("</script>", from) - from));
+  return parse_json(page.substr(from, page.find("</script>", from) - from));
 }
 
 class Profile : public testing::Test {
@@ -99,9 +100,9 @@ TEST_F(Profile, TracesEveryStepOfTraining) {
   const Outcome outcome =
       run({"train", "--steps", "3", "--trace", path("trace.json"), "--log", path("log")});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  const Json events = Json::parse(content_of(path("trace.json")));
+  const Json events = parse_json(content_of(path("trace.json")));
   const Json first_line =
-      Json::parse(content_of(path("log")).substr(0, content_of(path("log")).find('\n')));
+      parse_json(content_of(path("log")).substr(0, content_of(path("log")).find('\n')));
   size_t steps = 0, arrows_from = 0, arrows_to = 0;
   uint64_t loaded = 0;
   for (const Json& event : events) {

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "device/errors.h"
+#include "io/json_text.h"
 #include "tools/run_log.h"
 
 namespace ebb {
@@ -70,7 +71,7 @@ TEST(RunLog, NumbersComeBackWithTheSameBits) {
   for (const double value : {0.1, 1.0 / 3, 5e-324, 1.7976931348623157e308, -0.0, 3.0}) {
     StepRecord record = some_step();
     record.loss = value;
-    const auto parsed = nlohmann::json::parse(to_json(record));
+    const auto parsed = parse_json(to_json(record));
     EXPECT_EQ(parsed["loss"].get<double>(), value);
   }
 }
