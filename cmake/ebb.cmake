@@ -13,8 +13,8 @@ if(EBB_SANITIZE)
     -fno-sanitize-recover=undefined)
   target_link_options(ebb_options INTERFACE -fsanitize=${EBB_SANITIZE})
 endif()
-# Vectors of 8 and 16 lanes, and plain code, which CPUs without AVX2 (before 2013) run: those of 4 lanes were two fifths of
-# the time that vectorised code took to compile.
+# AVX2 and what is beyond it, and the baseline, which CPUs before 2013 run: the two between were two fifths of the time that
+# vectorised code took to compile.
 target_compile_definitions(ebb_options INTERFACE "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4)")
 
 function(ebb_room name)
