@@ -166,8 +166,8 @@ class CublasProducts final : public MatrixProducts {
     set(plan, CUBLASLT_MATMUL_DESC_TRANSA, transpose(p.a));
     set(plan, CUBLASLT_MATMUL_DESC_TRANSB, transpose(p.b));
     set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p));
-    set(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
-        type_of(p.b_sums != nullptr ? DType::F32 : p.dtype));
+    if (p.bias != nullptr) set(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.dtype));
+    if (p.b_sums != nullptr) set(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F);
     if (p.epilogue != Epilogue::None) set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.m);
     // The library reads alignments of these pointers when it chooses: no more than is in the key.
     const auto aligned = [](uint32_t bytes) {
