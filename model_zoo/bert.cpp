@@ -105,7 +105,7 @@ Variable Bert::run_layer(Tape& tape, const Layer& layer, std::byte* document_sta
   x = layer_norm(tape, x, layer.attention_norm.weight, layer.attention_norm.bias, epsilon);
   const Activated inner =
       linear_activation(tape, x, layer.up.weight, layer.up.bias, Activation::Gelu);
-  Variable m = linear(tape, inner, layer.down.weight, layer.down.bias);
+  Variable m = activation_linear(tape, inner, layer.down.weight, layer.down.bias);
   m = dropout(tape, m, layer.first_dropout + 2);
   x = add(tape, x, m);
   return layer_norm(tape, x, layer.output_norm.weight, layer.output_norm.bias, epsilon);

@@ -123,7 +123,7 @@ Variable Gpt2::run_layer(Tape& tape, const Layer& layer, const Shared& shared, V
   Variable m = layer_norm(tape, x, layer.norm2_weight, layer.norm2_bias, epsilon);
   const Activated inner = linear_activation(tape, m, layer.up_weight, layer.up_bias,
                                             Activation::GeluTanh);  // (B, T, inner)
-  m = linear(tape, inner, layer.down_weight, layer.down_bias);
+  m = activation_linear(tape, inner, layer.down_weight, layer.down_bias);
   m = dropout(tape, m, layer.first_dropout + 2);
   return add(tape, x, m);
 }

@@ -68,8 +68,8 @@ Activated linear_activation(Tape& tape, Variable x, ParameterId weight,
   return {before, y, kind};
 }
 
-Variable linear(Tape& tape, const Activated& x, ParameterId weight,
-                std::optional<ParameterId> bias) {
+Variable activation_linear(Tape& tape, const Activated& x, ParameterId weight,
+                           std::optional<ParameterId> bias) {
   const Tensor bias_value = begin_linear(tape, weight, bias, true);
   const Tensor w = tape.weight(0);
   const Variable y = tape.output(with_columns(x.value.shape, w.dim(0)), x.value.dtype);

@@ -23,8 +23,8 @@ struct Activated {
 };
 Activated linear_activation(Tape& tape, Variable x, ParameterId weight,
                             std::optional<ParameterId> bias, Activation kind);
-Variable linear(Tape& tape, const Activated& x, ParameterId weight,
-                std::optional<ParameterId> bias = {});
+Variable activation_linear(Tape& tape, const Activated& x, ParameterId weight,
+                           std::optional<ParameterId> bias = {});
 Variable layer_norm(Tape& tape, Variable x, ParameterId weight, ParameterId bias,
                     float epsilon = 1e-5f);
 Variable rms_norm(Tape& tape, Variable x, ParameterId weight, float epsilon);

@@ -62,7 +62,7 @@ std::string names(const Trace& trace) {
 
 TEST_F(ActivatedTest, TakesOneValueLessThanStepByStep) {
   const Trace together =
-      record([&](Tape& t, Variable x) { return linear(t, activated(t, x), down_); });
+      record([&](Tape& t, Variable x) { return activation_linear(t, activated(t, x), down_); });
   const Trace apart = record([&](Tape& t, Variable x) {
     return linear(t, activation(t, linear(t, x, up_, up_bias_), Activation::GeluTanh), down_);
   });
@@ -78,7 +78,7 @@ TEST_F(ActivatedTest, TakesOneValueLessThanStepByStep) {
 TEST_F(ActivatedTest, IsTakenOnce) {
   EXPECT_THROW(record([&](Tape& t, Variable x) {
                  const Activated a = activated(t, x);
-                 return add(t, linear(t, a, down_), linear(t, a, down_));
+                 return add(t, activation_linear(t, a, down_), activation_linear(t, a, down_));
                }),
                LogicError);
 }
