@@ -36,7 +36,8 @@ std::string cpu_name() {
 }
 
 std::string best_instruction_set() {
-  const auto supported = static_cast<uint64_t>(hwy::SupportedTargets());
+  // Of those that were compiled: a Highway that is newer than the build's knows more.
+  const auto supported = static_cast<uint64_t>(hwy::SupportedTargets() & HWY_TARGETS);
   return hwy::TargetName(static_cast<int64_t>(supported & (~supported + 1)));  // best = lowest bit
 }
 

@@ -50,6 +50,14 @@ class RecordTest(WithFolder):
         again.forget("test")
         self.assertEqual(again.run("test", units), DONE)
         self.assertEqual(self.count("first"), 2)
+        for log in ("test.log", "test.before.log"):  # what a GPU gave that is no longer there is not lost
+            self.assertEqual((self.folder / "results" / log).read_text().count("==== first: passed"), 1)
+
+    def test_a_few_tests_first_are_not_done_again_by_all(self):
+        units = [self.counting("first"), self.counting("second")]
+        self.assertEqual(self.record().run("test", units[1:]), DONE)
+        self.assertEqual(self.record().run("test", units), DONE)
+        self.assertEqual([self.count("first"), self.count("second")], [1, 1])
 
     def test_a_failure_stays_one_and_others_still_run(self):
         units = [self.counting("first", "echo why; exit 3"), self.counting("second")]
@@ -88,6 +96,20 @@ class RecordTest(WithFolder):
     def test_a_compilation_goes_on(self):
         self.assertEqual(self.record(4.5).run("build", [shell("compile", "sleep 60", goes_on=True)]), TIME_IS_UP)
 
+    def test_a_compilation_that_is_ended_leaves_no_compiler_behind(self):
+        build = self.folder / "build"
+        build.mkdir()
+        (build / "build.ninja").write_text("rule compile\n command = touch $out; echo $$$$ > pid; exec sleep 60\nbuild half: compile\n")
+        unit = Unit("compile", ["ninja", "-C", str(build)], goes_on=True)
+        self.assertEqual(self.record(4.5).run("build", [unit]), TIME_IS_UP)
+        process = (build / "pid").read_text().strip()
+        self.assertFalse(pathlib.Path(f"/proc/{process}").exists(), "the compiler is still there")
+        self.assertFalse((build / "half").exists(), "what it left is half a file")
+
+    def test_what_does_not_end_when_asked_is_killed(self):
+        unit = shell("first", "trap '' TERM; sleep 60 & wait; sleep 60", goes_on=True)
+        self.assertEqual(self.record(3.5).run("build", [unit]), TIME_IS_UP)
+
     def test_a_command_that_is_not_there_is_a_failure(self):
         self.assertEqual(self.record().run("test", [Unit("none", ["/nowhere/none"])]), FAILED)
 
@@ -112,6 +134,7 @@ class BuildTest(WithFolder):
         record.run("test", [shell("a", "true")])
         self.assertEqual(parts.build(self.here("ninja: no work to do."), record), DONE)
         self.assertIn("a", record.units_of("test"))
+        self.assertFalse((self.folder / "results" / "test.before.log").exists())
         self.assertEqual(parts.build(self.here("compiling"), record), DONE)
         self.assertNotIn("a", record.units_of("test"))
 
@@ -128,6 +151,7 @@ class CarriedTest(unittest.TestCase):
         names = carried.packages(ROOT)
         for name in ("libtbb-dev", "libhwloc-dev", "libgtest-dev"):
             self.assertIn(name, names)
+        self.assertNotIn("dpkg-dev", names)
 
     def test_the_archive_serves_from_another_place(self):
         missing = [name for name in carried.packages(ROOT)

@@ -30,7 +30,16 @@ ebb_test_properties(test_install fast)
 
 add_test(NAME test_package COMMAND sh ${dir}/test_package ${CMAKE_CPACK_COMMAND} ${PROJECT_BINARY_DIR} ${CMAKE_CURRENT_BINARY_DIR}/package)
 ebb_test_properties(test_package fast)
-set_tests_properties(test_package PROPERTIES SKIP_RETURN_CODE 77)
+set_tests_properties(test_package PROPERTIES SKIP_RETURN_CODE 77 FIXTURES_SETUP package)
+
+# The same on Ubuntu 24.04; both skip visibly where its archive is not to be had.
+add_test(NAME test_package_on_ubuntu
+  COMMAND sh ${dir}/test_package_on_ubuntu ${CMAKE_CURRENT_BINARY_DIR}/package/packages ${CMAKE_CURRENT_BINARY_DIR}/package_on_ubuntu)
+ebb_test_properties(test_package_on_ubuntu fast)
+set_tests_properties(test_package_on_ubuntu PROPERTIES SKIP_RETURN_CODE 77 FIXTURES_REQUIRED package)
+add_test(NAME test_build_on_ubuntu COMMAND sh ${dir}/test_build_on_ubuntu ${PROJECT_BINARY_DIR}/ubuntu)
+ebb_test_properties(test_build_on_ubuntu slow)
+set_tests_properties(test_build_on_ubuntu PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 7200)
 
 # What the pages say is what happens.
 set(docs_dir ${dir}/../docs)

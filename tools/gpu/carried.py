@@ -33,7 +33,7 @@ def packages(root):
     """The libraries of tools/setup."""
     text = (root / "tools" / "setup").read_text(encoding="utf-8")
     names = re.search(r'^packages="([^"]*)"', text, re.MULTILINE).group(1).split()
-    return [name for name in names if name.endswith("-dev")]
+    return [name for name in names if name.endswith("-dev") and name != "dpkg-dev"]
 
 
 def output_of(*command):

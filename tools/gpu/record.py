@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 DONE, FAILED, TIME_IS_UP = 0, 1, 75
 LEAST_SECONDS = 3  # with less left, nothing is begun
+GRACE_SECONDS = 5  # what was asked to end has these, beyond the time of a call
 
 
 @dataclass
@@ -52,7 +53,9 @@ class Record:
 
     def forget(self, part):
         self.state["parts"].pop(part, None)
-        (self.results / f"{part}.log").unlink(missing_ok=True)
+        log = self.results / f"{part}.log"
+        if log.exists():
+            log.replace(self.results / f"{part}.before.log")
         self._write()
 
     def run(self, part, units):
@@ -141,6 +144,15 @@ def run_within(unit, seconds):
         text, _ = process.communicate(timeout=seconds)
         return process.returncode, text
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        text, _ = process.communicate()
-        return None, text
+        return None, end(process)
+
+
+def end(process):
+    """Asks before it kills: ninja's compilations are process groups of their own. Left behind by its death they would
+    write files that the next call writes, too; asked, it ends them and removes what is half done."""
+    for way, patience in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, None)):
+        os.killpg(process.pid, way)
+        try:
+            return process.communicate(timeout=patience)[0]
+        except subprocess.TimeoutExpired:
+            pass

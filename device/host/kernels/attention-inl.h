@@ -24,7 +24,7 @@ namespace {
 constexpr int kStep = 4;  // rows of one micro-kernel: a strip of a tile
 constexpr int64_t kStrips = kTile / kStep;
 constexpr int64_t kGroups = kTile / kWide;
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#if HWY_TARGET <= HWY_AVX3  // better targets have smaller numbers: newer ones of Highway, too
 constexpr int kTileVectors = 4;
 #else
 constexpr int kTileVectors = 2;  // of which 16 columns are a multiple

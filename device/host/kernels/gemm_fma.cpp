@@ -17,7 +17,7 @@ namespace ebb {
 namespace HWY_NAMESPACE {
 namespace {
 
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+#if HWY_TARGET <= HWY_AVX3  // better targets have smaller numbers: newer ones of Highway, too
 constexpr int kTileRows = 8, kTileVecs = 3;
 #elif HWY_TARGET == HWY_AVX2
 constexpr int kTileRows = 6, kTileVecs = 2;
