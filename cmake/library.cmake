@@ -10,7 +10,7 @@ foreach(room_and_headers
     "cpu_adam adamw gradient_norm master state_hash undo undo_log"
     "io document_file label_file mapped_file new_file npy_file safetensors safetensors_folder safetensors_folder_writer safetensors_writer sample_order
       state_file stored_tensor token_data token_file"
-    "scheduler arena choose executor hooks inference learning_rate loss_scale model parameters plan primitives program progress simulate state_loan tape timeline trace trainer
+    "scheduler arena choose executor hooks inference last_gradient learning_rate loss_scale model parameters plan primitives program progress simulate state_loan tape timeline trace trainer
       validate"
     "model_zoo architecture bert checkpoint generation gpt2 hugging_face_config hugging_face_tensors hugging_face_weights llama mlp model_files
       presets rotary")

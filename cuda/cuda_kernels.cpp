@@ -5,7 +5,7 @@
 
 #include "cuda/kernel_stream.h"
 #include "cuda/kernels/launches.h"
-#include "cuda/linear.h"
+#include "cuda/linear_layers.h"
 #include "device/cuda_backend.h"
 #include "device/host/kernels/attention.h"
 #include "device/ignored_label.h"
@@ -18,10 +18,14 @@ class CudaKernels final : public Kernels {
  public:
   CudaKernels(const Workspace* workspace, DataError* data_error,
               std::unique_ptr<MatrixProducts> products)
-      : workspace_(workspace), data_error_(data_error), products_(std::move(products)) {}
+      : workspace_(workspace), data_error_(data_error), layers_(std::move(products)) {}
 
   void linear_forward(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) override;
+  void linear_activation_forward(Stream& stream, Tensor y, Tensor before, Tensor x, Tensor w,
+                                 Tensor bias, Activation activation) override;
   void linear_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w, Write write) override;
+  void activation_linear_backward(Stream& stream, Tensor dbefore, Tensor dy, Tensor w,
+                                  Tensor before, Activation activation) override;
   void linear_backward_weight(Stream& stream, Tensor dw, Tensor dbias, Tensor dy, Tensor x,
                               Write write) override;
 
@@ -161,10 +165,10 @@ class CudaKernels final : public Kernels {
 
   /// The workspace from a kernel's own first byte on.
   template <class T>
-  T* scratch(size_t bytes, size_t offset = 0) const {
-    EBB_CHECK(workspace_ != nullptr && offset + bytes <= workspace_->bytes,
+  T* scratch(size_t bytes) const {
+    EBB_CHECK(workspace_ != nullptr && bytes <= workspace_->bytes,
               "a kernel's workspace was not reserved");
-    return reinterpret_cast<T*>(workspace_->data + offset);
+    return reinterpret_cast<T*>(workspace_->data);
   }
   void zero(cudaStream_t stream, const Tensor& t) const {
     if (t.bytes() == 0) return;
@@ -173,36 +177,31 @@ class CudaKernels final : public Kernels {
       throw DeviceError(std::string("fill_zero: ") + cudaGetErrorString(status));
     }
   }
-  void multiply(cudaStream_t stream, const MatrixProduct& product) const {
-    if (product.m == 0 || product.n == 0) return;
-    products_->multiply(stream, product, scratch<std::byte>(kProductWorkspaceBytes));
-  }
 
   const Workspace* const workspace_;
   DataError* const data_error_;
-  const std::unique_ptr<MatrixProducts> products_;
+  LinearLayers layers_;
 };
 
-// ---- Linear: row-major y = x w^T is column-major y^T = w x^T ------------------------------------
-
-/// A row-major tensor as columns: its transpose.
-ColumnMajor columns_of(const Tensor& t) { return {t.data, t.columns(), false}; }
-ColumnMajor transposed(const Tensor& t) { return {t.data, t.columns(), true}; }
+// ---- Linear -------------------------------------------------------------------------------------
 
 void CudaKernels::linear_forward(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) {
   Cost cost = check_linear_forward(y, x, w, bias);
   cost.workspace_bytes = kProductWorkspaceBytes;
   submit(stream, cost, [&](cudaStream_t s) {
-    multiply(s, {.m = w.dim(0),
-                 .n = x.rows(),
-                 .k = w.dim(1),
-                 .dtype = x.dtype,
-                 .d_dtype = y.dtype,
-                 .a = transposed(w),
-                 .b = columns_of(x),
-                 .d = y.data,
-                 .write = Write::Store,
-                 .bias = bias.data});
+    layers_.forward(s, y, x, w, bias, scratch<std::byte>(cost.workspace_bytes));
+  });
+}
+
+void CudaKernels::linear_activation_forward(Stream& stream, Tensor y, Tensor before, Tensor x,
+                                            Tensor w, Tensor bias, Activation activation) {
+  if (!goes_with_products(activation, before)) {
+    return Kernels::linear_activation_forward(stream, y, before, x, w, bias, activation);
+  }
+  Cost cost = check_linear_activation_forward(y, before, x, w, bias);
+  cost.workspace_bytes = kProductWorkspaceBytes;
+  submit(stream, cost, [&](cudaStream_t s) {
+    layers_.forward_with_gelu(s, y, before, x, w, bias, scratch<std::byte>(cost.workspace_bytes));
   });
 }
 
@@ -211,42 +210,29 @@ void CudaKernels::linear_backward_input(Stream& stream, Tensor dx, Tensor dy, Te
   Cost cost = check_linear_backward_input(dx, dy, w);
   cost.workspace_bytes = kProductWorkspaceBytes;
   submit(stream, cost, [&](cudaStream_t s) {
-    multiply(s, {.m = w.dim(1),
-                 .n = dy.rows(),
-                 .k = w.dim(0),
-                 .dtype = dy.dtype,
-                 .d_dtype = dx.dtype,
-                 .a = columns_of(w),
-                 .b = columns_of(dy),
-                 .d = dx.data,
-                 .write = write});
+    layers_.backward_input(s, dx, dy, w, write, scratch<std::byte>(cost.workspace_bytes));
+  });
+}
+
+void CudaKernels::activation_linear_backward(Stream& stream, Tensor dbefore, Tensor dy, Tensor w,
+                                             Tensor before, Activation activation) {
+  if (!goes_with_products(activation, before)) {
+    return Kernels::activation_linear_backward(stream, dbefore, dy, w, before, activation);
+  }
+  Cost cost = check_activation_linear_backward(dbefore, dy, w, before);
+  cost.workspace_bytes = kProductWorkspaceBytes;
+  submit(stream, cost, [&](cudaStream_t s) {
+    layers_.backward_input_with_gelu(s, dbefore, dy, w, before,
+                                     scratch<std::byte>(cost.workspace_bytes));
   });
 }
 
 void CudaKernels::linear_backward_weight(Stream& stream, Tensor dw, Tensor dbias, Tensor dy,
                                          Tensor x, Write write) {
   Cost cost = check_linear_backward_weight(dw, dbias, dy, x);
-  const size_t sums_bytes =
-      dbias ? cuda::column_sums_floats(dy.rows(), dy.columns()) * sizeof(float) : 0;
-  cost.workspace_bytes = kProductWorkspaceBytes + sums_bytes;
+  cost.workspace_bytes = LinearLayers::weight_workspace_bytes(dbias, dy);
   submit(stream, cost, [&](cudaStream_t s) {
-    const int64_t k = x.rows();
-    if (k == 0) {  // no rows: sums of nothing
-      if (write == Write::Store) zero(s, dw);
-      if (write == Write::Store && dbias) zero(s, dbias);
-      return;
-    }
-    multiply(s, {.m = dw.dim(1),
-                 .n = dw.dim(0),
-                 .k = k,
-                 .dtype = x.dtype,
-                 .d_dtype = DType::F32,
-                 .a = columns_of(x),
-                 .b = transposed(dy),
-                 .d = dw.data,
-                 .write = write});
-    if (!dbias) return;
-    cuda::column_sums(s, dbias, dy, write, scratch<float>(sums_bytes, kProductWorkspaceBytes));
+    layers_.backward_weight(s, dw, dbias, dy, x, write, scratch<std::byte>(cost.workspace_bytes));
   });
 }
 

@@ -3,7 +3,8 @@
 //
 // fp32 sums, no TF32. One algorithm for each shape, alignment and library, the first that the
 // library's own ranking names among those without atomics: the same bits whenever and wherever it
-// runs. Not thread-safe: one object serves one compute stream.
+// runs. What stands behind a product can be done with it where the library has an algorithm for
+// both. Not thread-safe: one object serves one compute stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -24,6 +25,13 @@ struct ColumnMajor {
   bool transposed = false;  ///< it is the other way round in memory
 };
 
+/// What becomes of a number on its way to d. GELU is the tanh formula, of fp32.
+enum class Epilogue : uint8_t {
+  None,
+  Gelu,       ///< the number is rounded to `before`, its GELU to d
+  GeluSlope,  ///< times GELU's slope at `before`
+};
+
 /// d (m, n) = or += a (m, k) b (k, n), + bias (m) for each column.
 struct MatrixProduct {
   int64_t m = 0, n = 0, k = 0;
@@ -32,12 +40,18 @@ struct MatrixProduct {
   ColumnMajor a = {}, b = {};
   void* d = nullptr;  ///< columns m elements apart
   Write write = Write::Store;
-  const void* bias = nullptr;  ///< null: none; with Write::Store
+  const void* bias = nullptr;          ///< null: none; with Write::Store
+  Epilogue epilogue = Epilogue::None;  ///< with Write::Store, of 16-bit types
+  void* before = nullptr;              ///< of d_dtype, columns m elements apart
+  float* b_sums = nullptr;  ///< (n) = sums of b over k, stored; null: not wanted. With no bias
 };
 
 class MatrixProducts {
  public:
   virtual ~MatrixProducts() = default;
+  /// Whether the library does all of this at once. It follows from what an algorithm follows from,
+  /// and may be false only where an epilogue or sums of b are asked for.
+  [[nodiscard]] virtual bool can_multiply(const MatrixProduct& product) = 0;
   /// Submits a product of at least one number, with k > 0. `workspace`: kProductWorkspaceBytes on
   /// the device. Throws DeviceError.
   virtual void multiply(cudaStream_t stream, const MatrixProduct& product,

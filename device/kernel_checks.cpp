@@ -77,6 +77,16 @@ Cost check_linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, con
           .name = "linear_forward"};
 }
 
+Cost check_linear_activation_forward(const Tensor& y, const Tensor& before, const Tensor& x,
+                                     const Tensor& w, const Tensor& bias) {
+  const Cost linear = check_linear_forward(before, x, w, bias);
+  const Cost activation = check_activation_forward(y, before);
+  return {.flops = linear.flops + activation.flops,
+          .vector_flops = activation.flops,
+          .bytes = linear.bytes + total_bytes(y),
+          .name = "linear_activation_forward"};
+}
+
 Cost check_linear_backward_input(const Tensor& dx, const Tensor& dy, const Tensor& w) {
   EBB_CHECK(
       is_float(dy.dtype) && w.dtype == dy.dtype && (dx.dtype == dy.dtype || dx.dtype == DType::F32),
@@ -87,6 +97,16 @@ Cost check_linear_backward_input(const Tensor& dx, const Tensor& dy, const Tenso
   return {.flops = product_flops(dy.rows(), w.dim(1), w.dim(0)),
           .bytes = total_bytes(dx, dy, w),
           .name = "linear_backward_input"};
+}
+
+Cost check_activation_linear_backward(const Tensor& dbefore, const Tensor& dy, const Tensor& w,
+                                      const Tensor& before) {
+  const Cost linear = check_linear_backward_input(dbefore, dy, w);
+  const Cost activation = check_activation_backward(dbefore, dbefore, before);
+  return {.flops = linear.flops + activation.flops,
+          .vector_flops = activation.flops,
+          .bytes = linear.bytes + total_bytes(before),
+          .name = "activation_linear_backward"};
 }
 
 Cost check_linear_backward_weight(const Tensor& dw, const Tensor& dbias, const Tensor& dy,

@@ -29,7 +29,11 @@ inline bool is_vector(const Tensor& t, DType type, int64_t n) {
 }
 
 Cost check_linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias);
+Cost check_linear_activation_forward(const Tensor& y, const Tensor& before, const Tensor& x,
+                                     const Tensor& w, const Tensor& bias);
 Cost check_linear_backward_input(const Tensor& dx, const Tensor& dy, const Tensor& w);
+Cost check_activation_linear_backward(const Tensor& dbefore, const Tensor& dy, const Tensor& w,
+                                      const Tensor& before);
 Cost check_linear_backward_weight(const Tensor& dw, const Tensor& dbias, const Tensor& dy,
                                   const Tensor& x);
 

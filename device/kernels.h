@@ -86,8 +86,22 @@ class Kernels {
 
   // y (N, OC) = x (N, C) w^T + bias; w (OC, C); bias (OC) or empty.
   virtual void linear_forward(Stream&, Tensor y, Tensor x, Tensor w, Tensor bias) = 0;
+  // before (N, OC) = x w^T + bias, y = activation(before): of what `before` holds, or of the fp32
+  // that was rounded to it.
+  virtual void linear_activation_forward(Stream& stream, Tensor y, Tensor before, Tensor x,
+                                         Tensor w, Tensor bias, Activation activation) {
+    linear_forward(stream, before, x, w, bias);
+    activation_forward(stream, y, before, activation);
+  }
   // dx (N, C) = dy (N, OC) w; dx of their type, or fp32.
   virtual void linear_backward_input(Stream&, Tensor dx, Tensor dy, Tensor w, Write) = 0;
+  // dbefore (N, C) = (dy (N, OC) w) times the activation's slope at `before`, all of one type: back
+  // through a linear layer that took activation(before). dy w may be rounded on the way.
+  virtual void activation_linear_backward(Stream& stream, Tensor dbefore, Tensor dy, Tensor w,
+                                          Tensor before, Activation activation) {
+    linear_backward_input(stream, dbefore, dy, w, Write::Store);
+    activation_backward(stream, dbefore, dbefore, before, activation, Write::Store);
+  }
   // dw (OC, C) fp32 = dy^T x; dbias (OC) fp32 = column sums of dy, or empty
   virtual void linear_backward_weight(Stream&, Tensor dw, Tensor dbias, Tensor dy, Tensor x,
                                       Write) = 0;

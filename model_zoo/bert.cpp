@@ -103,9 +103,9 @@ Variable Bert::run_layer(Tape& tape, const Layer& layer, std::byte* document_sta
   a = dropout(tape, a, layer.first_dropout + 1);
   x = add(tape, x, a);
   x = layer_norm(tape, x, layer.attention_norm.weight, layer.attention_norm.bias, epsilon);
-  Variable m = linear(tape, x, layer.up.weight, layer.up.bias);
-  m = activation(tape, m, Activation::Gelu);
-  m = linear(tape, m, layer.down.weight, layer.down.bias);
+  const Activated inner =
+      linear_activation(tape, x, layer.up.weight, layer.up.bias, Activation::Gelu);
+  Variable m = activation_linear(tape, inner, layer.down.weight, layer.down.bias);
   m = dropout(tape, m, layer.first_dropout + 2);
   x = add(tape, x, m);
   return layer_norm(tape, x, layer.output_norm.weight, layer.output_norm.bias, epsilon);

@@ -121,9 +121,9 @@ Variable Gpt2::run_layer(Tape& tape, const Layer& layer, const Shared& shared, V
   a = dropout(tape, a, layer.first_dropout + 1);
   x = add(tape, x, a);
   Variable m = layer_norm(tape, x, layer.norm2_weight, layer.norm2_bias, epsilon);
-  m = linear(tape, m, layer.up_weight, layer.up_bias);  // (B, T, inner)
-  m = activation(tape, m, Activation::GeluTanh);
-  m = linear(tape, m, layer.down_weight, layer.down_bias);
+  const Activated inner = linear_activation(tape, m, layer.up_weight, layer.up_bias,
+                                            Activation::GeluTanh);  // (B, T, inner)
+  m = activation_linear(tape, inner, layer.down_weight, layer.down_bias);
   m = dropout(tape, m, layer.first_dropout + 2);
   return add(tape, x, m);
 }

@@ -73,6 +73,7 @@ void Executor::begin(const Trace& trace, const Plan& plan) {
   running_ = true;
   trace_ = &trace;
   find_held(plan.held_at_start);
+  last_gradient_.begin(plan);
   cursor_ = moment_ = 0;
   last_compute_op_ = kNone;
   begin_s_ = device_.now_s();
@@ -226,7 +227,7 @@ void Executor::submit(uint32_t index) {
     case OpKind::Speculate:
       on.call(work_.update_cost(op.chunk.index), [this, c = op.chunk.index, slot = op.home_slot] {
         const ProfiledRange speculation(device_, {"speculate", name_of(Space::Weights), c});
-        work_.speculate(c, slot);
+        work_.speculate(c, slot, last_gradient_.is_home());
       });
       break;
     case OpKind::Run:
@@ -235,6 +236,7 @@ void Executor::submit(uint32_t index) {
   }
   leases_.clear();
   on.record(*events_[index]);
+  last_gradient_.submitted(index, *events_[index]);
 }
 
 /// Finish names a parameter chunk; what was loaded for it is what it waits for.

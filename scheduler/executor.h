@@ -24,6 +24,7 @@
 #include "chunk/layout.h"
 #include "device/device.h"
 #include "scheduler/hooks.h"
+#include "scheduler/last_gradient.h"
 #include "scheduler/plan.h"
 #include "scheduler/progress.h"
 #include "scheduler/timeline.h"
@@ -66,8 +67,9 @@ class ChunkWork {
   virtual void norm() = 0;
   /// `carried`: for the step before this one.
   virtual void update(uint32_t chunk, uint32_t gradient_slot, bool carried) = 0;
-  /// In the hope that the norm will allow it: update() then knows. Runs on the update stream.
-  virtual void speculate(uint32_t chunk, uint32_t gradient_slot) = 0;
+  /// In the hope that the norm will allow it: update() then knows. `late`: the norm can be known
+  /// already. Runs on the update stream.
+  virtual void speculate(uint32_t chunk, uint32_t gradient_slot, bool late) = 0;
   virtual Cost update_cost(uint32_t chunk) const = 0;
 };
 
@@ -145,6 +147,7 @@ class Executor : public Hooks {
   uint32_t cursor_ = 0;             // next operation the program thread looks at
   uint32_t moment_ = 0;
   uint32_t last_compute_op_ = kNone;
+  LastGradient last_gradient_;
   bool running_ = false;  // between begin() and the end of finish()
   double begin_s_ = 0;
   std::array<StreamStats, kNumLanes> begin_stats_{};

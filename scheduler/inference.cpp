@@ -29,7 +29,7 @@ class NoWork : public ChunkWork {
   void submit_update(Stream&, uint32_t) override { refuse(); }
   void norm() override { refuse(); }
   void update(uint32_t, uint32_t, bool) override { refuse(); }
-  void speculate(uint32_t, uint32_t) override { refuse(); }
+  void speculate(uint32_t, uint32_t, bool) override { refuse(); }
   Cost update_cost(uint32_t) const override { refuse(); }
 
  private:

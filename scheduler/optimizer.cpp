@@ -39,6 +39,7 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
       max_grad_norm_(options.max_grad_norm),
       after_norm_(updates_after_norm(options)),
       is_scaled_(options.dtype == DType::F16),
+      speculates_late_(options.speculates_late),
       device_partials_(
           device.allocate(MemoryKind::Device, partial_norm_bytes(layout), "partial norms")),
       team_(device.info().num_threads),
@@ -317,8 +318,10 @@ std::span<const AdamWRun> Optimizer::updates_of(uint32_t chunk) const {
                                      first_update_[chunk + 1] - first_update_[chunk]);
 }
 
-/// What is being saved is not speculated on, nor waited for.
-void Optimizer::speculate(uint32_t chunk, uint32_t slot) {
+/// What is being saved is not speculated on, nor waited for; and once the norm can be known, what
+/// is left is better updated in the next forward's order, without a log.
+void Optimizer::speculate(uint32_t chunk, uint32_t slot, bool late) {
+  if (late && !speculates_late_) return;
   if (!speculation_.may_hope(partials_of(chunk, home_.partial_norms()))) return;
   if (!loans_.is_free(chunk)) return;
   const bool fits = update_with_log(team_, planes_of(chunk, slot), num_elements(chunk),

@@ -51,7 +51,7 @@ class Optimizer : public ChunkWork {
   void submit_update(Stream& compute, uint32_t chunk) override;
   void norm() override;
   void update(uint32_t chunk, uint32_t gradient_slot, bool carried) override;
-  void speculate(uint32_t chunk, uint32_t gradient_slot) override;
+  void speculate(uint32_t chunk, uint32_t gradient_slot, bool late) override;
   Cost update_cost(uint32_t chunk) const override;
 
   /// Are updates of the last step left to do?
@@ -123,6 +123,7 @@ class Optimizer : public ChunkWork {
   const float max_grad_norm_;
   const bool after_norm_;  // updates wait for it
   const bool is_scaled_;   // the loss's gradient
+  const bool speculates_late_;
   std::vector<Run> runs_;
   std::vector<uint32_t> first_run_;     // of each chunk, and one past the last
   std::vector<AdamWRun> updates_;       // what trains; elements count from their chunk's first

@@ -56,19 +56,26 @@ std::vector<uint32_t> place_gradients(const Program& program, const Layout& layo
   return slots;
 }
 
-/// Of the updates that are carried, those of the chunks that are finished first: the next forward
-/// needs them last. Only behind the last use of their weights.
-void choose_speculated(const Program& program, uint32_t num, Plan& plan) {
+/// Of the updates that are carried, as many, evenly spread over the order in which gradients are
+/// finished: what is carried then comes between them, in the backward as in the next forward, and
+/// neither has to wait for a row of updates. Only behind the last use of their weights.
+void choose_speculated(const Program& program, uint32_t most, Plan& plan) {
   std::vector<uint32_t> last_use(program.num_dense(), 0);
   for (uint32_t i = 0; i < program.items.size(); ++i) {
     for (const ChunkUse& use : program.uses_of(program.items[i])) last_use[use.chunk] = i;
   }
-  for (uint32_t i = 0; i < program.items.size() && plan.speculated.size() < num; ++i) {
+  std::vector<uint32_t> fit;
+  for (uint32_t i = 0; i < program.items.size(); ++i) {
     const ProgramItem& item = program.items[i];
     if (!item.is_finish()) continue;
     const uint32_t c = item.finished_chunk;
     const bool carried = std::ranges::binary_search(plan.carried, c, {}, &CarriedUpdate::chunk);
-    if (carried && last_use[program.dense({Space::Weights, c})] < i) plan.speculated.push_back(c);
+    if (carried && last_use[program.dense({Space::Weights, c})] < i) fit.push_back(c);
+  }
+  const uint64_t num = std::min<uint64_t>(most, fit.size());
+  const auto up_to = [&](uint64_t i) { return (i * num + fit.size() - 1) / fit.size(); };
+  for (uint64_t i = 0; i < fit.size(); ++i) {
+    if (up_to(i + 1) > up_to(i)) plan.speculated.push_back(fit[i]);
   }
   std::ranges::sort(plan.speculated);
 }

@@ -16,27 +16,71 @@ Shape with_columns(const Shape& shape, int64_t columns) {
   }
 }
 
-}  // namespace
-
-Variable linear(Tape& tape, Variable x, ParameterId weight, std::optional<ParameterId> bias) {
-  const bool input_has_gradient = x.has_gradient();
-  if (bias) {
-    tape.begin_moment("linear", {{weight, input_has_gradient}, {*bias, false}});
-  } else {
-    tape.begin_moment("linear", {{weight, input_has_gradient}});
+/// Returns the bias, if there is one.
+Tensor begin_linear(Tape& tape, ParameterId weight, std::optional<ParameterId> bias,
+                    bool read_in_backward) {
+  if (!bias) {
+    tape.begin_moment("linear", {{weight, read_in_backward}});
+    return {};
   }
-  const Tensor w = tape.weight(0);
-  const Variable y = tape.output(with_columns(x.value.shape, w.dim(0)), x.value.dtype);
-  tape.kernels().linear_forward(tape.stream(), y.value, x.value, w,
-                                bias ? tape.weight(1) : Tensor{});
-  tape.end_moment([x, y, has_bias = bias.has_value()](const Backward& b) {
+  tape.begin_moment("linear", {{weight, read_in_backward}, {*bias, false}});
+  return tape.weight(1);
+}
+
+void linear_backward_weight(const Backward& b, const Tensor& dy, const Tensor& x, bool has_bias) {
+  const GradientSlot dw = b.weight_gradient(0);
+  const Tensor dbias = has_bias ? b.weight_gradient(1).sums : Tensor{};
+  b.kernels().linear_backward_weight(b.stream(), dw.sums, dbias, dy, x, dw.write);
+}
+
+/// Closes a linear layer's moment: y, or what an activation was made of, of x.
+void end_linear(Tape& tape, const Variable& y, const Variable& x, bool has_bias) {
+  tape.end_moment([x, y, has_bias](const Backward& b) {
     const Tensor dy = b.gradient(y);
-    const GradientSlot dw = b.weight_gradient(0);
-    const Tensor dbias = has_bias ? b.weight_gradient(1).sums : Tensor{};
-    b.kernels().linear_backward_weight(b.stream(), dw.sums, dbias, dy, x.value, dw.write);
+    linear_backward_weight(b, dy, x.value, has_bias);
     if (!x.has_gradient()) return;
     const GradientSlot dx = b.input_gradient(x);
     b.kernels().linear_backward_input(b.stream(), dx.sums, dy, b.weight(0), dx.write);
+  });
+}
+
+}  // namespace
+
+Variable linear(Tape& tape, Variable x, ParameterId weight, std::optional<ParameterId> bias) {
+  const Tensor bias_value = begin_linear(tape, weight, bias, x.has_gradient());
+  const Tensor w = tape.weight(0);
+  const Variable y = tape.output(with_columns(x.value.shape, w.dim(0)), x.value.dtype);
+  tape.kernels().linear_forward(tape.stream(), y.value, x.value, w, bias_value);
+  end_linear(tape, y, x, bias.has_value());
+  return y;
+}
+
+Activated linear_activation(Tape& tape, Variable x, ParameterId weight,
+                            std::optional<ParameterId> bias, Activation kind) {
+  const Tensor bias_value = begin_linear(tape, weight, bias, x.has_gradient());
+  const Tensor w = tape.weight(0);
+  const Shape shape = with_columns(x.value.shape, w.dim(0));
+  const Variable before = tape.output(shape, x.value.dtype);
+  const Tensor y = tape.output(shape, x.value.dtype).value;
+  tape.kernels().linear_activation_forward(tape.stream(), y, before.value, x.value, w, bias_value,
+                                           kind);
+  end_linear(tape, before, x, bias.has_value());
+  return {before, y, kind};
+}
+
+Variable activation_linear(Tape& tape, const Activated& x, ParameterId weight,
+                           std::optional<ParameterId> bias) {
+  const Tensor bias_value = begin_linear(tape, weight, bias, true);
+  const Tensor w = tape.weight(0);
+  const Variable y = tape.output(with_columns(x.value.shape, w.dim(0)), x.value.dtype);
+  tape.kernels().linear_forward(tape.stream(), y.value, x.value, w, bias_value);
+  tape.end_moment([x, y, has_bias = bias.has_value()](const Backward& b) {
+    const Tensor dy = b.gradient(y);
+    linear_backward_weight(b, dy, x.value, has_bias);
+    const GradientSlot dbefore = b.input_gradient(x.before);
+    EBB_CHECK(dbefore.write == Write::Store, "one linear layer alone may take an activation");
+    b.kernels().activation_linear_backward(b.stream(), dbefore.sums, dy, b.weight(0),
+                                           x.before.value, x.kind);
   });
   return y;
 }

@@ -14,6 +14,17 @@ namespace ebb {
 
 /// x w^T + bias; w (OC, C), bias (OC).
 Variable linear(Tape& tape, Variable x, ParameterId weight, std::optional<ParameterId> bias = {});
+/// An activation behind a linear layer and before another, which alone may take it: the second's
+/// backward goes through both, so that neither needs the gradient between them.
+struct Activated {
+  Variable before;
+  Tensor value;  ///< the activation of it
+  Activation kind;
+};
+Activated linear_activation(Tape& tape, Variable x, ParameterId weight,
+                            std::optional<ParameterId> bias, Activation kind);
+Variable activation_linear(Tape& tape, const Activated& x, ParameterId weight,
+                           std::optional<ParameterId> bias = {});
 Variable layer_norm(Tape& tape, Variable x, ParameterId weight, ParameterId bias,
                     float epsilon = 1e-5f);
 Variable rms_norm(Tape& tape, Variable x, ParameterId weight, float epsilon);

@@ -88,6 +88,9 @@ struct TrainerOptions {
   /// Where updates speculate: on so many chunks, as far as that is possible and there is memory at
   /// home for their logs; nullopt: the planner's choice.
   std::optional<uint32_t> speculated_chunks = {};
+  /// Also on those whose turn comes when the norm can be known, which is slower: for tests, in
+  /// which time must not decide.
+  bool speculates_late = false;
   /// Chunks of weights to hold on the device from step to step, as far as that is possible;
   /// nullopt: the planner's choice. The same bits either way.
   std::optional<uint32_t> held_chunks = {};

@@ -2,6 +2,7 @@
 // declares a flag for parsing (cli.h) has described it here, too.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

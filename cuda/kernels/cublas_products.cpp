@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "cuda/kernels/cublas_library.h"
@@ -28,9 +29,9 @@ uint32_t alignment_of(const void* data) {
 
 /// What an algorithm is chosen by.
 struct Key {
-  std::array<int64_t, 5> sizes;  // m, n, k, strides of a and b
-  std::array<int, 6> kind;       // types, transposes, write, bias
-  std::array<uint32_t, 3> alignment;
+  std::array<int64_t, 5> sizes;       // m, n, k, strides of a and b
+  std::array<int, 8> kind;            // types, transposes, write, bias, epilogue, sums of b
+  std::array<uint32_t, 5> alignment;  // a, b, d, bias or sums of b, before
   auto operator<=>(const Key&) const = default;
 
   explicit Key(const MatrixProduct& p)
@@ -40,9 +41,27 @@ struct Key {
              p.a.transposed,
              p.b.transposed,
              p.write == Write::Add,
-             p.bias != nullptr},
-        alignment{alignment_of(p.a.data), alignment_of(p.b.data), alignment_of(p.d)} {}
+             p.bias != nullptr,
+             static_cast<int>(p.epilogue),
+             p.b_sums != nullptr},
+        alignment{alignment_of(p.a.data), alignment_of(p.b.data), alignment_of(p.d),
+                  alignment_of(p.b_sums != nullptr ? p.b_sums : p.bias), alignment_of(p.before)} {}
 };
+
+/// The library's name for what stands behind a product, or beside it.
+cublasLtEpilogue_t epilogue_of(const MatrixProduct& p) {
+  if (p.b_sums != nullptr) return CUBLASLT_EPILOGUE_BGRADB;
+  const bool bias = p.bias != nullptr;
+  switch (p.epilogue) {
+    case Epilogue::Gelu:
+      return bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case Epilogue::GeluSlope:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::None:
+      break;
+  }
+  return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
 
 /// All that a product needs but its pointers.
 struct Plan {
@@ -61,9 +80,13 @@ class CublasProducts final : public MatrixProducts {
  public:
   CublasProducts() : handle_(make_handle()) {}
 
+  bool can_multiply(const MatrixProduct& p) override { return plan_for(p).has_value(); }
+
   void multiply(cudaStream_t stream, const MatrixProduct& p, std::byte* workspace) override {
-    const Plan& plan = plan_for(p);
-    if (p.bias != nullptr) set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+    const std::optional<Plan>& found = plan_for(p);
+    if (!found) throw DeviceError(no_algorithm(p));
+    const Plan& plan = *found;
+    point_to(plan, p, p.b_sums != nullptr ? p.b_sums : p.bias, p.before);
     const float alpha = 1.0f, beta = p.write == Write::Add ? 1.0f : 0.0f;
     check(lt_.Matmul(handle_.get(), plan.operation.get(), &alpha, p.a.data, plan.a.get(), p.b.data,
                      plan.b.get(), &beta, p.d, plan.d.get(), p.d, plan.d.get(), &plan.algorithm,
@@ -115,14 +138,23 @@ class CublasProducts final : public MatrixProducts {
           "asking for an algorithm");
   }
 
-  const Plan& plan_for(const MatrixProduct& p) {
+  /// The vector beside d, and the matrix that GELU is of.
+  void point_to(const Plan& plan, const MatrixProduct& p, const void* vector,
+                const void* before) const {
+    if (p.bias != nullptr || p.b_sums != nullptr) {
+      set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector);
+    }
+    if (p.epilogue != Epilogue::None) set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, before);
+  }
+
+  const std::optional<Plan>& plan_for(const MatrixProduct& p) {
     const Key key(p);
     const auto found = plans_.find(key);
     if (found != plans_.end()) return found->second;
     return plans_.emplace(key, make_plan(p, key)).first->second;
   }
 
-  Plan make_plan(const MatrixProduct& p, const Key& key) const {
+  std::optional<Plan> make_plan(const MatrixProduct& p, const Key& key) const {
     Plan plan{make_operation(),
               make_layout(p.dtype, p.m, p.k, p.a),
               make_layout(p.dtype, p.k, p.n, p.b),
@@ -133,18 +165,24 @@ class CublasProducts final : public MatrixProducts {
     };
     set(plan, CUBLASLT_MATMUL_DESC_TRANSA, transpose(p.a));
     set(plan, CUBLASLT_MATMUL_DESC_TRANSB, transpose(p.b));
-    if (p.bias != nullptr) {
-      set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-      set(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.dtype));
-      set(plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
-    }
-    plan.algorithm = choose(p, plan, key);
+    set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p));
+    if (p.bias != nullptr) set(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.dtype));
+    if (p.b_sums != nullptr) set(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F);
+    if (p.epilogue != Epilogue::None) set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.m);
+    // The library reads alignments of these pointers when it chooses: no more than is in the key.
+    const auto aligned = [](uint32_t bytes) {
+      return reinterpret_cast<const void*>(uintptr_t{bytes});
+    };
+    point_to(plan, p, aligned(key.alignment[3]), aligned(key.alignment[4]));
+    const auto algorithm = choose(plan, key);
+    if (!algorithm) return std::nullopt;
+    plan.algorithm = *algorithm;
     return plan;
   }
 
   /// The first of the library's ranking whose sums have an order: parts of k that are added apart
   /// go through the workspace in fp32.
-  cublasLtMatmulAlgo_t choose(const MatrixProduct& p, const Plan& plan, const Key& key) const {
+  std::optional<cublasLtMatmulAlgo_t> choose(const Plan& plan, const Key& key) const {
     const auto preference = make_preference();
     set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kProductWorkspaceBytes});
     set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
@@ -159,15 +197,19 @@ class CublasProducts final : public MatrixProducts {
         handle_.get(), plan.operation.get(), plan.a.get(), plan.b.get(), plan.d.get(), plan.d.get(),
         preference.get(), 1, &result, &count);
     if (status == CUBLAS_STATUS_SUCCESS && count == 1) return result.algo;
-    throw DeviceError("cuBLASLt has no algorithm for " + text(p) + " (alignments of " +
-                      std::to_string(key.alignment[0]) + ", " + std::to_string(key.alignment[1]) +
-                      " and " + std::to_string(key.alignment[2]) +
-                      " B); sizes that are multiples of 8 always have one");
+    return std::nullopt;
+  }
+
+  static std::string no_algorithm(const MatrixProduct& p) {
+    const Key key(p);
+    return "cuBLASLt has no algorithm for " + text(p) + " (alignments of " +
+           std::to_string(key.alignment[0]) + ", " + std::to_string(key.alignment[1]) + " and " +
+           std::to_string(key.alignment[2]) + " B); sizes that are multiples of 8 always have one";
   }
 
   const CublasLibrary lt_;
   const Owned<cublasLtHandle_t> handle_;
-  std::map<Key, Plan> plans_;
+  std::map<Key, std::optional<Plan>> plans_;  // without a value: no algorithm
 };
 
 }  // namespace

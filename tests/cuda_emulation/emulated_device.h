@@ -29,6 +29,7 @@ struct Settings {
   std::string missing_driver_call = {};  ///< one that the driver does not have
   double copy_bytes_per_s = 0;           ///< of copies to and from the host; 0: at once
   bool is_profiled = false;              ///< a profiler watches
+  bool has_epilogues = true;             ///< cuBLASLt knows products with something behind them
   /// Asked at every call that may be refused, from any thread; true: that one fails and does
   /// nothing. What only gives back is never refused.
   std::function<bool(std::string_view call)> refuses = {};

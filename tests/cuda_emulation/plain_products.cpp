@@ -1,9 +1,12 @@
 // cuBLASLt's place in the emulation: each product as three loops, summed in fp64 and rounded once,
 // or added to what is there and rounded once.
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "cuda/linear.h"
+#include "device/errors.h"
+#include "tests/cuda_emulation/emulated_device.h"
 #include "tests/cuda_emulation/os_threads.h"
 #include "tests/cuda_emulation/stream_queue.h"
 
@@ -16,6 +19,38 @@ double read(const void* data, DType dtype, int64_t i) {
   return static_cast<const BF16*>(data)[i];
 }
 
+void write(void* data, DType dtype, int64_t i, float value) {
+  if (dtype == DType::F32) {
+    static_cast<float*>(data)[i] = value;
+  } else if (dtype == DType::BF16) {
+    static_cast<BF16*>(data)[i] = BF16(value);
+  } else {
+    static_cast<F16*>(data)[i] = F16(value);
+  }
+}
+
+double gelu_gate(double x) {
+  return 0.5 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+double gelu_slope(double x) {
+  const double gate = gelu_gate(x);
+  return gate + 2 * x * gate * (1 - gate) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+}
+
+/// The number that stands at i of d, of the sum that belongs there.
+double finished(const MatrixProduct& p, double sum, int64_t i) {
+  switch (p.epilogue) {
+    case Epilogue::Gelu:
+      write(p.before, p.d_dtype, i, static_cast<float>(sum));
+      return sum * gelu_gate(sum);
+    case Epilogue::GeluSlope:
+      return sum * gelu_slope(read(p.before, p.d_dtype, i));
+    case Epilogue::None:
+      break;
+  }
+  return sum;
+}
+
 /// Columns [first, last) of d.
 void multiply_columns(const MatrixProduct& p, int64_t first, int64_t last) {
   std::vector<double> sums(static_cast<size_t>(p.m));
@@ -23,33 +58,48 @@ void multiply_columns(const MatrixProduct& p, int64_t first, int64_t last) {
     for (int64_t row = 0; row < p.m; ++row) {
       sums[static_cast<size_t>(row)] = p.bias == nullptr ? 0.0 : read(p.bias, p.dtype, row);
     }
+    double sum_of_b = 0;
     for (int64_t k = 0; k < p.k; ++k) {
       const ColumnMajor &a = p.a, &b = p.b;
       const double right =
           read(b.data, p.dtype, b.transposed ? k * b.stride + column : column * b.stride + k);
+      sum_of_b += right;
       for (int64_t row = 0; row < p.m; ++row) {
         sums[static_cast<size_t>(row)] +=
             right * read(a.data, p.dtype, a.transposed ? row * a.stride + k : k * a.stride + row);
       }
     }
+    if (p.b_sums != nullptr) p.b_sums[column] = static_cast<float>(sum_of_b);
     for (int64_t row = 0; row < p.m; ++row) {
       const int64_t i = column * p.m + row;
-      auto sum = static_cast<float>(sums[static_cast<size_t>(row)]);
-      if (p.write == Write::Add) sum += static_cast<float>(read(p.d, p.d_dtype, i));
-      if (p.d_dtype == DType::F32) {
-        static_cast<float*>(p.d)[i] = sum;
-      } else if (p.d_dtype == DType::BF16) {
-        static_cast<BF16*>(p.d)[i] = BF16(sum);
-      } else {
-        static_cast<F16*>(p.d)[i] = F16(sum);
-      }
+      auto value = static_cast<float>(finished(p, sums[static_cast<size_t>(row)], i));
+      if (p.write == Write::Add) value += static_cast<float>(read(p.d, p.d_dtype, i));
+      write(p.d, p.d_dtype, i, value);
     }
   }
 }
 
+bool is_alone(const MatrixProduct& p) {
+  return p.epilogue == Epilogue::None && p.b_sums == nullptr;
+}
+
+/// What cuBLASLt asks of a matrix beside d, and what we ask of what is done with a product.
+bool is_sound(const MatrixProduct& p) {
+  const bool before_fits =
+      p.before != nullptr && p.m % 8 == 0 && reinterpret_cast<uintptr_t>(p.before) % 16 == 0;
+  return is_alone(p) ||
+         (p.dtype != DType::F32 &&
+          (p.epilogue == Epilogue::None || (p.write == Write::Store && before_fits)) &&
+          (p.b_sums == nullptr || (p.bias == nullptr && p.d_dtype == DType::F32)));
+}
+
 class PlainProducts final : public MatrixProducts {
  public:
+  bool can_multiply(const MatrixProduct& p) override {
+    return emulation::settings().has_epilogues || is_alone(p);
+  }
   void multiply(cudaStream_t stream, const MatrixProduct& product, std::byte*) override {
+    EBB_CHECK(is_sound(product), "cuBLASLt would refuse this product");
     emulation::enqueue(stream, [product] {
       constexpr int64_t kColumns = 16;
       emulation::deal((product.n + kColumns - 1) / kColumns, [&](int64_t i) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "device/host/copy.h"

@@ -70,6 +70,22 @@ Bits run_elementwise(Harness& h, DType t) {
   return bits;
 }
 
+Bits run_linear_activation(Harness& h, DType t) {
+  constexpr int64_t n = 70, c = 130;
+  Bits bits;
+  for (const int64_t inner : {200, 77}) {
+    const Array x = random_array(t, {n, c}, 1), up = random_array(t, {inner, c}, 2);
+    const Array bias = random_array(t, {inner}, 3), down = random_array(t, {c, inner}, 4);
+    const Array before(t, {n, inner}), y(t, {n, inner}), dbefore(t, {n, inner});
+    for (const Activation kind : {Activation::GeluTanh, Activation::Gelu}) {
+      h.kernels->linear_activation_forward(h.stream, y, before, x, up, bias, kind);
+      h.kernels->activation_linear_backward(h.stream, dbefore, x, down, before, kind);
+      for (const Array* a : {&before, &y, &dbefore}) append(bits, *a);
+    }
+  }
+  return bits;
+}
+
 Bits run_embedding(Harness& h, DType t) {
   constexpr int64_t n = 500, c = 50, rows = 60;
   const Array tokens = int_array(random_indices(n, rows, 1)), table = random_array(t, {rows, c}, 2);
@@ -163,12 +179,17 @@ Bits linear_bits(Harness& h, DType t) {
 }
 
 std::span<const BitCase> bit_cases() {
-  static const BitCase kCases[] = {
-      {"linear", linear_bits},          {"layer_norm", run_layer_norm},
-      {"rms_norm", run_rms_norm},       {"rotary_and_swiglu", run_rotary_and_swiglu},
-      {"elementwise", run_elementwise}, {"embedding", run_embedding},
-      {"attention", run_attention},     {"loss", run_loss},
-      {"sliced_loss", run_sliced_loss}, {"gradient", run_gradient}};
+  static const BitCase kCases[] = {{"linear", linear_bits},
+                                   {"linear_activation", run_linear_activation},
+                                   {"layer_norm", run_layer_norm},
+                                   {"rms_norm", run_rms_norm},
+                                   {"rotary_and_swiglu", run_rotary_and_swiglu},
+                                   {"elementwise", run_elementwise},
+                                   {"embedding", run_embedding},
+                                   {"attention", run_attention},
+                                   {"loss", run_loss},
+                                   {"sliced_loss", run_sliced_loss},
+                                   {"gradient", run_gradient}};
   return kCases;
 }
 

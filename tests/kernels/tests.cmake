@@ -1,6 +1,6 @@
 # The same tests for each device that computes: the host, a GPU (they skip visibly where there is none, and fail with
 # EBB_REQUIRE_CUDA=1), and the emulated GPU, whose kernels are compiled from the same source. Compiled once for all three.
-set(on_devices harness.cpp reference.cpp bit_cases.cpp test_linear.cpp test_norm.cpp test_rms_norm.cpp test_rotary.cpp test_swiglu.cpp
+set(on_devices harness.cpp reference.cpp bit_cases.cpp test_linear.cpp test_linear_activation.cpp test_norm.cpp test_rms_norm.cpp test_rotary.cpp test_swiglu.cpp
   test_elementwise.cpp test_embedding.cpp test_attention.cpp test_attention_cached.cpp test_dropout.cpp test_loss.cpp test_gradient.cpp test_adamw.cpp test_contracts.cpp)
 list(TRANSFORM on_devices PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 add_library(kernel_tests OBJECT ${on_devices})
@@ -16,6 +16,7 @@ ebb_test(test_kernels_cuda
   LIBS ebb_device ebb_cpu_adam)
 ebb_test(test_kernels_emulated
   SOURCES $<TARGET_OBJECTS:kernel_tests> $<TARGET_OBJECTS:gpu_kernel_tests>
-    ${CMAKE_CURRENT_LIST_DIR}/test_emulated_order.cpp ${PROJECT_SOURCE_DIR}/tests/cuda_emulation/test_kernel_faults.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/test_emulated_order.cpp
+    ${PROJECT_SOURCE_DIR}/tests/cuda_emulation/test_epilogues.cpp ${PROJECT_SOURCE_DIR}/tests/cuda_emulation/test_kernel_faults.cpp
   LIBS ebb_cuda_emulated ebb_device ebb_cpu_adam)
 set_tests_properties(test_kernels_cuda PROPERTIES SKIP_REGULAR_EXPRESSION "harness_cuda.cpp:[0-9]+: Skipped")

@@ -1,6 +1,7 @@
 // `ebb profile`, `ebb train --trace` and `ebb plan --html`: what they show is what the plan moves.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>

@@ -68,6 +68,7 @@ TrainerOptions TrainingCase::options() const {
           .evaluation_batches = evaluation_batches,
           .update = update,
           .carried_share = kCarriedShare,
+          .speculates_late = speculates_late,
           .held_chunks = between == Between::Weights ? UINT32_MAX : 0,
           .device_updates = between == Between::State ? UINT32_MAX : 0,
           .max_grad_norm = clip ? max_norm.value_or(kBitingNorm) : 0,

@@ -66,6 +66,7 @@ struct TrainingCase {
   uint32_t evaluation_batches = 0;
   float dropout = 0;
   double link_bytes_per_s = 0;
+  bool speculates_late = true;  ///< then what is speculated on does not depend on time
   uint32_t num_steps = 3;
   std::optional<float> max_norm = {};  ///< where clipped; else kBitingNorm
   Gpt2Config model = small_gpt();

@@ -83,6 +83,18 @@ TEST(Speculation, NeverClipped) {
   }
 }
 
+/// What is due when the norm can be known may be left, by chance.
+TEST(Speculation, NotWhatIsLate) {
+  const Watchdog watchdog;
+  for (TrainingCase run : cases()) {
+    const uint32_t most = sum(compare(run, kNever).speculated);
+    run.speculates_late = false;
+    for (const float max_norm : {kNever, middle_norm(run)}) {
+      EXPECT_LE(sum(compare(run, max_norm).speculated), most) << run;
+    }
+  }
+}
+
 TEST(Speculation, ClippedNowAndThen) {
   const Watchdog watchdog;
   uint32_t num_made = 0, num_undone = 0;

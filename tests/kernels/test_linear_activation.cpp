@@ -1,0 +1,169 @@
+// A linear layer with an activation behind it, and back through an activation into the layer
+// before: one pass or two, the same numbers within the rounding between them.
+#include <algorithm>
+#include <cmath>
+
+#include "tests/kernels/reference.h"
+
+namespace ebb::test {
+namespace {
+
+constexpr double kRelative = 1e-6;  // of the sum of absolute terms
+
+struct Kind {
+  const char* name;
+  Activation activation;
+  double (*value)(double);
+  double (*slope)(double);
+};
+double relu(double x) { return std::max(x, 0.0); }
+double relu_slope(double x) { return x > 0 ? 1.0 : 0.0; }
+
+const Kind kKinds[] = {{"gelu_tanh", Activation::GeluTanh, gelu, gelu_slope},
+                       {"gelu", Activation::Gelu, exact_gelu, exact_gelu_slope},
+                       {"relu", Activation::Relu, relu, relu_slope}};
+
+struct Size {
+  int64_t n, c, oc;
+};
+// Inner sizes that are and are not whole vectors of eight.
+const Size kSizes[] = {{1, 1, 1}, {9, 17, 49}, {7, 40, 64}, {33, 64, 96}, {130, 333, 200}};
+
+using Case = std::tuple<DType, Kind, Size>;
+
+class LinearActivation : public testing::TestWithParam<Case> {
+ protected:
+  DType dtype() const { return std::get<0>(GetParam()); }
+  Kind kind() const { return std::get<1>(GetParam()); }
+  Size size() const { return std::get<2>(GetParam()); }
+
+  /// A number between two steps may be rounded to the type or not: by so much of itself at most.
+  double rounding() const {
+    return dtype() == DType::F32 ? 0 : dtype() == DType::BF16 ? 0x1p-8 : 0x1p-11;
+  }
+};
+
+std::string name_of_case(const testing::TestParamInfo<Case>& info) {
+  const auto& [dtype, kind, size] = info.param;
+  return std::string(name_of(dtype)) + "_" + kind.name + "_" + std::to_string(size.n) + "_" +
+         std::to_string(size.c) + "_" + std::to_string(size.oc);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, LinearActivation,
+                         testing::Combine(testing::Values(DType::F32, DType::BF16, DType::F16),
+                                          testing::ValuesIn(kKinds), testing::ValuesIn(kSizes)),
+                         name_of_case);
+
+/// `slack` has an entry for each element.
+testing::AssertionResult within(const Values& got, const Values& want, const Values& slack,
+                                DType dtype) {
+  return close(got, want, slack, 1, dtype);
+}
+
+TEST_P(LinearActivation, Forward) {
+  const auto [n, c, oc] = size();
+  const Array x = random_array(dtype(), {n, c}, 1), w = random_array(dtype(), {oc, c}, 2);
+  for (const bool with_bias : {true, false}) {
+    Harness h;
+    const Array bias = random_array(dtype(), {oc}, 3), before(dtype(), {n, oc});
+    const Array y(dtype(), {n, oc});
+    h.kernels->linear_activation_forward(h.stream, y, before, x, w,
+                                         with_bias ? bias.tensor() : Tensor{}, kind().activation);
+    const Values b = with_bias ? bias.values() : Values{};
+    const Values sums = linear(x.values(), w.values(), b, n, c, oc);
+    Values slack = linear(absolute(x.values()), absolute(w.values()), absolute(b), n, c, oc);
+    EXPECT_TRUE(close(before.values(), sums, slack, kRelative, dtype()));
+    Values want = sums;
+    for (size_t i = 0; i < want.size(); ++i) {
+      want[i] = kind().value(sums[i]);
+      slack[i] = kRelative * slack[i] + 1.2 * rounding() * std::abs(sums[i]);  // of slopes up to
+    }
+    EXPECT_TRUE(within(y.values(), want, slack, dtype()));
+  }
+}
+
+TEST_P(LinearActivation, Backward) {
+  const auto [n, oc, c] = size();  // c: of what lies between
+  Harness h;
+  const Array dy = random_array(dtype(), {n, oc}, 1), w = random_array(dtype(), {oc, c}, 2);
+  const Array before = random_array(dtype(), {n, c}, 3, 4.0), dbefore(dtype(), {n, c});
+  h.kernels->activation_linear_backward(h.stream, dbefore, dy, w, before, kind().activation);
+  const Values dvalue = product(dy.values(), w.values(), n, oc, c), at = before.values();
+  Values want = dvalue, slack = product(absolute(dy.values()), absolute(w.values()), n, oc, c);
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double slope = kind().slope(at[i]);
+    want[i] *= slope;
+    slack[i] = 2 * kRelative * slack[i] + rounding() * std::abs(dvalue[i] * slope);
+  }
+  EXPECT_TRUE(within(dbefore.values(), want, slack, dtype()));
+}
+
+TEST(LinearActivations, AComparisonSeesAnotherActivation) {
+  constexpr int64_t n = 33, c = 64, oc = 96;
+  for (const DType dtype : {DType::F32, DType::F16}) {
+    Harness h;
+    const Array x = random_array(dtype, {n, c}, 1), w = random_array(dtype, {oc, c}, 2);
+    const Array before(dtype, {n, oc}), y(dtype, {n, oc});
+    const Values sums = linear(x.values(), w.values(), {}, n, c, oc);
+    const Values scale = linear(absolute(x.values()), absolute(w.values()), {}, n, c, oc);
+    for (const Kind& kind : kKinds) {
+      h.kernels->linear_activation_forward(h.stream, y, before, x, w, {}, kind.activation);
+      for (const Kind& other : kKinds) {
+        // Rounding between the steps is as much as the two GELUs differ by.
+        if (dtype == DType::F16 && kind.slope != relu_slope && other.slope != relu_slope &&
+            &kind != &other) {
+          continue;
+        }
+        Values want = sums, slack = scale;
+        for (size_t i = 0; i < want.size(); ++i) {
+          want[i] = other.value(sums[i]);
+          slack[i] *= kRelative;
+          if (dtype == DType::F16) slack[i] += 1.2 * 0x1p-11 * std::abs(sums[i]);
+        }
+        EXPECT_EQ(within(y.values(), want, slack, dtype), &kind == &other)
+            << kind.name << " as " << other.name;
+      }
+    }
+  }
+}
+
+TEST(LinearActivations, CostWhatBothStepsDo) {
+  Harness h;
+  Kernels* const kernels = &*h.kernels;
+  const auto t = [](Shape shape) {
+    return Tensor{reinterpret_cast<std::byte*>(uintptr_t{0x1000}), DType::BF16, shape};
+  };
+  struct Summing final : Stream {
+    void record(Event&) override {}
+    void wait(const Event&) override {}
+    void copy(void*, const void*, size_t, CopyKind) override {}
+    void call(const Cost& cost, HostFunction) override {
+      flops += cost.flops;
+      products += cost.flops - cost.vector_flops;
+      bytes += cost.bytes;
+    }
+    void synchronize() override {}
+    StreamStats stats() const override { return {}; }
+    double flops = 0, products = 0, bytes = 0;
+  };
+  constexpr int64_t n = 100, c = 32, oc = 64;
+  Summing forward, backward;
+  kernels->linear_activation_forward(forward, t({n, oc}), t({n, oc}), t({n, c}), t({oc, c}), {},
+                                     Activation::GeluTanh);
+  kernels->activation_linear_backward(backward, t({n, oc}), t({n, c}), t({c, oc}), t({n, oc}),
+                                      Activation::GeluTanh);
+  for (const Summing* s : {&forward, &backward}) {
+    EXPECT_EQ(s->products, 2.0 * n * c * oc);
+    EXPECT_GT(s->flops, s->products);
+    EXPECT_GE(s->bytes, 2.0 * (n * c + c * oc + 2 * n * oc));
+  }
+  EXPECT_THROW(kernels->linear_activation_forward(forward, t({n, oc}), t({n, c}), t({n, c}),
+                                                  t({oc, c}), {}, Activation::GeluTanh),
+               LogicError);
+  EXPECT_THROW(kernels->activation_linear_backward(backward, t({n, oc}), t({n, c}), t({c, oc}),
+                                                   t({n, c}), Activation::GeluTanh),
+               LogicError);
+}
+
+}  // namespace
+}  // namespace ebb::test

@@ -1,0 +1,57 @@
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "device/device.h"
+#include "scheduler/last_gradient.h"
+
+namespace ebb::test {
+namespace {
+
+/// Two stores, and a norm that waits for the second.
+Plan plan_with_norm() {
+  Plan plan;
+  plan.waits = {1};
+  plan.ops = {{.kind = OpKind::Move, .lane = Lane::Store},
+              {.kind = OpKind::Move, .lane = Lane::Store},
+              {.kind = OpKind::Norm, .lane = Lane::Update, .first_wait = 0, .num_waits = 1}};
+  return plan;
+}
+
+TEST(LastGradient, IsHomeWithTheEventThatTheNormWaitsFor) {
+  const auto device = create_device({.memory_bytes = 1 << 20, .num_threads = 1});
+  const auto first = device->create_event(), second = device->create_event();
+  const auto stream = device->create_stream(StreamRole::Store);
+  first->signal();
+  LastGradient last;
+  last.begin(plan_with_norm());
+  EXPECT_FALSE(last.is_home());
+  last.submitted(0, *first);
+  EXPECT_FALSE(last.is_home()) << "another gradient is";
+  std::promise<void> gate;
+  stream->call({}, [&] { gate.get_future().wait(); });
+  stream->record(*second);
+  last.submitted(1, *second);
+  EXPECT_FALSE(last.is_home()) << "it is on its way";
+  gate.set_value();
+  second->synchronize();
+  EXPECT_TRUE(last.is_home());
+}
+
+TEST(LastGradient, IsForgottenWhenAStepBegins) {
+  const auto device = create_device({.memory_bytes = 1 << 20, .num_threads = 1});
+  const auto event = device->create_event();
+  event->signal();
+  LastGradient last;
+  last.begin(plan_with_norm());
+  last.submitted(1, *event);
+  EXPECT_TRUE(last.is_home());
+  last.begin(plan_with_norm());
+  EXPECT_FALSE(last.is_home()) << "the event is done, of the step before";
+  last.begin({});
+  last.submitted(1, *event);
+  EXPECT_FALSE(last.is_home()) << "a plan without a norm";
+}
+
+}  // namespace
+}  // namespace ebb::test
