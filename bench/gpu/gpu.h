@@ -68,6 +68,7 @@ void measure_copies(const Options& options);
 void measure_mapping(const Options& options);
 void measure_products(const Options& options);
 void measure_attention(const Options& options);
+void measure_memory(const Options& options);
 void measure_steps(const Options& options);
 
 }  // namespace ebb::bench

@@ -1,12 +1,13 @@
 // What does a GPU give, and what does Ebb reach of it?
 //
-//   bench_gpu copy|map|gemm|attention|step|all [--small] [--preset NAME]
+//   bench_gpu copy|map|gemm|attention|memory|step|all [--small] [--preset NAME]
 //
 // copy       pinned copies each way alone, together, and beside AdamW on the CPU; pinning itself
 // map        mapping a block, idle and beside kernels, and whether it stalls them; host-signalled
 //            events
 // gemm       TFLOP/s of linear layers of GPT and Llama shapes: forward, gradients
 // attention  TFLOP/s, forward and backward, 1k to 32k tokens
+// memory     GB/s of norms, GELU, SwiGLU, the loss, the finished gradient and AdamW
 // step       step time, model-FLOP utilisation and share of the bound; resident and under a budget
 //
 // Every result is verified. Without a GPU it says "no GPU: ..." and ends with 0, or, with
@@ -26,11 +27,9 @@ namespace {
 
 using Question = void (*)(const Options&);
 
-const std::map<std::string_view, Question> kQuestions = {{"copy", measure_copies},
-                                                         {"map", measure_mapping},
-                                                         {"gemm", measure_products},
-                                                         {"attention", measure_attention},
-                                                         {"step", measure_steps}};
+const std::map<std::string_view, Question> kQuestions = {
+    {"copy", measure_copies},         {"map", measure_mapping},   {"gemm", measure_products},
+    {"attention", measure_attention}, {"memory", measure_memory}, {"step", measure_steps}};
 
 struct Arguments {
   std::string question;
@@ -54,7 +53,7 @@ Arguments parse(int argc, char** argv) {
   }
   if (arguments.question.empty()) {
     throw ConfigError(
-        "usage: bench_gpu copy|map|gemm|attention|step|all [--small] [--preset NAME]");
+        "usage: bench_gpu copy|map|gemm|attention|memory|step|all [--small] [--preset NAME]");
   }
   return arguments;
 }

@@ -11,3 +11,7 @@ ebb_test_properties(test_bench_gpu_emulated fast)
 find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
 add_test(NAME test_gpu_check COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/test_gpu_check.py)
 ebb_test_properties(test_gpu_check fast)
+
+# Two budgets of a toy model on the host train to the same bits, with a plan beside what was measured.
+add_test(NAME test_claims COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/bench/gpu/claims.py $<TARGET_FILE:ebb> toy)
+ebb_test_properties(test_claims fast)

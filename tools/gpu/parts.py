@@ -16,7 +16,8 @@ LEFT_OUT = re.compile(r"CUDA backend: left out")
 # Programs whose cases named so use the GPU; racecheck looks at kernels alone.
 GPU_CASES = {"test_kernels_cuda": "*", "test_device": "*Cuda*", "test_training_cuda": "*"}
 RACE_CHECKED = ["test_kernels_cuda"]
-QUESTIONS = ["copy", "map", "gemm", "attention", "step"]
+QUESTIONS = ["copy", "map", "gemm", "attention", "memory", "step"]
+CLAIMS = ["8B", "10B", "14B", "17B", "19B"]
 
 
 def build(here, record):
@@ -73,4 +74,6 @@ def bench(here, record):
     program = str(here.build_folder / "bench" / "bench_gpu")
     units = [Unit(question, [program, question], here.environment(), NO_GPU, kept_lines=60) for question in QUESTIONS]
     units.append(Unit("torch", ["python3", str(here.root / "bench" / "gpu" / "torch_step.py")], here.environment(), NO_PYTORCH, kept_lines=40))
+    claims = ["python3", str(here.root / "bench" / "gpu" / "claims.py"), str(here.build_folder / "tools" / "ebb")]
+    units += [Unit(f"claim {name}", [*claims, name], here.environment(), NO_GPU, kept_lines=10) for name in CLAIMS]
     return record.run("bench", units)

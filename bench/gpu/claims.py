@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""GPTs of 8 to 19 B parameters, each as one command: what is planned beside what is measured, and the aim.
+
+    python3 bench/gpu/claims.py EBB [8B 10B 14B 17B 19B] [--plan MACHINE] [--steps 4] [--text PATH] [--host-memory SIZE]
+
+EBB is the program. A model is a config.json written to a temporary folder; weights come from the seed. --plan plans alone, for
+a machine file (h200): no GPU is needed. Where a plan does not fit, its refusal is the result. Models of more than one
+budget must train to the same bits; the last column is their speed as a share of the first budget's. `toy` is a test of
+this script on the host.
+
+Exit code: 0 all that fit has run, or there is no GPU ("no GPU: ..."), 1 a run failed or bits differ. A missed aim is a
+figure, not a failure.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+LENGTH = 2048
+# channels, layers, heads, clip, sequences in a micro-batch, micro-batches, device budgets (None: all that is there), aim
+CLAIMS = {
+    "8B": (4096, 40, 32, 1, 4, 4, [None, "16GiB"], "16 GiB as fast as all: 95 %"),
+    "10B": (4096, 48, 32, 0, 4, 4, [None, "16GiB"], "16 GiB as fast as all: 95 %"),
+    "14B": (5120, 44, 40, 1, 8, 4, [None], "560 TFLOP/s"),
+    "17B": (5120, 54, 40, 1, 8, 4, [None], "500 TFLOP/s"),
+    "19B": (6144, 42, 48, 0, 8, 4, [None], "500 TFLOP/s"),
+    "toy": (64, 2, 2, 1, 1, 2, [None, "1000KiB"], "a test of this script"),
+}
+
+
+def write_config(folder, name, length):
+    channels, layers, heads = CLAIMS[name][:3]
+    config = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": channels, "n_layer": layers,
+              "n_head": heads, "n_positions": length, "vocab_size": 257 if name == "toy" else 50257,
+              "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def flags_of(folder, name, length, budget, options):
+    _, _, _, clip, batch, micro_batches, _, _ = CLAIMS[name]
+    flags = ["--model", str(folder), "--init", "random", "--seq-length", str(length), "--clip", str(clip),
+             "--micro-batch-size", str(batch), "--gradient-accumulation", str(micro_batches)]
+    flags += ["--device", "host", "--chunk-size", "128KiB"] if name == "toy" else []
+    flags += ["--device", "cuda"] if name != "toy" and not options.plan else []
+    flags += ["--device-memory", budget] if budget else []
+    return flags + (["--host-memory", options.host_memory] if options.host_memory else [])
+
+
+def plan(options, flags):
+    machine = ["--machine", options.plan] if options.plan else []
+    found = subprocess.run([options.ebb, "plan", *flags, *machine, "--json"], capture_output=True, text=True)
+    try:
+        return json.loads(found.stdout)
+    except json.JSONDecodeError:
+        return {"fits": False, "why": found.stderr.strip() or found.stdout.strip()}
+
+
+def train(options, folder, flags):
+    log = folder / "log.jsonl"
+    subprocess.run([options.ebb, "train", *flags, "--data", options.text, "--steps", str(options.steps), "--log", str(log)],
+                   check=True, capture_output=True, text=True)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    steps = [line for line in lines if "step_seconds" in line][1:]  # the first one warms up
+    middle = {key: statistics.median(step[key] for step in steps) for key in ("step_seconds", "tokens_per_second", "tflops", "bound_share")}
+    return middle | {"state_hash": lines[-1]["state_hash"]}
+
+
+def row(name, budget, planned, measured, first):
+    text = f"{name:<5}{budget or 'all':>8}{planned['predicted_seconds']:>12.3f}{planned['tflops']:>10.1f}"
+    if measured:
+        text += (f"{measured['step_seconds']:>12.3f}{measured['tflops']:>10.1f}{measured['tokens_per_second']:>10.0f}"
+                 f"{100 * measured['bound_share']:>8.1f} %{100 * first['step_seconds'] / measured['step_seconds']:>8.1f} %")
+    else:
+        text += f"{'':>40}{100 * first['predicted_seconds'] / planned['predicted_seconds']:>10.1f} %"
+    print(text, flush=True)
+
+
+def claim(options, name):
+    """True: what fits has run, to the same bits."""
+    length = 32 if name == "toy" else LENGTH
+    results = []
+    with tempfile.TemporaryDirectory() as held:
+        folder = pathlib.Path(held)
+        write_config(folder, name, length)
+        for budget in CLAIMS[name][6]:
+            flags = flags_of(folder, name, length, budget, options)
+            planned = plan(options, flags)
+            if not planned["fits"]:
+                print(f"{name:<5}{budget or 'all':>8}  {planned['why'].splitlines()[0]}", flush=True)
+                continue
+            measured = None if options.plan else train(options, folder, flags)
+            results.append(measured or planned)
+            row(name, budget, planned, measured, results[0])
+    print(f"      aim: {CLAIMS[name][7]}")
+    hashes = {result.get("state_hash") for result in results}
+    if len(hashes) > 1:
+        print(f"      WRONG RESULT: states differ between budgets: {sorted(hashes)}")
+    return len(hashes) <= 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("ebb")
+    parser.add_argument("names", nargs="*", default=["8B", "10B", "14B", "17B", "19B"])
+    parser.add_argument("--plan", metavar="MACHINE")
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--text", default=str(ROOT / "tests"))
+    parser.add_argument("--host-memory")
+    options = parser.parse_args()
+    if not options.plan and options.names != ["toy"]:
+        devices = subprocess.run([options.ebb, "devices"], check=True, capture_output=True, text=True).stdout
+        if missing := re.search(r"^CUDA +none: (.*)$", devices, re.MULTILINE):
+            print(f"no GPU: {missing[1]}; --plan MACHINE plans without one")
+            return 0
+    print(f"{'':<5}{'device':>8}{'predicted s':>12}{'TFLOP/s':>10}{'measured s':>12}{'TFLOP/s':>10}{'tokens/s':>10}{'of bound':>10}{'of first':>10}")
+    try:
+        return 0 if all([claim(options, name) for name in options.names]) else 1
+    except subprocess.CalledProcessError as problem:
+        print(f"claims: {' '.join(problem.cmd)} ended with {problem.returncode}: {problem.stderr}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
