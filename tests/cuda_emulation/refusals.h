@@ -16,16 +16,20 @@ namespace ebb::test {
 /// While it lives, the n-th call of that name, from 0, is refused.
 class Refusal {
  public:
-  Refusal(std::string call, uint64_t n) {
-    emulation::settings().refuses = [this, call = std::move(call), n](std::string_view asked) {
-      return asked == call && count_.fetch_add(1) == n;
+  Refusal(std::string call, uint64_t n) : n_(n) {
+    emulation::settings().refuses = [this, call = std::move(call)](std::string_view asked) {
+      return asked == call && count_.fetch_add(1) == n_;
     };
   }
   ~Refusal() { emulation::settings().refuses = {}; }
   Refusal(const Refusal&) = delete;
   Refusal& operator=(const Refusal&) = delete;
 
+  /// Some calls are made once more or less from run to run, as time goes by: the clock's.
+  bool happened() const { return count_ > n_; }
+
  private:
+  const uint64_t n_;
   std::atomic<uint64_t> count_ = 0;
 };
 
