@@ -56,9 +56,20 @@ std::vector<uint32_t> place_gradients(const Program& program, const Layout& layo
   return slots;
 }
 
+/// So many of them, evenly; the last is one, and the first where all are.
+std::vector<uint32_t> spread(const std::vector<uint32_t>& chunks, uint64_t most) {
+  const uint64_t num = std::min<uint64_t>(most, chunks.size());
+  std::vector<uint32_t> some;
+  for (uint64_t i = 0; i < chunks.size(); ++i) {
+    if ((i + 1) * num / chunks.size() > i * num / chunks.size()) some.push_back(chunks[i]);
+  }
+  return some;
+}
+
 /// Of the updates that are carried, as many, evenly spread over the order in which gradients are
 /// finished: what is carried then comes between them, in the backward as in the next forward, and
-/// neither has to wait for a row of updates. Only behind the last use of their weights.
+/// neither has to wait for a row of updates. The last that is finished, with which the next forward
+/// begins, is the last to be one. Only behind the last use of their weights.
 void choose_speculated(const Program& program, uint32_t most, Plan& plan) {
   std::vector<uint32_t> last_use(program.num_dense(), 0);
   for (uint32_t i = 0; i < program.items.size(); ++i) {
@@ -72,11 +83,8 @@ void choose_speculated(const Program& program, uint32_t most, Plan& plan) {
     const bool carried = std::ranges::binary_search(plan.carried, c, {}, &CarriedUpdate::chunk);
     if (carried && last_use[program.dense({Space::Weights, c})] < i) fit.push_back(c);
   }
-  const uint64_t num = std::min<uint64_t>(most, fit.size());
-  const auto up_to = [&](uint64_t i) { return (i * num + fit.size() - 1) / fit.size(); };
-  for (uint64_t i = 0; i < fit.size(); ++i) {
-    if (up_to(i + 1) > up_to(i)) plan.speculated.push_back(fit[i]);
-  }
+  std::ranges::reverse(fit);
+  plan.speculated = spread(fit, most);
   std::ranges::sort(plan.speculated);
 }
 
@@ -103,22 +111,12 @@ uint32_t most_activations(const Program& program) {
   return most;
 }
 
-/// Of the weights that an evaluation reads: evenly, so that what is loaded comes between them.
-std::vector<uint32_t> spread_weights(const Program& program, uint32_t num) {
-  const std::vector<uint32_t> weights = weights_of(program);
-  if (num >= weights.size()) return weights;
-  std::vector<uint32_t> held;
-  for (uint64_t i = 0; i < weights.size(); ++i) {
-    if ((i + 1) * num / weights.size() > i * num / weights.size()) held.push_back(weights[i]);
-  }
-  return held;
-}
-
 /// The first that are finished, of those that this step reads and updates at home, and does not
 /// carry.
 std::vector<uint32_t> chunks_to_hold(const Program& program, const PlanOptions& options,
                                      const Plan& plan, uint32_t num) {
-  if (!options.update) return spread_weights(program, num);
+  // What an evaluation loads comes between them.
+  if (!options.update) return spread(weights_of(program), num);
   std::vector<bool> fit(program.num_dense(), false);
   for (const ChunkUse& use : program.uses) fit[use.chunk] = true;
   const auto is_out = [&](uint32_t c) { fit[program.dense({Space::Weights, c})] = false; };

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
+#include <numbers>
 
 #include "bench/gpu/gpu.h"
 #include "scheduler/simulate.h"
@@ -48,6 +48,7 @@ class MemoryKernels {
     check_orthogonal("layer norm's gradient", [](int64_t) { return 1.0; });
     measure("RMS norm", 4,
             [&] { kernels_.rms_norm_forward(on, y_, rstd_, x_, weight_, kEpsilon); });
+    check_rms_norm();
     measure("  backward", 6, [&] {
       kernels_.rms_norm_backward(on, y_, Write::Store, dweight_, Write::Store, dy_, x_, weight_,
                                  rstd_);
@@ -60,14 +61,20 @@ class MemoryKernels {
     measure("residual", 6, [&] { kernels_.add(on, y_, x_, dy_); });
     check_close(gpu_.read(y_, c_ + 1, 1)[0], 2.0 * Gpu::value(c_ + 1), 0, "a sum");
     measure("GELU", 4, [&] { kernels_.activation_forward(on, y_, x_, Activation::GeluTanh); });
+    const double x = Gpu::value(kPlace);
+    check_close(gpu_.read(y_, kPlace, 1)[0], gelu(x), 1e-2, "GELU");
     measure("  backward", 6, [&] {
       kernels_.activation_backward(on, y_, dy_, x_, Activation::GeluTanh, Write::Store);
     });
+    const double slope = (gelu(x + 1e-4) - gelu(x - 1e-4)) / 2e-4;
+    check_close(gpu_.read(y_, kPlace, 1)[0], x * slope, 1e-2, "GELU's gradient");
     const Tensor half = gpu_.make_empty(DType::BF16, {n_, c_ / 2});
     measure("SwiGLU", 3, [&] { kernels_.swiglu_forward(on, half, x_); });
     const double gate = Gpu::value(0), up = Gpu::value(c_ / 2);
     check_close(gpu_.read(half, 0, 1)[0], gate * up / (1 + std::exp(-gate)), 1e-2, "SwiGLU");
     measure("  backward", 5, [&] { kernels_.swiglu_backward(on, y_, half, x_, Write::Store); });
+    const double silu = gate / (1 + std::exp(-gate));
+    check_close(gpu_.read(y_, c_ / 2, 1)[0], silu * up * silu, 1e-2, "SwiGLU's gradient");
   }
 
   /// As a classifier's rows: logits become their gradient, and the next call reads that.
@@ -89,7 +96,7 @@ class MemoryKernels {
     const Tensor gradient = gpu_.make_empty(DType::BF16, {n_ * c_});
     measure("finished gradient, norm", 6,
             [&] { kernels_.finish_gradient(gpu_.compute(), gradient, sums, {}, partials); });
-    check_close(gpu_.read(gradient, 7, 1)[0], Gpu::value(7), 0, "a finished gradient");
+    check_close(gpu_.read(gradient, kPlace, 1)[0], Gpu::value(kPlace), 0, "a finished gradient");
     const Tensor low = gpu_.make_empty(DType::BF16, {n_ * c_});
     const AdamWPlanes planes{.weight = {x_.data, DType::BF16, {n_ * c_}},
                              .low = reinterpret_cast<int16_t*>(low.data),
@@ -100,8 +107,8 @@ class MemoryKernels {
         gpu_.device().allocate(MemoryKind::Pinned, sizeof(AdamWCoefficients), "coefficients");
     auto* const constants = reinterpret_cast<AdamWCoefficients*>(coefficients.data());
     *constants = {.gradient_scale = 1,
-                  .beta1 = 0.9f,
-                  .one_minus_beta1 = 0.1f,
+                  .beta1 = 0,  // the momentum is then the gradient, however often it is updated
+                  .one_minus_beta1 = 1,
                   .beta2 = 0.95f,
                   .one_minus_beta2 = 0.05f,
                   .decay_rate = 0,
@@ -110,11 +117,18 @@ class MemoryKernels {
                   .epsilon = 1e-8f};
     measure("AdamW", update_bytes_per_parameter(DType::BF16, DType::BF16),
             [&] { kernels_.adamw(gpu_.compute(), planes, constants); });
-    check_close(gpu_.read(planes.weight, 7, 1)[0], Gpu::value(7), 0, "a weight at a rate of 0");
+    check_close(gpu_.read(planes.momentum, kPlace, 1)[0], Gpu::value(kPlace), 0, "a momentum");
+    check_close(gpu_.read(planes.weight, kPlace, 1)[0], Gpu::value(kPlace), 0,
+                "a weight at a rate of 0");
   }
 
  private:
   static constexpr float kEpsilon = 1e-5f;
+  static constexpr int64_t kPlace = 7;  // a number that is looked at
+
+  static double gelu(double x) {
+    return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+  }
 
   Tensor integers(const std::vector<int32_t>& values) {
     const Tensor tensor = gpu_.make_empty(DType::I32, {static_cast<int64_t>(values.size())});
@@ -143,6 +157,14 @@ class MemoryKernels {
     const double rstd = 1 / std::sqrt(squares / static_cast<double>(c_) + kEpsilon);
     const double expected = (Gpu::value(first) - mean) * rstd * Gpu::value(0) + Gpu::value(0);
     check_close(gpu_.read(y_, first, 1)[0], expected, 2e-2, "layer norm");
+  }
+
+  void check_rms_norm() {
+    double squares = 0;
+    for (int64_t i = 0; i < c_; ++i) squares += std::pow(Gpu::value(i), 2);
+    const double rstd = 1 / std::sqrt(squares / static_cast<double>(c_) + kEpsilon);
+    check_close(gpu_.read(y_, kPlace, 1)[0], std::pow(Gpu::value(kPlace), 2) * rstd, 2e-2,
+                "RMS norm");
   }
 
   /// A norm's gradient has nothing along what the norm takes away: y's first row is orthogonal.
