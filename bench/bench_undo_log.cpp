@@ -58,8 +58,13 @@ class Gradients {
     const double loss = trainer_.step(batches, 0).loss;
     const StateLoan loan = trainer_.lend_state();
     constexpr size_t kMomentum = 2;  // of bf16's planes
-    for (const StatePart& part : loan.parts()) {
-      take(part.parameter, reinterpret_cast<const float*>(part.planes[kMomentum].data()));
+    for (const ParameterId id : loan.parts()) {
+      gradient_.clear();
+      loan.read_plane(id, kMomentum, [&](std::span<const std::byte> bytes) {
+        const auto* const values = reinterpret_cast<const float*>(bytes.data());
+        gradient_.insert(gradient_.end(), values, values + bytes.size() / sizeof(float));
+      });
+      take(id, gradient_.data());
     }
     return loss;
   }
@@ -75,6 +80,7 @@ class Gradients {
   Preparation prepared_;
   std::unique_ptr<Device> device_;
   Trainer trainer_;
+  std::vector<float> gradient_;
 };
 
 /// The state that learns: all parameters one after the other.

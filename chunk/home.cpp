@@ -7,6 +7,20 @@
 namespace ebb {
 namespace {
 
+/// Of the chunks of which home has all planes.
+uint64_t elements_at_home(const Layout& layout, const HomeOptions& options) {
+  uint64_t elements = layout.num_space_elements();
+  for (const uint32_t chunk : options.device_chunks) elements -= layout.chunk_elements(chunk);
+  return elements;
+}
+
+size_t plane_bytes(const Layout& layout, std::span<const PlaneSpec> planes, size_t i,
+                   const HomeOptions& options) {
+  const uint64_t elements =
+      i == 0 ? layout.num_space_elements() : elements_at_home(layout, options);
+  return elements * planes[i].bytes_per_element;
+}
+
 struct Sizes {
   size_t gradient_slot;
   size_t gradients;
@@ -18,15 +32,16 @@ struct Sizes {
 Sizes sizes_of(const Layout& layout, const HomeOptions& options) {
   Sizes sizes{};
   sizes.gradient_slot = layout.chunk_elements() * size_of(layout.gradient_type());
-  // All chunks at once need no more than the space has elements: the last chunk is rarely full.
-  sizes.gradients = options.num_gradient_slots == layout.num_chunks()
-                        ? layout.num_space_elements() * size_of(layout.gradient_type())
+  // All chunks at once need no more than they have elements: the last chunk is rarely full.
+  const bool all = options.num_gradient_slots == layout.num_chunks() - options.device_chunks.size();
+  sizes.gradients = all ? elements_at_home(layout, options) * size_of(layout.gradient_type())
                         : options.num_gradient_slots * sizes.gradient_slot;
   for (uint32_t chunk : options.sums) {
     sizes.sums += layout.used_bytes({Space::GradientSums, chunk});
   }
   sizes.activations = options.activations.size() * layout.chunk_bytes();
-  if (options.num_gradient_slots > 0) sizes.partials = layout.num_pieces() * sizeof(double);
+  const bool updates = options.num_gradient_slots > 0 || !options.device_chunks.empty();
+  if (updates) sizes.partials = layout.num_pieces() * sizeof(double);
   return sizes;
 }
 
@@ -45,9 +60,7 @@ struct Cuts {
 
 Cuts cuts_of(const Layout& layout, std::span<const PlaneSpec> planes, const HomeOptions& options) {
   Cuts cuts;
-  for (const PlaneSpec& plane : options.planes_travel ? planes : planes.first(1)) {
-    cuts.add(layout.num_space_elements() * plane.bytes_per_element);
-  }
+  cuts.add(plane_bytes(layout, planes, 0, options));
   const Sizes sizes = sizes_of(layout, options);
   for (const size_t bytes : {sizes.gradients, sizes.sums, sizes.activations, sizes.partials}) {
     cuts.add(bytes);
@@ -64,8 +77,8 @@ size_t travelling_bytes(const Layout& layout, std::span<const PlaneSpec> planes,
 
 void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneSpec> planes,
               const HomeOptions& options) {
-  for (const PlaneSpec& plane : planes) {
-    ledger.add(plane.name, Tier::Host, layout.num_space_elements() * plane.bytes_per_element);
+  for (size_t i = 0; i < planes.size(); ++i) {
+    ledger.add(planes[i].name, Tier::Host, plane_bytes(layout, planes, i, options));
   }
   const Sizes sizes = sizes_of(layout, options);
   ledger.add("gradients", Tier::Host, sizes.gradients);
@@ -76,30 +89,39 @@ void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneSpec> p
 
 Home::Home(Device& device, const Layout& layout, std::span<const PlaneSpec> planes,
            const HomeOptions& options)
-    : chunk_bytes_(layout.chunk_bytes()), options_(options) {
+    : chunk_bytes_(layout.chunk_bytes()),
+      chunk_elements_(layout.chunk_elements()),
+      options_(options) {
   const Sizes sizes = sizes_of(layout, options);
   gradient_slot_bytes_ = sizes.gradient_slot;
   num_partials_ = sizes.partials / sizeof(double);
-  for (const PlaneSpec& plane : planes) {
-    const size_t bytes = layout.num_space_elements() * plane.bytes_per_element;
-    bytes_per_element_.push_back(plane.bytes_per_element);
-    if (planes_.empty() || options.planes_travel) {
-      planes_.push_back(nullptr);
-    } else {
-      staying_.push_back(device.allocate(MemoryKind::Pageable, bytes, plane.name));
-      planes_.push_back(staying_.back().data());
-    }
+  planes_.resize(planes.size());
+  for (size_t i = 0; i < planes.size(); ++i) {
+    bytes_per_element_.push_back(planes[i].bytes_per_element);
+    if (i == 0) continue;
+    staying_.push_back(device.allocate(MemoryKind::Pageable,
+                                       plane_bytes(layout, planes, i, options), planes[i].name));
+    planes_[i] = staying_.back().data();
   }
   const Cuts cuts = cuts_of(layout, planes, options);
   travelling_ = device.allocate(MemoryKind::Home, cuts.bytes, "home");
-  std::byte* const begin = travelling_.data();
   size_t cut = 0;
-  for (std::byte*& plane : planes_) {
-    if (plane == nullptr) plane = begin + cuts.offsets[cut++];
+  for (std::byte** part : {planes_.data(), &gradients_, &sums_, &activations_, &partials_}) {
+    *part = travelling_.data() + cuts.offsets[cut++];
   }
-  for (std::byte** part : {&gradients_, &sums_, &activations_, &partials_}) {
-    *part = begin + cuts.offsets[cut++];
-  }
+}
+
+uint32_t rank_at_home(std::span<const uint32_t> device_chunks, uint32_t chunk) {
+  const auto before = std::ranges::lower_bound(device_chunks, chunk) - device_chunks.begin();
+  return chunk - static_cast<uint32_t>(before);
+}
+
+std::byte* Home::plane(int i, uint32_t chunk) const {
+  if (i == 0) return weight_chunk(chunk);
+  EBB_CHECK(!std::ranges::binary_search(options_.device_chunks, chunk),
+            "what the optimizer keeps of this chunk is on the device");
+  const uint64_t first = rank_at_home(options_.device_chunks, chunk) * chunk_elements_;
+  return planes_[i] + first * bytes_per_element_[i];
 }
 
 std::byte* Home::visitor(ChunkId id) const {

@@ -26,32 +26,25 @@ void StateHash::Free::operator()(XXH64_state_s* state) const { XXH64_freeState(s
 
 void StateHash::reset() { XXH64_reset(state_.get(), 0); }
 
-void StateHash::add_bytes(const float* values, int64_t n) {
+void StateHash::add_values(const float* values, int64_t n) {
   XXH64_update(state_.get(), values, static_cast<size_t>(n) * sizeof(float));
 }
 
-void StateHash::add_masters(const StatePiece& piece) {
+void StateHash::add_masters(const Planes& planes, int64_t n) {
   std::array<float, 2048> masters;
-  for (int64_t first = 0; first < piece.n; first += std::ssize(masters)) {
-    const int64_t count = std::min(std::ssize(masters), piece.n - first);
-    read_masters(piece.planes.from(first), {masters.data(), static_cast<size_t>(count)});
-    add_bytes(masters.data(), count);
+  for (int64_t first = 0; first < n; first += std::ssize(masters)) {
+    const int64_t count = std::min(std::ssize(masters), n - first);
+    read_masters(planes.from(first), {masters.data(), static_cast<size_t>(count)});
+    add_values(masters.data(), count);
   }
-}
-
-void StateHash::add_parameter(std::span<const StatePiece> pieces) {
-  for (const StatePiece& piece : pieces) {
-    EBB_CHECK(piece.n == 0 || (piece.n > 0 && piece.planes.momentum && piece.planes.variance),
-              "a piece of negative length, or without momentum or variance");
-    add_masters(piece);
-  }
-  for (const StatePiece& piece : pieces) add_bytes(piece.planes.momentum, piece.n);
-  for (const StatePiece& piece : pieces) add_bytes(piece.planes.variance, piece.n);
 }
 
 void StateHash::add_parameter(const Planes& planes, int64_t n) {
-  const StatePiece piece{planes, n};
-  add_parameter({&piece, 1});
+  EBB_CHECK(n == 0 || (n > 0 && planes.momentum && planes.variance),
+            "a parameter of negative length, or without momentum or variance");
+  add_masters(planes, n);
+  add_values(planes.momentum, n);
+  add_values(planes.variance, n);
 }
 
 uint64_t StateHash::value() const { return XXH64_digest(state_.get()); }

@@ -19,13 +19,6 @@ struct XXH64_state_s;
 
 namespace ebb {
 
-/// A run of a parameter's elements whose planes are contiguous. A parameter that straddles chunks
-/// has several.
-struct StatePiece {
-  Planes planes;
-  int64_t n = 0;
-};
-
 class StateHash {
  public:
   StateHash();
@@ -33,10 +26,12 @@ class StateHash {
   StateHash(StateHash&&) noexcept;
   StateHash& operator=(StateHash&&) noexcept;
 
-  /// The next parameter in call order, as its pieces in element order; where it was cut does not
-  /// matter.
-  void add_parameter(std::span<const StatePiece> pieces);
+  /// The next parameter in call order.
   void add_parameter(const Planes& planes, int64_t n);
+  /// The same in parts, where its planes are not in one place: all masters, then all momenta, then
+  /// all variances, each in element order; where they are cut does not matter.
+  void add_masters(const Planes& planes, int64_t n);
+  void add_values(const float* values, int64_t n);
   /// Starts again from nothing.
   void reset();
 
@@ -46,9 +41,6 @@ class StateHash {
   std::string hex() const;
 
  private:
-  void add_masters(const StatePiece& piece);
-  void add_bytes(const float* values, int64_t n);
-
   struct Free {
     void operator()(XXH64_state_s* state) const;
   };

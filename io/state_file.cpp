@@ -47,15 +47,6 @@ uint64_t hash_of(std::span<const std::byte> bytes) { return XXH64(bytes.data(), 
 
 uint64_t num_pieces_of(uint64_t bytes) { return (bytes + kPieceBytes - 1) / kPieceBytes; }
 
-/// Calls body(index, first byte, bytes) for each piece of a plane.
-template <class Body>
-void for_each_piece(uint64_t plane_bytes, const Body& body) {
-  for (uint64_t i = 0; i < num_pieces_of(plane_bytes); ++i) {
-    const uint64_t first = i * kPieceBytes;
-    body(i, first, std::min(kPieceBytes, plane_bytes - first));
-  }
-}
-
 std::string to_json(const StateFileHeader& header) {
   nlohmann::ordered_json json;
   json["weight_type"] = name_of(header.weight_type);
@@ -155,22 +146,64 @@ const StateFilePlaces::Place& StateFilePlaces::at(size_t parameter, size_t plane
   return places_[index];
 }
 
+/// Bytes of a plane that pass one after the other, and the checksum of each of its pieces.
+class PassingPlane {
+ public:
+  explicit PassingPlane(const StateFilePlaces& places) : places_(places) {}
+
+  /// Calls pass(offset in the file, bytes) for parts of `bytes`, and, where that ends a piece,
+  /// done(index in the table, offset, size, checksum).
+  template <class Byte, class Pass, class Done>
+  void take(size_t parameter, size_t plane, std::span<Byte> bytes, const Pass& pass,
+            const Done& done) {
+    if (parameter != parameter_ || plane != plane_) at_ = 0;
+    parameter_ = parameter;
+    plane_ = plane;
+    const uint64_t size = places_.bytes(parameter, plane);
+    EBB_CHECK(bytes.size() <= size - at_, "a plane of another size");
+    while (!bytes.empty()) {
+      const uint64_t first = at_ / kPieceBytes * kPieceBytes;
+      const uint64_t end = std::min(first + kPieceBytes, size);
+      const auto part = bytes.first(std::min<uint64_t>(bytes.size(), end - at_));
+      if (at_ == first) XXH64_reset(hash_.get(), 0);
+      pass(places_.offset(parameter, plane) + at_, part);
+      XXH64_update(hash_.get(), part.data(), part.size());
+      at_ += part.size();
+      bytes = bytes.subspan(part.size());
+      if (at_ < end) continue;
+      at_ %= size;
+      done(places_.first_piece(parameter, plane) + first / kPieceBytes,
+           places_.offset(parameter, plane) + first, end - first, XXH64_digest(hash_.get()));
+    }
+  }
+
+ private:
+  struct Free {
+    void operator()(XXH64_state_t* state) const { XXH64_freeState(state); }
+  };
+  const StateFilePlaces& places_;
+  size_t parameter_ = SIZE_MAX, plane_ = SIZE_MAX;
+  uint64_t at_ = 0;
+  std::unique_ptr<XXH64_state_t, Free> hash_{XXH64_createState()};
+};
+
 StateFileWriter::StateFileWriter(const std::string& path, const StateFileHeader& header)
     : header_(to_json(header)),
       places_(header),
       table_(places_.num_pieces(), 0),
+      passing_(std::make_unique<PassingPlane>(places_)),
       file_(path, places_.file_bytes()) {}
 
+StateFileWriter::~StateFileWriter() = default;
+
 void StateFileWriter::write(size_t parameter, size_t plane, std::span<const std::byte> bytes) {
-  EBB_CHECK(bytes.size() == places_.bytes(parameter, plane), "a plane of another size");
-  const uint64_t offset = places_.offset(parameter, plane);
-  const uint64_t first_piece = places_.first_piece(parameter, plane);
-  for_each_piece(bytes.size(), [&](uint64_t piece, uint64_t first, uint64_t count) {
-    const auto part = bytes.subspan(first, count);
-    table_[first_piece + piece] = hash_of(part);
-    file_.write(offset + first, part);
-    ++num_pieces_written_;
-  });
+  passing_->take(
+      parameter, plane, bytes,
+      [&](uint64_t offset, std::span<const std::byte> part) { file_.write(offset, part); },
+      [&](uint64_t piece, uint64_t, uint64_t, uint64_t hash) {
+        table_[piece] = hash;
+        ++num_pieces_written_;
+      });
 }
 
 void StateFileWriter::finish() {
@@ -249,6 +282,7 @@ void StateFileReader::read_header(uint64_t file_bytes) {
   if (hash_of(table) != prologue.table_hash) {
     throw FormatError(path_, places_->table_offset(), "the table of checksums is damaged");
   }
+  passing_ = std::make_unique<PassingPlane>(*places_);
 }
 
 void StateFileReader::read_all(uint64_t offset, std::span<std::byte> into) const {
@@ -263,18 +297,17 @@ void StateFileReader::read_all(uint64_t offset, std::span<std::byte> into) const
   }
 }
 
-void StateFileReader::read(size_t parameter, size_t plane, std::span<std::byte> into) const {
-  EBB_CHECK(into.size() == places_->bytes(parameter, plane), "a plane of another size");
-  const uint64_t offset = places_->offset(parameter, plane);
-  const uint64_t first_piece = places_->first_piece(parameter, plane);
-  for_each_piece(into.size(), [&](uint64_t piece, uint64_t first, uint64_t count) {
-    const auto part = into.subspan(first, count);
-    read_all(offset + first, part);
-    if (hash_of(part) == table_[first_piece + piece]) return;
-    throw FormatError(path_, offset + first,
-                      fmt::format("{} bytes are damaged: of '{}', plane {}", count,
-                                  header_.parameters[parameter].name, header_.planes[plane].name));
-  });
+void StateFileReader::read(size_t parameter, size_t plane, std::span<std::byte> into) {
+  passing_->take(
+      parameter, plane, into,
+      [&](uint64_t offset, std::span<std::byte> part) { read_all(offset, part); },
+      [&](uint64_t piece, uint64_t offset, uint64_t count, uint64_t hash) {
+        if (hash == table_[piece]) return;
+        throw FormatError(
+            path_, offset,
+            fmt::format("{} bytes are damaged: of '{}', plane {}", count,
+                        header_.parameters[parameter].name, header_.planes[plane].name));
+      });
 }
 
 }  // namespace ebb

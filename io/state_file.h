@@ -75,14 +75,17 @@ class StateFilePlaces {
   uint64_t file_bytes_ = 0;
 };
 
+class PassingPlane;
+
 class StateFileWriter {
  public:
   /// Takes all bytes on the disk at once. The file has its name from finish() on.
   StateFileWriter(const std::string& path, const StateFileHeader& header);
+  ~StateFileWriter();
 
-  /// A plane of a parameter, whole; in any order.
+  /// The next bytes of a plane of a parameter, which follow each other; the planes in any order.
   void write(size_t parameter, size_t plane, std::span<const std::byte> bytes);
-  /// Synced and in place. REQUIRES: every plane was written once.
+  /// Synced and in place. REQUIRES: every plane was written to its end.
   void finish();
 
  private:
@@ -90,6 +93,7 @@ class StateFileWriter {
   StateFilePlaces places_;
   std::vector<uint64_t> table_;  // a checksum for each piece
   uint64_t num_pieces_written_ = 0;
+  std::unique_ptr<PassingPlane> passing_;
   NewFile file_;
 };
 
@@ -103,8 +107,9 @@ class StateFileReader {
 
   const std::string& path() const { return path_; }
   const StateFileHeader& header() const { return header_; }
-  /// A plane of a parameter into memory of its size, checked.
-  void read(size_t parameter, size_t plane, std::span<std::byte> into) const;
+  /// The next bytes of a plane of a parameter, which follow each other; the planes in any order.
+  /// Checked where a piece or the plane ends.
+  void read(size_t parameter, size_t plane, std::span<std::byte> into);
 
  private:
   void read_all(uint64_t offset, std::span<std::byte> into) const;
@@ -115,6 +120,7 @@ class StateFileReader {
   StateFileHeader header_;
   std::unique_ptr<const StateFilePlaces> places_;
   std::vector<uint64_t> table_;
+  std::unique_ptr<PassingPlane> passing_;
 };
 
 }  // namespace ebb

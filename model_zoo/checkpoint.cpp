@@ -120,11 +120,14 @@ uint64_t state_file_bytes(const Layout& layout) {
 
 void write_state(StateLoan loan, const std::string& path) {
   const std::vector<size_t> position = positions(loan.layout());
+  const size_t num_planes = home_planes(loan.layout().weight_type()).size();
   StateFileWriter file(path, header_of(loan.layout(), loan.counters()));
   for (size_t i = 0; i < loan.parts().size(); ++i) {
-    const StatePart& part = loan.parts()[i];
-    for (size_t plane = 0; plane < part.planes.size(); ++plane) {
-      file.write(position[part.parameter], plane, part.planes[plane]);
+    const ParameterId id = loan.parts()[i];
+    for (size_t plane = 0; plane < num_planes; ++plane) {
+      loan.read_plane(id, plane, [&](std::span<const std::byte> bytes) {
+        file.write(position[id], plane, bytes);
+      });
     }
     loan.give_back(i + 1);
   }
@@ -132,7 +135,7 @@ void write_state(StateLoan loan, const std::string& path) {
 }
 
 void read_state(Trainer& trainer, const std::string& path) {
-  const StateFileReader file(path);
+  StateFileReader file(path);
   check_model(file, trainer.layout());
   const std::vector<size_t> position = positions(trainer.layout());
   const OptimizerCounters counters{

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -95,6 +96,7 @@ class Choice {
         may_recompute_fewer_(options.recompute == Recompute::Auto && !options.recomputed_blocks),
         may_speculate_(options.update == UpdateOrder::Auto),
         may_choose_speculated_(!options.speculated_chunks && updates_after_norm(options)),
+        may_choose_device_updates_(!options.device_updates),
         tried_(settings_.size()) {}
 
   Preparation run() {
@@ -152,8 +154,25 @@ class Choice {
     }
   }
 
-  /// Logs are made in what is spare at home: with less, fewer chunks are speculated on.
+  /// What home has no room for may live on the device: as much as can, or about as little as must.
   void plan_at_all(Contender& c, Tried& tried) const {
+    plan_at_home(c, tried);
+    const size_t room = budgets_.host_memory.value_or(SIZE_MAX), needed = c.candidate.host_bytes;
+    const uint32_t most = most_device_updates(*c.ground);
+    if (needed <= room || !may_choose_device_updates_ || most == 0) return;
+    c.candidate = describe(c);
+    c.options.device_updates = most;
+    plan_at_home(c, tried);
+    if (!c.candidate.why_not.empty()) return;
+    const double share =
+        static_cast<double>(needed - room) / static_cast<double>(needed - c.candidate.host_bytes);
+    try_instead(c, [&](TrainerOptions& options) {
+      options.device_updates = static_cast<uint32_t>(std::ceil(share * most));
+    });
+  }
+
+  /// Logs are made in what is spare at home: with less, fewer chunks are speculated on.
+  void plan_at_home(Contender& c, Tried& tried) const {
     const bool may_choose = may_choose_speculated_ && c.options.update == UpdateOrder::Speculate;
     for (uint32_t num = c.ground->layout->num_chunks();; num /= 2) {
       if (may_choose) c.options.speculated_chunks = num;
@@ -234,7 +253,7 @@ class Choice {
   void refine(Contender& c) {
     if (may_recompute_fewer_ && c.options.recompute != Recompute::None) recompute_fewer(c);
     const TrainerOptions told = c.options;
-    if (!told.device_updates) {
+    if (may_choose_device_updates_) {
       const uint32_t most = most_device_updates(*c.ground);
       for (uint32_t num = most; num > most / 8; num /= 2) {
         try_instead(c, [&](TrainerOptions& options) { options.device_updates = num; });
@@ -343,7 +362,8 @@ class Choice {
   const Machine& machine_;
   const std::vector<TrainerOptions> settings_;
   const std::vector<UpdateOrder> updates_;
-  const bool may_recompute_fewer_, may_speculate_, may_choose_speculated_;
+  const bool may_recompute_fewer_, may_speculate_;
+  const bool may_choose_speculated_, may_choose_device_updates_;
   std::vector<Tried> tried_;  // by setting
   std::mutex model_mutex_, contenders_mutex_;
   std::vector<Contender> contenders_;  // those near the fastest

@@ -7,13 +7,28 @@
 namespace ebb {
 namespace {
 
+constexpr uint64_t kWindowElements = uint64_t{1} << 20;
+
 /// All planes but the weights.
-size_t bytes_per_chunk(const Layout& layout) {
+size_t state_bytes(const Layout& layout, uint64_t num_elements) {
   size_t bits_per_element = 0;
   for (const PlaneInfo& plane : home_planes(layout.weight_type())) {
     if (!plane.is_weight) bits_per_element += plane.bits_per_element;
   }
-  return layout.chunk_elements() * bits_per_element / 8;
+  return num_elements * bits_per_element / 8;
+}
+
+uint64_t window_elements(const Layout& layout) {
+  return std::min(kWindowElements, layout.chunk_elements());
+}
+
+/// Calls copy(on the device, in the window, bytes) for the planes that are asked for.
+template <class Copy>
+void for_each_plane(const Planes& here, const Planes& there, uint64_t count, const Copy& copy) {
+  if (there.momentum != nullptr) copy(here.momentum, there.momentum, count * sizeof(float));
+  if (there.variance != nullptr) copy(here.variance, there.variance, count * sizeof(float));
+  if (there.low != nullptr) copy(here.low, there.low, count * sizeof(int16_t));
+  if (there.master != nullptr) copy(here.master, there.master, count * sizeof(float));
 }
 
 }  // namespace
@@ -21,53 +36,65 @@ size_t bytes_per_chunk(const Layout& layout) {
 DeviceState::DeviceState(Device& device, const Layout& layout, std::vector<uint32_t> chunks)
     : layout_(layout), chunks_(std::move(chunks)) {
   if (chunks_.empty()) return;
-  planes_ = device.allocate(MemoryKind::Device,
-                            bytes(layout, static_cast<uint32_t>(chunks_.size())), "visiting state");
+  planes_ =
+      device.allocate(MemoryKind::Device, bytes(layout, static_cast<uint32_t>(chunks_.size())),
+                      "state on the device");
   coefficients_ = device.allocate(MemoryKind::Pinned, kCoefficientBytes, "coefficients");
+  window_ = device.allocate(MemoryKind::Pinned, window_bytes(layout), "state's window");
+  copies_ = device.create_stream(StreamRole::Store);
 }
 
 size_t DeviceState::bytes(const Layout& layout, uint32_t num_chunks) {
-  return num_chunks * bytes_per_chunk(layout);
+  return num_chunks * state_bytes(layout, layout.chunk_elements());
+}
+
+size_t DeviceState::window_bytes(const Layout& layout) {
+  return state_bytes(layout, window_elements(layout));
 }
 
 bool DeviceState::has(uint32_t chunk) const { return std::ranges::binary_search(chunks_, chunk); }
 
-Planes DeviceState::planes(uint32_t chunk) const {
-  EBB_CHECK(has(chunk), "the device has no state of this chunk");
-  const auto at = static_cast<size_t>(std::ranges::lower_bound(chunks_, chunk) - chunks_.begin());
-  std::byte* const first = planes_.data() + at * bytes_per_chunk(layout_);
-  const size_t plane_bytes = layout_.chunk_elements() * sizeof(float);
+Planes DeviceState::planes_in(std::byte* memory, uint64_t num_elements) const {
   Planes planes;
-  planes.momentum = reinterpret_cast<float*>(first);
-  planes.variance = reinterpret_cast<float*>(first + plane_bytes);
-  std::byte* const third = first + 2 * plane_bytes;
+  planes.momentum = reinterpret_cast<float*>(memory);
+  planes.variance = planes.momentum + num_elements;
+  float* const third = planes.variance + num_elements;
   if (layout_.weight_type() == DType::BF16) planes.low = reinterpret_cast<int16_t*>(third);
-  if (layout_.weight_type() == DType::F16) planes.master = reinterpret_cast<float*>(third);
+  if (layout_.weight_type() == DType::F16) planes.master = third;
   planes.weight_dtype = layout_.weight_type();
   planes.gradient_dtype = layout_.gradient_type();
   return planes;
 }
 
-template <class Copy>
-void DeviceState::for_each_plane(uint32_t chunk, const Planes& home, const Copy& copy) const {
-  const Planes here = planes(chunk);
-  const size_t count = layout_.chunk_elements(chunk);
-  copy(here.momentum, home.momentum, count * sizeof(float));
-  copy(here.variance, home.variance, count * sizeof(float));
-  if (here.low != nullptr) copy(here.low, home.low, count * sizeof(int16_t));
-  if (here.master != nullptr) copy(here.master, home.master, count * sizeof(float));
+Planes DeviceState::planes(uint32_t chunk) const {
+  EBB_CHECK(has(chunk), "the device has no state of this chunk");
+  const auto at = static_cast<size_t>(std::ranges::lower_bound(chunks_, chunk) - chunks_.begin());
+  const uint64_t num_elements = layout_.chunk_elements();
+  return planes_in(planes_.data() + at * state_bytes(layout_, num_elements), num_elements);
 }
 
-void DeviceState::load(Stream& load, uint32_t chunk, const Planes& home) const {
-  for_each_plane(chunk, home, [&](void* here, const void* there, size_t bytes) {
-    load.copy(here, there, bytes, CopyKind::Load);
-  });
-}
-
-void DeviceState::store(Stream& store, uint32_t chunk, const Planes& home) const {
-  for_each_plane(chunk, home, [&](const void* here, void* there, size_t bytes) {
-    store.copy(there, here, bytes, CopyKind::Store);
-  });
+void DeviceState::pass(uint32_t chunk, uint64_t first, uint64_t count, StatePlanes asked,
+                       bool changed, const VisitCopies& visit) const {
+  std::lock_guard lock(window_mutex_);
+  const uint64_t at_once = window_elements(layout_);
+  Planes window = planes_in(window_.data(), at_once);
+  if (!asked.momentum) window.momentum = nullptr;
+  if (!asked.variance) window.variance = nullptr;
+  if (!asked.remainder) window.low = nullptr, window.master = nullptr;
+  for (const uint64_t end = first + count; first < end; first += at_once) {
+    const uint64_t num = std::min(at_once, end - first);
+    const Planes here = planes(chunk).from(static_cast<int64_t>(first));
+    for_each_plane(here, window, num, [&](const void* from, void* to, size_t bytes) {
+      copies_->copy(to, from, bytes, CopyKind::Store);
+    });
+    copies_->synchronize();
+    visit(first, num, window);
+    if (!changed) continue;
+    for_each_plane(here, window, num, [&](void* to, const void* from, size_t bytes) {
+      copies_->copy(to, from, bytes, CopyKind::Load);
+    });
+    copies_->synchronize();
+  }
 }
 
 size_t DeviceState::find(const AdamWRun& run) const {

@@ -1,11 +1,18 @@
 // The optimizer's state of the chunks that a plan updates on the device: momentum, variance and, of
-// bf16 weights, what rounding left of the masters. It comes from home before the first step and
-// goes home when somebody looks; the weights themselves are a chunk like any other.
+// bf16 and fp16 weights, what rounding left of the masters. It lives there and nowhere else; the
+// weights themselves are a chunk like any other, with a home. Whoever wants to see or to change it
+// on the host gets copies, a few MiB at a time, that pass through one window of pinned memory.
 //
 // An update reads what was decided of its step when it runs: with clipping that is after the norm,
 // and an update may have been submitted before.
+//
+// Thread-safety: pass() by any thread, one at a time, on chunks that no update is at work on; the
+// rest by the thread that trains.
 #pragma once
 
+#include <functional>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -14,6 +21,13 @@
 #include "device/device.h"
 
 namespace ebb {
+
+/// Of a state, beside the weights.
+struct StatePlanes {
+  bool remainder = false;  ///< what rounding left: Planes::low, Planes::master
+  bool momentum = false;
+  bool variance = false;
+};
 
 class DeviceState {
  public:
@@ -25,13 +39,20 @@ class DeviceState {
 
   /// Device memory for `num_chunks` of them.
   static size_t bytes(const Layout& layout, uint32_t num_chunks);
+  /// Pinned memory of the window, where there are any.
+  static size_t window_bytes(const Layout& layout);
 
   std::span<const uint32_t> chunks() const { return chunks_; }
   bool has(uint32_t chunk) const;
   /// Everything but weights and gradient. REQUIRES: has(chunk).
   Planes planes(uint32_t chunk) const;
-  void load(Stream& load, uint32_t chunk, const Planes& home) const;
-  void store(Stream& store, uint32_t chunk, const Planes& home) const;
+
+  /// Calls visit(first, copies) for elements [first, first + count) of a chunk, piece by piece:
+  /// count elements of the planes that are asked for, the others null. What is `changed` there
+  /// goes back. REQUIRES: has(chunk).
+  using VisitCopies = std::function<void(uint64_t first, uint64_t count, const Planes& copies)>;
+  void pass(uint32_t chunk, uint64_t first, uint64_t count, StatePlanes asked, bool changed,
+            const VisitCopies& visit) const;
 
   /// Said of all runs that will be updated, before any is.
   void expect(const AdamWRun& run);
@@ -49,15 +70,16 @@ class DeviceState {
   };
   size_t find(const AdamWRun& run) const;
   std::span<AdamWCoefficients> coefficients(bool after_norm) const;
-  /// Calls copy(here, at home, bytes) for each plane that there is beside the weights.
-  template <class Copy>
-  void for_each_plane(uint32_t chunk, const Planes& home, const Copy& copy) const;
+  Planes planes_in(std::byte* memory, uint64_t num_elements) const;
 
   const Layout& layout_;
   std::vector<uint32_t> chunks_;
   Buffer planes_;
   std::vector<Factors> factors_;  // that differ
   Buffer coefficients_;           // pinned: of updates before the norm, then of those after it
+  Buffer window_;
+  mutable std::mutex window_mutex_;
+  std::unique_ptr<Stream> copies_;
 };
 
 }  // namespace ebb

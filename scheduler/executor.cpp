@@ -256,7 +256,6 @@ void Executor::submit_store(const Op& op) {
   const size_t bytes = layout_.used_bytes(op.chunk);
   if (op.chunk.space != Space::Gradients) {
     store().copy(home_of(op.chunk), spaces_.address(op.chunk), bytes, CopyKind::Store);
-    if (op.with_state) work_.submit_store_of_state(store(), op.chunk.index);
     return;
   }
   const uint32_t parts = layout_.gradient_chunks_per_chunk();
@@ -365,7 +364,6 @@ void Executor::move(uint32_t index) {
   }
   table_.place(op.chunk, block, ChunkState::Loading);
   stream(Lane::Load).copy(address, home_of(op.chunk), layout_.used_bytes(op.chunk), CopyKind::Load);
-  if (op.with_state) work_.submit_load_of_state(stream(Lane::Load), op.chunk.index);
   stream(Lane::Load).record(*events_[index]);
 }
 

@@ -58,10 +58,7 @@ class ChunkWork {
   virtual void submit_finish(Stream& compute, uint32_t chunk) = 0;
   /// Submits the copy of the chunk's partial norms home.
   virtual void submit_partial_norms(Stream& store, uint32_t chunk) = 0;
-  // Of chunks that the plan updates on the device: what the optimizer keeps of them beside the
-  // weights, to the device and home again, and the update there.
-  virtual void submit_load_of_state(Stream& load, uint32_t chunk) = 0;
-  virtual void submit_store_of_state(Stream& store, uint32_t chunk) = 0;
+  /// Submits the update of a chunk whose state lives on the device.
   virtual void submit_update(Stream& compute, uint32_t chunk) = 0;
   /// Runs on the update stream.
   virtual void norm() = 0;

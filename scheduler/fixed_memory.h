@@ -12,10 +12,10 @@ namespace ebb {
 
 /// What a plan wants of home.
 inline HomeOptions home_options(const Plan& plan) {
-  return {.num_gradient_slots = plan.num_gradient_slots,
+  return {.device_chunks = plan.device_updates,
+          .num_gradient_slots = plan.num_gradient_slots,
           .sums = plan.sums_at_home,
-          .activations = plan.activations_at_home,
-          .planes_travel = !plan.device_updates.empty()};
+          .activations = plan.activations_at_home};
 }
 
 struct FixedMemory {

@@ -24,8 +24,6 @@ class NoWork : public ChunkWork {
  public:
   void submit_finish(Stream&, uint32_t) override { refuse(); }
   void submit_partial_norms(Stream&, uint32_t) override { refuse(); }
-  void submit_load_of_state(Stream&, uint32_t) override { refuse(); }
-  void submit_store_of_state(Stream&, uint32_t) override { refuse(); }
   void submit_update(Stream&, uint32_t) override { refuse(); }
   void norm() override { refuse(); }
   void update(uint32_t, uint32_t, bool) override { refuse(); }
@@ -150,10 +148,12 @@ Inference::Impl::Impl(Device& device, const PreparedInference& prepared)
   take_kept(device);
   if (!prepared.options.random_weights) return;
   ThreadTeam team(device.info().num_threads);
-  initialise(prepared.passes[0].pass.model->parameters(), prepared.options.seed, team,
-             [this](ParameterId id, uint64_t first, std::span<const float> values) {
-               write(id, first, values);
-             });
+  const Parameters& parameters = prepared.passes[0].pass.model->parameters();
+  for (ParameterId id = 0; id < parameters.size(); ++id) {
+    initialise(
+        parameters[id], prepared.options.seed, 0, layout_.num_elements(id), team,
+        [this, id](uint64_t first, std::span<const float> values) { write(id, first, values); });
+  }
 }
 
 /// A device's memory begins as zeros.
@@ -172,7 +172,7 @@ std::byte* Inference::Impl::weight(ParameterId id, uint64_t first, size_t count)
   const uint64_t elements = layout_.num_elements(id);
   EBB_CHECK(first <= elements && count <= elements - first,
             "a parameter has another number of elements");
-  return home_.plane(0, layout_.first_element(id) + first);
+  return home_.weight(layout_.first_element(id) + first);
 }
 
 void Inference::Impl::read(ParameterId id, uint64_t first, std::span<float> values) const {

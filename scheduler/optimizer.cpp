@@ -50,8 +50,8 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
   cut_updates();
   for (const AdamWRun& run : updates_) device_state_.expect(run);
   for (uint32_t c = 0; c < layout_.num_chunks(); ++c) {
-    place_planes(team_, state_.planes(c * layout_.chunk_elements()),
-                 static_cast<int64_t>(layout_.chunk_elements(c)));
+    if (device_state_.has(c)) continue;
+    place_planes(team_, state_.planes_at_home(c), static_cast<int64_t>(layout_.chunk_elements(c)));
   }
 }
 
@@ -175,15 +175,9 @@ void Optimizer::submit_partial_norms(Stream& store, uint32_t chunk) {
              CopyKind::Store);
 }
 
-void Optimizer::submit_load_of_state(Stream& load, uint32_t chunk) {
-  device_state_.load(load, chunk, state_.planes(chunk * layout_.chunk_elements()));
-}
-
-void Optimizer::submit_store_of_state(Stream& store, uint32_t chunk) {
-  device_state_.store(store, chunk, state_.planes(chunk * layout_.chunk_elements()));
-}
-
+/// What is being saved is read on the device: kernels that change it are not submitted before.
 void Optimizer::submit_update(Stream& compute, uint32_t chunk) {
+  loans_.wait_for(chunk);
   const uint64_t first = chunk * layout_.chunk_elements();
   Planes planes = device_state_.planes(chunk);
   planes.weight = spaces_.base(Space::Weights) + first * size_of(layout_.weight_type());
@@ -304,7 +298,7 @@ void Optimizer::make_carried(uint32_t chunk, uint32_t slot) {
 }
 
 Planes Optimizer::planes_of(uint32_t chunk, uint32_t slot) const {
-  Planes planes = state_.planes(chunk * layout_.chunk_elements());
+  Planes planes = state_.planes_at_home(chunk);
   planes.gradient = home_.gradient_slot(slot);
   return planes;
 }
@@ -367,7 +361,9 @@ std::string Optimizer::bad_tensor_in(uint32_t chunk, const std::byte* gradient) 
 std::string Optimizer::first_bad_tensor() const {
   for (uint32_t c = 0; c < layout_.num_chunks(); ++c) {
     const std::string name =
-        device_state_.has(c) ? bad_piece_in(c) : bad_tensor_in(c, home_.gradient_slot(c));
+        device_state_.has(c)
+            ? bad_piece_in(c)
+            : bad_tensor_in(c, home_.gradient_slot(rank_at_home(device_state_.chunks(), c)));
     if (!name.empty()) return name;
   }
   return "(the sum of finite gradients)";

@@ -5,7 +5,7 @@
 // fp16, the update waits for the norm, and a norm that is not a number skips it; otherwise a
 // gradient that is not a number is a NumericError that names the first tensor. Updates that a plan
 // carries into the next step are made there with what this step decided. Chunks that the plan
-// updates on the device have their state there while steps follow one another (device_state.h).
+// updates on the device have their state there (device_state.h).
 //
 // In a rehearsal no kernel writes the partial norms: they stay the zeros of their buffer, so the
 // norm is 0, nothing is skipped and every update does its full work on what came home as gradients.
@@ -46,8 +46,6 @@ class Optimizer : public ChunkWork {
 
   void submit_finish(Stream& compute, uint32_t chunk) override;
   void submit_partial_norms(Stream& store, uint32_t chunk) override;
-  void submit_load_of_state(Stream& load, uint32_t chunk) override;
-  void submit_store_of_state(Stream& store, uint32_t chunk) override;
   void submit_update(Stream& compute, uint32_t chunk) override;
   void norm() override;
   void update(uint32_t chunk, uint32_t gradient_slot, bool carried) override;

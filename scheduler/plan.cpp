@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "chunk/home.h"
 #include "scheduler/emitter.h"
 #include "scheduler/program.h"
 #include "scheduler/residency.h"
@@ -43,13 +44,16 @@ std::vector<uint32_t> place_gradients(const Program& program, const Layout& layo
   for (size_t i = 0; i < order.size(); ++i) num_carried += carries(i);
   const uint32_t num_round =
       options.update_after_norm ? 0 : std::max(1u, options.num_gradient_slots);
-  // As many slots as chunks: slot c that of chunk c, as the last chunk may be short, and its slot.
-  const bool own = options.update_after_norm || num_carried + num_round >= layout.num_chunks();
-  plan.num_gradient_slots = own ? layout.num_chunks() : num_carried + num_round;
+  // As many slots as chunks: in their order, as the last chunk may be short, and its slot.
+  const auto num_chunks = static_cast<uint32_t>(layout.num_chunks() - plan.device_updates.size());
+  const bool own = options.update_after_norm || num_carried + num_round >= num_chunks;
+  plan.num_gradient_slots = own ? num_chunks : num_carried + num_round;
   uint32_t next_carried = num_round, next_round = 0;
   for (size_t i = 0; i < order.size(); ++i) {
     uint32_t& slot = slots[order[i]];
-    slot = own ? order[i] : carries(i) ? next_carried++ : next_round++ % num_round;
+    slot = own          ? rank_at_home(plan.device_updates, order[i])
+           : carries(i) ? next_carried++
+                        : next_round++ % num_round;
     if (carries(i)) plan.carried.push_back({order[i], slot});
   }
   std::ranges::sort(plan.carried, {}, &CarriedUpdate::chunk);
@@ -225,8 +229,7 @@ Plan make_drain_plan(const Plan& plan, const Layout& layout) {
                            .lane = Lane::Store,
                            .from = Tier::Device,
                            .to = Tier::Host,
-                           .chunk = id,
-                           .with_state = true});
+                           .chunk = id});
       drain.stored_bytes += layout.used_bytes(id);
     }
     drain.ops.push_back(drop);
@@ -244,8 +247,7 @@ Plan make_fill_plan(const Plan& plan, const Layout& layout) {
                         .from = Tier::Host,
                         .to = Tier::Device,
                         .chunk = id,
-                        .block = held.block,
-                        .with_state = std::ranges::binary_search(plan.device_updates, held.chunk)});
+                        .block = held.block});
     fill.loaded_bytes += layout.used_bytes(id);
   }
   return fill;

@@ -22,10 +22,10 @@
 // update. So a plan is what every step does, and the same operations make the last step's end
 // (make_drain_plan).
 //
-// Where blocks and memory are left, the state of some chunks visits the device while steps follow
-// one another: it is loaded before the first (make_fill_plan), updated there, and goes home when
-// somebody looks (make_drain_plan). Of such chunks nothing moves in between. They are those whose
-// gradients are finished last, and whose weights are needed first.
+// Where blocks and memory are left, the state of some chunks lives on the device and is updated
+// there, and home has their weights alone: those are loaded before the first step (make_fill_plan)
+// and go home when somebody looks (make_drain_plan). Of such chunks nothing moves in between. They
+// are those whose gradients are finished last, and whose weights are needed first.
 //
 // Everything here is a plain value or a pure function.
 #pragma once
@@ -73,7 +73,6 @@ struct Op {
   uint32_t block = kNone;   ///< Move to the device, and Drop
   uint32_t home_slot = kNone;  ///< Move of a gradient home, and Update there: the gradient slot
   bool carried = false;        ///< Update: of the step before this one
-  bool with_state = false;     ///< Move of weights: what the optimizer keeps of them goes along
   uint32_t first_wait = 0;     ///< in Plan::waits
   uint32_t num_waits = 0;
 };
@@ -143,8 +142,8 @@ Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& opti
 Plan make_plan(const Program& program, const Trace& trace, const Layout& layout,
                const PlanOptions& options);
 
-/// What a step left over: its updates are made, the state that visits goes home, weights are
-/// dropped.
+/// What a step left over: its updates are made, weights that the device updates go home, and all
+/// are dropped.
 Plan make_drain_plan(const Plan& plan, const Layout& layout);
 /// From an empty device to what a step starts with.
 Plan make_fill_plan(const Plan& plan, const Layout& layout);

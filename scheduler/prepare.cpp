@@ -264,8 +264,10 @@ namespace {
 /// What a CUDA device's copies pass where home may not be pinned whole.
 size_t ring_bytes(const Preparation& p, const Plan& plan, size_t input_bytes) {
   if (p.device != DeviceKind::Cuda) return 0;
-  const size_t coefficient_bytes = plan.device_updates.empty() ? 0 : DeviceState::kCoefficientBytes;
-  const size_t pinned_buffers[] = {input_bytes, sizeof(double), coefficient_bytes};
+  const bool updates = !plan.device_updates.empty();
+  const size_t pinned_buffers[] = {input_bytes, sizeof(double),
+                                   updates ? DeviceState::kCoefficientBytes : 0,
+                                   updates ? DeviceState::window_bytes(*p.layout) : 0};
   const size_t home_bytes =
       travelling_bytes(*p.layout, plane_specs(p.options.dtype), home_options(plan));
   return planned_staging_bytes(p.pinned_memory, pinned_buffers, home_bytes);
@@ -279,8 +281,9 @@ Ledger ledger_with(const Preparation& ground, const Plan& plan) {
   ledger.add("chunk blocks", Tier::Device, plan.num_blocks * ground.layout->chunk_bytes());
   if (!plan.device_updates.empty()) {
     const auto num = static_cast<uint32_t>(plan.device_updates.size());
-    ledger.add("visiting state", Tier::Device, DeviceState::bytes(*ground.layout, num));
+    ledger.add("state on the device", Tier::Device, DeviceState::bytes(*ground.layout, num));
     ledger.add("coefficients", Tier::Host, DeviceState::kCoefficientBytes);
+    ledger.add("state's window", Tier::Host, DeviceState::window_bytes(*ground.layout));
   }
   if (!plan.speculated.empty()) {
     ledger.add("undo logs", Tier::Host,

@@ -45,7 +45,7 @@ struct ProgramItem {
   bool is_update() const { return updated_chunk != UINT32_MAX; }
 };
 
-/// Parameter chunks whose state visits the device, and is updated there: as soon as they are
+/// Parameter chunks whose state lives on the device, and is updated there: as soon as they are
 /// finished, or behind everything else.
 struct DeviceUpdates {
   std::vector<uint32_t> chunks = {};

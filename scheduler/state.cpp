@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "cpu_adam/state_hash.h"
@@ -11,7 +12,7 @@
 namespace ebb {
 namespace {
 
-constexpr int64_t kInitBlock = 4096;  // elements a task fills
+constexpr uint64_t kInitBlock = 4096;  // elements a task fills
 
 uint64_t name_hash(std::string_view name) {  // FNV-1a
   uint64_t hash = 14695981039346656037ull;
@@ -49,33 +50,16 @@ std::vector<PlaneSpec> plane_specs(DType weight_type) {
   return specs;
 }
 
-Planes State::planes(uint64_t e) const {
-  const DType type = layout_.weight_type();
-  int next = 0;
-  Planes planes;
-  planes.weight = home_.plane(next++, e);
-  if (type == DType::BF16) planes.low = reinterpret_cast<int16_t*>(home_.plane(next++, e));
-  if (type == DType::F16) planes.master = reinterpret_cast<float*>(home_.plane(next++, e));
-  planes.momentum = reinterpret_cast<float*>(home_.plane(next++, e));
-  planes.variance = reinterpret_cast<float*>(home_.plane(next++, e));
-  planes.weight_dtype = type;
-  planes.gradient_dtype = layout_.gradient_type();
-  return planes;
-}
-
-void initialise(const Parameters& parameters, uint64_t seed, ThreadTeam& team,
-                const TakeInitial& take) {
-  for (ParameterId id = 0; id < parameters.size(); ++id) {
-    const int64_t count = parameters[id].shape.num_elements();
-    team.for_each((count + kInitBlock - 1) / kInitBlock, [&](int64_t block) {
-      std::array<float, kInitBlock> values;
-      const int64_t first = block * kInitBlock;
-      const std::span<float> part(values.data(),
-                                  static_cast<size_t>(std::min(kInitBlock, count - first)));
-      initial_values(parameters[id], seed, static_cast<uint64_t>(first), part);
-      take(id, static_cast<uint64_t>(first), part);
-    });
-  }
+void initialise(const Parameter& parameter, uint64_t seed, uint64_t first, uint64_t count,
+                ThreadTeam& team, const TakeInitial& take) {
+  const uint64_t end = first + count;
+  team.for_each(static_cast<int64_t>((count + kInitBlock - 1) / kInitBlock), [&](int64_t block) {
+    std::array<float, kInitBlock> values;
+    const uint64_t at = first + static_cast<uint64_t>(block) * kInitBlock;
+    const std::span<float> part(values.data(), std::min(kInitBlock, end - at));
+    initial_values(parameter, seed, at, part);
+    take(at, part);
+  });
 }
 
 ParameterId parameter_named(const Layout& layout, std::string_view name) {
@@ -85,44 +69,134 @@ ParameterId parameter_named(const Layout& layout, std::string_view name) {
   throw ConfigError(fmt::format("the model has no parameter '{}'", name));
 }
 
-void State::initialise(const Parameters& parameters, uint64_t seed, ThreadTeam& team) {
-  ebb::initialise(parameters, seed, team,
-                  [this](ParameterId id, uint64_t first, std::span<const float> values) {
-                    write_masters(planes(layout_.first_element(id) + first), values);
-                  });
+namespace {
+
+/// The i-th of home_planes().
+std::byte* plane_of(const Planes& planes, size_t i) {
+  const bool has_remainder = planes.weight_dtype != DType::F32;
+  if (i == 0) return planes.weight;
+  if (i == 1 && planes.low != nullptr) return reinterpret_cast<std::byte*>(planes.low);
+  if (i == 1 && planes.master != nullptr) return reinterpret_cast<std::byte*>(planes.master);
+  return reinterpret_cast<std::byte*>(i == 1u + has_remainder ? planes.momentum : planes.variance);
 }
 
-Planes State::planes_of(ParameterId id, uint64_t first, size_t count) const {
+StatePlanes nth_plane(DType weight_type, size_t i) {
+  const size_t momentum = weight_type == DType::F32 ? 1 : 2;
+  return {.remainder = i > 0 && i<momentum, .momentum = i == momentum, .variance = i> momentum};
+}
+
+constexpr StatePlanes kMasters = {.remainder = true};
+
+}  // namespace
+
+Planes State::planes_at_home(uint32_t chunk) const {
+  const DType type = layout_.weight_type();
+  int next = 0;
+  Planes planes;
+  planes.weight = home_.plane(next++, chunk);
+  if (type == DType::BF16) planes.low = reinterpret_cast<int16_t*>(home_.plane(next++, chunk));
+  if (type == DType::F16) planes.master = reinterpret_cast<float*>(home_.plane(next++, chunk));
+  planes.momentum = reinterpret_cast<float*>(home_.plane(next++, chunk));
+  planes.variance = reinterpret_cast<float*>(home_.plane(next++, chunk));
+  planes.weight_dtype = type;
+  planes.gradient_dtype = layout_.gradient_type();
+  return planes;
+}
+
+template <class Visit>
+void State::for_each_run(uint64_t first, uint64_t count, StatePlanes asked, bool changed,
+                         const Visit& visit) const {
+  const uint64_t end = first + count;
+  while (first < end) {
+    const auto chunk = static_cast<uint32_t>(first / layout_.chunk_elements());
+    const uint64_t begin = chunk * layout_.chunk_elements();
+    const uint64_t num = std::min(end, begin + layout_.chunk_elements()) - first;
+    if (device_state_.has(chunk)) {
+      device_state_.pass(chunk, first - begin, num, asked, changed,
+                         [&](uint64_t at, uint64_t n, Planes copies) {
+                           copies.weight = home_.weight(begin + at);
+                           visit(Run{begin + at, static_cast<int64_t>(n), copies});
+                         });
+    } else {
+      visit(Run{first, static_cast<int64_t>(num),
+                planes_at_home(chunk).from(static_cast<int64_t>(first - begin))});
+    }
+    first += num;
+  }
+}
+
+uint64_t State::first_element(ParameterId id, uint64_t first, size_t count) const {
   EBB_CHECK(id < layout_.num_parameters(), "there is no such parameter");
   const uint64_t elements = layout_.num_elements(id);
   EBB_CHECK(first <= elements && count <= elements - first,
             "a parameter has another number of elements");
-  return planes(layout_.first_element(id) + first);
+  return layout_.first_element(id) + first;
+}
+
+void State::initialise(const Parameters& parameters, uint64_t seed, ThreadTeam& team) {
+  for (ParameterId id = 0; id < parameters.size(); ++id) {
+    const uint64_t begin = layout_.first_element(id);
+    for_each_run(begin, layout_.num_elements(id), kMasters, true, [&](const Run& run) {
+      const uint64_t first = run.first - begin;
+      ebb::initialise(parameters[id], seed, first, static_cast<uint64_t>(run.count), team,
+                      [&](uint64_t at, std::span<const float> values) {
+                        write_masters(run.planes.from(static_cast<int64_t>(at - first)), values);
+                      });
+    });
+  }
 }
 
 void State::read(ParameterId id, uint64_t first, std::span<float> masters) const {
-  read_masters(planes_of(id, first, masters.size()), masters);
+  const uint64_t begin = first_element(id, first, masters.size());
+  for_each_run(begin, masters.size(), kMasters, false, [&](const Run& run) {
+    read_masters(run.planes, masters.subspan(run.first - begin, static_cast<size_t>(run.count)));
+  });
 }
 
 void State::write(ParameterId id, uint64_t first, std::span<const float> masters) {
-  write_masters(planes_of(id, first, masters.size()), masters);
+  const uint64_t begin = first_element(id, first, masters.size());
+  for_each_run(begin, masters.size(), kMasters, true, [&](const Run& run) {
+    write_masters(run.planes, masters.subspan(run.first - begin, static_cast<size_t>(run.count)));
+  });
 }
 
-std::vector<std::span<std::byte>> State::plane_bytes(ParameterId id) const {
-  std::vector<std::span<std::byte>> planes;
-  for (const PlaneSpec& plane : plane_specs(layout_.weight_type())) {
-    const int index = static_cast<int>(planes.size());
-    planes.emplace_back(home_.plane(index, layout_.first_element(id)),
-                        layout_.num_elements(id) * plane.bytes_per_element);
+void State::read_weights(ParameterId id, uint64_t first, std::span<float> weights) const {
+  const std::byte* const data = home_.weight(first_element(id, first, weights.size()));
+  const auto widen = [&]<class T>(const T* from) {
+    std::transform(from, from + weights.size(), weights.begin(),
+                   [](T value) { return static_cast<float>(value); });
+  };
+  switch (layout_.weight_type()) {
+    case DType::BF16:
+      return widen(reinterpret_cast<const BF16*>(data));
+    case DType::F16:
+      return widen(reinterpret_cast<const F16*>(data));
+    default:
+      return widen(reinterpret_cast<const float*>(data));
   }
-  return planes;
+}
+
+void State::visit_plane(ParameterId id, size_t plane, bool changed, const VisitPlane& visit) const {
+  const DType type = layout_.weight_type();
+  const size_t bytes_per_element = home_planes(type)[plane].bits_per_element / 8;
+  for_each_run(
+      layout_.first_element(id), layout_.num_elements(id), nth_plane(type, plane), changed,
+      [&](const Run& run) {
+        visit({plane_of(run.planes, plane), static_cast<size_t>(run.count) * bytes_per_element});
+      });
 }
 
 uint64_t State::hash() const {
   StateHash hash;
-  for (ParameterId id : layout_.call_order()) {
-    hash.add_parameter(planes(layout_.first_element(id)),
-                       static_cast<int64_t>(layout_.num_elements(id)));
+  for (const ParameterId id : layout_.call_order()) {
+    const auto for_each = [&](StatePlanes asked, const auto& add) {
+      for_each_run(layout_.first_element(id), layout_.num_elements(id), asked, false, add);
+    };
+    for_each(kMasters, [&](const Run& run) { hash.add_masters(run.planes, run.count); });
+    for_each({.momentum = true},
+             [&](const Run& run) { hash.add_values(run.planes.momentum, run.count); });
+    for_each({.variance = true},
+             [&](const Run& run) { hash.add_values(run.planes.variance, run.count); });
   }
   return hash.value();
 }

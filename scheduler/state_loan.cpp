@@ -1,6 +1,5 @@
 #include "scheduler/state_loan.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "device/errors.h"
@@ -50,7 +49,7 @@ void LoanGate::wait_for_all() {
 }
 
 StateLoan::StateLoan(const Layout& layout, const State& state, LoanGate& gate,
-                     const OptimizerCounters& counters, std::vector<StatePart> parts)
+                     const OptimizerCounters& counters, std::vector<ParameterId> parts)
     : layout_(&layout),
       state_(&state),
       gate_(&gate),
@@ -73,19 +72,11 @@ void StateLoan::read_masters(ParameterId id, uint64_t first, std::span<float> va
 }
 
 void StateLoan::read_weights(ParameterId id, uint64_t first, std::span<float> values) const {
-  const std::byte* const weights = state_->planes(layout_->first_element(id) + first).weight;
-  const auto widen = [&]<class T>(const T* from) {
-    std::transform(from, from + values.size(), values.begin(),
-                   [](T value) { return static_cast<float>(value); });
-  };
-  switch (layout_->weight_type()) {
-    case DType::BF16:
-      return widen(reinterpret_cast<const BF16*>(weights));
-    case DType::F16:
-      return widen(reinterpret_cast<const F16*>(weights));
-    default:
-      return widen(reinterpret_cast<const float*>(weights));
-  }
+  state_->read_weights(id, first, values);
+}
+
+void StateLoan::read_plane(ParameterId id, size_t plane, const TakeBytes& take) const {
+  state_->visit_plane(id, plane, false, take);
 }
 
 void StateLoan::give_back(size_t num_parts) {

@@ -1,8 +1,8 @@
 // The training state, lent to somebody who writes it down while training goes on.
 //
-// Nothing is copied: the parts are views of where the optimizer updates them. An update waits until
-// the parts that it would change were given back; so do all others that write the state. The bytes
-// of a part are those of the step after which it was lent until then, and anything afterwards.
+// Nothing is copied but, a few MiB at a time, what lives on the device. An update waits until the
+// parameters that it would change were given back; so do all others that write the state. The bytes
+// of a parameter are those of the step after which it was lent until then, and anything afterwards.
 //
 // Thread-safety: one thread has the loan, another may train meanwhile. The loan ends before its
 // trainer does. Broken contracts are LogicErrors.
@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -30,16 +31,10 @@ struct OptimizerCounters {
   bool operator==(const OptimizerCounters&) const = default;
 };
 
-/// One parameter: its planes in the order of home_planes().
-struct StatePart {
-  ParameterId parameter = 0;
-  std::vector<std::span<const std::byte>> planes;
-};
-
 class StateLoan {
  public:
   StateLoan(const Layout& layout, const State& state, LoanGate& gate,
-            const OptimizerCounters& counters, std::vector<StatePart> parts);
+            const OptimizerCounters& counters, std::vector<ParameterId> parts);
   StateLoan(StateLoan&& other) noexcept;
   StateLoan& operator=(StateLoan&&) = delete;
   /// Gives everything back.
@@ -48,7 +43,11 @@ class StateLoan {
   const Layout& layout() const { return *layout_; }
   const OptimizerCounters& counters() const { return counters_; }
   /// All parameters, in the order in which updates will ask for them.
-  std::span<const StatePart> parts() const { return parts_; }
+  std::span<const ParameterId> parts() const { return parts_; }
+  /// Calls take(bytes) with what comes next of a plane, from its first byte to its last; `plane`
+  /// counts as home_planes() does.
+  using TakeBytes = std::function<void(std::span<const std::byte>)>;
+  void read_plane(ParameterId id, size_t plane, const TakeBytes& take) const;
   /// Elements [first, first + values.size()) of a parameter: its fp32 masters, or the weights that
   /// the device computes with. Of a part that was given back they may change meanwhile.
   void read_masters(ParameterId id, uint64_t first, std::span<float> values) const;
@@ -61,7 +60,7 @@ class StateLoan {
   const State* state_;
   LoanGate* gate_;
   OptimizerCounters counters_;
-  std::vector<StatePart> parts_;
+  std::vector<ParameterId> parts_;
 };
 
 }  // namespace ebb

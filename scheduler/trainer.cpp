@@ -99,7 +99,7 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       host_loss_(device.allocate(MemoryKind::Pinned, sizeof(double), "loss")),
       device_state_(device, layout_, prepared.plan.device_updates),
       home_(device, layout_, plane_specs(prepared.options.dtype), home_options(prepared.plan)),
-      state_(layout_, home_),
+      state_(layout_, home_, device_state_),
       spaces_(device, layout_, prepared.num_blocks,
               std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
       device_inputs_(device.allocate(MemoryKind::Device, fixed_.input_bytes, "inputs")),
@@ -266,15 +266,12 @@ void Trainer::Impl::drain() {
 /// back, where the backward begins.
 StateLoan Trainer::Impl::lend() {
   drain();
-  std::vector<StatePart> parts;
-  for (const ParameterId id : layout_.call_order()) {
-    const auto planes = state_.plane_bytes(id);
-    parts.push_back({.parameter = id, .planes = {planes.begin(), planes.end()}});
-  }
+  const std::span<const ParameterId> order = layout_.call_order();
+  std::vector<ParameterId> parts(order.begin(), order.end());
   if (!updates_after_norm(prepared_.options)) std::ranges::reverse(parts);
   std::vector<uint32_t> parts_of_chunk(layout_.num_chunks(), 0);
   for (uint32_t i = 0; i < parts.size(); ++i) {
-    const ParameterId id = parts[i].parameter;
+    const ParameterId id = parts[i];
     const ChunkRange chunks =
         layout_.chunks(Space::Weights, layout_.first_element(id), layout_.num_elements(id));
     for (uint32_t c = chunks.first; c < chunks.last; ++c) parts_of_chunk[c] = i + 1;
@@ -287,8 +284,10 @@ void Trainer::Impl::restore(const OptimizerCounters& counters, const ReadPlane& 
   drain();
   wait_for_loan();
   for (const ParameterId id : layout_.call_order()) {
-    const auto planes = state_.plane_bytes(id);
-    for (size_t plane = 0; plane < planes.size(); ++plane) read(id, plane, planes[plane]);
+    for (size_t plane = 0; plane < home_planes(layout_.weight_type()).size(); ++plane) {
+      state_.visit_plane(id, plane, true,
+                         [&](std::span<std::byte> into) { read(id, plane, into); });
+    }
   }
   optimizer_.restore(counters);
 }

@@ -94,7 +94,7 @@ struct TrainerOptions {
   /// Chunks of weights to hold on the device from step to step, as far as that is possible;
   /// nullopt: the planner's choice. The same bits either way.
   std::optional<uint32_t> held_chunks = {};
-  /// Chunks whose state visits the device and is updated there, as far as there is room; nullopt:
+  /// Chunks whose state lives on the device and is updated there, as far as there is room; nullopt:
   /// the planner's choice.
   std::optional<uint32_t> device_updates = {};
   AdamW adam = {};
@@ -167,7 +167,7 @@ struct Preparation {
   Plan fill_plan;   ///< what a step expects of the one before, should there be none
   Ledger ledger;    ///< every byte, by class and tier
   uint32_t num_blocks = 0;
-  size_t block_memory_bytes = 0;  ///< of the budget: for blocks, and for state that visits
+  size_t block_memory_bytes = 0;  ///< of the budget: for blocks, and for state that lives there
   uint32_t smallest_blocks = 0;
   uint32_t resident_blocks = 0;
   size_t smallest_device_bytes = 0;  ///< the smallest device budget that works, for any candidate
@@ -250,14 +250,14 @@ class Trainer {
   void read_parameter(ParameterId id, uint64_t first, std::span<float> values) const;
   void write_parameter(ParameterId id, uint64_t first, std::span<const float> values);
 
-  /// The state as it is now, to be written by another thread beside the next steps; it is home by
-  /// then, so the next step loads anew what the device held. Until the loan ends, what looks at
-  /// weights or writes them may wait for it. layout() names the parameters, home_planes() the
-  /// planes.
+  /// The state as it is now, to be written by another thread beside the next steps; weights are
+  /// home by then, so the next step loads anew what the device held. Until the loan ends, what
+  /// looks at weights or writes them may wait for it. layout() names the parameters, home_planes()
+  /// the planes.
   StateLoan lend_state();
   const Layout& layout() const;
-  /// Goes on from such a state: `read` fills one plane of a parameter after the other, in call
-  /// order. After a throw, see step().
+  /// Goes on from such a state: `read` fills what comes next of one plane of a parameter after the
+  /// other, in call order. After a throw, see step().
   using ReadPlane = std::function<void(ParameterId, size_t plane, std::span<std::byte> into)>;
   void restore(const OptimizerCounters& counters, const ReadPlane& read);
 

@@ -383,12 +383,16 @@ TEST(Plan, WhatTheDeviceUpdatesStaysThere) {
     const Plan without = test::plan_case(c, blocks, clipped, true).plan;
     EXPECT_LT(plan.stored_bytes, without.stored_bytes);
     const Plan drain = make_drain_plan(plan, c.layout), fill = make_fill_plan(plan, c.layout);
-    const auto with_state = [](const Plan& p) {
-      return std::ranges::count(p.ops, true, &Op::with_state);
+    const auto num_moves = [](const Plan& p) {
+      return std::ranges::count(p.ops, OpKind::Move, &Op::kind);
     };
-    EXPECT_EQ(with_state(fill), 2);
-    EXPECT_EQ(with_state(drain), 2);
-    EXPECT_EQ(with_state(plan), 0);
+    EXPECT_EQ(num_moves(fill), 2);
+    EXPECT_EQ(num_moves(drain), 2);
+    // Their gradients have no place at home.
+    EXPECT_LE(plan.num_gradient_slots, c.layout.num_chunks() - 2);
+    for (const Op& op : plan.ops) {
+      EXPECT_TRUE(op.home_slot == kNone || op.home_slot < plan.num_gradient_slots);
+    }
   }
 }
 

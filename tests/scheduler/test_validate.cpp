@@ -367,8 +367,8 @@ TEST(Validate, OtherWeightsAtTheStartThanAtTheEndAreFound) {
 }
 
 /// A plan that updates on the device, and what is wrong with a damaged one.
-struct Visiting {
-  explicit Visiting(bool clipped)
+struct OnDevice {
+  explicit OnDevice(bool clipped)
       : planned(test::plan_case(c, test::smallest_blocks(c) + 6, clipped, clipped, 0, 2)) {}
   const Case c = test::make_case({.num_layers = 5}, 2);
   const Planned planned;
@@ -386,34 +386,34 @@ struct Visiting {
 
 TEST(Validate, DamageToUpdatesOnTheDeviceIsFound) {
   for (const bool clipped : {false, true}) {
-    const Visiting visiting(clipped);
-    const Plan& plan = visiting.planned.plan;
+    const OnDevice on_device(clipped);
+    const Plan& plan = on_device.planned.plan;
     ASSERT_EQ(plan.device_updates.size(), 2u);
-    ASSERT_EQ(visiting.first_fault(plan), "");
-    const uint32_t update = visiting.find(OpKind::Update);
-    const uint32_t partials = visiting.find(OpKind::Partials);
+    ASSERT_EQ(on_device.first_fault(plan), "");
+    const uint32_t update = on_device.find(OpKind::Update);
+    const uint32_t partials = on_device.find(OpKind::Partials);
     const uint32_t finish = plan.waits_of(plan.ops[partials])[0];
-    EXPECT_NE(visiting.first_fault(test::without_op(plan, update)), "");
-    EXPECT_NE(visiting.first_fault(test::without_op(plan, partials)), "");
-    EXPECT_NE(visiting.first_fault(test::with_op_twice(plan, update)), "");
-    EXPECT_NE(visiting.first_fault(test::with_op_before(plan, update, finish)), "");
-    EXPECT_NE(visiting.first_fault(test::without_wait(plan, partials, finish)), "");
+    EXPECT_NE(on_device.first_fault(test::without_op(plan, update)), "");
+    EXPECT_NE(on_device.first_fault(test::without_op(plan, partials)), "");
+    EXPECT_NE(on_device.first_fault(test::with_op_twice(plan, update)), "");
+    EXPECT_NE(on_device.first_fault(test::with_op_before(plan, update, finish)), "");
+    EXPECT_NE(on_device.first_fault(test::without_wait(plan, partials, finish)), "");
     Plan forgets = plan;
     forgets.device_updates.pop_back();
-    EXPECT_NE(visiting.first_fault(forgets), "");
+    EXPECT_NE(on_device.first_fault(forgets), "");
     Plan leaves = plan;
     leaves.held_at_end.pop_back();
-    EXPECT_NE(visiting.first_fault(leaves), "");
+    EXPECT_NE(on_device.first_fault(leaves), "");
   }
 }
 
 TEST(Validate, AnUpdateOnTheDeviceBeforeTheNormIsFound) {
-  const Visiting visiting(true);
-  const Plan& plan = visiting.planned.plan;
-  const uint32_t update = visiting.find(OpKind::Update), norm = visiting.find(OpKind::Norm);
-  EXPECT_NE(visiting.first_fault(test::without_wait(plan, update, norm)).find("makes the norm"),
+  const OnDevice on_device(true);
+  const Plan& plan = on_device.planned.plan;
+  const uint32_t update = on_device.find(OpKind::Update), norm = on_device.find(OpKind::Norm);
+  EXPECT_NE(on_device.first_fault(test::without_wait(plan, update, norm)).find("makes the norm"),
             std::string::npos);
-  EXPECT_NE(visiting.first_fault(test::with_op_before(plan, update, norm)), "");
+  EXPECT_NE(on_device.first_fault(test::with_op_before(plan, update, norm)), "");
 }
 
 TEST(Validate, WaitsThatMatterInManyPlans) {

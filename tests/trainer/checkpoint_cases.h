@@ -1,6 +1,7 @@
 // Training that is interrupted: a run of a case, step by step, and its state in memory.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -46,5 +47,28 @@ class CaseRun {
 
 /// [parameter][plane]
 using StateCopy = std::vector<std::vector<std::vector<std::byte>>>;
+
+inline std::vector<std::byte> plane_of(const StateLoan& loan, ParameterId id, size_t plane) {
+  std::vector<std::byte> bytes;
+  loan.read_plane(id, plane, [&](std::span<const std::byte> next) {
+    bytes.insert(bytes.end(), next.begin(), next.end());
+  });
+  return bytes;
+}
+
+/// For Trainer::restore(); one plane of each parameter may be forgotten.
+inline Trainer::ReadPlane reader_of(const StateCopy& copy, size_t forgotten = SIZE_MAX) {
+  struct Place {
+    ParameterId id = 0;
+    size_t plane = 0, at = 0;
+  };
+  return [&copy, forgotten, place = Place()](ParameterId id, size_t plane,
+                                             std::span<std::byte> into) mutable {
+    if (id != place.id || plane != place.plane) place = {id, plane, 0};
+    if (plane != forgotten)
+      std::copy_n(copy[id][plane].begin() + place.at, into.size(), into.begin());
+    place.at += into.size();
+  };
+}
 
 }  // namespace ebb::test

@@ -275,6 +275,34 @@ TEST_F(ChooseTest, SpeculatesOnWhatTheForwardCannotHide) {
   EXPECT_EQ(early.options.update, UpdateOrder::Overlap);
 }
 
+/// What home has no room for lives on a device that has; as little of it as must where that is
+/// slow.
+TEST_F(ChooseTest, PutsOnTheDeviceWhatHomeHasNoRoomFor) {
+  TrainerOptions options = open(2);
+  const Machine machine = gpu(200 * kGB, 100 * kGB, 50 * kGB);
+  const auto choose_with = [&](std::optional<size_t> host_memory, size_t device_memory) {
+    return prepare(model_, options,
+                   {.device_memory = device_memory, .host_memory = host_memory, .num_threads = 1},
+                   machine);
+  };
+  const size_t roomy = 4 * resident(options, Recompute::None, MicroBatchOrder::Vertical);
+  options.device_updates = 0;
+  const size_t needed = choose_with({}, roomy).ledger.total(Tier::Host);
+  options.device_updates = {};
+  for (const double share : {0.999, 0.7, 0.5}) {
+    const auto room = static_cast<size_t>(share * static_cast<double>(needed));
+    const Preparation p = choose_with(room, roomy);
+    EXPECT_LE(p.ledger.total(Tier::Host), room);
+    EXPECT_LE(p.ledger.total(Tier::Device), roomy);
+    EXPECT_GT(p.plan.device_updates.size(), 0u);
+    options.device_updates = 0;
+    EXPECT_THROW(choose_with(room, roomy), PlanError);
+    options.device_updates = {};
+  }
+  // Where the device has none to spare, the least that works is what home alone needs.
+  EXPECT_THROW(choose_with(needed / 2, smallest(options, Recompute::Block)), PlanError);
+}
+
 TEST_F(ChooseTest, WhatIsToldIsNotChosen) {
   TrainerOptions told = open(2);
   told.micro_batch_order = MicroBatchOrder::Vertical;

@@ -41,7 +41,7 @@ TEST_F(PinnedLimit, LeavesATrainersOtherMemoryItsRoom) {
   EXPECT_GT(device->staged_bytes(), 0u);
   EXPECT_LE(device->pinned_bytes(), run.pinned_bytes);
   size_t buffers = 0;
-  for (const char* name : {"inputs", "loss", "coefficients"}) {
+  for (const char* name : {"inputs", "loss", "coefficients", "state's window"}) {
     buffers += pages(prepared.ledger.bytes(name, Tier::Host));
   }
   const size_t home =

@@ -11,6 +11,8 @@
 namespace ebb::test {
 namespace {
 
+constexpr size_t kNumPlanes = 4;  // of bf16 weights
+
 /// In call order.
 StateCopy copy_of(StateLoan loan, std::chrono::microseconds pause = {}, bool keep = true) {
   StateCopy copy(loan.layout().num_parameters());
@@ -18,8 +20,9 @@ StateCopy copy_of(StateLoan loan, std::chrono::microseconds pause = {}, bool kee
     // Planted where not kept: what was not read yet is given back.
     if (!keep) loan.give_back(loan.parts().size());
     std::this_thread::sleep_for(pause);
-    for (const auto plane : loan.parts()[i].planes) {
-      copy[loan.parts()[i].parameter].emplace_back(plane.begin(), plane.end());
+    const ParameterId id = loan.parts()[i];
+    for (size_t plane = 0; plane < kNumPlanes; ++plane) {
+      copy[id].push_back(plane_of(loan, id, plane));
     }
     if (keep) loan.give_back(i + 1);
   }
@@ -43,6 +46,7 @@ std::vector<TrainingCase> cases() {
           {.clip = false, .num_threads = 2},
           {.update = UpdateOrder::Speculate, .max_norm = 1e9f},
           {.update = UpdateOrder::Wait, .between = Between::State},
+          {.clip = false, .between = Between::State},
           {.clip = false, .memory = Memory::Between, .between = Between::Weights}};
 }
 
@@ -107,13 +111,12 @@ TEST(StateLoan, PlantedUpdatesThatDoNotWaitAreFound) {
   EXPECT_FALSE(copied_beside(other, false) == copy_of(one.trainer().lend_state()));
 }
 
-/// Goes on from a copy, with one plane forgotten (4: none), or with other counters.
+/// Goes on from a copy, with one plane forgotten (as many as there are: none), or with other
+/// counters.
 Outcome gone_on(const TrainingCase& run, const StateCopy& copy, OptimizerCounters counters,
-                size_t forgotten = 4) {
+                size_t forgotten = kNumPlanes) {
   CaseRun training(run);
-  training.trainer().restore(counters, [&](ParameterId id, size_t plane, std::span<std::byte> to) {
-    if (plane != forgotten) std::ranges::copy(copy[id][plane], to.begin());
-  });
+  training.trainer().restore(counters, reader_of(copy, forgotten));
   training.train(2, 4);
   return training.outcome();
 }
@@ -129,7 +132,7 @@ TEST(StateLoan, PlantedPlanesAndCountersThatAreMissingAreFound) {
   const Outcome expected = gone_on(run, copy, counters);
   whole.train(2, 4);
   EXPECT_EQ(expected.hash, whole.outcome().hash);
-  for (size_t plane = 0; plane < 4; ++plane) {
+  for (size_t plane = 0; plane < kNumPlanes; ++plane) {
     EXPECT_NE(gone_on(run, copy, counters, plane).hash, expected.hash) << "plane " << plane;
   }
   ++counters.num_updates;

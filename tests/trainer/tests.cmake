@@ -16,6 +16,7 @@ ebb_test(test_trainer
 ebb_test(test_speculation
   SOURCES ${cases} ${dir}/test_speculation.cpp ${dir}/test_speculation_faults.cpp LIBS ebb_model_zoo NOT_TSAN)
 ebb_test(test_checkpoint
-  SOURCES ${cases} ${dir}/test_checkpoint.cpp ${dir}/test_state_loan.cpp LIBS ebb_model_zoo)
+  SOURCES ${cases} ${dir}/test_checkpoint.cpp ${dir}/test_state_loan.cpp
+    ${dir}/test_state_on_device.cpp LIBS ebb_model_zoo)
 ebb_test(test_inference SOURCES ${cases} ${dir}/test_inference.cpp LIBS ebb_model_zoo)
 ebb_test(test_trainer_slow SOURCES ${cases} ${dir}/fault_drill.cpp ${dir}/test_faults_slow.cpp LIBS ebb_model_zoo SLOW)

@@ -1,0 +1,117 @@
+// State that lives on the device is the same state: read, written, lent and restored like that of
+// home, which has no room for it.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "cpu_adam/adamw.h"
+#include "scheduler/device_state.h"
+#include "tests/trainer/checkpoint_cases.h"
+
+namespace ebb::test {
+namespace {
+
+class StateOnDevice : public testing::TestWithParam<DType> {
+ protected:
+  static TrainingCase at_home() { return {.dtype = GetParam()}; }
+  static TrainingCase on_device() { return {.dtype = GetParam(), .between = Between::State}; }
+  static size_t num_planes() { return home_planes(GetParam()).size(); }
+
+  static StateCopy copy_of(Trainer& trainer) {
+    const StateLoan loan = trainer.lend_state();
+    StateCopy copy(loan.layout().num_parameters());
+    for (const ParameterId id : loan.parts()) {
+      for (size_t plane = 0; plane < num_planes(); ++plane) {
+        copy[id].push_back(plane_of(loan, id, plane));
+      }
+    }
+    return copy;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Types, StateOnDevice, testing::Values(DType::F32, DType::BF16, DType::F16),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+TEST_P(StateOnDevice, TakesNoRoomAtHome) {
+  const CaseRun home(at_home()), device(on_device());
+  const Layout& layout = *device.prepared().layout;
+  uint64_t elements = 0;
+  for (const uint32_t c : device.prepared().plan.device_updates)
+    elements += layout.chunk_elements(c);
+  ASSERT_GT(elements, 0u);
+  const auto bytes = [](const CaseRun& run, std::string_view name) {
+    return run.prepared().ledger.bytes(name, Tier::Host);
+  };
+  for (const PlaneInfo& plane : home_planes(GetParam())) {
+    EXPECT_EQ(bytes(home, plane.name) - bytes(device, plane.name),
+              plane.is_weight ? 0 : elements * plane.bits_per_element / 8)
+        << plane.name;
+  }
+  EXPECT_EQ(bytes(home, "gradients") - bytes(device, "gradients"), elements * size_of(GetParam()));
+}
+
+TEST_P(StateOnDevice, IsReadAndWritten) {
+  CaseRun home(at_home()), device(on_device());
+  for (CaseRun* run : {&home, &device}) {
+    run->train(0, 2);
+    for (const ParameterId id : run->trainer().layout().call_order()) {
+      const std::string& name = run->trainer().layout().parameter(id).name;
+      std::vector<float> values = run->trainer().read_parameter(name);
+      for (float& x : values) x = 1.001f * x;
+      run->trainer().write_parameter(name, values);
+    }
+  }
+  EXPECT_EQ(device.trainer().state_hash(), home.trainer().state_hash());
+  for (CaseRun* run : {&home, &device}) run->train(2, 4);
+  EXPECT_EQ(to_string(device.outcome()), to_string(home.outcome()));
+}
+
+TEST_P(StateOnDevice, GoesOnWithWhatWasSavedAnywhere) {
+  CaseRun home(at_home()), device(on_device());
+  for (CaseRun* run : {&home, &device}) run->train(0, 2);
+  const StateCopy of_home = copy_of(home.trainer()), of_device = copy_of(device.trainer());
+  EXPECT_TRUE(of_home == of_device);
+  CaseRun restored(on_device()), without_variance(on_device());
+  const OptimizerCounters counters = home.trainer().lend_state().counters();
+  restored.trainer().restore(counters, reader_of(of_home));
+  without_variance.trainer().restore(counters, reader_of(of_home, num_planes() - 1));
+  for (CaseRun* run : {&home, &restored, &without_variance}) run->train(2, 4);
+  EXPECT_EQ(restored.outcome().hash, home.outcome().hash);
+  EXPECT_NE(without_variance.outcome().hash, home.outcome().hash);
+}
+
+/// Chunks larger than the window pass piece by piece.
+TEST(DeviceState, PassesWhatIsAskedForAndNothingElse) {
+  constexpr int64_t kElements = 5 << 19;  // two and a half windows
+  const Layout layout({{.name = "w", .shape = {kElements}}}, {0}, DType::F32, DType::F32,
+                      kElements * sizeof(float));
+  const auto device = create_device({.memory_bytes = DeviceState::bytes(layout, 1)});
+  const DeviceState state(*device, layout, {0});
+  std::vector<float> expected(kElements, 0);
+  std::iota(expected.begin() + 100, expected.end() - 1, 1.0f);
+  constexpr uint64_t kFirst = 100, kCount = kElements - 101;
+  uint64_t next = kFirst;
+  state.pass(0, kFirst, kCount, {.variance = true}, true,
+             [&](uint64_t first, uint64_t count, const Planes& copies) {
+               EXPECT_EQ(first, next);
+               next += count;
+               EXPECT_EQ(copies.momentum, nullptr);
+               std::copy_n(expected.begin() + static_cast<int64_t>(first), count, copies.variance);
+             });
+  EXPECT_EQ(next, kFirst + kCount);
+  std::vector<float> variance, momentum;
+  state.pass(0, 0, kElements, {.momentum = true, .variance = true}, false,
+             [&](uint64_t, uint64_t count, const Planes& copies) {
+               momentum.insert(momentum.end(), copies.momentum, copies.momentum + count);
+               variance.insert(variance.end(), copies.variance, copies.variance + count);
+               *copies.variance = -1;  // of no consequence: nothing is said to change
+             });
+  EXPECT_EQ(variance, expected);
+  EXPECT_EQ(momentum, std::vector<float>(kElements, 0));
+  float first_again = -1;
+  state.pass(0, 0, 1, {.variance = true}, false,
+             [&](uint64_t, uint64_t, const Planes& copies) { first_again = *copies.variance; });
+  EXPECT_EQ(first_again, 0);
+}
+
+}  // namespace
+}  // namespace ebb::test
