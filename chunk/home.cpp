@@ -7,18 +7,15 @@
 namespace ebb {
 namespace {
 
-/// Of the chunks of which home has all planes.
+/// Of the chunks that live here.
 uint64_t elements_at_home(const Layout& layout, const HomeOptions& options) {
   uint64_t elements = layout.num_space_elements();
   for (const uint32_t chunk : options.device_chunks) elements -= layout.chunk_elements(chunk);
   return elements;
 }
 
-size_t plane_bytes(const Layout& layout, std::span<const PlaneSpec> planes, size_t i,
-                   const HomeOptions& options) {
-  const uint64_t elements =
-      i == 0 ? layout.num_space_elements() : elements_at_home(layout, options);
-  return elements * planes[i].bytes_per_element;
+size_t plane_bytes(const Layout& layout, const PlaneSpec& plane, const HomeOptions& options) {
+  return elements_at_home(layout, options) * plane.bytes_per_element;
 }
 
 struct Sizes {
@@ -60,7 +57,7 @@ struct Cuts {
 
 Cuts cuts_of(const Layout& layout, std::span<const PlaneSpec> planes, const HomeOptions& options) {
   Cuts cuts;
-  cuts.add(plane_bytes(layout, planes, 0, options));
+  cuts.add(plane_bytes(layout, planes[0], options));
   const Sizes sizes = sizes_of(layout, options);
   for (const size_t bytes : {sizes.gradients, sizes.sums, sizes.activations, sizes.partials}) {
     cuts.add(bytes);
@@ -77,8 +74,8 @@ size_t travelling_bytes(const Layout& layout, std::span<const PlaneSpec> planes,
 
 void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneSpec> planes,
               const HomeOptions& options) {
-  for (size_t i = 0; i < planes.size(); ++i) {
-    ledger.add(planes[i].name, Tier::Host, plane_bytes(layout, planes, i, options));
+  for (const PlaneSpec& plane : planes) {
+    ledger.add(plane.name, Tier::Host, plane_bytes(layout, plane, options));
   }
   const Sizes sizes = sizes_of(layout, options);
   ledger.add("gradients", Tier::Host, sizes.gradients);
@@ -100,7 +97,7 @@ Home::Home(Device& device, const Layout& layout, std::span<const PlaneSpec> plan
     bytes_per_element_.push_back(planes[i].bytes_per_element);
     if (i == 0) continue;
     staying_.push_back(device.allocate(MemoryKind::Pageable,
-                                       plane_bytes(layout, planes, i, options), planes[i].name));
+                                       plane_bytes(layout, planes[i], options), planes[i].name));
     planes_[i] = staying_.back().data();
   }
   const Cuts cuts = cuts_of(layout, planes, options);
@@ -117,9 +114,8 @@ uint32_t rank_at_home(std::span<const uint32_t> device_chunks, uint32_t chunk) {
 }
 
 std::byte* Home::plane(int i, uint32_t chunk) const {
-  if (i == 0) return weight_chunk(chunk);
   EBB_CHECK(!std::ranges::binary_search(options_.device_chunks, chunk),
-            "what the optimizer keeps of this chunk is on the device");
+            "this chunk lives on the device");
   const uint64_t first = rank_at_home(options_.device_chunks, chunk) * chunk_elements_;
   return planes_[i] + first * bytes_per_element_[i];
 }

@@ -1,10 +1,10 @@
 // Home: the host memory in which the state lives, one plane after the other.
 //
-// A chunk's weights are always here. Its other planes are here or on the device, for ever: what an
-// optimizer on the device keeps of a chunk takes no room at home. Beside the planes that the
-// optimizer asks for stand gradient slots (gradients on their way to the update, or waiting for the
-// norm), the fp32 sums and activations that a plan sends home between their uses, and the partial
-// norms. Planes that copies touch are pinned.
+// A chunk lives here or on the device, with all its planes and for ever: what lives on the device
+// takes no room at home. Beside the planes that the optimizer asks for stand gradient slots
+// (gradients on their way to the update, or waiting for the norm), the fp32 sums and activations
+// that a plan sends home between their uses, and the partial norms. Planes that copies touch are
+// pinned.
 //
 // Taken whole at construction. Thread-safe as memory is: who writes what when is the plan's
 // business.
@@ -28,7 +28,7 @@ struct PlaneSpec {
 };
 
 struct HomeOptions {
-  /// Parameter chunks of which home has the weights alone, ascending.
+  /// Parameter chunks that live on the device, ascending.
   std::vector<uint32_t> device_chunks;
   /// Each holds the gradient of one parameter chunk; as many as the other chunks: one for each of
   /// those in order (rank_at_home()), and no larger.
@@ -37,7 +37,7 @@ struct HomeOptions {
   std::vector<uint32_t> activations;  ///< arena chunks that do so while they rest, ascending
 };
 
-/// How many of the chunks before this one have all their planes at home.
+/// How many of the chunks before this one live at home.
 uint32_t rank_at_home(std::span<const uint32_t> device_chunks, uint32_t chunk);
 
 /// What Home will take, by class: the same numbers before and after.
@@ -53,11 +53,11 @@ class Home {
   Home(Device& device, const Layout& layout, std::span<const PlaneSpec> planes,
        const HomeOptions& options);
 
-  /// Element `element` of the weights.
-  std::byte* weight(uint64_t element) const { return planes_[0] + element * bytes_per_element_[0]; }
-  std::byte* weight_chunk(uint32_t chunk) const { return planes_[0] + chunk * chunk_bytes_; }
-  /// The i-th plane of a chunk. REQUIRES: the weights, or not one of HomeOptions::device_chunks.
+  /// The i-th plane of a chunk. REQUIRES: it lives here.
   std::byte* plane(int i, uint32_t chunk) const;
+  std::byte* weight_chunk(uint32_t chunk) const { return plane(0, chunk); }
+  /// Element `element` of the weights, and those that follow. REQUIRES: all chunks live here.
+  std::byte* weight(uint64_t element) const { return planes_[0] + element * bytes_per_element_[0]; }
   std::byte* gradient_slot(uint32_t slot) const { return gradients_ + slot * gradient_slot_bytes_; }
   /// A chunk of gradient sums or activations. REQUIRES: it is in HomeOptions.
   std::byte* visitor(ChunkId id) const;

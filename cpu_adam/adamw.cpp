@@ -108,7 +108,7 @@ AdamWCoefficients adamw_coefficients(const AdamWStep& step, double decay_factor,
 Planes Planes::from(int64_t first) const {
   const auto bytes = [first](DType type) { return static_cast<size_t>(first) * size_of(type); };
   Planes result = *this;
-  if (weight) result.weight += bytes(weight_dtype);
+  result.weight += bytes(weight_dtype);
   if (low) result.low += first;
   if (master) result.master += first;
   if (momentum) result.momentum += first;

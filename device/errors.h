@@ -63,6 +63,17 @@ class PlanError : public ConfigError {
   using ConfigError::ConfigError;
 };
 
+/// Home is too small for any plan; with so much there is one.
+class HomeTooSmall : public PlanError {
+ public:
+  HomeTooSmall(const std::string& message, size_t least_bytes)
+      : PlanError(message), least_bytes_(least_bytes) {}
+  size_t least_bytes() const { return least_bytes_; }
+
+ private:
+  size_t least_bytes_;
+};
+
 /// A gradient or a loss that is not a number, where the run cannot go on.
 class NumericError : public Error {
  public:

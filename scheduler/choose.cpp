@@ -44,30 +44,6 @@ std::vector<T> values_of(T told, const T (&all)[N]) {
   return std::vector<T>(std::begin(all), std::end(all));
 }
 
-std::string too_large_for_host(const Ledger& ledger, size_t budget) {
-  const size_t needed = ledger.total(Tier::Host);
-  return with_table(
-      fmt::format(
-          "the plan does not fit: host memory {} ({} bytes), the smallest that works is {} ({} "
-          "bytes)",
-          format_bytes(budget), budget, format_bytes(needed), needed),
-      ledger.table());
-}
-
-std::string too_large_together(const Preparation& ground, const Ledger& ledger, size_t budget) {
-  const size_t home = ledger.total(Tier::Host);
-  const size_t device = ledger.total(Tier::Device);
-  return with_table(
-      fmt::format(
-          "the plan does not fit: it needs {} at home and {} on the host device, together {}, and "
-          "this machine can give {}; with the smallest device budget, {}, it would need at least "
-          "{}",
-          format_bytes(home), format_bytes(device), format_bytes(home + device),
-          format_bytes(budget), format_bytes(ground.smallest_device_bytes),
-          format_bytes(home + ground.smallest_device_bytes)),
-      ledger.table());
-}
-
 /// A candidate that fits, with all that it takes to make it the choice.
 struct Contender {
   std::shared_ptr<const Preparation> ground;
@@ -345,7 +321,12 @@ class Choice {
 
   [[noreturn]] void refuse() const {
     const auto least = std::ranges::min_element(tried_, {}, &Tried::least_at_home);
-    if (!least->too_large_at_home.empty()) throw PlanError(least->too_large_at_home);
+    if (!least->too_large_at_home.empty()) {
+      if (least->least_at_home <= budgets_.host_memory.value_or(SIZE_MAX)) {
+        throw PlanError(least->too_large_at_home);  // together with the device
+      }
+      throw HomeTooSmall(least->too_large_at_home, least->least_at_home);
+    }
     const Preparation* nearest = nullptr;
     for (const Tried& tried : tried_) {
       const Preparation* const ground = tried.too_large_for_device.get();

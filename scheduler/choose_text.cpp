@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "scheduler/choose.h"
+#include "scheduler/prepare.h"
 
 namespace ebb {
 
@@ -50,6 +51,30 @@ std::string why_chosen(const Preparation& prepared) {
   if (chosen.moved_bytes < next->moved_bytes) return fmt::format("{}; moves less", among);
   if (chosen.flops < next->flops) return fmt::format("{}; computes less", among);
   return fmt::format("{}; the simpler", among);
+}
+
+std::string too_large_for_host(const Ledger& ledger, size_t budget) {
+  const size_t needed = ledger.total(Tier::Host);
+  return with_table(
+      fmt::format(
+          "the plan does not fit: host memory {} ({} bytes), the smallest that works is {} ({} "
+          "bytes)",
+          format_bytes(budget), budget, format_bytes(needed), needed),
+      ledger.table());
+}
+
+std::string too_large_together(const Preparation& ground, const Ledger& ledger, size_t budget) {
+  const size_t home = ledger.total(Tier::Host);
+  const size_t device = ledger.total(Tier::Device);
+  return with_table(
+      fmt::format(
+          "the plan does not fit: it needs {} at home and {} on the host device, together {}, and "
+          "this machine can give {}; with the smallest device budget, {}, it would need at least "
+          "{}",
+          format_bytes(home), format_bytes(device), format_bytes(home + device),
+          format_bytes(budget), format_bytes(ground.smallest_device_bytes),
+          format_bytes(home + ground.smallest_device_bytes)),
+      ledger.table());
 }
 
 }  // namespace ebb

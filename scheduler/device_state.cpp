@@ -7,7 +7,7 @@
 namespace ebb {
 namespace {
 
-constexpr uint64_t kWindowElements = uint64_t{1} << 20;
+constexpr uint64_t kWindowElements = uint64_t{1} << 18;
 
 /// All planes but the weights.
 size_t state_bytes(const Layout& layout, uint64_t num_elements) {
@@ -25,6 +25,7 @@ uint64_t window_elements(const Layout& layout) {
 /// Calls copy(on the device, in the window, bytes) for the planes that are asked for.
 template <class Copy>
 void for_each_plane(const Planes& here, const Planes& there, uint64_t count, const Copy& copy) {
+  if (there.weight != nullptr) copy(here.weight, there.weight, count * size_of(here.weight_dtype));
   if (there.momentum != nullptr) copy(here.momentum, there.momentum, count * sizeof(float));
   if (there.variance != nullptr) copy(here.variance, there.variance, count * sizeof(float));
   if (there.low != nullptr) copy(here.low, there.low, count * sizeof(int16_t));
@@ -33,8 +34,9 @@ void for_each_plane(const Planes& here, const Planes& there, uint64_t count, con
 
 }  // namespace
 
-DeviceState::DeviceState(Device& device, const Layout& layout, std::vector<uint32_t> chunks)
-    : layout_(layout), chunks_(std::move(chunks)) {
+DeviceState::DeviceState(Device& device, const Layout& layout, std::vector<uint32_t> chunks,
+                         std::byte* weights)
+    : layout_(layout), chunks_(std::move(chunks)), weights_(weights) {
   if (chunks_.empty()) return;
   planes_ =
       device.allocate(MemoryKind::Device, bytes(layout, static_cast<uint32_t>(chunks_.size())),
@@ -49,7 +51,8 @@ size_t DeviceState::bytes(const Layout& layout, uint32_t num_chunks) {
 }
 
 size_t DeviceState::window_bytes(const Layout& layout) {
-  return state_bytes(layout, window_elements(layout));
+  const uint64_t num_elements = window_elements(layout);
+  return state_bytes(layout, num_elements) + num_elements * size_of(layout.weight_type());
 }
 
 bool DeviceState::has(uint32_t chunk) const { return std::ranges::binary_search(chunks_, chunk); }
@@ -70,7 +73,9 @@ Planes DeviceState::planes(uint32_t chunk) const {
   EBB_CHECK(has(chunk), "the device has no state of this chunk");
   const auto at = static_cast<size_t>(std::ranges::lower_bound(chunks_, chunk) - chunks_.begin());
   const uint64_t num_elements = layout_.chunk_elements();
-  return planes_in(planes_.data() + at * state_bytes(layout_, num_elements), num_elements);
+  Planes planes = planes_in(planes_.data() + at * state_bytes(layout_, num_elements), num_elements);
+  planes.weight = weights_ + chunk * layout_.chunk_bytes();
+  return planes;
 }
 
 void DeviceState::pass(uint32_t chunk, uint64_t first, uint64_t count, StatePlanes asked,
@@ -78,6 +83,7 @@ void DeviceState::pass(uint32_t chunk, uint64_t first, uint64_t count, StatePlan
   std::lock_guard lock(window_mutex_);
   const uint64_t at_once = window_elements(layout_);
   Planes window = planes_in(window_.data(), at_once);
+  if (asked.weight) window.weight = window_.data() + state_bytes(layout_, at_once);
   if (!asked.momentum) window.momentum = nullptr;
   if (!asked.variance) window.variance = nullptr;
   if (!asked.remainder) window.low = nullptr, window.master = nullptr;

@@ -1,7 +1,7 @@
-// The optimizer's state of the chunks that a plan updates on the device: momentum, variance and, of
-// bf16 and fp16 weights, what rounding left of the masters. It lives there and nowhere else; the
-// weights themselves are a chunk like any other, with a home. Whoever wants to see or to change it
-// on the host gets copies, a few MiB at a time, that pass through one window of pinned memory.
+// The state of the chunks that live on the device and are updated there: beside the weights, which
+// stay in their blocks, momentum, variance and, of bf16 and fp16 weights, what rounding left of the
+// masters. Whoever wants to see or to change it on the host gets copies, a few MiB at a time, that
+// pass through one window of pinned memory.
 //
 // An update reads what was decided of its step when it runs: with clipping that is after the norm,
 // and an update may have been submitted before.
@@ -22,8 +22,8 @@
 
 namespace ebb {
 
-/// Of a state, beside the weights.
 struct StatePlanes {
+  bool weight = false;
   bool remainder = false;  ///< what rounding left: Planes::low, Planes::master
   bool momentum = false;
   bool variance = false;
@@ -31,25 +31,26 @@ struct StatePlanes {
 
 class DeviceState {
  public:
-  /// `chunks` ascend.
-  DeviceState(Device& device, const Layout& layout, std::vector<uint32_t> chunks);
+  /// `chunks` ascend; `weights`: where the device has those of element 0.
+  DeviceState(Device& device, const Layout& layout, std::vector<uint32_t> chunks,
+              std::byte* weights);
 
   static constexpr size_t kMaxFactors = 64;  ///< pairs of factors that differ
   static constexpr size_t kCoefficientBytes = 2 * kMaxFactors * sizeof(AdamWCoefficients);
 
-  /// Device memory for `num_chunks` of them.
+  /// Device memory for `num_chunks` of them, beside the weights' blocks.
   static size_t bytes(const Layout& layout, uint32_t num_chunks);
   /// Pinned memory of the window, where there are any.
   static size_t window_bytes(const Layout& layout);
 
   std::span<const uint32_t> chunks() const { return chunks_; }
   bool has(uint32_t chunk) const;
-  /// Everything but weights and gradient. REQUIRES: has(chunk).
+  /// All but a gradient. REQUIRES: has(chunk).
   Planes planes(uint32_t chunk) const;
 
   /// Calls visit(first, copies) for elements [first, first + count) of a chunk, piece by piece:
   /// count elements of the planes that are asked for, the others null. What is `changed` there
-  /// goes back. REQUIRES: has(chunk).
+  /// goes back. REQUIRES: has(chunk), and its block is there.
   using VisitCopies = std::function<void(uint64_t first, uint64_t count, const Planes& copies)>;
   void pass(uint32_t chunk, uint64_t first, uint64_t count, StatePlanes asked, bool changed,
             const VisitCopies& visit) const;
@@ -74,6 +75,7 @@ class DeviceState {
 
   const Layout& layout_;
   std::vector<uint32_t> chunks_;
+  std::byte* weights_;
   Buffer planes_;
   std::vector<Factors> factors_;  // that differ
   Buffer coefficients_;           // pinned: of updates before the norm, then of those after it

@@ -180,7 +180,6 @@ void Optimizer::submit_update(Stream& compute, uint32_t chunk) {
   loans_.wait_for(chunk);
   const uint64_t first = chunk * layout_.chunk_elements();
   Planes planes = device_state_.planes(chunk);
-  planes.weight = spaces_.base(Space::Weights) + first * size_of(layout_.weight_type());
   planes.gradient = spaces_.base(Space::Gradients) + first * size_of(layout_.gradient_type());
   for (uint32_t u = first_update_[chunk]; u < first_update_[chunk + 1]; ++u) {
     device_state_.submit_update(compute, kernels_, planes, updates_[u], after_norm_);

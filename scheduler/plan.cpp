@@ -115,10 +115,18 @@ uint32_t most_activations(const Program& program) {
   return most;
 }
 
+std::vector<uint32_t> living_on_device(const Program& program, const PlanOptions& options) {
+  std::vector<uint32_t> weights;
+  for (const uint32_t c : options.device_chunks)
+    weights.push_back(program.dense({Space::Weights, c}));
+  return weights;
+}
+
 /// The first that are finished, of those that this step reads and updates at home, and does not
 /// carry.
 std::vector<uint32_t> chunks_to_hold(const Program& program, const PlanOptions& options,
                                      const Plan& plan, uint32_t num) {
+  if (!options.update && !options.device_chunks.empty()) return living_on_device(program, options);
   // What an evaluation loads comes between them.
   if (!options.update) return spread(weights_of(program), num);
   std::vector<bool> fit(program.num_dense(), false);
@@ -193,6 +201,10 @@ Plan plan_program(const Program& program, const Layout& layout, const PlanOption
   return plan;
 }
 
+bool lives_on_device(const Plan& plan, const HeldChunk& held) {
+  return std::ranges::binary_search(plan.device_updates, held.chunk);
+}
+
 }  // namespace
 
 Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& options) {
@@ -212,29 +224,19 @@ Plan make_plan(const Program& plain, const Trace& trace, const Layout& layout,
       updates.chunks);
 }
 
-Plan make_drain_plan(const Plan& plan, const Layout& layout) {
-  Plan drain;
-  for (const Op& op : plan.ops) {
-    if (op.carried) drain.ops.push_back(op);
+Plan make_settle_plan(const Plan& plan) {
+  Plan settle;
+  for (const HeldChunk& held : plan.held_at_start) {
+    if (!lives_on_device(plan, held)) continue;
+    settle.held_at_end.push_back(held);
+    settle.ops.push_back({.kind = OpKind::Move,
+                          .lane = Lane::Load,
+                          .from = Tier::None,
+                          .to = Tier::Device,
+                          .chunk = {Space::Weights, held.chunk},
+                          .block = held.block});
   }
-  drain.held_at_start = plan.held_at_end;
-  for (const HeldChunk& held : drain.held_at_start) {
-    const ChunkId id{Space::Weights, held.chunk};
-    Op drop{.kind = OpKind::Drop, .lane = Lane::Load, .chunk = id, .block = held.block};
-    if (std::ranges::binary_search(plan.device_updates, held.chunk)) {
-      drop.first_wait = static_cast<uint32_t>(drain.waits.size());
-      drop.num_waits = 1;
-      drain.waits.push_back(static_cast<uint32_t>(drain.ops.size()));
-      drain.ops.push_back({.kind = OpKind::Move,
-                           .lane = Lane::Store,
-                           .from = Tier::Device,
-                           .to = Tier::Host,
-                           .chunk = id});
-      drain.stored_bytes += layout.used_bytes(id);
-    }
-    drain.ops.push_back(drop);
-  }
-  return drain;
+  return settle;
 }
 
 Plan make_fill_plan(const Plan& plan, const Layout& layout) {
@@ -242,6 +244,10 @@ Plan make_fill_plan(const Plan& plan, const Layout& layout) {
   fill.held_at_end = plan.held_at_start;
   for (const HeldChunk& held : fill.held_at_end) {
     const ChunkId id{Space::Weights, held.chunk};
+    if (lives_on_device(plan, held)) {
+      fill.held_at_start.push_back(held);
+      continue;
+    }
     fill.ops.push_back({.kind = OpKind::Move,
                         .lane = Lane::Load,
                         .from = Tier::Host,
@@ -251,6 +257,25 @@ Plan make_fill_plan(const Plan& plan, const Layout& layout) {
     fill.loaded_bytes += layout.used_bytes(id);
   }
   return fill;
+}
+
+Plan make_drain_plan(const Plan& plan) {
+  Plan drain;
+  for (const Op& op : plan.ops) {
+    if (op.carried) drain.ops.push_back(op);
+  }
+  drain.held_at_start = plan.held_at_end;
+  for (const HeldChunk& held : drain.held_at_start) {
+    if (lives_on_device(plan, held)) {
+      drain.held_at_end.push_back(held);
+      continue;
+    }
+    drain.ops.push_back({.kind = OpKind::Drop,
+                         .lane = Lane::Load,
+                         .chunk = {Space::Weights, held.chunk},
+                         .block = held.block});
+  }
+  return drain;
 }
 
 BlockNeed smallest_need(const Program& program, const Trace& trace) {

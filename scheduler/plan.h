@@ -22,10 +22,10 @@
 // update. So a plan is what every step does, and the same operations make the last step's end
 // (make_drain_plan).
 //
-// Where blocks and memory are left, the state of some chunks lives on the device and is updated
-// there, and home has their weights alone: those are loaded before the first step (make_fill_plan)
-// and go home when somebody looks (make_drain_plan). Of such chunks nothing moves in between. They
-// are those whose gradients are finished last, and whose weights are needed first.
+// Where blocks and memory are left, some chunks live on the device, with all that the optimizer
+// keeps of them, and are updated there. They get their blocks once (make_settle_plan), and nothing
+// of them ever moves. They are those whose gradients are finished last, and whose weights are
+// needed first.
 //
 // Everything here is a plain value or a pure function.
 #pragma once
@@ -97,8 +97,9 @@ struct PlanOptions {
   uint32_t num_held = 0;  ///< chunks of weights to hold from step to step, if so many can be; none
                           ///< where updates come after the norm. Of evaluations: from one to the
                           ///< next, all the time
-  uint32_t num_device_updates = 0;  ///< chunks to update on the device, if so many can be
-  bool least_traffic = false;       ///< evict by next use alone: a few moves less, later starts
+  uint32_t num_device_updates = 0;           ///< chunks to update on the device, if so many can be
+  std::vector<uint32_t> device_chunks = {};  ///< of an evaluation: those that live there, ascending
+  bool least_traffic = false;  ///< evict by next use alone: a few moves less, later starts
 };
 
 /// An update that is left to the next step.
@@ -126,7 +127,7 @@ struct Plan {
   std::vector<uint32_t> speculated;    ///< of those carried, ascending
   /// The same chunks, as a rule in other blocks.
   std::vector<HeldChunk> held_at_start, held_at_end;
-  std::vector<uint32_t> device_updates;  ///< of those held: the device has their state, ascending
+  std::vector<uint32_t> device_updates;  ///< of those held: they live on the device, ascending
   size_t loaded_bytes = 0;               ///< chunks only
   size_t stored_bytes = 0;
   uint32_t peak_blocks = 0;  ///< the most blocks in use at once
@@ -142,11 +143,12 @@ Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& opti
 Plan make_plan(const Program& program, const Trace& trace, const Layout& layout,
                const PlanOptions& options);
 
-/// What a step left over: its updates are made, weights that the device updates go home, and all
-/// are dropped.
-Plan make_drain_plan(const Plan& plan, const Layout& layout);
-/// From an empty device to what a step starts with.
+/// From an empty device to one with blocks for what lives there.
+Plan make_settle_plan(const Plan& plan);
+/// From that to what a step starts with.
 Plan make_fill_plan(const Plan& plan, const Layout& layout);
+/// And back, from what a step left over: its updates are made, held weights are dropped.
+Plan make_drain_plan(const Plan& plan);
 
 /// Blocks of the largest moment, by space: what no plan can do without.
 struct BlockNeed {

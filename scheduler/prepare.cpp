@@ -306,12 +306,13 @@ void complete(Preparation& p, Plan plan) {
   p.options.held_chunks =
       static_cast<uint32_t>(p.plan.held_at_end.size() - p.plan.device_updates.size());
   check_plan(p.plan, p.trace, layout, plan_options(p.options, p.num_blocks, true));
-  p.drain_plan = make_drain_plan(p.plan, layout);
+  p.drain_plan = make_drain_plan(p.plan);
   p.fill_plan = make_fill_plan(p.plan, layout);
   p.program.reset();
   if (p.options.evaluation_batches == 0) return;
   PlanOptions evaluation = plan_options(p.options, p.num_blocks, false);
   evaluation.num_held = 0;  // what a step leaves is other chunks
+  evaluation.device_chunks = p.plan.device_updates;
   p.evaluation_plan = make_plan(p.evaluation_trace, layout, evaluation);
   check_plan(p.evaluation_plan, p.evaluation_trace, layout, evaluation);
 }

@@ -18,6 +18,11 @@ Preparation prepare_ground(const Model& model, const TrainerOptions& options,
 /// A message with a table below it: for errors, which end without a newline.
 std::string with_table(std::string_view message, std::string_view table);
 
+/// What is said of a plan with this ledger that home, or home and a host device together, cannot
+/// hold.
+std::string too_large_for_host(const Ledger& ledger, size_t budget);
+std::string too_large_together(const Preparation& ground, const Ledger& ledger, size_t budget);
+
 /// REQUIRES: ground.num_blocks < ground.smallest_blocks.
 [[noreturn]] void throw_too_large_for_device(const Preparation& ground, size_t budget);
 

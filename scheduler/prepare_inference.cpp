@@ -154,7 +154,7 @@ void make_plans(PreparedInference& p, std::span<const Program> programs) {
           fmt::format("the plan is wrong in {} places, first: {}", faults.size(), faults[0]));
     }
     pass.fill_plan = make_fill_plan(pass.plan, *p.layout);
-    pass.drain_plan = make_drain_plan(pass.plan, *p.layout);
+    pass.drain_plan = make_drain_plan(pass.plan);
   }
 }
 

@@ -82,10 +82,15 @@ std::byte* plane_of(const Planes& planes, size_t i) {
 
 StatePlanes nth_plane(DType weight_type, size_t i) {
   const size_t momentum = weight_type == DType::F32 ? 1 : 2;
-  return {.remainder = i > 0 && i<momentum, .momentum = i == momentum, .variance = i> momentum};
+  StatePlanes planes;
+  (i == 0          ? planes.weight
+   : i < momentum  ? planes.remainder
+   : i == momentum ? planes.momentum
+                   : planes.variance) = true;
+  return planes;
 }
 
-constexpr StatePlanes kMasters = {.remainder = true};
+constexpr StatePlanes kMasters = {.weight = true, .remainder = true};
 
 }  // namespace
 
@@ -113,8 +118,7 @@ void State::for_each_run(uint64_t first, uint64_t count, StatePlanes asked, bool
     const uint64_t num = std::min(end, begin + layout_.chunk_elements()) - first;
     if (device_state_.has(chunk)) {
       device_state_.pass(chunk, first - begin, num, asked, changed,
-                         [&](uint64_t at, uint64_t n, Planes copies) {
-                           copies.weight = home_.weight(begin + at);
+                         [&](uint64_t at, uint64_t n, const Planes& copies) {
                            visit(Run{begin + at, static_cast<int64_t>(n), copies});
                          });
     } else {
@@ -161,19 +165,22 @@ void State::write(ParameterId id, uint64_t first, std::span<const float> masters
 }
 
 void State::read_weights(ParameterId id, uint64_t first, std::span<float> weights) const {
-  const std::byte* const data = home_.weight(first_element(id, first, weights.size()));
-  const auto widen = [&]<class T>(const T* from) {
-    std::transform(from, from + weights.size(), weights.begin(),
-                   [](T value) { return static_cast<float>(value); });
-  };
-  switch (layout_.weight_type()) {
-    case DType::BF16:
-      return widen(reinterpret_cast<const BF16*>(data));
-    case DType::F16:
-      return widen(reinterpret_cast<const F16*>(data));
-    default:
-      return widen(reinterpret_cast<const float*>(data));
-  }
+  const uint64_t begin = first_element(id, first, weights.size());
+  for_each_run(begin, weights.size(), {.weight = true}, false, [&](const Run& run) {
+    const auto widen = [&]<class T>(const T* from) {
+      std::transform(from, from + run.count,
+                     weights.begin() + static_cast<int64_t>(run.first - begin),
+                     [](T value) { return static_cast<float>(value); });
+    };
+    switch (layout_.weight_type()) {
+      case DType::BF16:
+        return widen(reinterpret_cast<const BF16*>(run.planes.weight));
+      case DType::F16:
+        return widen(reinterpret_cast<const F16*>(run.planes.weight));
+      default:
+        return widen(reinterpret_cast<const float*>(run.planes.weight));
+    }
+  });
 }
 
 void State::visit_plane(ParameterId id, size_t plane, bool changed, const VisitPlane& visit) const {

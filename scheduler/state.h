@@ -1,6 +1,6 @@
 // The training state, seen as parameters wherever it lives: initial values, reading and writing
-// masters and planes, the state's hash. Weights are read and written at home: the device holds
-// none.
+// masters and planes, the state's hash. Copies on the device of weights that live at home are not
+// it.
 //
 // Thread-safety: memory's; what lives on the device may be looked at by several threads. Nothing
 // here runs on a chunk that an update is at work on.
@@ -44,7 +44,7 @@ class State {
   State(const Layout& layout, const Home& home, const DeviceState& device_state)
       : layout_(layout), home_(home), device_state_(device_state) {}
 
-  /// Of a chunk that does not live on the device: without a gradient.
+  /// Of a chunk that lives there: without a gradient.
   Planes planes_at_home(uint32_t chunk) const;
   /// Masters from the seed, by parameter name and element: the same for every layout. Moments are
   /// zero already.
@@ -60,7 +60,7 @@ class State {
 
  private:
   /// Elements of the parameter space in order, those of each run in one place: the planes that are
-  /// asked for, weights with every run.
+  /// asked for at least.
   struct Run {
     uint64_t first;
     int64_t count;

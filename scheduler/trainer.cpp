@@ -44,8 +44,8 @@ class Trainer::Impl {
 
   StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate);
   double evaluate(std::span<const MicroBatch> micro_batches);
-  /// Makes the updates that the last step left over, and holds nothing any more: before anybody
-  /// else looks at the state.
+  /// Makes the updates that the last step left over, and holds nothing that lives at home any more:
+  /// before anybody else looks at the state.
   void drain();
   StateLoan lend();
   void restore(const OptimizerCounters& counters, const ReadPlane& read);
@@ -58,6 +58,7 @@ class Trainer::Impl {
   const Layout& layout() const { return layout_; }
 
  private:
+  void settle(Kernels& kernels);
   void run(std::span<const MicroBatch> micro_batches, bool training, float loss_gradient_scale);
   ExecutorStats run_step(std::span<const MicroBatch> micro_batches, double learning_rate,
                          float loss_gradient_scale);
@@ -75,10 +76,10 @@ class Trainer::Impl {
   std::vector<InputSpec> specs_;
   // Before home, which takes what is left of what may be pinned.
   Buffer host_inputs_, host_loss_;
+  DeviceSpaces spaces_;
   DeviceState device_state_;
   Home home_;
   State state_;
-  DeviceSpaces spaces_;
   Buffer device_inputs_, device_loss_;
   std::vector<Tensor> input_views_;
   std::unique_ptr<Event> inputs_ready_, loss_ready_;
@@ -97,11 +98,11 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       specs_(model.inputs()),
       host_inputs_(device.allocate(MemoryKind::Pinned, fixed_.input_bytes, "inputs")),
       host_loss_(device.allocate(MemoryKind::Pinned, sizeof(double), "loss")),
-      device_state_(device, layout_, prepared.plan.device_updates),
-      home_(device, layout_, plane_specs(prepared.options.dtype), home_options(prepared.plan)),
-      state_(layout_, home_, device_state_),
       spaces_(device, layout_, prepared.num_blocks,
               std::max(prepared.trace.arena_bytes, prepared.evaluation_trace.arena_bytes)),
+      device_state_(device, layout_, prepared.plan.device_updates, spaces_.base(Space::Weights)),
+      home_(device, layout_, plane_specs(prepared.options.dtype), home_options(prepared.plan)),
+      state_(layout_, home_, device_state_),
       device_inputs_(device.allocate(MemoryKind::Device, fixed_.input_bytes, "inputs")),
       device_loss_(device.allocate(MemoryKind::Device, sizeof(double), "loss")),
       inputs_ready_(device.create_event()),
@@ -128,10 +129,26 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
         "the plan's workspace is for a host device; give prepare() the kind in Budgets::device");
   }
   device.reserve_workspace(fixed_.workspace_bytes);
+  settle(device.kernels());
   ThreadTeam team(device.info().num_threads);
   if (prepared.options.random_weights) {
     state_.initialise(model.parameters(), prepared.options.seed, team);
   }
+}
+
+/// Memory begins as zeros, at home; so do the blocks of what lives on the device.
+void Trainer::Impl::settle(Kernels& kernels) {
+  const Plan plan = make_settle_plan(prepared_.plan);
+  if (plan.ops.empty()) return;
+  executor_.begin(no_moments_, plan);
+  executor_.finish();
+  for (const HeldChunk& held : plan.held_at_end) {
+    const auto elements = static_cast<int64_t>(layout_.chunk_elements());
+    kernels.fill_zero(
+        executor_.compute(),
+        {spaces_.address({Space::Weights, held.chunk}), layout_.weight_type(), {elements}});
+  }
+  executor_.compute().synchronize();
 }
 
 void Trainer::Impl::upload(const MicroBatch& batch, size_t index) {
@@ -255,8 +272,8 @@ double Trainer::Impl::evaluate(std::span<const MicroBatch> micro_batches) {
 
 void Trainer::Impl::drain() {
   if (optimizer_.is_taken_back()) return;
-  if (!optimizer_.has_carried() && executor_.num_held() == 0) return;
-  wait_for_loan();  // what comes home is written there
+  const bool is_held = executor_.num_held() > device_state_.chunks().size();
+  if (!optimizer_.has_carried() && !is_held) return;
   executor_.begin(no_moments_, prepared_.drain_plan);
   executor_.finish();
   optimizer_.forget_carried();

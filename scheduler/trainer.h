@@ -94,7 +94,7 @@ struct TrainerOptions {
   /// Chunks of weights to hold on the device from step to step, as far as that is possible;
   /// nullopt: the planner's choice. The same bits either way.
   std::optional<uint32_t> held_chunks = {};
-  /// Chunks whose state lives on the device and is updated there, as far as there is room; nullopt:
+  /// Chunks that live on the device and are updated there, as far as there is room; nullopt:
   /// the planner's choice.
   std::optional<uint32_t> device_updates = {};
   AdamW adam = {};

@@ -117,12 +117,16 @@ bool fits_device(TrainOptions options, PlanGround ground) {
   return try_plan(options, ground).has_value();
 }
 
-size_t least_at_home(const Preparation& prepared) {
-  size_t least = SIZE_MAX;
-  for (const Candidate& c : prepared.candidates) {
-    if (c.why_not.empty()) least = std::min(least, c.host_bytes);
+/// As much on the device as can be: it is no room at all that is asked for.
+std::optional<size_t> least_at_home(TrainOptions options, const PlanGround& ground) {
+  options.host_memory = 1;
+  try {
+    plan_step_of(options, ground);
+  } catch (const HomeTooSmall& refused) {
+    return refused.least_bytes();
+  } catch (const ConfigError&) {
   }
-  return least;
+  return std::nullopt;
 }
 
 /// More memory, as much as works; where the device's memory is the host's, less of it.
@@ -147,10 +151,8 @@ void add_more_memory(std::vector<PlanChange>& changes, const TrainOptions& told,
   options.device_memory = told.device_memory;
   if (!device_fits) options.device_memory = least;
   if (!device_fits && ground.is_here && least > ground.machine.device_memory_bytes) return;
-  const auto enough = try_plan(options, roomy);
-  if (!enough) return;
-  // The fastest plan is not the leanest: only the least counts here.
-  options.host_memory = least_at_home(enough->prepared);
+  options.host_memory = least_at_home(options, roomy);
+  if (!options.host_memory) return;
   const bool host_fits =
       *options.host_memory <= told.host_memory.value_or(ground.machine.host_memory_bytes);
   if (host_fits) options.host_memory = told.host_memory;

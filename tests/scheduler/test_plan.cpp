@@ -263,7 +263,7 @@ TEST(Plan, CarriedUpdatesComeFirstAndLoadsWaitForThem) {
     const auto waits = clipped.waits_of(op);
     EXPECT_NE(std::ranges::find(waits, op.chunk.index), waits.end());
   }
-  EXPECT_EQ(make_drain_plan(clipped, c.layout).ops.size(), clipped.carried.size());
+  EXPECT_EQ(make_drain_plan(clipped).ops.size(), clipped.carried.size());
 }
 
 TEST(Plan, UnclippedStepsCarryEverySecondUpdateInASlotOfItsOwn) {
@@ -348,7 +348,7 @@ TEST(Plan, WhatIsCarriedIsNotHeld) {
 TEST(Plan, FillBringsWhatIsHeldAndDrainDropsIt) {
   const Case c = test::make_case({.num_layers = 6}, 5);
   const Plan plan = test::plan_case(c, test::smallest_blocks(c) + 6, false, true, 4).plan;
-  const Plan fill = make_fill_plan(plan, c.layout), drain = make_drain_plan(plan, c.layout);
+  const Plan fill = make_fill_plan(plan, c.layout), drain = make_drain_plan(plan);
   ASSERT_EQ(plan.held_at_end.size(), 4u);
   EXPECT_TRUE(fill.held_at_start.empty());
   EXPECT_EQ(chunks_of(fill.held_at_end), chunks_of(plan.held_at_start));
@@ -382,12 +382,14 @@ TEST(Plan, WhatTheDeviceUpdatesStaysThere) {
     }
     const Plan without = test::plan_case(c, blocks, clipped, true).plan;
     EXPECT_LT(plan.stored_bytes, without.stored_bytes);
-    const Plan drain = make_drain_plan(plan, c.layout), fill = make_fill_plan(plan, c.layout);
+    const Plan drain = make_drain_plan(plan), fill = make_fill_plan(plan, c.layout);
     const auto num_moves = [](const Plan& p) {
       return std::ranges::count(p.ops, OpKind::Move, &Op::kind);
     };
-    EXPECT_EQ(num_moves(fill), 2);
-    EXPECT_EQ(num_moves(drain), 2);
+    EXPECT_EQ(num_moves(make_settle_plan(plan)), 2);
+    EXPECT_TRUE(fill.ops.empty());
+    EXPECT_EQ(drain.held_at_end.size(), 2u);
+    EXPECT_EQ(drain.ops.size(), plan.carried.size());
     // Their gradients have no place at home.
     EXPECT_LE(plan.num_gradient_slots, c.layout.num_chunks() - 2);
     for (const Op& op : plan.ops) {

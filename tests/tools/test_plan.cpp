@@ -169,7 +169,7 @@ TEST_F(PlanCommand, TrainNamesOnlyChangesWithWhichItRuns) {
   const Arguments run_it = Arguments{"train", "--data", data, "--eval-data", data, "--dry-run"};
   for (const Arguments& tight : {Arguments{"--device-memory", "1MiB"},
                                  Arguments{"--device-memory", "1MiB", "--recompute", "none"},
-                                 Arguments{"--host-memory", "10MiB", "--device-memory", "8MiB"}}) {
+                                 Arguments{"--host-memory", "5MiB", "--device-memory", "4MiB"}}) {
     const Outcome refused = run(run_it + kToy + tight);
     ASSERT_EQ(refused.exit_code, 3) << refused.out << refused.err;
     const Arguments changes = changes_in(refused.err);
@@ -204,8 +204,12 @@ TEST_F(PlanCommand, WhatItAdvisesATrainingHasRoomForItsEvaluation) {
 
 /// 16 bytes a parameter at home, where bf16 takes 14.
 TEST_F(PlanCommand, Fp16ThatIsTooLargeForHomeIsToldOfBf16WhereThatFits) {
-  const Arguments fp16 = kToy + Arguments{"--dtype", "fp16", "--machine", "rtx4090"};
-  const Arguments bf16 = kToy + Arguments{"--dtype", "bf16", "--machine", "rtx4090"};
+  const Arguments roomy = kToy + Arguments{"--machine", "rtx4090"};
+  const auto least = plan_json(roomy)["smallest_device_bytes"].get<uint64_t>();
+  // On which nothing can live.
+  const Arguments toy = roomy + Arguments{"--device-memory", std::to_string(least)};
+  const Arguments fp16 = toy + Arguments{"--dtype", "fp16"};
+  const Arguments bf16 = toy + Arguments{"--dtype", "bf16"};
   const auto needs = [&](const Arguments& flags) {
     return plan_json(flags)["host_bytes"].get<uint64_t>();
   };

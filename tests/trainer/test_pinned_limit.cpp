@@ -22,14 +22,14 @@ class PinnedLimit : public testing::Test {
 
 size_t pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-/// Inputs and coefficients of more than a megabyte, and then as much of the home as there is room.
+/// Inputs, coefficients and a window of almost two megabytes, and then as much of the home as there is room.
 /// The ledger knew of all of it, rings among it.
 TEST_F(PinnedLimit, LeavesATrainersOtherMemoryItsRoom) {
   constexpr int64_t kBatch = 256, kShort = 16;
   const TrainingCase run{.accumulation = 24,
                          .memory = Memory::Smallest,
                          .between = Between::State,
-                         .pinned_bytes = 2 * kMiB,
+                         .pinned_bytes = 5 * kMiB / 2,
                          .device = DeviceKind::Cuda,
                          .model = emulated_gpt()};
   const Gpt2 model(run.model, kBatch, kShort, run.dtype);

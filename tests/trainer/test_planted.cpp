@@ -213,17 +213,6 @@ TEST_F(Planted, AnUpdateBeforeTheNormIsInvalid) {
   expect_invalid(damaged);
 }
 
-/// Weights that the device updates are dropped as those are that home has anyway.
-TEST_F(Planted, WeightsThatDoNotComeHomeChangeBits) {
-  run_.between = Between::State;
-  Preparation damaged = plan();
-  ASSERT_FALSE(damaged.plan.device_updates.empty());
-  Plan as_if_held = damaged.plan;
-  as_if_held.device_updates.clear();
-  damaged.drain_plan = make_drain_plan(as_if_held, *damaged.layout);
-  expect_other_bits(damaged);
-}
-
 TEST_F(Planted, AWrongBetaChangesBits) {
   Preparation damaged = plan();
   damaged.options.adam.beta2 += 1e-3f;

@@ -105,10 +105,13 @@ TEST(StateLoan, PlantedUpdatesThatDoNotWaitAreFound) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer reports it";
 #endif
-  CaseRun one(cases()[1]), other(cases()[1]);
-  one.train(0, 2);
-  other.train(0, 2);
-  EXPECT_FALSE(copied_beside(other, false) == copy_of(one.trainer().lend_state()));
+  for (const Between between : {Between::Nothing, Between::State}) {
+    const TrainingCase run{.clip = false, .num_threads = 2, .between = between};
+    CaseRun one(run), other(run);
+    one.train(0, 2);
+    other.train(0, 2);
+    EXPECT_FALSE(copied_beside(other, false) == copy_of(one.trainer().lend_state()));
+  }
 }
 
 /// Goes on from a copy, with one plane forgotten (as many as there are: none), or with other

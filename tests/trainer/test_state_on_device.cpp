@@ -43,7 +43,7 @@ TEST_P(StateOnDevice, TakesNoRoomAtHome) {
   };
   for (const PlaneInfo& plane : home_planes(GetParam())) {
     EXPECT_EQ(bytes(home, plane.name) - bytes(device, plane.name),
-              plane.is_weight ? 0 : elements * plane.bits_per_element / 8)
+              elements * plane.bits_per_element / 8)
         << plane.name;
   }
   EXPECT_EQ(bytes(home, "gradients") - bytes(device, "gradients"), elements * size_of(GetParam()));
@@ -79,13 +79,32 @@ TEST_P(StateOnDevice, GoesOnWithWhatWasSavedAnywhere) {
   EXPECT_NE(without_variance.outcome().hash, home.outcome().hash);
 }
 
+/// An evaluation finds what lives on the device, in as few blocks as there may be.
+TEST_P(StateOnDevice, IsEvaluated) {
+  const Data data(tiny_gpt(), TrainingCase().length, 1, 7);
+  std::vector<double> losses;
+  for (TrainingCase run : {at_home(), on_device()}) {
+    run.evaluation_batches = 1;
+    CaseRun training(run);
+    losses.push_back(training.trainer().evaluate(data.micro_batches()));
+    training.train(0, 2);
+    losses.push_back(training.trainer().evaluate(data.micro_batches()));
+    training.train(2, 3);
+    losses.push_back(training.trainer().evaluate(data.micro_batches()));
+  }
+  EXPECT_TRUE(std::equal(losses.begin(), losses.begin() + 3, losses.begin() + 3, losses.end()));
+  EXPECT_NE(losses[0], losses[1]);
+}
+
 /// Chunks larger than the window pass piece by piece.
 TEST(DeviceState, PassesWhatIsAskedForAndNothingElse) {
-  constexpr int64_t kElements = 5 << 19;  // two and a half windows
+  constexpr int64_t kElements = 5 << 17;  // two and a half windows
   const Layout layout({{.name = "w", .shape = {kElements}}}, {0}, DType::F32, DType::F32,
                       kElements * sizeof(float));
-  const auto device = create_device({.memory_bytes = DeviceState::bytes(layout, 1)});
-  const DeviceState state(*device, layout, {0});
+  const auto device =
+      create_device({.memory_bytes = DeviceState::bytes(layout, 1) + layout.chunk_bytes()});
+  const Buffer weights = device->allocate(MemoryKind::Device, layout.chunk_bytes(), "weights");
+  const DeviceState state(*device, layout, {0}, weights.data());
   std::vector<float> expected(kElements, 0);
   std::iota(expected.begin() + 100, expected.end() - 1, 1.0f);
   constexpr uint64_t kFirst = 100, kCount = kElements - 101;
@@ -95,6 +114,7 @@ TEST(DeviceState, PassesWhatIsAskedForAndNothingElse) {
                EXPECT_EQ(first, next);
                next += count;
                EXPECT_EQ(copies.momentum, nullptr);
+               EXPECT_EQ(copies.weight, nullptr);
                std::copy_n(expected.begin() + static_cast<int64_t>(first), count, copies.variance);
              });
   EXPECT_EQ(next, kFirst + kCount);
