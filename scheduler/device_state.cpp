@@ -86,7 +86,10 @@ void DeviceState::pass(uint32_t chunk, uint64_t first, uint64_t count, StatePlan
   if (asked.weight) window.weight = window_.data() + state_bytes(layout_, at_once);
   if (!asked.momentum) window.momentum = nullptr;
   if (!asked.variance) window.variance = nullptr;
-  if (!asked.remainder) window.low = nullptr, window.master = nullptr;
+  if (!asked.remainder) {
+    window.low = nullptr;
+    window.master = nullptr;
+  }
   for (const uint64_t end = first + count; first < end; first += at_once) {
     const uint64_t num = std::min(at_once, end - first);
     const Planes here = planes(chunk).from(static_cast<int64_t>(first));

@@ -71,23 +71,21 @@ ParameterId parameter_named(const Layout& layout, std::string_view name) {
 
 namespace {
 
-/// The i-th of home_planes().
-std::byte* plane_of(const Planes& planes, size_t i) {
-  const bool has_remainder = planes.weight_dtype != DType::F32;
-  if (i == 0) return planes.weight;
-  if (i == 1 && planes.low != nullptr) return reinterpret_cast<std::byte*>(planes.low);
-  if (i == 1 && planes.master != nullptr) return reinterpret_cast<std::byte*>(planes.master);
-  return reinterpret_cast<std::byte*>(i == 1u + has_remainder ? planes.momentum : planes.variance);
+/// Of the i-th of home_planes(), among weight, remainder, momentum and variance.
+size_t kind_of(DType weight_type, size_t i) {
+  const bool has_remainder = weight_type != DType::F32;
+  return i == 0 || has_remainder ? i : i + 1;
 }
 
-StatePlanes nth_plane(DType weight_type, size_t i) {
-  const size_t momentum = weight_type == DType::F32 ? 1 : 2;
-  StatePlanes planes;
-  (i == 0          ? planes.weight
-   : i < momentum  ? planes.remainder
-   : i == momentum ? planes.momentum
-                   : planes.variance) = true;
-  return planes;
+StatePlanes only(size_t kind) {
+  return {
+      .weight = kind == 0, .remainder = kind == 1, .momentum = kind == 2, .variance = kind == 3};
+}
+
+std::byte* plane_of(const Planes& planes, size_t kind) {
+  void* const remainder = planes.low != nullptr ? static_cast<void*>(planes.low) : planes.master;
+  void* const all[] = {planes.weight, remainder, planes.momentum, planes.variance};
+  return static_cast<std::byte*>(all[kind]);
 }
 
 constexpr StatePlanes kMasters = {.weight = true, .remainder = true};
@@ -185,11 +183,12 @@ void State::read_weights(ParameterId id, uint64_t first, std::span<float> weight
 
 void State::visit_plane(ParameterId id, size_t plane, bool changed, const VisitPlane& visit) const {
   const DType type = layout_.weight_type();
+  const size_t kind = kind_of(type, plane);
   const size_t bytes_per_element = home_planes(type)[plane].bits_per_element / 8;
   for_each_run(
-      layout_.first_element(id), layout_.num_elements(id), nth_plane(type, plane), changed,
+      layout_.first_element(id), layout_.num_elements(id), only(kind), changed,
       [&](const Run& run) {
-        visit({plane_of(run.planes, plane), static_cast<size_t>(run.count) * bytes_per_element});
+        visit({plane_of(run.planes, kind), static_cast<size_t>(run.count) * bytes_per_element});
       });
 }
 
