@@ -6,6 +6,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "cpu_adam/adamw.h"
 #include "device/errors.h"
 #include "io/json_text.h"
 #include "scheduler/choose.h"
@@ -65,6 +66,17 @@ std::string fits_text(const PlannedStep& step) {
   return fmt::format("yes: {} on the device, {} at home",
                      of(ledger.total(Tier::Device), step.budgets.device_memory),
                      of(ledger.total(Tier::Host), step.budgets.host_memory));
+}
+
+/// It could not hold what lives on the device as well.
+bool home_is_short(const PlannedStep& step) {
+  const Layout& layout = *step.prepared.layout;
+  size_t bits = 0, needed = step.prepared.ledger.total(Tier::Host);
+  for (const PlaneInfo& plane : home_planes(layout.weight_type())) bits += plane.bits_per_element;
+  for (const uint32_t c : step.prepared.plan.device_updates) {
+    needed += layout.chunk_elements(c) * bits / 8;
+  }
+  return needed > step.budgets.host_memory.value_or(SIZE_MAX);
 }
 
 Json to_json(const Candidate& c) {
@@ -132,8 +144,10 @@ std::vector<std::string> plan_lines(const PlanGround& ground, const PlannedStep&
                            s.batch_size, s.length, s.num_tokens()));
   line("fits", fits_text(step));
   line("device",
-       fmt::format("the smallest budget that works is {}, beyond {} more does not help",
-                   format_bytes(p.smallest_device_bytes), format_bytes(p.resident_device_bytes)));
+       fmt::format(
+           "the smallest budget that works{} is {}, beyond {} more is for chunks to live there",
+           home_is_short(step) ? ", with more at home," : "", format_bytes(p.smallest_device_bytes),
+           format_bytes(p.resident_device_bytes)));
   line("time", seconds_text(step));
   line("traffic",
        fmt::format("a step loads {} and stores {}, in {} chunks of {} and {} blocks",

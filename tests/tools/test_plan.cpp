@@ -161,6 +161,12 @@ TEST_F(PlanCommand, TheLeastHostMemoryItNamesIsTheLeast) {
   const uint64_t least = std::stoull(change.substr(14));
   plan_json(settings + Arguments{"--host-memory", std::to_string(least) + "MiB"});
   plan_json(settings + Arguments{"--host-memory", std::to_string(least - 1) + "MiB"}, 3);
+  const auto says_home_is_short = [&](const std::string& host_memory) {
+    const std::string text = plan(settings + Arguments{"--host-memory", host_memory}).out;
+    return text.find("that works, with more at home, is") != std::string::npos;
+  };
+  EXPECT_TRUE(says_home_is_short(std::to_string(least) + "MiB"));
+  EXPECT_FALSE(says_home_is_short("1TiB"));
 }
 
 /// The planner chooses recomputation itself: it is no advice, unless a flag held it fast.
