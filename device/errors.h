@@ -63,7 +63,7 @@ class PlanError : public ConfigError {
   using ConfigError::ConfigError;
 };
 
-/// Home is too small for any plan; with so much there is one.
+/// Home is too small for all plans that were tried; the one that needs least there takes so much.
 class HomeTooSmall : public PlanError {
  public:
   HomeTooSmall(const std::string& message, size_t least_bytes)

@@ -201,7 +201,7 @@ class Kernels {
   // each in a fixed tree of 64 lanes. gradient fp32, bf16 or fp16.
   virtual void squared_norm_pieces(Stream&, Tensor partials, Tensor gradient) = 0;
 
-  // An optimizer's step where the state visits the device: the same bits as cpu_adam's. The
+  // An optimizer's step where the state lives on the device: the same bits as cpu_adam's. The
   // coefficients lie in pinned host memory and are read when the kernel runs.
   virtual void adamw(Stream&, const AdamWPlanes& planes, const AdamWCoefficients* coefficients) = 0;
 };

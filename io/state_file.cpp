@@ -151,14 +151,18 @@ class PassingPlane {
  public:
   explicit PassingPlane(const StateFilePlaces& places) : places_(places) {}
 
+  /// The next bytes are its first, again or not. So are those after another plane's.
+  void begin(size_t parameter, size_t plane) {
+    parameter_ = parameter;
+    plane_ = plane;
+    at_ = 0;
+  }
   /// Calls pass(offset in the file, bytes) for parts of `bytes`, and, where that ends a piece,
   /// done(index in the table, offset, size, checksum).
   template <class Byte, class Pass, class Done>
   void take(size_t parameter, size_t plane, std::span<Byte> bytes, const Pass& pass,
             const Done& done) {
-    if (parameter != parameter_ || plane != plane_) at_ = 0;
-    parameter_ = parameter;
-    plane_ = plane;
+    if (parameter != parameter_ || plane != plane_) begin(parameter, plane);
     const uint64_t size = places_.bytes(parameter, plane);
     EBB_CHECK(bytes.size() <= size - at_, "a plane of another size");
     while (!bytes.empty()) {
@@ -298,16 +302,20 @@ void StateFileReader::read_all(uint64_t offset, std::span<std::byte> into) const
 }
 
 void StateFileReader::read(size_t parameter, size_t plane, std::span<std::byte> into) {
-  passing_->take(
-      parameter, plane, into,
-      [&](uint64_t offset, std::span<std::byte> part) { read_all(offset, part); },
-      [&](uint64_t piece, uint64_t offset, uint64_t count, uint64_t hash) {
-        if (hash == table_[piece]) return;
-        throw FormatError(
-            path_, offset,
-            fmt::format("{} bytes are damaged: of '{}', plane {}", count,
-                        header_.parameters[parameter].name, header_.planes[plane].name));
-      });
+  const auto check = [&](uint64_t piece, uint64_t offset, uint64_t count, uint64_t hash) {
+    if (hash == table_[piece]) return;
+    throw FormatError(path_, offset,
+                      fmt::format("{} bytes are damaged: of '{}', plane {}", count,
+                                  header_.parameters[parameter].name, header_.planes[plane].name));
+  };
+  try {
+    passing_->take(
+        parameter, plane, into,
+        [&](uint64_t offset, std::span<std::byte> part) { read_all(offset, part); }, check);
+  } catch (...) {
+    passing_->begin(parameter, plane);
+    throw;
+  }
 }
 
 }  // namespace ebb

@@ -107,8 +107,8 @@ class StateFileReader {
 
   const std::string& path() const { return path_; }
   const StateFileHeader& header() const { return header_; }
-  /// The next bytes of a plane of a parameter, which follow each other; the planes in any order.
-  /// Checked where a piece or the plane ends.
+  /// The next bytes of a plane of a parameter, which follow each other, after an error from the
+  /// first again; the planes in any order. Checked where a piece or the plane ends.
   void read(size_t parameter, size_t plane, std::span<std::byte> into);
 
  private:

@@ -4,22 +4,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <mutex>
 #include <utility>
 
+#include "cpu_adam/adamw.h"
 #include "device/host/parallel.h"
 #include "scheduler/prepare.h"
 
 namespace ebb {
 namespace {
-
-constexpr MicroBatchOrder kOrders[] = {MicroBatchOrder::Horizontal, MicroBatchOrder::Vertical};
-constexpr Recompute kRecomputes[] = {Recompute::None, Recompute::Block, Recompute::Sqrt};
-constexpr ActivationPlacement kPlacements[] = {ActivationPlacement::Device,
-                                               ActivationPlacement::Offload};
-constexpr UpdateOrder kUpdates[] = {UpdateOrder::Overlap, UpdateOrder::Wait};
 
 // How many of the fastest settings are refined, and how much slower than the fastest they may be:
 // planning all of them again would take longer than a second. In none of bench_choose's large cases
@@ -38,10 +34,13 @@ double compared_seconds(const Candidate& c) {
   return c.update == UpdateOrder::Speculate ? kWorthOfHope * c.seconds : c.seconds;
 }
 
-template <class T, size_t N>
-std::vector<T> values_of(T told, const T (&all)[N]) {
-  if (told != T::Auto) return {told};
-  return std::vector<T>(std::begin(all), std::end(all));
+/// At most: a chunk that lives on the device has no planes there, and may have no gradient.
+size_t home_bytes_of_chunk(const Layout& layout) {
+  size_t bits_per_element = 8 * size_of(layout.gradient_type());
+  for (const PlaneInfo& plane : home_planes(layout.weight_type())) {
+    bits_per_element += plane.bits_per_element;
+  }
+  return layout.chunk_elements() * bits_per_element / 8;
 }
 
 /// A candidate that fits, with all that it takes to make it the choice.
@@ -98,6 +97,9 @@ class Choice {
     std::vector<Candidate> candidates;
     std::string too_large_at_home;  ///< of the row that needs the least there
     size_t least_at_home = SIZE_MAX;
+    /// With as much on the device as can be, and too large for home even so: not planned yet. At
+    /// home they take no less than their candidates say.
+    std::vector<Contender> leaner;
     std::shared_ptr<const Preparation> too_large_for_device;
   };
 
@@ -136,8 +138,14 @@ class Choice {
     const size_t room = budgets_.host_memory.value_or(SIZE_MAX), needed = c.candidate.host_bytes;
     const uint32_t most = most_device_updates(*c.ground);
     if (needed <= room || !may_choose_device_updates_ || most == 0) return;
-    c.candidate = describe(c);
-    c.options.device_updates = most;
+    const size_t spared = most * home_bytes_of_chunk(*c.ground->layout);
+    Contender leaner{.ground = c.ground, .options = c.options, .candidate = describe(c)};
+    leaner.options.device_updates = most;
+    leaner.candidate.host_bytes = needed - std::min(needed, spared);
+    if (leaner.candidate.host_bytes > room) return tried.leaner.push_back(std::move(leaner));
+    leaner.row = c.row;
+    leaner.setting = c.setting;
+    c = std::move(leaner);
     plan_at_home(c, tried);
     if (!c.candidate.why_not.empty()) return;
     const double share =
@@ -319,7 +327,20 @@ class Choice {
     return prepared;
   }
 
-  [[noreturn]] void refuse() const {
+  /// Of what is too large for home in any case only the least counts.
+  void plan_leaner() {
+    std::vector<Contender> all;
+    for (Tried& tried : tried_) std::ranges::move(tried.leaner, std::back_inserter(all));
+    std::ranges::sort(all, {}, [](const Contender& c) { return c.candidate.host_bytes; });
+    Tried& least = *std::ranges::min_element(tried_, {}, &Tried::least_at_home);
+    for (Contender& c : all) {
+      if (c.candidate.host_bytes >= least.least_at_home) return;
+      plan_at_home(c, least);
+    }
+  }
+
+  [[noreturn]] void refuse() {
+    plan_leaner();
     const auto least = std::ranges::min_element(tried_, {}, &Tried::least_at_home);
     if (!least->too_large_at_home.empty()) {
       if (least->least_at_home <= budgets_.host_memory.value_or(SIZE_MAX)) {
@@ -352,31 +373,6 @@ class Choice {
 };
 
 }  // namespace
-
-std::vector<TrainerOptions> settings_to_try(const TrainerOptions& options, const Budgets& budgets) {
-  const bool one_order = options.gradient_accumulation == 1 || !budgets.device_memory;
-  std::vector<ActivationPlacement> placements = values_of(options.activations, kPlacements);
-  if (!budgets.device_memory) placements.resize(1);
-  std::vector<TrainerOptions> settings;
-  for (const MicroBatchOrder order : values_of(options.micro_batch_order, kOrders)) {
-    const bool redundant =
-        options.micro_batch_order == MicroBatchOrder::Auto && one_order && order != kOrders[0];
-    if (redundant) continue;
-    for (const Recompute recompute : values_of(options.recompute, kRecomputes)) {
-      for (const ActivationPlacement placement : placements) {
-        settings.push_back(options);
-        settings.back().micro_batch_order = order;
-        settings.back().recompute = recompute;
-        settings.back().activations = placement;
-      }
-    }
-  }
-  return settings;
-}
-
-std::vector<UpdateOrder> update_orders(const TrainerOptions& options) {
-  return values_of(options.update, kUpdates);
-}
 
 bool is_better(const Candidate& a, const Candidate& b) {
   const double a_s = compared_seconds(a), b_s = compared_seconds(b);

@@ -6,8 +6,8 @@
 // An update reads what was decided of its step when it runs: with clipping that is after the norm,
 // and an update may have been submitted before.
 //
-// Thread-safety: pass() by any thread, one at a time, on chunks that no update is at work on; the
-// rest by the thread that trains.
+// Thread-safety: pass() by any threads, which take turns, on chunks that no update is at work on;
+// the rest by the thread that trains.
 #pragma once
 
 #include <functional>
@@ -50,7 +50,7 @@ class DeviceState {
 
   /// Calls visit(first, copies) for elements [first, first + count) of a chunk, piece by piece:
   /// count elements of the planes that are asked for, the others null. What is `changed` there
-  /// goes back. REQUIRES: has(chunk), and its block is there.
+  /// goes back. REQUIRES: has(chunk), and its block is there; visit() passes nothing itself.
   using VisitCopies = std::function<void(uint64_t first, uint64_t count, const Planes& copies)>;
   void pass(uint32_t chunk, uint64_t first, uint64_t count, StatePlanes asked, bool changed,
             const VisitCopies& visit) const;

@@ -58,7 +58,7 @@ class ChunkWork {
   virtual void submit_finish(Stream& compute, uint32_t chunk) = 0;
   /// Submits the copy of the chunk's partial norms home.
   virtual void submit_partial_norms(Stream& store, uint32_t chunk) = 0;
-  /// Submits the update of a chunk whose state lives on the device.
+  /// Submits the update of a chunk that lives on the device, once nobody has that on loan.
   virtual void submit_update(Stream& compute, uint32_t chunk) = 0;
   /// Runs on the update stream.
   virtual void norm() = 0;

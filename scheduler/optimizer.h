@@ -76,7 +76,7 @@ class Optimizer : public ChunkWork {
 
   /// Goes on from there. REQUIRES: !has_carried().
   void restore(const OptimizerCounters& counters) { counters_ = counters; }
-  /// Where updates at home wait for the state.
+  /// Where updates wait for the state: at home, and before one on the device is submitted.
   LoanGate& loans() { return loans_; }
 
   /// Device memory for partial norms.

@@ -226,7 +226,20 @@ Preparation prepare_ground(const Model& model, const TrainerOptions& told, const
   return p;
 }
 
+namespace {
+
+/// Beside what else is small, and rings for a home that then is not pinned.
+bool can_pin_window(const Preparation& p) {
+  if (p.device != DeviceKind::Cuda) return true;
+  return p.ledger.bytes("inputs", Tier::Device) + DeviceState::kCoefficientBytes +
+             DeviceState::window_bytes(*p.layout) + staging_bytes(kSmallestStagingSlotBytes) <=
+         p.pinned_memory;
+}
+
+}  // namespace
+
 uint32_t most_device_updates(const Preparation& p) {
+  if (!can_pin_window(p)) return 0;
   const uint32_t blocks = blocks_of_device_update(*p.layout, updates_after_norm(p.options));
   uint32_t num = 0;
   while (num < p.layout->num_chunks() &&
@@ -306,6 +319,7 @@ void complete(Preparation& p, Plan plan) {
   p.options.held_chunks =
       static_cast<uint32_t>(p.plan.held_at_end.size() - p.plan.device_updates.size());
   check_plan(p.plan, p.trace, layout, plan_options(p.options, p.num_blocks, true));
+  p.settle_plan = make_settle_plan(p.plan);
   p.drain_plan = make_drain_plan(p.plan);
   p.fill_plan = make_fill_plan(p.plan, layout);
   p.program.reset();

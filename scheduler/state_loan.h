@@ -45,7 +45,7 @@ class StateLoan {
   /// All parameters, in the order in which updates will ask for them.
   std::span<const ParameterId> parts() const { return parts_; }
   /// Calls take(bytes) with what comes next of a plane, from its first byte to its last; `plane`
-  /// counts as home_planes() does.
+  /// counts as home_planes() does. It must not look at the state itself.
   using TakeBytes = std::function<void(std::span<const std::byte>)>;
   void read_plane(ParameterId id, size_t plane, const TakeBytes& take) const;
   /// Elements [first, first + values.size()) of a parameter: its fp32 masters, or the weights that

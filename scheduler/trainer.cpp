@@ -70,7 +70,7 @@ class Trainer::Impl {
 
   const Preparation& prepared_;
   const bool rehearses_;
-  const Trace no_moments_ = {};  // of the drain plan and the fill plan
+  const Trace no_moments_ = {};  // of all plans but a step's and an evaluation's
   const Layout& layout_;
   FixedMemory fixed_;
   std::vector<InputSpec> specs_;
@@ -87,6 +87,7 @@ class Trainer::Impl {
   Executor executor_;
   Arena arena_;
   MicroBatches micro_batches_;
+  bool is_lost_ = false;  // the state, by a step that threw
 };
 
 Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepared)
@@ -138,7 +139,7 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
 
 /// Memory begins as zeros, at home; so do the blocks of what lives on the device.
 void Trainer::Impl::settle(Kernels& kernels) {
-  const Plan plan = make_settle_plan(prepared_.plan);
+  const Plan& plan = prepared_.settle_plan;
   if (plan.ops.empty()) return;
   executor_.begin(no_moments_, plan);
   executor_.finish();
@@ -256,6 +257,7 @@ ExecutorStats Trainer::Impl::run_step(std::span<const MicroBatch> micro_batches,
   } catch (...) {
     executor_.give_up();
     optimizer_.take_back();
+    is_lost_ = !optimizer_.is_taken_back();
     throw;
   }
 }
@@ -271,6 +273,7 @@ double Trainer::Impl::evaluate(std::span<const MicroBatch> micro_batches) {
 }
 
 void Trainer::Impl::drain() {
+  EBB_CHECK(!is_lost_, "an earlier step threw: the state is lost");
   if (optimizer_.is_taken_back()) return;
   const bool is_held = executor_.num_held() > device_state_.chunks().size();
   if (!optimizer_.has_carried() && !is_held) return;

@@ -1,4 +1,5 @@
-// Trains a model whose state lives at home while the device holds what its budget allows.
+// Trains a model whose state lives at home, or partly on the device, which holds of it what its
+// budget allows.
 //
 //   auto device = create_device({.memory_bytes = 256 << 20});
 //   Preparation prepared = prepare(model, options, {.device_memory = 256 << 20});
@@ -163,15 +164,16 @@ struct Preparation {
   Trace trace, evaluation_trace;
   std::shared_ptr<const Program> program;  ///< of the trace; none once a plan was taken
   Plan plan, evaluation_plan;
-  Plan drain_plan;  ///< what a step leaves to the next, should none follow at once
-  Plan fill_plan;   ///< what a step expects of the one before, should there be none
-  Ledger ledger;    ///< every byte, by class and tier
+  Plan settle_plan;  ///< blocks for what lives on the device, before the first step
+  Plan drain_plan;   ///< what a step leaves to the next, should none follow at once
+  Plan fill_plan;    ///< what a step expects of the one before, should there be none
+  Ledger ledger;     ///< every byte, by class and tier
   uint32_t num_blocks = 0;
   size_t block_memory_bytes = 0;  ///< of the budget: for blocks, and for state that lives there
   uint32_t smallest_blocks = 0;
   uint32_t resident_blocks = 0;
   size_t smallest_device_bytes = 0;  ///< the smallest device budget that works, for any candidate
-  size_t resident_device_bytes = 0;  ///< beyond which more does not help
+  size_t resident_device_bytes = 0;  ///< beyond which only chunks that live there take more
   int num_threads = 1;               ///< of the device's kernels: the device may have no more
   DeviceKind device = DeviceKind::Host;  ///< whose kernels' workspace was counted
   size_t pinned_memory = SIZE_MAX;       ///< of the budgets
@@ -212,7 +214,8 @@ struct StepResult {
 
 /// One step after the other. Updates that overlap with the next step's forward are made there, or
 /// when somebody looks at the weights: evaluate(), state_hash(), read_ and write_parameter(). These
-/// also end what the device holds from step to step; the next step loads it anew.
+/// also end what the device holds from step to step of what lives at home; the next step loads it
+/// anew.
 class Trainer {
  public:
   /// `model`, `device` and `prepared` must outlive the trainer. Weights are initialised from the
@@ -250,14 +253,14 @@ class Trainer {
   void read_parameter(ParameterId id, uint64_t first, std::span<float> values) const;
   void write_parameter(ParameterId id, uint64_t first, std::span<const float> values);
 
-  /// The state as it is now, to be written by another thread beside the next steps; weights are
-  /// home by then, so the next step loads anew what the device held. Until the loan ends, what
-  /// looks at weights or writes them may wait for it. layout() names the parameters, home_planes()
-  /// the planes.
+  /// The state as it is now, to be written by another thread beside the next steps; of what lives
+  /// at home the device holds nothing by then, so the next step loads it anew. Until the loan ends,
+  /// a step may wait for it, and so may what looks at weights or writes them. layout() names the
+  /// parameters, home_planes() the planes.
   StateLoan lend_state();
   const Layout& layout() const;
   /// Goes on from such a state: `read` fills what comes next of one plane of a parameter after the
-  /// other, in call order. After a throw, see step().
+  /// other, in call order; it must not look at this trainer. After a throw, see step().
   using ReadPlane = std::function<void(ParameterId, size_t plane, std::span<std::byte> into)>;
   void restore(const OptimizerCounters& counters, const ReadPlane& read);
 

@@ -16,6 +16,7 @@ Gradients::Gradients(const Plan& plan, const Layout& layout, const PlanOptions& 
   expect_carried();
   memory_.expect_held(plan_.held_at_start);
   expect_device_updates();
+  for (const uint32_t c : options_.device_chunks) memory_.leave_home({Space::Weights, c});
 }
 
 uint32_t Gradients::num_parts(uint32_t c) const {

@@ -68,11 +68,13 @@ std::string fits_text(const PlannedStep& step) {
                      of(ledger.total(Tier::Host), step.budgets.host_memory));
 }
 
-/// It could not hold what lives on the device as well.
+/// It could not hold what lives on the device as well, about: less on the device also sends more of
+/// a step home.
 bool home_is_short(const PlannedStep& step) {
   const Layout& layout = *step.prepared.layout;
   size_t bits = 0, needed = step.prepared.ledger.total(Tier::Host);
   for (const PlaneInfo& plane : home_planes(layout.weight_type())) bits += plane.bits_per_element;
+  if (updates_after_norm(step.prepared.options)) bits += 8 * size_of(layout.gradient_type());
   for (const uint32_t c : step.prepared.plan.device_updates) {
     needed += layout.chunk_elements(c) * bits / 8;
   }

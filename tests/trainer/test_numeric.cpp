@@ -156,6 +156,8 @@ TEST(Numeric, WithoutClippingABadStepOfAGptIsAnError) {
   gpt.spoil(kSpoiled, kInf);
   const std::string text = numeric_error_of([&] { gpt.step(2); });
   EXPECT_NE(text.find("is not a number"), std::string::npos) << text;
+  EXPECT_THROW((void)gpt.trainer->state_hash(), LogicError);
+  EXPECT_THROW((void)gpt.trainer->lend_state(), LogicError);
 }
 
 TEST(Numeric, AStepWithoutTargetsIsAnError) {

@@ -22,16 +22,22 @@ class PinnedLimit : public testing::Test {
 
 size_t pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-/// Inputs, coefficients and a window of almost two megabytes, and then as much of the home as there is room.
+constexpr int64_t kBatch = 256, kShort = 16;
+
+TrainingCase with_large_inputs(size_t pinned_bytes) {
+  return {.accumulation = 24,
+          .memory = Memory::Smallest,
+          .between = Between::State,
+          .pinned_bytes = pinned_bytes,
+          .device = DeviceKind::Cuda,
+          .model = emulated_gpt()};
+}
+
+/// Inputs, coefficients and a window of almost two megabytes, and then as much of the home as there
+/// is room.
 /// The ledger knew of all of it, rings among it.
 TEST_F(PinnedLimit, LeavesATrainersOtherMemoryItsRoom) {
-  constexpr int64_t kBatch = 256, kShort = 16;
-  const TrainingCase run{.accumulation = 24,
-                         .memory = Memory::Smallest,
-                         .between = Between::State,
-                         .pinned_bytes = 5 * kMiB / 2,
-                         .device = DeviceKind::Cuda,
-                         .model = emulated_gpt()};
+  const TrainingCase run = with_large_inputs(5 * kMiB / 2);
   const Gpt2 model(run.model, kBatch, kShort, run.dtype);
   const Preparation prepared = prepare_case(model, run);
   ASSERT_GT(prepared.ledger.bytes("inputs", Tier::Host), kMiB);
@@ -49,6 +55,17 @@ TEST_F(PinnedLimit, LeavesATrainersOtherMemoryItsRoom) {
   const size_t rings = prepared.ledger.bytes("rings for copies", Tier::Host);
   EXPECT_GT(rings, 0u);
   EXPECT_EQ(device->pinned_bytes() + device->staged_bytes(), buffers + pages(home) + rings);
+}
+
+/// Who looked at what lives on the device would need a window.
+TEST_F(PinnedLimit, WithoutRoomForAWindowNothingLivesOnTheDevice) {
+  const TrainingCase run = with_large_inputs(2 * kMiB);
+  const Gpt2 model(run.model, kBatch, kShort, run.dtype);
+  const Preparation prepared = prepare_case(model, run);
+  EXPECT_TRUE(prepared.plan.device_updates.empty());
+  const auto device = create_case_device(prepared, run);
+  const Trainer trainer(model, *device, prepared);
+  EXPECT_LE(device->pinned_bytes(), run.pinned_bytes);
 }
 
 TEST_F(PinnedLimit, LeavesAnInferencesResultsTheirRoom) {

@@ -85,6 +85,7 @@ TEST_P(StateOnDevice, IsEvaluated) {
   std::vector<double> losses;
   for (TrainingCase run : {at_home(), on_device()}) {
     run.evaluation_batches = 1;
+    run.memory = Memory::Smallest;
     CaseRun training(run);
     losses.push_back(training.trainer().evaluate(data.micro_batches()));
     training.train(0, 2);

@@ -1,0 +1,47 @@
+#include <iterator>
+
+#include "scheduler/choose.h"
+
+namespace ebb {
+namespace {
+
+constexpr MicroBatchOrder kOrders[] = {MicroBatchOrder::Horizontal, MicroBatchOrder::Vertical};
+constexpr Recompute kRecomputes[] = {Recompute::None, Recompute::Block, Recompute::Sqrt};
+constexpr ActivationPlacement kPlacements[] = {ActivationPlacement::Device,
+                                               ActivationPlacement::Offload};
+constexpr UpdateOrder kUpdates[] = {UpdateOrder::Overlap, UpdateOrder::Wait};
+
+template <class T, size_t N>
+std::vector<T> values_of(T told, const T (&all)[N]) {
+  if (told != T::Auto) return {told};
+  return std::vector<T>(std::begin(all), std::end(all));
+}
+
+}  // namespace
+
+std::vector<TrainerOptions> settings_to_try(const TrainerOptions& options, const Budgets& budgets) {
+  const bool one_order = options.gradient_accumulation == 1 || !budgets.device_memory;
+  std::vector<ActivationPlacement> placements = values_of(options.activations, kPlacements);
+  if (!budgets.device_memory) placements.resize(1);
+  std::vector<TrainerOptions> settings;
+  for (const MicroBatchOrder order : values_of(options.micro_batch_order, kOrders)) {
+    const bool redundant =
+        options.micro_batch_order == MicroBatchOrder::Auto && one_order && order != kOrders[0];
+    if (redundant) continue;
+    for (const Recompute recompute : values_of(options.recompute, kRecomputes)) {
+      for (const ActivationPlacement placement : placements) {
+        settings.push_back(options);
+        settings.back().micro_batch_order = order;
+        settings.back().recompute = recompute;
+        settings.back().activations = placement;
+      }
+    }
+  }
+  return settings;
+}
+
+std::vector<UpdateOrder> update_orders(const TrainerOptions& options) {
+  return values_of(options.update, kUpdates);
+}
+
+}  // namespace ebb
