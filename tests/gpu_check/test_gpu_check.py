@@ -168,6 +168,10 @@ class CarriedTest(unittest.TestCase):
                                   check=True, capture_output=True, text=True).stdout
             self.assertIn(f"-I{usr}/include", says)
             self.assertNotIn(" -I/usr", " " + says)
+            folders = [f"-isystem{path}" for path in carried.include_folders(usr)]
+            read = subprocess.run(["c++", "-M", *folders, "-xc++", "-"], check=True, capture_output=True, text=True,
+                                  input="#include <hwloc.h>").stdout.split()
+            self.assertEqual([path for path in read if "hwloc" in path and not path.startswith(str(usr))], [])
             for library in usr.glob("lib/*-linux-gnu/*.so*"):
                 self.assertTrue(library.exists(), f"{library} leads nowhere")
                 for own_name, _ in carried.needed_libraries(str(library)):

@@ -146,3 +146,8 @@ def unpack(archive, prefix):
             tar.extractall(prefix)
         mark.write_text(digest)
     return prefix / "usr"
+
+
+def include_folders(prefix):
+    """Debian keeps headers that differ between machines in a folder of their own."""
+    return [prefix / "include", *sorted((prefix / "include").glob("*-linux-gnu"))]

@@ -40,7 +40,7 @@ class Machine:
                    f"-DCMAKE_CUDA_ARCHITECTURES={self.architecture()}"]
         includes = []
         if self.prefix is not None:
-            includes.append(self.prefix / "include")
+            includes += carried.include_folders(self.prefix)
             command += [f"-DCMAKE_PREFIX_PATH={self.prefix}", f"-DPKG_CONFIG_EXECUTABLE={self.prefix}/bin/pkg-config"]
         cublas = self.cublas_of_python()
         if cublas is not None:
