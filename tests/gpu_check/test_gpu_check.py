@@ -67,6 +67,12 @@ class RecordTest(WithFolder):
         self.assertIn("why", self.record().summary())
         self.assertIn("1 FAILED, 1 passed", self.record().summary())
 
+    def test_another_command_is_another_unit(self):
+        for flag in ("a", "a", "b"):
+            command = ["sh", "-c", f'echo "$0" >>{self.folder}/ran', flag]
+            self.assertEqual(self.record().run("build", [Unit("configure", command)]), DONE)
+        self.assertEqual((self.folder / "ran").read_text(), "a\nb\n")
+
     def test_where_a_unit_stops_the_part_nothing_follows(self):
         units = [self.counting("first", "false", stops=True), self.counting("second")]
         self.assertEqual(self.record().run("test", units), FAILED)

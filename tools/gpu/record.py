@@ -1,7 +1,8 @@
 """What was done, one unit of work after another, so that a later call goes on where an earlier one ended.
 
 A unit is one command. It passed, failed, or skipped what it would have done; where the time of a call is up before it
-ends, it is done from the start in the next. The record is written after every unit.
+ends, it is done from the start in the next, and so it is where its command is another by then. The record is written after
+every unit.
 """
 
 import json
@@ -61,7 +62,8 @@ class Record:
     def run(self, part, units):
         """Runs the units that are not done yet; returns how the part stands."""
         done = self.units_of(part)
-        for name in set(done) - {unit.name for unit in units}:
+        commands = {unit.name: unit.command for unit in units}
+        for name in [name for name in done if done[name].get("command") != commands.get(name)]:
             del done[name]
         for unit in units:
             if unit.name in done:
@@ -71,7 +73,7 @@ class Record:
             entry = self._run_one(part, unit)
             if entry is None:
                 return self._stop(part, units)
-            done[unit.name] = entry
+            done[unit.name] = entry | {"command": unit.command}
             self._write()
             print(f"{part}: {unit.name}: {entry['result']} ({entry['seconds']} s)", flush=True)
             if unit.stops and entry["result"] == "FAILED":
