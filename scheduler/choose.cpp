@@ -10,8 +10,8 @@
 #include <mutex>
 #include <utility>
 
-#include "cpu_adam/adamw.h"
 #include "device/host/parallel.h"
+#include "scheduler/device_state.h"
 #include "scheduler/prepare.h"
 
 namespace ebb {
@@ -36,11 +36,8 @@ double compared_seconds(const Candidate& c) {
 
 /// At most: a chunk that lives on the device has no planes there, and may have no gradient.
 size_t home_bytes_of_chunk(const Layout& layout) {
-  size_t bits_per_element = 8 * size_of(layout.gradient_type());
-  for (const PlaneInfo& plane : home_planes(layout.weight_type())) {
-    bits_per_element += plane.bits_per_element;
-  }
-  return layout.chunk_elements() * bits_per_element / 8;
+  return layout.chunk_elements() *
+         (state_bytes_per_element(layout.weight_type()) + size_of(layout.gradient_type()));
 }
 
 /// A candidate that fits, with all that it takes to make it the choice.

@@ -11,11 +11,8 @@ constexpr uint64_t kWindowElements = uint64_t{1} << 18;
 
 /// All planes but the weights.
 size_t state_bytes(const Layout& layout, uint64_t num_elements) {
-  size_t bits_per_element = 0;
-  for (const PlaneInfo& plane : home_planes(layout.weight_type())) {
-    if (!plane.is_weight) bits_per_element += plane.bits_per_element;
-  }
-  return num_elements * bits_per_element / 8;
+  const DType type = layout.weight_type();
+  return num_elements * (state_bytes_per_element(type) - size_of(type));
 }
 
 uint64_t window_elements(const Layout& layout) {
@@ -34,6 +31,12 @@ void for_each_plane(const Planes& here, const Planes& there, uint64_t count, con
 
 }  // namespace
 
+size_t state_bytes_per_element(DType weight_type) {
+  size_t bits = 0;
+  for (const PlaneInfo& plane : home_planes(weight_type)) bits += plane.bits_per_element;
+  return bits / 8;
+}
+
 DeviceState::DeviceState(Device& device, const Layout& layout, std::vector<uint32_t> chunks,
                          std::byte* weights)
     : layout_(layout), chunks_(std::move(chunks)), weights_(weights) {
@@ -51,8 +54,7 @@ size_t DeviceState::bytes(const Layout& layout, uint32_t num_chunks) {
 }
 
 size_t DeviceState::window_bytes(const Layout& layout) {
-  const uint64_t num_elements = window_elements(layout);
-  return state_bytes(layout, num_elements) + num_elements * size_of(layout.weight_type());
+  return window_elements(layout) * state_bytes_per_element(layout.weight_type());
 }
 
 bool DeviceState::has(uint32_t chunk) const { return std::ranges::binary_search(chunks_, chunk); }

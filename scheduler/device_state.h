@@ -29,6 +29,9 @@ struct StatePlanes {
   bool variance = false;
 };
 
+/// All planes of an element.
+size_t state_bytes_per_element(DType weight_type);
+
 class DeviceState {
  public:
   /// `chunks` ascend; `weights`: where the device has those of element 0.

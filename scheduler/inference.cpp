@@ -34,21 +34,6 @@ class NoWork : public ChunkWork {
   [[noreturn]] static void refuse() { throw LogicError("an inference has no gradients"); }
 };
 
-/// Calls f(T{}) for the type of the weights.
-template <class F>
-void with_weight_type(DType type, const F& f) {
-  switch (type) {
-    case DType::F32:
-      return f(float{});
-    case DType::BF16:
-      return f(BF16{});
-    case DType::F16:
-      return f(F16{});
-    default:
-      throw LogicError("weights are of a float type");
-  }
-}
-
 /// As a trainer's device sees a master.
 template <class T>
 T weight_of(float master) {

@@ -165,19 +165,10 @@ void State::write(ParameterId id, uint64_t first, std::span<const float> masters
 void State::read_weights(ParameterId id, uint64_t first, std::span<float> weights) const {
   const uint64_t begin = first_element(id, first, weights.size());
   for_each_run(begin, weights.size(), {.weight = true}, false, [&](const Run& run) {
-    const auto widen = [&]<class T>(const T* from) {
-      std::transform(from, from + run.count,
-                     weights.begin() + static_cast<int64_t>(run.first - begin),
-                     [](T value) { return static_cast<float>(value); });
-    };
-    switch (layout_.weight_type()) {
-      case DType::BF16:
-        return widen(reinterpret_cast<const BF16*>(run.planes.weight));
-      case DType::F16:
-        return widen(reinterpret_cast<const F16*>(run.planes.weight));
-      default:
-        return widen(reinterpret_cast<const float*>(run.planes.weight));
-    }
+    with_weight_type(layout_.weight_type(), [&](auto zero) {
+      std::copy_n(reinterpret_cast<const decltype(zero)*>(run.planes.weight), run.count,
+                  weights.begin() + static_cast<int64_t>(run.first - begin));
+    });
   });
 }
 

@@ -14,6 +14,7 @@
 #include "chunk/home.h"
 #include "chunk/layout.h"
 #include "cpu_adam/adamw.h"
+#include "device/errors.h"
 #include "device/host/parallel.h"
 #include "scheduler/device_state.h"
 #include "scheduler/parameters.h"
@@ -22,6 +23,21 @@ namespace ebb {
 
 /// The optimizer's planes as the chunk room wants them.
 std::vector<PlaneSpec> plane_specs(DType weight_type);
+
+/// Calls f(T{}) for the type of the weights.
+template <class F>
+void with_weight_type(DType type, const F& f) {
+  switch (type) {
+    case DType::F32:
+      return f(float{});
+    case DType::BF16:
+      return f(BF16{});
+    case DType::F16:
+      return f(F16{});
+    default:
+      throw LogicError("weights are of a float type");
+  }
+}
 
 /// Initial values of elements [first, first + out.size()) of a parameter, from the seed: the same
 /// for every layout, and however they are cut. REQUIRES: first is a multiple of 4.

@@ -6,10 +6,10 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "cpu_adam/adamw.h"
 #include "device/errors.h"
 #include "io/json_text.h"
 #include "scheduler/choose.h"
+#include "scheduler/device_state.h"
 #include "tools/train_report.h"
 
 namespace ebb {
@@ -72,11 +72,11 @@ std::string fits_text(const PlannedStep& step) {
 /// a step home.
 bool home_is_short(const PlannedStep& step) {
   const Layout& layout = *step.prepared.layout;
-  size_t bits = 0, needed = step.prepared.ledger.total(Tier::Host);
-  for (const PlaneInfo& plane : home_planes(layout.weight_type())) bits += plane.bits_per_element;
-  if (updates_after_norm(step.prepared.options)) bits += 8 * size_of(layout.gradient_type());
+  size_t needed = step.prepared.ledger.total(Tier::Host);
+  size_t of_element = state_bytes_per_element(layout.weight_type());
+  if (updates_after_norm(step.prepared.options)) of_element += size_of(layout.gradient_type());
   for (const uint32_t c : step.prepared.plan.device_updates) {
-    needed += layout.chunk_elements(c) * bits / 8;
+    needed += layout.chunk_elements(c) * of_element;
   }
   return needed > step.budgets.host_memory.value_or(SIZE_MAX);
 }

@@ -384,6 +384,20 @@ struct OnDevice {
   }
 };
 
+/// What lives there is not loaded, and not dropped.
+TEST(Validate, AnEvaluationThatMovesWhatLivesOnTheDeviceIsFound) {
+  const Case c = test::make_case({.num_layers = 5}, 2);
+  const uint32_t blocks = smallest_need(c.trace, c.layout, false).num_blocks + 2;
+  const auto plan_with = [&](std::vector<uint32_t> living) {
+    return make_plan(c.trace, c.layout,
+                     {.num_blocks = blocks, .update = false, .device_chunks = std::move(living)});
+  };
+  const PlanOptions options{.num_blocks = blocks, .update = false, .device_chunks = {0, 1}};
+  EXPECT_TRUE(validate(plan_with({0, 1}), c.trace, c.layout, options).empty());
+  EXPECT_FALSE(validate(plan_with({0}), c.trace, c.layout, options).empty());
+  EXPECT_FALSE(validate(plan_with({}), c.trace, c.layout, options).empty());
+}
+
 TEST(Validate, DamageToUpdatesOnTheDeviceIsFound) {
   for (const bool clipped : {false, true}) {
     const OnDevice on_device(clipped);
