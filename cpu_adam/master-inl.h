@@ -46,21 +46,15 @@ HWY_INLINE hn::Vec<D> load_master(D d, const BF16* weight, const int16_t* low) {
 template <class D>
 HWY_INLINE void store_master(D, hn::Vec<D> master, BF16* weight, int16_t* low) {
   const hn::RebindToUnsigned<D> du;
-  const hn::RebindToSigned<D> di;
   const hn::Rebind<uint16_t, D> du16;
-  const hn::Rebind<int16_t, D> di16;
   const auto bits = hn::BitCast(du, master);
-  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Set(du, 0x8000u)));
-  const auto remainder = hn::BitCast(di, hn::Sub(bits, hn::ShiftLeft<16>(rounded)));
-
-  const auto magnitude = hn::BitCast(di, hn::And(bits, hn::Set(du, 0x7fffffffu)));
-  const auto is_nan = hn::Gt(magnitude, hn::Set(di, 0x7f800000));
-  const auto quiet = hn::BitCast(di, hn::Or(hn::ShiftRight<16>(bits), hn::Set(du, 0x40u)));
-  const auto high = hn::IfThenElse(is_nan, quiet, hn::BitCast(di, rounded));
-
-  // Neither demotion saturates: high is within 0 .. 65535, the remainder within -32768 .. 32767.
-  hn::StoreU(hn::DemoteTo(du16, high), du16, &weight->bits);
-  hn::StoreU(hn::DemoteTo(di16, hn::IfThenZeroElse(is_nan, remainder)), di16, low);
+  const auto is_nan = hn::RebindMask(du, hn::IsNaN(master));
+  const auto quiet = hn::Or(bits, hn::Set(du, 0x400000u));
+  const auto high = hn::IfThenElse(is_nan, quiet, hn::Add(bits, hn::Set(du, 0x8000u)));
+  hn::StoreU(hn::TruncateTo(du16, hn::ShiftRight<16>(high)), du16, &weight->bits);
+  // What rounding leaves, within -32768 .. 32767, has the lower bits of the master itself.
+  const auto rest = hn::TruncateTo(du16, hn::IfThenZeroElse(is_nan, bits));
+  hn::StoreU(rest, du16, reinterpret_cast<uint16_t*>(low));
 }
 
 }  // namespace HWY_NAMESPACE

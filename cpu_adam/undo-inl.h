@@ -7,6 +7,8 @@
 #define EBB_CPU_ADAM_UNDO_INL_H_
 #endif
 
+#include <algorithm>
+#include <array>
 #include <bit>
 
 #include "cpu_adam/adamw-inl.h"
@@ -38,12 +40,6 @@ struct Bits {
   BitsOf<D> m, v, p;
 };
 
-/// Which bits a NaN has is not the same everywhere: here, it has none.
-template <class D>
-HWY_INLINE BitsOf<D> bits_unless_nan(D, hn::Vec<D> x) {
-  return hn::BitCast(hn::RebindToUnsigned<D>(), hn::IfThenZeroElse(hn::IsNaN(x), x));
-}
-
 /// About the values before an update that made `now` by way of `step`.
 template <class D>
 HWY_INLINE Bits<D> invert(D d, const Values<D>& now, const Shares<D>& added, hn::Vec<D> step,
@@ -51,13 +47,13 @@ HWY_INLINE Bits<D> invert(D d, const Values<D>& now, const Shares<D>& added, hn:
   const auto m = hn::Mul(hn::Sub(now.m, added.momentum), hn::Set(d, inverse.of_beta1));
   const auto v = hn::Mul(hn::Sub(now.v, added.variance), hn::Set(d, inverse.of_beta2));
   const auto p = hn::Mul(hn::Add(now.p, step), hn::Set(d, inverse.of_decay));
-  return {bits_unless_nan(d, m), bits_unless_nan(d, v), bits_unless_nan(d, p)};
+  const hn::RebindToUnsigned<D> du;
+  return {hn::BitCast(du, m), hn::BitCast(du, v), hn::BitCast(du, p)};
 }
 
-constexpr int kBits = 4;  // of a correction
-constexpr uint32_t kLargest = (1u << (kBits - 1)) - 1;
-/// Stands for an escape, in its lowest bits.
-constexpr uint32_t kEscape = ~kLargest;
+// A correction is kept as a nibble: itself plus kLargest, or kEscape where that is no nibble.
+constexpr uint32_t kLargest = 7;
+constexpr uint32_t kEscape = 15;
 
 template <class D>
 using MaskOf = hn::Mask<hn::RebindToUnsigned<D>>;
@@ -70,34 +66,45 @@ HWY_INLINE uint32_t lanes_in(D, MaskOf<D> mask) {
   return bits[0] | uint32_t{bits[1]} << 8;
 }
 
-/// Does a correction have a number of its own?
+/// What leads from `inverse` to `old`, plus kLargest: its nibble, if it is less than kEscape.
 template <class D>
-HWY_INLINE MaskOf<D> fits(D, BitsOf<D> correction) {
+HWY_INLINE BitsOf<D> lifted(D, BitsOf<D> old, BitsOf<D> inverse) {
   const hn::RebindToUnsigned<D> du;
-  return hn::Lt(hn::Add(correction, hn::Set(du, kLargest)), hn::Set(du, 2 * kLargest + 1));
+  return hn::Add(hn::Sub(old, inverse), hn::Set(du, kLargest));
 }
 
-/// Where a correction does not fit it becomes kEscape, and the old bits are appended; behind them
-/// there is room for a vector. Without a branch: momenta escape in every sixth vector, at random.
+/// Its nibble; where that is kEscape the old bits are appended, and behind them there is room for a
+/// vector. Without a branch: momenta escape in every sixth vector, at random.
 template <class D>
-HWY_INLINE BitsOf<D> escape(D d, BitsOf<D> correction, BitsOf<D> old, uint32_t*& escapes) {
+HWY_INLINE BitsOf<D> escape(D, BitsOf<D> correction, BitsOf<D> old, uint32_t*& escapes) {
   const hn::RebindToUnsigned<D> du;
-  const MaskOf<D> stays = fits(d, correction);
-  const MaskOf<D> leaves = hn::Not(stays);
+  const auto nibble = hn::Min(correction, hn::Set(du, kEscape));
+  const MaskOf<D> leaves = hn::Eq(nibble, hn::Set(du, kEscape));
   hn::StoreU(hn::Compress(old, leaves), du, escapes);
   escapes += hn::CountTrue(du, leaves);
-  return hn::IfThenElse(stays, correction, hn::Set(du, kEscape));
+  return nibble;
 }
 
-/// The corrections that lead from `inverse` to `old`.
+/// The nibbles that lead from `inverse` to `old`. Which bits a NaN has is not the same everywhere:
+/// where the parameter has become one, and it has where any of the old values was one, all escape.
+/// A NaN that only the inverse makes is quiet, so no number is within a nibble of it.
 template <class D>
-HWY_INLINE Bits<D> correct(D d, const Bits<D>& old, const Bits<D>& inverse, uint32_t*& escapes) {
+HWY_INLINE Bits<D> correct(D d, const Bits<D>& old, const Bits<D>& inverse, hn::Vec<D> parameter,
+                           uint32_t*& escapes) {
   const hn::RebindToUnsigned<D> du;
-  const auto m = escape(d, hn::Sub(old.m, inverse.m), old.m, escapes);
-  const auto v = hn::Sub(old.v, inverse.v), p = hn::Sub(old.p, inverse.p);
-  if (HWY_LIKELY(hn::AllTrue(du, hn::And(fits(d, v), fits(d, p))))) return {m, v, p};
-  // In braces calls have an order: that of the escapes.
-  return {m, escape(d, v, old.v, escapes), escape(d, p, old.p, escapes)};
+  const auto all = hn::Set(du, kEscape);
+  uint32_t* const first = escapes;
+  auto m = lifted(d, old.m, inverse.m), v = lifted(d, old.v, inverse.v),
+       p = lifted(d, old.p, inverse.p);
+  const auto m_nibble = escape(d, m, old.m, escapes);
+  const MaskOf<D> is_number = hn::RebindMask(du, hn::Eq(parameter, parameter));
+  const MaskOf<D> fits = hn::Lt(hn::Max(v, p), all);
+  if (HWY_LIKELY(hn::AllTrue(du, hn::And(fits, is_number)))) return {m_nibble, v, p};
+  escapes = first;
+  m = escape(d, hn::IfThenElse(is_number, m, all), old.m, escapes);
+  v = escape(d, hn::IfThenElse(is_number, v, all), old.v, escapes);
+  p = escape(d, hn::IfThenElse(is_number, p, all), old.p, escapes);
+  return {m, v, p};
 }
 
 /// `about` where there is no escape, else the escape.
@@ -112,42 +119,76 @@ HWY_INLINE BitsOf<D> replace(D d, BitsOf<D> about, MaskOf<D> escaped, EscapeRead
   return hn::Load(du, words);
 }
 
-/// The old bits. Corrections are in the highest bits.
+/// `inverse` corrected by what a nibble says.
 template <class D>
-HWY_INLINE Bits<D> corrected(D d, const Bits<D>& inverse, const Bits<D>& corrections,
+HWY_INLINE BitsOf<D> add_nibble(D, BitsOf<D> inverse, BitsOf<D> nibble) {
+  return hn::Sub(hn::Add(inverse, nibble), hn::Set(hn::RebindToUnsigned<D>(), kLargest));
+}
+
+/// The old bits.
+template <class D>
+HWY_INLINE Bits<D> corrected(D d, const Bits<D>& inverse, const Bits<D>& nibbles,
                              EscapeReader& escapes) {
   const hn::RebindToUnsigned<D> du;
-  const hn::RebindToSigned<D> di;
-  const auto add = [&](BitsOf<D> to, BitsOf<D> correction) HWY_ATTR {
-    return hn::Add(to, hn::BitCast(du, hn::ShiftRight<32 - kBits>(hn::BitCast(di, correction))));
-  };
-  const Bits<D> old{add(inverse.m, corrections.m), add(inverse.v, corrections.v),
-                    add(inverse.p, corrections.p)};
-  const auto mark = hn::Set(du, 0x80000000u);  // kEscape in the highest bits
-  const MaskOf<D> m = hn::Eq(corrections.m, mark), v = hn::Eq(corrections.v, mark),
-                  p = hn::Eq(corrections.p, mark);
+  const Bits<D> old{add_nibble(d, inverse.m, nibbles.m), add_nibble(d, inverse.v, nibbles.v),
+                    add_nibble(d, inverse.p, nibbles.p)};
+  const auto mark = hn::Set(du, kEscape);
+  const MaskOf<D> m = hn::Eq(nibbles.m, mark), v = hn::Eq(nibbles.v, mark),
+                  p = hn::Eq(nibbles.p, mark);
   if (HWY_LIKELY(hn::AllFalse(du, hn::Or(hn::Or(m, v), p)))) return old;
   return {replace(d, old.m, m, escapes), replace(d, old.v, v, escapes),
           replace(d, old.p, p, escapes)};
 }
 
-/// Corrections of elements j.. and j + 16.. of a turn, in their row.
+/// Bytes 0, 1 and 2 of each lane to bytes j.. of three rows.
 template <class D>
-HWY_INLINE void pack(D, BitsOf<D> first, BitsOf<D> second, uint8_t* row, int64_t j) {
+HWY_INLINE void store_rows(D, BitsOf<D> bytes, uint8_t* rows, int64_t j) {
+  constexpr int64_t kRow = kCorrectionBytes / 3;
   const hn::RebindToUnsigned<D> du;
-  const hn::Rebind<uint8_t, D> du8;
-  const auto low = hn::And(first, hn::Set(du, 15));
-  hn::StoreU(hn::TruncateTo(du8, hn::Or(low, hn::ShiftLeft<4>(second))), du8, row + j);
+  constexpr size_t kLanes = hn::MaxLanes(du);
+  HWY_ALIGN uint32_t apart[kLanes];
+#if HWY_TARGET == HWY_SCALAR
+  hn::Store(bytes, du, apart);
+#else
+  // Among 16 bytes, those of a row become a word; then the words of a row lie together.
+  const hn::Repartition<uint8_t, decltype(du)> du8;
+  HWY_ALIGN static constexpr uint8_t kBytes[16] = {0, 4, 8,  12, 1, 5, 9,  13,
+                                                   2, 6, 10, 14, 3, 7, 11, 15};
+  const auto words =
+      hn::BitCast(du, hn::TableLookupBytes(hn::BitCast(du8, bytes), hn::LoadDup128(du8, kBytes)));
+  HWY_ALIGN static constexpr auto kWords = [] {
+    std::array<uint32_t, kLanes> from{};
+    for (uint32_t i = 0; i < kLanes; ++i) from[i] = i % (kLanes / 4) * 4 + i / (kLanes / 4);
+    return from;
+  }();
+  hn::Store(hn::TableLookupLanes(words, hn::SetTableIndices(du, kWords.data())), du, apart);
+#endif
+  for (int64_t row = 0; row < 3; ++row) {
+    const auto* const from =
+        reinterpret_cast<const uint8_t*>(apart) + static_cast<size_t>(row) * kLanes;
+    std::copy_n(from, kLanes, rows + row * kRow + j);
+  }
 }
 
-/// Of elements j.. or, `second`, of those 16 further on: in the highest bits.
+/// Nibbles of m, v and p in bytes 0, 1 and 2.
+template <class D>
+HWY_INLINE BitsOf<D> in_bytes(D, const Bits<D>& nibbles) {
+  return hn::Or3(nibbles.m, hn::ShiftLeft<8>(nibbles.v), hn::ShiftLeft<16>(nibbles.p));
+}
+
+/// Corrections of elements j.. and j + 16.. of a turn, in their rows.
+template <class D>
+HWY_INLINE void pack(D d, const Bits<D>& first, const Bits<D>& second, uint8_t* rows, int64_t j) {
+  store_rows(d, hn::Or(in_bytes(d, first), hn::ShiftLeft<4>(in_bytes(d, second))), rows, j);
+}
+
+/// Of elements j.. or, `second`, of those 16 further on.
 template <class D>
 HWY_INLINE BitsOf<D> unpack(D, const uint8_t* row, int64_t j, bool second) {
   const hn::RebindToUnsigned<D> du;
   const hn::Rebind<uint8_t, D> du8;
   const auto both = hn::PromoteTo(du, hn::LoadU(du8, row + j));
-  const auto highest = hn::And(hn::ShiftLeft<24>(both), hn::Set(du, 0xf0000000u));
-  return second ? highest : hn::ShiftLeft<28>(both);
+  return second ? hn::ShiftRight<4>(both) : hn::And(both, hn::Set(du, kEscape));
 }
 
 // Masters of any bits, NaNs too: where store_master() would make a NaN quiet.
@@ -161,13 +202,10 @@ HWY_INLINE void store_master_bits(D, BitsOf<D> master, float* weight, int16_t*) 
 template <class D>
 HWY_INLINE void store_master_bits(D, BitsOf<D> master, BF16* weight, int16_t* low) {
   const hn::RebindToUnsigned<D> du;
-  const hn::RebindToSigned<D> di;
   const hn::Rebind<uint16_t, D> du16;
-  const hn::Rebind<int16_t, D> di16;
   const auto high = hn::ShiftRight<16>(hn::Add(master, hn::Set(du, 0x8000u)));
-  const auto remainder = hn::Sub(master, hn::ShiftLeft<16>(high));
-  hn::StoreU(hn::DemoteTo(du16, hn::BitCast(di, high)), du16, &weight->bits);
-  hn::StoreU(hn::DemoteTo(di16, hn::BitCast(di, remainder)), di16, low);
+  hn::StoreU(hn::TruncateTo(du16, high), du16, &weight->bits);
+  hn::StoreU(hn::TruncateTo(du16, master), du16, reinterpret_cast<uint16_t*>(low));
 }
 
 template <class D>

@@ -18,8 +18,8 @@ inline constexpr uint32_t kEscapeBlockWords = 512;
 inline constexpr uint32_t kNoEscapeBlock = UINT32_MAX;
 /// Of one piece of the log: momentum, variance and master of 32 elements.
 inline constexpr uint32_t kMostEscapes = 3 * 32;
-/// So many are copied where fewer are meant, and are cheap to copy.
-inline constexpr uint32_t kEscapesAtOnce = 16;
+/// They and the vector that is stored behind them.
+inline constexpr uint32_t kTurnWords = kMostEscapes + 16;
 
 class EscapeWriter {
  public:
@@ -29,22 +29,22 @@ class EscapeWriter {
     *link_ = kNoEscapeBlock;
   }
 
-  /// All of them, or false where no block is free. REQUIRES: kEscapesAtOnce words can be read.
-  [[nodiscard]] bool append(const uint32_t* words, uint32_t count) {
-    if (count <= kEscapesAtOnce && kEscapesAtOnce <= left_) {
-      std::copy_n(words, kEscapesAtOnce, at_);
-      at_ += count;
-      left_ -= count;
-      num_escapes_ += count;
-      return true;
-    }
-    return append_slowly(words, count);
+  /// Where a turn's escapes, and the vector behind them, may be written: in the log, or `spare`.
+  uint32_t* place(uint32_t* spare) const { return left_ >= kTurnWords ? at_ : spare; }
+
+  /// Takes what was written to place(): all of it, or false where no block is free.
+  [[nodiscard]] bool take(const uint32_t* words, uint32_t count) {
+    if (words != at_) return append(words, count);
+    at_ += count;
+    left_ -= count;
+    num_escapes_ += count;
+    return true;
   }
 
   int64_t num_escapes() const { return num_escapes_; }
 
  private:
-  bool append_slowly(const uint32_t* words, uint32_t count) {
+  bool append(const uint32_t* words, uint32_t count) {
     const uint32_t here = std::min(count, left_);
     uint32_t block = kNoEscapeBlock;
     if (here < count) {

@@ -16,13 +16,6 @@ HWY_BEFORE_NAMESPACE();
 namespace ebb {
 namespace HWY_NAMESPACE {
 
-/// A turn's escapes on their way to the log.
-struct TurnEscapes {
-  uint32_t words[kMostEscapes + kEscapesAtOnce];
-  uint32_t* end = words;
-  uint32_t count() const { return static_cast<uint32_t>(end - words); }
-};
-
 /// Elements i.. of the planes: updates them, returns their corrections.
 template <class D, class W, class G>
 HWY_INLINE Bits<D> update_and_correct(D d, const View<W, G>& at, int64_t i,
@@ -35,20 +28,17 @@ HWY_INLINE Bits<D> update_and_correct(D d, const View<W, G>& at, int64_t i,
   const Values<D> now = advance(d, old, add, step, c);
   store_values(d, now, at, i);
   const Bits<D> bits{hn::BitCast(du, old.m), hn::BitCast(du, old.v), hn::BitCast(du, old.p)};
-  return correct(d, bits, invert(d, now, add, step, inverse), escapes);
+  return correct(d, bits, invert(d, now, add, step, inverse), now.p, escapes);
 }
 
 template <class W, class G>
 HWY_INLINE void update_turn(const View<W, G>& at, int64_t i, const AdamWCoefficients& c,
-                            const Inverse& inverse, uint8_t* log, TurnEscapes& escapes) {
+                            const Inverse& inverse, uint8_t* log, uint32_t*& escapes) {
   const FloatTag d;
-  constexpr int64_t kRow = kCorrectionBytes / 3;
   for (int64_t j = 0; j < kHalfTurn; j += static_cast<int64_t>(hn::Lanes(d))) {
-    const auto first = update_and_correct(d, at, i + j, c, inverse, escapes.end);
-    const auto second = update_and_correct(d, at, i + kHalfTurn + j, c, inverse, escapes.end);
-    pack(d, first.m, second.m, log, j);
-    pack(d, first.v, second.v, log + kRow, j);
-    pack(d, first.p, second.p, log + 2 * kRow, j);
+    const auto first = update_and_correct(d, at, i + j, c, inverse, escapes);
+    const auto second = update_and_correct(d, at, i + kHalfTurn + j, c, inverse, escapes);
+    pack(d, first, second, log, j);
   }
 }
 
@@ -158,10 +148,13 @@ HWY_NOINLINE int64_t update_turns(View<W, G> at, int64_t i, int64_t end, const A
   for (; i + kTurn <= end; i += kTurn, log += kCorrectionBytes) {
     prefetch_all(at, std::min(i + kPrefetchAhead, end - kTurn));
     HWY_ALIGN uint8_t corrections[kCorrectionBytes];
-    TurnEscapes of_turn;
-    update_turn(at, i, c, inverse, corrections, of_turn);
-    if (!escapes.append(of_turn.words, of_turn.count())) {
-      EscapeReader reader(std::span<const uint32_t>(of_turn.words, of_turn.count()));
+    uint32_t spare[kTurnWords];
+    uint32_t* const of_turn = escapes.place(spare);
+    uint32_t* end_of_turn = of_turn;
+    update_turn(at, i, c, inverse, corrections, end_of_turn);
+    const auto count = static_cast<uint32_t>(end_of_turn - of_turn);
+    if (HWY_UNLIKELY(!escapes.take(of_turn, count))) {
+      EscapeReader reader(std::span<const uint32_t>(of_turn, count));
       undo_turns(at, i, i + kTurn, c, inverse, nullptr, corrections, reader);
       break;
     }

@@ -6,7 +6,8 @@
 // of kAdamWTaskElements elements where it stands, then blocks of escapes, which tasks take from one
 // pool as they need them. So whether an update fits depends on its values alone, not on threads.
 // Corrections of 32 elements lie together: a row for momentum, one for variance, one for master.
-// Byte j of a row has elements j and, in its upper half, j + 16. -8 stands for an escape.
+// Byte j of a row has elements j and, in its upper half, j + 16: the correction plus 7, or 15 for an
+// escape.
 //
 // A log belongs to the process that wrote it, and keeps the update's step (t, rate, scale) until it
 // is undone or dropped.

@@ -185,10 +185,12 @@ class UndoMistake : public Undo {
     if (trial.log.is_full()) trial.undo();
     return !trial.is_as_before();
   }
-  /// The first byte of corrections of a turn whose elements 0 and 16 have none.
+  /// The first byte of the first turn's corrections with two of nothing (7 stands for it).
   static uint8_t& quiet_correction(Trial& trial) {
     auto* const log = reinterpret_cast<uint8_t*>(trial.memory.span().data());
-    return *std::find(log, log + 48, 0);
+    auto* const found = std::find(log, log + 48, 0x77);
+    EXPECT_NE(found, log + 48);
+    return *found;
   }
 };
 INSTANTIATE_TEST_SUITE_P(All, UndoMistake, testing::ValuesIn(kAllTypes),
