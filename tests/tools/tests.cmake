@@ -31,6 +31,10 @@ if(NOT EBB_SANITIZE)
   find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
   add_test(NAME test_log_to COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/test_log_to.py $<TARGET_FILE:ebb>)
   ebb_test_properties(test_log_to fast)
+  # The bytes of one case; its times are not judged.
+  add_test(NAME test_plan_against_runs COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/bench/plan_against_runs $<TARGET_FILE:ebb>
+    --first 6 --cases 1 --tries 1)
+  ebb_test_properties(test_plan_against_runs fast)
   # Skips visibly where the Python that EBB_PYTHON names has no transformers.
   add_test(NAME test_tokenize COMMAND sh -c [[exec "${EBB_PYTHON:-python3}" "$@"]] sh ${CMAKE_CURRENT_LIST_DIR}/test_tokenize.py
     $<TARGET_FILE:ebb>)
