@@ -1,4 +1,5 @@
 #include <iterator>
+#include <utility>
 
 #include "scheduler/choose.h"
 
@@ -15,6 +16,14 @@ template <class T, size_t N>
 std::vector<T> values_of(T told, const T (&all)[N]) {
   if (told != T::Auto) return {told};
   return std::vector<T>(std::begin(all), std::end(all));
+}
+
+// A hope may be in vain: so much faster must a step be that speculates. It is more than what it is
+// slower where every step is clipped (docs/undo.md).
+constexpr double kWorthOfHope = 1.03;
+
+double compared_seconds(const Candidate& c) {
+  return c.update == UpdateOrder::Speculate ? kWorthOfHope * c.seconds : c.seconds;
 }
 
 }  // namespace
@@ -42,6 +51,13 @@ std::vector<TrainerOptions> settings_to_try(const TrainerOptions& options, const
 
 std::vector<UpdateOrder> update_orders(const TrainerOptions& options) {
   return values_of(options.update, kUpdates);
+}
+
+bool is_better(const Candidate& a, const Candidate& b) {
+  const double a_s = compared_seconds(a), b_s = compared_seconds(b);
+  if (a_s < b_s * (1 - kEqualSeconds)) return true;
+  if (a_s > b_s * (1 + kEqualSeconds)) return false;
+  return std::pair(a.moved_bytes, a.flops) < std::pair(b.moved_bytes, b.flops);
 }
 
 }  // namespace ebb
