@@ -225,12 +225,13 @@ class Choice {
   /// What is left open when the settings are chosen. The fewest recomputed blocks are not always
   /// the best once hope hides the updates that they left no time for.
   void refine(Contender& c) {
+    if (!may_recompute_fewer_ || c.options.recompute == Recompute::None) return refine_rest(c);
     Contender fewer = c;
-    if (may_recompute_fewer_ && c.options.recompute != Recompute::None) recompute_fewer(fewer);
-    const bool same = fewer.ground == c.ground;
-    if (may_speculate_on(c) && !same && may_win(c)) refine_rest(c);
-    if (may_win(fewer)) refine_rest(fewer);
-    if (same || is_better(fewer.candidate, c.candidate)) c = std::move(fewer);
+    recompute_fewer(fewer);
+    if (fewer.ground == c.ground) return refine_rest(c);
+    if (may_speculate_on(c)) refine_rest(c);
+    refine_rest(fewer);
+    if (is_better(fewer.candidate, c.candidate)) c = std::move(fewer);
   }
 
   /// Nothing makes a step faster than its kernels.
@@ -241,6 +242,7 @@ class Choice {
   /// Only steps that do not wait for their norm hold weights that home updates, or have a share of
   /// updates to carry.
   void refine_rest(Contender& c) {
+    if (!may_win(c)) return;
     const TrainerOptions told = c.options;
     if (may_choose_device_updates_) {
       const uint32_t most = most_device_updates(*c.ground);

@@ -259,7 +259,6 @@ TEST_F(PlanCommand, SweepsFromTheSmallestBudgetThatWorks) {
   EXPECT_LT(rows.back()["predicted_seconds"], rows.front()["predicted_seconds"]);
 }
 
-/// The smallest device budget keeps more at home than this machine's 128 GB.
 /// Where all is kept and leaves the device the step is the fastest of those not refined; it is not
 /// once updates are made in hope.
 TEST_F(PlanCommand, MoreMemoryIsNotSlower) {
@@ -271,6 +270,7 @@ TEST_F(PlanCommand, MoreMemoryIsNotSlower) {
   EXPECT_LT(predicted_s("9GiB"), 1.02 * predicted_s("6GiB"));
 }
 
+/// The smallest device budget keeps more at home than this machine's 128 GB.
 TEST_F(PlanCommand, SweepsPastWhatDoesNotFitAtHome) {
   const Arguments settings = kLarge + Arguments{"--sweep", "device-memory"};
   const Outcome outcome = plan(settings + Arguments{"--json"});

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "tests/trainer/identity.h"
 
 namespace ebb::test {
@@ -31,7 +33,7 @@ TEST_P(IdentitySlow, EverySchedule) {
     check.run(case_of(choice));
     ++num_choices;
   }
-  EXPECT_EQ(num_choices, whole_matrix().size() / 12);
+  EXPECT_EQ(num_choices, whole_matrix().size() / (kNumValues[0] * kNumValues[1] * kNumValues[2]));
   EXPECT_EQ(check.num_runs(), num_choices + 1);
 }
 
