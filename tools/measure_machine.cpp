@@ -125,16 +125,23 @@ class Measurement {
   double typical_seconds(Stream& stream, int num_threads, const std::function<void()>& submit) {
     constexpr double kDisturbed = 1.15;
     times_of(stream, submit);  // brings the memory in
-    const double once_s = times_of(stream, submit).wall_s;
-    const int calls = std::max(1, static_cast<int>(kRound_s / std::max(once_s, 1e-6)));
     std::vector<double> wall, processor;
-    for (double spent_s = 0; spent_s < kSample_s || wall.size() < 4;
-         spent_s += wall.back() * calls) {
+    const auto add_round = [&](int calls) {
       const Times round = times_of(stream, [&] {
         for (int i = 0; i < calls; ++i) submit();
       });
       wall.push_back(round.wall_s / calls);
       processor.push_back(round.processor_s / calls);
+      return round.wall_s;
+    };
+    const double once_s = add_round(1);
+    // Where a call is as long as a sample it is the sample: a slow machine is not measured for
+    // minutes.
+    if (once_s < kSample_s) {
+      wall.clear();
+      processor.clear();
+      const int calls = std::max(1, static_cast<int>(kRound_s / std::max(once_s, 1e-6)));
+      for (double spent_s = 0; spent_s < kSample_s || wall.size() < 4;) spent_s += add_round(calls);
     }
     const double wall_s = lower_quartile(wall);
     const double on_cores_s = lower_quartile(processor) / num_threads;
@@ -237,14 +244,15 @@ class Measurement {
   /// From what cores do more than for products alone while copies run beside them, which slow the
   /// products down, too. 0 where copies take nothing of the cores.
   double copy_rate_on_cores() {
-    constexpr int kCopies = 24, kRounds = 3;
+    constexpr int kCopies = 24;
+    const int rounds = products_s_ < kSample_s ? 3 : 1;
     const double copies_s = kCopies * copy_s_;
     const int calls = 1 + static_cast<int>(2 * copies_s / products_s_);
     const auto submit = [&] {
       for (int i = 0; i < calls; ++i) products_(device_->kernels(), *compute_);
     };
     double alone_s = kNever, beside_s = kNever;
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < rounds; ++round) {
       alone_s = std::min(alone_s, times_of(*compute_, submit).processor_s);
       const Times beside = times_of(*compute_, [&] {
         for (int i = 0; i < kCopies; ++i) copy(CopyKind::Load);

@@ -7,9 +7,10 @@ ebb_test(test_device_emulated SOURCES ${on_devices} ${dir}/test_backend.cpp LIBS
 # Training on a GPU (these skip visibly where there is none, and fail with EBB_REQUIRE_CUDA=1), and on the emulated one.
 # Under ThreadSanitizer each thread of a block is a fiber it is told of, and a step takes minutes: few small ones stand for
 # all, in a program of their own.
-add_library(gpu_training OBJECT trainer/cases.cpp trainer/identity.cpp trainer/matrix.cpp trainer/fault_drill.cpp
-  model_zoo/reference_run.cpp trainer/test_gpu_training.cpp trainer/test_gpu_models.cpp)
-target_link_libraries(gpu_training PRIVATE ebb_options ebb_model_zoo GTest::gtest nlohmann_json::nlohmann_json fmt::fmt)
+ebb_test_objects(gpu_training
+  SOURCES trainer/cases.cpp trainer/identity.cpp trainer/matrix.cpp trainer/fault_drill.cpp model_zoo/reference_run.cpp
+    trainer/test_gpu_training.cpp trainer/test_gpu_models.cpp
+  LIBS ebb_model_zoo nlohmann_json::nlohmann_json fmt::fmt)
 target_compile_definitions(gpu_training PRIVATE EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
 ebb_test(test_training_cuda SOURCES $<TARGET_OBJECTS:gpu_training> trainer/on_gpu.cpp LIBS ebb_model_zoo NOT_TSAN)
 set_tests_properties(test_training_cuda PROPERTIES SKIP_REGULAR_EXPRESSION "on_gpu.cpp:[0-9]+: Skipped")

@@ -191,7 +191,7 @@ TEST_P(CrossEntropy, InSlicesOfClasses) {
     const Array target_array = int_array(targets);
     const Loss want = cross_entropy(logits.values(), targets, s.classes, scale);
     for (int64_t width : {s.classes / 2 + 1, s.classes / 5 + 1, int64_t{1}}) {
-      if (s.classes / width > 1000) continue;
+      if (s.classes / width > 100) continue;  // minutes, where kernels are emulated
       const SlicedLoss got = sliced_loss(h, logits, target_array, width, scale);
       EXPECT_TRUE(close(got.losses, want.losses, scale_of_losses(want), 1e-6, DType::F32))
           << range << ", " << width << " classes a slice";

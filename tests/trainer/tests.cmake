@@ -1,7 +1,5 @@
 set(dir ${CMAKE_CURRENT_LIST_DIR})
-# Compiled once for all.
-add_library(training_cases OBJECT ${dir}/cases.cpp ${dir}/matrix.cpp ${dir}/identity.cpp)
-target_link_libraries(training_cases PRIVATE ebb_options ebb_model_zoo GTest::gtest)
+ebb_test_objects(training_cases SOURCES ${dir}/cases.cpp ${dir}/matrix.cpp ${dir}/identity.cpp LIBS ebb_model_zoo)
 set(cases $<TARGET_OBJECTS:training_cases>)
 # Under ThreadSanitizer the runs of test_identity_races stand for the whole cover.
 ebb_test(test_identity SOURCES ${cases} ${dir}/test_identity.cpp ${dir}/test_sliced_head.cpp LIBS ebb_model_zoo NOT_TSAN)
