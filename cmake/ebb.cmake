@@ -1,7 +1,7 @@
 # One static library a room, so that each builds and is tested alone; the shared library is all of them.
 #   ebb_room(NAME SOURCES ... LIBS ...)    the room's library, target ebb_NAME
-#   ebb_test_objects(NAME SOURCES ... LIBS ...)    what several tests are made of, compiled once: $<TARGET_OBJECTS:NAME>
-#   ebb_test(NAME SOURCES ... LIBS ... [SLOW])    a GoogleTest executable registered with CTest
+#   ebb_test_objects(NAME SOURCES ... LIBS ... [COMPUTES])    what several tests are made of, compiled once: $<TARGET_OBJECTS:NAME>
+#   ebb_test(NAME SOURCES ... LIBS ... [SLOW] [NOT_TSAN] [COMPUTES])    a GoogleTest executable registered with CTest
 #   ebb_bench(NAME SOURCES ... LIBS ...)   a benchmark executable
 
 add_library(ebb_options INTERFACE)
@@ -12,8 +12,8 @@ target_include_directories(ebb_options INTERFACE $<BUILD_INTERFACE:${PROJECT_SOU
 if(EBB_SANITIZE)
   target_compile_options(ebb_options INTERFACE -fsanitize=${EBB_SANITIZE} -fno-omit-frame-pointer -g1
     -fno-sanitize-recover=undefined)
-  # The use of a null pointer, and of an object that is too short, AddressSanitizer finds anyway; checked before every access
-  # they are a fifth of the code.
+  # The use of a null pointer, and of an object that is too short, AddressSanitizer finds anyway: a check before every access
+  # only takes time.
   if(EBB_SANITIZE MATCHES address)
     target_compile_options(ebb_options INTERFACE -fno-sanitize=null,object-size)
   endif()
@@ -42,26 +42,29 @@ function(ebb_test_properties name speed)
 endfunction()
 
 # What is tested is fast already; the tests themselves take a third less time to compile so, and under sanitizers another
-# third.
-set(EBB_TEST_OPTIMISATION -O1)
-if(EBB_SANITIZE)
-  set(EBB_TEST_OPTIMISATION -O0)
-endif()
+# third, which is more than they run longer. COMPUTES: but not where references take minutes then.
+function(ebb_optimise_test name computes)
+  set(level -O1)
+  if(EBB_SANITIZE AND NOT computes)
+    set(level -O0)
+  endif()
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>:${level}>)
+endfunction()
 
 function(ebb_test_objects name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "COMPUTES" "" "SOURCES;LIBS" ${ARGN})
   add_library(${name} OBJECT EXCLUDE_FROM_ALL ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ebb_options ${ARG_LIBS} GTest::gtest)
-  target_compile_options(${name} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>:${EBB_TEST_OPTIMISATION}>)
+  ebb_optimise_test(${name} "${ARG_COMPUTES}")
 endfunction()
 
 # SLOW: not in the fast set. NOT_TSAN: not under ThreadSanitizer either, as the same threads meet in another test's runs.
 # Sanitizers run the fast set alone: the slow one is built there by name.
 function(ebb_test name)
-  cmake_parse_arguments(ARG "SLOW;NOT_TSAN" "" "SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "SLOW;NOT_TSAN;COMPUTES" "" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ebb_options ${ARG_LIBS} GTest::gtest GTest::gtest_main)
-  target_compile_options(${name} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang>:${EBB_TEST_OPTIMISATION}>)
+  ebb_optimise_test(${name} "${ARG_COMPUTES}")
   add_test(NAME ${name} COMMAND ${name})
   if(ARG_SLOW OR (ARG_NOT_TSAN AND EBB_SANITIZE MATCHES thread))
     ebb_test_properties(${name} slow)

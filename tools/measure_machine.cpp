@@ -19,6 +19,8 @@ namespace {
 
 constexpr double kSample_s = 0.1;
 constexpr double kRound_s = 0.008;
+// So long a call is a sample by itself: a slow machine is not measured for minutes.
+constexpr double kLong_s = 0.5;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr size_t kCopyBytes = size_t{24} << 20;
 
@@ -135,9 +137,7 @@ class Measurement {
       return round.wall_s;
     };
     const double once_s = add_round(1);
-    // Where a call is as long as a sample it is the sample: a slow machine is not measured for
-    // minutes.
-    if (once_s < kSample_s) {
+    if (once_s < kLong_s) {
       wall.clear();
       processor.clear();
       const int calls = std::max(1, static_cast<int>(kRound_s / std::max(once_s, 1e-6)));
@@ -245,7 +245,7 @@ class Measurement {
   /// products down, too. 0 where copies take nothing of the cores.
   double copy_rate_on_cores() {
     constexpr int kCopies = 24;
-    const int rounds = products_s_ < kSample_s ? 3 : 1;
+    const int rounds = products_s_ < kLong_s ? 3 : 1;
     const double copies_s = kCopies * copy_s_;
     const int calls = 1 + static_cast<int>(2 * copies_s / products_s_);
     const auto submit = [&] {

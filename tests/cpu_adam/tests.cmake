@@ -3,7 +3,7 @@ ebb_test(test_cpu_adam
   SOURCES ${dir}/state.cpp ${dir}/reference.cpp ${dir}/test_adamw.cpp ${dir}/test_same_bits.cpp
           ${dir}/test_master.cpp ${dir}/test_gradient_norm.cpp ${dir}/test_state_hash.cpp
           ${dir}/test_undo.cpp
-  LIBS ebb_cpu_adam)
+  LIBS ebb_cpu_adam COMPUTES)
 ebb_test(test_cpu_adam_slow
   SOURCES ${dir}/state.cpp ${dir}/test_all_masters.cpp ${dir}/test_undo_slow.cpp LIBS ebb_cpu_adam SLOW)
 ebb_test(test_cpu_adam_error SOURCES ${dir}/state.cpp ${dir}/test_error.cpp

@@ -28,7 +28,7 @@ inline std::string some_text(size_t bytes) {
   return text;
 }
 
-class CommandLine : public testing::Test {
+class CommandLineTest : public testing::Test {
  protected:
   Outcome run(const Arguments& arguments) const { return run_ebb(arguments, folder_.path()); }
 

@@ -9,7 +9,7 @@
 namespace ebb {
 namespace {
 
-TEST_F(CommandLine, MoreThreadsThanCoresTrainToTheSameBits) {
+TEST_F(CommandLineTest, MoreThreadsThanCoresTrainToTheSameBits) {
   const Outcome two = run_train({"--steps", "1", "--log", log_});
   ASSERT_EQ(two.exit_code, 0) << two.err;
   const nlohmann::json hash = log_lines().back()["state_hash"];
@@ -20,7 +20,7 @@ TEST_F(CommandLine, MoreThreadsThanCoresTrainToTheSameBits) {
   EXPECT_EQ(log_lines().back()["state_hash"], hash);
 }
 
-TEST_F(CommandLine, SaysWhatItIsAndWhatItCanDo) {
+TEST_F(CommandLineTest, SaysWhatItIsAndWhatItCanDo) {
   EXPECT_EQ(run({"--version"}).out, "ebb " EBB_VERSION "\n");
   const Outcome help = run({"--help"});
   EXPECT_EQ(help.exit_code, 0);
@@ -32,7 +32,7 @@ TEST_F(CommandLine, SaysWhatItIsAndWhatItCanDo) {
   }
 }
 
-TEST_F(CommandLine, HelpGroupsFlagsAndShowsDefaults) {
+TEST_F(CommandLineTest, HelpGroupsFlagsAndShowsDefaults) {
   const std::string help = run({"train", "--help"}).out;
   size_t at = 0;
   for (const char* part : {"Model:", "--dtype fp32|bf16|fp16 [bf16]",
@@ -44,7 +44,7 @@ TEST_F(CommandLine, HelpGroupsFlagsAndShowsDefaults) {
   }
 }
 
-TEST_F(CommandLine, ListsModelsAndDevices) {
+TEST_F(CommandLineTest, ListsModelsAndDevices) {
   const Outcome models = run({"models"});
   EXPECT_EQ(models.exit_code, 0);
   for (const char* name :
@@ -59,7 +59,7 @@ TEST_F(CommandLine, ListsModelsAndDevices) {
   }
 }
 
-TEST_F(CommandLine, TrainsAndWritesItsLog) {
+TEST_F(CommandLineTest, TrainsAndWritesItsLog) {
   const Outcome outcome =
       run_train({"--steps", "3", "--gradient-accumulation", "2", "--eval-data", text_,
                  "--eval-steps", "2", "--eval-batches", "1", "--log", log_});
@@ -87,7 +87,7 @@ TEST_F(CommandLine, TrainsAndWritesItsLog) {
   EXPECT_EQ(outcome.err.find('\r'), std::string::npos) << "plain lines where there is no terminal";
 }
 
-TEST_F(CommandLine, TrainsTheLlamaFamilyWithinASmallerBudgetToTheSameBits) {
+TEST_F(CommandLineTest, TrainsTheLlamaFamilyWithinASmallerBudgetToTheSameBits) {
   const auto train_llama = [&](Arguments more) {
     Arguments arguments = train({"--steps", "2", "--log", log_});
     *(std::find(arguments.begin(), arguments.end(), "--preset") + 1) = "llama-toy-bytes";
@@ -103,11 +103,11 @@ TEST_F(CommandLine, TrainsTheLlamaFamilyWithinASmallerBudgetToTheSameBits) {
   EXPECT_LT(tight.at(0)["device_peak_bytes"], all[0]["device_peak_bytes"]);
 }
 
-TEST_F(CommandLine, AMaskedLanguageModelNeedsLabels) {
+TEST_F(CommandLineTest, AMaskedLanguageModelNeedsLabels) {
   EXPECT_FAILS(run({"train", "--preset", "bert-base", "--data", text_}), 2, "labels");
 }
 
-TEST_F(CommandLine, ARehearsalHasTimesAndNoLosses) {
+TEST_F(CommandLineTest, ARehearsalHasTimesAndNoLosses) {
   const Outcome outcome = run_train({"--pretend", "50GFLOP/s,10GB/s", "--link", "1GB/s", "--steps",
                                      "3", "--eval-data", text_, "--log", log_});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
@@ -131,7 +131,7 @@ TEST_F(CommandLine, ARehearsalHasTimesAndNoLosses) {
   EXPECT_TRUE(lines[2].at("eval_loss").is_null());
 }
 
-TEST_F(CommandLine, WithoutAGpuAutoSaysWhyAndCudaRefuses) {
+TEST_F(CommandLineTest, WithoutAGpuAutoSaysWhyAndCudaRefuses) {
   const CudaProbe probe = probe_cuda();
   if (!probe.devices.empty()) GTEST_SKIP() << "there is a GPU here";
   Arguments arguments = train({"--dry-run"});
@@ -146,14 +146,14 @@ TEST_F(CommandLine, WithoutAGpuAutoSaysWhyAndCudaRefuses) {
   EXPECT_FAILS(run(arguments), 2, "--device host");
 }
 
-TEST_F(CommandLine, RehearsalsAreForTheHost) {
+TEST_F(CommandLineTest, RehearsalsAreForTheHost) {
   Arguments arguments = train({"--pretend", "1TFLOP/s"});
   *(std::find(arguments.begin(), arguments.end(), "host")) = "cuda";
   EXPECT_FAILS(run(arguments), 2, "--pretend rehearses on the host device");
   EXPECT_FAILS(run_train({"--pretend", "fast"}), 2, "--pretend 'fast': allowed is a rate like");
 }
 
-TEST_F(CommandLine, TheSeedDecidesTheResult) {
+TEST_F(CommandLineTest, TheSeedDecidesTheResult) {
   const auto hash_of = [this](const char* seed) {
     run_train({"--steps", "2", "--seed", seed, "--log", log_});
     return log_lines().back()["state_hash"].get<std::string>();
@@ -163,7 +163,7 @@ TEST_F(CommandLine, TheSeedDecidesTheResult) {
   EXPECT_NE(hash_of("2"), first);
 }
 
-TEST_F(CommandLine, ReadsAConfigurationFile) {
+TEST_F(CommandLineTest, ReadsAConfigurationFile) {
   const std::string config =
       folder_.write("run.toml", "steps = 9\nmicro-batch-size = 1\nlog = \"" + log_ + "\"\n");
   ASSERT_EQ(run_train({"--config", config, "--steps", "2"}).exit_code, 0);
@@ -172,7 +172,7 @@ TEST_F(CommandLine, ReadsAConfigurationFile) {
   EXPECT_EQ(lines[1]["tokens_seen"], 64);
 }
 
-TEST_F(CommandLine, EpochsEndWithTheirLastSample) {
+TEST_F(CommandLineTest, EpochsEndWithTheirLastSample) {
   const std::string text = folder_.write("small.txt", some_text(10 * 32 + 1));
   ASSERT_EQ(run({"train", "--preset", kToy, "--data", text, "--epochs", "2", "--seq-length", "32",
                  "--device", "host", "--chunk-size", "256KiB", "--log", log_})
@@ -184,7 +184,7 @@ TEST_F(CommandLine, EpochsEndWithTheirLastSample) {
   EXPECT_EQ(lines[3]["epoch"], 1);
 }
 
-TEST_F(CommandLine, WhatIsNoTextInAFolderIsLeftOutAndSaid) {
+TEST_F(CommandLineTest, WhatIsNoTextInAFolderIsLeftOutAndSaid) {
   std::filesystem::create_directory(folder_.path() / "data");
   folder_.write("data/a.txt", some_text(1000));
   const std::string picture = folder_.write("data/b.png", std::string(5000, '\0'));
@@ -210,7 +210,7 @@ TEST_F(CommandLine, WhatIsNoTextInAFolderIsLeftOutAndSaid) {
   EXPECT_EQ(all.out.find("no text"), std::string::npos) << all.out;
 }
 
-TEST_F(CommandLine, DryRunPlansAndTouchesNothing) {
+TEST_F(CommandLineTest, DryRunPlansAndTouchesNothing) {
   const Outcome outcome = run_train({"--dry-run", "--log", log_});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("smallest that works"), std::string::npos) << outcome.out;
@@ -218,7 +218,7 @@ TEST_F(CommandLine, DryRunPlansAndTouchesNothing) {
 }
 
 /// An empty cache: the machine is measured first, which takes a second and several threads.
-TEST_F(CommandLine, ASignalBeforeTheFirstStepEndsTheRunAsWell) {
+TEST_F(CommandLineTest, ASignalBeforeTheFirstStepEndsTheRunAsWell) {
   EbbProcess process(train({"--steps", "1000000", "--log", log_}), folder_.path(), folder_.path());
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!process.watches_signals() && std::chrono::steady_clock::now() < deadline) {
@@ -231,7 +231,7 @@ TEST_F(CommandLine, ASignalBeforeTheFirstStepEndsTheRunAsWell) {
   EXPECT_EQ(outcome.err.find("step 1/"), std::string::npos) << outcome.err;
 }
 
-TEST_F(CommandLine, SignalsEndTheRunAfterItsStep) {
+TEST_F(CommandLineTest, SignalsEndTheRunAfterItsStep) {
   for (const auto& [signal, code, name] :
        {std::tuple(SIGINT, 130, "Ctrl-C"), std::tuple(SIGTERM, 143, "SIGTERM")}) {
     std::filesystem::remove(log_);

@@ -7,20 +7,20 @@
 namespace ebb {
 namespace {
 
-TEST_F(CommandLine, BudgetsThatAreTooSmallAreRefusedWithOnesThatWork) {
+TEST_F(CommandLineTest, BudgetsThatAreTooSmallAreRefusedWithOnesThatWork) {
   for (const char* mode : {"--dry-run", "--seed=1"}) {
     EXPECT_FAILS(run_train({mode, "--device-memory", "300KiB"}), 3, "MiB");
     EXPECT_FAILS(run_train({mode, "--host-memory", "1MiB"}), 3, "MiB");
   }
 }
 
-TEST_F(CommandLine, ModelsBeyondTheMachineAreRefused) {
+TEST_F(CommandLineTest, ModelsBeyondTheMachineAreRefused) {
   EXPECT_FAILS(run({"train", "--preset", "gpt3-175b", "--data", text_, "--device", "host",
                     "--micro-batch-size", "1", "--seq-length", "32"}),
                3, "GiB");
 }
 
-TEST_F(CommandLine, UnknownCommandsAndFlagsAreErrors) {
+TEST_F(CommandLineTest, UnknownCommandsAndFlagsAreErrors) {
   EXPECT_FAILS(run({}), 2, "a command is missing");
   EXPECT_FAILS(run({"trian"}), 2, "unknown command 'trian'");
   EXPECT_FAILS(run_train({"--bogus"}), 2, "--bogus");
@@ -29,7 +29,7 @@ TEST_F(CommandLine, UnknownCommandsAndFlagsAreErrors) {
   EXPECT_FAILS(run({"devices", "extra"}), 2, "extra");
 }
 
-TEST_F(CommandLine, ValuesOutOfRangeAreErrors) {
+TEST_F(CommandLineTest, ValuesOutOfRangeAreErrors) {
   EXPECT_FAILS(run_train({"--steps", "0"}), 2, "--steps '0': allowed is a whole number from 1");
   EXPECT_FAILS(run_train({"--micro-batch-size", "-4"}), 2, "--micro-batch-size '-4'");
   EXPECT_FAILS(run_train({"--gradient-accumulation", "0"}), 2, "--gradient-accumulation '0'");
@@ -43,7 +43,7 @@ TEST_F(CommandLine, ValuesOutOfRangeAreErrors) {
   EXPECT_FAILS(run({"train", "--preset", kToy}), 2, "--data");
 }
 
-TEST_F(CommandLine, ShapesThatTheModelHasNotAreErrors) {
+TEST_F(CommandLineTest, ShapesThatTheModelHasNotAreErrors) {
   const Arguments common = {"train", "--preset", kToy, "--data", text_, "--device", "host"};
   const auto with = [&](Arguments more) {
     more.insert(more.begin(), common.begin(), common.end());
@@ -57,7 +57,7 @@ TEST_F(CommandLine, ShapesThatTheModelHasNotAreErrors) {
   EXPECT_FAILS(with({"--dtype", "fp32", "--gradient-dtype", "bf16"}), 2, "--gradient-dtype");
 }
 
-TEST_F(CommandLine, DataThatCannotBeUsedIsRefused) {
+TEST_F(CommandLineTest, DataThatCannotBeUsedIsRefused) {
   const auto with_data = [this](const std::string& path, Arguments more = {}) {
     more.insert(more.begin(), {"train", "--preset", kToy, "--device", "host", "--seq-length", "32",
                                "--data", path});
@@ -82,7 +82,7 @@ TEST_F(CommandLine, DataThatCannotBeUsedIsRefused) {
   EXPECT_FAILS(with_data(secret), 1, "secret.txt");
 }
 
-TEST_F(CommandLine, ALogThatCannotBeWrittenEndsTheRunBeforeTheFirstStep) {
+TEST_F(CommandLineTest, ALogThatCannotBeWrittenEndsTheRunBeforeTheFirstStep) {
   for (const auto& [path, why] : {std::pair("/nonexistent/log", "No such file or directory"),
                                   std::pair("/dev/full", "No space left on device")}) {
     const Outcome outcome = run_train({"--log", path});
@@ -92,14 +92,14 @@ TEST_F(CommandLine, ALogThatCannotBeWrittenEndsTheRunBeforeTheFirstStep) {
   }
 }
 
-TEST_F(CommandLine, GradientsThatAreNotNumbersEndTheRunWithoutClipping) {
+TEST_F(CommandLineTest, GradientsThatAreNotNumbersEndTheRunWithoutClipping) {
   const Outcome outcome =
       run_train({"--steps", "20", "--lr", "1e30", "--lr-schedule", "constant", "--clip", "0"});
   EXPECT_FAILS(outcome, 1, "gradient");
   EXPECT_EQ(outcome.err.find("update was skipped"), std::string::npos) << outcome.err;
 }
 
-TEST_F(CommandLine, WithClippingTheyAreSkippedThreeTimes) {
+TEST_F(CommandLineTest, WithClippingTheyAreSkippedThreeTimes) {
   const Outcome outcome =
       run_train({"--steps", "20", "--lr", "1e30", "--lr-schedule", "constant", "--log", log_});
   EXPECT_FAILS(outcome, 1, "gradient");
