@@ -12,11 +12,6 @@ target_include_directories(ebb_options INTERFACE $<BUILD_INTERFACE:${PROJECT_SOU
 if(EBB_SANITIZE)
   target_compile_options(ebb_options INTERFACE -fsanitize=${EBB_SANITIZE} -fno-omit-frame-pointer -g1
     -fno-sanitize-recover=undefined)
-  # The use of a null pointer, and of an object that is too short, AddressSanitizer finds anyway: a check before every access
-  # only takes time.
-  if(EBB_SANITIZE MATCHES address)
-    target_compile_options(ebb_options INTERFACE -fno-sanitize=null,object-size)
-  endif()
   target_link_options(ebb_options INTERFACE -fsanitize=${EBB_SANITIZE})
 endif()
 # AVX2 and what is beyond it, and the baseline, which CPUs before 2013 run: the two between were two fifths of the time that
@@ -42,7 +37,7 @@ function(ebb_test_properties name speed)
 endfunction()
 
 # What is tested is fast already; the tests themselves take a third less time to compile so, and under sanitizers another
-# third, which is more than they run longer. COMPUTES: but not where references take minutes then.
+# third. COMPUTES: but not where references would take longer by more than that.
 function(ebb_optimise_test name computes)
   set(level -O1)
   if(EBB_SANITIZE AND NOT computes)
