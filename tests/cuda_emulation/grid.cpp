@@ -59,7 +59,7 @@ std::string text(const Thread& thread, unsigned index) {
 }
 
 bool same(const Place& a, const Place& b) {
-  return a.line == b.line && std::strcmp(a.file, b.file) == 0;
+  return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
 }
 
 struct SharedMemory {

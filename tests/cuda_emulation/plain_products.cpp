@@ -2,7 +2,6 @@
 // or added to what is there and rounded once.
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "cuda/linear.h"
 #include "device/errors.h"
@@ -51,32 +50,33 @@ double finished(const MatrixProduct& p, double sum, int64_t i) {
   return sum;
 }
 
-/// Columns [first, last) of d.
+/// Columns [first, last) of d, of factors of type T.
+template <class T>
 void multiply_columns(const MatrixProduct& p, int64_t first, int64_t last) {
-  std::vector<double> sums(static_cast<size_t>(p.m));
+  const auto at = [](const ColumnMajor& x, int64_t row, int64_t column) -> double {
+    const int64_t i = x.transposed ? row * x.stride + column : column * x.stride + row;
+    return float{static_cast<const T*>(x.data)[i]};
+  };
   for (int64_t column = first; column < last; ++column) {
     for (int64_t row = 0; row < p.m; ++row) {
-      sums[static_cast<size_t>(row)] = p.bias == nullptr ? 0.0 : read(p.bias, p.dtype, row);
-    }
-    double sum_of_b = 0;
-    for (int64_t k = 0; k < p.k; ++k) {
-      const ColumnMajor &a = p.a, &b = p.b;
-      const double right =
-          read(b.data, p.dtype, b.transposed ? k * b.stride + column : column * b.stride + k);
-      sum_of_b += right;
-      for (int64_t row = 0; row < p.m; ++row) {
-        sums[static_cast<size_t>(row)] +=
-            right * read(a.data, p.dtype, a.transposed ? row * a.stride + k : k * a.stride + row);
-      }
-    }
-    if (p.b_sums != nullptr) p.b_sums[column] = static_cast<float>(sum_of_b);
-    for (int64_t row = 0; row < p.m; ++row) {
+      double sum = p.bias == nullptr ? 0.0 : read(p.bias, p.dtype, row);
+      for (int64_t k = 0; k < p.k; ++k) sum += at(p.b, k, column) * at(p.a, row, k);
       const int64_t i = column * p.m + row;
-      auto value = static_cast<float>(finished(p, sums[static_cast<size_t>(row)], i));
+      auto value = static_cast<float>(finished(p, sum, i));
       if (p.write == Write::Add) value += static_cast<float>(read(p.d, p.d_dtype, i));
       write(p.d, p.d_dtype, i, value);
     }
+    if (p.b_sums == nullptr) continue;
+    double sum = 0;
+    for (int64_t k = 0; k < p.k; ++k) sum += at(p.b, k, column);
+    p.b_sums[column] = static_cast<float>(sum);
   }
+}
+
+void multiply_columns(const MatrixProduct& p, int64_t first, int64_t last) {
+  if (p.dtype == DType::F32) return multiply_columns<float>(p, first, last);
+  if (p.dtype == DType::F16) return multiply_columns<F16>(p, first, last);
+  multiply_columns<BF16>(p, first, last);
 }
 
 bool is_alone(const MatrixProduct& p) {

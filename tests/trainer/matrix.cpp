@@ -1,6 +1,7 @@
 #include "tests/trainer/matrix.h"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace ebb::test {
 namespace {
@@ -72,21 +73,23 @@ std::vector<Choice> whole_matrix() {
   return all;
 }
 
-/// Greedy: the choice that has most of what is missing, the first of equals.
+/// Greedy: the choice that has most of what is missing, the first of equals. What a choice has of
+/// it only falls, so that one is counted again only where it had more than the best one so far.
 std::vector<Choice> cover_of_matrix() {
   const std::vector<Choice> all = whole_matrix();
   std::vector<char> missing = all_triples();
+  std::vector<size_t> gains(all.size(), SIZE_MAX);  // as last counted
   std::vector<Choice> cover;
   while (count(missing) > 0) {
-    const Choice* best = nullptr;
-    size_t most = 0;
-    for (const Choice& choice : all) {
-      size_t gain = 0;
-      for_each_triple(choice, [&](size_t t) { gain += static_cast<size_t>(missing[t]); });
-      if (gain > most) most = gain, best = &choice;
+    size_t best = 0, most = 0;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (gains[i] <= most) continue;
+      gains[i] = 0;
+      for_each_triple(all[i], [&](size_t t) { gains[i] += static_cast<size_t>(missing[t]); });
+      if (gains[i] > most) most = gains[i], best = i;
     }
-    cover.push_back(*best);
-    for_each_triple(*best, [&](size_t t) { missing[t] = 0; });
+    cover.push_back(all[best]);
+    for_each_triple(all[best], [&](size_t t) { missing[t] = 0; });
   }
   return cover;
 }
