@@ -3,7 +3,7 @@
 set(on_devices harness.cpp reference.cpp bit_cases.cpp test_linear.cpp test_linear_activation.cpp test_norm.cpp test_rms_norm.cpp test_rotary.cpp test_swiglu.cpp
   test_elementwise.cpp test_embedding.cpp test_attention.cpp test_attention_cached.cpp test_dropout.cpp test_loss.cpp test_gradient.cpp test_adamw.cpp test_contracts.cpp)
 list(TRANSFORM on_devices PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
-# They run on one thread, and took minutes.
+# References run on one thread: what others write they get from the harness, which is watched.
 if(EBB_SANITIZE MATCHES thread)
   set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/reference.cpp PROPERTIES COMPILE_OPTIONS -fno-sanitize=thread)
 endif()
