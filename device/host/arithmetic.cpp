@@ -34,6 +34,7 @@ struct Measured {
   int family;
 };
 constexpr Measured kDotIsFaster[] = {
+    {"AuthenticAMD", 25},  // Zen 4, alone of its family in having the instruction
     {"AuthenticAMD", 26},  // Zen 5
 };
 

@@ -13,7 +13,9 @@ Processor processor(const char* vendor, int family, bool has_bf16_dot) {
 
 TEST(Arithmetic, TheTableKnowsWhereTheDotProductIsFaster) {
   EXPECT_EQ(preferred_arithmetic(processor("AuthenticAMD", 26, true)), Arithmetic::Bf16Dot);
+  EXPECT_EQ(preferred_arithmetic(processor("AuthenticAMD", 25, true)), Arithmetic::Bf16Dot);
   EXPECT_EQ(preferred_arithmetic(processor("AuthenticAMD", 26, false)), Arithmetic::Fp32);
+  EXPECT_EQ(preferred_arithmetic(processor("AuthenticAMD", 27, true)), Arithmetic::Fp32);
   EXPECT_EQ(preferred_arithmetic(processor("GenuineIntel", 6, true)), Arithmetic::Fp32);
   EXPECT_EQ(preferred_arithmetic(processor("GenuineIntel", 26, true)), Arithmetic::Fp32);
 }
