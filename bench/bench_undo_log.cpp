@@ -7,8 +7,8 @@
 // trainer whose AdamW has beta1 = 0 and a rate of 0 keeps them as its momentum. The weights are
 // those of an AdamW of the usual settings, warmed up over ten steps, clipped to 1, that runs here
 // on one set of planes with a log. A line a step: shares of momentum (m), variance (v) and master
-// (p) whose correction is 0, and where it is an escape; bytes of log for each parameter, escapes
-// included. Every logged update is undone once, and the state's hash compared.
+// (p) that are escapes; bytes of log for each parameter, escapes included. At the end the last
+// step's corrections. Every logged update is undone once, and the state's hash compared.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -170,31 +170,25 @@ class Log {
   UndoLog log_;
 };
 
-/// Of one plane.
-struct Shares {
-  int64_t zero = 0, escapes = 0;
-};
+/// How many elements of a plane have a correction of 0 .. 14, and how many are escapes (15).
+using Counts = std::array<int64_t, 16>;
 
-/// The four bits of element i of a plane (undo_log.h).
-int correction_at(const uint8_t* corrections, int64_t i, int plane) {
-  const uint8_t both = corrections[i / 32 * 48 + plane * 16 + i % 16];
-  return i % 32 < 16 ? both & 15 : both >> 4;
-}
-
-std::array<Shares, 3> count_corrections(const uint8_t* corrections,
+/// Momenta, variances and masters (undo_log.h).
+std::array<Counts, 3> count_corrections(const uint8_t* log, int64_t n,
                                         std::span<const AdamWRun> runs) {
-  std::array<Shares, 3> shares;
+  const auto* const moments = reinterpret_cast<const uint32_t*>(log);
+  const auto* const masters = reinterpret_cast<const uint16_t*>(log + n);
+  std::array<Counts, 3> counts = {};
   for (const AdamWRun& run : runs) {
     for (int64_t i = run.first; i < run.first + run.count; ++i) {
-      for (int plane = 0; plane < 3; ++plane) {
-        const int bits = correction_at(corrections, i, plane);
-        Shares& s = shares[static_cast<size_t>(plane)];
-        s.zero += bits == 0;
-        s.escapes += bits == 8;
-      }
+      const int64_t word = i / 64 * 16 + i % 16;
+      const auto lowest = static_cast<unsigned>(12 - i % 64 / 16 * 4);
+      ++counts[0][moments[word] >> lowest & 15];
+      ++counts[1][moments[word] >> (16 + lowest) & 15];
+      ++counts[2][unsigned{masters[word]} >> lowest & 15];
     }
   }
-  return shares;
+  return counts;
 }
 
 void update(ThreadTeam& team, State& state, const AdamWStep& step, UndoLog& log) {
@@ -203,23 +197,25 @@ void update(ThreadTeam& team, State& state, const AdamWStep& step, UndoLog& log)
 }
 
 void print_header() {
-  fmt::print("{:>4} {:>6} {:>5} |{:^23}|{:^23}| {:>8}\n", "step", "loss", "scale",
-             "correction 0, %", "escapes, %", "log");
-  fmt::print("{:>18}", "");
-  for (int i = 0; i < 2; ++i) fmt::print("|{:>7} {:>7} {:>7}", "m", "v", "p");
-  fmt::print("| B/param\n");
+  fmt::print("{:>4} {:>6} {:>5} | {:^23} | {:>7}\n", "step", "loss", "scale", "escapes, %", "log");
+  fmt::print("{:>17} | {:>7} {:>7} {:>7} | B/param\n", "", "m", "v", "p");
 }
 
-void print(int t, double loss, float scale, const std::array<Shares, 3>& shares, double of,
+void print(int t, double loss, float scale, const std::array<Counts, 3>& counts, double of,
            size_t log_bytes) {
-  const auto percent = [of](int64_t count) { return 100 * static_cast<double>(count) / of; };
-  fmt::print("{:>4} {:>6.3f} {:>5.2f} ", t, loss, scale);
-  for (const auto member : {&Shares::zero, &Shares::escapes}) {
-    fmt::print("|");
-    for (const Shares& s : shares) fmt::print("{:>7.3f} ", percent(s.*member));
-  }
-  fmt::print("| {:>7.3f}\n", static_cast<double>(log_bytes) / of);
+  fmt::print("{:>4} {:>6.3f} {:>5.2f} |", t, loss, scale);
+  for (const Counts& c : counts) fmt::print(" {:>7.3f}", 100 * static_cast<double>(c[15]) / of);
+  fmt::print(" | {:>7.3f}\n", static_cast<double>(log_bytes) / of);
   std::fflush(stdout);
+}
+
+void print_corrections(const std::array<Counts, 3>& counts, double of) {
+  fmt::print("\ncorrection, % {:>9} {:>7} {:>7}\n", "m", "v", "p");
+  for (size_t i = 0; i < 16; ++i) {
+    fmt::print("{:>13}", i < 15 ? std::to_string(i) : "escape");
+    for (const Counts& c : counts) fmt::print(" {:>7.3f}", 100 * static_cast<double>(c[i]) / of);
+    fmt::print("\n");
+  }
 }
 
 void run(const std::string& text, const std::string& preset, int steps) {
@@ -251,9 +247,10 @@ void run(const std::string& text, const std::string& preset, int steps) {
     if (state.hash() != before) throw LogicError("WRONG: the state is not what it was");
     update(team, state, step, log.log());
     log.log().drop();
-    if (t > 3 && t % 5 != 0) continue;
-    print(t, loss, step.gradient_scale, count_corrections(log.corrections(), state.runs()), of,
-          log.log().used_bytes());
+    if (t > 3 && t % 5 != 0 && t != steps) continue;
+    const auto counts = count_corrections(log.corrections(), state.size(), state.runs());
+    print(t, loss, step.gradient_scale, counts, of, log.log().used_bytes());
+    if (t == steps) print_corrections(counts, of);
   }
 }
 

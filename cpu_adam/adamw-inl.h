@@ -20,7 +20,7 @@ namespace HWY_NAMESPACE {
 
 // Elements to a turn of the main loop: one cache line of 16-bit planes, two of fp32 planes.
 constexpr int64_t kTurn = 32;
-constexpr int64_t kPrefetchAhead = 384;
+constexpr int64_t kPrefetchAhead = 96;
 
 /// The plane that a weight needs to be a master: its low half, or the master itself. None for fp32.
 template <class Weight>
@@ -33,6 +33,11 @@ struct View {
   float* momentum;
   float* variance;
   const Gradient* gradient;
+
+  View from(int64_t first) const {
+    return {weight + first, rest ? rest + first : nullptr, momentum + first, variance + first,
+            gradient + first};
+  }
 };
 
 template <class W>
@@ -110,13 +115,28 @@ struct Values {
 };
 
 template <class D>
-HWY_INLINE Values<D> advance(D d, const Values<D>& old, const Shares<D>& add, hn::Vec<D>& step,
+struct Moments {
+  hn::Vec<D> m, v;
+};
+
+template <class D>
+HWY_INLINE Moments<D> moments_after(D d, const Values<D>& old, const Shares<D>& add,
+                                    const AdamWCoefficients& c) {
+  return {hn::Add(hn::Mul(hn::Set(d, c.beta1), old.m), add.momentum),
+          hn::Add(hn::Mul(hn::Set(d, c.beta2), old.v), add.variance)};
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> parameter_after(D d, hn::Vec<D> old, hn::Vec<D> step,
+                                      const AdamWCoefficients& c) {
+  return hn::Sub(old, hn::Add(hn::Mul(hn::Set(d, c.decay_rate), old), step));
+}
+
+template <class D>
+HWY_INLINE Values<D> advance(D d, const Values<D>& old, const Shares<D>& add,
                              const AdamWCoefficients& c) {
-  const auto m = hn::Add(hn::Mul(hn::Set(d, c.beta1), old.m), add.momentum);
-  const auto v = hn::Add(hn::Mul(hn::Set(d, c.beta2), old.v), add.variance);
-  step = step_of(d, m, v, c);
-  const auto change = hn::Add(hn::Mul(hn::Set(d, c.decay_rate), old.p), step);
-  return {m, v, hn::Sub(old.p, change)};
+  const Moments<D> now = moments_after(d, old, add, c);
+  return {now.m, now.v, parameter_after(d, old.p, step_of(d, now.m, now.v, c), c)};
 }
 
 template <class D, class W, class G>

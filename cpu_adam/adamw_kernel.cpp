@@ -19,8 +19,7 @@ namespace HWY_NAMESPACE {
 template <class D, class W, class G>
 HWY_INLINE void update_vector(D d, const View<W, G>& at, int64_t i, const AdamWCoefficients& c) {
   const Shares<D> add = shares_of(d, load_float(d, at.gradient + i), c);
-  hn::Vec<D> step;
-  store_values(d, advance(d, load_values(d, at, i), add, step, c), at, i);
+  store_values(d, advance(d, load_values(d, at, i), add, c), at, i);
 }
 
 template <class W, class G>

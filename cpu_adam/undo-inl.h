@@ -8,7 +8,6 @@
 #endif
 
 #include <algorithm>
-#include <array>
 #include <bit>
 
 #include "cpu_adam/adamw-inl.h"
@@ -18,20 +17,23 @@ HWY_BEFORE_NAMESPACE();
 namespace ebb {
 namespace HWY_NAMESPACE {
 
-// A turn's corrections are three rows (undo_log.h).
-constexpr int64_t kHalfTurn = kTurn / 2;
+// Elements of a lane whose corrections share a word lie so far apart.
+constexpr int64_t kApart = kUndoElements / 4;
 
-/// Lanes divide half a turn.
-using FloatTag = hn::CappedTag<float, kHalfTurn>;
+/// Lanes divide kApart.
+using FloatTag = hn::CappedTag<float, kApart>;
 template <class D>
 using BitsOf = hn::Vec<hn::RebindToUnsigned<D>>;
 
+/// The magnitudes of an inverse come out smaller by 14/3 to 28/3 units in their last place, so that
+/// corrections lie about the middle of 0 .. 14, by as much on either side.
 struct Inverse {
   explicit Inverse(const AdamWCoefficients& c)
-      : of_beta1(static_cast<float>(1 / double{c.beta1})),
-        of_beta2(static_cast<float>(1 / double{c.beta2})),
-        of_decay(static_cast<float>(1 / (1 - double{c.decay_rate}))) {}
+      : of_beta1(of(c.beta1)), of_beta2(of(c.beta2)), of_decay(of(1 - double{c.decay_rate})) {}
   float of_beta1, of_beta2, of_decay;
+
+ private:
+  static float of(double factor) { return static_cast<float>((1 - 14 / 3.0 * 0x1p-23) / factor); }
 };
 
 /// Bits of the values of some elements.
@@ -51,8 +53,7 @@ HWY_INLINE Bits<D> invert(D d, const Values<D>& now, const Shares<D>& added, hn:
   return {hn::BitCast(du, m), hn::BitCast(du, v), hn::BitCast(du, p)};
 }
 
-// A correction is kept as a nibble: itself plus kLargest, or kEscape where that is no nibble.
-constexpr uint32_t kLargest = 7;
+// A correction is kept as a nibble, or as kEscape where it is none.
 constexpr uint32_t kEscape = 15;
 
 template <class D>
@@ -64,13 +65,6 @@ HWY_INLINE uint32_t lanes_in(D, MaskOf<D> mask) {
   uint8_t bits[8] = {};
   hn::StoreMaskBits(hn::RebindToUnsigned<D>(), mask, bits);
   return bits[0] | uint32_t{bits[1]} << 8;
-}
-
-/// What leads from `inverse` to `old`, plus kLargest: its nibble, if it is less than kEscape.
-template <class D>
-HWY_INLINE BitsOf<D> lifted(D, BitsOf<D> old, BitsOf<D> inverse) {
-  const hn::RebindToUnsigned<D> du;
-  return hn::Add(hn::Sub(old, inverse), hn::Set(du, kLargest));
 }
 
 /// Its nibble; where that is kEscape the old bits are appended, and behind them there is room for a
@@ -94,16 +88,15 @@ HWY_INLINE Bits<D> correct(D d, const Bits<D>& old, const Bits<D>& inverse, hn::
   const hn::RebindToUnsigned<D> du;
   const auto all = hn::Set(du, kEscape);
   uint32_t* const first = escapes;
-  auto m = lifted(d, old.m, inverse.m), v = lifted(d, old.v, inverse.v),
-       p = lifted(d, old.p, inverse.p);
+  auto m = hn::Sub(old.m, inverse.m), v = hn::Sub(old.v, inverse.v), p = hn::Sub(old.p, inverse.p);
   const auto m_nibble = escape(d, m, old.m, escapes);
-  const MaskOf<D> is_number = hn::RebindMask(du, hn::Eq(parameter, parameter));
+  const MaskOf<D> is_nan = hn::RebindMask(du, hn::IsNaN(parameter));
   const MaskOf<D> fits = hn::Lt(hn::Max(v, p), all);
-  if (HWY_LIKELY(hn::AllTrue(du, hn::And(fits, is_number)))) return {m_nibble, v, p};
+  if (HWY_LIKELY(hn::AllTrue(du, hn::AndNot(is_nan, fits)))) return {m_nibble, v, p};
   escapes = first;
-  m = escape(d, hn::IfThenElse(is_number, m, all), old.m, escapes);
-  v = escape(d, hn::IfThenElse(is_number, v, all), old.v, escapes);
-  p = escape(d, hn::IfThenElse(is_number, p, all), old.p, escapes);
+  m = escape(d, hn::IfThenElse(is_nan, all, m), old.m, escapes);
+  v = escape(d, hn::IfThenElse(is_nan, all, v), old.v, escapes);
+  p = escape(d, hn::IfThenElse(is_nan, all, p), old.p, escapes);
   return {m, v, p};
 }
 
@@ -111,7 +104,7 @@ HWY_INLINE Bits<D> correct(D d, const Bits<D>& old, const Bits<D>& inverse, hn::
 template <class D>
 HWY_INLINE BitsOf<D> replace(D d, BitsOf<D> about, MaskOf<D> escaped, EscapeReader& escapes) {
   const hn::RebindToUnsigned<D> du;
-  HWY_ALIGN uint32_t words[kHalfTurn];
+  HWY_ALIGN uint32_t words[hn::MaxLanes(du)];
   hn::Store(about, du, words);
   for (uint32_t lanes = lanes_in(d, escaped); lanes != 0; lanes &= lanes - 1) {
     words[std::countr_zero(lanes)] = escapes.next();
@@ -119,19 +112,13 @@ HWY_INLINE BitsOf<D> replace(D d, BitsOf<D> about, MaskOf<D> escaped, EscapeRead
   return hn::Load(du, words);
 }
 
-/// `inverse` corrected by what a nibble says.
-template <class D>
-HWY_INLINE BitsOf<D> add_nibble(D, BitsOf<D> inverse, BitsOf<D> nibble) {
-  return hn::Sub(hn::Add(inverse, nibble), hn::Set(hn::RebindToUnsigned<D>(), kLargest));
-}
-
 /// The old bits.
 template <class D>
 HWY_INLINE Bits<D> corrected(D d, const Bits<D>& inverse, const Bits<D>& nibbles,
                              EscapeReader& escapes) {
   const hn::RebindToUnsigned<D> du;
-  const Bits<D> old{add_nibble(d, inverse.m, nibbles.m), add_nibble(d, inverse.v, nibbles.v),
-                    add_nibble(d, inverse.p, nibbles.p)};
+  const Bits<D> old{hn::Add(inverse.m, nibbles.m), hn::Add(inverse.v, nibbles.v),
+                    hn::Add(inverse.p, nibbles.p)};
   const auto mark = hn::Set(du, kEscape);
   const MaskOf<D> m = hn::Eq(nibbles.m, mark), v = hn::Eq(nibbles.v, mark),
                   p = hn::Eq(nibbles.p, mark);
@@ -140,56 +127,25 @@ HWY_INLINE Bits<D> corrected(D d, const Bits<D>& inverse, const Bits<D>& nibbles
           replace(d, old.p, p, escapes)};
 }
 
-/// Bytes 0, 1 and 2 of each lane to bytes j.. of three rows.
+/// Nibbles of four vectors, a word and half a word a lane (undo_log.h), first to last from the
+/// upper ends down.
 template <class D>
-HWY_INLINE void store_rows(D, BitsOf<D> bytes, uint8_t* rows, int64_t j) {
-  constexpr int64_t kRow = kCorrectionBytes / 3;
-  const hn::RebindToUnsigned<D> du;
-  constexpr size_t kLanes = hn::MaxLanes(du);
-  HWY_ALIGN uint32_t apart[kLanes];
-#if HWY_TARGET == HWY_SCALAR
-  hn::Store(bytes, du, apart);
-#else
-  // Among 16 bytes, those of a row become a word; then the words of a row lie together.
-  const hn::Repartition<uint8_t, decltype(du)> du8;
-  HWY_ALIGN static constexpr uint8_t kBytes[16] = {0, 4, 8,  12, 1, 5, 9,  13,
-                                                   2, 6, 10, 14, 3, 7, 11, 15};
-  const auto words =
-      hn::BitCast(du, hn::TableLookupBytes(hn::BitCast(du8, bytes), hn::LoadDup128(du8, kBytes)));
-  HWY_ALIGN static constexpr auto kWords = [] {
-    std::array<uint32_t, kLanes> from{};
-    for (uint32_t i = 0; i < kLanes; ++i) from[i] = i % (kLanes / 4) * 4 + i / (kLanes / 4);
-    return from;
-  }();
-  hn::Store(hn::TableLookupLanes(words, hn::SetTableIndices(du, kWords.data())), du, apart);
-#endif
-  for (int64_t row = 0; row < 3; ++row) {
-    const auto* const from =
-        reinterpret_cast<const uint8_t*>(apart) + static_cast<size_t>(row) * kLanes;
-    std::copy_n(from, kLanes, rows + row * kRow + j);
+struct PackedNibbles {
+  BitsOf<D> moments, masters;
+
+  HWY_INLINE void append(D, const Bits<D>& nibbles) {
+    moments = hn::Or3(hn::ShiftLeft<4>(moments), nibbles.m, hn::ShiftLeft<16>(nibbles.v));
+    masters = hn::Or(hn::ShiftLeft<4>(masters), nibbles.p);
   }
-}
-
-/// Nibbles of m, v and p in bytes 0, 1 and 2.
-template <class D>
-HWY_INLINE BitsOf<D> in_bytes(D, const Bits<D>& nibbles) {
-  return hn::Or3(nibbles.m, hn::ShiftLeft<8>(nibbles.v), hn::ShiftLeft<16>(nibbles.p));
-}
-
-/// Corrections of elements j.. and j + 16.. of a turn, in their rows.
-template <class D>
-HWY_INLINE void pack(D d, const Bits<D>& first, const Bits<D>& second, uint8_t* rows, int64_t j) {
-  store_rows(d, hn::Or(in_bytes(d, first), hn::ShiftLeft<4>(in_bytes(d, second))), rows, j);
-}
-
-/// Of elements j.. or, `second`, of those 16 further on.
-template <class D>
-HWY_INLINE BitsOf<D> unpack(D, const uint8_t* row, int64_t j, bool second) {
-  const hn::RebindToUnsigned<D> du;
-  const hn::Rebind<uint8_t, D> du8;
-  const auto both = hn::PromoteTo(du, hn::LoadU(du8, row + j));
-  return second ? hn::ShiftRight<4>(both) : hn::And(both, hn::Set(du, kEscape));
-}
+  HWY_INLINE Bits<D> take_first(D) {
+    const auto mark = hn::Set(hn::RebindToUnsigned<D>(), kEscape);
+    const Bits<D> first{hn::And(hn::ShiftRight<12>(moments), mark), hn::ShiftRight<28>(moments),
+                        hn::And(hn::ShiftRight<12>(masters), mark)};
+    moments = hn::ShiftLeft<4>(moments);
+    masters = hn::ShiftLeft<4>(masters);
+    return first;
+  }
+};
 
 // Masters of any bits, NaNs too: where store_master() would make a NaN quiet.
 

@@ -25,7 +25,7 @@ bool update_task(const Planes& planes, std::span<const AdamWRun> runs, const Und
     if (!fits) return;
     const int64_t num_updated =
         update_range_with_log(planes.from(first), count, coefficients_of(tasks.step(), run),
-                              tasks.corrections_from(first), escapes);
+                              tasks.corrections().from(first), escapes);
     task.end = first + num_updated;
     fits = num_updated == count;
   });
@@ -42,7 +42,7 @@ void undo_tasks(ThreadTeam& team, const Planes& planes, std::span<const AdamWRun
     for_each_part(runs, begin, task.end, [&](int64_t first, int64_t count, const AdamWRun& run) {
       const AdamWCoefficients instead = coefficients_of(step ? *step : tasks.step(), run);
       undo_range(planes.from(first), count, coefficients_of(tasks.step(), run),
-                 step ? &instead : nullptr, tasks.corrections_from(first), escapes);
+                 step ? &instead : nullptr, tasks.corrections().from(first), escapes);
     });
   });
   tasks.empty();
@@ -64,7 +64,7 @@ bool update_with_log(ThreadTeam& team, const Planes& planes, int64_t n,
   check_update(planes, n, runs, step);
   EBB_CHECK(
       std::ranges::all_of(runs, [](const AdamWRun& r) { return r.first % kUndoElements == 0; }),
-      "runs that are logged begin at multiples of 32 elements");
+      "runs that are logged begin at multiples of 64 elements");
   UndoTasks tasks(log);
   if (!tasks.begin(n, step)) return false;
   std::atomic<bool> fits = true;

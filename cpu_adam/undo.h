@@ -24,9 +24,6 @@
 
 namespace ebb {
 
-/// Elements that share a piece of the log.
-inline constexpr int64_t kUndoElements = 32;
-
 /// True: updated, and the log is full. False: the log had no room for the corrections and escapes,
 /// and state is as it was. REQUIRES: an empty log.
 [[nodiscard]] bool update_with_log(ThreadTeam& team, const Planes& planes, int64_t n,

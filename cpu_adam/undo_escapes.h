@@ -10,14 +10,15 @@
 #include <cstdint>
 #include <span>
 
+#include "cpu_adam/undo_log.h"
 #include "device/errors.h"
 
 namespace ebb {
 
 inline constexpr uint32_t kEscapeBlockWords = 512;
 inline constexpr uint32_t kNoEscapeBlock = UINT32_MAX;
-/// Of one piece of the log: momentum, variance and master of 32 elements.
-inline constexpr uint32_t kMostEscapes = 3 * 32;
+/// Of kUndoElements: momentum, variance and master of each.
+inline constexpr uint32_t kMostEscapes = 3 * kUndoElements;
 /// They and the vector that is stored behind them.
 inline constexpr uint32_t kTurnWords = kMostEscapes + 16;
 

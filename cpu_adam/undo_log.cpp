@@ -11,13 +11,16 @@ namespace ebb {
 namespace {
 
 constexpr size_t kAlignment = 64;
+static_assert(kUndoElements == kAlignment);
 constexpr size_t kBlockBytes = kEscapeBlockWords * sizeof(uint32_t);
 constexpr int64_t kWordsOfBlock = kEscapeBlockWords - 1;
 
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
+size_t bytes_of_moments(int64_t n) { return aligned(static_cast<size_t>(n)); }
+
 size_t bytes_of_corrections(int64_t n) {
-  return aligned(static_cast<size_t>((n + 31) / 32 * kCorrectionBytes));
+  return bytes_of_moments(n) + aligned(bytes_of_moments(n) / 2);
 }
 
 size_t bytes_before_escapes(int64_t n) {
@@ -71,8 +74,9 @@ void UndoTasks::fill() {
 
 void UndoTasks::empty() { log_.is_full_ = false; }
 
-uint8_t* UndoTasks::corrections_from(int64_t first) const {
-  return reinterpret_cast<uint8_t*>(log_.memory_.data()) + first / 32 * kCorrectionBytes;
+Corrections UndoTasks::corrections() const {
+  auto* const at = reinterpret_cast<uint8_t*>(log_.memory_.data());
+  return {at, at + bytes_of_moments(log_.n_)};
 }
 
 UndoTask& UndoTasks::task(int64_t i) const {

@@ -1,13 +1,13 @@
 // What makes an update's inverse exact to the bit: for every element of momentum, variance and
-// master a correction, bits(old) - bits(inverse) modulo 2^32, in 4 bits (-7 .. 7). Where it does
-// not fit those, the old 32 bits themselves, as an escape.
+// master a correction, bits(old) - bits(inverse) modulo 2^32, in 4 bits (0 .. 14). Where it does
+// not fit those, 15, and the old 32 bits themselves are an escape.
 //
-// The memory is the caller's. It holds corrections (1.5 bytes an element), then for each task
-// of kAdamWTaskElements elements where it stands, then blocks of escapes, which tasks take from one
-// pool as they need them. So whether an update fits depends on its values alone, not on threads.
-// Corrections of 32 elements lie together: a row for momentum, one for variance, one for master.
-// Byte j of a row has elements j and, in its upper half, j + 16: the correction plus 7, or 15 for an
-// escape.
+// The memory is the caller's. It holds the corrections of momenta and variances (a byte an
+// element), those of masters (half a byte), then for each task of kAdamWTaskElements elements where
+// it stands, then blocks of escapes, which tasks take from one pool as they need them. So whether
+// an update fits depends on its values alone, not on threads. Of 64 elements, word j of 16 has in
+// its upper half the variances of j, j + 16, j + 32 and j + 48, from the upper end down, in its
+// lower half their momenta; half a word j has their masters.
 //
 // A log belongs to the process that wrote it, and keeps the update's step (t, rate, scale) until it
 // is undone or dropped.
@@ -23,6 +23,9 @@
 #include "cpu_adam/adamw.h"
 
 namespace ebb {
+
+/// Elements whose corrections are written together.
+inline constexpr int64_t kUndoElements = 64;
 
 class UndoLog {
  public:

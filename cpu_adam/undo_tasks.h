@@ -30,8 +30,7 @@ class UndoTasks {
 
   int64_t num_elements() const { return log_.n_; }
   const AdamWStep& step() const { return log_.step_; }
-  /// REQUIRES: `first` is a multiple of 32.
-  uint8_t* corrections_from(int64_t first) const;
+  Corrections corrections() const;
   UndoTask& task(int64_t i) const;
   EscapeWriter writer(UndoTask& task) const;
   EscapeReader reader(const UndoTask& task) const;
