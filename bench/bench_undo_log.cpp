@@ -181,8 +181,8 @@ std::array<Counts, 3> count_corrections(const uint8_t* log, int64_t n,
   std::array<Counts, 3> counts = {};
   for (const AdamWRun& run : runs) {
     for (int64_t i = run.first; i < run.first + run.count; ++i) {
-      const int64_t word = i / 64 * 16 + i % 16;
-      const auto lowest = static_cast<unsigned>(12 - i % 64 / 16 * 4);
+      const int64_t word = i / kUndoElements * 16 + i % 16;
+      const auto lowest = static_cast<unsigned>(12 - i % kUndoElements / 16 * 4);
       ++counts[0][moments[word] >> lowest & 15];
       ++counts[1][moments[word] >> (16 + lowest) & 15];
       ++counts[2][unsigned{masters[word]} >> lowest & 15];
