@@ -1,28 +1,23 @@
 # The same tests, with the emulated CUDA backend where a GPU's would be, and tests of the emulation itself.
 set(dir ${CMAKE_CURRENT_SOURCE_DIR}/cuda_emulation)
-set(on_devices counting_new.cpp test_device_memory.cpp test_races.cpp test_stream.cpp test_stream_errors.cpp)
-list(TRANSFORM on_devices PREPEND ${PROJECT_SOURCE_DIR}/tests/device/)
-ebb_test(test_device_emulated SOURCES ${on_devices} ${dir}/test_backend.cpp LIBS ebb_cuda_emulated ebb_device)
+ebb_test(test_device_emulated SOURCES $<TARGET_OBJECTS:device_tests> ${dir}/test_backend.cpp LIBS ebb_cuda_emulated ebb_device)
 
 # Training on a GPU (these skip visibly where there is none, and fail with EBB_REQUIRE_CUDA=1), and on the emulated one.
 # Under ThreadSanitizer each thread of a block is a fiber it is told of, and a step takes minutes: few small ones stand for
 # all, in a program of their own.
 ebb_test_objects(gpu_training
-  SOURCES trainer/cases.cpp trainer/identity.cpp trainer/matrix.cpp trainer/fault_drill.cpp model_zoo/reference_run.cpp
-    trainer/test_gpu_training.cpp trainer/test_gpu_models.cpp
-  LIBS ebb_model_zoo nlohmann_json::nlohmann_json fmt::fmt)
-target_compile_definitions(gpu_training PRIVATE EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
-ebb_test(test_training_cuda SOURCES $<TARGET_OBJECTS:gpu_training> trainer/on_gpu.cpp LIBS ebb_model_zoo NOT_TSAN)
+  SOURCES trainer/test_gpu_training.cpp trainer/test_gpu_models.cpp LIBS test_support)
+ebb_test(test_training_cuda SOURCES $<TARGET_OBJECTS:gpu_training> trainer/on_gpu.cpp LIBS test_support NOT_TSAN)
 set_tests_properties(test_training_cuda PROPERTIES SKIP_REGULAR_EXPRESSION "on_gpu.cpp:[0-9]+: Skipped")
 ebb_test(test_training_emulated
   SOURCES $<TARGET_OBJECTS:gpu_training> ${dir}/on_emulated_gpu.cpp ${dir}/test_training_faults.cpp
-  LIBS ebb_cuda_emulated ebb_model_zoo NOT_TSAN)
+  LIBS ebb_cuda_emulated test_support NOT_TSAN)
 ebb_test(test_training_races_emulated
-  SOURCES trainer/cases.cpp ${dir}/on_emulated_gpu.cpp ${dir}/test_training_races.cpp LIBS ebb_cuda_emulated ebb_model_zoo)
+  SOURCES ${dir}/on_emulated_gpu.cpp ${dir}/test_training_races.cpp LIBS ebb_cuda_emulated test_support)
 ebb_test(test_home_memory_emulated
-  SOURCES trainer/cases.cpp trainer/test_pinned_limit.cpp ${dir}/test_home_memory.cpp ${dir}/test_staging_ring.cpp
+  SOURCES trainer/test_pinned_limit.cpp ${dir}/test_home_memory.cpp ${dir}/test_staging_ring.cpp
           ${dir}/test_profiler_ranges.cpp
-  LIBS ebb_cuda_emulated ebb_model_zoo)
+  LIBS ebb_cuda_emulated test_support)
 
 # The tools on the emulated GPU. Repeated steps and copies of tens of MiB take too long there under a sanitizer.
 if(NOT EBB_SANITIZE)

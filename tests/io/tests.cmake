@@ -1,8 +1,8 @@
 ebb_test(test_io
-  SOURCES io/safetensors_files.cpp io/test_annotations.cpp io/test_new_file.cpp io/test_random.cpp io/test_safetensors.cpp
+  SOURCES io/test_annotations.cpp io/test_new_file.cpp io/test_random.cpp io/test_safetensors.cpp
     io/test_safetensors_folder.cpp io/test_safetensors_refusals.cpp io/test_safetensors_writer.cpp
     io/test_sample_order.cpp io/test_state_file.cpp io/test_token_data.cpp
-  LIBS ebb_io nlohmann_json::nlohmann_json)
+  LIBS test_support)
 
 # The fuzz target with changes of its own to the corpus, a few seconds; and, where the compiler has libFuzzer, with that.
 set(fuzz_corpus ${CMAKE_CURRENT_LIST_DIR}/fuzz_corpus)

@@ -1,30 +1,23 @@
 ebb_test(test_tools
-  SOURCES io/safetensors_files.cpp model_zoo/hf_folder.cpp model_zoo/python.cpp tools/run_ebb.cpp tools/test_batches.cpp tools/test_command_line.cpp tools/test_refusals.cpp tools/test_inference.cpp tools/test_inference_limits.cpp tools/test_learning_rate.cpp
+  SOURCES tools/test_batches.cpp tools/test_command_line.cpp tools/test_refusals.cpp tools/test_inference.cpp tools/test_learning_rate.cpp
     tools/test_machine.cpp tools/test_model_folders.cpp tools/test_profile.cpp tools/test_progress.cpp tools/test_run_log.cpp tools/test_sizes.cpp
     tools/test_train_options.cpp tools/test_trial.cpp
-  LIBS ebb_tools)
+  LIBS test_support ebb_tools)
 # Measuring and choosing take minutes under ThreadSanitizer, and their threads are those of other tests.
-ebb_test(test_planning SOURCES tools/run_ebb.cpp tools/test_machine_rates.cpp tools/test_plan.cpp LIBS ebb_tools NOT_TSAN)
+ebb_test(test_planning SOURCES tools/test_inference_limits.cpp tools/test_machine_rates.cpp tools/test_plan.cpp LIBS test_support ebb_tools NOT_TSAN)
 # What a run shows of itself, and what it would be told.
 ebb_test(test_views
-  SOURCES device/counting_new.cpp scheduler/plan_cases.cpp tools/run_ebb.cpp tools/test_completion.cpp tools/test_device_warnings.cpp tools/test_live_view.cpp tools/test_plan_gains.cpp
+  SOURCES device/counting_new.cpp tools/test_completion.cpp tools/test_device_warnings.cpp tools/test_live_view.cpp tools/test_plan_gains.cpp
     tools/test_spent_time.cpp
-  LIBS ebb_tools)
+  LIBS test_support ebb_tools)
 # A signal goes to any thread that takes it: a program of its own has none that other tests left.
-ebb_test(test_signals SOURCES tools/test_signals.cpp LIBS ebb_tools)
+ebb_test(test_signals SOURCES tools/test_signals.cpp LIBS test_support ebb_tools)
 # Under ThreadSanitizer test_checkpoint, in which the same threads meet, stands for the runs of whole programs.
-ebb_test(test_checkpoints SOURCES tools/run_ebb.cpp tools/checkpoint_runs.cpp tools/test_checkpoints.cpp tools/test_full_disk.cpp
-  tools/test_killed.cpp LIBS ebb_tools NOT_TSAN)
-ebb_test(test_labels SOURCES tools/run_ebb.cpp tools/checkpoint_runs.cpp tools/test_labels.cpp LIBS ebb_tools NOT_TSAN)
-target_compile_definitions(test_labels PRIVATE EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")
-ebb_test(test_killed_slow SOURCES tools/run_ebb.cpp tools/checkpoint_runs.cpp tools/test_killed_slow.cpp LIBS ebb_tools SLOW)
-foreach(test test_planning test_views test_checkpoints test_labels test_killed_slow)
-  target_compile_definitions(${test} PRIVATE EBB_BINARY="$<TARGET_FILE:ebb>")
-  add_dependencies(${test} ebb)
-endforeach()
-target_compile_definitions(test_tools PRIVATE EBB_BINARY="$<TARGET_FILE:ebb>" EBB_VERSION="${PROJECT_VERSION}"
-  EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures" EBB_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-add_dependencies(test_tools ebb)
+ebb_test(test_checkpoints SOURCES tools/test_checkpoints.cpp tools/test_full_disk.cpp
+  tools/test_killed.cpp LIBS test_support ebb_tools NOT_TSAN)
+ebb_test(test_labels SOURCES tools/test_labels.cpp LIBS test_support ebb_tools NOT_TSAN)
+ebb_test(test_killed_slow SOURCES tools/test_killed_slow.cpp LIBS test_support ebb_tools SLOW)
+target_compile_definitions(test_tools PRIVATE EBB_VERSION="${PROJECT_VERSION}")
 
 # Scripts in Python are the same under every sanitizer.
 if(NOT EBB_SANITIZE)
