@@ -225,7 +225,7 @@ int bench_main(int argc, char** argv) {
   }
   const int64_t n = mi << 20;
   ThreadTeam team(threads);
-  const HugePages memory(static_cast<size_t>(n) * 16);
+  const HugePages memory(planes_bytes(n));
   fmt::print("AdamW step, {} Mi parameters, {} threads; results verified to the bit\n", mi,
              threads);
   fmt::print("{:<5} {:>8} {:>12} {:>12} {:>8} {:>9} {:>12}\n", "type", "B/param", "bound ns",

@@ -185,7 +185,7 @@ int bench_main(int argc, char** argv) {
   }
   const int64_t n = mi << 20;
   ThreadTeam team(threads);
-  const HugePages plain(static_cast<size_t>(n) * 16), logged(static_cast<size_t>(n) * 16);
+  const HugePages plain(planes_bytes(n)), logged(planes_bytes(n));
   const HugePages log(UndoLog::bytes(n, n / 4));
   fmt::print("{} Mi parameters, {} threads; times against the step without a log\n", mi, threads);
   fmt::print("{:<5} {:>11} {:>10} {:>8} {:>14} {:>12}\n", "type", "step ns", "with log", "undo",

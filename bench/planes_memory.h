@@ -37,11 +37,19 @@ class HugePages {
   std::byte* data_;
 };
 
-/// Planes of `n` elements one behind the other from the start of `memory`: 16 bytes each at most.
+/// Between planes. Four that lie a multiple of 128 MiB apart, as those of 32 Mi fp32 do, share banks
+/// of memory: a step then takes up to three times as long. Planes at home are buffers of their own,
+/// which reserve_addresses() puts 2 MiB further apart than their size.
+inline constexpr size_t kPlaneGap = size_t{2} << 20;
+
+/// What planes_in() needs at most.
+inline size_t planes_bytes(int64_t n) { return static_cast<size_t>(n) * 16 + 4 * kPlaneGap; }
+
+/// Planes of `n` elements one behind the other from the start of `memory`.
 inline Planes planes_in(const HugePages& memory, DType weight, DType gradient, int64_t n) {
   std::byte* next = memory.span().data();
   const auto take = [&](size_t element_bytes) {
-    return std::exchange(next, next + static_cast<size_t>(n) * element_bytes);
+    return std::exchange(next, next + static_cast<size_t>(n) * element_bytes + kPlaneGap);
   };
   Planes planes{.weight_dtype = weight, .gradient_dtype = gradient};
   planes.weight = take(size_of(weight));
