@@ -16,6 +16,12 @@ namespace {
 constexpr double kAnchorAgeS = 5;  // 32-bit milliseconds are then within half a microsecond
 constexpr int kAnchorTries = 5;
 
+/// Before anything that would otherwise make a context on GPU 0.
+int use_gpu(int device) {
+  EBB_CUDA(cudaSetDevice(device), "using GPU " + std::to_string(device));
+  return device;
+}
+
 }  // namespace
 
 Flags::~Flags() {
@@ -45,8 +51,7 @@ void Flags::give_back(uint32_t* flag) noexcept {
   free_.push_back(flag);  // there is room: it was reserved for all of them
 }
 
-GpuClock::GpuClock(int device) {
-  EBB_CUDA(cudaSetDevice(device), "using GPU " + std::to_string(device));
+GpuClock::GpuClock() {
   stream_ = make_stream();
   anchor_ = make_event();
   anchor();
@@ -87,19 +92,16 @@ PinnedDataError::~PinnedDataError() {
 
 CudaContext::CudaContext(int device_index, std::function<bool(FaultSite)> fault,
                          size_t pinned_limit_bytes)
-    : device(device_index),
+    : device(use_gpu(device_index)),
       node(numa_node_of_gpu(device_index)),
       driver(load_driver()),
       faults(std::move(fault)),
       flags(node),
-      clock(device_index),
       data_error(node),
       home(std::make_unique<HomeMemory>(*this, pinned_limit_bytes)) {}
 
 CudaContext::~CudaContext() = default;
 
-void CudaContext::enter() const {
-  EBB_CUDA(cudaSetDevice(device), "using GPU " + std::to_string(device));
-}
+void CudaContext::enter() const { use_gpu(device); }
 
 }  // namespace ebb

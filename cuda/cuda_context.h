@@ -47,7 +47,8 @@ class Flags {
 /// both clocks while a stream is idle, right to within some microseconds.
 class GpuClock {
  public:
-  explicit GpuClock(int device);
+  /// Of the GPU that this thread uses.
+  GpuClock();
 
   /// Blocks for some tens of microseconds where the anchor is old: between steps only.
   void refresh();

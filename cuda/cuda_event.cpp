@@ -8,9 +8,9 @@
 #include "device/host/quiet_lock.h"
 
 namespace ebb {
-CudaEvent::CudaEvent(CudaContext& context) : context_(context), flag_(context.flags.take()) {
+CudaEvent::CudaEvent(CudaContext& context)
+    : context_(context), flag_((context.enter(), context.flags.take())) {
   try {
-    context_.enter();
     slots_.push_back({.event = make_event(cudaEventBlockingSync)});
   } catch (...) {
     context_.flags.give_back(flag_);
@@ -99,13 +99,13 @@ StreamClock CudaEvent::point() const {
 }
 
 StreamClock CudaEvent::make_wait(cudaStream_t stream) const {
+  context_.enter();
   const uint32_t slot = hold_latest();
   if (slot != kNoSlot) {
     const cudaError_t status = cudaStreamWaitEvent(stream, event_of(slot), 0);
     let_go(slot);
     EBB_CUDA(status, "making a stream wait for an event");
   } else if (const auto generation = static_cast<uint32_t>(latest()); !HostEvent::done()) {
-    context_.enter();
     const CUresult status = context_.driver.stream_wait_value32(
         stream, reinterpret_cast<CUdeviceptr>(flag_), generation, CU_STREAM_WAIT_VALUE_GEQ);
     if (status != CUDA_SUCCESS) {
@@ -184,6 +184,7 @@ double CudaEvent::time_s() const {
   const cudaError_t status = query(event_of(slot));
   EBB_CHECK(status != cudaErrorNotReady, "the time of an event that is not done");
   EBB_CUDA(status, "asking for an event");
+  context_.enter();
   return context_.clock.time_s(event_of(slot));
 }
 

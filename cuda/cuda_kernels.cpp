@@ -294,6 +294,7 @@ cuda::AttentionLaunch launch_of(const AttentionCall& call) {
           .window = call.window,
           .scale = call.scale,
           .dropout = call.dropout,
+          .kept_factor = call.dropout.kept_factor(),
           .document_starts = call.document_starts,
           .qkv = call.qkv,
           .out = call.out,

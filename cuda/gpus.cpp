@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include "cuda/cuda_error.h"
+#include "cuda/kernels/launches.h"
 #include "device/device.h"
 #include "device/errors.h"
 
@@ -68,6 +69,14 @@ void check_gpu(int index) {
     throw ConfigError(describe_gpu(index) +
                       " cannot read registered host memory at the host's addresses; use --device "
                       "host");
+  }
+  EBB_CUDA(cudaSetDevice(index), "using GPU " + std::to_string(index));
+  const cudaError_t status = cuda::find_code();
+  if (status != cudaSuccess) {
+    (void)cudaGetLastError();
+    throw ConfigError("this build's kernels do not load on " + describe_gpu(index) + ": " +
+                      cudaGetErrorName(status) +
+                      "; configure with -DCMAKE_CUDA_ARCHITECTURES=native, or use --device host");
   }
 }
 

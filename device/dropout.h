@@ -20,7 +20,7 @@ struct Dropout {
   explicit constexpr operator bool() const { return probability > 0; }
   /// A number is kept where its word is not below.
   constexpr uint32_t threshold() const {
-    return static_cast<uint32_t>(static_cast<double>(probability) * 0x1p32);
+    return static_cast<uint32_t>(probability * 0x1p32f);  // exact
   }
   /// What is kept is multiplied with it, so that the mean stays.
   constexpr float kept_factor() const {

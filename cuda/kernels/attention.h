@@ -56,8 +56,10 @@ struct Head {
     if (f.dropout.probability == 0.0f) return 1.0f;
     const uint32_t group = dropout_group(static_cast<uint32_t>(query), static_cast<uint32_t>(key),
                                          static_cast<uint32_t>(f.num_tokens));
-    return dropout_factor(f.dropout, static_cast<uint32_t>(b), static_cast<uint32_t>(head), group,
-                          static_cast<uint32_t>(key) % 4);
+    const bool dropped =
+        is_dropped(f.dropout, static_cast<uint32_t>(b), static_cast<uint32_t>(head), group,
+                   static_cast<uint32_t>(key) % 4);
+    return dropped ? 0.0f : f.kept_factor;
   }
   /// The first key that a query sees.
   __device__ int first_key(int query) const {

@@ -108,6 +108,8 @@ __global__ void __launch_bounds__(kTensorThreads) attend(AttentionLaunch f, bool
     __syncthreads();
     float s[kKeys / 8][4];
     multiply_heads<kKeys>(s, shared.queries, row, shared.keys);
+    // Unrolled, here and below: scores whose place is not known lie in local memory.
+#pragma unroll
     for (int i = 0; i < kKeys / 8; ++i) {
       for (int e = 0; e < 4; ++e) {
         const int column = i * 8 + lane_column() + e % 2;
@@ -118,7 +120,9 @@ __global__ void __launch_bounds__(kTensorThreads) attend(AttentionLaunch f, bool
     }
     rows.weigh(s);
     if (f.dropout.probability > 0.0f) {
+#pragma unroll
       for (int i = 0; i < kKeys / 8; ++i) {
+#pragma unroll
         for (int e = 0; e < 4; ++e) {
           s[i][e] *=
               head.kept(first + row + lane_row() + e / 2 * 8, key + i * 8 + lane_column() + e % 2);

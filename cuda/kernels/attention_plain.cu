@@ -72,7 +72,9 @@ struct Shared {
 template <int kPart>
 __device__ void multiply_rows(float (&to)[kPart][kPart], const Matrix& x, const Matrix& y,
                               int size) {
+#pragma unroll
   for (int i = 0; i < kPart; ++i) {
+#pragma unroll
     for (int j = 0; j < kPart; ++j) to[i][j] = 0.0f;
   }
   for (int d = 0; d < size; ++d) {
@@ -93,6 +95,7 @@ __device__ void multiply_rows(float (&to)[kPart][kPart], const Matrix& x, const 
 template <int kTile, int kColumns>
 __device__ void add_weighted(float (&to)[kTile / kSide][kColumns], const Matrix& weights,
                              const Matrix& values, int size) {
+#pragma unroll
   for (int i = 0; i < kTile / kSide; ++i) {
     const float* row = weights.row(row_index() + i * kSide);
     for (int j = 0; j < kTile; ++j) {
@@ -111,8 +114,10 @@ template <int kTile, int kColumns, class T>
 __device__ void store_rows(T* to, int64_t stride, int first, int size, int num_tokens,
                            const float (&from)[kTile / kSide][kColumns],
                            const float (&factor)[kTile / kSide]) {
+#pragma unroll
   for (int i = 0; i < kTile / kSide; ++i) {
     const int token = first + row_index() + i * kSide;
+#pragma unroll
     for (int k = 0; k < kColumns; ++k) {
       const int column = column_index() + k * kSide;
       if (token < num_tokens && column < size) {
@@ -134,6 +139,7 @@ __global__ void __launch_bounds__(kThreads) attend(AttentionLaunch f) {
   load_rows<kTile>(shared.a, head.part(0), head.qkv_stride(), first, size, n, f.scale);
   float o[kPart][kColumns] = {}, top[kPart], sum[kPart] = {};
   int start[kPart];
+#pragma unroll
   for (int i = 0; i < kPart; ++i) {
     const int query = first + row_index() + i * kSide;
     top[i] = kLowest;
@@ -147,9 +153,11 @@ __global__ void __launch_bounds__(kThreads) attend(AttentionLaunch f) {
     __syncthreads();
     float s[kPart][kPart];
     multiply_rows(s, shared.a, shared.b, size);
+#pragma unroll
     for (int i = 0; i < kPart; ++i) {
       const int row = row_index() + i * kSide;
       float highest = top[i];
+#pragma unroll
       for (int j = 0; j < kPart; ++j) {
         const int k = key + column_index() + j * kSide;
         const bool seen =
@@ -159,6 +167,7 @@ __global__ void __launch_bounds__(kThreads) attend(AttentionLaunch f) {
       }
       highest = fold_row(highest, [](float a, float b) { return fmaxf(a, b); });
       float total = 0.0f;
+#pragma unroll
       for (int j = 0; j < kPart; ++j) {
         const float weight = expf(s[i][j] - highest);
         const int column = column_index() + j * kSide;
@@ -168,12 +177,14 @@ __global__ void __launch_bounds__(kThreads) attend(AttentionLaunch f) {
       const float factor = expf(top[i] - highest);
       sum[i] = fmaf(sum[i], factor, fold_row(total, [](float a, float b) { return a + b; }));
       top[i] = highest;
+#pragma unroll
       for (int k = 0; k < kColumns; ++k) o[i][k] *= factor;
     }
     __syncthreads();
     add_weighted<kTile>(o, shared.weights, shared.c, size);
   }
   float factor[kPart];
+#pragma unroll
   for (int i = 0; i < kPart; ++i) {
     const int query = first + row_index() + i * kSide;
     factor[i] = 1.0f / sum[i];
@@ -193,7 +204,9 @@ __device__ void differentiate(const Head<T>& head, const Shared<kTile>& shared, 
   float s[kPart][kPart], ds[kPart][kPart];
   multiply_rows(s, x, y, head.size());
   multiply_rows(ds, dx, dy, head.size());
+#pragma unroll
   for (int i = 0; i < kPart; ++i) {
+#pragma unroll
     for (int j = 0; j < kPart; ++j) {
       const int row = row_index() + i * kSide, column = column_index() + j * kSide;
       const int q = rows_are_queries ? row : column;

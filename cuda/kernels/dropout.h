@@ -6,14 +6,14 @@
 
 namespace ebb::cuda {
 
-/// What element `index` of a group of four (device/dropout.h) is multiplied with. Each thread makes
-/// all four words and uses one: neighbours of a group are rarely one thread's.
-__device__ __forceinline__ float dropout_factor(const Dropout& d, uint32_t row, uint32_t part,
-                                                uint32_t group, uint32_t index) {
+/// Whether element `index` of a group of four (device/dropout.h) becomes 0. Each thread makes all
+/// four words and uses one: neighbours of a group are rarely one thread's.
+__device__ __forceinline__ bool is_dropped(const Dropout& d, uint32_t row, uint32_t part,
+                                           uint32_t group, uint32_t index) {
   const auto words = dropout_words(d, row, part, group);
   const uint32_t low = index % 2 == 0 ? words[0] : words[1];
   const uint32_t high = index % 2 == 0 ? words[2] : words[3];
-  return (index < 2 ? low : high) < d.threshold() ? 0.0f : d.kept_factor();
+  return (index < 2 ? low : high) < d.threshold();
 }
 
 }  // namespace ebb::cuda

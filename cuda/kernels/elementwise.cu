@@ -122,25 +122,31 @@ struct Drop {
   T* x;
   int64_t row_elements;
   Dropout dropout;
+  float kept_factor;
 
   /// Chosen, not multiplied: what is dropped is 0 also where it is not a number.
   __device__ float value(int64_t i) const {
     const int64_t row = i / row_elements, element = i % row_elements;
-    const float factor =
-        dropout_factor(dropout, static_cast<uint32_t>(row), 0, static_cast<uint32_t>(element / 4),
-                       static_cast<uint32_t>(element % 4));
-    return factor == 0.0f ? 0.0f : to_float(x[i]) * factor;
+    const bool dropped =
+        is_dropped(dropout, static_cast<uint32_t>(row), 0, static_cast<uint32_t>(element / 4),
+                   static_cast<uint32_t>(element % 4));
+    return dropped ? 0.0f : to_float(x[i]) * kept_factor;
   }
   __device__ void store(int64_t i, float value) const { x[i] = T(value); }
 };
 
 }  // namespace
 
+cudaError_t find_code() {
+  cudaFuncAttributes attributes = {};
+  return cudaFuncGetAttributes(&attributes, for_each_element<Drop<float>>);
+}
+
 void dropout(cudaStream_t stream, const Tensor& x, const Dropout& dropout) {
   with_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
-    launch_for_each("dropout", stream, Drop<T>{x.as<T>(), x.num_elements() / x.dim(0), dropout},
-                    x.num_elements());
+    const Drop<T> drop{x.as<T>(), x.num_elements() / x.dim(0), dropout, dropout.kept_factor()};
+    launch_for_each("dropout", stream, drop, x.num_elements());
   });
 }
 

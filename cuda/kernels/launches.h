@@ -20,6 +20,9 @@ namespace ebb::cuda {
 /// Channels of a head that attention and rotary positions have kernels for.
 inline constexpr int64_t kLargestHead = 256;
 
+/// cudaSuccess where this build has code for the GPU that this thread uses. In elementwise.cu.
+cudaError_t find_code();
+
 // ---- elementwise.cu -----------------------------------------------------------------------------
 void activation_forward(cudaStream_t stream, const Tensor& y, const Tensor& x, Activation);
 void activation_backward(cudaStream_t stream, const Tensor& dx, const Tensor& dy, const Tensor& x,
@@ -95,6 +98,7 @@ struct AttentionLaunch {
   int64_t window = 0;  ///< 0: all
   float scale = 1;
   Dropout dropout = {};
+  float kept_factor = 1;  ///< dropout.kept_factor(): a division of doubles, once
   const int32_t* document_starts = nullptr;
   const void* qkv = nullptr;
   void* out = nullptr;

@@ -24,6 +24,7 @@ struct State {
   std::map<uintptr_t, Range> ranges;  // by begin
   size_t device_bytes = 0, physical_bytes = 0, pinned_bytes = 0;
   std::atomic<bool> lost = false;
+  std::atomic<uint32_t> contexts = 0;
   std::string failure;
   std::atomic<int64_t> streams = 0, events = 0, blocks = 0, reservations = 0;
 };
@@ -133,7 +134,17 @@ void set_current_device(int device) {
   device_is_set = true;
 }
 
-bool is_refused(std::string_view call) { return settings().refuses && settings().refuses(call); }
+uint32_t contexts() { return state().contexts.load(std::memory_order_relaxed); }
+
+bool is_refused(std::string_view call) {
+  static constexpr std::string_view kNeedNone[] = {"cudaSetDevice", "cudaDeviceGetAttribute",
+                                                   "cudaGetDeviceProperties", "cudaEventQuery",
+                                                   "cudaEventSynchronize"};
+  if (std::ranges::find(kNeedNone, call) == std::end(kNeedNone)) {
+    state().contexts.fetch_or(uint32_t{1} << current_device(), std::memory_order_relaxed);
+  }
+  return settings().refuses && settings().refuses(call);
+}
 
 void add_physical(size_t bytes) {
   State& s = state();
@@ -167,6 +178,7 @@ void reset_device() {
   QuietLock lock(s.mutex);
   s.lost = false;
   s.failure.clear();
+  s.contexts = 0;
   last_error = cudaSuccess;
 }
 

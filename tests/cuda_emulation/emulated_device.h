@@ -30,6 +30,7 @@ struct Settings {
   double copy_bytes_per_s = 0;           ///< of copies to and from the host; 0: at once
   bool is_profiled = false;              ///< a profiler watches
   bool has_epilogues = true;             ///< cuBLASLt knows products with something behind them
+  bool has_code = true;                  ///< kernels were compiled for this GPU
   /// Asked at every call that may be refused, from any thread; true: that one fails and does
   /// nothing. What only gives back is never refused.
   std::function<bool(std::string_view call)> refuses = {};
@@ -69,6 +70,9 @@ void count_reservation(int64_t more);
 int current_device();
 void set_current_device(int device);
 bool has_set_device();
+/// A bit for each device that calls have made a context on since reset_device(): CUDA makes it, and
+/// takes memory for it, at a thread's first call of most kinds.
+uint32_t contexts();
 
 /// cudaErrorLaunchFailure once the device is lost, else `status`; not success: the last error.
 cudaError_t finish(cudaError_t status = cudaSuccess);

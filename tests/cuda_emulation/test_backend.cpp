@@ -14,6 +14,7 @@
 #include "device/kernels.h"
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/cuda_emulation/refusals.h"
+#include "tests/cuda_emulation/stream_queue.h"
 #include "tests/device/gate.h"
 #include "tests/trainer/watchdog.h"
 
@@ -76,6 +77,14 @@ TEST_F(EmulatedBackend, GpusThatWillNotDoAreRefusedByName) {
               "there is no GPU 1: this machine has 1");
   emulation::settings().architecture = 75;
   EXPECT_SAYS(error_of<ConfigError>([] { create_gpu(); }), "sm_75 is older than sm_80");
+}
+
+/// A build for another GPU says so before any work.
+TEST_F(EmulatedBackend, AGpuThatThisBuildHasNoCodeForIsRefused) {
+  emulation::settings().has_code = false;
+  const std::string error = error_of<ConfigError>([] { create_gpu(); });
+  EXPECT_SAYS(error, "sm_90: cudaErrorNoKernelImageForDevice");
+  EXPECT_SAYS(error, "-DCMAKE_CUDA_ARCHITECTURES=native");
 }
 
 /// A driver that is too old is no usable device, so `--device auto` goes on without.
@@ -202,6 +211,7 @@ TEST_F(EmulatedBackend, WaitsOfAFailedStreamHoldNothing) {
 /// A new thread's calls are for GPU 0 until it says otherwise.
 TEST_F(EmulatedBackend, NewThreadsUseTheDevicesOwnGpu) {
   emulation::settings().num_devices = 2;
+  emulation::reset_device();
   const auto device = create_gpu({.cuda_index = 1});
   const Buffer y = device->allocate(MemoryKind::Device, 4096, "y");
   const auto blocks = device->create_blocks(kBlock, 1);
@@ -216,6 +226,15 @@ TEST_F(EmulatedBackend, NewThreadsUseTheDevicesOwnGpu) {
   update->record(*host_event);
   compute->record(*event);
   update->wait(*event);  // keeps this record: the next one is in an event of its own
+  std::vector<std::unique_ptr<Event>> more;
+  std::thread([&] {
+    while (more.size() < 2000) more.push_back(device->create_event());  // flags in a new slab
+    load->wait(*event);
+  }).join();
+  std::thread([&] {
+    event->synchronize();
+    EXPECT_GT(event->time_s(), 0);
+  }).join();
   std::thread([&] { compute->record(*event); }).join();
   std::thread([&] { load->wait(*host_event); }).join();
   std::thread([&] { device->kernels().fill_zero(*compute, floats(y)); }).join();
@@ -226,6 +245,7 @@ TEST_F(EmulatedBackend, NewThreadsUseTheDevicesOwnGpu) {
     EXPECT_NO_THROW(stream->synchronize());
   }
   EXPECT_TRUE(event->done());
+  EXPECT_EQ(emulation::contexts(), 0b10u) << "one on GPU 0 takes hundreds of MB there";
 }
 
 // ---- Calls that are refused ---------------------------------------------------------------------

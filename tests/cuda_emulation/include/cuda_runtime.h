@@ -15,6 +15,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "tests/cuda_emulation/emulated_device.h"
 #include "tests/cuda_emulation/grid.h"
 
 // NOLINTBEGIN: the names are CUDA's
@@ -53,6 +54,12 @@ cudaError_t cudaFuncSetAttribute(void (*)(P...), cudaFuncAttribute, int value) {
   return value >= 0 && static_cast<size_t>(value) <= ebb::emulation::kMostSharedBytes
              ? cudaSuccess
              : cudaErrorInvalidValue;
+}
+
+struct cudaFuncAttributes {};
+template <class... P>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, void (*)(P...)) {
+  return ebb::emulation::settings().has_code ? cudaSuccess : cudaErrorNoKernelImageForDevice;
 }
 
 /// Arguments are copied now, and the grid runs when the stream gets there.
