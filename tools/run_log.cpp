@@ -54,6 +54,12 @@ bool is_until(const std::string& line, uint64_t last_step) {
   return step != json.end() && step->is_number_unsigned() && *step <= last_step;
 }
 
+struct stat status_of(int descriptor, const std::string& path) {
+  struct stat status = {};
+  if (::fstat(descriptor, &status) != 0) throw IoError("cannot read state of log", path, errno);
+  return status;
+}
+
 /// Of the whole lines in front that are of these steps.
 uint64_t bytes_until(const std::string& path, uint64_t last_step) {
   std::ifstream file(path, std::ios::binary);
@@ -105,11 +111,11 @@ std::string to_json(const EndRecord& r) {
       .take();
 }
 
-RunLog::RunLog(const std::string& path, std::optional<uint64_t> last_step)
+RunLog::RunLog(const std::string& path)
     : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) {
   if (descriptor_ < 0) throw IoError("cannot open log", path_, errno);
   try {
-    probe(last_step ? bytes_until(path, *last_step) : 0);
+    probe();
   } catch (...) {
     ::close(descriptor_);
     throw;
@@ -118,22 +124,33 @@ RunLog::RunLog(const std::string& path, std::optional<uint64_t> last_step)
 
 RunLog::~RunLog() { ::close(descriptor_); }
 
-/// A regular file is cut, written to and cut again; on anything else a write of nothing must do.
-void RunLog::probe(uint64_t kept_bytes) {
-  struct stat status = {};
-  if (::fstat(descriptor_, &status) != 0) throw IoError("cannot read state of log", path_, errno);
+void RunLog::begin(uint64_t last_step) {
+  if (S_ISREG(status_of(descriptor_, path_).st_mode)) cut(bytes_until(path_, last_step));
+}
+
+void RunLog::cut(uint64_t size_bytes) {
+  const auto end = static_cast<off_t>(size_bytes);
+  if (::ftruncate(descriptor_, end) == 0 && ::lseek(descriptor_, end, SEEK_SET) == end) return;
+  throw IoError("cannot write log", path_, errno);
+}
+
+/// Behind what a regular file has, a line is written and cut off; on anything else a write of
+/// nothing must do.
+void RunLog::probe() {
+  const struct stat status = status_of(descriptor_, path_);
   if (!S_ISREG(status.st_mode)) {
     if (::write(descriptor_, "", 0) < 0) throw IoError("cannot write log", path_, errno);
     return;
   }
-  const auto end = static_cast<off_t>(kept_bytes);
-  const auto cut = [&] {
-    if (::ftruncate(descriptor_, end) == 0 && ::lseek(descriptor_, end, SEEK_SET) == end) return;
-    throw IoError("cannot write log", path_, errno);
-  };
-  cut();
-  write_all(std::string(kProbeBytes, ' '));
-  cut();
+  const auto size_bytes = static_cast<uint64_t>(status.st_size);
+  cut(size_bytes);
+  try {
+    write_all(std::string(kProbeBytes, ' '));
+  } catch (...) {
+    cut(size_bytes);
+    throw;
+  }
+  cut(size_bytes);
 }
 
 void RunLog::sync() {

@@ -4,7 +4,8 @@
 // not finite is null. A field whose value is not known is absent. Every line is written at once
 // with its newline.
 //
-// Not thread-safe. Errors: IoError; a full disk and a missing folder show when the log is opened.
+// Not thread-safe. Errors: IoError; a full disk and a missing folder show when the log is opened,
+// and it begins once nothing else can fail: what is there may be of worth.
 #pragma once
 
 #include <cstdint>
@@ -55,20 +56,25 @@ std::string to_json(const EndRecord& record);
 
 class RunLog {
  public:
-  /// Replaces the file; or goes on after the line of this step, and cuts off what comes after it.
-  /// Finds out whether its disk takes a line.
-  explicit RunLog(const std::string& path, std::optional<uint64_t> last_step = {});
+  /// Finds out whether the disk takes a line, and leaves what is there as it is.
+  explicit RunLog(const std::string& path);
   ~RunLog();
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
 
+  /// Goes on after the line of this step and cuts off what comes after it; after 0, replaces the
+  /// file.
+  void begin(uint64_t last_step);
+
+  // REQUIRES: it began.
   void write(const StepRecord& record) { write_line(to_json(record)); }
   void write(const EndRecord& record) { write_line(to_json(record)); }
   /// What was written is there after a power cut, too.
   void sync();
 
  private:
-  void probe(uint64_t kept_bytes);
+  void cut(uint64_t size_bytes);
+  void probe();
   void write_all(std::string_view text);
   void write_line(std::string line);
 

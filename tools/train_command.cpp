@@ -1,14 +1,17 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
 
+#include "device/errors.h"
 #include "model_zoo/checkpoint.h"
 #include "tools/batches.h"
 #include "tools/chrome_trace.h"
@@ -76,10 +79,7 @@ class TrainingRun {
         start_(start_of(request.resumed, setup)),
         progress_(progress),
         signals_(signals),
-        log_(open_log(request)),
-        trace_(request.options.trace.empty()
-                   ? nullptr
-                   : std::make_unique<ChromeTrace>(request.options.trace)),
+        log_(request.options.log.empty() ? nullptr : std::make_unique<RunLog>(request.options.log)),
         rss_before_bytes_(peak_rss_bytes()),
         device_(create_device(setup.device)),
         trainer_(*setup.model, *device_, setup.prepared),
@@ -90,12 +90,14 @@ class TrainingRun {
       saver_.emplace(request.options, setup, *folder, config, start_,
                      [this](const std::string& path) { progress_.notice("saved '" + path + "'"); });
     }
+    check_trace(request.options.trace);
     report_staging();
     if (request.resumed) {
       read_state(trainer_, state_of(request.resumed->checkpoint));
     } else if (setup.weights) {
       setup.weights->load(trainer_);
     }
+    begin_files(request.options);
   }
 
   Summary run() {
@@ -117,10 +119,17 @@ class TrainingRun {
     if (warning) progress_.notice(*warning);
   }
 
-  static std::unique_ptr<RunLog> open_log(const Request& request) {
-    if (request.options.log.empty()) return nullptr;
-    if (!request.resumed) return std::make_unique<RunLog>(request.options.log);
-    return std::make_unique<RunLog>(request.options.log, request.resumed->run.position.step);
+  /// As the log: a trace that cannot be written shows at once, and what is there stays.
+  static void check_trace(const std::string& path) {
+    errno = 0;
+    if (path.empty() || std::ofstream(path, std::ios::app)) return;
+    throw IoError("cannot open the trace", path, errno);
+  }
+
+  /// Last of all: a run that cannot begin leaves files as they are.
+  void begin_files(const TrainOptions& options) {
+    if (log_) log_->begin(start_.step);
+    if (!options.trace.empty()) trace_ = std::make_unique<ChromeTrace>(options.trace);
   }
 
   static std::string state_of(const std::string& checkpoint) {
@@ -215,7 +224,7 @@ class TrainingRun {
   const Signals& signals_;
   const std::unique_ptr<RunLog>
       log_;  // before the memory: a log that cannot be written shows at once
-  const std::unique_ptr<ChromeTrace> trace_;
+  std::unique_ptr<ChromeTrace> trace_;
   const size_t rss_before_bytes_;
   std::unique_ptr<Device> device_;
   Trainer trainer_;

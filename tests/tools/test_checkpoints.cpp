@@ -165,9 +165,10 @@ TEST_F(Checkpoints, TheConfigurationCanBeReadByItself) {
 
 TEST_F(Checkpoints, DamagedOnesAreRefusedByName) {
   train_until_six();
-  const std::string state = saved(6) + "/state.ebb";
+  const std::string state = saved(6) + "/state.ebb", before = content_of(log_);
   damage(state, fs::file_size(state) - 77);
   EXPECT_FAILS(run({"train", "--resume", "--save", save()}), 2, "'" + state + "' at byte ");
+  EXPECT_EQ(content_of(log_), before) << "cut, though nothing goes on";
   damage(saved(6) + "/training.json", 5);
   EXPECT_FAILS(run({"train", "--resume", "--save", save()}), 2, saved(6) + "/training.json");
   fs::remove_all(saved(6));

@@ -89,6 +89,8 @@ TEST(RunLog, WritesWholeLinesAtOnceAndReplacesTheFile) {
   std::ofstream(path) << std::string(10'000, 'x');
   {
     RunLog log(path);
+    EXPECT_EQ(content_of(path), std::string(10'000, 'x')) << "it did not begin yet";
+    log.begin(0);
     EXPECT_EQ(content_of(path), "");
     log.write(some_step());
     EXPECT_EQ(content_of(path), to_json(some_step()) + "\n");
@@ -111,7 +113,8 @@ TEST(RunLog, GoesOnAfterAStepAndCutsOffTheRest) {
   const std::string torn = line(4).substr(0, 20);
   const auto cut = [&](const std::string& content, uint64_t last_step) {
     std::ofstream(path) << content;
-    RunLog log(path, last_step);
+    RunLog log(path);
+    log.begin(last_step);
     const std::string kept = content_of(path);
     log.write(some_step());
     log.sync();
