@@ -34,6 +34,14 @@ std::optional<std::string> checkpoint_to_resume(const TrainOptions& options) {
   throw_bad_value("--resume", folder, "a checkpoint (step-N), or a folder that has one");
 }
 
+/// Not where it goes on from a copy, or saves to another folder: it is another run then.
+bool is_same_run(const std::string& save, const Resumed& resumed) {
+  const FlagValue* const made_in = find(resumed.run.config, "save");
+  std::error_code error;
+  return made_in != nullptr && fs::equivalent(save, folder_of(resumed.checkpoint), error) &&
+         fs::equivalent(save, made_in->values.front(), error);
+}
+
 void check_state(const std::string& checkpoint) {
   if (fs::exists(fs::path(checkpoint) / kStateFile)) return;
   throw ConfigError(fmt::format(
@@ -49,11 +57,20 @@ std::optional<Resumed> take_up(CommandLine& line, TrainOptions& options) {
   const auto checkpoint = checkpoint_to_resume(options);
   if (!checkpoint) return std::nullopt;
   check_state(*checkpoint);
-  Resumed resumed{.checkpoint = *checkpoint, .run = read_saved_run(*checkpoint)};
-  RunConfig config = resumed.run.config;
-  std::erase_if(config, [](const FlagValue& flag) { return flag.name == "save"; });
-  give_flags(line, config);
+  Resumed resumed{.checkpoint = *checkpoint, .run = read_saved_run(*checkpoint), .left = {}};
   if (options.save.empty()) options.save = folder_of(*checkpoint);
+  const bool is_same = is_same_run(options.save, resumed);
+  RunConfig config;
+  for (const FlagValue& flag : resumed.run.config) {
+    if (flag.name == "save") continue;
+    const bool stays = !is_same && (flag.name == "log" || flag.name == "trace");
+    if (!stays) {
+      config.push_back(flag);
+    } else if (!line.was_given(flag.name)) {
+      resumed.left.push_back(flag);
+    }
+  }
+  give_flags(line, config);
   return resumed;
 }
 
@@ -89,6 +106,12 @@ std::vector<std::string> resume_notices(const TrainOptions& options,
   std::vector<std::string> notices = {fmt::format("resume: from '{}', step {} of {}",
                                                   resumed->checkpoint, run.position.step,
                                                   setup.num_steps())};
+  for (const FlagValue& file : resumed->left) {
+    notices.push_back(
+        fmt::format("resume: the {0} '{1}' is not continued, as this run saves to another folder; "
+                    "--{0} FILE gives it its own",
+                    file.name, file.values.front()));
+  }
   for (const std::string& change : changes(run.config, config)) {
     notices.push_back("resume: " + change);
   }

@@ -17,10 +17,12 @@ namespace ebb {
 struct Resumed {
   std::string checkpoint;
   SavedRun run;
+  RunConfig left;  ///< files of the run that made it, which only that run goes on with
 };
 
 /// What --resume means; nullopt where it was not given, or there is nothing to resume under --save
-/// yet. Flags that were not given become the checkpoint's; --save becomes its folder.
+/// yet. Flags that were not given become the checkpoint's; --save becomes its folder. A run that
+/// does not go on in the folder in which the checkpoint was made has no part in its log and trace.
 std::optional<Resumed> take_up(CommandLine& line, TrainOptions& options);
 
 /// Where the run begins. A sequence of another length begins at the same token.

@@ -13,6 +13,7 @@
 
 #include "device/errors.h"
 #include "io/json_text.h"
+#include "tools/set_aside.h"
 
 namespace ebb {
 namespace {
@@ -52,6 +53,12 @@ bool is_until(const std::string& line, uint64_t last_step) {
   if (!json.is_object()) return false;
   const auto step = json.find("step");
   return step != json.end() && step->is_number_unsigned() && *step <= last_step;
+}
+
+int open_log(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor < 0) throw IoError("cannot open log", path, errno);
+  return descriptor;
 }
 
 struct stat status_of(int descriptor, const std::string& path) {
@@ -111,9 +118,7 @@ std::string to_json(const EndRecord& r) {
       .take();
 }
 
-RunLog::RunLog(const std::string& path)
-    : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666)) {
-  if (descriptor_ < 0) throw IoError("cannot open log", path_, errno);
+RunLog::RunLog(const std::string& path) : path_(path), descriptor_(open_log(path)) {
   try {
     probe();
   } catch (...) {
@@ -124,8 +129,16 @@ RunLog::RunLog(const std::string& path)
 
 RunLog::~RunLog() { ::close(descriptor_); }
 
-void RunLog::begin(uint64_t last_step) {
-  if (S_ISREG(status_of(descriptor_, path_).st_mode)) cut(bytes_until(path_, last_step));
+std::optional<std::string> RunLog::begin(uint64_t last_step) {
+  if (!S_ISREG(status_of(descriptor_, path_).st_mode)) return std::nullopt;
+  const uint64_t kept_bytes = bytes_until(path_, last_step);
+  const auto aside = kept_bytes == 0 ? set_aside(path_) : std::nullopt;
+  if (aside) {
+    ::close(descriptor_);
+    descriptor_ = open_log(path_);
+  }
+  cut(kept_bytes);
+  return aside;
 }
 
 void RunLog::cut(uint64_t size_bytes) {

@@ -62,9 +62,9 @@ class RunLog {
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
 
-  /// Goes on after the line of this step and cuts off what comes after it; after 0, replaces the
-  /// file.
-  void begin(uint64_t last_step);
+  /// Goes on after the line of this step, 0: none, and cuts off what comes after it. Where that
+  /// leaves none of the lines that are there, they are set aside, and their file is returned.
+  std::optional<std::string> begin(uint64_t last_step);
 
   // REQUIRES: it began.
   void write(const StepRecord& record) { write_line(to_json(record)); }

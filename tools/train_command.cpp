@@ -24,6 +24,7 @@
 #include "tools/resume.h"
 #include "tools/run_log.h"
 #include "tools/run_saver.h"
+#include "tools/set_aside.h"
 #include "tools/signals.h"
 #include "tools/train_options.h"
 #include "tools/train_report.h"
@@ -97,7 +98,7 @@ class TrainingRun {
     } else if (setup.weights) {
       setup.weights->load(trainer_);
     }
-    begin_files(request.options);
+    begin_files(request);
   }
 
   Summary run() {
@@ -127,9 +128,16 @@ class TrainingRun {
   }
 
   /// Last of all: a run that cannot begin leaves files as they are.
-  void begin_files(const TrainOptions& options) {
-    if (log_) log_->begin(start_.step);
-    if (!options.trace.empty()) trace_ = std::make_unique<ChromeTrace>(options.trace);
+  void begin_files(const Request& request) {
+    if (log_) report_aside(request.options.log, log_->begin(start_.step));
+    const std::string& trace = request.options.trace;
+    if (trace.empty()) return;
+    if (request.resumed) report_aside(trace, set_aside(trace));  // of the steps before
+    trace_ = std::make_unique<ChromeTrace>(trace);
+  }
+
+  void report_aside(const std::string& path, const std::optional<std::string>& aside) {
+    if (aside) progress_.notice(fmt::format("what was in '{}' is now in '{}'", path, *aside));
   }
 
   static std::string state_of(const std::string& checkpoint) {

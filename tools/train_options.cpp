@@ -259,7 +259,8 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
 }
 
 void add_output_flags(FlagGroup group, TrainOptions& o) {
-  group.add("--log", "FILE", "JSON lines, one a step", text(o.log));
+  group.add("--log", "FILE", "JSON lines, one a step; what another run left there becomes FILE.1",
+            text(o.log));
   group.add("--trace", "FILE",
             "the timeline of every step, as Chrome trace JSON (opens in Perfetto)", text(o.trace));
   group.add("--save", "DIR",

@@ -191,8 +191,43 @@ TEST_F(Checkpoints, AFolderIsForOneRun) {
   EXPECT_FAILS(run(train({"--save", save()})), 2, "its newest checkpoint is step-6");
   EXPECT_FAILS(run({"train", "--resume", saved(3)}), 2, "its newest checkpoint is step-6");
   EXPECT_EQ(names_saved(), (Names{"step-3", "step-6"}));
-  succeed({"train", "--resume", saved(3), "--save", path("elsewhere")});
+  succeed({"train", "--resume", saved(3), "--save", path("elsewhere"), "--log", log_});
   EXPECT_EQ(log(), whole());
+}
+
+/// A branch and a copy are runs of their own: the files of the first run stay its.
+TEST_F(Checkpoints, AnotherRunLeavesLogAndTraceAlone) {
+  const std::string trace = path("trace.json");
+  succeed(train({"--save", save(), "--save-steps", "3", "--trace", trace}));
+  const std::string log_before = content_of(log_), trace_before = content_of(trace);
+  fs::copy(save(), path("copy"), fs::copy_options::recursive);
+  fs::remove_all(path("copy/step-8"));
+  for (const Arguments& other :
+       {Arguments{saved(3), "--save", path("branch"), "--lr", "1e-3"}, Arguments{path("copy")}}) {
+    Arguments arguments = {"train", "--resume"};
+    arguments.insert(arguments.end(), other.begin(), other.end());
+    const Outcome outcome = succeed(arguments);
+    EXPECT_SAYS(outcome.err, "the log '" + log_ +
+                                 "' is not continued, as this run saves to "
+                                 "another folder; --log FILE gives it its own");
+    EXPECT_SAYS(outcome.err, "the trace '" + trace + "' is not continued");
+    EXPECT_EQ(content_of(log_), log_before);
+    EXPECT_EQ(content_of(trace), trace_before);
+  }
+  EXPECT_EQ(content_of(path("branch/step-8/train.toml")).find("log"), std::string::npos);
+  fs::remove_all(saved(8));
+  succeed({"train", "--resume", "--save", save()});
+  EXPECT_EQ(log(), whole());
+  EXPECT_EQ(content_of(trace + ".1"), trace_before) << "it holds the first steps";
+}
+
+TEST_F(Checkpoints, AnotherLogIsKept) {
+  succeed(train());
+  const std::string first = content_of(log_);
+  const Outcome outcome = succeed(train({"--seed", "2"}));
+  EXPECT_SAYS(outcome.err, "what was in '" + log_ + "' is now in '" + log_ + ".1'");
+  EXPECT_EQ(content_of(log_ + ".1"), first);
+  EXPECT_EQ(log().size(), 9u);
 }
 
 TEST_F(Checkpoints, AFolderIsForOneProcess) {

@@ -26,7 +26,7 @@ class FullDisk : public CheckpointRuns {
     }
     EXPECT_GE(names_saved().size(), 1u);
     if (moved_to != save()) fs::copy(save(), moved_to, fs::copy_options::recursive);
-    succeed({"train", "--resume", "--save", moved_to});
+    succeed({"train", "--resume", "--save", moved_to, "--log", log_});
     EXPECT_EQ(log(), whole());
   }
 };

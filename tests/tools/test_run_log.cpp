@@ -83,21 +83,24 @@ TEST(RunLog, TheLastLineSaysHowItEnded) {
       R"("peak_rss_bytes": 4096, "parameters": 12})");
 }
 
-TEST(RunLog, WritesWholeLinesAtOnceAndReplacesTheFile) {
+TEST(RunLog, WritesWholeLinesAtOnceAndKeepsWhatTheFileHeld) {
   const std::string path =
       (fs::temp_directory_path() / ("ebb-log-" + std::to_string(::getpid()))).string();
   std::ofstream(path) << std::string(10'000, 'x');
   {
     RunLog log(path);
     EXPECT_EQ(content_of(path), std::string(10'000, 'x')) << "it did not begin yet";
-    log.begin(0);
+    EXPECT_EQ(log.begin(0), fs::canonical(path).string() + ".1");
     EXPECT_EQ(content_of(path), "");
+    EXPECT_EQ(content_of(path + ".1"), std::string(10'000, 'x'));
     log.write(some_step());
     EXPECT_EQ(content_of(path), to_json(some_step()) + "\n");
     log.write(EndRecord{});
     EXPECT_EQ(content_of(path), to_json(some_step()) + "\n" + to_json(EndRecord{}) + "\n");
   }
-  fs::remove(path);
+  RunLog second(path);
+  EXPECT_TRUE(second.begin(2)->ends_with(".2")) << "step 3 is not of a run that is at step 2";
+  for (const char* end : {"", ".1", ".2"}) fs::remove(path + end);
 }
 
 TEST(RunLog, GoesOnAfterAStepAndCutsOffTheRest) {
@@ -114,7 +117,9 @@ TEST(RunLog, GoesOnAfterAStepAndCutsOffTheRest) {
   const auto cut = [&](const std::string& content, uint64_t last_step) {
     std::ofstream(path) << content;
     RunLog log(path);
-    log.begin(last_step);
+    const auto aside = log.begin(last_step);
+    EXPECT_EQ(aside.has_value(), !content.empty() && content_of(path).empty());
+    if (aside) fs::remove(*aside);
     const std::string kept = content_of(path);
     log.write(some_step());
     log.sync();

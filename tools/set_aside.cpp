@@ -1,0 +1,26 @@
+#include "tools/set_aside.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <system_error>
+
+#include "device/errors.h"
+
+namespace ebb {
+
+namespace fs = std::filesystem;
+
+std::optional<std::string> set_aside(const std::string& path) {
+  std::error_code error, ignored;
+  if (!fs::is_regular_file(path, ignored) || fs::file_size(path, ignored) == 0) return std::nullopt;
+  const std::string file = fs::canonical(path, error).string();  // a link goes on as one
+  const auto numbered = [&](int i) { return fmt::format("{}.{}", file, i); };
+  int i = 1;
+  while (fs::exists(fs::symlink_status(numbered(i), ignored))) ++i;
+  if (!error) fs::rename(file, numbered(i), error);
+  if (error) throw IoError("cannot make room for a new file by renaming", path, error.value());
+  return numbered(i);
+}
+
+}  // namespace ebb
