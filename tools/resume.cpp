@@ -84,6 +84,15 @@ RunPosition start_of(const std::optional<Resumed>& resumed, const TrainSetup& se
   return start;
 }
 
+void check_end(const std::optional<Resumed>& resumed, const TrainSetup& setup) {
+  const uint64_t step = resumed ? resumed->run.position.step : 0;
+  if (step <= setup.num_steps()) return;
+  throw ConfigError(fmt::format(
+      "--resume '{}': it is at step {} already, and the run is to end after step {}: give --steps "
+      "above {}, or resume an earlier checkpoint",
+      resumed->checkpoint, step, setup.num_steps(), step));
+}
+
 std::string written_by(const TrainSetup& setup) {
   std::string text = fmt::format("ebb {} on ", EBB_VERSION);
   if (setup.device.kind == DeviceKind::Cuda) return text + "cuda";

@@ -28,6 +28,9 @@ std::optional<Resumed> take_up(CommandLine& line, TrainOptions& options);
 /// Where the run begins. A sequence of another length begins at the same token.
 RunPosition start_of(const std::optional<Resumed>& resumed, const TrainSetup& setup);
 
+/// ConfigError where the checkpoint is past the run's end.
+void check_end(const std::optional<Resumed>& resumed, const TrainSetup& setup);
+
 /// "ebb 0.1.0 on host with bf16-dot arithmetic, AuthenticAMD 26/2": equal where the same bits are
 /// promised.
 std::string written_by(const TrainSetup& setup);

@@ -323,6 +323,7 @@ int train_command(std::vector<std::string> arguments) {
   SignalNotice notice;
   const Signals signals([&notice](const char* name) { notice(name); });
   const TrainSetup setup = set_up(options, request->resumed.has_value());
+  check_end(request->resumed, setup);
   if (signals.pending() != 0) return signals.exit_code();
   reset_peak_rss();
   if (!options.dry_run) return train(*request, setup, folder.get(), notice, signals);

@@ -16,6 +16,13 @@ namespace {
 namespace fs = std::filesystem;
 using Names = std::vector<std::string>;
 
+#define EXPECT_FAILS(outcome, code, fragment)        \
+  do {                                               \
+    const Outcome result = (outcome);                \
+    EXPECT_EQ(result.exit_code, code) << result.err; \
+    EXPECT_SAYS(result.err, fragment);               \
+  } while (false)
+
 class Checkpoints : public CheckpointRuns {
  protected:
   /// Saves after steps 3 and 6, as if it had been ended there.
@@ -123,6 +130,17 @@ TEST_F(Checkpoints, AResumedRunThatIsCompleteDoesNothing) {
   EXPECT_EQ(names_saved(), Names{"step-8"});
 }
 
+TEST_F(Checkpoints, AnEndBeforeTheCheckpointIsRefused) {
+  train_until_six();
+  const std::string before = content_of(log_);
+  EXPECT_FAILS(run({"train", "--resume", "--save", save(), "--steps", "5"}), 2,
+               "--resume '" + saved(6) +
+                   "': it is at step 6 already, and the run is to end after step 5: give --steps "
+                   "above 6");
+  EXPECT_EQ(content_of(log_), before);
+  succeed({"train", "--resume", "--save", save(), "--steps", "6"});
+}
+
 TEST_F(Checkpoints, FlagsThatChangeResultsAreReported) {
   train_until_six();
   const Outcome outcome = succeed(
@@ -155,13 +173,6 @@ TEST_F(Checkpoints, TheConfigurationCanBeReadByItself) {
   succeed({"train", "--config", path("kept/train.toml")});
   EXPECT_EQ(log(), expected);
 }
-
-#define EXPECT_FAILS(outcome, code, fragment)        \
-  do {                                               \
-    const Outcome result = (outcome);                \
-    EXPECT_EQ(result.exit_code, code) << result.err; \
-    EXPECT_SAYS(result.err, fragment);               \
-  } while (false)
 
 TEST_F(Checkpoints, DamagedOnesAreRefusedByName) {
   train_until_six();
