@@ -57,7 +57,8 @@ std::optional<Resumed> take_up(CommandLine& line, TrainOptions& options) {
   const auto checkpoint = checkpoint_to_resume(options);
   if (!checkpoint) return std::nullopt;
   check_state(*checkpoint);
-  Resumed resumed{.checkpoint = *checkpoint, .run = read_saved_run(*checkpoint), .left = {}};
+  Resumed resumed{
+      .checkpoint = *checkpoint, .run = read_saved_run(*checkpoint), .taken = {}, .left = {}};
   if (options.save.empty()) options.save = folder_of(*checkpoint);
   const bool is_same = is_same_run(options.save, resumed);
   RunConfig config;
@@ -70,7 +71,8 @@ std::optional<Resumed> take_up(CommandLine& line, TrainOptions& options) {
       resumed.left.push_back(flag);
     }
   }
-  give_flags(line, config);
+  resumed.taken = give_flags(line, config);
+  if (find(resumed.taken, "model") != nullptr) options.model = *checkpoint;
   return resumed;
 }
 

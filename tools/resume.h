@@ -17,12 +17,14 @@ namespace ebb {
 struct Resumed {
   std::string checkpoint;
   SavedRun run;
-  RunConfig left;  ///< files of the run that made it, which only that run goes on with
+  RunConfig taken;  ///< flags that were not given, and are the checkpoint's
+  RunConfig left;   ///< files of the run that made it, which only that run goes on with
 };
 
 /// What --resume means; nullopt where it was not given, or there is nothing to resume under --save
 /// yet. Flags that were not given become the checkpoint's; --save becomes its folder. A run that
 /// does not go on in the folder in which the checkpoint was made has no part in its log and trace.
+/// The model's configuration is the checkpoint's, too: its folder may be gone since.
 std::optional<Resumed> take_up(CommandLine& line, TrainOptions& options);
 
 /// Where the run begins. A sequence of another length begins at the same token.

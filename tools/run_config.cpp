@@ -151,14 +151,18 @@ RunConfig given_flags(const CommandLine& line) {
   return config;
 }
 
-void give_flags(CommandLine& line, const RunConfig& config) {
+RunConfig give_flags(CommandLine& line, const RunConfig& config) {
+  RunConfig taken;
   const std::set<std::string> given = names_of(line.given());
   for (const FlagValue& flag : config) {
     if (line.was_given(flag.name) || gives_way(flag.name, given)) continue;
-    if (line.give(flag)) continue;
-    throw ConfigError(
-        fmt::format("--{} of the checkpoint is not known to this program", flag.name));
+    if (!line.give(flag)) {
+      throw ConfigError(
+          fmt::format("--{} of the checkpoint is not known to this program", flag.name));
+    }
+    taken.push_back(flag);
   }
+  return taken;
 }
 
 RunConfig resolved_config(RunConfig config, const TrainOptions& options, const TrainSetup& setup) {

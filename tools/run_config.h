@@ -25,9 +25,9 @@ const FlagValue* find(const RunConfig& config, std::string_view name);
 /// What the command line and --config gave, but for flags that are of one invocation alone.
 RunConfig given_flags(const CommandLine& line);
 
-/// Takes from `config` the flags that were not given, nor others that exclude them. ConfigError
-/// where the line has no such flag, or the value is not allowed.
-void give_flags(CommandLine& line, const RunConfig& config);
+/// Takes from `config` the flags that were not given, nor others that exclude them, and returns
+/// these. ConfigError where the line has no such flag, or the value is not allowed.
+RunConfig give_flags(CommandLine& line, const RunConfig& config);
 
 /// With every value on which results depend as it was resolved, whether given or not, and with
 /// paths that hold anywhere.

@@ -1,5 +1,7 @@
 #include "tools/run_saver.h"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "model_zoo/checkpoint.h"
@@ -10,12 +12,22 @@ namespace {
 // For config.json, flags, headers and folders; a tokenizer may take more.
 constexpr uint64_t kSmallFilesBytes = uint64_t{1} << 20;
 
+/// Where the tokenizer and the like are. The model's folder may be a checkpoint that --save-keep
+/// removed meanwhile: then the newest one has them as well.
+std::string model_files(const std::string& model, const std::string& saves) {
+  std::error_code error;
+  if (model.empty() || std::filesystem::exists(model, error)) return model;
+  const std::vector<uint64_t> steps = saved_steps(saves);
+  return steps.empty() ? model : checkpoint_path(saves, steps.back());
+}
+
 CheckpointContents contents_of(const TrainOptions& options, const TrainSetup& setup) {
   const Layout& layout = *setup.prepared.layout;
   const DType type = options.save_dtype.value_or(options.dtype);
-  const auto write = [&setup, type](const StateLoan& loan, const std::string& folder) {
-    write_weights(loan, setup.source.config, setup.model->parameters(), type, setup.source.folder,
-                  folder);
+  const auto write = [&setup, type, saves = options.save](const StateLoan& loan,
+                                                          const std::string& folder) {
+    write_weights(loan, setup.source.config, setup.model->parameters(), type,
+                  model_files(setup.source.folder, saves), folder);
   };
   const bool with_state = !options.save_weights_only;
   return {.write_weights = write,

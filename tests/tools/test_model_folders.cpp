@@ -32,14 +32,15 @@ class ModelFolders : public testing::Test {
                                        tokens_.size() * sizeof(uint16_t)});
   }
 
-  Outcome train(const Arguments& model, const Arguments& more = {}) const {
+  Outcome train(const Arguments& model, const Arguments& more = {},
+                const std::string& steps = "2") const {
     Arguments arguments = {"train",      "--data",
                            data_,        "--token-type",
                            "u16",        "--seq-length",
                            "8",          "--order",
                            "sequential", "--dtype",
                            "fp32",       "--steps",
-                           "2",          "--chunk-size",
+                           steps,        "--chunk-size",
                            "256KiB",     "--threads",
                            "1",          "--log",
                            log_,         "--device",
@@ -114,6 +115,32 @@ TEST_F(ModelFolders, AreFoundInTheCacheByTheirId) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("some/tiny: 2 layers"), std::string::npos) << outcome.out;
   EXPECT_FAILS(other, 2, "hf download some/other");
+}
+
+/// A checkpoint has all of its model; and --save-keep may remove the one that a run began from.
+TEST_F(ModelFolders, MayBeGoneWhenARunGoesOn) {
+  fs::copy(hf_folder("mistral"), path("model"));
+  const Outcome whole =
+      train({"--model", path("model")}, {"--save", path("save"), "--save-steps", "2"}, "5");
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  const auto hash = [this] {
+    const std::string text = content_of(log_);
+    return parse_json(text.substr(text.find("{\"end\"")))["state_hash"].get<std::string>();
+  };
+  const std::string expected = hash(), last = path("save/step-5");
+  const std::string config = content_of(last + "/config.json");
+  const std::string generation = content_of(last + "/generation_config.json");
+  ASSERT_FALSE(generation.empty());
+  for (const char* gone : {"model", "save/step-4", "save/step-5"}) fs::remove_all(path(gone));
+  const Outcome outcome = run_ebb(
+      {"train", "--resume", path("save"), "--save-keep", "1", "--save-steps", "1"}, folder_.path());
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err.find("results are not"), std::string::npos) << outcome.err;
+  EXPECT_FALSE(fs::exists(path("save/step-2")));
+  EXPECT_EQ(hash(), expected);
+  EXPECT_EQ(content_of(last + "/config.json"), config);
+  EXPECT_EQ(content_of(last + "/generation_config.json"), generation);
+  EXPECT_NE(content_of(last + "/train.toml").find(path("model")), std::string::npos);
 }
 
 TEST_F(ModelFolders, ThatCannotBeAreRefused) {
