@@ -56,6 +56,14 @@ nlohmann::ordered_json to_json(const RunConfig& config) {
   return json;
 }
 
+std::vector<std::string> names_resolved(const RunConfig& config) {
+  std::vector<std::string> names;
+  for (const FlagValue& flag : config) {
+    if (flag.resolved) names.push_back(flag.name);
+  }
+  return names;
+}
+
 SavedRun from_json(const nlohmann::ordered_json& json) {
   SavedRun run{.position = {.step = json.at("step"),
                             .num_samples = json.at("num_samples"),
@@ -63,8 +71,11 @@ SavedRun from_json(const nlohmann::ordered_json& json) {
                .data_tokens = json.at("data_tokens"),
                .written_by = json.at("written_by"),
                .config = {}};
+  // Checkpoints that do not say which were resolved: taken for given.
+  const auto resolved = json.value("resolved", std::vector<std::string>{});
   for (const auto& [name, values] : json.at("config").items()) {
-    run.config.push_back({name, values.get<std::vector<std::string>>()});
+    run.config.push_back({name, values.get<std::vector<std::string>>(),
+                          std::ranges::find(resolved, name) != resolved.end()});
   }
   return run;
 }
@@ -99,7 +110,8 @@ void write_saved_run(const std::string& checkpoint, const SavedRun& run) {
                                        {"num_tokens", run.position.num_tokens},
                                        {"data_tokens", run.data_tokens},
                                        {"written_by", run.written_by},
-                                       {"config", to_json(run.config)}};
+                                       {"config", to_json(run.config)},
+                                       {"resolved", names_resolved(run.config)}};
   write_new_file((fs::path(checkpoint) / kConfigFile).string(), to_toml(run.config));
   write_new_file((fs::path(checkpoint) / kTrainingFile).string(), json_text(json, 2) + "\n");
 }

@@ -28,10 +28,11 @@ struct CommandFlags {
   std::vector<Flag> flags;  ///< in the order of --help
 };
 
-/// A flag as it was given: its first long name without dashes.
+/// A flag as it was given, or as what was given came to: its first long name without dashes.
 struct FlagValue {
   std::string name;
   std::vector<std::string> values;  ///< of a list, any number; of a switch, "true"
+  bool resolved = false;            ///< not given
   bool operator==(const FlagValue&) const = default;
 };
 

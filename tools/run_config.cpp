@@ -25,6 +25,9 @@ constexpr std::string_view kExclusive[][2] = {{"steps", "epochs"},
                                               {"recompute", "gradient-checkpointing"},
                                               {"preset", "model"}};
 
+// Where the first is not given, it follows from the second.
+constexpr std::string_view kFollowing[][2] = {{"min-lr", "lr"}, {"gradient-dtype", "dtype"}};
+
 // No bit of a result depends on these. Of any other flag it is assumed.
 constexpr std::string_view kHarmless[] = {"threads",
                                           "chunk-size",
@@ -72,12 +75,19 @@ bool gives_way(const std::string& name, const std::set<std::string>& given) {
   });
 }
 
+/// Was what it follows from given anew?
+bool follows(const FlagValue& flag, const std::set<std::string>& given) {
+  return flag.resolved && std::ranges::any_of(kFollowing, [&](const auto& pair) {
+           return flag.name == pair[0] && given.contains(std::string(pair[1]));
+         });
+}
+
 void set(RunConfig& config, std::string_view name, std::string value) {
   const auto found = std::ranges::find(config, name, &FlagValue::name);
   if (found != config.end()) {
     found->values = {std::move(value)};
   } else {
-    config.push_back({std::string(name), {std::move(value)}});
+    config.push_back({std::string(name), {std::move(value)}, true});
   }
 }
 
@@ -145,9 +155,12 @@ const FlagValue* find(const RunConfig& config, std::string_view name) {
   return found != config.end() ? &*found : nullptr;
 }
 
-RunConfig given_flags(const CommandLine& line) {
+RunConfig given_flags(const CommandLine& line, const RunConfig& taken) {
   RunConfig config = line.given();
-  std::erase_if(config, [](const FlagValue& flag) { return is_in(kPassing, flag.name); });
+  std::erase_if(config, [&](const FlagValue& flag) {
+    const FlagValue* const kept = find(taken, flag.name);
+    return is_in(kPassing, flag.name) || (kept != nullptr && kept->resolved);
+  });
   return config;
 }
 
@@ -155,7 +168,9 @@ RunConfig give_flags(CommandLine& line, const RunConfig& config) {
   RunConfig taken;
   const std::set<std::string> given = names_of(line.given());
   for (const FlagValue& flag : config) {
-    if (line.was_given(flag.name) || gives_way(flag.name, given)) continue;
+    if (line.was_given(flag.name) || gives_way(flag.name, given) || follows(flag, given)) {
+      continue;
+    }
     if (!line.give(flag)) {
       throw ConfigError(
           fmt::format("--{} of the checkpoint is not known to this program", flag.name));
@@ -191,6 +206,20 @@ RunConfig resolved_config(RunConfig config, const TrainOptions& options, const T
     }
   }
   return config;
+}
+
+std::string with_origin(std::string error, const RunConfig& taken) {
+  std::string origin;
+  for (const FlagValue& flag : taken) {
+    const std::string name = "--" + flag.name;
+    const size_t at = error.find(name);
+    if (at == error.npos) continue;
+    const char next = error.c_str()[at + name.size()];
+    if (next == '-' || (next >= 'a' && next <= 'z')) continue;  // a longer name
+    origin += fmt::format("{}{} {}", origin.empty() ? "" : ", ", name, joined(&flag));
+  }
+  if (!origin.empty()) error += "; not given, so as the checkpoint has it: " + origin;
+  return error;
 }
 
 std::string to_toml(const RunConfig& config) {

@@ -22,12 +22,17 @@ using RunConfig = std::vector<FlagValue>;
 /// Null where there is none of that name.
 const FlagValue* find(const RunConfig& config, std::string_view name);
 
-/// What the command line and --config gave, but for flags that are of one invocation alone.
-RunConfig given_flags(const CommandLine& line);
+/// What the command line and --config gave, but for flags that are of one invocation alone, and
+/// for those of `taken`, from a checkpoint, that nobody ever gave.
+RunConfig given_flags(const CommandLine& line, const RunConfig& taken = {});
 
-/// Takes from `config` the flags that were not given, nor others that exclude them, and returns
-/// these. ConfigError where the line has no such flag, or the value is not allowed.
+/// Takes from `config` the flags that were not given, nor others that exclude them, nor those from
+/// which they only followed, and returns these. ConfigError where the line has no such flag, or the
+/// value is not allowed.
 RunConfig give_flags(CommandLine& line, const RunConfig& config);
+
+/// Where an error is about flags that the checkpoint gave, it says so.
+std::string with_origin(std::string error, const RunConfig& taken);
 
 /// With every value on which results depend as it was resolved, whether given or not, and with
 /// paths that hold anywhere.

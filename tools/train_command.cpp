@@ -40,15 +40,28 @@ struct Request {
   RunConfig given;  // the checkpoint's flags among them
 };
 
+/// What `work` returns; its errors name the flags that are the checkpoint's.
+template <class Work>
+auto naming_origin(const std::optional<Resumed>& resumed, const Work& work) {
+  try {
+    return work();
+  } catch (const PlanError&) {
+    throw;
+  } catch (const ConfigError& error) {
+    throw ConfigError(resumed ? with_origin(error.what(), resumed->taken) : error.what());
+  }
+}
+
 std::optional<Request> parse_train(std::vector<std::string> arguments) {
   CommandLine line("Trains a model on text or token files.", "ebb train");
   Request request;
   add_train_flags(line, request.options);
   if (!parse_arguments(line, std::move(arguments), true)) return std::nullopt;
   request.resumed = take_up(line, request.options);
-  request.given = given_flags(line);
+  const RunConfig taken = request.resumed ? request.resumed->taken : RunConfig{};
+  request.given = given_flags(line, taken);
   settle_defaults(request.options);
-  validate(request.options);
+  naming_origin(request.resumed, [&] { validate(request.options); });
   return request;
 }
 
@@ -322,7 +335,8 @@ int train_command(std::vector<std::string> arguments) {
   // First of all: what sets up has threads, and they must not take the signals.
   SignalNotice notice;
   const Signals signals([&notice](const char* name) { notice(name); });
-  const TrainSetup setup = set_up(options, request->resumed.has_value());
+  const TrainSetup setup = naming_origin(
+      request->resumed, [&] { return set_up(options, request->resumed.has_value()); });
   check_end(request->resumed, setup);
   if (signals.pending() != 0) return signals.exit_code();
   reset_peak_rss();

@@ -151,6 +151,32 @@ TEST_F(Checkpoints, FlagsThatChangeResultsAreReported) {
   EXPECT_NE(log(), whole());
 }
 
+TEST_F(Checkpoints, WhatOnlyFollowedFollowsAnew) {
+  train_until_six();
+  const std::string changed = "--min-lr was ";
+  const Outcome lower =
+      succeed({"train", "--resume", "--save", save(), "--steps", "7", "--lr", "1e-5"});
+  EXPECT_SAYS(lower.err, changed + "2.9999999999999997e-05 and is 1.0000000000000002e-06");
+  // Once more: the run that was resumed was not given it either.
+  const Outcome higher =
+      succeed({"train", "--resume", "--save", save(), "--steps", "8", "--lr", "1e-3"});
+  EXPECT_SAYS(higher.err, changed + "1.0000000000000002e-06 and is 0.0001");
+  const Outcome same = succeed({"train", "--resume", "--save", save(), "--steps", "9"});
+  EXPECT_EQ(same.err.find(changed), std::string::npos) << same.err;
+}
+
+TEST_F(Checkpoints, WhatWasGivenStaysAndAnErrorSaysWhereItIsFrom) {
+  succeed(train({"--save", save(), "--min-lr", "2e-5", "--gradient-dtype", "bf16"}));
+  const Arguments resume = {"train", "--resume", "--save", save(), "--steps", "9"};
+  Arguments lower = resume, higher = resume;
+  lower.insert(lower.end(), {"--lr", "1e-5"});
+  higher.insert(higher.end(), {"--lr", "1e-3"});
+  EXPECT_FAILS(run(lower), 2,
+               "--min-lr '2e-05': allowed is a number from 0 to --lr 1e-05; not given, so as the "
+               "checkpoint has it: --min-lr 2e-05\n");
+  EXPECT_EQ(succeed(higher).err.find("--min-lr was"), std::string::npos);
+}
+
 TEST_F(Checkpoints, OtherDataIsReported) {
   train_until_six();
   const std::string other = folder_.write("other.txt", content_of(text_) + "more");
@@ -189,9 +215,7 @@ TEST_F(Checkpoints, DamagedOnesAreRefusedByName) {
 
 TEST_F(Checkpoints, OtherModelsAreRefused) {
   train_until_six();
-  EXPECT_FAILS(
-      run({"train", "--resume", "--save", save(), "--dtype", "fp32", "--gradient-dtype", "fp32"}),
-      2, "--dtype bf16");
+  EXPECT_FAILS(run({"train", "--resume", "--save", save(), "--dtype", "fp32"}), 2, "--dtype bf16");
   EXPECT_FAILS(run({"train", "--resume", "--save", save(), "--preset", "gpt-6x384-bytes"}), 2,
                "the state is of another model: parameter 0 is 'wte.weight' (256, 128)");
 }
