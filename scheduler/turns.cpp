@@ -1,6 +1,9 @@
 #include "scheduler/turns.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <system_error>
 
 #include "device/errors.h"
 
@@ -11,10 +14,21 @@ constexpr uint32_t kNobody = UINT32_MAX;
 
 Turns::Turns(uint32_t num_threads) {
   for (uint32_t i = 0; i < num_threads; ++i) seats_.push_back(std::make_unique<Seat>());
-  for (uint32_t i = 0; i < num_threads; ++i) threads_.emplace_back([this, i] { work(i); });
+  try {
+    for (uint32_t i = 0; i < num_threads; ++i) threads_.emplace_back([this, i] { work(i); });
+  } catch (const std::system_error& error) {
+    stop();  // a thread that runs must not be destroyed
+    throw Error(fmt::format(
+        "cannot start thread {} of the {} that take turns, one for each micro-batch of a step: {}; "
+        "allow more processes (ulimit -u, or pids.max of the cgroup), or make fewer and larger "
+        "micro-batches",
+        threads_.size() + 1, num_threads, error.code().message()));
+  }
 }
 
-Turns::~Turns() {
+Turns::~Turns() { stop(); }
+
+void Turns::stop() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;

@@ -6,7 +6,7 @@
 //
 // Thread-safety: one caller of run(). Nothing allocates after construction. An exception ends the
 // run: bodies that wait are unwound (pass() throws in them; do not catch it), those that have not
-// begun do not begin, and run() rethrows the first.
+// begun do not begin, and run() rethrows the first. Error where the system allows fewer threads.
 #pragma once
 
 #include <condition_variable>
@@ -44,6 +44,7 @@ class Turns {
 
   void run_erased(uint32_t count, const void* body, void (*call)(const void*, uint32_t));
   void work(uint32_t i);
+  void stop();
   void wait_for_turn(std::unique_lock<std::mutex>& lock, uint32_t i);
   void hand_on(uint32_t from, std::unique_lock<std::mutex>& lock);
 

@@ -1,8 +1,13 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
 #include <string>
 
+#include "device/errors.h"
 #include "scheduler/turns.h"
 
 namespace ebb {
@@ -65,6 +70,27 @@ TEST(Turns, AnExceptionUnwindsEverybody) {
   int after = 0;
   turns.run(3, [&](uint32_t) { ++after; });
   EXPECT_EQ(after, 3);
+}
+
+/// As somebody whom a limit on processes holds: it does not hold root.
+[[noreturn]] void start_more_threads_than_allowed() {
+  constexpr uid_t kNobody = 65534;
+  const rlimit few = {16, 16};
+  if (::setrlimit(RLIMIT_NPROC, &few) != 0 || (::geteuid() == 0 && ::setuid(kNobody) != 0)) {
+    std::fputs("no limit can be set", stderr);
+    std::exit(1);
+  }
+  try {
+    Turns turns(64);
+    std::fputs("no limit holds: of the 64", stderr);
+  } catch (const Error& error) {
+    std::fputs(error.what(), stderr);
+  }
+  std::exit(1);
+}
+
+TEST(TurnsDeathTest, TooManyThreadsAreAnError) {
+  EXPECT_EXIT(start_more_threads_than_allowed(), testing::ExitedWithCode(1), "of the 64");
 }
 
 }  // namespace
