@@ -22,8 +22,7 @@
 namespace ebb {
 namespace {
 
-// Addresses only: far more than any model's activations.
-constexpr size_t kSimArenaBytes = size_t{1} << 46;
+constexpr size_t kSimArenaBytes = size_t{1} << 62;  // addresses only: the trace says what is much
 
 struct DryRun {
   Trace trace;

@@ -17,7 +17,7 @@
 namespace ebb {
 namespace {
 
-constexpr size_t kSimArenaBytes = size_t{1} << 46;  // addresses only
+constexpr size_t kSimArenaBytes = size_t{1} << 62;  // addresses only: the trace says what is much
 
 // Blocks that loads may run ahead into, where not all weights stay.
 constexpr uint32_t kBlocksAhead = 2;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "device/errors.h"
 #include "device/sim/sim_device.h"
 
 namespace ebb {
@@ -11,6 +12,9 @@ namespace {
 
 // Any address will do: nothing on the simulated device is ever touched.
 constexpr uintptr_t kFakeBase = uintptr_t{1} << 44;
+
+// More than any machine has.
+constexpr size_t kMostActivationBytes = size_t{1} << 46;
 
 }  // namespace
 
@@ -85,6 +89,12 @@ void TraceRecorder::observe_arena(ArenaEvent event, size_t offset, size_t bytes)
   const uint32_t next = static_cast<uint32_t>(trace_.moments.size());
   const uint32_t now = next == 0 ? 0 : next - 1;
   trace_.arena_bytes = std::max(trace_.arena_bytes, offset + bytes);
+  if (trace_.arena_bytes > kMostActivationBytes) {
+    throw ConfigError(fmt::format(
+        "a step with --micro-batch-size and --seq-length so large has activations of more than {} "
+        "at once, which no machine holds: make one of them smaller",
+        format_bytes(kMostActivationBytes)));
+  }
   if (event == ArenaEvent::Allocate) {
     live_.push_back({offset, static_cast<uint32_t>(trace_.activations.size()), {}});
     live_.back().rest.span = live_.back().span;

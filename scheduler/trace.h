@@ -68,7 +68,7 @@ class TraceRecorder : public Hooks {
   Tensor weight(const ParameterUse& use) override;
   GradientSlot gradient(const ParameterUse& use) override;
   void end_moment() override;
-  /// For the arena that the traced code runs on.
+  /// For the arena that the traced code runs on. ConfigError where no machine has room for it.
   void observe_arena(ArenaEvent event, size_t offset, size_t bytes);
 
   Trace take();
