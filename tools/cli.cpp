@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "device/errors.h"
 #include "tools/command_flags.h"
@@ -150,6 +151,11 @@ bool parse_arguments(CommandLine& line, std::vector<std::string> arguments, bool
     throw ConfigError(error.what());
   }
   return true;
+}
+
+void flush_results() {
+  if (std::fflush(stdout) == 0) return;
+  throw std::system_error(errno, std::generic_category(), "standard output");
 }
 
 }  // namespace ebb

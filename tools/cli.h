@@ -68,4 +68,7 @@ struct FlagGroup {
 [[nodiscard]] bool parse_arguments(CommandLine& line, std::vector<std::string> arguments,
                                    bool config);
 
+/// What was printed on standard output so far is there. std::system_error where it cannot be.
+void flush_results();
+
 }  // namespace ebb

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <new>
+#include <system_error>
 
 #include "device/errors.h"
 
@@ -75,7 +78,9 @@ std::vector<CommandFlags> described_commands() {
   return all;
 }
 
-int run_command(std::vector<std::string> arguments) {
+namespace {
+
+int run_and_report(std::vector<std::string> arguments, int& stdout_error) {
   try {
     return dispatch(std::move(arguments));
   } catch (const PlanError& error) {
@@ -86,9 +91,25 @@ int run_command(std::vector<std::string> arguments) {
     return report(error, kExitBadArguments);
   } catch (const FormatError& error) {
     return report(error, kExitBadArguments);
+  } catch (const std::system_error& error) {
+    if (std::ferror(stdout) == 0) return report(error, kExitFailed);
+    stdout_error = error.code().value();  // what fmt says names no file
+    return kExitFailed;
   } catch (const std::exception& error) {
     return report(error, kExitFailed);
   }
+}
+
+}  // namespace
+
+int run_command(std::vector<std::string> arguments) {
+  int stdout_error = 0;
+  const int exit_code = run_and_report(std::move(arguments), stdout_error);
+  if (std::fflush(stdout) != 0) stdout_error = errno;
+  if (stdout_error == 0) return exit_code;
+  fmt::print(stderr, "ebb: error: cannot write to standard output: {}\n",
+             std::strerror(stdout_error));
+  return exit_code != 0 ? exit_code : kExitFailed;
 }
 
 }  // namespace ebb

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <optional>
 #include <vector>
@@ -111,11 +110,11 @@ class TokenOutput {
       fmt::print("{}{}", count_ > 0 ? "," : "", token);
     }
     ++count_;
-    if (std::fflush(stdout) != 0) throw IoError("cannot write to", "stdout", errno);
+    flush_results();
   }
   void finish() const {
     fmt::print("\n");
-    if (std::fflush(stdout) != 0) throw IoError("cannot write to", "stdout", errno);
+    flush_results();
   }
   uint64_t count() const { return count_; }
 

@@ -70,7 +70,7 @@ int plan_command(std::vector<std::string> arguments) {
   if (request.sweep == Sweep::None) return print_plan(request, ground);
   sweep_plans(request, ground, [](const std::string& row) {
     fmt::print("{}", row);
-    std::fflush(stdout);
+    flush_results();
   });
   return 0;
 }

@@ -318,7 +318,7 @@ int train(const Request& request, const TrainSetup& setup, const SaveFolder* fol
         fmt::format("stopped after step {} of {}", summary.end.steps, setup.num_steps()));
   }
   fmt::print("{}", format_summary(setup, summary));
-  std::fflush(stdout);
+  flush_results();
   if (signals.pending() == 0 && summary.seconds >= kWorthAdvice) {
     progress.notice("would help most: " + format_gain(best_gain(request.options, ground)));
   }
