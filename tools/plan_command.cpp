@@ -19,7 +19,7 @@ namespace {
 void write_machine(const PlannedMachine& machine, const std::string& path) {
   errno = 0;
   std::ofstream file(path);
-  file << to_json(machine, "measured by `ebb plan --machine this`");
+  file << to_json(machine);
   file.close();
   if (!file) throw IoError("cannot write the machine file", path, errno);
 }

@@ -48,6 +48,17 @@ class Reader {
     return at->get<bool>();
   }
 
+  /// Texts alone; a file need not say where its numbers are from.
+  std::vector<std::pair<std::string, std::string>> sources() const {
+    std::vector<std::pair<std::string, std::string>> found;
+    const auto at = json_.find("sources");
+    if (at == json_.end() || !at->is_object()) return {{"all", "not told by " + path_}};
+    for (const auto& [field, source] : at->items()) {
+      if (source.is_string()) found.emplace_back(field, source.get<std::string>());
+    }
+    return found;
+  }
+
  private:
   [[noreturn]] void refuse(const char* field, std::string_view what) const {
     throw FormatError(path_, 0, fmt::format("the field '{}' of a machine {}", field, what));
@@ -68,22 +79,24 @@ PlannedMachine machine_of(const Json& json, const std::string& path) {
     machine.rates.*field.member = reader.number(field.name, field.may_be_0);
   }
   machine.rates.shared_cores = reader.flag("shared_cores");
+  machine.sources = reader.sources();
   return machine;
 }
 
 }  // namespace
 
-std::string to_json(const PlannedMachine& machine, std::string_view source) {
-  Json json, sources;
+std::string to_json(const PlannedMachine& machine) {
+  Json json, sources = Json::object();
   json["name"] = machine.name;
   json["device"] = machine.device;
   json["device_memory_bytes"] = machine.device_memory_bytes;
   json["host_memory_bytes"] = machine.host_memory_bytes;
   for (const RateField& field : rate_fields()) {
     json[field.name] = machine.rates.*field.member;
-    sources[field.name] = source;
+    if (machine.sources.empty()) sources[field.name] = "measured by `ebb plan --machine this`";
   }
   json["shared_cores"] = machine.rates.shared_cores;
+  for (const auto& [field, source] : machine.sources) sources[field] = source;
   json["sources"] = sources;
   return json_text(json, 2) + "\n";
 }

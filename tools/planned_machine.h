@@ -9,7 +9,7 @@
 
 #include <cstddef>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "scheduler/simulate.h"
@@ -22,6 +22,8 @@ struct PlannedMachine {
   size_t device_memory_bytes = 0;
   size_t host_memory_bytes = 0;
   Machine rates = {};
+  /// Where each number comes from; empty: all were measured on this machine.
+  std::vector<std::pair<std::string, std::string>> sources = {};
 };
 
 std::vector<PlannedMachine> machine_presets();
@@ -31,7 +33,7 @@ std::vector<PlannedMachine> machine_presets();
 /// IoError.
 PlannedMachine find_machine(const std::string& name_or_file);
 
-/// The content of a machine file; `source` is what it says of every number.
-std::string to_json(const PlannedMachine& machine, std::string_view source);
+/// The content of a machine file.
+std::string to_json(const PlannedMachine& machine);
 
 }  // namespace ebb
