@@ -17,6 +17,7 @@
 #include "tools/commands.h"
 #include "tools/flag_values.h"
 #include "tools/inference_setup.h"
+#include "tools/output_paths.h"
 #include "tools/signals.h"
 #include "tools/train_setup.h"
 
@@ -48,6 +49,8 @@ std::optional<EvalOptions> parse_eval(std::vector<std::string> arguments) {
              [&](std::string_view, std::string_view text) { options.log_probs = text; });
   if (!parse_arguments(line, std::move(arguments), true)) return std::nullopt;
   validate_inference(options.run);
+  refuse_same_files(options.run,
+                    {{"--logits", options.logits}, {"--log-probs", options.log_probs}});
   if (options.run.data.empty()) {
     throw ConfigError("--data is missing: give text files, folders of text or token files");
   }

@@ -11,6 +11,7 @@
 #include "tools/cli.h"
 #include "tools/commands.h"
 #include "tools/html_report.h"
+#include "tools/output_paths.h"
 #include "tools/train_options.h"
 #include "tools/train_report.h"
 #include "tools/train_setup.h"
@@ -52,6 +53,7 @@ bool parse_profile(std::vector<std::string> arguments, ProfileRequest& request) 
   settle_defaults(request.options);
   refuse_lost_flags(request.options);
   validate(request.options);
+  refuse_same_files(request.options, {{"--html", request.html}});
   if (request.html.empty() && request.options.trace.empty()) {
     throw ConfigError("--html FILE or --trace FILE is missing: where the profile goes");
   }

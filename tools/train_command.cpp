@@ -19,6 +19,7 @@
 #include "tools/commands.h"
 #include "tools/device_warnings.h"
 #include "tools/machine.h"
+#include "tools/output_paths.h"
 #include "tools/plan_gains.h"
 #include "tools/progress.h"
 #include "tools/resume.h"
@@ -62,6 +63,7 @@ std::optional<Request> parse_train(std::vector<std::string> arguments) {
   request.given = given_flags(line, taken);
   settle_defaults(request.options);
   naming_origin(request.resumed, [&] { validate(request.options); });
+  refuse_same_files(request.options);
   return request;
 }
 

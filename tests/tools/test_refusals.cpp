@@ -2,6 +2,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
+
 #include "tests/tools/command_line.h"
 
 namespace ebb {
@@ -12,6 +15,54 @@ TEST_F(CommandLineTest, BudgetsThatAreTooSmallAreRefusedWithOnesThatWork) {
     EXPECT_FAILS(run_train({mode, "--device-memory", "300KiB"}), 3, "MiB");
     EXPECT_FAILS(run_train({mode, "--host-memory", "1MiB"}), 3, "MiB");
   }
+}
+
+/// What `ebb` says on stderr, and its exit code, where standard output is a full disk.
+TEST_F(CommandLineTest, ResultsThatCannotBeWrittenAreAnError) {
+  const std::string err = (folder_.path() / "err").string();
+  const std::string toy = std::string("--preset ") + kToy + " --seq-length 32 --threads 2 ";
+  const std::string data = "--data " + text_ + " --device host --chunk-size 256KiB ";
+  for (const std::string& arguments :
+       {std::string("--help"), std::string("--version"), std::string("models"),
+        std::string("completion bash"), std::string("man"),
+        std::string("plan --json --machine h200 --preset gpt2"), "plan --machine h200 " + toy,
+        "train --dry-run " + toy + data, "train --steps 1 " + toy + data,
+        "eval --eval-batches 1 " + toy + data,
+        std::string("generate --preset toy-bytes --prompt a --max-tokens 2 --device host")}) {
+    const std::string command =
+        std::string(EBB_BINARY) + " " + arguments + " > /dev/full 2> " + err;
+    const int status = std::system(command.c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 1) << arguments;
+    const std::string said = content_of(err);
+    const std::string expected =
+        "ebb: error: cannot write to standard output: No space left on device\n";
+    EXPECT_TRUE(said.ends_with(expected)) << arguments << "\n" << said;
+    EXPECT_EQ(said.find("error: "), said.rfind("error: ")) << "said twice: " << said;
+  }
+}
+
+TEST_F(CommandLineTest, OneFileForTwoThingsIsRefusedBeforeItIsOpened) {
+  const std::string before = content_of(text_), folder = folder_.path().string();
+  EXPECT_FAILS(run_train({"--log", text_}), 2, "--log '" + text_ + "' would overwrite --data");
+  EXPECT_FAILS(run_train({"--trace", folder + "/./text.txt"}), 2, "would overwrite --data");
+  std::filesystem::create_hard_link(text_, folder + "/link.txt");
+  EXPECT_FAILS(run_train({"--log", folder + "/link.txt"}), 2, "would overwrite --data");
+  EXPECT_FAILS(run_train({"--eval-data", folder + "/link.txt", "--log", log_, "--trace",
+                          folder + "/../" + folder_.path().filename().string() + "/log.jsonl"}),
+               2, "would overwrite --log");
+  EXPECT_FAILS(run({"profile", "--preset", kToy, "--data", text_, "--html", text_}), 2, "--html");
+  const std::string npy = folder + "/x.npy";
+  EXPECT_FAILS(
+      run({"eval", "--preset", kToy, "--data", text_, "--logits", npy, "--log-probs", npy}), 2,
+      "--log-probs '" + npy + "' would overwrite --logits");
+  EXPECT_FAILS(
+      run({"plan", "--preset", kToy, "--machine", "h200", "--write-machine", npy, "--html", npy}),
+      2, "would overwrite --write-machine");
+  EXPECT_EQ(content_of(text_), before);
+  EXPECT_FALSE(std::filesystem::exists(log_));
+  EXPECT_FALSE(std::filesystem::exists(npy));
+  const Outcome nowhere = run_train({"--steps", "1", "--log", "/dev/null", "--trace", "/dev/null"});
+  EXPECT_EQ(nowhere.exit_code, 0) << nowhere.err;
 }
 
 TEST_F(CommandLineTest, ModelsBeyondTheMachineAreRefused) {

@@ -1,0 +1,26 @@
+// Files that one command reads and writes: no two of them may be the same.
+//
+// Errors: ConfigError, which names the flags and the path.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/train_options.h"
+
+namespace ebb {
+
+struct FlagPath {
+  std::string_view flag;
+  std::string path;  ///< empty: not given
+};
+
+/// Refuses an output that is an input or another output, however it is spelled. Devices and pipes
+/// may be given twice.
+void refuse_same_files(const std::vector<FlagPath>& inputs, const std::vector<FlagPath>& outputs);
+
+/// The same for the paths of a run and the outputs that only this command has.
+void refuse_same_files(const TrainOptions& options, const std::vector<FlagPath>& more_outputs = {});
+
+}  // namespace ebb
