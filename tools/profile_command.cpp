@@ -12,6 +12,7 @@
 #include "tools/commands.h"
 #include "tools/html_report.h"
 #include "tools/output_paths.h"
+#include "tools/signals.h"
 #include "tools/train_options.h"
 #include "tools/train_report.h"
 #include "tools/train_setup.h"
@@ -60,13 +61,14 @@ bool parse_profile(std::vector<std::string> arguments, ProfileRequest& request) 
   return true;
 }
 
-/// The fastest step.
+/// The fastest step; of a profile that was stopped before its first, none.
 struct Profile {
+  uint64_t num_steps = 0;
   StepRecord fastest;
   std::vector<OpTime> times;
 };
 
-Profile measure(const TrainOptions& options, const TrainSetup& setup) {
+Profile measure(const TrainOptions& options, const TrainSetup& setup, const Signals& signals) {
   const auto trace = options.trace.empty() ? nullptr : std::make_unique<ChromeTrace>(options.trace);
   const auto device = create_device(setup.device);
   Trainer trainer(*setup.model, *device, setup.prepared);
@@ -75,11 +77,12 @@ Profile measure(const TrainOptions& options, const TrainSetup& setup) {
                           options.order, options.seed);
   Batches batches(setup.samples(), order, setup.shape, setup.model->inputs());
   Profile profile;
-  for (uint64_t step = 0; step <= setup.num_steps(); ++step) {
+  for (uint64_t step = 0; step <= setup.num_steps() && signals.pending() == 0; ++step) {
     const uint64_t position = step * setup.shape.num_samples();
     const double learning_rate = setup.learning_rate.at(std::min(step, setup.num_steps() - 1));
     const StepResult result = trainer.step(batches.load(position), learning_rate);
     if (step == 0) continue;  // to warm up
+    profile.num_steps = step;
     const auto times = trainer.last_step_times();
     if (trace) trace->add_step(setup.prepared, times, step, result.step_s);
     StepRecord record = make_record(setup,
@@ -123,15 +126,23 @@ Report report_of(const TrainOptions& options, const TrainSetup& setup, const Pro
 int profile_command(std::vector<std::string> arguments) {
   ProfileRequest request;
   if (!parse_profile(std::move(arguments), request)) return 0;
+  // First of all: what sets up has threads, and they must not take the signals.
+  const Signals signals([](const char* name) {
+    fmt::print(stderr, "{}: the profile ends after this step; once more ends it at once\n", name);
+  });
   const TrainSetup setup = set_up(request.options);
   fmt::print(stderr, "{}", format_header(request.options, setup));
-  const Profile profile = measure(request.options, setup);
-  if (!request.html.empty()) {
+  const Profile profile = measure(request.options, setup, signals);
+  const bool stopped = signals.pending() != 0;
+  if (stopped) {
+    fmt::print(stderr, "stopped after step {} of {}\n", profile.num_steps, setup.num_steps());
+  }
+  if (!request.html.empty() && profile.num_steps > 0) {
     write_report(request.html, report_of(request.options, setup, profile), setup.prepared);
     fmt::print("report: {}\n", request.html);
   }
   if (!request.options.trace.empty()) fmt::print("trace: {}\n", request.options.trace);
-  return 0;
+  return stopped ? signals.exit_code() : 0;
 }
 
 }  // namespace ebb

@@ -1,10 +1,15 @@
 // `ebb profile`, `ebb train --trace` and `ebb plan --html`: what they show is what the plan moves.
 #include <gtest/gtest.h>
+#include <signal.h>
 
+#include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "io/json_text.h"
@@ -27,14 +32,16 @@ class Profile : public testing::Test {
  protected:
   std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
 
-  Outcome run(const Arguments& command) const {
-    Arguments arguments = command;
+  Arguments arguments(Arguments arguments) const {
     const std::string data = folder_.write("text", std::string(30000, 'x'));
     arguments.insert(arguments.end(),
                      {"--preset", "toy-bytes", "--data", data, "--chunk-size", "256KiB", "--device",
                       "host", "--threads", "2", "--seq-length", "32", "--device-memory", "5MiB",
                       "--gradient-accumulation", "2"});
-    return run_ebb(arguments, folder_.path());
+    return arguments;
+  }
+  Outcome run(const Arguments& command) const {
+    return run_ebb(arguments(command), folder_.path());
   }
 
   const TemporaryFolder folder_;
@@ -117,6 +124,26 @@ TEST_F(Profile, TracesEveryStepOfTraining) {
   EXPECT_GT(arrows_from, 0u);
   EXPECT_EQ(arrows_from, arrows_to);
   EXPECT_EQ(loaded, 3 * first_line["loaded_bytes"].get<uint64_t>());
+}
+
+/// The report is of the steps until then.
+TEST_F(Profile, ASignalEndsItAfterItsStep) {
+  for (const auto& [signal, code] : {std::pair(SIGINT, 130), std::pair(SIGTERM, 143)}) {
+    const std::string page = path(std::to_string(signal) + ".html");
+    std::filesystem::remove(path("stderr"));  // of the run before
+    EbbProcess process(arguments({"profile", "--steps", "100000", "--html", page}), folder_.path());
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (content_of(path("stderr")).find("step 2/") == std::string::npos &&
+           std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    process.signal(signal);
+    const Outcome outcome = process.wait();
+    EXPECT_EQ(outcome.exit_code, code) << outcome.err;
+    EXPECT_NE(outcome.err.find("the profile ends after this step"), std::string::npos);
+    EXPECT_NE(outcome.err.find("stopped after step "), std::string::npos) << outcome.err;
+    EXPECT_EQ(report_data(content_of(page))["views"].size(), 2u);
+  }
 }
 
 TEST_F(Profile, RefusesWhatWouldBeLost) {
