@@ -9,6 +9,7 @@
 #include <set>
 
 #include "device/errors.h"
+#include "io/json_text.h"
 #include "tools/cli.h"
 #include "tools/train_options.h"
 #include "tools/train_setup.h"
@@ -148,6 +149,20 @@ std::string joined(const FlagValue* flag) {
   return flag == nullptr ? "not given" : fmt::format("{}", fmt::join(flag->values, " "));
 }
 
+/// As checkpoints take them: JSON, which is UTF-8.
+void check_encoding(const FlagValue& flag) {
+  for (const std::string& value : flag.values) {
+    try {
+      json_text(nlohmann::json(value));
+    } catch (const nlohmann::json::type_error&) {
+      throw ConfigError(fmt::format(
+          "--{} '{}' is not UTF-8, and a checkpoint under --save could not name it: give it "
+          "another name, or a symbolic link that has one",
+          flag.name, value));
+    }
+  }
+}
+
 }  // namespace
 
 const FlagValue* find(const RunConfig& config, std::string_view name) {
@@ -204,6 +219,7 @@ RunConfig resolved_config(RunConfig config, const TrainOptions& options, const T
       if (flag.name == "model" && !std::filesystem::exists(path)) continue;
       path = std::filesystem::absolute(path).string();
     }
+    if (!options.save.empty()) check_encoding(flag);
   }
   return config;
 }

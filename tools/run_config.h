@@ -35,7 +35,7 @@ RunConfig give_flags(CommandLine& line, const RunConfig& config);
 std::string with_origin(std::string error, const RunConfig& taken);
 
 /// With every value on which results depend as it was resolved, whether given or not, and with
-/// paths that hold anywhere.
+/// paths that hold anywhere. ConfigError where it is to be saved and a path is not UTF-8.
 RunConfig resolved_config(RunConfig given, const TrainOptions& options, const TrainSetup& setup);
 
 /// As --config reads it.
