@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 
 #include "device/errors.h"
 #include "model_zoo/checkpoint.h"
@@ -119,11 +120,16 @@ class TrainingRun {
   Summary run() {
     Summary summary;
     summary.first_step = summary.end.steps = start_.step;
-    while (summary.end.steps < setup_.num_steps() && signals_.pending() == 0) {
-      const StepRecord record = run_step(summary.end.steps, summary.spent);
-      summary.end.steps = record.step;
-      summary.seconds += record.step_seconds;
-      if (!std::isnan(record.loss)) summary.last_loss = record.loss;
+    try {
+      while (summary.end.steps < setup_.num_steps() && signals_.pending() == 0) {
+        const StepRecord record = run_step(summary.end.steps, summary.spent);
+        summary.end.steps = record.step;
+        summary.seconds += record.step_seconds;
+        if (!std::isnan(record.loss)) summary.last_loss = record.loss;
+      }
+    } catch (const std::exception&) {
+      save_what_is_whole();
+      throw;
     }
     finish(summary);
     return summary;
@@ -170,7 +176,8 @@ class TrainingRun {
     const auto micro_batches = batches_.load(position);
     const bool learns = num_targets(micro_batches) > 0;
     const StepResult result =
-        learns ? trainer_.step(micro_batches, learning_rate) : step_without_targets();
+        learns ? step_of(step, learning_rate, micro_batches) : step_without_targets();
+    whole_step_ = step + 1;
     if (learns)
       spent += spent_time(setup_.prepared.plan, trainer_.last_step_times(), result.step_s,
                           result.compute_s);
@@ -191,11 +198,14 @@ class TrainingRun {
     if (result.skipped) report_skipped(record.step, result.loss_scale);
     if (!learns) report_without_targets(record.step);
     if (evaluation_.due(record.step, setup_.num_steps())) {
+      whole_step_.reset();
       record.eval_loss = evaluation_.run(trainer_);
+      whole_step_ = record.step;
     }
     if (log_) log_->write(record);
     progress_.step(record);
     if (saver_) {
+      whole_step_.reset();  // what cannot be saved is not tried again
       saver_->check();
       if (saver_->due(record.step)) save(record.step);
     }
@@ -205,6 +215,30 @@ class TrainingRun {
   void save(uint64_t step) {
     if (log_) log_->sync();
     saver_->save(trainer_, position_at(step, start_, setup_.shape));
+  }
+
+  StepResult step_of(uint64_t step, double learning_rate,
+                     std::span<const MicroBatch> micro_batches) {
+    const uint64_t num_skipped = trainer_.num_skipped();
+    whole_step_.reset();
+    try {
+      return trainer_.step(micro_batches, learning_rate);
+    } catch (const NumericError&) {
+      // One skipped step too many: the weights are those before it.
+      if (trainer_.num_skipped() > num_skipped) whole_step_ = step + 1;
+      throw;
+    }
+  }
+
+  /// Another error ends the run: that of this save is beside it.
+  void save_what_is_whole() {
+    if (!saver_ || !whole_step_) return;
+    try {
+      saver_->save(trainer_, position_at(*whole_step_, start_, setup_.shape));
+      saver_->finish();
+    } catch (const std::exception& error) {
+      progress_.notice(fmt::format("step {} is not saved: {}", *whole_step_, error.what()));
+    }
   }
 
   void report_skipped(uint64_t step, uint32_t loss_scale) {
@@ -253,7 +287,8 @@ class TrainingRun {
   Trainer trainer_;
   Batches batches_;
   Evaluation evaluation_;
-  std::optional<RunSaver> saver_;  // last: what it writes is the trainer's
+  std::optional<uint64_t> whole_step_;  // whose state the trainer has; none where it threw
+  std::optional<RunSaver> saver_;       // last: what it writes is the trainer's
 };
 
 /// Says what the first signal does: beside the progress, once there is one.

@@ -55,6 +55,25 @@ TEST_F(Checkpoints, AreSavedEverySoManyStepsAndAtTheEnd) {
   EXPECT_EQ(log(), whole()) << "saving changed the run";
 }
 
+TEST_F(Checkpoints, PathsThatTheyCannotNameAreRefusedAtOnce) {
+  const std::string data = path(
+      "a\xff"
+      "b.txt");
+  fs::copy(text_, data);
+  const Outcome refused = run(train({"--data", data, "--save", save()}));
+  EXPECT_EQ(refused.exit_code, 2) << refused.err;
+  EXPECT_SAYS(refused.err, "is not UTF-8");
+  EXPECT_EQ(refused.err.find("step 1/"), std::string::npos) << refused.err;
+  succeed(train({"--data", data}));
+}
+
+TEST_F(Checkpoints, AreMadeOfTheWeightsBeforeNumbersWereLost) {
+  const Outcome lost = run(train({"--save", save(), "--lr", "1e30"}));
+  EXPECT_EQ(lost.exit_code, 1) << lost.err;
+  EXPECT_SAYS(lost.err, "not a number in 3 steps in a row");
+  EXPECT_EQ(names_saved(), Names{"step-4"});
+}
+
 TEST_F(Checkpoints, OldOnesAreRemoved) {
   succeed(train({"--save", save(), "--save-steps", "1", "--save-keep", "2"}));
   EXPECT_EQ(names_saved(), (Names{"step-7", "step-8"}));

@@ -74,6 +74,24 @@ TEST_F(FullDisk, OfASmallFileSystem) {
   ::umount(save().c_str());
 }
 
+TEST_F(FullDisk, OfTheLogLeavesACheckpoint) {
+  const std::string disk = path("small");
+  fs::create_directories(disk);
+  if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=8k") != 0) {
+    GTEST_SKIP() << "mounting is not allowed here";
+  }
+  const Outcome failed =
+      run(train({"--steps", "40", "--save", save(), "--log", disk + "/log.jsonl"}));
+  ::umount(disk.c_str());
+  EXPECT_EQ(failed.exit_code, 1) << failed.err;
+  EXPECT_SAYS(failed.err, "cannot write log");
+  ASSERT_EQ(names_saved().size(), 1u) << failed.err;
+  succeed({"train", "--resume", "--save", save(), "--log", log_});
+  const auto last = log().back();
+  succeed(train({"--steps", "40"}));
+  EXPECT_EQ(last, log().back()) << "as if it had not failed";
+}
+
 TEST_F(FullDisk, IsFoundBeforeTheFirstStep) {
   fs::create_directories(save());
   if (::mount("tmpfs", save().c_str(), "tmpfs", 0, "size=2m") != 0) {
