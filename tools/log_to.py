@@ -29,7 +29,6 @@ NAMES = {
     "step_seconds": "speed/step_seconds",
     "tokens_per_second": "speed/tokens_per_second",
     "tflops": "speed/tflops",
-    "mfu": "speed/mfu",
     "bound_seconds": "speed/bound_seconds",
     "bound_share": "speed/bound_share",
     "stall_seconds": "speed/stall_seconds",

@@ -93,7 +93,6 @@ std::string to_json(const StepRecord& r) {
       .add("step_seconds", r.step_seconds)
       .add("tokens_per_second", r.tokens_per_second)
       .add("tflops", r.tflops)
-      .add("mfu", r.mfu)
       .add("bound_seconds", r.bound_seconds)
       .add("bound_by", r.bound_by)
       .add("bound_share", r.bound_share)

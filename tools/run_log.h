@@ -28,7 +28,6 @@ struct StepRecord {
   double step_seconds = 0;
   double tokens_per_second = 0;
   std::optional<double> tflops = {};
-  std::optional<double> mfu = {};
   std::optional<double> bound_seconds = {};
   std::optional<std::string> bound_by = {};
   std::optional<double> bound_share = {};
