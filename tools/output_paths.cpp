@@ -48,7 +48,7 @@ void refuse_same_files(const TrainOptions& o, const std::vector<FlagPath>& more_
                                   {"--eval-documents", o.eval_documents}};
   for (const std::string& path : o.data) inputs.push_back({"--data", path});
   for (const std::string& path : o.eval_data) inputs.push_back({"--eval-data", path});
-  std::vector<FlagPath> outputs = {{"--log", o.log}, {"--trace", o.trace}, {"--save", o.save}};
+  std::vector<FlagPath> outputs = {{"--log", o.log}, {"--trace", o.trace}};
   outputs.insert(outputs.end(), more_outputs.begin(), more_outputs.end());
   refuse_same_files(inputs, outputs);
 }
