@@ -37,8 +37,8 @@ class HugePages {
   std::byte* data_;
 };
 
-/// Between planes. Four that lie a multiple of 128 MiB apart, as those of 32 Mi fp32 do, share banks
-/// of memory: a step then takes up to three times as long. Planes at home are buffers of their own,
+/// Between planes. Four a multiple of 128 MiB apart, as those of 32 Mi fp32 are, share banks of
+/// memory: a step then takes up to three times as long. Planes at home are buffers of their own,
 /// which reserve_addresses() puts 2 MiB further apart than their size.
 inline constexpr size_t kPlaneGap = size_t{2} << 20;
 
