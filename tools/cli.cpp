@@ -153,6 +153,8 @@ bool parse_arguments(CommandLine& line, std::vector<std::string> arguments, bool
   return true;
 }
 
+void say(std::string_view text) { (void)std::fwrite(text.data(), 1, text.size(), stderr); }
+
 void flush_results() {
   if (std::fflush(stdout) == 0) return;
   throw std::system_error(errno, std::generic_category(), "standard output");

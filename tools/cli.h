@@ -68,6 +68,9 @@ struct FlagGroup {
 [[nodiscard]] bool parse_arguments(CommandLine& line, std::vector<std::string> arguments,
                                    bool config);
 
+/// Prints on standard error, where that can be done: nothing ends because it cannot.
+void say(std::string_view text);
+
 /// What was printed on standard output so far is there. std::system_error where it cannot be.
 void flush_results();
 

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "device/errors.h"
+#include "tools/cli.h"
 
 namespace ebb {
 namespace {
@@ -45,7 +46,7 @@ std::string usage() {
 }
 
 int report(const std::exception& error, int exit_code) {
-  fmt::print(stderr, "ebb: error: {}\n", error.what());
+  say(fmt::format("ebb: error: {}\n", error.what()));
   return exit_code;
 }
 
@@ -107,8 +108,8 @@ int run_command(std::vector<std::string> arguments) {
   const int exit_code = run_and_report(std::move(arguments), stdout_error);
   if (std::fflush(stdout) != 0) stdout_error = errno;
   if (stdout_error == 0) return exit_code;
-  fmt::print(stderr, "ebb: error: cannot write to standard output: {}\n",
-             std::strerror(stdout_error));
+  say(fmt::format("ebb: error: cannot write to standard output: {}\n",
+                  std::strerror(stdout_error)));
   return exit_code != 0 ? exit_code : kExitFailed;
 }
 

@@ -102,15 +102,12 @@ void RunProgress::step(const StepRecord& record) {
   const double left_s = mean_step_s_ * static_cast<double>(num_steps_ - record.step);
   if (live_) return show_live(format_step(record, num_steps_, left_s, columns_of(out_)));
   if (!due(record)) return;
-  fmt::print(out_, "{}\n", format_step(record, num_steps_, left_s));
-  std::fflush(out_);
+  print(format_step(record, num_steps_, left_s) + "\n");
 }
 
 void RunProgress::notice(std::string_view text) {
   const std::lock_guard lock(mutex_);
-  fmt::print(out_, "{}{}\n", live_ ? kClearLine : "", text);
-  if (!live_line_.empty()) fmt::print(out_, "{}", live_line_);
-  std::fflush(out_);
+  print(fmt::format("{}{}\n{}", live_ ? kClearLine : "", text, live_line_));
 }
 
 bool RunProgress::due(const StepRecord& record) {
@@ -123,8 +120,12 @@ bool RunProgress::due(const StepRecord& record) {
 
 void RunProgress::show_live(const std::string& line) {
   live_line_ = line;
-  fmt::print(out_, "{}{}", kClearLine, live_line_);
-  std::fflush(out_);
+  print(kClearLine + live_line_);
+}
+
+void RunProgress::print(std::string_view text) {
+  (void)std::fwrite(text.data(), 1, text.size(), out_);
+  (void)std::fflush(out_);
 }
 
 }  // namespace ebb

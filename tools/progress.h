@@ -2,7 +2,8 @@
 // between them.
 //
 // Plain lines come at most one a second, but the first step, the last and every evaluation always
-// do. Thread-safety: all methods may be called from any thread.
+// do. A terminal or a reader that went away is no reason to end a run: what cannot be written is
+// lost. Thread-safety: all methods may be called from any thread.
 #pragma once
 
 #include <chrono>
@@ -42,6 +43,7 @@ class RunProgress {
  private:
   bool due(const StepRecord& record);
   void show_live(const std::string& line);
+  void print(std::string_view text);
 
   std::mutex mutex_;
   std::FILE* out_;

@@ -5,6 +5,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <utility>
@@ -13,6 +14,19 @@
 
 namespace ebb {
 namespace {
+
+struct Watched {
+  int signal;
+  const char* name;
+};
+constexpr Watched kWatched[] = {
+    {SIGINT, "Ctrl-C"}, {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}, {SIGUSR1, "SIGUSR1"}};
+
+/// Blocked, it would be taken nevertheless.
+bool is_ignored(int signal) {
+  struct sigaction action = {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
 
 /// Ends the process as the signal would have without us, so that a shell sees what happened.
 void die_of(int signal, const sigset_t& watched) {
@@ -26,8 +40,9 @@ void die_of(int signal, const sigset_t& watched) {
 Signals::Signals(std::function<void(const char* name)> on_first, std::chrono::milliseconds grace)
     : on_first_(std::move(on_first)), grace_(grace) {
   ::sigemptyset(&watched_);
-  ::sigaddset(&watched_, SIGINT);
-  ::sigaddset(&watched_, SIGTERM);
+  for (const Watched& w : kWatched) {
+    if (w.signal != SIGHUP || !is_ignored(SIGHUP)) ::sigaddset(&watched_, w.signal);
+  }
   ::pthread_sigmask(SIG_BLOCK, &watched_, &before_);
   signals_ = ::signalfd(-1, &watched_, SFD_CLOEXEC);
   stop_ = ::eventfd(0, EFD_CLOEXEC);
@@ -63,7 +78,7 @@ void Signals::take(int signal) {
   }
   first_time_ = now;
   pending_.store(signal, std::memory_order_relaxed);
-  on_first_(signal == SIGINT ? "Ctrl-C" : "SIGTERM");
+  on_first_(std::ranges::find(kWatched, signal, &Watched::signal)->name);
 }
 
 }  // namespace ebb

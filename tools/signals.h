@@ -1,8 +1,9 @@
-// Ctrl-C and SIGTERM: the first asks the run to end after its step, the second ends the process at
-// once.
+// Ctrl-C, SIGTERM, SIGHUP (a terminal that went away) and SIGUSR1 (batch systems, before time is
+// up): the first asks the run to end after its step, the second ends the process at once. A SIGHUP
+// that was ignored before, as under nohup, stays so.
 //
-// Construct it before any other thread starts: threads inherit that the two signals are blocked,
-// and one thread of ours waits for them. Destroying it restores what was. pending() may be called
+// Construct it before any other thread starts: threads inherit that these signals are blocked, and
+// one thread of ours waits for them. Destroying it restores what was. pending() may be called
 // from any thread.
 #pragma once
 
@@ -24,9 +25,9 @@ class Signals {
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
-  /// 0, SIGINT or SIGTERM.
+  /// 0, or the signal.
   int pending() const { return pending_.load(std::memory_order_relaxed); }
-  /// 130 or 143. REQUIRES: pending() != 0.
+  /// 130, 143, 129 or 138. REQUIRES: pending() != 0.
   int exit_code() const { return 128 + pending(); }
 
  private:

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -313,7 +314,7 @@ class SignalNotice {
         fmt::format("{}: the run ends {}; once more ends it at once", name,
                     progress_ != nullptr ? "after this step" : "before its first step");
     if (progress_ != nullptr) return progress_->notice(notice);
-    fmt::print(stderr, "{}\n", notice);
+    say(notice + "\n");
   }
 
  private:
@@ -342,7 +343,7 @@ int train(const Request& request, const TrainSetup& setup, const SaveFolder* fol
   const bool live = ::isatty(STDERR_FILENO) != 0;
   const RunConfig config = resolved_config(request.given, request.options, setup);
   const PlanGround ground = ground_of(setup, read_memory_limits().usable_bytes());
-  fmt::print(stderr, "{}", format_brief_header(request.options, setup));
+  say(format_brief_header(request.options, setup));
   RunProgress progress(stderr, live, setup.num_steps());
   const SignalNotice::Beside beside(notice, progress);
   for (const std::string& text : resume_notices(request.options, request.resumed, setup, config)) {
@@ -369,6 +370,7 @@ int train_command(std::vector<std::string> arguments) {
   if (!request) return 0;
   const TrainOptions& options = request->options;
   const auto folder = take_save_folder(*request);
+  std::signal(SIGPIPE, SIG_IGN);  // a reader of the progress that went away ends no run
   // First of all: what sets up has threads, and they must not take the signals.
   SignalNotice notice;
   const Signals signals([&notice](const char* name) { notice(name); });

@@ -231,6 +231,20 @@ TEST_F(CommandLineTest, ASignalBeforeTheFirstStepEndsTheRunAsWell) {
   EXPECT_EQ(outcome.err.find("step 1/"), std::string::npos) << outcome.err;
 }
 
+/// `ebb train | tee`, and tee is gone; a terminal that is gone fails writes in the same way.
+TEST_F(CommandLineTest, ALostReaderOfTheProgressEndsNoRun) {
+  std::string command = EBB_BINARY;
+  for (const std::string& argument : train({"--steps", "3"})) command += " '" + argument + "'";
+  const std::string folder = folder_.path().string();
+  command = "(" + command + " >" + folder + "/out; echo $? >" + folder + "/code) 2>&1 | true";
+  (void)std::system(command.c_str());
+  while (content_of(folder_.path() / "code").empty()) {  // the shell waits for the last one alone
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(content_of(folder_.path() / "code"), "0\n");
+  EXPECT_NE(content_of(folder_.path() / "out").find("state_hash"), std::string::npos);
+}
+
 TEST_F(CommandLineTest, SignalsEndTheRunAfterItsStep) {
   for (const auto& [signal, code, name] :
        {std::tuple(SIGINT, 130, "Ctrl-C"), std::tuple(SIGTERM, 143, "SIGTERM")}) {

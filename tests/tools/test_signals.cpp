@@ -19,8 +19,10 @@ void wait_until_pending(const Signals& signals) {
 }
 
 TEST(Signals, TheFirstIsOnlyRemembered) {
+  ::signal(SIGHUP, SIG_DFL);
   for (const auto& [signal, code, name] :
-       {std::tuple(SIGINT, 130, "Ctrl-C"), std::tuple(SIGTERM, 143, "SIGTERM")}) {
+       {std::tuple(SIGINT, 130, "Ctrl-C"), std::tuple(SIGTERM, 143, "SIGTERM"),
+        std::tuple(SIGHUP, 129, "SIGHUP"), std::tuple(SIGUSR1, 138, "SIGUSR1")}) {
     std::string said;
     {
       const Signals signals([&said](const char* text) { said = text; });
@@ -32,6 +34,18 @@ TEST(Signals, TheFirstIsOnlyRemembered) {
     }
     EXPECT_EQ(said, name);
   }
+}
+
+TEST(Signals, AHangupThatWasIgnoredStaysSo) {
+  const auto before = ::signal(SIGHUP, SIG_IGN);  // as nohup does
+  {
+    const Signals signals([](const char*) {});
+    ::kill(::getpid(), SIGHUP);
+    ::kill(::getpid(), SIGTERM);
+    wait_until_pending(signals);
+    EXPECT_EQ(signals.pending(), SIGTERM);
+  }
+  ::signal(SIGHUP, before);
 }
 
 TEST(Signals, TheMaskIsRestored) {
