@@ -7,10 +7,12 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <system_error>
 
 #include "device/errors.h"
 #include "tools/command_flags.h"
+#include "tools/nearest_name.h"
 
 namespace ebb {
 namespace {
@@ -68,6 +70,42 @@ CommandFlags describe(const CLI::App& app) {
 
 std::string name_of(const CLI::Option& option) {
   return option.get_lnames().empty() ? std::string() : option.get_lnames().front();
+}
+
+/// "; did you mean --steps?" where a flag has a similar name. `dashes`: before names.
+std::string suggestion(const CLI::App& app, std::string_view name, std::string_view dashes) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+  }
+  const std::string nearest = nearest_name(name, names);
+  return nearest.empty() ? "" : fmt::format("; did you mean {}{}?", dashes, nearest);
+}
+
+/// What CLI11 would tell of as "arguments", last first, or count.
+void check_flags(const CLI::App& app, const std::vector<std::string>& arguments) {
+  std::set<const CLI::Option*> given;
+  for (size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
+    if (!arguments[i].starts_with("--")) continue;
+    const size_t end = arguments[i].find('=');
+    const std::string flag = arguments[i].substr(0, end);
+    const CLI::Option* const option = app.get_option_no_throw(flag);
+    if (option == nullptr) {
+      throw ConfigError(fmt::format("{} is no flag of '{}'{}", flag, app.get_name(),
+                                    suggestion(app, flag.substr(2), "--")));
+    }
+    if (option->get_items_expected_max() == 1 && !given.insert(option).second) {
+      throw ConfigError(flag + " is given twice");
+    }
+    if (end == flag.npos) i += static_cast<size_t>(option->get_items_expected_min());  // its values
+  }
+}
+
+/// CLI11 ends with the key: "INI was not able to parse micro_batch_size".
+std::string unknown_key(const CLI::App& app, const std::string& error) {
+  const std::string key = error.substr(error.rfind(' ') + 1);
+  return fmt::format("--config '{}': unknown key '{}'{}", config_path(app), key,
+                     suggestion(app, key, ""));
 }
 
 }  // namespace
@@ -138,6 +176,7 @@ bool parse_arguments(CommandLine& line, std::vector<std::string> arguments, bool
     app.allow_config_extras(CLI::config_extras_mode::error);
   }
   if (arguments == std::vector<std::string>{kAskForFlags}) throw FlagsAsked{describe(app)};
+  check_flags(app, arguments);
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them last first
   try {
     app.parse(std::move(arguments));
@@ -145,8 +184,7 @@ bool parse_arguments(CommandLine& line, std::vector<std::string> arguments, bool
     fmt::print("{}", app.help());
     return false;
   } catch (const CLI::ConfigError& error) {
-    throw ConfigError(
-        fmt::format("--config '{}': unknown key ({})", config_path(app), error.what()));
+    throw ConfigError(unknown_key(app, error.what()));
   } catch (const CLI::ParseError& error) {
     throw ConfigError(error.what());
   }

@@ -1,0 +1,14 @@
+// What a name that does not exist was probably meant to be. Pure functions.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace ebb {
+
+/// The nearest of `names` by insertions, removals and replacements, with '_' taken for '-'; else
+/// the only one that contains it; else "".
+std::string nearest_name(std::string_view name, std::span<const std::string> names);
+
+}  // namespace ebb
