@@ -58,6 +58,7 @@ uint64_t DocumentFile::num_documents() const {
 }
 
 void DocumentFile::read_starts(uint64_t first, std::span<int32_t> out) const {
+  file_.check_size();
   auto next = std::ranges::upper_bound(offsets(), static_cast<int64_t>(first));
   int32_t start = 0;
   for (size_t i = 0; i < out.size(); ++i) {

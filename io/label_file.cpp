@@ -62,6 +62,7 @@ uint64_t LabelFile::count_and_check(uint32_t vocabulary) const {
 
 uint64_t LabelFile::num_targets(uint64_t first, uint64_t count) const {
   EBB_CHECK(first <= num_labels() && count <= num_labels() - first, "labels past the end");
+  file_.check_size();
   const auto part = labels().subspan(first, count);
   const auto num_ignored = std::ranges::count(part, kIgnoredLabel);
   file_.release(first * sizeof(int32_t), part.size_bytes());
@@ -70,6 +71,7 @@ uint64_t LabelFile::num_targets(uint64_t first, uint64_t count) const {
 
 void LabelFile::read(uint64_t first, std::span<int32_t> out) const {
   EBB_CHECK(first <= num_labels() && out.size() <= num_labels() - first, "labels past the end");
+  file_.check_size();
   std::ranges::copy(labels().subspan(first, out.size()), out.begin());
   file_.release(first * sizeof(int32_t), out.size_bytes());
 }

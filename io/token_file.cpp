@@ -1,14 +1,7 @@
 #include "io/token_file.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <utility>
 
 #include "device/errors.h"
 #include "io/plain_text.h"
@@ -21,16 +14,16 @@ constexpr size_t kHeaderBytes = 1024;
 constexpr uint32_t kMagicU16 = 20240520, kMagicU32 = 20240801;
 constexpr size_t kScanTokens = size_t{1} << 22;
 
-uint32_t word(const std::byte* data, size_t index) {
+uint32_t word(std::span<const std::byte> bytes, size_t index) {
   uint32_t value;
-  std::memcpy(&value, data + 4 * index, sizeof value);
+  std::memcpy(&value, bytes.data() + 4 * index, sizeof value);
   return value;
 }
 
 /// The token type that a header announces, Auto where there is no header.
-TokenType announced_type(const std::byte* data, size_t bytes) {
-  if (bytes < 4) return TokenType::Auto;
-  const uint32_t magic = word(data, 0);
+TokenType announced_type(std::span<const std::byte> bytes) {
+  if (bytes.size() < 4) return TokenType::Auto;
+  const uint32_t magic = word(bytes, 0);
   return magic == kMagicU16   ? TokenType::U16
          : magic == kMagicU32 ? TokenType::U32
                               : TokenType::Auto;
@@ -67,57 +60,13 @@ size_t first_outside(TokenType type, const std::byte* data, size_t count, uint32
 
 }  // namespace
 
-TokenFile::TokenFile(const std::string& path, TokenType type) : path_(path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) throw IoError("cannot open data", path, errno);
-  try {
-    map(descriptor);
-  } catch (...) {
-    ::close(descriptor);
-    throw;
-  }
-  ::close(descriptor);
-  try {
-    interpret(type);
-  } catch (...) {
-    if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), bytes_);
-    throw;
-  }
-}
-
-TokenFile::TokenFile(TokenFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      type_(other.type_),
-      data_(std::exchange(other.data_, nullptr)),
-      bytes_(other.bytes_),
-      header_bytes_(other.header_bytes_),
-      num_tokens_(std::exchange(other.num_tokens_, 0)) {}
-
-TokenFile::~TokenFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), bytes_);
-}
-
-void TokenFile::map(int descriptor) {
-  struct stat status = {};
-  if (::fstat(descriptor, &status) != 0) throw IoError("cannot read data", path_, errno);
-  if (!S_ISREG(status.st_mode)) {
-    throw ConfigError("data '" + path_ + "' is neither a regular file nor a folder of them");
-  }
-  bytes_ = static_cast<size_t>(status.st_size);
-  if (bytes_ == 0) return;
-  void* mapped = ::mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, descriptor, 0);
-  if (mapped == MAP_FAILED) {
-    throw IoError(errno == ENOMEM ? "cannot map data (each file takes one of the mappings that "
-                                    "vm.max_map_count allows; join small files)"
-                                  : "cannot map data",
-                  path_, errno);
-  }
-  data_ = static_cast<const std::byte*>(mapped);
+TokenFile::TokenFile(const std::string& path, TokenType type) : path_(path), file_(path, "data") {
+  interpret(type);
 }
 
 void TokenFile::interpret(TokenType wanted) {
   const TokenType found =
-      wanted == TokenType::Bytes ? TokenType::Auto : announced_type(data_, bytes_);
+      wanted == TokenType::Bytes ? TokenType::Auto : announced_type(file_.bytes());
   const bool is_token_file = wanted != TokenType::Auto || path_.ends_with(".bin");
   if (found != TokenType::Auto && is_token_file) {
     if (wanted != TokenType::Auto && wanted != found) {
@@ -132,41 +81,43 @@ void TokenFile::interpret(TokenType wanted) {
                       "--token-type u16, u32 or bytes");
   }
   type_ = wanted == TokenType::Auto ? TokenType::Bytes : wanted;
-  num_tokens_ = bytes_ / token_bytes(type_);
-  if (bytes_ % token_bytes(type_) != 0) {
+  const size_t bytes = file_.bytes().size();
+  num_tokens_ = bytes / token_bytes(type_);
+  if (bytes % token_bytes(type_) != 0) {
     throw FormatError(path_, num_tokens_ * token_bytes(type_),
                       "the file ends within a token of type " + std::string(name_of(type_)));
   }
 }
 
 void TokenFile::interpret_header(TokenType found) {
+  const std::span<const std::byte> bytes = file_.bytes();
   type_ = found;
   header_bytes_ = kHeaderBytes;
-  if (bytes_ < kHeaderBytes) {
-    throw FormatError(path_, bytes_, "the file ends within its header of 1024 bytes");
+  if (bytes.size() < kHeaderBytes) {
+    throw FormatError(path_, bytes.size(), "the file ends within its header of 1024 bytes");
   }
-  if (!known_version(found, word(data_, 1))) {
-    throw FormatError(path_, 4, "unknown version " + std::to_string(word(data_, 1)));
+  if (!known_version(found, word(bytes, 1))) {
+    throw FormatError(path_, 4, "unknown version " + std::to_string(word(bytes, 1)));
   }
-  num_tokens_ = word(data_, 2);
+  num_tokens_ = word(bytes, 2);
   const size_t expected = kHeaderBytes + num_tokens_ * token_bytes(found);
-  if (bytes_ != expected) {
-    throw FormatError(path_, std::min(bytes_, expected),
+  if (bytes.size() != expected) {
+    throw FormatError(path_, std::min(bytes.size(), expected),
                       "the header promises " + std::to_string(num_tokens_) + " tokens of type " +
                           std::string(name_of(found)) + ", that is a file of " +
                           std::to_string(expected) + " bytes, but it has " +
-                          std::to_string(bytes_));
+                          std::to_string(bytes.size()));
   }
 }
 
 const std::byte* TokenFile::token_at(size_t index) const {
-  return data_ + header_bytes_ + index * token_bytes(type_);
+  return file_.bytes().data() + header_bytes_ + index * token_bytes(type_);
 }
 
 bool TokenFile::is_text() const {
   if (type_ != TokenType::Bytes) return false;
   const size_t count = std::min(num_tokens_, kLookedAtBytes);
-  const bool is_text = ebb::is_text({data_ + header_bytes_, count});
+  const bool is_text = ebb::is_text(file_.bytes().subspan(header_bytes_, count));
   release_pages(0, count);
   return is_text;
 }
@@ -174,6 +125,7 @@ bool TokenFile::is_text() const {
 void TokenFile::read(size_t first, std::span<int32_t> out) const {
   EBB_CHECK(first <= num_tokens_ && out.size() <= num_tokens_ - first, "read past the tokens");
   if (out.empty()) return;
+  file_.check_size();
   with_tokens(type_, token_at(first), out.size(), [out](auto tokens) {
     for (size_t i = 0; i < tokens.size(); ++i) out[i] = static_cast<int32_t>(tokens[i]);
   });
@@ -198,10 +150,7 @@ void TokenFile::check_vocabulary(uint32_t vocabulary) const {
 }
 
 void TokenFile::release_pages(size_t first, size_t count) const {
-  static const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  const size_t begin = static_cast<size_t>(token_at(first) - data_) / page * page;
-  const size_t end = static_cast<size_t>(token_at(first + count) - data_);
-  ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, MADV_DONTNEED);
+  file_.release(header_bytes_ + first * token_bytes(type_), count * token_bytes(type_));
 }
 
 }  // namespace ebb

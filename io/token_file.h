@@ -1,12 +1,11 @@
 // One file of tokens, mapped into memory: raw bytes, headerless u16/u32, or llm.c's .bin.
 //
-// The file must not shrink while it is mapped (the kernel then answers a read with SIGBUS). Pages
-// that were read are given back at once, so the process's resident set does not grow with the data;
-// the page cache keeps them.
+// Pages that were read are given back at once, so the process's resident set does not grow with the
+// data; the page cache keeps them.
 //
 // Thread-safety: immutable after construction.
-// Errors: IoError (cannot be opened or mapped), FormatError (content against its header),
-// ConfigError (type unknown).
+// Errors: IoError (cannot be opened or mapped), FormatError (content against its header; a file
+// that shrank), ConfigError (no regular file, type unknown).
 #pragma once
 
 #include <cstddef>
@@ -14,6 +13,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+
+#include "io/mapped_file.h"
 
 namespace ebb {
 
@@ -40,9 +41,6 @@ constexpr size_t token_bytes(TokenType type) {
 class TokenFile {
  public:
   TokenFile(const std::string& path, TokenType type);
-  TokenFile(TokenFile&& other) noexcept;
-  TokenFile& operator=(TokenFile&&) = delete;
-  ~TokenFile();
 
   const std::string& path() const { return path_; }
   /// Never Auto: what the file turned out to hold.
@@ -58,16 +56,14 @@ class TokenFile {
   void check_vocabulary(uint32_t vocabulary) const;
 
  private:
-  void map(int descriptor);
   void interpret(TokenType wanted);
   void interpret_header(TokenType found);
   const std::byte* token_at(size_t index) const;
   void release_pages(size_t first, size_t count) const;
 
   std::string path_;
+  MappedFile file_;
   TokenType type_ = TokenType::Bytes;
-  const std::byte* data_ = nullptr;
-  size_t bytes_ = 0;
   size_t header_bytes_ = 0;
   size_t num_tokens_ = 0;
 };

@@ -198,6 +198,24 @@ TEST_F(TokenDataTest, PagesReadAgainGiveTheSameTokens) {
   }
 }
 
+/// Not the kernel's SIGBUS. What was replaced as a whole stays as it was.
+TEST_F(TokenDataTest, AFileThatShrinksIsAnError) {
+  const std::string file = write("a.txt", std::string(100000, 'x'));
+  const TokenData data({file});
+  Tokens tokens(10);
+  data.read(90000, tokens);
+  fs::rename(write("b.txt", "y"), file);
+  data.read(90000, tokens);
+  EXPECT_EQ(tokens, Tokens(10, 'x'));
+
+  const std::string other = write("c.txt", std::string(100000, 'x'));
+  const TokenData shrinking({other});
+  fs::resize_file(other, 50000);
+  const auto error = error_of<FormatError>([&] { shrinking.read(90000, tokens); });
+  EXPECT_EQ(error.offset, 50000u);
+  EXPECT_SAYS(error, "the file shrank from 100000 to 50000 bytes");
+}
+
 TEST_F(TokenDataTest, LlmcFilesSayTheirType) {
   const TokenData u16({write_llmc<uint16_t>("a.bin", 20240520, 1, 3, {1, 50256, 65535})});
   EXPECT_EQ(all_of(u16), (Tokens{1, 50256, 65535}));
