@@ -72,11 +72,15 @@ void check_gpu(int index) {
   }
   EBB_CUDA(cudaSetDevice(index), "using GPU " + std::to_string(index));
   const cudaError_t status = cuda::find_code();
-  if (status != cudaSuccess) {
+  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction ||
+      status == cudaErrorUnsupportedPtxVersion) {
     (void)cudaGetLastError();
-    throw ConfigError("this build's kernels do not load on " + describe_gpu(index) + ": " +
+    throw ConfigError("this build has no code for " + describe_gpu(index) + ": " +
                       cudaGetErrorName(status) +
                       "; configure with -DCMAKE_CUDA_ARCHITECTURES=native, or use --device host");
+  }
+  if (status != cudaSuccess) {
+    throw_cuda_error(status, "cudaFuncGetAttributes", "loading a kernel", __FILE__, __LINE__);
   }
 }
 
