@@ -18,8 +18,8 @@ endif()
 # vectorised code took to compile.
 target_compile_definitions(ebb_options INTERFACE "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4)")
 
-# COMPUTES: under AddressSanitizer and UBSan the code is optimised nevertheless; compiling text, files and models without takes half
-# the time. (Under ThreadSanitizer that gains less, and g++ then warns of ends that no call comes to.)
+# COMPUTES: under AddressSanitizer and UBSan the code is optimised nevertheless; compiling text, files and models without takes about
+# three fifths of the time. Not under ThreadSanitizer: there g++ then warns of ends of functions that are never reached.
 # VECTOR_SOURCES: SIMD code. Where -O1 leaves a tile's sums in memory, AddressSanitizer and UBSan check each of them in the innermost
 # loop: up to 70 % of a test's time. Uses after a scope are not looked for there: marking every vector's took half of compiling them.
 function(ebb_room name)
