@@ -209,6 +209,7 @@ class TrainingRun {
       whole_step_.reset();  // what cannot be saved is not tried again
       saver_->check();
       if (saver_->due(record.step)) save(record.step);
+      whole_step_ = record.step;
     }
     return record;
   }

@@ -74,6 +74,21 @@ TEST_F(Checkpoints, AreMadeOfTheWeightsBeforeNumbersWereLost) {
   EXPECT_EQ(names_saved(), Names{"step-4"});
 }
 
+TEST_F(Checkpoints, AreMadeWhereDataWasCutShort) {
+  EbbProcess process(train({"--save", save(), "--steps", "1000000", "--save-steps", "1000000"}),
+                     folder_.path());
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (content_of(log_).find('\n') == std::string::npos &&
+         std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  fs::resize_file(text_, 10);
+  const Outcome outcome = process.wait();
+  EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+  EXPECT_SAYS(outcome.err, "the file shrank from ");
+  EXPECT_EQ(names_saved(), Names{"step-" + std::to_string(log().size())});
+}
+
 TEST_F(Checkpoints, OldOnesAreRemoved) {
   succeed(train({"--save", save(), "--save-steps", "1", "--save-keep", "2"}));
   EXPECT_EQ(names_saved(), (Names{"step-7", "step-8"}));
