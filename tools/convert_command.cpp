@@ -58,14 +58,14 @@ class PassedBytes {
  public:
   explicit PassedBytes(uint64_t total) : total_(total), live_(::isatty(STDERR_FILENO) != 0) {}
   ~PassedBytes() {
-    if (live_ && done_ > 0) fmt::print(stderr, "\n");
+    if (live_ && done_ > 0) say("\n");
   }
   PassedBytes(const PassedBytes&) = delete;
   PassedBytes& operator=(const PassedBytes&) = delete;
 
   void add(uint64_t bytes) {
     done_ += bytes;
-    if (live_) fmt::print(stderr, "\r{} of {}   ", format_bytes(done_), format_bytes(total_));
+    if (live_) say(fmt::format("\r{} of {}   ", format_bytes(done_), format_bytes(total_)));
   }
 
  private:

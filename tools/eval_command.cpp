@@ -117,8 +117,8 @@ class EvalProgress {
   explicit EvalProgress(uint64_t total) : total_(total), live_(::isatty(STDERR_FILENO) != 0) {}
   void show(uint64_t done, double loss) const {
     if (!live_) return;
-    fmt::print(stderr, "\r{} of {} micro-batches, loss {:.4f} {}", done, total_, loss,
-               done == total_ ? "\n" : "");
+    say(fmt::format("\r{} of {} micro-batches, loss {:.4f} {}", done, total_, loss,
+                    done == total_ ? "\n" : ""));
   }
 
  private:
@@ -148,9 +148,9 @@ class Evaluation {
                        [this](const InferenceFlags& flags, const Budgets& budgets) {
                          return plan_of(flags.options, budgets);
                        });
-    fmt::print(stderr, "{}", inference_header(options_.run, source_, loaded));
+    say(inference_header(options_.run, source_, loaded));
     const std::string left_out = left_out_text(data_);
-    if (!left_out.empty()) fmt::print(stderr, "data    {}\n", left_out);
+    if (!left_out.empty()) say(fmt::format("data    {}\n", left_out));
     const EvalProgress progress(samples_.num_batches());
     double total = 0;
     uint64_t num_labels = 0, batch = 0;
@@ -164,7 +164,7 @@ class Evaluation {
     }
     const bool whole = batch == samples_.num_batches();
     if (!whole)
-      fmt::print(stderr, "stopped after micro-batch {} of {}\n", batch, samples_.num_batches());
+      say(fmt::format("stopped after micro-batch {} of {}\n", batch, samples_.num_batches()));
     if (whole || num_labels > 0) finish(total / static_cast<double>(num_labels), num_labels, batch);
     return signals.pending() != 0 ? signals.exit_code() : 0;
   }
@@ -255,7 +255,7 @@ class Evaluation {
     const bool whole = num_samples == samples_.num_samples();
     if (logits_) logits_->commit();
     if (log_probs_ && whole) log_probs_->commit();  // else some are missing
-    if (log_probs_ && !whole) fmt::print(stderr, "'{}' is not written\n", options_.log_probs);
+    if (log_probs_ && !whole) say(fmt::format("'{}' is not written\n", options_.log_probs));
     fmt::print("loss {:.17g}\nperplexity {:.17g}\nlabels {}\nsamples {}\n", loss, std::exp(loss),
                num_labels, num_samples);
     if (!whole) fmt::print("partial_of_samples {}\n", samples_.num_samples());
@@ -279,7 +279,7 @@ int eval_command(std::vector<std::string> arguments) {
   if (!options) return 0;
   // First of all: what sets up has threads, and they must not take the signals.
   const Signals signals([](const char* name) {
-    fmt::print(stderr, "{}: ends after this micro-batch; once more ends it at once\n", name);
+    say(fmt::format("{}: ends after this micro-batch; once more ends it at once\n", name));
   });
   const ModelSource source = model_source(options->run);
   if (options->run.labels.empty() && !predicts_next_token(source.config)) {

@@ -142,7 +142,7 @@ int generate(const GenerateOptions& options, const Signals& signals) {
         return prepare_inference(generation_of(f).passes(), inference_options(f.options, source),
                                  budgets);
       });
-  fmt::print(stderr, "{}", inference_header(options.run, source, loaded));
+  say(inference_header(options.run, source, loaded));
   const double begin_s = loaded.device->now_s();
   std::span<const float> logits = generation.read_prompt(*loaded.inference, prompt);
   const double prompt_s = loaded.device->now_s() - begin_s;
@@ -155,10 +155,10 @@ int generate(const GenerateOptions& options, const Signals& signals) {
     logits = generation.read_token(*loaded.inference, token);
   }
   output.finish();
-  fmt::print(stderr, "prompt  {} tokens in {:.3f} s\nadded   {} tokens in {:.3f} s\n",
-             prompt.size(), prompt_s, output.count(), loaded.device->now_s() - begin_s - prompt_s);
+  say(fmt::format("prompt  {} tokens in {:.3f} s\nadded   {} tokens in {:.3f} s\n", prompt.size(),
+                  prompt_s, output.count(), loaded.device->now_s() - begin_s - prompt_s));
   if (signals.pending() == 0) return 0;
-  fmt::print(stderr, "stopped after token {} of {}\n", output.count(), options.max_tokens);
+  say(fmt::format("stopped after token {} of {}\n", output.count(), options.max_tokens));
   return signals.exit_code();
 }
 
@@ -169,7 +169,7 @@ int generate_command(std::vector<std::string> arguments) {
   if (!options) return 0;
   // First of all: what sets up has threads, and they must not take the signals.
   const Signals signals([](const char* name) {
-    fmt::print(stderr, "{}: ends after this token; once more ends it at once\n", name);
+    say(fmt::format("{}: ends after this token; once more ends it at once\n", name));
   });
   return generate(*options, signals);
 }

@@ -14,6 +14,7 @@
 #include "device/errors.h"
 #include "model_zoo/hugging_face_config.h"
 #include "model_zoo/presets.h"
+#include "tools/cli.h"
 
 namespace ebb {
 namespace {
@@ -102,13 +103,13 @@ void SourceWeights::load(Trainer& trainer) const {
 
 void SourceWeights::load(const TakeWeights& take) const {
   const bool live = ::isatty(STDERR_FILENO) != 0;
-  load_weights(
-      folder_, tensors_, take, [live, shown = uint64_t{0}](uint64_t done, uint64_t total) mutable {
-        const uint64_t percent = 100 * done / total;
-        if (!live || (percent == shown && done < total)) return;
-        shown = percent;
-        fmt::print(stderr, "\rloading weights: {} %{}", percent, done == total ? "\n" : "");
-      });
+  load_weights(folder_, tensors_, take,
+               [live, shown = uint64_t{0}](uint64_t done, uint64_t total) mutable {
+                 const uint64_t percent = 100 * done / total;
+                 if (!live || (percent == shown && done < total)) return;
+                 shown = percent;
+                 say(fmt::format("\rloading weights: {} %{}", percent, done == total ? "\n" : ""));
+               });
 }
 
 }  // namespace ebb

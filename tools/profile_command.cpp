@@ -91,8 +91,8 @@ Profile measure(const TrainOptions& options, const TrainSetup& setup, const Sign
                                      .learning_rate = learning_rate,
                                      .device_peak_bytes = device->peak_bytes()},
                                     result);
-    fmt::print(stderr, "step {}/{}  {:.4f} s, {:.1f} % of bound\n", step, setup.num_steps(),
-               record.step_seconds, 100 * record.bound_share.value_or(0));
+    say(fmt::format("step {}/{}  {:.4f} s, {:.1f} % of bound\n", step, setup.num_steps(),
+                    record.step_seconds, 100 * record.bound_share.value_or(0)));
     if (step == 1 || record.step_seconds < profile.fastest.step_seconds) {
       profile.fastest = std::move(record);
       profile.times.assign(times.begin(), times.end());
@@ -128,14 +128,14 @@ int profile_command(std::vector<std::string> arguments) {
   if (!parse_profile(std::move(arguments), request)) return 0;
   // First of all: what sets up has threads, and they must not take the signals.
   const Signals signals([](const char* name) {
-    fmt::print(stderr, "{}: the profile ends after this step; once more ends it at once\n", name);
+    say(fmt::format("{}: the profile ends after this step; once more ends it at once\n", name));
   });
   const TrainSetup setup = set_up(request.options);
-  fmt::print(stderr, "{}", format_header(request.options, setup));
+  say(format_header(request.options, setup));
   const Profile profile = measure(request.options, setup, signals);
   const bool stopped = signals.pending() != 0;
   if (stopped) {
-    fmt::print(stderr, "stopped after step {} of {}\n", profile.num_steps, setup.num_steps());
+    say(fmt::format("stopped after step {} of {}\n", profile.num_steps, setup.num_steps()));
   }
   if (!request.html.empty() && profile.num_steps > 0) {
     write_report(request.html, report_of(request.options, setup, profile), setup.prepared);
