@@ -10,6 +10,8 @@ std::string python() {
   return told != nullptr ? told : "python3";
 }
 
+std::string source_path(const std::string& path) { return EBB_SOURCE_DIR "/" + path; }
+
 std::string output_of(const std::string& command) {
   std::FILE* pipe = ::popen(command.c_str(), "r");
   std::string text;

@@ -8,6 +8,9 @@ namespace ebb::test {
 /// EBB_PYTHON, else "python3".
 std::string python();
 
+/// A file of this source tree.
+std::string source_path(const std::string& path);
+
 /// What a command says on stdout; nothing where it fails.
 std::string output_of(const std::string& command);
 

@@ -86,10 +86,11 @@ double deviation(const std::vector<float>& own, const std::vector<double>& their
 TEST(HfGeneration, GivesTheLogitsAndTheTextOfTransformers) {
   EBB_SKIP_WITHOUT_PYTHON("torch, transformers");
   const std::vector<std::string> names = {"gpt2", "llama", "mistral", "qwen2", "qwen3"};
-  std::string command = fmt::format(
-      R"({} {}/tests/model_zoo/transformers_generation.py '{{"tokens": {}, "prompt": {}, )"
-      R"("max_tokens": {}}}')",
-      python(), EBB_SOURCE_DIR, kTokens, kPrompt, kMaxTokens);
+  std::string command =
+      fmt::format(R"({} {} '{{"tokens": {}, "prompt": {}, )"
+                  R"("max_tokens": {}}}')",
+                  python(), source_path("tests/model_zoo/transformers_generation.py"), kTokens,
+                  kPrompt, kMaxTokens);
   for (const std::string& name : names) command += " " + hf_folder(name);
   const std::string said = output_of(command);
   ASSERT_FALSE(said.empty()) << command;

@@ -20,7 +20,7 @@ class HfTransformers : public FolderTest {};
 
 TEST_F(HfTransformers, HaveTheLossesOfWhatEbbTrained) {
   EBB_SKIP_WITHOUT_PYTHON("torch, transformers");
-  std::string command = python() + " " + EBB_SOURCE_DIR + "/tests/model_zoo/transformers_losses.py";
+  std::string command = python() + " " + source_path("tests/model_zoo/transformers_losses.py");
   std::vector<std::vector<double>> own;
   for (const std::string& name : kHfCases) {
     const HfLosses data = read_hf_losses(name);

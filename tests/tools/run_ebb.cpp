@@ -29,6 +29,8 @@ std::vector<char*> argument_list(const std::vector<std::string>& arguments) {
 
 }  // namespace
 
+std::string ebb_binary() { return EBB_BINARY; }
+
 EbbProcess::EbbProcess(const std::vector<std::string>& arguments,
                        const std::filesystem::path& folder, const std::filesystem::path& cache)
     : out_(folder / "stdout"), err_(folder / "stderr") {

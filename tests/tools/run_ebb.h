@@ -10,6 +10,9 @@
 
 namespace ebb {
 
+/// Where it is.
+std::string ebb_binary();
+
 struct Outcome {
   int exit_code = -1;  ///< -signal where one ended it
   std::string out;

@@ -233,7 +233,7 @@ TEST_F(CommandLineTest, ASignalBeforeTheFirstStepEndsTheRunAsWell) {
 
 /// `ebb train | tee`, and tee is gone; a terminal that is gone fails writes in the same way.
 TEST_F(CommandLineTest, ALostReaderOfTheProgressEndsNoRun) {
-  std::string command = EBB_BINARY;
+  std::string command = ebb_binary();
   for (const std::string& argument : train({"--steps", "3"})) command += " '" + argument + "'";
   const std::string folder = folder_.path().string();
   command = "(" + command + " >" + folder + "/out; echo $? >" + folder + "/code) 2>&1 | true";

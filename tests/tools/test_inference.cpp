@@ -270,8 +270,9 @@ TEST_F(InferenceCommands, GenerateContinuesBytesInASmallBudgetToo) {
 TEST_F(InferenceCommands, TheToolPutsATokenizerRoundIt) {
   EBB_SKIP_WITHOUT_PYTHON("tokenizers, transformers");
   std::filesystem::copy(hf_folder("llama"), path("words"));
-  const std::string script = EBB_SOURCE_DIR "/tests/tools/generate_tool.py";
-  const std::string command = test::python() + " " + script + " " EBB_BINARY " " + path("words");
+  const std::string script = test::source_path("tests/tools/generate_tool.py");
+  const std::string command =
+      test::python() + " " + script + " " + ebb_binary() + " " + path("words");
   EXPECT_EQ(std::system(command.c_str()), 0) << command;
 }
 

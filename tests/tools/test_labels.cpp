@@ -8,6 +8,7 @@
 
 #include "io/json_file.h"
 #include "io/json_text.h"
+#include "tests/model_zoo/hf_folder.h"
 #include "tests/tools/checkpoint_runs.h"
 
 namespace ebb::test {
@@ -214,7 +215,7 @@ class LabelsOfFolder : public testing::TestWithParam<const char*> {
     }
   }
   static bool is_bert() { return std::string(GetParam()) == "bert"; }
-  static std::string model() { return std::string(EBB_FIXTURES) + "/hf/" + GetParam(); }
+  static std::string model() { return hf_folder(GetParam()); }
 
   /// The loss of the first step: of the folder's own weights.
   double loss_of_step(const Arguments& split) const {
@@ -300,7 +301,7 @@ class BertRuns : public LabelRuns {
   Arguments bert(const Arguments& more) const {
     Arguments arguments = {"train",
                            "--model",
-                           std::string(EBB_FIXTURES) + "/hf/bert",
+                           hf_folder("bert"),
                            "--init",
                            "random",
                            "--data",

@@ -29,8 +29,7 @@ TEST_F(CommandLineTest, ResultsThatCannotBeWrittenAreAnError) {
         "train --dry-run " + toy + data, "train --steps 1 " + toy + data,
         "eval --eval-batches 1 " + toy + data,
         std::string("generate --preset toy-bytes --prompt a --max-tokens 2 --device host")}) {
-    const std::string command =
-        std::string(EBB_BINARY) + " " + arguments + " > /dev/full 2> " + err;
+    const std::string command = ebb_binary() + " " + arguments + " > /dev/full 2> " + err;
     const int status = std::system(command.c_str());
     EXPECT_EQ(WEXITSTATUS(status), 1) << arguments;
     const std::string said = content_of(err);
