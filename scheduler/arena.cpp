@@ -15,7 +15,7 @@ Arena::Arena(std::byte* base, size_t capacity, Observer observer)
 }
 
 size_t Arena::allocate(size_t bytes) {
-  const size_t size = aligned(std::max<size_t>(bytes, 1));
+  const size_t size = padded_bytes(std::max<size_t>(bytes, 1));
   const auto hole = std::find_if(holes_.begin(), holes_.end(),
                                  [&](const Hole& h) { return h.last - h.first >= size; });
   if (hole == holes_.end()) {
@@ -34,7 +34,7 @@ size_t Arena::allocate(size_t bytes) {
 }
 
 void Arena::release(size_t offset, size_t bytes) {
-  const size_t size = aligned(std::max<size_t>(bytes, 1));
+  const size_t size = padded_bytes(std::max<size_t>(bytes, 1));
   const size_t last = offset + size;
   auto next = std::lower_bound(holes_.begin(), holes_.end(), offset,
                                [](const Hole& h, size_t at) { return h.first < at; });

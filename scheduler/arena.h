@@ -20,9 +20,14 @@ enum class ArenaEvent : uint8_t {
   Wake,
 };
 
+/// What an array takes among others: each begins aligned.
+constexpr size_t padded_bytes(size_t bytes) {
+  constexpr size_t kAlignment = 256;
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 class Arena {
  public:
-  static constexpr size_t kAlignment = 256;
   /// Told of everything that happens to a range, for the trace.
   using Observer = std::function<void(ArenaEvent event, size_t offset, size_t bytes)>;
 
@@ -44,7 +49,6 @@ class Arena {
   void tell(ArenaEvent event, size_t offset, size_t bytes) const {
     if (observer_) observer_(event, offset, bytes);
   }
-  static size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
   std::byte* base_;
   size_t capacity_;

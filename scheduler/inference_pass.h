@@ -8,10 +8,8 @@
 
 namespace ebb {
 
-/// Bytes of an array among others, aligned as the arena aligns.
 inline size_t padded_bytes(const Shape& shape, DType type) {
-  const size_t bytes = static_cast<size_t>(shape.num_elements()) * size_of(type);
-  return (bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
+  return padded_bytes(static_cast<size_t>(shape.num_elements()) * size_of(type));
 }
 
 /// Where a pass's losses and logits go, from `home` on; null where it has none.

@@ -22,8 +22,6 @@
 namespace ebb {
 namespace {
 
-constexpr size_t kSimArenaBytes = size_t{1} << 62;  // addresses only: the trace says what is much
-
 struct DryRun {
   Trace trace;
   std::vector<ParameterId> order;
@@ -36,11 +34,8 @@ DryRun dry_run(const Model& model, const TrainerOptions& options, uint32_t num_m
   SimDevice sim({.kind = DeviceKind::Sim, .num_threads = num_threads, .counted_kind = device});
   const auto compute = sim.create_stream(StreamRole::Compute);
   TraceRecorder recorder(sim, model.parameters(), options.dtype);
-  std::byte* const base = reinterpret_cast<std::byte*>(uintptr_t{1} << 44);  // never touched
-  Arena arena(base, kSimArenaBytes, [&](ArenaEvent event, size_t offset, size_t bytes) {
-    recorder.observe_arena(event, offset, bytes);
-  });
-  MicroBatches micro_batches(model, sim, *compute, recorder, arena,
+  std::byte* const base = recorder.arena().base();  // never touched
+  MicroBatches micro_batches(model, sim, *compute, recorder, recorder.arena(),
                              options.micro_batch_order == MicroBatchOrder::Vertical,
                              num_micro_batches);
   std::vector<Tensor> inputs;
@@ -153,9 +148,8 @@ FixedMemory fixed_memory(const Model& model, const TrainerOptions& options, cons
                          const Trace& trace, const Trace& evaluation) {
   FixedMemory fixed;
   for (const InputSpec& spec : model.inputs()) {
-    const size_t bytes = static_cast<size_t>(spec.shape.num_elements()) * size_of(spec.dtype);
     fixed.micro_batch_bytes +=
-        (bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
+        padded_bytes(static_cast<size_t>(spec.shape.num_elements()) * size_of(spec.dtype));
   }
   const size_t num_inputs = std::max(options.gradient_accumulation, options.evaluation_batches);
   fixed.input_bytes = fixed.micro_batch_bytes * num_inputs;

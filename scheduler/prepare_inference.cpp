@@ -17,8 +17,6 @@
 namespace ebb {
 namespace {
 
-constexpr size_t kSimArenaBytes = size_t{1} << 62;  // addresses only: the trace says what is much
-
 // Blocks that loads may run ahead into, where not all weights stay.
 constexpr uint32_t kBlocksAhead = 2;
 
@@ -31,15 +29,12 @@ DryRun dry_run(const Pass& pass, DType dtype, int num_threads, DeviceKind device
   SimDevice sim({.kind = DeviceKind::Sim, .num_threads = num_threads, .counted_kind = device});
   const auto compute = sim.create_stream(StreamRole::Compute);
   TraceRecorder recorder(sim, pass.model->parameters(), dtype);
-  std::byte* const base = reinterpret_cast<std::byte*>(uintptr_t{1} << 44);  // never touched
-  Arena arena(base, kSimArenaBytes, [&](ArenaEvent event, size_t offset, size_t bytes) {
-    recorder.observe_arena(event, offset, bytes);
-  });
+  std::byte* const base = recorder.arena().base();  // never touched
   std::vector<Tensor> inputs;
   for (const InputSpec& spec : pass.model->inputs()) {
     inputs.push_back({base, spec.dtype, spec.shape});
   }
-  Tape tape(sim, *compute, recorder, arena);
+  Tape tape(sim, *compute, recorder, recorder.arena());
   run_pass(tape, pass, inputs, results_of(pass, dtype, base), {base, DType::F64, {1}});
   DryRun run{.trace = {}, .order = recorder.first_use_order()};
   run.trace = recorder.take();

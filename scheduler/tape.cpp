@@ -178,6 +178,12 @@ void Tape::end_moment(const BackwardFunction& backward) {
 // ----------------------------------------------------------------------------------------
 
 Variable Tape::block(const BlockFunction& body, Variable input) {
+  return block(body, input, false);
+}
+
+void Tape::pass_block(const BlockFunction& body, Variable& x) { x = block(body, x, true); }
+
+Variable Tape::block(const BlockFunction& body, Variable input, bool ends_input) {
   if (in_block_ || phase_ == Phase::Backward) return run_as_block(body, input);
   pass_boundary();
   in_block_ = true;
@@ -186,6 +192,7 @@ Variable Tape::block(const BlockFunction& body, Variable input) {
   const Variable result = run_as_block(body, input);
   in_block_ = false;
   if (options_.rest && recording_) rest_behind_block(input, result, first);
+  if (ends_input && !options_.training && input.has_gradient()) release(input);
   pass_boundary();
   return result;
 }

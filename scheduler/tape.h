@@ -145,6 +145,9 @@ class Tape {
   /// block made or took is used by nothing behind the block that takes its result, where `rest` or
   /// `recompute` > 1 is on: ConfigError.
   Variable block(const BlockFunction& body, Variable input);
+  /// x = block(body, x), of a value that nothing behind the block uses: an evaluation frees it. Of
+  /// blocks in a row only two values so exist at once.
+  void pass_block(const BlockFunction& body, Variable& x);
   /// Blocks so far in this micro-batch, without those inside others.
   uint32_t num_blocks() const { return num_blocks_; }
 
@@ -213,6 +216,7 @@ class Tape {
   uint32_t next_use_index(const WeightUse& use);
   void open(std::string_view name, Phase phase, std::span<const WeightUse> uses,
             bool gradients_now);
+  Variable block(const BlockFunction& body, Variable input, bool ends_input);
   Variable run_as_block(const BlockFunction& body, Variable input);
   void record_block(const BlockFunction& body, Variable input, Variable result, size_t first_use);
   /// Is this block, the latest that began, recomputed?

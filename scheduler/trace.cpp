@@ -12,9 +12,13 @@ namespace {
 
 // Any address will do: nothing on the simulated device is ever touched.
 constexpr uintptr_t kFakeBase = uintptr_t{1} << 44;
+constexpr size_t kArenaBytes = size_t{1} << 62;
 
 // More than any machine has.
 constexpr size_t kMostActivationBytes = size_t{1} << 46;
+
+// A thousand micro-batches of GPT-3 175B; planning takes some KiB for each.
+constexpr size_t kMostMoments = size_t{1} << 22;
 
 }  // namespace
 
@@ -29,12 +33,25 @@ Write Trace::write_of(const Moment& moment, const ParameterUse& use) const {
 }
 
 TraceRecorder::TraceRecorder(Device& sim, const Parameters& parameters, DType weight_type)
-    : sim_(sim), parameters_(parameters), weight_type_(weight_type), written_(parameters.size()) {
+    : sim_(sim),
+      parameters_(parameters),
+      weight_type_(weight_type),
+      arena_(reinterpret_cast<std::byte*>(kFakeBase), kArenaBytes,
+             [this](ArenaEvent event, size_t offset, size_t bytes) {
+               observe_arena(event, offset, bytes);
+             }),
+      written_(parameters.size()) {
   EBB_CHECK(sim.info().kind == DeviceKind::Sim, "a trace is recorded on the simulated device");
 }
 
 void TraceRecorder::begin_moment(std::string_view name, Phase phase,
                                  std::span<const ParameterUse> uses) {
+  if (trace_.moments.size() == kMostMoments) {
+    throw ConfigError(
+        fmt::format("a step or evaluation has more than {} operations: take fewer micro-batches "
+                    "(--gradient-accumulation, --eval-batches), and a larger --micro-batch-size",
+                    kMostMoments));
+  }
   Moment moment{.name = name,
                 .phase = phase,
                 .micro_batch = micro_batch_,

@@ -55,21 +55,25 @@ struct Trace {
   Write write_of(const Moment& moment, const ParameterUse& use) const;
 };
 
-/// Hooks that write a trace. Weights and sums are fake addresses on the simulated device.
+/// Hooks that write a trace. Weights, sums and activations are fake addresses on the simulated
+/// device. ConfigError where no machine has room for the activations, or a step has more moments
+/// than are planned.
 class TraceRecorder : public Hooks {
  public:
   /// `sim` is a device of kind Sim; parameters as the model declared them, weights of
   /// `weight_type`.
   TraceRecorder(Device& sim, const Parameters& parameters, DType weight_type);
+  TraceRecorder(const TraceRecorder&) = delete;
+  TraceRecorder& operator=(const TraceRecorder&) = delete;
 
+  /// For the traced code: addresses only.
+  Arena& arena() { return arena_; }
   void begin_micro_batch(uint32_t micro_batch) { micro_batch_ = micro_batch; }
   void begin_moment(std::string_view name, Phase phase,
                     std::span<const ParameterUse> uses) override;
   Tensor weight(const ParameterUse& use) override;
   GradientSlot gradient(const ParameterUse& use) override;
   void end_moment() override;
-  /// For the arena that the traced code runs on. ConfigError where no machine has room for it.
-  void observe_arena(ArenaEvent event, size_t offset, size_t bytes);
 
   Trace take();
   /// Parameters in the order of their first use; those never used come last.
@@ -80,10 +84,12 @@ class TraceRecorder : public Hooks {
  private:
   Tensor fake(const ParameterUse& use, DType type) const;
   Write next_write(const ParameterUse& use);
+  void observe_arena(ArenaEvent event, size_t offset, size_t bytes);
 
   Device& sim_;
   const Parameters& parameters_;
   DType weight_type_;
+  Arena arena_;
   Trace trace_;
   uint32_t micro_batch_ = 0;
   struct Live {

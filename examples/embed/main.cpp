@@ -46,7 +46,7 @@ class Classifier : public ebb::Model {
     ebb::Variable x{.value = inputs[0]};  // an input: no gradient
     x = ebb::linear(tape, x, in_.weight, in_.bias);
     for (const Layer& layer : layers_) {
-      x = tape.block([&layer](ebb::Tape& t, ebb::Variable v) { return run(t, layer, v); }, x);
+      tape.pass_block([&layer](ebb::Tape& t, ebb::Variable v) { return run(t, layer, v); }, x);
     }
     x = ebb::linear(tape, x, out_.weight, out_.bias);
     ebb::cross_entropy(tape, x, inputs[1]);

@@ -27,11 +27,8 @@ class ActivatedTest : public testing::Test {
     SimDevice sim;
     const auto compute = sim.create_stream(StreamRole::Compute);
     TraceRecorder recorder(sim, parameters_, DType::BF16);
-    auto* const base = reinterpret_cast<std::byte*>(uintptr_t{1} << 40);
-    Arena arena(base, size_t{1} << 40, [&](ArenaEvent event, size_t offset, size_t bytes) {
-      recorder.observe_arena(event, offset, bytes);
-    });
-    Tape tape(sim, *compute, recorder, arena);
+    std::byte* const base = recorder.arena().base();
+    Tape tape(sim, *compute, recorder, recorder.arena());
     const Tensor ids{base, DType::I32, {1, kRows}};
     recorder.begin_micro_batch(0);
     tape.begin_micro_batch({}, {base, DType::F64, {1}}, Write::Store, 1);
@@ -40,7 +37,7 @@ class ActivatedTest : public testing::Test {
     tape.begin_backward();
     tape.run_backward(0);
     tape.end_micro_batch();
-    EXPECT_EQ(arena.live_bytes(), 0u);
+    EXPECT_EQ(recorder.arena().live_bytes(), 0u);
     return recorder.take();
   }
   Activated activated(Tape& t, Variable x) const {

@@ -83,11 +83,8 @@ class TapeTest : public testing::Test {
     SimDevice sim;
     const auto compute = sim.create_stream(StreamRole::Compute);
     TraceRecorder recorder(sim, model_.parameters, DType::BF16);
-    std::byte* const base = reinterpret_cast<std::byte*>(uintptr_t{1} << 40);
-    Arena arena(base, size_t{1} << 40, [&](ArenaEvent event, size_t offset, size_t bytes) {
-      recorder.observe_arena(event, offset, bytes);
-    });
-    Tape tape(sim, *compute, recorder, arena);
+    std::byte* const base = recorder.arena().base();
+    Tape tape(sim, *compute, recorder, recorder.arena());
     for (uint32_t k = 0; k < num_micro_batches; ++k) {
       recorder.begin_micro_batch(k);
       tape.begin_micro_batch(options, {base, DType::F64, {1}}, Write::Store, 1);
@@ -99,7 +96,7 @@ class TapeTest : public testing::Test {
     Recorded result{.trace = {},
                     .order = recorder.first_use_order(),
                     .num_uses = recorder.num_uses(),
-                    .live_bytes_after = arena.live_bytes()};
+                    .live_bytes_after = recorder.arena().live_bytes()};
     result.trace = recorder.take();
     return result;
   }
@@ -258,6 +255,24 @@ TEST_F(TapeTest, ForgettingTakesLessMemory) {
   EXPECT_LT(recompute, some);
   EXPECT_LT(some, keep);
   EXPECT_LE(evaluation, recompute);
+}
+
+/// Of values that are passed through blocks an evaluation holds what a block takes and what it
+/// makes.
+TEST_F(TapeTest, AnEvaluationOfMoreBlocksTakesNoMoreMemory) {
+  const auto with_blocks = [&](bool training, int num_blocks) {
+    return record({.training = training}, 2, [&](Tape& tape, Tensor ids) {
+      Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe, kChannels, DType::BF16);
+      for (int i = 0; i < num_blocks; ++i) {
+        tape.pass_block(
+            [this](Tape& t, Variable v) { return add(t, v, linear(t, v, model_.shared)); }, x);
+      }
+      classifier_cross_entropy(tape, x, model_.wte, kVocabulary, ids);
+    });
+  };
+  EXPECT_EQ(with_blocks(false, 10).trace.arena_bytes, with_blocks(false, 2).trace.arena_bytes);
+  EXPECT_GT(with_blocks(true, 10).trace.arena_bytes, with_blocks(true, 2).trace.arena_bytes);
+  EXPECT_EQ(with_blocks(false, 10).live_bytes_after, 0u);
 }
 
 /// Moments are numbered; a block has four.
