@@ -330,13 +330,13 @@ void Optimizer::undo_all() {
   }
 }
 
-void Optimizer::take_back() {
+bool Optimizer::take_back() {
   const bool was_updated = !before_.has_carried || num_carried_made_ == carried_.size();
-  is_taken_back_ = after_norm_ && !is_touched_ && was_updated && device_state_.chunks().empty();
-  if (!is_taken_back_) return;
+  if (!after_norm_ || is_touched_ || !was_updated || !device_state_.chunks().empty()) return false;
   undo_all();
   counters_ = before_.counters;
   has_carried_ = false;
+  return true;
 }
 
 Cost Optimizer::update_cost(uint32_t chunk) const {

@@ -40,9 +40,8 @@ class Optimizer : public ChunkWork {
 
   void begin_step(double learning_rate);
   /// The step threw, and nothing runs any more: the state becomes that before it, unless something
-  /// is in the way (see Trainer::step()).
-  void take_back();
-  bool is_taken_back() const { return is_taken_back_; }
+  /// is in the way (see Trainer::step()): was it?
+  bool take_back();
 
   void submit_finish(Stream& compute, uint32_t chunk) override;
   void submit_partial_norms(Stream& store, uint32_t chunk) override;
@@ -142,7 +141,6 @@ class Optimizer : public ChunkWork {
   } before_;
   size_t num_carried_made_ = 0;  // in this step
   bool is_touched_ = false;      // the state, by an update of this step that cannot be undone
-  bool is_taken_back_ = false;
   LoanGate loans_;
   Speculation speculation_;
 };

@@ -23,7 +23,7 @@ size_t Speculation::log_bytes(const Layout& layout) {
 
 Speculation::Speculation(Device& device, const Layout& layout, std::vector<uint32_t> chunks,
                          float max_grad_norm)
-    : chunks_(std::move(chunks)), max_grad_norm_(max_grad_norm), standing_(chunks_.size(), false) {
+    : chunks_(std::move(chunks)), max_grad_norm_(max_grad_norm) {
   if (chunks_.empty()) return;
   const size_t bytes = log_bytes(layout);
   memory_ = device.allocate(MemoryKind::Pageable, chunks_.size() * bytes, "undo logs");
@@ -55,6 +55,7 @@ void Speculation::count(uint32_t chunk, uint32_t gradient_slot, bool fits) {
 
 void Speculation::decide(bool stand) {
   if (made_.empty()) return;
+  stand_ = stand;
   if (!stand) {
     num_undone_ = num_made();
     steps_to_wait_ = next_wait_;
@@ -62,9 +63,6 @@ void Speculation::decide(bool stand) {
     return;
   }
   next_wait_ = 1;
-  for (const Made& made : made_) {
-    standing_[index_of(made.chunk)] = true;
-  }
 }
 
 size_t Speculation::index_of(uint32_t chunk) const {
@@ -79,10 +77,9 @@ UndoLog* Speculation::log(uint32_t chunk) {
 }
 
 bool Speculation::take_standing(uint32_t chunk) {
-  const size_t i = index_of(chunk);
-  if (i == chunks_.size() || !standing_[i]) return false;
-  standing_[i] = false;
-  logs_[i].drop();
+  UndoLog* const made = log(chunk);
+  if (made == nullptr || !stand_ || !made->is_full()) return false;
+  made->drop();
   return true;
 }
 

@@ -57,9 +57,9 @@ class Speculation {
   std::vector<uint32_t> chunks_;
   float max_grad_norm_;
   Buffer memory_;
-  std::deque<UndoLog> logs_;    // of each chunk
-  std::vector<bool> standing_;  // of each chunk
-  std::vector<Made> made_;      // in this step
+  std::deque<UndoLog> logs_;  // of each chunk
+  std::vector<Made> made_;    // in this step
+  bool stand_ = false;        // those whose logs are there
   uint32_t num_undone_ = 0;
   bool hopes_ = false;
   double sum_ = 0, loss_scale_ = 1;

@@ -62,6 +62,7 @@ class Trainer::Impl {
   void run(std::span<const MicroBatch> micro_batches, bool training, float loss_gradient_scale);
   ExecutorStats run_step(std::span<const MicroBatch> micro_batches, double learning_rate,
                          float loss_gradient_scale);
+  ExecutorStats run_without_moments(const Plan& plan);
   uint64_t check(std::span<const MicroBatch> micro_batches, size_t num_expected) const;
   void upload_all(std::span<const MicroBatch> micro_batches);
   void upload(const MicroBatch& batch, size_t index);
@@ -87,7 +88,11 @@ class Trainer::Impl {
   Executor executor_;
   Arena arena_;
   MicroBatches micro_batches_;
-  bool is_lost_ = false;  // the state, by a step that threw
+  enum class Condition : uint8_t {
+    Good,
+    Stopped,  // something threw: nothing can be begun, but the state at home is whole
+    Lost
+  } condition_ = Condition::Good;
 };
 
 Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepared)
@@ -161,7 +166,7 @@ void Trainer::Impl::upload(const MicroBatch& batch, size_t index) {
               fmt::format("input '{}' has another type or shape", specs_[i].name));
     std::memcpy(host_inputs_.data() + offset, from.data, from.bytes());
     input_views_.push_back({device_inputs_.data() + offset, from.dtype, from.shape});
-    offset += (from.bytes() + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
+    offset += padded_bytes(from.bytes());
   }
 }
 
@@ -214,8 +219,7 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
   result.num_targets = check(micro_batches, prepared_.options.gradient_accumulation);
   const Plan& plan = prepared_.plan;
   if (executor_.num_held() < plan.held_at_start.size()) {
-    executor_.begin(no_moments_, prepared_.fill_plan);
-    result.step_s = executor_.finish().total_s;
+    result.step_s = run_without_moments(prepared_.fill_plan).total_s;
     result.loaded_bytes = prepared_.fill_plan.loaded_bytes;
   }
   upload_all(micro_batches);
@@ -256,8 +260,18 @@ ExecutorStats Trainer::Impl::run_step(std::span<const MicroBatch> micro_batches,
     return executor_.finish();
   } catch (...) {
     executor_.give_up();
-    optimizer_.take_back();
-    is_lost_ = !optimizer_.is_taken_back();
+    condition_ = optimizer_.take_back() ? Condition::Stopped : Condition::Lost;
+    throw;
+  }
+}
+
+ExecutorStats Trainer::Impl::run_without_moments(const Plan& plan) {
+  try {
+    executor_.begin(no_moments_, plan);
+    return executor_.finish();
+  } catch (...) {
+    executor_.give_up();
+    condition_ = Condition::Lost;
     throw;
   }
 }
@@ -266,19 +280,25 @@ double Trainer::Impl::evaluate(std::span<const MicroBatch> micro_batches) {
   const uint64_t num_targets = check(micro_batches, prepared_.options.evaluation_batches);
   drain();
   upload_all(micro_batches);
-  executor_.begin(prepared_.evaluation_trace, prepared_.evaluation_plan);
-  run(micro_batches, false, 0);
-  executor_.finish();
+  try {
+    executor_.begin(prepared_.evaluation_trace, prepared_.evaluation_plan);
+    run(micro_batches, false, 0);
+    executor_.finish();
+  } catch (...) {
+    executor_.give_up();
+    condition_ = device_state_.chunks().empty() ? Condition::Stopped : Condition::Lost;
+    throw;
+  }
   return total_loss() / static_cast<double>(num_targets);
 }
 
 void Trainer::Impl::drain() {
-  EBB_CHECK(!is_lost_, "an earlier step threw: the state is lost");
-  if (optimizer_.is_taken_back()) return;
+  EBB_CHECK(condition_ != Condition::Lost,
+            "an earlier step or evaluation threw: the state is lost");
+  if (condition_ == Condition::Stopped) return;
   const bool is_held = executor_.num_held() > device_state_.chunks().size();
   if (!optimizer_.has_carried() && !is_held) return;
-  executor_.begin(no_moments_, prepared_.drain_plan);
-  executor_.finish();
+  run_without_moments(prepared_.drain_plan);
   optimizer_.forget_carried();
 }
 

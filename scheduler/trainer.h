@@ -4,7 +4,7 @@
 //   auto device = create_device({.memory_bytes = 256 << 20});
 //   Preparation prepared = prepare(model, options, {.device_memory = 256 << 20});
 //   Trainer trainer(model, *device, prepared);
-//   StepResult r = trainer.step({micro_batch, micro_batch}, learning_rate);
+//   StepResult r = trainer.step({&micro_batch, 1}, learning_rate);
 //
 // prepare() plans and takes nothing, the Trainer takes every byte. prepare() is pure: it runs the
 // model on the simulated device, lays out the parameters and plans training and evaluation;
@@ -225,15 +225,15 @@ class Trainer {
 
   /// REQUIRES: as many micro-batches as options.gradient_accumulation. Throws NumericError where a
   /// gradient is not a number and cannot be skipped. After a throw the trainer must not be used,
-  /// but to look at the state, which is that before the step; a LogicError where that is lost:
-  /// where updates do not wait for the norm or for the next step, or the device makes some.
+  /// but to look at the state, which is that before the step (with all skipped steps counted); a
+  /// LogicError where that is lost: where updates do not wait for the norm or for the next step, or
+  /// the device makes some, or an update of the step before failed.
   StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate);
   /// Mean loss without gradients; not a number in a rehearsal. REQUIRES: options.evaluation_batches
-  /// micro-batches. After a throw, see step().
+  /// micro-batches. After a throw as after one of step(): the state is that of the last step.
   double evaluate(std::span<const MicroBatch> micro_batches);
 
-  /// When the operations of the prepared plan ran in the last step; until the next step or
-  /// evaluation.
+  /// When the operations of the prepared plan ran in the last step; until the next call.
   std::span<const OpTime> last_step_times() const;
 
   /// Updates made so far (Adam's t): steps less the skipped ones.

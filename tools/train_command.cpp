@@ -199,9 +199,7 @@ class TrainingRun {
     if (result.skipped) report_skipped(record.step, result.loss_scale);
     if (!learns) report_without_targets(record.step);
     if (evaluation_.due(record.step, setup_.num_steps())) {
-      whole_step_.reset();
       record.eval_loss = evaluation_.run(trainer_);
-      whole_step_ = record.step;
     }
     if (log_) log_->write(record);
     progress_.step(record);
@@ -343,7 +341,7 @@ int train(const Request& request, const TrainSetup& setup, const SaveFolder* fol
           SignalNotice& notice, const Signals& signals) {
   const bool live = ::isatty(STDERR_FILENO) != 0;
   const RunConfig config = resolved_config(request.given, request.options, setup);
-  const PlanGround ground = ground_of(setup, read_memory_limits().usable_bytes());
+  const PlanGround ground = ground_of(setup);
   say(format_brief_header(request.options, setup));
   RunProgress progress(stderr, live, setup.num_steps());
   const SignalNotice::Beside beside(notice, progress);

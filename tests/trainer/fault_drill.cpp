@@ -89,4 +89,28 @@ void fail_operations(FaultSite site, uint64_t most, DeviceKind kind) {
   for (uint64_t i = 0; i < num_failed; ++i) fail_operation(site, i * count / num_failed, kind);
 }
 
+void fail_evaluations(FaultSite site) {
+  const Drill drill(DeviceKind::Host);
+  for (uint64_t n = 0;; ++n) {
+    SCOPED_TRACE(n);
+    const Watchdog watchdog;
+    bool evaluates = false;
+    uint64_t count = 0;
+    const auto device =
+        drill.create([&](FaultSite at) { return evaluates && at == site && count++ == n; });
+    Trainer trainer(drill.model, *device, drill.prepared);
+    trainer.step(drill.data.micro_batches(), 1e-3);
+    const uint64_t before = trainer.state_hash();
+    evaluates = true;
+    try {
+      trainer.evaluate(drill.evaluation.micro_batches());
+      EXPECT_GT(n, 2u) << "few operations failed";
+      return;
+    } catch (const DeviceError&) {
+    }
+    evaluates = false;
+    EXPECT_EQ(trainer.state_hash(), before);
+  }
+}
+
 }  // namespace ebb::test

@@ -14,5 +14,7 @@ uint64_t num_operations(FaultSite site, DeviceKind kind = DeviceKind::Host);
 void fail_operation(FaultSite site, uint64_t n, DeviceKind kind = DeviceKind::Host);
 /// Fails `most` of them, evenly spread, or all where there are fewer.
 void fail_operations(FaultSite site, uint64_t most, DeviceKind kind = DeviceKind::Host);
+/// Fails each operation of an evaluation in turn: the state is that before it.
+void fail_evaluations(FaultSite site);
 
 }  // namespace ebb::test
