@@ -1,8 +1,16 @@
 #include "scheduler/micro_batches.h"
 
+#include <fmt/format.h>
+
 #include "device/errors.h"
 
 namespace ebb {
+namespace {
+
+// Far from what a process may have of them.
+constexpr uint32_t kMostThreads = 4096;
+
+}  // namespace
 
 TapeOptions tape_options(const TrainerOptions& options, bool training, uint32_t step) {
   return {.training = training,
@@ -36,6 +44,13 @@ class MicroBatches::Boundary : public BlockBoundary {
 MicroBatches::MicroBatches(const Model& model, Device& device, Stream& compute, Hooks& hooks,
                            Arena& arena, bool vertical, uint32_t most)
     : model_(model), vertical_(vertical), num_inputs_(model.inputs().size()) {
+  if (vertical && most > kMostThreads) {
+    throw ConfigError(fmt::format(
+        "{} micro-batches layer by layer would take a thread each, and may take {}: use "
+        "--micro-batch-order horizontal, or fewer (--gradient-accumulation, "
+        "--eval-batches) with a larger --micro-batch-size",
+        most, kMostThreads));
+  }
   for (uint32_t k = 0; k < (vertical ? most : 1); ++k) {
     tapes_.push_back(std::make_unique<Tape>(device, compute, hooks, arena));
   }

@@ -41,7 +41,8 @@ class MicroBatches {
   /// Told before each turn which micro-batch it is.
   using OnTurn = InlineFunction<void(uint32_t), 64>;
 
-  /// `most` micro-batches at once. All arguments must outlive this.
+  /// `most` micro-batches at once; ConfigError for too many threads. All arguments must outlive
+  /// this.
   MicroBatches(const Model& model, Device& device, Stream& compute, Hooks& hooks, Arena& arena,
                bool vertical, uint32_t most);
   ~MicroBatches();

@@ -18,10 +18,10 @@ Turns::Turns(uint32_t num_threads) {
     for (uint32_t i = 0; i < num_threads; ++i) threads_.emplace_back([this, i] { work(i); });
   } catch (const std::system_error& error) {
     stop();  // a thread that runs must not be destroyed
-    throw Error(fmt::format(
+    throw ConfigError(fmt::format(
         "cannot start thread {} of the {} that take turns, one for each micro-batch of a step: {}; "
-        "allow more processes (ulimit -u, or pids.max of the cgroup), or make fewer and larger "
-        "micro-batches",
+        "allow more processes (ulimit -u, or pids.max of the cgroup), make fewer and larger "
+        "micro-batches, or use --micro-batch-order horizontal",
         threads_.size() + 1, num_threads, error.code().message()));
   }
 }

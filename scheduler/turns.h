@@ -6,7 +6,8 @@
 //
 // Thread-safety: one caller of run(). Nothing allocates after construction. An exception ends the
 // run: bodies that wait are unwound (pass() throws in them; do not catch it), those that have not
-// begun do not begin, and run() rethrows the first. Error where the system allows fewer threads.
+// begun do not begin, and run() rethrows the first. ConfigError where the system allows fewer
+// threads.
 #pragma once
 
 #include <condition_variable>
