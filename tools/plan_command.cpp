@@ -59,14 +59,15 @@ int print_plan(const PlanRequest& request, const PlanGround& ground) {
 }  // namespace
 
 int plan_command(std::vector<std::string> arguments) {
-  CommandLine line("Plans a run before it starts, for this machine or another: allocates nothing.",
+  CommandLine line("Plans a run before it starts, for this machine or another, without its memory.",
                    "ebb plan");
   PlanRequest request;
   add_plan_flags(line, request);
   if (!parse_arguments(line, std::move(arguments), true)) return 0;
   validate(request);
-  const PlanGround ground = plan_ground(request);
-  if (!request.write_machine.empty()) write_machine(ground.machine, request.write_machine);
+  const PlannedMachine machine = planned_machine(request);
+  if (!request.write_machine.empty()) write_machine(machine, request.write_machine);
+  const PlanGround ground = plan_ground(request, machine);
   if (request.sweep == Sweep::None) return print_plan(request, ground);
   sweep_plans(request, ground, [](const std::string& row) {
     fmt::print("{}", row);

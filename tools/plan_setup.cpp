@@ -18,23 +18,45 @@ namespace {
 constexpr Choice<Sweep> kSweeps[] = {{"device-memory", Sweep::DeviceMemory},
                                      {"step-tokens", Sweep::StepTokens}};
 
-PlannedMachine this_machine(const TrainOptions& options, const DeviceOptions& device) {
+/// Its memory: what is free.
+DeviceInfo whole_device(DeviceOptions device) {
+  device.memory_bytes = SIZE_MAX;
+  return create_device(device)->info();
+}
+
+/// Without rates.
+PlannedMachine this_machine(const DeviceOptions& device) {
   const size_t usable_bytes = read_memory_limits().usable_bytes();
-  const ModelSource source = model_source(options);
+  const bool on_host = device.kind == DeviceKind::Host;
+  const DeviceInfo gpu = on_host ? DeviceInfo{} : whole_device(device);
   return {.name = "this",
-          .device = read_machine().cpu,
-          .device_memory_bytes = usable_bytes,
+          .device = on_host ? read_machine().cpu : gpu.name,
+          .device_memory_bytes = on_host ? usable_bytes : gpu.memory_bytes,
           .host_memory_bytes = usable_bytes,
-          .rates = rates_for(options, source, batch_shape(options, source), device).machine};
+          .num_threads = device.num_threads > 0 ? device.num_threads : num_usable_cores()};
 }
 
-int threads_of(const DeviceOptions& device) {
-  return device.num_threads > 0 ? device.num_threads : num_usable_cores();
+PlanGround ground_on(const PlannedMachine& machine, DeviceKind device) {
+  PlanGround ground{.machine = machine, .device = device};
+  if (device == DeviceKind::Host) ground.total_memory_bytes = ground.machine.host_memory_bytes;
+  return ground;
 }
 
-size_t free_bytes(DeviceOptions gpu) {
-  gpu.memory_bytes = SIZE_MAX;  // no budget: what is free
-  return create_device(gpu)->info().memory_bytes;
+PlanGround ground_elsewhere(const TrainOptions& options, const PlannedMachine& machine) {
+  // Where the cores that update the state compute as well, they are the device.
+  const bool on_host = machine.rates.shared_cores;
+  if (options.device == (on_host ? DeviceChoice::Cuda : DeviceChoice::Host)) {
+    throw ConfigError(fmt::format("--device {}: of the machine '{}' the device is {}",
+                                  on_host ? "cuda" : "host", machine.name,
+                                  on_host ? "the host" : "a GPU"));
+  }
+  if (on_host && options.threads > 0 && static_cast<int>(options.threads) != machine.num_threads) {
+    throw ConfigError(
+        fmt::format("--threads {}: the numbers of the machine '{}' were measured with {}; measure "
+                    "there again, with --write-machine",
+                    options.threads, machine.name, machine.num_threads));
+  }
+  return ground_on(machine, on_host ? DeviceKind::Host : DeviceKind::Cuda);
 }
 
 size_t host_memory(const TrainOptions& options, const PlanGround& ground) {
@@ -97,32 +119,31 @@ void validate(const PlanRequest& request) {
   }
 }
 
-PlanGround plan_ground(const PlanRequest& request) {
-  const TrainOptions& options = request.options;
-  if (request.machine_name != "this")
-    return {.machine = find_machine(request.machine_name), .device = DeviceKind::Cuda};
-  const DeviceOptions device = device_options(options);
-  PlanGround ground{.machine = this_machine(options, device),
-                    .num_threads = threads_of(device),
-                    .device = device.kind,
-                    .is_here = true};
-  if (device.kind == DeviceKind::Host) ground.total_memory_bytes = ground.machine.host_memory_bytes;
+PlannedMachine planned_machine(const PlanRequest& request) {
+  if (request.machine_name != "this") return find_machine(request.machine_name);
+  const DeviceOptions device = device_options(request.options);
+  PlannedMachine machine = this_machine(device);
+  machine.rates = measured_rates(request.options, device).machine;
+  return machine;
+}
+
+PlanGround plan_ground(const PlanRequest& request, const PlannedMachine& machine) {
+  if (request.machine_name != "this") return ground_elsewhere(request.options, machine);
+  const DeviceOptions device = device_options(request.options);
+  const ModelSource source = model_source(request.options);
+  MachineRates rates{.machine = machine.rates};
+  fit_to_model(rates, request.options, source, batch_shape(request.options, source), device);
+  PlanGround ground = ground_on(machine, device.kind);
+  ground.machine.rates = rates.machine;
+  ground.is_here = true;
   return ground;
 }
 
-PlanGround ground_of(const TrainSetup& setup, size_t usable_bytes) {
-  const bool on_host = setup.device.kind == DeviceKind::Host;
-  PlanGround ground{
-      .machine = {.name = "this",
-                  .device = "",
-                  .device_memory_bytes = on_host ? usable_bytes : free_bytes(setup.device),
-                  .host_memory_bytes = usable_bytes,
-                  .rates = setup.rates.machine},
-      .num_threads = threads_of(setup.device),
-      .device = setup.device.kind,
-      .is_here = true,
-      .num_eval_tokens = setup.eval_data ? setup.eval_data->num_tokens() : 0};
-  if (on_host) ground.total_memory_bytes = usable_bytes;
+PlanGround ground_of(const TrainSetup& setup) {
+  PlanGround ground = ground_on(this_machine(setup.device), setup.device.kind);
+  ground.machine.rates = setup.rates.machine;
+  ground.is_here = true;
+  ground.num_eval_tokens = setup.eval_data ? setup.eval_data->num_tokens() : 0;
   return ground;
 }
 
@@ -142,7 +163,7 @@ PlannedStep plan_step_of(const TrainOptions& options, const PlanGround& ground) 
   step.budgets = {.device_memory = options.device_memory,
                   .host_memory = host_memory(options, ground),
                   .total_memory = ground.total_memory_bytes,
-                  .num_threads = ground.num_threads,
+                  .num_threads = machine.num_threads,
                   .device = ground.device,
                   .pinned_memory = options.pinned.value_or(SIZE_MAX)};
   const bool device_is_host = ground.total_memory_bytes.has_value();

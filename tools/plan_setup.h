@@ -1,5 +1,5 @@
 // What `ebb plan` was asked for, and the plan for it: nothing is allocated but what a dry run
-// takes.
+// takes, and what measuring this machine does, once.
 //
 // Errors: ConfigError (flags, model, machine), PlanError where nothing fits.
 #pragma once
@@ -39,14 +39,16 @@ void validate(const PlanRequest& request);
 struct PlanGround {
   PlannedMachine machine = {};
   std::optional<size_t> total_memory_bytes = {};  ///< where the device's memory is the host's
-  int num_threads = 1;
-  DeviceKind device = DeviceKind::Host;  ///< whose kernels will run
-  bool is_here = false;                  ///< this machine: no flag gives it more memory than it has
-  uint64_t num_eval_tokens = 0;          ///< of the data that the run evaluates on; 0: it does not
+  DeviceKind device = DeviceKind::Host;           ///< whose kernels will run
+  bool is_here = false;          ///< this machine: no flag gives it more memory than it has
+  uint64_t num_eval_tokens = 0;  ///< of the data that the run evaluates on; 0: it does not
 };
-PlanGround plan_ground(const PlanRequest& request);
-/// Where a run is planned again, or otherwise. `usable_bytes`: of this machine's memory.
-PlanGround ground_of(const TrainSetup& setup, size_t usable_bytes);
+/// What --machine names; this one with its rates as measured, for whatever model.
+PlannedMachine planned_machine(const PlanRequest& request);
+/// This machine's rates are fitted to the model.
+PlanGround plan_ground(const PlanRequest& request, const PlannedMachine& machine);
+/// Where a run is planned again, or otherwise.
+PlanGround ground_of(const TrainSetup& setup);
 
 /// A step's model, shape and plan.
 struct PlannedStep {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "device/errors.h"
@@ -14,6 +15,8 @@ namespace ebb {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr int kMostThreads = 4096;
 
 class Reader {
  public:
@@ -38,6 +41,16 @@ class Reader {
                                 may_be_0 ? "at least 0" : "greater than 0"));
     }
     return value;
+  }
+
+  /// 1 where there is no such field.
+  int count(const char* field) const {
+    const double value = json_.contains(field) ? number(field, false) : 1;
+    if (value != std::floor(value) || value > kMostThreads) {
+      refuse(field,
+             fmt::format("is {:g}: it must be a whole number up to {}", value, kMostThreads));
+    }
+    return static_cast<int>(value);
   }
 
   /// False where there is no such field.
@@ -79,6 +92,7 @@ PlannedMachine machine_of(const Json& json, const std::string& path) {
     machine.rates.*field.member = reader.number(field.name, field.may_be_0);
   }
   machine.rates.shared_cores = reader.flag("shared_cores");
+  machine.num_threads = reader.count("num_threads");
   machine.sources = reader.sources();
   return machine;
 }
@@ -96,6 +110,7 @@ std::string to_json(const PlannedMachine& machine) {
     if (machine.sources.empty()) sources[field.name] = "measured by `ebb plan --machine this`";
   }
   json["shared_cores"] = machine.rates.shared_cores;
+  json["num_threads"] = machine.num_threads;
   for (const auto& [field, source] : machine.sources) sources[field] = source;
   json["sources"] = sources;
   return json_text(json, 2) + "\n";

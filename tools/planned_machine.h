@@ -1,10 +1,10 @@
 // The machine that `ebb plan` plans for: this one, measured; one of the presets; or a file.
 //
 // A machine file is JSON: name, device, device_memory_bytes, host_memory_bytes, the rates of
-// scheduler/simulate.h's Machine by their names (bytes, seconds), `shared_cores` where the device
-// computes on the host's cores, and `sources`, which says where each number comes from. The presets
-// are such files (tools/machines/), built into the program; what they assume is named there. Pure
-// functions but for reading the file.
+// scheduler/simulate.h's Machine by their names (bytes, seconds), `shared_cores` where the host is
+// the device, with its `num_threads`, and `sources`, which says where each number comes from. The
+// presets are such files (tools/machines/), built into the program; what they assume is named
+// there. Pure functions but for reading the file.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +21,7 @@ struct PlannedMachine {
   std::string device;  ///< "NVIDIA H200 SXM"
   size_t device_memory_bytes = 0;
   size_t host_memory_bytes = 0;
+  int num_threads = 1;  ///< of the host where it is the device
   Machine rates = {};
   /// Where each number comes from; empty: all were measured on this machine.
   std::vector<std::pair<std::string, std::string>> sources = {};

@@ -118,7 +118,8 @@ DeviceKind device_kind(const TrainOptions& options) {
 }
 
 void plan(const TrainOptions& options, TrainSetup& setup) {
-  setup.rates = rates_for(options, setup.source, setup.shape, setup.device);
+  setup.rates = measured_rates(options, setup.device);
+  fit_to_model(setup.rates, options, setup.source, setup.shape, setup.device);
   const uint32_t evaluation_batches =
       setup.eval_shape ? static_cast<uint32_t>(setup.eval_shape->num_batches) : 0;
   const TrainerOptions wanted = trainer_options(options, setup.shape, evaluation_batches,
@@ -127,7 +128,7 @@ void plan(const TrainOptions& options, TrainSetup& setup) {
     setup.prepared =
         prepare(*setup.model, wanted, budgets_of(options, setup.device), setup.rates.machine);
   } catch (const PlanError& error) {
-    const PlanGround ground = ground_of(setup, read_memory_limits().usable_bytes());
+    const PlanGround ground = ground_of(setup);
     std::string text = error.what();
     text += "\n" + format_changes(changes_that_fit(options, ground));
     text.pop_back();  // a message ends without a newline
@@ -208,21 +209,23 @@ Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device) {
   return budgets;
 }
 
-MachineRates rates_for(const TrainOptions& options, const ModelSource& source,
-                       const BatchShape& shape, const DeviceOptions& device) {
-  const DType gradient_type = options.gradient_dtype.value_or(options.dtype);
-  MachineRates rates = machine_rates(device, options.dtype, gradient_type, cache_folder());
+MachineRates measured_rates(const TrainOptions& options, const DeviceOptions& device) {
+  return machine_rates(device, options.dtype, options.gradient_dtype.value_or(options.dtype),
+                       cache_folder());
+}
+
+void fit_to_model(MachineRates& rates, const TrainOptions& options, const ModelSource& source,
+                  const BatchShape& shape, const DeviceOptions& device) {
   fit_to_model(rates,
                {.config = source.config,
                 .batch_size = shape.batch_size,
                 .length = shape.length,
                 .accumulation = static_cast<uint32_t>(shape.num_batches),
                 .weight_type = options.dtype,
-                .gradient_type = gradient_type,
+                .gradient_type = options.gradient_dtype.value_or(options.dtype),
                 .chunk_bytes = options.chunk_size,
                 .all_resident = !options.device_memory},
                device, cache_folder());
-  return rates;
 }
 
 TrainerOptions trainer_options(const TrainOptions& options, const BatchShape& shape,

@@ -41,6 +41,4 @@ class CheckpointRuns : public testing::Test {
   void SetUp() override;
 };
 
-#define EXPECT_SAYS(text, fragment) EXPECT_NE((text).find(fragment), std::string::npos) << (text)
-
 }  // namespace ebb::test

@@ -62,12 +62,4 @@ class CommandLineTest : public testing::Test {
   std::string log_ = (folder_.path() / "log.jsonl").string();
 };
 
-#define EXPECT_FAILS(outcome, code, fragment)                                    \
-  do {                                                                           \
-    const Outcome result = (outcome);                                            \
-    EXPECT_EQ(result.exit_code, code) << result.err;                             \
-    EXPECT_NE(result.err.find(fragment), std::string::npos) << result.err;       \
-    EXPECT_NE(result.err.find("ebb: error: "), std::string::npos) << result.err; \
-  } while (false)
-
 }  // namespace ebb

@@ -63,4 +63,15 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
+// In tests (gtest): a text that has `fragment` in it; an Outcome that is an error and says so.
+#define EXPECT_SAYS(text, fragment) EXPECT_NE((text).find(fragment), std::string::npos) << (text)
+#define EXPECT_FAILS(outcome, code, fragment)        \
+  do {                                               \
+    const ::ebb::Outcome result = (outcome);         \
+    EXPECT_EQ(result.exit_code, code) << result.err; \
+    EXPECT_EQ(result.out, "");                       \
+    EXPECT_SAYS(result.err, "ebb: error: ");         \
+    EXPECT_SAYS(result.err, fragment);               \
+  } while (false)
+
 }  // namespace ebb

@@ -16,13 +16,6 @@ namespace {
 namespace fs = std::filesystem;
 using Names = std::vector<std::string>;
 
-#define EXPECT_FAILS(outcome, code, fragment)        \
-  do {                                               \
-    const Outcome result = (outcome);                \
-    EXPECT_EQ(result.exit_code, code) << result.err; \
-    EXPECT_SAYS(result.err, fragment);               \
-  } while (false)
-
 class Checkpoints : public CheckpointRuns {
  protected:
   /// Saves after steps 3 and 6, as if it had been ended there.

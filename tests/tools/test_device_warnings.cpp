@@ -31,8 +31,8 @@ WarningFacts well() {
   return facts;
 }
 
-#define EXPECT_SAYS(warning, part) \
-  ASSERT_TRUE(warning);            \
+#define EXPECT_WARNS(warning, part) \
+  ASSERT_TRUE(warning);             \
   EXPECT_NE(warning->find(part), std::string::npos) << *warning
 
 TEST(DeviceWarnings, NoneWhereNothingHurts) {
@@ -45,9 +45,9 @@ TEST(DeviceWarnings, NoneWhereNothingHurts) {
 TEST(DeviceWarnings, ASmallMemlockHurtsWhereThereIsAGpu) {
   WarningFacts facts = well();
   facts.limits.memlock_bytes = 8 << 20;
-  EXPECT_SAYS(memlock_warning(facts), "limit of 8 MiB");
-  EXPECT_SAYS(memlock_warning(facts), "120 GiB that");
-  EXPECT_SAYS(memlock_warning(facts), "ulimit -l unlimited");
+  EXPECT_WARNS(memlock_warning(facts), "limit of 8 MiB");
+  EXPECT_WARNS(memlock_warning(facts), "120 GiB that");
+  EXPECT_WARNS(memlock_warning(facts), "ulimit -l unlimited");
   facts.limits.memlock_bytes = 120 * kGiB - 1;
   EXPECT_TRUE(memlock_warning(facts));
   facts.limits.memlock_bytes = 120 * kGiB;  // all that a run may take
@@ -62,23 +62,23 @@ TEST(DeviceWarnings, WhatIsNotPinnedNamesWhoIsInTheWay) {
   EXPECT_FALSE(staging_warning({.pinned_bytes = 6 * kGiB}, {}));
   Staging staging{.pinned_bytes = 6 * kGiB, .staged_bytes = 10 * kGiB, .limit_bytes = 6 * kGiB};
   MemoryLimits limits{.memlock_bytes = 8 << 20};
-  EXPECT_SAYS(staging_warning(staging, limits), "6 GiB of host memory are pinned; 10 GiB");
-  EXPECT_SAYS(staging_warning(staging, limits), "--pinned 6 GiB is in the way, 16 GiB would do");
+  EXPECT_WARNS(staging_warning(staging, limits), "6 GiB of host memory are pinned; 10 GiB");
+  EXPECT_WARNS(staging_warning(staging, limits), "--pinned 6 GiB is in the way, 16 GiB would do");
   EXPECT_EQ(staging_warning(staging, limits)->find("ulimit"), std::string::npos);
   staging.limit_bytes = 12 * kGiB;
   staging.refused = true;
-  EXPECT_SAYS(staging_warning(staging, limits), "ulimit -l is 8 MiB: raise it");
+  EXPECT_WARNS(staging_warning(staging, limits), "ulimit -l is 8 MiB: raise it");
   EXPECT_EQ(staging_warning(staging, limits)->find("--pinned"), std::string::npos);
   limits.memlock_bytes.reset();
-  EXPECT_SAYS(staging_warning(staging, limits), "though ulimit -l allows it");
+  EXPECT_WARNS(staging_warning(staging, limits), "though ulimit -l allows it");
   limits.memlock_bytes = 16 * kGiB;
-  EXPECT_SAYS(staging_warning(staging, limits), "though ulimit -l allows it");
+  EXPECT_WARNS(staging_warning(staging, limits), "though ulimit -l allows it");
 }
 
 TEST(DeviceWarnings, MemoryOfAnotherNodeIsFar) {
-  EXPECT_SAYS(far_memory_warning(two_nodes()), "at 0000:17:00.0 is on NUMA node 1");
-  EXPECT_SAYS(far_memory_warning(two_nodes()), "64 GiB of 128 GiB are far");
-  EXPECT_SAYS(far_memory_warning(two_nodes()), "--cpunodebind=1 --membind=1");
+  EXPECT_WARNS(far_memory_warning(two_nodes()), "at 0000:17:00.0 is on NUMA node 1");
+  EXPECT_WARNS(far_memory_warning(two_nodes()), "64 GiB of 128 GiB are far");
+  EXPECT_WARNS(far_memory_warning(two_nodes()), "--cpunodebind=1 --membind=1");
   WarningFacts facts = two_nodes();
   facts.gpus[0].node.reset();
   EXPECT_FALSE(far_memory_warning(facts));
@@ -89,7 +89,7 @@ TEST(DeviceWarnings, MemoryOfAnotherNodeIsFar) {
 TEST(DeviceWarnings, NoHugePages) {
   WarningFacts facts = well();
   facts.huge_pages = HugePages::Never;
-  EXPECT_SAYS(huge_page_warning(facts), "echo madvise > /sys/kernel/mm");
+  EXPECT_WARNS(huge_page_warning(facts), "echo madvise > /sys/kernel/mm");
   facts.huge_pages = HugePages::Unknown;
   EXPECT_FALSE(huge_page_warning(facts));
   EXPECT_EQ(parse_huge_pages("always madvise [never]"), HugePages::Never);
@@ -102,7 +102,7 @@ TEST(DeviceWarnings, ACgroupBelowTheMachine) {
   WarningFacts facts = well();
   facts.limits.cgroup_limit_bytes = 16 * kGiB;
   facts.limits.cgroup_used_bytes = 2 * kGiB;
-  EXPECT_SAYS(cgroup_warning(facts), "allows 16 GiB of the machine's 128 GiB, 2 GiB of them used");
+  EXPECT_WARNS(cgroup_warning(facts), "allows 16 GiB of the machine's 128 GiB, 2 GiB of them used");
   facts.limits.cgroup_limit_bytes = 128 * kGiB;
   EXPECT_FALSE(cgroup_warning(facts));
 }
@@ -110,7 +110,7 @@ TEST(DeviceWarnings, ACgroupBelowTheMachine) {
 TEST(DeviceWarnings, FewerThreadsThanTheMachineHas) {
   WarningFacts facts = well();
   facts.machine.num_usable_threads = 8;
-  EXPECT_SAYS(affinity_warning(facts), "8 of 64 hardware threads");
+  EXPECT_WARNS(affinity_warning(facts), "8 of 64 hardware threads");
 }
 
 TEST(DeviceWarnings, TheWorstComesFirst) {

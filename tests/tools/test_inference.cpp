@@ -20,14 +20,6 @@ namespace {
 using Arguments = std::vector<std::string>;
 using test::hf_folder;
 
-#define EXPECT_FAILS(outcome, code, fragment)                              \
-  do {                                                                     \
-    const Outcome result = (outcome);                                      \
-    EXPECT_EQ(result.exit_code, code) << result.err;                       \
-    EXPECT_NE(result.err.find(fragment), std::string::npos) << result.err; \
-    EXPECT_EQ(result.out, "");                                             \
-  } while (false)
-
 class InferenceCommands : public testing::Test {
  protected:
   void SetUp() override {

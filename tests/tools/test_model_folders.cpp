@@ -75,13 +75,6 @@ class ModelFolders : public testing::Test {
   std::string data_, log_ = (folder_.path() / "log.jsonl").string();
 };
 
-#define EXPECT_FAILS(outcome, code, fragment)                              \
-  do {                                                                     \
-    const Outcome result = (outcome);                                      \
-    EXPECT_EQ(result.exit_code, code) << result.err;                       \
-    EXPECT_NE(result.err.find(fragment), std::string::npos) << result.err; \
-  } while (false)
-
 TEST_F(ModelFolders, AreTrainedFromTheirWeights) {
   for (const char* name : {"gpt2", "llama"}) {
     const Outcome outcome = train({"--model", hf_folder(name)});

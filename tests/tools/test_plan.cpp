@@ -11,7 +11,6 @@
 
 #include "io/json_text.h"
 #include "tests/tools/run_ebb.h"
-#include "tools/planned_machine.h"
 
 namespace ebb {
 namespace {
@@ -210,7 +209,8 @@ TEST_F(PlanCommand, WhatItAdvisesATrainingHasRoomForItsEvaluation) {
 
 /// 16 bytes a parameter at home, where bf16 takes 14.
 TEST_F(PlanCommand, Fp16ThatIsTooLargeForHomeIsToldOfBf16WhereThatFits) {
-  const Arguments roomy = kToy + Arguments{"--machine", "rtx4090"};
+  const Arguments roomy = {"--preset",     "toy-bytes", "--chunk-size", "256KiB",
+                           "--seq-length", "32",        "--machine",    "rtx4090"};
   const auto least = plan_json(roomy)["smallest_device_bytes"].get<uint64_t>();
   // On which nothing can live.
   const Arguments toy = roomy + Arguments{"--device-memory", std::to_string(least)};
@@ -286,62 +286,19 @@ TEST_F(PlanCommand, SweepsPastWhatDoesNotFitAtHome) {
   EXPECT_NE(table.out.find("does not fit"), std::string::npos) << table.out;
 }
 
-TEST_F(PlanCommand, RefusesStepsThatNoMachineHolds) {
-  const Outcome outcome = plan({"--preset", "gpt2", "--machine", "h200", "--micro-batch-size",
-                                "1048576", "--recompute", "none"});
-  EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_NE(outcome.err.find("activations of more than 64 TiB at once"), std::string::npos)
-      << outcome.err;
-  EXPECT_NE(outcome.err.find("--micro-batch-size"), std::string::npos) << outcome.err;
-}
-
-TEST_F(PlanCommand, WritesWhereAPresetsNumbersAreFrom) {
-  const std::string file = (folder_.path() / "machine.json").string();
-  plan_json(kToy + Arguments{"--machine", "h200", "--write-machine", file});
-  const Json sources = parse_json(content_of(file))["sources"];
-  EXPECT_NE(sources["flops_per_s"].get<std::string>().find("data sheet"), std::string::npos);
-  EXPECT_TRUE(sources.contains("host_memory_bytes"));
-  EXPECT_EQ(sources["kernel_s"], "assumed: launch and tail of a short kernel");
-  const std::string copy = (folder_.path() / "copy.json").string();
-  plan_json(kToy + Arguments{"--machine", file, "--write-machine", copy});
-  EXPECT_EQ(content_of(copy), content_of(file));
-}
-
-TEST_F(PlanCommand, ReadsTheMachineItWrote) {
-  const std::string file = (folder_.path() / "machine.json").string();
-  const Json here = plan_json(kToy + Arguments{"--write-machine", file});
-  const PlannedMachine machine = find_machine(file);
-  EXPECT_GT(machine.rates.flops_per_s, 0);
-  EXPECT_TRUE(machine.rates.shared_cores) << "the host device computes where AdamW does";
-  EXPECT_EQ(to_json(machine), content_of(file));
-  EXPECT_NE(content_of(file).find("\"kernel_s\": \"measured by"), std::string::npos);
-  const Json there = plan_json(kToy + Arguments{"--machine", file});
-  EXPECT_EQ(here["parameters"], there["parameters"]);
-  EXPECT_GT(there["predicted_seconds"], 0);
-}
-
-TEST_F(PlanCommand, RefusesMachinesItCannotRead) {
-  const auto refuse = [&](const std::string& content, const std::string& message) {
-    const std::string file = folder_.write("bad.json", content);
-    const Outcome outcome = plan(kToy + Arguments{"--machine", file});
-    EXPECT_EQ(outcome.exit_code, 2);
-    EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
-    EXPECT_NE(outcome.err.find("bad.json"), std::string::npos) << outcome.err;
+TEST_F(PlanCommand, RefusesStepsThatNothingHolds) {
+  const auto refuse = [&](const std::string& flag, const std::string& value,
+                          const std::string& order, const std::string& message) {
+    const Outcome outcome = plan({"--preset", "gpt2", "--machine", "h200", flag, value,
+                                  "--recompute", "none", "--micro-batch-order", order});
+    EXPECT_FAILS(outcome, 2, message);
+    EXPECT_SAYS(outcome.err, flag);
   };
-  refuse("{", "not JSON from here on");
-  refuse("[]", "one JSON object");
-  refuse(R"({"name": "x"})", "'device' of a machine must be a text");
-  Json machine = parse_json(to_json(machine_presets().front()));
-  machine["shared_cores"] = 1;
-  refuse(json_text(machine), "'shared_cores' of a machine must be true or false");
-  machine["shared_cores"] = false;
-  machine["load_bytes_per_s"] = 0;
-  refuse(json_text(machine), "'load_bytes_per_s' of a machine is 0: it must be greater than 0");
-  machine.erase("load_bytes_per_s");
-  refuse(json_text(machine), "'load_bytes_per_s' of a machine must be a number");
+  refuse("--micro-batch-size", "1048576", "horizontal", "activations of more than 64 TiB at once");
+  refuse("--gradient-accumulation", "1048576", "horizontal", "more than 4194304 operations");
+  refuse("--gradient-accumulation", "4097", "vertical", "would take a thread each");
 }
 
-/// On a GPU what may not be pinned means rings; the host device pins nothing.
 TEST_F(PlanCommand, CountsTheRingsThatPinnedMeans) {
   const Arguments gpu = {"--preset", "toy-bytes", "--machine", "h100", "--seq-length", "32"};
   const auto rings = [&](const Arguments& arguments) {
@@ -357,15 +314,6 @@ TEST_F(PlanCommand, CountsTheRingsThatPinnedMeans) {
   EXPECT_EQ(rings(gpu + Arguments{"--pinned", "2MiB"}), size_t{512} << 10);
   const Json free = plan_json(kToy), limited = plan_json(kToy + Arguments{"--pinned", "2MiB"});
   EXPECT_EQ(limited["memory"], free["memory"]);
-}
-
-TEST_F(PlanCommand, SaysWhatIsNoMachine) {
-  for (const std::string& name : {std::string("h300"), folder_.path().string()}) {
-    const Outcome outcome = plan(kToy + Arguments{"--machine", name});
-    EXPECT_EQ(outcome.exit_code, 2);
-    const std::string message = "--machine '" + name + "': allowed is this, a100, h100, h200";
-    EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
-  }
 }
 
 TEST_F(PlanCommand, AdvisesNoLengthBeyondTheModels) {

@@ -1,0 +1,103 @@
+// Machine files: what `ebb plan` writes of a machine plans elsewhere what it plans there.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "io/json_text.h"
+#include "tests/tools/run_ebb.h"
+#include "tools/planned_machine.h"
+
+namespace ebb {
+namespace {
+
+using Arguments = std::vector<std::string>;
+using Json = nlohmann::json;
+
+class MachineFiles : public testing::Test {
+ protected:
+  Outcome plan(const Arguments& more) const {
+    Arguments arguments = {"plan", "--preset", "toy-bytes", "--chunk-size", "256KiB"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_ebb(arguments, folder_.path());
+  }
+  Json plan_json(Arguments arguments) const {
+    arguments.emplace_back("--json");
+    const Outcome outcome = plan(arguments);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return parse_json(outcome.out);
+  }
+
+  const TemporaryFolder folder_;
+  const std::string file_ = (folder_.path() / "machine.json").string();
+};
+
+TEST_F(MachineFiles, SayWhereAPresetsNumbersAreFrom) {
+  plan_json({"--machine", "h200", "--write-machine", file_});
+  const Json sources = parse_json(content_of(file_))["sources"];
+  EXPECT_SAYS(sources["flops_per_s"].get<std::string>(), "data sheet");
+  EXPECT_TRUE(sources.contains("host_memory_bytes"));
+  EXPECT_EQ(sources["kernel_s"], "assumed: launch and tail of a short kernel");
+  const std::string copy = (folder_.path() / "copy.json").string();
+  plan_json({"--machine", file_, "--write-machine", copy});
+  EXPECT_EQ(content_of(copy), content_of(file_));
+}
+
+/// The host as a device: its memory is one, and its kernels take what they take here.
+TEST_F(MachineFiles, OfThisMachinePlanWhatIsPlannedHere) {
+  const Json here = plan_json({"--device", "host", "--threads", "2", "--write-machine", file_});
+  const PlannedMachine machine = find_machine(file_);
+  EXPECT_GT(machine.rates.flops_per_s, 0);
+  EXPECT_EQ(machine.num_threads, 2);
+  EXPECT_EQ(to_json(machine), content_of(file_));
+  EXPECT_SAYS(content_of(file_), "\"kernel_s\": \"measured by");
+  const Json there = plan_json({"--machine", file_});
+  EXPECT_EQ(there["memory"], here["memory"]);
+  EXPECT_EQ(there["smallest_device_bytes"], here["smallest_device_bytes"]);
+  EXPECT_GT(there["predicted_seconds"], 0);
+  EXPECT_FAILS(plan({"--machine", file_, "--device", "cuda"}), 2, "the device is the host");
+  EXPECT_FAILS(plan({"--machine", file_, "--threads", "1"}), 2, "were measured with 2");
+  EXPECT_FAILS(plan({"--machine", "h200", "--device", "host"}), 2, "the device is a GPU");
+}
+
+/// What a trial of one model gave is of that model alone.
+TEST_F(MachineFiles, AreTheSameWhateverModelIsPlanned) {
+  const auto rate_with = [&](const std::string& length) {
+    plan_json({"--seq-length", length, "--write-machine", file_});
+    return find_machine(file_).rates.flops_per_s;
+  };
+  EXPECT_EQ(rate_with("16"), rate_with("32"));
+}
+
+TEST_F(MachineFiles, ThatCannotBeReadAreRefused) {
+  const auto refuse = [&](const std::string& content, const std::string& message) {
+    const Outcome outcome = plan({"--machine", folder_.write("bad.json", content)});
+    EXPECT_FAILS(outcome, 2, message);
+    EXPECT_SAYS(outcome.err, "bad.json");
+  };
+  refuse("{", "not JSON from here on");
+  refuse("[]", "one JSON object");
+  refuse(R"({"name": "x"})", "'device' of a machine must be a text");
+  Json machine = parse_json(to_json(machine_presets().front()));
+  machine["num_threads"] = 1.5;
+  refuse(json_text(machine), "'num_threads' of a machine is 1.5: it must be a whole number");
+  machine["num_threads"] = 1;
+  machine["shared_cores"] = 1;
+  refuse(json_text(machine), "'shared_cores' of a machine must be true or false");
+  machine["shared_cores"] = false;
+  machine["load_bytes_per_s"] = 0;
+  refuse(json_text(machine), "'load_bytes_per_s' of a machine is 0: it must be greater than 0");
+  machine.erase("load_bytes_per_s");
+  refuse(json_text(machine), "'load_bytes_per_s' of a machine must be a number");
+}
+
+TEST_F(MachineFiles, ThatAreNoneAreRefused) {
+  for (const std::string& name : {std::string("h300"), folder_.path().string()}) {
+    EXPECT_FAILS(plan({"--machine", name}), 2,
+                 "--machine '" + name + "': allowed is this, a100, h100, h200");
+  }
+}
+
+}  // namespace
+}  // namespace ebb
