@@ -117,9 +117,8 @@ std::optional<std::string> cgroup_warning(const WarningFacts& facts) {
   const auto& limit = facts.limits.cgroup_limit_bytes;
   if (!limit || *limit >= facts.limits.total_bytes) return std::nullopt;
   return fmt::format(
-      "the cgroup allows {} of the machine's {}, {} of them used: plans keep to it, and files that "
-      "are read count, too; a larger one: `systemd-run --scope -p MemoryMax=...`, or --memory of a "
-      "container",
+      "the cgroup allows {} of the machine's {}, {} of them used: plans keep to it; a larger one: "
+      "`systemd-run --scope -p MemoryMax=...`, or --memory of a container",
       format_bytes(*limit), format_bytes(facts.limits.total_bytes),
       format_bytes(facts.limits.cgroup_used_bytes.value_or(0)));
 }

@@ -37,16 +37,37 @@ std::string cgroup_path(std::string_view prefix) {
   return "";
 }
 
-/// The tightest limit from our cgroup up to the root, and what is used under it.
+/// What a cgroup's memory.stat says of pages of files, those of its children included.
+size_t file_bytes(const std::string& path, CgroupVersion version) {
+  const std::string total = version == CgroupVersion::One ? "total_" : "";
+  size_t sum = 0;
+  std::ifstream file(path);
+  std::string name;
+  for (uint64_t bytes = 0; file >> name >> bytes;) {
+    if (name == total + "active_file" || name == total + "inactive_file") sum += bytes;
+  }
+  return sum;
+}
+
+std::optional<size_t> used_bytes(const std::string& folder, CgroupVersion version) {
+  const bool one = version == CgroupVersion::One;
+  const auto used = number_in(folder + (one ? "memory.usage_in_bytes" : "memory.current"));
+  if (!used) return std::nullopt;
+  return *used - std::min(*used, file_bytes(folder + "memory.stat", version));
+}
+
+}  // namespace
+
 void read_cgroup(MemoryLimits& limits, const std::string& mount, std::string path,
-                 const std::string& limit_file, const std::string& used_file) {
+                 CgroupVersion version) {
+  const bool one = version == CgroupVersion::One;
   for (;;) {
     const std::string folder = mount + path + "/";
-    const auto limit = number_in(folder + limit_file);
-    const bool real = limit && *limit < limits.total_bytes;  // v1 says "huge" for unlimited
+    const auto limit = number_in(folder + (one ? "memory.limit_in_bytes" : "memory.max"));
+    const bool real = limit && *limit < limits.total_bytes;  // version 1 says "huge" for unlimited
     if (real && (!limits.cgroup_limit_bytes || *limit < *limits.cgroup_limit_bytes)) {
       limits.cgroup_limit_bytes = limit;
-      limits.cgroup_used_bytes = number_in(folder + used_file);
+      limits.cgroup_used_bytes = used_bytes(folder, version);
     }
     const size_t slash = path.rfind('/');
     if (path.empty() || slash == std::string::npos) return;
@@ -54,15 +75,12 @@ void read_cgroup(MemoryLimits& limits, const std::string& mount, std::string pat
   }
 }
 
-}  // namespace
-
 MemoryLimits read_memory_limits() {
   MemoryLimits limits;
   limits.total_bytes = kib_field("/proc/meminfo", "MemTotal:");
   limits.available_bytes = kib_field("/proc/meminfo", "MemAvailable:");
-  read_cgroup(limits, "/sys/fs/cgroup", cgroup_path("0::"), "memory.max", "memory.current");
-  read_cgroup(limits, "/sys/fs/cgroup/memory", cgroup_path(":memory:"), "memory.limit_in_bytes",
-              "memory.usage_in_bytes");
+  read_cgroup(limits, "/sys/fs/cgroup", cgroup_path("0::"), CgroupVersion::Two);
+  read_cgroup(limits, "/sys/fs/cgroup/memory", cgroup_path(":memory:"), CgroupVersion::One);
   rlimit memlock = {};
   if (::getrlimit(RLIMIT_MEMLOCK, &memlock) == 0 && memlock.rlim_cur != RLIM_INFINITY) {
     limits.memlock_bytes = static_cast<size_t>(memlock.rlim_cur);

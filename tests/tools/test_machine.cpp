@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <filesystem>
 #include <fstream>
+#include <string>
 
+#include "tests/tools/run_ebb.h"
 #include "tools/machine.h"
 
 namespace ebb {
@@ -28,6 +31,30 @@ TEST(Machine, MemoryIsBoundedByTheCgroup) {
   EXPECT_EQ(limited.usable_bytes(), 10u);
   limited.cgroup_used_bytes = 70;
   EXPECT_EQ(limited.usable_bytes(), 0u);
+}
+
+/// The folder above allows less; of what is used there 300 bytes are files, which make room.
+TEST(Machine, FilesInMemoryDoNotCountAsUsed) {
+  struct Case {
+    CgroupVersion version;
+    std::string limit, used, files;
+  };
+  for (const Case& c :
+       {Case{CgroupVersion::One, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"},
+        Case{CgroupVersion::Two, "memory.max", "memory.current", ""}}) {
+    const TemporaryFolder folder;
+    std::filesystem::create_directories(folder.path() / "outer/inner");
+    folder.write("outer/" + c.limit, "1000\n");
+    folder.write("outer/" + c.used, "700\n");
+    folder.write("outer/memory.stat", "anon 400\nshmem 7\n" + c.files + "inactive_file 100\n" +
+                                          c.files + "active_file 200\n");
+    folder.write("outer/inner/" + c.limit, "5000\n");
+    MemoryLimits limits{.total_bytes = 8000, .available_bytes = 8000};
+    read_cgroup(limits, folder.path().string(), "/outer/inner", c.version);
+    EXPECT_EQ(limits.cgroup_limit_bytes, 1000u);
+    EXPECT_EQ(limits.cgroup_used_bytes, 400u);
+    EXPECT_EQ(limits.usable_bytes(), 600u);
+  }
 }
 
 // An emulated link takes exactly bytes / bandwidth, and more only where the machine is late.
