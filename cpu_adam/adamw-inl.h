@@ -55,6 +55,15 @@ View<W, G> view_of(const Planes& planes) {
           reinterpret_cast<const G*>(planes.gradient)};
 }
 
+/// What body(W{}, G{}) gives, for the planes' types of weights and gradients.
+template <class Body>
+auto with_types(const Planes& planes, const Body& body) {
+  return with_float_type(planes.weight_dtype, [&](auto weight) {
+    return with_float_type(planes.gradient_dtype,
+                           [&](auto gradient) { return body(weight, gradient); });
+  });
+}
+
 template <class D>
 HWY_INLINE hn::Vec<D> load_master(D d, const float* weight, const int16_t*) {
   return hn::LoadU(d, weight);

@@ -36,17 +36,8 @@ void update(const Planes& planes, int64_t n, const AdamWCoefficients& c) {
   for (; i < n; ++i) update_vector(d1, at, i, c);
 }
 
-template <class W>
-void update_weights(const Planes& planes, int64_t n, const AdamWCoefficients& c) {
-  if (planes.gradient_dtype == DType::F32) return update<W, float>(planes, n, c);
-  if (planes.gradient_dtype == DType::BF16) return update<W, BF16>(planes, n, c);
-  update<W, F16>(planes, n, c);
-}
-
 void update_range(const Planes& planes, int64_t n, const AdamWCoefficients& c) {
-  if (planes.weight_dtype == DType::F32) return update_weights<float>(planes, n, c);
-  if (planes.weight_dtype == DType::F16) return update_weights<F16>(planes, n, c);
-  update_weights<BF16>(planes, n, c);
+  with_types(planes, [&]<class W, class G>(W, G) { update<W, G>(planes, n, c); });
 }
 
 }  // namespace HWY_NAMESPACE

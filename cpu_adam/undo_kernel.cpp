@@ -205,29 +205,17 @@ void undo(const Planes& planes, int64_t n, const AdamWCoefficients& c,
   part.put_back(at.from(whole), n - whole);
 }
 
-/// Calls body.template operator()<W, G>() for the types of the planes.
-template <class Body>
-auto with_types(const Planes& planes, const Body& body) {
-  const auto with_weight = [&]<class W>() {
-    if (planes.gradient_dtype == DType::F32) return body.template operator()<W, float>();
-    if (planes.gradient_dtype == DType::BF16) return body.template operator()<W, BF16>();
-    return body.template operator()<W, F16>();
-  };
-  if (planes.weight_dtype == DType::F32) return with_weight.template operator()<float>();
-  if (planes.weight_dtype == DType::F16) return with_weight.template operator()<F16>();
-  return with_weight.template operator()<BF16>();
-}
-
 int64_t update_range(const Planes& planes, int64_t n, const AdamWCoefficients& c,
                      const Corrections& log, EscapeWriter& escapes) {
-  return with_types(planes, [&]<class W, class G>() {
+  return with_types(planes, [&]<class W, class G>(W, G) {
     return update_with_log<W, G>(planes, n, c, log, escapes);
   });
 }
 
 void undo_all(const Planes& planes, int64_t n, const AdamWCoefficients& c,
               const AdamWCoefficients* instead, const Corrections& log, EscapeReader& escapes) {
-  with_types(planes, [&]<class W, class G>() { undo<W, G>(planes, n, c, instead, log, escapes); });
+  with_types(planes,
+             [&]<class W, class G>(W, G) { undo<W, G>(planes, n, c, instead, log, escapes); });
 }
 
 }  // namespace HWY_NAMESPACE

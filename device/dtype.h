@@ -147,4 +147,12 @@ constexpr DType dtype_of<int32_t>() {
   return DType::I32;
 }
 
+/// What f(float{}), f(BF16{}) or f(F16{}) gives. REQUIRES: is_float(type).
+template <class F>
+decltype(auto) with_float_type(DType type, const F& f) {
+  if (type == DType::F32) return f(float{});
+  if (type == DType::BF16) return f(BF16{});
+  return f(F16{});
+}
+
 }  // namespace ebb

@@ -13,19 +13,14 @@ namespace ebb {
 namespace {
 
 double read(const void* data, DType dtype, int64_t i) {
-  if (dtype == DType::F32) return static_cast<const float*>(data)[i];
-  if (dtype == DType::F16) return static_cast<const F16*>(data)[i];
-  return static_cast<const BF16*>(data)[i];
+  return with_float_type(dtype, [&](auto zero) -> double {
+    return float{static_cast<const decltype(zero)*>(data)[i]};
+  });
 }
 
 void write(void* data, DType dtype, int64_t i, float value) {
-  if (dtype == DType::F32) {
-    static_cast<float*>(data)[i] = value;
-  } else if (dtype == DType::BF16) {
-    static_cast<BF16*>(data)[i] = BF16(value);
-  } else {
-    static_cast<F16*>(data)[i] = F16(value);
-  }
+  with_float_type(
+      dtype, [&](auto zero) { static_cast<decltype(zero)*>(data)[i] = decltype(zero)(value); });
 }
 
 double gelu_gate(double x) {
@@ -73,12 +68,6 @@ void multiply_columns(const MatrixProduct& p, int64_t first, int64_t last) {
   }
 }
 
-void multiply_columns(const MatrixProduct& p, int64_t first, int64_t last) {
-  if (p.dtype == DType::F32) return multiply_columns<float>(p, first, last);
-  if (p.dtype == DType::F16) return multiply_columns<F16>(p, first, last);
-  multiply_columns<BF16>(p, first, last);
-}
-
 bool is_alone(const MatrixProduct& p) {
   return p.epilogue == Epilogue::None && p.b_sums == nullptr;
 }
@@ -103,7 +92,10 @@ class PlainProducts final : public MatrixProducts {
     emulation::enqueue(stream, [product] {
       constexpr int64_t kColumns = 16;
       emulation::deal((product.n + kColumns - 1) / kColumns, [&](int64_t i) {
-        multiply_columns(product, i * kColumns, std::min(product.n, (i + 1) * kColumns));
+        with_float_type(product.dtype, [&](auto zero) {
+          multiply_columns<decltype(zero)>(product, i * kColumns,
+                                           std::min(product.n, (i + 1) * kColumns));
+        });
       });
     });
   }

@@ -89,9 +89,7 @@ void run_adamw(const AdamWUpdate& u, ThreadTeam& team) {
     });
   };
   const auto update_master = [&](const auto& master) {
-    if (u.gradient_dtype == DType::F32) return update(master, float{});
-    if (u.gradient_dtype == DType::BF16) return update(master, BF16{});
-    update(master, F16{});
+    with_float_type(u.gradient_dtype, [&](auto zero) { update(master, zero); });
   };
   if (u.low != nullptr) {
     return update_master(HalvedMaster{reinterpret_cast<uint16_t*>(u.weight), u.low});

@@ -5,6 +5,7 @@
 
 #include <span>
 
+#include "device/dtype.h"
 #include "device/host/host_kernels.h"
 #include "device/host/kernels/tasks.h"
 #include "device/kernel_checks.h"
@@ -78,17 +79,5 @@ class HostKernels final : public Kernels {
   const Workspace& workspace_;
   Arithmetic arithmetic_;
 };
-
-/// Calls f(float{}), f(BF16{}) or f(F16{}). REQUIRES: is_float(type).
-template <class F>
-void with_float_type(DType type, const F& f) {
-  if (type == DType::F32) {
-    f(float{});
-  } else if (type == DType::BF16) {
-    f(BF16{});
-  } else {
-    f(F16{});
-  }
-}
 
 }  // namespace ebb
