@@ -33,6 +33,11 @@ const nlohmann::json* ConfigFields::find(std::string_view name) const {
   return at == json_->end() || at->is_null() ? nullptr : &*at;
 }
 
+bool ConfigFields::is_null(std::string_view name) const {
+  const auto at = json_->find(name);
+  return at != json_->end() && at->is_null();
+}
+
 int64_t ConfigFields::size(std::string_view name) const {
   const auto value = find_size(name);
   if (!value) throw_missing(name);

@@ -20,6 +20,8 @@ class ConfigFields {
 
   const std::string& path() const { return path_; }
   bool has(std::string_view name) const { return find(name) != nullptr; }
+  /// Is it there as null? For the field that then means something else than when it is absent.
+  bool is_null(std::string_view name) const;
   /// Null where it is absent.
   const nlohmann::json* find(std::string_view name) const;
 

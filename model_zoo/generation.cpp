@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "device/errors.h"
@@ -123,8 +124,8 @@ std::span<const float> Generation::read(Inference& inference, size_t pass,
 
 int32_t choose_token(std::span<const float> logits, const Sampling& sampling, uint64_t index) {
   for (const float logit : logits) {
-    if (!std::isnan(logit)) continue;
-    throw NumericError("the logits are not numbers; try --dtype fp32");
+    if (logit < std::numeric_limits<float>::infinity()) continue;
+    throw NumericError("the logits are not finite; try --dtype fp32");
   }
   if (sampling.temperature == 0) return greatest(logits);
   const std::vector<Weighed> all = candidates(logits, sampling);

@@ -81,7 +81,9 @@ ModelConfig read_llama(const ConfigFields& f) {
 ModelConfig read_mistral(const ConfigFields& f) {
   LlamaConfig config = read_llama_family(f);
   config.num_kv_heads = f.size("num_key_value_heads");
-  config.sliding_window = f.find_size("sliding_window");
+  if (!f.is_null("sliding_window")) {
+    config.sliding_window = f.find_size("sliding_window").value_or(4096);
+  }
   return config;
 }
 
@@ -89,7 +91,7 @@ ModelConfig read_mistral(const ConfigFields& f) {
 std::optional<int64_t> read_qwen_window(const ConfigFields& f, int64_t num_layers) {
   if (!f.flag("use_sliding_window", false)) return std::nullopt;
   int64_t num_windows =
-      num_layers - std::min(num_layers, f.find_size("max_window_layers", 0).value_or(0));
+      num_layers - std::min(num_layers, f.find_size("max_window_layers", 0).value_or(28));
   if (const nlohmann::json* types = f.find("layer_types")) {
     num_windows = std::count(types->begin(), types->end(), "sliding_attention");
   }

@@ -212,6 +212,8 @@ TEST(ChooseToken, GreedyTakesTheFirstOfTheGreatest) {
   EXPECT_EQ(choose_token(std::vector<float>{1, 3, 3, 2}, {}, 0), 1);
   EXPECT_EQ(choose_token(kLogits, {.seed = 9}, 7), 1);
   EXPECT_THROW(choose_token(std::vector<float>{1, NAN}, {}, 0), NumericError);
+  EXPECT_THROW(choose_token(std::vector<float>{1, INFINITY}, {}, 0), NumericError);
+  EXPECT_EQ(choose_token(std::vector<float>{1, -INFINITY}, {}, 0), 0);
 }
 
 TEST(ChooseToken, DrawsByProbability) {

@@ -72,6 +72,11 @@ TEST_F(HfConfig, TheLlamaFamilyDiffersInDetails) {
   EXPECT_EQ(llama.num_kv_heads, 2);
   const auto mistral = read<LlamaConfig>(config_of("mistral"));
   EXPECT_EQ(mistral.sliding_window, 5);
+  Json windowless = config_of("mistral");
+  windowless["sliding_window"] = nullptr;
+  EXPECT_EQ(read<LlamaConfig>(windowless).sliding_window, std::nullopt);
+  windowless.erase("sliding_window");  // the default of transformers
+  EXPECT_EQ(read<LlamaConfig>(windowless).sliding_window, 4096);
   const auto qwen2 = read<LlamaConfig>(config_of("qwen2"));
   EXPECT_TRUE(qwen2.qkv_bias && !qwen2.output_bias && qwen2.tied_head);
   EXPECT_EQ(qwen2.head_dim, 6);  // hidden_size / heads
@@ -90,6 +95,8 @@ TEST_F(HfConfig, QwenMayHaveAWindowInAllLayers) {
   json["max_window_layers"] = 0;
   EXPECT_EQ(read<LlamaConfig>(json).sliding_window, 7);
   json["max_window_layers"] = 28;
+  EXPECT_EQ(read<LlamaConfig>(json).sliding_window, std::nullopt);
+  json.erase("max_window_layers");  // 28, too
   EXPECT_EQ(read<LlamaConfig>(json).sliding_window, std::nullopt);
   json["max_window_layers"] = 1;
   EXPECT_SAYS(error_of<ConfigError>([&] { read<LlamaConfig>(json); }), "1 of 2 layers");
