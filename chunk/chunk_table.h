@@ -1,10 +1,10 @@
 // The state of every chunk on the device: which block it has, and what may happen to it next.
 //
-//   Absent -> Loading -> Resident <-> Leased      a chunk is loaded, leased to a moment, given back
-//   Absent -> Resident                            a chunk that is made on the device (sums,
-//   activations) Resident -> Storing -> Absent                 a chunk whose content goes home
-//   Resident -> Absent                            a clean or dead chunk is dropped
-//   Loading -> Leased                             a moment is submitted behind the load
+//   Absent -> Loading -> Resident <-> Leased   a chunk is loaded, leased to a moment, given back
+//   Absent -> Resident                         a chunk is made on the device: sums, activations
+//   Resident -> Storing -> Absent              a chunk's content goes home
+//   Resident -> Absent                         a clean or dead chunk is dropped
+//   Loading -> Leased                          a moment is submitted behind the load
 //
 // Anything else is a LogicError that names the chunk and both states. The table follows what has
 // been submitted; events order what has been done. Thread-safe.

@@ -1,4 +1,5 @@
-// Home: the host memory in which the state lives, one plane after the other.
+// Home: the host memory in which the state lives, one plane after the other. A plane has one entry
+// for each parameter: weights, momentum, and so on.
 //
 // A chunk lives here or on the device, with all its planes and for ever: what lives on the device
 // takes no room at home. Beside the planes that the optimizer asks for stand gradient slots
@@ -30,8 +31,8 @@ struct PlaneSpec {
 struct HomeOptions {
   /// Parameter chunks that live on the device, ascending.
   std::vector<uint32_t> device_chunks;
-  /// Each holds the gradient of one parameter chunk; as many as the other chunks: one for each of
-  /// those in order (rank_at_home()), and no larger.
+  /// Each holds the gradient of one parameter chunk. With one for every chunk at home, slot i is
+  /// that of the i-th of those (rank_at_home()), and as large; with fewer, slots are used again.
   uint32_t num_gradient_slots = 0;
   std::vector<uint32_t> sums;         ///< sum chunks that go home between their uses, ascending
   std::vector<uint32_t> activations;  ///< arena chunks that do so while they rest, ascending

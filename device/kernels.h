@@ -206,7 +206,7 @@ class Kernels {
   virtual void adamw(Stream&, const AdamWPlanes& planes, const AdamWCoefficients* coefficients) = 0;
 };
 
-/// Elements of a piece: the unit in which gradient norms are summed (DESIGN: fixed pieces).
+/// Elements of a piece: the unit in which gradient norms are summed.
 inline constexpr int64_t kPieceElements = 65536;
 
 }  // namespace ebb

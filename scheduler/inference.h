@@ -2,8 +2,7 @@
 // bf16. The device holds what its budget allows, as in training.
 //
 //   const Pass pass{.model = &model};
-//   PreparedInference prepared = prepare_inference({&pass, 1}, options, {.device_memory = 256 <<
-//   20});
+//   PreparedInference prepared = prepare_inference({&pass, 1}, options, budgets);
 //   Inference inference(*device, prepared);
 //   double loss = inference.run(0, micro_batch);
 //

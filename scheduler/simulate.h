@@ -36,8 +36,8 @@ struct Machine {
 /// Bytes of host memory the optimizer touches for each parameter.
 double update_bytes_per_parameter(DType weight_type, DType gradient_type);
 
-/// The least time a step can take that moves the plan's bytes (DESIGN section 5): max over what can
-/// overlap, sum over what cannot. A clipped step falls in two: up to the first backward,
+/// The least time a step can take that moves the plan's bytes (docs/memory.md, "Time"): max over
+/// what can overlap, sum over what cannot. A clipped step falls in two: up to the first backward,
 /// which the update may overlap, and the rest up to the norm. Loads for the
 /// rest may come early, as far as the blocks hold them.
 struct Bound {

@@ -213,7 +213,8 @@ void add_optimizer_flags(FlagGroup group, TrainOptions& o) {
 void add_device_flags(FlagGroup group, TrainOptions& o) {
   group.add("--device", "auto|host|cuda [auto]", "auto = cuda where usable, else host (= cpu)",
             choice(o.device, kDevices));
-  group.add("--device-memory", "SIZE [host: what the model needs]",
+  group.add("--device-memory",
+            "SIZE [host: what the model needs; cuda: what is free less a margin]",
             "budget for everything on the device", size(o.device_memory));
   group.add("--host-memory", "SIZE [what the machine or its cgroup allows]",
             "budget for everything at home", size(o.host_memory));
