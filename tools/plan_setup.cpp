@@ -24,18 +24,6 @@ DeviceInfo whole_device(DeviceOptions device) {
   return create_device(device)->info();
 }
 
-/// Without rates.
-PlannedMachine this_machine(const DeviceOptions& device) {
-  const size_t usable_bytes = read_memory_limits().usable_bytes();
-  const bool on_host = device.kind == DeviceKind::Host;
-  const DeviceInfo gpu = on_host ? DeviceInfo{} : whole_device(device);
-  return {.name = "this",
-          .device = on_host ? read_machine().cpu : gpu.name,
-          .device_memory_bytes = on_host ? usable_bytes : gpu.memory_bytes,
-          .host_memory_bytes = usable_bytes,
-          .num_threads = device.num_threads > 0 ? device.num_threads : num_usable_cores()};
-}
-
 PlanGround ground_on(const PlannedMachine& machine, DeviceKind device) {
   PlanGround ground{.machine = machine, .device = device};
   if (device == DeviceKind::Host) ground.total_memory_bytes = ground.machine.host_memory_bytes;
@@ -117,6 +105,17 @@ void validate(const PlanRequest& request) {
                     "meaning there",
                     format_bytes(*request.options.device_memory)));
   }
+}
+
+PlannedMachine this_machine(const DeviceOptions& device) {
+  const size_t usable_bytes = read_memory_limits().usable_bytes();
+  const bool on_host = device.kind == DeviceKind::Host;
+  const DeviceInfo gpu = on_host ? DeviceInfo{} : whole_device(device);
+  return {.name = "this",
+          .device = on_host ? read_machine().cpu : gpu.name,
+          .device_memory_bytes = on_host ? usable_bytes : gpu.memory_bytes,
+          .host_memory_bytes = usable_bytes,
+          .num_threads = device.num_threads > 0 ? device.num_threads : num_usable_cores()};
 }
 
 PlannedMachine planned_machine(const PlanRequest& request) {

@@ -43,6 +43,8 @@ struct PlanGround {
   bool is_here = false;          ///< this machine: no flag gives it more memory than it has
   uint64_t num_eval_tokens = 0;  ///< of the data that the run evaluates on; 0: it does not
 };
+/// This machine with such a device; without rates.
+PlannedMachine this_machine(const DeviceOptions& device);
 /// What --machine names; this one with its rates as measured, for whatever model.
 PlannedMachine planned_machine(const PlanRequest& request);
 /// This machine's rates are fitted to the model.

@@ -1,9 +1,10 @@
-// A trial of a model's shapes on a GPU, and how one is measured.
+// A trial of a model's shapes on a GPU, how one is measured, and what a plan finds of it.
 #include <gtest/gtest.h>
 
 #include "device/errors.h"
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tools/machine_rates.h"
+#include "tools/plan_setup.h"
 #include "tools/trial.h"
 
 namespace ebb::test {
@@ -44,6 +45,18 @@ TEST(MeasuringAGpu, IsDoneWithoutTheRunsLimitOfPinnedMemory) {
                               .pinned_bytes = size_t{2} << 20,
                               .fault = [](FaultSite site) { return site == FaultSite::Launch; }};
   EXPECT_THROW(measure_machine(options, DType::BF16, DType::BF16), DeviceError);
+}
+
+/// A plan for this machine has the memory that a run would find, whatever the host has.
+TEST(ThisMachine, HasTheMemoryOfItsGpu) {
+  const DeviceOptions gpu{.kind = DeviceKind::Cuda, .memory_bytes = 1 << 20, .num_threads = 1};
+  const PlannedMachine machine = this_machine(gpu);
+  const auto device = create_device({.kind = DeviceKind::Cuda, .num_threads = 1});
+  EXPECT_EQ(machine.device_memory_bytes, device->info().memory_bytes);
+  EXPECT_NE(machine.device_memory_bytes, machine.host_memory_bytes);
+  EXPECT_EQ(machine.device, device->info().name);
+  const PlannedMachine host = this_machine({.kind = DeviceKind::Host, .num_threads = 1});
+  EXPECT_EQ(host.device_memory_bytes, host.host_memory_bytes);
 }
 
 }  // namespace
