@@ -128,7 +128,7 @@ std::optional<std::string> affinity_warning(const WarningFacts& facts) {
   if (m.num_usable_threads >= m.num_threads) return std::nullopt;
   return fmt::format(
       "{} of {} hardware threads are usable here: the optimizer at home has only these (taskset, "
-      "--cpuset-cpus of a container, or a batch system's share)",
+      "--cpus or --cpuset-cpus of a container, or a batch system's share)",
       m.num_usable_threads, m.num_threads);
 }
 

@@ -22,7 +22,7 @@ struct MachineInfo {
   std::string instruction_set;  ///< the best that the kernels can choose: "AVX3", "AVX2", ...
   int num_cores = 0;            ///< physical
   int num_threads = 0;          ///< hardware threads
-  int num_usable_threads = 0;   ///< of them, in this process's affinity mask
+  int num_usable_threads = 0;   ///< of them, by this process (parallel.h)
   std::vector<NumaNode> nodes;
 };
 MachineInfo read_machine();

@@ -4,7 +4,8 @@
 
 #include <cstddef>
 #include <optional>
-#include <string>
+
+#include "device/host/cgroup.h"
 
 namespace ebb {
 
@@ -20,11 +21,9 @@ struct MemoryLimits {
 };
 MemoryLimits read_memory_limits();
 
-enum class CgroupVersion { One, Two };
-/// Sets the tightest limit from a cgroup up to its root, the folder `mount`, and what is used under
-/// it. Limits of `total_bytes` and more are none. Files that the kernel keeps in memory count
-/// against a limit, but make room when it is reached.
-void read_cgroup(MemoryLimits& limits, const std::string& mount, std::string path,
-                 CgroupVersion version);
+/// Sets the tightest limit from a cgroup up to its root, and what is used under it. Limits of
+/// `total_bytes` and more are none. Files that the kernel keeps in memory count against a limit,
+/// but make room when it is reached.
+void read_cgroup(MemoryLimits& limits, const Cgroup& cgroup);
 
 }  // namespace ebb

@@ -77,7 +77,8 @@ class ThreadTeam {
 /// there afterwards. Allocates nothing; any thread may call it.
 size_t move_to_this_node(std::byte* data, size_t bytes);
 
-/// Cores this process may run on (its affinity mask).
+/// Cores this process may use: those of its affinity mask, or fewer where a quota of its cgroup
+/// allows less of their time. More threads would all stand still when it is used up.
 int num_usable_cores();
 
 /// Flushes denormals to zero on this thread while it lives (x86: FTZ and DAZ).

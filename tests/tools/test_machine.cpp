@@ -50,11 +50,31 @@ TEST(Machine, FilesInMemoryDoNotCountAsUsed) {
                                           c.files + "active_file 200\n");
     folder.write("outer/inner/" + c.limit, "5000\n");
     MemoryLimits limits{.total_bytes = 8000, .available_bytes = 8000};
-    read_cgroup(limits, folder.path().string(), "/outer/inner", c.version);
+    read_cgroup(limits, {c.version, folder.path().string(), "/outer/inner"});
     EXPECT_EQ(limits.cgroup_limit_bytes, 1000u);
     EXPECT_EQ(limits.cgroup_used_bytes, 400u);
     EXPECT_EQ(limits.usable_bytes(), 600u);
   }
+}
+
+TEST(Machine, TheTightestQuotaOfProcessorsCounts) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder.path() / "outer/inner");
+  const auto quota = [&](CgroupVersion version) {
+    return cpu_quota({version, folder.path().string(), "/outer/inner"});
+  };
+  folder.write("outer/inner/cpu.max", "max 100000\n");
+  folder.write("outer/inner/cpu.cfs_quota_us", "-1\n");
+  folder.write("outer/inner/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(quota(CgroupVersion::One), std::nullopt);
+  EXPECT_EQ(quota(CgroupVersion::Two), std::nullopt);
+  folder.write("outer/cpu.max", "250000 100000\n");
+  folder.write("outer/cpu.cfs_quota_us", "50000\n");
+  folder.write("outer/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(quota(CgroupVersion::Two), 2.5);
+  EXPECT_EQ(quota(CgroupVersion::One), 0.5);
+  folder.write("cpu.max", "150000 100000\n");
+  EXPECT_EQ(quota(CgroupVersion::Two), 1.5);
 }
 
 // An emulated link takes exactly bytes / bandwidth, and more only where the machine is late.
