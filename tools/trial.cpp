@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "device/errors.h"
+#include "device/host/memory_limits.h"
 #include "io/json_text.h"
 #include "scheduler/trainer.h"
 #include "tools/kept_file.h"
@@ -90,7 +92,17 @@ class Trial {
   size_t bytes() const {
     return prepared_.ledger.total(Tier::Device) + prepared_.ledger.total(Tier::Host);
   }
-  double measured_s() const {
+  /// Nothing where memory does not suffice: a run may do with less than a trial.
+  std::optional<double> measured_s() const {
+    try {
+      return run();
+    } catch (const OutOfMemory&) {
+      return std::nullopt;
+    }
+  }
+
+ private:
+  double run() const {
     const auto device = create_device(device_options_);
     Trainer trainer(*model_, *device, prepared_);
     const TrialBatches data(shape_, *model_);
@@ -104,7 +116,6 @@ class Trial {
     return seconds[seconds.size() / 4];
   }
 
- private:
   static std::unique_ptr<const Model> make_model(const TrialShape& shape, int64_t num_layers) {
     return create_model(with_layers(shape.config, num_layers),
                         {.batch_size = shape.batch_size, .length = shape.length},
@@ -166,11 +177,14 @@ std::optional<double> try_model(const TrialShape& told, const DeviceOptions& opt
   const Machine machine = machine_of_trial(told_machine, options.kind);
   TrialShape shape = told;
   shape.accumulation = std::min(shape.accumulation, 2u);  // more add to a sum as the second does
+  const size_t most_bytes = std::min(kMostBytes, read_memory_limits().usable_bytes() / 2);
   for (int64_t layers = sizes_of(shape.config).num_layers; layers > 0; layers /= 2) {
     const Trial trial(shape, layers, options);
     const double predicted_s = trial.predicted_s(machine);
-    if (kFewestRounds * predicted_s > kMost_s || trial.bytes() > kMostBytes) continue;
-    const double ratio = trial.measured_s() / predicted_s;
+    if (kFewestRounds * predicted_s > kMost_s || trial.bytes() > most_bytes) continue;
+    const auto measured_s = trial.measured_s();
+    if (!measured_s) continue;
+    const double ratio = *measured_s / predicted_s;
     return is_ratio(ratio) ? std::optional(ratio) : std::nullopt;
   }
   return std::nullopt;

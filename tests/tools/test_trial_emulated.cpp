@@ -37,6 +37,19 @@ TEST(Trial, IsMadeOnAGpu) {
   emulation::settings() = {};
 }
 
+TEST(Trial, IsNoneWhereMemoryDoesNotSuffice) {
+  const TrialShape shape{.config = Gpt2Config{.vocabulary = 97,
+                                              .max_positions = 8,
+                                              .channels = 64,
+                                              .num_layers = 2,
+                                              .num_heads = 2},
+                         .length = 8};
+  const DeviceOptions options{
+      .num_threads = 1, .fault = [](FaultSite site) { return site == FaultSite::Allocation; }};
+  EXPECT_EQ(try_model(shape, options, {.flops_per_s = 1e12, .device_bytes_per_s = 1e12}),
+            std::nullopt);
+}
+
 /// The run's limit is not the machine's. Buffers of 24 MiB are pinned and copied, and then the
 /// first kernel fails: all of them would take minutes here.
 TEST(MeasuringAGpu, IsDoneWithoutTheRunsLimitOfPinnedMemory) {
