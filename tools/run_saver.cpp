@@ -13,12 +13,13 @@ namespace {
 constexpr uint64_t kSmallFilesBytes = uint64_t{1} << 20;
 
 /// Where the tokenizer and the like are. The model's folder may be a checkpoint that --save-keep
-/// removed meanwhile: then the newest one has them as well.
+/// removed meanwhile: then the newest one has them as well. Where there is none either, a
+/// checkpoint without them is better than none: it has a config.json made anew.
 std::string model_files(const std::string& model, const std::string& saves) {
   std::error_code error;
   if (model.empty() || std::filesystem::exists(model, error)) return model;
   const std::vector<uint64_t> steps = saved_steps(saves);
-  return steps.empty() ? model : checkpoint_path(saves, steps.back());
+  return steps.empty() ? "" : checkpoint_path(saves, steps.back());
 }
 
 CheckpointContents contents_of(const TrainOptions& options, const TrainSetup& setup) {

@@ -28,14 +28,18 @@ class Checkpoints : public CheckpointRuns {
     file.seekp(static_cast<std::streamoff>(offset));
     file.put('\x55');
   }
-  /// Stops it by a signal once it has made a step.
-  Outcome stopped(const Arguments& arguments, int signal) const {
-    EbbProcess process(arguments, folder_.path());
+  /// Until a run that began without a log has made a step.
+  void wait_for_step() const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (content_of(log_).find('\n') == std::string::npos &&
            std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
+  }
+  /// Stops it by a signal once it has made a step.
+  Outcome stopped(const Arguments& arguments, int signal) const {
+    EbbProcess process(arguments, folder_.path());
+    wait_for_step();
     process.signal(signal);
     return process.wait();
   }
@@ -70,11 +74,7 @@ TEST_F(Checkpoints, AreMadeOfTheWeightsBeforeNumbersWereLost) {
 TEST_F(Checkpoints, AreMadeWhereDataWasCutShort) {
   EbbProcess process(train({"--save", save(), "--steps", "1000000", "--save-steps", "1000000"}),
                      folder_.path());
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (content_of(log_).find('\n') == std::string::npos &&
-         std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  wait_for_step();
   fs::resize_file(text_, 10);
   const Outcome outcome = process.wait();
   EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
@@ -294,15 +294,28 @@ TEST_F(Checkpoints, AnotherLogIsKept) {
 
 TEST_F(Checkpoints, AFolderIsForOneProcess) {
   EbbProcess process(train({"--save", save(), "--steps", "100000"}), folder_.path());
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (content_of(log_).find('\n') == std::string::npos &&
-         std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
+  wait_for_step();
   const TemporaryFolder other;
   const Outcome outcome =
       run_ebb(train({"--save", save(), "--log", path("second.jsonl")}), other.path());
   EXPECT_FAILS(outcome, 2, "another run saves there now");
+}
+
+TEST_F(Checkpoints, AreMadeWhereTheModelsFolderHasGone) {
+  succeed(train({"--save", save()}));
+  const std::string model = path("model");
+  fs::rename(saved(8), model);
+  fs::remove(log_);
+  EbbProcess process({"train", "--model", model, "--data", text_, "--seq-length", "32", "--log",
+                      log_, "--save", save(), "--steps", "100000"},
+                     folder_.path());
+  wait_for_step();
+  fs::remove_all(model);
+  process.signal(SIGTERM);
+  const Outcome outcome = process.wait();
+  EXPECT_EQ(outcome.exit_code, 128 + SIGTERM) << outcome.err;
+  ASSERT_EQ(names_saved().size(), 1u) << outcome.err;
+  EXPECT_SAYS(content_of(save() + "/" + names_saved()[0] + "/config.json"), "GPT2LMHeadModel");
 }
 
 /// The bytes of the weights do not depend on how the run was cut.
