@@ -104,4 +104,10 @@ CudaContext::~CudaContext() = default;
 
 void CudaContext::enter() const { use_gpu(device); }
 
+cudaError_t CudaContext::try_enter() const noexcept {
+  const cudaError_t status = cudaSetDevice(device);
+  if (status != cudaSuccess) (void)cudaGetLastError();
+  return status;
+}
+
 }  // namespace ebb

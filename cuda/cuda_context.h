@@ -84,8 +84,11 @@ struct CudaContext {
   CudaContext(int device, std::function<bool(FaultSite)> fault, size_t pinned_limit_bytes);
   ~CudaContext();
 
-  /// Makes the device this thread's: before launches and copies.
+  /// Makes the device this thread's: before any call that is made for a device, of which a new
+  /// thread's are for GPU 0. Throws DeviceError.
   void enter() const;
+  /// The same where nothing may be thrown. Returns what CUDA says, and leaves no error behind.
+  cudaError_t try_enter() const noexcept;
 
   const int device;
   const int node;  ///< NUMA node of the GPU, -1: unknown

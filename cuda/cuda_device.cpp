@@ -71,7 +71,7 @@ CudaDevice::CudaDevice(const DeviceOptions& options)
       kernels_(create_cuda_kernels(workspace_, context_.data_error.get())) {}
 
 CudaDevice::~CudaDevice() {
-  (void)cudaSetDevice(context_.device);
+  (void)context_.try_enter();
   if (workspace_.data != nullptr) (void)cudaFree(workspace_.data);
 }
 
@@ -136,7 +136,7 @@ Buffer CudaDevice::allocate(MemoryKind kind, size_t bytes, std::string_view tag)
 }
 
 void CudaDevice::free(MemoryKind kind, std::byte* data, size_t bytes) noexcept {
-  (void)cudaSetDevice(context_.device);  // or this thread's first call would start GPU 0
+  (void)context_.try_enter();  // or this thread's first call would start GPU 0
   switch (kind) {
     case MemoryKind::Device:
       (void)cudaFree(data);

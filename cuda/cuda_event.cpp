@@ -20,6 +20,7 @@ CudaEvent::CudaEvent(CudaContext& context)
 
 CudaEvent::~CudaEvent() {
   (void)all_reached();  // whoever let the last waiter go has left the lock
+  (void)context_.try_enter();
   context_.flags.give_back(flag_);
 }
 
@@ -35,7 +36,6 @@ uint32_t CudaEvent::take_free_slot() {
       if (slots_[i].num_waits == 0) return i;
     }
   }
-  context_.enter();  // an event is of the device that its thread uses
   OwnedEvent event = make_event(cudaEventBlockingSync);
   QuietLock lock(mutex_);
   slots_.push_back({.event = std::move(event)});
@@ -43,6 +43,7 @@ uint32_t CudaEvent::take_free_slot() {
 }
 
 void CudaEvent::record_on(cudaStream_t stream, const StreamClock& point) {
+  context_.enter();  // an event is of the device that its thread uses
   const uint32_t slot = take_free_slot();
   EBB_CUDA(cudaEventRecord(event_of(slot), stream), "recording an event");
   QuietLock lock(mutex_);
@@ -124,6 +125,7 @@ uint64_t CudaEvent::submit_wait() const {
 HostEvent::Reached CudaEvent::await_slot(uint32_t slot) const {
   Reached reached;
   try {
+    context_.enter();
     EBB_CUDA(cudaEventSynchronize(event_of(slot)), "waiting for an event");
   } catch (...) {
     reached.error = std::current_exception();
@@ -164,10 +166,15 @@ void CudaEvent::synchronize() const {
   if (const auto error = context_.failures.error_before(point())) std::rethrow_exception(error);
 }
 
+cudaError_t CudaEvent::query_slot(uint32_t slot) const {
+  const cudaError_t status = context_.try_enter();
+  return status == cudaSuccess ? query(event_of(slot)) : status;
+}
+
 bool CudaEvent::done() const {
   const uint32_t slot = hold_latest();
   if (slot == kNoSlot) return HostEvent::done();
-  const cudaError_t status = query(event_of(slot));
+  const cudaError_t status = query_slot(slot);
   let_go(slot);
   return status != cudaErrorNotReady;  // a lost device has nothing more to wait for
 }
@@ -181,10 +188,9 @@ double CudaEvent::time_s() const {
     uint32_t slot;
     ~Held() { event.let_go(slot); }
   } held{*this, slot};
-  const cudaError_t status = query(event_of(slot));
+  const cudaError_t status = query_slot(slot);
   EBB_CHECK(status != cudaErrorNotReady, "the time of an event that is not done");
   EBB_CUDA(status, "asking for an event");
-  context_.enter();
   return context_.clock.time_s(event_of(slot));
 }
 

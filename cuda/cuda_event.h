@@ -75,6 +75,7 @@ class CudaEvent final : public HostEvent {
   uint32_t hold_latest() const;
   void let_go(uint32_t slot) const;
   Reached await_slot(uint32_t slot) const;
+  cudaError_t query_slot(uint32_t slot) const;
   cudaEvent_t event_of(uint32_t slot) const;
 
   static constexpr uint32_t kNoSlot = UINT32_MAX;

@@ -86,6 +86,7 @@ CudaStream::CudaStream(CudaContext& context, StreamRole role)
       back_(context) {}
 
 CudaStream::~CudaStream() {
+  (void)context_.try_enter();
   (void)cudaStreamSynchronize(stream_.get());  // what is queued still runs
 }
 
@@ -138,8 +139,9 @@ void CudaStream::wait(const Event& event) {
   const CudaEvent& own = cuda_event(event);
   std::lock_guard lock(mutex_);
   point_.advance();
-  busy_time_.mark(stream_.get(), BusyTime::Doing::Waiting);
   try {
+    context_.enter();
+    busy_time_.mark(stream_.get(), BusyTime::Doing::Waiting);
     point_.merge(own.make_wait(stream_.get()));
   } catch (const DeviceError&) {
     point_.fail(std::current_exception());
@@ -183,6 +185,7 @@ void CudaStream::synchronize() {
   {
     std::lock_guard lock(mutex_);
     point = point_.clock();
+    context_.enter();
     busy_time_.mark(stream_.get(), BusyTime::Doing::Nothing);
     idle_.record_on(stream_.get(), point);
   }
@@ -198,7 +201,7 @@ void CudaStream::synchronize() {
 
 StreamStats CudaStream::stats() const {
   std::lock_guard lock(mutex_);
-  busy_time_.count();
+  if (context_.try_enter() == cudaSuccess) busy_time_.count();
   StreamStats stats = stats_;
   stats.busy_s = busy_time_.working_s();
   stats.waiting_s = busy_time_.waiting_s();

@@ -135,14 +135,15 @@ void set_current_device(int device) {
 }
 
 uint32_t contexts() { return state().contexts.load(std::memory_order_relaxed); }
+void forget_contexts() { state().contexts = 0; }
+void make_context() {
+  state().contexts.fetch_or(uint32_t{1} << current_device(), std::memory_order_relaxed);
+}
 
 bool is_refused(std::string_view call) {
   static constexpr std::string_view kNeedNone[] = {"cudaSetDevice", "cudaDeviceGetAttribute",
-                                                   "cudaGetDeviceProperties", "cudaEventQuery",
-                                                   "cudaEventSynchronize"};
-  if (std::ranges::find(kNeedNone, call) == std::end(kNeedNone)) {
-    state().contexts.fetch_or(uint32_t{1} << current_device(), std::memory_order_relaxed);
-  }
+                                                   "cudaGetDeviceProperties"};
+  if (std::ranges::find(kNeedNone, call) == std::end(kNeedNone)) make_context();
   return settings().refuses && settings().refuses(call);
 }
 
@@ -178,7 +179,6 @@ void reset_device() {
   QuietLock lock(s.mutex);
   s.lost = false;
   s.failure.clear();
-  s.contexts = 0;
   last_error = cudaSuccess;
 }
 

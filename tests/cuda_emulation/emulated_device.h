@@ -70,9 +70,12 @@ void count_reservation(int64_t more);
 int current_device();
 void set_current_device(int device);
 bool has_set_device();
-/// A bit for each device that calls have made a context on since reset_device(): CUDA makes it, and
-/// takes memory for it, at a thread's first call of most kinds.
+/// A bit for each device that calls have made a context on since forget_contexts(): CUDA makes it,
+/// and takes memory for it, at a thread's first call of most kinds.
 uint32_t contexts();
+void forget_contexts();
+/// What such a call does first; is_refused() is one for the calls that it is asked about.
+void make_context();
 
 /// cudaErrorLaunchFailure once the device is lost, else `status`; not success: the last error.
 cudaError_t finish(cudaError_t status = cudaSuccess);

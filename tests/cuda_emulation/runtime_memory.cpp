@@ -77,6 +77,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
 }
 
 cudaError_t cudaFree(void* memory) {
+  make_context();
   if (memory == nullptr) return finish();
   const size_t bytes = remove_range(memory, Kind::Device);
   ebb::announce_write(static_cast<std::byte*>(memory), bytes);
@@ -101,6 +102,7 @@ cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned int flags) {
 }
 
 cudaError_t cudaHostUnregister(void* memory) {
+  make_context();
   remove_range(memory, Kind::Pinned);
   return finish();
 }

@@ -102,6 +102,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flag
 
 /// Waits for what is queued, as a later use of its memory would.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  make_context();
   delete stream;
   count_stream(-1);
   graveyard().clear_without_streams();
@@ -110,6 +111,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   // Never refused: with this a program makes sure of its memory when it ends.
+  make_context();
   stream->queue.synchronize();
   return finish();
 }
@@ -132,6 +134,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  make_context();
   graveyard().add(event);
   count_event(-1);
   return finish();

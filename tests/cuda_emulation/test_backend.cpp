@@ -208,11 +208,17 @@ TEST_F(EmulatedBackend, WaitsOfAFailedStreamHoldNothing) {
 
 // ---- A GPU that is not the first ----------------------------------------------------------------
 
+std::unique_ptr<Device> create_second_gpu() {
+  emulation::settings().num_devices = 2;
+  emulation::forget_contexts();
+  return create_gpu({.cuda_index = 1});
+}
+
+constexpr uint32_t kOnTheSecondAlone = 0b10;  // one on GPU 0 takes hundreds of MB there
+
 /// A new thread's calls are for GPU 0 until it says otherwise.
 TEST_F(EmulatedBackend, NewThreadsUseTheDevicesOwnGpu) {
-  emulation::settings().num_devices = 2;
-  emulation::reset_device();
-  const auto device = create_gpu({.cuda_index = 1});
+  const auto device = create_second_gpu();
   const Buffer y = device->allocate(MemoryKind::Device, 4096, "y");
   const auto blocks = device->create_blocks(kBlock, 1);
   std::byte* const place = blocks->reserve(2 * kBlock);
@@ -245,7 +251,34 @@ TEST_F(EmulatedBackend, NewThreadsUseTheDevicesOwnGpu) {
     EXPECT_NO_THROW(stream->synchronize());
   }
   EXPECT_TRUE(event->done());
-  EXPECT_EQ(emulation::contexts(), 0b10u) << "one on GPU 0 takes hundreds of MB there";
+  EXPECT_EQ(emulation::contexts(), kOnTheSecondAlone);
+}
+
+/// Whatever its first call is.
+TEST_F(EmulatedBackend, ANewThreadsFirstCallIsForTheDevicesOwnGpu) {
+  const auto device = create_second_gpu();
+  const Buffer y = device->allocate(MemoryKind::Device, 4096, "y");
+  auto event = device->create_event();
+  auto compute = device->create_stream(StreamRole::Compute);
+  const auto update = device->create_stream(StreamRole::Update);
+  device->kernels().fill_zero(*compute, floats(y));  // a wait ends this work, with a mark
+  const std::pair<const char*, std::function<void()>> calls[] = {
+      {"a record", [&] { compute->record(*event); }},
+      {"a wait of a host thread", [&] { update->wait(*event), update->synchronize(); }},
+      {"a wait of a stream that works", [&] { compute->wait(*event); }},
+      {"waiting for an event", [&] { event->synchronize(); }},
+      {"asking whether it is done", [&] { EXPECT_TRUE(event->done()); }},
+      {"asking when it was", [&] { EXPECT_GT(event->time_s(), 0); }},
+      {"counting a stream's time", [&] { (void)compute->stats(); }},
+      {"waiting for a stream", [&] { compute->synchronize(); }},
+      {"the end of a stream", [&] { compute.reset(); }},
+      {"the end of an event", [&] { event.reset(); }},
+  };
+  for (const auto& [name, call] : calls) {
+    emulation::forget_contexts();
+    std::thread(call).join();
+    EXPECT_EQ(emulation::contexts() & ~kOnTheSecondAlone, 0u) << name;
+  }
 }
 
 // ---- Calls that are refused ---------------------------------------------------------------------
