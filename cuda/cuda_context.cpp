@@ -90,15 +90,14 @@ PinnedDataError::~PinnedDataError() {
   release_pinned(reinterpret_cast<std::byte*>(error_), sizeof(DataError));
 }
 
-CudaContext::CudaContext(int device_index, std::function<bool(FaultSite)> fault,
-                         size_t pinned_limit_bytes)
-    : device(use_gpu(device_index)),
-      node(numa_node_of_gpu(device_index)),
+CudaContext::CudaContext(const DeviceOptions& options)
+    : device(use_gpu(options.cuda_index)),
+      node(numa_node_of_gpu(device)),
       driver(load_driver()),
-      faults(std::move(fault)),
+      faults(options.fault),
       flags(node),
       data_error(node),
-      home(std::make_unique<HomeMemory>(*this, pinned_limit_bytes)) {}
+      home(std::make_unique<HomeMemory>(*this, options.pinned_bytes, options.pinned_piece_bytes)) {}
 
 CudaContext::~CudaContext() = default;
 

@@ -80,8 +80,8 @@ class PinnedDataError {
 class HomeMemory;
 
 struct CudaContext {
-  /// `pinned_limit_bytes`: of host memory (HomeMemory). Throws ConfigError, DeviceError.
-  CudaContext(int device, std::function<bool(FaultSite)> fault, size_t pinned_limit_bytes);
+  /// Throws ConfigError, DeviceError.
+  explicit CudaContext(const DeviceOptions& options);
   ~CudaContext();
 
   /// Makes the device this thread's: before any call that is made for a device, of which a new

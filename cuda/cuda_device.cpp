@@ -64,7 +64,7 @@ constexpr std::string_view name_of(MemoryKind kind) {
 }  // namespace
 
 CudaDevice::CudaDevice(const DeviceOptions& options)
-    : context_(checked(options).cuda_index, options.fault, options.pinned_bytes),
+    : context_(checked(options)),
       info_(describe(options)),
       poison_(options.poison),
       budget_(info_.memory_bytes),

@@ -28,8 +28,9 @@ class Headroom {
 
 }  // namespace
 
-HomeMemory::HomeMemory(CudaContext& context, size_t limit_bytes)
-    : context_(context), limit_bytes_(limit_bytes) {
+HomeMemory::HomeMemory(CudaContext& context, size_t limit_bytes, size_t piece_bytes)
+    : context_(context), limit_bytes_(limit_bytes), piece_bytes_(piece_bytes) {
+  EBB_CHECK(piece_bytes > 0 && piece_bytes % kPageBytes == 0, "a piece is whole pages");
   if (limit_bytes >= kLeastPinnedBytes) return;
   throw ConfigError("--pinned " + format_bytes(limit_bytes) + ": copies need at least " +
                     format_bytes(kLeastPinnedBytes) +
@@ -90,11 +91,26 @@ bool HomeMemory::pinning_refused() const {
   return pinning_refused_;
 }
 
-/// With the lock held.
-bool HomeMemory::try_pin(std::byte* data, size_t bytes) {
-  if (try_to_pin(data, bytes)) return true;
-  pinning_refused_ = true;
-  return false;
+/// Piece after piece, from where it is pinned on; false where the driver refuses one. With the lock
+/// held.
+bool HomeMemory::pin_up_to(std::byte* data, Range& range, size_t end) {
+  while (range.pinned_bytes < end) {
+    const size_t bytes = std::min(end - range.pinned_bytes, piece_bytes_);
+    if (!try_to_pin(data + range.pinned_bytes, bytes)) {
+      pinning_refused_ = true;
+      return false;
+    }
+    range.pinned_bytes += bytes;
+    pinned_bytes_ += bytes;
+  }
+  return true;
+}
+
+/// `begin`: of a piece. With the lock held.
+void HomeMemory::unpin_from(std::byte* data, Range& range, size_t begin) noexcept {
+  for (size_t at = begin; at < range.pinned_bytes; at += piece_bytes_) unpin(data + at);
+  pinned_bytes_ -= range.pinned_bytes - begin;
+  range.pinned_bytes = begin;
 }
 
 /// With the lock held.
@@ -108,19 +124,28 @@ void HomeMemory::make_rings() {
   while (!try_rings(slot_bytes)) slot_bytes = smaller_staging_slot(slot_bytes);
 }
 
-/// From the beginning, as many of the bytes as may be pinned. With the lock held.
-size_t HomeMemory::pin(std::byte* data, size_t bytes) {
-  if (bytes <= room() && try_pin(data, bytes)) return bytes;
+/// Half of the piece that is refused, and half of that. With the lock held.
+void HomeMemory::pin_most(std::byte* data, Range& range) {
+  const size_t spare = room() > kPinnedHeadroomBytes ? room() - kPinnedHeadroomBytes : 0;
+  const size_t more = std::min(range.bytes - range.pinned_bytes, spare) / kPageBytes * kPageBytes;
+  size_t end = range.pinned_bytes + more;
+  while (!pin_up_to(data, range, end)) {
+    const size_t refused = std::min(end - range.pinned_bytes, piece_bytes_);
+    end = range.pinned_bytes + refused / 2 / kPageBytes * kPageBytes;
+  }
+}
+
+/// From the beginning, as much as may be. With the lock held.
+void HomeMemory::pin(std::byte* data, Range& range) {
+  if (range.bytes <= room() && pin_up_to(data, range, range.bytes)) return;
+  // The last piece may have taken what rings and small buffers need, and they come first.
+  unpin_from(data, range, range.pinned_bytes - std::min(range.pinned_bytes, piece_bytes_));
   make_rings();
   try {
     const Headroom headroom(context_.node);
-    const size_t spare = room() > kPinnedHeadroomBytes ? room() - kPinnedHeadroomBytes : 0;
-    size_t some = std::min(bytes, spare) / kPageBytes * kPageBytes;
-    while (some > 0 && !try_pin(data, some)) some = some / 2 / kPageBytes * kPageBytes;
-    return some;
+    pin_most(data, range);
   } catch (const OutOfMemory&) {  // the driver pins nothing more
     pinning_refused_ = true;
-    return 0;
   }
 }
 
@@ -130,14 +155,13 @@ std::byte* HomeMemory::take(size_t bytes, std::string_view tag) {
   std::byte* data = take_near(range.bytes, context_.node, tag);
   try {
     context_.enter();
-    range.pinned_bytes = pin(data, range.bytes);
+    pin(data, range);
     ranges_.emplace(data, range);
   } catch (...) {
-    if (range.pinned_bytes > 0) unpin(data);
+    unpin_from(data, range, 0);
     release_pageable(data, range.bytes);
     throw;
   }
-  pinned_bytes_ += range.pinned_bytes;
   staged_bytes_ += range.bytes - range.pinned_bytes;
   return data;
 }
@@ -158,11 +182,10 @@ void HomeMemory::release(std::byte* data) noexcept {
   wait_for_rings();
   std::lock_guard lock(mutex_);
   const auto found = ranges_.find(data);
-  const Range range = found->second;
+  Range range = found->second;
   ranges_.erase(found);
-  pinned_bytes_ -= range.pinned_bytes;
   staged_bytes_ -= range.bytes - range.pinned_bytes;
-  if (range.pinned_bytes > 0) unpin(data);
+  unpin_from(data, range, 0);
   release_pageable(data, range.bytes);
 }
 
@@ -174,7 +197,9 @@ size_t HomeMemory::alike(const std::byte* memory, size_t bytes, bool& pinned) co
   const auto offset = static_cast<size_t>(memory - begin);
   if (offset >= range.bytes) return bytes;
   pinned = offset < range.pinned_bytes;
-  return std::min(bytes, (pinned ? range.pinned_bytes : range.bytes) - offset);
+  const size_t end_of_piece = (offset / piece_bytes_ + 1) * piece_bytes_;
+  const size_t end = pinned ? std::min(range.pinned_bytes, end_of_piece) : range.bytes;
+  return std::min(bytes, end - offset);
 }
 
 void HomeMemory::copy(cudaStream_t stream, StreamPoint& point, std::byte* to, const std::byte* from,
@@ -185,7 +210,7 @@ void HomeMemory::copy(cudaStream_t stream, StreamPoint& point, std::byte* to, co
     size_t part = bytes;
     if (kind != cudaMemcpyDeviceToDevice) {
       std::lock_guard lock(mutex_);
-      if (staged_bytes_ > 0) part = alike(loads ? from : to, bytes, pinned);
+      part = alike(loads ? from : to, bytes, pinned);
     }
     if (pinned) {
       EBB_CUDA(cudaMemcpyAsync(to, from, part, kind, stream), "a copy of " + format_bytes(part));

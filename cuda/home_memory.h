@@ -2,7 +2,9 @@
 // through rings of pinned slots.
 //
 // What may be pinned is `limit_bytes` in all (buffers, homes and rings; not the megabyte that
-// events take), and what the driver registers: where it refuses, less is tried. Thread-safe.
+// events take), and what the driver registers: where it refuses, less is tried. A home is pinned in
+// pieces of `piece_bytes`, as a driver may refuse a call for more than it registers in several; a
+// copy is cut where a piece ends, as CUDA copies within one registration alone. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +21,8 @@ namespace ebb {
 class HomeMemory {
  public:
   /// REQUIRES: `context` outlives it. Throws ConfigError where the limit is too low for any copy.
-  HomeMemory(CudaContext& context, size_t limit_bytes);
+  /// `piece_bytes`: whole pages.
+  HomeMemory(CudaContext& context, size_t limit_bytes, size_t piece_bytes);
   ~HomeMemory();
 
   /// Zero-filled, near the GPU. Throws OutOfMemory where the machine or its cgroup has too little,
@@ -45,20 +48,22 @@ class HomeMemory {
  private:
   struct Range {
     size_t bytes = 0;         // whole pages
-    size_t pinned_bytes = 0;  // from the beginning on
+    size_t pinned_bytes = 0;  // from the beginning on, in pieces, of which the last may be less
   };
 
-  /// How many of the bytes from `memory` on are alike: in one pinned part, or in one that is not.
+  /// How many of the bytes from `memory` on are alike: in one pinned piece, or in what is not.
   size_t alike(const std::byte* memory, size_t bytes, bool& pinned) const;
   size_t room() const;
   void wait_for_rings() noexcept;
   void make_rings();
   bool try_rings(size_t slot_bytes);
-  size_t pin(std::byte* data, size_t bytes);
-  bool try_pin(std::byte* data, size_t bytes);
+  void pin(std::byte* data, Range& range);
+  bool pin_up_to(std::byte* data, Range& range, size_t end);
+  void pin_most(std::byte* data, Range& range);
+  void unpin_from(std::byte* data, Range& range, size_t begin) noexcept;
 
   CudaContext& context_;
-  const size_t limit_bytes_;
+  const size_t limit_bytes_, piece_bytes_;
   mutable std::mutex mutex_;
   std::map<const std::byte*, Range> ranges_;
   size_t pinned_bytes_ = 0;

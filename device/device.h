@@ -166,6 +166,9 @@ struct DeviceOptions {
   bool poison = false;  ///< host: fill freed memory and moved blocks with NaN patterns
   int cuda_index = 0;
   size_t pinned_bytes = SIZE_MAX;  ///< cuda: host memory that may be pinned
+  /// Cuda: the most of a home that is pinned in one call; whole pages. Drivers refuse half a TiB
+  /// (docs/decisions.md).
+  size_t pinned_piece_bytes = size_t{64} << 30;
   /// Sim: the kind of device whose kernels it counts; they differ in the workspace they ask for.
   DeviceKind counted_kind = DeviceKind::Host;
   /// Tests: called at every allocation, copy and launch; true makes that one fail.

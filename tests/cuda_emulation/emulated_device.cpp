@@ -89,6 +89,15 @@ bool is_device_memory(const void* memory, size_t bytes) {
   return is_covered(memory, bytes, [](Kind kind) { return kind != Kind::Pinned; });
 }
 
+bool is_in_one_range(const void* memory, size_t bytes) {
+  State& s = state();
+  QuietLock lock(s.mutex);
+  const auto next = s.ranges.upper_bound(address_of(memory));
+  if (next == s.ranges.begin()) return false;
+  const auto& [begin, range] = *std::prev(next);
+  return address_of(memory) + bytes <= begin + range.bytes;
+}
+
 bool is_pinned_memory(const void* memory, size_t bytes) {
   return is_covered(memory, bytes, [](Kind kind) { return kind == Kind::Pinned; });
 }

@@ -26,6 +26,7 @@ struct Settings {
   size_t memory_bytes = size_t{4} << 30;
   size_t granularity = size_t{2} << 20;  ///< of blocks
   size_t pinnable_bytes = SIZE_MAX;      ///< what may be registered
+  size_t pinnable_at_once = SIZE_MAX;    ///< what may be registered in one call
   std::string missing_driver_call = {};  ///< one that the driver does not have
   double copy_bytes_per_s = 0;           ///< of copies to and from the host; 0: at once
   bool is_profiled = false;              ///< a profiler watches
@@ -46,6 +47,8 @@ size_t remove_range(const void* memory, Kind kind);
 /// Whether all of it lies in ranges of device memory, or all of it in pinned memory.
 bool is_device_memory(const void* memory, size_t bytes);
 bool is_pinned_memory(const void* memory, size_t bytes);
+/// Whether one range has all of it: CUDA copies within one registration alone.
+bool is_in_one_range(const void* memory, size_t bytes);
 size_t used_device_bytes();
 size_t pinned_bytes();
 /// Physical memory under handles: counts as used.

@@ -96,7 +96,9 @@ cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned int flags) {
   EBB_CHECK(flags == (cudaHostRegisterPortable | cudaHostRegisterMapped), "other flags");
   if (is_refused("cudaHostRegister")) return finish(cudaErrorUnknown);
   if (is_pinned_memory(memory, 1)) return finish(cudaErrorHostMemoryAlreadyRegistered);
-  if (bytes > settings().pinnable_bytes - pinned_bytes()) return finish(cudaErrorMemoryAllocation);
+  if (bytes > settings().pinnable_at_once || bytes > settings().pinnable_bytes - pinned_bytes()) {
+    return finish(cudaErrorMemoryAllocation);
+  }
   add_range(memory, bytes, Kind::Pinned);
   return finish();
 }
@@ -113,6 +115,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   if (bytes == 0) return finish();
   if (is_refused("cudaMemcpyAsync")) return finish(cudaErrorUnknown);
   check_copy(to, from, bytes, kind);
+  if ((kind == cudaMemcpyHostToDevice && !is_in_one_range(from, bytes)) ||
+      (kind == cudaMemcpyDeviceToHost && !is_in_one_range(to, bytes))) {
+    return finish(cudaErrorInvalidValue);
+  }
   const bool by_link = kind != cudaMemcpyDeviceToDevice;
   enqueue(stream, [to, from, bytes, by_link] { copy(to, from, bytes, by_link); });
   return finish();

@@ -23,6 +23,12 @@ class HomeMemoryTest : public testing::Test {
     return create_device(
         {.kind = DeviceKind::Cuda, .num_threads = 1, .pinned_bytes = pinned_bytes});
   }
+  /// Of a driver that registers no more in one call, as real ones do not half a TiB.
+  static std::unique_ptr<Device> device_of_pieces(size_t piece_bytes) {
+    emulation::settings().pinnable_at_once = piece_bytes;
+    return create_device(
+        {.kind = DeviceKind::Cuda, .num_threads = 1, .pinned_piece_bytes = piece_bytes});
+  }
 };
 
 std::span<uint64_t> words_of(const Buffer& buffer) {
@@ -110,6 +116,37 @@ TEST_F(HomeMemoryTest, WhereTheDriverRefusesLessIsPinned) {
   Buffer other = device->allocate(MemoryKind::Home, home.bytes(), "other");
   copy_there_and_back(*device, home, other);
   // What kernels read in place still finds room.
+  const Buffer small = device->allocate(MemoryKind::Pinned, kMiB / 2, "what kernels read");
+}
+
+TEST_F(HomeMemoryTest, IsPinnedInPiecesThatTheDriverTakes) {
+  const auto device = device_of_pieces(kMiB);
+  const size_t before = emulation::pinned_bytes();
+  Buffer home = device->allocate(MemoryKind::Home, 4 * kMiB + 12344, "home");
+  EXPECT_EQ(emulation::pinned_bytes() - before, 4 * kMiB + 4 * kPage);
+  EXPECT_EQ(device->pinned_bytes(), 4 * kMiB + 4 * kPage);
+  EXPECT_EQ(device->staged_bytes(), 0u);
+  EXPECT_FALSE(device->pinning_refused());
+  Buffer other = device->allocate(MemoryKind::Home, home.bytes(), "other");
+  copy_there_and_back(*device, home, other);
+  home = Buffer();
+  other = Buffer();
+  EXPECT_EQ(emulation::pinned_bytes(), before);
+  EXPECT_EQ(device->pinned_bytes(), 0u);
+}
+
+/// Only of the piece that is refused is less tried, once rings and small buffers have their room.
+TEST_F(HomeMemoryTest, WhereAPieceIsRefusedThoseBeforeItStay) {
+  const auto device = device_of_pieces(kMiB);
+  const size_t before = emulation::pinned_bytes();
+  emulation::settings().pinnable_bytes = before + 8 * kMiB - kMiB / 4;
+  Buffer home = device->allocate(MemoryKind::Home, 10 * kMiB, "home");
+  EXPECT_TRUE(device->pinning_refused());
+  // All but the room for small buffers: six pieces, the rings, and a quarter of the seventh.
+  EXPECT_EQ(device->pinned_bytes(), 6 * kMiB + kMiB / 2 + kMiB / 4);
+  EXPECT_EQ(emulation::pinned_bytes() - before, device->pinned_bytes());
+  Buffer other = device->allocate(MemoryKind::Home, home.bytes(), "other");
+  copy_there_and_back(*device, home, other);
   const Buffer small = device->allocate(MemoryKind::Pinned, kMiB / 2, "what kernels read");
 }
 
