@@ -2,6 +2,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
 #include "cuda/cuda_error.h"
 #include "cuda/kernels/launches.h"
 #include "device/device.h"
@@ -26,6 +30,36 @@ int num_gpus() {
 
 std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+/// What CUDA says where a build has no code for a GPU, and what else than another build helps. For
+/// GPUs that came later, a driver makes it of PTX.
+struct NoCode {
+  cudaError_t status;
+  std::string_view remedy;
+};
+constexpr NoCode kNoCode[] = {
+    {cudaErrorNoKernelImageForDevice, ""},
+    {cudaErrorInvalidDeviceFunction, ""},
+    {cudaErrorUnsupportedPtxVersion, ""},
+    {cudaErrorJitCompilerNotFound,
+     "install libnvidia-ptxjitcompiler, with which the driver makes it of PTX, "},
+    {cudaErrorJitCompilationDisabled,
+     "unset CUDA_DISABLE_PTX_JIT and CUDA_DISABLE_JIT, so that the driver makes it of PTX, "},
+};
+
+/// Of the GPU that this thread uses.
+void check_code(int index) {
+  const cudaError_t status = cuda::find_code();
+  if (status == cudaSuccess) return;
+  const auto* found = std::ranges::find(kNoCode, status, &NoCode::status);
+  if (found == std::end(kNoCode)) {
+    throw_cuda_error(status, "cudaFuncGetAttributes", "loading a kernel", __FILE__, __LINE__);
+  }
+  (void)cudaGetLastError();
+  throw ConfigError("this build has no code for " + describe_gpu(index) + ": " +
+                    cudaGetErrorName(status) + "; " + std::string(found->remedy) +
+                    "configure with -DCMAKE_CUDA_ARCHITECTURES=native, or use --device host");
 }
 
 }  // namespace
@@ -71,17 +105,7 @@ void check_gpu(int index) {
                       "host");
   }
   EBB_CUDA(cudaSetDevice(index), "using GPU " + std::to_string(index));
-  const cudaError_t status = cuda::find_code();
-  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction ||
-      status == cudaErrorUnsupportedPtxVersion) {
-    (void)cudaGetLastError();
-    throw ConfigError("this build has no code for " + describe_gpu(index) + ": " +
-                      cudaGetErrorName(status) +
-                      "; configure with -DCMAKE_CUDA_ARCHITECTURES=native, or use --device host");
-  }
-  if (status != cudaSuccess) {
-    throw_cuda_error(status, "cudaFuncGetAttributes", "loading a kernel", __FILE__, __LINE__);
-  }
+  check_code(index);
 }
 
 CudaProbe probe_cuda() {

@@ -15,8 +15,9 @@ void* open_library() {
   for (const std::string& path : {name, std::string(EBB_CUDA_LIBRARIES) + "/" + name}) {
     if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
   }
-  throw DeviceError("cannot load " + name + ", which comes with the CUDA toolkit (or NVIDIA's " +
-                    "package nvidia-cublas); add its folder to LD_LIBRARY_PATH");
+  throw ConfigError("cannot load " + name + ", which comes with the CUDA toolkit (or NVIDIA's " +
+                    "package nvidia-cublas); add its folder to LD_LIBRARY_PATH, or use --device " +
+                    "host");
 }
 
 }  // namespace
@@ -25,7 +26,9 @@ CublasLibrary::CublasLibrary() {
   void* const library = open_library();
   const auto find = [library]<class Call>(Call& call, const char* name) {
     call = reinterpret_cast<Call>(dlsym(library, name));
-    if (call == nullptr) throw DeviceError(std::string("this cuBLASLt has no ") + name);
+    if (call != nullptr) return;
+    throw ConfigError(std::string("this cuBLASLt has no ") + name + "; install that of CUDA " +
+                      std::to_string(CUBLAS_VER_MAJOR) + ", or use --device host");
   };
   find(Create, "cublasLtCreate");
   find(Destroy, "cublasLtDestroy");

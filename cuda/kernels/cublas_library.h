@@ -7,7 +7,8 @@ namespace ebb {
 
 /// What we call of it, by its own names. Thread-safe.
 struct CublasLibrary {
-  /// Throws DeviceError where the library is not found or lacks a call. It stays loaded.
+  /// Throws ConfigError where the library is not found or lacks a call: this machine's CUDA is not
+  /// one that Ebb runs on. It stays loaded.
   CublasLibrary();
 
   decltype(&::cublasLtCreate) Create;

@@ -24,14 +24,14 @@ struct Settings {
   int driver_version = 13000;  ///< 0: no driver
   int architecture = 90;
   size_t memory_bytes = size_t{4} << 30;
-  size_t granularity = size_t{2} << 20;  ///< of blocks
-  size_t pinnable_bytes = SIZE_MAX;      ///< what may be registered
-  size_t pinnable_at_once = SIZE_MAX;    ///< what may be registered in one call
-  std::string missing_driver_call = {};  ///< one that the driver does not have
-  double copy_bytes_per_s = 0;           ///< of copies to and from the host; 0: at once
-  bool is_profiled = false;              ///< a profiler watches
-  bool has_epilogues = true;             ///< cuBLASLt knows products with something behind them
-  bool has_code = true;                  ///< kernels were compiled for this GPU
+  size_t granularity = size_t{2} << 20;   ///< of blocks
+  size_t pinnable_bytes = SIZE_MAX;       ///< what may be registered
+  size_t pinnable_at_once = SIZE_MAX;     ///< what may be registered in one call
+  std::string missing_driver_call = {};   ///< one that the driver does not have
+  double copy_bytes_per_s = 0;            ///< of copies to and from the host; 0: at once
+  bool is_profiled = false;               ///< a profiler watches
+  bool has_epilogues = true;              ///< cuBLASLt knows products with something behind them
+  cudaError_t code_status = cudaSuccess;  ///< of looking for a kernel's code for this GPU
   /// Asked at every call that may be refused, from any thread; true: that one fails and does
   /// nothing. What only gives back is never refused.
   std::function<bool(std::string_view call)> refuses = {};

@@ -81,10 +81,24 @@ TEST_F(EmulatedBackend, GpusThatWillNotDoAreRefusedByName) {
 
 /// A build for another GPU says so before any work.
 TEST_F(EmulatedBackend, AGpuThatThisBuildHasNoCodeForIsRefused) {
-  emulation::settings().has_code = false;
+  emulation::settings().code_status = cudaErrorNoKernelImageForDevice;
   const std::string error = error_of<ConfigError>([] { create_gpu(); });
   EXPECT_SAYS(error, "sm_90: cudaErrorNoKernelImageForDevice");
   EXPECT_SAYS(error, "-DCMAKE_CUDA_ARCHITECTURES=native");
+}
+
+/// Nor has it code where the driver is to make it of PTX, and cannot.
+TEST_F(EmulatedBackend, ADriverThatCompilesNoPtxIsRefusedWithTheRemedy) {
+  const std::pair<cudaError_t, const char*> cases[] = {
+      {cudaErrorJitCompilerNotFound, "JitCompilerNotFound; install libnvidia-ptxjitcompiler"},
+      {cudaErrorJitCompilationDisabled, "JitCompilationDisabled; unset CUDA_DISABLE_PTX_JIT"},
+  };
+  for (const auto& [status, says] : cases) {
+    emulation::settings().code_status = status;
+    const std::string error = error_of<ConfigError>([] { create_gpu(); });
+    EXPECT_SAYS(error, says);
+    EXPECT_SAYS(error, "--device host");
+  }
 }
 
 /// A driver that is too old is no usable device, so `--device auto` goes on without.

@@ -23,3 +23,9 @@ ebb_test(test_home_memory_emulated
 if(NOT EBB_SANITIZE)
   ebb_test(test_trial_emulated SOURCES tools/test_trial_emulated.cpp LIBS ebb_cuda_emulated ebb_tools)
 endif()
+
+# The toolkit's own header, and no emulation; it loads no cuBLASLt, and needs no GPU.
+if(EBB_WITH_CUDA)
+  ebb_test(test_cublas_library SOURCES ${dir}/test_cublas_library.cpp LIBS ebb_device)
+  target_include_directories(test_cublas_library SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+endif()

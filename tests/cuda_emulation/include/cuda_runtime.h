@@ -59,7 +59,7 @@ cudaError_t cudaFuncSetAttribute(void (*)(P...), cudaFuncAttribute, int value) {
 struct cudaFuncAttributes {};
 template <class... P>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, void (*)(P...)) {
-  return ebb::emulation::settings().has_code ? cudaSuccess : cudaErrorNoKernelImageForDevice;
+  return ebb::emulation::settings().code_status;
 }
 
 /// Arguments are copied now, and the grid runs when the stream gets there.

@@ -1,0 +1,52 @@
+// cuBLASLt where it is missing: the GPU is then one that will not do, and `--device auto` takes the
+// host. The loader of this program finds what a test says it does.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+
+#include "cuda/kernels/cublas_library.h"
+#include "device/errors.h"
+
+namespace {
+void* found_library = nullptr;
+}
+
+/// In place of the system's, which everybody else's libraries still come from.
+extern "C" void* dlopen(const char* file, int flags) noexcept {
+  if (file != nullptr && std::string_view(file).find("cublasLt") != std::string_view::npos) {
+    return found_library;
+  }
+  static const auto system =
+      reinterpret_cast<void* (*)(const char*, int)>(dlsym(RTLD_NEXT, "dlopen"));
+  return system(file, flags);
+}
+
+namespace ebb::test {
+namespace {
+
+std::string error_of_loading() {
+  try {
+    CublasLibrary();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no such error";
+}
+
+TEST(CublasLibrary, IsAskedForWhereItIsMissing) {
+  found_library = nullptr;
+  const std::string error = error_of_loading();
+  EXPECT_NE(error.find("LD_LIBRARY_PATH, or use --device host"), std::string::npos) << error;
+}
+
+TEST(CublasLibrary, ThatLacksACallIsNamedByIt) {
+  found_library = RTLD_NEXT;  // nobody has the call
+  const std::string error = error_of_loading();
+  EXPECT_NE(error.find("has no cublasLtCreate"), std::string::npos) << error;
+  EXPECT_NE(error.find("or use --device host"), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace ebb::test
