@@ -36,6 +36,8 @@ void load(Function& function, const char* name) {
 
 Driver load_driver() {
   Driver driver{};
+  load(driver.device_get, "cuDeviceGet");
+  load(driver.device_get_attribute, "cuDeviceGetAttribute");
   load(driver.mem_address_reserve, "cuMemAddressReserve");
   load(driver.mem_address_free, "cuMemAddressFree");
   load(driver.mem_create, "cuMemCreate");

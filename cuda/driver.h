@@ -9,6 +9,8 @@
 namespace ebb {
 
 struct Driver {
+  CUresult (*device_get)(CUdevice*, int index);
+  CUresult (*device_get_attribute)(int*, CUdevice_attribute, CUdevice);
   CUresult (*mem_address_reserve)(CUdeviceptr*, size_t bytes, size_t alignment, CUdeviceptr wanted,
                                   unsigned long long flags);
   CUresult (*mem_address_free)(CUdeviceptr, size_t bytes);

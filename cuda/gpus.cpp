@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "cuda/cuda_error.h"
+#include "cuda/driver.h"
 #include "cuda/kernels/launches.h"
 #include "device/device.h"
 #include "device/errors.h"
@@ -62,6 +63,21 @@ void check_code(int index) {
                     "configure with -DCMAKE_CUDA_ARCHITECTURES=native, or use --device host");
 }
 
+/// Whether blocks can be mapped there. The runtime has no name for this attribute.
+bool maps_memory(int index) {
+  const Driver driver = load_driver();
+  CUdevice device = 0;
+  int value = 0;
+  CUresult status = driver.device_get(&device, index);
+  if (status == CUDA_SUCCESS) {
+    status = driver.device_get_attribute(
+        &value, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device);
+  }
+  if (status == CUDA_SUCCESS) return value != 0;
+  throw_driver_error(driver, status, "asking GPU " + std::to_string(index) + " whether it maps",
+                     "is the GPU in order? see nvidia-smi");
+}
+
 }  // namespace
 
 std::string describe_gpu(int index) {
@@ -105,6 +121,12 @@ void check_gpu(int index) {
                       "host");
   }
   EBB_CUDA(cudaSetDevice(index), "using GPU " + std::to_string(index));
+  if (!maps_memory(index)) {
+    throw ConfigError(
+        describe_gpu(index) +
+        " cannot map its memory at addresses that were reserved, as some virtual GPUs "
+        "cannot; use --device host");
+  }
   check_code(index);
 }
 

@@ -12,8 +12,8 @@ inline constexpr int kOldestArchitecture = 80;
 std::string describe_gpu(int index);
 
 /// Throws ConfigError where there is no driver or no such GPU, or it is older than
-/// kOldestArchitecture, cannot read registered host memory at the host's addresses, or has no code
-/// in this build. This thread uses it then.
+/// kOldestArchitecture, cannot read registered host memory at the host's addresses or map its own,
+/// or has no code in this build, or the driver is too old. This thread uses it then.
 void check_gpu(int index);
 
 /// Why no GPU can be used: "no CUDA driver on this machine", ...

@@ -52,6 +52,20 @@ CUresult begin_driver(const char* call) {
   return is_refused(call) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
 }
 
+CUresult device_get(CUdevice* device, int index) {
+  if (const CUresult no = begin_driver("cuDeviceGet"); no != CUDA_SUCCESS) return no;
+  if (index < 0 || index >= settings().num_devices) return CUDA_ERROR_INVALID_DEVICE;
+  *device = index;
+  return finish_driver();
+}
+
+CUresult device_get_attribute(int* value, CUdevice_attribute attribute, CUdevice) {
+  if (const CUresult no = begin_driver("cuDeviceGetAttribute"); no != CUDA_SUCCESS) return no;
+  EBB_CHECK(attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, "another one");
+  *value = settings().maps_memory ? 1 : 0;
+  return finish_driver();
+}
+
 void move(std::byte* from, std::byte* to, size_t bytes) {
   announce_write(from, bytes);
   void* moved = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
@@ -216,6 +230,8 @@ CUresult get_error_name(CUresult result, const char** name) {
 
 void* driver_call(const std::string& name) {
   static const std::unordered_map<std::string, void*> calls = {
+      {"cuDeviceGet", reinterpret_cast<void*>(&device_get)},
+      {"cuDeviceGetAttribute", reinterpret_cast<void*>(&device_get_attribute)},
       {"cuMemAddressReserve", reinterpret_cast<void*>(&address_reserve)},
       {"cuMemAddressFree", reinterpret_cast<void*>(&address_free)},
       {"cuMemCreate", reinterpret_cast<void*>(&create)},

@@ -25,6 +25,7 @@ struct Settings {
   int architecture = 90;
   size_t memory_bytes = size_t{4} << 30;
   size_t granularity = size_t{2} << 20;   ///< of blocks
+  bool maps_memory = true;                ///< has blocks at all
   size_t pinnable_bytes = SIZE_MAX;       ///< what may be registered
   size_t pinnable_at_once = SIZE_MAX;     ///< what may be registered in one call
   std::string missing_driver_call = {};   ///< one that the driver does not have

@@ -79,6 +79,14 @@ TEST_F(EmulatedBackend, GpusThatWillNotDoAreRefusedByName) {
   EXPECT_SAYS(error_of<ConfigError>([] { create_gpu(); }), "sm_75 is older than sm_80");
 }
 
+/// Before a run is planned for it.
+TEST_F(EmulatedBackend, AGpuThatMapsNoMemoryIsRefused) {
+  emulation::settings().maps_memory = false;
+  const std::string error = error_of<ConfigError>([] { create_gpu(); });
+  EXPECT_SAYS(error, "sm_90 cannot map its memory");
+  EXPECT_SAYS(error, "--device host");
+}
+
 /// A build for another GPU says so before any work.
 TEST_F(EmulatedBackend, AGpuThatThisBuildHasNoCodeForIsRefused) {
   emulation::settings().code_status = cudaErrorNoKernelImageForDevice;

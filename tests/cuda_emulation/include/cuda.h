@@ -23,6 +23,7 @@ using CUstream = CUstream_st*;
 using CUmemGenericAllocationHandle = unsigned long long;
 using cuuint32_t = uint32_t;
 
+enum CUdevice_attribute { CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 102 };
 enum CUmemAllocationType { CU_MEM_ALLOCATION_TYPE_PINNED = 1 };
 enum CUmemAllocationHandleType { CU_MEM_HANDLE_TYPE_NONE = 0 };
 enum CUmemLocationType { CU_MEM_LOCATION_TYPE_DEVICE = 1 };
