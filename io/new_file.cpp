@@ -32,7 +32,11 @@ std::string folder_of(const std::string& path) {
 int allocate(int descriptor, uint64_t bytes) {
   if (bytes == 0) return 0;
   const auto size = static_cast<off_t>(bytes);
-  if (::fallocate(descriptor, 0, 0, size) == 0) return 0;
+  int result;
+  do {
+    result = ::fallocate(descriptor, 0, 0, size);
+  } while (result != 0 && errno == EINTR);
+  if (result == 0) return 0;
   if (errno != EOPNOTSUPP) return errno;
   return ::ftruncate(descriptor, size) == 0 ? 0 : errno;
 }
@@ -106,17 +110,27 @@ NewFolder::NewFolder(std::string path)
   fs::remove_all(unfinished_, error);
   if (!error) fs::create_directories(unfinished_, error);
   if (error) throw IoError("cannot create folder", unfinished_, error.value());
+  if (!exists) return;
+  // Now, and not when all is written: a link or a mount point will not give way.
+  if (::rmdir(path_.c_str()) != 0) {
+    const int reason = errno;
+    fs::remove_all(unfinished_, error);
+    throw ConfigError("'" + path_ + "' is already there, and cannot be replaced (" +
+                      std::system_category().message(reason) + "): give the name of a new folder");
+  }
+  gave_way_ = true;
 }
 
 NewFolder::~NewFolder() {
+  if (committed_) return;
   std::error_code ignored;
-  if (!committed_) fs::remove_all(unfinished_, ignored);
+  fs::remove_all(unfinished_, ignored);
+  if (gave_way_) fs::create_directory(path_, ignored);
 }
 
 void NewFolder::commit() {
   EBB_CHECK(!committed_, "committed twice: " + path_);
   sync_folder(unfinished_);
-  // An empty folder of that name gives way.
   if (std::rename(unfinished_.c_str(), path_.c_str()) != 0) {
     throw IoError("cannot rename '" + unfinished_ + "' to", path_, errno);
   }

@@ -43,8 +43,8 @@ void write_new_file(const std::string& path, std::string_view content);
 
 class NewFolder {
  public:
-  /// ConfigError where `path` exists and is not an empty folder. Rests of an unfinished one are
-  /// removed.
+  /// ConfigError where `path` exists and is not an empty folder, which gives way; it is put back
+  /// where this is not committed. Rests of an unfinished one are removed.
   explicit NewFolder(std::string path);
   ~NewFolder();
   NewFolder(const NewFolder&) = delete;
@@ -57,6 +57,7 @@ class NewFolder {
 
  private:
   std::string path_, unfinished_;
+  bool gave_way_ = false;  // an empty folder of that name
   bool committed_ = false;
 };
 

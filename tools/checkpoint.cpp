@@ -180,16 +180,17 @@ void SaveFolder::lock() const {
 }
 
 void SaveFolder::remove_rests() const {
-  std::vector<fs::path> rests;
-  std::error_code error;
+  std::vector<fs::path> unfinished, removed;
+  std::error_code error, ignored;
   for (const auto& entry : fs::directory_iterator(path_, error)) {
     const std::string name = entry.path().filename().string();
     const auto parsed = parse_name(name);
-    if (parsed && (parsed->second == kUnfinishedSuffix || parsed->second == kRemovedSuffix)) {
-      rests.push_back(entry.path());
-    }
+    if (!parsed) continue;
+    if (parsed->second == kUnfinishedSuffix) unfinished.push_back(entry.path());
+    if (parsed->second == kRemovedSuffix) removed.push_back(entry.path());
   }
-  for (const fs::path& rest : rests) {
+  for (const fs::path& rest : removed) fs::remove_all(rest, ignored);  // nobody reads what is left
+  for (const fs::path& rest : unfinished) {
     if (!error) fs::remove_all(rest, error);
   }
   if (error) throw IoError("cannot clear folder of checkpoints", path_, error.value());
@@ -212,6 +213,7 @@ uint64_t SaveFolder::free_bytes() const {
   struct statvfs status = {};
   if (::fstatvfs(descriptor_, &status) != 0)
     throw IoError("cannot read free space of", path_, errno);
+  if (status.f_blocks == 0) return UINT64_MAX;  // a file system that does not say
   return uint64_t{status.f_bavail} * status.f_frsize;
 }
 

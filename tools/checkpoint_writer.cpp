@@ -13,8 +13,8 @@ namespace ebb {
 
 CheckpointWriter::CheckpointWriter(const SaveFolder& folder, uint64_t keep,
                                    CheckpointContents contents,
-                                   std::function<void(const std::string& path)> saved)
-    : folder_(folder), keep_(keep), contents_(std::move(contents)), saved_(std::move(saved)) {
+                                   std::function<void(const std::string& text)> tell)
+    : folder_(folder), keep_(keep), contents_(std::move(contents)), tell_(std::move(tell)) {
   folder_.check_room(contents_.bytes);
 }
 
@@ -56,7 +56,11 @@ void CheckpointWriter::write(const SavedRun& run, StateLoan loan) const {
             run.position.step, format_bytes(contents_.bytes), format_bytes(folder_.free_bytes())),
         error.path, error.error_number);
   }
-  remove_old_checkpoints(folder_.path(), run.position.step, keep_);
+  try {
+    remove_old_checkpoints(folder_.path(), run.position.step, keep_);
+  } catch (const IoError& error) {  // the new one is there
+    tell_(error.what());
+  }
 }
 
 void CheckpointWriter::write_files(const SavedRun& run, StateLoan loan) const {
@@ -71,7 +75,7 @@ void CheckpointWriter::write_files(const SavedRun& run, StateLoan loan) const {
   }
   write_saved_run(folder.path(), run);
   folder.commit();
-  saved_(path);
+  tell_("saved '" + path + "'");
 }
 
 }  // namespace ebb

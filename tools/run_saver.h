@@ -18,7 +18,7 @@ class RunSaver {
   /// `setup` and `folder` must outlive it.
   RunSaver(const TrainOptions& options, const TrainSetup& setup, const SaveFolder& folder,
            RunConfig config, const RunPosition& start,
-           std::function<void(const std::string& path)> saved);
+           std::function<void(const std::string& text)> tell);
 
   /// Throws what a save failed with.
   void check() { writer_.check(); }

@@ -106,7 +106,7 @@ class TrainingRun {
         evaluation_(request.options, setup) {
     if (folder != nullptr) {
       saver_.emplace(request.options, setup, *folder, config, start_,
-                     [this](const std::string& path) { progress_.notice("saved '" + path + "'"); });
+                     [this](const std::string& text) { progress_.notice(text); });
     }
     check_trace(request.options.trace);
     report_staging();

@@ -95,5 +95,14 @@ TEST_F(NewFiles, FoldersNeverReplaceAnything) {
   EXPECT_EQ(content_of(path("d/f")), "precious");
 }
 
+/// To what cannot give way nothing is written first; what gave way comes back.
+TEST_F(NewFiles, FoldersReplaceNoLinkAndPutBackWhatGaveWay) {
+  std::filesystem::create_directory(path("empty"));
+  std::filesystem::create_directory_symlink(path("empty"), path("link"));
+  EXPECT_SAYS(error_of<ConfigError>([&] { NewFolder folder(path("link")); }), "cannot be replaced");
+  { const NewFolder folder(path("empty")); }
+  EXPECT_EQ(names(), (std::vector<std::string>{"empty", "link"}));
+}
+
 }  // namespace
 }  // namespace ebb::test

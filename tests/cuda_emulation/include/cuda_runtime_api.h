@@ -2,8 +2,8 @@
 //
 // Names, types and meanings are those of NVIDIA's documentation, so that cuda/ compiles unchanged.
 // The linkage is C++'s, so these functions never meet the real ones in a program. Where CUDA leaves
-// something undefined or lets it pass, the emulation is strict: it throws LogicError. Thread-safe, as
-// CUDA.
+// something undefined or lets it pass, the emulation is strict: it throws LogicError. Thread-safe,
+// as CUDA.
 #pragma once
 
 #include <cstddef>
