@@ -46,8 +46,9 @@ void remove_checkpoint(const std::string& path) {
   const std::string removed = path + std::string(kRemovedSuffix);
   std::error_code error;
   fs::rename(path, removed, error);
-  if (!error) fs::remove_all(removed, error);
   if (error) throw IoError("cannot remove the old checkpoint", path, error.value());
+  fs::remove_all(removed, error);
+  if (error) throw IoError("cannot remove the old checkpoint", removed, error.value());
 }
 
 nlohmann::ordered_json to_json(const RunConfig& config) {
@@ -142,13 +143,18 @@ std::optional<std::string> find_checkpoint(const std::string& folder) {
   return checkpoint_path(folder, steps.back());
 }
 
-void remove_old_checkpoints(const std::string& folder, uint64_t step, uint64_t keep) {
+void remove_old_checkpoints(const std::string& folder, uint64_t step, uint64_t keep,
+                            const Notice& notice) {
   if (keep == 0) return;
   std::vector<uint64_t> steps = saved_steps(folder);
   std::erase_if(steps, [step](uint64_t other) { return other > step; });
   if (steps.size() <= keep) return;
   for (size_t i = 0; i < steps.size() - keep; ++i) {
-    remove_checkpoint(checkpoint_path(folder, steps[i]));
+    try {
+      remove_checkpoint(checkpoint_path(folder, steps[i]));
+    } catch (const IoError& error) {
+      notice(error.what());
+    }
   }
 }
 
@@ -179,17 +185,17 @@ void SaveFolder::lock() const {
   throw ConfigError(fmt::format("--save '{}': another run saves there now", path_));
 }
 
+/// One that was removed and would not go may stay: nothing reads it.
 void SaveFolder::remove_rests() const {
   std::vector<fs::path> unfinished, removed;
   std::error_code error, ignored;
   for (const auto& entry : fs::directory_iterator(path_, error)) {
     const std::string name = entry.path().filename().string();
     const auto parsed = parse_name(name);
-    if (!parsed) continue;
-    if (parsed->second == kUnfinishedSuffix) unfinished.push_back(entry.path());
-    if (parsed->second == kRemovedSuffix) removed.push_back(entry.path());
+    if (parsed && parsed->second == kUnfinishedSuffix) unfinished.push_back(entry.path());
+    if (parsed && parsed->second == kRemovedSuffix) removed.push_back(entry.path());
   }
-  for (const fs::path& rest : removed) fs::remove_all(rest, ignored);  // nobody reads what is left
+  for (const fs::path& rest : removed) fs::remove_all(rest, ignored);
   for (const fs::path& rest : unfinished) {
     if (!error) fs::remove_all(rest, error);
   }

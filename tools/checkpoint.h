@@ -5,12 +5,14 @@
 //   DIR/step-N/training.json   step, position in the data, flags: what SavedRun says
 //   DIR/step-N/train.toml      the flags, as --config reads them
 //   DIR/step-N/...             the weights, as a Hugging Face folder
-// Folders of other names (step-N.unfinished, step-N.removed) are rests of a run that was killed.
+// Folders of other names (step-N.unfinished, step-N.removed) are rests of a run that was killed, or
+// of an old checkpoint that could not be removed.
 //
 // Errors: IoError; FormatError; ConfigError where flags and folder do not go together.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,9 +54,13 @@ SavedRun read_saved_run(const std::string& checkpoint);
 /// none in it; IoError where there is no such folder.
 std::optional<std::string> find_checkpoint(const std::string& folder);
 
+/// Is told, in a line, what a run should know and goes on with.
+using Notice = std::function<void(const std::string& text)>;
+
 /// Removes old checkpoints but for the newest `keep`, this step's among them; 0 removes none. Those
-/// of later steps stay.
-void remove_old_checkpoints(const std::string& folder, uint64_t step, uint64_t keep);
+/// of later steps stay. One that cannot be removed is no error: `notice` is told.
+void remove_old_checkpoints(const std::string& folder, uint64_t step, uint64_t keep,
+                            const Notice& notice);
 
 /// A folder taken for one run. Creates it; removes rests.
 class SaveFolder {

@@ -12,9 +12,8 @@
 namespace ebb {
 
 CheckpointWriter::CheckpointWriter(const SaveFolder& folder, uint64_t keep,
-                                   CheckpointContents contents,
-                                   std::function<void(const std::string& text)> tell)
-    : folder_(folder), keep_(keep), contents_(std::move(contents)), tell_(std::move(tell)) {
+                                   CheckpointContents contents, Notice notice)
+    : folder_(folder), keep_(keep), contents_(std::move(contents)), notice_(std::move(notice)) {
   folder_.check_room(contents_.bytes);
 }
 
@@ -56,11 +55,7 @@ void CheckpointWriter::write(const SavedRun& run, StateLoan loan) const {
             run.position.step, format_bytes(contents_.bytes), format_bytes(folder_.free_bytes())),
         error.path, error.error_number);
   }
-  try {
-    remove_old_checkpoints(folder_.path(), run.position.step, keep_);
-  } catch (const IoError& error) {  // the new one is there
-    tell_(error.what());
-  }
+  remove_old_checkpoints(folder_.path(), run.position.step, keep_, notice_);
 }
 
 void CheckpointWriter::write_files(const SavedRun& run, StateLoan loan) const {
@@ -75,7 +70,7 @@ void CheckpointWriter::write_files(const SavedRun& run, StateLoan loan) const {
   }
   write_saved_run(folder.path(), run);
   folder.commit();
-  tell_("saved '" + path + "'");
+  notice_("saved '" + path + "'");
 }
 
 }  // namespace ebb

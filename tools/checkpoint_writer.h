@@ -30,10 +30,10 @@ struct CheckpointContents {
 
 class CheckpointWriter {
  public:
-  /// `keep`: how many checkpoints; 0: all. `tell` is told of each one, and of old ones that cannot
-  /// be removed, from the writing thread.
+  /// `keep`: how many checkpoints; 0: all. `notice` is told of each one that is saved and of old
+  /// ones that cannot be removed, from the writing thread.
   CheckpointWriter(const SaveFolder& folder, uint64_t keep, CheckpointContents contents,
-                   std::function<void(const std::string& text)> tell);
+                   Notice notice);
   /// Waits for what is being written.
   ~CheckpointWriter();
 
@@ -51,7 +51,7 @@ class CheckpointWriter {
   const SaveFolder& folder_;
   const uint64_t keep_;
   const CheckpointContents contents_;
-  const std::function<void(const std::string& text)> tell_;
+  const Notice notice_;
   std::mutex mutex_;
   std::exception_ptr error_;
   std::thread thread_;

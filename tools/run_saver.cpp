@@ -47,14 +47,13 @@ RunPosition position_at(uint64_t step, const RunPosition& start, const BatchShap
 }
 
 RunSaver::RunSaver(const TrainOptions& options, const TrainSetup& setup, const SaveFolder& folder,
-                   RunConfig config, const RunPosition& start,
-                   std::function<void(const std::string& text)> tell)
+                   RunConfig config, const RunPosition& start, Notice notice)
     : setup_(setup),
       interval_(options.save_steps),
       config_(std::move(config)),
       saved_step_(start.step),
-      writer_(folder, options.save_keep.value_or(0), contents_of(options, setup), std::move(tell)) {
-}
+      writer_(folder, options.save_keep.value_or(0), contents_of(options, setup),
+              std::move(notice)) {}
 
 bool RunSaver::due(uint64_t step) const {
   return step % interval_ == 0 || step == setup_.num_steps();

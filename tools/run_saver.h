@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include "scheduler/trainer.h"
@@ -17,8 +16,7 @@ class RunSaver {
  public:
   /// `setup` and `folder` must outlive it.
   RunSaver(const TrainOptions& options, const TrainSetup& setup, const SaveFolder& folder,
-           RunConfig config, const RunPosition& start,
-           std::function<void(const std::string& text)> tell);
+           RunConfig config, const RunPosition& start, Notice notice);
 
   /// Throws what a save failed with.
   void check() { writer_.check(); }

@@ -4,10 +4,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <csignal>
 #include <filesystem>
-#include <thread>
 
 #include "tests/tools/checkpoint_runs.h"
 
@@ -115,30 +113,6 @@ TEST_F(FullDisk, OrAFolderThatMayNotBeWritten) {
   fs::permissions(save(), fs::perms::owner_all);
   EXPECT_EQ(failed.exit_code, 1) << failed.err;
   EXPECT_SAYS(failed.err, "Permission denied");
-}
-
-/// Names of old checkpoints to come are taken: they cannot be renamed before they are removed.
-TEST_F(CheckpointRuns, WhatCannotBeRemovedEndsNoRun) {
-  EbbProcess process(
-      train({"--save", save(), "--save-steps", "1", "--save-keep", "1", "--steps", "1000000"}),
-      folder_.path());
-  const auto wait_until = [](const auto& done) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (!done() && std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  };
-  wait_until([&] { return fs::exists(save()) && !names_saved().empty(); });
-  for (int step = 0; step < 3000; ++step) {
-    fs::create_directories(saved(step) + ".removed/somebody's");
-  }
-  const std::string complaint = "cannot remove the old checkpoint";
-  wait_until(
-      [&] { return content_of(folder_.path() / "stderr").find(complaint) != std::string::npos; });
-  process.signal(SIGTERM);
-  const Outcome outcome = process.wait();
-  EXPECT_EQ(outcome.exit_code, 128 + SIGTERM) << outcome.err;
-  EXPECT_SAYS(outcome.err, complaint);
 }
 
 }  // namespace

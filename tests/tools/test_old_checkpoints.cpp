@@ -1,0 +1,93 @@
+// Old checkpoints that cannot be removed: the new one is good, so the run goes on, and so does the
+// next.
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "tests/tools/checkpoint_runs.h"
+#include "tools/checkpoint.h"
+
+namespace ebb::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Names = std::vector<std::string>;
+
+/// A folder that cannot be removed while this lives: for root a mount point, for others one whose
+/// file they may not remove.
+class Stubborn {
+ public:
+  explicit Stubborn(std::string path) : path_(std::move(path)) {
+    fs::create_directories(path_ + "/inner");
+    works_ = ::geteuid() != 0 || ::mount("tmpfs", path_.c_str(), "tmpfs", 0, "size=64k") == 0;
+    if (::geteuid() != 0) fs::permissions(path_, fs::perms::owner_read | fs::perms::owner_exec);
+  }
+  ~Stubborn() {
+    std::error_code ignored;
+    if (!works_) return;
+    if (::geteuid() == 0) {
+      ::umount(path_.c_str());
+    } else {
+      fs::permissions(path_, fs::perms::owner_all, ignored);
+    }
+  }
+  Stubborn(const Stubborn&) = delete;
+  Stubborn& operator=(const Stubborn&) = delete;
+
+  bool works() const { return works_; }
+  /// Where a rename of a folder above it has brought it.
+  void is_now_at(std::string path) { path_ = std::move(path); }
+
+ private:
+  std::string path_;
+  bool works_ = false;
+};
+
+class OldCheckpoints : public CheckpointRuns {
+ protected:
+  std::string removed(int step) const { return saved(step) + ".removed"; }
+  Outcome resume(const std::string& steps) const {
+    return run({"train", "--resume", "--save", save(), "--save-keep", "1", "--steps", steps});
+  }
+};
+
+TEST_F(OldCheckpoints, ThatCannotBeRemovedEndNoRun) {
+  succeed(train({"--save", save(), "--steps", "3"}));
+  Stubborn inside(saved(3) + "/kept");
+  if (!inside.works()) GTEST_SKIP() << "mounting is not allowed here";
+  const Outcome outcome = resume("6");
+  if (fs::exists(removed(3))) inside.is_now_at(removed(3) + "/kept");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_SAYS(outcome.err, "saved '" + saved(6) + "'\n");
+  EXPECT_SAYS(outcome.err, "cannot remove the old checkpoint '" + removed(3) + "': ");
+  EXPECT_EQ(names_saved(), (Names{"step-3.removed", "step-6"}));
+
+  const Outcome next = resume("8");
+  EXPECT_EQ(next.exit_code, 0) << next.err;
+  EXPECT_EQ(names_saved(), (Names{"step-3.removed", "step-8"}));
+}
+
+TEST_F(OldCheckpoints, AreRemovedBesideOneThatCannotBe) {
+  for (const std::string name : {"step-1", "step-2", "step-3", "step-1.removed"}) {
+    fs::create_directories(path("save/" + name));
+    folder_.write("save/" + name + "/training.json", "{}");
+  }
+  Names notices;
+  remove_old_checkpoints(save(), 3, 1, [&](const std::string& text) { notices.push_back(text); });
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_SAYS(notices[0], "cannot remove the old checkpoint '" + saved(1) + "': ");
+  EXPECT_EQ(names_saved(), (Names{"step-1", "step-1.removed", "step-3"}));
+}
+
+/// A save of the same step would meet it.
+TEST_F(OldCheckpoints, UnfinishedOnesMustGo) {
+  const Stubborn unfinished(saved(3) + ".unfinished");
+  if (!unfinished.works()) GTEST_SKIP() << "mounting is not allowed here";
+  EXPECT_FAILS(run(train({"--save", save()})), 1, "cannot clear folder of checkpoints");
+}
+
+}  // namespace
+}  // namespace ebb::test
