@@ -17,7 +17,7 @@ constexpr size_t kArenaBytes = size_t{1} << 62;
 // More than any machine has.
 constexpr size_t kMostActivationBytes = size_t{1} << 46;
 
-// A thousand micro-batches of GPT-3 175B; planning takes some KiB for each.
+// A thousand micro-batches of GPT-3 175B have fewer. Planning takes time and memory for each.
 constexpr size_t kMostMoments = size_t{1} << 22;
 
 }  // namespace

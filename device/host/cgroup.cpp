@@ -44,8 +44,8 @@ std::vector<std::string> Cgroup::folders() const {
 std::vector<Cgroup> own_cgroups(std::string_view controller) {
   std::vector<Cgroup> groups;
   std::ifstream file("/proc/self/cgroup");
-  for (std::string line;
-       std::getline(file, line);) {  // "ID:CONTROLLERS:PATH", version 2: "0::PATH"
+  // "ID:CONTROLLERS:PATH", of version 2 "0::PATH"
+  for (std::string line; std::getline(file, line);) {
     const size_t first = line.find(':');
     const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
     if (second == std::string::npos) continue;

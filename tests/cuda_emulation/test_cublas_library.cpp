@@ -8,6 +8,7 @@
 
 #include "cuda/kernels/cublas_library.h"
 #include "device/errors.h"
+#include "tests/error_of.h"
 
 namespace {
 void* found_library = nullptr;
@@ -27,12 +28,7 @@ namespace ebb::test {
 namespace {
 
 std::string error_of_loading() {
-  try {
-    CublasLibrary();
-  } catch (const ConfigError& error) {
-    return error.what();
-  }
-  return "no such error";
+  return error_of<ConfigError>([] { CublasLibrary(); }).what();
 }
 
 TEST(CublasLibrary, IsAskedForWhereItIsMissing) {

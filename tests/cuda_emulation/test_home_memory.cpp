@@ -75,19 +75,24 @@ void copy_there_and_back(Device& device, Buffer& home, Buffer& other) {
   EXPECT_EQ(load->stats().copied_bytes, 2 * bytes);
 }
 
-TEST_F(HomeMemoryTest, IsOneRegionOfExactlyItsPages) {
-  const auto device = this->device();
+/// A home of so many bytes, of which so many are pinned and none go through a ring.
+void expect_pinned_whole(Device& device, size_t bytes, size_t pinned_bytes) {
   const size_t before = emulation::pinned_bytes();
-  Buffer home = device->allocate(MemoryKind::Home, 5 * kMiB + 8, "home");
-  EXPECT_EQ(emulation::pinned_bytes() - before, 5 * kMiB + kPage);
-  EXPECT_EQ(device->pinned_bytes(), 5 * kMiB + kPage);
-  EXPECT_EQ(device->staged_bytes(), 0u);
-  Buffer other = device->allocate(MemoryKind::Home, home.bytes(), "other");
-  copy_there_and_back(*device, home, other);
+  Buffer home = device.allocate(MemoryKind::Home, bytes, "home");
+  EXPECT_EQ(emulation::pinned_bytes() - before, pinned_bytes);
+  EXPECT_EQ(device.pinned_bytes(), pinned_bytes);
+  EXPECT_EQ(device.staged_bytes(), 0u);
+  EXPECT_FALSE(device.pinning_refused());
+  Buffer other = device.allocate(MemoryKind::Home, home.bytes(), "other");
+  copy_there_and_back(device, home, other);
   home = Buffer();
   other = Buffer();
   EXPECT_EQ(emulation::pinned_bytes(), before);
-  EXPECT_EQ(device->pinned_bytes(), 0u);
+  EXPECT_EQ(device.pinned_bytes(), 0u);
+}
+
+TEST_F(HomeMemoryTest, IsOneRegionOfExactlyItsPages) {
+  expect_pinned_whole(*device(), 5 * kMiB + 8, 5 * kMiB + kPage);
 }
 
 TEST_F(HomeMemoryTest, WhatMayNotBePinnedGoesThroughARing) {
@@ -120,19 +125,7 @@ TEST_F(HomeMemoryTest, WhereTheDriverRefusesLessIsPinned) {
 }
 
 TEST_F(HomeMemoryTest, IsPinnedInPiecesThatTheDriverTakes) {
-  const auto device = device_of_pieces(kMiB);
-  const size_t before = emulation::pinned_bytes();
-  Buffer home = device->allocate(MemoryKind::Home, 4 * kMiB + 12344, "home");
-  EXPECT_EQ(emulation::pinned_bytes() - before, 4 * kMiB + 4 * kPage);
-  EXPECT_EQ(device->pinned_bytes(), 4 * kMiB + 4 * kPage);
-  EXPECT_EQ(device->staged_bytes(), 0u);
-  EXPECT_FALSE(device->pinning_refused());
-  Buffer other = device->allocate(MemoryKind::Home, home.bytes(), "other");
-  copy_there_and_back(*device, home, other);
-  home = Buffer();
-  other = Buffer();
-  EXPECT_EQ(emulation::pinned_bytes(), before);
-  EXPECT_EQ(device->pinned_bytes(), 0u);
+  expect_pinned_whole(*device_of_pieces(kMiB), 4 * kMiB + 12344, 4 * kMiB + 4 * kPage);
 }
 
 /// Only of the piece that is refused is less tried, once rings and small buffers have their room.

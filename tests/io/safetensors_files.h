@@ -5,9 +5,10 @@
 
 #include <cstring>
 #include <filesystem>
-#include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "tests/error_of.h"
 
 namespace ebb::test {
 
@@ -33,16 +34,6 @@ std::string safetensors(const std::string& json, const std::string& data);
 template <class T>
 std::string bytes_of(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
-}
-
-template <class E, class F>
-E error_of(const F& body) {
-  try {
-    body();
-  } catch (const E& error) {
-    return error;
-  }
-  throw std::runtime_error("no error of the expected type");
 }
 
 }  // namespace ebb::test

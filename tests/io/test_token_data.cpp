@@ -14,12 +14,14 @@
 #include "device/errors.h"
 #include "io/plain_text.h"
 #include "io/token_data.h"
+#include "tests/error_of.h"
 
 namespace ebb {
 namespace {
 
 namespace fs = std::filesystem;
 using Tokens = std::vector<int32_t>;
+using test::error_of;
 
 class TokenDataTest : public testing::Test {
  protected:
@@ -63,16 +65,6 @@ Tokens all_of(const TokenData& data) {
   Tokens tokens(data.num_tokens());
   data.read(0, tokens);
   return tokens;
-}
-
-template <class E, class F>
-E error_of(const F& body) {
-  try {
-    body();
-  } catch (const E& error) {
-    return error;
-  }
-  throw std::runtime_error("no error of the expected type");
 }
 
 #define EXPECT_SAYS(error, fragment) \

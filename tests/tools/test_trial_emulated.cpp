@@ -22,31 +22,28 @@ TEST(Trial, CountsAGpusLinkAndOnTheHostNone) {
   EXPECT_EQ(host.update_bytes_per_s, 3);
 }
 
+TrialShape tiny_shape() {
+  return {.config = Gpt2Config{.vocabulary = 97,
+                               .max_positions = 8,
+                               .channels = 64,
+                               .num_layers = 2,
+                               .num_heads = 2},
+          .length = 8,
+          .chunk_bytes = size_t{128} << 10};
+}
+
 /// A GPU's trial runs to its end.
 TEST(Trial, IsMadeOnAGpu) {
   emulation::settings().granularity = size_t{64} << 10;
-  const TrialShape shape{.config = Gpt2Config{.vocabulary = 97,
-                                              .max_positions = 8,
-                                              .channels = 64,
-                                              .num_layers = 2,
-                                              .num_heads = 2},
-                         .length = 8,
-                         .chunk_bytes = size_t{128} << 10};
-  EXPECT_NO_THROW(try_model(shape, {.kind = DeviceKind::Cuda, .num_threads = 1},
+  EXPECT_NO_THROW(try_model(tiny_shape(), {.kind = DeviceKind::Cuda, .num_threads = 1},
                             {.flops_per_s = 1e12, .device_bytes_per_s = 1e12}));
   emulation::settings() = {};
 }
 
 TEST(Trial, IsNoneWhereMemoryDoesNotSuffice) {
-  const TrialShape shape{.config = Gpt2Config{.vocabulary = 97,
-                                              .max_positions = 8,
-                                              .channels = 64,
-                                              .num_layers = 2,
-                                              .num_heads = 2},
-                         .length = 8};
   const DeviceOptions options{
       .num_threads = 1, .fault = [](FaultSite site) { return site == FaultSite::Allocation; }};
-  EXPECT_EQ(try_model(shape, options, {.flops_per_s = 1e12, .device_bytes_per_s = 1e12}),
+  EXPECT_EQ(try_model(tiny_shape(), options, {.flops_per_s = 1e12, .device_bytes_per_s = 1e12}),
             std::nullopt);
 }
 
