@@ -2,9 +2,11 @@
 // that is refused. Whatever happens, the error says what to do, nothing hangs and nothing is left.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -305,8 +307,18 @@ TEST_F(EmulatedBackend, ANewThreadsFirstCallIsForTheDevicesOwnGpu) {
 
 // ---- Calls that are refused ---------------------------------------------------------------------
 
-/// All that a trainer takes, and some work.
+/// Where something throws, nothing waits for ever.
+struct OpensAtLast {
+  std::span<Gate> gates;
+  ~OpensAtLast() {
+    for (Gate& gate : gates) gate.open();
+  }
+};
+
+/// All that a trainer takes, and some work. The same calls in every run: what a stream waits for by
+/// a word has not happened when it begins to.
 void set_up_and_work() {
+  std::array<Gate, 2> gates;  // of each round
   const auto device = create_gpu({.memory_bytes = 64 * kMiB, .poison = true});
   const Buffer home = device->allocate(MemoryKind::Pinned, kBlock, "home");
   const Buffer away = device->allocate(MemoryKind::Device, kBlock, "away");
@@ -317,6 +329,7 @@ void set_up_and_work() {
   const auto load = device->create_stream(StreamRole::Load);
   const auto compute = device->create_stream(StreamRole::Compute);
   const auto update = device->create_stream(StreamRole::Update);
+  const OpensAtLast opener{gates};
   for (uint32_t round = 0; round < 2; ++round) {
     blocks->map(round, place);
     load->copy(place, home.data(), kBlock, CopyKind::Load);
@@ -326,9 +339,10 @@ void set_up_and_work() {
     device->kernels().add(*compute, floats(away), {place, DType::F32, {kBlock / 4}}, floats(away));
     compute->record(*loaded);
     update->wait(*loaded);
-    update->call({}, [] {});
+    update->call({}, [&gate = gates[round]] { gate.pass(); });
     update->record(*done);
     load->wait(*done);
+    gates[round].open();
     done->synchronize();
     (void)loaded->time_s();
   }
