@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "device/host/parallel.h"
 
@@ -43,7 +44,8 @@ struct Deal {
   void wait() {
     std::unique_lock lock(mutex);
     all_left.wait(lock, [this] { return next == count && num_inside == 0; });
-    if (error != nullptr) std::rethrow_exception(error);
+    // Moved: a thread that finds the deal late must not be the one that frees what others read.
+    if (error != nullptr) std::rethrow_exception(std::exchange(error, nullptr));
   }
 };
 
