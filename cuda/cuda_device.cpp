@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "cuda/attention_library.h"
 #include "cuda/cuda_blocks.h"
 #include "cuda/cuda_error.h"
 #include "cuda/cuda_event.h"
@@ -31,9 +32,15 @@ size_t budget_of(const DeviceOptions& options) {
   return free_bytes > margin ? free_bytes - margin : 0;
 }
 
+bool has_attention_library(const DeviceOptions& options) {
+  return options.attention != AttentionKernels::Ebb && !attention_library_name().empty();
+}
+
 DeviceInfo describe(const DeviceOptions& options) {
+  std::string name = describe_gpu(options.cuda_index);
+  if (has_attention_library(options)) name += ", attention by " + attention_library_name();
   return {.kind = DeviceKind::Cuda,
-          .name = describe_gpu(options.cuda_index),
+          .name = name,
           .memory_bytes = budget_of(options),
           .num_threads = options.num_threads > 0 ? options.num_threads : num_usable_cores()};
 }
@@ -43,6 +50,12 @@ const DeviceOptions& checked(const DeviceOptions& options) {
   check_gpu(options.cuda_index);
   if (options.load_bytes_per_s > 0 || options.store_bytes_per_s > 0) {
     throw ConfigError("only the host device emulates a link; leave out --link");
+  }
+  if (options.attention == AttentionKernels::Cudnn && attention_library_name().empty()) {
+    throw ConfigError(
+        "attention by cuDNN was asked for, and there is no libcudnn.so.9 of 9.11 or newer here, or "
+        "Ebb was built without its headers; add its folder to LD_LIBRARY_PATH, or use --attention "
+        "ebb");
   }
   return options;
 }
@@ -68,7 +81,9 @@ CudaDevice::CudaDevice(const DeviceOptions& options)
       info_(describe(options)),
       poison_(options.poison),
       budget_(info_.memory_bytes),
-      kernels_(create_cuda_kernels(workspace_, context_.data_error.get())) {}
+      kernels_(create_cuda_kernels(
+          workspace_, context_.data_error.get(),
+          has_attention_library(options) ? create_attention_library() : nullptr)) {}
 
 CudaDevice::~CudaDevice() {
   (void)context_.try_enter();

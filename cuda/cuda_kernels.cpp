@@ -17,8 +17,11 @@ namespace {
 class CudaKernels final : public Kernels {
  public:
   CudaKernels(const Workspace* workspace, DataError* data_error,
-              std::unique_ptr<MatrixProducts> products)
-      : workspace_(workspace), data_error_(data_error), layers_(std::move(products)) {}
+              std::unique_ptr<MatrixProducts> products, std::unique_ptr<AttentionLibrary> attention)
+      : workspace_(workspace),
+        data_error_(data_error),
+        layers_(std::move(products)),
+        attention_(std::move(attention)) {}
 
   void linear_forward(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) override;
   void linear_activation_forward(Stream& stream, Tensor y, Tensor before, Tensor x, Tensor w,
@@ -181,6 +184,7 @@ class CudaKernels final : public Kernels {
   const Workspace* const workspace_;
   DataError* const data_error_;
   LinearLayers layers_;
+  const std::unique_ptr<AttentionLibrary> attention_;  // null: none
 };
 
 // ---- Linear -------------------------------------------------------------------------------------
@@ -309,9 +313,13 @@ cuda::AttentionLaunch launch_of(const AttentionCall& call) {
 void CudaKernels::attention_forward(Stream& stream, Tensor out, Tensor log_sum_exp, Tensor qkv,
                                     const AttentionShape& shape) {
   AttentionCall call;
-  const Cost cost = check_attention_forward(out, log_sum_exp, qkv, shape, &call);
+  Cost cost = check_attention_forward(out, log_sum_exp, qkv, shape, &call);
+  cost.workspace_bytes = kAttentionWorkspaceBytes;
   const cuda::AttentionLaunch f = launch_of(call);
   submit(stream, cost, [&](cudaStream_t s) {
+    if (attention_ != nullptr && attention_->can_attend(f)) {
+      return attention_->forward(s, f, scratch<std::byte>(cost.workspace_bytes));
+    }
     cuda::check_documents(s, f, data_error_);
     cuda::attention_forward(s, f);
   });
@@ -375,12 +383,14 @@ void CudaKernels::cross_entropy_gradient(Stream& stream, Tensor logits, Tensor s
 
 }  // namespace
 
-std::unique_ptr<Kernels> create_cuda_kernels(const Workspace& workspace, DataError* data_error) {
-  return std::make_unique<CudaKernels>(&workspace, data_error, create_matrix_products());
+std::unique_ptr<Kernels> create_cuda_kernels(const Workspace& workspace, DataError* data_error,
+                                             std::unique_ptr<AttentionLibrary> attention) {
+  return std::make_unique<CudaKernels>(&workspace, data_error, create_matrix_products(),
+                                       std::move(attention));
 }
 
 std::unique_ptr<Kernels> create_counting_cuda_kernels() {
-  return std::make_unique<CudaKernels>(nullptr, nullptr, nullptr);
+  return std::make_unique<CudaKernels>(nullptr, nullptr, nullptr, nullptr);
 }
 
 }  // namespace ebb

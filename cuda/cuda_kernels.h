@@ -1,5 +1,5 @@
 // The CUDA backend's kernels (device/kernels.h): checks and costs here, launches in cuda/kernels/,
-// matrix products through cuBLASLt.
+// matrix products through cuBLASLt, forward attention through cuDNN where that is given.
 //
 // A call on a KernelStream launches at once; on any other stream (a simulated device's) it is only
 // counted, so that a plan made without a GPU knows what these kernels ask of the workspace. One
@@ -9,6 +9,7 @@
 
 #include <memory>
 
+#include "cuda/attention_library.h"
 #include "cuda/data_error.h"
 #include "device/kernels.h"
 #include "device/workspace.h"
@@ -17,8 +18,9 @@ namespace ebb {
 
 /// `workspace` (device memory, as large as the greatest Cost::workspace_bytes of the calls made)
 /// and `data_error` (pinned memory) must outlive the kernels. Throws DeviceError where cuBLASLt
-/// cannot be started. Allocates here and, for each new shape of a product, a small plan in host
-/// memory.
-std::unique_ptr<Kernels> create_cuda_kernels(const Workspace& workspace, DataError* data_error);
+/// cannot be started. Allocates here and, for each new shape of a product or of attention, a small
+/// plan in host memory. `attention`: null for our own kernels alone.
+std::unique_ptr<Kernels> create_cuda_kernels(const Workspace& workspace, DataError* data_error,
+                                             std::unique_ptr<AttentionLibrary> attention);
 
 }  // namespace ebb

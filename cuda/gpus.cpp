@@ -6,6 +6,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "cuda/attention_library.h"
 #include "cuda/cuda_error.h"
 #include "cuda/driver.h"
 #include "cuda/kernels/launches.h"
@@ -138,7 +139,11 @@ CudaProbe probe_cuda() {
   for (int i = 0; i < count; ++i) {
     probe.devices.push_back(describe_gpu(i) + ", driver for CUDA " + version_text(driver_version));
   }
-  if (probe.devices.empty()) probe.note = why_no_gpu();
+  if (probe.devices.empty()) {
+    probe.note = why_no_gpu();
+  } else {
+    probe.attention_library = attention_library_name();
+  }
   return probe;
 }
 

@@ -10,6 +10,8 @@ std::unique_ptr<Device> create_cuda_device(const DeviceOptions&) {
 
 std::unique_ptr<Kernels> create_counting_cuda_kernels() { return nullptr; }
 
-CudaProbe probe_cuda() { return {.devices = {}, .note = "built without the CUDA toolkit"}; }
+CudaProbe probe_cuda() {
+  return {.devices = {}, .note = "built without the CUDA toolkit", .attention_library = {}};
+}
 
 }  // namespace ebb

@@ -77,6 +77,10 @@ class Blocks {
   virtual uint32_t num_blocks() const = 0;
 };
 
+/// Whose forward attention. A library's is faster, and rounds weights to 16 bits before they meet
+/// the values.
+enum class AttentionKernels : uint8_t { Ebb, Cudnn };
+
 struct DeviceInfo {
   DeviceKind kind = DeviceKind::Host;
   std::string name;             ///< "AMD EPYC, 2 threads, AVX3"
@@ -165,7 +169,8 @@ struct DeviceOptions {
   std::optional<ComputeRates> pretend = {};
   bool poison = false;  ///< host: fill freed memory and moved blocks with NaN patterns
   int cuda_index = 0;
-  size_t pinned_bytes = SIZE_MAX;  ///< cuda: host memory that may be pinned
+  std::optional<AttentionKernels> attention = {};  ///< cuda; none: cuDNN's where it is found
+  size_t pinned_bytes = SIZE_MAX;                  ///< cuda: host memory that may be pinned
   /// Cuda: the most of a home that is pinned in one call; whole pages. Drivers refuse half a TiB
   /// (docs/decisions.md).
   size_t pinned_piece_bytes = size_t{64} << 30;
@@ -183,6 +188,7 @@ struct CudaProbe {
   std::vector<std::string> devices;
   std::string
       note;  ///< "built without the CUDA toolkit", "no driver", ...; empty when there are devices
+  std::string attention_library;  ///< "cuDNN 9.19.0"; empty: none is found, or no device
 };
 CudaProbe probe_cuda();
 

@@ -211,6 +211,10 @@ RunConfig resolved_config(RunConfig config, const TrainOptions& options, const T
   if (setup.device.kind == DeviceKind::Host && trainer.dtype == DType::BF16) {
     set(config, "arithmetic", std::string(name_of(*setup.device.arithmetic)));
   }
+  if (setup.device.kind == DeviceKind::Cuda && trainer.dtype != DType::F32) {
+    const bool is_ours = setup.device.attention == AttentionKernels::Ebb;
+    set(config, "attention", is_ours ? "ebb" : "cudnn");
+  }
   if (!options.save.empty()) set(config, "save", options.save);
   for (FlagValue& flag : config) {
     if (!is_in(kPaths, flag.name)) continue;

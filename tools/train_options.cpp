@@ -30,6 +30,8 @@ constexpr Choice<DeviceChoice> kDevices[] = {{"auto", DeviceChoice::Auto},
                                              {"cuda", DeviceChoice::Cuda}};
 constexpr Choice<std::optional<Arithmetic>> kArithmetics[] = {
     {"auto", std::nullopt}, {"fp32", Arithmetic::Fp32}, {"bf16-dot", Arithmetic::Bf16Dot}};
+constexpr Choice<std::optional<AttentionKernels>> kAttentions[] = {
+    {"auto", std::nullopt}, {"ebb", AttentionKernels::Ebb}, {"cudnn", AttentionKernels::Cudnn}};
 constexpr Choice<UpdateOrder> kUpdates[] = {{"auto", UpdateOrder::Auto},
                                             {"overlap", UpdateOrder::Overlap},
                                             {"speculate", UpdateOrder::Speculate},
@@ -230,6 +232,9 @@ void add_device_flags(FlagGroup group, TrainOptions& o) {
   group.add("--arithmetic", "auto|fp32|bf16-dot [auto]",
             "host only: how bf16 matrices are multiplied; auto = the faster on this processor",
             choice(o.arithmetic, kArithmetics));
+  group.add("--attention", "auto|ebb|cudnn [auto]",
+            "cuda only: whose kernels make attention's forward; auto = cuDNN's where it is found",
+            choice(o.attention, kAttentions));
 }
 
 void add_memory_flags(FlagGroup group, TrainOptions& o) {

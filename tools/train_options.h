@@ -71,9 +71,10 @@ struct TrainOptions {
   UpdateOrder update = UpdateOrder::Auto;
   MicroBatchOrder micro_batch_order = MicroBatchOrder::Auto;
   LinkRates link;
-  std::optional<ComputeRates> pretend;   ///< a rehearsal: kernels sleep instead of computing
-  uint64_t threads = 0;                  ///< 0: all cores
-  std::optional<Arithmetic> arithmetic;  ///< the faster one on this processor
+  std::optional<ComputeRates> pretend;        ///< a rehearsal: kernels sleep instead of computing
+  uint64_t threads = 0;                       ///< 0: all cores
+  std::optional<Arithmetic> arithmetic;       ///< the faster one on this processor
+  std::optional<AttentionKernels> attention;  ///< cuDNN's, where it is found
 
   std::string log;
   std::string trace;

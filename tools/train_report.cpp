@@ -23,7 +23,7 @@ std::string why_host(const TrainOptions& options, const TrainSetup& setup) {
 std::string device_line(const TrainSetup& setup) {
   const Preparation& p = setup.prepared;
   const DeviceOptions& d = setup.device;
-  std::string kind = "cuda";
+  std::string kind = "cuda" + attention_text(d);
   if (d.kind == DeviceKind::Host) {
     kind = fmt::format("host, {} threads", d.num_threads > 0 ? d.num_threads : num_usable_cores());
     if (p.layout->weight_type() == DType::BF16) {

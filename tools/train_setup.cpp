@@ -151,6 +151,11 @@ std::string why_no_cuda() {
   return {};
 }
 
+std::string attention_text(const DeviceOptions& device) {
+  if (device.attention != AttentionKernels::Cudnn) return {};
+  return ", attention by " + probe_cuda().attention_library;
+}
+
 std::string left_out_text(const TokenData& data) {
   const auto files = data.left_out();
   if (files.empty()) return "";
@@ -183,6 +188,12 @@ BatchShape batch_shape(const TrainOptions& options, const ModelSource& source) {
           .length = sequence_length(options, source)};
 }
 
+/// What a checkpoint keeps: whose they are, rather than that they were left open.
+std::optional<AttentionKernels> attention_kernels(const TrainOptions& options) {
+  if (options.attention || device_kind(options) == DeviceKind::Host) return options.attention;
+  return probe_cuda().attention_library.empty() ? AttentionKernels::Ebb : AttentionKernels::Cudnn;
+}
+
 DeviceOptions device_options(const TrainOptions& options) {
   return {.kind = device_kind(options),
           .num_threads = static_cast<int>(options.threads),
@@ -190,6 +201,7 @@ DeviceOptions device_options(const TrainOptions& options) {
           .store_bytes_per_s = options.link.store_bytes_per_s,
           .arithmetic = choose_arithmetic(options.arithmetic, this_processor()),
           .pretend = options.pretend,
+          .attention = attention_kernels(options),
           .pinned_bytes = options.pinned.value_or(SIZE_MAX)};
 }
 

@@ -56,6 +56,9 @@ TrainSetup set_up(const TrainOptions& options, bool restores = false);
 /// Why `--device auto` takes the host on this machine; empty where it takes a GPU.
 std::string why_no_cuda();
 
+/// ", attention by cuDNN 9.19.0"; empty where all of it is ours.
+std::string attention_text(const DeviceOptions& device);
+
 /// The files of labels and documents beside `data`; "": none. Errors name file, index and value.
 Annotations open_annotations(const std::string& labels, const std::string& documents,
                              const TokenData& data, const ModelSource& source);

@@ -1,5 +1,6 @@
 // TFLOP/s of causal attention, forward and backward, in bf16. Arithmetic is counted as that of the
 // half of the scores that a causal mask leaves: 2 B NH T^2 D forward, 2.5 times that backward.
+// Ours, and then with the forward of a library where one is found; the backward is ours in both.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -101,10 +102,8 @@ void measure(Gpu& gpu, const Case& c, double peak) {
   gpu.clear();
 }
 
-}  // namespace
-
-void measure_attention(const Options& options) {
-  Gpu gpu(options);
+void measure(const Options& options, AttentionKernels attention) {
+  Gpu gpu(options, attention);
   const double peak = product_peak(gpu, options.small);
   fmt::print("{:<12} {:>5} {:>6} {:>5} {:>5} {:>5} {:>10} {:>10} {:>8} {:>8} {:>9}\n", "", "batch",
              "tokens", "heads", "kv", "size", "forward ms", "backward", "TFLOP/s", "backward",
@@ -114,6 +113,16 @@ void measure_attention(const Options& options) {
   } else {
     for (const Case& c : kCases) measure(gpu, c, peak);
   }
+}
+
+}  // namespace
+
+void measure_attention(const Options& options) {
+  fmt::print("our own\n");
+  measure(options, AttentionKernels::Ebb);
+  const std::string library = probe_cuda().attention_library;
+  fmt::print("\nforward by {}\n", library.empty() ? "no library: none is found" : library);
+  if (!library.empty()) measure(options, AttentionKernels::Cudnn);
 }
 
 }  // namespace ebb::bench

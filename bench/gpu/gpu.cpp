@@ -37,9 +37,9 @@ void check_close(float found, double expected, double tolerance, const std::stri
       fmt::format("WRONG RESULT: {}: {} where {} is right", what, found, expected));
 }
 
-Gpu::Gpu(const Options& options)
+Gpu::Gpu(const Options& options, std::optional<AttentionKernels> attention)
     : small_(options.small),
-      device_(create_device({.kind = DeviceKind::Cuda})),
+      device_(create_device({.kind = DeviceKind::Cuda, .attention = attention})),
       pattern_(device_->allocate(MemoryKind::Pinned, kPatternBytes, "pattern")),
       begin_(device_->create_event()),
       end_(device_->create_event()),

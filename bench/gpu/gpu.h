@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,7 @@ struct Options {
 class Gpu {
  public:
   /// Throws ConfigError where there is none.
-  explicit Gpu(const Options& options);
+  explicit Gpu(const Options& options, std::optional<AttentionKernels> attention = {});
 
   Device& device() { return *device_; }
   Stream& compute() { return *compute_; }

@@ -4,30 +4,23 @@
 
 #include <string>
 
+#include "cuda/kernels/open_library.h"
 #include "device/errors.h"
 
 namespace ebb {
-namespace {
-
-/// Where the loader looks, then where the toolkit was that this was built with.
-void* open_library() {
-  const std::string name = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
-  for (const std::string& path : {name, std::string(EBB_CUDA_LIBRARIES) + "/" + name}) {
-    if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-  }
-  throw ConfigError("cannot load " + name + ", which comes with the CUDA toolkit (or NVIDIA's " +
-                    "package nvidia-cublas); add its folder to LD_LIBRARY_PATH, or use --device " +
-                    "host");
-}
-
-}  // namespace
 
 CublasLibrary::CublasLibrary() {
-  void* const library = open_library();
-  const auto find = [library]<class Call>(Call& call, const char* name) {
-    call = reinterpret_cast<Call>(dlsym(library, name));
+  const std::string name = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
+  void* const library = open_library(name);
+  if (library == nullptr) {
+    throw ConfigError("cannot load " + name + ", which comes with the CUDA toolkit (or NVIDIA's " +
+                      "package nvidia-cublas); add its folder to LD_LIBRARY_PATH, or use " +
+                      "--device host");
+  }
+  const auto find = [library]<class Call>(Call& call, const char* symbol) {
+    call = reinterpret_cast<Call>(dlsym(library, symbol));
     if (call != nullptr) return;
-    throw ConfigError(std::string("this cuBLASLt has no ") + name + "; install that of CUDA " +
+    throw ConfigError(std::string("this cuBLASLt has no ") + symbol + "; install that of CUDA " +
                       std::to_string(CUBLAS_VER_MAJOR) + ", or use --device host");
   };
   find(Create, "cublasLtCreate");

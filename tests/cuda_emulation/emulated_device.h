@@ -32,6 +32,7 @@ struct Settings {
   double copy_bytes_per_s = 0;            ///< of copies to and from the host; 0: at once
   bool is_profiled = false;               ///< a profiler watches
   bool has_epilogues = true;              ///< cuBLASLt knows products with something behind them
+  std::string attention_library = {};     ///< its name; empty: there is none
   cudaError_t code_status = cudaSuccess;  ///< of looking for a kernel's code for this GPU
   /// Asked at every call that may be refused, from any thread; true: that one fails and does
   /// nothing. What only gives back is never refused.

@@ -6,4 +6,4 @@ if(EBB_SANITIZE MATCHES thread)
   set_source_files_properties(fiber.cpp grid.cpp PROPERTIES
     COMPILE_OPTIONS "-fno-sanitize=thread;-DEBB_TELL_THREAD_SANITIZER")
 endif()
-target_sources(ebb_cuda_emulated PRIVATE ${kernels} fiber.cpp grid.cpp os_threads.cpp plain_products.cpp)
+target_sources(ebb_cuda_emulated PRIVATE ${kernels} fiber.cpp grid.cpp os_threads.cpp plain_attention.cpp plain_products.cpp)

@@ -74,6 +74,17 @@ TEST_F(EmulatedBackend, ADriverWithoutAGpuIsToldFromNone) {
   EXPECT_SAYS(error_of<ConfigError>([] { create_gpu(); }), "--device host");
 }
 
+TEST_F(EmulatedBackend, ALibraryForAttentionIsTakenWhereItIsAndAskedForWhereItIsNot) {
+  EXPECT_EQ(probe_cuda().attention_library, "");
+  const std::string ours = create_gpu()->info().name;
+  EXPECT_SAYS(error_of<ConfigError>([] { create_gpu({.attention = AttentionKernels::Cudnn}); }),
+              "LD_LIBRARY_PATH, or use --attention ebb");
+  emulation::settings().attention_library = "cuDNN 9.11.0";
+  EXPECT_EQ(probe_cuda().attention_library, "cuDNN 9.11.0");
+  EXPECT_EQ(create_gpu()->info().name, ours + ", attention by cuDNN 9.11.0");
+  EXPECT_EQ(create_gpu({.attention = AttentionKernels::Ebb})->info().name, ours);
+}
+
 TEST_F(EmulatedBackend, GpusThatWillNotDoAreRefusedByName) {
   EXPECT_SAYS(error_of<ConfigError>([] { create_gpu({.cuda_index = 1}); }),
               "there is no GPU 1: this machine has 1");

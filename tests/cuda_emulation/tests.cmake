@@ -10,7 +10,7 @@ ebb_test_objects(gpu_training
 ebb_test(test_training_cuda SOURCES $<TARGET_OBJECTS:gpu_training> trainer/on_gpu.cpp LIBS test_support NOT_TSAN)
 set_tests_properties(test_training_cuda PROPERTIES SKIP_REGULAR_EXPRESSION "on_gpu.cpp:[0-9]+: Skipped")
 ebb_test(test_training_emulated
-  SOURCES $<TARGET_OBJECTS:gpu_training> ${dir}/on_emulated_gpu.cpp ${dir}/test_training_faults.cpp
+  SOURCES $<TARGET_OBJECTS:gpu_training> ${dir}/on_emulated_gpu.cpp ${dir}/test_training_attention.cpp ${dir}/test_training_faults.cpp
   LIBS ebb_cuda_emulated test_support NOT_TSAN)
 ebb_test(test_training_races_emulated
   SOURCES ${dir}/on_emulated_gpu.cpp ${dir}/test_training_races.cpp LIBS ebb_cuda_emulated test_support)
@@ -28,4 +28,18 @@ endif()
 if(EBB_WITH_CUDA)
   ebb_test(test_cublas_library SOURCES ${dir}/test_cublas_library.cpp LIBS ebb_device)
   target_include_directories(test_cublas_library SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+endif()
+
+# The real cuDNN without a GPU. Not under sanitizers: it compiles kernels in a library that they do not know.
+get_property(with_cudnn GLOBAL PROPERTY EBB_WITH_CUDNN)
+if(with_cudnn AND NOT EBB_SANITIZE)
+  add_library(cudnn_stand_in_driver SHARED ${dir}/stand_in_driver.cpp)
+  set_target_properties(cudnn_stand_in_driver PROPERTIES
+    OUTPUT_NAME cuda SOVERSION 1 LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/stand_in_driver)
+  ebb_test(test_cudnn_plans SOURCES ${dir}/test_cudnn_plans.cpp LIBS ebb_device)
+  add_dependencies(test_cudnn_plans cudnn_stand_in_driver)
+  target_include_directories(test_cudnn_plans SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${EBB_CUDNN_INCLUDE})
+  set_tests_properties(test_cudnn_plans PROPERTIES
+    ENVIRONMENT_MODIFICATION "LD_LIBRARY_PATH=path_list_prepend:${CMAKE_CURRENT_BINARY_DIR}/stand_in_driver"
+    SKIP_REGULAR_EXPRESSION "test_cudnn_plans.cpp:[0-9]+: Skipped")
 endif()

@@ -9,7 +9,7 @@ if(EBB_SANITIZE MATCHES thread)
 endif()
 ebb_test_objects(kernel_tests SOURCES ${on_devices} COMPUTES)
 ebb_test_objects(gpu_kernel_tests
-  SOURCES ${CMAKE_CURRENT_LIST_DIR}/harness_cuda.cpp ${CMAKE_CURRENT_LIST_DIR}/test_gpu_bits.cpp)
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/harness_cuda.cpp ${CMAKE_CURRENT_LIST_DIR}/test_gpu_bits.cpp ${CMAKE_CURRENT_LIST_DIR}/test_attention_library.cpp)
 
 ebb_test(test_kernels
   SOURCES $<TARGET_OBJECTS:kernel_tests> ${CMAKE_CURRENT_LIST_DIR}/harness_host.cpp ${CMAKE_CURRENT_LIST_DIR}/test_same_bits.cpp
@@ -20,6 +20,6 @@ ebb_test(test_kernels_cuda
 ebb_test(test_kernels_emulated
   SOURCES $<TARGET_OBJECTS:kernel_tests> $<TARGET_OBJECTS:gpu_kernel_tests>
     ${CMAKE_CURRENT_LIST_DIR}/test_emulated_order.cpp
-    ${PROJECT_SOURCE_DIR}/tests/cuda_emulation/test_epilogues.cpp ${PROJECT_SOURCE_DIR}/tests/cuda_emulation/test_kernel_faults.cpp
+    ${PROJECT_SOURCE_DIR}/tests/cuda_emulation/with_attention_library.cpp ${PROJECT_SOURCE_DIR}/tests/cuda_emulation/test_epilogues.cpp ${PROJECT_SOURCE_DIR}/tests/cuda_emulation/test_kernel_faults.cpp
   LIBS ebb_cuda_emulated ebb_device ebb_cpu_adam)
 set_tests_properties(test_kernels_cuda PROPERTIES SKIP_REGULAR_EXPRESSION "harness_cuda.cpp:[0-9]+: Skipped")

@@ -5,6 +5,7 @@
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tools/machine_rates.h"
 #include "tools/plan_setup.h"
+#include "tools/train_setup.h"
 #include "tools/trial.h"
 
 namespace ebb::test {
@@ -67,6 +68,23 @@ TEST(ThisMachine, HasTheMemoryOfItsGpu) {
   EXPECT_EQ(machine.device, device->info().name);
   const PlannedMachine host = this_machine({.kind = DeviceKind::Host, .num_threads = 1});
   EXPECT_EQ(host.device_memory_bytes, host.host_memory_bytes);
+}
+
+/// A checkpoint keeps whose kernels a run was made with.
+TEST(DeviceOptionsOfFlags, SayWhoseAttentionItIs) {
+  TrainOptions flags;
+  flags.device = DeviceChoice::Cuda;
+  EXPECT_EQ(device_options(flags).attention, AttentionKernels::Ebb);
+  EXPECT_EQ(attention_text(device_options(flags)), "");
+  emulation::settings().attention_library = "cuDNN 9.11.0";
+  EXPECT_EQ(device_options(flags).attention, AttentionKernels::Cudnn);
+  EXPECT_EQ(attention_text(device_options(flags)), ", attention by cuDNN 9.11.0");
+  flags.attention = AttentionKernels::Ebb;
+  EXPECT_EQ(device_options(flags).attention, AttentionKernels::Ebb);
+  TrainOptions host;
+  host.device = DeviceChoice::Host;
+  EXPECT_EQ(device_options(host).attention, std::nullopt);
+  emulation::settings() = {};
 }
 
 }  // namespace

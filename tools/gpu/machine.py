@@ -42,11 +42,13 @@ class Machine:
         if self.prefix is not None:
             includes += carried.include_folders(self.prefix)
             command += [f"-DCMAKE_PREFIX_PATH={self.prefix}", f"-DPKG_CONFIG_EXECUTABLE={self.prefix}/bin/pkg-config"]
-        cublas = self.cublas_of_python()
+        cublas, cudnn = self.cublas_of_python(), self.cudnn_of_python()
         if cublas is not None:
             includes.append(cublas / "include")
             library = min((cublas / "lib").glob("libcublasLt.so.*"))
             command.append(f"-DCUDA_cublasLt_LIBRARY={library}")
+        if cudnn is not None:
+            command.append(f"-DEBB_CUDNN_INCLUDE={cudnn / 'include'}")
         if includes:
             flags = " ".join(f"-isystem {folder}" for folder in includes)
             command += [f"-DCMAKE_CXX_FLAGS={flags}", f"-DCMAKE_CUDA_FLAGS={flags}"]
@@ -54,22 +56,28 @@ class Machine:
 
     def cublas_of_python(self):
         """The folder of cuBLAS in Python's packages, where the toolkit has none; else None."""
-        toolkit = pathlib.Path(os.path.realpath(self.nvcc)).parent.parent
-        if any(toolkit.glob("**/cublasLt.h")):
+        if self.toolkit_has("cublasLt.h"):
             return None
-        found = first_line("python3", "-c", "import nvidia; print(*nvidia.__path__, sep='\\n')")
-        for header in sorted(pathlib.Path(found or "/nowhere").glob("**/cublasLt.h")):
-            if any((header.parent.parent / "lib").glob("libcublasLt.so.*")):
-                return header.parent.parent
-        raise Unfit(f"neither {toolkit} nor Python's packages have cublasLt.h; pip install nvidia-cublas")
+        found = package_of_python("cublasLt.h", "libcublasLt.so.*")
+        if found is None:
+            raise Unfit(f"neither {self.toolkit()} nor Python's packages have cublasLt.h; pip install nvidia-cublas")
+        return found
+
+    def cudnn_of_python(self):
+        """The same for cuDNN, which need not be there: attention is then ours alone."""
+        return None if self.toolkit_has("cudnn_graph.h") else package_of_python("cudnn_graph.h", "libcudnn.so.9")
+
+    def toolkit(self):
+        return pathlib.Path(os.path.realpath(self.nvcc)).parent.parent
+
+    def toolkit_has(self, header):
+        return any(self.toolkit().glob(f"**/{header}"))
 
     def environment(self):
         """For what was built: the libraries that carried ones need, and no GPU being a failure."""
         environment = {} if self.options.without_gpu else {"EBB_REQUIRE_CUDA": "1"}
         folders = [str(path) for path in sorted((self.prefix / "lib").glob("*-linux-gnu"))] if self.prefix else []
-        cublas = self.cublas_of_python()
-        if cublas is not None:
-            folders.append(str(cublas / "lib"))
+        folders += [str(package / "lib") for package in (self.cublas_of_python(), self.cudnn_of_python()) if package]
         if folders:
             environment["LD_LIBRARY_PATH"] = ":".join([*folders, *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
         return environment
@@ -88,6 +96,15 @@ class Machine:
 
 def look(options, root):
     return Machine(options, root)
+
+
+def package_of_python(header, library):
+    """The folder of NVIDIA's package for Python that has both, in include and lib; else None."""
+    found = first_line("python3", "-c", "import nvidia; print(*nvidia.__path__, sep='\\n')")
+    for path in sorted(pathlib.Path(found or "/nowhere").glob(f"**/{header}")):
+        if any((path.parent.parent / "lib").glob(library)):
+            return path.parent.parent
+    return None
 
 
 def find(name, *folders):

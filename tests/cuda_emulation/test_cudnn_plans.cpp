@@ -1,0 +1,85 @@
+// The real cuDNN plans forward attention, for GPUs that are not there: it takes their properties as
+// JSON (9.8 on) and loads what it compiles into a stand-in for the driver. Skipped where this
+// machine has no cuDNN. Says nothing of results: those are compared on a GPU
+// (test_attention_library.cpp).
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "cuda/attention_library.h"
+#include "cuda/kernels/cudnn_plan.h"
+
+namespace ebb::test {
+namespace {
+
+struct Gpu {
+  const char* name;
+  int architecture, num_multiprocessors, shared_bytes;
+};
+constexpr Gpu kGpus[] = {{"A100", 800, 108, 166912},    {"RTX3090", 860, 84, 101376},
+                         {"RTX4090", 890, 128, 101376}, {"H100", 900, 132, 232448},
+                         {"B200", 1000, 148, 232448},   {"RTX5090", 1200, 170, 101376}};
+
+std::string properties_of(const Gpu& gpu) {
+  const auto number = [](const char* name, long value) {
+    return ",\"" + std::string(name) + "\":" + std::to_string(value);
+  };
+  return R"({"maxGridSize":[2147483647,65535,65535],"maxBlockSize":[1024,1024,64],"deviceName":")" +
+         std::string(gpu.name) + "\"" + number("deviceVer", gpu.architecture) +
+         number("multiProcessorCount", gpu.num_multiprocessors) +
+         number("maxSharedMemoryPerBlockOptin", gpu.shared_bytes) +
+         number("maxSharedMemoryPerBlock", 49152) + number("reservedSharedMemoryPerBlock", 1024) +
+         number("regsPerBlock", 65536) + number("maxRegistersPerSM", 65536) +
+         number("maxCtasPerSM", 32) + number("maxThreadsPerBlock", 1024) +
+         number("maxThreadsPerSM", 2048) + number("warpSize", 32) +
+         number("totalGlobalMem", 24L << 30) + number("l2CacheSize", 50L << 20) +
+         number("smClockRateKHz", 1980000) + number("memClockRateKHz", 2619000) +
+         number("supportCoopLaunch", 1) + number("isTccDriver", 0) + number("pciDeviceId", 0) +
+         number("cudaDeviceId", 0) + number("driverVer", 13000) + number("runtimeVer", 13000) + "}";
+}
+
+class CudnnPlans : public testing::TestWithParam<Gpu> {
+ protected:
+  void SetUp() override {
+    if (!library_.is_there()) GTEST_SKIP() << "there is no cuDNN here that will do";
+    properties_ = create_descriptor(library_, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+    const std::string json = properties_of(GetParam());
+    check_cudnn(
+        library_,
+        library_.SetAttribute(properties_.get(), CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+                              CUDNN_TYPE_CHAR, static_cast<int64_t>(json.size()), json.data()),
+        "describing a GPU");
+    check_cudnn(library_, library_.Finalize(properties_.get()), "describing a GPU");
+  }
+
+  std::optional<CudnnPlan> plan(const CudnnAttention& attention) const {
+    return plan_attention(library_, {.properties = properties_.get()}, attention,
+                          int64_t{kAttentionWorkspaceBytes});
+  }
+
+  const CudnnLibrary library_;
+  CudnnDescriptor properties_{nullptr, CudnnDestroy{&library_}};
+};
+INSTANTIATE_TEST_SUITE_P(Gpus, CudnnPlans, testing::ValuesIn(kGpus),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST_P(CudnnPlans, AreThereForWhatModelsAskFor) {
+  EXPECT_TRUE(plan({DType::BF16, 8, 2048, 32, 32, 80, true, false})) << "GPT-3 2.7B";
+  EXPECT_TRUE(plan({DType::BF16, 1, 8192, 32, 8, 128, true, true}))
+      << "Mistral, and Llama but for the window";
+  EXPECT_TRUE(plan({DType::F16, 32, 512, 12, 12, 64, false, false})) << "BERT";
+  EXPECT_TRUE(plan({DType::BF16, 2, 131, 6, 2, 24, true, true})) << "an odd length";
+}
+
+class CudnnRefusals : public CudnnPlans {};
+INSTANTIATE_TEST_SUITE_P(H100, CudnnRefusals, testing::Values(kGpus[3]));
+
+TEST_P(CudnnRefusals, AreNoErrors) {
+  EXPECT_FALSE(plan({DType::BF16, 1, 64, 2, 2, 12, true, false})) << "rows of 24 bytes";
+  EXPECT_FALSE(plan_attention(library_, {.properties = properties_.get()},
+                              {DType::BF16, 16, 1024, 12, 12, 64, true, false}, -1))
+      << "no workspace is small enough";
+}
+
+}  // namespace
+}  // namespace ebb::test

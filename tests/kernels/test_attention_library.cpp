@@ -1,0 +1,165 @@
+// Forward attention by a library, where a GPU has one: within what rounding its weights to 16 bits
+// costs of fp64, our backward on top of it, and our own kernels wherever it has no words.
+#include <cstring>
+
+#include "device/device.h"
+#include "tests/kernels/reference.h"
+
+namespace ebb::test {
+namespace {
+
+/// A device beside the harness's, whose attention is our own.
+class Gpu {
+ public:
+  explicit Gpu(std::optional<AttentionKernels> attention)
+      : device_(
+            create_device({.kind = DeviceKind::Cuda, .num_threads = 1, .attention = attention})),
+        stream_(device_->create_stream(StreamRole::Compute)) {
+    device_->reserve_workspace(size_t{40} << 20);
+  }
+  Kernels& kernels() { return device_->kernels(); }
+  Stream& stream() { return *stream_; }
+  const std::string& name() const { return device_->info().name; }
+
+ private:
+  const std::unique_ptr<Device> device_;
+  const std::unique_ptr<Stream> stream_;
+};
+
+struct Results {
+  std::vector<std::byte> out, log_sum_exp, dqkv;
+  Values out_values, log_sum_exp_values, dqkv_values;
+  bool operator==(const Results& other) const {
+    return out == other.out && log_sum_exp == other.log_sum_exp && dqkv == other.dqkv;
+  }
+};
+
+struct Inputs {
+  const AttentionCase shape;
+  const Array starts, qkv, dout;
+  const float dropout;
+
+  Inputs(DType dtype, const AttentionCase& s, float dropout_probability = 0)
+      : shape(s),
+        starts(int_array(s.starts)),
+        qkv(random_array(dtype, {s.batch, s.tokens, s.qkv_columns()}, 5, 2.0)),
+        dout(random_array(dtype, {s.batch, s.tokens, s.channels()}, 7)),
+        dropout(dropout_probability) {}
+
+  Results attend(Gpu& gpu) const {
+    const DType dtype = qkv.tensor().dtype;
+    const Array out(dtype, {shape.batch, shape.tokens, shape.channels()});
+    const Array log_sum_exp(DType::F32, {shape.batch, shape.heads, shape.tokens});
+    const Array dqkv(dtype, {shape.batch, shape.tokens, shape.qkv_columns()});
+    AttentionShape arguments{
+        shape.heads, shape.causal, shape.starts.empty() ? Tensor{} : starts.tensor(),
+        shape.keys,  shape.window, static_cast<float>(shape.scale)};
+    arguments.dropout.probability = dropout;
+    gpu.kernels().attention_forward(gpu.stream(), out, log_sum_exp, qkv, arguments);
+    gpu.kernels().attention_backward(gpu.stream(), dqkv, dout, qkv, out, log_sum_exp, arguments);
+    gpu.stream().synchronize();
+    return {out.raw(),    log_sum_exp.raw(),    dqkv.raw(),
+            out.values(), log_sum_exp.values(), dqkv.values()};
+  }
+};
+
+class AttentionLibraryTest : public testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    if (probe_cuda().attention_library.empty()) {
+      GTEST_SKIP() << "this machine has no library for attention";
+    }
+    library_ = std::make_unique<Gpu>(AttentionKernels::Cudnn);
+    ours_ = std::make_unique<Gpu>(AttentionKernels::Ebb);
+  }
+  /// What rounding to this type costs at most, of a number of size one.
+  double rounding() const { return GetParam() == DType::BF16 ? 0x1p-9 : 0x1p-12; }
+
+  std::unique_ptr<Gpu> library_, ours_;
+};
+INSTANTIATE_TEST_SUITE_P(Types, AttentionLibraryTest, testing::Values(DType::BF16, DType::F16),
+                         [](const auto& info) { return std::string(name_of(info.param)); });
+
+// B, T, heads, head size, causal, documents, heads of keys, window, scale.
+const std::vector<AttentionCase>& cases() {
+  static const std::vector<AttentionCase> all = {{1, 1, 1, 8, true, {}},
+                                                 {2, 64, 2, 64, true, {}},
+                                                 {1, 131, 2, 64, true, {}},
+                                                 {2, 131, 2, 32, false, {}},
+                                                 {2, 71, 6, 16, true, {}, 2},
+                                                 {1, 130, 4, 16, false, {}, 1},
+                                                 {2, 150, 2, 16, true, {}, 2, 37},
+                                                 {1, 70, 2, 8, true, {}, 1, 1},
+                                                 {1, 70, 1, 8, true, {}, 1, 71},
+                                                 {1, 40, 2, 128, true, {}},
+                                                 {1, 40, 2, 16, false, {}, 1, 0, 0.7}};
+  return all;
+}
+
+TEST_P(AttentionLibraryTest, IsNearFp64WithOurBackward) {
+  for (const AttentionCase& shape : cases()) {
+    SCOPED_TRACE(testing::Message()
+                 << shape.batch << " x " << shape.tokens << ", " << shape.heads << " heads of "
+                 << shape.head_size << ", window " << shape.window);
+    const Inputs inputs(GetParam(), shape);
+    const Results got = inputs.attend(*library_);
+    const Attention want = attention(inputs.qkv.values(), shape);
+    // Each weight is off by its own rounding, and values lie in [-2, 2].
+    EXPECT_TRUE(
+        close(got.out_values, want.out, Values(want.out.size(), 2.0), rounding(), GetParam()));
+    EXPECT_TRUE(close(got.log_sum_exp_values, want.log_sum_exp,
+                      Values(want.log_sum_exp.size(), 10.0), 3e-7, DType::F32));
+    // Backward reads `out`, which is off by its weights' rounding beside its own: twice what is
+    // allowed after our forward.
+    const Values gradient = attention_gradient(inputs.dout.values(), inputs.qkv.values(), shape);
+    const double terms = static_cast<double>(shape.tokens * shape.heads / shape.key_heads());
+    EXPECT_TRUE(close(got.dqkv_values, gradient,
+                      Values(gradient.size(), 2.0 + 0.5 * std::sqrt(terms)), 2 * rounding(),
+                      GetParam()));
+  }
+}
+
+TEST_P(AttentionLibraryTest, AComparisonSeesOneKeyMore) {
+  const AttentionCase shape{1, 90, 2, 8, true, {}, 2, 33};
+  const Inputs inputs(GetParam(), shape);
+  AttentionCase wrong = shape;
+  wrong.window = 34;
+  const Values want = attention(inputs.qkv.values(), wrong).out;
+  EXPECT_FALSE(close(inputs.attend(*library_).out_values, want, Values(want.size(), 2.0),
+                     rounding(), GetParam()));
+}
+
+TEST_P(AttentionLibraryTest, HasTheSameBitsAgain) {
+  for (const AttentionCase& shape : cases()) {
+    const Results first = Inputs(GetParam(), shape).attend(*library_);
+    EXPECT_TRUE(Inputs(GetParam(), shape).attend(*library_) == first) << shape.tokens;
+  }
+}
+
+TEST_P(AttentionLibraryTest, IsAskedWhereItHasWordsAlone) {
+  const AttentionCase plain{1, 70, 2, 16, true, {}};
+  const Inputs said(GetParam(), plain);
+  EXPECT_FALSE(said.attend(*library_) == said.attend(*ours_)) << "ours keeps weights whole";
+
+  const auto expect_ours = [&](DType dtype, const AttentionCase& shape, float dropout = 0) {
+    const Inputs inputs(dtype, shape, dropout);
+    EXPECT_TRUE(inputs.attend(*library_) == inputs.attend(*ours_));
+  };
+  expect_ours(GetParam(), plain, 0.1f);
+  expect_ours(DType::F32, plain);
+  AttentionCase documents = plain, narrow = plain;
+  documents.starts = std::vector<int32_t>(70, 0);
+  narrow.head_size = 12;
+  expect_ours(GetParam(), documents);
+  expect_ours(GetParam(), narrow);
+}
+
+TEST_P(AttentionLibraryTest, IsTakenWhereNobodySaysOtherwise) {
+  const std::string by = ", attention by " + probe_cuda().attention_library;
+  EXPECT_NE(Gpu(std::nullopt).name().find(by), std::string::npos);
+  EXPECT_NE(library_->name().find(by), std::string::npos);
+  EXPECT_EQ(ours_->name().find(by), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ebb::test
