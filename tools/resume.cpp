@@ -60,11 +60,11 @@ std::optional<Resumed> take_up(CommandLine& line, TrainOptions& options) {
   Resumed resumed{
       .checkpoint = *checkpoint, .run = read_saved_run(*checkpoint), .taken = {}, .left = {}};
   if (options.save.empty()) options.save = folder_of(*checkpoint);
-  const bool is_same = is_same_run(options.save, resumed);
+  resumed.is_same_run = is_same_run(options.save, resumed);
   RunConfig config;
   for (const FlagValue& flag : resumed.run.config) {
     if (flag.name == "save") continue;
-    const bool stays = !is_same && (flag.name == "log" || flag.name == "trace");
+    const bool stays = !resumed.is_same_run && (flag.name == "log" || flag.name == "trace");
     if (!stays) {
       config.push_back(flag);
     } else if (!line.was_given(flag.name)) {

@@ -17,8 +17,9 @@ namespace ebb {
 struct Resumed {
   std::string checkpoint;
   SavedRun run;
-  RunConfig taken;  ///< flags that were not given, and are the checkpoint's
-  RunConfig left;   ///< files of the run that made it, which only that run goes on with
+  RunConfig taken;          ///< flags that were not given, and are the checkpoint's
+  RunConfig left;           ///< files of the run that made it, which only that run goes on with
+  bool is_same_run = true;  ///< it goes on in the folder in which the checkpoint was made
 };
 
 /// What --resume means; nullopt where it was not given, or there is nothing to resume under --save

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -128,13 +129,21 @@ RunLog::RunLog(const std::string& path) : path_(path), descriptor_(open_log(path
 
 RunLog::~RunLog() { ::close(descriptor_); }
 
-std::optional<std::string> RunLog::begin(uint64_t last_step) {
-  if (!S_ISREG(status_of(descriptor_, path_).st_mode)) return std::nullopt;
+std::optional<std::string> RunLog::begin(uint64_t last_step, bool is_same_run) {
+  const struct stat status = status_of(descriptor_, path_);
+  if (!S_ISREG(status.st_mode)) return std::nullopt;
   const uint64_t kept_bytes = bytes_until(path_, last_step);
-  const auto aside = kept_bytes == 0 ? set_aside(path_) : std::nullopt;
+  const bool are_anothers = !is_same_run && kept_bytes < static_cast<uint64_t>(status.st_size);
+  const auto aside = kept_bytes == 0 || are_anothers ? set_aside(path_) : std::nullopt;
   if (aside) {
     ::close(descriptor_);
     descriptor_ = open_log(path_);
+    std::error_code error;
+    using std::filesystem::copy_options;
+    if (kept_bytes > 0) {
+      std::filesystem::copy_file(*aside, path_, copy_options::overwrite_existing, error);
+    }
+    if (error) throw IoError("cannot write log", path_, error.value());
   }
   cut(kept_bytes);
   return aside;

@@ -62,8 +62,9 @@ class RunLog {
   RunLog& operator=(const RunLog&) = delete;
 
   /// Goes on after the line of this step, 0: none, and cuts off what comes after it. Where that
-  /// leaves none of the lines that are there, they are set aside, and their file is returned.
-  std::optional<std::string> begin(uint64_t last_step);
+  /// leaves none of the lines that are there, or would cut another run's, they are set aside, and
+  /// their file is returned.
+  std::optional<std::string> begin(uint64_t last_step, bool is_same_run = true);
 
   // REQUIRES: it began.
   void write(const StepRecord& record) { write_line(to_json(record)); }

@@ -151,7 +151,9 @@ class TrainingRun {
 
   /// Last of all: a run that cannot begin leaves files as they are.
   void begin_files(const Request& request) {
-    if (log_) report_aside(request.options.log, log_->begin(start_.step));
+    if (log_)
+      report_aside(request.options.log,
+                   log_->begin(start_.step, !request.resumed || request.resumed->is_same_run));
     const std::string& trace = request.options.trace;
     if (trace.empty()) return;
     if (request.resumed) report_aside(trace, set_aside(trace));  // of the steps before

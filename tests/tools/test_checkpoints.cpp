@@ -253,8 +253,10 @@ TEST_F(Checkpoints, AFolderIsForOneRun) {
   EXPECT_FAILS(run(train({"--save", save()})), 2, "its newest checkpoint is step-6");
   EXPECT_FAILS(run({"train", "--resume", saved(3)}), 2, "its newest checkpoint is step-6");
   EXPECT_EQ(names_saved(), (Names{"step-3", "step-6"}));
+  const std::string first = content_of(log_);
   succeed({"train", "--resume", saved(3), "--save", path("elsewhere"), "--log", log_});
   EXPECT_EQ(log(), whole());
+  EXPECT_EQ(content_of(log_ + ".1"), first) << "the first run's last lines are nowhere else";
 }
 
 /// A branch and a copy are runs of their own: the files of the first run stay its.
