@@ -2,7 +2,7 @@
 // replaces by plain loops.
 //
 // What it takes on follows from shapes, types, alignments, the GPU and the library, never from
-// timing: the same bits whenever and wherever it runs. Weights are rounded to the tensors' 16 bits
+// timing: the same bits whenever it runs on such a GPU. Weights are rounded to the tensors' 16 bits
 // before they meet the values, where our own kernels keep them whole. Backward is ours: it needs
 // nothing but the result and its log-sum-exp. Not thread-safe: one object serves one compute
 // stream.
@@ -34,7 +34,7 @@ inline constexpr size_t kAttentionWorkspaceBytes = size_t{64} << 10;
 std::string attention_library_name();
 
 /// For the GPU that this thread uses. REQUIRES: attention_library_name() is not empty. Throws
-/// DeviceError where the library cannot be started.
+/// ConfigError where the library does not start with this GPU or its driver.
 std::unique_ptr<AttentionLibrary> create_attention_library();
 
 }  // namespace ebb

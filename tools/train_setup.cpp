@@ -144,7 +144,7 @@ std::string why_no_cuda() {
   const CudaProbe probe = probe_cuda();
   if (probe.devices.empty()) return probe.note;
   try {
-    create_device({.kind = DeviceKind::Cuda});
+    create_device({.kind = DeviceKind::Cuda, .attention = AttentionKernels::Ebb});
   } catch (const ConfigError& error) {
     return error.what();
   }
@@ -188,20 +188,24 @@ BatchShape batch_shape(const TrainOptions& options, const ModelSource& source) {
           .length = sequence_length(options, source)};
 }
 
-/// What a checkpoint keeps: whose they are, rather than that they were left open.
-std::optional<AttentionKernels> attention_kernels(const TrainOptions& options) {
-  if (options.attention || device_kind(options) == DeviceKind::Host) return options.attention;
-  return probe_cuda().attention_library.empty() ? AttentionKernels::Ebb : AttentionKernels::Cudnn;
+/// What a checkpoint keeps: whose they are, rather than that they were left open. cuDNN's are not
+/// asked where no layer would take them.
+std::optional<AttentionKernels> attention_kernels(const TrainOptions& options, DeviceKind device) {
+  if (options.attention || device == DeviceKind::Host) return options.attention;
+  const bool is_ours = options.dtype == DType::F32 || options.dropout > 0 ||
+                       !options.documents.empty() || probe_cuda().attention_library.empty();
+  return is_ours ? AttentionKernels::Ebb : AttentionKernels::Cudnn;
 }
 
 DeviceOptions device_options(const TrainOptions& options) {
-  return {.kind = device_kind(options),
+  const DeviceKind kind = device_kind(options);
+  return {.kind = kind,
           .num_threads = static_cast<int>(options.threads),
           .load_bytes_per_s = options.link.load_bytes_per_s,
           .store_bytes_per_s = options.link.store_bytes_per_s,
           .arithmetic = choose_arithmetic(options.arithmetic, this_processor()),
           .pretend = options.pretend,
-          .attention = attention_kernels(options),
+          .attention = attention_kernels(options, kind),
           .pinned_bytes = options.pinned.value_or(SIZE_MAX)};
 }
 

@@ -3,6 +3,7 @@
 
 #include "cuda/attention_library.h"
 #include "cuda/kernels/cudnn_plan.h"
+#include "device/errors.h"
 
 namespace ebb {
 namespace {
@@ -46,7 +47,11 @@ class CudnnForward final : public AttentionLibrary {
 
   cudnnHandle_t make_handle() const {
     cudnnHandle_t handle = nullptr;
-    check_cudnn(cudnn_, cudnn_.Create(&handle), "starting");
+    try {
+      check_cudnn(cudnn_, cudnn_.Create(&handle), "starting");
+    } catch (const DeviceError& error) {
+      throw ConfigError(std::string(error.what()) + "; use --attention ebb");
+    }
     return handle;
   }
 

@@ -1,5 +1,6 @@
 #include "cuda/kernels/cudnn_plan.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -10,11 +11,13 @@ namespace {
 
 using Sizes = std::array<int64_t, 4>;
 
-/// The library has no such kernel: not an error, ours do it.
+/// The library has no such kernel, or cannot make it: not an error, the next or ours does it. What
+/// may be otherwise tomorrow, as memory, is an error: bits must not follow from it.
 struct Unsupported {};
 
 bool is_unsupported(cudnnStatus_t status) {
-  return status >= CUDNN_STATUS_NOT_SUPPORTED && status < CUDNN_STATUS_INTERNAL_ERROR;
+  return (status >= CUDNN_STATUS_NOT_SUPPORTED && status < CUDNN_STATUS_INTERNAL_ERROR) ||
+         status == CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED;
 }
 
 template <class T>
@@ -248,6 +251,25 @@ std::vector<CudnnDescriptor> ranking(const CudnnLibrary& library, const CudnnTar
   return configurations;
 }
 
+/// By the library's own word.
+bool has_an_order(const CudnnLibrary& library, cudnnBackendDescriptor_t configuration) {
+  const auto ask = [&](cudnnBackendDescriptor_t of, cudnnBackendAttributeName_t name,
+                       cudnnBackendAttributeType_t type, int64_t room, void* answers) {
+    int64_t count = 0;
+    check_cudnn(library, library.GetAttribute(of, name, type, room, &count, answers),
+                "asking how a kernel adds");
+    return std::min(count, room);
+  };
+  const CudnnDescriptor engine = create_descriptor(library, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  cudnnBackendDescriptor_t view = engine.get();
+  ask(configuration, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &view);
+  std::array<cudnnBackendNumericalNote_t, CUDNN_NUMERICAL_NOTE_TYPE_COUNT> notes = {};
+  const int64_t count = ask(engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                            CUDNN_TYPE_NUMERICAL_NOTE, std::ssize(notes), notes.data());
+  return std::find(notes.begin(), notes.begin() + count, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) ==
+         notes.begin() + count;
+}
+
 CudnnPlan make_plan(const CudnnLibrary& library, const CudnnTarget& target,
                     cudnnBackendDescriptor_t configuration) {
   Description description(library, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
@@ -281,6 +303,7 @@ std::optional<CudnnPlan> plan_attention(const CudnnLibrary& library, const Cudnn
   graph.attend();
   const CudnnDescriptor operations = graph.finish(target);
   for (const CudnnDescriptor& configuration : ranking(library, target, operations.get())) {
+    if (!has_an_order(library, configuration.get())) continue;
     try {
       CudnnPlan made = make_plan(library, target, configuration.get());
       if (made.workspace_bytes <= most_workspace_bytes) return made;

@@ -1,6 +1,8 @@
 // A trial of a model's shapes on a GPU, how one is measured, and what a plan finds of it.
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "device/errors.h"
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tools/machine_rates.h"
@@ -79,6 +81,13 @@ TEST(DeviceOptionsOfFlags, SayWhoseAttentionItIs) {
   emulation::settings().attention_library = "cuDNN 9.11.0";
   EXPECT_EQ(device_options(flags).attention, AttentionKernels::Cudnn);
   EXPECT_EQ(attention_text(device_options(flags)), ", attention by cuDNN 9.11.0");
+  for (const auto& cannot : std::initializer_list<std::function<void(TrainOptions&)>>{
+           [](TrainOptions& o) { o.dtype = DType::F32; }, [](TrainOptions& o) { o.dropout = 0.1f; },
+           [](TrainOptions& o) { o.documents = "packed.documents"; }}) {
+    TrainOptions other = flags;
+    cannot(other);
+    EXPECT_EQ(device_options(other).attention, AttentionKernels::Ebb);
+  }
   flags.attention = AttentionKernels::Ebb;
   EXPECT_EQ(device_options(flags).attention, AttentionKernels::Ebb);
   TrainOptions host;
