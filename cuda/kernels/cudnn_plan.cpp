@@ -1,6 +1,5 @@
 #include "cuda/kernels/cudnn_plan.h"
 
-#include <algorithm>
 #include <array>
 #include <string>
 
@@ -251,25 +250,6 @@ std::vector<CudnnDescriptor> ranking(const CudnnLibrary& library, const CudnnTar
   return configurations;
 }
 
-/// By the library's own word.
-bool has_an_order(const CudnnLibrary& library, cudnnBackendDescriptor_t configuration) {
-  const auto ask = [&](cudnnBackendDescriptor_t of, cudnnBackendAttributeName_t name,
-                       cudnnBackendAttributeType_t type, int64_t room, void* answers) {
-    int64_t count = 0;
-    check_cudnn(library, library.GetAttribute(of, name, type, room, &count, answers),
-                "asking how a kernel adds");
-    return std::min(count, room);
-  };
-  const CudnnDescriptor engine = create_descriptor(library, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-  cudnnBackendDescriptor_t view = engine.get();
-  ask(configuration, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &view);
-  std::array<cudnnBackendNumericalNote_t, CUDNN_NUMERICAL_NOTE_TYPE_COUNT> notes = {};
-  const int64_t count = ask(engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                            CUDNN_TYPE_NUMERICAL_NOTE, std::ssize(notes), notes.data());
-  return std::find(notes.begin(), notes.begin() + count, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) ==
-         notes.begin() + count;
-}
-
 CudnnPlan make_plan(const CudnnLibrary& library, const CudnnTarget& target,
                     cudnnBackendDescriptor_t configuration) {
   Description description(library, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
@@ -303,7 +283,6 @@ std::optional<CudnnPlan> plan_attention(const CudnnLibrary& library, const Cudnn
   graph.attend();
   const CudnnDescriptor operations = graph.finish(target);
   for (const CudnnDescriptor& configuration : ranking(library, target, operations.get())) {
-    if (!has_an_order(library, configuration.get())) continue;
     try {
       CudnnPlan made = make_plan(library, target, configuration.get());
       if (made.workspace_bytes <= most_workspace_bytes) return made;

@@ -59,9 +59,8 @@ struct CudnnTarget {
 /// A descriptor that is not finished. Throws DeviceError.
 CudnnDescriptor create_descriptor(const CudnnLibrary& library, cudnnBackendDescriptorType_t type);
 
-/// The first plan of the library's own ranking that it supports within `most_workspace_bytes`, and
-/// that has the same bits each time; none where there is none. Throws DeviceError where the library
-/// fails.
+/// The first plan of the library's own ranking that it supports within `most_workspace_bytes`; none
+/// where there is none. Throws DeviceError where the library fails.
 std::optional<CudnnPlan> plan_attention(const CudnnLibrary& library, const CudnnTarget& target,
                                         const CudnnAttention& attention,
                                         int64_t most_workspace_bytes);
