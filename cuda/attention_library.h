@@ -27,8 +27,9 @@ class AttentionLibrary {
                        std::byte* workspace) = 0;
 };
 
-/// The most that it may use: counters of a kernel that hands out tiles, and no scores.
-inline constexpr size_t kAttentionWorkspaceBytes = size_t{64} << 10;
+/// The most that it may use: counters of a kernel that hands out tiles (256 B on an H100), and no
+/// sums of parts.
+inline constexpr size_t kAttentionWorkspaceBytes = size_t{4} << 10;
 
 /// "cuDNN 9.19.0"; empty where none is found that will do. Needs no GPU.
 std::string attention_library_name();

@@ -32,15 +32,22 @@ size_t budget_of(const DeviceOptions& options) {
   return free_bytes > margin ? free_bytes - margin : 0;
 }
 
-bool has_attention_library(const DeviceOptions& options) {
-  return options.attention != AttentionKernels::Ebb && !attention_library_name().empty();
+/// The library's name; empty where all attention is ours.
+std::string attention_by(const DeviceOptions& options) {
+  if (options.attention == AttentionKernels::Ebb) return {};
+  const std::string name = attention_library_name();
+  if (!name.empty() || !options.attention) return name;
+  throw ConfigError(
+      "attention by cuDNN was asked for, and there is no libcudnn.so.9 of 9.11 or newer here, or "
+      "Ebb was built without its headers; add its folder to LD_LIBRARY_PATH, or use --attention "
+      "ebb");
 }
 
 DeviceInfo describe(const DeviceOptions& options) {
-  std::string name = describe_gpu(options.cuda_index);
-  if (has_attention_library(options)) name += ", attention by " + attention_library_name();
+  const std::string library = attention_by(options);
   return {.kind = DeviceKind::Cuda,
-          .name = name,
+          .name = describe_gpu(options.cuda_index) +
+                  (library.empty() ? "" : ", attention by " + library),
           .memory_bytes = budget_of(options),
           .num_threads = options.num_threads > 0 ? options.num_threads : num_usable_cores()};
 }
@@ -50,12 +57,6 @@ const DeviceOptions& checked(const DeviceOptions& options) {
   check_gpu(options.cuda_index);
   if (options.load_bytes_per_s > 0 || options.store_bytes_per_s > 0) {
     throw ConfigError("only the host device emulates a link; leave out --link");
-  }
-  if (options.attention == AttentionKernels::Cudnn && attention_library_name().empty()) {
-    throw ConfigError(
-        "attention by cuDNN was asked for, and there is no libcudnn.so.9 of 9.11 or newer here, or "
-        "Ebb was built without its headers; add its folder to LD_LIBRARY_PATH, or use --attention "
-        "ebb");
   }
   return options;
 }
@@ -83,7 +84,7 @@ CudaDevice::CudaDevice(const DeviceOptions& options)
       budget_(info_.memory_bytes),
       kernels_(create_cuda_kernels(
           workspace_, context_.data_error.get(),
-          has_attention_library(options) ? create_attention_library() : nullptr)) {}
+          attention_by(options).empty() ? nullptr : create_attention_library())) {}
 
 CudaDevice::~CudaDevice() {
   (void)context_.try_enter();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <span>
 
 #include "bench/gpu/gpu.h"
 
@@ -79,7 +80,8 @@ void verify_gradient(Gpu& gpu, const Case& c, const Tensor& dqkv) {
   }
 }
 
-void measure(Gpu& gpu, const Case& c, double peak) {
+/// Returns one query's result.
+std::vector<float> measure(Gpu& gpu, const Case& c, double peak) {
   const Tensor qkv = gpu.make(DType::BF16, {c.batch, c.length, c.columns()});
   const Tensor dout = gpu.make(DType::BF16, {c.batch, c.length, c.heads * c.head_size});
   const Tensor out = gpu.make_empty(DType::BF16, dout.shape);
@@ -99,30 +101,38 @@ void measure(Gpu& gpu, const Case& c, double peak) {
       1e3 * backward_s, c.flops() / forward_s / 1e12, 2.5 * c.flops() / backward_s / 1e12,
       100 * 3.5 * c.flops() / (forward_s + backward_s) / peak);
   std::fflush(stdout);
+  std::vector<float> row = gpu.read(out, (c.length - 1) * c.heads * c.head_size, c.head_size);
   gpu.clear();
+  return row;
 }
 
-void measure(const Options& options, AttentionKernels attention) {
+/// One result of each case.
+std::vector<std::vector<float>> measure(const Options& options, AttentionKernels attention) {
   Gpu gpu(options, attention);
   const double peak = product_peak(gpu, options.small);
   fmt::print("{:<12} {:>5} {:>6} {:>5} {:>5} {:>5} {:>10} {:>10} {:>8} {:>8} {:>9}\n", "", "batch",
              "tokens", "heads", "kv", "size", "forward ms", "backward", "TFLOP/s", "backward",
              "of peak");
-  if (options.small) {
-    for (const Case& c : kSmallCases) measure(gpu, c, peak);
-  } else {
-    for (const Case& c : kCases) measure(gpu, c, peak);
-  }
+  std::vector<std::vector<float>> rows;
+  const std::span<const Case> cases = options.small ? std::span<const Case>(kSmallCases) : kCases;
+  for (const Case& c : cases) rows.push_back(measure(gpu, c, peak));
+  return rows;
 }
 
 }  // namespace
 
 void measure_attention(const Options& options) {
   fmt::print("our own\n");
-  measure(options, AttentionKernels::Ebb);
+  const auto ours = measure(options, AttentionKernels::Ebb);
   const std::string library = probe_cuda().attention_library;
   fmt::print("\nforward by {}\n", library.empty() ? "no library: none is found" : library);
-  if (!library.empty()) measure(options, AttentionKernels::Cudnn);
+  if (library.empty()) return;
+  const auto theirs = measure(options, AttentionKernels::Cudnn);
+  for (size_t i = 0; i < ours.size(); ++i) {
+    // Their weights have 16 bits: another sum of a thousand of them has other bits.
+    if (ours[i] == theirs[i])
+      fmt::print("row {}: ours again, the library took none of it\n", i + 1);
+  }
 }
 
 }  // namespace ebb::bench

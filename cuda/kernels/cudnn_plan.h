@@ -21,7 +21,7 @@ struct CudnnDestroy {
 };
 using CudnnDescriptor = std::unique_ptr<void, CudnnDestroy>;
 
-/// What a plan follows from, beside the library and the GPU. Sizes of 16-bit types; out and
+/// What a plan follows from, beside the library and the GPU. The type has 16 bits; out and
 /// log-sum-exp are (B, T, NH D) and (B, NH, T), queries, keys and values as AttentionLaunch has
 /// them.
 struct CudnnAttention {

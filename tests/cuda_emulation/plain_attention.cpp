@@ -72,11 +72,8 @@ class PlainAttention final : public AttentionLibrary {
       emulation::deal(f.batch * f.num_heads, [&](int64_t i) {
         for (int64_t query = 0; query < f.num_tokens; ++query) {
           const int64_t b = i / f.num_heads, head = i % f.num_heads;
-          if (f.dtype == DType::BF16) {
-            Attention<BF16>(f).attend(b, head, query);
-          } else {
-            Attention<F16>(f).attend(b, head, query);
-          }
+          with_float_type(f.dtype,
+                          [&](auto zero) { Attention<decltype(zero)>(f).attend(b, head, query); });
         }
       });
     });

@@ -1,11 +1,13 @@
 // cuBLASLt where it is missing: the GPU is then one that will not do, and `--device auto` takes the
-// host. The loader of this program finds what a test says it does.
+// host; and cuDNN, which need not be there. The loader of this program finds what a test says it
+// does.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <string>
 #include <string_view>
 
+#include "cuda/attention_library.h"
 #include "cuda/kernels/cublas_library.h"
 #include "device/errors.h"
 #include "tests/error_of.h"
@@ -16,8 +18,9 @@ void* found_library = nullptr;
 
 /// In place of the system's, which everybody else's libraries still come from.
 extern "C" void* dlopen(const char* file, int flags) noexcept {
-  if (file != nullptr && std::string_view(file).find("cublasLt") != std::string_view::npos) {
-    return found_library;
+  const std::string_view name = file == nullptr ? "" : file;
+  for (const char* library : {"cublasLt", "cudnn"}) {
+    if (name.find(library) != std::string_view::npos) return found_library;
   }
   static const auto system =
       reinterpret_cast<void* (*)(const char*, int)>(dlsym(RTLD_NEXT, "dlopen"));
@@ -42,6 +45,14 @@ TEST(CublasLibrary, ThatLacksACallIsNamedByIt) {
   const std::string error = error_of_loading();
   EXPECT_NE(error.find("has no cublasLtCreate"), std::string::npos) << error;
   EXPECT_NE(error.find("or use --device host"), std::string::npos) << error;
+}
+
+/// Nothing needs it: attention is then ours.
+TEST(CudnnLibrary, IsDoneWithoutWhereItIsMissingOrLacksACall) {
+  for (void* found : {static_cast<void*>(nullptr), RTLD_NEXT}) {
+    found_library = found;
+    EXPECT_EQ(attention_library_name(), "");
+  }
 }
 
 }  // namespace

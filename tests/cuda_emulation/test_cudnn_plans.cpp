@@ -8,6 +8,8 @@
 
 #include "cuda/attention_library.h"
 #include "cuda/kernels/cudnn_plan.h"
+#include "device/errors.h"
+#include "tests/error_of.h"
 
 namespace ebb::test {
 namespace {
@@ -79,6 +81,14 @@ TEST_P(CudnnRefusals, AreNoErrors) {
   EXPECT_FALSE(plan_attention(library_, {.properties = properties_.get()},
                               {DType::BF16, 16, 1024, 12, 12, 64, true, false}, -1))
       << "no workspace is small enough";
+}
+
+/// The stand-in is a driver without a GPU.
+TEST(Cudnn, ThatDoesNotStartIsLeftOutByAFlag) {
+  if (attention_library_name().empty()) GTEST_SKIP() << "there is no cuDNN here that will do";
+  EXPECT_TRUE(attention_library_name().starts_with("cuDNN 9.")) << attention_library_name();
+  const std::string error = error_of<ConfigError>([] { create_attention_library(); }).what();
+  EXPECT_NE(error.find("use --attention ebb"), std::string::npos) << error;
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // Forward attention by a library, where a GPU has one: within what rounding its weights to 16 bits
 // costs of fp64, our backward on top of it, and our own kernels wherever it has no words.
-#include <cstring>
+#include <cmath>
+#include <memory>
+#include <optional>
 
 #include "device/device.h"
 #include "tests/kernels/reference.h"
@@ -47,10 +49,10 @@ class Gpu {
 };
 
 struct Results {
-  std::vector<std::byte> out, log_sum_exp, dqkv;
-  Values out_values, log_sum_exp_values, dqkv_values;
+  Array out, log_sum_exp, dqkv;
   bool operator==(const Results& other) const {
-    return out == other.out && log_sum_exp == other.log_sum_exp && dqkv == other.dqkv;
+    return out.raw() == other.out.raw() && log_sum_exp.raw() == other.log_sum_exp.raw() &&
+           dqkv.raw() == other.dqkv.raw();
   }
 };
 
@@ -68,26 +70,25 @@ struct Inputs {
 
   Results attend(Gpu& gpu, bool backward = true) const {
     const DType dtype = qkv.tensor().dtype;
-    const Array out(dtype, {shape.batch, shape.tokens, shape.channels()});
-    const Array log_sum_exp(DType::F32, {shape.batch, shape.heads, shape.tokens});
-    const Array dqkv(dtype, {shape.batch, shape.tokens, shape.qkv_columns()});
+    Results results{Array(dtype, {shape.batch, shape.tokens, shape.channels()}),
+                    Array(DType::F32, {shape.batch, shape.heads, shape.tokens}),
+                    Array(dtype, {shape.batch, shape.tokens, shape.qkv_columns()})};
     AttentionShape arguments{
         shape.heads, shape.causal, shape.starts.empty() ? Tensor{} : gpu.upload(starts),
         shape.keys,  shape.window, static_cast<float>(shape.scale)};
     arguments.dropout.probability = dropout;
     const Tensor in = gpu.upload(qkv), gradient = gpu.upload(dout);
-    const Tensor y = gpu.make(dtype, out.tensor().shape), d = gpu.make(dtype, in.shape);
-    const Tensor statistics = gpu.make(DType::F32, log_sum_exp.tensor().shape);
+    const Tensor y = gpu.make(dtype, gradient.shape), d = gpu.make(dtype, in.shape);
+    const Tensor statistics = gpu.make(DType::F32, results.log_sum_exp.tensor().shape);
     gpu.kernels().attention_forward(gpu.stream(), y, statistics, in, arguments);
     if (backward) {
       gpu.kernels().attention_backward(gpu.stream(), d, gradient, in, y, statistics, arguments);
     }
-    gpu.download(out, y);
-    gpu.download(log_sum_exp, statistics);
-    gpu.download(dqkv, d);
+    gpu.download(results.out, y);
+    gpu.download(results.log_sum_exp, statistics);
+    gpu.download(results.dqkv, d);
     gpu.finish();
-    return {out.raw(),    log_sum_exp.raw(),    dqkv.raw(),
-            out.values(), log_sum_exp.values(), dqkv.values()};
+    return results;
   }
 };
 
@@ -134,19 +135,20 @@ TEST_P(AttentionLibraryTest, IsNearFp64WithOurBackward) {
     const Attention want = attention(inputs.qkv.values(), shape);
     // Each weight is off by its own rounding, and values lie in [-2, 2].
     EXPECT_TRUE(
-        close(got.out_values, want.out, Values(want.out.size(), 2.0), rounding(), GetParam()));
-    EXPECT_TRUE(close(got.log_sum_exp_values, want.log_sum_exp,
+        close(got.out.values(), want.out, Values(want.out.size(), 2.0), rounding(), GetParam()));
+    EXPECT_TRUE(close(got.log_sum_exp.values(), want.log_sum_exp,
                       Values(want.log_sum_exp.size(), 10.0), 3e-7, DType::F32));
     // Backward reads `out`, which is off by its weights' rounding beside its own: twice what the
     // test of our own forward and backward allows.
     const Values gradient = attention_gradient(inputs.dout.values(), inputs.qkv.values(), shape);
     const double terms = static_cast<double>(shape.tokens * shape.heads / shape.key_heads());
-    EXPECT_TRUE(close(got.dqkv_values, gradient,
+    EXPECT_TRUE(close(got.dqkv.values(), gradient,
                       Values(gradient.size(), 2.0 + 0.5 * std::sqrt(terms)), rounding(),
                       GetParam()));
     // One key has weight 1, in 16 bits as in 32.
     const bool is_alone = shape.tokens == 1 || shape.window == 1;
-    EXPECT_EQ(got.out == inputs.attend(*ours_).out, is_alone) << "was the library asked?";
+    EXPECT_EQ(got.out.raw() == inputs.attend(*ours_).out.raw(), is_alone)
+        << "was the library asked?";
   }
 }
 
@@ -156,7 +158,7 @@ TEST_P(AttentionLibraryTest, AComparisonSeesOneKeyMore) {
   AttentionCase wrong = shape;
   wrong.window = 34;
   const Values want = attention(inputs.qkv.values(), wrong).out;
-  EXPECT_FALSE(close(inputs.attend(*library_).out_values, want, Values(want.size(), 2.0),
+  EXPECT_FALSE(close(inputs.attend(*library_).out.values(), want, Values(want.size(), 2.0),
                      rounding(), GetParam()));
 }
 
