@@ -223,15 +223,22 @@ class Choice {
   }
 
   /// What is left open when the settings are chosen. The fewest recomputed blocks are not always
-  /// the best once hope hides the updates that they left no time for.
+  /// the best once hope hides the updates that they left no time for, or are the best only then.
   void refine(Contender& c) {
     if (!may_recompute_fewer_ || c.options.recompute == Recompute::None) return refine_rest(c);
-    Contender fewer = c;
-    recompute_fewer(fewer);
-    if (fewer.ground == c.ground) return refine_rest(c);
-    if (may_speculate_on(c)) refine_rest(c);
-    refine_rest(fewer);
-    if (is_better(fewer.candidate, c.candidate)) c = std::move(fewer);
+    const bool may_hope = may_speculate_on(c);
+    Contender fewer = c, hopeful = c;
+    const bool helps = recompute_fewer(fewer);
+    if (!helps || may_hope) refine_rest(c);
+    if (helps) refine_instead(c, std::move(fewer));
+    if (!may_hope || hopeful.options.update == UpdateOrder::Speculate) return;
+    speculate_on(hopeful, hopeful.ground->layout->num_chunks());
+    const bool hopes = hopeful.options.update == UpdateOrder::Speculate;
+    if (hopes && recompute_fewer(hopeful)) refine_instead(c, std::move(hopeful));
+  }
+  void refine_instead(Contender& c, Contender other) {
+    refine_rest(other);
+    if (is_better(other.candidate, c.candidate)) c = std::move(other);
   }
 
   /// Nothing makes a step faster than its kernels.
@@ -277,23 +284,24 @@ class Choice {
   void speculate(Contender& c) const {
     const UpdateOrder told = c.options.update;
     const uint32_t most = c.ground->layout->num_chunks();
-    const auto try_on = [&](uint32_t num) {
-      if (num == 0 || num > most) return;
-      try_instead(c, [&](TrainerOptions& options) {
-        options.update = UpdateOrder::Speculate;
-        options.speculated_chunks = num;
-      });
-    };
-    if (told != UpdateOrder::Speculate) try_on(most);  // as where it is told
+    if (told != UpdateOrder::Speculate) speculate_on(c, most);  // as where it is told
     for (uint32_t step = (most + 1) / 2; step > most / 16; step /= 2) {
       const auto now = static_cast<uint32_t>(c.plan.speculated.size());
-      try_on(now + step);
-      try_on(now - std::min(now, step));
+      speculate_on(c, now + step);
+      speculate_on(c, now - std::min(now, step));
     }
   }
+  void speculate_on(Contender& c, uint32_t num) const {
+    if (num == 0 || num > c.ground->layout->num_chunks()) return;
+    try_instead(c, [&](TrainerOptions& options) {
+      options.update = UpdateOrder::Speculate;
+      options.speculated_chunks = num;
+    });
+  }
 
-  /// The fewest that fit and are faster, by halves.
-  void recompute_fewer(Contender& c) {
+  /// The fewest that fit and are faster, by halves; false: none.
+  bool recompute_fewer(Contender& c) {
+    const auto all = c.ground;
     uint32_t too_few = 0, enough = c.ground->num_model_blocks;
     for (int i = 0; i < kHalvings && too_few + 1 < enough; ++i) {
       const uint32_t num = (too_few + enough) / 2;
@@ -303,6 +311,7 @@ class Choice {
       const bool fits = fewer.ground->num_blocks >= fewer.ground->smallest_blocks;
       (fits && replaces(std::move(fewer), c) ? enough : too_few) = num;
     }
+    return c.ground != all;
   }
 
   template <class Change>

@@ -260,14 +260,14 @@ TEST_F(PlanCommand, SweepsFromTheSmallestBudgetThatWorks) {
 }
 
 /// Where all is kept and leaves the device the step is the fastest of those not refined; it is not
-/// once updates are made in hope.
+/// once updates are made in hope. And then blocks that are recomputed are what it takes time for.
 TEST_F(PlanCommand, MoreMemoryIsNotSlower) {
   const auto predicted_s = [&](const char* memory) {
     return plan_json({"--preset", "gpt2-xl", "--machine", "rtx4090", "--device-memory",
                       memory})["predicted_seconds"]
         .get<double>();
   };
-  EXPECT_LT(predicted_s("9GiB"), 1.02 * predicted_s("6GiB"));
+  EXPECT_LT(predicted_s("9GiB"), predicted_s("6GiB"));
 }
 
 /// The smallest device budget keeps more at home than this machine's 128 GB.
