@@ -1,35 +1,43 @@
-// Forward attention by a library, where there is one: the seam to cuDNN, which the tests' emulation
+// Attention by a library, where there is one: the seam to cuDNN, which the tests' emulation
 // replaces by plain loops.
 //
-// What it takes on follows from shapes, types, alignments, the GPU and the library, never from
-// timing: the same bits whenever it runs on such a GPU. Weights are rounded to the tensors' 16 bits
-// before they meet the values, where our own kernels keep them whole. Backward is ours: it needs
-// nothing but the result and its log-sum-exp. Not thread-safe: one object serves one compute
-// stream.
+// What it takes on follows from shapes, types, the GPU and the library, never from timing: the same
+// bits whenever it runs on such a GPU. Weights, and backward the gradients of scores, are rounded
+// to the tensors' 16 bits before they are multiplied, where our own kernels keep more. Not
+// thread-safe: one object serves one compute stream.
 #pragma once
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "cuda/kernels/launches.h"
 
 namespace ebb {
 
+/// What one call of the backward takes on: rows of the batch with all their heads, or heads of keys
+/// of one row with the heads of queries that read them.
+struct AttentionPart {
+  int64_t row = 0, num_rows = 0, kv_head = 0, num_kv_heads = 0;
+};
+
+/// Its calls REQUIRE is_library_attention(f) (cuda/attention.h), and throw DeviceError.
 class AttentionLibrary {
  public:
   virtual ~AttentionLibrary() = default;
-  /// Whether forward() does this. Never what it has no words for: documents, dropout, fp32.
-  [[nodiscard]] virtual bool can_attend(const cuda::AttentionLaunch& f) = 0;
-  /// Submits it. `workspace`: kAttentionWorkspaceBytes on the device. REQUIRES: can_attend(f).
-  /// Throws DeviceError.
+  /// With workspace of so many bytes.
+  [[nodiscard]] virtual bool can_attend(const cuda::AttentionLaunch& f, size_t workspace_bytes) = 0;
+  [[nodiscard]] virtual bool can_differentiate(const cuda::AttentionLaunch& f,
+                                               const AttentionPart& part,
+                                               size_t workspace_bytes) = 0;
+  /// Submit it. REQUIRES that they can, with as much workspace.
   virtual void forward(cudaStream_t stream, const cuda::AttentionLaunch& f,
-                       std::byte* workspace) = 0;
+                       std::span<std::byte> workspace) = 0;
+  /// Of one part, whose gradients it writes; f.inner are the part's.
+  virtual void backward(cudaStream_t stream, const cuda::AttentionLaunch& f,
+                        const AttentionPart& part, std::span<std::byte> workspace) = 0;
 };
-
-/// The most that it may use: counters of a kernel that hands out tiles (256 B on an H100), and no
-/// sums of parts.
-inline constexpr size_t kAttentionWorkspaceBytes = size_t{4} << 10;
 
 /// "cuDNN 9.19.0"; empty where none is found that will do. Needs no GPU.
 std::string attention_library_name();

@@ -49,7 +49,8 @@ DeviceInfo describe(const DeviceOptions& options) {
           .name = describe_gpu(options.cuda_index) +
                   (library.empty() ? "" : ", attention by " + library),
           .memory_bytes = budget_of(options),
-          .num_threads = options.num_threads > 0 ? options.num_threads : num_usable_cores()};
+          .num_threads = options.num_threads > 0 ? options.num_threads : num_usable_cores(),
+          .attention = library.empty() ? AttentionKernels::Ebb : AttentionKernels::Cudnn};
 }
 
 /// The options, once the GPU is known to be there and to be one that will do.
@@ -84,7 +85,7 @@ CudaDevice::CudaDevice(const DeviceOptions& options)
       budget_(info_.memory_bytes),
       kernels_(create_cuda_kernels(
           workspace_, context_.data_error.get(),
-          attention_by(options).empty() ? nullptr : create_attention_library())) {}
+          info_.attention == AttentionKernels::Cudnn ? create_attention_library() : nullptr)) {}
 
 CudaDevice::~CudaDevice() {
   (void)context_.try_enter();

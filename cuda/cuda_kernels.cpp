@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include "cuda/attention.h"
 #include "cuda/kernel_stream.h"
 #include "cuda/kernels/launches.h"
 #include "cuda/linear_layers.h"
@@ -22,6 +23,9 @@ class CudaKernels final : public Kernels {
         data_error_(data_error),
         layers_(std::move(products)),
         attention_(std::move(attention)) {}
+  /// Counts alone.
+  explicit CudaKernels(AttentionKernels counted)
+      : workspace_(nullptr), data_error_(nullptr), layers_(nullptr), attention_(counted) {}
 
   void linear_forward(Stream& stream, Tensor y, Tensor x, Tensor w, Tensor bias) override;
   void linear_activation_forward(Stream& stream, Tensor y, Tensor before, Tensor x, Tensor w,
@@ -184,7 +188,7 @@ class CudaKernels final : public Kernels {
   const Workspace* const workspace_;
   DataError* const data_error_;
   LinearLayers layers_;
-  const std::unique_ptr<AttentionLibrary> attention_;  // null: none
+  Attention attention_;
 };
 
 // ---- Linear -------------------------------------------------------------------------------------
@@ -317,11 +321,7 @@ void CudaKernels::attention_forward(Stream& stream, Tensor out, Tensor log_sum_e
   cost.workspace_bytes = kAttentionWorkspaceBytes;
   const cuda::AttentionLaunch f = launch_of(call);
   submit(stream, cost, [&](cudaStream_t s) {
-    if (attention_ != nullptr && attention_->can_attend(f)) {
-      return attention_->forward(s, f, scratch<std::byte>(cost.workspace_bytes));
-    }
-    cuda::check_documents(s, f, data_error_);
-    cuda::attention_forward(s, f);
+    attention_.forward(s, f, scratch<std::byte>(cost.workspace_bytes), data_error_);
   });
 }
 
@@ -340,12 +340,10 @@ void CudaKernels::attention_backward(Stream& stream, Tensor dqkv, Tensor dout, T
                                      Tensor out, Tensor log_sum_exp, const AttentionShape& shape) {
   AttentionCall call;
   Cost cost = check_attention_backward(dqkv, dout, qkv, out, log_sum_exp, shape, &call);
-  cost.workspace_bytes = static_cast<size_t>(log_sum_exp.num_elements()) * sizeof(float);
-  cuda::AttentionLaunch f = launch_of(call);
+  const cuda::AttentionLaunch f = launch_of(call);
+  cost.workspace_bytes = attention_.backward_workspace_bytes(f);
   submit(stream, cost, [&](cudaStream_t s) {
-    f.inner = scratch<float>(cost.workspace_bytes);
-    cuda::check_documents(s, f, data_error_);
-    cuda::attention_backward(s, f);
+    attention_.backward(s, f, scratch<std::byte>(cost.workspace_bytes), data_error_);
   });
 }
 
@@ -389,8 +387,8 @@ std::unique_ptr<Kernels> create_cuda_kernels(const Workspace& workspace, DataErr
                                        std::move(attention));
 }
 
-std::unique_ptr<Kernels> create_counting_cuda_kernels() {
-  return std::make_unique<CudaKernels>(nullptr, nullptr, nullptr, nullptr);
+std::unique_ptr<Kernels> create_counting_cuda_kernels(AttentionKernels attention) {
+  return std::make_unique<CudaKernels>(attention);
 }
 
 }  // namespace ebb

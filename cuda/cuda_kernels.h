@@ -1,5 +1,5 @@
 // The CUDA backend's kernels (device/kernels.h): checks and costs here, launches in cuda/kernels/,
-// matrix products through cuBLASLt, forward attention through cuDNN where that is given.
+// matrix products through cuBLASLt, attention through cuDNN where that is given.
 //
 // A call on a KernelStream launches at once; on any other stream (a simulated device's) it is only
 // counted, so that a plan made without a GPU knows what these kernels ask of the workspace. One

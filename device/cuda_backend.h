@@ -12,7 +12,7 @@ namespace ebb {
 std::unique_ptr<Device> create_cuda_device(const DeviceOptions& options);
 
 /// Kernels that only count what those of a CUDA device would take: for plans made without one. Null
-/// where this build has no CUDA backend.
-std::unique_ptr<Kernels> create_counting_cuda_kernels();
+/// where this build has no CUDA backend. `attention`: cuDNN's may take more workspace.
+std::unique_ptr<Kernels> create_counting_cuda_kernels(AttentionKernels attention);
 
 }  // namespace ebb

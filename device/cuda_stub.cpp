@@ -8,7 +8,7 @@ std::unique_ptr<Device> create_cuda_device(const DeviceOptions&) {
   throw ConfigError("built without the CUDA toolkit; use --device host");
 }
 
-std::unique_ptr<Kernels> create_counting_cuda_kernels() { return nullptr; }
+std::unique_ptr<Kernels> create_counting_cuda_kernels(AttentionKernels) { return nullptr; }
 
 CudaProbe probe_cuda() {
   return {.devices = {}, .note = "built without the CUDA toolkit", .attention_library = {}};

@@ -77,8 +77,8 @@ class Blocks {
   virtual uint32_t num_blocks() const = 0;
 };
 
-/// Whose forward attention. A library's is faster, and rounds weights to 16 bits before they meet
-/// the values.
+/// Whose attention. A library's is faster, rounds weights and gradients of scores to 16 bits before
+/// they are multiplied, and takes more workspace.
 enum class AttentionKernels : uint8_t { Ebb, Cudnn };
 
 struct DeviceInfo {
@@ -88,7 +88,8 @@ struct DeviceInfo {
   int num_threads = 1;          ///< host threads of kernels
   double load_bytes_per_s = 0;  ///< 0: not emulated or not measured
   double store_bytes_per_s = 0;
-  Arithmetic arithmetic = Arithmetic::Fp32;  ///< host: of bf16 matrices
+  Arithmetic arithmetic = Arithmetic::Fp32;            ///< host: of bf16 matrices
+  AttentionKernels attention = AttentionKernels::Ebb;  ///< cuda; cuDNN's: where it has kernels
   /// A rehearsal: kernels compute nothing, and take no cores, but the time they would at these
   /// rates.
   std::optional<ComputeRates> pretended = {};
@@ -169,8 +170,9 @@ struct DeviceOptions {
   std::optional<ComputeRates> pretend = {};
   bool poison = false;  ///< host: fill freed memory and moved blocks with NaN patterns
   int cuda_index = 0;
-  std::optional<AttentionKernels> attention = {};  ///< cuda; none: cuDNN's where it is found
-  size_t pinned_bytes = SIZE_MAX;                  ///< cuda: host memory that may be pinned
+  /// Cuda; none: cuDNN's where it is found. Sim: counted; none: those that take more workspace.
+  std::optional<AttentionKernels> attention = {};
+  size_t pinned_bytes = SIZE_MAX;  ///< cuda: host memory that may be pinned
   /// Cuda: the most of a home that is pinned in one call; whole pages. Drivers refuse half a TiB
   /// (docs/decisions.md).
   size_t pinned_piece_bytes = size_t{64} << 30;

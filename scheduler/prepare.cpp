@@ -30,8 +30,8 @@ struct DryRun {
 };
 
 DryRun dry_run(const Model& model, const TrainerOptions& options, uint32_t num_micro_batches,
-               bool training, int num_threads, DeviceKind device) {
-  SimDevice sim({.kind = DeviceKind::Sim, .num_threads = num_threads, .counted_kind = device});
+               bool training, const DeviceOptions& counted) {
+  SimDevice sim(counted);
   const auto compute = sim.create_stream(StreamRole::Compute);
   TraceRecorder recorder(sim, model.parameters(), options.dtype);
   std::byte* const base = recorder.arena().base();  // never touched
@@ -178,7 +178,7 @@ Recompute square_root(const Model& model, TrainerOptions options) {
   options.recompute = Recompute::None;
   options.activations = ActivationPlacement::Device;
   options.micro_batch_order = MicroBatchOrder::Horizontal;
-  const double num_blocks = dry_run(model, options, 1, true, 1, DeviceKind::Host).num_blocks;
+  const double num_blocks = dry_run(model, options, 1, true, {.num_threads = 1}).num_blocks;
   return static_cast<Recompute>(std::max(1L, std::lround(std::sqrt(num_blocks))));
 }
 
@@ -191,16 +191,19 @@ Preparation prepare_ground(const Model& model, const TrainerOptions& told, const
   p.options = options;
   p.num_threads = budgets.num_threads > 0 ? budgets.num_threads : num_usable_cores();
   p.device = budgets.device;
+  p.attention = budgets.attention;
   p.pinned_memory = budgets.pinned_memory;
-  DryRun run =
-      dry_run(model, options, options.gradient_accumulation, true, p.num_threads, p.device);
+  const DeviceOptions counted = {.kind = DeviceKind::Sim,
+                                 .num_threads = p.num_threads,
+                                 .attention = p.attention,
+                                 .counted_kind = p.device};
+  DryRun run = dry_run(model, options, options.gradient_accumulation, true, counted);
   p.num_model_blocks = run.num_blocks;
   p.layout = std::make_shared<const Layout>(make_layout(model, options, run));
   p.trace = std::move(run.trace);
   check_uses(p.trace, *p.layout);
   if (options.evaluation_batches > 0) {
-    p.evaluation_trace =
-        dry_run(model, options, options.evaluation_batches, false, p.num_threads, p.device).trace;
+    p.evaluation_trace = dry_run(model, options, options.evaluation_batches, false, counted).trace;
   }
   for (const Moment& m : p.trace.moments) p.flops += m.cost.flops;
 

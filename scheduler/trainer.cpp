@@ -134,6 +134,13 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
     throw ConfigError(
         "the plan's workspace is for a host device; give prepare() the kind in Budgets::device");
   }
+  if (device.info().attention == AttentionKernels::Cudnn &&
+      prepared.attention == AttentionKernels::Ebb) {
+    throw ConfigError(
+        "the plan's workspace is for Ebb's attention, the device's is cuDNN's; give prepare() "
+        "whose "
+        "it is in Budgets::attention");
+  }
   device.reserve_workspace(fixed_.workspace_bytes);
   settle(device.kernels());
   ThreadTeam team(device.info().num_threads);

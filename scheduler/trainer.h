@@ -129,6 +129,8 @@ struct Budgets {
   int num_threads = 0;
   /// The kind of device that will run them, which decides their workspace, too.
   DeviceKind device = DeviceKind::Host;
+  /// That device's (DeviceInfo::attention); nullopt: whichever takes more workspace.
+  std::optional<AttentionKernels> attention = {};
   /// DeviceOptions::pinned_bytes: a CUDA device's copies pass rings where that is too little.
   size_t pinned_memory = SIZE_MAX;
 };
@@ -175,10 +177,11 @@ struct Preparation {
   size_t smallest_device_bytes = 0;  ///< the smallest device budget that works, for any candidate
   size_t resident_device_bytes = 0;  ///< beyond which only chunks that live there take more
   int num_threads = 1;               ///< of the device's kernels: the device may have no more
-  DeviceKind device = DeviceKind::Host;  ///< whose kernels' workspace was counted
-  size_t pinned_memory = SIZE_MAX;       ///< of the budgets
-  double flops = 0;                      ///< of a step, recomputation included
-  uint32_t num_model_blocks = 0;         ///< that the model's forward is made of
+  DeviceKind device = DeviceKind::Host;            ///< whose kernels' workspace was counted
+  std::optional<AttentionKernels> attention = {};  ///< counted, too
+  size_t pinned_memory = SIZE_MAX;                 ///< of the budgets
+  double flops = 0;                                ///< of a step, recomputation included
+  uint32_t num_model_blocks = 0;                   ///< that the model's forward is made of
 };
 
 /// `machine` is what the choice goes by; without rates, bytes moved and arithmetic decide.

@@ -80,7 +80,7 @@ void print_gpus(const CudaProbe& probe, const WarningFacts& facts) {
     fmt::print("  link        {}\n", link_text(static_cast<int>(i)));
   }
   if (!probe.attention_library.empty()) {
-    fmt::print("attention     {}, forward\n", probe.attention_library);
+    fmt::print("attention     {}\n", probe.attention_library);
   }
   if (probe.devices.empty()) fmt::print("CUDA          none: {}\n", probe.note);
 }

@@ -29,6 +29,14 @@ Alternatives smaller_micro_batches(const TrainOptions& told) {
   return all;
 }
 
+/// cuDNN's backward stores gradients of scores.
+Alternatives our_attention(const TrainOptions& told, const PlanGround& ground) {
+  if (ground.device == DeviceKind::Host || told.attention == AttentionKernels::Ebb) return {};
+  TrainOptions options = told;
+  options.attention = AttentionKernels::Ebb;
+  return {{"--attention ebb", options}};
+}
+
 Alternatives shorter_sequences(const TrainOptions& told) {
   constexpr int64_t kShortest = 64;
   int64_t length = batch_shape(told, model_source(told)).length;
@@ -173,6 +181,7 @@ std::vector<PlanChange> changes_that_fit(const TrainOptions& options, const Plan
   std::vector<Alternatives> all = {left_to_the_planner(options), without_clipping(options),
                                    as_bf16(options)};
   if (!fits_device(options, ground)) {
+    all.push_back(our_attention(options, ground));
     all.push_back(smaller_micro_batches(options));
     all.push_back(smaller_chunks(options));
     all.push_back(shorter_sequences(options));

@@ -24,8 +24,9 @@ DeviceInfo whole_device(DeviceOptions device) {
   return create_device(device)->info();
 }
 
-PlanGround ground_on(const PlannedMachine& machine, DeviceKind device) {
-  PlanGround ground{.machine = machine, .device = device};
+PlanGround ground_on(const PlannedMachine& machine, DeviceKind device,
+                     std::optional<AttentionKernels> attention = {}) {
+  PlanGround ground{.machine = machine, .device = device, .attention = attention};
   if (device == DeviceKind::Host) ground.total_memory_bytes = ground.machine.host_memory_bytes;
   return ground;
 }
@@ -132,14 +133,15 @@ PlanGround plan_ground(const PlanRequest& request, const PlannedMachine& machine
   const ModelSource source = model_source(request.options);
   MachineRates rates{.machine = machine.rates};
   fit_to_model(rates, request.options, source, batch_shape(request.options, source), device);
-  PlanGround ground = ground_on(machine, device.kind);
+  PlanGround ground = ground_on(machine, device.kind, device.attention);
   ground.machine.rates = rates.machine;
   ground.is_here = true;
   return ground;
 }
 
 PlanGround ground_of(const TrainSetup& setup) {
-  PlanGround ground = ground_on(this_machine(setup.device), setup.device.kind);
+  PlanGround ground =
+      ground_on(this_machine(setup.device), setup.device.kind, setup.device.attention);
   ground.machine.rates = setup.rates.machine;
   ground.is_here = true;
   ground.num_eval_tokens = setup.eval_data ? setup.eval_data->num_tokens() : 0;
@@ -164,6 +166,7 @@ PlannedStep plan_step_of(const TrainOptions& options, const PlanGround& ground) 
                   .total_memory = ground.total_memory_bytes,
                   .num_threads = machine.num_threads,
                   .device = ground.device,
+                  .attention = options.attention ? options.attention : ground.attention,
                   .pinned_memory = options.pinned.value_or(SIZE_MAX)};
   const bool device_is_host = ground.total_memory_bytes.has_value();
   if (!device_is_host && !options.device_memory) {

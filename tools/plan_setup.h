@@ -38,8 +38,9 @@ void validate(const PlanRequest& request);
 /// all that the machine has; the host as a device takes what the model needs, as in training.
 struct PlanGround {
   PlannedMachine machine = {};
-  std::optional<size_t> total_memory_bytes = {};  ///< where the device's memory is the host's
-  DeviceKind device = DeviceKind::Host;           ///< whose kernels will run
+  std::optional<size_t> total_memory_bytes = {};   ///< where the device's memory is the host's
+  DeviceKind device = DeviceKind::Host;            ///< whose kernels will run
+  std::optional<AttentionKernels> attention = {};  ///< of that device; none: any
   bool is_here = false;          ///< this machine: no flag gives it more memory than it has
   uint64_t num_eval_tokens = 0;  ///< of the data that the run evaluates on; 0: it does not
 };

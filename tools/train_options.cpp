@@ -233,7 +233,7 @@ void add_device_flags(FlagGroup group, TrainOptions& o) {
             "host only: how bf16 matrices are multiplied; auto = the faster on this processor",
             choice(o.arithmetic, kArithmetics));
   group.add("--attention", "auto|ebb|cudnn [auto]",
-            "cuda only: whose kernels make attention's forward; auto = cuDNN's where it is found",
+            "cuda only: whose kernels make attention; auto = cuDNN's where it is found",
             choice(o.attention, kAttentions));
 }
 

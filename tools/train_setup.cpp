@@ -216,6 +216,7 @@ Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device) {
       .host_memory = std::min(options.host_memory.value_or(usable_bytes), usable_bytes),
       .num_threads = static_cast<int>(options.threads)};
   budgets.device = device.kind;
+  budgets.attention = device.attention;
   budgets.pinned_memory = device.pinned_bytes;
   if (device.kind == DeviceKind::Host) {
     budgets.total_memory = usable_bytes;

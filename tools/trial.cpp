@@ -74,14 +74,13 @@ class Trial {
                                  .update = UpdateOrder::Wait,
                                  .held_chunks = 0,
                                  .device_updates = 0};
-    prepared_ =
-        prepare(*model_, trainer, {.num_threads = options.num_threads, .device = options.kind});
+    Budgets budgets = {
+        .num_threads = options.num_threads, .device = options.kind, .attention = options.attention};
+    prepared_ = prepare(*model_, trainer, budgets);
     if (!shape.all_resident) {
       const size_t least = prepared_.smallest_device_bytes;
-      const size_t budget = least + (prepared_.resident_device_bytes - least) / kPartOfBlocks;
-      prepared_ = prepare(
-          *model_, trainer,
-          {.device_memory = budget, .num_threads = options.num_threads, .device = options.kind});
+      budgets.device_memory = least + (prepared_.resident_device_bytes - least) / kPartOfBlocks;
+      prepared_ = prepare(*model_, trainer, budgets);
     }
     device_options_.memory_bytes = prepared_.ledger.total(Tier::Device);
   }

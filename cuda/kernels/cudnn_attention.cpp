@@ -8,43 +8,110 @@
 namespace ebb {
 namespace {
 
-bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+/// Where a part of attention lies, in elements from the beginning of each tensor.
+struct Places {
+  int64_t queries, keys, values, out, sums;
 
-/// What a graph has words for. Rows of whole vectors begin where the tensors do.
-bool can_be_said(const cuda::AttentionLaunch& f) {
-  return f.dtype != DType::F32 && f.document_starts == nullptr && f.dropout.probability == 0.0f &&
-         f.head_size % 8 == 0 && is_aligned(f.qkv) && is_aligned(f.out) &&
-         is_aligned(f.log_sum_exp);
-}
+  Places(const cuda::AttentionLaunch& f, const AttentionPart& part) {
+    const CudnnAttention all = forward_of(f);
+    const int64_t token = part.row * f.num_tokens;
+    const int64_t head = part.kv_head * (f.num_heads / f.num_kv_heads);
+    queries = token * all.qkv_columns + head * f.head_size;
+    keys = token * all.qkv_columns + (f.num_heads + part.kv_head) * f.head_size;
+    values = keys + f.num_kv_heads * f.head_size;
+    out = token * all.out_columns + head * f.head_size;
+    sums = (part.row * f.num_heads + head) * f.num_tokens;
+  }
+};
 
-CudnnAttention said(const cuda::AttentionLaunch& f) {
-  return {f.dtype,        f.batch,     f.num_tokens, f.num_heads,
-          f.num_kv_heads, f.head_size, f.causal,     f.causal && f.window > 0};
-}
-
-class CudnnForward final : public AttentionLibrary {
+/// What a plan is given: by pointer, on the device, and numbers that it reads when it is called.
+class Arguments {
  public:
-  CudnnForward() : handle_(make_handle(), cudnn_.Destroy) {}
+  Arguments(const cuda::AttentionLaunch& f, const AttentionPart& part)
+      : f_(f),
+        places_(f, part),
+        numbers_{f.scale, -std::numeric_limits<float>::infinity(), static_cast<float>(f.window),
+                 1.0f} {
+    give(CudnnTensor::Queries, f.qkv, places_.queries);
+    give(CudnnTensor::Keys, f.qkv, places_.keys);
+    give(CudnnTensor::Values, f.qkv, places_.values);
+    give(CudnnTensor::Out, f.out, places_.out);
+    give(CudnnTensor::LogSumExp, f.log_sum_exp + places_.sums);
+    give(CudnnTensor::Scale, &numbers_.scale);
+    if (f.causal) give(CudnnTensor::Nothing, &numbers_.nothing);
+    if (!f.causal || f.window == 0) return;
+    give(CudnnTensor::NothingBefore, &numbers_.nothing);
+    give(CudnnTensor::Window, &numbers_.window);
+  }
+  Arguments(const Arguments&) = delete;
+  Arguments& operator=(const Arguments&) = delete;
 
-  bool can_attend(const cuda::AttentionLaunch& f) override {
-    return can_be_said(f) && plan_for(f).has_value();
+  void give_backward() {
+    give(CudnnTensor::OutGradient, f_.dout, places_.out);
+    give(CudnnTensor::QueryGradients, f_.dqkv, places_.queries);
+    give(CudnnTensor::KeyGradients, f_.dqkv, places_.keys);
+    give(CudnnTensor::ValueGradients, f_.dqkv, places_.values);
+    give(CudnnTensor::Inner, f_.inner);
+    give(CudnnTensor::One, &numbers_.one);
   }
 
-  void forward(cudaStream_t stream, const cuda::AttentionLaunch& f, std::byte* workspace) override {
-    const Numbers numbers{f.scale, -std::numeric_limits<float>::infinity(),
-                          static_cast<float>(f.window)};
-    const CudnnDescriptor arguments = arguments_of(f, numbers, workspace);
-    check_cudnn(cudnn_, cudnn_.SetStream(handle_.get(), stream), "taking a stream");
-    check_cudnn(cudnn_, cudnn_.Execute(handle_.get(), plan_for(f)->plan.get(), arguments.get()),
-                "submitting attention");
+  CudnnDescriptor pack(const CudnnLibrary& library, const std::byte* workspace) const {
+    CudnnDescriptor pack = create_descriptor(library, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    const auto set = [&](cudnnBackendAttributeName_t attribute, cudnnBackendAttributeType_t type,
+                         size_t count, const void* values) {
+      check_cudnn(
+          library,
+          library.SetAttribute(pack.get(), attribute, type, static_cast<int64_t>(count), values),
+          "giving attention its arguments");
+    };
+    set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, names_.size(), names_.data());
+    set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, data_.size(), data_.data());
+    set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+    check_cudnn(library, library.Finalize(pack.get()), "giving attention its arguments");
+    return pack;
   }
 
  private:
-  /// What the library reads on the host when it is called.
-  struct Numbers {
-    float scale, nothing, window;
-  };
+  void give(CudnnTensor name, const void* data) {
+    names_.push_back(static_cast<int64_t>(name));
+    data_.push_back(data);
+  }
+  void give(CudnnTensor name, const void* data, int64_t element) {
+    const int64_t bytes = element * static_cast<int64_t>(size_of(f_.dtype));
+    give(name, static_cast<const std::byte*>(data) + bytes);
+  }
 
+  const cuda::AttentionLaunch& f_;
+  const Places places_;
+  const struct { float scale, nothing, window, one; } numbers_;
+  std::vector<int64_t> names_;
+  std::vector<const void*> data_;
+};
+
+class CudnnAttentionLibrary final : public AttentionLibrary {
+ public:
+  CudnnAttentionLibrary() : handle_(make_handle(), cudnn_.Destroy) {}
+
+  bool can_attend(const cuda::AttentionLaunch& f, size_t workspace_bytes) override {
+    return plan_for(forward_of(f), workspace_bytes).has_value();
+  }
+  bool can_differentiate(const cuda::AttentionLaunch& f, const AttentionPart& part,
+                         size_t workspace_bytes) override {
+    return plan_for(backward_of(f, part), workspace_bytes).has_value();
+  }
+  void forward(cudaStream_t stream, const cuda::AttentionLaunch& f,
+               std::span<std::byte> workspace) override {
+    const Arguments arguments(f, {.num_rows = f.batch, .num_kv_heads = f.num_kv_heads});
+    execute(stream, forward_of(f), arguments, workspace);
+  }
+  void backward(cudaStream_t stream, const cuda::AttentionLaunch& f, const AttentionPart& part,
+                std::span<std::byte> workspace) override {
+    Arguments arguments(f, part);
+    arguments.give_backward();
+    execute(stream, backward_of(f, part), arguments, workspace);
+  }
+
+ private:
   cudnnHandle_t make_handle() const {
     cudnnHandle_t handle = nullptr;
     try {
@@ -55,49 +122,21 @@ class CudnnForward final : public AttentionLibrary {
     return handle;
   }
 
-  const std::optional<CudnnPlan>& plan_for(const cuda::AttentionLaunch& f) {
-    const CudnnAttention key = said(f);
+  const std::optional<CudnnPlan>& plan_for(const CudnnAttention& key, size_t most_bytes) {
     const auto found = plans_.find(key);
     if (found != plans_.end()) return found->second;
     return plans_
         .emplace(key, plan_attention(cudnn_, {.handle = handle_.get()}, key,
-                                     int64_t{kAttentionWorkspaceBytes}))
+                                     static_cast<int64_t>(most_bytes)))
         .first->second;
   }
-
-  CudnnDescriptor arguments_of(const cuda::AttentionLaunch& f, const Numbers& numbers,
-                               std::byte* workspace) const {
-    const auto* qkv = static_cast<const std::byte*>(f.qkv);
-    const int64_t head_bytes = f.head_size * static_cast<int64_t>(size_of(f.dtype));
-    std::vector<int64_t> names;
-    std::vector<const void*> data;
-    const auto give = [&](CudnnTensor name, const void* argument) {
-      names.push_back(static_cast<int64_t>(name));
-      data.push_back(argument);
-    };
-    give(CudnnTensor::Queries, qkv);
-    give(CudnnTensor::Keys, qkv + f.num_heads * head_bytes);
-    give(CudnnTensor::Values, qkv + (f.num_heads + f.num_kv_heads) * head_bytes);
-    give(CudnnTensor::Out, f.out);
-    give(CudnnTensor::LogSumExp, f.log_sum_exp);
-    give(CudnnTensor::Scale, &numbers.scale);
-    if (f.causal) give(CudnnTensor::Nothing, &numbers.nothing);
-    if (f.causal && f.window > 0) give(CudnnTensor::Window, &numbers.window);
-
-    CudnnDescriptor pack = create_descriptor(cudnn_, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    const auto set = [&](cudnnBackendAttributeName_t attribute, cudnnBackendAttributeType_t type,
-                         size_t count, const void* values) {
-      check_cudnn(
-          cudnn_,
-          cudnn_.SetAttribute(pack.get(), attribute, type, static_cast<int64_t>(count), values),
-          "giving attention its arguments");
-    };
-    const void* scratch = workspace;
-    set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, names.size(), names.data());
-    set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, data.size(), data.data());
-    set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &scratch);
-    check_cudnn(cudnn_, cudnn_.Finalize(pack.get()), "giving attention its arguments");
-    return pack;
+  void execute(cudaStream_t stream, const CudnnAttention& attention, const Arguments& arguments,
+               std::span<std::byte> workspace) {
+    const auto& plan = plan_for(attention, workspace.size());
+    const CudnnDescriptor pack = arguments.pack(cudnn_, workspace.data());
+    check_cudnn(cudnn_, cudnn_.SetStream(handle_.get(), stream), "taking a stream");
+    check_cudnn(cudnn_, cudnn_.Execute(handle_.get(), plan->plan.get(), pack.get()),
+                "submitting attention");
   }
 
   const CudnnLibrary cudnn_;
@@ -113,7 +152,7 @@ std::string attention_library_name() {
 }
 
 std::unique_ptr<AttentionLibrary> create_attention_library() {
-  return std::make_unique<CudnnForward>();
+  return std::make_unique<CudnnAttentionLibrary>();
 }
 
 }  // namespace ebb

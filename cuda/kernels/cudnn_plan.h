@@ -1,8 +1,5 @@
-// Forward attention in cuDNN's words: a graph of operations whose inner tensors are never stored,
-// in the order in which the library recognises attention, and a plan for it.
-//
-// The graph is that of NVIDIA's cudnn-frontend (composite SDPA node), made through the library's C
-// interface. Nothing here needs a GPU where the plan is for the properties of one. Not thread-safe.
+// Plans of cuDNN's for attention, made through its C interface. Nothing here needs a GPU where the
+// plan is for the properties of one. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "cuda/attention_library.h"
 #include "cuda/kernels/cudnn_library.h"
 #include "device/dtype.h"
 
@@ -21,16 +19,20 @@ struct CudnnDestroy {
 };
 using CudnnDescriptor = std::unique_ptr<void, CudnnDestroy>;
 
-/// What a plan follows from, beside the library and the GPU. The type has 16 bits; out and
-/// log-sum-exp are (B, T, NH D) and (B, NH, T), queries, keys and values as AttentionLaunch has
-/// them.
+/// What a plan follows from, beside the library and the GPU: a call's heads, where a token's row
+/// may have more. The type has 16 bits; log-sum-exp is (B, NH, T).
 struct CudnnAttention {
   DType dtype = DType::BF16;
   int64_t batch = 0, num_tokens = 0, num_heads = 0, num_kv_heads = 0, head_size = 0;
   bool causal = true;
   bool has_window = false;  ///< how long it is, a plan does not know
+  bool backward = false;
+  int64_t qkv_columns = 0, out_columns = 0;  ///< of a token's row
   auto operator<=>(const CudnnAttention&) const = default;
 };
+
+CudnnAttention forward_of(const cuda::AttentionLaunch& f);
+CudnnAttention backward_of(const cuda::AttentionLaunch& f, const AttentionPart& part);
 
 /// What a call gives to a plan, by these names of the graph's tensors.
 enum class CudnnTensor : int64_t {
@@ -39,9 +41,17 @@ enum class CudnnTensor : int64_t {
   Values,
   Out,
   LogSumExp,
-  Scale,    ///< a float of the host
-  Nothing,  ///< a float of the host: -infinity, the score of a key that is not seen
-  Window    ///< a float of the host
+  OutGradient,
+  QueryGradients,
+  KeyGradients,
+  ValueGradients,
+  Inner,  ///< as AttentionLaunch has it
+  // Floats of the host.
+  Scale,
+  Nothing,        ///< -infinity, the score of a key that is not seen: one behind the query,
+  NothingBefore,  ///< and one before the window
+  Window,
+  One
 };
 
 struct CudnnPlan {

@@ -56,10 +56,11 @@ class SimBlocks final : public Blocks {
 namespace {
 
 /// The host's stand in where this build has none of the GPU's: a plan for one can still be made.
-std::unique_ptr<Kernels> counting_kernels(DeviceKind counted, ThreadTeam& team,
+std::unique_ptr<Kernels> counting_kernels(const DeviceOptions& options, ThreadTeam& team,
                                           const Workspace& workspace) {
-  if (counted == DeviceKind::Cuda) {
-    if (auto kernels = create_counting_cuda_kernels()) return kernels;
+  if (options.counted_kind == DeviceKind::Cuda) {
+    const auto attention = options.attention.value_or(AttentionKernels::Cudnn);
+    if (auto kernels = create_counting_cuda_kernels(attention)) return kernels;
   }
   return create_host_kernels(team, workspace, Arithmetic::Fp32);
 }
@@ -76,7 +77,7 @@ SimDevice::SimDevice(const DeviceOptions& options)
       budget_(options.memory_bytes),
       faults_(options.fault),
       team_(info_.num_threads),
-      kernels_(counting_kernels(options.counted_kind, team_, workspace_)),
+      kernels_(counting_kernels(options, team_, workspace_)),
       next_address_(kFirstAddress) {}
 
 SimDevice::~SimDevice() = default;

@@ -1,10 +1,12 @@
 // cuDNN's place in the emulation, where a test says that there is one: attention as plain loops, in
-// fp64 but for what the library rounds: weights, before they meet the values.
+// fp64 but for what the library rounds: weights and gradients of scores, before they are
+// multiplied.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
-#include "cuda/attention_library.h"
+#include "cuda/attention.h"
 #include "device/errors.h"
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/cuda_emulation/os_threads.h"
@@ -13,70 +15,168 @@
 namespace ebb {
 namespace {
 
+/// Of one row of the batch.
 template <class T>
-class Attention {
+class PlainHeads {
  public:
-  explicit Attention(const cuda::AttentionLaunch& f) : f_(f) {}
+  PlainHeads(const cuda::AttentionLaunch& f, int64_t row) : f_(f), row_(row) {}
 
-  void attend(int64_t b, int64_t head, int64_t query) const {
-    const int64_t d = f_.head_size, key_head = head / (f_.num_heads / f_.num_kv_heads);
-    const int64_t last = f_.causal ? query : f_.num_tokens - 1;
-    const int64_t first =
-        f_.causal && f_.window > 0 ? std::max<int64_t>(0, query - f_.window + 1) : 0;
-    const T* q = row(b, query) + head * d;
-    std::vector<double> scores;
-    for (int64_t key = first; key <= last; ++key) {
-      const T* k = row(b, key) + (f_.num_heads + key_head) * d;
-      double score = 0;
-      for (int64_t i = 0; i < d; ++i) score += double{float{q[i]}} * float{k[i]};
-      scores.push_back(score * f_.scale);
+  void attend(int64_t head) const {
+    const int64_t d = f_.head_size;
+    const auto v = values(keys_of(head));
+    for (int64_t query = 0; query < f_.num_tokens; ++query) {
+      const std::vector<double> scores = scores_of(head, query);
+      const double highest = *std::ranges::max_element(scores);
+      double total = 0;
+      std::vector<double> sums(static_cast<size_t>(d), 0.0);
+      for (int64_t key = 0; key < f_.num_tokens; ++key) {
+        const double weight = std::exp(scores[static_cast<size_t>(key)] - highest);
+        total += weight;
+        for (int64_t i = 0; i < d; ++i) sums[static_cast<size_t>(i)] += round(weight) * v(key, i);
+      }
+      for (int64_t i = 0; i < d; ++i) {
+        out(f_.out, head, query)[i] = T(static_cast<float>(sums[static_cast<size_t>(i)] / total));
+      }
+      f_.log_sum_exp[sums_at(head, query)] = static_cast<float>(highest + std::log(total));
     }
-    const double highest = *std::ranges::max_element(scores);
-    double total = 0;
-    std::vector<double> sums(static_cast<size_t>(d), 0.0);
-    for (int64_t key = first; key <= last; ++key) {
-      const double weight = std::exp(scores[static_cast<size_t>(key - first)] - highest);
-      total += weight;
-      const T* v = row(b, key) + (f_.num_heads + f_.num_kv_heads + key_head) * d;
-      const float rounded{T(static_cast<float>(weight))};
-      for (int64_t i = 0; i < d; ++i) sums[static_cast<size_t>(i)] += double{rounded} * float{v[i]};
+  }
+
+  /// The gradients of one head of keys and of the heads of queries that read it.
+  void differentiate(int64_t kv_head) const {
+    const int64_t d = f_.head_size, group = f_.num_heads / f_.num_kv_heads;
+    const auto count = static_cast<size_t>(f_.num_tokens * d);
+    std::vector<double> dk(count, 0.0), dv(count, 0.0);
+    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+      const HeadGradients one = differentiate_head(head);
+      for (size_t i = 0; i < count; ++i) {
+        dk[i] += group == 1 ? one.dk[i] : round(one.dk[i]);
+        dv[i] += group == 1 ? one.dv[i] : round(one.dv[i]);
+      }
+      write(head, one.dq);
     }
-    T* out = static_cast<T*>(f_.out) + ((b * f_.num_tokens + query) * f_.num_heads + head) * d;
-    for (int64_t i = 0; i < d; ++i) {
-      out[i] = T(static_cast<float>(sums[static_cast<size_t>(i)] / total));
-    }
-    f_.log_sum_exp[(b * f_.num_heads + head) * f_.num_tokens + query] =
-        static_cast<float>(highest + std::log(total));
+    write(f_.num_heads + kv_head, dk);
+    write(f_.num_heads + f_.num_kv_heads + kv_head, dv);
   }
 
  private:
-  const T* row(int64_t b, int64_t token) const {
-    return static_cast<const T*>(f_.qkv) +
-           (b * f_.num_tokens + token) * (f_.num_heads + 2 * f_.num_kv_heads) * f_.head_size;
+  struct HeadGradients {
+    std::vector<double> dq, dk, dv;  // (T, D)
+  };
+
+  HeadGradients differentiate_head(int64_t head) const {
+    const int64_t d = f_.head_size, n = f_.num_tokens;
+    const auto count = static_cast<size_t>(n * d);
+    HeadGradients g{std::vector<double>(count), std::vector<double>(count),
+                    std::vector<double>(count)};
+    const auto q = part(head), k = part(f_.num_heads + keys_of(head)), v = values(keys_of(head));
+    for (int64_t query = 0; query < n; ++query) {
+      const T* y = out(f_.out, head, query);
+      const T* dy = out(static_cast<const void*>(f_.dout), head, query);
+      double inner = 0;
+      for (int64_t i = 0; i < d; ++i) inner += double{float{y[i]}} * float{dy[i]};
+      const std::vector<double> scores = scores_of(head, query);
+      for (int64_t key = 0; key < n; ++key) {
+        const double weight =
+            std::exp(scores[static_cast<size_t>(key)] - f_.log_sum_exp[sums_at(head, query)]);
+        double dweight = 0;
+        for (int64_t i = 0; i < d; ++i) dweight += float{dy[i]} * v(key, i);
+        const double dscore = round(f_.scale * weight * (dweight - inner));
+        for (int64_t i = 0; i < d; ++i) {
+          const auto at_query = static_cast<size_t>(query * d + i);
+          const auto at_key = static_cast<size_t>(key * d + i);
+          g.dq[at_query] += dscore * k(key, i);
+          g.dk[at_key] += dscore * q(query, i);
+          g.dv[at_key] += round(weight) * float{dy[i]};
+        }
+      }
+    }
+    return g;
+  }
+
+  static double round(double x) { return float{T(static_cast<float>(x))}; }
+  int64_t keys_of(int64_t head) const { return head / (f_.num_heads / f_.num_kv_heads); }
+  int64_t columns() const { return (f_.num_heads + 2 * f_.num_kv_heads) * f_.head_size; }
+  int64_t sums_at(int64_t head, int64_t token) const {
+    return (row_ * f_.num_heads + head) * f_.num_tokens + token;
+  }
+  /// Of the heads of queries, keys and values that lie beside each other.
+  auto part(int64_t index) const {
+    const T* first = static_cast<const T*>(f_.qkv) + row_ * f_.num_tokens * columns();
+    return [first = first + index * f_.head_size, row = columns()](int64_t token, int64_t i) {
+      return double{float{first[token * row + i]}};
+    };
+  }
+  auto values(int64_t kv_head) const { return part(f_.num_heads + f_.num_kv_heads + kv_head); }
+  template <class Void>
+  auto* out(Void* data, int64_t head, int64_t token) const {
+    using Element = std::conditional_t<std::is_const_v<Void>, const T, T>;
+    return static_cast<Element*>(data) +
+           ((row_ * f_.num_tokens + token) * f_.num_heads + head) * f_.head_size;
+  }
+  void write(int64_t index, const std::vector<double>& values) const {
+    T* first = static_cast<T*>(f_.dqkv) + row_ * f_.num_tokens * columns() + index * f_.head_size;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const auto token = static_cast<int64_t>(i) / f_.head_size;
+      first[token * columns() + static_cast<int64_t>(i) % f_.head_size] =
+          T(static_cast<float>(values[i]));
+    }
+  }
+  /// -infinity for keys that are not seen.
+  std::vector<double> scores_of(int64_t head, int64_t query) const {
+    const auto q = part(head), k = part(f_.num_heads + keys_of(head));
+    std::vector<double> scores(static_cast<size_t>(f_.num_tokens),
+                               -std::numeric_limits<double>::infinity());
+    const int64_t last = f_.causal ? query : f_.num_tokens - 1;
+    const int64_t first =
+        f_.causal && f_.window > 0 ? std::max<int64_t>(0, query - f_.window + 1) : 0;
+    for (int64_t key = first; key <= last; ++key) {
+      double score = 0;
+      for (int64_t i = 0; i < f_.head_size; ++i) score += q(query, i) * k(key, i);
+      scores[static_cast<size_t>(key)] = score * f_.scale;
+    }
+    return scores;
   }
 
   const cuda::AttentionLaunch& f_;
+  const int64_t row_;
 };
 
 class PlainAttention final : public AttentionLibrary {
  public:
-  bool can_attend(const cuda::AttentionLaunch& f) override {
-    return f.dtype != DType::F32 && f.document_starts == nullptr && f.dropout.probability == 0.0f &&
-           f.head_size % 8 == 0;
+  bool can_attend(const cuda::AttentionLaunch&, size_t) override { return true; }
+  bool can_differentiate(const cuda::AttentionLaunch&, const AttentionPart&, size_t) override {
+    return true;
   }
-  void forward(cudaStream_t stream, const cuda::AttentionLaunch& f, std::byte* workspace) override {
-    EBB_CHECK(can_attend(f), "cuDNN would refuse this attention");
-    EBB_CHECK(emulation::is_device_memory(workspace, kAttentionWorkspaceBytes),
-              "the workspace of attention is not on the device");
+  void forward(cudaStream_t stream, const cuda::AttentionLaunch& f,
+               std::span<std::byte> workspace) override {
+    check(f, workspace);
     emulation::enqueue(stream, [f] {
       emulation::deal(f.batch * f.num_heads, [&](int64_t i) {
-        for (int64_t query = 0; query < f.num_tokens; ++query) {
-          const int64_t b = i / f.num_heads, head = i % f.num_heads;
-          with_float_type(f.dtype,
-                          [&](auto zero) { Attention<decltype(zero)>(f).attend(b, head, query); });
-        }
+        with_float_type(f.dtype, [&](auto zero) {
+          PlainHeads<decltype(zero)>(f, i / f.num_heads).attend(i % f.num_heads);
+        });
       });
     });
+  }
+  void backward(cudaStream_t stream, const cuda::AttentionLaunch& f, const AttentionPart& part,
+                std::span<std::byte> workspace) override {
+    check(f, workspace);
+    check(f, {reinterpret_cast<std::byte*>(f.inner), sizeof(float)});
+    emulation::enqueue(stream, [f, part] {
+      emulation::deal(part.num_rows * part.num_kv_heads, [&](int64_t i) {
+        with_float_type(f.dtype, [&](auto zero) {
+          PlainHeads<decltype(zero)>(f, part.row + i / part.num_kv_heads)
+              .differentiate(part.kv_head + i % part.num_kv_heads);
+        });
+      });
+    });
+  }
+
+ private:
+  static void check(const cuda::AttentionLaunch& f, std::span<std::byte> scratch) {
+    EBB_CHECK(is_library_attention(f), "cuDNN would refuse this attention");
+    EBB_CHECK(emulation::is_device_memory(scratch.data(), scratch.size()),
+              "the workspace of attention is not on the device");
   }
 };
 

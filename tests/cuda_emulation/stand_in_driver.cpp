@@ -65,6 +65,7 @@ int cuOccupancyMaxActiveBlocksPerMultiprocessor() { return 0; }
 int cuOccupancyMaxPotentialClusterSize() { return 0; }
 int cuStreamGetCtx() { return 0; }
 int cuStreamSynchronize() { return 0; }
+int cuTensorMapEncodeIm2col() { return 0; }
 int cuTensorMapEncodeTiled() { return 0; }
 
 }  // extern "C"

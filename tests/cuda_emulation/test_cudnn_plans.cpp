@@ -1,4 +1,4 @@
-// The real cuDNN plans forward attention, for GPUs that are not there: it takes their properties as
+// The real cuDNN plans attention, for GPUs that are not there: it takes their properties as
 // JSON (9.8 on) and loads what it compiles into a stand-in for the driver. Skipped where this
 // machine has no cuDNN. Says nothing of results: those are compared on a GPU
 // (test_attention_library.cpp).
@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "cuda/attention_library.h"
+#include "cuda/attention.h"
 #include "cuda/kernels/cudnn_plan.h"
 #include "device/errors.h"
 #include "tests/error_of.h"
@@ -36,7 +36,9 @@ std::string properties_of(const Gpu& gpu) {
          number("maxThreadsPerSM", 2048) + number("warpSize", 32) +
          number("totalGlobalMem", 24L << 30) + number("l2CacheSize", 50L << 20) +
          number("smClockRateKHz", 1980000) + number("memClockRateKHz", 2619000) +
-         number("supportCoopLaunch", 1) + number("isTccDriver", 0) + number("pciDeviceId", 0) +
+         number("supportCoopLaunch", 1) + number("smCountOrigin", 0) +
+         number("oversizedSharedMemoryPerBlock", gpu.shared_bytes) +
+         number("memoryBusWidth", 5120) + number("isTccDriver", 0) + number("pciDeviceId", 0) +
          number("cudaDeviceId", 0) + number("driverVer", 13000) + number("runtimeVer", 13000) + "}";
 }
 
@@ -54,9 +56,15 @@ class CudnnPlans : public testing::TestWithParam<Gpu> {
     check_cudnn(library_, library_.Finalize(properties_.get()), "describing a GPU");
   }
 
-  std::optional<CudnnPlan> plan(const CudnnAttention& attention) const {
-    return plan_attention(library_, {.properties = properties_.get()}, attention,
+  std::optional<CudnnPlan> plan(const cuda::AttentionLaunch& f) const {
+    return plan_attention(library_, {.properties = properties_.get()}, forward_of(f),
                           int64_t{kAttentionWorkspaceBytes});
+  }
+  /// With what such a part takes, and no byte more.
+  std::optional<CudnnPlan> plan_backward(const cuda::AttentionLaunch& f) const {
+    const auto first = first_backward_part(f);
+    return plan_attention(library_, {.properties = properties_.get()}, backward_of(f, first->part),
+                          static_cast<int64_t>(first->workspace_bytes));
   }
 
   const CudnnLibrary library_;
@@ -65,22 +73,48 @@ class CudnnPlans : public testing::TestWithParam<Gpu> {
 INSTANTIATE_TEST_SUITE_P(Gpus, CudnnPlans, testing::ValuesIn(kGpus),
                          [](const auto& info) { return std::string(info.param.name); });
 
+cuda::AttentionLaunch launch(DType dtype, int64_t batch, int64_t length, int64_t heads,
+                             int64_t kv_heads, int64_t head_size, bool causal = true,
+                             int64_t window = 0) {
+  return {.dtype = dtype,
+          .batch = batch,
+          .num_tokens = length,
+          .num_heads = heads,
+          .num_kv_heads = kv_heads,
+          .head_size = head_size,
+          .causal = causal,
+          .window = window};
+}
+
 TEST_P(CudnnPlans, AreThereForWhatModelsAskFor) {
-  EXPECT_TRUE(plan({DType::BF16, 8, 2048, 32, 32, 80, true, false})) << "GPT-3 2.7B";
-  EXPECT_TRUE(plan({DType::BF16, 1, 8192, 32, 8, 128, true, true}))
+  EXPECT_TRUE(plan(launch(DType::BF16, 8, 2048, 32, 32, 80))) << "GPT-3 2.7B";
+  EXPECT_TRUE(plan(launch(DType::BF16, 1, 8192, 32, 8, 128, true, 4096)))
       << "Mistral, and Llama but for the window";
-  EXPECT_TRUE(plan({DType::F16, 32, 512, 12, 12, 64, false, false})) << "BERT";
-  EXPECT_TRUE(plan({DType::BF16, 2, 131, 6, 2, 24, true, true})) << "an odd length";
+  EXPECT_TRUE(plan(launch(DType::F16, 32, 512, 12, 12, 64, false))) << "BERT";
+  EXPECT_TRUE(plan(launch(DType::BF16, 2, 131, 6, 2, 24, true, 100))) << "an odd length";
+}
+
+TEST_P(CudnnPlans, AreThereForTheirBackward) {
+  EXPECT_TRUE(plan_backward(launch(DType::BF16, 8, 2048, 32, 32, 80))) << "GPT-3 2.7B, a row";
+  EXPECT_TRUE(plan_backward(launch(DType::BF16, 16, 1024, 12, 12, 64))) << "GPT-2, eight rows";
+  EXPECT_TRUE(plan_backward(launch(DType::BF16, 1, 4096, 32, 8, 128, true, 1024)))
+      << "Mistral, and Llama but for the window: two heads of keys";
+  EXPECT_TRUE(plan_backward(launch(DType::F16, 32, 512, 12, 12, 64, false))) << "BERT";
 }
 
 class CudnnRefusals : public CudnnPlans {};
 INSTANTIATE_TEST_SUITE_P(H100, CudnnRefusals, testing::Values(kGpus[3]));
 
 TEST_P(CudnnRefusals, AreNoErrors) {
-  EXPECT_FALSE(plan({DType::BF16, 1, 64, 2, 2, 12, true, false})) << "rows of 24 bytes";
-  EXPECT_FALSE(plan_attention(library_, {.properties = properties_.get()},
-                              {DType::BF16, 16, 1024, 12, 12, 64, true, false}, -1))
+  EXPECT_FALSE(plan(launch(DType::BF16, 1, 64, 2, 2, 12))) << "rows of 24 bytes";
+  const auto gpt2 = launch(DType::BF16, 16, 1024, 12, 12, 64);
+  EXPECT_FALSE(plan_attention(library_, {.properties = properties_.get()}, forward_of(gpt2), -1))
       << "no workspace is small enough";
+  const auto part = *first_backward_part(gpt2);
+  EXPECT_FALSE(
+      plan_attention(library_, {.properties = properties_.get()}, backward_of(gpt2, part.part),
+                     static_cast<int64_t>(part.workspace_bytes - kAttentionWorkspaceBytes)))
+      << "gradients of scores and nothing more";
 }
 
 /// The stand-in is a driver without a GPU.

@@ -1,6 +1,7 @@
 // Training on an emulated GPU that has a library for attention: it is asked by default, and bits
 // depend on nothing new.
 #include "tests/cuda_emulation/emulated_device.h"
+#include "tests/error_of.h"
 #include "tests/trainer/identity.h"
 #include "tests/trainer/on_gpu.h"
 
@@ -13,27 +14,58 @@ class LibraryAttention : public OnGpu {
   ~LibraryAttention() override { emulation::settings().attention_library.clear(); }
 };
 
+/// Rows of whole tiles, of which the library has a backward.
+TrainingCase with_long_rows(TrainingCase run) {
+  run = on_gpu(run);
+  run.length = run.model.max_positions = 128;
+  return run;
+}
+
 TEST_F(LibraryAttention, HasTheSameBitsForEveryBudgetAndOrder) {
-  IdentityCheck check;
+  IdentityCheck short_rows, long_rows;
   for (const TrainingCase& run :
        {TrainingCase{.memory = Memory::Smallest},
         {.memory = Memory::Between, .recompute = Recompute::Block},
         {.accumulation = 2, .memory = Memory::Smallest, .order = MicroBatchOrder::Vertical},
         {.accumulation = 2, .memory = Memory::Smallest, .update = UpdateOrder::Wait}}) {
-    check.run(on_gpu(run));
+    short_rows.run(on_gpu(run));
+    long_rows.run(with_long_rows(run));
   }
 }
 
-TEST_F(LibraryAttention, IsWhatAModelIsTrainedWith) {
-  const TrainingCase run = on_gpu({.memory = Memory::Smallest});
-  const Outcome library = train(run).outcome;
-  emulation::settings().attention_library.clear();
-  const Outcome ours = train(run).outcome;
+void expect_near(const Outcome& library, const Outcome& ours) {
   EXPECT_NE(library.hash, ours.hash);
   ASSERT_EQ(library.losses.size(), ours.losses.size());
   for (size_t i = 0; i < ours.losses.size(); ++i) {
     EXPECT_NEAR(library.losses[i], ours.losses[i], 1e-4 * ours.losses[i]) << "step " << i;
   }
+}
+
+TEST_F(LibraryAttention, IsWhatAModelIsTrainedWith) {
+  const TrainingCase run = on_gpu({.memory = Memory::Smallest});
+  const TrainingCase long_run = with_long_rows(run);
+  const Outcome library = train(run).outcome, long_library = train(long_run).outcome;
+  emulation::settings().attention_library.clear();
+  expect_near(library, train(run).outcome);
+  expect_near(long_library, train(long_run).outcome);
+}
+
+/// A device whose attention takes more than the plan knows of.
+TEST_F(LibraryAttention, IsAskedOfThePlanToo) {
+  const TrainingCase run = with_long_rows({});
+  const Gpt2 model(run.model, kMicroBatchSize, run.length, run.dtype);
+  const auto device = create_device({.kind = DeviceKind::Cuda, .num_threads = 1});
+  Budgets budgets{.num_threads = 1, .device = DeviceKind::Cuda};
+  const Preparation both = prepare(model, run.options(), budgets);
+  Trainer(model, *device, both);
+  budgets.attention = AttentionKernels::Cudnn;
+  EXPECT_EQ(prepare(model, run.options(), budgets).smallest_device_bytes,
+            both.smallest_device_bytes);
+  budgets.attention = AttentionKernels::Ebb;
+  const Preparation ours = prepare(model, run.options(), budgets);
+  EXPECT_LE(ours.smallest_device_bytes, both.smallest_device_bytes);
+  const std::string error = error_of<ConfigError>([&] { Trainer(model, *device, ours); }).what();
+  EXPECT_NE(error.find("Budgets::attention"), std::string::npos) << error;
 }
 
 }  // namespace

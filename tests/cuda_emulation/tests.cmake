@@ -1,6 +1,8 @@
 # The same tests, with the emulated CUDA backend where a GPU's would be, and tests of the emulation itself.
 set(dir ${CMAKE_CURRENT_SOURCE_DIR}/cuda_emulation)
-ebb_test(test_device_emulated SOURCES $<TARGET_OBJECTS:device_tests> ${dir}/test_backend.cpp LIBS ebb_cuda_emulated ebb_device)
+ebb_test(test_device_emulated
+  SOURCES $<TARGET_OBJECTS:device_tests> ${dir}/test_attention_parts.cpp ${dir}/test_backend.cpp
+  LIBS ebb_cuda_emulated ebb_device)
 
 # Training on a GPU (these skip visibly where there is none, and fail with EBB_REQUIRE_CUDA=1), and on the emulated one.
 # Under ThreadSanitizer each thread of a block is a fiber it is told of, and a step takes minutes: few small ones stand for

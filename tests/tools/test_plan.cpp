@@ -144,6 +144,27 @@ TEST_F(PlanCommand, AdvisesChangesThatFit) {
   }
 }
 
+/// cuDNN's, 2 bytes for each pair of tokens and head, of all the rows of a micro-batch here.
+TEST_F(PlanCommand, CountsTheScoresThatABackwardStores) {
+  if (run({"devices"}).out.find("built without the CUDA toolkit") != std::string::npos) {
+    GTEST_SKIP() << "the workspace is that of the host's kernels";
+  }
+  const Arguments gpt2 = {"--preset", "gpt2", "--machine", "rtx4090", "--micro-batch-size", "8"};
+  const auto smallest = [&](const Arguments& more) {
+    return plan_json(gpt2 + more)["smallest_device_bytes"].get<uint64_t>();
+  };
+  const uint64_t any = smallest({}), ours = smallest({"--attention", "ebb"});
+  EXPECT_EQ(smallest({"--attention", "cudnn"}), any);
+  EXPECT_EQ(smallest({"--dtype", "fp32"}), smallest({"--dtype", "fp32", "--attention", "ebb"}));
+  const uint64_t scores = uint64_t{8} * 12 * 1024 * 1024 * 2;
+  EXPECT_GT(any - ours, scores - (uint64_t{64} << 20)) << "in the place of what products take";
+  EXPECT_LT(any - ours, scores);
+  const Json refused = plan_json(gpt2 + Arguments{"--device-memory", std::to_string(ours)}, 3);
+  EXPECT_TRUE(std::ranges::any_of(refused["changes"], [](const Json& change) {
+    return change["change"] == "--attention ebb";
+  })) << refused["changes"];
+}
+
 TEST_F(PlanCommand, TheLeastHostMemoryItNamesIsTheLeast) {
   const Arguments settings = {"--preset",
                               "gpt3-13b",

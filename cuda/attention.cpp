@@ -1,0 +1,104 @@
+#include "cuda/attention.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ebb {
+namespace {
+
+/// cuDNN up to 9.15 asks for the length of each row where tiles are not whole, and 9.19 still has
+/// no rows of one token.
+constexpr int64_t kTile = 128;
+
+/// A library's backward stores the gradients of scores, 2 bytes for each pair of tokens and head,
+/// so that sums have one order (docs/decisions.md): of so many at a time.
+constexpr size_t kMostScoreBytes = size_t{256} << 20;
+
+bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
+int64_t greatest_divisor(int64_t n, int64_t most) {
+  int64_t divisor = std::min(n, most);
+  while (n % divisor != 0) --divisor;
+  return divisor;
+}
+
+BackwardPart sized(const cuda::AttentionLaunch& f, const AttentionPart& part) {
+  const int64_t group = f.num_heads / f.num_kv_heads;
+  const auto rows = static_cast<size_t>(part.num_rows * part.num_kv_heads * group * f.num_tokens);
+  // Of scores, and of keys and values for each head of queries before those are added.
+  const int64_t columns = f.num_tokens + (group > 1 ? 2 * f.head_size : 0);
+  return {.part = part,
+          .inner_bytes = rows * sizeof(float),
+          .workspace_bytes =
+              rows * static_cast<size_t>(columns) * size_of(f.dtype) + kAttentionWorkspaceBytes};
+}
+
+}  // namespace
+
+bool is_library_attention(const cuda::AttentionLaunch& f) {
+  return f.dtype != DType::F32 && f.document_starts == nullptr && f.dropout.probability == 0.0f &&
+         f.head_size % 8 == 0 && is_aligned(f.qkv) && is_aligned(f.out) &&
+         is_aligned(f.log_sum_exp) && is_aligned(f.dout) && is_aligned(f.dqkv);
+}
+
+std::optional<BackwardPart> first_backward_part(const cuda::AttentionLaunch& f) {
+  if (!is_library_attention(f) || f.num_tokens % kTile != 0 || f.batch * f.num_tokens == 0) {
+    return std::nullopt;
+  }
+  const auto head_bytes =
+      static_cast<size_t>(f.num_tokens * f.num_tokens * (f.num_heads / f.num_kv_heads)) *
+      size_of(f.dtype);
+  const auto num_kv_heads = static_cast<int64_t>(kMostScoreBytes / head_bytes);
+  if (num_kv_heads == 0) return std::nullopt;
+  if (num_kv_heads < f.num_kv_heads) {
+    return sized(f,
+                 {.num_rows = 1, .num_kv_heads = greatest_divisor(f.num_kv_heads, num_kv_heads)});
+  }
+  return sized(f, {.num_rows = greatest_divisor(f.batch, num_kv_heads / f.num_kv_heads),
+                   .num_kv_heads = f.num_kv_heads});
+}
+
+Attention::Attention(std::unique_ptr<AttentionLibrary> library)
+    : library_(std::move(library)),
+      counted_(library_ ? AttentionKernels::Cudnn : AttentionKernels::Ebb) {}
+
+void Attention::forward(cudaStream_t stream, const cuda::AttentionLaunch& f, std::byte* workspace,
+                        DataError* error) {
+  if (library_ && is_library_attention(f) && library_->can_attend(f, kAttentionWorkspaceBytes)) {
+    return library_->forward(stream, f, {workspace, kAttentionWorkspaceBytes});
+  }
+  cuda::check_documents(stream, f, error);
+  cuda::attention_forward(stream, f);
+}
+
+void Attention::backward(cudaStream_t stream, const cuda::AttentionLaunch& f, std::byte* workspace,
+                         DataError* error) {
+  if (library_ && submit_to_library(stream, f, workspace)) return;
+  cuda::AttentionLaunch with_inner = f;
+  with_inner.inner = reinterpret_cast<float*>(workspace);
+  cuda::check_documents(stream, f, error);
+  cuda::attention_backward(stream, with_inner);
+}
+
+size_t Attention::backward_workspace_bytes(const cuda::AttentionLaunch& f) const {
+  const size_t ours = static_cast<size_t>(f.batch * f.num_heads * f.num_tokens) * sizeof(float);
+  const auto part = counted_ == AttentionKernels::Ebb ? std::nullopt : first_backward_part(f);
+  return std::max(ours, part ? part->inner_bytes + part->workspace_bytes : 0);
+}
+
+bool Attention::submit_to_library(cudaStream_t stream, const cuda::AttentionLaunch& f,
+                                  std::byte* workspace) {
+  const auto first = first_backward_part(f);
+  if (!first || !library_->can_differentiate(f, first->part, first->workspace_bytes)) return false;
+  cuda::AttentionLaunch with_inner = f;
+  with_inner.inner = reinterpret_cast<float*>(workspace);
+  const std::span<std::byte> rest = {workspace + first->inner_bytes, first->workspace_bytes};
+  for (AttentionPart part = first->part; part.row < f.batch; part.row += part.num_rows) {
+    for (part.kv_head = 0; part.kv_head < f.num_kv_heads; part.kv_head += part.num_kv_heads) {
+      library_->backward(stream, with_inner, part, rest);
+    }
+  }
+  return true;
+}
+
+}  // namespace ebb

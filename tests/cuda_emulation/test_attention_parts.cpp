@@ -1,0 +1,115 @@
+// What a library's backward attention is asked for at a time.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "cuda/attention.h"
+
+namespace ebb::test {
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+cuda::AttentionLaunch launch(int64_t batch, int64_t length, int64_t heads, int64_t kv_heads,
+                             int64_t head_size) {
+  return {.dtype = DType::BF16,
+          .batch = batch,
+          .num_tokens = length,
+          .num_heads = heads,
+          .num_kv_heads = kv_heads,
+          .head_size = head_size};
+}
+
+TEST(AttentionParts, AreRowsOrHeadsThatDivideTheBatch) {
+  const auto expect = [](const cuda::AttentionLaunch& f, int64_t num_rows, int64_t num_kv_heads) {
+    const auto first = first_backward_part(f);
+    ASSERT_TRUE(first);
+    EXPECT_EQ(first->part.row, 0);
+    EXPECT_EQ(first->part.kv_head, 0);
+    EXPECT_EQ(first->part.num_rows, num_rows);
+    EXPECT_EQ(first->part.num_kv_heads, num_kv_heads);
+  };
+  expect(launch(16, 1024, 12, 12, 64), 8, 12);  // ten rows of 24 MiB would fit
+  expect(launch(7, 1024, 12, 12, 64), 7, 12);
+  expect(launch(11, 1024, 12, 12, 64), 1, 12);
+  expect(launch(4, 2048, 32, 8, 128), 1, 8);  // 256 MiB
+  expect(launch(2, 4096, 32, 8, 128), 1, 2);
+  expect(launch(1, 4096, 48, 6, 128), 1, 1);  // each head of keys is read by eight of queries
+  expect(launch(1, 8192, 32, 32, 128), 1, 2);
+}
+
+TEST(AttentionParts, AreNoneWhereLibrariesAreNotAsked) {
+  EXPECT_FALSE(first_backward_part(launch(1, 8192, 32, 8, 128))) << "512 MiB for a head of keys";
+  EXPECT_FALSE(first_backward_part(launch(1, 1000, 12, 12, 64))) << "no whole tiles";
+  EXPECT_FALSE(first_backward_part(launch(0, 1024, 12, 12, 64)));
+  EXPECT_FALSE(first_backward_part(launch(1, 1024, 12, 12, 12))) << "rows of 24 bytes";
+  auto other = launch(1, 1024, 12, 12, 64);
+  other.dtype = DType::F32;
+  EXPECT_FALSE(first_backward_part(other));
+  other = launch(1, 1024, 12, 12, 64);
+  other.dropout.probability = 0.1f;
+  EXPECT_FALSE(first_backward_part(other));
+  const int32_t start = 0;
+  other = launch(1, 1024, 12, 12, 64);
+  other.document_starts = &start;
+  EXPECT_FALSE(first_backward_part(other));
+}
+
+TEST(AttentionParts, TakeWhatCudnnSaysThatItTakes) {
+  // cuDNN 9.12, 9.19 and 9.28, for an H100.
+  constexpr size_t kGpt2 = 201'326'848, kMistral = 285'212'928;
+  EXPECT_EQ(first_backward_part(launch(16, 1024, 12, 12, 64))->workspace_bytes,
+            kGpt2 - 256 + kAttentionWorkspaceBytes);
+  EXPECT_EQ(first_backward_part(launch(1, 4096, 32, 8, 128))->workspace_bytes,
+            kMistral - 256 + kAttentionWorkspaceBytes);
+}
+
+/// Counts how often it was asked for each row and head of keys.
+class CountingLibrary final : public AttentionLibrary {
+ public:
+  CountingLibrary(std::vector<int>& counts, size_t workspace_bytes)
+      : counts_(counts), workspace_bytes_(workspace_bytes) {}
+  bool can_attend(const cuda::AttentionLaunch&, size_t) override { return true; }
+  bool can_differentiate(const cuda::AttentionLaunch&, const AttentionPart&, size_t) override {
+    return true;
+  }
+  void forward(cudaStream_t, const cuda::AttentionLaunch&, std::span<std::byte>) override {}
+  void backward(cudaStream_t, const cuda::AttentionLaunch& f, const AttentionPart& part,
+                std::span<std::byte> workspace) override {
+    EXPECT_EQ(workspace.size(), workspace_bytes_);
+    EXPECT_LT(reinterpret_cast<std::byte*>(f.inner), workspace.data());
+    for (int64_t row = part.row; row < part.row + part.num_rows; ++row) {
+      for (int64_t i = 0; i < part.num_kv_heads; ++i) {
+        ++counts_.at(static_cast<size_t>(row * f.num_kv_heads + part.kv_head + i));
+      }
+    }
+  }
+
+ private:
+  std::vector<int>& counts_;
+  const size_t workspace_bytes_;
+};
+
+TEST(AttentionParts, AreAllAskedForOnce) {
+  for (const auto& f : {launch(16, 1024, 12, 12, 64), launch(2, 4096, 32, 8, 128)}) {
+    std::vector<int> counts(static_cast<size_t>(f.batch * f.num_kv_heads), 0);
+    const auto first = *first_backward_part(f);
+    Attention attention(std::make_unique<CountingLibrary>(counts, first.workspace_bytes));
+    EXPECT_EQ(attention.backward_workspace_bytes(f), first.inner_bytes + first.workspace_bytes);
+    const auto workspace =
+        std::make_unique_for_overwrite<std::byte[]>(attention.backward_workspace_bytes(f));
+    attention.backward(nullptr, f, workspace.get(), nullptr);
+    EXPECT_EQ(counts, std::vector<int>(counts.size(), 1));
+  }
+}
+
+TEST(AttentionParts, TakeMemoryOnlyWhereThereIsALibrary) {
+  const auto f = launch(4, 2048, 32, 8, 128);
+  EXPECT_EQ(Attention(AttentionKernels::Ebb).backward_workspace_bytes(f), kMiB);
+  EXPECT_GT(Attention(AttentionKernels::Cudnn).backward_workspace_bytes(f), 288 * kMiB);
+  EXPECT_LT(Attention(AttentionKernels::Cudnn).backward_workspace_bytes(f), 289 * kMiB);
+}
+
+}  // namespace
+}  // namespace ebb::test
