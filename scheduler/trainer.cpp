@@ -137,9 +137,8 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
   if (device.info().attention == AttentionKernels::Cudnn &&
       prepared.attention == AttentionKernels::Ebb) {
     throw ConfigError(
-        "the plan's workspace is for Ebb's attention, the device's is cuDNN's; give prepare() "
-        "whose "
-        "it is in Budgets::attention");
+        "the plan's workspace is for Ebb's attention, the device's is cuDNN's; give prepare() its "
+        "DeviceInfo::attention in Budgets::attention");
   }
   device.reserve_workspace(fixed_.workspace_bytes);
   settle(device.kernels());

@@ -16,7 +16,7 @@ namespace ebb {
 namespace {
 
 /// Of how the numbers are measured and what they mean: older files are measured again.
-constexpr int kVersion = 3;
+constexpr int kVersion = 4;
 
 constexpr RateField kFields[] = {{"flops_per_s", &Machine::flops_per_s},
                                  {"attention_flops_per_s", &Machine::attention_flops_per_s},

@@ -102,6 +102,7 @@ class Measurement {
   Cost cost_of(const Submit& submit) const {
     SimDevice sim({.kind = DeviceKind::Sim,
                    .num_threads = num_threads(),
+                   .attention = device_->info().attention,
                    .counted_kind = device_->info().kind});
     const auto stream = sim.create_stream(StreamRole::Compute);
     submit(sim.kernels(), *stream);

@@ -31,7 +31,8 @@ Alternatives smaller_micro_batches(const TrainOptions& told) {
 
 /// cuDNN's backward stores gradients of scores.
 Alternatives our_attention(const TrainOptions& told, const PlanGround& ground) {
-  if (ground.device == DeviceKind::Host || told.attention == AttentionKernels::Ebb) return {};
+  const auto now = told.attention ? told.attention : ground.attention;
+  if (ground.device == DeviceKind::Host || now == AttentionKernels::Ebb) return {};
   TrainOptions options = told;
   options.attention = AttentionKernels::Ebb;
   return {{"--attention ebb", options}};

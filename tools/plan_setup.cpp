@@ -24,6 +24,12 @@ DeviceInfo whole_device(DeviceOptions device) {
   return create_device(device)->info();
 }
 
+/// A plan counts what cuDNN's take for what it is asked for alone.
+std::optional<AttentionKernels> attention_here(DeviceKind device) {
+  if (device == DeviceKind::Host) return std::nullopt;
+  return probe_cuda().attention_library.empty() ? AttentionKernels::Ebb : AttentionKernels::Cudnn;
+}
+
 PlanGround ground_on(const PlannedMachine& machine, DeviceKind device,
                      std::optional<AttentionKernels> attention = {}) {
   PlanGround ground{.machine = machine, .device = device, .attention = attention};
@@ -133,7 +139,7 @@ PlanGround plan_ground(const PlanRequest& request, const PlannedMachine& machine
   const ModelSource source = model_source(request.options);
   MachineRates rates{.machine = machine.rates};
   fit_to_model(rates, request.options, source, batch_shape(request.options, source), device);
-  PlanGround ground = ground_on(machine, device.kind, device.attention);
+  PlanGround ground = ground_on(machine, device.kind, attention_here(device.kind));
   ground.machine.rates = rates.machine;
   ground.is_here = true;
   return ground;
@@ -141,7 +147,7 @@ PlanGround plan_ground(const PlanRequest& request, const PlannedMachine& machine
 
 PlanGround ground_of(const TrainSetup& setup) {
   PlanGround ground =
-      ground_on(this_machine(setup.device), setup.device.kind, setup.device.attention);
+      ground_on(this_machine(setup.device), setup.device.kind, attention_here(setup.device.kind));
   ground.machine.rates = setup.rates.machine;
   ground.is_here = true;
   ground.num_eval_tokens = setup.eval_data ? setup.eval_data->num_tokens() : 0;

@@ -40,7 +40,7 @@ struct PlanGround {
   PlannedMachine machine = {};
   std::optional<size_t> total_memory_bytes = {};   ///< where the device's memory is the host's
   DeviceKind device = DeviceKind::Host;            ///< whose kernels will run
-  std::optional<AttentionKernels> attention = {};  ///< of that device; none: any
+  std::optional<AttentionKernels> attention = {};  ///< where it is left open; none: any
   bool is_here = false;          ///< this machine: no flag gives it more memory than it has
   uint64_t num_eval_tokens = 0;  ///< of the data that the run evaluates on; 0: it does not
 };

@@ -192,8 +192,8 @@ BatchShape batch_shape(const TrainOptions& options, const ModelSource& source) {
 /// asked where no layer would take them.
 std::optional<AttentionKernels> attention_kernels(const TrainOptions& options, DeviceKind device) {
   if (options.attention || device == DeviceKind::Host) return options.attention;
-  const bool is_ours = options.dtype == DType::F32 || options.dropout > 0 ||
-                       !options.documents.empty() || probe_cuda().attention_library.empty();
+  const bool is_ours = options.dtype == DType::F32 || options.dropout > 0 || options.is_packed() ||
+                       probe_cuda().attention_library.empty();
   return is_ours ? AttentionKernels::Ebb : AttentionKernels::Cudnn;
 }
 

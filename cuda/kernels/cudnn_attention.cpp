@@ -8,22 +8,6 @@
 namespace ebb {
 namespace {
 
-/// Where a part of attention lies, in elements from the beginning of each tensor.
-struct Places {
-  int64_t queries, keys, values, out, sums;
-
-  Places(const cuda::AttentionLaunch& f, const AttentionPart& part) {
-    const CudnnAttention all = forward_of(f);
-    const int64_t token = part.row * f.num_tokens;
-    const int64_t head = part.kv_head * (f.num_heads / f.num_kv_heads);
-    queries = token * all.qkv_columns + head * f.head_size;
-    keys = token * all.qkv_columns + (f.num_heads + part.kv_head) * f.head_size;
-    values = keys + f.num_kv_heads * f.head_size;
-    out = token * all.out_columns + head * f.head_size;
-    sums = (part.row * f.num_heads + head) * f.num_tokens;
-  }
-};
-
 /// What a plan is given: by pointer, on the device, and numbers that it reads when it is called.
 class Arguments {
  public:
@@ -82,7 +66,7 @@ class Arguments {
   }
 
   const cuda::AttentionLaunch& f_;
-  const Places places_;
+  const AttentionPlaces places_;
   const struct { float scale, nothing, window, one; } numbers_;
   std::vector<int64_t> names_;
   std::vector<const void*> data_;

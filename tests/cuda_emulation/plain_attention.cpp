@@ -3,6 +3,7 @@
 // multiplied.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -15,15 +16,16 @@
 namespace ebb {
 namespace {
 
-/// Of one row of the batch.
+/// One row of a part; heads are counted from the part's first.
 template <class T>
 class PlainHeads {
  public:
-  PlainHeads(const cuda::AttentionLaunch& f, int64_t row) : f_(f), row_(row) {}
+  PlainHeads(const cuda::AttentionLaunch& f, const AttentionPart& part, int64_t row)
+      : f_(f), row_(row), num_heads_(part.num_kv_heads * group()), at_(f, part) {}
 
   void attend(int64_t head) const {
     const int64_t d = f_.head_size;
-    const auto v = values(keys_of(head));
+    const auto v = values(head / group());
     for (int64_t query = 0; query < f_.num_tokens; ++query) {
       const std::vector<double> scores = scores_of(head, query);
       const double highest = *std::ranges::max_element(scores);
@@ -43,19 +45,18 @@ class PlainHeads {
 
   /// The gradients of one head of keys and of the heads of queries that read it.
   void differentiate(int64_t kv_head) const {
-    const int64_t d = f_.head_size, group = f_.num_heads / f_.num_kv_heads;
-    const auto count = static_cast<size_t>(f_.num_tokens * d);
+    const auto count = static_cast<size_t>(f_.num_tokens * f_.head_size);
     std::vector<double> dk(count, 0.0), dv(count, 0.0);
-    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+    for (int64_t head = kv_head * group(); head < (kv_head + 1) * group(); ++head) {
       const HeadGradients one = differentiate_head(head);
       for (size_t i = 0; i < count; ++i) {
-        dk[i] += group == 1 ? one.dk[i] : round(one.dk[i]);
-        dv[i] += group == 1 ? one.dv[i] : round(one.dv[i]);
+        dk[i] += group() == 1 ? one.dk[i] : round(one.dk[i]);
+        dv[i] += group() == 1 ? one.dv[i] : round(one.dv[i]);
       }
-      write(head, one.dq);
+      write(at_.queries, head, one.dq);
     }
-    write(f_.num_heads + kv_head, dk);
-    write(f_.num_heads + f_.num_kv_heads + kv_head, dv);
+    write(at_.keys, kv_head, dk);
+    write(at_.values, kv_head, dv);
   }
 
  private:
@@ -68,12 +69,13 @@ class PlainHeads {
     const auto count = static_cast<size_t>(n * d);
     HeadGradients g{std::vector<double>(count), std::vector<double>(count),
                     std::vector<double>(count)};
-    const auto q = part(head), k = part(f_.num_heads + keys_of(head)), v = values(keys_of(head));
+    const auto q = queries(head), k = keys(head / group()), v = values(head / group());
     for (int64_t query = 0; query < n; ++query) {
       const T* y = out(f_.out, head, query);
-      const T* dy = out(static_cast<const void*>(f_.dout), head, query);
-      double inner = 0;
-      for (int64_t i = 0; i < d; ++i) inner += double{float{y[i]}} * float{dy[i]};
+      const T* dy = out(f_.dout, head, query);
+      float& inner = f_.inner[(row_ * num_heads_ + head) * n + query];
+      inner = 0;
+      for (int64_t i = 0; i < d; ++i) inner += float{y[i]} * float{dy[i]};
       const std::vector<double> scores = scores_of(head, query);
       for (int64_t key = 0; key < n; ++key) {
         const double weight =
@@ -94,36 +96,40 @@ class PlainHeads {
   }
 
   static double round(double x) { return float{T(static_cast<float>(x))}; }
-  int64_t keys_of(int64_t head) const { return head / (f_.num_heads / f_.num_kv_heads); }
+  int64_t group() const { return f_.num_heads / f_.num_kv_heads; }
   int64_t columns() const { return (f_.num_heads + 2 * f_.num_kv_heads) * f_.head_size; }
   int64_t sums_at(int64_t head, int64_t token) const {
-    return (row_ * f_.num_heads + head) * f_.num_tokens + token;
+    return at_.sums + (row_ * f_.num_heads + head) * f_.num_tokens + token;
   }
-  /// Of the heads of queries, keys and values that lie beside each other.
-  auto part(int64_t index) const {
-    const T* first = static_cast<const T*>(f_.qkv) + row_ * f_.num_tokens * columns();
-    return [first = first + index * f_.head_size, row = columns()](int64_t token, int64_t i) {
-      return double{float{first[token * row + i]}};
+  int64_t place(int64_t first, int64_t head) const {
+    return first + row_ * f_.num_tokens * columns() + head * f_.head_size;
+  }
+  auto read(int64_t first, int64_t head) const {
+    const T* values = static_cast<const T*>(f_.qkv) + place(first, head);
+    return [values, row = columns()](int64_t token, int64_t i) {
+      return double{float{values[token * row + i]}};
     };
   }
-  auto values(int64_t kv_head) const { return part(f_.num_heads + f_.num_kv_heads + kv_head); }
+  auto queries(int64_t head) const { return read(at_.queries, head); }
+  auto keys(int64_t kv_head) const { return read(at_.keys, kv_head); }
+  auto values(int64_t kv_head) const { return read(at_.values, kv_head); }
   template <class Void>
   auto* out(Void* data, int64_t head, int64_t token) const {
     using Element = std::conditional_t<std::is_const_v<Void>, const T, T>;
-    return static_cast<Element*>(data) +
+    return static_cast<Element*>(data) + at_.out +
            ((row_ * f_.num_tokens + token) * f_.num_heads + head) * f_.head_size;
   }
-  void write(int64_t index, const std::vector<double>& values) const {
-    T* first = static_cast<T*>(f_.dqkv) + row_ * f_.num_tokens * columns() + index * f_.head_size;
+  void write(int64_t first, int64_t head, const std::vector<double>& values) const {
+    T* to = static_cast<T*>(f_.dqkv) + place(first, head);
     for (size_t i = 0; i < values.size(); ++i) {
       const auto token = static_cast<int64_t>(i) / f_.head_size;
-      first[token * columns() + static_cast<int64_t>(i) % f_.head_size] =
+      to[token * columns() + static_cast<int64_t>(i) % f_.head_size] =
           T(static_cast<float>(values[i]));
     }
   }
   /// -infinity for keys that are not seen.
   std::vector<double> scores_of(int64_t head, int64_t query) const {
-    const auto q = part(head), k = part(f_.num_heads + keys_of(head));
+    const auto q = queries(head), k = keys(head / group());
     std::vector<double> scores(static_cast<size_t>(f_.num_tokens),
                                -std::numeric_limits<double>::infinity());
     const int64_t last = f_.causal ? query : f_.num_tokens - 1;
@@ -138,7 +144,8 @@ class PlainHeads {
   }
 
   const cuda::AttentionLaunch& f_;
-  const int64_t row_;
+  const int64_t row_, num_heads_;
+  const AttentionPlaces at_;
 };
 
 class PlainAttention final : public AttentionLibrary {
@@ -151,9 +158,10 @@ class PlainAttention final : public AttentionLibrary {
                std::span<std::byte> workspace) override {
     check(f, workspace);
     emulation::enqueue(stream, [f] {
+      const AttentionPart all{.num_rows = f.batch, .num_kv_heads = f.num_kv_heads};
       emulation::deal(f.batch * f.num_heads, [&](int64_t i) {
         with_float_type(f.dtype, [&](auto zero) {
-          PlainHeads<decltype(zero)>(f, i / f.num_heads).attend(i % f.num_heads);
+          PlainHeads<decltype(zero)>(f, all, i / f.num_heads).attend(i % f.num_heads);
         });
       });
     });
@@ -162,11 +170,12 @@ class PlainAttention final : public AttentionLibrary {
                 std::span<std::byte> workspace) override {
     check(f, workspace);
     check(f, {reinterpret_cast<std::byte*>(f.inner), sizeof(float)});
-    emulation::enqueue(stream, [f, part] {
+    emulation::enqueue(stream, [f, part, workspace] {
+      std::memset(workspace.data(), 0xFF, workspace.size());  // nothing else may lie there
       emulation::deal(part.num_rows * part.num_kv_heads, [&](int64_t i) {
         with_float_type(f.dtype, [&](auto zero) {
-          PlainHeads<decltype(zero)>(f, part.row + i / part.num_kv_heads)
-              .differentiate(part.kv_head + i % part.num_kv_heads);
+          PlainHeads<decltype(zero)>(f, part, i / part.num_kv_heads)
+              .differentiate(i % part.num_kv_heads);
         });
       });
     });

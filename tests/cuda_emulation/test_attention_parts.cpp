@@ -1,6 +1,8 @@
 // What a library's backward attention is asked for at a time.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -68,8 +70,8 @@ TEST(AttentionParts, TakeWhatCudnnSaysThatItTakes) {
 /// Counts how often it was asked for each row and head of keys.
 class CountingLibrary final : public AttentionLibrary {
  public:
-  CountingLibrary(std::vector<int>& counts, size_t workspace_bytes)
-      : counts_(counts), workspace_bytes_(workspace_bytes) {}
+  CountingLibrary(std::vector<int>& counts, const BackwardPart& first)
+      : counts_(counts), first_(first) {}
   bool can_attend(const cuda::AttentionLaunch&, size_t) override { return true; }
   bool can_differentiate(const cuda::AttentionLaunch&, const AttentionPart&, size_t) override {
     return true;
@@ -77,8 +79,8 @@ class CountingLibrary final : public AttentionLibrary {
   void forward(cudaStream_t, const cuda::AttentionLaunch&, std::span<std::byte>) override {}
   void backward(cudaStream_t, const cuda::AttentionLaunch& f, const AttentionPart& part,
                 std::span<std::byte> workspace) override {
-    EXPECT_EQ(workspace.size(), workspace_bytes_);
-    EXPECT_LT(reinterpret_cast<std::byte*>(f.inner), workspace.data());
+    EXPECT_EQ(workspace.size(), first_.workspace_bytes);
+    EXPECT_EQ(reinterpret_cast<std::byte*>(f.inner) + first_.inner_bytes, workspace.data());
     for (int64_t row = part.row; row < part.row + part.num_rows; ++row) {
       for (int64_t i = 0; i < part.num_kv_heads; ++i) {
         ++counts_.at(static_cast<size_t>(row * f.num_kv_heads + part.kv_head + i));
@@ -88,19 +90,80 @@ class CountingLibrary final : public AttentionLibrary {
 
  private:
   std::vector<int>& counts_;
-  const size_t workspace_bytes_;
+  const BackwardPart first_;
 };
 
 TEST(AttentionParts, AreAllAskedForOnce) {
   for (const auto& f : {launch(16, 1024, 12, 12, 64), launch(2, 4096, 32, 8, 128)}) {
     std::vector<int> counts(static_cast<size_t>(f.batch * f.num_kv_heads), 0);
     const auto first = *first_backward_part(f);
-    Attention attention(std::make_unique<CountingLibrary>(counts, first.workspace_bytes));
+    Attention attention(std::make_unique<CountingLibrary>(counts, first));
     EXPECT_EQ(attention.backward_workspace_bytes(f), first.inner_bytes + first.workspace_bytes);
     const auto workspace =
         std::make_unique_for_overwrite<std::byte[]>(attention.backward_workspace_bytes(f));
     attention.backward(nullptr, f, workspace.get(), nullptr);
     EXPECT_EQ(counts, std::vector<int>(counts.size(), 1));
+  }
+}
+
+/// Device memory of the emulation.
+class Memory {
+ public:
+  explicit Memory(size_t bytes) {
+    EXPECT_EQ(cudaMalloc(&data_, bytes), cudaSuccess);
+    std::memset(data_, 0xFF, bytes);  // NaN
+  }
+  ~Memory() { EXPECT_EQ(cudaFree(data_), cudaSuccess); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  template <class T>
+  T* get() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  void* data_ = nullptr;
+};
+
+/// Where a part lies is what cuDNN is told, too.
+TEST(AttentionParts, HaveTheBitsOfTheWhole) {
+  auto f = launch(2, 128, 4, 2, 8);
+  const auto columns = static_cast<size_t>((f.num_heads + 2 * f.num_kv_heads) * f.head_size);
+  const auto tokens = static_cast<size_t>(f.batch * f.num_tokens);
+  const size_t qkv_bytes = tokens * columns * 2, out_bytes = tokens * 4 * 8 * 2;
+  const size_t sums_bytes = tokens * 4 * sizeof(float);
+  const Memory qkv(qkv_bytes), out(out_bytes), dout(out_bytes), sums(sums_bytes);
+  const Memory inner(sums_bytes), workspace(64 * kMiB), whole(qkv_bytes), by_parts(qkv_bytes);
+  for (size_t i = 0; i < tokens * columns; ++i) {
+    qkv.get<BF16>()[i] = BF16(std::sin(static_cast<float>(i)));
+  }
+  for (size_t i = 0; i < out_bytes / 2; ++i) {
+    dout.get<BF16>()[i] = BF16(std::cos(static_cast<float>(i)));
+  }
+  f.qkv = qkv.get<void>();
+  f.out = out.get<void>();
+  f.dout = dout.get<void>();
+  f.log_sum_exp = sums.get<float>();
+  f.inner = inner.get<float>();
+  f.dqkv = whole.get<void>();
+  const std::span<std::byte> scratch{workspace.get<std::byte>(), 64 * kMiB};
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0), cudaSuccess);
+  const auto library = create_attention_library();
+  library->forward(stream, f, scratch);
+  library->backward(stream, f, {.num_rows = 2, .num_kv_heads = 2}, scratch);
+  f.dqkv = by_parts.get<void>();
+  for (int64_t row = 0; row < 2; ++row) {
+    for (int64_t head = 0; head < 2; ++head) {
+      library->backward(stream, f, {.row = row, .num_rows = 1, .kv_head = head, .num_kv_heads = 1},
+                        scratch);
+    }
+  }
+  ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+  ASSERT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+  EXPECT_EQ(std::memcmp(whole.get<void>(), by_parts.get<void>(), qkv_bytes), 0);
+  for (size_t i = 0; i < tokens * columns; ++i) {
+    ASSERT_FALSE(std::isnan(float{whole.get<BF16>()[i]})) << "was every gradient written? " << i;
   }
 }
 

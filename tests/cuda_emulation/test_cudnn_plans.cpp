@@ -100,6 +100,14 @@ TEST_P(CudnnPlans, AreThereForTheirBackward) {
   EXPECT_TRUE(plan_backward(launch(DType::BF16, 1, 4096, 32, 8, 128, true, 1024)))
       << "Mistral, and Llama but for the window: two heads of keys";
   EXPECT_TRUE(plan_backward(launch(DType::F16, 32, 512, 12, 12, 64, false))) << "BERT";
+  EXPECT_TRUE(plan_backward(launch(DType::BF16, 1, 2048, 32, 1, 80))) << "one head of keys";
+  // What test_attention_library.cpp asks for.
+  EXPECT_TRUE(plan_backward(launch(DType::F16, 1, 256, 4, 2, 16, true, 37)));
+  EXPECT_TRUE(plan_backward(launch(DType::BF16, 2, 128, 3, 1, 8, false)));
+  EXPECT_TRUE(plan_backward(launch(DType::BF16, 1, 4096, 1, 1, 8)));
+  EXPECT_EQ(plan_backward(launch(DType::BF16, 1, 1024, 8, 8, 256)).has_value(),
+            GetParam().architecture == 900)
+      << "large heads";
 }
 
 class CudnnRefusals : public CudnnPlans {};

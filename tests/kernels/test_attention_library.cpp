@@ -10,6 +10,8 @@
 namespace ebb::test {
 namespace {
 
+constexpr size_t kWorkspaceBytes = size_t{320} << 20;  // a part of a backward, and more
+
 /// A device beside the harness's, whose attention is our own.
 class Gpu {
  public:
@@ -17,7 +19,7 @@ class Gpu {
       : device_(
             create_device({.kind = DeviceKind::Cuda, .num_threads = 1, .attention = attention})),
         stream_(device_->create_stream(StreamRole::Compute)) {
-    device_->reserve_workspace(size_t{40} << 20);
+    device_->reserve_workspace(kWorkspaceBytes);
   }
   /// A tensor of the device's own memory, where a library's loads are sure to reach. Copied there.
   Tensor upload(const Array& array) {
@@ -95,6 +97,9 @@ struct Inputs {
     return results;
   }
 };
+
+/// Or plain loops in its place, which take long.
+bool is_cudnn() { return probe_cuda().attention_library.starts_with("cuDNN"); }
 
 class AttentionLibraryTest : public testing::TestWithParam<DType> {
  protected:
@@ -192,9 +197,26 @@ TEST_P(AttentionLibraryTest, HasTheSameBitsAgain) {
 
 /// Long enough to be cut into parts that are added.
 TEST_P(AttentionLibraryTest, HasTheSameBitsAgainForLongRows) {
-  const Inputs inputs(GetParam(), {1, 1024, 1, 8, true, {}});
+  const Inputs inputs(GetParam(), {1, is_cudnn() ? 4096 : 256, 1, 8, true, {}});
   const Results first = inputs.attend(*library_);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(inputs.attend(*library_) == first);
+}
+
+/// Several parts, of rows and of heads, near what ours make of the library's own results.
+TEST_P(AttentionLibraryTest, ItsBackwardIsTheSameInParts) {
+  if (!is_cudnn()) {
+    GTEST_SKIP() << "too long in plain loops; AttentionParts.HaveTheBitsOfTheWhole has small ones";
+  }
+  for (const AttentionCase& shape :
+       {AttentionCase{12, 1024, 12, 64, true, {}}, {1, 4096, 16, 128, true, {}, 4, 1000}}) {
+    const Inputs inputs(GetParam(), shape);
+    const Results got = inputs.attend(*library_), ours = inputs.attend(*library_, *ours_);
+    EXPECT_TRUE(inputs.attend(*library_) == got);
+    const Values want = ours.dqkv.values();
+    const double terms = static_cast<double>(shape.tokens * shape.heads / shape.key_heads());
+    EXPECT_TRUE(close(got.dqkv.values(), want, Values(want.size(), 2.0 + 0.5 * std::sqrt(terms)),
+                      rounding(), GetParam()));
+  }
 }
 
 TEST_P(AttentionLibraryTest, IsAskedWhereItHasWordsAlone) {
