@@ -6,8 +6,8 @@
 namespace ebb {
 namespace {
 
-/// cuDNN up to 9.15 asks for the length of each row where tiles are not whole, and 9.19 still has
-/// no rows of one token.
+/// By NVIDIA's frontend, cuDNN up to 9.15 asks for the length of each row where tiles are not
+/// whole, and has no rows of one token.
 constexpr int64_t kTile = 128;
 
 /// A library's backward stores the gradients of scores, 2 bytes for each pair of tokens and head,

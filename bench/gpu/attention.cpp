@@ -3,6 +3,7 @@
 // Ours, and then a library's where one is found; where it has no backward, that is ours in both.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 
@@ -78,7 +79,9 @@ void verify_gradient(Gpu& gpu, const Case& c, const Tensor& dqkv, int64_t row, i
       size += std::abs(term);
     }
     const int64_t at = token * c.columns() + (c.heads + c.kv_heads + kv_head) * c.head_size + d;
-    check_close(gpu.read(dqkv, at, 1)[0], expected, size / 64 + 1e-7,
+    // A library rounds each head's weight and gradient before it adds them.
+    const double tolerance = std::max(std::abs(expected) / 64, size / 128) + 1e-7;
+    check_close(gpu.read(dqkv, at, 1)[0], expected, tolerance,
                 std::string("a gradient of the attention of ") + c.name);
   }
 }

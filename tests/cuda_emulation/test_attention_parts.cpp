@@ -7,21 +7,12 @@
 #include <vector>
 
 #include "cuda/attention.h"
+#include "tests/cuda_emulation/attention_launch.h"
 
 namespace ebb::test {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
-
-cuda::AttentionLaunch launch(int64_t batch, int64_t length, int64_t heads, int64_t kv_heads,
-                             int64_t head_size) {
-  return {.dtype = DType::BF16,
-          .batch = batch,
-          .num_tokens = length,
-          .num_heads = heads,
-          .num_kv_heads = kv_heads,
-          .head_size = head_size};
-}
 
 TEST(AttentionParts, AreRowsOrHeadsThatDivideTheBatch) {
   const auto expect = [](const cuda::AttentionLaunch& f, int64_t num_rows, int64_t num_kv_heads) {
@@ -32,28 +23,33 @@ TEST(AttentionParts, AreRowsOrHeadsThatDivideTheBatch) {
     EXPECT_EQ(first->part.num_rows, num_rows);
     EXPECT_EQ(first->part.num_kv_heads, num_kv_heads);
   };
-  expect(launch(16, 1024, 12, 12, 64), 8, 12);  // ten rows of 24 MiB would fit
-  expect(launch(7, 1024, 12, 12, 64), 7, 12);
-  expect(launch(11, 1024, 12, 12, 64), 1, 12);
-  expect(launch(4, 2048, 32, 8, 128), 1, 8);  // 256 MiB
-  expect(launch(2, 4096, 32, 8, 128), 1, 2);
-  expect(launch(1, 4096, 48, 6, 128), 1, 1);  // each head of keys is read by eight of queries
-  expect(launch(1, 8192, 32, 32, 128), 1, 2);
+  expect(attention_launch(DType::BF16, 16, 1024, 12, 12, 64), 8,
+         12);  // ten rows of 24 MiB would fit
+  expect(attention_launch(DType::BF16, 7, 1024, 12, 12, 64), 7, 12);
+  expect(attention_launch(DType::BF16, 11, 1024, 12, 12, 64), 1, 12);
+  expect(attention_launch(DType::BF16, 4, 2048, 32, 8, 128), 1, 8);  // 256 MiB
+  expect(attention_launch(DType::BF16, 2, 4096, 32, 8, 128), 1, 2);
+  expect(attention_launch(DType::BF16, 1, 4096, 48, 6, 128), 1,
+         1);  // each head of keys is read by eight of queries
+  expect(attention_launch(DType::BF16, 1, 8192, 32, 32, 128), 1, 2);
 }
 
 TEST(AttentionParts, AreNoneWhereLibrariesAreNotAsked) {
-  EXPECT_FALSE(first_backward_part(launch(1, 8192, 32, 8, 128))) << "512 MiB for a head of keys";
-  EXPECT_FALSE(first_backward_part(launch(1, 1000, 12, 12, 64))) << "no whole tiles";
-  EXPECT_FALSE(first_backward_part(launch(0, 1024, 12, 12, 64)));
-  EXPECT_FALSE(first_backward_part(launch(1, 1024, 12, 12, 12))) << "rows of 24 bytes";
-  auto other = launch(1, 1024, 12, 12, 64);
+  EXPECT_FALSE(first_backward_part(attention_launch(DType::BF16, 1, 8192, 32, 8, 128)))
+      << "512 MiB for a head of keys";
+  EXPECT_FALSE(first_backward_part(attention_launch(DType::BF16, 1, 1000, 12, 12, 64)))
+      << "no whole tiles";
+  EXPECT_FALSE(first_backward_part(attention_launch(DType::BF16, 0, 1024, 12, 12, 64)));
+  EXPECT_FALSE(first_backward_part(attention_launch(DType::BF16, 1, 1024, 12, 12, 12)))
+      << "rows of 24 bytes";
+  auto other = attention_launch(DType::BF16, 1, 1024, 12, 12, 64);
   other.dtype = DType::F32;
   EXPECT_FALSE(first_backward_part(other));
-  other = launch(1, 1024, 12, 12, 64);
+  other = attention_launch(DType::BF16, 1, 1024, 12, 12, 64);
   other.dropout.probability = 0.1f;
   EXPECT_FALSE(first_backward_part(other));
   const int32_t start = 0;
-  other = launch(1, 1024, 12, 12, 64);
+  other = attention_launch(DType::BF16, 1, 1024, 12, 12, 64);
   other.document_starts = &start;
   EXPECT_FALSE(first_backward_part(other));
 }
@@ -61,10 +57,12 @@ TEST(AttentionParts, AreNoneWhereLibrariesAreNotAsked) {
 TEST(AttentionParts, TakeWhatCudnnSaysThatItTakes) {
   // cuDNN 9.12, 9.19 and 9.28, for an H100.
   constexpr size_t kGpt2 = 201'326'848, kMistral = 285'212'928;
-  EXPECT_EQ(first_backward_part(launch(16, 1024, 12, 12, 64))->workspace_bytes,
-            kGpt2 - 256 + kAttentionWorkspaceBytes);
-  EXPECT_EQ(first_backward_part(launch(1, 4096, 32, 8, 128))->workspace_bytes,
-            kMistral - 256 + kAttentionWorkspaceBytes);
+  EXPECT_EQ(
+      first_backward_part(attention_launch(DType::BF16, 16, 1024, 12, 12, 64))->workspace_bytes,
+      kGpt2 - 256 + kAttentionWorkspaceBytes);
+  EXPECT_EQ(
+      first_backward_part(attention_launch(DType::BF16, 1, 4096, 32, 8, 128))->workspace_bytes,
+      kMistral - 256 + kAttentionWorkspaceBytes);
 }
 
 /// Counts how often it was asked for each row and head of keys.
@@ -94,7 +92,8 @@ class CountingLibrary final : public AttentionLibrary {
 };
 
 TEST(AttentionParts, AreAllAskedForOnce) {
-  for (const auto& f : {launch(16, 1024, 12, 12, 64), launch(2, 4096, 32, 8, 128)}) {
+  for (const auto& f : {attention_launch(DType::BF16, 16, 1024, 12, 12, 64),
+                        attention_launch(DType::BF16, 2, 4096, 32, 8, 128)}) {
     std::vector<int> counts(static_cast<size_t>(f.batch * f.num_kv_heads), 0);
     const auto first = *first_backward_part(f);
     Attention attention(std::make_unique<CountingLibrary>(counts, first));
@@ -127,7 +126,7 @@ class Memory {
 
 /// Where a part lies is what cuDNN is told, too.
 TEST(AttentionParts, HaveTheBitsOfTheWhole) {
-  auto f = launch(2, 128, 4, 2, 8);
+  auto f = attention_launch(DType::BF16, 2, 128, 4, 2, 8);
   const auto columns = static_cast<size_t>((f.num_heads + 2 * f.num_kv_heads) * f.head_size);
   const auto tokens = static_cast<size_t>(f.batch * f.num_tokens);
   const size_t qkv_bytes = tokens * columns * 2, out_bytes = tokens * 4 * 8 * 2;
@@ -168,7 +167,7 @@ TEST(AttentionParts, HaveTheBitsOfTheWhole) {
 }
 
 TEST(AttentionParts, TakeMemoryOnlyWhereThereIsALibrary) {
-  const auto f = launch(4, 2048, 32, 8, 128);
+  const auto f = attention_launch(DType::BF16, 4, 2048, 32, 8, 128);
   EXPECT_EQ(Attention(AttentionKernels::Ebb).backward_workspace_bytes(f), kMiB);
   EXPECT_GT(Attention(AttentionKernels::Cudnn).backward_workspace_bytes(f), 288 * kMiB);
   EXPECT_LT(Attention(AttentionKernels::Cudnn).backward_workspace_bytes(f), 289 * kMiB);

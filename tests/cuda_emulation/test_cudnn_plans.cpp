@@ -9,6 +9,7 @@
 #include "cuda/attention.h"
 #include "cuda/kernels/cudnn_plan.h"
 #include "device/errors.h"
+#include "tests/cuda_emulation/attention_launch.h"
 #include "tests/error_of.h"
 
 namespace ebb::test {
@@ -73,39 +74,29 @@ class CudnnPlans : public testing::TestWithParam<Gpu> {
 INSTANTIATE_TEST_SUITE_P(Gpus, CudnnPlans, testing::ValuesIn(kGpus),
                          [](const auto& info) { return std::string(info.param.name); });
 
-cuda::AttentionLaunch launch(DType dtype, int64_t batch, int64_t length, int64_t heads,
-                             int64_t kv_heads, int64_t head_size, bool causal = true,
-                             int64_t window = 0) {
-  return {.dtype = dtype,
-          .batch = batch,
-          .num_tokens = length,
-          .num_heads = heads,
-          .num_kv_heads = kv_heads,
-          .head_size = head_size,
-          .causal = causal,
-          .window = window};
-}
-
 TEST_P(CudnnPlans, AreThereForWhatModelsAskFor) {
-  EXPECT_TRUE(plan(launch(DType::BF16, 8, 2048, 32, 32, 80))) << "GPT-3 2.7B";
-  EXPECT_TRUE(plan(launch(DType::BF16, 1, 8192, 32, 8, 128, true, 4096)))
+  EXPECT_TRUE(plan(attention_launch(DType::BF16, 8, 2048, 32, 32, 80))) << "GPT-3 2.7B";
+  EXPECT_TRUE(plan(attention_launch(DType::BF16, 1, 8192, 32, 8, 128, true, 4096)))
       << "Mistral, and Llama but for the window";
-  EXPECT_TRUE(plan(launch(DType::F16, 32, 512, 12, 12, 64, false))) << "BERT";
-  EXPECT_TRUE(plan(launch(DType::BF16, 2, 131, 6, 2, 24, true, 100))) << "an odd length";
+  EXPECT_TRUE(plan(attention_launch(DType::F16, 32, 512, 12, 12, 64, false))) << "BERT";
+  EXPECT_TRUE(plan(attention_launch(DType::BF16, 2, 131, 6, 2, 24, true, 100))) << "an odd length";
 }
 
 TEST_P(CudnnPlans, AreThereForTheirBackward) {
-  EXPECT_TRUE(plan_backward(launch(DType::BF16, 8, 2048, 32, 32, 80))) << "GPT-3 2.7B, a row";
-  EXPECT_TRUE(plan_backward(launch(DType::BF16, 16, 1024, 12, 12, 64))) << "GPT-2, eight rows";
-  EXPECT_TRUE(plan_backward(launch(DType::BF16, 1, 4096, 32, 8, 128, true, 1024)))
+  EXPECT_TRUE(plan_backward(attention_launch(DType::BF16, 8, 2048, 32, 32, 80)))
+      << "GPT-3 2.7B, a row";
+  EXPECT_TRUE(plan_backward(attention_launch(DType::BF16, 16, 1024, 12, 12, 64)))
+      << "GPT-2, eight rows";
+  EXPECT_TRUE(plan_backward(attention_launch(DType::BF16, 1, 4096, 32, 8, 128, true, 1024)))
       << "Mistral, and Llama but for the window: two heads of keys";
-  EXPECT_TRUE(plan_backward(launch(DType::F16, 32, 512, 12, 12, 64, false))) << "BERT";
-  EXPECT_TRUE(plan_backward(launch(DType::BF16, 1, 2048, 32, 1, 80))) << "one head of keys";
+  EXPECT_TRUE(plan_backward(attention_launch(DType::F16, 32, 512, 12, 12, 64, false))) << "BERT";
+  EXPECT_TRUE(plan_backward(attention_launch(DType::BF16, 1, 2048, 32, 1, 80)))
+      << "one head of keys";
   // What test_attention_library.cpp asks for.
-  EXPECT_TRUE(plan_backward(launch(DType::F16, 1, 256, 4, 2, 16, true, 37)));
-  EXPECT_TRUE(plan_backward(launch(DType::BF16, 2, 128, 3, 1, 8, false)));
-  EXPECT_TRUE(plan_backward(launch(DType::BF16, 1, 4096, 1, 1, 8)));
-  EXPECT_EQ(plan_backward(launch(DType::BF16, 1, 1024, 8, 8, 256)).has_value(),
+  EXPECT_TRUE(plan_backward(attention_launch(DType::F16, 1, 256, 4, 2, 16, true, 37)));
+  EXPECT_TRUE(plan_backward(attention_launch(DType::BF16, 2, 128, 3, 1, 8, false)));
+  EXPECT_TRUE(plan_backward(attention_launch(DType::BF16, 1, 4096, 1, 1, 8)));
+  EXPECT_EQ(plan_backward(attention_launch(DType::BF16, 1, 1024, 8, 8, 256)).has_value(),
             GetParam().architecture == 900)
       << "large heads";
 }
@@ -114,8 +105,8 @@ class CudnnRefusals : public CudnnPlans {};
 INSTANTIATE_TEST_SUITE_P(H100, CudnnRefusals, testing::Values(kGpus[3]));
 
 TEST_P(CudnnRefusals, AreNoErrors) {
-  EXPECT_FALSE(plan(launch(DType::BF16, 1, 64, 2, 2, 12))) << "rows of 24 bytes";
-  const auto gpt2 = launch(DType::BF16, 16, 1024, 12, 12, 64);
+  EXPECT_FALSE(plan(attention_launch(DType::BF16, 1, 64, 2, 2, 12))) << "rows of 24 bytes";
+  const auto gpt2 = attention_launch(DType::BF16, 16, 1024, 12, 12, 64);
   EXPECT_FALSE(plan_attention(library_, {.properties = properties_.get()}, forward_of(gpt2), -1))
       << "no workspace is small enough";
   const auto part = *first_backward_part(gpt2);
