@@ -23,7 +23,7 @@ int64_t greatest_divisor(int64_t n, int64_t most) {
 }
 
 BackwardPart sized(const cuda::AttentionLaunch& f, const AttentionPart& part) {
-  const int64_t group = f.num_heads / f.num_kv_heads;
+  const int64_t group = f.group();
   const auto rows = static_cast<size_t>(part.num_rows * part.num_kv_heads * group * f.num_tokens);
   // Of scores, and of keys and values for each head of queries before those are added.
   const int64_t columns = f.num_tokens + (group > 1 ? 2 * f.head_size : 0);
@@ -46,8 +46,7 @@ std::optional<BackwardPart> first_backward_part(const cuda::AttentionLaunch& f) 
     return std::nullopt;
   }
   const auto head_bytes =
-      static_cast<size_t>(f.num_tokens * f.num_tokens * (f.num_heads / f.num_kv_heads)) *
-      size_of(f.dtype);
+      static_cast<size_t>(f.num_tokens * f.num_tokens * f.group()) * size_of(f.dtype);
   const auto num_kv_heads = static_cast<int64_t>(kMostScoreBytes / head_bytes);
   if (num_kv_heads == 0) return std::nullopt;
   if (num_kv_heads < f.num_kv_heads) {

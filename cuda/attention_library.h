@@ -27,11 +27,10 @@ struct AttentionPlaces {
   int64_t queries, keys, values, out, sums;
 
   AttentionPlaces(const cuda::AttentionLaunch& f, const AttentionPart& part) {
-    const int64_t columns = (f.num_heads + 2 * f.num_kv_heads) * f.head_size;
     const int64_t token = part.row * f.num_tokens;
-    const int64_t head = part.kv_head * (f.num_heads / f.num_kv_heads);
-    queries = token * columns + head * f.head_size;
-    keys = token * columns + (f.num_heads + part.kv_head) * f.head_size;
+    const int64_t head = part.kv_head * f.group();
+    queries = token * f.qkv_columns() + head * f.head_size;
+    keys = token * f.qkv_columns() + (f.num_heads + part.kv_head) * f.head_size;
     values = keys + f.num_kv_heads * f.head_size;
     out = (token * f.num_heads + head) * f.head_size;
     sums = (part.row * f.num_heads + head) * f.num_tokens;

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -97,6 +98,7 @@ struct CudaContext {
   Failures failures;
   Flags flags;
   GpuClock clock;
+  std::atomic<bool> expects_new_kernels = false;
   const PinnedDataError data_error;
   const std::unique_ptr<HomeMemory> home;  // last: its rings use the rest
 };

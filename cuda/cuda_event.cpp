@@ -106,9 +106,12 @@ StreamClock CudaEvent::make_wait(cudaStream_t stream) const {
     const cudaError_t status = cudaStreamWaitEvent(stream, event_of(slot), 0);
     let_go(slot);
     EBB_CUDA(status, "making a stream wait for an event");
-  } else if (const auto generation = static_cast<uint32_t>(latest()); !HostEvent::done()) {
+  } else if (const uint64_t generation = latest(); context_.expects_new_kernels) {
+    (void)HostEvent::await(generation);  // what failed stands before the point
+  } else if (!HostEvent::done()) {
     const CUresult status = context_.driver.stream_wait_value32(
-        stream, reinterpret_cast<CUdeviceptr>(flag_), generation, CU_STREAM_WAIT_VALUE_GEQ);
+        stream, reinterpret_cast<CUdeviceptr>(flag_), static_cast<uint32_t>(generation),
+        CU_STREAM_WAIT_VALUE_GEQ);
     if (status != CUDA_SUCCESS) {
       throw_driver_error(context_.driver, status, "making a stream wait for a host thread",
                          "is this GPU older than compute capability 8.0? use --device host");

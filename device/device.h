@@ -114,6 +114,11 @@ class Device {
   virtual std::unique_ptr<Stream> create_stream(StreamRole role) = 0;
   virtual std::unique_ptr<Event> create_event() = 0;
   virtual Kernels& kernels() = 0;
+  /// Whether kernels that are new to the device may be submitted from here on; at first none are
+  /// expected. A GPU loads a kernel when it is first launched, and may let all that it was given
+  /// end before: while any are expected, a stream of the GPU is not made to wait for a host thread,
+  /// but the thread that submits the wait waits in its place.
+  virtual void expect_new_kernels(bool) noexcept {}
 
   /// Bytes of MemoryKind::Device taken now (buffers, blocks, workspace), and the most there ever
   /// were.

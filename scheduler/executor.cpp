@@ -59,6 +59,7 @@ Executor::Executor(Device& device, const Layout& layout, DeviceSpaces& spaces, c
   for (uint32_t i = 0; i < max_ops; ++i) events_.push_back(device.create_event());
   times_.resize(max_ops);
   leases_.reserve(64);
+  begun_.reserve(16);
   static constexpr StreamRole kRoles[kNumLanes] = {StreamRole::Compute, StreamRole::Load,
                                                    StreamRole::Store, StreamRole::Update};
   for (int lane = 0; lane < kNumLanes; ++lane) streams_[lane] = device.create_stream(kRoles[lane]);
@@ -72,6 +73,10 @@ void Executor::begin(const Trace& trace, const Plan& plan) {
   EBB_CHECK(!running_, "an earlier step threw: nothing more can run here");
   running_ = true;
   trace_ = &trace;
+  if (std::ranges::find(begun_, &plan) == begun_.end()) {
+    begun_.push_back(&plan);
+    device_.expect_new_kernels(true);
+  }
   find_held(plan.held_at_start);
   last_gradient_.begin(plan);
   cursor_ = moment_ = 0;
@@ -300,11 +305,13 @@ ExecutorStats Executor::finish() {
   if (last_compute_op_ != kNone) {
     stats.stall_s = std::max(0.0, times_[last_compute_op_].end_s - stats.compute_s);
   }
+  device_.expect_new_kernels(false);
   running_ = false;
   return stats;
 }
 
 void Executor::give_up() noexcept {
+  device_.expect_new_kernels(false);
   stop_mover();
   for (auto& s : streams_) {
     try {

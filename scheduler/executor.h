@@ -90,7 +90,8 @@ class Executor : public Hooks {
   /// Before begin() only: then it is the mover's.
   Stream& load() { return *streams_[static_cast<int>(Lane::Load)]; }
 
-  /// Starts a plan. Both must live until finish() has returned. REQUIRES: the device holds what the
+  /// Starts a plan. Both must live until finish() has returned, and no other plan may come to its
+  /// address: with a plan's first run new kernels are expected. REQUIRES: the device holds what the
   /// plan starts with.
   void begin(const Trace& trace, const Plan& plan);
   /// Submits what is left, waits for everything and rethrows the first error.
@@ -140,6 +141,7 @@ class Executor : public Hooks {
 
   const Trace* trace_ = nullptr;
   const Plan* plan_ = nullptr;
+  std::vector<const Plan*> begun_;  // each once
   std::vector<uint32_t> block_of_;  // [the plan's block] the device's: each plan numbers anew
   uint32_t cursor_ = 0;             // next operation the program thread looks at
   uint32_t moment_ = 0;

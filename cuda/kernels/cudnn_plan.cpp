@@ -65,7 +65,7 @@ CudnnAttention forward_of(const cuda::AttentionLaunch& f) {
           .head_size = f.head_size,
           .causal = f.causal,
           .has_window = f.causal && f.window > 0,
-          .qkv_columns = (f.num_heads + 2 * f.num_kv_heads) * f.head_size,
+          .qkv_columns = f.qkv_columns(),
           .out_columns = f.num_heads * f.head_size};
 }
 
@@ -74,7 +74,7 @@ CudnnAttention backward_of(const cuda::AttentionLaunch& f, const AttentionPart& 
   said.backward = true;
   said.batch = part.num_rows;
   said.num_kv_heads = part.num_kv_heads;
-  said.num_heads = part.num_kv_heads * (f.num_heads / f.num_kv_heads);
+  said.num_heads = part.num_kv_heads * f.group();
   return said;
 }
 

@@ -109,6 +109,11 @@ struct AttentionLaunch {
   void* cache = nullptr;   ///< attention_cached alone, as what follows
   int64_t capacity = 0;
   const int32_t* positions = nullptr;
+
+  /// Of a row of qkv.
+  int64_t qkv_columns() const { return (num_heads + 2 * num_kv_heads) * head_size; }
+  /// Heads of queries that read one of keys.
+  int64_t group() const { return num_heads / num_kv_heads; }
 };
 void check_documents(cudaStream_t stream, const AttentionLaunch& f, DataError* error);
 void attention_forward(cudaStream_t stream, const AttentionLaunch& f);

@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <map>
 #include <mutex>
 #include <unordered_map>
@@ -13,6 +12,7 @@
 #include "device/errors.h"
 #include "device/host/host_memory.h"
 #include "device/host/quiet_lock.h"
+#include "tests/cuda_emulation/code_loading.h"
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/cuda_emulation/stream_queue.h"
 
@@ -202,13 +202,12 @@ CUresult wait_value32(CUstream stream, CUdeviceptr address, cuuint32_t value, un
   if (is_lost()) return finish_driver();
   if (const CUresult no = begin_driver("cuStreamWaitValue32"); no != CUDA_SUCCESS) return no;
   constexpr useconds_t kPollMicroseconds = 20;
-  enqueue(stream, [word, value] {
-    const auto is_less = [&] {
-      const uint32_t seen = std::atomic_ref(*word).load(std::memory_order_acquire);
-      return static_cast<int32_t>(seen - value) < 0;
-    };
-    while (is_less() && !is_lost()) usleep(kPollMicroseconds);
-    take_order(word);
+  const AwaitedWord awaited{word, value};
+  begin_wait(awaited);
+  enqueue(stream, [awaited] {
+    while (!awaited.is_written() && !is_lost()) usleep(kPollMicroseconds);
+    end_wait(awaited);
+    take_order(awaited.word);
   });
   return finish_driver();
 }

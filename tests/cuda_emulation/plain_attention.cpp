@@ -2,13 +2,16 @@
 // fp64 but for what the library rounds: weights and gradients of scores, before they are
 // multiplied.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <set>
 #include <vector>
 
 #include "cuda/attention.h"
 #include "device/errors.h"
+#include "tests/cuda_emulation/code_loading.h"
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/cuda_emulation/os_threads.h"
 #include "tests/cuda_emulation/stream_queue.h"
@@ -21,11 +24,11 @@ template <class T>
 class PlainHeads {
  public:
   PlainHeads(const cuda::AttentionLaunch& f, const AttentionPart& part, int64_t row)
-      : f_(f), row_(row), num_heads_(part.num_kv_heads * group()), at_(f, part) {}
+      : f_(f), row_(row), num_heads_(part.num_kv_heads * f_.group()), at_(f, part) {}
 
   void attend(int64_t head) const {
     const int64_t d = f_.head_size;
-    const auto v = values(head / group());
+    const auto v = values(head / f_.group());
     for (int64_t query = 0; query < f_.num_tokens; ++query) {
       const std::vector<double> scores = scores_of(head, query);
       const double highest = *std::ranges::max_element(scores);
@@ -47,11 +50,11 @@ class PlainHeads {
   void differentiate(int64_t kv_head) const {
     const auto count = static_cast<size_t>(f_.num_tokens * f_.head_size);
     std::vector<double> dk(count, 0.0), dv(count, 0.0);
-    for (int64_t head = kv_head * group(); head < (kv_head + 1) * group(); ++head) {
+    for (int64_t head = kv_head * f_.group(); head < (kv_head + 1) * f_.group(); ++head) {
       const HeadGradients one = differentiate_head(head);
       for (size_t i = 0; i < count; ++i) {
-        dk[i] += group() == 1 ? one.dk[i] : round(one.dk[i]);
-        dv[i] += group() == 1 ? one.dv[i] : round(one.dv[i]);
+        dk[i] += f_.group() == 1 ? one.dk[i] : round(one.dk[i]);
+        dv[i] += f_.group() == 1 ? one.dv[i] : round(one.dv[i]);
       }
       write(at_.queries, head, one.dq);
     }
@@ -69,7 +72,7 @@ class PlainHeads {
     const auto count = static_cast<size_t>(n * d);
     HeadGradients g{std::vector<double>(count), std::vector<double>(count),
                     std::vector<double>(count)};
-    const auto q = queries(head), k = keys(head / group()), v = values(head / group());
+    const auto q = queries(head), k = keys(head / f_.group()), v = values(head / f_.group());
     for (int64_t query = 0; query < n; ++query) {
       const T* y = out(f_.out, head, query);
       const T* dy = out(f_.dout, head, query);
@@ -96,17 +99,15 @@ class PlainHeads {
   }
 
   static double round(double x) { return float{T(static_cast<float>(x))}; }
-  int64_t group() const { return f_.num_heads / f_.num_kv_heads; }
-  int64_t columns() const { return (f_.num_heads + 2 * f_.num_kv_heads) * f_.head_size; }
   int64_t sums_at(int64_t head, int64_t token) const {
     return at_.sums + (row_ * f_.num_heads + head) * f_.num_tokens + token;
   }
   int64_t place(int64_t first, int64_t head) const {
-    return first + row_ * f_.num_tokens * columns() + head * f_.head_size;
+    return first + row_ * f_.num_tokens * f_.qkv_columns() + head * f_.head_size;
   }
   auto read(int64_t first, int64_t head) const {
     const T* values = static_cast<const T*>(f_.qkv) + place(first, head);
-    return [values, row = columns()](int64_t token, int64_t i) {
+    return [values, row = f_.qkv_columns()](int64_t token, int64_t i) {
       return double{float{values[token * row + i]}};
     };
   }
@@ -123,13 +124,13 @@ class PlainHeads {
     T* to = static_cast<T*>(f_.dqkv) + place(first, head);
     for (size_t i = 0; i < values.size(); ++i) {
       const auto token = static_cast<int64_t>(i) / f_.head_size;
-      to[token * columns() + static_cast<int64_t>(i) % f_.head_size] =
+      to[token * f_.qkv_columns() + static_cast<int64_t>(i) % f_.head_size] =
           T(static_cast<float>(values[i]));
     }
   }
   /// -infinity for keys that are not seen.
   std::vector<double> scores_of(int64_t head, int64_t query) const {
-    const auto q = queries(head), k = keys(head / group());
+    const auto q = queries(head), k = keys(head / f_.group());
     std::vector<double> scores(static_cast<size_t>(f_.num_tokens),
                                -std::numeric_limits<double>::infinity());
     const int64_t last = f_.causal ? query : f_.num_tokens - 1;
@@ -157,6 +158,7 @@ class PlainAttention final : public AttentionLibrary {
   void forward(cudaStream_t stream, const cuda::AttentionLaunch& f,
                std::span<std::byte> workspace) override {
     check(f, workspace);
+    load_for(forward_shapes_, f, {.num_rows = f.batch, .num_kv_heads = f.num_kv_heads});
     emulation::enqueue(stream, [f] {
       const AttentionPart all{.num_rows = f.batch, .num_kv_heads = f.num_kv_heads};
       emulation::deal(f.batch * f.num_heads, [&](int64_t i) {
@@ -170,6 +172,7 @@ class PlainAttention final : public AttentionLibrary {
                 std::span<std::byte> workspace) override {
     check(f, workspace);
     check(f, {reinterpret_cast<std::byte*>(f.inner), sizeof(float)});
+    load_for(backward_shapes_, f, part);
     emulation::enqueue(stream, [f, part, workspace] {
       std::memset(workspace.data(), 0xFF, workspace.size());  // nothing else may lie there
       emulation::deal(part.num_rows * part.num_kv_heads, [&](int64_t i) {
@@ -187,6 +190,15 @@ class PlainAttention final : public AttentionLibrary {
     EBB_CHECK(emulation::is_device_memory(scratch.data(), scratch.size()),
               "the workspace of attention is not on the device");
   }
+
+  using Shape = std::array<int64_t, 6>;
+  static void load_for(std::set<Shape>& loaded, const cuda::AttentionLaunch& f,
+                       const AttentionPart& part) {
+    const Shape shape = {part.num_rows, part.num_kv_heads, f.num_tokens,
+                         f.num_heads,   f.num_kv_heads,    f.head_size};
+    if (loaded.insert(shape).second) emulation::load_code();
+  }
+  std::set<Shape> forward_shapes_, backward_shapes_;
 };
 
 }  // namespace

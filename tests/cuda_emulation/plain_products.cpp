@@ -2,9 +2,12 @@
 // or added to what is there and rounded once.
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <tuple>
 
 #include "cuda/linear.h"
 #include "device/errors.h"
+#include "tests/cuda_emulation/code_loading.h"
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/cuda_emulation/os_threads.h"
 #include "tests/cuda_emulation/stream_queue.h"
@@ -82,6 +85,12 @@ bool is_sound(const MatrixProduct& p) {
           (p.b_sums == nullptr || (p.bias == nullptr && p.d_dtype == DType::F32)));
 }
 
+/// What an algorithm follows from, beside types and alignments.
+auto shape_of(const MatrixProduct& p) {
+  return std::tuple(p.m, p.n, p.k, p.a.transposed, p.b.transposed, p.write, p.epilogue,
+                    p.bias == nullptr, p.b_sums == nullptr);
+}
+
 class PlainProducts final : public MatrixProducts {
  public:
   bool can_multiply(const MatrixProduct& p) override {
@@ -89,6 +98,7 @@ class PlainProducts final : public MatrixProducts {
   }
   void multiply(cudaStream_t stream, const MatrixProduct& product, std::byte*) override {
     EBB_CHECK(is_sound(product), "cuBLASLt would refuse this product");
+    if (shapes_.insert(shape_of(product)).second) emulation::load_code();
     emulation::enqueue(stream, [product] {
       constexpr int64_t kColumns = 16;
       emulation::deal((product.n + kColumns - 1) / kColumns, [&](int64_t i) {
@@ -99,6 +109,9 @@ class PlainProducts final : public MatrixProducts {
       });
     });
   }
+
+ private:
+  std::set<decltype(shape_of({}))> shapes_;  // whose kernels are loaded
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "device/errors.h"
 #include "device/host/host_stream.h"
 #include "device/host/quiet_lock.h"
+#include "tests/cuda_emulation/code_loading.h"
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/cuda_emulation/stream_queue.h"
 
@@ -106,6 +107,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete stream;
   count_stream(-1);
   graveyard().clear_without_streams();
+  if (live().num_streams == 0) unload_kernels();
   return finish();
 }
 

@@ -127,7 +127,7 @@ class Memory {
 /// Where a part lies is what cuDNN is told, too.
 TEST(AttentionParts, HaveTheBitsOfTheWhole) {
   auto f = attention_launch(DType::BF16, 2, 128, 4, 2, 8);
-  const auto columns = static_cast<size_t>((f.num_heads + 2 * f.num_kv_heads) * f.head_size);
+  const auto columns = static_cast<size_t>(f.qkv_columns());
   const auto tokens = static_cast<size_t>(f.batch * f.num_tokens);
   const size_t qkv_bytes = tokens * columns * 2, out_bytes = tokens * 4 * 8 * 2;
   const size_t sums_bytes = tokens * 4 * sizeof(float);

@@ -200,6 +200,8 @@ TEST_F(EmulatedBackend, AskingAnEventThatIsNotDoneFailsNoLaunch) {
   Gate gate;
   const auto compute = device->create_stream(StreamRole::Compute);
   const auto load = device->create_stream(StreamRole::Load);
+  device->kernels().add(*compute, floats(y), floats(y), floats(y));  // loads its code
+  compute->synchronize();
   load->call({}, [&] { gate.pass(); });
   load->record(*event);
   EXPECT_FALSE(event->done());
@@ -208,6 +210,50 @@ TEST_F(EmulatedBackend, AskingAnEventThatIsNotDoneFailsNoLaunch) {
   device->kernels().add(*compute, floats(y), floats(y), floats(y));
   EXPECT_NO_THROW(compute->synchronize());
   gate.open();
+}
+
+/// The emulation takes the other for an error.
+TEST_F(EmulatedBackend, CodeIsLoadedWhileNoStreamWaitsForAHostThread) {
+  for (const bool expected : {false, true}) {
+    const auto device = create_gpu();
+    const Buffer y = device->allocate(MemoryKind::Device, 4096, "y");
+    const auto event = device->create_event();
+    Gate gate;
+    const auto compute = device->create_stream(StreamRole::Compute);
+    const auto load = device->create_stream(StreamRole::Load);
+    const auto update = device->create_stream(StreamRole::Update);
+    update->call({}, [&] { gate.pass(); });
+    update->record(*event);
+    device->expect_new_kernels(expected);
+    std::thread opens([&] {
+      if (expected) gate.open();
+    });
+    load->wait(*event);
+    EXPECT_EQ(event->done(), expected);
+    device->kernels().add(*compute, floats(y), floats(y), floats(y));
+    gate.open();
+    opens.join();
+    if (expected) {
+      EXPECT_NO_THROW(compute->synchronize());
+    } else {
+      EXPECT_SAYS(error_of<LogicError>([&] { compute->synchronize(); }),
+                  "code is loaded while a stream waits for a host thread");
+    }
+    load->synchronize();
+  }
+}
+
+/// As where the stream itself waits.
+TEST_F(EmulatedBackend, AFailureIsKnownToTheStreamInWhosePlaceAThreadWaited) {
+  const auto device = create_gpu();
+  const auto event = device->create_event();
+  const auto load = device->create_stream(StreamRole::Load);
+  const auto update = device->create_stream(StreamRole::Update);
+  device->expect_new_kernels(true);
+  update->call({}, [] { throw DeviceError("broken"); });
+  update->record(*event);
+  EXPECT_NO_THROW(load->wait(*event));
+  EXPECT_SAYS(error_of<DeviceError>([&] { load->synchronize(); }), "broken");
 }
 
 TEST_F(EmulatedBackend, ARefusedLaunchIsToldOnItsOwnStreamAlone) {

@@ -15,6 +15,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "tests/cuda_emulation/code_loading.h"
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/cuda_emulation/grid.h"
 
@@ -76,6 +77,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
   if (ebb::emulation::is_refused("cudaLaunchKernelEx")) {
     return ebb::emulation::set_last_error(cudaErrorUnknown);
   }
+  ebb::emulation::load_kernel(reinterpret_cast<const void*>(kernel));
   ebb::emulation::enqueue(config->stream,
                           [shape, kernel, arguments = std::tuple<P...>(std::forward<A>(a)...)] {
                             ebb::emulation::run_grid(shape, [&] { std::apply(kernel, arguments); });
