@@ -81,13 +81,16 @@ struct Op {
 /// beside it as beside the backward.
 constexpr double kCarriedShare = 0.5;
 
+/// One comes home, one is updated, and one each to wait before and behind.
+constexpr uint32_t kGradientSlots = 4;
+
 /// What the planner may decide.
 struct PlanOptions {
   uint32_t num_blocks = 0;
   bool update = true;             ///< false: evaluation, weights stay as they are
   bool update_after_norm = true;  ///< clipping: no update before the norm is known
-  uint32_t num_gradient_slots =
-      4;  ///< without clipping: chunks of gradients on their way to the update in this step
+  /// Without clipping: chunks of gradients on their way to the update in this step.
+  uint32_t num_gradient_slots = kGradientSlots;
   bool carry_updates = false;  ///< into the next step: with clipping all, else a share
   double carried_share = kCarriedShare;
   /// With clipping, of the updates that are carried: chunks to update during the backward in the

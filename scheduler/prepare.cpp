@@ -103,6 +103,7 @@ PlanOptions plan_options(const TrainerOptions& options, uint32_t num_blocks, boo
   return {.num_blocks = num_blocks,
           .update = update,
           .update_after_norm = updates_after_norm(options),
+          .num_gradient_slots = options.gradient_slots.value_or(kGradientSlots),
           .carry_updates = options.update != UpdateOrder::Wait,
           .carried_share = options.carried_share.value_or(kCarriedShare),
           .num_speculated = options.update == UpdateOrder::Speculate

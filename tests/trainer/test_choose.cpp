@@ -177,6 +177,14 @@ class ChooseTest : public testing::Test {
   Preparation choose_in(const TrainerOptions& options, size_t bytes, const Machine& machine) const {
     return prepare(model_, options, {.device_memory = bytes, .num_threads = 1}, machine);
   }
+  /// On which everything is resident, a step computes for a second, and its update takes so many
+  /// times the forward.
+  Machine with_update(double forwards, const TrainerOptions& options) const {
+    const Preparation plain = prepare(model_, options, {.num_threads = 1});
+    const double bytes = update_bytes_per_parameter(DType::BF16, DType::BF16) *
+                         static_cast<double>(plain.layout->num_model_parameters());
+    return gpu(plain.flops, 1000 * kGB, bytes / (forwards / 3));
+  }
   const Gpt2 model_{small_gpt(), kMicroBatchSize, kLength, DType::BF16};
 };
 
@@ -252,27 +260,56 @@ TEST_F(ChooseTest, WithoutRatesBytesAndArithmeticDecide) {
 TEST_F(ChooseTest, SpeculatesOnWhatTheForwardCannotHide) {
   TrainerOptions options = open(1);
   options.recompute = Recompute::None;
-  const Preparation plain = prepare(model_, options, {.num_threads = 1});
-  const double bytes = update_bytes_per_parameter(DType::BF16, DType::BF16) *
-                       static_cast<double>(plain.layout->num_model_parameters());
-  const auto with_update = [&](double forwards) {
-    return gpu(plain.flops, 1000 * kGB, bytes / (forwards / 3));  // a step computes for a second
-  };
-  const Preparation slow = prepare(model_, options, {.num_threads = 1}, with_update(1.8));
+  const Preparation slow = prepare(model_, options, {.num_threads = 1}, with_update(1.8, options));
   EXPECT_EQ(slow.options.update, UpdateOrder::Speculate);
   EXPECT_EQ(slow.candidates[slow.chosen].update, UpdateOrder::Speculate);
   EXPECT_GT(slow.plan.speculated.size(), 0u);
   EXPECT_LT(slow.plan.speculated.size(), slow.layout->num_chunks());
   EXPECT_EQ(slow.candidates[slow.chosen].num_speculated, slow.plan.speculated.size());
-  const Preparation fast = prepare(model_, options, {.num_threads = 1}, with_update(0.5));
+  const Preparation fast = prepare(model_, options, {.num_threads = 1}, with_update(0.5, options));
   EXPECT_EQ(fast.options.update, UpdateOrder::Overlap);
-  const size_t least = plain.ledger.total(Tier::Host);
+  const size_t least = fast.ledger.total(Tier::Host);
   const Preparation tight =
-      prepare(model_, options, {.host_memory = least, .num_threads = 1}, with_update(1.8));
+      prepare(model_, options, {.host_memory = least, .num_threads = 1}, with_update(1.8, options));
   EXPECT_EQ(tight.options.update, UpdateOrder::Overlap);
   options.max_grad_norm = 0;
-  const Preparation early = prepare(model_, options, {.num_threads = 1}, with_update(1.8));
+  const Preparation early = prepare(model_, options, {.num_threads = 1}, with_update(1.8, options));
   EXPECT_EQ(early.options.update, UpdateOrder::Overlap);
+}
+
+/// GPT-3 6.7B on a GPU of 31 GiB. Without clipping a gradient waits for its update alone: in as
+/// many places as that falls behind, where home has them.
+TEST_F(ChooseTest, GradientsWaitAtHomeForASlowUpdate) {
+  const Gpt2Config config = {.vocabulary = 50257,
+                             .max_positions = 2048,
+                             .channels = 4096,
+                             .num_layers = 32,
+                             .num_heads = 32};
+  const Gpt2 model(config, 4, 1024, DType::BF16);
+  const TrainerOptions options = {.recompute = Recompute::None, .max_grad_norm = 0};
+  const auto choose_with = [&](std::optional<uint32_t> slots, double update,
+                               std::optional<size_t> host_memory = {}) {
+    TrainerOptions told = options;
+    told.gradient_slots = slots;
+    Machine machine = gpu(190e12, 53 * kGB, update);
+    machine.device_bytes_per_s = 1500 * kGB;
+    return prepare(model, told,
+                   {.device_memory = size_t{31} << 30,
+                    .host_memory = host_memory,
+                    .num_threads = 1,
+                    .device = DeviceKind::Cuda},
+                   machine);
+  };
+  const auto seconds = [](const Preparation& p) { return p.candidates[p.chosen].seconds; };
+  const Preparation few = choose_with(kGradientSlots, 65 * kGB), all = choose_with({}, 65 * kGB);
+  EXPECT_LT(seconds(all), 0.9 * seconds(few));
+  EXPECT_GT(*all.options.gradient_slots, kGradientSlots);
+  EXPECT_LT(*all.options.gradient_slots, all.layout->num_chunks());
+  const size_t room = few.ledger.total(Tier::Host);
+  const Preparation tight = choose_with({}, 65 * kGB, room);
+  EXPECT_LE(tight.ledger.total(Tier::Host), room);
+  EXPECT_LE(seconds(tight), seconds(choose_with(kGradientSlots, 65 * kGB, room)));
+  EXPECT_EQ(choose_with({}, 1000 * kGB).options.gradient_slots, kGradientSlots);
 }
 
 /// What home has no room for lives on a device that has; as little of it as must where that is

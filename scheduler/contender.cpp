@@ -1,0 +1,58 @@
+#include "scheduler/contender.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "scheduler/prepare.h"
+
+namespace ebb {
+
+bool comes_first(const Contender& a, const Contender& b) {
+  if (is_better(a.candidate, b.candidate)) return true;
+  if (is_better(b.candidate, a.candidate)) return false;
+  return std::pair(a.setting, a.row) < std::pair(b.setting, b.row);
+}
+
+std::string Judge::judge(Contender& contender) const {
+  const Preparation& ground = *contender.ground;
+  const Plan& plan = contender.plan;
+  Candidate& c = contender.candidate;
+  const Ledger ledger = ledger_with(ground, plan);
+  c.device_bytes = ledger.total(Tier::Device);
+  const size_t home = c.host_bytes = ledger.total(Tier::Host);
+  if (budgets_.host_memory && home > *budgets_.host_memory) {
+    c.why_not = fmt::format("needs {} at home", format_bytes(home));
+    return too_large_for_host(ledger, *budgets_.host_memory);
+  }
+  if (budgets_.total_memory && home + c.device_bytes > *budgets_.total_memory) {
+    c.why_not = fmt::format("needs {} in all", format_bytes(home + c.device_bytes));
+    return too_large_together(ground, ledger, *budgets_.total_memory);
+  }
+  c.update = contender.options.update;
+  c.recomputed_blocks =
+      std::min(ground.num_model_blocks, ground.options.recomputed_blocks.value_or(UINT32_MAX));
+  c.flops = ground.flops;
+  c.num_device_updates = static_cast<uint32_t>(plan.device_updates.size());
+  c.num_held = static_cast<uint32_t>(plan.held_at_end.size()) - c.num_device_updates;
+  c.num_speculated = static_cast<uint32_t>(plan.speculated.size());
+  c.moved_bytes = plan.loaded_bytes + plan.stored_bytes;
+  c.seconds = simulate(plan, ground.trace, *ground.layout, machine_).seconds;
+  c.bound =
+      lower_bound(ground.trace, *ground.layout, plan, machine_, updates_after_norm(ground.options));
+  return {};
+}
+
+bool Judge::plans(Contender& c) const {
+  c.plan = plan_step(*c.ground, c.options);
+  return judge(c).empty();
+}
+
+bool Judge::replaces(Contender other, Contender& c) const {
+  if (!plans(other) || !is_better(other.candidate, c.candidate)) return false;
+  c = std::move(other);
+  return true;
+}
+
+}  // namespace ebb

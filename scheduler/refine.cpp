@@ -1,0 +1,192 @@
+#include "scheduler/refine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "scheduler/prepare.h"
+
+namespace ebb {
+namespace {
+
+constexpr int kHalvings = 3;
+constexpr double kCarriedShares[] = {0, 0.25, 0.4, 0.6};
+/// Of plans for which that would take longer than a second in all.
+constexpr size_t kMostOperationsTwice = 150'000;
+
+bool hopes(const Contender& c) { return c.options.update == UpdateOrder::Speculate; }
+
+}  // namespace
+
+Refinement::Refinement(const TrainerOptions& told, const Judge& judge, RunDry run_dry,
+                       double least_s)
+    : judge_(judge),
+      run_dry_(std::move(run_dry)),
+      least_s_(least_s),
+      may_recompute_fewer_(told.recompute == Recompute::Auto && !told.recomputed_blocks),
+      may_speculate_(told.update == UpdateOrder::Auto),
+      may_choose_speculated_(!told.speculated_chunks && updates_after_norm(told)),
+      may_choose_device_updates_(!told.device_updates),
+      may_choose_slots_(!told.gradient_slots && !updates_after_norm(told)) {}
+
+template <class Change>
+void Refinement::try_instead(Contender& c, const Change& change) const {
+  judge_.replaces(changed(c, change), c);
+}
+
+// The fewest recomputed blocks are not always the best once hope hides the updates that they left
+// no time for, or are the best only then.
+void Refinement::refine(Contender& c) const {
+  if (!may_recompute_fewer_ || c.options.recompute == Recompute::None) return refine_rest(c);
+  const bool may_hope = may_speculate_on(c);
+  Contender fewer = c, hopeful = c;
+  const bool helps = recompute_fewer(fewer);
+  if (!helps || may_hope) refine_rest(c);
+  if (helps) refine_instead(c, std::move(fewer));
+  if (!may_hope || hopes(hopeful)) return;
+  speculate_on(hopeful, hopeful.ground->layout->num_chunks());
+  if (hopes(hopeful) && recompute_fewer(hopeful)) refine_instead(c, std::move(hopeful));
+}
+void Refinement::refine_instead(Contender& c, Contender other) const {
+  refine_rest(other);
+  if (is_better(other.candidate, c.candidate)) c = std::move(other);
+}
+
+// Nothing makes a step faster than its kernels.
+bool Refinement::may_win(const Contender& c) const {
+  return c.candidate.bound.compute_s <= least_s_ * (1 + kEqualSeconds);
+}
+
+// With hope from the beginning other numbers are best than with hope at last.
+void Refinement::refine_rest(Contender& c) const {
+  if (!may_win(c)) return;
+  Contender hopeful = c;
+  refine_numbers(c);
+  const bool is_long = c.plan.ops.size() > kMostOperationsTwice;
+  if (is_long || !may_speculate_on(hopeful) || hopes(hopeful)) return;
+  speculate_on(hopeful, hopeful.ground->layout->num_chunks());
+  if (!hopes(hopeful)) return;
+  refine_numbers(hopeful);
+  if (is_better(hopeful.candidate, c.candidate)) c = std::move(hopeful);
+}
+
+void Refinement::refine_numbers(Contender& c) const {
+  if (may_choose_slots_) take_gradient_slots(c);
+  if (may_choose_device_updates_) {
+    const uint32_t most = most_device_updates(*c.ground);
+    for (uint32_t num = most; num > most / 8; num /= 2) update_on_device(c, num);
+  }
+  if (may_speculate_on(c)) speculate(c);
+  if (!updates_after_norm(c.options)) hold_and_carry(c);
+}
+
+void Refinement::polish(Contender& c) const {
+  if (!may_win(c)) return;
+  if (may_choose_device_updates_) refine_device_updates(c);
+  if (may_choose_speculated_ && hopes(c)) {
+    const uint32_t all = c.ground->layout->num_chunks();
+    speculate_near(c, all / 16, all / 64);
+  }
+  if (may_choose_slots_) settle_gradient_slots(c);
+}
+
+void Refinement::refine_device_updates(Contender& c) const {
+  const uint32_t most = most_device_updates(*c.ground);
+  for (uint32_t step = most / 4; step > most / 64; step /= 2) {
+    const uint32_t now = c.candidate.num_device_updates;
+    update_on_device(c, std::min(now + step, most));
+    update_on_device(c, now - std::min(now, step));
+  }
+}
+void Refinement::update_on_device(Contender& c, uint32_t num) const {
+  try_instead(c, [&](TrainerOptions& options) { options.device_updates = num; });
+}
+// Only steps that do not wait for their norm hold weights that home updates, or have a share of
+// updates to carry.
+void Refinement::hold_and_carry(Contender& c) const {
+  const TrainerOptions told = c.options;
+  // Blocks that no moment needs at once may hold weights: more of them, or fewer.
+  const uint32_t most = c.ground->num_blocks - c.ground->smallest_blocks;
+  if (!told.held_chunks) {
+    for (uint32_t num = most; num > most / 8; num /= 2) {
+      try_instead(c, [&](TrainerOptions& options) { options.held_chunks = num; });
+    }
+  }
+  // Those whose updates are carried are not held.
+  if (!told.carried_share && told.update != UpdateOrder::Wait) {
+    for (const double share : kCarriedShares) {
+      try_instead(c, [&](TrainerOptions& options) { options.carried_share = share; });
+    }
+  }
+}
+
+// At home gradients wait for a CPU that falls behind: all of them at first, where they have room.
+void Refinement::take_gradient_slots(Contender& c) const {
+  takes_slots(c, c.ground->layout->num_chunks());
+}
+// Then the fewest that do as well; without that room, as many as help.
+void Refinement::settle_gradient_slots(Contender& c) const {
+  const uint32_t most = c.ground->layout->num_chunks();
+  if (c.options.gradient_slots) {
+    for (uint32_t num = kGradientSlots; num < most; num *= 2) {
+      if (takes_slots(c, num)) return;
+    }
+  } else {
+    uint32_t num = 2 * kGradientSlots;
+    while (num < most && judge_.replaces(with_slots(c, num), c)) num *= 2;
+  }
+}
+Contender Refinement::with_slots(const Contender& c, uint32_t num) {
+  return changed(c, [&](TrainerOptions& options) { options.gradient_slots = num; });
+}
+// Unless that is worse.
+bool Refinement::takes_slots(Contender& c, uint32_t num) const {
+  Contender other = with_slots(c, num);
+  if (!judge_.plans(other) || is_better(c.candidate, other.candidate)) return false;
+  c = std::move(other);
+  return true;
+}
+
+bool Refinement::may_speculate_on(const Contender& c) const {
+  const UpdateOrder told = c.options.update;
+  return may_choose_speculated_ &&
+         (told == UpdateOrder::Speculate || (may_speculate_ && told != UpdateOrder::Wait));
+}
+
+// On as many chunks as is fastest: what the next forward hides need not be done in hope.
+void Refinement::speculate(Contender& c) const {
+  const UpdateOrder told = c.options.update;
+  const uint32_t most = c.ground->layout->num_chunks();
+  if (told != UpdateOrder::Speculate) speculate_on(c, most);  // as where it is told
+  speculate_near(c, (most + 1) / 2, most / 16);
+}
+// With ever smaller steps, above `least`.
+void Refinement::speculate_near(Contender& c, uint32_t step, uint32_t least) const {
+  for (; step > least; step /= 2) {
+    const auto now = static_cast<uint32_t>(c.plan.speculated.size());
+    speculate_on(c, now + step);
+    speculate_on(c, now - std::min(now, step));
+  }
+}
+void Refinement::speculate_on(Contender& c, uint32_t num) const {
+  if (num == 0 || num > c.ground->layout->num_chunks()) return;
+  try_instead(c, [&](TrainerOptions& options) {
+    options.update = UpdateOrder::Speculate;
+    options.speculated_chunks = num;
+  });
+}
+
+// The fewest that fit and are faster, by halves; false: none.
+bool Refinement::recompute_fewer(Contender& c) const {
+  const auto all = c.ground;
+  uint32_t too_few = 0, enough = c.ground->num_model_blocks;
+  for (int i = 0; i < kHalvings && too_few + 1 < enough; ++i) {
+    const uint32_t num = (too_few + enough) / 2;
+    Contender fewer = changed(c, [&](TrainerOptions& options) { options.recomputed_blocks = num; });
+    fewer.ground = run_dry_(fewer.options);
+    const bool has_blocks = fewer.ground->num_blocks >= fewer.ground->smallest_blocks;
+    (has_blocks && judge_.replaces(std::move(fewer), c) ? enough : too_few) = num;
+  }
+  return c.ground != all;
+}
+
+}  // namespace ebb
