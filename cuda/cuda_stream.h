@@ -1,9 +1,10 @@
 // Streams of the CUDA backend: of the GPU (compute, load, store), and of host threads (update).
 //
 // Submitting to a GPU stream is calling CUDA: nothing is queued here, and no call waits for the
-// device unless CUDA's own queue is full. Kernels are submitted with launch(). call() is for host
-// functions, which run on a thread of the stream's own and may do what they like, call CUDA and
-// wait included; the stream goes on when they return.
+// device unless CUDA's own queue is full, or for a host thread but where new kernels are expected.
+// Kernels are submitted with launch(). call() is for host functions, which run on a thread of the
+// stream's own and may do what they like, call CUDA and wait included; the stream goes on when they
+// return.
 //
 // Errors: what CUDA refuses when asked, and injected faults, drop all that is submitted afterwards.
 // What fails later, on a host thread, is known to synchronize(), to events and to waiting streams

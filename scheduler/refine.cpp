@@ -12,6 +12,7 @@ constexpr int kHalvings = 3;
 constexpr double kCarriedShares[] = {0, 0.25, 0.4, 0.6};
 /// Of plans for which that would take longer than a second in all.
 constexpr size_t kMostOperationsTwice = 150'000;
+bool is_short(const Contender& c) { return c.plan.ops.size() <= kMostOperationsTwice; }
 
 bool hopes(const Contender& c) { return c.options.update == UpdateOrder::Speculate; }
 
@@ -40,7 +41,7 @@ void Refinement::refine(Contender& c) const {
   const bool may_hope = may_speculate_on(c);
   Contender fewer = c, hopeful = c;
   const bool helps = recompute_fewer(fewer);
-  if (!helps || may_hope) refine_rest(c);
+  if (!helps || may_hope || is_short(c)) refine_rest(c);
   if (helps) refine_instead(c, std::move(fewer));
   if (!may_hope || hopes(hopeful)) return;
   speculate_on(hopeful, hopeful.ground->layout->num_chunks());
@@ -61,8 +62,7 @@ void Refinement::refine_rest(Contender& c) const {
   if (!may_win(c)) return;
   Contender hopeful = c;
   refine_numbers(c);
-  const bool is_long = c.plan.ops.size() > kMostOperationsTwice;
-  if (is_long || !may_speculate_on(hopeful) || hopes(hopeful)) return;
+  if (!is_short(c) || !may_speculate_on(hopeful) || hopes(hopeful)) return;
   speculate_on(hopeful, hopeful.ground->layout->num_chunks());
   if (!hopes(hopeful)) return;
   refine_numbers(hopeful);

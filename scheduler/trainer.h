@@ -86,8 +86,7 @@ struct TrainerOptions {
   /// Of the updates of a step without clipping, how many (0 to 1) overlap with the next step;
   /// nullopt: the planner's choice. The same bits either way, and so the next.
   std::optional<double> carried_share = {};
-  /// Of the others, how many chunks of gradients may wait at home for them; nullopt: the planner's
-  /// choice.
+  /// Chunks of gradients that may wait at home for the others; nullopt: the planner's choice.
   std::optional<uint32_t> gradient_slots = {};
   /// Where updates speculate: on so many chunks, as far as that is possible and there is memory at
   /// home for their logs; nullopt: the planner's choice.
@@ -145,7 +144,7 @@ struct Candidate {
   ActivationPlacement activations = ActivationPlacement::Device;
   UpdateOrder update = UpdateOrder::Overlap;
   // Tried for those near the fastest alone.
-  uint32_t recomputed_blocks = 0;  ///< where blocks are recomputed: how many of the model's
+  uint32_t recomputed_blocks = 0;   ///< where blocks are recomputed: how many of the model's
   uint32_t num_held = 0;            ///< chunks of weights
   uint32_t num_device_updates = 0;  ///< chunks; of those held
   uint32_t num_speculated = 0;      ///< chunks
