@@ -121,18 +121,14 @@ class Choice {
     if (!c.candidate.why_not.empty()) return;
     const double share =
         static_cast<double>(needed - room) / static_cast<double>(needed - c.candidate.host_bytes);
-    judge_.replaces(changed(c,
-                            [&](TrainerOptions& options) {
-                              options.device_updates =
-                                  static_cast<uint32_t>(std::ceil(share * most));
-                            }),
-                    c);
+    const auto enough = static_cast<uint32_t>(std::ceil(share * most));
+    judge_.replaces(changed(c, [&](TrainerOptions& o) { o.device_updates = enough; }), c);
   }
 
   /// Logs are made in what is spare at home: with less, fewer chunks are speculated on.
   void plan_at_home(Contender& c, Tried& tried) const {
-    const bool may_choose = !told_.speculated_chunks && updates_after_norm(told_) &&
-                            c.options.update == UpdateOrder::Speculate;
+    const bool may_choose =
+        may_choose_speculated(told_) && c.options.update == UpdateOrder::Speculate;
     for (uint32_t num = c.ground->layout->num_chunks();; num /= 2) {
       if (may_choose) c.options.speculated_chunks = num;
       c.plan = plan_step(*c.ground, c.options);

@@ -29,6 +29,11 @@ Contender changed(const Contender& c, const Change& change) {
   return other;
 }
 
+/// Is it open on how many chunks to speculate, where that is done?
+inline bool may_choose_speculated(const TrainerOptions& told) {
+  return !told.speculated_chunks && updates_after_norm(told);
+}
+
 /// The better one; of equals, the one that stands first in the table.
 bool comes_first(const Contender& a, const Contender& b);
 

@@ -10,7 +10,8 @@ namespace {
 
 constexpr int kHalvings = 3;
 constexpr double kCarriedShares[] = {0, 0.25, 0.4, 0.6};
-/// Of plans for which that would take longer than a second in all.
+/// What is searched from two beginnings is so for plans of at most so many operations: for longer
+/// ones it takes seconds.
 constexpr size_t kMostOperationsTwice = 150'000;
 bool is_short(const Contender& c) { return c.plan.ops.size() <= kMostOperationsTwice; }
 
@@ -25,7 +26,7 @@ Refinement::Refinement(const TrainerOptions& told, const Judge& judge, RunDry ru
       least_s_(least_s),
       may_recompute_fewer_(told.recompute == Recompute::Auto && !told.recomputed_blocks),
       may_speculate_(told.update == UpdateOrder::Auto),
-      may_choose_speculated_(!told.speculated_chunks && updates_after_norm(told)),
+      may_choose_speculated_(may_choose_speculated(told)),
       may_choose_device_updates_(!told.device_updates),
       may_choose_slots_(!told.gradient_slots && !updates_after_norm(told)) {}
 

@@ -17,11 +17,11 @@ class Refinement {
   /// `told`: what is open there may be chosen. `least_s`: of the fastest step so far.
   Refinement(const TrainerOptions& told, const Judge& judge, RunDry run_dry, double least_s);
 
-  /// Blocks to recompute, chunks to update on the device, to speculate on and to hold, the share of
-  /// updates to carry: one after the other, in large steps.
+  /// Blocks to recompute, places for gradients at home, chunks to update on the device, to
+  /// speculate on and to hold, the share of updates to carry: one after the other, in large steps.
   void refine(Contender& c) const;
-  /// A few updates on the device more or fewer, once what else hides updates is known; and what
-  /// home need not hold is given back.
+  /// A few updates on the device or in hope more or fewer, once what else hides updates is known;
+  /// and as many places for gradients as help.
   void polish(Contender& c) const;
 
  private:

@@ -50,9 +50,10 @@ void load_kernel(const void* kernel) {
   if (state().kernels.insert(kernel).second) check_nobody_waits(state());
 }
 
-void unload_kernels() {
+void unload_code() {
   QuietLock lock(state().mutex);
   state().kernels.clear();
+  state().awaited.clear();
 }
 
 }  // namespace ebb::emulation

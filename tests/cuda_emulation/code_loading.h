@@ -27,7 +27,7 @@ void end_wait(const AwaitedWord& awaited);
 void load_code();
 /// The same where it is this kernel's first launch since there was no stream.
 void load_kernel(const void* kernel);
-/// REQUIRES: no streams exist.
-void unload_kernels();
+/// Forgets what is loaded, and waits that a lost device never made. REQUIRES: no streams exist.
+void unload_code();
 
 }  // namespace ebb::emulation

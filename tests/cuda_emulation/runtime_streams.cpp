@@ -107,7 +107,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete stream;
   count_stream(-1);
   graveyard().clear_without_streams();
-  if (live().num_streams == 0) unload_kernels();
+  if (live().num_streams == 0) unload_code();
   return finish();
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <map>
@@ -226,6 +227,7 @@ TEST_F(EmulatedBackend, CodeIsLoadedWhileNoStreamWaitsForAHostThread) {
     update->record(*event);
     device->expect_new_kernels(expected);
     std::thread opens([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
       if (expected) gate.open();
     });
     load->wait(*event);

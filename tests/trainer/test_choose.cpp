@@ -177,14 +177,6 @@ class ChooseTest : public testing::Test {
   Preparation choose_in(const TrainerOptions& options, size_t bytes, const Machine& machine) const {
     return prepare(model_, options, {.device_memory = bytes, .num_threads = 1}, machine);
   }
-  /// On which everything is resident, a step computes for a second, and its update takes so many
-  /// times the forward.
-  Machine with_update(double forwards, const TrainerOptions& options) const {
-    const Preparation plain = prepare(model_, options, {.num_threads = 1});
-    const double bytes = update_bytes_per_parameter(DType::BF16, DType::BF16) *
-                         static_cast<double>(plain.layout->num_model_parameters());
-    return gpu(plain.flops, 1000 * kGB, bytes / (forwards / 3));
-  }
   const Gpt2 model_{small_gpt(), kMicroBatchSize, kLength, DType::BF16};
 };
 
@@ -260,20 +252,26 @@ TEST_F(ChooseTest, WithoutRatesBytesAndArithmeticDecide) {
 TEST_F(ChooseTest, SpeculatesOnWhatTheForwardCannotHide) {
   TrainerOptions options = open(1);
   options.recompute = Recompute::None;
-  const Preparation slow = prepare(model_, options, {.num_threads = 1}, with_update(1.8, options));
+  const Preparation plain = prepare(model_, options, {.num_threads = 1});
+  const double bytes = update_bytes_per_parameter(DType::BF16, DType::BF16) *
+                       static_cast<double>(plain.layout->num_model_parameters());
+  const auto with_update = [&](double forwards) {
+    return gpu(plain.flops, 1000 * kGB, bytes / (forwards / 3));  // a step computes for a second
+  };
+  const Preparation slow = prepare(model_, options, {.num_threads = 1}, with_update(1.8));
   EXPECT_EQ(slow.options.update, UpdateOrder::Speculate);
   EXPECT_EQ(slow.candidates[slow.chosen].update, UpdateOrder::Speculate);
   EXPECT_GT(slow.plan.speculated.size(), 0u);
   EXPECT_LT(slow.plan.speculated.size(), slow.layout->num_chunks());
   EXPECT_EQ(slow.candidates[slow.chosen].num_speculated, slow.plan.speculated.size());
-  const Preparation fast = prepare(model_, options, {.num_threads = 1}, with_update(0.5, options));
+  const Preparation fast = prepare(model_, options, {.num_threads = 1}, with_update(0.5));
   EXPECT_EQ(fast.options.update, UpdateOrder::Overlap);
-  const size_t least = fast.ledger.total(Tier::Host);
+  const size_t least = plain.ledger.total(Tier::Host);
   const Preparation tight =
-      prepare(model_, options, {.host_memory = least, .num_threads = 1}, with_update(1.8, options));
+      prepare(model_, options, {.host_memory = least, .num_threads = 1}, with_update(1.8));
   EXPECT_EQ(tight.options.update, UpdateOrder::Overlap);
   options.max_grad_norm = 0;
-  const Preparation early = prepare(model_, options, {.num_threads = 1}, with_update(1.8, options));
+  const Preparation early = prepare(model_, options, {.num_threads = 1}, with_update(1.8));
   EXPECT_EQ(early.options.update, UpdateOrder::Overlap);
 }
 
