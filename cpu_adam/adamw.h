@@ -52,6 +52,8 @@ struct AdamW {
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0.1;
+
+  bool operator==(const AdamW&) const = default;
 };
 
 /// What all parameters of one optimizer step share.

@@ -133,7 +133,7 @@ class Choice {
       if (may_choose) c.options.speculated_chunks = num;
       c.plan = plan_step(*c.ground, c.options);
       std::string too_large = judge_.judge(c);
-      if (too_large.empty()) return;
+      if (too_large.empty()) return judge_.bound(c);
       if (!may_choose || num == 0) return refuse_at_home(c, std::move(too_large), tried);
       c.candidate = describe(c);
     }

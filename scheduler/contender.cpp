@@ -39,9 +39,13 @@ std::string Judge::judge(Contender& contender) const {
   c.num_speculated = static_cast<uint32_t>(plan.speculated.size());
   c.moved_bytes = plan.loaded_bytes + plan.stored_bytes;
   c.seconds = simulate(plan, ground.trace, *ground.layout, machine_).seconds;
-  c.bound =
-      lower_bound(ground.trace, *ground.layout, plan, machine_, updates_after_norm(ground.options));
   return {};
+}
+
+void Judge::bound(Contender& c) const {
+  const Preparation& ground = *c.ground;
+  c.candidate.bound = lower_bound(ground.trace, *ground.layout, c.plan, machine_,
+                                  updates_after_norm(ground.options));
 }
 
 bool Judge::plans(Contender& c) const {
@@ -50,8 +54,13 @@ bool Judge::plans(Contender& c) const {
 }
 
 bool Judge::replaces(Contender other, Contender& c) const {
-  if (!plans(other) || !is_better(other.candidate, c.candidate)) return false;
+  if (std::ranges::find(other.no_better, other.options) != other.no_better.end()) return false;
+  if (!plans(other) || !is_better(other.candidate, c.candidate)) {
+    c.no_better.push_back(std::move(other.options));
+    return false;
+  }
   c = std::move(other);
+  bound(c);
   return true;
 }
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "scheduler/choose.h"
 
@@ -15,6 +16,8 @@ struct Contender {
   Plan plan = {};
   Candidate candidate = {};
   size_t setting = 0, row = 0;  ///< where it stands in the table
+  /// That are no better, as far as they were tried on the way here.
+  std::vector<TrainerOptions> no_better = {};
 };
 
 /// In the same place, with other options; not planned yet.
@@ -24,7 +27,9 @@ Contender changed(const Contender& c, const Change& change) {
                   .options = c.options,
                   .candidate = c.candidate,
                   .setting = c.setting,
-                  .row = c.row};
+                  .row = c.row,
+                  .no_better = c.no_better};
+  other.no_better.push_back(c.options);
   change(other.options);
   return other;
 }
@@ -43,12 +48,15 @@ class Judge {
   /// Both outlive it.
   Judge(const Budgets& budgets, const Machine& machine) : budgets_(budgets), machine_(machine) {}
 
-  /// Says in the candidate what the plan takes. Empty; or, where home has no room for it, what to
-  /// say of that, and then the candidate says why not.
+  /// Says in the candidate what the plan takes, all but its bound. Empty; or, where home has no
+  /// room for it, what to say of that, and then the candidate says why not.
   std::string judge(Contender& c) const;
-  /// Makes the plan that the options ask for. Does it fit?
+  /// The bound of its plan, for one that is kept.
+  void bound(Contender& c) const;
+  /// Makes the plan that the options ask for, and judges it. Does it fit?
   bool plans(Contender& c) const;
-  /// Is it better, once planned? Then it is the contender from now on.
+  /// Is it better, once planned? Then it is the contender from now on. False as well where its
+  /// options were no better before.
   bool replaces(Contender other, Contender& c) const;
 
  private:

@@ -197,6 +197,7 @@ Plan plan_program(const Program& program, const Layout& layout, const PlanOption
   plan.held_at_end = residency.weights_here();
   plan.ops.reserve(program.items.size() + 2 * residency.brings.size() + residency.stores.size() +
                    layout.num_chunks() + residency.blocks().size() + 1);
+  plan.waits.reserve(plan.ops.capacity() + program.needs.size());
   Emitter(program, layout, options, residency, std::move(gradient_slots), plan).run();
   return plan;
 }
@@ -219,7 +220,7 @@ Plan make_plan(const Program& plain, const Trace& trace, const Layout& layout,
   if (updates.chunks.empty()) return plan_program(plain, layout, options, num_spare, {});
   const auto num_updates = static_cast<uint32_t>(updates.chunks.size());
   return plan_program(
-      make_program(trace, layout, options.update, updates), layout, options,
+      with_updates(plain, layout, updates), layout, options,
       num_spare - num_updates * blocks_of_device_update(layout, options.update_after_norm),
       updates.chunks);
 }

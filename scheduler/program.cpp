@@ -94,12 +94,6 @@ void collect_finish(UseCollector& collector, const Layout& layout, uint32_t chun
   collector.write(Space::Gradients, {first, count});
 }
 
-void collect_update(UseCollector& collector, const Layout& layout, uint32_t chunk) {
-  const ElementRange elements{chunk * layout.chunk_elements(), layout.chunk_elements(chunk)};
-  collector.write(Space::Weights, elements);
-  collector.read(Space::Gradients, elements);
-}
-
 /// Moments [first, last].
 struct Period {
   uint32_t first, last;
@@ -266,8 +260,7 @@ uint32_t num_arena_chunks(const Trace& trace, size_t chunk_bytes) {
   return static_cast<uint32_t>((trace.arena_bytes + chunk_bytes - 1) / chunk_bytes);
 }
 
-Program make_program(const Trace& trace, const Layout& layout, bool with_gradients,
-                     const DeviceUpdates& device_updates) {
+Program make_program(const Trace& trace, const Layout& layout, bool with_gradients) {
   Program program;
   for (int s = 0; s < kNumSpaces; ++s) {
     const Space space = static_cast<Space>(s);
@@ -279,18 +272,10 @@ Program make_program(const Trace& trace, const Layout& layout, bool with_gradien
   const std::vector<uint32_t> last = with_gradients
                                          ? last_contributions(trace, layout)
                                          : std::vector<uint32_t>(layout.num_chunks(), kNever);
-  std::vector<bool> updates(layout.num_chunks(), false);
-  for (uint32_t c : device_updates.chunks) updates[c] = true;
   const std::vector<uint32_t> finished = order_of_finish(last);
   auto next_finished = finished.begin();
   UseCollector collector(layout, program);
   program.items.reserve(trace.moments.size() + finished.size());
-  const auto add_update = [&](uint32_t c) {
-    ProgramItem& update = program.items.emplace_back(ProgramItem{.updated_chunk = c});
-    collector.begin(update);
-    collect_update(collector, layout, c);
-    collector.end(update);
-  };
   std::vector<uint32_t> item_of_moment;
   item_of_moment.reserve(trace.moments.size());
   for (uint32_t m = 0; m < trace.moments.size(); ++m) {
@@ -305,13 +290,39 @@ Program make_program(const Trace& trace, const Layout& layout, bool with_gradien
       collector.begin(finish);
       collect_finish(collector, layout, *next_finished);
       collector.end(finish);
-      if (updates[*next_finished] && !device_updates.at_end) add_update(*next_finished);
     }
   }
-  if (device_updates.at_end) {
-    for (uint32_t c : device_updates.chunks) add_update(c);
-  }
   add_activations(program, trace, layout.chunk_bytes(), item_of_moment);
+  index_needs(program);
+  return program;
+}
+
+Program with_updates(const Program& plain, const Layout& layout, const DeviceUpdates& updates) {
+  Program program = plain;
+  program.items.clear();
+  program.items.reserve(plain.items.size() + updates.chunks.size());
+  const auto add_update = [&](uint32_t chunk) {
+    const ElementRange elements{chunk * layout.chunk_elements(), layout.chunk_elements(chunk)};
+    ProgramItem update{.updated_chunk = chunk,
+                       .first_use = static_cast<uint32_t>(program.uses.size())};
+    program.uses.push_back({program.dense({Space::Weights, chunk}), Touch::Create});
+    const ChunkRange gradients = layout.chunks(Space::Gradients, elements);
+    for (uint32_t g = gradients.first; g < gradients.last; ++g) {
+      program.uses.push_back({program.dense({Space::Gradients, g}), Touch::Read});
+    }
+    update.num_uses = static_cast<uint32_t>(program.uses.size()) - update.first_use;
+    program.items.push_back(update);
+  };
+  std::vector<bool> is_updated(layout.num_chunks(), false);
+  for (const uint32_t c : updates.chunks) is_updated[c] = true;
+  for (const ProgramItem& item : plain.items) {
+    program.items.push_back(item);
+    const bool updates_now = !updates.at_end && item.is_finish() && is_updated[item.finished_chunk];
+    if (updates_now) add_update(item.finished_chunk);
+  }
+  if (updates.at_end) {
+    for (const uint32_t c : updates.chunks) add_update(c);
+  }
   index_needs(program);
   return program;
 }

@@ -78,9 +78,11 @@ struct Program {
   }
 };
 
-/// `with_gradients` false: evaluation, nothing is finished.
-Program make_program(const Trace& trace, const Layout& layout, bool with_gradients,
-                     const DeviceUpdates& device_updates = {});
+/// `with_gradients` false: evaluation, nothing is finished. Nothing is updated on the device.
+Program make_program(const Trace& trace, const Layout& layout, bool with_gradients);
+
+/// The same with updates on the device. REQUIRES: each of their chunks is finished.
+Program with_updates(const Program& plain, const Layout& layout, const DeviceUpdates& updates);
 
 /// The most chunks at once between their first and their last item.
 uint32_t peak_of_chunks(const Program& program);

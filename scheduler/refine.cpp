@@ -99,6 +99,7 @@ void Refinement::refine_device_updates(Contender& c) const {
   }
 }
 void Refinement::update_on_device(Contender& c, uint32_t num) const {
+  if (num == c.candidate.num_device_updates) return;
   try_instead(c, [&](TrainerOptions& options) { options.device_updates = num; });
 }
 // Only steps that do not wait for their norm hold weights that home updates, or have a share of
@@ -144,6 +145,7 @@ bool Refinement::takes_slots(Contender& c, uint32_t num) const {
   Contender other = with_slots(c, num);
   if (!judge_.plans(other) || is_better(c.candidate, other.candidate)) return false;
   c = std::move(other);
+  judge_.bound(c);
   return true;
 }
 

@@ -112,6 +112,8 @@ struct TrainerOptions {
   uint64_t seed = 1;
   /// From the seed; otherwise they are zeros until somebody writes them.
   bool random_weights = true;
+
+  bool operator==(const TrainerOptions&) const = default;
 };
 
 /// Does an update wait for the norm of all gradients? To be clipped, or as fp16 may have overflowed

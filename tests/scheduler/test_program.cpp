@@ -107,6 +107,29 @@ TEST(Program, AChunkOfTwoSlicesIsFinishedAfterBoth) {
   EXPECT_EQ(program.items[1].finished_chunk, 2u);
 }
 
+TEST(Program, UpdatesOnTheDeviceComeBehindTheirFinishOrTheEnd) {
+  const Case c = test::make_case_from_text("r0 r1 w1 w0", 2, 65536, 2);
+  const Program plain = make_program(c.trace, c.layout, true);
+  const Uses of_chunk_1{{{Space::Weights, 1}, Touch::Create}, {{Space::Gradients, 1}, Touch::Read}};
+  for (const bool at_end : {false, true}) {
+    const Program program = with_updates(plain, c.layout, {.chunks = {1}, .at_end = at_end});
+    ASSERT_EQ(program.items.size(), 7u);
+    const size_t at = at_end ? 6 : 4;
+    EXPECT_EQ(program.items[at].updated_chunk, 1u);
+    EXPECT_EQ(uses(program, program.items[at]), of_chunk_1);
+    // The rest is as it was.
+    for (size_t i = 0; i < plain.items.size(); ++i) {
+      const ProgramItem& item = program.items[i < at ? i : i + 1];
+      EXPECT_EQ(item.moment, plain.items[i].moment);
+      EXPECT_EQ(item.finished_chunk, plain.items[i].finished_chunk);
+      EXPECT_EQ(uses(program, item), uses(plain, plain.items[i]));
+    }
+    const uint32_t weights = program.dense({Space::Weights, 1});
+    const uint32_t last_need = program.needs_of_chunk[program.first_need[weights + 1] - 1];
+    EXPECT_EQ(program.needs[last_need].item, at);
+  }
+}
+
 TEST(Program, AnEvaluationFinishesNothing) {
   const Case c = test::make_case_from_text("r0 r1", 2, 65536, 2);
   const Program program = make_program(c.trace, c.layout, false);
