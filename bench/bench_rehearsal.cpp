@@ -5,14 +5,19 @@
 //                   [--device-updates N] [--simulate] [--no-horizontal]
 //
 // A rehearsal: kernels sleep for their predicted time; copies, over an emulated link, and the CPU
-// Adam are real. Measured first: how fast this machine's cores run Adam, and copy. Rates of link
-// and kernels are then chosen so that the link's larger direction and compute each take --balance
-// of the time of the cores' work (Adam and the copies' own) in a step of the first row. A table
-// follows: the update overlapped or waited for, micro-batches vertical or horizontal, without
-// clipping and with it: bound (with clipping that of its two phases), simulated, achieved, share;
-// processor seconds of Adam and of copying; and what else it takes, as a share of a core: the
-// program's and the mover's threads, which is the executor's overhead, and the streams' threads,
-// which is what sleeping precisely costs.
+// Adam are real. A table: the update overlapped or waited for, micro-batches vertical or
+// horizontal, without clipping and with it: bound (with clipping that of its two phases),
+// simulated, achieved, share; processor seconds of Adam and of copying; and what else it takes, as
+// a share of a core: the program's and the mover's threads, which is the executor's overhead, and
+// the streams' threads, which is what sleeping precisely costs.
+//
+// Before each row is measured how fast this machine's cores run Adam, and copy. Rates of link and
+// kernels are then chosen so that the link's larger direction and compute each take --balance of
+// the time of the cores' work (Adam and the copies' own) in a step of the first row's plan. After
+// the row it is measured again, as others on the same machine take memory bandwidth that no clock
+// here shows. The bound is made of what the cores could do on average, `parts` is the longest of
+// compute, link and cores against the shortest by then, and a row is marked UNSTEADY where Adam or
+// copies became faster or slower by more than a tenth.
 //
 // --share: percent of what weights and gradients would take that the device holds. --simulate: the
 // plans only. --no-horizontal: half the table. --held, --device-updates: chunks of weights that the
@@ -125,6 +130,8 @@ struct Row {
   bool clipped;
 };
 
+constexpr Row kFirstRow{UpdateOrder::Overlap, MicroBatchOrder::Vertical, false};
+
 TrainerOptions options_of(const Row& row, const Arguments& a) {
   return {.dtype = DType::BF16,
           .chunk_bytes = a.chunk_mib << 20,
@@ -138,8 +145,7 @@ TrainerOptions options_of(const Row& row, const Arguments& a) {
 
 /// The same budget for every row: what the first one's activations take, and a share of the rest.
 size_t device_budget(const Gpt2& model, const Arguments& a) {
-  const Row first{UpdateOrder::Overlap, MicroBatchOrder::Vertical, false};
-  const Preparation all = prepare(model, options_of(first, a), {.num_threads = a.threads});
+  const Preparation all = prepare(model, options_of(kFirstRow, a), {.num_threads = a.threads});
   const size_t chunk = all.layout->chunk_bytes();
   const size_t activations = (all.trace.arena_bytes + chunk - 1) / chunk * chunk;
   const size_t state = all.resident_blocks * chunk - activations;
@@ -234,18 +240,56 @@ const char* name_of_row(const Row& row) {
   return vertical ? "wait, vertical" : "wait, horizontal";
 }
 
-void run_row(const Row& row, const Gpt2& model, const Arguments& a, const Machine& machine,
-             size_t budget, const RandomBatches& data) {
+/// For the plan of the first row that these rates lead to.
+Machine machine_for(const Gpt2& model, const Arguments& a, size_t budget, const Cores& cores) {
+  const Budgets budgets{.device_memory = budget, .num_threads = a.threads};
+  Machine machine;
+  for (int i = 0; i < 4; ++i) {  // other rates, another plan
+    machine = balanced_machine(prepare(model, options_of(kFirstRow, a), budgets, machine), cores,
+                               a.balance);
+  }
+  return machine;
+}
+
+/// Both together, and whether they are about the same.
+struct TwoCores {
+  Cores mean;
+  bool steady;
+};
+TwoCores between(const Cores& before, const Cores& after) {
+  const auto mean = [](double a, double b) { return (a + b) / 2; };
+  const auto near = [](double a, double b) { return std::max(a, b) < 1.1 * std::min(a, b); };
+  return {{.update_bytes_per_s = mean(before.update_bytes_per_s, after.update_bytes_per_s),
+           .copy_bytes_per_s = mean(before.copy_bytes_per_s, after.copy_bytes_per_s)},
+          near(before.update_bytes_per_s, after.update_bytes_per_s) &&
+              near(before.copy_bytes_per_s, after.copy_bytes_per_s)};
+}
+
+/// The longest of compute, link and the cores' work against the shortest.
+double spread_of_parts(const Bound& bound, const Plan& plan, const Machine& machine) {
+  const double copied = static_cast<double>(plan.loaded_bytes + plan.stored_bytes);
+  const auto [least, most] = std::minmax({bound.compute_s, std::max(bound.load_s, bound.store_s),
+                                          bound.update_s + copied / machine.copy_bytes_per_s});
+  return most / least;
+}
+
+void run_row(const Row& row, const Gpt2& model, const Arguments& a, size_t budget,
+             const RandomBatches& data) {
+  const Cores before = measure_cores(a.threads);
+  const Machine machine = machine_for(model, a, budget, before);
   const Preparation p = prepare(model, options_of(row, a),
                                 {.device_memory = budget, .num_threads = a.threads}, machine);
-  fmt::print("{:<20} {:<8}", name_of_row(row), row.clipped ? "clipped" : "-");
+  fmt::print("{:<20} {:<8}{:>6.1f} {:>6.2f} {:>6.2f}", name_of_row(row),
+             row.clipped ? "clipped" : "-", 1e-9 * before.update_bytes_per_s,
+             1e-9 * machine.load_bytes_per_s, 1e-12 * machine.flops_per_s);
   if (a.simulate) {
     const Bound bound = lower_bound(p.trace, *p.layout, p.plan, machine, row.clipped);
     const Simulation simulated = simulate(p.plan, p.trace, *p.layout, machine);
     fmt::print(
-        "{:>8.3f} {:>9.3f} {:>9.3f}  stall {:.3f}, carries {:.2f}, holds {}, device updates {}, "
-        "{}\n",
-        bound.seconds, simulated.seconds, simulated.seconds / bound.seconds, simulated.stall_s,
+        "{:>7.2f} {:>8.3f} {:>9.3f} {:>9.3f}  stall {:.3f}, carries {:.2f}, holds {}, device "
+        "updates {}, {}\n",
+        spread_of_parts(bound, p.plan, machine), bound.seconds, simulated.seconds,
+        simulated.seconds / bound.seconds, simulated.stall_s,
         p.options.carried_share.value_or(kCarriedShare), p.plan.held_at_end.size(),
         p.plan.device_updates.size(), bound.bound_by);
     return;
@@ -264,24 +308,23 @@ void run_row(const Row& row, const Gpt2& model, const Arguments& a, const Machin
                                      .store_bytes_per_s = machine.store_bytes_per_s,
                                      .pretend = ComputeRates{.flops_per_s = machine.flops_per_s}});
   Trainer trainer(model, *device, p);
-  // Others on the same machine take memory bandwidth that no clock here shows: the bound is made of
-  // what the cores can do now.
-  const Cores before = measure_cores(a.threads);
   const Measured m = measure(trainer, data, pool, a.rounds);
-  const Cores after = measure_cores(a.threads);
+  const TwoCores cores = between(before, measure_cores(a.threads));
   Machine now = machine;
-  now.update_bytes_per_s = (before.update_bytes_per_s + after.update_bytes_per_s) / 2;
-  now.copy_bytes_per_s = (before.copy_bytes_per_s + after.copy_bytes_per_s) / 2;
+  now.update_bytes_per_s = cores.mean.update_bytes_per_s;
+  now.copy_bytes_per_s = cores.mean.copy_bytes_per_s;
   const Bound bound = lower_bound(p.trace, *p.layout, p.plan, now, row.clipped);
   const Simulation simulated = simulate(p.plan, p.trace, *p.layout, now);
   const double step_s = median(m.step_s);
   fmt::print(
-      "{:>8.3f} {:>9.3f} {:>9.3f} {:>7.3f} {:>6.1f} {:>7.3f} {:>7.3f} {:>7.3f} {:>7.3f} {:>9.2f} "
-      "{:>9.2f}  {}, {}\n",
-      bound.seconds, simulated.seconds, step_s, step_s / bound.seconds,
-      100 * bound.seconds / step_s, median(m.stall_s), median(m.update_s), median(m.adam_s),
-      median(m.copying_s), 100 * median(m.program_s) / step_s, 100 * median(m.streams_s) / step_s,
-      bound.bound_by, m.num_quiet > 0 ? fmt::format("{} quiet", m.num_quiet) : "LOUD");
+      "{:>7.2f} {:>8.3f} {:>9.3f} {:>9.3f} {:>7.3f} {:>6.1f} {:>7.3f} {:>7.3f} {:>7.3f} {:>7.3f} "
+      "{:>9.2f} {:>9.2f}  {}, {}{}\n",
+      spread_of_parts(bound, p.plan, now), bound.seconds, simulated.seconds, step_s,
+      step_s / bound.seconds, 100 * bound.seconds / step_s, median(m.stall_s), median(m.update_s),
+      median(m.adam_s), median(m.copying_s), 100 * median(m.program_s) / step_s,
+      100 * median(m.streams_s) / step_s, bound.bound_by,
+      m.num_quiet > 0 ? fmt::format("{} quiet", m.num_quiet) : "LOUD",
+      cores.steady ? "" : ", UNSTEADY");
   std::fflush(stdout);
 }
 
@@ -289,42 +332,26 @@ int run(const Arguments& a) {
   Gpt2Config config = a.size->config;
   config.vocabulary = a.vocabulary;
   const Gpt2 model(config, kBatch, kLength, DType::BF16);
-  const Row first{UpdateOrder::Overlap, MicroBatchOrder::Vertical, false};
   const size_t budget = device_budget(model, a);
-  const Cores cores = measure_cores(a.threads);
-  Preparation p;
-  Machine machine;
-  for (int i = 0; i < 4; ++i) {  // other rates, another plan
-    p = prepare(model, options_of(first, a), {.device_memory = budget, .num_threads = a.threads},
-                machine);
-    machine = balanced_machine(p, cores, a.balance);
-  }
-  constexpr double kGB = 1e-9;
+  const Preparation p =
+      prepare(model, options_of(kFirstRow, a), {.device_memory = budget, .num_threads = a.threads});
   fmt::print(
-      "GPT of {:.2f} B parameters, bf16, K = {}, chunks of {} MiB, {} blocks ({}; all: {})\n",
+      "GPT of {:.2f} B parameters, bf16, K = {}, chunks of {} MiB, {} blocks ({}; all: {}), {} "
+      "threads\n",
       static_cast<double>(p.layout->num_model_parameters()) * 1e-9, kAccumulate, a.chunk_mib,
-      p.num_blocks, format_bytes(budget), p.resident_blocks);
-  fmt::print("cores: Adam {:.1f} GB/s, copies {:.1f} GB/s, {} threads\n",
-             kGB * cores.update_bytes_per_s, kGB * cores.copy_bytes_per_s, a.threads);
-  fmt::print("rates: kernels {:.3f} TFLOP/s, link {:.2f} GB/s each way\n",
-             1e-12 * machine.flops_per_s, kGB * machine.load_bytes_per_s);
-  const Bound bound = lower_bound(p.trace, *p.layout, p.plan, machine, false);
-  const double copied = static_cast<double>(p.plan.loaded_bytes + p.plan.stored_bytes);
-  const double copies_s = copied / machine.copy_bytes_per_s;
-  fmt::print(
-      "a step of the first row: compute {:.3f} s; link {:.3f} s up, {:.3f} s down; cores {:.3f} s "
-      "(Adam {:.3f}, copies {:.3f})\n",
-      bound.compute_s, bound.load_s, bound.store_s, bound.update_s + copies_s, bound.update_s,
-      copies_s);
+      p.num_blocks, format_bytes(budget), p.resident_blocks, a.threads);
+  fmt::print("rates: Adam and link (each way) in GB/s, kernels in TFLOP/s\n");
   const RandomBatches data(config.vocabulary, kBatch, kLength, kAccumulate);
-  fmt::print("{:<20} {:<8}{:>8} {:>9} {:>9} {:>7} {:>6} {:>7} {:>7} {:>7} {:>7} {:>9} {:>9}\n", "",
-             "", "bound s", "simulated", "achieved", "ratio", "share", "stall s", "update s",
-             "Adam cs", "copy cs", "program %", "streams %");
+  fmt::print(
+      "{:<28}{:>6} {:>6} {:>6}{:>7} {:>8} {:>9} {:>9} {:>7} {:>6} {:>7} {:>7} {:>7} {:>7} {:>9} "
+      "{:>9}\n",
+      "", "Adam", "link", "kern.", "parts", "bound s", "simulated", "achieved", "ratio", "share",
+      "stall s", "update s", "Adam cs", "copy cs", "program %", "streams %");
   for (bool clipped : {false, true}) {
     for (MicroBatchOrder order : {MicroBatchOrder::Vertical, MicroBatchOrder::Horizontal}) {
       if (order == MicroBatchOrder::Horizontal && !a.horizontal) continue;
       for (UpdateOrder update : {UpdateOrder::Overlap, UpdateOrder::Wait}) {
-        run_row({update, order, clipped}, model, a, machine, budget, data);
+        run_row({update, order, clipped}, model, a, budget, data);
       }
     }
   }

@@ -119,12 +119,15 @@ void HostStream::wait_finished(QuietLock& lock, uint64_t count) {
 void HostStream::synchronize() {
   EBB_CHECK(std::this_thread::get_id() != thread_.get_id(), "a stream cannot wait for itself");
   std::exception_ptr error;
+  double until_s = 0;
   {
     QuietLock lock(mutex_);
     wait_finished(lock, num_pushed_);
     error = error_;
+    until_s = pretended_until_s_;
   }
   take_order(&num_finished_);
+  sleep_until(until_s);
   if (error) std::rethrow_exception(error);
 }
 
@@ -160,6 +163,7 @@ void HostStream::run_thread() {
 void HostStream::run(Command& command) {
   ready_s_ = std::max(ready_s_, command.submitted_s);
   if (command.kind == Command::Kind::Record) {
+    if (options_.pretend) sleep_until(ready_s_);
     command.event->reach(command.generation, error_, std::max(ready_s_, done_s_));
   } else if (error_) {
     if (command.kind == Command::Kind::Wait) command.awaited->drop_wait(command.generation);
@@ -193,6 +197,7 @@ void HostStream::run_work(Command& command) {
   }
   const double busy_s = pretends(command) ? command.pretended_s : steady_now_s() - begin_s;
   QuietLock lock(mutex_);
+  if (options_.pretend) pretended_until_s_ = ready_s_;
   stats_.busy_s += busy_s;
   ++stats_.num_operations;
   if (command.kind == Command::Kind::Copy && !error_) stats_.copied_bytes += command.bytes;
@@ -229,10 +234,8 @@ bool HostStream::pretends(const Command& command) const {
          (command.kind == Command::Kind::Call || command.copy_kind == CopyKind::Within);
 }
 
-void HostStream::pretend(double seconds) {
-  ready_s_ += seconds;
-  sleep_until(ready_s_);
-}
+// It sleeps where somebody can know of it: at an event, or when the stream is waited for.
+void HostStream::pretend(double seconds) { ready_s_ += seconds; }
 
 void HostStream::fail(std::exception_ptr error) {
   if (options_.failed) options_.failed(num_finished_ + 1, error);

@@ -101,6 +101,7 @@ class HostStream final : public Stream {
   bool stopping_ = false;
   std::exception_ptr error_;  // written by the stream's thread
   StreamStats stats_;
+  double pretended_until_s_ = 0;  // when what it pretends to do ends
 
   std::thread thread_;  // last: it uses all of the above
 };
