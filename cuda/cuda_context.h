@@ -98,7 +98,7 @@ struct CudaContext {
   Failures failures;
   Flags flags;
   GpuClock clock;
-  std::atomic<bool> expects_new_kernels = false;
+  std::atomic<bool> waits_in_place = false;
   const PinnedDataError data_error;
   const std::unique_ptr<HomeMemory> home;  // last: its rings use the rest
 };

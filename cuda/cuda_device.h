@@ -33,9 +33,7 @@ class CudaDevice final : public Device {
   std::unique_ptr<Stream> create_stream(StreamRole role) override;
   std::unique_ptr<Event> create_event() override;
   Kernels& kernels() override { return *kernels_; }
-  void expect_new_kernels(bool expected) noexcept override {
-    context_.expects_new_kernels = expected;
-  }
+  void wait_in_place(bool in_place) noexcept override { context_.waits_in_place = in_place; }
 
   size_t used_bytes() const override { return budget_.used_bytes(); }
   size_t peak_bytes() const override { return budget_.peak_bytes(); }

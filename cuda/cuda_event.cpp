@@ -106,7 +106,7 @@ StreamClock CudaEvent::make_wait(cudaStream_t stream) const {
     const cudaError_t status = cudaStreamWaitEvent(stream, event_of(slot), 0);
     let_go(slot);
     EBB_CUDA(status, "making a stream wait for an event");
-  } else if (const uint64_t generation = latest(); context_.expects_new_kernels) {
+  } else if (const uint64_t generation = latest(); context_.waits_in_place) {
     (void)HostEvent::await(generation);  // what failed stands before the point
   } else if (!HostEvent::done()) {
     const CUresult status = context_.driver.stream_wait_value32(

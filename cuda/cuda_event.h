@@ -8,7 +8,7 @@
 //                  (cuStreamWaitValue32); the host thread writes it
 //   host for host  HostEvent
 // So no host thread waits in place of a stream (but while kernels may be loaded: see
-// Device::expect_new_kernels), and none of CUDA's own callback threads is used: those may run one
+// Device::wait_in_place), and none of CUDA's own callback threads is used: those may run one
 // function at a time, and one that waits would hold up the one it waits for.
 //
 // Thread-safety: every method may be called from any thread. An event must outlive the streams' use

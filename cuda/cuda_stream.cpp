@@ -189,14 +189,15 @@ void CudaStream::synchronize() {
     busy_time_.mark(stream_.get(), BusyTime::Doing::Nothing);
     idle_.record_on(stream_.get(), point);
   }
-  idle_.synchronize();
+  const HostEvent::Reached idle = idle_.await_end(idle_.submit_wait());
+  if (computes_) context_.data_error.get()->check();  // what failed may have come of it
+  if (idle.error) std::rethrow_exception(idle.error);
+  if (const auto error = context_.failures.error_before(point)) std::rethrow_exception(error);
   {
     std::lock_guard lock(mutex_);
     busy_time_.count();
   }
-  context_.clock.refresh();
-  if (const auto error = context_.failures.error_before(point)) std::rethrow_exception(error);
-  if (computes_) context_.data_error.get()->check();
+  if (computes_) context_.clock.refresh();
 }
 
 StreamStats CudaStream::stats() const {

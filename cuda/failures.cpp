@@ -16,7 +16,7 @@ std::pair<uint32_t, uint64_t> Failures::enter() {
             "a CUDA device has at most " + std::to_string(kMaxStreams) + " streams at a time");
   *free_place = true;
   const auto index = static_cast<uint32_t>(free_place - taken_.begin());
-  return {index, last_position_[index]};
+  return {index, last_position_[index] + 1};
 }
 
 void Failures::leave(uint32_t index, uint64_t last_position) noexcept {

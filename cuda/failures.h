@@ -48,8 +48,8 @@ class Failures {
 
  private:
   friend class StreamPoint;
-  /// A place for a new stream, with the last position that was taken there. Throws LogicError where
-  /// all places are taken.
+  /// A place for a new stream, with a position behind all that were taken there. Throws LogicError
+  /// where all places are taken.
   std::pair<uint32_t, uint64_t> enter();
   void leave(uint32_t index, uint64_t last_position) noexcept;
 

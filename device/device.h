@@ -114,11 +114,12 @@ class Device {
   virtual std::unique_ptr<Stream> create_stream(StreamRole role) = 0;
   virtual std::unique_ptr<Event> create_event() = 0;
   virtual Kernels& kernels() = 0;
-  /// Whether kernels that are new to the device may be submitted from here on; at first none are
-  /// expected. A GPU loads a kernel when it is first launched, and may let all that it was given
-  /// end before: while any are expected, a stream of the GPU is not made to wait for a host thread,
-  /// but the thread that submits the wait waits in its place.
-  virtual void expect_new_kernels(bool) noexcept {}
+  /// Whether, from here on, the thread that makes a stream of a GPU wait for a host thread waits in
+  /// its place; at first it does not. For when kernels are new to the device: it loads them when
+  /// they are first launched, and may let all that it was given end before. And for when that host
+  /// thread may itself wait for what is yet to be submitted: that may come behind the stream's wait
+  /// in a queue that they share.
+  virtual void wait_in_place(bool) noexcept {}
 
   /// Bytes of MemoryKind::Device taken now (buffers, blocks, workspace), and the most there ever
   /// were.

@@ -68,15 +68,14 @@ Executor::Executor(Device& device, const Layout& layout, DeviceSpaces& spaces, c
 
 Executor::~Executor() { stop_mover(); }
 
-void Executor::begin(const Trace& trace, const Plan& plan) {
+void Executor::begin(const Trace& trace, const Plan& plan, bool waits_in_place) {
   EBB_CHECK(plan.ops.size() <= events_.size(), "the plan is longer than the executor was told");
   EBB_CHECK(!running_, "an earlier step threw: nothing more can run here");
   running_ = true;
   trace_ = &trace;
-  if (std::ranges::find(begun_, &plan) == begun_.end()) {
-    begun_.push_back(&plan);
-    device_.expect_new_kernels(true);
-  }
+  const bool is_new = std::ranges::find(begun_, &plan) == begun_.end();
+  if (is_new) begun_.push_back(&plan);
+  device_.wait_in_place(is_new || waits_in_place);
   find_held(plan.held_at_start);
   last_gradient_.begin(plan);
   cursor_ = moment_ = 0;
@@ -305,20 +304,24 @@ ExecutorStats Executor::finish() {
   if (last_compute_op_ != kNone) {
     stats.stall_s = std::max(0.0, times_[last_compute_op_].end_s - stats.compute_s);
   }
-  device_.expect_new_kernels(false);
+  device_.wait_in_place(false);
   running_ = false;
   return stats;
 }
 
-void Executor::give_up() noexcept {
-  device_.expect_new_kernels(false);
+std::exception_ptr Executor::give_up() noexcept {
+  device_.wait_in_place(false);
   stop_mover();
+  std::exception_ptr bad_data;
   for (auto& s : streams_) {
     try {
       s->synchronize();
+    } catch (const LogicError&) {
+      if (s.get() == &compute()) bad_data = std::current_exception();
     } catch (...) {  // the step's error is known
     }
   }
+  return bad_data;
 }
 
 // ---- Mover thread
@@ -355,7 +358,7 @@ void Executor::move(uint32_t index) {
   const Op& op = plan_->ops[index];
   for (uint32_t w : plan_->waits_of(op)) {
     if (!submitted_.wait_for(w + 1)) throw LogicError("the step was given up");
-    events_[w]->synchronize();
+    if (!takes_no_time(plan_->ops[w])) events_[w]->synchronize();
   }
   if (op.kind == OpKind::Drop) {
     table_.transition(op.chunk, ChunkState::Absent);

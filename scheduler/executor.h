@@ -91,13 +91,14 @@ class Executor : public Hooks {
   Stream& load() { return *streams_[static_cast<int>(Lane::Load)]; }
 
   /// Starts a plan. Both must live until finish() has returned, and no other plan may come to its
-  /// address: with a plan's first run new kernels are expected. REQUIRES: the device holds what the
-  /// plan starts with.
-  void begin(const Trace& trace, const Plan& plan);
+  /// address: in a plan's first run kernels are new, so it waits in place (Device::wait_in_place),
+  /// and where it is told to. REQUIRES: the device holds what the plan starts with.
+  void begin(const Trace& trace, const Plan& plan, bool waits_in_place = false);
   /// Submits what is left, waits for everything and rethrows the first error.
   ExecutorStats finish();
-  /// After a throw: waits until nothing runs any more. Nothing can be begun again.
-  void give_up() noexcept;
+  /// After a throw: waits until nothing runs any more. Nothing can be begun again. What kernels
+  /// found wrong with their data: whatever was thrown may have come of it.
+  std::exception_ptr give_up() noexcept;
   /// When the operations of the plan that was finished last ran; until the next begins.
   std::span<const OpTime> times() const { return std::span(times_).first(num_times_); }
 

@@ -187,7 +187,8 @@ void Inference::Impl::run_plan(const Plan& plan) {
 
 /// The device holds nothing any more: it loads anew what it needs.
 void Inference::Impl::drain() {
-  if (filled_) run_plan(prepared_.passes[*filled_].drain_plan);
+  if (!filled_) return;  // first, as several threads write the initial weights
+  run_plan(prepared_.passes[*filled_].drain_plan);
   filled_.reset();
 }
 
@@ -229,14 +230,19 @@ double Inference::Impl::run(size_t index, const MicroBatch& micro_batch) {
   loaded_bytes_ = pass.plan.loaded_bytes;
   fill_for(index);
   upload(pass, micro_batch);
-  executor_.begin(pass.trace, pass.plan);
   const TapeResults results = results_of(pass.pass, layout_.weight_type(), results_.data());
-  run_pass(tape_, pass.pass, input_views_, results, {device_loss_.data(), DType::F64, {1}});
-  if (pass.pass.loss) {
-    executor_.compute().copy(host_loss_.data(), device_loss_.data(), sizeof(double),
-                             CopyKind::Store);
+  try {
+    executor_.begin(pass.trace, pass.plan);
+    run_pass(tape_, pass.pass, input_views_, results, {device_loss_.data(), DType::F64, {1}});
+    if (pass.pass.loss) {
+      executor_.compute().copy(host_loss_.data(), device_loss_.data(), sizeof(double),
+                               CopyKind::Store);
+    }
+    executor_.finish();
+  } catch (...) {
+    if (const auto bad_data = executor_.give_up()) std::rethrow_exception(bad_data);
+    throw;
   }
-  executor_.finish();
   shown_ = results;
   return pass.pass.loss ? *reinterpret_cast<const double*>(host_loss_.data()) : 0;
 }

@@ -20,6 +20,7 @@ class LoanGate {
   /// The loan ends.
   void close() noexcept;
 
+  bool is_lent();
   void wait_for(uint32_t chunk);
   /// Would wait_for() return at once?
   bool is_free(uint32_t chunk);

@@ -33,6 +33,11 @@ void LoanGate::close() noexcept {
   changed_.notify_all();
 }
 
+bool LoanGate::is_lent() {
+  std::lock_guard lock(mutex_);
+  return is_lent_;
+}
+
 void LoanGate::wait_for(uint32_t chunk) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return !is_lent_ || num_given_back_ >= parts_of_chunk_[chunk]; });

@@ -221,6 +221,7 @@ uint64_t Trainer::Impl::check(std::span<const MicroBatch> micro_batches,
 }
 
 StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double learning_rate) {
+  EBB_CHECK(condition_ == Condition::Good, "an earlier step or evaluation threw: none can follow");
   StepResult result;
   result.num_targets = check(micro_batches, prepared_.options.gradient_accumulation);
   const Plan& plan = prepared_.plan;
@@ -259,14 +260,17 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
 
 ExecutorStats Trainer::Impl::run_step(std::span<const MicroBatch> micro_batches,
                                       double learning_rate, float loss_gradient_scale) {
+  // An update that waits for a loan waits for what the borrower has yet to copy from the device.
+  const bool borrows_from_device = !device_state_.chunks().empty() && optimizer_.loans().is_lent();
   optimizer_.begin_step(learning_rate);
   try {
-    executor_.begin(prepared_.trace, prepared_.plan);
+    executor_.begin(prepared_.trace, prepared_.plan, borrows_from_device);
     run(micro_batches, true, loss_gradient_scale);
     return executor_.finish();
   } catch (...) {
-    executor_.give_up();
+    const std::exception_ptr bad_data = executor_.give_up();
     condition_ = optimizer_.take_back() ? Condition::Stopped : Condition::Lost;
+    if (bad_data) std::rethrow_exception(bad_data);
     throw;
   }
 }

@@ -215,7 +215,7 @@ TEST_F(EmulatedBackend, AskingAnEventThatIsNotDoneFailsNoLaunch) {
 
 /// The emulation takes the other for an error.
 TEST_F(EmulatedBackend, CodeIsLoadedWhileNoStreamWaitsForAHostThread) {
-  for (const bool expected : {false, true}) {
+  for (const bool in_place : {false, true}) {
     const auto device = create_gpu();
     const Buffer y = device->allocate(MemoryKind::Device, 4096, "y");
     const auto event = device->create_event();
@@ -225,17 +225,17 @@ TEST_F(EmulatedBackend, CodeIsLoadedWhileNoStreamWaitsForAHostThread) {
     const auto update = device->create_stream(StreamRole::Update);
     update->call({}, [&] { gate.pass(); });
     update->record(*event);
-    device->expect_new_kernels(expected);
+    device->wait_in_place(in_place);
     std::thread opens([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      if (expected) gate.open();
+      if (in_place) gate.open();
     });
     load->wait(*event);
-    EXPECT_EQ(event->done(), expected);
+    EXPECT_EQ(event->done(), in_place);
     device->kernels().add(*compute, floats(y), floats(y), floats(y));
     gate.open();
     opens.join();
-    if (expected) {
+    if (in_place) {
       EXPECT_NO_THROW(compute->synchronize());
     } else {
       EXPECT_SAYS(error_of<LogicError>([&] { compute->synchronize(); }),
@@ -251,11 +251,35 @@ TEST_F(EmulatedBackend, AFailureIsKnownToTheStreamInWhosePlaceAThreadWaited) {
   const auto event = device->create_event();
   const auto load = device->create_stream(StreamRole::Load);
   const auto update = device->create_stream(StreamRole::Update);
-  device->expect_new_kernels(true);
+  device->wait_in_place(true);
   update->call({}, [] { throw DeviceError("broken"); });
   update->record(*event);
   EXPECT_NO_THROW(load->wait(*event));
   EXPECT_SAYS(error_of<DeviceError>([&] { load->synchronize(); }), "broken");
+}
+
+/// And not to the stream's successor, though the stream fails afterwards.
+TEST_F(EmulatedBackend, WrongDataIsToldToTheStreamThatHadIt) {
+  const auto device = create_gpu();
+  const Buffer memory = device->allocate(MemoryKind::Device, 4096, "memory");
+  const Tensor y{memory.data(), DType::F32, {1, 4}};
+  const Tensor table{memory.data() + 256, DType::F32, {3, 4}};
+  const Tensor tokens{memory.data() + 512, DType::I32, {1}};
+  const Buffer home = device->allocate(MemoryKind::Pinned, sizeof(int32_t), "token");
+  *reinterpret_cast<int32_t*>(home.data()) = 5;
+  {
+    const auto compute = device->create_stream(StreamRole::Compute);
+    compute->copy(tokens.data, home.data(), sizeof(int32_t), CopyKind::Load);
+    device->kernels().embedding_forward(*compute, y, tokens, {}, table, {});
+    emulation::settings().refuses = [](std::string_view call) {
+      return call == "cudaLaunchKernelEx";
+    };
+    device->kernels().add(*compute, y, y, y);
+    EXPECT_SAYS(error_of<LogicError>([&] { compute->synchronize(); }), "index 5 at row 0");
+    emulation::settings().refuses = {};
+  }
+  const auto next = device->create_stream(StreamRole::Compute);
+  EXPECT_NO_THROW(next->synchronize());
 }
 
 TEST_F(EmulatedBackend, ARefusedLaunchIsToldOnItsOwnStreamAlone) {

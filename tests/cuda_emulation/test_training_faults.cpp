@@ -2,11 +2,15 @@
 // launches and calls that fail. The right error comes out, nothing hangs, nothing is left behind.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <limits>
+#include <thread>
+#include <utility>
 
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/cuda_emulation/refusals.h"
+#include "tests/error_of.h"
 #include "tests/trainer/checkpoint_cases.h"
 #include "tests/trainer/fault_drill.h"
 #include "tests/trainer/on_gpu.h"
@@ -69,22 +73,50 @@ TEST_F(EmulatedStep, ThatHasNoNormIsAnErrorWithoutClipping) {
   }
 }
 
+/// Whatever else came of it: without clipping an update finds gradients that are no numbers.
 TEST_F(EmulatedStep, NamesATokenThatIsOutsideTheTable) {
-  const TrainingCase run = on_gpu({.memory = Memory::Smallest});
-  const Gpt2 model(run.model, kMicroBatchSize, run.length, run.dtype);
-  const Preparation prepared = prepare_case(model, run);
-  const auto device = create_case_device(prepared, run);
-  Trainer trainer(model, *device, prepared);
-  const Data data(run.model, run.length, 1, 1);
-  reinterpret_cast<int32_t*>(data.micro_batches()[0].inputs[0].data)[5] = 97;
-  try {
-    trainer.step(data.micro_batches(), 1e-3);
-    FAIL() << "no error came out";
-  } catch (const LogicError& error) {
-    EXPECT_NE(std::string(error.what()).find("index 97 at row 5 is outside the table of 97 rows"),
-              std::string::npos)
-        << error.what();
+  for (const bool clip : {true, false}) {
+    TrainingCase run = on_gpu({.clip = clip, .memory = Memory::Smallest});
+    run.model.num_layers = 12;  // more chunks than places for gradients
+    const Gpt2 model(run.model, kMicroBatchSize, run.length, run.dtype);
+    const Preparation prepared = prepare_case(model, run);
+    const auto device = create_case_device(prepared, run);
+    const Data data(run.model, run.length, 1, 1);
+    {
+      Trainer trainer(model, *device, prepared);
+      int32_t& token = reinterpret_cast<int32_t*>(data.micro_batches()[0].inputs[0].data)[5];
+      const int32_t good = std::exchange(token, 97);
+      const std::string text =
+          error_of<LogicError>([&] { trainer.step(data.micro_batches(), 1e-3); }).what();
+      EXPECT_NE(text.find("index 97 at row 5 is outside the table of 97 rows"), std::string::npos)
+          << text;
+      token = good;
+    }
+    Trainer next(model, *device, prepared);
+    EXPECT_NO_THROW(next.step(data.micro_batches(), 1e-3)) << "it was told";
   }
+}
+
+// ---- Loans --------------------------------------------------------------------------------------
+
+/// A stream that waited for an update would stand in front of what the borrower copies from the
+/// device, should they share a queue, and that update may wait for the borrower.
+TEST_F(EmulatedStep, BesideALoanNoStreamWaitsForAHostThread) {
+  TrainingCase run = on_gpu({.clip = false, .memory = Memory::Smallest, .between = Between::State});
+  run.model.num_layers = 12;  // more chunks than places for gradients
+  CaseRun training(run), alone(run);
+  alone.train(0, 2);
+  training.train(0, 1);
+  const auto calls = count_calls([&] {
+    std::jthread borrower([loan = training.trainer().lend_state()]() mutable {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      const StateLoan closed = std::move(loan);
+    });
+    training.train(1, 2);
+  });
+  EXPECT_FALSE(calls.contains("cuStreamWaitValue32"));
+  EXPECT_TRUE(calls.contains("cudaStreamWaitEvent"));
+  EXPECT_EQ(to_string(training.outcome()), to_string(alone.outcome()));
 }
 
 // ---- Operations that fail -----------------------------------------------------------------------

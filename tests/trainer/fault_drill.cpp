@@ -12,12 +12,17 @@ constexpr int64_t kTinyLength = 8;
 
 /// A tiny model whose chunks move: two steps, each with an evaluation after it.
 struct Drill {
-  explicit Drill(DeviceKind kind)
-      : run{.accumulation = 2, .memory = Memory::Smallest, .device = kind, .evaluation_batches = 1},
-        model(tiny_gpt(), kMicroBatchSize, kTinyLength, DType::BF16),
+  explicit Drill(DeviceKind kind, UpdateOrder update = UpdateOrder::Overlap,
+                 const Gpt2Config& config = tiny_gpt())
+      : run{.accumulation = 2,
+            .memory = Memory::Smallest,
+            .update = update,
+            .device = kind,
+            .evaluation_batches = 1},
+        model(config, kMicroBatchSize, kTinyLength, DType::BF16),
         prepared(prepare_case(model, run)),
-        data(tiny_gpt(), kTinyLength, run.accumulation, 3),
-        evaluation(tiny_gpt(), kTinyLength, run.evaluation_batches, 4) {}
+        data(config, kTinyLength, run.accumulation, 3),
+        evaluation(config, kTinyLength, run.evaluation_batches, 4) {}
 
   std::unique_ptr<Device> create(std::function<bool(FaultSite)> fault) const {
     return create_device({.kind = run.device,
@@ -111,6 +116,39 @@ void fail_evaluations(FaultSite site) {
     evaluates = false;
     EXPECT_EQ(trainer.state_hash(), before);
   }
+}
+
+void fail_steps_twice() {
+  Gpt2Config config = tiny_gpt();
+  config.num_layers = 4;  // of several chunks, so that some are updated and some are not
+  const Drill drill(DeviceKind::Host, UpdateOrder::Wait, config);
+  const auto is_lost = [](const Trainer& trainer) {
+    try {
+      (void)trainer.state_hash();
+      return false;
+    } catch (const LogicError&) {
+      return true;
+    }
+  };
+  int num_lost = 0;
+  for (uint64_t n = 0;; ++n) {
+    SCOPED_TRACE(n);
+    const Watchdog watchdog;
+    uint64_t count = 0;
+    const auto device =
+        drill.create([&](FaultSite at) { return at == FaultSite::Launch && count++ == n; });
+    Trainer trainer(drill.model, *device, drill.prepared);
+    try {
+      trainer.step(drill.data.micro_batches(), 1e-3);
+      break;
+    } catch (const DeviceError&) {
+    }
+    const bool lost = is_lost(trainer);
+    EXPECT_THROW(trainer.step(drill.data.micro_batches(), 1e-3), LogicError);
+    EXPECT_EQ(is_lost(trainer), lost);
+    num_lost += lost;
+  }
+  EXPECT_GT(num_lost, 0) << "no update was broken off";
 }
 
 }  // namespace ebb::test

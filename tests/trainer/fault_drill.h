@@ -16,5 +16,8 @@ void fail_operation(FaultSite site, uint64_t n, DeviceKind kind = DeviceKind::Ho
 void fail_operations(FaultSite site, uint64_t most, DeviceKind kind = DeviceKind::Host);
 /// Fails each operation of an evaluation in turn: the state is that before it.
 void fail_evaluations(FaultSite site);
+/// Fails each launch of a step whose updates wait for the norm: no other step can follow, and
+/// trying one makes no state whole that was half updated.
+void fail_steps_twice();
 
 }  // namespace ebb::test

@@ -11,6 +11,7 @@ TEST(Faults, Allocations) { fail_operations(FaultSite::Allocation, kMost); }
 TEST(Faults, Copies) { fail_operations(FaultSite::Copy, kMost); }
 TEST(Faults, Launches) { fail_operations(FaultSite::Launch, kMost); }
 TEST(Faults, CopiesInAnEvaluation) { fail_evaluations(FaultSite::Copy); }
+TEST(Faults, NothingFollowsAStepThatFailed) { fail_steps_twice(); }
 TEST(Faults, LaunchesInAnEvaluation) { fail_evaluations(FaultSite::Launch); }
 
 }  // namespace
