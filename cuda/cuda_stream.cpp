@@ -90,14 +90,14 @@ CudaStream::~CudaStream() {
   (void)cudaStreamSynchronize(stream_.get());  // what is queued still runs
 }
 
-bool CudaStream::begin_operation(FaultSite site, std::string_view name) {
+bool CudaStream::begin_operation(auto ask_for_a_fault) {
   point_.advance();
   if (point_.error()) return false;
   ++stats_.num_operations;
   try {
     context_.enter();
     busy_time_.mark(stream_.get(), BusyTime::Doing::Working);
-    context_.faults.check(site, name);
+    ask_for_a_fault();
   } catch (...) {
     point_.fail(std::current_exception());
     return false;
@@ -111,7 +111,7 @@ void CudaStream::check_launched(std::string_view name) const {
 
 void CudaStream::launch(const Cost& cost, KernelLaunch launch) {
   std::lock_guard lock(mutex_);
-  if (!begin_operation(FaultSite::Launch, cost.name)) return;
+  if (!begin_operation([&] { context_.faults.check_launch(cost.name); })) return;
   try {
     launch(stream_.get());
     check_launched(cost.name);
@@ -150,7 +150,7 @@ void CudaStream::wait(const Event& event) {
 
 void CudaStream::copy(void* to, const void* from, size_t bytes, CopyKind kind) {
   std::lock_guard lock(mutex_);
-  if (!begin_operation(FaultSite::Copy, format_bytes(bytes))) return;
+  if (!begin_operation([&] { context_.faults.check_copy(bytes); })) return;
   try {
     context_.home->copy(stream_.get(), point_, static_cast<std::byte*>(to),
                         static_cast<const std::byte*>(from), bytes, kind_of(kind));

@@ -65,7 +65,7 @@ class CudaStream final : public KernelStream {
 
  private:
   /// Counts it, and asks the fault injector. False where it is to be dropped.
-  bool begin_operation(FaultSite site, std::string_view name);
+  bool begin_operation(auto ask_for_a_fault);
   void check_launched(std::string_view name) const;
 
   CudaContext& context_;

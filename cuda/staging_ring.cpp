@@ -52,7 +52,7 @@ void StagingRing::submit(const Operation& operation, Piece piece) {
 }
 
 void StagingRing::copy_piece(std::byte* to, const std::byte* from, size_t bytes) {
-  context_.faults.check(FaultSite::Launch, "staging");
+  context_.faults.check_launch("staging");
   copy_bytes(to, from, bytes);
 }
 

@@ -38,11 +38,14 @@ bool Faults::asked(FaultSite site) {
   return ask_(site);
 }
 
-void Faults::check(FaultSite site, std::string_view name) {
-  if (!asked(site)) return;
-  throw DeviceError(
-      std::string(site == FaultSite::Copy ? "injected copy failure: " : "injected launch failure: ")
-          .append(name));
+void Faults::check_copy(size_t bytes) {
+  if (!asked(FaultSite::Copy)) return;
+  throw DeviceError("injected copy failure: " + format_bytes(bytes));
+}
+
+void Faults::check_launch(std::string_view name) {
+  if (!asked(FaultSite::Launch)) return;
+  throw DeviceError(std::string("injected launch failure: ").append(name));
 }
 
 void Faults::check_allocation(std::string_view kind, size_t bytes, const Budget& budget,

@@ -38,8 +38,9 @@ class Faults {
  public:
   explicit Faults(std::function<bool(FaultSite)> ask) : ask_(std::move(ask)) {}
 
-  /// Throws DeviceError where a copy or launch is to fail; `name` is what failed.
-  void check(FaultSite site, std::string_view name);
+  /// Throw DeviceError where this copy, or launch, is to fail.
+  void check_copy(size_t bytes);
+  void check_launch(std::string_view name);
   /// Throws OutOfMemory where this allocation is to fail.
   void check_allocation(std::string_view kind, size_t bytes, const Budget& budget,
                         std::string_view tag);

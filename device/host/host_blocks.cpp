@@ -14,8 +14,6 @@ namespace ebb {
 
 HostBlocks::HostBlocks(Budget& budget, size_t block_bytes, uint32_t num_blocks, bool poison)
     : budget_(budget), block_bytes_(block_bytes), num_blocks_(num_blocks), poison_(poison) {
-  EBB_CHECK(block_bytes > 0 && block_bytes % kPageBytes == 0,
-            "a block of " + format_bytes(block_bytes) + " is not a multiple of 4 KiB");
   const size_t bytes = block_bytes * num_blocks;
   budget_.take(bytes, "blocks");
   try {

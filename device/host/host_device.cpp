@@ -125,6 +125,13 @@ void HostDevice::free(MemoryKind kind, std::byte* data, size_t bytes) noexcept {
 }
 
 std::unique_ptr<Blocks> HostDevice::create_blocks(size_t block_bytes, uint32_t num_blocks) {
+  EBB_CHECK(block_bytes > 0 && block_bytes % kPageBytes == 0,
+            "a block of " + format_bytes(block_bytes) + " is not a multiple of 4 KiB");
+  if (info_.pretended) {
+    return std::make_unique<PretendedBlocks>(
+        allocate(MemoryKind::Device, block_bytes * num_blocks, "blocks"), pages_, block_bytes,
+        num_blocks);
+  }
   faults_.check_allocation("device", block_bytes * num_blocks, budget_, "blocks");
   auto blocks = std::make_unique<HostBlocks>(budget_, block_bytes, num_blocks, poison_);
   ++num_allocations_;
@@ -162,6 +169,7 @@ HostStreamOptions HostDevice::stream_options(StreamRole role) {
                             .nice = emulates && works ? kNiceBesideLink : 0};
   if (role == (pretends ? StreamRole::Update : StreamRole::Compute)) options.team = &team_;
   if (computes) options.pretend = info_.pretended;
+  if (pretends) options.pages = &pages_;
   return options;
 }
 

@@ -14,6 +14,7 @@
 #include "device/host/host_kernels.h"
 #include "device/host/host_link.h"
 #include "device/host/parallel.h"
+#include "device/host/pretended_blocks.h"
 
 namespace ebb {
 
@@ -53,6 +54,7 @@ class HostDevice final : public Device {
   Budget budget_;
   Faults faults_;
   std::atomic<uint64_t> num_allocations_ = 0;
+  PageTable pages_;  // of blocks that nothing but copies touches
   Workspace workspace_;
   Link load_;
   Link store_;

@@ -58,6 +58,7 @@ void HostEvent::signal() { reach(submit_record(), nullptr); }
 
 void HostEvent::synchronize() const {
   const Reached reached = await(latest());
+  sleep_until(reached.time_s);
   if (reached.error) std::rethrow_exception(reached.error);
 }
 
@@ -65,7 +66,7 @@ bool HostEvent::done() const {
   bool reached = false;
   {
     QuietLock lock(mutex_);
-    reached = submitted_ > 0 && is_reached(submitted_);
+    reached = submitted_ > 0 && is_reached(submitted_) && time_s_ <= steady_now_s();
   }
   if (reached) take_order(this);
   return reached;

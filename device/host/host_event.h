@@ -24,7 +24,7 @@ namespace ebb {
 class HostEvent : public Event {
  public:
   struct Reached {
-    double time_s = 0;
+    double time_s = 0;  ///< as reach() was told; may be yet to come
     std::exception_ptr error;
   };
 
@@ -39,7 +39,8 @@ class HostEvent : public Event {
   virtual uint64_t submit_wait() const { return latest(); }
   /// The newest generation; throws LogicError where there is none.
   uint64_t latest() const;
-  /// `time_s`: when the work before it ended, which may be before the machine got round to this.
+  /// `time_s`: when the work before it ended, which may be before the machine got round to this, or
+  /// will end, where it is pretended.
   virtual void reach(uint64_t generation, std::exception_ptr error, double time_s = steady_now_s());
   virtual Reached await(uint64_t generation) const;
   /// Nobody will ask await() for what submit_wait() gave.

@@ -16,6 +16,8 @@ namespace ebb {
 namespace {
 
 constexpr size_t kRingSlots = 1024;
+/// More than a busy machine takes to wake a thread.
+constexpr double kAhead_s = 0.3e-3;
 
 void set_thread_nice(int nice) { setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), nice); }
 
@@ -97,18 +99,24 @@ void HostStream::call(const Cost& cost, HostFunction function) {
 
 void HostStream::push(Command command) {
   command.submitted_s = steady_now_s();
+  // Of what is pretended nobody can know before an event: the thread is left asleep until then.
+  const bool wakes = !options_.pretend || command.kind == Command::Kind::Record;
   give_order(&num_pushed_);
-  QuietLock lock(mutex_);
-  // A full ring is half emptied before it is filled again, or every command would wake this thread.
-  if (num_pushed_ - num_finished_ == kRingSlots) {
-    wait_finished(lock, num_pushed_ - kRingSlots / 2);
+  {
+    QuietLock lock(mutex_);
+    // A full ring is half emptied before it is filled again, or every command would wake this
+    // thread.
+    if (num_pushed_ - num_finished_ == kRingSlots) {
+      wait_finished(lock, num_pushed_ - kRingSlots / 2);
+    }
+    ring_[num_pushed_ % kRingSlots] = std::move(command);
+    ++num_pushed_;
   }
-  ring_[num_pushed_ % kRingSlots] = std::move(command);
-  ++num_pushed_;
-  pushed_.notify_one();
+  if (wakes) pushed_.notify_one();  // it needs the lock at once
 }
 
 void HostStream::wait_finished(QuietLock& lock, uint64_t count) {
+  pushed_.notify_one();
   lock.wait(finished_, [&] {
     if (num_finished_ >= count) return true;
     awaited_ = std::min(awaited_, count);
@@ -136,7 +144,18 @@ StreamStats HostStream::stats() const {
   return stats_;
 }
 
+// No event that it has yet to reach is reached before ready_s_, so until shortly before that it may
+// leave what is submitted for later, all at once. No submission needs to wake it meanwhile.
+void HostStream::sleep_ahead() {
+  {
+    QuietLock lock(mutex_);
+    if (num_finished_ < num_pushed_ || stopping_) return;
+  }
+  sleep_until(ready_s_ - kAhead_s);
+}
+
 HostStream::Command* HostStream::next() {
+  if (options_.pretend) sleep_ahead();
   Command* command = nullptr;
   {
     QuietLock lock(mutex_);
@@ -163,7 +182,6 @@ void HostStream::run_thread() {
 void HostStream::run(Command& command) {
   ready_s_ = std::max(ready_s_, command.submitted_s);
   if (command.kind == Command::Kind::Record) {
-    if (options_.pretend) sleep_until(ready_s_);
     command.event->reach(command.generation, error_, std::max(ready_s_, done_s_));
   } else if (error_) {
     if (command.kind == Command::Kind::Wait) command.awaited->drop_wait(command.generation);
@@ -176,15 +194,19 @@ void HostStream::run(Command& command) {
 }
 
 void HostStream::run_wait(const Command& command) {
-  const double begin_s = steady_now_s();
+  const auto here_s = [&] {
+    return options_.pretend ? ready_s_ : std::max(ready_s_, steady_now_s());
+  };
+  const double begin_s = here_s();
   HostEvent::Reached reached = command.awaited->await(command.generation);
   ready_s_ = std::max(ready_s_, reached.time_s);
   if (reached.error) fail(std::move(reached.error));
   QuietLock lock(mutex_);
-  stats_.waiting_s += steady_now_s() - begin_s;
+  stats_.waiting_s += here_s() - begin_s;
 }
 
 void HostStream::run_work(Command& command) {
+  if (!pretends(command)) sleep_until(ready_s_);
   const double begin_s = steady_now_s();
   try {
     if (command.kind == Command::Kind::Copy) {
@@ -204,25 +226,40 @@ void HostStream::run_work(Command& command) {
 }
 
 void HostStream::run_copy(const Command& command) {
-  options_.faults->check(FaultSite::Copy, format_bytes(command.bytes));
+  options_.faults->check_copy(command.bytes);
   if (pretends(command)) return pretend(command.pretended_s);
   const double begin_s = this_threads_processor_s();
-  if (command.copy_kind == CopyKind::Within) {
-    copy_bytes(command.to, command.from, command.bytes);
-    ready_s_ = steady_now_s();
-  } else {
-    Link& link = command.copy_kind == CopyKind::Load ? *options_.load : *options_.store;
-    const Link::Ended ended = link.copy(command.to, command.from, command.bytes, ready_s_);
-    ready_s_ = ended.ideal_s;
-    done_s_ = ended.here_s;
+  for (size_t at = 0; at < command.bytes;) {
+    const PageTable::Memory to = memory_at(command.to, at, command.bytes - at);
+    const PageTable::Memory from = memory_at(command.from, at, to.bytes);
+    copy_piece(to.data, from.data, from.bytes, command.copy_kind);
+    at += from.bytes;
   }
   const double used_s = this_threads_processor_s() - begin_s;
   QuietLock lock(mutex_);
   stats_.copying_processor_s += used_s;
 }
 
+PageTable::Memory HostStream::memory_at(const void* begin, size_t offset, size_t bytes) const {
+  auto* const address = static_cast<std::byte*>(const_cast<void*>(begin)) + offset;
+  return options_.pages != nullptr ? options_.pages->find(address, bytes)
+                                   : PageTable::Memory{address, bytes};
+}
+
+void HostStream::copy_piece(std::byte* to, const std::byte* from, size_t bytes, CopyKind kind) {
+  if (kind == CopyKind::Within) {
+    copy_bytes(to, from, bytes);
+    ready_s_ = steady_now_s();
+    return;
+  }
+  Link& link = kind == CopyKind::Load ? *options_.load : *options_.store;
+  const Link::Ended ended = link.copy(to, from, bytes, ready_s_);
+  ready_s_ = ended.ideal_s;
+  done_s_ = ended.here_s;
+}
+
 void HostStream::run_call(Command& command) {
-  options_.faults->check(FaultSite::Launch, command.name);
+  options_.faults->check_launch(command.name);
   if (pretends(command)) return pretend(command.pretended_s);
   command.function();
   ready_s_ = steady_now_s();
@@ -234,7 +271,7 @@ bool HostStream::pretends(const Command& command) const {
          (command.kind == Command::Kind::Call || command.copy_kind == CopyKind::Within);
 }
 
-// It sleeps where somebody can know of it: at an event, or when the stream is waited for.
+// Nobody sleeps before something real waits for it: a copy, the optimizer, or a thread.
 void HostStream::pretend(double seconds) { ready_s_ += seconds; }
 
 void HostStream::fail(std::exception_ptr error) {

@@ -7,7 +7,8 @@
 // A stream that pretends runs no calls: each takes its cost at the pretended rates of wall time and
 // no core. Every operation begins when the one before it and what it waits for ended, however late
 // the machine wakes this thread, so that the sum of many short ones is exact: events carry the
-// times at which work ended, not those at which a thread noticed.
+// times at which work ends, not those at which a thread noticed. Its thread is ahead of the clock;
+// what is real waits for those times, and so does synchronize().
 #pragma once
 
 #include <condition_variable>
@@ -24,6 +25,7 @@
 #include "device/host/host_event.h"
 #include "device/host/host_link.h"
 #include "device/host/parallel.h"
+#include "device/host/pretended_blocks.h"
 #include "device/host/quiet_lock.h"
 
 namespace ebb {
@@ -37,6 +39,7 @@ struct HostStreamOptions {
   int nice = 0;                 ///< of the stream's thread, relative to none
   ThreadTeam* team = nullptr;   ///< threads that work for this stream and take its nice value
   std::optional<ComputeRates> pretend = {};
+  const PageTable* pages = nullptr;  ///< where copies look addresses up; null: they need not
   /// Told by the stream's thread when an operation fails, before any later event fires: how many
   /// operations, records and waits were submitted up to it, and why. May be empty.
   std::function<void(uint64_t position, std::exception_ptr)> failed = {};
@@ -74,6 +77,8 @@ class HostStream final : public Stream {
   void push(Command command);
   /// Until so many commands are finished.
   void wait_finished(QuietLock& lock, uint64_t count);
+  /// Where there is nothing to do: until shortly before what it pretends to do ends.
+  void sleep_ahead();
   /// The oldest unfinished command; null when stopping and nothing is left.
   Command* next();
   void run_thread();
@@ -81,6 +86,9 @@ class HostStream final : public Stream {
   void run_wait(const Command& command);
   void run_work(Command& command);
   void run_copy(const Command& command);
+  /// What `bytes` from there on are, as far as it is one piece.
+  PageTable::Memory memory_at(const void* begin, size_t offset, size_t bytes) const;
+  void copy_piece(std::byte* to, const std::byte* from, size_t bytes, CopyKind kind);
   void run_call(Command& command);
   bool pretends(const Command& command) const;
   void pretend(double seconds);

@@ -62,6 +62,20 @@ TEST(HostEvent, FarAheadRecordWaitsForTheWindow) {
   EXPECT_TRUE(event.done());
 }
 
+TEST(HostEvent, WhatIsYetToComeIsKnownBeforeItIsDone) {
+  constexpr double kLater_s = 0.03;
+  HostEvent event;
+  const double later_s = steady_now_s() + kLater_s;
+  const uint64_t record = event.submit_record();
+  event.reach(record, nullptr, later_s);
+  EXPECT_EQ(event.await(record).time_s, later_s);
+  const bool done = event.done();
+  EXPECT_EQ(done, steady_now_s() >= later_s);  // a machine may be that late
+  event.synchronize();
+  EXPECT_GE(steady_now_s(), later_s);
+  EXPECT_TRUE(event.done());
+}
+
 TEST(HostEvent, KeepsTheErrorOfARecord) {
   HostEvent event;
   event.reach(event.submit_record(), std::make_exception_ptr(DeviceError("lost")));
