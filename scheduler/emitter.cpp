@@ -15,25 +15,32 @@ uint32_t Emitter::emit(Op op, std::initializer_list<uint32_t> waits) {
   return static_cast<uint32_t>(plan_.ops.size() - 1);
 }
 
-void Emitter::emit_drop(uint32_t chunk, uint32_t block, uint32_t last_item, uint32_t store) {
-  emit(
-      {.kind = OpKind::Drop, .lane = Lane::Load, .chunk = program_.chunk_id(chunk), .block = block},
-      {item_op(last_item), store_op(store)});
+void Emitter::emit_drop(Lane lane, uint32_t chunk, uint32_t block, uint32_t last_item,
+                        uint32_t store) {
+  last_drop_[chunk] =
+      emit({.kind = OpKind::Drop, .lane = lane, .chunk = program_.chunk_id(chunk), .block = block},
+           {item_op(last_item), store_op(store)});
 }
 
 void Emitter::emit_bring(const Bring& bring) {
+  const Lane lane = bring.copy ? Lane::Load : Lane::Compute;
   if (bring.victim != kNone) {
-    emit_drop(bring.victim, bring.block, bring.victim_item, bring.victim_store);
+    emit_drop(lane, bring.victim, bring.block, bring.victim_item, bring.victim_store);
   }
   const ChunkId id = program_.chunk_id(bring.chunk);
-  pending_bring_[bring.chunk] = emit({.kind = OpKind::Move,
-                                      .lane = Lane::Load,
-                                      .from = bring.copy ? Tier::Host : Tier::None,
-                                      .to = Tier::Device,
-                                      .chunk = id,
-                                      .block = bring.block},
-                                     {store_op(bring.own_store), update_before(id)});
-  if (bring.copy) plan_.loaded_bytes += layout_.used_bytes(id);
+  const uint32_t left = last_drop_[bring.chunk];
+  const bool left_there = left != kNone && plan_.ops[left].lane != lane;
+  const uint32_t index =
+      emit({.kind = OpKind::Move,
+            .lane = lane,
+            .from = bring.copy ? Tier::Host : Tier::None,
+            .to = Tier::Device,
+            .chunk = id,
+            .block = bring.block},
+           {store_op(bring.own_store), update_before(id), left_there ? left : kNone});
+  if (!bring.copy) return;
+  pending_load_[bring.chunk] = index;
+  plan_.loaded_bytes += layout_.used_bytes(id);
 }
 
 void Emitter::emit_brings_after(uint32_t position) {
@@ -53,8 +60,8 @@ void Emitter::emit_item(uint32_t i) {
   }
   const uint32_t index = emit(op, {item.is_update() ? norm_ : kNone});
   const auto wait_for = [&](uint32_t chunk) {
-    if (pending_bring_[chunk] == kNone) return;
-    plan_.waits.push_back(std::exchange(pending_bring_[chunk], kNone));
+    if (pending_load_[chunk] == kNone) return;
+    plan_.waits.push_back(std::exchange(pending_load_[chunk], kNone));
     ++plan_.ops[index].num_waits;
   };
   for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::Begin)) wait_for(c);
@@ -146,7 +153,7 @@ void Emitter::emit_end() {
   for (uint32_t b = 0; b < residency_.blocks().size(); ++b) {
     const Residency::Block& block = residency_.blocks()[b];
     if (block.chunk != kNone && !block.busy)
-      emit_drop(block.chunk, b, block.free_after, block.store);
+      emit_drop(Lane::Load, block.chunk, b, block.free_after, block.store);
   }
 }
 
@@ -180,7 +187,8 @@ void Emitter::run() {
     return residency_.stores[a].after_item < residency_.stores[b].after_item;
   });
   op_of_item_.assign(program_.items.size(), kNone);
-  pending_bring_.assign(program_.num_dense(), kNone);
+  pending_load_.assign(program_.num_dense(), kNone);
+  last_drop_.assign(program_.num_dense(), kNone);
   parts_stored_.assign(layout_.num_chunks(), 0);
   last_update_.assign(layout_.num_chunks(), kNone);
   last_update_of_slot_.assign(std::max(plan_.num_gradient_slots, layout_.num_chunks()), kNone);

@@ -32,7 +32,7 @@ class Emitter {
   void order_brings();
   void emit_brings_after(uint32_t position);
   void emit_bring(const Bring& bring);
-  void emit_drop(uint32_t chunk, uint32_t block, uint32_t last_item, uint32_t store);
+  void emit_drop(Lane lane, uint32_t chunk, uint32_t block, uint32_t last_item, uint32_t store);
   void emit_update(uint32_t parameter_chunk, uint32_t wait);
   void emit_carried_updates();
   void emit_partials(uint32_t parameter_chunk, uint32_t finish);
@@ -53,7 +53,8 @@ class Emitter {
   Residency& residency_;
   Plan& plan_;
   std::vector<uint32_t> op_of_item_;
-  std::vector<uint32_t> pending_bring_;      // [chunk] the bring that no item has waited for yet
+  std::vector<uint32_t> pending_load_;       // [chunk] that no item has waited for yet
+  std::vector<uint32_t> last_drop_;          // [chunk]
   std::vector<uint32_t> bring_order_;        // brings by position
   std::vector<uint32_t> first_bring_after_;  // [order of position] in bring_order_
   size_t next_bring_ = 0;

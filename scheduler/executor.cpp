@@ -187,9 +187,33 @@ GradientSlot Executor::gradient(const ParameterUse& use) {
 
 void Executor::submit_until_run() {
   while (cursor_ < plan_->ops.size() && plan_->ops[cursor_].kind != OpKind::Run) {
-    if (plan_->ops[cursor_].lane != Lane::Load) submit(cursor_);
+    const Op& op = plan_->ops[cursor_];
+    if (takes_no_time(op) && op.lane == Lane::Compute) {
+      give_block(cursor_);
+    } else if (op.lane != Lane::Load) {
+      submit(cursor_);
+    }
     submitted_.set(++cursor_);
   }
+}
+
+void Executor::give_block(uint32_t index) {
+  const Op& op = plan_->ops[index];
+  for (uint32_t w : plan_->waits_of(op)) {
+    if (plan_->ops[w].lane == Lane::Load) wait_moved(w + 1);
+    if (!takes_no_time(plan_->ops[w])) events_[w]->synchronize();
+  }
+  drop_or_map(op);
+}
+
+/// For the thread that has waited for what the operation waits for.
+void Executor::drop_or_map(const Op& op) {
+  if (op.kind == OpKind::Drop) return table_.transition(op.chunk, ChunkState::Absent);
+  const ProfiledRange range(device_, range_of(op));
+  const uint32_t block = block_of_[op.block];
+  spaces_.blocks().map(block, spaces_.address(op.chunk));
+  const bool loads = op.from == Tier::Host;
+  table_.place(op.chunk, block, loads ? ChunkState::Loading : ChunkState::Resident);
 }
 
 void Executor::submit(uint32_t index) {
@@ -360,20 +384,11 @@ void Executor::move(uint32_t index) {
     if (!submitted_.wait_for(w + 1)) throw LogicError("the step was given up");
     if (!takes_no_time(plan_->ops[w])) events_[w]->synchronize();
   }
-  if (op.kind == OpKind::Drop) {
-    table_.transition(op.chunk, ChunkState::Absent);
-    return;
-  }
-  const ProfiledRange range(device_, range_of(op));
-  std::byte* address = spaces_.address(op.chunk);
-  const uint32_t block = block_of_[op.block];
-  spaces_.blocks().map(block, address);
-  if (op.from == Tier::None) {
-    table_.place(op.chunk, block, ChunkState::Resident);
-    return;
-  }
-  table_.place(op.chunk, block, ChunkState::Loading);
-  stream(Lane::Load).copy(address, home_of(op.chunk), layout_.used_bytes(op.chunk), CopyKind::Load);
+  drop_or_map(op);
+  if (takes_no_time(op)) return;
+  stream(Lane::Load)
+      .copy(spaces_.address(op.chunk), home_of(op.chunk), layout_.used_bytes(op.chunk),
+            CopyKind::Load);
   stream(Lane::Load).record(*events_[index]);
 }
 

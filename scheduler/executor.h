@@ -2,9 +2,10 @@
 //
 // The program thread runs model code; at every moment it submits what the plan puts before it,
 // makes the compute stream wait for the loads it names, and hands out leases. A mover thread gives
-// blocks to chunks in plan order: it waits for a block's last user, maps the block at the chunk's
-// address and submits the load. Work that touches a chunk is submitted only after its block is
-// mapped. What a finished gradient or an update means is the owner's (ChunkWork).
+// blocks to what is loaded, in plan order: it waits for a block's last user, maps the block at the
+// chunk's address and submits the load. What is only given a block the program gives it. Work that
+// touches a chunk is submitted only after its block is mapped. What a finished gradient or an
+// update means is the owner's (ChunkWork).
 //
 // One program thread at a time. A step that throws leaves the executor unusable; destroying it is
 // then still safe.
@@ -117,12 +118,15 @@ class Executor : public Hooks {
   void read_times();
   void submit_until_run();
   void submit(uint32_t index);
+  void give_block(uint32_t index);
   void submit_store(const Op& op);
   std::byte* home_of(ChunkId id) const;
   void wait_for_all(std::span<const uint32_t> waits, Stream& stream);
   void lease_chunks(std::span<const ParameterUse> uses);
   void lease_activations(const Op& run);
   void lease_loaded(const Op& finish);
+
+  void drop_or_map(const Op& op);
 
   void move_chunks();
   void move(uint32_t index);

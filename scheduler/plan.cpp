@@ -231,7 +231,7 @@ Plan make_settle_plan(const Plan& plan) {
     if (!lives_on_device(plan, held)) continue;
     settle.held_at_end.push_back(held);
     settle.ops.push_back({.kind = OpKind::Move,
-                          .lane = Lane::Load,
+                          .lane = Lane::Compute,
                           .from = Tier::None,
                           .to = Tier::Device,
                           .chunk = {Space::Weights, held.chunk},

@@ -9,8 +9,9 @@
 // Eviction: furthest next use (Belady), exact because every chunk takes one block, of the chunks
 // that were not used just now: theirs is the only block that is not free in time. An activation
 // chunk that will live again counts as used again. Prefetch: a load starts as soon as the block it
-// was given is free, earliest deadline first; blocks are given in the order in which they became
-// free, so that it starts early. It costs no extra block.
+// was given is free, earliest deadline first; loads take blocks in the order in which they became
+// free, so that they start early. It costs no extra block. What is not copied is given a block when
+// it is needed, one that became free shortly before.
 //
 // The update makes every weight stale, so a plan starts and ends with nothing on the device, but
 // for weights that are held: what was updated early in backward comes back before the step ends, to
@@ -57,7 +58,8 @@ enum class OpKind : uint8_t {
 std::string_view name_of(OpKind kind);
 
 /// Operations of a lane run in order. A lane is a stream; Load also has the mover thread that maps
-/// blocks.
+/// blocks for what it loads. Other blocks the program thread gives on the compute lane, before it
+/// submits what follows there.
 enum class Lane : uint8_t { Compute, Load, Store, Update };
 inline constexpr int kNumLanes = 4;
 

@@ -10,11 +10,12 @@
 namespace ebb {
 namespace {
 
-// A held chunk comes back when this many more are finished: the mover waits for the update of what
-// it brings, and until then brings nothing else.
-constexpr uint32_t kReturnLag = 4;
+// Of a finished chunk the gradient is home and the weights are updated, about, when so many more
+// are finished: the mover, which waits for that, brings nothing else meanwhile.
+constexpr uint32_t kFinishesLater = 4;
 
 uint32_t later(uint32_t a, uint32_t b) { return order_of(a) < order_of(b) ? b : a; }
+uint32_t earlier(uint32_t a, uint32_t b) { return order_of(a) < order_of(b) ? a : b; }
 
 void name_once(std::vector<uint32_t>& chunks) {
   std::ranges::sort(chunks);
@@ -23,14 +24,32 @@ void name_once(std::vector<uint32_t>& chunks) {
 
 }  // namespace
 
-FreedBlocks::Freed FreedBlocks::take_first() {
-  if (first_.empty()) order_ = later_[next_].order;
-  for (; next_ < later_.size() && later_[next_].order == order_; ++next_) {
-    first_.insert(most_blocks_ - 1 - later_[next_].block);
+void FreedBlocks::add(Freed freed) {
+  freed_.insert(std::upper_bound(freed_.begin() + first_, freed_.end(), freed), freed);
+}
+
+void FreedBlocks::remove(Freed freed) {
+  take(static_cast<size_t>(std::lower_bound(freed_.begin() + first_, freed_.end(), freed) -
+                           freed_.begin()));
+}
+
+uint32_t FreedBlocks::take_first() { return take(first_); }
+
+uint32_t FreedBlocks::take_late(uint32_t order, size_t but) {
+  const Freed end{order + 1, 0};
+  const auto num_free = static_cast<size_t>(
+      std::lower_bound(freed_.begin() + first_, freed_.end(), end) - freed_.begin());
+  return take(std::max(first_ + but + 1, num_free) - but - 1);
+}
+
+uint32_t FreedBlocks::take(size_t at) {
+  const uint32_t block = freed_[at].block;
+  if (at == first_) {
+    ++first_;
+  } else {
+    freed_.erase(freed_.begin() + static_cast<ptrdiff_t>(at));
   }
-  const uint32_t rank = first_.greatest();
-  first_.erase(rank);
-  return {order_, most_blocks_ - 1 - rank};
+  return block;
 }
 
 Residency::Residency(const Program& program, uint32_t num_blocks, uint32_t num_rest,
@@ -42,9 +61,10 @@ Residency::Residency(const Program& program, uint32_t num_blocks, uint32_t num_r
       held_(std::move(held)),
       is_held_(program.num_dense(), false),
       stays_(program.num_dense(), false),
-      candidates_(static_cast<uint32_t>(program.needs.size())),
-      free_(
-          std::min(num_blocks, static_cast<uint32_t>(program.needs.size()) + program.num_dense())) {
+      candidates_(static_cast<uint32_t>(program.needs.size())) {
+  for (uint32_t i = 0; i < program.items.size(); ++i) {
+    if (program.items[i].is_finish()) finishes_.push_back(i);
+  }
   place_weights();
 }
 
@@ -57,14 +77,16 @@ uint32_t Residency::next_use(uint32_t chunk) const {
 uint32_t Residency::leave_block(Chunk& chunk, uint32_t after, uint32_t store) {
   Block& block = blocks_[chunk.block];
   block.busy = false;
-  block.free_after = after;
+  block.free_after = block.free_from = after;
   block.store = store;
   chunk.former_block = chunk.block;
   return std::exchange(chunk.block, kNone);
 }
 
 void Residency::free_block(Chunk& chunk, uint32_t after, uint32_t store) {
-  free_.add({order_of(after), leave_block(chunk, after, store)});
+  const uint32_t block = leave_block(chunk, after, store);
+  blocks_[block].free_from = store == kNone ? after : behind_finishes(after);
+  freed(blocks_[block]).add({order_of(blocks_[block].free_from), block});
 }
 
 void Residency::may_leave(uint32_t c) {
@@ -116,32 +138,30 @@ uint32_t Residency::evict(uint32_t item) {
   return leave_block(victim, victim.last_item, store);
 }
 
-std::optional<uint32_t> Residency::take_free_block() {
-  // What was never used is free the longest: a load into it may start at once.
+/// A load takes what is free the longest, as it starts then. Who is only given a block is given it
+/// when it is needed, and takes one that became free shortly before: more loads start early so. One
+/// whose gradient is still on its way home would make it wait.
+uint32_t Residency::take_block(uint32_t item, Touch touch) {
   if (blocks_.size() < max_blocks_) {
     blocks_.emplace_back();
     return static_cast<uint32_t>(blocks_.size() - 1);
   }
-  while (!free_.empty()) {
-    const auto [order, block] = free_.take_first();
-    if (!blocks_[block].busy && order_of(blocks_[block].free_after) == order) return block;
-  }
-  return {};
-}
-
-uint32_t Residency::take_block(uint32_t item) {
-  const std::optional<uint32_t> block = take_free_block();
-  return block ? *block : evict(item);
+  if (free_.empty() && stored_.empty()) return evict(item);
+  if (touch == Touch::Create && !free_.empty()) return free_.take_late(item, num_rest_);
+  const bool is_clean = stored_.empty() || (!free_.empty() && free_.first() < stored_.first());
+  return (is_clean ? free_ : stored_).take_first();
 }
 
 void Residency::bring(uint32_t c, uint32_t item, Touch touch) {
-  give(c, take_block(item), item, kStart, touch != Touch::Create);
+  give(c, take_block(item, touch), item, kStart, touch != Touch::Create);
 }
 
 void Residency::give(uint32_t c, uint32_t b, uint32_t deadline, uint32_t not_before, bool copy) {
   Chunk& chunk = chunks_[c];
   Block& block = blocks_[b];
-  uint32_t position = later(not_before, later(block.free_after, chunk.last_item));
+  const uint32_t before = deadline - 1;
+  uint32_t position = before;
+  if (copy) position = later(not_before, later(earlier(block.free_from, before), chunk.last_item));
   if (chunk.replaced_by != kNone) position = later(position, brings[chunk.replaced_by].position);
   if (block.chunk != kNone) chunks_[block.chunk].replaced_by = static_cast<uint32_t>(brings.size());
   chunk.replaced_by = kNone;
@@ -237,26 +257,27 @@ std::vector<HeldChunk> Residency::weights_here() const {
   return here;
 }
 
-void Residency::finish(const ProgramItem& item) {
-  ++num_finished_;
-  const uint32_t c = program_.dense({Space::Weights, item.finished_chunk});
-  if (is_held_[c]) returns_.push_back({c, num_finished_ + kReturnLag});
+/// The item behind which the chunk that `item` finishes is home and updated, about.
+uint32_t Residency::behind_finishes(uint32_t item) const {
+  const auto at =
+      static_cast<size_t>(std::ranges::lower_bound(finishes_, item) - finishes_.begin());
+  return finishes_[std::min(at + kFinishesLater, finishes_.size() - 1)];
 }
 
 /// Where it was, if nothing came there since: otherwise that block would have to be taken from it.
-std::optional<uint32_t> Residency::block_to_return_to(uint32_t c) {
+uint32_t Residency::block_to_return_to(uint32_t c) {
   const uint32_t former = chunks_[c].former_block;
-  return blocks_[former].chunk == c ? former : take_free_block();
+  const Block& block = blocks_[former];
+  if (block.chunk != c) return take_block(end(), Touch::Read);
+  freed(block).remove({order_of(block.free_from), former});
+  return former;
 }
 
-/// Nobody has to leave for them: those for whom there is no block wait until there is one.
-void Residency::return_held(uint32_t item, bool at_end) {
-  while (!returns_.empty() && (at_end || returns_.front().due <= num_finished_)) {
-    const uint32_t c = returns_.front().chunk;
-    const auto block = block_to_return_to(c);
-    if (!block) return;
-    give(c, *block, static_cast<uint32_t>(program_.items.size()), item, true);
-    returns_.pop_front();
+/// To blocks that nobody needs any more.
+void Residency::return_held() {
+  for (const uint32_t i : finishes_) {
+    const uint32_t c = program_.dense({Space::Weights, program_.items[i].finished_chunk});
+    if (is_held_[c]) give(c, block_to_return_to(c), end(), behind_finishes(i), true);
   }
 }
 
@@ -280,9 +301,8 @@ void Residency::run() {
     for (const ChunkUse& use : program_.uses_of(item)) after_use(use.chunk, i);
     for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::Rest)) begin_rest(c, i);
     for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::End)) end_life(c, i);
-    if (item.is_finish()) finish(item);
-    return_held(i, i + 1 == program_.items.size());
   }
+  return_held();
   name_once(sums_gone_home);
   name_once(activations_gone_home);
 }

@@ -38,31 +38,35 @@ struct Bring {
   uint32_t victim_store;  // index of its store, or kNone
 };
 
-/// Blocks in the order in which they became free; those of one time by number.
+/// Blocks by the time from which they are free; those of one time by number.
 class FreedBlocks {
  public:
   struct Freed {
     uint32_t order, block;  // order_of(position)
+    auto operator<=>(const Freed&) const = default;
   };
-  explicit FreedBlocks(uint32_t most_blocks) : most_blocks_(most_blocks), first_(most_blocks) {}
-  bool empty() const { return first_.empty() && next_ == later_.size(); }
-  /// REQUIRES: the order is no less than the one before, and greater than any that was taken.
-  void add(Freed freed) { later_.push_back(freed); }
-  Freed take_first();
+  bool empty() const { return first_ == freed_.size(); }
+  void add(Freed freed);
+  void remove(Freed freed);
+  /// REQUIRES: not empty, for all three.
+  Freed first() const { return freed_[first_]; }
+  uint32_t take_first();
+  /// Of those that are free at `order` the last but so many, else the first.
+  uint32_t take_late(uint32_t order, size_t but);
 
  private:
-  uint32_t most_blocks_;
-  RankSet first_;  // of `order_`; the lowest number is the greatest rank
-  uint32_t order_ = 0;
-  std::vector<Freed> later_;
-  size_t next_ = 0;
+  uint32_t take(size_t at);
+
+  std::vector<Freed> freed_;  // ascending
+  size_t first_ = 0;
 };
 
 /// Furthest next use (Belady) over the program, except that what was used just now rests a while:
 /// its block could be given on only after its last user, and after a store where it has to go home.
 ///
 /// Held chunks are there when the program begins. Once they are finished, and their update had time
-/// to be made, they come back to blocks that nobody needs any more, and stay to the end. What the
+/// to be made, they come back to blocks that nobody needs any more, and stay to the end: of what is
+/// brought they are the last. What the
 /// device updates stays all the time, and its gradient until then; and so do held chunks where
 /// nothing is updated.
 class Residency {
@@ -84,6 +88,7 @@ class Residency {
   struct Block {
     uint32_t chunk = kNone;
     uint32_t free_after = kStart;
+    uint32_t free_from = kStart;  // `store` is over by then, about
     uint32_t store = kNone;
     bool busy = false;
   };
@@ -104,7 +109,7 @@ class Residency {
   };
 
   uint32_t next_use(uint32_t chunk) const;
-  uint32_t take_block(uint32_t item);
+  uint32_t take_block(uint32_t item, Touch touch);
   void may_leave(uint32_t chunk);
   void end_rest();
   uint32_t choose_victim(uint32_t item);
@@ -116,10 +121,11 @@ class Residency {
   void give(uint32_t chunk, uint32_t block, uint32_t deadline, uint32_t not_before, bool copy);
   void place(uint32_t chunk);
   void place_weights();
-  void finish(const ProgramItem& item);
-  void return_held(uint32_t item, bool at_end);
-  std::optional<uint32_t> block_to_return_to(uint32_t chunk);
-  std::optional<uint32_t> take_free_block();
+  FreedBlocks& freed(const Block& block) { return block.store == kNone ? free_ : stored_; }
+  uint32_t behind_finishes(uint32_t item) const;
+  uint32_t end() const { return static_cast<uint32_t>(program_.items.size()); }
+  void return_held();
+  uint32_t block_to_return_to(uint32_t chunk);
   uint32_t leave_block(Chunk& chunk, uint32_t after, uint32_t store);
   void free_block(Chunk& chunk, uint32_t after, uint32_t store);
   void after_use(uint32_t chunk, uint32_t item);
@@ -127,12 +133,7 @@ class Residency {
   const Program& program_;
   uint32_t max_blocks_;
   uint32_t num_rest_;
-  struct Return {
-    uint32_t chunk;
-    uint32_t due;  // num_finished_
-  };
-  std::deque<Return> returns_;  // held chunks that are finished, in order
-  uint32_t num_finished_ = 0;
+  std::vector<uint32_t> finishes_;  // items
   std::vector<Chunk> chunks_;
   std::vector<uint32_t> held_;
   std::vector<bool> is_held_;  // [chunk]
@@ -144,7 +145,7 @@ class Residency {
   };
   std::deque<Resting> resting_;  // by time of use
   RankSet candidates_;           // for leaving, by their next need: the furthest is the greatest
-  FreedBlocks free_;
+  FreedBlocks free_, stored_;    // the latter's content goes home
 };
 
 }  // namespace ebb

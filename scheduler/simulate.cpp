@@ -100,6 +100,7 @@ std::vector<Part> parts_of(const Plan& plan, const Trace& trace) {
     }
     if (op.lane != Lane::Compute) continue;
     for (uint32_t w : plan.waits_of(op)) {
+      if (plan.ops[w].lane != Lane::Load) continue;
       if (!awaited[w]) parts[w] = now;
       awaited[w] = true;
     }

@@ -3,8 +3,8 @@
 // The simulation runs the plan's four lanes against a virtual clock: an operation starts when its
 // lane is free and what it waits for is done. On the load lane the mover waits for each operation
 // in turn and hands copies to the link, which takes them in order; giving and taking blocks takes
-// no time, and neither does the norm. Where cores are shared, copies take their part of them first,
-// and kernels and the optimizer, while both have work, half of the rest each.
+// no time, whoever does it, and neither does the norm. Where cores are shared, copies take their
+// part of them first, and kernels and the optimizer, while both have work, half of the rest each.
 //
 // Times are seconds, rates bytes or flops a second; a rate of 0 is no limit.
 #pragma once

@@ -162,11 +162,12 @@ Lane lane_of(const Op& op) {
     case OpKind::Partials:
       return Lane::Store;
     case OpKind::Move:
+      if (op.from == Tier::None) return Lane::Compute;
       return op.to == Tier::Device ? Lane::Load : Lane::Store;
     case OpKind::Drop:
       break;
   }
-  return Lane::Load;
+  return op.lane == Lane::Compute ? Lane::Compute : Lane::Load;
 }
 
 bool Checker::is_well_formed(const Op& op) {

@@ -121,6 +121,7 @@ void Memory::give_block(uint32_t c, uint32_t b) {
     peak_blocks_ = std::max(peak_blocks_, ++num_taken_);
   }
   require_after(block.last_drop, "frees block {}", b);
+  require_after(chunk.last_drop, "takes {} from where it was", name(c));
   block.tenant = c;
   chunk.block = b;
   chunk.used = false;
@@ -160,6 +161,7 @@ void Memory::drop(const Op& op) {
   }
   if (!chunk.used) report_.complain("{} was brought to block {} in vain", name(c), chunk.block);
   require_after_all(chunk.device, c);
+  chunk.last_drop = report_.at();
   blocks_[chunk.block] = {.tenant = kNone, .last_drop = report_.at()};
   chunk.block = kNone;
   --num_taken_;

@@ -102,6 +102,7 @@ class Memory {
     bool used = false;  // in this stay
     bool updated = false;
     bool held = false;  // before the first operation
+    uint32_t last_drop = kNone;
   };
   struct Block {
     uint32_t tenant = kNone;

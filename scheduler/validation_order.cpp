@@ -2,15 +2,17 @@
 
 #include <fmt/format.h>
 
+#include "scheduler/timeline.h"
+
 namespace ebb::validation {
 namespace {
 
-constexpr uint32_t kMover = kNumLanes;
+constexpr uint32_t kMover = kNumLanes, kProgram = kNumLanes + 1;
 constexpr uint32_t kLoad = static_cast<uint32_t>(Lane::Load);
 
 uint32_t strand_of(const Op& op) {
-  if (op.lane != Lane::Load) return static_cast<uint32_t>(op.lane);
-  return op.kind == OpKind::Move && op.from != Tier::None ? kLoad : kMover;
+  if (!takes_no_time(op)) return static_cast<uint32_t>(op.lane);
+  return op.lane == Lane::Load ? kMover : kProgram;
 }
 
 template <class Clock>
@@ -37,6 +39,7 @@ void Order::add(const Plan& plan, uint32_t i) {
   const Op& op = plan.ops[i];
   const uint32_t strand = strand_of(op);
   Clock start = lane_clocks_[strand == kLoad ? kMover : strand];
+  if (op.lane != Lane::Load) join(start, lane_clocks_[kProgram]);  // who submits it has waited
   for (uint32_t k = op.first_wait; k < op.first_wait + op.num_waits; ++k) {
     const uint32_t w = k < plan.waits.size() ? plan.waits[k] : kNone;
     if (w < i) {

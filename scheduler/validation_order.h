@@ -2,8 +2,10 @@
 // lanes. Part of validate(). Immutable after construction; messages name operations whose waits or
 // lanes cannot be.
 //
-// The load lane counts as two strands: the mover, which begins operations in order and gives and
-// takes blocks, and the copies, which it submits and does not wait for.
+// Two threads are strands beside the lanes: the mover, which begins the load lane's operations in
+// order, gives and takes their blocks, and submits the copies without waiting for them; and the
+// program, which gives and takes blocks on the compute lane, and then submits what follows on every
+// lane but that.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +18,7 @@
 
 namespace ebb::validation {
 
-inline constexpr uint32_t kNumStrands = kNumLanes + 1;
+inline constexpr uint32_t kNumStrands = kNumLanes + 2;
 
 class Order {
  public:
@@ -43,7 +45,7 @@ class Order {
 
 /// The latest operation of each strand that did something.
 struct Accesses {
-  std::array<uint32_t, kNumStrands> last{kNone, kNone, kNone, kNone, kNone};
+  std::array<uint32_t, kNumStrands> last{kNone, kNone, kNone, kNone, kNone, kNone};
 };
 
 }  // namespace ebb::validation

@@ -108,7 +108,9 @@ uint64_t fewest_by_trying_all(const Program& program, uint32_t num_blocks, bool 
   return least;
 }
 
-// Three points a operation: the mover (or the lane) reaches it, it starts, it is done.
+// Three points a operation: the mover (or the lane) reaches it, it starts, it is done. What only
+// gives or takes a block on the compute lane, the program does by itself, before it submits what
+// follows.
 std::vector<std::vector<bool>> reachability(const Plan& plan) {
   const uint32_t n = static_cast<uint32_t>(plan.ops.size());
   const auto reached = [](uint32_t i) { return 3 * i; };
@@ -116,12 +118,21 @@ std::vector<std::vector<bool>> reachability(const Plan& plan) {
   const auto done = [](uint32_t i) { return 3 * i + 2; };
   std::vector<std::vector<uint32_t>> before(3 * n);
   uint32_t last_of_lane[kNumLanes] = {kNone, kNone, kNone, kNone};
-  uint32_t last_copy = kNone;
+  uint32_t last_copy = kNone, last_of_program = kNone;
   for (uint32_t i = 0; i < n; ++i) {
     const Op& op = plan.ops[i];
     before[started(i)].push_back(reached(i));
     before[done(i)].push_back(started(i));
     for (uint32_t w : plan.waits_of(op)) before[reached(i)].push_back(done(w));
+    if (last_of_program != kNone && op.lane != Lane::Load) {
+      before[reached(i)].push_back(done(last_of_program));
+    }
+    const bool by_program =
+        op.lane == Lane::Compute && (op.kind == OpKind::Drop || op.kind == OpKind::Move);
+    if (by_program) {
+      last_of_program = i;
+      continue;
+    }
     uint32_t& last = last_of_lane[static_cast<int>(op.lane)];
     const bool copies = op.lane == Lane::Load && op.kind == OpKind::Move && op.from != Tier::None;
     if (last != kNone) {

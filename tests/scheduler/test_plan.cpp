@@ -323,6 +323,14 @@ TEST(Plan, WhatIsHeldComesBackUpdatedAndIsThereWhenTheStepBegins) {
     EXPECT_NE(std::ranges::find(plan.waits_of(plan.ops[*back]), *update),
               plan.waits_of(plan.ops[*back]).end());
     EXPECT_FALSE(test::find_op(plan, load, *back + 1));
+    // Behind what this step needs itself.
+    EXPECT_FALSE(test::find_op(
+        plan,
+        [&](const Op& op) {
+          return op.kind == OpKind::Move && op.from == Tier::Host &&
+                 std::ranges::find(held, op.chunk.index) == held.end();
+        },
+        *back + 1));
   }
   EXPECT_LE(plan.loaded_bytes, test::plan_case(c, blocks, false).plan.loaded_bytes);
 }
@@ -410,6 +418,56 @@ TEST(Plan, LoadsStartAsSoonAsABlockIsFree) {
     if (op.kind == OpKind::Move) text += fmt::format("+{}b{} ", op.chunk.index, op.block);
   }
   EXPECT_EQ(text, "+0b0 +1b1 +2b2 run0 -0 +3b0 run1 -1 +4b1 run2 run3 run4 -3 -4 -2 ");
+}
+
+TEST(Plan, WhatIsOnlyGivenABlockLeavesTheOldestToLoads) {
+  // Six blocks of room: sums (two chunks of them each) go round in the blocks that sums left just
+  // now, gradients take those of their weights. A gradient's block, whose content has yet to go
+  // home, is taken only where there is no other.
+  const Case c = test::make_case_from_text("r0 r1 r2 r3 r4 r5 w5 w4 w3 w2 w1 w0", 6, 65536, 6);
+  const Plan plan = test::plan_case(c, 6, false).plan;
+  const auto backward = test::find_op(plan, [](const Op& op) { return op.moment == 6; });
+  ASSERT_TRUE(backward);
+  std::string text;
+  for (uint32_t i = *backward; i < plan.ops.size(); ++i) {
+    const Op& op = plan.ops[i];
+    const char* const what = op.lane == Lane::Load ? "load " : "";
+    if (op.kind == OpKind::Run) text += fmt::format("run{} ", op.moment);
+    if (op.moment == 10) break;
+    if (op.kind == OpKind::Move && op.to == Tier::Device) {
+      const char space = "wsga"[static_cast<int>(op.chunk.space)];
+      text += fmt::format("{}{}{}b{} ", what, space, op.chunk.index, op.block);
+    }
+  }
+  EXPECT_EQ(text,
+            "run6 g5b5 s8b1 s9b0 run7 g4b4 s6b1 s7b0 run8 g3b3 s4b1 s5b0 run9 g2b2 load w1b0 s2b1 "
+            "s3b5 run10 ");
+}
+
+/// A chunk that is loaded comes back to its address: not before the other thread took it away.
+TEST(Plan, AChunkComesBackOnceItHasLeft) {
+  int num_found = 0;
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    const Case c = test::make_any_case(seed);
+    const auto [options, plan] = test::plan_case(c, test::smallest_blocks(c) + 1, true);
+    for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+      const Op& op = plan.ops[i];
+      for (const uint32_t w : plan.waits_of(op)) {
+        const Op& left = plan.ops[w];
+        if (left.kind != OpKind::Drop || !(left.chunk == op.chunk)) continue;
+        EXPECT_NE(left.lane, op.lane);
+        const Plan damaged = test::without_wait(plan, i, w);
+        if (test::reachability(damaged)[i][w]) continue;  // by way of another
+        ++num_found;
+        const auto messages = validate(damaged, c.trace, c.layout, options);
+        const bool told = std::ranges::any_of(messages, [](const std::string& m) {
+          return m.find("from where it was") != std::string::npos;
+        });
+        EXPECT_TRUE(told) << "case " << seed << ", op " << i;
+      }
+    }
+  }
+  EXPECT_GT(num_found, 0);
 }
 
 TEST(Plan, IsAFunctionOfItsInputs) {

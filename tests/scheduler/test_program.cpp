@@ -235,26 +235,38 @@ TEST(RankSet, KnowsItsGreatest) {
   EXPECT_TRUE(RankSet(0).empty());
 }
 
+using Freed = FreedBlocks::Freed;
+
 TEST(FreedBlocks, GoByTimeAndThenByNumber) {
-  constexpr uint32_t kBlocks = 200;
   std::mt19937 random(1);
-  FreedBlocks freed(kBlocks);
-  std::set<std::pair<uint32_t, uint32_t>> expected;
-  std::set<uint32_t> here;
-  for (uint32_t b = 0; b < kBlocks; ++b) here.insert(here.end(), b);
+  FreedBlocks freed;
+  std::set<Freed> expected;
   for (uint32_t order = 1; order < 300; ++order) {
-    for (uint32_t num = random() % 9; num > 0 && !here.empty(); --num) {
-      const auto block = std::next(here.begin(), random() % here.size());
-      freed.add({order, *block});
-      expected.insert({order, *block});
-      here.erase(block);
+    for (uint32_t num = random() % 9; num > 0; --num) {
+      const Freed one{order + static_cast<uint32_t>(random() % 20),
+                      static_cast<uint32_t>(random() % 200)};
+      if (expected.insert(one).second) freed.add(one);
     }
     for (uint32_t num = random() % 9; num > 0 && !expected.empty(); --num) {
-      ASSERT_FALSE(freed.empty());
-      const FreedBlocks::Freed first = freed.take_first();
-      ASSERT_EQ(std::pair(first.order, first.block), *expected.begin());
-      expected.erase(expected.begin());
-      here.insert(first.block);
+      auto leaves = expected.begin();
+      switch (random() % 3) {
+        case 0:
+          ASSERT_EQ(freed.first(), *leaves);
+          ASSERT_EQ(freed.take_first(), leaves->block);
+          break;
+        case 1:
+          std::advance(leaves, random() % expected.size());
+          freed.remove(*leaves);
+          break;
+        default: {
+          const size_t but = random() % 4;
+          const auto is_free = [&](const Freed& f) { return f.order <= order; };
+          const auto num_free = static_cast<size_t>(std::ranges::count_if(expected, is_free));
+          if (num_free > but) std::advance(leaves, num_free - but - 1);
+          ASSERT_EQ(freed.take_late(order, but), leaves->block);
+        }
+      }
+      expected.erase(leaves);
     }
     ASSERT_EQ(freed.empty(), expected.empty());
   }

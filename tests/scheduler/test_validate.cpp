@@ -227,7 +227,10 @@ TEST_P(Damage, AnEvaluationThatUpdates) {
 TEST_P(Damage, MessagesNameOperationChunkAndBlock) {
   const uint32_t load = first(is_load);
   const Op& op = planned_.plan.ops[load];
-  const auto messages = find_problems(with(load, [](Op& o) { o.from = Tier::None; }));
+  const auto messages = find_problems(with(load, [](Op& o) {
+    o.from = Tier::None;
+    o.lane = Lane::Compute;
+  }));
   ASSERT_FALSE(messages.empty());
   EXPECT_NE(messages[0].find("op "), std::string::npos);
   EXPECT_NE(messages[0].find(fmt::format("weights chunk {} in block {}", op.chunk.index, op.block)),
