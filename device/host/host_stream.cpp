@@ -194,6 +194,7 @@ void HostStream::run(Command& command) {
 }
 
 void HostStream::run_wait(const Command& command) {
+  // A stream that pretends waits in its own time, which is ahead of the clock.
   const auto here_s = [&] {
     return options_.pretend ? ready_s_ : std::max(ready_s_, steady_now_s());
   };

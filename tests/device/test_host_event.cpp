@@ -70,7 +70,9 @@ TEST(HostEvent, WhatIsYetToComeIsKnownBeforeItIsDone) {
   event.reach(record, nullptr, later_s);
   EXPECT_EQ(event.await(record).time_s, later_s);
   const bool done = event.done();
-  EXPECT_EQ(done, steady_now_s() >= later_s);  // a machine may be that late
+  if (done) {  // a machine may be that late
+    EXPECT_GE(steady_now_s(), later_s);
+  }
   event.synchronize();
   EXPECT_GE(steady_now_s(), later_s);
   EXPECT_TRUE(event.done());

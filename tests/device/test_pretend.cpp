@@ -127,26 +127,22 @@ TEST_F(Pretend, WhatIsRealWaitsForWhatIsPretended) {
   Buffer home = device->allocate(MemoryKind::Pinned, 64, "home");
   Buffer away = device->allocate(MemoryKind::Device, 64, "device");
   auto store = device->create_stream(StreamRole::Store);
-  double began_s = 0, called_s = 0, copied_s = 0;
-  const auto submit = [&] {
-    began_s = device->now_s();
-    compute->call({.flops = kKernel_s * kFlops}, [] {});
-    compute->record(*began);
-    host->wait(*began);
-    host->call({}, [&] { called_s = device->now_s(); });
-    store->wait(*began);
-    store->copy(home.data(), away.data(), 64, CopyKind::Store);
-    store->record(*ended);
-    ended->synchronize();
-    copied_s = device->now_s();
-    host->synchronize();
-  };
-  submit();
+  double called_s = 0;
+  const double began_s = device->now_s();
+  compute->call({.flops = kKernel_s * kFlops}, [] {});
+  compute->record(*began);
+  host->wait(*began);
+  host->call({}, [&] { called_s = device->now_s(); });
+  store->wait(*began);
+  store->copy(home.data(), away.data(), 64, CopyKind::Store);
+  store->record(*ended);
+  ended->synchronize();
+  const double copied_s = device->now_s();
+  host->synchronize();
   EXPECT_GE(called_s, began_s + kKernel_s);
   EXPECT_GE(copied_s, began_s + kKernel_s);
   EXPECT_GE(ended->time_s(), began->time_s());
   EXPECT_LE(store->stats().waiting_s, began->time_s() - began_s);
-  EXPECT_EQ(compute->stats().waiting_s, 0);
 }
 
 TEST_F(Pretend, TheBudgetIsExact) {

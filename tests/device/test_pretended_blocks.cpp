@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -16,11 +15,6 @@ constexpr size_t kBlock = 8192;
 
 class PretendedBlocks : public testing::Test {
  protected:
-  std::unique_ptr<Device> create() {
-    return create_device({.memory_bytes = 4 * kBlock,
-                          .num_threads = 1,
-                          .pretend = ComputeRates{.flops_per_s = 1e12}});
-  }
   void write(std::byte* to, int mark, size_t bytes = kBlock) {
     std::fill_n(home.data(), bytes, static_cast<std::byte>(mark));
     load->copy(to, home.data(), bytes, CopyKind::Load);
@@ -39,7 +33,8 @@ class PretendedBlocks : public testing::Test {
   }
   using Marks = std::vector<int>;
 
-  std::unique_ptr<Device> device = create();
+  std::unique_ptr<Device> device = create_device(
+      {.memory_bytes = 4 * kBlock, .num_threads = 1, .pretend = ComputeRates{.flops_per_s = 1e12}});
   Buffer home = device->allocate(MemoryKind::Pinned, 4 * kBlock, "home");
   std::unique_ptr<Blocks> blocks = device->create_blocks(kBlock, 3);
   std::byte* range = blocks->reserve(3 * kBlock);
