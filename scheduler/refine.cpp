@@ -9,7 +9,7 @@ namespace ebb {
 namespace {
 
 constexpr int kHalvings = 3;
-constexpr double kCarriedShares[] = {0, 0.25, 0.4, 0.6};
+constexpr double kCarriedShares[] = {0, 0.25, 0.4, 0.6}, kCarriedSteps[] = {0.05, 0.025};
 /// What is searched from two beginnings is so for plans of at most so many operations: for longer
 /// ones it takes seconds.
 constexpr size_t kMostOperationsTwice = 150'000;
@@ -28,6 +28,8 @@ Refinement::Refinement(const TrainerOptions& told, const Judge& judge, RunDry ru
       may_speculate_(told.update == UpdateOrder::Auto),
       may_choose_speculated_(may_choose_speculated(told)),
       may_choose_device_updates_(!told.device_updates),
+      may_choose_held_(!told.held_chunks),
+      may_choose_carried_(!told.carried_share),
       may_choose_slots_(!told.gradient_slots && !updates_after_norm(told)) {}
 
 template <class Change>
@@ -83,6 +85,7 @@ void Refinement::refine_numbers(Contender& c) const {
 void Refinement::polish(Contender& c) const {
   if (!may_win(c)) return;
   if (may_choose_device_updates_) refine_device_updates(c);
+  if (!updates_after_norm(c.options)) polish_held_and_carried(c);
   if (may_choose_speculated_ && hopes(c)) {
     const uint32_t all = c.ground->layout->num_chunks();
     speculate_near(c, all / 16, all / 64);
@@ -105,20 +108,43 @@ void Refinement::update_on_device(Contender& c, uint32_t num) const {
 // Only steps that do not wait for their norm hold weights that home updates, or have a share of
 // updates to carry.
 void Refinement::hold_and_carry(Contender& c) const {
-  const TrainerOptions told = c.options;
-  // Blocks that no moment needs at once may hold weights: more of them, or fewer.
-  const uint32_t most = c.ground->num_blocks - c.ground->smallest_blocks;
-  if (!told.held_chunks) {
-    for (uint32_t num = most; num > most / 8; num /= 2) {
-      try_instead(c, [&](TrainerOptions& options) { options.held_chunks = num; });
+  if (may_choose_held_) {
+    const uint32_t most = most_held(c);
+    for (uint32_t num = most; num > most / 8; num /= 2) hold(c, num);
+  }
+  if (may_carry(c)) {  // those whose updates are carried are not held
+    for (const double share : kCarriedShares) carry(c, share);
+  }
+}
+void Refinement::polish_held_and_carried(Contender& c) const {
+  if (may_choose_held_) {
+    const uint32_t most = most_held(c);
+    for (uint32_t step = most / 4; step > most / 64; step /= 2) {
+      const uint32_t now = c.candidate.num_held;
+      hold(c, std::min(now + step, most));
+      hold(c, now - std::min(now, step));
     }
   }
-  // Those whose updates are carried are not held.
-  if (!told.carried_share && told.update != UpdateOrder::Wait) {
-    for (const double share : kCarriedShares) {
-      try_instead(c, [&](TrainerOptions& options) { options.carried_share = share; });
+  if (may_carry(c)) {
+    for (const double step : kCarriedSteps) {
+      const double now = c.options.carried_share.value_or(kCarriedShare);
+      carry(c, std::min(now + step, 1.0));
+      carry(c, std::max(now - step, 0.0));
     }
   }
+}
+// Blocks that no moment needs at once may hold weights.
+uint32_t Refinement::most_held(const Contender& c) {
+  return c.ground->num_blocks - c.ground->smallest_blocks;
+}
+void Refinement::hold(Contender& c, uint32_t num) const {
+  try_instead(c, [&](TrainerOptions& options) { options.held_chunks = num; });
+}
+bool Refinement::may_carry(const Contender& c) const {
+  return may_choose_carried_ && c.options.update != UpdateOrder::Wait;
+}
+void Refinement::carry(Contender& c, double share) const {
+  try_instead(c, [&](TrainerOptions& options) { options.carried_share = share; });
 }
 
 // At home gradients wait for a CPU that falls behind: all of them at first, where they have room.

@@ -37,6 +37,11 @@ class Refinement {
   void refine_device_updates(Contender& c) const;
   void update_on_device(Contender& c, uint32_t num) const;
   void hold_and_carry(Contender& c) const;
+  void polish_held_and_carried(Contender& c) const;
+  static uint32_t most_held(const Contender& c);
+  void hold(Contender& c, uint32_t num) const;
+  bool may_carry(const Contender& c) const;
+  void carry(Contender& c, double share) const;
   void take_gradient_slots(Contender& c) const;
   void settle_gradient_slots(Contender& c) const;
   bool takes_slots(Contender& c, uint32_t num) const;
@@ -48,7 +53,7 @@ class Refinement {
   const RunDry run_dry_;
   const double least_s_;
   const bool may_recompute_fewer_, may_speculate_, may_choose_speculated_;
-  const bool may_choose_device_updates_, may_choose_slots_;
+  const bool may_choose_device_updates_, may_choose_held_, may_choose_carried_, may_choose_slots_;
 };
 
 }  // namespace ebb

@@ -299,14 +299,14 @@ TEST_F(ChooseTest, GradientsWaitAtHomeForASlowUpdate) {
                    machine);
   };
   const auto seconds = [](const Preparation& p) { return p.candidates[p.chosen].seconds; };
-  const Preparation few = choose_with(kGradientSlots, 65 * kGB), all = choose_with({}, 65 * kGB);
+  const Preparation few = choose_with(kGradientSlots, 80 * kGB), all = choose_with({}, 80 * kGB);
   EXPECT_LT(seconds(all), 0.9 * seconds(few));
   EXPECT_GT(*all.options.gradient_slots, kGradientSlots);
   EXPECT_LT(*all.options.gradient_slots, all.layout->num_chunks());
   const size_t room = few.ledger.total(Tier::Host);
-  const Preparation tight = choose_with({}, 65 * kGB, room);
+  const Preparation tight = choose_with({}, 80 * kGB, room);
   EXPECT_LE(tight.ledger.total(Tier::Host), room);
-  EXPECT_LE(seconds(tight), seconds(choose_with(kGradientSlots, 65 * kGB, room)));
+  EXPECT_LE(seconds(tight), seconds(choose_with(kGradientSlots, 80 * kGB, room)));
   EXPECT_EQ(choose_with({}, 1000 * kGB).options.gradient_slots, kGradientSlots);
 }
 
