@@ -170,24 +170,25 @@ class Log {
   UndoLog log_;
 };
 
-/// How many elements of a plane have a correction of 0 .. 14, and how many are escapes (15).
-using Counts = std::array<int64_t, 16>;
+/// How many elements of a plane have a correction of 0 .. 6, and how many are escapes (7; of
+/// masters 0 .. 2, and 3).
+using Counts = std::array<int64_t, 8>;
 
 /// Momenta, variances and masters (undo_log.h).
-std::array<Counts, 3> count_corrections(const uint8_t* log, int64_t n,
-                                        std::span<const AdamWRun> runs) {
-  const auto* const moments = reinterpret_cast<const uint32_t*>(log);
-  const auto* const masters = reinterpret_cast<const uint16_t*>(log + n);
+std::array<Counts, 3> count_corrections(const uint8_t* log, std::span<const AdamWRun> runs) {
+  const auto* const words = reinterpret_cast<const uint32_t*>(log);
   std::array<Counts, 3> counts = {};
   for (const AdamWRun& run : runs) {
     for (int64_t i = run.first; i < run.first + run.count; ++i) {
-      const int64_t word = i / kUndoElements * 16 + i % 16;
-      const auto lowest = static_cast<unsigned>(12 - i % kUndoElements / 16 * 4);
-      ++counts[0][moments[word] >> lowest & 15];
-      ++counts[1][moments[word] >> (16 + lowest) & 15];
-      ++counts[2][unsigned{masters[word]} >> lowest & 15];
+      const uint32_t word = words[i / kUndoElements * 16 + i % 16];
+      const uint32_t byte = word >> (24 - i % kUndoElements / 16 * 8);
+      ++counts[0][byte & 7];
+      ++counts[1][byte >> 3 & 7];
+      ++counts[2][byte >> 6 & 3];
     }
   }
+  // Escapes last.
+  std::swap(counts[2][3], counts[2][7]);
   return counts;
 }
 
@@ -204,15 +205,15 @@ void print_header() {
 void print(int t, double loss, float scale, const std::array<Counts, 3>& counts, double of,
            size_t log_bytes) {
   fmt::print("{:>4} {:>6.3f} {:>5.2f} |", t, loss, scale);
-  for (const Counts& c : counts) fmt::print(" {:>7.3f}", 100 * static_cast<double>(c[15]) / of);
+  for (const Counts& c : counts) fmt::print(" {:>7.3f}", 100 * static_cast<double>(c[7]) / of);
   fmt::print(" | {:>7.3f}\n", static_cast<double>(log_bytes) / of);
   std::fflush(stdout);
 }
 
 void print_corrections(const std::array<Counts, 3>& counts, double of) {
   fmt::print("\ncorrection, % {:>9} {:>7} {:>7}\n", "m", "v", "p");
-  for (size_t i = 0; i < 16; ++i) {
-    fmt::print("{:>13}", i < 15 ? std::to_string(i) : "escape");
+  for (size_t i = 0; i < 8; ++i) {
+    fmt::print("{:>13}", i < 7 ? std::to_string(i) : "escape");
     for (const Counts& c : counts) fmt::print(" {:>7.3f}", 100 * static_cast<double>(c[i]) / of);
     fmt::print("\n");
   }
@@ -248,7 +249,7 @@ void run(const std::string& text, const std::string& preset, int steps) {
     update(team, state, step, log.log());
     log.log().drop();
     if (t > 3 && t % 5 != 0 && t != steps) continue;
-    const auto counts = count_corrections(log.corrections(), state.size(), state.runs());
+    const auto counts = count_corrections(log.corrections(), state.runs());
     print(t, loss, step.gradient_scale, counts, of, log.log().used_bytes());
     if (t == steps) print_corrections(counts, of);
   }

@@ -28,9 +28,10 @@ void update(const Planes& planes, int64_t n, const AdamWCoefficients& c) {
   const hn::ScalableTag<float> d;
   const hn::CappedTag<float, 1> d1;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const int64_t ahead = prefetch_distance();
   int64_t i = 0;
   for (; i + kTurn <= n; i += kTurn) {
-    prefetch_all(at, std::min(i + kPrefetchAhead, n - kTurn));
+    prefetch_all(at, std::min(i + ahead, n - kTurn));
     for (int64_t j = i; j < i + kTurn; j += lanes) update_vector(d, at, j, c);
   }
   for (; i < n; ++i) update_vector(d1, at, i, c);

@@ -25,15 +25,18 @@ using FloatTag = hn::CappedTag<float, kApart>;
 template <class D>
 using BitsOf = hn::Vec<hn::RebindToUnsigned<D>>;
 
-/// The magnitudes of an inverse come out smaller by 14/3 to 28/3 units in their last place, so that
-/// corrections lie about the middle of 0 .. 14, by as much on either side.
+/// What solves an update for its old values.
 struct Inverse {
   explicit Inverse(const AdamWCoefficients& c)
-      : of_beta1(of(c.beta1)), of_beta2(of(c.beta2)), of_decay(of(1 - double{c.decay_rate})) {}
+      : of_beta1(below(c.beta1)),
+        of_beta2(below(c.beta2)),
+        of_decay(static_cast<float>(1 / (1 - double{c.decay_rate}) - 1)) {}
   float of_beta1, of_beta2, of_decay;
 
  private:
-  static float of(double factor) { return static_cast<float>((1 - 14 / 3.0 * 0x1p-23) / factor); }
+  /// Moments come out 2 to 4 units in their last place too small, so that corrections lie about the
+  /// middle of 0 .. 6.
+  static float below(double factor) { return static_cast<float>((1 - 2 * 0x1p-23) / factor - 1); }
 };
 
 /// Bits of the values of some elements.
@@ -42,19 +45,24 @@ struct Bits {
   BitsOf<D> m, v, p;
 };
 
-/// About the values before an update that made `now` by way of `step`.
+/// About the values before an update that made `now` by way of `step`, or a little less: the
+/// masters' bits by 1, so that corrections of -1 .. 1 are 0 .. 2.
 template <class D>
 HWY_INLINE Bits<D> invert(D d, const Values<D>& now, const Shares<D>& added, hn::Vec<D> step,
                           const Inverse& inverse) {
-  const auto m = hn::Mul(hn::Sub(now.m, added.momentum), hn::Set(d, inverse.of_beta1));
-  const auto v = hn::Mul(hn::Sub(now.v, added.variance), hn::Set(d, inverse.of_beta2));
-  const auto p = hn::Mul(hn::Add(now.p, step), hn::Set(d, inverse.of_decay));
   const hn::RebindToUnsigned<D> du;
-  return {hn::BitCast(du, m), hn::BitCast(du, v), hn::BitCast(du, p)};
+  const auto divided = [&](hn::Vec<D> x, float excess) {
+    return hn::MulAdd(x, hn::Set(d, excess), x);
+  };
+  const auto m = divided(hn::Sub(now.m, added.momentum), inverse.of_beta1);
+  const auto v = divided(hn::Sub(now.v, added.variance), inverse.of_beta2);
+  const auto p = divided(hn::Add(now.p, step), inverse.of_decay);
+  return {hn::BitCast(du, m), hn::BitCast(du, v), hn::Sub(hn::BitCast(du, p), hn::Set(du, 1))};
 }
 
-// A correction is kept as a nibble, or as kEscape where it is none.
-constexpr uint32_t kEscape = 15;
+// What a correction is where it is none: the old bits are an escape.
+constexpr uint32_t kMomentEscape = 7;
+constexpr uint32_t kMasterEscape = 3;
 
 template <class D>
 using MaskOf = hn::Mask<hn::RebindToUnsigned<D>>;
@@ -67,82 +75,100 @@ HWY_INLINE uint32_t lanes_in(D, MaskOf<D> mask) {
   return bits[0] | uint32_t{bits[1]} << 8;
 }
 
-/// Its nibble; where that is kEscape the old bits are appended, and behind them there is room for a
-/// vector. Without a branch: momenta escape in every sixth vector, at random.
+/// The correction or, where that does not fit, `mark`: then the old bits are appended, and behind
+/// them there is room for a vector. Without a branch: momenta escape in every third vector, at
+/// random.
 template <class D>
-HWY_INLINE BitsOf<D> escape(D, BitsOf<D> correction, BitsOf<D> old, uint32_t*& escapes) {
+HWY_INLINE BitsOf<D> escape(D, BitsOf<D> correction, uint32_t mark, BitsOf<D> old,
+                            uint32_t*& escapes) {
   const hn::RebindToUnsigned<D> du;
-  const auto nibble = hn::Min(correction, hn::Set(du, kEscape));
-  const MaskOf<D> leaves = hn::Eq(nibble, hn::Set(du, kEscape));
+  const auto marked = hn::Min(correction, hn::Set(du, mark));
+  const MaskOf<D> leaves = hn::Eq(marked, hn::Set(du, mark));
   hn::StoreU(hn::Compress(old, leaves), du, escapes);
   escapes += hn::CountTrue(du, leaves);
-  return nibble;
+  return marked;
 }
 
-/// The nibbles that lead from `inverse` to `old`. Which bits a NaN has is not the same everywhere:
-/// where the parameter has become one, and it has where any of the old values was one, all escape.
-/// A NaN that only the inverse makes is quiet, so no number is within a nibble of it.
+/// The corrections that lead from `inverse` to `old`. Which bits a NaN has is not the same
+/// everywhere: where the parameter has become one, and it has where any of the old values was one,
+/// all escape. A NaN that only the inverse makes is quiet, so no number is within a correction of
+/// it.
 template <class D>
 HWY_INLINE Bits<D> correct(D d, const Bits<D>& old, const Bits<D>& inverse, hn::Vec<D> parameter,
                            uint32_t*& escapes) {
   const hn::RebindToUnsigned<D> du;
-  const auto all = hn::Set(du, kEscape);
+  const auto all = hn::Set(du, UINT32_MAX);
   uint32_t* const first = escapes;
   auto m = hn::Sub(old.m, inverse.m), v = hn::Sub(old.v, inverse.v), p = hn::Sub(old.p, inverse.p);
-  const auto m_nibble = escape(d, m, old.m, escapes);
+  const auto marked = escape(d, m, kMomentEscape, old.m, escapes);
   const MaskOf<D> is_nan = hn::RebindMask(du, hn::IsNaN(parameter));
-  const MaskOf<D> fits = hn::Lt(hn::Max(v, p), all);
-  if (HWY_LIKELY(hn::AllTrue(du, hn::AndNot(is_nan, fits)))) return {m_nibble, v, p};
+  const MaskOf<D> fits =
+      hn::And(hn::Lt(v, hn::Set(du, kMomentEscape)), hn::Lt(p, hn::Set(du, kMasterEscape)));
+  if (HWY_LIKELY(hn::AllTrue(du, hn::AndNot(is_nan, fits)))) return {marked, v, p};
   escapes = first;
-  m = escape(d, hn::IfThenElse(is_nan, all, m), old.m, escapes);
-  v = escape(d, hn::IfThenElse(is_nan, all, v), old.v, escapes);
-  p = escape(d, hn::IfThenElse(is_nan, all, p), old.p, escapes);
+  m = escape(d, hn::IfThenElse(is_nan, all, m), kMomentEscape, old.m, escapes);
+  v = escape(d, hn::IfThenElse(is_nan, all, v), kMomentEscape, old.v, escapes);
+  p = escape(d, hn::IfThenElse(is_nan, all, p), kMasterEscape, old.p, escapes);
   return {m, v, p};
+}
+
+/// `about`, with the next of the words in every lane that is escaped.
+template <class D>
+HWY_INLINE BitsOf<D> expand(D d, BitsOf<D> about, MaskOf<D> escaped, const uint32_t* words) {
+  const hn::RebindToUnsigned<D> du;
+#if HWY_TARGET <= \
+    HWY_AVX3  // better targets have smaller numbers; the library has no such operation
+  (void)d;
+  return BitsOf<D>{_mm512_mask_expand_epi32(about.raw, escaped.raw, hn::LoadU(du, words).raw)};
+#else
+  HWY_ALIGN uint32_t all[hn::MaxLanes(du)];
+  hn::Store(about, du, all);
+  for (uint32_t lanes = lanes_in(d, escaped); lanes != 0; lanes &= lanes - 1) {
+    all[std::countr_zero(lanes)] = *words++;
+  }
+  return hn::Load(du, all);
+#endif
 }
 
 /// `about` where there is no escape, else the escape.
 template <class D>
 HWY_INLINE BitsOf<D> replace(D d, BitsOf<D> about, MaskOf<D> escaped, EscapeReader& escapes) {
   const hn::RebindToUnsigned<D> du;
-  HWY_ALIGN uint32_t words[hn::MaxLanes(du)];
-  hn::Store(about, du, words);
-  for (uint32_t lanes = lanes_in(d, escaped); lanes != 0; lanes &= lanes - 1) {
-    words[std::countr_zero(lanes)] = escapes.next();
-  }
-  return hn::Load(du, words);
+  HWY_ALIGN uint32_t spare[hn::MaxLanes(du)];
+  const uint32_t* const words = escapes.peek(hn::Lanes(du), spare);
+  escapes.skip(hn::CountTrue(du, escaped));
+  return expand(d, about, escaped, words);
 }
 
-/// The old bits.
+/// The old bits. Without a branch for momenta, as in escape().
 template <class D>
-HWY_INLINE Bits<D> corrected(D d, const Bits<D>& inverse, const Bits<D>& nibbles,
+HWY_INLINE Bits<D> corrected(D d, const Bits<D>& inverse, const Bits<D>& corrections,
                              EscapeReader& escapes) {
   const hn::RebindToUnsigned<D> du;
-  const Bits<D> old{hn::Add(inverse.m, nibbles.m), hn::Add(inverse.v, nibbles.v),
-                    hn::Add(inverse.p, nibbles.p)};
-  const auto mark = hn::Set(du, kEscape);
-  const MaskOf<D> m = hn::Eq(nibbles.m, mark), v = hn::Eq(nibbles.v, mark),
-                  p = hn::Eq(nibbles.p, mark);
-  if (HWY_LIKELY(hn::AllFalse(du, hn::Or(hn::Or(m, v), p)))) return old;
-  return {replace(d, old.m, m, escapes), replace(d, old.v, v, escapes),
-          replace(d, old.p, p, escapes)};
+  const Bits<D> old{hn::Add(inverse.m, corrections.m), hn::Add(inverse.v, corrections.v),
+                    hn::Add(inverse.p, corrections.p)};
+  const auto moment = hn::Set(du, kMomentEscape), master = hn::Set(du, kMasterEscape);
+  const auto m = replace(d, old.m, hn::Eq(corrections.m, moment), escapes);
+  const MaskOf<D> v = hn::Eq(corrections.v, moment), p = hn::Eq(corrections.p, master);
+  if (HWY_LIKELY(hn::AllFalse(du, hn::Or(v, p)))) return {m, old.v, old.p};
+  return {m, replace(d, old.v, v, escapes), replace(d, old.p, p, escapes)};
 }
 
-/// Nibbles of four vectors, a word and half a word a lane (undo_log.h), first to last from the
-/// upper ends down.
+/// Corrections of four vectors, a byte each in the word of a lane (undo_log.h), the first in the
+/// uppermost.
 template <class D>
-struct PackedNibbles {
-  BitsOf<D> moments, masters;
+struct PackedCorrections {
+  BitsOf<D> words;
 
-  HWY_INLINE void append(D, const Bits<D>& nibbles) {
-    moments = hn::Or3(hn::ShiftLeft<4>(moments), nibbles.m, hn::ShiftLeft<16>(nibbles.v));
-    masters = hn::Or(hn::ShiftLeft<4>(masters), nibbles.p);
+  HWY_INLINE void append(D, const Bits<D>& of) {
+    words = hn::Or(hn::Or3(hn::ShiftLeft<8>(words), of.m, hn::ShiftLeft<3>(of.v)),
+                   hn::ShiftLeft<6>(of.p));
   }
   HWY_INLINE Bits<D> take_first(D) {
-    const auto mark = hn::Set(hn::RebindToUnsigned<D>(), kEscape);
-    const Bits<D> first{hn::And(hn::ShiftRight<12>(moments), mark), hn::ShiftRight<28>(moments),
-                        hn::And(hn::ShiftRight<12>(masters), mark)};
-    moments = hn::ShiftLeft<4>(moments);
-    masters = hn::ShiftLeft<4>(masters);
+    const auto moment = hn::Set(hn::RebindToUnsigned<D>(), kMomentEscape);
+    const Bits<D> first{hn::And(hn::ShiftRight<24>(words), moment),
+                        hn::And(hn::ShiftRight<27>(words), moment), hn::ShiftRight<30>(words)};
+    words = hn::ShiftLeft<8>(words);
     return first;
   }
 };

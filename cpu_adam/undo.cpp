@@ -25,7 +25,7 @@ bool update_task(const Planes& planes, std::span<const AdamWRun> runs, const Und
     if (!fits) return;
     const int64_t num_updated =
         update_range_with_log(planes.from(first), count, coefficients_of(tasks.step(), run),
-                              tasks.corrections().from(first), escapes);
+                              tasks.corrections() + first, escapes);
     task.end = first + num_updated;
     fits = num_updated == count;
   });
@@ -42,7 +42,7 @@ void undo_tasks(ThreadTeam& team, const Planes& planes, std::span<const AdamWRun
     for_each_part(runs, begin, task.end, [&](int64_t first, int64_t count, const AdamWRun& run) {
       const AdamWCoefficients instead = coefficients_of(step ? *step : tasks.step(), run);
       undo_range(planes.from(first), count, coefficients_of(tasks.step(), run),
-                 step ? &instead : nullptr, tasks.corrections().from(first), escapes);
+                 step ? &instead : nullptr, tasks.corrections() + first, escapes);
     });
   });
   tasks.empty();

@@ -82,19 +82,34 @@ class EscapeReader {
   explicit EscapeReader(std::span<const uint32_t> words)
       : at_(words.data()), left_(static_cast<uint32_t>(words.size())) {}
 
-  uint32_t next() {
-    if (left_ == 0) enter();
-    --left_;
-    return *at_++;
+  /// The next `count` words, as far as there are so many; in `spare` where a block ends between
+  /// them. REQUIRES: count is less than a block has.
+  const uint32_t* peek(size_t count, uint32_t* spare) const {
+    if (left_ >= count) return at_;
+    std::copy_n(at_, left_, spare);
+    if (next_block_ != kNoEscapeBlock)
+      std::copy_n(words_of(next_block_), count - left_, spare + left_);
+    return spare;
+  }
+  /// They have been read.
+  void skip(size_t count) {
+    if (count > left_) {
+      count -= left_;
+      enter();
+    }
+    at_ += count;
+    left_ -= static_cast<uint32_t>(count);
   }
 
  private:
   void enter() {
     EBB_CHECK(next_block_ != kNoEscapeBlock, "the log names more escapes than it has");
-    const uint32_t* const words = blocks_ + size_t{next_block_} * kEscapeBlockWords;
-    next_block_ = words[0];
-    at_ = words + 1;
+    at_ = words_of(next_block_);
+    next_block_ = at_[-1];
     left_ = kEscapeBlockWords - 1;
+  }
+  const uint32_t* words_of(uint32_t block) const {
+    return blocks_ + size_t{block} * kEscapeBlockWords + 1;
   }
 
   const uint32_t* blocks_ = nullptr;

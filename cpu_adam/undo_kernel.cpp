@@ -55,12 +55,11 @@ HWY_INLINE Bits<D> finish_update(D d, const View<W, G>& at, const Begun<D>& begu
 // The log goes past the caches, as it is read much later, if at all.
 template <class W, class G>
 HWY_INLINE void update_turn(const View<W, G>& at, int64_t i, const AdamWCoefficients& c,
-                            const Inverse& inverse, const Corrections& log, uint32_t*& escapes) {
+                            const Inverse& inverse, uint8_t* log, uint32_t*& escapes) {
   const FloatTag d;
   const hn::RebindToUnsigned<FloatTag> du;
-  const hn::Rebind<uint16_t, FloatTag> du16;
   for (int64_t j = 0; j < kApart; j += static_cast<int64_t>(hn::Lanes(d))) {
-    PackedNibbles<FloatTag> packed{hn::Zero(du), hn::Zero(du)};
+    PackedCorrections<FloatTag> packed{hn::Zero(du)};
     Begun<FloatTag> begun = begin_update(d, at, i + j, c);
     for (int64_t k = kApart; k < kUndoElements; k += kApart) {
       const Begun<FloatTag> next = begin_update(d, at, i + j + k, c);
@@ -68,9 +67,7 @@ HWY_INLINE void update_turn(const View<W, G>& at, int64_t i, const AdamWCoeffici
       begun = next;
     }
     packed.append(d, finish_update(d, at, begun, c, inverse, escapes));
-    hn::Stream(packed.moments, du, reinterpret_cast<uint32_t*>(log.moments) + j);
-    hn::Stream(hn::TruncateTo(du16, packed.masters), du16,
-               reinterpret_cast<uint16_t*>(log.masters) + j);
+    hn::Stream(packed.words, du, reinterpret_cast<uint32_t*>(log) + j);
   }
 }
 
@@ -91,14 +88,11 @@ HWY_INLINE void undo_vector(D d, const View<W, G>& at, int64_t i, const AdamWCoe
 template <class W, class G>
 HWY_INLINE void undo_turn(const View<W, G>& at, int64_t i, const AdamWCoefficients& c,
                           const Inverse& inverse, const AdamWCoefficients* instead,
-                          const Corrections& log, EscapeReader& escapes) {
+                          const uint8_t* log, EscapeReader& escapes) {
   const FloatTag d;
   const hn::RebindToUnsigned<FloatTag> du;
-  const hn::Rebind<uint16_t, FloatTag> du16;
   for (int64_t j = 0; j < kApart; j += static_cast<int64_t>(hn::Lanes(d))) {
-    const auto masters = hn::Load(du16, reinterpret_cast<const uint16_t*>(log.masters) + j);
-    PackedNibbles<FloatTag> packed{hn::Load(du, reinterpret_cast<const uint32_t*>(log.moments) + j),
-                                   hn::PromoteTo(du, masters)};
+    PackedCorrections<FloatTag> packed{hn::Load(du, reinterpret_cast<const uint32_t*>(log) + j)};
     for (int64_t k = 0; k < kUndoElements; k += kApart) {
       undo_vector(d, at, i + j + k, c, inverse, instead, packed.take_first(d), escapes);
     }
@@ -136,7 +130,7 @@ struct PartOfTurn {
 template <class W, class G>
 HWY_INLINE void prefetch_turn(const View<W, G>& at, int64_t i, int64_t end) {
   for (int64_t j = i; j < i + kUndoElements; j += kTurn) {
-    prefetch_all(at, std::min(j + kPrefetchAhead, end - kTurn));
+    prefetch_all(at, std::min(j, end - kTurn));
   }
 }
 
@@ -145,29 +139,32 @@ HWY_INLINE void prefetch_turn(const View<W, G>& at, int64_t i, int64_t end) {
 
 template <class W, class G>
 HWY_NOINLINE void undo_turns(View<W, G> at, int64_t end, AdamWCoefficients c, Inverse inverse,
-                             const AdamWCoefficients* instead, Corrections log,
+                             const AdamWCoefficients* instead, const uint8_t* log,
                              EscapeReader& escapes) {
+  const int64_t ahead = prefetch_distance();
   for (int64_t i = 0; i + kUndoElements <= end; i += kUndoElements) {
-    prefetch_turn(at, i, end);
-    undo_turn(at, i, c, inverse, instead, log.from(i), escapes);
+    prefetch_turn(at, i + ahead, end);
+    hwy::Prefetch(log + std::min(i + ahead, end - kUndoElements));
+    undo_turn(at, i, c, inverse, instead, log + i, escapes);
   }
 }
 
 /// Updates with a log, as far as the escapes find room: returns where that ends.
 template <class W, class G>
 HWY_NOINLINE int64_t update_turns(View<W, G> at, int64_t end, AdamWCoefficients c, Inverse inverse,
-                                  Corrections log, EscapeWriter& escapes) {
+                                  uint8_t* log, EscapeWriter& escapes) {
+  const int64_t ahead = prefetch_distance();
   int64_t i = 0;
   for (; i + kUndoElements <= end; i += kUndoElements) {
-    prefetch_turn(at, i, end);
+    prefetch_turn(at, i + ahead, end);
     uint32_t spare[kTurnWords];
     uint32_t* const of_turn = escapes.place(spare);
     uint32_t* end_of_turn = of_turn;
-    update_turn(at, i, c, inverse, log.from(i), end_of_turn);
+    update_turn(at, i, c, inverse, log + i, end_of_turn);
     const auto count = static_cast<uint32_t>(end_of_turn - of_turn);
     if (HWY_UNLIKELY(!escapes.take(of_turn, count))) {
       EscapeReader reader(std::span<const uint32_t>(of_turn, count));
-      undo_turns(at.from(i), kUndoElements, c, inverse, nullptr, log.from(i), reader);
+      undo_turns(at.from(i), kUndoElements, c, inverse, nullptr, log + i, reader);
       break;
     }
   }
@@ -175,15 +172,15 @@ HWY_NOINLINE int64_t update_turns(View<W, G> at, int64_t end, AdamWCoefficients 
 }
 
 template <class W, class G>
-int64_t update_with_log(const Planes& planes, int64_t n, const AdamWCoefficients& c,
-                        const Corrections& log, EscapeWriter& escapes) {
+int64_t update_with_log(const Planes& planes, int64_t n, const AdamWCoefficients& c, uint8_t* log,
+                        EscapeWriter& escapes) {
   const View<W, G> at = view_of<W, G>(planes);
   const Inverse inverse(c);
   const int64_t whole = n / kUndoElements * kUndoElements;
   int64_t done = update_turns(at, whole, c, inverse, log, escapes);
   if (done == whole && whole < n) {
     PartOfTurn<W, G> part(at.from(whole), n - whole);
-    if (update_turns(part.view(), kUndoElements, c, inverse, log.from(whole), escapes) != 0) {
+    if (update_turns(part.view(), kUndoElements, c, inverse, log + whole, escapes) != 0) {
       part.put_back(at.from(whole), n - whole);
       done = n;
     }
@@ -194,26 +191,26 @@ int64_t update_with_log(const Planes& planes, int64_t n, const AdamWCoefficients
 
 template <class W, class G>
 void undo(const Planes& planes, int64_t n, const AdamWCoefficients& c,
-          const AdamWCoefficients* instead, const Corrections& log, EscapeReader& escapes) {
+          const AdamWCoefficients* instead, const uint8_t* log, EscapeReader& escapes) {
   const View<W, G> at = view_of<W, G>(planes);
   const Inverse inverse(c);
   const int64_t whole = n / kUndoElements * kUndoElements;
   undo_turns(at, whole, c, inverse, instead, log, escapes);
   if (whole == n) return;
   PartOfTurn<W, G> part(at.from(whole), n - whole);
-  undo_turns(part.view(), kUndoElements, c, inverse, instead, log.from(whole), escapes);
+  undo_turns(part.view(), kUndoElements, c, inverse, instead, log + whole, escapes);
   part.put_back(at.from(whole), n - whole);
 }
 
-int64_t update_range(const Planes& planes, int64_t n, const AdamWCoefficients& c,
-                     const Corrections& log, EscapeWriter& escapes) {
+int64_t update_range(const Planes& planes, int64_t n, const AdamWCoefficients& c, uint8_t* log,
+                     EscapeWriter& escapes) {
   return with_types(planes, [&]<class W, class G>(W, G) {
     return update_with_log<W, G>(planes, n, c, log, escapes);
   });
 }
 
 void undo_all(const Planes& planes, int64_t n, const AdamWCoefficients& c,
-              const AdamWCoefficients* instead, const Corrections& log, EscapeReader& escapes) {
+              const AdamWCoefficients* instead, const uint8_t* log, EscapeReader& escapes) {
   with_types(planes,
              [&]<class W, class G>(W, G) { undo<W, G>(planes, n, c, instead, log, escapes); });
 }
@@ -229,12 +226,12 @@ HWY_EXPORT(update_range);
 HWY_EXPORT(undo_all);
 
 int64_t update_range_with_log(const Planes& planes, int64_t n, const AdamWCoefficients& c,
-                              const Corrections& log, EscapeWriter& escapes) {
+                              uint8_t* log, EscapeWriter& escapes) {
   return HWY_DYNAMIC_DISPATCH(update_range)(planes, n, c, log, escapes);
 }
 
 void undo_range(const Planes& planes, int64_t n, const AdamWCoefficients& c,
-                const AdamWCoefficients* instead, const Corrections& log, EscapeReader& escapes) {
+                const AdamWCoefficients* instead, const uint8_t* log, EscapeReader& escapes) {
   HWY_DYNAMIC_DISPATCH(undo_all)(planes, n, c, instead, log, escapes);
 }
 

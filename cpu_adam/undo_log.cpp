@@ -17,11 +17,7 @@ constexpr int64_t kWordsOfBlock = kEscapeBlockWords - 1;
 
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-size_t bytes_of_moments(int64_t n) { return aligned(static_cast<size_t>(n)); }
-
-size_t bytes_of_corrections(int64_t n) {
-  return bytes_of_moments(n) + aligned(bytes_of_moments(n) / 2);
-}
+size_t bytes_of_corrections(int64_t n) { return aligned(static_cast<size_t>(n)); }
 
 size_t bytes_before_escapes(int64_t n) {
   const auto num_tasks = static_cast<size_t>(num_update_tasks(n));
@@ -74,10 +70,7 @@ void UndoTasks::fill() {
 
 void UndoTasks::empty() { log_.is_full_ = false; }
 
-Corrections UndoTasks::corrections() const {
-  auto* const at = reinterpret_cast<uint8_t*>(log_.memory_.data());
-  return {at, at + bytes_of_moments(log_.n_)};
-}
+uint8_t* UndoTasks::corrections() const { return reinterpret_cast<uint8_t*>(log_.memory_.data()); }
 
 UndoTask& UndoTasks::task(int64_t i) const {
   std::byte* const tasks = log_.memory_.data() + bytes_of_corrections(log_.n_);

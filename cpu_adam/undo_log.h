@@ -1,13 +1,12 @@
-// What makes an update's inverse exact to the bit: for every element of momentum, variance and
-// master a correction, bits(old) - bits(inverse) modulo 2^32, in 4 bits (0 .. 14). Where it does
-// not fit those, 15, and the old 32 bits themselves are an escape.
+// What makes an update's inverse exact to the bit: for every element a byte of corrections,
+// bits(old) - bits(inverse) modulo 2^32: of the momentum in bits 0 - 2, of the variance in bits
+// 3 - 5 (0 .. 6 each), of the master in bits 6 - 7 (0 .. 2). Where one does not fit, all its bits
+// are set, and the old 32 bits themselves are an escape.
 //
-// The memory is the caller's. It holds the corrections of momenta and variances (a byte an
-// element), those of masters (half a byte), then for each task of kAdamWTaskElements elements where
-// it stands, then blocks of escapes, which tasks take from one pool as they need them. So whether
-// an update fits depends on its values alone, not on threads. Of 64 elements, word j of 16 has in
-// its upper half the variances of j, j + 16, j + 32 and j + 48, from the upper end down, in its
-// lower half their momenta; half a word j has their masters.
+// The memory is the caller's. It holds the corrections, then for each task of kAdamWTaskElements
+// elements where it stands, then blocks of escapes, which tasks take from one pool as they need
+// them. So whether an update fits depends on its values alone, not on threads. Of 64 elements, word
+// j of 16 has the bytes of j, j + 16, j + 32 and j + 48, from the upper end down.
 //
 // A log belongs to the process that wrote it, and keeps the update's step (t, rate, scale) until it
 // is undone or dropped.

@@ -30,7 +30,7 @@ class UndoTasks {
 
   int64_t num_elements() const { return log_.n_; }
   const AdamWStep& step() const { return log_.step_; }
-  Corrections corrections() const;
+  uint8_t* corrections() const;
   UndoTask& task(int64_t i) const;
   EscapeWriter writer(UndoTask& task) const;
   EscapeReader reader(const UndoTask& task) const;

@@ -36,7 +36,7 @@ double finish_bytes(const Layout& layout, uint32_t chunk) {
 }
 
 /// An undo log's for each parameter, escapes included (docs/undo.md).
-constexpr double kLogBytes = 1.6;
+constexpr double kLogBytes = 1.15;
 
 /// Clipping does not bite: then what was speculated on is done.
 bool is_done(const Op& op, const Plan& plan) {

@@ -10,7 +10,7 @@ namespace ebb {
 namespace {
 
 constexpr uint32_t kLongestWait = 64;
-constexpr int64_t kElementsPerEscape = 25;
+constexpr int64_t kElementsPerEscape = 12;
 constexpr size_t kAlignment = 64;
 
 }  // namespace

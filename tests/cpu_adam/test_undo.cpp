@@ -185,11 +185,12 @@ class UndoMistake : public Undo {
     if (trial.log.is_full()) trial.undo();
     return !trial.is_as_before();
   }
-  /// The first two of the moments' corrections in a byte that are neither the largest nor escapes.
+  /// The first corrections of an element that are neither the largest nor escapes.
   static uint8_t& some_corrections(Trial& trial) {
     auto* const log = reinterpret_cast<uint8_t*>(trial.memory.span().data());
-    const auto found = std::find_if(
-        log, log + kUndoElements, [](uint8_t both) { return (both & 15) < 14 && both >> 4 < 14; });
+    const auto found = std::find_if(log, log + kUndoElements, [](uint8_t of) {
+      return (of & 7) < 6 && (of >> 3 & 7) < 6 && of >> 6 < 2;
+    });
     EXPECT_NE(found, log + kUndoElements);
     return *found;
   }
@@ -198,7 +199,9 @@ INSTANTIATE_TEST_SUITE_P(All, UndoMistake, testing::ValuesIn(kAllTypes),
                          [](const auto& info) { return name_of_types(info.param); });
 
 TEST_P(UndoMistake, ACorrectionOffByOne) {
-  EXPECT_TRUE(notices([](Trial& t) { some_corrections(t) += 1; }));
+  for (const uint8_t one : {1, 1 << 3, 1 << 6}) {  // of momentum, variance and master
+    EXPECT_TRUE(notices([&](Trial& t) { some_corrections(t) += one; }));
+  }
   EXPECT_FALSE(notices([](Trial& t) { some_corrections(t) += 0; }));
 }
 
@@ -206,10 +209,10 @@ TEST_P(UndoMistake, ALostEscape) {
   // The first of them becomes a correction: those behind it move up.
   const auto lose = [](Trial& t) {
     auto* const log = reinterpret_cast<uint8_t*>(t.memory.span().data());
-    const auto is_escape = [](uint8_t byte) { return (byte & 15) == 15; };
+    const auto is_escape = [](uint8_t byte) { return (byte & 7) == 7; };
     auto* const escape = std::find_if(log, log + kUndoElements, is_escape);
     ASSERT_NE(escape, log + kUndoElements);
-    *escape -= 8;
+    *escape -= 4;
   };
   EXPECT_TRUE(notices(lose, Pattern::Special));
 }
@@ -264,14 +267,14 @@ TEST(UndoLog, OfNothingIsNothing) {
   undo_update(team, Planes{}, 0, {}, log);
 }
 
-TEST(UndoLog, TakesThreeHalvesOfAByteAndItsEscapes) {
+TEST(UndoLog, TakesAByteAndItsEscapes) {
   constexpr int64_t kCount = int64_t{1} << 25;
   const auto per_element = [](double escapes) {
     const auto num_escapes = static_cast<int64_t>(escapes * kCount);
     return static_cast<double>(UndoLog::bytes(kCount, num_escapes)) / kCount;
   };
-  EXPECT_NEAR(per_element(0), 1.5, 1e-3);
-  EXPECT_NEAR(per_element(0.02), 1.5 + 0.02 * 4, 0.033);
+  EXPECT_NEAR(per_element(0), 1, 1e-3);
+  EXPECT_NEAR(per_element(0.02), 1 + 0.02 * 4, 0.033);
 }
 
 }  // namespace
