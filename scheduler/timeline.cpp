@@ -28,9 +28,12 @@ void fill_times(const Plan& plan, const std::function<double(uint32_t)>& end_s,
     double& free_s = lane_free[static_cast<int>(op.lane)];
     double start_s = ready_s(plan, times, op);
     if (op.lane == Lane::Load) start_s = mover_s = std::max(mover_s, start_s);
-    if (op.lane != Lane::Load || !takes_no_time(op)) start_s = std::max(start_s, free_s);
+    if (op.lane == Lane::Load && takes_no_time(op)) {
+      times[i] = {start_s, start_s};
+      continue;
+    }
+    start_s = std::max(start_s, free_s);
     times[i] = {start_s, takes_no_time(op) ? start_s : std::max(start_s, end_s(i))};
-    if (op.lane == Lane::Load && takes_no_time(op)) continue;
     free_s = times[i].end_s;
   }
 }
