@@ -7,7 +7,6 @@
 #define EBB_CPU_ADAM_UNDO_INL_H_
 #endif
 
-#include <algorithm>
 #include <bit>
 
 #include "cpu_adam/adamw-inl.h"
@@ -25,7 +24,7 @@ using FloatTag = hn::CappedTag<float, kApart>;
 template <class D>
 using BitsOf = hn::Vec<hn::RebindToUnsigned<D>>;
 
-/// What solves an update for its old values.
+/// What solves an update for its old values: the k of x + k x, which divides x by a factor.
 struct Inverse {
   explicit Inverse(const AdamWCoefficients& c)
       : of_beta1(below(c.beta1)),
@@ -51,9 +50,8 @@ template <class D>
 HWY_INLINE Bits<D> invert(D d, const Values<D>& now, const Shares<D>& added, hn::Vec<D> step,
                           const Inverse& inverse) {
   const hn::RebindToUnsigned<D> du;
-  const auto divided = [&](hn::Vec<D> x, float excess) {
-    return hn::MulAdd(x, hn::Set(d, excess), x);
-  };
+  const auto divided = [&](hn::Vec<D> x, float k)
+                           HWY_ATTR { return hn::MulAdd(x, hn::Set(d, k), x); };
   const auto m = divided(hn::Sub(now.m, added.momentum), inverse.of_beta1);
   const auto v = divided(hn::Sub(now.v, added.variance), inverse.of_beta2);
   const auto p = divided(hn::Add(now.p, step), inverse.of_decay);
@@ -66,14 +64,6 @@ constexpr uint32_t kMasterEscape = 3;
 
 template <class D>
 using MaskOf = hn::Mask<hn::RebindToUnsigned<D>>;
-
-/// One bit a lane.
-template <class D>
-HWY_INLINE uint32_t lanes_in(D, MaskOf<D> mask) {
-  uint8_t bits[8] = {};
-  hn::StoreMaskBits(hn::RebindToUnsigned<D>(), mask, bits);
-  return bits[0] | uint32_t{bits[1]} << 8;
-}
 
 /// The correction or, where that does not fit, `mark`: then the old bits are appended, and behind
 /// them there is room for a vector. Without a branch: momenta escape in every third vector, at
@@ -114,16 +104,18 @@ HWY_INLINE Bits<D> correct(D d, const Bits<D>& old, const Bits<D>& inverse, hn::
 
 /// `about`, with the next of the words in every lane that is escaped.
 template <class D>
-HWY_INLINE BitsOf<D> expand(D d, BitsOf<D> about, MaskOf<D> escaped, const uint32_t* words) {
+HWY_INLINE BitsOf<D> expand(D, BitsOf<D> about, MaskOf<D> escaped, const uint32_t* words) {
   const hn::RebindToUnsigned<D> du;
-#if HWY_TARGET <= \
-    HWY_AVX3  // better targets have smaller numbers; the library has no such operation
-  (void)d;
+  // The library has no such operation. Better targets have smaller numbers.
+#if HWY_TARGET <= HWY_AVX3
   return BitsOf<D>{_mm512_mask_expand_epi32(about.raw, escaped.raw, hn::LoadU(du, words).raw)};
 #else
+  if (HWY_LIKELY(hn::AllFalse(du, escaped))) return about;
+  uint8_t bits[8] = {};
+  hn::StoreMaskBits(du, escaped, bits);
   HWY_ALIGN uint32_t all[hn::MaxLanes(du)];
   hn::Store(about, du, all);
-  for (uint32_t lanes = lanes_in(d, escaped); lanes != 0; lanes &= lanes - 1) {
+  for (uint32_t lanes = bits[0]; lanes != 0; lanes &= lanes - 1) {
     all[std::countr_zero(lanes)] = *words++;
   }
   return hn::Load(du, all);

@@ -82,8 +82,8 @@ class EscapeReader {
   explicit EscapeReader(std::span<const uint32_t> words)
       : at_(words.data()), left_(static_cast<uint32_t>(words.size())) {}
 
-  /// The next `count` words, as far as there are so many; in `spare` where a block ends between
-  /// them. REQUIRES: count is less than a block has.
+  /// The next `count` words, in `spare` where a block ends between them. What lies behind the last
+  /// word is any. REQUIRES: count is less than a block has.
   const uint32_t* peek(size_t count, uint32_t* spare) const {
     if (left_ >= count) return at_;
     std::copy_n(at_, left_, spare);

@@ -5,7 +5,6 @@
 
 #include "cpu_adam/adamw.h"
 #include "cpu_adam/undo_escapes.h"
-#include "cpu_adam/undo_kernel.h"
 #include "cpu_adam/undo_log.h"
 
 namespace ebb {
