@@ -1,5 +1,6 @@
 #include "device/host/copy.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -24,7 +25,7 @@ template <bool kPrefetches>
 HWY_INLINE void copy_lines(uint8_t* to, const uint8_t* from, size_t bytes) {
   const hn::ScalableTag<uint8_t> d;
   for (size_t i = 0; i < bytes; i += hn::Lanes(d)) {
-    if constexpr (kPrefetches) hwy::Prefetch(from + i + kPrefetchBytes);
+    if constexpr (kPrefetches) hwy::Prefetch(from + std::min(i + kPrefetchBytes, bytes));
     hn::Stream(hn::LoadU(d, from + i), d, to + i);
   }
   hwy::FlushStream();

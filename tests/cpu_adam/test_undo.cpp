@@ -173,21 +173,22 @@ TEST_P(Undo, EverythingMayBeAnEscape) {
   EXPECT_TRUE(trial.is_as_before());
 }
 
-// An inverse that is a little off would still be undone, by escapes alone. What escapes here are
-// moments of gradients over four decades (6.4 % of the variances), and masters near zero.
+// An inverse that is a little off would still be undone, by escapes alone. Of these momenta,
+// variances and masters 4.2, 6.4 and 1.0 % escape.
 TEST_P(Undo, MostCorrectionsFit) {
   constexpr int64_t kCount = 65536;
   for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
     const OnlyTarget only(target);
     Trial trial(GetParam(), kCount, Pattern::Trained);
+    trial.runs = {{.first = 0, .count = kCount}};
     ASSERT_TRUE(trial.update());
     const auto share_of = [&](auto is_escape) {
       const auto* const log = reinterpret_cast<const uint8_t*>(trial.memory.span().data());
       return static_cast<double>(std::count_if(log, log + kCount, is_escape)) / kCount;
     };
-    EXPECT_LT(share_of([](uint8_t of) { return (of & 7) == 7; }), 0.05) << hwy::TargetName(target);
-    EXPECT_LT(share_of([](uint8_t of) { return (of >> 3 & 7) == 7; }), 0.08);
-    EXPECT_LT(share_of([](uint8_t of) { return of >> 6 == 3; }), 0.02);
+    EXPECT_LT(share_of([](uint8_t of) { return (of & 7) == 7; }), 0.045) << hwy::TargetName(target);
+    EXPECT_LT(share_of([](uint8_t of) { return (of >> 3 & 7) == 7; }), 0.07);
+    EXPECT_LT(share_of([](uint8_t of) { return of >> 6 == 3; }), 0.012);
   }
 }
 
