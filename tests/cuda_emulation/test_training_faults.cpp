@@ -1,9 +1,12 @@
 // What goes wrong in a step on the emulated GPU: numbers that are none, data that is wrong, copies,
 // launches and calls that fail. The right error comes out, nothing hangs, nothing is left behind.
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 
+#include <atomic>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <thread>
 #include <utility>
@@ -131,13 +134,50 @@ TEST_F(EmulatedStep, LaunchesCanFail) {
   fail_operations(FaultSite::Launch, kMost, DeviceKind::Cuda);
 }
 
+/// Asks in a run's place whether a call is refused. Shut, it holds the update's thread back until a
+/// stream was made to wait for that thread, or a call was refused: else which of the two comes first
+/// would be a matter of time, and with it which calls there are to refuse.
+class UpdateGate {
+ public:
+  UpdateGate() {
+    emulation::settings().refuses = [this](std::string_view call) {
+      if (call == "cudaEventSynchronize" && is_update_thread()) is_open_.wait(false);
+      const bool refused = refuses_ && refuses_(call);
+      if (refused || call == "cuStreamWaitValue32") open();
+      return refused;
+    };
+  }
+  ~UpdateGate() { emulation::settings().refuses = {}; }
+  UpdateGate(const UpdateGate&) = delete;
+  UpdateGate& operator=(const UpdateGate&) = delete;
+
+  void shut() { is_open_ = false; }
+
+ private:
+  static bool is_update_thread() {
+    char name[16] = {};
+    prctl(PR_GET_NAME, name);
+    return std::string_view(name) == "ebb update";
+  }
+  void open() {
+    is_open_ = true;
+    is_open_.notify_all();
+  }
+
+  const std::function<bool(std::string_view)> refuses_ = emulation::settings().refuses;
+  std::atomic<bool> is_open_ = true;
+};
+
 /// A trainer of a small model, two steps, and what they leave.
 class TwoSteps {
  public:
   uint64_t operator()() const {
+    UpdateGate gate;
     const auto device = create_case_device(prepared_, run_);
     Trainer trainer(model_, *device, prepared_);
-    for (int step = 0; step < 2; ++step) trainer.step(data_.micro_batches(), 1e-3);
+    trainer.step(data_.micro_batches(), 1e-3);  // the first of a plan waits in place
+    gate.shut();
+    trainer.step(data_.micro_batches(), 1e-3);
     const uint64_t hash = trainer.state_hash();
     emulation::settings().refuses = {};  // what follows gives back
     return hash;
