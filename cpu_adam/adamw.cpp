@@ -123,11 +123,11 @@ void check_update(const Planes& planes, int64_t n, std::span<const AdamWRun> run
   if (!runs.empty() && n > 0) check_all(planes);
 }
 
-void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
-                  const AdamWStep& step) {
+Loop adamw_loop(const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
+                const AdamWStep& step) {
   check_update(planes, n, runs, step);
-  if (runs.empty() || n == 0) return;
-  for_each_task(team, n, [&](int64_t begin, int64_t end) {
+  if (runs.empty()) return {};
+  return loop_over_tasks(n, [=](int64_t begin, int64_t end) {
     for_each_part(runs, begin, end, [&](int64_t first, int64_t count, const AdamWRun& run) {
       adamw_update_range(planes.from(first), count,
                          adamw_coefficients(step, run.decay_factor, run.learning_rate_factor));
@@ -135,10 +135,15 @@ void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, std::span<c
   });
 }
 
+void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
+                  const AdamWStep& step) {
+  run_loop(team, adamw_loop(planes, n, runs, step));
+}
+
 void place_planes(ThreadTeam& team, const Planes& planes, int64_t n) {
   if (team.nodes().size() < 2 || n == 0) return;
   check_weight(planes);
-  for_each_task(team, n, [&](int64_t begin, int64_t end) {
+  const Loop loop = loop_over_tasks(n, [planes](int64_t begin, int64_t end) {
     const Planes from = planes.from(begin);
     const auto place = [count = static_cast<size_t>(end - begin)](void* plane, size_t bytes) {
       if (plane) move_to_this_node(static_cast<std::byte*>(plane), count * bytes);
@@ -149,6 +154,7 @@ void place_planes(ThreadTeam& team, const Planes& planes, int64_t n) {
     place(from.momentum, sizeof(float));
     place(from.variance, sizeof(float));
   });
+  run_loop(team, loop);
 }
 
 void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, const AdamWStep& step,

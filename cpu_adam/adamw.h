@@ -32,6 +32,7 @@
 #include "device/dtype.h"
 #include "device/host/parallel.h"
 #include "device/kernels.h"
+#include "device/loop.h"
 
 namespace ebb {
 
@@ -101,6 +102,10 @@ inline constexpr int64_t kAdamWTaskElements = 65536;
 /// REQUIRES: the runs ascend, do not overlap and lie in [0, n).
 void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
                   const AdamWStep& step);
+
+/// The same as a loop, for a stream. The runs must stay until it is done.
+Loop adamw_loop(const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
+                const AdamWStep& step);
 
 /// Brings the planes to the memory of the NUMA nodes whose threads work on them in updates by this
 /// team, of planes of n elements that begin here. Does nothing on one node; changes no content.

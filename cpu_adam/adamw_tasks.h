@@ -18,13 +18,19 @@ inline int64_t num_update_tasks(int64_t n) {
   return (n + kAdamWTaskElements - 1) / kAdamWTaskElements;
 }
 
-/// Calls body(begin, end) for the tasks into which n elements are cut.
+/// Of body(begin, end) for the tasks into which n elements are cut.
 template <class Body>
-void for_each_task(ThreadTeam& team, int64_t n, const Body& body) {
-  team.for_each(num_update_tasks(n), [&](int64_t task) {
-    const int64_t begin = task * kAdamWTaskElements;
-    body(begin, std::min(n, begin + kAdamWTaskElements));
-  });
+Loop loop_over_tasks(int64_t n, const Body& body) {
+  return {.n = num_update_tasks(n), .body = [n, body](int64_t task) {
+            const int64_t begin = task * kAdamWTaskElements;
+            body(begin, std::min(n, begin + kAdamWTaskElements));
+          }};
+}
+
+/// At once.
+inline void run_loop(ThreadTeam& team, Loop loop) {
+  team.for_each(loop.n, [&](int64_t i) { loop.body(i); });
+  if (loop.then) loop.then();
 }
 
 /// Calls body(first, count, run) for the runs' parts in [begin, end), in order.

@@ -30,6 +30,13 @@ namespace ebb {
                                    std::span<const AdamWRun> runs, const AdamWStep& step,
                                    UndoLog& log);
 
+/// The same in two halves, for a stream: a loop, and what is called behind it. The runs must stay
+/// until then. A loop that has nothing to do where there is something to update: false.
+Loop logged_update_loop(const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
+                        const AdamWStep& step, UndoLog& log);
+[[nodiscard]] bool end_logged_update(ThreadTeam& team, const Planes& planes,
+                                     std::span<const AdamWRun> runs, UndoLog& log);
+
 /// Takes back the update that fills the log, which is empty then.
 void undo_update(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
                  UndoLog& log);
@@ -37,5 +44,8 @@ void undo_update(ThreadTeam& team, const Planes& planes, int64_t n, std::span<co
 /// The same, and makes `step` instead.
 void redo_update(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
                  UndoLog& log, const AdamWStep& step);
+/// As a loop, behind which the log is empty. The runs must stay until then.
+Loop redo_loop(const Planes& planes, int64_t n, std::span<const AdamWRun> runs, UndoLog& log,
+               const AdamWStep& step);
 
 }  // namespace ebb

@@ -51,7 +51,12 @@ size_t UndoLog::used_bytes() const {
 bool UndoTasks::begin(int64_t n, const AdamWStep& step) {
   EBB_CHECK(!log_.is_full_, "the log has an update that is neither undone nor dropped");
   const size_t before = bytes_before_escapes(n);
-  if (before > log_.memory_.size()) return false;
+  if (before > log_.memory_.size()) {
+    log_.n_ = 0;
+    log_.num_blocks_ = 0;
+    log_.num_taken_ = 1;
+    return false;
+  }
   constexpr size_t kMostBlocks = std::numeric_limits<uint32_t>::max() / 2;
   const size_t num_blocks = (log_.memory_.size() - before) / kBlockBytes;
   log_.num_blocks_ = static_cast<uint32_t>(std::min(num_blocks, kMostBlocks));
@@ -67,8 +72,6 @@ void UndoTasks::fill() {
   for (int64_t i = 0; i < num_update_tasks(log_.n_); ++i) log_.num_escapes_ += task(i).num_escapes;
   log_.is_full_ = true;
 }
-
-void UndoTasks::empty() { log_.is_full_ = false; }
 
 uint8_t* UndoTasks::corrections() const { return reinterpret_cast<uint8_t*>(log_.memory_.data()); }
 

@@ -20,12 +20,13 @@ class UndoTasks {
  public:
   explicit UndoTasks(UndoLog& log) : log_(log) {}
 
-  /// For n elements, none of them updated; false where not even corrections have room.
+  /// For n elements, none of them updated; false where not even corrections have room: then there
+  /// is no room either, and nothing to take back.
   [[nodiscard]] bool begin(int64_t n, const AdamWStep& step);
+  /// Had every escape so far a place?
+  bool has_room() const { return log_.num_taken_ <= log_.num_blocks_; }
   /// All of them are updated.
   void fill();
-  /// None is any more.
-  void empty();
 
   int64_t num_elements() const { return log_.n_; }
   const AdamWStep& step() const { return log_.step_; }

@@ -202,7 +202,9 @@ void CudaDevice::reserve_workspace(size_t bytes) {
 
 std::unique_ptr<Stream> CudaDevice::create_stream(StreamRole role) {
   context_.enter();
-  if (role == StreamRole::Update) return std::make_unique<CudaHostStream>(context_, "ebb update");
+  if (role == StreamRole::Update) {
+    return std::make_unique<CudaHostStream>(context_, "ebb update", info_.num_threads);
+  }
   return std::make_unique<CudaStream>(context_, role);
 }
 

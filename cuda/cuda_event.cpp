@@ -159,6 +159,11 @@ HostEvent::Reached CudaEvent::await_end(uint64_t token) const {
   return reached;
 }
 
+bool CudaEvent::is_over(uint64_t token) const {
+  if ((token & kOnDevice) == 0) return HostEvent::is_over(token);
+  return query_slot(static_cast<uint32_t>(token & ~kOnDevice)) != cudaErrorNotReady;
+}
+
 void CudaEvent::drop_wait(uint64_t token) const {
   if ((token & kOnDevice) != 0) let_go(static_cast<uint32_t>(token & ~kOnDevice));
 }

@@ -54,6 +54,7 @@ class CudaEvent final : public HostEvent {
   void reach(uint64_t generation, std::exception_ptr error,
              double time_s = steady_now_s()) override;
   Reached await(uint64_t token) const override;
+  bool is_over(uint64_t token) const override;
   void drop_wait(uint64_t token) const override;
   /// As await(), but what failed before the record is no error: it is over all the same.
   Reached await_end(uint64_t token) const;

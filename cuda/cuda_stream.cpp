@@ -42,11 +42,12 @@ CudaEvent& cuda_event(Event& event) {
 
 // ---- Host threads
 
-CudaHostStream::CudaHostStream(CudaContext& context, const char* name)
+CudaHostStream::CudaHostStream(CudaContext& context, const char* name, int num_threads)
     : context_(context),
       point_(context.failures),
       host_({.faults = &context.faults,
              .name = name,
+             .num_loop_threads = num_threads,
              .failed = [this](uint64_t position, std::exception_ptr error) {
                point_.fail_at(position, std::move(error));
              }}) {}
@@ -71,6 +72,11 @@ void CudaHostStream::copy(void*, const void*, size_t, CopyKind) {
 
 void CudaHostStream::call(const Cost& cost, HostFunction function) {
   host_.call(cost, function);  // throws where there is none
+  point_.advance();
+}
+
+void CudaHostStream::loop(const Cost& cost, LoopFunction function) {
+  host_.loop(cost, function);
   point_.advance();
 }
 

@@ -33,13 +33,15 @@ namespace ebb {
 class CudaHostStream final : public Stream {
  public:
   /// `name`: of its thread; static storage, at most 15 characters.
-  CudaHostStream(CudaContext& context, const char* name);
+  /// `num_threads`: for loops; 0: it runs none.
+  CudaHostStream(CudaContext& context, const char* name, int num_threads = 0);
 
   void record(Event& event) override;
   void wait(const Event& event) override;
   /// Throws LogicError: host threads copy nothing to or from a GPU.
   void copy(void* to, const void* from, size_t bytes, CopyKind kind) override;
   void call(const Cost& cost, HostFunction function) override;
+  void loop(const Cost& cost, LoopFunction function) override;
   void synchronize() override { host_.synchronize(); }
   StreamStats stats() const override { return host_.stats(); }
 

@@ -95,12 +95,6 @@ struct DeviceInfo {
   std::optional<ComputeRates> pretended = {};
 };
 
-/// What a thread does, for a profiler to show: "forward attention", "load weights 7".
-struct RangeName {
-  std::string_view what, name;
-  int64_t number = -1;  ///< none
-};
-
 class Device {
  public:
   virtual ~Device() = default;

@@ -19,7 +19,9 @@
 #include <cstdint>
 #include <string_view>
 
+#include "device/errors.h"
 #include "device/inline_function.h"
+#include "device/loop.h"
 
 namespace ebb {
 
@@ -89,6 +91,13 @@ class Stream {
   virtual void copy(void* to, const void* from, size_t bytes, CopyKind kind) = 0;
   /// Runs a host function in stream order. On the simulated device it is only counted.
   virtual void call(const Cost& cost, HostFunction function) = 0;
+  /// Calls the function in stream order, and then runs the loop that it returns on the threads of
+  /// the host. What is submitted behind it may begin before the loop's last bodies have returned,
+  /// except calls and copies; events that are recorded behind it fire behind it. On streams for
+  /// updates only: LogicError on others.
+  virtual void loop(const Cost&, LoopFunction) {
+    throw LogicError("only streams for updates run loops");
+  }
   /// Blocks until everything submitted so far is done; rethrows the stream's first error.
   virtual void synchronize() = 0;
   [[nodiscard]] virtual StreamStats stats() const = 0;

@@ -25,6 +25,12 @@ RangeName range_of(const Op& op) {
   return {what, name_of(op.chunk.space), op.chunk.index};
 }
 
+Loop shown_as(const Op& op, Device& device, Loop loop) {
+  loop.shown_on = &device;
+  loop.range = range_of(op);
+  return loop;
+}
+
 }  // namespace
 
 // ---- Spaces
@@ -246,16 +252,14 @@ void Executor::submit(uint32_t index) {
         last_compute_op_ = index;
         break;
       }
-      on.call(work_.update_cost(op.chunk.index),
-              [this, c = op.chunk.index, slot = op.home_slot, carried = op.carried] {
-                const ProfiledRange update(device_, {"update", name_of(Space::Weights), c});
-                work_.update(c, slot, carried);
-              });
+      on.loop(work_.update_cost(op.chunk.index), [this, &op] {
+        return shown_as(op, device_, work_.update(op.chunk.index, op.home_slot, op.carried));
+      });
       break;
     case OpKind::Speculate:
-      on.call(work_.update_cost(op.chunk.index), [this, c = op.chunk.index, slot = op.home_slot] {
-        const ProfiledRange speculation(device_, {"speculate", name_of(Space::Weights), c});
-        work_.speculate(c, slot, last_gradient_.is_home());
+      on.loop(work_.update_cost(op.chunk.index), [this, &op] {
+        const bool late = last_gradient_.is_home();
+        return shown_as(op, device_, work_.speculate(op.chunk.index, op.home_slot, late));
       });
       break;
     case OpKind::Run:

@@ -61,13 +61,13 @@ class ChunkWork {
   virtual void submit_partial_norms(Stream& store, uint32_t chunk) = 0;
   /// Submits the update of a chunk that lives on the device, once nobody has that on loan.
   virtual void submit_update(Stream& compute, uint32_t chunk) = 0;
-  /// Runs on the update stream.
+  /// Runs on the update stream, as the next two, which return what is to be done there.
   virtual void norm() = 0;
   /// `carried`: for the step before this one.
-  virtual void update(uint32_t chunk, uint32_t gradient_slot, bool carried) = 0;
+  virtual Loop update(uint32_t chunk, uint32_t gradient_slot, bool carried) = 0;
   /// In the hope that the norm will allow it: update() then knows. `late`: the norm can be known
-  /// already. Runs on the update stream.
-  virtual void speculate(uint32_t chunk, uint32_t gradient_slot, bool late) = 0;
+  /// already.
+  virtual Loop speculate(uint32_t chunk, uint32_t gradient_slot, bool late) = 0;
   virtual Cost update_cost(uint32_t chunk) const = 0;
 };
 

@@ -26,8 +26,8 @@ class NoWork : public ChunkWork {
   void submit_partial_norms(Stream&, uint32_t) override { refuse(); }
   void submit_update(Stream&, uint32_t) override { refuse(); }
   void norm() override { refuse(); }
-  void update(uint32_t, uint32_t, bool) override { refuse(); }
-  void speculate(uint32_t, uint32_t, bool) override { refuse(); }
+  Loop update(uint32_t, uint32_t, bool) override { refuse(); }
+  Loop speculate(uint32_t, uint32_t, bool) override { refuse(); }
   Cost update_cost(uint32_t) const override { refuse(); }
 
  private:

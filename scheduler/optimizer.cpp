@@ -269,31 +269,30 @@ std::string Optimizer::bad_piece_in(uint32_t chunk) const {
   return {};
 }
 
-void Optimizer::update(uint32_t chunk, uint32_t slot, bool carried) {
-  if (carried ? !has_carried_ : after_norm_ && skipped_) return;
+Loop Optimizer::update(uint32_t chunk, uint32_t slot, bool carried) {
+  if (carried ? !has_carried_ : after_norm_ && skipped_) return {};
   const bool early = !carried && !after_norm_;
   if (early && !is_finite(chunk)) {
     throw_not_a_number(bad_tensor_in(chunk, home_.gradient_slot(slot)));
   }
   if (carried) {
-    make_carried(chunk, slot);
     ++num_carried_made_;
-    return;
+    return make_carried(chunk, slot);
   }
   is_touched_ = true;
   loans_.wait_for(chunk);
-  adamw_update(team_, planes_of(chunk, slot), num_elements(chunk), updates_of(chunk),
-               early ? early_step() : decided_);
+  return adamw_loop(planes_of(chunk, slot), num_elements(chunk), updates_of(chunk),
+                    early ? early_step() : decided_);
 }
 
-void Optimizer::make_carried(uint32_t chunk, uint32_t slot) {
-  if (speculation_.take_standing(chunk)) return;
+Loop Optimizer::make_carried(uint32_t chunk, uint32_t slot) {
+  if (speculation_.take_standing(chunk)) return {};
   loans_.wait_for(chunk);
   const Planes planes = planes_of(chunk, slot);
   if (UndoLog* const log = speculation_.log(chunk); log != nullptr && log->is_full()) {
-    return redo_update(team_, planes, num_elements(chunk), updates_of(chunk), *log, decided_);
+    return redo_loop(planes, num_elements(chunk), updates_of(chunk), *log, decided_);
   }
-  adamw_update(team_, planes, num_elements(chunk), updates_of(chunk), decided_);
+  return adamw_loop(planes, num_elements(chunk), updates_of(chunk), decided_);
 }
 
 Planes Optimizer::planes_of(uint32_t chunk, uint32_t slot) const {
@@ -313,13 +312,18 @@ std::span<const AdamWRun> Optimizer::updates_of(uint32_t chunk) const {
 
 /// What is being saved is not speculated on, nor waited for; and once the norm can be known, what
 /// is left is better updated in the next forward's order, without a log.
-void Optimizer::speculate(uint32_t chunk, uint32_t slot, bool late) {
-  if (late && !speculates_late_) return;
-  if (!speculation_.may_hope(partials_of(chunk, home_.partial_norms()))) return;
-  if (!loans_.is_free(chunk)) return;
-  const bool fits = update_with_log(team_, planes_of(chunk, slot), num_elements(chunk),
-                                    updates_of(chunk), early_step(), *speculation_.log(chunk));
-  speculation_.count(chunk, slot, fits);
+Loop Optimizer::speculate(uint32_t chunk, uint32_t slot, bool late) {
+  if (late && !speculates_late_) return {};
+  if (!speculation_.may_hope(partials_of(chunk, home_.partial_norms()))) return {};
+  if (!loans_.is_free(chunk)) return {};
+  Loop loop = logged_update_loop(planes_of(chunk, slot), num_elements(chunk), updates_of(chunk),
+                                 early_step(), *speculation_.log(chunk));
+  loop.then = [this, chunk, slot] {
+    const bool fits = end_logged_update(team_, planes_of(chunk, slot), updates_of(chunk),
+                                        *speculation_.log(chunk));
+    speculation_.count(chunk, slot, fits);
+  };
+  return loop;
 }
 
 void Optimizer::undo_all() {

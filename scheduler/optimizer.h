@@ -47,8 +47,8 @@ class Optimizer : public ChunkWork {
   void submit_partial_norms(Stream& store, uint32_t chunk) override;
   void submit_update(Stream& compute, uint32_t chunk) override;
   void norm() override;
-  void update(uint32_t chunk, uint32_t gradient_slot, bool carried) override;
-  void speculate(uint32_t chunk, uint32_t gradient_slot, bool late) override;
+  Loop update(uint32_t chunk, uint32_t gradient_slot, bool carried) override;
+  Loop speculate(uint32_t chunk, uint32_t gradient_slot, bool late) override;
   Cost update_cost(uint32_t chunk) const override;
 
   /// Are updates of the last step left to do?
@@ -103,7 +103,7 @@ class Optimizer : public ChunkWork {
   Planes planes_of(uint32_t chunk, uint32_t gradient_slot) const;
   int64_t num_elements(uint32_t chunk) const;
   std::span<const AdamWRun> updates_of(uint32_t chunk) const;
-  void make_carried(uint32_t chunk, uint32_t gradient_slot);
+  Loop make_carried(uint32_t chunk, uint32_t gradient_slot);
   void undo_all();
   void add_extra_uses(Stream& compute, uint32_t chunk);
   std::span<double> partials_of(uint32_t chunk, std::span<double> all) const;

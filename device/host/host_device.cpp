@@ -168,6 +168,7 @@ HostStreamOptions HostDevice::stream_options(StreamRole role) {
                             .name = kNames[static_cast<int>(role)],
                             .nice = emulates && works ? kNiceBesideLink : 0};
   if (role == (pretends ? StreamRole::Update : StreamRole::Compute)) options.team = &team_;
+  if (role == StreamRole::Update) options.num_loop_threads = info_.num_threads;
   if (computes) options.pretend = info_.pretended;
   if (pretends) options.pages = &pages_;
   return options;

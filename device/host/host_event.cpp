@@ -54,6 +54,11 @@ HostEvent::Reached HostEvent::await(uint64_t generation) const {
   return reached;
 }
 
+bool HostEvent::is_over(uint64_t generation) const {
+  QuietLock lock(mutex_);
+  return is_reached(generation) && time_s_ <= steady_now_s();
+}
+
 void HostEvent::signal() { reach(submit_record(), nullptr); }
 
 void HostEvent::synchronize() const {

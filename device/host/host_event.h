@@ -43,6 +43,8 @@ class HostEvent : public Event {
   /// will end, where it is pretended.
   virtual void reach(uint64_t generation, std::exception_ptr error, double time_s = steady_now_s());
   virtual Reached await(uint64_t generation) const;
+  /// Would await() return at once, with a time that is not yet to come?
+  virtual bool is_over(uint64_t generation) const;
   /// Nobody will ask await() for what submit_wait() gave.
   virtual void drop_wait(uint64_t /*token*/) const {}
 

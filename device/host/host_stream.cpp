@@ -52,7 +52,11 @@ void prepare_thread(const HostStreamOptions& options) {
 }  // namespace
 
 HostStream::HostStream(const HostStreamOptions& options)
-    : options_(options), ring_(kRingSlots), thread_([this] { run_thread(); }) {}
+    : options_(options),
+      loops_(options.num_loop_threads > 0 ? std::make_unique<LoopQueue>(options.num_loop_threads)
+                                          : nullptr),
+      ring_(kRingSlots),
+      thread_([this] { run_thread(); }) {}
 
 HostStream::~HostStream() {
   {
@@ -95,6 +99,12 @@ void HostStream::call(const Cost& cost, HostFunction function) {
         .name = cost.name,
         .function = function,
         .pretended_s = options_.pretend ? options_.pretend->seconds(cost) : 0});
+}
+
+void HostStream::loop(const Cost& cost, LoopFunction function) {
+  if (!loops_) return Stream::loop(cost, function);
+  EBB_CHECK(static_cast<bool>(function), "calling an empty function");
+  push({.kind = Command::Kind::Loop, .name = cost.name, .function = function});
 }
 
 void HostStream::push(Command command) {
@@ -156,11 +166,16 @@ void HostStream::sleep_ahead() {
 
 HostStream::Command* HostStream::next() {
   if (options_.pretend) sleep_ahead();
+  const auto is_there = [&] { return num_begun_ < num_pushed_; };
+  work_until([&] {
+    QuietLock lock(mutex_);
+    return is_there();
+  });
   Command* command = nullptr;
   {
     QuietLock lock(mutex_);
-    lock.wait(pushed_, [&] { return num_finished_ < num_pushed_ || stopping_; });
-    if (num_finished_ < num_pushed_) command = &ring_[num_finished_ % kRingSlots];
+    lock.wait(pushed_, [&] { return is_there() || stopping_; });
+    if (is_there()) command = &ring_[num_begun_ % kRingSlots];
   }
   take_order(&num_pushed_);
   return command;
@@ -170,7 +185,35 @@ void HostStream::run_thread() {
   prepare_thread(options_);
   FlushDenormals flush;
   while (Command* command = next()) {
-    run(*command);
+    begin(*command);
+    ++num_begun_;
+    finish_begun();
+  }
+}
+
+void HostStream::begin(Command& command) {
+  ready_s_ = std::max(ready_s_, command.submitted_s);
+  if (command.kind == Command::Kind::Record) return;  // it has its turn in finish_begun()
+  if (error_) {
+    if (command.kind == Command::Kind::Wait) command.awaited->drop_wait(command.generation);
+    return;  // dropped
+  }
+  if (command.kind == Command::Kind::Wait) return run_wait(command);
+  if (command.kind == Command::Kind::Loop) return run_loop(command);
+  finish_loops();
+  if (!error_) run_work(command);
+}
+
+void HostStream::finish_begun() {
+  while (num_finished_ < num_begun_) {
+    const Command& command = ring_[num_finished_ % kRingSlots];
+    if (command.is_queued) {
+      if (!loops_->is_done()) return;
+      finish_loop(command);
+    }
+    if (command.kind == Command::Kind::Record) {
+      command.event->reach(command.generation, error_, std::max(ready_s_, done_s_));
+    }
     give_order(&num_finished_);
     QuietLock lock(mutex_);
     if (++num_finished_ < awaited_) continue;
@@ -179,29 +222,19 @@ void HostStream::run_thread() {
   }
 }
 
-void HostStream::run(Command& command) {
-  ready_s_ = std::max(ready_s_, command.submitted_s);
-  if (command.kind == Command::Kind::Record) {
-    command.event->reach(command.generation, error_, std::max(ready_s_, done_s_));
-  } else if (error_) {
-    if (command.kind == Command::Kind::Wait) command.awaited->drop_wait(command.generation);
-    return;  // dropped
-  } else if (command.kind == Command::Kind::Wait) {
-    run_wait(command);
-  } else {
-    run_work(command);
-  }
-}
-
 void HostStream::run_wait(const Command& command) {
   // A stream that pretends waits in its own time, which is ahead of the clock.
   const auto here_s = [&] {
     return options_.pretend ? ready_s_ : std::max(ready_s_, steady_now_s());
   };
+  work_until([&] { return command.awaited->is_over(command.generation); });
   const double begin_s = here_s();
   HostEvent::Reached reached = command.awaited->await(command.generation);
   ready_s_ = std::max(ready_s_, reached.time_s);
-  if (reached.error) fail(std::move(reached.error));
+  if (reached.error) {
+    finish_loops();  // what stands before the wait has not failed
+    fail(std::move(reached.error));
+  }
   QuietLock lock(mutex_);
   stats_.waiting_s += here_s() - begin_s;
 }
@@ -225,6 +258,58 @@ void HostStream::run_work(Command& command) {
   ++stats_.num_operations;
   if (command.kind == Command::Kind::Copy && !error_) stats_.copied_bytes += command.bytes;
 }
+
+// ---- Loops
+
+template <class Ready>
+void HostStream::work_until(const Ready& ready) {
+  while (loops_ && loops_->size() > 0 && !ready()) {
+    if (!loops_->run_one(0)) loops_->wait_until_done();
+    finish_begun();
+  }
+}
+
+void HostStream::finish_loops() {
+  work_until([] { return false; });
+}
+
+// The newest loop is left to the others for a while: this thread goes on to the next, so that there
+// is one for them when they have begun all of this, even if it should lose its core just then.
+void HostStream::run_loop(Command& command) {
+  sleep_until(ready_s_);
+  command.begin_s = steady_now_s();
+  try {
+    options_.faults->check_launch(command.name);
+    const Loop loop = std::get<LoopFunction>(command.function)();
+    while (loops_->size() == LoopQueue::kCapacity) {
+      loops_->wait_until_done();
+      finish_begun();
+    }
+    if (loop.n > 0) loops_->push(loop);
+    command.is_queued = loop.n > 0;
+  } catch (...) {
+    const std::exception_ptr error = std::current_exception();
+    finish_loops();
+    if (!error_) fail(error);
+  }
+  while (loops_->run_one(1)) finish_begun();
+  QuietLock lock(mutex_);
+  ++stats_.num_operations;
+}
+
+void HostStream::finish_loop(const Command& command) {
+  try {
+    loops_->pop();
+  } catch (...) {
+    if (!error_) fail(std::current_exception());
+  }
+  const double begin_s = std::max(command.begin_s, loop_end_s_);
+  ready_s_ = loop_end_s_ = steady_now_s();
+  QuietLock lock(mutex_);
+  stats_.busy_s += loop_end_s_ - begin_s;
+}
+
+// ---- Work
 
 void HostStream::run_copy(const Command& command) {
   options_.faults->check_copy(command.bytes);
@@ -262,7 +347,7 @@ void HostStream::copy_piece(std::byte* to, const std::byte* from, size_t bytes, 
 void HostStream::run_call(Command& command) {
   options_.faults->check_launch(command.name);
   if (pretends(command)) return pretend(command.pretended_s);
-  command.function();
+  std::get<HostFunction>(command.function)();
   ready_s_ = steady_now_s();
 }
 

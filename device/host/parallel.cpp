@@ -96,6 +96,20 @@ struct ThreadTeam::Arenas {
     if (error) std::rethrow_exception(error);
   }
 
+  void summon(size_t k, int count, void (*call)(void*, size_t), void* context) {
+    for (int i = 0; i < count; ++i) {
+      nodes[k].arena.enqueue(nodes[k].group.defer([=, this] {
+        call(context, k);
+        EBB_RELEASE(&join);
+      }));
+    }
+  }
+
+  void wait_for_summoned() {
+    for (Node& node : nodes) node.arena.execute([&] { node.group.wait(); });
+    EBB_ACQUIRE(&join);
+  }
+
   std::deque<Node> nodes;   // arenas do not move
   char fork = 0, join = 0;  // addresses for the sanitizer
 };
@@ -124,6 +138,19 @@ void ThreadTeam::run(int64_t n, const void* body, void (*call)(const void*, int6
     EBB_RELEASE(&arenas_->join);
   });
   EBB_ACQUIRE(&arenas_->join);
+}
+
+void ThreadTeam::summon(size_t k, int count, void (*run)(void*, size_t), void* context) {
+  if (arenas_) arenas_->summon(k, count, run, context);
+}
+
+void ThreadTeam::wait_for_summoned() {
+  if (arenas_) arenas_->wait_for_summoned();
+}
+
+void ThreadTeam::enter_first_node(const void* function, void (*call)(const void*)) {
+  if (!arenas_) return call(function);
+  arenas_->nodes[0].arena.execute([&] { call(function); });
 }
 
 }  // namespace ebb

@@ -11,6 +11,7 @@
 // another body(i) of a loop of the same length. On one node no thread is bound to anything.
 //
 // Thread-safety: a team may be used by one caller at a time; several teams may run side by side.
+// Threads that were summoned run beside the caller, and need no more of the team.
 #pragma once
 
 #include <cstddef>
@@ -58,6 +59,18 @@ class ThreadTeam {
   int num_threads() const { return num_threads_; }
   std::span<const NodeThreads> nodes() const { return nodes_; }
 
+  /// Has `count` threads of the k-th node call run(context, k), as they come free; returns at once.
+  /// The caller's thread is none of them, so it may be that no thread comes before it waits.
+  void summon(size_t k, int count, void (*run)(void* context, size_t k), void* context);
+  /// Until all of them have returned. REQUIRES: run() does not throw.
+  void wait_for_summoned();
+  /// As a thread of the first node: bound to it where there are several.
+  template <class Function>
+  void call_on_first_node(const Function& function) {
+    if (nodes_.size() == 1) return function();
+    enter_first_node(&function, [](const void* f) { (*static_cast<const Function*>(f))(); });
+  }
+
   template <class Body>
   void for_each(int64_t n, const Body& body) {
     run(n, &body, [](const void* b, int64_t i) { (*static_cast<const Body*>(b))(i); });
@@ -65,6 +78,7 @@ class ThreadTeam {
 
  private:
   void run(int64_t n, const void* body, void (*call)(const void*, int64_t));
+  void enter_first_node(const void* function, void (*call)(const void*));
 
   struct Arenas;
   const std::vector<NodeThreads> nodes_;
