@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 
 set(EBB_PUBLIC_HEADERS ebb/ebb.h device/host/parallel.h)
 foreach(room_and_headers
-    "device arithmetic device dropout dtype errors ignored_label inline_function kernels random split_master stream tensor"
+    "device arithmetic device dropout dtype errors ignored_label inline_function kernels loop random split_master stream tensor"
     "chunk chunk_table home layout ledger"
     "cpu_adam adamw gradient_norm master state_hash undo undo_log"
     "io document_file label_file mapped_file new_file npy_file safetensors safetensors_folder safetensors_folder_writer safetensors_writer sample_order

@@ -23,7 +23,8 @@
 //   nothing
 //
 // Lane order is read as it is carried out: an operation of the load lane begins once those before
-// it have begun, their copies need not be done; only copies are in order among themselves.
+// it have begun, their copies need not be done; only copies are in order among themselves. An
+// update begins once those before it have begun, and ends behind them.
 #pragma once
 
 #include <string>

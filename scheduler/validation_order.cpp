@@ -9,6 +9,7 @@ namespace {
 
 constexpr uint32_t kMover = kNumLanes, kProgram = kNumLanes + 1;
 constexpr uint32_t kLoad = static_cast<uint32_t>(Lane::Load);
+constexpr uint32_t kUpdate = static_cast<uint32_t>(Lane::Update);
 
 uint32_t strand_of(const Op& op) {
   if (!takes_no_time(op)) return static_cast<uint32_t>(op.lane);
@@ -38,7 +39,8 @@ Order::Clock Order::clock_after(uint32_t op) const {
 void Order::add(const Plan& plan, uint32_t i) {
   const Op& op = plan.ops[i];
   const uint32_t strand = strand_of(op);
-  Clock start = lane_clocks_[strand == kLoad ? kMover : strand];
+  const bool is_loop = strand == kUpdate && op.kind != OpKind::Norm;
+  Clock start = is_loop ? next_update_ : lane_clocks_[strand == kLoad ? kMover : strand];
   if (op.lane != Lane::Load) join(start, lane_clocks_[kProgram]);  // who submits it has waited
   for (uint32_t k = op.first_wait; k < op.first_wait + op.num_waits; ++k) {
     const uint32_t w = k < plan.waits.size() ? plan.waits[k] : kNone;
@@ -57,6 +59,7 @@ void Order::add(const Plan& plan, uint32_t i) {
   positions_.push_back(lengths_[strand]++);
   starts_.push_back(start);
   lane_clocks_[strand] = clock_after(i);
+  if (strand == kUpdate) next_update_ = is_loop ? start : clock_after(i);
 }
 
 }  // namespace ebb::validation

@@ -5,7 +5,8 @@
 // Two threads are strands beside the lanes: the mover, which begins the load lane's operations in
 // order, gives and takes their blocks, and submits the copies without waiting for them; and the
 // program, which gives and takes blocks on the compute lane, and then submits what follows on every
-// lane but that.
+// lane but that. On the update lane an update begins once those before it have begun, and ends
+// behind them (Stream::loop); the norm begins when they have ended.
 #pragma once
 
 #include <algorithm>
@@ -39,6 +40,7 @@ class Order {
   std::vector<uint32_t> positions_;  // in the strand
   std::vector<Clock> starts_;        // what is done when the operation starts
   std::array<Clock, kNumStrands> lane_clocks_{};
+  Clock next_update_{};  // what is done when the next update could begin, but for its own waits
   Clock lengths_{};
   std::vector<std::string> messages_;
 };

@@ -110,7 +110,7 @@ uint64_t fewest_by_trying_all(const Program& program, uint32_t num_blocks, bool 
 
 // Three points a operation: the mover (or the lane) reaches it, it starts, it is done. What only
 // gives or takes a block on the compute lane, the program does by itself, before it submits what
-// follows.
+// follows. An update begins once those before it have begun, and ends behind them.
 std::vector<std::vector<bool>> reachability(const Plan& plan) {
   const uint32_t n = static_cast<uint32_t>(plan.ops.size());
   const auto reached = [](uint32_t i) { return 3 * i; };
@@ -135,7 +135,13 @@ std::vector<std::vector<bool>> reachability(const Plan& plan) {
     }
     uint32_t& last = last_of_lane[static_cast<int>(op.lane)];
     const bool copies = op.lane == Lane::Load && op.kind == OpKind::Move && op.from != Tier::None;
-    if (last != kNone) {
+    const auto overlaps = [](const Op& o) {
+      return o.lane == Lane::Update && o.kind != OpKind::Norm;
+    };
+    if (last != kNone && overlaps(op) && overlaps(plan.ops[last])) {
+      before[reached(i)].push_back(reached(last));
+      before[done(i)].push_back(done(last));
+    } else if (last != kNone) {
       const Op& previous = plan.ops[last];
       const bool previous_copies =
           op.lane == Lane::Load && previous.kind == OpKind::Move && previous.from != Tier::None;
