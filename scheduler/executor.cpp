@@ -217,9 +217,10 @@ void Executor::drop_or_map(const Op& op) {
   if (op.kind == OpKind::Drop) return table_.transition(op.chunk, ChunkState::Absent);
   const ProfiledRange range(device_, range_of(op));
   const uint32_t block = block_of_[op.block];
-  spaces_.blocks().map(block, spaces_.address(op.chunk));
   const bool loads = op.from == Tier::Host;
+  // First: what is refused here must not have moved memory from under another chunk.
   table_.place(op.chunk, block, loads ? ChunkState::Loading : ChunkState::Resident);
+  spaces_.blocks().map(block, spaces_.address(op.chunk));
 }
 
 void Executor::submit(uint32_t index) {
