@@ -62,15 +62,16 @@ TEST_P(StreamLoops, AreOverWhereRecordsCallsAndTheEndAre) {
   EXPECT_GT(update->stats().busy_s, 0);
 }
 
-/// Holds one thread in a loop, until it is opened.
+/// Holds one thread in a loop, until it is opened, and not the stream's.
 struct Held {
   Gate gate;
-  std::atomic<int> num_begun = 0;
+  std::atomic<bool> is_held = false;
 
-  /// Of two bodies one goes on.
+  /// Called on the stream's thread.
   Loop loop() {
-    return {.n = 2, .body = [this](int64_t) {
-              if (num_begun++ == 0) gate.pass();
+    return {.n = 2, .body = [this, own = std::this_thread::get_id()](int64_t) {
+              if (std::this_thread::get_id() != own && !is_held.exchange(true)) return gate.pass();
+              while (!is_held) std::this_thread::yield();
             }};
   }
 };
@@ -115,7 +116,7 @@ TEST_P(StreamLoops, FailAloneAndBehindThem) {
     ran = true;
     return Loop{};
   });
-  while (held.num_begun < 2) std::this_thread::yield();
+  while (!held.is_held) std::this_thread::yield();
   held.gate.open();
   EXPECT_NO_THROW(first->synchronize());
   EXPECT_STREQ(test::error_of<DeviceError>([&] { second->synchronize(); }).what(), "no loop");
