@@ -75,9 +75,13 @@ bool LoopQueue::run_one_of(uint32_t number, size_t node) {
 }
 
 void LoopQueue::help(size_t node) {
+  const auto run_one_of_any = [&] {
+    const uint32_t end = end_;  // once: it grows
+    return run_one_from(end - kCapacity, end, node);
+  };
   {
     const FlushDenormals flush;
-    while (run_one_from(end_ - kCapacity, end_, node)) {
+    while (run_one_of_any()) {
     }
   }
   --num_summoned_[node];

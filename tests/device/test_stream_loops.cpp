@@ -78,11 +78,14 @@ struct Held {
 
 TEST_P(StreamLoops, HoldUpTheirOwnRecordAndThoseBehindButNotTheNextLoop) {
   Held held;
+  Gate all_submitted;
   std::atomic<int> num_run = 0;
+  update->call({}, [&] { all_submitted.pass(); });
   update->loop({}, [&] { return held.loop(); });
   update->record(*first);
   update->loop({}, [&] { return Loop{.n = 100, .body = [&](int64_t) { ++num_run; }}; });
   update->record(*second);
+  all_submitted.open();
   while (num_run < 100) std::this_thread::yield();
   EXPECT_FALSE(first->done());
   EXPECT_FALSE(second->done());
