@@ -276,8 +276,9 @@ Loop Optimizer::update(uint32_t chunk, uint32_t slot, bool carried) {
     throw_not_a_number(bad_tensor_in(chunk, home_.gradient_slot(slot)));
   }
   if (carried) {
+    const Loop loop = make_carried(chunk, slot);
     ++num_carried_made_;
-    return make_carried(chunk, slot);
+    return loop;
   }
   is_touched_ = true;
   loans_.wait_for(chunk);

@@ -232,8 +232,8 @@ void HostStream::run_wait(const Command& command) {
   HostEvent::Reached reached = command.awaited->await(command.generation);
   ready_s_ = std::max(ready_s_, reached.time_s);
   if (reached.error) {
-    finish_loops();  // what stands before the wait has not failed
-    fail(std::move(reached.error));
+    finish_loops();  // what stands before the wait has not failed by it
+    if (!error_) fail(std::move(reached.error));
   }
   QuietLock lock(mutex_);
   stats_.waiting_s += here_s() - begin_s;

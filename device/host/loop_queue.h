@@ -2,7 +2,8 @@
 // begin while the last of the one before still run.
 //
 // At a barrier every thread waits for the slowest, which on cores that copies use as well may have
-// lost its own for a millisecond. Here it holds up its own loop's end and nothing else.
+// lost its own for a millisecond. Here it holds up the ends of its own loop and of those behind it,
+// and no body of the next three.
 //
 // The owner's thread pushes loops, works on them beside the queue's threads, and pops them in their
 // order when they are done. Bodies are dealt one by one, to the threads of their node
@@ -37,7 +38,7 @@ class LoopQueue {
 
   size_t size() const { return static_cast<size_t>(end_ - begin_); }
 
-  /// REQUIRES: size() < kCapacity, loop.n >= 1.
+  /// REQUIRES: size() < kCapacity, 1 <= loop.n < 2^31 - 1.
   void push(const Loop& loop);
   /// Runs a body of the oldest loop that has one left to begin; the newest `num_spared` loops are
   /// left to the others. False where there is none.
