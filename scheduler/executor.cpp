@@ -253,6 +253,8 @@ void Executor::submit(uint32_t index) {
         last_compute_op_ = index;
         break;
       }
+      // An update that waits must not keep the events of those before it from firing.
+      if (work_.is_lent()) on.call({.name = "loan"}, [] {});
       on.loop(work_.update_cost(op.chunk.index), [this, &op] {
         return shown_as(op, device_, work_.update(op.chunk.index, op.home_slot, op.carried));
       });

@@ -61,6 +61,9 @@ class ChunkWork {
   virtual void submit_partial_norms(Stream& store, uint32_t chunk) = 0;
   /// Submits the update of a chunk that lives on the device, once nobody has that on loan.
   virtual void submit_update(Stream& compute, uint32_t chunk) = 0;
+  /// May update() wait for somebody who has the state on loan? Does not change within a step but to
+  /// false.
+  virtual bool is_lent() = 0;
   /// Runs on the update stream, as the next two, which return what is to be done there.
   virtual void norm() = 0;
   /// `carried`: for the step before this one.

@@ -25,6 +25,7 @@ class NoWork : public ChunkWork {
   void submit_finish(Stream&, uint32_t) override { refuse(); }
   void submit_partial_norms(Stream&, uint32_t) override { refuse(); }
   void submit_update(Stream&, uint32_t) override { refuse(); }
+  bool is_lent() override { refuse(); }
   void norm() override { refuse(); }
   Loop update(uint32_t, uint32_t, bool) override { refuse(); }
   Loop speculate(uint32_t, uint32_t, bool) override { refuse(); }

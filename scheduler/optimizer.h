@@ -46,6 +46,7 @@ class Optimizer : public ChunkWork {
   void submit_finish(Stream& compute, uint32_t chunk) override;
   void submit_partial_norms(Stream& store, uint32_t chunk) override;
   void submit_update(Stream& compute, uint32_t chunk) override;
+  bool is_lent() override { return loans_.is_lent(); }
   void norm() override;
   Loop update(uint32_t chunk, uint32_t gradient_slot, bool carried) override;
   Loop speculate(uint32_t chunk, uint32_t gradient_slot, bool late) override;

@@ -1,6 +1,7 @@
 // The state is lent as it was, whatever trains meanwhile; and what would break that is found.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -62,6 +63,32 @@ TEST(StateLoan, IsWhatItWasWhileTrainingGoesOn) {
     EXPECT_TRUE(copied_beside(other) == still);
     EXPECT_EQ(to_string(other.outcome()), to_string(one.outcome()));
   }
+}
+
+/// With one thread an update that waits would keep the one before it from being made at all.
+TEST(StateLoan, HoldsUpNoUpdateBeforeTheOneThatWaits) {
+  CaseRun training({.memory = Memory::Smallest, .num_threads = 1});
+  training.train(0, 1);
+  uint32_t waiting = 0;
+  {
+    StateLoan lent = training.trainer().lend_state();
+    const Layout& layout = training.trainer().layout();
+    waiting = layout.chunks(Space::Weights, layout.weight_elements(lent.parts().back(), {})).first;
+    lent.give_back(lent.parts().size() - 1);
+    std::jthread borrower([loan = std::move(lent)]() mutable {
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+      const StateLoan closed = std::move(loan);
+    });
+    training.train(1, 3);  // the first leaves its updates to the second
+  }
+  const Plan& plan = training.prepared().plan;
+  const auto is_carried = [](const Op& op) { return op.kind == OpKind::Update && op.carried; };
+  const auto at = std::ranges::find_if(
+      plan.ops, [&](const Op& op) { return is_carried(op) && op.chunk.index == waiting; });
+  ASSERT_TRUE(at > plan.ops.begin() && at < plan.ops.end() && is_carried(at[-1]));
+  const auto times = training.trainer().last_step_times();
+  const auto i = static_cast<size_t>(at - plan.ops.begin());
+  EXPECT_GT(times[i].end_s - times[i - 1].end_s, 0.1);
 }
 
 /// Before step 0 nothing is carried, held or on the device.
