@@ -18,7 +18,7 @@ inline int64_t num_update_tasks(int64_t n) {
   return (n + kAdamWTaskElements - 1) / kAdamWTaskElements;
 }
 
-/// Of body(begin, end) for the tasks into which n elements are cut.
+/// Calls body(begin, end) for the tasks into which n elements are cut.
 template <class Body>
 Loop loop_over_tasks(int64_t n, const Body& body) {
   return {.n = num_update_tasks(n), .body = [n, body](int64_t task) {
@@ -27,8 +27,9 @@ Loop loop_over_tasks(int64_t n, const Body& body) {
           }};
 }
 
-/// At once.
+/// At once, and as a stream would.
 inline void run_loop(ThreadTeam& team, Loop loop) {
+  if (loop.n == 0) return;
   team.for_each(loop.n, [&](int64_t i) { loop.body(i); });
   if (loop.then) loop.then();
 }

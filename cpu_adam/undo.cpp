@@ -48,6 +48,7 @@ Loop undo_tasks(const Planes& planes, std::span<const AdamWRun> runs, UndoLog& l
     });
   });
   loop.then = [&log] { log.drop(); };
+  if (loop.n == 0) log.drop();
   return loop;
 }
 
@@ -87,7 +88,9 @@ bool end_logged_update(ThreadTeam& team, const Planes& planes, std::span<const A
 
 bool update_with_log(ThreadTeam& team, const Planes& planes, int64_t n,
                      std::span<const AdamWRun> runs, const AdamWStep& step, UndoLog& log) {
-  run_loop(team, logged_update_loop(planes, n, runs, step, log));
+  const Loop loop = logged_update_loop(planes, n, runs, step, log);
+  if (loop.n == 0 && n > 0) return false;
+  run_loop(team, loop);
   return end_logged_update(team, planes, runs, log);
 }
 

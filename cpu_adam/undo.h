@@ -31,7 +31,8 @@ namespace ebb {
                                    UndoLog& log);
 
 /// The same in two halves, for a stream: a loop, and what is called behind it. The runs must stay
-/// until then. A loop that has nothing to do where there is something to update: false.
+/// until then. Where not even the corrections have room the loop has nothing to do, nor is there
+/// anything to end.
 Loop logged_update_loop(const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
                         const AdamWStep& step, UndoLog& log);
 [[nodiscard]] bool end_logged_update(ThreadTeam& team, const Planes& planes,

@@ -51,12 +51,7 @@ size_t UndoLog::used_bytes() const {
 bool UndoTasks::begin(int64_t n, const AdamWStep& step) {
   EBB_CHECK(!log_.is_full_, "the log has an update that is neither undone nor dropped");
   const size_t before = bytes_before_escapes(n);
-  if (before > log_.memory_.size()) {
-    log_.n_ = 0;
-    log_.num_blocks_ = 0;
-    log_.num_taken_ = 1;
-    return false;
-  }
+  if (before > log_.memory_.size()) return false;
   constexpr size_t kMostBlocks = std::numeric_limits<uint32_t>::max() / 2;
   const size_t num_blocks = (log_.memory_.size() - before) / kBlockBytes;
   log_.num_blocks_ = static_cast<uint32_t>(std::min(num_blocks, kMostBlocks));

@@ -11,7 +11,7 @@
 // A log belongs to the process that wrote it, and keeps the update's step (t, rate, scale) until it
 // is undone or dropped.
 //
-// Thread-safety: one thread at a time; undo.h's functions share it among their team.
+// Thread-safety: one thread at a time; undo.h's functions and loops share it among their threads.
 #pragma once
 
 #include <atomic>

@@ -20,8 +20,7 @@ class UndoTasks {
  public:
   explicit UndoTasks(UndoLog& log) : log_(log) {}
 
-  /// For n elements, none of them updated; false where not even corrections have room: then there
-  /// is no room either, and nothing to take back.
+  /// For n elements, none of them updated; false where not even corrections have room.
   [[nodiscard]] bool begin(int64_t n, const AdamWStep& step);
   /// Had every escape so far a place?
   bool has_room() const { return log_.num_taken_ <= log_.num_blocks_; }

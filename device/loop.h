@@ -17,7 +17,7 @@ struct RangeName {
 };
 
 struct Loop {
-  int64_t n = 0;  ///< 0: there is nothing to do
+  int64_t n = 0;  ///< 0: there is nothing to do, and `then` is not called
   /// For each of 0 .. n - 1 once, in any order, on any of the threads, several at a time. Must
   /// depend on its index alone.
   InlineFunction<void(int64_t), 256> body = {};

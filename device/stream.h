@@ -93,8 +93,8 @@ class Stream {
   virtual void call(const Cost& cost, HostFunction function) = 0;
   /// Calls the function in stream order, and then runs the loop that it returns on the threads of
   /// the host. What is submitted behind it may begin before the loop's last bodies have returned,
-  /// except calls and copies; events that are recorded behind it fire behind it. On streams for
-  /// updates only: LogicError on others.
+  /// except calls and copies; events that are recorded behind it fire behind it. For streams of
+  /// updates; on the simulated device it is only counted, other streams throw LogicError.
   virtual void loop(const Cost&, LoopFunction) {
     throw LogicError("only streams for updates run loops");
   }

@@ -276,15 +276,13 @@ void HostStream::finish_loops() {
 // The newest loop is left to the others for a while: this thread goes on to the next, so that there
 // is one for them when they have begun all of this, even if it should lose its core just then.
 void HostStream::run_loop(Command& command) {
+  work_until([&] { return loops_->size() < LoopQueue::kCapacity; });
+  if (error_) return;
   sleep_until(ready_s_);
   command.begin_s = steady_now_s();
   try {
     options_.faults->check_launch(command.name);
     const Loop loop = std::get<LoopFunction>(command.function)();
-    while (loops_->size() == LoopQueue::kCapacity) {
-      loops_->wait_until_done();
-      finish_begun();
-    }
     if (loop.n > 0) loops_->push(loop);
     command.is_queued = loop.n > 0;
   } catch (...) {

@@ -141,7 +141,7 @@ void ThreadTeam::run(int64_t n, const void* body, void (*call)(const void*, int6
 }
 
 void ThreadTeam::summon(size_t k, int count, void (*run)(void*, size_t), void* context) {
-  if (arenas_) arenas_->summon(k, count, run, context);
+  arenas_->summon(k, count, run, context);
 }
 
 void ThreadTeam::wait_for_summoned() {
@@ -149,7 +149,6 @@ void ThreadTeam::wait_for_summoned() {
 }
 
 void ThreadTeam::enter_first_node(const void* function, void (*call)(const void*)) {
-  if (!arenas_) return call(function);
   arenas_->nodes[0].arena.execute([&] { call(function); });
 }
 

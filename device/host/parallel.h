@@ -1,4 +1,5 @@
-// Fork-join over the cores: the one way host code uses several threads.
+// Fork-join over the cores, and threads for what overlaps (loop_queue.h): the one way host code
+// uses several threads.
 //
 // for_each(n, body) runs body(0) .. body(n - 1), each exactly once, in any order on any of the
 // team's threads, and returns when all are done. What a body computes must depend on its index
@@ -61,6 +62,7 @@ class ThreadTeam {
 
   /// Has `count` threads of the k-th node call run(context, k), as they come free; returns at once.
   /// The caller's thread is none of them, so it may be that no thread comes before it waits.
+  /// REQUIRES: the node has others.
   void summon(size_t k, int count, void (*run)(void* context, size_t k), void* context);
   /// Until all of them have returned. REQUIRES: run() does not throw.
   void wait_for_summoned();

@@ -36,7 +36,7 @@ class StreamLoops : public test::OnDevice {
 
 TEST_P(StreamLoops, AreOverWhereRecordsCallsAndTheEndAre) {
   std::vector<int> values(1000);
-  int behind = 0, sum = 0;
+  int behind = 0, num_behind_calls = 0;
   for (int round = 0; round < 50; ++round) {
     update->loop({}, [&] {
       return Loop{.n = std::ssize(values),
@@ -48,8 +48,8 @@ TEST_P(StreamLoops, AreOverWhereRecordsCallsAndTheEndAre) {
       first->synchronize();
       for (int v : values) ASSERT_EQ(v, round + 1);
     } else if (round % 3 == 1) {
-      update->call({}, [&] {
-        for (int v : values) sum += v;
+      update->call({}, [&, round] {
+        for (int v : values) num_behind_calls += v == round + 1;
       });
     } else {
       update->synchronize();
@@ -59,6 +59,7 @@ TEST_P(StreamLoops, AreOverWhereRecordsCallsAndTheEndAre) {
   update->loop({}, [] { return Loop{}; });  // nothing to do
   update->synchronize();
   EXPECT_EQ(behind, 50);
+  EXPECT_EQ(num_behind_calls, 17 * std::ssize(values));  // rounds 1, 4 .. 49
   EXPECT_GT(update->stats().busy_s, 0);
 }
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "scheduler/validate.h"
-#include "scheduler/validation_order.h"
 #include "tests/scheduler/plan_cases.h"
 #include "tests/scheduler/plan_edits.h"
 #include "tests/scheduler/plan_reference.h"
@@ -276,22 +275,6 @@ TEST(Validate, ALoadThatDoesNotWaitForACarriedUpdateIsFound) {
     EXPECT_NE(carrying.first_fault(damaged).find("does not wait for op"), std::string::npos);
   }
   EXPECT_GT(num_damaged, 0u);
-}
-
-/// Two updates of the same chunk would need more between them than their lane.
-TEST(Validate, UpdatesOverlapAndTheNormDoesNot) {
-  const Op update{.kind = OpKind::Update, .lane = Lane::Update};
-  const Op norm{.kind = OpKind::Norm, .lane = Lane::Update};
-  Plan plan;
-  plan.ops = {update, update, norm, update, update};
-  plan.ops.push_back({.kind = OpKind::Partials, .lane = Lane::Store, .num_waits = 1});
-  plan.waits = {1};
-  const validation::Order order(plan);
-  EXPECT_FALSE(order.before(0, 1));
-  EXPECT_TRUE(order.before(0, 2) && order.before(1, 2));
-  for (const uint32_t earlier : {0, 1, 2}) EXPECT_TRUE(order.before(earlier, 4)) << earlier;
-  EXPECT_FALSE(order.before(3, 4));
-  EXPECT_TRUE(order.before(0, 5)) << "events fire in order";
 }
 
 TEST(Validate, ALoadBeforeACarriedUpdateIsFound) {
