@@ -7,12 +7,14 @@
 // budget holds the same activations and 25 % of what the resident one uses for weights and
 // gradients. Losses and norms must be equal to the bit. Printed: step times, their ratio, stall,
 // the lower bound and the share of it that was reached.
-// --link: a link on which the larger direction takes half of compute's time.
+// --link: the fastest link on which the larger direction takes half of compute's time, or more, for
+// the plan that is chosen there.
 // A round counts when other processes took less than 4 % of a core; medians of the rounds that
 // count.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -102,22 +104,8 @@ double median_of(const std::vector<StepResult>& steps, double StepResult::*membe
   return median(values);
 }
 
-/// The speed of one thread's copy between buffers of a chunk: what copies take from the cores.
-double copy_bytes_per_s() {
-  std::vector<char> from(64 << 20, 1), to(64 << 20, 2);
-  std::vector<double> rates;
-  for (int i = 0; i < 5; ++i) {
-    const auto start = Clock::now();
-    std::memcpy(to.data(), from.data(), from.size());
-    rates.push_back(static_cast<double>(from.size()) / seconds_since(start));
-  }
-  return median(rates);
-}
-
-/// This machine's, for this model.
-Machine rates_for(const Gpt2& model, const Arguments& a) {
-  const DeviceOptions device{.num_threads = a.threads};
-  MachineRates rates = machine_rates(device, DType::BF16, DType::BF16, {});
+/// Makes this machine's rates those for this model.
+void fit(MachineRates& rates, const Gpt2& model, const DeviceOptions& device, const Arguments& a) {
   fit_to_model(rates,
                {.config = model.config(),
                 .batch_size = kBatch,
@@ -126,7 +114,6 @@ Machine rates_for(const Gpt2& model, const Arguments& a) {
                 .chunk_bytes = a.chunk_mib << 20},
                device, {});
   fmt::print("machine {}\n", rates.source());
-  return rates.machine;
 }
 
 /// Of a step with everything resident.
@@ -138,6 +125,23 @@ double compute_seconds(const Gpt2& model, const Preparation& all, const Argument
     seconds.push_back(resident.trainer->step(data.batches(), 3e-4).compute_s);
   }
   return median(std::vector(seconds.begin() + 1, seconds.end()));
+}
+
+double larger_direction(const Plan& plan) {
+  return static_cast<double>(std::max(plan.loaded_bytes, plan.stored_bytes));
+}
+
+/// Bytes a second, each way. Another link, another plan: a little faster than this, and the one
+/// that is chosen moves its larger direction in less than `seconds`.
+template <class PrepareOn>
+double fastest_link(double seconds, double bytes, const PrepareOn& prepare_on) {
+  double slow = bytes / seconds / 2, fast = bytes / seconds * 2;
+  for (int i = 0; i < 10; ++i) {
+    const double middle = std::sqrt(slow * fast);
+    const bool takes_long = larger_direction(prepare_on(middle).plan) / middle >= seconds;
+    (takes_long ? slow : fast) = middle;
+  }
+  return slow;
 }
 
 bool run_round(Setup& resident, Setup& budget, const RandomBatches& data,
@@ -174,7 +178,11 @@ int run(const Arguments& a) {
   const size_t less = (all.resident_blocks - blocks) * all.layout->chunk_bytes();
   const Budgets budgets{.device_memory = all.resident_device_bytes - less,
                         .num_threads = a.threads};
-  Machine machine = rates_for(model, a);
+  const DeviceOptions host{.num_threads = a.threads};
+  MachineRates rates = machine_rates(host, options.dtype, options.dtype, {});
+  const double copy_bytes_per_s = rates.machine.copy_bytes_per_s;
+  fit(rates, model, host, a);
+  Machine& machine = rates.machine;
   Preparation quarter = prepare(model, options, budgets, machine);
   fmt::print("{}: {:.1f} M parameters, {} tokens a step, chunks of {} MiB\n", a.preset,
              static_cast<double>(all.layout->num_model_parameters()) / 1e6,
@@ -184,15 +192,14 @@ int run(const Arguments& a) {
       "smallest {}\n",
       all.num_blocks, quarter.num_blocks, activations,
       100.0 * (quarter.num_blocks - activations) / state, all.smallest_blocks);
-  // A link on which the larger direction takes half of compute's time. Another link, another plan:
-  // the last one chosen runs on the link that is right for it.
   const RandomBatches data(model.config().vocabulary, kBatch, kLength, a.accumulate);
-  const double measured_s = a.link ? compute_seconds(model, all, a, data) : 0;
-  for (int i = 0; a.link && i < 5; ++i) {
-    if (i > 0) quarter = prepare(model, options, budgets, machine);
-    const auto moved =
-        static_cast<double>(std::max(quarter.plan.loaded_bytes, quarter.plan.stored_bytes));
-    machine.load_bytes_per_s = machine.store_bytes_per_s = moved / (measured_s / 2);
+  if (a.link) {
+    const double half_s = compute_seconds(model, all, a, data) / 2;
+    const auto prepare_on = [&](double rate) {
+      machine.load_bytes_per_s = machine.store_bytes_per_s = rate;
+      return prepare(model, options, budgets, machine);
+    };
+    quarter = prepare_on(fastest_link(half_s, larger_direction(quarter.plan), prepare_on));
   }
   const double link = a.link ? machine.load_bytes_per_s : 0;
   const Plan plan = quarter.plan;
@@ -203,7 +210,10 @@ int run(const Arguments& a) {
              a.clip ? "clipped" : "not clipped");
 
   const double predicted_s = simulate(plan, quarter.trace, *quarter.layout, machine).seconds;
-  if (a.link) fmt::print("link: {:.3f} GB/s each way\n", link / 1e9);
+  if (a.link) {
+    fmt::print("link: {:.3f} GB/s each way, the larger direction takes {:.3f} s\n", link / 1e9,
+               larger_direction(plan) / link);
+  }
   Setup resident(model, all, a, 0, 0);
   resident.trainer->step(data.batches(), 3e-4);
   Setup budget(model, std::move(quarter), a, link, link);
@@ -235,7 +245,7 @@ int run(const Arguments& a) {
                             static_cast<double>(all.layout->num_space_elements()) /
                             std::max(update_s, 1e-9),
       .shared_cores = true,
-      .copy_bytes_per_s = copy_bytes_per_s()};
+      .copy_bytes_per_s = copy_bytes_per_s};
   const Bound bound = lower_bound(budget.prepared.trace, *budget.prepared.layout, plan, found,
                                   options.max_grad_norm > 0);
   const double step_s = median_of(budget.steps, &StepResult::step_s);
