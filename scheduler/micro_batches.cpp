@@ -7,8 +7,8 @@
 namespace ebb {
 namespace {
 
-// Far from what a process may have of them.
-constexpr uint32_t kMostThreads = 4096;
+// Each takes some pages of host memory.
+constexpr uint32_t kMostStacks = 4096;
 
 }  // namespace
 
@@ -44,12 +44,12 @@ class MicroBatches::Boundary : public BlockBoundary {
 MicroBatches::MicroBatches(const Model& model, Device& device, Stream& compute, Hooks& hooks,
                            Arena& arena, bool vertical, uint32_t most)
     : model_(model), vertical_(vertical), num_inputs_(model.inputs().size()) {
-  if (vertical && most > kMostThreads) {
+  if (vertical && most > kMostStacks) {
     throw ConfigError(fmt::format(
-        "{} micro-batches layer by layer would take a thread each, and may take {}: use "
+        "{} micro-batches layer by layer would take a stack each, and may take {}: use "
         "--micro-batch-order horizontal, or fewer (--gradient-accumulation, "
         "--eval-batches) with a larger --micro-batch-size",
-        most, kMostThreads));
+        most, kMostStacks));
   }
   for (uint32_t k = 0; k < (vertical ? most : 1); ++k) {
     tapes_.push_back(std::make_unique<Tape>(device, compute, hooks, arena));

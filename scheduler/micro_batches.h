@@ -7,8 +7,9 @@
 // Gradients of one use of a parameter are added in the order of the micro-batches either way, so
 // both give the same bits.
 //
-// A model is written for one micro-batch. In vertical order each runs on a thread of its own, one
-// at a time, and they hand on their turn where a block begins or ends (scheduler/turns.h).
+// A model is written for one micro-batch. In vertical order each runs on a stack of its own, and
+// they hand on their turn (scheduler/turns.h) where the tape says so: where a block begins or ends,
+// and between its moments where all that it makes is kept.
 //
 // One caller at a time. Nothing allocates after the first step.
 #pragma once
@@ -41,8 +42,7 @@ class MicroBatches {
   /// Told before each turn which micro-batch it is.
   using OnTurn = InlineFunction<void(uint32_t), 64>;
 
-  /// `most` micro-batches at once; ConfigError for too many threads. All arguments must outlive
-  /// this.
+  /// `most` micro-batches at once; ConfigError for too many. All arguments must outlive this.
   MicroBatches(const Model& model, Device& device, Stream& compute, Hooks& hooks, Arena& arena,
                bool vertical, uint32_t most);
   ~MicroBatches();

@@ -156,6 +156,7 @@ void Tape::end_moment() {
   hooks_.end_moment();
   open_.active = false;
   in_new_segment_ = false;
+  if (in_block_ && keeps_block()) pass_boundary();
 }
 
 void Tape::end_moment(const BackwardFunction& backward) {

@@ -223,6 +223,9 @@ class Tape {
   bool recomputes() const {
     return options_.recompute > 0 && num_blocks_ <= options_.num_recomputed;
   }
+  /// Is all that this block makes kept, where it is? Then other micro-batches may run each of its
+  /// moments before the next: a weight is done with at once, and so is a gradient.
+  bool keeps_block() const { return options_.training && !recomputes() && !options_.rest; }
   void pass_boundary();
   void rest(Slot& slot);
   void wake(Slot& slot);

@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -72,26 +71,50 @@ TEST(Turns, AnExceptionUnwindsEverybody) {
   EXPECT_EQ(after, 3);
 }
 
-/// As somebody whom a limit on processes holds: it does not hold root.
-[[noreturn]] void start_more_threads_than_allowed() {
-  constexpr uid_t kNobody = 65534;
-  const rlimit few = {16, 16};
-  if (::setrlimit(RLIMIT_NPROC, &few) != 0 || (::geteuid() == 0 && ::setuid(kNobody) != 0)) {
-    std::fputs("no limit can be set", stderr);
-    std::exit(1);
-  }
+TEST(Turns, EachBodyHasAStackOfItsOwn) {
+  Turns turns(2);
+  turns.run(2, [&](uint32_t i) {
+    volatile uint32_t deep[100'000];
+    for (uint32_t j = 0; j < 100'000; ++j) deep[j] = i + j;
+    turns.pass(i);
+    for (uint32_t j = 0; j < 100'000; ++j) ASSERT_EQ(deep[j], i + j);
+  });
+}
+
+TEST(Turns, ExceptionsAreCaughtBetweenTurns) {
+  Turns turns(2);
+  int caught = 0;
+  turns.run(2, [&](uint32_t i) {
+    for (int step = 0; step < 3; ++step) {
+      try {
+        throw static_cast<int>(i);
+      } catch (int thrown) {
+        caught += thrown == static_cast<int>(i);
+      }
+      turns.pass(i);
+    }
+  });
+  EXPECT_EQ(caught, 6);
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they need more addresses
+[[noreturn]] void make_more_stacks_than_allowed() {
+  const rlimit few = {size_t{256} << 20, size_t{256} << 20};
+  if (::setrlimit(RLIMIT_AS, &few) != 0) std::exit(1);
   try {
     Turns turns(64);
     std::fputs("no limit holds: of the 64", stderr);
-  } catch (const Error& error) {
+    std::exit(2);
+  } catch (const ConfigError& error) {
     std::fputs(error.what(), stderr);
   }
   std::exit(1);
 }
 
-TEST(TurnsDeathTest, TooManyThreadsAreAnError) {
-  EXPECT_EXIT(start_more_threads_than_allowed(), testing::ExitedWithCode(1), "of the 64");
+TEST(TurnsDeathTest, TooManyStacksAreAnError) {
+  EXPECT_EXIT(make_more_stacks_than_allowed(), testing::ExitedWithCode(1), "of the 64");
 }
+#endif
 
 }  // namespace
 }  // namespace ebb

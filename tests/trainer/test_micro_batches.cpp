@@ -42,6 +42,19 @@ TEST_F(MicroBatchTraffic, VerticalOrderLoadsWeightsOnceAPass) {
   for (uint32_t c = 0; c < loads.size(); ++c) EXPECT_LE(loads[c], c < tied.last ? 3 : 2) << c;
 }
 
+/// Where all is kept, micro-batches take turns within a block: its weights need not be on the
+/// device at once.
+TEST_F(MicroBatchTraffic, VerticalOrderLoadsWeightsOnceWhereABlockDoesNotFit) {
+  TrainerOptions kept = options(MicroBatchOrder::Vertical);
+  kept.recompute = Recompute::None;
+  const Preparation all = prepare(model_, kept, {});
+  const size_t least = all.smallest_device_bytes + all.layout->chunk_bytes();
+  const Preparation p = prepare(model_, kept, {.device_memory = least});
+  const auto tied = p.layout->chunks(Space::Weights, 0, p.layout->num_elements(0));
+  const std::vector<int> loads = num_loads(p);
+  for (uint32_t c = tied.last; c < loads.size(); ++c) EXPECT_LE(loads[c], 2) << c;
+}
+
 TEST_F(MicroBatchTraffic, SumsOfVerticalOrderStayOnTheDevice) {
   EXPECT_FALSE(prepared(MicroBatchOrder::Horizontal).plan.sums_at_home.empty());
   const Preparation vertical = prepared(MicroBatchOrder::Vertical);
