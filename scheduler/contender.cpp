@@ -8,6 +8,17 @@
 #include "scheduler/prepare.h"
 
 namespace ebb {
+namespace {
+
+/// Of the model's blocks, where they are recomputed.
+uint32_t num_recomputed(const Preparation& ground) {
+  const uint32_t all = ground.num_model_blocks;
+  const uint32_t num = std::min(all, ground.options.recomputed_blocks.value_or(UINT32_MAX));
+  const uint32_t of = std::min(all, ground.options.recomputed_of.value_or(UINT32_MAX));
+  return of == 0 ? 0 : all / of * num + std::min(num, all % of);
+}
+
+}  // namespace
 
 bool comes_first(const Contender& a, const Contender& b) {
   if (is_better(a.candidate, b.candidate)) return true;
@@ -31,8 +42,8 @@ std::string Judge::judge(Contender& contender) const {
     return too_large_together(ground, ledger, *budgets_.total_memory);
   }
   c.update = contender.options.update;
-  c.recomputed_blocks =
-      std::min(ground.num_model_blocks, ground.options.recomputed_blocks.value_or(UINT32_MAX));
+  c.recomputed_blocks = num_recomputed(ground);
+  c.recomputed_of = ground.options.recomputed_of.value_or(0);
   c.flops = ground.flops;
   c.num_device_updates = static_cast<uint32_t>(plan.device_updates.size());
   c.num_held = static_cast<uint32_t>(plan.held_at_end.size()) - c.num_device_updates;

@@ -16,6 +16,7 @@ TapeOptions tape_options(const TrainerOptions& options, bool training, uint32_t 
   return {.training = training,
           .recompute = static_cast<uint32_t>(options.recompute),
           .num_recomputed = options.recomputed_blocks.value_or(UINT32_MAX),
+          .recomputed_of = options.recomputed_of.value_or(UINT32_MAX),
           .rest = options.activations == ActivationPlacement::Offload,
           .dropout = {.probability = options.dropout,
                       .key = random_key(options.seed, RandomUse::Dropout),
@@ -45,11 +46,11 @@ MicroBatches::MicroBatches(const Model& model, Device& device, Stream& compute, 
                            Arena& arena, bool vertical, uint32_t most)
     : model_(model), vertical_(vertical), num_inputs_(model.inputs().size()) {
   if (vertical && most > kMostStacks) {
-    throw ConfigError(fmt::format(
-        "{} micro-batches layer by layer would take a stack each, and may take {}: use "
-        "--micro-batch-order horizontal, or fewer (--gradient-accumulation, "
-        "--eval-batches) with a larger --micro-batch-size",
-        most, kMostStacks));
+    throw ConfigError(
+        fmt::format("{} micro-batches layer by layer would take a stack each, and may take {}: use "
+                    "--micro-batch-order horizontal, or fewer (--gradient-accumulation, "
+                    "--eval-batches) with a larger --micro-batch-size",
+                    most, kMostStacks));
   }
   for (uint32_t k = 0; k < (vertical ? most : 1); ++k) {
     tapes_.push_back(std::make_unique<Tape>(device, compute, hooks, arena));

@@ -333,6 +333,10 @@ Preparation prepare(const Model& model, const TrainerOptions& options, const Bud
   if (options.gradient_accumulation == 0) {
     throw ConfigError("--gradient-accumulation 0: a step has at least one micro-batch");
   }
+  if (options.recomputed_of == 0) {
+    throw ConfigError(
+        "recomputed_of is 0: of each so many blocks some are recomputed, of 1 or more");
+  }
   if (!(options.dropout >= 0 && options.dropout < 1)) {
     throw ConfigError(
         fmt::format("--dropout {:g}: allowed is a number from 0 to below 1", options.dropout));

@@ -13,6 +13,23 @@ constexpr double kCarriedShares[] = {0, 0.25, 0.4, 0.6}, kCarriedSteps[] = {0.05
 /// What is searched from two beginnings is so for plans of at most so many operations: for longer
 /// ones it takes seconds.
 constexpr size_t kMostOperationsTwice = 150'000;
+
+/// Blocks that are recomputed of so many in a row, the fewer the earlier.
+struct Pattern {
+  uint32_t num, of;
+};
+constexpr Pattern kPatterns[] = {{1, 8}, {1, 6}, {1, 4}, {1, 3}, {1, 2}, {2, 3}, {3, 4}};
+
+/// Looks for the least number below `most` that is good.
+template <class IsGood>
+void halve(uint32_t most, const IsGood& is_good) {
+  uint32_t too_few = 0, enough = most;
+  for (int i = 0; i < kHalvings && too_few + 1 < enough; ++i) {
+    const uint32_t num = (too_few + enough) / 2;
+    (is_good(num) ? enough : too_few) = num;
+  }
+}
+
 bool is_short(const Contender& c) { return c.plan.ops.size() <= kMostOperationsTwice; }
 
 bool hopes(const Contender& c) { return c.options.update == UpdateOrder::Speculate; }
@@ -24,7 +41,8 @@ Refinement::Refinement(const TrainerOptions& told, const Judge& judge, RunDry ru
     : judge_(judge),
       run_dry_(std::move(run_dry)),
       least_s_(least_s),
-      may_recompute_fewer_(told.recompute == Recompute::Auto && !told.recomputed_blocks),
+      may_recompute_fewer_(told.recompute == Recompute::Auto && !told.recomputed_blocks &&
+                           !told.recomputed_of),
       may_speculate_(told.update == UpdateOrder::Auto),
       may_choose_speculated_(may_choose_speculated(told)),
       may_choose_device_updates_(!told.device_updates),
@@ -204,18 +222,30 @@ void Refinement::speculate_on(Contender& c, uint32_t num) const {
   });
 }
 
-// The fewest that fit and are faster, by halves; false: none.
+// The fewest that fit and are faster, by halves: of each few in a row where values leave, or else
+// the first. False: none.
 bool Refinement::recompute_fewer(Contender& c) const {
-  const auto all = c.ground;
-  uint32_t too_few = 0, enough = c.ground->num_model_blocks;
-  for (int i = 0; i < kHalvings && too_few + 1 < enough; ++i) {
-    const uint32_t num = (too_few + enough) / 2;
-    Contender fewer = changed(c, [&](TrainerOptions& options) { options.recomputed_blocks = num; });
-    fewer.ground = run_dry_(fewer.options);
-    const bool has_blocks = fewer.ground->num_blocks >= fewer.ground->smallest_blocks;
-    (has_blocks && judge_.replaces(std::move(fewer), c) ? enough : too_few) = num;
+  const Contender all = c;
+  if (c.options.activations == ActivationPlacement::Offload &&
+      c.options.recompute == Recompute::Block) {
+    halve(std::size(kPatterns) + 1, [&](uint32_t i) {
+      return recompute(all, c, kPatterns[i - 1].num, kPatterns[i - 1].of);
+    });
+  } else {
+    halve(all.ground->num_model_blocks, [&](uint32_t num) { return recompute(all, c, num, {}); });
   }
-  return c.ground != all;
+  return c.ground != all.ground;
+}
+
+bool Refinement::recompute(const Contender& from, Contender& c, uint32_t num,
+                           std::optional<uint32_t> of) const {
+  Contender fewer = changed(from, [&](TrainerOptions& options) {
+    options.recomputed_blocks = num;
+    options.recomputed_of = of;
+  });
+  fewer.ground = run_dry_(fewer.options);
+  return fewer.ground->num_blocks >= fewer.ground->smallest_blocks &&
+         judge_.replaces(std::move(fewer), c);
 }
 
 }  // namespace ebb

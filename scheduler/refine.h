@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "scheduler/contender.h"
 
@@ -31,6 +32,8 @@ class Refinement {
   bool may_win(const Contender& c) const;
   bool may_speculate_on(const Contender& c) const;
   bool recompute_fewer(Contender& c) const;
+  bool recompute(const Contender& from, Contender& c, uint32_t num,
+                 std::optional<uint32_t> of) const;
   void speculate(Contender& c) const;
   void speculate_near(Contender& c, uint32_t step, uint32_t least) const;
   void speculate_on(Contender& c, uint32_t num) const;

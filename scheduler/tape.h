@@ -95,6 +95,7 @@ struct TapeOptions {
   bool training = true;
   uint32_t recompute = 0;                ///< so many blocks at once; 0: all activations are kept
   uint32_t num_recomputed = UINT32_MAX;  ///< the first so many: they would be kept the longest
+  uint32_t recomputed_of = UINT32_MAX;   ///< of each so many in a row
   bool rest = false;  ///< activations rest between their block's forward and backward
   BlockBoundary* boundary = nullptr;
   Dropout dropout = {};      ///< probability, key and step; in training alone
@@ -221,7 +222,8 @@ class Tape {
   void record_block(const BlockFunction& body, Variable input, Variable result, size_t first_use);
   /// Is this block, the latest that began, recomputed?
   bool recomputes() const {
-    return options_.recompute > 0 && num_blocks_ <= options_.num_recomputed;
+    return options_.recompute > 0 &&
+           (num_blocks_ - 1) % options_.recomputed_of < options_.num_recomputed;
   }
   /// Is all that this block makes kept, where it is? Then other micro-batches may run each of its
   /// moments before the next: a weight is done with at once, and so is a gradient.

@@ -78,6 +78,9 @@ struct TrainerOptions {
   /// Of the blocks, only the first so many are recomputed: what they make would be kept the
   /// longest. nullopt: all of them, or the planner's choice where `recompute` is.
   std::optional<uint32_t> recomputed_blocks = {};
+  /// Of each so many blocks in a row: where values leave, blocks that are recomputed leave time to
+  /// those between them. nullopt: of all, or the planner's choice where the number is.
+  std::optional<uint32_t> recomputed_of = {};
   ActivationPlacement activations = ActivationPlacement::Auto;
   MicroBatchOrder micro_batch_order = MicroBatchOrder::Auto;
   uint32_t gradient_accumulation = 1;  ///< micro-batches a step
@@ -147,6 +150,7 @@ struct Candidate {
   UpdateOrder update = UpdateOrder::Overlap;
   // Tried for those near the fastest alone.
   uint32_t recomputed_blocks = 0;   ///< where blocks are recomputed: how many of the model's
+  uint32_t recomputed_of = 0;       ///< of each so many in a row; 0: of all, and then the first
   uint32_t num_held = 0;            ///< chunks of weights
   uint32_t num_device_updates = 0;  ///< chunks; of those held
   uint32_t num_speculated = 0;      ///< chunks

@@ -31,16 +31,17 @@ std::string compute_line(const Machine& m) {
                      m.device_bytes_per_s / 1e9);
 }
 
-/// "none", "block", "block of 7": the first seven.
+/// "none", "block"; "block of 7", the first seven; "block of 7, spread".
 std::string recompute_text(const Candidate& c, uint32_t num_model_blocks) {
   const bool all = c.recomputed_blocks == 0 || c.recomputed_blocks == num_model_blocks;
   if (c.recompute == Recompute::None || all) return name_of(c.recompute);
-  return fmt::format("{} of {}", name_of(c.recompute), c.recomputed_blocks);
+  return fmt::format("{} of {}{}", name_of(c.recompute), c.recomputed_blocks,
+                     c.recomputed_of > 0 ? ", spread" : "");
 }
 
 std::string candidate_line(const Candidate& c, bool chosen, uint32_t num_model_blocks) {
   const std::string settings =
-      fmt::format("{} {:<11} {:<14} {:<11} {:<8}", chosen ? '*' : ' ', name_of(c.order),
+      fmt::format("{} {:<11} {:<19} {:<11} {:<8}", chosen ? '*' : ' ', name_of(c.order),
                   recompute_text(c, num_model_blocks), name_of(c.activations), name_of(c.update));
   if (!c.why_not.empty()) return fmt::format("{} {}\n", settings, c.why_not);
   return fmt::format("{} {:>10.4f} {:>10.4f} {:<18} {:>12} {:>12}\n", settings, c.seconds,
@@ -91,6 +92,7 @@ Json to_json(const Candidate& c) {
     return json;
   }
   json["recomputed_blocks"] = c.recomputed_blocks;
+  json["recomputed_of"] = c.recomputed_of;
   json["held_chunks"] = c.num_held;
   json["device_updates"] = c.num_device_updates;
   json["speculated_chunks"] = c.num_speculated;
@@ -123,7 +125,7 @@ std::string machine_line(const Machine& m) {
 
 std::string candidate_table(const Preparation& p) {
   std::string text = fmt::format(
-      "  {:<11} {:<14} {:<11} {:<8} {:>10} {:>10} {:<18} {:>12} {:>12}\n", "micro-batch",
+      "  {:<11} {:<19} {:<11} {:<8} {:>10} {:>10} {:<18} {:>12} {:>12}\n", "micro-batch",
       "recompute", "activations", "update", "predicted", "bound s", "by", "moves", "device");
   for (size_t i = 0; i < p.candidates.size(); ++i) {
     text += candidate_line(p.candidates[i], i == p.chosen, p.num_model_blocks);

@@ -143,6 +143,8 @@ TEST_F(TapeTest, OnlyTheFirstBlocksMayBeRecomputed) {
             kept + kept + again + "b:embedding ");
   EXPECT_EQ(backward_of({.recompute = 1, .num_recomputed = 2, .rest = true}),
             kept + again + again + "b:embedding ");
+  EXPECT_EQ(backward_of({.recompute = 1, .num_recomputed = 1, .recomputed_of = 2}),
+            again + kept + again + "b:embedding ");
   EXPECT_EQ(backward_of({.recompute = 2, .num_recomputed = 0}),
             kept + kept + kept + "b:embedding ");
 }

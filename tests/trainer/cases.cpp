@@ -62,6 +62,7 @@ TrainerOptions TrainingCase::options() const {
           .chunk_bytes = num_pieces * kPieceElements * size_of(dtype),
           .recompute = recompute,
           .recomputed_blocks = recomputed_blocks,
+          .recomputed_of = recomputed_of,
           .activations = activations,
           .micro_batch_order = order,
           .gradient_accumulation = accumulation,
@@ -83,7 +84,10 @@ std::string to_string(const TrainingCase& run) {
       "activations {}{}{}",
       name_of(run.dtype), run.clip ? "clipped" : "unclipped", run.accumulation,
       kMemory[static_cast<int>(run.memory)], run.num_pieces, static_cast<uint32_t>(run.recompute),
-      run.recomputed_blocks == UINT32_MAX ? "" : fmt::format(" of {}", run.recomputed_blocks),
+      run.recomputed_of != UINT32_MAX
+          ? fmt::format(" of {} in {}", run.recomputed_blocks, run.recomputed_of)
+      : run.recomputed_blocks != UINT32_MAX ? fmt::format(" of {}", run.recomputed_blocks)
+                                            : "",
       run.num_threads,
       run.update == UpdateOrder::Wait        ? "waited for"
       : run.update == UpdateOrder::Speculate ? "made in hope"

@@ -180,6 +180,43 @@ class ChooseTest : public testing::Test {
   const Gpt2 model_{small_gpt(), kMicroBatchSize, kLength, DType::BF16};
 };
 
+// In the forward, more would leave than the link can take beside the kernels: of each few blocks
+// in a row some are recomputed, and nothing waits. Of the first blocks, the others would.
+TEST(Choose, RecomputesBetweenBlocksWhatTheLinkCannotTake) {
+  Gpt2Config config = small_gpt();
+  config.num_layers = 12;
+  const Gpt2 model(config, kMicroBatchSize, kLength, DType::BF16);
+  TrainerOptions options{.chunk_bytes = size_t{1} << 20, .gradient_accumulation = 8};
+  options.recompute = Recompute::None;
+  options.micro_batch_order = MicroBatchOrder::Vertical;
+  options.activations = ActivationPlacement::Offload;
+  const size_t least = prepare(model, options, {.num_threads = 1}).smallest_device_bytes;
+  const auto prepared = [&](Recompute recompute, const Machine& machine) {
+    options.recompute = recompute;
+    return prepare(model, options, {.device_memory = least * 5 / 4, .num_threads = 1}, machine);
+  };
+  Machine machine{.flops_per_s = 1000 * kGB, .update_bytes_per_s = 1000 * kGB};
+  const Preparation kept = prepared(Recompute::None, machine);
+  // A forward takes a third of the kernels' time, and half as long as what it stores.
+  machine.load_bytes_per_s = machine.store_bytes_per_s =
+      static_cast<double>(kept.plan.stored_bytes) / (kept.flops / machine.flops_per_s / 3 * 2);
+  const Preparation p = prepared(Recompute::Auto, machine);
+  const Candidate& c = p.candidates[p.chosen];
+  EXPECT_EQ(c.recompute, Recompute::Block);
+  EXPECT_GT(c.recomputed_of, 0u);
+  EXPECT_GT(c.recomputed_blocks, 0u);
+  EXPECT_LT(c.recomputed_blocks, 12u);
+  for (const Recompute other : {Recompute::None, Recompute::Block}) {
+    const Preparation q = prepared(other, machine);
+    EXPECT_LT(1.02 * c.seconds, q.candidates[q.chosen].seconds) << static_cast<uint32_t>(other);
+  }
+  for (uint32_t first = 1; first < 12; ++first) {
+    options.recomputed_blocks = first;
+    const Preparation q = prepared(Recompute::Block, machine);
+    EXPECT_LT(c.seconds, q.candidates[q.chosen].seconds) << "the first " << first;
+  }
+}
+
 // A choice by the wrong sign, or of what comes first, is not the best somewhere.
 TEST_F(ChooseTest, APlantedWrongChoiceIsSeen) {
   const TrainerOptions options = open(4);
