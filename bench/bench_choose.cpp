@@ -8,8 +8,8 @@
 // rates, measured before) and the choice against the best. Rounds in which other processes used
 // the cores do not count; where there was no other and no link, the processor time of a step stands
 // for it (*), else the fastest (LOUD). "work" is what the cores do in a step of the choice,
-// predicted and by processor time: that others hardly disturb. Exits with 1 where a simulated
-// choice is not the best.
+// predicted and by processor time: that others hardly disturb. Settings for which memory does not
+// suffice beside faster ones are left out. Exits with 1 where a simulated choice is not the best.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,6 +25,7 @@
 #include "bench/gpt2_preset.h"
 #include "bench/load_gate.h"
 #include "bench/random_batches.h"
+#include "device/host/memory_limits.h"
 #include "scheduler/choose.h"
 #include "tools/machine_rates.h"
 #include "tools/trial.h"
@@ -160,6 +161,28 @@ class Setting {
   double fastest_ = 1e30;
 };
 
+/// Of the candidates, in their order: the choice, and of those that are not hopeless as many as
+/// memory holds side by side, the faster ones.
+std::vector<size_t> settings_to_measure(const Preparation& p) {
+  const auto seconds = [&](size_t i) { return i == p.chosen ? 0 : p.candidates[i].seconds; };
+  std::vector<size_t> settings;
+  for (size_t i = 0; i < p.candidates.size(); ++i) {
+    const Candidate& c = p.candidates[i];
+    const bool hopeless = c.seconds > kHopeless * p.candidates[p.chosen].seconds;
+    if (c.why_not.empty() && !hopeless) settings.push_back(i);
+  }
+  std::ranges::stable_sort(settings, {}, seconds);
+  size_t left = read_memory_limits().usable_bytes() / 10 * 9, count = 0;
+  for (; count < settings.size(); ++count) {
+    const Candidate& c = p.candidates[settings[count]];
+    if (c.host_bytes + c.device_bytes > left) break;
+    left -= c.host_bytes + c.device_bytes;
+  }
+  settings.resize(std::max<size_t>(count, 1));
+  std::ranges::sort(settings);
+  return settings;
+}
+
 struct Verdict {
   double error = 0;        ///< of the choice's prediction
   double worst_error = 0;  ///< of any setting's
@@ -196,10 +219,8 @@ Verdict run_small(const SmallCase& c, MachineRates rates, int rounds) {
   const Preparation chosen = prepare(model, options, {.device_memory = budget}, machine);
   std::vector<std::unique_ptr<Setting>> settings;
   size_t of_choice = 0;
-  for (size_t i = 0; i < chosen.candidates.size(); ++i) {
+  for (const size_t i : settings_to_measure(chosen)) {
     const Candidate& candidate = chosen.candidates[i];
-    if (!candidate.why_not.empty()) continue;
-    if (candidate.seconds > kHopeless * chosen.candidates[chosen.chosen].seconds) continue;
     if (i == chosen.chosen) of_choice = settings.size();
     TrainerOptions told = options;
     told.micro_batch_order = candidate.order;
