@@ -200,6 +200,9 @@ int run(const Arguments& a) {
       return prepare(model, options, budgets, machine);
     };
     quarter = prepare_on(fastest_link(half_s, larger_direction(quarter.plan), prepare_on));
+    if (larger_direction(quarter.plan) < half_s * machine.load_bytes_per_s) {
+      throw ConfigError("on no link tried does the larger direction take half of compute's time");
+    }
   }
   const double link = a.link ? machine.load_bytes_per_s : 0;
   const Plan plan = quarter.plan;

@@ -75,8 +75,8 @@ class Backward {
 using BackwardFunction = InlineFunction<void(const Backward&), 448>;
 using BlockFunction = InlineFunction<Variable(Tape&, Variable), 64>;
 
-/// Told between the blocks of a forward, and where a primitive of several moments says so: where
-/// another micro-batch may take its turn.
+/// Told where another micro-batch may take its turn: between the blocks of a forward, between the
+/// moments of one that keeps all it makes, and where a primitive of several moments says so.
 class BlockBoundary {
  public:
   virtual ~BlockBoundary() = default;

@@ -1,5 +1,6 @@
 // `ebb plan` as its users see it: what it says agrees with the run it plans, and what it advises
 // works.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -289,6 +290,28 @@ TEST_F(PlanCommand, MoreMemoryIsNotSlower) {
         .get<double>();
   };
   EXPECT_LT(predicted_s("9GiB"), predicted_s("6GiB"));
+}
+
+TEST_F(PlanCommand, SaysHowManyBlocksAreRecomputedBetweenOthers) {
+  const Arguments settings = {"--preset",
+                              "gpt2-xl",
+                              "--machine",
+                              "rtx4090",
+                              "--device-memory",
+                              "8GiB",
+                              "--gradient-accumulation",
+                              "8",
+                              "--micro-batch-order",
+                              "vertical",
+                              "--activations",
+                              "offload"};
+  const Json planned = plan_json(settings);
+  const Json& chosen = planned["candidates"][planned["chosen"].get<size_t>()];
+  ASSERT_GT(chosen["recomputed_of"], 0);
+  const int recomputed = chosen["recomputed_blocks"];
+  EXPECT_GT(recomputed, 0);
+  EXPECT_LT(recomputed, 48);
+  EXPECT_SAYS(plan(settings).out, fmt::format("block of {}, spread", recomputed));
 }
 
 /// The smallest device budget keeps more at home than this machine's 128 GB.

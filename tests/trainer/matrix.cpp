@@ -53,10 +53,13 @@ TrainingCase case_of(const Choice& choice) {
       .accumulation = static_cast<uint32_t>(choice[2] + 1),
       .memory = static_cast<Memory>(choice[3]),
       .num_pieces = kNumPieces[choice[4]],
-      // None; 1 or 2 blocks at once; every second one.
+      // None; 1 or 2 blocks at once; one by one three of the four blocks or, where values may
+      // leave, every second: as the planner does.
       .recompute = choice[5] == 3 ? Recompute::Block : static_cast<Recompute>(choice[5]),
-      .recomputed_blocks = choice[5] == 3 ? 1 : UINT32_MAX,
-      .recomputed_of = choice[5] == 3 ? 2 : UINT32_MAX,
+      .recomputed_blocks = choice[5] != 3   ? UINT32_MAX
+                           : choice[9] == 0 ? 3
+                                            : 1,
+      .recomputed_of = choice[5] == 3 && choice[9] == 1 ? 2 : UINT32_MAX,
       .num_threads = choice[6] + 1,
       .update = kUpdates[choice[7]],
       .order = choice[8] == 0 ? MicroBatchOrder::Horizontal : MicroBatchOrder::Vertical,
