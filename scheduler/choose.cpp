@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <ranges>
 #include <utility>
 
 #include "device/host/parallel.h"
@@ -20,10 +21,11 @@ namespace {
 
 // Which of the fastest settings are refined, and polished: how much slower than the fastest they
 // may be, and how many at least. Updates in hope alone make some take 0.6 of the time. Others as
-// well where plans are short; where they are long, planning all again takes longer than a second.
+// well where plans are short: of so many operations in all. Where they are long, planning all again
+// takes longer than a second.
 constexpr double kNear = 2;
 constexpr size_t kFewestRefined = 4, kFewestPolished = 2;
-constexpr size_t kOperationsImproved = 800'000;
+constexpr size_t kOperationsRefined = 800'000, kOperationsPolished = 150'000;
 
 /// At most: a chunk that lives on the device has no planes there, and may have no gradient.
 size_t home_bytes_of_chunk(const Layout& layout) {
@@ -56,8 +58,15 @@ class Choice {
     const Refinement refinement(
         told_, judge_, [this](const TrainerOptions& options) { return run_dry(options); },
         least_s_);
-    improve(team, kFewestRefined, [&](Contender& c) { refinement.refine(c); });
-    improve(team, kFewestPolished, [&](Contender& c) { refinement.polish(c); });
+    add_in_hope(refinement);
+    improve(team, fastest(kFewestRefined, kOperationsRefined, [](const auto&) { return true; }),
+            [&](Contender& c) { refinement.refine(c); });
+    improve(team,
+            fastest(kFewestPolished, kOperationsPolished,
+                    [&](const Contender& c) { return refinement.may_recompute_fewer(c); }),
+            [&](Contender& c) { refinement.recompute_fewer(c); });
+    improve(team, fastest(kFewestPolished, kOperationsPolished, [](const auto&) { return true; }),
+            [&](Contender& c) { refinement.polish(c); });
     return take(contenders_[0]);
   }
 
@@ -144,13 +153,30 @@ class Choice {
     tried.too_large_at_home = std::move(too_large);
   }
 
-  /// The fastest: so many at least, and others as far as short plans allow.
-  template <class Way>
-  void improve(ThreadTeam& team, size_t fewest, const Way& way) {
+  void add_in_hope(const Refinement& refinement) {
+    std::vector<Contender> in_hope;
+    for (const Contender& c : contenders_) {
+      if (auto hopeful = refinement.in_hope(c)) in_hope.push_back(std::move(*hopeful));
+    }
+    std::ranges::move(in_hope, std::back_inserter(contenders_));
+    std::ranges::sort(contenders_, comes_first);
+  }
+
+  /// The fastest of which that is true: so many at least, and others as far as plans are short.
+  template <class IsMeant>
+  std::vector<Contender*> fastest(size_t fewest, size_t most_operations, const IsMeant& is_meant) {
     const size_t num_operations = std::max<size_t>(contenders_[0].plan.ops.size(), 1);
-    const size_t count = std::max(fewest, kOperationsImproved / num_operations);
-    team.for_each(static_cast<int64_t>(std::min(count, contenders_.size())),
-                  [&](int64_t i) { way(contenders_[static_cast<size_t>(i)]); });
+    const size_t count = std::max(fewest, most_operations / num_operations);
+    std::vector<Contender*> found;
+    for (Contender& c : contenders_) {
+      if (found.size() < count && is_meant(c)) found.push_back(&c);
+    }
+    return found;
+  }
+
+  template <class Way>
+  void improve(ThreadTeam& team, const std::vector<Contender*>& which, const Way& way) {
+    team.for_each(std::ssize(which), [&](int64_t i) { way(*which[static_cast<size_t>(i)]); });
     std::ranges::sort(contenders_, comes_first);
   }
 
@@ -188,7 +214,9 @@ class Choice {
     Preparation prepared = *best.ground;
     prepared.options = best.options;
     complete(prepared, std::move(best.plan));
-    for (const Contender& c : contenders_) tried_[c.setting].candidates[c.row] = c.candidate;
+    for (const Contender& c : std::views::reverse(contenders_)) {  // the best of a row at last
+      tried_[c.setting].candidates[c.row] = c.candidate;
+    }
     for (size_t i = 0; i < tried_.size(); ++i) {
       if (i == best.setting) prepared.chosen = prepared.candidates.size() + best.row;
       for (const Candidate& c : tried_[i].candidates) {

@@ -1,6 +1,7 @@
 #include "scheduler/refine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "scheduler/prepare.h"
@@ -8,31 +9,65 @@
 namespace ebb {
 namespace {
 
-constexpr int kHalvings = 3;
-constexpr double kCarriedShares[] = {0, 0.25, 0.4, 0.6}, kCarriedSteps[] = {0.05, 0.025};
-/// What is searched from two beginnings is so for plans of at most so many operations: for longer
-/// ones it takes seconds.
-constexpr size_t kMostOperationsTwice = 150'000;
+/// Steps of a search: these parts of the most there may be, ever smaller ones between two of them.
+constexpr uint32_t kHalf = 2, kQuarter = 4, kEighth = 8, kFine = 16, kFinest = 64;
+/// What a share of updates that is carried is a whole number of.
+constexpr uint32_t kShares = 40;
+/// More is tried for plans of at most so many operations: for longer ones it takes seconds.
+constexpr size_t kMostOperationsOfShort = 150'000;
+
+bool is_short(const Contender& c) { return c.plan.ops.size() <= kMostOperationsOfShort; }
+
+bool hopes(const Contender& c) { return c.options.update == UpdateOrder::Speculate; }
+
+/// A step on, or else back, of a part of the most there may be, to where `set` says it is better.
+template <class Set>
+void turn(uint32_t now, uint32_t most, uint32_t part, const Set& set) {
+  const bool is_too_small = part > kHalf && part >= 2 * most;
+  if (most == 0 || is_too_small) return;
+  const uint32_t step = (most + part - 1) / part;
+  if (now + step > most || !set(now + step)) set(now - std::min(now, step));
+}
 
 /// Blocks that are recomputed of so many in a row, the fewer the earlier.
 struct Pattern {
   uint32_t num, of;
+  friend bool operator==(const Pattern&, const Pattern&) = default;
 };
 constexpr Pattern kPatterns[] = {{1, 8}, {1, 6}, {1, 4}, {1, 3}, {1, 2}, {2, 3}, {3, 4}};
 
-/// Looks for the least number below `most` that is good.
-template <class IsGood>
-void halve(uint32_t most, const IsGood& is_good) {
-  uint32_t too_few = 0, enough = most;
-  for (int i = 0; i < kHalvings && too_few + 1 < enough; ++i) {
-    const uint32_t num = (too_few + enough) / 2;
-    (is_good(num) ? enough : too_few) = num;
-  }
+/// Where values leave, some of each few blocks in a row are recomputed, or else the first.
+bool spreads(const Contender& c) {
+  return c.options.activations == ActivationPlacement::Offload &&
+         c.options.recompute == Recompute::Block;
 }
 
-bool is_short(const Contender& c) { return c.plan.ops.size() <= kMostOperationsTwice; }
+/// How much is recomputed, from 1: as the patterns have it, or a number of blocks. The most is all.
+uint32_t most_recomputed(const Contender& c) {
+  return spreads(c) ? std::size(kPatterns) + 1 : c.ground->num_model_blocks;
+}
+uint32_t now_recomputed(const Contender& c) {
+  const auto num = c.options.recomputed_blocks, of = c.options.recomputed_of;
+  if (!num) return most_recomputed(c);
+  if (!of) return *num;
+  const Pattern* const pattern = std::ranges::find(kPatterns, Pattern{*num, *of});
+  return static_cast<uint32_t>(pattern - kPatterns) + 1;
+}
+void set_recomputed(const Contender& c, uint32_t amount, TrainerOptions& options) {
+  options.recomputed_blocks = options.recomputed_of = {};
+  if (amount == most_recomputed(c)) return;
+  options.recomputed_blocks = amount;
+  if (!spreads(c)) return;
+  options.recomputed_blocks = kPatterns[amount - 1].num;
+  options.recomputed_of = kPatterns[amount - 1].of;
+}
 
-bool hopes(const Contender& c) { return c.options.update == UpdateOrder::Speculate; }
+/// Blocks that no moment needs at once may hold weights.
+uint32_t most_held(const Contender& c) { return c.ground->num_blocks - c.ground->smallest_blocks; }
+
+Contender with_slots(const Contender& c, uint32_t num) {
+  return changed(c, [&](TrainerOptions& options) { options.gradient_slots = num; });
+}
 
 }  // namespace
 
@@ -41,8 +76,8 @@ Refinement::Refinement(const TrainerOptions& told, const Judge& judge, RunDry ru
     : judge_(judge),
       run_dry_(std::move(run_dry)),
       least_s_(least_s),
-      may_recompute_fewer_(told.recompute == Recompute::Auto && !told.recomputed_blocks &&
-                           !told.recomputed_of),
+      may_choose_recomputed_(told.recompute == Recompute::Auto && !told.recomputed_blocks &&
+                             !told.recomputed_of),
       may_speculate_(told.update == UpdateOrder::Auto),
       may_choose_speculated_(may_choose_speculated(told)),
       may_choose_device_updates_(!told.device_updates),
@@ -50,27 +85,32 @@ Refinement::Refinement(const TrainerOptions& told, const Judge& judge, RunDry ru
       may_choose_carried_(!told.carried_share),
       may_choose_slots_(!told.gradient_slots && !updates_after_norm(told)) {}
 
-template <class Change>
-void Refinement::try_instead(Contender& c, const Change& change) const {
-  judge_.replaces(changed(c, change), c);
+std::optional<Contender> Refinement::in_hope(const Contender& c) const {
+  if (!is_short(c) || !may_speculate_on(c) || hopes(c)) return std::nullopt;
+  Contender hopeful = c;
+  if (!speculate_on(hopeful, c.ground->layout->num_chunks())) return std::nullopt;
+  return hopeful;
 }
 
-// The fewest recomputed blocks are not always the best once hope hides the updates that they left
-// no time for, or are the best only then.
 void Refinement::refine(Contender& c) const {
-  if (!may_recompute_fewer_ || c.options.recompute == Recompute::None) return refine_rest(c);
-  const bool may_hope = may_speculate_on(c);
-  Contender fewer = c, hopeful = c;
-  const bool helps = recompute_fewer(fewer);
-  if (!helps || may_hope || is_short(c)) refine_rest(c);
-  if (helps) refine_instead(c, std::move(fewer));
-  if (!may_hope || hopes(hopeful)) return;
-  speculate_on(hopeful, hopeful.ground->layout->num_chunks());
-  if (hopes(hopeful) && recompute_fewer(hopeful)) refine_instead(c, std::move(hopeful));
+  if (may_choose_slots_) take_gradient_slots(c);
+  if (may_win(c)) search(c, kHalf, kQuarter);
 }
-void Refinement::refine_instead(Contender& c, Contender other) const {
-  refine_rest(other);
-  if (is_better(other.candidate, c.candidate)) c = std::move(other);
+
+bool Refinement::may_recompute_fewer(const Contender& c) const {
+  return may_choose_recomputed_ && c.options.recompute != Recompute::None;
+}
+
+void Refinement::recompute_fewer(Contender& c) const { search_recomputed(c, kHalf, kEighth); }
+
+void Refinement::polish(Contender& c) const {
+  if (!may_win(c)) return;
+  search(c, kQuarter, is_short(c) ? kFinest : kFine);
+  if (is_short(c) && may_recompute_fewer(c)) {
+    search_recomputed(c, kQuarter, kFine);
+    search(c, kEighth, kFinest);
+  }
+  if (may_choose_slots_) settle_gradient_slots(c);
 }
 
 // Nothing makes a step faster than its kernels.
@@ -78,91 +118,91 @@ bool Refinement::may_win(const Contender& c) const {
   return c.candidate.bound.compute_s <= least_s_ * (1 + kEqualSeconds);
 }
 
-// With hope from the beginning other numbers are best than with hope at last.
-void Refinement::refine_rest(Contender& c) const {
-  if (!may_win(c)) return;
-  Contender hopeful = c;
-  refine_numbers(c);
-  if (!is_short(c) || !may_speculate_on(hopeful) || hopes(hopeful)) return;
-  speculate_on(hopeful, hopeful.ground->layout->num_chunks());
-  if (!hopes(hopeful)) return;
-  refine_numbers(hopeful);
-  if (is_better(hopeful.candidate, c.candidate)) c = std::move(hopeful);
+void Refinement::search(Contender& c, uint32_t from, uint32_t to) const {
+  for (uint32_t part = from; part <= to; part *= 2) turn_all(c, part);
 }
-
-void Refinement::refine_numbers(Contender& c) const {
-  if (may_choose_slots_) take_gradient_slots(c);
+void Refinement::turn_all(Contender& c, uint32_t part) const {
+  const uint32_t num_chunks = c.ground->layout->num_chunks();
   if (may_choose_device_updates_) {
-    const uint32_t most = most_device_updates(*c.ground);
-    for (uint32_t num = most; num > most / 8; num /= 2) update_on_device(c, num);
+    turn(c.candidate.num_device_updates, most_device_updates(*c.ground), part,
+         [&](uint32_t num) { return update_on_device(c, num); });
   }
-  if (may_speculate_on(c)) speculate(c);
-  if (!updates_after_norm(c.options)) hold_and_carry(c);
-}
-
-void Refinement::polish(Contender& c) const {
-  if (!may_win(c)) return;
-  if (may_choose_device_updates_) refine_device_updates(c);
-  if (!updates_after_norm(c.options)) polish_held_and_carried(c);
-  if (may_choose_speculated_ && hopes(c)) {
-    const uint32_t all = c.ground->layout->num_chunks();
-    speculate_near(c, all / 16, all / 64);
+  if (may_speculate_on(c)) {
+    turn(c.candidate.num_speculated, num_chunks, part,
+         [&](uint32_t num) { return speculate_on(c, num); });
   }
-  if (may_choose_slots_) settle_gradient_slots(c);
-}
-
-void Refinement::refine_device_updates(Contender& c) const {
-  const uint32_t most = most_device_updates(*c.ground);
-  for (uint32_t step = most / 4; step > most / 64; step /= 2) {
-    const uint32_t now = c.candidate.num_device_updates;
-    update_on_device(c, std::min(now + step, most));
-    update_on_device(c, now - std::min(now, step));
-  }
-}
-void Refinement::update_on_device(Contender& c, uint32_t num) const {
-  if (num == c.candidate.num_device_updates) return;
-  try_instead(c, [&](TrainerOptions& options) { options.device_updates = num; });
-}
-// Only steps that do not wait for their norm hold weights that home updates, or have a share of
-// updates to carry.
-void Refinement::hold_and_carry(Contender& c) const {
+  // Only steps that do not wait for their norm hold weights that home updates, or have a share of
+  // updates to carry; and those whose updates are carried are not held.
+  if (updates_after_norm(c.options)) return;
   if (may_choose_held_) {
-    const uint32_t most = most_held(c);
-    for (uint32_t num = most; num > most / 8; num /= 2) hold(c, num);
-  }
-  if (may_carry(c)) {  // those whose updates are carried are not held
-    for (const double share : kCarriedShares) carry(c, share);
-  }
-}
-void Refinement::polish_held_and_carried(Contender& c) const {
-  if (may_choose_held_) {
-    const uint32_t most = most_held(c);
-    for (uint32_t step = most / 4; step > most / 64; step /= 2) {
-      const uint32_t now = c.candidate.num_held;
-      hold(c, std::min(now + step, most));
-      hold(c, now - std::min(now, step));
-    }
+    turn(c.candidate.num_held, most_held(c), part, [&](uint32_t num) { return hold(c, num); });
   }
   if (may_carry(c)) {
-    for (const double step : kCarriedSteps) {
-      const double now = c.options.carried_share.value_or(kCarriedShare);
-      carry(c, std::min(now + step, 1.0));
-      carry(c, std::max(now - step, 0.0));
-    }
+    const double now = c.options.carried_share.value_or(kCarriedShare) * kShares;
+    turn(static_cast<uint32_t>(std::lround(now)), kShares, part,
+         [&](uint32_t num) { return carry(c, static_cast<double>(num) / kShares); });
   }
 }
-// Blocks that no moment needs at once may hold weights.
-uint32_t Refinement::most_held(const Contender& c) {
-  return c.ground->num_blocks - c.ground->smallest_blocks;
+
+// Fewer leave the link or the device's memory more to do. What else hides updates is best at other
+// numbers then: where there is time, each is searched for those.
+void Refinement::search_recomputed(Contender& c, uint32_t from, uint32_t to) const {
+  for (uint32_t part = from; part <= to; part *= 2) {
+    turn(now_recomputed(c), most_recomputed(c), part,
+         [&](uint32_t amount) { return amount > 0 && recompute(c, amount); });
+  }
 }
-void Refinement::hold(Contender& c, uint32_t num) const {
-  try_instead(c, [&](TrainerOptions& options) { options.held_chunks = num; });
+bool Refinement::recompute(Contender& c, uint32_t amount) const {
+  Contender other =
+      changed(c, [&](TrainerOptions& options) { set_recomputed(c, amount, options); });
+  other.ground = run_dry_(other.options);
+  if (other.ground->num_blocks < other.ground->smallest_blocks) return false;
+  if (!plans_with_fewer_logs(other)) return false;
+  make_room(other);
+  if (is_short(other)) search(other, kQuarter, kEighth);
+  return is_better(other.candidate, c.candidate) && takes(c, std::move(other));
+}
+// At home the logs of updates in hope may take what more values need.
+bool Refinement::plans_with_fewer_logs(Contender& c) const {
+  std::optional<uint32_t>& num = c.options.speculated_chunks;
+  while (!judge_.plans(c)) {
+    if (!may_choose_speculated_ || num.value_or(0) == 0) return false;
+    num = *num / 2;
+    c.candidate.why_not.clear();
+  }
+  return true;
+}
+// What lives on the device or is held there may leave too little for values.
+void Refinement::make_room(Contender& c) const {
+  if (may_choose_device_updates_ && c.candidate.num_device_updates > 0) update_on_device(c, 0);
+  if (may_choose_held_ && c.candidate.num_held > 0) hold(c, 0);
+}
+
+bool Refinement::update_on_device(Contender& c, uint32_t num) const {
+  return try_instead(c, [&](TrainerOptions& options) { options.device_updates = num; });
+}
+bool Refinement::hold(Contender& c, uint32_t num) const {
+  return try_instead(c, [&](TrainerOptions& options) { options.held_chunks = num; });
 }
 bool Refinement::may_carry(const Contender& c) const {
   return may_choose_carried_ && c.options.update != UpdateOrder::Wait;
 }
-void Refinement::carry(Contender& c, double share) const {
-  try_instead(c, [&](TrainerOptions& options) { options.carried_share = share; });
+bool Refinement::carry(Contender& c, double share) const {
+  return try_instead(c, [&](TrainerOptions& options) { options.carried_share = share; });
+}
+
+bool Refinement::may_speculate_on(const Contender& c) const {
+  const UpdateOrder told = c.options.update;
+  return may_choose_speculated_ &&
+         (told == UpdateOrder::Speculate || (may_speculate_ && told != UpdateOrder::Wait));
+}
+// What the next forward hides need not be done in hope.
+bool Refinement::speculate_on(Contender& c, uint32_t num) const {
+  if (num == 0) return false;
+  return try_instead(c, [&](TrainerOptions& options) {
+    options.update = UpdateOrder::Speculate;
+    options.speculated_chunks = num;
+  });
 }
 
 // At home gradients wait for a CPU that falls behind: all of them at first, where they have room.
@@ -181,71 +221,21 @@ void Refinement::settle_gradient_slots(Contender& c) const {
     while (num < most && judge_.replaces(with_slots(c, num), c)) num *= 2;
   }
 }
-Contender Refinement::with_slots(const Contender& c, uint32_t num) {
-  return changed(c, [&](TrainerOptions& options) { options.gradient_slots = num; });
-}
 // Unless that is worse.
 bool Refinement::takes_slots(Contender& c, uint32_t num) const {
   Contender other = with_slots(c, num);
-  if (!judge_.plans(other) || is_better(c.candidate, other.candidate)) return false;
+  return judge_.plans(other) && !is_better(c.candidate, other.candidate) &&
+         takes(c, std::move(other));
+}
+
+bool Refinement::takes(Contender& c, Contender other) const {
   c = std::move(other);
   judge_.bound(c);
   return true;
 }
-
-bool Refinement::may_speculate_on(const Contender& c) const {
-  const UpdateOrder told = c.options.update;
-  return may_choose_speculated_ &&
-         (told == UpdateOrder::Speculate || (may_speculate_ && told != UpdateOrder::Wait));
-}
-
-// On as many chunks as is fastest: what the next forward hides need not be done in hope.
-void Refinement::speculate(Contender& c) const {
-  const UpdateOrder told = c.options.update;
-  const uint32_t most = c.ground->layout->num_chunks();
-  if (told != UpdateOrder::Speculate) speculate_on(c, most);  // as where it is told
-  speculate_near(c, (most + 1) / 2, most / 16);
-}
-// With ever smaller steps, above `least`.
-void Refinement::speculate_near(Contender& c, uint32_t step, uint32_t least) const {
-  for (; step > least; step /= 2) {
-    const auto now = static_cast<uint32_t>(c.plan.speculated.size());
-    speculate_on(c, now + step);
-    speculate_on(c, now - std::min(now, step));
-  }
-}
-void Refinement::speculate_on(Contender& c, uint32_t num) const {
-  if (num == 0 || num > c.ground->layout->num_chunks()) return;
-  try_instead(c, [&](TrainerOptions& options) {
-    options.update = UpdateOrder::Speculate;
-    options.speculated_chunks = num;
-  });
-}
-
-// The fewest that fit and are faster, by halves: of each few in a row where values leave, or else
-// the first. False: none.
-bool Refinement::recompute_fewer(Contender& c) const {
-  const Contender all = c;
-  if (c.options.activations == ActivationPlacement::Offload &&
-      c.options.recompute == Recompute::Block) {
-    halve(std::size(kPatterns) + 1, [&](uint32_t i) {
-      return recompute(all, c, kPatterns[i - 1].num, kPatterns[i - 1].of);
-    });
-  } else {
-    halve(all.ground->num_model_blocks, [&](uint32_t num) { return recompute(all, c, num, {}); });
-  }
-  return c.ground != all.ground;
-}
-
-bool Refinement::recompute(const Contender& from, Contender& c, uint32_t num,
-                           std::optional<uint32_t> of) const {
-  Contender fewer = changed(from, [&](TrainerOptions& options) {
-    options.recomputed_blocks = num;
-    options.recomputed_of = of;
-  });
-  fewer.ground = run_dry_(fewer.options);
-  return fewer.ground->num_blocks >= fewer.ground->smallest_blocks &&
-         judge_.replaces(std::move(fewer), c);
+template <class Change>
+bool Refinement::try_instead(Contender& c, const Change& change) const {
+  return judge_.replaces(changed(c, change), c);
 }
 
 }  // namespace ebb

@@ -217,6 +217,38 @@ TEST(Choose, RecomputesBetweenBlocksWhatTheLinkCannotTake) {
   }
 }
 
+// Fewer than all may be slower again than some number between them.
+TEST(Choose, PassesOverNoNumberOfRecomputedBlocks) {
+  const Gpt2Config config = {.vocabulary = 50257,
+                             .max_positions = 1024,
+                             .channels = 1600,
+                             .num_layers = 24,
+                             .num_heads = 25};
+  const Gpt2 model(config, 4, 1024, DType::BF16);
+  Machine machine = gpu(150e12, 25 * kGB, 65 * kGB);
+  machine.device_bytes_per_s = 850 * kGB;
+  TrainerOptions options = {.activations = ActivationPlacement::Offload,
+                            .micro_batch_order = MicroBatchOrder::Vertical,
+                            .gradient_accumulation = 8};
+  for (const size_t gib : {4, 6, 8}) {
+    const auto seconds = [&](const TrainerOptions& told) {
+      const Preparation p =
+          prepare(model, told, {.device_memory = gib << 30, .num_threads = 1}, machine);
+      return p.candidates[p.chosen].seconds;
+    };
+    const double chosen_s = seconds(options);
+    TrainerOptions told = options;
+    told.recompute = Recompute::Block;
+    for (const uint32_t of : {2, 3, 4}) {
+      told.recomputed_of = of;
+      for (uint32_t num = 1; num < of; ++num) {
+        told.recomputed_blocks = num;
+        EXPECT_LE(chosen_s, 1.01 * seconds(told)) << num << " of " << of << " in " << gib << " GiB";
+      }
+    }
+  }
+}
+
 // A choice by the wrong sign, or of what comes first, is not the best somewhere.
 TEST_F(ChooseTest, APlantedWrongChoiceIsSeen) {
   const TrainerOptions options = open(4);
