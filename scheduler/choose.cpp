@@ -87,17 +87,20 @@ class Choice {
     Tried& tried = tried_[setting];
     try {
       consider(setting, tried);
-    } catch (const ConfigError&) {
-      // A model may use values in a way that only the simplest setting allows.
-      tried = {};
-      tried.refused = std::current_exception();
     } catch (...) {
       tried.failed = std::current_exception();
     }
   }
 
   void consider(size_t setting, Tried& tried) {
-    const auto ground = run_dry(settings_[setting]);
+    std::shared_ptr<const Preparation> ground;
+    try {
+      ground = run_dry(settings_[setting]);
+    } catch (const ConfigError&) {
+      // A model may use values in a way that only the simplest setting allows.
+      tried.refused = std::current_exception();
+      return;
+    }
     if (ground->num_blocks < ground->smallest_blocks) tried.too_large_for_device = ground;
     for (const UpdateOrder update : updates_) {
       Contender c{.ground = ground, .options = ground->options, .setting = setting};

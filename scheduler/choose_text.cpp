@@ -47,6 +47,11 @@ std::string why_chosen(const Preparation& prepared) {
   if (chosen.seconds < next->seconds * (1 - kEqualSeconds)) {
     return fmt::format("fastest, the next takes {:.3f} x", next->seconds / chosen.seconds);
   }
+  if (next->seconds < chosen.seconds * (1 - kEqualSeconds)) {
+    return fmt::format(
+        "in {:.3f} x the time of the next, but not in the hope that nothing is clipped",
+        chosen.seconds / next->seconds);
+  }
   const std::string_view among = chosen.seconds > 0 ? "as fast as another" : "no rates are known";
   if (chosen.moved_bytes < next->moved_bytes) return fmt::format("{}; moves less", among);
   if (chosen.flops < next->flops) return fmt::format("{}; computes less", among);

@@ -1,5 +1,6 @@
 #include "scheduler/fiber.h"
 
+#include <signal.h>
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -7,7 +8,6 @@
 #include <system_error>
 
 #include "device/errors.h"
-#include "device/host/host_memory.h"
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
@@ -20,18 +20,20 @@ namespace ebb {
 namespace {
 
 constexpr size_t kStackBytes = size_t{8} << 20;
+/// Below it, as it grows down: more than a function's frame is likely to step over.
+constexpr size_t kGuardBytes = size_t{1} << 20;
 
 std::byte* create_stack() {
-  void* const stack = mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE,
+  void* const guard = mmap(nullptr, kGuardBytes + kStackBytes, PROT_NONE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-  if (stack == MAP_FAILED) throw std::system_error(errno, std::generic_category());
-  // The lowest page, as it grows down.
-  if (mprotect(stack, kPageBytes, PROT_NONE) != 0) {
+  if (guard == MAP_FAILED) throw std::system_error(errno, std::generic_category());
+  std::byte* const stack = static_cast<std::byte*>(guard) + kGuardBytes;
+  if (mprotect(stack, kStackBytes, PROT_READ | PROT_WRITE) != 0) {
     const int error = errno;
-    munmap(stack, kStackBytes);
+    munmap(guard, kGuardBytes + kStackBytes);
     throw std::system_error(error, std::generic_category());
   }
-  return static_cast<std::byte*>(stack);
+  return stack;
 }
 
 }  // namespace
@@ -56,12 +58,14 @@ Fiber::~Fiber() {
 #if defined(__SANITIZE_ADDRESS__)
   __asan_unpoison_memory_region(stack_, kStackBytes);  // enter() never left it
 #endif
-  munmap(stack_, kStackBytes);
+  munmap(stack_ - kGuardBytes, kGuardBytes + kStackBytes);
 }
 
 void Fiber::start(const Function& function) {
   EBB_CHECK(has_ended(), "a fiber runs one function at a time");
   function_ = function;
+  pthread_sigmask(SIG_SETMASK, nullptr, &own_.uc_sigmask);  // the next switch sets it
+  std::fegetenv(&floating_point_);
 }
 
 void Fiber::resume() {
@@ -84,7 +88,9 @@ void Fiber::suspend() {
   __tsan_switch_to_fiber(caller_thread_, 0);
 #endif
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&own_fake_stack_, caller_stack_, caller_stack_bytes_);
+  own_fake_stack_ = nullptr;
+  __sanitizer_start_switch_fiber(has_ended() ? nullptr : &own_fake_stack_, caller_stack_,
+                                 caller_stack_bytes_);
 #endif
   swapcontext(&own_, &caller_);
 #if defined(__SANITIZE_ADDRESS__)
@@ -98,6 +104,7 @@ void Fiber::enter(unsigned high, unsigned low) {
   __sanitizer_finish_switch_fiber(nullptr, &fiber->caller_stack_, &fiber->caller_stack_bytes_);
 #endif
   for (;;) {
+    std::fesetenv(&fiber->floating_point_);
     fiber->function_();
     fiber->function_ = {};
     fiber->suspend();

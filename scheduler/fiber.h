@@ -2,12 +2,14 @@
 // whoever runs it.
 //
 // A switch takes a third of a microsecond and wakes nobody. The stack is as large as a thread's;
-// memory is taken as far as it was ever used, and a stack that is too deep faults. Not thread-safe;
+// memory is taken as far as it was ever used, and a stack that is too deep faults. A function
+// begins with the signal mask and the floating-point environment of who starts it. Not thread-safe;
 // what one thread starts it also ends. Allocates nothing after construction.
 #pragma once
 
 #include <ucontext.h>
 
+#include <cfenv>
 #include <cstddef>
 
 #include "device/inline_function.h"
@@ -39,6 +41,7 @@ class Fiber {
   std::byte* const stack_;
   Function function_ = {};
   ucontext_t own_ = {}, caller_ = {};
+  std::fenv_t floating_point_ = {};
   // Of the sanitizers.
   void* own_fake_stack_ = nullptr;
   const void* caller_stack_ = nullptr;

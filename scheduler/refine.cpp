@@ -25,8 +25,9 @@ template <class Set>
 void turn(uint32_t now, uint32_t most, uint32_t part, const Set& set) {
   const bool is_too_small = part > kHalf && part >= 2 * most;
   if (most == 0 || is_too_small) return;
-  const uint32_t step = (most + part - 1) / part;
-  if (now + step > most || !set(now + step)) set(now - std::min(now, step));
+  const uint32_t step = (most + part - 1) / part, on = std::min(now + step, most);
+  if (on > now && set(on)) return;
+  if (now > 0) set(now - std::min(now, step));
 }
 
 /// Blocks that are recomputed of so many in a row, the fewer the earlier.
@@ -113,7 +114,8 @@ void Refinement::polish(Contender& c) const {
   if (may_choose_slots_) settle_gradient_slots(c);
 }
 
-// Nothing makes a step faster than its kernels.
+// Not where its kernels alone take longer than a whole step of another. Fewer blocks to recompute,
+// which would lessen them, are tried all the same.
 bool Refinement::may_win(const Contender& c) const {
   return c.candidate.bound.compute_s <= least_s_ * (1 + kEqualSeconds);
 }
@@ -157,18 +159,23 @@ bool Refinement::recompute(Contender& c, uint32_t amount) const {
       changed(c, [&](TrainerOptions& options) { set_recomputed(c, amount, options); });
   other.ground = run_dry_(other.options);
   if (other.ground->num_blocks < other.ground->smallest_blocks) return false;
-  if (!plans_with_fewer_logs(other)) return false;
+  if (!plans_with_less_at_home(other)) return false;
   make_room(other);
   if (is_short(other)) search(other, kQuarter, kEighth);
   return is_better(other.candidate, c.candidate) && takes(c, std::move(other));
 }
-// At home the logs of updates in hope may take what more values need.
-bool Refinement::plans_with_fewer_logs(Contender& c) const {
+// At home more values may need what the logs of updates in hope take, or gradients that wait.
+bool Refinement::plans_with_less_at_home(Contender& c) const {
   std::optional<uint32_t>& num = c.options.speculated_chunks;
   while (!judge_.plans(c)) {
-    if (!may_choose_speculated_ || num.value_or(0) == 0) return false;
-    num = *num / 2;
     c.candidate.why_not.clear();
+    if (may_choose_slots_ && c.options.gradient_slots) {
+      c.options.gradient_slots.reset();
+    } else if (may_choose_speculated_ && num.value_or(0) > 0) {
+      num = *num / 2;
+    } else {
+      return false;
+    }
   }
   return true;
 }

@@ -38,7 +38,7 @@ class Refinement {
   void turn_all(Contender& c, uint32_t part) const;
   void search_recomputed(Contender& c, uint32_t from, uint32_t to) const;
   bool recompute(Contender& c, uint32_t amount) const;
-  bool plans_with_fewer_logs(Contender& c) const;
+  bool plans_with_less_at_home(Contender& c) const;
   void make_room(Contender& c) const;
   bool may_speculate_on(const Contender& c) const;
   bool speculate_on(Contender& c, uint32_t num) const;

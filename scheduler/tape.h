@@ -220,8 +220,9 @@ class Tape {
   Variable block(const BlockFunction& body, Variable input, bool ends_input);
   Variable run_as_block(const BlockFunction& body, Variable input);
   void record_block(const BlockFunction& body, Variable input, Variable result, size_t first_use);
-  /// Is this block, the latest that began, recomputed?
+  /// Is this block, the latest that began, recomputed? Within one that runs again all are.
   bool recomputes() const {
+    if (options_.recompute > 0 && phase_ == Phase::Backward) return true;
     return options_.recompute > 0 &&
            (num_blocks_ - 1) % options_.recomputed_of < options_.num_recomputed;
   }

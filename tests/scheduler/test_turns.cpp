@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/resource.h>
 
+#include <cfenv>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
@@ -81,6 +83,29 @@ TEST(Turns, EachBodyHasAStackOfItsOwn) {
   });
 }
 
+TEST(Turns, BodiesRoundAndAreInterruptedAsTheirCaller) {
+  Turns turns(2);
+  const int rounding = std::fegetround();
+  sigset_t interrupts, mask;
+  sigemptyset(&interrupts);
+  sigaddset(&interrupts, SIGUSR1);
+  ASSERT_EQ(pthread_sigmask(SIG_BLOCK, &interrupts, &mask), 0);
+  std::fesetround(FE_UPWARD);
+  turns.run(2, [&](uint32_t i) {
+    for (int step = 0; step < 2; ++step) {
+      sigset_t here;
+      pthread_sigmask(SIG_SETMASK, nullptr, &here);
+      EXPECT_EQ(sigismember(&here, SIGUSR1), 1);
+      EXPECT_EQ(std::fegetround(), FE_UPWARD);
+      turns.pass(i);
+    }
+  });
+  EXPECT_EQ(std::fegetround(), FE_UPWARD);
+  std::fesetround(rounding);
+  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  turns.run(1, [&](uint32_t) { EXPECT_EQ(std::fegetround(), rounding); });
+}
+
 TEST(Turns, ExceptionsAreCaughtBetweenTurns) {
   Turns turns(2);
   int caught = 0;
@@ -109,6 +134,25 @@ TEST(Turns, ExceptionsAreCaughtBetweenTurns) {
     std::fputs(error.what(), stderr);
   }
   std::exit(1);
+}
+
+// Each frame is larger than a page, and of its memory only the end is used.
+int nest(int depth) {
+  volatile char frame[size_t{256} << 10];
+  frame[0] = static_cast<char>(depth);
+  return depth == 0 ? frame[0] : nest(depth - 1) + frame[0];
+}
+void nest_too_deep() {
+  Turns turns(2);
+  turns.run(2, [&](uint32_t i) {
+    turns.pass(i);
+    if (i == 0) nest(40);  // the second has the addresses below
+    turns.pass(i);
+  });
+}
+
+TEST(TurnsDeathTest, AStackThatIsTooDeepFaults) {
+  EXPECT_EXIT(nest_too_deep(), testing::KilledBySignal(SIGSEGV), "");
 }
 
 TEST(TurnsDeathTest, TooManyStacksAreAnError) {

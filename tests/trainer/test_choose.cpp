@@ -217,36 +217,70 @@ TEST(Choose, RecomputesBetweenBlocksWhatTheLinkCannotTake) {
   }
 }
 
+class ChooseRecomputed : public testing::Test {
+ protected:
+  static constexpr size_t kGiB = size_t{1} << 30;
+
+  Preparation choose_with(const TrainerOptions& told, size_t device_memory,
+                          std::optional<size_t> host_memory = {}) const {
+    Machine machine = gpu(150e12, 25 * kGB, 65 * kGB);
+    machine.device_bytes_per_s = 850 * kGB;
+    return prepare(model_, told,
+                   {.device_memory = device_memory, .host_memory = host_memory, .num_threads = 1},
+                   machine);
+  }
+  static double seconds(const Preparation& p) { return p.candidates[p.chosen].seconds; }
+  static TrainerOptions recomputed(TrainerOptions options, uint32_t num, uint32_t of) {
+    options.recompute = Recompute::Block;
+    options.recomputed_blocks = num;
+    options.recomputed_of = of;
+    return options;
+  }
+
+  const Gpt2 model_{{.vocabulary = 50257,
+                     .max_positions = 1024,
+                     .channels = 1600,
+                     .num_layers = 24,
+                     .num_heads = 25},
+                    4,
+                    1024,
+                    DType::BF16};
+  TrainerOptions open_ = {.activations = ActivationPlacement::Offload,
+                          .micro_batch_order = MicroBatchOrder::Vertical,
+                          .gradient_accumulation = 8};
+};
+
 // Fewer than all may be slower again than some number between them.
-TEST(Choose, PassesOverNoNumberOfRecomputedBlocks) {
-  const Gpt2Config config = {.vocabulary = 50257,
-                             .max_positions = 1024,
-                             .channels = 1600,
-                             .num_layers = 24,
-                             .num_heads = 25};
-  const Gpt2 model(config, 4, 1024, DType::BF16);
-  Machine machine = gpu(150e12, 25 * kGB, 65 * kGB);
-  machine.device_bytes_per_s = 850 * kGB;
-  TrainerOptions options = {.activations = ActivationPlacement::Offload,
-                            .micro_batch_order = MicroBatchOrder::Vertical,
-                            .gradient_accumulation = 8};
+TEST_F(ChooseRecomputed, PassesOverNoNumberOfBlocks) {
   for (const size_t gib : {4, 6, 8}) {
-    const auto seconds = [&](const TrainerOptions& told) {
-      const Preparation p =
-          prepare(model, told, {.device_memory = gib << 30, .num_threads = 1}, machine);
-      return p.candidates[p.chosen].seconds;
-    };
-    const double chosen_s = seconds(options);
-    TrainerOptions told = options;
-    told.recompute = Recompute::Block;
+    const double chosen_s = seconds(choose_with(open_, gib * kGiB));
     for (const uint32_t of : {2, 3, 4}) {
-      told.recomputed_of = of;
       for (uint32_t num = 1; num < of; ++num) {
-        told.recomputed_blocks = num;
+        const Preparation told = choose_with(recomputed(open_, num, of), gib * kGiB);
         EXPECT_LE(chosen_s, 1.01 * seconds(told)) << num << " of " << of << " in " << gib << " GiB";
       }
     }
   }
+}
+
+// Places that gain nothing are not kept for gradients where more values would need them.
+TEST_F(ChooseRecomputed, GradientsLeaveValuesTheirPlaceAtHome) {
+  open_.max_grad_norm = 0;
+  TrainerOptions few = recomputed(open_, 3, 4);
+  few.gradient_slots = kGradientSlots;
+  const Preparation told = choose_with(few, 8 * kGiB);
+  const Preparation chosen = choose_with(open_, 8 * kGiB, told.ledger.total(Tier::Host));
+  EXPECT_LE(seconds(chosen), 1.01 * seconds(told));
+}
+
+TEST(WhyChosen, NamesTheHopeThatWasNotWorthIt) {
+  Preparation p;
+  p.candidates = {{.update = UpdateOrder::Overlap, .seconds = 1},
+                  {.update = UpdateOrder::Speculate, .seconds = 0.98}};
+  EXPECT_EQ(why_chosen(p),
+            "in 1.020 x the time of the next, but not in the hope that nothing is clipped");
+  p.candidates[1].seconds = 1.5;
+  EXPECT_EQ(why_chosen(p), "fastest, the next takes 1.500 x");
 }
 
 // A choice by the wrong sign, or of what comes first, is not the best somewhere.
