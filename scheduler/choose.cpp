@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <ranges>
 #include <utility>
 
@@ -19,13 +20,15 @@
 namespace ebb {
 namespace {
 
-// Which of the fastest settings are refined, and polished: how much slower than the fastest they
+// Which of the fastest settings are refined; and then tried with fewer recomputed blocks, or
+// polished: how much slower than the fastest they
 // may be, and how many at least. Updates in hope alone make some take 0.6 of the time. Others as
 // well where plans are short: of so many operations in all. Where they are long, planning all again
 // takes longer than a second.
 constexpr double kNear = 2;
 constexpr size_t kFewestRefined = 4, kFewestPolished = 2;
 constexpr size_t kOperationsRefined = 800'000, kOperationsPolished = 150'000;
+constexpr auto kAny = [](const Contender&) { return true; };
 
 /// At most: a chunk that lives on the device has no planes there, and may have no gradient.
 size_t home_bytes_of_chunk(const Layout& layout) {
@@ -58,14 +61,14 @@ class Choice {
     const Refinement refinement(
         told_, judge_, [this](const TrainerOptions& options) { return run_dry(options); },
         least_s_);
-    add_in_hope(refinement);
-    improve(team, fastest(kFewestRefined, kOperationsRefined, [](const auto&) { return true; }),
+    add_in_hope(team, refinement);
+    improve(team, fastest(kFewestRefined, kOperationsRefined, kAny),
             [&](Contender& c) { refinement.refine(c); });
     improve(team,
             fastest(kFewestPolished, kOperationsPolished,
                     [&](const Contender& c) { return refinement.may_recompute_fewer(c); }),
             [&](Contender& c) { refinement.recompute_fewer(c); });
-    improve(team, fastest(kFewestPolished, kOperationsPolished, [](const auto&) { return true; }),
+    improve(team, fastest(kFewestPolished, kOperationsPolished, kAny),
             [&](Contender& c) { refinement.polish(c); });
     return take(contenders_[0]);
   }
@@ -156,12 +159,15 @@ class Choice {
     tried.too_large_at_home = std::move(too_large);
   }
 
-  void add_in_hope(const Refinement& refinement) {
-    std::vector<Contender> in_hope;
-    for (const Contender& c : contenders_) {
-      if (auto hopeful = refinement.in_hope(c)) in_hope.push_back(std::move(*hopeful));
+  void add_in_hope(ThreadTeam& team, const Refinement& refinement) {
+    std::vector<std::optional<Contender>> in_hope(contenders_.size());
+    team.for_each(std::ssize(in_hope), [&](int64_t i) {
+      const auto at = static_cast<size_t>(i);
+      in_hope[at] = refinement.in_hope(contenders_[at]);
+    });
+    for (std::optional<Contender>& c : in_hope) {
+      if (c) contenders_.push_back(std::move(*c));
     }
-    std::ranges::move(in_hope, std::back_inserter(contenders_));
     std::ranges::sort(contenders_, comes_first);
   }
 

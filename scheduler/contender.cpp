@@ -64,14 +64,18 @@ bool Judge::plans(Contender& c) const {
   return judge(c).empty();
 }
 
+void Judge::take(Contender other, Contender& c) const {
+  c = std::move(other);
+  bound(c);
+}
+
 bool Judge::replaces(Contender other, Contender& c) const {
   if (std::ranges::find(other.no_better, other.options) != other.no_better.end()) return false;
   if (!plans(other) || !is_better(other.candidate, c.candidate)) {
     c.no_better.push_back(std::move(other.options));
     return false;
   }
-  c = std::move(other);
-  bound(c);
+  take(std::move(other), c);
   return true;
 }
 

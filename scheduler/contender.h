@@ -55,6 +55,8 @@ class Judge {
   void bound(Contender& c) const;
   /// Makes the plan that the options ask for, and judges it. Does it fit?
   bool plans(Contender& c) const;
+  /// From now on it is the contender; with its bound.
+  void take(Contender other, Contender& c) const;
   /// Is it better, once planned? Then it is the contender from now on. False as well where its
   /// options were no better before.
   bool replaces(Contender other, Contender& c) const;

@@ -88,7 +88,7 @@ void Fiber::suspend() {
   __tsan_switch_to_fiber(caller_thread_, 0);
 #endif
 #if defined(__SANITIZE_ADDRESS__)
-  own_fake_stack_ = nullptr;
+  own_fake_stack_ = nullptr;  // what has ended does not come back to it
   __sanitizer_start_switch_fiber(has_ended() ? nullptr : &own_fake_stack_, caller_stack_,
                                  caller_stack_bytes_);
 #endif

@@ -162,7 +162,9 @@ bool Refinement::recompute(Contender& c, uint32_t amount) const {
   if (!plans_with_less_at_home(other)) return false;
   make_room(other);
   if (is_short(other)) search(other, kQuarter, kEighth);
-  return is_better(other.candidate, c.candidate) && takes(c, std::move(other));
+  if (!is_better(other.candidate, c.candidate)) return false;
+  judge_.take(std::move(other), c);
+  return true;
 }
 // At home more values may need what the logs of updates in hope take, or gradients that wait.
 bool Refinement::plans_with_less_at_home(Contender& c) const {
@@ -231,15 +233,11 @@ void Refinement::settle_gradient_slots(Contender& c) const {
 // Unless that is worse.
 bool Refinement::takes_slots(Contender& c, uint32_t num) const {
   Contender other = with_slots(c, num);
-  return judge_.plans(other) && !is_better(c.candidate, other.candidate) &&
-         takes(c, std::move(other));
-}
-
-bool Refinement::takes(Contender& c, Contender other) const {
-  c = std::move(other);
-  judge_.bound(c);
+  if (!judge_.plans(other) || is_better(c.candidate, other.candidate)) return false;
+  judge_.take(std::move(other), c);
   return true;
 }
+
 template <class Change>
 bool Refinement::try_instead(Contender& c, const Change& change) const {
   return judge_.replaces(changed(c, change), c);

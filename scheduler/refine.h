@@ -49,7 +49,6 @@ class Refinement {
   void take_gradient_slots(Contender& c) const;
   void settle_gradient_slots(Contender& c) const;
   bool takes_slots(Contender& c, uint32_t num) const;
-  bool takes(Contender& c, Contender other) const;
   template <class Change>
   bool try_instead(Contender& c, const Change& change) const;
 

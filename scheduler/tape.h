@@ -222,9 +222,9 @@ class Tape {
   void record_block(const BlockFunction& body, Variable input, Variable result, size_t first_use);
   /// Is this block, the latest that began, recomputed? Within one that runs again all are.
   bool recomputes() const {
-    if (options_.recompute > 0 && phase_ == Phase::Backward) return true;
     return options_.recompute > 0 &&
-           (num_blocks_ - 1) % options_.recomputed_of < options_.num_recomputed;
+           (phase_ == Phase::Backward ||
+            (num_blocks_ - 1) % options_.recomputed_of < options_.num_recomputed);
   }
   /// Is all that this block makes kept, where it is? Then other micro-batches may run each of its
   /// moments before the next: a weight is done with at once, and so is a gradient.

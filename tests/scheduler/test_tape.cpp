@@ -149,6 +149,25 @@ TEST_F(TapeTest, OnlyTheFirstBlocksMayBeRecomputed) {
             kept + kept + kept + "b:embedding ");
 }
 
+TEST_F(TapeTest, BlocksWithinOneThatRunsAgainRunAgainWhateverTheLastDid) {
+  const Body nested = [&](Tape& tape, Tensor ids) {
+    Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe, kChannels, DType::BF16);
+    for (int i = 0; i < 2; ++i) {
+      x = tape.block(
+          [this](Tape& t, Variable v) {
+            return add(
+                t, v,
+                t.block([this](Tape& u, Variable w) { return linear(u, w, model_.shared); }, v));
+          },
+          x);
+    }
+    classifier_cross_entropy(tape, x, model_.wte, kVocabulary, ids);
+  };
+  const std::string kept = "b:add b:linear ", again = "b:linear b:add b:add b:linear b:linear ";
+  EXPECT_EQ(names(record({.recompute = 1, .num_recomputed = 1}, 1, nested).trace),
+            "embedding linear add linear add classifier " + kept + again + "b:embedding ");
+}
+
 TEST_F(TapeTest, BlocksRecomputedTogetherRunForwardAndThenBackward) {
   const std::string forward = "b:linear b:activation b:linear b:add ";
   const std::string backward = "b:add b:linear b:activation b:linear ";

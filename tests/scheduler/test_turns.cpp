@@ -122,7 +122,8 @@ TEST(Turns, ExceptionsAreCaughtBetweenTurns) {
   EXPECT_EQ(caught, 6);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they need more addresses
+// Sanitizers need more addresses, and report such a fault themselves.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 [[noreturn]] void make_more_stacks_than_allowed() {
   const rlimit few = {size_t{256} << 20, size_t{256} << 20};
   if (::setrlimit(RLIMIT_AS, &few) != 0) std::exit(1);

@@ -28,6 +28,11 @@ if(NOT EBB_SANITIZE)
   add_test(NAME test_plan_against_runs COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/bench/plan_against_runs $<TARGET_FILE:ebb>
     --first 6 --cases 1 --tries 1)
   ebb_test_properties(test_plan_against_runs fast)
+  # Six of its plans, against themselves.
+  add_test(NAME test_compare_plans COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/bench/compare_plans $<TARGET_FILE:ebb>
+    $<TARGET_FILE:ebb> --every 50)
+  set_tests_properties(test_compare_plans PROPERTIES PASS_REGULAR_EXPRESSION "6 plans: mean 1.0000; 0 more than 0.3 % faster, 0 slower")
+  ebb_test_properties(test_compare_plans fast)
   # Skips visibly where the Python that EBB_PYTHON names has no transformers.
   add_test(NAME test_tokenize COMMAND sh -c [[exec "${EBB_PYTHON:-python3}" "$@"]] sh ${CMAKE_CURRENT_LIST_DIR}/test_tokenize.py
     $<TARGET_FILE:ebb>)

@@ -47,24 +47,24 @@ TrainingCase case_of(const Choice& choice) {
   static constexpr size_t kNumPieces[] = {1, 4, 9};
   static constexpr UpdateOrder kUpdates[] = {UpdateOrder::Wait, UpdateOrder::Overlap,
                                              UpdateOrder::Speculate};
-  return {
-      .dtype = choice[0] == 0 ? DType::BF16 : DType::F32,
-      .clip = choice[1] == 1,
-      .accumulation = static_cast<uint32_t>(choice[2] + 1),
-      .memory = static_cast<Memory>(choice[3]),
-      .num_pieces = kNumPieces[choice[4]],
-      // None; 1 or 2 blocks at once; one by one three of the four blocks or, where values may
-      // leave, every second: as the planner does.
-      .recompute = choice[5] == 3 ? Recompute::Block : static_cast<Recompute>(choice[5]),
-      .recomputed_blocks = choice[5] != 3   ? UINT32_MAX
-                           : choice[9] == 0 ? 3
-                                            : 1,
-      .recomputed_of = choice[5] == 3 && choice[9] == 1 ? 2 : UINT32_MAX,
-      .num_threads = choice[6] + 1,
-      .update = kUpdates[choice[7]],
-      .order = choice[8] == 0 ? MicroBatchOrder::Horizontal : MicroBatchOrder::Vertical,
-      .activations = choice[9] == 0 ? ActivationPlacement::Device : ActivationPlacement::Offload,
-      .between = static_cast<Between>(choice[10])};
+  const bool is_in_part = choice[5] == 3, may_leave = choice[9] == 1;
+  return {.dtype = choice[0] == 0 ? DType::BF16 : DType::F32,
+          .clip = choice[1] == 1,
+          .accumulation = static_cast<uint32_t>(choice[2] + 1),
+          .memory = static_cast<Memory>(choice[3]),
+          .num_pieces = kNumPieces[choice[4]],
+          // None; 1 or 2 blocks at once; one by one three of the four blocks or, where values may
+          // leave, every second: as the planner does.
+          .recompute = is_in_part ? Recompute::Block : static_cast<Recompute>(choice[5]),
+          .recomputed_blocks = !is_in_part ? UINT32_MAX
+                               : may_leave ? 1
+                                           : 3,
+          .recomputed_of = is_in_part && may_leave ? 2 : UINT32_MAX,
+          .num_threads = choice[6] + 1,
+          .update = kUpdates[choice[7]],
+          .order = choice[8] == 0 ? MicroBatchOrder::Horizontal : MicroBatchOrder::Vertical,
+          .activations = may_leave ? ActivationPlacement::Offload : ActivationPlacement::Device,
+          .between = static_cast<Between>(choice[10])};
 }
 
 std::vector<Choice> whole_matrix() {
