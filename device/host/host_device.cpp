@@ -12,6 +12,7 @@
 #include "device/host/host_event.h"
 #include "device/host/host_memory.h"
 #include "device/host/host_stream.h"
+#include "device/host/pretended_stream.h"
 
 namespace ebb {
 namespace {
@@ -160,8 +161,7 @@ HostStreamOptions HostDevice::stream_options(StreamRole role) {
   static constexpr const char* kNames[] = {"ebb compute", "ebb load", "ebb store", "ebb update"};
   const bool pretends = info_.pretended.has_value();
   const bool emulates = pretends || info_.load_bytes_per_s > 0 || info_.store_bytes_per_s > 0;
-  const bool computes = role == StreamRole::Compute;
-  const bool works = role == StreamRole::Update || (computes && !pretends);
+  const bool works = role == StreamRole::Update || role == StreamRole::Compute;
   HostStreamOptions options{.load = &load_,
                             .store = &store_,
                             .faults = &faults_,
@@ -169,12 +169,14 @@ HostStreamOptions HostDevice::stream_options(StreamRole role) {
                             .nice = emulates && works ? kNiceBesideLink : 0};
   if (role == (pretends ? StreamRole::Update : StreamRole::Compute)) options.team = &team_;
   if (role == StreamRole::Update) options.num_loop_threads = info_.num_threads;
-  if (computes) options.pretend = info_.pretended;
   if (pretends) options.pages = &pages_;
   return options;
 }
 
 std::unique_ptr<Stream> HostDevice::create_stream(StreamRole role) {
+  if (role == StreamRole::Compute && info_.pretended) {
+    return std::make_unique<PretendedStream>(*info_.pretended, faults_);
+  }
   return std::make_unique<HostStream>(stream_options(role));
 }
 

@@ -28,6 +28,20 @@ class HostEvent : public Event {
     std::exception_ptr error;
   };
 
+  /// Whom reach() tells, once. REQUIRES: it listens to one event at a time.
+  class Listener {
+   public:
+    virtual void reached() = 0;
+
+   protected:
+    ~Listener() = default;
+
+   private:
+    friend HostEvent;
+    uint64_t generation_ = 0;
+    Listener* next_ = nullptr;
+  };
+
   void signal() override;
   void synchronize() const override;
   bool done() const override;
@@ -45,6 +59,9 @@ class HostEvent : public Event {
   virtual Reached await(uint64_t generation) const;
   /// Would await() return at once, with a time that is not yet to come?
   virtual bool is_over(uint64_t generation) const;
+  /// Will the listener be told, by the thread that reaches the generation? False where it is
+  /// reached already.
+  bool tell(uint64_t generation, Listener& listener) const;
   /// Nobody will ask await() for what submit_wait() gave.
   virtual void drop_wait(uint64_t /*token*/) const {}
 
@@ -57,6 +74,8 @@ class HostEvent : public Event {
  private:
   static constexpr uint64_t kWindow = 64;
   bool is_reached(uint64_t generation) const;
+  /// Those who wait for what is reached; from here on nobody's.
+  Listener* take_listeners();
 
   mutable std::mutex mutex_;
   mutable std::condition_variable reached_one_;
@@ -66,6 +85,11 @@ class HostEvent : public Event {
   uint64_t newest_reached_ = 0;
   double time_s_ = 0;  // when newest_reached_ was
   std::exception_ptr error_;
+  mutable Listener* listeners_ = nullptr;  // a list
 };
+
+/// Throw LogicError where it belongs to another kind of device.
+HostEvent& as_host_event(Event& event);
+const HostEvent& as_host_event(const Event& event);
 
 }  // namespace ebb

@@ -16,8 +16,6 @@ namespace ebb {
 namespace {
 
 constexpr size_t kRingSlots = 1024;
-/// More than a busy machine takes to wake a thread.
-constexpr double kAhead_s = 0.3e-3;
 
 void set_thread_nice(int nice) { setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), nice); }
 
@@ -68,37 +66,22 @@ HostStream::~HostStream() {
 }
 
 void HostStream::record(Event& event) {
-  auto* host_event = dynamic_cast<HostEvent*>(&event);
-  EBB_CHECK(host_event != nullptr, "the event belongs to another kind of device");
-  push({.kind = Command::Kind::Record,
-        .event = host_event,
-        .generation = host_event->submit_record()});
+  HostEvent& recorded = as_host_event(event);
+  push({.kind = Command::Kind::Record, .event = &recorded, .generation = recorded.submit_record()});
 }
 
 void HostStream::wait(const Event& event) {
-  const auto* host_event = dynamic_cast<const HostEvent*>(&event);
-  EBB_CHECK(host_event != nullptr, "the event belongs to another kind of device");
-  push({.kind = Command::Kind::Wait,
-        .awaited = host_event,
-        .generation = host_event->submit_wait()});
+  const HostEvent& awaited = as_host_event(event);
+  push({.kind = Command::Kind::Wait, .awaited = &awaited, .generation = awaited.submit_wait()});
 }
 
 void HostStream::copy(void* to, const void* from, size_t bytes, CopyKind kind) {
-  const double traffic = 2 * static_cast<double>(bytes);  // read and written
-  push({.kind = Command::Kind::Copy,
-        .to = to,
-        .from = from,
-        .bytes = bytes,
-        .copy_kind = kind,
-        .pretended_s = options_.pretend ? options_.pretend->seconds({.bytes = traffic}) : 0});
+  push({.kind = Command::Kind::Copy, .to = to, .from = from, .bytes = bytes, .copy_kind = kind});
 }
 
 void HostStream::call(const Cost& cost, HostFunction function) {
   EBB_CHECK(static_cast<bool>(function), "calling an empty function");
-  push({.kind = Command::Kind::Call,
-        .name = cost.name,
-        .function = function,
-        .pretended_s = options_.pretend ? options_.pretend->seconds(cost) : 0});
+  push({.kind = Command::Kind::Call, .name = cost.name, .function = function});
 }
 
 void HostStream::loop(const Cost& cost, LoopFunction function) {
@@ -109,8 +92,6 @@ void HostStream::loop(const Cost& cost, LoopFunction function) {
 
 void HostStream::push(Command command) {
   command.submitted_s = steady_now_s();
-  // Of what is pretended nobody can know before an event: the thread is left asleep until then.
-  const bool wakes = !options_.pretend || command.kind == Command::Kind::Record;
   give_order(&num_pushed_);
   {
     QuietLock lock(mutex_);
@@ -122,7 +103,7 @@ void HostStream::push(Command command) {
     ring_[num_pushed_ % kRingSlots] = std::move(command);
     ++num_pushed_;
   }
-  if (wakes) pushed_.notify_one();  // it needs the lock at once
+  pushed_.notify_one();  // it needs the lock at once
 }
 
 void HostStream::wait_finished(QuietLock& lock, uint64_t count) {
@@ -137,15 +118,12 @@ void HostStream::wait_finished(QuietLock& lock, uint64_t count) {
 void HostStream::synchronize() {
   EBB_CHECK(std::this_thread::get_id() != thread_.get_id(), "a stream cannot wait for itself");
   std::exception_ptr error;
-  double until_s = 0;
   {
     QuietLock lock(mutex_);
     wait_finished(lock, num_pushed_);
     error = error_;
-    until_s = pretended_until_s_;
   }
   take_order(&num_finished_);
-  sleep_until(until_s);
   if (error) std::rethrow_exception(error);
 }
 
@@ -154,18 +132,7 @@ StreamStats HostStream::stats() const {
   return stats_;
 }
 
-// No event that it has yet to reach is reached before ready_s_, so until shortly before that it may
-// leave what is submitted for later, all at once. No submission needs to wake it meanwhile.
-void HostStream::sleep_ahead() {
-  {
-    QuietLock lock(mutex_);
-    if (num_finished_ < num_pushed_ || stopping_) return;
-  }
-  sleep_until(ready_s_ - kAhead_s);
-}
-
 HostStream::Command* HostStream::next() {
-  if (options_.pretend) sleep_ahead();
   const auto is_there = [&] { return num_begun_ < num_pushed_; };
   work_until([&] {
     QuietLock lock(mutex_);
@@ -223,10 +190,7 @@ void HostStream::finish_begun() {
 }
 
 void HostStream::run_wait(const Command& command) {
-  // A stream that pretends waits in its own time, which is ahead of the clock.
-  const auto here_s = [&] {
-    return options_.pretend ? ready_s_ : std::max(ready_s_, steady_now_s());
-  };
+  const auto here_s = [&] { return std::max(ready_s_, steady_now_s()); };
   work_until([&] { return command.awaited->is_over(command.generation); });
   const double begin_s = here_s();
   HostEvent::Reached reached = command.awaited->await(command.generation);
@@ -240,7 +204,7 @@ void HostStream::run_wait(const Command& command) {
 }
 
 void HostStream::run_work(Command& command) {
-  if (!pretends(command)) sleep_until(ready_s_);
+  sleep_until(ready_s_);
   const double begin_s = steady_now_s();
   try {
     if (command.kind == Command::Kind::Copy) {
@@ -251,9 +215,8 @@ void HostStream::run_work(Command& command) {
   } catch (...) {
     fail(std::current_exception());
   }
-  const double busy_s = pretends(command) ? command.pretended_s : steady_now_s() - begin_s;
+  const double busy_s = steady_now_s() - begin_s;
   QuietLock lock(mutex_);
-  if (options_.pretend) pretended_until_s_ = ready_s_;
   stats_.busy_s += busy_s;
   ++stats_.num_operations;
   if (command.kind == Command::Kind::Copy && !error_) stats_.copied_bytes += command.bytes;
@@ -311,7 +274,6 @@ void HostStream::finish_loop(const Command& command) {
 
 void HostStream::run_copy(const Command& command) {
   options_.faults->check_copy(command.bytes);
-  if (pretends(command)) return pretend(command.pretended_s);
   const double begin_s = this_threads_processor_s();
   for (size_t at = 0; at < command.bytes;) {
     const PageTable::Memory to = memory_at(command.to, at, command.bytes - at);
@@ -344,19 +306,9 @@ void HostStream::copy_piece(std::byte* to, const std::byte* from, size_t bytes, 
 
 void HostStream::run_call(Command& command) {
   options_.faults->check_launch(command.name);
-  if (pretends(command)) return pretend(command.pretended_s);
   std::get<HostFunction>(command.function)();
   ready_s_ = steady_now_s();
 }
-
-/// Kernels, and copies that kernels would make.
-bool HostStream::pretends(const Command& command) const {
-  return options_.pretend &&
-         (command.kind == Command::Kind::Call || command.copy_kind == CopyKind::Within);
-}
-
-// Nobody sleeps before something real waits for it: a copy, the optimizer, or a thread.
-void HostStream::pretend(double seconds) { ready_s_ += seconds; }
 
 void HostStream::fail(std::exception_ptr error) {
   if (options_.failed) options_.failed(num_finished_ + 1, error);

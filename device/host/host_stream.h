@@ -7,12 +7,6 @@
 // Nothing is allocated after construction; submitting blocks while the ring is full. What is queued
 // when the stream is destroyed still runs. Thread-safety: as Stream says; stats() and synchronize()
 // may be called from any thread but the stream's own.
-//
-// A stream that pretends runs no calls: each takes its cost at the pretended rates of wall time and
-// no core. Every operation begins when the one before it and what it waits for ended, however late
-// the machine wakes this thread, so that the sum of many short ones is exact: events carry the
-// times at which work ends, not those at which a thread noticed. Its thread is ahead of the clock;
-// what is real waits for those times, and so does synchronize().
 #pragma once
 
 #include <condition_variable>
@@ -21,7 +15,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string_view>
 #include <thread>
 #include <variant>
@@ -46,7 +39,6 @@ struct HostStreamOptions {
   int nice = 0;                 ///< of the stream's thread, relative to none
   ThreadTeam* team = nullptr;   ///< threads that work for this stream and take its nice value
   int num_loop_threads = 0;     ///< that run loops beside and with the stream's; 0: it runs none
-  std::optional<ComputeRates> pretend = {};
   const PageTable* pages = nullptr;  ///< where copies look addresses up; null: they need not
   /// Told by the stream's thread when an operation fails, before any later event fires: how many
   /// operations, records and waits were submitted up to it, and why. May be empty.
@@ -80,16 +72,13 @@ class HostStream final : public Stream {
     CopyKind copy_kind = CopyKind::Within;
     std::string_view name = {};                              // Call, Loop
     std::variant<HostFunction, LoopFunction> function = {};  // Call, Loop
-    double pretended_s = 0;  // Call and copies within the device, where the stream pretends
-    bool is_queued = false;  // Loop: among loops_
-    double begin_s = 0;      // Loop
+    bool is_queued = false;                                  // Loop: among loops_
+    double begin_s = 0;                                      // Loop
   };
 
   void push(Command command);
   /// Until so many commands are finished.
   void wait_finished(QuietLock& lock, uint64_t count);
-  /// Where there is nothing to do: until shortly before what it pretends to do ends.
-  void sleep_ahead();
   /// The next command; null when stopping and nothing is left, no loop either.
   Command* next();
   void run_thread();
@@ -109,8 +98,6 @@ class HostStream final : public Stream {
   PageTable::Memory memory_at(const void* begin, size_t offset, size_t bytes) const;
   void copy_piece(std::byte* to, const std::byte* from, size_t bytes, CopyKind kind);
   void run_call(Command& command);
-  bool pretends(const Command& command) const;
-  void pretend(double seconds);
   void fail(std::exception_ptr error);
 
   const HostStreamOptions options_;
@@ -131,7 +118,6 @@ class HostStream final : public Stream {
   bool stopping_ = false;
   std::exception_ptr error_;  // written by the stream's thread
   StreamStats stats_;
-  double pretended_until_s_ = 0;  // when what it pretends to do ends
 
   std::thread thread_;  // last: it uses all of the above
 };

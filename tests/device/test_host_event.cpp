@@ -48,6 +48,30 @@ TEST(HostEvent, RecordsMayBeReachedInAnyOrder) {
   waiter.join();
 }
 
+struct CountingListener final : HostEvent::Listener {
+  void reached() override { ++num_told; }
+  int num_told = 0;
+};
+
+TEST(HostEvent, ListenersAreToldOnceAndOfTheirGenerations) {
+  HostEvent event;
+  CountingListener of_first, of_second, of_first_too;
+  const uint64_t first = event.submit_record(), second = event.submit_record();
+  ASSERT_TRUE(event.tell(first, of_first));
+  ASSERT_TRUE(event.tell(second, of_second));
+  ASSERT_TRUE(event.tell(first, of_first_too));
+  event.reach(second, nullptr);
+  EXPECT_EQ(of_second.num_told, 1);
+  EXPECT_EQ(of_first.num_told, 0);
+  event.reach(first, nullptr);
+  EXPECT_EQ(of_first.num_told, 1);
+  EXPECT_EQ(of_first_too.num_told, 1);
+  event.signal();
+  EXPECT_EQ(of_first.num_told, 1);
+  EXPECT_EQ(of_second.num_told, 1);
+  EXPECT_FALSE(event.tell(first, of_first));
+}
+
 TEST(HostEvent, FarAheadRecordWaitsForTheWindow) {
   HostEvent event;
   const uint64_t first = event.submit_record();

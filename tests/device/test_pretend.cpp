@@ -4,7 +4,10 @@
 #include <time.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <memory>
+#include <thread>
 
 #include "device/device.h"
 #include "device/errors.h"
@@ -143,6 +146,96 @@ TEST_F(Pretend, WhatIsRealWaitsForWhatIsPretended) {
   EXPECT_GE(copied_s, began_s + kKernel_s);
   EXPECT_GE(ended->time_s(), began->time_s());
   EXPECT_LE(store->stats().waiting_s, began->time_s() - began_s);
+}
+
+TEST_F(Pretend, WhatWaitsRunsOnceTheEventIsReachedFromTheTimeAtWhichItWas) {
+  Gate gate;
+  host->call({}, [&gate] { gate.pass(); });
+  host->record(*began);
+  compute->wait(*began);
+  compute->call({.flops = 2e-3 * kFlops}, [] {});
+  compute->record(*ended);
+  EXPECT_FALSE(ended->done());
+  EXPECT_EQ(compute->stats().num_operations, 0);
+  gate.open();
+  ended->synchronize();
+  EXPECT_NEAR(ended->time_s() - began->time_s(), 2e-3, 1e-9);
+  EXPECT_GT(compute->stats().waiting_s, 0);
+  EXPECT_EQ(compute->stats().num_operations, 1);
+}
+
+TEST_F(Pretend, ItsEventsAreReachedAheadOfTheirTime) {
+  compute->call({.flops = 100 * kFlops}, [] {});
+  compute->record(*ended);
+  EXPECT_GT(ended->time_s(), device->now_s() + 50);
+  EXPECT_FALSE(ended->done());
+}
+
+TEST_F(Pretend, AFullQueueHoldsUpWhoSubmitsUntilItRuns) {
+  constexpr int kKernels = 10000;  // more than it holds
+  Gate gate;
+  host->call({}, [&gate] { gate.pass(); });
+  host->record(*began);
+  compute->wait(*began);
+  std::atomic<int> num_submitted = 0;
+  std::thread submitting([&] {
+    for (int i = 0; i < kKernels; ++i, ++num_submitted) {
+      compute->call({.flops = 1e-6 * kFlops}, [] {});
+    }
+    compute->record(*ended);
+  });
+  while (num_submitted < 1000) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_LT(num_submitted, kKernels);
+  gate.open();
+  submitting.join();
+  compute->synchronize();
+  EXPECT_EQ(compute->stats().num_operations, kKernels);
+}
+
+TEST_F(Pretend, WhatIsQueuedRunsBeforeTheStreamIsGone) {
+  Gate gate;
+  host->call({}, [&gate] { gate.pass(); });
+  host->record(*began);
+  compute->wait(*began);
+  compute->call({.flops = 1e-3 * kFlops}, [] {});
+  compute->record(*ended);
+  std::thread destroying([this] { compute.reset(); });
+  gate.open();
+  destroying.join();
+  EXPECT_NEAR(ended->time_s() - began->time_s(), 1e-3, 1e-9);
+}
+
+TEST_F(Pretend, WhatIsBehindAnErrorIsDroppedAndItsEventsFire) {
+  host->call({}, [] { throw DeviceError("broken"); });
+  host->record(*began);
+  compute->wait(*began);
+  compute->call({.flops = 1e3 * kFlops}, [] {});
+  compute->record(*ended);
+  EXPECT_THROW(ended->synchronize(), DeviceError);
+  EXPECT_THROW(compute->synchronize(), DeviceError);
+  EXPECT_EQ(compute->stats().num_operations, 0);
+}
+
+TEST_F(Pretend, CopiesOverTheLinkAreForOtherStreams) {
+  Buffer memory = device->allocate(MemoryKind::Device, 128, "memory");
+  EXPECT_THROW(compute->copy(memory.data(), memory.data() + 64, 64, CopyKind::Load), LogicError);
+  EXPECT_THROW(compute->copy(memory.data(), memory.data() + 64, 64, CopyKind::Store), LogicError);
+}
+
+TEST(PretendFaults, AKernelOrACopyMayFail) {
+  for (const FaultSite failing : {FaultSite::Launch, FaultSite::Copy}) {
+    SCOPED_TRACE(static_cast<int>(failing));
+    const auto device = create_device({.memory_bytes = 1 << 20,
+                                       .num_threads = 1,
+                                       .pretend = ComputeRates{.flops_per_s = kFlops},
+                                       .fault = [=](FaultSite site) { return site == failing; }});
+    Buffer memory = device->allocate(MemoryKind::Device, 128, "memory");
+    const auto compute = device->create_stream(StreamRole::Compute);
+    compute->copy(memory.data(), memory.data() + 64, 64, CopyKind::Within);
+    compute->call({.name = "kernel"}, [] {});
+    EXPECT_THROW(compute->synchronize(), DeviceError);
+  }
 }
 
 TEST_F(Pretend, TheBudgetIsExact) {
