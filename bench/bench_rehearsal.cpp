@@ -1,6 +1,6 @@
 // What do the update's overlap and the order of micro-batches gain at a GPU's ratios?
 //
-//   bench_rehearsal [--size 0.1B|0.35B|1B] [--rounds 5] [--threads N] [--share 25] [--balance 0.85]
+//   bench_rehearsal [--size 0.1B|0.35B|1B] [--rounds 5] [--threads N] [--share 25] [--balance 0.87]
 //                   [--chunk-mib N] [--vocabulary 256] [--held N]
 //                   [--device-updates N] [--simulate] [--no-horizontal]
 //
@@ -70,7 +70,7 @@ struct Arguments {
   int rounds = 5;
   int threads = num_usable_cores();
   int share = 25;
-  double balance = 0.85;
+  double balance = 0.87;
   std::optional<uint32_t> held = {};  // nothing: the planner's choice
   std::optional<uint32_t> device_updates = {};
   bool simulate = false;

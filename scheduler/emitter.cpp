@@ -15,11 +15,12 @@ uint32_t Emitter::emit(Op op, std::initializer_list<uint32_t> waits) {
   return static_cast<uint32_t>(plan_.ops.size() - 1);
 }
 
+/// A store comes behind the last use.
 void Emitter::emit_drop(Lane lane, uint32_t chunk, uint32_t block, uint32_t last_item,
                         uint32_t store) {
   last_drop_[chunk] =
       emit({.kind = OpKind::Drop, .lane = lane, .chunk = program_.chunk_id(chunk), .block = block},
-           {item_op(last_item), store_op(store)});
+           {store != kNone ? store_op(store) : item_op(last_item)});
 }
 
 void Emitter::emit_bring(const Bring& bring) {

@@ -133,6 +133,7 @@ class Executor : public Hooks {
 
   void move_chunks();
   void move(uint32_t index);
+  void wait_on_host(const Op& op);
   void wait_moved(uint32_t count);
   void stop_mover() noexcept;
 
