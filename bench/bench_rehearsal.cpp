@@ -9,7 +9,7 @@
 // horizontal, without clipping and with it: bound (with clipping that of its two phases),
 // simulated, achieved, share; processor seconds of Adam and of copying; and what else it takes, as
 // a share of a core: the program's and the mover's threads, which is the executor's overhead, and
-// the streams' threads, which is what sleeping precisely costs.
+// the links' threads, which is what sleeping precisely costs.
 //
 // Before each row is measured how fast this machine's cores run Adam, and copy. Rates of link and
 // kernels are then chosen so that the link's larger direction and compute each take --balance of
@@ -172,7 +172,7 @@ Machine balanced_machine(const Preparation& p, const Cores& cores, double balanc
 /// Processor time so far. Adam's threads are the update stream's, and those of the pool that team
 /// loops use, which were there before the trainer.
 struct Times {
-  double adam_s = 0, kernels_s = 0, links_s = 0, rest_s = 0;
+  double adam_s = 0, links_s = 0, rest_s = 0;
 
   static Times now(const ThreadIds& pool) {
     Times times{.rest_s = process_processor_s()};
@@ -180,7 +180,6 @@ struct Times {
       const std::string name = name_of_thread(id);
       const double seconds = thread_processor_s(id);
       double* const to = name == "ebb update" || pool.contains(id)   ? &times.adam_s
-                         : name == "ebb compute"                     ? &times.kernels_s
                          : name == "ebb load" || name == "ebb store" ? &times.links_s
                                                                      : nullptr;
       if (to == nullptr) continue;
@@ -223,8 +222,7 @@ Measured measure(Trainer& trainer, const RandomBatches& data, const ThreadIds& p
       m.adam_s.push_back(after.adam_s - before.adam_s);
       m.copying_s.push_back(r.copying_processor_s);
       m.program_s.push_back(after.rest_s - before.rest_s);
-      m.streams_s.push_back(after.kernels_s - before.kernels_s + after.links_s - before.links_s -
-                            r.copying_processor_s);
+      m.streams_s.push_back(after.links_s - before.links_s - r.copying_processor_s);
     };
     add(all);
     if (!gate.quiet()) continue;

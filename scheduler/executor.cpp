@@ -388,7 +388,9 @@ void Executor::move_chunks() {
 void Executor::move(uint32_t index) {
   const Op& op = plan_->ops[index];
   // What is loaded there next is mostly later than who leaves: then this thread sleeps only once.
-  if (op.kind == OpKind::Drop && index + 1 < plan_->ops.size()) {
+  // Nobody else waits for weights to leave, as only this thread brings them back.
+  const bool weights_leave = op.kind == OpKind::Drop && op.chunk.space == Space::Weights;
+  if (weights_leave && index + 1 < plan_->ops.size()) {
     const Op& next = plan_->ops[index + 1];
     if (next.lane == Lane::Load && next.block == op.block) wait_on_host(next);
   }

@@ -2,8 +2,9 @@
 //
 // The program thread runs model code; at every moment it submits what the plan puts before it,
 // makes the compute stream wait for the loads it names, and hands out leases. A mover thread gives
-// blocks to what is loaded, in plan order: it waits for a block's last user, maps the block at the
-// chunk's address and submits the load. What is only given a block the program gives it. Work that
+// blocks to what is loaded, in plan order: it waits for a block's last user, or the store behind
+// that, and for what made the chunk's content at home, maps the block at the chunk's address and
+// submits the load. What is only given a block the program gives it. Work that
 // touches a chunk is submitted only after its block is mapped. What a finished gradient or an
 // update means is the owner's (ChunkWork).
 //

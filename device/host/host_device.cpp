@@ -175,7 +175,7 @@ HostStreamOptions HostDevice::stream_options(StreamRole role) {
 
 std::unique_ptr<Stream> HostDevice::create_stream(StreamRole role) {
   if (role == StreamRole::Compute && info_.pretended) {
-    return std::make_unique<PretendedStream>(*info_.pretended, faults_);
+    return std::make_unique<PretendedStream>(info_, faults_);
   }
   return std::make_unique<HostStream>(stream_options(role));
 }

@@ -11,8 +11,8 @@ constexpr size_t kQueueSlots = 4096;
 
 }  // namespace
 
-PretendedStream::PretendedStream(const ComputeRates& rates, Faults& faults)
-    : rates_(rates), faults_(faults), queue_(kQueueSlots) {}
+PretendedStream::PretendedStream(const DeviceInfo& device, Faults& faults)
+    : device_(device), faults_(faults), queue_(kQueueSlots) {}
 
 PretendedStream::~PretendedStream() {
   std::unique_lock lock(mutex_);
@@ -30,14 +30,19 @@ void PretendedStream::wait(const Event& event) {
 }
 
 void PretendedStream::copy(void*, const void*, size_t bytes, CopyKind kind) {
-  EBB_CHECK(kind == CopyKind::Within, "a stream that pretends copies nothing over the link");
-  const double traffic = 2 * static_cast<double>(bytes);  // read and written
-  submit({.seconds = rates_.seconds({.bytes = traffic}), .copied_bytes = bytes});
+  submit({.seconds = seconds_of_copy(bytes, kind), .copies = true, .bytes = bytes});
+}
+
+double PretendedStream::seconds_of_copy(size_t bytes, CopyKind kind) const {
+  const auto count = static_cast<double>(bytes);
+  if (kind == CopyKind::Within) return device_.pretended->seconds({.bytes = 2 * count});
+  const double rate = kind == CopyKind::Load ? device_.load_bytes_per_s : device_.store_bytes_per_s;
+  return rate > 0 ? count / rate : 0;
 }
 
 void PretendedStream::call(const Cost& cost, HostFunction function) {
   EBB_CHECK(static_cast<bool>(function), "calling an empty function");
-  submit({.name = cost.name, .seconds = rates_.seconds(cost)});
+  submit({.name = cost.name, .seconds = device_.pretended->seconds(cost)});
 }
 
 void PretendedStream::submit(const Command& command) {
@@ -51,7 +56,8 @@ void PretendedStream::submit(const Command& command) {
 void PretendedStream::run_queue() {
   for (; !is_queue_empty(); ++num_run_) {
     const Command& command = queue_[num_run_ % kQueueSlots];
-    if (command.awaited != nullptr && command.awaited->tell(command.generation, *this)) break;
+    const bool waits = command.awaited != nullptr && !error_;
+    if (waits && command.awaited->tell(command.generation, *this)) break;
     run(command);
   }
 }
@@ -79,13 +85,13 @@ void PretendedStream::run_wait(const Command& command) {
 
 void PretendedStream::run_work(const Command& command) {
   try {
-    if (command.copied_bytes > 0) {
-      faults_.check_copy(command.copied_bytes);
+    if (command.copies) {
+      faults_.check_copy(command.bytes);
     } else {
       faults_.check_launch(command.name);
     }
     ready_s_ += command.seconds;
-    stats_.copied_bytes += command.copied_bytes;
+    stats_.copied_bytes += command.bytes;
   } catch (...) {
     error_ = std::current_exception();
   }

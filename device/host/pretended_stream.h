@@ -7,9 +7,11 @@
 // that submits them; those behind an event that is not reached are queued, and run on the thread
 // that reaches it.
 //
-// Copies over the link are real, and LogicErrors here. Nothing is allocated after construction;
-// submitting blocks while the queue is full. Thread-safety: as Stream says; stats() and
-// synchronize() may be called from any thread.
+// Copies move nothing, as what kernels would have written is not there; over the link they take the
+// time that it has for them alone. Faults are asked for under the stream's lock. Nothing is
+// allocated after construction; submitting blocks while the queue is full. Thread-safety: as Stream
+// says; stats() and synchronize() may be called from any thread. REQUIRES of an event that it
+// records: fewer than 64 records that streams have yet to reach.
 #pragma once
 
 #include <condition_variable>
@@ -20,6 +22,7 @@
 #include <vector>
 
 #include "device/budget.h"
+#include "device/device.h"
 #include "device/host/host_event.h"
 #include "device/stream.h"
 
@@ -27,8 +30,8 @@ namespace ebb {
 
 class PretendedStream final : public Stream, private HostEvent::Listener {
  public:
-  /// REQUIRES: `faults` outlives the stream.
-  PretendedStream(const ComputeRates& rates, Faults& faults);
+  /// REQUIRES: the device pretends; both outlive the stream.
+  PretendedStream(const DeviceInfo& device, Faults& faults);
   /// Waits until nothing is queued.
   ~PretendedStream() override;
 
@@ -47,9 +50,11 @@ class PretendedStream final : public Stream, private HostEvent::Listener {
     uint64_t generation = 0;  // of either event
     std::string_view name = {};
     double seconds = 0;
-    size_t copied_bytes = 0;
+    bool copies = false;
+    size_t bytes = 0;  // copied
   };
 
+  double seconds_of_copy(size_t bytes, CopyKind kind) const;
   void submit(const Command& command);
   bool is_queue_empty() const { return num_queued_ == num_run_; }
   /// Until one has to wait for an event.
@@ -59,7 +64,7 @@ class PretendedStream final : public Stream, private HostEvent::Listener {
   void run_work(const Command& command);
   void reached() override;
 
-  const ComputeRates rates_;
+  const DeviceInfo& device_;
   Faults& faults_;
 
   mutable std::mutex mutex_;

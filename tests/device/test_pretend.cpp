@@ -200,7 +200,13 @@ TEST_F(Pretend, WhatIsQueuedRunsBeforeTheStreamIsGone) {
   compute->wait(*began);
   compute->call({.flops = 1e-3 * kFlops}, [] {});
   compute->record(*ended);
-  std::thread destroying([this] { compute.reset(); });
+  std::atomic<bool> is_gone = false;
+  std::thread destroying([&] {
+    compute.reset();
+    is_gone = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(is_gone);
   gate.open();
   destroying.join();
   EXPECT_NEAR(ended->time_s() - began->time_s(), 1e-3, 1e-9);
@@ -217,10 +223,44 @@ TEST_F(Pretend, WhatIsBehindAnErrorIsDroppedAndItsEventsFire) {
   EXPECT_EQ(compute->stats().num_operations, 0);
 }
 
-TEST_F(Pretend, CopiesOverTheLinkAreForOtherStreams) {
-  Buffer memory = device->allocate(MemoryKind::Device, 128, "memory");
-  EXPECT_THROW(compute->copy(memory.data(), memory.data() + 64, 64, CopyKind::Load), LogicError);
-  EXPECT_THROW(compute->copy(memory.data(), memory.data() + 64, 64, CopyKind::Store), LogicError);
+TEST(PretendErrors, NothingBehindAnErrorIsWaitedFor) {
+  const auto device =
+      create_device({.memory_bytes = 1 << 20,
+                     .num_threads = 1,
+                     .pretend = ComputeRates{.flops_per_s = kFlops},
+                     .fault = [](FaultSite site) { return site == FaultSite::Copy; }});
+  const auto late = device->create_event(), ended = device->create_event();
+  const auto host = device->create_stream(StreamRole::Update);
+  const auto compute = device->create_stream(StreamRole::Compute);
+  Gate gate;
+  host->call({}, [&gate] { gate.pass(); });
+  host->record(*late);
+  compute->copy(nullptr, nullptr, 64, CopyKind::Within);
+  compute->wait(*late);
+  compute->record(*ended);
+  EXPECT_TRUE(ended->done());
+  EXPECT_THROW(ended->synchronize(), DeviceError);
+  EXPECT_THROW(compute->synchronize(), DeviceError);
+  gate.open();
+}
+
+TEST(PretendCopies, OverTheLinkTakeItsTimeAndMoveNothing) {
+  const auto device = create_device({.memory_bytes = 1 << 20,
+                                     .num_threads = 1,
+                                     .load_bytes_per_s = 1e6,
+                                     .store_bytes_per_s = 5e5,
+                                     .pretend = ComputeRates{.flops_per_s = kFlops}});
+  Buffer memory = device->allocate(MemoryKind::Device, 2000, "memory");
+  Buffer home = device->allocate(MemoryKind::Pinned, 1000, "home");
+  std::fill_n(home.data(), 1000, std::byte{7});
+  const auto compute = device->create_stream(StreamRole::Compute);
+  compute->copy(memory.data(), home.data(), 1000, CopyKind::Load);
+  compute->copy(home.data(), memory.data() + 1000, 1000, CopyKind::Store);
+  compute->synchronize();
+  EXPECT_NEAR(compute->stats().busy_s, 3e-3, 1e-9);
+  EXPECT_EQ(compute->stats().copied_bytes, 2000);
+  EXPECT_EQ(memory.data()[0], std::byte{0});
+  EXPECT_EQ(home.data()[0], std::byte{7});
 }
 
 TEST(PretendFaults, AKernelOrACopyMayFail) {

@@ -444,6 +444,25 @@ TEST(Plan, WhatIsOnlyGivenABlockLeavesTheOldestToLoads) {
             "s3b5 run10 ");
 }
 
+/// Who gives a block on waits once: for a store, which stands behind the last use, or for that.
+TEST(Plan, WhoLeavesWaitsForOneOperationBehindItsLastUse) {
+  int num_behind_stores = 0;
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    const Case c = test::make_any_case(seed);
+    const Plan plan = test::plan_case(c, test::smallest_blocks(c) + 1, true).plan;
+    for (const Op& op : plan.ops) {
+      if (op.kind != OpKind::Drop || op.num_waits == 0) continue;
+      ASSERT_EQ(op.num_waits, 1) << "case " << seed;
+      const Op& last = plan.ops[plan.waits_of(op)[0]];
+      if (last.kind != OpKind::Move) continue;
+      EXPECT_EQ(last.chunk, op.chunk);
+      EXPECT_EQ(last.to, Tier::Host);
+      ++num_behind_stores;
+    }
+  }
+  EXPECT_GT(num_behind_stores, 0);
+}
+
 /// A chunk that is loaded comes back to its address: not before the other thread took it away.
 TEST(Plan, AChunkComesBackOnceItHasLeft) {
   int num_found = 0;

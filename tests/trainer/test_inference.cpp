@@ -83,6 +83,19 @@ TEST(InferenceTest, GivesTheLossOfATrainersEvaluation) {
   }
 }
 
+/// Kernels take time and compute nothing; weights travel, results do not.
+TEST(InferenceTest, IsRehearsed) {
+  const Running real(DType::BF16);
+  const auto device = create_device({.memory_bytes = real.prepared.ledger.total(Tier::Device),
+                                     .num_threads = 1,
+                                     .pretend = ComputeRates{.flops_per_s = 1e12}});
+  Inference inference(*device, real.prepared);
+  for (const MicroBatch& batch : real.data.micro_batches()) {
+    EXPECT_EQ(inference.run(0, batch), 0);
+    EXPECT_EQ(inference.losses().span<float>()[0], 0);
+  }
+}
+
 TEST(InferenceTest, GivesTheSameBitsInTheSmallestBudget) {
   for (const DType dtype : {DType::F32, DType::BF16}) {
     Running resident(dtype);
