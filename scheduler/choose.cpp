@@ -21,10 +21,9 @@ namespace ebb {
 namespace {
 
 // Which of the fastest settings are refined; and then tried with fewer recomputed blocks, or
-// polished: how much slower than the fastest they
-// may be, and how many at least. Updates in hope alone make some take 0.6 of the time. Others as
-// well where plans are short: of so many operations in all. Where they are long, planning all again
-// takes longer than a second.
+// polished: how much slower than the fastest they may be, and how many at least. Updates in hope
+// alone make some take 0.6 of the time. Others as well where plans are short: of so many operations
+// in all. Where they are long, planning all again takes longer than a second.
 constexpr double kNear = 2;
 constexpr size_t kFewestRefined = 4, kFewestPolished = 2;
 constexpr size_t kOperationsRefined = 800'000, kOperationsPolished = 150'000;

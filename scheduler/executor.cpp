@@ -387,27 +387,16 @@ void Executor::move_chunks() {
 
 void Executor::move(uint32_t index) {
   const Op& op = plan_->ops[index];
-  // What is loaded there next is mostly later than who leaves: then this thread sleeps only once.
-  // Nobody else waits for weights to leave, as only this thread brings them back.
-  const bool weights_leave = op.kind == OpKind::Drop && op.chunk.space == Space::Weights;
-  if (weights_leave && index + 1 < plan_->ops.size()) {
-    const Op& next = plan_->ops[index + 1];
-    if (next.lane == Lane::Load && next.block == op.block) wait_on_host(next);
+  for (uint32_t w : plan_->waits_of(op)) {
+    if (!submitted_.wait_for(w + 1)) throw LogicError("the step was given up");
+    if (!takes_no_time(plan_->ops[w])) events_[w]->synchronize();
   }
-  wait_on_host(op);
   drop_or_map(op);
   if (takes_no_time(op)) return;
   stream(Lane::Load)
       .copy(spaces_.address(op.chunk), home_of(op.chunk), layout_.used_bytes(op.chunk),
             CopyKind::Load);
   stream(Lane::Load).record(*events_[index]);
-}
-
-void Executor::wait_on_host(const Op& op) {
-  for (uint32_t w : plan_->waits_of(op)) {
-    if (!submitted_.wait_for(w + 1)) throw LogicError("the step was given up");
-    if (!takes_no_time(plan_->ops[w])) events_[w]->synchronize();
-  }
 }
 
 void Executor::wait_moved(uint32_t count) {

@@ -4,9 +4,9 @@
 // makes the compute stream wait for the loads it names, and hands out leases. A mover thread gives
 // blocks to what is loaded, in plan order: it waits for a block's last user, or the store behind
 // that, and for what made the chunk's content at home, maps the block at the chunk's address and
-// submits the load. What is only given a block the program gives it. Work that
-// touches a chunk is submitted only after its block is mapped. What a finished gradient or an
-// update means is the owner's (ChunkWork).
+// submits the load. What is only given a block the program gives it. Work that touches a chunk is
+// submitted only after its block is mapped. What a finished gradient or an update means is the
+// owner's (ChunkWork).
 //
 // One program thread at a time. A step that throws leaves the executor unusable; destroying it is
 // then still safe.
@@ -134,7 +134,6 @@ class Executor : public Hooks {
 
   void move_chunks();
   void move(uint32_t index);
-  void wait_on_host(const Op& op);
   void wait_moved(uint32_t count);
   void stop_mover() noexcept;
 

@@ -30,7 +30,7 @@ bool HostEvent::is_reached(uint64_t generation) const {
 }
 
 // The waiters are told under the lock: one of them may destroy the event as soon as it has seen its
-// generation.
+// generation. Listeners are told behind it, as they go on to other events.
 void HostEvent::reach(uint64_t generation, std::exception_ptr error, double time_s) {
   give_order(this);
   Listener* told = nullptr;

@@ -35,14 +35,19 @@ std::unique_ptr<Device> create_pretender(double bytes_per_s = kBytes) {
 
 class Pretend : public testing::Test {
  protected:
+  /// Until the gate opens; then `began` is reached.
+  void hold_compute(Gate& gate) {
+    host->call({}, [&gate] { gate.pass(); });
+    host->record(*began);
+    compute->wait(*began);
+  }
+
   /// Seconds of what `submit` gives to the compute stream, all of it before the first begins: so
   /// the stream never waits for this thread.
   template <class Submit>
   double seconds_of(const Submit& submit) {
     Gate gate;
-    host->call({}, [&gate] { gate.pass(); });
-    host->record(*began);
-    compute->wait(*began);
+    hold_compute(gate);
     submit();
     compute->record(*ended);
     gate.open();
@@ -150,9 +155,7 @@ TEST_F(Pretend, WhatIsRealWaitsForWhatIsPretended) {
 
 TEST_F(Pretend, WhatWaitsRunsOnceTheEventIsReachedFromTheTimeAtWhichItWas) {
   Gate gate;
-  host->call({}, [&gate] { gate.pass(); });
-  host->record(*began);
-  compute->wait(*began);
+  hold_compute(gate);
   compute->call({.flops = 2e-3 * kFlops}, [] {});
   compute->record(*ended);
   EXPECT_FALSE(ended->done());
@@ -174,9 +177,7 @@ TEST_F(Pretend, ItsEventsAreReachedAheadOfTheirTime) {
 TEST_F(Pretend, AFullQueueHoldsUpWhoSubmitsUntilItRuns) {
   constexpr int kKernels = 10000;  // more than it holds
   Gate gate;
-  host->call({}, [&gate] { gate.pass(); });
-  host->record(*began);
-  compute->wait(*began);
+  hold_compute(gate);
   std::atomic<int> num_submitted = 0;
   std::thread submitting([&] {
     for (int i = 0; i < kKernels; ++i, ++num_submitted) {
@@ -195,9 +196,7 @@ TEST_F(Pretend, AFullQueueHoldsUpWhoSubmitsUntilItRuns) {
 
 TEST_F(Pretend, WhatIsQueuedRunsBeforeTheStreamIsGone) {
   Gate gate;
-  host->call({}, [&gate] { gate.pass(); });
-  host->record(*began);
-  compute->wait(*began);
+  hold_compute(gate);
   compute->call({.flops = 1e-3 * kFlops}, [] {});
   compute->record(*ended);
   std::atomic<bool> is_gone = false;
