@@ -4,9 +4,9 @@
 //
 // AdamW without a log, with one, its undo, and undo with another scale in one pass, measured in
 // turn in one process; medians of their ratios to the step without a log (rounds.h). The state is
-// that of twelve steps with gradients over six binary decades. What was logged is always undone, so
-// every sample sees the same values; afterwards a hash over the state must be the one before, and a
-// redone update the other update, to the bit.
+// that of twelve steps from normal weights with gradients over six binary decades. What was logged
+// is always undone, so every sample sees the same values; afterwards a hash over the state must be
+// the one before, and a redone update the other update, to the bit.
 #include <fmt/core.h>
 
 #include <bit>
@@ -29,6 +29,14 @@ float gradient_at(int64_t i, int64_t t) {
   const uint32_t random = scramble(i * 64 + t);
   const uint32_t exponent = 111 + (random >> 8 & 0xff) % 6;
   return BF16(std::bit_cast<float>((random & 0x807f0000u) | exponent << 23));
+}
+
+/// About normal, of standard deviation 0.02, as a GPT's weights are: corrections of those near 0 do
+/// not fit.
+float master_at(int64_t i) {
+  const uint32_t a = scramble(2 * ~i), b = scramble(2 * ~i + 1);
+  const uint32_t sum = (a & 0xffff) + (a >> 16) + (b & 0xffff) + (b >> 16);
+  return 0.02f / 37837 * (static_cast<float>(sum) - 131070);
 }
 
 AdamWStep step_at(int64_t t, float scale = 1) {
@@ -93,9 +101,7 @@ class Run {
       const Planes at = planes.from(piece * kPiece);
       std::vector<float> masters(kPiece);
       for (int64_t i = 0; i < kPiece; ++i) {
-        const uint32_t random = scramble(~(piece * kPiece + i));
-        masters[static_cast<size_t>(i)] =
-            std::bit_cast<float>(0x3c800000u | (random & 0x807fffffu));
+        masters[static_cast<size_t>(i)] = master_at(piece * kPiece + i);
       }
       write_masters(at, masters);
       std::fill_n(at.momentum, kPiece, 0.0f);

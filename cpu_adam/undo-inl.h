@@ -54,7 +54,9 @@ HWY_INLINE Bits<D> invert(D d, const Values<D>& now, const Shares<D>& added, hn:
                            HWY_ATTR { return hn::MulAdd(x, hn::Set(d, k), x); };
   const auto m = divided(hn::Sub(now.m, added.momentum), inverse.of_beta1);
   const auto v = divided(hn::Sub(now.v, added.variance), inverse.of_beta2);
-  const auto p = divided(hn::Add(now.p, step), inverse.of_decay);
+  // Not divided(): the change, small beside the parameter, is put together first and rounds less.
+  const auto change = hn::MulAdd(hn::Add(now.p, step), hn::Set(d, inverse.of_decay), step);
+  const auto p = hn::Add(now.p, change);
   return {hn::BitCast(du, m), hn::BitCast(du, v), hn::Sub(hn::BitCast(du, p), hn::Set(du, 1))};
 }
 
