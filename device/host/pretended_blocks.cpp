@@ -33,19 +33,25 @@ auto* PageTable::range_of(auto& ranges, const std::byte* address) {
   return found != ranges.end() ? &*found : nullptr;
 }
 
+std::byte** PageTable::page_at(const std::byte* address) {
+  Range* const range = range_of(ranges_, address);
+  if (range == nullptr) return nullptr;
+  const auto offset = static_cast<size_t>(address - range->begin);
+  return offset % range->page_bytes == 0 ? &range->pages[offset / range->page_bytes] : nullptr;
+}
+
 // Quiet, as this is no order of the work: a move and a copy that the caller did not order are found
 // by what they do to the memory.
-void PageTable::map(const std::byte* address, std::byte* memory) {
+void PageTable::map(const std::byte* address, std::byte* memory, const std::byte* before) {
   size_t bytes = 0;
   {
     QuietLock lock(mutex_);
-    Range* const range = range_of(ranges_, address);
-    const size_t offset = range != nullptr ? static_cast<size_t>(address - range->begin) : 0;
-    EBB_CHECK(range != nullptr && offset % range->page_bytes == 0,
-              "a block is mapped at a place of a reserved range");
-    for (Range& other : ranges_) std::ranges::replace(other.pages, memory, nullptr);
-    bytes = range->page_bytes;
-    range->pages[offset / bytes] = memory;
+    std::byte** const page = page_at(address);
+    EBB_CHECK(page != nullptr, "a block is mapped at a place of a reserved range");
+    // Another's memory may lie there by now.
+    if (std::byte** const old = page_at(before); old != nullptr && *old == memory) *old = nullptr;
+    *page = memory;
+    bytes = range_of(ranges_, address)->page_bytes;
   }
   announce_write(memory, bytes);
 }
@@ -66,7 +72,8 @@ PretendedBlocks::PretendedBlocks(Buffer memory, PageTable& table, size_t block_b
     : memory_(std::move(memory)),
       table_(table),
       block_bytes_(block_bytes),
-      num_blocks_(num_blocks) {}
+      num_blocks_(num_blocks),
+      places_(num_blocks) {}
 
 PretendedBlocks::~PretendedBlocks() {
   for (const std::byte* range : ranges_) table_.release(range);
@@ -82,7 +89,8 @@ std::byte* PretendedBlocks::reserve(size_t bytes) {
 
 void PretendedBlocks::map(uint32_t block, std::byte* address) {
   EBB_CHECK(block < num_blocks_, "there is no block " + std::to_string(block));
-  table_.map(address, memory_.data() + block * block_bytes_);
+  table_.map(address, memory_.data() + block * block_bytes_, places_[block]);
+  places_[block] = address;
 }
 
 }  // namespace ebb

@@ -3,7 +3,8 @@
 // Nothing but copies touches what such a device holds, so copies alone look addresses up, and a
 // move is a note in the table. (Blocks that kernels on this processor read are moved in its own
 // page tables, and every core has to forget where they were: host_blocks.h.) Whatever else touches
-// a reserved range faults. Thread-safety: every method may be called from any thread.
+// a reserved range faults. Thread-safety: every method may be called from any thread; who moves a
+// block comes after who moved it before.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +28,9 @@ class PageTable {
   std::byte* reserve(size_t bytes, size_t page_bytes);
   /// REQUIRES: reserve() returned it.
   void release(const std::byte* range) noexcept;
-  /// Puts a page's memory there, and nowhere else. Throws LogicError where no page begins.
-  void map(const std::byte* address, std::byte* memory);
+  /// Moves a page's memory there from `before`, where it was put last, or null. Throws LogicError
+  /// where no page begins.
+  void map(const std::byte* address, std::byte* memory, const std::byte* before);
   /// The memory under `address`, and how many of `bytes` are on that page. An address that is not
   /// reserved is that of its memory. Throws LogicError where nothing is mapped.
   Memory find(std::byte* address, size_t bytes) const;
@@ -43,6 +45,8 @@ class PageTable {
   };
   /// Null where the address is not reserved.
   static auto* range_of(auto& ranges, const std::byte* address);
+  /// The entry of the page that begins there; null where none does.
+  std::byte** page_at(const std::byte* address);
 
   mutable std::mutex mutex_;
   std::vector<Range> ranges_;
@@ -68,6 +72,7 @@ class PretendedBlocks final : public Blocks {
   const uint32_t num_blocks_;
   std::mutex mutex_;
   std::vector<const std::byte*> ranges_;
+  std::vector<const std::byte*> places_;  // where each block lies, null: nowhere
 };
 
 }  // namespace ebb
