@@ -124,9 +124,8 @@ double processor_s() {
 /// A setting with a trainer of its own.
 class Setting {
  public:
-  Setting(const Model& model, const TrainerOptions& options, const Budgets& budgets,
-          const DeviceOptions& device, const Machine& machine)
-      : prepared_(prepare(model, options, budgets, machine)),
+  Setting(const Model& model, Preparation prepared, const DeviceOptions& device)
+      : prepared_(std::move(prepared)),
         device_(create_device(device)),
         trainer_(std::make_unique<Trainer>(model, *device_, prepared_)) {}
 
@@ -221,14 +220,16 @@ Verdict run_small(const SmallCase& c, MachineRates rates, int rounds) {
   size_t of_choice = 0;
   for (const size_t i : settings_to_measure(chosen)) {
     const Candidate& candidate = chosen.candidates[i];
-    if (i == chosen.chosen) of_choice = settings.size();
-    TrainerOptions told = options;
+    const bool is_choice = i == chosen.chosen;
+    if (is_choice) of_choice = settings.size();
+    TrainerOptions told = options;  // recomputes every block or none, where the choice may mix
     told.micro_batch_order = candidate.order;
     told.recompute = candidate.recompute;
     told.activations = candidate.activations;
     told.update = candidate.update;
-    settings.push_back(
-        std::make_unique<Setting>(model, told, Budgets{.device_memory = budget}, device, machine));
+    settings.push_back(std::make_unique<Setting>(
+        model, is_choice ? chosen : prepare(model, told, {.device_memory = budget}, machine),
+        device));
   }
   const RandomBatches data(model.config().vocabulary, c.batch_size, c.length, c.accumulation);
   for (auto& s : settings) s->warm_up(data.batches());
