@@ -35,6 +35,7 @@ float gradient_at(int64_t i, int64_t t) {
 /// not fit.
 float master_at(int64_t i) {
   const uint32_t a = scramble(2 * ~i), b = scramble(2 * ~i + 1);
+  // Mean 131070, standard deviation 37837.
   const uint32_t sum = (a & 0xffff) + (a >> 16) + (b & 0xffff) + (b >> 16);
   return 0.02f / 37837 * (static_cast<float>(sum) - 131070);
 }

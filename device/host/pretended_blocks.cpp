@@ -43,17 +43,12 @@ std::byte** PageTable::page_at(const std::byte* address) {
 // Quiet, as this is no order of the work: a move and a copy that the caller did not order are found
 // by what they do to the memory.
 void PageTable::map(const std::byte* address, std::byte* memory, const std::byte* before) {
-  size_t bytes = 0;
-  {
-    QuietLock lock(mutex_);
-    std::byte** const page = page_at(address);
-    EBB_CHECK(page != nullptr, "a block is mapped at a place of a reserved range");
-    // Another's memory may lie there by now.
-    if (std::byte** const old = page_at(before); old != nullptr && *old == memory) *old = nullptr;
-    *page = memory;
-    bytes = range_of(ranges_, address)->page_bytes;
-  }
-  announce_write(memory, bytes);
+  QuietLock lock(mutex_);
+  std::byte** const page = page_at(address);
+  EBB_CHECK(page != nullptr, "a block is mapped at a place of a reserved range");
+  // Another's memory may lie there by now.
+  if (std::byte** const old = page_at(before); old != nullptr && *old == memory) *old = nullptr;
+  *page = memory;
 }
 
 PageTable::Memory PageTable::find(std::byte* address, size_t bytes) const {
@@ -89,8 +84,10 @@ std::byte* PretendedBlocks::reserve(size_t bytes) {
 
 void PretendedBlocks::map(uint32_t block, std::byte* address) {
   EBB_CHECK(block < num_blocks_, "there is no block " + std::to_string(block));
-  table_.map(address, memory_.data() + block * block_bytes_, places_[block]);
+  std::byte* const memory = memory_.data() + block * block_bytes_;
+  table_.map(address, memory, places_[block]);
   places_[block] = address;
+  announce_write(memory, block_bytes_);
 }
 
 }  // namespace ebb
