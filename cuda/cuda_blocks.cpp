@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cuda/cuda_error.h"
+#include "cuda/kernel_stream.h"
 #include "cuda/setup_stream.h"
 #include "device/errors.h"
 
@@ -29,7 +30,6 @@ CudaBlocks::CudaBlocks(const Driver& driver, int device, Budget& budget, size_t 
       poison_(poison) {
   EBB_CHECK(block_bytes > 0, "a block of no bytes");
   check_granularity();
-  places_.resize(num_blocks);
   handles_.reserve(num_blocks);
   budget_.take(block_bytes * num_blocks, "blocks");
   try {
@@ -83,8 +83,11 @@ CudaBlocks::~CudaBlocks() { release_blocks(); }
 
 void CudaBlocks::release_blocks() noexcept {
   (void)cudaSetDevice(device_);
-  for (const CUdeviceptr place : places_) {
-    if (place != 0) (void)driver_.mem_unmap(place, block_bytes_);
+  for (const Range& range : ranges_) {
+    for (size_t place = 0; place < range.occupants.size(); ++place) {
+      if (range.occupants[place] == kNone) continue;
+      (void)driver_.mem_unmap(range.begin + place * block_bytes_, block_bytes_);
+    }
   }
   for (const CUmemGenericAllocationHandle handle : handles_) (void)driver_.mem_release(handle);
   for (const Range& range : ranges_) {
@@ -108,49 +111,54 @@ std::byte* CudaBlocks::reserve(size_t bytes) {
   return reinterpret_cast<std::byte*>(ranges_.emplace_back(std::move(range)).begin);
 }
 
-uint32_t* CudaBlocks::occupant_at(CUdeviceptr address) {
-  for (Range& range : ranges_) {
-    if (address < range.begin) continue;
-    const size_t offset = address - range.begin;
-    if (offset >= range.occupants.size() * block_bytes_) continue;
-    return offset % block_bytes_ == 0 ? &range.occupants[offset / block_bytes_] : nullptr;
-  }
-  return nullptr;
+auto& CudaBlocks::occupant_at(auto& ranges, const std::byte* address) const {
+  const auto wanted = reinterpret_cast<CUdeviceptr>(address);
+  const auto found = std::ranges::find_if(ranges, [&](const Range& range) {
+    return wanted >= range.begin && wanted < range.begin + range.occupants.size() * block_bytes_;
+  });
+  EBB_CHECK(found != ranges.end() && (wanted - found->begin) % block_bytes_ == 0,
+            "a block is mapped at a place of a reserved range");
+  return found->occupants[(wanted - found->begin) / block_bytes_];
 }
 
-void CudaBlocks::map(uint32_t block, std::byte* address) {
-  const auto target = reinterpret_cast<CUdeviceptr>(address);
-  enter();
+bool CudaBlocks::lies_at(uint32_t block, const std::byte* address) const {
+  std::lock_guard lock(mutex_);
+  return occupant_at(ranges_, address) == block;
+}
+
+void CudaBlocks::map(uint32_t block, std::byte* address, Stream& user) {
   {
     std::lock_guard lock(mutex_);
     EBB_CHECK(block < num_blocks_, "there is no block " + std::to_string(block));
-    const uint32_t* occupant = occupant_at(target);
-    EBB_CHECK(occupant != nullptr, "a block is mapped at a place of a reserved range");
-    if (*occupant != block) {
-      if (*occupant != kNone) unmap(*occupant);
-      if (places_[block] != 0) unmap(block);
-      map_at(block, target);
+    uint32_t& occupant = occupant_at(ranges_, address);
+    if (occupant != block) {
+      enter();
+      const auto target = reinterpret_cast<CUdeviceptr>(address);
+      if (occupant != kNone) unmap(occupant, target);
+      map_at(block, occupant, target);
     }
   }
-  if (poison_) SetupStream(device_).fill(address, kPoisonByte, block_bytes_);
+  if (!poison_) return;
+  auto* const stream = dynamic_cast<KernelStream*>(&user);
+  EBB_CHECK(stream != nullptr, "a block is poisoned on a stream of the host");
+  stream->launch({.name = "poison"}, [address, bytes = block_bytes_](cudaStream_t s) {
+    EBB_CUDA(cudaMemsetAsync(address, kPoisonByte, bytes, s), "poisoning a block");
+  });
 }
 
-void CudaBlocks::unmap(uint32_t block) {
-  const CUdeviceptr place = places_[block];
-  const CUresult status = driver_.mem_unmap(place, block_bytes_);
+void CudaBlocks::unmap(uint32_t& occupant, CUdeviceptr address) const {
+  const CUresult status = driver_.mem_unmap(address, block_bytes_);
   if (status != CUDA_SUCCESS) {
-    throw_driver_error(driver_, status, "unmapping block " + std::to_string(block),
+    throw_driver_error(driver_, status, "unmapping block " + std::to_string(occupant),
                        "the device may be lost: see the first error of this run");
   }
-  *occupant_at(place) = kNone;
-  places_[block] = 0;
+  occupant = kNone;
 }
 
-void CudaBlocks::map_at(uint32_t block, CUdeviceptr address) {
+void CudaBlocks::map_at(uint32_t block, uint32_t& occupant, CUdeviceptr address) const {
   CUresult status = driver_.mem_map(address, block_bytes_, 0, handles_[block], 0);
   if (status == CUDA_SUCCESS) {
-    *occupant_at(address) = block;
-    places_[block] = address;
+    occupant = block;
     const CUmemAccessDesc access = {.location = {CU_MEM_LOCATION_TYPE_DEVICE, device_},
                                     .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     status = driver_.mem_set_access(address, block_bytes_, &access, 1);

@@ -1,9 +1,11 @@
 // Blocks of the CUDA backend: physical allocations, taken when made, mapped where they are wanted.
 //
-// map() unmaps a block from where it lies, and whichever block lies where it goes, then maps it.
-// It runs on the caller's thread and blocks no stream, but the driver may wait in it for work that
-// was submitted before; what that costs beside running kernels has not been measured on a GPU yet.
-// Thread-safety: every method may be called from any thread.
+// They keep their addresses: CUDA maps an allocation several times, and what is done under one
+// address is seen under another by whatever begins after it has ended (CUDA C++ Programming Guide,
+// virtual memory management, "Virtual Aliasing Support"). So map() has something to do only where
+// another block lies, which it unmaps. It runs on the caller's thread and blocks no stream, but the
+// driver may wait in it for work that was submitted before; what that costs beside running kernels
+// has not been measured on a GPU yet. Thread-safety: every method may be called from any thread.
 #pragma once
 
 #include <cuda.h>
@@ -29,7 +31,10 @@ class CudaBlocks final : public Blocks {
   CudaBlocks& operator=(const CudaBlocks&) = delete;
 
   std::byte* reserve(size_t bytes) override;
-  void map(uint32_t block, std::byte* address) override;
+  /// Poisons in stream order.
+  void map(uint32_t block, std::byte* address, Stream& user) override;
+  bool keep_addresses() const override { return true; }
+  bool lies_at(uint32_t block, const std::byte* address) const override;
   size_t block_bytes() const override { return block_bytes_; }
   uint32_t num_blocks() const override { return num_blocks_; }
 
@@ -46,10 +51,11 @@ class CudaBlocks final : public Blocks {
   void check_granularity() const;
   void take_blocks();
   void release_blocks() noexcept;
-  /// Who lies at a block-aligned place of a reserved range; null where it is no such place.
-  uint32_t* occupant_at(CUdeviceptr address);
-  void unmap(uint32_t block);
-  void map_at(uint32_t block, CUdeviceptr address);
+  /// Who lies at a block-aligned place of a reserved range. Throws LogicError where it is no such
+  /// place.
+  auto& occupant_at(auto& ranges, const std::byte* address) const;
+  void unmap(uint32_t& occupant, CUdeviceptr address) const;
+  void map_at(uint32_t block, uint32_t& occupant, CUdeviceptr address) const;
 
   const Driver& driver_;
   const int device_;
@@ -58,10 +64,9 @@ class CudaBlocks final : public Blocks {
   const uint32_t num_blocks_;
   const bool poison_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<CUmemGenericAllocationHandle> handles_;
   std::vector<Range> ranges_;
-  std::vector<CUdeviceptr> places_;  // where each block lies, 0: nowhere
 };
 
 }  // namespace ebb

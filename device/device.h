@@ -61,18 +61,26 @@ class Buffer {
 
 /// Physical blocks of one size and the address ranges they are mapped into.
 ///
-/// A reserved range is addresses only: touching a page with no block under it faults. map() moves a
-/// block from wherever it is mapped to a block-aligned place of a range; its content is then
-/// undefined (poisoned where the device was told to). The caller orders moves against the work that
-/// uses the block: it calls map() only after the last such work is done, and submits new work after
-/// map() has returned.
+/// A reserved range is addresses only: touching a page with no block under it faults. map() puts a
+/// block at a block-aligned place of a range, in place of whichever lies there. Its content is then
+/// undefined for what `user` is given from then on, the first stream to use the block there
+/// (poisoned where the device was told to); new work on it is submitted after map() has returned.
+///
+/// Some blocks keep their addresses: a block lies wherever it was mapped, until another comes
+/// there. They may be mapped ahead, while work at an address they had before is still to be done:
+/// the caller orders `user` behind that, and calls map() after the last work at *this* address is
+/// done, unless the block lies there already. All others move: the caller calls map() only after
+/// the last work on the block is done, too.
 class Blocks {
  public:
   virtual ~Blocks() = default;
   /// Reserves addresses, rounded up to whole blocks; they stay reserved as long as the Blocks
   /// object lives.
   virtual std::byte* reserve(size_t bytes) = 0;
-  virtual void map(uint32_t block, std::byte* address) = 0;
+  virtual void map(uint32_t block, std::byte* address, Stream& user) = 0;
+  virtual bool keep_addresses() const { return false; }
+  /// Of blocks that keep their addresses.
+  virtual bool lies_at(uint32_t /*block*/, const std::byte* /*address*/) const { return false; }
   virtual size_t block_bytes() const = 0;
   virtual uint32_t num_blocks() const = 0;
 };

@@ -59,6 +59,8 @@ Executor::Executor(Device& device, const Layout& layout, DeviceSpaces& spaces, c
       home_(home),
       work_(work),
       table_(chunk_counts(layout, spaces.num_arena_chunks())) {
+  const auto counts = chunk_counts(layout, spaces.num_arena_chunks());
+  for (int s = 0; s < kNumSpaces; ++s) last_drop_[s].resize(counts[s], kNone);
   block_of_.resize(spaces.blocks().num_blocks());
   std::iota(block_of_.begin(), block_of_.end(), 0u);
   events_.reserve(max_ops);
@@ -84,6 +86,7 @@ void Executor::begin(const Trace& trace, const Plan& plan, bool waits_in_place) 
   device_.wait_in_place(is_new || waits_in_place);
   find_held(plan.held_at_start);
   last_gradient_.begin(plan);
+  for (auto& drops : last_drop_) std::ranges::fill(drops, kNone);
   cursor_ = moment_ = 0;
   last_compute_op_ = kNone;
   begin_s_ = device_.now_s();
@@ -145,9 +148,18 @@ void Executor::wait_for_all(std::span<const uint32_t> waits, Stream& stream) {
     if (is_move(w)) num_moved = std::max(num_moved, w + 1);
   }
   if (num_moved > 0) wait_moved(num_moved);
-  for (uint32_t w : waits) {
-    const Op& op = plan_->ops[w];
-    if (!takes_no_time(op)) stream.wait(*events_[w]);
+  for_each_event(waits, [&](const Event& event) { stream.wait(event); });
+}
+
+/// Nothing says when a block was given or taken: what that waited for does.
+template <class Function>
+void Executor::for_each_event(std::span<const uint32_t> waits, Function function) const {
+  for (const uint32_t w : waits) {
+    if (takes_no_time(plan_->ops[w])) {
+      for_each_event(plan_->waits_of(plan_->ops[w]), function);
+    } else {
+      function(*events_[w]);
+    }
   }
 }
 
@@ -204,23 +216,34 @@ void Executor::submit_until_run() {
 }
 
 void Executor::give_block(uint32_t index) {
-  const Op& op = plan_->ops[index];
-  for (uint32_t w : plan_->waits_of(op)) {
+  for (uint32_t w : plan_->waits_of(plan_->ops[index])) {
     if (plan_->ops[w].lane == Lane::Load) wait_moved(w + 1);
-    if (!takes_no_time(plan_->ops[w])) events_[w]->synchronize();
   }
-  drop_or_map(op);
+  drop_or_map(index, compute());
 }
 
-/// For the thread that has waited for what the operation waits for.
-void Executor::drop_or_map(const Op& op) {
-  if (op.kind == OpKind::Drop) return table_.transition(op.chunk, ChunkState::Absent);
+/// For the thread that submits to `user`, once what the operation waits for is submitted.
+void Executor::drop_or_map(uint32_t index, Stream& user) {
+  const Op& op = plan_->ops[index];
+  Blocks& blocks = spaces_.blocks();
+  for_each_event(plan_->waits_of(op), [&](const Event& event) {
+    blocks.keep_addresses() ? user.wait(event) : event.synchronize();
+  });
+  uint32_t& last_drop = last_drop_[static_cast<int>(op.chunk.space)][op.chunk.index];
+  if (op.kind == OpKind::Drop) {
+    last_drop = index;
+    return table_.transition(op.chunk, ChunkState::Absent);
+  }
   const ProfiledRange range(device_, range_of(op));
   const uint32_t block = block_of_[op.block];
+  std::byte* const address = spaces_.address(op.chunk);
+  if (last_drop != kNone && blocks.keep_addresses() && !blocks.lies_at(block, address)) {
+    for_each_event({&last_drop, 1}, [](const Event& event) { event.synchronize(); });
+  }
   const bool loads = op.from == Tier::Host;
   // First: what is refused here must not have moved memory from under another chunk.
   table_.place(op.chunk, block, loads ? ChunkState::Loading : ChunkState::Resident);
-  spaces_.blocks().map(block, spaces_.address(op.chunk));
+  blocks.map(block, address, user);
 }
 
 void Executor::submit(uint32_t index) {
@@ -389,14 +412,12 @@ void Executor::move(uint32_t index) {
   const Op& op = plan_->ops[index];
   for (uint32_t w : plan_->waits_of(op)) {
     if (!submitted_.wait_for(w + 1)) throw LogicError("the step was given up");
-    if (!takes_no_time(plan_->ops[w])) events_[w]->synchronize();
   }
-  drop_or_map(op);
+  drop_or_map(index, load());
   if (takes_no_time(op)) return;
-  stream(Lane::Load)
-      .copy(spaces_.address(op.chunk), home_of(op.chunk), layout_.used_bytes(op.chunk),
-            CopyKind::Load);
-  stream(Lane::Load).record(*events_[index]);
+  load().copy(spaces_.address(op.chunk), home_of(op.chunk), layout_.used_bytes(op.chunk),
+              CopyKind::Load);
+  load().record(*events_[index]);
 }
 
 void Executor::wait_moved(uint32_t count) {

@@ -2,11 +2,13 @@
 //
 // The program thread runs model code; at every moment it submits what the plan puts before it,
 // makes the compute stream wait for the loads it names, and hands out leases. A mover thread gives
-// blocks to what is loaded, in plan order: it waits for a block's last user, or the store behind
-// that, and for what made the chunk's content at home, maps the block at the chunk's address and
-// submits the load. What is only given a block the program gives it. Work that touches a chunk is
-// submitted only after its block is mapped. What a finished gradient or an update means is the
-// owner's (ChunkWork).
+// blocks to what is loaded, in plan order: it maps a block at the chunk's address and submits the
+// load, behind the block's last user, or the store behind that, and what made the chunk's content
+// at home. What is only given a block the program gives it. For blocks that keep their addresses
+// streams wait, and a thread only where another block lay at the chunk's address, for the chunk's
+// last stay; where blocks move, the thread that moves one waits for all of it. Work that touches a
+// chunk is submitted only after its block is mapped. What a finished gradient or an update means is
+// the owner's (ChunkWork).
 //
 // One program thread at a time. A step that throws leaves the executor unusable; destroying it is
 // then still safe.
@@ -130,7 +132,9 @@ class Executor : public Hooks {
   void lease_activations(const Op& run);
   void lease_loaded(const Op& finish);
 
-  void drop_or_map(const Op& op);
+  template <class Function>
+  void for_each_event(std::span<const uint32_t> waits, Function function) const;
+  void drop_or_map(uint32_t index, Stream& user);
 
   void move_chunks();
   void move(uint32_t index);
@@ -152,7 +156,8 @@ class Executor : public Hooks {
   const Plan* plan_ = nullptr;
   std::vector<const Plan*> begun_;  // each once
   std::vector<uint32_t> block_of_;  // [the plan's block] the device's: each plan numbers anew
-  uint32_t cursor_ = 0;             // next operation the program thread looks at
+  std::array<std::vector<uint32_t>, kNumSpaces> last_drop_;  // [chunk] in this run of the plan
+  uint32_t cursor_ = 0;  // next operation the program thread looks at
   uint32_t moment_ = 0;
   uint32_t last_compute_op_ = kNone;
   LastGradient last_gradient_;

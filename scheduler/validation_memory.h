@@ -27,6 +27,7 @@ class Report {
   /// The operation that is being looked at; kNone: the plan as a whole.
   uint32_t at() const { return at_; }
   void set_at(uint32_t op) { at_ = op; }
+  size_t lane() const { return static_cast<size_t>(plan_.ops[at_].lane); }
   template <class... Args>
   void complain(fmt::format_string<Args...> text, Args&&... args) {
     if (messages_.size() >= kMaxMessages) return;
@@ -119,7 +120,7 @@ class Memory {
   bool is_on_device(uint32_t chunk);
   void require_content(uint32_t chunk);
   void require_after_all(const Copy& copy, uint32_t chunk, const char* where = "");
-  void add_reader(Copy& copy) { copy.readers.last[order_.strand(report_.at())] = report_.at(); }
+  void add_reader(Copy& copy) { copy.readers.last[report_.lane()] = report_.at(); }
   void read(uint32_t chunk);
   void write(uint32_t chunk);
   void give_block(uint32_t chunk, uint32_t block);

@@ -17,21 +17,22 @@ namespace {
 
 constexpr uint32_t kNumBlocks = 8;
 
-/// Blocks that wander between two places each.
+/// As many places as blocks, which wander from each to the next.
 class Wanderers {
  public:
-  Wanderers(Device& device, size_t block_bytes)
-      : blocks_(device.create_blocks(block_bytes, kNumBlocks)),
-        range_(blocks_->reserve(2 * kNumBlocks * block_bytes)),
+  Wanderers(Gpu& gpu, size_t block_bytes)
+      : user_(gpu.compute()),
+        blocks_(gpu.device().create_blocks(block_bytes, kNumBlocks)),
+        range_(blocks_->reserve(kNumBlocks * block_bytes)),
         block_bytes_(block_bytes) {}
 
-  /// Moves the next block; seconds that took.
+  /// Maps another block at the next place; seconds that took.
   double move() {
-    const uint32_t block = static_cast<uint32_t>(moves_ % kNumBlocks);
-    const bool far = moves_ / kNumBlocks % 2 == 1;
-    std::byte* const place = range_ + (block + (far ? kNumBlocks : 0)) * block_bytes_;
+    const uint64_t round = moves_ / kNumBlocks, at = moves_ % kNumBlocks;
+    const uint32_t block = static_cast<uint32_t>((at + round) % kNumBlocks);
+    std::byte* const place = range_ + at * block_bytes_;
     const auto start = Clock::now();
-    blocks_->map(block, place);
+    blocks_->map(block, place, user_);
     ++moves_;
     last_ = place;
     return seconds_since(start);
@@ -39,7 +40,8 @@ class Wanderers {
   std::byte* last() const { return last_; }
 
  private:
-  std::unique_ptr<Blocks> blocks_;
+  Stream& user_;
+  const std::unique_ptr<Blocks> blocks_;
   std::byte* const range_;
   const size_t block_bytes_;
   uint64_t moves_ = 0;
@@ -166,7 +168,7 @@ void measure_mapping(const Options& options) {
              "median", "worst", "best");
   for (const size_t mebibytes : {2, 16, 64}) {
     const size_t block_bytes = mebibytes << 20;
-    Wanderers wanderers(gpu.device(), block_bytes);
+    Wanderers wanderers(gpu, block_bytes);
     Moves first, idle;
     for (uint32_t i = 0; i < kNumBlocks; ++i) first.seconds.push_back(wanderers.move());
     for (int i = 0; i < (options.small ? 4 : 400); ++i) idle.seconds.push_back(wanderers.move());

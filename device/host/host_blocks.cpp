@@ -58,7 +58,7 @@ uint32_t* HostBlocks::occupant_at(const std::byte* address) {
   return nullptr;
 }
 
-void HostBlocks::map(uint32_t block, std::byte* address) {
+void HostBlocks::map(uint32_t block, std::byte* address, Stream& /*user*/) {
   std::lock_guard lock(mutex_);
   EBB_CHECK(block < num_blocks_, "there is no block " + std::to_string(block));
   uint32_t* occupant = occupant_at(address);

@@ -25,7 +25,7 @@ class HostBlocks final : public Blocks {
   HostBlocks& operator=(const HostBlocks&) = delete;
 
   std::byte* reserve(size_t bytes) override;
-  void map(uint32_t block, std::byte* address) override;
+  void map(uint32_t block, std::byte* address, Stream& user) override;
   size_t block_bytes() const override { return block_bytes_; }
   uint32_t num_blocks() const override { return num_blocks_; }
 

@@ -33,22 +33,24 @@ auto* PageTable::range_of(auto& ranges, const std::byte* address) {
   return found != ranges.end() ? &*found : nullptr;
 }
 
-std::byte** PageTable::page_at(const std::byte* address) {
-  Range* const range = range_of(ranges_, address);
-  if (range == nullptr) return nullptr;
-  const auto offset = static_cast<size_t>(address - range->begin);
-  return offset % range->page_bytes == 0 ? &range->pages[offset / range->page_bytes] : nullptr;
+auto& PageTable::page_at(auto& ranges, const std::byte* address) {
+  auto* const range = range_of(ranges, address);
+  const size_t offset = range != nullptr ? static_cast<size_t>(address - range->begin) : 0;
+  EBB_CHECK(range != nullptr && offset % range->page_bytes == 0,
+            "a block is mapped at a place of a reserved range");
+  return range->pages[offset / range->page_bytes];
 }
 
-// Quiet, as this is no order of the work: a move and a copy that the caller did not order are found
-// by what they do to the memory.
-void PageTable::map(const std::byte* address, std::byte* memory, const std::byte* before) {
+// Quiet, as this is no order of the work: what the caller did not order is found by what copies do
+// to the memory.
+void PageTable::map(const std::byte* address, std::byte* memory) {
   QuietLock lock(mutex_);
-  std::byte** const page = page_at(address);
-  EBB_CHECK(page != nullptr, "a block is mapped at a place of a reserved range");
-  // Another's memory may lie there by now.
-  if (std::byte** const old = page_at(before); old != nullptr && *old == memory) *old = nullptr;
-  *page = memory;
+  page_at(ranges_, address) = memory;
+}
+
+bool PageTable::is_mapped(const std::byte* address, const std::byte* memory) const {
+  QuietLock lock(mutex_);
+  return page_at(ranges_, address) == memory;
 }
 
 PageTable::Memory PageTable::find(std::byte* address, size_t bytes) const {
@@ -67,8 +69,7 @@ PretendedBlocks::PretendedBlocks(Buffer memory, PageTable& table, size_t block_b
     : memory_(std::move(memory)),
       table_(table),
       block_bytes_(block_bytes),
-      num_blocks_(num_blocks),
-      places_(num_blocks) {}
+      num_blocks_(num_blocks) {}
 
 PretendedBlocks::~PretendedBlocks() {
   for (const std::byte* range : ranges_) table_.release(range);
@@ -82,12 +83,13 @@ std::byte* PretendedBlocks::reserve(size_t bytes) {
   return range;
 }
 
-void PretendedBlocks::map(uint32_t block, std::byte* address) {
+void PretendedBlocks::map(uint32_t block, std::byte* address, Stream& /*user*/) {
   EBB_CHECK(block < num_blocks_, "there is no block " + std::to_string(block));
-  std::byte* const memory = memory_.data() + block * block_bytes_;
-  table_.map(address, memory, places_[block]);
-  places_[block] = address;
-  announce_write(memory, block_bytes_);
+  table_.map(address, memory_of(block));
+}
+
+bool PretendedBlocks::lies_at(uint32_t block, const std::byte* address) const {
+  return table_.is_mapped(address, memory_of(block));
 }
 
 }  // namespace ebb

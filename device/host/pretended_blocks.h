@@ -1,10 +1,10 @@
-// Blocks of a device that pretends: moved, as a GPU's are, in a page table of the device's own.
+// Blocks of a device that pretends: mapped, as a GPU's are, in a page table of the device's own,
+// and they keep their addresses as a GPU's do.
 //
-// Nothing but copies touches what such a device holds, so copies alone look addresses up, and a
-// move is a note in the table. (Blocks that kernels on this processor read are moved in its own
-// page tables, and every core has to forget where they were: host_blocks.h.) Whatever else touches
-// a reserved range faults. Thread-safety: every method may be called from any thread; who moves a
-// block comes after who moved it before.
+// Nothing but copies touches what such a device holds, so copies alone look addresses up, and to
+// map a block is a note in the table. (Blocks that kernels on this processor read are moved in its
+// own page tables, and every core has to forget where they were: host_blocks.h.) Whatever else
+// touches a reserved range faults. Thread-safety: every method may be called from any thread.
 #pragma once
 
 #include <cstddef>
@@ -28,9 +28,10 @@ class PageTable {
   std::byte* reserve(size_t bytes, size_t page_bytes);
   /// REQUIRES: reserve() returned it.
   void release(const std::byte* range) noexcept;
-  /// Moves a page's memory there from `before`, where it was put last, or null. Throws LogicError
-  /// where no page begins.
-  void map(const std::byte* address, std::byte* memory, const std::byte* before);
+  /// Throws LogicError where no page begins, as the next.
+  void map(const std::byte* address, std::byte* memory);
+  /// Is that page's memory this?
+  bool is_mapped(const std::byte* address, const std::byte* memory) const;
   /// The memory under `address`, and how many of `bytes` are on that page. An address that is not
   /// reserved is that of its memory. Throws LogicError where nothing is mapped.
   Memory find(std::byte* address, size_t bytes) const;
@@ -45,8 +46,8 @@ class PageTable {
   };
   /// Null where the address is not reserved.
   static auto* range_of(auto& ranges, const std::byte* address);
-  /// The entry of the page that begins there; null where none does.
-  std::byte** page_at(const std::byte* address);
+  /// The entry of the page that begins there.
+  static auto& page_at(auto& ranges, const std::byte* address);
 
   mutable std::mutex mutex_;
   std::vector<Range> ranges_;
@@ -61,18 +62,21 @@ class PretendedBlocks final : public Blocks {
   PretendedBlocks& operator=(const PretendedBlocks&) = delete;
 
   std::byte* reserve(size_t bytes) override;
-  void map(uint32_t block, std::byte* address) override;
+  void map(uint32_t block, std::byte* address, Stream& user) override;
+  bool keep_addresses() const override { return true; }
+  bool lies_at(uint32_t block, const std::byte* address) const override;
   size_t block_bytes() const override { return block_bytes_; }
   uint32_t num_blocks() const override { return num_blocks_; }
 
  private:
+  std::byte* memory_of(uint32_t block) const { return memory_.data() + block * block_bytes_; }
+
   const Buffer memory_;
   PageTable& table_;
   const size_t block_bytes_;
   const uint32_t num_blocks_;
   std::mutex mutex_;
   std::vector<const std::byte*> ranges_;
-  std::vector<const std::byte*> places_;  // where each block lies, null: nowhere
 };
 
 }  // namespace ebb

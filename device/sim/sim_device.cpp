@@ -41,7 +41,7 @@ class SimBlocks final : public Blocks {
     const size_t num_places = std::max<size_t>((bytes + block_bytes_ - 1) / block_bytes_, 1);
     return device_.take_addresses(num_places * block_bytes_);
   }
-  void map(uint32_t block, std::byte*) override {
+  void map(uint32_t block, std::byte*, Stream&) override {
     EBB_CHECK(block < num_blocks_, "there is no block " + std::to_string(block));
   }
   size_t block_bytes() const override { return block_bytes_; }

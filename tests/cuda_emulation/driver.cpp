@@ -1,6 +1,6 @@
-// Virtual memory and waits of the emulated driver. A physical block is private memory at a parking
-// place; mapping moves it to its address, as the host backend's blocks move, so that an address
-// with no block under it faults.
+// Virtual memory and waits of the emulated driver. Physical blocks are ranges of a file in memory,
+// mapped wherever they should be, so that an address with no block under it faults.
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -20,9 +20,13 @@ namespace ebb::emulation {
 namespace {
 
 struct Block {
-  std::byte* parking = nullptr;
+  off_t offset = 0;  // in the file
   size_t bytes = 0;
-  std::byte* mapped_at = nullptr;
+  int num_mapped = 0;
+};
+
+struct Mapping {
+  CUmemGenericAllocationHandle handle = 0;
   bool has_access = false;
 };
 
@@ -30,8 +34,10 @@ struct VirtualMemory {
   std::mutex mutex;
   std::map<CUdeviceptr, size_t> reserved;
   std::unordered_map<CUmemGenericAllocationHandle, Block> blocks;
-  std::unordered_map<CUdeviceptr, CUmemGenericAllocationHandle> mapped;
+  std::unordered_map<CUdeviceptr, Mapping> mapped;
   CUmemGenericAllocationHandle next_handle = 1;
+  const int file = memfd_create("emulated blocks", MFD_CLOEXEC);
+  off_t file_bytes = 0;
 };
 
 VirtualMemory& memory() {
@@ -66,12 +72,6 @@ CUresult device_get_attribute(int* value, CUdevice_attribute attribute, CUdevice
   return finish_driver();
 }
 
-void move(std::byte* from, std::byte* to, size_t bytes) {
-  announce_write(from, bytes);
-  void* moved = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
-  EBB_CHECK(moved != MAP_FAILED && mprotect(from, bytes, PROT_NONE) == 0, "a block does not move");
-}
-
 CUresult address_reserve(CUdeviceptr* begin, size_t bytes, size_t alignment, CUdeviceptr wanted,
                          unsigned long long flags) {
   if (const CUresult no = begin_driver("cuMemAddressReserve"); no != CUDA_SUCCESS) return no;
@@ -90,7 +90,7 @@ CUresult address_free(CUdeviceptr begin, size_t bytes) {
   std::lock_guard lock(m.mutex);
   const auto found = m.reserved.find(begin);
   EBB_CHECK(found != m.reserved.end() && found->second == bytes, "addresses freed by halves");
-  for (const auto& [address, handle] : m.mapped) {
+  for (const auto& [address, mapping] : m.mapped) {
     EBB_CHECK(address < begin || address >= begin + bytes, "addresses freed under a block");
   }
   release_addresses(pointer(begin), bytes);
@@ -109,8 +109,9 @@ CUresult create(CUmemGenericAllocationHandle* handle, size_t bytes,
   if (bytes > settings().memory_bytes - used_device_bytes()) return CUDA_ERROR_OUT_OF_MEMORY;
   VirtualMemory& m = memory();
   std::lock_guard lock(m.mutex);
-  Block block{.parking = reserve_addresses(bytes), .bytes = bytes};
-  commit_memory(block.parking, bytes, "emulated block");
+  const Block block{.offset = m.file_bytes, .bytes = bytes};
+  m.file_bytes += static_cast<off_t>(bytes);  // what was released is never given again
+  EBB_CHECK(ftruncate(m.file, m.file_bytes) == 0, "the file of blocks does not grow");
   *handle = m.next_handle++;
   m.blocks.emplace(*handle, block);
   add_physical(bytes);
@@ -123,9 +124,12 @@ CUresult release(CUmemGenericAllocationHandle handle) {
   std::lock_guard lock(m.mutex);
   const auto found = m.blocks.find(handle);
   EBB_CHECK(found != m.blocks.end(), "releasing no block");
-  EBB_CHECK(found->second.mapped_at == nullptr, "releasing a block that is mapped");
-  release_addresses(found->second.parking, found->second.bytes);
-  remove_physical(found->second.bytes);
+  const Block& block = found->second;
+  EBB_CHECK(block.num_mapped == 0, "releasing a block that is mapped");
+  EBB_CHECK(fallocate(m.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, block.offset,
+                      static_cast<off_t>(block.bytes)) == 0,
+            "a block's memory is not given back");
+  remove_physical(block.bytes);
   count_block(-1);
   m.blocks.erase(found);
   return finish_driver();
@@ -144,17 +148,17 @@ CUresult map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAlloc
   VirtualMemory& m = memory();
   std::lock_guard lock(m.mutex);
   const auto found = m.blocks.find(handle);
-  EBB_CHECK(found != m.blocks.end() && found->second.mapped_at == nullptr,
-            "mapping no block, or one that is mapped");
+  EBB_CHECK(found != m.blocks.end(), "mapping no block");
   EBB_CHECK(offset == 0 && flags == 0 && bytes == found->second.bytes, "part of a block is mapped");
   if (!is_reserved(m, address, bytes) || m.mapped.contains(address)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // No access before it is set: the pages go there, and cannot be touched.
-  EBB_CHECK(mprotect(found->second.parking, bytes, PROT_NONE) == 0, "a block is not protected");
-  move(found->second.parking, pointer(address), bytes);
-  found->second.mapped_at = pointer(address);
-  m.mapped.emplace(address, handle);
+  // No access before it is set.
+  EBB_CHECK(mmap(pointer(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, m.file,
+                 found->second.offset) != MAP_FAILED,
+            "a block is not mapped");
+  ++found->second.num_mapped;
+  m.mapped.emplace(address, Mapping{.handle = handle});
   return finish_driver();
 }
 
@@ -164,10 +168,11 @@ CUresult set_access(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* ac
   EBB_CHECK(count == 1 && access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE, "other access");
   VirtualMemory& m = memory();
   std::lock_guard lock(m.mutex);
-  if (!m.mapped.contains(address)) return CUDA_ERROR_INVALID_VALUE;
+  const auto found = m.mapped.find(address);
+  if (found == m.mapped.end()) return CUDA_ERROR_INVALID_VALUE;
   EBB_CHECK(mprotect(pointer(address), bytes, PROT_READ | PROT_WRITE) == 0, "no access");
   add_range(pointer(address), bytes, Kind::Block);
-  m.blocks.at(m.mapped.at(address)).has_access = true;
+  found->second.has_access = true;
   return finish_driver();
 }
 
@@ -177,11 +182,14 @@ CUresult unmap(CUdeviceptr address, size_t bytes) {
   std::lock_guard lock(m.mutex);
   const auto found = m.mapped.find(address);
   EBB_CHECK(found != m.mapped.end(), "unmapping where no block is");
-  Block& block = m.blocks.at(found->second);
+  Block& block = m.blocks.at(found->second.handle);
   EBB_CHECK(bytes == block.bytes, "part of a block is unmapped");
-  if (std::exchange(block.has_access, false)) remove_range(pointer(address), Kind::Block);
-  move(pointer(address), block.parking, bytes);
-  block.mapped_at = nullptr;
+  if (found->second.has_access) remove_range(pointer(address), Kind::Block);
+  announce_write(pointer(address), bytes);  // whoever used it must have done so before
+  EBB_CHECK(mmap(pointer(address), bytes, PROT_NONE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED,
+            "a block is not unmapped");
+  --block.num_mapped;
   m.mapped.erase(found);
   return finish_driver();
 }

@@ -174,8 +174,8 @@ TEST(EmulatedBackendDeathTest, AnIndexBeyondABlockFaults) {
     const auto device = create_gpu();
     const auto blocks = device->create_blocks(kBlock, 1);
     std::byte* const place = blocks->reserve(2 * kBlock);
-    blocks->map(0, place);
     const auto compute = device->create_stream(StreamRole::Compute);
+    blocks->map(0, place, *compute);
     const Tensor x{place, DType::F32, {static_cast<int64_t>(count)}};
     device->kernels().add(*compute, x, x, x);
     compute->synchronize();
@@ -351,8 +351,8 @@ TEST_F(EmulatedBackend, NewThreadsUseTheDevicesOwnGpu) {
   std::thread([&] { compute->record(*event); }).join();
   std::thread([&] { load->wait(*host_event); }).join();
   std::thread([&] { device->kernels().fill_zero(*compute, floats(y)); }).join();
-  std::thread([&] { blocks->map(0, place); }).join();
-  std::thread([&] { blocks->map(0, place + kBlock); }).join();
+  std::thread([&] { blocks->map(0, place, *compute); }).join();
+  std::thread([&] { blocks->map(0, place + kBlock, *compute); }).join();
   gate.open();
   for (Stream* stream : {compute.get(), load.get(), update.get()}) {
     EXPECT_NO_THROW(stream->synchronize());
@@ -414,7 +414,7 @@ void set_up_and_work() {
   const auto update = device->create_stream(StreamRole::Update);
   const OpensAtLast opener{gates};
   for (uint32_t round = 0; round < 2; ++round) {
-    blocks->map(round, place);
+    blocks->map(round, place, *load);
     load->copy(place, home.data(), kBlock, CopyKind::Load);
     load->record(*loaded);
     compute->wait(*loaded);

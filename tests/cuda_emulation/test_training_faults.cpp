@@ -135,8 +135,8 @@ TEST_F(EmulatedStep, LaunchesCanFail) {
 }
 
 /// Asks in a run's place whether a call is refused. Shut, it holds the update's thread back until a
-/// stream was made to wait for that thread, or a call was refused: else which of the two comes first
-/// would be a matter of time, and with it which calls there are to refuse.
+/// stream was made to wait for that thread, or a call was refused: else which of the two comes
+/// first would be a matter of time, and with it which calls there are to refuse.
 class UpdateGate {
  public:
   UpdateGate() {
@@ -171,12 +171,15 @@ class UpdateGate {
 /// A trainer of a small model, two steps, and what they leave.
 class TwoSteps {
  public:
+  explicit TwoSteps(Between between)
+      : run_(on_gpu({.memory = Memory::Smallest, .between = between})) {}
+
   uint64_t operator()() const {
     UpdateGate gate;
     const auto device = create_case_device(prepared_, run_);
     Trainer trainer(model_, *device, prepared_);
-    trainer.step(data_.micro_batches(), 1e-3);  // the first of a plan waits in place
-    gate.shut();
+    trainer.step(data_.micro_batches(), 1e-3);        // the first of a plan waits in place
+    if (run_.between == Between::State) gate.shut();  // there a stream waits for the norm
     trainer.step(data_.micro_batches(), 1e-3);
     const uint64_t hash = trainer.state_hash();
     emulation::settings().refuses = {};  // what follows gives back
@@ -187,7 +190,7 @@ class TwoSteps {
 
  private:
   static constexpr int64_t kTokens = 4;
-  const TrainingCase run_ = on_gpu({.memory = Memory::Smallest, .between = Between::State});
+  const TrainingCase run_;
   const Gpt2 model_{run_.model, kMicroBatchSize, kTokens, run_.dtype};
   const Preparation prepared_ = prepare_case(model_, run_);
   const Data data_{run_.model, kTokens, 1, 3};
@@ -195,16 +198,8 @@ class TwoSteps {
 
 /// Of every call some, the first and the last among them. Only what says how long things took may
 /// fail without an error, and then the result is the same.
-TEST_F(EmulatedStep, CallsOfCudaCanBeRefused) {
-  const TwoSteps run;
-  ASSERT_FALSE(run.prepared().plan.device_updates.empty());
+void refuse_some(const TwoSteps& run, const std::map<std::string, uint64_t>& calls) {
   const uint64_t expected = run();
-  const std::map<std::string, uint64_t> calls = count_calls(run);
-  for (const char* call :
-       {"cudaMemcpyAsync", "cudaLaunchKernelEx", "cudaEventRecord", "cudaStreamWaitEvent",
-        "cuStreamWaitValue32", "cuMemMap", "cuMemUnmap"}) {
-    EXPECT_TRUE(calls.contains(call)) << call;
-  }
   for (const auto& [call, count] : calls) {
     for (const uint64_t n : some_of(count, 3)) {
       SCOPED_TRACE(testing::Message() << call << " number " << n << " of " << count);
@@ -222,6 +217,23 @@ TEST_F(EmulatedStep, CallsOfCudaCanBeRefused) {
       EXPECT_EQ(emulation::live(), emulation::Live());
     }
   }
+}
+
+TEST_F(EmulatedStep, CallsOfCudaCanBeRefused) {
+  const TwoSteps run(Between::State);
+  ASSERT_FALSE(run.prepared().plan.device_updates.empty());
+  const auto calls = count_calls(run);
+  for (const char* call : {"cudaMemcpyAsync", "cudaLaunchKernelEx", "cudaEventRecord",
+                           "cudaStreamWaitEvent", "cuStreamWaitValue32"}) {
+    EXPECT_TRUE(calls.contains(call)) << call;
+  }
+  refuse_some(run, calls);
+}
+
+TEST_F(EmulatedStep, BlocksMayNotBeMappedElsewhere) {
+  const TwoSteps run(Between::Nothing);
+  const auto calls = count_calls(run);
+  refuse_some(run, {{"cuMemMap", calls.at("cuMemMap")}, {"cuMemUnmap", calls.at("cuMemUnmap")}});
 }
 
 }  // namespace

@@ -107,13 +107,14 @@ TEST_P(DeviceMemory, BlocksRefuseWhatIsNoPlace) {
   const auto device = make_device();
   EXPECT_THROW(device->create_blocks(g + 64, 2), Error);
   EXPECT_THROW(device->create_blocks(0, 2), LogicError);
+  const auto stream = device->create_stream(StreamRole::Load);
   const auto blocks = device->create_blocks(2 * g, 2);
   std::byte* range = blocks->reserve(2 * g + 1);
-  blocks->map(1, range + 2 * g);  // rounded up to whole blocks
-  EXPECT_THROW(blocks->map(2, range), LogicError);
-  EXPECT_THROW(blocks->map(0, range + g), LogicError);
-  EXPECT_THROW(blocks->map(0, range + 4 * g), LogicError);
-  EXPECT_THROW(blocks->map(0, range - 2 * g), LogicError);
+  blocks->map(1, range + 2 * g, *stream);  // rounded up to whole blocks
+  EXPECT_THROW(blocks->map(2, range, *stream), LogicError);
+  EXPECT_THROW(blocks->map(0, range + g, *stream), LogicError);
+  EXPECT_THROW(blocks->map(0, range + 4 * g, *stream), LogicError);
+  EXPECT_THROW(blocks->map(0, range - 2 * g, *stream), LogicError);
   EXPECT_EQ(device->used_bytes(), 4 * g);
 }
 
@@ -131,7 +132,7 @@ TEST_P(DeviceMemory, BlocksMove) {
   for (int i = 0; i < 60; ++i) {
     const auto block = static_cast<uint32_t>(random() % kBlocks);
     const int place = static_cast<int>(random() % 5);
-    blocks->map(block, places[place]);
+    blocks->map(block, places[place], *stream);
     std::ranges::replace(lies, place, -1);
     lies[block] = place;
     seeds[block] = i;
@@ -147,14 +148,41 @@ TEST_P(DeviceMemory, BlocksMove) {
   }
 }
 
+/// Until another comes there.
+TEST_P(DeviceMemory, BlocksMayKeepTheirAddresses) {
+  const size_t g = granularity();
+  const auto device = make_device();
+  const auto stream = device->create_stream(StreamRole::Load);
+  const auto blocks = device->create_blocks(g, 2);
+  std::byte* const first = blocks->reserve(2 * g);
+  std::byte* const second = first + g;
+  const bool keep = blocks->keep_addresses();
+  EXPECT_EQ(keep, !on_host());
+  EXPECT_FALSE(blocks->lies_at(0, first));
+  blocks->map(0, first, *stream);
+  blocks->map(0, second, *stream);
+  EXPECT_EQ(blocks->lies_at(0, first), keep);
+  EXPECT_EQ(blocks->lies_at(0, second), keep);
+  EXPECT_FALSE(blocks->lies_at(1, first));
+  write(*device, *stream, second, g, 1);
+  if (keep) {
+    EXPECT_EQ(read(*device, *stream, first, g), read(*device, *stream, second, g));
+  }
+  blocks->map(1, first, *stream);
+  EXPECT_FALSE(blocks->lies_at(0, first));
+  EXPECT_EQ(blocks->lies_at(1, first), keep);
+  write(*device, *stream, first, g, 2);
+  EXPECT_NE(read(*device, *stream, first, g), read(*device, *stream, second, g));
+}
+
 TEST_P(DeviceMemory, ATensorMayLieAcrossBlocks) {
   const size_t g = granularity();
   const auto device = make_device();
   const auto stream = device->create_stream(StreamRole::Load);
   const auto blocks = device->create_blocks(g, 2);
   std::byte* range = blocks->reserve(2 * g);
-  blocks->map(1, range);
-  blocks->map(0, range + g);
+  blocks->map(1, range, *stream);
+  blocks->map(0, range + g, *stream);
   write(*device, *stream, range + g / 2, g, 3);
   std::mt19937 written(3);
   const auto bytes = read(*device, *stream, range + g / 2, g);
@@ -168,7 +196,7 @@ TEST_P(DeviceMemory, MovedBlocksArePoisoned) {
   const auto blocks = device->create_blocks(g, 1);
   std::byte* range = blocks->reserve(2 * g);
   for (std::byte* place : {range, range + g, range + g}) {
-    blocks->map(0, place);
+    blocks->map(0, place, *store);
     const auto bytes = read(*device, *store, place, g);
     for (size_t at = 0; at < g; at += sizeof(float)) {
       float value = 0;

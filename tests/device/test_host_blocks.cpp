@@ -32,12 +32,13 @@ bool has_mark(const std::byte* at, size_t bytes, uint64_t mark) {
 
 TEST(HostBlocks, RoundsRangesUpToBlocks) {
   auto device = create_device({.num_threads = 1});
+  const auto stream = device->create_stream(StreamRole::Load);
   auto blocks = device->create_blocks(8 * kPage, 2);
   EXPECT_EQ(blocks->block_bytes(), 8 * kPage);
   EXPECT_EQ(blocks->num_blocks(), 2u);
   std::byte* range = blocks->reserve(8 * kPage + 1);
-  blocks->map(0, range);
-  blocks->map(1, range + 8 * kPage);
+  blocks->map(0, range, *stream);
+  blocks->map(1, range + 8 * kPage, *stream);
   range[16 * kPage - 1] = std::byte{1};
 }
 
@@ -45,18 +46,20 @@ TEST(HostBlocks, RefusesWhatIsNoPlace) {
   auto device = create_device({.num_threads = 1});
   EXPECT_THROW(device->create_blocks(kPage + 64, 2), LogicError);
   EXPECT_THROW(device->create_blocks(0, 2), LogicError);
+  const auto stream = device->create_stream(StreamRole::Load);
   auto blocks = device->create_blocks(2 * kPage, 2);
   std::byte* range = blocks->reserve(4 * kPage);
-  EXPECT_THROW(blocks->map(2, range), LogicError);
-  EXPECT_THROW(blocks->map(0, range + kPage), LogicError);
-  EXPECT_THROW(blocks->map(0, range + 4 * kPage), LogicError);
-  EXPECT_THROW(blocks->map(0, range - 2 * kPage), LogicError);
+  EXPECT_THROW(blocks->map(2, range, *stream), LogicError);
+  EXPECT_THROW(blocks->map(0, range + kPage, *stream), LogicError);
+  EXPECT_THROW(blocks->map(0, range + 4 * kPage, *stream), LogicError);
+  EXPECT_THROW(blocks->map(0, range - 2 * kPage, *stream), LogicError);
   EXPECT_EQ(device->used_bytes(), 4 * kPage);
 }
 
 // Every block's content follows it, whoever is displaced, and the ranges stay where they are.
 void move_at_random(size_t block_bytes, uint32_t num_blocks, size_t num_places, int num_moves) {
   auto device = create_device({.num_threads = 1});
+  const auto stream = device->create_stream(StreamRole::Load);
   auto blocks = device->create_blocks(block_bytes, num_blocks);
   std::byte* ranges[2] = {blocks->reserve(num_places * block_bytes),
                           blocks->reserve(num_places * block_bytes)};
@@ -70,7 +73,7 @@ void move_at_random(size_t block_bytes, uint32_t num_blocks, size_t num_places, 
   for (int i = 0; i < num_moves; ++i) {
     const int block = static_cast<int>(random() % num_blocks);
     const size_t place = random() % occupants.size();
-    blocks->map(static_cast<uint32_t>(block), address(place));
+    blocks->map(static_cast<uint32_t>(block), address(place), *stream);
     for (int& occupant : occupants) occupant = occupant == block ? -1 : occupant;
     occupants[place] = block;
     if (!marked[block]) write_mark(address(place), block_bytes, mark(block));
@@ -99,6 +102,7 @@ TEST(HostBlocks, OtherThreadsMayMapMemory) {
   constexpr uint32_t kMoves = 5000;
 #endif
   auto device = create_device({.num_threads = 1});
+  const auto stream = device->create_stream(StreamRole::Load);
   auto blocks = device->create_blocks(kBytes, 1);
   std::byte* range = blocks->reserve(2 * kBytes);
   std::atomic<bool> stop = false;
@@ -113,7 +117,7 @@ TEST(HostBlocks, OtherThreadsMayMapMemory) {
       munmap(memory, kBytes);
     }
   });
-  for (uint32_t i = 0; i < kMoves; ++i) blocks->map(0, range + (i % 2) * kBytes);
+  for (uint32_t i = 0; i < kMoves; ++i) blocks->map(0, range + (i % 2) * kBytes, *stream);
   stop = true;
   other.join();
   EXPECT_EQ(num_lost, 0);
@@ -121,10 +125,11 @@ TEST(HostBlocks, OtherThreadsMayMapMemory) {
 
 TEST(HostBlocks, MovedBlocksArePoisoned) {
   auto device = create_device({.num_threads = 1, .poison = true});
+  const auto stream = device->create_stream(StreamRole::Load);
   auto blocks = device->create_blocks(kPage, 1);
   std::byte* range = blocks->reserve(2 * kPage);
   for (std::byte* place : {range, range + kPage, range + kPage}) {
-    blocks->map(0, place);
+    blocks->map(0, place, *stream);
     float value = 0;
     for (size_t i = 0; i < kPage; i += sizeof value) {
       std::memcpy(&value, place + i, sizeof value);
@@ -140,12 +145,13 @@ TEST(HostBlocks, MovedBlocksArePoisoned) {
 TEST(HostBlocksDeathTest, PlacesWithoutABlockFault) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   auto device = create_device({.num_threads = 1});
+  const auto stream = device->create_stream(StreamRole::Load);
   auto blocks = device->create_blocks(2 * kPage, 2);
   volatile std::byte* range = blocks->reserve(6 * kPage);
   EXPECT_DEATH((void)range[0], "");  // never mapped
-  blocks->map(0, const_cast<std::byte*>(range));
+  blocks->map(0, const_cast<std::byte*>(range), *stream);
   range[0] = std::byte{1};
-  blocks->map(0, const_cast<std::byte*>(range) + 2 * kPage);
+  blocks->map(0, const_cast<std::byte*>(range) + 2 * kPage, *stream);
   EXPECT_DEATH((void)range[0], "");  // moved away
   EXPECT_DEATH(range[2 * kPage - 1] = std::byte{1}, "");
   EXPECT_TRUE(range[2 * kPage] == std::byte{1});

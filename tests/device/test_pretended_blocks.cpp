@@ -42,15 +42,20 @@ class PretendedBlocks : public testing::Test {
 };
 
 TEST_F(PretendedBlocks, CopiesFollowThem) {
-  blocks->map(0, range);
+  blocks->map(0, range, *load);
   write(range, 1);
-  blocks->map(1, range + kBlock);
+  blocks->map(1, range + kBlock, *load);
   write(range + kBlock, 2);
-  blocks->map(0, range + 2 * kBlock);
+  blocks->map(0, range + 2 * kBlock, *load);
   EXPECT_EQ(read(range + 2 * kBlock), Marks{1});
-  blocks->map(0, range + kBlock);  // displaces the other
+  EXPECT_TRUE(blocks->lies_at(0, range) && blocks->lies_at(0, range + 2 * kBlock));
+  write(range, 3);
+  EXPECT_EQ(read(range + 2 * kBlock), Marks{3});
+  write(range + 2 * kBlock, 1);
+  blocks->map(0, range + kBlock, *load);  // displaces the other
+  EXPECT_FALSE(blocks->lies_at(1, range + kBlock));
   EXPECT_EQ(read(range + kBlock), Marks{1});
-  blocks->map(1, range);
+  blocks->map(1, range, *load);
   EXPECT_EQ(read(range), Marks{2});
   EXPECT_EQ(read(range + kBlock), Marks{1});
   EXPECT_EQ(read(range + 5, 100), Marks{2});
@@ -58,7 +63,7 @@ TEST_F(PretendedBlocks, CopiesFollowThem) {
 
 TEST_F(PretendedBlocks, ACopyMayTakeMoreThanOne) {
   for (uint32_t i = 0; i < 3; ++i) {
-    blocks->map(i, range + (2 - i) * kBlock);
+    blocks->map(i, range + (2 - i) * kBlock, *load);
     write(range + (2 - i) * kBlock, static_cast<int>(i));
   }
   EXPECT_EQ(read(range + kBlock / 2, 2 * kBlock), (Marks{2, 1, 0}));
@@ -68,10 +73,9 @@ TEST_F(PretendedBlocks, ACopyMayTakeMoreThanOne) {
 }
 
 TEST_F(PretendedBlocks, ACopyWhereThereIsNoneFails) {
-  blocks->map(0, range);
-  blocks->map(1, range + kBlock);
-  blocks->map(0, range + 2 * kBlock);
-  EXPECT_THROW(read(range), LogicError);  // it left
+  blocks->map(1, range + kBlock, *load);
+  blocks->map(0, range + 2 * kBlock, *load);
+  EXPECT_THROW(read(range), LogicError);
   EXPECT_THROW(read(range + kBlock - 1), LogicError);
   EXPECT_NO_THROW(read(range + kBlock, 2 * kBlock));
 }
@@ -79,10 +83,10 @@ TEST_F(PretendedBlocks, ACopyWhereThereIsNoneFails) {
 TEST_F(PretendedBlocks, RefusesWhatIsNoPlace) {
   EXPECT_THROW(device->create_blocks(4096 + 64, 1), LogicError);
   EXPECT_THROW(device->create_blocks(0, 1), LogicError);
-  EXPECT_THROW(blocks->map(3, range), LogicError);
-  EXPECT_THROW(blocks->map(0, range + 4096), LogicError);
-  EXPECT_THROW(blocks->map(0, range + 3 * kBlock), LogicError);
-  EXPECT_THROW(blocks->map(0, range - kBlock), LogicError);
+  EXPECT_THROW(blocks->map(3, range, *load), LogicError);
+  EXPECT_THROW(blocks->map(0, range + 4096, *load), LogicError);
+  EXPECT_THROW(blocks->map(0, range + 3 * kBlock, *load), LogicError);
+  EXPECT_THROW(blocks->map(0, range - kBlock, *load), LogicError);
 }
 
 TEST_F(PretendedBlocks, CountAgainstTheBudget) {
@@ -96,8 +100,8 @@ TEST_F(PretendedBlocks, CountAgainstTheBudget) {
 TEST_F(PretendedBlocks, RangesOfOthersAreTheirOwn) {
   auto others = device->create_blocks(kBlock / 2, 1);
   std::byte* const other = others->reserve(1);
-  blocks->map(0, range);
-  others->map(0, other);
+  blocks->map(0, range, *load);
+  others->map(0, other, *load);
   write(range, 1);
   write(other, 2, kBlock / 2);
   EXPECT_EQ(read(range), Marks{1});
@@ -110,7 +114,7 @@ using PretendedBlocksDeathTest = PretendedBlocks;
 
 TEST_F(PretendedBlocksDeathTest, WhateverElseTouchesThemFaults) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
-  blocks->map(0, range);
+  blocks->map(0, range, *load);
   const volatile std::byte* const at = range;
   EXPECT_DEATH((void)at[0], "");
 }

@@ -16,24 +16,23 @@ namespace {
 
 constexpr size_t kBytes = size_t{2} << 20;
 
-/// Two streams with a block under the first of two places.
+/// Two streams, and two blocks, one of them at a place of a range.
 struct Machine {
   explicit Machine(DeviceKind kind) : device(create_device({.kind = kind, .num_threads = 1})) {
-    blocks->map(0, first);
+    blocks->map(0, place, *load);
   }
 
   std::unique_ptr<Device> device;
   Buffer home = device->allocate(MemoryKind::Pinned, kBytes, "home");
-  std::unique_ptr<Blocks> blocks = device->create_blocks(kBytes, 1);
-  std::byte* first = blocks->reserve(2 * kBytes);
-  std::byte* second = first + kBytes;
+  std::unique_ptr<Blocks> blocks = device->create_blocks(kBytes, 2);
+  std::byte* place = blocks->reserve(kBytes);
   std::unique_ptr<Event> done = device->create_event();
   std::unique_ptr<Stream> load = device->create_stream(StreamRole::Load);
   std::unique_ptr<Stream> compute = device->create_stream(StreamRole::Compute);
 
-  void read_first() {
+  void read_place() {
     compute->call({}, [this] {
-      for (size_t i = 0; i < kBytes; i += 64) sum_ += int(first[i]);
+      for (size_t i = 0; i < kBytes; i += 64) sum_ += int(place[i]);
     });
   }
 
@@ -44,30 +43,30 @@ struct Machine {
 /// A kernel reads what a load writes.
 void load_then_read(DeviceKind kind, bool wait) {
   Machine machine(kind);
-  machine.load->copy(machine.first, machine.home.data(), kBytes, CopyKind::Load);
+  machine.load->copy(machine.place, machine.home.data(), kBytes, CopyKind::Load);
   machine.load->record(*machine.done);
   if (wait) machine.compute->wait(*machine.done);
-  machine.read_first();
+  machine.read_place();
 }
 
-/// A block leaves while a kernel may still read it. The pause keeps the defect from being a plain
-/// fault.
+/// Another block comes where a kernel may still read one. The pause keeps the defect from being a
+/// plain fault.
 void read_then_evict(DeviceKind kind, bool wait) {
   Machine machine(kind);
-  machine.read_first();
+  machine.read_place();
   machine.compute->record(*machine.done);
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   if (wait) machine.done->synchronize();
-  machine.blocks->map(0, machine.second);
+  machine.blocks->map(1, machine.place, *machine.load);
 }
 
 /// A block is filled again while a kernel may still read what was there.
 void read_then_load(DeviceKind kind, bool wait) {
   Machine machine(kind);
-  machine.read_first();
+  machine.read_place();
   machine.compute->record(*machine.done);
   if (wait) machine.load->wait(*machine.done);
-  machine.load->copy(machine.first, machine.home.data(), kBytes, CopyKind::Load);
+  machine.load->copy(machine.place, machine.home.data(), kBytes, CopyKind::Load);
 }
 
 using Program = void (*)(DeviceKind, bool wait);

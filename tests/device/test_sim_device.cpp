@@ -17,11 +17,12 @@ TEST(SimDevice, AddressesCostNoMemory) {
   Buffer b = device->allocate(MemoryKind::Pinned, 1000 * kGiB, "b");
   EXPECT_GE(b.data(), a.data() + 1000 * kGiB);
   EXPECT_EQ(device->used_bytes(), 1000 * kGiB);
+  const auto stream = device->create_stream(StreamRole::Load);
   auto blocks = device->create_blocks(64 << 20, 100);
   std::byte* range = blocks->reserve(500 * kGiB);
   EXPECT_GE(range, b.data() + 1000 * kGiB);
-  blocks->map(99, range);
-  EXPECT_THROW(blocks->map(100, range), LogicError);
+  blocks->map(99, range, *stream);
+  EXPECT_THROW(blocks->map(100, range, *stream), LogicError);
   a = Buffer();
   EXPECT_EQ(device->used_bytes(), size_t{100} * (64 << 20));
   EXPECT_EQ(device->peak_bytes(), 1000 * kGiB + size_t{100} * (64 << 20));

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <map>
 #include <set>
 #include <stdexcept>
+#include <utility>
 
 namespace ebb::test {
 namespace {
@@ -108,50 +110,50 @@ uint64_t fewest_by_trying_all(const Program& program, uint32_t num_blocks, bool 
   return least;
 }
 
-// Three points a operation: the mover (or the lane) reaches it, it starts, it is done. What only
-// gives or takes a block on the compute lane, the program does by itself, before it submits what
-// follows. An update begins once those before it have begun, and ends behind them.
+// Three points an operation: its waits are over, it starts, it is done. What gives or takes blocks,
+// all of the load lane and the instants of the compute lane, waits for them one after the other. An
+// update begins once those before it have begun, and ends behind them.
 std::vector<std::vector<bool>> reachability(const Plan& plan) {
   const uint32_t n = static_cast<uint32_t>(plan.ops.size());
   const auto reached = [](uint32_t i) { return 3 * i; };
   const auto started = [](uint32_t i) { return 3 * i + 1; };
   const auto done = [](uint32_t i) { return 3 * i + 2; };
-  std::vector<std::vector<uint32_t>> before(3 * n);
-  uint32_t last_of_lane[kNumLanes] = {kNone, kNone, kNone, kNone};
-  uint32_t last_copy = kNone, last_of_program = kNone;
-  for (uint32_t i = 0; i < n; ++i) {
+  const auto is_instant = [&](uint32_t i) {
     const Op& op = plan.ops[i];
+    return op.kind == OpKind::Drop || (op.kind == OpKind::Move && op.from == Tier::None);
+  };
+  const auto by_mover = [&](uint32_t i) { return plan.ops[i].lane == Lane::Load; };
+  const auto overlaps = [&](uint32_t i) {
+    return plan.ops[i].lane == Lane::Update && plan.ops[i].kind != OpKind::Norm;
+  };
+  std::vector<std::vector<uint32_t>> before(3 * n);
+  // Nothing says when an instant is: who waits for it waits for what it waits for.
+  const std::function<void(uint32_t, uint32_t)> wait = [&](uint32_t i, uint32_t w) {
+    if (!is_instant(w)) return before[reached(i)].push_back(done(w));
+    for (uint32_t v : plan.waits_of(plan.ops[w])) wait(i, v);
+  };
+  uint32_t last_given[2] = {kNone, kNone};  // by the program, by the mover
+  uint32_t last_timed[kNumLanes] = {kNone, kNone, kNone, kNone};
+  for (uint32_t i = 0; i < n; ++i) {
     before[started(i)].push_back(reached(i));
     before[done(i)].push_back(started(i));
-    for (uint32_t w : plan.waits_of(op)) before[reached(i)].push_back(done(w));
-    if (last_of_program != kNone && op.lane != Lane::Load) {
-      before[reached(i)].push_back(done(last_of_program));
+    for (uint32_t w : plan.waits_of(plan.ops[i])) wait(i, w);
+    const Lane lane = plan.ops[i].lane;
+    if (lane == Lane::Load || lane == Lane::Compute) {
+      uint32_t& last = last_given[by_mover(i)];
+      if (last != kNone) before[reached(i)].push_back(reached(last));
+      if (is_instant(i) || by_mover(i)) last = i;
     }
-    const bool by_program =
-        op.lane == Lane::Compute && (op.kind == OpKind::Drop || op.kind == OpKind::Move);
-    if (by_program) {
-      last_of_program = i;
-      continue;
-    }
-    uint32_t& last = last_of_lane[static_cast<int>(op.lane)];
-    const bool copies = op.lane == Lane::Load && op.kind == OpKind::Move && op.from != Tier::None;
-    const auto overlaps = [](const Op& o) {
-      return o.lane == Lane::Update && o.kind != OpKind::Norm;
-    };
-    if (last != kNone && overlaps(op) && overlaps(plan.ops[last])) {
-      before[reached(i)].push_back(reached(last));
-      before[done(i)].push_back(done(last));
-    } else if (last != kNone) {
-      const Op& previous = plan.ops[last];
-      const bool previous_copies =
-          op.lane == Lane::Load && previous.kind == OpKind::Move && previous.from != Tier::None;
-      before[reached(i)].push_back(previous_copies ? reached(last) : done(last));
-    }
-    if (copies && last_copy != kNone) before[started(i)].push_back(done(last_copy));
-    if (copies) last_copy = i;
-    last = i;
+    if (is_instant(i)) continue;
+    const uint32_t last = std::exchange(last_timed[static_cast<int>(lane)], i);
+    if (last == kNone) continue;
+    const bool both = overlaps(i) && overlaps(last);
+    before[started(i)].push_back(both ? started(last) : done(last));
+    if (both) before[done(i)].push_back(done(last));
   }
+  // What each thread passed of the other's, and what is done on streams, when an operation starts.
   std::vector<std::vector<bool>> result(n, std::vector<bool>(n, false));
+  uint32_t passed[2] = {0, 0};
   for (uint32_t i = 0; i < n; ++i) {
     std::vector<bool> seen(3 * n, false);
     std::vector<uint32_t> stack{started(i)};
@@ -164,6 +166,15 @@ std::vector<std::vector<bool>> reachability(const Plan& plan) {
         if (p % 3 == 2) result[i][p / 3] = true;
         stack.push_back(p);
       }
+    }
+    for (uint32_t w : plan.waits_of(plan.ops[i])) {
+      if (by_mover(i) || by_mover(w)) passed[by_mover(i)] = std::max(passed[by_mover(i)], w + 1);
+    }
+    for (uint32_t a = 0; a < i; ++a) {
+      if (!is_instant(a)) continue;
+      const bool noted = by_mover(a) == by_mover(i) || a < passed[by_mover(i)];
+      const auto waits = plan.waits_of(plan.ops[a]);
+      result[i][a] = noted && std::ranges::all_of(waits, [&](uint32_t w) { return result[i][w]; });
     }
   }
   return result;

@@ -1,6 +1,10 @@
 // Which operations of a plan are surely done before which others start.
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "scheduler/validation_order.h"
 
 namespace ebb {
@@ -20,6 +24,81 @@ TEST(ValidationOrder, UpdatesOverlapAndTheNormDoesNot) {
   for (const uint32_t earlier : {0, 1, 2}) EXPECT_TRUE(order.before(earlier, 4)) << earlier;
   EXPECT_FALSE(order.before(3, 4));
   EXPECT_TRUE(order.before(0, 5)) << "events fire in order";
+}
+
+Op drop(Lane lane) { return {.kind = OpKind::Drop, .lane = lane}; }
+Op load() {
+  return {.kind = OpKind::Move, .lane = Lane::Load, .from = Tier::Host, .to = Tier::Device};
+}
+Op place() { return {.kind = OpKind::Move, .lane = Lane::Compute, .to = Tier::Device}; }
+Op run() { return {.kind = OpKind::Run, .lane = Lane::Compute}; }
+Op store() {
+  return {.kind = OpKind::Move, .lane = Lane::Store, .from = Tier::Device, .to = Tier::Host};
+}
+
+/// Operations, each with what it waits for.
+Plan plan_of(const std::vector<std::pair<Op, std::vector<uint32_t>>>& ops) {
+  Plan plan;
+  for (auto [op, waits] : ops) {
+    op.first_wait = static_cast<uint32_t>(plan.waits.size());
+    op.num_waits = static_cast<uint32_t>(waits.size());
+    plan.waits.insert(plan.waits.end(), waits.begin(), waits.end());
+    plan.ops.push_back(op);
+  }
+  return plan;
+}
+
+/// Where blocks keep their addresses, the thread that takes one has not waited itself.
+TEST(ValidationOrder, ALaneGoesOnAfterWhatItsBlocksWaitFor) {
+  const Plan plan = plan_of({{run(), {}},
+                             {store(), {0}},
+                             {drop(Lane::Compute), {1}},
+                             {place(), {}},
+                             {run(), {}},
+                             {drop(Lane::Load), {1}},
+                             {load(), {}},
+                             {{.kind = OpKind::Partials, .lane = Lane::Store}, {}},
+                             {{.kind = OpKind::Norm, .lane = Lane::Update}, {}}});
+  const validation::Order order(plan);
+  EXPECT_TRUE(order.messages().empty());
+  for (const uint32_t later : {2, 3, 4, 5, 6, 7}) EXPECT_TRUE(order.before(1, later)) << later;
+  EXPECT_FALSE(order.before(1, 8)) << "another lane than the program's";
+  EXPECT_TRUE(order.before(2, 3) && order.before(3, 4) && order.before(5, 6));
+}
+
+/// Where blocks move, it has waited for that and not for its lane.
+TEST(ValidationOrder, ABlockIsNotBehindItsLane) {
+  const Plan plan = plan_of({{run(), {}}, {drop(Lane::Compute), {}}, {place(), {}}, {run(), {}}});
+  const validation::Order order(plan);
+  EXPECT_FALSE(order.before(0, 1) || order.before(0, 2));
+  EXPECT_TRUE(order.before(0, 3));
+}
+
+/// Who waits for a block to be taken waits for the same, and the other thread has to have come so
+/// far.
+TEST(ValidationOrder, AnotherLaneKnowsOfABlockByWaitingForIt) {
+  const Plan plan = plan_of({{run(), {}},
+                             {run(), {}},
+                             {drop(Lane::Compute), {0}},
+                             {drop(Lane::Compute), {1}},
+                             {load(), {}},
+                             {load(), {3}},
+                             {load(), {}}});
+  const validation::Order order(plan);
+  EXPECT_FALSE(order.before(2, 4) || order.before(3, 4));
+  EXPECT_TRUE(order.before(3, 5) && order.before(1, 5));
+  EXPECT_TRUE(order.before(2, 5)) << "it is noted, and what it waits for is before what 3 does";
+  EXPECT_TRUE(order.before(3, 6)) << "behind the load before";
+}
+
+TEST(ValidationOrder, NamesWaitsThatCannotBe) {
+  Plan plan = plan_of({{run(), {1}}, {run(), {}}});
+  plan.ops[1].num_waits = 1;
+  const validation::Order order(plan);
+  ASSERT_EQ(order.messages().size(), 2u);
+  EXPECT_NE(order.messages()[0].find("waits for op 1, which does not come before"),
+            std::string::npos);
+  EXPECT_NE(order.messages()[1].find("more waits than are there"), std::string::npos);
 }
 
 }  // namespace
