@@ -148,17 +148,17 @@ void Executor::wait_for_all(std::span<const uint32_t> waits, Stream& stream) {
     if (is_move(w)) num_moved = std::max(num_moved, w + 1);
   }
   if (num_moved > 0) wait_moved(num_moved);
-  for_each_event(waits, [&](const Event& event) { stream.wait(event); });
+  for_each_timed(waits, [&](uint32_t w) { stream.wait(*events_[w]); });
 }
 
 /// Nothing says when a block was given or taken: what that waited for does.
 template <class Function>
-void Executor::for_each_event(std::span<const uint32_t> waits, Function function) const {
+void Executor::for_each_timed(std::span<const uint32_t> waits, Function function) const {
   for (const uint32_t w : waits) {
     if (takes_no_time(plan_->ops[w])) {
-      for_each_event(plan_->waits_of(plan_->ops[w]), function);
+      for_each_timed(plan_->waits_of(plan_->ops[w]), function);
     } else {
-      function(*events_[w]);
+      function(w);
     }
   }
 }
@@ -226,8 +226,12 @@ void Executor::give_block(uint32_t index) {
 void Executor::drop_or_map(uint32_t index, Stream& user) {
   const Op& op = plan_->ops[index];
   Blocks& blocks = spaces_.blocks();
-  for_each_event(plan_->waits_of(op), [&](const Event& event) {
-    blocks.keep_addresses() ? user.wait(event) : event.synchronize();
+  for_each_timed(plan_->waits_of(op), [&](uint32_t w) {
+    if (!blocks.keep_addresses()) {
+      events_[w]->synchronize();
+    } else if (plan_->ops[w].lane != op.lane) {  // its own are in order
+      user.wait(*events_[w]);
+    }
   });
   uint32_t& last_drop = last_drop_[static_cast<int>(op.chunk.space)][op.chunk.index];
   if (op.kind == OpKind::Drop) {
@@ -238,7 +242,7 @@ void Executor::drop_or_map(uint32_t index, Stream& user) {
   const uint32_t block = block_of_[op.block];
   std::byte* const address = spaces_.address(op.chunk);
   if (last_drop != kNone && blocks.keep_addresses() && !blocks.lies_at(block, address)) {
-    for_each_event({&last_drop, 1}, [](const Event& event) { event.synchronize(); });
+    for_each_timed({&last_drop, 1}, [&](uint32_t w) { events_[w]->synchronize(); });
   }
   const bool loads = op.from == Tier::Host;
   // First: what is refused here must not have moved memory from under another chunk.

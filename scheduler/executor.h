@@ -133,7 +133,7 @@ class Executor : public Hooks {
   void lease_loaded(const Op& finish);
 
   template <class Function>
-  void for_each_event(std::span<const uint32_t> waits, Function function) const;
+  void for_each_timed(std::span<const uint32_t> waits, Function function) const;
   void drop_or_map(uint32_t index, Stream& user);
 
   void move_chunks();
