@@ -176,7 +176,7 @@ struct DeviceOptions {
   /// Host: pretends to be a device that computes at these rates. What kernels should have written
   /// stays as it was: zeros, or what copies brought.
   std::optional<ComputeRates> pretend = {};
-  bool poison = false;  ///< host: fill freed memory and moved blocks with NaN patterns
+  bool poison = false;  ///< fill freed memory and blocks that are mapped with NaN patterns
   int cuda_index = 0;
   /// Cuda; none: cuDNN's where it is found. Sim: counted; none: those that take more workspace.
   std::optional<AttentionKernels> attention = {};

@@ -368,8 +368,8 @@ ExecutorStats Executor::finish() {
 }
 
 std::exception_ptr Executor::give_up() noexcept {
+  stop_mover();  // it makes streams wait, too
   device_.wait_in_place(false);
-  stop_mover();
   std::exception_ptr bad_data;
   for (auto& s : streams_) {
     try {

@@ -11,7 +11,7 @@ namespace ebb {
 namespace {
 
 // Of a finished chunk the gradient is home and the weights are updated, about, when so many more
-// are finished: the mover, which waits for that, brings nothing else meanwhile.
+// are finished: the load lane, which waits for that, brings nothing else meanwhile.
 constexpr uint32_t kFinishesLater = 4;
 
 uint32_t later(uint32_t a, uint32_t b) { return order_of(a) < order_of(b) ? b : a; }

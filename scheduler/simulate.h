@@ -1,9 +1,9 @@
 // What a plan would take on a machine, and what no plan can beat. Pure functions.
 //
 // The simulation runs the plan's four lanes against a virtual clock: an operation starts when its
-// lane is free and what it waits for is done. On the load lane the mover waits for each operation
-// in turn and hands copies to the link, which takes them in order; giving and taking blocks takes
-// no time, whoever does it, and neither does the norm. Where cores are shared, copies take their
+// lane is free and what it waits for is done. On the load lane the mover, or the stream, waits for
+// each operation in turn, and the link takes copies in order; giving and taking blocks takes no
+// time, whoever does it, and neither does the norm. Where cores are shared, copies take their
 // part of them first, and kernels and the optimizer, while both have work, half of the rest each.
 //
 // Times are seconds, rates bytes or flops a second; a rate of 0 is no limit.

@@ -4,7 +4,7 @@
 // An operation begins when the one before it on its lane and all that it waits for have ended (of
 // an update, whose first bodies may have run before, what counts is what it held up by itself). One
 // that only gives or takes a block takes no time, and does not wait for the copies before it: the
-// mover waits for an operation in turn, the link copies in turn (simulate.h).
+// mover, or the stream, waits for an operation in turn, the link copies in turn (simulate.h).
 #pragma once
 
 #include <functional>

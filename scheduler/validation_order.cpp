@@ -81,7 +81,9 @@ void Order::add(uint32_t i) {
   noted_.push_back(passed_[thread]);
   if (takes_no_time(op) || thread == kMover) join_waits(given_[thread], i);
   if (takes_no_time(op)) {
-    starts_.push_back(given_[thread]);
+    Clock start = op.kind == OpKind::Drop ? Clock{} : given_[thread];
+    join_waits(start, i);
+    starts_.push_back(start);
     positions_.push_back(0);
     return;
   }

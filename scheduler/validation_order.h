@@ -5,11 +5,12 @@
 // Blocks are given and taken by two threads, each in order: the mover, for the load lane, and the
 // program, for the compute lane. What they wait for, either the thread has waited for (where blocks
 // move) or the lane's stream (where they keep their addresses: executor.h); only what is true both
-// ways is taken to be so. So what takes no time starts after all that its thread waited for before,
-// not after its lane; the lane goes on after it, no other lane does; and it is before another
-// operation where that comes after its waits, and is submitted once it is noted. On the update lane
-// an update begins once those before it have begun, and ends behind them (Stream::loop); the norm
-// begins when they have ended.
+// ways is taken to be so. So a block is given after all that its thread waited for before, not
+// after its lane; the lane goes on after that, no other lane does. A chunk is dropped after what
+// the drop itself waits for, which is all that others wait for who wait for it: it is before
+// another operation where that comes after those waits, and is submitted once the drop is noted.
+// On the update lane an update begins once those before it have begun, and ends behind them
+// (Stream::loop); the norm begins when they have ended.
 #pragma once
 
 #include <algorithm>

@@ -111,8 +111,9 @@ uint64_t fewest_by_trying_all(const Program& program, uint32_t num_blocks, bool 
 }
 
 // Three points an operation: its waits are over, it starts, it is done. What gives or takes blocks,
-// all of the load lane and the instants of the compute lane, waits for them one after the other. An
-// update begins once those before it have begun, and ends behind them.
+// all of the load lane and the instants of the compute lane, waits for them one after the other,
+// but a chunk is dropped after the waits of its own drop. An update begins once those before it
+// have begun, and ends behind them.
 std::vector<std::vector<bool>> reachability(const Plan& plan) {
   const uint32_t n = static_cast<uint32_t>(plan.ops.size());
   const auto reached = [](uint32_t i) { return 3 * i; };
@@ -128,16 +129,20 @@ std::vector<std::vector<bool>> reachability(const Plan& plan) {
   };
   std::vector<std::vector<uint32_t>> before(3 * n);
   // Nothing says when an instant is: who waits for it waits for what it waits for.
-  const std::function<void(uint32_t, uint32_t)> wait = [&](uint32_t i, uint32_t w) {
-    if (!is_instant(w)) return before[reached(i)].push_back(done(w));
-    for (uint32_t v : plan.waits_of(plan.ops[w])) wait(i, v);
+  const std::function<void(uint32_t, uint32_t)> wait = [&](uint32_t point, uint32_t w) {
+    if (!is_instant(w)) return before[point].push_back(done(w));
+    for (uint32_t v : plan.waits_of(plan.ops[w])) wait(point, v);
   };
   uint32_t last_given[2] = {kNone, kNone};  // by the program, by the mover
   uint32_t last_timed[kNumLanes] = {kNone, kNone, kNone, kNone};
   for (uint32_t i = 0; i < n; ++i) {
-    before[started(i)].push_back(reached(i));
+    const bool drops = plan.ops[i].kind == OpKind::Drop;
+    if (!drops) before[started(i)].push_back(reached(i));
     before[done(i)].push_back(started(i));
-    for (uint32_t w : plan.waits_of(plan.ops[i])) wait(i, w);
+    for (uint32_t w : plan.waits_of(plan.ops[i])) {
+      wait(reached(i), w);
+      if (drops) wait(started(i), w);
+    }
     const Lane lane = plan.ops[i].lane;
     if (lane == Lane::Load || lane == Lane::Compute) {
       uint32_t& last = last_given[by_mover(i)];

@@ -91,6 +91,19 @@ TEST(ValidationOrder, AnotherLaneKnowsOfABlockByWaitingForIt) {
   EXPECT_TRUE(order.before(3, 6)) << "behind the load before";
 }
 
+/// Not after what its thread waited for before: who waits for the drop would not know of that.
+TEST(ValidationOrder, AChunkIsDroppedAfterItsOwnWaits) {
+  const Plan plan = plan_of({{store(), {}},
+                             {drop(Lane::Load), {0}},
+                             {drop(Lane::Load), {}},
+                             {place(), {2}},
+                             {place(), {1}}});
+  const validation::Order order(plan);
+  EXPECT_TRUE(order.before(0, 1));
+  EXPECT_FALSE(order.before(0, 2) || order.before(0, 3));
+  EXPECT_TRUE(order.before(2, 3) && order.before(1, 4) && order.before(0, 4));
+}
+
 TEST(ValidationOrder, NamesWaitsThatCannotBe) {
   Plan plan = plan_of({{run(), {1}}, {run(), {}}});
   plan.ops[1].num_waits = 1;
