@@ -174,17 +174,15 @@ class Log {
 /// masters 0 .. 2, and 3).
 using Counts = std::array<int64_t, 8>;
 
-/// Momenta, variances and masters (undo_log.h).
+/// Momenta, variances and masters (undo_log.h) of all kUndoElements that runs fill.
 std::array<Counts, 3> count_corrections(const uint8_t* log, std::span<const AdamWRun> runs) {
-  const auto* const words = reinterpret_cast<const uint32_t*>(log);
   std::array<Counts, 3> counts = {};
   for (const AdamWRun& run : runs) {
-    for (int64_t i = run.first; i < run.first + run.count; ++i) {
-      const uint32_t word = words[i / kUndoElements * 16 + i % 16];
-      const uint32_t byte = word >> (24 - i % kUndoElements / 16 * 8);
-      ++counts[0][byte & 7];
-      ++counts[1][byte >> 3 & 7];
-      ++counts[2][byte >> 6 & 3];
+    const int64_t end = run.first + run.count / kUndoElements * kUndoElements;
+    for (int64_t i = run.first; i < end; ++i) {
+      ++counts[0][log[i] & 7];
+      ++counts[1][log[i] >> 3 & 7];
+      ++counts[2][log[i] >> 6 & 3];
     }
   }
   // Escapes last.

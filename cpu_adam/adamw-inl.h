@@ -97,6 +97,19 @@ HWY_INLINE void store_master(D d, hn::Vec<D> master, const View<W, G>& at, int64
   store_master(d, master, at.weight + i, std::is_same_v<W, float> ? nullptr : at.rest + i);
 }
 
+/// Two vectors of masters that follow one another.
+template <class D, class W, class G>
+HWY_INLINE void store_masters(D d, hn::Vec<D> first, hn::Vec<D> second, const View<W, G>& at,
+                              int64_t i) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (std::is_same_v<W, BF16>) {
+    return store_masters(d, first, second, at.weight + i, at.rest + i);
+  }
+#endif
+  store_master(d, first, at, i);
+  store_master(d, second, at, i + static_cast<int64_t>(hn::Lanes(d)));
+}
+
 /// What a gradient adds to the moments.
 template <class D>
 struct Shares {
@@ -111,30 +124,24 @@ HWY_INLINE Shares<D> shares_of(D d, hn::Vec<D> gradient, const AdamWCoefficients
           hn::Mul(hn::Mul(hn::Set(d, c.one_minus_beta2), g), g)};
 }
 
-/// The part of a change that comes from the moments.
-template <class D>
-HWY_INLINE hn::Vec<D> step_of(D d, hn::Vec<D> m, hn::Vec<D> v, const AdamWCoefficients& c) {
-  const auto denominator =
-      hn::Add(hn::Mul(hn::Sqrt(v), hn::Set(d, c.v_correction)), hn::Set(d, c.epsilon));
-  return hn::Mul(hn::Set(d, c.step_size), hn::Div(m, denominator));
-}
-
-/// State of some elements.
-template <class D>
-struct Values {
-  hn::Vec<D> m, v, p;
-};
-
 template <class D>
 struct Moments {
   hn::Vec<D> m, v;
 };
 
 template <class D>
-HWY_INLINE Moments<D> moments_after(D d, const Values<D>& old, const Shares<D>& add,
+HWY_INLINE Moments<D> moments_after(D d, const Moments<D>& old, const Shares<D>& add,
                                     const AdamWCoefficients& c) {
   return {hn::Add(hn::Mul(hn::Set(d, c.beta1), old.m), add.momentum),
           hn::Add(hn::Mul(hn::Set(d, c.beta2), old.v), add.variance)};
+}
+
+/// The part of a change that comes from the moments.
+template <class D>
+HWY_INLINE hn::Vec<D> step_of(D d, const Moments<D>& now, const AdamWCoefficients& c) {
+  const auto denominator =
+      hn::Add(hn::Mul(hn::Sqrt(now.v), hn::Set(d, c.v_correction)), hn::Set(d, c.epsilon));
+  return hn::Mul(hn::Set(d, c.step_size), hn::Div(now.m, denominator));
 }
 
 template <class D>
@@ -143,23 +150,15 @@ HWY_INLINE hn::Vec<D> parameter_after(D d, hn::Vec<D> old, hn::Vec<D> step,
   return hn::Sub(old, hn::Add(hn::Mul(hn::Set(d, c.decay_rate), old), step));
 }
 
-template <class D>
-HWY_INLINE Values<D> advance(D d, const Values<D>& old, const Shares<D>& add,
-                             const AdamWCoefficients& c) {
-  const Moments<D> now = moments_after(d, old, add, c);
-  return {now.m, now.v, parameter_after(d, old.p, step_of(d, now.m, now.v, c), c)};
+template <class D, class W, class G>
+HWY_INLINE Moments<D> load_moments(D d, const View<W, G>& at, int64_t i) {
+  return {hn::LoadU(d, at.momentum + i), hn::LoadU(d, at.variance + i)};
 }
 
 template <class D, class W, class G>
-HWY_INLINE Values<D> load_values(D d, const View<W, G>& at, int64_t i) {
-  return {hn::LoadU(d, at.momentum + i), hn::LoadU(d, at.variance + i), load_master(d, at, i)};
-}
-
-template <class D, class W, class G>
-HWY_INLINE void store_values(D d, const Values<D>& values, const View<W, G>& at, int64_t i) {
-  hn::StoreU(values.m, d, at.momentum + i);
-  hn::StoreU(values.v, d, at.variance + i);
-  store_master(d, values.p, at, i);
+HWY_INLINE void store_moments(D d, const Moments<D>& moments, const View<W, G>& at, int64_t i) {
+  hn::StoreU(moments.m, d, at.momentum + i);
+  hn::StoreU(moments.v, d, at.variance + i);
 }
 
 template <class T>
@@ -169,12 +168,16 @@ HWY_INLINE void prefetch_turn(const T* plane) {
 }
 
 template <class W, class G>
-HWY_INLINE void prefetch_all(const View<W, G>& at, int64_t i) {
+HWY_INLINE void prefetch_moments(const View<W, G>& at, int64_t i) {
   prefetch_turn(at.gradient + i);
-  prefetch_turn(at.weight + i);
-  if constexpr (!std::is_same_v<W, float>) prefetch_turn(at.rest + i);
   prefetch_turn(at.momentum + i);
   prefetch_turn(at.variance + i);
+}
+
+template <class W, class G>
+HWY_INLINE void prefetch_masters(const View<W, G>& at, int64_t i) {
+  prefetch_turn(at.weight + i);
+  if constexpr (!std::is_same_v<W, float>) prefetch_turn(at.rest + i);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -19,7 +19,10 @@ namespace HWY_NAMESPACE {
 template <class D, class W, class G>
 HWY_INLINE void update_vector(D d, const View<W, G>& at, int64_t i, const AdamWCoefficients& c) {
   const Shares<D> add = shares_of(d, load_float(d, at.gradient + i), c);
-  store_values(d, advance(d, load_values(d, at, i), add, c), at, i);
+  const Moments<D> now = moments_after(d, load_moments(d, at, i), add, c);
+  const auto parameter = parameter_after(d, load_master(d, at, i), step_of(d, now, c), c);
+  store_moments(d, now, at, i);
+  store_master(d, parameter, at, i);
 }
 
 template <class W, class G>
@@ -31,7 +34,9 @@ void update(const Planes& planes, int64_t n, const AdamWCoefficients& c) {
   const int64_t ahead = prefetch_distance();
   int64_t i = 0;
   for (; i + kTurn <= n; i += kTurn) {
-    prefetch_all(at, std::min(i + ahead, n - kTurn));
+    const int64_t next = std::min(i + ahead, n - kTurn);
+    prefetch_moments(at, next);
+    prefetch_masters(at, next);
     for (int64_t j = i; j < i + kTurn; j += lanes) update_vector(d, at, j, c);
   }
   for (; i < n; ++i) update_vector(d1, at, i, c);

@@ -10,17 +10,14 @@
 #include <bit>
 
 #include "cpu_adam/adamw-inl.h"
-#include "cpu_adam/undo_escapes.h"
+#include "cpu_adam/undo_log.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ebb {
 namespace HWY_NAMESPACE {
 
-// Elements of a lane whose corrections share a word lie so far apart.
-constexpr int64_t kApart = kUndoElements / 4;
-
-/// Lanes divide kApart.
-using FloatTag = hn::CappedTag<float, kApart>;
+/// Four vectors, whose corrections share their words, divide a turn.
+using FloatTag = hn::CappedTag<float, kUndoElements / 4>;
 template <class D>
 using BitsOf = hn::Vec<hn::RebindToUnsigned<D>>;
 
@@ -38,26 +35,24 @@ struct Inverse {
   static float below(double factor) { return static_cast<float>((1 - 2 * 0x1p-23) / factor - 1); }
 };
 
-/// Bits of the values of some elements.
+/// About a moment before an update that added `share` and made it `now`, or a little less. Where
+/// `now` is a NaN its bits are the result's, whatever the share's are: a difference has those of
+/// its first operand.
 template <class D>
-struct Bits {
-  BitsOf<D> m, v, p;
-};
-
-/// About the values before an update that made `now` by way of `step`, or a little less: the
-/// masters' bits by 1, so that corrections of -1 .. 1 are 0 .. 2.
-template <class D>
-HWY_INLINE Bits<D> invert(D d, const Values<D>& now, const Shares<D>& added, hn::Vec<D> step,
-                          const Inverse& inverse) {
+HWY_INLINE BitsOf<D> invert_moment(D d, hn::Vec<D> now, hn::Vec<D> share, float of_beta) {
   const hn::RebindToUnsigned<D> du;
-  const auto divided = [&](hn::Vec<D> x, float k)
-                           HWY_ATTR { return hn::MulAdd(x, hn::Set(d, k), x); };
-  const auto m = divided(hn::Sub(now.m, added.momentum), inverse.of_beta1);
-  const auto v = divided(hn::Sub(now.v, added.variance), inverse.of_beta2);
-  // Not divided(): the change, small beside the parameter, is put together first and rounds less.
-  const auto change = hn::MulAdd(hn::Add(now.p, step), hn::Set(d, inverse.of_decay), step);
-  const auto p = hn::Add(now.p, change);
-  return {hn::BitCast(du, m), hn::BitCast(du, v), hn::Sub(hn::BitCast(du, p), hn::Set(du, 1))};
+  const auto decayed = hn::Sub(now, share);
+  return hn::BitCast(du, hn::MulAdd(decayed, hn::Set(d, of_beta), decayed));
+}
+
+/// About a master's bits before an update that made it `now` by way of `step`, less 1, so that
+/// corrections of -1 .. 1 are 0 .. 2.
+template <class D>
+HWY_INLINE BitsOf<D> invert_master(D d, hn::Vec<D> now, hn::Vec<D> step, const Inverse& inverse) {
+  const hn::RebindToUnsigned<D> du;
+  // The change, small beside the parameter, is put together first and rounds less.
+  const auto change = hn::MulAdd(hn::Add(now, step), hn::Set(d, inverse.of_decay), step);
+  return hn::Sub(hn::BitCast(du, hn::Add(now, change)), hn::Set(du, 1));
 }
 
 // What a correction is where it is none: the old bits are an escape.
@@ -76,32 +71,54 @@ HWY_INLINE BitsOf<D> escape(D, BitsOf<D> correction, uint32_t mark, BitsOf<D> ol
   const hn::RebindToUnsigned<D> du;
   const auto marked = hn::Min(correction, hn::Set(du, mark));
   const MaskOf<D> leaves = hn::Eq(marked, hn::Set(du, mark));
-  hn::StoreU(hn::Compress(old, leaves), du, escapes);
-  escapes += hn::CountTrue(du, leaves);
+  const auto leaving = hn::Compress(old, leaves);
+  const size_t count = hn::CountTrue(du, leaves);
+  escapes += count;
+  if constexpr (hn::MaxLanes(D()) == 16) {
+    // Mostly few leave, and 16 lanes would cross a line of the cache nearly every time.
+    hn::StoreU(hn::LowerHalf(hn::LowerHalf(leaving)), hn::Full128<uint32_t>(), escapes - count);
+    if (HWY_LIKELY(count <= 4)) return marked;
+  }
+  hn::StoreU(leaving, du, escapes - count);
   return marked;
 }
 
-/// The corrections that lead from `inverse` to `old`. Which bits a NaN has is not the same
-/// everywhere: where the parameter has become one, and it has where any of the old values was one,
-/// all escape. A NaN that only the inverse makes is quiet, so no number is within a correction of
-/// it.
+// Corrections lead from the inverse, `about`, to the old bits. A NaN that only the inverse makes is
+// quiet, so no number is within a correction of it.
+
+/// Corrections of four variances, which mostly fit.
 template <class D>
-HWY_INLINE Bits<D> correct(D d, const Bits<D>& old, const Bits<D>& inverse, hn::Vec<D> parameter,
-                           uint32_t*& escapes) {
+HWY_INLINE void correct_variances(D, const BitsOf<D> (&old)[4], BitsOf<D> (&v)[4],
+                                  uint32_t*& escapes) {
   const hn::RebindToUnsigned<D> du;
-  const auto all = hn::Set(du, UINT32_MAX);
-  uint32_t* const first = escapes;
-  auto m = hn::Sub(old.m, inverse.m), v = hn::Sub(old.v, inverse.v), p = hn::Sub(old.p, inverse.p);
-  const auto marked = escape(d, m, kMomentEscape, old.m, escapes);
-  const MaskOf<D> is_nan = hn::RebindMask(du, hn::IsNaN(parameter));
-  const MaskOf<D> fits =
-      hn::And(hn::Lt(v, hn::Set(du, kMomentEscape)), hn::Lt(p, hn::Set(du, kMasterEscape)));
-  if (HWY_LIKELY(hn::AllTrue(du, hn::AndNot(is_nan, fits)))) return {marked, v, p};
-  escapes = first;
-  m = escape(d, hn::IfThenElse(is_nan, all, m), kMomentEscape, old.m, escapes);
-  v = escape(d, hn::IfThenElse(is_nan, all, v), kMomentEscape, old.v, escapes);
-  p = escape(d, hn::IfThenElse(is_nan, all, p), kMasterEscape, old.p, escapes);
-  return {m, v, p};
+  const auto fits = [&](int k) HWY_ATTR { return hn::Lt(v[k], hn::Set(du, kMomentEscape)); };
+  const MaskOf<D> all_fit = hn::And(hn::And(fits(0), fits(1)), hn::And(fits(2), fits(3)));
+  if (HWY_LIKELY(hn::AllTrue(du, all_fit))) return;
+  for (int k = 0; k < 4; ++k) v[k] = escape(D(), v[k], kMomentEscape, old[k], escapes);
+}
+
+/// Adds those of four masters to `words`, each to a byte's upper two bits. Where a new master is a
+/// NaN the old one escapes: a NaN that is stored may have other bits.
+template <class D>
+HWY_INLINE BitsOf<D> correct_masters(D d, const BitsOf<D> (&old)[4], const BitsOf<D> (&about)[4],
+                                     const hn::Vec<D> (&now)[4], BitsOf<D> words,
+                                     uint32_t*& escapes) {
+  const hn::RebindToUnsigned<D> du;
+  BitsOf<D> p[4];
+  const auto is_nan = [&](int k) HWY_ATTR { return hn::RebindMask(du, hn::IsNaN(now[k])); };
+  const auto fits = [&](int k) HWY_ATTR {
+    return hn::AndNot(is_nan(k), hn::Lt(p[k], hn::Set(du, kMasterEscape)));
+  };
+  for (int k = 0; k < 4; ++k) p[k] = hn::Sub(old[k], about[k]);
+  const MaskOf<D> all_fit = hn::And(hn::And(fits(0), fits(1)), hn::And(fits(2), fits(3)));
+  if (HWY_UNLIKELY(!hn::AllTrue(du, all_fit))) {
+    for (int k = 0; k < 4; ++k) {
+      const auto marked = hn::IfThenElse(is_nan(k), hn::Set(du, UINT32_MAX), p[k]);
+      p[k] = escape(d, marked, kMasterEscape, old[k], escapes);
+    }
+  }
+  return hn::Or3(hn::Or3(words, hn::ShiftLeft<30>(p[0]), hn::ShiftLeft<22>(p[1])),
+                 hn::ShiftLeft<14>(p[2]), hn::ShiftLeft<6>(p[3]));
 }
 
 /// `about`, with the next of the words in every lane that is escaped.
@@ -124,50 +141,18 @@ HWY_INLINE BitsOf<D> expand(D, BitsOf<D> about, MaskOf<D> escaped, const uint32_
 #endif
 }
 
-/// `about` where there is no escape, else the escape.
+/// The old bits: `about` corrected or, where that is marked, the next escapes.
 template <class D>
-HWY_INLINE BitsOf<D> replace(D d, BitsOf<D> about, MaskOf<D> escaped, EscapeReader& escapes) {
+HWY_INLINE BitsOf<D> corrected(D d, BitsOf<D> about, BitsOf<D> correction, uint32_t mark,
+                               const uint32_t*& escapes) {
   const hn::RebindToUnsigned<D> du;
-  HWY_ALIGN uint32_t spare[hn::MaxLanes(du)];
-  const uint32_t* const words = escapes.peek(hn::Lanes(du), spare);
-  escapes.skip(hn::CountTrue(du, escaped));
-  return expand(d, about, escaped, words);
+  const MaskOf<D> escaped = hn::Eq(correction, hn::Set(du, mark));
+  const auto old = expand(d, hn::Add(about, correction), escaped, escapes);
+  escapes += hn::CountTrue(du, escaped);
+  return old;
 }
 
-/// The old bits. Without a branch for momenta, as in escape().
-template <class D>
-HWY_INLINE Bits<D> corrected(D d, const Bits<D>& inverse, const Bits<D>& corrections,
-                             EscapeReader& escapes) {
-  const hn::RebindToUnsigned<D> du;
-  const Bits<D> old{hn::Add(inverse.m, corrections.m), hn::Add(inverse.v, corrections.v),
-                    hn::Add(inverse.p, corrections.p)};
-  const auto moment = hn::Set(du, kMomentEscape), master = hn::Set(du, kMasterEscape);
-  const auto m = replace(d, old.m, hn::Eq(corrections.m, moment), escapes);
-  const MaskOf<D> v = hn::Eq(corrections.v, moment), p = hn::Eq(corrections.p, master);
-  if (HWY_LIKELY(hn::AllFalse(du, hn::Or(v, p)))) return {m, old.v, old.p};
-  return {m, replace(d, old.v, v, escapes), replace(d, old.p, p, escapes)};
-}
-
-/// Corrections of four vectors, a byte each in the word of a lane (undo_log.h), the first in the
-/// uppermost.
-template <class D>
-struct PackedCorrections {
-  BitsOf<D> words;
-
-  HWY_INLINE void append(D, const Bits<D>& of) {
-    words = hn::Or(hn::Or3(hn::ShiftLeft<8>(words), of.m, hn::ShiftLeft<3>(of.v)),
-                   hn::ShiftLeft<6>(of.p));
-  }
-  HWY_INLINE Bits<D> take_first(D) {
-    const auto moment = hn::Set(hn::RebindToUnsigned<D>(), kMomentEscape);
-    const Bits<D> first{hn::And(hn::ShiftRight<24>(words), moment),
-                        hn::And(hn::ShiftRight<27>(words), moment), hn::ShiftRight<30>(words)};
-    words = hn::ShiftLeft<8>(words);
-    return first;
-  }
-};
-
-// Masters of any bits, NaNs too: where store_master() would make a NaN quiet.
+// Masters of any bits, NaNs too, where store_master() would make a NaN quiet.
 
 template <class D>
 HWY_INLINE void store_master_bits(D, BitsOf<D> master, float* weight, int16_t*) {
@@ -192,11 +177,8 @@ HWY_INLINE void store_master_bits(D d, BitsOf<D> master, F16* weight, float* at)
 }
 
 template <class D, class W, class G>
-HWY_INLINE void store_bits(D d, const Bits<D>& bits, const View<W, G>& at, int64_t i) {
-  const hn::RebindToUnsigned<D> du;
-  hn::StoreU(bits.m, du, reinterpret_cast<uint32_t*>(at.momentum + i));
-  hn::StoreU(bits.v, du, reinterpret_cast<uint32_t*>(at.variance + i));
-  store_master_bits(d, bits.p, at.weight + i, std::is_same_v<W, float> ? nullptr : at.rest + i);
+HWY_INLINE void store_master_bits(D d, BitsOf<D> master, const View<W, G>& at, int64_t i) {
+  store_master_bits(d, master, at.weight + i, std::is_same_v<W, float> ? nullptr : at.rest + i);
 }
 
 }  // namespace HWY_NAMESPACE

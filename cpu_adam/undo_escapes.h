@@ -1,26 +1,29 @@
 // A task's escapes: blocks of a pool, chained; private to this folder. Word 0 of a block is the
 // number of the next one.
 //
+// The escapes of a turn, kUndoElements, lie in one block: where it might end among them they begin
+// the next one, and who reads them does so too. So they are written where they stay: stores that
+// overlap must reach the cache before they can be read, and wait there behind those of the planes.
+//
 // Thread-safety: each of these is one thread's; the pool's counter is all that they share.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "cpu_adam/undo_log.h"
 #include "device/errors.h"
 
 namespace ebb {
 
-inline constexpr uint32_t kEscapeBlockWords = 512;
+inline constexpr uint32_t kEscapeBlockWords = 1024;
 inline constexpr uint32_t kNoEscapeBlock = UINT32_MAX;
-/// Of kUndoElements: momentum, variance and master of each.
-inline constexpr uint32_t kMostEscapes = 3 * kUndoElements;
-/// They and the vector that is stored behind them.
-inline constexpr uint32_t kTurnWords = kMostEscapes + 16;
+/// What a turn may need: momentum, variance and master of each element, and a vector that is
+/// stored behind them.
+inline constexpr uint32_t kTurnWords = 3 * kUndoElements + 16;
+/// A block that is left has so many escapes, or more.
+inline constexpr uint32_t kLeastOfEscapeBlock = kEscapeBlockWords - kTurnWords;
 
 class EscapeWriter {
  public:
@@ -30,39 +33,28 @@ class EscapeWriter {
     *link_ = kNoEscapeBlock;
   }
 
-  /// Where a turn's escapes, and the vector behind them, may be written: in the log, or `spare`.
-  uint32_t* place(uint32_t* spare) const { return left_ >= kTurnWords ? at_ : spare; }
-
-  /// Takes what was written to place(): all of it, or false where no block is free.
-  [[nodiscard]] bool take(const uint32_t* words, uint32_t count) {
-    if (words != at_) return append(words, count);
-    at_ += count;
-    left_ -= count;
-    num_escapes_ += count;
-    return true;
+  /// Where a turn's escapes belong; null where no block is free.
+  [[nodiscard]] uint32_t* begin_turn() {
+    if (end_ - at_ < kTurnWords && !enter_next()) return nullptr;
+    return at_;
+  }
+  /// Behind the turn's last.
+  void end_turn(uint32_t* end) {
+    num_escapes_ += end - at_;
+    at_ = end;
   }
 
   int64_t num_escapes() const { return num_escapes_; }
 
  private:
-  bool append(const uint32_t* words, uint32_t count) {
-    const uint32_t here = std::min(count, left_);
-    uint32_t block = kNoEscapeBlock;
-    if (here < count) {
-      block = num_taken_.fetch_add(1, std::memory_order_relaxed);
-      if (block >= num_blocks_) return false;
-    }
-    std::copy_n(words, here, at_);
-    at_ += here;
-    left_ -= here;
-    if (here < count) {
-      *link_ = block;
-      link_ = blocks_ + size_t{block} * kEscapeBlockWords;
-      *link_ = kNoEscapeBlock;
-      at_ = std::copy_n(words + here, count - here, link_ + 1);
-      left_ = kEscapeBlockWords - 1 - (count - here);
-    }
-    num_escapes_ += count;
+  bool enter_next() {
+    const uint32_t block = num_taken_.fetch_add(1, std::memory_order_relaxed);
+    if (block >= num_blocks_) return false;
+    *link_ = block;
+    link_ = blocks_ + size_t{block} * kEscapeBlockWords;
+    *link_ = kNoEscapeBlock;
+    at_ = link_ + 1;
+    end_ = link_ + kEscapeBlockWords;
     return true;
   }
 
@@ -71,51 +63,34 @@ class EscapeWriter {
   std::atomic<uint32_t>& num_taken_;
   uint32_t* link_;  // where the number of the next block belongs
   uint32_t* at_ = nullptr;
-  uint32_t left_ = 0;
+  uint32_t* end_ = nullptr;
   int64_t num_escapes_ = 0;
 };
 
 class EscapeReader {
  public:
   EscapeReader(const uint32_t* blocks, uint32_t first) : blocks_(blocks), next_block_(first) {}
-  /// Of these words alone.
-  explicit EscapeReader(std::span<const uint32_t> words)
-      : at_(words.data()), left_(static_cast<uint32_t>(words.size())) {}
 
-  /// The next `count` words, in `spare` where a block ends between them. What lies behind the last
-  /// word is any. REQUIRES: count is less than a block has.
-  const uint32_t* peek(size_t count, uint32_t* spare) const {
-    if (left_ >= count) return at_;
-    std::copy_n(at_, left_, spare);
-    if (next_block_ != kNoEscapeBlock)
-      std::copy_n(words_of(next_block_), count - left_, spare + left_);
-    return spare;
+  /// The turn's escapes. What lies behind the last of them is any.
+  const uint32_t* begin_turn() {
+    if (end_ - at_ < kTurnWords) enter_next();
+    return at_;
   }
-  /// They have been read.
-  void skip(size_t count) {
-    if (count > left_) {
-      count -= left_;
-      enter();
-    }
-    at_ += count;
-    left_ -= static_cast<uint32_t>(count);
-  }
+  void end_turn(const uint32_t* end) { at_ = end; }
 
  private:
-  void enter() {
+  void enter_next() {
     EBB_CHECK(next_block_ != kNoEscapeBlock, "the log names more escapes than it has");
-    at_ = words_of(next_block_);
-    next_block_ = at_[-1];
-    left_ = kEscapeBlockWords - 1;
-  }
-  const uint32_t* words_of(uint32_t block) const {
-    return blocks_ + size_t{block} * kEscapeBlockWords + 1;
+    const uint32_t* const block = blocks_ + size_t{next_block_} * kEscapeBlockWords;
+    next_block_ = block[0];
+    at_ = block + 1;
+    end_ = block + kEscapeBlockWords;
   }
 
-  const uint32_t* blocks_ = nullptr;
+  const uint32_t* blocks_;
   const uint32_t* at_ = nullptr;
-  uint32_t left_ = 0;
-  uint32_t next_block_ = kNoEscapeBlock;
+  const uint32_t* end_ = nullptr;
+  uint32_t next_block_;
 };
 
 }  // namespace ebb

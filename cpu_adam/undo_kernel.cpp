@@ -16,85 +16,146 @@ HWY_BEFORE_NAMESPACE();
 namespace ebb {
 namespace HWY_NAMESPACE {
 
-/// Some elements whose step is on its way.
-template <class D>
-struct Begun {
-  int64_t first;
-  Values<D> old;
-  Shares<D> add;
-  Moments<D> now;
-  hn::Vec<D> step;
-};
+// A turn takes its moments first, then its masters: what corrects a moment does not wait for a root
+// and a quotient, and what waits for them is less. Either prefetches its own planes of the turn at
+// `next`, past the end too, which mostly is where another task begins.
+
+// Four vectors at a time, whose bytes share their words.
 
 template <class D, class W, class G>
-HWY_INLINE Begun<D> begin_update(D d, const View<W, G>& at, int64_t i, const AdamWCoefficients& c) {
-  Begun<D> begun;  // member by member: g++ 12 keeps a braced one in memory
-  begun.first = i;
-  begun.add = shares_of(d, load_float(d, at.gradient + i), c);
-  begun.old = load_values(d, at, i);
-  begun.now = moments_after(d, begun.old, begun.add, c);
-  begun.step = step_of(d, begun.now.m, begun.now.v, c);
-  return begun;
-}
-
-/// Updates them, returns their corrections.
-template <class D, class W, class G>
-HWY_INLINE Bits<D> finish_update(D d, const View<W, G>& at, const Begun<D>& begun,
-                                 const AdamWCoefficients& c, const Inverse& inverse,
-                                 uint32_t*& escapes) {
+HWY_INLINE BitsOf<D> update_moments(D d, const View<W, G>& at, int64_t i,
+                                    const AdamWCoefficients& c, const Inverse& inverse,
+                                    float* steps, uint32_t*& escapes) {
   const hn::RebindToUnsigned<D> du;
-  const Values<D>& old = begun.old;
-  const Values<D> now{begun.now.m, begun.now.v, parameter_after(d, old.p, begun.step, c)};
-  store_values(d, now, at, begun.first);
-  const Bits<D> bits{hn::BitCast(du, old.m), hn::BitCast(du, old.v), hn::BitCast(du, old.p)};
-  return correct(d, bits, invert(d, now, begun.add, begun.step, inverse), now.p, escapes);
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  BitsOf<D> m[4], v[4], old_v[4];
+  for (int64_t k = 0; k < 4; ++k, i += lanes) {
+    const Shares<D> add = shares_of(d, load_float(d, at.gradient + i), c);
+    const Moments<D> old = load_moments(d, at, i);
+    const Moments<D> now = moments_after(d, old, add, c);
+    hn::Store(step_of(d, now, c), d, steps + k * lanes);
+    store_moments(d, now, at, i);
+    const auto old_m = hn::BitCast(du, old.m);
+    m[k] = hn::Sub(old_m, invert_moment(d, now.m, add.momentum, inverse.of_beta1));
+    m[k] = escape(d, m[k], kMomentEscape, old_m, escapes);
+    old_v[k] = hn::BitCast(du, old.v);
+    v[k] = hn::Sub(old_v[k], invert_moment(d, now.v, add.variance, inverse.of_beta2));
+  }
+  correct_variances(d, old_v, v, escapes);
+  auto words = hn::Zero(du);
+  for (int k = 0; k < 4; ++k) {
+    words = hn::Or3(hn::ShiftLeft<8>(words), m[k], hn::ShiftLeft<3>(v[k]));
+  }
+  return words;
 }
 
-// A vector is begun before the one before it is finished: what waits for a root and a quotient
-// would fill the core's window of instructions, and it cannot look past them for the next root.
+template <class D, class W, class G>
+HWY_INLINE BitsOf<D> update_masters(D d, const View<W, G>& at, int64_t i,
+                                    const AdamWCoefficients& c, const Inverse& inverse,
+                                    const float* steps, BitsOf<D> words, uint32_t*& escapes) {
+  const hn::RebindToUnsigned<D> du;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  BitsOf<D> old[4], about[4];
+  hn::Vec<D> now[4];
+  for (int64_t k = 0; k < 4; ++k) {
+    const auto step = hn::Load(d, steps + k * lanes);
+    const auto master = load_master(d, at, i + k * lanes);
+    now[k] = parameter_after(d, master, step, c);
+    old[k] = hn::BitCast(du, master);
+    about[k] = invert_master(d, now[k], step, inverse);
+  }
+  store_masters(d, now[0], now[1], at, i);
+  store_masters(d, now[2], now[3], at, i + 2 * lanes);
+  return correct_masters(d, old, about, now, words, escapes);
+}
+
 // The log goes past the caches, as it is read much later, if at all.
 template <class W, class G>
-HWY_INLINE void update_turn(const View<W, G>& at, int64_t i, const AdamWCoefficients& c,
-                            const Inverse& inverse, uint8_t* log, uint32_t*& escapes) {
+HWY_INLINE void update_turn(const View<W, G>& at, int64_t i, int64_t next,
+                            const AdamWCoefficients& c, const Inverse& inverse, uint8_t* log,
+                            uint32_t*& escapes) {
   const FloatTag d;
   const hn::RebindToUnsigned<FloatTag> du;
-  for (int64_t j = 0; j < kApart; j += static_cast<int64_t>(hn::Lanes(d))) {
-    PackedCorrections<FloatTag> packed{hn::Zero(du)};
-    Begun<FloatTag> begun = begin_update(d, at, i + j, c);
-    for (int64_t k = kApart; k < kUndoElements; k += kApart) {
-      const Begun<FloatTag> next = begin_update(d, at, i + j + k, c);
-      packed.append(d, finish_update(d, at, begun, c, inverse, escapes));
-      begun = next;
-    }
-    packed.append(d, finish_update(d, at, begun, c, inverse, escapes));
-    hn::Stream(packed.words, du, reinterpret_cast<uint32_t*>(log) + j);
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  HWY_ALIGN float steps[kUndoElements];
+  HWY_ALIGN uint32_t of_moments[kUndoElements / 4];
+  for (int64_t j = 0; j < kUndoElements; j += kTurn) prefetch_moments(at, next + j);
+  for (int64_t j = 0; j < kUndoElements; j += 4 * lanes) {
+    const auto words = update_moments(d, at, i + j, c, inverse, steps + j, escapes);
+    hn::Store(words, du, of_moments + j / 4);
+  }
+  for (int64_t j = 0; j < kUndoElements; j += kTurn) prefetch_masters(at, next + j);
+  for (int64_t j = 0; j < kUndoElements; j += 4 * lanes) {
+    const auto words = update_masters(d, at, i + j, c, inverse, steps + j,
+                                      hn::Load(du, of_moments + j / 4), escapes);
+    hn::Stream(words, du, reinterpret_cast<uint32_t*>(log + j));
   }
 }
 
 template <class D, class W, class G>
-HWY_INLINE void undo_vector(D d, const View<W, G>& at, int64_t i, const AdamWCoefficients& c,
-                            const Inverse& inverse, const AdamWCoefficients* instead,
-                            const Bits<D>& corrections, EscapeReader& escapes) {
-  const auto gradient = load_float(d, at.gradient + i);
-  const Shares<D> added = shares_of(d, gradient, c);
-  const Values<D> now = load_values(d, at, i);
-  const Bits<D> about = invert(d, now, added, step_of(d, now.m, now.v, c), inverse);
-  const Bits<D> old = corrected(d, about, corrections, escapes);
-  if (!instead) return store_bits(d, old, at, i);
-  const Values<D> before{hn::BitCast(d, old.m), hn::BitCast(d, old.v), hn::BitCast(d, old.p)};
-  store_values(d, advance(d, before, shares_of(d, gradient, *instead), *instead), at, i);
+HWY_INLINE void undo_moments(D d, const View<W, G>& at, int64_t i, const AdamWCoefficients& c,
+                             const Inverse& inverse, const AdamWCoefficients* instead,
+                             BitsOf<D> words, float* steps, float* other_steps,
+                             const uint32_t*& escapes) {
+  const hn::RebindToUnsigned<D> du;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto moment = hn::Set(du, kMomentEscape);
+  hn::Vec<D> gradient[4];
+  BitsOf<D> m[4], v[4], correction[4];
+  for (int64_t k = 0; k < 4; ++k) {
+    gradient[k] = load_float(d, at.gradient + i + k * lanes);
+    const Shares<D> added = shares_of(d, gradient[k], c);
+    const Moments<D> now = load_moments(d, at, i + k * lanes);
+    hn::Store(step_of(d, now, c), d, steps + k * lanes);
+    correction[k] = hn::ShiftRight<24>(words);
+    words = hn::ShiftLeft<8>(words);
+    m[k] = corrected(d, invert_moment(d, now.m, added.momentum, inverse.of_beta1),
+                     hn::And(correction[k], moment), kMomentEscape, escapes);
+    v[k] = invert_moment(d, now.v, added.variance, inverse.of_beta2);
+  }
+  for (int64_t k = 0; k < 4; ++k) {
+    v[k] = corrected(d, v[k], hn::And(hn::ShiftRight<3>(correction[k]), moment), kMomentEscape,
+                     escapes);
+    Moments<D> moments{hn::BitCast(d, m[k]), hn::BitCast(d, v[k])};
+    if (instead) {
+      moments = moments_after(d, moments, shares_of(d, gradient[k], *instead), *instead);
+      hn::Store(step_of(d, moments, *instead), d, other_steps + k * lanes);
+    }
+    store_moments(d, moments, at, i + k * lanes);
+  }
+}
+
+template <class D, class W, class G>
+HWY_INLINE void undo_masters(D d, const View<W, G>& at, int64_t i, const Inverse& inverse,
+                             const AdamWCoefficients* instead, BitsOf<D> corrections,
+                             const float* step, const float* other_step, const uint32_t*& escapes) {
+  const auto about = invert_master(d, load_master(d, at, i), hn::Load(d, step), inverse);
+  const auto old = corrected(d, about, corrections, kMasterEscape, escapes);
+  if (!instead) return store_master_bits(d, old, at, i);
+  const auto other = hn::Load(d, other_step);
+  store_master(d, parameter_after(d, hn::BitCast(d, old), other, *instead), at, i);
 }
 
 template <class W, class G>
-HWY_INLINE void undo_turn(const View<W, G>& at, int64_t i, const AdamWCoefficients& c,
+HWY_INLINE void undo_turn(const View<W, G>& at, int64_t i, int64_t next, const AdamWCoefficients& c,
                           const Inverse& inverse, const AdamWCoefficients* instead,
-                          const uint8_t* log, EscapeReader& escapes) {
+                          const uint8_t* log, const uint32_t*& escapes) {
   const FloatTag d;
   const hn::RebindToUnsigned<FloatTag> du;
-  for (int64_t j = 0; j < kApart; j += static_cast<int64_t>(hn::Lanes(d))) {
-    PackedCorrections<FloatTag> packed{hn::Load(du, reinterpret_cast<const uint32_t*>(log) + j)};
-    for (int64_t k = 0; k < kUndoElements; k += kApart) {
-      undo_vector(d, at, i + j + k, c, inverse, instead, packed.take_first(d), escapes);
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  HWY_ALIGN float steps[kUndoElements], other_steps[kUndoElements];
+  for (int64_t j = 0; j < kUndoElements; j += kTurn) prefetch_moments(at, next + j);
+  for (int64_t j = 0; j < kUndoElements; j += 4 * lanes) {
+    const auto words = hn::Load(du, reinterpret_cast<const uint32_t*>(log + j));
+    undo_moments(d, at, i + j, c, inverse, instead, words, steps + j, other_steps + j, escapes);
+  }
+  for (int64_t j = 0; j < kUndoElements; j += kTurn) prefetch_masters(at, next + j);
+  for (int64_t j = 0; j < kUndoElements; j += 4 * lanes) {
+    auto words = hn::Load(du, reinterpret_cast<const uint32_t*>(log + j));
+    for (int64_t k = j; k < j + 4 * lanes; k += lanes) {
+      undo_masters(d, at, i + k, inverse, instead, hn::ShiftRight<30>(words), steps + k,
+                   other_steps + k, escapes);
+      words = hn::ShiftLeft<8>(words);
     }
   }
 }
@@ -127,13 +188,6 @@ struct PartOfTurn {
   }
 };
 
-template <class W, class G>
-HWY_INLINE void prefetch_turn(const View<W, G>& at, int64_t i, int64_t end) {
-  for (int64_t j = i; j < i + kUndoElements; j += kTurn) {
-    prefetch_all(at, std::min(j, end - kTurn));
-  }
-}
-
 // The turns of [0, end). Not inlined: a turn is much code, compiled for every type and instruction
 // set, and the part of a turn at the end takes the same.
 
@@ -143,9 +197,10 @@ HWY_NOINLINE void undo_turns(View<W, G> at, int64_t end, AdamWCoefficients c, In
                              EscapeReader& escapes) {
   const int64_t ahead = prefetch_distance();
   for (int64_t i = 0; i + kUndoElements <= end; i += kUndoElements) {
-    prefetch_turn(at, i + ahead, end);
-    hwy::Prefetch(log + std::min(i + ahead, end - kUndoElements));
-    undo_turn(at, i, c, inverse, instead, log + i, escapes);
+    hwy::Prefetch(log + i + ahead);
+    const uint32_t* of_turn = escapes.begin_turn();
+    undo_turn(at, i, i + ahead, c, inverse, instead, log + i, of_turn);
+    escapes.end_turn(of_turn);
   }
 }
 
@@ -156,17 +211,10 @@ HWY_NOINLINE int64_t update_turns(View<W, G> at, int64_t end, AdamWCoefficients 
   const int64_t ahead = prefetch_distance();
   int64_t i = 0;
   for (; i + kUndoElements <= end; i += kUndoElements) {
-    prefetch_turn(at, i + ahead, end);
-    uint32_t spare[kTurnWords];
-    uint32_t* const of_turn = escapes.place(spare);
-    uint32_t* end_of_turn = of_turn;
-    update_turn(at, i, c, inverse, log + i, end_of_turn);
-    const auto count = static_cast<uint32_t>(end_of_turn - of_turn);
-    if (HWY_UNLIKELY(!escapes.take(of_turn, count))) {
-      EscapeReader reader(std::span<const uint32_t>(of_turn, count));
-      undo_turns(at.from(i), kUndoElements, c, inverse, nullptr, log + i, reader);
-      break;
-    }
+    uint32_t* of_turn = escapes.begin_turn();
+    if (HWY_UNLIKELY(!of_turn)) break;
+    update_turn(at, i, i + ahead, c, inverse, log + i, of_turn);
+    escapes.end_turn(of_turn);
   }
   return i;
 }

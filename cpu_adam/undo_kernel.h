@@ -10,7 +10,8 @@
 namespace ebb {
 
 /// Updates elements [0, n) of the planes, whose corrections begin at `log`, aligned to 64 bytes, up
-/// to the first kUndoElements whose escapes find no room: returns how many elements were updated.
+/// to the first kUndoElements whose escapes may find no room: returns how many elements were
+/// updated.
 int64_t update_range_with_log(const Planes& planes, int64_t n, const AdamWCoefficients& c,
                               uint8_t* log, EscapeWriter& escapes);
 

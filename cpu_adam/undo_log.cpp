@@ -13,7 +13,6 @@ namespace {
 constexpr size_t kAlignment = 64;
 static_assert(kUndoElements == kAlignment);
 constexpr size_t kBlockBytes = kEscapeBlockWords * sizeof(uint32_t);
-constexpr int64_t kWordsOfBlock = kEscapeBlockWords - 1;
 
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -34,8 +33,7 @@ UndoLog::UndoLog(std::span<std::byte> memory) : memory_(memory) {
 size_t UndoLog::bytes(int64_t n, int64_t num_escapes) {
   EBB_CHECK(n >= 0 && num_escapes >= 0, "a log of less than nothing");
   // Every task may leave a block unfilled.
-  const int64_t num_blocks =
-      std::min(num_escapes, num_update_tasks(n)) + num_escapes / kWordsOfBlock;
+  const int64_t num_blocks = num_update_tasks(n) + num_escapes / kLeastOfEscapeBlock;
   return bytes_before_escapes(n) + static_cast<size_t>(num_blocks) * kBlockBytes;
 }
 

@@ -6,7 +6,8 @@
 // The memory is the caller's. It holds the corrections, then for each task of kAdamWTaskElements
 // elements where it stands, then blocks of escapes, which tasks take from one pool as they need
 // them. So whether an update fits depends on its values and the instruction set, not on threads. Of
-// 64 elements, word j of 16 has the bytes of j, j + 16, j + 32 and j + 48, from the upper end down.
+// four vectors, word j has the bytes of each one's element j, from the upper end down. Escapes are
+// of 64 elements' momenta and variances, vector by vector, and then of their masters.
 //
 // A log belongs to the process that wrote it, and keeps the update's step (t, rate, scale) until it
 // is undone or dropped.

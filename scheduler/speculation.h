@@ -29,7 +29,8 @@ class Speculation {
   /// `chunks` ascend; takes the memory of a log for each.
   Speculation(Device& device, const Layout& layout, std::vector<uint32_t> chunks,
               float max_grad_norm);
-  /// Of the log of one chunk: a byte of corrections each, and an escape for every twelfth element.
+  /// Of the log of one chunk: a byte of corrections each, and room for an escape of every twelfth
+  /// element.
   static size_t log_bytes(const Layout& layout);
 
   /// What the step before has left stays until it is taken.

@@ -162,13 +162,14 @@ TEST_P(Undo, WhatDoesNotFitIsNotApplied) {
   }
 }
 
-// Where the gradient is not a number the new state is none, and says nothing about the old one.
+// Where the gradient is not a number the new state is none, and says nothing about the old one,
+// but of a moment that was none either: of these bits one in 256.
 TEST_P(Undo, EverythingMayBeAnEscape) {
   Trial trial(GetParam(), 5009, Pattern::Any);
   trial.runs = {{.first = 0, .count = trial.state.n()}};
   for (int64_t i = 0; i < trial.state.n(); ++i) trial.state.set_gradient(i, NAN);
   ASSERT_TRUE(trial.update());
-  EXPECT_GE(trial.log.num_escapes(), 3 * trial.state.n() - 3);
+  EXPECT_GE(trial.log.num_escapes(), 3 * trial.state.n() - trial.state.n() / 50);
   trial.undo();
   EXPECT_TRUE(trial.is_as_before());
 }
@@ -299,8 +300,9 @@ TEST(UndoLog, TakesAByteAndItsEscapes) {
     const auto num_escapes = static_cast<int64_t>(escapes * kCount);
     return static_cast<double>(UndoLog::bytes(kCount, num_escapes)) / kCount;
   };
-  EXPECT_NEAR(per_element(0), 1, 1e-3);
-  EXPECT_NEAR(per_element(0.02), 1 + 0.02 * 4, 0.033);
+  // A task of 65536 may leave a block of 1024 words, which holds 816 escapes or more, unfilled.
+  EXPECT_NEAR(per_element(0), 1 + 1.0 / 16, 1e-3);
+  EXPECT_NEAR(per_element(0.02), 1 + 1.0 / 16 + 0.02 * 4 * 1024 / 816, 1e-3);
 }
 
 }  // namespace
