@@ -174,7 +174,7 @@ class Log {
 /// masters 0 .. 2, and 3).
 using Counts = std::array<int64_t, 8>;
 
-/// Momenta, variances and masters (undo_log.h) of all kUndoElements that runs fill.
+/// Momenta, variances and masters (undo_log.h) of the whole turns of runs, kUndoElements each.
 std::array<Counts, 3> count_corrections(const uint8_t* log, std::span<const AdamWRun> runs) {
   std::array<Counts, 3> counts = {};
   for (const AdamWRun& run : runs) {

@@ -16,13 +16,14 @@ HWY_BEFORE_NAMESPACE();
 namespace ebb {
 namespace HWY_NAMESPACE {
 
+/// Updates the moments of a vector, returns what its masters become.
 template <class D, class W, class G>
-HWY_INLINE void update_vector(D d, const View<W, G>& at, int64_t i, const AdamWCoefficients& c) {
+HWY_INLINE hn::Vec<D> update_moments(D d, const View<W, G>& at, int64_t i,
+                                     const AdamWCoefficients& c) {
   const Shares<D> add = shares_of(d, load_float(d, at.gradient + i), c);
   const Moments<D> now = moments_after(d, load_moments(d, at, i), add, c);
-  const auto parameter = parameter_after(d, load_master(d, at, i), step_of(d, now, c), c);
   store_moments(d, now, at, i);
-  store_master(d, parameter, at, i);
+  return parameter_after(d, load_master(d, at, i), step_of(d, now, c), c);
 }
 
 template <class W, class G>
@@ -37,9 +38,12 @@ void update(const Planes& planes, int64_t n, const AdamWCoefficients& c) {
     const int64_t next = std::min(i + ahead, n - kTurn);
     prefetch_moments(at, next);
     prefetch_masters(at, next);
-    for (int64_t j = i; j < i + kTurn; j += lanes) update_vector(d, at, j, c);
+    for (int64_t j = i; j < i + kTurn; j += 2 * lanes) {
+      const auto first = update_moments(d, at, j, c);
+      store_masters(d, first, update_moments(d, at, j + lanes, c), at, j);
+    }
   }
-  for (; i < n; ++i) update_vector(d1, at, i, c);
+  for (; i < n; ++i) store_master(d1, update_moments(d1, at, i, c), at, i);
 }
 
 void update_range(const Planes& planes, int64_t n, const AdamWCoefficients& c) {

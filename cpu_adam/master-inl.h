@@ -43,34 +43,43 @@ HWY_INLINE hn::Vec<D> load_master(D d, const BF16* weight, const int16_t* low) {
   return hn::BitCast(d, hn::Add(high, hn::BitCast(du, remainder)));
 }
 
+/// The bits that are split: a NaN is quiet and has no lower half, so that it is rounded like a
+/// number.
 template <class D>
-HWY_INLINE void store_master(D, hn::Vec<D> master, BF16* weight, int16_t* low) {
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> kept_bits(D, hn::Vec<D> master) {
+  const hn::RebindToUnsigned<D> du;
+  const auto bits = hn::BitCast(du, master);
+  const auto nan = hn::And(hn::Or(bits, hn::Set(du, 0x400000u)), hn::Set(du, 0xffff0000u));
+  return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(master)), nan, bits);
+}
+
+/// Of any bits.
+template <class D>
+HWY_INLINE void store_master_bits(D, hn::Vec<hn::RebindToUnsigned<D>> master, BF16* weight,
+                                  int16_t* low) {
   const hn::RebindToUnsigned<D> du;
   const hn::Rebind<uint16_t, D> du16;
-  const auto bits = hn::BitCast(du, master);
-  const auto is_nan = hn::RebindMask(du, hn::IsNaN(master));
-  const auto quiet = hn::Or(bits, hn::Set(du, 0x400000u));
-  const auto high = hn::IfThenElse(is_nan, quiet, hn::Add(bits, hn::Set(du, 0x8000u)));
-  hn::StoreU(hn::TruncateTo(du16, hn::ShiftRight<16>(high)), du16, &weight->bits);
+  const auto high = hn::ShiftRight<16>(hn::Add(master, hn::Set(du, 0x8000u)));
+  hn::StoreU(hn::TruncateTo(du16, high), du16, &weight->bits);
   // What rounding leaves, within -32768 .. 32767, has the lower bits of the master itself.
-  const auto rest = hn::TruncateTo(du16, hn::IfThenZeroElse(is_nan, bits));
-  hn::StoreU(rest, du16, reinterpret_cast<uint16_t*>(low));
+  hn::StoreU(hn::TruncateTo(du16, master), du16, reinterpret_cast<uint16_t*>(low));
+}
+
+template <class D>
+HWY_INLINE void store_master(D d, hn::Vec<D> master, BF16* weight, int16_t* low) {
+  store_master_bits(d, kept_bits(d, master), weight, low);
 }
 
 #if HWY_TARGET != HWY_SCALAR
 /// Two vectors that follow one another take fewer operations together.
 template <class D>
-HWY_INLINE void store_masters(D, hn::Vec<D> first, hn::Vec<D> second, BF16* weight, int16_t* low) {
-  const hn::RebindToUnsigned<D> du;
+HWY_INLINE void store_masters(D d, hn::Vec<D> first, hn::Vec<D> second, BF16* weight,
+                              int16_t* low) {
   const hn::Repartition<uint16_t, D> du16;
-  // A NaN is made quiet and loses its lower half: then it is rounded like a number.
-  const auto halves = [&](hn::Vec<D> master) HWY_ATTR {
-    const auto bits = hn::BitCast(du, master);
-    const auto nan = hn::And(hn::Or(bits, hn::Set(du, 0x400000u)), hn::Set(du, 0xffff0000u));
-    return hn::BitCast(du16, hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(master)), nan, bits));
-  };
-  const auto lower = hn::ConcatEven(du16, halves(second), halves(first));
-  const auto upper = hn::ConcatOdd(du16, halves(second), halves(first));
+  const auto halves0 = hn::BitCast(du16, kept_bits(d, first));
+  const auto halves1 = hn::BitCast(du16, kept_bits(d, second));
+  const auto lower = hn::ConcatEven(du16, halves1, halves0);
+  const auto upper = hn::ConcatOdd(du16, halves1, halves0);
   // What rounds up has the uppermost bit of the lower half set.
   hn::StoreU(hn::Add(upper, hn::ShiftRight<15>(lower)), du16, &weight->bits);
   hn::StoreU(lower, du16, reinterpret_cast<uint16_t*>(low));

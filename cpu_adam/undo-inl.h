@@ -35,9 +35,8 @@ struct Inverse {
   static float below(double factor) { return static_cast<float>((1 - 2 * 0x1p-23) / factor - 1); }
 };
 
-/// About a moment before an update that added `share` and made it `now`, or a little less. Where
-/// `now` is a NaN its bits are the result's, whatever the share's are: a difference has those of
-/// its first operand.
+/// About a moment before an update that added `share` and made it `now`, or a little less. A NaN
+/// gives itself, each time: `now`, a sum, is a quiet one, and a difference is its first operand's.
 template <class D>
 HWY_INLINE BitsOf<D> invert_moment(D d, hn::Vec<D> now, hn::Vec<D> share, float of_beta) {
   const hn::RebindToUnsigned<D> du;
@@ -62,9 +61,8 @@ constexpr uint32_t kMasterEscape = 3;
 template <class D>
 using MaskOf = hn::Mask<hn::RebindToUnsigned<D>>;
 
-/// The correction or, where that does not fit, `mark`: then the old bits are appended, and behind
-/// them there is room for a vector. Without a branch: momenta escape in every third vector, at
-/// random.
+/// The correction or, where that does not fit, `mark`: then the old bits are appended. Without a
+/// branch: momenta escape in every third vector, at random. REQUIRES: room for a vector.
 template <class D>
 HWY_INLINE BitsOf<D> escape(D, BitsOf<D> correction, uint32_t mark, BitsOf<D> old,
                             uint32_t*& escapes) {
@@ -73,18 +71,18 @@ HWY_INLINE BitsOf<D> escape(D, BitsOf<D> correction, uint32_t mark, BitsOf<D> ol
   const MaskOf<D> leaves = hn::Eq(marked, hn::Set(du, mark));
   const auto leaving = hn::Compress(old, leaves);
   const size_t count = hn::CountTrue(du, leaves);
+  uint32_t* const at = escapes;
   escapes += count;
   if constexpr (hn::MaxLanes(D()) == 16) {
     // Mostly few leave, and 16 lanes would cross a line of the cache nearly every time.
-    hn::StoreU(hn::LowerHalf(hn::LowerHalf(leaving)), hn::Full128<uint32_t>(), escapes - count);
+    hn::StoreU(hn::LowerHalf(hn::LowerHalf(leaving)), hn::Full128<uint32_t>(), at);
     if (HWY_LIKELY(count <= 4)) return marked;
   }
-  hn::StoreU(leaving, du, escapes - count);
+  hn::StoreU(leaving, du, at);
   return marked;
 }
 
-// Corrections lead from the inverse, `about`, to the old bits. A NaN that only the inverse makes is
-// quiet, so no number is within a correction of it.
+// Corrections lead from the inverse, `about`, to the old bits.
 
 /// Corrections of four variances, which mostly fit.
 template <class D>
@@ -98,7 +96,8 @@ HWY_INLINE void correct_variances(D, const BitsOf<D> (&old)[4], BitsOf<D> (&v)[4
 }
 
 /// Adds those of four masters to `words`, each to a byte's upper two bits. Where a new master is a
-/// NaN the old one escapes: a NaN that is stored may have other bits.
+/// NaN the old one escapes: of two NaNs, it and the step, a sum may have either's bits, and bf16
+/// keeps no lower half of one.
 template <class D>
 HWY_INLINE BitsOf<D> correct_masters(D d, const BitsOf<D> (&old)[4], const BitsOf<D> (&about)[4],
                                      const hn::Vec<D> (&now)[4], BitsOf<D> words,
@@ -152,21 +151,12 @@ HWY_INLINE BitsOf<D> corrected(D d, BitsOf<D> about, BitsOf<D> correction, uint3
   return old;
 }
 
-// Masters of any bits, NaNs too, where store_master() would make a NaN quiet.
+// Masters of any bits: store_master() would make a NaN quiet.
 
 template <class D>
 HWY_INLINE void store_master_bits(D, BitsOf<D> master, float* weight, int16_t*) {
   const hn::RebindToUnsigned<D> du;
   hn::StoreU(master, du, reinterpret_cast<uint32_t*>(weight));
-}
-
-template <class D>
-HWY_INLINE void store_master_bits(D, BitsOf<D> master, BF16* weight, int16_t* low) {
-  const hn::RebindToUnsigned<D> du;
-  const hn::Rebind<uint16_t, D> du16;
-  const auto high = hn::ShiftRight<16>(hn::Add(master, hn::Set(du, 0x8000u)));
-  hn::StoreU(hn::TruncateTo(du16, high), du16, &weight->bits);
-  hn::StoreU(hn::TruncateTo(du16, master), du16, reinterpret_cast<uint16_t*>(low));
 }
 
 template <class D>

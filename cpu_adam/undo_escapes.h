@@ -1,9 +1,10 @@
 // A task's escapes: blocks of a pool, chained; private to this folder. Word 0 of a block is the
 // number of the next one.
 //
-// The escapes of a turn, kUndoElements, lie in one block: where it might end among them they begin
-// the next one, and who reads them does so too. So they are written where they stay: stores that
-// overlap must reach the cache before they can be read, and wait there behind those of the planes.
+// A turn's escapes, of kUndoElements, lie in one block: it begins the next one where what is left
+// might not hold them, and the reader decides alike. So nothing is copied: a load that spans
+// several fresh stores waits until they are in the cache, which they reach behind the planes'
+// stores.
 //
 // Thread-safety: each of these is one thread's; the pool's counter is all that they share.
 #pragma once
@@ -19,9 +20,9 @@ namespace ebb {
 
 inline constexpr uint32_t kEscapeBlockWords = 1024;
 inline constexpr uint32_t kNoEscapeBlock = UINT32_MAX;
-/// What a turn may need: momentum, variance and master of each element, and a vector that is
-/// stored behind them.
-inline constexpr uint32_t kTurnWords = 3 * kUndoElements + 16;
+/// What a turn may need: momentum, variance and master of each element. A vector that is stored or
+/// read at its last escape so far ends in the room of those that may come.
+inline constexpr uint32_t kTurnWords = 3 * kUndoElements;
 /// A block that is left has so many escapes, or more.
 inline constexpr uint32_t kLeastOfEscapeBlock = kEscapeBlockWords - kTurnWords;
 

@@ -18,7 +18,7 @@ namespace HWY_NAMESPACE {
 
 // A turn takes its moments first, then its masters: what corrects a moment does not wait for a root
 // and a quotient, and what waits for them is less. Either prefetches its own planes of the turn at
-// `next`, past the end too, which mostly is where another task begins.
+// `next`, past the end too, where mostly another task begins.
 
 // Four vectors at a time, whose bytes share their words.
 

@@ -6,8 +6,9 @@
 // The memory is the caller's. It holds the corrections, then for each task of kAdamWTaskElements
 // elements where it stands, then blocks of escapes, which tasks take from one pool as they need
 // them. So whether an update fits depends on its values and the instruction set, not on threads. Of
-// four vectors, word j has the bytes of each one's element j, from the upper end down. Escapes are
-// of 64 elements' momenta and variances, vector by vector, and then of their masters.
+// four vectors, word j has the bytes of each one's element j, from the upper end down. Of 64
+// elements escapes are in the order of the vectors, of each four the momenta's, then the
+// variances', and behind all of these the masters'.
 //
 // A log belongs to the process that wrote it, and keeps the update's step (t, rate, scale) until it
 // is undone or dropped.
@@ -34,8 +35,8 @@ class UndoLog {
   UndoLog(const UndoLog&) = delete;
   UndoLog& operator=(const UndoLog&) = delete;
 
-  /// Memory in which every update of n elements fits that has so many escapes at most, 3 n in any
-  /// case.
+  /// Memory in which every update of n elements fits that has so many escapes at most, or any
+  /// number where it is 3 n.
   static size_t bytes(int64_t n, int64_t num_escapes);
 
   /// Does it hold an update that can be undone?
@@ -45,7 +46,7 @@ class UndoLog {
   /// Forgets the update: it stands.
   void drop() { is_full_ = false; }
 
-  // Of the last update that fitted.
+  // Of the last update, if it fitted.
   int64_t num_escapes() const { return num_escapes_; }
   size_t used_bytes() const;
 
