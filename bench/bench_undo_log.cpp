@@ -16,6 +16,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -200,19 +201,24 @@ void print_header() {
   fmt::print("{:>17} | {:>7} {:>7} {:>7} | B/param\n", "", "m", "v", "p");
 }
 
-void print(int t, double loss, float scale, const std::array<Counts, 3>& counts, double of,
-           size_t log_bytes) {
+double percent(const Counts& counts, size_t i) {
+  const auto num_counted = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  return 100 * static_cast<double>(counts[i]) / static_cast<double>(num_counted);
+}
+
+void print(int t, double loss, float scale, const std::array<Counts, 3>& counts,
+           double bytes_per_parameter) {
   fmt::print("{:>4} {:>6.3f} {:>5.2f} |", t, loss, scale);
-  for (const Counts& c : counts) fmt::print(" {:>7.3f}", 100 * static_cast<double>(c[7]) / of);
-  fmt::print(" | {:>7.3f}\n", static_cast<double>(log_bytes) / of);
+  for (const Counts& c : counts) fmt::print(" {:>7.3f}", percent(c, 7));
+  fmt::print(" | {:>7.3f}\n", bytes_per_parameter);
   std::fflush(stdout);
 }
 
-void print_corrections(const std::array<Counts, 3>& counts, double of) {
+void print_corrections(const std::array<Counts, 3>& counts) {
   fmt::print("\ncorrection, % {:>9} {:>7} {:>7}\n", "m", "v", "p");
   for (size_t i = 0; i < 8; ++i) {
     fmt::print("{:>13}", i < 7 ? std::to_string(i) : "escape");
-    for (const Counts& c : counts) fmt::print(" {:>7.3f}", 100 * static_cast<double>(c[i]) / of);
+    for (const Counts& c : counts) fmt::print(" {:>7.3f}", percent(c, i));
     fmt::print("\n");
   }
 }
@@ -226,7 +232,6 @@ void run(const std::string& text, const std::string& preset, int steps) {
                   {.num_batches = 1, .batch_size = kBatch, .length = kLength});
   Log log(state.size());
   ThreadTeam team(num_usable_cores());
-  const auto of = static_cast<double>(state.num_parameters());
   fmt::print("{}, {} parameters, {} tokens a step\n", preset, state.num_parameters(),
              kBatch * kLength);
   print_header();
@@ -248,8 +253,10 @@ void run(const std::string& text, const std::string& preset, int steps) {
     log.log().drop();
     if (t > 3 && t % 5 != 0 && t != steps) continue;
     const auto counts = count_corrections(log.corrections(), state.runs());
-    print(t, loss, step.gradient_scale, counts, of, log.log().used_bytes());
-    if (t == steps) print_corrections(counts, of);
+    print(
+        t, loss, step.gradient_scale, counts,
+        static_cast<double>(log.log().used_bytes()) / static_cast<double>(state.num_parameters()));
+    if (t == steps) print_corrections(counts);
   }
 }
 

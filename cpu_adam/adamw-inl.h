@@ -36,9 +36,11 @@ struct View {
   float* variance;
   const Gradient* gradient;
 
+  Rest<Weight>* rest_at(int64_t i) const {
+    return std::is_same_v<Weight, float> ? nullptr : rest + i;
+  }
   View from(int64_t first) const {
-    return {weight + first, rest ? rest + first : nullptr, momentum + first, variance + first,
-            gradient + first};
+    return {weight + first, rest_at(first), momentum + first, variance + first, gradient + first};
   }
 };
 
@@ -89,12 +91,12 @@ HWY_INLINE void store_master(D d, hn::Vec<D> master, F16* weight, float* at) {
 
 template <class D, class W, class G>
 HWY_INLINE hn::Vec<D> load_master(D d, const View<W, G>& at, int64_t i) {
-  return load_master(d, at.weight + i, std::is_same_v<W, float> ? nullptr : at.rest + i);
+  return load_master(d, at.weight + i, at.rest_at(i));
 }
 
 template <class D, class W, class G>
 HWY_INLINE void store_master(D d, hn::Vec<D> master, const View<W, G>& at, int64_t i) {
-  store_master(d, master, at.weight + i, std::is_same_v<W, float> ? nullptr : at.rest + i);
+  store_master(d, master, at.weight + i, at.rest_at(i));
 }
 
 /// Two vectors of masters that follow one another.
@@ -103,7 +105,7 @@ HWY_INLINE void store_masters(D d, hn::Vec<D> first, hn::Vec<D> second, const Vi
                               int64_t i) {
 #if HWY_TARGET != HWY_SCALAR
   if constexpr (std::is_same_v<W, BF16>) {
-    return store_masters(d, first, second, at.weight + i, at.rest + i);
+    return store_masters(d, first, second, at.weight + i, at.rest_at(i));
   }
 #endif
   store_master(d, first, at, i);

@@ -168,7 +168,7 @@ HWY_INLINE void store_master_bits(D d, BitsOf<D> master, F16* weight, float* at)
 
 template <class D, class W, class G>
 HWY_INLINE void store_master_bits(D d, BitsOf<D> master, const View<W, G>& at, int64_t i) {
-  store_master_bits(d, master, at.weight + i, std::is_same_v<W, float> ? nullptr : at.rest + i);
+  store_master_bits(d, master, at.weight + i, at.rest_at(i));
 }
 
 }  // namespace HWY_NAMESPACE
