@@ -5,11 +5,13 @@
 // Large models are simulated on machines with a GPU: every setting by hand against the choice, and
 // how long choosing took. Small ones train on the host backend here, with emulated links: every
 // setting in turn, round by round, in one process; measured against predicted (by the machine's
-// rates, measured before) and the choice against the best. Rounds in which other processes used
-// the cores do not count; where there was no other and no link, the processor time of a step stands
-// for it (*), else the fastest (LOUD). "work" is what the cores do in a step of the choice,
-// predicted and by processor time: that others hardly disturb. Settings for which memory does not
-// suffice beside faster ones are left out. Exits with 1 where a simulated choice is not the best.
+// rates, measured before each case) and the choice against the best: the median of how many times
+// as long it took in the same round. Rounds count in which other processes left the cores alone and
+// memory was as fast as when rates were measured (steady_turns.h). Where none did and there was no
+// link, the processor time of a step stands for it (*), else the fastest (LOUD). "work" is what the
+// cores do in a step of the choice, predicted and by processor time: that others hardly disturb.
+// Settings for which memory does not suffice beside faster ones are left out. Exits with 1 where a
+// simulated choice is not the best.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,8 +25,8 @@
 #include "bench/choose_cases.h"
 #include "bench/exit_code.h"
 #include "bench/gpt2_preset.h"
-#include "bench/load_gate.h"
 #include "bench/random_batches.h"
+#include "bench/steady_turns.h"
 #include "device/host/memory_limits.h"
 #include "scheduler/choose.h"
 #include "tools/machine_rates.h"
@@ -32,11 +34,6 @@
 
 namespace ebb::bench {
 namespace {
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
 
 std::string short_name(const Candidate& c) {
   return fmt::format("{}/{}/{}/{}", name_of(c.order).substr(0, 1), name_of(c.recompute),
@@ -131,14 +128,11 @@ class Setting {
 
   void warm_up(std::span<const MicroBatch> batches) { trainer_->step(batches, 3e-5); }
   void step(std::span<const MicroBatch> batches) {
-    const LoadGate gate;
     const double processor = processor_s();
-    const StepResult result = trainer_->step(batches, 3e-5);
-    fastest_ = std::min(fastest_, result.step_s);
+    step_s_.push_back(trainer_->step(batches, 3e-5).step_s);
     on_cores_.push_back((processor_s() - processor) / device_->info().num_threads);
-    if (gate.quiet()) quiet_.push_back(result.step_s);
   }
-  size_t num_quiet() const { return quiet_.size(); }
+  double step_s(size_t round) const { return step_s_[round]; }
   double processor_s_of_step() const { return median(on_cores_); }
   double predicted_work_s(const Machine& machine) const {
     const Candidate& c = candidate();
@@ -146,9 +140,10 @@ class Setting {
     return c.bound.compute_s + c.bound.update_s +
            (machine.copy_bytes_per_s > 0 ? copies / machine.copy_bytes_per_s : 0);
   }
-  double measured_s() const {
-    if (!quiet_.empty()) return median(quiet_);
-    return device_->info().load_bytes_per_s > 0 ? fastest_ : median(on_cores_);
+  double measured_s(const SteadyTurns& rounds) const {
+    if (rounds.num_steady() > 0) return rounds.median_of(step_s_);
+    return device_->info().load_bytes_per_s > 0 ? *std::ranges::min_element(step_s_)
+                                                : median(on_cores_);
   }
   const Candidate& candidate() const { return prepared_.candidates[prepared_.chosen]; }
 
@@ -156,8 +151,7 @@ class Setting {
   Preparation prepared_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Trainer> trainer_;
-  std::vector<double> quiet_, on_cores_;
-  double fastest_ = 1e30;
+  std::vector<double> step_s_, on_cores_;  // of each round
 };
 
 /// Of the candidates, in their order: the choice, and of those that are not hopeless as many as
@@ -188,7 +182,27 @@ struct Verdict {
   double ratio = 1;        ///< measured: choice against the best
 };
 
-Verdict run_small(const SmallCase& c, MachineRates rates, int rounds) {
+/// How many times as long the choice took as the fastest.
+double ratio_to_best(const Setting& choice, std::span<const std::unique_ptr<Setting>> settings,
+                     const SteadyTurns& rounds) {
+  double most = 1;
+  for (const auto& other : settings) {
+    const double ratio =
+        rounds.num_steady() > 0
+            ? rounds.median_of([&](size_t r) { return choice.step_s(r) / other->step_s(r); })
+            : choice.measured_s(rounds) / other->measured_s(rounds);
+    most = std::max(most, ratio);
+  }
+  return most;
+}
+
+MachineRates measure_rates() {
+  return machine_rates({}, DType::BF16, DType::BF16, std::filesystem::path());
+}
+
+Verdict run_small(const SmallCase& c, CoresMeter& meter, size_t num_rounds) {
+  SteadyTurns rounds(meter);
+  MachineRates rates = measure_rates();
   const Gpt2 model(find_gpt2_preset(c.preset), c.batch_size, c.length, DType::BF16);
   const TrainerOptions options{.chunk_bytes = kChunkBytes,
                                .gradient_accumulation = c.accumulation,
@@ -233,31 +247,27 @@ Verdict run_small(const SmallCase& c, MachineRates rates, int rounds) {
   }
   const RandomBatches data(model.config().vocabulary, c.batch_size, c.length, c.accumulation);
   for (auto& s : settings) s->warm_up(data.batches());
-  const auto enough = [&] {
-    return std::all_of(settings.begin(), settings.end(), [&](const auto& s) {
-      return s->num_quiet() >= static_cast<size_t>(rounds);
+  const auto enough = [&] { return rounds.num_steady() >= num_rounds; };
+  for (size_t tries = 0; tries < 3 * num_rounds && !enough(); ++tries) {
+    rounds.take([&] {
+      for (auto& s : settings) s->step(data.batches());
     });
-  };
-  for (int round = 0; round < 2 * rounds && !enough(); ++round) {
-    for (auto& s : settings) s->step(data.batches());
   }
   Verdict verdict;
-  double best_s = settings[0]->measured_s();
   for (const auto& s : settings) {
-    best_s = std::min(best_s, s->measured_s());
-    const double error = s->candidate().seconds / s->measured_s() - 1;
+    const double error = s->candidate().seconds / s->measured_s(rounds) - 1;
     if (std::abs(error) > std::abs(verdict.worst_error)) verdict.worst_error = error;
   }
   const Setting& mine = *settings[of_choice];
-  verdict.error = mine.candidate().seconds / mine.measured_s() - 1;
-  verdict.ratio = mine.measured_s() / best_s;
+  verdict.error = mine.candidate().seconds / mine.measured_s(rounds) - 1;
+  verdict.ratio = ratio_to_best(mine, settings, rounds);
   fmt::print(
       "{:<15} {}x{}x{:<4} {:<4} {:>7.1f} {:>6} {:<14} {:>9.1f} {:>9.1f} {:>+7.1f} {:>+7.1f} "
       "{:>7.3f} {}|",
       c.preset, c.accumulation, c.batch_size, c.length, c.clip ? "clip" : "",
       static_cast<double>(budget) / (1 << 20),
       c.link > 0 ? fmt::format("{:.0f}", device.load_bytes_per_s / 1e6) : "none",
-      short_name(mine.candidate()), 1e3 * mine.candidate().seconds, 1e3 * mine.measured_s(),
+      short_name(mine.candidate()), 1e3 * mine.candidate().seconds, 1e3 * mine.measured_s(rounds),
       100 * verdict.error, 100 * verdict.worst_error, verdict.ratio,
       enough()     ? ""
       : c.link > 0 ? "LOUD "
@@ -266,15 +276,15 @@ Verdict run_small(const SmallCase& c, MachineRates rates, int rounds) {
              1e3 * mine.processor_s_of_step());
   for (const auto& s : settings) {
     fmt::print(" {}={:.1f}/{:.1f}", short_name(s->candidate()), 1e3 * s->candidate().seconds,
-               1e3 * s->measured_s());
+               1e3 * s->measured_s(rounds));
   }
   fmt::print("\n");
   std::fflush(stdout);
   return verdict;
 }
 
-void run_all_small(int rounds, size_t first, size_t last) {
-  const MachineRates rates = machine_rates({}, DType::BF16, DType::BF16, std::filesystem::path());
+void run_all_small(size_t rounds, size_t first, size_t last) {
+  const MachineRates rates = measure_rates();
   const Machine& m = rates.machine;
   fmt::print(
       "\nmeasured; {:.4g} GFLOP/s products, {:.4g} attention, {:.4g} vectors; {:.1f} us a kernel; "
@@ -287,9 +297,10 @@ void run_all_small(int rounds, size_t first, size_t last) {
   fmt::print("{:<15} {:<8} {:<4} {:>7} {:>6} {:<14} {:>9} {:>9} {:>7} {:>7} {:>7} | {}\n", "model",
              "step", "", "MiB", "MB/s", "chosen", "predicted", "measured", "off %", "worst %",
              "x best", "ms, predicted/measured: work, each setting");
+  CoresMeter meter(num_usable_cores());
   Verdict most;
   for (const SmallCase& c : small_cases().subspan(first, last - first)) {
-    const Verdict v = run_small(c, rates, rounds);
+    const Verdict v = run_small(c, meter, rounds);
     most.error = std::max(most.error, std::abs(v.error));
     most.worst_error = std::max(most.worst_error, std::abs(v.worst_error));
     most.ratio = std::max(most.ratio, v.ratio);
@@ -302,7 +313,7 @@ void run_all_small(int rounds, size_t first, size_t last) {
 
 int run(int argc, char** argv) {
   bool large = true, small = true;
-  int rounds = 5;
+  size_t rounds = 5;
   size_t first = 0, last = small_cases().size();
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
@@ -315,7 +326,7 @@ int run(int argc, char** argv) {
       first = std::min(small_cases().size() - 1, std::strtoul(argv[++i], nullptr, 10));
       last = first + 1;
     } else if (flag == "--rounds" && i + 1 < argc) {
-      rounds = std::atoi(argv[++i]);
+      rounds = std::strtoul(argv[++i], nullptr, 10);
     } else {
       throw ConfigError("no flag " + flag + "; there are --large, --small, --case I, --rounds N");
     }

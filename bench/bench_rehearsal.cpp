@@ -13,17 +13,15 @@
 //
 // Before each row is measured how fast this machine's cores run Adam, and copy. Rates of link and
 // kernels are then chosen so that the link's larger direction and compute each take --balance of
-// the time of the cores' work (Adam and the copies' own) in a step of the first row's plan. After
-// the row it is measured again, as others on the same machine take memory bandwidth that no clock
-// here shows. The bound is made of what the cores could do on average, `parts` is the longest of
-// compute, link and cores against the shortest by then, and a row is marked UNSTEADY where Adam or
-// copies became faster or slower by more than a tenth. It is then run again, three times at most.
+// the time of the cores' work (Adam and the copies' own) in a step of the first row's plan. Steps
+// count beside which the cores stayed about as fast (steady_turns.h): medians of those, beside the
+// bound of what the cores could do then; `parts` is the longest of compute, link and cores against
+// the shortest. A row of too few such steps is marked UNSTEADY and run again, three times at most.
 //
 // --share: percent of what weights and gradients would take that the device holds. --simulate: the
 // plans only. --no-horizontal: half the table. --held, --device-updates: chunks of weights that the
 // device holds from step to step, and those that it updates; otherwise the planner chooses. Rows
-// for which memory does not suffice are left out. Medians of rounds in which other processes took
-// less than 4 % of a core.
+// for which memory does not suffice are left out.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,10 +32,9 @@
 #include <thread>
 #include <vector>
 
-#include "bench/cores.h"
 #include "bench/exit_code.h"
-#include "bench/load_gate.h"
 #include "bench/random_batches.h"
+#include "bench/steady_turns.h"
 #include "bench/thread_times.h"
 #include "model_zoo/gpt2.h"
 #include "scheduler/simulate.h"
@@ -67,7 +64,7 @@ struct Arguments {
   const Size* size = &kSizes[0];
   int64_t vocabulary = 256;
   size_t chunk_mib = 0;  // 0: as the size has it
-  int rounds = 5;
+  size_t rounds = 5;
   int threads = num_usable_cores();
   int share = 25;
   double balance = 0.87;
@@ -104,7 +101,7 @@ Arguments parse(int argc, char** argv) {
     } else if (flag == "--chunk-mib") {
       a.chunk_mib = std::strtoull(value.c_str(), nullptr, 10);
     } else if (flag == "--rounds") {
-      a.rounds = std::atoi(value.c_str());
+      a.rounds = std::strtoul(value.c_str(), nullptr, 10);
     } else if (flag == "--threads") {
       a.threads = std::atoi(value.c_str());
     } else if (flag == "--balance") {
@@ -204,18 +201,18 @@ ThreadIds pool_threads(int threads) {
 
 struct Measured {
   std::vector<double> step_s, stall_s, update_s, adam_s, copying_s, program_s, streams_s;
-  int num_quiet = 0;
 };
 
-Measured measure(Trainer& trainer, const RandomBatches& data, const ThreadIds& pool, int rounds) {
+/// Steps until `rounds` of them count.
+Measured measure(Trainer& trainer, const RandomBatches& data, const ThreadIds& pool,
+                 SteadyTurns& turns, size_t rounds) {
   for (int i = 0; i < kWarmUps; ++i) trainer.step(data.batches(), 3e-4);
-  Measured quiet, all;
-  for (int tries = 0; quiet.num_quiet < rounds && tries < 3 * rounds; ++tries) {
-    const LoadGate gate;
-    const Times before = Times::now(pool);
-    const StepResult r = trainer.step(data.batches(), 3e-4);
-    const Times after = Times::now(pool);
-    const auto add = [&](Measured& m) {
+  Measured m;
+  for (size_t tries = 0; turns.num_steady() < rounds && tries < 3 * rounds; ++tries) {
+    turns.take([&] {
+      const Times before = Times::now(pool);
+      const StepResult r = trainer.step(data.batches(), 3e-4);
+      const Times after = Times::now(pool);
       m.step_s.push_back(r.step_s);
       m.stall_s.push_back(r.stall_s);
       m.update_s.push_back(r.update_s);
@@ -223,13 +220,9 @@ Measured measure(Trainer& trainer, const RandomBatches& data, const ThreadIds& p
       m.copying_s.push_back(r.copying_processor_s);
       m.program_s.push_back(after.rest_s - before.rest_s);
       m.streams_s.push_back(after.links_s - before.links_s - r.copying_processor_s);
-    };
-    add(all);
-    if (!gate.quiet()) continue;
-    add(quiet);
-    ++quiet.num_quiet;
+    });
   }
-  return quiet.num_quiet > 0 ? quiet : all;
+  return m;
 }
 
 const char* name_of_row(const Row& row) {
@@ -250,20 +243,6 @@ Machine machine_for(const Gpt2& model, const Arguments& a, size_t budget, const 
   return machine;
 }
 
-/// Both together, and whether they are about the same.
-struct TwoCores {
-  Cores mean;
-  bool steady;
-};
-TwoCores between(const Cores& before, const Cores& after) {
-  const auto mean = [](double a, double b) { return (a + b) / 2; };
-  const auto near = [](double a, double b) { return std::max(a, b) < 1.1 * std::min(a, b); };
-  return {{.update_bytes_per_s = mean(before.update_bytes_per_s, after.update_bytes_per_s),
-           .copy_bytes_per_s = mean(before.copy_bytes_per_s, after.copy_bytes_per_s)},
-          near(before.update_bytes_per_s, after.update_bytes_per_s) &&
-              near(before.copy_bytes_per_s, after.copy_bytes_per_s)};
-}
-
 /// The longest of compute, link and the cores' work against the shortest.
 double spread_of_parts(const Bound& bound, const Plan& plan, const Machine& machine) {
   const double copied = static_cast<double>(plan.loaded_bytes + plan.stored_bytes);
@@ -274,13 +253,13 @@ double spread_of_parts(const Bound& bound, const Plan& plan, const Machine& mach
 
 /// Did memory stay as fast as it was?
 bool run_row(const Row& row, const Gpt2& model, const Arguments& a, size_t budget,
-             const RandomBatches& data) {
-  const Cores before = measure_cores(a.threads);
-  const Machine machine = machine_for(model, a, budget, before);
+             const RandomBatches& data, CoresMeter& meter) {
+  SteadyTurns turns(meter);
+  const Machine machine = machine_for(model, a, budget, turns.planned());
   const Preparation p = prepare(model, options_of(row, a),
                                 {.device_memory = budget, .num_threads = a.threads}, machine);
   fmt::print("{:<20} {:<8}{:>6.1f} {:>6.2f} {:>6.2f}", name_of_row(row),
-             row.clipped ? "clipped" : "-", 1e-9 * before.update_bytes_per_s,
+             row.clipped ? "clipped" : "-", 1e-9 * turns.planned().update_bytes_per_s,
              1e-9 * machine.load_bytes_per_s, 1e-12 * machine.flops_per_s);
   if (a.simulate) {
     const Bound bound = lower_bound(p.trace, *p.layout, p.plan, machine, row.clipped);
@@ -308,25 +287,26 @@ bool run_row(const Row& row, const Gpt2& model, const Arguments& a, size_t budge
                                      .store_bytes_per_s = machine.store_bytes_per_s,
                                      .pretend = ComputeRates{.flops_per_s = machine.flops_per_s}});
   Trainer trainer(model, *device, p);
-  const Measured m = measure(trainer, data, pool, a.rounds);
-  const TwoCores cores = between(before, measure_cores(a.threads));
+  const Measured m = measure(trainer, data, pool, turns, a.rounds);
+  const Cores cores = turns.cores();
   Machine now = machine;
-  now.update_bytes_per_s = cores.mean.update_bytes_per_s;
-  now.copy_bytes_per_s = cores.mean.copy_bytes_per_s;
+  now.update_bytes_per_s = cores.update_bytes_per_s;
+  now.copy_bytes_per_s = cores.copy_bytes_per_s;
   const Bound bound = lower_bound(p.trace, *p.layout, p.plan, now, row.clipped);
   const Simulation simulated = simulate(p.plan, p.trace, *p.layout, now);
-  const double step_s = median(m.step_s);
+  const auto middle = [&](const std::vector<double>& values) { return turns.median_of(values); };
+  const double step_s = middle(m.step_s);
+  const bool steady = turns.num_steady() >= a.rounds;
   fmt::print(
       "{:>7.2f} {:>8.3f} {:>9.3f} {:>9.3f} {:>7.3f} {:>6.1f} {:>7.3f} {:>7.3f} {:>7.3f} {:>7.3f} "
-      "{:>9.2f} {:>9.2f}  {}, {}{}\n",
+      "{:>9.2f} {:>9.2f}  {}, {} steady{}\n",
       spread_of_parts(bound, p.plan, now), bound.seconds, simulated.seconds, step_s,
-      step_s / bound.seconds, 100 * bound.seconds / step_s, median(m.stall_s), median(m.update_s),
-      median(m.adam_s), median(m.copying_s), 100 * median(m.program_s) / step_s,
-      100 * median(m.streams_s) / step_s, bound.bound_by,
-      m.num_quiet > 0 ? fmt::format("{} quiet", m.num_quiet) : "LOUD",
-      cores.steady ? "" : ", UNSTEADY");
+      step_s / bound.seconds, 100 * bound.seconds / step_s, middle(m.stall_s), middle(m.update_s),
+      middle(m.adam_s), middle(m.copying_s), 100 * middle(m.program_s) / step_s,
+      100 * middle(m.streams_s) / step_s, bound.bound_by, turns.num_steady(),
+      steady ? "" : ", UNSTEADY");
   std::fflush(stdout);
-  return cores.steady;
+  return steady;
 }
 
 int run(const Arguments& a) {
@@ -343,6 +323,7 @@ int run(const Arguments& a) {
       p.num_blocks, format_bytes(budget), p.resident_blocks, a.threads);
   fmt::print("rates: Adam and link (each way) in GB/s, kernels in TFLOP/s\n");
   const RandomBatches data(config.vocabulary, kBatch, kLength, kAccumulate);
+  CoresMeter meter(a.threads);
   fmt::print(
       "{:<28}{:>6} {:>6} {:>6}{:>7} {:>8} {:>9} {:>9} {:>7} {:>6} {:>7} {:>7} {:>7} {:>7} {:>9} "
       "{:>9}\n",
@@ -353,7 +334,8 @@ int run(const Arguments& a) {
       if (order == MicroBatchOrder::Horizontal && !a.horizontal) continue;
       for (UpdateOrder update : {UpdateOrder::Overlap, UpdateOrder::Wait}) {
         const Row row{update, order, clipped};
-        for (int tries = 0; tries < kTries && !run_row(row, model, a, budget, data); ++tries) {
+        for (int tries = 0; tries < kTries && !run_row(row, model, a, budget, data, meter);
+             ++tries) {
         }
       }
     }

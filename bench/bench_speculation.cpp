@@ -10,8 +10,10 @@
 // --clipped clipping never bites: a step that overlaps, and one that speculates, beside the bound
 // of a step without clipping. With it every step is clipped by the gradient that comes home last,
 // so that all that was made in hope is wrong: the mean step beside that of `overlap`. --chunks: how
-// many are speculated on; otherwise the planner chooses. The two take turns, as the machine's
-// memory has other rates from minute to minute.
+// many are speculated on; otherwise the planner chooses.
+//
+// The two take turns. Medians and the bound are of turns beside which the cores stayed as fast as
+// rates were chosen for (steady_turns.h; `steady`), of all where none was; means are of all.
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -20,9 +22,9 @@
 #include <optional>
 #include <string>
 
-#include "bench/cores.h"
 #include "bench/exit_code.h"
 #include "bench/random_batches.h"
+#include "bench/steady_turns.h"
 #include "model_zoo/gpt2.h"
 #include "scheduler/trainer.h"
 
@@ -146,11 +148,9 @@ struct Runner {
         trainer(model, device, prepared) {}
 
   void step(const RandomBatches& data) {
-    const LoadGate gate;
     const StepResult r = trainer.step(data.batches(), 3e-4);
-    all.push_back(r.step_s);
-    if (gate.quiet()) quiet.push_back(r.step_s);
-    update_s += r.update_s;
+    step_s.push_back(r.step_s);
+    update_s.push_back(r.update_s);
     num_speculated += r.speculated_chunks;
     num_undone += r.undone_chunks;
   }
@@ -159,28 +159,28 @@ struct Runner {
   Preparation prepared;
   LateNorm device;
   Trainer trainer;
-  std::vector<double> all, quiet;
-  double update_s = 0;
+  std::vector<double> step_s, update_s;
   uint64_t num_speculated = 0, num_undone = 0;
 };
 
-void print(const Runner& r, double bound_s, const Machine& now) {
-  const auto num = static_cast<double>(r.all.size());
-  const double mean_s = std::accumulate(r.all.begin(), r.all.end(), 0.0) / num;
-  const double median_s = median(r.quiet.empty() ? r.all : r.quiet);
+void print(const Runner& r, const SteadyTurns& turns, double bound_s, const Machine& now) {
+  const double mean_s =
+      std::accumulate(r.step_s.begin(), r.step_s.end(), 0.0) / static_cast<double>(r.step_s.size());
+  const double median_s = turns.median_of(r.step_s);
   const Preparation& p = r.prepared;
   fmt::print("{:<10} {:>9.4f} {:>9.4f} {:>9.3f} {:>9.4f} {:>9.4f} {:>8} {:>10} {:>7} {:>6}\n",
              r.name, median_s, mean_s, median_s / bound_s,
-             simulate(p.plan, p.trace, *p.layout, now).seconds, r.update_s / num,
-             p.plan.speculated.size(), r.num_speculated, r.num_undone, r.quiet.size());
+             simulate(p.plan, p.trace, *p.layout, now).seconds, turns.median_of(r.update_s),
+             p.plan.speculated.size(), r.num_speculated, r.num_undone, turns.num_steady());
 }
 
 int run(const Arguments& a) {
   const Gpt2 model(a.gpt, kBatch, kLength, DType::BF16);
-  const Cores before = measure_cores(a.threads);
+  CoresMeter meter(a.threads);
+  SteadyTurns turns(meter);
   const Preparation plain =
       prepare(model, options_of(UpdateOrder::Overlap, true, a), {.num_threads = a.threads});
-  const Machine machine = machine_of(plain, before, a);
+  const Machine machine = machine_of(plain, turns.planned(), a);
   Runner overlap(model, UpdateOrder::Overlap, machine, a);
   Runner speculate(model, UpdateOrder::Speculate, machine, a);
   const RandomBatches data(a.gpt.vocabulary, kBatch, kLength, 1);
@@ -190,34 +190,36 @@ int run(const Arguments& a) {
     speculate.trainer.step(data.batches(), 3e-4);
   }
   for (int i = 0; i < a.steps; ++i) {
-    overlap.step(data);
-    speculate.step(data);
+    turns.take([&] {
+      overlap.step(data);
+      speculate.step(data);
+    });
   }
-  const Cores after = measure_cores(a.threads);
+  const Cores cores = turns.cores();
   Machine now = machine;
-  now.update_bytes_per_s = (before.update_bytes_per_s + after.update_bytes_per_s) / 2;
-  now.copy_bytes_per_s = (before.copy_bytes_per_s + after.copy_bytes_per_s) / 2;
+  now.update_bytes_per_s = cores.update_bytes_per_s;
+  now.copy_bytes_per_s = cores.copy_bytes_per_s;
   const Preparation without =
       prepare(model, options_of(UpdateOrder::Overlap, false, a), {.num_threads = a.threads}, now);
   const Bound bound = lower_bound(without.trace, *without.layout, without.plan, now, false);
   fmt::print(
-      "GPT of {:.1f} M parameters in {} chunks; Adam {:.1f} and {:.1f} GB/s, copies {:.1f} GB/s, "
-      "{} threads; kernels {:.3f} TFLOP/s, link {:.2f} GB/s each way\n",
+      "GPT of {:.1f} M parameters in {} chunks; Adam {:.1f}, in the steps {:.1f} GB/s, copies "
+      "{:.1f} GB/s, {} threads; kernels {:.3f} TFLOP/s, link {:.2f} GB/s each way\n",
       static_cast<double>(plain.layout->num_model_parameters()) / 1e6, plain.layout->num_chunks(),
-      before.update_bytes_per_s / 1e9, after.update_bytes_per_s / 1e9,
-      before.copy_bytes_per_s / 1e9, a.threads, machine.flops_per_s / 1e12,
+      turns.planned().update_bytes_per_s / 1e9, cores.update_bytes_per_s / 1e9,
+      cores.copy_bytes_per_s / 1e9, a.threads, machine.flops_per_s / 1e12,
       machine.load_bytes_per_s / 1e9);
   const double forward_s = plain.flops / machine.flops_per_s / 3;
   fmt::print(
       "{} steps each in turn, {}; bound without clipping {:.4f} s by {}; the update of overlap "
       "took {:.2f} x the forward\n",
       a.steps, a.clipped ? "all clipped" : "none clipped", bound.seconds, bound.bound_by,
-      overlap.update_s / static_cast<double>(overlap.all.size()) / forward_s);
+      turns.median_of(overlap.update_s) / forward_s);
   fmt::print("{:<10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>10} {:>7} {:>6}\n", "", "median s",
              "mean s", "median/b", "simulated", "update s", "planned", "speculated", "undone",
-             "quiet");
-  print(overlap, bound.seconds, now);
-  print(speculate, bound.seconds, now);
+             "steady");
+  print(overlap, turns, bound.seconds, now);
+  print(speculate, turns, bound.seconds, now);
   return 0;
 }
 
