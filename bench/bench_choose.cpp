@@ -7,11 +7,11 @@
 // setting in turn, round by round, in one process; measured against predicted (by the machine's
 // rates, measured before each case) and the choice against the best: the median of how many times
 // as long it took in the same round. Rounds count in which other processes left the cores alone and
-// memory was as fast as when rates were measured (steady_turns.h). Where none did and there was no
-// link, the processor time of a step stands for it (*), else the fastest (LOUD). "work" is what the
-// cores do in a step of the choice, predicted and by processor time: that others hardly disturb.
-// Settings for which memory does not suffice beside faster ones are left out. Exits with 1 where a
-// simulated choice is not the best.
+// memory was as fast as when rates were measured (steady_turns.h; `steady`). Where none did and
+// there was no link, the processor time of a step stands for it (*), else the fastest (LOUD).
+// "work" is what the cores do in a step of the choice, predicted and by processor time: that others
+// hardly disturb. Settings for which memory does not suffice beside faster ones are left out. Exits
+// with 1 where a simulated choice is not the best.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -247,8 +247,7 @@ Verdict run_small(const SmallCase& c, CoresMeter& meter, size_t num_rounds) {
   }
   const RandomBatches data(model.config().vocabulary, c.batch_size, c.length, c.accumulation);
   for (auto& s : settings) s->warm_up(data.batches());
-  const auto enough = [&] { return rounds.num_steady() >= num_rounds; };
-  for (size_t tries = 0; tries < 3 * num_rounds && !enough(); ++tries) {
+  for (size_t tries = 0; tries < 3 * num_rounds && rounds.num_steady() < num_rounds; ++tries) {
     rounds.take([&] {
       for (auto& s : settings) s->step(data.batches());
     });
@@ -263,15 +262,15 @@ Verdict run_small(const SmallCase& c, CoresMeter& meter, size_t num_rounds) {
   verdict.ratio = ratio_to_best(mine, settings, rounds);
   fmt::print(
       "{:<15} {}x{}x{:<4} {:<4} {:>7.1f} {:>6} {:<14} {:>9.1f} {:>9.1f} {:>+7.1f} {:>+7.1f} "
-      "{:>7.3f} {}|",
+      "{:>7.3f} {:>6}{} |",
       c.preset, c.accumulation, c.batch_size, c.length, c.clip ? "clip" : "",
       static_cast<double>(budget) / (1 << 20),
       c.link > 0 ? fmt::format("{:.0f}", device.load_bytes_per_s / 1e6) : "none",
       short_name(mine.candidate()), 1e3 * mine.candidate().seconds, 1e3 * mine.measured_s(rounds),
-      100 * verdict.error, 100 * verdict.worst_error, verdict.ratio,
-      enough()     ? ""
-      : c.link > 0 ? "LOUD "
-                   : "* ");
+      100 * verdict.error, 100 * verdict.worst_error, verdict.ratio, rounds.num_steady(),
+      rounds.num_steady() > 0 ? ""
+      : c.link > 0            ? " LOUD"
+                              : " *");
   fmt::print(" work {:.1f}/{:.1f} |", 1e3 * mine.predicted_work_s(machine),
              1e3 * mine.processor_s_of_step());
   for (const auto& s : settings) {
@@ -294,9 +293,9 @@ void run_all_small(size_t rounds, size_t first, size_t last) {
       1e6 * m.kernel_s, m.device_bytes_per_s / 1e9, m.load_bytes_per_s / 1e9,
       m.store_bytes_per_s / 1e9, m.copy_bytes_per_s / 1e9, m.update_bytes_per_s / 1e9,
       rates.source());
-  fmt::print("{:<15} {:<8} {:<4} {:>7} {:>6} {:<14} {:>9} {:>9} {:>7} {:>7} {:>7} | {}\n", "model",
-             "step", "", "MiB", "MB/s", "chosen", "predicted", "measured", "off %", "worst %",
-             "x best", "ms, predicted/measured: work, each setting");
+  fmt::print("{:<15} {:<8} {:<4} {:>7} {:>6} {:<14} {:>9} {:>9} {:>7} {:>7} {:>7} {:>6} | {}\n",
+             "model", "step", "", "MiB", "MB/s", "chosen", "predicted", "measured", "off %",
+             "worst %", "x best", "steady", "ms, predicted/measured: work, each setting");
   CoresMeter meter(num_usable_cores());
   Verdict most;
   for (const SmallCase& c : small_cases().subspan(first, last - first)) {

@@ -30,19 +30,23 @@ class SteadyTurns {
     body();
     const bool quiet = gate.quiet();
     const Cores after = meter_.measure();
-    if (quiet && is_as_planned(before) && is_as_planned(after)) steady_.push_back(cores_.size());
-    cores_.push_back({.update_bytes_per_s = middle(before, after, &Cores::update_bytes_per_s),
-                      .copy_bytes_per_s = middle(before, after, &Cores::copy_bytes_per_s)});
+    turns_.push_back(
+        {.cores = {.update_bytes_per_s = middle(before, after, &Cores::update_bytes_per_s),
+                   .copy_bytes_per_s = middle(before, after, &Cores::copy_bytes_per_s)},
+         .steady = quiet && is_as_planned(before) && is_as_planned(after)});
     before_ = after;
   }
 
-  size_t num_steady() const { return steady_.size(); }
+  size_t num_steady() const {
+    return static_cast<size_t>(std::ranges::count(turns_, true, &Turn::steady));
+  }
   /// The median of a value of each turn, over those that count; over all where none does.
   template <class ValueOf>
   double median_of(const ValueOf& value_of) const {
+    const bool all = num_steady() == 0;
     std::vector<double> values;
-    for (size_t i = 0; i < cores_.size(); ++i) {
-      if (steady_.empty() || std::ranges::binary_search(steady_, i)) values.push_back(value_of(i));
+    for (size_t i = 0; i < turns_.size(); ++i) {
+      if (all || turns_[i].steady) values.push_back(value_of(i));
     }
     return median(std::move(values));
   }
@@ -51,11 +55,19 @@ class SteadyTurns {
   }
   /// What the cores could do beside them.
   Cores cores() const {
-    return {.update_bytes_per_s = median_of([&](size_t i) { return cores_[i].update_bytes_per_s; }),
-            .copy_bytes_per_s = median_of([&](size_t i) { return cores_[i].copy_bytes_per_s; })};
+    const auto middle_of = [&](double Cores::*rate) {
+      return median_of([&](size_t turn) { return turns_[turn].cores.*rate; });
+    };
+    return {.update_bytes_per_s = middle_of(&Cores::update_bytes_per_s),
+            .copy_bytes_per_s = middle_of(&Cores::copy_bytes_per_s)};
   }
 
  private:
+  struct Turn {
+    Cores cores;
+    bool steady;
+  };
+
   static double middle(const Cores& a, const Cores& b, double Cores::*rate) {
     return (a.*rate + b.*rate) / 2;
   }
@@ -67,9 +79,8 @@ class SteadyTurns {
 
   CoresMeter& meter_;
   const Cores planned_;
-  std::optional<Cores> before_;
-  std::vector<Cores> cores_;    // of each turn
-  std::vector<size_t> steady_;  // turns that count
+  std::optional<Cores> before_;  // the next turn
+  std::vector<Turn> turns_;
 };
 
 }  // namespace ebb::bench
