@@ -1,17 +1,17 @@
 // Is what the planner chooses the fastest, and does a step take as long as it says?
 //
-//   bench_choose [--large | --small | --case I] [--rounds 5]
+//   bench_choose [--large | --small | --case I]
 //
 // Large models are simulated on machines with a GPU: every setting by hand against the choice, and
 // how long choosing took. Small ones train on the host backend here, with emulated links: every
-// setting in turn, round by round, in one process; measured against predicted (by the machine's
-// rates, measured before each case) and the choice against the best: the median of how many times
-// as long it took in the same round. Rounds count in which other processes left the cores alone and
-// memory was as fast as when rates were measured (steady_turns.h; `steady`). Where none did and
-// there was no link, the processor time of a step stands for it (*), else the fastest (LOUD).
-// "work" is what the cores do in a step of the choice, predicted and by processor time: that others
-// hardly disturb. Settings for which memory does not suffice beside faster ones are left out. Exits
-// with 1 where a simulated choice is not the best.
+// setting in turn, round by round, in one process; measured against predicted by the machine's
+// rates, which are measured before each case. Then the choice and those near it, or faster, once
+// more for many rounds: the choice against the best is the median of how many times as long it took
+// in the same round. Rounds count in which other processes left the cores alone and memory was
+// within a fifth as fast as when rates were measured (steady_turns.h); where none does for a
+// minute, the case starts again with new rates, and where none did at last, all are taken (LOUD).
+// Settings for which memory does not suffice beside faster ones are left out. Exits with 1 where a
+// simulated choice is not the best.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,6 +19,8 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -110,48 +112,80 @@ bool run_all_large() {
 /// A setting that is predicted to be so much slower than the choice is not measured.
 constexpr double kHopeless = 1.2;
 constexpr size_t kChunkBytes = size_t{2} << 20;
-
-double processor_s() {
-  rusage use{};
-  getrusage(RUSAGE_SELF, &use);
-  return static_cast<double>(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
-         1e-6 * static_cast<double>(use.ru_utime.tv_usec + use.ru_stime.tv_usec);
-}
+/// Of memory's speed. On one machine it had two, 1.7 x apart, and where it was fast copies alone
+/// differed by more than a tenth from one moment to the next.
+constexpr double kTolerance = 1.2;
 
 /// A setting with a trainer of its own.
 class Setting {
  public:
   Setting(const Model& model, Preparation prepared, const DeviceOptions& device)
-      : prepared_(std::move(prepared)),
-        device_(create_device(device)),
-        trainer_(std::make_unique<Trainer>(model, *device_, prepared_)) {}
+      : prepared_(std::move(prepared)), device_(create_device(device)) {
+    trainer_ = std::make_unique<Trainer>(model, *device_, prepared_);
+  }
 
-  void warm_up(std::span<const MicroBatch> batches) { trainer_->step(batches, 3e-5); }
-  void step(std::span<const MicroBatch> batches) {
-    const double processor = processor_s();
-    step_s_.push_back(trainer_->step(batches, 3e-5).step_s);
-    on_cores_.push_back((processor_s() - processor) / device_->info().num_threads);
-  }
-  double step_s(size_t round) const { return step_s_[round]; }
-  double processor_s_of_step() const { return median(on_cores_); }
-  double predicted_work_s(const Machine& machine) const {
-    const Candidate& c = candidate();
-    const double copies = static_cast<double>(c.moved_bytes);
-    return c.bound.compute_s + c.bound.update_s +
-           (machine.copy_bytes_per_s > 0 ? copies / machine.copy_bytes_per_s : 0);
-  }
-  double measured_s(const SteadyTurns& rounds) const {
-    if (rounds.num_steady() > 0) return rounds.median_of(step_s_);
-    return device_->info().load_bytes_per_s > 0 ? *std::ranges::min_element(step_s_)
-                                                : median(on_cores_);
-  }
+  double step(const RandomBatches& data) { return trainer_->step(data.batches(), 3e-5).step_s; }
   const Candidate& candidate() const { return prepared_.candidates[prepared_.chosen]; }
 
  private:
   Preparation prepared_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Trainer> trainer_;
-  std::vector<double> step_s_, on_cores_;  // of each round
+};
+using Settings = std::vector<std::unique_ptr<Setting>>;
+
+/// Some of the settings, stepped in turn, round by round.
+class Rounds {
+ public:
+  /// How many suffice: the most, or as many as take so long, but the fewest.
+  struct Wanted {
+    size_t fewest, most;
+    double enough_s;
+  };
+
+  Rounds(const SteadyTurns& turns, std::vector<size_t> which)
+      : turns_(turns), which_(std::move(which)) {}
+
+  /// False where no round counts any more: the cores are not as fast as planned, for a minute.
+  bool measure(const Settings& settings, const RandomBatches& data, const Wanted& wanted) {
+    constexpr double kPatience_s = 60;
+    double steady_s = 0;
+    for (double lost_s = 0; lost_s < kPatience_s;) {
+      const size_t num_steady = turns_.num_steady();
+      const bool enough = num_steady >= wanted.fewest && steady_s >= wanted.enough_s;
+      if (enough || num_steady >= wanted.most) return true;
+      const auto start = Clock::now();
+      turns_.take([&] { run_one(settings, data); });
+      const bool counts = turns_.num_steady() > num_steady;
+      const double round_s = seconds_since(start);
+      if (counts) steady_s += round_s;
+      lost_s = counts ? 0 : lost_s + round_s;
+    }
+    return false;
+  }
+
+  size_t num_steady() const { return turns_.num_steady(); }
+  const std::vector<size_t>& which() const { return which_; }
+  bool has(size_t setting) const { return std::ranges::find(which_, setting) != which_.end(); }
+  double seconds(size_t setting) const {
+    return turns_.median_of([&](size_t r) { return step_s_[r].at(setting); });
+  }
+  /// How many times as long one took as another in the same round.
+  double ratio(size_t a, size_t b) const {
+    return turns_.median_of([&](size_t r) { return step_s_[r].at(a) / step_s_[r].at(b); });
+  }
+
+ private:
+  /// Each round begins with another: the meter has just filled the caches of the first.
+  void run_one(const Settings& settings, const RandomBatches& data) {
+    std::ranges::rotate(which_, which_.begin() + 1);
+    std::map<size_t, double>& step_s = step_s_.emplace_back();
+    for (const size_t i : which_) step_s[i] = settings[i]->step(data);
+  }
+
+  SteadyTurns turns_;
+  std::vector<size_t> which_;
+  std::vector<std::map<size_t, double>> step_s_;  // [round][setting]
 };
 
 /// Of the candidates, in their order: the choice, and of those that are not hopeless as many as
@@ -182,108 +216,165 @@ struct Verdict {
   double ratio = 1;        ///< measured: choice against the best
 };
 
-/// How many times as long the choice took as the fastest.
-double ratio_to_best(const Setting& choice, std::span<const std::unique_ptr<Setting>> settings,
-                     const SteadyTurns& rounds) {
-  double most = 1;
-  for (const auto& other : settings) {
-    const double ratio =
-        rounds.num_steady() > 0
-            ? rounds.median_of([&](size_t r) { return choice.step_s(r) / other->step_s(r); })
-            : choice.measured_s(rounds) / other->measured_s(rounds);
-    most = std::max(most, ratio);
-  }
-  return most;
-}
-
-MachineRates measure_rates() {
+MachineRates rates_now() {
   return machine_rates({}, DType::BF16, DType::BF16, std::filesystem::path());
 }
 
-Verdict run_small(const SmallCase& c, CoresMeter& meter, size_t num_rounds) {
-  SteadyTurns rounds(meter);
-  MachineRates rates = measure_rates();
+/// A case with the rates of a moment.
+class Attempt {
+ public:
+  Attempt(const SmallCase& c, const Gpt2& model, CoresMeter& meter)
+      : case_(c),
+        model_(model),
+        data_(model.config().vocabulary, c.batch_size, c.length, c.accumulation) {
+    measure_rates(meter);
+    plan();
+  }
+
+  /// All settings, and then the choice and those that came near it or were faster. False where the
+  /// cores are no longer as fast as planned.
+  bool measure() {
+    constexpr Rounds::Wanted kAll{.fewest = 7, .most = 15, .enough_s = 15};
+    constexpr Rounds::Wanted kNear{.fewest = 15, .most = 50, .enough_s = 45};
+    for (auto& s : settings_) s->step(data_);
+    std::vector<size_t> all(settings_.size());
+    std::iota(all.begin(), all.end(), 0);
+    all_.emplace(*planned_, std::move(all));
+    if (!all_->measure(settings_, data_, kAll)) return false;
+    near_.emplace(*planned_, near_choice());
+    return near_->which().size() == 1 || near_->measure(settings_, data_, kNear);
+  }
+
+  Verdict print() const {
+    const Candidate& mine = settings_[of_choice_]->candidate();
+    const Verdict verdict = judge();
+    const SmallCase& c = case_;
+    fmt::print(
+        "{:<15} {}x{}x{:<4} {:<4} {:>7.1f} {:>6} {:<14} {:>9.1f} {:>9.1f} {:>+7.1f} {:>+7.1f} "
+        "{:>7.3f} {:>3}/{:<3}{} |",
+        c.preset, c.accumulation, c.batch_size, c.length, c.clip ? "clip" : "",
+        static_cast<double>(*budgets_.device_memory) / (1 << 20),
+        c.link > 0 ? fmt::format("{:.0f}", machine_.load_bytes_per_s / 1e6) : "none",
+        short_name(mine), 1e3 * mine.seconds, 1e3 * all_->seconds(of_choice_), 100 * verdict.error,
+        100 * verdict.worst_error, verdict.ratio, all_->num_steady(),
+        near_ ? near_->num_steady() : 0, all_->num_steady() > 0 ? "" : " LOUD");
+    for (size_t i = 0; i < settings_.size(); ++i) {
+      const Candidate& other = settings_[i]->candidate();
+      fmt::print(" {}={:.1f}/{:.1f}", short_name(other), 1e3 * other.seconds,
+                 1e3 * all_->seconds(i));
+      if (closest().has(i)) fmt::print(" ({:.3f})", closest().ratio(of_choice_, i));
+    }
+    fmt::print("\n");
+    std::fflush(stdout);
+    return verdict;
+  }
+
+ private:
+  /// Again where memory changed meanwhile.
+  void measure_rates(CoresMeter& meter) {
+    constexpr int kMostTries = 6;
+    for (int i = 0; i < kMostTries; ++i) {
+      planned_.emplace(meter, kTolerance);
+      MachineRates rates = rates_now();
+      fit_to_model(rates,
+                   {.config = model_.config(),
+                    .batch_size = case_.batch_size,
+                    .length = case_.length,
+                    .accumulation = case_.accumulation,
+                    .chunk_bytes = kChunkBytes},
+                   {}, {});
+      machine_ = rates.machine;
+      if (planned_->as_planned()) return;
+    }
+  }
+
+  void plan() {
+    const TrainerOptions options{.chunk_bytes = kChunkBytes,
+                                 .gradient_accumulation = case_.accumulation,
+                                 .max_grad_norm = case_.clip ? 1.0f : 0.0f};
+    const Preparation all = prepare(model_, options, {});
+    const size_t least = all.smallest_device_bytes;
+    const size_t budget =
+        least +
+        static_cast<size_t>(case_.memory * static_cast<double>(all.resident_device_bytes - least));
+    budgets_.device_memory = budget;
+    DeviceOptions device{.memory_bytes = budget};
+    if (case_.link > 0) {
+      // Rates are whole MB/s, so that a machine a little faster does not ask another question.
+      const double bytes = static_cast<double>(all.layout->space_bytes(Space::Weights));
+      const double kernels_s = all.flops / machine_.flops_per_s;
+      const double rate = std::max(1.0, std::round(bytes / (case_.link * kernels_s) / 1e6)) * 1e6;
+      device.load_bytes_per_s = device.store_bytes_per_s = rate;
+      machine_.load_bytes_per_s = machine_.store_bytes_per_s = rate;
+    }
+    add_settings(options, device);
+  }
+
+  void add_settings(const TrainerOptions& options, const DeviceOptions& device) {
+    const Preparation chosen = prepare(model_, options, budgets_, machine_);
+    for (const size_t i : settings_to_measure(chosen)) {
+      const Candidate& candidate = chosen.candidates[i];
+      const bool is_choice = i == chosen.chosen;
+      if (is_choice) of_choice_ = settings_.size();
+      TrainerOptions told = options;  // recomputes every block or none, where the choice may mix
+      told.micro_batch_order = candidate.order;
+      told.recompute = candidate.recompute;
+      told.activations = candidate.activations;
+      told.update = candidate.update;
+      settings_.push_back(std::make_unique<Setting>(
+          model_, is_choice ? chosen : prepare(model_, told, budgets_, machine_), device));
+    }
+  }
+
+  std::vector<size_t> near_choice() const {
+    constexpr double kNearest = 0.94;
+    std::vector<size_t> near;
+    for (const size_t i : all_->which()) {
+      if (all_->ratio(of_choice_, i) > kNearest) near.push_back(i);
+    }
+    return near;
+  }
+
+  const Rounds& closest() const { return near_ && near_->num_steady() > 0 ? *near_ : *all_; }
+
+  Verdict judge() const {
+    Verdict verdict;
+    for (size_t i = 0; i < settings_.size(); ++i) {
+      const double error = settings_[i]->candidate().seconds / all_->seconds(i) - 1;
+      if (i == of_choice_) verdict.error = error;
+      if (std::abs(error) > std::abs(verdict.worst_error)) verdict.worst_error = error;
+    }
+    for (const size_t i : closest().which()) {
+      verdict.ratio = std::max(verdict.ratio, closest().ratio(of_choice_, i));
+    }
+    return verdict;
+  }
+
+  const SmallCase& case_;
+  const Gpt2& model_;
+  const RandomBatches data_;
+  std::optional<SteadyTurns> planned_;  // no turn yet
+  Machine machine_;
+  Budgets budgets_;
+  Settings settings_;
+  size_t of_choice_ = 0;
+  std::optional<Rounds> all_, near_;
+};
+
+Verdict run_small(const SmallCase& c, CoresMeter& meter) {
+  constexpr int kMostAttempts = 3;
   const Gpt2 model(find_gpt2_preset(c.preset), c.batch_size, c.length, DType::BF16);
-  const TrainerOptions options{.chunk_bytes = kChunkBytes,
-                               .gradient_accumulation = c.accumulation,
-                               .max_grad_norm = c.clip ? 1.0f : 0.0f};
-  fit_to_model(rates,
-               {.config = model.config(),
-                .batch_size = c.batch_size,
-                .length = c.length,
-                .accumulation = c.accumulation,
-                .chunk_bytes = kChunkBytes},
-               {}, {});
-  const Preparation all = prepare(model, options, {});
-  const size_t least = all.smallest_device_bytes;
-  const size_t budget =
-      least +
-      static_cast<size_t>(c.memory * static_cast<double>(all.resident_device_bytes - least));
-  Machine machine = rates.machine;
-  DeviceOptions device{.memory_bytes = budget};
-  if (c.link > 0) {
-    // Rates are whole MB/s, so that a machine a little faster does not ask another question.
-    const double bytes = static_cast<double>(all.layout->space_bytes(Space::Weights));
-    const double rate =
-        std::max(1.0, std::round(bytes / (c.link * all.flops / machine.flops_per_s) / 1e6)) * 1e6;
-    device.load_bytes_per_s = device.store_bytes_per_s = rate;
-    machine.load_bytes_per_s = machine.store_bytes_per_s = rate;
+  std::unique_ptr<Attempt> attempt;
+  for (int i = 0; i < kMostAttempts; ++i) {
+    attempt.reset();  // first: memory need not hold two
+    attempt = std::make_unique<Attempt>(c, model, meter);
+    if (attempt->measure()) break;
   }
-  const Preparation chosen = prepare(model, options, {.device_memory = budget}, machine);
-  std::vector<std::unique_ptr<Setting>> settings;
-  size_t of_choice = 0;
-  for (const size_t i : settings_to_measure(chosen)) {
-    const Candidate& candidate = chosen.candidates[i];
-    const bool is_choice = i == chosen.chosen;
-    if (is_choice) of_choice = settings.size();
-    TrainerOptions told = options;  // recomputes every block or none, where the choice may mix
-    told.micro_batch_order = candidate.order;
-    told.recompute = candidate.recompute;
-    told.activations = candidate.activations;
-    told.update = candidate.update;
-    settings.push_back(std::make_unique<Setting>(
-        model, is_choice ? chosen : prepare(model, told, {.device_memory = budget}, machine),
-        device));
-  }
-  const RandomBatches data(model.config().vocabulary, c.batch_size, c.length, c.accumulation);
-  for (auto& s : settings) s->warm_up(data.batches());
-  for (size_t tries = 0; tries < 3 * num_rounds && rounds.num_steady() < num_rounds; ++tries) {
-    rounds.take([&] {
-      for (auto& s : settings) s->step(data.batches());
-    });
-  }
-  Verdict verdict;
-  for (const auto& s : settings) {
-    const double error = s->candidate().seconds / s->measured_s(rounds) - 1;
-    if (std::abs(error) > std::abs(verdict.worst_error)) verdict.worst_error = error;
-  }
-  const Setting& mine = *settings[of_choice];
-  verdict.error = mine.candidate().seconds / mine.measured_s(rounds) - 1;
-  verdict.ratio = ratio_to_best(mine, settings, rounds);
-  fmt::print(
-      "{:<15} {}x{}x{:<4} {:<4} {:>7.1f} {:>6} {:<14} {:>9.1f} {:>9.1f} {:>+7.1f} {:>+7.1f} "
-      "{:>7.3f} {:>6}{} |",
-      c.preset, c.accumulation, c.batch_size, c.length, c.clip ? "clip" : "",
-      static_cast<double>(budget) / (1 << 20),
-      c.link > 0 ? fmt::format("{:.0f}", device.load_bytes_per_s / 1e6) : "none",
-      short_name(mine.candidate()), 1e3 * mine.candidate().seconds, 1e3 * mine.measured_s(rounds),
-      100 * verdict.error, 100 * verdict.worst_error, verdict.ratio, rounds.num_steady(),
-      rounds.num_steady() > 0 ? ""
-      : c.link > 0            ? " LOUD"
-                              : " *");
-  fmt::print(" work {:.1f}/{:.1f} |", 1e3 * mine.predicted_work_s(machine),
-             1e3 * mine.processor_s_of_step());
-  for (const auto& s : settings) {
-    fmt::print(" {}={:.1f}/{:.1f}", short_name(s->candidate()), 1e3 * s->candidate().seconds,
-               1e3 * s->measured_s(rounds));
-  }
-  fmt::print("\n");
-  std::fflush(stdout);
-  return verdict;
+  return attempt->print();
 }
 
-void run_all_small(size_t rounds, size_t first, size_t last) {
-  const MachineRates rates = measure_rates();
+void run_all_small(size_t first, size_t last) {
+  const MachineRates rates = rates_now();
   const Machine& m = rates.machine;
   fmt::print(
       "\nmeasured; {:.4g} GFLOP/s products, {:.4g} attention, {:.4g} vectors; {:.1f} us a kernel; "
@@ -293,13 +384,14 @@ void run_all_small(size_t rounds, size_t first, size_t last) {
       1e6 * m.kernel_s, m.device_bytes_per_s / 1e9, m.load_bytes_per_s / 1e9,
       m.store_bytes_per_s / 1e9, m.copy_bytes_per_s / 1e9, m.update_bytes_per_s / 1e9,
       rates.source());
-  fmt::print("{:<15} {:<8} {:<4} {:>7} {:>6} {:<14} {:>9} {:>9} {:>7} {:>7} {:>7} {:>6} | {}\n",
+  fmt::print("{:<15} {:<8} {:<4} {:>7} {:>6} {:<14} {:>9} {:>9} {:>7} {:>7} {:>7} {:>7} | {}\n",
              "model", "step", "", "MiB", "MB/s", "chosen", "predicted", "measured", "off %",
-             "worst %", "x best", "steady", "ms, predicted/measured: work, each setting");
+             "worst %", "x best", "steady",
+             "ms, predicted/measured, of each setting (the choice against it)");
   CoresMeter meter(num_usable_cores());
   Verdict most;
   for (const SmallCase& c : small_cases().subspan(first, last - first)) {
-    const Verdict v = run_small(c, meter, rounds);
+    const Verdict v = run_small(c, meter);
     most.error = std::max(most.error, std::abs(v.error));
     most.worst_error = std::max(most.worst_error, std::abs(v.worst_error));
     most.ratio = std::max(most.ratio, v.ratio);
@@ -312,7 +404,6 @@ void run_all_small(size_t rounds, size_t first, size_t last) {
 
 int run(int argc, char** argv) {
   bool large = true, small = true;
-  size_t rounds = 5;
   size_t first = 0, last = small_cases().size();
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
@@ -324,14 +415,12 @@ int run(int argc, char** argv) {
       large = false;
       first = std::min(small_cases().size() - 1, std::strtoul(argv[++i], nullptr, 10));
       last = first + 1;
-    } else if (flag == "--rounds" && i + 1 < argc) {
-      rounds = std::strtoul(argv[++i], nullptr, 10);
     } else {
-      throw ConfigError("no flag " + flag + "; there are --large, --small, --case I, --rounds N");
+      throw ConfigError("no flag " + flag + "; there are --large, --small, --case I");
     }
   }
   const bool good = !large || run_all_large();
-  if (small) run_all_small(rounds, first, last);
+  if (small) run_all_small(first, last);
   return good ? 0 : 1;
 }
 

@@ -3,8 +3,8 @@
 //
 // Others on the same machine take memory bandwidth that no clock here shows, from one minute to the
 // next. So Adam and copies are measured before and after every turn, and a turn counts where
-// neither was more than a tenth faster or slower than at first, and where other processes took less
-// than 4 % of a core.
+// neither was more than a tenth (the tolerance) faster or slower than at first, and where other
+// processes took less than 4 % of a core.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,16 @@ namespace ebb::bench {
 
 class SteadyTurns {
  public:
-  explicit SteadyTurns(CoresMeter& meter) : meter_(meter), planned_(meter.measure()) {}
+  explicit SteadyTurns(CoresMeter& meter, double tolerance = 1.1)
+      : meter_(meter), tolerance_(tolerance), planned_(meter.measure()) {}
 
   /// What rates are to be chosen for.
   const Cores& planned() const { return planned_; }
+  /// Are the cores still so, before the next turn?
+  bool as_planned() {
+    before_ = meter_.measure();
+    return is_as_planned(*before_);
+  }
 
   template <class Body>
   void take(const Body& body) {
@@ -72,12 +78,15 @@ class SteadyTurns {
     return (a.*rate + b.*rate) / 2;
   }
   bool is_as_planned(const Cores& cores) const {
-    const auto near = [](double a, double b) { return std::max(a, b) < 1.1 * std::min(a, b); };
+    const auto near = [&](double a, double b) {
+      return std::max(a, b) < tolerance_ * std::min(a, b);
+    };
     return near(cores.update_bytes_per_s, planned_.update_bytes_per_s) &&
            near(cores.copy_bytes_per_s, planned_.copy_bytes_per_s);
   }
 
   CoresMeter& meter_;
+  const double tolerance_;
   const Cores planned_;
   std::optional<Cores> before_;  // the next turn
   std::vector<Turn> turns_;
