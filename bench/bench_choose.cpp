@@ -7,8 +7,8 @@
 // setting in turn, round by round, in one process; measured against predicted by the machine's
 // rates, which are measured before each case. Then the choice and those near it, or faster, once
 // more for many rounds: the choice against the best is the median of how many times as long it took
-// in the same round. Rounds count in which other processes left the cores alone and memory was
-// within a fifth as fast as when rates were measured (steady_turns.h); where none does for a
+// in the same round. SteadyRounds count in which other processes left the cores alone and memory
+// was as fast, to a fifth, as when rates were measured (steady_turns.h); where none does for a
 // minute, the case starts again with new rates, and where none did at last, all are taken (LOUD).
 // Settings for which memory does not suffice beside faster ones are left out. Exits with 1 where a
 // simulated choice is not the best.
@@ -112,17 +112,17 @@ bool run_all_large() {
 /// A setting that is predicted to be so much slower than the choice is not measured.
 constexpr double kHopeless = 1.2;
 constexpr size_t kChunkBytes = size_t{2} << 20;
-/// Of memory's speed. On one machine it had two, 1.7 x apart, and where it was fast copies alone
-/// differed by more than a tenth from one moment to the next.
+/// Of memory's speed, which had two values on one machine, 1.7 x apart. Of 60 readings of one of
+/// them the middle one was within a tenth of 64 % of the others, within a fifth of 95 %.
 constexpr double kTolerance = 1.2;
 
 /// A setting with a trainer of its own.
 class Setting {
  public:
   Setting(const Model& model, Preparation prepared, const DeviceOptions& device)
-      : prepared_(std::move(prepared)), device_(create_device(device)) {
-    trainer_ = std::make_unique<Trainer>(model, *device_, prepared_);
-  }
+      : prepared_(std::move(prepared)),
+        device_(create_device(device)),
+        trainer_(std::make_unique<Trainer>(model, *device_, prepared_)) {}
 
   double step(const RandomBatches& data) { return trainer_->step(data.batches(), 3e-5).step_s; }
   const Candidate& candidate() const { return prepared_.candidates[prepared_.chosen]; }
@@ -134,8 +134,9 @@ class Setting {
 };
 using Settings = std::vector<std::unique_ptr<Setting>>;
 
-/// Some of the settings, stepped in turn, round by round.
-class Rounds {
+/// Some of the settings, stepped in turn, round by round (rounds.h knows only whether others left
+/// the cores alone).
+class SteadyRounds {
  public:
   /// How many suffice: the most, or as many as take so long, but the fewest.
   struct Wanted {
@@ -143,7 +144,7 @@ class Rounds {
     double enough_s;
   };
 
-  Rounds(const SteadyTurns& turns, std::vector<size_t> which)
+  SteadyRounds(const SteadyTurns& turns, std::vector<size_t> which)
       : turns_(turns), which_(std::move(which)) {}
 
   /// False where no round counts any more: the cores are not as fast as planned, for a minute.
@@ -176,7 +177,7 @@ class Rounds {
   }
 
  private:
-  /// Each round begins with another: the meter has just filled the caches of the first.
+  /// Each round begins with another: the first after the meter takes a little longer.
   void run_one(const Settings& settings, const RandomBatches& data) {
     std::ranges::rotate(which_, which_.begin() + 1);
     std::map<size_t, double>& step_s = step_s_.emplace_back();
@@ -234,8 +235,8 @@ class Attempt {
   /// All settings, and then the choice and those that came near it or were faster. False where the
   /// cores are no longer as fast as planned.
   bool measure() {
-    constexpr Rounds::Wanted kAll{.fewest = 7, .most = 15, .enough_s = 15};
-    constexpr Rounds::Wanted kNear{.fewest = 15, .most = 50, .enough_s = 45};
+    constexpr SteadyRounds::Wanted kAll{.fewest = 7, .most = 15, .enough_s = 15};
+    constexpr SteadyRounds::Wanted kNear{.fewest = 15, .most = 50, .enough_s = 45};
     for (auto& s : settings_) s->step(data_);
     std::vector<size_t> all(settings_.size());
     std::iota(all.begin(), all.end(), 0);
@@ -339,7 +340,7 @@ class Attempt {
     return near;
   }
 
-  const Rounds& closest() const { return near_ && near_->num_steady() > 0 ? *near_ : *all_; }
+  const SteadyRounds& closest() const { return near_ && near_->num_steady() > 0 ? *near_ : *all_; }
 
   Verdict judge() const {
     Verdict verdict;
@@ -362,7 +363,7 @@ class Attempt {
   Budgets budgets_;
   Settings settings_;
   size_t of_choice_ = 0;
-  std::optional<Rounds> all_, near_;
+  std::optional<SteadyRounds> all_, near_;
 };
 
 Verdict run_small(const SmallCase& c, CoresMeter& meter) {
