@@ -21,7 +21,7 @@
 #include "bench/planes_memory.h"
 #include "bench/rounds.h"
 #include "cpu_adam/adamw.h"
-#include "device/host/parallel.h"
+#include "system/thread_team.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bench/bench_adam.cpp"
@@ -30,6 +30,8 @@
 #include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "system/cores.h"
+#include "system/denormals.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();

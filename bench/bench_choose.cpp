@@ -29,8 +29,9 @@
 #include "bench/gpt2_preset.h"
 #include "bench/random_batches.h"
 #include "bench/steady_turns.h"
-#include "device/host/memory_limits.h"
-#include "scheduler/choose.h"
+#include "scheduler/search/choose.h"
+#include "system/cores.h"
+#include "system/memory_limits.h"
 #include "tools/machine_rates.h"
 #include "tools/trial.h"
 

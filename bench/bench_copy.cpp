@@ -17,8 +17,8 @@
 
 #include "bench/rounds.h"
 #include "cpu_adam/master.h"
-#include "device/host/copy.h"
-#include "device/host/parallel.h"
+#include "system/copy.h"
+#include "system/thread_team.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bench/bench_copy.cpp"
@@ -27,6 +27,7 @@
 #include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "system/cores.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();

@@ -31,8 +31,9 @@
 #include "bench/bench_gemm_eigen.h"
 #include "bench/exit_code.h"
 #include "bench/peak.h"
-#include "device/host/host_kernels.h"
-#include "device/host/parallel.h"
+#include "device/backends.h"
+#include "system/cores.h"
+#include "system/thread_team.h"
 
 namespace ebb {
 namespace {

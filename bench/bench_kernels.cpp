@@ -25,8 +25,9 @@
 #include "bench/exit_code.h"
 #include "bench/load_gate.h"
 #include "bench/peak.h"
-#include "device/host/host_kernels.h"
-#include "device/host/parallel.h"
+#include "device/backends.h"
+#include "system/cores.h"
+#include "system/thread_team.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bench/bench_kernels.cpp"

@@ -16,11 +16,11 @@
 
 #include "bench/gpt2_preset.h"
 #include "bench/thread_times.h"
-#include "scheduler/choose.h"
-#include "scheduler/program.h"
-#include "scheduler/simulate.h"
-#include "scheduler/trainer.h"
-#include "scheduler/validate.h"
+#include "scheduler/plan/program.h"
+#include "scheduler/plan/simulate.h"
+#include "scheduler/plan/validate.h"
+#include "scheduler/run/trainer.h"
+#include "scheduler/search/choose.h"
 
 namespace ebb::bench {
 namespace {

@@ -37,8 +37,10 @@
 #include "bench/steady_turns.h"
 #include "bench/thread_times.h"
 #include "model_zoo/gpt2.h"
-#include "scheduler/simulate.h"
-#include "scheduler/trainer.h"
+#include "scheduler/plan/simulate.h"
+#include "scheduler/run/trainer.h"
+#include "system/cores.h"
+#include "system/thread_team.h"
 #include "tools/machine.h"
 
 namespace ebb::bench {
@@ -200,7 +202,7 @@ ThreadIds pool_threads(int threads) {
 }
 
 struct Measured {
-  std::vector<double> step_s, stall_s, update_s, adam_s, copying_s, program_s, streams_s;
+  std::vector<double> step_s, stall_s, update_s, adam_s, program_s, streams_s;
 };
 
 /// Steps until `rounds` of them count.
@@ -217,9 +219,8 @@ Measured measure(Trainer& trainer, const RandomBatches& data, const ThreadIds& p
       m.stall_s.push_back(r.stall_s);
       m.update_s.push_back(r.update_s);
       m.adam_s.push_back(after.adam_s - before.adam_s);
-      m.copying_s.push_back(r.copying_processor_s);
       m.program_s.push_back(after.rest_s - before.rest_s);
-      m.streams_s.push_back(after.links_s - before.links_s - r.copying_processor_s);
+      m.streams_s.push_back(after.links_s - before.links_s);
     });
   }
   return m;
@@ -298,13 +299,12 @@ bool run_row(const Row& row, const Gpt2& model, const Arguments& a, size_t budge
   const double step_s = middle(m.step_s);
   const bool steady = turns.num_steady() >= a.rounds;
   fmt::print(
-      "{:>7.2f} {:>8.3f} {:>9.3f} {:>9.3f} {:>7.3f} {:>6.1f} {:>7.3f} {:>7.3f} {:>7.3f} {:>7.3f} "
+      "{:>7.2f} {:>8.3f} {:>9.3f} {:>9.3f} {:>7.3f} {:>6.1f} {:>7.3f} {:>7.3f} {:>7.3f} "
       "{:>9.2f} {:>9.2f}  {}, {} steady{}\n",
       spread_of_parts(bound, p.plan, now), bound.seconds, simulated.seconds, step_s,
       step_s / bound.seconds, 100 * bound.seconds / step_s, middle(m.stall_s), middle(m.update_s),
-      middle(m.adam_s), middle(m.copying_s), 100 * middle(m.program_s) / step_s,
-      100 * middle(m.streams_s) / step_s, bound.bound_by, turns.num_steady(),
-      steady ? "" : ", UNSTEADY");
+      middle(m.adam_s), 100 * middle(m.program_s) / step_s, 100 * middle(m.streams_s) / step_s,
+      bound.bound_by, turns.num_steady(), steady ? "" : ", UNSTEADY");
   std::fflush(stdout);
   return steady;
 }
@@ -325,10 +325,10 @@ int run(const Arguments& a) {
   const RandomBatches data(config.vocabulary, kBatch, kLength, kAccumulate);
   CoresMeter meter(a.threads);
   fmt::print(
-      "{:<28}{:>6} {:>6} {:>6}{:>7} {:>8} {:>9} {:>9} {:>7} {:>6} {:>7} {:>7} {:>7} {:>7} {:>9} "
+      "{:<28}{:>6} {:>6} {:>6}{:>7} {:>8} {:>9} {:>9} {:>7} {:>6} {:>7} {:>7} {:>7} {:>9} "
       "{:>9}\n",
       "", "Adam", "link", "kern.", "parts", "bound s", "simulated", "achieved", "ratio", "share",
-      "stall s", "update s", "Adam cs", "copy cs", "program %", "streams %");
+      "stall s", "update s", "Adam cs", "program %", "streams %");
   for (bool clipped : {false, true}) {
     for (MicroBatchOrder order : {MicroBatchOrder::Vertical, MicroBatchOrder::Horizontal}) {
       if (order == MicroBatchOrder::Horizontal && !a.horizontal) continue;

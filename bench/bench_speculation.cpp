@@ -26,7 +26,8 @@
 #include "bench/random_batches.h"
 #include "bench/steady_turns.h"
 #include "model_zoo/gpt2.h"
-#include "scheduler/trainer.h"
+#include "scheduler/run/trainer.h"
+#include "system/cores.h"
 
 namespace ebb::bench {
 namespace {

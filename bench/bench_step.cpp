@@ -25,8 +25,8 @@
 #include "bench/gpt2_preset.h"
 #include "bench/load_gate.h"
 #include "bench/random_batches.h"
-#include "scheduler/simulate.h"
-#include "scheduler/trainer.h"
+#include "scheduler/plan/simulate.h"
+#include "scheduler/run/trainer.h"
 #include "tools/machine_rates.h"
 #include "tools/trial.h"
 

@@ -17,8 +17,8 @@
 #include "bench/thread_times.h"
 #include "model_zoo/architecture.h"
 #include "model_zoo/presets.h"
-#include "scheduler/simulate.h"
-#include "scheduler/trainer.h"
+#include "scheduler/plan/simulate.h"
+#include "scheduler/run/trainer.h"
 #include "tools/chrome_trace.h"
 #include "tools/spent_time.h"
 

@@ -17,7 +17,9 @@
 #include "bench/peak.h"
 #include "bench/random_batches.h"
 #include "bench/rounds.h"
-#include "scheduler/trainer.h"
+#include "scheduler/run/trainer.h"
+#include "system/cores.h"
+#include "system/thread_team.h"
 
 namespace ebb::bench {
 namespace {

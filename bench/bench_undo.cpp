@@ -17,6 +17,8 @@
 #include "bench/rounds.h"
 #include "cpu_adam/state_hash.h"
 #include "cpu_adam/undo.h"
+#include "system/cores.h"
+#include "system/thread_team.h"
 
 namespace ebb::bench {
 namespace {
@@ -193,7 +195,7 @@ int bench_main(int argc, char** argv) {
   const int64_t n = mi << 20;
   ThreadTeam team(threads);
   const HugePages plain(planes_bytes(n)), logged(planes_bytes(n));
-  const HugePages log(UndoLog::bytes(n, n / 4));
+  const HugePages log(undo_log_bytes(n, n / 4));
   fmt::print("{} Mi parameters, {} threads; times against the step without a log\n", mi, threads);
   fmt::print("{:<5} {:>11} {:>10} {:>8} {:>14} {:>12}\n", "type", "step ns", "with log", "undo",
              "undo and redo", "log B/param");

@@ -7,7 +7,7 @@
 // trainer whose AdamW has beta1 = 0 and a rate of 0 keeps them as its momentum. The weights are
 // those of an AdamW of the usual settings, warmed up over ten steps, clipped to 1, that runs here
 // on one set of planes with a log. A line a step: shares of momentum (m), variance (v) and master
-// (p) that are escapes; bytes of log for each parameter, escapes included. At the end the last
+// (p) that are outliers; bytes of log for each parameter, outliers included. At the end the last
 // step's corrections. Every logged update is undone once, and the state's hash compared.
 #include <fmt/core.h>
 
@@ -25,9 +25,12 @@
 #include "cpu_adam/gradient_norm.h"
 #include "cpu_adam/state_hash.h"
 #include "cpu_adam/undo.h"
+#include "device/update_sizes.h"
 #include "io/sample_order.h"
 #include "io/token_data.h"
-#include "scheduler/trainer.h"
+#include "scheduler/run/trainer.h"
+#include "system/cores.h"
+#include "system/thread_team.h"
 #include "tools/batches.h"
 
 namespace ebb::bench {
@@ -158,7 +161,7 @@ class State {
 
 class Log {
  public:
-  explicit Log(int64_t n) : memory_(UndoLog::bytes(n, n) + 64), log_(aligned()) {}
+  explicit Log(int64_t n) : memory_(undo_log_bytes(n, n) + 64), log_(aligned()) {}
   UndoLog& log() { return log_; }
   const uint8_t* corrections() { return reinterpret_cast<const uint8_t*>(aligned().data()); }
 
@@ -171,7 +174,7 @@ class Log {
   UndoLog log_;
 };
 
-/// How many elements of a plane have a correction of 0 .. 6, and how many are escapes (7; of
+/// How many elements of a plane have a correction of 0 .. 6, and how many are outliers (7; of
 /// masters 0 .. 2, and 3).
 using Counts = std::array<int64_t, 8>;
 
@@ -186,18 +189,18 @@ std::array<Counts, 3> count_corrections(const uint8_t* log, std::span<const Adam
       ++counts[2][log[i] >> 6 & 3];
     }
   }
-  // Escapes last.
+  // Outliers last.
   std::swap(counts[2][3], counts[2][7]);
   return counts;
 }
 
 void update(ThreadTeam& team, State& state, const AdamWStep& step, UndoLog& log) {
   if (update_with_log(team, state.planes(), state.size(), state.runs(), step, log)) return;
-  throw ConfigError("the log has no room for as many escapes as there are parameters");
+  throw ConfigError("the log has no room for as many outliers as there are parameters");
 }
 
 void print_header() {
-  fmt::print("{:>4} {:>6} {:>5} | {:^23} | {:>7}\n", "step", "loss", "scale", "escapes, %", "log");
+  fmt::print("{:>4} {:>6} {:>5} | {:^23} | {:>7}\n", "step", "loss", "scale", "outliers, %", "log");
   fmt::print("{:>17} | {:>7} {:>7} {:>7} | B/param\n", "", "m", "v", "p");
 }
 
@@ -217,7 +220,7 @@ void print(int t, double loss, float scale, const std::array<Counts, 3>& counts,
 void print_corrections(const std::array<Counts, 3>& counts) {
   fmt::print("\ncorrection, % {:>9} {:>7} {:>7}\n", "m", "v", "p");
   for (size_t i = 0; i < 8; ++i) {
-    fmt::print("{:>13}", i < 7 ? std::to_string(i) : "escape");
+    fmt::print("{:>13}", i < 7 ? std::to_string(i) : "outlier");
     for (const Counts& c : counts) fmt::print(" {:>7.3f}", percent(c, i));
     fmt::print("\n");
   }

@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-#include "scheduler/simulate.h"
+#include "scheduler/plan/simulate.h"
 
 namespace ebb::bench {
 

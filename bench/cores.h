@@ -10,9 +10,9 @@
 #include "bench/load_gate.h"
 #include "cpu_adam/adamw.h"
 #include "device/device.h"
-#include "device/host/copy.h"
-#include "device/host/parallel.h"
-#include "scheduler/simulate.h"
+#include "scheduler/plan/simulate.h"
+#include "system/copy.h"
+#include "system/thread_team.h"
 
 namespace ebb::bench {
 

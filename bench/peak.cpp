@@ -1,5 +1,7 @@
 #include "bench/peak.h"
 
+#include "system/thread_team.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bench/peak.cpp"
 #include <hwy/foreach_target.h>

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "device/arithmetic.h"
-#include "device/host/parallel.h"
+#include "system/thread_team.h"
 
 namespace ebb::bench {
 

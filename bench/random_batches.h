@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "scheduler/trainer.h"
+#include "scheduler/run/trainer.h"
 
 namespace ebb::bench {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "device/errors.h"
+#include "device/planes.h"
 
 namespace ebb {
 namespace {
@@ -14,8 +15,8 @@ uint64_t elements_at_home(const Layout& layout, const HomeOptions& options) {
   return elements;
 }
 
-size_t plane_bytes(const Layout& layout, const PlaneSpec& plane, const HomeOptions& options) {
-  return elements_at_home(layout, options) * plane.bytes_per_element;
+size_t plane_bytes(const Layout& layout, const PlaneInfo& plane, const HomeOptions& options) {
+  return elements_at_home(layout, options) * plane.bytes_per_element();
 }
 
 struct Sizes {
@@ -55,7 +56,7 @@ struct Cuts {
   }
 };
 
-Cuts cuts_of(const Layout& layout, std::span<const PlaneSpec> planes, const HomeOptions& options) {
+Cuts cuts_of(const Layout& layout, std::span<const PlaneInfo> planes, const HomeOptions& options) {
   Cuts cuts;
   cuts.add(plane_bytes(layout, planes[0], options));
   const Sizes sizes = sizes_of(layout, options);
@@ -67,14 +68,14 @@ Cuts cuts_of(const Layout& layout, std::span<const PlaneSpec> planes, const Home
 
 }  // namespace
 
-size_t travelling_bytes(const Layout& layout, std::span<const PlaneSpec> planes,
+size_t travelling_bytes(const Layout& layout, std::span<const PlaneInfo> planes,
                         const HomeOptions& options) {
   return cuts_of(layout, planes, options).bytes;
 }
 
-void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneSpec> planes,
+void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneInfo> planes,
               const HomeOptions& options) {
-  for (const PlaneSpec& plane : planes) {
+  for (const PlaneInfo& plane : planes) {
     ledger.add(plane.name, Tier::Host, plane_bytes(layout, plane, options));
   }
   const Sizes sizes = sizes_of(layout, options);
@@ -84,7 +85,7 @@ void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneSpec> p
   ledger.add("partial norms", Tier::Host, sizes.partials);
 }
 
-Home::Home(Device& device, const Layout& layout, std::span<const PlaneSpec> planes,
+Home::Home(Device& device, const Layout& layout, std::span<const PlaneInfo> planes,
            const HomeOptions& options)
     : chunk_bytes_(layout.chunk_bytes()),
       chunk_elements_(layout.chunk_elements()),
@@ -94,7 +95,7 @@ Home::Home(Device& device, const Layout& layout, std::span<const PlaneSpec> plan
   num_partials_ = sizes.partials / sizeof(double);
   planes_.resize(planes.size());
   for (size_t i = 0; i < planes.size(); ++i) {
-    bytes_per_element_.push_back(planes[i].bytes_per_element);
+    bytes_per_element_.push_back(planes[i].bytes_per_element());
     if (i == 0) continue;
     staying_.push_back(device.allocate(MemoryKind::Pageable,
                                        plane_bytes(layout, planes[i], options), planes[i].name));

@@ -13,20 +13,14 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "chunk/layout.h"
 #include "chunk/ledger.h"
 #include "device/device.h"
+#include "device/planes.h"
 
 namespace ebb {
-
-/// A plane of the optimizer's list. The first one is the weight, at the layout's weight type.
-struct PlaneSpec {
-  std::string_view name;
-  size_t bytes_per_element = 4;
-};
 
 struct HomeOptions {
   /// Parameter chunks that live on the device, ascending.
@@ -42,16 +36,16 @@ struct HomeOptions {
 uint32_t rank_at_home(std::span<const uint32_t> device_chunks, uint32_t chunk);
 
 /// What Home will take, by class: the same numbers before and after.
-void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneSpec> planes,
+void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneInfo> planes,
               const HomeOptions& options);
 
 /// Of that, what copies touch: one region.
-size_t travelling_bytes(const Layout& layout, std::span<const PlaneSpec> planes,
+size_t travelling_bytes(const Layout& layout, std::span<const PlaneInfo> planes,
                         const HomeOptions& options);
 
 class Home {
  public:
-  Home(Device& device, const Layout& layout, std::span<const PlaneSpec> planes,
+  Home(Device& device, const Layout& layout, std::span<const PlaneInfo> planes,
        const HomeOptions& options);
 
   /// The i-th plane of a chunk. REQUIRES: it lives here.

@@ -1,5 +1,5 @@
-# One static library a room, so that each builds and is tested alone; the shared library is all of them.
-#   ebb_room(NAME SOURCES ... VECTOR_SOURCES ... LIBS ... [COMPUTES])    the room's library, target ebb_NAME
+# One static library for each module, so that each builds and is tested alone. The shared library contains all of them.
+#   ebb_module(NAME SOURCES ... VECTOR_SOURCES ... LIBS ... [COMPUTES])    the library of a module, target ebb_NAME
 #   ebb_test_objects(NAME SOURCES ... LIBS ... [COMPUTES])    what several tests are made of, compiled once: $<TARGET_OBJECTS:NAME>
 #   ebb_test(NAME SOURCES ... LIBS ... [SLOW] [NOT_TSAN] [COMPUTES])    a GoogleTest executable registered with CTest
 #   ebb_bench(NAME SOURCES ... LIBS ...)   a benchmark executable
@@ -22,7 +22,7 @@ target_compile_definitions(ebb_options INTERFACE "HWY_DISABLED_TARGETS=(HWY_SSSE
 # three fifths of the time. Not under ThreadSanitizer: there g++ then warns of ends of functions that are never reached.
 # VECTOR_SOURCES: SIMD code. Where -O1 leaves a tile's sums in memory, AddressSanitizer and UBSan check each of them in the innermost
 # loop: up to 70 % of a test's time. Uses after a scope are not looked for there: marking every vector's took half of compiling them.
-function(ebb_room name)
+function(ebb_module name)
   cmake_parse_arguments(ARG "COMPUTES" "" "SOURCES;VECTOR_SOURCES;LIBS" ${ARGN})
   add_library(ebb_${name} STATIC ${ARG_SOURCES} ${ARG_VECTOR_SOURCES})
   if(EBB_SANITIZE)
@@ -33,7 +33,7 @@ function(ebb_room name)
   endif()
   set_target_properties(ebb_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_link_libraries(ebb_${name} PUBLIC ebb_options ${ARG_LIBS})
-  set_property(GLOBAL APPEND PROPERTY EBB_ROOMS ebb_${name})
+  set_property(GLOBAL APPEND PROPERTY EBB_MODULES ebb_${name})
 endfunction()
 
 # What every test has: a limit, its labels (fast or slow, and the sanitizers of this build), reports that can be read. A data

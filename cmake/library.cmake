@@ -1,38 +1,42 @@
-# The library that others link: every room but tools in one libebb.so, which brings its own dependencies, so that a
+# The library that others link: every module but tools in one libebb.so, which brings its own dependencies, so that a
 # program needs the headers and this file alone. Public headers are those that ebb/ebb.h needs, and those of parts that
 # can be used alone; they include nothing but each other and the standard library (tests/house checks it).
 include(CMakePackageConfigHelpers)
 
-set(EBB_PUBLIC_HEADERS ebb/ebb.h device/host/parallel.h)
-foreach(room_and_headers
-    "device arithmetic device dropout dtype errors ignored_label inline_function kernels loop random split_master stream tensor"
+set(EBB_PUBLIC_HEADERS ebb/ebb.h)
+foreach(module_and_headers
+    "system clock numa thread_team"
+    "device adamw_options arithmetic device dropout dtype errors ignored_label inline_function kernels loss_scale planes random split_master stream tensor
+      update_sizes"
     "chunk chunk_table home layout ledger"
     "cpu_adam adamw gradient_norm master state_hash undo undo_log"
     "io document_file label_file mapped_file new_file npy_file safetensors safetensors_folder safetensors_folder_writer safetensors_writer sample_order
       state_file stored_tensor token_data token_file"
-    "scheduler arena choose executor hooks inference last_gradient learning_rate loss_scale model parameters plan primitives program progress simulate state_loan tape timeline trace trainer
-      validate"
+    "autograd arena hooks model parameters primitives tape"
+    "scheduler/plan plan program simulate timeline trace validate"
+    "scheduler/search choose inference_preparation options preparation"
+    "scheduler/run executor inference last_gradient learning_rate micro_batch progress state_loan trainer"
     "model_zoo architecture bert checkpoint generation gpt2 hugging_face_config hugging_face_tensors hugging_face_weights llama mlp model_files
       presets rotary")
-  separate_arguments(names UNIX_COMMAND "${room_and_headers}")
-  list(POP_FRONT names room)
+  separate_arguments(names UNIX_COMMAND "${module_and_headers}")
+  list(POP_FRONT names module)
   foreach(name ${names})
-    list(APPEND EBB_PUBLIC_HEADERS ${room}/${name}.h)
+    list(APPEND EBB_PUBLIC_HEADERS ${module}/${name}.h)
   endforeach()
 endforeach()
 set(headers ${EBB_PUBLIC_HEADERS})
 list(TRANSFORM headers PREPEND ${PROJECT_SOURCE_DIR}/)
 
-get_property(rooms GLOBAL PROPERTY EBB_ROOMS)
-list(REMOVE_ITEM rooms ebb_tools)
-list(TRANSFORM rooms REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE objects)
+get_property(modules GLOBAL PROPERTY EBB_MODULES)
+list(REMOVE_ITEM modules ebb_tools)
+list(TRANSFORM modules REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE objects)
 
-# The rooms' objects make the library whole; linking the rooms as well brings what they depend on.
+# The modules' objects make the library whole; linking the modules as well brings what they depend on.
 add_library(ebb_shared SHARED ebb/version.cpp ${objects})
 add_library(Ebb::ebb ALIAS ebb_shared)
 target_compile_definitions(ebb_shared PRIVATE EBB_VERSION="${PROJECT_VERSION}")
 target_compile_features(ebb_shared PUBLIC cxx_std_20)
-target_link_libraries(ebb_shared PRIVATE ${rooms})
+target_link_libraries(ebb_shared PRIVATE ${modules})
 target_link_options(ebb_shared PRIVATE -Wl,--exclude-libs,libcudart_static.a)
 if(NOT EBB_SANITIZE)
   target_link_options(ebb_shared PRIVATE -Wl,--no-undefined)

@@ -19,7 +19,7 @@ namespace ebb {
 namespace HWY_NAMESPACE {
 
 // Elements to a turn of the main loop: one cache line of 16-bit planes, two of fp32 planes.
-constexpr int64_t kTurn = 32;
+constexpr int64_t kUnroll = 32;
 /// Elements that planes are prefetched ahead: fewer on AMD's family of Zen 3 and 4, as measured
 /// (docs/decisions.md).
 inline int64_t prefetch_distance() { return __builtin_cpu_is("amdfam19h") ? 96 : 512; }
@@ -166,7 +166,7 @@ HWY_INLINE void store_moments(D d, const Moments<D>& moments, const View<W, G>& 
 template <class T>
 HWY_INLINE void prefetch_turn(const T* plane) {
   constexpr int64_t kLine = 64 / sizeof(T);
-  for (int64_t i = 0; i < kTurn; i += kLine) hwy::Prefetch(plane + i);
+  for (int64_t i = 0; i < kUnroll; i += kLine) hwy::Prefetch(plane + i);
 }
 
 template <class W, class G>

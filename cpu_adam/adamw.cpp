@@ -8,27 +8,10 @@
 #include "cpu_adam/adamw_tasks.h"
 #include "cpu_adam/master.h"
 #include "device/errors.h"
+#include "system/thread_team.h"
 
 namespace ebb {
 namespace {
-
-constexpr PlaneInfo kSplitPlanes[] = {
-    {.name = "weight", .bits_per_element = 16, .is_weight = true},
-    {.name = "low", .bits_per_element = 16, .is_weight = false},
-    {.name = "momentum", .bits_per_element = 32, .is_weight = false},
-    {.name = "variance", .bits_per_element = 32, .is_weight = false},
-};
-constexpr PlaneInfo kWholePlanes[] = {
-    {.name = "weight", .bits_per_element = 16, .is_weight = true},
-    {.name = "master", .bits_per_element = 32, .is_weight = false},
-    {.name = "momentum", .bits_per_element = 32, .is_weight = false},
-    {.name = "variance", .bits_per_element = 32, .is_weight = false},
-};
-constexpr PlaneInfo kFloatPlanes[] = {
-    {.name = "weight", .bits_per_element = 32, .is_weight = true},
-    {.name = "momentum", .bits_per_element = 32, .is_weight = false},
-    {.name = "variance", .bits_per_element = 32, .is_weight = false},
-};
 
 /// Of weights and of gradients.
 bool is_trained(DType type) {
@@ -80,13 +63,6 @@ void write_whole(const Planes& planes, std::span<const float> masters) {
 
 }  // namespace
 
-std::span<const PlaneInfo> home_planes(DType weight_dtype) {
-  EBB_CHECK(is_trained(weight_dtype), name_of(weight_dtype));
-  if (weight_dtype == DType::BF16) return kSplitPlanes;
-  if (weight_dtype == DType::F16) return kWholePlanes;
-  return kFloatPlanes;
-}
-
 AdamWCoefficients adamw_coefficients(const AdamWStep& step, double decay_factor,
                                      double learning_rate_factor) {
   EBB_CHECK(step.t >= 1, "the first update is t = 1");
@@ -123,11 +99,11 @@ void check_update(const Planes& planes, int64_t n, std::span<const AdamWRun> run
   if (!runs.empty() && n > 0) check_all(planes);
 }
 
-Loop adamw_loop(const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
-                const AdamWStep& step) {
+void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
+                  const AdamWStep& step) {
   check_update(planes, n, runs, step);
-  if (runs.empty()) return {};
-  return loop_over_tasks(n, [=](int64_t begin, int64_t end) {
+  if (runs.empty()) return;
+  for_each_task(team, n, [&](int64_t begin, int64_t end) {
     for_each_part(runs, begin, end, [&](int64_t first, int64_t count, const AdamWRun& run) {
       adamw_update_range(planes.from(first), count,
                          adamw_coefficients(step, run.decay_factor, run.learning_rate_factor));
@@ -135,15 +111,10 @@ Loop adamw_loop(const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
   });
 }
 
-void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
-                  const AdamWStep& step) {
-  run_loop(team, adamw_loop(planes, n, runs, step));
-}
-
 void place_planes(ThreadTeam& team, const Planes& planes, int64_t n) {
   if (team.nodes().size() < 2 || n == 0) return;
   check_weight(planes);
-  const Loop loop = loop_over_tasks(n, [planes](int64_t begin, int64_t end) {
+  for_each_task(team, n, [&planes](int64_t begin, int64_t end) {
     const Planes from = planes.from(begin);
     const auto place = [count = static_cast<size_t>(end - begin)](void* plane, size_t bytes) {
       if (plane) move_to_this_node(static_cast<std::byte*>(plane), count * bytes);
@@ -154,7 +125,6 @@ void place_planes(ThreadTeam& team, const Planes& planes, int64_t n) {
     place(from.momentum, sizeof(float));
     place(from.variance, sizeof(float));
   });
-  run_loop(team, loop);
 }
 
 void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, const AdamWStep& step,

@@ -29,33 +29,14 @@
 #include <span>
 #include <string_view>
 
+#include "device/adamw_options.h"
 #include "device/dtype.h"
-#include "device/host/parallel.h"
 #include "device/kernels.h"
-#include "device/loop.h"
+#include "device/planes.h"
+#include "device/update_sizes.h"
+#include "system/thread_team.h"
 
 namespace ebb {
-
-/// One array of the state that stays between steps. A parameter takes the sum of bits_per_element.
-struct PlaneInfo {
-  std::string_view name;  ///< static storage; also the name in checkpoints
-  size_t bits_per_element;
-  bool is_weight;  ///< what the device computes with, and so what is copied there
-};
-
-/// The planes of AdamW for weights of this type: 12 bytes a parameter, of fp16 14, as no 16 bits
-/// make an fp32 master of an fp16. The weight comes first. Momentum and variance start as zeros.
-/// Throws LogicError for types that cannot be trained.
-std::span<const PlaneInfo> home_planes(DType weight_dtype);
-
-struct AdamW {
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double epsilon = 1e-8;
-  double weight_decay = 0.1;
-
-  bool operator==(const AdamW&) const = default;
-};
 
 /// What all parameters of one optimizer step share.
 struct AdamWStep {
@@ -94,18 +75,10 @@ struct AdamWRun {
   double learning_rate_factor = 1;
 };
 
-/// Elements to a task of an update. Tasks are cut at multiples of it, counted from where the planes
-/// begin, whatever the runs: so the same threads meet the same elements in every step.
-inline constexpr int64_t kAdamWTaskElements = 65536;
-
 /// One step over the runs of planes of n elements. Elements outside of them keep their values.
 /// REQUIRES: the runs ascend, do not overlap and lie in [0, n).
 void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
                   const AdamWStep& step);
-
-/// The same as a loop, for a stream. The runs must stay until it is done.
-Loop adamw_loop(const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
-                const AdamWStep& step);
 
 /// Brings the planes to the memory of the NUMA nodes whose threads work on them in updates by this
 /// team, of planes of n elements that begin here. Does nothing on one node; changes no content.

@@ -34,11 +34,11 @@ void update(const Planes& planes, int64_t n, const AdamWCoefficients& c) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const int64_t ahead = prefetch_distance();
   int64_t i = 0;
-  for (; i + kTurn <= n; i += kTurn) {
-    const int64_t next = std::min(i + ahead, n - kTurn);
+  for (; i + kUnroll <= n; i += kUnroll) {
+    const int64_t next = std::min(i + ahead, n - kUnroll);
     prefetch_moments(at, next);
     prefetch_masters(at, next);
-    for (int64_t j = i; j < i + kTurn; j += 2 * lanes) {
+    for (int64_t j = i; j < i + kUnroll; j += 2 * lanes) {
       const auto first = update_moments(d, at, j, c);
       store_masters(d, first, update_moments(d, at, j + lanes, c), at, j);
     }

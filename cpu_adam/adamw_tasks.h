@@ -6,6 +6,7 @@
 #include <span>
 
 #include "cpu_adam/adamw.h"
+#include "system/thread_team.h"
 
 namespace ebb {
 
@@ -14,24 +15,14 @@ namespace ebb {
 void check_update(const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
                   const AdamWStep& step);
 
-inline int64_t num_update_tasks(int64_t n) {
-  return (n + kAdamWTaskElements - 1) / kAdamWTaskElements;
-}
-
-/// Calls body(begin, end) for the tasks into which n elements are cut.
+/// Calls body(begin, end) for each of the tasks into which n elements are cut, on the team's
+/// threads. Returns when all tasks are done.
 template <class Body>
-Loop loop_over_tasks(int64_t n, const Body& body) {
-  return {.n = num_update_tasks(n), .body = [n, body](int64_t task) {
-            const int64_t begin = task * kAdamWTaskElements;
-            body(begin, std::min(n, begin + kAdamWTaskElements));
-          }};
-}
-
-/// At once, and as a stream would.
-inline void run_loop(ThreadTeam& team, Loop loop) {
-  if (loop.n == 0) return;
-  team.for_each(loop.n, [&](int64_t i) { loop.body(i); });
-  if (loop.then) loop.then();
+void for_each_task(ThreadTeam& team, int64_t n, const Body& body) {
+  team.for_each(num_update_tasks(n), [n, &body](int64_t task) {
+    const int64_t begin = task * kUpdateTaskElements;
+    body(begin, std::min(n, begin + kUpdateTaskElements));
+  });
 }
 
 /// Calls body(first, count, run) for the runs' parts in [begin, end), in order.

@@ -8,7 +8,7 @@
 #endif
 
 #include "device/dtype.h"
-#include "device/host/f16-inl.h"
+#include "device/f16-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();

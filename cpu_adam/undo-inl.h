@@ -11,6 +11,7 @@
 
 #include "cpu_adam/adamw-inl.h"
 #include "cpu_adam/undo_log.h"
+#include "device/update_sizes.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ebb {
@@ -54,25 +55,25 @@ HWY_INLINE BitsOf<D> invert_master(D d, hn::Vec<D> now, hn::Vec<D> step, const I
   return hn::Sub(hn::BitCast(du, hn::Add(now, change)), hn::Set(du, 1));
 }
 
-// What a correction is where it is none: the old bits are an escape.
-constexpr uint32_t kMomentEscape = 7;
-constexpr uint32_t kMasterEscape = 3;
+// What a correction is where it is none: the old bits are an outlier.
+constexpr uint32_t kMomentOutlier = 7;
+constexpr uint32_t kMasterOutlier = 3;
 
 template <class D>
 using MaskOf = hn::Mask<hn::RebindToUnsigned<D>>;
 
 /// The correction or, where that does not fit, `mark`: then the old bits are appended. Without a
-/// branch: momenta escape in every third vector, at random. REQUIRES: room for a vector.
+/// branch: momenta outlier in every third vector, at random. REQUIRES: room for a vector.
 template <class D>
-HWY_INLINE BitsOf<D> escape(D, BitsOf<D> correction, uint32_t mark, BitsOf<D> old,
-                            uint32_t*& escapes) {
+HWY_INLINE BitsOf<D> outlier(D, BitsOf<D> correction, uint32_t mark, BitsOf<D> old,
+                             uint32_t*& outliers) {
   const hn::RebindToUnsigned<D> du;
   const auto marked = hn::Min(correction, hn::Set(du, mark));
   const MaskOf<D> leaves = hn::Eq(marked, hn::Set(du, mark));
   const auto leaving = hn::Compress(old, leaves);
   const size_t count = hn::CountTrue(du, leaves);
-  uint32_t* const at = escapes;
-  escapes += count;
+  uint32_t* const at = outliers;
+  outliers += count;
   if constexpr (hn::MaxLanes(D()) == 16) {
     // Mostly few leave, and 16 lanes would cross a line of the cache nearly every time.
     hn::StoreU(hn::LowerHalf(hn::LowerHalf(leaving)), hn::Full128<uint32_t>(), at);
@@ -87,50 +88,50 @@ HWY_INLINE BitsOf<D> escape(D, BitsOf<D> correction, uint32_t mark, BitsOf<D> ol
 /// Corrections of four variances, which mostly fit.
 template <class D>
 HWY_INLINE void correct_variances(D, const BitsOf<D> (&old)[4], BitsOf<D> (&v)[4],
-                                  uint32_t*& escapes) {
+                                  uint32_t*& outliers) {
   const hn::RebindToUnsigned<D> du;
-  const auto fits = [&](int k) HWY_ATTR { return hn::Lt(v[k], hn::Set(du, kMomentEscape)); };
+  const auto fits = [&](int k) HWY_ATTR { return hn::Lt(v[k], hn::Set(du, kMomentOutlier)); };
   const MaskOf<D> all_fit = hn::And(hn::And(fits(0), fits(1)), hn::And(fits(2), fits(3)));
   if (HWY_LIKELY(hn::AllTrue(du, all_fit))) return;
-  for (int k = 0; k < 4; ++k) v[k] = escape(D(), v[k], kMomentEscape, old[k], escapes);
+  for (int k = 0; k < 4; ++k) v[k] = outlier(D(), v[k], kMomentOutlier, old[k], outliers);
 }
 
 /// Adds those of four masters to `words`, each to a byte's upper two bits. Where a new master is a
-/// NaN the old one escapes: of two NaNs, it and the step, a sum may have either's bits, and bf16
+/// NaN the old one outliers: of two NaNs, it and the step, a sum may have either's bits, and bf16
 /// keeps no lower half of one.
 template <class D>
 HWY_INLINE BitsOf<D> correct_masters(D d, const BitsOf<D> (&old)[4], const BitsOf<D> (&about)[4],
                                      const hn::Vec<D> (&now)[4], BitsOf<D> words,
-                                     uint32_t*& escapes) {
+                                     uint32_t*& outliers) {
   const hn::RebindToUnsigned<D> du;
   BitsOf<D> p[4];
   const auto is_nan = [&](int k) HWY_ATTR { return hn::RebindMask(du, hn::IsNaN(now[k])); };
   const auto fits = [&](int k) HWY_ATTR {
-    return hn::AndNot(is_nan(k), hn::Lt(p[k], hn::Set(du, kMasterEscape)));
+    return hn::AndNot(is_nan(k), hn::Lt(p[k], hn::Set(du, kMasterOutlier)));
   };
   for (int k = 0; k < 4; ++k) p[k] = hn::Sub(old[k], about[k]);
   const MaskOf<D> all_fit = hn::And(hn::And(fits(0), fits(1)), hn::And(fits(2), fits(3)));
   if (HWY_UNLIKELY(!hn::AllTrue(du, all_fit))) {
     for (int k = 0; k < 4; ++k) {
       const auto marked = hn::IfThenElse(is_nan(k), hn::Set(du, UINT32_MAX), p[k]);
-      p[k] = escape(d, marked, kMasterEscape, old[k], escapes);
+      p[k] = outlier(d, marked, kMasterOutlier, old[k], outliers);
     }
   }
   return hn::Or3(hn::Or3(words, hn::ShiftLeft<30>(p[0]), hn::ShiftLeft<22>(p[1])),
                  hn::ShiftLeft<14>(p[2]), hn::ShiftLeft<6>(p[3]));
 }
 
-/// `about`, with the next of the words in every lane that is escaped.
+/// `about`, with the next of the words in every lane that is outlierd.
 template <class D>
-HWY_INLINE BitsOf<D> expand(D, BitsOf<D> about, MaskOf<D> escaped, const uint32_t* words) {
+HWY_INLINE BitsOf<D> expand(D, BitsOf<D> about, MaskOf<D> outlierd, const uint32_t* words) {
   const hn::RebindToUnsigned<D> du;
   // The library has no such operation. Better targets have smaller numbers.
 #if HWY_TARGET <= HWY_AVX3
-  return BitsOf<D>{_mm512_mask_expand_epi32(about.raw, escaped.raw, hn::LoadU(du, words).raw)};
+  return BitsOf<D>{_mm512_mask_expand_epi32(about.raw, outlierd.raw, hn::LoadU(du, words).raw)};
 #else
-  if (HWY_LIKELY(hn::AllFalse(du, escaped))) return about;
+  if (HWY_LIKELY(hn::AllFalse(du, outlierd))) return about;
   uint8_t bits[8] = {};
-  hn::StoreMaskBits(du, escaped, bits);
+  hn::StoreMaskBits(du, outlierd, bits);
   HWY_ALIGN uint32_t all[hn::MaxLanes(du)];
   hn::Store(about, du, all);
   for (uint32_t lanes = bits[0]; lanes != 0; lanes &= lanes - 1) {
@@ -140,14 +141,14 @@ HWY_INLINE BitsOf<D> expand(D, BitsOf<D> about, MaskOf<D> escaped, const uint32_
 #endif
 }
 
-/// The old bits: `about` corrected or, where that is marked, the next escapes.
+/// The old bits: `about` corrected or, where that is marked, the next outliers.
 template <class D>
 HWY_INLINE BitsOf<D> corrected(D d, BitsOf<D> about, BitsOf<D> correction, uint32_t mark,
-                               const uint32_t*& escapes) {
+                               const uint32_t*& outliers) {
   const hn::RebindToUnsigned<D> du;
-  const MaskOf<D> escaped = hn::Eq(correction, hn::Set(du, mark));
-  const auto old = expand(d, hn::Add(about, correction), escaped, escapes);
-  escapes += hn::CountTrue(du, escaped);
+  const MaskOf<D> outlierd = hn::Eq(correction, hn::Set(du, mark));
+  const auto old = expand(d, hn::Add(about, correction), outlierd, outliers);
+  outliers += hn::CountTrue(du, outlierd);
   return old;
 }
 

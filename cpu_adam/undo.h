@@ -21,22 +21,15 @@
 
 #include "cpu_adam/adamw.h"
 #include "cpu_adam/undo_log.h"
+#include "system/thread_team.h"
 
 namespace ebb {
 
-/// True: updated, and the log is full. False: the log had no room for the corrections and escapes,
+/// True: updated, and the log is full. False: the log had no room for the corrections and outliers,
 /// and state is as it was. REQUIRES: an empty log.
 [[nodiscard]] bool update_with_log(ThreadTeam& team, const Planes& planes, int64_t n,
                                    std::span<const AdamWRun> runs, const AdamWStep& step,
                                    UndoLog& log);
-
-/// The same in two halves, for a stream: a loop, and what is called behind it. The runs must stay
-/// until then. Where not even the corrections have room the loop has nothing to do, nor is there
-/// anything to end.
-Loop logged_update_loop(const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
-                        const AdamWStep& step, UndoLog& log);
-[[nodiscard]] bool end_logged_update(ThreadTeam& team, const Planes& planes,
-                                     std::span<const AdamWRun> runs, UndoLog& log);
 
 /// Takes back the update that fills the log, which is empty then.
 void undo_update(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
@@ -45,8 +38,5 @@ void undo_update(ThreadTeam& team, const Planes& planes, int64_t n, std::span<co
 /// The same, and makes `step` instead.
 void redo_update(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
                  UndoLog& log, const AdamWStep& step);
-/// As a loop, behind which the log is empty. The runs must stay until then.
-Loop redo_loop(const Planes& planes, int64_t n, std::span<const AdamWRun> runs, UndoLog& log,
-               const AdamWStep& step);
 
 }  // namespace ebb

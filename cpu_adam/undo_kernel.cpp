@@ -10,6 +10,7 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "cpu_adam/undo-inl.h"
+#include "device/update_sizes.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -25,7 +26,7 @@ namespace HWY_NAMESPACE {
 template <class D, class W, class G>
 HWY_INLINE BitsOf<D> update_moments(D d, const View<W, G>& at, int64_t i,
                                     const AdamWCoefficients& c, const Inverse& inverse,
-                                    float* steps, uint32_t*& escapes) {
+                                    float* steps, uint32_t*& outliers) {
   const hn::RebindToUnsigned<D> du;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   BitsOf<D> m[4], v[4], old_v[4];
@@ -37,11 +38,11 @@ HWY_INLINE BitsOf<D> update_moments(D d, const View<W, G>& at, int64_t i,
     store_moments(d, now, at, i);
     const auto old_m = hn::BitCast(du, old.m);
     m[k] = hn::Sub(old_m, invert_moment(d, now.m, add.momentum, inverse.of_beta1));
-    m[k] = escape(d, m[k], kMomentEscape, old_m, escapes);
+    m[k] = outlier(d, m[k], kMomentOutlier, old_m, outliers);
     old_v[k] = hn::BitCast(du, old.v);
     v[k] = hn::Sub(old_v[k], invert_moment(d, now.v, add.variance, inverse.of_beta2));
   }
-  correct_variances(d, old_v, v, escapes);
+  correct_variances(d, old_v, v, outliers);
   auto words = hn::Zero(du);
   for (int k = 0; k < 4; ++k) {
     words = hn::Or3(hn::ShiftLeft<8>(words), m[k], hn::ShiftLeft<3>(v[k]));
@@ -52,7 +53,7 @@ HWY_INLINE BitsOf<D> update_moments(D d, const View<W, G>& at, int64_t i,
 template <class D, class W, class G>
 HWY_INLINE BitsOf<D> update_masters(D d, const View<W, G>& at, int64_t i,
                                     const AdamWCoefficients& c, const Inverse& inverse,
-                                    const float* steps, BitsOf<D> words, uint32_t*& escapes) {
+                                    const float* steps, BitsOf<D> words, uint32_t*& outliers) {
   const hn::RebindToUnsigned<D> du;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   BitsOf<D> old[4], about[4];
@@ -66,28 +67,28 @@ HWY_INLINE BitsOf<D> update_masters(D d, const View<W, G>& at, int64_t i,
   }
   store_masters(d, now[0], now[1], at, i);
   store_masters(d, now[2], now[3], at, i + 2 * lanes);
-  return correct_masters(d, old, about, now, words, escapes);
+  return correct_masters(d, old, about, now, words, outliers);
 }
 
 // The log goes past the caches, as it is read much later, if at all.
 template <class W, class G>
 HWY_INLINE void update_turn(const View<W, G>& at, int64_t i, int64_t next,
                             const AdamWCoefficients& c, const Inverse& inverse, uint8_t* log,
-                            uint32_t*& escapes) {
+                            uint32_t*& outliers) {
   const FloatTag d;
   const hn::RebindToUnsigned<FloatTag> du;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   HWY_ALIGN float steps[kUndoElements];
   HWY_ALIGN uint32_t of_moments[kUndoElements / 4];
-  for (int64_t j = 0; j < kUndoElements; j += kTurn) prefetch_moments(at, next + j);
+  for (int64_t j = 0; j < kUndoElements; j += kUnroll) prefetch_moments(at, next + j);
   for (int64_t j = 0; j < kUndoElements; j += 4 * lanes) {
-    const auto words = update_moments(d, at, i + j, c, inverse, steps + j, escapes);
+    const auto words = update_moments(d, at, i + j, c, inverse, steps + j, outliers);
     hn::Store(words, du, of_moments + j / 4);
   }
-  for (int64_t j = 0; j < kUndoElements; j += kTurn) prefetch_masters(at, next + j);
+  for (int64_t j = 0; j < kUndoElements; j += kUnroll) prefetch_masters(at, next + j);
   for (int64_t j = 0; j < kUndoElements; j += 4 * lanes) {
     const auto words = update_masters(d, at, i + j, c, inverse, steps + j,
-                                      hn::Load(du, of_moments + j / 4), escapes);
+                                      hn::Load(du, of_moments + j / 4), outliers);
     hn::Stream(words, du, reinterpret_cast<uint32_t*>(log + j));
   }
 }
@@ -96,10 +97,10 @@ template <class D, class W, class G>
 HWY_INLINE void undo_moments(D d, const View<W, G>& at, int64_t i, const AdamWCoefficients& c,
                              const Inverse& inverse, const AdamWCoefficients* instead,
                              BitsOf<D> words, float* steps, float* other_steps,
-                             const uint32_t*& escapes) {
+                             const uint32_t*& outliers) {
   const hn::RebindToUnsigned<D> du;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto moment = hn::Set(du, kMomentEscape);
+  const auto moment = hn::Set(du, kMomentOutlier);
   hn::Vec<D> gradient[4];
   BitsOf<D> m[4], v[4], correction[4];
   for (int64_t k = 0; k < 4; ++k) {
@@ -110,12 +111,12 @@ HWY_INLINE void undo_moments(D d, const View<W, G>& at, int64_t i, const AdamWCo
     correction[k] = hn::ShiftRight<24>(words);
     words = hn::ShiftLeft<8>(words);
     m[k] = corrected(d, invert_moment(d, now.m, added.momentum, inverse.of_beta1),
-                     hn::And(correction[k], moment), kMomentEscape, escapes);
+                     hn::And(correction[k], moment), kMomentOutlier, outliers);
     v[k] = invert_moment(d, now.v, added.variance, inverse.of_beta2);
   }
   for (int64_t k = 0; k < 4; ++k) {
-    v[k] = corrected(d, v[k], hn::And(hn::ShiftRight<3>(correction[k]), moment), kMomentEscape,
-                     escapes);
+    v[k] = corrected(d, v[k], hn::And(hn::ShiftRight<3>(correction[k]), moment), kMomentOutlier,
+                     outliers);
     Moments<D> moments{hn::BitCast(d, m[k]), hn::BitCast(d, v[k])};
     if (instead) {
       moments = moments_after(d, moments, shares_of(d, gradient[k], *instead), *instead);
@@ -128,9 +129,10 @@ HWY_INLINE void undo_moments(D d, const View<W, G>& at, int64_t i, const AdamWCo
 template <class D, class W, class G>
 HWY_INLINE void undo_masters(D d, const View<W, G>& at, int64_t i, const Inverse& inverse,
                              const AdamWCoefficients* instead, BitsOf<D> corrections,
-                             const float* step, const float* other_step, const uint32_t*& escapes) {
+                             const float* step, const float* other_step,
+                             const uint32_t*& outliers) {
   const auto about = invert_master(d, load_master(d, at, i), hn::Load(d, step), inverse);
-  const auto old = corrected(d, about, corrections, kMasterEscape, escapes);
+  const auto old = corrected(d, about, corrections, kMasterOutlier, outliers);
   if (!instead) return store_master_bits(d, old, at, i);
   const auto other = hn::Load(d, other_step);
   store_master(d, parameter_after(d, hn::BitCast(d, old), other, *instead), at, i);
@@ -139,22 +141,22 @@ HWY_INLINE void undo_masters(D d, const View<W, G>& at, int64_t i, const Inverse
 template <class W, class G>
 HWY_INLINE void undo_turn(const View<W, G>& at, int64_t i, int64_t next, const AdamWCoefficients& c,
                           const Inverse& inverse, const AdamWCoefficients* instead,
-                          const uint8_t* log, const uint32_t*& escapes) {
+                          const uint8_t* log, const uint32_t*& outliers) {
   const FloatTag d;
   const hn::RebindToUnsigned<FloatTag> du;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   HWY_ALIGN float steps[kUndoElements], other_steps[kUndoElements];
-  for (int64_t j = 0; j < kUndoElements; j += kTurn) prefetch_moments(at, next + j);
+  for (int64_t j = 0; j < kUndoElements; j += kUnroll) prefetch_moments(at, next + j);
   for (int64_t j = 0; j < kUndoElements; j += 4 * lanes) {
     const auto words = hn::Load(du, reinterpret_cast<const uint32_t*>(log + j));
-    undo_moments(d, at, i + j, c, inverse, instead, words, steps + j, other_steps + j, escapes);
+    undo_moments(d, at, i + j, c, inverse, instead, words, steps + j, other_steps + j, outliers);
   }
-  for (int64_t j = 0; j < kUndoElements; j += kTurn) prefetch_masters(at, next + j);
+  for (int64_t j = 0; j < kUndoElements; j += kUnroll) prefetch_masters(at, next + j);
   for (int64_t j = 0; j < kUndoElements; j += 4 * lanes) {
     auto words = hn::Load(du, reinterpret_cast<const uint32_t*>(log + j));
     for (int64_t k = j; k < j + 4 * lanes; k += lanes) {
       undo_masters(d, at, i + k, inverse, instead, hn::ShiftRight<30>(words), steps + k,
-                   other_steps + k, escapes);
+                   other_steps + k, outliers);
       words = hn::ShiftLeft<8>(words);
     }
   }
@@ -192,43 +194,43 @@ struct PartOfTurn {
 // set, and the part of a turn at the end takes the same.
 
 template <class W, class G>
-HWY_NOINLINE void undo_turns(View<W, G> at, int64_t end, AdamWCoefficients c, Inverse inverse,
-                             const AdamWCoefficients* instead, const uint8_t* log,
-                             EscapeReader& escapes) {
+HWY_NOINLINE void undo_groups(View<W, G> at, int64_t end, AdamWCoefficients c, Inverse inverse,
+                              const AdamWCoefficients* instead, const uint8_t* log,
+                              OutlierReader& outliers) {
   const int64_t ahead = prefetch_distance();
   for (int64_t i = 0; i + kUndoElements <= end; i += kUndoElements) {
     hwy::Prefetch(log + i + ahead);
-    const uint32_t* of_turn = escapes.begin_turn();
+    const uint32_t* of_turn = outliers.begin_group();
     undo_turn(at, i, i + ahead, c, inverse, instead, log + i, of_turn);
-    escapes.end_turn(of_turn);
+    outliers.end_group(of_turn);
   }
 }
 
-/// Updates with a log, as far as the escapes find room: returns where that ends.
+/// Updates with a log, as far as the outliers find room: returns where that ends.
 template <class W, class G>
-HWY_NOINLINE int64_t update_turns(View<W, G> at, int64_t end, AdamWCoefficients c, Inverse inverse,
-                                  uint8_t* log, EscapeWriter& escapes) {
+HWY_NOINLINE int64_t update_groups(View<W, G> at, int64_t end, AdamWCoefficients c, Inverse inverse,
+                                   uint8_t* log, OutlierWriter& outliers) {
   const int64_t ahead = prefetch_distance();
   int64_t i = 0;
   for (; i + kUndoElements <= end; i += kUndoElements) {
-    uint32_t* of_turn = escapes.begin_turn();
+    uint32_t* of_turn = outliers.begin_group();
     if (HWY_UNLIKELY(!of_turn)) break;
     update_turn(at, i, i + ahead, c, inverse, log + i, of_turn);
-    escapes.end_turn(of_turn);
+    outliers.end_group(of_turn);
   }
   return i;
 }
 
 template <class W, class G>
 int64_t update_with_log(const Planes& planes, int64_t n, const AdamWCoefficients& c, uint8_t* log,
-                        EscapeWriter& escapes) {
+                        OutlierWriter& outliers) {
   const View<W, G> at = view_of<W, G>(planes);
   const Inverse inverse(c);
   const int64_t whole = n / kUndoElements * kUndoElements;
-  int64_t done = update_turns(at, whole, c, inverse, log, escapes);
+  int64_t done = update_groups(at, whole, c, inverse, log, outliers);
   if (done == whole && whole < n) {
     PartOfTurn<W, G> part(at.from(whole), n - whole);
-    if (update_turns(part.view(), kUndoElements, c, inverse, log + whole, escapes) != 0) {
+    if (update_groups(part.view(), kUndoElements, c, inverse, log + whole, outliers) != 0) {
       part.put_back(at.from(whole), n - whole);
       done = n;
     }
@@ -239,28 +241,28 @@ int64_t update_with_log(const Planes& planes, int64_t n, const AdamWCoefficients
 
 template <class W, class G>
 void undo(const Planes& planes, int64_t n, const AdamWCoefficients& c,
-          const AdamWCoefficients* instead, const uint8_t* log, EscapeReader& escapes) {
+          const AdamWCoefficients* instead, const uint8_t* log, OutlierReader& outliers) {
   const View<W, G> at = view_of<W, G>(planes);
   const Inverse inverse(c);
   const int64_t whole = n / kUndoElements * kUndoElements;
-  undo_turns(at, whole, c, inverse, instead, log, escapes);
+  undo_groups(at, whole, c, inverse, instead, log, outliers);
   if (whole == n) return;
   PartOfTurn<W, G> part(at.from(whole), n - whole);
-  undo_turns(part.view(), kUndoElements, c, inverse, instead, log + whole, escapes);
+  undo_groups(part.view(), kUndoElements, c, inverse, instead, log + whole, outliers);
   part.put_back(at.from(whole), n - whole);
 }
 
 int64_t update_range(const Planes& planes, int64_t n, const AdamWCoefficients& c, uint8_t* log,
-                     EscapeWriter& escapes) {
+                     OutlierWriter& outliers) {
   return with_types(planes, [&]<class W, class G>(W, G) {
-    return update_with_log<W, G>(planes, n, c, log, escapes);
+    return update_with_log<W, G>(planes, n, c, log, outliers);
   });
 }
 
 void undo_all(const Planes& planes, int64_t n, const AdamWCoefficients& c,
-              const AdamWCoefficients* instead, const uint8_t* log, EscapeReader& escapes) {
+              const AdamWCoefficients* instead, const uint8_t* log, OutlierReader& outliers) {
   with_types(planes,
-             [&]<class W, class G>(W, G) { undo<W, G>(planes, n, c, instead, log, escapes); });
+             [&]<class W, class G>(W, G) { undo<W, G>(planes, n, c, instead, log, outliers); });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -274,13 +276,13 @@ HWY_EXPORT(update_range);
 HWY_EXPORT(undo_all);
 
 int64_t update_range_with_log(const Planes& planes, int64_t n, const AdamWCoefficients& c,
-                              uint8_t* log, EscapeWriter& escapes) {
-  return HWY_DYNAMIC_DISPATCH(update_range)(planes, n, c, log, escapes);
+                              uint8_t* log, OutlierWriter& outliers) {
+  return HWY_DYNAMIC_DISPATCH(update_range)(planes, n, c, log, outliers);
 }
 
 void undo_range(const Planes& planes, int64_t n, const AdamWCoefficients& c,
-                const AdamWCoefficients* instead, const uint8_t* log, EscapeReader& escapes) {
-  HWY_DYNAMIC_DISPATCH(undo_all)(planes, n, c, instead, log, escapes);
+                const AdamWCoefficients* instead, const uint8_t* log, OutlierReader& outliers) {
+  HWY_DYNAMIC_DISPATCH(undo_all)(planes, n, c, instead, log, outliers);
 }
 
 }  // namespace ebb

@@ -4,19 +4,19 @@
 #include <cstdint>
 
 #include "cpu_adam/adamw.h"
-#include "cpu_adam/undo_escapes.h"
 #include "cpu_adam/undo_log.h"
+#include "cpu_adam/undo_outliers.h"
 
 namespace ebb {
 
 /// Updates elements [0, n) of the planes, whose corrections begin at `log`, aligned to 64 bytes, up
-/// to the first kUndoElements whose escapes may find no room: returns how many elements were
+/// to the first kUndoElements whose outliers may find no room: returns how many elements were
 /// updated.
 int64_t update_range_with_log(const Planes& planes, int64_t n, const AdamWCoefficients& c,
-                              uint8_t* log, EscapeWriter& escapes);
+                              uint8_t* log, OutlierWriter& outliers);
 
 /// Takes the update with `c` of elements [0, n) back, and makes that with `instead`, if given.
 void undo_range(const Planes& planes, int64_t n, const AdamWCoefficients& c,
-                const AdamWCoefficients* instead, const uint8_t* log, EscapeReader& escapes);
+                const AdamWCoefficients* instead, const uint8_t* log, OutlierReader& outliers);
 
 }  // namespace ebb

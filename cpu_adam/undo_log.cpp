@@ -6,35 +6,26 @@
 #include "cpu_adam/adamw_tasks.h"
 #include "cpu_adam/undo_tasks.h"
 #include "device/errors.h"
+#include "device/update_sizes.h"
 
 namespace ebb {
 namespace {
 
 constexpr size_t kAlignment = 64;
 static_assert(kUndoElements == kAlignment);
-constexpr size_t kBlockBytes = kEscapeBlockWords * sizeof(uint32_t);
+constexpr size_t kBlockBytes = kOutlierBlockWords * sizeof(uint32_t);
 
-size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-size_t bytes_of_corrections(int64_t n) { return aligned(static_cast<size_t>(n)); }
-
-size_t bytes_before_escapes(int64_t n) {
-  const auto num_tasks = static_cast<size_t>(num_update_tasks(n));
-  return bytes_of_corrections(n) + aligned(num_tasks * sizeof(UndoTask));
+size_t bytes_of_corrections(int64_t n) {
+  return (static_cast<size_t>(n) + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 }  // namespace
 
+static_assert(sizeof(UndoTask) == 24);  // as undo_log_bytes() counts
+
 UndoLog::UndoLog(std::span<std::byte> memory) : memory_(memory) {
   EBB_CHECK(reinterpret_cast<uintptr_t>(memory.data()) % kAlignment == 0,
             "a log begins at a multiple of 64 bytes");
-}
-
-size_t UndoLog::bytes(int64_t n, int64_t num_escapes) {
-  EBB_CHECK(n >= 0 && num_escapes >= 0, "a log of less than nothing");
-  // Every task may leave a block unfilled.
-  const int64_t num_blocks = num_update_tasks(n) + num_escapes / kLeastOfEscapeBlock;
-  return bytes_before_escapes(n) + static_cast<size_t>(num_blocks) * kBlockBytes;
 }
 
 const AdamWStep& UndoLog::step() const {
@@ -43,12 +34,12 @@ const AdamWStep& UndoLog::step() const {
 }
 
 size_t UndoLog::used_bytes() const {
-  return bytes_before_escapes(n_) + size_t{num_taken_.load()} * kBlockBytes;
+  return undo_log_fixed_bytes(n_) + size_t{num_taken_.load()} * kBlockBytes;
 }
 
 bool UndoTasks::begin(int64_t n, const AdamWStep& step) {
   EBB_CHECK(!log_.is_full_, "the log has an update that is neither undone nor dropped");
-  const size_t before = bytes_before_escapes(n);
+  const size_t before = undo_log_fixed_bytes(n);
   if (before > log_.memory_.size()) return false;
   constexpr size_t kMostBlocks = std::numeric_limits<uint32_t>::max() / 2;
   const size_t num_blocks = (log_.memory_.size() - before) / kBlockBytes;
@@ -56,13 +47,14 @@ bool UndoTasks::begin(int64_t n, const AdamWStep& step) {
   log_.num_taken_ = 0;
   log_.n_ = n;
   log_.step_ = step;
-  for (int64_t i = 0; i < num_update_tasks(n); ++i) task(i) = {.end = i * kAdamWTaskElements};
+  for (int64_t i = 0; i < num_update_tasks(n); ++i) task(i) = {.end = i * kUpdateTaskElements};
   return true;
 }
 
 void UndoTasks::fill() {
-  log_.num_escapes_ = 0;
-  for (int64_t i = 0; i < num_update_tasks(log_.n_); ++i) log_.num_escapes_ += task(i).num_escapes;
+  log_.num_outliers_ = 0;
+  for (int64_t i = 0; i < num_update_tasks(log_.n_); ++i)
+    log_.num_outliers_ += task(i).num_outliers;
   log_.is_full_ = true;
 }
 
@@ -74,13 +66,13 @@ UndoTask& UndoTasks::task(int64_t i) const {
 }
 
 uint32_t* UndoTasks::blocks() const {
-  return reinterpret_cast<uint32_t*>(log_.memory_.data() + bytes_before_escapes(log_.n_));
+  return reinterpret_cast<uint32_t*>(log_.memory_.data() + undo_log_fixed_bytes(log_.n_));
 }
 
-EscapeWriter UndoTasks::writer(UndoTask& task) const {
+OutlierWriter UndoTasks::writer(UndoTask& task) const {
   return {blocks(), log_.num_blocks_, log_.num_taken_, task.first_block};
 }
 
-EscapeReader UndoTasks::reader(const UndoTask& task) const { return {blocks(), task.first_block}; }
+OutlierReader UndoTasks::reader(const UndoTask& task) const { return {blocks(), task.first_block}; }
 
 }  // namespace ebb

@@ -1,5 +1,5 @@
 #include "cuda/cuda_device.h"
-#include "device/cuda_backend.h"
+#include "device/backends.h"
 
 namespace ebb {
 

@@ -8,7 +8,7 @@
 #include "cuda/cuda_error.h"
 #include "cuda/home_memory.h"
 #include "cuda/pinned_memory.h"
-#include "device/host/host_link.h"
+#include "system/clock.h"
 
 namespace ebb {
 namespace {

@@ -14,8 +14,8 @@
 #include "cuda/pinned_memory.h"
 #include "cuda/setup_stream.h"
 #include "device/errors.h"
-#include "device/host/host_memory.h"
-#include "device/host/parallel.h"
+#include "system/cores.h"
+#include "system/pages.h"
 
 namespace ebb {
 namespace {
@@ -60,20 +60,6 @@ const DeviceOptions& checked(const DeviceOptions& options) {
     throw ConfigError("only the host device emulates a link; leave out --link");
   }
   return options;
-}
-
-constexpr std::string_view name_of(MemoryKind kind) {
-  switch (kind) {
-    case MemoryKind::Device:
-      return "device";
-    case MemoryKind::Pinned:
-      return "pinned";
-    case MemoryKind::Pageable:
-      return "host";
-    case MemoryKind::Home:
-      return "home";
-  }
-  return "?";
 }
 
 }  // namespace
@@ -203,7 +189,7 @@ void CudaDevice::reserve_workspace(size_t bytes) {
 std::unique_ptr<Stream> CudaDevice::create_stream(StreamRole role) {
   context_.enter();
   if (role == StreamRole::Update) {
-    return std::make_unique<CudaHostStream>(context_, "ebb update", info_.num_threads);
+    return std::make_unique<CudaHostStream>(context_, "ebb update");
   }
   return std::make_unique<CudaStream>(context_, role);
 }

@@ -13,8 +13,9 @@
 #include "cuda/cuda_context.h"
 #include "cuda/profiler_ranges.h"
 #include "device/budget.h"
-#include "device/host/host_kernels.h"
-#include "device/host/host_link.h"
+#include "device/kernels.h"
+#include "device/workspace.h"
+#include "system/clock.h"
 
 namespace ebb {
 

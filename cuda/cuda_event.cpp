@@ -1,16 +1,18 @@
 #include "cuda/cuda_event.h"
 
-#include <atomic>
+#include <optional>
 #include <utility>
 
 #include "cuda/handles.h"
 #include "device/errors.h"
-#include "device/host/quiet_lock.h"
+#include "system/clock.h"
+#include "system/tsan.h"
 
 namespace ebb {
 CudaEvent::CudaEvent(CudaContext& context)
     : context_(context), flag_((context.enter(), context.flags.take())) {
   try {
+    host_records_ = std::make_unique<RecordCounter>(flag_);
     slots_.push_back({.event = make_event(cudaEventBlockingSync)});
   } catch (...) {
     context_.flags.give_back(flag_);
@@ -19,7 +21,7 @@ CudaEvent::CudaEvent(CudaContext& context)
 }
 
 CudaEvent::~CudaEvent() {
-  (void)all_reached();  // whoever let the last waiter go has left the lock
+  host_records_.reset();  // from here on no host thread writes the flag
   (void)context_.try_enter();
   context_.flags.give_back(flag_);
 }
@@ -30,14 +32,14 @@ CudaEvent::~CudaEvent() {
 /// waited for.
 uint32_t CudaEvent::take_free_slot() {
   {
-    QuietLock lock(mutex_);
+    TsanHiddenLock lock(mutex_);
     if (slots_[slot_].num_waits == 0) return slot_;
     for (uint32_t i = 0; i < slots_.size(); ++i) {
       if (slots_[i].num_waits == 0) return i;
     }
   }
   OwnedEvent event = make_event(cudaEventBlockingSync);
-  QuietLock lock(mutex_);
+  TsanHiddenLock lock(mutex_);
   slots_.push_back({.event = std::move(event)});
   return static_cast<uint32_t>(slots_.size() - 1);
 }
@@ -46,56 +48,44 @@ void CudaEvent::record_on(cudaStream_t stream, const StreamClock& point) {
   context_.enter();  // an event is of the device that its thread uses
   const uint32_t slot = take_free_slot();
   EBB_CUDA(cudaEventRecord(event_of(slot), stream), "recording an event");
-  QuietLock lock(mutex_);
+  TsanHiddenLock lock(mutex_);
   slots_[slot].point = point;
   where_ = Where::Device;
   slot_ = slot;
   point_ = point;
 }
 
-void CudaEvent::expect_record(const StreamClock& point) {
-  QuietLock lock(mutex_);
-  expected_ = point;
-}
-
-uint64_t CudaEvent::submit_record() {
-  const uint64_t generation = HostEvent::submit_record();
-  QuietLock lock(mutex_);
+uint64_t CudaEvent::submit_record(const StreamClock& point) {
+  const uint64_t record = host_records_->submit();
+  TsanHiddenLock lock(mutex_);
   where_ = Where::Host;
-  point_ = std::exchange(expected_, {});
-  return generation;
+  point_ = point;
+  return record;
 }
 
-void CudaEvent::reach(uint64_t generation, std::exception_ptr error, double time_s) {
-  give_order(flag_);
-  HostEvent::reach(generation, std::move(error), time_s);
-}
-
-void CudaEvent::note_reached(uint64_t all_reached) {
-  std::atomic_ref(*flag_).store(static_cast<uint32_t>(all_reached), std::memory_order_release);
-}
+void CudaEvent::signal() { reach(submit_record({}), nullptr); }
 
 // ---- Waits
 
 uint32_t CudaEvent::hold_latest() const {
-  QuietLock lock(mutex_);
+  TsanHiddenLock lock(mutex_);
   if (where_ != Where::Device) return kNoSlot;
   ++slots_[slot_].num_waits;
   return slot_;
 }
 
 void CudaEvent::let_go(uint32_t slot) const {
-  QuietLock lock(mutex_);
+  TsanHiddenLock lock(mutex_);
   --slots_[slot].num_waits;
 }
 
 cudaEvent_t CudaEvent::event_of(uint32_t slot) const {
-  QuietLock lock(mutex_);
+  TsanHiddenLock lock(mutex_);
   return slots_[slot].event.get();
 }
 
 StreamClock CudaEvent::point() const {
-  QuietLock lock(mutex_);
+  TsanHiddenLock lock(mutex_);
   return point_;
 }
 
@@ -106,11 +96,11 @@ StreamClock CudaEvent::make_wait(cudaStream_t stream) const {
     const cudaError_t status = cudaStreamWaitEvent(stream, event_of(slot), 0);
     let_go(slot);
     EBB_CUDA(status, "making a stream wait for an event");
-  } else if (const uint64_t generation = latest(); context_.waits_in_place) {
-    (void)HostEvent::await(generation);  // what failed stands before the point
-  } else if (!HostEvent::done()) {
+  } else if (const uint64_t record = newest_host_record(); context_.waits_in_place) {
+    (void)host_records_->wait(record);  // what failed stands before the point
+  } else if (!host_records_->is_reached(record)) {
     const CUresult status = context_.driver.stream_wait_value32(
-        stream, reinterpret_cast<CUdeviceptr>(flag_), static_cast<uint32_t>(generation),
+        stream, reinterpret_cast<CUdeviceptr>(flag_), static_cast<uint32_t>(record),
         CU_STREAM_WAIT_VALUE_GEQ);
     if (status != CUDA_SUCCESS) {
       throw_driver_error(context_.driver, status, "making a stream wait for a host thread",
@@ -122,10 +112,16 @@ StreamClock CudaEvent::make_wait(cudaStream_t stream) const {
 
 uint64_t CudaEvent::submit_wait() const {
   const uint32_t slot = hold_latest();
-  return slot == kNoSlot ? latest() : kOnDevice | slot;
+  return slot == kNoSlot ? newest_host_record() : kOnDevice | slot;
 }
 
-HostEvent::Reached CudaEvent::await_slot(uint32_t slot) const {
+uint64_t CudaEvent::newest_host_record() const {
+  const uint64_t newest = host_records_->newest();
+  EBB_CHECK(newest > 0, "waiting for an event that was never recorded");
+  return newest;
+}
+
+CudaEvent::Reached CudaEvent::await_slot(uint32_t slot) const {
   Reached reached;
   try {
     context_.enter();
@@ -137,13 +133,13 @@ HostEvent::Reached CudaEvent::await_slot(uint32_t slot) const {
   return reached;
 }
 
-HostEvent::Reached CudaEvent::await(uint64_t token) const {
-  if ((token & kOnDevice) == 0) return HostEvent::await(token);
+CudaEvent::Reached CudaEvent::await(uint64_t token) const {
+  if ((token & kOnDevice) == 0) return host_records_->wait(token);
   const auto slot = static_cast<uint32_t>(token & ~kOnDevice);
   Reached reached = await_slot(slot);
   StreamClock point;
   {
-    QuietLock lock(mutex_);
+    TsanHiddenLock lock(mutex_);
     point = slots_[slot].point;
   }
   if (!reached.error) reached.error = context_.failures.error_before(point);
@@ -151,17 +147,12 @@ HostEvent::Reached CudaEvent::await(uint64_t token) const {
   return reached;
 }
 
-HostEvent::Reached CudaEvent::await_end(uint64_t token) const {
-  if ((token & kOnDevice) == 0) return {.time_s = HostEvent::await(token).time_s, .error = {}};
+CudaEvent::Reached CudaEvent::await_end(uint64_t token) const {
+  if ((token & kOnDevice) == 0) return {.time_s = host_records_->wait(token).time_s, .error = {}};
   const auto slot = static_cast<uint32_t>(token & ~kOnDevice);
   Reached reached = await_slot(slot);
   let_go(slot);
   return reached;
-}
-
-bool CudaEvent::is_over(uint64_t token) const {
-  if ((token & kOnDevice) == 0) return HostEvent::is_over(token);
-  return query_slot(static_cast<uint32_t>(token & ~kOnDevice)) != cudaErrorNotReady;
 }
 
 void CudaEvent::drop_wait(uint64_t token) const {
@@ -181,7 +172,10 @@ cudaError_t CudaEvent::query_slot(uint32_t slot) const {
 
 bool CudaEvent::done() const {
   const uint32_t slot = hold_latest();
-  if (slot == kNoSlot) return HostEvent::done();
+  if (slot == kNoSlot) {
+    const uint64_t newest = host_records_->newest();
+    return newest > 0 && host_records_->is_reached(newest);
+  }
   const cudaError_t status = query_slot(slot);
   let_go(slot);
   return status != cudaErrorNotReady;  // a lost device has nothing more to wait for
@@ -189,7 +183,11 @@ bool CudaEvent::done() const {
 
 double CudaEvent::time_s() const {
   const uint32_t slot = hold_latest();
-  if (slot == kNoSlot) return HostEvent::time_s();
+  if (slot == kNoSlot) {
+    const std::optional<double> time_s = host_records_->newest_time_s();
+    EBB_CHECK(time_s.has_value(), "the time of an event that is not done");
+    return *time_s;
+  }
   // Held until it is read: another record of this event may take the slot otherwise.
   const struct Held {
     const CudaEvent& event;

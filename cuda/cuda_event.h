@@ -6,7 +6,7 @@
 //   host for GPU   cudaEventSynchronize, on an event that nobody records again until then
 //   GPU for host   the stream waits for a word of pinned memory to reach the record's number
 //                  (cuStreamWaitValue32); the host thread writes it
-//   host for host  HostEvent
+//   host for host  RecordCounter
 // So no host thread waits in place of a stream (but while kernels may be loaded: see
 // Device::wait_in_place), and none of CUDA's own callback threads is used: those may run one
 // function at a time, and one that waits would hold up the one it waits for.
@@ -18,21 +18,28 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
+#include <exception>
+#include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "cuda/cuda_context.h"
-#include "device/host/host_event.h"
+#include "device/stream.h"
+#include "system/record_counter.h"
 
 namespace ebb {
 
-class CudaEvent final : public HostEvent {
+class CudaEvent final : public Event {
  public:
   explicit CudaEvent(CudaContext& context);
   ~CudaEvent() override;
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
 
+  using Reached = RecordCounter::Reached;
+
+  void signal() override;
   void synchronize() const override;
   bool done() const override;
   double time_s() const override;
@@ -43,24 +50,24 @@ class CudaEvent final : public HostEvent {
   /// nothing was recorded, DeviceError.
   StreamClock make_wait(cudaStream_t stream) const;
 
-  /// Says where the record stands that a host thread submits next.
-  void expect_record(const StreamClock& point);
+  /// Announces a record on a host thread, whose stream stands at `point`. Returns the number with
+  /// which the thread calls reach().
+  uint64_t submit_record(const StreamClock& point);
+  void reach(uint64_t record, std::exception_ptr error) {
+    host_records_->reach(record, std::move(error));
+  }
   /// What the latest record comes after.
   StreamClock point() const;
 
-  // As a HostStream calls them.
-  uint64_t submit_record() override;
-  uint64_t submit_wait() const override;
-  void reach(uint64_t generation, std::exception_ptr error,
-             double time_s = steady_now_s()) override;
-  Reached await(uint64_t token) const override;
-  bool is_over(uint64_t token) const override;
-  void drop_wait(uint64_t token) const override;
-  /// As await(), but what failed before the record is no error: it is over all the same.
+  /// What a wait of a host thread means that is submitted now. Every token is given to exactly one
+  /// of the three methods below. Throws LogicError where nothing was recorded.
+  uint64_t submit_wait() const;
+  /// Blocks until the record is reached.
+  Reached await(uint64_t token) const;
+  /// As await(), but a failure before the record is no error.
   Reached await_end(uint64_t token) const;
-
- protected:
-  void note_reached(uint64_t all_reached) override;
+  /// The thread will not wait.
+  void drop_wait(uint64_t token) const;
 
  private:
   static constexpr uint64_t kOnDevice = uint64_t{1} << 63;  // of a token: then the rest is a slot
@@ -77,6 +84,7 @@ class CudaEvent final : public HostEvent {
   uint32_t hold_latest() const;
   void let_go(uint32_t slot) const;
   Reached await_slot(uint32_t slot) const;
+  uint64_t newest_host_record() const;
   cudaError_t query_slot(uint32_t slot) const;
   cudaEvent_t event_of(uint32_t slot) const;
 
@@ -84,13 +92,13 @@ class CudaEvent final : public HostEvent {
 
   CudaContext& context_;
   uint32_t* const flag_;  // the number of host records reached, without a gap
+  std::unique_ptr<RecordCounter> host_records_;
 
   mutable std::mutex mutex_;
   mutable std::vector<Slot> slots_;  // one, or more while somebody waits for an older record
   Where where_ = Where::Nowhere;     // the latest record, as the next two
   uint32_t slot_ = 0;
   StreamClock point_;
-  StreamClock expected_;  // of the next host record
 };
 
 }  // namespace ebb

@@ -7,8 +7,8 @@
 #include "cuda/kernel_stream.h"
 #include "cuda/kernels/launches.h"
 #include "cuda/linear_layers.h"
-#include "device/cuda_backend.h"
-#include "device/host/kernels/attention.h"
+#include "device/attention_call.h"
+#include "device/backends.h"
 #include "device/ignored_label.h"
 #include "device/kernel_checks.h"
 

@@ -6,6 +6,8 @@
 #include "cuda/cuda_error.h"
 #include "cuda/home_memory.h"
 #include "device/errors.h"
+#include "system/clock.h"
+#include "system/tsan.h"
 
 namespace ebb {
 namespace {
@@ -42,28 +44,29 @@ CudaEvent& cuda_event(Event& event) {
 
 // ---- Host threads
 
-CudaHostStream::CudaHostStream(CudaContext& context, const char* name, int num_threads)
-    : context_(context),
-      point_(context.failures),
-      host_({.faults = &context.faults,
-             .name = name,
-             .num_loop_threads = num_threads,
-             .failed = [this](uint64_t position, std::exception_ptr error) {
-               point_.fail_at(position, std::move(error));
-             }}) {}
-
 void CudaHostStream::record(Event& event) {
   CudaEvent& own = cuda_event(event);
   point_.advance();
-  own.expect_record(point_.clock());
-  host_.record(own);
+  queue_.submit(
+      [this, &own, record = own.submit_record(point_.clock())] { own.reach(record, error_); });
 }
 
 void CudaHostStream::wait(const Event& event) {
   const CudaEvent& own = cuda_event(event);
-  host_.wait(own);  // throws where nothing was recorded
+  const uint64_t token = own.submit_wait();  // throws where nothing was recorded
   point_.advance();
   point_.merge(own.point());
+  queue_.submit(
+      [this, &own, token, operation = point_.operation()] { run_wait(own, token, operation); });
+}
+
+void CudaHostStream::run_wait(const CudaEvent& event, uint64_t token, const Operation& operation) {
+  if (error_) return event.drop_wait(token);
+  const double begin_s = steady_now_s();
+  CudaEvent::Reached reached = event.await(token);
+  if (reached.error) fail(operation, std::move(reached.error));
+  TsanHiddenLock lock(mutex_);
+  stats_.waiting_s += steady_now_s() - begin_s;
 }
 
 void CudaHostStream::copy(void*, const void*, size_t, CopyKind) {
@@ -71,13 +74,48 @@ void CudaHostStream::copy(void*, const void*, size_t, CopyKind) {
 }
 
 void CudaHostStream::call(const Cost& cost, HostFunction function) {
-  host_.call(cost, function);  // throws where there is none
+  EBB_CHECK(static_cast<bool>(function), "calling an empty function");
   point_.advance();
+  queue_.submit([this, name = cost.name, function, operation = point_.operation()]() mutable {
+    run_call(name, function, operation);
+  });
 }
 
-void CudaHostStream::loop(const Cost& cost, LoopFunction function) {
-  host_.loop(cost, function);
-  point_.advance();
+void CudaHostStream::run_call(std::string_view name, HostFunction& function,
+                              const Operation& operation) {
+  if (error_) return;
+  const double begin_s = steady_now_s();
+  try {
+    context_.faults.check_launch(name);
+    function();
+  } catch (...) {
+    fail(operation, std::current_exception());
+  }
+  TsanHiddenLock lock(mutex_);
+  stats_.busy_s += steady_now_s() - begin_s;
+  ++stats_.num_operations;
+}
+
+void CudaHostStream::fail(const Operation& operation, std::exception_ptr error) {
+  context_.failures.fail(operation, error);
+  TsanHiddenLock lock(mutex_);
+  error_ = std::move(error);
+}
+
+void CudaHostStream::synchronize() {
+  EBB_CHECK(!queue_.is_own_thread(), "a stream cannot wait for itself");
+  queue_.wait_until_idle();
+  std::exception_ptr error;
+  {
+    TsanHiddenLock lock(mutex_);
+    error = error_;
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+StreamStats CudaHostStream::stats() const {
+  TsanHiddenLock lock(mutex_);
+  return stats_;
 }
 
 // ---- The GPU
@@ -136,8 +174,7 @@ void CudaStream::record(Event& event) {
   } catch (...) {  // the device is lost; whoever waits is told so
     const std::exception_ptr error = std::current_exception();
     point_.fail(error);
-    own.expect_record(point_.clock());
-    own.reach(own.submit_record(), error);
+    own.reach(own.submit_record(point_.clock()), error);
   }
 }
 
@@ -195,7 +232,7 @@ void CudaStream::synchronize() {
     busy_time_.mark(stream_.get(), BusyTime::Doing::Nothing);
     idle_.record_on(stream_.get(), point);
   }
-  const HostEvent::Reached idle = idle_.await_end(idle_.submit_wait());
+  const CudaEvent::Reached idle = idle_.await_end(idle_.submit_wait());
   if (computes_) context_.data_error.get()->check();  // what failed may have come of it
   if (idle.error) std::rethrow_exception(idle.error);
   if (const auto error = context_.failures.error_before(point)) std::rethrow_exception(error);

@@ -25,30 +25,37 @@
 #include "cuda/cuda_context.h"
 #include "cuda/cuda_event.h"
 #include "cuda/kernel_stream.h"
-#include "device/host/host_stream.h"
+#include "device/inline_function.h"
+#include "system/thread_queue.h"
 
 namespace ebb {
 
-/// Work of host threads: the optimizer.
+/// A stream of the host: a thread that runs functions. The optimizer's updates run here.
 class CudaHostStream final : public Stream {
  public:
   /// `name`: of its thread; static storage, at most 15 characters.
-  /// `num_threads`: for loops; 0: it runs none.
-  CudaHostStream(CudaContext& context, const char* name, int num_threads = 0);
+  CudaHostStream(CudaContext& context, const char* name)
+      : context_(context), point_(context.failures), queue_(name) {}
 
   void record(Event& event) override;
   void wait(const Event& event) override;
   /// Throws LogicError: host threads copy nothing to or from a GPU.
   void copy(void* to, const void* from, size_t bytes, CopyKind kind) override;
   void call(const Cost& cost, HostFunction function) override;
-  void loop(const Cost& cost, LoopFunction function) override;
-  void synchronize() override { host_.synchronize(); }
-  StreamStats stats() const override { return host_.stats(); }
+  void synchronize() override;
+  StreamStats stats() const override;
 
  private:
+  void run_wait(const CudaEvent& event, uint64_t token, const Operation& operation);
+  void run_call(std::string_view name, HostFunction& function, const Operation& operation);
+  void fail(const Operation& operation, std::exception_ptr error);
+
   CudaContext& context_;
   StreamPoint point_;
-  HostStream host_;  // last: its thread uses the rest
+  mutable std::mutex mutex_;
+  std::exception_ptr error_;  // written by the stream's thread, which reads it without the lock
+  StreamStats stats_;
+  ThreadQueue<InlineFunction<void(), 400>> queue_;  // last: its thread uses the rest
 };
 
 class CudaStream final : public KernelStream {

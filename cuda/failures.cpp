@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "device/errors.h"
-#include "device/host/quiet_lock.h"
+#include "system/tsan.h"
 
 namespace ebb {
 
@@ -29,7 +29,7 @@ void Failures::leave(uint32_t index, uint64_t last_position) noexcept {
 }
 
 void Failures::fail(const Operation& operation, std::exception_ptr error) noexcept {
-  QuietLock lock(mutex_);
+  TsanHiddenLock lock(mutex_);
   const auto [index, position] = operation;
   for (const Failure& failure : failures_) {
     if (failure.index == index && position >= failure.first && position <= failure.last) return;
@@ -45,7 +45,7 @@ void Failures::fail(const Operation& operation, std::exception_ptr error) noexce
 
 std::exception_ptr Failures::error_before(const StreamClock& point) const noexcept {
   if (!any_) return nullptr;
-  QuietLock lock(mutex_);
+  TsanHiddenLock lock(mutex_);
   for (const Failure& failure : failures_) {
     const uint64_t position = point.positions[failure.index];
     if (position >= failure.first && position <= failure.last) return failure.error;

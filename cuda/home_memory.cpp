@@ -7,8 +7,8 @@
 #include "cuda/cuda_error.h"
 #include "cuda/pinned_memory.h"
 #include "device/errors.h"
-#include "device/host/host_memory.h"
 #include "device/staging.h"
+#include "system/pages.h"
 
 namespace ebb {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "cuda/cuda_error.h"
 #include "device/errors.h"
-#include "device/host/host_memory.h"
-#include "device/host/memory_limits.h"
+#include "system/memory_limits.h"
+#include "system/pages.h"
 
 namespace ebb {
 namespace {

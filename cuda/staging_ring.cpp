@@ -6,12 +6,12 @@
 #include "cuda/cuda_error.h"
 #include "cuda/pinned_memory.h"
 #include "device/errors.h"
-#include "device/host/copy.h"
+#include "system/copy.h"
 
 namespace ebb {
 namespace {
 
-void check(const HostEvent::Reached& reached) {
+void check(const CudaEvent::Reached& reached) {
   if (reached.error) std::rethrow_exception(reached.error);
 }
 
@@ -27,8 +27,7 @@ StagingRing::StagingRing(CudaContext& context, size_t slot_bytes, const char* th
       slots_[i] = std::make_unique<Slot>(context);
       slots_[i]->data = memory_ + i * slot_bytes;
     }
-    thread_ =
-        std::make_unique<HostStream>(HostStreamOptions{.faults = &no_faults_, .name = thread_name});
+    thread_ = std::make_unique<Thread>(thread_name);
   } catch (...) {
     release_pinned(memory_, kStagingSlots * slot_bytes_);
     throw;
@@ -41,13 +40,15 @@ StagingRing::~StagingRing() {
 }
 
 template <class Piece>
-void StagingRing::submit(const Operation& operation, Piece piece) {
-  thread_->call({.name = "staging"}, [this, operation, piece] {
+void StagingRing::submit(const Operation& operation, CudaEvent& copied, Piece piece) {
+  const uint64_t record = copied.submit_record({});
+  thread_->submit([this, operation, &copied, record, piece] {
     try {
       piece();
     } catch (...) {
       context_.failures.fail(operation, std::current_exception());
     }
+    copied.reach(record, nullptr);
   });
 }
 
@@ -66,13 +67,13 @@ void StagingRing::load(cudaStream_t stream, StreamPoint& point, std::byte* to,
     const size_t part = std::min(bytes, slot_bytes_);
     Slot& slot = next_slot();
     const uint64_t free = slot.used ? slot.free.submit_wait() : 0;
-    submit(point.operation(), [this, &slot, from, part, free, before = before_.submit_wait()] {
-      const auto freed = free != 0 ? slot.free.await_end(free) : HostEvent::Reached{};
+    const uint64_t before = before_.submit_wait();
+    submit(point.operation(), slot.filled, [this, &slot, from, part, free, before] {
+      const auto freed = free != 0 ? slot.free.await_end(free) : CudaEvent::Reached{};
       check(before_.await(before));
       check(freed);
       copy_piece(slot.data, from, part);
     });
-    thread_->record(slot.filled);
     slot.filled.make_wait(stream);
     EBB_CUDA(cudaMemcpyAsync(to, slot.data, part, cudaMemcpyHostToDevice, stream),
              "a copy of " + format_bytes(part));
@@ -95,11 +96,11 @@ void StagingRing::store(cudaStream_t stream, StreamPoint& point, std::byte* to,
     EBB_CUDA(cudaMemcpyAsync(slot.data, from, part, cudaMemcpyDeviceToHost, stream),
              "a copy of " + format_bytes(part));
     slot.filled.record_on(stream, point.clock());
-    submit(point.operation(), [this, &slot, to, part, filled = slot.filled.submit_wait()] {
+    const uint64_t filled = slot.filled.submit_wait();
+    submit(point.operation(), slot.free, [this, &slot, to, part, filled] {
       check(slot.filled.await(filled));
       copy_piece(to, slot.data, part);
     });
-    thread_->record(slot.free);
     slot.used = true;
     last = &slot;
     to += part;

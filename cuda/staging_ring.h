@@ -16,8 +16,9 @@
 
 #include "cuda/cuda_context.h"
 #include "cuda/cuda_event.h"
-#include "device/host/host_stream.h"
+#include "device/inline_function.h"
 #include "device/staging.h"
+#include "system/thread_queue.h"
 
 namespace ebb {
 
@@ -37,7 +38,7 @@ class StagingRing {
              size_t bytes);
 
   /// Until the thread is done with what was submitted so far: before home memory goes.
-  void wait() { thread_->synchronize(); }
+  void wait() { thread_->wait_until_idle(); }
 
  private:
   struct Slot {
@@ -48,9 +49,10 @@ class StagingRing {
   };
 
   Slot& next_slot() { return *slots_[next_++ % kStagingSlots]; }
-  /// Submits a piece of the operation's copy; it throws what that is to fail with.
+  /// Submits a piece of the operation's copy to the ring's thread, and a record of `copied` behind
+  /// it. What the piece throws is the failure of the operation.
   template <class Piece>
-  void submit(const Operation& operation, Piece piece);
+  void submit(const Operation& operation, CudaEvent& copied, Piece piece);
   void copy_piece(std::byte* to, const std::byte* from, size_t bytes);
 
   CudaContext& context_;
@@ -60,8 +62,8 @@ class StagingRing {
   std::array<std::unique_ptr<Slot>, kStagingSlots> slots_;
   CudaEvent before_;  // what the stream did before a load
   size_t next_ = 0;
-  Faults no_faults_{{}};                // of the thread, whose own errors would be for ever
-  std::unique_ptr<HostStream> thread_;  // last: it uses the rest
+  using Thread = ThreadQueue<InlineFunction<void(), 256>>;
+  std::unique_ptr<Thread> thread_;  // last: it uses the rest
 };
 
 }  // namespace ebb

@@ -1,8 +1,6 @@
-#include "device/cuda_backend.h"
+#include "device/backends.h"
 #include "device/device.h"
 #include "device/errors.h"
-#include "device/host/host_device.h"
-#include "device/sim/sim_device.h"
 
 namespace ebb {
 namespace {
@@ -30,9 +28,9 @@ std::unique_ptr<Device> create_device(const DeviceOptions& options) {
   check_pretence(options);
   switch (options.kind) {
     case DeviceKind::Host:
-      return std::make_unique<HostDevice>(options);
+      return create_host_device(options);
     case DeviceKind::Sim:
-      return std::make_unique<SimDevice>(options);
+      return create_sim_device(options);
     case DeviceKind::Cuda:
       return create_cuda_device(options);
   }

@@ -1,4 +1,4 @@
-#include "device/cuda_backend.h"
+#include "device/backends.h"
 #include "device/errors.h"
 #include "device/kernels.h"
 

@@ -4,6 +4,11 @@
 
 namespace ebb {
 
+std::string_view name_of(MemoryKind kind) {
+  static constexpr std::string_view kNames[] = {"device", "pinned", "host", "home"};
+  return kNames[static_cast<int>(kind)];
+}
+
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   if (this == &other) return *this;
   if (data_ != nullptr) device_->free(kind_, data_, bytes_);

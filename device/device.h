@@ -35,6 +35,8 @@ enum class MemoryKind : uint8_t {
   Home,
 };
 
+std::string_view name_of(MemoryKind kind);
+
 class Device;
 
 /// Owns a range of memory; zero-filled when made, freed when destroyed. Movable.
@@ -101,6 +103,12 @@ struct DeviceInfo {
   /// A rehearsal: kernels compute nothing, and take no cores, but the time they would at these
   /// rates.
   std::optional<ComputeRates> pretended = {};
+};
+
+/// A name for what a thread does, shown by a profiler: "forward attention", "load weights 7".
+struct RangeName {
+  std::string_view what, name;
+  int64_t number = -1;  ///< -1: the name has no number
 };
 
 class Device {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "device/host/host_memory.h"
-
 namespace ebb {
 namespace {
+
+constexpr size_t kPageBytes = 4096;
 
 // A slot is long beside what starting a copy takes.
 constexpr size_t kLargestSlotBytes = size_t{4} << 20;

@@ -21,7 +21,6 @@
 
 #include "device/errors.h"
 #include "device/inline_function.h"
-#include "device/loop.h"
 
 namespace ebb {
 
@@ -75,9 +74,8 @@ class Event {
 
 /// Time a stream has spent since it was created, in seconds.
 struct StreamStats {
-  double busy_s = 0;               ///< running operations
-  double waiting_s = 0;            ///< blocked in wait(event)
-  double copying_processor_s = 0;  ///< host: processor time that its copies took
+  double busy_s = 0;     ///< running operations
+  double waiting_s = 0;  ///< blocked in wait(event)
   uint64_t num_operations = 0;
   uint64_t copied_bytes = 0;
 };
@@ -91,13 +89,6 @@ class Stream {
   virtual void copy(void* to, const void* from, size_t bytes, CopyKind kind) = 0;
   /// Runs a host function in stream order. On the simulated device it is only counted.
   virtual void call(const Cost& cost, HostFunction function) = 0;
-  /// Calls the function in stream order, and then runs the loop that it returns on the threads of
-  /// the host. What is submitted behind it may begin before the loop's last bodies have returned,
-  /// except calls and copies; events that are recorded behind it fire behind it. For streams of
-  /// updates; on the simulated device it is only counted, other streams throw LogicError.
-  virtual void loop(const Cost&, LoopFunction) {
-    throw LogicError("only streams for updates run loops");
-  }
   /// Blocks until everything submitted so far is done; rethrows the stream's first error.
   virtual void synchronize() = 0;
   [[nodiscard]] virtual StreamStats stats() const = 0;

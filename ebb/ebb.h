@@ -1,15 +1,17 @@
 // All of Ebb for a program that links it: find_package(Ebb), Ebb::ebb, and this header.
 //
-//   scheduler/trainer.h     prepare() and Trainer: where to begin
-//   scheduler/inference.h   the same without gradients; model_zoo/generation.h: text by it
-//   scheduler/model.h       a model: parameters and a forward
-//   scheduler/primitives.h  what a model is composed of; scheduler/tape.h: how to write one more
+//   scheduler/run/trainer.h     prepare() and Trainer: where to begin
+//   scheduler/run/inference.h   the same without gradients; model_zoo/generation.h: text by it
+//   autograd/model.h       a model: parameters and a forward
+//   autograd/primitives.h  what a model is composed of; autograd/tape.h: how to write one more
 //   model_zoo/, io/         ready models and token data
 //   device/, chunk/, cpu_adam/, the rest of scheduler/    the parts, for those who use them alone
 #pragma once
 
 #include <string_view>
 
+#include "autograd/model.h"
+#include "autograd/primitives.h"
 #include "chunk/ledger.h"
 #include "cpu_adam/adamw.h"
 #include "device/device.h"
@@ -30,11 +32,9 @@
 #include "model_zoo/mlp.h"
 #include "model_zoo/model_files.h"
 #include "model_zoo/presets.h"
-#include "scheduler/inference.h"
-#include "scheduler/learning_rate.h"
-#include "scheduler/model.h"
-#include "scheduler/primitives.h"
-#include "scheduler/trainer.h"
+#include "scheduler/run/inference.h"
+#include "scheduler/run/learning_rate.h"
+#include "scheduler/run/trainer.h"
 
 namespace ebb {
 

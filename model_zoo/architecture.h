@@ -6,10 +6,10 @@
 #include <string_view>
 #include <variant>
 
+#include "autograd/model.h"
 #include "model_zoo/bert.h"
 #include "model_zoo/gpt2.h"
 #include "model_zoo/llama.h"
-#include "scheduler/model.h"
 
 namespace ebb {
 

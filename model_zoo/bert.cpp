@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "autograd/primitives.h"
 #include "model_zoo/sizes.h"
-#include "scheduler/primitives.h"
 
 namespace ebb {
 namespace {

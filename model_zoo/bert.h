@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "scheduler/model.h"
+#include "autograd/model.h"
 
 namespace ebb {
 

@@ -6,6 +6,7 @@
 #include <bit>
 #include <optional>
 
+#include "device/planes.h"
 #include "io/safetensors_folder_writer.h"
 #include "io/state_file.h"
 #include "model_zoo/hugging_face_weights.h"
@@ -33,9 +34,9 @@ StateFileHeader header_of(const Layout& layout, const OptimizerCounters& counter
     header.numbers[kLossScale] = counters.loss_scale.value;
     header.numbers[kNumGoodSteps] = counters.loss_scale.num_good_steps;
   }
-  for (const PlaneInfo& plane : home_planes(layout.weight_type())) {
+  for (const PlaneInfo& plane : state_planes(layout.weight_type())) {
     header.planes.push_back(
-        {std::string(plane.name), static_cast<uint32_t>(plane.bits_per_element / 8)});
+        {std::string(plane.name), static_cast<uint32_t>(plane.bytes_per_element())});
   }
   for (const ParameterId id : layout.call_order()) {
     header.parameters.push_back({layout.parameter(id).name, layout.parameter(id).shape});
@@ -120,7 +121,7 @@ uint64_t state_file_bytes(const Layout& layout) {
 
 void write_state(StateLoan loan, const std::string& path) {
   const std::vector<size_t> position = positions(loan.layout());
-  const size_t num_planes = home_planes(loan.layout().weight_type()).size();
+  const size_t num_planes = state_planes(loan.layout().weight_type()).size();
   StateFileWriter file(path, header_of(loan.layout(), loan.counters()));
   for (size_t i = 0; i < loan.parts().size(); ++i) {
     const ParameterId id = loan.parts()[i];

@@ -14,8 +14,8 @@
 
 #include "device/dtype.h"
 #include "model_zoo/architecture.h"
-#include "scheduler/state_loan.h"
-#include "scheduler/trainer.h"
+#include "scheduler/run/state_loan.h"
+#include "scheduler/run/trainer.h"
 
 namespace ebb {
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "model_zoo/architecture.h"
-#include "scheduler/inference.h"
+#include "scheduler/run/inference.h"
 
 namespace ebb {
 

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
+#include "autograd/primitives.h"
 #include "model_zoo/sizes.h"
-#include "scheduler/primitives.h"
 
 namespace ebb {
 namespace {

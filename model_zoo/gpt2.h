@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "scheduler/model.h"
+#include "autograd/model.h"
 
 namespace ebb {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "autograd/primitives.h"
 #include "model_zoo/sizes.h"
-#include "scheduler/primitives.h"
 
 namespace ebb {
 namespace {

@@ -9,8 +9,8 @@
 #include <optional>
 #include <vector>
 
+#include "autograd/model.h"
 #include "model_zoo/rotary.h"
-#include "scheduler/model.h"
 
 namespace ebb {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "scheduler/primitives.h"
+#include "autograd/primitives.h"
 
 namespace ebb {
 

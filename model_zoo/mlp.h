@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "scheduler/model.h"
+#include "autograd/model.h"
 
 namespace ebb {
 

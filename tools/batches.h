@@ -10,12 +10,12 @@
 #include <span>
 #include <vector>
 
+#include "autograd/model.h"
 #include "io/document_file.h"
 #include "io/label_file.h"
 #include "io/sample_order.h"
 #include "io/token_data.h"
-#include "scheduler/model.h"
-#include "scheduler/trainer.h"
+#include "scheduler/run/trainer.h"
 
 namespace ebb {
 

@@ -1,10 +1,10 @@
 // Saves checkpoints beside the training, on a thread of its own: one at a time, each whole or not
 // at all.
 //
-// The state is borrowed (scheduler/state_loan.h): whole until the weights are written and synced,
-// then parameter by parameter. Renaming and removing what is old hold up nothing. A save that fails
-// removes what it wrote, leaves the checkpoints before it as they are, and ends the run: check(),
-// save() or finish() throws.
+// The state is borrowed (scheduler/run/state_loan.h): whole until the weights are written and
+// synced, then parameter by parameter. Renaming and removing what is old hold up nothing. A save
+// that fails removes what it wrote, leaves the checkpoints before it as they are, and ends the run:
+// check(), save() or finish() throws.
 //
 // One thread calls it. Errors: IoError that says what a checkpoint takes and what is free.
 #pragma once
@@ -16,7 +16,7 @@
 #include <string>
 #include <thread>
 
-#include "scheduler/trainer.h"
+#include "scheduler/run/trainer.h"
 #include "tools/checkpoint.h"
 
 namespace ebb {

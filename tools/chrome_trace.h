@@ -11,7 +11,7 @@
 #include <span>
 #include <string>
 
-#include "scheduler/trainer.h"
+#include "scheduler/run/trainer.h"
 
 namespace ebb {
 

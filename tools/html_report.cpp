@@ -8,7 +8,7 @@
 
 #include "device/errors.h"
 #include "io/json_text.h"
-#include "scheduler/timeline.h"
+#include "scheduler/plan/timeline.h"
 #include "tools/chrome_trace.h"
 #include "tools/report_page.h"
 #include "tools/stays.h"

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "scheduler/trainer.h"
+#include "scheduler/run/trainer.h"
 
 namespace ebb {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "device/device.h"
-#include "scheduler/inference.h"
+#include "scheduler/run/inference.h"
 #include "tools/train_options.h"
 
 namespace ebb {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "device/device.h"
-#include "scheduler/inference.h"
+#include "scheduler/run/inference.h"
 #include "tools/inference_changes.h"
 #include "tools/model_source.h"
 #include "tools/train_options.h"

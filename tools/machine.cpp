@@ -9,7 +9,8 @@
 #include <type_traits>
 
 #include "device/errors.h"
-#include "device/host/parallel.h"
+#include "system/cores.h"
+#include "system/thread_team.h"
 
 namespace ebb {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "device/device.h"
-#include "device/host/memory_limits.h"
+#include "system/memory_limits.h"
 
 namespace ebb {
 

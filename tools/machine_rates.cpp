@@ -7,8 +7,9 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "device/host/parallel.h"
 #include "io/json_text.h"
+#include "system/cores.h"
+#include "system/thread_team.h"
 #include "tools/kept_file.h"
 #include "tools/machine.h"
 

@@ -13,7 +13,7 @@
 
 #include "device/device.h"
 #include "device/dtype.h"
-#include "scheduler/simulate.h"
+#include "scheduler/plan/simulate.h"
 
 namespace ebb {
 

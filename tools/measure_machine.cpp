@@ -12,6 +12,7 @@
 #include "cpu_adam/adamw.h"
 #include "device/kernels.h"
 #include "device/sim/sim_device.h"
+#include "system/thread_team.h"
 #include "tools/machine_rates.h"
 
 namespace ebb {

@@ -3,7 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "device/host/parallel.h"
+#include "system/cores.h"
+#include "system/thread_team.h"
 #include "tools/machine.h"
 
 namespace ebb {

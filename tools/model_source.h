@@ -8,7 +8,7 @@
 
 #include "model_zoo/architecture.h"
 #include "model_zoo/hugging_face_weights.h"
-#include "scheduler/trainer.h"
+#include "scheduler/run/trainer.h"
 
 namespace ebb {
 

@@ -7,9 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "device/errors.h"
+#include "device/planes.h"
 #include "io/json_text.h"
-#include "scheduler/choose.h"
-#include "scheduler/device_state.h"
+#include "scheduler/run/device_state.h"
+#include "scheduler/search/choose.h"
 #include "tools/train_report.h"
 
 namespace ebb {

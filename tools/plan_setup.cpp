@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <ranges>
 
-#include "device/host/parallel.h"
+#include "system/cores.h"
+#include "system/thread_team.h"
 #include "tools/cli.h"
 #include "tools/flag_values.h"
 #include "tools/machine.h"

@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "scheduler/trainer.h"
+#include "scheduler/run/trainer.h"
 #include "tools/batches.h"
 #include "tools/planned_machine.h"
 #include "tools/train_options.h"

@@ -1,10 +1,10 @@
 // The machine that `ebb plan` plans for: this one, measured; one of the presets; or a file.
 //
 // A machine file is JSON: name, device, device_memory_bytes, host_memory_bytes, the rates of
-// scheduler/simulate.h's Machine by their names (bytes, seconds), `shared_cores` where the host is
-// the device, with its `num_threads`, and `sources`, which says where each number comes from. The
-// presets are such files (tools/machines/), built into the program; what they assume is named
-// there. Pure functions but for reading the file.
+// scheduler/plan/simulate.h's Machine by their names (bytes, seconds), `shared_cores` where the
+// host is the device, with its `num_threads`, and `sources`, which says where each number comes
+// from. The presets are such files (tools/machines/), built into the program; what they assume is
+// named there. Pure functions but for reading the file.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "scheduler/simulate.h"
+#include "scheduler/plan/simulate.h"
 
 namespace ebb {
 

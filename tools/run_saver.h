@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "scheduler/trainer.h"
+#include "scheduler/run/trainer.h"
 #include "tools/checkpoint_writer.h"
 #include "tools/resume.h"
 

@@ -5,8 +5,8 @@
 #include <span>
 #include <string>
 
-#include "scheduler/plan.h"
-#include "scheduler/timeline.h"
+#include "scheduler/plan/plan.h"
+#include "scheduler/plan/timeline.h"
 
 namespace ebb {
 

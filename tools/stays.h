@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "chunk/layout.h"
-#include "scheduler/plan.h"
-#include "scheduler/timeline.h"
+#include "scheduler/plan/plan.h"
+#include "scheduler/plan/timeline.h"
 
 namespace ebb {
 

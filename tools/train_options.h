@@ -16,8 +16,8 @@
 #include "device/dtype.h"
 #include "io/sample_order.h"
 #include "io/token_file.h"
-#include "scheduler/learning_rate.h"
-#include "scheduler/trainer.h"
+#include "scheduler/run/learning_rate.h"
+#include "scheduler/run/trainer.h"
 #include "tools/size_parse.h"
 
 namespace ebb {

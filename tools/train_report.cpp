@@ -6,8 +6,9 @@
 #include <iterator>
 
 #include "device/errors.h"
-#include "device/host/parallel.h"
-#include "scheduler/choose.h"
+#include "scheduler/search/choose.h"
+#include "system/cores.h"
+#include "system/thread_team.h"
 #include "tools/plan_report.h"
 #include "tools/progress.h"
 

@@ -10,8 +10,8 @@
 #include <optional>
 
 #include "io/token_data.h"
-#include "scheduler/learning_rate.h"
-#include "scheduler/trainer.h"
+#include "scheduler/run/learning_rate.h"
+#include "scheduler/run/trainer.h"
 #include "tools/batches.h"
 #include "tools/machine_rates.h"
 #include "tools/model_source.h"

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "device/errors.h"
-#include "device/host/memory_limits.h"
 #include "io/json_text.h"
-#include "scheduler/trainer.h"
+#include "scheduler/run/trainer.h"
+#include "system/memory_limits.h"
 #include "tools/kept_file.h"
 
 namespace ebb {

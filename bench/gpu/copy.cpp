@@ -10,7 +10,9 @@
 #include "bench/gpu/gpu.h"
 #include "bench/load_gate.h"
 #include "cpu_adam/adamw.h"
-#include "scheduler/simulate.h"
+#include "scheduler/plan/simulate.h"
+#include "system/cores.h"
+#include "system/thread_team.h"
 
 namespace ebb::bench {
 namespace {

@@ -7,7 +7,7 @@
 #include <numbers>
 
 #include "bench/gpu/gpu.h"
-#include "scheduler/simulate.h"
+#include "scheduler/plan/simulate.h"
 
 namespace ebb::bench {
 namespace {

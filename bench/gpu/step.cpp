@@ -9,8 +9,8 @@
 #include "bench/gpt2_preset.h"
 #include "bench/gpu/gpu.h"
 #include "bench/random_batches.h"
-#include "scheduler/simulate.h"
-#include "scheduler/trainer.h"
+#include "scheduler/plan/simulate.h"
+#include "scheduler/run/trainer.h"
 #include "tools/machine_rates.h"
 
 namespace ebb::bench {

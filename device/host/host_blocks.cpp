@@ -8,7 +8,7 @@
 #include <string>
 
 #include "device/errors.h"
-#include "device/host/host_memory.h"
+#include "system/pages.h"
 
 namespace ebb {
 

@@ -10,9 +10,9 @@
 #include "device/errors.h"
 #include "device/host/host_blocks.h"
 #include "device/host/host_event.h"
-#include "device/host/host_memory.h"
 #include "device/host/host_stream.h"
-#include "device/host/pretended_stream.h"
+#include "system/cores.h"
+#include "system/pages.h"
 
 namespace ebb {
 namespace {
@@ -20,9 +20,6 @@ namespace {
 /// From here on memory comes from the operating system in pages, and goes back when freed.
 constexpr size_t kMappedBytes = size_t{1} << 20;
 constexpr size_t kAlignment = 64;
-/// Kernels step back for the copies of an emulated link, which a real link would not take from
-/// them; so does the optimizer, also for kernels that only pretend.
-constexpr int kNiceBesideLink = 10;
 
 std::string cpu_name() {
   std::ifstream info("/proc/cpuinfo");
@@ -44,20 +41,6 @@ DeviceInfo describe(const DeviceOptions& options) {
           .store_bytes_per_s = options.store_bytes_per_s,
           .arithmetic = choose_arithmetic(options.arithmetic, this_processor()),
           .pretended = options.pretend};
-}
-
-constexpr std::string_view name_of(MemoryKind kind) {
-  switch (kind) {
-    case MemoryKind::Device:
-      return "device";
-    case MemoryKind::Pinned:
-      return "pinned";
-    case MemoryKind::Pageable:
-      return "host";
-    case MemoryKind::Home:
-      return "home";
-  }
-  return "?";
 }
 
 size_t whole_pages(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
@@ -128,11 +111,6 @@ void HostDevice::free(MemoryKind kind, std::byte* data, size_t bytes) noexcept {
 std::unique_ptr<Blocks> HostDevice::create_blocks(size_t block_bytes, uint32_t num_blocks) {
   EBB_CHECK(block_bytes > 0 && block_bytes % kPageBytes == 0,
             "a block of " + format_bytes(block_bytes) + " is not a multiple of 4 KiB");
-  if (info_.pretended) {
-    return std::make_unique<PretendedBlocks>(
-        allocate(MemoryKind::Device, block_bytes * num_blocks, "blocks"), pages_, block_bytes,
-        num_blocks);
-  }
   faults_.check_allocation("device", block_bytes * num_blocks, budget_, "blocks");
   auto blocks = std::make_unique<HostBlocks>(budget_, block_bytes, num_blocks, poison_);
   ++num_allocations_;
@@ -156,30 +134,18 @@ void HostDevice::reserve_workspace(size_t bytes) {
   ++num_allocations_;
 }
 
-/// Which streams use the cores, and so step back, and which stream's threads the team's are.
-HostStreamOptions HostDevice::stream_options(StreamRole role) {
-  static constexpr const char* kNames[] = {"ebb compute", "ebb load", "ebb store", "ebb update"};
-  const bool pretends = info_.pretended.has_value();
-  const bool emulates = pretends || info_.load_bytes_per_s > 0 || info_.store_bytes_per_s > 0;
-  const bool works = role == StreamRole::Update || role == StreamRole::Compute;
-  HostStreamOptions options{.load = &load_,
-                            .store = &store_,
-                            .faults = &faults_,
-                            .name = kNames[static_cast<int>(role)],
-                            .nice = emulates && works ? kNiceBesideLink : 0};
-  if (role == (pretends ? StreamRole::Update : StreamRole::Compute)) options.team = &team_;
-  if (role == StreamRole::Update) options.num_loop_threads = info_.num_threads;
-  if (pretends) options.pages = &pages_;
-  return options;
-}
-
 std::unique_ptr<Stream> HostDevice::create_stream(StreamRole role) {
-  if (role == StreamRole::Compute && info_.pretended) {
-    return std::make_unique<PretendedStream>(info_, faults_);
-  }
-  return std::make_unique<HostStream>(stream_options(role));
+  static constexpr const char* kNames[] = {"ebb compute", "ebb load", "ebb store", "ebb update"};
+  HostStreamOptions options{
+      .load = &load_, .store = &store_, .faults = &faults_, .name = kNames[static_cast<int>(role)]};
+  if (role == StreamRole::Compute) options.emulated_rates = info_.pretended;
+  return std::make_unique<HostStream>(options);
 }
 
 std::unique_ptr<Event> HostDevice::create_event() { return std::make_unique<HostEvent>(); }
+
+std::unique_ptr<Device> create_host_device(const DeviceOptions& options) {
+  return std::make_unique<HostDevice>(options);
+}
 
 }  // namespace ebb

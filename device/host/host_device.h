@@ -10,15 +10,14 @@
 #include <memory>
 #include <string_view>
 
+#include "device/backends.h"
 #include "device/budget.h"
-#include "device/host/host_kernels.h"
 #include "device/host/host_link.h"
-#include "device/host/parallel.h"
-#include "device/host/pretended_blocks.h"
+#include "device/kernels.h"
+#include "system/clock.h"
+#include "system/thread_team.h"
 
 namespace ebb {
-
-struct HostStreamOptions;
 
 class HostDevice final : public Device {
  public:
@@ -47,14 +46,11 @@ class HostDevice final : public Device {
   std::byte* allocate_memory(size_t bytes, std::string_view tag);
   void free_memory(std::byte* data, size_t bytes) noexcept;
 
-  HostStreamOptions stream_options(StreamRole role);
-
   const DeviceInfo info_;
   const bool poison_;
   Budget budget_;
   Faults faults_;
   std::atomic<uint64_t> num_allocations_ = 0;
-  PageTable pages_;  // of blocks that nothing but copies touches
   Workspace workspace_;
   Link load_;
   Link store_;

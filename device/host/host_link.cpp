@@ -1,13 +1,10 @@
 #include "device/host/host_link.h"
 
-#include <time.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cmath>
 #include <cstddef>
 
-#include "device/host/copy.h"
+#include "system/clock.h"
+#include "system/copy.h"
 
 namespace ebb {
 namespace {
@@ -16,21 +13,6 @@ namespace {
 constexpr size_t kPieceBytes = size_t{16} << 20;
 
 }  // namespace
-
-double steady_now_s() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-void sleep_until(double deadline_s) {
-  // A virtual machine's timer costs 18 us of processor time, even where the deadline has passed.
-  if (steady_now_s() >= deadline_s) return;
-  const double whole = std::floor(deadline_s);
-  const timespec until{static_cast<time_t>(whole), static_cast<long>((deadline_s - whole) * 1e9)};
-  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
-  }
-}
 
 double Link::begin_copy(size_t bytes, double ready_s) {
   std::lock_guard lock(mutex_);

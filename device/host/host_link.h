@@ -5,18 +5,13 @@
 // it: a late copy is caught up by the next ones. The copying thread sleeps most of that time, so
 // the core is free for kernels.
 //
-// Thread-safety: every method may be called from any thread. Times are seconds on the clock of
-// steady_now_s().
+// Thread-safety: every method may be called from any thread. Times are those of system/clock.h.
 #pragma once
 
 #include <cstddef>
 #include <mutex>
 
 namespace ebb {
-
-double steady_now_s();
-/// Sleeps until the clock shows `deadline_s`; returns at once where that has passed.
-void sleep_until(double deadline_s);
 
 class Link {
  public:

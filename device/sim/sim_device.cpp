@@ -4,9 +4,10 @@
 #include <string>
 #include <utility>
 
-#include "device/cuda_backend.h"
+#include "device/backends.h"
 #include "device/errors.h"
 #include "device/sim/sim_stream.h"
+#include "system/thread_team.h"
 
 namespace ebb {
 namespace {
@@ -175,6 +176,10 @@ double SimDevice::copy_duration_s(size_t bytes, CopyKind kind) const {
 void SimDevice::advance_clock(double time_s) {
   std::lock_guard lock(mutex_);
   now_s_ = std::max(now_s_, time_s);
+}
+
+std::unique_ptr<Device> create_sim_device(const DeviceOptions& options) {
+  return std::make_unique<SimDevice>(options);
 }
 
 }  // namespace ebb

@@ -13,8 +13,10 @@
 #include <mutex>
 #include <string_view>
 
+#include "device/backends.h"
 #include "device/budget.h"
-#include "device/host/host_kernels.h"
+#include "device/kernels.h"
+#include "system/thread_team.h"
 
 namespace ebb {
 

@@ -37,7 +37,6 @@ class SimStream final : public Stream {
   void wait(const Event& event) override;
   void copy(void* to, const void* from, size_t bytes, CopyKind kind) override;
   void call(const Cost& cost, HostFunction function) override;
-  void loop(const Cost& cost, LoopFunction) override { call(cost, {}); }
   void synchronize() override {}
   StreamStats stats() const override;
 

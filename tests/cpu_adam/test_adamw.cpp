@@ -8,6 +8,8 @@
 #include <limits>
 
 #include "device/errors.h"
+#include "device/planes.h"
+#include "system/thread_team.h"
 #include "tests/cpu_adam/reference.h"
 #include "tests/cpu_adam/state.h"
 
@@ -202,13 +204,13 @@ TEST(AdamW, RejectsBrokenContracts) {
 
 // What a chunk needs: tensors with factors of their own, gaps, tensors across tasks.
 TEST_P(AdamWTypes, RunsAreUpdatedAsIfEachStoodAlone) {
-  constexpr int64_t kCount = 2 * kAdamWTaskElements + 100;
+  constexpr int64_t kCount = 2 * kUpdateTaskElements + 100;
   const std::vector<AdamWRun> runs = {
       {.first = 1, .count = 6, .decay_factor = 0},
       {.first = 7, .count = 0},
       {.first = 7, .count = 1000, .learning_rate_factor = 0.5},
-      {.first = 2000, .count = 2 * kAdamWTaskElements - 1999, .decay_factor = 0.25},
-      {.first = 2 * kAdamWTaskElements + 1, .count = 90}};
+      {.first = 2000, .count = 2 * kUpdateTaskElements - 1999, .decay_factor = 0.25},
+      {.first = 2 * kUpdateTaskElements + 1, .count = 90}};
   ThreadTeam team(2);
   State together(kCount, GetParam()), apart(kCount, GetParam());
   for (State* state : {&together, &apart}) {
@@ -284,23 +286,23 @@ TEST(AdamW, RoundsFp16WeightsFromTheirMasters) {
   }
 }
 
-TEST(HomePlanes, TakeTwelveBytesAParameter) {
+TEST(StatePlanes, TakeTwelveBytesAParameter) {
   for (DType type : {DType::BF16, DType::F32}) {
     size_t bits = 0, num_weights = 0;
-    for (const PlaneInfo& plane : home_planes(type)) {
+    for (const PlaneInfo& plane : state_planes(type)) {
       bits += plane.bits_per_element;
       num_weights += plane.is_weight;
     }
     EXPECT_EQ(bits, 96u);
     EXPECT_EQ(num_weights, 1u);
-    EXPECT_TRUE(home_planes(type)[0].is_weight);
-    EXPECT_EQ(home_planes(type)[0].bits_per_element, 8 * size_of(type));
+    EXPECT_TRUE(state_planes(type)[0].is_weight);
+    EXPECT_EQ(state_planes(type)[0].bits_per_element, 8 * size_of(type));
   }
   size_t bits = 0;
-  for (const PlaneInfo& plane : home_planes(DType::F16)) bits += plane.bits_per_element;
+  for (const PlaneInfo& plane : state_planes(DType::F16)) bits += plane.bits_per_element;
   EXPECT_EQ(bits, 14u * 8);
-  EXPECT_TRUE(home_planes(DType::F16)[0].is_weight);
-  EXPECT_THROW(home_planes(DType::I32), LogicError);
+  EXPECT_TRUE(state_planes(DType::F16)[0].is_weight);
+  EXPECT_THROW(state_planes(DType::I32), LogicError);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "cpu_adam/master.h"
-#include "device/host/parallel.h"
+#include "system/thread_team.h"
 
 namespace ebb::test {
 namespace {

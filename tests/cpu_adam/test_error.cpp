@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "system/thread_team.h"
 #include "tests/cpu_adam/state.h"
 
 namespace ebb::test {

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "cpu_adam/adamw_kernel.h"
+#include "system/thread_team.h"
 #include "tests/cpu_adam/state.h"
 
 namespace ebb::test {

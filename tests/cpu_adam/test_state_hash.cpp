@@ -5,6 +5,7 @@
 
 #include "cpu_adam/state_hash.h"
 #include "device/errors.h"
+#include "system/thread_team.h"
 #include "tests/cpu_adam/state.h"
 
 namespace ebb::test {

@@ -6,6 +6,8 @@
 #include <ranges>
 
 #include "device/errors.h"
+#include "device/update_sizes.h"
+#include "system/thread_team.h"
 #include "tests/cpu_adam/undo_cases.h"
 
 namespace ebb::test {
@@ -57,7 +59,7 @@ struct Trial {
   std::vector<std::byte> before;
 
   Trial(Types types, int64_t n, Pattern pattern, uint64_t seed = 1, int threads = 2)
-      : Trial(types, n, pattern, seed, threads, UndoLog::bytes(n, 3 * n)) {}
+      : Trial(types, n, pattern, seed, threads, undo_log_bytes(n, 3 * n)) {}
   Trial(Types types, int64_t n, Pattern pattern, uint64_t seed, int threads, size_t log_bytes)
       : state(n, types), runs(runs_of(n)), team(threads), memory(log_bytes), log(memory.span()) {
     fill(state, pattern, seed);
@@ -101,7 +103,7 @@ TEST_P(Undo, BringsEveryBitBackOnEveryInstructionSet) {
 TEST_P(Undo, AcrossTasksAndThreads) {
   const tbb::global_control threads_allowed(tbb::global_control::max_allowed_parallelism, 8);
   for (const Pattern pattern : {Pattern::Any, Pattern::Trained}) {
-    Trial trial(GetParam(), 2 * kAdamWTaskElements + 41, pattern, 3, 5);
+    Trial trial(GetParam(), 2 * kUpdateTaskElements + 41, pattern, 3, 5);
     ASSERT_TRUE(trial.update());
     trial.undo();
     EXPECT_TRUE(trial.is_as_before());
@@ -151,20 +153,20 @@ TEST_P(Undo, RedoIsTheOtherUpdateOnTheStateBefore) {
   }
 }
 
-// As many blocks of escapes as were used are enough, on every number of threads, and one less is
+// As many blocks of outliers as were used are enough, on every number of threads, and one less is
 // not: then nothing has changed, wherever a task stopped.
 TEST_P(Undo, WhatDoesNotFitIsNotApplied) {
   const tbb::global_control threads_allowed(tbb::global_control::max_allowed_parallelism, 8);
-  constexpr int64_t kCount = kAdamWTaskElements + 12345;
+  constexpr int64_t kCount = kUpdateTaskElements + 12345;
   for (const Pattern pattern : {Pattern::Any, Pattern::Trained}) {
     Trial roomy(GetParam(), kCount, pattern);
     ASSERT_TRUE(roomy.update());
     const size_t used = roomy.log.used_bytes();
-    // With a block of escapes for each task; without the second's, and without any.
+    // With a block of outliers for each task; without the second's, and without any.
     constexpr size_t kBlockBytes = 4096;
-    const size_t least = UndoLog::bytes(kCount, 0), one_block = least - kBlockBytes,
+    const size_t least = undo_log_bytes(kCount, 0), one_block = least - kBlockBytes,
                  no_block = one_block - kBlockBytes;
-    EXPECT_LE(used, UndoLog::bytes(kCount, roomy.log.num_escapes()));
+    EXPECT_LE(used, undo_log_bytes(kCount, roomy.log.num_outliers()));
     for (int threads : {1, 5}) {
       Trial exact(GetParam(), kCount, pattern, 1, threads, used);
       EXPECT_TRUE(exact.update());
@@ -182,7 +184,7 @@ TEST_P(Undo, WhatDoesNotFitIsNotApplied) {
 
 // Where the gradient is not a number the new state is none, and says nothing about the old one,
 // but of a moment that was none either.
-TEST_P(Undo, EverythingMayBeAnEscape) {
+TEST_P(Undo, EverythingMayBeAnOutlier) {
   Trial trial(GetParam(), 5009, Pattern::Any);
   trial.runs = {{.first = 0, .count = trial.state.n()}};
   for (int64_t i = 0; i < trial.state.n(); ++i) trial.state.set_gradient(i, NAN);
@@ -191,13 +193,13 @@ TEST_P(Undo, EverythingMayBeAnEscape) {
     num_nans += std::ranges::count_if(moments, [](float x) { return std::isnan(x); });
   }
   ASSERT_TRUE(trial.update());
-  EXPECT_GE(trial.log.num_escapes(), 3 * trial.state.n() - 3 - num_nans);
+  EXPECT_GE(trial.log.num_outliers(), 3 * trial.state.n() - 3 - num_nans);
   trial.undo();
   EXPECT_TRUE(trial.is_as_before());
 }
 
-// An inverse that is a little off would still be undone, by escapes alone. Of these momenta,
-// variances and masters 4.2, 6.4 and 0.37 % escape.
+// An inverse that is a little off would still be undone, by outliers alone. Of these momenta,
+// variances and masters 4.2, 6.4 and 0.37 % outlier.
 TEST_P(Undo, MostCorrectionsFit) {
   constexpr int64_t kCount = 65536;
   for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
@@ -205,9 +207,9 @@ TEST_P(Undo, MostCorrectionsFit) {
     Trial trial(GetParam(), kCount, Pattern::Trained);
     trial.runs = {{.first = 0, .count = kCount}};
     ASSERT_TRUE(trial.update());
-    const auto share_of = [&](auto is_escape) {
+    const auto share_of = [&](auto is_outlier) {
       const auto* const log = reinterpret_cast<const uint8_t*>(trial.memory.span().data());
-      return static_cast<double>(std::count_if(log, log + kCount, is_escape)) / kCount;
+      return static_cast<double>(std::count_if(log, log + kCount, is_outlier)) / kCount;
     };
     EXPECT_LT(share_of([](uint8_t of) { return (of & 7) == 7; }), 0.045) << hwy::TargetName(target);
     EXPECT_LT(share_of([](uint8_t of) { return (of >> 3 & 7) == 7; }), 0.07);
@@ -227,7 +229,7 @@ class UndoMistake : public Undo {
     if (trial.log.is_full()) trial.undo();
     return !trial.is_as_before();
   }
-  /// The first corrections of an element that are neither the largest nor escapes.
+  /// The first corrections of an element that are neither the largest nor outliers.
   static uint8_t& some_corrections(Trial& trial) {
     auto* const log = reinterpret_cast<uint8_t*>(trial.memory.span().data());
     const auto found = std::find_if(log, log + kUndoElements, [](uint8_t of) {
@@ -247,19 +249,19 @@ TEST_P(UndoMistake, ACorrectionOffByOne) {
   EXPECT_FALSE(notices([](Trial& t) { some_corrections(t) += 0; }));
 }
 
-TEST_P(UndoMistake, ALostEscape) {
+TEST_P(UndoMistake, ALostOutlier) {
   // The first of them becomes a correction: those behind it move up.
   const auto lose = [](Trial& t) {
     auto* const log = reinterpret_cast<uint8_t*>(t.memory.span().data());
-    const auto is_escape = [](uint8_t byte) { return (byte & 7) == 7; };
-    auto* const escape = std::find_if(log, log + kUndoElements, is_escape);
-    ASSERT_NE(escape, log + kUndoElements);
-    *escape -= 4;
+    const auto is_outlier = [](uint8_t byte) { return (byte & 7) == 7; };
+    auto* const outlier = std::find_if(log, log + kUndoElements, is_outlier);
+    ASSERT_NE(outlier, log + kUndoElements);
+    *outlier -= 4;
   };
   EXPECT_TRUE(notices(lose, Pattern::Special));
 }
 
-TEST_P(UndoMistake, EscapesThatTheLogDoesNotHave) {
+TEST_P(UndoMistake, OutliersThatTheLogDoesNotHave) {
   Trial trial(GetParam(), 4000, Pattern::Trained);
   ASSERT_TRUE(trial.update());
   std::ranges::fill(trial.memory.span().first(4000), std::byte{0xff});
@@ -305,24 +307,24 @@ TEST(UndoLog, RejectsBrokenContracts) {
   EXPECT_THROW((void)trial.update(), LogicError);
   LogMemory memory(256);
   EXPECT_THROW(UndoLog(memory.span().subspan(1)), LogicError);
-  EXPECT_THROW(UndoLog::bytes(-1, 0), LogicError);
+  EXPECT_THROW(undo_log_bytes(-1, 0), LogicError);
 }
 
 TEST(UndoLog, OfNothingIsNothing) {
   ThreadTeam team(1);
   UndoLog log({});
-  EXPECT_EQ(UndoLog::bytes(0, 0), 0u);
+  EXPECT_EQ(undo_log_bytes(0, 0), 0u);
   ASSERT_TRUE(update_with_log(team, Planes{}, 0, {}, step_at(1), log));
   undo_update(team, Planes{}, 0, {}, log);
 }
 
-TEST(UndoLog, TakesAByteAndItsEscapes) {
+TEST(UndoLog, TakesAByteAndItsOutliers) {
   constexpr int64_t kCount = int64_t{1} << 25;
-  const auto per_element = [](double escapes) {
-    const auto num_escapes = static_cast<int64_t>(escapes * kCount);
-    return static_cast<double>(UndoLog::bytes(kCount, num_escapes)) / kCount;
+  const auto per_element = [](double outliers) {
+    const auto num_outliers = static_cast<int64_t>(outliers * kCount);
+    return static_cast<double>(undo_log_bytes(kCount, num_outliers)) / kCount;
   };
-  // A task of 65536 may leave a block of 1024 words, which holds 832 escapes or more, unfilled.
+  // A task of 65536 may leave a block of 1024 words, which holds 832 outliers or more, unfilled.
   EXPECT_NEAR(per_element(0), 1 + 1.0 / 16, 1e-3);
   EXPECT_NEAR(per_element(0.02), 1 + 1.0 / 16 + 0.02 * 4 * 1024 / 832, 1e-3);
 }

@@ -1,6 +1,7 @@
 // Undo over 10^8 values of any bits for ways to keep weights.
 #include <gtest/gtest.h>
 
+#include "system/thread_team.h"
 #include "tests/cpu_adam/undo_cases.h"
 
 namespace ebb::test {
@@ -12,7 +13,7 @@ constexpr int64_t kValues = 100'000'000;  // of three planes
 void undo_any_bits(Types types, Pattern pattern) {
   ThreadTeam team(2);
   State state(kCount, types);
-  LogMemory memory(UndoLog::bytes(kCount, 3 * kCount));
+  LogMemory memory(undo_log_bytes(kCount, 3 * kCount));
   UndoLog log(memory.span());
   const AdamWRun all{.first = 0, .count = kCount};
   for (int64_t done = 0; done < kValues; done += 3 * kCount) {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "device/errors.h"
-#include "device/host/quiet_lock.h"
+#include "system/tsan.h"
 
 namespace ebb::emulation {
 namespace {
@@ -31,27 +31,27 @@ void check_nobody_waits(const State& s) {
 }  // namespace
 
 void begin_wait(const AwaitedWord& awaited) {
-  QuietLock lock(state().mutex);
+  TsanHiddenLock lock(state().mutex);
   state().awaited.push_back(awaited);
 }
 
 void end_wait(const AwaitedWord& awaited) {
-  QuietLock lock(state().mutex);
+  TsanHiddenLock lock(state().mutex);
   state().awaited.erase(std::ranges::find(state().awaited, awaited));
 }
 
 void load_code() {
-  QuietLock lock(state().mutex);
+  TsanHiddenLock lock(state().mutex);
   check_nobody_waits(state());
 }
 
 void load_kernel(const void* kernel) {
-  QuietLock lock(state().mutex);
+  TsanHiddenLock lock(state().mutex);
   if (state().kernels.insert(kernel).second) check_nobody_waits(state());
 }
 
 void unload_code() {
-  QuietLock lock(state().mutex);
+  TsanHiddenLock lock(state().mutex);
   state().kernels.clear();
   state().awaited.clear();
 }

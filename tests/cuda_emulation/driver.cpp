@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "device/errors.h"
-#include "device/host/host_memory.h"
-#include "device/host/quiet_lock.h"
+#include "system/pages.h"
+#include "system/tsan.h"
 #include "tests/cuda_emulation/code_loading.h"
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/cuda_emulation/stream_queue.h"
@@ -215,7 +215,7 @@ CUresult wait_value32(CUstream stream, CUdeviceptr address, cuuint32_t value, un
   enqueue(stream, [awaited] {
     while (!awaited.is_written() && !is_lost()) usleep(kPollMicroseconds);
     end_wait(awaited);
-    take_order(awaited.word);
+    tsan_acquire(awaited.word);
   });
   return finish_driver();
 }

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "device/errors.h"
-#include "device/host/quiet_lock.h"
+#include "system/tsan.h"
 #include "tests/cuda_emulation/stream_queue.h"
 
 namespace ebb::emulation {
@@ -44,7 +44,7 @@ uintptr_t address_of(const void* memory) { return reinterpret_cast<uintptr_t>(me
 template <class Accepts>
 bool is_covered(const void* memory, size_t bytes, const Accepts& accepts) {
   State& s = state();
-  QuietLock lock(s.mutex);
+  TsanHiddenLock lock(s.mutex);
   uintptr_t at = address_of(memory);
   const uintptr_t end = at + bytes;
   do {
@@ -66,7 +66,7 @@ Settings& settings() {
 
 void add_range(const void* memory, size_t bytes, Kind kind) {
   State& s = state();
-  QuietLock lock(s.mutex);
+  TsanHiddenLock lock(s.mutex);
   s.ranges.emplace(address_of(memory), Range{bytes, kind});
   if (kind == Kind::Device) s.device_bytes += bytes;
   if (kind == Kind::Pinned) s.pinned_bytes += bytes;
@@ -74,7 +74,7 @@ void add_range(const void* memory, size_t bytes, Kind kind) {
 
 size_t remove_range(const void* memory, Kind kind) {
   State& s = state();
-  QuietLock lock(s.mutex);
+  TsanHiddenLock lock(s.mutex);
   const auto found = s.ranges.find(address_of(memory));
   EBB_CHECK(found != s.ranges.end() && found->second.kind == kind,
             "freeing, unregistering or unmapping memory that is no such memory");
@@ -91,7 +91,7 @@ bool is_device_memory(const void* memory, size_t bytes) {
 
 bool is_in_one_range(const void* memory, size_t bytes) {
   State& s = state();
-  QuietLock lock(s.mutex);
+  TsanHiddenLock lock(s.mutex);
   const auto next = s.ranges.upper_bound(address_of(memory));
   if (next == s.ranges.begin()) return false;
   const auto& [begin, range] = *std::prev(next);
@@ -108,19 +108,19 @@ bool device_may_touch(const void* memory, size_t bytes) {
 
 size_t used_device_bytes() {
   State& s = state();
-  QuietLock lock(s.mutex);
+  TsanHiddenLock lock(s.mutex);
   return s.device_bytes + s.physical_bytes;
 }
 
 size_t pinned_bytes() {
   State& s = state();
-  QuietLock lock(s.mutex);
+  TsanHiddenLock lock(s.mutex);
   return s.pinned_bytes;
 }
 
 Live live() {
   State& s = state();
-  QuietLock lock(s.mutex);
+  TsanHiddenLock lock(s.mutex);
   return {.device_bytes = s.device_bytes + s.physical_bytes,
           .pinned_bytes = s.pinned_bytes,
           .num_streams = s.streams,
@@ -158,13 +158,13 @@ bool is_refused(std::string_view call) {
 
 void add_physical(size_t bytes) {
   State& s = state();
-  QuietLock lock(s.mutex);
+  TsanHiddenLock lock(s.mutex);
   s.physical_bytes += bytes;
 }
 
 void remove_physical(size_t bytes) {
   State& s = state();
-  QuietLock lock(s.mutex);
+  TsanHiddenLock lock(s.mutex);
   s.physical_bytes -= bytes;
 }
 
@@ -172,20 +172,20 @@ bool is_lost() { return state().lost.load(std::memory_order_relaxed); }
 
 void lose_device(std::string why) noexcept {
   State& s = state();
-  QuietLock lock(s.mutex);
+  TsanHiddenLock lock(s.mutex);
   if (!s.lost) s.failure = std::move(why);
   s.lost = true;
 }
 
 std::string last_failure() {
   State& s = state();
-  QuietLock lock(s.mutex);
+  TsanHiddenLock lock(s.mutex);
   return s.failure;
 }
 
 void reset_device() {
   State& s = state();
-  QuietLock lock(s.mutex);
+  TsanHiddenLock lock(s.mutex);
   s.lost = false;
   s.failure.clear();
   last_error = cudaSuccess;

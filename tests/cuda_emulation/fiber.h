@@ -1,7 +1,7 @@
 // A stack of one's own that can be left and come back to on the same OS thread.
 //
 // The sanitizers are told: ThreadSanitizer takes each fiber for a thread and gets no order from a
-// switch, AddressSanitizer knows whose stack it is on. That is what scheduler/fiber.h cannot be used
+// switch, AddressSanitizer knows whose stack it is on. That is what autograd/fiber.h cannot be used
 // for, whose switches are ordered and save the signal mask. Not thread-safe: a fiber belongs to the
 // OS thread that made it.
 #pragma once

@@ -8,7 +8,8 @@
 #include <thread>
 #include <utility>
 
-#include "device/host/parallel.h"
+#include "system/denormals.h"
+#include "system/thread_team.h"
 
 namespace ebb::emulation {
 namespace {

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "device/errors.h"
-#include "device/host/host_memory.h"
+#include "system/pages.h"
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/cuda_emulation/stream_queue.h"
 

@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "device/errors.h"
+#include "device/host/host_event.h"
 #include "device/host/host_stream.h"
-#include "device/host/quiet_lock.h"
+#include "system/tsan.h"
 #include "tests/cuda_emulation/code_loading.h"
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/cuda_emulation/stream_queue.h"
@@ -55,13 +56,13 @@ namespace {
 class Graveyard {
  public:
   void add(cudaEvent_t event) {
-    ebb::QuietLock lock(mutex_);
+    ebb::TsanHiddenLock lock(mutex_);
     EBB_CHECK(!event->is_destroyed, "an event is destroyed twice");
     event->is_destroyed = true;
     events_.emplace_back(event);
   }
   void clear_without_streams() {
-    ebb::QuietLock lock(mutex_);
+    ebb::TsanHiddenLock lock(mutex_);
     if (live().num_streams == 0) events_.clear();
   }
 
@@ -159,7 +160,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  (void)used(event).latest();  // throws where it was never recorded
+  (void)used(event).submit_wait();  // throws where it was never recorded
   if (is_lost()) return finish();
   if (is_refused("cudaEventQuery")) return finish(cudaErrorUnknown);
   // Not ready is no failure, and yet what cudaGetLastError() returns next, as CUDA has it.

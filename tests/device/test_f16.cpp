@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "device/dtype.h"
-#include "device/host/parallel.h"
+#include "system/thread_team.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tests/device/test_f16.cpp"
@@ -16,7 +16,8 @@
 // clang-format off
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "device/host/f16-inl.h"
+#include "device/f16-inl.h"
+#include "system/denormals.h"
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();

@@ -6,9 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "device/backends.h"
 #include "device/device.h"
 #include "device/errors.h"
-#include "device/host/host_kernels.h"
+#include "system/cores.h"
 
 namespace ebb {
 namespace {

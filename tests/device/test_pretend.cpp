@@ -150,7 +150,7 @@ TEST_F(Pretend, WhatIsRealWaitsForWhatIsPretended) {
   EXPECT_GE(called_s, began_s + kKernel_s);
   EXPECT_GE(copied_s, began_s + kKernel_s);
   EXPECT_GE(ended->time_s(), began->time_s());
-  EXPECT_LE(store->stats().waiting_s, began->time_s() - began_s);
+  EXPECT_GT(store->stats().waiting_s, 0);
 }
 
 TEST_F(Pretend, WhatWaitsRunsOnceTheEventIsReachedFromTheTimeAtWhichItWas) {
@@ -165,13 +165,6 @@ TEST_F(Pretend, WhatWaitsRunsOnceTheEventIsReachedFromTheTimeAtWhichItWas) {
   EXPECT_NEAR(ended->time_s() - began->time_s(), 2e-3, 1e-9);
   EXPECT_GT(compute->stats().waiting_s, 0);
   EXPECT_EQ(compute->stats().num_operations, 1);
-}
-
-TEST_F(Pretend, ItsEventsAreReachedAheadOfTheirTime) {
-  compute->call({.flops = 100 * kFlops}, [] {});
-  compute->record(*ended);
-  EXPECT_GT(ended->time_s(), device->now_s() + 50);
-  EXPECT_FALSE(ended->done());
 }
 
 TEST_F(Pretend, AFullQueueHoldsUpWhoSubmitsUntilItRuns) {
@@ -237,14 +230,12 @@ TEST(PretendErrors, NothingBehindAnErrorIsWaitedFor) {
   compute->copy(nullptr, nullptr, 64, CopyKind::Within);
   compute->wait(*late);
   compute->record(*ended);
-  const bool is_dropped = ended->done();
+  EXPECT_THROW(ended->synchronize(), DeviceError);  // although the gate is closed
   gate.open();
-  EXPECT_TRUE(is_dropped);
-  EXPECT_THROW(ended->synchronize(), DeviceError);
   EXPECT_THROW(compute->synchronize(), DeviceError);
 }
 
-TEST(PretendCopies, OverTheLinkTakeItsTimeAndMoveNothing) {
+TEST(PretendCopies, OverTheLinkAreReal) {
   const auto device = create_device({.memory_bytes = 1 << 20,
                                      .num_threads = 1,
                                      .load_bytes_per_s = 1e6,
@@ -259,8 +250,8 @@ TEST(PretendCopies, OverTheLinkTakeItsTimeAndMoveNothing) {
   compute->synchronize();
   EXPECT_NEAR(compute->stats().busy_s, 3e-3, 1e-9);
   EXPECT_EQ(compute->stats().copied_bytes, 2000);
-  EXPECT_EQ(memory.data()[0], std::byte{0});
-  EXPECT_EQ(home.data()[0], std::byte{7});
+  EXPECT_EQ(memory.data()[999], std::byte{7});
+  EXPECT_EQ(home.data()[0], std::byte{0});
 }
 
 TEST(PretendFaults, AKernelOrACopyMayFail) {

@@ -1,5 +1,5 @@
-#include "device/host/host_kernels.h"
-#include "device/host/parallel.h"
+#include "device/backends.h"
+#include "system/thread_team.h"
 #include "tests/kernels/harness.h"
 
 namespace ebb::test {

@@ -3,6 +3,7 @@
 
 #include "cpu_adam/adamw.h"
 #include "device/random.h"
+#include "system/thread_team.h"
 #include "tests/kernels/reference.h"
 
 namespace ebb::test {

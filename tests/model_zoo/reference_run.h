@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "model_zoo/architecture.h"
-#include "scheduler/learning_rate.h"
-#include "scheduler/trainer.h"
+#include "scheduler/run/learning_rate.h"
+#include "scheduler/run/trainer.h"
 
 namespace ebb::test {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <ostream>
 
-#include "scheduler/primitives.h"
+#include "autograd/primitives.h"
 #include "tests/model_zoo/reference_run.h"
 
 namespace ebb::test {

@@ -6,6 +6,8 @@
 #include <sstream>
 #include <string>
 
+#include "autograd/arena.h"
+
 namespace ebb::test {
 namespace {
 

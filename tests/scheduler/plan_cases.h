@@ -5,8 +5,8 @@
 #include <random>
 
 #include "chunk/layout.h"
-#include "scheduler/plan.h"
-#include "scheduler/trace.h"
+#include "scheduler/plan/plan.h"
+#include "scheduler/plan/trace.h"
 
 namespace ebb::test {
 

@@ -4,7 +4,7 @@
 #include <functional>
 #include <optional>
 
-#include "scheduler/plan.h"
+#include "scheduler/plan/plan.h"
 
 namespace ebb::test {
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "scheduler/plan.h"
-#include "scheduler/program.h"
+#include "scheduler/plan/plan.h"
+#include "scheduler/plan/program.h"
 
 namespace ebb::test {
 

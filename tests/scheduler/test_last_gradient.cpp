@@ -3,7 +3,7 @@
 #include <future>
 
 #include "device/device.h"
-#include "scheduler/last_gradient.h"
+#include "scheduler/run/last_gradient.h"
 
 namespace ebb::test {
 namespace {

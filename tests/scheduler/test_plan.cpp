@@ -5,7 +5,7 @@
 #include <set>
 
 #include "device/errors.h"
-#include "scheduler/validate.h"
+#include "scheduler/plan/validate.h"
 #include "tests/scheduler/plan_cases.h"
 #include "tests/scheduler/plan_edits.h"
 #include "tests/scheduler/plan_reference.h"

@@ -4,9 +4,9 @@
 #include <random>
 #include <set>
 
-#include "scheduler/program.h"
-#include "scheduler/rank_set.h"
-#include "scheduler/residency.h"
+#include "scheduler/plan/program.h"
+#include "scheduler/plan/rank_set.h"
+#include "scheduler/plan/residency.h"
 #include "tests/scheduler/plan_cases.h"
 
 namespace ebb {

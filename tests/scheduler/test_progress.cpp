@@ -3,7 +3,7 @@
 #include <thread>
 #include <vector>
 
-#include "scheduler/progress.h"
+#include "scheduler/run/progress.h"
 
 namespace ebb {
 namespace {

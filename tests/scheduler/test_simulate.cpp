@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "scheduler/simulate.h"
+#include "scheduler/plan/simulate.h"
 #include "tests/scheduler/plan_cases.h"
 
 namespace ebb {

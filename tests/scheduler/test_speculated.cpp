@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "scheduler/validate.h"
+#include "scheduler/plan/validate.h"
 #include "tests/scheduler/plan_cases.h"
 
 namespace ebb::test {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "scheduler/simulate.h"
-#include "scheduler/timeline.h"
+#include "scheduler/plan/simulate.h"
+#include "scheduler/plan/timeline.h"
 #include "tests/scheduler/plan_cases.h"
 
 namespace ebb {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "scheduler/validation_order.h"
+#include "scheduler/plan/validation_order.h"
 
 namespace ebb {
 namespace {

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "scheduler/learning_rate.h"
+#include "scheduler/run/learning_rate.h"
 
 namespace ebb {
 namespace {

@@ -5,7 +5,7 @@
 #include <initializer_list>
 #include <vector>
 
-#include "scheduler/simulate.h"
+#include "scheduler/plan/simulate.h"
 #include "tests/device/counting_new.h"
 #include "tests/scheduler/plan_cases.h"
 #include "tools/spent_time.h"

@@ -12,7 +12,7 @@
 
 #include "device/device.h"
 #include "model_zoo/gpt2.h"
-#include "scheduler/trainer.h"
+#include "scheduler/run/trainer.h"
 
 namespace ebb::test {
 

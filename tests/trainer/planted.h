@@ -9,7 +9,7 @@
 #include <functional>
 #include <thread>
 
-#include "scheduler/trainer.h"
+#include "scheduler/run/trainer.h"
 
 namespace ebb::test {
 

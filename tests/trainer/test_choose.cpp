@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "scheduler/choose.h"
+#include "scheduler/search/choose.h"
 #include "tests/trainer/cases.h"
 
 namespace ebb::test {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "scheduler/inference.h"
+#include "scheduler/run/inference.h"
 #include "tests/trainer/cases.h"
 
 namespace ebb::test {

@@ -3,9 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "chunk/home.h"
-#include "scheduler/fixed_memory.h"
-#include "scheduler/inference.h"
-#include "scheduler/state.h"
+#include "device/planes.h"
+#include "scheduler/run/inference.h"
+#include "scheduler/run/state.h"
+#include "scheduler/search/memory_sizes.h"
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/trainer/cases.h"
 
@@ -51,7 +52,7 @@ TEST_F(PinnedLimit, LeavesATrainersOtherMemoryItsRoom) {
     buffers += pages(prepared.ledger.bytes(name, Tier::Host));
   }
   const size_t home =
-      travelling_bytes(*prepared.layout, plane_specs(run.dtype), home_options(prepared.plan));
+      travelling_bytes(*prepared.layout, state_planes(run.dtype), home_options(prepared.plan));
   const size_t rings = prepared.ledger.bytes("rings for copies", Tier::Host);
   EXPECT_GT(rings, 0u);
   EXPECT_EQ(device->pinned_bytes() + device->staged_bytes(), buffers + pages(home) + rings);
@@ -81,7 +82,7 @@ TEST_F(PinnedLimit, LeavesAnInferencesResultsTheirRoom) {
       prepare_inference({&pass, 1}, {.chunk_bytes = size_t{128} << 10},
                         {.num_threads = 1, .device = DeviceKind::Cuda, .pinned_memory = 3 * kMiB});
   ASSERT_GT(prepared.result_bytes, 3 * kMiB / 2);
-  const PlaneSpec weights[] = {{"weight", size_of(DType::BF16)}};
+  const std::span<const PlaneInfo> weights = state_planes(DType::BF16).first(1);
   const auto device =
       create_device({.kind = DeviceKind::Cuda, .num_threads = 1, .pinned_bytes = 3 * kMiB});
   const Inference inference(*device, prepared);

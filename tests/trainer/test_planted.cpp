@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "device/dtype.h"
-#include "scheduler/validate.h"
+#include "scheduler/plan/validate.h"
 #include "tests/device/tries.h"
 #include "tests/trainer/cases.h"
 #include "tests/trainer/planted.h"

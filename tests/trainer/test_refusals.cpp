@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "scheduler/primitives.h"
+#include "autograd/primitives.h"
 #include "tests/trainer/cases.h"
 #include "tests/trainer/watchdog.h"
 

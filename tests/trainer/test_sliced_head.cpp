@@ -2,7 +2,7 @@
 // embedding, whose sums are whole, and alone.
 #include <gtest/gtest.h>
 
-#include "scheduler/primitives.h"
+#include "autograd/primitives.h"
 #include "tests/trainer/cases.h"
 
 namespace ebb::test {

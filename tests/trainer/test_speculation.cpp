@@ -7,7 +7,7 @@
 #include <limits>
 #include <numeric>
 
-#include "scheduler/validate.h"
+#include "scheduler/plan/validate.h"
 #include "tests/trainer/cases.h"
 #include "tests/trainer/watchdog.h"
 

@@ -5,7 +5,9 @@
 #include <numeric>
 
 #include "cpu_adam/adamw.h"
-#include "scheduler/device_state.h"
+#include "device/planes.h"
+#include "scheduler/run/device_state.h"
+#include "scheduler/search/memory_sizes.h"
 #include "tests/trainer/checkpoint_cases.h"
 
 namespace ebb::test {
@@ -15,7 +17,7 @@ class StateOnDevice : public testing::TestWithParam<DType> {
  protected:
   static TrainingCase at_home() { return {.dtype = GetParam()}; }
   static TrainingCase on_device() { return {.dtype = GetParam(), .between = Between::State}; }
-  static size_t num_planes() { return home_planes(GetParam()).size(); }
+  static size_t num_planes() { return state_planes(GetParam()).size(); }
 
   static StateCopy copy_of(Trainer& trainer) {
     const StateLoan loan = trainer.lend_state();
@@ -41,9 +43,9 @@ TEST_P(StateOnDevice, TakesNoRoomAtHome) {
   const auto bytes = [](const CaseRun& run, std::string_view name) {
     return run.prepared().ledger.bytes(name, Tier::Host);
   };
-  for (const PlaneInfo& plane : home_planes(GetParam())) {
+  for (const PlaneInfo& plane : state_planes(GetParam())) {
     EXPECT_EQ(bytes(home, plane.name) - bytes(device, plane.name),
-              elements * plane.bits_per_element / 8)
+              elements * plane.bytes_per_element())
         << plane.name;
   }
   EXPECT_EQ(bytes(home, "gradients") - bytes(device, "gradients"), elements * size_of(GetParam()));
@@ -103,7 +105,7 @@ TEST(DeviceState, PassesWhatIsAskedForAndNothingElse) {
   const Layout layout({{.name = "w", .shape = {kElements}}}, {0}, DType::F32, DType::F32,
                       kElements * sizeof(float));
   const auto device =
-      create_device({.memory_bytes = DeviceState::bytes(layout, 1) + layout.chunk_bytes()});
+      create_device({.memory_bytes = device_state_bytes(layout, 1) + layout.chunk_bytes()});
   const Buffer weights = device->allocate(MemoryKind::Device, layout.chunk_bytes(), "weights");
   const DeviceState state(*device, layout, {0}, weights.data());
   std::vector<float> expected(kElements, 0);

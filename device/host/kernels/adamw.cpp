@@ -4,6 +4,7 @@
 #include "device/host/kernels/host_kernels.h"
 #include "device/host/kernels/tasks.h"
 #include "device/split_master.h"
+#include "system/thread_team.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "device/host/kernels/adamw.cpp"

@@ -63,7 +63,7 @@ struct HeadRows {
       : first_element(b * num_rows * columns + column),
         row_stride(columns),
         head_size(call.head_size),
-        padded_head(call.padded_head()) {}
+        padded_head(ebb::padded_head(call)) {}
 
   /// `count` rows from `first` times `factor`, zero-padded to kTile rows of padded_head floats.
   template <class T>

@@ -6,6 +6,7 @@
 #include <hwy/highway.h>
 
 #include "device/host/kernels/attention-inl.h"
+#include "system/thread_team.h"
 
 #ifndef EBB_HOST_KERNELS_ATTENTION_BACKWARD_ARGUMENTS_
 #define EBB_HOST_KERNELS_ATTENTION_BACKWARD_ARGUMENTS_
@@ -13,13 +14,13 @@ namespace ebb {
 namespace {
 
 int64_t backward_slot_floats(const AttentionCall& call) {
-  return (2 * call.padded_tokens() + 7 * kTile) * call.padded_head() + 2 * kTile +
+  return (2 * padded_tokens(call) + 7 * kTile) * ebb::padded_head(call) + 2 * kTile +
          2 * kTile * kTile;
 }
 
 size_t backward_workspace_bytes(const AttentionCall& call, int num_threads) {
   return Scratch::bytes_of<float>(backward_slot_floats(call) * num_threads) +
-         Scratch::bytes_of<int32_t>(2 * call.padded_tokens() * num_threads);
+         Scratch::bytes_of<int32_t>(2 * padded_tokens(call) * num_threads);
 }
 
 }  // namespace
@@ -64,12 +65,12 @@ struct BackwardTask : Head {
       : Head(Head::first_of(c, task)),
         call(c),
         next(Head::first_of(c, next_task)),
-        width(c.padded_head()),
-        visible{ints, ints + c.padded_tokens()} {
+        width(ebb::padded_head(c)),
+        visible{ints, ints + padded_tokens(c)} {
     const int64_t tile = kTile * width;
     dk = floats;
-    dv = dk + c.padded_tokens() * width;
-    q = dv + c.padded_tokens() * width;
+    dv = dk + padded_tokens(c) * width;
+    q = dv + padded_tokens(c) * width;
     qt = q + tile;
     dout = qt + tile;
     doutt = dout + tile;
@@ -87,7 +88,7 @@ struct BackwardTask : Head {
   template <class T>
   void run() {
     visible.find(call, b);
-    std::fill_n(dk, 2 * call.padded_tokens() * width, 0.0f);
+    std::fill_n(dk, 2 * padded_tokens(call) * width, 0.0f);
     const Head next_task = next;
     for (const int64_t last = head + call.group_size() - 1;; ++head) {
       next = head < last ? Head{b, head + 1} : next_task;
@@ -234,13 +235,13 @@ void attend_backward(const AttentionCall& call, ThreadTeam& team, const Workspac
   Scratch scratch(workspace);
   const int64_t slot_floats = backward_slot_floats(call);
   float* floats = scratch.take<float>(slot_floats * team.num_threads());
-  int32_t* ints = scratch.take<int32_t>(2 * call.padded_tokens() * team.num_threads());
+  int32_t* ints = scratch.take<int32_t>(2 * padded_tokens(call) * team.num_threads());
   with_float_type(call.dtype, [&](auto zero) {
     const int64_t num_tasks = call.batch * call.num_kv_heads;
     for_each_slot(team, num_tasks, [&](int64_t task, int64_t slot) {
       const int64_t next = std::min(task + team.num_threads(), num_tasks - 1);
       BackwardTask backward(call, task, next, floats + slot * slot_floats,
-                            ints + slot * 2 * call.padded_tokens());
+                            ints + slot * 2 * padded_tokens(call));
       backward.run<decltype(zero)>();
     });
   });

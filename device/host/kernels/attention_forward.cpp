@@ -6,6 +6,7 @@
 #include <hwy/highway.h>
 
 #include "device/host/kernels/attention-inl.h"
+#include "system/thread_team.h"
 
 #ifndef EBB_HOST_KERNELS_ATTENTION_FORWARD_ARGUMENTS_
 #define EBB_HOST_KERNELS_ATTENTION_FORWARD_ARGUMENTS_
@@ -15,13 +16,13 @@ namespace {
 constexpr int64_t kQueriesATask = 256;  // share one pass over keys and values
 
 int64_t forward_slot_floats(const AttentionCall& call) {
-  return (2 * kQueriesATask + 2 * kTile) * call.padded_head() + 2 * kQueriesATask + kTile * kTile +
-         kTile;
+  return (2 * kQueriesATask + 2 * kTile) * ebb::padded_head(call) + 2 * kQueriesATask +
+         kTile * kTile + kTile;
 }
 
 size_t forward_workspace_bytes(const AttentionCall& call, int num_threads) {
   return Scratch::bytes_of<float>(forward_slot_floats(call) * num_threads) +
-         Scratch::bytes_of<int32_t>(2 * call.padded_tokens() * num_threads);
+         Scratch::bytes_of<int32_t>(2 * padded_tokens(call) * num_threads);
 }
 
 }  // namespace
@@ -71,8 +72,8 @@ struct ForwardTask : Block {
       : Block(c, task),
         call(c),
         next(c, next_task),
-        width(c.padded_head()),
-        visible{ints, ints + c.padded_tokens()} {
+        width(ebb::padded_head(c)),
+        visible{ints, ints + padded_tokens(c)} {
     qt = floats;
     o = qt + kQueriesATask * width;
     k = o + kQueriesATask * width;
@@ -225,13 +226,13 @@ void attend(const AttentionCall& call, ThreadTeam& team, const Workspace& worksp
   Scratch scratch(workspace);
   const int64_t slot_floats = forward_slot_floats(call);
   float* floats = scratch.take<float>(slot_floats * team.num_threads());
-  int32_t* ints = scratch.take<int32_t>(2 * call.padded_tokens() * team.num_threads());
+  int32_t* ints = scratch.take<int32_t>(2 * padded_tokens(call) * team.num_threads());
   const int64_t num_tasks = call.batch * call.num_heads * ceil_div(call.num_tokens, kQueriesATask);
   with_float_type(call.dtype, [&](auto zero) {
     for_each_slot(team, num_tasks, [&](int64_t task, int64_t slot) {
       const int64_t next = std::min(task + team.num_threads(), num_tasks - 1);
       const ForwardTask forward(call, task, next, floats + slot * slot_floats,
-                                ints + slot * 2 * call.padded_tokens());
+                                ints + slot * 2 * padded_tokens(call));
       forward.run<decltype(zero)>();
     });
   });

@@ -7,6 +7,7 @@
 #include <hwy/highway.h>
 
 #include "device/host/kernels/dropout-inl.h"
+#include "system/thread_team.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ebb {

@@ -9,6 +9,7 @@
 #include <hwy/highway.h>
 
 #include "device/host/kernels/simd-inl.h"
+#include "system/thread_team.h"
 
 #ifndef EBB_HOST_KERNELS_ELEMENTWISE_ARGUMENTS_
 #define EBB_HOST_KERNELS_ELEMENTWISE_ARGUMENTS_

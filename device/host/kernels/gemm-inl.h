@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "device/dtype.h"
-#include "device/host/f16-inl.h"
+#include "device/f16-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ebb {

@@ -4,6 +4,7 @@
 
 #include "device/host/kernels/gemm_kernel.h"
 #include "device/host/kernels/tasks.h"
+#include "system/thread_team.h"
 
 namespace ebb {
 namespace {

@@ -11,7 +11,10 @@
 #include <cstdint>
 
 #include "device/arithmetic.h"
-#include "device/host/host_kernels.h"
+#include "device/dtype.h"
+#include "device/kernels.h"
+#include "device/workspace.h"
+#include "system/thread_team.h"
 
 namespace ebb {
 

@@ -5,11 +5,12 @@
 
 #include <span>
 
+#include "device/backends.h"
 #include "device/dtype.h"
-#include "device/host/host_kernels.h"
 #include "device/host/kernels/tasks.h"
 #include "device/kernel_checks.h"
 #include "device/kernels.h"
+#include "system/thread_team.h"
 
 namespace ebb {
 

@@ -8,6 +8,7 @@
 #include <hwy/highway.h>
 
 #include "device/host/kernels/simd-inl.h"
+#include "system/thread_team.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ebb {

@@ -13,6 +13,7 @@
 #include <hwy/highway.h>
 
 #include "device/host/kernels/simd-inl.h"
+#include "system/thread_team.h"
 
 #ifndef EBB_HOST_KERNELS_LOSS_ARGUMENTS_
 #define EBB_HOST_KERNELS_LOSS_ARGUMENTS_

@@ -18,7 +18,7 @@
 #include <cstring>
 
 #include "device/dtype.h"
-#include "device/host/f16-inl.h"
+#include "device/f16-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ebb {

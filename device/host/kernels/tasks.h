@@ -9,7 +9,8 @@
 #include <cstdint>
 
 #include "device/errors.h"
-#include "device/host/host_kernels.h"
+#include "device/workspace.h"
+#include "system/thread_team.h"
 
 namespace ebb {
 

@@ -1,0 +1,46 @@
+// What a backward closure sees of the tape.
+#include "autograd/tape.h"
+#include "device/errors.h"
+
+namespace ebb {
+
+Kernels& Backward::kernels() const { return tape_.kernels_; }
+Stream& Backward::stream() const { return tape_.compute_; }
+
+Tensor Backward::weight(int i) const {
+  EBB_CHECK(uses_[i].weight, "this backward said that it does not read the weight");
+  return tape_.hooks_.weight(uses_[i]);
+}
+
+GradientSlot Backward::weight_gradient(int i) const { return tape_.hooks_.gradient(uses_[i]); }
+
+Tensor Backward::gradient(const Variable& output) const {
+  const Tape::Slot& slot = tape_.slots_[output.id];
+  EBB_CHECK(slot.gradient >= 0, "an output has no gradient");
+  return tape_.tensor_at(tape_.gradients_[slot.gradient].offset, slot.shape, slot.dtype);
+}
+
+GradientSlot Backward::input_gradient(const Variable& input) const {
+  return tape_.input_gradient(input);
+}
+
+Tensor Backward::own_gradient(const Variable& output) const {
+  return tape_.input_gradient(output).sums;
+}
+
+Tensor Backward::scratch(Shape shape, DType type) const { return tape_.scratch(shape, type); }
+
+void Backward::pass_gradient(const Variable& input, const Variable& output) const {
+  if (!input.has_gradient()) return;
+  Tape::Slot& to = tape_.slots_[input.id];
+  tape_.check_usable(to);
+  if (to.gradient < 0) {
+    to.gradient = tape_.slots_[output.id].gradient;
+    ++tape_.gradients_[to.gradient].num_owners;
+    return;
+  }
+  const Tensor sum = tape_.input_gradient(input).sums;
+  tape_.kernels_.accumulate(tape_.compute_, sum, gradient(output).reshape(sum.shape));
+}
+
+}  // namespace ebb

@@ -1,0 +1,235 @@
+// The head of a language model: a matrix product and its loss, cut so that neither logits nor,
+// where it is large, the weight exist whole.
+#include <algorithm>
+#include <optional>
+
+#include "autograd/primitives.h"
+
+namespace ebb {
+namespace {
+
+/// As many of `count` as `elements` hold at `width` each, in multiples of 64 where that many fit.
+int64_t slice_of(int64_t count, int64_t width, int64_t elements) {
+  const int64_t most = std::max<int64_t>(1, elements / width);
+  return std::min(count, most >= 64 ? most / 64 * 64 : most);
+}
+
+class Classifier {
+ public:
+  Classifier(Tape& tape, Variable x, ParameterId weight, int64_t vocabulary, Tensor targets,
+             const ClassifierCut& cut, std::optional<ParameterId> bias)
+      : tape_(tape),
+        x_(x),
+        weight_(weight),
+        bias_(bias),
+        vocabulary_(vocabulary),
+        num_rows_(x.value.rows()),
+        channels_(x.value.columns()),
+        targets_(targets.reshape({num_rows_, 1})),
+        weight_rows_(cut.weight_rows(vocabulary, channels_)),
+        first_row_(tape.first_wanted_row(num_rows_)),
+        logits_rows_(cut.logits_rows(num_rows_ - first_row_, weight_rows_)) {}
+
+  void run() {
+    if (weight_rows_ >= vocabulary_) return run_at_once();
+    run_statistics();
+    if (tape_.training()) run_gradients();
+    tape_.release(statistics_);
+  }
+
+ private:
+  /// Rows of x and what belongs to them.
+  struct Rows {
+    int64_t first, count;
+    Tensor of(const Tensor& all) const { return all.slice_rows(first, count); }
+    Tensor vector_of(const Tensor& all) const { return of(all).reshape({count}); }
+  };
+  template <class Body>
+  void for_each_rows(const Body& body) const {
+    for (int64_t first = first_row_; first < num_rows_; first += logits_rows_) {
+      body(Rows{first, std::min(logits_rows_, num_rows_ - first)});
+    }
+  }
+  int64_t num_slices() const { return (vocabulary_ + weight_rows_ - 1) / weight_rows_; }
+  RowRange slice(int64_t i) const {
+    const int64_t first = i * weight_rows_;
+    return {first, std::min(weight_rows_, vocabulary_ - first)};
+  }
+  /// Opens a moment with some rows of the weight and of the bias.
+  void begin_moment(const RowRange& rows, bool continues) {
+    const WeightUse weight{.parameter = weight_, .rows = rows, .continues = continues};
+    if (!bias_) return tape_.begin_moment("classifier logits", {weight});
+    const WeightUse bias{.parameter = *bias_, .rows = rows, .continues = continues};
+    tape_.begin_moment("classifier logits", {weight, bias});
+  }
+  void begin_loss_moment(std::string_view name, const RowRange& rows, bool continues, Phase phase) {
+    const WeightUse weight{.parameter = weight_, .rows = rows, .continues = continues};
+    if (!bias_) return tape_.begin_loss_moment(name, {weight}, phase);
+    const WeightUse bias{.parameter = *bias_, .rows = rows, .continues = continues};
+    tape_.begin_loss_moment(name, {weight, bias}, phase);
+  }
+  /// Of the open moment.
+  Tensor bias() const { return bias_ ? tape_.weight(1) : Tensor{}; }
+  Tensor bias_sums() const { return bias_ ? tape_.weight_gradient(1).sums : Tensor{}; }
+  Tensor logits_memory(int64_t num_classes) const {
+    return tape_.scratch({logits_rows_, num_classes}, x_.value.dtype);
+  }
+  Kernels& kernels() const { return tape_.kernels(); }
+  Stream& stream() const { return tape_.stream(); }
+  void add_weight_gradient(GradientSlot& dw, const Tensor& dbias, const Tensor& logits,
+                           const Rows& rows) const {
+    kernels().linear_backward_weight(stream(), dw.sums, dbias, logits, rows.of(x_.value), dw.write);
+    dw.write = Write::Add;
+  }
+
+  void run_at_once();
+  void run_statistics();
+  void add_statistics(int64_t i);
+  void run_gradients();
+  void add_gradients(int64_t i);
+  void begin_input_gradient();
+  void end_input_gradient();
+
+  Tape& tape_;
+  const Variable x_;
+  const ParameterId weight_;
+  const std::optional<ParameterId> bias_;
+  const int64_t vocabulary_, num_rows_, channels_;
+  const Tensor targets_;  // (N, 1)
+  const int64_t weight_rows_;
+  const int64_t first_row_;  // where logits alone are asked for, of the last rows
+  const int64_t logits_rows_;
+  Variable statistics_;
+  Variable dx_sums_;  // fp32, where x is not
+  std::optional<GradientSlot> dx_;
+};
+
+void Classifier::run_at_once() {
+  begin_loss_moment("classifier", {}, false, Phase::Forward);
+  const Tensor w = tape_.weight(0), b = bias();
+  const Tensor memory = logits_memory(vocabulary_);
+  const Tensor losses = tape_.scratch({num_rows_, 1}, DType::F32);
+  std::optional<GradientSlot> dw, dx;
+  Tensor dbias;
+  if (tape_.training()) {
+    dw = tape_.weight_gradient(0);
+    dbias = bias_sums();
+    if (x_.has_gradient()) dx = tape_.input_gradient(x_);
+  }
+  for_each_rows([&](const Rows& rows) {
+    const Tensor logits = memory.slice_rows(0, rows.count);
+    kernels().linear_forward(stream(), logits, rows.of(x_.value), w, b);
+    tape_.show_logits(num_rows_, rows.first, 0, logits);
+    if (!tape_.wants_loss()) return;
+    kernels().cross_entropy(
+        stream(), rows.vector_of(losses), logits, rows.vector_of(targets_),
+        tape_.training() ? std::optional(tape_.loss_gradient_scale()) : std::nullopt);
+    if (!tape_.training()) return;
+    add_weight_gradient(*dw, dbias, logits, rows);
+    if (!dx) return;
+    kernels().linear_backward_input(stream(), rows.of(dx->sums), logits, w, dx->write);
+  });
+  if (tape_.wants_loss()) tape_.add_losses(losses.reshape({num_rows_}));
+  tape_.end_moment();
+}
+
+/// The loss, and what the gradient of every slice needs to know of all others.
+void Classifier::run_statistics() {
+  for (int64_t i = 0; i < num_slices(); ++i) {
+    if (i > 0) tape_.between_moments();
+    add_statistics(i);
+  }
+}
+
+void Classifier::add_statistics(int64_t i) {
+  const RowRange classes = slice(i);
+  begin_moment(classes, i > 0);
+  if (i == 0) statistics_ = tape_.output({num_rows_, 3}, DType::F32);
+  const Tensor losses = tape_.scratch({num_rows_, 1}, DType::F32);
+  const Tensor memory = logits_memory(classes.count);
+  for_each_rows([&](const Rows& rows) {
+    const Tensor logits = memory.slice_rows(0, rows.count);
+    kernels().linear_forward(stream(), logits, rows.of(x_.value), tape_.weight(0), bias());
+    tape_.show_logits(num_rows_, rows.first, classes.first, logits);
+    if (!tape_.wants_loss()) return;
+    kernels().cross_entropy_statistics(stream(), rows.vector_of(losses), rows.of(statistics_.value),
+                                       logits, rows.vector_of(targets_),
+                                       {classes.first, vocabulary_});
+  });
+  if (i + 1 == num_slices() && tape_.wants_loss()) {
+    tape_.add_losses(losses.reshape({num_rows_}));
+  }
+  tape_.end_moment();
+}
+
+/// From the last slice, whose weight is still there, to the first.
+void Classifier::run_gradients() {
+  for (int64_t i = num_slices() - 1; i >= 0; --i) {
+    tape_.between_moments();
+    add_gradients(i);
+  }
+}
+
+void Classifier::add_gradients(int64_t i) {
+  const RowRange classes = slice(i);
+  begin_loss_moment("classifier gradient", classes, true, Phase::Backward);
+  if (i + 1 == num_slices() && x_.has_gradient()) begin_input_gradient();
+  const Tensor w = tape_.weight(0), b = bias();
+  const Tensor memory = logits_memory(classes.count);
+  GradientSlot dw = tape_.weight_gradient(0);
+  const Tensor dbias = bias_sums();
+  for_each_rows([&](const Rows& rows) {
+    const Tensor logits = memory.slice_rows(0, rows.count);
+    kernels().linear_forward(stream(), logits, rows.of(x_.value), w, b);
+    kernels().cross_entropy_gradient(stream(), logits, rows.of(statistics_.value),
+                                     rows.vector_of(targets_), {classes.first, vocabulary_},
+                                     tape_.loss_gradient_scale());
+    add_weight_gradient(dw, dbias, logits, rows);
+    if (!dx_) return;
+    kernels().linear_backward_input(stream(), rows.of(dx_->sums), logits, w, dx_->write);
+  });
+  if (dx_) dx_->write = Write::Add;
+  if (i == 0 && dx_) end_input_gradient();
+  tape_.end_moment();
+}
+
+/// Every slice adds to it: in fp32, and it is rounded once.
+void Classifier::begin_input_gradient() {
+  if (x_.value.dtype == DType::F32) {
+    dx_ = tape_.input_gradient(x_);
+  } else {
+    dx_sums_ = tape_.output(x_.value.shape, DType::F32);
+    dx_ = GradientSlot{dx_sums_.value, Write::Store};
+  }
+}
+
+void Classifier::end_input_gradient() {
+  if (!dx_sums_.has_gradient()) return;
+  const GradientSlot dx = tape_.input_gradient(x_);
+  const bool is_first = dx.write == Write::Store;
+  const Tensor rounded = is_first ? dx.sums : tape_.scratch(x_.value.shape, x_.value.dtype);
+  kernels().finish_gradient(stream(), rounded, dx_sums_.value, {}, {});
+  if (!is_first) kernels().accumulate(stream(), dx.sums, rounded);
+  tape_.release(dx_sums_);
+}
+
+}  // namespace
+
+int64_t ClassifierCut::weight_rows(int64_t vocabulary, int64_t channels) const {
+  const int64_t most = slice_of(vocabulary, channels, weight_elements);
+  const int64_t num_slices = (vocabulary + most - 1) / most;
+  const int64_t even = (vocabulary + num_slices - 1) / num_slices;
+  return std::min(most, (even + 63) / 64 * 64);
+}
+
+int64_t ClassifierCut::logits_rows(int64_t num_rows, int64_t num_classes) const {
+  return slice_of(num_rows, num_classes, logits_elements);
+}
+
+void classifier_cross_entropy(Tape& tape, Variable x, ParameterId weight, int64_t vocabulary,
+                              Tensor targets, const ClassifierCut& cut,
+                              std::optional<ParameterId> bias) {
+  Classifier(tape, x, weight, vocabulary, targets, cut, bias).run();
+}
+
+}  // namespace ebb

@@ -1,0 +1,107 @@
+#include "autograd/micro_batches.h"
+
+#include <fmt/format.h>
+
+#include "device/errors.h"
+
+namespace ebb {
+namespace {
+
+// Each takes some pages of host memory.
+constexpr uint32_t kMostStacks = 4096;
+
+}  // namespace
+
+/// Where a micro-batch hands on its turn.
+class MicroBatches::Boundary : public BlockBoundary {
+ public:
+  Boundary(Turns& turns, uint32_t index) : turns_(turns), index_(index) {}
+  void begin(OnTurn& on_turn) {
+    on_turn_ = &on_turn;
+    on_turn(index_);
+  }
+  void reached() override {
+    turns_.pass(index_);
+    (*on_turn_)(index_);
+  }
+
+ private:
+  Turns& turns_;
+  const uint32_t index_;
+  OnTurn* on_turn_ = nullptr;
+};
+
+MicroBatches::MicroBatches(const Model& model, Device& device, Stream& compute, Hooks& hooks,
+                           Arena& arena, bool vertical, uint32_t most)
+    : model_(model), vertical_(vertical), num_inputs_(model.inputs().size()) {
+  if (vertical && most > kMostStacks) {
+    throw ConfigError(
+        fmt::format("{} micro-batches layer by layer would take a stack each, and may take {}: use "
+                    "--micro-batch-order horizontal, or fewer (--gradient-accumulation, "
+                    "--eval-batches) with a larger --micro-batch-size",
+                    most, kMostStacks));
+  }
+  for (uint32_t k = 0; k < (vertical ? most : 1); ++k) {
+    tapes_.push_back(std::make_unique<Tape>(device, compute, hooks, arena));
+  }
+  if (!vertical) return;
+  turns_ = std::make_unique<Turns>(most);
+  for (uint32_t k = 0; k < most; ++k) boundaries_.push_back(std::make_unique<Boundary>(*turns_, k));
+}
+
+MicroBatches::~MicroBatches() = default;
+
+void MicroBatches::begin(const MicroBatchRun& run, uint32_t k, Tape& tape,
+                         BlockBoundary* boundary) const {
+  TapeOptions options = run.tape;
+  options.boundary = boundary;
+  options.micro_batch = k;
+  tape.begin_micro_batch(options, run.loss_total, k == 0 ? Write::Store : Write::Add,
+                         run.loss_gradient_scale);
+}
+
+void MicroBatches::forward(const MicroBatchRun& run, uint32_t k, Tape& tape) const {
+  model_.forward(tape, run.inputs.subspan(k * num_inputs_, num_inputs_));
+}
+
+void MicroBatches::run_horizontally(const MicroBatchRun& run, OnTurn& on_turn) {
+  for (uint32_t k = 0; k < run.count; ++k) {
+    on_turn(k);
+    begin(run, k, *tapes_[0], nullptr);
+    forward(run, k, *tapes_[0]);
+    tapes_[0]->begin_backward();
+    tapes_[0]->run_backward(0);
+    tapes_[0]->end_micro_batch();
+  }
+}
+
+void MicroBatches::run_vertically(const MicroBatchRun& run, OnTurn& on_turn) {
+  for (uint32_t k = 0; k < run.count; ++k) begin(run, k, *tapes_[k], boundaries_[k].get());
+  turns_->run(run.count, [&](uint32_t k) {
+    boundaries_[k]->begin(on_turn);
+    forward(run, k, *tapes_[k]);
+  });
+  const size_t num_segments = tapes_[0]->num_segments();
+  for (uint32_t k = 0; k < run.count; ++k) {
+    EBB_CHECK(tapes_[k]->num_segments() == num_segments,
+              "micro-batches of a step must run the same blocks");
+    tapes_[k]->begin_backward();
+  }
+  for (size_t segment = num_segments; segment-- > 0;) {
+    for (uint32_t k = 0; k < run.count; ++k) {
+      on_turn(k);
+      tapes_[k]->run_backward(segment);
+    }
+  }
+  for (uint32_t k = 0; k < run.count; ++k) tapes_[k]->end_micro_batch();
+}
+
+void MicroBatches::run(const MicroBatchRun& run, OnTurn on_turn) {
+  if (vertical_) {
+    run_vertically(run, on_turn);
+  } else {
+    run_horizontally(run, on_turn);
+  }
+}
+
+}  // namespace ebb

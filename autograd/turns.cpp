@@ -1,0 +1,54 @@
+#include "autograd/turns.h"
+
+#include <fmt/format.h>
+
+#include <system_error>
+#include <utility>
+
+#include "device/errors.h"
+
+namespace ebb {
+
+Turns::Turns(uint32_t most) {
+  try {
+    for (uint32_t i = 0; i < most; ++i) fibers_.push_back(std::make_unique<Fiber>());
+  } catch (const std::system_error& error) {
+    throw ConfigError(fmt::format(
+        "cannot make stack {} of the {} that take turns, one for each micro-batch of a step: {}; "
+        "allow more addresses (ulimit -v) or mappings (sysctl vm.max_map_count), make fewer and "
+        "larger micro-batches, or use --micro-batch-order horizontal",
+        fibers_.size() + 1, most, error.code().message()));
+  }
+}
+
+void Turns::run_erased(uint32_t count, const void* body, Call call) {
+  EBB_CHECK(count <= fibers_.size(), "more bodies than stacks to take turns");
+  for (uint32_t i = 0; i < count; ++i) {
+    fibers_[i]->start([this, body, call, i] { run_body(body, call, i); });
+  }
+  for (bool any = true; any;) {
+    any = false;
+    for (uint32_t i = 0; i < count; ++i) {
+      if (!fibers_[i]->has_ended()) fibers_[i]->resume();
+      any |= !fibers_[i]->has_ended();
+    }
+  }
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void Turns::run_body(const void* body, Call call, uint32_t i) {
+  if (error_) return;
+  try {
+    call(body, i);
+  } catch (const Abandoned&) {
+  } catch (...) {
+    if (!error_) error_ = std::current_exception();
+  }
+}
+
+void Turns::pass(uint32_t i) {
+  fibers_[i]->suspend();
+  if (error_) throw Abandoned{};
+}
+
+}  // namespace ebb

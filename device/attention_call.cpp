@@ -1,0 +1,113 @@
+#include "device/attention_call.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "device/errors.h"
+#include "device/kernel_checks.h"
+
+namespace ebb {
+
+double AttentionCall::product_flops() const {
+  const auto n = static_cast<double>(num_tokens);
+  const auto seen = static_cast<double>(window > 0 ? std::min(window, num_tokens) : num_tokens);
+  const double pairs = causal ? n * seen - 0.5 * seen * seen : n * n;
+  return 2.0 * static_cast<double>(batch * channels()) * pairs;
+}
+
+AttentionCall describe_attention(const Tensor& qkv, const Tensor& out, const Tensor& log_sum_exp,
+                                 const AttentionShape& shape) {
+  EBB_CHECK(qkv.shape.rank() == 3 && out.shape.rank() == 3,
+            "attention: qkv (B, T, (NH + 2 NKV) D), out (B, T, NH D)");
+  EBB_CHECK(is_float(qkv.dtype) && out.dtype == qkv.dtype,
+            "attention: qkv and out must be of one float type");
+  const int64_t batch = out.dim(0), num_tokens = out.dim(1);
+  const int64_t heads = shape.num_heads, kv_heads = shape.kv_heads();
+  EBB_CHECK(heads > 0 && out.dim(2) % heads == 0,
+            "attention: the number of heads must divide the channels");
+  EBB_CHECK(kv_heads > 0 && heads % kv_heads == 0,
+            "attention: the heads of keys must divide those of queries");
+  const int64_t head_size = out.dim(2) / heads;
+  EBB_CHECK(qkv.dim(0) == batch && qkv.dim(1) == num_tokens &&
+                qkv.dim(2) == (heads + 2 * kv_heads) * head_size,
+            "attention: qkv (B, T, (NH + 2 NKV) D) and out (B, T, NH D) differ");
+  EBB_CHECK(!log_sum_exp || is_vector(log_sum_exp, DType::F32, batch * heads * num_tokens),
+            "attention: log_sum_exp (B, NH, T) fp32");
+  EBB_CHECK(shape.window >= 0 && (shape.window == 0 || shape.causal),
+            "attention: a window looks back, so attention must be causal");
+  const Tensor& starts = shape.document_starts;
+  EBB_CHECK(!starts || is_vector(starts, DType::I32, batch * num_tokens),
+            "attention: document_starts (B, T) int32");
+  EBB_CHECK(!shape.dropout || (shape.dropout.probability < 1 && heads < (1 << 16) &&
+                               num_tokens <= kMostDropoutTokens),
+            "attention: dropout of a probability below 1, of up to 65535 heads and 131072 tokens");
+  const float scale = 1.0f / std::sqrt(static_cast<float>(head_size));
+  return {.dtype = qkv.dtype,
+          .batch = batch,
+          .num_tokens = num_tokens,
+          .num_heads = heads,
+          .num_kv_heads = kv_heads,
+          .head_size = head_size,
+          .causal = shape.causal,
+          .window = shape.window,
+          .scale = shape.scale == 0 ? scale : shape.scale,
+          .dropout = shape.dropout,
+          .document_starts = starts ? starts.as<int32_t>() : nullptr,
+          .qkv = qkv.data,
+          .out = out.data,
+          .log_sum_exp = log_sum_exp ? log_sum_exp.as<float>() : nullptr};
+}
+
+Cost check_attention_forward(const Tensor& out, const Tensor& log_sum_exp, const Tensor& qkv,
+                             const AttentionShape& shape, AttentionCall* call) {
+  EBB_CHECK(log_sum_exp, "attention: log_sum_exp (B, NH, T) fp32");
+  *call = describe_attention(qkv, out, log_sum_exp, shape);
+  return {.flops = 2.0 * call->product_flops(),
+          .attention_flops = 2.0 * call->product_flops(),
+          .bytes = total_bytes(out, log_sum_exp, qkv, shape.document_starts),
+          .name = "attention_forward"};
+}
+
+/// How much of the cache there is only its positions say: as if it were full.
+Cost check_attention_cached(const Tensor& out, const Tensor& qkv, const Tensor& cache,
+                            const Tensor& positions, const AttentionShape& shape,
+                            AttentionCall* call) {
+  *call = describe_attention(qkv, out, {}, shape);
+  EBB_CHECK(!shape.dropout, "attention_cached: no dropout");
+  const int64_t columns = 2 * call->num_kv_heads * call->head_size;
+  EBB_CHECK(cache && cache.shape.rank() == 3 && cache.dtype == qkv.dtype &&
+                cache.dim(0) == call->batch && cache.dim(2) == columns,
+            "attention_cached: cache (B, S, 2 NKV D) of the type of qkv");
+  EBB_CHECK(is_vector(positions, DType::I32, call->batch * call->num_tokens),
+            "attention_cached: positions (B, T) int32");
+  EBB_CHECK(shape.causal && !shape.document_starts,
+            "attention_cached: causal, and each row is one document");
+  call->cache = cache.data;
+  call->capacity = cache.dim(1);
+  call->positions = positions.as<int32_t>();
+  const double flops =
+      4.0 * static_cast<double>(call->batch * call->num_tokens * call->channels() * call->capacity);
+  return {.flops = flops,
+          .attention_flops = flops,
+          .bytes = total_bytes(out, qkv, cache, positions),
+          .name = "attention_cached"};
+}
+
+Cost check_attention_backward(const Tensor& dqkv, const Tensor& dout, const Tensor& qkv,
+                              const Tensor& out, const Tensor& log_sum_exp,
+                              const AttentionShape& shape, AttentionCall* call) {
+  EBB_CHECK(log_sum_exp, "attention_backward: log_sum_exp (B, NH, T) fp32");
+  *call = describe_attention(qkv, out, log_sum_exp, shape);
+  EBB_CHECK(dqkv.dtype == qkv.dtype && dqkv.shape == qkv.shape,
+            "attention_backward: dqkv must look like qkv");
+  EBB_CHECK(dout.dtype == out.dtype && dout.shape == out.shape,
+            "attention_backward: dout must look like out");
+  call->dqkv = dqkv.data;
+  call->dout = dout.data;
+  return {.flops = 5.0 * call->product_flops(),
+          .attention_flops = 5.0 * call->product_flops(),
+          .bytes = total_bytes(dqkv, dout, qkv, out, log_sum_exp, shape.document_starts),
+          .name = "attention_backward"};
+}
+
+}  // namespace ebb

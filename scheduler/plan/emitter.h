@@ -1,0 +1,72 @@
+// The planner's second pass: what was decided becomes the list of operations, each with what it
+// waits for. Part of make_plan(); one thread.
+#pragma once
+
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+#include "scheduler/plan/plan.h"
+#include "scheduler/plan/program.h"
+#include "scheduler/plan/residency.h"
+
+namespace ebb {
+
+class Emitter {
+ public:
+  Emitter(const Program& program, const Layout& layout, const PlanOptions& options,
+          Residency& residency, std::vector<uint32_t> gradient_slots, Plan& plan)
+      : program_(program),
+        layout_(layout),
+        options_(options),
+        residency_(residency),
+        plan_(plan),
+        slot_of_chunk_(std::move(gradient_slots)) {}
+  void run();
+
+ private:
+  uint32_t emit(Op op, std::initializer_list<uint32_t> waits);
+  void emit_item(uint32_t item);
+  void emit_stores_after(uint32_t item);
+  void emit_store(Store& store);
+  void order_brings();
+  void emit_brings_after(uint32_t position);
+  void emit_bring(const Bring& bring);
+  void emit_drop(Lane lane, uint32_t chunk, uint32_t block, uint32_t last_item, uint32_t store);
+  void emit_update(uint32_t parameter_chunk, uint32_t wait);
+  void emit_carried_updates();
+  void emit_partials(uint32_t parameter_chunk, uint32_t finish);
+  void emit_norm();
+  void emit_end();
+  uint32_t item_op(uint32_t item) const { return item == kStart ? kNone : op_of_item_[item]; }
+  uint32_t store_op(uint32_t store) const {
+    return store == kNone ? kNone : residency_.stores[store].op;
+  }
+  /// The update that makes a chunk's weights what is loaded now.
+  uint32_t update_before(ChunkId id) const {
+    return id.space == Space::Weights ? last_update_[id.index] : kNone;
+  }
+
+  const Program& program_;
+  const Layout& layout_;
+  const PlanOptions& options_;
+  Residency& residency_;
+  Plan& plan_;
+  std::vector<uint32_t> op_of_item_;
+  std::vector<uint32_t> pending_load_;       // [chunk] that no item has waited for yet
+  std::vector<uint32_t> last_drop_;          // [chunk]
+  std::vector<uint32_t> bring_order_;        // brings by position
+  std::vector<uint32_t> first_bring_after_;  // [order of position] in bring_order_
+  size_t next_bring_ = 0;
+  std::vector<uint32_t> store_order_;  // stores by after_item
+  size_t next_store_ = 0;
+  std::vector<uint32_t> slot_of_chunk_;  // [parameter chunk] gradient slot
+  std::vector<uint32_t> last_update_of_slot_;
+  std::vector<uint32_t> last_update_;   // [parameter chunk] of the step before, or of this one
+  std::vector<uint32_t> finished_;      // parameter chunks, in order
+  std::vector<uint32_t> parts_stored_;  // [parameter chunk] gradient chunks stored
+  uint32_t last_gradient_store_ = kNone;
+  uint32_t norm_ = kNone;
+};
+
+}  // namespace ebb

@@ -1,0 +1,40 @@
+#include <fmt/format.h>
+
+#include "scheduler/plan/plan.h"
+
+namespace ebb {
+
+std::string_view name_of(OpKind kind) {
+  static constexpr std::string_view kNames[] = {"run",      "finish", "update", "speculate",
+                                                "partials", "norm",   "move",   "drop"};
+  return kNames[static_cast<int>(kind)];
+}
+
+std::string to_string(const Plan& plan, const Trace& trace) {
+  std::string text;
+  const auto list_held = [&](std::string_view when, const std::vector<HeldChunk>& held) {
+    for (const HeldChunk& h : held) {
+      text += fmt::format("{:>6} weights {} in block {}\n", when, h.chunk, h.block);
+    }
+  };
+  list_held("start", plan.held_at_start);
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const Op& op = plan.ops[i];
+    text += fmt::format("{:>6} {:<6}", i, name_of(op.kind));
+    if (op.kind == OpKind::Run) {
+      const Moment& m = trace.moments[op.moment];
+      text += fmt::format(" {} {} {}", op.moment, name_of(m.phase), m.name);
+    } else if (op.kind != OpKind::Norm) {
+      text += fmt::format(" {} {}", name_of(op.chunk.space), op.chunk.index);
+    }
+    if (op.kind == OpKind::Move) text += fmt::format(" {} -> {}", name_of(op.from), name_of(op.to));
+    if (op.block != kNone) text += fmt::format(" block {}", op.block);
+    if (op.num_waits > 0) text += " after";
+    for (uint32_t w : plan.waits_of(op)) text += fmt::format(" {}", w);
+    text += '\n';
+  }
+  list_held("end", plan.held_at_end);
+  return text;
+}
+
+}  // namespace ebb

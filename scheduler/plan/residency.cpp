@@ -1,0 +1,310 @@
+#include "scheduler/plan/residency.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "device/errors.h"
+
+namespace ebb {
+namespace {
+
+// Of a finished chunk the gradient is home and the weights are updated, about, when so many more
+// are finished: the load lane, which waits for that, brings nothing else meanwhile.
+constexpr uint32_t kFinishesLater = 4;
+
+uint32_t later(uint32_t a, uint32_t b) { return order_of(a) < order_of(b) ? b : a; }
+uint32_t earlier(uint32_t a, uint32_t b) { return order_of(a) < order_of(b) ? a : b; }
+
+void name_once(std::vector<uint32_t>& chunks) {
+  std::ranges::sort(chunks);
+  chunks.erase(std::unique(chunks.begin(), chunks.end()), chunks.end());
+}
+
+}  // namespace
+
+void FreedBlocks::add(Freed freed) {
+  freed_.insert(std::upper_bound(freed_.begin() + first_, freed_.end(), freed), freed);
+}
+
+void FreedBlocks::remove(Freed freed) {
+  take(static_cast<size_t>(std::lower_bound(freed_.begin() + first_, freed_.end(), freed) -
+                           freed_.begin()));
+}
+
+uint32_t FreedBlocks::take_first() { return take(first_); }
+
+uint32_t FreedBlocks::take_late(uint32_t order, size_t but) {
+  const Freed end{order + 1, 0};
+  const auto num_free = static_cast<size_t>(
+      std::lower_bound(freed_.begin() + first_, freed_.end(), end) - freed_.begin());
+  return take(std::max(first_ + but + 1, num_free) - but - 1);
+}
+
+uint32_t FreedBlocks::take(size_t at) {
+  const uint32_t block = freed_[at].block;
+  if (at == first_) {
+    ++first_;
+  } else {
+    freed_.erase(freed_.begin() + static_cast<ptrdiff_t>(at));
+  }
+  return block;
+}
+
+Residency::Residency(const Program& program, uint32_t num_blocks, uint32_t num_rest,
+                     std::vector<uint32_t> held)
+    : program_(program),
+      max_blocks_(num_blocks),
+      num_rest_(num_rest),
+      chunks_(program.num_dense()),
+      held_(std::move(held)),
+      is_held_(program.num_dense(), false),
+      stays_(program.num_dense(), false),
+      candidates_(static_cast<uint32_t>(program.needs.size())) {
+  for (uint32_t i = 0; i < program.items.size(); ++i) {
+    if (program.items[i].is_finish()) finishes_.push_back(i);
+  }
+  place_weights();
+}
+
+uint32_t Residency::next_use(uint32_t chunk) const {
+  const uint32_t at = program_.first_need[chunk] + chunks_[chunk].cursor;
+  if (at == program_.first_need[chunk + 1]) return kNone;
+  return program_.needs[program_.needs_of_chunk[at]].item;
+}
+
+uint32_t Residency::leave_block(Chunk& chunk, uint32_t after, uint32_t store) {
+  Block& block = blocks_[chunk.block];
+  block.busy = false;
+  block.free_after = block.free_from = after;
+  block.store = store;
+  chunk.former_block = chunk.block;
+  return std::exchange(chunk.block, kNone);
+}
+
+void Residency::free_block(Chunk& chunk, uint32_t after, uint32_t store) {
+  const uint32_t block = leave_block(chunk, after, store);
+  blocks_[block].free_from = store == kNone ? after : behind_finishes(after);
+  freed(blocks_[block]).add({order_of(blocks_[block].free_from), block});
+}
+
+void Residency::may_leave(uint32_t c) {
+  const uint32_t at = program_.first_need[c] + chunks_[c].cursor;
+  resting_.push_back({program_.needs_of_chunk[at], brings.size()});
+}
+
+void Residency::end_rest() {
+  candidates_.insert(resting_.front().next_need);
+  resting_.pop_front();
+}
+
+/// The chunk that is used furthest in the future, of those that do not rest if there is one; kNone
+/// where all are needed.
+uint32_t Residency::choose_victim(uint32_t item) {
+  while (!resting_.empty() && resting_.front().num_brings + num_rest_ <= brings.size()) end_rest();
+  for (;;) {
+    while (!candidates_.empty()) {
+      const uint32_t need = candidates_.greatest();
+      const auto [next, c] = program_.needs[need];
+      const bool is_old_entry = chunks_[c].block == kNone || chunks_[c].next_item != next;
+      if (!is_old_entry && next == item) break;  // and so are all below it
+      candidates_.erase(need);
+      if (!is_old_entry) return c;
+    }
+    if (resting_.empty()) return kNone;
+    end_rest();
+  }
+}
+
+/// The block that the victim leaves.
+uint32_t Residency::evict(uint32_t item) {
+  const uint32_t c = choose_victim(item);
+  if (c == kNone) {
+    throw PlanError(
+        fmt::format("{} blocks are not enough for item {} of the program", max_blocks_, item));
+  }
+  Chunk& victim = chunks_[c];
+  num_held_in_vain += is_held_[c] && victim.cursor == 0;
+  uint32_t store = kNone;
+  if (victim.dirty) {
+    store = static_cast<uint32_t>(stores.size());
+    stores.push_back({c, victim.last_item});
+    victim.home_store = store;
+    victim.dirty = false;
+    const ChunkId id = program_.chunk_id(c);
+    (id.space == Space::Activations ? activations_gone_home : sums_gone_home).push_back(id.index);
+  }
+  return leave_block(victim, victim.last_item, store);
+}
+
+/// A load takes what is free the longest, as it starts then. Who is only given a block is given it
+/// when it is needed, and takes one that became free shortly before: more loads start early so. One
+/// whose gradient is still on its way home would make it wait.
+uint32_t Residency::take_block(uint32_t item, Touch touch) {
+  if (blocks_.size() < max_blocks_) {
+    blocks_.emplace_back();
+    return static_cast<uint32_t>(blocks_.size() - 1);
+  }
+  if (free_.empty() && stored_.empty()) return evict(item);
+  if (touch == Touch::Create && !free_.empty()) return free_.take_late(item, num_rest_);
+  const bool is_clean = stored_.empty() || (!free_.empty() && free_.first() < stored_.first());
+  return (is_clean ? free_ : stored_).take_first();
+}
+
+void Residency::bring(uint32_t c, uint32_t item, Touch touch) {
+  give(c, take_block(item, touch), item, kStart, touch != Touch::Create);
+}
+
+void Residency::give(uint32_t c, uint32_t b, uint32_t deadline, uint32_t not_before, bool copy) {
+  Chunk& chunk = chunks_[c];
+  Block& block = blocks_[b];
+  const uint32_t before = deadline - 1;
+  uint32_t position = before;
+  if (copy) position = later(not_before, later(earlier(block.free_from, before), chunk.last_item));
+  if (chunk.replaced_by != kNone) position = later(position, brings[chunk.replaced_by].position);
+  if (block.chunk != kNone) chunks_[block.chunk].replaced_by = static_cast<uint32_t>(brings.size());
+  chunk.replaced_by = kNone;
+  brings.push_back({.chunk = c,
+                    .deadline = deadline,
+                    .position = position,
+                    .block = b,
+                    .copy = copy,
+                    .own_store = chunk.home_store,
+                    .victim = block.chunk,
+                    .victim_item = block.free_after,
+                    .victim_store = block.store});
+  block = Block{.chunk = c, .busy = true};
+  chunk.block = b;
+}
+
+void Residency::after_use(uint32_t c, uint32_t item) {
+  Chunk& chunk = chunks_[c];
+  chunk.last_item = item;
+  ++chunk.cursor;
+  chunk.next_item = next_use(c);
+  if (stays_[c] && (chunk.next_item != kNone || program_.chunk_id(c).space == Space::Weights)) {
+    return;
+  }
+  if (chunk.next_item != kNone) {
+    may_leave(c);
+    return;
+  }
+  uint32_t store = kNone;
+  if (program_.chunk_id(c).space == Space::Gradients && !stays_[c]) {
+    store = static_cast<uint32_t>(stores.size());
+    stores.push_back({c, item});
+  }
+  free_block(chunk, item, store);
+}
+
+/// Between two lives an activation chunk keeps its block as long as nothing else wants it more: the
+/// arena reuses its addresses all the time, and each return would have to wait for the mover.
+void Residency::begin_busy(uint32_t c, uint32_t item, Touch touch) {
+  Chunk& chunk = chunks_[c];
+  chunk.next_item = kNone;  // busy: no candidate for eviction
+  if (chunk.block == kNone) bring(c, item, touch);
+}
+
+/// Whoever takes its block has to take it home.
+void Residency::begin_rest(uint32_t c, uint32_t item) {
+  Chunk& chunk = chunks_[c];
+  chunk.last_item = item;
+  ++chunk.cursor;
+  chunk.next_item = next_use(c);
+  chunk.dirty = true;
+  may_leave(c);
+}
+
+void Residency::end_life(uint32_t c, uint32_t item) {
+  Chunk& chunk = chunks_[c];
+  chunk.last_item = item;
+  ++chunk.cursor;
+  chunk.next_item = next_use(c);
+  chunk.dirty = false;
+  if (chunk.next_item == kNone) return free_block(chunk, item, kNone);
+  may_leave(c);
+}
+
+void Residency::place(uint32_t c) {
+  chunks_[c].block = static_cast<uint32_t>(blocks_.size());
+  blocks_.push_back({.chunk = c, .busy = true});
+}
+
+void Residency::place_weights() {
+  for (const ProgramItem& item : program_.items) {
+    if (!item.is_update()) continue;
+    for (const ChunkUse& use : program_.uses_of(item)) stays_[use.chunk] = true;
+    place(program_.dense({Space::Weights, item.updated_chunk}));
+  }
+  const bool updates = std::ranges::any_of(program_.items, &ProgramItem::is_finish);
+  for (const uint32_t c : held_) {
+    place(c);
+    stays_[c] = !updates;
+    if (!updates) continue;
+    is_held_[c] = true;
+    chunks_[c].next_item = next_use(c);
+    may_leave(c);
+  }
+}
+
+std::vector<HeldChunk> Residency::weights_here() const {
+  std::vector<HeldChunk> here;
+  for (uint32_t b = 0; b < blocks_.size(); ++b) {
+    if (!blocks_[b].busy) continue;
+    here.push_back({program_.chunk_id(blocks_[b].chunk).index, b});
+  }
+  return here;
+}
+
+/// The item behind which the chunk that `item` finishes is home and updated, about.
+uint32_t Residency::behind_finishes(uint32_t item) const {
+  const auto at =
+      static_cast<size_t>(std::ranges::lower_bound(finishes_, item) - finishes_.begin());
+  return finishes_[std::min(at + kFinishesLater, finishes_.size() - 1)];
+}
+
+/// Where it was, if nothing came there since: otherwise that block would have to be taken from it.
+uint32_t Residency::block_to_return_to(uint32_t c) {
+  const uint32_t former = chunks_[c].former_block;
+  const Block& block = blocks_[former];
+  if (block.chunk != c) return take_block(end(), Touch::Read);
+  freed(block).remove({order_of(block.free_from), former});
+  return former;
+}
+
+/// To blocks that nobody needs any more.
+void Residency::return_held() {
+  for (const uint32_t i : finishes_) {
+    const uint32_t c = program_.dense({Space::Weights, program_.items[i].finished_chunk});
+    if (is_held_[c]) give(c, block_to_return_to(c), end(), behind_finishes(i), true);
+  }
+}
+
+void Residency::run() {
+  for (uint32_t i = 0; i < program_.items.size(); ++i) {
+    const ProgramItem& item = program_.items[i];
+    // What is here and needed now must not make room for the rest: its next use is this item.
+    for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::Begin)) {
+      begin_busy(c, i, Touch::Create);
+    }
+    for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::Wake)) {
+      begin_busy(c, i, Touch::Read);
+    }
+    for (const ChunkUse& use : program_.uses_of(item)) {
+      if (chunks_[use.chunk].block == kNone) {
+        chunks_[use.chunk].next_item = i;
+        bring(use.chunk, i, use.touch);
+      }
+      chunks_[use.chunk].dirty |= use.touch != Touch::Read;
+    }
+    for (const ChunkUse& use : program_.uses_of(item)) after_use(use.chunk, i);
+    for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::Rest)) begin_rest(c, i);
+    for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::End)) end_life(c, i);
+  }
+  return_held();
+  name_once(sums_gone_home);
+  name_once(activations_gone_home);
+}
+
+}  // namespace ebb

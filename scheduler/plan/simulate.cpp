@@ -1,0 +1,398 @@
+#include "scheduler/plan/simulate.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "device/errors.h"
+
+namespace ebb {
+namespace {
+
+double time_of(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
+
+/// The longer of arithmetic and memory traffic.
+double seconds_of(const Cost& cost, const Machine& machine) {
+  const auto or_products = [&](double rate) { return rate > 0 ? rate : machine.flops_per_s; };
+  const double products = cost.flops - cost.attention_flops - cost.vector_flops;
+  const double arithmetic_s =
+      time_of(products, machine.flops_per_s) +
+      time_of(cost.attention_flops, or_products(machine.attention_flops_per_s)) +
+      time_of(cost.vector_flops, or_products(machine.vector_flops_per_s));
+  return std::max(arithmetic_s, time_of(cost.bytes, machine.device_bytes_per_s)) +
+         cost.num_kernels * machine.kernel_s;
+}
+
+/// What Finish reads and writes: every sum of the chunk's parameters, and the gradient.
+double finish_bytes(const Layout& layout, uint32_t chunk) {
+  const double gradient_bytes = static_cast<double>(size_of(layout.gradient_type()));
+  double bytes = 0;
+  for (const Segment& segment : layout.segments(chunk)) {
+    const double sums = 4.0 * layout.parameter(segment.parameter).num_uses;
+    bytes += (sums + gradient_bytes) * static_cast<double>(segment.num_elements);
+  }
+  return bytes;
+}
+
+/// An undo log's for each parameter, escapes included (docs/undo.md).
+constexpr double kLogBytes = 1.15;
+
+/// Clipping does not bite: then what was speculated on is done.
+bool is_done(const Op& op, const Plan& plan) {
+  return op.kind == OpKind::Update && op.carried &&
+         std::ranges::binary_search(plan.speculated, op.chunk.index);
+}
+
+double duration_s(const Op& op, const Trace& trace, const Layout& layout, const Machine& machine) {
+  switch (op.kind) {
+    case OpKind::Run: {
+      return seconds_of(trace.moments[op.moment].cost, machine);
+    }
+    case OpKind::Finish:
+      return time_of(finish_bytes(layout, op.chunk.index), machine.device_bytes_per_s) +
+             machine.kernel_s;
+    case OpKind::Speculate:
+    case OpKind::Update: {
+      const double log_bytes = op.kind == OpKind::Speculate ? kLogBytes : 0;
+      const double bytes =
+          static_cast<double>(layout.chunk_elements(op.chunk.index)) *
+          (update_bytes_per_parameter(layout.weight_type(), layout.gradient_type()) + log_bytes);
+      if (op.lane == Lane::Update) return time_of(bytes, machine.update_bytes_per_s);
+      return time_of(bytes, machine.device_bytes_per_s) + machine.kernel_s;
+    }
+    case OpKind::Move:
+      if (op.from == Tier::None) return 0;
+      return time_of(static_cast<double>(layout.used_bytes(op.chunk)),
+                     op.lane == Lane::Load ? machine.load_bytes_per_s : machine.store_bytes_per_s);
+    case OpKind::Partials:
+    case OpKind::Norm:
+    case OpKind::Drop:
+      break;
+  }
+  return 0;
+}
+
+bool is_copy(const Op& op) { return op.kind == OpKind::Move && op.from != Tier::None; }
+
+/// The two parts of a clipped step.
+enum Part { kFirstForward, kRest };
+struct PartTimes {
+  double compute_s = 0, load_s = 0, store_s = 0;
+  double copied_bytes = 0;
+};
+
+/// In which part each operation of the plan falls: for a load, that of the first moment that waits
+/// for it.
+std::vector<Part> parts_of(const Plan& plan, const Trace& trace) {
+  std::vector<Part> parts(plan.ops.size(), kFirstForward);
+  std::vector<bool> awaited(plan.ops.size(), false);
+  Part now = kFirstForward;
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const Op& op = plan.ops[i];
+    const bool goes_back =
+        op.kind == OpKind::Run && trace.moments[op.moment].phase == Phase::Backward;
+    if (goes_back) now = kRest;
+    parts[i] = now;
+    if (op.lane == Lane::Store) {
+      parts[i] = kFirstForward;
+      for (uint32_t w : plan.waits_of(op)) parts[i] = std::max(parts[i], parts[w]);
+    }
+    if (op.lane != Lane::Compute) continue;
+    for (uint32_t w : plan.waits_of(op)) {
+      if (plan.ops[w].lane != Lane::Load) continue;
+      if (!awaited[w]) parts[w] = now;
+      awaited[w] = true;
+    }
+  }
+  return parts;
+}
+
+struct Named {
+  double seconds;
+  const char* name;
+};
+Named longest(std::initializer_list<Named> times) {
+  return *std::max_element(times.begin(), times.end(),
+                           [](const Named& a, const Named& b) { return a.seconds < b.seconds; });
+}
+
+/// On shared cores the copies stand in the optimizer's way,
+double update_on_cores(double update_s, double copied_bytes, const Machine& machine) {
+  if (!machine.shared_cores) return update_s;
+  return update_s + time_of(copied_bytes, machine.copy_bytes_per_s);
+}
+
+/// and both in compute's, unless that only pretends.
+double on_cores(double compute_s, double update_s, double copied_bytes, const Machine& machine) {
+  if (!machine.shared_cores || machine.pretended_kernels) return compute_s;
+  return compute_s + update_on_cores(update_s, copied_bytes, machine);
+}
+
+Named clipped_bound(const std::array<PartTimes, 2>& parts, double update_s, double held_s,
+                    const Machine& machine) {
+  const PartTimes& first = parts[kFirstForward];
+  const PartTimes& rest = parts[kRest];
+  const Named forward =
+      longest({{on_cores(first.compute_s, update_s, 0, machine), "compute, forward"},
+               {first.load_s, "load, forward"},
+               {update_on_cores(update_s, first.copied_bytes, machine), "update, forward"}});
+  const Named backward = longest({{rest.compute_s, "compute, backward"},
+                                  {rest.load_s - held_s, "load, backward"},
+                                  {rest.store_s, "store, backward"}});
+  const Named both{forward.seconds + backward.seconds,
+                   forward.seconds > backward.seconds ? forward.name : backward.name};
+  return longest({both, {first.load_s + rest.load_s, "load"}});
+}
+
+/// Runs a plan's lanes against a clock that jumps from the end of one operation to the next.
+class Clockwork {
+ public:
+  Clockwork(const Plan& plan, const Trace& trace, const Layout& layout, const Machine& machine)
+      : plan_(plan),
+        trace_(trace),
+        layout_(layout),
+        machine_(machine),
+        done_(plan.ops.size(), false) {
+    result_.ops.resize(plan.ops.size());
+    for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+      lanes_[static_cast<int>(plan.ops[i].lane)].push_back(i);
+    }
+  }
+
+  Simulation run() {
+    for (;;) {
+      while (start_what_can()) {
+      }
+      share_cores();
+      double next_s = kNever;
+      for (const Work& work : works_) next_s = std::min(next_s, work.end_s);
+      if (next_s == kNever) break;
+      now_s_ = next_s;
+      for (Work& work : works_) {
+        if (work.end_s <= now_s_) end(work);
+      }
+    }
+    EBB_CHECK(num_done_ == plan_.ops.size(), "a plan waits for what never ends");
+    return std::move(result_);
+  }
+
+ private:
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
+
+  /// What a lane does now.
+  struct Work {
+    uint32_t op = kNone;
+    double left_s = 0;  ///< it would still take alone, at `since_s`
+    double since_s = 0;
+    double speed = 1;  ///< of its speed alone
+    double cores = 0;  ///< what a copy takes of the processor at full speed
+    double end_s = kNever;
+  };
+  /// What a lane is to start next: where in the lane, and how many of its waits are over.
+  struct Cursor {
+    uint32_t at = 0;
+    uint32_t num_over = 0;
+  };
+
+  /// The operation that may start on a lane now, or kNone.
+  uint32_t find_ready(Lane lane) {
+    const std::vector<uint32_t>& ops = lanes_[static_cast<int>(lane)];
+    Cursor& cursor = cursors_[static_cast<int>(lane)];
+    if (cursor.at == ops.size()) return kNone;
+    const auto waits = plan_.waits_of(plan_.ops[ops[cursor.at]]);
+    while (cursor.num_over < waits.size() && done_[waits[cursor.num_over]]) ++cursor.num_over;
+    return cursor.num_over == waits.size() ? ops[cursor.at] : kNone;
+  }
+  void move_on(Lane lane) {
+    Cursor& cursor = cursors_[static_cast<int>(lane)];
+    cursor = {cursor.at + 1};
+  }
+
+  /// True where something ended at once, so that more may start.
+  bool start_what_can() {
+    const size_t num_done = num_done_;
+    move_chunks();
+    start_load();
+    for (const Lane lane : {Lane::Compute, Lane::Store, Lane::Update}) {
+      if (works_[static_cast<int>(lane)].op != kNone) continue;
+      const uint32_t op = find_ready(lane);
+      if (op == kNone) continue;
+      move_on(lane);
+      start(op);
+    }
+    return num_done_ != num_done;
+  }
+
+  /// The mover gives and takes blocks, and hands copies to the link.
+  void move_chunks() {
+    for (uint32_t op; (op = find_ready(Lane::Load)) != kNone; move_on(Lane::Load)) {
+      if (is_copy(plan_.ops[op])) continue;
+      result_.ops[op].start_s = now_s_;
+      is_over(op);
+    }
+  }
+
+  void start_load() {
+    if (works_[static_cast<int>(Lane::Load)].op != kNone) return;
+    const std::vector<uint32_t>& ops = lanes_[static_cast<int>(Lane::Load)];
+    const uint32_t end = cursors_[static_cast<int>(Lane::Load)].at;
+    while (next_load_ < end && !is_copy(plan_.ops[ops[next_load_]])) ++next_load_;
+    if (next_load_ < end) start(ops[next_load_++]);
+  }
+
+  void start(uint32_t index) {
+    const Op& op = plan_.ops[index];
+    const int lane = static_cast<int>(op.lane);
+    Work& work = works_[lane];
+    work.op = index;
+    work.left_s = is_done(op, plan_) ? 0 : duration_s(op, trace_, layout_, machine_);
+    work.since_s = now_s_;
+    work.speed = 1;
+    work.cores = 0;
+    if (is_copy(op) && machine_.shared_cores) {
+      const double on_cores_s =
+          time_of(static_cast<double>(layout_.used_bytes(op.chunk)), machine_.copy_bytes_per_s);
+      work.left_s = std::max(work.left_s, on_cores_s);
+      work.cores = work.left_s > 0 ? on_cores_s / work.left_s : 0;
+    }
+    work.end_s = now_s_ + work.left_s;
+    result_.ops[index].start_s = now_s_;
+    result_.lane_busy_s[lane] += work.left_s;
+    if (op.lane == Lane::Compute) {
+      if (computed_) result_.stall_s += now_s_ - last_computed_s_;
+      computed_ = true;
+    }
+    if (work.left_s == 0) end(work);
+  }
+
+  void end(Work& work) {
+    if (plan_.ops[work.op].lane == Lane::Compute) last_computed_s_ = now_s_;
+    is_over(work.op);
+    work.op = kNone;
+    work.end_s = kNever;
+  }
+
+  void is_over(uint32_t op) {
+    result_.ops[op].end_s = now_s_;
+    result_.seconds = now_s_;
+    done_[op] = true;
+    ++num_done_;
+  }
+
+  /// Copies come first; kernels and the optimizer have equal parts of what they leave.
+  void share_cores() {
+    if (!machine_.shared_cores) return;
+    double copies = 0;
+    int num_others = 0;
+    for (const Lane lane : kLanes) {
+      const Work& work = works_[static_cast<int>(lane)];
+      if (work.op == kNone) continue;
+      copies += work.cores;
+      num_others += shares(lane);
+    }
+    const double each = num_others > 0 ? std::max(0.0, 1 - copies) / num_others : 0;
+    for (const Lane lane : kLanes) {
+      Work& work = works_[static_cast<int>(lane)];
+      if (work.op == kNone) continue;
+      const double of_copy = lane == Lane::Compute ? 1 : 1 / std::max(1.0, copies);
+      set_speed(work, shares(lane) ? each : of_copy);
+    }
+  }
+
+  /// Kernels that only pretend use no cores.
+  bool shares(Lane lane) const {
+    return lane == Lane::Update || (lane == Lane::Compute && !machine_.pretended_kernels);
+  }
+
+  void set_speed(Work& work, double speed) {
+    if (speed == work.speed) return;
+    work.left_s -= (now_s_ - work.since_s) * work.speed;
+    work.since_s = now_s_;
+    work.speed = speed;
+    work.end_s = speed > 0 ? now_s_ + std::max(0.0, work.left_s) / speed : kNever;
+  }
+
+  static constexpr Lane kLanes[kNumLanes] = {Lane::Compute, Lane::Load, Lane::Store, Lane::Update};
+
+  const Plan& plan_;
+  const Trace& trace_;
+  const Layout& layout_;
+  const Machine& machine_;
+  double now_s_ = 0;
+  std::array<Work, kNumLanes> works_;
+  std::array<std::vector<uint32_t>, kNumLanes> lanes_;  // operations, in order
+  std::array<Cursor, kNumLanes> cursors_;               // of the load lane: the mover's
+  uint32_t next_load_ = 0;  // in its lane: what the link copies next, once the mover was there
+  std::vector<uint8_t> done_;
+  size_t num_done_ = 0;
+  bool computed_ = false;
+  double last_computed_s_ = 0;
+  Simulation result_;
+};
+
+}  // namespace
+
+double update_bytes_per_parameter(DType weight_type, DType gradient_type) {
+  // Master, momentum and variance are read and written, the gradient is read. The weight is the
+  // master, or half of it; one of fp16 is written beside it.
+  const double weight_bytes = weight_type == DType::F16 ? 2 : 0;
+  return 12 + 12 + weight_bytes + static_cast<double>(size_of(gradient_type));
+}
+
+Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
+                  const Machine& machine, bool clipped) {
+  const std::vector<Part> parts = parts_of(plan, trace);
+  std::array<PartTimes, 2> times;
+  Bound bound;
+  double speculated_s = 0;
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const Op& op = plan.ops[i];
+    const double seconds = is_done(op, plan) ? 0 : duration_s(op, trace, layout, machine);
+    PartTimes& part = times[parts[i]];
+    if (is_copy(plan.ops[i])) {
+      part.copied_bytes += static_cast<double>(layout.used_bytes(plan.ops[i].chunk));
+    }
+    switch (plan.ops[i].lane) {
+      case Lane::Compute:
+        part.compute_s += seconds;
+        break;
+      case Lane::Load:
+        part.load_s += seconds;
+        break;
+      case Lane::Store:
+        part.store_s += seconds;
+        break;
+      case Lane::Update:
+        bound.update_s += seconds;
+        if (op.kind == OpKind::Speculate) speculated_s += seconds;
+        break;
+    }
+  }
+  bound.compute_s = times[0].compute_s + times[1].compute_s;
+  bound.load_s = times[0].load_s + times[1].load_s;
+  bound.store_s = times[0].store_s + times[1].store_s;
+  const double copied_bytes = static_cast<double>(plan.loaded_bytes + plan.stored_bytes);
+  Named least =
+      longest({{on_cores(bound.compute_s, bound.update_s, copied_bytes, machine), "compute"},
+               {bound.load_s, "load"},
+               {bound.store_s, "store"},
+               {update_on_cores(bound.update_s, copied_bytes, machine), "update"}});
+  if (clipped) {
+    const double held_bytes =
+        static_cast<double>(plan.num_blocks) * static_cast<double>(layout.chunk_bytes());
+    const Named two = clipped_bound(times, bound.update_s - speculated_s,
+                                    time_of(held_bytes, machine.load_bytes_per_s), machine);
+    if (two.seconds >= least.seconds) least = two;
+  }
+  bound.seconds = least.seconds;
+  bound.bound_by = least.name;
+  return bound;
+}
+
+Simulation simulate(const Plan& plan, const Trace& trace, const Layout& layout,
+                    const Machine& machine) {
+  return Clockwork(plan, trace, layout, machine).run();
+}
+
+}  // namespace ebb

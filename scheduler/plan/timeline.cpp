@@ -1,0 +1,82 @@
+#include "scheduler/plan/timeline.h"
+
+#include <algorithm>
+#include <array>
+
+namespace ebb {
+namespace {
+
+/// When all that an operation waits for has ended.
+double ready_s(const Plan& plan, std::span<const OpTime> times, const Op& op) {
+  double ready = 0;
+  for (const uint32_t w : plan.waits_of(op)) ready = std::max(ready, times[w].end_s);
+  return ready;
+}
+
+}  // namespace
+
+bool takes_no_time(const Op& op) {
+  return op.kind == OpKind::Drop || (op.kind == OpKind::Move && op.from == Tier::None);
+}
+
+void fill_times(const Plan& plan, const std::function<double(uint32_t)>& end_s,
+                std::span<OpTime> times) {
+  std::array<double, kNumLanes> lane_free{};
+  double mover_s = 0;
+  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+    const Op& op = plan.ops[i];
+    double& free_s = lane_free[static_cast<int>(op.lane)];
+    double start_s = ready_s(plan, times, op);
+    if (op.lane == Lane::Load) start_s = mover_s = std::max(mover_s, start_s);
+    if (op.lane == Lane::Load && takes_no_time(op)) {
+      times[i] = {start_s, start_s};
+      continue;
+    }
+    start_s = std::max(start_s, free_s);
+    times[i] = {start_s, takes_no_time(op) ? start_s : std::max(start_s, end_s(i))};
+    free_s = times[i].end_s;
+  }
+}
+
+double overlap(const Plan& plan, std::span<const OpTime> times, Lane a, Lane b) {
+  const auto next_of = [&](Lane lane, size_t from) {
+    while (from < plan.ops.size() && plan.ops[from].lane != lane) ++from;
+    return from;
+  };
+  double seconds = 0;
+  size_t i = next_of(a, 0), j = next_of(b, 0);
+  while (i < plan.ops.size() && j < plan.ops.size()) {
+    const double start = std::max(times[i].start_s, times[j].start_s);
+    const double end = std::min(times[i].end_s, times[j].end_s);
+    seconds += std::max(0.0, end - start);
+    if (times[i].end_s < times[j].end_s) {
+      i = next_of(a, i + 1);
+    } else {
+      j = next_of(b, j + 1);
+    }
+  }
+  return seconds;
+}
+
+std::vector<Stall> compute_stalls(const Plan& plan, std::span<const OpTime> times) {
+  std::vector<Stall> stalls;
+  double free = 0;
+  for (uint32_t i = 0; i < plan.ops.size(); ++i) {
+    const Op& op = plan.ops[i];
+    if (op.lane != Lane::Compute) continue;
+    if (times[i].start_s > free) {
+      Stall stall{.op = i, .start_s = free, .seconds = times[i].start_s - free};
+      double latest = free;
+      for (const uint32_t w : plan.waits_of(op)) {
+        if (times[w].end_s <= latest) continue;
+        latest = times[w].end_s;
+        stall.cause = w;
+      }
+      stalls.push_back(stall);
+    }
+    free = times[i].end_s;
+  }
+  return stalls;
+}
+
+}  // namespace ebb

@@ -1,0 +1,17 @@
+#include "scheduler/plan/trace.h"
+
+#include "device/errors.h"
+
+namespace ebb {
+
+Write Trace::write_of(const Moment& moment, const ParameterUse& use) const {
+  for (const ParameterUse& known : uses_of(moment)) {
+    if (known.gradient && known.parameter == use.parameter && known.use == use.use &&
+        known.rows == use.rows) {
+      return known.write;
+    }
+  }
+  throw LogicError("a moment writes a gradient that its trace does not know");
+}
+
+}  // namespace ebb

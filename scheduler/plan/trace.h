@@ -1,0 +1,56 @@
+// The trace: the moments of one optimizer step (or one evaluation), with what each uses and costs.
+//
+// A dry run of the real model code on the simulated device writes it
+// (scheduler/search/trace_recorder.h), before any memory exists. It does not depend on chunk size,
+// budget or residency; layout and planner turn it into a plan. A plain value.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "autograd/hooks.h"
+#include "device/stream.h"
+
+namespace ebb {
+
+struct Moment {
+  std::string_view name;  ///< of the primitive; static storage
+  Phase phase = Phase::Forward;
+  uint32_t micro_batch = 0;
+  uint32_t first_use = 0;  ///< in Trace::uses
+  uint32_t num_uses = 0;
+  Cost cost;
+};
+
+/// A range of the activation arena that is live in moments [first, last].
+struct ActivationSpan {
+  size_t offset = 0;
+  size_t bytes = 0;
+  uint32_t first_moment = 0;
+  uint32_t last_moment = 0;
+};
+
+/// Nothing touches a live activation after moment `last_before` until moment `first_after`.
+struct ActivationRest {
+  uint32_t span = 0;  ///< in Trace::activations
+  uint32_t last_before = 0;
+  uint32_t first_after = 0;
+};
+
+struct Trace {
+  std::vector<Moment> moments;
+  std::vector<ParameterUse> uses;
+  std::vector<ActivationSpan> activations;
+  std::vector<ActivationRest> rests;  ///< by span, and of one span in order of time
+  size_t arena_bytes = 0;
+  size_t workspace_bytes = 0;
+  std::span<const ParameterUse> uses_of(const Moment& moment) const {
+    return std::span(uses).subspan(moment.first_use, moment.num_uses);
+  }
+  /// How the gradient of a use of this moment meets what is there.
+  Write write_of(const Moment& moment, const ParameterUse& use) const;
+};
+
+}  // namespace ebb

@@ -1,0 +1,260 @@
+#include "scheduler/plan/validate.h"
+
+#include <algorithm>
+
+#include "scheduler/plan/validation_activations.h"
+#include "scheduler/plan/validation_gradients.h"
+#include "scheduler/plan/validation_memory.h"
+#include "scheduler/plan/validation_order.h"
+
+namespace ebb {
+namespace {
+
+using validation::Activations;
+using validation::Gradients;
+using validation::Memory;
+using validation::Order;
+using validation::Report;
+
+class Checker {
+ public:
+  Checker(const Plan& plan, const Trace& trace, const Layout& layout, const PlanOptions& options);
+  std::vector<std::string> run();
+
+ private:
+  void count_contributions();
+  ChunkRange weight_chunks(const ParameterUse& use) const;
+
+  void check(const Op& op);
+  bool is_well_formed(const Op& op);
+  void check_run(const Op& op);
+  void contribute(const ParameterUse& use);
+  void check_finish(uint32_t chunk);
+  void read_sums(const Segment& segment);
+  void check_move(const Op& op);
+  void check_end();
+  void check_counts();
+
+  const Plan& plan_;
+  const Trace& trace_;
+  const Layout& layout_;
+  const PlanOptions& options_;
+  const Order order_;
+  Report report_;
+  Memory memory_;
+  Activations activations_;
+
+  Gradients gradients_;
+
+  std::vector<std::vector<bool>> contributed_;  // [parameter][use]
+  uint32_t next_moment_ = 0;
+  std::vector<bool> sum_stored_;          // [sum chunk]
+  std::vector<bool> activations_stored_;  // [arena chunk]
+};
+
+Checker::Checker(const Plan& plan, const Trace& trace, const Layout& layout,
+                 const PlanOptions& options)
+    : plan_(plan),
+      trace_(trace),
+      layout_(layout),
+      options_(options),
+      order_(plan),
+      report_(plan, order_.messages()),
+      memory_(layout, validation::num_arena_chunks(trace, layout.chunk_bytes()), options.num_blocks,
+              order_, report_),
+      activations_(trace, layout, memory_, report_),
+      gradients_(plan, layout, options, memory_, report_) {
+  count_contributions();
+}
+
+// ---- The trace, read anew
+// ---------------------------------------------------------------------------------------
+
+ChunkRange Checker::weight_chunks(const ParameterUse& use) const {
+  return layout_.chunks(Space::Weights, layout_.weight_elements(use.parameter, use.rows));
+}
+
+void Checker::count_contributions() {
+  sum_stored_.resize(layout_.num_chunks(Space::GradientSums), false);
+  activations_stored_.resize(validation::num_arena_chunks(trace_, layout_.chunk_bytes()), false);
+  contributed_.resize(layout_.num_parameters());
+  for (ParameterId p = 0; p < layout_.num_parameters(); ++p) {
+    contributed_[p].resize(layout_.parameter(p).num_uses, false);
+  }
+  for (const ParameterUse& use : trace_.uses) {
+    if (!use.gradient) continue;
+    contributed_[use.parameter].at(use.use) = true;
+    const ChunkRange range = weight_chunks(use);
+    for (uint32_t c = range.first; c < range.last; ++c) gradients_.expect_contribution(c);
+  }
+}
+
+// ---- Compute lane
+// -----------------------------------------------------------------------------------------------
+
+void Checker::check_run(const Op& op) {
+  if (op.moment != next_moment_) {
+    report_.complain("runs moment {}, the next is {}", op.moment, next_moment_);
+  }
+  if (op.moment >= trace_.moments.size()) return;
+  next_moment_ = op.moment + 1;
+  activations_.begin(op.moment);
+  for (const ParameterUse& use : trace_.uses_of(trace_.moments[op.moment])) {
+    const ElementRange weights = layout_.weight_elements(use.parameter, use.rows);
+    if (use.weight) memory_.read(Space::Weights, weights.first, weights.count);
+    if (use.gradient) contribute(use);
+  }
+  activations_.end(op.moment);
+}
+
+void Checker::contribute(const ParameterUse& use) {
+  const ElementRange sums = layout_.sum_elements(use.parameter, use.use, use.rows);
+  memory_.write(Space::GradientSums, sums.first, sums.count);
+  const ChunkRange range = weight_chunks(use);
+  for (uint32_t c = range.first; c < range.last; ++c) gradients_.contribute(c);
+}
+
+void Checker::check_finish(uint32_t c) {
+  gradients_.finish(c);
+  for (const Segment& segment : layout_.segments(c)) read_sums(segment);
+  memory_.write(Space::Gradients, c * layout_.chunk_elements(), layout_.chunk_elements(c));
+}
+
+void Checker::read_sums(const Segment& segment) {
+  const ParameterId p = segment.parameter;
+  const uint64_t inside = segment.first_element - layout_.first_element(p);
+  for (uint32_t use = 0; use < contributed_[p].size(); ++use) {
+    if (!contributed_[p][use]) continue;
+    memory_.read(Space::GradientSums, layout_.first_sum_element(p, use) + inside,
+                 segment.num_elements);
+  }
+}
+
+// ---- Moves
+// ------------------------------------------------------------------------------------------
+
+void Checker::check_move(const Op& op) {
+  if (op.to == Tier::Device && op.from != Tier::Device) return memory_.bring(op);
+  if (op.from != Tier::Device || op.to != Tier::Host) {
+    return report_.complain("{} to {} is no move", name_of(op.from), name_of(op.to));
+  }
+  memory_.store(op);
+  if (op.chunk.space == Space::GradientSums) sum_stored_[op.chunk.index] = true;
+  if (op.chunk.space == Space::Activations) activations_stored_[op.chunk.index] = true;
+  if (op.chunk.space == Space::Gradients) {
+    gradients_.fill_slot(op.chunk.index / layout_.gradient_chunks_per_chunk(), op.home_slot);
+  }
+}
+
+// ---- The whole
+// --------------------------------------------------------------------------------------------------
+
+Lane lane_of(const Op& op) {
+  switch (op.kind) {
+    case OpKind::Run:
+    case OpKind::Finish:
+      return Lane::Compute;
+    case OpKind::Update:
+      return op.home_slot == kNone ? Lane::Compute : Lane::Update;
+    case OpKind::Speculate:
+    case OpKind::Norm:
+      return Lane::Update;
+    case OpKind::Partials:
+      return Lane::Store;
+    case OpKind::Move:
+      if (op.from == Tier::None) return Lane::Compute;
+      return op.to == Tier::Device ? Lane::Load : Lane::Store;
+    case OpKind::Drop:
+      break;
+  }
+  return op.lane == Lane::Compute ? Lane::Compute : Lane::Load;
+}
+
+bool Checker::is_well_formed(const Op& op) {
+  if (op.lane != lane_of(op)) {
+    report_.complain("is on lane {}, not {}", static_cast<int>(op.lane),
+                     static_cast<int>(lane_of(op)));
+  }
+  const bool ends_gradient = op.kind == OpKind::Finish || op.kind == OpKind::Update ||
+                             op.kind == OpKind::Speculate || op.kind == OpKind::Partials;
+  if (!options_.update && (ends_gradient || op.kind == OpKind::Norm)) {
+    report_.complain("has no place in an evaluation");
+  }
+  if (op.kind == OpKind::Run || op.kind == OpKind::Norm) return true;
+  if (memory_.exists(op.chunk) && (op.chunk.space == Space::Weights || !ends_gradient)) return true;
+  report_.complain("names {} chunk {}", name_of(op.chunk.space), op.chunk.index);
+  return false;
+}
+
+void Checker::check(const Op& op) {
+  if (!is_well_formed(op)) return;
+  switch (op.kind) {
+    case OpKind::Run:
+      return check_run(op);
+    case OpKind::Finish:
+      return check_finish(op.chunk.index);
+    case OpKind::Update:
+      return gradients_.update(op);
+    case OpKind::Speculate:
+      return gradients_.speculate(op);
+    case OpKind::Partials:
+      return gradients_.partials(op.chunk.index);
+    case OpKind::Norm:
+      return gradients_.norm();
+    case OpKind::Move:
+      return check_move(op);
+    case OpKind::Drop:
+      return memory_.drop(op);
+  }
+}
+
+void Checker::check_end() {
+  if (next_moment_ != trace_.moments.size()) {
+    report_.complain("runs {} of {} moments", next_moment_, trace_.moments.size());
+  }
+  memory_.check_end(plan_.held_at_end);
+  gradients_.check_end();
+}
+
+void Checker::check_counts() {
+  const auto compare = [&](const char* what, size_t said, size_t counted) {
+    if (said != counted) report_.complain("says {} {}, has {}", what, said, counted);
+  };
+  compare("blocks", plan_.num_blocks, options_.num_blocks);
+  compare("peak blocks", plan_.peak_blocks, memory_.peak_blocks());
+  compare("loaded bytes", plan_.loaded_bytes, memory_.loaded_bytes());
+  compare("stored bytes", plan_.stored_bytes, memory_.stored_bytes());
+  const auto compare_chunks = [&](Space space, const std::vector<uint32_t>& said,
+                                  const std::vector<bool>& stored) {
+    std::vector<uint32_t> counted;
+    for (uint32_t c = 0; c < stored.size(); ++c) {
+      if (stored[c]) counted.push_back(c);
+    }
+    if (said != counted) {
+      report_.complain("says {} chunks of {} go home, {} do, or others", said.size(),
+                       name_of(space), counted.size());
+    }
+  };
+  compare_chunks(Space::GradientSums, plan_.sums_at_home, sum_stored_);
+  compare_chunks(Space::Activations, plan_.activations_at_home, activations_stored_);
+}
+
+std::vector<std::string> Checker::run() {
+  for (uint32_t i = 0; i < plan_.ops.size(); ++i) {
+    report_.set_at(i);
+    check(plan_.ops[i]);
+  }
+  report_.set_at(kNone);
+  check_end();
+  check_counts();
+  return report_.take();
+}
+
+}  // namespace
+
+std::vector<std::string> validate(const Plan& plan, const Trace& trace, const Layout& layout,
+                                  const PlanOptions& options) {
+  return Checker(plan, trace, layout, options).run();
+}
+
+}  // namespace ebb

@@ -1,0 +1,48 @@
+// Whether activations are where the moments of a trace touch them, with what they held when they
+// rested. Part of validate(); one thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "chunk/layout.h"
+#include "scheduler/plan/trace.h"
+#include "scheduler/plan/validation_memory.h"
+
+namespace ebb::validation {
+
+/// Chunks that the spans of the trace reach.
+uint32_t num_arena_chunks(const Trace& trace, size_t chunk_bytes);
+
+class Activations {
+ public:
+  /// All arguments must outlive this.
+  Activations(const Trace& trace, const Layout& layout, Memory& memory, Report& report);
+
+  /// Around what else a moment does; moments come in order.
+  void begin(uint32_t moment);
+  void end(uint32_t moment);
+
+ private:
+  /// A time in which moments touch a span, between two rests or a rest and an end.
+  struct Busy {
+    uint32_t span = 0;
+    uint32_t first_moment = 0, last_moment = 0;
+    bool is_first = false, is_last = false;  // of its span
+    uint32_t first_stay = 0;                 // in stays_, one for each of its chunks
+  };
+  ChunkRange chunks_of(const Busy& busy) const;
+  void add(uint32_t span, uint32_t first_moment, uint32_t last_moment);
+
+  const Trace& trace_;
+  const size_t chunk_bytes_;
+  Memory& memory_;
+  Report& report_;
+  std::vector<Busy> busy_;
+  std::vector<uint32_t> by_begin_, by_end_;  // in busy_, in order of time
+  size_t next_begin_ = 0, next_end_ = 0;
+  std::vector<uint32_t> stays_;     // where the chunks of a busy time stayed when it began
+  std::vector<uint32_t> num_live_;  // [arena chunk] spans
+};
+
+}  // namespace ebb::validation

@@ -1,0 +1,224 @@
+#include "scheduler/plan/validation_gradients.h"
+
+#include <algorithm>
+
+namespace ebb::validation {
+
+Gradients::Gradients(const Plan& plan, const Layout& layout, const PlanOptions& options,
+                     Memory& memory, Report& report)
+    : plan_(plan),
+      layout_(layout),
+      options_(options),
+      memory_(memory),
+      report_(report),
+      gradients_(layout.num_chunks()),
+      slots_(plan.num_gradient_slots) {
+  expect_carried();
+  memory_.expect_held(plan_.held_at_start);
+  expect_device_updates();
+  for (const uint32_t c : options_.device_chunks) memory_.leave_home({Space::Weights, c});
+}
+
+uint32_t Gradients::num_parts(uint32_t c) const {
+  const uint32_t parts = layout_.gradient_chunks_per_chunk();
+  return std::min(parts, layout_.num_chunks(Space::Gradients) - c * parts);
+}
+
+void Gradients::expect_contribution(uint32_t c) {
+  ++gradients_[c].num_contributions;
+  ++gradients_[c].contributions_left;
+}
+
+void Gradients::contribute(uint32_t c) {
+  if (gradients_[c].contributions_left > 0) --gradients_[c].contributions_left;
+}
+
+void Gradients::finish(uint32_t c) {
+  Gradient& g = gradients_[c];
+  if (g.num_contributions == 0) report_.complain("parameter chunk {} has no gradient", c);
+  if (g.contributions_left > 0) {
+    report_.complain("parameter chunk {} lacks {} contributions", c, g.contributions_left);
+  }
+  if (++g.num_finishes > 1) report_.complain("parameter chunk {} is finished again", c);
+  last_finish_ = g.finish = report_.at();
+}
+
+void Gradients::fill_slot(uint32_t c, uint32_t index) {
+  last_gradient_store_ = report_.at();
+  if (++gradients_[c].num_stores > num_parts(c)) {
+    report_.complain("the gradient of parameter chunk {} goes home again", c);
+  }
+  if (index >= slots_.size()) {
+    return report_.complain("gradient slot {} of {}", index, slots_.size());
+  }
+  Slot& slot = slots_[index];
+  if (slot.owner != c || slot.update != kNone) {
+    if (slot.owner != kNone && slot.update == kNone) {
+      report_.complain("gradient slot {} holds parameter chunk {}, which is not updated yet", index,
+                       slot.owner);
+    }
+    memory_.require_after(slot.update, "reads gradient slot {}", index);
+    slot = {.owner = c};
+  }
+  ++slot.num_parts;
+  slot.last_store = report_.at();
+}
+
+void Gradients::norm() {
+  if (norm_ != kNone) report_.complain("the norm is made again");
+  norm_ = report_.at();
+  memory_.require_after(last_finish_, "finishes a gradient");
+  memory_.require_after(last_gradient_store_, "takes a gradient home");
+}
+
+void Gradients::partials(uint32_t c) {
+  last_gradient_store_ = report_.at();
+  if (!gradients_[c].stays) report_.complain("the gradient of parameter chunk {} goes home", c);
+  if (gradients_[c].finish == kNone) report_.complain("parameter chunk {} is not finished", c);
+  memory_.require_after(gradients_[c].finish, "finishes parameter chunk {}", c);
+  ++gradients_[c].num_stores;
+}
+
+void Gradients::update(const Op& op) {
+  const uint32_t c = op.chunk.index;
+  Gradient& g = gradients_[c];
+  if (++(op.carried ? g.num_carried_updates : g.num_updates) > 1) {
+    report_.complain("parameter chunk {} is updated again", c);
+  }
+  if (options_.update_after_norm && !op.carried) {
+    if (norm_ == kNone) report_.complain("parameter chunk {} is updated before the norm", c);
+    memory_.require_after(norm_, "makes the norm");
+  }
+  if (op.lane == Lane::Compute) return update_on_device(c);
+  update_at_home(op);
+}
+
+void Gradients::update_on_device(uint32_t c) {
+  if (!gradients_[c].stays) report_.complain("the device has no state of parameter chunk {}", c);
+  memory_.read(Space::Gradients, c * layout_.chunk_elements(), layout_.chunk_elements(c));
+  memory_.update_here({Space::Weights, c});
+}
+
+void Gradients::update_at_home(const Op& op) {
+  const uint32_t c = op.chunk.index;
+  if (gradients_[c].stays) report_.complain("the state of parameter chunk {} is not at home", c);
+  memory_.update_home(op);
+  if (op.home_slot >= slots_.size()) {
+    return report_.complain("gradient slot {} of {}", op.home_slot, slots_.size());
+  }
+  Slot& slot = slots_[op.home_slot];
+  if (slot.owner != c || slot.update != kNone || slot.num_parts != num_parts(c)) {
+    report_.complain("gradient slot {} does not hold the gradient of parameter chunk {}",
+                     op.home_slot, c);
+  }
+  memory_.require_after(slot.last_store, "fills gradient slot {}", op.home_slot);
+  slot.update = report_.at();
+}
+
+/// The gradient stays in its slot, for the carried update.
+void Gradients::speculate(const Op& op) {
+  const uint32_t c = op.chunk.index;
+  ++gradients_[c].num_speculations;
+  if (norm_ != kNone) report_.complain("parameter chunk {} is speculated on after the norm", c);
+  memory_.speculate(op.chunk);
+  if (op.home_slot >= slots_.size()) {
+    return report_.complain("gradient slot {} of {}", op.home_slot, slots_.size());
+  }
+  const Slot& slot = slots_[op.home_slot];
+  if (slot.owner != c || slot.update != kNone || slot.num_parts != num_parts(c)) {
+    report_.complain("gradient slot {} does not hold the gradient of parameter chunk {}",
+                     op.home_slot, c);
+  }
+  memory_.require_after(slot.last_store, "fills gradient slot {}", op.home_slot);
+}
+
+void Gradients::check_speculated() {
+  for (uint32_t c = 0; c < gradients_.size(); ++c) {
+    const bool said = std::ranges::binary_search(plan_.speculated, c);
+    if (gradients_[c].num_speculations != (said ? 1 : 0)) {
+      report_.complain("speculates {} times on parameter chunk {}", gradients_[c].num_speculations,
+                       c);
+    }
+    const bool carried = std::ranges::binary_search(plan_.carried, c, {}, &CarriedUpdate::chunk);
+    if (said && !(carried && options_.update_after_norm)) {
+      report_.complain("speculates on parameter chunk {}, whose update does not wait", c);
+    }
+  }
+}
+
+// ---- Updates that are carried from step to step
+// -----------------------------------------------------------------------------
+
+/// A step begins as the one before it ended.
+void Gradients::expect_carried() {
+  if (!options_.carry_updates && !plan_.carried.empty()) {
+    report_.complain("carries {} updates into the next step", plan_.carried.size());
+  }
+  for (const CarriedUpdate& left : plan_.carried) {
+    if (!exists(left)) {
+      report_.complain("carries the update of parameter chunk {}, gradient slot {}", left.chunk,
+                       left.gradient_slot);
+      continue;
+    }
+    memory_.expect_carried_update({Space::Weights, left.chunk});
+    slots_[left.gradient_slot] = {.owner = left.chunk, .num_parts = num_parts(left.chunk)};
+  }
+}
+
+/// Their weights have to be held, so that the state has something to belong to.
+void Gradients::expect_device_updates() {
+  for (const uint32_t c : plan_.device_updates) {
+    if (c >= gradients_.size()) {
+      report_.complain("updates parameter chunk {} on the device", c);
+      continue;
+    }
+    gradients_[c].stays = true;
+    memory_.leave_home({Space::Weights, c});
+  }
+}
+
+void Gradients::check_carried() {
+  std::vector<bool> carried(gradients_.size(), false);
+  for (const CarriedUpdate& left : plan_.carried) {
+    if (!exists(left)) continue;
+    Gradient& g = gradients_[left.chunk];
+    if (g.num_carried_updates == 0) {
+      report_.complain("the carried update of parameter chunk {} is not made", left.chunk);
+    }
+    if (g.num_updates++ > 0) {
+      report_.complain("parameter chunk {} is updated, and its update is carried", left.chunk);
+    }
+    const Slot& slot = slots_[left.gradient_slot];
+    if (slot.owner != left.chunk || slot.update != kNone ||
+        slot.num_parts != num_parts(left.chunk)) {
+      report_.complain("ends without the gradient of parameter chunk {} in slot {}", left.chunk,
+                       left.gradient_slot);
+    }
+    carried[left.chunk] = true;
+  }
+  for (uint32_t c = 0; c < gradients_.size(); ++c) {
+    if (gradients_[c].num_carried_updates == 0 || carried[c]) continue;
+    report_.complain("makes an update of parameter chunk {} that no step left over", c);
+  }
+}
+
+void Gradients::check_end() {
+  check_carried();
+  check_speculated();
+  if (!options_.update) return;
+  for (uint32_t c = 0; c < gradients_.size(); ++c) {
+    const Gradient& g = gradients_[c];
+    if (g.num_contributions == 0) continue;
+    if (g.num_finishes == 0) report_.complain("parameter chunk {} is never finished", c);
+    if (g.num_stores < (g.stays ? 1 : num_parts(c))) {
+      report_.complain("the gradient of parameter chunk {} does not go home", c);
+    }
+    if (g.num_updates == 0) report_.complain("parameter chunk {} is never updated", c);
+  }
+  if (norm_ == kNone) return report_.complain("has no norm");
+  for (uint32_t op : {last_finish_, last_gradient_store_}) {
+    if (op != kNone && op > norm_) report_.complain("op {} comes after the norm, op {}", op, norm_);
+  }
+}
+
+}  // namespace ebb::validation

@@ -1,0 +1,71 @@
+// What a plan does with the gradients of parameter chunks, from the first contribution to the
+// update: finished once, home once in a slot of their own, or staying where the device updates; the
+// norm after all of them. Part of validate(); one thread.
+#pragma once
+
+#include <vector>
+
+#include "chunk/layout.h"
+#include "scheduler/plan/plan.h"
+#include "scheduler/plan/validation_memory.h"
+
+namespace ebb::validation {
+
+class Gradients {
+ public:
+  /// The memory expects what a step begins with: the step before has ended so.
+  Gradients(const Plan& plan, const Layout& layout, const PlanOptions& options, Memory& memory,
+            Report& report);
+
+  /// The trace has one more contribution to this parameter chunk.
+  void expect_contribution(uint32_t chunk);
+  void contribute(uint32_t chunk);
+  void finish(uint32_t chunk);
+  /// A part of a chunk's gradient goes home.
+  void fill_slot(uint32_t chunk, uint32_t slot);
+  void partials(uint32_t chunk);
+  void norm();
+  void update(const Op& op);
+  void speculate(const Op& op);
+  void check_end();
+
+ private:
+  /// What has happened to the gradient of a parameter chunk.
+  struct Gradient {
+    uint32_t num_contributions = 0, contributions_left = 0;
+    uint32_t num_finishes = 0, num_stores = 0, num_updates = 0, num_carried_updates = 0;
+    uint32_t num_speculations = 0;
+    uint32_t finish = kNone;
+    bool stays = false;  // on the device, until the update there
+  };
+
+  /// A place at home for the gradient of one parameter chunk.
+  struct Slot {
+    uint32_t owner = kNone;
+    uint32_t num_parts = 0;
+    uint32_t last_store = kNone;
+    uint32_t update = kNone;
+  };
+
+  uint32_t num_parts(uint32_t parameter_chunk) const;
+  bool exists(const CarriedUpdate& left) const {
+    return left.chunk < gradients_.size() && left.gradient_slot < slots_.size();
+  }
+  void expect_carried();
+  void expect_device_updates();
+  void update_at_home(const Op& op);
+  void update_on_device(uint32_t chunk);
+  void check_carried();
+  void check_speculated();
+
+  const Plan& plan_;
+  const Layout& layout_;
+  const PlanOptions& options_;
+  Memory& memory_;
+  Report& report_;
+  std::vector<Gradient> gradients_;  // of parameter chunks
+  std::vector<Slot> slots_;
+  uint32_t norm_ = kNone, last_finish_ = kNone, last_gradient_store_ = kNone;
+};
+
+}  // namespace ebb::validation

@@ -1,0 +1,234 @@
+#include "scheduler/plan/validation_memory.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace ebb::validation {
+
+Memory::Memory(const Layout& layout, uint32_t num_arena_chunks, uint32_t num_blocks,
+               const Order& order, Report& report)
+    : layout_(layout), order_(order), report_(report), blocks_(num_blocks) {
+  for (size_t s = 0; s < kNumSpaces; ++s) {
+    const Space space = static_cast<Space>(s);
+    const uint32_t count =
+        space == Space::Activations ? num_arena_chunks : layout.num_chunks(space);
+    first_dense_[s + 1] = first_dense_[s] + count;
+  }
+  chunks_.resize(first_dense_[kNumSpaces]);
+  for (uint32_t c = 0; c < layout.num_chunks(); ++c) {
+    Chunk& weights = chunks_[dense({Space::Weights, c})];
+    weights.newest = weights.home.version = 1;
+  }
+}
+
+bool Memory::exists(ChunkId id) const {
+  const size_t space = static_cast<size_t>(id.space);
+  return space < kNumSpaces && id.index < first_dense_[space + 1] - first_dense_[space];
+}
+
+std::string Memory::name(uint32_t chunk) const {
+  size_t space = 0;
+  while (chunk >= first_dense_[space + 1]) ++space;
+  return fmt::format("{} chunk {}", name_of(static_cast<Space>(space)),
+                     chunk - first_dense_[space]);
+}
+
+// ---- Order
+// ------------------------------------------------------------------------------------------------------
+
+void Memory::require_after_all(const Copy& copy, uint32_t chunk, const char* where) {
+  const auto require = [&](uint32_t earlier, const char* does) {
+    if (comes_after(earlier)) return;
+    require_after(earlier, "{} {}{}", does, name(chunk), where);
+  };
+  require(copy.writer, "writes");
+  for (uint32_t reader : copy.readers.last) require(reader, "reads");
+}
+
+// ---- On the device
+// ----------------------------------------------------------------------------------------------
+
+bool Memory::is_on_device(uint32_t c) {
+  if (chunks_[c].block == kNone) {
+    report_.complain("{} is not on the device", name(c));
+    return false;
+  }
+  chunks_[c].used = true;
+  const uint32_t writer = chunks_[c].device.writer;
+  if (!comes_after(writer)) require_after(writer, "brings or writes {}", name(c));
+  return true;
+}
+
+void Memory::require_content(uint32_t c) {
+  const Chunk& chunk = chunks_[c];
+  if (chunk.device.version == chunk.newest) return;
+  report_.complain("{} in block {} does not hold what was written last", name(c), chunk.block);
+}
+
+void Memory::read(uint32_t c) {
+  if (!is_on_device(c)) return;
+  if (chunks_[c].updated) report_.complain("{} is read after its update", name(c));
+  if (chunks_[c].newest == 0) report_.complain("{} was never written", name(c));
+  require_content(c);
+  add_reader(chunks_[c].device);
+}
+
+void Memory::write(uint32_t c) {
+  if (!is_on_device(c)) return;
+  Chunk& chunk = chunks_[c];
+  if (chunk.newest > 0) require_content(c);
+  require_after_all(chunk.device, c);
+  chunk.device = {.version = ++chunk.newest, .writer = report_.at(), .readers = {}};
+}
+
+void Memory::read(Space space, uint64_t first, uint64_t count) {
+  const ChunkRange range = layout_.chunks(space, first, count);
+  for (uint32_t i = range.first; i < range.last; ++i) read(dense({space, i}));
+}
+
+void Memory::write(Space space, uint64_t first, uint64_t count) {
+  const ChunkRange range = layout_.chunks(space, first, count);
+  for (uint32_t i = range.first; i < range.last; ++i) write(dense({space, i}));
+}
+
+void Memory::forget(ChunkId id) {
+  Chunk& chunk = chunks_[dense(id)];
+  chunk.newest = chunk.device.version = chunk.home.version = 0;
+}
+
+// ---- Moves
+// ------------------------------------------------------------------------------------------------------
+
+void Memory::bring(const Op& op) {
+  const uint32_t c = dense(op.chunk);
+  if (op.block >= blocks_.size()) {
+    report_.complain("{} gets block {} of {}", name(c), op.block, blocks_.size());
+    return;
+  }
+  give_block(c, op.block);
+  if (op.from == Tier::None) return;
+  loaded_bytes_ += layout_.used_bytes(op.chunk);
+  load_content(c);
+}
+
+void Memory::give_block(uint32_t c, uint32_t b) {
+  Chunk& chunk = chunks_[c];
+  Block& block = blocks_[b];
+  if (chunk.block != kNone) report_.complain("{} has block {} already", name(c), chunk.block);
+  if (block.tenant != kNone) {
+    report_.complain("{} gets block {}, which {} has", name(c), b, name(block.tenant));
+  } else {
+    peak_blocks_ = std::max(peak_blocks_, ++num_taken_);
+  }
+  require_after(block.last_drop, "frees block {}", b);
+  require_after(chunk.last_drop, "takes {} from where it was", name(c));
+  block.tenant = c;
+  chunk.block = b;
+  chunk.used = false;
+  ++chunk.stay;
+  chunk.device = {.version = 0, .writer = report_.at(), .readers = {}};
+}
+
+void Memory::load_content(uint32_t c) {
+  Chunk& chunk = chunks_[c];
+  if (chunk.home.version == 0) report_.complain("{} has no content at home", name(c));
+  if (chunk.home.version != chunk.newest) report_.complain("{} at home is out of date", name(c));
+  const uint32_t writer = chunk.home.writer;
+  if (!comes_after(writer)) require_after(writer, "writes {} at home", name(c));
+  add_reader(chunk.home);
+  chunk.device.version = chunk.home.version;
+}
+
+void Memory::store(const Op& op) {
+  const uint32_t c = dense(op.chunk);
+  Chunk& chunk = chunks_[c];
+  if (op.chunk.space == Space::Weights) {
+    report_.complain("{} has no business at home", name(c));
+    return;
+  }
+  stored_bytes_ += layout_.used_bytes(op.chunk);
+  read(c);
+  require_after_all(chunk.home, c, " at home");
+  chunk.home = {.version = chunk.device.version, .writer = report_.at(), .readers = {}};
+}
+
+void Memory::drop(const Op& op) {
+  const uint32_t c = dense(op.chunk);
+  Chunk& chunk = chunks_[c];
+  if (chunk.block == kNone || chunk.block != op.block) {
+    report_.complain("{} is not in block {}", name(c), op.block);
+    return;
+  }
+  if (!chunk.used) report_.complain("{} was brought to block {} in vain", name(c), chunk.block);
+  require_after_all(chunk.device, c);
+  chunk.last_drop = report_.at();
+  blocks_[chunk.block] = {.tenant = kNone, .last_drop = report_.at()};
+  chunk.block = kNone;
+  --num_taken_;
+}
+
+void Memory::expect_carried_update(ChunkId id) { ++chunks_[dense(id)].newest; }
+
+void Memory::update_home(const Op& update) {
+  const uint32_t c = dense(update.chunk);
+  Chunk& chunk = chunks_[c];
+  require_after_all(chunk.home, c, " at home");
+  chunk.home.writer = report_.at();
+  if (!update.carried) {
+    chunk.updated = true;
+    ++chunk.newest;
+  }
+  chunk.home.version = chunk.newest;
+}
+
+void Memory::speculate(ChunkId id) {
+  Chunk& chunk = chunks_[dense(id)];
+  require_after_all(chunk.home, dense(id), " at home");
+  chunk.home = {.version = 0, .writer = report_.at(), .readers = {}};
+  chunk.updated = true;
+}
+
+void Memory::update_here(ChunkId id) {
+  write(id);
+  chunks_[dense(id)].updated = true;
+}
+
+void Memory::expect_held(std::span<const HeldChunk> held) {
+  for (const HeldChunk& h : held) {
+    const ChunkId id{Space::Weights, h.chunk};
+    if (!exists(id) || h.block >= blocks_.size()) {
+      report_.complain("begins with weights chunk {} in block {}", h.chunk, h.block);
+      continue;
+    }
+    give_block(dense(id), h.block);
+    Chunk& chunk = chunks_[dense(id)];
+    chunk.device.version = chunk.home.version;
+    chunk.held = true;
+  }
+}
+
+void Memory::check_end(std::span<const HeldChunk> held) {
+  std::vector<bool> is_held(blocks_.size(), false);
+  for (const HeldChunk& h : held) {
+    const ChunkId id{Space::Weights, h.chunk};
+    if (!exists(id) || h.block >= blocks_.size() || blocks_[h.block].tenant != dense(id)) {
+      report_.complain("does not end with weights chunk {} in block {}", h.chunk, h.block);
+      continue;
+    }
+    is_held[h.block] = true;
+    Chunk& chunk = chunks_[dense(id)];
+    if (!std::exchange(chunk.held, false))
+      report_.complain("does not begin with {}", name(dense(id)));
+    if (chunk.device.version == chunk.newest) continue;
+    report_.complain("ends with {} as it was before its update", name(dense(id)));
+  }
+  for (uint32_t c = 0; c < chunks_.size(); ++c) {
+    if (chunks_[c].held) report_.complain("begins with {}, but does not end with it", name(c));
+  }
+  for (size_t b = 0; b < blocks_.size(); ++b) {
+    if (blocks_[b].tenant == kNone || is_held[b]) continue;
+    report_.complain("ends with {} in block {}", name(blocks_[b].tenant), b);
+  }
+}
+
+}  // namespace ebb::validation

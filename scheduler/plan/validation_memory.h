@@ -1,0 +1,139 @@
+// Blocks and chunks as a plan moves them, with the rules of access: which content lies where, who
+// wrote and who read it, and that none of this happens in an order that the plan does not force.
+// Part of validate(); one thread.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <array>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chunk/layout.h"
+#include "scheduler/plan/plan.h"
+#include "scheduler/plan/validation_order.h"
+
+namespace ebb::validation {
+
+/// What is wrong, with the operation at which it is seen. Keeps the first messages.
+class Report {
+ public:
+  static constexpr size_t kMaxMessages = 50;
+
+  Report(const Plan& plan, std::vector<std::string> messages)
+      : plan_(plan), messages_(std::move(messages)) {}
+  /// The operation that is being looked at; kNone: the plan as a whole.
+  uint32_t at() const { return at_; }
+  void set_at(uint32_t op) { at_ = op; }
+  size_t lane() const { return static_cast<size_t>(plan_.ops[at_].lane); }
+  template <class... Args>
+  void complain(fmt::format_string<Args...> text, Args&&... args) {
+    if (messages_.size() >= kMaxMessages) return;
+    const std::string where =
+        at_ == kNone ? "plan" : fmt::format("op {} ({})", at_, name_of(plan_.ops[at_].kind));
+    messages_.push_back(where + ": " + fmt::format(text, std::forward<Args>(args)...));
+  }
+  std::vector<std::string> take() { return std::move(messages_); }
+
+ private:
+  const Plan& plan_;
+  std::vector<std::string> messages_;
+  uint32_t at_ = kNone;
+};
+
+class Memory {
+ public:
+  Memory(const Layout& layout, uint32_t num_arena_chunks, uint32_t num_blocks, const Order& order,
+         Report& report);
+
+  bool exists(ChunkId id) const;
+  /// The operation looked at comes after `earlier`, "which <what>".
+  template <class... Args>
+  void require_after(uint32_t earlier, fmt::format_string<Args...> what, Args&&... args) {
+    if (comes_after(earlier)) return;
+    report_.complain("does not wait for op {}, which {}", earlier,
+                     fmt::format(what, std::forward<Args>(args)...));
+  }
+
+  // What kernels do on the device.
+  void read(Space space, uint64_t first, uint64_t count);
+  void write(Space space, uint64_t first, uint64_t count);
+  void read(ChunkId id) { read(dense(id)); }
+  void write(ChunkId id) { write(dense(id)); }
+  /// Which stay in a block this is: equal numbers, nothing was lost between.
+  uint32_t stay(ChunkId id) const { return chunks_[dense(id)].stay; }
+  /// Nobody needs any more what was written to this chunk.
+  void forget(ChunkId id);
+
+  // What the plan does with chunks.
+  void bring(const Op& op);
+  void store(const Op& op);
+  void drop(const Op& op);
+  /// Before anything else: the home copy of these weights waits for a carried update.
+  void expect_carried_update(ChunkId id);
+  void update_home(const Op& update);
+  void update_here(ChunkId id);
+  /// What is at home is neither the old nor, for sure, the new.
+  void speculate(ChunkId id);
+  /// Before anything else: weights that the step before left here.
+  void expect_held(std::span<const HeldChunk> held);
+  /// Of held weights: what is at home is out of date.
+  void leave_home(ChunkId id) { chunks_[dense(id)].home.version = 0; }
+
+  /// Exactly these are on the device, as the next step has to find them.
+  void check_end(std::span<const HeldChunk> held);
+  uint32_t peak_blocks() const { return peak_blocks_; }
+  size_t loaded_bytes() const { return loaded_bytes_; }
+  size_t stored_bytes() const { return stored_bytes_; }
+
+ private:
+  /// The content of a chunk in one place. Versions count what was written; 0 is nothing.
+  struct Copy {
+    uint32_t version = 0;
+    uint32_t writer = kNone;
+    Accesses readers;  // since it was written
+  };
+  struct Chunk {
+    Copy device, home;
+    uint32_t newest = 0;
+    uint32_t block = kNone;
+    uint32_t stay = 0;  // how often it was given a block
+    bool used = false;  // in this stay
+    bool updated = false;
+    bool held = false;  // before the first operation
+    uint32_t last_drop = kNone;
+  };
+  struct Block {
+    uint32_t tenant = kNone;
+    uint32_t last_drop = kNone;
+  };
+
+  uint32_t dense(ChunkId id) const {
+    return first_dense_[static_cast<size_t>(id.space)] + id.index;
+  }
+  bool comes_after(uint32_t earlier) const {
+    return earlier == kNone || earlier == report_.at() || order_.before(earlier, report_.at());
+  }
+  std::string name(uint32_t chunk) const;
+  bool is_on_device(uint32_t chunk);
+  void require_content(uint32_t chunk);
+  void require_after_all(const Copy& copy, uint32_t chunk, const char* where = "");
+  void add_reader(Copy& copy) { copy.readers.last[report_.lane()] = report_.at(); }
+  void read(uint32_t chunk);
+  void write(uint32_t chunk);
+  void give_block(uint32_t chunk, uint32_t block);
+  void load_content(uint32_t chunk);
+
+  const Layout& layout_;
+  const Order& order_;
+  Report& report_;
+  std::array<uint32_t, kNumSpaces + 1> first_dense_{};
+  std::vector<Chunk> chunks_;
+  std::vector<Block> blocks_;
+  uint32_t num_taken_ = 0, peak_blocks_ = 0;
+  size_t loaded_bytes_ = 0, stored_bytes_ = 0;
+};
+
+}  // namespace ebb::validation

@@ -1,0 +1,100 @@
+#include "scheduler/plan/validation_order.h"
+
+#include <fmt/format.h>
+
+#include "scheduler/plan/timeline.h"
+
+namespace ebb::validation {
+namespace {
+
+constexpr uint32_t kProgram = 0, kMover = 1;
+constexpr uint32_t kUpdate = static_cast<uint32_t>(Lane::Update);
+
+uint32_t thread_of(const Op& op) { return op.lane == Lane::Load ? kMover : kProgram; }
+uint32_t lane_of(const Op& op) { return static_cast<uint32_t>(op.lane); }
+
+template <class Clock>
+void join(Clock& clock, const Clock& other) {
+  for (size_t lane = 0; lane < clock.size(); ++lane)
+    clock[lane] = std::max(clock[lane], other[lane]);
+}
+
+}  // namespace
+
+Order::Order(const Plan& plan) : plan_(plan) {
+  positions_.reserve(plan.ops.size());
+  starts_.reserve(plan.ops.size());
+  noted_.reserve(plan.ops.size());
+  for (uint32_t i = 0; i < plan.ops.size(); ++i) add(i);
+}
+
+/// A plan may say that it has more.
+std::span<const uint32_t> Order::waits_of(uint32_t op) const {
+  const std::span<const uint32_t> all = plan_.waits;
+  const size_t first = std::min<size_t>(plan_.ops[op].first_wait, all.size());
+  return all.subspan(first, std::min<size_t>(plan_.ops[op].num_waits, all.size() - first));
+}
+
+bool Order::is_noted(uint32_t a, uint32_t b) const {
+  return a < b && (thread_of(plan_.ops[a]) == thread_of(plan_.ops[b]) || a < noted_[b]);
+}
+
+bool Order::before(uint32_t a, uint32_t b) const {
+  if (!takes_no_time(plan_.ops[a])) return starts_[b][lane_of(plan_.ops[a])] > positions_[a];
+  return is_noted(a, b) &&
+         std::ranges::all_of(waits_of(a), [&](uint32_t w) { return w < a && before(w, b); });
+}
+
+Order::Clock Order::clock_after(uint32_t op) const {
+  Clock clock = starts_[op];
+  clock[lane_of(plan_.ops[op])] = positions_[op] + 1;
+  return clock;
+}
+
+/// Of what takes no time, what that waits for: it has nothing of its own to wait for.
+void Order::join_waits(Clock& clock, uint32_t op) const {
+  for (const uint32_t w : waits_of(op)) {
+    if (w >= op) continue;  // complained of
+    if (takes_no_time(plan_.ops[w])) {
+      join_waits(clock, w);
+    } else {
+      join(clock, clock_after(w));
+    }
+  }
+}
+
+void Order::add(uint32_t i) {
+  const Op& op = plan_.ops[i];
+  const uint32_t lane = lane_of(op), thread = thread_of(op);
+  if (waits_of(i).size() < op.num_waits) {
+    messages_.push_back(
+        fmt::format("op {} ({}): has more waits than are there", i, name_of(op.kind)));
+  }
+  for (const uint32_t w : waits_of(i)) {
+    if (w >= i) {
+      messages_.push_back(fmt::format("op {} ({}): waits for op {}, which does not come before it",
+                                      i, name_of(op.kind), w));
+    } else if (thread == kMover || thread_of(plan_.ops[w]) == kMover) {
+      passed_[thread] = std::max(passed_[thread], w + 1);
+    }
+  }
+  noted_.push_back(passed_[thread]);
+  if (takes_no_time(op) || thread == kMover) join_waits(given_[thread], i);
+  if (takes_no_time(op)) {
+    Clock start = op.kind == OpKind::Drop ? Clock{} : given_[thread];
+    join_waits(start, i);
+    starts_.push_back(start);
+    positions_.push_back(0);
+    return;
+  }
+  const bool is_loop = lane == kUpdate && op.kind != OpKind::Norm;
+  Clock start = is_loop ? next_update_ : lane_clocks_[lane];
+  if (op.lane == Lane::Compute || op.lane == Lane::Load) join(start, given_[thread]);
+  join_waits(start, i);
+  starts_.push_back(start);
+  positions_.push_back(lengths_[lane]++);
+  lane_clocks_[lane] = clock_after(i);
+  if (lane == kUpdate) next_update_ = is_loop ? start : clock_after(i);
+}
+
+}  // namespace ebb::validation

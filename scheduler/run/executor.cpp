@@ -1,0 +1,430 @@
+#include "scheduler/run/executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+namespace ebb {
+namespace {
+
+std::array<uint32_t, kNumSpaces> chunk_counts(const Layout& layout, uint32_t num_arena_chunks) {
+  std::array<uint32_t, kNumSpaces> counts{};
+  for (int s = 0; s < kNumSpaces; ++s) counts[s] = layout.num_chunks(static_cast<Space>(s));
+  counts[static_cast<int>(Space::Activations)] = num_arena_chunks;
+  return counts;
+}
+
+/// "load weights 7"
+RangeName range_of(const Op& op) {
+  std::string_view what = name_of(op.kind);
+  if (op.kind == OpKind::Move) {
+    what = op.from == Tier::None ? "place" : op.to == Tier::Device ? "load" : "store";
+  }
+  return {what, name_of(op.chunk.space), op.chunk.index};
+}
+
+}  // namespace
+
+// ---- Spaces
+// -----------------------------------------------------------------------------------------------------
+
+DeviceSpaces::DeviceSpaces(Device& device, const Layout& layout, uint32_t num_blocks,
+                           size_t arena_bytes)
+    : blocks_(device.create_blocks(layout.chunk_bytes(), num_blocks)) {
+  for (int s = 0; s < kNumSpaces; ++s) {
+    const Space space = static_cast<Space>(s);
+    const size_t bytes = space == Space::Activations ? arena_bytes : layout.space_bytes(space);
+    if (bytes > 0) base_[s] = blocks_->reserve(bytes);
+  }
+  num_arena_chunks_ =
+      static_cast<uint32_t>((arena_bytes + layout.chunk_bytes() - 1) / layout.chunk_bytes());
+}
+
+// ---- Set-up
+// -----------------------------------------------------------------------------------------------------
+
+Executor::Executor(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
+                   ChunkWork& work, uint32_t max_ops)
+    : device_(device),
+      layout_(layout),
+      spaces_(spaces),
+      home_(home),
+      work_(work),
+      table_(chunk_counts(layout, spaces.num_arena_chunks())) {
+  const auto counts = chunk_counts(layout, spaces.num_arena_chunks());
+  for (int s = 0; s < kNumSpaces; ++s) last_drop_[s].resize(counts[s], kNone);
+  block_of_.resize(spaces.blocks().num_blocks());
+  std::iota(block_of_.begin(), block_of_.end(), 0u);
+  events_.reserve(max_ops);
+  for (uint32_t i = 0; i < max_ops; ++i) events_.push_back(device.create_event());
+  times_.resize(max_ops);
+  leases_.reserve(64);
+  begun_.reserve(16);
+  static constexpr StreamRole kRoles[kNumLanes] = {StreamRole::Compute, StreamRole::Load,
+                                                   StreamRole::Store, StreamRole::Update};
+  for (int lane = 0; lane < kNumLanes; ++lane) streams_[lane] = device.create_stream(kRoles[lane]);
+  mover_ = std::thread([this] { move_chunks(); });
+}
+
+Executor::~Executor() { stop_mover(); }
+
+void Executor::begin(const Trace& trace, const Plan& plan, bool waits_in_place) {
+  EBB_CHECK(plan.ops.size() <= events_.size(), "the plan is longer than the executor was told");
+  EBB_CHECK(!running_, "an earlier step threw: nothing more can run here");
+  running_ = true;
+  trace_ = &trace;
+  const bool is_new = std::ranges::find(begun_, &plan) == begun_.end();
+  if (is_new) begun_.push_back(&plan);
+  device_.wait_in_place(is_new || waits_in_place);
+  find_held(plan.held_at_start);
+  last_gradient_.begin(plan);
+  for (auto& drops : last_drop_) std::ranges::fill(drops, kNone);
+  cursor_ = moment_ = 0;
+  last_compute_op_ = kNone;
+  begin_s_ = device_.now_s();
+  for (int lane = 0; lane < kNumLanes; ++lane) begin_stats_[lane] = streams_[lane]->stats();
+  {
+    std::lock_guard lock(mutex_);
+    plan_ = &plan;
+    submitted_.reset();
+    moved_.reset();
+    ++generation_;
+  }
+  changed_.notify_all();
+  submit_until_run();
+}
+
+/// What is held stays where it is; the plan's numbers follow.
+void Executor::find_held(std::span<const HeldChunk> held) {
+  EBB_CHECK(table_.num_present() == held.size(), "the device does not hold what the plan needs");
+  for (const HeldChunk& h : held) {
+    const auto at = std::ranges::find(block_of_, table_.block({Space::Weights, h.chunk}));
+    std::swap(*at, block_of_[h.block]);
+  }
+}
+
+// ---- Program thread
+// ---------------------------------------------------------------------------------------------
+
+void Executor::begin_moment(std::string_view name, Phase phase,
+                            std::span<const ParameterUse> uses) {
+  EBB_CHECK(moment_ < trace_->moments.size(), "the step has more moments than its trace");
+  const Moment& expected = trace_->moments[moment_];
+  EBB_CHECK(expected.name == name && expected.phase == phase && expected.num_uses == uses.size(),
+            fmt::format("moment {} is {} {}, its trace says {} {}", moment_, name_of(phase), name,
+                        name_of(expected.phase), expected.name));
+  const Op& run = plan_->ops[cursor_];
+  EBB_CHECK(run.kind == OpKind::Run && run.moment == moment_, "the plan has lost a moment");
+  wait_for_all(plan_->waits_of(run), compute());
+  lease_chunks(uses);
+  lease_activations(run);
+  device_.begin_range({name_of(phase), name});
+}
+
+void Executor::end_moment() {
+  device_.end_range();
+  leases_.clear();
+  compute().record(*events_[cursor_]);
+  last_compute_op_ = cursor_;
+  submitted_.set(++cursor_);
+  ++moment_;
+  submit_until_run();
+}
+
+/// Makes `stream` wait for operations. What the mover did is waited for on the host as well, once
+/// for all, as it works in their order: a block must be mapped before work on it is submitted.
+void Executor::wait_for_all(std::span<const uint32_t> waits, Stream& stream) {
+  const auto is_move = [&](uint32_t index) { return plan_->ops[index].lane == Lane::Load; };
+  uint32_t num_moved = 0;
+  for (uint32_t w : waits) {
+    if (is_move(w)) num_moved = std::max(num_moved, w + 1);
+  }
+  if (num_moved > 0) wait_moved(num_moved);
+  for_each_timed(waits, [&](uint32_t w) { stream.wait(*events_[w]); });
+}
+
+/// Nothing says when a block was given or taken: what that waited for does.
+template <class Function>
+void Executor::for_each_timed(std::span<const uint32_t> waits, Function function) const {
+  for (const uint32_t w : waits) {
+    if (takes_no_time(plan_->ops[w])) {
+      for_each_timed(plan_->waits_of(plan_->ops[w]), function);
+    } else {
+      function(w);
+    }
+  }
+}
+
+void Executor::lease_chunks(std::span<const ParameterUse> uses) {
+  const auto lease = [&](Space space, ElementRange elements) {
+    const ChunkRange range = layout_.chunks(space, elements);
+    for (uint32_t c = range.first; c < range.last; ++c) {
+      if (table_.state({space, c}) != ChunkState::Leased)
+        leases_.push_back(table_.lease({space, c}));
+    }
+  };
+  for (const ParameterUse& use : uses) {
+    if (use.weight) lease(Space::Weights, layout_.weight_elements(use.parameter, use.rows));
+    if (use.gradient) {
+      lease(Space::GradientSums, layout_.sum_elements(use.parameter, use.use, use.rows));
+    }
+  }
+}
+
+/// Those that come back for this moment; while they stay nobody gives them away.
+void Executor::lease_activations(const Op& run) {
+  for (uint32_t w : plan_->waits_of(run)) {
+    const Op& op = plan_->ops[w];
+    if (op.chunk.space == Space::Activations && op.from == Tier::Host) {
+      leases_.push_back(table_.lease(op.chunk));
+    }
+  }
+}
+
+Tensor Executor::weight(const ParameterUse& use) {
+  const size_t offset = layout_.first_element(use.parameter) * size_of(layout_.weight_type());
+  return use.rows.of({spaces_.base(Space::Weights) + offset, layout_.weight_type(),
+                      layout_.parameter(use.parameter).shape});
+}
+
+/// A moment asks once. Whether it is the first is in the trace: contributions come in its order.
+GradientSlot Executor::gradient(const ParameterUse& use) {
+  const size_t offset = layout_.first_sum_element(use.parameter, use.use) * sizeof(float);
+  const Tensor sums{spaces_.base(Space::GradientSums) + offset, DType::F32,
+                    layout_.parameter(use.parameter).shape};
+  return {use.rows.of(sums), trace_->write_of(trace_->moments[moment_], use)};
+}
+
+void Executor::submit_until_run() {
+  while (cursor_ < plan_->ops.size() && plan_->ops[cursor_].kind != OpKind::Run) {
+    const Op& op = plan_->ops[cursor_];
+    if (takes_no_time(op) && op.lane == Lane::Compute) {
+      give_block(cursor_);
+    } else if (op.lane != Lane::Load) {
+      submit(cursor_);
+    }
+    submitted_.set(++cursor_);
+  }
+}
+
+void Executor::give_block(uint32_t index) {
+  for (uint32_t w : plan_->waits_of(plan_->ops[index])) {
+    if (plan_->ops[w].lane == Lane::Load) wait_moved(w + 1);
+  }
+  drop_or_map(index, compute());
+}
+
+/// For the thread that submits to `user`, once what the operation waits for is submitted.
+void Executor::drop_or_map(uint32_t index, Stream& user) {
+  const Op& op = plan_->ops[index];
+  Blocks& blocks = spaces_.blocks();
+  for_each_timed(plan_->waits_of(op), [&](uint32_t w) {
+    if (!blocks.keep_addresses()) {
+      events_[w]->synchronize();
+    } else if (plan_->ops[w].lane != op.lane) {  // its own are in order
+      user.wait(*events_[w]);
+    }
+  });
+  uint32_t& last_drop = last_drop_[static_cast<int>(op.chunk.space)][op.chunk.index];
+  if (op.kind == OpKind::Drop) {
+    last_drop = index;
+    return table_.transition(op.chunk, ChunkState::Absent);
+  }
+  const ProfiledRange range(device_, range_of(op));
+  const uint32_t block = block_of_[op.block];
+  std::byte* const address = spaces_.address(op.chunk);
+  if (last_drop != kNone && blocks.keep_addresses() && !blocks.lies_at(block, address)) {
+    for_each_timed({&last_drop, 1}, [&](uint32_t w) { events_[w]->synchronize(); });
+  }
+  const bool loads = op.from == Tier::Host;
+  // First: what is refused here must not have moved memory from under another chunk.
+  table_.place(op.chunk, block, loads ? ChunkState::Loading : ChunkState::Resident);
+  blocks.map(block, address, user);
+}
+
+void Executor::submit(uint32_t index) {
+  const Op& op = plan_->ops[index];
+  Stream& on = stream(op.lane);
+  wait_for_all(plan_->waits_of(op), on);
+  std::optional<ProfiledRange> range;  // what is called later has its own there
+  if (op.lane != Lane::Update) range.emplace(device_, range_of(op));
+  switch (op.kind) {
+    case OpKind::Finish:
+      lease_loaded(op);
+      work_.submit_finish(on, op.chunk.index);
+      last_compute_op_ = index;
+      break;
+    case OpKind::Move:
+      submit_store(op);
+      break;
+    case OpKind::Norm:
+      on.call({.name = "norm"}, [this] {
+        const ProfiledRange norm(device_, {"norm", "of all gradients"});
+        work_.norm();
+      });
+      break;
+    case OpKind::Partials:
+      work_.submit_partial_norms(on, op.chunk.index);
+      break;
+    case OpKind::Update:
+      if (op.lane == Lane::Compute) {
+        work_.submit_update(on, op.chunk.index);
+        last_compute_op_ = index;
+        break;
+      }
+      on.call(work_.update_cost(op.chunk.index), [this, &op] {
+        const ProfiledRange update(device_, range_of(op));
+        work_.update(op.chunk.index, op.home_slot, op.carried);
+      });
+      break;
+    case OpKind::Speculate:
+      on.call(work_.update_cost(op.chunk.index), [this, &op] {
+        const ProfiledRange speculate(device_, range_of(op));
+        work_.speculate(op.chunk.index, op.home_slot, last_gradient_.is_home());
+      });
+      break;
+    case OpKind::Run:
+    case OpKind::Drop:
+      throw LogicError("not an operation that the program thread submits");
+  }
+  leases_.clear();
+  on.record(*events_[index]);
+  last_gradient_.submitted(index, *events_[index]);
+}
+
+/// Finish names a parameter chunk; what was loaded for it is what it waits for.
+void Executor::lease_loaded(const Op& finish) {
+  for (uint32_t w : plan_->waits_of(finish)) {
+    const Op& op = plan_->ops[w];
+    if (op.kind == OpKind::Move) leases_.push_back(table_.lease(op.chunk));
+  }
+}
+
+std::byte* Executor::home_of(ChunkId id) const {
+  return id.space == Space::Weights ? home_.weight_chunk(id.index) : home_.visitor(id);
+}
+
+void Executor::submit_store(const Op& op) {
+  table_.transition(op.chunk, ChunkState::Storing);
+  const size_t bytes = layout_.used_bytes(op.chunk);
+  if (op.chunk.space != Space::Gradients) {
+    store().copy(home_of(op.chunk), spaces_.address(op.chunk), bytes, CopyKind::Store);
+    return;
+  }
+  const uint32_t parts = layout_.gradient_chunks_per_chunk();
+  const uint32_t part = op.chunk.index % parts;
+  store().copy(home_.gradient_slot(op.home_slot) + part * layout_.chunk_bytes(),
+               spaces_.address(op.chunk), bytes, CopyKind::Store);
+  if (part == 0) work_.submit_partial_norms(store(), op.chunk.index / parts);
+}
+
+void Executor::read_times() {
+  num_times_ = plan_->ops.size();
+  fill_times(
+      *plan_, [this](uint32_t i) { return events_[i]->time_s() - begin_s_; },
+      std::span(times_).first(num_times_));
+}
+
+ExecutorStats Executor::finish() {
+  EBB_CHECK(moment_ == trace_->moments.size(), "the step has fewer moments than its trace");
+  wait_moved(static_cast<uint32_t>(plan_->ops.size()));
+  for (auto& s : streams_) s->synchronize();
+  EBB_CHECK(table_.num_present() == plan_->held_at_end.size(),
+            "a plan must leave on the device what it says, and nothing else");
+  for (const HeldChunk& held : plan_->held_at_end) {
+    const ChunkId id{Space::Weights, held.chunk};
+    if (table_.state(id) == ChunkState::Loading) table_.transition(id, ChunkState::Resident);
+  }
+  ExecutorStats stats;
+  stats.total_s = device_.now_s() - begin_s_;
+  const auto busy = [&](Lane lane) {
+    const int i = static_cast<int>(lane);
+    return streams_[i]->stats().busy_s - begin_stats_[i].busy_s;
+  };
+  stats.compute_s = busy(Lane::Compute);
+  stats.update_s = busy(Lane::Update);
+  read_times();
+  stats.overlap_s = std::min(
+      {overlap(*plan_, times(), Lane::Compute, Lane::Update), stats.compute_s, stats.update_s});
+  if (last_compute_op_ != kNone) {
+    stats.stall_s = std::max(0.0, times_[last_compute_op_].end_s - stats.compute_s);
+  }
+  device_.wait_in_place(false);
+  running_ = false;
+  return stats;
+}
+
+std::exception_ptr Executor::give_up() noexcept {
+  stop_mover();  // it makes streams wait, too
+  device_.wait_in_place(false);
+  std::exception_ptr bad_data;
+  for (auto& s : streams_) {
+    try {
+      s->synchronize();
+    } catch (const LogicError&) {
+      if (s.get() == &compute()) bad_data = std::current_exception();
+    } catch (...) {  // the step's error is known
+    }
+  }
+  return bad_data;
+}
+
+// ---- Mover thread
+// -----------------------------------------------------------------------------------------------
+
+void Executor::move_chunks() {
+  uint64_t done_generation = 0;
+  for (;;) {
+    uint32_t count = 0;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stop_ || generation_ != done_generation; });
+      if (stop_) return;
+      done_generation = generation_;
+      count = static_cast<uint32_t>(plan_->ops.size());
+    }
+    try {
+      for (uint32_t i = 0; i < count; ++i) {
+        // Read before the last one is told: then the next plan may begin.
+        const bool moves = plan_->ops[i].lane == Lane::Load;
+        if (moves) move(i);
+        if (stop_) return;
+        if (moves || i + 1 == count) moved_.set(i + 1);
+      }
+    } catch (...) {
+      mover_error_ = std::current_exception();
+      moved_.give_up();
+      return;
+    }
+  }
+}
+
+void Executor::move(uint32_t index) {
+  const Op& op = plan_->ops[index];
+  for (uint32_t w : plan_->waits_of(op)) {
+    if (!submitted_.wait_for(w + 1)) throw LogicError("the step was given up");
+  }
+  drop_or_map(index, load());
+  if (takes_no_time(op)) return;
+  load().copy(spaces_.address(op.chunk), home_of(op.chunk), layout_.used_bytes(op.chunk),
+              CopyKind::Load);
+  load().record(*events_[index]);
+}
+
+void Executor::wait_moved(uint32_t count) {
+  if (!moved_.wait_for(count)) std::rethrow_exception(mover_error_);
+}
+
+void Executor::stop_mover() noexcept {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  submitted_.give_up();
+  if (mover_.joinable()) mover_.join();
+}
+
+}  // namespace ebb

@@ -1,0 +1,294 @@
+#include "scheduler/run/inference.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "autograd/arena.h"
+#include "autograd/tape.h"
+#include "chunk/home.h"
+#include "device/errors.h"
+#include "device/planes.h"
+#include "device/split_master.h"
+#include "scheduler/run/executor.h"
+#include "scheduler/run/state.h"
+#include "scheduler/search/inference_pass.h"
+#include "system/thread_team.h"
+
+namespace ebb {
+namespace {
+
+/// A plan without gradients asks for none of this.
+class NoWork : public ChunkWork {
+ public:
+  void submit_finish(Stream&, uint32_t) override { refuse(); }
+  void submit_partial_norms(Stream&, uint32_t) override { refuse(); }
+  void submit_update(Stream&, uint32_t) override { refuse(); }
+  void norm() override { refuse(); }
+  void update(uint32_t, uint32_t, bool) override { refuse(); }
+  void speculate(uint32_t, uint32_t, bool) override { refuse(); }
+  Cost update_cost(uint32_t) const override { refuse(); }
+
+ private:
+  [[noreturn]] static void refuse() { throw LogicError("an inference has no gradients"); }
+};
+
+/// As a trainer's device sees a master.
+template <class T>
+T weight_of(float master) {
+  if constexpr (std::is_same_v<T, BF16>) {
+    return BF16::from_bits(split_master(std::bit_cast<uint32_t>(master)).weight);
+  } else {
+    return T(master);
+  }
+}
+
+uint32_t most_ops(const PreparedInference& prepared) {
+  size_t most = 0;
+  for (const auto& pass : prepared.passes) {
+    most = std::max(
+        {most, pass.plan.ops.size(), pass.fill_plan.ops.size(), pass.drain_plan.ops.size()});
+  }
+  return static_cast<uint32_t>(most);
+}
+
+}  // namespace
+
+/// Memory first, streams (inside the executor) last, so that queues drain before bytes go.
+class Inference::Impl {
+ public:
+  Impl(Device& device, const PreparedInference& prepared);
+
+  double run(size_t pass, const MicroBatch& micro_batch);
+  Tensor losses() const { return shown_.losses; }
+  Tensor logits() const { return shown_.logits; }
+  size_t loaded_bytes() const { return loaded_bytes_; }
+  const Layout& layout() const { return layout_; }
+
+  void read(ParameterId id, uint64_t first, std::span<float> values) const;
+  void write(ParameterId id, uint64_t first, std::span<const float> values);
+
+ private:
+  using PreparedPass = PreparedInference::PreparedPass;
+  void take_kept(Device& device);
+  void fill_for(size_t pass);
+  void run_plan(const Plan& plan);
+  void drain();
+  void upload(const PreparedPass& pass, const MicroBatch& micro_batch);
+  std::byte* weight(ParameterId id, uint64_t first, size_t count) const;
+
+  const PreparedInference& prepared_;
+  const Trace no_moments_ = {};  // of fill and drain plans
+  const Layout& layout_;
+  // Before home, which takes what is left of what may be pinned.
+  Buffer host_inputs_, host_loss_, results_;
+  Home home_;
+  DeviceSpaces spaces_;
+  Buffer device_inputs_, device_loss_;
+  std::vector<Buffer> kept_;
+  std::vector<Tensor> input_views_;
+  TapeResults shown_;
+  size_t loaded_bytes_ = 0;
+  std::optional<size_t> filled_;  // the pass whose weights the device holds
+  std::unique_ptr<Event> inputs_ready_;
+  NoWork no_work_;
+  Executor executor_;
+  Arena arena_;
+  Tape tape_;
+};
+
+namespace {
+
+Buffer take_results(Device& device, size_t bytes) {
+  return bytes == 0 ? Buffer() : device.allocate(MemoryKind::Pinned, bytes, "losses and logits");
+}
+
+}  // namespace
+
+Inference::Impl::Impl(Device& device, const PreparedInference& prepared)
+    : prepared_(prepared),
+      layout_(*prepared.layout),
+      host_inputs_(device.allocate(MemoryKind::Pinned, prepared.input_bytes, "inputs")),
+      host_loss_(device.allocate(MemoryKind::Pinned, sizeof(double), "loss")),
+      results_(take_results(device, prepared.result_bytes)),
+      home_(device, layout_, state_planes(prepared.options.dtype).first(1), {}),
+      spaces_(device, layout_, prepared.num_blocks, prepared.arena_bytes),
+      device_inputs_(device.allocate(MemoryKind::Device, prepared.input_bytes, "inputs")),
+      device_loss_(device.allocate(MemoryKind::Device, sizeof(double), "loss")),
+      inputs_ready_(device.create_event()),
+      executor_(device, layout_, spaces_, home_, no_work_, most_ops(prepared)),
+      arena_(spaces_.base(Space::Activations), prepared.arena_bytes),
+      tape_(device, executor_.compute(), executor_, arena_) {
+  if (device.info().num_threads > prepared.num_threads ||
+      (device.info().kind == DeviceKind::Cuda && prepared.device != DeviceKind::Cuda)) {
+    throw ConfigError(fmt::format(
+        "the plan's workspace is for {} threads of {}; give prepare_inference() the "
+        "number and kind of the device in its budgets",
+        prepared.num_threads, prepared.device == DeviceKind::Cuda ? "CUDA" : "a host device"));
+  }
+  device.reserve_workspace(prepared.workspace_bytes);
+  take_kept(device);
+  if (!prepared.options.random_weights) return;
+  ThreadTeam team(device.info().num_threads);
+  const Parameters& parameters = prepared.passes[0].pass.model->parameters();
+  for (ParameterId id = 0; id < parameters.size(); ++id) {
+    initialise(
+        parameters[id], prepared.options.seed, 0, layout_.num_elements(id), team,
+        [this, id](uint64_t first, std::span<const float> values) { write(id, first, values); });
+  }
+}
+
+/// A device's memory begins as zeros.
+void Inference::Impl::take_kept(Device& device) {
+  for (const InputSpec& spec : prepared_.kept) {
+    kept_.push_back(
+        device.allocate(MemoryKind::Device, padded_bytes(spec.shape, spec.dtype), "kept inputs"));
+  }
+}
+
+// ---- Weights
+// ------------------------------------------------------------------------------------------------
+
+std::byte* Inference::Impl::weight(ParameterId id, uint64_t first, size_t count) const {
+  EBB_CHECK(id < layout_.num_parameters(), "there is no such parameter");
+  const uint64_t elements = layout_.num_elements(id);
+  EBB_CHECK(first <= elements && count <= elements - first,
+            "a parameter has another number of elements");
+  return home_.weight(layout_.first_element(id) + first);
+}
+
+void Inference::Impl::read(ParameterId id, uint64_t first, std::span<float> values) const {
+  with_weight_type(layout_.weight_type(), [&](auto zero) {
+    const auto* from = reinterpret_cast<const decltype(zero)*>(weight(id, first, values.size()));
+    std::copy_n(from, values.size(), values.begin());
+  });
+}
+
+void Inference::Impl::write(ParameterId id, uint64_t first, std::span<const float> values) {
+  drain();  // what the device holds is from before
+  with_weight_type(layout_.weight_type(), [&](auto zero) {
+    using T = decltype(zero);
+    auto* to = reinterpret_cast<T*>(weight(id, first, values.size()));
+    std::transform(values.begin(), values.end(), to, weight_of<T>);
+  });
+}
+
+// ---- Runs
+// ---------------------------------------------------------------------------------------------------
+
+void Inference::Impl::run_plan(const Plan& plan) {
+  executor_.begin(no_moments_, plan);
+  executor_.finish();
+  loaded_bytes_ += plan.loaded_bytes;
+}
+
+/// The device holds nothing any more: it loads anew what it needs.
+void Inference::Impl::drain() {
+  if (!filled_) return;  // first, as several threads write the initial weights
+  run_plan(prepared_.passes[*filled_].drain_plan);
+  filled_.reset();
+}
+
+void Inference::Impl::fill_for(size_t pass) {
+  if (filled_ == pass) return;
+  drain();
+  run_plan(prepared_.passes[pass].fill_plan);
+  filled_ = pass;
+}
+
+/// Checked and copied before anything starts: a wrong input costs nothing.
+void Inference::Impl::upload(const PreparedPass& pass, const MicroBatch& micro_batch) {
+  input_views_.clear();
+  size_t offset = 0, next = 0;
+  for (const InputSpec& spec : pass.pass.model->inputs()) {
+    if (spec.kept) {
+      const auto at = std::ranges::find(prepared_.kept, spec.name, &InputSpec::name);
+      const Buffer& memory = kept_[static_cast<size_t>(at - prepared_.kept.begin())];
+      input_views_.push_back({memory.data(), spec.dtype, spec.shape});
+      continue;
+    }
+    EBB_CHECK(next < micro_batch.inputs.size(), "a micro-batch has another number of inputs");
+    const Tensor& from = micro_batch.inputs[next++];
+    EBB_CHECK(from.dtype == spec.dtype && from.shape == spec.shape,
+              fmt::format("input '{}' has another type or shape", spec.name));
+    std::memcpy(host_inputs_.data() + offset, from.data, from.bytes());
+    input_views_.push_back({device_inputs_.data() + offset, spec.dtype, spec.shape});
+    offset += padded_bytes(spec.shape, spec.dtype);
+  }
+  EBB_CHECK(next == micro_batch.inputs.size(), "a micro-batch has another number of inputs");
+  executor_.load().copy(device_inputs_.data(), host_inputs_.data(), offset, CopyKind::Load);
+  executor_.load().record(*inputs_ready_);
+  executor_.compute().wait(*inputs_ready_);
+}
+
+double Inference::Impl::run(size_t index, const MicroBatch& micro_batch) {
+  EBB_CHECK(index < prepared_.passes.size(), "there is no such pass");
+  const PreparedPass& pass = prepared_.passes[index];
+  loaded_bytes_ = pass.plan.loaded_bytes;
+  fill_for(index);
+  upload(pass, micro_batch);
+  const TapeResults results = results_of(pass.pass, layout_.weight_type(), results_.data());
+  try {
+    executor_.begin(pass.trace, pass.plan);
+    run_pass(tape_, pass.pass, input_views_, results, {device_loss_.data(), DType::F64, {1}});
+    if (pass.pass.loss) {
+      executor_.compute().copy(host_loss_.data(), device_loss_.data(), sizeof(double),
+                               CopyKind::Store);
+    }
+    executor_.finish();
+  } catch (...) {
+    if (const auto bad_data = executor_.give_up()) std::rethrow_exception(bad_data);
+    throw;
+  }
+  shown_ = results;
+  return pass.pass.loss ? *reinterpret_cast<const double*>(host_loss_.data()) : 0;
+}
+
+Inference::Inference(Device& device, const PreparedInference& prepared)
+    : impl_(std::make_unique<Impl>(device, prepared)) {}
+Inference::~Inference() = default;
+
+double Inference::run(size_t pass, const MicroBatch& micro_batch) {
+  return impl_->run(pass, micro_batch);
+}
+Tensor Inference::losses() const { return impl_->losses(); }
+Tensor Inference::logits() const { return impl_->logits(); }
+size_t Inference::loaded_bytes() const { return impl_->loaded_bytes(); }
+const Layout& Inference::layout() const { return impl_->layout(); }
+
+void Inference::read_logits(int64_t first_row, std::span<float> values) const {
+  const Tensor logits = impl_->logits();
+  EBB_CHECK(logits, "the last run was not asked for logits");
+  const auto count = static_cast<int64_t>(values.size());
+  const Tensor rows = logits.slice_rows(first_row, count / logits.dim(1));
+  EBB_CHECK(rows.num_elements() == count, "logits are read in whole rows");
+  with_weight_type(rows.dtype, [&](auto zero) {
+    const auto from = rows.span<decltype(zero)>();
+    std::copy(from.begin(), from.end(), values.begin());
+  });
+}
+
+void Inference::read_parameter(ParameterId id, uint64_t first, std::span<float> values) const {
+  impl_->read(id, first, values);
+}
+void Inference::write_parameter(ParameterId id, uint64_t first, std::span<const float> values) {
+  impl_->write(id, first, values);
+}
+
+std::vector<float> Inference::read_parameter(std::string_view name) const {
+  const ParameterId id = parameter_named(impl_->layout(), name);
+  std::vector<float> values(impl_->layout().num_elements(id));
+  impl_->read(id, 0, values);
+  return values;
+}
+
+void Inference::write_parameter(std::string_view name, std::span<const float> values) {
+  const ParameterId id = parameter_named(impl_->layout(), name);
+  EBB_CHECK(values.size() == impl_->layout().num_elements(id),
+            "a parameter has another number of elements");
+  impl_->write(id, 0, values);
+}
+
+}  // namespace ebb

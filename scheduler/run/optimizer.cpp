@@ -1,0 +1,373 @@
+#include "scheduler/run/optimizer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "cpu_adam/gradient_norm.h"
+#include "cpu_adam/undo.h"
+#include "scheduler/plan/simulate.h"
+#include "scheduler/search/memory_sizes.h"
+
+namespace ebb {
+namespace {
+
+bool all_finite(std::span<const double> values) {
+  return std::all_of(values.begin(), values.end(), [](double x) { return std::isfinite(x); });
+}
+
+template <class T>
+bool any_not_finite(const std::byte* data, uint64_t first, uint64_t count) {
+  const T* values = reinterpret_cast<const T*>(data) + first;
+  return std::any_of(values, values + count,
+                     [](T x) { return !std::isfinite(static_cast<float>(x)); });
+}
+
+}  // namespace
+
+Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
+                     const State& state, DeviceState& device_state, std::vector<bool> trained,
+                     const Plan& plan, const TrainerOptions& options)
+    : kernels_(device.kernels()),
+      layout_(layout),
+      spaces_(spaces),
+      home_(home),
+      state_(state),
+      trained_(std::move(trained)),
+      carried_(plan.carried),
+      device_state_(device_state),
+      max_grad_norm_(options.max_grad_norm),
+      after_norm_(updates_after_norm(options)),
+      is_scaled_(options.dtype == DType::F16),
+      speculates_late_(options.speculates_late),
+      device_partials_(
+          device.allocate(MemoryKind::Device, partial_norm_bytes(layout), "partial norms")),
+      team_(device.info().num_threads),
+      adam_(options.adam),
+      counters_{.loss_scale = initial_loss_scale(options.dtype, options.initial_loss_scale)},
+      speculation_(device, layout, plan.speculated, options.max_grad_norm) {
+  cut_runs();
+  cut_updates();
+  for (const AdamWRun& run : updates_) device_state_.expect(run);
+  for (uint32_t c = 0; c < layout_.num_chunks(); ++c) {
+    if (device_state_.has(c)) continue;
+    place_planes(team_, state_.planes_at_home(c), static_cast<int64_t>(layout_.chunk_elements(c)));
+  }
+}
+
+/// Two uses are added on the way; more, in passes of their own.
+bool Optimizer::has_second_sum(const Segment& s) const {
+  return trained_[s.parameter] && layout_.parameter(s.parameter).num_uses == 2;
+}
+
+uint64_t Optimizer::second_sum(const Segment& s) const {
+  if (!has_second_sum(s)) return kNoSum;
+  return layout_.first_sum_element(s.parameter, 1) + s.first_element -
+         layout_.first_element(s.parameter);
+}
+
+/// Runs of trained parameters without a gap are finished in one go; the gaps between them are
+/// zeroed.
+void Optimizer::cut_runs() {
+  for (uint32_t c = 0; c < layout_.num_chunks(); ++c) {
+    first_run_.push_back(static_cast<uint32_t>(runs_.size()));
+    uint64_t at = c * layout_.chunk_elements();
+    const uint64_t end = at + layout_.chunk_elements(c);
+    const auto append = [&](uint64_t first, uint64_t count, bool trained, uint64_t second_sum) {
+      if (count == 0) return;
+      const bool joins = runs_.size() > first_run_[c] && runs_.back().trained == trained &&
+                         runs_.back().second_sum == kNoSum && second_sum == kNoSum;
+      if (joins) {
+        runs_.back().count += count;
+      } else {
+        runs_.push_back({first, count, trained, second_sum});
+      }
+    };
+    for (const Segment& s : layout_.segments(c)) {
+      append(at, s.first_element - at, false, kNoSum);
+      append(s.first_element, s.num_elements, trained_[s.parameter], second_sum(s));
+      at = s.first_element + s.num_elements;
+    }
+    append(at, end - at, false, kNoSum);
+  }
+  first_run_.push_back(static_cast<uint32_t>(runs_.size()));
+}
+
+void Optimizer::cut_updates() {
+  for (uint32_t c = 0; c < layout_.num_chunks(); ++c) {
+    first_update_.push_back(static_cast<uint32_t>(updates_.size()));
+    for (const Segment& s : layout_.segments(c)) {
+      if (!trained_[s.parameter]) continue;
+      const ParameterInfo& info = layout_.parameter(s.parameter);
+      updates_.push_back(
+          {.first = static_cast<int64_t>(s.first_element - c * layout_.chunk_elements()),
+           .count = static_cast<int64_t>(s.num_elements),
+           .decay_factor = info.decay ? 1.0 : 0.0,
+           .learning_rate_factor = info.learning_rate_factor});
+    }
+  }
+  first_update_.push_back(static_cast<uint32_t>(updates_.size()));
+}
+
+std::span<double> Optimizer::partials_of(uint32_t chunk, std::span<double> all) const {
+  const uint64_t pieces = layout_.chunk_elements() / kPieceElements;
+  const uint64_t count = (layout_.chunk_elements(chunk) + kPieceElements - 1) / kPieceElements;
+  return all.subspan(chunk * pieces, count);
+}
+
+void Optimizer::add_extra_uses(Stream& compute, uint32_t chunk) {
+  const auto sums = [&](uint64_t first, uint64_t count) {
+    return Tensor{spaces_.base(Space::GradientSums) + first * sizeof(float),
+                  DType::F32,
+                  {static_cast<int64_t>(count)}};
+  };
+  for (const Segment& s : layout_.segments(chunk)) {
+    if (!trained_[s.parameter] || has_second_sum(s)) continue;
+    const uint64_t inside = s.first_element - layout_.first_element(s.parameter);
+    for (uint32_t use = 1; use < layout_.parameter(s.parameter).num_uses; ++use) {
+      const uint64_t extra = layout_.first_sum_element(s.parameter, use) + inside;
+      kernels_.accumulate(compute, sums(s.first_element, s.num_elements),
+                          sums(extra, s.num_elements));
+    }
+  }
+}
+
+void Optimizer::submit_finish(Stream& compute, uint32_t chunk) {
+  add_extra_uses(compute, chunk);
+  const DType type = layout_.gradient_type();
+  const auto gradient = [&](uint64_t first, uint64_t count) {
+    return Tensor{spaces_.base(Space::Gradients) + first * size_of(type),
+                  type,
+                  {static_cast<int64_t>(count)}};
+  };
+  const std::span<double> all(reinterpret_cast<double*>(device_partials_.data()),
+                              layout_.num_pieces());
+  const std::span<double> of_chunk = partials_of(chunk, all);
+  const Tensor partials{reinterpret_cast<std::byte*>(of_chunk.data()),
+                        DType::F64,
+                        {static_cast<int64_t>(of_chunk.size())}};
+  const bool one_run = first_run_[chunk + 1] - first_run_[chunk] == 1;
+  for (uint32_t r = first_run_[chunk]; r < first_run_[chunk + 1]; ++r) {
+    const Run& run = runs_[r];
+    const Tensor out = gradient(run.first, run.count);
+    if (run.trained) {
+      const auto sums = [&](uint64_t first) {
+        if (first == kNoSum) return Tensor{};
+        return Tensor{spaces_.base(Space::GradientSums) + first * sizeof(float), DType::F32,
+                      out.shape};
+      };
+      kernels_.finish_gradient(compute, out, sums(run.first), sums(run.second_sum),
+                               one_run ? partials : Tensor{});
+    } else {
+      kernels_.fill_zero(compute, out);
+    }
+  }
+  if (one_run && runs_[first_run_[chunk]].trained) return;
+  kernels_.squared_norm_pieces(
+      compute, partials, gradient(chunk * layout_.chunk_elements(), layout_.chunk_elements(chunk)));
+}
+
+void Optimizer::submit_partial_norms(Stream& store, uint32_t chunk) {
+  const std::span<double> all(reinterpret_cast<double*>(device_partials_.data()),
+                              layout_.num_pieces());
+  const std::span<double> from = partials_of(chunk, all);
+  store.copy(partials_of(chunk, home_.partial_norms()).data(), from.data(), from.size_bytes(),
+             CopyKind::Store);
+}
+
+/// What is being saved is read on the device: kernels that change it are not submitted before.
+void Optimizer::submit_update(Stream& compute, uint32_t chunk) {
+  loans_.wait_for(chunk);
+  const uint64_t first = chunk * layout_.chunk_elements();
+  Planes planes = device_state_.planes(chunk);
+  planes.gradient = spaces_.base(Space::Gradients) + first * size_of(layout_.gradient_type());
+  for (uint32_t u = first_update_[chunk]; u < first_update_[chunk + 1]; ++u) {
+    device_state_.submit_update(compute, kernels_, planes, updates_[u], after_norm_);
+  }
+}
+
+void Optimizer::begin_step(double learning_rate) {
+  learning_rate_ = learning_rate;
+  before_ = {.counters = counters_, .has_carried = has_carried_};
+  num_carried_made_ = 0;
+  is_touched_ = false;
+  speculation_.begin_step(counters_.loss_scale.value);
+  device_state_.decide(early_step(), false);
+}
+
+/// An update of this step that runs before its norm, which then will not clip it.
+AdamWStep Optimizer::early_step() const {
+  return {.learning_rate = learning_rate_,
+          .adam = adam_,
+          .t = counters_.num_updates + 1,
+          .gradient_scale = gradient_scale(1, counters_.loss_scale.value)};
+}
+
+float Optimizer::gradient_scale(float clip, uint32_t loss_scale) {
+  return clip / static_cast<float>(loss_scale);
+}
+
+void Optimizer::norm() {
+  const uint32_t loss_scale = counters_.loss_scale.value;
+  grad_norm_ = norm_in_order(home_.partial_norms()) / loss_scale;
+  skipped_ = !std::isfinite(grad_norm_);
+  has_carried_ = !skipped_ && !carried_.empty();
+  if (skipped_) {
+    speculation_.decide(false);
+    undo_all();
+    device_state_.skip();
+    if (!after_norm_) {  // updates made at home in this step have looked for themselves
+      for (const uint32_t c : device_state_.chunks()) {
+        if (!is_finite(c)) throw_not_a_number(bad_piece_in(c));
+      }
+      for (const CarriedUpdate& left : carried_) {
+        if (is_finite(left.chunk)) continue;
+        throw_not_a_number(bad_tensor_in(left.chunk, home_.gradient_slot(left.gradient_slot)));
+      }
+    }
+    ++counters_.num_skipped;
+    if (loss_scale > 1) {
+      counters_.loss_scale = after_overflow(counters_.loss_scale);
+    } else {
+      ++counters_.num_skipped_in_a_row;
+    }
+    return;
+  }
+  counters_.num_skipped_in_a_row = 0;
+  ++counters_.num_updates;
+  if (is_scaled_) counters_.loss_scale = after_good_step(counters_.loss_scale);
+  decided_ = {.learning_rate = learning_rate_, .adam = adam_, .t = counters_.num_updates};
+  if (!after_norm_) return;
+  const float clip = clip_scale(grad_norm_, max_grad_norm_);
+  decided_.gradient_scale = gradient_scale(clip, loss_scale);
+  speculation_.decide(clip == 1.0f);
+  device_state_.decide(decided_, true);
+}
+
+bool Optimizer::is_finite(uint32_t chunk) const {
+  return all_finite(partials_of(chunk, home_.partial_norms()));
+}
+
+void Optimizer::throw_not_a_number(const std::string& tensor) const {
+  throw NumericError(
+      fmt::format("the gradient of {} is not a number; without clipping the step cannot be "
+                  "skipped; try a lower --lr, or --clip 1",
+                  tensor));
+}
+
+/// Of a gradient that stayed on the device: the first tensor in a piece with a norm that is not a
+/// number.
+std::string Optimizer::bad_piece_in(uint32_t chunk) const {
+  const std::span<const double> partials = partials_of(chunk, home_.partial_norms());
+  for (const Segment& s : layout_.segments(chunk)) {
+    const uint64_t first = s.first_element - chunk * layout_.chunk_elements();
+    const uint64_t last = (first + s.num_elements - 1) / kPieceElements;
+    for (uint64_t piece = first / kPieceElements; piece <= last; ++piece) {
+      if (!std::isfinite(partials[piece])) return layout_.parameter(s.parameter).name;
+    }
+  }
+  return {};
+}
+
+void Optimizer::update(uint32_t chunk, uint32_t slot, bool carried) {
+  if (carried ? !has_carried_ : after_norm_ && skipped_) return;
+  const bool early = !carried && !after_norm_;
+  if (early && !is_finite(chunk)) {
+    throw_not_a_number(bad_tensor_in(chunk, home_.gradient_slot(slot)));
+  }
+  if (carried) {
+    make_carried(chunk, slot);
+    ++num_carried_made_;
+    return;
+  }
+  is_touched_ = true;
+  loans_.wait_for(chunk);
+  adamw_update(team_, planes_of(chunk, slot), num_elements(chunk), updates_of(chunk),
+               early ? early_step() : decided_);
+}
+
+void Optimizer::make_carried(uint32_t chunk, uint32_t slot) {
+  if (speculation_.take_standing(chunk)) return;
+  loans_.wait_for(chunk);
+  const Planes planes = planes_of(chunk, slot);
+  if (UndoLog* const log = speculation_.log(chunk); log != nullptr && log->is_full()) {
+    redo_update(team_, planes, num_elements(chunk), updates_of(chunk), *log, decided_);
+  } else {
+    adamw_update(team_, planes, num_elements(chunk), updates_of(chunk), decided_);
+  }
+}
+
+Planes Optimizer::planes_of(uint32_t chunk, uint32_t slot) const {
+  Planes planes = state_.planes_at_home(chunk);
+  planes.gradient = home_.gradient_slot(slot);
+  return planes;
+}
+
+int64_t Optimizer::num_elements(uint32_t chunk) const {
+  return static_cast<int64_t>(layout_.chunk_elements(chunk));
+}
+
+std::span<const AdamWRun> Optimizer::updates_of(uint32_t chunk) const {
+  return std::span(updates_).subspan(first_update_[chunk],
+                                     first_update_[chunk + 1] - first_update_[chunk]);
+}
+
+/// What is being saved is not speculated on, nor waited for; and once the norm can be known, what
+/// is left is better updated in the next forward's order, without a log.
+void Optimizer::speculate(uint32_t chunk, uint32_t slot, bool late) {
+  if (late && !speculates_late_) return;
+  if (!speculation_.may_hope(partials_of(chunk, home_.partial_norms()))) return;
+  if (!loans_.is_free(chunk)) return;
+  const bool fits = update_with_log(team_, planes_of(chunk, slot), num_elements(chunk),
+                                    updates_of(chunk), early_step(), *speculation_.log(chunk));
+  speculation_.count(chunk, slot, fits);
+}
+
+void Optimizer::undo_all() {
+  for (const auto& [chunk, slot] : speculation_.made()) {
+    UndoLog& log = *speculation_.log(chunk);
+    if (!log.is_full()) continue;  // undone before
+    undo_update(team_, planes_of(chunk, slot), num_elements(chunk), updates_of(chunk), log);
+  }
+}
+
+bool Optimizer::take_back() {
+  const bool was_updated = !before_.has_carried || num_carried_made_ == carried_.size();
+  if (!after_norm_ || is_touched_ || !was_updated || !device_state_.chunks().empty()) return false;
+  undo_all();
+  counters_ = before_.counters;
+  has_carried_ = false;
+  return true;
+}
+
+Cost Optimizer::update_cost(uint32_t chunk) const {
+  const double elements = static_cast<double>(layout_.chunk_elements(chunk));
+  const double bytes = update_bytes_per_parameter(layout_.weight_type(), layout_.gradient_type());
+  return {.flops = 14 * elements, .bytes = bytes * elements, .name = "adamw"};
+}
+
+std::string Optimizer::bad_tensor_in(uint32_t chunk, const std::byte* gradient) const {
+  for (const Segment& s : layout_.segments(chunk)) {
+    const uint64_t first = s.first_element - chunk * layout_.chunk_elements();
+    const DType type = layout_.gradient_type();
+    const bool bad = type == DType::F32   ? any_not_finite<float>(gradient, first, s.num_elements)
+                     : type == DType::F16 ? any_not_finite<F16>(gradient, first, s.num_elements)
+                                          : any_not_finite<BF16>(gradient, first, s.num_elements);
+    if (bad) return layout_.parameter(s.parameter).name;
+  }
+  return {};
+}
+
+std::string Optimizer::first_bad_tensor() const {
+  for (uint32_t c = 0; c < layout_.num_chunks(); ++c) {
+    const std::string name =
+        device_state_.has(c)
+            ? bad_piece_in(c)
+            : bad_tensor_in(c, home_.gradient_slot(rank_at_home(device_state_.chunks(), c)));
+    if (!name.empty()) return name;
+  }
+  return "(the sum of finite gradients)";
+}
+
+}  // namespace ebb

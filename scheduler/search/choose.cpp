@@ -1,0 +1,291 @@
+#include "scheduler/search/choose.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <ranges>
+#include <utility>
+
+#include "device/planes.h"
+#include "scheduler/search/prepare.h"
+#include "scheduler/search/refine.h"
+#include "system/cores.h"
+#include "system/thread_team.h"
+
+namespace ebb {
+namespace {
+
+// Which of the fastest settings are refined; and then tried with fewer recomputed blocks, or
+// polished: how much slower than the fastest they may be, and how many at least. Updates in hope
+// alone make some take 0.6 of the time. Others as well where plans are short: of so many operations
+// in all. Where they are long, planning all again takes longer than a second.
+constexpr double kNear = 2;
+constexpr size_t kFewestRefined = 4, kFewestPolished = 2;
+constexpr size_t kOperationsRefined = 800'000, kOperationsPolished = 150'000;
+constexpr auto kAny = [](const Contender&) { return true; };
+
+/// At most: a chunk that lives on the device has no planes there, and may have no gradient.
+size_t home_bytes_of_chunk(const Layout& layout) {
+  return layout.chunk_elements() *
+         (state_bytes_per_element(layout.weight_type()) + size_of(layout.gradient_type()));
+}
+
+/// Tries every setting, on several threads; what comes out does not depend on which is first.
+class Choice {
+ public:
+  Choice(const Model& model, const TrainerOptions& options, const Budgets& budgets,
+         const Machine& machine)
+      : model_(model),
+        told_(options),
+        budgets_(budgets),
+        judge_(budgets, machine),
+        settings_(settings_to_try(options, budgets)),
+        updates_(update_orders(options)),
+        tried_(settings_.size()) {}
+
+  Preparation run() {
+    ThreadTeam team(num_usable_cores());
+    team.for_each(std::ssize(settings_), [&](int64_t i) { try_setting(static_cast<size_t>(i)); });
+    for (const Tried& tried : tried_) {
+      if (tried.failed) std::rethrow_exception(tried.failed);
+    }
+    if (tried_[0].refused) std::rethrow_exception(tried_[0].refused);
+    if (contenders_.empty()) refuse();
+    std::ranges::sort(contenders_, comes_first);
+    const Refinement refinement(
+        told_, judge_, [this](const TrainerOptions& options) { return run_dry(options); },
+        least_s_);
+    add_in_hope(team, refinement);
+    improve(team, fastest(kFewestRefined, kOperationsRefined, kAny),
+            [&](Contender& c) { refinement.refine(c); });
+    improve(team,
+            fastest(kFewestPolished, kOperationsPolished,
+                    [&](const Contender& c) { return refinement.may_recompute_fewer(c); }),
+            [&](Contender& c) { refinement.recompute_fewer(c); });
+    improve(team, fastest(kFewestPolished, kOperationsPolished, kAny),
+            [&](Contender& c) { refinement.polish(c); });
+    return take(contenders_[0]);
+  }
+
+ private:
+  /// What became of a setting.
+  struct Tried {
+    std::exception_ptr refused, failed;
+    std::vector<Candidate> candidates;
+    std::string too_large_at_home;  ///< of the row that needs the least there
+    size_t least_at_home = SIZE_MAX;
+    /// With as much on the device as can be, and too large for home even so: not planned yet. At
+    /// home they take no less than their candidates say.
+    std::vector<Contender> leaner;
+    std::shared_ptr<const Preparation> too_large_for_device;
+  };
+
+  void try_setting(size_t setting) {
+    Tried& tried = tried_[setting];
+    try {
+      consider(setting, tried);
+    } catch (...) {
+      tried.failed = std::current_exception();
+    }
+  }
+
+  void consider(size_t setting, Tried& tried) {
+    std::shared_ptr<const Preparation> ground;
+    try {
+      ground = run_dry(settings_[setting]);
+    } catch (const ConfigError&) {
+      // A model may use values in a way that only the simplest setting allows.
+      tried.refused = std::current_exception();
+      return;
+    }
+    if (ground->num_blocks < ground->smallest_blocks) tried.too_large_for_device = ground;
+    for (const UpdateOrder update : updates_) {
+      Contender c{.ground = ground, .options = ground->options, .setting = setting};
+      c.options.update = update;
+      c.row = tried.candidates.size();
+      c.candidate = describe(c);
+      if (!tried.too_large_for_device) {
+        plan_at_all(c, tried);
+      }
+      tried.candidates.push_back(c.candidate);
+      if (c.candidate.why_not.empty()) keep(std::move(c));
+    }
+  }
+
+  /// What home has no room for may live on the device: as much as can, or about as little as must.
+  void plan_at_all(Contender& c, Tried& tried) const {
+    plan_at_home(c, tried);
+    const size_t room = budgets_.host_memory.value_or(SIZE_MAX), needed = c.candidate.host_bytes;
+    const uint32_t most = most_device_updates(*c.ground);
+    if (needed <= room || told_.device_updates || most == 0) return;
+    const size_t spared = most * home_bytes_of_chunk(*c.ground->layout);
+    Contender leaner{.ground = c.ground, .options = c.options, .candidate = describe(c)};
+    leaner.options.device_updates = most;
+    leaner.candidate.host_bytes = needed - std::min(needed, spared);
+    if (leaner.candidate.host_bytes > room) return tried.leaner.push_back(std::move(leaner));
+    leaner.row = c.row;
+    leaner.setting = c.setting;
+    c = std::move(leaner);
+    plan_at_home(c, tried);
+    if (!c.candidate.why_not.empty()) return;
+    const double share =
+        static_cast<double>(needed - room) / static_cast<double>(needed - c.candidate.host_bytes);
+    const auto enough = static_cast<uint32_t>(std::ceil(share * most));
+    judge_.replaces(changed(c, [&](TrainerOptions& o) { o.device_updates = enough; }), c);
+  }
+
+  /// Logs are made in what is spare at home: with less, fewer chunks are speculated on.
+  void plan_at_home(Contender& c, Tried& tried) const {
+    const bool may_choose =
+        may_choose_speculated(told_) && c.options.update == UpdateOrder::Speculate;
+    for (uint32_t num = c.ground->layout->num_chunks();; num /= 2) {
+      if (may_choose) c.options.speculated_chunks = num;
+      c.plan = plan_step(*c.ground, c.options);
+      std::string too_large = judge_.judge(c);
+      if (too_large.empty()) return judge_.bound(c);
+      if (!may_choose || num == 0) return refuse_at_home(c, std::move(too_large), tried);
+      c.candidate = describe(c);
+    }
+  }
+  static void refuse_at_home(const Contender& c, std::string too_large, Tried& tried) {
+    if (c.candidate.host_bytes >= tried.least_at_home) return;
+    tried.least_at_home = c.candidate.host_bytes;
+    tried.too_large_at_home = std::move(too_large);
+  }
+
+  void add_in_hope(ThreadTeam& team, const Refinement& refinement) {
+    std::vector<std::optional<Contender>> in_hope(contenders_.size());
+    team.for_each(std::ssize(in_hope), [&](int64_t i) {
+      const auto at = static_cast<size_t>(i);
+      in_hope[at] = refinement.in_hope(contenders_[at]);
+    });
+    for (std::optional<Contender>& c : in_hope) {
+      if (c) contenders_.push_back(std::move(*c));
+    }
+    std::ranges::sort(contenders_, comes_first);
+  }
+
+  /// The fastest of which that is true: so many at least, and others as far as plans are short.
+  template <class IsMeant>
+  std::vector<Contender*> fastest(size_t fewest, size_t most_operations, const IsMeant& is_meant) {
+    const size_t num_operations = std::max<size_t>(contenders_[0].plan.ops.size(), 1);
+    const size_t count = std::max(fewest, most_operations / num_operations);
+    std::vector<Contender*> found;
+    for (Contender& c : contenders_) {
+      if (found.size() < count && is_meant(c)) found.push_back(&c);
+    }
+    return found;
+  }
+
+  template <class Way>
+  void improve(ThreadTeam& team, const std::vector<Contender*>& which, const Way& way) {
+    team.for_each(std::ssize(which), [&](int64_t i) { way(*which[static_cast<size_t>(i)]); });
+    std::ranges::sort(contenders_, comes_first);
+  }
+
+  /// One after the other: nobody promised that a model can be run by several threads.
+  std::shared_ptr<const Preparation> run_dry(const TrainerOptions& setting) {
+    std::lock_guard lock(model_mutex_);
+    return std::make_shared<const Preparation>(prepare_ground(model_, setting, budgets_));
+  }
+
+  /// What is known without a plan.
+  static Candidate describe(const Contender& c) {
+    const Preparation& ground = *c.ground;
+    Candidate candidate{.order = ground.options.micro_batch_order,
+                        .recompute = ground.options.recompute,
+                        .activations = ground.options.activations,
+                        .update = c.options.update,
+                        .flops = ground.flops,
+                        .smallest_device_bytes = ground.smallest_device_bytes};
+    if (ground.num_blocks < ground.smallest_blocks) {
+      candidate.why_not =
+          fmt::format("needs {} on the device", format_bytes(ground.smallest_device_bytes));
+    }
+    return candidate;
+  }
+
+  void keep(Contender contender) {
+    std::lock_guard lock(contenders_mutex_);
+    least_s_ = std::min(least_s_, contender.candidate.seconds);
+    contenders_.push_back(std::move(contender));
+    std::erase_if(contenders_,
+                  [&](const Contender& c) { return c.candidate.seconds > kNear * least_s_; });
+  }
+
+  Preparation take(Contender& best) {
+    Preparation prepared = *best.ground;
+    prepared.options = best.options;
+    complete(prepared, std::move(best.plan));
+    for (const Contender& c : std::views::reverse(contenders_)) {  // the best of a row at last
+      tried_[c.setting].candidates[c.row] = c.candidate;
+    }
+    for (size_t i = 0; i < tried_.size(); ++i) {
+      if (i == best.setting) prepared.chosen = prepared.candidates.size() + best.row;
+      for (const Candidate& c : tried_[i].candidates) {
+        prepared.smallest_device_bytes =
+            std::min(prepared.smallest_device_bytes, c.smallest_device_bytes);
+        prepared.candidates.push_back(c);
+      }
+    }
+    return prepared;
+  }
+
+  /// Of what is too large for home in any case only the least counts.
+  void plan_leaner() {
+    std::vector<Contender> all;
+    for (Tried& tried : tried_) std::ranges::move(tried.leaner, std::back_inserter(all));
+    std::ranges::sort(all, {}, [](const Contender& c) { return c.candidate.host_bytes; });
+    Tried& least = *std::ranges::min_element(tried_, {}, &Tried::least_at_home);
+    for (Contender& c : all) {
+      if (c.candidate.host_bytes >= least.least_at_home) return;
+      plan_at_home(c, least);
+    }
+  }
+
+  [[noreturn]] void refuse() {
+    plan_leaner();
+    const auto least = std::ranges::min_element(tried_, {}, &Tried::least_at_home);
+    if (!least->too_large_at_home.empty()) {
+      if (least->least_at_home <= budgets_.host_memory.value_or(SIZE_MAX)) {
+        throw PlanError(least->too_large_at_home);  // together with the device
+      }
+      throw HomeTooSmall(least->too_large_at_home, least->least_at_home);
+    }
+    const Preparation* nearest = nullptr;
+    for (const Tried& tried : tried_) {
+      const Preparation* const ground = tried.too_large_for_device.get();
+      const bool nearer =
+          ground != nullptr &&
+          (nearest == nullptr || ground->smallest_device_bytes < nearest->smallest_device_bytes);
+      if (nearer) nearest = ground;
+    }
+    throw_too_large_for_device(*nearest, budgets_.device_memory.value_or(0));
+  }
+
+  const Model& model_;
+  const TrainerOptions& told_;
+  const Budgets& budgets_;
+  const Judge judge_;
+  const std::vector<TrainerOptions> settings_;
+  const std::vector<UpdateOrder> updates_;
+  std::vector<Tried> tried_;  // by setting
+  std::mutex model_mutex_, contenders_mutex_;
+  std::vector<Contender> contenders_;  // those near the fastest
+  double least_s_ = std::numeric_limits<double>::infinity();
+};
+
+}  // namespace
+
+Preparation choose(const Model& model, const TrainerOptions& options, const Budgets& budgets,
+                   const Machine& machine) {
+  return Choice(model, options, budgets, machine).run();
+}
+
+}  // namespace ebb

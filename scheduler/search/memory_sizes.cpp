@@ -1,0 +1,63 @@
+#include "scheduler/search/memory_sizes.h"
+
+#include <algorithm>
+
+#include "autograd/arena.h"
+#include "device/planes.h"
+#include "device/update_sizes.h"
+
+namespace ebb {
+namespace {
+
+constexpr uint64_t kBounceBufferElements = uint64_t{1} << 18;
+constexpr int64_t kElementsPerOutlier = 12;
+constexpr size_t kAlignment = 64;
+
+}  // namespace
+
+HomeOptions home_options(const Plan& plan) {
+  return {.device_chunks = plan.device_updates,
+          .num_gradient_slots = plan.num_gradient_slots,
+          .sums = plan.sums_at_home,
+          .activations = plan.activations_at_home};
+}
+
+size_t partial_norm_bytes(const Layout& layout) { return layout.num_pieces() * sizeof(double); }
+
+size_t device_state_bytes(const Layout& layout, uint32_t num_chunks) {
+  const DType type = layout.weight_type();
+  return num_chunks * layout.chunk_elements() * (state_bytes_per_element(type) - size_of(type));
+}
+
+uint64_t bounce_buffer_elements(const Layout& layout) {
+  return std::min(kBounceBufferElements, layout.chunk_elements());
+}
+
+size_t bounce_buffer_bytes(const Layout& layout) {
+  return bounce_buffer_elements(layout) * state_bytes_per_element(layout.weight_type());
+}
+
+size_t undo_log_bytes(const Layout& layout) {
+  const auto n = static_cast<int64_t>(layout.chunk_elements());
+  const size_t bytes = undo_log_bytes(n, n / kElementsPerOutlier);
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+FixedMemory fixed_memory(const Model& model, const TrainerOptions& options, const Layout& layout,
+                         const Trace& trace, const Trace& evaluation) {
+  FixedMemory fixed;
+  for (const InputSpec& spec : model.inputs()) {
+    fixed.micro_batch_bytes +=
+        padded_bytes(static_cast<size_t>(spec.shape.num_elements()) * size_of(spec.dtype));
+  }
+  const size_t num_inputs = std::max(options.gradient_accumulation, options.evaluation_batches);
+  fixed.input_bytes = fixed.micro_batch_bytes * num_inputs;
+  fixed.workspace_bytes = std::max(trace.workspace_bytes, evaluation.workspace_bytes);
+  fixed.ledger.add("inputs", Tier::Device, fixed.input_bytes);
+  fixed.ledger.add("workspace", Tier::Device, fixed.workspace_bytes);
+  fixed.ledger.add("partial norms", Tier::Device, partial_norm_bytes(layout));
+  fixed.ledger.add("loss", Tier::Device, sizeof(double));
+  return fixed;
+}
+
+}  // namespace ebb

@@ -1,0 +1,48 @@
+#include "scheduler/search/options.h"
+
+#include <fmt/format.h>
+
+namespace ebb {
+
+TapeOptions tape_options(const TrainerOptions& options, bool training, uint32_t step) {
+  return {.training = training,
+          .recompute = static_cast<uint32_t>(options.recompute),
+          .num_recomputed = options.recomputed_blocks.value_or(UINT32_MAX),
+          .recomputed_of = options.recomputed_of.value_or(UINT32_MAX),
+          .rest = options.activations == ActivationPlacement::Offload,
+          .dropout = {.probability = options.dropout,
+                      .key = random_key(options.seed, RandomUse::Dropout),
+                      .step = step}};
+}
+
+std::string name_of(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::None:
+      return "none";
+    case Recompute::Block:
+      return "block";
+    case Recompute::Sqrt:
+      return "sqrt";
+    case Recompute::Auto:
+      return "auto";
+    default:
+      return fmt::format("{} blocks", static_cast<uint32_t>(recompute));
+  }
+}
+
+std::string_view name_of(ActivationPlacement placement) {
+  static constexpr std::string_view kNames[] = {"device", "offload", "auto"};
+  return kNames[static_cast<int>(placement)];
+}
+
+std::string_view name_of(MicroBatchOrder order) {
+  static constexpr std::string_view kNames[] = {"horizontal", "vertical", "auto"};
+  return kNames[static_cast<int>(order)];
+}
+
+std::string_view name_of(UpdateOrder update) {
+  static constexpr std::string_view kNames[] = {"wait", "overlap", "speculate", "auto"};
+  return kNames[static_cast<int>(update)];
+}
+
+}  // namespace ebb

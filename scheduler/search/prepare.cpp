@@ -1,0 +1,332 @@
+#include "scheduler/search/prepare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "autograd/micro_batches.h"
+#include "device/planes.h"
+#include "device/sim/sim_device.h"
+#include "device/staging.h"
+#include "scheduler/plan/program.h"
+#include "scheduler/plan/validate.h"
+#include "scheduler/search/choose.h"
+#include "scheduler/search/memory_sizes.h"
+#include "scheduler/search/trace_recorder.h"
+#include "system/cores.h"
+
+namespace ebb {
+namespace {
+
+struct DryRun {
+  Trace trace;
+  std::vector<ParameterId> order;
+  std::vector<uint32_t> num_uses;
+  uint32_t num_blocks = 0;
+};
+
+DryRun dry_run(const Model& model, const TrainerOptions& options, uint32_t num_micro_batches,
+               bool training, const DeviceOptions& counted) {
+  SimDevice sim(counted);
+  const auto compute = sim.create_stream(StreamRole::Compute);
+  TraceRecorder recorder(sim, model.parameters(), options.dtype);
+  std::byte* const base = recorder.arena().base();  // never touched
+  MicroBatches micro_batches(model, sim, *compute, recorder, recorder.arena(),
+                             options.micro_batch_order == MicroBatchOrder::Vertical,
+                             num_micro_batches);
+  std::vector<Tensor> inputs;
+  for (uint32_t k = 0; k < num_micro_batches; ++k) {
+    for (const InputSpec& spec : model.inputs()) inputs.push_back({base, spec.dtype, spec.shape});
+  }
+  micro_batches.run({.count = num_micro_batches,
+                     .tape = tape_options(options, training),
+                     .inputs = inputs,
+                     .loss_total = {base, DType::F64, {1}}},
+                    [&recorder](uint32_t k) { recorder.begin_micro_batch(k); });
+  DryRun result{.trace = {},
+                .order = recorder.first_use_order(),
+                .num_uses = recorder.num_uses(),
+                .num_blocks = micro_batches.num_blocks()};
+  result.trace = recorder.take();
+  return result;
+}
+
+Layout make_layout(const Model& model, const TrainerOptions& options, const DryRun& run) {
+  std::vector<ParameterInfo> infos;
+  for (ParameterId id = 0; id < model.parameters().size(); ++id) {
+    const Parameter& p = model.parameters()[id];
+    infos.push_back({.name = p.name,
+                     .shape = p.shape,
+                     .decay = p.shape.rank() >= 2,
+                     .learning_rate_factor = p.learning_rate_factor,
+                     .num_uses = run.num_uses[id]});
+  }
+  return Layout(std::move(infos), run.order, options.dtype,
+                options.gradient_dtype.value_or(options.dtype), options.chunk_bytes);
+}
+
+/// Sums, or parts of one, that no use writes would be added all the same: a parameter has gradients
+/// in all its uses and rows, or in none.
+void check_uses(const Trace& trace, const Layout& layout) {
+  std::vector<std::vector<uint64_t>> written(layout.num_parameters());  // elements of each use
+  for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
+    written[id].resize(layout.parameter(id).num_uses, 0);
+  }
+  for (const ParameterUse& use : trace.uses) {
+    if (!use.gradient || use.write == Write::Add) continue;
+    written[use.parameter][use.use] += layout.weight_elements(use.parameter, use.rows).count;
+  }
+  for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
+    const uint64_t all = layout.num_elements(id);
+    const auto whole = std::count(written[id].begin(), written[id].end(), all);
+    for (const uint64_t count : written[id]) {
+      if (count == 0 || count == all) continue;
+      throw ConfigError(
+          fmt::format("the gradient of '{}' is written for {} of its {} elements; use all its "
+                      "rows, or declare a parameter of its own for the others",
+                      layout.parameter(id).name, count, all));
+    }
+    if (whole == 0 || whole == std::ssize(written[id])) continue;
+    throw ConfigError(
+        fmt::format("parameter '{}' is used {} times and gets a gradient in {} of them; use it "
+                    "with a gradient in "
+                    "all of them, or declare a parameter of its own for the others",
+                    layout.parameter(id).name, written[id].size(), whole));
+  }
+}
+
+PlanOptions plan_options(const TrainerOptions& options, uint32_t num_blocks, bool update) {
+  return {.num_blocks = num_blocks,
+          .update = update,
+          .update_after_norm = updates_after_norm(options),
+          .num_gradient_slots = options.gradient_slots.value_or(kGradientSlots),
+          .carry_updates = options.update != UpdateOrder::Wait,
+          .carried_share = options.carried_share.value_or(kCarriedShare),
+          .num_speculated = options.update == UpdateOrder::Speculate
+                                ? options.speculated_chunks.value_or(UINT32_MAX)
+                                : 0,
+          .num_held = options.held_chunks.value_or(0),
+          .num_device_updates = options.device_updates.value_or(0)};
+}
+
+/// What memory is left for blocks, once the state of some chunks has its place; more blocks than
+/// would ever be used are not taken.
+uint32_t blocks_beside(const Preparation& p, uint32_t num_device_updates) {
+  const size_t state_bytes = device_state_bytes(*p.layout, num_device_updates);
+  const size_t left = p.block_memory_bytes - std::min(p.block_memory_bytes, state_bytes);
+  const size_t useful = p.resident_blocks + num_device_updates;
+  return static_cast<uint32_t>(std::min(left / p.layout->chunk_bytes(), useful));
+}
+
+void check_plan(const Plan& plan, const Trace& trace, const Layout& layout,
+                const PlanOptions& options) {
+  const std::vector<std::string> faults = validate(plan, trace, layout, options);
+  if (!faults.empty()) {
+    throw LogicError(
+        fmt::format("the plan is wrong in {} places, first: {}", faults.size(), faults[0]));
+  }
+}
+
+std::string need_by_class(const BlockNeed& need, const Ledger& fixed, size_t chunk_bytes) {
+  std::string text = fmt::format("  {:<20} {:>12}\n", "chunk size", format_bytes(chunk_bytes));
+  for (int s = 0; s < kNumSpaces; ++s) {
+    text += fmt::format("  {:<20} {:>12}  in {} blocks\n", name_of(static_cast<Space>(s)),
+                        format_bytes(need.by_space[s] * chunk_bytes), need.by_space[s]);
+  }
+  for (const LedgerEntry& e : fixed.entries()) {
+    text += fmt::format("  {:<20} {:>12}\n", e.name, format_bytes(e.bytes));
+  }
+  return text;
+}
+
+Program program_of_evaluation(const Preparation& p) {
+  return make_program(p.evaluation_trace, *p.layout, false);
+}
+
+BlockNeed need_of(const Preparation& p, const Program& evaluating) {
+  const BlockNeed need = smallest_need(*p.program, p.trace);
+  const BlockNeed evaluation = smallest_need(evaluating, p.evaluation_trace);
+  return evaluation.num_blocks > need.num_blocks ? evaluation : need;
+}
+
+/// The values kept between groups of blocks and those inside a group are then about as many.
+Recompute square_root(const Model& model, TrainerOptions options) {
+  options.recompute = Recompute::None;
+  options.activations = ActivationPlacement::Device;
+  options.micro_batch_order = MicroBatchOrder::Horizontal;
+  const double num_blocks = dry_run(model, options, 1, true, {.num_threads = 1}).num_blocks;
+  return static_cast<Recompute>(std::max(1L, std::lround(std::sqrt(num_blocks))));
+}
+
+}  // namespace
+
+Preparation prepare_ground(const Model& model, const TrainerOptions& told, const Budgets& budgets) {
+  TrainerOptions options = told;
+  if (options.recompute == Recompute::Sqrt) options.recompute = square_root(model, options);
+  Preparation p;
+  p.options = options;
+  p.num_threads = budgets.num_threads > 0 ? budgets.num_threads : num_usable_cores();
+  p.device = budgets.device;
+  p.attention = budgets.attention;
+  p.pinned_memory = budgets.pinned_memory;
+  const DeviceOptions counted = {.kind = DeviceKind::Sim,
+                                 .num_threads = p.num_threads,
+                                 .attention = p.attention,
+                                 .counted_kind = p.device};
+  DryRun run = dry_run(model, options, options.gradient_accumulation, true, counted);
+  p.num_model_blocks = run.num_blocks;
+  p.layout = std::make_shared<const Layout>(make_layout(model, options, run));
+  p.trace = std::move(run.trace);
+  check_uses(p.trace, *p.layout);
+  if (options.evaluation_batches > 0) {
+    p.evaluation_trace = dry_run(model, options, options.evaluation_batches, false, counted).trace;
+  }
+  for (const Moment& m : p.trace.moments) p.flops += m.cost.flops;
+
+  const size_t chunk_bytes = p.layout->chunk_bytes();
+  p.ledger = fixed_memory(model, options, *p.layout, p.trace, p.evaluation_trace).ledger;
+  const size_t fixed_bytes = p.ledger.total(Tier::Device);
+  p.program = std::make_shared<const Program>(make_program(p.trace, *p.layout, true));
+  const Program evaluating = program_of_evaluation(p);
+  p.smallest_blocks = need_of(p, evaluating).num_blocks;
+  p.resident_blocks = std::max(peak_of_chunks(*p.program), peak_of_chunks(evaluating));
+  p.smallest_device_bytes = fixed_bytes + p.smallest_blocks * chunk_bytes;
+  p.resident_device_bytes = fixed_bytes + p.resident_blocks * chunk_bytes;
+  const size_t budget = budgets.device_memory.value_or(p.resident_device_bytes);
+  p.block_memory_bytes = budget > fixed_bytes ? budget - fixed_bytes : 0;
+  p.num_blocks = blocks_beside(p, 0);
+  return p;
+}
+
+namespace {
+
+/// Beside what else is small, and rings for a home that then is not pinned.
+bool can_pin_window(const Preparation& p) {
+  if (p.device != DeviceKind::Cuda) return true;
+  return p.ledger.bytes("inputs", Tier::Device) + kCoefficientBytes +
+             bounce_buffer_bytes(*p.layout) + staging_bytes(kSmallestStagingSlotBytes) <=
+         p.pinned_memory;
+}
+
+}  // namespace
+
+uint32_t most_device_updates(const Preparation& p) {
+  if (!can_pin_window(p)) return 0;
+  const uint32_t blocks = blocks_of_device_update(*p.layout, updates_after_norm(p.options));
+  uint32_t num = 0;
+  while (num < p.layout->num_chunks() &&
+         blocks_beside(p, num + 1) >= p.smallest_blocks + (num + 1) * blocks) {
+    ++num;
+  }
+  return num;
+}
+
+std::string with_table(std::string_view message, std::string_view table) {
+  while (table.ends_with('\n')) table.remove_suffix(1);
+  return fmt::format("{}:\n{}", message, table);
+}
+
+void throw_too_large_for_device(const Preparation& p, size_t budget) {
+  const BlockNeed need = need_of(p, program_of_evaluation(p));
+  throw PlanError(with_table(
+      fmt::format(
+          "the plan does not fit: device memory {} ({} bytes), the smallest that works is {} ({} "
+          "bytes). The largest moment is '{}'",
+          format_bytes(budget), budget, format_bytes(p.smallest_device_bytes),
+          p.smallest_device_bytes, need.moment),
+      need_by_class(need, p.ledger, p.layout->chunk_bytes())));
+}
+
+Plan plan_step(const Preparation& ground, const TrainerOptions& told) {
+  TrainerOptions options = told;
+  options.device_updates = std::min(told.device_updates.value_or(0), most_device_updates(ground));
+  return make_plan(*ground.program, ground.trace, *ground.layout,
+                   plan_options(options, blocks_beside(ground, *options.device_updates), true));
+}
+
+namespace {
+
+/// What a CUDA device's copies pass where home may not be pinned whole.
+size_t ring_bytes(const Preparation& p, const Plan& plan, size_t input_bytes) {
+  if (p.device != DeviceKind::Cuda) return 0;
+  const bool updates = !plan.device_updates.empty();
+  const size_t pinned_buffers[] = {input_bytes, sizeof(double), updates ? kCoefficientBytes : 0,
+                                   updates ? bounce_buffer_bytes(*p.layout) : 0};
+  const size_t home_bytes =
+      travelling_bytes(*p.layout, state_planes(p.options.dtype), home_options(plan));
+  return planned_staging_bytes(p.pinned_memory, pinned_buffers, home_bytes);
+}
+
+}  // namespace
+
+Ledger ledger_with(const Preparation& ground, const Plan& plan) {
+  Ledger ledger = ground.ledger;
+  const size_t input_bytes = ledger.bytes("inputs", Tier::Device);
+  ledger.add("chunk blocks", Tier::Device, plan.num_blocks * ground.layout->chunk_bytes());
+  if (!plan.device_updates.empty()) {
+    const auto num = static_cast<uint32_t>(plan.device_updates.size());
+    ledger.add("state on the device", Tier::Device, device_state_bytes(*ground.layout, num));
+    ledger.add("coefficients", Tier::Host, kCoefficientBytes);
+    ledger.add("state's window", Tier::Host, bounce_buffer_bytes(*ground.layout));
+  }
+  if (!plan.speculated.empty()) {
+    ledger.add("undo logs", Tier::Host, plan.speculated.size() * undo_log_bytes(*ground.layout));
+  }
+  add_home(ledger, *ground.layout, state_planes(ground.options.dtype), home_options(plan));
+  ledger.add("inputs", Tier::Host, input_bytes);
+  ledger.add("loss", Tier::Host, sizeof(double));
+  ledger.add("rings for copies", Tier::Host, ring_bytes(ground, plan, input_bytes));
+  return ledger;
+}
+
+void complete(Preparation& p, Plan plan) {
+  const Layout& layout = *p.layout;
+  p.ledger = ledger_with(p, plan);
+  p.plan = std::move(plan);
+  p.num_blocks = p.plan.num_blocks;
+  p.options.device_updates = static_cast<uint32_t>(p.plan.device_updates.size());
+  p.options.speculated_chunks = static_cast<uint32_t>(p.plan.speculated.size());
+  p.options.held_chunks =
+      static_cast<uint32_t>(p.plan.held_at_end.size() - p.plan.device_updates.size());
+  check_plan(p.plan, p.trace, layout, plan_options(p.options, p.num_blocks, true));
+  p.settle_plan = make_settle_plan(p.plan);
+  p.drain_plan = make_drain_plan(p.plan);
+  p.fill_plan = make_fill_plan(p.plan, layout);
+  p.program.reset();
+  if (p.options.evaluation_batches == 0) return;
+  PlanOptions evaluation = plan_options(p.options, p.num_blocks, false);
+  evaluation.num_held = 0;  // what a step leaves is other chunks
+  evaluation.device_chunks = p.plan.device_updates;
+  p.evaluation_plan = make_plan(p.evaluation_trace, layout, evaluation);
+  check_plan(p.evaluation_plan, p.evaluation_trace, layout, evaluation);
+}
+
+Preparation prepare(const Model& model, const TrainerOptions& options, const Budgets& budgets,
+                    const Machine& machine) {
+  if (options.gradient_accumulation == 0) {
+    throw ConfigError("--gradient-accumulation 0: a step has at least one micro-batch");
+  }
+  if (options.recomputed_of == 0) {
+    throw ConfigError(
+        "recomputed_of is 0: of each so many blocks some are recomputed, of 1 or more");
+  }
+  if (!(options.dropout >= 0 && options.dropout < 1)) {
+    throw ConfigError(
+        fmt::format("--dropout {:g}: allowed is a number from 0 to below 1", options.dropout));
+  }
+  const uint32_t scale = options.initial_loss_scale;
+  if (!std::has_single_bit(scale) || scale > kLargestLossScale) {
+    throw ConfigError(fmt::format("an initial loss scale of {}: allowed is a power of two up to {}",
+                                  scale, kLargestLossScale));
+  }
+  for (const InputSpec& spec : model.inputs()) {
+    if (!spec.kept) continue;
+    throw ConfigError(fmt::format(
+        "input '{}' is kept from run to run: that is for inference, not for training", spec.name));
+  }
+  return choose(model, options, budgets, machine);
+}
+
+}  // namespace ebb

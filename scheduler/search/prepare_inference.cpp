@@ -1,0 +1,211 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "chunk/home.h"
+#include "device/errors.h"
+#include "device/planes.h"
+#include "device/sim/sim_device.h"
+#include "device/staging.h"
+#include "scheduler/plan/program.h"
+#include "scheduler/plan/validate.h"
+#include "scheduler/search/inference_pass.h"
+#include "scheduler/search/inference_preparation.h"
+#include "scheduler/search/prepare.h"
+#include "scheduler/search/trace_recorder.h"
+#include "system/cores.h"
+
+namespace ebb {
+namespace {
+
+// Blocks that loads may run ahead into, where not all weights stay.
+constexpr uint32_t kBlocksAhead = 2;
+
+struct DryRun {
+  Trace trace;
+  std::vector<ParameterId> order;
+};
+
+DryRun dry_run(const Pass& pass, DType dtype, int num_threads, DeviceKind device) {
+  SimDevice sim({.kind = DeviceKind::Sim, .num_threads = num_threads, .counted_kind = device});
+  const auto compute = sim.create_stream(StreamRole::Compute);
+  TraceRecorder recorder(sim, pass.model->parameters(), dtype);
+  std::byte* const base = recorder.arena().base();  // never touched
+  std::vector<Tensor> inputs;
+  for (const InputSpec& spec : pass.model->inputs()) {
+    inputs.push_back({base, spec.dtype, spec.shape});
+  }
+  Tape tape(sim, *compute, recorder, recorder.arena());
+  run_pass(tape, pass, inputs, results_of(pass, dtype, base), {base, DType::F64, {1}});
+  DryRun run{.trace = {}, .order = recorder.first_use_order()};
+  run.trace = recorder.take();
+  return run;
+}
+
+Layout make_layout(const Parameters& parameters, const std::vector<ParameterId>& order,
+                   const InferenceOptions& options) {
+  std::vector<ParameterInfo> infos;
+  for (const Parameter& p : parameters) infos.push_back({.name = p.name, .shape = p.shape});
+  return Layout(std::move(infos), order, options.dtype, options.dtype, options.chunk_bytes);
+}
+
+void check_passes(std::span<const Pass> passes) {
+  EBB_CHECK(!passes.empty(), "an inference has at least one pass");
+  const Parameters& first = passes[0].model->parameters();
+  for (const Pass& pass : passes) {
+    EBB_CHECK(pass.loss || (pass.logits_rows > 0 && pass.num_losses == 0),
+              "a pass without a loss is for logits alone");
+    EBB_CHECK(pass.logits_rows == 0 || pass.num_classes > 0, "logits have classes");
+    const Parameters& parameters = pass.model->parameters();
+    EBB_CHECK(parameters.size() == first.size(), "passes have the same parameters");
+    for (ParameterId id = 0; id < first.size(); ++id) {
+      EBB_CHECK(parameters[id].name == first[id].name && parameters[id].shape == first[id].shape,
+                "passes have the same parameters");
+    }
+  }
+}
+
+void add_kept(std::vector<InputSpec>& kept, const InputSpec& spec) {
+  const auto found = std::ranges::find(kept, spec.name, &InputSpec::name);
+  if (found == kept.end()) return kept.push_back(spec);
+  EBB_CHECK(found->shape == spec.shape && found->dtype == spec.dtype,
+            fmt::format("kept input '{}' has another type or shape in another pass", spec.name));
+}
+
+/// Everything on the device but blocks, and its places at home.
+void count_fixed(PreparedInference& p) {
+  size_t kept_bytes = 0;
+  for (const auto& prepared : p.passes) {
+    const Pass& pass = prepared.pass;
+    size_t bytes = 0;
+    for (const InputSpec& spec : pass.model->inputs()) {
+      spec.kept ? add_kept(p.kept, spec) : void(bytes += padded_bytes(spec.shape, spec.dtype));
+    }
+    p.input_bytes = std::max(p.input_bytes, bytes);
+    const size_t losses =
+        pass.num_losses > 0 ? padded_bytes({pass.num_losses}, DType::F32) : size_t{0};
+    const size_t logits = padded_bytes({pass.logits_rows, pass.num_classes}, p.options.dtype);
+    p.result_bytes = std::max(p.result_bytes, losses + logits);
+    p.workspace_bytes = std::max(p.workspace_bytes, prepared.trace.workspace_bytes);
+    p.arena_bytes = std::max(p.arena_bytes, prepared.trace.arena_bytes);
+  }
+  for (const InputSpec& spec : p.kept) kept_bytes += padded_bytes(spec.shape, spec.dtype);
+  p.ledger.add("inputs", Tier::Device, p.input_bytes);
+  p.ledger.add("kept inputs", Tier::Device, kept_bytes);
+  p.ledger.add("workspace", Tier::Device, p.workspace_bytes);
+  p.ledger.add("loss", Tier::Device, sizeof(double));
+}
+
+[[noreturn]] void throw_too_large(const PreparedInference& p, size_t budget,
+                                  const BlockNeed& need) {
+  throw PlanError(with_table(
+      fmt::format(
+          "the plan does not fit: device memory {} ({} bytes), the smallest that works is {} ({} "
+          "bytes). The largest moment is '{}', of {} blocks of {}; beside them",
+          format_bytes(budget), budget, format_bytes(p.smallest_device_bytes),
+          p.smallest_device_bytes, need.moment, need.num_blocks,
+          format_bytes(p.layout->chunk_bytes())),
+      p.ledger.table()));
+}
+
+void check_home(const PreparedInference& p, const Budgets& budgets) {
+  const size_t home = p.ledger.total(Tier::Host), device = p.ledger.total(Tier::Device);
+  if (budgets.host_memory && home > *budgets.host_memory) {
+    throw PlanError(with_table(
+        fmt::format("the plan does not fit: host memory {} ({} bytes), the smallest that works is "
+                    "{} ({} bytes)",
+                    format_bytes(*budgets.host_memory), *budgets.host_memory, format_bytes(home),
+                    home),
+        p.ledger.table()));
+  }
+  if (budgets.total_memory && home + device > *budgets.total_memory) {
+    throw PlanError(with_table(
+        fmt::format(
+            "the plan does not fit: it needs {} at home and {} on the host device, together {}, "
+            "and this machine can give {}",
+            format_bytes(home), format_bytes(device), format_bytes(home + device),
+            format_bytes(*budgets.total_memory)),
+        p.ledger.table()));
+  }
+}
+
+/// Of the pass that needs most.
+BlockNeed need_of(const PreparedInference& p, std::span<const Program> programs) {
+  BlockNeed most;
+  for (size_t i = 0; i < programs.size(); ++i) {
+    const BlockNeed need = smallest_need(programs[i], p.passes[i].trace);
+    if (need.num_blocks > most.num_blocks) most = need;
+  }
+  return most;
+}
+
+void make_plans(PreparedInference& p, std::span<const Program> programs) {
+  for (size_t i = 0; i < programs.size(); ++i) {
+    auto& pass = p.passes[i];
+    const PlanOptions options{.num_blocks = p.num_blocks, .update = false, .num_held = p.num_held};
+    pass.plan = make_plan(programs[i], pass.trace, *p.layout, options);
+    const std::vector<std::string> faults = validate(pass.plan, pass.trace, *p.layout, options);
+    if (!faults.empty()) {
+      throw LogicError(
+          fmt::format("the plan is wrong in {} places, first: {}", faults.size(), faults[0]));
+    }
+    pass.fill_plan = make_fill_plan(pass.plan, *p.layout);
+    pass.drain_plan = make_drain_plan(pass.plan);
+  }
+}
+
+}  // namespace
+
+PreparedInference prepare_inference(std::span<const Pass> passes, const InferenceOptions& options,
+                                    const Budgets& budgets) {
+  check_passes(passes);
+  PreparedInference p;
+  p.options = options;
+  p.num_threads = budgets.num_threads > 0 ? budgets.num_threads : num_usable_cores();
+  p.device = budgets.device;
+  std::vector<Program> programs;
+  for (const Pass& pass : passes) {
+    DryRun run = dry_run(pass, options.dtype, p.num_threads, p.device);
+    if (!p.layout) {
+      p.layout =
+          std::make_shared<const Layout>(make_layout(pass.model->parameters(), run.order, options));
+    }
+    programs.push_back(make_program(run.trace, *p.layout, false));
+    p.passes.push_back({.pass = pass, .trace = std::move(run.trace)});
+  }
+  count_fixed(p);
+  const BlockNeed need = need_of(p, programs);
+  // Weights that all stay, beside the activations of the pass that has most of them.
+  uint32_t most_activations = 0;
+  for (const auto& pass : p.passes) {
+    most_activations =
+        std::max(most_activations, num_arena_chunks(pass.trace, options.chunk_bytes));
+  }
+  const size_t fixed = p.ledger.total(Tier::Device), chunk_bytes = p.layout->chunk_bytes();
+  const uint32_t resident = std::max(need.num_blocks, p.layout->num_chunks() + most_activations);
+  p.smallest_device_bytes = fixed + need.num_blocks * chunk_bytes;
+  p.resident_device_bytes = fixed + resident * chunk_bytes;
+  const size_t budget = budgets.device_memory.value_or(p.resident_device_bytes);
+  if (budget < p.smallest_device_bytes) throw_too_large(p, budget, need);
+  p.num_blocks = static_cast<uint32_t>(std::min<size_t>((budget - fixed) / chunk_bytes, resident));
+  const uint32_t spare = p.num_blocks - need.num_blocks;
+  p.num_held =
+      p.num_blocks >= resident ? p.layout->num_chunks() : spare - std::min(spare, kBlocksAhead);
+  make_plans(p, programs);
+  p.ledger.add("chunk blocks", Tier::Device, p.num_blocks * chunk_bytes);
+  const std::span<const PlaneInfo> weights = state_planes(options.dtype).first(1);
+  add_home(p.ledger, *p.layout, weights, {});
+  p.ledger.add("inputs", Tier::Host, p.input_bytes);
+  p.ledger.add("losses and logits", Tier::Host, p.result_bytes);
+  p.ledger.add("loss", Tier::Host, sizeof(double));
+  if (p.device == DeviceKind::Cuda) {
+    const size_t pinned_buffers[] = {p.input_bytes, sizeof(double), p.result_bytes};
+    p.ledger.add("rings for copies", Tier::Host,
+                 planned_staging_bytes(budgets.pinned_memory, pinned_buffers,
+                                       travelling_bytes(*p.layout, weights, {})));
+  }
+  check_home(p, budgets);
+  return p;
+}
+
+}  // namespace ebb

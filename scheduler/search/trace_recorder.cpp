@@ -1,0 +1,157 @@
+#include "scheduler/search/trace_recorder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "device/errors.h"
+#include "device/sim/sim_device.h"
+
+namespace ebb {
+namespace {
+
+// Any address will do: nothing on the simulated device is ever touched.
+constexpr uintptr_t kFakeBase = uintptr_t{1} << 44;
+constexpr size_t kArenaBytes = size_t{1} << 62;
+
+// More than any machine has.
+constexpr size_t kMostActivationBytes = size_t{1} << 46;
+
+// A thousand micro-batches of GPT-3 175B have fewer. Planning takes time and memory for each.
+constexpr size_t kMostMoments = size_t{1} << 22;
+
+}  // namespace
+
+TraceRecorder::TraceRecorder(Device& sim, const Parameters& parameters, DType weight_type)
+    : sim_(sim),
+      parameters_(parameters),
+      weight_type_(weight_type),
+      arena_(reinterpret_cast<std::byte*>(kFakeBase), kArenaBytes,
+             [this](ArenaEvent event, size_t offset, size_t bytes) {
+               observe_arena(event, offset, bytes);
+             }),
+      written_(parameters.size()) {
+  EBB_CHECK(sim.info().kind == DeviceKind::Sim, "a trace is recorded on the simulated device");
+}
+
+void TraceRecorder::begin_moment(std::string_view name, Phase phase,
+                                 std::span<const ParameterUse> uses) {
+  if (trace_.moments.size() == kMostMoments) {
+    throw ConfigError(
+        fmt::format("a step or evaluation has more than {} operations: take fewer micro-batches "
+                    "(--gradient-accumulation, --eval-batches), and a larger --micro-batch-size",
+                    kMostMoments));
+  }
+  Moment moment{.name = name,
+                .phase = phase,
+                .micro_batch = micro_batch_,
+                .first_use = static_cast<uint32_t>(trace_.uses.size()),
+                .num_uses = static_cast<uint32_t>(uses.size()),
+                .cost = {}};
+  for (ParameterUse use : uses) {
+    if (use.gradient) use.write = next_write(use);
+    trace_.uses.push_back(use);
+  }
+  trace_.moments.push_back(moment);
+  static_cast<SimDevice&>(sim_).take();
+}
+
+Write TraceRecorder::next_write(const ParameterUse& use) {
+  auto& of_parameter = written_[use.parameter];
+  if (use.use >= of_parameter.size()) of_parameter.resize(use.use + 1);
+  const Parameter& parameter = parameters_[use.parameter];
+  RowRange rows = use.rows;
+  if (rows.count == 0) rows = RowRange::all(parameter.shape);
+  for (const RowRange& known : of_parameter[use.use]) {
+    if (known == rows) return Write::Add;
+    if (known.first + known.count <= rows.first || rows.first + rows.count <= known.first) continue;
+    throw ConfigError(
+        fmt::format("the gradient of '{}' is written in rows {} to {} and in rows {} to {}; cut a "
+                    "parameter in the same way whenever it is used",
+                    parameter.name, known.first, known.first + known.count, rows.first,
+                    rows.first + rows.count));
+  }
+  of_parameter[use.use].push_back(rows);
+  return Write::Store;
+}
+
+Tensor TraceRecorder::fake(const ParameterUse& use, DType type) const {
+  return use.rows.of(
+      {reinterpret_cast<std::byte*>(kFakeBase), type, parameters_[use.parameter].shape});
+}
+
+Tensor TraceRecorder::weight(const ParameterUse& use) { return fake(use, weight_type_); }
+
+GradientSlot TraceRecorder::gradient(const ParameterUse& use) {
+  return {fake(use, DType::F32), trace_.write_of(trace_.moments.back(), use)};
+}
+
+void TraceRecorder::end_moment() {
+  Moment& moment = trace_.moments.back();
+  moment.cost = static_cast<SimDevice&>(sim_).take();
+  trace_.workspace_bytes = std::max(trace_.workspace_bytes, moment.cost.workspace_bytes);
+}
+
+void TraceRecorder::observe_arena(ArenaEvent event, size_t offset, size_t bytes) {
+  const uint32_t next = static_cast<uint32_t>(trace_.moments.size());
+  const uint32_t now = next == 0 ? 0 : next - 1;
+  trace_.arena_bytes = std::max(trace_.arena_bytes, offset + bytes);
+  if (trace_.arena_bytes > kMostActivationBytes) {
+    throw ConfigError(fmt::format(
+        "a step with --micro-batch-size and --seq-length so large has activations of more than {} "
+        "at once, which no machine holds: make one of them smaller",
+        format_bytes(kMostActivationBytes)));
+  }
+  if (event == ArenaEvent::Allocate) {
+    live_.push_back({offset, static_cast<uint32_t>(trace_.activations.size()), {}});
+    live_.back().rest.span = live_.back().span;
+    trace_.activations.push_back({offset, bytes, now, now});
+    return;
+  }
+  const auto at = std::find_if(live_.rbegin(), live_.rend(),
+                               [&](const Live& live) { return live.offset == offset; });
+  EBB_CHECK(at != live_.rend(), "release of an activation that was never made");
+  Live& live = *at;
+  if (event == ArenaEvent::Wake) {
+    live.rest.first_after = next;
+    live.rests = false;
+    return;
+  }
+  // What nothing has touched since it woke, or never woke, has rested all the time.
+  if (!live.rests && live.rest.first_after <= now) {
+    if (live.rest.last_before + 1 < live.rest.first_after) trace_.rests.push_back(live.rest);
+    live.rest.last_before = now;
+  }
+  live.rests = true;
+  if (event == ArenaEvent::Rest) return;
+  trace_.activations[live.span].last_moment = live.rest.last_before;
+  live_.erase(std::next(at).base());
+}
+
+Trace TraceRecorder::take() {
+  EBB_CHECK(live_.empty(), "activations outlive the step");
+  std::ranges::stable_sort(trace_.rests, {}, &ActivationRest::span);
+  return std::move(trace_);
+}
+
+std::vector<ParameterId> TraceRecorder::first_use_order() const {
+  std::vector<bool> seen(parameters_.size(), false);
+  std::vector<ParameterId> order;
+  const auto visit = [&](ParameterId id) {
+    if (!seen[id]) order.push_back(id);
+    seen[id] = true;
+  };
+  for (const ParameterUse& use : trace_.uses) visit(use.parameter);
+  for (ParameterId id = 0; id < parameters_.size(); ++id) visit(id);
+  return order;
+}
+
+std::vector<uint32_t> TraceRecorder::num_uses() const {
+  std::vector<uint32_t> counts(parameters_.size(), 1);
+  for (const ParameterUse& use : trace_.uses) {
+    counts[use.parameter] = std::max(counts[use.parameter], use.use + 1);
+  }
+  return counts;
+}
+
+}  // namespace ebb

@@ -1,0 +1,64 @@
+// Hooks that write a trace: the dry run of a model.
+//
+// Weights, gradient sums and activations are addresses on the simulated device that nothing ever
+// touches. One thread. Throws ConfigError where no machine has enough memory for the activations,
+// or where a step has more moments than are planned.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "autograd/arena.h"
+#include "autograd/hooks.h"
+#include "autograd/parameters.h"
+#include "device/device.h"
+#include "scheduler/plan/trace.h"
+
+namespace ebb {
+
+class TraceRecorder : public Hooks {
+ public:
+  /// `sim` is a device of kind Sim; parameters as the model declared them, weights of
+  /// `weight_type`.
+  TraceRecorder(Device& sim, const Parameters& parameters, DType weight_type);
+  TraceRecorder(const TraceRecorder&) = delete;
+  TraceRecorder& operator=(const TraceRecorder&) = delete;
+
+  /// For the traced code: addresses only.
+  Arena& arena() { return arena_; }
+  void begin_micro_batch(uint32_t micro_batch) { micro_batch_ = micro_batch; }
+  void begin_moment(std::string_view name, Phase phase,
+                    std::span<const ParameterUse> uses) override;
+  Tensor weight(const ParameterUse& use) override;
+  GradientSlot gradient(const ParameterUse& use) override;
+  void end_moment() override;
+
+  Trace take();
+  /// Parameters in the order of their first use; those never used come last.
+  std::vector<ParameterId> first_use_order() const;
+  /// Uses of each parameter in one forward (at least 1).
+  std::vector<uint32_t> num_uses() const;
+
+ private:
+  Tensor fake(const ParameterUse& use, DType type) const;
+  Write next_write(const ParameterUse& use);
+  void observe_arena(ArenaEvent event, size_t offset, size_t bytes);
+
+  Device& sim_;
+  const Parameters& parameters_;
+  DType weight_type_;
+  Arena arena_;
+  Trace trace_;
+  uint32_t micro_batch_ = 0;
+  struct Live {
+    size_t offset;
+    uint32_t span;        // in trace_.activations
+    ActivationRest rest;  // the last one
+    bool rests = false;
+  };
+  std::vector<Live> live_;
+  std::vector<std::vector<std::vector<RowRange>>> written_;  // [parameter][use]: apart
+};
+
+}  // namespace ebb

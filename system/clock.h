@@ -1,0 +1,18 @@
+// The clock of this process: seconds that never go back, and sleeping until a time on it.
+//
+// Every time in Ebb that ends with `_s` and is not a duration is a time on this clock.
+// Thread-safety: every function may be called from any thread.
+#pragma once
+
+namespace ebb {
+
+/// Seconds on CLOCK_MONOTONIC.
+double steady_now_s();
+
+/// Sleeps until the clock shows `deadline_s`. Returns at once where that time has passed.
+void sleep_until(double deadline_s);
+
+/// Seconds of processor time that the calling thread has used.
+double thread_cpu_s();
+
+}  // namespace ebb

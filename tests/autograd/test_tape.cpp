@@ -1,0 +1,442 @@
+// The tape on the simulated device: what it tells the hooks, and when activations live.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "autograd/primitives.h"
+#include "device/sim/sim_device.h"
+#include "scheduler/search/trace_recorder.h"
+
+namespace ebb {
+namespace {
+
+constexpr int64_t kBatch = 2, kLength = 8, kChannels = 64, kVocabulary = 100;
+
+/// Embedding, three residual blocks that share one weight and have one of their own, a head tied to
+/// the embedding.
+struct TinyModel {
+  TinyModel() {
+    wte = parameters.add("wte", {kVocabulary, kChannels}, Init::zeros());
+    wpe = parameters.add("wpe", {kLength, kChannels}, Init::zeros());
+    shared = parameters.add("shared", {kChannels, kChannels}, Init::zeros());
+    for (ParameterId& p : own) p = parameters.add("own", {kChannels, kChannels}, Init::zeros());
+  }
+
+  void forward(Tape& tape, Tensor ids) const {
+    Variable x = embedding(tape, ids, ids, wte, wpe, kChannels, DType::BF16);
+    for (ParameterId p : own) {
+      x = tape.block(
+          [this, p](Tape& t, Variable v) {
+            const Variable a = activation(t, linear(t, v, shared), Activation::GeluTanh);
+            return add(t, v, linear(t, a, p));
+          },
+          x);
+    }
+    classifier_cross_entropy(tape, x, wte, kVocabulary, ids);
+  }
+
+  Parameters parameters;
+  ParameterId wte, wpe, shared;
+  std::array<ParameterId, 3> own;
+};
+
+struct Recorded {
+  Trace trace;
+  std::vector<ParameterId> order;
+  std::vector<uint32_t> num_uses;
+  size_t live_bytes_after = 0;
+
+  double flops() const {
+    double sum = 0;
+    for (const Moment& m : trace.moments) sum += m.cost.flops;
+    return sum;
+  }
+  /// "parameter.use" of every gradient, in order.
+  std::string contributions() const {
+    std::string text;
+    for (const ParameterUse& use : trace.uses) {
+      if (use.gradient) text += fmt::format("{}.{} ", use.parameter, use.use);
+    }
+    return text;
+  }
+};
+
+/// Turns a value in place.
+Variable turned(Tape& t, Variable x) {
+  static const std::vector<double> frequencies(kChannels / 4, 0.5);
+  const Tensor positions{
+      reinterpret_cast<std::byte*>(uintptr_t{64}), DType::I32, {kBatch * kLength}};
+  const Variable table = rotary_table(t, positions, frequencies, 1);
+  return rotary(t, x, table.value, 2);
+}
+
+class TapeTest : public testing::Test {
+ protected:
+  using Body = std::function<void(Tape&, Tensor ids)>;
+
+  Recorded record(const TapeOptions& options, uint32_t num_micro_batches = 1) {
+    return record(options, num_micro_batches,
+                  [&](Tape& tape, Tensor ids) { model_.forward(tape, ids); });
+  }
+  Recorded record(const TapeOptions& options, uint32_t num_micro_batches, const Body& body) {
+    SimDevice sim;
+    const auto compute = sim.create_stream(StreamRole::Compute);
+    TraceRecorder recorder(sim, model_.parameters, DType::BF16);
+    std::byte* const base = recorder.arena().base();
+    Tape tape(sim, *compute, recorder, recorder.arena());
+    for (uint32_t k = 0; k < num_micro_batches; ++k) {
+      recorder.begin_micro_batch(k);
+      tape.begin_micro_batch(options, {base, DType::F64, {1}}, Write::Store, 1);
+      body(tape, {base, DType::I32, {kBatch, kLength}});
+      tape.begin_backward();
+      tape.run_backward(0);
+      tape.end_micro_batch();
+    }
+    Recorded result{.trace = {},
+                    .order = recorder.first_use_order(),
+                    .num_uses = recorder.num_uses(),
+                    .live_bytes_after = recorder.arena().live_bytes()};
+    result.trace = recorder.take();
+    return result;
+  }
+
+  const TinyModel model_;
+};
+
+std::string names(const Trace& trace) {
+  std::string text;
+  for (const Moment& m : trace.moments) {
+    text += m.phase == Phase::Backward ? "b:" : m.phase == Phase::Evaluate ? "e:" : "";
+    text += std::string(m.name) + ' ';
+  }
+  return text;
+}
+
+TEST_F(TapeTest, BackwardIsForwardReversed) {
+  const Recorded r = record({});
+  EXPECT_EQ(names(r.trace),
+            "embedding linear activation linear add linear activation linear add "
+            "linear activation linear add classifier "
+            "b:add b:linear b:activation b:linear b:add b:linear b:activation b:linear "
+            "b:add b:linear b:activation b:linear b:embedding ");
+}
+
+TEST_F(TapeTest, RecomputedBlocksRunAgainBeforeTheirBackward) {
+  const Recorded r = record({.recompute = 1});
+  const std::string block =
+      "b:linear b:activation b:linear b:add b:add b:linear b:activation b:linear ";
+  EXPECT_EQ(names(r.trace),
+            "embedding linear activation linear add linear activation linear add "
+            "linear activation linear add classifier " +
+                block + block + block + "b:embedding ");
+}
+
+TEST_F(TapeTest, OnlyTheFirstBlocksMayBeRecomputed) {
+  const std::string kept = "b:add b:linear b:activation b:linear ";
+  const std::string again = "b:linear b:activation b:linear b:add " + kept;
+  const auto backward_of = [&](const TapeOptions& options) {
+    const std::string all = names(record(options).trace);
+    return all.substr(all.find("classifier ") + 11);
+  };
+  EXPECT_EQ(backward_of({.recompute = 1, .num_recomputed = 1}),
+            kept + kept + again + "b:embedding ");
+  EXPECT_EQ(backward_of({.recompute = 1, .num_recomputed = 2, .rest = true}),
+            kept + again + again + "b:embedding ");
+  EXPECT_EQ(backward_of({.recompute = 1, .num_recomputed = 1, .recomputed_of = 2}),
+            again + kept + again + "b:embedding ");
+  EXPECT_EQ(backward_of({.recompute = 2, .num_recomputed = 0}),
+            kept + kept + kept + "b:embedding ");
+}
+
+TEST_F(TapeTest, BlocksWithinOneThatRunsAgainRunAgainWhateverTheLastDid) {
+  const Body nested = [&](Tape& tape, Tensor ids) {
+    Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe, kChannels, DType::BF16);
+    for (int i = 0; i < 2; ++i) {
+      x = tape.block(
+          [this](Tape& t, Variable v) {
+            return add(
+                t, v,
+                t.block([this](Tape& u, Variable w) { return linear(u, w, model_.shared); }, v));
+          },
+          x);
+    }
+    classifier_cross_entropy(tape, x, model_.wte, kVocabulary, ids);
+  };
+  const std::string kept = "b:add b:linear ", again = "b:linear b:add b:add b:linear b:linear ";
+  EXPECT_EQ(names(record({.recompute = 1, .num_recomputed = 1}, 1, nested).trace),
+            "embedding linear add linear add classifier " + kept + again + "b:embedding ");
+}
+
+TEST_F(TapeTest, BlocksRecomputedTogetherRunForwardAndThenBackward) {
+  const std::string forward = "b:linear b:activation b:linear b:add ";
+  const std::string backward = "b:add b:linear b:activation b:linear ";
+  const auto backward_of = [&](uint32_t blocks_at_once) {
+    const std::string all = names(record({.recompute = blocks_at_once}).trace);
+    return all.substr(all.find("classifier ") + 11);
+  };
+  // The first two blocks are a group, the third is one of its own.
+  EXPECT_EQ(backward_of(2),
+            forward + backward + forward + forward + backward + backward + "b:embedding ");
+  const std::string three = forward + forward + forward + backward + backward + backward;
+  EXPECT_EQ(backward_of(3), three + "b:embedding ");
+  EXPECT_EQ(backward_of(1000), three + "b:embedding ");
+}
+
+TEST_F(TapeTest, EvaluationHasNoBackward) {
+  const Recorded r = record({.training = false});
+  EXPECT_EQ(names(r.trace),
+            "e:embedding e:linear e:activation e:linear e:add e:linear e:activation e:linear e:add "
+            "e:linear e:activation e:linear e:add e:classifier ");
+  EXPECT_EQ(r.contributions(), "");
+}
+
+TEST_F(TapeTest, EveryUseOfAWeightHasItsOwnSum) {
+  const Recorded r = record({});
+  // The head makes its gradient at once; then block after block, last first; the embedding at the
+  // end.
+  EXPECT_EQ(r.contributions(), "0.1 5.0 2.2 4.0 2.1 3.0 2.0 0.0 1.0 ");
+  EXPECT_EQ(r.num_uses, (std::vector<uint32_t>{2, 1, 3, 1, 1, 1}));
+  EXPECT_EQ(r.order, (std::vector<ParameterId>{0, 1, 2, 3, 4, 5}));
+}
+
+TEST_F(TapeTest, RecomputationChangesNoContribution) {
+  for (uint32_t k : {1u, 2u, 3u}) {
+    const Recorded plain = record({}, k), again = record({.recompute = 1}, k);
+    EXPECT_EQ(plain.contributions(), again.contributions());
+    EXPECT_EQ(plain.num_uses, again.num_uses);
+    EXPECT_EQ(plain.order, again.order);
+    EXPECT_GT(again.flops(), plain.flops());
+    const Recorded together = record({.recompute = 2}, k);
+    EXPECT_EQ(together.contributions(), plain.contributions());
+    EXPECT_EQ(together.flops(), again.flops());
+  }
+}
+
+TEST_F(TapeTest, RecomputationReadsTheSameUses) {
+  const Recorded r = record({.recompute = 1});
+  std::string reads;
+  for (const Moment& m : r.trace.moments) {
+    if (m.phase != Phase::Backward) continue;
+    for (const ParameterUse& use : r.trace.uses_of(m)) {
+      reads += fmt::format("{}{}.{} ", use.gradient ? "g" : "", use.parameter, use.use);
+    }
+  }
+  EXPECT_EQ(reads,
+            "2.2 5.0 g5.0 g2.2 "
+            "2.1 4.0 g4.0 g2.1 "
+            "2.0 3.0 g3.0 g2.0 g0.0 g1.0 ");
+}
+
+TEST_F(TapeTest, BackwardSaysWhetherItReadsTheWeight) {
+  const Recorded r = record({});
+  for (const Moment& m : r.trace.moments) {
+    if (m.phase != Phase::Backward) continue;
+    for (const ParameterUse& use : r.trace.uses_of(m)) EXPECT_EQ(use.weight, m.name == "linear");
+  }
+}
+
+TEST_F(TapeTest, ActivationsEndWithTheStep) {
+  for (const TapeOptions& options :
+       {TapeOptions{}, TapeOptions{.recompute = 1}, TapeOptions{.recompute = 2},
+        TapeOptions{.rest = true}, TapeOptions{.recompute = 2, .rest = true},
+        TapeOptions{.training = false}}) {
+    const Recorded r = record(options, 2);
+    EXPECT_EQ(r.live_bytes_after, 0u);
+    size_t peak = 0;
+    for (const ActivationSpan& span : r.trace.activations) {
+      EXPECT_LE(span.first_moment, span.last_moment);
+      EXPECT_LT(span.last_moment, r.trace.moments.size());
+      peak = std::max(peak, span.offset + span.bytes);
+    }
+    EXPECT_EQ(peak, r.trace.arena_bytes);
+  }
+}
+
+TEST_F(TapeTest, ActivationsNeverOverlap) {
+  const Recorded r = record({.recompute = 1});
+  const auto& spans = r.trace.activations;
+  for (size_t a = 0; a < spans.size(); ++a) {
+    for (size_t b = a + 1; b < spans.size(); ++b) {
+      const bool apart = spans[a].offset + spans[a].bytes <= spans[b].offset ||
+                         spans[b].offset + spans[b].bytes <= spans[a].offset;
+      // One may follow the other within a moment: work on a stream is done in order.
+      const bool follow = spans[a].last_moment <= spans[b].first_moment ||
+                          spans[b].last_moment <= spans[a].first_moment;
+      EXPECT_TRUE(apart || follow) << a << " and " << b;
+    }
+  }
+}
+
+TEST_F(TapeTest, ForgettingTakesLessMemory) {
+  const size_t keep = record({}).trace.arena_bytes;
+  const size_t recompute = record({.recompute = 1}).trace.arena_bytes;
+  const size_t evaluation = record({.training = false}).trace.arena_bytes;
+  const size_t some = record({.recompute = 1, .num_recomputed = 2}).trace.arena_bytes;
+  EXPECT_LT(recompute, some);
+  EXPECT_LT(some, keep);
+  EXPECT_LE(evaluation, recompute);
+}
+
+/// Of values that are passed through blocks an evaluation holds what a block takes and what it
+/// makes.
+TEST_F(TapeTest, AnEvaluationOfMoreBlocksTakesNoMoreMemory) {
+  const auto with_blocks = [&](bool training, int num_blocks) {
+    return record({.training = training}, 2, [&](Tape& tape, Tensor ids) {
+      Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe, kChannels, DType::BF16);
+      for (int i = 0; i < num_blocks; ++i) {
+        tape.pass_block(
+            [this](Tape& t, Variable v) { return add(t, v, linear(t, v, model_.shared)); }, x);
+      }
+      classifier_cross_entropy(tape, x, model_.wte, kVocabulary, ids);
+    });
+  };
+  EXPECT_EQ(with_blocks(false, 10).trace.arena_bytes, with_blocks(false, 2).trace.arena_bytes);
+  EXPECT_GT(with_blocks(true, 10).trace.arena_bytes, with_blocks(true, 2).trace.arena_bytes);
+  EXPECT_EQ(with_blocks(false, 10).live_bytes_after, 0u);
+}
+
+/// Moments are numbered; a block has four.
+TEST_F(TapeTest, ValuesRestBetweenTheirBlocksForwardAndBackward) {
+  const Trace trace = record({.rest = true}).trace;
+  std::string rests;
+  for (const ActivationRest& r : trace.rests) {
+    const ActivationSpan& span = trace.activations[r.span];
+    EXPECT_LE(span.first_moment, r.last_before);
+    EXPECT_LT(r.last_before + 1, r.first_after);
+    EXPECT_LE(r.first_after, span.last_moment);
+    rests += fmt::format("{}:{}-{} ", span.first_moment, r.last_before, r.first_after);
+  }
+  // Backward begins at 14, with the third block, and comes to the second at 18, the first at 22. A
+  // block's result rests when the next block has used it: the last one's goes into the head.
+  EXPECT_EQ(rests,
+            "0:4-22 1:4-22 2:4-22 3:4-22 4:8-18 5:8-18 6:8-18 7:8-18 "
+            "8:12-14 9:12-14 10:12-14 11:12-14 ");
+}
+
+TEST_F(TapeTest, OnlyWhatIsKeptRests) {
+  const Trace trace = record({.recompute = 1, .rest = true}).trace;
+  std::string rests;
+  for (const ActivationRest& r : trace.rests) {
+    rests += fmt::format("{}:{}-{} ", trace.activations[r.span].first_moment, r.last_before,
+                         r.first_after);
+  }
+  EXPECT_EQ(rests, "0:4-30 4:8-22 8:12-14 ");
+}
+
+TEST_F(TapeTest, AValueUsedAcrossBlocksIsRefusedWhereItCannotBe) {
+  const Body across = [&](Tape& tape, Tensor ids) {
+    const auto body = [this](Tape& t, Variable v) { return linear(t, v, model_.shared); };
+    const Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe, kChannels, DType::BF16);
+    const Variable first = tape.block(body, x);
+    const Variable second = tape.block(body, first);
+    classifier_cross_entropy(tape, add(tape, first, second), model_.wte, kVocabulary, ids);
+  };
+  EXPECT_NO_THROW(record({}, 1, across));
+  EXPECT_NO_THROW(record({.recompute = 1}, 1, across));
+  EXPECT_THROW(record({.rest = true}, 1, across), ConfigError);
+  EXPECT_THROW(record({.recompute = 2}, 1, across), ConfigError);
+}
+
+/// A loss on what lies between two blocks has written its gradient: it is not forgotten.
+TEST_F(TapeTest, ALossBetweenBlocksParts) {
+  const Body between = [&](Tape& tape, Tensor ids) {
+    const auto body = [this](Tape& t, Variable v) { return linear(t, v, model_.shared); };
+    Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe, kChannels, DType::BF16);
+    x = tape.block(body, x);
+    classifier_cross_entropy(tape, x, model_.wte, kVocabulary, ids);
+    x = tape.block(body, x);
+    classifier_cross_entropy(tape, x, model_.wte, kVocabulary, ids);
+  };
+  EXPECT_EQ(record({.recompute = 2}, 1, between).contributions(),
+            record({}, 1, between).contributions());
+}
+
+TEST_F(TapeTest, MicroBatchesAreAlike) {
+  const Recorded one = record({}), two = record({}, 2);
+  ASSERT_EQ(two.trace.moments.size(), 2 * one.trace.moments.size());
+  EXPECT_EQ(two.trace.arena_bytes, one.trace.arena_bytes);
+  for (size_t i = 0; i < one.trace.moments.size(); ++i) {
+    const Moment& a = two.trace.moments[i];
+    const Moment& b = two.trace.moments[one.trace.moments.size() + i];
+    EXPECT_EQ(a.name, b.name);
+    EXPECT_EQ(a.cost.flops, b.cost.flops);
+    EXPECT_EQ(a.micro_batch, 0u);
+    EXPECT_EQ(b.micro_batch, 1u);
+  }
+}
+
+TEST_F(TapeTest, CountsTheFlopsOfAProduct) {
+  const Recorded r = record({});
+  const double product = 2.0 * kBatch * kLength * kChannels * kChannels;
+  EXPECT_EQ(r.trace.moments[1].cost.flops, product);
+  EXPECT_EQ(r.trace.moments[15].name, "linear");
+  EXPECT_EQ(r.trace.moments[15].cost.flops, 2 * product);
+}
+
+TEST_F(TapeTest, WorkInPlacePassesItsGradientOn) {
+  for (const TapeOptions& options :
+       {TapeOptions{}, TapeOptions{.recompute = 1}, TapeOptions{.rest = true}}) {
+    const Recorded r = record(options, 2, [&](Tape& tape, Tensor ids) {
+      Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe, kChannels, DType::BF16);
+      const auto body = [this](Tape& t, Variable v) {
+        return linear(t, turned(t, linear(t, v, model_.shared)), model_.own[0]);
+      };
+      x = tape.block(body, x);
+      classifier_cross_entropy(tape, x, model_.wte, kVocabulary, ids);
+    });
+    const std::string again = "b:linear b:rotary_table b:rotary b:linear ";
+    const std::string one = "embedding linear rotary_table rotary linear classifier " +
+                            (options.recompute > 0 ? again : "") +
+                            "b:linear b:rotary b:linear b:embedding ";
+    EXPECT_EQ(names(r.trace), one + one);
+    EXPECT_EQ(r.live_bytes_after, 0u);
+  }
+}
+
+TEST_F(TapeTest, OnlyWhatIsThereIsChangedInPlace) {
+  EXPECT_THROW(record({}, 1,
+                      [](Tape& tape, Tensor) {  // an input
+                        turned(tape, {.value = {reinterpret_cast<std::byte*>(uintptr_t{64}),
+                                                DType::BF16,
+                                                {kBatch, kLength, kChannels}}});
+                      }),
+               LogicError);
+  EXPECT_THROW(record({}, 1,
+                      [&](Tape& tape, Tensor ids) {  // twice
+                        const Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe,
+                                                     kChannels, DType::BF16);
+                        turned(tape, x);
+                        turned(tape, x);
+                      }),
+               LogicError);
+}
+
+TEST_F(TapeTest, MomentsDoNotNest) {
+  EXPECT_THROW(record({}, 1,
+                      [](Tape& tape, Tensor) {
+                        tape.begin_moment("outer", {});
+                        tape.begin_moment("inner", {});
+                      }),
+               LogicError);
+}
+
+TEST_F(TapeTest, ALossIsNotRecomputed) {
+  EXPECT_THROW(record({.recompute = 1}, 1,
+                      [&](Tape& tape, Tensor ids) {
+                        const Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe,
+                                                     kChannels, DType::BF16);
+                        const Variable y = tape.block(
+                            [this, ids](Tape& t, Variable v) {
+                              const Variable logits = linear(t, v, model_.wte);
+                              cross_entropy(t, logits, ids.reshape({kBatch * kLength}));
+                              return logits;
+                            },
+                            x);
+                        cross_entropy(tape, y, ids.reshape({kBatch * kLength}));
+                      }),
+               LogicError);
+}
+
+}  // namespace
+}  // namespace ebb

@@ -1,6 +1,0 @@
-set(dir ${CMAKE_CURRENT_LIST_DIR})
-ebb_test(test_plan
-  SOURCES ${dir}/plan_cases.cpp ${dir}/plan_edits.cpp ${dir}/plan_reference.cpp
-          ${dir}/test_layout.cpp ${dir}/test_chunk_table.cpp ${dir}/test_arena.cpp ${dir}/test_tape.cpp ${dir}/test_activated.cpp ${dir}/test_classifier.cpp ${dir}/test_large_head.cpp ${dir}/test_turns.cpp ${dir}/test_progress.cpp ${dir}/test_last_gradient.cpp ${dir}/test_speculated.cpp
-          ${dir}/test_program.cpp ${dir}/test_plan.cpp ${dir}/test_validate.cpp ${dir}/test_validation_order.cpp ${dir}/test_simulate.cpp ${dir}/test_timeline.cpp
-  LIBS ebb_scheduler COMPUTES)

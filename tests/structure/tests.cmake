@@ -1,0 +1,56 @@
+# The structure of the code: who includes whom, headers that stand alone, and the installed package used by an outside project.
+# Nothing here is for a sanitizer: its runtime would have to be linked into the outside project too.
+if(EBB_SANITIZE)
+  return()
+endif()
+set(dir ${CMAKE_CURRENT_LIST_DIR})
+find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
+
+add_test(NAME test_includes
+  COMMAND Python3::Interpreter ${dir}/check_includes.py --root ${PROJECT_SOURCE_DIR} --public ${EBB_PUBLIC_HEADERS})
+ebb_test_properties(test_includes fast)
+add_test(NAME test_includes_finds_planted COMMAND Python3::Interpreter ${dir}/test_check_includes.py)
+ebb_test_properties(test_includes_finds_planted fast)
+
+set(sources)
+foreach(header ${EBB_PUBLIC_HEADERS})
+  set(source ${CMAKE_CURRENT_BINARY_DIR}/alone/${header}.cpp)
+  file(CONFIGURE OUTPUT ${source} CONTENT "#include \"${header}\"\n#include \"${header}\"\n")
+  list(APPEND sources ${source})
+endforeach()
+add_library(ebb_headers_alone OBJECT ${sources})
+target_link_libraries(ebb_headers_alone PRIVATE ebb_options)
+
+add_test(NAME test_install
+  COMMAND ${CMAKE_COMMAND} -D BUILD_DIR=${PROJECT_BINARY_DIR} -D SOURCE_DIR=${PROJECT_SOURCE_DIR} -D PYTHON=${Python3_EXECUTABLE}
+    -D WORK_DIR=${CMAKE_CURRENT_BINARY_DIR}/install -D GENERATOR=${CMAKE_GENERATOR} -D COMPILER=${CMAKE_CXX_COMPILER}
+    -D LIBRARY_DIR=${CMAKE_INSTALL_LIBDIR} -D SONAME=libebb.so.${PROJECT_VERSION_MAJOR} -D VERSION=${PROJECT_VERSION}
+    -P ${dir}/test_install.cmake)
+ebb_test_properties(test_install fast)
+
+add_test(NAME test_package COMMAND sh ${dir}/test_package ${CMAKE_CPACK_COMMAND} ${PROJECT_BINARY_DIR} ${CMAKE_CURRENT_BINARY_DIR}/package)
+ebb_test_properties(test_package fast)
+set_tests_properties(test_package PROPERTIES SKIP_RETURN_CODE 77 FIXTURES_SETUP package)
+
+# The same on Ubuntu 24.04; both skip visibly where its archive is not to be had.
+add_test(NAME test_package_on_ubuntu
+  COMMAND sh ${dir}/test_package_on_ubuntu ${CMAKE_CURRENT_BINARY_DIR}/package/packages ${CMAKE_CURRENT_BINARY_DIR}/package_on_ubuntu)
+ebb_test_properties(test_package_on_ubuntu fast)
+set_tests_properties(test_package_on_ubuntu PROPERTIES SKIP_RETURN_CODE 77 FIXTURES_REQUIRED package)
+add_test(NAME test_build_on_ubuntu COMMAND sh ${dir}/test_build_on_ubuntu ${PROJECT_BINARY_DIR}/ubuntu)
+ebb_test_properties(test_build_on_ubuntu slow)
+set_tests_properties(test_build_on_ubuntu PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 7200)
+
+# What the pages say is what happens.
+set(docs_dir ${dir}/../docs)
+add_test(NAME test_docs
+  COMMAND Python3::Interpreter ${docs_dir}/run_commands.py --root ${PROJECT_SOURCE_DIR} --ebb $<TARGET_FILE:ebb>)
+ebb_test_properties(test_docs fast)
+add_test(NAME test_docs_finds_planted COMMAND Python3::Interpreter ${docs_dir}/test_run_commands.py)
+ebb_test_properties(test_docs_finds_planted fast)
+
+# Installs gigabytes where EBB_PYTHON does not name a Python that has them; skips visibly where it cannot.
+add_test(NAME test_with_transformers
+  COMMAND sh ${dir}/../with_transformers ${PROJECT_BINARY_DIR}/python ${PROJECT_BINARY_DIR})
+ebb_test_properties(test_with_transformers slow)
+set_tests_properties(test_with_transformers PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1800)
