@@ -88,6 +88,8 @@ double number_of(const Outcome& outcome, const std::string& name) {
   return NAN;
 }
 
+std::string fixture_path(const std::string& name) { return std::string(EBB_FIXTURES) + "/" + name; }
+
 std::string content_of(const std::filesystem::path& path) {
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();

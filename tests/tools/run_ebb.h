@@ -44,6 +44,9 @@ Outcome run_ebb(const std::vector<std::string>& arguments, const std::filesystem
 /// Of a line "name number" that it printed; NaN where there is none.
 double number_of(const Outcome& outcome, const std::string& name);
 
+/// The path of a file or folder in tests/fixtures.
+std::string fixture_path(const std::string& name);
+
 /// "" where there is no such file.
 std::string content_of(const std::filesystem::path& path);
 

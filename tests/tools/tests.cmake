@@ -14,7 +14,7 @@ ebb_test(test_views
 ebb_test(test_signals SOURCES tools/test_signals.cpp LIBS test_support ebb_tools)
 # Under ThreadSanitizer test_checkpoint, in which the same threads meet, stands for the runs of whole programs.
 ebb_test(test_checkpoints SOURCES tools/test_checkpoints.cpp tools/test_full_disk.cpp
-  tools/test_killed.cpp tools/test_old_checkpoints.cpp LIBS test_support ebb_tools NOT_TSAN)
+  tools/test_committed_checkpoint.cpp tools/test_killed.cpp tools/test_old_checkpoints.cpp LIBS test_support ebb_tools NOT_TSAN)
 ebb_test(test_labels SOURCES tools/test_labels.cpp LIBS test_support ebb_tools NOT_TSAN)
 ebb_test(test_killed_slow SOURCES tools/test_killed_slow.cpp LIBS test_support ebb_tools SLOW)
 target_compile_definitions(test_tools PRIVATE EBB_VERSION="${PROJECT_VERSION}")
