@@ -16,8 +16,8 @@ namespace ebb {
 enum class ArenaEvent : uint8_t {
   Allocate,
   Release,
-  Rest,  ///< nothing touches the range until it wakes: its content may wait elsewhere
-  Wake,
+  Idle,  ///< nothing touches the range until it wakes: its content may wait elsewhere
+  Needed,
 };
 
 /// What an array takes among others: each begins aligned.
@@ -36,8 +36,8 @@ class Arena {
   std::byte* base() const { return base_; }
   size_t allocate(size_t bytes);
   void release(size_t offset, size_t bytes);
-  void rest(size_t offset, size_t bytes) { tell(ArenaEvent::Rest, offset, bytes); }
-  void wake(size_t offset, size_t bytes) { tell(ArenaEvent::Wake, offset, bytes); }
+  void mark_idle(size_t offset, size_t bytes) { tell(ArenaEvent::Idle, offset, bytes); }
+  void mark_needed(size_t offset, size_t bytes) { tell(ArenaEvent::Needed, offset, bytes); }
   /// One past the highest byte ever handed out.
   size_t peak_bytes() const { return peak_; }
   size_t live_bytes() const { return live_; }

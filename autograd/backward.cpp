@@ -12,15 +12,15 @@ Tensor Backward::weight(int i) const {
   return tape_.hooks_.weight(uses_[i]);
 }
 
-GradientSlot Backward::weight_gradient(int i) const { return tape_.hooks_.gradient(uses_[i]); }
+GradientTarget Backward::weight_gradient(int i) const { return tape_.hooks_.gradient(uses_[i]); }
 
 Tensor Backward::gradient(const Variable& output) const {
-  const Tape::Slot& slot = tape_.slots_[output.id];
-  EBB_CHECK(slot.gradient >= 0, "an output has no gradient");
-  return tape_.tensor_at(tape_.gradients_[slot.gradient].offset, slot.shape, slot.dtype);
+  const Tape::Value& value = tape_.values_[output.id];
+  EBB_CHECK(value.gradient >= 0, "an output has no gradient");
+  return tape_.tensor_at(tape_.gradients_[value.gradient].offset, value.shape, value.dtype);
 }
 
-GradientSlot Backward::input_gradient(const Variable& input) const {
+GradientTarget Backward::input_gradient(const Variable& input) const {
   return tape_.input_gradient(input);
 }
 
@@ -30,12 +30,12 @@ Tensor Backward::own_gradient(const Variable& output) const {
 
 Tensor Backward::scratch(Shape shape, DType type) const { return tape_.scratch(shape, type); }
 
-void Backward::pass_gradient(const Variable& input, const Variable& output) const {
+void Backward::accumulate_gradient(const Variable& input, const Variable& output) const {
   if (!input.has_gradient()) return;
-  Tape::Slot& to = tape_.slots_[input.id];
+  Tape::Value& to = tape_.values_[input.id];
   tape_.check_usable(to);
   if (to.gradient < 0) {
-    to.gradient = tape_.slots_[output.id].gradient;
+    to.gradient = tape_.values_[output.id].gradient;
     ++tape_.gradients_[to.gradient].num_owners;
     return;
   }

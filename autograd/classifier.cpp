@@ -56,17 +56,17 @@ class Classifier {
     return {first, std::min(weight_rows_, vocabulary_ - first)};
   }
   /// Opens a moment with some rows of the weight and of the bias.
-  void begin_moment(const RowRange& rows, bool continues) {
+  void begin_call(const RowRange& rows, bool continues) {
     const WeightUse weight{.parameter = weight_, .rows = rows, .continues = continues};
-    if (!bias_) return tape_.begin_moment("classifier logits", {weight});
+    if (!bias_) return tape_.begin_call("classifier logits", {weight});
     const WeightUse bias{.parameter = *bias_, .rows = rows, .continues = continues};
-    tape_.begin_moment("classifier logits", {weight, bias});
+    tape_.begin_call("classifier logits", {weight, bias});
   }
-  void begin_loss_moment(std::string_view name, const RowRange& rows, bool continues, Phase phase) {
+  void begin_loss_call(std::string_view name, const RowRange& rows, bool continues, Phase phase) {
     const WeightUse weight{.parameter = weight_, .rows = rows, .continues = continues};
-    if (!bias_) return tape_.begin_loss_moment(name, {weight}, phase);
+    if (!bias_) return tape_.begin_loss_call(name, {weight}, phase);
     const WeightUse bias{.parameter = *bias_, .rows = rows, .continues = continues};
-    tape_.begin_loss_moment(name, {weight, bias}, phase);
+    tape_.begin_loss_call(name, {weight, bias}, phase);
   }
   /// Of the open moment.
   Tensor bias() const { return bias_ ? tape_.weight(1) : Tensor{}; }
@@ -76,7 +76,7 @@ class Classifier {
   }
   Kernels& kernels() const { return tape_.kernels(); }
   Stream& stream() const { return tape_.stream(); }
-  void add_weight_gradient(GradientSlot& dw, const Tensor& dbias, const Tensor& logits,
+  void add_weight_gradient(GradientTarget& dw, const Tensor& dbias, const Tensor& logits,
                            const Rows& rows) const {
     kernels().linear_backward_weight(stream(), dw.sums, dbias, logits, rows.of(x_.value), dw.write);
     dw.write = Write::Add;
@@ -101,15 +101,15 @@ class Classifier {
   const int64_t logits_rows_;
   Variable statistics_;
   Variable dx_sums_;  // fp32, where x is not
-  std::optional<GradientSlot> dx_;
+  std::optional<GradientTarget> dx_;
 };
 
 void Classifier::run_at_once() {
-  begin_loss_moment("classifier", {}, false, Phase::Forward);
+  begin_loss_call("classifier", {}, false, Phase::Forward);
   const Tensor w = tape_.weight(0), b = bias();
   const Tensor memory = logits_memory(vocabulary_);
   const Tensor losses = tape_.scratch({num_rows_, 1}, DType::F32);
-  std::optional<GradientSlot> dw, dx;
+  std::optional<GradientTarget> dw, dx;
   Tensor dbias;
   if (tape_.training()) {
     dw = tape_.weight_gradient(0);
@@ -130,20 +130,20 @@ void Classifier::run_at_once() {
     kernels().linear_backward_input(stream(), rows.of(dx->sums), logits, w, dx->write);
   });
   if (tape_.wants_loss()) tape_.add_losses(losses.reshape({num_rows_}));
-  tape_.end_moment();
+  tape_.end_call();
 }
 
 /// The loss, and what the gradient of every slice needs to know of all others.
 void Classifier::run_statistics() {
   for (int64_t i = 0; i < num_slices(); ++i) {
-    if (i > 0) tape_.between_moments();
+    if (i > 0) tape_.between_calls();
     add_statistics(i);
   }
 }
 
 void Classifier::add_statistics(int64_t i) {
   const RowRange classes = slice(i);
-  begin_moment(classes, i > 0);
+  begin_call(classes, i > 0);
   if (i == 0) statistics_ = tape_.output({num_rows_, 3}, DType::F32);
   const Tensor losses = tape_.scratch({num_rows_, 1}, DType::F32);
   const Tensor memory = logits_memory(classes.count);
@@ -159,24 +159,24 @@ void Classifier::add_statistics(int64_t i) {
   if (i + 1 == num_slices() && tape_.wants_loss()) {
     tape_.add_losses(losses.reshape({num_rows_}));
   }
-  tape_.end_moment();
+  tape_.end_call();
 }
 
 /// From the last slice, whose weight is still there, to the first.
 void Classifier::run_gradients() {
   for (int64_t i = num_slices() - 1; i >= 0; --i) {
-    tape_.between_moments();
+    tape_.between_calls();
     add_gradients(i);
   }
 }
 
 void Classifier::add_gradients(int64_t i) {
   const RowRange classes = slice(i);
-  begin_loss_moment("classifier gradient", classes, true, Phase::Backward);
+  begin_loss_call("classifier gradient", classes, true, Phase::Backward);
   if (i + 1 == num_slices() && x_.has_gradient()) begin_input_gradient();
   const Tensor w = tape_.weight(0), b = bias();
   const Tensor memory = logits_memory(classes.count);
-  GradientSlot dw = tape_.weight_gradient(0);
+  GradientTarget dw = tape_.weight_gradient(0);
   const Tensor dbias = bias_sums();
   for_each_rows([&](const Rows& rows) {
     const Tensor logits = memory.slice_rows(0, rows.count);
@@ -190,7 +190,7 @@ void Classifier::add_gradients(int64_t i) {
   });
   if (dx_) dx_->write = Write::Add;
   if (i == 0 && dx_) end_input_gradient();
-  tape_.end_moment();
+  tape_.end_call();
 }
 
 /// Every slice adds to it: in fp32, and it is rounded once.
@@ -199,16 +199,16 @@ void Classifier::begin_input_gradient() {
     dx_ = tape_.input_gradient(x_);
   } else {
     dx_sums_ = tape_.output(x_.value.shape, DType::F32);
-    dx_ = GradientSlot{dx_sums_.value, Write::Store};
+    dx_ = GradientTarget{dx_sums_.value, Write::Store};
   }
 }
 
 void Classifier::end_input_gradient() {
   if (!dx_sums_.has_gradient()) return;
-  const GradientSlot dx = tape_.input_gradient(x_);
+  const GradientTarget dx = tape_.input_gradient(x_);
   const bool is_first = dx.write == Write::Store;
   const Tensor rounded = is_first ? dx.sums : tape_.scratch(x_.value.shape, x_.value.dtype);
-  kernels().finish_gradient(stream(), rounded, dx_sums_.value, {}, {});
+  kernels().round_gradient(stream(), rounded, dx_sums_.value, {}, {});
   if (!is_first) kernels().accumulate(stream(), dx.sums, rounded);
   tape_.release(dx_sums_);
 }

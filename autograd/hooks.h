@@ -1,7 +1,7 @@
 // Hooks: what running model code tells the scheduler, and what it gets back.
 //
-// A moment is a module's forward or backward. begin_moment announces which parameters it uses;
-// until end_moment the weights and gradient sums it named may be used on the compute stream. The
+// A moment is a module's forward or backward. begin_call announces which parameters it uses;
+// until end_call the weights and gradient sums it named may be used on the compute stream. The
 // same hooks serve the dry run (they write the trace) and the executor (they make the stream wait
 // for leases); they need no tape: any code that submits to the compute stream may call them. Called
 // by one thread.
@@ -33,7 +33,7 @@ struct ParameterUse {
 
 /// fp32 sums of one use of a parameter (of the rows it names), and whether this contribution is the
 /// step's first.
-struct GradientSlot {
+struct GradientTarget {
   Tensor sums;
   Write write = Write::Store;
 };
@@ -42,12 +42,12 @@ class Hooks {
  public:
   virtual ~Hooks() = default;
   /// `name` has static storage. Recomputation is part of the backward phase.
-  virtual void begin_moment(std::string_view name, Phase phase,
-                            std::span<const ParameterUse> uses) = 0;
+  virtual void begin_call(std::string_view name, Phase phase,
+                          std::span<const ParameterUse> uses) = 0;
   /// The rows that a use of the open moment names, and their gradient sums.
   virtual Tensor weight(const ParameterUse& use) = 0;
-  virtual GradientSlot gradient(const ParameterUse& use) = 0;
-  virtual void end_moment() = 0;
+  virtual GradientTarget gradient(const ParameterUse& use) = 0;
+  virtual void end_call() = 0;
 };
 
 }  // namespace ebb

@@ -13,22 +13,22 @@ constexpr uint32_t kMostStacks = 4096;
 }  // namespace
 
 /// Where a micro-batch hands on its turn.
-class MicroBatches::Boundary : public BlockBoundary {
+class MicroBatches::Boundary : public YieldPoint {
  public:
-  Boundary(Turns& turns, uint32_t index) : turns_(turns), index_(index) {}
-  void begin(OnTurn& on_turn) {
-    on_turn_ = &on_turn;
-    on_turn(index_);
+  Boundary(Coroutines& turns, uint32_t index) : coroutines_(turns), index_(index) {}
+  void begin(OnMicroBatch& on_micro_batch) {
+    on_micro_batch_ = &on_micro_batch;
+    on_micro_batch(index_);
   }
   void reached() override {
-    turns_.pass(index_);
-    (*on_turn_)(index_);
+    coroutines_.yield(index_);
+    (*on_micro_batch_)(index_);
   }
 
  private:
-  Turns& turns_;
+  Coroutines& coroutines_;
   const uint32_t index_;
-  OnTurn* on_turn_ = nullptr;
+  OnMicroBatch* on_micro_batch_ = nullptr;
 };
 
 MicroBatches::MicroBatches(const Model& model, Device& device, Stream& compute, Hooks& hooks,
@@ -45,16 +45,17 @@ MicroBatches::MicroBatches(const Model& model, Device& device, Stream& compute, 
     tapes_.push_back(std::make_unique<Tape>(device, compute, hooks, arena));
   }
   if (!vertical) return;
-  turns_ = std::make_unique<Turns>(most);
-  for (uint32_t k = 0; k < most; ++k) boundaries_.push_back(std::make_unique<Boundary>(*turns_, k));
+  coroutines_ = std::make_unique<Coroutines>(most);
+  for (uint32_t k = 0; k < most; ++k)
+    boundaries_.push_back(std::make_unique<Boundary>(*coroutines_, k));
 }
 
 MicroBatches::~MicroBatches() = default;
 
 void MicroBatches::begin(const MicroBatchRun& run, uint32_t k, Tape& tape,
-                         BlockBoundary* boundary) const {
+                         YieldPoint* yield_point) const {
   TapeOptions options = run.tape;
-  options.boundary = boundary;
+  options.yield_point = yield_point;
   options.micro_batch = k;
   tape.begin_micro_batch(options, run.loss_total, k == 0 ? Write::Store : Write::Add,
                          run.loss_gradient_scale);
@@ -64,9 +65,9 @@ void MicroBatches::forward(const MicroBatchRun& run, uint32_t k, Tape& tape) con
   model_.forward(tape, run.inputs.subspan(k * num_inputs_, num_inputs_));
 }
 
-void MicroBatches::run_horizontally(const MicroBatchRun& run, OnTurn& on_turn) {
+void MicroBatches::run_horizontally(const MicroBatchRun& run, OnMicroBatch& on_micro_batch) {
   for (uint32_t k = 0; k < run.count; ++k) {
-    on_turn(k);
+    on_micro_batch(k);
     begin(run, k, *tapes_[0], nullptr);
     forward(run, k, *tapes_[0]);
     tapes_[0]->begin_backward();
@@ -75,10 +76,10 @@ void MicroBatches::run_horizontally(const MicroBatchRun& run, OnTurn& on_turn) {
   }
 }
 
-void MicroBatches::run_vertically(const MicroBatchRun& run, OnTurn& on_turn) {
+void MicroBatches::run_vertically(const MicroBatchRun& run, OnMicroBatch& on_micro_batch) {
   for (uint32_t k = 0; k < run.count; ++k) begin(run, k, *tapes_[k], boundaries_[k].get());
-  turns_->run(run.count, [&](uint32_t k) {
-    boundaries_[k]->begin(on_turn);
+  coroutines_->run(run.count, [&](uint32_t k) {
+    boundaries_[k]->begin(on_micro_batch);
     forward(run, k, *tapes_[k]);
   });
   const size_t num_segments = tapes_[0]->num_segments();
@@ -89,18 +90,18 @@ void MicroBatches::run_vertically(const MicroBatchRun& run, OnTurn& on_turn) {
   }
   for (size_t segment = num_segments; segment-- > 0;) {
     for (uint32_t k = 0; k < run.count; ++k) {
-      on_turn(k);
+      on_micro_batch(k);
       tapes_[k]->run_backward(segment);
     }
   }
   for (uint32_t k = 0; k < run.count; ++k) tapes_[k]->end_micro_batch();
 }
 
-void MicroBatches::run(const MicroBatchRun& run, OnTurn on_turn) {
+void MicroBatches::run(const MicroBatchRun& run, OnMicroBatch on_micro_batch) {
   if (vertical_) {
-    run_vertically(run, on_turn);
+    run_vertically(run, on_micro_batch);
   } else {
-    run_horizontally(run, on_turn);
+    run_horizontally(run, on_micro_batch);
   }
 }
 

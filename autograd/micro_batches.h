@@ -8,8 +8,8 @@
 // both give the same bits.
 //
 // A model is written for one micro-batch. In vertical order each runs on a stack of its own, and
-// they hand on their turn (autograd/turns.h) where the tape says so: where a block begins or ends,
-// and between its moments where all that it makes is kept.
+// they hand on their turn (autograd/coroutines.h) where the tape says so: where a block begins or
+// ends, and between its moments where all that it makes is kept.
 //
 // One caller at a time. Nothing allocates after the first step.
 #pragma once
@@ -19,9 +19,9 @@
 #include <span>
 #include <vector>
 
+#include "autograd/coroutines.h"
 #include "autograd/model.h"
 #include "autograd/tape.h"
-#include "autograd/turns.h"
 
 namespace ebb {
 
@@ -36,7 +36,7 @@ struct MicroBatchRun {
 class MicroBatches {
  public:
   /// Told before each turn which micro-batch it is.
-  using OnTurn = InlineFunction<void(uint32_t), 64>;
+  using OnMicroBatch = InlineFunction<void(uint32_t), 64>;
 
   /// `most` micro-batches at once; ConfigError for too many. All arguments must outlive this.
   MicroBatches(const Model& model, Device& device, Stream& compute, Hooks& hooks, Arena& arena,
@@ -44,24 +44,24 @@ class MicroBatches {
   ~MicroBatches();
 
   void run(
-      const MicroBatchRun& run, OnTurn on_turn = [](uint32_t) {});
+      const MicroBatchRun& run, OnMicroBatch on_micro_batch = [](uint32_t) {});
   /// Of the model, as the last run passed them.
-  uint32_t num_blocks() const { return tapes_[0]->num_blocks(); }
+  uint32_t num_layers() const { return tapes_[0]->num_layers(); }
 
  private:
   class Boundary;
 
-  void begin(const MicroBatchRun& run, uint32_t k, Tape& tape, BlockBoundary* boundary) const;
+  void begin(const MicroBatchRun& run, uint32_t k, Tape& tape, YieldPoint* yield_point) const;
   void forward(const MicroBatchRun& run, uint32_t k, Tape& tape) const;
-  void run_horizontally(const MicroBatchRun& run, OnTurn& on_turn);
-  void run_vertically(const MicroBatchRun& run, OnTurn& on_turn);
+  void run_horizontally(const MicroBatchRun& run, OnMicroBatch& on_micro_batch);
+  void run_vertically(const MicroBatchRun& run, OnMicroBatch& on_micro_batch);
 
   const Model& model_;
   const bool vertical_;
   const size_t num_inputs_;
   std::vector<std::unique_ptr<Tape>> tapes_;  // one, or one for each micro-batch
   std::vector<std::unique_ptr<Boundary>> boundaries_;
-  std::unique_ptr<Turns> turns_;
+  std::unique_ptr<Coroutines> coroutines_;
 };
 
 }  // namespace ebb

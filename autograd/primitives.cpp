@@ -20,26 +20,26 @@ Shape with_columns(const Shape& shape, int64_t columns) {
 Tensor begin_linear(Tape& tape, ParameterId weight, std::optional<ParameterId> bias,
                     bool read_in_backward) {
   if (!bias) {
-    tape.begin_moment("linear", {{weight, read_in_backward}});
+    tape.begin_call("linear", {{weight, read_in_backward}});
     return {};
   }
-  tape.begin_moment("linear", {{weight, read_in_backward}, {*bias, false}});
+  tape.begin_call("linear", {{weight, read_in_backward}, {*bias, false}});
   return tape.weight(1);
 }
 
 void linear_backward_weight(const Backward& b, const Tensor& dy, const Tensor& x, bool has_bias) {
-  const GradientSlot dw = b.weight_gradient(0);
+  const GradientTarget dw = b.weight_gradient(0);
   const Tensor dbias = has_bias ? b.weight_gradient(1).sums : Tensor{};
   b.kernels().linear_backward_weight(b.stream(), dw.sums, dbias, dy, x, dw.write);
 }
 
 /// Closes a linear layer's moment: y, or what an activation was made of, of x.
 void end_linear(Tape& tape, const Variable& y, const Variable& x, bool has_bias) {
-  tape.end_moment([x, y, has_bias](const Backward& b) {
+  tape.end_call([x, y, has_bias](const Backward& b) {
     const Tensor dy = b.gradient(y);
     linear_backward_weight(b, dy, x.value, has_bias);
     if (!x.has_gradient()) return;
-    const GradientSlot dx = b.input_gradient(x);
+    const GradientTarget dx = b.input_gradient(x);
     b.kernels().linear_backward_input(b.stream(), dx.sums, dy, b.weight(0), dx.write);
   });
 }
@@ -74,10 +74,10 @@ Variable activation_linear(Tape& tape, const Activated& x, ParameterId weight,
   const Tensor w = tape.weight(0);
   const Variable y = tape.output(with_columns(x.value.shape, w.dim(0)), x.value.dtype);
   tape.kernels().linear_forward(tape.stream(), y.value, x.value, w, bias_value);
-  tape.end_moment([x, y, has_bias = bias.has_value()](const Backward& b) {
+  tape.end_call([x, y, has_bias = bias.has_value()](const Backward& b) {
     const Tensor dy = b.gradient(y);
     linear_backward_weight(b, dy, x.value, has_bias);
-    const GradientSlot dbefore = b.input_gradient(x.before);
+    const GradientTarget dbefore = b.input_gradient(x.before);
     EBB_CHECK(dbefore.write == Write::Store, "one linear layer alone may take an activation");
     b.kernels().activation_linear_backward(b.stream(), dbefore.sums, dy, b.weight(0),
                                            x.before.value, x.kind);
@@ -86,18 +86,18 @@ Variable activation_linear(Tape& tape, const Activated& x, ParameterId weight,
 }
 
 Variable layer_norm(Tape& tape, Variable x, ParameterId weight, ParameterId bias, float epsilon) {
-  tape.begin_moment("layer_norm", {{weight, true}, {bias, false}});
+  tape.begin_call("layer_norm", {{weight, true}, {bias, false}});
   const Variable y = tape.output(x.value.shape, x.value.dtype);
   const Variable mean = tape.output({x.value.rows()}, DType::F32);
   const Variable rstd = tape.output({x.value.rows()}, DType::F32);
   tape.kernels().layer_norm_forward(tape.stream(), y.value, mean.value, rstd.value, x.value,
                                     tape.weight(0), tape.weight(1), epsilon);
-  tape.end_moment([x, y, mean = mean.value, rstd = rstd.value](const Backward& b) {
-    const GradientSlot dw = b.weight_gradient(0);
-    const GradientSlot db = b.weight_gradient(1);
-    const GradientSlot dx = x.has_gradient()
-                                ? b.input_gradient(x)
-                                : GradientSlot{b.scratch(x.value.shape, x.value.dtype)};
+  tape.end_call([x, y, mean = mean.value, rstd = rstd.value](const Backward& b) {
+    const GradientTarget dw = b.weight_gradient(0);
+    const GradientTarget db = b.weight_gradient(1);
+    const GradientTarget dx = x.has_gradient()
+                                  ? b.input_gradient(x)
+                                  : GradientTarget{b.scratch(x.value.shape, x.value.dtype)};
     b.kernels().layer_norm_backward(b.stream(), dx.sums, dx.write, dw.sums, db.sums, dw.write,
                                     b.gradient(y), x.value, b.weight(0), mean, rstd);
   });
@@ -105,16 +105,16 @@ Variable layer_norm(Tape& tape, Variable x, ParameterId weight, ParameterId bias
 }
 
 Variable rms_norm(Tape& tape, Variable x, ParameterId weight, float epsilon) {
-  tape.begin_moment("rms_norm", {{weight, true}});
+  tape.begin_call("rms_norm", {{weight, true}});
   const Variable y = tape.output(x.value.shape, x.value.dtype);
   const Variable rstd = tape.output({x.value.rows()}, DType::F32);
   tape.kernels().rms_norm_forward(tape.stream(), y.value, rstd.value, x.value, tape.weight(0),
                                   epsilon);
-  tape.end_moment([x, y, rstd = rstd.value](const Backward& b) {
-    const GradientSlot dw = b.weight_gradient(0);
-    const GradientSlot dx = x.has_gradient()
-                                ? b.input_gradient(x)
-                                : GradientSlot{b.scratch(x.value.shape, x.value.dtype)};
+  tape.end_call([x, y, rstd = rstd.value](const Backward& b) {
+    const GradientTarget dw = b.weight_gradient(0);
+    const GradientTarget dx = x.has_gradient()
+                                  ? b.input_gradient(x)
+                                  : GradientTarget{b.scratch(x.value.shape, x.value.dtype)};
     b.kernels().rms_norm_backward(b.stream(), dx.sums, dx.write, dw.sums, dw.write, b.gradient(y),
                                   x.value, b.weight(0), rstd);
   });
@@ -123,72 +123,72 @@ Variable rms_norm(Tape& tape, Variable x, ParameterId weight, float epsilon) {
 
 Variable head_norm(Tape& tape, Variable qkv, ParameterId query_weight, ParameterId key_weight,
                    HeadCounts heads, float epsilon) {
-  tape.begin_moment("head_norm", {{query_weight, true}, {key_weight, true}});
+  tape.begin_call("head_norm", {{query_weight, true}, {key_weight, true}});
   const Variable y = tape.output(qkv.value.shape, qkv.value.dtype);
   const Variable rstd = tape.output({qkv.value.rows(), heads.queries + heads.keys}, DType::F32);
   tape.kernels().head_norm_forward(tape.stream(), y.value, rstd.value, qkv.value, tape.weight(0),
                                    tape.weight(1), heads, epsilon);
-  tape.end_moment([qkv, y, rstd = rstd.value, heads](const Backward& b) {
-    const GradientSlot dwq = b.weight_gradient(0), dwk = b.weight_gradient(1);
+  tape.end_call([qkv, y, rstd = rstd.value, heads](const Backward& b) {
+    const GradientTarget dwq = b.weight_gradient(0), dwk = b.weight_gradient(1);
     b.kernels().head_norm_backward(b.stream(), b.own_gradient(y), dwq.sums, dwk.sums, dwq.write,
                                    qkv.value, b.weight(0), b.weight(1), rstd, heads);
-    b.pass_gradient(qkv, y);
+    b.accumulate_gradient(qkv, y);
   });
   return y;
 }
 
 Variable rotary_table(Tape& tape, Tensor positions, std::span<const double> frequencies,
                       double factor) {
-  tape.begin_moment("rotary_table", {});
+  tape.begin_call("rotary_table", {});
   const int64_t columns = 2 * static_cast<int64_t>(frequencies.size());
   const Variable table = tape.output({positions.num_elements(), columns}, DType::F32);
   tape.kernels().rotary_table(tape.stream(), table.value, positions, frequencies, factor);
-  tape.end_moment();
+  tape.end_call();
   return table;
 }
 
 Variable rotary(Tape& tape, Variable x, Tensor table, int64_t num_heads) {
-  tape.begin_moment("rotary", {});
+  tape.begin_call("rotary", {});
   const Variable y = tape.output_in_place(x);
-  tape.kernels().rotary(tape.stream(), y.value, table, num_heads, Turn::Forward);
-  tape.end_moment([x, y, table, num_heads](const Backward& b) {
-    b.kernels().rotary(b.stream(), b.own_gradient(y), table, num_heads, Turn::Backward);
-    b.pass_gradient(x, y);
+  tape.kernels().rotary(tape.stream(), y.value, table, num_heads, RotaryDirection::Forward);
+  tape.end_call([x, y, table, num_heads](const Backward& b) {
+    b.kernels().rotary(b.stream(), b.own_gradient(y), table, num_heads, RotaryDirection::Backward);
+    b.accumulate_gradient(x, y);
   });
   return y;
 }
 
 Variable swiglu(Tape& tape, Variable x) {
-  tape.begin_moment("swiglu", {});
+  tape.begin_call("swiglu", {});
   const Variable y = tape.output(with_columns(x.value.shape, x.value.columns() / 2), x.value.dtype);
   tape.kernels().swiglu_forward(tape.stream(), y.value, x.value);
-  tape.end_moment([x, y](const Backward& b) {
+  tape.end_call([x, y](const Backward& b) {
     if (!x.has_gradient()) return;
-    const GradientSlot dx = b.input_gradient(x);
+    const GradientTarget dx = b.input_gradient(x);
     b.kernels().swiglu_backward(b.stream(), dx.sums, b.gradient(y), x.value, dx.write);
   });
   return y;
 }
 
 Variable activation(Tape& tape, Variable x, Activation kind) {
-  tape.begin_moment("activation", {});
+  tape.begin_call("activation", {});
   const Variable y = tape.output(x.value.shape, x.value.dtype);
   tape.kernels().activation_forward(tape.stream(), y.value, x.value, kind);
-  tape.end_moment([x, y, kind](const Backward& b) {
+  tape.end_call([x, y, kind](const Backward& b) {
     if (!x.has_gradient()) return;
-    const GradientSlot dx = b.input_gradient(x);
+    const GradientTarget dx = b.input_gradient(x);
     b.kernels().activation_backward(b.stream(), dx.sums, b.gradient(y), x.value, kind, dx.write);
   });
   return y;
 }
 
 Variable add(Tape& tape, Variable a, Variable b) {
-  tape.begin_moment("add", {});
+  tape.begin_call("add", {});
   const Variable y = tape.output(a.value.shape, a.value.dtype);
   tape.kernels().add(tape.stream(), y.value, a.value, b.value);
-  tape.end_moment([a, b, y](const Backward& back) {
-    back.pass_gradient(b, y);
-    back.pass_gradient(a, y);
+  tape.end_call([a, b, y](const Backward& back) {
+    back.accumulate_gradient(b, y);
+    back.accumulate_gradient(a, y);
   });
   return y;
 }
@@ -196,38 +196,38 @@ Variable add(Tape& tape, Variable a, Variable b) {
 Variable dropout(Tape& tape, Variable x, uint32_t site) {
   const Dropout drop = tape.dropout_at(site, x.value.dim(0));
   if (!drop) return x;
-  tape.begin_moment("dropout", {});
+  tape.begin_call("dropout", {});
   const Variable y = tape.output_in_place(x);
   tape.kernels().dropout(tape.stream(), y.value, drop);
-  tape.end_moment([x, y, drop](const Backward& b) {
+  tape.end_call([x, y, drop](const Backward& b) {
     b.kernels().dropout(b.stream(), b.own_gradient(y), drop);
-    b.pass_gradient(x, y);
+    b.accumulate_gradient(x, y);
   });
   return y;
 }
 
 Variable embedding(Tape& tape, Tensor tokens, Tensor positions, ParameterId wte, ParameterId wpe,
                    int64_t channels, DType type) {
-  tape.begin_moment("embedding", {{wte, false}, {wpe, false}});
+  tape.begin_call("embedding", {{wte, false}, {wpe, false}});
   const Variable y = tape.output({tokens.dim(0), tokens.dim(1), channels}, type);
   tape.kernels().embedding_forward(tape.stream(), y.value, tokens, positions, tape.weight(0),
                                    tape.weight(1));
-  tape.end_moment([tokens, positions, y](const Backward& b) {
+  tape.end_call([tokens, positions, y](const Backward& b) {
     const Tensor dy = b.gradient(y);
-    const GradientSlot dwte = b.weight_gradient(0);
+    const GradientTarget dwte = b.weight_gradient(0);
     b.kernels().embedding_backward(b.stream(), dwte.sums, dy, tokens, dwte.write);
-    const GradientSlot dwpe = b.weight_gradient(1);
+    const GradientTarget dwpe = b.weight_gradient(1);
     b.kernels().embedding_backward(b.stream(), dwpe.sums, dy, positions, dwpe.write);
   });
   return y;
 }
 
 Variable embedding(Tape& tape, Tensor tokens, ParameterId table, int64_t channels, DType type) {
-  tape.begin_moment("embedding", {{table, false}});
+  tape.begin_call("embedding", {{table, false}});
   const Variable y = tape.output({tokens.dim(0), tokens.dim(1), channels}, type);
   tape.kernels().embedding_forward(tape.stream(), y.value, tokens, {}, tape.weight(0), {});
-  tape.end_moment([tokens, y](const Backward& b) {
-    const GradientSlot dtable = b.weight_gradient(0);
+  tape.end_call([tokens, y](const Backward& b) {
+    const GradientTarget dtable = b.weight_gradient(0);
     b.kernels().embedding_backward(b.stream(), dtable.sums, b.gradient(y), tokens, dtable.write);
   });
   return y;
@@ -235,13 +235,13 @@ Variable embedding(Tape& tape, Tensor tokens, ParameterId table, int64_t channel
 
 Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape) {
   const int64_t batch = qkv.value.dim(0), length = qkv.value.dim(1);
-  tape.begin_moment("attention", {});
+  tape.begin_call("attention", {});
   const int64_t head_size = qkv.value.dim(2) / (shape.num_heads + 2 * shape.kv_heads());
   const Variable out = tape.output({batch, length, shape.num_heads * head_size}, qkv.value.dtype);
   const Variable log_sum_exp = tape.output({batch, shape.num_heads, length}, DType::F32);
   tape.kernels().attention_forward(tape.stream(), out.value, log_sum_exp.value, qkv.value, shape);
-  tape.end_moment([qkv, out, log_sum_exp = log_sum_exp.value, shape](const Backward& b) {
-    const GradientSlot dqkv = b.input_gradient(qkv);
+  tape.end_call([qkv, out, log_sum_exp = log_sum_exp.value, shape](const Backward& b) {
+    const GradientTarget dqkv = b.input_gradient(qkv);
     EBB_CHECK(dqkv.write == Write::Store, "attention must be the only user of its projections");
     b.kernels().attention_backward(b.stream(), dqkv.sums, b.gradient(out), qkv.value, out.value,
                                    log_sum_exp, shape);
@@ -253,22 +253,22 @@ Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape, Tensor
                    Tensor positions) {
   EBB_CHECK(!tape.training(), "what was given before has no gradient: a cache is no training's");
   const int64_t batch = qkv.value.dim(0), length = qkv.value.dim(1);
-  tape.begin_moment("attention", {});
+  tape.begin_call("attention", {});
   const int64_t head_size = qkv.value.dim(2) / (shape.num_heads + 2 * shape.kv_heads());
   const Variable out = tape.output({batch, length, shape.num_heads * head_size}, qkv.value.dtype);
   tape.kernels().attention_cached(tape.stream(), out.value, qkv.value, cache, positions, shape);
-  tape.end_moment();
+  tape.end_call();
   return out;
 }
 
 void cross_entropy(Tape& tape, Variable logits, Tensor targets) {
-  tape.begin_loss_moment("cross_entropy", {});
+  tape.begin_loss_call("cross_entropy", {});
   tape.show_logits(logits.value.rows(), 0, 0,
                    logits.value.reshape({logits.value.rows(), logits.value.columns()}));
-  if (!tape.wants_loss()) return tape.end_moment();
+  if (!tape.wants_loss()) return tape.end_call();
   const Tensor losses = tape.scratch({logits.value.rows()}, DType::F32);
   if (tape.training()) {
-    const GradientSlot gradient = tape.input_gradient(logits);
+    const GradientTarget gradient = tape.input_gradient(logits);
     EBB_CHECK(gradient.write == Write::Store, "logits go into one loss only");
     tape.stream().copy(gradient.sums.data, logits.value.data, logits.value.bytes(),
                        CopyKind::Within);
@@ -280,7 +280,7 @@ void cross_entropy(Tape& tape, Variable logits, Tensor targets) {
     tape.kernels().cross_entropy(tape.stream(), losses, copy, targets, std::nullopt);
   }
   tape.add_losses(losses);
-  tape.end_moment();
+  tape.end_call();
 }
 
 }  // namespace ebb

@@ -2,8 +2,8 @@
 // backward.
 //
 // x is (..., C): leading dimensions are rows. Weights are parameters by id; shapes are checked by
-// the kernels. A user's own primitive is written the same way, with Tape::begin_moment, output and
-// end_moment.
+// the kernels. A user's own primitive is written the same way, with Tape::begin_call, output and
+// end_call.
 #pragma once
 
 #include <optional>
@@ -35,8 +35,8 @@ Variable head_norm(Tape& tape, Variable qkv, ParameterId query_weight, Parameter
 /// D / 2 frequencies, which must outlive the step.
 Variable rotary_table(Tape& tape, Tensor positions, std::span<const double> frequencies,
                       double factor);
-/// Turns the first num_heads heads of x (..., C) in place. REQUIRES: x was made in the same block,
-/// by a primitive whose backward does not read it, and is used here only.
+/// Coroutines the first num_heads heads of x (..., C) in place. REQUIRES: x was made in the same
+/// block, by a primitive whose backward does not read it, and is used here only.
 Variable rotary(Tape& tape, Variable x, Tensor table, int64_t num_heads);
 /// silu(gate) * up: x (..., 2F), gate before up -> (..., F).
 Variable swiglu(Tape& tape, Variable x);

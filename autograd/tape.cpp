@@ -23,22 +23,22 @@ Tensor Tape::tensor_at(size_t offset, Shape shape, DType type) const {
 
 Variable Tape::output(Shape shape, DType type) {
   EBB_CHECK(open_.active, "output() outside a moment");
-  Slot slot{.live = true, .dtype = type, .shape = shape};
-  slot.bytes = static_cast<size_t>(shape.num_elements()) * size_of(type);
-  slot.offset = arena_.allocate(slot.bytes);
-  slots_.push_back(slot);
-  return {static_cast<int32_t>(slots_.size() - 1), tensor_at(slot.offset, shape, type)};
+  Value value{.live = true, .dtype = type, .shape = shape};
+  value.bytes = static_cast<size_t>(shape.num_elements()) * size_of(type);
+  value.offset = arena_.allocate(value.bytes);
+  values_.push_back(value);
+  return {static_cast<int32_t>(values_.size() - 1), tensor_at(value.offset, shape, type)};
 }
 
 Variable Tape::output_in_place(const Variable& x) {
   EBB_CHECK(open_.active, "output_in_place() outside a moment");
   EBB_CHECK(x.has_gradient(), "an input stays as it is");
-  const Slot slot = slots_[x.id];
-  check_usable(slot);
-  EBB_CHECK(slot.live && slot.gradient < 0, "a value that is gone cannot be changed in place");
-  slots_[x.id].live = false;
-  slots_.push_back(slot);
-  return {static_cast<int32_t>(slots_.size() - 1), x.value};
+  const Value value = values_[x.id];
+  check_usable(value);
+  EBB_CHECK(value.live && value.gradient < 0, "a value that is gone cannot be changed in place");
+  values_[x.id].live = false;
+  values_.push_back(value);
+  return {static_cast<int32_t>(values_.size() - 1), x.value};
 }
 
 Tensor Tape::scratch(Shape shape, DType type) {
@@ -47,14 +47,14 @@ Tensor Tape::scratch(Shape shape, DType type) {
   return tensor_at(scratch_.back().first, shape, type);
 }
 
-int32_t Tape::new_gradient(const Slot& slot) {
+int32_t Tape::new_gradient(const Value& value) {
   if (free_gradients_.empty()) {
     gradients_.emplace_back();
     free_gradients_.push_back(static_cast<int32_t>(gradients_.size() - 1));
   }
   const int32_t index = free_gradients_.back();
   free_gradients_.pop_back();
-  gradients_[index] = {arena_.allocate(slot.bytes), slot.bytes, 1};
+  gradients_[index] = {arena_.allocate(value.bytes), value.bytes, 1};
   return index;
 }
 
@@ -65,42 +65,43 @@ void Tape::release_gradient(int32_t index) {
   free_gradients_.push_back(index);
 }
 
-void Tape::release_value(Slot& slot) {
-  if (slot.live) arena_.release(slot.offset, slot.bytes);
-  slot.live = slot.resting = false;
+void Tape::release_value(Value& value) {
+  if (value.live) arena_.release(value.offset, value.bytes);
+  value.live = value.idle = false;
 }
 
-void Tape::release_slots(int32_t first) {
-  while (static_cast<int32_t>(slots_.size()) > first) {
-    Slot& slot = slots_.back();
-    release_value(slot);
-    if (slot.gradient >= 0) release_gradient(slot.gradient);
-    slots_.pop_back();
+void Tape::release_values(int32_t first) {
+  while (static_cast<int32_t>(values_.size()) > first) {
+    Value& value = values_.back();
+    release_value(value);
+    if (value.gradient >= 0) release_gradient(value.gradient);
+    values_.pop_back();
   }
 }
 
-GradientSlot Tape::input_gradient(const Variable& variable) {
+GradientTarget Tape::input_gradient(const Variable& variable) {
   EBB_CHECK(variable.has_gradient(), "an input has no gradient");
-  Slot& slot = slots_[variable.id];
-  check_usable(slot);
+  Value& value = values_[variable.id];
+  check_usable(value);
   const auto view = [&] {
-    return tensor_at(gradients_[slot.gradient].offset, slot.shape, slot.dtype);
+    return tensor_at(gradients_[value.gradient].offset, value.shape, value.dtype);
   };
-  if (slot.gradient < 0) {
-    slot.gradient = new_gradient(slot);
+  if (value.gradient < 0) {
+    value.gradient = new_gradient(value);
     return {view(), Write::Store};
   }
-  if (gradients_[slot.gradient].num_owners > 1) {  // shared by pass_gradient: make it our own first
-    const int32_t shared = slot.gradient;
+  if (gradients_[value.gradient].num_owners >
+      1) {  // shared by accumulate_gradient: make it our own first
+    const int32_t shared = value.gradient;
     const Tensor from = view();
-    slot.gradient = new_gradient(slot);
+    value.gradient = new_gradient(value);
     compute_.copy(view().data, from.data, from.bytes(), CopyKind::Within);
     release_gradient(shared);
   }
   return {view(), Write::Add};
 }
 
-// ---- Moments
+// ---- Calls
 // ----------------------------------------------------------------------------------------------------
 
 uint32_t Tape::next_use_index(const WeightUse& use) {
@@ -120,7 +121,7 @@ void Tape::open(std::string_view name, Phase phase, std::span<const WeightUse> u
   open_ = {.name = name,
            .uses = {},
            .num_uses = static_cast<int>(uses.size()),
-           .first_slot = static_cast<int32_t>(slots_.size()),
+           .first_value = static_cast<int32_t>(values_.size()),
            .active = true};
   for (int i = 0; i < open_.num_uses; ++i) {
     const WeightUse use = std::data(uses)[i];
@@ -131,155 +132,155 @@ void Tape::open(std::string_view name, Phase phase, std::span<const WeightUse> u
                      .rows = use.rows};
     open_.read_in_backward[i] = use.read_in_backward;
   }
-  hooks_.begin_moment(name, phase, std::span(open_.uses).first(open_.num_uses));
+  hooks_.begin_call(name, phase, std::span(open_.uses).first(open_.num_uses));
 }
 
-void Tape::begin_moment(std::string_view name, std::initializer_list<WeightUse> uses) {
+void Tape::begin_call(std::string_view name, std::initializer_list<WeightUse> uses) {
   open(name, phase_, {uses.begin(), uses.size()}, false);
 }
 
-void Tape::begin_loss_moment(std::string_view name, std::initializer_list<WeightUse> uses,
-                             Phase phase) {
+void Tape::begin_loss_call(std::string_view name, std::initializer_list<WeightUse> uses,
+                           Phase phase) {
   EBB_CHECK(phase_ != Phase::Backward, "a loss inside a recomputed block");
   open(name, phase_ == Phase::Forward ? phase : phase_, {uses.begin(), uses.size()}, true);
 }
 
 Tensor Tape::weight(int i) { return hooks_.weight(open_.uses[i]); }
 
-GradientSlot Tape::weight_gradient(int i) { return hooks_.gradient(open_.uses[i]); }
+GradientTarget Tape::weight_gradient(int i) { return hooks_.gradient(open_.uses[i]); }
 
-void Tape::end_moment() {
+void Tape::end_call() {
   while (!scratch_.empty()) {
     arena_.release(scratch_.back().first, scratch_.back().second);
     scratch_.pop_back();
   }
-  hooks_.end_moment();
+  hooks_.end_call();
   open_.active = false;
   in_new_segment_ = false;
-  if (in_block_ && keeps_block()) pass_boundary();
+  if (in_layer_ && keeps_layer()) yield();
 }
 
-void Tape::end_moment(const BackwardFunction& backward) {
+void Tape::end_call(const BackwardFunction& backward) {
   if (recording_) {
     Record record{.backward = backward,
                   .name = open_.name,
                   .uses = open_.uses,
                   .num_uses = open_.num_uses,
-                  .first_slot = open_.first_slot};
+                  .first_value = open_.first_value};
     for (int i = 0; i < record.num_uses; ++i) {
       record.uses[i].weight = open_.read_in_backward[i];
       record.uses[i].gradient = true;
     }
     records_.push_back(record);
   }
-  end_moment();
+  end_call();
 }
 
-// ---- Blocks and backward
+// ---- Layers and backward
 // ----------------------------------------------------------------------------------------
 
-Variable Tape::block(const BlockFunction& body, Variable input) {
-  return block(body, input, false);
+Variable Tape::layer(const LayerFunction& body, Variable input) {
+  return layer(body, input, false);
 }
 
-void Tape::pass_block(const BlockFunction& body, Variable& x) { x = block(body, x, true); }
+void Tape::next_layer(const LayerFunction& body, Variable& x) { x = layer(body, x, true); }
 
-Variable Tape::block(const BlockFunction& body, Variable input, bool ends_input) {
-  if (in_block_ || phase_ == Phase::Backward) return run_as_block(body, input);
-  pass_boundary();
-  in_block_ = true;
-  ++num_blocks_;
-  const int32_t first = static_cast<int32_t>(slots_.size());
-  const Variable result = run_as_block(body, input);
-  in_block_ = false;
-  if (options_.rest && recording_) rest_behind_block(input, result, first);
+Variable Tape::layer(const LayerFunction& body, Variable input, bool ends_input) {
+  if (in_layer_ || phase_ == Phase::Backward) return run_as_layer(body, input);
+  yield();
+  in_layer_ = true;
+  ++num_layers_;
+  const int32_t first = static_cast<int32_t>(values_.size());
+  const Variable result = run_as_layer(body, input);
+  in_layer_ = false;
+  if (options_.mark_idle && recording_) mark_layer_idle(input, result, first);
   if (ends_input && !options_.training && input.has_gradient()) release(input);
-  pass_boundary();
+  yield();
   return result;
 }
 
-void Tape::pass_boundary() {
+void Tape::yield() {
   if (in_new_segment_) return;
   in_new_segment_ = true;
   segments_.push_back(records_.size());
-  if (options_.boundary != nullptr) options_.boundary->reached();
+  if (options_.yield_point != nullptr) options_.yield_point->reached();
 }
 
-Variable Tape::run_as_block(const BlockFunction& body, Variable input) {
-  BlockFunction run = body;
+Variable Tape::run_as_layer(const LayerFunction& body, Variable input) {
+  LayerFunction run = body;
   if (options_.training && !recomputes()) return run(*this, input);
   const bool was_recording = recording_;
-  const int32_t first = static_cast<int32_t>(slots_.size());
+  const int32_t first = static_cast<int32_t>(values_.size());
   const size_t first_use_log = replaying_uses_ ? use_cursor_ : use_log_.size();
   recording_ = false;
   Variable result = run(*this, input);
   recording_ = was_recording;
   EBB_CHECK(result.id >= first, "a block must return a value it made");
-  const Slot kept = slots_[result.id];
-  slots_[result.id].live = false;
-  release_slots(first);
-  slots_.push_back(kept);
+  const Value kept = values_[result.id];
+  values_[result.id].live = false;
+  release_values(first);
+  values_.push_back(kept);
   result.id = first;
-  if (recording_) record_block(body, input, result, first_use_log);
+  if (recording_) record_layer(body, input, result, first_use_log);
   return result;
 }
 
 /// A block that takes the result of the one before it may be recomputed with it: that result is
 /// then forgotten.
-void Tape::record_block(const BlockFunction& body, Variable input, Variable result,
+void Tape::record_layer(const LayerFunction& body, Variable input, Variable result,
                         size_t first_use) {
   uint32_t num_before = 0;
-  if (phase_ == Phase::Forward && !records_.empty() && records_.back().block &&
-      records_.back().block_output.id == input.id && slots_[input.id].gradient < 0) {
-    num_before = (records_.back().num_blocks_before + 1) % options_.recompute;
+  if (phase_ == Phase::Forward && !records_.empty() && records_.back().layer &&
+      records_.back().layer_output.id == input.id && values_[input.id].gradient < 0) {
+    num_before = (records_.back().num_layers_before + 1) % options_.recompute;
   }
   if (num_before > 0) {
-    release_value(slots_[input.id]);
-    slots_[input.id].forgotten = true;
+    release_value(values_[input.id]);
+    values_[input.id].forgotten = true;
   }
-  records_.push_back(Record{.block = body,
-                            .block_input = input,
-                            .block_output = result,
-                            .num_blocks_before = num_before,
+  records_.push_back(Record{.layer = body,
+                            .layer_input = input,
+                            .layer_output = result,
+                            .num_layers_before = num_before,
                             .first_use_log = first_use,
-                            .first_slot = result.id});
+                            .first_value = result.id});
 }
 
 // ---- Rest: from the end of the forward that used a value last to the backward that needs it
 // ---------------------------------------------------------------------------------------------
 
-void Tape::rest(Slot& slot) {
-  if (!slot.live || slot.resting) return;
-  arena_.rest(slot.offset, slot.bytes);
-  slot.resting = true;
+void Tape::mark_idle(Value& value) {
+  if (!value.live || value.idle) return;
+  arena_.mark_idle(value.offset, value.bytes);
+  value.idle = true;
 }
 
-void Tape::wake(Slot& slot) {
-  if (!slot.resting) return;
-  arena_.wake(slot.offset, slot.bytes);
-  slot.resting = false;
+void Tape::mark_needed(Value& value) {
+  if (!value.idle) return;
+  arena_.mark_needed(value.offset, value.bytes);
+  value.idle = false;
 }
 
 /// All that the block made but its result, and what it was given.
-void Tape::rest_behind_block(Variable input, Variable result, int32_t first) {
-  if (input.has_gradient()) rest(slots_[input.id]);
-  for (int32_t id = first; id < static_cast<int32_t>(slots_.size()); ++id) {
-    if (id != result.id) rest(slots_[id]);
+void Tape::mark_layer_idle(Variable input, Variable result, int32_t first) {
+  if (input.has_gradient()) mark_idle(values_[input.id]);
+  for (int32_t id = first; id < static_cast<int32_t>(values_.size()); ++id) {
+    if (id != result.id) mark_idle(values_[id]);
   }
   if (recomputes()) return;  // its record says enough
-  records_.push_back(Record{.block_input = input,
-                            .block_output = {static_cast<int32_t>(slots_.size()), {}},
-                            .wakes = true,
-                            .first_slot = first});
+  records_.push_back(Record{.layer_input = input,
+                            .layer_output = {static_cast<int32_t>(values_.size()), {}},
+                            .marks_needed = true,
+                            .first_value = first});
 }
 
-void Tape::wake_block(const Record& record) {
-  if (record.block_input.has_gradient()) wake(slots_[record.block_input.id]);
-  for (int32_t id = record.first_slot; id < record.block_output.id; ++id) wake(slots_[id]);
+void Tape::mark_layer_needed(const Record& record) {
+  if (record.layer_input.has_gradient()) mark_needed(values_[record.layer_input.id]);
+  for (int32_t id = record.first_value; id < record.layer_output.id; ++id) mark_needed(values_[id]);
 }
 
-void Tape::check_usable(const Slot& slot) const {
-  if (!slot.resting && !slot.forgotten) return;
+void Tape::check_usable(const Value& value) const {
+  if (!value.idle && !value.forgotten) return;
   throw ConfigError(
       "a value that a block took or made is used behind the block that takes its result; end the "
       "block there, or use --activations device and --recompute none or block");
@@ -287,66 +288,66 @@ void Tape::check_usable(const Slot& slot) const {
 
 void Tape::run_record(Record& record) {
   bool any_gradient = false;
-  for (size_t i = record.first_slot; i < slots_.size(); ++i)
-    any_gradient |= slots_[i].gradient >= 0;
+  for (size_t i = record.first_value; i < values_.size(); ++i)
+    any_gradient |= values_[i].gradient >= 0;
   if (!any_gradient) return;
   const std::span<const ParameterUse> uses(record.uses.data(), record.num_uses);
-  hooks_.begin_moment(record.name, Phase::Backward, uses);
+  hooks_.begin_call(record.name, Phase::Backward, uses);
   record.backward(Backward(*this, uses));
-  end_moment();
+  end_call();
 }
 
-/// Blocks that follow each other, by their records: which stay where they are meanwhile.
-void Tape::run_blocks(size_t first_record, size_t count) {
+/// Layers that follow each other, by their records: which stay where they are meanwhile.
+void Tape::run_layers(size_t first_record, size_t count) {
   const size_t last_record = first_record + count - 1;
-  Slot& output = slots_[records_[last_record].block_output.id];
+  Value& output = values_[records_[last_record].layer_output.id];
   release_value(output);
   const int32_t gradient = std::exchange(output.gradient, -1);
-  Variable x = records_[first_record].block_input;
-  if (x.has_gradient()) wake(slots_[x.id]);
+  Variable x = records_[first_record].layer_input;
+  if (x.has_gradient()) mark_needed(values_[x.id]);
   if (gradient < 0) return;
   const size_t num_records = records_.size();
-  const int32_t first_slot = static_cast<int32_t>(slots_.size());
+  const int32_t first_value = static_cast<int32_t>(values_.size());
   const bool was_replaying = std::exchange(replaying_uses_, true);
   const size_t was_at = use_cursor_;
   recording_ = true;
   for (size_t i = first_record; i <= last_record; ++i) {
     use_cursor_ = records_[i].first_use_log;
-    BlockFunction body = records_[i].block;
+    LayerFunction body = records_[i].layer;
     x = body(*this, x);
   }
   recording_ = false;
   use_cursor_ = was_at;
   replaying_uses_ = was_replaying;
-  slots_[x.id].gradient = gradient;
+  values_[x.id].gradient = gradient;
   run_backward_to(num_records);
-  release_slots(first_slot);
+  release_values(first_value);
 }
 
 void Tape::run_backward_to(size_t num_records) {
   while (records_.size() > num_records) {
-    if (records_.back().block) {
-      const size_t count = records_.back().num_blocks_before + 1;
+    if (records_.back().layer) {
+      const size_t count = records_.back().num_layers_before + 1;
       const size_t first = records_.size() - count;
-      run_blocks(first, count);
-      release_slots(records_[first].first_slot);
+      run_layers(first, count);
+      release_values(records_[first].first_value);
       records_.resize(first);
       continue;
     }
     Record record = records_.back();
     records_.pop_back();
-    if (record.wakes) {
-      wake_block(record);
+    if (record.marks_needed) {
+      mark_layer_needed(record);
       continue;
     }
     run_record(record);
-    release_slots(record.first_slot);
+    release_values(record.first_value);
   }
 }
 
 void Tape::begin_micro_batch(const TapeOptions& options, Tensor loss_total, Write loss_write,
                              float loss_gradient_scale) {
-  EBB_CHECK(slots_.empty() && records_.empty() && !open_.active,
+  EBB_CHECK(values_.empty() && records_.empty() && !open_.active,
             "the last micro-batch was not finished");
   options_ = options;
   recording_ = options.training;
@@ -358,10 +359,10 @@ void Tape::begin_micro_batch(const TapeOptions& options, Tensor loss_total, Writ
   uses_of_parameter_.assign(uses_of_parameter_.size(), 0);
   use_log_.clear();
   replaying_uses_ = false;
-  in_block_ = false;
+  in_layer_ = false;
   in_new_segment_ = true;
   segments_.assign(1, 0);
-  num_blocks_ = 0;
+  num_layers_ = 0;
 }
 
 Dropout Tape::dropout_at(uint32_t site, int64_t num_samples) const {
@@ -380,6 +381,6 @@ void Tape::begin_backward() {
 
 void Tape::run_backward(size_t segment) { run_backward_to(segments_[segment]); }
 
-void Tape::end_micro_batch() { release_slots(0); }
+void Tape::end_micro_batch() { release_values(0); }
 
 }  // namespace ebb

@@ -55,17 +55,17 @@ class Backward {
   /// The weight of the primitive's i-th WeightUse.
   Tensor weight(int i) const;
   /// Where the gradient of the i-th WeightUse is summed.
-  GradientSlot weight_gradient(int i) const;
+  GradientTarget weight_gradient(int i) const;
   /// The finished gradient of an output.
   Tensor gradient(const Variable& output) const;
   /// The same, to be changed in place and then passed to an input: nobody else reads it.
   Tensor own_gradient(const Variable& output) const;
   /// Where to write the gradient of an input. REQUIRES: input.has_gradient().
-  GradientSlot input_gradient(const Variable& input) const;
+  GradientTarget input_gradient(const Variable& input) const;
   /// Memory until the end of this moment.
   Tensor scratch(Shape shape, DType type) const;
   /// input's gradient += output's gradient, without a copy where it is the first.
-  void pass_gradient(const Variable& input, const Variable& output) const;
+  void accumulate_gradient(const Variable& input, const Variable& output) const;
 
  private:
   Tape& tape_;
@@ -73,13 +73,13 @@ class Backward {
 };
 
 using BackwardFunction = InlineFunction<void(const Backward&), 448>;
-using BlockFunction = InlineFunction<Variable(Tape&, Variable), 64>;
+using LayerFunction = InlineFunction<Variable(Tape&, Variable), 64>;
 
 /// Told where another micro-batch may take its turn: between the blocks of a forward, between the
 /// moments of one that keeps all it makes, and where a primitive of several moments says so.
-class BlockBoundary {
+class YieldPoint {
  public:
-  virtual ~BlockBoundary() = default;
+  virtual ~YieldPoint() = default;
   virtual void reached() = 0;
 };
 
@@ -93,11 +93,11 @@ struct TapeResults {
 
 struct TapeOptions {
   bool training = true;
-  uint32_t recompute = 0;                ///< so many blocks at once; 0: all activations are kept
-  uint32_t num_recomputed = UINT32_MAX;  ///< the first so many: they would be kept the longest
-  uint32_t recomputed_of = UINT32_MAX;   ///< of each so many in a row
-  bool rest = false;  ///< activations rest between their block's forward and backward
-  BlockBoundary* boundary = nullptr;
+  uint32_t recompute = 0;                   ///< so many blocks at once; 0: all activations are kept
+  uint32_t recomputed_layers = UINT32_MAX;  ///< the first so many: they would be kept the longest
+  uint32_t recomputed_of = UINT32_MAX;      ///< of each so many in a row
+  bool mark_idle = false;  ///< activations rest between their block's forward and backward
+  YieldPoint* yield_point = nullptr;
   Dropout dropout = {};      ///< probability, key and step; in training alone
   uint32_t micro_batch = 0;  ///< of the step's
   TapeResults results = {};  ///< of an evaluation
@@ -114,15 +114,15 @@ class Tape {
   Stream& stream() { return compute_; }
   bool training() const { return options_.training; }
 
-  /// Opens a moment; the uses stay readable through weight() until end_moment().
-  void begin_moment(std::string_view name, std::initializer_list<WeightUse> uses);
+  /// Opens a moment; the uses stay readable through weight() until end_call().
+  void begin_call(std::string_view name, std::initializer_list<WeightUse> uses);
   Tensor weight(int i);
   /// For primitives that make gradients in their forward (the loss): the sum of the i-th use.
-  GradientSlot weight_gradient(int i);
-  /// As above, for a use announced with begin_loss_moment. A moment of gradients alone belongs to
+  GradientTarget weight_gradient(int i);
+  /// As above, for a use announced with begin_loss_call. A moment of gradients alone belongs to
   /// the backward phase.
-  void begin_loss_moment(std::string_view name, std::initializer_list<WeightUse> uses,
-                         Phase phase = Phase::Forward);
+  void begin_loss_call(std::string_view name, std::initializer_list<WeightUse> uses,
+                       Phase phase = Phase::Forward);
   /// Memory for a result of the open moment. Its content is undefined.
   Variable output(Shape shape, DType type);
   /// A result that takes the place of x, which nobody reads any more, its own backward included.
@@ -131,26 +131,26 @@ class Tape {
   /// Memory until the end of the moment.
   Tensor scratch(Shape shape, DType type);
   /// Closes the moment and records its backward (dropped where no backward will run).
-  void end_moment(const BackwardFunction& backward);
-  void end_moment();
-  GradientSlot input_gradient(const Variable& variable);
+  void end_call(const BackwardFunction& backward);
+  void end_call();
+  GradientTarget input_gradient(const Variable& variable);
   /// Frees an output that nobody reads any more: otherwise it waits for the backward.
-  void release(const Variable& output) { release_value(slots_[output.id]); }
+  void release(const Variable& output) { release_value(values_[output.id]); }
   /// For primitives of several moments: other micro-batches may run theirs before the next.
-  void between_moments() {
-    if (!in_block_ && phase_ != Phase::Backward) pass_boundary();
+  void between_calls() {
+    if (!in_layer_ && phase_ != Phase::Backward) yield();
   }
 
   /// Runs body(*this, input) as a block. `body` runs again after forward() has returned: capture
   /// values, and views of what outlives the step, never forward()'s locals by reference. What a
   /// block made or took is used by nothing behind the block that takes its result, where `rest` or
   /// `recompute` > 1 is on: ConfigError.
-  Variable block(const BlockFunction& body, Variable input);
+  Variable layer(const LayerFunction& body, Variable input);
   /// x = block(body, x), of a value that nothing behind the block uses: an evaluation frees it. Of
   /// blocks in a row only two values so exist at once.
-  void pass_block(const BlockFunction& body, Variable& x);
-  /// Blocks so far in this micro-batch, without those inside others.
-  uint32_t num_blocks() const { return num_blocks_; }
+  void next_layer(const LayerFunction& body, Variable& x);
+  /// Layers so far in this micro-batch, without those inside others.
+  uint32_t num_layers() const { return num_layers_; }
 
   /// Adds a micro-batch's losses (N) fp32 to the step's total.
   void add_losses(Tensor losses);
@@ -181,11 +181,11 @@ class Tape {
 
  private:
   friend class Backward;
-  struct Slot {  // a Variable's memory
+  struct Value {  // a Variable's memory
     size_t offset = 0;
     size_t bytes = 0;
     bool live = false;
-    bool resting = false;
+    bool idle = false;
     bool forgotten = false;  // until it is recomputed as another
     DType dtype = DType::F32;
     Shape shape;
@@ -198,46 +198,46 @@ class Tape {
   };
   struct Record {  // a primitive, a block to recompute, or where values that rest wake
     BackwardFunction backward = {};
-    BlockFunction block = {};
-    Variable block_input = {}, block_output = {};
-    uint32_t num_blocks_before = 0;  // that are recomputed with this one
-    bool wakes = false;              // the block's input, and slots from first_slot to its output
+    LayerFunction layer = {};
+    Variable layer_input = {}, layer_output = {};
+    uint32_t num_layers_before = 0;  // that are recomputed with this one
+    bool marks_needed = false;       // the block's input, and slots from first_value to its output
     size_t first_use_log = 0;
     std::string_view name = {};
     std::array<ParameterUse, kMaxUses> uses = {};
     int num_uses = 0;
-    int32_t first_slot = 0;
+    int32_t first_value = 0;
   };
 
   Tensor tensor_at(size_t offset, Shape shape, DType type) const;
-  int32_t new_gradient(const Slot& slot);
+  int32_t new_gradient(const Value& value);
   void release_gradient(int32_t index);
-  void release_value(Slot& slot);
-  void release_slots(int32_t first);
+  void release_value(Value& value);
+  void release_values(int32_t first);
   uint32_t next_use_index(const WeightUse& use);
   void open(std::string_view name, Phase phase, std::span<const WeightUse> uses,
             bool gradients_now);
-  Variable block(const BlockFunction& body, Variable input, bool ends_input);
-  Variable run_as_block(const BlockFunction& body, Variable input);
-  void record_block(const BlockFunction& body, Variable input, Variable result, size_t first_use);
+  Variable layer(const LayerFunction& body, Variable input, bool ends_input);
+  Variable run_as_layer(const LayerFunction& body, Variable input);
+  void record_layer(const LayerFunction& body, Variable input, Variable result, size_t first_use);
   /// Is this block, the latest that began, recomputed? Within one that runs again all are.
   bool recomputes() const {
     return options_.recompute > 0 &&
            (phase_ == Phase::Backward ||
-            (num_blocks_ - 1) % options_.recomputed_of < options_.num_recomputed);
+            (num_layers_ - 1) % options_.recomputed_of < options_.recomputed_layers);
   }
   /// Is all that this block makes kept, where it is? Then other micro-batches may run each of its
   /// moments before the next: a weight is done with at once, and so is a gradient.
-  bool keeps_block() const { return options_.training && !recomputes() && !options_.rest; }
-  void pass_boundary();
-  void rest(Slot& slot);
-  void wake(Slot& slot);
-  void rest_behind_block(Variable input, Variable result, int32_t first);
-  void wake_block(const Record& record);
-  void check_usable(const Slot& slot) const;
+  bool keeps_layer() const { return options_.training && !recomputes() && !options_.mark_idle; }
+  void yield();
+  void mark_idle(Value& value);
+  void mark_needed(Value& value);
+  void mark_layer_idle(Variable input, Variable result, int32_t first);
+  void mark_layer_needed(const Record& record);
+  void check_usable(const Value& value) const;
   void run_backward_to(size_t num_records);
   void run_record(Record& record);
-  void run_blocks(size_t first, size_t count);
+  void run_layers(size_t first, size_t count);
 
   Kernels& kernels_;
   Stream& compute_;
@@ -245,8 +245,8 @@ class Tape {
   Arena& arena_;
   TapeOptions options_;
   bool recording_ = false;
-  bool in_block_ = false;
-  uint32_t num_blocks_ = 0;
+  bool in_layer_ = false;
+  uint32_t num_layers_ = 0;
   bool in_new_segment_ = true;    // no moment since the last boundary
   std::vector<size_t> segments_;  // where each begins in records_
   Phase phase_ = Phase::Forward;
@@ -255,7 +255,7 @@ class Tape {
   float loss_gradient_scale_ = 0;
   int64_t num_losses_shown_ = 0;
 
-  std::vector<Slot> slots_;
+  std::vector<Value> values_;
   std::vector<GradientMemory> gradients_;
   std::vector<int32_t> free_gradients_;
   std::vector<Record> records_;
@@ -269,7 +269,7 @@ class Tape {
     std::array<ParameterUse, kMaxUses> uses;
     std::array<bool, kMaxUses> read_in_backward{};
     int num_uses = 0;
-    int32_t first_slot = 0;
+    int32_t first_value = 0;
     bool active = false;
   } open_;
   std::vector<std::pair<size_t, size_t>> scratch_;  // offset, bytes

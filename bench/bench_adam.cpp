@@ -43,8 +43,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class T>
 HWY_INLINE void touch(T* plane, const T* other, int64_t first, int64_t count) {
   const hn::ScalableTag<T> d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t i = first; i < first + count; i += lanes) {
+  const auto streams = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = first; i < first + count; i += streams) {
     const auto with = other ? hn::LoadU(d, other + i) : hn::Set(d, T{5});
     hn::StoreU(hn::Xor(hn::LoadU(d, plane + i), with), d, plane + i);
   }

@@ -71,12 +71,12 @@ bool run_large(const LargeCase& c, FixedSettings& fixed) {
       fmt::print(" {:>7}", "-");
       continue;
     }
-    TrainerOptions told = options;
-    told.micro_batch_order = other.order;
-    told.recompute = other.recompute;
-    told.activations = other.activations;
-    told.update = other.update;
-    const Preparation one = prepare(model, told, {.device_memory = c.device_bytes}, c.machine);
+    TrainerOptions requested = options;
+    requested.micro_batch_order = other.order;
+    requested.recompute = other.recompute;
+    requested.activations = other.activations;
+    requested.update = other.update;
+    const Preparation one = prepare(model, requested, {.device_memory = c.device_bytes}, c.machine);
     const double seconds = one.candidates[one.chosen].seconds;
     fmt::print(" {:>7.3f}", seconds / chosen.seconds);
     Fixed& setting = fixed[short_name(other)];
@@ -302,7 +302,7 @@ class Attempt {
     const size_t least = all.smallest_device_bytes;
     const size_t budget =
         least +
-        static_cast<size_t>(case_.memory * static_cast<double>(all.resident_device_bytes - least));
+        static_cast<size_t>(case_.memory * static_cast<double>(all.full_device_bytes - least));
     budgets_.device_memory = budget;
     DeviceOptions device{.memory_bytes = budget};
     if (case_.link > 0) {
@@ -322,13 +322,14 @@ class Attempt {
       const Candidate& candidate = chosen.candidates[i];
       const bool is_choice = i == chosen.chosen;
       if (is_choice) of_choice_ = settings_.size();
-      TrainerOptions told = options;  // recomputes every block or none, where the choice may mix
-      told.micro_batch_order = candidate.order;
-      told.recompute = candidate.recompute;
-      told.activations = candidate.activations;
-      told.update = candidate.update;
+      TrainerOptions requested =
+          options;  // recomputes every block or none, where the choice may mix
+      requested.micro_batch_order = candidate.order;
+      requested.recompute = candidate.recompute;
+      requested.activations = candidate.activations;
+      requested.update = candidate.update;
       settings_.push_back(std::make_unique<Setting>(
-          model_, is_choice ? chosen : prepare(model_, told, budgets_, machine_), device));
+          model_, is_choice ? chosen : prepare(model_, requested, budgets_, machine_), device));
     }
   }
 

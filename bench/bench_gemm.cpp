@@ -123,7 +123,7 @@ class InlineStream final : public Stream {
   void record(Event&) override {}
   void wait(const Event&) override {}
   void copy(void*, const void*, size_t, CopyKind) override {}
-  void call(const Cost& cost, HostFunction function) override {
+  void submit(const Cost& cost, HostFunction function) override {
     flops_ = cost.flops;
     if (workspace_.bytes < cost.workspace_bytes) {
       memory_ = HugePages(cost.workspace_bytes);

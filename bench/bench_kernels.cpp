@@ -43,8 +43,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 void combine(uint32_t* to, const uint32_t* const* from, int64_t sources, int64_t begin,
              int64_t end) {
   const hn::CappedTag<uint32_t, 16> d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t i = begin; i < end; i += lanes) {
+  const auto streams = static_cast<int64_t>(hn::Lanes(d));
+  for (int64_t i = begin; i < end; i += streams) {
     auto v = sources > 0 ? hn::LoadU(d, from[0] + i) : hn::Set(d, 7u);
     if (sources > 1) v = hn::Xor(v, hn::LoadU(d, from[1] + i));
     if (sources > 2) v = hn::Xor(v, hn::LoadU(d, from[2] + i));
@@ -118,7 +118,7 @@ class InlineStream final : public Stream {
   void record(Event&) override {}
   void wait(const Event&) override {}
   void copy(void*, const void*, size_t, CopyKind) override {}
-  void call(const Cost& cost, HostFunction function) override {
+  void submit(const Cost& cost, HostFunction function) override {
     flops_ = cost.flops;
     if (memory_.size() < cost.workspace_bytes + 64) {
       memory_.resize(cost.workspace_bytes + 64);

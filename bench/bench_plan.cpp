@@ -16,7 +16,7 @@
 
 #include "bench/gpt2_preset.h"
 #include "bench/thread_times.h"
-#include "scheduler/plan/program.h"
+#include "scheduler/plan/chunk_trace.h"
 #include "scheduler/plan/simulate.h"
 #include "scheduler/plan/validate.h"
 #include "scheduler/run/trainer.h"
@@ -44,12 +44,12 @@ bool report_problems(const Plan& plan, const Trace& trace, const Layout& layout,
 Trace layered_trace(uint32_t num_layers, uint32_t num_micro_batches) {
   Trace trace;
   const auto add = [&](Phase phase, uint32_t micro_batch, uint32_t layer) {
-    trace.moments.push_back({.name = "layer",
-                             .phase = phase,
-                             .micro_batch = micro_batch,
-                             .first_use = static_cast<uint32_t>(trace.uses.size()),
-                             .num_uses = 1,
-                             .cost = {}});
+    trace.calls.push_back({.name = "layer",
+                           .phase = phase,
+                           .micro_batch = micro_batch,
+                           .first_use = static_cast<uint32_t>(trace.uses.size()),
+                           .num_uses = 1,
+                           .cost = {}});
     trace.uses.push_back({layer, 0, true, phase == Phase::Backward});
   };
   for (uint32_t k = 0; k < num_micro_batches; ++k) {
@@ -71,7 +71,7 @@ bool measure_planning() {
   }
   const Layout layout(std::move(infos), std::move(order), DType::BF16, DType::BF16, chunk_bytes);
   const Trace trace = layered_trace(kLayers, kMicroBatches);
-  const size_t num_accesses = make_program(trace, layout, true).uses.size();
+  const size_t num_accesses = make_chunk_trace(trace, layout, true).uses.size();
   const PlanOptions options{.num_blocks = 500, .update_after_norm = false};
   std::vector<double> times;
   Plan plan;
@@ -85,7 +85,7 @@ bool measure_planning() {
   fmt::print(
       "planning {} chunk accesses, {} moments, {} blocks: {} operations in {:.4f} s (best "
       "{:.4f}), {:.2f} M accesses/s\n",
-      num_accesses, trace.moments.size(), options.num_blocks, plan.ops.size(), seconds, times[0],
+      num_accesses, trace.calls.size(), options.num_blocks, plan.ops.size(), seconds, times[0],
       1e-6 * static_cast<double>(num_accesses) / seconds);
   return report_problems(plan, trace, layout, options);
 }
@@ -98,7 +98,7 @@ constexpr Machine kH200{.flops_per_s = 720e12,
 bool plan_gpt3(float max_grad_norm, UpdateOrder update) {
   const Gpt2 model(find_gpt2_preset("gpt3-175b"), 8, 2048, DType::BF16);
   const TrainerOptions options{
-      .recompute = Recompute::Block, .update = update, .max_grad_norm = max_grad_norm};
+      .recompute = Recompute::Layer, .update = update, .max_grad_norm = max_grad_norm};
   auto start = Clock::now();
   const Preparation p = prepare(model, options, {.device_memory = size_t{80} << 30});
   const double prepare_s = seconds_since(start);
@@ -114,7 +114,7 @@ bool plan_gpt3(float max_grad_norm, UpdateOrder update) {
       max_grad_norm > 0 ? "clipped" : "no clipping",
       update == UpdateOrder::Wait ? "waited for" : "overlapped");
   fmt::print("  blocks: {} of 64 MiB, {} at the peak, {} is the least, {} all; arena {:.1f} GB\n",
-             p.num_blocks, p.plan.peak_blocks, p.smallest_blocks, p.resident_blocks,
+             p.num_blocks, p.plan.peak_blocks, p.smallest_blocks, p.full_blocks,
              kGB * static_cast<double>(p.trace.arena_bytes));
   fmt::print(
       "  loaded {:.1f} GB, stored {:.1f} GB; prepared in {:.2f} s, {} operations simulated "
@@ -129,7 +129,7 @@ bool plan_gpt3(float max_grad_norm, UpdateOrder update) {
   return report_problems(p.plan, p.trace, *p.layout,
                          {.num_blocks = p.num_blocks,
                           .update_after_norm = max_grad_norm > 0,
-                          .carry_updates = update == UpdateOrder::Overlap});
+                          .defer_updates = update == UpdateOrder::Overlap});
 }
 
 void choose_for_gpt3() {

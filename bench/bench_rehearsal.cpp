@@ -138,7 +138,7 @@ TrainerOptions options_of(const Row& row, const Arguments& a) {
           .micro_batch_order = row.order,
           .gradient_accumulation = kAccumulate,
           .update = row.update,
-          .held_chunks = a.held,
+          .resident_chunks = a.held,
           .device_updates = a.device_updates,
           .max_grad_norm = row.clipped ? 1.0f : 0.0f};
 }
@@ -148,8 +148,8 @@ size_t device_budget(const Gpt2& model, const Arguments& a) {
   const Preparation all = prepare(model, options_of(kFirstRow, a), {.num_threads = a.threads});
   const size_t chunk = all.layout->chunk_bytes();
   const size_t activations = (all.trace.arena_bytes + chunk - 1) / chunk * chunk;
-  const size_t state = all.resident_blocks * chunk - activations;
-  const size_t fixed = all.resident_device_bytes - all.resident_blocks * chunk;
+  const size_t state = all.full_blocks * chunk - activations;
+  const size_t fixed = all.full_device_bytes - all.full_blocks * chunk;
   const size_t wanted = fixed + activations + state * static_cast<size_t>(a.share) / 100;
   return std::max(wanted, all.smallest_device_bytes);
 }
@@ -158,7 +158,7 @@ size_t device_budget(const Gpt2& model, const Arguments& a) {
 Machine balanced_machine(const Preparation& p, const Cores& cores, double balance) {
   Machine machine{.update_bytes_per_s = cores.update_bytes_per_s,
                   .shared_cores = true,
-                  .pretended_kernels = true,
+                  .emulate_compute = true,
                   .copy_bytes_per_s = cores.copy_bytes_per_s};
   const Bound bound = lower_bound(p.trace, *p.layout, p.plan, machine, false);
   const double seconds = balance * bound.seconds;  // nothing but the cores has a rate yet
@@ -270,7 +270,7 @@ bool run_row(const Row& row, const Gpt2& model, const Arguments& a, size_t budge
         "updates {}, {}\n",
         spread_of_parts(bound, p.plan, machine), bound.seconds, simulated.seconds,
         simulated.seconds / bound.seconds, simulated.stall_s,
-        p.options.carried_share.value_or(kCarriedShare), p.plan.held_at_end.size(),
+        p.options.deferred_share.value_or(kDeferredShare), p.plan.resident_at_end.size(),
         p.plan.device_updates.size(), bound.bound_by);
     return true;
   }
@@ -282,11 +282,12 @@ bool run_row(const Row& row, const Gpt2& model, const Arguments& a, size_t budge
     return true;
   }
   const ThreadIds pool = pool_threads(a.threads);
-  const auto device = create_device({.memory_bytes = p.ledger.total(Tier::Device),
-                                     .num_threads = a.threads,
-                                     .load_bytes_per_s = machine.load_bytes_per_s,
-                                     .store_bytes_per_s = machine.store_bytes_per_s,
-                                     .pretend = ComputeRates{.flops_per_s = machine.flops_per_s}});
+  const auto device =
+      create_device({.memory_bytes = p.ledger.total(Tier::Device),
+                     .num_threads = a.threads,
+                     .load_bytes_per_s = machine.load_bytes_per_s,
+                     .store_bytes_per_s = machine.store_bytes_per_s,
+                     .emulate_compute = ComputeRates{.flops_per_s = machine.flops_per_s}});
   Trainer trainer(model, *device, p);
   const Measured m = measure(trainer, data, pool, turns, a.rounds);
   const Cores cores = turns.cores();
@@ -320,7 +321,7 @@ int run(const Arguments& a) {
       "GPT of {:.2f} B parameters, bf16, K = {}, chunks of {} MiB, {} blocks ({}; all: {}), {} "
       "threads\n",
       static_cast<double>(p.layout->num_model_parameters()) * 1e-9, kAccumulate, a.chunk_mib,
-      p.num_blocks, format_bytes(budget), p.resident_blocks, a.threads);
+      p.num_blocks, format_bytes(budget), p.full_blocks, a.threads);
   fmt::print("rates: Adam and link (each way) in GB/s, kernels in TFLOP/s\n");
   const RandomBatches data(config.vocabulary, kBatch, kLength, kAccumulate);
   CoresMeter meter(a.threads);

@@ -94,7 +94,7 @@ class LateNorm : public Device {
     return device_->create_blocks(block_bytes, num_blocks);
   }
   void reserve_workspace(size_t bytes) override { device_->reserve_workspace(bytes); }
-  std::unique_ptr<Stream> create_stream(StreamRole role) override {
+  std::unique_ptr<Stream> create_stream(StreamKind role) override {
     return device_->create_stream(role);
   }
   std::unique_ptr<Event> create_event() override { return device_->create_event(); }
@@ -125,7 +125,7 @@ TrainerOptions options_of(UpdateOrder update, bool clips, const Arguments& a) {
 Machine machine_of(const Preparation& p, const Cores& cores, const Arguments& a) {
   Machine machine{.update_bytes_per_s = cores.update_bytes_per_s,
                   .shared_cores = true,
-                  .pretended_kernels = true,
+                  .emulate_compute = true,
                   .copy_bytes_per_s = cores.copy_bytes_per_s};
   const Bound bound = lower_bound(p.trace, *p.layout, p.plan, machine, false);
   const double forward_s = bound.update_s / a.update;
@@ -144,7 +144,7 @@ struct Runner {
                               .num_threads = a.threads,
                               .load_bytes_per_s = machine.load_bytes_per_s,
                               .store_bytes_per_s = machine.store_bytes_per_s,
-                              .pretend = ComputeRates{.flops_per_s = machine.flops_per_s}}),
+                              .emulate_compute = ComputeRates{.flops_per_s = machine.flops_per_s}}),
                a.clipped ? 2 : 0.5),
         trainer(model, device, prepared) {}
 
@@ -152,8 +152,8 @@ struct Runner {
     const StepResult r = trainer.step(data.batches(), 3e-4);
     step_s.push_back(r.step_s);
     update_s.push_back(r.update_s);
-    num_speculated += r.speculated_chunks;
-    num_undone += r.undone_chunks;
+    speculated_chunks += r.speculated_chunks;
+    num_rolled_back += r.rolled_back_chunks;
   }
 
   const char* name;
@@ -161,7 +161,7 @@ struct Runner {
   LateNorm device;
   Trainer trainer;
   std::vector<double> step_s, update_s;
-  uint64_t num_speculated = 0, num_undone = 0;
+  uint64_t speculated_chunks = 0, num_rolled_back = 0;
 };
 
 void print(const Runner& r, const SteadyTurns& turns, double bound_s, const Machine& now) {
@@ -172,7 +172,7 @@ void print(const Runner& r, const SteadyTurns& turns, double bound_s, const Mach
   fmt::print("{:<10} {:>9.4f} {:>9.4f} {:>9.3f} {:>9.4f} {:>9.4f} {:>8} {:>10} {:>7} {:>6}\n",
              r.name, median_s, mean_s, median_s / bound_s,
              simulate(p.plan, p.trace, *p.layout, now).seconds, turns.median_of(r.update_s),
-             p.plan.speculated.size(), r.num_speculated, r.num_undone, turns.num_steady());
+             p.plan.speculated.size(), r.speculated_chunks, r.num_rolled_back, turns.num_steady());
 }
 
 int run(const Arguments& a) {

@@ -173,11 +173,10 @@ int run(const Arguments& a) {
                          .max_grad_norm = a.clip ? 1.0f : 0.0f};
   const Preparation all = prepare(model, options, {.num_threads = a.threads});
   const uint32_t activations = peak_activation_blocks(all);
-  const uint32_t state = all.resident_blocks - activations;
+  const uint32_t state = all.full_blocks - activations;
   const uint32_t blocks = std::max(all.smallest_blocks, activations + state / 4);
-  const size_t less = (all.resident_blocks - blocks) * all.layout->chunk_bytes();
-  const Budgets budgets{.device_memory = all.resident_device_bytes - less,
-                        .num_threads = a.threads};
+  const size_t less = (all.full_blocks - blocks) * all.layout->chunk_bytes();
+  const Budgets budgets{.device_memory = all.full_device_bytes - less, .num_threads = a.threads};
   const DeviceOptions host{.num_threads = a.threads};
   MachineRates rates = machine_rates(host, options.dtype, options.dtype, {});
   const double copy_bytes_per_s = rates.machine.copy_bytes_per_s;

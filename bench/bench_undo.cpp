@@ -161,7 +161,7 @@ class Run {
   Planes plain_, logged_;
   UndoLog log_;
   int64_t n_;
-  AdamWRun all_{.first = 0, .count = n_};
+  AdamWRange all_{.first = 0, .count = n_};
   AdamWStep now_ = step_at(kStepsBefore), other_ = step_at(kStepsBefore, 0.5f);
   std::vector<std::byte> saved_;
   uint64_t before_ = 0;

@@ -60,11 +60,11 @@ class Gradients {
   template <class Take>
   double run(std::span<const MicroBatch> batches, const Take& take) {
     const double loss = trainer_.step(batches, 0).loss;
-    const StateLoan loan = trainer_.lend_state();
+    const StateReader reader = trainer_.lock_state();
     constexpr size_t kMomentum = 2;  // of bf16's planes
-    for (const ParameterId id : loan.parts()) {
+    for (const ParameterId id : reader.parts()) {
       gradient_.clear();
-      loan.read_plane(id, kMomentum, [&](std::span<const std::byte> bytes) {
+      reader.read_plane(id, kMomentum, [&](std::span<const std::byte> bytes) {
         const auto* const values = reinterpret_cast<const float*>(bytes.data());
         gradient_.insert(gradient_.end(), values, values + bytes.size() / sizeof(float));
       });
@@ -126,7 +126,7 @@ class State {
   }
   int64_t size() const { return num_; }
   int64_t num_parameters() const { return num_trained_; }
-  std::span<const AdamWRun> runs() const { return runs_; }
+  std::span<const AdamWRange> runs() const { return runs_; }
 
   void give_masters(Gradients& to) {
     std::vector<float> values;
@@ -152,7 +152,7 @@ class State {
   }
 
  private:
-  std::vector<AdamWRun> runs_;  // of each parameter
+  std::vector<AdamWRange> runs_;  // of each parameter
   int64_t num_ = 0, num_trained_ = 0;
   std::vector<BF16> weight_, gradient_;
   std::vector<int16_t> low_;
@@ -179,9 +179,9 @@ class Log {
 using Counts = std::array<int64_t, 8>;
 
 /// Momenta, variances and masters (undo_log.h) of the whole turns of runs, kUndoElements each.
-std::array<Counts, 3> count_corrections(const uint8_t* log, std::span<const AdamWRun> runs) {
+std::array<Counts, 3> count_corrections(const uint8_t* log, std::span<const AdamWRange> runs) {
   std::array<Counts, 3> counts = {};
-  for (const AdamWRun& run : runs) {
+  for (const AdamWRange& run : runs) {
     const int64_t end = run.first + run.count / kUndoElements * kUndoElements;
     for (int64_t i = run.first; i < end; ++i) {
       ++counts[0][log[i] & 7];

@@ -1,4 +1,4 @@
-// Turns of a benchmark, of which those count beside which the cores were as fast as they were
+// Coroutines of a benchmark, of which those count beside which the cores were as fast as they were
 // planned to be.
 //
 // Others on the same machine take memory bandwidth that no clock here shows, from one minute to the
@@ -44,7 +44,7 @@ class SteadyTurns {
   }
 
   size_t num_steady() const {
-    return static_cast<size_t>(std::ranges::count(turns_, true, &Turn::steady));
+    return static_cast<size_t>(std::ranges::count(turns_, true, &RotaryDirection::steady));
   }
   /// The median of a value of each turn, over those that count; over all where none does.
   template <class ValueOf>
@@ -69,7 +69,7 @@ class SteadyTurns {
   }
 
  private:
-  struct Turn {
+  struct RotaryDirection {
     Cores cores;
     bool steady;
   };
@@ -89,7 +89,7 @@ class SteadyTurns {
   const double tolerance_;
   const Cores planned_;
   std::optional<Cores> before_;  // the next turn
-  std::vector<Turn> turns_;
+  std::vector<RotaryDirection> turns_;
 };
 
 }  // namespace ebb::bench

@@ -7,16 +7,16 @@
 namespace ebb {
 
 std::string_view name_of(ChunkState state) {
-  static constexpr std::string_view kNames[] = {"Absent", "Loading", "Resident", "Leased",
+  static constexpr std::string_view kNames[] = {"Absent", "Loading", "Present", "Leased",
                                                 "Storing"};
   return kNames[static_cast<int>(state)];
 }
 
 bool is_legal(ChunkState from, ChunkState to) {
-  //                                   to: Absent Loading Resident Leased Storing
+  //                                   to: Absent Loading Present Leased Storing
   static constexpr bool kLegal[5][5] = {{false, true, true, false, false},    // from Absent
                                         {false, false, true, true, false},    // Loading
-                                        {true, false, false, true, true},     // Resident
+                                        {true, false, false, true, true},     // Present
                                         {false, false, true, false, false},   // Leased
                                         {true, false, false, false, false}};  // Storing
   return kLegal[static_cast<int>(from)][static_cast<int>(to)];
@@ -34,7 +34,7 @@ Lease& Lease::operator=(Lease&& other) noexcept {
 void Lease::release() noexcept {
   if (ChunkTable* table = std::exchange(table_, nullptr)) {
     std::lock_guard lock(table->mutex_);
-    table->entry(id_).state = ChunkState::Resident;
+    table->entry(id_).state = ChunkState::Present;
   }
 }
 

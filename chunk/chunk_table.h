@@ -1,9 +1,9 @@
 // The state of every chunk on the device: which block it has, and what may happen to it next.
 //
-//   Absent -> Loading -> Resident <-> Leased   a chunk is loaded, leased to a moment, given back
-//   Absent -> Resident                         a chunk is made on the device: sums, activations
-//   Resident -> Storing -> Absent              a chunk's content goes home
-//   Resident -> Absent                         a clean or dead chunk is dropped
+//   Absent -> Loading -> Present <-> Leased   a chunk is loaded, leased to a moment, given back
+//   Absent -> Present                         a chunk is made on the device: sums, activations
+//   Present -> Storing -> Absent              a chunk's content goes home
+//   Present -> Absent                         a clean or dead chunk is dropped
 //   Loading -> Leased                          a moment is submitted behind the load
 //
 // Anything else is a LogicError that names the chunk and both states. The table follows what has
@@ -21,7 +21,7 @@
 
 namespace ebb {
 
-enum class ChunkState : uint8_t { Absent, Loading, Resident, Leased, Storing };
+enum class ChunkState : uint8_t { Absent, Loading, Present, Leased, Storing };
 std::string_view name_of(ChunkState state);
 bool is_legal(ChunkState from, ChunkState to);
 
@@ -52,9 +52,9 @@ class ChunkTable {
   explicit ChunkTable(const std::array<uint32_t, kNumSpaces>& num_chunks);
 
   void transition(ChunkId id, ChunkState to);
-  /// Absent -> Loading or Resident, on a block that nothing else has.
+  /// Absent -> Loading or Present, on a block that nothing else has.
   void place(ChunkId id, uint32_t block, ChunkState to);
-  /// Loading or Resident -> Leased.
+  /// Loading or Present -> Leased.
   [[nodiscard]] Lease lease(ChunkId id);
 
   ChunkState state(ChunkId id) const;

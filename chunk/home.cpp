@@ -20,7 +20,7 @@ size_t plane_bytes(const Layout& layout, const PlaneInfo& plane, const HomeOptio
 }
 
 struct Sizes {
-  size_t gradient_slot;
+  size_t gradient_buffer;
   size_t gradients;
   size_t sums;
   size_t activations;
@@ -29,16 +29,16 @@ struct Sizes {
 
 Sizes sizes_of(const Layout& layout, const HomeOptions& options) {
   Sizes sizes{};
-  sizes.gradient_slot = layout.chunk_elements() * size_of(layout.gradient_type());
+  sizes.gradient_buffer = layout.chunk_elements() * size_of(layout.gradient_type());
   // All chunks at once need no more than they have elements: the last chunk is rarely full.
-  const bool all = options.num_gradient_slots == layout.num_chunks() - options.device_chunks.size();
+  const bool all = options.gradient_buffers == layout.num_chunks() - options.device_chunks.size();
   sizes.gradients = all ? elements_at_home(layout, options) * size_of(layout.gradient_type())
-                        : options.num_gradient_slots * sizes.gradient_slot;
+                        : options.gradient_buffers * sizes.gradient_buffer;
   for (uint32_t chunk : options.sums) {
     sizes.sums += layout.used_bytes({Space::GradientSums, chunk});
   }
   sizes.activations = options.activations.size() * layout.chunk_bytes();
-  const bool updates = options.num_gradient_slots > 0 || !options.device_chunks.empty();
+  const bool updates = options.gradient_buffers > 0 || !options.device_chunks.empty();
   if (updates) sizes.partials = layout.num_pieces() * sizeof(double);
   return sizes;
 }
@@ -68,8 +68,8 @@ Cuts cuts_of(const Layout& layout, std::span<const PlaneInfo> planes, const Home
 
 }  // namespace
 
-size_t travelling_bytes(const Layout& layout, std::span<const PlaneInfo> planes,
-                        const HomeOptions& options) {
+size_t copied_bytes(const Layout& layout, std::span<const PlaneInfo> planes,
+                    const HomeOptions& options) {
   return cuts_of(layout, planes, options).bytes;
 }
 
@@ -91,25 +91,25 @@ Home::Home(Device& device, const Layout& layout, std::span<const PlaneInfo> plan
       chunk_elements_(layout.chunk_elements()),
       options_(options) {
   const Sizes sizes = sizes_of(layout, options);
-  gradient_slot_bytes_ = sizes.gradient_slot;
+  gradient_buffer_bytes_ = sizes.gradient_buffer;
   num_partials_ = sizes.partials / sizeof(double);
   planes_.resize(planes.size());
   for (size_t i = 0; i < planes.size(); ++i) {
     bytes_per_element_.push_back(planes[i].bytes_per_element());
     if (i == 0) continue;
-    staying_.push_back(device.allocate(MemoryKind::Pageable,
-                                       plane_bytes(layout, planes[i], options), planes[i].name));
-    planes_[i] = staying_.back().data();
+    uncopied_.push_back(device.allocate(MemoryKind::Pageable,
+                                        plane_bytes(layout, planes[i], options), planes[i].name));
+    planes_[i] = uncopied_.back().data();
   }
   const Cuts cuts = cuts_of(layout, planes, options);
-  travelling_ = device.allocate(MemoryKind::Home, cuts.bytes, "home");
+  copied_ = device.allocate(MemoryKind::Home, cuts.bytes, "home");
   size_t cut = 0;
   for (std::byte** part : {planes_.data(), &gradients_, &sums_, &activations_, &partials_}) {
-    *part = travelling_.data() + cuts.offsets[cut++];
+    *part = copied_.data() + cuts.offsets[cut++];
   }
 }
 
-uint32_t rank_at_home(std::span<const uint32_t> device_chunks, uint32_t chunk) {
+uint32_t host_index(std::span<const uint32_t> device_chunks, uint32_t chunk) {
   const auto before = std::ranges::lower_bound(device_chunks, chunk) - device_chunks.begin();
   return chunk - static_cast<uint32_t>(before);
 }
@@ -117,11 +117,11 @@ uint32_t rank_at_home(std::span<const uint32_t> device_chunks, uint32_t chunk) {
 std::byte* Home::plane(int i, uint32_t chunk) const {
   EBB_CHECK(!std::ranges::binary_search(options_.device_chunks, chunk),
             "this chunk lives on the device");
-  const uint64_t first = rank_at_home(options_.device_chunks, chunk) * chunk_elements_;
+  const uint64_t first = host_index(options_.device_chunks, chunk) * chunk_elements_;
   return planes_[i] + first * bytes_per_element_[i];
 }
 
-std::byte* Home::visitor(ChunkId id) const {
+std::byte* Home::host_buffer(ChunkId id) const {
   const bool is_sum = id.space == Space::GradientSums;
   const std::vector<uint32_t>& chunks = is_sum ? options_.sums : options_.activations;
   const auto at = std::ranges::lower_bound(chunks, id.index);

@@ -26,22 +26,22 @@ struct HomeOptions {
   /// Parameter chunks that live on the device, ascending.
   std::vector<uint32_t> device_chunks;
   /// Each holds the gradient of one parameter chunk. With one for every chunk at home, slot i is
-  /// that of the i-th of those (rank_at_home()), and as large; with fewer, slots are used again.
-  uint32_t num_gradient_slots = 0;
+  /// that of the i-th of those (host_index()), and as large; with fewer, slots are used again.
+  uint32_t gradient_buffers = 0;
   std::vector<uint32_t> sums;         ///< sum chunks that go home between their uses, ascending
   std::vector<uint32_t> activations;  ///< arena chunks that do so while they rest, ascending
 };
 
 /// How many of the chunks before this one live at home.
-uint32_t rank_at_home(std::span<const uint32_t> device_chunks, uint32_t chunk);
+uint32_t host_index(std::span<const uint32_t> device_chunks, uint32_t chunk);
 
 /// What Home will take, by class: the same numbers before and after.
 void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneInfo> planes,
               const HomeOptions& options);
 
 /// Of that, what copies touch: one region.
-size_t travelling_bytes(const Layout& layout, std::span<const PlaneInfo> planes,
-                        const HomeOptions& options);
+size_t copied_bytes(const Layout& layout, std::span<const PlaneInfo> planes,
+                    const HomeOptions& options);
 
 class Home {
  public:
@@ -53,9 +53,11 @@ class Home {
   std::byte* weight_chunk(uint32_t chunk) const { return plane(0, chunk); }
   /// Element `element` of the weights, and those that follow. REQUIRES: all chunks live here.
   std::byte* weight(uint64_t element) const { return planes_[0] + element * bytes_per_element_[0]; }
-  std::byte* gradient_slot(uint32_t slot) const { return gradients_ + slot * gradient_slot_bytes_; }
+  std::byte* gradient_buffer(uint32_t slot) const {
+    return gradients_ + slot * gradient_buffer_bytes_;
+  }
   /// A chunk of gradient sums or activations. REQUIRES: it is in HomeOptions.
-  std::byte* visitor(ChunkId id) const;
+  std::byte* host_buffer(ChunkId id) const;
   /// One sum of squares for each piece of the parameter space.
   std::span<double> partial_norms() const {
     return {reinterpret_cast<double*>(partials_), num_partials_};
@@ -64,11 +66,11 @@ class Home {
  private:
   size_t chunk_bytes_;
   uint64_t chunk_elements_;
-  size_t gradient_slot_bytes_;
+  size_t gradient_buffer_bytes_;
   HomeOptions options_;
   std::vector<size_t> bytes_per_element_;
-  Buffer travelling_;            // all that copies touch
-  std::vector<Buffer> staying_;  // the other planes
+  Buffer copied_;                 // all that copies touch
+  std::vector<Buffer> uncopied_;  // the other planes
   std::vector<std::byte*> planes_;
   std::byte* gradients_ = nullptr;
   std::byte* sums_ = nullptr;

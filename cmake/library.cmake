@@ -13,9 +13,9 @@ foreach(module_and_headers
     "io document_file label_file mapped_file new_file npy_file safetensors safetensors_folder safetensors_folder_writer safetensors_writer sample_order
       state_file stored_tensor token_data token_file"
     "autograd arena hooks model parameters primitives tape"
-    "scheduler/plan plan program simulate timeline trace validate"
+    "scheduler/plan plan chunk_trace simulate timeline trace validate"
     "scheduler/search choose inference_preparation options preparation"
-    "scheduler/run executor inference last_gradient learning_rate micro_batch progress state_loan trainer"
+    "scheduler/run executor inference last_gradient learning_rate micro_batch progress state_reader trainer"
     "model_zoo architecture bert checkpoint generation gpt2 hugging_face_config hugging_face_tensors hugging_face_weights llama mlp model_files
       presets rotary")
   separate_arguments(names UNIX_COMMAND "${module_and_headers}")

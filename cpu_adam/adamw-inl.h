@@ -26,26 +26,27 @@ inline int64_t prefetch_distance() { return __builtin_cpu_is("amdfam19h") ? 96 :
 
 /// The plane that a weight needs to be a master: its low half, or the master itself. None for fp32.
 template <class Weight>
-using Rest = std::conditional_t<std::is_same_v<Weight, F16>, float, int16_t>;
+using Remainder = std::conditional_t<std::is_same_v<Weight, F16>, float, int16_t>;
 
 template <class Weight, class Gradient>
 struct View {
   Weight* weight;
-  Rest<Weight>* rest;
+  Remainder<Weight>* remainder;
   float* momentum;
   float* variance;
   const Gradient* gradient;
 
-  Rest<Weight>* rest_at(int64_t i) const {
-    return std::is_same_v<Weight, float> ? nullptr : rest + i;
+  Remainder<Weight>* remainder_at(int64_t i) const {
+    return std::is_same_v<Weight, float> ? nullptr : remainder + i;
   }
   View from(int64_t first) const {
-    return {weight + first, rest_at(first), momentum + first, variance + first, gradient + first};
+    return {weight + first, remainder_at(first), momentum + first, variance + first,
+            gradient + first};
   }
 };
 
 template <class W>
-Rest<W>* rest_of(const Planes& planes) {
+Remainder<W>* remainder_of(const Planes& planes) {
   if constexpr (std::is_same_v<W, F16>) {
     return planes.master;
   } else {
@@ -55,8 +56,8 @@ Rest<W>* rest_of(const Planes& planes) {
 
 template <class W, class G>
 View<W, G> view_of(const Planes& planes) {
-  return {reinterpret_cast<W*>(planes.weight), rest_of<W>(planes), planes.momentum, planes.variance,
-          reinterpret_cast<const G*>(planes.gradient)};
+  return {reinterpret_cast<W*>(planes.weight), remainder_of<W>(planes), planes.momentum,
+          planes.variance, reinterpret_cast<const G*>(planes.gradient)};
 }
 
 /// What body(W{}, G{}) gives, for the planes' types of weights and gradients.
@@ -91,12 +92,12 @@ HWY_INLINE void store_master(D d, hn::Vec<D> master, F16* weight, float* at) {
 
 template <class D, class W, class G>
 HWY_INLINE hn::Vec<D> load_master(D d, const View<W, G>& at, int64_t i) {
-  return load_master(d, at.weight + i, at.rest_at(i));
+  return load_master(d, at.weight + i, at.remainder_at(i));
 }
 
 template <class D, class W, class G>
 HWY_INLINE void store_master(D d, hn::Vec<D> master, const View<W, G>& at, int64_t i) {
-  store_master(d, master, at.weight + i, at.rest_at(i));
+  store_master(d, master, at.weight + i, at.remainder_at(i));
 }
 
 /// Two vectors of masters that follow one another.
@@ -105,7 +106,7 @@ HWY_INLINE void store_masters(D d, hn::Vec<D> first, hn::Vec<D> second, const Vi
                               int64_t i) {
 #if HWY_TARGET != HWY_SCALAR
   if constexpr (std::is_same_v<W, BF16>) {
-    return store_masters(d, first, second, at.weight + i, at.rest_at(i));
+    return store_masters(d, first, second, at.weight + i, at.remainder_at(i));
   }
 #endif
   store_master(d, first, at, i);
@@ -164,22 +165,22 @@ HWY_INLINE void store_moments(D d, const Moments<D>& moments, const View<W, G>& 
 }
 
 template <class T>
-HWY_INLINE void prefetch_turn(const T* plane) {
+HWY_INLINE void prefetch_group(const T* plane) {
   constexpr int64_t kLine = 64 / sizeof(T);
   for (int64_t i = 0; i < kUnroll; i += kLine) hwy::Prefetch(plane + i);
 }
 
 template <class W, class G>
 HWY_INLINE void prefetch_moments(const View<W, G>& at, int64_t i) {
-  prefetch_turn(at.gradient + i);
-  prefetch_turn(at.momentum + i);
-  prefetch_turn(at.variance + i);
+  prefetch_group(at.gradient + i);
+  prefetch_group(at.momentum + i);
+  prefetch_group(at.variance + i);
 }
 
 template <class W, class G>
 HWY_INLINE void prefetch_masters(const View<W, G>& at, int64_t i) {
-  prefetch_turn(at.weight + i);
-  if constexpr (!std::is_same_v<W, float>) prefetch_turn(at.rest + i);
+  prefetch_group(at.weight + i);
+  if constexpr (!std::is_same_v<W, float>) prefetch_group(at.remainder + i);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -43,10 +43,10 @@ void check_all(const Planes& planes) {
             "momentum, variance or gradient is missing");
 }
 
-void check_runs(int64_t n, std::span<const AdamWRun> runs, const AdamWStep& step) {
+void check_runs(int64_t n, std::span<const AdamWRange> runs, const AdamWStep& step) {
   EBB_CHECK(step.t >= 1, "the first update is t = 1");
   int64_t end = 0;
-  for (const AdamWRun& run : runs) {
+  for (const AdamWRange& run : runs) {
     EBB_CHECK(run.first >= end && run.count >= 0, "runs must ascend and have lengths of 0 or more");
     end = run.first + run.count;
   }
@@ -93,25 +93,25 @@ Planes Planes::from(int64_t first) const {
   return result;
 }
 
-void check_update(const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
+void check_update(const Planes& planes, int64_t n, std::span<const AdamWRange> runs,
                   const AdamWStep& step) {
   check_runs(n, runs, step);
   if (!runs.empty() && n > 0) check_all(planes);
 }
 
-void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
-                  const AdamWStep& step) {
+void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n,
+                  std::span<const AdamWRange> runs, const AdamWStep& step) {
   check_update(planes, n, runs, step);
   if (runs.empty()) return;
   for_each_task(team, n, [&](int64_t begin, int64_t end) {
-    for_each_part(runs, begin, end, [&](int64_t first, int64_t count, const AdamWRun& run) {
+    for_each_part(runs, begin, end, [&](int64_t first, int64_t count, const AdamWRange& run) {
       adamw_update_range(planes.from(first), count,
                          adamw_coefficients(step, run.decay_factor, run.learning_rate_factor));
     });
   });
 }
 
-void place_planes(ThreadTeam& team, const Planes& planes, int64_t n) {
+void move_planes_to_nodes(ThreadTeam& team, const Planes& planes, int64_t n) {
   if (team.nodes().size() < 2 || n == 0) return;
   check_weight(planes);
   for_each_task(team, n, [&planes](int64_t begin, int64_t end) {
@@ -129,7 +129,7 @@ void place_planes(ThreadTeam& team, const Planes& planes, int64_t n) {
 
 void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, const AdamWStep& step,
                   double decay_factor, double learning_rate_factor) {
-  const AdamWRun run{0, n, decay_factor, learning_rate_factor};
+  const AdamWRange run{0, n, decay_factor, learning_rate_factor};
   adamw_update(team, planes, n, {&run, 1}, step);
 }
 

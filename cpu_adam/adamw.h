@@ -68,7 +68,7 @@ struct Planes {
 };
 
 /// Elements of some planes that share their factors, as adamw_coefficients() takes them.
-struct AdamWRun {
+struct AdamWRange {
   int64_t first = 0;
   int64_t count = 0;
   double decay_factor = 1;
@@ -77,12 +77,12 @@ struct AdamWRun {
 
 /// One step over the runs of planes of n elements. Elements outside of them keep their values.
 /// REQUIRES: the runs ascend, do not overlap and lie in [0, n).
-void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
-                  const AdamWStep& step);
+void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n,
+                  std::span<const AdamWRange> runs, const AdamWStep& step);
 
 /// Brings the planes to the memory of the NUMA nodes whose threads work on them in updates by this
 /// team, of planes of n elements that begin here. Does nothing on one node; changes no content.
-void place_planes(ThreadTeam& team, const Planes& planes, int64_t n);
+void move_planes_to_nodes(ThreadTeam& team, const Planes& planes, int64_t n);
 
 /// One step over n elements.
 void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, const AdamWStep& step,

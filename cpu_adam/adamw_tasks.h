@@ -12,7 +12,7 @@ namespace ebb {
 
 /// LogicError where there is something to update and a plane is missing or of an unknown type, or
 /// where runs do not ascend or leave the planes.
-void check_update(const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
+void check_update(const Planes& planes, int64_t n, std::span<const AdamWRange> runs,
                   const AdamWStep& step);
 
 /// Calls body(begin, end) for each of the tasks into which n elements are cut, on the team's
@@ -27,9 +27,9 @@ void for_each_task(ThreadTeam& team, int64_t n, const Body& body) {
 
 /// Calls body(first, count, run) for the runs' parts in [begin, end), in order.
 template <class Body>
-void for_each_part(std::span<const AdamWRun> runs, int64_t begin, int64_t end, const Body& body) {
+void for_each_part(std::span<const AdamWRange> runs, int64_t begin, int64_t end, const Body& body) {
   auto run = std::partition_point(runs.begin(), runs.end(),
-                                  [&](const AdamWRun& r) { return r.first + r.count <= begin; });
+                                  [&](const AdamWRange& r) { return r.first + r.count <= begin; });
   for (; run != runs.end() && run->first < end; ++run) {
     const int64_t first = std::max(begin, run->first);
     body(first, std::min(end, run->first + run->count) - first, *run);

@@ -169,7 +169,7 @@ HWY_INLINE void store_master_bits(D d, BitsOf<D> master, F16* weight, float* at)
 
 template <class D, class W, class G>
 HWY_INLINE void store_master_bits(D d, BitsOf<D> master, const View<W, G>& at, int64_t i) {
-  store_master_bits(d, master, at.weight + i, at.rest_at(i));
+  store_master_bits(d, master, at.weight + i, at.remainder_at(i));
 }
 
 }  // namespace HWY_NAMESPACE

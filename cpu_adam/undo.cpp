@@ -13,17 +13,17 @@
 namespace ebb {
 namespace {
 
-AdamWCoefficients coefficients_of(const AdamWStep& step, const AdamWRun& run) {
+AdamWCoefficients coefficients_of(const AdamWStep& step, const AdamWRange& run) {
   return adamw_coefficients(step, run.decay_factor, run.learning_rate_factor);
 }
 
 /// Updates a task as far as there is room.
-void update_task(const Planes& planes, std::span<const AdamWRun> runs, const UndoTasks& tasks,
+void update_task(const Planes& planes, std::span<const AdamWRange> runs, const UndoTasks& tasks,
                  int64_t begin, int64_t end) {
   UndoTask& task = tasks.task(begin / kUpdateTaskElements);
   OutlierWriter outliers = tasks.writer(task);
   bool fits = true;
-  for_each_part(runs, begin, end, [&](int64_t first, int64_t count, const AdamWRun& run) {
+  for_each_part(runs, begin, end, [&](int64_t first, int64_t count, const AdamWRange& run) {
     if (!fits) return;
     const int64_t num_updated =
         update_range_with_log(planes.from(first), count, coefficients_of(tasks.step(), run),
@@ -35,13 +35,13 @@ void update_task(const Planes& planes, std::span<const AdamWRun> runs, const Und
 }
 
 /// Undoes what the tasks of the log updated. With `step`, makes that update in its place.
-void undo_tasks(ThreadTeam& team, const Planes& planes, std::span<const AdamWRun> runs,
+void undo_tasks(ThreadTeam& team, const Planes& planes, std::span<const AdamWRange> runs,
                 UndoLog& log, const std::optional<AdamWStep>& step) {
   const UndoTasks tasks(log);
   for_each_task(team, tasks.num_elements(), [&](int64_t begin, int64_t) {
     const UndoTask& task = tasks.task(begin / kUpdateTaskElements);
     OutlierReader outliers = tasks.reader(task);
-    for_each_part(runs, begin, task.end, [&](int64_t first, int64_t count, const AdamWRun& run) {
+    for_each_part(runs, begin, task.end, [&](int64_t first, int64_t count, const AdamWRange& run) {
       const AdamWCoefficients made = coefficients_of(tasks.step(), run);
       const AdamWCoefficients instead = step ? coefficients_of(*step, run) : made;
       undo_range(planes.from(first), count, made, step ? &instead : nullptr,
@@ -51,7 +51,7 @@ void undo_tasks(ThreadTeam& team, const Planes& planes, std::span<const AdamWRun
   log.drop();
 }
 
-void undo_log(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
+void undo_log(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const AdamWRange> runs,
               UndoLog& log, const std::optional<AdamWStep>& step) {
   check_update(planes, n, runs, step ? *step : log.step());
   EBB_CHECK(log.is_full() && UndoTasks(log).num_elements() == n,
@@ -62,10 +62,10 @@ void undo_log(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const
 }  // namespace
 
 bool update_with_log(ThreadTeam& team, const Planes& planes, int64_t n,
-                     std::span<const AdamWRun> runs, const AdamWStep& step, UndoLog& log) {
+                     std::span<const AdamWRange> runs, const AdamWStep& step, UndoLog& log) {
   check_update(planes, n, runs, step);
   EBB_CHECK(
-      std::ranges::all_of(runs, [](const AdamWRun& r) { return r.first % kUndoElements == 0; }),
+      std::ranges::all_of(runs, [](const AdamWRange& r) { return r.first % kUndoElements == 0; }),
       "runs that are logged begin at multiples of 64 elements");
   UndoTasks tasks(log);
   if (!tasks.begin(n, step)) return false;
@@ -80,13 +80,13 @@ bool update_with_log(ThreadTeam& team, const Planes& planes, int64_t n,
   return false;
 }
 
-void undo_update(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
-                 UndoLog& log) {
+void undo_update(ThreadTeam& team, const Planes& planes, int64_t n,
+                 std::span<const AdamWRange> runs, UndoLog& log) {
   undo_log(team, planes, n, runs, log, {});
 }
 
-void redo_update(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
-                 UndoLog& log, const AdamWStep& step) {
+void redo_update(ThreadTeam& team, const Planes& planes, int64_t n,
+                 std::span<const AdamWRange> runs, UndoLog& log, const AdamWStep& step) {
   undo_log(team, planes, n, runs, log, step);
 }
 

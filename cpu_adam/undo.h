@@ -28,15 +28,15 @@ namespace ebb {
 /// True: updated, and the log is full. False: the log had no room for the corrections and outliers,
 /// and state is as it was. REQUIRES: an empty log.
 [[nodiscard]] bool update_with_log(ThreadTeam& team, const Planes& planes, int64_t n,
-                                   std::span<const AdamWRun> runs, const AdamWStep& step,
+                                   std::span<const AdamWRange> runs, const AdamWStep& step,
                                    UndoLog& log);
 
 /// Takes back the update that fills the log, which is empty then.
-void undo_update(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
-                 UndoLog& log);
+void undo_update(ThreadTeam& team, const Planes& planes, int64_t n,
+                 std::span<const AdamWRange> runs, UndoLog& log);
 
 /// The same, and makes `step` instead.
-void redo_update(ThreadTeam& team, const Planes& planes, int64_t n, std::span<const AdamWRun> runs,
-                 UndoLog& log, const AdamWStep& step);
+void redo_update(ThreadTeam& team, const Planes& planes, int64_t n,
+                 std::span<const AdamWRange> runs, UndoLog& log, const AdamWStep& step);
 
 }  // namespace ebb

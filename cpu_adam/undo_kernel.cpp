@@ -72,9 +72,9 @@ HWY_INLINE BitsOf<D> update_masters(D d, const View<W, G>& at, int64_t i,
 
 // The log goes past the caches, as it is read much later, if at all.
 template <class W, class G>
-HWY_INLINE void update_turn(const View<W, G>& at, int64_t i, int64_t next,
-                            const AdamWCoefficients& c, const Inverse& inverse, uint8_t* log,
-                            uint32_t*& outliers) {
+HWY_INLINE void update_group(const View<W, G>& at, int64_t i, int64_t next,
+                             const AdamWCoefficients& c, const Inverse& inverse, uint8_t* log,
+                             uint32_t*& outliers) {
   const FloatTag d;
   const hn::RebindToUnsigned<FloatTag> du;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -139,9 +139,10 @@ HWY_INLINE void undo_masters(D d, const View<W, G>& at, int64_t i, const Inverse
 }
 
 template <class W, class G>
-HWY_INLINE void undo_turn(const View<W, G>& at, int64_t i, int64_t next, const AdamWCoefficients& c,
-                          const Inverse& inverse, const AdamWCoefficients* instead,
-                          const uint8_t* log, const uint32_t*& outliers) {
+HWY_INLINE void undo_group(const View<W, G>& at, int64_t i, int64_t next,
+                           const AdamWCoefficients& c, const Inverse& inverse,
+                           const AdamWCoefficients* instead, const uint8_t* log,
+                           const uint32_t*& outliers) {
   const FloatTag d;
   const hn::RebindToUnsigned<FloatTag> du;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -165,26 +166,26 @@ HWY_INLINE void undo_turn(const View<W, G>& at, int64_t i, int64_t next, const A
 /// Less than a turn of elements, in memory of its own where a whole turn can be worked on. What
 /// fills it up is zeros.
 template <class W, class G>
-struct PartOfTurn {
+struct PartOfGroup {
   W weight[kUndoElements] = {};
-  Rest<W> rest[kUndoElements] = {};
+  Remainder<W> remainder[kUndoElements] = {};
   float momentum[kUndoElements] = {};
   float variance[kUndoElements] = {};
   G gradient[kUndoElements] = {};
 
-  PartOfTurn(const View<W, G>& from, int64_t count) {
+  PartOfGroup(const View<W, G>& from, int64_t count) {
     std::copy_n(from.gradient, count, gradient);
     copy(from, view(), count);
   }
   void put_back(const View<W, G>& to, int64_t count) { copy(view(), to, count); }
   View<W, G> view() {
-    return {weight, std::is_same_v<W, float> ? nullptr : rest, momentum, variance, gradient};
+    return {weight, std::is_same_v<W, float> ? nullptr : remainder, momentum, variance, gradient};
   }
 
  private:
   static void copy(const View<W, G>& from, const View<W, G>& to, int64_t count) {
     std::copy_n(from.weight, count, to.weight);
-    if (from.rest) std::copy_n(from.rest, count, to.rest);
+    if (from.remainder) std::copy_n(from.remainder, count, to.remainder);
     std::copy_n(from.momentum, count, to.momentum);
     std::copy_n(from.variance, count, to.variance);
   }
@@ -200,9 +201,9 @@ HWY_NOINLINE void undo_groups(View<W, G> at, int64_t end, AdamWCoefficients c, I
   const int64_t ahead = prefetch_distance();
   for (int64_t i = 0; i + kUndoElements <= end; i += kUndoElements) {
     hwy::Prefetch(log + i + ahead);
-    const uint32_t* of_turn = outliers.begin_group();
-    undo_turn(at, i, i + ahead, c, inverse, instead, log + i, of_turn);
-    outliers.end_group(of_turn);
+    const uint32_t* of_group = outliers.begin_group();
+    undo_group(at, i, i + ahead, c, inverse, instead, log + i, of_group);
+    outliers.end_group(of_group);
   }
 }
 
@@ -213,10 +214,10 @@ HWY_NOINLINE int64_t update_groups(View<W, G> at, int64_t end, AdamWCoefficients
   const int64_t ahead = prefetch_distance();
   int64_t i = 0;
   for (; i + kUndoElements <= end; i += kUndoElements) {
-    uint32_t* of_turn = outliers.begin_group();
-    if (HWY_UNLIKELY(!of_turn)) break;
-    update_turn(at, i, i + ahead, c, inverse, log + i, of_turn);
-    outliers.end_group(of_turn);
+    uint32_t* of_group = outliers.begin_group();
+    if (HWY_UNLIKELY(!of_group)) break;
+    update_group(at, i, i + ahead, c, inverse, log + i, of_group);
+    outliers.end_group(of_group);
   }
   return i;
 }
@@ -229,7 +230,7 @@ int64_t update_with_log(const Planes& planes, int64_t n, const AdamWCoefficients
   const int64_t whole = n / kUndoElements * kUndoElements;
   int64_t done = update_groups(at, whole, c, inverse, log, outliers);
   if (done == whole && whole < n) {
-    PartOfTurn<W, G> part(at.from(whole), n - whole);
+    PartOfGroup<W, G> part(at.from(whole), n - whole);
     if (update_groups(part.view(), kUndoElements, c, inverse, log + whole, outliers) != 0) {
       part.put_back(at.from(whole), n - whole);
       done = n;
@@ -247,7 +248,7 @@ void undo(const Planes& planes, int64_t n, const AdamWCoefficients& c,
   const int64_t whole = n / kUndoElements * kUndoElements;
   undo_groups(at, whole, c, inverse, instead, log, outliers);
   if (whole == n) return;
-  PartOfTurn<W, G> part(at.from(whole), n - whole);
+  PartOfGroup<W, G> part(at.from(whole), n - whole);
   undo_groups(part.view(), kUndoElements, c, inverse, instead, log + whole, outliers);
   part.put_back(at.from(whole), n - whole);
 }

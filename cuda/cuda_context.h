@@ -98,7 +98,7 @@ struct CudaContext {
   Failures failures;
   Flags flags;
   GpuClock clock;
-  std::atomic<bool> waits_in_place = false;
+  std::atomic<bool> blocks_submitting_thread = false;
   const PinnedDataError data_error;
   const std::unique_ptr<HomeMemory> home;  // last: its rings use the rest
 };

@@ -186,9 +186,9 @@ void CudaDevice::reserve_workspace(size_t bytes) {
   ++num_allocations_;
 }
 
-std::unique_ptr<Stream> CudaDevice::create_stream(StreamRole role) {
+std::unique_ptr<Stream> CudaDevice::create_stream(StreamKind role) {
   context_.enter();
-  if (role == StreamRole::Update) {
+  if (role == StreamKind::Update) {
     return std::make_unique<CudaHostStream>(context_, "ebb update");
   }
   return std::make_unique<CudaStream>(context_, role);

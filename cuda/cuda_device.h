@@ -31,10 +31,12 @@ class CudaDevice final : public Device {
   std::unique_ptr<Blocks> create_blocks(size_t block_bytes, uint32_t num_blocks) override;
   void reserve_workspace(size_t bytes) override;
 
-  std::unique_ptr<Stream> create_stream(StreamRole role) override;
+  std::unique_ptr<Stream> create_stream(StreamKind role) override;
   std::unique_ptr<Event> create_event() override;
   Kernels& kernels() override { return *kernels_; }
-  void wait_in_place(bool in_place) noexcept override { context_.waits_in_place = in_place; }
+  void block_submitting_thread(bool in_place) noexcept override {
+    context_.blocks_submitting_thread = in_place;
+  }
 
   size_t used_bytes() const override { return budget_.used_bytes(); }
   size_t peak_bytes() const override { return budget_.peak_bytes(); }

@@ -13,7 +13,7 @@ CudaEvent::CudaEvent(CudaContext& context)
     : context_(context), flag_((context.enter(), context.flags.take())) {
   try {
     host_records_ = std::make_unique<RecordCounter>(flag_);
-    slots_.push_back({.event = make_event(cudaEventBlockingSync)});
+    device_records_.push_back({.event = make_event(cudaEventBlockingSync)});
   } catch (...) {
     context_.flags.give_back(flag_);
     throw;
@@ -30,28 +30,28 @@ CudaEvent::~CudaEvent() {
 
 /// The slot of the record before where nobody waits for it; a new one is made only where all are
 /// waited for.
-uint32_t CudaEvent::take_free_slot() {
+uint32_t CudaEvent::take_free_record() {
   {
     TsanHiddenLock lock(mutex_);
-    if (slots_[slot_].num_waits == 0) return slot_;
-    for (uint32_t i = 0; i < slots_.size(); ++i) {
-      if (slots_[i].num_waits == 0) return i;
+    if (device_records_[record_].num_waits == 0) return record_;
+    for (uint32_t i = 0; i < device_records_.size(); ++i) {
+      if (device_records_[i].num_waits == 0) return i;
     }
   }
   OwnedEvent event = make_event(cudaEventBlockingSync);
   TsanHiddenLock lock(mutex_);
-  slots_.push_back({.event = std::move(event)});
-  return static_cast<uint32_t>(slots_.size() - 1);
+  device_records_.push_back({.event = std::move(event)});
+  return static_cast<uint32_t>(device_records_.size() - 1);
 }
 
 void CudaEvent::record_on(cudaStream_t stream, const StreamClock& point) {
   context_.enter();  // an event is of the device that its thread uses
-  const uint32_t slot = take_free_slot();
-  EBB_CUDA(cudaEventRecord(event_of(slot), stream), "recording an event");
+  const uint32_t record = take_free_record();
+  EBB_CUDA(cudaEventRecord(event_of(record), stream), "recording an event");
   TsanHiddenLock lock(mutex_);
-  slots_[slot].point = point;
+  device_records_[record].point = point;
   where_ = Where::Device;
-  slot_ = slot;
+  record_ = record;
   point_ = point;
 }
 
@@ -69,19 +69,19 @@ void CudaEvent::signal() { reach(submit_record({}), nullptr); }
 
 uint32_t CudaEvent::hold_latest() const {
   TsanHiddenLock lock(mutex_);
-  if (where_ != Where::Device) return kNoSlot;
-  ++slots_[slot_].num_waits;
-  return slot_;
+  if (where_ != Where::Device) return kNoRecord;
+  ++device_records_[record_].num_waits;
+  return record_;
 }
 
-void CudaEvent::let_go(uint32_t slot) const {
+void CudaEvent::let_go(uint32_t record) const {
   TsanHiddenLock lock(mutex_);
-  --slots_[slot].num_waits;
+  --device_records_[record].num_waits;
 }
 
-cudaEvent_t CudaEvent::event_of(uint32_t slot) const {
+cudaEvent_t CudaEvent::event_of(uint32_t record) const {
   TsanHiddenLock lock(mutex_);
-  return slots_[slot].event.get();
+  return device_records_[record].event.get();
 }
 
 StreamClock CudaEvent::point() const {
@@ -91,12 +91,12 @@ StreamClock CudaEvent::point() const {
 
 StreamClock CudaEvent::make_wait(cudaStream_t stream) const {
   context_.enter();
-  const uint32_t slot = hold_latest();
-  if (slot != kNoSlot) {
-    const cudaError_t status = cudaStreamWaitEvent(stream, event_of(slot), 0);
-    let_go(slot);
+  const uint32_t record = hold_latest();
+  if (record != kNoRecord) {
+    const cudaError_t status = cudaStreamWaitEvent(stream, event_of(record), 0);
+    let_go(record);
     EBB_CUDA(status, "making a stream wait for an event");
-  } else if (const uint64_t record = newest_host_record(); context_.waits_in_place) {
+  } else if (const uint64_t record = newest_host_record(); context_.blocks_submitting_thread) {
     (void)host_records_->wait(record);  // what failed stands before the point
   } else if (!host_records_->is_reached(record)) {
     const CUresult status = context_.driver.stream_wait_value32(
@@ -111,8 +111,8 @@ StreamClock CudaEvent::make_wait(cudaStream_t stream) const {
 }
 
 uint64_t CudaEvent::submit_wait() const {
-  const uint32_t slot = hold_latest();
-  return slot == kNoSlot ? newest_host_record() : kOnDevice | slot;
+  const uint32_t record = hold_latest();
+  return record == kNoRecord ? newest_host_record() : kOnDevice | record;
 }
 
 uint64_t CudaEvent::newest_host_record() const {
@@ -121,11 +121,11 @@ uint64_t CudaEvent::newest_host_record() const {
   return newest;
 }
 
-CudaEvent::Reached CudaEvent::await_slot(uint32_t slot) const {
+CudaEvent::Reached CudaEvent::await_record(uint32_t record) const {
   Reached reached;
   try {
     context_.enter();
-    EBB_CUDA(cudaEventSynchronize(event_of(slot)), "waiting for an event");
+    EBB_CUDA(cudaEventSynchronize(event_of(record)), "waiting for an event");
   } catch (...) {
     reached.error = std::current_exception();
   }
@@ -135,23 +135,23 @@ CudaEvent::Reached CudaEvent::await_slot(uint32_t slot) const {
 
 CudaEvent::Reached CudaEvent::await(uint64_t token) const {
   if ((token & kOnDevice) == 0) return host_records_->wait(token);
-  const auto slot = static_cast<uint32_t>(token & ~kOnDevice);
-  Reached reached = await_slot(slot);
+  const auto record = static_cast<uint32_t>(token & ~kOnDevice);
+  Reached reached = await_record(record);
   StreamClock point;
   {
     TsanHiddenLock lock(mutex_);
-    point = slots_[slot].point;
+    point = device_records_[record].point;
   }
   if (!reached.error) reached.error = context_.failures.error_before(point);
-  let_go(slot);
+  let_go(record);
   return reached;
 }
 
 CudaEvent::Reached CudaEvent::await_end(uint64_t token) const {
   if ((token & kOnDevice) == 0) return {.time_s = host_records_->wait(token).time_s, .error = {}};
-  const auto slot = static_cast<uint32_t>(token & ~kOnDevice);
-  Reached reached = await_slot(slot);
-  let_go(slot);
+  const auto record = static_cast<uint32_t>(token & ~kOnDevice);
+  Reached reached = await_record(record);
+  let_go(record);
   return reached;
 }
 
@@ -165,25 +165,25 @@ void CudaEvent::synchronize() const {
   if (const auto error = context_.failures.error_before(point())) std::rethrow_exception(error);
 }
 
-cudaError_t CudaEvent::query_slot(uint32_t slot) const {
+cudaError_t CudaEvent::query_record(uint32_t record) const {
   const cudaError_t status = context_.try_enter();
-  return status == cudaSuccess ? query(event_of(slot)) : status;
+  return status == cudaSuccess ? query(event_of(record)) : status;
 }
 
 bool CudaEvent::done() const {
-  const uint32_t slot = hold_latest();
-  if (slot == kNoSlot) {
+  const uint32_t record = hold_latest();
+  if (record == kNoRecord) {
     const uint64_t newest = host_records_->newest();
     return newest > 0 && host_records_->is_reached(newest);
   }
-  const cudaError_t status = query_slot(slot);
-  let_go(slot);
+  const cudaError_t status = query_record(record);
+  let_go(record);
   return status != cudaErrorNotReady;  // a lost device has nothing more to wait for
 }
 
 double CudaEvent::time_s() const {
-  const uint32_t slot = hold_latest();
-  if (slot == kNoSlot) {
+  const uint32_t record = hold_latest();
+  if (record == kNoRecord) {
     const std::optional<double> time_s = host_records_->newest_time_s();
     EBB_CHECK(time_s.has_value(), "the time of an event that is not done");
     return *time_s;
@@ -191,13 +191,13 @@ double CudaEvent::time_s() const {
   // Held until it is read: another record of this event may take the slot otherwise.
   const struct Held {
     const CudaEvent& event;
-    uint32_t slot;
-    ~Held() { event.let_go(slot); }
-  } held{*this, slot};
-  const cudaError_t status = query_slot(slot);
+    uint32_t record;
+    ~Held() { event.let_go(record); }
+  } held{*this, record};
+  const cudaError_t status = query_record(record);
   EBB_CHECK(status != cudaErrorNotReady, "the time of an event that is not done");
   EBB_CUDA(status, "asking for an event");
-  return context_.clock.time_s(event_of(slot));
+  return context_.clock.time_s(event_of(record));
 }
 
 }  // namespace ebb

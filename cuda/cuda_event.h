@@ -8,8 +8,8 @@
 //                  (cuStreamWaitValue32); the host thread writes it
 //   host for host  RecordCounter
 // So no host thread waits in place of a stream (but while kernels may be loaded: see
-// Device::wait_in_place), and none of CUDA's own callback threads is used: those may run one
-// function at a time, and one that waits would hold up the one it waits for.
+// Device::block_submitting_thread), and none of CUDA's own callback threads is used: those may run
+// one function at a time, and one that waits would hold up the one it waits for.
 //
 // Thread-safety: every method may be called from any thread. An event must outlive the streams' use
 // of it.
@@ -73,31 +73,32 @@ class CudaEvent final : public Event {
   static constexpr uint64_t kOnDevice = uint64_t{1} << 63;  // of a token: then the rest is a slot
   enum class Where : uint8_t { Nowhere, Host, Device };
 
-  struct Slot {
+  struct DeviceRecord {
     OwnedEvent event = {};
     StreamClock point = {};  // where it was recorded
     uint32_t num_waits = 0;  // host threads that wait, or will, for this record
   };
 
-  uint32_t take_free_slot();
-  /// Holds the slot of the latest record for one wait, if that is on the device; else kNoSlot.
+  uint32_t take_free_record();
+  /// Holds the slot of the latest record for one wait, if that is on the device; else kNoRecord.
   uint32_t hold_latest() const;
-  void let_go(uint32_t slot) const;
-  Reached await_slot(uint32_t slot) const;
+  void let_go(uint32_t record) const;
+  Reached await_record(uint32_t record) const;
   uint64_t newest_host_record() const;
-  cudaError_t query_slot(uint32_t slot) const;
-  cudaEvent_t event_of(uint32_t slot) const;
+  cudaError_t query_record(uint32_t record) const;
+  cudaEvent_t event_of(uint32_t record) const;
 
-  static constexpr uint32_t kNoSlot = UINT32_MAX;
+  static constexpr uint32_t kNoRecord = UINT32_MAX;
 
   CudaContext& context_;
   uint32_t* const flag_;  // the number of host records reached, without a gap
   std::unique_ptr<RecordCounter> host_records_;
 
   mutable std::mutex mutex_;
-  mutable std::vector<Slot> slots_;  // one, or more while somebody waits for an older record
-  Where where_ = Where::Nowhere;     // the latest record, as the next two
-  uint32_t slot_ = 0;
+  mutable std::vector<DeviceRecord>
+      device_records_;            // one, or more while somebody waits for an older record
+  Where where_ = Where::Nowhere;  // the latest record, as the next two
+  uint32_t record_ = 0;
   StreamClock point_;
 };
 

@@ -75,7 +75,8 @@ class CudaKernels final : public Kernels {
 
   void rotary_table(Stream& stream, Tensor table, Tensor positions,
                     std::span<const double> frequencies, double factor) override;
-  void rotary(Stream& stream, Tensor x, Tensor table, int64_t num_heads, Turn way) override {
+  void rotary(Stream& stream, Tensor x, Tensor table, int64_t num_heads,
+              RotaryDirection way) override {
     submit(stream, check_rotary(x, table, num_heads),
            [&](cudaStream_t s) { cuda::rotary(s, x, table, num_heads, way); });
   }
@@ -135,10 +136,10 @@ class CudaKernels final : public Kernels {
            [&](cudaStream_t s) { cuda::sum(s, total, values, write); });
   }
 
-  void finish_gradient(Stream& stream, Tensor gradient, Tensor sums, Tensor more_sums,
-                       Tensor partials) override {
+  void round_gradient(Stream& stream, Tensor gradient, Tensor sums, Tensor more_sums,
+                      Tensor partials) override {
     submit(stream, check_finish_gradient(gradient, sums, more_sums, partials),
-           [&](cudaStream_t s) { cuda::finish_gradient(s, gradient, sums, more_sums, partials); });
+           [&](cudaStream_t s) { cuda::round_gradient(s, gradient, sums, more_sums, partials); });
   }
   void squared_norm_pieces(Stream& stream, Tensor partials, Tensor gradient) override {
     submit(stream, check_squared_norm_pieces(partials, gradient),
@@ -156,7 +157,7 @@ class CudaKernels final : public Kernels {
   void submit(Stream& stream, const Cost& cost, const Launch& launch) {
     auto* gpu = dynamic_cast<KernelStream*>(&stream);
     if (gpu != nullptr) return gpu->launch(cost, launch);
-    stream.call(cost, [] {
+    stream.submit(cost, [] {
       EBB_CHECK(false, "kernels of the CUDA backend were submitted to a stream of the host");
     });
   }
@@ -287,39 +288,39 @@ void CudaKernels::embedding_backward(Stream& stream, Tensor dtable, Tensor dy, T
 
 // ---- Attention ----------------------------------------------------------------------------------
 
-cuda::AttentionLaunch launch_of(const AttentionCall& call) {
-  EBB_CHECK(call.head_size <= cuda::kLargestHead,
-            "attention: heads of " + std::to_string(call.head_size) +
+cuda::AttentionLaunch launch_of(const AttentionOperands& operands) {
+  EBB_CHECK(operands.head_size <= cuda::kLargestHead,
+            "attention: heads of " + std::to_string(operands.head_size) +
                 " channels; the CUDA backend has kernels for up to " +
                 std::to_string(cuda::kLargestHead) + ", take more heads or --device host");
-  return {.dtype = call.dtype,
-          .batch = call.batch,
-          .num_tokens = call.num_tokens,
-          .num_heads = call.num_heads,
-          .num_kv_heads = call.num_kv_heads,
-          .head_size = call.head_size,
-          .causal = call.causal,
-          .window = call.window,
-          .scale = call.scale,
-          .dropout = call.dropout,
-          .kept_factor = call.dropout.kept_factor(),
-          .document_starts = call.document_starts,
-          .qkv = call.qkv,
-          .out = call.out,
-          .log_sum_exp = call.log_sum_exp,
-          .dout = call.dout,
-          .dqkv = call.dqkv,
-          .cache = call.cache,
-          .capacity = call.capacity,
-          .positions = call.positions};
+  return {.dtype = operands.dtype,
+          .batch = operands.batch,
+          .num_tokens = operands.num_tokens,
+          .num_heads = operands.num_heads,
+          .num_kv_heads = operands.num_kv_heads,
+          .head_size = operands.head_size,
+          .causal = operands.causal,
+          .window = operands.window,
+          .scale = operands.scale,
+          .dropout = operands.dropout,
+          .kept_factor = operands.dropout.kept_factor(),
+          .document_starts = operands.document_starts,
+          .qkv = operands.qkv,
+          .out = operands.out,
+          .log_sum_exp = operands.log_sum_exp,
+          .dout = operands.dout,
+          .dqkv = operands.dqkv,
+          .cache = operands.cache,
+          .capacity = operands.capacity,
+          .positions = operands.positions};
 }
 
 void CudaKernels::attention_forward(Stream& stream, Tensor out, Tensor log_sum_exp, Tensor qkv,
                                     const AttentionShape& shape) {
-  AttentionCall call;
-  Cost cost = check_attention_forward(out, log_sum_exp, qkv, shape, &call);
+  AttentionOperands operands;
+  Cost cost = check_attention_forward(out, log_sum_exp, qkv, shape, &operands);
   cost.workspace_bytes = kAttentionWorkspaceBytes;
-  const cuda::AttentionLaunch f = launch_of(call);
+  const cuda::AttentionLaunch f = launch_of(operands);
   submit(stream, cost, [&](cudaStream_t s) {
     attention_.forward(s, f, scratch<std::byte>(cost.workspace_bytes), data_error_);
   });
@@ -327,9 +328,9 @@ void CudaKernels::attention_forward(Stream& stream, Tensor out, Tensor log_sum_e
 
 void CudaKernels::attention_cached(Stream& stream, Tensor out, Tensor qkv, Tensor cache,
                                    Tensor positions, const AttentionShape& shape) {
-  AttentionCall call;
-  const Cost cost = check_attention_cached(out, qkv, cache, positions, shape, &call);
-  const cuda::AttentionLaunch f = launch_of(call);
+  AttentionOperands operands;
+  const Cost cost = check_attention_cached(out, qkv, cache, positions, shape, &operands);
+  const cuda::AttentionLaunch f = launch_of(operands);
   submit(stream, cost, [&](cudaStream_t s) {
     cuda::check_positions(s, f, data_error_);
     cuda::attention_cached(s, f);
@@ -338,9 +339,9 @@ void CudaKernels::attention_cached(Stream& stream, Tensor out, Tensor qkv, Tenso
 
 void CudaKernels::attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv,
                                      Tensor out, Tensor log_sum_exp, const AttentionShape& shape) {
-  AttentionCall call;
-  Cost cost = check_attention_backward(dqkv, dout, qkv, out, log_sum_exp, shape, &call);
-  const cuda::AttentionLaunch f = launch_of(call);
+  AttentionOperands operands;
+  Cost cost = check_attention_backward(dqkv, dout, qkv, out, log_sum_exp, shape, &operands);
+  const cuda::AttentionLaunch f = launch_of(operands);
   cost.workspace_bytes = attention_.backward_workspace_bytes(f);
   submit(stream, cost, [&](cudaStream_t s) {
     attention_.backward(s, f, scratch<std::byte>(cost.workspace_bytes), data_error_);

@@ -13,10 +13,10 @@ namespace ebb {
 namespace {
 
 /// Loads and stores go before kernels: a copy engine that waits for its turn makes kernels wait.
-int priority_of(StreamRole role) {
+int priority_of(StreamKind role) {
   int least = 0, greatest = 0;
   EBB_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for stream priorities");
-  return role == StreamRole::Compute ? least : greatest;
+  return role == StreamKind::Compute ? least : greatest;
 }
 
 cudaMemcpyKind kind_of(CopyKind kind) {
@@ -73,7 +73,7 @@ void CudaHostStream::copy(void*, const void*, size_t, CopyKind) {
   throw LogicError("host threads copy nothing to or from a GPU; use the load or the store stream");
 }
 
-void CudaHostStream::call(const Cost& cost, HostFunction function) {
+void CudaHostStream::submit(const Cost& cost, HostFunction function) {
   EBB_CHECK(static_cast<bool>(function), "calling an empty function");
   point_.advance();
   queue_.submit([this, name = cost.name, function, operation = point_.operation()]() mutable {
@@ -120,9 +120,9 @@ StreamStats CudaHostStream::stats() const {
 
 // ---- The GPU
 
-CudaStream::CudaStream(CudaContext& context, StreamRole role)
+CudaStream::CudaStream(CudaContext& context, StreamKind role)
     : context_(context),
-      computes_(role == StreamRole::Compute),
+      computes_(role == StreamKind::Compute),
       stream_(make_stream(priority_of(role))),
       point_(context.failures),
       idle_(context),
@@ -204,7 +204,7 @@ void CudaStream::copy(void* to, const void* from, size_t bytes, CopyKind kind) {
 }
 
 // The thread beside asks the fault injector and fails in the stream's place.
-void CudaStream::call(const Cost& cost, HostFunction function) {
+void CudaStream::submit(const Cost& cost, HostFunction function) {
   EBB_CHECK(static_cast<bool>(function), "calling an empty function");
   std::lock_guard lock(mutex_);
   point_.advance();
@@ -215,7 +215,7 @@ void CudaStream::call(const Cost& cost, HostFunction function) {
     busy_time_.mark(stream_.get(), BusyTime::Doing::Working);
     called_.record_on(stream_.get(), point_.clock());
     beside_->wait(called_);
-    beside_->call(cost, function);
+    beside_->submit(cost, function);
     beside_->record(back_);
     point_.merge(back_.make_wait(stream_.get()));
   } catch (...) {

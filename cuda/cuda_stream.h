@@ -41,7 +41,7 @@ class CudaHostStream final : public Stream {
   void wait(const Event& event) override;
   /// Throws LogicError: host threads copy nothing to or from a GPU.
   void copy(void* to, const void* from, size_t bytes, CopyKind kind) override;
-  void call(const Cost& cost, HostFunction function) override;
+  void submit(const Cost& cost, HostFunction function) override;
   void synchronize() override;
   StreamStats stats() const override;
 
@@ -60,13 +60,13 @@ class CudaHostStream final : public Stream {
 
 class CudaStream final : public KernelStream {
  public:
-  CudaStream(CudaContext& context, StreamRole role);
+  CudaStream(CudaContext& context, StreamKind role);
   ~CudaStream() override;
 
   void record(Event& event) override;
   void wait(const Event& event) override;
   void copy(void* to, const void* from, size_t bytes, CopyKind kind) override;
-  void call(const Cost& cost, HostFunction function) override;
+  void submit(const Cost& cost, HostFunction function) override;
   void synchronize() override;
   StreamStats stats() const override;
 

@@ -17,7 +17,7 @@ using KernelLaunch = InlineFunction<void(cudaStream_t), 320>;
 
 class KernelStream : public Stream {
  public:
-  /// Calls `launch` now. `cost` is counted as that of Stream::call() is.
+  /// Calls `launch` now. `cost` is counted as that of Stream::submit() is.
   virtual void launch(const Cost& cost, KernelLaunch launch) = 0;
 };
 

@@ -8,15 +8,15 @@
 
 namespace ebb {
 
-double AttentionCall::product_flops() const {
+double AttentionOperands::product_flops() const {
   const auto n = static_cast<double>(num_tokens);
   const auto seen = static_cast<double>(window > 0 ? std::min(window, num_tokens) : num_tokens);
   const double pairs = causal ? n * seen - 0.5 * seen * seen : n * n;
   return 2.0 * static_cast<double>(batch * channels()) * pairs;
 }
 
-AttentionCall describe_attention(const Tensor& qkv, const Tensor& out, const Tensor& log_sum_exp,
-                                 const AttentionShape& shape) {
+AttentionOperands describe_attention(const Tensor& qkv, const Tensor& out,
+                                     const Tensor& log_sum_exp, const AttentionShape& shape) {
   EBB_CHECK(qkv.shape.rank() == 3 && out.shape.rank() == 3,
             "attention: qkv (B, T, (NH + 2 NKV) D), out (B, T, NH D)");
   EBB_CHECK(is_float(qkv.dtype) && out.dtype == qkv.dtype,
@@ -59,11 +59,11 @@ AttentionCall describe_attention(const Tensor& qkv, const Tensor& out, const Ten
 }
 
 Cost check_attention_forward(const Tensor& out, const Tensor& log_sum_exp, const Tensor& qkv,
-                             const AttentionShape& shape, AttentionCall* call) {
+                             const AttentionShape& shape, AttentionOperands* operands) {
   EBB_CHECK(log_sum_exp, "attention: log_sum_exp (B, NH, T) fp32");
-  *call = describe_attention(qkv, out, log_sum_exp, shape);
-  return {.flops = 2.0 * call->product_flops(),
-          .attention_flops = 2.0 * call->product_flops(),
+  *operands = describe_attention(qkv, out, log_sum_exp, shape);
+  return {.flops = 2.0 * operands->product_flops(),
+          .attention_flops = 2.0 * operands->product_flops(),
           .bytes = total_bytes(out, log_sum_exp, qkv, shape.document_starts),
           .name = "attention_forward"};
 }
@@ -71,22 +71,22 @@ Cost check_attention_forward(const Tensor& out, const Tensor& log_sum_exp, const
 /// How much of the cache there is only its positions say: as if it were full.
 Cost check_attention_cached(const Tensor& out, const Tensor& qkv, const Tensor& cache,
                             const Tensor& positions, const AttentionShape& shape,
-                            AttentionCall* call) {
-  *call = describe_attention(qkv, out, {}, shape);
+                            AttentionOperands* operands) {
+  *operands = describe_attention(qkv, out, {}, shape);
   EBB_CHECK(!shape.dropout, "attention_cached: no dropout");
-  const int64_t columns = 2 * call->num_kv_heads * call->head_size;
+  const int64_t columns = 2 * operands->num_kv_heads * operands->head_size;
   EBB_CHECK(cache && cache.shape.rank() == 3 && cache.dtype == qkv.dtype &&
-                cache.dim(0) == call->batch && cache.dim(2) == columns,
+                cache.dim(0) == operands->batch && cache.dim(2) == columns,
             "attention_cached: cache (B, S, 2 NKV D) of the type of qkv");
-  EBB_CHECK(is_vector(positions, DType::I32, call->batch * call->num_tokens),
+  EBB_CHECK(is_vector(positions, DType::I32, operands->batch * operands->num_tokens),
             "attention_cached: positions (B, T) int32");
   EBB_CHECK(shape.causal && !shape.document_starts,
             "attention_cached: causal, and each row is one document");
-  call->cache = cache.data;
-  call->capacity = cache.dim(1);
-  call->positions = positions.as<int32_t>();
-  const double flops =
-      4.0 * static_cast<double>(call->batch * call->num_tokens * call->channels() * call->capacity);
+  operands->cache = cache.data;
+  operands->capacity = cache.dim(1);
+  operands->positions = positions.as<int32_t>();
+  const double flops = 4.0 * static_cast<double>(operands->batch * operands->num_tokens *
+                                                 operands->channels() * operands->capacity);
   return {.flops = flops,
           .attention_flops = flops,
           .bytes = total_bytes(out, qkv, cache, positions),
@@ -95,17 +95,17 @@ Cost check_attention_cached(const Tensor& out, const Tensor& qkv, const Tensor& 
 
 Cost check_attention_backward(const Tensor& dqkv, const Tensor& dout, const Tensor& qkv,
                               const Tensor& out, const Tensor& log_sum_exp,
-                              const AttentionShape& shape, AttentionCall* call) {
+                              const AttentionShape& shape, AttentionOperands* operands) {
   EBB_CHECK(log_sum_exp, "attention_backward: log_sum_exp (B, NH, T) fp32");
-  *call = describe_attention(qkv, out, log_sum_exp, shape);
+  *operands = describe_attention(qkv, out, log_sum_exp, shape);
   EBB_CHECK(dqkv.dtype == qkv.dtype && dqkv.shape == qkv.shape,
             "attention_backward: dqkv must look like qkv");
   EBB_CHECK(dout.dtype == out.dtype && dout.shape == out.shape,
             "attention_backward: dout must look like out");
-  call->dqkv = dqkv.data;
-  call->dout = dout.data;
-  return {.flops = 5.0 * call->product_flops(),
-          .attention_flops = 5.0 * call->product_flops(),
+  operands->dqkv = dqkv.data;
+  operands->dout = dout.data;
+  return {.flops = 5.0 * operands->product_flops(),
+          .attention_flops = 5.0 * operands->product_flops(),
           .bytes = total_bytes(dqkv, dout, qkv, out, log_sum_exp, shape.document_starts),
           .name = "attention_backward"};
 }

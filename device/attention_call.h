@@ -11,7 +11,7 @@
 
 namespace ebb {
 
-struct AttentionCall {
+struct AttentionOperands {
   DType dtype = DType::F32;
   int64_t batch = 0, num_tokens = 0, num_heads = 0, num_kv_heads = 0, head_size = 0;
   bool causal = true;
@@ -55,17 +55,17 @@ struct AttentionCall {
 };
 
 /// Checks the tensors both directions share and describes them.
-AttentionCall describe_attention(const Tensor& qkv, const Tensor& out, const Tensor& log_sum_exp,
-                                 const AttentionShape& shape);
+AttentionOperands describe_attention(const Tensor& qkv, const Tensor& out,
+                                     const Tensor& log_sum_exp, const AttentionShape& shape);
 
 /// What the two directions ask of their tensors and cost on any device.
 Cost check_attention_forward(const Tensor& out, const Tensor& log_sum_exp, const Tensor& qkv,
-                             const AttentionShape& shape, AttentionCall* call);
+                             const AttentionShape& shape, AttentionOperands* operands);
 Cost check_attention_cached(const Tensor& out, const Tensor& qkv, const Tensor& cache,
                             const Tensor& positions, const AttentionShape& shape,
-                            AttentionCall* call);
+                            AttentionOperands* operands);
 Cost check_attention_backward(const Tensor& dqkv, const Tensor& dout, const Tensor& qkv,
                               const Tensor& out, const Tensor& log_sum_exp,
-                              const AttentionShape& shape, AttentionCall* call);
+                              const AttentionShape& shape, AttentionOperands* operands);
 
 }  // namespace ebb

@@ -21,7 +21,7 @@ std::unique_ptr<Device> create_sim_device(const DeviceOptions& options);
 std::unique_ptr<Device> create_cuda_device(const DeviceOptions& options);
 
 /// The kernels of the host backend. `team` and `workspace` must outlive them; each object serves
-/// one compute stream. A kernel checks its arguments, submits one function with Stream::call, and
+/// one compute stream. A kernel checks its arguments, submits one function with Stream::submit, and
 /// states its cost, so that the same object serves the simulated device, which runs nothing.
 /// REQUIRES: this processor supports `arithmetic`, if the kernels are to run.
 std::unique_ptr<Kernels> create_host_kernels(ThreadTeam& team, const Workspace& workspace,

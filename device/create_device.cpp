@@ -5,12 +5,12 @@
 namespace ebb {
 namespace {
 
-void check_pretence(const DeviceOptions& options) {
-  if (!options.pretend) return;
+void check_emulation(const DeviceOptions& options) {
+  if (!options.emulate_compute) return;
   if (options.kind != DeviceKind::Host) {
     throw ConfigError("only the host device can pretend to compute at other rates");
   }
-  if (!(options.pretend->flops_per_s > 0) || !(options.pretend->bytes_per_s >= 0)) {
+  if (!(options.emulate_compute->flops_per_s > 0) || !(options.emulate_compute->bytes_per_s >= 0)) {
     throw ConfigError("a pretended rate must be above 0 FLOP/s, and 0 bytes/s (no limit) or more");
   }
   if (options.poison) {
@@ -25,7 +25,7 @@ std::unique_ptr<Device> create_device(const DeviceOptions& options) {
   if (options.load_bytes_per_s < 0 || options.store_bytes_per_s < 0) {
     throw ConfigError("the bandwidth of a link must be 0 (not emulated) or more");
   }
-  check_pretence(options);
+  check_emulation(options);
   switch (options.kind) {
     case DeviceKind::Host:
       return create_host_device(options);

@@ -102,7 +102,7 @@ struct DeviceInfo {
   AttentionKernels attention = AttentionKernels::Ebb;  ///< cuda; cuDNN's: where it has kernels
   /// A rehearsal: kernels compute nothing, and take no cores, but the time they would at these
   /// rates.
-  std::optional<ComputeRates> pretended = {};
+  std::optional<ComputeRates> emulate_compute = {};
 };
 
 /// A name for what a thread does, shown by a profiler: "forward attention", "load weights 7".
@@ -121,7 +121,7 @@ class Device {
   /// Scratch shared by all kernels of the compute stream; grows only here.
   virtual void reserve_workspace(size_t bytes) = 0;
 
-  virtual std::unique_ptr<Stream> create_stream(StreamRole role) = 0;
+  virtual std::unique_ptr<Stream> create_stream(StreamKind role) = 0;
   virtual std::unique_ptr<Event> create_event() = 0;
   virtual Kernels& kernels() = 0;
   /// Whether, from here on, the thread that makes a stream of a GPU wait for a host thread waits in
@@ -129,7 +129,7 @@ class Device {
   /// they are first launched, and may let all that it was given end before. And for when that host
   /// thread may itself wait for what is yet to be submitted: that may come behind the stream's wait
   /// in a queue that they share.
-  virtual void wait_in_place(bool) noexcept {}
+  virtual void block_submitting_thread(bool) noexcept {}
 
   /// Bytes of MemoryKind::Device taken now (buffers, blocks, workspace), and the most there ever
   /// were.
@@ -183,7 +183,7 @@ struct DeviceOptions {
   std::optional<Arithmetic> arithmetic = {};  ///< host: of bf16 matrices; none: the faster one
   /// Host: pretends to be a device that computes at these rates. What kernels should have written
   /// stays as it was: zeros, or what copies brought.
-  std::optional<ComputeRates> pretend = {};
+  std::optional<ComputeRates> emulate_compute = {};
   bool poison = false;  ///< fill freed memory and blocks that are mapped with NaN patterns
   int cuda_index = 0;
   /// Cuda; none: cuDNN's where it is found. Sim: counted; none: those that take more workspace.

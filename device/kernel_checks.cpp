@@ -324,12 +324,12 @@ Cost check_finish_gradient(const Tensor& gradient, const Tensor& sums, const Ten
   const int64_t n = gradient.num_elements();
   EBB_CHECK(is_float(gradient.dtype) && is_vector(sums, DType::F32, n) &&
                 (!more_sums || is_vector(more_sums, DType::F32, n)),
-            "finish_gradient: gradient (n) of a float type, sums (n) fp32");
+            "round_gradient: gradient (n) of a float type, sums (n) fp32");
   EBB_CHECK(!partials || has_all_pieces(partials, n),
-            "finish_gradient: one fp64 partial for each piece of the gradient, or none");
+            "round_gradient: one fp64 partial for each piece of the gradient, or none");
   return {.flops = partials ? 2.0 * static_cast<double>(n) : 0.0,
           .bytes = total_bytes(gradient, sums, more_sums, partials),
-          .name = "finish_gradient"};
+          .name = "round_gradient"};
 }
 
 Cost check_squared_norm_pieces(const Tensor& partials, const Tensor& gradient) {

@@ -49,7 +49,7 @@ struct HeadCounts {
 };
 
 /// Which way rotary() turns: as the forward does, or a gradient back.
-enum class Turn : uint8_t { Forward, Backward };
+enum class RotaryDirection : uint8_t { Forward, Backward };
 
 /// A slice of logits: its columns are classes first, first + 1, ... of num_classes.
 struct ClassSlice {
@@ -137,7 +137,7 @@ class Kernels {
                             std::span<const double> frequencies, double factor) = 0;
   // In place: the first num_heads heads of D columns in x (N, C) are turned by table (N, D).
   // Elements i and i + D / 2 of a head are a pair (Hugging Face's order; Su et al. 2021).
-  virtual void rotary(Stream&, Tensor x, Tensor table, int64_t num_heads, Turn) = 0;
+  virtual void rotary(Stream&, Tensor x, Tensor table, int64_t num_heads, RotaryDirection) = 0;
 
   // y (N, F) = silu(gate) * up of x (N, 2F): gate, then up (Shazeer 2020).
   virtual void swiglu_forward(Stream&, Tensor y, Tensor x) = 0;
@@ -195,8 +195,8 @@ class Kernels {
   // One range of a finished gradient: gradient (n) fp32, bf16 or fp16 = sums (n) + more_sums (n),
   // fp32, rounded to the type once. With `partials`, squared_norm_pieces() of the result in the
   // same pass. more_sums and partials may be empty.
-  virtual void finish_gradient(Stream&, Tensor gradient, Tensor sums, Tensor more_sums,
-                               Tensor partials) = 0;
+  virtual void round_gradient(Stream&, Tensor gradient, Tensor sums, Tensor more_sums,
+                              Tensor partials) = 0;
   // partials (P) fp64: partial p = sum of squares of gradient elements [p * kPieceElements, ...),
   // each in a fixed tree of 64 lanes. gradient fp32, bf16 or fp16.
   virtual void squared_norm_pieces(Stream&, Tensor partials, Tensor gradient) = 0;

@@ -49,12 +49,13 @@ struct ComputeRates {
 
 using HostFunction = InlineFunction<void(), 320>;
 
-enum class StreamRole : uint8_t {
+enum class StreamKind : uint8_t {
   Compute,
   Load,    ///< host to device
   Store,   ///< device to host
   Update,  ///< host work, on host threads on every device: the optimizer
 };
+inline constexpr int kNumStreamKinds = 4;
 
 enum class CopyKind : uint8_t { Load, Store, Within };
 
@@ -88,7 +89,7 @@ class Stream {
   /// Copies bytes; Load and Store take the emulated or real link.
   virtual void copy(void* to, const void* from, size_t bytes, CopyKind kind) = 0;
   /// Runs a host function in stream order. On the simulated device it is only counted.
-  virtual void call(const Cost& cost, HostFunction function) = 0;
+  virtual void submit(const Cost& cost, HostFunction function) = 0;
   /// Blocks until everything submitted so far is done; rethrows the stream's first error.
   virtual void synchronize() = 0;
   [[nodiscard]] virtual StreamStats stats() const = 0;

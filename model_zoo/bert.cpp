@@ -122,7 +122,7 @@ Variable Bert::hidden(Tape& tape, std::span<const Tensor> inputs) const {
     const auto body = [this, &layer, starts = inputs[4].data](Tape& t, Variable v) {
       return run_layer(t, layer, starts, v);
     };
-    tape.pass_block(body, x);
+    tape.next_layer(body, x);
   }
   x = linear(tape, x, transform_.weight, transform_.bias);
   x = activation(tape, x, Activation::Gelu);

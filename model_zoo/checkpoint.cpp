@@ -119,18 +119,18 @@ uint64_t state_file_bytes(const Layout& layout) {
   return StateFilePlaces(header_of(layout, largest)).file_bytes();
 }
 
-void write_state(StateLoan loan, const std::string& path) {
-  const std::vector<size_t> position = positions(loan.layout());
-  const size_t num_planes = state_planes(loan.layout().weight_type()).size();
-  StateFileWriter file(path, header_of(loan.layout(), loan.counters()));
-  for (size_t i = 0; i < loan.parts().size(); ++i) {
-    const ParameterId id = loan.parts()[i];
+void write_state(StateReader reader, const std::string& path) {
+  const std::vector<size_t> position = positions(reader.layout());
+  const size_t num_planes = state_planes(reader.layout().weight_type()).size();
+  StateFileWriter file(path, header_of(reader.layout(), reader.counters()));
+  for (size_t i = 0; i < reader.parts().size(); ++i) {
+    const ParameterId id = reader.parts()[i];
     for (size_t plane = 0; plane < num_planes; ++plane) {
-      loan.read_plane(id, plane, [&](std::span<const std::byte> bytes) {
+      reader.read_plane(id, plane, [&](std::span<const std::byte> bytes) {
         file.write(position[id], plane, bytes);
       });
     }
-    loan.give_back(i + 1);
+    reader.give_back(i + 1);
   }
   file.finish();
 }
@@ -149,16 +149,17 @@ void read_state(Trainer& trainer, const std::string& path) {
   });
 }
 
-void write_weights(const StateLoan& loan, const ModelConfig& config, const Parameters& parameters,
-                   DType type, const std::string& from, const std::string& to) {
+void write_weights(const StateReader& reader, const ModelConfig& config,
+                   const Parameters& parameters, DType type, const std::string& from,
+                   const std::string& to) {
   const std::vector<MappedTensor> tensors = map_tensors(config, parameters);
   SafetensorsFolderWriter files(to, stored_tensors(tensors, stored_type_of(type)));
-  const bool as_computed = type == loan.layout().weight_type();
+  const bool as_computed = type == reader.layout().weight_type();
   store_weights(
       tensors,
       [&](ParameterId id, uint64_t first, std::span<float> values) {
-        return as_computed ? loan.read_weights(id, first, values)
-                           : loan.read_masters(id, first, values);
+        return as_computed ? reader.read_weights(id, first, values)
+                           : reader.read_masters(id, first, values);
       },
       files);
   files.finish();

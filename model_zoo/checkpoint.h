@@ -1,7 +1,7 @@
 // A trainer's state in a file (io/state_file.h), from which another one goes on with the same bits:
 // whatever its budgets, chunk size, threads and schedule.
 //
-//   write_state(trainer.lend_state(), "state.ebb");
+//   write_state(trainer.lock_state(), "state.ebb");
 //   read_state(another, "state.ebb");
 //
 // And its weights as a Hugging Face folder, for everybody else.
@@ -14,7 +14,7 @@
 
 #include "device/dtype.h"
 #include "model_zoo/architecture.h"
-#include "scheduler/run/state_loan.h"
+#include "scheduler/run/state_reader.h"
 #include "scheduler/run/trainer.h"
 
 namespace ebb {
@@ -24,7 +24,7 @@ uint64_t state_file_bytes(const Layout& layout);
 
 /// Gives back each parameter as soon as it is written: another thread may go on training. The file
 /// appears whole or not at all.
-void write_state(StateLoan loan, const std::string& path);
+void write_state(StateReader reader, const std::string& path);
 
 /// After a throw the trainer must not be used.
 void read_state(Trainer& trainer, const std::string& path);
@@ -33,7 +33,8 @@ void read_state(Trainer& trainer, const std::string& path);
 /// the tokenizer's and generation's files of the folder that the model came from (empty: none). Of
 /// the type that the device computes with they are those that it computes with, else the masters,
 /// rounded. Everything is synced. `parameters` are the model's.
-void write_weights(const StateLoan& loan, const ModelConfig& config, const Parameters& parameters,
-                   DType type, const std::string& from, const std::string& to);
+void write_weights(const StateReader& reader, const ModelConfig& config,
+                   const Parameters& parameters, DType type, const std::string& from,
+                   const std::string& to);
 
 }  // namespace ebb

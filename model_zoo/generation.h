@@ -32,7 +32,7 @@ class Generation {
   Generation(const ModelConfig& config, const GenerationShape& shape, DType dtype);
 
   /// For prepare_inference(): the first for a piece of the prompt, the second for a token.
-  std::span<const Pass> passes() const { return passes_; }
+  std::span<const ForwardSpec> passes() const { return passes_; }
 
   /// Logits (V) of what comes next; valid until the next call. REQUIRES: prompt_length tokens.
   std::span<const float> read_prompt(Inference& inference, std::span<const int32_t> prompt);
@@ -47,7 +47,7 @@ class Generation {
   int64_t vocabulary_, piece_length_;
   int64_t num_read_ = 0;
   std::unique_ptr<const Model> prompt_model_, token_model_;
-  std::vector<Pass> passes_;
+  std::vector<ForwardSpec> passes_;
   std::vector<int32_t> tokens_, positions_, targets_;
   std::vector<float> logits_;
 };

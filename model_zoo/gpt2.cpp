@@ -134,7 +134,7 @@ Variable Gpt2::hidden(Tape& tape, std::span<const Tensor> inputs) const {
   Shared shared{packed_ ? inputs[3].data : nullptr, inputs[1].data,
                 cache_length_ > 0 ? inputs[3].data : nullptr};
   for (const Layer& layer : layers_) {
-    tape.pass_block(
+    tape.next_layer(
         [this, &layer, shared](Tape& t, Variable v) { return run_layer(t, layer, shared, v); }, x);
     if (shared.cache != nullptr) shared.cache += inputs[3].bytes() / layers_.size();
   }

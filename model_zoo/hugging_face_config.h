@@ -23,6 +23,6 @@ ModelConfig read_model_config(const std::string& folder);
 /// config.json for weights stored in this type, for models that did not come with one.
 std::string make_config_json(const ModelConfig& config, DType dtype);
 /// The config.json of a folder, for weights stored in this type: other fields as they were.
-std::string carry_config_json(const std::string& folder, DType dtype);
+std::string copy_config_json(const std::string& folder, DType dtype);
 
 }  // namespace ebb

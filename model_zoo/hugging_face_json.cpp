@@ -113,7 +113,7 @@ std::string make_config_json(const ModelConfig& config, DType dtype) {
   return text_of(std::visit([](const auto& c) { return to_json(c); }, config), dtype);
 }
 
-std::string carry_config_json(const std::string& folder, DType dtype) {
+std::string copy_config_json(const std::string& folder, DType dtype) {
   return text_of(read_ordered_json_file(folder + "/config.json"), dtype);
 }
 

@@ -163,7 +163,7 @@ Variable Llama::hidden(Tape& tape, std::span<const Tensor> inputs) const {
                 cache_length_ > 0 ? inputs[3].data : nullptr};
   Variable x = embedding(tape, inputs[0], embedding_, config_.channels, dtype_);
   for (const Layer& layer : layers_) {
-    tape.pass_block(
+    tape.next_layer(
         [this, &layer, shared](Tape& t, Variable v) { return run_layer(t, layer, shared, v); }, x);
     if (shared.cache != nullptr) shared.cache += inputs[3].bytes() / layers_.size();
   }

@@ -57,13 +57,13 @@ void copy_companions(const std::string& from, const std::string& to) {
 
 void write_model_files(const std::string& from, const ModelConfig& config, DType dtype,
                        const std::string& to) {
-  if (!from.empty()) return carry_model_files(from, dtype, to);
+  if (!from.empty()) return copy_model_files(from, dtype, to);
   write_new_file(to + "/config.json", make_config_json(config, dtype));
 }
 
-void carry_model_files(const std::string& from, std::optional<DType> dtype, const std::string& to) {
+void copy_model_files(const std::string& from, std::optional<DType> dtype, const std::string& to) {
   if (dtype) {
-    write_new_file(to + "/config.json", carry_config_json(from, *dtype));
+    write_new_file(to + "/config.json", copy_config_json(from, *dtype));
   } else {
     copy_synced(from + "/config.json", to + "/config.json");
   }

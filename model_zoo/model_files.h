@@ -19,7 +19,7 @@ void write_model_files(const std::string& from, const ModelConfig& config, DType
                        const std::string& to);
 
 /// The same from any model's folder; without a type, config.json as it is.
-void carry_model_files(const std::string& from, std::optional<DType> dtype, const std::string& to);
+void copy_model_files(const std::string& from, std::optional<DType> dtype, const std::string& to);
 
 /// Tokens that end a text, as generation_config.json of a folder names them, or where it does not
 /// its config.json; none where neither does.

@@ -11,7 +11,7 @@
 namespace ebb {
 namespace {
 
-constexpr double kTurn = 2 * std::numbers::pi;
+constexpr double kFullCircle = 2 * std::numbers::pi;
 
 void check(const Rotary& r, int64_t head_dim) {
   const auto positive = [](std::string_view what, double value) {
@@ -43,7 +43,7 @@ void check(const Rotary& r, int64_t head_dim) {
 
 /// Slow pairs (long waves) are interpolated, fast ones left alone, with a ramp between.
 double scaled_as_llama3(const Rotary& r, double frequency) {
-  const double turns = r.original_max_positions * frequency / kTurn;  // in the trained length
+  const double turns = r.original_max_positions * frequency / kFullCircle;  // in the trained length
   if (turns < r.low_freq_factor) return frequency / r.factor;
   if (turns > r.high_freq_factor) return frequency;
   const double share = (turns - r.low_freq_factor) / (r.high_freq_factor - r.low_freq_factor);
@@ -57,7 +57,8 @@ struct YarnRamp {
   YarnRamp(const Rotary& r, int64_t head_dim) {
     const auto dims = static_cast<double>(head_dim);
     const auto pair_that_turns = [&](double times) {
-      return dims * std::log(r.original_max_positions / (times * kTurn)) / (2 * std::log(r.theta));
+      return dims * std::log(r.original_max_positions / (times * kFullCircle)) /
+             (2 * std::log(r.theta));
     };
     low = pair_that_turns(r.beta_fast);
     high = pair_that_turns(r.beta_slow);

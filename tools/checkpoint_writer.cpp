@@ -33,9 +33,9 @@ void CheckpointWriter::finish() {
 
 void CheckpointWriter::save(SavedRun run, Trainer& trainer) {
   finish();  // one loan at a time
-  thread_ = std::thread([this, run = std::move(run), loan = trainer.lend_state()]() mutable {
+  thread_ = std::thread([this, run = std::move(run), reader = trainer.lock_state()]() mutable {
     try {
-      write(run, std::move(loan));
+      write(run, std::move(reader));
     } catch (...) {
       std::lock_guard lock(mutex_);
       error_ = std::current_exception();
@@ -43,10 +43,10 @@ void CheckpointWriter::save(SavedRun run, Trainer& trainer) {
   });
 }
 
-void CheckpointWriter::write(const SavedRun& run, StateLoan loan) const {
+void CheckpointWriter::write(const SavedRun& run, StateReader reader) const {
   try {
     folder_.check_room(contents_.bytes);
-    write_files(run, std::move(loan));
+    write_files(run, std::move(reader));
   } catch (const IoError& error) {
     throw IoError(
         fmt::format(
@@ -58,15 +58,15 @@ void CheckpointWriter::write(const SavedRun& run, StateLoan loan) const {
   remove_old_checkpoints(folder_.path(), run.position.step, keep_, notice_);
 }
 
-void CheckpointWriter::write_files(const SavedRun& run, StateLoan loan) const {
+void CheckpointWriter::write_files(const SavedRun& run, StateReader reader) const {
   const std::string path = checkpoint_path(folder_.path(), run.position.step);
   NewFolder folder(path);
   const std::string state = (std::filesystem::path(folder.path()) / kStateFile).string();
-  if (contents_.write_weights) contents_.write_weights(loan, folder.path());
+  if (contents_.write_weights) contents_.write_weights(reader, folder.path());
   if (contents_.with_state) {
-    write_state(std::move(loan), state);
+    write_state(std::move(reader), state);
   } else {
-    const StateLoan ends = std::move(loan);
+    const StateReader ends = std::move(reader);
   }
   write_saved_run(folder.path(), run);
   folder.commit();

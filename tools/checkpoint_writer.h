@@ -1,7 +1,7 @@
 // Saves checkpoints beside the training, on a thread of its own: one at a time, each whole or not
 // at all.
 //
-// The state is borrowed (scheduler/run/state_loan.h): whole until the weights are written and
+// The state is borrowed (scheduler/run/state_reader.h): whole until the weights are written and
 // synced, then parameter by parameter. Renaming and removing what is old hold up nothing. A save
 // that fails removes what it wrote, leaves the checkpoints before it as they are, and ends the run:
 // check(), save() or finish() throws.
@@ -23,7 +23,7 @@ namespace ebb {
 
 struct CheckpointContents {
   /// Writes weights, synced, to a folder; may be empty.
-  std::function<void(const StateLoan& loan, const std::string& folder)> write_weights;
+  std::function<void(const StateReader& reader, const std::string& folder)> write_weights;
   bool with_state = true;
   uint64_t bytes = 0;  ///< of weights and state, and 1 MiB for the rest
 };
@@ -45,8 +45,8 @@ class CheckpointWriter {
   void finish();
 
  private:
-  void write(const SavedRun& run, StateLoan loan) const;
-  void write_files(const SavedRun& run, StateLoan loan) const;
+  void write(const SavedRun& run, StateReader reader) const;
+  void write_files(const SavedRun& run, StateReader reader) const;
 
   const SaveFolder& folder_;
   const uint64_t keep_;

@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "device/errors.h"
-#include "tools/stays.h"
+#include "tools/residency_intervals.h"
 
 namespace ebb {
 namespace {
@@ -39,7 +39,7 @@ class StepEvents {
 
   std::string text(uint64_t step, double step_s) {
     add(R"({{"ph":"X","name":"step {}","pid":0,"tid":{},"ts":{:.3f},"dur":{:.3f}}})", step,
-        kNumLanes, us(0), step_s * 1e6);
+        kNumStreamKinds, us(0), step_s * 1e6);
     for (uint32_t i = 0; i < plan_.ops.size(); ++i) {
       if (!takes_no_time(plan_.ops[i])) add_op(i);
     }
@@ -61,7 +61,7 @@ class StepEvents {
     const Op& op = plan_.ops[i];
     const bool moves = op.kind == OpKind::Move;
     add(R"({{"ph":"X","name":"{}","cat":"{}","pid":0,"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{"op":{}{}}}}})",
-        op_name(op, prepared_.trace), name_of(op.kind), static_cast<int>(op.lane),
+        op_name(op, prepared_.trace), name_of(op.kind), static_cast<int>(op.stream),
         us(times_[i].start_s), (times_[i].end_s - times_[i].start_s) * 1e6, i,
         moves ? fmt::format(R"(,"bytes":{})", prepared_.layout->used_bytes(op.chunk)) : "");
   }
@@ -71,7 +71,7 @@ class StepEvents {
     std::vector<bool> used(plan_.ops.size(), false);
     for (uint32_t i = 0; i < plan_.ops.size(); ++i) {
       const Op& op = plan_.ops[i];
-      if (op.lane != Lane::Compute) continue;
+      if (op.stream != StreamKind::Compute) continue;
       for (const uint32_t w : plan_.waits_of(op)) {
         const Op& load = plan_.ops[w];
         const bool is_load = load.kind == OpKind::Move && load.to == Tier::Device;
@@ -89,9 +89,9 @@ class StepEvents {
     };
     const uint64_t id = num_flows_++;
     add(R"({{"ph":"s","name":"load","cat":"first use","id":{},"pid":0,"tid":{},"ts":{:.3f}}})", id,
-        static_cast<int>(Lane::Load), middle(from));
+        static_cast<int>(StreamKind::Load), middle(from));
     add(R"({{"ph":"f","bp":"e","name":"load","cat":"first use","id":{},"pid":0,"tid":{},"ts":{:.3f}}})",
-        id, static_cast<int>(Lane::Compute), middle(to));
+        id, static_cast<int>(StreamKind::Compute), middle(to));
   }
 
   void add_counters() {
@@ -119,8 +119,8 @@ class StepEvents {
 
 std::string op_name(const Op& op, const Trace& trace) {
   switch (op.kind) {
-    case OpKind::Run: {
-      const Moment& m = trace.moments[op.moment];
+    case OpKind::Call: {
+      const Call& m = trace.calls[op.call];
       return fmt::format("{} {}", m.name, name_of(m.phase));
     }
     case OpKind::Move:

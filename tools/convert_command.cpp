@@ -128,7 +128,7 @@ void convert(const ConvertOptions& options) {
     copy_tensor(folder.tensors()[i], i, writer, passed);
   }
   writer.finish();
-  carry_model_files(from, options.save_dtype, to.path());
+  copy_model_files(from, options.save_dtype, to.path());
   to.commit();
   fmt::print("{}: {} tensors in {} files\n", options.to, folder.tensors().size(),
              writer.num_files());

@@ -142,7 +142,7 @@ class Evaluation {
   /// Returns the exit code. A signal ends it after a micro-batch, with the result so far.
   int run(const Signals& signals) {
     open_files();
-    const std::vector<Pass> passes = make_passes(*model_, shape_);
+    const std::vector<ForwardSpec> passes = make_forwards(*model_, shape_);
     LoadedInference loaded =
         load_inference({options_.run}, source_, passes,
                        [this](const InferenceFlags& flags, const Budgets& budgets) {
@@ -191,19 +191,19 @@ class Evaluation {
 
   PreparedInference plan_of(const TrainOptions& options, const Budgets& budgets) const {
     const auto model = model_of(options, source_);
-    const std::vector<Pass> passes = make_passes(*model, shape_of(options, source_));
+    const std::vector<ForwardSpec> passes = make_forwards(*model, shape_of(options, source_));
     return prepare_inference(passes, inference_options(options, source_), budgets);
   }
 
   int64_t vocabulary() const { return sizes_of(source_.config).vocabulary; }
 
   /// Logits are those of the first micro-batch alone: it is a pass of its own.
-  std::vector<Pass> make_passes(const Model& model, const BatchShape& shape) const {
+  std::vector<ForwardSpec> make_forwards(const Model& model, const BatchShape& shape) const {
     const int64_t num_rows = shape.batch_size * shape.length;
-    Pass pass{.model = &model};
+    ForwardSpec pass{.model = &model};
     if (log_probs_) pass.num_losses = num_rows;
     if (!logits_) return {pass};
-    Pass first = pass;
+    ForwardSpec first = pass;
     first.logits_rows = num_rows;
     first.num_classes = vocabulary();
     return {first, pass};

@@ -65,7 +65,7 @@ LinkRates link_value(std::string_view flag, std::string_view text) {
 
 ComputeRates compute_rates_value(std::string_view flag, std::string_view text) {
   if (const auto rates = parse_compute_rates(text)) return *rates;
-  throw_bad_value(flag, text, kPretendSyntax);
+  throw_bad_value(flag, text, kEmulateComputeSyntax);
 }
 
 }  // namespace ebb

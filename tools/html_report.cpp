@@ -11,7 +11,7 @@
 #include "scheduler/plan/timeline.h"
 #include "tools/chrome_trace.h"
 #include "tools/report_page.h"
-#include "tools/stays.h"
+#include "tools/residency_intervals.h"
 
 namespace ebb {
 namespace {
@@ -56,7 +56,7 @@ class ViewJson {
       if (takes_no_time(op)) continue;
       const size_t bytes =
           op.kind == OpKind::Move ? prepared_.layout->used_bytes(op.chunk) : size_t{0};
-      json.push_back({static_cast<int>(op.lane), view_.times[i].start_s, view_.times[i].end_s,
+      json.push_back({static_cast<int>(op.stream), view_.times[i].start_s, view_.times[i].end_s,
                       op_name(op, prepared_.trace), bytes});
     }
     return json;

@@ -51,19 +51,20 @@ Alternatives smaller_chunks(InferenceFlags flags) {
 }
 
 /// Of the device, of home, or of both: what is planned without limits takes so much.
-Alternatives other_budgets(const InferenceFlags& told, const DeviceOptions& device,
+Alternatives other_budgets(const InferenceFlags& requested, const DeviceOptions& device,
                            const PlanInference& plan) {
-  InferenceFlags open = told;
+  InferenceFlags open = requested;
   open.options.device_memory.reset();
   open.options.host_memory.reset();
   const std::optional<size_t> free = budgets_of(open.options, device).device_memory;  // of a GPU
-  const PreparedInference p = plan(open, {.num_threads = static_cast<int>(told.options.threads),
-                                          .device = device.kind,
-                                          .pinned_memory = device.pinned_bytes});
+  const PreparedInference p =
+      plan(open, {.num_threads = static_cast<int>(requested.options.threads),
+                  .device = device.kind,
+                  .pinned_memory = device.pinned_bytes});
   if (free && *free < p.smallest_device_bytes) return {};
   const std::string on_device = "--device-memory " + flag_size(p.smallest_device_bytes);
   const std::string at_home = "--host-memory " + flag_size(p.ledger.total(Tier::Host));
-  InferenceFlags device_flag = told, home_flag = told;
+  InferenceFlags device_flag = requested, home_flag = requested;
   device_flag.options.device_memory = p.smallest_device_bytes;
   home_flag.options.host_memory = p.ledger.total(Tier::Host);
   InferenceFlags both = device_flag;
@@ -82,12 +83,12 @@ bool fits(const InferenceFlags& flags, const DeviceOptions& device, const PlanIn
 
 }  // namespace
 
-std::vector<std::string> changes_that_fit(const InferenceFlags& told, const DeviceOptions& device,
-                                          const PlanInference& plan) {
+std::vector<std::string> changes_that_fit(const InferenceFlags& requested,
+                                          const DeviceOptions& device, const PlanInference& plan) {
   std::vector<std::string> changes;
   for (const Alternatives& alternatives :
-       {as_bf16(told), smaller_micro_batches(told), fewer_tokens(told), smaller_chunks(told),
-        other_budgets(told, device, plan)}) {
+       {as_bf16(requested), smaller_micro_batches(requested), fewer_tokens(requested),
+        smaller_chunks(requested), other_budgets(requested, device, plan)}) {
     for (const auto& [text, flags] : alternatives) {
       if (!fits(flags, device, plan)) continue;
       changes.push_back(text);

@@ -24,7 +24,7 @@ using PlanInference =
     std::function<PreparedInference(const InferenceFlags& flags, const Budgets& budgets)>;
 
 /// "--micro-batch-size 2": changes after which it fits on this device, one of each kind.
-std::vector<std::string> changes_that_fit(const InferenceFlags& told, const DeviceOptions& device,
-                                          const PlanInference& plan);
+std::vector<std::string> changes_that_fit(const InferenceFlags& requested,
+                                          const DeviceOptions& device, const PlanInference& plan);
 
 }  // namespace ebb

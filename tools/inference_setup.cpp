@@ -28,7 +28,7 @@ std::string advice(std::span<const std::string> changes) {
 }  // namespace
 
 LoadedInference load_inference(const InferenceFlags& flags, const ModelSource& source,
-                               std::span<const Pass> passes, const PlanInference& plan) {
+                               std::span<const ForwardSpec> passes, const PlanInference& plan) {
   const TrainOptions& options = flags.options;
   // A folder that is no good shows before anything is taken.
   std::unique_ptr<const SourceWeights> weights;
@@ -59,7 +59,8 @@ std::string inference_header(const TrainOptions& options, const ModelSource& sou
                              const LoadedInference& loaded) {
   const PreparedInference& p = loaded.prepared;
   const uint32_t num_chunks = p.layout->num_chunks();
-  const auto num_held = static_cast<uint32_t>(p.passes.back().plan.held_at_start.size());
+  const auto resident_chunks =
+      static_cast<uint32_t>(p.forwards.back().plan.resident_at_start.size());
   return fmt::format(
       "model   {}: {} parameters, {}; weights: {}\n"
       "device  {}; {} of {} on it, {} at home; {} of {} chunks of weights stay there\n",
@@ -67,7 +68,7 @@ std::string inference_header(const TrainOptions& options, const ModelSource& sou
       source.has_weights ? "loaded" : fmt::format("random (seed {})", options.seed),
       loaded.device->info().name, format_bytes(p.ledger.total(Tier::Device)),
       format_bytes(loaded.device->info().memory_bytes), format_bytes(p.ledger.total(Tier::Host)),
-      std::min(num_held, num_chunks), num_chunks);
+      std::min(resident_chunks, num_chunks), num_chunks);
 }
 
 }  // namespace ebb

@@ -31,7 +31,7 @@ InferenceOptions inference_options(const TrainOptions& options, const ModelSourc
 /// `plan` plans `flags` as `passes` are, and others: where it does not fit, the error names those
 /// that do.
 LoadedInference load_inference(const InferenceFlags& flags, const ModelSource& source,
-                               std::span<const Pass> passes, const PlanInference& plan);
+                               std::span<const ForwardSpec> passes, const PlanInference& plan);
 
 /// Model and device, for stderr.
 std::string inference_header(const TrainOptions& options, const ModelSource& source,

@@ -20,7 +20,7 @@ struct Direction {
       : kind(copy_kind),
         home(device.allocate(MemoryKind::Pinned, bytes, "measurement")),
         there(device.allocate(MemoryKind::Device, bytes, "measurement")),
-        stream(device.create_stream(kind == CopyKind::Load ? StreamRole::Load : StreamRole::Store)),
+        stream(device.create_stream(kind == CopyKind::Load ? StreamKind::Load : StreamKind::Store)),
         begin(device.create_event()),
         end(device.create_event()) {}
 

@@ -35,11 +35,11 @@ bool is_rate(double value) { return std::isfinite(value) && value > 0; }
 Machine as_emulated(Machine machine, const DeviceOptions& options) {
   if (options.load_bytes_per_s > 0) machine.load_bytes_per_s = options.load_bytes_per_s;
   if (options.store_bytes_per_s > 0) machine.store_bytes_per_s = options.store_bytes_per_s;
-  if (options.pretend) {
-    machine.flops_per_s = options.pretend->flops_per_s;
-    machine.device_bytes_per_s = options.pretend->bytes_per_s;
+  if (options.emulate_compute) {
+    machine.flops_per_s = options.emulate_compute->flops_per_s;
+    machine.device_bytes_per_s = options.emulate_compute->bytes_per_s;
     machine.attention_flops_per_s = machine.vector_flops_per_s = machine.kernel_s = 0;
-    machine.pretended_kernels = true;
+    machine.emulate_compute = true;
   }
   return machine;
 }

@@ -57,9 +57,9 @@ class Measurement {
         copied_(device_->allocate(MemoryKind::Device, kCopyBytes, "measurement")),
         begin_(device_->create_event()),
         end_(device_->create_event()),
-        compute_(device_->create_stream(StreamRole::Compute)),
-        load_(device_->create_stream(StreamRole::Load)),
-        store_(device_->create_stream(StreamRole::Store)) {
+        compute_(device_->create_stream(StreamKind::Compute)),
+        load_(device_->create_stream(StreamKind::Load)),
+        store_(device_->create_stream(StreamKind::Store)) {
     fill_pattern(pinned_.data(), kCopyBytes);
   }
 
@@ -105,7 +105,7 @@ class Measurement {
                    .num_threads = num_threads(),
                    .attention = device_->info().attention,
                    .counted_kind = device_->info().kind});
-    const auto stream = sim.create_stream(StreamRole::Compute);
+    const auto stream = sim.create_stream(StreamKind::Compute);
     submit(sim.kernels(), *stream);
     return sim.take();
   }
@@ -289,10 +289,10 @@ class Measurement {
     planes.weight_dtype = weight_type_;
     planes.gradient_dtype = gradient_type_;
     ThreadTeam team(num_threads());
-    place_planes(team, planes, count);
-    const auto update = device_->create_stream(StreamRole::Update);
+    move_planes_to_nodes(team, planes, count);
+    const auto update = device_->create_stream(StreamKind::Update);
     const double seconds = typical_seconds(*update, num_threads(), [&] {
-      update->call({.name = "adamw"}, [&team, &planes, count] {
+      update->submit({.name = "adamw"}, [&team, &planes, count] {
         adamw_update(team, planes, count, {.learning_rate = 1e-6, .t = 100}, 1, 1);
       });
     });
@@ -313,7 +313,7 @@ class Measurement {
 
 Machine measure_machine(const DeviceOptions& options, DType weight_type, DType gradient_type) {
   DeviceOptions unbounded = options;
-  unbounded.pretend.reset();
+  unbounded.emulate_compute.reset();
   unbounded.memory_bytes = SIZE_MAX;
   unbounded.pinned_bytes = SIZE_MAX;  // a run's limit, not what the machine can do
   unbounded.load_bytes_per_s = unbounded.store_bytes_per_s = 0;

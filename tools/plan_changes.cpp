@@ -16,9 +16,9 @@ namespace {
 using Alternatives = std::vector<std::pair<std::string, TrainOptions>>;
 
 /// As many tokens a step, in smaller micro-batches.
-Alternatives smaller_micro_batches(const TrainOptions& told) {
+Alternatives smaller_micro_batches(const TrainOptions& requested) {
   Alternatives all;
-  TrainOptions options = told;
+  TrainOptions options = requested;
   while (options.micro_batch_size % 2 == 0) {
     options.micro_batch_size /= 2;
     options.gradient_accumulation *= 2;
@@ -30,19 +30,19 @@ Alternatives smaller_micro_batches(const TrainOptions& told) {
 }
 
 /// cuDNN's backward stores gradients of scores.
-Alternatives our_attention(const TrainOptions& told, const PlanGround& ground) {
-  const auto now = told.attention ? told.attention : ground.attention;
-  if (ground.device == DeviceKind::Host || now == AttentionKernels::Ebb) return {};
-  TrainOptions options = told;
+Alternatives our_attention(const TrainOptions& requested, const PlanContext& context) {
+  const auto now = requested.attention ? requested.attention : context.attention;
+  if (context.device == DeviceKind::Host || now == AttentionKernels::Ebb) return {};
+  TrainOptions options = requested;
   options.attention = AttentionKernels::Ebb;
   return {{"--attention ebb", options}};
 }
 
-Alternatives shorter_sequences(const TrainOptions& told) {
+Alternatives shorter_sequences(const TrainOptions& requested) {
   constexpr int64_t kShortest = 64;
-  int64_t length = batch_shape(told, model_source(told)).length;
+  int64_t length = batch_shape(requested, model_source(requested)).length;
   Alternatives all;
-  TrainOptions options = told;
+  TrainOptions options = requested;
   while (length / 2 >= kShortest) {
     length /= 2;
     options.seq_length = static_cast<uint64_t>(length);
@@ -51,10 +51,10 @@ Alternatives shorter_sequences(const TrainOptions& told) {
   return all;
 }
 
-Alternatives smaller_chunks(const TrainOptions& told) {
+Alternatives smaller_chunks(const TrainOptions& requested) {
   constexpr size_t kSmallest = size_t{2} << 20;
   Alternatives all;
-  TrainOptions options = told;
+  TrainOptions options = requested;
   while (options.chunk_size % 2 == 0 && options.chunk_size / 2 >= kSmallest) {
     options.chunk_size /= 2;
     all.emplace_back(fmt::format("--chunk-size {}", flag_size(options.chunk_size)), options);
@@ -63,38 +63,38 @@ Alternatives smaller_chunks(const TrainOptions& told) {
 }
 
 /// What flags hold fast, left to the planner.
-Alternatives left_to_the_planner(const TrainOptions& told) {
-  TrainOptions options = told;
+Alternatives left_to_the_planner(const TrainOptions& requested) {
+  TrainOptions options = requested;
   options.recompute = Recompute::Auto;
   options.activations = ActivationPlacement::Auto;
   options.micro_batch_order = MicroBatchOrder::Auto;
-  const bool same = told.recompute == options.recompute &&
-                    told.activations == options.activations &&
-                    told.micro_batch_order == options.micro_batch_order;
+  const bool same = requested.recompute == options.recompute &&
+                    requested.activations == options.activations &&
+                    requested.micro_batch_order == options.micro_batch_order;
   if (same) return {};
   return {{"--recompute auto --activations auto --micro-batch-order auto", options}};
 }
 
-Alternatives without_clipping(const TrainOptions& told) {
-  if (told.max_grad_norm == 0 || told.dtype == DType::F16) return {};
-  TrainOptions options = told;
+Alternatives without_clipping(const TrainOptions& requested) {
+  if (requested.max_grad_norm == 0 || requested.dtype == DType::F16) return {};
+  TrainOptions options = requested;
   options.max_grad_norm = 0;
   return {{"--clip 0", options}};
 }
 
 /// As wide as fp16 on the device, and its masters take 2 bytes a parameter less at home.
-Alternatives as_bf16(const TrainOptions& told) {
-  if (told.dtype == DType::BF16) return {};
-  TrainOptions options = told;
+Alternatives as_bf16(const TrainOptions& requested) {
+  if (requested.dtype == DType::BF16) return {};
+  TrainOptions options = requested;
   options.dtype = DType::BF16;
-  if (told.gradient_dtype != DType::F16) return {{"--dtype bf16", options}};
+  if (requested.gradient_dtype != DType::F16) return {{"--dtype bf16", options}};
   options.gradient_dtype = DType::BF16;
   return {{"--dtype bf16 --gradient-dtype bf16", options}};
 }
 
-std::optional<PlannedStep> try_plan(const TrainOptions& options, const PlanGround& ground) {
+std::optional<PlannedStep> try_plan(const TrainOptions& options, const PlanContext& context) {
   try {
-    return plan_step_of(options, ground);
+    return plan_step_of(options, context);
   } catch (const ConfigError&) {  // PlanErrors, and what cannot be with other flags that were told
     return std::nullopt;
   }
@@ -111,26 +111,26 @@ PlanChange describe(std::string text, const PlannedStep& step) {
 }
 
 void add_first_that_fits(std::vector<PlanChange>& changes, const Alternatives& alternatives,
-                         const PlanGround& ground) {
+                         const PlanContext& context) {
   for (const auto& [text, options] : alternatives) {
-    const auto step = try_plan(options, ground);
+    const auto step = try_plan(options, context);
     if (step) return changes.push_back(describe(text, *step));
   }
 }
 
 /// Then it is home that is too small, which the shape of a micro-batch does not change.
-bool fits_device(TrainOptions options, PlanGround ground) {
+bool fits_device(TrainOptions options, PlanContext context) {
   options.host_memory = kUnlimitedBytes;
-  ground.total_memory_bytes.reset();
-  ground.is_here = false;
-  return try_plan(options, ground).has_value();
+  context.total_memory_bytes.reset();
+  context.is_here = false;
+  return try_plan(options, context).has_value();
 }
 
 /// As much on the device as can be: it is no room at all that is asked for.
-std::optional<size_t> least_at_home(TrainOptions options, const PlanGround& ground) {
+std::optional<size_t> least_at_home(TrainOptions options, const PlanContext& context) {
   options.host_memory = 1;
   try {
-    plan_step_of(options, ground);
+    plan_step_of(options, context);
   } catch (const HomeTooSmall& refused) {
     return refused.least_bytes();
   } catch (const ConfigError&) {
@@ -139,10 +139,10 @@ std::optional<size_t> least_at_home(TrainOptions options, const PlanGround& grou
 }
 
 /// More memory, as much as works; where the device's memory is the host's, less of it.
-void add_more_memory(std::vector<PlanChange>& changes, const TrainOptions& told,
-                     const PlanGround& ground) {
-  TrainOptions options = told;
-  PlanGround roomy = ground;
+void add_more_memory(std::vector<PlanChange>& changes, const TrainOptions& requested,
+                     const PlanContext& context) {
+  TrainOptions options = requested;
+  PlanContext roomy = context;
   roomy.total_memory_bytes.reset();
   roomy.is_here = false;
   options.host_memory = kUnlimitedBytes;
@@ -150,22 +150,23 @@ void add_more_memory(std::vector<PlanChange>& changes, const TrainOptions& told,
   const auto free = try_plan(options, roomy);
   if (!free) return;
   const size_t least = free->prepared.smallest_device_bytes;
-  if (ground.total_memory_bytes && !told.device_memory) {
-    options = told;
+  if (context.total_memory_bytes && !requested.device_memory) {
+    options = requested;
     options.device_memory = least;
     const std::string text = fmt::format("--device-memory {}", flag_size(least));
-    return add_first_that_fits(changes, {{text, options}}, ground);
+    return add_first_that_fits(changes, {{text, options}}, context);
   }
-  const bool device_fits = least <= told.device_memory.value_or(ground.machine.device_memory_bytes);
-  options.device_memory = told.device_memory;
+  const bool device_fits =
+      least <= requested.device_memory.value_or(context.machine.device_memory_bytes);
+  options.device_memory = requested.device_memory;
   if (!device_fits) options.device_memory = least;
-  if (!device_fits && ground.is_here && least > ground.machine.device_memory_bytes) return;
+  if (!device_fits && context.is_here && least > context.machine.device_memory_bytes) return;
   options.host_memory = least_at_home(options, roomy);
   if (!options.host_memory) return;
   const bool host_fits =
-      *options.host_memory <= told.host_memory.value_or(ground.machine.host_memory_bytes);
-  if (host_fits) options.host_memory = told.host_memory;
-  const auto step = try_plan(options, ground);
+      *options.host_memory <= requested.host_memory.value_or(context.machine.host_memory_bytes);
+  if (host_fits) options.host_memory = requested.host_memory;
+  const auto step = try_plan(options, context);
   if (!step) return;
   std::string text;
   if (!device_fits) text += fmt::format("--device-memory {} ", flag_size(least));
@@ -177,18 +178,18 @@ void add_more_memory(std::vector<PlanChange>& changes, const TrainOptions& told,
 
 }  // namespace
 
-std::vector<PlanChange> changes_that_fit(const TrainOptions& options, const PlanGround& ground) {
+std::vector<PlanChange> changes_that_fit(const TrainOptions& options, const PlanContext& context) {
   std::vector<PlanChange> changes;
   std::vector<Alternatives> all = {left_to_the_planner(options), without_clipping(options),
                                    as_bf16(options)};
-  if (!fits_device(options, ground)) {
-    all.push_back(our_attention(options, ground));
+  if (!fits_device(options, context)) {
+    all.push_back(our_attention(options, context));
     all.push_back(smaller_micro_batches(options));
     all.push_back(smaller_chunks(options));
     all.push_back(shorter_sequences(options));
   }
-  for (const Alternatives& alternatives : all) add_first_that_fits(changes, alternatives, ground);
-  add_more_memory(changes, options, ground);
+  for (const Alternatives& alternatives : all) add_first_that_fits(changes, alternatives, context);
+  add_more_memory(changes, options, context);
   std::ranges::stable_sort(changes, [](const PlanChange& a, const PlanChange& b) {
     return a.tokens_per_second > b.tokens_per_second;
   });

@@ -17,6 +17,6 @@ struct PlanChange {
 };
 
 /// REQUIRES: plan_step_of(options, ground) throws a PlanError. The cheapest first.
-std::vector<PlanChange> changes_that_fit(const TrainOptions& options, const PlanGround& ground);
+std::vector<PlanChange> changes_that_fit(const TrainOptions& options, const PlanContext& context);
 
 }  // namespace ebb

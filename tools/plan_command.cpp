@@ -24,11 +24,11 @@ void write_machine(const PlannedMachine& machine, const std::string& path) {
   if (!file) throw IoError("cannot write the machine file", path, errno);
 }
 
-Report report_of(const PlanGround& ground, const PlannedStep& step) {
+Report report_of(const PlanContext& context, const PlannedStep& step) {
   const Candidate& c = step.chosen();
   const Preparation& p = step.prepared;
-  return {.title = fmt::format("{} planned for {}", step.model_name, ground.machine.device),
-          .facts = plan_lines(ground, step),
+  return {.title = fmt::format("{} planned for {}", step.model_name, context.machine.device),
+          .facts = plan_lines(context, step),
           .tiles = {{fmt::format("{:.4g} s", c.seconds), "predicted step"},
                     {fmt::format("{:.1f} %", 100 * c.bound.seconds / c.seconds), "of the bound"},
                     {fmt::format("{:.0f}", step.tokens_per_second()), "tokens a second"},
@@ -36,20 +36,20 @@ Report report_of(const PlanGround& ground, const PlannedStep& step) {
                     {format_bytes(p.plan.stored_bytes), "stored"},
                     {format_bytes(p.ledger.total(Tier::Device)), "on the device"},
                     {format_bytes(p.ledger.total(Tier::Host)), "at home"}},
-          .views = {simulated_view(p, ground.machine.rates)}};
+          .views = {simulated_view(p, context.machine.rates)}};
 }
 
 /// The plan, or what would make it fit.
-int print_plan(const PlanRequest& request, const PlanGround& ground) {
+int print_plan(const PlanRequest& request, const PlanContext& context) {
   try {
-    const PlannedStep step = plan_step_of(request.options, ground);
-    fmt::print("{}", request.json ? plan_json(ground, step) : format_plan(ground, step));
+    const PlannedStep step = plan_step_of(request.options, context);
+    fmt::print("{}", request.json ? plan_json(context, step) : format_plan(context, step));
     if (!request.html.empty()) {
-      write_report(request.html, report_of(ground, step), step.prepared);
+      write_report(request.html, report_of(context, step), step.prepared);
     }
     return 0;
   } catch (const PlanError& error) {
-    const std::vector<PlanChange> changes = changes_that_fit(request.options, ground);
+    const std::vector<PlanChange> changes = changes_that_fit(request.options, context);
     fmt::print("{}", request.json ? misfit_json(error.what(), changes)
                                   : format_misfit(error.what(), changes));
     return kExitDoesNotFit;
@@ -67,9 +67,9 @@ int plan_command(std::vector<std::string> arguments) {
   validate(request);
   const PlannedMachine machine = planned_machine(request);
   if (!request.write_machine.empty()) write_machine(machine, request.write_machine);
-  const PlanGround ground = plan_ground(request, machine);
-  if (request.sweep == Sweep::None) return print_plan(request, ground);
-  sweep_plans(request, ground, [](const std::string& row) {
+  const PlanContext context = plan_context(request, machine);
+  if (request.sweep == Sweep::None) return print_plan(request, context);
+  sweep_plans(request, context, [](const std::string& row) {
     fmt::print("{}", row);
     flush_results();
   });

@@ -22,7 +22,7 @@ inline constexpr double kLeastGain = 1.03;
 /// The change with the most tokens a second; nullopt where none is worth it, where the run itself
 /// does not fit, or where the machine has no rates. Where several are as good (to 1 %), the one
 /// with the smaller price comes first.
-std::optional<PlanGain> best_gain(const TrainOptions& options, const PlanGround& ground);
+std::optional<PlanGain> best_gain(const TrainOptions& options, const PlanContext& context);
 
 /// "--device-memory 96MiB: 1.21 x the tokens/s, as predicted"
 std::string format_gain(const std::optional<PlanGain>& gain);

@@ -26,24 +26,24 @@ std::string flops_text(double flops_per_s) {
 }
 
 std::string compute_line(const Machine& m) {
-  if (m.pretended_kernels) return flops_text(m.flops_per_s) + " pretended";
+  if (m.emulate_compute) return flops_text(m.flops_per_s) + " pretended";
   return fmt::format("{} in matrix products, {} in attention, {:.3g} GB/s memory",
                      flops_text(m.flops_per_s), flops_text(m.attention_flops_per_s),
                      m.device_bytes_per_s / 1e9);
 }
 
 /// "none", "block"; "block of 7", the first seven; "block of 7, spread".
-std::string recompute_text(const Candidate& c, uint32_t num_model_blocks) {
-  const bool all = c.recomputed_blocks == 0 || c.recomputed_blocks == num_model_blocks;
+std::string recompute_text(const Candidate& c, uint32_t num_layers) {
+  const bool all = c.recomputed_layers == 0 || c.recomputed_layers == num_layers;
   if (c.recompute == Recompute::None || all) return name_of(c.recompute);
-  return fmt::format("{} of {}{}", name_of(c.recompute), c.recomputed_blocks,
+  return fmt::format("{} of {}{}", name_of(c.recompute), c.recomputed_layers,
                      c.recomputed_of > 0 ? ", spread" : "");
 }
 
-std::string candidate_line(const Candidate& c, bool chosen, uint32_t num_model_blocks) {
+std::string candidate_line(const Candidate& c, bool chosen, uint32_t num_layers) {
   const std::string settings =
       fmt::format("{} {:<11} {:<19} {:<11} {:<8}", chosen ? '*' : ' ', name_of(c.order),
-                  recompute_text(c, num_model_blocks), name_of(c.activations), name_of(c.update));
+                  recompute_text(c, num_layers), name_of(c.activations), name_of(c.update));
   if (!c.why_not.empty()) return fmt::format("{} {}\n", settings, c.why_not);
   return fmt::format("{} {:>10.4f} {:>10.4f} {:<18} {:>12} {:>12}\n", settings, c.seconds,
                      c.bound.seconds, c.bound.bound_by, format_bytes(c.moved_bytes),
@@ -92,11 +92,11 @@ Json to_json(const Candidate& c) {
     json["why_not"] = c.why_not;
     return json;
   }
-  json["recomputed_blocks"] = c.recomputed_blocks;
+  json["recomputed_layers"] = c.recomputed_layers;
   json["recomputed_of"] = c.recomputed_of;
-  json["held_chunks"] = c.num_held;
-  json["device_updates"] = c.num_device_updates;
-  json["speculated_chunks"] = c.num_speculated;
+  json["resident_chunks"] = c.resident_chunks;
+  json["device_updates"] = c.device_updates;
+  json["speculated_chunks"] = c.speculated_chunks;
   json["predicted_seconds"] = c.seconds;
   json["bound_seconds"] = c.bound.seconds;
   json["bound_by"] = c.bound.bound_by;
@@ -129,12 +129,12 @@ std::string candidate_table(const Preparation& p) {
       "  {:<11} {:<19} {:<11} {:<8} {:>10} {:>10} {:<18} {:>12} {:>12}\n", "micro-batch",
       "recompute", "activations", "update", "predicted", "bound s", "by", "moves", "device");
   for (size_t i = 0; i < p.candidates.size(); ++i) {
-    text += candidate_line(p.candidates[i], i == p.chosen, p.num_model_blocks);
+    text += candidate_line(p.candidates[i], i == p.chosen, p.num_layers);
   }
   return text;
 }
 
-std::vector<std::string> plan_lines(const PlanGround& ground, const PlannedStep& step) {
+std::vector<std::string> plan_lines(const PlanContext& context, const PlannedStep& step) {
   const Preparation& p = step.prepared;
   const BatchShape& s = step.shape;
   std::vector<std::string> lines;
@@ -143,8 +143,8 @@ std::vector<std::string> plan_lines(const PlanGround& ground, const PlannedStep&
   };
   line("model", fmt::format("{}: {} parameters, {}", step.model_name,
                             format_count(step.num_parameters), name_of(p.layout->weight_type())));
-  line("machine", fmt::format("{} ({}): {}", ground.machine.name, ground.machine.device,
-                              machine_line(ground.machine.rates)));
+  line("machine", fmt::format("{} ({}): {}", context.machine.name, context.machine.device,
+                              machine_line(context.machine.rates)));
   line("step", fmt::format("{} micro-batches x {} sequences x {} tokens = {} tokens", s.num_batches,
                            s.batch_size, s.length, s.num_tokens()));
   line("fits", fits_text(step));
@@ -152,7 +152,7 @@ std::vector<std::string> plan_lines(const PlanGround& ground, const PlannedStep&
        fmt::format(
            "the smallest budget that works{} is {}, beyond {} more is for chunks to live there",
            home_is_short(step) ? ", with more at home," : "", format_bytes(p.smallest_device_bytes),
-           format_bytes(p.resident_device_bytes)));
+           format_bytes(p.full_device_bytes)));
   line("time", seconds_text(step));
   line("traffic",
        fmt::format("a step loads {} and stores {}, in {} chunks of {} and {} blocks",
@@ -163,19 +163,19 @@ std::vector<std::string> plan_lines(const PlanGround& ground, const PlannedStep&
   return lines;
 }
 
-std::string format_plan(const PlanGround& ground, const PlannedStep& step) {
+std::string format_plan(const PlanContext& context, const PlannedStep& step) {
   const Preparation& p = step.prepared;
-  return fmt::format("{}\n", fmt::join(plan_lines(ground, step), "\n")) + candidate_table(p) +
+  return fmt::format("{}\n", fmt::join(plan_lines(context, step), "\n")) + candidate_table(p) +
          p.ledger.table();
 }
 
-std::string plan_json(const PlanGround& ground, const PlannedStep& step) {
+std::string plan_json(const PlanContext& context, const PlannedStep& step) {
   const Preparation& p = step.prepared;
   const Candidate& c = step.chosen();
   Json json = {{"fits", true},
                {"model", step.model_name},
                {"parameters", step.num_parameters},
-               {"machine", ground.machine.name},
+               {"machine", context.machine.name},
                {"tokens_per_step", step.shape.num_tokens()},
                {"predicted_seconds", c.seconds},
                {"bound_seconds", c.bound.seconds},
@@ -188,7 +188,7 @@ std::string plan_json(const PlanGround& ground, const PlannedStep& step) {
                {"device_bytes", p.ledger.total(Tier::Device)},
                {"host_bytes", p.ledger.total(Tier::Host)},
                {"smallest_device_bytes", p.smallest_device_bytes},
-               {"resident_device_bytes", p.resident_device_bytes},
+               {"full_device_bytes", p.full_device_bytes},
                {"chosen", p.chosen}};
   json["candidates"] = Json::array();
   for (const Candidate& candidate : p.candidates) json["candidates"].push_back(to_json(candidate));

@@ -12,10 +12,10 @@
 namespace ebb {
 
 /// Model, machine, step, whether it fits, time, traffic, plan: a line each.
-std::vector<std::string> plan_lines(const PlanGround& ground, const PlannedStep& step);
+std::vector<std::string> plan_lines(const PlanContext& context, const PlannedStep& step);
 /// The same, what the planner chose from, and where every class of bytes lies.
-std::string format_plan(const PlanGround& ground, const PlannedStep& step);
-std::string plan_json(const PlanGround& ground, const PlannedStep& step);
+std::string format_plan(const PlanContext& context, const PlannedStep& step);
+std::string plan_json(const PlanContext& context, const PlannedStep& step);
 
 /// The cheapest of the changes after which a plan fits, or that there is none.
 std::string format_changes(std::span<const PlanChange> changes);

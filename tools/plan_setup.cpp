@@ -31,14 +31,14 @@ std::optional<AttentionKernels> attention_here(DeviceKind device) {
   return probe_cuda().attention_library.empty() ? AttentionKernels::Ebb : AttentionKernels::Cudnn;
 }
 
-PlanGround ground_on(const PlannedMachine& machine, DeviceKind device,
-                     std::optional<AttentionKernels> attention = {}) {
-  PlanGround ground{.machine = machine, .device = device, .attention = attention};
-  if (device == DeviceKind::Host) ground.total_memory_bytes = ground.machine.host_memory_bytes;
-  return ground;
+PlanContext context_on(const PlannedMachine& machine, DeviceKind device,
+                       std::optional<AttentionKernels> attention = {}) {
+  PlanContext context{.machine = machine, .device = device, .attention = attention};
+  if (device == DeviceKind::Host) context.total_memory_bytes = context.machine.host_memory_bytes;
+  return context;
 }
 
-PlanGround ground_elsewhere(const TrainOptions& options, const PlannedMachine& machine) {
+PlanContext context_elsewhere(const TrainOptions& options, const PlannedMachine& machine) {
   // Where the cores that update the state compute as well, they are the device.
   const bool on_host = machine.rates.shared_cores;
   if (options.device == (on_host ? DeviceChoice::Cuda : DeviceChoice::Host)) {
@@ -52,20 +52,20 @@ PlanGround ground_elsewhere(const TrainOptions& options, const PlannedMachine& m
                     "there again, with --write-machine",
                     options.threads, machine.name, machine.num_threads));
   }
-  return ground_on(machine, on_host ? DeviceKind::Host : DeviceKind::Cuda);
+  return context_on(machine, on_host ? DeviceKind::Host : DeviceKind::Cuda);
 }
 
-size_t host_memory(const TrainOptions& options, const PlanGround& ground) {
-  const size_t bytes = ground.machine.host_memory_bytes;
-  const size_t told = options.host_memory.value_or(bytes);
-  return ground.is_here ? std::min(told, bytes) : told;
+size_t host_memory(const TrainOptions& options, const PlanContext& context) {
+  const size_t bytes = context.machine.host_memory_bytes;
+  const size_t requested = options.host_memory.value_or(bytes);
+  return context.is_here ? std::min(requested, bytes) : requested;
 }
 
 /// As a run with these flags would evaluate.
-uint32_t evaluation_batches(const TrainOptions& options, const PlanGround& ground,
+uint32_t evaluation_batches(const TrainOptions& options, const PlanContext& context,
                             const BatchShape& shape) {
-  if (ground.num_eval_tokens == 0) return 0;
-  const uint64_t samples = (ground.num_eval_tokens - 1) / static_cast<uint64_t>(shape.length);
+  if (context.num_eval_tokens == 0) return 0;
+  const uint64_t samples = (context.num_eval_tokens - 1) / static_cast<uint64_t>(shape.length);
   return static_cast<uint32_t>(
       std::min(options.eval_batches, samples / static_cast<uint64_t>(shape.batch_size)));
 }
@@ -98,7 +98,8 @@ void validate(const PlanRequest& request) {
   refuse_same_files({{"--machine", request.machine_name}},
                     {{"--write-machine", request.write_machine}, {"--html", request.html}});
   const bool here = request.machine_name == "this";
-  const bool emulates = request.options.link.load_bytes_per_s > 0 || request.options.pretend;
+  const bool emulates =
+      request.options.link.load_bytes_per_s > 0 || request.options.emulate_compute;
   if (!here && emulates) {
     throw ConfigError(
         "--link and --pretend change what this machine measures: allowed with --machine this; "
@@ -134,28 +135,28 @@ PlannedMachine planned_machine(const PlanRequest& request) {
   return machine;
 }
 
-PlanGround plan_ground(const PlanRequest& request, const PlannedMachine& machine) {
-  if (request.machine_name != "this") return ground_elsewhere(request.options, machine);
+PlanContext plan_context(const PlanRequest& request, const PlannedMachine& machine) {
+  if (request.machine_name != "this") return context_elsewhere(request.options, machine);
   const DeviceOptions device = device_options(request.options);
   const ModelSource source = model_source(request.options);
   MachineRates rates{.machine = machine.rates};
   fit_to_model(rates, request.options, source, batch_shape(request.options, source), device);
-  PlanGround ground = ground_on(machine, device.kind, attention_here(device.kind));
-  ground.machine.rates = rates.machine;
-  ground.is_here = true;
-  return ground;
+  PlanContext context = context_on(machine, device.kind, attention_here(device.kind));
+  context.machine.rates = rates.machine;
+  context.is_here = true;
+  return context;
 }
 
-PlanGround ground_of(const TrainSetup& setup) {
-  PlanGround ground =
-      ground_on(this_machine(setup.device), setup.device.kind, attention_here(setup.device.kind));
-  ground.machine.rates = setup.rates.machine;
-  ground.is_here = true;
-  ground.num_eval_tokens = setup.eval_data ? setup.eval_data->num_tokens() : 0;
-  return ground;
+PlanContext context_of(const TrainSetup& setup) {
+  PlanContext context =
+      context_on(this_machine(setup.device), setup.device.kind, attention_here(setup.device.kind));
+  context.machine.rates = setup.rates.machine;
+  context.is_here = true;
+  context.num_eval_tokens = setup.eval_data ? setup.eval_data->num_tokens() : 0;
+  return context;
 }
 
-PlannedStep plan_step_of(const TrainOptions& options, const PlanGround& ground) {
+PlannedStep plan_step_of(const TrainOptions& options, const PlanContext& context) {
   PlannedStep step;
   const ModelSource source = model_source(options);
   step.model_name = source.name;
@@ -167,21 +168,21 @@ PlannedStep plan_step_of(const TrainOptions& options, const PlanGround& ground) 
                                    .length = step.shape.length,
                                    .packed = options.is_packed()},
                                   options.dtype);
-  const PlannedMachine& machine = ground.machine;
+  const PlannedMachine& machine = context.machine;
   step.budgets = {.device_memory = options.device_memory,
-                  .host_memory = host_memory(options, ground),
-                  .total_memory = ground.total_memory_bytes,
+                  .host_memory = host_memory(options, context),
+                  .total_memory = context.total_memory_bytes,
                   .num_threads = machine.num_threads,
-                  .device = ground.device,
-                  .attention = options.attention ? options.attention : ground.attention,
+                  .device = context.device,
+                  .attention = options.attention ? options.attention : context.attention,
                   .pinned_memory = options.pinned.value_or(SIZE_MAX)};
-  const bool device_is_host = ground.total_memory_bytes.has_value();
+  const bool device_is_host = context.total_memory_bytes.has_value();
   if (!device_is_host && !options.device_memory) {
     step.budgets.device_memory = machine.device_memory_bytes;
   }
   step.prepared =
       prepare(*model,
-              trainer_options(options, step.shape, evaluation_batches(options, ground, step.shape),
+              trainer_options(options, step.shape, evaluation_batches(options, context, step.shape),
                               !source.has_weights),
               step.budgets, machine.rates);
   return step;

@@ -36,7 +36,7 @@ void validate(const PlanRequest& request);
 
 /// What a plan is made for. Budgets are not in it: plan_step_of() takes those of the flags, else
 /// all that the machine has; the host as a device takes what the model needs, as in training.
-struct PlanGround {
+struct PlanContext {
   PlannedMachine machine = {};
   std::optional<size_t> total_memory_bytes = {};   ///< where the device's memory is the host's
   DeviceKind device = DeviceKind::Host;            ///< whose kernels will run
@@ -49,9 +49,9 @@ PlannedMachine this_machine(const DeviceOptions& device);
 /// What --machine names; this one with its rates as measured, for whatever model.
 PlannedMachine planned_machine(const PlanRequest& request);
 /// This machine's rates are fitted to the model.
-PlanGround plan_ground(const PlanRequest& request, const PlannedMachine& machine);
+PlanContext plan_context(const PlanRequest& request, const PlannedMachine& machine);
 /// Where a run is planned again, or otherwise.
-PlanGround ground_of(const TrainSetup& setup);
+PlanContext context_of(const TrainSetup& setup);
 
 /// A step's model, shape and plan.
 struct PlannedStep {
@@ -67,6 +67,6 @@ struct PlannedStep {
     return static_cast<double>(shape.num_tokens()) / chosen().seconds;
   }
 };
-PlannedStep plan_step_of(const TrainOptions& options, const PlanGround& ground);
+PlannedStep plan_step_of(const TrainOptions& options, const PlanContext& context);
 
 }  // namespace ebb

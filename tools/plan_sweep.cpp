@@ -29,9 +29,9 @@ class Rows {
   }
 
   /// A row that does not fit is still one: budgets at home differ with those of the device.
-  void add(const TrainOptions& options, const PlanGround& ground) const {
+  void add(const TrainOptions& options, const PlanContext& context) const {
     try {
-      add(plan_step_of(options, ground));
+      add(plan_step_of(options, context));
     } catch (const PlanError&) {
       add_unfit(options);
     }
@@ -91,11 +91,11 @@ double tokens_at_compute_bound(const PlannedStep& step) {
   return static_cast<double>(step.shape.num_tokens()) / step.chosen().bound.compute_s;
 }
 
-void sweep_budgets(const PlanRequest& request, const PlanGround& ground,
+void sweep_budgets(const PlanRequest& request, const PlanContext& context,
                    const std::function<void(const std::string&)>& print) {
   TrainOptions options = request.options;
   options.device_memory = kUnlimitedBytes;
-  const PlannedStep roomy = plan_step_of(options, ground);
+  const PlannedStep roomy = plan_step_of(options, context);
   const auto least = static_cast<double>(roomy.prepared.smallest_device_bytes);
   const auto most = static_cast<double>(roomy.prepared.ledger.total(Tier::Device));
   const Rows rows(request.json, tokens_at_compute_bound(roomy), print);
@@ -104,28 +104,28 @@ void sweep_budgets(const PlanRequest& request, const PlanGround& ground,
         least * std::pow(most / least, static_cast<double>(i) / (kNumBudgets - 1));
     options.device_memory =
         std::max(roomy.prepared.smallest_device_bytes, static_cast<size_t>(std::ceil(budget)));
-    rows.add(options, ground);
+    rows.add(options, context);
   }
 }
 
-void sweep_tokens(const PlanRequest& request, const PlanGround& ground,
+void sweep_tokens(const PlanRequest& request, const PlanContext& context,
                   const std::function<void(const std::string&)>& print) {
   TrainOptions options = request.options;
-  const PlannedStep first = plan_step_of(options, ground);
+  const PlannedStep first = plan_step_of(options, context);
   const Rows rows(request.json, tokens_at_compute_bound(first), print);
   rows.add(first);
   for (int i = 0; i < kNumDoublings; ++i) {
     options.gradient_accumulation *= 2;
-    rows.add(options, ground);
+    rows.add(options, context);
   }
 }
 
 }  // namespace
 
-void sweep_plans(const PlanRequest& request, const PlanGround& ground,
+void sweep_plans(const PlanRequest& request, const PlanContext& context,
                  const std::function<void(const std::string&)>& print) {
-  if (request.sweep == Sweep::DeviceMemory) return sweep_budgets(request, ground, print);
-  sweep_tokens(request, ground, print);
+  if (request.sweep == Sweep::DeviceMemory) return sweep_budgets(request, context, print);
+  sweep_tokens(request, context, print);
 }
 
 }  // namespace ebb

@@ -10,7 +10,7 @@ namespace ebb {
 
 /// Hands every row to `print` as soon as it is planned: a table with a bar for tokens a second.
 /// Throws PlanError where not even the roomiest plan fits.
-void sweep_plans(const PlanRequest& request, const PlanGround& ground,
+void sweep_plans(const PlanRequest& request, const PlanContext& context,
                  const std::function<void(const std::string&)>& print);
 
 }  // namespace ebb

@@ -103,7 +103,7 @@ std::string to_json(const StepRecord& r) {
       .add("device_peak_bytes", r.device_peak_bytes)
       .add("host_bytes", r.host_bytes)
       .add("speculated_chunks", r.speculated_chunks)
-      .add("undone_chunks", r.undone_chunks)
+      .add("rolled_back_chunks", r.rolled_back_chunks)
       .add("eval_loss", r.eval_loss)
       .take();
 }

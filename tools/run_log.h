@@ -38,7 +38,7 @@ struct StepRecord {
   std::optional<uint64_t> host_bytes = {};
   // Where updates speculate.
   std::optional<uint64_t> speculated_chunks = {};
-  std::optional<uint64_t> undone_chunks = {};
+  std::optional<uint64_t> rolled_back_chunks = {};
   std::optional<double> eval_loss = {};
 };
 

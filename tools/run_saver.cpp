@@ -25,9 +25,9 @@ std::string model_files(const std::string& model, const std::string& saves) {
 CheckpointContents contents_of(const TrainOptions& options, const TrainSetup& setup) {
   const Layout& layout = *setup.prepared.layout;
   const DType type = options.save_dtype.value_or(options.dtype);
-  const auto write = [&setup, type, saves = options.save](const StateLoan& loan,
+  const auto write = [&setup, type, saves = options.save](const StateReader& reader,
                                                           const std::string& folder) {
-    write_weights(loan, setup.source.config, setup.model->parameters(), type,
+    write_weights(reader, setup.source.config, setup.model->parameters(), type,
                   model_files(setup.source.folder, saves), folder);
   };
   const bool with_state = !options.save_weights_only;

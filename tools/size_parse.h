@@ -16,7 +16,7 @@
 namespace ebb {
 
 inline constexpr std::string_view kSizeSyntax = "a size like 256MiB, 1.5GiB, 16GB or plain bytes";
-inline constexpr std::string_view kPretendSyntax =
+inline constexpr std::string_view kEmulateComputeSyntax =
     "a rate like 100TFLOP/s, above 0, or two, of arithmetic and of memory: 100TFLOP/s,2TB/s";
 inline constexpr std::string_view kLinkSyntax =
     "a rate like 12GB/s, or two, up and down: 12GB/s,6GB/s";

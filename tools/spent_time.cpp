@@ -29,14 +29,14 @@ uint32_t real_cause(const Plan& plan, std::span<const OpTime> times, const Op& o
 
 double& waited_for(SpentTime& spent, const Plan& plan, uint32_t cause) {
   if (cause == kNone) return spent.rest_s;
-  switch (plan.ops[cause].lane) {
-    case Lane::Load:
+  switch (plan.ops[cause].stream) {
+    case StreamKind::Load:
       return spent.load_s;
-    case Lane::Store:
+    case StreamKind::Store:
       return spent.store_s;
-    case Lane::Update:
+    case StreamKind::Update:
       return spent.update_s;
-    case Lane::Compute:
+    case StreamKind::Compute:
       break;
   }
   return spent.rest_s;
@@ -60,9 +60,9 @@ SpentTime spent_time(const Plan& plan, std::span<const OpTime> times, double ste
   for (uint32_t i = 0; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
     const OpTime& time = times[i];
-    if (op.lane == Lane::Store) stored = std::max(stored, time.end_s);
-    if (op.lane == Lane::Update) updated = std::max(updated, time.end_s);
-    if (op.lane != Lane::Compute) continue;
+    if (op.stream == StreamKind::Store) stored = std::max(stored, time.end_s);
+    if (op.stream == StreamKind::Update) updated = std::max(updated, time.end_s);
+    if (op.stream != StreamKind::Compute) continue;
     if (time.start_s > now) {
       waited_for(spent, plan, real_cause(plan, times, op)) += time.start_s - now;
     }

@@ -63,7 +63,7 @@ std::optional<Request> parse_train(std::vector<std::string> arguments) {
   request.resumed = take_up(line, request.options);
   const RunConfig taken = request.resumed ? request.resumed->taken : RunConfig{};
   request.given = given_flags(line, taken);
-  settle_defaults(request.options);
+  resolve_defaults(request.options);
   naming_origin(request.resumed, [&] { validate(request.options); });
   refuse_same_files(request.options);
   return request;
@@ -343,7 +343,7 @@ int train(const Request& request, const TrainSetup& setup, const SaveFolder* fol
           SignalNotice& notice, const Signals& signals) {
   const bool live = ::isatty(STDERR_FILENO) != 0;
   const RunConfig config = resolved_config(request.given, request.options, setup);
-  const PlanGround ground = ground_of(setup);
+  const PlanContext context = context_of(setup);
   say(format_brief_header(request.options, setup));
   RunProgress progress(stderr, live, setup.num_steps());
   const SignalNotice::Beside beside(notice, progress);
@@ -359,7 +359,7 @@ int train(const Request& request, const TrainSetup& setup, const SaveFolder* fol
   fmt::print("{}", format_summary(setup, summary));
   flush_results();
   if (signals.pending() == 0 && summary.seconds >= kWorthAdvice) {
-    progress.notice("would help most: " + format_gain(best_gain(request.options, ground)));
+    progress.notice("would help most: " + format_gain(best_gain(request.options, context)));
   }
   return signals.pending() != 0 ? signals.exit_code() : 0;
 }

@@ -41,7 +41,7 @@ constexpr Choice<MicroBatchOrder> kMicroBatchOrders[] = {
     {"vertical", MicroBatchOrder::Vertical},
     {"auto", MicroBatchOrder::Auto}};
 constexpr Choice<Recompute> kRecompute[] = {{"none", Recompute::None},
-                                            {"block", Recompute::Block},
+                                            {"block", Recompute::Layer},
                                             {"sqrt", Recompute::Sqrt},
                                             {"auto", Recompute::Auto}};
 constexpr Choice<ActivationPlacement> kActivations[] = {{"device", ActivationPlacement::Device},
@@ -243,7 +243,7 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
             "forget the activations inside blocks and compute them again, N blocks at once",
             recompute(o.recompute));
   group.add_flag("--gradient-checkpointing", "the same as --recompute block",
-                 [&o] { o.recompute = Recompute::Block; });
+                 [&o] { o.recompute = Recompute::Layer; });
   group.add("--activations", "device|offload|auto [auto]",
             "where they wait for their backward; auto = where the step is predicted to be faster",
             choice(o.activations, kActivations));
@@ -260,7 +260,7 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
             "host only, a rehearsal: kernels sleep for their predicted time at this rate of "
             "arithmetic[,of memory] instead of computing; there are no losses",
             [&o](std::string_view flag, std::string_view value) {
-              o.pretend = compute_rates_value(flag, value);
+              o.emulate_compute = compute_rates_value(flag, value);
             });
 }
 
@@ -367,7 +367,7 @@ void add_evaluated_data_flags(CommandLine& line, TrainOptions& options) {
   add_micro_batch_flags({line, "Data"}, options);
 }
 
-void settle_defaults(TrainOptions& options) {
+void resolve_defaults(TrainOptions& options) {
   if (!options.loads_weights()) return;
   if (!options.gave_learning_rate) options.learning_rate = 1e-5;
   if (!options.gave_weight_decay) options.weight_decay = 0;
@@ -394,7 +394,7 @@ void validate_planned(const TrainOptions& options) {
   validate_chunk_size(options);
   require(options.device != DeviceChoice::Cuda || options.link.load_bytes_per_s == 0,
           "--link emulates a link on the host device: allowed with --device host, not cuda");
-  require(options.device != DeviceChoice::Cuda || !options.pretend,
+  require(options.device != DeviceChoice::Cuda || !options.emulate_compute,
           "--pretend rehearses on the host device: allowed with --device host, not cuda");
 }
 

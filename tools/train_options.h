@@ -71,10 +71,10 @@ struct TrainOptions {
   UpdateOrder update = UpdateOrder::Auto;
   MicroBatchOrder micro_batch_order = MicroBatchOrder::Auto;
   LinkRates link;
-  std::optional<ComputeRates> pretend;        ///< a rehearsal: kernels sleep instead of computing
-  uint64_t threads = 0;                       ///< 0: all cores
-  std::optional<Arithmetic> arithmetic;       ///< the faster one on this processor
-  std::optional<AttentionKernels> attention;  ///< cuDNN's, where it is found
+  std::optional<ComputeRates> emulate_compute;  ///< a rehearsal: kernels sleep instead of computing
+  uint64_t threads = 0;                         ///< 0: all cores
+  std::optional<Arithmetic> arithmetic;         ///< the faster one on this processor
+  std::optional<AttentionKernels> attention;    ///< cuDNN's, where it is found
 
   std::string log;
   std::string trace;
@@ -108,7 +108,7 @@ void add_evaluated_data_flags(CommandLine& line, TrainOptions& options);
 
 /// Fine-tuning begins gently: where weights are loaded, what was not given is a learning rate of
 /// 1e-5, falling to 0, and no weight decay.
-void settle_defaults(TrainOptions& options);
+void resolve_defaults(TrainOptions& options);
 
 /// Combinations of flags that cannot work.
 void validate(const TrainOptions& options);

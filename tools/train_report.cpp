@@ -17,7 +17,7 @@ namespace {
 
 /// Where nobody asked for the host.
 std::string why_host(const TrainOptions& options, const TrainSetup& setup) {
-  const bool chosen = options.device == DeviceChoice::Auto && !setup.device.pretend;
+  const bool chosen = options.device == DeviceChoice::Auto && !setup.device.emulate_compute;
   return chosen && setup.device.kind == DeviceKind::Host ? "; no GPU: " + why_no_cuda() : "";
 }
 
@@ -31,10 +31,10 @@ std::string device_line(const TrainSetup& setup) {
       kind += fmt::format(", {} arithmetic", name_of(*d.arithmetic));
     }
   }
-  if (d.pretend) {
-    kind += fmt::format(", pretending {:.4g} TFLOP/s", d.pretend->flops_per_s / 1e12);
-    if (d.pretend->bytes_per_s > 0) {
-      kind += fmt::format(" and {:.4g} GB/s of memory", d.pretend->bytes_per_s / 1e9);
+  if (d.emulate_compute) {
+    kind += fmt::format(", pretending {:.4g} TFLOP/s", d.emulate_compute->flops_per_s / 1e12);
+    if (d.emulate_compute->bytes_per_s > 0) {
+      kind += fmt::format(" and {:.4g} GB/s of memory", d.emulate_compute->bytes_per_s / 1e9);
     }
   }
   if (d.load_bytes_per_s > 0) {
@@ -43,7 +43,7 @@ std::string device_line(const TrainSetup& setup) {
   }
   return fmt::format("{}; budget {} (smallest that works {}, all resident {})", kind,
                      format_bytes(d.memory_bytes), format_bytes(p.smallest_device_bytes),
-                     format_bytes(p.resident_device_bytes));
+                     format_bytes(p.full_device_bytes));
 }
 
 std::string weights_text(const TrainOptions& options, const TrainSetup& setup) {
@@ -65,13 +65,13 @@ std::string data_line(const TrainOptions& options, const TrainSetup& setup) {
 
 std::string left_to_next_step(const Plan& plan) {
   std::string text;
-  if (!plan.carried.empty()) text += fmt::format("; leaves {} updates", plan.carried.size());
+  if (!plan.deferred.empty()) text += fmt::format("; leaves {} updates", plan.deferred.size());
   if (!plan.speculated.empty()) {
     text += fmt::format(", {} of them made before the norm is known,", plan.speculated.size());
   }
-  if (!plan.held_at_end.empty()) {
+  if (!plan.resident_at_end.empty()) {
     text += fmt::format("{} weights of {} chunks", text.empty() ? "; leaves" : " and",
-                        plan.held_at_end.size());
+                        plan.resident_at_end.size());
   }
   if (!plan.device_updates.empty()) {
     text +=
@@ -88,7 +88,7 @@ Machine measured_machine(const TrainSetup& setup, const StepResult& r) {
       static_cast<double>(layout.num_model_parameters()) *
       update_bytes_per_parameter(layout.weight_type(), layout.gradient_type());
   const bool shared_cores = setup.device.kind == DeviceKind::Host;
-  const bool pretends = setup.device.pretend.has_value();
+  const bool pretends = setup.device.emulate_compute.has_value();
   // What ran at once on the same cores took, alone, half of that time each.
   const double shared_s = shared_cores && !pretends ? r.overlap_s / 2 : 0;
   const double compute_s = r.compute_s - shared_s, update_s = r.update_s - shared_s;
@@ -97,7 +97,7 @@ Machine measured_machine(const TrainSetup& setup, const StepResult& r) {
           .store_bytes_per_s = setup.device.store_bytes_per_s,
           .update_bytes_per_s = update_s > 0 ? update_bytes / update_s : 0,
           .shared_cores = shared_cores,
-          .pretended_kernels = pretends};
+          .emulate_compute = pretends};
 }
 
 void add_bound(StepRecord& record, const TrainSetup& setup, const StepResult& r) {
@@ -119,7 +119,7 @@ std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup
   const ModelSizes c = sizes_of(setup.source.config);
   const BatchShape& s = setup.shape;
   std::vector<std::string> lines;
-  if (setup.device.pretend) {
+  if (setup.device.emulate_compute) {
     lines.emplace_back("rehearsal: kernels sleep for their predicted time, there are no losses");
   }
   lines.push_back(named(
@@ -229,7 +229,7 @@ StepRecord make_record(const TrainSetup& setup, const StepContext& context, cons
   StepRecord record;
   record.step = context.step + 1;
   record.epoch = context.epoch;
-  record.rehearsal = setup.device.pretend.has_value();
+  record.rehearsal = setup.device.emulate_compute.has_value();
   record.loss = r.loss;
   record.grad_norm = r.grad_norm;
   record.learning_rate = context.learning_rate;
@@ -247,7 +247,7 @@ StepRecord make_record(const TrainSetup& setup, const StepContext& context, cons
   record.host_bytes = setup.prepared.ledger.total(Tier::Host);
   if (!setup.prepared.plan.speculated.empty()) {
     record.speculated_chunks = r.speculated_chunks;
-    record.undone_chunks = r.undone_chunks;
+    record.rolled_back_chunks = r.rolled_back_chunks;
   }
   return record;
 }
@@ -261,8 +261,8 @@ std::string format_summary(const TrainSetup& setup, const Summary& s) {
   if (s.end.steps == s.first_step) {
     text += "\n";
   } else {
-    text += setup.device.pretend ? "; a rehearsal: no losses\n"
-                                 : fmt::format("; last loss {:.4f}\n", s.last_loss);
+    text += setup.device.emulate_compute ? "; a rehearsal: no losses\n"
+                                         : fmt::format("; last loss {:.4f}\n", s.last_loss);
   }
   const auto out = std::back_inserter(text);
   if (s.num_skipped > 0) {

@@ -112,7 +112,7 @@ void open_all_data(const TrainOptions& options, TrainSetup& setup) {
 
 /// A rehearsal is on the host, whatever else is there.
 DeviceKind device_kind(const TrainOptions& options) {
-  const bool may_compute = options.device == DeviceChoice::Auto && !options.pretend;
+  const bool may_compute = options.device == DeviceChoice::Auto && !options.emulate_compute;
   if (may_compute && why_no_cuda().empty()) return DeviceKind::Cuda;
   return options.device == DeviceChoice::Cuda ? DeviceKind::Cuda : DeviceKind::Host;
 }
@@ -128,9 +128,9 @@ void plan(const TrainOptions& options, TrainSetup& setup) {
     setup.prepared =
         prepare(*setup.model, wanted, budgets_of(options, setup.device), setup.rates.machine);
   } catch (const PlanError& error) {
-    const PlanGround ground = ground_of(setup);
+    const PlanContext context = context_of(setup);
     std::string text = error.what();
-    text += "\n" + format_changes(changes_that_fit(options, ground));
+    text += "\n" + format_changes(changes_that_fit(options, context));
     text.pop_back();  // a message ends without a newline
     throw PlanError(text);
   }
@@ -204,7 +204,7 @@ DeviceOptions device_options(const TrainOptions& options) {
           .load_bytes_per_s = options.link.load_bytes_per_s,
           .store_bytes_per_s = options.link.store_bytes_per_s,
           .arithmetic = choose_arithmetic(options.arithmetic, this_processor()),
-          .pretend = options.pretend,
+          .emulate_compute = options.emulate_compute,
           .attention = attention_kernels(options, kind),
           .pinned_bytes = options.pinned.value_or(SIZE_MAX)};
 }

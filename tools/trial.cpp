@@ -72,14 +72,14 @@ class Trial {
                                  .micro_batch_order = MicroBatchOrder::Horizontal,
                                  .gradient_accumulation = shape.accumulation,
                                  .update = UpdateOrder::Wait,
-                                 .held_chunks = 0,
+                                 .resident_chunks = 0,
                                  .device_updates = 0};
     Budgets budgets = {
         .num_threads = options.num_threads, .device = options.kind, .attention = options.attention};
     prepared_ = prepare(*model_, trainer, budgets);
     if (!shape.all_resident) {
       const size_t least = prepared_.smallest_device_bytes;
-      budgets.device_memory = least + (prepared_.resident_device_bytes - least) / kPartOfBlocks;
+      budgets.device_memory = least + (prepared_.full_device_bytes - least) / kPartOfBlocks;
       prepared_ = prepare(*model_, trainer, budgets);
     }
     device_options_.memory_bytes = prepared_.ledger.total(Tier::Device);
@@ -171,10 +171,10 @@ Machine machine_of_trial(Machine machine, DeviceKind kind) {
   return machine;
 }
 
-std::optional<double> try_model(const TrialShape& told, const DeviceOptions& options,
-                                const Machine& told_machine) {
-  const Machine machine = machine_of_trial(told_machine, options.kind);
-  TrialShape shape = told;
+std::optional<double> try_model(const TrialShape& requested, const DeviceOptions& options,
+                                const Machine& requested_machine) {
+  const Machine machine = machine_of_trial(requested_machine, options.kind);
+  TrialShape shape = requested;
   shape.accumulation = std::min(shape.accumulation, 2u);  // more add to a sum as the second does
   const size_t most_bytes = std::min(kMostBytes, read_memory_limits().usable_bytes() / 2);
   for (int64_t layers = sizes_of(shape.config).num_layers; layers > 0; layers /= 2) {
@@ -191,7 +191,7 @@ std::optional<double> try_model(const TrialShape& told, const DeviceOptions& opt
 
 void fit_to_model(MachineRates& rates, const TrialShape& shape, const DeviceOptions& options,
                   const std::filesystem::path& folder) {
-  if (options.pretend) return;
+  if (options.emulate_compute) return;
   const std::string key = key_text(shape, options);
   const auto file = folder.empty() ? folder : kept_file(folder, "trial", key);
   auto kept = folder.empty() ? std::nullopt : parse_kept(read_kept(file), key);

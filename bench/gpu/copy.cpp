@@ -27,8 +27,8 @@ class Link {
         down_(device.allocate(MemoryKind::Pinned, chunk_bytes * num_chunks, "down")),
         there_(device.allocate(MemoryKind::Device, chunk_bytes * num_chunks, "loaded")),
         back_(device.allocate(MemoryKind::Device, chunk_bytes * num_chunks, "stored")),
-        load_(device.create_stream(StreamRole::Load)),
-        store_(device.create_stream(StreamRole::Store)) {
+        load_(device.create_stream(StreamKind::Load)),
+        store_(device.create_stream(StreamKind::Store)) {
     auto* const words = reinterpret_cast<uint32_t*>(up_.data());
     for (size_t i = 0; i < up_.bytes() / 4; ++i) words[i] = static_cast<uint32_t>(i) * 2654435761u;
     load_->copy(back_.data(), up_.data(), up_.bytes(), CopyKind::Load);

@@ -43,9 +43,9 @@ Gpu::Gpu(const Options& options, std::optional<AttentionKernels> attention)
       pattern_(device_->allocate(MemoryKind::Pinned, kPatternBytes, "pattern")),
       begin_(device_->create_event()),
       end_(device_->create_event()),
-      load_(device_->create_stream(StreamRole::Load)),
-      store_(device_->create_stream(StreamRole::Store)),
-      compute_(device_->create_stream(StreamRole::Compute)) {
+      load_(device_->create_stream(StreamKind::Load)),
+      store_(device_->create_stream(StreamKind::Store)),
+      compute_(device_->create_stream(StreamKind::Compute)) {
   device_->reserve_workspace(small_ ? kSmallWorkspaceBytes : kWorkspaceBytes);
 }
 

@@ -124,12 +124,12 @@ void verify(Gpu& gpu, Wanderers& wanderers) {
 
 /// From the end of a host function to the stream that waited for it.
 void measure_signals(Gpu& gpu, bool small) {
-  const auto update = gpu.device().create_stream(StreamRole::Update);
+  const auto update = gpu.device().create_stream(StreamKind::Update);
   const auto signalled = gpu.device().create_event(), reached = gpu.device().create_event();
   std::vector<double> seconds;
   for (int i = 0; i < (small ? 3 : 500); ++i) {
     double ended_s = 0;
-    update->call({}, [&] {
+    update->submit({}, [&] {
       const auto start = Clock::now();
       while (seconds_since(start) < 300e-6) {
       }

@@ -95,7 +95,7 @@ class MemoryKernels {
     const Tensor partials = gpu_.make_empty(DType::F64, {pieces});
     const Tensor gradient = gpu_.make_empty(DType::BF16, {n_ * c_});
     measure("finished gradient, norm", 6,
-            [&] { kernels_.finish_gradient(gpu_.compute(), gradient, sums, {}, partials); });
+            [&] { kernels_.round_gradient(gpu_.compute(), gradient, sums, {}, partials); });
     check_close(gpu_.read(gradient, kPlace, 1)[0], Gpu::value(kPlace), 0, "a finished gradient");
     const Tensor low = gpu_.make_empty(DType::BF16, {n_ * c_});
     const AdamWPlanes planes{.weight = {x_.data, DType::BF16, {n_ * c_}},

@@ -92,12 +92,12 @@ void measure(const char* name, const Gpt2Config& config, const Case& c, size_t c
 
   const auto activations =
       static_cast<uint32_t>((all.trace.arena_bytes + chunk_bytes - 1) / chunk_bytes);
-  const uint32_t state = all.resident_blocks - activations;
+  const uint32_t state = all.full_blocks - activations;
   const uint32_t blocks = std::max(all.smallest_blocks, activations + state / 4);
-  const size_t less = (all.resident_blocks - blocks) * chunk_bytes;
-  const Preparation quarter = prepare(
-      model, options,
-      {.device_memory = all.resident_device_bytes - less, .device = DeviceKind::Cuda}, machine);
+  const size_t less = (all.full_blocks - blocks) * chunk_bytes;
+  const Preparation quarter =
+      prepare(model, options,
+              {.device_memory = all.full_device_bytes - less, .device = DeviceKind::Cuda}, machine);
   const Measured streamed = train(model, quarter, data, num_steps);
   print("a quarter", quarter, streamed, reached, flops, tokens, peak);
   if (std::bit_cast<uint64_t>(streamed.last_loss) != std::bit_cast<uint64_t>(resident.last_loss) ||

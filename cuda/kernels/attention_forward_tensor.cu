@@ -40,7 +40,7 @@ struct Rows {
   float top[2] = {-std::numeric_limits<float>::max(), -std::numeric_limits<float>::max()};
   float sum[2] = {};
 
-  /// Turns scores into weights under the highest score so far.
+  /// Coroutines scores into weights under the highest score so far.
   __device__ void weigh(float (&s)[kKeys / 8][4]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

@@ -78,8 +78,8 @@ void launch_pieces(cudaStream_t stream, const Source& source, int64_t n, const T
 
 }  // namespace
 
-void finish_gradient(cudaStream_t stream, const Tensor& gradient, const Tensor& sums,
-                     const Tensor& more_sums, const Tensor& partials) {
+void round_gradient(cudaStream_t stream, const Tensor& gradient, const Tensor& sums,
+                    const Tensor& more_sums, const Tensor& partials) {
   with_type(gradient.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Finish<T> finish{gradient.as<T>(), sums.as<float>(),
@@ -88,7 +88,7 @@ void finish_gradient(cudaStream_t stream, const Tensor& gradient, const Tensor& 
     if (partials) {
       launch_pieces(stream, Rounded<T>{finish}, n, partials);
     } else {
-      launch_for_each("finish_gradient", stream, finish, n);
+      launch_for_each("round_gradient", stream, finish, n);
     }
   });
 }

@@ -75,7 +75,8 @@ void rms_norm_backward(cudaStream_t stream, const RmsNorm& f, const RmsNormGradi
 /// REQUIRES: at most kLargestHead / 2 frequencies.
 void rotary_table(cudaStream_t stream, const Tensor& table, const Tensor& positions,
                   std::span<const double> frequencies, double factor);
-void rotary(cudaStream_t stream, const Tensor& x, const Tensor& table, int64_t num_heads, Turn way);
+void rotary(cudaStream_t stream, const Tensor& x, const Tensor& table, int64_t num_heads,
+            RotaryDirection way);
 void swiglu_forward(cudaStream_t stream, const Tensor& y, const Tensor& x);
 void swiglu_backward(cudaStream_t stream, const Tensor& dx, const Tensor& dy, const Tensor& x,
                      Write write);
@@ -131,8 +132,8 @@ void cross_entropy_gradient(cudaStream_t stream, const Tensor& logits, const Ten
 void sum(cudaStream_t stream, const Tensor& total, const Tensor& values, Write write);
 
 // ---- gradient.cu --------------------------------------------------------------------------------
-void finish_gradient(cudaStream_t stream, const Tensor& gradient, const Tensor& sums,
-                     const Tensor& more_sums, const Tensor& partials);
+void round_gradient(cudaStream_t stream, const Tensor& gradient, const Tensor& sums,
+                    const Tensor& more_sums, const Tensor& partials);
 void squared_norm_pieces(cudaStream_t stream, const Tensor& partials, const Tensor& gradient);
 
 // ---- adamw.cu -----------------------------------------------------------------------------------

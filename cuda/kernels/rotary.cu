@@ -98,7 +98,7 @@ void rotary_table(cudaStream_t stream, const Tensor& table, const Tensor& positi
 }
 
 void rotary(cudaStream_t stream, const Tensor& x, const Tensor& table, int64_t num_heads,
-            Turn way) {
+            RotaryDirection way) {
   with_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto half = static_cast<int>(table.columns() / 2);
@@ -106,7 +106,7 @@ void rotary(cudaStream_t stream, const Tensor& x, const Tensor& table, int64_t n
     const auto blocks = static_cast<int>(ceil_div(pairs, kElementThreads));
     launch("rotary", stream, blocks_for(x.rows() * blocks, 1), kElementThreads, 0, turn<T>,
            x.as<T>(), x.columns(), table.as<float>(), pairs, half, blocks,
-           way == Turn::Forward ? 1.0f : -1.0f);
+           way == RotaryDirection::Forward ? 1.0f : -1.0f);
   });
 }
 

@@ -40,7 +40,7 @@ DeviceInfo describe(const DeviceOptions& options) {
           .load_bytes_per_s = options.load_bytes_per_s,
           .store_bytes_per_s = options.store_bytes_per_s,
           .arithmetic = choose_arithmetic(options.arithmetic, this_processor()),
-          .pretended = options.pretend};
+          .emulate_compute = options.emulate_compute};
 }
 
 size_t whole_pages(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
@@ -134,11 +134,11 @@ void HostDevice::reserve_workspace(size_t bytes) {
   ++num_allocations_;
 }
 
-std::unique_ptr<Stream> HostDevice::create_stream(StreamRole role) {
+std::unique_ptr<Stream> HostDevice::create_stream(StreamKind role) {
   static constexpr const char* kNames[] = {"ebb compute", "ebb load", "ebb store", "ebb update"};
   HostStreamOptions options{
       .load = &load_, .store = &store_, .faults = &faults_, .name = kNames[static_cast<int>(role)]};
-  if (role == StreamRole::Compute) options.emulated_rates = info_.pretended;
+  if (role == StreamKind::Compute) options.emulated_rates = info_.emulate_compute;
   return std::make_unique<HostStream>(options);
 }
 

@@ -30,7 +30,7 @@ class HostDevice final : public Device {
   std::unique_ptr<Blocks> create_blocks(size_t block_bytes, uint32_t num_blocks) override;
   void reserve_workspace(size_t bytes) override;
 
-  std::unique_ptr<Stream> create_stream(StreamRole role) override;
+  std::unique_ptr<Stream> create_stream(StreamKind role) override;
   std::unique_ptr<Event> create_event() override;
   Kernels& kernels() override { return *kernels_; }
 

@@ -11,7 +11,7 @@
 
 namespace ebb {
 
-void HostStream::submit(auto command) {
+void HostStream::enqueue(auto command) {
   queue_.submit([this, command, submitted_s = steady_now_s()]() mutable {
     ready_s_ = std::max(ready_s_, submitted_s);
     command();
@@ -20,14 +20,14 @@ void HostStream::submit(auto command) {
 
 void HostStream::record(Event& event) {
   HostEvent& recorded = as_host_event(event);
-  submit([this, &recorded, record = recorded.submit_record()] {
+  enqueue([this, &recorded, record = recorded.submit_record()] {
     recorded.reach(record, error_, std::max(ready_s_, done_s_));
   });
 }
 
 void HostStream::wait(const Event& event) {
   const HostEvent& awaited = as_host_event(event);
-  submit([this, &awaited, record = awaited.submit_wait()] {
+  enqueue([this, &awaited, record = awaited.submit_wait()] {
     if (error_) return;
     const double begin_s = std::max(ready_s_, steady_now_s());
     run_wait(awaited.wait(record), begin_s);
@@ -42,7 +42,7 @@ void HostStream::run_wait(RecordCounter::Reached reached, double begin_s) {
 }
 
 void HostStream::copy(void* to, const void* from, size_t bytes, CopyKind kind) {
-  submit([this, to, from, bytes, kind] {
+  enqueue([this, to, from, bytes, kind] {
     run_work([&] {
       options_.faults->check_copy(bytes);
       run_copy(to, from, bytes, kind);
@@ -53,10 +53,10 @@ void HostStream::copy(void* to, const void* from, size_t bytes, CopyKind kind) {
   });
 }
 
-void HostStream::call(const Cost& cost, HostFunction function) {
+void HostStream::submit(const Cost& cost, HostFunction function) {
   EBB_CHECK(static_cast<bool>(function), "calling an empty function");
   const auto& rates = options_.emulated_rates;
-  submit([this, name = cost.name, seconds = rates ? rates->seconds(cost) : 0, function]() mutable {
+  enqueue([this, name = cost.name, seconds = rates ? rates->seconds(cost) : 0, function]() mutable {
     run_work([&] {
       options_.faults->check_launch(name);
       if (options_.emulated_rates) return emulate(seconds);

@@ -41,7 +41,7 @@ class HostStream final : public Stream {
   void record(Event& event) override;
   void wait(const Event& event) override;
   void copy(void* to, const void* from, size_t bytes, CopyKind kind) override;
-  void call(const Cost& cost, HostFunction function) override;
+  void submit(const Cost& cost, HostFunction function) override;
   void synchronize() override;
   StreamStats stats() const override;
 
@@ -49,7 +49,7 @@ class HostStream final : public Stream {
   using Task = InlineFunction<void(), 400>;
 
   // On the submitting thread.
-  void submit(auto command);
+  void enqueue(auto command);
   // On the stream's thread.
   void run_wait(RecordCounter::Reached reached, double begin_s);
   template <class Work>

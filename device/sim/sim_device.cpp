@@ -151,7 +151,7 @@ void SimDevice::reserve_workspace(size_t bytes) {
   ++num_allocations_;
 }
 
-std::unique_ptr<Stream> SimDevice::create_stream(StreamRole) {
+std::unique_ptr<Stream> SimDevice::create_stream(StreamKind) {
   return std::make_unique<SimStream>(*this);
 }
 

@@ -43,7 +43,7 @@ void SimStream::copy(void*, const void*, size_t bytes, CopyKind kind) {
   run_for(device_.copy_duration_s(bytes, kind), bytes);
 }
 
-void SimStream::call(const Cost& cost, HostFunction) { run_for(device_.add_call(cost), 0); }
+void SimStream::submit(const Cost& cost, HostFunction) { run_for(device_.add_call(cost), 0); }
 
 void SimStream::run_for(double duration_s, size_t copied_bytes) {
   std::lock_guard lock(mutex_);

@@ -36,7 +36,7 @@ class SimStream final : public Stream {
   void record(Event& event) override;
   void wait(const Event& event) override;
   void copy(void* to, const void* from, size_t bytes, CopyKind kind) override;
-  void call(const Cost& cost, HostFunction function) override;
+  void submit(const Cost& cost, HostFunction function) override;
   void synchronize() override {}
   StreamStats stats() const override;
 

@@ -46,7 +46,7 @@ class Classifier : public ebb::Model {
     ebb::Variable x{.value = inputs[0]};  // an input: no gradient
     x = ebb::linear(tape, x, in_.weight, in_.bias);
     for (const Layer& layer : layers_) {
-      tape.pass_block([&layer](ebb::Tape& t, ebb::Variable v) { return run(t, layer, v); }, x);
+      tape.next_layer([&layer](ebb::Tape& t, ebb::Variable v) { return run(t, layer, v); }, x);
     }
     x = ebb::linear(tape, x, out_.weight, out_.bias);
     ebb::cross_entropy(tape, x, inputs[1]);
@@ -98,7 +98,7 @@ class Batch {
 /// Weights by name, from training to a run that keeps nothing else: the loss without gradients.
 double loss_of(const ebb::Trainer& trainer, const ebb::MicroBatch& batch, size_t budget) {
   const Classifier model;
-  const ebb::Pass pass{.model = &model};
+  const ebb::ForwardSpec pass{.model = &model};
   const ebb::PreparedInference prepared = ebb::prepare_inference(
       {&pass, 1}, {.dtype = ebb::DType::F32, .chunk_bytes = 256 << 10, .random_weights = false},
       {.device_memory = budget});
@@ -114,7 +114,7 @@ double loss_of(const ebb::Trainer& trainer, const ebb::MicroBatch& batch, size_t
 int train() {
   const Classifier model;
   const ebb::TrainerOptions options{
-      .dtype = ebb::DType::F32, .chunk_bytes = 256 << 10, .recompute = ebb::Recompute::Block};
+      .dtype = ebb::DType::F32, .chunk_bytes = 256 << 10, .recompute = ebb::Recompute::Layer};
   const size_t budget = 8 << 20;
 
   const ebb::Preparation prepared = ebb::prepare(model, options, {.device_memory = budget});
@@ -122,7 +122,7 @@ int train() {
   std::printf("Ebb %s: %s of weights, a device budget of %s (%s would hold everything)\n",
               ebb::version().data(), ebb::format_bytes(weight_bytes).c_str(),
               ebb::format_bytes(budget).c_str(),
-              ebb::format_bytes(prepared.resident_device_bytes).c_str());
+              ebb::format_bytes(prepared.full_device_bytes).c_str());
   if (budget >= weight_bytes) return 1;  // then this would show nothing
 
   const auto device = ebb::create_device({.memory_bytes = budget});

@@ -23,7 +23,7 @@ void forward(ebb::Tensor y, ebb::Tensor x, ebb::Tensor slope) {
   }
 }
 
-void backward_input(ebb::GradientSlot dx, ebb::Tensor dy, ebb::Tensor x, ebb::Tensor slope) {
+void backward_input(ebb::GradientTarget dx, ebb::Tensor dy, ebb::Tensor x, ebb::Tensor slope) {
   const int64_t columns = x.columns();
   for (int64_t i = 0; i < x.num_elements(); ++i) {
     const float z = floats(slope)[i % columns] * floats(x)[i];
@@ -34,7 +34,7 @@ void backward_input(ebb::GradientSlot dx, ebb::Tensor dy, ebb::Tensor x, ebb::Te
 
 // Each contribution is summed from zero and then added once, so that the order of micro-batches is
 // all that counts.
-void backward_slope(ebb::GradientSlot dslope, ebb::Tensor dy, ebb::Tensor x, ebb::Tensor slope) {
+void backward_slope(ebb::GradientTarget dslope, ebb::Tensor dy, ebb::Tensor x, ebb::Tensor slope) {
   const int64_t columns = x.columns();
   for (int64_t c = 0; c < columns; ++c) {
     float sum = 0;
@@ -56,23 +56,23 @@ ebb::Cost cost_of(ebb::Tensor x, int flops, int passes) {
 }  // namespace
 
 ebb::Variable swish(ebb::Tape& tape, ebb::Variable x, ebb::ParameterId slope) {
-  tape.begin_moment("swish", {{slope}});
+  tape.begin_call("swish", {{slope}});
   const ebb::Variable y = tape.output(x.value.shape, x.value.dtype);
   // Tensors are views: the closures copy them, and the memory stays valid until its last reader is
   // done.
-  tape.stream().call(cost_of(x.value, 5, 2),
-                     [y = y.value, x = x.value, w = tape.weight(0)] { forward(y, x, w); });
-  tape.end_moment([x, y](const ebb::Backward& b) {
+  tape.stream().submit(cost_of(x.value, 5, 2),
+                       [y = y.value, x = x.value, w = tape.weight(0)] { forward(y, x, w); });
+  tape.end_call([x, y](const ebb::Backward& b) {
     const ebb::Tensor dy = b.gradient(y);
     const ebb::Tensor w = b.weight(0);
     if (x.has_gradient()) {
-      const ebb::GradientSlot dx = b.input_gradient(x);
-      b.stream().call(cost_of(x.value, 8, 3),
-                      [dx, dy, x = x.value, w] { backward_input(dx, dy, x, w); });
+      const ebb::GradientTarget dx = b.input_gradient(x);
+      b.stream().submit(cost_of(x.value, 8, 3),
+                        [dx, dy, x = x.value, w] { backward_input(dx, dy, x, w); });
     }
-    const ebb::GradientSlot dw = b.weight_gradient(0);
-    b.stream().call(cost_of(x.value, 10, 2),
-                    [dw, dy, x = x.value, w] { backward_slope(dw, dy, x, w); });
+    const ebb::GradientTarget dw = b.weight_gradient(0);
+    b.stream().submit(cost_of(x.value, 10, 2),
+                      [dw, dy, x = x.value, w] { backward_slope(dw, dy, x, w); });
   });
   return y;
 }

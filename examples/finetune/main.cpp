@@ -44,7 +44,7 @@ void load(ebb::Trainer& trainer, const ebb::ModelConfig& config, const ebb::Mode
 
 void save(ebb::Trainer& trainer, const ebb::ModelConfig& config, const ebb::Model& model,
           const std::string& from, ebb::NewFolder& to) {
-  ebb::write_weights(trainer.lend_state(), config, model.parameters(), ebb::DType::BF16, from,
+  ebb::write_weights(trainer.lock_state(), config, model.parameters(), ebb::DType::BF16, from,
                      to.path());  // with the tokenizer's files of `from`
   to.commit();                    // all of it appears at once
 }

@@ -37,7 +37,7 @@ int pretrain(const std::string& text, const std::string& folder, uint64_t num_st
               static_cast<unsigned long long>(ebb::num_parameters(config)),
               ebb::format_bytes(ebb::state_file_bytes(*prepared.layout)).c_str(),
               ebb::format_bytes(budget).c_str(),
-              ebb::format_bytes(roomy.resident_device_bytes).c_str());
+              ebb::format_bytes(roomy.full_device_bytes).c_str());
   const auto device = ebb::create_device({.memory_bytes = budget});
   ebb::Trainer trainer(*model, *device, prepared);
 
@@ -56,13 +56,13 @@ int pretrain(const std::string& text, const std::string& folder, uint64_t num_st
     const auto sample = [&](size_t i) { return order.sample(step * kNumBatches * kBatch + i); };
     const ebb::StepResult result = trainer.step(batches.load(sample), rate.at(step));
     if ((step + 1) % kSaveSteps != 0) continue;
-    ebb::write_state(trainer.lend_state(), state);  // the old one stands until the new is whole
+    ebb::write_state(trainer.lock_state(), state);  // the old one stands until the new is whole
     std::printf("step %llu  loss %.4f\n", static_cast<unsigned long long>(step + 1), result.loss);
   }
   if (stop < num_steps) return 0;
   std::printf("state %016llx\n", static_cast<unsigned long long>(trainer.state_hash()));
   ebb::NewFolder weights(folder + "/weights");
-  ebb::write_weights(trainer.lend_state(), config, model->parameters(), ebb::DType::BF16, "",
+  ebb::write_weights(trainer.lock_state(), config, model->parameters(), ebb::DType::BF16, "",
                      weights.path());
   weights.commit();
   return 0;

@@ -16,45 +16,48 @@ uint32_t Emitter::emit(Op op, std::initializer_list<uint32_t> waits) {
 }
 
 /// A store comes behind the last use.
-void Emitter::emit_drop(Lane lane, uint32_t chunk, uint32_t block, uint32_t last_item,
+void Emitter::emit_drop(StreamKind stream, uint32_t chunk, uint32_t block, uint32_t last_item,
                         uint32_t store) {
-  last_drop_[chunk] =
-      emit({.kind = OpKind::Drop, .lane = lane, .chunk = program_.chunk_id(chunk), .block = block},
-           {store != kNone ? store_op(store) : item_op(last_item)});
+  last_drop_[chunk] = emit({.kind = OpKind::Drop,
+                            .stream = stream,
+                            .chunk = chunk_trace_.chunk_id(chunk),
+                            .block = block},
+                           {store != kNone ? store_op(store) : item_op(last_item)});
 }
 
-void Emitter::emit_bring(const Bring& bring) {
-  const Lane lane = bring.copy ? Lane::Load : Lane::Compute;
-  if (bring.victim != kNone) {
-    emit_drop(lane, bring.victim, bring.block, bring.victim_item, bring.victim_store);
+void Emitter::emit_assignment(const Assignment& assignment) {
+  const StreamKind stream = assignment.copy ? StreamKind::Load : StreamKind::Compute;
+  if (assignment.victim != kNone) {
+    emit_drop(stream, assignment.victim, assignment.block, assignment.victim_item,
+              assignment.victim_store);
   }
-  const ChunkId id = program_.chunk_id(bring.chunk);
-  const uint32_t left = last_drop_[bring.chunk];
-  const bool left_there = left != kNone && plan_.ops[left].lane != lane;
+  const ChunkId id = chunk_trace_.chunk_id(assignment.chunk);
+  const uint32_t left = last_drop_[assignment.chunk];
+  const bool left_there = left != kNone && plan_.ops[left].stream != stream;
   const uint32_t index =
       emit({.kind = OpKind::Move,
-            .lane = lane,
-            .from = bring.copy ? Tier::Host : Tier::None,
+            .stream = stream,
+            .from = assignment.copy ? Tier::Host : Tier::None,
             .to = Tier::Device,
             .chunk = id,
-            .block = bring.block},
-           {store_op(bring.own_store), update_before(id), left_there ? left : kNone});
-  if (!bring.copy) return;
-  pending_load_[bring.chunk] = index;
+            .block = assignment.block},
+           {store_op(assignment.own_store), update_before(id), left_there ? left : kNone});
+  if (!assignment.copy) return;
+  pending_load_[assignment.chunk] = index;
   plan_.loaded_bytes += layout_.used_bytes(id);
 }
 
-void Emitter::emit_brings_after(uint32_t position) {
-  for (; next_bring_ < first_bring_after_[order_of(position)]; ++next_bring_) {
-    emit_bring(residency_.brings[bring_order_[next_bring_]]);
+void Emitter::emit_assignments_after(uint32_t position) {
+  for (; next_assignment_ < first_assignment_after_[order_of(position)]; ++next_assignment_) {
+    emit_assignment(residency_.assignments[assignment_order_[next_assignment_]]);
   }
 }
 
 void Emitter::emit_item(uint32_t i) {
-  const ProgramItem& item = program_.items[i];
-  Op op{.kind = OpKind::Run, .moment = item.moment};
-  if (item.is_finish()) {
-    op = Op{.kind = OpKind::Finish, .chunk = {Space::Weights, item.finished_chunk}};
+  const ChunkTraceItem& item = chunk_trace_.items[i];
+  Op op{.kind = OpKind::Call, .call = item.call};
+  if (item.is_round()) {
+    op = Op{.kind = OpKind::Round, .chunk = {Space::Weights, item.rounded_chunk}};
   } else if (item.is_update()) {
     if (options_.update_after_norm) emit_norm();
     op = Op{.kind = OpKind::Update, .chunk = {Space::Weights, item.updated_chunk}};
@@ -65,44 +68,46 @@ void Emitter::emit_item(uint32_t i) {
     plan_.waits.push_back(std::exchange(pending_load_[chunk], kNone));
     ++plan_.ops[index].num_waits;
   };
-  for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::Begin)) wait_for(c);
-  for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::Wake)) wait_for(c);
-  for (const ChunkUse& use : program_.uses_of(item)) wait_for(use.chunk);
+  for (uint32_t c : chunk_trace_.chunks_of(item, ArenaChunkEvent::Begin)) wait_for(c);
+  for (uint32_t c : chunk_trace_.chunks_of(item, ArenaChunkEvent::Needed)) wait_for(c);
+  for (const ChunkUse& use : chunk_trace_.uses_of(item)) wait_for(use.chunk);
   op_of_item_[i] = index;
-  const bool stays = item.is_finish() && slot_of_chunk_[item.finished_chunk] == kNone;
-  if (stays) emit_partials(item.finished_chunk, index);
+  const bool stays = item.is_round() && gradient_buffer_of_chunk_[item.rounded_chunk] == kNone;
+  if (stays) emit_store_partial_norms(item.rounded_chunk, index);
 }
 
 /// Of a gradient that stays on the device.
-void Emitter::emit_partials(uint32_t c, uint32_t finish) {
-  last_gradient_store_ =
-      emit({.kind = OpKind::Partials, .lane = Lane::Store, .chunk = {Space::Weights, c}}, {finish});
+void Emitter::emit_store_partial_norms(uint32_t c, uint32_t finish) {
+  last_gradient_store_ = emit({.kind = OpKind::StorePartialNorms,
+                               .stream = StreamKind::Store,
+                               .chunk = {Space::Weights, c}},
+                              {finish});
 }
 
 void Emitter::emit_update(uint32_t c, uint32_t wait) {
-  const uint32_t slot = slot_of_chunk_[c];
-  last_update_[c] = last_update_of_slot_[slot] = emit({.kind = OpKind::Update,
-                                                       .lane = Lane::Update,
-                                                       .chunk = {Space::Weights, c},
-                                                       .home_slot = slot},
-                                                      {wait});
+  const uint32_t slot = gradient_buffer_of_chunk_[c];
+  last_update_[c] = last_update_of_buffer_[slot] = emit({.kind = OpKind::Update,
+                                                         .stream = StreamKind::Update,
+                                                         .chunk = {Space::Weights, c},
+                                                         .gradient_buffer = slot},
+                                                        {wait});
 }
 
-void Emitter::emit_carried_updates() {
-  for (const CarriedUpdate& left : plan_.carried) {
+void Emitter::emit_deferred_updates() {
+  for (const DeferredUpdate& left : plan_.deferred) {
     const Op update{.kind = OpKind::Update,
-                    .lane = Lane::Update,
+                    .stream = StreamKind::Update,
                     .chunk = {Space::Weights, left.chunk},
-                    .home_slot = left.gradient_slot,
-                    .carried = true};
-    last_update_[left.chunk] = last_update_of_slot_[left.gradient_slot] = emit(update, {});
+                    .gradient_buffer = left.gradient_buffer,
+                    .deferred = true};
+    last_update_[left.chunk] = last_update_of_buffer_[left.gradient_buffer] = emit(update, {});
   }
 }
 
 void Emitter::emit_store(Store& store) {
-  const ChunkId id = program_.chunk_id(store.chunk);
+  const ChunkId id = chunk_trace_.chunk_id(store.chunk);
   Op op{.kind = OpKind::Move,
-        .lane = Lane::Store,
+        .stream = StreamKind::Store,
         .from = Tier::Device,
         .to = Tier::Host,
         .chunk = id};
@@ -114,8 +119,8 @@ void Emitter::emit_store(Store& store) {
   const uint32_t parts = layout_.gradient_chunks_per_chunk();
   const uint32_t c = id.index / parts;
   if (parts_stored_[c] == 0) finished_.push_back(c);
-  op.home_slot = slot_of_chunk_[c];
-  store.op = emit(op, {item_op(store.after_item), last_update_of_slot_[op.home_slot]});
+  op.gradient_buffer = gradient_buffer_of_chunk_[c];
+  store.op = emit(op, {item_op(store.after_item), last_update_of_buffer_[op.gradient_buffer]});
   last_gradient_store_ = store.op;
   const uint32_t num_parts =
       std::min<uint32_t>(parts, layout_.num_chunks(Space::Gradients) - c * parts);
@@ -124,9 +129,9 @@ void Emitter::emit_store(Store& store) {
   if (now) emit_update(c, store.op);
   if (std::ranges::binary_search(plan_.speculated, c)) {
     emit({.kind = OpKind::Speculate,
-          .lane = Lane::Update,
+          .stream = StreamKind::Update,
           .chunk = {Space::Weights, c},
-          .home_slot = op.home_slot},
+          .gradient_buffer = op.gradient_buffer},
          {store.op});
   }
 }
@@ -140,13 +145,13 @@ void Emitter::emit_stores_after(uint32_t item) {
 
 void Emitter::emit_norm() {
   if (norm_ != kNone) return;
-  norm_ = emit({.kind = OpKind::Norm, .lane = Lane::Update}, {last_gradient_store_});
+  norm_ = emit({.kind = OpKind::Norm, .stream = StreamKind::Update}, {last_gradient_store_});
 }
 
 void Emitter::emit_end() {
   if (options_.update) {
     emit_norm();
-    if (options_.update_after_norm && !options_.carry_updates) {
+    if (options_.update_after_norm && !options_.defer_updates) {
       std::sort(finished_.begin(), finished_.end());
       for (uint32_t c : finished_) emit_update(c, norm_);
     }
@@ -154,25 +159,26 @@ void Emitter::emit_end() {
   for (uint32_t b = 0; b < residency_.blocks().size(); ++b) {
     const Residency::Block& block = residency_.blocks()[b];
     if (block.chunk != kNone && !block.busy)
-      emit_drop(Lane::Load, block.chunk, b, block.free_after, block.store);
+      emit_drop(StreamKind::Load, block.chunk, b, block.free_after, block.store);
   }
 }
 
 /// By position, and of one position by deadline.
-void Emitter::order_brings() {
-  const std::vector<Bring>& brings = residency_.brings;
-  first_bring_after_.assign(program_.items.size() + 2, 0);
-  for (const Bring& bring : brings) ++first_bring_after_[order_of(bring.position) + 1];
-  std::partial_sum(first_bring_after_.begin(), first_bring_after_.end(),
-                   first_bring_after_.begin());
-  bring_order_.resize(brings.size());
-  for (uint32_t b = 0; b < brings.size(); ++b) {
-    bring_order_[first_bring_after_[order_of(brings[b].position)]++] = b;
+void Emitter::order_assignments() {
+  const std::vector<Assignment>& assignments = residency_.assignments;
+  first_assignment_after_.assign(chunk_trace_.items.size() + 2, 0);
+  for (const Assignment& assignment : assignments)
+    ++first_assignment_after_[order_of(assignment.position) + 1];
+  std::partial_sum(first_assignment_after_.begin(), first_assignment_after_.end(),
+                   first_assignment_after_.begin());
+  assignment_order_.resize(assignments.size());
+  for (uint32_t b = 0; b < assignments.size(); ++b) {
+    assignment_order_[first_assignment_after_[order_of(assignments[b].position)]++] = b;
   }
-  const auto deadline = [&](uint32_t b) { return brings[b].deadline; };
-  auto begin = bring_order_.begin();
-  for (const uint32_t after : first_bring_after_) {
-    const auto end = bring_order_.begin() + after;
+  const auto deadline = [&](uint32_t b) { return assignments[b].deadline; };
+  auto begin = assignment_order_.begin();
+  for (const uint32_t after : first_assignment_after_) {
+    const auto end = assignment_order_.begin() + after;
     if (!std::ranges::is_sorted(begin, end, {}, deadline)) {
       std::ranges::stable_sort(begin, end, {}, deadline);
     }
@@ -181,25 +187,25 @@ void Emitter::order_brings() {
 }
 
 void Emitter::run() {
-  order_brings();
+  order_assignments();
   store_order_.resize(residency_.stores.size());
   for (uint32_t s = 0; s < store_order_.size(); ++s) store_order_[s] = s;
   std::stable_sort(store_order_.begin(), store_order_.end(), [&](uint32_t a, uint32_t b) {
     return residency_.stores[a].after_item < residency_.stores[b].after_item;
   });
-  op_of_item_.assign(program_.items.size(), kNone);
-  pending_load_.assign(program_.num_dense(), kNone);
-  last_drop_.assign(program_.num_dense(), kNone);
+  op_of_item_.assign(chunk_trace_.items.size(), kNone);
+  pending_load_.assign(chunk_trace_.num_flat(), kNone);
+  last_drop_.assign(chunk_trace_.num_flat(), kNone);
   parts_stored_.assign(layout_.num_chunks(), 0);
   last_update_.assign(layout_.num_chunks(), kNone);
-  last_update_of_slot_.assign(std::max(plan_.num_gradient_slots, layout_.num_chunks()), kNone);
+  last_update_of_buffer_.assign(std::max(plan_.gradient_buffers, layout_.num_chunks()), kNone);
 
-  emit_carried_updates();
-  emit_brings_after(kStart);
-  for (uint32_t i = 0; i < program_.items.size(); ++i) {
+  emit_deferred_updates();
+  emit_assignments_after(kStart);
+  for (uint32_t i = 0; i < chunk_trace_.items.size(); ++i) {
     emit_item(i);
     emit_stores_after(i);
-    emit_brings_after(i);
+    emit_assignments_after(i);
   }
   emit_end();
 }

@@ -6,22 +6,22 @@
 #include <utility>
 #include <vector>
 
+#include "scheduler/plan/chunk_trace.h"
 #include "scheduler/plan/plan.h"
-#include "scheduler/plan/program.h"
 #include "scheduler/plan/residency.h"
 
 namespace ebb {
 
 class Emitter {
  public:
-  Emitter(const Program& program, const Layout& layout, const PlanOptions& options,
-          Residency& residency, std::vector<uint32_t> gradient_slots, Plan& plan)
-      : program_(program),
+  Emitter(const ChunkTrace& chunk_trace, const Layout& layout, const PlanOptions& options,
+          Residency& residency, std::vector<uint32_t> gradient_buffers, Plan& plan)
+      : chunk_trace_(chunk_trace),
         layout_(layout),
         options_(options),
         residency_(residency),
         plan_(plan),
-        slot_of_chunk_(std::move(gradient_slots)) {}
+        gradient_buffer_of_chunk_(std::move(gradient_buffers)) {}
   void run();
 
  private:
@@ -29,13 +29,14 @@ class Emitter {
   void emit_item(uint32_t item);
   void emit_stores_after(uint32_t item);
   void emit_store(Store& store);
-  void order_brings();
-  void emit_brings_after(uint32_t position);
-  void emit_bring(const Bring& bring);
-  void emit_drop(Lane lane, uint32_t chunk, uint32_t block, uint32_t last_item, uint32_t store);
+  void order_assignments();
+  void emit_assignments_after(uint32_t position);
+  void emit_assignment(const Assignment& assignment);
+  void emit_drop(StreamKind stream, uint32_t chunk, uint32_t block, uint32_t last_item,
+                 uint32_t store);
   void emit_update(uint32_t parameter_chunk, uint32_t wait);
-  void emit_carried_updates();
-  void emit_partials(uint32_t parameter_chunk, uint32_t finish);
+  void emit_deferred_updates();
+  void emit_store_partial_norms(uint32_t parameter_chunk, uint32_t finish);
   void emit_norm();
   void emit_end();
   uint32_t item_op(uint32_t item) const { return item == kStart ? kNone : op_of_item_[item]; }
@@ -47,21 +48,21 @@ class Emitter {
     return id.space == Space::Weights ? last_update_[id.index] : kNone;
   }
 
-  const Program& program_;
+  const ChunkTrace& chunk_trace_;
   const Layout& layout_;
   const PlanOptions& options_;
   Residency& residency_;
   Plan& plan_;
   std::vector<uint32_t> op_of_item_;
-  std::vector<uint32_t> pending_load_;       // [chunk] that no item has waited for yet
-  std::vector<uint32_t> last_drop_;          // [chunk]
-  std::vector<uint32_t> bring_order_;        // brings by position
-  std::vector<uint32_t> first_bring_after_;  // [order of position] in bring_order_
-  size_t next_bring_ = 0;
+  std::vector<uint32_t> pending_load_;            // [chunk] that no item has waited for yet
+  std::vector<uint32_t> last_drop_;               // [chunk]
+  std::vector<uint32_t> assignment_order_;        // brings by position
+  std::vector<uint32_t> first_assignment_after_;  // [order of position] in assignment_order_
+  size_t next_assignment_ = 0;
   std::vector<uint32_t> store_order_;  // stores by after_item
   size_t next_store_ = 0;
-  std::vector<uint32_t> slot_of_chunk_;  // [parameter chunk] gradient slot
-  std::vector<uint32_t> last_update_of_slot_;
+  std::vector<uint32_t> gradient_buffer_of_chunk_;  // [parameter chunk] gradient slot
+  std::vector<uint32_t> last_update_of_buffer_;
   std::vector<uint32_t> last_update_;   // [parameter chunk] of the step before, or of this one
   std::vector<uint32_t> finished_;      // parameter chunks, in order
   std::vector<uint32_t> parts_stored_;  // [parameter chunk] gradient chunks stored

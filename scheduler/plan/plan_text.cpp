@@ -12,18 +12,19 @@ std::string_view name_of(OpKind kind) {
 
 std::string to_string(const Plan& plan, const Trace& trace) {
   std::string text;
-  const auto list_held = [&](std::string_view when, const std::vector<HeldChunk>& held) {
-    for (const HeldChunk& h : held) {
+  const auto list_residents = [&](std::string_view when,
+                                  const std::vector<ResidentChunk>& resident) {
+    for (const ResidentChunk& h : resident) {
       text += fmt::format("{:>6} weights {} in block {}\n", when, h.chunk, h.block);
     }
   };
-  list_held("start", plan.held_at_start);
+  list_residents("start", plan.resident_at_start);
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
     text += fmt::format("{:>6} {:<6}", i, name_of(op.kind));
-    if (op.kind == OpKind::Run) {
-      const Moment& m = trace.moments[op.moment];
-      text += fmt::format(" {} {} {}", op.moment, name_of(m.phase), m.name);
+    if (op.kind == OpKind::Call) {
+      const Call& m = trace.calls[op.call];
+      text += fmt::format(" {} {} {}", op.call, name_of(m.phase), m.name);
     } else if (op.kind != OpKind::Norm) {
       text += fmt::format(" {} {}", name_of(op.chunk.space), op.chunk.index);
     }
@@ -33,7 +34,7 @@ std::string to_string(const Plan& plan, const Trace& trace) {
     for (uint32_t w : plan.waits_of(op)) text += fmt::format(" {}", w);
     text += '\n';
   }
-  list_held("end", plan.held_at_end);
+  list_residents("end", plan.resident_at_end);
   return text;
 }
 

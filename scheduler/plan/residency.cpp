@@ -12,7 +12,7 @@ namespace {
 
 // Of a finished chunk the gradient is home and the weights are updated, about, when so many more
 // are finished: the load lane, which waits for that, brings nothing else meanwhile.
-constexpr uint32_t kFinishesLater = 4;
+constexpr uint32_t kRoundsLater = 4;
 
 uint32_t later(uint32_t a, uint32_t b) { return order_of(a) < order_of(b) ? b : a; }
 uint32_t earlier(uint32_t a, uint32_t b) { return order_of(a) < order_of(b) ? a : b; }
@@ -52,26 +52,26 @@ uint32_t FreedBlocks::take(size_t at) {
   return block;
 }
 
-Residency::Residency(const Program& program, uint32_t num_blocks, uint32_t num_rest,
-                     std::vector<uint32_t> held)
-    : program_(program),
+Residency::Residency(const ChunkTrace& chunk_trace, uint32_t num_blocks, uint32_t num_protected,
+                     std::vector<uint32_t> resident)
+    : chunk_trace_(chunk_trace),
       max_blocks_(num_blocks),
-      num_rest_(num_rest),
-      chunks_(program.num_dense()),
-      held_(std::move(held)),
-      is_held_(program.num_dense(), false),
-      stays_(program.num_dense(), false),
-      candidates_(static_cast<uint32_t>(program.needs.size())) {
-  for (uint32_t i = 0; i < program.items.size(); ++i) {
-    if (program.items[i].is_finish()) finishes_.push_back(i);
+      num_protected_(num_protected),
+      chunks_(chunk_trace.num_flat()),
+      residents_(std::move(resident)),
+      is_resident_(chunk_trace.num_flat(), false),
+      stays_(chunk_trace.num_flat(), false),
+      candidates_(static_cast<uint32_t>(chunk_trace.needs.size())) {
+  for (uint32_t i = 0; i < chunk_trace.items.size(); ++i) {
+    if (chunk_trace.items[i].is_round()) rounds_.push_back(i);
   }
-  place_weights();
+  allocate_weights();
 }
 
 uint32_t Residency::next_use(uint32_t chunk) const {
-  const uint32_t at = program_.first_need[chunk] + chunks_[chunk].cursor;
-  if (at == program_.first_need[chunk + 1]) return kNone;
-  return program_.needs[program_.needs_of_chunk[at]].item;
+  const uint32_t at = chunk_trace_.first_need[chunk] + chunks_[chunk].cursor;
+  if (at == chunk_trace_.first_need[chunk + 1]) return kNone;
+  return chunk_trace_.needs[chunk_trace_.needs_of_chunk[at]].item;
 }
 
 uint32_t Residency::leave_block(Chunk& chunk, uint32_t after, uint32_t store) {
@@ -85,35 +85,37 @@ uint32_t Residency::leave_block(Chunk& chunk, uint32_t after, uint32_t store) {
 
 void Residency::free_block(Chunk& chunk, uint32_t after, uint32_t store) {
   const uint32_t block = leave_block(chunk, after, store);
-  blocks_[block].free_from = store == kNone ? after : behind_finishes(after);
+  blocks_[block].free_from = store == kNone ? after : after_rounds(after);
   freed(blocks_[block]).add({order_of(blocks_[block].free_from), block});
 }
 
 void Residency::may_leave(uint32_t c) {
-  const uint32_t at = program_.first_need[c] + chunks_[c].cursor;
-  resting_.push_back({program_.needs_of_chunk[at], brings.size()});
+  const uint32_t at = chunk_trace_.first_need[c] + chunks_[c].cursor;
+  protected_.push_back({chunk_trace_.needs_of_chunk[at], assignments.size()});
 }
 
-void Residency::end_rest() {
-  candidates_.insert(resting_.front().next_need);
-  resting_.pop_front();
+void Residency::end_protection() {
+  candidates_.insert(protected_.front().next_need);
+  protected_.pop_front();
 }
 
 /// The chunk that is used furthest in the future, of those that do not rest if there is one; kNone
 /// where all are needed.
 uint32_t Residency::choose_victim(uint32_t item) {
-  while (!resting_.empty() && resting_.front().num_brings + num_rest_ <= brings.size()) end_rest();
+  while (!protected_.empty() &&
+         protected_.front().num_assignments + num_protected_ <= assignments.size())
+    end_protection();
   for (;;) {
     while (!candidates_.empty()) {
       const uint32_t need = candidates_.greatest();
-      const auto [next, c] = program_.needs[need];
+      const auto [next, c] = chunk_trace_.needs[need];
       const bool is_old_entry = chunks_[c].block == kNone || chunks_[c].next_item != next;
       if (!is_old_entry && next == item) break;  // and so are all below it
       candidates_.erase(need);
       if (!is_old_entry) return c;
     }
-    if (resting_.empty()) return kNone;
-    end_rest();
+    if (protected_.empty()) return kNone;
+    end_protection();
   }
 }
 
@@ -125,15 +127,15 @@ uint32_t Residency::evict(uint32_t item) {
         fmt::format("{} blocks are not enough for item {} of the program", max_blocks_, item));
   }
   Chunk& victim = chunks_[c];
-  num_held_in_vain += is_held_[c] && victim.cursor == 0;
+  num_evicted_residents += is_resident_[c] && victim.cursor == 0;
   uint32_t store = kNone;
   if (victim.dirty) {
     store = static_cast<uint32_t>(stores.size());
     stores.push_back({c, victim.last_item});
     victim.home_store = store;
     victim.dirty = false;
-    const ChunkId id = program_.chunk_id(c);
-    (id.space == Space::Activations ? activations_gone_home : sums_gone_home).push_back(id.index);
+    const ChunkId id = chunk_trace_.chunk_id(c);
+    (id.space == Space::Activations ? stored_activations : stored_sums).push_back(id.index);
   }
   return leave_block(victim, victim.last_item, store);
 }
@@ -141,39 +143,41 @@ uint32_t Residency::evict(uint32_t item) {
 /// A load takes what is free the longest, as it starts then. Who is only given a block is given it
 /// when it is needed, and takes one that became free shortly before: more loads start early so. One
 /// whose gradient is still on its way home would make it wait.
-uint32_t Residency::take_block(uint32_t item, Touch touch) {
+uint32_t Residency::choose_block(uint32_t item, Touch touch) {
   if (blocks_.size() < max_blocks_) {
     blocks_.emplace_back();
     return static_cast<uint32_t>(blocks_.size() - 1);
   }
   if (free_.empty() && stored_.empty()) return evict(item);
-  if (touch == Touch::Create && !free_.empty()) return free_.take_late(item, num_rest_);
+  if (touch == Touch::Create && !free_.empty()) return free_.take_late(item, num_protected_);
   const bool is_clean = stored_.empty() || (!free_.empty() && free_.first() < stored_.first());
   return (is_clean ? free_ : stored_).take_first();
 }
 
-void Residency::bring(uint32_t c, uint32_t item, Touch touch) {
-  give(c, take_block(item, touch), item, kStart, touch != Touch::Create);
+void Residency::assign_block(uint32_t c, uint32_t item, Touch touch) {
+  assign(c, choose_block(item, touch), item, kStart, touch != Touch::Create);
 }
 
-void Residency::give(uint32_t c, uint32_t b, uint32_t deadline, uint32_t not_before, bool copy) {
+void Residency::assign(uint32_t c, uint32_t b, uint32_t deadline, uint32_t not_before, bool copy) {
   Chunk& chunk = chunks_[c];
   Block& block = blocks_[b];
   const uint32_t before = deadline - 1;
   uint32_t position = before;
   if (copy) position = later(not_before, later(earlier(block.free_from, before), chunk.last_item));
-  if (chunk.replaced_by != kNone) position = later(position, brings[chunk.replaced_by].position);
-  if (block.chunk != kNone) chunks_[block.chunk].replaced_by = static_cast<uint32_t>(brings.size());
+  if (chunk.replaced_by != kNone)
+    position = later(position, assignments[chunk.replaced_by].position);
+  if (block.chunk != kNone)
+    chunks_[block.chunk].replaced_by = static_cast<uint32_t>(assignments.size());
   chunk.replaced_by = kNone;
-  brings.push_back({.chunk = c,
-                    .deadline = deadline,
-                    .position = position,
-                    .block = b,
-                    .copy = copy,
-                    .own_store = chunk.home_store,
-                    .victim = block.chunk,
-                    .victim_item = block.free_after,
-                    .victim_store = block.store});
+  assignments.push_back({.chunk = c,
+                         .deadline = deadline,
+                         .position = position,
+                         .block = b,
+                         .copy = copy,
+                         .own_store = chunk.home_store,
+                         .victim = block.chunk,
+                         .victim_item = block.free_after,
+                         .victim_store = block.store});
   block = Block{.chunk = c, .busy = true};
   chunk.block = b;
 }
@@ -183,7 +187,7 @@ void Residency::after_use(uint32_t c, uint32_t item) {
   chunk.last_item = item;
   ++chunk.cursor;
   chunk.next_item = next_use(c);
-  if (stays_[c] && (chunk.next_item != kNone || program_.chunk_id(c).space == Space::Weights)) {
+  if (stays_[c] && (chunk.next_item != kNone || chunk_trace_.chunk_id(c).space == Space::Weights)) {
     return;
   }
   if (chunk.next_item != kNone) {
@@ -191,7 +195,7 @@ void Residency::after_use(uint32_t c, uint32_t item) {
     return;
   }
   uint32_t store = kNone;
-  if (program_.chunk_id(c).space == Space::Gradients && !stays_[c]) {
+  if (chunk_trace_.chunk_id(c).space == Space::Gradients && !stays_[c]) {
     store = static_cast<uint32_t>(stores.size());
     stores.push_back({c, item});
   }
@@ -203,11 +207,11 @@ void Residency::after_use(uint32_t c, uint32_t item) {
 void Residency::begin_busy(uint32_t c, uint32_t item, Touch touch) {
   Chunk& chunk = chunks_[c];
   chunk.next_item = kNone;  // busy: no candidate for eviction
-  if (chunk.block == kNone) bring(c, item, touch);
+  if (chunk.block == kNone) assign_block(c, item, touch);
 }
 
 /// Whoever takes its block has to take it home.
-void Residency::begin_rest(uint32_t c, uint32_t item) {
+void Residency::begin_idle(uint32_t c, uint32_t item) {
   Chunk& chunk = chunks_[c];
   chunk.last_item = item;
   ++chunk.cursor;
@@ -226,85 +230,85 @@ void Residency::end_life(uint32_t c, uint32_t item) {
   may_leave(c);
 }
 
-void Residency::place(uint32_t c) {
+void Residency::allocate(uint32_t c) {
   chunks_[c].block = static_cast<uint32_t>(blocks_.size());
   blocks_.push_back({.chunk = c, .busy = true});
 }
 
-void Residency::place_weights() {
-  for (const ProgramItem& item : program_.items) {
+void Residency::allocate_weights() {
+  for (const ChunkTraceItem& item : chunk_trace_.items) {
     if (!item.is_update()) continue;
-    for (const ChunkUse& use : program_.uses_of(item)) stays_[use.chunk] = true;
-    place(program_.dense({Space::Weights, item.updated_chunk}));
+    for (const ChunkUse& use : chunk_trace_.uses_of(item)) stays_[use.chunk] = true;
+    allocate(chunk_trace_.flat_index({Space::Weights, item.updated_chunk}));
   }
-  const bool updates = std::ranges::any_of(program_.items, &ProgramItem::is_finish);
-  for (const uint32_t c : held_) {
-    place(c);
+  const bool updates = std::ranges::any_of(chunk_trace_.items, &ChunkTraceItem::is_round);
+  for (const uint32_t c : residents_) {
+    allocate(c);
     stays_[c] = !updates;
     if (!updates) continue;
-    is_held_[c] = true;
+    is_resident_[c] = true;
     chunks_[c].next_item = next_use(c);
     may_leave(c);
   }
 }
 
-std::vector<HeldChunk> Residency::weights_here() const {
-  std::vector<HeldChunk> here;
+std::vector<ResidentChunk> Residency::weights_here() const {
+  std::vector<ResidentChunk> here;
   for (uint32_t b = 0; b < blocks_.size(); ++b) {
     if (!blocks_[b].busy) continue;
-    here.push_back({program_.chunk_id(blocks_[b].chunk).index, b});
+    here.push_back({chunk_trace_.chunk_id(blocks_[b].chunk).index, b});
   }
   return here;
 }
 
 /// The item behind which the chunk that `item` finishes is home and updated, about.
-uint32_t Residency::behind_finishes(uint32_t item) const {
-  const auto at =
-      static_cast<size_t>(std::ranges::lower_bound(finishes_, item) - finishes_.begin());
-  return finishes_[std::min(at + kFinishesLater, finishes_.size() - 1)];
+uint32_t Residency::after_rounds(uint32_t item) const {
+  const auto at = static_cast<size_t>(std::ranges::lower_bound(rounds_, item) - rounds_.begin());
+  return rounds_[std::min(at + kRoundsLater, rounds_.size() - 1)];
 }
 
 /// Where it was, if nothing came there since: otherwise that block would have to be taken from it.
 uint32_t Residency::block_to_return_to(uint32_t c) {
   const uint32_t former = chunks_[c].former_block;
   const Block& block = blocks_[former];
-  if (block.chunk != c) return take_block(end(), Touch::Read);
+  if (block.chunk != c) return choose_block(end(), Touch::Read);
   freed(block).remove({order_of(block.free_from), former});
   return former;
 }
 
 /// To blocks that nobody needs any more.
-void Residency::return_held() {
-  for (const uint32_t i : finishes_) {
-    const uint32_t c = program_.dense({Space::Weights, program_.items[i].finished_chunk});
-    if (is_held_[c]) give(c, block_to_return_to(c), end(), behind_finishes(i), true);
+void Residency::return_residents() {
+  for (const uint32_t i : rounds_) {
+    const uint32_t c =
+        chunk_trace_.flat_index({Space::Weights, chunk_trace_.items[i].rounded_chunk});
+    if (is_resident_[c]) assign(c, block_to_return_to(c), end(), after_rounds(i), true);
   }
 }
 
 void Residency::run() {
-  for (uint32_t i = 0; i < program_.items.size(); ++i) {
-    const ProgramItem& item = program_.items[i];
+  for (uint32_t i = 0; i < chunk_trace_.items.size(); ++i) {
+    const ChunkTraceItem& item = chunk_trace_.items[i];
     // What is here and needed now must not make room for the rest: its next use is this item.
-    for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::Begin)) {
+    for (uint32_t c : chunk_trace_.chunks_of(item, ArenaChunkEvent::Begin)) {
       begin_busy(c, i, Touch::Create);
     }
-    for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::Wake)) {
+    for (uint32_t c : chunk_trace_.chunks_of(item, ArenaChunkEvent::Needed)) {
       begin_busy(c, i, Touch::Read);
     }
-    for (const ChunkUse& use : program_.uses_of(item)) {
+    for (const ChunkUse& use : chunk_trace_.uses_of(item)) {
       if (chunks_[use.chunk].block == kNone) {
         chunks_[use.chunk].next_item = i;
-        bring(use.chunk, i, use.touch);
+        assign_block(use.chunk, i, use.touch);
       }
       chunks_[use.chunk].dirty |= use.touch != Touch::Read;
     }
-    for (const ChunkUse& use : program_.uses_of(item)) after_use(use.chunk, i);
-    for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::Rest)) begin_rest(c, i);
-    for (uint32_t c : program_.chunks_of(item, ArenaChunkEvent::End)) end_life(c, i);
+    for (const ChunkUse& use : chunk_trace_.uses_of(item)) after_use(use.chunk, i);
+    for (uint32_t c : chunk_trace_.chunks_of(item, ArenaChunkEvent::Idle)) begin_idle(c, i);
+    for (uint32_t c : chunk_trace_.chunks_of(item, ArenaChunkEvent::End)) end_life(c, i);
   }
-  return_held();
-  name_once(sums_gone_home);
-  name_once(activations_gone_home);
+  return_residents();
+  name_once(stored_sums);
+  name_once(stored_activations);
 }
 
 }  // namespace ebb

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "scheduler/plan/chunk_trace.h"
+#include "scheduler/plan/index_set.h"
 #include "scheduler/plan/plan.h"
-#include "scheduler/plan/program.h"
-#include "scheduler/plan/rank_set.h"
 
 namespace ebb {
 
@@ -26,7 +26,7 @@ struct Store {
 };
 
 /// A chunk getting a block: a load where its content is at home.
-struct Bring {
+struct Assignment {
   uint32_t chunk;
   uint32_t deadline;  // the item that needs it
   uint32_t position;  // the item after which its block is free
@@ -71,19 +71,18 @@ class FreedBlocks {
 /// nothing is updated.
 class Residency {
  public:
-  /// A chunk rests until `num_rest` others have come; 0: Belady's rule alone. REQUIRES: beside the
-  /// `held`, and what the device updates, there are blocks enough for every item.
-  Residency(const Program& program, uint32_t num_blocks, uint32_t num_rest,
-            std::vector<uint32_t> held = {});
+  /// A chunk rests until `num_protected` others have come; 0: Belady's rule alone. REQUIRES: beside
+  /// the `held`, and what the device updates, there are blocks enough for every item.
+  Residency(const ChunkTrace& chunk_trace, uint32_t num_blocks, uint32_t num_protected,
+            std::vector<uint32_t> resident = {});
   void run();
 
-  std::vector<Bring> brings;
+  std::vector<Assignment> assignments;
   std::vector<Store> stores;
   uint32_t num_blocks_used() const { return static_cast<uint32_t>(blocks_.size()); }
-  std::vector<uint32_t> sums_gone_home;  ///< sum chunks that leave between their uses, ascending
-  std::vector<uint32_t>
-      activations_gone_home;      ///< arena chunks that leave while they rest, ascending
-  uint32_t num_held_in_vain = 0;  ///< those that had to leave before they were used
+  std::vector<uint32_t> stored_sums;  ///< sum chunks that leave between their uses, ascending
+  std::vector<uint32_t> stored_activations;  ///< arena chunks that leave while they rest, ascending
+  uint32_t num_evicted_residents = 0;        ///< those that had to leave before they were used
 
   struct Block {
     uint32_t chunk = kNone;
@@ -94,7 +93,7 @@ class Residency {
   };
   const std::vector<Block>& blocks() const { return blocks_; }
   /// Weights that are on the device before run() and after, and where they are now.
-  std::vector<HeldChunk> weights_here() const;
+  std::vector<ResidentChunk> weights_here() const;
 
  private:
   struct Chunk {
@@ -109,43 +108,43 @@ class Residency {
   };
 
   uint32_t next_use(uint32_t chunk) const;
-  uint32_t take_block(uint32_t item, Touch touch);
+  uint32_t choose_block(uint32_t item, Touch touch);
   void may_leave(uint32_t chunk);
-  void end_rest();
+  void end_protection();
   uint32_t choose_victim(uint32_t item);
   uint32_t evict(uint32_t item);
   void begin_busy(uint32_t chunk, uint32_t item, Touch touch);
-  void begin_rest(uint32_t chunk, uint32_t item);
+  void begin_idle(uint32_t chunk, uint32_t item);
   void end_life(uint32_t chunk, uint32_t item);
-  void bring(uint32_t chunk, uint32_t item, Touch touch);
-  void give(uint32_t chunk, uint32_t block, uint32_t deadline, uint32_t not_before, bool copy);
-  void place(uint32_t chunk);
-  void place_weights();
+  void assign_block(uint32_t chunk, uint32_t item, Touch touch);
+  void assign(uint32_t chunk, uint32_t block, uint32_t deadline, uint32_t not_before, bool copy);
+  void allocate(uint32_t chunk);
+  void allocate_weights();
   FreedBlocks& freed(const Block& block) { return block.store == kNone ? free_ : stored_; }
-  uint32_t behind_finishes(uint32_t item) const;
-  uint32_t end() const { return static_cast<uint32_t>(program_.items.size()); }
-  void return_held();
+  uint32_t after_rounds(uint32_t item) const;
+  uint32_t end() const { return static_cast<uint32_t>(chunk_trace_.items.size()); }
+  void return_residents();
   uint32_t block_to_return_to(uint32_t chunk);
   uint32_t leave_block(Chunk& chunk, uint32_t after, uint32_t store);
   void free_block(Chunk& chunk, uint32_t after, uint32_t store);
   void after_use(uint32_t chunk, uint32_t item);
 
-  const Program& program_;
+  const ChunkTrace& chunk_trace_;
   uint32_t max_blocks_;
-  uint32_t num_rest_;
-  std::vector<uint32_t> finishes_;  // items
+  uint32_t num_protected_;
+  std::vector<uint32_t> rounds_;  // items
   std::vector<Chunk> chunks_;
-  std::vector<uint32_t> held_;
-  std::vector<bool> is_held_;  // [chunk]
-  std::vector<bool> stays_;    // [chunk] until its last use, weights to the end
+  std::vector<uint32_t> residents_;
+  std::vector<bool> is_resident_;  // [chunk]
+  std::vector<bool> stays_;        // [chunk] until its last use, weights to the end
   std::vector<Block> blocks_;
-  struct Resting {
+  struct Protected {
     uint32_t next_need;
-    size_t num_brings;  // before it was used
+    size_t num_assignments;  // before it was used
   };
-  std::deque<Resting> resting_;  // by time of use
-  RankSet candidates_;           // for leaving, by their next need: the furthest is the greatest
-  FreedBlocks free_, stored_;    // the latter's content goes home
+  std::deque<Protected> protected_;  // by time of use
+  IndexSet candidates_;        // for leaving, by their next need: the furthest is the greatest
+  FreedBlocks free_, stored_;  // the latter's content goes home
 };
 
 }  // namespace ebb

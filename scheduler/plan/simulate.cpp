@@ -40,16 +40,16 @@ constexpr double kLogBytes = 1.15;
 
 /// Clipping does not bite: then what was speculated on is done.
 bool is_done(const Op& op, const Plan& plan) {
-  return op.kind == OpKind::Update && op.carried &&
+  return op.kind == OpKind::Update && op.deferred &&
          std::ranges::binary_search(plan.speculated, op.chunk.index);
 }
 
 double duration_s(const Op& op, const Trace& trace, const Layout& layout, const Machine& machine) {
   switch (op.kind) {
-    case OpKind::Run: {
-      return seconds_of(trace.moments[op.moment].cost, machine);
+    case OpKind::Call: {
+      return seconds_of(trace.calls[op.call].cost, machine);
     }
-    case OpKind::Finish:
+    case OpKind::Round:
       return time_of(finish_bytes(layout, op.chunk.index), machine.device_bytes_per_s) +
              machine.kernel_s;
     case OpKind::Speculate:
@@ -58,14 +58,15 @@ double duration_s(const Op& op, const Trace& trace, const Layout& layout, const 
       const double bytes =
           static_cast<double>(layout.chunk_elements(op.chunk.index)) *
           (update_bytes_per_parameter(layout.weight_type(), layout.gradient_type()) + log_bytes);
-      if (op.lane == Lane::Update) return time_of(bytes, machine.update_bytes_per_s);
+      if (op.stream == StreamKind::Update) return time_of(bytes, machine.update_bytes_per_s);
       return time_of(bytes, machine.device_bytes_per_s) + machine.kernel_s;
     }
     case OpKind::Move:
       if (op.from == Tier::None) return 0;
-      return time_of(static_cast<double>(layout.used_bytes(op.chunk)),
-                     op.lane == Lane::Load ? machine.load_bytes_per_s : machine.store_bytes_per_s);
-    case OpKind::Partials:
+      return time_of(
+          static_cast<double>(layout.used_bytes(op.chunk)),
+          op.stream == StreamKind::Load ? machine.load_bytes_per_s : machine.store_bytes_per_s);
+    case OpKind::StorePartialNorms:
     case OpKind::Norm:
     case OpKind::Drop:
       break;
@@ -90,17 +91,16 @@ std::vector<Part> parts_of(const Plan& plan, const Trace& trace) {
   Part now = kFirstForward;
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
-    const bool goes_back =
-        op.kind == OpKind::Run && trace.moments[op.moment].phase == Phase::Backward;
+    const bool goes_back = op.kind == OpKind::Call && trace.calls[op.call].phase == Phase::Backward;
     if (goes_back) now = kRest;
     parts[i] = now;
-    if (op.lane == Lane::Store) {
+    if (op.stream == StreamKind::Store) {
       parts[i] = kFirstForward;
       for (uint32_t w : plan.waits_of(op)) parts[i] = std::max(parts[i], parts[w]);
     }
-    if (op.lane != Lane::Compute) continue;
+    if (op.stream != StreamKind::Compute) continue;
     for (uint32_t w : plan.waits_of(op)) {
-      if (plan.ops[w].lane != Lane::Load) continue;
+      if (plan.ops[w].stream != StreamKind::Load) continue;
       if (!awaited[w]) parts[w] = now;
       awaited[w] = true;
     }
@@ -125,11 +125,11 @@ double update_on_cores(double update_s, double copied_bytes, const Machine& mach
 
 /// and both in compute's, unless that only pretends.
 double on_cores(double compute_s, double update_s, double copied_bytes, const Machine& machine) {
-  if (!machine.shared_cores || machine.pretended_kernels) return compute_s;
+  if (!machine.shared_cores || machine.emulate_compute) return compute_s;
   return compute_s + update_on_cores(update_s, copied_bytes, machine);
 }
 
-Named clipped_bound(const std::array<PartTimes, 2>& parts, double update_s, double held_s,
+Named clipped_bound(const std::array<PartTimes, 2>& parts, double update_s, double resident_s,
                     const Machine& machine) {
   const PartTimes& first = parts[kFirstForward];
   const PartTimes& rest = parts[kRest];
@@ -138,7 +138,7 @@ Named clipped_bound(const std::array<PartTimes, 2>& parts, double update_s, doub
                {first.load_s, "load, forward"},
                {update_on_cores(update_s, first.copied_bytes, machine), "update, forward"}});
   const Named backward = longest({{rest.compute_s, "compute, backward"},
-                                  {rest.load_s - held_s, "load, backward"},
+                                  {rest.load_s - resident_s, "load, backward"},
                                   {rest.store_s, "store, backward"}});
   const Named both{forward.seconds + backward.seconds,
                    forward.seconds > backward.seconds ? forward.name : backward.name};
@@ -156,7 +156,7 @@ class Clockwork {
         done_(plan.ops.size(), false) {
     result_.ops.resize(plan.ops.size());
     for (uint32_t i = 0; i < plan.ops.size(); ++i) {
-      lanes_[static_cast<int>(plan.ops[i].lane)].push_back(i);
+      streams_[static_cast<int>(plan.ops[i].stream)].push_back(i);
     }
   }
 
@@ -196,16 +196,16 @@ class Clockwork {
   };
 
   /// The operation that may start on a lane now, or kNone.
-  uint32_t find_ready(Lane lane) {
-    const std::vector<uint32_t>& ops = lanes_[static_cast<int>(lane)];
-    Cursor& cursor = cursors_[static_cast<int>(lane)];
+  uint32_t find_ready(StreamKind stream) {
+    const std::vector<uint32_t>& ops = streams_[static_cast<int>(stream)];
+    Cursor& cursor = cursors_[static_cast<int>(stream)];
     if (cursor.at == ops.size()) return kNone;
     const auto waits = plan_.waits_of(plan_.ops[ops[cursor.at]]);
     while (cursor.num_over < waits.size() && done_[waits[cursor.num_over]]) ++cursor.num_over;
     return cursor.num_over == waits.size() ? ops[cursor.at] : kNone;
   }
-  void move_on(Lane lane) {
-    Cursor& cursor = cursors_[static_cast<int>(lane)];
+  void move_on(StreamKind stream) {
+    Cursor& cursor = cursors_[static_cast<int>(stream)];
     cursor = {cursor.at + 1};
   }
 
@@ -214,11 +214,11 @@ class Clockwork {
     const size_t num_done = num_done_;
     move_chunks();
     start_load();
-    for (const Lane lane : {Lane::Compute, Lane::Store, Lane::Update}) {
-      if (works_[static_cast<int>(lane)].op != kNone) continue;
-      const uint32_t op = find_ready(lane);
+    for (const StreamKind stream : {StreamKind::Compute, StreamKind::Store, StreamKind::Update}) {
+      if (works_[static_cast<int>(stream)].op != kNone) continue;
+      const uint32_t op = find_ready(stream);
       if (op == kNone) continue;
-      move_on(lane);
+      move_on(stream);
       start(op);
     }
     return num_done_ != num_done;
@@ -226,7 +226,7 @@ class Clockwork {
 
   /// The mover gives and takes blocks, and hands copies to the link.
   void move_chunks() {
-    for (uint32_t op; (op = find_ready(Lane::Load)) != kNone; move_on(Lane::Load)) {
+    for (uint32_t op; (op = find_ready(StreamKind::Load)) != kNone; move_on(StreamKind::Load)) {
       if (is_copy(plan_.ops[op])) continue;
       result_.ops[op].start_s = now_s_;
       is_over(op);
@@ -234,17 +234,17 @@ class Clockwork {
   }
 
   void start_load() {
-    if (works_[static_cast<int>(Lane::Load)].op != kNone) return;
-    const std::vector<uint32_t>& ops = lanes_[static_cast<int>(Lane::Load)];
-    const uint32_t end = cursors_[static_cast<int>(Lane::Load)].at;
+    if (works_[static_cast<int>(StreamKind::Load)].op != kNone) return;
+    const std::vector<uint32_t>& ops = streams_[static_cast<int>(StreamKind::Load)];
+    const uint32_t end = cursors_[static_cast<int>(StreamKind::Load)].at;
     while (next_load_ < end && !is_copy(plan_.ops[ops[next_load_]])) ++next_load_;
     if (next_load_ < end) start(ops[next_load_++]);
   }
 
   void start(uint32_t index) {
     const Op& op = plan_.ops[index];
-    const int lane = static_cast<int>(op.lane);
-    Work& work = works_[lane];
+    const int stream = static_cast<int>(op.stream);
+    Work& work = works_[stream];
     work.op = index;
     work.left_s = is_done(op, plan_) ? 0 : duration_s(op, trace_, layout_, machine_);
     work.since_s = now_s_;
@@ -258,8 +258,8 @@ class Clockwork {
     }
     work.end_s = now_s_ + work.left_s;
     result_.ops[index].start_s = now_s_;
-    result_.lane_busy_s[lane] += work.left_s;
-    if (op.lane == Lane::Compute) {
+    result_.stream_busy_s[stream] += work.left_s;
+    if (op.stream == StreamKind::Compute) {
       if (computed_) result_.stall_s += now_s_ - last_computed_s_;
       computed_ = true;
     }
@@ -267,7 +267,7 @@ class Clockwork {
   }
 
   void end(Work& work) {
-    if (plan_.ops[work.op].lane == Lane::Compute) last_computed_s_ = now_s_;
+    if (plan_.ops[work.op].stream == StreamKind::Compute) last_computed_s_ = now_s_;
     is_over(work.op);
     work.op = kNone;
     work.end_s = kNever;
@@ -285,24 +285,25 @@ class Clockwork {
     if (!machine_.shared_cores) return;
     double copies = 0;
     int num_others = 0;
-    for (const Lane lane : kLanes) {
-      const Work& work = works_[static_cast<int>(lane)];
+    for (const StreamKind stream : kLanes) {
+      const Work& work = works_[static_cast<int>(stream)];
       if (work.op == kNone) continue;
       copies += work.cores;
-      num_others += shares(lane);
+      num_others += shares(stream);
     }
     const double each = num_others > 0 ? std::max(0.0, 1 - copies) / num_others : 0;
-    for (const Lane lane : kLanes) {
-      Work& work = works_[static_cast<int>(lane)];
+    for (const StreamKind stream : kLanes) {
+      Work& work = works_[static_cast<int>(stream)];
       if (work.op == kNone) continue;
-      const double of_copy = lane == Lane::Compute ? 1 : 1 / std::max(1.0, copies);
-      set_speed(work, shares(lane) ? each : of_copy);
+      const double of_copy = stream == StreamKind::Compute ? 1 : 1 / std::max(1.0, copies);
+      set_speed(work, shares(stream) ? each : of_copy);
     }
   }
 
   /// Kernels that only pretend use no cores.
-  bool shares(Lane lane) const {
-    return lane == Lane::Update || (lane == Lane::Compute && !machine_.pretended_kernels);
+  bool shares(StreamKind stream) const {
+    return stream == StreamKind::Update ||
+           (stream == StreamKind::Compute && !machine_.emulate_compute);
   }
 
   void set_speed(Work& work, double speed) {
@@ -313,16 +314,17 @@ class Clockwork {
     work.end_s = speed > 0 ? now_s_ + std::max(0.0, work.left_s) / speed : kNever;
   }
 
-  static constexpr Lane kLanes[kNumLanes] = {Lane::Compute, Lane::Load, Lane::Store, Lane::Update};
+  static constexpr StreamKind kLanes[kNumStreamKinds] = {StreamKind::Compute, StreamKind::Load,
+                                                         StreamKind::Store, StreamKind::Update};
 
   const Plan& plan_;
   const Trace& trace_;
   const Layout& layout_;
   const Machine& machine_;
   double now_s_ = 0;
-  std::array<Work, kNumLanes> works_;
-  std::array<std::vector<uint32_t>, kNumLanes> lanes_;  // operations, in order
-  std::array<Cursor, kNumLanes> cursors_;               // of the load lane: the mover's
+  std::array<Work, kNumStreamKinds> works_;
+  std::array<std::vector<uint32_t>, kNumStreamKinds> streams_;  // operations, in order
+  std::array<Cursor, kNumStreamKinds> cursors_;                 // of the load lane: the mover's
   uint32_t next_load_ = 0;  // in its lane: what the link copies next, once the mover was there
   std::vector<uint8_t> done_;
   size_t num_done_ = 0;
@@ -353,17 +355,17 @@ Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
     if (is_copy(plan.ops[i])) {
       part.copied_bytes += static_cast<double>(layout.used_bytes(plan.ops[i].chunk));
     }
-    switch (plan.ops[i].lane) {
-      case Lane::Compute:
+    switch (plan.ops[i].stream) {
+      case StreamKind::Compute:
         part.compute_s += seconds;
         break;
-      case Lane::Load:
+      case StreamKind::Load:
         part.load_s += seconds;
         break;
-      case Lane::Store:
+      case StreamKind::Store:
         part.store_s += seconds;
         break;
-      case Lane::Update:
+      case StreamKind::Update:
         bound.update_s += seconds;
         if (op.kind == OpKind::Speculate) speculated_s += seconds;
         break;
@@ -379,10 +381,10 @@ Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
                {bound.store_s, "store"},
                {update_on_cores(bound.update_s, copied_bytes, machine), "update"}});
   if (clipped) {
-    const double held_bytes =
+    const double resident_bytes =
         static_cast<double>(plan.num_blocks) * static_cast<double>(layout.chunk_bytes());
     const Named two = clipped_bound(times, bound.update_s - speculated_s,
-                                    time_of(held_bytes, machine.load_bytes_per_s), machine);
+                                    time_of(resident_bytes, machine.load_bytes_per_s), machine);
     if (two.seconds >= least.seconds) least = two;
   }
   bound.seconds = least.seconds;

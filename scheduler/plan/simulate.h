@@ -28,7 +28,7 @@ struct Machine {
   double store_bytes_per_s = 0;
   double update_bytes_per_s = 0;  ///< host memory, for the optimizer
   bool shared_cores = false;  ///< kernels and the optimizer run on the same cores: their times add
-  bool pretended_kernels = false;  ///< shared cores: kernels take none, the others share them still
+  bool emulate_compute = false;  ///< shared cores: kernels take none, the others share them still
   double copy_bytes_per_s =
       0;  ///< shared cores: how fast all of them would copy; 0: copies take none of their time
 };
@@ -51,7 +51,7 @@ Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
 
 struct Simulation {
   double seconds = 0;
-  double lane_busy_s[kNumLanes] = {};  ///< of its operations, had nothing slowed them down
+  double stream_busy_s[kNumStreamKinds] = {};  ///< of its operations, had nothing slowed them down
   double stall_s = 0;  ///< the compute lane waiting, between its first and last operation
   std::vector<OpTime> ops;
 };

@@ -21,14 +21,14 @@ bool takes_no_time(const Op& op) {
 
 void fill_times(const Plan& plan, const std::function<double(uint32_t)>& end_s,
                 std::span<OpTime> times) {
-  std::array<double, kNumLanes> lane_free{};
-  double mover_s = 0;
+  std::array<double, kNumStreamKinds> stream_free{};
+  double copy_thread_s = 0;
   for (uint32_t i = 0; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
-    double& free_s = lane_free[static_cast<int>(op.lane)];
+    double& free_s = stream_free[static_cast<int>(op.stream)];
     double start_s = ready_s(plan, times, op);
-    if (op.lane == Lane::Load) start_s = mover_s = std::max(mover_s, start_s);
-    if (op.lane == Lane::Load && takes_no_time(op)) {
+    if (op.stream == StreamKind::Load) start_s = copy_thread_s = std::max(copy_thread_s, start_s);
+    if (op.stream == StreamKind::Load && takes_no_time(op)) {
       times[i] = {start_s, start_s};
       continue;
     }
@@ -38,9 +38,9 @@ void fill_times(const Plan& plan, const std::function<double(uint32_t)>& end_s,
   }
 }
 
-double overlap(const Plan& plan, std::span<const OpTime> times, Lane a, Lane b) {
-  const auto next_of = [&](Lane lane, size_t from) {
-    while (from < plan.ops.size() && plan.ops[from].lane != lane) ++from;
+double overlap(const Plan& plan, std::span<const OpTime> times, StreamKind a, StreamKind b) {
+  const auto next_of = [&](StreamKind stream, size_t from) {
+    while (from < plan.ops.size() && plan.ops[from].stream != stream) ++from;
     return from;
   };
   double seconds = 0;
@@ -63,7 +63,7 @@ std::vector<Stall> compute_stalls(const Plan& plan, std::span<const OpTime> time
   double free = 0;
   for (uint32_t i = 0; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
-    if (op.lane != Lane::Compute) continue;
+    if (op.stream != StreamKind::Compute) continue;
     if (times[i].start_s > free) {
       Stall stall{.op = i, .start_s = free, .seconds = times[i].start_s - free};
       double latest = free;

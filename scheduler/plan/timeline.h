@@ -30,7 +30,7 @@ void fill_times(const Plan& plan, const std::function<double(uint32_t op)>& end_
                 std::span<OpTime> times);
 
 /// Seconds in which operations of both lanes ran.
-double overlap(const Plan& plan, std::span<const OpTime> times, Lane a, Lane b);
+double overlap(const Plan& plan, std::span<const OpTime> times, StreamKind a, StreamKind b);
 
 /// Compute idle before one of its operations.
 struct Stall {

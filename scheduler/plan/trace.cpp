@@ -4,8 +4,8 @@
 
 namespace ebb {
 
-Write Trace::write_of(const Moment& moment, const ParameterUse& use) const {
-  for (const ParameterUse& known : uses_of(moment)) {
+Write Trace::write_of(const Call& call, const ParameterUse& use) const {
+  for (const ParameterUse& known : uses_of(call)) {
     if (known.gradient && known.parameter == use.parameter && known.use == use.use &&
         known.rows == use.rows) {
       return known.write;

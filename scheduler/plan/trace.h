@@ -15,7 +15,7 @@
 
 namespace ebb {
 
-struct Moment {
+struct Call {
   std::string_view name;  ///< of the primitive; static storage
   Phase phase = Phase::Forward;
   uint32_t micro_batch = 0;
@@ -28,29 +28,29 @@ struct Moment {
 struct ActivationSpan {
   size_t offset = 0;
   size_t bytes = 0;
-  uint32_t first_moment = 0;
-  uint32_t last_moment = 0;
+  uint32_t first_call = 0;
+  uint32_t last_call = 0;
 };
 
 /// Nothing touches a live activation after moment `last_before` until moment `first_after`.
-struct ActivationRest {
+struct IdleInterval {
   uint32_t span = 0;  ///< in Trace::activations
   uint32_t last_before = 0;
   uint32_t first_after = 0;
 };
 
 struct Trace {
-  std::vector<Moment> moments;
+  std::vector<Call> calls;
   std::vector<ParameterUse> uses;
   std::vector<ActivationSpan> activations;
-  std::vector<ActivationRest> rests;  ///< by span, and of one span in order of time
+  std::vector<IdleInterval> idle_intervals;  ///< by span, and of one span in order of time
   size_t arena_bytes = 0;
   size_t workspace_bytes = 0;
-  std::span<const ParameterUse> uses_of(const Moment& moment) const {
-    return std::span(uses).subspan(moment.first_use, moment.num_uses);
+  std::span<const ParameterUse> uses_of(const Call& call) const {
+    return std::span(uses).subspan(call.first_use, call.num_uses);
   }
   /// How the gradient of a use of this moment meets what is there.
-  Write write_of(const Moment& moment, const ParameterUse& use) const;
+  Write write_of(const Call& call, const ParameterUse& use) const;
 };
 
 }  // namespace ebb

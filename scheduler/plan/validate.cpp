@@ -47,7 +47,7 @@ class Checker {
   Gradients gradients_;
 
   std::vector<std::vector<bool>> contributed_;  // [parameter][use]
-  uint32_t next_moment_ = 0;
+  uint32_t next_call_ = 0;
   std::vector<bool> sum_stored_;          // [sum chunk]
   std::vector<bool> activations_stored_;  // [arena chunk]
 };
@@ -93,18 +93,18 @@ void Checker::count_contributions() {
 // -----------------------------------------------------------------------------------------------
 
 void Checker::check_run(const Op& op) {
-  if (op.moment != next_moment_) {
-    report_.complain("runs moment {}, the next is {}", op.moment, next_moment_);
+  if (op.call != next_call_) {
+    report_.complain("runs moment {}, the next is {}", op.call, next_call_);
   }
-  if (op.moment >= trace_.moments.size()) return;
-  next_moment_ = op.moment + 1;
-  activations_.begin(op.moment);
-  for (const ParameterUse& use : trace_.uses_of(trace_.moments[op.moment])) {
+  if (op.call >= trace_.calls.size()) return;
+  next_call_ = op.call + 1;
+  activations_.begin(op.call);
+  for (const ParameterUse& use : trace_.uses_of(trace_.calls[op.call])) {
     const ElementRange weights = layout_.weight_elements(use.parameter, use.rows);
     if (use.weight) memory_.read(Space::Weights, weights.first, weights.count);
     if (use.gradient) contribute(use);
   }
-  activations_.end(op.moment);
+  activations_.end(op.call);
 }
 
 void Checker::contribute(const ParameterUse& use) {
@@ -142,45 +142,45 @@ void Checker::check_move(const Op& op) {
   if (op.chunk.space == Space::GradientSums) sum_stored_[op.chunk.index] = true;
   if (op.chunk.space == Space::Activations) activations_stored_[op.chunk.index] = true;
   if (op.chunk.space == Space::Gradients) {
-    gradients_.fill_slot(op.chunk.index / layout_.gradient_chunks_per_chunk(), op.home_slot);
+    gradients_.fill_slot(op.chunk.index / layout_.gradient_chunks_per_chunk(), op.gradient_buffer);
   }
 }
 
 // ---- The whole
 // --------------------------------------------------------------------------------------------------
 
-Lane lane_of(const Op& op) {
+StreamKind stream_of(const Op& op) {
   switch (op.kind) {
-    case OpKind::Run:
-    case OpKind::Finish:
-      return Lane::Compute;
+    case OpKind::Call:
+    case OpKind::Round:
+      return StreamKind::Compute;
     case OpKind::Update:
-      return op.home_slot == kNone ? Lane::Compute : Lane::Update;
+      return op.gradient_buffer == kNone ? StreamKind::Compute : StreamKind::Update;
     case OpKind::Speculate:
     case OpKind::Norm:
-      return Lane::Update;
-    case OpKind::Partials:
-      return Lane::Store;
+      return StreamKind::Update;
+    case OpKind::StorePartialNorms:
+      return StreamKind::Store;
     case OpKind::Move:
-      if (op.from == Tier::None) return Lane::Compute;
-      return op.to == Tier::Device ? Lane::Load : Lane::Store;
+      if (op.from == Tier::None) return StreamKind::Compute;
+      return op.to == Tier::Device ? StreamKind::Load : StreamKind::Store;
     case OpKind::Drop:
       break;
   }
-  return op.lane == Lane::Compute ? Lane::Compute : Lane::Load;
+  return op.stream == StreamKind::Compute ? StreamKind::Compute : StreamKind::Load;
 }
 
 bool Checker::is_well_formed(const Op& op) {
-  if (op.lane != lane_of(op)) {
-    report_.complain("is on lane {}, not {}", static_cast<int>(op.lane),
-                     static_cast<int>(lane_of(op)));
+  if (op.stream != stream_of(op)) {
+    report_.complain("is on lane {}, not {}", static_cast<int>(op.stream),
+                     static_cast<int>(stream_of(op)));
   }
-  const bool ends_gradient = op.kind == OpKind::Finish || op.kind == OpKind::Update ||
-                             op.kind == OpKind::Speculate || op.kind == OpKind::Partials;
+  const bool ends_gradient = op.kind == OpKind::Round || op.kind == OpKind::Update ||
+                             op.kind == OpKind::Speculate || op.kind == OpKind::StorePartialNorms;
   if (!options_.update && (ends_gradient || op.kind == OpKind::Norm)) {
     report_.complain("has no place in an evaluation");
   }
-  if (op.kind == OpKind::Run || op.kind == OpKind::Norm) return true;
+  if (op.kind == OpKind::Call || op.kind == OpKind::Norm) return true;
   if (memory_.exists(op.chunk) && (op.chunk.space == Space::Weights || !ends_gradient)) return true;
   report_.complain("names {} chunk {}", name_of(op.chunk.space), op.chunk.index);
   return false;
@@ -189,15 +189,15 @@ bool Checker::is_well_formed(const Op& op) {
 void Checker::check(const Op& op) {
   if (!is_well_formed(op)) return;
   switch (op.kind) {
-    case OpKind::Run:
+    case OpKind::Call:
       return check_run(op);
-    case OpKind::Finish:
+    case OpKind::Round:
       return check_finish(op.chunk.index);
     case OpKind::Update:
       return gradients_.update(op);
     case OpKind::Speculate:
       return gradients_.speculate(op);
-    case OpKind::Partials:
+    case OpKind::StorePartialNorms:
       return gradients_.partials(op.chunk.index);
     case OpKind::Norm:
       return gradients_.norm();
@@ -209,10 +209,10 @@ void Checker::check(const Op& op) {
 }
 
 void Checker::check_end() {
-  if (next_moment_ != trace_.moments.size()) {
-    report_.complain("runs {} of {} moments", next_moment_, trace_.moments.size());
+  if (next_call_ != trace_.calls.size()) {
+    report_.complain("runs {} of {} moments", next_call_, trace_.calls.size());
   }
-  memory_.check_end(plan_.held_at_end);
+  memory_.check_end(plan_.resident_at_end);
   gradients_.check_end();
 }
 
@@ -235,8 +235,8 @@ void Checker::check_counts() {
                        name_of(space), counted.size());
     }
   };
-  compare_chunks(Space::GradientSums, plan_.sums_at_home, sum_stored_);
-  compare_chunks(Space::Activations, plan_.activations_at_home, activations_stored_);
+  compare_chunks(Space::GradientSums, plan_.stored_sums, sum_stored_);
+  compare_chunks(Space::Activations, plan_.stored_activations, activations_stored_);
 }
 
 std::vector<std::string> Checker::run() {

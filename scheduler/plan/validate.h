@@ -22,9 +22,9 @@
 //   - the counts that the plan gives of itself are right; an evaluation finishes and updates
 //   nothing
 //
-// Lane order is read as it is carried out: an operation of the load lane begins once those before
-// it have begun, their copies need not be done; only copies are in order among themselves. An
-// update begins once those before it have begun, and ends behind them.
+// StreamKind order is read as it is carried out: an operation of the load lane begins once those
+// before it have begun, their copies need not be done; only copies are in order among themselves.
+// An update begins once those before it have begun, and ends behind them.
 #pragma once
 
 #include <string>

@@ -19,25 +19,25 @@ Activations::Activations(const Trace& trace, const Layout& layout, Memory& memor
       memory_(memory),
       report_(report),
       num_live_(num_arena_chunks(trace, layout.chunk_bytes()), 0) {
-  auto rest = trace_.rests.begin();
+  auto rest = trace_.idle_intervals.begin();
   for (uint32_t s = 0; s < trace_.activations.size(); ++s) {
-    uint32_t first = trace_.activations[s].first_moment;
-    for (; rest != trace_.rests.end() && rest->span == s; ++rest) {
+    uint32_t first = trace_.activations[s].first_call;
+    for (; rest != trace_.idle_intervals.end() && rest->span == s; ++rest) {
       add(s, first, rest->last_before);
       first = rest->first_after;
     }
-    add(s, first, trace_.activations[s].last_moment);
+    add(s, first, trace_.activations[s].last_call);
   }
   by_begin_.resize(busy_.size());
   std::iota(by_begin_.begin(), by_begin_.end(), 0u);
   by_end_ = by_begin_;
-  std::ranges::sort(by_begin_, {}, [&](uint32_t b) { return busy_[b].first_moment; });
-  std::ranges::sort(by_end_, {}, [&](uint32_t b) { return busy_[b].last_moment; });
+  std::ranges::sort(by_begin_, {}, [&](uint32_t b) { return busy_[b].first_call; });
+  std::ranges::sort(by_end_, {}, [&](uint32_t b) { return busy_[b].last_call; });
 }
 
 void Activations::add(uint32_t s, uint32_t first, uint32_t last) {
   const ActivationSpan& span = trace_.activations[s];
-  busy_.push_back({s, first, last, first == span.first_moment, last == span.last_moment,
+  busy_.push_back({s, first, last, first == span.first_call, last == span.last_call,
                    static_cast<uint32_t>(stays_.size())});
   const ChunkRange chunks = chunks_of(busy_.back());
   stays_.resize(stays_.size() + chunks.last - chunks.first);
@@ -50,10 +50,10 @@ ChunkRange Activations::chunks_of(const Busy& busy) const {
 }
 
 /// What a chunk of the arena holds counts as long as a span in it lives.
-void Activations::begin(uint32_t moment) {
+void Activations::begin(uint32_t call) {
   for (; next_begin_ < by_begin_.size(); ++next_begin_) {
     const Busy& busy = busy_[by_begin_[next_begin_]];
-    if (busy.first_moment > moment) return;
+    if (busy.first_call > call) return;
     const ChunkRange chunks = chunks_of(busy);
     for (uint32_t c = chunks.first; c < chunks.last; ++c) {
       const ChunkId id{Space::Activations, c};
@@ -69,17 +69,17 @@ void Activations::begin(uint32_t moment) {
 }
 
 /// Any moment of a busy time may have written.
-void Activations::end(uint32_t moment) {
+void Activations::end(uint32_t call) {
   for (; next_end_ < by_end_.size(); ++next_end_) {
     const Busy& busy = busy_[by_end_[next_end_]];
-    if (busy.last_moment > moment) return;
+    if (busy.last_call > call) return;
     const ChunkRange chunks = chunks_of(busy);
     for (uint32_t c = chunks.first; c < chunks.last; ++c) {
       const ChunkId id{Space::Activations, c};
       memory_.write(id);
       if (memory_.stay(id) != stays_[busy.first_stay + c - chunks.first]) {
         report_.complain("activations chunk {} was dropped between moments {} and {}", c,
-                         busy.first_moment, busy.last_moment);
+                         busy.first_call, busy.last_call);
       }
       if (busy.is_last) --num_live_[c];
     }

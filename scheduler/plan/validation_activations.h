@@ -20,19 +20,19 @@ class Activations {
   Activations(const Trace& trace, const Layout& layout, Memory& memory, Report& report);
 
   /// Around what else a moment does; moments come in order.
-  void begin(uint32_t moment);
-  void end(uint32_t moment);
+  void begin(uint32_t call);
+  void end(uint32_t call);
 
  private:
   /// A time in which moments touch a span, between two rests or a rest and an end.
   struct Busy {
     uint32_t span = 0;
-    uint32_t first_moment = 0, last_moment = 0;
+    uint32_t first_call = 0, last_call = 0;
     bool is_first = false, is_last = false;  // of its span
     uint32_t first_stay = 0;                 // in stays_, one for each of its chunks
   };
   ChunkRange chunks_of(const Busy& busy) const;
-  void add(uint32_t span, uint32_t first_moment, uint32_t last_moment);
+  void add(uint32_t span, uint32_t first_call, uint32_t last_call);
 
   const Trace& trace_;
   const size_t chunk_bytes_;

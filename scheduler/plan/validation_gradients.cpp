@@ -12,9 +12,9 @@ Gradients::Gradients(const Plan& plan, const Layout& layout, const PlanOptions& 
       memory_(memory),
       report_(report),
       gradients_(layout.num_chunks()),
-      slots_(plan.num_gradient_slots) {
-  expect_carried();
-  memory_.expect_held(plan_.held_at_start);
+      slots_(plan.gradient_buffers) {
+  expect_deferred();
+  memory_.expect_residents(plan_.resident_at_start);
   expect_device_updates();
   for (const uint32_t c : options_.device_chunks) memory_.leave_home({Space::Weights, c});
 }
@@ -82,14 +82,14 @@ void Gradients::partials(uint32_t c) {
 void Gradients::update(const Op& op) {
   const uint32_t c = op.chunk.index;
   Gradient& g = gradients_[c];
-  if (++(op.carried ? g.num_carried_updates : g.num_updates) > 1) {
+  if (++(op.deferred ? g.num_deferred_updates : g.num_updates) > 1) {
     report_.complain("parameter chunk {} is updated again", c);
   }
-  if (options_.update_after_norm && !op.carried) {
+  if (options_.update_after_norm && !op.deferred) {
     if (norm_ == kNone) report_.complain("parameter chunk {} is updated before the norm", c);
     memory_.require_after(norm_, "makes the norm");
   }
-  if (op.lane == Lane::Compute) return update_on_device(c);
+  if (op.stream == StreamKind::Compute) return update_on_device(c);
   update_at_home(op);
 }
 
@@ -103,15 +103,15 @@ void Gradients::update_at_home(const Op& op) {
   const uint32_t c = op.chunk.index;
   if (gradients_[c].stays) report_.complain("the state of parameter chunk {} is not at home", c);
   memory_.update_home(op);
-  if (op.home_slot >= slots_.size()) {
-    return report_.complain("gradient slot {} of {}", op.home_slot, slots_.size());
+  if (op.gradient_buffer >= slots_.size()) {
+    return report_.complain("gradient slot {} of {}", op.gradient_buffer, slots_.size());
   }
-  Slot& slot = slots_[op.home_slot];
+  Slot& slot = slots_[op.gradient_buffer];
   if (slot.owner != c || slot.update != kNone || slot.num_parts != num_parts(c)) {
     report_.complain("gradient slot {} does not hold the gradient of parameter chunk {}",
-                     op.home_slot, c);
+                     op.gradient_buffer, c);
   }
-  memory_.require_after(slot.last_store, "fills gradient slot {}", op.home_slot);
+  memory_.require_after(slot.last_store, "fills gradient slot {}", op.gradient_buffer);
   slot.update = report_.at();
 }
 
@@ -121,15 +121,15 @@ void Gradients::speculate(const Op& op) {
   ++gradients_[c].num_speculations;
   if (norm_ != kNone) report_.complain("parameter chunk {} is speculated on after the norm", c);
   memory_.speculate(op.chunk);
-  if (op.home_slot >= slots_.size()) {
-    return report_.complain("gradient slot {} of {}", op.home_slot, slots_.size());
+  if (op.gradient_buffer >= slots_.size()) {
+    return report_.complain("gradient slot {} of {}", op.gradient_buffer, slots_.size());
   }
-  const Slot& slot = slots_[op.home_slot];
+  const Slot& slot = slots_[op.gradient_buffer];
   if (slot.owner != c || slot.update != kNone || slot.num_parts != num_parts(c)) {
     report_.complain("gradient slot {} does not hold the gradient of parameter chunk {}",
-                     op.home_slot, c);
+                     op.gradient_buffer, c);
   }
-  memory_.require_after(slot.last_store, "fills gradient slot {}", op.home_slot);
+  memory_.require_after(slot.last_store, "fills gradient slot {}", op.gradient_buffer);
 }
 
 void Gradients::check_speculated() {
@@ -139,8 +139,8 @@ void Gradients::check_speculated() {
       report_.complain("speculates {} times on parameter chunk {}", gradients_[c].num_speculations,
                        c);
     }
-    const bool carried = std::ranges::binary_search(plan_.carried, c, {}, &CarriedUpdate::chunk);
-    if (said && !(carried && options_.update_after_norm)) {
+    const bool deferred = std::ranges::binary_search(plan_.deferred, c, {}, &DeferredUpdate::chunk);
+    if (said && !(deferred && options_.update_after_norm)) {
       report_.complain("speculates on parameter chunk {}, whose update does not wait", c);
     }
   }
@@ -150,18 +150,18 @@ void Gradients::check_speculated() {
 // -----------------------------------------------------------------------------
 
 /// A step begins as the one before it ended.
-void Gradients::expect_carried() {
-  if (!options_.carry_updates && !plan_.carried.empty()) {
-    report_.complain("carries {} updates into the next step", plan_.carried.size());
+void Gradients::expect_deferred() {
+  if (!options_.defer_updates && !plan_.deferred.empty()) {
+    report_.complain("carries {} updates into the next step", plan_.deferred.size());
   }
-  for (const CarriedUpdate& left : plan_.carried) {
+  for (const DeferredUpdate& left : plan_.deferred) {
     if (!exists(left)) {
       report_.complain("carries the update of parameter chunk {}, gradient slot {}", left.chunk,
-                       left.gradient_slot);
+                       left.gradient_buffer);
       continue;
     }
-    memory_.expect_carried_update({Space::Weights, left.chunk});
-    slots_[left.gradient_slot] = {.owner = left.chunk, .num_parts = num_parts(left.chunk)};
+    memory_.expect_deferred_update({Space::Weights, left.chunk});
+    slots_[left.gradient_buffer] = {.owner = left.chunk, .num_parts = num_parts(left.chunk)};
   }
 }
 
@@ -177,33 +177,33 @@ void Gradients::expect_device_updates() {
   }
 }
 
-void Gradients::check_carried() {
-  std::vector<bool> carried(gradients_.size(), false);
-  for (const CarriedUpdate& left : plan_.carried) {
+void Gradients::check_deferred() {
+  std::vector<bool> deferred(gradients_.size(), false);
+  for (const DeferredUpdate& left : plan_.deferred) {
     if (!exists(left)) continue;
     Gradient& g = gradients_[left.chunk];
-    if (g.num_carried_updates == 0) {
+    if (g.num_deferred_updates == 0) {
       report_.complain("the carried update of parameter chunk {} is not made", left.chunk);
     }
     if (g.num_updates++ > 0) {
       report_.complain("parameter chunk {} is updated, and its update is carried", left.chunk);
     }
-    const Slot& slot = slots_[left.gradient_slot];
+    const Slot& slot = slots_[left.gradient_buffer];
     if (slot.owner != left.chunk || slot.update != kNone ||
         slot.num_parts != num_parts(left.chunk)) {
       report_.complain("ends without the gradient of parameter chunk {} in slot {}", left.chunk,
-                       left.gradient_slot);
+                       left.gradient_buffer);
     }
-    carried[left.chunk] = true;
+    deferred[left.chunk] = true;
   }
   for (uint32_t c = 0; c < gradients_.size(); ++c) {
-    if (gradients_[c].num_carried_updates == 0 || carried[c]) continue;
+    if (gradients_[c].num_deferred_updates == 0 || deferred[c]) continue;
     report_.complain("makes an update of parameter chunk {} that no step left over", c);
   }
 }
 
 void Gradients::check_end() {
-  check_carried();
+  check_deferred();
   check_speculated();
   if (!options_.update) return;
   for (uint32_t c = 0; c < gradients_.size(); ++c) {

@@ -33,7 +33,7 @@ class Gradients {
   /// What has happened to the gradient of a parameter chunk.
   struct Gradient {
     uint32_t num_contributions = 0, contributions_left = 0;
-    uint32_t num_finishes = 0, num_stores = 0, num_updates = 0, num_carried_updates = 0;
+    uint32_t num_finishes = 0, num_stores = 0, num_updates = 0, num_deferred_updates = 0;
     uint32_t num_speculations = 0;
     uint32_t finish = kNone;
     bool stays = false;  // on the device, until the update there
@@ -48,14 +48,14 @@ class Gradients {
   };
 
   uint32_t num_parts(uint32_t parameter_chunk) const;
-  bool exists(const CarriedUpdate& left) const {
-    return left.chunk < gradients_.size() && left.gradient_slot < slots_.size();
+  bool exists(const DeferredUpdate& left) const {
+    return left.chunk < gradients_.size() && left.gradient_buffer < slots_.size();
   }
-  void expect_carried();
+  void expect_deferred();
   void expect_device_updates();
   void update_at_home(const Op& op);
   void update_on_device(uint32_t chunk);
-  void check_carried();
+  void check_deferred();
   void check_speculated();
 
   const Plan& plan_;

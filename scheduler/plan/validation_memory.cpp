@@ -12,25 +12,24 @@ Memory::Memory(const Layout& layout, uint32_t num_arena_chunks, uint32_t num_blo
     const Space space = static_cast<Space>(s);
     const uint32_t count =
         space == Space::Activations ? num_arena_chunks : layout.num_chunks(space);
-    first_dense_[s + 1] = first_dense_[s] + count;
+    first_flat_[s + 1] = first_flat_[s] + count;
   }
-  chunks_.resize(first_dense_[kNumSpaces]);
+  chunks_.resize(first_flat_[kNumSpaces]);
   for (uint32_t c = 0; c < layout.num_chunks(); ++c) {
-    Chunk& weights = chunks_[dense({Space::Weights, c})];
+    Chunk& weights = chunks_[flat_index({Space::Weights, c})];
     weights.newest = weights.home.version = 1;
   }
 }
 
 bool Memory::exists(ChunkId id) const {
   const size_t space = static_cast<size_t>(id.space);
-  return space < kNumSpaces && id.index < first_dense_[space + 1] - first_dense_[space];
+  return space < kNumSpaces && id.index < first_flat_[space + 1] - first_flat_[space];
 }
 
 std::string Memory::name(uint32_t chunk) const {
   size_t space = 0;
-  while (chunk >= first_dense_[space + 1]) ++space;
-  return fmt::format("{} chunk {}", name_of(static_cast<Space>(space)),
-                     chunk - first_dense_[space]);
+  while (chunk >= first_flat_[space + 1]) ++space;
+  return fmt::format("{} chunk {}", name_of(static_cast<Space>(space)), chunk - first_flat_[space]);
 }
 
 // ---- Order
@@ -83,16 +82,16 @@ void Memory::write(uint32_t c) {
 
 void Memory::read(Space space, uint64_t first, uint64_t count) {
   const ChunkRange range = layout_.chunks(space, first, count);
-  for (uint32_t i = range.first; i < range.last; ++i) read(dense({space, i}));
+  for (uint32_t i = range.first; i < range.last; ++i) read(flat_index({space, i}));
 }
 
 void Memory::write(Space space, uint64_t first, uint64_t count) {
   const ChunkRange range = layout_.chunks(space, first, count);
-  for (uint32_t i = range.first; i < range.last; ++i) write(dense({space, i}));
+  for (uint32_t i = range.first; i < range.last; ++i) write(flat_index({space, i}));
 }
 
 void Memory::forget(ChunkId id) {
-  Chunk& chunk = chunks_[dense(id)];
+  Chunk& chunk = chunks_[flat_index(id)];
   chunk.newest = chunk.device.version = chunk.home.version = 0;
 }
 
@@ -100,7 +99,7 @@ void Memory::forget(ChunkId id) {
 // ------------------------------------------------------------------------------------------------------
 
 void Memory::bring(const Op& op) {
-  const uint32_t c = dense(op.chunk);
+  const uint32_t c = flat_index(op.chunk);
   if (op.block >= blocks_.size()) {
     report_.complain("{} gets block {} of {}", name(c), op.block, blocks_.size());
     return;
@@ -140,7 +139,7 @@ void Memory::load_content(uint32_t c) {
 }
 
 void Memory::store(const Op& op) {
-  const uint32_t c = dense(op.chunk);
+  const uint32_t c = flat_index(op.chunk);
   Chunk& chunk = chunks_[c];
   if (op.chunk.space == Space::Weights) {
     report_.complain("{} has no business at home", name(c));
@@ -153,7 +152,7 @@ void Memory::store(const Op& op) {
 }
 
 void Memory::drop(const Op& op) {
-  const uint32_t c = dense(op.chunk);
+  const uint32_t c = flat_index(op.chunk);
   Chunk& chunk = chunks_[c];
   if (chunk.block == kNone || chunk.block != op.block) {
     report_.complain("{} is not in block {}", name(c), op.block);
@@ -167,14 +166,14 @@ void Memory::drop(const Op& op) {
   --num_taken_;
 }
 
-void Memory::expect_carried_update(ChunkId id) { ++chunks_[dense(id)].newest; }
+void Memory::expect_deferred_update(ChunkId id) { ++chunks_[flat_index(id)].newest; }
 
 void Memory::update_home(const Op& update) {
-  const uint32_t c = dense(update.chunk);
+  const uint32_t c = flat_index(update.chunk);
   Chunk& chunk = chunks_[c];
   require_after_all(chunk.home, c, " at home");
   chunk.home.writer = report_.at();
-  if (!update.carried) {
+  if (!update.deferred) {
     chunk.updated = true;
     ++chunk.newest;
   }
@@ -182,51 +181,51 @@ void Memory::update_home(const Op& update) {
 }
 
 void Memory::speculate(ChunkId id) {
-  Chunk& chunk = chunks_[dense(id)];
-  require_after_all(chunk.home, dense(id), " at home");
+  Chunk& chunk = chunks_[flat_index(id)];
+  require_after_all(chunk.home, flat_index(id), " at home");
   chunk.home = {.version = 0, .writer = report_.at(), .readers = {}};
   chunk.updated = true;
 }
 
 void Memory::update_here(ChunkId id) {
   write(id);
-  chunks_[dense(id)].updated = true;
+  chunks_[flat_index(id)].updated = true;
 }
 
-void Memory::expect_held(std::span<const HeldChunk> held) {
-  for (const HeldChunk& h : held) {
+void Memory::expect_residents(std::span<const ResidentChunk> resident) {
+  for (const ResidentChunk& h : resident) {
     const ChunkId id{Space::Weights, h.chunk};
     if (!exists(id) || h.block >= blocks_.size()) {
       report_.complain("begins with weights chunk {} in block {}", h.chunk, h.block);
       continue;
     }
-    give_block(dense(id), h.block);
-    Chunk& chunk = chunks_[dense(id)];
+    give_block(flat_index(id), h.block);
+    Chunk& chunk = chunks_[flat_index(id)];
     chunk.device.version = chunk.home.version;
-    chunk.held = true;
+    chunk.resident = true;
   }
 }
 
-void Memory::check_end(std::span<const HeldChunk> held) {
-  std::vector<bool> is_held(blocks_.size(), false);
-  for (const HeldChunk& h : held) {
+void Memory::check_end(std::span<const ResidentChunk> resident) {
+  std::vector<bool> is_resident(blocks_.size(), false);
+  for (const ResidentChunk& h : resident) {
     const ChunkId id{Space::Weights, h.chunk};
-    if (!exists(id) || h.block >= blocks_.size() || blocks_[h.block].tenant != dense(id)) {
+    if (!exists(id) || h.block >= blocks_.size() || blocks_[h.block].tenant != flat_index(id)) {
       report_.complain("does not end with weights chunk {} in block {}", h.chunk, h.block);
       continue;
     }
-    is_held[h.block] = true;
-    Chunk& chunk = chunks_[dense(id)];
-    if (!std::exchange(chunk.held, false))
-      report_.complain("does not begin with {}", name(dense(id)));
+    is_resident[h.block] = true;
+    Chunk& chunk = chunks_[flat_index(id)];
+    if (!std::exchange(chunk.resident, false))
+      report_.complain("does not begin with {}", name(flat_index(id)));
     if (chunk.device.version == chunk.newest) continue;
-    report_.complain("ends with {} as it was before its update", name(dense(id)));
+    report_.complain("ends with {} as it was before its update", name(flat_index(id)));
   }
   for (uint32_t c = 0; c < chunks_.size(); ++c) {
-    if (chunks_[c].held) report_.complain("begins with {}, but does not end with it", name(c));
+    if (chunks_[c].resident) report_.complain("begins with {}, but does not end with it", name(c));
   }
   for (size_t b = 0; b < blocks_.size(); ++b) {
-    if (blocks_[b].tenant == kNone || is_held[b]) continue;
+    if (blocks_[b].tenant == kNone || is_resident[b]) continue;
     report_.complain("ends with {} in block {}", name(blocks_[b].tenant), b);
   }
 }

@@ -27,7 +27,7 @@ class Report {
   /// The operation that is being looked at; kNone: the plan as a whole.
   uint32_t at() const { return at_; }
   void set_at(uint32_t op) { at_ = op; }
-  size_t lane() const { return static_cast<size_t>(plan_.ops[at_].lane); }
+  size_t stream() const { return static_cast<size_t>(plan_.ops[at_].stream); }
   template <class... Args>
   void complain(fmt::format_string<Args...> text, Args&&... args) {
     if (messages_.size() >= kMaxMessages) return;
@@ -60,10 +60,10 @@ class Memory {
   // What kernels do on the device.
   void read(Space space, uint64_t first, uint64_t count);
   void write(Space space, uint64_t first, uint64_t count);
-  void read(ChunkId id) { read(dense(id)); }
-  void write(ChunkId id) { write(dense(id)); }
+  void read(ChunkId id) { read(flat_index(id)); }
+  void write(ChunkId id) { write(flat_index(id)); }
   /// Which stay in a block this is: equal numbers, nothing was lost between.
-  uint32_t stay(ChunkId id) const { return chunks_[dense(id)].stay; }
+  uint32_t stay(ChunkId id) const { return chunks_[flat_index(id)].stay; }
   /// Nobody needs any more what was written to this chunk.
   void forget(ChunkId id);
 
@@ -72,18 +72,18 @@ class Memory {
   void store(const Op& op);
   void drop(const Op& op);
   /// Before anything else: the home copy of these weights waits for a carried update.
-  void expect_carried_update(ChunkId id);
+  void expect_deferred_update(ChunkId id);
   void update_home(const Op& update);
   void update_here(ChunkId id);
   /// What is at home is neither the old nor, for sure, the new.
   void speculate(ChunkId id);
   /// Before anything else: weights that the step before left here.
-  void expect_held(std::span<const HeldChunk> held);
+  void expect_residents(std::span<const ResidentChunk> resident);
   /// Of held weights: what is at home is out of date.
-  void leave_home(ChunkId id) { chunks_[dense(id)].home.version = 0; }
+  void leave_home(ChunkId id) { chunks_[flat_index(id)].home.version = 0; }
 
   /// Exactly these are on the device, as the next step has to find them.
-  void check_end(std::span<const HeldChunk> held);
+  void check_end(std::span<const ResidentChunk> resident);
   uint32_t peak_blocks() const { return peak_blocks_; }
   size_t loaded_bytes() const { return loaded_bytes_; }
   size_t stored_bytes() const { return stored_bytes_; }
@@ -102,7 +102,7 @@ class Memory {
     uint32_t stay = 0;  // how often it was given a block
     bool used = false;  // in this stay
     bool updated = false;
-    bool held = false;  // before the first operation
+    bool resident = false;  // before the first operation
     uint32_t last_drop = kNone;
   };
   struct Block {
@@ -110,8 +110,8 @@ class Memory {
     uint32_t last_drop = kNone;
   };
 
-  uint32_t dense(ChunkId id) const {
-    return first_dense_[static_cast<size_t>(id.space)] + id.index;
+  uint32_t flat_index(ChunkId id) const {
+    return first_flat_[static_cast<size_t>(id.space)] + id.index;
   }
   bool comes_after(uint32_t earlier) const {
     return earlier == kNone || earlier == report_.at() || order_.before(earlier, report_.at());
@@ -120,7 +120,7 @@ class Memory {
   bool is_on_device(uint32_t chunk);
   void require_content(uint32_t chunk);
   void require_after_all(const Copy& copy, uint32_t chunk, const char* where = "");
-  void add_reader(Copy& copy) { copy.readers.last[report_.lane()] = report_.at(); }
+  void add_reader(Copy& copy) { copy.readers.last[report_.stream()] = report_.at(); }
   void read(uint32_t chunk);
   void write(uint32_t chunk);
   void give_block(uint32_t chunk, uint32_t block);
@@ -129,7 +129,7 @@ class Memory {
   const Layout& layout_;
   const Order& order_;
   Report& report_;
-  std::array<uint32_t, kNumSpaces + 1> first_dense_{};
+  std::array<uint32_t, kNumSpaces + 1> first_flat_{};
   std::vector<Chunk> chunks_;
   std::vector<Block> blocks_;
   uint32_t num_taken_ = 0, peak_blocks_ = 0;

@@ -7,16 +7,15 @@
 namespace ebb::validation {
 namespace {
 
-constexpr uint32_t kProgram = 0, kMover = 1;
-constexpr uint32_t kUpdate = static_cast<uint32_t>(Lane::Update);
+constexpr uint32_t kProgram = 0, kCopyThread = 1;
 
-uint32_t thread_of(const Op& op) { return op.lane == Lane::Load ? kMover : kProgram; }
-uint32_t lane_of(const Op& op) { return static_cast<uint32_t>(op.lane); }
+uint32_t thread_of(const Op& op) { return op.stream == StreamKind::Load ? kCopyThread : kProgram; }
+uint32_t stream_of(const Op& op) { return static_cast<uint32_t>(op.stream); }
 
 template <class Clock>
 void join(Clock& clock, const Clock& other) {
-  for (size_t lane = 0; lane < clock.size(); ++lane)
-    clock[lane] = std::max(clock[lane], other[lane]);
+  for (size_t stream = 0; stream < clock.size(); ++stream)
+    clock[stream] = std::max(clock[stream], other[stream]);
 }
 
 }  // namespace
@@ -40,14 +39,14 @@ bool Order::is_noted(uint32_t a, uint32_t b) const {
 }
 
 bool Order::before(uint32_t a, uint32_t b) const {
-  if (!takes_no_time(plan_.ops[a])) return starts_[b][lane_of(plan_.ops[a])] > positions_[a];
+  if (!takes_no_time(plan_.ops[a])) return starts_[b][stream_of(plan_.ops[a])] > positions_[a];
   return is_noted(a, b) &&
          std::ranges::all_of(waits_of(a), [&](uint32_t w) { return w < a && before(w, b); });
 }
 
 Order::Clock Order::clock_after(uint32_t op) const {
   Clock clock = starts_[op];
-  clock[lane_of(plan_.ops[op])] = positions_[op] + 1;
+  clock[stream_of(plan_.ops[op])] = positions_[op] + 1;
   return clock;
 }
 
@@ -65,7 +64,7 @@ void Order::join_waits(Clock& clock, uint32_t op) const {
 
 void Order::add(uint32_t i) {
   const Op& op = plan_.ops[i];
-  const uint32_t lane = lane_of(op), thread = thread_of(op);
+  const uint32_t stream = stream_of(op), thread = thread_of(op);
   if (waits_of(i).size() < op.num_waits) {
     messages_.push_back(
         fmt::format("op {} ({}): has more waits than are there", i, name_of(op.kind)));
@@ -74,12 +73,12 @@ void Order::add(uint32_t i) {
     if (w >= i) {
       messages_.push_back(fmt::format("op {} ({}): waits for op {}, which does not come before it",
                                       i, name_of(op.kind), w));
-    } else if (thread == kMover || thread_of(plan_.ops[w]) == kMover) {
+    } else if (thread == kCopyThread || thread_of(plan_.ops[w]) == kCopyThread) {
       passed_[thread] = std::max(passed_[thread], w + 1);
     }
   }
   noted_.push_back(passed_[thread]);
-  if (takes_no_time(op) || thread == kMover) join_waits(given_[thread], i);
+  if (takes_no_time(op) || thread == kCopyThread) join_waits(given_[thread], i);
   if (takes_no_time(op)) {
     Clock start = op.kind == OpKind::Drop ? Clock{} : given_[thread];
     join_waits(start, i);
@@ -87,14 +86,13 @@ void Order::add(uint32_t i) {
     positions_.push_back(0);
     return;
   }
-  const bool is_loop = lane == kUpdate && op.kind != OpKind::Norm;
-  Clock start = is_loop ? next_update_ : lane_clocks_[lane];
-  if (op.lane == Lane::Compute || op.lane == Lane::Load) join(start, given_[thread]);
+  Clock start = stream_clocks_[stream];
+  if (op.stream == StreamKind::Compute || op.stream == StreamKind::Load)
+    join(start, given_[thread]);
   join_waits(start, i);
   starts_.push_back(start);
-  positions_.push_back(lengths_[lane]++);
-  lane_clocks_[lane] = clock_after(i);
-  if (lane == kUpdate) next_update_ = is_loop ? start : clock_after(i);
+  positions_.push_back(lengths_[stream]++);
+  stream_clocks_[stream] = clock_after(i);
 }
 
 }  // namespace ebb::validation

@@ -34,7 +34,7 @@ class Order {
 
  private:
   /// How many operations of each lane are done.
-  using Clock = std::array<uint32_t, kNumLanes>;
+  using Clock = std::array<uint32_t, kNumStreamKinds>;
   void add(uint32_t op);
   void join_waits(Clock& clock, uint32_t op) const;
   Clock clock_after(uint32_t op) const;
@@ -45,8 +45,7 @@ class Order {
   std::vector<uint32_t> positions_;  // in the lane; of what takes no time 0
   std::vector<Clock> starts_;        // what is done when the operation starts
   std::vector<uint32_t> noted_;      // how many operations the other thread has passed by then
-  std::array<Clock, kNumLanes> lane_clocks_{};
-  Clock next_update_{};  // what is done when the next update could begin, but for its own waits
+  std::array<Clock, kNumStreamKinds> stream_clocks_{};
   Clock lengths_{};
   std::array<Clock, 2> given_{};      // [thread] what its blocks have waited for
   std::array<uint32_t, 2> passed_{};  // [thread] the other's operations, by what it waited for
@@ -55,7 +54,7 @@ class Order {
 
 /// The latest operation of each lane that did something.
 struct Accesses {
-  std::array<uint32_t, kNumLanes> last{kNone, kNone, kNone, kNone};
+  std::array<uint32_t, kNumStreamKinds> last{kNone, kNone, kNone, kNone};
 };
 
 }  // namespace ebb::validation

@@ -36,7 +36,7 @@ DeviceState::DeviceState(Device& device, const Layout& layout, std::vector<uint3
                             "state on the device");
   coefficients_ = device.allocate(MemoryKind::Pinned, kCoefficientBytes, "coefficients");
   window_ = device.allocate(MemoryKind::Pinned, bounce_buffer_bytes(layout), "state's window");
-  copies_ = device.create_stream(StreamRole::Store);
+  copies_ = device.create_stream(StreamKind::Store);
 }
 
 bool DeviceState::has(uint32_t chunk) const { return std::ranges::binary_search(chunks_, chunk); }
@@ -62,8 +62,8 @@ Planes DeviceState::planes(uint32_t chunk) const {
   return planes;
 }
 
-void DeviceState::pass(uint32_t chunk, uint64_t first, uint64_t count, StatePlanes asked,
-                       bool changed, const VisitCopies& visit) const {
+void DeviceState::visit_copies(uint32_t chunk, uint64_t first, uint64_t count, StatePlanes asked,
+                               bool changed, const VisitCopies& visit) const {
   std::lock_guard lock(window_mutex_);
   const uint64_t at_once = bounce_buffer_elements(layout_);
   Planes window = planes_in(window_.data(), at_once);
@@ -90,14 +90,14 @@ void DeviceState::pass(uint32_t chunk, uint64_t first, uint64_t count, StatePlan
   }
 }
 
-size_t DeviceState::find(const AdamWRun& run) const {
+size_t DeviceState::find(const AdamWRange& run) const {
   const auto same = [&](const Factors& f) {
     return f.decay_factor == run.decay_factor && f.learning_rate_factor == run.learning_rate_factor;
   };
   return static_cast<size_t>(std::ranges::find_if(factors_, same) - factors_.begin());
 }
 
-void DeviceState::expect(const AdamWRun& run) {
+void DeviceState::expect(const AdamWRange& run) {
   if (chunks_.empty() || find(run) < factors_.size()) return;
   EBB_CHECK(factors_.size() < kMaxFactors, "too many rates of learning and decay");
   factors_.push_back({run.decay_factor, run.learning_rate_factor});
@@ -122,7 +122,7 @@ void DeviceState::skip() {
 }
 
 void DeviceState::submit_update(Stream& compute, Kernels& kernels, const Planes& planes,
-                                const AdamWRun& run, bool after_norm) const {
+                                const AdamWRange& run, bool after_norm) const {
   const Planes at = planes.from(run.first);
   const auto plane = [&](void* data, DType type) {
     return Tensor{static_cast<std::byte*>(data), type, {run.count}};

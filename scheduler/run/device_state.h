@@ -44,16 +44,16 @@ class DeviceState {
   /// count elements of the planes that are asked for, the others null. What is `changed` there
   /// goes back. REQUIRES: has(chunk), and its block is there; visit() passes nothing itself.
   using VisitCopies = std::function<void(uint64_t first, uint64_t count, const Planes& copies)>;
-  void pass(uint32_t chunk, uint64_t first, uint64_t count, StatePlanes asked, bool changed,
-            const VisitCopies& visit) const;
+  void visit_copies(uint32_t chunk, uint64_t first, uint64_t count, StatePlanes asked, bool changed,
+                    const VisitCopies& visit) const;
 
   /// Said of all runs that will be updated, before any is.
-  void expect(const AdamWRun& run);
+  void expect(const AdamWRange& run);
   /// What updates before the norm are made with, or those after it. REQUIRES: none of them runs.
   void decide(const AdamWStep& step, bool after_norm);
   /// The norm is not a number: no update after it changes anything.
   void skip();
-  void submit_update(Stream& compute, Kernels& kernels, const Planes& planes, const AdamWRun& run,
+  void submit_update(Stream& compute, Kernels& kernels, const Planes& planes, const AdamWRange& run,
                      bool after_norm) const;
 
  private:
@@ -61,7 +61,7 @@ class DeviceState {
     double decay_factor;
     double learning_rate_factor;
   };
-  size_t find(const AdamWRun& run) const;
+  size_t find(const AdamWRange& run) const;
   std::span<AdamWCoefficients> coefficients(bool after_norm) const;
   Planes planes_in(std::byte* memory, uint64_t num_elements) const;
 

@@ -62,86 +62,87 @@ Executor::Executor(Device& device, const Layout& layout, DeviceSpaces& spaces, c
   times_.resize(max_ops);
   leases_.reserve(64);
   begun_.reserve(16);
-  static constexpr StreamRole kRoles[kNumLanes] = {StreamRole::Compute, StreamRole::Load,
-                                                   StreamRole::Store, StreamRole::Update};
-  for (int lane = 0; lane < kNumLanes; ++lane) streams_[lane] = device.create_stream(kRoles[lane]);
-  mover_ = std::thread([this] { move_chunks(); });
+  for (int kind = 0; kind < kNumStreamKinds; ++kind) {
+    streams_[kind] = device.create_stream(static_cast<StreamKind>(kind));
+  }
+  copy_thread_ = std::thread([this] { run_copy_thread(); });
 }
 
-Executor::~Executor() { stop_mover(); }
+Executor::~Executor() { stop_copy_thread(); }
 
-void Executor::begin(const Trace& trace, const Plan& plan, bool waits_in_place) {
+void Executor::begin(const Trace& trace, const Plan& plan, bool blocks_submitting_thread) {
   EBB_CHECK(plan.ops.size() <= events_.size(), "the plan is longer than the executor was told");
   EBB_CHECK(!running_, "an earlier step threw: nothing more can run here");
   running_ = true;
   trace_ = &trace;
   const bool is_new = std::ranges::find(begun_, &plan) == begun_.end();
   if (is_new) begun_.push_back(&plan);
-  device_.wait_in_place(is_new || waits_in_place);
-  find_held(plan.held_at_start);
+  device_.block_submitting_thread(is_new || blocks_submitting_thread);
+  find_residents(plan.resident_at_start);
   last_gradient_.begin(plan);
   for (auto& drops : last_drop_) std::ranges::fill(drops, kNone);
-  cursor_ = moment_ = 0;
+  cursor_ = call_ = 0;
   last_compute_op_ = kNone;
   begin_s_ = device_.now_s();
-  for (int lane = 0; lane < kNumLanes; ++lane) begin_stats_[lane] = streams_[lane]->stats();
+  for (int stream = 0; stream < kNumStreamKinds; ++stream)
+    begin_stats_[stream] = streams_[stream]->stats();
   {
     std::lock_guard lock(mutex_);
     plan_ = &plan;
     submitted_.reset();
-    moved_.reset();
+    mapped_.reset();
     ++generation_;
   }
   changed_.notify_all();
-  submit_until_run();
+  submit_until_call();
 }
 
 /// What is held stays where it is; the plan's numbers follow.
-void Executor::find_held(std::span<const HeldChunk> held) {
-  EBB_CHECK(table_.num_present() == held.size(), "the device does not hold what the plan needs");
-  for (const HeldChunk& h : held) {
+void Executor::find_residents(std::span<const ResidentChunk> resident) {
+  EBB_CHECK(table_.num_present() == resident.size(),
+            "the device does not hold what the plan needs");
+  for (const ResidentChunk& h : resident) {
     const auto at = std::ranges::find(block_of_, table_.block({Space::Weights, h.chunk}));
     std::swap(*at, block_of_[h.block]);
   }
 }
 
-// ---- Program thread
+// ---- ChunkTrace thread
 // ---------------------------------------------------------------------------------------------
 
-void Executor::begin_moment(std::string_view name, Phase phase,
-                            std::span<const ParameterUse> uses) {
-  EBB_CHECK(moment_ < trace_->moments.size(), "the step has more moments than its trace");
-  const Moment& expected = trace_->moments[moment_];
+void Executor::begin_call(std::string_view name, Phase phase, std::span<const ParameterUse> uses) {
+  EBB_CHECK(call_ < trace_->calls.size(), "the step has more moments than its trace");
+  const Call& expected = trace_->calls[call_];
   EBB_CHECK(expected.name == name && expected.phase == phase && expected.num_uses == uses.size(),
-            fmt::format("moment {} is {} {}, its trace says {} {}", moment_, name_of(phase), name,
+            fmt::format("moment {} is {} {}, its trace says {} {}", call_, name_of(phase), name,
                         name_of(expected.phase), expected.name));
   const Op& run = plan_->ops[cursor_];
-  EBB_CHECK(run.kind == OpKind::Run && run.moment == moment_, "the plan has lost a moment");
+  EBB_CHECK(run.kind == OpKind::Call && run.call == call_, "the plan has lost a moment");
   wait_for_all(plan_->waits_of(run), compute());
   lease_chunks(uses);
   lease_activations(run);
   device_.begin_range({name_of(phase), name});
 }
 
-void Executor::end_moment() {
+void Executor::end_call() {
   device_.end_range();
   leases_.clear();
   compute().record(*events_[cursor_]);
   last_compute_op_ = cursor_;
   submitted_.set(++cursor_);
-  ++moment_;
-  submit_until_run();
+  ++call_;
+  submit_until_call();
 }
 
 /// Makes `stream` wait for operations. What the mover did is waited for on the host as well, once
 /// for all, as it works in their order: a block must be mapped before work on it is submitted.
 void Executor::wait_for_all(std::span<const uint32_t> waits, Stream& stream) {
-  const auto is_move = [&](uint32_t index) { return plan_->ops[index].lane == Lane::Load; };
+  const auto is_move = [&](uint32_t index) { return plan_->ops[index].stream == StreamKind::Load; };
   uint32_t num_moved = 0;
   for (uint32_t w : waits) {
     if (is_move(w)) num_moved = std::max(num_moved, w + 1);
   }
-  if (num_moved > 0) wait_moved(num_moved);
+  if (num_moved > 0) wait_mapped(num_moved);
   for_each_timed(waits, [&](uint32_t w) { stream.wait(*events_[w]); });
 }
 
@@ -190,28 +191,28 @@ Tensor Executor::weight(const ParameterUse& use) {
 }
 
 /// A moment asks once. Whether it is the first is in the trace: contributions come in its order.
-GradientSlot Executor::gradient(const ParameterUse& use) {
+GradientTarget Executor::gradient(const ParameterUse& use) {
   const size_t offset = layout_.first_sum_element(use.parameter, use.use) * sizeof(float);
   const Tensor sums{spaces_.base(Space::GradientSums) + offset, DType::F32,
                     layout_.parameter(use.parameter).shape};
-  return {use.rows.of(sums), trace_->write_of(trace_->moments[moment_], use)};
+  return {use.rows.of(sums), trace_->write_of(trace_->calls[call_], use)};
 }
 
-void Executor::submit_until_run() {
-  while (cursor_ < plan_->ops.size() && plan_->ops[cursor_].kind != OpKind::Run) {
+void Executor::submit_until_call() {
+  while (cursor_ < plan_->ops.size() && plan_->ops[cursor_].kind != OpKind::Call) {
     const Op& op = plan_->ops[cursor_];
-    if (takes_no_time(op) && op.lane == Lane::Compute) {
-      give_block(cursor_);
-    } else if (op.lane != Lane::Load) {
+    if (takes_no_time(op) && op.stream == StreamKind::Compute) {
+      allocate(cursor_);
+    } else if (op.stream != StreamKind::Load) {
       submit(cursor_);
     }
     submitted_.set(++cursor_);
   }
 }
 
-void Executor::give_block(uint32_t index) {
+void Executor::allocate(uint32_t index) {
   for (uint32_t w : plan_->waits_of(plan_->ops[index])) {
-    if (plan_->ops[w].lane == Lane::Load) wait_moved(w + 1);
+    if (plan_->ops[w].stream == StreamKind::Load) wait_mapped(w + 1);
   }
   drop_or_map(index, compute());
 }
@@ -223,7 +224,7 @@ void Executor::drop_or_map(uint32_t index, Stream& user) {
   for_each_timed(plan_->waits_of(op), [&](uint32_t w) {
     if (!blocks.keep_addresses()) {
       events_[w]->synchronize();
-    } else if (plan_->ops[w].lane != op.lane) {  // its own are in order
+    } else if (plan_->ops[w].stream != op.stream) {  // its own are in order
       user.wait(*events_[w]);
     }
   });
@@ -240,52 +241,52 @@ void Executor::drop_or_map(uint32_t index, Stream& user) {
   }
   const bool loads = op.from == Tier::Host;
   // First: what is refused here must not have moved memory from under another chunk.
-  table_.place(op.chunk, block, loads ? ChunkState::Loading : ChunkState::Resident);
+  table_.place(op.chunk, block, loads ? ChunkState::Loading : ChunkState::Present);
   blocks.map(block, address, user);
 }
 
 void Executor::submit(uint32_t index) {
   const Op& op = plan_->ops[index];
-  Stream& on = stream(op.lane);
+  Stream& on = stream(op.stream);
   wait_for_all(plan_->waits_of(op), on);
   std::optional<ProfiledRange> range;  // what is called later has its own there
-  if (op.lane != Lane::Update) range.emplace(device_, range_of(op));
+  if (op.stream != StreamKind::Update) range.emplace(device_, range_of(op));
   switch (op.kind) {
-    case OpKind::Finish:
+    case OpKind::Round:
       lease_loaded(op);
-      work_.submit_finish(on, op.chunk.index);
+      work_.submit_round(on, op.chunk.index);
       last_compute_op_ = index;
       break;
     case OpKind::Move:
       submit_store(op);
       break;
     case OpKind::Norm:
-      on.call({.name = "norm"}, [this] {
+      on.submit({.name = "norm"}, [this] {
         const ProfiledRange norm(device_, {"norm", "of all gradients"});
         work_.norm();
       });
       break;
-    case OpKind::Partials:
+    case OpKind::StorePartialNorms:
       work_.submit_partial_norms(on, op.chunk.index);
       break;
     case OpKind::Update:
-      if (op.lane == Lane::Compute) {
+      if (op.stream == StreamKind::Compute) {
         work_.submit_update(on, op.chunk.index);
         last_compute_op_ = index;
         break;
       }
-      on.call(work_.update_cost(op.chunk.index), [this, &op] {
+      on.submit(work_.update_cost(op.chunk.index), [this, &op] {
         const ProfiledRange update(device_, range_of(op));
-        work_.update(op.chunk.index, op.home_slot, op.carried);
+        work_.update(op.chunk.index, op.gradient_buffer, op.deferred);
       });
       break;
     case OpKind::Speculate:
-      on.call(work_.update_cost(op.chunk.index), [this, &op] {
+      on.submit(work_.update_cost(op.chunk.index), [this, &op] {
         const ProfiledRange speculate(device_, range_of(op));
-        work_.speculate(op.chunk.index, op.home_slot, last_gradient_.is_home());
+        work_.speculate(op.chunk.index, op.gradient_buffer, last_gradient_.is_home());
       });
       break;
-    case OpKind::Run:
+    case OpKind::Call:
     case OpKind::Drop:
       throw LogicError("not an operation that the program thread submits");
   }
@@ -303,7 +304,7 @@ void Executor::lease_loaded(const Op& finish) {
 }
 
 std::byte* Executor::home_of(ChunkId id) const {
-  return id.space == Space::Weights ? home_.weight_chunk(id.index) : home_.visitor(id);
+  return id.space == Space::Weights ? home_.weight_chunk(id.index) : home_.host_buffer(id);
 }
 
 void Executor::submit_store(const Op& op) {
@@ -315,7 +316,7 @@ void Executor::submit_store(const Op& op) {
   }
   const uint32_t parts = layout_.gradient_chunks_per_chunk();
   const uint32_t part = op.chunk.index % parts;
-  store().copy(home_.gradient_slot(op.home_slot) + part * layout_.chunk_bytes(),
+  store().copy(home_.gradient_buffer(op.gradient_buffer) + part * layout_.chunk_bytes(),
                spaces_.address(op.chunk), bytes, CopyKind::Store);
   if (part == 0) work_.submit_partial_norms(store(), op.chunk.index / parts);
 }
@@ -328,37 +329,37 @@ void Executor::read_times() {
 }
 
 ExecutorStats Executor::finish() {
-  EBB_CHECK(moment_ == trace_->moments.size(), "the step has fewer moments than its trace");
-  wait_moved(static_cast<uint32_t>(plan_->ops.size()));
+  EBB_CHECK(call_ == trace_->calls.size(), "the step has fewer moments than its trace");
+  wait_mapped(static_cast<uint32_t>(plan_->ops.size()));
   for (auto& s : streams_) s->synchronize();
-  EBB_CHECK(table_.num_present() == plan_->held_at_end.size(),
+  EBB_CHECK(table_.num_present() == plan_->resident_at_end.size(),
             "a plan must leave on the device what it says, and nothing else");
-  for (const HeldChunk& held : plan_->held_at_end) {
-    const ChunkId id{Space::Weights, held.chunk};
-    if (table_.state(id) == ChunkState::Loading) table_.transition(id, ChunkState::Resident);
+  for (const ResidentChunk& resident : plan_->resident_at_end) {
+    const ChunkId id{Space::Weights, resident.chunk};
+    if (table_.state(id) == ChunkState::Loading) table_.transition(id, ChunkState::Present);
   }
   ExecutorStats stats;
   stats.total_s = device_.now_s() - begin_s_;
-  const auto busy = [&](Lane lane) {
-    const int i = static_cast<int>(lane);
+  const auto busy = [&](StreamKind stream) {
+    const int i = static_cast<int>(stream);
     return streams_[i]->stats().busy_s - begin_stats_[i].busy_s;
   };
-  stats.compute_s = busy(Lane::Compute);
-  stats.update_s = busy(Lane::Update);
+  stats.compute_s = busy(StreamKind::Compute);
+  stats.update_s = busy(StreamKind::Update);
   read_times();
-  stats.overlap_s = std::min(
-      {overlap(*plan_, times(), Lane::Compute, Lane::Update), stats.compute_s, stats.update_s});
+  stats.overlap_s = std::min({overlap(*plan_, times(), StreamKind::Compute, StreamKind::Update),
+                              stats.compute_s, stats.update_s});
   if (last_compute_op_ != kNone) {
     stats.stall_s = std::max(0.0, times_[last_compute_op_].end_s - stats.compute_s);
   }
-  device_.wait_in_place(false);
+  device_.block_submitting_thread(false);
   running_ = false;
   return stats;
 }
 
-std::exception_ptr Executor::give_up() noexcept {
-  stop_mover();  // it makes streams wait, too
-  device_.wait_in_place(false);
+std::exception_ptr Executor::cancel() noexcept {
+  stop_copy_thread();  // it makes streams wait, too
+  device_.block_submitting_thread(false);
   std::exception_ptr bad_data;
   for (auto& s : streams_) {
     try {
@@ -374,7 +375,7 @@ std::exception_ptr Executor::give_up() noexcept {
 // ---- Mover thread
 // -----------------------------------------------------------------------------------------------
 
-void Executor::move_chunks() {
+void Executor::run_copy_thread() {
   uint64_t done_generation = 0;
   for (;;) {
     uint32_t count = 0;
@@ -388,14 +389,14 @@ void Executor::move_chunks() {
     try {
       for (uint32_t i = 0; i < count; ++i) {
         // Read before the last one is told: then the next plan may begin.
-        const bool moves = plan_->ops[i].lane == Lane::Load;
+        const bool moves = plan_->ops[i].stream == StreamKind::Load;
         if (moves) move(i);
         if (stop_) return;
-        if (moves || i + 1 == count) moved_.set(i + 1);
+        if (moves || i + 1 == count) mapped_.set(i + 1);
       }
     } catch (...) {
-      mover_error_ = std::current_exception();
-      moved_.give_up();
+      copy_error_ = std::current_exception();
+      mapped_.cancel();
       return;
     }
   }
@@ -413,18 +414,18 @@ void Executor::move(uint32_t index) {
   load().record(*events_[index]);
 }
 
-void Executor::wait_moved(uint32_t count) {
-  if (!moved_.wait_for(count)) std::rethrow_exception(mover_error_);
+void Executor::wait_mapped(uint32_t count) {
+  if (!mapped_.wait_for(count)) std::rethrow_exception(copy_error_);
 }
 
-void Executor::stop_mover() noexcept {
+void Executor::stop_copy_thread() noexcept {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
   }
   changed_.notify_all();
-  submitted_.give_up();
-  if (mover_.joinable()) mover_.join();
+  submitted_.cancel();
+  if (copy_thread_.joinable()) copy_thread_.join();
 }
 
 }  // namespace ebb

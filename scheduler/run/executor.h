@@ -59,7 +59,7 @@ class ChunkWork {
   virtual ~ChunkWork() = default;
   /// Submits the rounding of a parameter chunk's gradient and its partial norms to the compute
   /// stream.
-  virtual void submit_finish(Stream& compute, uint32_t chunk) = 0;
+  virtual void submit_round(Stream& compute, uint32_t chunk) = 0;
   /// Submits the copy of the chunk's partial norms home.
   virtual void submit_partial_norms(Stream& store, uint32_t chunk) = 0;
   /// Submits the update of a chunk that lives on the device, once nobody has that on loan.
@@ -67,10 +67,10 @@ class ChunkWork {
   /// Runs on the thread of the update stream, as the next two.
   virtual void norm() = 0;
   /// `carried`: for the step before this one.
-  virtual void update(uint32_t chunk, uint32_t gradient_slot, bool carried) = 0;
+  virtual void update(uint32_t chunk, uint32_t gradient_buffer, bool deferred) = 0;
   /// In the hope that the norm will allow it: update() then knows. `late`: the norm can be known
   /// already.
-  virtual void speculate(uint32_t chunk, uint32_t gradient_slot, bool late) = 0;
+  virtual void speculate(uint32_t chunk, uint32_t gradient_buffer, bool late) = 0;
   virtual Cost update_cost(uint32_t chunk) const = 0;
 };
 
@@ -88,39 +88,39 @@ class Executor : public Hooks {
            ChunkWork& work, uint32_t max_ops);
   ~Executor() override;
 
-  Stream& compute() { return *streams_[static_cast<int>(Lane::Compute)]; }
-  Stream& store() { return *streams_[static_cast<int>(Lane::Store)]; }
+  Stream& compute() { return *streams_[static_cast<int>(StreamKind::Compute)]; }
+  Stream& store() { return *streams_[static_cast<int>(StreamKind::Store)]; }
   /// Before begin() only: then it is the mover's.
-  Stream& load() { return *streams_[static_cast<int>(Lane::Load)]; }
+  Stream& load() { return *streams_[static_cast<int>(StreamKind::Load)]; }
 
   /// Starts a plan. Both must live until finish() has returned, and no other plan may come to its
-  /// address: in a plan's first run kernels are new, so it waits in place (Device::wait_in_place),
-  /// and where it is told to. REQUIRES: the device holds what the plan starts with.
-  void begin(const Trace& trace, const Plan& plan, bool waits_in_place = false);
+  /// address: in a plan's first run kernels are new, so it waits in place
+  /// (Device::block_submitting_thread), and where it is told to. REQUIRES: the device holds what
+  /// the plan starts with.
+  void begin(const Trace& trace, const Plan& plan, bool blocks_submitting_thread = false);
   /// Submits what is left, waits for everything and rethrows the first error.
   ExecutorStats finish();
   /// After a throw: waits until nothing runs any more. Nothing can be begun again. What kernels
   /// found wrong with their data: whatever was thrown may have come of it.
-  std::exception_ptr give_up() noexcept;
+  std::exception_ptr cancel() noexcept;
   /// When the operations of the plan that was finished last ran; until the next begins.
   std::span<const OpTime> times() const { return std::span(times_).first(num_times_); }
 
   /// Weights on the device between plans.
-  uint32_t num_held() const { return table_.num_present(); }
+  uint32_t resident_chunks() const { return table_.num_present(); }
 
-  void begin_moment(std::string_view name, Phase phase,
-                    std::span<const ParameterUse> uses) override;
+  void begin_call(std::string_view name, Phase phase, std::span<const ParameterUse> uses) override;
   Tensor weight(const ParameterUse& use) override;
-  GradientSlot gradient(const ParameterUse& use) override;
-  void end_moment() override;
+  GradientTarget gradient(const ParameterUse& use) override;
+  void end_call() override;
 
  private:
-  Stream& stream(Lane lane) { return *streams_[static_cast<int>(lane)]; }
-  void find_held(std::span<const HeldChunk> held);
+  Stream& stream(StreamKind stream) { return *streams_[static_cast<int>(stream)]; }
+  void find_residents(std::span<const ResidentChunk> resident);
   void read_times();
-  void submit_until_run();
+  void submit_until_call();
   void submit(uint32_t index);
-  void give_block(uint32_t index);
+  void allocate(uint32_t index);
   void submit_store(const Op& op);
   std::byte* home_of(ChunkId id) const;
   void wait_for_all(std::span<const uint32_t> waits, Stream& stream);
@@ -132,10 +132,10 @@ class Executor : public Hooks {
   void for_each_timed(std::span<const uint32_t> waits, Function function) const;
   void drop_or_map(uint32_t index, Stream& user);
 
-  void move_chunks();
+  void run_copy_thread();
   void move(uint32_t index);
-  void wait_moved(uint32_t count);
-  void stop_mover() noexcept;
+  void wait_mapped(uint32_t count);
+  void stop_copy_thread() noexcept;
 
   Device& device_;
   const Layout& layout_;
@@ -154,24 +154,24 @@ class Executor : public Hooks {
   std::vector<uint32_t> block_of_;  // [the plan's block] the device's: each plan numbers anew
   std::array<std::vector<uint32_t>, kNumSpaces> last_drop_;  // [chunk] in this run of the plan
   uint32_t cursor_ = 0;  // next operation the program thread looks at
-  uint32_t moment_ = 0;
+  uint32_t call_ = 0;
   uint32_t last_compute_op_ = kNone;
   LastGradient last_gradient_;
   bool running_ = false;  // between begin() and the end of finish()
   double begin_s_ = 0;
-  std::array<StreamStats, kNumLanes> begin_stats_{};
+  std::array<StreamStats, kNumStreamKinds> begin_stats_{};
 
   // Between the program thread and the mover: how many of the plan's operations, in their order,
   // are submitted, and how many moved. What is of the other lane counts as soon as it is passed.
-  Progress submitted_, moved_;
-  std::exception_ptr mover_error_;  // set before moved_ is given up
+  Progress submitted_, mapped_;
+  std::exception_ptr copy_error_;  // set before mapped_ is given up
   std::mutex mutex_;
   std::condition_variable changed_;
   uint64_t generation_ = 0;  // plans begun
   std::atomic<bool> stop_ = false;
 
-  std::array<std::unique_ptr<Stream>, kNumLanes> streams_;
-  std::thread mover_;
+  std::array<std::unique_ptr<Stream>, kNumStreamKinds> streams_;
+  std::thread copy_thread_;
 };
 
 }  // namespace ebb

@@ -14,7 +14,7 @@
 #include "device/split_master.h"
 #include "scheduler/run/executor.h"
 #include "scheduler/run/state.h"
-#include "scheduler/search/inference_pass.h"
+#include "scheduler/search/inference_forward.h"
 #include "system/thread_team.h"
 
 namespace ebb {
@@ -23,7 +23,7 @@ namespace {
 /// A plan without gradients asks for none of this.
 class NoWork : public ChunkWork {
  public:
-  void submit_finish(Stream&, uint32_t) override { refuse(); }
+  void submit_round(Stream&, uint32_t) override { refuse(); }
   void submit_partial_norms(Stream&, uint32_t) override { refuse(); }
   void submit_update(Stream&, uint32_t) override { refuse(); }
   void norm() override { refuse(); }
@@ -47,9 +47,9 @@ T weight_of(float master) {
 
 uint32_t most_ops(const PreparedInference& prepared) {
   size_t most = 0;
-  for (const auto& pass : prepared.passes) {
-    most = std::max(
-        {most, pass.plan.ops.size(), pass.fill_plan.ops.size(), pass.drain_plan.ops.size()});
+  for (const auto& forward : prepared.forwards) {
+    most = std::max({most, forward.plan.ops.size(), forward.warm_up_plan.ops.size(),
+                     forward.flush_plan.ops.size()});
   }
   return static_cast<uint32_t>(most);
 }
@@ -61,7 +61,7 @@ class Inference::Impl {
  public:
   Impl(Device& device, const PreparedInference& prepared);
 
-  double run(size_t pass, const MicroBatch& micro_batch);
+  double run(size_t forward, const MicroBatch& micro_batch);
   Tensor losses() const { return shown_.losses; }
   Tensor logits() const { return shown_.logits; }
   size_t loaded_bytes() const { return loaded_bytes_; }
@@ -71,16 +71,16 @@ class Inference::Impl {
   void write(ParameterId id, uint64_t first, std::span<const float> values);
 
  private:
-  using PreparedPass = PreparedInference::PreparedPass;
+  using PreparedForward = PreparedInference::PreparedForward;
   void take_kept(Device& device);
-  void fill_for(size_t pass);
+  void warm_up_for(size_t forward);
   void run_plan(const Plan& plan);
-  void drain();
-  void upload(const PreparedPass& pass, const MicroBatch& micro_batch);
+  void flush();
+  void upload(const PreparedForward& forward, const MicroBatch& micro_batch);
   std::byte* weight(ParameterId id, uint64_t first, size_t count) const;
 
   const PreparedInference& prepared_;
-  const Trace no_moments_ = {};  // of fill and drain plans
+  const Trace no_calls_ = {};  // of fill and drain plans
   const Layout& layout_;
   // Before home, which takes what is left of what may be pinned.
   Buffer host_inputs_, host_loss_, results_;
@@ -91,7 +91,7 @@ class Inference::Impl {
   std::vector<Tensor> input_views_;
   TapeResults shown_;
   size_t loaded_bytes_ = 0;
-  std::optional<size_t> filled_;  // the pass whose weights the device holds
+  std::optional<size_t> warm_for_;  // the pass whose weights the device holds
   std::unique_ptr<Event> inputs_ready_;
   NoWork no_work_;
   Executor executor_;
@@ -132,7 +132,7 @@ Inference::Impl::Impl(Device& device, const PreparedInference& prepared)
   take_kept(device);
   if (!prepared.options.random_weights) return;
   ThreadTeam team(device.info().num_threads);
-  const Parameters& parameters = prepared.passes[0].pass.model->parameters();
+  const Parameters& parameters = prepared.forwards[0].forward.model->parameters();
   for (ParameterId id = 0; id < parameters.size(); ++id) {
     initialise(
         parameters[id], prepared.options.seed, 0, layout_.num_elements(id), team,
@@ -167,7 +167,7 @@ void Inference::Impl::read(ParameterId id, uint64_t first, std::span<float> valu
 }
 
 void Inference::Impl::write(ParameterId id, uint64_t first, std::span<const float> values) {
-  drain();  // what the device holds is from before
+  flush();  // what the device holds is from before
   with_weight_type(layout_.weight_type(), [&](auto zero) {
     using T = decltype(zero);
     auto* to = reinterpret_cast<T*>(weight(id, first, values.size()));
@@ -179,30 +179,30 @@ void Inference::Impl::write(ParameterId id, uint64_t first, std::span<const floa
 // ---------------------------------------------------------------------------------------------------
 
 void Inference::Impl::run_plan(const Plan& plan) {
-  executor_.begin(no_moments_, plan);
+  executor_.begin(no_calls_, plan);
   executor_.finish();
   loaded_bytes_ += plan.loaded_bytes;
 }
 
 /// The device holds nothing any more: it loads anew what it needs.
-void Inference::Impl::drain() {
-  if (!filled_) return;  // first, as several threads write the initial weights
-  run_plan(prepared_.passes[*filled_].drain_plan);
-  filled_.reset();
+void Inference::Impl::flush() {
+  if (!warm_for_) return;  // first, as several threads write the initial weights
+  run_plan(prepared_.forwards[*warm_for_].flush_plan);
+  warm_for_.reset();
 }
 
-void Inference::Impl::fill_for(size_t pass) {
-  if (filled_ == pass) return;
-  drain();
-  run_plan(prepared_.passes[pass].fill_plan);
-  filled_ = pass;
+void Inference::Impl::warm_up_for(size_t forward) {
+  if (warm_for_ == forward) return;
+  flush();
+  run_plan(prepared_.forwards[forward].warm_up_plan);
+  warm_for_ = forward;
 }
 
 /// Checked and copied before anything starts: a wrong input costs nothing.
-void Inference::Impl::upload(const PreparedPass& pass, const MicroBatch& micro_batch) {
+void Inference::Impl::upload(const PreparedForward& forward, const MicroBatch& micro_batch) {
   input_views_.clear();
   size_t offset = 0, next = 0;
-  for (const InputSpec& spec : pass.pass.model->inputs()) {
+  for (const InputSpec& spec : forward.forward.model->inputs()) {
     if (spec.kept) {
       const auto at = std::ranges::find(prepared_.kept, spec.name, &InputSpec::name);
       const Buffer& memory = kept_[static_cast<size_t>(at - prepared_.kept.begin())];
@@ -224,34 +224,35 @@ void Inference::Impl::upload(const PreparedPass& pass, const MicroBatch& micro_b
 }
 
 double Inference::Impl::run(size_t index, const MicroBatch& micro_batch) {
-  EBB_CHECK(index < prepared_.passes.size(), "there is no such pass");
-  const PreparedPass& pass = prepared_.passes[index];
-  loaded_bytes_ = pass.plan.loaded_bytes;
-  fill_for(index);
-  upload(pass, micro_batch);
-  const TapeResults results = results_of(pass.pass, layout_.weight_type(), results_.data());
+  EBB_CHECK(index < prepared_.forwards.size(), "there is no such pass");
+  const PreparedForward& forward = prepared_.forwards[index];
+  loaded_bytes_ = forward.plan.loaded_bytes;
+  warm_up_for(index);
+  upload(forward, micro_batch);
+  const TapeResults results = results_of(forward.forward, layout_.weight_type(), results_.data());
   try {
-    executor_.begin(pass.trace, pass.plan);
-    run_pass(tape_, pass.pass, input_views_, results, {device_loss_.data(), DType::F64, {1}});
-    if (pass.pass.loss) {
+    executor_.begin(forward.trace, forward.plan);
+    run_forward(tape_, forward.forward, input_views_, results,
+                {device_loss_.data(), DType::F64, {1}});
+    if (forward.forward.loss) {
       executor_.compute().copy(host_loss_.data(), device_loss_.data(), sizeof(double),
                                CopyKind::Store);
     }
     executor_.finish();
   } catch (...) {
-    if (const auto bad_data = executor_.give_up()) std::rethrow_exception(bad_data);
+    if (const auto bad_data = executor_.cancel()) std::rethrow_exception(bad_data);
     throw;
   }
   shown_ = results;
-  return pass.pass.loss ? *reinterpret_cast<const double*>(host_loss_.data()) : 0;
+  return forward.forward.loss ? *reinterpret_cast<const double*>(host_loss_.data()) : 0;
 }
 
 Inference::Inference(Device& device, const PreparedInference& prepared)
     : impl_(std::make_unique<Impl>(device, prepared)) {}
 Inference::~Inference() = default;
 
-double Inference::run(size_t pass, const MicroBatch& micro_batch) {
-  return impl_->run(pass, micro_batch);
+double Inference::run(size_t forward, const MicroBatch& micro_batch) {
+  return impl_->run(forward, micro_batch);
 }
 Tensor Inference::losses() const { return impl_->losses(); }
 Tensor Inference::logits() const { return impl_->logits(); }

@@ -1,7 +1,7 @@
 // Runs a model forward alone, with its weights at home and nothing else: 2 bytes a parameter in
 // bf16. The device holds what its budget allows, as in training.
 //
-//   const Pass pass{.model = &model};
+//   const ForwardSpec pass{.model = &model};
 //   PreparedInference prepared = prepare_inference({&pass, 1}, options, budgets);
 //   Inference inference(*device, prepared);
 //   double loss = inference.run(0, micro_batch);
@@ -37,7 +37,7 @@ class Inference {
 
   /// The sum of the micro-batch's losses; 0 where the pass has none. Inputs that are kept are left
   /// out. After a throw it must not be used any more.
-  double run(size_t pass, const MicroBatch& micro_batch);
+  double run(size_t forward, const MicroBatch& micro_batch);
   /// Of the last run, until the next: (rows) fp32, and (rows, classes) of the activations' type.
   Tensor losses() const;
   Tensor logits() const;

@@ -35,7 +35,7 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
       home_(home),
       state_(state),
       trained_(std::move(trained)),
-      carried_(plan.carried),
+      deferred_(plan.deferred),
       device_state_(device_state),
       max_grad_norm_(options.max_grad_norm),
       after_norm_(updates_after_norm(options)),
@@ -49,10 +49,11 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
       speculation_(device, layout, plan.speculated, options.max_grad_norm) {
   cut_runs();
   cut_updates();
-  for (const AdamWRun& run : updates_) device_state_.expect(run);
+  for (const AdamWRange& run : updates_) device_state_.expect(run);
   for (uint32_t c = 0; c < layout_.num_chunks(); ++c) {
     if (device_state_.has(c)) continue;
-    place_planes(team_, state_.planes_at_home(c), static_cast<int64_t>(layout_.chunk_elements(c)));
+    move_planes_to_nodes(team_, state_.home_planes(c),
+                         static_cast<int64_t>(layout_.chunk_elements(c)));
   }
 }
 
@@ -133,7 +134,7 @@ void Optimizer::add_extra_uses(Stream& compute, uint32_t chunk) {
   }
 }
 
-void Optimizer::submit_finish(Stream& compute, uint32_t chunk) {
+void Optimizer::submit_round(Stream& compute, uint32_t chunk) {
   add_extra_uses(compute, chunk);
   const DType type = layout_.gradient_type();
   const auto gradient = [&](uint64_t first, uint64_t count) {
@@ -157,8 +158,8 @@ void Optimizer::submit_finish(Stream& compute, uint32_t chunk) {
         return Tensor{spaces_.base(Space::GradientSums) + first * sizeof(float), DType::F32,
                       out.shape};
       };
-      kernels_.finish_gradient(compute, out, sums(run.first), sums(run.second_sum),
-                               one_run ? partials : Tensor{});
+      kernels_.round_gradient(compute, out, sums(run.first), sums(run.second_sum),
+                              one_run ? partials : Tensor{});
     } else {
       kernels_.fill_zero(compute, out);
     }
@@ -178,7 +179,7 @@ void Optimizer::submit_partial_norms(Stream& store, uint32_t chunk) {
 
 /// What is being saved is read on the device: kernels that change it are not submitted before.
 void Optimizer::submit_update(Stream& compute, uint32_t chunk) {
-  loans_.wait_for(chunk);
+  state_lock_.wait_for(chunk);
   const uint64_t first = chunk * layout_.chunk_elements();
   Planes planes = device_state_.planes(chunk);
   planes.gradient = spaces_.base(Space::Gradients) + first * size_of(layout_.gradient_type());
@@ -189,8 +190,8 @@ void Optimizer::submit_update(Stream& compute, uint32_t chunk) {
 
 void Optimizer::begin_step(double learning_rate) {
   learning_rate_ = learning_rate;
-  before_ = {.counters = counters_, .has_carried = has_carried_};
-  num_carried_made_ = 0;
+  before_ = {.counters = counters_, .has_deferred = has_deferred_};
+  num_deferred_made_ = 0;
   is_touched_ = false;
   speculation_.begin_step(counters_.loss_scale.value);
   device_state_.decide(early_step(), false);
@@ -212,7 +213,7 @@ void Optimizer::norm() {
   const uint32_t loss_scale = counters_.loss_scale.value;
   grad_norm_ = norm_in_order(home_.partial_norms()) / loss_scale;
   skipped_ = !std::isfinite(grad_norm_);
-  has_carried_ = !skipped_ && !carried_.empty();
+  has_deferred_ = !skipped_ && !deferred_.empty();
   if (skipped_) {
     speculation_.decide(false);
     undo_all();
@@ -221,9 +222,9 @@ void Optimizer::norm() {
       for (const uint32_t c : device_state_.chunks()) {
         if (!is_finite(c)) throw_not_a_number(bad_piece_in(c));
       }
-      for (const CarriedUpdate& left : carried_) {
+      for (const DeferredUpdate& left : deferred_) {
         if (is_finite(left.chunk)) continue;
-        throw_not_a_number(bad_tensor_in(left.chunk, home_.gradient_slot(left.gradient_slot)));
+        throw_not_a_number(bad_tensor_in(left.chunk, home_.gradient_buffer(left.gradient_buffer)));
       }
     }
     ++counters_.num_skipped;
@@ -270,26 +271,26 @@ std::string Optimizer::bad_piece_in(uint32_t chunk) const {
   return {};
 }
 
-void Optimizer::update(uint32_t chunk, uint32_t slot, bool carried) {
-  if (carried ? !has_carried_ : after_norm_ && skipped_) return;
-  const bool early = !carried && !after_norm_;
+void Optimizer::update(uint32_t chunk, uint32_t slot, bool deferred) {
+  if (deferred ? !has_deferred_ : after_norm_ && skipped_) return;
+  const bool early = !deferred && !after_norm_;
   if (early && !is_finite(chunk)) {
-    throw_not_a_number(bad_tensor_in(chunk, home_.gradient_slot(slot)));
+    throw_not_a_number(bad_tensor_in(chunk, home_.gradient_buffer(slot)));
   }
-  if (carried) {
-    make_carried(chunk, slot);
-    ++num_carried_made_;
+  if (deferred) {
+    make_deferred(chunk, slot);
+    ++num_deferred_made_;
     return;
   }
   is_touched_ = true;
-  loans_.wait_for(chunk);
+  state_lock_.wait_for(chunk);
   adamw_update(team_, planes_of(chunk, slot), num_elements(chunk), updates_of(chunk),
                early ? early_step() : decided_);
 }
 
-void Optimizer::make_carried(uint32_t chunk, uint32_t slot) {
-  if (speculation_.take_standing(chunk)) return;
-  loans_.wait_for(chunk);
+void Optimizer::make_deferred(uint32_t chunk, uint32_t slot) {
+  if (speculation_.take_committed(chunk)) return;
+  state_lock_.wait_for(chunk);
   const Planes planes = planes_of(chunk, slot);
   if (UndoLog* const log = speculation_.log(chunk); log != nullptr && log->is_full()) {
     redo_update(team_, planes, num_elements(chunk), updates_of(chunk), *log, decided_);
@@ -299,8 +300,8 @@ void Optimizer::make_carried(uint32_t chunk, uint32_t slot) {
 }
 
 Planes Optimizer::planes_of(uint32_t chunk, uint32_t slot) const {
-  Planes planes = state_.planes_at_home(chunk);
-  planes.gradient = home_.gradient_slot(slot);
+  Planes planes = state_.home_planes(chunk);
+  planes.gradient = home_.gradient_buffer(slot);
   return planes;
 }
 
@@ -308,7 +309,7 @@ int64_t Optimizer::num_elements(uint32_t chunk) const {
   return static_cast<int64_t>(layout_.chunk_elements(chunk));
 }
 
-std::span<const AdamWRun> Optimizer::updates_of(uint32_t chunk) const {
+std::span<const AdamWRange> Optimizer::updates_of(uint32_t chunk) const {
   return std::span(updates_).subspan(first_update_[chunk],
                                      first_update_[chunk + 1] - first_update_[chunk]);
 }
@@ -317,8 +318,8 @@ std::span<const AdamWRun> Optimizer::updates_of(uint32_t chunk) const {
 /// is left is better updated in the next forward's order, without a log.
 void Optimizer::speculate(uint32_t chunk, uint32_t slot, bool late) {
   if (late && !speculates_late_) return;
-  if (!speculation_.may_hope(partials_of(chunk, home_.partial_norms()))) return;
-  if (!loans_.is_free(chunk)) return;
+  if (!speculation_.may_commit(partials_of(chunk, home_.partial_norms()))) return;
+  if (!state_lock_.is_free(chunk)) return;
   const bool fits = update_with_log(team_, planes_of(chunk, slot), num_elements(chunk),
                                     updates_of(chunk), early_step(), *speculation_.log(chunk));
   speculation_.count(chunk, slot, fits);
@@ -332,12 +333,12 @@ void Optimizer::undo_all() {
   }
 }
 
-bool Optimizer::take_back() {
-  const bool was_updated = !before_.has_carried || num_carried_made_ == carried_.size();
+bool Optimizer::roll_back() {
+  const bool was_updated = !before_.has_deferred || num_deferred_made_ == deferred_.size();
   if (!after_norm_ || is_touched_ || !was_updated || !device_state_.chunks().empty()) return false;
   undo_all();
   counters_ = before_.counters;
-  has_carried_ = false;
+  has_deferred_ = false;
   return true;
 }
 
@@ -364,7 +365,7 @@ std::string Optimizer::first_bad_tensor() const {
     const std::string name =
         device_state_.has(c)
             ? bad_piece_in(c)
-            : bad_tensor_in(c, home_.gradient_slot(rank_at_home(device_state_.chunks(), c)));
+            : bad_tensor_in(c, home_.gradient_buffer(host_index(device_state_.chunks(), c)));
     if (!name.empty()) return name;
   }
   return "(the sum of finite gradients)";

@@ -22,10 +22,10 @@
 #include "device/device.h"
 #include "scheduler/run/device_state.h"
 #include "scheduler/run/executor.h"
-#include "scheduler/run/loan_gate.h"
 #include "scheduler/run/speculation.h"
 #include "scheduler/run/state.h"
-#include "scheduler/run/state_loan.h"
+#include "scheduler/run/state_lock.h"
+#include "scheduler/run/state_reader.h"
 #include "scheduler/search/options.h"
 #include "system/thread_team.h"
 
@@ -42,20 +42,20 @@ class Optimizer : public ChunkWork {
   void begin_step(double learning_rate);
   /// The step threw, and nothing runs any more: the state becomes that before it, unless something
   /// is in the way (see Trainer::step()): was it?
-  bool take_back();
+  bool roll_back();
 
-  void submit_finish(Stream& compute, uint32_t chunk) override;
+  void submit_round(Stream& compute, uint32_t chunk) override;
   void submit_partial_norms(Stream& store, uint32_t chunk) override;
   void submit_update(Stream& compute, uint32_t chunk) override;
   void norm() override;
-  void update(uint32_t chunk, uint32_t gradient_slot, bool carried) override;
-  void speculate(uint32_t chunk, uint32_t gradient_slot, bool late) override;
+  void update(uint32_t chunk, uint32_t gradient_buffer, bool deferred) override;
+  void speculate(uint32_t chunk, uint32_t gradient_buffer, bool late) override;
   Cost update_cost(uint32_t chunk) const override;
 
   /// Are updates of the last step left to do?
-  bool has_carried() const { return has_carried_; }
+  bool has_deferred() const { return has_deferred_; }
   /// They are done.
-  void forget_carried() { has_carried_ = false; }
+  void forget_deferred() { has_deferred_ = false; }
 
   /// What the gradient of the loss must be multiplied with in the step that begins.
   uint32_t loss_scale() const { return counters_.loss_scale.value; }
@@ -74,10 +74,10 @@ class Optimizer : public ChunkWork {
   /// The first tensor, in call order, whose gradient at home is not a number; REQUIRES: skipped().
   std::string first_bad_tensor() const;
 
-  /// Goes on from there. REQUIRES: !has_carried().
+  /// Goes on from there. REQUIRES: !has_deferred().
   void restore(const OptimizerCounters& counters) { counters_ = counters; }
   /// Where updates wait for the state: at home, and before one on the device is submitted.
-  LoanGate& loans() { return loans_; }
+  StateLock& state_lock() { return state_lock_; }
 
  private:
   struct Run {  // of elements in one chunk: finished in one go
@@ -96,10 +96,10 @@ class Optimizer : public ChunkWork {
   void cut_updates();
   AdamWStep early_step() const;
   static float gradient_scale(float clip, uint32_t loss_scale);
-  Planes planes_of(uint32_t chunk, uint32_t gradient_slot) const;
+  Planes planes_of(uint32_t chunk, uint32_t gradient_buffer) const;
   int64_t num_elements(uint32_t chunk) const;
-  std::span<const AdamWRun> updates_of(uint32_t chunk) const;
-  void make_carried(uint32_t chunk, uint32_t gradient_slot);
+  std::span<const AdamWRange> updates_of(uint32_t chunk) const;
+  void make_deferred(uint32_t chunk, uint32_t gradient_buffer);
   void undo_all();
   void add_extra_uses(Stream& compute, uint32_t chunk);
   std::span<double> partials_of(uint32_t chunk, std::span<double> all) const;
@@ -111,7 +111,7 @@ class Optimizer : public ChunkWork {
   const Home& home_;
   const State& state_;
   std::vector<bool> trained_;
-  std::vector<CarriedUpdate> carried_;  // what every step leaves to the next
+  std::vector<DeferredUpdate> deferred_;  // what every step leaves to the next
   DeviceState& device_state_;
   const float max_grad_norm_;
   const bool after_norm_;  // updates wait for it
@@ -119,7 +119,7 @@ class Optimizer : public ChunkWork {
   const bool speculates_late_;
   std::vector<Run> runs_;
   std::vector<uint32_t> first_run_;     // of each chunk, and one past the last
-  std::vector<AdamWRun> updates_;       // what trains; elements count from their chunk's first
+  std::vector<AdamWRange> updates_;     // what trains; elements count from their chunk's first
   std::vector<uint32_t> first_update_;  // of each chunk, and one past the last
   Buffer device_partials_;
   ThreadTeam team_;
@@ -127,17 +127,17 @@ class Optimizer : public ChunkWork {
   double learning_rate_ = 0;  // of the step that runs
   AdamW adam_;
   AdamWStep decided_;  // by the last norm: for updates that come after it
-  bool has_carried_ = false;
+  bool has_deferred_ = false;
   double grad_norm_ = 0;
   bool skipped_ = false;
   OptimizerCounters counters_;
   struct {  // the step that runs
     OptimizerCounters counters;
-    bool has_carried = false;
+    bool has_deferred = false;
   } before_;
-  size_t num_carried_made_ = 0;  // in this step
-  bool is_touched_ = false;      // the state, by an update of this step that cannot be undone
-  LoanGate loans_;
+  size_t num_deferred_made_ = 0;  // in this step
+  bool is_touched_ = false;       // the state, by an update of this step that cannot be undone
+  StateLock state_lock_;
   Speculation speculation_;
 };
 

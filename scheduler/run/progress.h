@@ -1,7 +1,7 @@
 // How far one thread is, for one other that waits for it. The other is woken for the number that it
 // waits for, and for none before.
 //
-// Thread-safety: set() and give_up() from any thread, wait_for() from one thread at a time.
+// Thread-safety: set() and cancel() from any thread, wait_for() from one thread at a time.
 #pragma once
 
 #include <condition_variable>
@@ -29,10 +29,10 @@ class Progress {
   }
 
   /// Nobody waits any more, from now on.
-  void give_up() noexcept {
+  void cancel() noexcept {
     {
       std::lock_guard lock(mutex_);
-      given_up_ = true;
+      cancelled_ = true;
     }
     changed_.notify_one();
   }
@@ -41,9 +41,9 @@ class Progress {
   [[nodiscard]] bool wait_for(uint32_t count) {
     std::unique_lock lock(mutex_);
     awaited_ = count;
-    changed_.wait(lock, [&] { return given_up_ || count_ >= count; });
+    changed_.wait(lock, [&] { return cancelled_ || count_ >= count; });
     awaited_ = kNobody;
-    return !given_up_;
+    return !cancelled_;
   }
 
  private:
@@ -53,7 +53,7 @@ class Progress {
   std::condition_variable changed_;
   uint32_t count_ = 0;
   uint32_t awaited_ = kNobody;
-  bool given_up_ = false;
+  bool cancelled_ = false;
 };
 
 }  // namespace ebb

@@ -29,28 +29,28 @@ Speculation::Speculation(Device& device, const Layout& layout, std::vector<uint3
 void Speculation::begin_step(double loss_scale) {
   loss_scale_ = loss_scale;
   made_.clear();
-  num_undone_ = 0;
+  num_rolled_back_ = 0;
   sum_ = 0;
-  hopes_ = steps_to_wait_ == 0;
+  may_commit_ = steps_to_wait_ == 0;
   if (steps_to_wait_ > 0) --steps_to_wait_;
 }
 
-bool Speculation::may_hope(std::span<const double> partials) {
+bool Speculation::may_commit(std::span<const double> partials) {
   sum_ += sum_in_order(partials);
-  hopes_ = hopes_ && std::isfinite(sum_) &&
-           clip_scale(std::sqrt(sum_) / loss_scale_, max_grad_norm_) == 1.0f;
-  return hopes_;
+  may_commit_ = may_commit_ && std::isfinite(sum_) &&
+                clip_scale(std::sqrt(sum_) / loss_scale_, max_grad_norm_) == 1.0f;
+  return may_commit_;
 }
 
-void Speculation::count(uint32_t chunk, uint32_t gradient_slot, bool fits) {
-  if (fits) made_.push_back({chunk, gradient_slot});
+void Speculation::count(uint32_t chunk, uint32_t gradient_buffer, bool fits) {
+  if (fits) made_.push_back({chunk, gradient_buffer});
 }
 
-void Speculation::decide(bool stand) {
+void Speculation::decide(bool committed) {
   if (made_.empty()) return;
-  stand_ = stand;
-  if (!stand) {
-    num_undone_ = num_made();
+  committed_ = committed;
+  if (!committed) {
+    num_rolled_back_ = num_made();
     steps_to_wait_ = next_wait_;
     next_wait_ = std::min(kLongestWait, 2 * next_wait_);
     return;
@@ -69,9 +69,9 @@ UndoLog* Speculation::log(uint32_t chunk) {
   return i < chunks_.size() ? &logs_[i] : nullptr;
 }
 
-bool Speculation::take_standing(uint32_t chunk) {
+bool Speculation::take_committed(uint32_t chunk) {
   UndoLog* const made = log(chunk);
-  if (made == nullptr || !stand_ || !made->is_full()) return false;
+  if (made == nullptr || !committed_ || !made->is_full()) return false;
   made->drop();
   return true;
 }

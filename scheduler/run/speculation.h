@@ -23,7 +23,7 @@ class Speculation {
  public:
   struct Made {
     uint32_t chunk = 0;
-    uint32_t gradient_slot = 0;
+    uint32_t gradient_buffer = 0;
   };
 
   /// `chunks` ascend; takes the memory of a log for each.
@@ -33,21 +33,21 @@ class Speculation {
   /// What the step before has left stays until it is taken.
   void begin_step(double loss_scale);
   /// `partials`: of the chunk whose gradient came home, as it is there: times the loss scale.
-  bool may_hope(std::span<const double> partials);
+  bool may_commit(std::span<const double> partials);
   /// An update was made, or did not fit.
-  void count(uint32_t chunk, uint32_t gradient_slot, bool fits);
+  void count(uint32_t chunk, uint32_t gradient_buffer, bool fits);
   /// The norm is known: do the updates that were made stand? Their logs are kept until they are
   /// taken, as the step may still throw.
-  void decide(bool stand);
+  void decide(bool committed);
 
   std::span<const Made> made() const { return made_; }
   /// Nullptr where the plan does not speculate.
   UndoLog* log(uint32_t chunk);
   /// Was the chunk's update made, and stands? True once.
-  bool take_standing(uint32_t chunk);
+  bool take_committed(uint32_t chunk);
 
   uint32_t num_made() const { return static_cast<uint32_t>(made_.size()); }
-  uint32_t num_undone() const { return num_undone_; }
+  uint32_t num_rolled_back() const { return num_rolled_back_; }
 
  private:
   size_t index_of(uint32_t chunk) const;
@@ -57,9 +57,9 @@ class Speculation {
   Buffer memory_;
   std::deque<UndoLog> logs_;  // of each chunk
   std::vector<Made> made_;    // in this step
-  bool stand_ = false;        // those whose logs are there
-  uint32_t num_undone_ = 0;
-  bool hopes_ = false;
+  bool committed_ = false;    // those whose logs are there
+  uint32_t num_rolled_back_ = 0;
+  bool may_commit_ = false;
   double sum_ = 0, loss_scale_ = 1;
   uint32_t steps_to_wait_ = 0, next_wait_ = 1;
 };

@@ -86,7 +86,7 @@ constexpr StatePlanes kMasters = {.weight = true, .remainder = true};
 
 }  // namespace
 
-Planes State::planes_at_home(uint32_t chunk) const {
+Planes State::home_planes(uint32_t chunk) const {
   const DType type = layout_.weight_type();
   int next = 0;
   Planes planes;
@@ -109,13 +109,13 @@ void State::for_each_run(uint64_t first, uint64_t count, StatePlanes asked, bool
     const uint64_t begin = chunk * layout_.chunk_elements();
     const uint64_t num = std::min(end, begin + layout_.chunk_elements()) - first;
     if (device_state_.has(chunk)) {
-      device_state_.pass(chunk, first - begin, num, asked, changed,
-                         [&](uint64_t at, uint64_t n, const Planes& copies) {
-                           visit(Run{begin + at, static_cast<int64_t>(n), copies});
-                         });
+      device_state_.visit_copies(chunk, first - begin, num, asked, changed,
+                                 [&](uint64_t at, uint64_t n, const Planes& copies) {
+                                   visit(Run{begin + at, static_cast<int64_t>(n), copies});
+                                 });
     } else {
       visit(Run{first, static_cast<int64_t>(num),
-                planes_at_home(chunk).from(static_cast<int64_t>(first - begin))});
+                home_planes(chunk).from(static_cast<int64_t>(first - begin))});
     }
     first += num;
   }

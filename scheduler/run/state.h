@@ -58,8 +58,8 @@ class State {
       : layout_(layout), home_(home), device_state_(device_state) {}
 
   /// Of a chunk that lives there: without a gradient.
-  Planes planes_at_home(uint32_t chunk) const;
-  /// Masters from the seed, by parameter name and element: the same for every layout. Moments are
+  Planes home_planes(uint32_t chunk) const;
+  /// Masters from the seed, by parameter name and element: the same for every layout. Calls are
   /// zero already.
   void initialise(const Parameters& parameters, uint64_t seed, ThreadTeam& team);
   /// Elements [first, first + masters.size()) of a parameter. REQUIRES: they exist.

@@ -48,23 +48,23 @@ class Trainer::Impl {
   double evaluate(std::span<const MicroBatch> micro_batches);
   /// Makes the updates that the last step left over, and holds nothing that lives at home any more:
   /// before anybody else looks at the state.
-  void drain();
-  StateLoan lend();
+  void flush();
+  StateReader lock_state();
   void restore(const OptimizerCounters& counters, const ReadPlane& read);
 
   const OptimizerCounters& counters() const { return optimizer_.counters(); }
   /// Until nobody reads the state any more.
-  void wait_for_loan() { optimizer_.loans().wait_for_all(); }
+  void wait_for_readers() { optimizer_.state_lock().wait_for_all(); }
   std::span<const OpTime> last_step_times() const { return executor_.times(); }
   State& state() { return state_; }
   const Layout& layout() const { return layout_; }
 
  private:
-  void settle(Kernels& kernels);
+  void initialise_device(Kernels& kernels);
   void run(std::span<const MicroBatch> micro_batches, bool training, float loss_gradient_scale);
   ExecutorStats run_step(std::span<const MicroBatch> micro_batches, double learning_rate,
                          float loss_gradient_scale);
-  ExecutorStats run_without_moments(const Plan& plan);
+  ExecutorStats run_without_calls(const Plan& plan);
   uint64_t check(std::span<const MicroBatch> micro_batches, size_t num_expected) const;
   void upload_all(std::span<const MicroBatch> micro_batches);
   void upload(const MicroBatch& batch, size_t index);
@@ -72,8 +72,8 @@ class Trainer::Impl {
   double total_loss() const;
 
   const Preparation& prepared_;
-  const bool rehearses_;
-  const Trace no_moments_ = {};  // of all plans but a step's and an evaluation's
+  const bool emulates_compute_;
+  const Trace no_calls_ = {};  // of all plans but a step's and an evaluation's
   const Layout& layout_;
   FixedMemory fixed_;
   std::vector<InputSpec> specs_;
@@ -99,7 +99,7 @@ class Trainer::Impl {
 
 Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepared)
     : prepared_(prepared),
-      rehearses_(device.info().pretended.has_value()),
+      emulates_compute_(device.info().emulate_compute.has_value()),
       layout_(*prepared.layout),
       fixed_(fixed_memory(model, prepared.options, layout_, prepared.trace,
                           prepared.evaluation_trace)),
@@ -143,7 +143,7 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
         "DeviceInfo::attention in Budgets::attention");
   }
   device.reserve_workspace(fixed_.workspace_bytes);
-  settle(device.kernels());
+  initialise_device(device.kernels());
   ThreadTeam team(device.info().num_threads);
   if (prepared.options.random_weights) {
     state_.initialise(model.parameters(), prepared.options.seed, team);
@@ -151,16 +151,16 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
 }
 
 /// Memory begins as zeros, at home; so do the blocks of what lives on the device.
-void Trainer::Impl::settle(Kernels& kernels) {
-  const Plan& plan = prepared_.settle_plan;
+void Trainer::Impl::initialise_device(Kernels& kernels) {
+  const Plan& plan = prepared_.initialise_plan;
   if (plan.ops.empty()) return;
-  executor_.begin(no_moments_, plan);
+  executor_.begin(no_calls_, plan);
   executor_.finish();
-  for (const HeldChunk& held : plan.held_at_end) {
+  for (const ResidentChunk& resident : plan.resident_at_end) {
     const auto elements = static_cast<int64_t>(layout_.chunk_elements());
     kernels.fill_zero(
         executor_.compute(),
-        {spaces_.address({Space::Weights, held.chunk}), layout_.weight_type(), {elements}});
+        {spaces_.address({Space::Weights, resident.chunk}), layout_.weight_type(), {elements}});
   }
   executor_.compute().synchronize();
 }
@@ -205,7 +205,7 @@ void Trainer::Impl::send_loss_home() {
 }
 
 double Trainer::Impl::total_loss() const {
-  if (rehearses_) return kNotANumber;
+  if (emulates_compute_) return kNotANumber;
   return *reinterpret_cast<const double*>(host_loss_.data());
 }
 
@@ -227,9 +227,9 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
   StepResult result;
   result.num_targets = check(micro_batches, prepared_.options.gradient_accumulation);
   const Plan& plan = prepared_.plan;
-  if (executor_.num_held() < plan.held_at_start.size()) {
-    result.step_s = run_without_moments(prepared_.fill_plan).total_s;
-    result.loaded_bytes = prepared_.fill_plan.loaded_bytes;
+  if (executor_.resident_chunks() < plan.resident_at_start.size()) {
+    result.step_s = run_without_calls(prepared_.warm_up_plan).total_s;
+    result.loaded_bytes = prepared_.warm_up_plan.loaded_bytes;
   }
   upload_all(micro_batches);
   result.loss_scale = optimizer_.loss_scale();
@@ -237,7 +237,7 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
       run_step(micro_batches, learning_rate,
                static_cast<float>(result.loss_scale / static_cast<double>(result.num_targets)));
   result.loss = total_loss() / static_cast<double>(result.num_targets);
-  result.grad_norm = rehearses_ ? kNotANumber : optimizer_.grad_norm();
+  result.grad_norm = emulates_compute_ ? kNotANumber : optimizer_.grad_norm();
   result.skipped = optimizer_.skipped();
   result.step_s += stats.total_s;
   result.compute_s = stats.compute_s;
@@ -247,7 +247,7 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
   result.loaded_bytes += plan.loaded_bytes;
   result.stored_bytes = plan.stored_bytes;
   result.speculated_chunks = optimizer_.speculation().num_made();
-  result.undone_chunks = optimizer_.speculation().num_undone();
+  result.rolled_back_chunks = optimizer_.speculation().num_rolled_back();
   if (result.skipped &&
       optimizer_.counters().num_skipped_in_a_row >= prepared_.options.max_skipped_steps) {
     throw NumericError(
@@ -262,26 +262,27 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
 ExecutorStats Trainer::Impl::run_step(std::span<const MicroBatch> micro_batches,
                                       double learning_rate, float loss_gradient_scale) {
   // An update that waits for a loan waits for what the borrower has yet to copy from the device.
-  const bool borrows_from_device = !device_state_.chunks().empty() && optimizer_.loans().is_lent();
+  const bool borrows_from_device =
+      !device_state_.chunks().empty() && optimizer_.state_lock().is_locked();
   optimizer_.begin_step(learning_rate);
   try {
     executor_.begin(prepared_.trace, prepared_.plan, borrows_from_device);
     run(micro_batches, true, loss_gradient_scale);
     return executor_.finish();
   } catch (...) {
-    const std::exception_ptr bad_data = executor_.give_up();
-    condition_ = optimizer_.take_back() ? Condition::Stopped : Condition::Lost;
+    const std::exception_ptr bad_data = executor_.cancel();
+    condition_ = optimizer_.roll_back() ? Condition::Stopped : Condition::Lost;
     if (bad_data) std::rethrow_exception(bad_data);
     throw;
   }
 }
 
-ExecutorStats Trainer::Impl::run_without_moments(const Plan& plan) {
+ExecutorStats Trainer::Impl::run_without_calls(const Plan& plan) {
   try {
-    executor_.begin(no_moments_, plan);
+    executor_.begin(no_calls_, plan);
     return executor_.finish();
   } catch (...) {
-    executor_.give_up();
+    executor_.cancel();
     condition_ = Condition::Lost;
     throw;
   }
@@ -289,34 +290,34 @@ ExecutorStats Trainer::Impl::run_without_moments(const Plan& plan) {
 
 double Trainer::Impl::evaluate(std::span<const MicroBatch> micro_batches) {
   const uint64_t num_targets = check(micro_batches, prepared_.options.evaluation_batches);
-  drain();
+  flush();
   upload_all(micro_batches);
   try {
     executor_.begin(prepared_.evaluation_trace, prepared_.evaluation_plan);
     run(micro_batches, false, 0);
     executor_.finish();
   } catch (...) {
-    executor_.give_up();
+    executor_.cancel();
     condition_ = device_state_.chunks().empty() ? Condition::Stopped : Condition::Lost;
     throw;
   }
   return total_loss() / static_cast<double>(num_targets);
 }
 
-void Trainer::Impl::drain() {
+void Trainer::Impl::flush() {
   EBB_CHECK(condition_ != Condition::Lost,
             "an earlier step or evaluation threw: the state is lost");
   if (condition_ == Condition::Stopped) return;
-  const bool is_held = executor_.num_held() > device_state_.chunks().size();
-  if (!optimizer_.has_carried() && !is_held) return;
-  run_without_moments(prepared_.drain_plan);
-  optimizer_.forget_carried();
+  const bool is_resident = executor_.resident_chunks() > device_state_.chunks().size();
+  if (!optimizer_.has_deferred() && !is_resident) return;
+  run_without_calls(prepared_.flush_plan);
+  optimizer_.forget_deferred();
 }
 
 /// Updates that wait for the norm begin at the front, where the next forward does; others at the
 /// back, where the backward begins.
-StateLoan Trainer::Impl::lend() {
-  drain();
+StateReader Trainer::Impl::lock_state() {
+  flush();
   const std::span<const ParameterId> order = layout_.call_order();
   std::vector<ParameterId> parts(order.begin(), order.end());
   if (!updates_after_norm(prepared_.options)) std::ranges::reverse(parts);
@@ -327,13 +328,13 @@ StateLoan Trainer::Impl::lend() {
         layout_.chunks(Space::Weights, layout_.first_element(id), layout_.num_elements(id));
     for (uint32_t c = chunks.first; c < chunks.last; ++c) parts_of_chunk[c] = i + 1;
   }
-  optimizer_.loans().open(std::move(parts_of_chunk));
-  return {layout_, state_, optimizer_.loans(), optimizer_.counters(), std::move(parts)};
+  optimizer_.state_lock().open(std::move(parts_of_chunk));
+  return {layout_, state_, optimizer_.state_lock(), optimizer_.counters(), std::move(parts)};
 }
 
 void Trainer::Impl::restore(const OptimizerCounters& counters, const ReadPlane& read) {
-  drain();
-  wait_for_loan();
+  flush();
+  wait_for_readers();
   for (const ParameterId id : layout_.call_order()) {
     for (size_t plane = 0; plane < state_planes(layout_.weight_type()).size(); ++plane) {
       state_.visit_plane(id, plane, true,
@@ -357,20 +358,20 @@ std::span<const OpTime> Trainer::last_step_times() const { return impl_->last_st
 int64_t Trainer::num_updates() const { return impl_->counters().num_updates; }
 uint64_t Trainer::num_skipped() const { return impl_->counters().num_skipped; }
 uint64_t Trainer::state_hash() const {
-  impl_->drain();
+  impl_->flush();
   return impl_->state().hash();
 }
 
 std::vector<float> Trainer::read_parameter(std::string_view name) const {
   const ParameterId id = parameter_named(impl_->layout(), name);
-  impl_->drain();
+  impl_->flush();
   std::vector<float> values(impl_->layout().num_elements(id));
   impl_->state().read(id, 0, values);
   return values;
 }
 
 void Trainer::visit_parameters(const VisitParameter& visit) const {
-  impl_->drain();
+  impl_->flush();
   std::vector<float> values;
   for (const ParameterId id : impl_->layout().call_order()) {
     const ParameterInfo& info = impl_->layout().parameter(id);
@@ -388,18 +389,18 @@ void Trainer::write_parameter(std::string_view name, std::span<const float> valu
 }
 
 void Trainer::read_parameter(ParameterId id, uint64_t first, std::span<float> values) const {
-  impl_->drain();
+  impl_->flush();
   impl_->state().read(id, first, values);
 }
 
 void Trainer::write_parameter(ParameterId id, uint64_t first, std::span<const float> values) {
-  impl_->drain();
-  impl_->wait_for_loan();
+  impl_->flush();
+  impl_->wait_for_readers();
   impl_->state().write(id, first, values);
 }
 
 const Layout& Trainer::layout() const { return impl_->layout(); }
-StateLoan Trainer::lend_state() { return impl_->lend(); }
+StateReader Trainer::lock_state() { return impl_->lock_state(); }
 void Trainer::restore(const OptimizerCounters& counters, const ReadPlane& read) {
   impl_->restore(counters, read);
 }

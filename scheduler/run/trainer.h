@@ -21,7 +21,7 @@
 #include "chunk/layout.h"
 #include "device/device.h"
 #include "scheduler/run/micro_batch.h"
-#include "scheduler/run/state_loan.h"
+#include "scheduler/run/state_reader.h"
 #include "scheduler/search/preparation.h"
 
 namespace ebb {
@@ -41,8 +41,8 @@ struct StepResult {
   double overlap_s = 0;  ///< both at once: on the host they then share the cores
   size_t loaded_bytes = 0;
   size_t stored_bytes = 0;
-  uint32_t speculated_chunks = 0;  ///< updated before the norm was known
-  uint32_t undone_chunks = 0;      ///< of those: clipping did bite, or the norm was not a number
+  uint32_t speculated_chunks = 0;   ///< updated before the norm was known
+  uint32_t rolled_back_chunks = 0;  ///< of those: clipping did bite, or the norm was not a number
 };
 
 /// One step after the other. Updates that overlap with the next step's forward are made there, or
@@ -90,7 +90,7 @@ class Trainer {
   /// at home the device holds nothing by then, so the next step loads it anew. Until the loan ends,
   /// a step may wait for it, and so may what looks at weights or writes them. layout() names the
   /// parameters, state_planes() the planes.
-  StateLoan lend_state();
+  StateReader lock_state();
   const Layout& layout() const;
   /// Goes on from such a state: `read` fills what comes next of one plane of a parameter after the
   /// other, in call order; it must not look at this trainer. After a throw, see step().

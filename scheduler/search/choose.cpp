@@ -26,9 +26,9 @@ namespace {
 // alone make some take 0.6 of the time. Others as well where plans are short: of so many operations
 // in all. Where they are long, planning all again takes longer than a second.
 constexpr double kNear = 2;
-constexpr size_t kFewestRefined = 4, kFewestPolished = 2;
-constexpr size_t kOperationsRefined = 800'000, kOperationsPolished = 150'000;
-constexpr auto kAny = [](const Contender&) { return true; };
+constexpr size_t kFewestRefined = 4, kFewestRefinedFinely = 2;
+constexpr size_t kOperationsRefined = 800'000, kOperationsRefinedFinely = 150'000;
+constexpr auto kAny = [](const PlannedCandidate&) { return true; };
 
 /// At most: a chunk that lives on the device has no planes there, and may have no gradient.
 size_t home_bytes_of_chunk(const Layout& layout) {
@@ -42,9 +42,9 @@ class Choice {
   Choice(const Model& model, const TrainerOptions& options, const Budgets& budgets,
          const Machine& machine)
       : model_(model),
-        told_(options),
+        requested_(options),
         budgets_(budgets),
-        judge_(budgets, machine),
+        evaluator_(budgets, machine),
         settings_(settings_to_try(options, budgets)),
         updates_(update_orders(options)),
         tried_(settings_.size()) {}
@@ -56,21 +56,21 @@ class Choice {
       if (tried.failed) std::rethrow_exception(tried.failed);
     }
     if (tried_[0].refused) std::rethrow_exception(tried_[0].refused);
-    if (contenders_.empty()) refuse();
-    std::ranges::sort(contenders_, comes_first);
+    if (planned_.empty()) refuse();
+    std::ranges::sort(planned_, comes_first);
     const Refinement refinement(
-        told_, judge_, [this](const TrainerOptions& options) { return run_dry(options); },
+        requested_, evaluator_, [this](const TrainerOptions& options) { return run_dry(options); },
         least_s_);
-    add_in_hope(team, refinement);
+    add_speculative(team, refinement);
     improve(team, fastest(kFewestRefined, kOperationsRefined, kAny),
-            [&](Contender& c) { refinement.refine(c); });
+            [&](PlannedCandidate& c) { refinement.refine(c); });
     improve(team,
-            fastest(kFewestPolished, kOperationsPolished,
-                    [&](const Contender& c) { return refinement.may_recompute_fewer(c); }),
-            [&](Contender& c) { refinement.recompute_fewer(c); });
-    improve(team, fastest(kFewestPolished, kOperationsPolished, kAny),
-            [&](Contender& c) { refinement.polish(c); });
-    return take(contenders_[0]);
+            fastest(kFewestRefinedFinely, kOperationsRefinedFinely,
+                    [&](const PlannedCandidate& c) { return refinement.may_recompute_fewer(c); }),
+            [&](PlannedCandidate& c) { refinement.recompute_fewer(c); });
+    improve(team, fastest(kFewestRefinedFinely, kOperationsRefinedFinely, kAny),
+            [&](PlannedCandidate& c) { refinement.refine_finely(c); });
+    return take(planned_[0]);
   }
 
  private:
@@ -82,7 +82,7 @@ class Choice {
     size_t least_at_home = SIZE_MAX;
     /// With as much on the device as can be, and too large for home even so: not planned yet. At
     /// home they take no less than their candidates say.
-    std::vector<Contender> leaner;
+    std::vector<PlannedCandidate> fallbacks;
     std::shared_ptr<const Preparation> too_large_for_device;
   };
 
@@ -96,17 +96,17 @@ class Choice {
   }
 
   void consider(size_t setting, Tried& tried) {
-    std::shared_ptr<const Preparation> ground;
+    std::shared_ptr<const Preparation> context;
     try {
-      ground = run_dry(settings_[setting]);
+      context = run_dry(settings_[setting]);
     } catch (const ConfigError&) {
       // A model may use values in a way that only the simplest setting allows.
       tried.refused = std::current_exception();
       return;
     }
-    if (ground->num_blocks < ground->smallest_blocks) tried.too_large_for_device = ground;
+    if (context->num_blocks < context->smallest_blocks) tried.too_large_for_device = context;
     for (const UpdateOrder update : updates_) {
-      Contender c{.ground = ground, .options = ground->options, .setting = setting};
+      PlannedCandidate c{.context = context, .options = context->options, .setting = setting};
       c.options.update = update;
       c.row = tried.candidates.size();
       c.candidate = describe(c);
@@ -119,111 +119,115 @@ class Choice {
   }
 
   /// What home has no room for may live on the device: as much as can, or about as little as must.
-  void plan_at_all(Contender& c, Tried& tried) const {
+  void plan_at_all(PlannedCandidate& c, Tried& tried) const {
     plan_at_home(c, tried);
     const size_t room = budgets_.host_memory.value_or(SIZE_MAX), needed = c.candidate.host_bytes;
-    const uint32_t most = most_device_updates(*c.ground);
-    if (needed <= room || told_.device_updates || most == 0) return;
-    const size_t spared = most * home_bytes_of_chunk(*c.ground->layout);
-    Contender leaner{.ground = c.ground, .options = c.options, .candidate = describe(c)};
-    leaner.options.device_updates = most;
-    leaner.candidate.host_bytes = needed - std::min(needed, spared);
-    if (leaner.candidate.host_bytes > room) return tried.leaner.push_back(std::move(leaner));
-    leaner.row = c.row;
-    leaner.setting = c.setting;
-    c = std::move(leaner);
+    const uint32_t most = most_device_updates(*c.context);
+    if (needed <= room || requested_.device_updates || most == 0) return;
+    const size_t spared = most * home_bytes_of_chunk(*c.context->layout);
+    PlannedCandidate fallbacks{
+        .context = c.context, .options = c.options, .candidate = describe(c)};
+    fallbacks.options.device_updates = most;
+    fallbacks.candidate.host_bytes = needed - std::min(needed, spared);
+    if (fallbacks.candidate.host_bytes > room)
+      return tried.fallbacks.push_back(std::move(fallbacks));
+    fallbacks.row = c.row;
+    fallbacks.setting = c.setting;
+    c = std::move(fallbacks);
     plan_at_home(c, tried);
     if (!c.candidate.why_not.empty()) return;
     const double share =
         static_cast<double>(needed - room) / static_cast<double>(needed - c.candidate.host_bytes);
     const auto enough = static_cast<uint32_t>(std::ceil(share * most));
-    judge_.replaces(changed(c, [&](TrainerOptions& o) { o.device_updates = enough; }), c);
+    evaluator_.replaces(changed(c, [&](TrainerOptions& o) { o.device_updates = enough; }), c);
   }
 
   /// Logs are made in what is spare at home: with less, fewer chunks are speculated on.
-  void plan_at_home(Contender& c, Tried& tried) const {
+  void plan_at_home(PlannedCandidate& c, Tried& tried) const {
     const bool may_choose =
-        may_choose_speculated(told_) && c.options.update == UpdateOrder::Speculate;
-    for (uint32_t num = c.ground->layout->num_chunks();; num /= 2) {
+        may_choose_speculated(requested_) && c.options.update == UpdateOrder::Speculate;
+    for (uint32_t num = c.context->layout->num_chunks();; num /= 2) {
       if (may_choose) c.options.speculated_chunks = num;
-      c.plan = plan_step(*c.ground, c.options);
-      std::string too_large = judge_.judge(c);
-      if (too_large.empty()) return judge_.bound(c);
+      c.plan = plan_step(*c.context, c.options);
+      std::string too_large = evaluator_.evaluate(c);
+      if (too_large.empty()) return evaluator_.bound(c);
       if (!may_choose || num == 0) return refuse_at_home(c, std::move(too_large), tried);
       c.candidate = describe(c);
     }
   }
-  static void refuse_at_home(const Contender& c, std::string too_large, Tried& tried) {
+  static void refuse_at_home(const PlannedCandidate& c, std::string too_large, Tried& tried) {
     if (c.candidate.host_bytes >= tried.least_at_home) return;
     tried.least_at_home = c.candidate.host_bytes;
     tried.too_large_at_home = std::move(too_large);
   }
 
-  void add_in_hope(ThreadTeam& team, const Refinement& refinement) {
-    std::vector<std::optional<Contender>> in_hope(contenders_.size());
-    team.for_each(std::ssize(in_hope), [&](int64_t i) {
+  void add_speculative(ThreadTeam& team, const Refinement& refinement) {
+    std::vector<std::optional<PlannedCandidate>> speculative(planned_.size());
+    team.for_each(std::ssize(speculative), [&](int64_t i) {
       const auto at = static_cast<size_t>(i);
-      in_hope[at] = refinement.in_hope(contenders_[at]);
+      speculative[at] = refinement.speculative(planned_[at]);
     });
-    for (std::optional<Contender>& c : in_hope) {
-      if (c) contenders_.push_back(std::move(*c));
+    for (std::optional<PlannedCandidate>& c : speculative) {
+      if (c) planned_.push_back(std::move(*c));
     }
-    std::ranges::sort(contenders_, comes_first);
+    std::ranges::sort(planned_, comes_first);
   }
 
   /// The fastest of which that is true: so many at least, and others as far as plans are short.
   template <class IsMeant>
-  std::vector<Contender*> fastest(size_t fewest, size_t most_operations, const IsMeant& is_meant) {
-    const size_t num_operations = std::max<size_t>(contenders_[0].plan.ops.size(), 1);
+  std::vector<PlannedCandidate*> fastest(size_t fewest, size_t most_operations,
+                                         const IsMeant& is_meant) {
+    const size_t num_operations = std::max<size_t>(planned_[0].plan.ops.size(), 1);
     const size_t count = std::max(fewest, most_operations / num_operations);
-    std::vector<Contender*> found;
-    for (Contender& c : contenders_) {
+    std::vector<PlannedCandidate*> found;
+    for (PlannedCandidate& c : planned_) {
       if (found.size() < count && is_meant(c)) found.push_back(&c);
     }
     return found;
   }
 
   template <class Way>
-  void improve(ThreadTeam& team, const std::vector<Contender*>& which, const Way& way) {
+  void improve(ThreadTeam& team, const std::vector<PlannedCandidate*>& which, const Way& way) {
     team.for_each(std::ssize(which), [&](int64_t i) { way(*which[static_cast<size_t>(i)]); });
-    std::ranges::sort(contenders_, comes_first);
+    std::ranges::sort(planned_, comes_first);
   }
 
   /// One after the other: nobody promised that a model can be run by several threads.
   std::shared_ptr<const Preparation> run_dry(const TrainerOptions& setting) {
     std::lock_guard lock(model_mutex_);
-    return std::make_shared<const Preparation>(prepare_ground(model_, setting, budgets_));
+    return std::make_shared<const Preparation>(prepare_context(model_, setting, budgets_));
   }
 
   /// What is known without a plan.
-  static Candidate describe(const Contender& c) {
-    const Preparation& ground = *c.ground;
-    Candidate candidate{.order = ground.options.micro_batch_order,
-                        .recompute = ground.options.recompute,
-                        .activations = ground.options.activations,
+  static Candidate describe(const PlannedCandidate& c) {
+    const Preparation& context = *c.context;
+    Candidate candidate{.order = context.options.micro_batch_order,
+                        .recompute = context.options.recompute,
+                        .activations = context.options.activations,
                         .update = c.options.update,
-                        .flops = ground.flops,
-                        .smallest_device_bytes = ground.smallest_device_bytes};
-    if (ground.num_blocks < ground.smallest_blocks) {
+                        .flops = context.flops,
+                        .smallest_device_bytes = context.smallest_device_bytes};
+    if (context.num_blocks < context.smallest_blocks) {
       candidate.why_not =
-          fmt::format("needs {} on the device", format_bytes(ground.smallest_device_bytes));
+          fmt::format("needs {} on the device", format_bytes(context.smallest_device_bytes));
     }
     return candidate;
   }
 
-  void keep(Contender contender) {
-    std::lock_guard lock(contenders_mutex_);
-    least_s_ = std::min(least_s_, contender.candidate.seconds);
-    contenders_.push_back(std::move(contender));
-    std::erase_if(contenders_,
-                  [&](const Contender& c) { return c.candidate.seconds > kNear * least_s_; });
+  void keep(PlannedCandidate candidate) {
+    std::lock_guard lock(planned_mutex_);
+    least_s_ = std::min(least_s_, candidate.candidate.seconds);
+    planned_.push_back(std::move(candidate));
+    std::erase_if(planned_, [&](const PlannedCandidate& c) {
+      return c.candidate.seconds > kNear * least_s_;
+    });
   }
 
-  Preparation take(Contender& best) {
-    Preparation prepared = *best.ground;
+  Preparation take(PlannedCandidate& best) {
+    Preparation prepared = *best.context;
     prepared.options = best.options;
     complete(prepared, std::move(best.plan));
-    for (const Contender& c : std::views::reverse(contenders_)) {  // the best of a row at last
+    for (const PlannedCandidate& c : std::views::reverse(planned_)) {  // the best of a row at last
       tried_[c.setting].candidates[c.row] = c.candidate;
     }
     for (size_t i = 0; i < tried_.size(); ++i) {
@@ -238,19 +242,19 @@ class Choice {
   }
 
   /// Of what is too large for home in any case only the least counts.
-  void plan_leaner() {
-    std::vector<Contender> all;
-    for (Tried& tried : tried_) std::ranges::move(tried.leaner, std::back_inserter(all));
-    std::ranges::sort(all, {}, [](const Contender& c) { return c.candidate.host_bytes; });
+  void plan_fallbacks() {
+    std::vector<PlannedCandidate> all;
+    for (Tried& tried : tried_) std::ranges::move(tried.fallbacks, std::back_inserter(all));
+    std::ranges::sort(all, {}, [](const PlannedCandidate& c) { return c.candidate.host_bytes; });
     Tried& least = *std::ranges::min_element(tried_, {}, &Tried::least_at_home);
-    for (Contender& c : all) {
+    for (PlannedCandidate& c : all) {
       if (c.candidate.host_bytes >= least.least_at_home) return;
       plan_at_home(c, least);
     }
   }
 
   [[noreturn]] void refuse() {
-    plan_leaner();
+    plan_fallbacks();
     const auto least = std::ranges::min_element(tried_, {}, &Tried::least_at_home);
     if (!least->too_large_at_home.empty()) {
       if (least->least_at_home <= budgets_.host_memory.value_or(SIZE_MAX)) {
@@ -260,24 +264,24 @@ class Choice {
     }
     const Preparation* nearest = nullptr;
     for (const Tried& tried : tried_) {
-      const Preparation* const ground = tried.too_large_for_device.get();
+      const Preparation* const context = tried.too_large_for_device.get();
       const bool nearer =
-          ground != nullptr &&
-          (nearest == nullptr || ground->smallest_device_bytes < nearest->smallest_device_bytes);
-      if (nearer) nearest = ground;
+          context != nullptr &&
+          (nearest == nullptr || context->smallest_device_bytes < nearest->smallest_device_bytes);
+      if (nearer) nearest = context;
     }
     throw_too_large_for_device(*nearest, budgets_.device_memory.value_or(0));
   }
 
   const Model& model_;
-  const TrainerOptions& told_;
+  const TrainerOptions& requested_;
   const Budgets& budgets_;
-  const Judge judge_;
+  const Evaluator evaluator_;
   const std::vector<TrainerOptions> settings_;
   const std::vector<UpdateOrder> updates_;
   std::vector<Tried> tried_;  // by setting
-  std::mutex model_mutex_, contenders_mutex_;
-  std::vector<Contender> contenders_;  // those near the fastest
+  std::mutex model_mutex_, planned_mutex_;
+  std::vector<PlannedCandidate> planned_;  // those near the fastest
   double least_s_ = std::numeric_limits<double>::infinity();
 };
 

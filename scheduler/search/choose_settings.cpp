@@ -7,23 +7,23 @@ namespace ebb {
 namespace {
 
 constexpr MicroBatchOrder kOrders[] = {MicroBatchOrder::Horizontal, MicroBatchOrder::Vertical};
-constexpr Recompute kRecomputes[] = {Recompute::None, Recompute::Block, Recompute::Sqrt};
+constexpr Recompute kRecomputes[] = {Recompute::None, Recompute::Layer, Recompute::Sqrt};
 constexpr ActivationPlacement kPlacements[] = {ActivationPlacement::Device,
                                                ActivationPlacement::Offload};
 constexpr UpdateOrder kUpdates[] = {UpdateOrder::Overlap, UpdateOrder::Wait};
 
 template <class T, size_t N>
-std::vector<T> values_of(T told, const T (&all)[N]) {
-  if (told != T::Auto) return {told};
+std::vector<T> values_of(T requested, const T (&all)[N]) {
+  if (requested != T::Auto) return {requested};
   return std::vector<T>(std::begin(all), std::end(all));
 }
 
 // A hope may be in vain: so much faster must a step be that speculates. It is more than what it is
 // slower where every step is clipped (docs/undo.md).
-constexpr double kWorthOfHope = 1.03;
+constexpr double kWorthOfSpeculation = 1.03;
 
 double compared_seconds(const Candidate& c) {
-  return c.update == UpdateOrder::Speculate ? kWorthOfHope * c.seconds : c.seconds;
+  return c.update == UpdateOrder::Speculate ? kWorthOfSpeculation * c.seconds : c.seconds;
 }
 
 }  // namespace

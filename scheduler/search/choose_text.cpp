@@ -38,7 +38,7 @@ std::string too_large_for_host(const Ledger& ledger, size_t budget) {
       ledger.table());
 }
 
-std::string too_large_together(const Preparation& ground, const Ledger& ledger, size_t budget) {
+std::string too_large_together(const Preparation& context, const Ledger& ledger, size_t budget) {
   const size_t home = ledger.total(Tier::Host);
   const size_t device = ledger.total(Tier::Device);
   return with_table(
@@ -47,8 +47,8 @@ std::string too_large_together(const Preparation& ground, const Ledger& ledger, 
           "this machine can give {}; with the smallest device budget, {}, it would need at least "
           "{}",
           format_bytes(home), format_bytes(device), format_bytes(home + device),
-          format_bytes(budget), format_bytes(ground.smallest_device_bytes),
-          format_bytes(home + ground.smallest_device_bytes)),
+          format_bytes(budget), format_bytes(context.smallest_device_bytes),
+          format_bytes(home + context.smallest_device_bytes)),
       ledger.table());
 }
 

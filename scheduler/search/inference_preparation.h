@@ -25,7 +25,7 @@ struct InferenceOptions {
 };
 
 /// One shape of micro-batch, and what is wanted of it.
-struct Pass {
+struct ForwardSpec {
   const Model* model = nullptr;  ///< all passes: with the same parameters
   bool loss = true;              ///< false: logits alone, of the last rows; others are not made
   int64_t num_losses = 0;        ///< rows of the loss, where each one's is wanted; 0: it is not
@@ -35,15 +35,15 @@ struct Pass {
 
 /// Everything decided before the first run.
 struct PreparedInference {
-  struct PreparedPass {
-    Pass pass;
+  struct PreparedForward {
+    ForwardSpec forward;
     Trace trace = {};
     Plan plan = {};
-    Plan fill_plan = {};   ///< what the plan expects, from an empty device
-    Plan drain_plan = {};  ///< back to that
+    Plan warm_up_plan = {};  ///< what the plan expects, from an empty device
+    Plan flush_plan = {};    ///< back to that
   };
   InferenceOptions options;
-  std::vector<PreparedPass> passes;
+  std::vector<PreparedForward> forwards;
   std::shared_ptr<const Layout> layout;
   Ledger ledger;                ///< every byte, by class and tier
   std::vector<InputSpec> kept;  ///< by name, of all passes
@@ -52,15 +52,15 @@ struct PreparedInference {
   size_t workspace_bytes = 0;   ///< of kernels
   size_t arena_bytes = 0;
   uint32_t num_blocks = 0;
-  uint32_t num_held = 0;                 ///< of the weights' chunks
+  uint32_t resident_chunks = 0;          ///< of the weights' chunks
   size_t smallest_device_bytes = 0;      ///< the smallest device budget that works
-  size_t resident_device_bytes = 0;      ///< beyond which more does not help
+  size_t full_device_bytes = 0;          ///< beyond which more does not help
   int num_threads = 1;                   ///< of the device's kernels: the device may have no more
   DeviceKind device = DeviceKind::Host;  ///< whose kernels' workspace was counted
 };
 
 /// The models must outlive what is made of this.
-PreparedInference prepare_inference(std::span<const Pass> passes, const InferenceOptions& options,
-                                    const Budgets& budgets);
+PreparedInference prepare_inference(std::span<const ForwardSpec> forwards,
+                                    const InferenceOptions& options, const Budgets& budgets);
 
 }  // namespace ebb

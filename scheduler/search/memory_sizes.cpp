@@ -17,9 +17,9 @@ constexpr size_t kAlignment = 64;
 
 HomeOptions home_options(const Plan& plan) {
   return {.device_chunks = plan.device_updates,
-          .num_gradient_slots = plan.num_gradient_slots,
-          .sums = plan.sums_at_home,
-          .activations = plan.activations_at_home};
+          .gradient_buffers = plan.gradient_buffers,
+          .sums = plan.stored_sums,
+          .activations = plan.stored_activations};
 }
 
 size_t partial_norm_bytes(const Layout& layout) { return layout.num_pieces() * sizeof(double); }

@@ -7,9 +7,9 @@ namespace ebb {
 TapeOptions tape_options(const TrainerOptions& options, bool training, uint32_t step) {
   return {.training = training,
           .recompute = static_cast<uint32_t>(options.recompute),
-          .num_recomputed = options.recomputed_blocks.value_or(UINT32_MAX),
+          .recomputed_layers = options.recomputed_layers.value_or(UINT32_MAX),
           .recomputed_of = options.recomputed_of.value_or(UINT32_MAX),
-          .rest = options.activations == ActivationPlacement::Offload,
+          .mark_idle = options.activations == ActivationPlacement::Offload,
           .dropout = {.probability = options.dropout,
                       .key = random_key(options.seed, RandomUse::Dropout),
                       .step = step}};
@@ -19,7 +19,7 @@ std::string name_of(Recompute recompute) {
   switch (recompute) {
     case Recompute::None:
       return "none";
-    case Recompute::Block:
+    case Recompute::Layer:
       return "block";
     case Recompute::Sqrt:
       return "sqrt";

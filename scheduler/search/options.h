@@ -22,7 +22,7 @@ namespace ebb {
 /// blocks and more inside.
 enum class Recompute : uint32_t {
   None = 0,
-  Block = 1,
+  Layer = 1,
   Sqrt = UINT32_MAX - 1,  ///< of the root of the number of blocks at once
   Auto = UINT32_MAX,
 };
@@ -62,7 +62,7 @@ struct TrainerOptions {
   Recompute recompute = Recompute::Auto;
   /// Of the blocks, only the first so many are recomputed: what they make would be kept the
   /// longest. nullopt: all of them, or the planner's choice where `recompute` is.
-  std::optional<uint32_t> recomputed_blocks = {};
+  std::optional<uint32_t> recomputed_layers = {};
   /// Of each so many blocks in a row: where values leave, blocks that are recomputed leave time to
   /// those between them. nullopt: of all, or the planner's choice where the number is.
   std::optional<uint32_t> recomputed_of = {};
@@ -73,9 +73,9 @@ struct TrainerOptions {
   UpdateOrder update = UpdateOrder::Auto;
   /// Of the updates of a step without clipping, how many (0 to 1) overlap with the next step;
   /// nullopt: the planner's choice. The same bits either way, and so the next.
-  std::optional<double> carried_share = {};
+  std::optional<double> deferred_share = {};
   /// Chunks of gradients that may wait at home for the others; nullopt: the planner's choice.
-  std::optional<uint32_t> gradient_slots = {};
+  std::optional<uint32_t> gradient_buffers = {};
   /// Where updates speculate: on so many chunks, as far as that is possible and there is memory at
   /// home for their logs; nullopt: the planner's choice.
   std::optional<uint32_t> speculated_chunks = {};
@@ -84,7 +84,7 @@ struct TrainerOptions {
   bool speculates_late = false;
   /// Chunks of weights to hold on the device from step to step, as far as that is possible;
   /// nullopt: the planner's choice. The same bits either way.
-  std::optional<uint32_t> held_chunks = {};
+  std::optional<uint32_t> resident_chunks = {};
   /// Chunks that live on the device and are updated there, as far as there is room; nullopt:
   /// the planner's choice.
   std::optional<uint32_t> device_updates = {};

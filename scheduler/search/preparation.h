@@ -28,11 +28,11 @@ struct Candidate {
   ActivationPlacement activations = ActivationPlacement::Device;
   UpdateOrder update = UpdateOrder::Overlap;
   // Tried for those near the fastest alone.
-  uint32_t recomputed_blocks = 0;   ///< where blocks are recomputed: how many of the model's
-  uint32_t recomputed_of = 0;       ///< of each so many in a row; 0: of all, and then the first
-  uint32_t num_held = 0;            ///< chunks of weights
-  uint32_t num_device_updates = 0;  ///< chunks; of those held
-  uint32_t num_speculated = 0;      ///< chunks
+  uint32_t recomputed_layers = 0;  ///< where blocks are recomputed: how many of the model's
+  uint32_t recomputed_of = 0;      ///< of each so many in a row; 0: of all, and then the first
+  uint32_t resident_chunks = 0;    ///< chunks of weights
+  uint32_t device_updates = 0;     ///< chunks; of those held
+  uint32_t speculated_chunks = 0;  ///< chunks
   std::string why_not = {};  ///< empty: it fits the budgets. Otherwise what follows is not known
   double seconds = 0;        ///< predicted, of a step; 0 on a machine without rates
   Bound bound = {};
@@ -50,24 +50,24 @@ struct Preparation {
   size_t chosen = 0;                  ///< of them
   std::shared_ptr<const Layout> layout;
   Trace trace, evaluation_trace;
-  std::shared_ptr<const Program> program;  ///< of the trace; none once a plan was taken
+  std::shared_ptr<const ChunkTrace> chunk_trace;  ///< of the trace; none once a plan was taken
   Plan plan, evaluation_plan;
-  Plan settle_plan;  ///< blocks for what lives on the device, before the first step
-  Plan drain_plan;   ///< what a step leaves to the next, should none follow at once
-  Plan fill_plan;    ///< what a step expects of the one before, should there be none
-  Ledger ledger;     ///< every byte, by class and tier
+  Plan initialise_plan;  ///< blocks for what lives on the device, before the first step
+  Plan flush_plan;       ///< what a step leaves to the next, should none follow at once
+  Plan warm_up_plan;     ///< what a step expects of the one before, should there be none
+  Ledger ledger;         ///< every byte, by class and tier
   uint32_t num_blocks = 0;
   size_t block_memory_bytes = 0;  ///< of the budget: for blocks, and for state that lives there
   uint32_t smallest_blocks = 0;
-  uint32_t resident_blocks = 0;
+  uint32_t full_blocks = 0;
   size_t smallest_device_bytes = 0;  ///< the smallest device budget that works, for any candidate
-  size_t resident_device_bytes = 0;  ///< beyond which only chunks that live there take more
+  size_t full_device_bytes = 0;      ///< beyond which only chunks that live there take more
   int num_threads = 1;               ///< of the device's kernels: the device may have no more
   DeviceKind device = DeviceKind::Host;            ///< whose kernels' workspace was counted
   std::optional<AttentionKernels> attention = {};  ///< counted, too
   size_t pinned_memory = SIZE_MAX;                 ///< of the budgets
   double flops = 0;                                ///< of a step, recomputation included
-  uint32_t num_model_blocks = 0;                   ///< that the model's forward is made of
+  uint32_t num_layers = 0;                         ///< that the model's forward is made of
 };
 
 /// `machine` is what the choice goes by; without rates, bytes moved and arithmetic decide.

@@ -10,7 +10,7 @@
 #include "device/planes.h"
 #include "device/sim/sim_device.h"
 #include "device/staging.h"
-#include "scheduler/plan/program.h"
+#include "scheduler/plan/chunk_trace.h"
 #include "scheduler/plan/validate.h"
 #include "scheduler/search/choose.h"
 #include "scheduler/search/memory_sizes.h"
@@ -30,7 +30,7 @@ struct DryRun {
 DryRun dry_run(const Model& model, const TrainerOptions& options, uint32_t num_micro_batches,
                bool training, const DeviceOptions& counted) {
   SimDevice sim(counted);
-  const auto compute = sim.create_stream(StreamRole::Compute);
+  const auto compute = sim.create_stream(StreamKind::Compute);
   TraceRecorder recorder(sim, model.parameters(), options.dtype);
   std::byte* const base = recorder.arena().base();  // never touched
   MicroBatches micro_batches(model, sim, *compute, recorder, recorder.arena(),
@@ -48,7 +48,7 @@ DryRun dry_run(const Model& model, const TrainerOptions& options, uint32_t num_m
   DryRun result{.trace = {},
                 .order = recorder.first_use_order(),
                 .num_uses = recorder.num_uses(),
-                .num_blocks = micro_batches.num_blocks()};
+                .num_blocks = micro_batches.num_layers()};
   result.trace = recorder.take();
   return result;
 }
@@ -101,22 +101,22 @@ PlanOptions plan_options(const TrainerOptions& options, uint32_t num_blocks, boo
   return {.num_blocks = num_blocks,
           .update = update,
           .update_after_norm = updates_after_norm(options),
-          .num_gradient_slots = options.gradient_slots.value_or(kGradientSlots),
-          .carry_updates = options.update != UpdateOrder::Wait,
-          .carried_share = options.carried_share.value_or(kCarriedShare),
-          .num_speculated = options.update == UpdateOrder::Speculate
-                                ? options.speculated_chunks.value_or(UINT32_MAX)
-                                : 0,
-          .num_held = options.held_chunks.value_or(0),
-          .num_device_updates = options.device_updates.value_or(0)};
+          .gradient_buffers = options.gradient_buffers.value_or(kGradientBuffers),
+          .defer_updates = options.update != UpdateOrder::Wait,
+          .deferred_share = options.deferred_share.value_or(kDeferredShare),
+          .speculated_chunks = options.update == UpdateOrder::Speculate
+                                   ? options.speculated_chunks.value_or(UINT32_MAX)
+                                   : 0,
+          .resident_chunks = options.resident_chunks.value_or(0),
+          .device_updates = options.device_updates.value_or(0)};
 }
 
 /// What memory is left for blocks, once the state of some chunks has its place; more blocks than
 /// would ever be used are not taken.
-uint32_t blocks_beside(const Preparation& p, uint32_t num_device_updates) {
-  const size_t state_bytes = device_state_bytes(*p.layout, num_device_updates);
+uint32_t blocks_beside(const Preparation& p, uint32_t device_updates) {
+  const size_t state_bytes = device_state_bytes(*p.layout, device_updates);
   const size_t left = p.block_memory_bytes - std::min(p.block_memory_bytes, state_bytes);
-  const size_t useful = p.resident_blocks + num_device_updates;
+  const size_t useful = p.full_blocks + device_updates;
   return static_cast<uint32_t>(std::min(left / p.layout->chunk_bytes(), useful));
 }
 
@@ -141,12 +141,12 @@ std::string need_by_class(const BlockNeed& need, const Ledger& fixed, size_t chu
   return text;
 }
 
-Program program_of_evaluation(const Preparation& p) {
-  return make_program(p.evaluation_trace, *p.layout, false);
+ChunkTrace chunk_trace_of_evaluation(const Preparation& p) {
+  return make_chunk_trace(p.evaluation_trace, *p.layout, false);
 }
 
-BlockNeed need_of(const Preparation& p, const Program& evaluating) {
-  const BlockNeed need = smallest_need(*p.program, p.trace);
+BlockNeed need_of(const Preparation& p, const ChunkTrace& evaluating) {
+  const BlockNeed need = smallest_need(*p.chunk_trace, p.trace);
   const BlockNeed evaluation = smallest_need(evaluating, p.evaluation_trace);
   return evaluation.num_blocks > need.num_blocks ? evaluation : need;
 }
@@ -162,8 +162,9 @@ Recompute square_root(const Model& model, TrainerOptions options) {
 
 }  // namespace
 
-Preparation prepare_ground(const Model& model, const TrainerOptions& told, const Budgets& budgets) {
-  TrainerOptions options = told;
+Preparation prepare_context(const Model& model, const TrainerOptions& requested,
+                            const Budgets& budgets) {
+  TrainerOptions options = requested;
   if (options.recompute == Recompute::Sqrt) options.recompute = square_root(model, options);
   Preparation p;
   p.options = options;
@@ -176,25 +177,25 @@ Preparation prepare_ground(const Model& model, const TrainerOptions& told, const
                                  .attention = p.attention,
                                  .counted_kind = p.device};
   DryRun run = dry_run(model, options, options.gradient_accumulation, true, counted);
-  p.num_model_blocks = run.num_blocks;
+  p.num_layers = run.num_blocks;
   p.layout = std::make_shared<const Layout>(make_layout(model, options, run));
   p.trace = std::move(run.trace);
   check_uses(p.trace, *p.layout);
   if (options.evaluation_batches > 0) {
     p.evaluation_trace = dry_run(model, options, options.evaluation_batches, false, counted).trace;
   }
-  for (const Moment& m : p.trace.moments) p.flops += m.cost.flops;
+  for (const Call& m : p.trace.calls) p.flops += m.cost.flops;
 
   const size_t chunk_bytes = p.layout->chunk_bytes();
   p.ledger = fixed_memory(model, options, *p.layout, p.trace, p.evaluation_trace).ledger;
   const size_t fixed_bytes = p.ledger.total(Tier::Device);
-  p.program = std::make_shared<const Program>(make_program(p.trace, *p.layout, true));
-  const Program evaluating = program_of_evaluation(p);
+  p.chunk_trace = std::make_shared<const ChunkTrace>(make_chunk_trace(p.trace, *p.layout, true));
+  const ChunkTrace evaluating = chunk_trace_of_evaluation(p);
   p.smallest_blocks = need_of(p, evaluating).num_blocks;
-  p.resident_blocks = std::max(peak_of_chunks(*p.program), peak_of_chunks(evaluating));
+  p.full_blocks = std::max(peak_of_chunks(*p.chunk_trace), peak_of_chunks(evaluating));
   p.smallest_device_bytes = fixed_bytes + p.smallest_blocks * chunk_bytes;
-  p.resident_device_bytes = fixed_bytes + p.resident_blocks * chunk_bytes;
-  const size_t budget = budgets.device_memory.value_or(p.resident_device_bytes);
+  p.full_device_bytes = fixed_bytes + p.full_blocks * chunk_bytes;
+  const size_t budget = budgets.device_memory.value_or(p.full_device_bytes);
   p.block_memory_bytes = budget > fixed_bytes ? budget - fixed_bytes : 0;
   p.num_blocks = blocks_beside(p, 0);
   return p;
@@ -229,21 +230,22 @@ std::string with_table(std::string_view message, std::string_view table) {
 }
 
 void throw_too_large_for_device(const Preparation& p, size_t budget) {
-  const BlockNeed need = need_of(p, program_of_evaluation(p));
+  const BlockNeed need = need_of(p, chunk_trace_of_evaluation(p));
   throw PlanError(with_table(
       fmt::format(
           "the plan does not fit: device memory {} ({} bytes), the smallest that works is {} ({} "
           "bytes). The largest moment is '{}'",
           format_bytes(budget), budget, format_bytes(p.smallest_device_bytes),
-          p.smallest_device_bytes, need.moment),
+          p.smallest_device_bytes, need.call),
       need_by_class(need, p.ledger, p.layout->chunk_bytes())));
 }
 
-Plan plan_step(const Preparation& ground, const TrainerOptions& told) {
-  TrainerOptions options = told;
-  options.device_updates = std::min(told.device_updates.value_or(0), most_device_updates(ground));
-  return make_plan(*ground.program, ground.trace, *ground.layout,
-                   plan_options(options, blocks_beside(ground, *options.device_updates), true));
+Plan plan_step(const Preparation& context, const TrainerOptions& requested) {
+  TrainerOptions options = requested;
+  options.device_updates =
+      std::min(requested.device_updates.value_or(0), most_device_updates(context));
+  return make_plan(*context.chunk_trace, context.trace, *context.layout,
+                   plan_options(options, blocks_beside(context, *options.device_updates), true));
 }
 
 namespace {
@@ -255,29 +257,29 @@ size_t ring_bytes(const Preparation& p, const Plan& plan, size_t input_bytes) {
   const size_t pinned_buffers[] = {input_bytes, sizeof(double), updates ? kCoefficientBytes : 0,
                                    updates ? bounce_buffer_bytes(*p.layout) : 0};
   const size_t home_bytes =
-      travelling_bytes(*p.layout, state_planes(p.options.dtype), home_options(plan));
+      copied_bytes(*p.layout, state_planes(p.options.dtype), home_options(plan));
   return planned_staging_bytes(p.pinned_memory, pinned_buffers, home_bytes);
 }
 
 }  // namespace
 
-Ledger ledger_with(const Preparation& ground, const Plan& plan) {
-  Ledger ledger = ground.ledger;
+Ledger ledger_with(const Preparation& context, const Plan& plan) {
+  Ledger ledger = context.ledger;
   const size_t input_bytes = ledger.bytes("inputs", Tier::Device);
-  ledger.add("chunk blocks", Tier::Device, plan.num_blocks * ground.layout->chunk_bytes());
+  ledger.add("chunk blocks", Tier::Device, plan.num_blocks * context.layout->chunk_bytes());
   if (!plan.device_updates.empty()) {
     const auto num = static_cast<uint32_t>(plan.device_updates.size());
-    ledger.add("state on the device", Tier::Device, device_state_bytes(*ground.layout, num));
+    ledger.add("state on the device", Tier::Device, device_state_bytes(*context.layout, num));
     ledger.add("coefficients", Tier::Host, kCoefficientBytes);
-    ledger.add("state's window", Tier::Host, bounce_buffer_bytes(*ground.layout));
+    ledger.add("state's window", Tier::Host, bounce_buffer_bytes(*context.layout));
   }
   if (!plan.speculated.empty()) {
-    ledger.add("undo logs", Tier::Host, plan.speculated.size() * undo_log_bytes(*ground.layout));
+    ledger.add("undo logs", Tier::Host, plan.speculated.size() * undo_log_bytes(*context.layout));
   }
-  add_home(ledger, *ground.layout, state_planes(ground.options.dtype), home_options(plan));
+  add_home(ledger, *context.layout, state_planes(context.options.dtype), home_options(plan));
   ledger.add("inputs", Tier::Host, input_bytes);
   ledger.add("loss", Tier::Host, sizeof(double));
-  ledger.add("rings for copies", Tier::Host, ring_bytes(ground, plan, input_bytes));
+  ledger.add("rings for copies", Tier::Host, ring_bytes(context, plan, input_bytes));
   return ledger;
 }
 
@@ -288,16 +290,16 @@ void complete(Preparation& p, Plan plan) {
   p.num_blocks = p.plan.num_blocks;
   p.options.device_updates = static_cast<uint32_t>(p.plan.device_updates.size());
   p.options.speculated_chunks = static_cast<uint32_t>(p.plan.speculated.size());
-  p.options.held_chunks =
-      static_cast<uint32_t>(p.plan.held_at_end.size() - p.plan.device_updates.size());
+  p.options.resident_chunks =
+      static_cast<uint32_t>(p.plan.resident_at_end.size() - p.plan.device_updates.size());
   check_plan(p.plan, p.trace, layout, plan_options(p.options, p.num_blocks, true));
-  p.settle_plan = make_settle_plan(p.plan);
-  p.drain_plan = make_drain_plan(p.plan);
-  p.fill_plan = make_fill_plan(p.plan, layout);
-  p.program.reset();
+  p.initialise_plan = make_initialise_plan(p.plan);
+  p.flush_plan = make_flush_plan(p.plan);
+  p.warm_up_plan = make_warm_up_plan(p.plan, layout);
+  p.chunk_trace.reset();
   if (p.options.evaluation_batches == 0) return;
   PlanOptions evaluation = plan_options(p.options, p.num_blocks, false);
-  evaluation.num_held = 0;  // what a step leaves is other chunks
+  evaluation.resident_chunks = 0;  // what a step leaves is other chunks
   evaluation.device_chunks = p.plan.device_updates;
   p.evaluation_plan = make_plan(p.evaluation_trace, layout, evaluation);
   check_plan(p.evaluation_plan, p.evaluation_trace, layout, evaluation);

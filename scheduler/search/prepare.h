@@ -12,8 +12,8 @@ namespace ebb {
 /// Traces, layout, and what they need of the device; num_blocks is what the budget holds, fewer
 /// than smallest_blocks where it is too small. The ledger has what does not depend on a plan.
 /// Nothing but the plan depends on options.update.
-Preparation prepare_ground(const Model& model, const TrainerOptions& options,
-                           const Budgets& budgets);
+Preparation prepare_context(const Model& model, const TrainerOptions& options,
+                            const Budgets& budgets);
 
 /// A message with a table below it: for errors, which end without a newline.
 std::string with_table(std::string_view message, std::string_view table);
@@ -21,22 +21,22 @@ std::string with_table(std::string_view message, std::string_view table);
 /// What is said of a plan with this ledger that home, or home and a host device together, cannot
 /// hold.
 std::string too_large_for_host(const Ledger& ledger, size_t budget);
-std::string too_large_together(const Preparation& ground, const Ledger& ledger, size_t budget);
+std::string too_large_together(const Preparation& context, const Ledger& ledger, size_t budget);
 
 /// REQUIRES: ground.num_blocks < ground.smallest_blocks.
-[[noreturn]] void throw_too_large_for_device(const Preparation& ground, size_t budget);
+[[noreturn]] void throw_too_large_for_device(const Preparation& context, size_t budget);
 
 /// Chunks whose state the budget has room for on the device.
-uint32_t most_device_updates(const Preparation& ground);
+uint32_t most_device_updates(const Preparation& context);
 
 /// `options`: the ground's, but for what only the plan depends on.
 /// REQUIRES: ground.num_blocks >= ground.smallest_blocks.
-Plan plan_step(const Preparation& ground, const TrainerOptions& options);
+Plan plan_step(const Preparation& context, const TrainerOptions& options);
 
 /// Every byte, if the step follows this plan.
-Ledger ledger_with(const Preparation& ground, const Plan& plan);
+Ledger ledger_with(const Preparation& context, const Plan& plan);
 
 /// Takes the plan, and adds and checks all that goes with it.
-void complete(Preparation& ground, Plan plan);
+void complete(Preparation& context, Plan plan);
 
 }  // namespace ebb

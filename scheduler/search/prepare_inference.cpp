@@ -7,9 +7,9 @@
 #include "device/planes.h"
 #include "device/sim/sim_device.h"
 #include "device/staging.h"
-#include "scheduler/plan/program.h"
+#include "scheduler/plan/chunk_trace.h"
 #include "scheduler/plan/validate.h"
-#include "scheduler/search/inference_pass.h"
+#include "scheduler/search/inference_forward.h"
 #include "scheduler/search/inference_preparation.h"
 #include "scheduler/search/prepare.h"
 #include "scheduler/search/trace_recorder.h"
@@ -26,17 +26,17 @@ struct DryRun {
   std::vector<ParameterId> order;
 };
 
-DryRun dry_run(const Pass& pass, DType dtype, int num_threads, DeviceKind device) {
+DryRun dry_run(const ForwardSpec& forward, DType dtype, int num_threads, DeviceKind device) {
   SimDevice sim({.kind = DeviceKind::Sim, .num_threads = num_threads, .counted_kind = device});
-  const auto compute = sim.create_stream(StreamRole::Compute);
-  TraceRecorder recorder(sim, pass.model->parameters(), dtype);
+  const auto compute = sim.create_stream(StreamKind::Compute);
+  TraceRecorder recorder(sim, forward.model->parameters(), dtype);
   std::byte* const base = recorder.arena().base();  // never touched
   std::vector<Tensor> inputs;
-  for (const InputSpec& spec : pass.model->inputs()) {
+  for (const InputSpec& spec : forward.model->inputs()) {
     inputs.push_back({base, spec.dtype, spec.shape});
   }
   Tape tape(sim, *compute, recorder, recorder.arena());
-  run_pass(tape, pass, inputs, results_of(pass, dtype, base), {base, DType::F64, {1}});
+  run_forward(tape, forward, inputs, results_of(forward, dtype, base), {base, DType::F64, {1}});
   DryRun run{.trace = {}, .order = recorder.first_use_order()};
   run.trace = recorder.take();
   return run;
@@ -49,14 +49,14 @@ Layout make_layout(const Parameters& parameters, const std::vector<ParameterId>&
   return Layout(std::move(infos), order, options.dtype, options.dtype, options.chunk_bytes);
 }
 
-void check_passes(std::span<const Pass> passes) {
-  EBB_CHECK(!passes.empty(), "an inference has at least one pass");
-  const Parameters& first = passes[0].model->parameters();
-  for (const Pass& pass : passes) {
-    EBB_CHECK(pass.loss || (pass.logits_rows > 0 && pass.num_losses == 0),
+void check_forwards(std::span<const ForwardSpec> forwards) {
+  EBB_CHECK(!forwards.empty(), "an inference has at least one pass");
+  const Parameters& first = forwards[0].model->parameters();
+  for (const ForwardSpec& forward : forwards) {
+    EBB_CHECK(forward.loss || (forward.logits_rows > 0 && forward.num_losses == 0),
               "a pass without a loss is for logits alone");
-    EBB_CHECK(pass.logits_rows == 0 || pass.num_classes > 0, "logits have classes");
-    const Parameters& parameters = pass.model->parameters();
+    EBB_CHECK(forward.logits_rows == 0 || forward.num_classes > 0, "logits have classes");
+    const Parameters& parameters = forward.model->parameters();
     EBB_CHECK(parameters.size() == first.size(), "passes have the same parameters");
     for (ParameterId id = 0; id < first.size(); ++id) {
       EBB_CHECK(parameters[id].name == first[id].name && parameters[id].shape == first[id].shape,
@@ -75,16 +75,16 @@ void add_kept(std::vector<InputSpec>& kept, const InputSpec& spec) {
 /// Everything on the device but blocks, and its places at home.
 void count_fixed(PreparedInference& p) {
   size_t kept_bytes = 0;
-  for (const auto& prepared : p.passes) {
-    const Pass& pass = prepared.pass;
+  for (const auto& prepared : p.forwards) {
+    const ForwardSpec& forward = prepared.forward;
     size_t bytes = 0;
-    for (const InputSpec& spec : pass.model->inputs()) {
+    for (const InputSpec& spec : forward.model->inputs()) {
       spec.kept ? add_kept(p.kept, spec) : void(bytes += padded_bytes(spec.shape, spec.dtype));
     }
     p.input_bytes = std::max(p.input_bytes, bytes);
     const size_t losses =
-        pass.num_losses > 0 ? padded_bytes({pass.num_losses}, DType::F32) : size_t{0};
-    const size_t logits = padded_bytes({pass.logits_rows, pass.num_classes}, p.options.dtype);
+        forward.num_losses > 0 ? padded_bytes({forward.num_losses}, DType::F32) : size_t{0};
+    const size_t logits = padded_bytes({forward.logits_rows, forward.num_classes}, p.options.dtype);
     p.result_bytes = std::max(p.result_bytes, losses + logits);
     p.workspace_bytes = std::max(p.workspace_bytes, prepared.trace.workspace_bytes);
     p.arena_bytes = std::max(p.arena_bytes, prepared.trace.arena_bytes);
@@ -103,7 +103,7 @@ void count_fixed(PreparedInference& p) {
           "the plan does not fit: device memory {} ({} bytes), the smallest that works is {} ({} "
           "bytes). The largest moment is '{}', of {} blocks of {}; beside them",
           format_bytes(budget), budget, format_bytes(p.smallest_device_bytes),
-          p.smallest_device_bytes, need.moment, need.num_blocks,
+          p.smallest_device_bytes, need.call, need.num_blocks,
           format_bytes(p.layout->chunk_bytes())),
       p.ledger.table()));
 }
@@ -130,68 +130,70 @@ void check_home(const PreparedInference& p, const Budgets& budgets) {
 }
 
 /// Of the pass that needs most.
-BlockNeed need_of(const PreparedInference& p, std::span<const Program> programs) {
+BlockNeed need_of(const PreparedInference& p, std::span<const ChunkTrace> chunk_traces) {
   BlockNeed most;
-  for (size_t i = 0; i < programs.size(); ++i) {
-    const BlockNeed need = smallest_need(programs[i], p.passes[i].trace);
+  for (size_t i = 0; i < chunk_traces.size(); ++i) {
+    const BlockNeed need = smallest_need(chunk_traces[i], p.forwards[i].trace);
     if (need.num_blocks > most.num_blocks) most = need;
   }
   return most;
 }
 
-void make_plans(PreparedInference& p, std::span<const Program> programs) {
-  for (size_t i = 0; i < programs.size(); ++i) {
-    auto& pass = p.passes[i];
-    const PlanOptions options{.num_blocks = p.num_blocks, .update = false, .num_held = p.num_held};
-    pass.plan = make_plan(programs[i], pass.trace, *p.layout, options);
-    const std::vector<std::string> faults = validate(pass.plan, pass.trace, *p.layout, options);
+void make_plans(PreparedInference& p, std::span<const ChunkTrace> chunk_traces) {
+  for (size_t i = 0; i < chunk_traces.size(); ++i) {
+    auto& forward = p.forwards[i];
+    const PlanOptions options{
+        .num_blocks = p.num_blocks, .update = false, .resident_chunks = p.resident_chunks};
+    forward.plan = make_plan(chunk_traces[i], forward.trace, *p.layout, options);
+    const std::vector<std::string> faults =
+        validate(forward.plan, forward.trace, *p.layout, options);
     if (!faults.empty()) {
       throw LogicError(
           fmt::format("the plan is wrong in {} places, first: {}", faults.size(), faults[0]));
     }
-    pass.fill_plan = make_fill_plan(pass.plan, *p.layout);
-    pass.drain_plan = make_drain_plan(pass.plan);
+    forward.warm_up_plan = make_warm_up_plan(forward.plan, *p.layout);
+    forward.flush_plan = make_flush_plan(forward.plan);
   }
 }
 
 }  // namespace
 
-PreparedInference prepare_inference(std::span<const Pass> passes, const InferenceOptions& options,
-                                    const Budgets& budgets) {
-  check_passes(passes);
+PreparedInference prepare_inference(std::span<const ForwardSpec> forwards,
+                                    const InferenceOptions& options, const Budgets& budgets) {
+  check_forwards(forwards);
   PreparedInference p;
   p.options = options;
   p.num_threads = budgets.num_threads > 0 ? budgets.num_threads : num_usable_cores();
   p.device = budgets.device;
-  std::vector<Program> programs;
-  for (const Pass& pass : passes) {
-    DryRun run = dry_run(pass, options.dtype, p.num_threads, p.device);
+  std::vector<ChunkTrace> chunk_traces;
+  for (const ForwardSpec& forward : forwards) {
+    DryRun run = dry_run(forward, options.dtype, p.num_threads, p.device);
     if (!p.layout) {
-      p.layout =
-          std::make_shared<const Layout>(make_layout(pass.model->parameters(), run.order, options));
+      p.layout = std::make_shared<const Layout>(
+          make_layout(forward.model->parameters(), run.order, options));
     }
-    programs.push_back(make_program(run.trace, *p.layout, false));
-    p.passes.push_back({.pass = pass, .trace = std::move(run.trace)});
+    chunk_traces.push_back(make_chunk_trace(run.trace, *p.layout, false));
+    p.forwards.push_back({.forward = forward, .trace = std::move(run.trace)});
   }
   count_fixed(p);
-  const BlockNeed need = need_of(p, programs);
+  const BlockNeed need = need_of(p, chunk_traces);
   // Weights that all stay, beside the activations of the pass that has most of them.
   uint32_t most_activations = 0;
-  for (const auto& pass : p.passes) {
+  for (const auto& forward : p.forwards) {
     most_activations =
-        std::max(most_activations, num_arena_chunks(pass.trace, options.chunk_bytes));
+        std::max(most_activations, num_arena_chunks(forward.trace, options.chunk_bytes));
   }
   const size_t fixed = p.ledger.total(Tier::Device), chunk_bytes = p.layout->chunk_bytes();
   const uint32_t resident = std::max(need.num_blocks, p.layout->num_chunks() + most_activations);
   p.smallest_device_bytes = fixed + need.num_blocks * chunk_bytes;
-  p.resident_device_bytes = fixed + resident * chunk_bytes;
-  const size_t budget = budgets.device_memory.value_or(p.resident_device_bytes);
+  p.full_device_bytes = fixed + resident * chunk_bytes;
+  const size_t budget = budgets.device_memory.value_or(p.full_device_bytes);
   if (budget < p.smallest_device_bytes) throw_too_large(p, budget, need);
   p.num_blocks = static_cast<uint32_t>(std::min<size_t>((budget - fixed) / chunk_bytes, resident));
   const uint32_t spare = p.num_blocks - need.num_blocks;
-  p.num_held =
+  p.resident_chunks =
       p.num_blocks >= resident ? p.layout->num_chunks() : spare - std::min(spare, kBlocksAhead);
-  make_plans(p, programs);
+  make_plans(p, chunk_traces);
   p.ledger.add("chunk blocks", Tier::Device, p.num_blocks * chunk_bytes);
   const std::span<const PlaneInfo> weights = state_planes(options.dtype).first(1);
   add_home(p.ledger, *p.layout, weights, {});
@@ -202,7 +204,7 @@ PreparedInference prepare_inference(std::span<const Pass> passes, const Inferenc
     const size_t pinned_buffers[] = {p.input_bytes, sizeof(double), p.result_bytes};
     p.ledger.add("rings for copies", Tier::Host,
                  planned_staging_bytes(budgets.pinned_memory, pinned_buffers,
-                                       travelling_bytes(*p.layout, weights, {})));
+                                       copied_bytes(*p.layout, weights, {})));
   }
   check_home(p, budgets);
   return p;

@@ -16,13 +16,13 @@ constexpr uint32_t kShares = 40;
 /// More is tried for plans of at most so many operations: for longer ones it takes seconds.
 constexpr size_t kMostOperationsOfShort = 150'000;
 
-bool is_short(const Contender& c) { return c.plan.ops.size() <= kMostOperationsOfShort; }
+bool is_short(const PlannedCandidate& c) { return c.plan.ops.size() <= kMostOperationsOfShort; }
 
-bool hopes(const Contender& c) { return c.options.update == UpdateOrder::Speculate; }
+bool speculates(const PlannedCandidate& c) { return c.options.update == UpdateOrder::Speculate; }
 
 /// A step on, or else back, of a part of the most there may be, to where `set` says it is better.
 template <class Set>
-void turn(uint32_t now, uint32_t most, uint32_t part, const Set& set) {
+void try_step(uint32_t now, uint32_t most, uint32_t part, const Set& set) {
   const bool is_too_small = part > kHalf && part >= 2 * most;
   if (most == 0 || is_too_small) return;
   const uint32_t step = (most + part - 1) / part, on = std::min(now + step, most);
@@ -38,141 +38,146 @@ struct Pattern {
 constexpr Pattern kPatterns[] = {{1, 8}, {1, 6}, {1, 4}, {1, 3}, {1, 2}, {2, 3}, {3, 4}};
 
 /// Where values leave, some of each few blocks in a row are recomputed, or else the first.
-bool spreads(const Contender& c) {
+bool spreads(const PlannedCandidate& c) {
   return c.options.activations == ActivationPlacement::Offload &&
-         c.options.recompute == Recompute::Block;
+         c.options.recompute == Recompute::Layer;
 }
 
 /// How much is recomputed, from 1: as the patterns have it, or a number of blocks. The most is all.
-uint32_t most_recomputed(const Contender& c) {
-  return spreads(c) ? std::size(kPatterns) + 1 : c.ground->num_model_blocks;
+uint32_t most_recomputed(const PlannedCandidate& c) {
+  return spreads(c) ? std::size(kPatterns) + 1 : c.context->num_layers;
 }
-uint32_t now_recomputed(const Contender& c) {
-  const auto num = c.options.recomputed_blocks, of = c.options.recomputed_of;
+uint32_t now_recomputed(const PlannedCandidate& c) {
+  const auto num = c.options.recomputed_layers, of = c.options.recomputed_of;
   if (!num) return most_recomputed(c);
   if (!of) return *num;
   const Pattern* const pattern = std::ranges::find(kPatterns, Pattern{*num, *of});
   return static_cast<uint32_t>(pattern - kPatterns) + 1;
 }
-void set_recomputed(const Contender& c, uint32_t amount, TrainerOptions& options) {
-  options.recomputed_blocks = options.recomputed_of = {};
+void set_recomputed(const PlannedCandidate& c, uint32_t amount, TrainerOptions& options) {
+  options.recomputed_layers = options.recomputed_of = {};
   if (amount == most_recomputed(c)) return;
-  options.recomputed_blocks = amount;
+  options.recomputed_layers = amount;
   if (!spreads(c)) return;
-  options.recomputed_blocks = kPatterns[amount - 1].num;
+  options.recomputed_layers = kPatterns[amount - 1].num;
   options.recomputed_of = kPatterns[amount - 1].of;
 }
 
 /// Blocks that no moment needs at once may hold weights.
-uint32_t most_held(const Contender& c) { return c.ground->num_blocks - c.ground->smallest_blocks; }
+uint32_t most_resident(const PlannedCandidate& c) {
+  return c.context->num_blocks - c.context->smallest_blocks;
+}
 
-Contender with_slots(const Contender& c, uint32_t num) {
-  return changed(c, [&](TrainerOptions& options) { options.gradient_slots = num; });
+PlannedCandidate with_buffers(const PlannedCandidate& c, uint32_t num) {
+  return changed(c, [&](TrainerOptions& options) { options.gradient_buffers = num; });
 }
 
 }  // namespace
 
-Refinement::Refinement(const TrainerOptions& told, const Judge& judge, RunDry run_dry,
+Refinement::Refinement(const TrainerOptions& requested, const Evaluator& evaluate, RunDry run_dry,
                        double least_s)
-    : judge_(judge),
+    : evaluator_(evaluate),
       run_dry_(std::move(run_dry)),
       least_s_(least_s),
-      may_choose_recomputed_(told.recompute == Recompute::Auto && !told.recomputed_blocks &&
-                             !told.recomputed_of),
-      may_speculate_(told.update == UpdateOrder::Auto),
-      may_choose_speculated_(may_choose_speculated(told)),
-      may_choose_device_updates_(!told.device_updates),
-      may_choose_held_(!told.held_chunks),
-      may_choose_carried_(!told.carried_share),
-      may_choose_slots_(!told.gradient_slots && !updates_after_norm(told)) {}
+      may_choose_recomputed_(requested.recompute == Recompute::Auto &&
+                             !requested.recomputed_layers && !requested.recomputed_of),
+      may_speculate_(requested.update == UpdateOrder::Auto),
+      may_choose_speculated_(may_choose_speculated(requested)),
+      may_choose_device_updates_(!requested.device_updates),
+      may_choose_resident_(!requested.resident_chunks),
+      may_choose_deferred_(!requested.deferred_share),
+      may_choose_buffers_(!requested.gradient_buffers && !updates_after_norm(requested)) {}
 
-std::optional<Contender> Refinement::in_hope(const Contender& c) const {
-  if (!is_short(c) || !may_speculate_on(c) || hopes(c)) return std::nullopt;
-  Contender hopeful = c;
-  if (!speculate_on(hopeful, c.ground->layout->num_chunks())) return std::nullopt;
-  return hopeful;
+std::optional<PlannedCandidate> Refinement::speculative(const PlannedCandidate& c) const {
+  if (!is_short(c) || !may_speculate_on(c) || speculates(c)) return std::nullopt;
+  PlannedCandidate speculating = c;
+  if (!speculate_on(speculating, c.context->layout->num_chunks())) return std::nullopt;
+  return speculating;
 }
 
-void Refinement::refine(Contender& c) const {
-  if (may_choose_slots_) take_gradient_slots(c);
+void Refinement::refine(PlannedCandidate& c) const {
+  if (may_choose_buffers_) take_gradient_buffers(c);
   if (may_win(c)) search(c, kHalf, kQuarter);
 }
 
-bool Refinement::may_recompute_fewer(const Contender& c) const {
+bool Refinement::may_recompute_fewer(const PlannedCandidate& c) const {
   return may_choose_recomputed_ && c.options.recompute != Recompute::None;
 }
 
-void Refinement::recompute_fewer(Contender& c) const { search_recomputed(c, kHalf, kEighth); }
+void Refinement::recompute_fewer(PlannedCandidate& c) const {
+  search_recomputed(c, kHalf, kEighth);
+}
 
-void Refinement::polish(Contender& c) const {
+void Refinement::refine_finely(PlannedCandidate& c) const {
   if (!may_win(c)) return;
   search(c, kQuarter, is_short(c) ? kFinest : kFine);
   if (is_short(c) && may_recompute_fewer(c)) {
     search_recomputed(c, kQuarter, kFine);
     search(c, kEighth, kFinest);
   }
-  if (may_choose_slots_) settle_gradient_slots(c);
+  if (may_choose_buffers_) shrink_gradient_buffers(c);
 }
 
 // Not where its kernels alone take longer than a whole step of another. Fewer blocks to recompute,
 // which would lessen them, are tried all the same.
-bool Refinement::may_win(const Contender& c) const {
+bool Refinement::may_win(const PlannedCandidate& c) const {
   return c.candidate.bound.compute_s <= least_s_ * (1 + kEqualSeconds);
 }
 
-void Refinement::search(Contender& c, uint32_t from, uint32_t to) const {
-  for (uint32_t part = from; part <= to; part *= 2) turn_all(c, part);
+void Refinement::search(PlannedCandidate& c, uint32_t from, uint32_t to) const {
+  for (uint32_t part = from; part <= to; part *= 2) try_steps(c, part);
 }
-void Refinement::turn_all(Contender& c, uint32_t part) const {
-  const uint32_t num_chunks = c.ground->layout->num_chunks();
+void Refinement::try_steps(PlannedCandidate& c, uint32_t part) const {
+  const uint32_t num_chunks = c.context->layout->num_chunks();
   if (may_choose_device_updates_) {
-    turn(c.candidate.num_device_updates, most_device_updates(*c.ground), part,
-         [&](uint32_t num) { return update_on_device(c, num); });
+    try_step(c.candidate.device_updates, most_device_updates(*c.context), part,
+             [&](uint32_t num) { return update_on_device(c, num); });
   }
   if (may_speculate_on(c)) {
-    turn(c.candidate.num_speculated, num_chunks, part,
-         [&](uint32_t num) { return speculate_on(c, num); });
+    try_step(c.candidate.speculated_chunks, num_chunks, part,
+             [&](uint32_t num) { return speculate_on(c, num); });
   }
   // Only steps that do not wait for their norm hold weights that home updates, or have a share of
   // updates to carry; and those whose updates are carried are not held.
   if (updates_after_norm(c.options)) return;
-  if (may_choose_held_) {
-    turn(c.candidate.num_held, most_held(c), part, [&](uint32_t num) { return hold(c, num); });
+  if (may_choose_resident_) {
+    try_step(c.candidate.resident_chunks, most_resident(c), part,
+             [&](uint32_t num) { return keep_resident(c, num); });
   }
-  if (may_carry(c)) {
-    const double now = c.options.carried_share.value_or(kCarriedShare) * kShares;
-    turn(static_cast<uint32_t>(std::lround(now)), kShares, part,
-         [&](uint32_t num) { return carry(c, static_cast<double>(num) / kShares); });
+  if (may_defer(c)) {
+    const double now = c.options.deferred_share.value_or(kDeferredShare) * kShares;
+    try_step(static_cast<uint32_t>(std::lround(now)), kShares, part,
+             [&](uint32_t num) { return defer(c, static_cast<double>(num) / kShares); });
   }
 }
 
 // Fewer leave the link or the device's memory more to do. What else hides updates is best at other
 // numbers then: where there is time, each is searched for those.
-void Refinement::search_recomputed(Contender& c, uint32_t from, uint32_t to) const {
+void Refinement::search_recomputed(PlannedCandidate& c, uint32_t from, uint32_t to) const {
   for (uint32_t part = from; part <= to; part *= 2) {
-    turn(now_recomputed(c), most_recomputed(c), part,
-         [&](uint32_t amount) { return amount > 0 && recompute(c, amount); });
+    try_step(now_recomputed(c), most_recomputed(c), part,
+             [&](uint32_t amount) { return amount > 0 && recompute(c, amount); });
   }
 }
-bool Refinement::recompute(Contender& c, uint32_t amount) const {
-  Contender other =
+bool Refinement::recompute(PlannedCandidate& c, uint32_t amount) const {
+  PlannedCandidate other =
       changed(c, [&](TrainerOptions& options) { set_recomputed(c, amount, options); });
-  other.ground = run_dry_(other.options);
-  if (other.ground->num_blocks < other.ground->smallest_blocks) return false;
+  other.context = run_dry_(other.options);
+  if (other.context->num_blocks < other.context->smallest_blocks) return false;
   if (!plans_with_less_at_home(other)) return false;
   make_room(other);
   if (is_short(other)) search(other, kQuarter, kEighth);
   if (!is_better(other.candidate, c.candidate)) return false;
-  judge_.take(std::move(other), c);
+  evaluator_.take(std::move(other), c);
   return true;
 }
 // At home more values may need what the logs of updates in hope take, or gradients that wait.
-bool Refinement::plans_with_less_at_home(Contender& c) const {
+bool Refinement::plans_with_less_at_home(PlannedCandidate& c) const {
   std::optional<uint32_t>& num = c.options.speculated_chunks;
-  while (!judge_.plans(c)) {
+  while (!evaluator_.plans(c)) {
     c.candidate.why_not.clear();
-    if (may_choose_slots_ && c.options.gradient_slots) {
-      c.options.gradient_slots.reset();
+    if (may_choose_buffers_ && c.options.gradient_buffers) {
+      c.options.gradient_buffers.reset();
     } else if (may_choose_speculated_ && num.value_or(0) > 0) {
       num = *num / 2;
     } else {
@@ -182,31 +187,31 @@ bool Refinement::plans_with_less_at_home(Contender& c) const {
   return true;
 }
 // What lives on the device or is held there may leave too little for values.
-void Refinement::make_room(Contender& c) const {
-  if (may_choose_device_updates_ && c.candidate.num_device_updates > 0) update_on_device(c, 0);
-  if (may_choose_held_ && c.candidate.num_held > 0) hold(c, 0);
+void Refinement::make_room(PlannedCandidate& c) const {
+  if (may_choose_device_updates_ && c.candidate.device_updates > 0) update_on_device(c, 0);
+  if (may_choose_resident_ && c.candidate.resident_chunks > 0) keep_resident(c, 0);
 }
 
-bool Refinement::update_on_device(Contender& c, uint32_t num) const {
+bool Refinement::update_on_device(PlannedCandidate& c, uint32_t num) const {
   return try_instead(c, [&](TrainerOptions& options) { options.device_updates = num; });
 }
-bool Refinement::hold(Contender& c, uint32_t num) const {
-  return try_instead(c, [&](TrainerOptions& options) { options.held_chunks = num; });
+bool Refinement::keep_resident(PlannedCandidate& c, uint32_t num) const {
+  return try_instead(c, [&](TrainerOptions& options) { options.resident_chunks = num; });
 }
-bool Refinement::may_carry(const Contender& c) const {
-  return may_choose_carried_ && c.options.update != UpdateOrder::Wait;
+bool Refinement::may_defer(const PlannedCandidate& c) const {
+  return may_choose_deferred_ && c.options.update != UpdateOrder::Wait;
 }
-bool Refinement::carry(Contender& c, double share) const {
-  return try_instead(c, [&](TrainerOptions& options) { options.carried_share = share; });
+bool Refinement::defer(PlannedCandidate& c, double share) const {
+  return try_instead(c, [&](TrainerOptions& options) { options.deferred_share = share; });
 }
 
-bool Refinement::may_speculate_on(const Contender& c) const {
-  const UpdateOrder told = c.options.update;
-  return may_choose_speculated_ &&
-         (told == UpdateOrder::Speculate || (may_speculate_ && told != UpdateOrder::Wait));
+bool Refinement::may_speculate_on(const PlannedCandidate& c) const {
+  const UpdateOrder requested = c.options.update;
+  return may_choose_speculated_ && (requested == UpdateOrder::Speculate ||
+                                    (may_speculate_ && requested != UpdateOrder::Wait));
 }
 // What the next forward hides need not be done in hope.
-bool Refinement::speculate_on(Contender& c, uint32_t num) const {
+bool Refinement::speculate_on(PlannedCandidate& c, uint32_t num) const {
   if (num == 0) return false;
   return try_instead(c, [&](TrainerOptions& options) {
     options.update = UpdateOrder::Speculate;
@@ -215,32 +220,32 @@ bool Refinement::speculate_on(Contender& c, uint32_t num) const {
 }
 
 // At home gradients wait for a CPU that falls behind: all of them at first, where they have room.
-void Refinement::take_gradient_slots(Contender& c) const {
-  takes_slots(c, c.ground->layout->num_chunks());
+void Refinement::take_gradient_buffers(PlannedCandidate& c) const {
+  takes_buffers(c, c.context->layout->num_chunks());
 }
 // Then the fewest that do as well; without that room, as many as help.
-void Refinement::settle_gradient_slots(Contender& c) const {
-  const uint32_t most = c.ground->layout->num_chunks();
-  if (c.options.gradient_slots) {
-    for (uint32_t num = kGradientSlots; num < most; num *= 2) {
-      if (takes_slots(c, num)) return;
+void Refinement::shrink_gradient_buffers(PlannedCandidate& c) const {
+  const uint32_t most = c.context->layout->num_chunks();
+  if (c.options.gradient_buffers) {
+    for (uint32_t num = kGradientBuffers; num < most; num *= 2) {
+      if (takes_buffers(c, num)) return;
     }
   } else {
-    uint32_t num = 2 * kGradientSlots;
-    while (num < most && judge_.replaces(with_slots(c, num), c)) num *= 2;
+    uint32_t num = 2 * kGradientBuffers;
+    while (num < most && evaluator_.replaces(with_buffers(c, num), c)) num *= 2;
   }
 }
 // Unless that is worse.
-bool Refinement::takes_slots(Contender& c, uint32_t num) const {
-  Contender other = with_slots(c, num);
-  if (!judge_.plans(other) || is_better(c.candidate, other.candidate)) return false;
-  judge_.take(std::move(other), c);
+bool Refinement::takes_buffers(PlannedCandidate& c, uint32_t num) const {
+  PlannedCandidate other = with_buffers(c, num);
+  if (!evaluator_.plans(other) || is_better(c.candidate, other.candidate)) return false;
+  evaluator_.take(std::move(other), c);
   return true;
 }
 
 template <class Change>
-bool Refinement::try_instead(Contender& c, const Change& change) const {
-  return judge_.replaces(changed(c, change), c);
+bool Refinement::try_instead(PlannedCandidate& c, const Change& change) const {
+  return evaluator_.replaces(changed(c, change), c);
 }
 
 }  // namespace ebb

@@ -18,7 +18,7 @@ constexpr size_t kArenaBytes = size_t{1} << 62;
 constexpr size_t kMostActivationBytes = size_t{1} << 46;
 
 // A thousand micro-batches of GPT-3 175B have fewer. Planning takes time and memory for each.
-constexpr size_t kMostMoments = size_t{1} << 22;
+constexpr size_t kMostCalls = size_t{1} << 22;
 
 }  // namespace
 
@@ -34,25 +34,25 @@ TraceRecorder::TraceRecorder(Device& sim, const Parameters& parameters, DType we
   EBB_CHECK(sim.info().kind == DeviceKind::Sim, "a trace is recorded on the simulated device");
 }
 
-void TraceRecorder::begin_moment(std::string_view name, Phase phase,
-                                 std::span<const ParameterUse> uses) {
-  if (trace_.moments.size() == kMostMoments) {
+void TraceRecorder::begin_call(std::string_view name, Phase phase,
+                               std::span<const ParameterUse> uses) {
+  if (trace_.calls.size() == kMostCalls) {
     throw ConfigError(
         fmt::format("a step or evaluation has more than {} operations: take fewer micro-batches "
                     "(--gradient-accumulation, --eval-batches), and a larger --micro-batch-size",
-                    kMostMoments));
+                    kMostCalls));
   }
-  Moment moment{.name = name,
-                .phase = phase,
-                .micro_batch = micro_batch_,
-                .first_use = static_cast<uint32_t>(trace_.uses.size()),
-                .num_uses = static_cast<uint32_t>(uses.size()),
-                .cost = {}};
+  Call call{.name = name,
+            .phase = phase,
+            .micro_batch = micro_batch_,
+            .first_use = static_cast<uint32_t>(trace_.uses.size()),
+            .num_uses = static_cast<uint32_t>(uses.size()),
+            .cost = {}};
   for (ParameterUse use : uses) {
     if (use.gradient) use.write = next_write(use);
     trace_.uses.push_back(use);
   }
-  trace_.moments.push_back(moment);
+  trace_.calls.push_back(call);
   static_cast<SimDevice&>(sim_).take();
 }
 
@@ -82,18 +82,18 @@ Tensor TraceRecorder::fake(const ParameterUse& use, DType type) const {
 
 Tensor TraceRecorder::weight(const ParameterUse& use) { return fake(use, weight_type_); }
 
-GradientSlot TraceRecorder::gradient(const ParameterUse& use) {
-  return {fake(use, DType::F32), trace_.write_of(trace_.moments.back(), use)};
+GradientTarget TraceRecorder::gradient(const ParameterUse& use) {
+  return {fake(use, DType::F32), trace_.write_of(trace_.calls.back(), use)};
 }
 
-void TraceRecorder::end_moment() {
-  Moment& moment = trace_.moments.back();
-  moment.cost = static_cast<SimDevice&>(sim_).take();
-  trace_.workspace_bytes = std::max(trace_.workspace_bytes, moment.cost.workspace_bytes);
+void TraceRecorder::end_call() {
+  Call& call = trace_.calls.back();
+  call.cost = static_cast<SimDevice&>(sim_).take();
+  trace_.workspace_bytes = std::max(trace_.workspace_bytes, call.cost.workspace_bytes);
 }
 
 void TraceRecorder::observe_arena(ArenaEvent event, size_t offset, size_t bytes) {
-  const uint32_t next = static_cast<uint32_t>(trace_.moments.size());
+  const uint32_t next = static_cast<uint32_t>(trace_.calls.size());
   const uint32_t now = next == 0 ? 0 : next - 1;
   trace_.arena_bytes = std::max(trace_.arena_bytes, offset + bytes);
   if (trace_.arena_bytes > kMostActivationBytes) {
@@ -112,25 +112,26 @@ void TraceRecorder::observe_arena(ArenaEvent event, size_t offset, size_t bytes)
                                [&](const Live& live) { return live.offset == offset; });
   EBB_CHECK(at != live_.rend(), "release of an activation that was never made");
   Live& live = *at;
-  if (event == ArenaEvent::Wake) {
+  if (event == ArenaEvent::Needed) {
     live.rest.first_after = next;
-    live.rests = false;
+    live.idle_intervals = false;
     return;
   }
   // What nothing has touched since it woke, or never woke, has rested all the time.
-  if (!live.rests && live.rest.first_after <= now) {
-    if (live.rest.last_before + 1 < live.rest.first_after) trace_.rests.push_back(live.rest);
+  if (!live.idle_intervals && live.rest.first_after <= now) {
+    if (live.rest.last_before + 1 < live.rest.first_after)
+      trace_.idle_intervals.push_back(live.rest);
     live.rest.last_before = now;
   }
-  live.rests = true;
-  if (event == ArenaEvent::Rest) return;
-  trace_.activations[live.span].last_moment = live.rest.last_before;
+  live.idle_intervals = true;
+  if (event == ArenaEvent::Idle) return;
+  trace_.activations[live.span].last_call = live.rest.last_before;
   live_.erase(std::next(at).base());
 }
 
 Trace TraceRecorder::take() {
   EBB_CHECK(live_.empty(), "activations outlive the step");
-  std::ranges::stable_sort(trace_.rests, {}, &ActivationRest::span);
+  std::ranges::stable_sort(trace_.idle_intervals, {}, &IdleInterval::span);
   return std::move(trace_);
 }
 

@@ -28,11 +28,10 @@ class TraceRecorder : public Hooks {
   /// For the traced code: addresses only.
   Arena& arena() { return arena_; }
   void begin_micro_batch(uint32_t micro_batch) { micro_batch_ = micro_batch; }
-  void begin_moment(std::string_view name, Phase phase,
-                    std::span<const ParameterUse> uses) override;
+  void begin_call(std::string_view name, Phase phase, std::span<const ParameterUse> uses) override;
   Tensor weight(const ParameterUse& use) override;
-  GradientSlot gradient(const ParameterUse& use) override;
-  void end_moment() override;
+  GradientTarget gradient(const ParameterUse& use) override;
+  void end_call() override;
 
   Trace take();
   /// Parameters in the order of their first use; those never used come last.
@@ -53,9 +52,9 @@ class TraceRecorder : public Hooks {
   uint32_t micro_batch_ = 0;
   struct Live {
     size_t offset;
-    uint32_t span;        // in trace_.activations
-    ActivationRest rest;  // the last one
-    bool rests = false;
+    uint32_t span;      // in trace_.activations
+    IdleInterval rest;  // the last one
+    bool idle_intervals = false;
   };
   std::vector<Live> live_;
   std::vector<std::vector<std::vector<RowRange>>> written_;  // [parameter][use]: apart

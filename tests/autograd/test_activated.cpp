@@ -25,7 +25,7 @@ class ActivatedTest : public testing::Test {
   /// An embedding, the body, and a head tied to the embedding.
   Trace record(const std::function<Variable(Tape&, Variable)>& body) {
     SimDevice sim;
-    const auto compute = sim.create_stream(StreamRole::Compute);
+    const auto compute = sim.create_stream(StreamKind::Compute);
     TraceRecorder recorder(sim, parameters_, DType::BF16);
     std::byte* const base = recorder.arena().base();
     Tape tape(sim, *compute, recorder, recorder.arena());
@@ -50,7 +50,7 @@ class ActivatedTest : public testing::Test {
 
 std::string names(const Trace& trace) {
   std::string text;
-  for (const Moment& m : trace.moments) {
+  for (const Call& m : trace.calls) {
     text += m.phase == Phase::Backward ? "b:" : "";
     text += std::string(m.name) + ' ';
   }
@@ -65,8 +65,8 @@ TEST_F(ActivatedTest, TakesOneValueLessThanStepByStep) {
   });
   EXPECT_EQ(names(together), "embedding linear linear classifier b:linear b:linear b:embedding ");
   double flops[2] = {};
-  for (const Moment& m : together.moments) flops[0] += m.cost.flops;
-  for (const Moment& m : apart.moments) flops[1] += m.cost.flops;
+  for (const Call& m : together.calls) flops[0] += m.cost.flops;
+  for (const Call& m : apart.calls) flops[1] += m.cost.flops;
   EXPECT_EQ(flops[0], flops[1]);
   const size_t between = kRows * kInner * size_of(DType::BF16);
   EXPECT_EQ(apart.arena_bytes - together.arena_bytes, between);

@@ -51,15 +51,15 @@ TEST(Arena, TellsItsObserver) {
   Arena arena(nullptr, 1 << 20, [&](ArenaEvent event, size_t, size_t bytes) {
     if (event == ArenaEvent::Allocate) live += bytes;
     if (event == ArenaEvent::Release) live -= bytes;
-    if (event == ArenaEvent::Wake) awake += bytes;
-    if (event == ArenaEvent::Rest) awake -= bytes;
+    if (event == ArenaEvent::Needed) awake += bytes;
+    if (event == ArenaEvent::Idle) awake -= bytes;
     ++calls;
   });
   const size_t a = arena.allocate(1000);
   arena.allocate(10);
   EXPECT_EQ(live, arena.live_bytes());
-  arena.rest(a, 1000);
-  arena.wake(a, 1000);
+  arena.mark_idle(a, 1000);
+  arena.mark_needed(a, 1000);
   EXPECT_EQ(awake, 0u);
   arena.release(a, 1000);
   EXPECT_EQ(live, 256u);

@@ -81,26 +81,25 @@ class PlainHooks : public Hooks {
  public:
   PlainHooks(Tensor weight, std::vector<Tensor> sums, Tensor bias, Tensor bias_sums)
       : weight_(weight), sums_(std::move(sums)), bias_(bias), bias_sums_(bias_sums) {}
-  void begin_moment(std::string_view name, Phase phase,
-                    std::span<const ParameterUse> uses) override {
+  void begin_call(std::string_view name, Phase phase, std::span<const ParameterUse> uses) override {
     std::string line = fmt::format("{} {}", name_of(phase), name);
     for (const ParameterUse& use : uses) {
       line += fmt::format(" {}{}.{} from {}", use.gradient ? "g" : "", use.parameter, use.use,
                           use.rows.first);
     }
-    moments.push_back(line);
+    calls.push_back(line);
   }
   Tensor weight(const ParameterUse& use) override {
     return use.rows.of(use.parameter == kBias ? bias_ : weight_);
   }
-  GradientSlot gradient(const ParameterUse& use) override {
+  GradientTarget gradient(const ParameterUse& use) override {
     bool& again = written_[{use.parameter, use.use, use.rows.first}];
     const Tensor& sums = use.parameter == kBias ? bias_sums_ : sums_[use.use];
     return {use.rows.of(sums), std::exchange(again, true) ? Write::Add : Write::Store};
   }
-  void end_moment() override {}
+  void end_call() override {}
 
-  std::vector<std::string> moments;
+  std::vector<std::string> calls;
 
  private:
   const Tensor weight_;
@@ -111,10 +110,10 @@ class PlainHooks : public Hooks {
 
 /// y = x; its backward leaves the gradient where the test finds it.
 Variable source(Tape& tape, Tensor x, Tensor dx) {
-  tape.begin_moment("source", {});
+  tape.begin_call("source", {});
   const Variable y = tape.output(x.shape, x.dtype);
   tape.stream().copy(y.value.data, x.data, x.bytes(), CopyKind::Within);
-  tape.end_moment([y, dx](const Backward& b) {
+  tape.end_call([y, dx](const Backward& b) {
     b.stream().copy(dx.data, b.gradient(y).data, dx.bytes(), CopyKind::Within);
   });
   return y;
@@ -140,7 +139,7 @@ struct Outcome {
   double loss = 0;
   std::vector<double> dx, dw;  // of the first use
   std::vector<double> dbias = {};
-  std::vector<std::string> moments;
+  std::vector<std::string> calls;
 };
 
 struct Run {
@@ -177,7 +176,7 @@ Outcome run_head(const Head& head, const Run& run) {
   Buffer memory = device->allocate(MemoryKind::Device, size_t{4} << 20, "arena");
   Arena arena(memory.data(), memory.bytes());
   PlainHooks hooks(w, sums, bias, dbias);
-  const auto compute = device->create_stream(StreamRole::Compute);
+  const auto compute = device->create_stream(StreamKind::Compute);
   Tape tape(*device, *compute, hooks, arena);
   for (uint32_t k = 0; k < run.num_micro_batches; ++k) {
     tape.begin_micro_batch({.training = run.training}, total, k == 0 ? Write::Store : Write::Add,
@@ -197,7 +196,7 @@ Outcome run_head(const Head& head, const Run& run) {
           .dx = load(dx),
           .dw = load(sums[0]),
           .dbias = head.bias.empty() ? std::vector<double>{} : load(dbias),
-          .moments = std::move(hooks.moments)};
+          .calls = std::move(hooks.calls)};
 }
 
 /// The definition, in fp64.
@@ -206,7 +205,7 @@ Outcome reference(const Head& head) {
             .dx = std::vector<double>(head.x.size()),
             .dw = std::vector<double>(head.w.size()),
             .dbias = std::vector<double>(head.bias.size()),
-            .moments = {}};
+            .calls = {}};
   const auto at = [](int64_t row, int64_t column) {
     return static_cast<size_t>(row * kChannels + column);
   };
@@ -284,7 +283,7 @@ TEST(SlicedClassifier, ABiasIsCutWithTheWeight) {
   EXPECT_TRUE(near(twice.dbias, doubled, 1e-6));
 }
 
-TEST(SlicedClassifier, IsTheOneMomentHeadButForRounding) {
+TEST(SlicedClassifier, IsTheOneCallHeadButForRounding) {
   const Head head = make_head();
   for (const uint32_t k : {1u, 2u}) {
     const Outcome whole = run_head(head, {.cut = kWhole, .num_micro_batches = k});
@@ -351,7 +350,7 @@ TEST(SlicedClassifier, TwoOverTheSameValueAddTheirGradients) {
   }
 }
 
-TEST(SlicedClassifier, HasAMomentForEverySliceThereAndBack) {
+TEST(SlicedClassifier, HasACallForEverySliceThereAndBack) {
   std::vector<std::string> want = {"forward source"};
   for (int64_t i = 0; i < kSlices; ++i) {
     want.push_back(fmt::format("forward classifier logits 0.0 from {}", 20 * i));
@@ -360,14 +359,14 @@ TEST(SlicedClassifier, HasAMomentForEverySliceThereAndBack) {
     want.push_back(fmt::format("backward classifier gradient g0.0 from {}", 20 * i));
   }
   want.push_back("backward source");
-  EXPECT_EQ(run_head(make_head(), {}).moments, want);
+  EXPECT_EQ(run_head(make_head(), {}).calls, want);
 }
 
 TEST(SlicedClassifier, AnEvaluationHasTheSameLoss) {
   const Head head = make_head();
   const Outcome got = run_head(head, {.training = false});
   EXPECT_EQ(got.loss, run_head(head, {}).loss);
-  EXPECT_EQ(got.moments.size(), static_cast<size_t>(1 + kSlices));
+  EXPECT_EQ(got.calls.size(), static_cast<size_t>(1 + kSlices));
 }
 
 }  // namespace

@@ -40,16 +40,16 @@ TrainerOptions options(MicroBatchOrder order, uint32_t num_micro_batches) {
 }
 
 TEST(LargeHead, NeedsLessThanAGibibyteOfBlocks) {
-  const TrainerOptions told = options(MicroBatchOrder::Horizontal, 2);
-  const Preparation p = prepare(LargeHead(), told, {.num_threads = 2});
-  EXPECT_LT(p.smallest_blocks * told.chunk_bytes, kGiB);
+  const TrainerOptions requested = options(MicroBatchOrder::Horizontal, 2);
+  const Preparation p = prepare(LargeHead(), requested, {.num_threads = 2});
+  EXPECT_LT(p.smallest_blocks * requested.chunk_bytes, kGiB);
   // What prepare() plans it also validates.
   const Preparation smallest =
-      prepare(LargeHead(), told, {.device_memory = p.smallest_device_bytes, .num_threads = 2});
+      prepare(LargeHead(), requested, {.device_memory = p.smallest_device_bytes, .num_threads = 2});
   EXPECT_EQ(smallest.num_blocks, p.smallest_blocks);
   const ClassifierCut whole{.weight_elements = int64_t{1} << 40};
-  const Preparation at_once = prepare(LargeHead(whole), told, {.num_threads = 2});
-  EXPECT_GT(at_once.smallest_blocks * told.chunk_bytes, 6 * kGiB);
+  const Preparation at_once = prepare(LargeHead(whole), requested, {.num_threads = 2});
+  EXPECT_GT(at_once.smallest_blocks * requested.chunk_bytes, 6 * kGiB);
 }
 
 TEST(LargeHead, ABiasIsPlannedWithIt) {
@@ -67,18 +67,19 @@ TEST(LargeHead, ABiasIsPlannedWithIt) {
 /// gradients, its sums come down as finished gradients alone.
 TEST(LargeHead, MovesOnceAPassWhateverTheNumberOfMicroBatches) {
   for (const uint32_t k : {1u, 4u}) {
-    const TrainerOptions told = options(MicroBatchOrder::Vertical, k);
-    const size_t least = prepare(LargeHead(), told, {.num_threads = 2}).smallest_device_bytes;
-    const Preparation p = prepare(
-        LargeHead(), told, {.device_memory = least + 4 * told.chunk_bytes, .num_threads = 2});
-    ASSERT_LT(p.num_blocks, p.resident_blocks);
+    const TrainerOptions requested = options(MicroBatchOrder::Vertical, k);
+    const size_t least = prepare(LargeHead(), requested, {.num_threads = 2}).smallest_device_bytes;
+    const Preparation p =
+        prepare(LargeHead(), requested,
+                {.device_memory = least + 4 * requested.chunk_bytes, .num_threads = 2});
+    ASSERT_LT(p.num_blocks, p.full_blocks);
     std::vector<int> loads(p.layout->num_chunks(), 0);
     for (const Op& op : p.plan.ops) {
       const bool load = op.kind == OpKind::Move && op.from == Tier::Host;
       if (load && op.chunk.space == Space::Weights) ++loads[op.chunk.index];
     }
     for (size_t c = 0; c < loads.size(); ++c) EXPECT_LE(loads[c], 2) << k << ", chunk " << c;
-    EXPECT_TRUE(p.plan.sums_at_home.empty()) << k;
+    EXPECT_TRUE(p.plan.stored_sums.empty()) << k;
   }
 }
 
@@ -93,9 +94,9 @@ class BadlyCut : public Model {
   std::vector<InputSpec> inputs() const override { return {{"x", {4, 8}, DType::BF16}}; }
   void forward(Tape& tape, std::span<const Tensor>) const override {
     for (size_t i = 0; i < cut_.size(); ++i) {
-      tape.begin_loss_moment("part", {{.parameter = weight_, .rows = cut_[i], .continues = i > 0}});
+      tape.begin_loss_call("part", {{.parameter = weight_, .rows = cut_[i], .continues = i > 0}});
       tape.add_losses(tape.scratch({4}, DType::F32));
-      tape.end_moment();
+      tape.end_call();
     }
   }
 

@@ -26,7 +26,7 @@ struct TinyModel {
   void forward(Tape& tape, Tensor ids) const {
     Variable x = embedding(tape, ids, ids, wte, wpe, kChannels, DType::BF16);
     for (ParameterId p : own) {
-      x = tape.block(
+      x = tape.layer(
           [this, p](Tape& t, Variable v) {
             const Variable a = activation(t, linear(t, v, shared), Activation::GeluTanh);
             return add(t, v, linear(t, a, p));
@@ -49,7 +49,7 @@ struct Recorded {
 
   double flops() const {
     double sum = 0;
-    for (const Moment& m : trace.moments) sum += m.cost.flops;
+    for (const Call& m : trace.calls) sum += m.cost.flops;
     return sum;
   }
   /// "parameter.use" of every gradient, in order.
@@ -62,7 +62,7 @@ struct Recorded {
   }
 };
 
-/// Turns a value in place.
+/// Coroutines a value in place.
 Variable turned(Tape& t, Variable x) {
   static const std::vector<double> frequencies(kChannels / 4, 0.5);
   const Tensor positions{
@@ -81,7 +81,7 @@ class TapeTest : public testing::Test {
   }
   Recorded record(const TapeOptions& options, uint32_t num_micro_batches, const Body& body) {
     SimDevice sim;
-    const auto compute = sim.create_stream(StreamRole::Compute);
+    const auto compute = sim.create_stream(StreamKind::Compute);
     TraceRecorder recorder(sim, model_.parameters, DType::BF16);
     std::byte* const base = recorder.arena().base();
     Tape tape(sim, *compute, recorder, recorder.arena());
@@ -106,7 +106,7 @@ class TapeTest : public testing::Test {
 
 std::string names(const Trace& trace) {
   std::string text;
-  for (const Moment& m : trace.moments) {
+  for (const Call& m : trace.calls) {
     text += m.phase == Phase::Backward ? "b:" : m.phase == Phase::Evaluate ? "e:" : "";
     text += std::string(m.name) + ' ';
   }
@@ -139,13 +139,13 @@ TEST_F(TapeTest, OnlyTheFirstBlocksMayBeRecomputed) {
     const std::string all = names(record(options).trace);
     return all.substr(all.find("classifier ") + 11);
   };
-  EXPECT_EQ(backward_of({.recompute = 1, .num_recomputed = 1}),
+  EXPECT_EQ(backward_of({.recompute = 1, .recomputed_layers = 1}),
             kept + kept + again + "b:embedding ");
-  EXPECT_EQ(backward_of({.recompute = 1, .num_recomputed = 2, .rest = true}),
+  EXPECT_EQ(backward_of({.recompute = 1, .recomputed_layers = 2, .mark_idle = true}),
             kept + again + again + "b:embedding ");
-  EXPECT_EQ(backward_of({.recompute = 1, .num_recomputed = 1, .recomputed_of = 2}),
+  EXPECT_EQ(backward_of({.recompute = 1, .recomputed_layers = 1, .recomputed_of = 2}),
             again + kept + again + "b:embedding ");
-  EXPECT_EQ(backward_of({.recompute = 2, .num_recomputed = 0}),
+  EXPECT_EQ(backward_of({.recompute = 2, .recomputed_layers = 0}),
             kept + kept + kept + "b:embedding ");
 }
 
@@ -153,18 +153,18 @@ TEST_F(TapeTest, BlocksWithinOneThatRunsAgainRunAgainWhateverTheLastDid) {
   const Body nested = [&](Tape& tape, Tensor ids) {
     Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe, kChannels, DType::BF16);
     for (int i = 0; i < 2; ++i) {
-      x = tape.block(
+      x = tape.layer(
           [this](Tape& t, Variable v) {
             return add(
                 t, v,
-                t.block([this](Tape& u, Variable w) { return linear(u, w, model_.shared); }, v));
+                t.layer([this](Tape& u, Variable w) { return linear(u, w, model_.shared); }, v));
           },
           x);
     }
     classifier_cross_entropy(tape, x, model_.wte, kVocabulary, ids);
   };
   const std::string kept = "b:add b:linear ", again = "b:linear b:add b:add b:linear b:linear ";
-  EXPECT_EQ(names(record({.recompute = 1, .num_recomputed = 1}, 1, nested).trace),
+  EXPECT_EQ(names(record({.recompute = 1, .recomputed_layers = 1}, 1, nested).trace),
             "embedding linear add linear add classifier " + kept + again + "b:embedding ");
 }
 
@@ -216,7 +216,7 @@ TEST_F(TapeTest, RecomputationChangesNoContribution) {
 TEST_F(TapeTest, RecomputationReadsTheSameUses) {
   const Recorded r = record({.recompute = 1});
   std::string reads;
-  for (const Moment& m : r.trace.moments) {
+  for (const Call& m : r.trace.calls) {
     if (m.phase != Phase::Backward) continue;
     for (const ParameterUse& use : r.trace.uses_of(m)) {
       reads += fmt::format("{}{}.{} ", use.gradient ? "g" : "", use.parameter, use.use);
@@ -230,7 +230,7 @@ TEST_F(TapeTest, RecomputationReadsTheSameUses) {
 
 TEST_F(TapeTest, BackwardSaysWhetherItReadsTheWeight) {
   const Recorded r = record({});
-  for (const Moment& m : r.trace.moments) {
+  for (const Call& m : r.trace.calls) {
     if (m.phase != Phase::Backward) continue;
     for (const ParameterUse& use : r.trace.uses_of(m)) EXPECT_EQ(use.weight, m.name == "linear");
   }
@@ -239,14 +239,14 @@ TEST_F(TapeTest, BackwardSaysWhetherItReadsTheWeight) {
 TEST_F(TapeTest, ActivationsEndWithTheStep) {
   for (const TapeOptions& options :
        {TapeOptions{}, TapeOptions{.recompute = 1}, TapeOptions{.recompute = 2},
-        TapeOptions{.rest = true}, TapeOptions{.recompute = 2, .rest = true},
+        TapeOptions{.mark_idle = true}, TapeOptions{.recompute = 2, .mark_idle = true},
         TapeOptions{.training = false}}) {
     const Recorded r = record(options, 2);
     EXPECT_EQ(r.live_bytes_after, 0u);
     size_t peak = 0;
     for (const ActivationSpan& span : r.trace.activations) {
-      EXPECT_LE(span.first_moment, span.last_moment);
-      EXPECT_LT(span.last_moment, r.trace.moments.size());
+      EXPECT_LE(span.first_call, span.last_call);
+      EXPECT_LT(span.last_call, r.trace.calls.size());
       peak = std::max(peak, span.offset + span.bytes);
     }
     EXPECT_EQ(peak, r.trace.arena_bytes);
@@ -261,8 +261,8 @@ TEST_F(TapeTest, ActivationsNeverOverlap) {
       const bool apart = spans[a].offset + spans[a].bytes <= spans[b].offset ||
                          spans[b].offset + spans[b].bytes <= spans[a].offset;
       // One may follow the other within a moment: work on a stream is done in order.
-      const bool follow = spans[a].last_moment <= spans[b].first_moment ||
-                          spans[b].last_moment <= spans[a].first_moment;
+      const bool follow =
+          spans[a].last_call <= spans[b].first_call || spans[b].last_call <= spans[a].first_call;
       EXPECT_TRUE(apart || follow) << a << " and " << b;
     }
   }
@@ -272,7 +272,7 @@ TEST_F(TapeTest, ForgettingTakesLessMemory) {
   const size_t keep = record({}).trace.arena_bytes;
   const size_t recompute = record({.recompute = 1}).trace.arena_bytes;
   const size_t evaluation = record({.training = false}).trace.arena_bytes;
-  const size_t some = record({.recompute = 1, .num_recomputed = 2}).trace.arena_bytes;
+  const size_t some = record({.recompute = 1, .recomputed_layers = 2}).trace.arena_bytes;
   EXPECT_LT(recompute, some);
   EXPECT_LT(some, keep);
   EXPECT_LE(evaluation, recompute);
@@ -285,7 +285,7 @@ TEST_F(TapeTest, AnEvaluationOfMoreBlocksTakesNoMoreMemory) {
     return record({.training = training}, 2, [&](Tape& tape, Tensor ids) {
       Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe, kChannels, DType::BF16);
       for (int i = 0; i < num_blocks; ++i) {
-        tape.pass_block(
+        tape.next_layer(
             [this](Tape& t, Variable v) { return add(t, v, linear(t, v, model_.shared)); }, x);
       }
       classifier_cross_entropy(tape, x, model_.wte, kVocabulary, ids);
@@ -296,45 +296,45 @@ TEST_F(TapeTest, AnEvaluationOfMoreBlocksTakesNoMoreMemory) {
   EXPECT_EQ(with_blocks(false, 10).live_bytes_after, 0u);
 }
 
-/// Moments are numbered; a block has four.
+/// Calls are numbered; a block has four.
 TEST_F(TapeTest, ValuesRestBetweenTheirBlocksForwardAndBackward) {
-  const Trace trace = record({.rest = true}).trace;
-  std::string rests;
-  for (const ActivationRest& r : trace.rests) {
+  const Trace trace = record({.mark_idle = true}).trace;
+  std::string idle_intervals;
+  for (const IdleInterval& r : trace.idle_intervals) {
     const ActivationSpan& span = trace.activations[r.span];
-    EXPECT_LE(span.first_moment, r.last_before);
+    EXPECT_LE(span.first_call, r.last_before);
     EXPECT_LT(r.last_before + 1, r.first_after);
-    EXPECT_LE(r.first_after, span.last_moment);
-    rests += fmt::format("{}:{}-{} ", span.first_moment, r.last_before, r.first_after);
+    EXPECT_LE(r.first_after, span.last_call);
+    idle_intervals += fmt::format("{}:{}-{} ", span.first_call, r.last_before, r.first_after);
   }
   // Backward begins at 14, with the third block, and comes to the second at 18, the first at 22. A
   // block's result rests when the next block has used it: the last one's goes into the head.
-  EXPECT_EQ(rests,
+  EXPECT_EQ(idle_intervals,
             "0:4-22 1:4-22 2:4-22 3:4-22 4:8-18 5:8-18 6:8-18 7:8-18 "
             "8:12-14 9:12-14 10:12-14 11:12-14 ");
 }
 
 TEST_F(TapeTest, OnlyWhatIsKeptRests) {
-  const Trace trace = record({.recompute = 1, .rest = true}).trace;
-  std::string rests;
-  for (const ActivationRest& r : trace.rests) {
-    rests += fmt::format("{}:{}-{} ", trace.activations[r.span].first_moment, r.last_before,
-                         r.first_after);
+  const Trace trace = record({.recompute = 1, .mark_idle = true}).trace;
+  std::string idle_intervals;
+  for (const IdleInterval& r : trace.idle_intervals) {
+    idle_intervals += fmt::format("{}:{}-{} ", trace.activations[r.span].first_call, r.last_before,
+                                  r.first_after);
   }
-  EXPECT_EQ(rests, "0:4-30 4:8-22 8:12-14 ");
+  EXPECT_EQ(idle_intervals, "0:4-30 4:8-22 8:12-14 ");
 }
 
 TEST_F(TapeTest, AValueUsedAcrossBlocksIsRefusedWhereItCannotBe) {
   const Body across = [&](Tape& tape, Tensor ids) {
     const auto body = [this](Tape& t, Variable v) { return linear(t, v, model_.shared); };
     const Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe, kChannels, DType::BF16);
-    const Variable first = tape.block(body, x);
-    const Variable second = tape.block(body, first);
+    const Variable first = tape.layer(body, x);
+    const Variable second = tape.layer(body, first);
     classifier_cross_entropy(tape, add(tape, first, second), model_.wte, kVocabulary, ids);
   };
   EXPECT_NO_THROW(record({}, 1, across));
   EXPECT_NO_THROW(record({.recompute = 1}, 1, across));
-  EXPECT_THROW(record({.rest = true}, 1, across), ConfigError);
+  EXPECT_THROW(record({.mark_idle = true}, 1, across), ConfigError);
   EXPECT_THROW(record({.recompute = 2}, 1, across), ConfigError);
 }
 
@@ -343,9 +343,9 @@ TEST_F(TapeTest, ALossBetweenBlocksParts) {
   const Body between = [&](Tape& tape, Tensor ids) {
     const auto body = [this](Tape& t, Variable v) { return linear(t, v, model_.shared); };
     Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe, kChannels, DType::BF16);
-    x = tape.block(body, x);
+    x = tape.layer(body, x);
     classifier_cross_entropy(tape, x, model_.wte, kVocabulary, ids);
-    x = tape.block(body, x);
+    x = tape.layer(body, x);
     classifier_cross_entropy(tape, x, model_.wte, kVocabulary, ids);
   };
   EXPECT_EQ(record({.recompute = 2}, 1, between).contributions(),
@@ -354,11 +354,11 @@ TEST_F(TapeTest, ALossBetweenBlocksParts) {
 
 TEST_F(TapeTest, MicroBatchesAreAlike) {
   const Recorded one = record({}), two = record({}, 2);
-  ASSERT_EQ(two.trace.moments.size(), 2 * one.trace.moments.size());
+  ASSERT_EQ(two.trace.calls.size(), 2 * one.trace.calls.size());
   EXPECT_EQ(two.trace.arena_bytes, one.trace.arena_bytes);
-  for (size_t i = 0; i < one.trace.moments.size(); ++i) {
-    const Moment& a = two.trace.moments[i];
-    const Moment& b = two.trace.moments[one.trace.moments.size() + i];
+  for (size_t i = 0; i < one.trace.calls.size(); ++i) {
+    const Call& a = two.trace.calls[i];
+    const Call& b = two.trace.calls[one.trace.calls.size() + i];
     EXPECT_EQ(a.name, b.name);
     EXPECT_EQ(a.cost.flops, b.cost.flops);
     EXPECT_EQ(a.micro_batch, 0u);
@@ -369,20 +369,20 @@ TEST_F(TapeTest, MicroBatchesAreAlike) {
 TEST_F(TapeTest, CountsTheFlopsOfAProduct) {
   const Recorded r = record({});
   const double product = 2.0 * kBatch * kLength * kChannels * kChannels;
-  EXPECT_EQ(r.trace.moments[1].cost.flops, product);
-  EXPECT_EQ(r.trace.moments[15].name, "linear");
-  EXPECT_EQ(r.trace.moments[15].cost.flops, 2 * product);
+  EXPECT_EQ(r.trace.calls[1].cost.flops, product);
+  EXPECT_EQ(r.trace.calls[15].name, "linear");
+  EXPECT_EQ(r.trace.calls[15].cost.flops, 2 * product);
 }
 
 TEST_F(TapeTest, WorkInPlacePassesItsGradientOn) {
   for (const TapeOptions& options :
-       {TapeOptions{}, TapeOptions{.recompute = 1}, TapeOptions{.rest = true}}) {
+       {TapeOptions{}, TapeOptions{.recompute = 1}, TapeOptions{.mark_idle = true}}) {
     const Recorded r = record(options, 2, [&](Tape& tape, Tensor ids) {
       Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe, kChannels, DType::BF16);
       const auto body = [this](Tape& t, Variable v) {
         return linear(t, turned(t, linear(t, v, model_.shared)), model_.own[0]);
       };
-      x = tape.block(body, x);
+      x = tape.layer(body, x);
       classifier_cross_entropy(tape, x, model_.wte, kVocabulary, ids);
     });
     const std::string again = "b:linear b:rotary_table b:rotary b:linear ";
@@ -412,11 +412,11 @@ TEST_F(TapeTest, OnlyWhatIsThereIsChangedInPlace) {
                LogicError);
 }
 
-TEST_F(TapeTest, MomentsDoNotNest) {
+TEST_F(TapeTest, CallsDoNotNest) {
   EXPECT_THROW(record({}, 1,
                       [](Tape& tape, Tensor) {
-                        tape.begin_moment("outer", {});
-                        tape.begin_moment("inner", {});
+                        tape.begin_call("outer", {});
+                        tape.begin_call("inner", {});
                       }),
                LogicError);
 }
@@ -426,7 +426,7 @@ TEST_F(TapeTest, ALossIsNotRecomputed) {
                       [&](Tape& tape, Tensor ids) {
                         const Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe,
                                                      kChannels, DType::BF16);
-                        const Variable y = tape.block(
+                        const Variable y = tape.layer(
                             [this, ids](Tape& t, Variable v) {
                               const Variable logits = linear(t, v, model_.wte);
                               cross_entropy(t, logits, ids.reshape({kBatch * kLength}));

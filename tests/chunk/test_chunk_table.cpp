@@ -14,16 +14,16 @@ constexpr ChunkId kChunk{Space::GradientSums, 1};
 /// Brings the chunk to a state by legal steps alone.
 void bring_to(ChunkTable& table, S state, std::vector<Lease>& leases) {
   if (state == S::Absent) return;
-  table.place(kChunk, 3, state == S::Loading ? S::Loading : S::Resident);
+  table.place(kChunk, 3, state == S::Loading ? S::Loading : S::Present);
   if (state == S::Leased) leases.push_back(table.lease(kChunk));
   if (state == S::Storing) table.transition(kChunk, S::Storing);
 }
 
 TEST(ChunkTable, TwentyFiveTransitions) {
   const std::set<std::pair<S, S>> legal = {
-      {S::Absent, S::Loading},   {S::Absent, S::Resident}, {S::Loading, S::Resident},
-      {S::Loading, S::Leased},   {S::Resident, S::Absent}, {S::Resident, S::Leased},
-      {S::Resident, S::Storing}, {S::Leased, S::Resident}, {S::Storing, S::Absent}};
+      {S::Absent, S::Loading},  {S::Absent, S::Present}, {S::Loading, S::Present},
+      {S::Loading, S::Leased},  {S::Present, S::Absent}, {S::Present, S::Leased},
+      {S::Present, S::Storing}, {S::Leased, S::Present}, {S::Storing, S::Absent}};
   for (int f = 0; f < 5; ++f) {
     for (int t = 0; t < 5; ++t) {
       const S from = static_cast<S>(f), to = static_cast<S>(t);
@@ -64,16 +64,16 @@ TEST(ChunkTable, ABlockHasOneChunk) {
   EXPECT_THROW(table.place({Space::Weights, 1}, 7, S::Loading), LogicError);
   EXPECT_EQ(table.state({Space::Weights, 1}), S::Absent);
   EXPECT_EQ(table.num_present(), 1u);
-  table.transition({Space::Weights, 0}, S::Resident);
+  table.transition({Space::Weights, 0}, S::Present);
   table.transition({Space::Weights, 0}, S::Absent);
   EXPECT_EQ(table.block({Space::Weights, 0}), ChunkTable::kNoBlock);
   EXPECT_EQ(table.num_present(), 0u);
-  EXPECT_NO_THROW(table.place({Space::Weights, 1}, 7, S::Resident));
+  EXPECT_NO_THROW(table.place({Space::Weights, 1}, 7, S::Present));
 }
 
 TEST(ChunkTable, LeasesAreGivenBackOnce) {
   ChunkTable table({1, 2, 0, 0});
-  table.place(kChunk, 0, S::Resident);
+  table.place(kChunk, 0, S::Present);
   {
     Lease a = table.lease(kChunk);
     EXPECT_EQ(a.chunk(), kChunk);
@@ -83,20 +83,20 @@ TEST(ChunkTable, LeasesAreGivenBackOnce) {
     a.release();  // it has nothing any more
     EXPECT_EQ(table.state(kChunk), S::Leased);
     b.release();
-    EXPECT_EQ(table.state(kChunk), S::Resident);
+    EXPECT_EQ(table.state(kChunk), S::Present);
     b = table.lease(kChunk);
     EXPECT_EQ(table.state(kChunk), S::Leased);
   }
-  EXPECT_EQ(table.state(kChunk), S::Resident);
+  EXPECT_EQ(table.state(kChunk), S::Present);
 }
 
 TEST(ChunkTable, AnAssignedLeaseGivesBackWhatItHad) {
   ChunkTable table({1, 2, 0, 0});
-  table.place(kChunk, 0, S::Resident);
-  table.place({Space::Weights, 0}, 1, S::Resident);
+  table.place(kChunk, 0, S::Present);
+  table.place({Space::Weights, 0}, 1, S::Present);
   Lease lease = table.lease(kChunk);
   lease = table.lease({Space::Weights, 0});
-  EXPECT_EQ(table.state(kChunk), S::Resident);
+  EXPECT_EQ(table.state(kChunk), S::Present);
   EXPECT_EQ(table.state({Space::Weights, 0}), S::Leased);
 }
 

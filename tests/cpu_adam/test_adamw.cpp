@@ -192,7 +192,7 @@ TEST(AdamW, RejectsBrokenContracts) {
     EXPECT_THROW(update(planes, step_at(1)), LogicError);
   }
   EXPECT_NO_THROW(update(good, step_at(1)));
-  const auto update_runs = [&](std::vector<AdamWRun> runs) {
+  const auto update_runs = [&](std::vector<AdamWRange> runs) {
     adamw_update(team, good, 8, runs, step_at(1));
   };
   EXPECT_THROW(update_runs({{.first = 0, .count = 9}}), LogicError);
@@ -205,7 +205,7 @@ TEST(AdamW, RejectsBrokenContracts) {
 // What a chunk needs: tensors with factors of their own, gaps, tensors across tasks.
 TEST_P(AdamWTypes, RunsAreUpdatedAsIfEachStoodAlone) {
   constexpr int64_t kCount = 2 * kUpdateTaskElements + 100;
-  const std::vector<AdamWRun> runs = {
+  const std::vector<AdamWRange> runs = {
       {.first = 1, .count = 6, .decay_factor = 0},
       {.first = 7, .count = 0},
       {.first = 7, .count = 1000, .learning_rate_factor = 0.5},
@@ -218,12 +218,12 @@ TEST_P(AdamWTypes, RunsAreUpdatedAsIfEachStoodAlone) {
     state->set_gradients(2);
   }
   adamw_update(team, together.planes(), kCount, runs, step_at(3));
-  for (const AdamWRun& run : runs) {
+  for (const AdamWRange& run : runs) {
     adamw_update(team, apart.planes().from(run.first), run.count, step_at(3), run.decay_factor,
                  run.learning_rate_factor);
   }
   EXPECT_TRUE(together.bits() == apart.bits());
-  adamw_update(team, together.planes(), kCount, std::span<const AdamWRun>(), step_at(3));
+  adamw_update(team, together.planes(), kCount, std::span<const AdamWRange>(), step_at(3));
   EXPECT_TRUE(together.bits() == apart.bits());
 }
 

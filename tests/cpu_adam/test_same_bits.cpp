@@ -97,7 +97,7 @@ TEST_P(SameBits, WhereverPlanesArePlaced) {
   state.set_weights(1);
   state.set_gradients(2);
   const std::vector<std::byte> before = state.bits();
-  place_planes(team, state.planes(), kCount);
+  move_planes_to_nodes(team, state.planes(), kCount);
   EXPECT_TRUE(state.bits() == before);
 }
 

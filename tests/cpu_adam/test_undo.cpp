@@ -41,7 +41,7 @@ std::vector<uint32_t> values_of(State& state) {
 }
 
 /// Tensors of their own factors, gaps, tensors across tasks.
-std::vector<AdamWRun> runs_of(int64_t n) {
+std::vector<AdamWRange> runs_of(int64_t n) {
   if (n < 4096) return {{.first = 0, .count = n}};
   return {{.first = 0, .count = 77, .decay_factor = 0},
           {.first = 128, .count = 1000, .learning_rate_factor = 0.5},
@@ -52,7 +52,7 @@ std::vector<AdamWRun> runs_of(int64_t n) {
 /// A state of some pattern, its team and its log.
 struct Trial {
   State state;
-  std::vector<AdamWRun> runs;
+  std::vector<AdamWRange> runs;
   ThreadTeam team;
   LogMemory memory;
   UndoLog log;
@@ -120,7 +120,7 @@ bool nans_are_kept(Trial& trial) {
     const uint16_t bits = weight[i].bits;
     return (bits & 0x7fff) <= 0x7f80 || ((bits & 0x40) != 0 && planes.low[i] == 0);
   };
-  return std::ranges::all_of(trial.runs, [&](const AdamWRun& run) {
+  return std::ranges::all_of(trial.runs, [&](const AdamWRange& run) {
     return std::ranges::all_of(std::views::iota(run.first, run.first + run.count), is_kept);
   });
 }
@@ -274,7 +274,7 @@ TEST_P(UndoMistake, ASkippedUndo) {
 
 TEST_P(UndoMistake, AForgottenDecay) {
   EXPECT_TRUE(notices([](Trial& t) {
-    for (AdamWRun& run : t.runs) run.decay_factor = 0;
+    for (AdamWRange& run : t.runs) run.decay_factor = 0;
   }));
 }
 

@@ -15,7 +15,7 @@ void undo_any_bits(Types types, Pattern pattern) {
   State state(kCount, types);
   LogMemory memory(undo_log_bytes(kCount, 3 * kCount));
   UndoLog log(memory.span());
-  const AdamWRun all{.first = 0, .count = kCount};
+  const AdamWRange all{.first = 0, .count = kCount};
   for (int64_t done = 0; done < kValues; done += 3 * kCount) {
     fill_with_bits(state.planes(), kCount, {pattern, static_cast<uint64_t>(done)});
     const std::vector<std::byte> before = state.bits();

@@ -14,14 +14,14 @@ namespace ebb::emulation {
 namespace {
 
 std::mutex mutex;
-std::vector<std::string> told;  // in the order of their beginnings
+std::vector<std::string> requested;  // in the order of their beginnings
 thread_local int depth = 0;
 
 }  // namespace
 
 std::vector<std::string> take_profile() {
   std::lock_guard lock(mutex);
-  return std::exchange(told, {});
+  return std::exchange(requested, {});
 }
 
 int num_open_ranges() { return depth; }
@@ -47,7 +47,7 @@ int nvtxDomainRangePushEx(nvtxDomainHandle_t domain, const nvtxEventAttributes_t
                 attributes->messageType == NVTX_MESSAGE_TYPE_ASCII,
             "a profiler cannot read these attributes");
   std::lock_guard lock(mutex);
-  told.emplace_back(attributes->message.ascii);
+  requested.emplace_back(attributes->message.ascii);
   return depth++;
 }
 

@@ -89,7 +89,7 @@ bool ebb::emulation::is_on_current_device(cudaStream_t stream) {
 void ebb::emulation::enqueue(cudaStream_t stream, std::function<void()> work) {
   EBB_CHECK(stream != nullptr, "there is no default stream");
   auto* owned = new std::function<void()>(std::move(work));
-  stream->queue.call({}, [owned] { run(owned); });
+  stream->queue.submit({}, [owned] { run(owned); });
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int priority) {

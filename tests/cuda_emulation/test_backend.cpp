@@ -174,7 +174,7 @@ TEST(EmulatedBackendDeathTest, AnIndexBeyondABlockFaults) {
     const auto device = create_gpu();
     const auto blocks = device->create_blocks(kBlock, 1);
     std::byte* const place = blocks->reserve(2 * kBlock);
-    const auto compute = device->create_stream(StreamRole::Compute);
+    const auto compute = device->create_stream(StreamKind::Compute);
     blocks->map(0, place, *compute);
     const Tensor x{place, DType::F32, {static_cast<int64_t>(count)}};
     device->kernels().add(*compute, x, x, x);
@@ -199,11 +199,11 @@ TEST_F(EmulatedBackend, AskingAnEventThatIsNotDoneFailsNoLaunch) {
   const Buffer y = device->allocate(MemoryKind::Device, 4096, "y");
   const auto event = device->create_event();
   Gate gate;
-  const auto compute = device->create_stream(StreamRole::Compute);
-  const auto load = device->create_stream(StreamRole::Load);
+  const auto compute = device->create_stream(StreamKind::Compute);
+  const auto load = device->create_stream(StreamKind::Load);
   device->kernels().add(*compute, floats(y), floats(y), floats(y));  // loads its code
   compute->synchronize();
-  load->call({}, [&] { gate.pass(); });
+  load->submit({}, [&] { gate.pass(); });
   load->record(*event);
   EXPECT_FALSE(event->done());
   device->kernels().add(*compute, floats(y), floats(y), floats(y));
@@ -220,12 +220,12 @@ TEST_F(EmulatedBackend, CodeIsLoadedWhileNoStreamWaitsForAHostThread) {
     const Buffer y = device->allocate(MemoryKind::Device, 4096, "y");
     const auto event = device->create_event();
     Gate gate;
-    const auto compute = device->create_stream(StreamRole::Compute);
-    const auto load = device->create_stream(StreamRole::Load);
-    const auto update = device->create_stream(StreamRole::Update);
-    update->call({}, [&] { gate.pass(); });
+    const auto compute = device->create_stream(StreamKind::Compute);
+    const auto load = device->create_stream(StreamKind::Load);
+    const auto update = device->create_stream(StreamKind::Update);
+    update->submit({}, [&] { gate.pass(); });
     update->record(*event);
-    device->wait_in_place(in_place);
+    device->block_submitting_thread(in_place);
     std::thread opens([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       if (in_place) gate.open();
@@ -249,10 +249,10 @@ TEST_F(EmulatedBackend, CodeIsLoadedWhileNoStreamWaitsForAHostThread) {
 TEST_F(EmulatedBackend, AFailureIsKnownToTheStreamInWhosePlaceAThreadWaited) {
   const auto device = create_gpu();
   const auto event = device->create_event();
-  const auto load = device->create_stream(StreamRole::Load);
-  const auto update = device->create_stream(StreamRole::Update);
-  device->wait_in_place(true);
-  update->call({}, [] { throw DeviceError("broken"); });
+  const auto load = device->create_stream(StreamKind::Load);
+  const auto update = device->create_stream(StreamKind::Update);
+  device->block_submitting_thread(true);
+  update->submit({}, [] { throw DeviceError("broken"); });
   update->record(*event);
   EXPECT_NO_THROW(load->wait(*event));
   EXPECT_SAYS(error_of<DeviceError>([&] { load->synchronize(); }), "broken");
@@ -268,7 +268,7 @@ TEST_F(EmulatedBackend, WrongDataIsToldToTheStreamThatHadIt) {
   const Buffer home = device->allocate(MemoryKind::Pinned, sizeof(int32_t), "token");
   *reinterpret_cast<int32_t*>(home.data()) = 5;
   {
-    const auto compute = device->create_stream(StreamRole::Compute);
+    const auto compute = device->create_stream(StreamKind::Compute);
     compute->copy(tokens.data, home.data(), sizeof(int32_t), CopyKind::Load);
     device->kernels().embedding_forward(*compute, y, tokens, {}, table, {});
     emulation::settings().refuses = [](std::string_view call) {
@@ -278,15 +278,15 @@ TEST_F(EmulatedBackend, WrongDataIsToldToTheStreamThatHadIt) {
     EXPECT_SAYS(error_of<LogicError>([&] { compute->synchronize(); }), "index 5 at row 0");
     emulation::settings().refuses = {};
   }
-  const auto next = device->create_stream(StreamRole::Compute);
+  const auto next = device->create_stream(StreamKind::Compute);
   EXPECT_NO_THROW(next->synchronize());
 }
 
 TEST_F(EmulatedBackend, ARefusedLaunchIsToldOnItsOwnStreamAlone) {
   const auto device = create_gpu();
   const Buffer y = device->allocate(MemoryKind::Device, 4096, "y");
-  const auto one = device->create_stream(StreamRole::Compute);
-  const auto other = device->create_stream(StreamRole::Compute);
+  const auto one = device->create_stream(StreamKind::Compute);
+  const auto other = device->create_stream(StreamKind::Compute);
   emulation::settings().refuses = [n = 0](std::string_view call) mutable {
     return call == "cudaLaunchKernelEx" && n++ == 0;
   };
@@ -300,9 +300,9 @@ TEST_F(EmulatedBackend, ARefusedLaunchIsToldOnItsOwnStreamAlone) {
 TEST_F(EmulatedBackend, WaitsOfAFailedStreamHoldNothing) {
   const auto device = create_gpu();
   const auto event = device->create_event();
-  const auto compute = device->create_stream(StreamRole::Compute);
-  const auto update = device->create_stream(StreamRole::Update);
-  update->call({}, [] { throw DeviceError("broken"); });
+  const auto compute = device->create_stream(StreamKind::Compute);
+  const auto update = device->create_stream(StreamKind::Update);
+  update->submit({}, [] { throw DeviceError("broken"); });
   EXPECT_THROW(update->synchronize(), DeviceError);
   const int64_t before = emulation::live().num_events;
   for (int i = 0; i < 50; ++i) {
@@ -332,10 +332,10 @@ TEST_F(EmulatedBackend, NewThreadsUseTheDevicesOwnGpu) {
   const auto event = device->create_event();
   const auto host_event = device->create_event();
   Gate gate;
-  const auto compute = device->create_stream(StreamRole::Compute);
-  const auto load = device->create_stream(StreamRole::Load);
-  const auto update = device->create_stream(StreamRole::Update);
-  update->call({}, [&] { gate.pass(); });
+  const auto compute = device->create_stream(StreamKind::Compute);
+  const auto load = device->create_stream(StreamKind::Load);
+  const auto update = device->create_stream(StreamKind::Update);
+  update->submit({}, [&] { gate.pass(); });
   update->record(*host_event);
   compute->record(*event);
   update->wait(*event);  // keeps this record: the next one is in an event of its own
@@ -366,8 +366,8 @@ TEST_F(EmulatedBackend, ANewThreadsFirstCallIsForTheDevicesOwnGpu) {
   const auto device = create_second_gpu();
   const Buffer y = device->allocate(MemoryKind::Device, 4096, "y");
   auto event = device->create_event();
-  auto compute = device->create_stream(StreamRole::Compute);
-  const auto update = device->create_stream(StreamRole::Update);
+  auto compute = device->create_stream(StreamKind::Compute);
+  const auto update = device->create_stream(StreamKind::Update);
   device->kernels().fill_zero(*compute, floats(y));  // a wait ends this work, with a mark
   const std::pair<const char*, std::function<void()>> calls[] = {
       {"a record", [&] { compute->record(*event); }},
@@ -409,9 +409,9 @@ void set_up_and_work() {
   std::byte* const place = blocks->reserve(2 * kBlock);
   device->reserve_workspace(kMiB);
   const auto loaded = device->create_event(), done = device->create_event();
-  const auto load = device->create_stream(StreamRole::Load);
-  const auto compute = device->create_stream(StreamRole::Compute);
-  const auto update = device->create_stream(StreamRole::Update);
+  const auto load = device->create_stream(StreamKind::Load);
+  const auto compute = device->create_stream(StreamKind::Compute);
+  const auto update = device->create_stream(StreamKind::Update);
   const OpensAtLast opener{gates};
   for (uint32_t round = 0; round < 2; ++round) {
     blocks->map(round, place, *load);
@@ -422,7 +422,7 @@ void set_up_and_work() {
     device->kernels().add(*compute, floats(away), {place, DType::F32, {kBlock / 4}}, floats(away));
     compute->record(*loaded);
     update->wait(*loaded);
-    update->call({}, [&gate = gates[round]] { gate.pass(); });
+    update->submit({}, [&gate = gates[round]] { gate.pass(); });
     update->record(*done);
     load->wait(*done);
     gates[round].open();

@@ -41,13 +41,13 @@ uint64_t word_at(size_t i) { return i * 0x9e3779b97f4a7c15u; }
 void copy_there_and_back(Device& device, Buffer& home, Buffer& other) {
   const size_t bytes = home.bytes();
   const Buffer there = device.allocate(MemoryKind::Device, bytes, "there");
-  const auto load = device.create_stream(StreamRole::Load),
-             store = device.create_stream(StreamRole::Store),
-             update = device.create_stream(StreamRole::Update);
+  const auto load = device.create_stream(StreamKind::Load),
+             store = device.create_stream(StreamKind::Store),
+             update = device.create_stream(StreamKind::Update);
   const auto written = device.create_event(), loaded = device.create_event(),
              stored = device.create_event();
   for (size_t round = 0; round < 2; ++round) {
-    update->call({}, [&home, round] {
+    update->submit({}, [&home, round] {
       const auto words = words_of(home);
       for (size_t i = 0; i < words.size(); ++i) words[i] = word_at(i + round);
     });
@@ -63,7 +63,7 @@ void copy_there_and_back(Device& device, Buffer& home, Buffer& other) {
     store->record(*stored);
     size_t wrong = bytes;
     update->wait(*stored);
-    update->call({}, [&other, &wrong, round] {
+    update->submit({}, [&other, &wrong, round] {
       const auto words = words_of(other);
       wrong = 0;
       for (size_t i = 0; i < words.size(); ++i) wrong += words[i] != word_at(i + round);
@@ -228,7 +228,7 @@ TEST_F(HomeMemoryTest, ACopyThatFailsOnTheWayIsKnownToTheStream) {
                                      }});
   const Buffer home = device->allocate(MemoryKind::Home, 8 * kMiB, "home");
   const Buffer there = device->allocate(MemoryKind::Device, 8 * kMiB, "there");
-  const auto load = device->create_stream(StreamRole::Load);
+  const auto load = device->create_stream(StreamKind::Load);
   load->copy(there.data(), home.data(), home.bytes(), CopyKind::Load);
   EXPECT_THROW(load->synchronize(), DeviceError);
 }

@@ -31,17 +31,17 @@ std::string name_of_range(const Op& op, const Trace& trace) {
   const std::string chunk =
       std::string(name_of(op.chunk.space)) + " " + std::to_string(op.chunk.index);
   switch (op.kind) {
-    case OpKind::Run: {
-      const Moment& moment = trace.moments[op.moment];
-      return (moment.phase == Phase::Forward ? "forward " : "backward ") + std::string(moment.name);
+    case OpKind::Call: {
+      const Call& call = trace.calls[op.call];
+      return (call.phase == Phase::Forward ? "forward " : "backward ") + std::string(call.name);
     }
-    case OpKind::Finish:
+    case OpKind::Round:
       return "finish " + chunk;
     case OpKind::Update:
       return "update " + chunk;
     case OpKind::Speculate:
       return "speculate " + chunk;
-    case OpKind::Partials:
+    case OpKind::StorePartialNorms:
       return "partials " + chunk;
     case OpKind::Norm:
       return "norm of all gradients";
@@ -106,10 +106,10 @@ TEST_F(ProfilerRangesTest, ALongNameIsCut) {
     EXPECT_EQ(emulation::num_open_ranges(), 2);
   }
   EXPECT_EQ(emulation::num_open_ranges(), 0);
-  const std::vector<std::string> told = emulation::take_profile();
-  ASSERT_EQ(told.size(), 2u);
-  EXPECT_EQ(told[0], "what " + std::string(90, 'x'));
-  EXPECT_EQ(told[1], "wh name 7");
+  const std::vector<std::string> requested = emulation::take_profile();
+  ASSERT_EQ(requested.size(), 2u);
+  EXPECT_EQ(requested[0], "what " + std::string(90, 'x'));
+  EXPECT_EQ(requested[1], "wh name 7");
 }
 
 }  // namespace

@@ -52,8 +52,8 @@ class StagingRingTest : public testing::Test {
   void copy_there_and_back() {
     const Buffer from = home('x'), to = home(), there = away();
     const auto loaded = device_->create_event();
-    const auto load = device_->create_stream(StreamRole::Load);
-    const auto store = device_->create_stream(StreamRole::Store);
+    const auto load = device_->create_stream(StreamKind::Load);
+    const auto store = device_->create_stream(StreamKind::Store);
     load->copy(there.data(), from.data(), kBytes, CopyKind::Load);
     load->record(*loaded);
     store->wait(*loaded);
@@ -68,8 +68,8 @@ class StagingRingTest : public testing::Test {
   const Watchdog watchdog_{std::chrono::seconds(240)};
 };
 
-constexpr StreamRole role_of(CopyKind kind) {
-  return kind == CopyKind::Load ? StreamRole::Load : StreamRole::Store;
+constexpr StreamKind role_of(CopyKind kind) {
+  return kind == CopyKind::Load ? StreamKind::Load : StreamKind::Store;
 }
 void copy(Stream& stream, const Buffer& home, const Buffer& there, CopyKind kind) {
   if (kind == CopyKind::Load) return stream.copy(there.data(), home.data(), kBytes, kind);
@@ -104,8 +104,8 @@ TEST_F(StagingRingTest, WhatAStreamWaitedForIsNotTheRingsFailure) {
       Gate gate;
       const auto updated = device_->create_event();
       const auto stream = device_->create_stream(role_of(kind));
-      const auto update = device_->create_stream(StreamRole::Update);
-      update->call({}, [&gate] {
+      const auto update = device_->create_stream(StreamKind::Update);
+      update->submit({}, [&gate] {
         gate.pass();
         throw DeviceError("broken");
       });
@@ -130,9 +130,9 @@ TEST_F(StagingRingTest, ACopyBehindOneThatFailsIsMade) {
   const Buffer first_home = home('y'), second_home = home('x');
   const Buffer first_there = away(), second_there = away();
   const auto stored = device_->create_event();
-  const auto first = device_->create_stream(StreamRole::Load);
-  const auto second = device_->create_stream(StreamRole::Load);
-  const auto store = device_->create_stream(StreamRole::Store);
+  const auto first = device_->create_stream(StreamKind::Load);
+  const auto second = device_->create_stream(StreamKind::Load);
+  const auto store = device_->create_stream(StreamKind::Store);
   std::thread opens([&gate] {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     gate.open();
@@ -160,7 +160,7 @@ TEST_F(StagingRingTest, AHomeOutlivesThePiecesOfAStoreThatWasBrokenOff) {
   });
   Buffer home = this->home();
   const Buffer there = away();
-  auto store = device_->create_stream(StreamRole::Store);
+  auto store = device_->create_stream(StreamKind::Store);
   emulation::settings().refuses = [&, num_copies = 0](std::string_view call) mutable {
     if (call != "cudaMemcpyAsync" || num_copies++ != 3) return false;  // 0: what is pinned
     entered.pass();

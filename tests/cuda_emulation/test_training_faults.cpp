@@ -104,16 +104,16 @@ TEST_F(EmulatedStep, NamesATokenThatIsOutsideTheTable) {
 
 /// A stream that waited for an update would stand in front of what the borrower copies from the
 /// device, should they share a queue, and that update may wait for the borrower.
-TEST_F(EmulatedStep, BesideALoanNoStreamWaitsForAHostThread) {
+TEST_F(EmulatedStep, WhileTheStateIsLockedNoStreamWaitsForAHostThread) {
   TrainingCase run = on_gpu({.clip = false, .memory = Memory::Smallest, .between = Between::State});
   run.model.num_layers = 12;  // more chunks than places for gradients
   CaseRun training(run), alone(run);
   alone.train(0, 2);
   training.train(0, 1);
   const auto calls = count_calls([&] {
-    std::jthread borrower([loan = training.trainer().lend_state()]() mutable {
+    std::jthread borrower([reader = training.trainer().lock_state()]() mutable {
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
-      const StateLoan closed = std::move(loan);
+      const StateReader closed = std::move(reader);
     });
     training.train(1, 2);
   });

@@ -91,7 +91,7 @@ void write(Device& device, Stream& load, std::byte* to, size_t bytes, uint32_t s
 
 TEST_P(DeviceMemory, DeviceMemoryIsZeroAndAligned) {
   const auto device = make_device({.poison = true});
-  const auto store = device->create_stream(StreamRole::Store);
+  const auto store = device->create_stream(StreamKind::Store);
   for (const size_t bytes : {size_t{1}, size_t{4095}, kMiB - 1, 3 * kMiB + 5}) {
     for (int again = 0; again < 2; ++again) {  // the second may get what the first freed
       Buffer buffer = device->allocate(MemoryKind::Device, bytes, "test");
@@ -107,7 +107,7 @@ TEST_P(DeviceMemory, BlocksRefuseWhatIsNoPlace) {
   const auto device = make_device();
   EXPECT_THROW(device->create_blocks(g + 64, 2), Error);
   EXPECT_THROW(device->create_blocks(0, 2), LogicError);
-  const auto stream = device->create_stream(StreamRole::Load);
+  const auto stream = device->create_stream(StreamKind::Load);
   const auto blocks = device->create_blocks(2 * g, 2);
   std::byte* range = blocks->reserve(2 * g + 1);
   blocks->map(1, range + 2 * g, *stream);  // rounded up to whole blocks
@@ -123,7 +123,7 @@ TEST_P(DeviceMemory, BlocksMove) {
   constexpr uint32_t kBlocks = 3;
   const size_t g = granularity();
   const auto device = make_device();
-  const auto stream = device->create_stream(StreamRole::Load);
+  const auto stream = device->create_stream(StreamKind::Load);
   const auto blocks = device->create_blocks(g, kBlocks);
   std::byte* ranges[2] = {blocks->reserve(2 * g), blocks->reserve(3 * g)};
   std::byte* places[5] = {ranges[0], ranges[0] + g, ranges[1], ranges[1] + g, ranges[1] + 2 * g};
@@ -152,7 +152,7 @@ TEST_P(DeviceMemory, BlocksMove) {
 TEST_P(DeviceMemory, BlocksMayKeepTheirAddresses) {
   const size_t g = granularity();
   const auto device = make_device();
-  const auto stream = device->create_stream(StreamRole::Load);
+  const auto stream = device->create_stream(StreamKind::Load);
   const auto blocks = device->create_blocks(g, 2);
   std::byte* const first = blocks->reserve(2 * g);
   std::byte* const second = first + g;
@@ -178,7 +178,7 @@ TEST_P(DeviceMemory, BlocksMayKeepTheirAddresses) {
 TEST_P(DeviceMemory, ATensorMayLieAcrossBlocks) {
   const size_t g = granularity();
   const auto device = make_device();
-  const auto stream = device->create_stream(StreamRole::Load);
+  const auto stream = device->create_stream(StreamKind::Load);
   const auto blocks = device->create_blocks(g, 2);
   std::byte* range = blocks->reserve(2 * g);
   blocks->map(1, range, *stream);
@@ -192,7 +192,7 @@ TEST_P(DeviceMemory, ATensorMayLieAcrossBlocks) {
 TEST_P(DeviceMemory, MovedBlocksArePoisoned) {
   const size_t g = granularity();
   const auto device = make_device({.poison = true});
-  const auto store = device->create_stream(StreamRole::Store);
+  const auto store = device->create_stream(StreamKind::Store);
   const auto blocks = device->create_blocks(g, 1);
   std::byte* range = blocks->reserve(2 * g);
   for (std::byte* place : {range, range + g, range + g}) {

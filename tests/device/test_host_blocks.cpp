@@ -32,7 +32,7 @@ bool has_mark(const std::byte* at, size_t bytes, uint64_t mark) {
 
 TEST(HostBlocks, RoundsRangesUpToBlocks) {
   auto device = create_device({.num_threads = 1});
-  const auto stream = device->create_stream(StreamRole::Load);
+  const auto stream = device->create_stream(StreamKind::Load);
   auto blocks = device->create_blocks(8 * kPage, 2);
   EXPECT_EQ(blocks->block_bytes(), 8 * kPage);
   EXPECT_EQ(blocks->num_blocks(), 2u);
@@ -46,7 +46,7 @@ TEST(HostBlocks, RefusesWhatIsNoPlace) {
   auto device = create_device({.num_threads = 1});
   EXPECT_THROW(device->create_blocks(kPage + 64, 2), LogicError);
   EXPECT_THROW(device->create_blocks(0, 2), LogicError);
-  const auto stream = device->create_stream(StreamRole::Load);
+  const auto stream = device->create_stream(StreamKind::Load);
   auto blocks = device->create_blocks(2 * kPage, 2);
   std::byte* range = blocks->reserve(4 * kPage);
   EXPECT_THROW(blocks->map(2, range, *stream), LogicError);
@@ -59,7 +59,7 @@ TEST(HostBlocks, RefusesWhatIsNoPlace) {
 // Every block's content follows it, whoever is displaced, and the ranges stay where they are.
 void move_at_random(size_t block_bytes, uint32_t num_blocks, size_t num_places, int num_moves) {
   auto device = create_device({.num_threads = 1});
-  const auto stream = device->create_stream(StreamRole::Load);
+  const auto stream = device->create_stream(StreamKind::Load);
   auto blocks = device->create_blocks(block_bytes, num_blocks);
   std::byte* ranges[2] = {blocks->reserve(num_places * block_bytes),
                           blocks->reserve(num_places * block_bytes)};
@@ -102,7 +102,7 @@ TEST(HostBlocks, OtherThreadsMayMapMemory) {
   constexpr uint32_t kMoves = 5000;
 #endif
   auto device = create_device({.num_threads = 1});
-  const auto stream = device->create_stream(StreamRole::Load);
+  const auto stream = device->create_stream(StreamKind::Load);
   auto blocks = device->create_blocks(kBytes, 1);
   std::byte* range = blocks->reserve(2 * kBytes);
   std::atomic<bool> stop = false;
@@ -125,7 +125,7 @@ TEST(HostBlocks, OtherThreadsMayMapMemory) {
 
 TEST(HostBlocks, MovedBlocksArePoisoned) {
   auto device = create_device({.num_threads = 1, .poison = true});
-  const auto stream = device->create_stream(StreamRole::Load);
+  const auto stream = device->create_stream(StreamKind::Load);
   auto blocks = device->create_blocks(kPage, 1);
   std::byte* range = blocks->reserve(2 * kPage);
   for (std::byte* place : {range, range + kPage, range + kPage}) {
@@ -145,7 +145,7 @@ TEST(HostBlocks, MovedBlocksArePoisoned) {
 TEST(HostBlocksDeathTest, PlacesWithoutABlockFault) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   auto device = create_device({.num_threads = 1});
-  const auto stream = device->create_stream(StreamRole::Load);
+  const auto stream = device->create_stream(StreamKind::Load);
   auto blocks = device->create_blocks(2 * kPage, 2);
   volatile std::byte* range = blocks->reserve(6 * kPage);
   EXPECT_DEATH((void)range[0], "");  // never mapped

@@ -139,7 +139,7 @@ TEST(HostDeviceDeathTest, LargeFreedMemoryFaults) {
 TEST(HostDevice, KernelsRunOnTheStream) {
   auto device = create_device({.num_threads = 2});
   device->reserve_workspace(kMiB);
-  auto stream = device->create_stream(StreamRole::Compute);
+  auto stream = device->create_stream(StreamKind::Compute);
   Buffer buffer = device->allocate(MemoryKind::Device, 400, "test");
   Tensor y{buffer.data(), DType::F32, {100}};
   std::ranges::fill(y.span<float>(), 3.0f);

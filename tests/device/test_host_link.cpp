@@ -47,8 +47,8 @@ TEST(Link, LoadAndStoreOverlapAtTheirOwnPace) {
       {.num_threads = 1, .load_bytes_per_s = kLoadRate, .store_bytes_per_s = kStoreRate});
   Buffer home = device->allocate(MemoryKind::Pinned, kLoadBytes + kStoreBytes, "home");
   Buffer away = device->allocate(MemoryKind::Device, kLoadBytes + kStoreBytes, "device");
-  auto load = device->create_stream(StreamRole::Load);
-  auto store = device->create_stream(StreamRole::Store);
+  auto load = device->create_stream(StreamKind::Load);
+  auto store = device->create_stream(StreamKind::Store);
   EXPECT_TRUE(seen_once([&] {
     const double begin_s = device->now_s();
     for (size_t i = 0; i < kCopies; ++i) {
@@ -70,8 +70,8 @@ TEST(Link, StreamsOfOneDirectionShareIt) {
   auto device = create_device({.num_threads = 1, .load_bytes_per_s = kRate});
   Buffer home = device->allocate(MemoryKind::Pinned, 2 * kMiB, "home");
   Buffer away = device->allocate(MemoryKind::Device, 2 * kMiB, "device");
-  auto one = device->create_stream(StreamRole::Load);
-  auto two = device->create_stream(StreamRole::Load);
+  auto one = device->create_stream(StreamKind::Load);
+  auto two = device->create_stream(StreamKind::Load);
   const double begin_s = device->now_s();
   one->copy(away.data(), home.data(), kMiB, CopyKind::Load);
   two->copy(away.data() + kMiB, home.data() + kMiB, kMiB, CopyKind::Load);
@@ -92,7 +92,7 @@ TEST(Link, ACopyTakesWallTimeAndTheProcessorTimeOfItsBytes) {
   auto device = create_device({.num_threads = 1, .load_bytes_per_s = kRate});
   Buffer home = device->allocate(MemoryKind::Pinned, kBytes, "home");
   Buffer away = device->allocate(MemoryKind::Device, kBytes, "device");
-  auto load = device->create_stream(StreamRole::Load);
+  auto load = device->create_stream(StreamKind::Load);
   EXPECT_TRUE(seen_once([&] {
     const double begin_s = device->now_s(), before_s = process_cpu_s();
     load->copy(away.data(), home.data(), kBytes, CopyKind::Load);

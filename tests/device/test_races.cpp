@@ -27,11 +27,11 @@ struct Machine {
   std::unique_ptr<Blocks> blocks = device->create_blocks(kBytes, 2);
   std::byte* place = blocks->reserve(kBytes);
   std::unique_ptr<Event> done = device->create_event();
-  std::unique_ptr<Stream> load = device->create_stream(StreamRole::Load);
-  std::unique_ptr<Stream> compute = device->create_stream(StreamRole::Compute);
+  std::unique_ptr<Stream> load = device->create_stream(StreamKind::Load);
+  std::unique_ptr<Stream> compute = device->create_stream(StreamKind::Compute);
 
   void read_place() {
-    compute->call({}, [this] {
+    compute->submit({}, [this] {
       for (size_t i = 0; i < kBytes; i += 64) sum_ += int(place[i]);
     });
   }

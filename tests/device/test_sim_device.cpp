@@ -17,7 +17,7 @@ TEST(SimDevice, AddressesCostNoMemory) {
   Buffer b = device->allocate(MemoryKind::Pinned, 1000 * kGiB, "b");
   EXPECT_GE(b.data(), a.data() + 1000 * kGiB);
   EXPECT_EQ(device->used_bytes(), 1000 * kGiB);
-  const auto stream = device->create_stream(StreamRole::Load);
+  const auto stream = device->create_stream(StreamKind::Load);
   auto blocks = device->create_blocks(64 << 20, 100);
   std::byte* range = blocks->reserve(500 * kGiB);
   EXPECT_GE(range, b.data() + 1000 * kGiB);
@@ -40,15 +40,15 @@ TEST(SimDevice, BudgetIsExact) {
 
 TEST(SimDevice, AddsUpCostAndRunsNothing) {
   SimDevice device;
-  auto stream = device.create_stream(StreamRole::Compute);
+  auto stream = device.create_stream(StreamKind::Compute);
   bool ran = false;
-  stream->call({.flops = 100, .bytes = 10, .workspace_bytes = 7}, [&ran] { ran = true; });
-  stream->call({.flops = 200, .bytes = 20, .workspace_bytes = 5}, [&ran] { ran = true; });
-  const Cost moment = device.take();
-  EXPECT_EQ(moment.flops, 300);
-  EXPECT_EQ(moment.bytes, 30);
-  EXPECT_EQ(moment.workspace_bytes, 7u);
-  stream->call({.flops = 1}, [&ran] { ran = true; });
+  stream->submit({.flops = 100, .bytes = 10, .workspace_bytes = 7}, [&ran] { ran = true; });
+  stream->submit({.flops = 200, .bytes = 20, .workspace_bytes = 5}, [&ran] { ran = true; });
+  const Cost call = device.take();
+  EXPECT_EQ(call.flops, 300);
+  EXPECT_EQ(call.bytes, 30);
+  EXPECT_EQ(call.workspace_bytes, 7u);
+  stream->submit({.flops = 1}, [&ran] { ran = true; });
   stream->copy(nullptr, nullptr, 1000, CopyKind::Load);
   EXPECT_EQ(device.take().flops, 1);
   EXPECT_EQ(device.take().flops, 0);
@@ -63,7 +63,7 @@ TEST(SimDevice, AddsUpCostAndRunsNothing) {
 
 TEST(SimDevice, KernelsAreCountedOnMemoryThatIsNotThere) {
   SimDevice device;
-  auto stream = device.create_stream(StreamRole::Compute);
+  auto stream = device.create_stream(StreamKind::Compute);
   Buffer memory = device.allocate(MemoryKind::Device, kGiB, "tensors");
   const Tensor x{memory.data(), DType::F32, {4, 8}}, w{memory.data() + 4096, DType::F32, {16, 8}},
       y{memory.data() + 8192, DType::F32, {4, 16}};
@@ -75,14 +75,14 @@ TEST(SimDevice, KernelsAreCountedOnMemoryThatIsNotThere) {
 TEST(SimDevice, VirtualTimeFollowsEvents) {
   SimDevice device({.kind = DeviceKind::Sim, .load_bytes_per_s = 100, .store_bytes_per_s = 50});
   device.set_rate(1000, 500);
-  auto load = device.create_stream(StreamRole::Load);
-  auto compute = device.create_stream(StreamRole::Compute);
+  auto load = device.create_stream(StreamKind::Load);
+  auto compute = device.create_stream(StreamKind::Compute);
   auto loaded = device.create_event(), computed = device.create_event();
   load->copy(nullptr, nullptr, 400, CopyKind::Load);  // 4 s
   load->record(*loaded);
-  compute->call({.flops = 3000, .bytes = 500}, [] {});  // 3 s: bound by arithmetic
+  compute->submit({.flops = 3000, .bytes = 500}, [] {});  // 3 s: bound by arithmetic
   compute->wait(*loaded);
-  compute->call({.flops = 100, .bytes = 1000}, [] {});  // 2 s: bound by memory
+  compute->submit({.flops = 100, .bytes = 1000}, [] {});  // 2 s: bound by memory
   compute->record(*computed);
   load->copy(nullptr, nullptr, 50, CopyKind::Store);  // 1 s
   EXPECT_DOUBLE_EQ(loaded->time_s(), 4);
@@ -95,7 +95,7 @@ TEST(SimDevice, VirtualTimeFollowsEvents) {
 
 TEST(SimDevice, EventsAreAsStrictAsOnTheHost) {
   SimDevice device;
-  auto stream = device.create_stream(StreamRole::Compute);
+  auto stream = device.create_stream(StreamKind::Compute);
   auto event = device.create_event();
   EXPECT_FALSE(event->done());
   EXPECT_THROW(stream->wait(*event), LogicError);

@@ -26,9 +26,9 @@ class StreamTest : public test::OnDevice {
     if (IsSkipped() || HasFatalFailure()) return;
     device = make_device();
     event = device->create_event();
-    a = device->create_stream(StreamRole::Compute);
-    b = device->create_stream(StreamRole::Load);
-    update = device->create_stream(StreamRole::Update);
+    a = device->create_stream(StreamKind::Compute);
+    b = device->create_stream(StreamKind::Load);
+    update = device->create_stream(StreamKind::Update);
   }
 
   std::unique_ptr<Device> device;
@@ -40,7 +40,7 @@ TEST_P(StreamTest, RunsInSubmissionOrderBeyondTheRing) {
   constexpr int kCalls = 5000;
   std::vector<int> seen;
   seen.reserve(kCalls);
-  for (int i = 0; i < kCalls; ++i) a->call({}, [&seen, i] { seen.push_back(i); });
+  for (int i = 0; i < kCalls; ++i) a->submit({}, [&seen, i] { seen.push_back(i); });
   a->synchronize();
   ASSERT_EQ(seen.size(), size_t{kCalls});
   for (int i = 0; i < kCalls; ++i) ASSERT_EQ(seen[i], i);
@@ -54,10 +54,10 @@ TEST_P(StreamTest, EventsOrderStreams) {
   back->signal();
   for (int i = 0; i < kRounds; ++i) {
     a->wait(*back);
-    a->call({}, [&value, i] { EXPECT_EQ(value++, 2 * i); });
+    a->submit({}, [&value, i] { EXPECT_EQ(value++, 2 * i); });
     a->record(*event);
     b->wait(*event);
-    b->call({}, [&value, i] { EXPECT_EQ(value++, 2 * i + 1); });
+    b->submit({}, [&value, i] { EXPECT_EQ(value++, 2 * i + 1); });
     b->record(*back);
   }
   back->synchronize();
@@ -67,12 +67,12 @@ TEST_P(StreamTest, EventsOrderStreams) {
 TEST_P(StreamTest, AWaitMeansTheRecordBeforeIt) {
   Gate first, second;
   int value = 0;
-  a->call({}, [&] { first.pass(), value = 1; });
+  a->submit({}, [&] { first.pass(), value = 1; });
   a->record(*event);
   b->wait(*event);
   int seen = 0;
-  b->call({}, [&] { seen = value; });
-  a->call({}, [&] { second.pass(); });
+  b->submit({}, [&] { seen = value; });
+  a->submit({}, [&] { second.pass(); });
   a->record(*event);
   first.open();
   b->synchronize();  // although the second record is not reached
@@ -87,10 +87,10 @@ TEST_P(StreamTest, ARecordedAgainEventHoldsNewWaiters) {
   event->signal();
   Gate gate;
   int value = 0, seen = 0;
-  a->call({}, [&] { gate.pass(), value = 7; });
+  a->submit({}, [&] { gate.pass(), value = 7; });
   a->record(*event);
   b->wait(*event);
-  b->call({}, [&] { seen = value; });
+  b->submit({}, [&] { seen = value; });
   gate.open();
   b->synchronize();
   EXPECT_EQ(seen, 7);
@@ -119,7 +119,7 @@ TEST_P(StreamTest, EventTimesFollowTheOrder) {
   for (int i = 0; i < most_tries && !in_between; ++i) {
     const auto clocked = make_device();
     const auto first = clocked->create_event(), later = clocked->create_event();
-    const auto stream = clocked->create_stream(StreamRole::Compute);
+    const auto stream = clocked->create_stream(StreamKind::Compute);
     const double begin_s = clocked->now_s();
     stream->record(*first);
     stream->record(*later);
@@ -135,7 +135,7 @@ TEST_P(StreamTest, StatsTellWorkFromWaiting) {
   Gate gate;
   Buffer from = device->allocate(MemoryKind::Pinned, 1000, "from");
   Buffer to = device->allocate(MemoryKind::Device, 1000, "to");
-  a->call({}, [&] { gate.pass(); });
+  a->submit({}, [&] { gate.pass(); });
   a->record(*event);
   b->wait(*event);
   b->copy(to.data(), from.data(), 1000, CopyKind::Load);
@@ -154,8 +154,8 @@ TEST_P(StreamTest, StatsTellWorkFromWaiting) {
 TEST_P(StreamTest, DestructionRunsWhatIsQueued) {
   Gate gate;
   int num_run = 0;
-  a->call({}, [&] { gate.pass(); });
-  for (int i = 0; i < 100; ++i) a->call({}, [&] { ++num_run; });
+  a->submit({}, [&] { gate.pass(); });
+  for (int i = 0; i < 100; ++i) a->submit({}, [&] { ++num_run; });
   gate.open();
   a.reset();
   EXPECT_EQ(num_run, 100);
@@ -164,7 +164,7 @@ TEST_P(StreamTest, DestructionRunsWhatIsQueued) {
 TEST_P(StreamTest, DenormalsAreFlushed) {
   volatile float tiny = 1e-30f;
   float product = 1;
-  a->call({}, [&] { product = tiny * tiny * 1e20f; });
+  a->submit({}, [&] { product = tiny * tiny * 1e20f; });
   a->synchronize();
   EXPECT_EQ(product, 0);
 }
@@ -180,7 +180,7 @@ TEST_P(StreamTest, SteadyStateAllocatesNothing) {
     b->copy(to.data(), from.data(), 4096, CopyKind::Load);
     b->record(*event);
     a->wait(*event);
-    a->call({.name = "add"}, [&value] { ++value; });
+    a->submit({.name = "add"}, [&value] { ++value; });
     a->record(*back);
   };
   round();
@@ -203,7 +203,7 @@ TEST_P(StreamTest, HostThreadsAndDeviceWaitForEachOther) {
   for (int i = 0; i < kRounds; ++i) {
     for (Stream* stream : {a.get(), update.get(), b.get()}) {
       stream->wait(*back);
-      stream->call({}, [&value] { ++value; });
+      stream->submit({}, [&value] { ++value; });
       stream->record(*back);
     }
   }
@@ -214,11 +214,11 @@ TEST_P(StreamTest, HostThreadsAndDeviceWaitForEachOther) {
 TEST_P(StreamTest, AHostThreadWaitsForTheRecordItWasToldOf) {
   Gate first, second;
   int value = 0, seen = 0;
-  a->call({}, [&] { first.pass(), value = 1; });
+  a->submit({}, [&] { first.pass(), value = 1; });
   a->record(*event);
   update->wait(*event);
-  update->call({}, [&] { seen = value; });
-  a->call({}, [&] { second.pass(); });
+  update->submit({}, [&] { seen = value; });
+  a->submit({}, [&] { second.pass(); });
   a->record(*event);
   first.open();
   update->synchronize();  // although the second record is not reached
@@ -231,15 +231,15 @@ TEST_P(StreamTest, AHostThreadWaitsForTheRecordItWasToldOf) {
 // Were it one of the driver's threads that runs them, this would be for ever.
 TEST_P(StreamTest, AHostFunctionMayWaitForAnother) {
   Gate gate;
-  a->call({}, [&] { gate.pass(); });
-  b->call({}, [&] { gate.open(); });
+  a->submit({}, [&] { gate.pass(); });
+  b->submit({}, [&] { gate.open(); });
   a->synchronize();
   b->synchronize();
 }
 
 TEST_P(StreamTest, SubmittingDoesNotWaitForWhatIsWaitedFor) {
   Gate gate;
-  update->call({}, [&] { gate.pass(); });
+  update->submit({}, [&] { gate.pass(); });
   update->record(*event);
   Buffer from = device->allocate(MemoryKind::Pinned, 4096, "from");
   Buffer to = device->allocate(MemoryKind::Device, 4096, "to");
@@ -267,7 +267,7 @@ TEST_P(StreamTest, CopiesGoThereAndBack) {
 
 TEST_P(StreamTest, MoreStreamsThanPlacesInTime) {
   for (int i = 0; i < 100; ++i) {
-    auto stream = device->create_stream(StreamRole::Store);
+    auto stream = device->create_stream(StreamKind::Store);
     stream->record(*event);
     b->wait(*event);
     stream->synchronize();

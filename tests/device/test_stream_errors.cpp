@@ -32,10 +32,10 @@ class StreamErrors : public test::OnDevice {
     if (IsSkipped() || HasFatalFailure()) return;
     device = make_device();
     event = device->create_event();
-    a = device->create_stream(StreamRole::Compute);
-    b = device->create_stream(StreamRole::Load);
-    c = device->create_stream(StreamRole::Store);
-    update = device->create_stream(StreamRole::Update);
+    a = device->create_stream(StreamKind::Compute);
+    b = device->create_stream(StreamKind::Load);
+    c = device->create_stream(StreamKind::Store);
+    update = device->create_stream(StreamKind::Update);
   }
 
   std::unique_ptr<Device> device;
@@ -45,9 +45,9 @@ class StreamErrors : public test::OnDevice {
 
 TEST_P(StreamErrors, TheFirstOneIsKeptAndLaterWorkDropped) {
   bool ran = false;
-  a->call({}, [] { throw DeviceError("first"); });
-  a->call({}, [&ran] { ran = true; });
-  a->call({}, [] { throw DeviceError("second"); });
+  a->submit({}, [] { throw DeviceError("first"); });
+  a->submit({}, [&ran] { ran = true; });
+  a->submit({}, [] { throw DeviceError("second"); });
   EXPECT_EQ(error_of([&] { a->synchronize(); }), "first");
   EXPECT_EQ(error_of([&] { a->synchronize(); }), "first");
   EXPECT_FALSE(ran);
@@ -55,7 +55,7 @@ TEST_P(StreamErrors, TheFirstOneIsKeptAndLaterWorkDropped) {
 }
 
 TEST_P(StreamErrors, EventsFireAndCarryIt) {
-  a->call({}, [] { throw DeviceError("broken"); });
+  a->submit({}, [] { throw DeviceError("broken"); });
   a->record(*event);
   EXPECT_EQ(error_of([&] { event->synchronize(); }), "broken");
   EXPECT_TRUE(event->done());
@@ -64,7 +64,7 @@ TEST_P(StreamErrors, EventsFireAndCarryIt) {
 TEST_P(StreamErrors, WorkBeforeTheFailureIsNotTouched) {
   auto early = device->create_event();
   a->record(*early);
-  a->call({}, [] { throw DeviceError("broken"); });
+  a->submit({}, [] { throw DeviceError("broken"); });
   a->record(*event);
   EXPECT_EQ(error_of([&] { event->synchronize(); }), "broken");
   early->synchronize();
@@ -75,13 +75,13 @@ TEST_P(StreamErrors, WorkBeforeTheFailureIsNotTouched) {
 TEST_P(StreamErrors, AWaitingStreamFailsWithTheSameError) {
   auto next = device->create_event();
   bool ran = false;
-  a->call({}, [] { throw DeviceError("broken"); });
+  a->submit({}, [] { throw DeviceError("broken"); });
   a->record(*event);
   b->wait(*event);
-  b->call({}, [&ran] { ran = true; });
+  b->submit({}, [&ran] { ran = true; });
   b->record(*next);
   c->wait(*next);
-  c->call({}, [&ran] { ran = true; });
+  c->submit({}, [&ran] { ran = true; });
   EXPECT_EQ(error_of([&] { c->synchronize(); }), "broken");
   EXPECT_EQ(error_of([&] { b->synchronize(); }), "broken");
   EXPECT_EQ(error_of([&] { next->synchronize(); }), "broken");
@@ -90,7 +90,7 @@ TEST_P(StreamErrors, AWaitingStreamFailsWithTheSameError) {
 
 TEST_P(StreamErrors, ManyWaitersAllReturn) {
   std::atomic<int> num_failed = 0;
-  a->call({}, [] {
+  a->submit({}, [] {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     throw DeviceError("broken");
   });
@@ -105,7 +105,7 @@ TEST_P(StreamErrors, ManyWaitersAllReturn) {
 }
 
 TEST_P(StreamErrors, DestructionIsQuiet) {
-  a->call({}, [] { throw DeviceError("broken"); });
+  a->submit({}, [] { throw DeviceError("broken"); });
   a->record(*event);
   b->wait(*event);
   b.reset();
@@ -116,11 +116,11 @@ TEST_P(StreamErrors, OfHostThreadsReachTheDevice) {
   auto early = device->create_event();
   bool ran = false;
   update->record(*early);
-  update->call({}, [] { throw DeviceError("broken"); });
+  update->submit({}, [] { throw DeviceError("broken"); });
   update->record(*event);
   b->wait(*early);
   c->wait(*event);
-  c->call({}, [&ran] { ran = true; });
+  c->submit({}, [&ran] { ran = true; });
   b->synchronize();
   EXPECT_EQ(error_of([&] { c->synchronize(); }), "broken");
   EXPECT_EQ(error_of([&] { event->synchronize(); }), "broken");
@@ -129,20 +129,20 @@ TEST_P(StreamErrors, OfHostThreadsReachTheDevice) {
 
 TEST_P(StreamErrors, OfTheDeviceReachHostThreads) {
   bool ran = false;
-  a->call({}, [] { throw DeviceError("broken"); });
+  a->submit({}, [] { throw DeviceError("broken"); });
   a->record(*event);
   update->wait(*event);
-  update->call({}, [&ran] { ran = true; });
+  update->submit({}, [&ran] { ran = true; });
   EXPECT_EQ(error_of([&] { update->synchronize(); }), "broken");
   EXPECT_FALSE(ran);
 }
 
 TEST_P(StreamErrors, AStreamInThePlaceOfOneThatFailedIsWell) {
-  a->call({}, [] { throw DeviceError("broken"); });
+  a->submit({}, [] { throw DeviceError("broken"); });
   EXPECT_EQ(error_of([&] { a->synchronize(); }), "broken");
   for (int i = 0; i < 40; ++i) {
     a.reset();
-    a = device->create_stream(StreamRole::Compute);
+    a = device->create_stream(StreamKind::Compute);
     a->record(*event);
     b->wait(*event);
     a->synchronize();
@@ -168,15 +168,15 @@ std::string StreamFaults::run_pipeline(FaultSite site, int fail_at) const {
   auto loaded = device->create_event(), computed = device->create_event(),
        stored = device->create_event();
   stored->signal();
-  auto load = device->create_stream(StreamRole::Load),
-       compute = device->create_stream(StreamRole::Compute),
-       store = device->create_stream(StreamRole::Store);
+  auto load = device->create_stream(StreamKind::Load),
+       compute = device->create_stream(StreamKind::Compute),
+       store = device->create_stream(StreamKind::Store);
   for (int i = 0; i < 3; ++i) {
     load->wait(*stored);
     load->copy(away.data(), home.data(), 256, CopyKind::Load);
     load->record(*loaded);
     compute->wait(*loaded);
-    compute->call({.name = "add_one"}, [p = counter.data()] { p[0] = std::byte(int(p[0]) + 1); });
+    compute->submit({.name = "add_one"}, [p = counter.data()] { p[0] = std::byte(int(p[0]) + 1); });
     compute->record(*computed);
     store->wait(*computed);
     store->copy(home.data(), away.data(), 256, CopyKind::Store);

@@ -152,7 +152,7 @@ class BuildTest(WithFolder):
         self.assertNotIn("compile", record.units_of("build"))
 
 
-class CarriedTest(unittest.TestCase):
+class DeferredTest(unittest.TestCase):
     def test_names_are_those_of_setup(self):
         names = carried.packages(ROOT)
         for name in ("libtbb-dev", "libhwloc-dev", "libgtest-dev"):

@@ -47,7 +47,7 @@ Bits run_rotary_and_swiglu(Harness& h, DType t) {
   const Array x = random_array(t, {n, 100}, 3), wide = random_array(t, {n, 2 * f}, 4, 6.0);
   const Array y(t, {n, f}), dx(t, {n, 2 * f});
   h.kernels->rotary_table(h.stream, table, positions, frequencies, 1.1);
-  h.kernels->rotary(h.stream, x, table, 2, Turn::Forward);
+  h.kernels->rotary(h.stream, x, table, 2, RotaryDirection::Forward);
   h.kernels->swiglu_forward(h.stream, y, wide);
   h.kernels->swiglu_backward(h.stream, dx, y, wide, Write::Store);
   Bits bits;
@@ -153,7 +153,7 @@ Bits run_gradient(Harness& h, DType t) {
   constexpr int64_t n = 3 * kPieceElements + 77;
   const Array sums = random_array(DType::F32, {n}, 1);
   const Array gradient(t, {n}), partials(DType::F64, {4});
-  h.kernels->finish_gradient(h.stream, gradient, sums, {}, {});
+  h.kernels->round_gradient(h.stream, gradient, sums, {}, {});
   h.kernels->squared_norm_pieces(h.stream, partials, gradient);
   Bits bits;
   append(bits, gradient);

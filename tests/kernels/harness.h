@@ -53,7 +53,7 @@ class CountingStream final : public Stream {
   void record(Event&) override {}
   void wait(const Event&) override {}
   void copy(void*, const void*, size_t, CopyKind) override {}
-  void call(const Cost& cost, HostFunction) override { last_cost = cost; }
+  void submit(const Cost& cost, HostFunction) override { last_cost = cost; }
   void synchronize() override {}
   StreamStats stats() const override { return {}; }
 

@@ -86,7 +86,7 @@ struct Harness::Parts {
     static std::vector<Parts*> parts;
     return parts;
   }
-  void begin() { stream = environment().device->create_stream(StreamRole::Compute); }
+  void begin() { stream = environment().device->create_stream(StreamKind::Compute); }
   void finish() noexcept {
     try {
       stream->synchronize();

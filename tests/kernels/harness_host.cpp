@@ -12,7 +12,7 @@ class InlineStream final : public Stream {
   void record(Event&) override {}
   void wait(const Event&) override {}
   void copy(void*, const void*, size_t, CopyKind) override {}
-  void call(const Cost& cost, HostFunction function) override {
+  void submit(const Cost& cost, HostFunction function) override {
     Guarded scratch(cost.workspace_bytes);
     *workspace_ = {scratch.data(), scratch.bytes()};
     function();

@@ -18,7 +18,7 @@ class Gpu {
   explicit Gpu(std::optional<AttentionKernels> attention)
       : device_(
             create_device({.kind = DeviceKind::Cuda, .num_threads = 1, .attention = attention})),
-        stream_(device_->create_stream(StreamRole::Compute)) {
+        stream_(device_->create_stream(StreamKind::Compute)) {
     device_->reserve_workspace(kWorkspaceBytes);
   }
   /// A tensor of the device's own memory, where a library's loads are sure to reach. Copied there.

@@ -55,7 +55,7 @@ TEST(Contracts, NothingIsTouchedOnADeviceThatCounts) {
                                      column, rstds, {4, 2});
        }},
       {"rotary_table", [&] { kernels->rotary_table(s, table, indices, frequencies, 1); }},
-      {"rotary", [&] { kernels->rotary(s, flat_qkv, table, 6, Turn::Backward); }},
+      {"rotary", [&] { kernels->rotary(s, flat_qkv, table, 6, RotaryDirection::Backward); }},
       {"swiglu_forward", [&] { kernels->swiglu_forward(s, x, wide); }},
       {"swiglu_backward", [&] { kernels->swiglu_backward(s, wide, x, wide, Write::Add); }},
       {"activation_forward", [&] { kernels->activation_forward(s, dx, x, Activation::Relu); }},
@@ -82,7 +82,7 @@ TEST(Contracts, NothingIsTouchedOnADeviceThatCounts) {
          kernels->cross_entropy_gradient(s, y, statistics, indices, {v, 3 * v}, 1.0f);
        }},
       {"sum", [&] { kernels->sum(s, imaginary(DType::F64, {1}), row, Write::Add); }},
-      {"finish_gradient", [&] { kernels->finish_gradient(s, imaginary(t, {n}), row, {}, {}); }},
+      {"round_gradient", [&] { kernels->round_gradient(s, imaginary(t, {n}), row, {}, {}); }},
       {"squared_norm_pieces",
        [&] { kernels->squared_norm_pieces(s, imaginary(DType::F64, {1}), x); }},
   };
@@ -126,8 +126,8 @@ TEST(Contracts, WrongShapesAndTypesAreErrors) {
   const std::vector<double> two(2);
   EXPECT_THROW(k.rotary_table(s, t({4, 2}), i({4}), two, 1), LogicError);
   EXPECT_THROW(k.rotary_table(s, t({4, 4}), i({3}), two, 1), LogicError);
-  EXPECT_THROW(k.rotary(s, t({4, 10}), t({4, 4}), 3, Turn::Forward), LogicError);
-  EXPECT_THROW(k.rotary(s, t({4, 10}), t({4, 5}), 2, Turn::Forward), LogicError);
+  EXPECT_THROW(k.rotary(s, t({4, 10}), t({4, 4}), 3, RotaryDirection::Forward), LogicError);
+  EXPECT_THROW(k.rotary(s, t({4, 10}), t({4, 5}), 2, RotaryDirection::Forward), LogicError);
   EXPECT_THROW(k.swiglu_forward(s, t({4, 3}), t({4, 7})), LogicError);
   EXPECT_THROW(k.swiglu_backward(s, t({4, 3}), t({4, 3}), t({4, 6}), Write::Add), LogicError);
   EXPECT_THROW(k.activation_forward(s, t({4}), b({4}), Activation::Relu), LogicError);
@@ -155,8 +155,8 @@ TEST(Contracts, WrongShapesAndTypesAreErrors) {
   EXPECT_THROW(k.linear_backward_input(s, b({4, 3}), t({4, 5}), t({5, 3}), Write::Store),
                LogicError);
   EXPECT_THROW(k.sum(s, t({1}), t({4}), Write::Store), LogicError);
-  EXPECT_THROW(k.finish_gradient(s, b({4}), b({4}), {}, {}), LogicError);
-  EXPECT_THROW(k.finish_gradient(s, b({65537}), t({65537}), {}, imaginary(DType::F64, {1})),
+  EXPECT_THROW(k.round_gradient(s, b({4}), b({4}), {}, {}), LogicError);
+  EXPECT_THROW(k.round_gradient(s, b({65537}), t({65537}), {}, imaginary(DType::F64, {1})),
                LogicError);
   EXPECT_THROW(k.squared_norm_pieces(s, imaginary(DType::F64, {2}), t({65536})), LogicError);
 }

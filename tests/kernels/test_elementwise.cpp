@@ -178,7 +178,7 @@ TEST(Elementwise, RoundingToBf16IsThatOfTheType) {
     for (uint32_t i = 0; i < n; ++i) {
       sums.tensor().as<float>()[i] = std::bit_cast<float>(i * 4096u + offset);
     }
-    h.kernels->finish_gradient(h.stream, gradient, sums, {}, {});
+    h.kernels->round_gradient(h.stream, gradient, sums, {}, {});
     for (int64_t i = 0; i < n; ++i) {
       const float x = sums.tensor().as<float>()[i];
       if (x != 0 && std::abs(x) < 0x1p-126f) continue;  // denormals may be flushed

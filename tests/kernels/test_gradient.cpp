@@ -22,7 +22,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Gradient,
 TEST_P(Gradient, FinishRoundsTheSumOnce) {
   Harness h;
   const Array sums = random_array(DType::F32, {n()}, 1), gradient(dtype(), {n()});
-  h.kernels->finish_gradient(h.stream, gradient, sums, {}, {});
+  h.kernels->round_gradient(h.stream, gradient, sums, {}, {});
   EXPECT_TRUE(close(gradient.values(), sums.values(), sums.values(), 0, dtype()));
 }
 
@@ -56,7 +56,7 @@ TEST_P(Gradient, FinishGivesTheNormOfWhatItRounded) {
   const Array sums = random_array(DType::F32, {n()}, 1), gradient(dtype(), {n()});
   const int64_t pieces = (n() + kPieceElements - 1) / kPieceElements;
   const Array fused(DType::F64, {pieces}), apart(DType::F64, {pieces});
-  h.kernels->finish_gradient(h.stream, gradient, sums, {}, fused);
+  h.kernels->round_gradient(h.stream, gradient, sums, {}, fused);
   h.kernels->squared_norm_pieces(h.stream, apart, gradient);
   EXPECT_TRUE(close(gradient.values(), sums.values(), sums.values(), 0, dtype()));
   EXPECT_EQ(fused.raw(), apart.raw());
@@ -67,9 +67,9 @@ TEST_P(Gradient, FinishAddsTheOtherSumsFirst) {
   const Array a = random_array(DType::F32, {n()}, 1), b = random_array(DType::F32, {n()}, 2);
   const Array gradient(dtype(), {n()}), added(dtype(), {n()});
   const Array partials(DType::F64, {(n() + kPieceElements - 1) / kPieceElements});
-  h.kernels->finish_gradient(h.stream, gradient, a, b, partials);
+  h.kernels->round_gradient(h.stream, gradient, a, b, partials);
   h.kernels->accumulate(h.stream, a, b);
-  h.kernels->finish_gradient(h.stream, added, a, {}, {});
+  h.kernels->round_gradient(h.stream, added, a, {}, {});
   EXPECT_EQ(gradient.raw(), added.raw());
 }
 

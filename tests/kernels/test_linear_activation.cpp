@@ -137,7 +137,7 @@ TEST(LinearActivations, CostWhatBothStepsDo) {
     void record(Event&) override {}
     void wait(const Event&) override {}
     void copy(void*, const void*, size_t, CopyKind) override {}
-    void call(const Cost& cost, HostFunction) override {
+    void submit(const Cost& cost, HostFunction) override {
       flops += cost.flops;
       products += cost.flops - cost.vector_flops;
       bytes += cost.bytes;

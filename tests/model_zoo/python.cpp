@@ -6,8 +6,8 @@
 namespace ebb::test {
 
 std::string python() {
-  const char* told = std::getenv("EBB_PYTHON");
-  return told != nullptr ? told : "python3";
+  const char* requested = std::getenv("EBB_PYTHON");
+  return requested != nullptr ? requested : "python3";
 }
 
 std::string source_path(const std::string& path) { return EBB_SOURCE_DIR "/" + path; }

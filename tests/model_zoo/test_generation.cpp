@@ -133,7 +133,7 @@ Text recompute(const ModelConfig& config, DType dtype, int64_t num_tokens) {
   for (int64_t i = 0; i < num_tokens; ++i) {
     const auto length = static_cast<int64_t>(tokens.size());
     const auto model = create_model(config, {.length = length}, dtype);
-    const Pass pass{
+    const ForwardSpec pass{
         .model = model.get(), .loss = false, .logits_rows = 1, .num_classes = kVocabulary};
     const PreparedInference prepared =
         prepare_inference({&pass, 1}, options_of(dtype), {.num_threads = 1});

@@ -42,7 +42,7 @@ TEST_P(Gpt2Reference, LearningRatesAreThoseOfTheRun) {
 TEST_P(Gpt2Reference, SmallestBudgetGivesTheSameBits) {
   const ReferenceRun reference = load_reference(GetParam());
   const RunResult resident = run_ebb(reference);
-  for (const Recompute recompute : {Recompute::None, Recompute::Block}) {
+  for (const Recompute recompute : {Recompute::None, Recompute::Layer}) {
     const RunResult tight = run_ebb(reference, {.chunk_bytes = kSmallChunk,
                                                 .recompute = recompute,
                                                 .smallest_budget = true,

@@ -27,7 +27,7 @@ struct Loaded {
   std::unique_ptr<Device> device;
   std::unique_ptr<Inference> inference;
 
-  Loaded(const std::string& name, const ModelConfig& config, std::span<const Pass> passes) {
+  Loaded(const std::string& name, const ModelConfig& config, std::span<const ForwardSpec> passes) {
     prepared = prepare_inference(
         passes, {.dtype = DType::F32, .chunk_bytes = 256 << 10, .random_weights = false},
         {.num_threads = 1});
@@ -45,7 +45,7 @@ std::vector<float> logits_of(const std::string& name) {
   const ModelConfig config = read_model_config(hf_folder(name));
   const auto length = static_cast<int64_t>(kTokens.size());
   const auto model = create_model(config, {.length = length}, DType::F32);
-  const Pass pass{
+  const ForwardSpec pass{
       .model = model.get(), .logits_rows = length, .num_classes = sizes_of(config).vocabulary};
   Loaded loaded(name, config, {&pass, 1});
   std::vector<int32_t> tokens = kTokens, positions(kTokens.size()), targets(kTokens.size(), 0);

@@ -161,7 +161,7 @@ TEST_F(HfTensors, LargeTensorsPassInStrips) {
       const uint64_t column = transposed ? i / kRows : i % kColumns;
       ASSERT_EQ(stored[i], value(row, column)) << i;
     }
-    uint64_t seen = 0, told = 0;
+    uint64_t seen = 0, requested = 0;
     load_weights(
         folder, tensors,
         [&](ParameterId, uint64_t first, std::span<const float> values) {
@@ -173,10 +173,10 @@ TEST_F(HfTensors, LargeTensorsPassInStrips) {
         },
         [&](uint64_t done, uint64_t total) {
           EXPECT_EQ(total, kRows * kColumns);
-          told = done;
+          requested = done;
         });
     EXPECT_EQ(seen, kRows * kColumns);
-    EXPECT_EQ(told, seen);
+    EXPECT_EQ(requested, seen);
   }
 }
 

@@ -140,7 +140,7 @@ TEST_P(Transformers, SmallestBudgetGivesTheSameBits) {
     const RunResult resident = run_ebb(reference, {.dtype = dtype});
     const RunResult tight = run_ebb(reference, {.dtype = dtype,
                                                 .chunk_bytes = 65536 * size_of(dtype),
-                                                .recompute = Recompute::Block,
+                                                .recompute = Recompute::Layer,
                                                 .smallest_budget = true,
                                                 .num_threads = 2});
     EXPECT_EQ(tight.losses, resident.losses);

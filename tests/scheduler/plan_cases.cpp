@@ -26,29 +26,29 @@ class Writer {
   void micro_batch(uint32_t index);
   Trace take() {
     trace_.arena_bytes = arena_.peak_bytes();
-    std::ranges::stable_sort(trace_.rests, {}, &ActivationRest::span);
+    std::ranges::stable_sort(trace_.idle_intervals, {}, &IdleInterval::span);
     return std::move(trace_);
   }
 
  private:
-  void moment(const char* name, Phase phase, const std::vector<ParameterUse>& uses) {
-    trace_.moments.push_back({.name = name,
-                              .phase = phase,
-                              .micro_batch = micro_batch_,
-                              .first_use = static_cast<uint32_t>(trace_.uses.size()),
-                              .num_uses = static_cast<uint32_t>(uses.size()),
-                              .cost = {.flops = static_cast<double>(up_to(rng_, 1000)),
-                                       .bytes = static_cast<double>(up_to(rng_, 1000))}});
+  void call(const char* name, Phase phase, const std::vector<ParameterUse>& uses) {
+    trace_.calls.push_back({.name = name,
+                            .phase = phase,
+                            .micro_batch = micro_batch_,
+                            .first_use = static_cast<uint32_t>(trace_.uses.size()),
+                            .num_uses = static_cast<uint32_t>(uses.size()),
+                            .cost = {.flops = static_cast<double>(up_to(rng_, 1000)),
+                                     .bytes = static_cast<double>(up_to(rng_, 1000))}});
     trace_.uses.insert(trace_.uses.end(), uses.begin(), uses.end());
   }
-  uint32_t now() const { return static_cast<uint32_t>(trace_.moments.size() - 1); }
+  uint32_t now() const { return static_cast<uint32_t>(trace_.calls.size() - 1); }
   uint32_t allocate() {
     const size_t bytes = up_to(rng_, options_.max_activation_bytes);
     trace_.activations.push_back({arena_.allocate(bytes), bytes, now(), now()});
     return static_cast<uint32_t>(trace_.activations.size() - 1);
   }
   void release(uint32_t span) {
-    trace_.activations[span].last_moment = now();
+    trace_.activations[span].last_call = now();
     arena_.release(trace_.activations[span].offset, trace_.activations[span].bytes);
   }
   std::vector<ParameterUse> uses(size_t layer, bool weight, bool gradient) const {
@@ -71,7 +71,7 @@ class Writer {
 void Writer::loss() {
   std::vector<ParameterUse> used;
   if (options_.tied) used.push_back({layers_[0][0], 1, true, options_.training});
-  moment("loss", options_.training ? Phase::Forward : Phase::Evaluate, used);
+  call("loss", options_.training ? Phase::Forward : Phase::Evaluate, used);
   release(allocate());
 }
 
@@ -86,12 +86,12 @@ void Writer::sliced_loss() {
                         .rows = {first, all * (i + 1) / n - first}};
   };
   for (int64_t i = 0; i < n; ++i) {
-    moment("logits", options_.training ? Phase::Forward : Phase::Evaluate, {slice(i, false)});
+    call("logits", options_.training ? Phase::Forward : Phase::Evaluate, {slice(i, false)});
     release(allocate());
   }
   if (!options_.training) return;
-  const auto first = trace_.moments.size();
-  for (int64_t i = n; i-- > 0;) moment("gradient", Phase::Backward, {slice(i, true)});
+  const auto first = trace_.calls.size();
+  for (int64_t i = n; i-- > 0;) call("gradient", Phase::Backward, {slice(i, true)});
   trace_.activations.push_back({arena_.allocate(1), 1, static_cast<uint32_t>(first), now()});
   arena_.release(trace_.activations.back().offset, 1);
 }
@@ -101,7 +101,7 @@ void Writer::micro_batch(uint32_t index) {
   const Phase forward = options_.training ? Phase::Forward : Phase::Evaluate;
   std::vector<uint32_t> kept, last_read;  // by layer: its activation, and when its forward ends
   for (size_t i = 0; i < layers_.size(); ++i) {
-    moment("layer", forward, uses(i, true, false));
+    call("layer", forward, uses(i, true, false));
     if (i > 0) last_read.push_back(now());
     kept.push_back(allocate());
     if (!options_.training && i > 0) release(kept[i - 1]);
@@ -116,14 +116,14 @@ void Writer::micro_batch(uint32_t index) {
   for (size_t i = layers_.size(); i-- > 0;) {
     const uint32_t next = now() + 1;
     if (options_.rest && last_read[i] + 1 < next) {
-      trace_.rests.push_back({kept[i], last_read[i], next});
+      trace_.idle_intervals.push_back({kept[i], last_read[i], next});
     }
     if (options_.recompute) {
-      moment("again", Phase::Backward, uses(i, true, false));
+      call("again", Phase::Backward, uses(i, true, false));
       release(allocate());
     }
     const bool reads_weight = i > 0;  // as an embedding's backward does not
-    moment("back", Phase::Backward, uses(i, reads_weight, true));
+    call("back", Phase::Backward, uses(i, reads_weight, true));
     const uint32_t scratch = allocate();
     release(kept[i]);
     release(scratch);
@@ -176,15 +176,15 @@ Case make_any_case(uint64_t seed) {
   return make_case(options, seed);
 }
 
-Case make_case_from_text(const char* moments, uint32_t num_parameters, uint64_t elements,
+Case make_case_from_text(const char* calls, uint32_t num_parameters, uint64_t elements,
                          uint32_t num_forward) {
   Trace trace;
-  std::istringstream words(moments);
+  std::istringstream words(calls);
   for (std::string word; words >> word;) {
     const bool writes = word[0] == 'w';
-    trace.moments.push_back(
+    trace.calls.push_back(
         {.name = "moment",
-         .phase = trace.moments.size() < num_forward ? Phase::Forward : Phase::Backward,
+         .phase = trace.calls.size() < num_forward ? Phase::Forward : Phase::Backward,
          .first_use = static_cast<uint32_t>(trace.uses.size()),
          .num_uses = 1,
          .cost = {.flops = 100, .bytes = 10}});
@@ -200,14 +200,14 @@ Case make_case_from_text(const char* moments, uint32_t num_parameters, uint64_t 
           Layout(std::move(infos), std::move(order), DType::BF16, DType::BF16, 128 << 10)};
 }
 
-Planned plan_case(const Case& c, uint32_t num_blocks, bool clipped, bool carry, uint32_t num_held,
-                  uint32_t num_device_updates) {
+Planned plan_case(const Case& c, uint32_t num_blocks, bool clipped, bool defer,
+                  uint32_t resident_chunks, uint32_t device_updates) {
   const PlanOptions options{.num_blocks = num_blocks,
                             .update_after_norm = clipped,
-                            .num_gradient_slots = 2,
-                            .carry_updates = carry,
-                            .num_held = num_held,
-                            .num_device_updates = num_device_updates};
+                            .gradient_buffers = 2,
+                            .defer_updates = defer,
+                            .resident_chunks = resident_chunks,
+                            .device_updates = device_updates};
   return {options, make_plan(c.trace, c.layout, options)};
 }
 

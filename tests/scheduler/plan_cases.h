@@ -34,8 +34,8 @@ Case make_case(const CaseOptions& options, uint64_t seed);
 /// A case with options drawn from the seed as well.
 Case make_any_case(uint64_t seed);
 /// All parameters of `elements` each, no activations: one moment reads or writes one parameter.
-/// Moments as text: "r0 w1" is a moment that reads parameter 0, then one that reads and writes 1.
-Case make_case_from_text(const char* moments, uint32_t num_parameters, uint64_t elements,
+/// Calls as text: "r0 w1" is a moment that reads parameter 0, then one that reads and writes 1.
+Case make_case_from_text(const char* calls, uint32_t num_parameters, uint64_t elements,
                          uint32_t num_forward);
 
 /// What make_plan was given, with what it made.
@@ -43,8 +43,8 @@ struct Planned {
   PlanOptions options;
   Plan plan;
 };
-Planned plan_case(const Case& c, uint32_t num_blocks, bool clipped, bool carry = false,
-                  uint32_t num_held = 0, uint32_t num_device_updates = 0);
+Planned plan_case(const Case& c, uint32_t num_blocks, bool clipped, bool defer = false,
+                  uint32_t resident_chunks = 0, uint32_t device_updates = 0);
 uint32_t smallest_blocks(const Case& c, bool update = true);
 
 }  // namespace ebb::test

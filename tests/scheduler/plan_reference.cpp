@@ -11,22 +11,22 @@
 namespace ebb::test {
 namespace {
 
-std::span<const uint32_t> begins_of(const Program& program, const ProgramItem& item) {
-  return program.chunks_of(item, ArenaChunkEvent::Begin);
+std::span<const uint32_t> begins_of(const ChunkTrace& chunk_trace, const ChunkTraceItem& item) {
+  return chunk_trace.chunks_of(item, ArenaChunkEvent::Begin);
 }
-std::span<const uint32_t> wakes_of(const Program& program, const ProgramItem& item) {
-  return program.chunks_of(item, ArenaChunkEvent::Wake);
+std::span<const uint32_t> wakes_of(const ChunkTrace& chunk_trace, const ChunkTraceItem& item) {
+  return chunk_trace.chunks_of(item, ArenaChunkEvent::Needed);
 }
 
-uint32_t next_item_with(const Program& program, uint32_t chunk, uint32_t from) {
-  for (uint32_t i = from; i < program.items.size(); ++i) {
-    for (uint32_t begin : begins_of(program, program.items[i])) {
+uint32_t next_item_with(const ChunkTrace& chunk_trace, uint32_t chunk, uint32_t from) {
+  for (uint32_t i = from; i < chunk_trace.items.size(); ++i) {
+    for (uint32_t begin : begins_of(chunk_trace, chunk_trace.items[i])) {
       if (begin == chunk) return i;
     }
-    for (uint32_t wake : wakes_of(program, program.items[i])) {
+    for (uint32_t wake : wakes_of(chunk_trace, chunk_trace.items[i])) {
       if (wake == chunk) return i;
     }
-    for (const ChunkUse& use : program.uses_of(program.items[i])) {
+    for (const ChunkUse& use : chunk_trace.uses_of(chunk_trace.items[i])) {
       if (use.chunk == chunk) return i;
     }
   }
@@ -34,66 +34,70 @@ uint32_t next_item_with(const Program& program, uint32_t chunk, uint32_t from) {
 }
 
 /// Activation chunks alive and not at rest while item i runs, as a set that is kept up to date.
-void update_alive(const Program& program, uint32_t i, std::set<uint32_t>& alive) {
+void update_alive(const ChunkTrace& chunk_trace, uint32_t i, std::set<uint32_t>& alive) {
   if (i > 0) {
-    const ProgramItem& before = program.items[i - 1];
-    for (const ArenaChunkEvent event : {ArenaChunkEvent::Rest, ArenaChunkEvent::End}) {
-      for (uint32_t chunk : program.chunks_of(before, event)) alive.erase(chunk);
+    const ChunkTraceItem& before = chunk_trace.items[i - 1];
+    for (const ArenaChunkEvent event : {ArenaChunkEvent::Idle, ArenaChunkEvent::End}) {
+      for (uint32_t chunk : chunk_trace.chunks_of(before, event)) alive.erase(chunk);
     }
   }
-  for (uint32_t begin : begins_of(program, program.items[i])) alive.insert(begin);
-  for (uint32_t wake : wakes_of(program, program.items[i])) alive.insert(wake);
+  for (uint32_t begin : begins_of(chunk_trace, chunk_trace.items[i])) alive.insert(begin);
+  for (uint32_t wake : wakes_of(chunk_trace, chunk_trace.items[i])) alive.insert(wake);
 }
 
 }  // namespace
 
-Brings count_by_scanning(const Program& program, uint32_t num_blocks) {
+Brings count_by_scanning(const ChunkTrace& chunk_trace, uint32_t num_blocks) {
   std::set<uint32_t> here, alive;
-  Brings brings;
-  for (uint32_t i = 0; i < program.items.size(); ++i) {
-    update_alive(program, i, alive);
+  Brings assignments;
+  for (uint32_t i = 0; i < chunk_trace.items.size(); ++i) {
+    update_alive(chunk_trace, i, alive);
     std::set<uint32_t> needed = alive;
-    for (uint32_t begin : begins_of(program, program.items[i])) {
-      if (here.insert(begin).second) ++brings.creates;
+    for (uint32_t begin : begins_of(chunk_trace, chunk_trace.items[i])) {
+      if (here.insert(begin).second) ++assignments.creates;
     }
-    for (uint32_t wake : wakes_of(program, program.items[i])) {
-      if (here.insert(wake).second) ++brings.loads;
+    for (uint32_t wake : wakes_of(chunk_trace, chunk_trace.items[i])) {
+      if (here.insert(wake).second) ++assignments.loads;
     }
-    for (const ChunkUse& use : program.uses_of(program.items[i])) {
+    for (const ChunkUse& use : chunk_trace.uses_of(chunk_trace.items[i])) {
       needed.insert(use.chunk);
       if (here.insert(use.chunk).second)
-        ++(use.touch == Touch::Create ? brings.creates : brings.loads);
+        ++(use.touch == Touch::Create ? assignments.creates : assignments.loads);
     }
     while (here.size() > num_blocks) {
       uint32_t victim = UINT32_MAX, furthest = i;
       for (uint32_t chunk : here) {
-        const uint32_t next = needed.contains(chunk) ? i : next_item_with(program, chunk, i + 1);
+        const uint32_t next =
+            needed.contains(chunk) ? i : next_item_with(chunk_trace, chunk, i + 1);
         if (next > furthest) furthest = next, victim = chunk;
       }
       if (victim == UINT32_MAX) throw std::logic_error("too few blocks");
       here.erase(victim);
     }
   }
-  return brings;
+  return assignments;
 }
 
-uint64_t fewest_by_trying_all(const Program& program, uint32_t num_blocks, bool loads_alone) {
-  std::map<uint32_t, uint64_t> brings_with{{0, 0}};  // chunks here, as bits -> fewest brings so far
+uint64_t fewest_by_trying_all(const ChunkTrace& chunk_trace, uint32_t num_blocks,
+                              bool loads_alone) {
+  std::map<uint32_t, uint64_t> assignments_with{
+      {0, 0}};  // chunks here, as bits -> fewest brings so far
   std::set<uint32_t> alive;
-  for (uint32_t i = 0; i < program.items.size(); ++i) {
-    update_alive(program, i, alive);
+  for (uint32_t i = 0; i < chunk_trace.items.size(); ++i) {
+    update_alive(chunk_trace, i, alive);
     uint32_t needed = 0, free_of_charge = 0;
     for (uint32_t chunk : alive) needed |= 1u << chunk;
     if (loads_alone) free_of_charge = needed;
-    for (uint32_t wake : wakes_of(program, program.items[i])) free_of_charge &= ~(1u << wake);
-    for (const ChunkUse& use : program.uses_of(program.items[i])) {
+    for (uint32_t wake : wakes_of(chunk_trace, chunk_trace.items[i]))
+      free_of_charge &= ~(1u << wake);
+    for (const ChunkUse& use : chunk_trace.uses_of(chunk_trace.items[i])) {
       needed |= 1u << use.chunk;
       if (loads_alone && use.touch == Touch::Create) free_of_charge |= 1u << use.chunk;
     }
     std::map<uint32_t, uint64_t> after;
-    for (const auto& [here, brings] : brings_with) {
+    for (const auto& [here, assignments] : assignments_with) {
       const uint64_t now =
-          brings + static_cast<uint64_t>(std::popcount(needed & ~here & ~free_of_charge));
+          assignments + static_cast<uint64_t>(std::popcount(needed & ~here & ~free_of_charge));
       const uint32_t others = here & ~needed;
       for (uint32_t kept = others;; kept = (kept - 1) & others) {
         if (static_cast<uint32_t>(std::popcount(kept | needed)) <= num_blocks) {
@@ -103,10 +107,10 @@ uint64_t fewest_by_trying_all(const Program& program, uint32_t num_blocks, bool 
         if (kept == 0) break;
       }
     }
-    brings_with = std::move(after);
+    assignments_with = std::move(after);
   }
   uint64_t least = UINT64_MAX;
-  for (const auto& [here, brings] : brings_with) least = std::min(least, brings);
+  for (const auto& [here, assignments] : assignments_with) least = std::min(least, assignments);
   return least;
 }
 
@@ -123,9 +127,9 @@ std::vector<std::vector<bool>> reachability(const Plan& plan) {
     const Op& op = plan.ops[i];
     return op.kind == OpKind::Drop || (op.kind == OpKind::Move && op.from == Tier::None);
   };
-  const auto by_mover = [&](uint32_t i) { return plan.ops[i].lane == Lane::Load; };
+  const auto by_copy_thread = [&](uint32_t i) { return plan.ops[i].stream == StreamKind::Load; };
   const auto overlaps = [&](uint32_t i) {
-    return plan.ops[i].lane == Lane::Update && plan.ops[i].kind != OpKind::Norm;
+    return plan.ops[i].stream == StreamKind::Update && plan.ops[i].kind != OpKind::Norm;
   };
   std::vector<std::vector<uint32_t>> before(3 * n);
   // Nothing says when an instant is: who waits for it waits for what it waits for.
@@ -134,7 +138,7 @@ std::vector<std::vector<bool>> reachability(const Plan& plan) {
     for (uint32_t v : plan.waits_of(plan.ops[w])) wait(point, v);
   };
   uint32_t last_given[2] = {kNone, kNone};  // by the program, by the mover
-  uint32_t last_timed[kNumLanes] = {kNone, kNone, kNone, kNone};
+  uint32_t last_timed[kNumStreamKinds] = {kNone, kNone, kNone, kNone};
   for (uint32_t i = 0; i < n; ++i) {
     const bool drops = plan.ops[i].kind == OpKind::Drop;
     if (!drops) before[started(i)].push_back(reached(i));
@@ -143,14 +147,14 @@ std::vector<std::vector<bool>> reachability(const Plan& plan) {
       wait(reached(i), w);
       if (drops) wait(started(i), w);
     }
-    const Lane lane = plan.ops[i].lane;
-    if (lane == Lane::Load || lane == Lane::Compute) {
-      uint32_t& last = last_given[by_mover(i)];
+    const StreamKind stream = plan.ops[i].stream;
+    if (stream == StreamKind::Load || stream == StreamKind::Compute) {
+      uint32_t& last = last_given[by_copy_thread(i)];
       if (last != kNone) before[reached(i)].push_back(reached(last));
-      if (is_instant(i) || by_mover(i)) last = i;
+      if (is_instant(i) || by_copy_thread(i)) last = i;
     }
     if (is_instant(i)) continue;
-    const uint32_t last = std::exchange(last_timed[static_cast<int>(lane)], i);
+    const uint32_t last = std::exchange(last_timed[static_cast<int>(stream)], i);
     if (last == kNone) continue;
     const bool both = overlaps(i) && overlaps(last);
     before[started(i)].push_back(both ? started(last) : done(last));
@@ -173,11 +177,12 @@ std::vector<std::vector<bool>> reachability(const Plan& plan) {
       }
     }
     for (uint32_t w : plan.waits_of(plan.ops[i])) {
-      if (by_mover(i) || by_mover(w)) passed[by_mover(i)] = std::max(passed[by_mover(i)], w + 1);
+      if (by_copy_thread(i) || by_copy_thread(w))
+        passed[by_copy_thread(i)] = std::max(passed[by_copy_thread(i)], w + 1);
     }
     for (uint32_t a = 0; a < i; ++a) {
       if (!is_instant(a)) continue;
-      const bool noted = by_mover(a) == by_mover(i) || a < passed[by_mover(i)];
+      const bool noted = by_copy_thread(a) == by_copy_thread(i) || a < passed[by_copy_thread(i)];
       const auto waits = plan.waits_of(plan.ops[a]);
       result[i][a] = noted && std::ranges::all_of(waits, [&](uint32_t w) { return result[i][w]; });
     }

@@ -12,16 +12,17 @@ namespace {
 Plan plan_with_norm() {
   Plan plan;
   plan.waits = {1};
-  plan.ops = {{.kind = OpKind::Move, .lane = Lane::Store},
-              {.kind = OpKind::Move, .lane = Lane::Store},
-              {.kind = OpKind::Norm, .lane = Lane::Update, .first_wait = 0, .num_waits = 1}};
+  plan.ops = {
+      {.kind = OpKind::Move, .stream = StreamKind::Store},
+      {.kind = OpKind::Move, .stream = StreamKind::Store},
+      {.kind = OpKind::Norm, .stream = StreamKind::Update, .first_wait = 0, .num_waits = 1}};
   return plan;
 }
 
 TEST(LastGradient, IsHomeWithTheEventThatTheNormWaitsFor) {
   const auto device = create_device({.memory_bytes = 1 << 20, .num_threads = 1});
   const auto first = device->create_event(), second = device->create_event();
-  const auto stream = device->create_stream(StreamRole::Store);
+  const auto stream = device->create_stream(StreamKind::Store);
   first->signal();
   LastGradient last;
   last.begin(plan_with_norm());
@@ -29,7 +30,7 @@ TEST(LastGradient, IsHomeWithTheEventThatTheNormWaitsFor) {
   last.submitted(0, *first);
   EXPECT_FALSE(last.is_home()) << "another gradient is";
   std::promise<void> gate;
-  stream->call({}, [&] { gate.get_future().wait(); });
+  stream->submit({}, [&] { gate.get_future().wait(); });
   stream->record(*second);
   last.submitted(1, *second);
   EXPECT_FALSE(last.is_home()) << "it is on its way";

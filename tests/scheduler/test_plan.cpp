@@ -30,7 +30,7 @@ uint64_t num_loads(const Plan& plan) {
   return static_cast<uint64_t>(std::count_if(plan.ops.begin(), plan.ops.end(), is_load));
 }
 
-uint64_t num_brings(const Plan& plan) {
+uint64_t num_assignments(const Plan& plan) {
   return static_cast<uint64_t>(std::count_if(plan.ops.begin(), plan.ops.end(), [](const Op& op) {
     return op.kind == OpKind::Move && op.to == Tier::Device;
   }));
@@ -40,11 +40,11 @@ Plan least_traffic_plan(const Case& c, uint32_t num_blocks) {
   return make_plan(c.trace, c.layout, {.num_blocks = num_blocks, .least_traffic = true});
 }
 
-uint32_t resident_blocks(const Case& c) { return resident_num_blocks(c.trace, c.layout, {}); }
+uint32_t full_blocks(const Case& c) { return full_num_blocks(c.trace, c.layout, {}); }
 
 struct Way {
-  bool clipped, carry, hold;
-  uint32_t num_device_updates = 0;
+  bool clipped, defer, hold;
+  uint32_t device_updates = 0;
 };
 constexpr Way kWays[] = {{false, false, false},   {false, true, false},    {false, false, true},
                          {false, true, true},     {true, false, false},    {true, true, true},
@@ -54,13 +54,13 @@ constexpr Way kWays[] = {{false, false, false},   {false, true, false},    {fals
 TEST(Plan, EveryBudgetGivesAGoodPlan) {
   for (uint64_t seed = 0; seed < 120; ++seed) {
     const Case c = test::make_any_case(seed);
-    const uint32_t smallest = test::smallest_blocks(c), resident = resident_blocks(c);
+    const uint32_t smallest = test::smallest_blocks(c), resident = full_blocks(c);
     ASSERT_LE(smallest, resident);
     const uint32_t stride = std::max(1u, (resident - smallest) / 6);
     for (uint32_t blocks = smallest; blocks <= resident + 1; blocks += stride) {
       for (const Way& way : kWays) {
-        const Planned planned = test::plan_case(c, blocks, way.clipped, way.carry,
-                                                way.hold ? blocks : 0, way.num_device_updates);
+        const Planned planned = test::plan_case(c, blocks, way.clipped, way.defer,
+                                                way.hold ? blocks : 0, way.device_updates);
         ASSERT_EQ(problems(c, planned), "")
             << "seed " << seed << ", " << blocks << " blocks, clipped " << way.clipped << '\n'
             << to_string(planned.plan, c.trace);
@@ -80,7 +80,7 @@ TEST(Plan, EvaluationHasNoGradientsAtAll) {
       const Planned planned{options, make_plan(c.trace, c.layout, options)};
       ASSERT_EQ(problems(c, planned), "");
       EXPECT_EQ(planned.plan.stored_bytes, 0u);
-      EXPECT_EQ(planned.plan.num_gradient_slots, 0u);
+      EXPECT_EQ(planned.plan.gradient_buffers, 0u);
     }
   }
 }
@@ -88,13 +88,13 @@ TEST(Plan, EvaluationHasNoGradientsAtAll) {
 TEST(Plan, EvictsWhatIsUsedFurthestInTheFuture) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const Case c = test::make_any_case(seed);
-    const Program program = make_program(c.trace, c.layout, true);
-    const uint32_t smallest = test::smallest_blocks(c), resident = resident_blocks(c);
+    const ChunkTrace chunk_trace = make_chunk_trace(c.trace, c.layout, true);
+    const uint32_t smallest = test::smallest_blocks(c), resident = full_blocks(c);
     const uint32_t stride = std::max(1u, (resident - smallest) / 5);
     for (uint32_t blocks = smallest; blocks <= resident; blocks += stride) {
       const Plan plan = least_traffic_plan(c, blocks);
-      const test::Brings expected = test::count_by_scanning(program, blocks);
-      EXPECT_EQ(num_brings(plan), expected.loads + expected.creates)
+      const test::Brings expected = test::count_by_scanning(chunk_trace, blocks);
+      EXPECT_EQ(num_assignments(plan), expected.loads + expected.creates)
           << "seed " << seed << ", " << blocks << " blocks";
     }
   }
@@ -109,14 +109,14 @@ TEST(Plan, NoOtherEvictionBringsLess) {
                                     .recompute = seed % 3 == 1,
                                     .max_elements = 40'000},
                                    seed);
-    const Program program = make_program(c.trace, c.layout, true);
-    if (program.num_dense() > 16) continue;
-    for (uint32_t blocks = test::smallest_blocks(c); blocks <= resident_blocks(c); ++blocks) {
+    const ChunkTrace chunk_trace = make_chunk_trace(c.trace, c.layout, true);
+    if (chunk_trace.num_flat() > 16) continue;
+    for (uint32_t blocks = test::smallest_blocks(c); blocks <= full_blocks(c); ++blocks) {
       const Plan plan = least_traffic_plan(c, blocks);
-      EXPECT_EQ(num_brings(plan), test::fewest_by_trying_all(program, blocks, false))
+      EXPECT_EQ(num_assignments(plan), test::fewest_by_trying_all(chunk_trace, blocks, false))
           << "seed " << seed << ", " << blocks << " blocks";
       loads += num_loads(plan);
-      fewest_loads += test::fewest_by_trying_all(program, blocks, true);
+      fewest_loads += test::fewest_by_trying_all(chunk_trace, blocks, true);
       ++num_tried;
     }
   }
@@ -128,7 +128,7 @@ TEST(Plan, RestCostsLittleTraffic) {
   size_t bytes = 0, least = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const Case c = test::make_any_case(seed);
-    const uint32_t smallest = test::smallest_blocks(c), resident = resident_blocks(c);
+    const uint32_t smallest = test::smallest_blocks(c), resident = full_blocks(c);
     for (uint32_t blocks : {smallest, (smallest + resident) / 2, resident}) {
       const Plan plan = test::plan_case(c, blocks, false).plan;
       bytes += plan.loaded_bytes + plan.stored_bytes;
@@ -145,14 +145,14 @@ TEST(Plan, HoldingMovesNoMoreThanTheLeastWithoutTheBlocksThatHold) {
   int num_tried = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const Case c = test::make_any_case(seed);
-    const Program program = make_program(c.trace, c.layout, true);
-    for (uint32_t blocks = test::smallest_blocks(c); blocks <= resident_blocks(c); ++blocks) {
+    const ChunkTrace chunk_trace = make_chunk_trace(c.trace, c.layout, true);
+    for (uint32_t blocks = test::smallest_blocks(c); blocks <= full_blocks(c); ++blocks) {
       const Plan plan = test::plan_case(c, blocks, false, false, 3).plan;
-      const auto num_held = static_cast<uint32_t>(plan.held_at_end.size());
-      const uint32_t others = blocks - num_held - (blocks + 7) / 8;
-      if (num_held == 0 || others < test::smallest_blocks(c)) continue;
-      const test::Brings most = test::count_by_scanning(program, others);
-      EXPECT_LE(num_brings(plan), most.loads + most.creates)
+      const auto resident_chunks = static_cast<uint32_t>(plan.resident_at_end.size());
+      const uint32_t others = blocks - resident_chunks - (blocks + 7) / 8;
+      if (resident_chunks == 0 || others < test::smallest_blocks(c)) continue;
+      const test::Brings most = test::count_by_scanning(chunk_trace, others);
+      EXPECT_LE(num_assignments(plan), most.loads + most.creates)
           << "seed " << seed << ", " << blocks << " blocks";
       ++num_tried;
     }
@@ -164,12 +164,12 @@ TEST(Plan, MovesNoMoreThanTheLeastWithoutTheBlocksThatRest) {
   int num_tried = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const Case c = test::make_any_case(seed);
-    const Program program = make_program(c.trace, c.layout, true);
-    for (uint32_t blocks = test::smallest_blocks(c); blocks <= resident_blocks(c); ++blocks) {
+    const ChunkTrace chunk_trace = make_chunk_trace(c.trace, c.layout, true);
+    for (uint32_t blocks = test::smallest_blocks(c); blocks <= full_blocks(c); ++blocks) {
       const uint32_t others = blocks - (blocks + 7) / 8;
       if (others < test::smallest_blocks(c)) continue;
-      const test::Brings most = test::count_by_scanning(program, others);
-      EXPECT_LE(num_brings(test::plan_case(c, blocks, false).plan), most.loads + most.creates)
+      const test::Brings most = test::count_by_scanning(chunk_trace, others);
+      EXPECT_LE(num_assignments(test::plan_case(c, blocks, false).plan), most.loads + most.creates)
           << "seed " << seed << ", " << blocks << " blocks";
       ++num_tried;
     }
@@ -186,17 +186,17 @@ TEST(Plan, TheSmallestNeedIsTheSmallest) {
     uint32_t sum = 0;
     for (uint32_t n : need.by_space) sum += n;
     EXPECT_EQ(sum, need.num_blocks);
-    EXPECT_FALSE(need.moment.empty());
+    EXPECT_FALSE(need.call.empty());
   }
 }
 
 TEST(Plan, AResidentPlanLoadsEveryWeightOnce) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const Case c = test::make_any_case(seed);
-    const uint32_t resident = resident_blocks(c);
+    const uint32_t resident = full_blocks(c);
     const Plan plan = test::plan_case(c, resident, false).plan;
     EXPECT_EQ(plan.peak_blocks, resident);
-    EXPECT_TRUE(plan.sums_at_home.empty());
+    EXPECT_TRUE(plan.stored_sums.empty());
     std::vector<int> loads(c.layout.num_chunks());
     for (const Op& op : plan.ops) {
       if (!is_load(op)) continue;
@@ -205,13 +205,13 @@ TEST(Plan, AResidentPlanLoadsEveryWeightOnce) {
     }
     for (int n : loads) EXPECT_EQ(n, 1) << "seed " << seed;
     if (resident == test::smallest_blocks(c)) continue;
-    EXPECT_GT(num_brings(test::plan_case(c, resident - 1, false).plan), num_brings(plan));
+    EXPECT_GT(num_assignments(test::plan_case(c, resident - 1, false).plan), num_assignments(plan));
   }
 }
 
 TEST(Plan, StoresEveryGradientByteOnce) {
   const Case c = test::make_case({.num_layers = 6, .gradient_type = DType::F32}, 11);
-  const Plan plan = test::plan_case(c, resident_blocks(c), false).plan;
+  const Plan plan = test::plan_case(c, full_blocks(c), false).plan;
   size_t bytes = 0;
   for (uint32_t i = 0; i < c.layout.num_chunks(Space::Gradients); ++i) {
     bytes += c.layout.used_bytes({Space::Gradients, i});
@@ -238,22 +238,22 @@ TEST(Plan, ClippedUpdatesFollowTheNormInForwardOrder) {
 TEST(Plan, UnclippedUpdatesFollowTheirGradients) {
   const Case c = test::make_case({.num_layers = 6}, 5);
   const Plan plan = test::plan_case(c, test::smallest_blocks(c), false).plan;
-  EXPECT_EQ(plan.num_gradient_slots, 2u);
+  EXPECT_EQ(plan.gradient_buffers, 2u);
   std::vector<uint32_t> updated;
   for (const Op& op : plan.ops) {
     if (op.kind == OpKind::Update) updated.push_back(op.chunk.index);
   }
-  EXPECT_EQ(updated, finish_order(c.trace, c.layout));
+  EXPECT_EQ(updated, round_order(c.trace, c.layout));
 }
 
-TEST(Plan, CarriedUpdatesComeFirstAndLoadsWaitForThem) {
+TEST(Plan, DeferredUpdatesComeFirstAndLoadsWaitForThem) {
   const Case c = test::make_case({.num_layers = 6}, 5);
   const Plan clipped = test::plan_case(c, test::smallest_blocks(c), true, true).plan;
-  ASSERT_EQ(clipped.carried.size(), c.layout.num_chunks());
-  for (uint32_t i = 0; i < clipped.carried.size(); ++i) {
-    EXPECT_EQ(clipped.carried[i].chunk, i);
+  ASSERT_EQ(clipped.deferred.size(), c.layout.num_chunks());
+  for (uint32_t i = 0; i < clipped.deferred.size(); ++i) {
+    EXPECT_EQ(clipped.deferred[i].chunk, i);
     EXPECT_EQ(clipped.ops[i].kind, OpKind::Update);
-    EXPECT_TRUE(clipped.ops[i].carried);
+    EXPECT_TRUE(clipped.ops[i].deferred);
     EXPECT_EQ(clipped.ops[i].chunk.index, i);
   }
   for (const Op& op : clipped.ops) {
@@ -263,54 +263,54 @@ TEST(Plan, CarriedUpdatesComeFirstAndLoadsWaitForThem) {
     const auto waits = clipped.waits_of(op);
     EXPECT_NE(std::ranges::find(waits, op.chunk.index), waits.end());
   }
-  EXPECT_EQ(make_drain_plan(clipped).ops.size(), clipped.carried.size());
+  EXPECT_EQ(make_flush_plan(clipped).ops.size(), clipped.deferred.size());
 }
 
-TEST(Plan, UnclippedStepsCarryEverySecondUpdateInASlotOfItsOwn) {
+TEST(Plan, UnclippedStepsDeferEverySecondUpdateInABufferOfItsOwn) {
   const Case c = test::make_case({.num_layers = 6}, 5);
   const Planned planned = test::plan_case(c, test::smallest_blocks(c), false, true);
   const Plan& plan = planned.plan;
-  const std::vector<uint32_t> order = finish_order(c.trace, c.layout);
-  std::vector<uint32_t> expected, carried;
+  const std::vector<uint32_t> order = round_order(c.trace, c.layout);
+  std::vector<uint32_t> expected, deferred;
   for (size_t i = 0; i + 2 < order.size(); ++i) {  // the last ones are what a forward begins with
     if (i % 2 == 1) expected.push_back(order[i]);
   }
   std::ranges::sort(expected);
-  std::vector<uint32_t> slots(plan.num_gradient_slots, 0);
-  for (const CarriedUpdate& left : plan.carried) {
-    carried.push_back(left.chunk);
-    ++slots[left.gradient_slot];
+  std::vector<uint32_t> slots(plan.gradient_buffers, 0);
+  for (const DeferredUpdate& left : plan.deferred) {
+    deferred.push_back(left.chunk);
+    ++slots[left.gradient_buffer];
   }
-  EXPECT_EQ(carried, expected);
-  EXPECT_GT(carried.size(), 3u);
+  EXPECT_EQ(deferred, expected);
+  EXPECT_GT(deferred.size(), 3u);
   EXPECT_EQ(*std::ranges::max_element(slots), 1u);
   for (const Op& op : plan.ops) {
-    const bool now = op.kind == OpKind::Update && !op.carried;
+    const bool now = op.kind == OpKind::Update && !op.deferred;
     if (now) {
-      EXPECT_EQ(slots[op.home_slot], 0u) << op.chunk.index;
+      EXPECT_EQ(slots[op.gradient_buffer], 0u) << op.chunk.index;
     }
   }
-  EXPECT_EQ(plan.num_gradient_slots, carried.size() + planned.options.num_gradient_slots);
+  EXPECT_EQ(plan.gradient_buffers, deferred.size() + planned.options.gradient_buffers);
   const auto updates = std::ranges::count(plan.ops, OpKind::Update, &Op::kind);
   EXPECT_EQ(updates, c.layout.num_chunks());
 }
 
-std::vector<uint32_t> chunks_of(const std::vector<HeldChunk>& held) {
+std::vector<uint32_t> chunks_of(const std::vector<ResidentChunk>& resident) {
   std::vector<uint32_t> chunks;
-  for (const HeldChunk& h : held) chunks.push_back(h.chunk);
+  for (const ResidentChunk& h : resident) chunks.push_back(h.chunk);
   return chunks;
 }
 
-TEST(Plan, WhatIsHeldComesBackUpdatedAndIsThereWhenTheStepBegins) {
+TEST(Plan, ResidentWeightsAreLoadedAfterTheirUpdateAndAreThereWhenTheStepBegins) {
   const Case c = test::make_case({.num_layers = 6}, 5);
   const uint32_t blocks = test::smallest_blocks(c) + 4;
   const Plan plan = test::plan_case(c, blocks, false, false, 3).plan;
-  const std::vector<uint32_t> held = chunks_of(plan.held_at_start);
-  const std::vector<uint32_t> order = finish_order(c.trace, c.layout);
-  EXPECT_EQ(held, std::vector(order.begin(), order.begin() + 3));  // what is updated first
-  std::vector<uint32_t> at_end = chunks_of(plan.held_at_end);
-  EXPECT_TRUE(std::ranges::is_permutation(at_end, held));
-  for (const uint32_t chunk : held) {
+  const std::vector<uint32_t> resident = chunks_of(plan.resident_at_start);
+  const std::vector<uint32_t> order = round_order(c.trace, c.layout);
+  EXPECT_EQ(resident, std::vector(order.begin(), order.begin() + 3));  // what is updated first
+  std::vector<uint32_t> at_end = chunks_of(plan.resident_at_end);
+  EXPECT_TRUE(std::ranges::is_permutation(at_end, resident));
+  for (const uint32_t chunk : resident) {
     const auto update = test::find_op(
         plan, [&](const Op& op) { return op.kind == OpKind::Update && op.chunk.index == chunk; });
     const auto load = [&](const Op& op) {
@@ -328,7 +328,7 @@ TEST(Plan, WhatIsHeldComesBackUpdatedAndIsThereWhenTheStepBegins) {
         plan,
         [&](const Op& op) {
           return op.kind == OpKind::Move && op.from == Tier::Host &&
-                 std::ranges::find(held, op.chunk.index) == held.end();
+                 std::ranges::find(resident, op.chunk.index) == resident.end();
         },
         *back + 1));
   }
@@ -338,32 +338,32 @@ TEST(Plan, WhatIsHeldComesBackUpdatedAndIsThereWhenTheStepBegins) {
 TEST(Plan, HoldsNothingWithClippingNorWithoutRoom) {
   const Case c = test::make_case({.num_layers = 6}, 5);
   const uint32_t smallest = test::smallest_blocks(c);
-  EXPECT_TRUE(test::plan_case(c, smallest + 4, true, true, 3).plan.held_at_end.empty());
-  EXPECT_TRUE(test::plan_case(c, smallest, false, false, 3).plan.held_at_end.empty());
-  EXPECT_EQ(test::plan_case(c, smallest + 2, false, false, 3).plan.held_at_end.size(), 2u);
+  EXPECT_TRUE(test::plan_case(c, smallest + 4, true, true, 3).plan.resident_at_end.empty());
+  EXPECT_TRUE(test::plan_case(c, smallest, false, false, 3).plan.resident_at_end.empty());
+  EXPECT_EQ(test::plan_case(c, smallest + 2, false, false, 3).plan.resident_at_end.size(), 2u);
 }
 
-TEST(Plan, WhatIsCarriedIsNotHeld) {
+TEST(Plan, DeferredUpdatesAreNotOfResidentWeights) {
   const Case c = test::make_case({.num_layers = 6}, 5);
-  const Plan plan = test::plan_case(c, resident_blocks(c), false, true, UINT32_MAX).plan;
+  const Plan plan = test::plan_case(c, full_blocks(c), false, true, UINT32_MAX).plan;
   std::set<uint32_t> chunks;
-  for (const CarriedUpdate& left : plan.carried) chunks.insert(left.chunk);
-  for (const HeldChunk& h : plan.held_at_end) chunks.insert(h.chunk);
-  EXPECT_EQ(chunks.size(), plan.carried.size() + plan.held_at_end.size());
-  EXPECT_GT(plan.held_at_end.size(), 2u);
+  for (const DeferredUpdate& left : plan.deferred) chunks.insert(left.chunk);
+  for (const ResidentChunk& h : plan.resident_at_end) chunks.insert(h.chunk);
+  EXPECT_EQ(chunks.size(), plan.deferred.size() + plan.resident_at_end.size());
+  EXPECT_GT(plan.resident_at_end.size(), 2u);
 }
 
-TEST(Plan, FillBringsWhatIsHeldAndDrainDropsIt) {
+TEST(Plan, WarmUpLoadsResidentWeightsAndFlushDropsThem) {
   const Case c = test::make_case({.num_layers = 6}, 5);
   const Plan plan = test::plan_case(c, test::smallest_blocks(c) + 6, false, true, 4).plan;
-  const Plan fill = make_fill_plan(plan, c.layout), drain = make_drain_plan(plan);
-  ASSERT_EQ(plan.held_at_end.size(), 4u);
-  EXPECT_TRUE(fill.held_at_start.empty());
-  EXPECT_EQ(chunks_of(fill.held_at_end), chunks_of(plan.held_at_start));
+  const Plan fill = make_warm_up_plan(plan, c.layout), flush = make_flush_plan(plan);
+  ASSERT_EQ(plan.resident_at_end.size(), 4u);
+  EXPECT_TRUE(fill.resident_at_start.empty());
+  EXPECT_EQ(chunks_of(fill.resident_at_end), chunks_of(plan.resident_at_start));
   EXPECT_EQ(fill.ops.size(), 4u);
-  EXPECT_EQ(chunks_of(drain.held_at_start), chunks_of(plan.held_at_end));
-  EXPECT_TRUE(drain.held_at_end.empty());
-  EXPECT_EQ(drain.ops.size(), plan.carried.size() + 4);
+  EXPECT_EQ(chunks_of(flush.resident_at_start), chunks_of(plan.resident_at_end));
+  EXPECT_TRUE(flush.resident_at_end.empty());
+  EXPECT_EQ(flush.ops.size(), plan.deferred.size() + 4);
 }
 
 /// The last to be finished, so that the next step finds them at once; and nothing of them moves.
@@ -372,36 +372,36 @@ TEST(Plan, WhatTheDeviceUpdatesStaysThere) {
   for (const bool clipped : {false, true}) {
     const uint32_t blocks = test::smallest_blocks(c) + 6;
     const Plan plan = test::plan_case(c, blocks, clipped, true, 0, 2).plan;
-    std::vector<uint32_t> last = finish_order(c.trace, c.layout);
+    std::vector<uint32_t> last = round_order(c.trace, c.layout);
     last.erase(last.begin(), last.end() - 2);
     std::ranges::sort(last);
     EXPECT_EQ(plan.device_updates, last);
-    EXPECT_EQ(plan.held_at_start.size(), 2u);
+    EXPECT_EQ(plan.resident_at_start.size(), 2u);
     for (const Op& op : plan.ops) {
       const uint32_t chunk = op.chunk.space == Space::Gradients
                                  ? op.chunk.index / c.layout.gradient_chunks_per_chunk()
                                  : op.chunk.index;
       if (std::ranges::find(last, chunk) == last.end()) continue;
       EXPECT_NE(op.kind == OpKind::Move && op.chunk.space == Space::Weights, true);
-      EXPECT_NE(op.lane == Lane::Store && op.chunk.space == Space::Gradients, true);
+      EXPECT_NE(op.stream == StreamKind::Store && op.chunk.space == Space::Gradients, true);
       if (op.kind == OpKind::Update) {
-        EXPECT_EQ(op.lane, Lane::Compute);
+        EXPECT_EQ(op.stream, StreamKind::Compute);
       }
     }
     const Plan without = test::plan_case(c, blocks, clipped, true).plan;
     EXPECT_LT(plan.stored_bytes, without.stored_bytes);
-    const Plan drain = make_drain_plan(plan), fill = make_fill_plan(plan, c.layout);
+    const Plan flush = make_flush_plan(plan), fill = make_warm_up_plan(plan, c.layout);
     const auto num_moves = [](const Plan& p) {
       return std::ranges::count(p.ops, OpKind::Move, &Op::kind);
     };
-    EXPECT_EQ(num_moves(make_settle_plan(plan)), 2);
+    EXPECT_EQ(num_moves(make_initialise_plan(plan)), 2);
     EXPECT_TRUE(fill.ops.empty());
-    EXPECT_EQ(drain.held_at_end.size(), 2u);
-    EXPECT_EQ(drain.ops.size(), plan.carried.size());
+    EXPECT_EQ(flush.resident_at_end.size(), 2u);
+    EXPECT_EQ(flush.ops.size(), plan.deferred.size());
     // Their gradients have no place at home.
-    EXPECT_LE(plan.num_gradient_slots, c.layout.num_chunks() - 2);
+    EXPECT_LE(plan.gradient_buffers, c.layout.num_chunks() - 2);
     for (const Op& op : plan.ops) {
-      EXPECT_TRUE(op.home_slot == kNone || op.home_slot < plan.num_gradient_slots);
+      EXPECT_TRUE(op.gradient_buffer == kNone || op.gradient_buffer < plan.gradient_buffers);
     }
   }
 }
@@ -413,7 +413,7 @@ TEST(Plan, LoadsStartAsSoonAsABlockIsFree) {
   const Plan plan = make_plan(c.trace, c.layout, options);
   std::string text;
   for (const Op& op : plan.ops) {
-    if (op.kind == OpKind::Run) text += fmt::format("run{} ", op.moment);
+    if (op.kind == OpKind::Call) text += fmt::format("run{} ", op.call);
     if (op.kind == OpKind::Drop) text += fmt::format("-{} ", op.chunk.index);
     if (op.kind == OpKind::Move) text += fmt::format("+{}b{} ", op.chunk.index, op.block);
   }
@@ -426,14 +426,14 @@ TEST(Plan, WhatIsOnlyGivenABlockLeavesTheOldestToLoads) {
   // home, is taken only where there is no other.
   const Case c = test::make_case_from_text("r0 r1 r2 r3 r4 r5 w5 w4 w3 w2 w1 w0", 6, 65536, 6);
   const Plan plan = test::plan_case(c, 6, false).plan;
-  const auto backward = test::find_op(plan, [](const Op& op) { return op.moment == 6; });
+  const auto backward = test::find_op(plan, [](const Op& op) { return op.call == 6; });
   ASSERT_TRUE(backward);
   std::string text;
   for (uint32_t i = *backward; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
-    const char* const what = op.lane == Lane::Load ? "load " : "";
-    if (op.kind == OpKind::Run) text += fmt::format("run{} ", op.moment);
-    if (op.moment == 10) break;
+    const char* const what = op.stream == StreamKind::Load ? "load " : "";
+    if (op.kind == OpKind::Call) text += fmt::format("run{} ", op.call);
+    if (op.call == 10) break;
     if (op.kind == OpKind::Move && op.to == Tier::Device) {
       const char space = "wsga"[static_cast<int>(op.chunk.space)];
       text += fmt::format("{}{}{}b{} ", what, space, op.chunk.index, op.block);
@@ -474,15 +474,15 @@ TEST(Plan, AChunkComesBackOnceItHasLeft) {
       for (const uint32_t w : plan.waits_of(op)) {
         const Op& left = plan.ops[w];
         if (left.kind != OpKind::Drop || !(left.chunk == op.chunk)) continue;
-        EXPECT_NE(left.lane, op.lane);
+        EXPECT_NE(left.stream, op.stream);
         const Plan damaged = test::without_wait(plan, i, w);
         if (test::reachability(damaged)[i][w]) continue;  // by way of another
         ++num_found;
         const auto messages = validate(damaged, c.trace, c.layout, options);
-        const bool told = std::ranges::any_of(messages, [](const std::string& m) {
+        const bool requested = std::ranges::any_of(messages, [](const std::string& m) {
           return m.find("from where it was") != std::string::npos;
         });
-        EXPECT_TRUE(told) << "case " << seed << ", op " << i;
+        EXPECT_TRUE(requested) << "case " << seed << ", op " << i;
       }
     }
   }

@@ -45,7 +45,7 @@ TEST(Progress, BeginsAnewAfterAReset) {
 TEST(Progress, NobodyWaitsForWhatIsGivenUp) {
   Progress progress;
   progress.set(1);
-  std::thread worker([&] { progress.give_up(); });
+  std::thread worker([&] { progress.cancel(); });
   EXPECT_FALSE(progress.wait_for(2));
   EXPECT_FALSE(progress.wait_for(1));
   worker.join();

@@ -23,8 +23,8 @@ TEST(Simulate, LoadsOverlapCompute) {
   const Simulation s = simulate(evaluation_plan(c, 3), c.trace, c.layout, machine);
   EXPECT_DOUBLE_EQ(s.seconds, 1 + 3 * 2);
   EXPECT_DOUBLE_EQ(s.stall_s, 0);
-  EXPECT_DOUBLE_EQ(s.lane_busy_s[static_cast<int>(Lane::Compute)], 6);
-  EXPECT_DOUBLE_EQ(s.lane_busy_s[static_cast<int>(Lane::Load)], 3);
+  EXPECT_DOUBLE_EQ(s.stream_busy_s[static_cast<int>(StreamKind::Compute)], 6);
+  EXPECT_DOUBLE_EQ(s.stream_busy_s[static_cast<int>(StreamKind::Load)], 3);
 }
 
 TEST(Simulate, ASlowLinkStallsCompute) {
@@ -86,12 +86,12 @@ TEST(Simulate, SharedCoresAddUp) {
   EXPECT_DOUBLE_EQ(lower_bound(c.trace, c.layout, plan, machine, false).seconds, 2 + 7 + 2);
 }
 
-TEST(Simulate, PretendedKernelsLeaveTheCoresToTheOthers) {
+TEST(Simulate, EmulatedKernelsLeaveTheCoresToTheOthers) {
   const Case c = test::make_case_from_text("r0 w0", 1, 65536, 1);
   const Machine machine{.flops_per_s = 50,  // 2 s a moment
                         .update_bytes_per_s = 65536 * 26.0 / 7,
                         .shared_cores = true,
-                        .pretended_kernels = true,
+                        .emulate_compute = true,
                         .copy_bytes_per_s = kChunk};  // one up, one down
   const Plan plan = test::plan_case(c, 4, false).plan;
   const Bound bound = lower_bound(c.trace, c.layout, plan, machine, false);
@@ -145,15 +145,15 @@ TEST(Simulate, OperationsKeepTheirOrder) {
   const Case c = test::make_any_case(8);
   const Plan plan = test::plan_case(c, test::smallest_blocks(c) + 1, false).plan;
   const Simulation s = simulate(plan, c.trace, c.layout, random_machine(8));
-  double lane_end[kNumLanes] = {};
+  double stream_end[kNumStreamKinds] = {};
   for (uint32_t i = 0; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
     for (uint32_t w : plan.waits_of(op)) EXPECT_GE(s.ops[i].start_s, s.ops[w].end_s);
     const bool gives_block =
-        op.lane == Lane::Load && !(op.kind == OpKind::Move && op.from == Tier::Host);
+        op.stream == StreamKind::Load && !(op.kind == OpKind::Move && op.from == Tier::Host);
     if (gives_block) continue;
-    EXPECT_GE(s.ops[i].start_s, lane_end[static_cast<int>(op.lane)]);
-    lane_end[static_cast<int>(op.lane)] = s.ops[i].end_s;
+    EXPECT_GE(s.ops[i].start_s, stream_end[static_cast<int>(op.stream)]);
+    stream_end[static_cast<int>(op.stream)] = s.ops[i].end_s;
   }
 }
 
@@ -194,8 +194,8 @@ TEST(Simulate, ComputeAndUpdateHalveEachOther) {
   EXPECT_DOUBLE_EQ(s.seconds, 4 + 2 + 1);
   EXPECT_DOUBLE_EQ(s.stall_s, 2);
   EXPECT_DOUBLE_EQ(update_seconds(s, plan), 6);
-  EXPECT_DOUBLE_EQ(s.lane_busy_s[static_cast<int>(Lane::Compute)], 3);
-  machine.pretended_kernels = true;  // and take none of the cores
+  EXPECT_DOUBLE_EQ(s.stream_busy_s[static_cast<int>(StreamKind::Compute)], 3);
+  machine.emulate_compute = true;  // and take none of the cores
   EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 4 + 1);
 }
 
@@ -228,25 +228,27 @@ TEST(Simulate, AMemoryCopyIsAsFastAsTheCoresAre) {
 std::vector<OpTime> times_without_sharing(const Plan& plan, const Trace& trace,
                                           const Layout& layout, const Machine& machine) {
   std::vector<OpTime> times(plan.ops.size());
-  double free_s[kNumLanes] = {}, mover_s = 0;
+  double free_s[kNumStreamKinds] = {}, copy_thread_s = 0;
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
     const bool copies = op.kind == OpKind::Move && op.from != Tier::None;
-    double start_s = op.lane == Lane::Load ? mover_s : free_s[static_cast<int>(op.lane)];
+    double start_s =
+        op.stream == StreamKind::Load ? copy_thread_s : free_s[static_cast<int>(op.stream)];
     for (uint32_t w : plan.waits_of(op)) start_s = std::max(start_s, times[w].end_s);
-    if (op.lane == Lane::Load) mover_s = start_s;
-    if (copies) start_s = std::max(start_s, free_s[static_cast<int>(op.lane)]);
+    if (op.stream == StreamKind::Load) copy_thread_s = start_s;
+    if (copies) start_s = std::max(start_s, free_s[static_cast<int>(op.stream)]);
     Plan alone;
     alone.ops = {op};
     alone.ops[0].first_wait = alone.ops[0].num_waits = 0;
     const double seconds = simulate(alone, trace, layout, machine).seconds;
     times[i] = {start_s, start_s + seconds};
-    if (op.lane != Lane::Load || copies) free_s[static_cast<int>(op.lane)] = times[i].end_s;
+    if (op.stream != StreamKind::Load || copies)
+      free_s[static_cast<int>(op.stream)] = times[i].end_s;
   }
   return times;
 }
 
-TEST(Simulate, WithoutSharedCoresNoLaneSlowsAnother) {
+TEST(Simulate, WithoutSharedCoresNoStreamSlowsAnother) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     const Case c = test::make_any_case(seed);
     const Plan plan =
@@ -272,10 +274,11 @@ TEST(Simulate, SharedCoresDoNoMoreThanTheirWork) {
     machine.copy_bytes_per_s = seed % 5 == 0 ? 0 : 3 * machine.load_bytes_per_s;
     const Simulation s = simulate(plan, c.trace, c.layout, machine);
     EXPECT_GE(s.seconds, alone_s * (1 - 1e-12)) << seed;
-    const double update_s = s.lane_busy_s[static_cast<int>(Lane::Update)];
+    const double update_s = s.stream_busy_s[static_cast<int>(StreamKind::Update)];
     const double copied = static_cast<double>(plan.loaded_bytes + plan.stored_bytes);
     const double copies_s = machine.copy_bytes_per_s > 0 ? copied / machine.copy_bytes_per_s : 0;
-    const double work_s = s.lane_busy_s[static_cast<int>(Lane::Compute)] + update_s + copies_s;
+    const double work_s =
+        s.stream_busy_s[static_cast<int>(StreamKind::Compute)] + update_s + copies_s;
     EXPECT_GE(s.seconds, work_s * (1 - 1e-12)) << seed;
     const Bound bound = lower_bound(c.trace, c.layout, plan, machine, seed % 2);
     EXPECT_LE(bound.seconds, s.seconds * (1 + 1e-9)) << seed;
@@ -284,9 +287,9 @@ TEST(Simulate, SharedCoresDoNoMoreThanTheirWork) {
 
 TEST(Simulate, KindsOfArithmeticHaveRatesOfTheirOwn) {
   Case c = test::make_case_from_text("r0", 1, 65536, 1);
-  c.trace.moments[0].cost.vector_flops = 40;
-  c.trace.moments[0].cost.attention_flops = 20;
-  c.trace.moments[0].cost.num_kernels = 3;
+  c.trace.calls[0].cost.vector_flops = 40;
+  c.trace.calls[0].cost.attention_flops = 20;
+  c.trace.calls[0].cost.num_kernels = 3;
   const Plan plan = evaluation_plan(c, 1);
   Machine machine{.flops_per_s = 100};
   EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 1);

@@ -9,8 +9,8 @@
 namespace ebb::test {
 namespace {
 
-PlanOptions options_with(uint32_t num_blocks, uint32_t num_speculated) {
-  return {.num_blocks = num_blocks, .carry_updates = true, .num_speculated = num_speculated};
+PlanOptions options_with(uint32_t num_blocks, uint32_t speculated_chunks) {
+  return {.num_blocks = num_blocks, .defer_updates = true, .speculated_chunks = speculated_chunks};
 }
 
 /// In the order of the backward.

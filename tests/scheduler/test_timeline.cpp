@@ -49,7 +49,7 @@ TEST(Timeline, BeginsWhereTheSimulationBegins) {
   }
 }
 
-TEST(Timeline, StallsAreTheIdleTimeOfTheComputeLane) {
+TEST(Timeline, StallsAreTheIdleTimeOfTheComputeStream) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     const Simulated s = simulate_case(seed);
     const std::vector<OpTime> times = times_from_ends(s);
@@ -62,7 +62,7 @@ TEST(Timeline, StallsAreTheIdleTimeOfTheComputeLane) {
       EXPECT_NEAR(stall.start_s + stall.seconds, times[stall.op].start_s, 1e-12) << seed;
     }
     for (size_t i = 0; i < times.size(); ++i) {
-      if (s.plan.ops[i].lane != Lane::Compute) continue;
+      if (s.plan.ops[i].stream != StreamKind::Compute) continue;
       busy += times[i].end_s - times[i].start_s;
       last = std::max(last, times[i].end_s);
     }
@@ -70,18 +70,21 @@ TEST(Timeline, StallsAreTheIdleTimeOfTheComputeLane) {
   }
 }
 
-TEST(Timeline, OverlapIsWhatBothLanesShare) {
+TEST(Timeline, OverlapIsWhatBothStreamsShare) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     const Simulated s = simulate_case(seed);
     double expected = 0;
     for (size_t i = 0; i < s.plan.ops.size(); ++i) {
       for (size_t j = 0; j < s.plan.ops.size(); ++j) {
-        if (s.plan.ops[i].lane != Lane::Compute || s.plan.ops[j].lane != Lane::Update) continue;
+        if (s.plan.ops[i].stream != StreamKind::Compute ||
+            s.plan.ops[j].stream != StreamKind::Update)
+          continue;
         const OpTime &a = s.simulation.ops[i], &b = s.simulation.ops[j];
         expected += std::max(0.0, std::min(a.end_s, b.end_s) - std::max(a.start_s, b.start_s));
       }
     }
-    EXPECT_NEAR(overlap(s.plan, s.simulation.ops, Lane::Compute, Lane::Update), expected, 1e-9)
+    EXPECT_NEAR(overlap(s.plan, s.simulation.ops, StreamKind::Compute, StreamKind::Update),
+                expected, 1e-9)
         << seed;
   }
 }

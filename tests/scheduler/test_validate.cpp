@@ -18,7 +18,7 @@ using test::find_op;
 using test::Planned;
 
 bool is_load(const Op& op) { return op.kind == OpKind::Move && op.from == Tier::Host; }
-bool is_bring(const Op& op) { return op.kind == OpKind::Move && op.to == Tier::Device; }
+bool is_assignment(const Op& op) { return op.kind == OpKind::Move && op.to == Tier::Device; }
 bool is_store(const Op& op) { return op.kind == OpKind::Move && op.to == Tier::Host; }
 test::OpTest is_kind(OpKind kind) {
   return [kind](const Op& op) { return op.kind == kind; };
@@ -29,8 +29,8 @@ class Damage : public testing::TestWithParam<bool> {
  protected:
   Damage() {
     EXPECT_TRUE(is_good(planned_.plan));
-    EXPECT_FALSE(planned_.plan.sums_at_home.empty());
-    EXPECT_FALSE(planned_.plan.activations_at_home.empty());
+    EXPECT_FALSE(planned_.plan.stored_sums.empty());
+    EXPECT_FALSE(planned_.plan.stored_activations.empty());
   }
   std::vector<std::string> find_problems(const Plan& plan) const {
     return validate(plan, case_.trace, case_.layout, planned_.options);
@@ -97,13 +97,13 @@ TEST_P(Damage, AnOperationDoneTwice) {
 }
 
 TEST_P(Damage, ABlockGivenTwice) {
-  const uint32_t a = first(is_bring);
-  const uint32_t b = first(is_bring, a + 1);
+  const uint32_t a = first(is_assignment);
+  const uint32_t b = first(is_assignment, a + 1);
   expect_found(with(b, [&](Op& op) { op.block = planned_.plan.ops[a].block; }), "gets block");
 }
 
 TEST_P(Damage, ABlockBeyondTheBudget) {
-  expect_found(with(first(is_bring), [&](Op& op) { op.block = planned_.options.num_blocks; }),
+  expect_found(with(first(is_assignment), [&](Op& op) { op.block = planned_.options.num_blocks; }),
                fmt::format("gets block {0} of {0}", planned_.options.num_blocks));
 }
 
@@ -131,9 +131,9 @@ TEST_P(Damage, ALoadOfWhatWasNeverAtHome) {
 }
 
 TEST_P(Damage, FinishBeforeTheLastContribution) {
-  const uint32_t finish = first(is_kind(OpKind::Finish));
+  const uint32_t finish = first(is_kind(OpKind::Round));
   uint32_t run = finish;
-  while (planned_.plan.ops[run].kind != OpKind::Run) --run;
+  while (planned_.plan.ops[run].kind != OpKind::Call) --run;
   expect_found(test::with_op_before(planned_.plan, finish, run), "contributions");
 }
 
@@ -157,10 +157,10 @@ TEST_P(Damage, WeightsAreNotStored) {
   expect_found(with(store, [](Op& op) { op.chunk = {Space::Weights, 0}; }), "no business at home");
 }
 
-TEST_P(Damage, TheWrongGradientSlot) {
+TEST_P(Damage, TheWrongGradientBuffer) {
   const uint32_t update = first(is_kind(OpKind::Update));
-  expect_found(with(update, [](Op& op) { op.home_slot ^= 1; }), "does not hold the gradient");
-  expect_found(with(update, [](Op& op) { op.home_slot = kNone; }), "gradient slot");
+  expect_found(with(update, [](Op& op) { op.gradient_buffer ^= 1; }), "does not hold the gradient");
+  expect_found(with(update, [](Op& op) { op.gradient_buffer = kNone; }), "gradient slot");
 }
 
 TEST_P(Damage, AGradientOverAnother) {
@@ -169,15 +169,15 @@ TEST_P(Damage, AGradientOverAnother) {
   };
   const uint32_t a = first(is_gradient);
   const uint32_t b = first(is_gradient, a + 1);
-  expect_found(with(b, [&](Op& op) { op.home_slot = planned_.plan.ops[a].home_slot; }),
+  expect_found(with(b, [&](Op& op) { op.gradient_buffer = planned_.plan.ops[a].gradient_buffer; }),
                "does not hold the gradient");
 }
 
-TEST_P(Damage, MomentsOutOfOrder) {
-  const uint32_t a = first(is_kind(OpKind::Run));
-  const uint32_t b = first(is_kind(OpKind::Run), a + 1);
+TEST_P(Damage, CallsOutOfOrder) {
+  const uint32_t a = first(is_kind(OpKind::Call));
+  const uint32_t b = first(is_kind(OpKind::Call), a + 1);
   Plan plan = planned_.plan;
-  std::swap(plan.ops[a].moment, plan.ops[b].moment);
+  std::swap(plan.ops[a].call, plan.ops[b].call);
   expect_found(plan, "runs moment 1, the next is 0");
 }
 
@@ -192,7 +192,7 @@ TEST_P(Damage, WrongCounts) {
   for (const auto& change : std::vector<std::function<void(Plan&)>>{
            [](Plan& p) { ++p.num_blocks; }, [](Plan& p) { --p.peak_blocks; },
            [](Plan& p) { p.loaded_bytes += 2; }, [](Plan& p) { p.stored_bytes -= 2; },
-           [](Plan& p) { p.sums_at_home = {}; }, [](Plan& p) { p.activations_at_home = {}; }}) {
+           [](Plan& p) { p.stored_sums = {}; }, [](Plan& p) { p.stored_activations = {}; }}) {
     Plan plan = planned_.plan;
     change(plan);
     ASSERT_EQ(find_problems(plan).size(), 1u);
@@ -200,10 +200,10 @@ TEST_P(Damage, WrongCounts) {
   }
 }
 
-TEST_P(Damage, TheWrongLane) {
+TEST_P(Damage, TheWrongStream) {
   for (uint32_t i = 0; i < planned_.plan.ops.size(); i += 7) {
     EXPECT_FALSE(is_good(with(i, [](Op& op) {
-      op.lane = static_cast<Lane>((static_cast<int>(op.lane) + 1) % kNumLanes);
+      op.stream = static_cast<StreamKind>((static_cast<int>(op.stream) + 1) % kNumStreamKinds);
     })));
   }
 }
@@ -229,7 +229,7 @@ TEST_P(Damage, MessagesNameOperationChunkAndBlock) {
   const Op& op = planned_.plan.ops[load];
   const auto messages = find_problems(with(load, [](Op& o) {
     o.from = Tier::None;
-    o.lane = Lane::Compute;
+    o.stream = StreamKind::Compute;
   }));
   ASSERT_FALSE(messages.empty());
   EXPECT_NE(messages[0].find("op "), std::string::npos);
@@ -252,7 +252,7 @@ TEST(Validate, AnUpdateBeforeTheNormIsFoundWherePlansClip) {
 }
 
 /// A plan with carried updates, and what is wrong with a damaged one.
-struct Carrying {
+struct Deferring {
   const Case c = test::make_case({.num_layers = 3}, 2);
   const Planned planned = test::plan_case(c, test::smallest_blocks(c), true, true);
 
@@ -262,45 +262,45 @@ struct Carrying {
   }
 };
 
-TEST(Validate, ALoadThatDoesNotWaitForACarriedUpdateIsFound) {
-  const Carrying carrying;
-  const Plan& plan = carrying.planned.plan;
-  ASSERT_EQ(carrying.first_fault(plan), "");
+TEST(Validate, ALoadThatDoesNotWaitForADeferredUpdateIsFound) {
+  const Deferring deferring;
+  const Plan& plan = deferring.planned.plan;
+  ASSERT_EQ(deferring.first_fault(plan), "");
   uint32_t num_damaged = 0;
   for (uint32_t i = 0; i < plan.ops.size(); ++i) {
     if (!is_load(plan.ops[i]) || plan.ops[i].chunk.space != Space::Weights) continue;
     const Plan damaged = test::without_wait(plan, i, plan.ops[i].chunk.index);
     if (test::reachability(damaged)[i][plan.ops[i].chunk.index]) continue;
     ++num_damaged;
-    EXPECT_NE(carrying.first_fault(damaged).find("does not wait for op"), std::string::npos);
+    EXPECT_NE(deferring.first_fault(damaged).find("does not wait for op"), std::string::npos);
   }
   EXPECT_GT(num_damaged, 0u);
 }
 
-TEST(Validate, ALoadBeforeACarriedUpdateIsFound) {
-  const Carrying carrying;
-  const Plan& plan = carrying.planned.plan;
+TEST(Validate, ALoadBeforeADeferredUpdateIsFound) {
+  const Deferring deferring;
+  const Plan& plan = deferring.planned.plan;
   const auto load =
       find_op(plan, [](const Op& op) { return is_load(op) && op.chunk.space == Space::Weights; });
   ASSERT_TRUE(load);
   const Plan damaged = test::with_op_before(plan, *load, plan.ops[*load].chunk.index);
-  EXPECT_NE(carrying.first_fault(damaged).find("out of date"), std::string::npos);
+  EXPECT_NE(deferring.first_fault(damaged).find("out of date"), std::string::npos);
 }
 
-TEST(Validate, ACarriedUpdateThatIsLostOrMadeTwiceIsFound) {
-  const Carrying carrying;
-  const Plan& plan = carrying.planned.plan;
-  EXPECT_NE(carrying.first_fault(test::without_op(plan, 1)), "");
-  EXPECT_NE(carrying.first_fault(test::with_op_twice(plan, 1)), "");
+TEST(Validate, ADeferredUpdateThatIsLostOrMadeTwiceIsFound) {
+  const Deferring deferring;
+  const Plan& plan = deferring.planned.plan;
+  EXPECT_NE(deferring.first_fault(test::without_op(plan, 1)), "");
+  EXPECT_NE(deferring.first_fault(test::with_op_twice(plan, 1)), "");
   Plan unannounced = plan;
-  unannounced.carried.pop_back();
-  EXPECT_NE(carrying.first_fault(unannounced), "");
+  unannounced.deferred.pop_back();
+  EXPECT_NE(deferring.first_fault(unannounced), "");
   Plan other_slot = plan;
-  std::swap(other_slot.carried[0].gradient_slot, other_slot.carried[1].gradient_slot);
-  EXPECT_NE(carrying.first_fault(other_slot), "");
-  PlanOptions waiting = carrying.planned.options;
-  waiting.carry_updates = false;
-  EXPECT_FALSE(validate(plan, carrying.c.trace, carrying.c.layout, waiting).empty());
+  std::swap(other_slot.deferred[0].gradient_buffer, other_slot.deferred[1].gradient_buffer);
+  EXPECT_NE(deferring.first_fault(other_slot), "");
+  PlanOptions waiting = deferring.planned.options;
+  waiting.defer_updates = false;
+  EXPECT_FALSE(validate(plan, deferring.c.trace, deferring.c.layout, waiting).empty());
 }
 
 /// A plan that holds weights, and what is wrong with a damaged one.
@@ -309,8 +309,8 @@ struct Holding {
   // As many slots as chunks: then nobody but the load itself waits for its update.
   const PlanOptions options{.num_blocks = test::smallest_blocks(c) + 4,
                             .update_after_norm = false,
-                            .num_gradient_slots = c.layout.num_chunks(),
-                            .num_held = 3};
+                            .gradient_buffers = c.layout.num_chunks(),
+                            .resident_chunks = 3};
   const Planned planned{options, make_plan(c.trace, c.layout, options)};
 
   std::string first_fault(const Plan& plan) const {
@@ -323,7 +323,7 @@ struct Holding {
     uint32_t last = kNone;
     for (uint32_t i = 0; i < plan.ops.size(); ++i) {
       if (is_load(plan.ops[i]) &&
-          plan.ops[i].chunk == ChunkId{Space::Weights, plan.held_at_end[0].chunk}) {
+          plan.ops[i].chunk == ChunkId{Space::Weights, plan.resident_at_end[0].chunk}) {
         last = i;
       }
     }
@@ -331,7 +331,7 @@ struct Holding {
   }
 };
 
-TEST(Validate, HeldWeightsThatDoNotComeBackAreMissed) {
+TEST(Validate, ResidentWeightsThatAreNotLoadedAgainAreMissed) {
   const Holding holding;
   const Plan& plan = holding.planned.plan;
   ASSERT_EQ(holding.first_fault(plan), "");
@@ -339,7 +339,7 @@ TEST(Validate, HeldWeightsThatDoNotComeBackAreMissed) {
             std::string::npos);
 }
 
-TEST(Validate, HeldWeightsThatComeBackBeforeTheirUpdateAreFound) {
+TEST(Validate, ResidentWeightsThatAreLoadedBeforeTheirUpdateAreFound) {
   const Holding holding;
   const Plan& plan = holding.planned.plan;
   const uint32_t reload = holding.reload();
@@ -357,15 +357,15 @@ TEST(Validate, HeldWeightsThatComeBackBeforeTheirUpdateAreFound) {
 TEST(Validate, OtherWeightsAtTheStartThanAtTheEndAreFound) {
   const Holding holding;
   Plan lost = holding.planned.plan;
-  lost.held_at_start.pop_back();
+  lost.resident_at_start.pop_back();
   EXPECT_NE(holding.first_fault(lost).find("is not on the device"), std::string::npos)
       << holding.first_fault(lost);
   Plan forgotten = holding.planned.plan;
-  forgotten.held_at_end.pop_back();
+  forgotten.resident_at_end.pop_back();
   EXPECT_NE(holding.first_fault(forgotten).find("but does not end with it"), std::string::npos)
       << holding.first_fault(forgotten);
   Plan elsewhere = holding.planned.plan;
-  elsewhere.held_at_start[0].block = elsewhere.held_at_start[1].block;
+  elsewhere.resident_at_start[0].block = elsewhere.resident_at_start[1].block;
   EXPECT_NE(holding.first_fault(elsewhere), "");
 }
 
@@ -382,7 +382,7 @@ struct OnDevice {
   }
   uint32_t find(OpKind kind) const {
     return *find_op(planned.plan, [&](const Op& op) {
-      return op.kind == kind && (kind != OpKind::Update || op.lane == Lane::Compute);
+      return op.kind == kind && (kind != OpKind::Update || op.stream == StreamKind::Compute);
     });
   }
 };
@@ -408,7 +408,7 @@ TEST(Validate, DamageToUpdatesOnTheDeviceIsFound) {
     ASSERT_EQ(plan.device_updates.size(), 2u);
     ASSERT_EQ(on_device.first_fault(plan), "");
     const uint32_t update = on_device.find(OpKind::Update);
-    const uint32_t partials = on_device.find(OpKind::Partials);
+    const uint32_t partials = on_device.find(OpKind::StorePartialNorms);
     const uint32_t finish = plan.waits_of(plan.ops[partials])[0];
     EXPECT_NE(on_device.first_fault(test::without_op(plan, update)), "");
     EXPECT_NE(on_device.first_fault(test::without_op(plan, partials)), "");
@@ -419,7 +419,7 @@ TEST(Validate, DamageToUpdatesOnTheDeviceIsFound) {
     forgets.device_updates.pop_back();
     EXPECT_NE(on_device.first_fault(forgets), "");
     Plan leaves = plan;
-    leaves.held_at_end.pop_back();
+    leaves.resident_at_end.pop_back();
     EXPECT_NE(on_device.first_fault(leaves), "");
   }
 }
@@ -475,11 +475,11 @@ TEST(Validate, ALoadAfterTheUpdateIsFound) {
   const Case c = test::make_case_from_text("r0 w0 r1 r0 w1", 2, 65536, 1);
   const Planned planned = test::plan_case(c, test::smallest_blocks(c), false);
   ASSERT_TRUE(validate(planned.plan, c.trace, c.layout, planned.options).empty());
-  const auto finish = find_op(planned.plan, is_kind(OpKind::Finish));
+  const auto finish = find_op(planned.plan, is_kind(OpKind::Round));
   ASSERT_TRUE(finish);
   uint32_t run = *finish;
-  while (planned.plan.ops[run].kind != OpKind::Run) --run;
-  EXPECT_EQ(planned.plan.ops[run].moment, 3u);
+  while (planned.plan.ops[run].kind != OpKind::Call) --run;
+  EXPECT_EQ(planned.plan.ops[run].call, 3u);
 }
 
 }  // namespace

@@ -10,30 +10,31 @@
 namespace ebb {
 namespace {
 
-/// Two updates of the same chunk would need more between them than their lane.
-TEST(ValidationOrder, UpdatesOverlapAndTheNormDoesNot) {
-  const Op update{.kind = OpKind::Update, .lane = Lane::Update};
-  const Op norm{.kind = OpKind::Norm, .lane = Lane::Update};
+TEST(ValidationOrder, UpdatesRunInStreamOrder) {
+  const Op update{.kind = OpKind::Update, .stream = StreamKind::Update};
+  const Op norm{.kind = OpKind::Norm, .stream = StreamKind::Update};
   Plan plan;
-  plan.ops = {update, update, norm, update, update};
-  plan.ops.push_back({.kind = OpKind::Partials, .lane = Lane::Store, .num_waits = 1});
+  plan.ops = {update, update, norm, update};
+  plan.ops.push_back(
+      {.kind = OpKind::StorePartialNorms, .stream = StreamKind::Store, .num_waits = 1});
   plan.waits = {1};
   const validation::Order order(plan);
-  EXPECT_FALSE(order.before(0, 1));
-  EXPECT_TRUE(order.before(0, 2) && order.before(1, 2));
-  for (const uint32_t earlier : {0, 1, 2}) EXPECT_TRUE(order.before(earlier, 4)) << earlier;
-  EXPECT_FALSE(order.before(3, 4));
-  EXPECT_TRUE(order.before(0, 5)) << "events fire in order";
+  for (const uint32_t earlier : {0, 1, 2}) EXPECT_TRUE(order.before(earlier, 3)) << earlier;
+  EXPECT_TRUE(order.before(0, 1));
+  EXPECT_FALSE(order.before(1, 0));
+  EXPECT_TRUE(order.before(0, 4)) << "the store waits for update 1, which comes after update 0";
+  EXPECT_FALSE(order.before(2, 4)) << "the store does not wait for the norm";
 }
 
-Op drop(Lane lane) { return {.kind = OpKind::Drop, .lane = lane}; }
+Op drop(StreamKind stream) { return {.kind = OpKind::Drop, .stream = stream}; }
 Op load() {
-  return {.kind = OpKind::Move, .lane = Lane::Load, .from = Tier::Host, .to = Tier::Device};
+  return {.kind = OpKind::Move, .stream = StreamKind::Load, .from = Tier::Host, .to = Tier::Device};
 }
-Op place() { return {.kind = OpKind::Move, .lane = Lane::Compute, .to = Tier::Device}; }
-Op run() { return {.kind = OpKind::Run, .lane = Lane::Compute}; }
+Op place() { return {.kind = OpKind::Move, .stream = StreamKind::Compute, .to = Tier::Device}; }
+Op run() { return {.kind = OpKind::Call, .stream = StreamKind::Compute}; }
 Op store() {
-  return {.kind = OpKind::Move, .lane = Lane::Store, .from = Tier::Device, .to = Tier::Host};
+  return {
+      .kind = OpKind::Move, .stream = StreamKind::Store, .from = Tier::Device, .to = Tier::Host};
 }
 
 /// Operations, each with what it waits for.
@@ -49,16 +50,16 @@ Plan plan_of(const std::vector<std::pair<Op, std::vector<uint32_t>>>& ops) {
 }
 
 /// Where blocks keep their addresses, the thread that takes one has not waited itself.
-TEST(ValidationOrder, ALaneGoesOnAfterWhatItsBlocksWaitFor) {
+TEST(ValidationOrder, AStreamGoesOnAfterWhatItsBlocksWaitFor) {
   const Plan plan = plan_of({{run(), {}},
                              {store(), {0}},
-                             {drop(Lane::Compute), {1}},
+                             {drop(StreamKind::Compute), {1}},
                              {place(), {}},
                              {run(), {}},
-                             {drop(Lane::Load), {1}},
+                             {drop(StreamKind::Load), {1}},
                              {load(), {}},
-                             {{.kind = OpKind::Partials, .lane = Lane::Store}, {}},
-                             {{.kind = OpKind::Norm, .lane = Lane::Update}, {}}});
+                             {{.kind = OpKind::StorePartialNorms, .stream = StreamKind::Store}, {}},
+                             {{.kind = OpKind::Norm, .stream = StreamKind::Update}, {}}});
   const validation::Order order(plan);
   EXPECT_TRUE(order.messages().empty());
   for (const uint32_t later : {2, 3, 4, 5, 6, 7}) EXPECT_TRUE(order.before(1, later)) << later;
@@ -67,8 +68,9 @@ TEST(ValidationOrder, ALaneGoesOnAfterWhatItsBlocksWaitFor) {
 }
 
 /// Where blocks move, it has waited for that and not for its lane.
-TEST(ValidationOrder, ABlockIsNotBehindItsLane) {
-  const Plan plan = plan_of({{run(), {}}, {drop(Lane::Compute), {}}, {place(), {}}, {run(), {}}});
+TEST(ValidationOrder, ABlockIsNotBehindItsStream) {
+  const Plan plan =
+      plan_of({{run(), {}}, {drop(StreamKind::Compute), {}}, {place(), {}}, {run(), {}}});
   const validation::Order order(plan);
   EXPECT_FALSE(order.before(0, 1) || order.before(0, 2));
   EXPECT_TRUE(order.before(0, 3));
@@ -76,11 +78,11 @@ TEST(ValidationOrder, ABlockIsNotBehindItsLane) {
 
 /// Who waits for a block to be taken waits for the same, and the other thread has to have come so
 /// far.
-TEST(ValidationOrder, AnotherLaneKnowsOfABlockByWaitingForIt) {
+TEST(ValidationOrder, AnotherStreamKnowsOfABlockByWaitingForIt) {
   const Plan plan = plan_of({{run(), {}},
                              {run(), {}},
-                             {drop(Lane::Compute), {0}},
-                             {drop(Lane::Compute), {1}},
+                             {drop(StreamKind::Compute), {0}},
+                             {drop(StreamKind::Compute), {1}},
                              {load(), {}},
                              {load(), {3}},
                              {load(), {}}});
@@ -94,8 +96,8 @@ TEST(ValidationOrder, AnotherLaneKnowsOfABlockByWaitingForIt) {
 /// Not after what its thread waited for before: who waits for the drop would not know of that.
 TEST(ValidationOrder, AChunkIsDroppedAfterItsOwnWaits) {
   const Plan plan = plan_of({{store(), {}},
-                             {drop(Lane::Load), {0}},
-                             {drop(Lane::Load), {}},
+                             {drop(StreamKind::Load), {0}},
+                             {drop(StreamKind::Load), {}},
                              {place(), {2}},
                              {place(), {1}}});
   const validation::Order order(plan);

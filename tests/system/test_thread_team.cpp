@@ -67,12 +67,12 @@ TEST(ThreadTeamTest, HasAsManyThreadsAsItSays) {
 // Streams run host functions outside of teams, too.
 TEST(StreamThreads, FlushDenormals) {
   const auto device = create_device({.num_threads = 1});
-  for (StreamRole role :
-       {StreamRole::Compute, StreamRole::Load, StreamRole::Store, StreamRole::Update}) {
+  for (StreamKind role :
+       {StreamKind::Compute, StreamKind::Load, StreamKind::Store, StreamKind::Update}) {
     const auto stream = device->create_stream(role);
     const volatile float small = 1e-38f, tenth = 0.1f, denormal = 1e-40f, large = 1e20f;
     float result = 1, input = 1;
-    stream->call({}, [&] {
+    stream->submit({}, [&] {
       result = small * tenth;
       input = denormal * large;
     });

@@ -107,7 +107,7 @@ TEST_F(CommandLineTest, AMaskedLanguageModelNeedsLabels) {
   EXPECT_FAILS(run({"train", "--preset", "bert-base", "--data", text_}), 2, "labels");
 }
 
-TEST_F(CommandLineTest, ARehearsalHasTimesAndNoLosses) {
+TEST_F(CommandLineTest, AnEmulatedStepHasTimesAndNoLosses) {
   const Outcome outcome = run_train({"--pretend", "50GFLOP/s,10GB/s", "--link", "1GB/s", "--steps",
                                      "3", "--eval-data", text_, "--log", log_});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
@@ -146,7 +146,7 @@ TEST_F(CommandLineTest, WithoutAGpuAutoSaysWhyAndCudaRefuses) {
   EXPECT_FAILS(run(arguments), 2, "--device host");
 }
 
-TEST_F(CommandLineTest, RehearsalsAreForTheHost) {
+TEST_F(CommandLineTest, EmulatedComputeIsForTheHost) {
   Arguments arguments = train({"--pretend", "1TFLOP/s"});
   *(std::find(arguments.begin(), arguments.end(), "host")) = "cuda";
   EXPECT_FAILS(run(arguments), 2, "--pretend rehearses on the host device");

@@ -308,7 +308,7 @@ TEST_F(PlanCommand, SaysHowManyBlocksAreRecomputedBetweenOthers) {
   const Json planned = plan_json(settings);
   const Json& chosen = planned["candidates"][planned["chosen"].get<size_t>()];
   ASSERT_GT(chosen["recomputed_of"], 0);
-  const int recomputed = chosen["recomputed_blocks"];
+  const int recomputed = chosen["recomputed_layers"];
   EXPECT_GT(recomputed, 0);
   EXPECT_LT(recomputed, 48);
   EXPECT_SAYS(plan(settings).out, fmt::format("block of {}, spread", recomputed));

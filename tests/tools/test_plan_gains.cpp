@@ -7,7 +7,7 @@ namespace ebb {
 namespace {
 
 /// A machine whose link is the slower, the smaller `load_bytes_per_s`.
-PlanGround ground(double load_bytes_per_s) {
+PlanContext context(double load_bytes_per_s) {
   return {.machine = {.name = "a test's",
                       .device = "",
                       .device_memory_bytes = size_t{1} << 30,
@@ -28,14 +28,14 @@ TrainOptions toy() {
   return options;
 }
 
-double tokens_per_second(const TrainOptions& options, const PlanGround& where) {
+double tokens_per_second(const TrainOptions& options, const PlanContext& where) {
   return plan_step_of(options, where).tokens_per_second();
 }
 
 TEST(PlanGain, MoreDeviceMemoryWhereTheLinkIsSlow) {
   TrainOptions options = toy();
   options.device_memory = 3 << 20;
-  const PlanGround slow = ground(1e8);
+  const PlanContext slow = context(1e8);
   const auto gain = best_gain(options, slow);
   ASSERT_TRUE(gain);
   ASSERT_TRUE(gain->change.starts_with("--device-memory ")) << gain->change;
@@ -50,8 +50,8 @@ TEST(PlanGain, MoreDeviceMemoryWhereTheLinkIsSlow) {
 
 TEST(PlanGain, WhatWasToldAgainstThePlannersChoice) {
   TrainOptions options = toy();
-  options.recompute = Recompute::Block;
-  const PlanGround fast = ground(1e12);
+  options.recompute = Recompute::Layer;
+  const PlanContext fast = context(1e12);
   const auto gain = best_gain(options, fast);
   ASSERT_TRUE(gain);
   EXPECT_EQ(gain->change, "--recompute auto");
@@ -62,7 +62,7 @@ TEST(PlanGain, WhatWasToldAgainstThePlannersChoice) {
 TEST(PlanGain, ALongerStepWhereTheUpdateAtHomeIsSlow) {
   TrainOptions options = toy();
   options.device_memory = 3 << 20;  // too little for state that the device would update
-  PlanGround slow = ground(1e12);
+  PlanContext slow = context(1e12);
   slow.machine.device_memory_bytes = 3 << 20;
   slow.machine.rates.update_bytes_per_s = 1e8;
   const auto gain = best_gain(options, slow);
@@ -72,18 +72,18 @@ TEST(PlanGain, ALongerStepWhereTheUpdateAtHomeIsSlow) {
 }
 
 TEST(PlanGain, NothingWhereComputeIsTheBound) {
-  PlanGround fast = ground(1e15);
+  PlanContext fast = context(1e15);
   fast.machine.rates.update_bytes_per_s = 1e15;
   EXPECT_FALSE(best_gain(toy(), fast));
 }
 
 TEST(PlanGain, NothingWithoutRatesOrWhereNothingFits) {
-  PlanGround unknown = ground(1e8);
+  PlanContext unknown = context(1e8);
   unknown.machine.rates = {};
   TrainOptions options = toy();
   EXPECT_FALSE(best_gain(options, unknown));
   options.device_memory = 1 << 10;
-  EXPECT_FALSE(best_gain(options, ground(1e8)));
+  EXPECT_FALSE(best_gain(options, context(1e8)));
 }
 
 TEST(PlanGain, IsSaidInALine) {

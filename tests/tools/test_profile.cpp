@@ -47,10 +47,10 @@ class Profile : public testing::Test {
   const TemporaryFolder folder_;
 };
 
-uint64_t bytes_of(const Json& view, int lane) {
+uint64_t bytes_of(const Json& view, int stream) {
   uint64_t bytes = 0;
   for (const Json& op : view["ops"]) {
-    if (op[0] == lane) bytes += op[4].get<uint64_t>();
+    if (op[0] == stream) bytes += op[4].get<uint64_t>();
   }
   return bytes;
 }

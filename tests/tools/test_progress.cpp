@@ -76,7 +76,7 @@ TEST(Progress, AStepInFp16ShowsItsScale) {
   EXPECT_NE(format_step(record, 10, 14).find("  scale 32768  2 skipped  lr"), std::string::npos);
 }
 
-TEST(Progress, ARehearsalHasNoLosses) {
+TEST(Progress, AnEmulatedStepHasNoLosses) {
   StepRecord record = step(3);
   record.rehearsal = true;
   record.eval_loss = 4.5;

@@ -41,20 +41,20 @@ TEST_F(CommandLineTest, ResultsThatCannotBeWrittenAreAnError) {
 }
 
 TEST_F(CommandLineTest, UnknownFlagsAreToldWithTheNearest) {
-  const auto told = [&](const Arguments& flags, const char* text) {
+  const auto requested = [&](const Arguments& flags, const char* text) {
     EXPECT_FAILS(run_train(flags), 2, text);
   };
-  told({"--micro_batch_size", "2"},
-       "--micro_batch_size is no flag of 'ebb train'; did you mean "
-       "--micro-batch-size?");
-  told({"--step=3"}, "--step is no flag of 'ebb train'; did you mean --steps?");
-  told({"--batch-size", "2"}, "did you mean --micro-batch-size?");
-  told({"--frobnicate"}, "--frobnicate is no flag of 'ebb train'\n");
-  told({"--seed", "2", "--seed=3"}, "--seed is given twice");
+  requested({"--micro_batch_size", "2"},
+            "--micro_batch_size is no flag of 'ebb train'; did you mean "
+            "--micro-batch-size?");
+  requested({"--step=3"}, "--step is no flag of 'ebb train'; did you mean --steps?");
+  requested({"--batch-size", "2"}, "did you mean --micro-batch-size?");
+  requested({"--frobnicate"}, "--frobnicate is no flag of 'ebb train'\n");
+  requested({"--seed", "2", "--seed=3"}, "--seed is given twice");
   const std::string config = folder_.write("train.toml", "micro_batch_size = 2\n");
-  told({"--config", config},
-       "train.toml': unknown key 'micro_batch_size'; did you mean "
-       "micro-batch-size?");
+  requested({"--config", config},
+            "train.toml': unknown key 'micro_batch_size'; did you mean "
+            "micro-batch-size?");
   EXPECT_FAILS(run({"generate", "--preset", kToy, "--prompt", "--steps", "--max-tokens", "0"}), 2,
                "--max-tokens");  // a value may look like a flag
 }

@@ -28,7 +28,7 @@ struct Written {
   double computed_s() const {
     double sum = 0;
     for (size_t i = 0; i < times.size(); ++i) {
-      if (plan.ops[i].lane == Lane::Compute) sum += times[i].end_s - times[i].start_s;
+      if (plan.ops[i].stream == StreamKind::Compute) sum += times[i].end_s - times[i].start_s;
     }
     return sum;
   }
@@ -36,12 +36,12 @@ struct Written {
 };
 
 constexpr Op kLoad{
-    .kind = OpKind::Move, .lane = Lane::Load, .from = Tier::Host, .to = Tier::Device};
+    .kind = OpKind::Move, .stream = StreamKind::Load, .from = Tier::Host, .to = Tier::Device};
 constexpr Op kStore{
-    .kind = OpKind::Move, .lane = Lane::Store, .from = Tier::Device, .to = Tier::Host};
-constexpr Op kBlock{.kind = OpKind::Move, .lane = Lane::Load, .to = Tier::Device};
-constexpr Op kRun{.kind = OpKind::Run};
-constexpr Op kUpdate{.kind = OpKind::Update, .lane = Lane::Update};
+    .kind = OpKind::Move, .stream = StreamKind::Store, .from = Tier::Device, .to = Tier::Host};
+constexpr Op kBlock{.kind = OpKind::Move, .stream = StreamKind::Load, .to = Tier::Device};
+constexpr Op kRun{.kind = OpKind::Call};
+constexpr Op kUpdate{.kind = OpKind::Update, .stream = StreamKind::Update};
 
 TEST(SpentTime, EveryKindOfWaitingIsItsOwn) {
   Written w;
@@ -107,7 +107,7 @@ TEST(SpentTime, AddsUpToTheStepOfEverySimulatedPlan) {
     double waited = 0, busy = 0;
     for (const Stall& stall : compute_stalls(plan, simulation.ops)) waited += stall.seconds;
     for (size_t i = 0; i < plan.ops.size(); ++i) {
-      if (plan.ops[i].lane != Lane::Compute) continue;
+      if (plan.ops[i].stream != StreamKind::Compute) continue;
       busy += simulation.ops[i].end_s - simulation.ops[i].start_s;
     }
     const SpentTime spent = spent_time(plan, simulation.ops, simulation.seconds, busy);

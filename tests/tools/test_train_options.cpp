@@ -19,7 +19,7 @@ TrainOptions parse(std::vector<std::string> arguments) {
   TrainOptions options;
   add_train_flags(line, options);
   EXPECT_TRUE(parse_arguments(line, std::move(arguments), true));
-  settle_defaults(options);
+  resolve_defaults(options);
   validate(options);
   return options;
 }
@@ -35,11 +35,11 @@ TEST(TrainOptions, LoadedWeightsAreTrainedGentlyUnlessTold) {
   EXPECT_EQ(loaded.learning_rate, 1e-5);
   EXPECT_EQ(loaded.min_learning_rate, 0);
   EXPECT_EQ(loaded.weight_decay, 0);
-  const TrainOptions told = parse(
+  const TrainOptions requested = parse(
       {"--model", "m", "--data", "x", "--lr", "1e-3", "--min-lr", "1e-4", "--weight-decay", "0.2"});
-  EXPECT_EQ(told.learning_rate, 1e-3);
-  EXPECT_EQ(told.min_learning_rate, 1e-4);
-  EXPECT_EQ(told.weight_decay, 0.2);
+  EXPECT_EQ(requested.learning_rate, 1e-3);
+  EXPECT_EQ(requested.min_learning_rate, 1e-4);
+  EXPECT_EQ(requested.weight_decay, 0.2);
   const TrainOptions random = parse({"--model", "m", "--init", "random", "--data", "x"});
   EXPECT_EQ(random.learning_rate, 3e-4);
   EXPECT_EQ(random.weight_decay, 0.1);
@@ -188,7 +188,7 @@ TEST(TrainOptions, EveryFlagIsRead) {
   EXPECT_EQ(o.device_memory, size_t{1} << 30);
   EXPECT_EQ(o.host_memory, 2'000'000'000u);
   EXPECT_EQ(o.chunk_size, size_t{8} << 20);
-  EXPECT_EQ(o.recompute, Recompute::Block);
+  EXPECT_EQ(o.recompute, Recompute::Layer);
   EXPECT_EQ(o.update, UpdateOrder::Wait);
   EXPECT_EQ(o.micro_batch_order, MicroBatchOrder::Vertical);
   EXPECT_EQ(o.link.load_bytes_per_s, 12e9);
@@ -205,7 +205,7 @@ TEST(TrainOptions, EveryFlagIsRead) {
 TEST(TrainOptions, OtherNamesAreAccepted) {
   EXPECT_EQ(parse_with({"--max-seq-length", "8"}).seq_length, 8u);
   EXPECT_EQ(parse_with({"--max-grad-norm", "2"}).max_grad_norm, 2);
-  EXPECT_EQ(parse_with({"--gradient-checkpointing"}).recompute, Recompute::Block);
+  EXPECT_EQ(parse_with({"--gradient-checkpointing"}).recompute, Recompute::Layer);
   EXPECT_EQ(parse_with({"--recompute", "sqrt"}).recompute, Recompute::Sqrt);
   EXPECT_EQ(parse_with({"--recompute", "3"}).recompute, Recompute{3});
   EXPECT_EQ(parse_with({"--activations", "offload"}).activations, ActivationPlacement::Offload);

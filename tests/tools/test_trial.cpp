@@ -45,9 +45,9 @@ TEST(Trial, IsMadeOnceAndSlowsTheRates) {
   EXPECT_GT(third.measured_s, 0);
 }
 
-TEST(Trial, LeavesRehearsalsAlone) {
+TEST(Trial, LeavesEmulatedComputeAlone) {
   DeviceOptions options = kOptions;
-  options.pretend = ComputeRates{.flops_per_s = 1e12};
+  options.emulate_compute = ComputeRates{.flops_per_s = 1e12};
   MachineRates rates{.machine = machine_of(1e12)};
   fit_to_model(rates, kShape, options, {});
   EXPECT_EQ(rates.measured_s, 0);

@@ -61,16 +61,16 @@ TrainerOptions TrainingCase::options() const {
   return {.dtype = dtype,
           .chunk_bytes = num_pieces * kPieceElements * size_of(dtype),
           .recompute = recompute,
-          .recomputed_blocks = recomputed_blocks,
+          .recomputed_layers = recomputed_layers,
           .recomputed_of = recomputed_of,
           .activations = activations,
           .micro_batch_order = order,
           .gradient_accumulation = accumulation,
           .evaluation_batches = evaluation_batches,
           .update = update,
-          .carried_share = kCarriedShare,
+          .deferred_share = kDeferredShare,
           .speculates_late = speculates_late,
-          .held_chunks = between == Between::Weights ? UINT32_MAX : 0,
+          .resident_chunks = between == Between::Weights ? UINT32_MAX : 0,
           .device_updates = between == Between::State ? UINT32_MAX : 0,
           .max_grad_norm = clip ? max_norm.value_or(kBitingNorm) : 0,
           .dropout = dropout};
@@ -85,8 +85,8 @@ std::string to_string(const TrainingCase& run) {
       name_of(run.dtype), run.clip ? "clipped" : "unclipped", run.accumulation,
       kMemory[static_cast<int>(run.memory)], run.num_pieces, static_cast<uint32_t>(run.recompute),
       run.recomputed_of != UINT32_MAX
-          ? fmt::format(" of {} in {}", run.recomputed_blocks, run.recomputed_of)
-      : run.recomputed_blocks != UINT32_MAX ? fmt::format(" of {}", run.recomputed_blocks)
+          ? fmt::format(" of {} in {}", run.recomputed_layers, run.recomputed_of)
+      : run.recomputed_layers != UINT32_MAX ? fmt::format(" of {}", run.recomputed_layers)
                                             : "",
       run.num_threads,
       run.update == UpdateOrder::Wait        ? "waited for"
@@ -115,7 +115,7 @@ Preparation prepare_case(const Model& model, const TrainingCase& run) {
   const size_t room = run.between == Between::State ? 2 * 8 * options.chunk_bytes : 0;
   if (run.memory == Memory::Resident && room == 0) return prepare(model, options, budgets);
   const Preparation resident = prepare(model, options, budgets);
-  const size_t smallest = resident.smallest_device_bytes, all = resident.resident_device_bytes;
+  const size_t smallest = resident.smallest_device_bytes, all = resident.full_device_bytes;
   budgets.device_memory = room + (run.memory == Memory::Resident  ? all
                                   : run.memory == Memory::Between ? (smallest + all) / 2
                                                                   : smallest);
@@ -146,7 +146,7 @@ Result train(const Model& model, const Preparation& prepared, const TrainingCase
     result.outcome.norms.push_back(r.grad_norm);
     result.loaded_bytes = r.loaded_bytes;
     result.speculated.push_back(r.speculated_chunks);
-    result.undone.push_back(r.undone_chunks);
+    result.undone.push_back(r.rolled_back_chunks);
     if (run.evaluation_batches > 0) {
       result.outcome.evaluations.push_back(trainer.evaluate(evaluation.micro_batches()));
     }

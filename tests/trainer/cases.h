@@ -53,7 +53,7 @@ struct TrainingCase {
   Memory memory = Memory::Resident;
   size_t num_pieces = 1;  ///< of a chunk; a piece is the smallest chunk there is
   Recompute recompute = Recompute::None;
-  uint32_t recomputed_blocks = UINT32_MAX;
+  uint32_t recomputed_layers = UINT32_MAX;
   uint32_t recomputed_of = UINT32_MAX;
   int num_threads = 1;
   UpdateOrder update = UpdateOrder::Overlap;

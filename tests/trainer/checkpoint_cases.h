@@ -48,9 +48,9 @@ class CaseRun {
 /// [parameter][plane]
 using StateCopy = std::vector<std::vector<std::vector<std::byte>>>;
 
-inline std::vector<std::byte> plane_of(const StateLoan& loan, ParameterId id, size_t plane) {
+inline std::vector<std::byte> plane_of(const StateReader& reader, ParameterId id, size_t plane) {
   std::vector<std::byte> bytes;
-  loan.read_plane(id, plane, [&](std::span<const std::byte> next) {
+  reader.read_plane(id, plane, [&](std::span<const std::byte> next) {
     bytes.insert(bytes.end(), next.begin(), next.end());
   });
   return bytes;

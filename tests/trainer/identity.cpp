@@ -33,7 +33,7 @@ const Outcome& IdentityCheck::expected(const TrainingCase& run) {
   reference.memory = Memory::Resident;
   reference.num_pieces = 16;
   reference.recompute = Recompute::None;
-  reference.recomputed_blocks = reference.recomputed_of = UINT32_MAX;
+  reference.recomputed_layers = reference.recomputed_of = UINT32_MAX;
   reference.num_threads = 1;
   reference.update = UpdateOrder::Wait;
   reference.order = MicroBatchOrder::Horizontal;

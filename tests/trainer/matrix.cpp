@@ -55,8 +55,8 @@ TrainingCase case_of(const Choice& choice) {
           .num_pieces = kNumPieces[choice[4]],
           // None; 1 or 2 blocks at once; one by one three of the four blocks or, where values may
           // leave, every second: as the planner does.
-          .recompute = is_in_part ? Recompute::Block : static_cast<Recompute>(choice[5]),
-          .recomputed_blocks = !is_in_part ? UINT32_MAX
+          .recompute = is_in_part ? Recompute::Layer : static_cast<Recompute>(choice[5]),
+          .recomputed_layers = !is_in_part ? UINT32_MAX
                                : may_leave ? 1
                                            : 3,
           .recomputed_of = is_in_part && may_leave ? 2 : UINT32_MAX,

@@ -51,7 +51,7 @@ inline Preparation without_waits(Preparation prepared, uint32_t n) {
   const uint32_t first = nth_op(plan, n, loads_weights),
                  second = nth_op(plan, n + 1, loads_weights);
   for (Op& op : plan.ops) {
-    if (op.kind != OpKind::Run) continue;
+    if (op.kind != OpKind::Call) continue;
     const auto begin = plan.waits.begin() + op.first_wait;
     const auto end = std::remove_if(begin, begin + op.num_waits,
                                     [&](uint32_t w) { return w == first || w == second; });

@@ -35,8 +35,8 @@ class Checkpoint : public testing::Test {
   Outcome train_and_save(const TrainingCase& run) const {
     CaseRun training(run);
     training.train(0, kSaved);
-    std::jthread writer([loan = training.trainer().lend_state(), this]() mutable {
-      write_state(std::move(loan), file());
+    std::jthread writer([reader = training.trainer().lock_state(), this]() mutable {
+      write_state(std::move(reader), file());
     });
     training.train(kSaved, kEnd);
     return training.outcome();
@@ -70,7 +70,7 @@ TrainingCase other_schedule(TrainingCase run) {
   run.memory = run.memory == Memory::Smallest ? Memory::Resident : Memory::Smallest;
   run.num_pieces = run.num_pieces == 1 ? 9 : 1;
   run.num_threads = 3 - run.num_threads;
-  run.recompute = Recompute::Block;
+  run.recompute = Recompute::Layer;
   run.update = run.update == UpdateOrder::Wait ? UpdateOrder::Overlap : UpdateOrder::Wait;
   run.between = run.between == Between::Nothing ? Between::State : Between::Nothing;
   return run;
@@ -107,7 +107,7 @@ TEST_F(Checkpoint, AFileIsTheSameWhateverTheSchedule) {
   const auto content = [this](const TrainingCase& run) {
     CaseRun training(run);
     training.train(0, 1);
-    write_state(training.trainer().lend_state(), file());
+    write_state(training.trainer().lock_state(), file());
     std::ifstream in(file(), std::ios::binary);
     return std::string(std::istreambuf_iterator<char>(in), {});
   };
@@ -130,7 +130,7 @@ TEST_F(Checkpoint, KnowsWhatWasSkipped) {
   training.train(1, 3);
   training.trainer().write_parameter("wte.weight", weight);
   EXPECT_EQ(training.trainer().num_skipped(), 2u);
-  write_state(training.trainer().lend_state(), file());
+  write_state(training.trainer().lock_state(), file());
   CaseRun resumed(run);
   read_state(resumed.trainer(), file());
   EXPECT_EQ(resumed.trainer().num_skipped(), 2u);
@@ -150,19 +150,19 @@ TEST_F(Checkpoint, KnowsTheLossScale) {
   training.train(0, 2);
   training.trainer().write_parameter("wte.weight", weight);
   training.train(2, 5);
-  write_state(training.trainer().lend_state(), file());
+  write_state(training.trainer().lock_state(), file());
   CaseRun resumed(run);
   read_state(resumed.trainer(), file());
   const OptimizerCounters expected{
       .num_updates = 3, .num_skipped = 2, .loss_scale = {.value = 16384, .num_good_steps = 3}};
-  EXPECT_EQ(resumed.trainer().lend_state().counters(), expected);
+  EXPECT_EQ(resumed.trainer().lock_state().counters(), expected);
   EXPECT_EQ(resumed.trainer().state_hash(), training.trainer().state_hash());
 }
 
 /// The file with one byte changed; what reading it says.
 class DamagedCheckpoint : public Checkpoint {
  protected:
-  DamagedCheckpoint() { write_state(CaseRun(TrainingCase{}).trainer().lend_state(), file()); }
+  DamagedCheckpoint() { write_state(CaseRun(TrainingCase{}).trainer().lock_state(), file()); }
 
   void change(uint64_t offset, char by) const {
     std::fstream io(file(), std::ios::binary | std::ios::in | std::ios::out);

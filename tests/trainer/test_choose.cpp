@@ -72,7 +72,7 @@ class Choosing : public testing::TestWithParam<Situation> {
     simple.micro_batch_order = MicroBatchOrder::Horizontal;
     const Preparation all = prepare(model_, simple, {.num_threads = 1});
     const size_t least = prepare(model_, options(), {.num_threads = 1}).smallest_device_bytes;
-    const auto more = static_cast<double>(all.resident_device_bytes - least);
+    const auto more = static_cast<double>(all.full_device_bytes - least);
     return {.device_memory = least + static_cast<size_t>(more * GetParam().slack),
             .num_threads = 1};
   }
@@ -82,13 +82,13 @@ class Choosing : public testing::TestWithParam<Situation> {
   std::vector<double> by_hand(const Preparation& p) const {
     std::vector<double> seconds;
     for (const Candidate& c : p.candidates) {
-      TrainerOptions told = options();
-      told.micro_batch_order = c.order;
-      told.recompute = c.recompute;
-      told.activations = c.activations;
-      told.update = c.update;
+      TrainerOptions requested = options();
+      requested.micro_batch_order = c.order;
+      requested.recompute = c.recompute;
+      requested.activations = c.activations;
+      requested.update = c.update;
       try {
-        const Preparation one = prepare(model_, told, budgets(), GetParam().machine);
+        const Preparation one = prepare(model_, requested, budgets(), GetParam().machine);
         seconds.push_back(simulate(one.plan, one.trace, *one.layout, GetParam().machine).seconds);
       } catch (const PlanError&) {
         seconds.push_back(std::numeric_limits<double>::infinity());
@@ -168,7 +168,7 @@ class ChooseTest : public testing::Test {
   size_t resident(TrainerOptions options, Recompute recompute, MicroBatchOrder order) const {
     options.recompute = recompute;
     options.micro_batch_order = order;
-    return prepare(model_, options, {.num_threads = 1}).resident_device_bytes;
+    return prepare(model_, options, {.num_threads = 1}).full_device_bytes;
   }
   size_t smallest(TrainerOptions options, Recompute recompute) const {
     options.recompute = recompute;
@@ -204,16 +204,16 @@ TEST(Choose, RecomputesBetweenBlocksWhatTheLinkCannotTake) {
       static_cast<double>(kept.plan.stored_bytes) / (kept.flops / machine.flops_per_s / 3 * 2);
   const Preparation p = prepared(Recompute::Auto, machine);
   const Candidate& c = p.candidates[p.chosen];
-  EXPECT_EQ(c.recompute, Recompute::Block);
+  EXPECT_EQ(c.recompute, Recompute::Layer);
   EXPECT_GT(c.recomputed_of, 0u);
-  EXPECT_GT(c.recomputed_blocks, 0u);
-  EXPECT_LT(c.recomputed_blocks, 12u);
-  for (const Recompute other : {Recompute::None, Recompute::Block}) {
+  EXPECT_GT(c.recomputed_layers, 0u);
+  EXPECT_LT(c.recomputed_layers, 12u);
+  for (const Recompute other : {Recompute::None, Recompute::Layer}) {
     EXPECT_LT(1.02 * c.seconds, seconds(prepared(other, machine))) << static_cast<uint32_t>(other);
   }
   for (uint32_t first = 1; first < 12; ++first) {
-    options.recomputed_blocks = first;
-    EXPECT_LT(c.seconds, seconds(prepared(Recompute::Block, machine))) << "the first " << first;
+    options.recomputed_layers = first;
+    EXPECT_LT(c.seconds, seconds(prepared(Recompute::Layer, machine))) << "the first " << first;
   }
 }
 
@@ -221,17 +221,17 @@ class ChooseRecomputed : public testing::Test {
  protected:
   static constexpr size_t kGiB = size_t{1} << 30;
 
-  Preparation choose_with(const TrainerOptions& told, size_t device_memory,
+  Preparation choose_with(const TrainerOptions& requested, size_t device_memory,
                           std::optional<size_t> host_memory = {}) const {
     Machine machine = gpu(150e12, 25 * kGB, 65 * kGB);
     machine.device_bytes_per_s = 850 * kGB;
-    return prepare(model_, told,
+    return prepare(model_, requested,
                    {.device_memory = device_memory, .host_memory = host_memory, .num_threads = 1},
                    machine);
   }
   static TrainerOptions recomputed(TrainerOptions options, uint32_t num, uint32_t of) {
-    options.recompute = Recompute::Block;
-    options.recomputed_blocks = num;
+    options.recompute = Recompute::Layer;
+    options.recomputed_layers = num;
     options.recomputed_of = of;
     return options;
   }
@@ -255,8 +255,8 @@ TEST_F(ChooseRecomputed, PassesOverNoNumberOfBlocks) {
     const double chosen_s = seconds(choose_with(open_, gib * kGiB));
     for (const uint32_t of : {2, 3, 4}) {
       for (uint32_t num = 1; num < of; ++num) {
-        const Preparation told = choose_with(recomputed(open_, num, of), gib * kGiB);
-        EXPECT_LE(chosen_s, (1 + kRounding) * seconds(told))
+        const Preparation requested = choose_with(recomputed(open_, num, of), gib * kGiB);
+        EXPECT_LE(chosen_s, (1 + kRounding) * seconds(requested))
             << num << " of " << of << " in " << gib << " GiB";
       }
     }
@@ -267,13 +267,13 @@ TEST_F(ChooseRecomputed, PassesOverNoNumberOfBlocks) {
 TEST_F(ChooseRecomputed, GradientsLeaveValuesTheirPlaceAtHome) {
   open_.max_grad_norm = 0;
   TrainerOptions few = recomputed(open_, 3, 4);
-  few.gradient_slots = kGradientSlots;
-  const Preparation told = choose_with(few, 8 * kGiB);
-  const Preparation chosen = choose_with(open_, 8 * kGiB, told.ledger.total(Tier::Host));
-  EXPECT_LE(seconds(chosen), (1 + kRounding) * seconds(told));
+  few.gradient_buffers = kGradientBuffers;
+  const Preparation requested = choose_with(few, 8 * kGiB);
+  const Preparation chosen = choose_with(open_, 8 * kGiB, requested.ledger.total(Tier::Host));
+  EXPECT_LE(seconds(chosen), (1 + kRounding) * seconds(requested));
 }
 
-TEST(WhyChosen, NamesTheHopeThatWasNotWorthIt) {
+TEST(WhyChosen, NamesTheSpeculationThatWasNotWorthIt) {
   Preparation p;
   p.candidates = {{.update = UpdateOrder::Overlap, .seconds = 1},
                   {.update = UpdateOrder::Speculate, .seconds = 0.98}};
@@ -313,10 +313,10 @@ TEST_F(ChooseTest, NothingIsRecomputedWhereMemoryAllows) {
   const Machine machine = gpu(200 * kGB, 5 * kGB, 50 * kGB);
   const size_t all = resident(options, Recompute::None, MicroBatchOrder::Vertical);
   EXPECT_EQ(choose_in(options, all, machine).options.recompute, Recompute::None);
-  const size_t block = smallest(options, Recompute::Block);
+  const size_t block = smallest(options, Recompute::Layer);
   ASSERT_LT(block, smallest(options, Recompute::None));
   const Preparation tight = choose_in(options, block, machine);
-  EXPECT_EQ(tight.options.recompute, Recompute::Block);
+  EXPECT_EQ(tight.options.recompute, Recompute::Layer);
   EXPECT_FALSE(tight.candidates[0].why_not.empty());
   EXPECT_EQ(tight.candidates[0].smallest_device_bytes, smallest(options, Recompute::None));
 }
@@ -342,7 +342,7 @@ TEST_F(ChooseTest, WithoutRatesBytesAndArithmeticDecide) {
   EXPECT_EQ(roomy.options.micro_batch_order, MicroBatchOrder::Horizontal);
   EXPECT_EQ(roomy.options.recompute, Recompute::None);
   EXPECT_EQ(roomy.options.update, UpdateOrder::Overlap);
-  const Preparation tight = choose_in(options, smallest(options, Recompute::Block), {});
+  const Preparation tight = choose_in(options, smallest(options, Recompute::Layer), {});
   for (const Candidate& c : tight.candidates) {
     if (!c.why_not.empty()) continue;
     EXPECT_GE(c.moved_bytes, tight.candidates[tight.chosen].moved_bytes);
@@ -366,7 +366,7 @@ TEST_F(ChooseTest, SpeculatesOnWhatTheForwardCannotHide) {
   EXPECT_EQ(slow.candidates[slow.chosen].update, UpdateOrder::Speculate);
   EXPECT_GT(slow.plan.speculated.size(), 0u);
   EXPECT_LT(slow.plan.speculated.size(), slow.layout->num_chunks());
-  EXPECT_EQ(slow.candidates[slow.chosen].num_speculated, slow.plan.speculated.size());
+  EXPECT_EQ(slow.candidates[slow.chosen].speculated_chunks, slow.plan.speculated.size());
   const Preparation fast = prepare(model_, options, {.num_threads = 1}, with_update(0.5));
   EXPECT_EQ(fast.options.update, UpdateOrder::Overlap);
   const size_t least = plain.ledger.total(Tier::Host);
@@ -390,28 +390,28 @@ TEST_F(ChooseTest, GradientsWaitAtHomeForASlowUpdate) {
   const TrainerOptions options = {.recompute = Recompute::None, .max_grad_norm = 0};
   const auto choose_with = [&](std::optional<uint32_t> slots, double update,
                                std::optional<size_t> host_memory = {}) {
-    TrainerOptions told = options;
-    told.gradient_slots = slots;
+    TrainerOptions requested = options;
+    requested.gradient_buffers = slots;
     Machine machine = gpu(190e12, 53 * kGB, update);
     machine.device_bytes_per_s = 1500 * kGB;
-    return prepare(model, told,
+    return prepare(model, requested,
                    {.device_memory = size_t{31} << 30,
                     .host_memory = host_memory,
                     .num_threads = 1,
                     .device = DeviceKind::Cuda},
                    machine);
   };
-  const Preparation few = choose_with(kGradientSlots, 80 * kGB), all = choose_with({}, 80 * kGB);
+  const Preparation few = choose_with(kGradientBuffers, 80 * kGB), all = choose_with({}, 80 * kGB);
   // What the update costs beyond the bound is less than half of that.
   const double bound_s = all.candidates[all.chosen].bound.seconds;
   EXPECT_LT(seconds(all) - bound_s, 0.5 * (seconds(few) - bound_s));
-  EXPECT_GT(*all.options.gradient_slots, kGradientSlots);
-  EXPECT_LT(*all.options.gradient_slots, all.layout->num_chunks());
+  EXPECT_GT(*all.options.gradient_buffers, kGradientBuffers);
+  EXPECT_LT(*all.options.gradient_buffers, all.layout->num_chunks());
   const size_t room = few.ledger.total(Tier::Host);
   const Preparation tight = choose_with({}, 80 * kGB, room);
   EXPECT_LE(tight.ledger.total(Tier::Host), room);
-  EXPECT_LE(seconds(tight), seconds(choose_with(kGradientSlots, 80 * kGB, room)));
-  EXPECT_EQ(choose_with({}, 1000 * kGB).options.gradient_slots, kGradientSlots);
+  EXPECT_LE(seconds(tight), seconds(choose_with(kGradientBuffers, 80 * kGB, room)));
+  EXPECT_EQ(choose_with({}, 1000 * kGB).options.gradient_buffers, kGradientBuffers);
 }
 
 /// What home has no room for lives on a device that has; as little of it as must where that is
@@ -439,26 +439,26 @@ TEST_F(ChooseTest, PutsOnTheDeviceWhatHomeHasNoRoomFor) {
     options.device_updates = {};
   }
   // Where the device has none to spare, the least that works is what home alone needs.
-  EXPECT_THROW(choose_with(needed / 2, smallest(options, Recompute::Block)), PlanError);
+  EXPECT_THROW(choose_with(needed / 2, smallest(options, Recompute::Layer)), PlanError);
 }
 
 TEST_F(ChooseTest, WhatIsToldIsNotChosen) {
-  TrainerOptions told = open(2);
-  told.micro_batch_order = MicroBatchOrder::Vertical;
-  told.recompute = Recompute::Block;
-  told.update = UpdateOrder::Wait;
-  const Preparation p = prepare(model_, told, {.num_threads = 1}, host(1 * kGB, 0));
+  TrainerOptions requested = open(2);
+  requested.micro_batch_order = MicroBatchOrder::Vertical;
+  requested.recompute = Recompute::Layer;
+  requested.update = UpdateOrder::Wait;
+  const Preparation p = prepare(model_, requested, {.num_threads = 1}, host(1 * kGB, 0));
   ASSERT_EQ(p.candidates.size(), 1u);
   EXPECT_GT(p.candidates[0].seconds, 0);
   EXPECT_EQ(p.options.micro_batch_order, MicroBatchOrder::Vertical);
-  EXPECT_EQ(p.options.recompute, Recompute::Block);
+  EXPECT_EQ(p.options.recompute, Recompute::Layer);
   EXPECT_EQ(p.options.update, UpdateOrder::Wait);
   EXPECT_EQ(why_chosen(p), "as asked for");
 }
 
 TEST_F(ChooseTest, TooSmallForAnyIsRefusedWithTheSmallestThatWorks) {
   const TrainerOptions options = open(2);
-  const size_t least = smallest(options, Recompute::Block);
+  const size_t least = smallest(options, Recompute::Layer);
   EXPECT_NO_THROW(choose_in(options, least, {}));
   try {
     choose_in(options, least - 1, {});
@@ -474,7 +474,7 @@ TEST_F(ChooseTest, BothTiersTogetherHaveToFitWhereTheyAreOne) {
   const size_t needed = all.ledger.total(Tier::Host) + all.ledger.total(Tier::Device);
   ASSERT_EQ(all.options.recompute, Recompute::None);
   const Preparation less = prepare(model_, options, {.total_memory = needed - 1, .num_threads = 1});
-  EXPECT_EQ(less.options.recompute, Recompute::Block);
+  EXPECT_EQ(less.options.recompute, Recompute::Layer);
   EXPECT_NE(less.candidates[0].why_not.find("in all"), std::string::npos);
   EXPECT_THROW(prepare(model_, options, {.total_memory = needed / 2, .num_threads = 1}), PlanError);
 }

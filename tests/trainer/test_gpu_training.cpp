@@ -40,12 +40,12 @@ TEST_F(GpuTraining, BitsDoNotDependOnTheBudget) {
 }
 
 TEST_F(GpuTraining, BitsDoNotDependOnRecomputation) {
-  expect_same_bits({{.memory = Memory::Smallest, .recompute = Recompute::Block},
+  expect_same_bits({{.memory = Memory::Smallest, .recompute = Recompute::Layer},
                     {.recompute = static_cast<Recompute>(2)},
                     {.clip = false,
                      .memory = Memory::Between,
-                     .recompute = Recompute::Block,
-                     .recomputed_blocks = 1}});
+                     .recompute = Recompute::Layer,
+                     .recomputed_layers = 1}});
 }
 
 TEST_F(GpuTraining, BitsDoNotDependOnTheOrderOfMicroBatches) {
@@ -83,7 +83,7 @@ TEST_F(GpuTraining, BitsDoNotDependOnWhereUpdatesAreMade) {
 TEST_F(GpuTraining, BitsDoNotDependOnWhereActivationsWait) {
   expect_same_bits(
       {{.memory = Memory::Smallest, .activations = kOffload},
-       {.memory = Memory::Smallest, .recompute = Recompute::Block, .activations = kOffload},
+       {.memory = Memory::Smallest, .recompute = Recompute::Layer, .activations = kOffload},
        {.clip = false,
         .accumulation = 2,
         .memory = Memory::Smallest,
@@ -154,8 +154,8 @@ TEST_P(GpuCheckpoint, GoesOnWithTheSameBits) {
   {
     CaseRun training(run);
     training.train(0, 2);
-    std::jthread writer([loan = training.trainer().lend_state(), this]() mutable {
-      write_state(std::move(loan), file_);
+    std::jthread writer([reader = training.trainer().lock_state(), this]() mutable {
+      write_state(std::move(reader), file_);
     });
     training.train(2, 3);
     saved = training.outcome();
@@ -164,7 +164,7 @@ TEST_P(GpuCheckpoint, GoesOnWithTheSameBits) {
   TrainingCase other = run;
   other.memory = run.memory == Memory::Smallest ? Memory::Resident : Memory::Smallest;
   other.between = run.between == Between::State ? Between::Nothing : Between::State;
-  other.recompute = Recompute::Block;
+  other.recompute = Recompute::Layer;
   CaseRun resumed(other);
   read_state(resumed.trainer(), file_);
   resumed.train(2, 3);

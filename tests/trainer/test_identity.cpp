@@ -35,7 +35,7 @@ void check_some_time(IdentityCheck& check, const TrainingCase& of) {
     run.update = UpdateOrder::Overlap;
     run.memory = Memory::Smallest;
     check.run(run);
-    run.recompute = Recompute::Block;
+    run.recompute = Recompute::Layer;
     run.order = MicroBatchOrder::Vertical;
     run.activations = ActivationPlacement::Offload;
     check.run(run);
@@ -133,8 +133,8 @@ TEST(Identity, SmallerBudgetsMoveMore) {
     const Preparation smallest = prepare_case(model, run);
     EXPECT_GT(between.plan.loaded_bytes, resident.plan.loaded_bytes);
     EXPECT_GT(smallest.plan.loaded_bytes, 3 * resident.plan.loaded_bytes);
-    EXPECT_TRUE(resident.plan.sums_at_home.empty());
-    EXPECT_FALSE(smallest.plan.sums_at_home.empty());
+    EXPECT_TRUE(resident.plan.stored_sums.empty());
+    EXPECT_FALSE(smallest.plan.stored_sums.empty());
     EXPECT_LT(2 * smallest.num_blocks, resident.num_blocks);
   }
 }
@@ -146,8 +146,8 @@ TEST(Identity, ASmallerBudgetSendsActivationsHome) {
   const Preparation stay = prepare_case(model, run);
   run.activations = ActivationPlacement::Offload;
   const Preparation leave = prepare_case(model, run);
-  EXPECT_TRUE(stay.plan.activations_at_home.empty());
-  EXPECT_FALSE(leave.plan.activations_at_home.empty());
+  EXPECT_TRUE(stay.plan.stored_activations.empty());
+  EXPECT_FALSE(leave.plan.stored_activations.empty());
   EXPECT_LT(leave.num_blocks, stay.num_blocks);
 }
 
@@ -155,7 +155,7 @@ TEST(Identity, EvaluationBetweenSteps) {
   IdentityCheck check;
   TrainingCase run{.accumulation = 2, .evaluation_batches = 2};
   for (const Memory memory : {Memory::Smallest, Memory::Between}) {
-    for (const Recompute recompute : {Recompute::None, Recompute::Block}) {
+    for (const Recompute recompute : {Recompute::None, Recompute::Layer}) {
       run.memory = memory;
       run.recompute = recompute;
       run.num_threads = 2;
@@ -176,7 +176,7 @@ TEST(Identity, WhatIsToStayBetweenStepsDoes) {
       const Plan plan = prepare_case(model, run).plan;
       EXPECT_TRUE(plan.device_updates.empty());
       const bool room = !clip && memory != Memory::Smallest;
-      EXPECT_EQ(!plan.held_at_end.empty(), room) << to_string(run);
+      EXPECT_EQ(!plan.resident_at_end.empty(), room) << to_string(run);
     }
   }
 }

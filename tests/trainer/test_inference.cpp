@@ -21,7 +21,7 @@ InferenceOptions options_of(DType dtype) {
 struct Running {
   Gpt2 model;
   Data data;
-  Pass pass;
+  ForwardSpec pass;
   PreparedInference prepared;
   std::unique_ptr<Device> device;
   std::unique_ptr<Inference> inference;
@@ -84,11 +84,11 @@ TEST(InferenceTest, GivesTheLossOfATrainersEvaluation) {
 }
 
 /// Kernels take time and compute nothing; weights travel, results do not.
-TEST(InferenceTest, IsRehearsed) {
+TEST(InferenceTest, IsEmulated) {
   const Running real(DType::BF16);
   const auto device = create_device({.memory_bytes = real.prepared.ledger.total(Tier::Device),
                                      .num_threads = 1,
-                                     .pretend = ComputeRates{.flops_per_s = 1e12}});
+                                     .emulate_compute = ComputeRates{.flops_per_s = 1e12}});
   Inference inference(*device, real.prepared);
   for (const MicroBatch& batch : real.data.micro_batches()) {
     EXPECT_EQ(inference.run(0, batch), 0);
@@ -150,7 +150,7 @@ TEST(InferenceTest, LossesAndLogitsBelongTogether) {
 TEST(InferenceTest, LogitsAloneAreThoseOfTheLastRows) {
   Running whole(DType::BF16);
   const Running::Results want = whole.run();
-  Pass pass = whole.pass;
+  ForwardSpec pass = whole.pass;
   pass.loss = false;
   pass.num_losses = 0;
   pass.logits_rows = 3;

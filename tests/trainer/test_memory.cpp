@@ -23,7 +23,7 @@ class RecordingDevice : public Device {
     return device_.create_blocks(block_bytes, num_blocks);
   }
   void reserve_workspace(size_t bytes) override { device_.reserve_workspace(bytes); }
-  std::unique_ptr<Stream> create_stream(StreamRole role) override {
+  std::unique_ptr<Stream> create_stream(StreamKind role) override {
     return device_.create_stream(role);
   }
   std::unique_ptr<Event> create_event() override { return device_.create_event(); }
@@ -104,14 +104,14 @@ INSTANTIATE_TEST_SUITE_P(
     Cases, MemoryOfARun,
     testing::Values(TrainingCase{.accumulation = 2, .memory = Memory::Smallest, .num_threads = 2},
                     TrainingCase{.clip = false,
-                                 .recompute = Recompute::Block,
+                                 .recompute = Recompute::Layer,
                                  .num_threads = 2,
                                  .evaluation_batches = 1},
                     TrainingCase{.dtype = DType::F32,
                                  .clip = false,
                                  .accumulation = 2,
                                  .memory = Memory::Smallest,
-                                 .recompute = Recompute::Block,
+                                 .recompute = Recompute::Layer,
                                  .num_threads = 1,
                                  .evaluation_batches = 3}));
 

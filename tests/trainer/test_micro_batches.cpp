@@ -13,11 +13,11 @@ class MicroBatchTraffic : public testing::Test {
   Preparation prepared(MicroBatchOrder order) const {
     // More than a block of the model needs, and less than the whole.
     const Preparation all = prepare(model_, options(MicroBatchOrder::Horizontal), {});
-    const size_t half = (all.smallest_device_bytes + all.resident_device_bytes) / 2;
+    const size_t half = (all.smallest_device_bytes + all.full_device_bytes) / 2;
     return prepare(model_, options(order), {.device_memory = half});
   }
   static TrainerOptions options(MicroBatchOrder order) {
-    TrainingCase run{.accumulation = kMicroBatches, .recompute = Recompute::Block, .order = order};
+    TrainingCase run{.accumulation = kMicroBatches, .recompute = Recompute::Layer, .order = order};
     return run.options();
   }
   /// How often each chunk of weights goes up.
@@ -35,7 +35,7 @@ class MicroBatchTraffic : public testing::Test {
 
 TEST_F(MicroBatchTraffic, VerticalOrderLoadsWeightsOnceAPass) {
   const Preparation p = prepared(MicroBatchOrder::Vertical);
-  ASSERT_LT(p.num_blocks, p.resident_blocks);
+  ASSERT_LT(p.num_blocks, p.full_blocks);
   const std::vector<int> loads = num_loads(p);
   // The tied embedding, in the first chunks, is looked up and multiplied with.
   const auto tied = p.layout->chunks(Space::Weights, 0, p.layout->num_elements(0));
@@ -56,11 +56,11 @@ TEST_F(MicroBatchTraffic, VerticalOrderLoadsWeightsOnceWhereABlockDoesNotFit) {
 }
 
 TEST_F(MicroBatchTraffic, SumsOfVerticalOrderStayOnTheDevice) {
-  EXPECT_FALSE(prepared(MicroBatchOrder::Horizontal).plan.sums_at_home.empty());
+  EXPECT_FALSE(prepared(MicroBatchOrder::Horizontal).plan.stored_sums.empty());
   const Preparation vertical = prepared(MicroBatchOrder::Vertical);
   // But for the tied embedding's, whose two uses are far apart.
   const uint64_t others = vertical.layout->num_elements(0);
-  for (uint32_t c : vertical.plan.sums_at_home) {
+  for (uint32_t c : vertical.plan.stored_sums) {
     const bool tied =
         c * vertical.layout->chunk_bytes() / sizeof(float) < others ||
         c >= vertical.layout

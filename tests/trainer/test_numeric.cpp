@@ -157,7 +157,7 @@ TEST(Numeric, WithoutClippingABadStepOfAGptIsAnError) {
   const std::string text = numeric_error_of([&] { gpt.step(2); });
   EXPECT_NE(text.find("is not a number"), std::string::npos) << text;
   EXPECT_THROW((void)gpt.trainer->state_hash(), LogicError);
-  EXPECT_THROW((void)gpt.trainer->lend_state(), LogicError);
+  EXPECT_THROW((void)gpt.trainer->lock_state(), LogicError);
 }
 
 TEST(Numeric, AStepWithoutTargetsIsAnError) {

@@ -52,7 +52,7 @@ TEST_F(PinnedLimit, LeavesATrainersOtherMemoryItsRoom) {
     buffers += pages(prepared.ledger.bytes(name, Tier::Host));
   }
   const size_t home =
-      travelling_bytes(*prepared.layout, state_planes(run.dtype), home_options(prepared.plan));
+      copied_bytes(*prepared.layout, state_planes(run.dtype), home_options(prepared.plan));
   const size_t rings = prepared.ledger.bytes("rings for copies", Tier::Host);
   EXPECT_GT(rings, 0u);
   EXPECT_EQ(device->pinned_bytes() + device->staged_bytes(), buffers + pages(home) + rings);
@@ -77,7 +77,7 @@ TEST_F(PinnedLimit, LeavesAnInferencesResultsTheirRoom) {
                     .num_layers = 1,
                     .num_heads = 1},
                    1, kLength, DType::BF16);
-  const Pass pass{.model = &model, .logits_rows = kLength, .num_classes = kVocabulary};
+  const ForwardSpec pass{.model = &model, .logits_rows = kLength, .num_classes = kVocabulary};
   const PreparedInference prepared =
       prepare_inference({&pass, 1}, {.chunk_bytes = size_t{128} << 10},
                         {.num_threads = 1, .device = DeviceKind::Cuda, .pinned_memory = 3 * kMiB});
@@ -90,7 +90,7 @@ TEST_F(PinnedLimit, LeavesAnInferencesResultsTheirRoom) {
   EXPECT_LE(device->pinned_bytes(), 3 * kMiB);
   EXPECT_EQ(device->pinned_bytes() + device->staged_bytes(),
             pages(prepared.input_bytes) + kPage + pages(prepared.result_bytes) +
-                pages(travelling_bytes(*prepared.layout, weights, {})) +
+                pages(copied_bytes(*prepared.layout, weights, {})) +
                 prepared.ledger.bytes("rings for copies", Tier::Host));
 }
 

@@ -275,14 +275,14 @@ class UnsteadyModel : public Model {
   const Model& model_;
 };
 
-TEST_F(BrokenContract, FewerMomentsThanTheTrace) {
+TEST_F(BrokenContract, FewerCallsThanTheTrace) {
   UnsteadyModel model(model_);
   make(model);
   model.times = 0;
   expect_logic_error(data_.micro_batches(), "fewer moments");
 }
 
-TEST_F(BrokenContract, MoreMomentsThanTheTrace) {
+TEST_F(BrokenContract, MoreCallsThanTheTrace) {
   options_.gradient_accumulation = 1;
   UnsteadyModel model(model_);
   make(model);

@@ -31,7 +31,7 @@ class SlicedHead : public Model {
   void forward(Tape& tape, std::span<const Tensor> inputs) const override {
     Variable x = embedding(tape, inputs[0], inputs[1], wte_, wpe_, kChannels, dtype_);
     for (const ParameterId w : layers_) {
-      x = tape.block(
+      x = tape.layer(
           [w](Tape& t, Variable v) {
             return add(t, v, activation(t, linear(t, v, w), Activation::GeluTanh));
           },
@@ -53,8 +53,8 @@ class SlicedHead : public Model {
 constexpr ClassifierCut kCut{.weight_elements = 64 * SlicedHead::kChannels + 100,
                              .logits_elements = 64 * 24};
 
-Result run(const Model& model, const TrainingCase& told) {
-  return train(model, prepare_case(model, told), told);
+Result run(const Model& model, const TrainingCase& requested) {
+  return train(model, prepare_case(model, requested), requested);
 }
 
 class SlicedHeadIdentity : public testing::TestWithParam<std::tuple<DType, bool>> {
@@ -84,16 +84,16 @@ TEST_P(SlicedHeadIdentity, OverBudgetsAndOrders) {
     const Result expected = run(sliced, resident);
     for (const MicroBatchOrder order : {MicroBatchOrder::Horizontal, MicroBatchOrder::Vertical}) {
       for (const Memory memory : {Memory::Smallest, Memory::Between}) {
-        TrainingCase told = resident;
-        told.memory = memory;
-        told.order = order;
-        told.update = UpdateOrder::Overlap;
-        told.num_pieces = memory == Memory::Smallest ? 1 : 2;
-        told.recompute = clip ? Recompute::Block : Recompute::None;
-        told.activations = clip ? ActivationPlacement::Device : ActivationPlacement::Offload;
-        told.num_threads = 2;
-        SCOPED_TRACE(to_string(told));
-        const Result got = run(sliced, told);
+        TrainingCase requested = resident;
+        requested.memory = memory;
+        requested.order = order;
+        requested.update = UpdateOrder::Overlap;
+        requested.num_pieces = memory == Memory::Smallest ? 1 : 2;
+        requested.recompute = clip ? Recompute::Layer : Recompute::None;
+        requested.activations = clip ? ActivationPlacement::Device : ActivationPlacement::Offload;
+        requested.num_threads = 2;
+        SCOPED_TRACE(to_string(requested));
+        const Result got = run(sliced, requested);
         EXPECT_TRUE(got.outcome == expected.outcome) << to_string(got.outcome) << "\nexpected\n"
                                                      << to_string(expected.outcome);
         EXPECT_GT(got.loaded_bytes, expected.loaded_bytes);
@@ -102,10 +102,10 @@ TEST_P(SlicedHeadIdentity, OverBudgetsAndOrders) {
   }
 }
 
-TEST_P(SlicedHeadIdentity, IsTheOneMomentHeadButForRounding) {
-  const TrainingCase told{.dtype = dtype(), .clip = false, .accumulation = 2, .num_steps = 1};
-  const Outcome whole = run(model(ClassifierCut{}), told).outcome;
-  const Outcome sliced = run(model(), told).outcome;
+TEST_P(SlicedHeadIdentity, IsTheOneCallHeadButForRounding) {
+  const TrainingCase requested{.dtype = dtype(), .clip = false, .accumulation = 2, .num_steps = 1};
+  const Outcome whole = run(model(ClassifierCut{}), requested).outcome;
+  const Outcome sliced = run(model(), requested).outcome;
   const double relative = dtype() == DType::F32 ? 1e-6 : 1e-4;
   EXPECT_NEAR(sliced.losses[0], whole.losses[0], relative * whole.losses[0]);
   EXPECT_NEAR(sliced.norms[0], whole.norms[0], relative * whole.norms[0]);
@@ -115,9 +115,9 @@ TEST_P(SlicedHeadIdentity, IsTheOneMomentHeadButForRounding) {
 /// Planted: the sum of a slice that comes back empty changes the bits.
 TEST(SlicedHeadPlanted, ALostSliceOfASumIsFound) {
   const SlicedHead model(DType::BF16, false, kCut);
-  const TrainingCase told{.accumulation = 2, .memory = Memory::Smallest, .num_steps = 2};
-  Preparation damaged = prepare_case(model, told);
-  const Outcome expected = train(model, damaged, told).outcome;
+  const TrainingCase requested{.accumulation = 2, .memory = Memory::Smallest, .num_steps = 2};
+  Preparation damaged = prepare_case(model, requested);
+  const Outcome expected = train(model, damaged, requested).outcome;
   const Layout& layout = *damaged.layout;
   const auto head = static_cast<ParameterId>(layout.num_parameters() - 1);
   const ChunkRange sums = layout.chunks(Space::GradientSums, layout.sum_elements(head, 0, {}));
@@ -129,7 +129,7 @@ TEST(SlicedHeadPlanted, ALostSliceOfASumIsFound) {
     if (loads_sum && num_lost++ == 0) op.from = Tier::None;
   }
   ASSERT_GT(num_lost, 0u);
-  EXPECT_FALSE(train(model, damaged, told).outcome == expected);
+  EXPECT_FALSE(train(model, damaged, requested).outcome == expected);
 }
 
 }  // namespace

@@ -32,9 +32,9 @@ Result train_with(TrainingCase run, UpdateOrder update, float max_norm,
 Result compare(const TrainingCase& run, float max_norm, const BeforeStep& before_step = {}) {
   SCOPED_TRACE(to_string(run) + ", clipped to " + std::to_string(max_norm));
   const Result waits = train_with(run, UpdateOrder::Wait, max_norm, before_step);
-  Result hopes = train_with(run, UpdateOrder::Speculate, max_norm, before_step);
-  EXPECT_EQ(to_string(hopes.outcome), to_string(waits.outcome));
-  return hopes;
+  Result speculates = train_with(run, UpdateOrder::Speculate, max_norm, before_step);
+  EXPECT_EQ(to_string(speculates.outcome), to_string(waits.outcome));
+  return speculates;
 }
 
 uint32_t sum(const std::vector<uint32_t>& counts) {
@@ -52,7 +52,7 @@ std::vector<TrainingCase> all_cases() {
   return {
       {.memory = Memory::Smallest, .num_threads = 2},
       {.accumulation = 4},
-      {.accumulation = 4, .memory = Memory::Smallest, .recompute = Recompute::Block},
+      {.accumulation = 4, .memory = Memory::Smallest, .recompute = Recompute::Layer},
       {.accumulation = 2,
        .memory = Memory::Between,
        .num_threads = 2,
@@ -96,14 +96,14 @@ TEST(Speculation, NotWhatIsLate) {
 
 TEST(Speculation, ClippedNowAndThen) {
   const Watchdog watchdog;
-  uint32_t num_made = 0, num_undone = 0;
+  uint32_t num_made = 0, num_rolled_back = 0;
   for (const TrainingCase& run : cases()) {
     const Result result = compare(run, middle_norm(run));
     num_made += sum(result.speculated);
-    num_undone += sum(result.undone);
+    num_rolled_back += sum(result.undone);
   }
-  EXPECT_GT(num_undone, 0u);
-  EXPECT_GT(num_made, num_undone);
+  EXPECT_GT(num_rolled_back, 0u);
+  EXPECT_GT(num_made, num_rolled_back);
 }
 
 TEST(Speculation, ClippedAlways) {
@@ -247,7 +247,7 @@ class SpeculationPlan : public testing::Test {
     prepared_ = prepare_case(model, run);
   }
   bool is_valid(const Plan& plan) const {
-    const PlanOptions options{.num_blocks = prepared_.num_blocks, .carry_updates = true};
+    const PlanOptions options{.num_blocks = prepared_.num_blocks, .defer_updates = true};
     return validate(plan, prepared_.trace, *prepared_.layout, options).empty();
   }
   Op& first_speculation(Plan& plan) const {
@@ -267,9 +267,9 @@ TEST_F(SpeculationPlan, DoesNotWaitForTheGradient) {
   EXPECT_FALSE(is_valid(plan));
 }
 
-TEST_F(SpeculationPlan, OnAnotherSlot) {
+TEST_F(SpeculationPlan, OnAnotherBuffer) {
   Plan plan = prepared_.plan;
-  --first_speculation(plan).home_slot;
+  --first_speculation(plan).gradient_buffer;
   EXPECT_FALSE(is_valid(plan));
 }
 

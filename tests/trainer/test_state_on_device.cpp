@@ -20,11 +20,11 @@ class StateOnDevice : public testing::TestWithParam<DType> {
   static size_t num_planes() { return state_planes(GetParam()).size(); }
 
   static StateCopy copy_of(Trainer& trainer) {
-    const StateLoan loan = trainer.lend_state();
-    StateCopy copy(loan.layout().num_parameters());
-    for (const ParameterId id : loan.parts()) {
+    const StateReader reader = trainer.lock_state();
+    StateCopy copy(reader.layout().num_parameters());
+    for (const ParameterId id : reader.parts()) {
       for (size_t plane = 0; plane < num_planes(); ++plane) {
-        copy[id].push_back(plane_of(loan, id, plane));
+        copy[id].push_back(plane_of(reader, id, plane));
       }
     }
     return copy;
@@ -73,7 +73,7 @@ TEST_P(StateOnDevice, GoesOnWithWhatWasSavedAnywhere) {
   const StateCopy of_home = copy_of(home.trainer()), of_device = copy_of(device.trainer());
   EXPECT_TRUE(of_home == of_device);
   CaseRun restored(on_device()), without_variance(on_device());
-  const OptimizerCounters counters = home.trainer().lend_state().counters();
+  const OptimizerCounters counters = home.trainer().lock_state().counters();
   restored.trainer().restore(counters, reader_of(of_home));
   without_variance.trainer().restore(counters, reader_of(of_home, num_planes() - 1));
   for (CaseRun* run : {&home, &restored, &without_variance}) run->train(2, 4);
@@ -112,27 +112,29 @@ TEST(DeviceState, PassesWhatIsAskedForAndNothingElse) {
   std::iota(expected.begin() + 100, expected.end() - 1, 1.0f);
   constexpr uint64_t kFirst = 100, kCount = kElements - 101;
   uint64_t next = kFirst;
-  state.pass(0, kFirst, kCount, {.variance = true}, true,
-             [&](uint64_t first, uint64_t count, const Planes& copies) {
-               EXPECT_EQ(first, next);
-               next += count;
-               EXPECT_EQ(copies.momentum, nullptr);
-               EXPECT_EQ(copies.weight, nullptr);
-               std::copy_n(expected.begin() + static_cast<int64_t>(first), count, copies.variance);
-             });
+  state.visit_copies(0, kFirst, kCount, {.variance = true}, true,
+                     [&](uint64_t first, uint64_t count, const Planes& copies) {
+                       EXPECT_EQ(first, next);
+                       next += count;
+                       EXPECT_EQ(copies.momentum, nullptr);
+                       EXPECT_EQ(copies.weight, nullptr);
+                       std::copy_n(expected.begin() + static_cast<int64_t>(first), count,
+                                   copies.variance);
+                     });
   EXPECT_EQ(next, kFirst + kCount);
   std::vector<float> variance, momentum;
-  state.pass(0, 0, kElements, {.momentum = true, .variance = true}, false,
-             [&](uint64_t, uint64_t count, const Planes& copies) {
-               momentum.insert(momentum.end(), copies.momentum, copies.momentum + count);
-               variance.insert(variance.end(), copies.variance, copies.variance + count);
-               *copies.variance = -1;  // of no consequence: nothing is said to change
-             });
+  state.visit_copies(0, 0, kElements, {.momentum = true, .variance = true}, false,
+                     [&](uint64_t, uint64_t count, const Planes& copies) {
+                       momentum.insert(momentum.end(), copies.momentum, copies.momentum + count);
+                       variance.insert(variance.end(), copies.variance, copies.variance + count);
+                       *copies.variance = -1;  // of no consequence: nothing is said to change
+                     });
   EXPECT_EQ(variance, expected);
   EXPECT_EQ(momentum, std::vector<float>(kElements, 0));
   float first_again = -1;
-  state.pass(0, 0, 1, {.variance = true}, false,
-             [&](uint64_t, uint64_t, const Planes& copies) { first_again = *copies.variance; });
+  state.visit_copies(
+      0, 0, 1, {.variance = true}, false,
+      [&](uint64_t, uint64_t, const Planes& copies) { first_again = *copies.variance; });
   EXPECT_EQ(first_again, 0);
 }
 

@@ -6,13 +6,13 @@ ebb_test(test_identity_slow SOURCES ${dir}/test_identity_slow.cpp LIBS test_supp
 ebb_test(test_trainer
   SOURCES ${dir}/counting_malloc.cpp ${dir}/test_memory.cpp
     ${dir}/test_faults.cpp ${dir}/test_numeric.cpp ${dir}/test_fp16.cpp ${dir}/test_refusals.cpp ${dir}/test_micro_batches.cpp ${dir}/test_planted.cpp
-    ${dir}/test_rehearsal.cpp ${dir}/test_choose.cpp
+    ${dir}/test_emulated_step.cpp ${dir}/test_choose.cpp
   LIBS test_support)
 # Some of it is in test_identity_races.
 ebb_test(test_speculation
   SOURCES ${dir}/test_speculation.cpp ${dir}/test_speculation_faults.cpp LIBS test_support NOT_TSAN)
 ebb_test(test_checkpoint
-  SOURCES ${dir}/test_checkpoint.cpp ${dir}/test_state_loan.cpp
+  SOURCES ${dir}/test_checkpoint.cpp ${dir}/test_state_reader.cpp
     ${dir}/test_state_on_device.cpp LIBS test_support)
 ebb_test(test_inference SOURCES ${dir}/test_inference.cpp LIBS test_support)
 ebb_test(test_trainer_slow SOURCES ${dir}/test_faults_slow.cpp LIBS test_support SLOW)

@@ -124,7 +124,7 @@ void HostKernels::adamw(Stream& stream, const AdamWPlanes& planes,
                            planes.gradient.data,
                            planes.gradient.dtype,
                            coefficients};
-  stream.call(cost, [this, update] {
+  stream.submit(cost, [this, update] {
     const auto run = HWY_DYNAMIC_DISPATCH(run_adamw);
     run(update, team_);
   });

@@ -57,13 +57,14 @@ HWY_MAYBE_UNUSED void multiply_strip(const Range& columns, int64_t k, const floa
 struct HeadRows {
   int64_t first_element, row_stride, head_size, padded_head;
 
-  HeadRows(const AttentionCall& call, int64_t b, int64_t columns, int64_t column)
-      : HeadRows(call, b, columns, column, call.num_tokens) {}
-  HeadRows(const AttentionCall& call, int64_t b, int64_t columns, int64_t column, int64_t num_rows)
+  HeadRows(const AttentionOperands& operands, int64_t b, int64_t columns, int64_t column)
+      : HeadRows(operands, b, columns, column, operands.num_tokens) {}
+  HeadRows(const AttentionOperands& operands, int64_t b, int64_t columns, int64_t column,
+           int64_t num_rows)
       : first_element(b * num_rows * columns + column),
         row_stride(columns),
-        head_size(call.head_size),
-        padded_head(ebb::padded_head(call)) {}
+        head_size(operands.head_size),
+        padded_head(ebb::padded_head(operands)) {}
 
   /// `count` rows from `first` times `factor`, zero-padded to kTile rows of padded_head floats.
   template <class T>
@@ -125,32 +126,32 @@ struct Visible {
   int32_t* first;
   int32_t* end;
 
-  void find(const AttentionCall& call, int64_t b) const {
-    const int64_t n = call.num_tokens;
-    if (call.cache != nullptr) return find_in_cache(call, b);
-    if (call.document_starts == nullptr) {
+  void find(const AttentionOperands& operands, int64_t b) const {
+    const int64_t n = operands.num_tokens;
+    if (operands.cache != nullptr) return find_in_cache(operands, b);
+    if (operands.document_starts == nullptr) {
       std::fill_n(first, n, 0);
     } else {
-      std::copy_n(call.document_starts + b * n, n, first);
+      std::copy_n(operands.document_starts + b * n, n, first);
     }
     for (int64_t i = n - 1; i >= 0; --i) {
       const bool last_of_document = i == n - 1 || first[i + 1] == i + 1;
-      end[i] = call.causal || last_of_document ? static_cast<int32_t>(i) + 1 : end[i + 1];
+      end[i] = operands.causal || last_of_document ? static_cast<int32_t>(i) + 1 : end[i + 1];
     }
-    for (int64_t i = call.window; call.window > 0 && i < n; ++i) {
-      first[i] = std::max(first[i], static_cast<int32_t>(i - call.window + 1));
+    for (int64_t i = operands.window; operands.window > 0 && i < n; ++i) {
+      first[i] = std::max(first[i], static_cast<int32_t>(i - operands.window + 1));
     }
     std::fill_n(first + n, round_up(n, kTile) - n, static_cast<int32_t>(n));
     std::fill_n(end + n, round_up(n, kTile) - n, static_cast<int32_t>(n));
   }
 
  private:
-  void find_in_cache(const AttentionCall& call, int64_t b) const {
-    const int64_t n = call.num_tokens;
-    const auto num_keys = static_cast<int32_t>(call.num_keys(b));
-    const auto window = static_cast<int32_t>(call.window);
+  void find_in_cache(const AttentionOperands& operands, int64_t b) const {
+    const int64_t n = operands.num_tokens;
+    const auto num_keys = static_cast<int32_t>(operands.num_keys(b));
+    const auto window = static_cast<int32_t>(operands.window);
     for (int64_t i = 0; i < n; ++i) {
-      end[i] = call.positions[b * n + i] + 1;
+      end[i] = operands.positions[b * n + i] + 1;
       first[i] = window > 0 ? std::max(0, end[i] - window) : 0;
     }
     std::fill_n(first + n, round_up(n, kTile) - n, num_keys);
@@ -232,15 +233,15 @@ HWY_MAYBE_UNUSED void hide(const View& view, int64_t group, float* scores) {
 
 /// What dropout makes of the weights of four keys, from `key` on, for the kWide queries from
 /// `query` on. REQUIRES: key % 4 == 0.
-HWY_INLINE void weight_factors(const AttentionCall& call, int64_t b, int64_t head, int64_t query,
-                               int64_t key, float kept, float (&factors)[4][kWide]) {
+HWY_INLINE void weight_factors(const AttentionOperands& operands, int64_t b, int64_t head,
+                               int64_t query, int64_t key, float kept, float (&factors)[4][kWide]) {
   uint32_t groups[kWide];
   for (int64_t l = 0; l < kWide; ++l) {
     groups[l] = dropout_group(static_cast<uint32_t>(query + l), static_cast<uint32_t>(key),
-                              static_cast<uint32_t>(call.num_tokens));
+                              static_cast<uint32_t>(operands.num_tokens));
   }
-  dropout_factors(call.dropout, static_cast<uint32_t>(b), static_cast<uint32_t>(head), groups, kept,
-                  factors);
+  dropout_factors(operands.dropout, static_cast<uint32_t>(b), static_cast<uint32_t>(head), groups,
+                  kept, factors);
 }
 
 }  // namespace

@@ -13,15 +13,19 @@ namespace ebb {
 
 inline constexpr int64_t kTile = 64;  // queries and keys
 
-inline int64_t padded_head(const AttentionCall& call) { return round_up(call.head_size, 16); }
-inline int64_t padded_tokens(const AttentionCall& call) { return round_up(call.num_tokens, kTile); }
+inline int64_t padded_head(const AttentionOperands& operands) {
+  return round_up(operands.head_size, 16);
+}
+inline int64_t padded_tokens(const AttentionOperands& operands) {
+  return round_up(operands.num_tokens, kTile);
+}
 
 /// Document starts come from data; throws LogicError where one does not describe documents laid end
 /// to end.
-void check_documents(const AttentionCall& call);
+void check_documents(const AttentionOperands& operands);
 /// The same of positions, which must follow one another inside the cache.
-void check_positions(const AttentionCall& call);
+void check_positions(const AttentionOperands& operands);
 /// Keys and values of qkv go to their rows of the cache.
-void append_to_cache(const AttentionCall& call);
+void append_to_cache(const AttentionOperands& operands);
 
 }  // namespace ebb

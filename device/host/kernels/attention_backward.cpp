@@ -13,14 +13,14 @@
 namespace ebb {
 namespace {
 
-int64_t backward_slot_floats(const AttentionCall& call) {
-  return (2 * padded_tokens(call) + 7 * kTile) * ebb::padded_head(call) + 2 * kTile +
+int64_t backward_scratch_floats(const AttentionOperands& operands) {
+  return (2 * padded_tokens(operands) + 7 * kTile) * ebb::padded_head(operands) + 2 * kTile +
          2 * kTile * kTile;
 }
 
-size_t backward_workspace_bytes(const AttentionCall& call, int num_threads) {
-  return Scratch::bytes_of<float>(backward_slot_floats(call) * num_threads) +
-         Scratch::bytes_of<int32_t>(2 * padded_tokens(call) * num_threads);
+size_t backward_workspace_bytes(const AttentionOperands& operands, int num_threads) {
+  return Scratch::bytes_of<float>(backward_scratch_floats(operands) * num_threads) +
+         Scratch::bytes_of<int32_t>(2 * padded_tokens(operands) * num_threads);
 }
 
 }  // namespace
@@ -36,21 +36,21 @@ namespace {
 struct Head {
   int64_t b, head;
 
-  static Head first_of(const AttentionCall& call, int64_t task) {
-    return {task / call.num_kv_heads, task % call.num_kv_heads * call.group_size()};
+  static Head first_of(const AttentionOperands& operands, int64_t task) {
+    return {task / operands.num_kv_heads, task % operands.num_kv_heads * operands.group_size()};
   }
-  HeadRows part_rows(const AttentionCall& call, int64_t part) const {
-    return {call, b, call.qkv_columns(), call.column_of(part, head)};
+  HeadRows part_rows(const AttentionOperands& operands, int64_t part) const {
+    return {operands, b, operands.qkv_columns(), operands.column_of(part, head)};
   }
-  HeadRows out_rows(const AttentionCall& call) const {
-    return {call, b, call.channels(), head * call.head_size};
+  HeadRows out_rows(const AttentionOperands& operands) const {
+    return {operands, b, operands.channels(), head * operands.head_size};
   }
 };
 
 /// One task and its scratch. Heads ascend, in them queries, in them keys, so each sum over any is
 /// in ascending order.
 struct BackwardTask : Head {
-  const AttentionCall& call;
+  const AttentionOperands& operands;
   Head next;  // what the same thread probably does afterwards
   int64_t width;
   Visible visible;
@@ -60,10 +60,10 @@ struct BackwardTask : Head {
   float *log_sum, *inner;                // (kTile) of the queries; inner: sum of dout * out
   float *weights, *dscores;              // (kTile keys, kTile queries)
 
-  BackwardTask(const AttentionCall& c, int64_t task, int64_t next_task, float* floats,
+  BackwardTask(const AttentionOperands& c, int64_t task, int64_t next_task, float* floats,
                int32_t* ints)
       : Head(Head::first_of(c, task)),
-        call(c),
+        operands(c),
         next(Head::first_of(c, next_task)),
         width(ebb::padded_head(c)),
         visible{ints, ints + padded_tokens(c)} {
@@ -83,44 +83,48 @@ struct BackwardTask : Head {
     dscores = weights + kTile * kTile;
   }
 
-  int64_t tokens_from(int64_t first) const { return std::min(kTile, call.num_tokens - first); }
+  int64_t tokens_from(int64_t first) const { return std::min(kTile, operands.num_tokens - first); }
 
   template <class T>
   void run() {
-    visible.find(call, b);
-    std::fill_n(dk, 2 * padded_tokens(call) * width, 0.0f);
+    visible.find(operands, b);
+    std::fill_n(dk, 2 * padded_tokens(operands) * width, 0.0f);
     const Head next_task = next;
-    for (const int64_t last = head + call.group_size() - 1;; ++head) {
+    for (const int64_t last = head + operands.group_size() - 1;; ++head) {
       next = head < last ? Head{b, head + 1} : next_task;
-      for (int64_t query = 0; query < call.num_tokens; query += kTile) run_queries<T>(query);
+      for (int64_t query = 0; query < operands.num_tokens; query += kTile) run_queries<T>(query);
       if (head == last) break;
     }
     const auto one = [](int64_t) { return 1.0f; };
-    for (int64_t key = 0; key < call.num_tokens; key += kTile) {
-      part_rows(call, 1).store_tile<T>(call.dqkv, key, tokens_from(key), dk + key * width, one);
-      part_rows(call, 2).store_tile<T>(call.dqkv, key, tokens_from(key), dv + key * width, one);
+    for (int64_t key = 0; key < operands.num_tokens; key += kTile) {
+      part_rows(operands, 1)
+          .store_tile<T>(operands.dqkv, key, tokens_from(key), dk + key * width, one);
+      part_rows(operands, 2)
+          .store_tile<T>(operands.dqkv, key, tokens_from(key), dv + key * width, one);
     }
   }
 
   template <class T>
   void run_queries(int64_t query) const {
     const int64_t count = tokens_from(query);
-    out_rows(call).load_tile<T>(call.dout, query, count, 1.0f, dout);
-    out_rows(call).load_tile<T>(call.out, query, count, 1.0f, q);
+    out_rows(operands).load_tile<T>(operands.dout, query, count, 1.0f, dout);
+    out_rows(operands).load_tile<T>(operands.out, query, count, 1.0f, q);
     find_statistics(query, count);
-    part_rows(call, 0).load_tile<T>(call.qkv, query, count, call.scale, q);
+    part_rows(operands, 0).load_tile<T>(operands.qkv, query, count, operands.scale, q);
     transpose_tile(q, width, qt);
     transpose_tile(dout, width, doutt);
     std::fill_n(dq, kTile * width, 0.0f);
     const int64_t end = visible.end[query + count - 1];
     for (int64_t key = visible.first[query] / kTile * kTile; key < end; key += kTile) {
       const View view(visible, query, key);
-      part_rows(call, 1).load_tile<T>(call.qkv, key, tokens_from(key), 1.0f, k);
-      part_rows(call, 2).load_tile<T>(call.qkv, key, tokens_from(key), 1.0f, v);
+      part_rows(operands, 1).load_tile<T>(operands.qkv, key, tokens_from(key), 1.0f, k);
+      part_rows(operands, 2).load_tile<T>(operands.qkv, key, tokens_from(key), 1.0f, v);
       run_tile<T>(view, query);
     }
-    const float scale = call.scale;
-    part_rows(call, 0).store_tile<T>(call.dqkv, query, count, dq, [&](int64_t) { return scale; });
+    const float scale = operands.scale;
+    part_rows(operands, 0).store_tile<T>(operands.dqkv, query, count, dq, [&](int64_t) {
+      return scale;
+    });
   }
 
   /// REQUIRES: q holds the tile's `out`. Padding sees no key: any finite number does for it.
@@ -133,8 +137,9 @@ struct BackwardTask : Head {
       inner[r] = reduce_add(sum);
     }
     std::fill_n(log_sum, kTile, 0.0f);
-    std::copy_n(call.log_sum_exp + (b * call.num_heads + head) * call.num_tokens + query, count,
-                log_sum);
+    std::copy_n(
+        operands.log_sum_exp + (b * operands.num_heads + head) * operands.num_tokens + query, count,
+        log_sum);
   }
 
   template <class T>
@@ -158,38 +163,38 @@ struct BackwardTask : Head {
   /// without effect.
   template <class T>
   HWY_INLINE void prefetch_strip(int64_t query, int64_t next_key, int64_t row) const {
-    const bool more_keys = next_key < visible.end[std::min(query + kTile, call.num_tokens) - 1];
-    const bool more_queries = query + kTile < call.num_tokens;
+    const bool more_keys = next_key < visible.end[std::min(query + kTile, operands.num_tokens) - 1];
+    const bool more_queries = query + kTile < operands.num_tokens;
     const Head& then = more_keys || more_queries ? *this : next;
     const int64_t key = row + (more_keys ? next_key : 0), rows = rows_of_strip(key);
-    then.part_rows(call, 1).prefetch<T>(call.qkv, key, rows);
-    then.part_rows(call, 2).prefetch<T>(call.qkv, key, rows);
+    then.part_rows(operands, 1).prefetch<T>(operands.qkv, key, rows);
+    then.part_rows(operands, 2).prefetch<T>(operands.qkv, key, rows);
     if (more_keys) return;
-    part_rows(call, 0).prefetch<T>(call.dqkv, query + row, rows_of_strip(query + row));
+    part_rows(operands, 0).prefetch<T>(operands.dqkv, query + row, rows_of_strip(query + row));
     const int64_t next_query = row + (more_queries ? query + kTile : 0);
     const int64_t count = rows_of_strip(next_query);
-    then.part_rows(call, 0).prefetch<T>(call.qkv, next_query, count);
-    then.out_rows(call).prefetch<T>(call.out, next_query, count);
-    then.out_rows(call).prefetch<T>(call.dout, next_query, count);
+    then.part_rows(operands, 0).prefetch<T>(operands.qkv, next_query, count);
+    then.out_rows(operands).prefetch<T>(operands.out, next_query, count);
+    then.out_rows(operands).prefetch<T>(operands.dout, next_query, count);
   }
   int64_t rows_of_strip(int64_t first) const {
-    return std::min<int64_t>(kStep, call.num_tokens - first);
+    return std::min<int64_t>(kStep, operands.num_tokens - first);
   }
 
   /// Scores of a strip of keys, and gradients of their weights.
   void find_scores(const Range& queries, int64_t key) const {
     const TileStrides strides{width, 1, kTile, kTile};
-    multiply_strip(queries, call.head_size, k + key * width, qt, weights + key * kTile, strides,
+    multiply_strip(queries, operands.head_size, k + key * width, qt, weights + key * kTile, strides,
                    true);
-    multiply_strip(queries, call.head_size, v + key * width, doutt, dscores + key * kTile, strides,
-                   true);
+    multiply_strip(queries, operands.head_size, v + key * width, doutt, dscores + key * kTile,
+                   strides, true);
   }
 
   /// Scores to weights; gradients of the weights to gradients of the scores.
   void differentiate_group(const View& view, int64_t query, int64_t group) const {
     const Range keys = view.keys_of_group(group);
     hide(view, group, weights);
-    if (call.dropout) return differentiate_kept(view, query, group);
+    if (operands.dropout) return differentiate_kept(view, query, group);
     const Wide log_sums = load(log_sum + group * kWide), means = load(inner + group * kWide);
     for (int64_t j = keys.begin; j < keys.end; ++j) {
       const int64_t at = j * kTile + group * kWide;
@@ -206,8 +211,8 @@ struct BackwardTask : Head {
     const Wide log_sums = load(log_sum + group * kWide), means = load(inner + group * kWide);
     alignas(64) float factors[kStep][kWide];
     for (int64_t j = keys.begin; j < keys.end; j += kStep) {
-      weight_factors(call, b, head, query + group * kWide, view.key + j, call.dropout.kept_factor(),
-                     factors);
+      weight_factors(operands, b, head, query + group * kWide, view.key + j,
+                     operands.dropout.kept_factor(), factors);
       for (int64_t r = 0; r < kStep; ++r) {
         const int64_t at = (j + r) * kTile + group * kWide;
         const Wide weight = exp(load(weights + at) - log_sums), factor = load(factors[r]);
@@ -231,17 +236,18 @@ struct BackwardTask : Head {
   }
 };
 
-void attend_backward(const AttentionCall& call, ThreadTeam& team, const Workspace& workspace) {
+void attend_backward(const AttentionOperands& operands, ThreadTeam& team,
+                     const Workspace& workspace) {
   Scratch scratch(workspace);
-  const int64_t slot_floats = backward_slot_floats(call);
-  float* floats = scratch.take<float>(slot_floats * team.num_threads());
-  int32_t* ints = scratch.take<int32_t>(2 * padded_tokens(call) * team.num_threads());
-  with_float_type(call.dtype, [&](auto zero) {
-    const int64_t num_tasks = call.batch * call.num_kv_heads;
-    for_each_slot(team, num_tasks, [&](int64_t task, int64_t slot) {
+  const int64_t scratch_floats = backward_scratch_floats(operands);
+  float* floats = scratch.take<float>(scratch_floats * team.num_threads());
+  int32_t* ints = scratch.take<int32_t>(2 * padded_tokens(operands) * team.num_threads());
+  with_float_type(operands.dtype, [&](auto zero) {
+    const int64_t num_tasks = operands.batch * operands.num_kv_heads;
+    for_each_scratch(team, num_tasks, [&](int64_t task, int64_t scratch) {
       const int64_t next = std::min(task + team.num_threads(), num_tasks - 1);
-      BackwardTask backward(call, task, next, floats + slot * slot_floats,
-                            ints + slot * 2 * padded_tokens(call));
+      BackwardTask backward(operands, task, next, floats + scratch * scratch_floats,
+                            ints + scratch * 2 * padded_tokens(operands));
       backward.run<decltype(zero)>();
     });
   });
@@ -259,13 +265,13 @@ HWY_EXPORT(attend_backward);
 
 void HostKernels::attention_backward(Stream& stream, Tensor dqkv, Tensor dout, Tensor qkv,
                                      Tensor out, Tensor log_sum_exp, const AttentionShape& shape) {
-  AttentionCall call;
-  Cost cost = check_attention_backward(dqkv, dout, qkv, out, log_sum_exp, shape, &call);
-  cost.workspace_bytes = backward_workspace_bytes(call, team_.num_threads());
-  stream.call(cost, [this, call] {
-    check_documents(call);
+  AttentionOperands operands;
+  Cost cost = check_attention_backward(dqkv, dout, qkv, out, log_sum_exp, shape, &operands);
+  cost.workspace_bytes = backward_workspace_bytes(operands, team_.num_threads());
+  stream.submit(cost, [this, operands] {
+    check_documents(operands);
     const auto run = HWY_DYNAMIC_DISPATCH(attend_backward);
-    run(call, team_, workspace_);
+    run(operands, team_, workspace_);
   });
 }
 

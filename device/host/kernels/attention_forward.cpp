@@ -15,14 +15,14 @@ namespace {
 
 constexpr int64_t kQueriesATask = 256;  // share one pass over keys and values
 
-int64_t forward_slot_floats(const AttentionCall& call) {
-  return (2 * kQueriesATask + 2 * kTile) * ebb::padded_head(call) + 2 * kQueriesATask +
+int64_t forward_scratch_floats(const AttentionOperands& operands) {
+  return (2 * kQueriesATask + 2 * kTile) * ebb::padded_head(operands) + 2 * kQueriesATask +
          kTile * kTile + kTile;
 }
 
-size_t forward_workspace_bytes(const AttentionCall& call, int num_threads) {
-  return Scratch::bytes_of<float>(forward_slot_floats(call) * num_threads) +
-         Scratch::bytes_of<int32_t>(2 * padded_tokens(call) * num_threads);
+size_t forward_workspace_bytes(const AttentionOperands& operands, int num_threads) {
+  return Scratch::bytes_of<float>(forward_scratch_floats(operands) * num_threads) +
+         Scratch::bytes_of<int32_t>(2 * padded_tokens(operands) * num_threads);
 }
 
 }  // namespace
@@ -38,26 +38,27 @@ namespace {
 struct Block {
   int64_t b, head, first_query, num_queries;
 
-  Block(const AttentionCall& call, int64_t task) {
-    const int64_t blocks = ceil_div(call.num_tokens, kQueriesATask);
+  Block(const AttentionOperands& operands, int64_t task) {
+    const int64_t blocks = ceil_div(operands.num_tokens, kQueriesATask);
     // The last queries see most keys: they come first.
     first_query = (blocks - 1 - task % blocks) * kQueriesATask;
-    num_queries = std::min(kQueriesATask, call.num_tokens - first_query);
-    head = task / blocks % call.num_heads;
-    b = task / blocks / call.num_heads;
+    num_queries = std::min(kQueriesATask, operands.num_tokens - first_query);
+    head = task / blocks % operands.num_heads;
+    b = task / blocks / operands.num_heads;
   }
 
-  HeadRows rows_of(const AttentionCall& call, int64_t part) const {
-    return {call, b, call.qkv_columns(), call.column_of(part, head)};
+  HeadRows rows_of(const AttentionOperands& operands, int64_t part) const {
+    return {operands, b, operands.qkv_columns(), operands.column_of(part, head)};
   }
-  HeadRows key_rows_of(const AttentionCall& call, int64_t part) const {
-    return {call, b, call.key_columns(), call.key_column_of(part, head), call.key_rows()};
+  HeadRows key_rows_of(const AttentionOperands& operands, int64_t part) const {
+    return {operands, b, operands.key_columns(), operands.key_column_of(part, head),
+            operands.key_rows()};
   }
 };
 
 /// One task and its scratch.
 struct ForwardTask : Block {
-  const AttentionCall& call;
+  const AttentionOperands& operands;
   Block next;  // what the same thread probably does afterwards
   int64_t width;
   Visible visible;
@@ -68,9 +69,10 @@ struct ForwardTask : Block {
   float* weights;          // (kTile keys, kTile queries)
   float* factors;          // (kTile): what a higher maximum makes of earlier sums
 
-  ForwardTask(const AttentionCall& c, int64_t task, int64_t next_task, float* floats, int32_t* ints)
+  ForwardTask(const AttentionOperands& c, int64_t task, int64_t next_task, float* floats,
+              int32_t* ints)
       : Block(c, task),
-        call(c),
+        operands(c),
         next(c, next_task),
         width(ebb::padded_head(c)),
         visible{ints, ints + padded_tokens(c)} {
@@ -84,14 +86,17 @@ struct ForwardTask : Block {
     factors = weights + kTile * kTile;
   }
 
-  HeadRows out_rows() const { return {call, b, call.channels(), head * call.head_size}; }
+  HeadRows out_rows() const {
+    return {operands, b, operands.channels(), head * operands.head_size};
+  }
   int64_t queries_from(int64_t i) const { return std::min(kTile, num_queries - i); }
 
   template <class T>
   void run() const {
-    visible.find(call, b);
+    visible.find(operands, b);
     for (int64_t i = 0; i < num_queries; i += kTile) {
-      rows_of(call, 0).load_tile<T>(call.qkv, first_query + i, queries_from(i), call.scale, k);
+      rows_of(operands, 0)
+          .load_tile<T>(operands.qkv, first_query + i, queries_from(i), operands.scale, k);
       transpose_tile(k, width, qt + i * width);
     }
     const int64_t padded = round_up(num_queries, kTile);
@@ -107,9 +112,9 @@ struct ForwardTask : Block {
 
   template <class T>
   void see_keys(int64_t key) const {
-    const int64_t count = std::min(kTile, call.num_keys(b) - key);
-    key_rows_of(call, 1).load_tile<T>(call.keys(), key, count, 1.0f, k);
-    key_rows_of(call, 2).load_tile<T>(call.keys(), key, count, 1.0f, v);
+    const int64_t count = std::min(kTile, operands.num_keys(b) - key);
+    key_rows_of(operands, 1).load_tile<T>(operands.keys(), key, count, 1.0f, k);
+    key_rows_of(operands, 2).load_tile<T>(operands.keys(), key, count, 1.0f, v);
     for (int64_t i = 0; i < num_queries; i += kTile) {
       const View view(visible, first_query + i, key);
       if (!view.empty()) see_tile<T>(view, i);
@@ -125,18 +130,19 @@ struct ForwardTask : Block {
     constexpr int64_t kQueries = kQueriesATask / kStrips;
     if (more) return;
     const int64_t query = first_query + strip * kQueries, left = num_queries - strip * kQueries;
-    out_rows().prefetch<T>(call.out, query, std::min(kQueries, left));
+    out_rows().prefetch<T>(operands.out, query, std::min(kQueries, left));
     if (strip * kQueries < next.num_queries) {
       const int64_t count = std::min(kQueries, next.num_queries - strip * kQueries);
-      next.rows_of(call, 0).prefetch<T>(call.qkv, next.first_query + strip * kQueries, count);
+      next.rows_of(operands, 0)
+          .prefetch<T>(operands.qkv, next.first_query + strip * kQueries, count);
     }
   }
 
   template <class T>
   HWY_INLINE void prefetch_keys(const Block& block, int64_t key) const {
-    const int64_t count = std::min<int64_t>(kStep, call.num_keys(block.b) - key);
-    block.key_rows_of(call, 1).prefetch<T>(call.keys(), key, count);
-    block.key_rows_of(call, 2).prefetch<T>(call.keys(), key, count);
+    const int64_t count = std::min<int64_t>(kStep, operands.num_keys(block.b) - key);
+    block.key_rows_of(operands, 1).prefetch<T>(operands.keys(), key, count);
+    block.key_rows_of(operands, 2).prefetch<T>(operands.keys(), key, count);
   }
 
   template <class T>
@@ -145,7 +151,7 @@ struct ForwardTask : Block {
     const bool last = i + kTile >= num_queries;
     for (int64_t s = 0; s < kStrips; ++s) {
       if (last) prefetch_strip<T>(view.key + kTile, s);
-      multiply_strip(queries.of_strip[s], call.head_size, k + s * kStep * width, qt + i * width,
+      multiply_strip(queries.of_strip[s], operands.head_size, k + s * kStep * width, qt + i * width,
                      weights + s * kStep * kTile, {width, 1, kTile, kTile}, true);
     }
     for (int64_t group = 0; group < kGroups; ++group) weigh_group(view, i, group);
@@ -155,7 +161,7 @@ struct ForwardTask : Block {
     }
   }
 
-  /// Turns a group's scores into weights exp(score - max).
+  /// Coroutines a group's scores into weights exp(score - max).
   void weigh_group(const View& view, int64_t i, int64_t group) const {
     const Range keys = view.keys_of_group(group);
     hide(view, group, weights);
@@ -172,7 +178,7 @@ struct ForwardTask : Block {
       store(row + j * kTile, weight);
       total = total + weight;
     }
-    if (call.dropout) drop_weights(view, i, group);
+    if (operands.dropout) drop_weights(view, i, group);
     const Wide factor = exp(before - top);
     store(factors + group * kWide, factor);
     store(tops, top);
@@ -185,7 +191,7 @@ struct ForwardTask : Block {
     const Range keys = view.keys_of_group(group);
     alignas(64) float kept[kStep][kWide];
     for (int64_t j = keys.begin; j < keys.end; j += kStep) {
-      weight_factors(call, b, head, first_query + i + group * kWide, view.key + j, 1.0f, kept);
+      weight_factors(operands, b, head, first_query + i + group * kWide, view.key + j, 1.0f, kept);
       for (int64_t r = 0; r < kStep; ++r) {
         float* row = weights + (j + r) * kTile + group * kWide;
         store(row, load(row) * load(kept[r]));
@@ -209,30 +215,31 @@ struct ForwardTask : Block {
   template <class T>
   void write_tile(int64_t i) const {
     const int64_t count = queries_from(i), first = first_query + i;
-    const Wide kept = broadcast(call.dropout ? call.dropout.kept_factor() : 1.0f);
-    const int64_t row = (b * call.num_heads + head) * call.num_tokens + first;
+    const Wide kept = broadcast(operands.dropout ? operands.dropout.kept_factor() : 1.0f);
+    const int64_t row = (b * operands.num_heads + head) * operands.num_tokens + first;
     for (int64_t j = 0; j < count; j += kWide) {
       const Wide total = load(sum + i + j);
       store(factors + j, kept / total);
-      if (call.log_sum_exp == nullptr) continue;
-      store_up_to(call.log_sum_exp + row + j, load(max_score + i + j) + log(total), count - j);
+      if (operands.log_sum_exp == nullptr) continue;
+      store_up_to(operands.log_sum_exp + row + j, load(max_score + i + j) + log(total), count - j);
     }
-    out_rows().store_tile<T>(call.out, first, count, o + i * width,
+    out_rows().store_tile<T>(operands.out, first, count, o + i * width,
                              [&](int64_t r) { return factors[r]; });
   }
 };
 
-void attend(const AttentionCall& call, ThreadTeam& team, const Workspace& workspace) {
+void attend(const AttentionOperands& operands, ThreadTeam& team, const Workspace& workspace) {
   Scratch scratch(workspace);
-  const int64_t slot_floats = forward_slot_floats(call);
-  float* floats = scratch.take<float>(slot_floats * team.num_threads());
-  int32_t* ints = scratch.take<int32_t>(2 * padded_tokens(call) * team.num_threads());
-  const int64_t num_tasks = call.batch * call.num_heads * ceil_div(call.num_tokens, kQueriesATask);
-  with_float_type(call.dtype, [&](auto zero) {
-    for_each_slot(team, num_tasks, [&](int64_t task, int64_t slot) {
+  const int64_t scratch_floats = forward_scratch_floats(operands);
+  float* floats = scratch.take<float>(scratch_floats * team.num_threads());
+  int32_t* ints = scratch.take<int32_t>(2 * padded_tokens(operands) * team.num_threads());
+  const int64_t num_tasks =
+      operands.batch * operands.num_heads * ceil_div(operands.num_tokens, kQueriesATask);
+  with_float_type(operands.dtype, [&](auto zero) {
+    for_each_scratch(team, num_tasks, [&](int64_t task, int64_t scratch) {
       const int64_t next = std::min(task + team.num_threads(), num_tasks - 1);
-      const ForwardTask forward(call, task, next, floats + slot * slot_floats,
-                                ints + slot * 2 * padded_tokens(call));
+      const ForwardTask forward(operands, task, next, floats + scratch * scratch_floats,
+                                ints + scratch * 2 * padded_tokens(operands));
       forward.run<decltype(zero)>();
     });
   });
@@ -250,26 +257,26 @@ HWY_EXPORT(attend);
 
 void HostKernels::attention_forward(Stream& stream, Tensor out, Tensor log_sum_exp, Tensor qkv,
                                     const AttentionShape& shape) {
-  AttentionCall call;
-  Cost cost = check_attention_forward(out, log_sum_exp, qkv, shape, &call);
-  cost.workspace_bytes = forward_workspace_bytes(call, team_.num_threads());
-  stream.call(cost, [this, call] {
-    check_documents(call);
+  AttentionOperands operands;
+  Cost cost = check_attention_forward(out, log_sum_exp, qkv, shape, &operands);
+  cost.workspace_bytes = forward_workspace_bytes(operands, team_.num_threads());
+  stream.submit(cost, [this, operands] {
+    check_documents(operands);
     const auto run = HWY_DYNAMIC_DISPATCH(attend);
-    run(call, team_, workspace_);
+    run(operands, team_, workspace_);
   });
 }
 
 void HostKernels::attention_cached(Stream& stream, Tensor out, Tensor qkv, Tensor cache,
                                    Tensor positions, const AttentionShape& shape) {
-  AttentionCall call;
-  Cost cost = check_attention_cached(out, qkv, cache, positions, shape, &call);
-  cost.workspace_bytes = forward_workspace_bytes(call, team_.num_threads());
-  stream.call(cost, [this, call] {
-    check_positions(call);
-    append_to_cache(call);
+  AttentionOperands operands;
+  Cost cost = check_attention_cached(out, qkv, cache, positions, shape, &operands);
+  cost.workspace_bytes = forward_workspace_bytes(operands, team_.num_threads());
+  stream.submit(cost, [this, operands] {
+    check_positions(operands);
+    append_to_cache(operands);
     const auto run = HWY_DYNAMIC_DISPATCH(attend);
-    run(call, team_, workspace_);
+    run(operands, team_, workspace_);
   });
 }
 

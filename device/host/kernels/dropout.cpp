@@ -60,7 +60,7 @@ HWY_EXPORT(run_dropout);
 
 void HostKernels::dropout(Stream& stream, Tensor x, const Dropout& dropout) {
   const Cost cost = check_dropout(x, dropout);
-  stream.call(cost, [this, x, dropout] {
+  stream.submit(cost, [this, x, dropout] {
     const auto run = HWY_DYNAMIC_DISPATCH(run_dropout);
     run(x, dropout, team_);
   });

@@ -196,7 +196,7 @@ void HostKernels::activation_forward(Stream& stream, Tensor y, Tensor x, Activat
   const Cost cost = check_activation_forward(y, x);
   const ActivationCall f{x.dtype, x.num_elements(), y.data,      nullptr,
                          x.data,  activation,       Write::Store};
-  stream.call(cost, [this, f] {
+  stream.submit(cost, [this, f] {
     const auto run = HWY_DYNAMIC_DISPATCH(run_activation);
     run(f, team_);
   });
@@ -206,7 +206,7 @@ void HostKernels::activation_backward(Stream& stream, Tensor dx, Tensor dy, Tens
                                       Activation activation, Write write) {
   const Cost cost = check_activation_backward(dx, dy, x);
   const ActivationCall f{x.dtype, x.num_elements(), dx.data, dy.data, x.data, activation, write};
-  stream.call(cost, [this, f] {
+  stream.submit(cost, [this, f] {
     const auto run = HWY_DYNAMIC_DISPATCH(run_activation);
     run(f, team_);
   });
@@ -214,7 +214,7 @@ void HostKernels::activation_backward(Stream& stream, Tensor dx, Tensor dy, Tens
 
 void HostKernels::add(Stream& stream, Tensor y, Tensor a, Tensor b) {
   const Cost cost = check_add(y, a, b);
-  stream.call(cost, [this, y, a, b] {
+  stream.submit(cost, [this, y, a, b] {
     const auto run = HWY_DYNAMIC_DISPATCH(run_add);
     run(y, a, b, team_);
   });
@@ -222,14 +222,14 @@ void HostKernels::add(Stream& stream, Tensor y, Tensor a, Tensor b) {
 
 void HostKernels::accumulate(Stream& stream, Tensor y, Tensor x) {
   const Cost cost = check_accumulate(y, x);
-  stream.call(cost, [this, y, x] {
+  stream.submit(cost, [this, y, x] {
     const auto run = HWY_DYNAMIC_DISPATCH(run_add);
     run(y, y, x, team_);
   });
 }
 
 void HostKernels::fill_zero(Stream& stream, Tensor y) {
-  stream.call({.bytes = total_bytes(y), .name = "fill_zero"}, [this, y] {
+  stream.submit({.bytes = total_bytes(y), .name = "fill_zero"}, [this, y] {
     for_each_range(team_, static_cast<int64_t>(y.bytes()), int64_t{1} << 20,
                    [&](int64_t begin, int64_t end) {
                      std::memset(y.data + begin, 0, static_cast<size_t>(end - begin));

@@ -163,7 +163,7 @@ void HostKernels::embedding_forward(Stream& stream, Tensor y, Tensor tokens, Ten
                  wpe.data,
                  wte.rows(),
                  wpe ? wpe.rows() : 0};
-  stream.call(cost, [this, f] {
+  stream.submit(cost, [this, f] {
     check_indices(f.tokens, f.num_rows, f.num_tokens, "embedding_forward");
     if (f.positions != nullptr) {
       check_indices(f.positions, f.num_rows, f.num_positions, "embedding_forward");
@@ -180,7 +180,7 @@ void HostKernels::embedding_backward(Stream& stream, Tensor dtable, Tensor dy, T
   const LookupGradient f{
       dy.dtype, n, c, dtable.rows(), dtable.as<float>(), dy.data, indices.as<int32_t>(), write};
   cost.workspace_bytes = Scratch::bytes_of<int32_t>(f.table_rows) + Scratch::bytes_of<int32_t>(n);
-  stream.call(cost, [this, f] {
+  stream.submit(cost, [this, f] {
     check_indices(f.indices, f.num_rows, f.table_rows, "embedding_backward");
     const auto run = HWY_DYNAMIC_DISPATCH(look_up_gradient);
     run(f, team_, workspace_);

@@ -151,10 +151,10 @@ struct GemmPass {
     const int64_t row_blocks = blocks_of_rows(rows, column_blocks, team.num_threads());
     const int64_t block_rows = round_up(ceil_div(rows, row_blocks), kernel.tile_rows);
     const int64_t num_tasks = column_blocks * row_blocks;
-    for_each_slot(team, num_tasks, [&](int64_t task, int64_t slot) {
+    for_each_scratch(team, num_tasks, [&](int64_t task, int64_t scratch) {
       const int64_t begin = (task / column_blocks) * block_rows;
       multiply(begin, std::min(rows, begin + block_rows), (task % column_blocks) * kBlockColumns,
-               packed_b + slot * packed_b_words, upcoming(task + team.num_threads(), num_tasks));
+               packed_b + scratch * packed_b_words, upcoming(task + team.num_threads(), num_tasks));
       if (g.read_late) hwy::FlushStream();
     });
   }

@@ -138,8 +138,8 @@ namespace ebb {
 HWY_EXPORT(run_finish_gradient);
 HWY_EXPORT(run_squared_norm);
 
-void HostKernels::finish_gradient(Stream& stream, Tensor gradient, Tensor sums, Tensor more_sums,
-                                  Tensor partials) {
+void HostKernels::round_gradient(Stream& stream, Tensor gradient, Tensor sums, Tensor more_sums,
+                                 Tensor partials) {
   const Cost cost = check_finish_gradient(gradient, sums, more_sums, partials);
   const int64_t n = gradient.num_elements();
   const FinishGradient f{gradient.dtype,
@@ -148,7 +148,7 @@ void HostKernels::finish_gradient(Stream& stream, Tensor gradient, Tensor sums, 
                          sums.as<float>(),
                          more_sums ? more_sums.as<float>() : nullptr,
                          partials ? partials.as<double>() : nullptr};
-  stream.call(cost, [this, f] {
+  stream.submit(cost, [this, f] {
     const auto run = HWY_DYNAMIC_DISPATCH(run_finish_gradient);
     run(f, team_);
   });
@@ -156,7 +156,7 @@ void HostKernels::finish_gradient(Stream& stream, Tensor gradient, Tensor sums, 
 
 void HostKernels::squared_norm_pieces(Stream& stream, Tensor partials, Tensor gradient) {
   const Cost cost = check_squared_norm_pieces(partials, gradient);
-  stream.call(cost, [this, partials, gradient] {
+  stream.submit(cost, [this, partials, gradient] {
     const auto run = HWY_DYNAMIC_DISPATCH(run_squared_norm);
     run(partials.as<double>(), gradient, team_);
   });

@@ -40,7 +40,7 @@ class HostKernels final : public Kernels {
 
   void rotary_table(Stream&, Tensor table, Tensor positions, std::span<const double> frequencies,
                     double factor) override;
-  void rotary(Stream&, Tensor x, Tensor table, int64_t num_heads, Turn) override;
+  void rotary(Stream&, Tensor x, Tensor table, int64_t num_heads, RotaryDirection) override;
   void swiglu_forward(Stream&, Tensor y, Tensor x) override;
   void swiglu_backward(Stream&, Tensor dx, Tensor dy, Tensor x, Write) override;
 
@@ -70,8 +70,8 @@ class HostKernels final : public Kernels {
                               ClassSlice slice, float gradient_scale) override;
   void sum(Stream&, Tensor total, Tensor values, Write) override;
 
-  void finish_gradient(Stream&, Tensor gradient, Tensor sums, Tensor more_sums,
-                       Tensor partials) override;
+  void round_gradient(Stream&, Tensor gradient, Tensor sums, Tensor more_sums,
+                      Tensor partials) override;
   void squared_norm_pieces(Stream&, Tensor partials, Tensor gradient) override;
   void adamw(Stream&, const AdamWPlanes& planes, const AdamWCoefficients* coefficients) override;
 

@@ -71,7 +71,7 @@ void HostKernels::linear_forward(Stream& stream, Tensor y, Tensor x, Tensor w, T
                   .c_dtype = y.dtype,
                   .bias = bias.data};
   cost.workspace_bytes = gemm_workspace_bytes(gemm, team_.num_threads());
-  stream.call(cost, [this, gemm] { run_gemm(gemm, arithmetic_, team_, workspace_); });
+  stream.submit(cost, [this, gemm] { run_gemm(gemm, arithmetic_, team_, workspace_); });
 }
 
 void HostKernels::linear_backward_input(Stream& stream, Tensor dx, Tensor dy, Tensor w,
@@ -86,7 +86,7 @@ void HostKernels::linear_backward_input(Stream& stream, Tensor dx, Tensor dy, Te
                   .c_dtype = dx.dtype,
                   .write = write};
   cost.workspace_bytes = gemm_workspace_bytes(gemm, team_.num_threads());
-  stream.call(cost, [this, gemm] { run_gemm(gemm, arithmetic_, team_, workspace_); });
+  stream.submit(cost, [this, gemm] { run_gemm(gemm, arithmetic_, team_, workspace_); });
 }
 
 void HostKernels::linear_backward_weight(Stream& stream, Tensor dw, Tensor dbias, Tensor dy,
@@ -102,7 +102,7 @@ void HostKernels::linear_backward_weight(Stream& stream, Tensor dw, Tensor dbias
                   .write = write,
                   .read_late = true};
   cost.workspace_bytes = gemm_workspace_bytes(gemm, team_.num_threads());
-  stream.call(cost, [this, gemm, dbias, dy] {
+  stream.submit(cost, [this, gemm, dbias, dy] {
     run_gemm(gemm, arithmetic_, team_, workspace_);
     if (!dbias) return;
     const auto run = HWY_DYNAMIC_DISPATCH(sum_columns);

@@ -243,7 +243,7 @@ void HostKernels::cross_entropy(Stream& stream, Tensor losses, Tensor logits, Te
   const CrossEntropy f{logits.dtype,       n,           logits.columns(),
                        losses.as<float>(), logits.data, targets.as<int32_t>(),
                        gradient_scale};
-  stream.call(cost, [this, f] {
+  stream.submit(cost, [this, f] {
     check_targets(f.targets, f.num_rows, f.num_classes);
     const auto run = HWY_DYNAMIC_DISPATCH(run_cross_entropy);
     run(f, team_);
@@ -256,7 +256,7 @@ void HostKernels::cross_entropy_statistics(Stream& stream, Tensor losses, Tensor
   SlicedCrossEntropy f = describe(statistics, logits, targets, slice);
   const bool is_last = slice.first + f.width == slice.num_classes;
   if (is_last) f.losses = losses.as<float>();
-  stream.call(cost, [this, f] {
+  stream.submit(cost, [this, f] {
     check_targets(f.targets, f.num_rows, f.slice.num_classes);
     const auto run = HWY_DYNAMIC_DISPATCH(run_statistics);
     run(f, team_);
@@ -268,7 +268,7 @@ void HostKernels::cross_entropy_gradient(Stream& stream, Tensor logits, Tensor s
   const Cost cost = check_cross_entropy_gradient(logits, statistics, targets, slice);
   SlicedCrossEntropy f = describe(statistics, logits, targets, slice);
   f.gradient_scale = gradient_scale;
-  stream.call(cost, [this, f] {
+  stream.submit(cost, [this, f] {
     check_targets(f.targets, f.num_rows, f.slice.num_classes);
     const auto run = HWY_DYNAMIC_DISPATCH(run_slice_gradient);
     run(f, team_);
@@ -277,7 +277,7 @@ void HostKernels::cross_entropy_gradient(Stream& stream, Tensor logits, Tensor s
 
 void HostKernels::sum(Stream& stream, Tensor total, Tensor values, Write write) {
   const Cost cost = check_sum(total, values);
-  stream.call(cost, [total, values, write] {
+  stream.submit(cost, [total, values, write] {
     const double value = sum_in_tree(values.as<float>(), values.num_elements());
     double* to = total.as<double>();
     *to = write == Write::Add ? *to + value : value;

@@ -171,7 +171,7 @@ void HostKernels::layer_norm_forward(Stream& stream, Tensor y, Tensor mean, Tens
   const int64_t n = x.rows(), c = x.columns();
   const NormForward f{x.dtype,          n,      c,      y.data, mean.as<float>(),
                       rstd.as<float>(), x.data, w.data, b.data, epsilon};
-  stream.call(cost, [this, f] {
+  stream.submit(cost, [this, f] {
     const auto run = HWY_DYNAMIC_DISPATCH(layer_norm);
     run(f, team_);
   });
@@ -186,7 +186,7 @@ void HostKernels::layer_norm_backward(Stream& stream, Tensor dx, Write dx_write,
       x.dtype,         n,       c,      dx.data, dx_write,         dw.as<float>(),  db.as<float>(),
       parameter_write, dy.data, x.data, w.data,  mean.as<float>(), rstd.as<float>()};
   cost.workspace_bytes = Scratch::bytes_of<float>(f.num_blocks() * 2 * f.padded_columns());
-  stream.call(cost, [this, f] {
+  stream.submit(cost, [this, f] {
     const auto run = HWY_DYNAMIC_DISPATCH(layer_norm_gradient);
     run(f, team_, workspace_);
   });

@@ -184,7 +184,7 @@ void HostKernels::rms_norm_forward(Stream& stream, Tensor y, Tensor rstd, Tensor
                                    float epsilon) {
   const Cost cost = check_rms_norm_forward(y, rstd, x, w);
   const RmsForward f{whole_rows(x, w, rstd), y.data, epsilon};
-  stream.call(cost, [this, f] {
+  stream.submit(cost, [this, f] {
     const auto run = HWY_DYNAMIC_DISPATCH(rms_norm);
     run(f, team_);
   });
@@ -197,7 +197,7 @@ void HostKernels::rms_norm_backward(Stream& stream, Tensor dx, Write dx_write, T
   const RmsBackward f{whole_rows(x, w, rstd), dx.data, dy.data,        dx_write,
                       dw.as<float>(),         nullptr, parameter_write};
   cost.workspace_bytes = backward_workspace_bytes(f);
-  stream.call(cost, [this, f] {
+  stream.submit(cost, [this, f] {
     const auto run = HWY_DYNAMIC_DISPATCH(rms_norm_gradient);
     run(f, team_, workspace_);
   });
@@ -207,7 +207,7 @@ void HostKernels::head_norm_forward(Stream& stream, Tensor y, Tensor rstd, Tenso
                                     Tensor wk, HeadCounts heads, float epsilon) {
   const Cost cost = check_head_norm_forward(y, rstd, x, wq, wk, heads);
   const RmsForward f{heads_of_rows(x, wq, wk, rstd, heads), y.data, epsilon};
-  stream.call(cost, [this, f] {
+  stream.submit(cost, [this, f] {
     const auto run = HWY_DYNAMIC_DISPATCH(rms_norm);
     run(f, team_);
   });
@@ -225,7 +225,7 @@ void HostKernels::head_norm_backward(Stream& stream, Tensor gradient, Tensor dwq
                       dwk.as<float>(),
                       parameter_write};
   cost.workspace_bytes = backward_workspace_bytes(f);
-  stream.call(cost, [this, f] {
+  stream.submit(cost, [this, f] {
     const auto run = HWY_DYNAMIC_DISPATCH(rms_norm_gradient);
     run(f, team_, workspace_);
   });

@@ -95,19 +95,21 @@ void HostKernels::rotary_table(Stream& stream, Tensor table, Tensor positions,
   const Cost cost = check_rotary_table(table, positions, frequencies);
   const int64_t n = table.rows();
   const TableCall f{n, table.as<float>(), positions.as<int32_t>(), frequencies, factor};
-  stream.call(cost, [this, f] {
+  stream.submit(cost, [this, f] {
     for_each_range(team_, f.num_rows, 16, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) f.fill_row(row);
     });
   });
 }
 
-void HostKernels::rotary(Stream& stream, Tensor x, Tensor table, int64_t num_heads, Turn way) {
+void HostKernels::rotary(Stream& stream, Tensor x, Tensor table, int64_t num_heads,
+                         RotaryDirection way) {
   const Cost cost = check_rotary(x, table, num_heads);
   const int64_t n = x.rows(), width = table.columns();
-  const RotaryCall f{x.dtype,   n,      x.columns(),       num_heads,
-                     width / 2, x.data, table.as<float>(), way == Turn::Forward ? 1.0f : -1.0f};
-  stream.call(cost, [this, f] {
+  const RotaryCall f{
+      x.dtype,   n,      x.columns(),       num_heads,
+      width / 2, x.data, table.as<float>(), way == RotaryDirection::Forward ? 1.0f : -1.0f};
+  stream.submit(cost, [this, f] {
     const auto run = HWY_DYNAMIC_DISPATCH(turn);
     run(f, team_);
   });

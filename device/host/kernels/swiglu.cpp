@@ -119,7 +119,7 @@ SwigluCall describe_swiglu(const Tensor& x, const Tensor& y) {
 void HostKernels::swiglu_forward(Stream& stream, Tensor y, Tensor x) {
   const Cost cost = check_swiglu_forward(y, x);
   const SwigluCall f = describe_swiglu(x, y);
-  stream.call(cost, [this, f] {
+  stream.submit(cost, [this, f] {
     const auto run = HWY_DYNAMIC_DISPATCH(run_swiglu);
     run(f, team_);
   });
@@ -131,7 +131,7 @@ void HostKernels::swiglu_backward(Stream& stream, Tensor dx, Tensor dy, Tensor x
   f.to = dx.data;
   f.dy = dy.data;
   f.write = write;
-  stream.call(cost, [this, f] {
+  stream.submit(cost, [this, f] {
     const auto run = HWY_DYNAMIC_DISPATCH(run_swiglu);
     run(f, team_);
   });

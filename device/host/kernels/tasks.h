@@ -20,11 +20,11 @@ constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 /// Runs body(task, slot) for every task; no two bodies run with the same slot at the same time.
 /// slot < team.num_threads(). Threads take tasks in order, so put the long ones first.
 template <class Body>
-void for_each_slot(ThreadTeam& team, int64_t num_tasks, const Body& body) {
+void for_each_scratch(ThreadTeam& team, int64_t num_tasks, const Body& body) {
   std::atomic<int64_t> next{0};
-  const int64_t num_slots = std::min<int64_t>(team.num_threads(), num_tasks);
-  team.for_each(num_slots, [&](int64_t slot) {
-    for (int64_t task = next++; task < num_tasks; task = next++) body(task, slot);
+  const int64_t num_scratches = std::min<int64_t>(team.num_threads(), num_tasks);
+  team.for_each(num_scratches, [&](int64_t scratch) {
+    for (int64_t task = next++; task < num_tasks; task = next++) body(task, scratch);
   });
 }
 

@@ -15,17 +15,17 @@ namespace {
 constexpr size_t kNumPlanes = 4;  // of bf16 weights
 
 /// In call order.
-StateCopy copy_of(StateLoan loan, std::chrono::microseconds pause = {}, bool keep = true) {
-  StateCopy copy(loan.layout().num_parameters());
-  for (size_t i = 0; i < loan.parts().size(); ++i) {
+StateCopy copy_of(StateReader reader, std::chrono::microseconds pause = {}, bool keep = true) {
+  StateCopy copy(reader.layout().num_parameters());
+  for (size_t i = 0; i < reader.parts().size(); ++i) {
     // Planted where not kept: what was not read yet is given back.
-    if (!keep) loan.give_back(loan.parts().size());
+    if (!keep) reader.give_back(reader.parts().size());
     std::this_thread::sleep_for(pause);
-    const ParameterId id = loan.parts()[i];
+    const ParameterId id = reader.parts()[i];
     for (size_t plane = 0; plane < kNumPlanes; ++plane) {
-      copy[id].push_back(plane_of(loan, id, plane));
+      copy[id].push_back(plane_of(reader, id, plane));
     }
-    if (keep) loan.give_back(i + 1);
+    if (keep) reader.give_back(i + 1);
   }
   return copy;
 }
@@ -34,8 +34,8 @@ StateCopy copy_of(StateLoan loan, std::chrono::microseconds pause = {}, bool kee
 StateCopy copied_beside(CaseRun& training, bool keep = true) {
   StateCopy copy;
   {
-    std::jthread borrower([&copy, keep, loan = training.trainer().lend_state()]() mutable {
-      copy = copy_of(std::move(loan), std::chrono::milliseconds(keep ? 2 : 10), keep);
+    std::jthread borrower([&copy, keep, reader = training.trainer().lock_state()]() mutable {
+      copy = copy_of(std::move(reader), std::chrono::milliseconds(keep ? 2 : 10), keep);
     });
     training.train(2, 4);
   }
@@ -51,14 +51,14 @@ std::vector<TrainingCase> cases() {
           {.clip = false, .memory = Memory::Between, .between = Between::Weights}};
 }
 
-TEST(StateLoan, IsWhatItWasWhileTrainingGoesOn) {
+TEST(StateReader, IsWhatItWasWhileTrainingGoesOn) {
   const Watchdog watchdog;
   for (const TrainingCase& run : cases()) {
     SCOPED_TRACE(run);
     CaseRun one(run), other(run);
     one.train(0, 2);
     other.train(0, 2);
-    const StateCopy still = copy_of(one.trainer().lend_state());
+    const StateCopy still = copy_of(one.trainer().lock_state());
     one.train(2, 4);
     EXPECT_TRUE(copied_beside(other) == still);
     EXPECT_EQ(to_string(other.outcome()), to_string(one.outcome()));
@@ -66,35 +66,35 @@ TEST(StateLoan, IsWhatItWasWhileTrainingGoesOn) {
 }
 
 /// With one thread an update that waits would keep the one before it from being made at all.
-TEST(StateLoan, HoldsUpNoUpdateBeforeTheOneThatWaits) {
+TEST(StateReader, HoldsUpNoUpdateBeforeTheOneThatWaits) {
   CaseRun training({.memory = Memory::Smallest, .num_threads = 1});
   training.train(0, 1);
   uint32_t waiting = 0;
   {
-    StateLoan lent = training.trainer().lend_state();
+    StateReader lent = training.trainer().lock_state();
     const Layout& layout = training.trainer().layout();
     waiting = layout.chunks(Space::Weights, layout.weight_elements(lent.parts().back(), {})).first;
     lent.give_back(lent.parts().size() - 1);
-    std::jthread borrower([loan = std::move(lent)]() mutable {
+    std::jthread borrower([reader = std::move(lent)]() mutable {
       std::this_thread::sleep_for(std::chrono::seconds(1));
-      const StateLoan closed = std::move(loan);
+      const StateReader closed = std::move(reader);
     });
     training.train(1, 3);  // the first leaves its updates to the second
   }
   const Plan& plan = training.prepared().plan;
-  const auto is_carried = [](const Op& op) { return op.kind == OpKind::Update && op.carried; };
+  const auto is_deferred = [](const Op& op) { return op.kind == OpKind::Update && op.deferred; };
   const auto at = std::ranges::find_if(
-      plan.ops, [&](const Op& op) { return is_carried(op) && op.chunk.index == waiting; });
-  ASSERT_TRUE(at > plan.ops.begin() && at < plan.ops.end() && is_carried(at[-1]));
+      plan.ops, [&](const Op& op) { return is_deferred(op) && op.chunk.index == waiting; });
+  ASSERT_TRUE(at > plan.ops.begin() && at < plan.ops.end() && is_deferred(at[-1]));
   const auto times = training.trainer().last_step_times();
   const auto i = static_cast<size_t>(at - plan.ops.begin());
   EXPECT_GT(times[i].end_s - times[i - 1].end_s, 0.1);
 }
 
 /// Before step 0 nothing is carried, held or on the device.
-TEST(StateLoan, OfTheInitialWeights) {
+TEST(StateReader, OfTheInitialWeights) {
   CaseRun training({.between = Between::State});
-  const StateCopy copy = copy_of(training.trainer().lend_state());
+  const StateCopy copy = copy_of(training.trainer().lock_state());
   const Layout& layout = training.trainer().layout();
   for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
     ASSERT_EQ(copy[id].size(), 4u);
@@ -104,27 +104,27 @@ TEST(StateLoan, OfTheInitialWeights) {
 }
 
 /// Whoever changes the state waits for those who read it.
-TEST(StateLoan, WritingWaits) {
+TEST(StateReader, WritingWaits) {
   const Watchdog watchdog;
   CaseRun training({.dtype = DType::F32});
   std::atomic<bool> given_back = false;
-  std::jthread borrower([&given_back, loan = training.trainer().lend_state()]() mutable {
+  std::jthread borrower([&given_back, reader = training.trainer().lock_state()]() mutable {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     given_back = true;
-    const StateLoan ends = std::move(loan);
+    const StateReader ends = std::move(reader);
   });
   const std::vector<float> values(training.trainer().read_parameter("ln_f.weight").size(), 2.0f);
   training.trainer().write_parameter("ln_f.weight", values);
   EXPECT_TRUE(given_back);
 }
 
-TEST(StateLoan, IsOneAtATime) {
+TEST(StateReader, IsOneAtATime) {
   CaseRun training({});
-  StateLoan loan = training.trainer().lend_state();
-  EXPECT_THROW(training.trainer().lend_state(), LogicError);
-  loan.give_back(3);
-  EXPECT_THROW(loan.give_back(2), LogicError);
-  EXPECT_THROW(loan.give_back(loan.parts().size() + 1), LogicError);
+  StateReader reader = training.trainer().lock_state();
+  EXPECT_THROW(training.trainer().lock_state(), LogicError);
+  reader.give_back(3);
+  EXPECT_THROW(reader.give_back(2), LogicError);
+  EXPECT_THROW(reader.give_back(reader.parts().size() + 1), LogicError);
 }
 
 /// Those that the device updates whole, or home does.
@@ -144,7 +144,7 @@ std::vector<ParameterId> parameters_updated(const Preparation& prepared, bool on
 }
 
 /// Updates that did not wait would be in the copy.
-TEST(StateLoan, PlantedUpdatesThatDoNotWaitAreFound) {
+TEST(StateReader, PlantedUpdatesThatDoNotWaitAreFound) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer reports it";
 #endif
@@ -154,7 +154,7 @@ TEST(StateLoan, PlantedUpdatesThatDoNotWaitAreFound) {
     one.train(0, 2);
     other.train(0, 2);
     const StateCopy beside = copied_beside(other, false),
-                    alone = copy_of(one.trainer().lend_state());
+                    alone = copy_of(one.trainer().lock_state());
     bool found = false;
     for (const ParameterId id : parameters_updated(one.prepared(), between == Between::State)) {
       found = found || beside[id] != alone[id];
@@ -173,14 +173,14 @@ Outcome gone_on(const TrainingCase& run, const StateCopy& copy, OptimizerCounter
   return training.outcome();
 }
 
-TEST(StateLoan, PlantedPlanesAndCountersThatAreMissingAreFound) {
+TEST(StateReader, PlantedPlanesAndCountersThatAreMissingAreFound) {
   const TrainingCase run{.num_threads = 2};
   CaseRun whole(run);
   whole.train(0, 2);
-  StateLoan loan = whole.trainer().lend_state();
-  OptimizerCounters counters = loan.counters();
+  StateReader reader = whole.trainer().lock_state();
+  OptimizerCounters counters = reader.counters();
   EXPECT_EQ(counters, (OptimizerCounters{.num_updates = 2}));
-  const StateCopy copy = copy_of(std::move(loan));
+  const StateCopy copy = copy_of(std::move(reader));
   const Outcome expected = gone_on(run, copy, counters);
   whole.train(2, 4);
   EXPECT_EQ(expected.hash, whole.outcome().hash);

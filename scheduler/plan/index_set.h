@@ -9,9 +9,9 @@
 
 namespace ebb {
 
-class RankSet {
+class IndexSet {
  public:
-  explicit RankSet(uint32_t size) {
+  explicit IndexSet(uint32_t size) {
     do {
       size = (size + 63) / 64;
       levels_.emplace_back(size, 0);

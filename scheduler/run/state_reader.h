@@ -19,7 +19,7 @@
 
 namespace ebb {
 
-class LoanGate;
+class StateLock;
 class State;
 
 /// What a run needs beside its planes to go on with the same bits.
@@ -31,14 +31,14 @@ struct OptimizerCounters {
   bool operator==(const OptimizerCounters&) const = default;
 };
 
-class StateLoan {
+class StateReader {
  public:
-  StateLoan(const Layout& layout, const State& state, LoanGate& gate,
-            const OptimizerCounters& counters, std::vector<ParameterId> parts);
-  StateLoan(StateLoan&& other) noexcept;
-  StateLoan& operator=(StateLoan&&) = delete;
+  StateReader(const Layout& layout, const State& state, StateLock& gate,
+              const OptimizerCounters& counters, std::vector<ParameterId> parts);
+  StateReader(StateReader&& other) noexcept;
+  StateReader& operator=(StateReader&&) = delete;
   /// Gives everything back.
-  ~StateLoan();
+  ~StateReader();
 
   const Layout& layout() const { return *layout_; }
   const OptimizerCounters& counters() const { return counters_; }
@@ -58,7 +58,7 @@ class StateLoan {
  private:
   const Layout* layout_;
   const State* state_;
-  LoanGate* gate_;
+  StateLock* gate_;
   OptimizerCounters counters_;
   std::vector<ParameterId> parts_;
 };

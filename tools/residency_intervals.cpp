@@ -1,4 +1,4 @@
-#include "tools/stays.h"
+#include "tools/residency_intervals.h"
 
 #include <algorithm>
 #include <optional>
@@ -17,7 +17,7 @@ std::vector<Stay> stays(const Plan& plan, std::span<const OpTime> times) {
     all.push_back(*stay);
     stay.reset();
   };
-  for (const HeldChunk& held : plan.held_at_start) {
+  for (const ResidentChunk& held : plan.resident_at_start) {
     in_block[held.block] = Stay{.chunk = {Space::Weights, held.chunk}, .block = held.block};
   }
   double step_s = 0;

@@ -8,51 +8,51 @@
 #include <stdexcept>
 #include <string>
 
-#include "autograd/turns.h"
+#include "autograd/coroutines.h"
 #include "device/errors.h"
 
 namespace ebb {
 namespace {
 
-TEST(Turns, GoRound) {
-  Turns turns(3);
+TEST(Coroutines, GoRound) {
+  Coroutines coroutines(3);
   std::string order;
-  turns.run(3, [&](uint32_t i) {
+  coroutines.run(3, [&](uint32_t i) {
     for (int step = 0; step < 2; ++step) {
       order += static_cast<char>('a' + i);
-      turns.pass(i);
+      coroutines.yield(i);
     }
     order += static_cast<char>('A' + i);
   });
   EXPECT_EQ(order, "abcabcABC");
 }
 
-TEST(Turns, WhoHasEndedIsLeftOut) {
-  Turns turns(4);
+TEST(Coroutines, WhoHasEndedIsLeftOut) {
+  Coroutines coroutines(4);
   std::string order;
-  turns.run(3, [&](uint32_t i) {
+  coroutines.run(3, [&](uint32_t i) {
     for (uint32_t step = 0; step <= i; ++step) {
       order += static_cast<char>('a' + i);
-      turns.pass(i);
+      coroutines.yield(i);
     }
   });
   EXPECT_EQ(order, "abcbcc");
 }
 
-TEST(Turns, RunAgainAndAgainWithAnyCount) {
-  Turns turns(4);
+TEST(Coroutines, RunAgainAndAgainWithAnyCount) {
+  Coroutines coroutines(4);
   int sum = 0;
   for (int round = 0; round < 100; ++round) {
-    turns.run(static_cast<uint32_t>(round % 5), [&](uint32_t i) {
-      turns.pass(i);
+    coroutines.run(static_cast<uint32_t>(round % 5), [&](uint32_t i) {
+      coroutines.yield(i);
       ++sum;
     });
   }
   EXPECT_EQ(sum, 20 * (0 + 1 + 2 + 3 + 4));
 }
 
-TEST(Turns, AnExceptionUnwindsEverybody) {
-  Turns turns(3);
+TEST(Coroutines, AnExceptionUnwindsEverybody) {
+  Coroutines coroutines(3);
   int unwound = 0, began = 0;
   struct Count {
     int& number;
@@ -62,61 +62,61 @@ TEST(Turns, AnExceptionUnwindsEverybody) {
     ++began;
     const Count count{unwound};
     if (i == 1) throw std::runtime_error("the second");
-    turns.pass(i);
+    coroutines.yield(i);
     ADD_FAILURE() << "went on";
   };
-  EXPECT_THROW(turns.run(3, body), std::runtime_error);
+  EXPECT_THROW(coroutines.run(3, body), std::runtime_error);
   EXPECT_EQ(began, 2) << "the third has not begun";
   EXPECT_EQ(unwound, 2);
   int after = 0;
-  turns.run(3, [&](uint32_t) { ++after; });
+  coroutines.run(3, [&](uint32_t) { ++after; });
   EXPECT_EQ(after, 3);
 }
 
-TEST(Turns, EachBodyHasAStackOfItsOwn) {
-  Turns turns(2);
-  turns.run(2, [&](uint32_t i) {
+TEST(Coroutines, EachBodyHasAStackOfItsOwn) {
+  Coroutines coroutines(2);
+  coroutines.run(2, [&](uint32_t i) {
     volatile uint32_t deep[100'000];
     for (uint32_t j = 0; j < 100'000; ++j) deep[j] = i + j;
-    turns.pass(i);
+    coroutines.yield(i);
     for (uint32_t j = 0; j < 100'000; ++j) ASSERT_EQ(deep[j], i + j);
   });
 }
 
-TEST(Turns, BodiesRoundAndAreInterruptedAsTheirCaller) {
-  Turns turns(2);
+TEST(Coroutines, BodiesRoundAndAreInterruptedAsTheirCaller) {
+  Coroutines coroutines(2);
   const int rounding = std::fegetround();
   sigset_t interrupts, mask;
   sigemptyset(&interrupts);
   sigaddset(&interrupts, SIGUSR1);
   ASSERT_EQ(pthread_sigmask(SIG_BLOCK, &interrupts, &mask), 0);
   std::fesetround(FE_UPWARD);
-  turns.run(2, [&](uint32_t i) {
+  coroutines.run(2, [&](uint32_t i) {
     for (int step = 0; step < 2; ++step) {
       sigset_t here;
       pthread_sigmask(SIG_SETMASK, nullptr, &here);
       EXPECT_EQ(sigismember(&here, SIGUSR1), 1);
       EXPECT_EQ(std::fegetround(), FE_UPWARD);
-      turns.pass(i);
+      coroutines.yield(i);
     }
   });
   EXPECT_EQ(std::fegetround(), FE_UPWARD);
   std::fesetround(rounding);
   pthread_sigmask(SIG_SETMASK, &mask, nullptr);
-  turns.run(1, [&](uint32_t) { EXPECT_EQ(std::fegetround(), rounding); });
+  coroutines.run(1, [&](uint32_t) { EXPECT_EQ(std::fegetround(), rounding); });
 }
 
-TEST(Turns, ExceptionsAreCaughtBetweenTurns) {
-  Turns turns(2);
+TEST(Coroutines, ExceptionsAreCaughtBetweenTurns) {
+  Coroutines coroutines(2);
   int caught = 0;
-  turns.run(2, [&](uint32_t i) {
+  coroutines.run(2, [&](uint32_t i) {
     for (int step = 0; step < 3; ++step) {
       try {
         throw static_cast<int>(i);
       } catch (int thrown) {
         caught += thrown == static_cast<int>(i);
       }
-      turns.pass(i);
+      coroutines.yield(i);
     }
   });
   EXPECT_EQ(caught, 6);
@@ -128,7 +128,7 @@ TEST(Turns, ExceptionsAreCaughtBetweenTurns) {
   const rlimit few = {size_t{256} << 20, size_t{256} << 20};
   if (::setrlimit(RLIMIT_AS, &few) != 0) std::exit(1);
   try {
-    Turns turns(64);
+    Coroutines coroutines(64);
     std::fputs("no limit holds: of the 64", stderr);
     std::exit(2);
   } catch (const ConfigError& error) {
@@ -144,19 +144,19 @@ int nest(int depth) {
   return depth == 0 ? frame[0] : nest(depth - 1) + frame[0];
 }
 void nest_too_deep() {
-  Turns turns(2);
-  turns.run(2, [&](uint32_t i) {
-    turns.pass(i);
+  Coroutines coroutines(2);
+  coroutines.run(2, [&](uint32_t i) {
+    coroutines.yield(i);
     if (i == 0) nest(40);  // the second has the addresses below
-    turns.pass(i);
+    coroutines.yield(i);
   });
 }
 
-TEST(TurnsDeathTest, AStackThatIsTooDeepFaults) {
+TEST(CoroutinesDeathTest, AStackThatIsTooDeepFaults) {
   EXPECT_EXIT(nest_too_deep(), testing::KilledBySignal(SIGSEGV), "");
 }
 
-TEST(TurnsDeathTest, TooManyStacksAreAnError) {
+TEST(CoroutinesDeathTest, TooManyStacksAreAnError) {
   EXPECT_EXIT(make_more_stacks_than_allowed(), testing::ExitedWithCode(1), "of the 64");
 }
 #endif

@@ -26,18 +26,18 @@ double process_processor_s() {
   return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
 }
 
-std::unique_ptr<Device> create_pretender(double bytes_per_s = kBytes) {
+std::unique_ptr<Device> create_emulating_device(double bytes_per_s = kBytes) {
   return create_device(
       {.memory_bytes = 1 << 20,
        .num_threads = 1,
-       .pretend = ComputeRates{.flops_per_s = kFlops, .bytes_per_s = bytes_per_s}});
+       .emulate_compute = ComputeRates{.flops_per_s = kFlops, .bytes_per_s = bytes_per_s}});
 }
 
-class Pretend : public testing::Test {
+class EmulatedCompute : public testing::Test {
  protected:
   /// Until the gate opens; then `began` is reached.
   void hold_compute(Gate& gate) {
-    host->call({}, [&gate] { gate.pass(); });
+    host->submit({}, [&gate] { gate.pass(); });
     host->record(*began);
     compute->wait(*began);
   }
@@ -55,50 +55,52 @@ class Pretend : public testing::Test {
     return ended->time_s() - began->time_s();
   }
 
-  std::unique_ptr<Device> device = create_pretender();
+  std::unique_ptr<Device> device = create_emulating_device();
   std::unique_ptr<Event> began = device->create_event(), ended = device->create_event();
-  std::unique_ptr<Stream> host = device->create_stream(StreamRole::Update);
-  std::unique_ptr<Stream> compute = device->create_stream(StreamRole::Compute);
+  std::unique_ptr<Stream> host = device->create_stream(StreamKind::Update);
+  std::unique_ptr<Stream> compute = device->create_stream(StreamKind::Compute);
 };
 
-TEST_F(Pretend, SaysSo) {
-  ASSERT_TRUE(device->info().pretended);
-  EXPECT_EQ(device->info().pretended->flops_per_s, kFlops);
-  EXPECT_EQ(device->info().pretended->bytes_per_s, kBytes);
-  EXPECT_FALSE(create_device({.num_threads = 1})->info().pretended);
+TEST_F(EmulatedCompute, SaysSo) {
+  ASSERT_TRUE(device->info().emulate_compute);
+  EXPECT_EQ(device->info().emulate_compute->flops_per_s, kFlops);
+  EXPECT_EQ(device->info().emulate_compute->bytes_per_s, kBytes);
+  EXPECT_FALSE(create_device({.num_threads = 1})->info().emulate_compute);
 }
 
-TEST_F(Pretend, ACallTakesTheLongerOfItsArithmeticAndItsMemoryTraffic) {
-  EXPECT_NEAR(seconds_of([&] { compute->call({.flops = 5e6, .bytes = 1e5}, [] {}); }), 5e-3, 1e-9);
-  EXPECT_NEAR(seconds_of([&] { compute->call({.flops = 1e6, .bytes = 7e5}, [] {}); }), 7e-3, 1e-9);
-  EXPECT_NEAR(seconds_of([&] { compute->call({.name = "nothing"}, [] {}); }), 0, 1e-9);
+TEST_F(EmulatedCompute, ACallTakesTheLongerOfItsArithmeticAndItsMemoryTraffic) {
+  EXPECT_NEAR(seconds_of([&] { compute->submit({.flops = 5e6, .bytes = 1e5}, [] {}); }), 5e-3,
+              1e-9);
+  EXPECT_NEAR(seconds_of([&] { compute->submit({.flops = 1e6, .bytes = 7e5}, [] {}); }), 7e-3,
+              1e-9);
+  EXPECT_NEAR(seconds_of([&] { compute->submit({.name = "nothing"}, [] {}); }), 0, 1e-9);
 }
 
-TEST_F(Pretend, ManyShortKernelsTakeTheSumOfTheirTimes) {
+TEST_F(EmulatedCompute, ManyShortKernelsTakeTheSumOfTheirTimes) {
   constexpr int kKernels = 900;  // less than a stream's ring holds
   constexpr double kKernel_s = 20e-6;
   const double begin_s = device->now_s();
   const double seconds = seconds_of([&] {
-    for (int i = 0; i < kKernels; ++i) compute->call({.flops = kKernel_s * kFlops}, [] {});
+    for (int i = 0; i < kKernels; ++i) compute->submit({.flops = kKernel_s * kFlops}, [] {});
   });
   EXPECT_NEAR(seconds, kKernels * kKernel_s, 1e-6);  // rounded up to a timer's slack: 3 times that
   EXPECT_GE(device->now_s() - begin_s, seconds);
   EXPECT_NEAR(compute->stats().busy_s, seconds, 1e-6);
 }
 
-TEST_F(Pretend, WallTimeIsTakenAndCoresAreNot) {
+TEST_F(EmulatedCompute, WallTimeIsTakenAndCoresAreNot) {
   constexpr int kKernels = 150;
   constexpr double kKernel_s = 2e-3;
   EXPECT_TRUE(seen_once([&] {
     const double begin_s = device->now_s(), used_s = process_processor_s();
-    for (int i = 0; i < kKernels; ++i) compute->call({.flops = kKernel_s * kFlops}, [] {});
+    for (int i = 0; i < kKernels; ++i) compute->submit({.flops = kKernel_s * kFlops}, [] {});
     compute->synchronize();
     EXPECT_GE(device->now_s() - begin_s, kKernels * kKernel_s);
     return process_processor_s() - used_s < 0.2 * kKernels * kKernel_s;
   }));
 }
 
-TEST_F(Pretend, KernelsAndCopiesWithinWriteNothing) {
+TEST_F(EmulatedCompute, KernelsAndCopiesWithinWriteNothing) {
   Buffer memory = device->allocate(MemoryKind::Device, 4096, "memory");
   const Tensor y{memory.data(), DType::F32, {4, 16}}, x{memory.data() + 1024, DType::F32, {4, 8}},
       w{memory.data() + 2048, DType::F32, {16, 8}};
@@ -108,7 +110,7 @@ TEST_F(Pretend, KernelsAndCopiesWithinWriteNothing) {
   const double seconds = seconds_of([&] {
     device->kernels().linear_forward(*compute, y, x, w, {});
     compute->copy(y.data, x.data, 64, CopyKind::Within);
-    compute->call({}, [&ran] { ran = true; });
+    compute->submit({}, [&ran] { ran = true; });
   });
   EXPECT_GE(seconds, (2 * 4 * 16 * 8) / kFlops);
   EXPECT_GE(seconds, 2 * 64 / kBytes);
@@ -116,31 +118,31 @@ TEST_F(Pretend, KernelsAndCopiesWithinWriteNothing) {
   EXPECT_TRUE(std::all_of(y.as<float>(), y.as<float>() + 64, [](float v) { return v == 0; }));
 }
 
-TEST_F(Pretend, CopiesAndTheOptimizersWorkAreReal) {
+TEST_F(EmulatedCompute, CopiesAndTheOptimizersWorkAreReal) {
   Buffer home = device->allocate(MemoryKind::Pinned, 1000, "home");
   Buffer away = device->allocate(MemoryKind::Device, 1000, "device");
   std::fill_n(home.data(), 1000, std::byte{7});
-  auto load = device->create_stream(StreamRole::Load);
+  auto load = device->create_stream(StreamKind::Load);
   load->copy(away.data(), home.data(), 1000, CopyKind::Load);
   load->synchronize();
   EXPECT_EQ(away.data()[999], std::byte{7});
   bool ran = false;
-  host->call({.flops = 1e18}, [&ran] { ran = true; });
+  host->submit({.flops = 1e18}, [&ran] { ran = true; });
   host->synchronize();
   EXPECT_TRUE(ran);
 }
 
-TEST_F(Pretend, WhatIsRealWaitsForWhatIsPretended) {
+TEST_F(EmulatedCompute, WhatIsRealWaitsForWhatIsEmulated) {
   constexpr double kKernel_s = 0.03;
   Buffer home = device->allocate(MemoryKind::Pinned, 64, "home");
   Buffer away = device->allocate(MemoryKind::Device, 64, "device");
-  auto store = device->create_stream(StreamRole::Store);
+  auto store = device->create_stream(StreamKind::Store);
   double called_s = 0;
   const double began_s = device->now_s();
-  compute->call({.flops = kKernel_s * kFlops}, [] {});
+  compute->submit({.flops = kKernel_s * kFlops}, [] {});
   compute->record(*began);
   host->wait(*began);
-  host->call({}, [&] { called_s = device->now_s(); });
+  host->submit({}, [&] { called_s = device->now_s(); });
   store->wait(*began);
   store->copy(home.data(), away.data(), 64, CopyKind::Store);
   store->record(*ended);
@@ -153,10 +155,10 @@ TEST_F(Pretend, WhatIsRealWaitsForWhatIsPretended) {
   EXPECT_GT(store->stats().waiting_s, 0);
 }
 
-TEST_F(Pretend, WhatWaitsRunsOnceTheEventIsReachedFromTheTimeAtWhichItWas) {
+TEST_F(EmulatedCompute, WhatWaitsRunsOnceTheEventIsReachedFromTheTimeAtWhichItWas) {
   Gate gate;
   hold_compute(gate);
-  compute->call({.flops = 2e-3 * kFlops}, [] {});
+  compute->submit({.flops = 2e-3 * kFlops}, [] {});
   compute->record(*ended);
   EXPECT_FALSE(ended->done());
   EXPECT_EQ(compute->stats().num_operations, 0);
@@ -167,14 +169,14 @@ TEST_F(Pretend, WhatWaitsRunsOnceTheEventIsReachedFromTheTimeAtWhichItWas) {
   EXPECT_EQ(compute->stats().num_operations, 1);
 }
 
-TEST_F(Pretend, AFullQueueHoldsUpWhoSubmitsUntilItRuns) {
+TEST_F(EmulatedCompute, AFullQueueHoldsUpWhoSubmitsUntilItRuns) {
   constexpr int kKernels = 10000;  // more than it holds
   Gate gate;
   hold_compute(gate);
   std::atomic<int> num_submitted = 0;
   std::thread submitting([&] {
     for (int i = 0; i < kKernels; ++i, ++num_submitted) {
-      compute->call({.flops = 1e-6 * kFlops}, [] {});
+      compute->submit({.flops = 1e-6 * kFlops}, [] {});
     }
     compute->record(*ended);
   });
@@ -187,10 +189,10 @@ TEST_F(Pretend, AFullQueueHoldsUpWhoSubmitsUntilItRuns) {
   EXPECT_EQ(compute->stats().num_operations, kKernels);
 }
 
-TEST_F(Pretend, WhatIsQueuedRunsBeforeTheStreamIsGone) {
+TEST_F(EmulatedCompute, WhatIsQueuedRunsBeforeTheStreamIsGone) {
   Gate gate;
   hold_compute(gate);
-  compute->call({.flops = 1e-3 * kFlops}, [] {});
+  compute->submit({.flops = 1e-3 * kFlops}, [] {});
   compute->record(*ended);
   std::atomic<bool> is_gone = false;
   std::thread destroying([&] {
@@ -204,28 +206,28 @@ TEST_F(Pretend, WhatIsQueuedRunsBeforeTheStreamIsGone) {
   EXPECT_NEAR(ended->time_s() - began->time_s(), 1e-3, 1e-9);
 }
 
-TEST_F(Pretend, WhatIsBehindAnErrorIsDroppedAndItsEventsFire) {
-  host->call({}, [] { throw DeviceError("broken"); });
+TEST_F(EmulatedCompute, WhatIsBehindAnErrorIsDroppedAndItsEventsFire) {
+  host->submit({}, [] { throw DeviceError("broken"); });
   host->record(*began);
   compute->wait(*began);
-  compute->call({.flops = 1e3 * kFlops}, [] {});
+  compute->submit({.flops = 1e3 * kFlops}, [] {});
   compute->record(*ended);
   EXPECT_THROW(ended->synchronize(), DeviceError);
   EXPECT_THROW(compute->synchronize(), DeviceError);
   EXPECT_EQ(compute->stats().num_operations, 0);
 }
 
-TEST(PretendErrors, NothingBehindAnErrorIsWaitedFor) {
+TEST(EmulatedComputeErrors, NothingBehindAnErrorIsWaitedFor) {
   const auto device =
       create_device({.memory_bytes = 1 << 20,
                      .num_threads = 1,
-                     .pretend = ComputeRates{.flops_per_s = kFlops},
+                     .emulate_compute = ComputeRates{.flops_per_s = kFlops},
                      .fault = [](FaultSite site) { return site == FaultSite::Copy; }});
   const auto late = device->create_event(), ended = device->create_event();
-  const auto host = device->create_stream(StreamRole::Update);
-  const auto compute = device->create_stream(StreamRole::Compute);
+  const auto host = device->create_stream(StreamKind::Update);
+  const auto compute = device->create_stream(StreamKind::Compute);
   Gate gate;
-  host->call({}, [&gate] { gate.pass(); });
+  host->submit({}, [&gate] { gate.pass(); });
   host->record(*late);
   compute->copy(nullptr, nullptr, 64, CopyKind::Within);
   compute->wait(*late);
@@ -235,16 +237,16 @@ TEST(PretendErrors, NothingBehindAnErrorIsWaitedFor) {
   EXPECT_THROW(compute->synchronize(), DeviceError);
 }
 
-TEST(PretendCopies, OverTheLinkAreReal) {
+TEST(EmulatedComputeCopies, OverTheLinkAreReal) {
   const auto device = create_device({.memory_bytes = 1 << 20,
                                      .num_threads = 1,
                                      .load_bytes_per_s = 1e6,
                                      .store_bytes_per_s = 5e5,
-                                     .pretend = ComputeRates{.flops_per_s = kFlops}});
+                                     .emulate_compute = ComputeRates{.flops_per_s = kFlops}});
   Buffer memory = device->allocate(MemoryKind::Device, 2000, "memory");
   Buffer home = device->allocate(MemoryKind::Pinned, 1000, "home");
   std::fill_n(home.data(), 1000, std::byte{7});
-  const auto compute = device->create_stream(StreamRole::Compute);
+  const auto compute = device->create_stream(StreamKind::Compute);
   compute->copy(memory.data(), home.data(), 1000, CopyKind::Load);
   compute->copy(home.data(), memory.data() + 1000, 1000, CopyKind::Store);
   compute->synchronize();
@@ -254,35 +256,35 @@ TEST(PretendCopies, OverTheLinkAreReal) {
   EXPECT_EQ(home.data()[0], std::byte{0});
 }
 
-TEST(PretendFaults, AKernelOrACopyMayFail) {
+TEST(EmulatedComputeFaults, AKernelOrACopyMayFail) {
   for (const FaultSite failing : {FaultSite::Launch, FaultSite::Copy}) {
     SCOPED_TRACE(static_cast<int>(failing));
     const auto device = create_device({.memory_bytes = 1 << 20,
                                        .num_threads = 1,
-                                       .pretend = ComputeRates{.flops_per_s = kFlops},
+                                       .emulate_compute = ComputeRates{.flops_per_s = kFlops},
                                        .fault = [=](FaultSite site) { return site == failing; }});
     Buffer memory = device->allocate(MemoryKind::Device, 128, "memory");
-    const auto compute = device->create_stream(StreamRole::Compute);
+    const auto compute = device->create_stream(StreamKind::Compute);
     compute->copy(memory.data(), memory.data() + 64, 64, CopyKind::Within);
-    compute->call({.name = "kernel"}, [] {});
+    compute->submit({.name = "kernel"}, [] {});
     EXPECT_THROW(compute->synchronize(), DeviceError);
   }
 }
 
-TEST_F(Pretend, TheBudgetIsExact) {
+TEST_F(EmulatedCompute, TheBudgetIsExact) {
   Buffer most = device->allocate(MemoryKind::Device, (1 << 20) - 1, "most");
   EXPECT_THROW(device->allocate(MemoryKind::Device, 2, "two bytes"), OutOfMemory);
   EXPECT_THROW(device->reserve_workspace(2), OutOfMemory);
 }
 
-TEST(PretendOptions, WhatCannotBePretendedIsRefused) {
-  EXPECT_THROW(create_device({.pretend = ComputeRates{}}), ConfigError);
-  EXPECT_THROW(create_device({.pretend = ComputeRates{.flops_per_s = -1}}), ConfigError);
-  EXPECT_THROW(create_pretender(-1), ConfigError);
+TEST(EmulatedComputeOptions, WhatCannotBeEmulatedIsRefused) {
+  EXPECT_THROW(create_device({.emulate_compute = ComputeRates{}}), ConfigError);
+  EXPECT_THROW(create_device({.emulate_compute = ComputeRates{.flops_per_s = -1}}), ConfigError);
+  EXPECT_THROW(create_emulating_device(-1), ConfigError);
   const ComputeRates rates{.flops_per_s = kFlops};
-  EXPECT_THROW(create_device({.kind = DeviceKind::Sim, .pretend = rates}), ConfigError);
-  EXPECT_THROW(create_device({.kind = DeviceKind::Cuda, .pretend = rates}), ConfigError);
-  EXPECT_THROW(create_device({.pretend = rates, .poison = true}), ConfigError);
+  EXPECT_THROW(create_device({.kind = DeviceKind::Sim, .emulate_compute = rates}), ConfigError);
+  EXPECT_THROW(create_device({.kind = DeviceKind::Cuda, .emulate_compute = rates}), ConfigError);
+  EXPECT_THROW(create_device({.emulate_compute = rates, .poison = true}), ConfigError);
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include <random>
 #include <set>
 
-#include "scheduler/plan/program.h"
-#include "scheduler/plan/rank_set.h"
+#include "scheduler/plan/chunk_trace.h"
+#include "scheduler/plan/index_set.h"
 #include "scheduler/plan/residency.h"
 #include "tests/scheduler/plan_cases.h"
 
@@ -14,55 +14,58 @@ namespace {
 
 using test::Case;
 
-std::vector<std::pair<ChunkId, Touch>> uses(const Program& program, const ProgramItem& item) {
+std::vector<std::pair<ChunkId, Touch>> uses(const ChunkTrace& chunk_trace,
+                                            const ChunkTraceItem& item) {
   std::vector<std::pair<ChunkId, Touch>> result;
-  for (const ChunkUse& use : program.uses_of(item)) {
-    result.push_back({program.chunk_id(use.chunk), use.touch});
+  for (const ChunkUse& use : chunk_trace.uses_of(item)) {
+    result.push_back({chunk_trace.chunk_id(use.chunk), use.touch});
   }
   return result;
 }
 using Uses = std::vector<std::pair<ChunkId, Touch>>;
 
-TEST(Program, FinishesAChunkAfterItsLastContribution) {
+TEST(ChunkTrace, FinishesAChunkAfterItsLastContribution) {
   const Case c = test::make_case_from_text("r0 r1 w1 w0", 2, 65536, 2);
-  const Program program = make_program(c.trace, c.layout, true);
-  ASSERT_EQ(program.items.size(), 6u);
-  EXPECT_EQ(program.items[2].moment, 2u);
-  EXPECT_EQ(program.items[3].finished_chunk, 1u);
-  EXPECT_EQ(program.items[4].moment, 3u);
-  EXPECT_EQ(program.items[5].finished_chunk, 0u);
+  const ChunkTrace chunk_trace = make_chunk_trace(c.trace, c.layout, true);
+  ASSERT_EQ(chunk_trace.items.size(), 6u);
+  EXPECT_EQ(chunk_trace.items[2].call, 2u);
+  EXPECT_EQ(chunk_trace.items[3].rounded_chunk, 1u);
+  EXPECT_EQ(chunk_trace.items[4].call, 3u);
+  EXPECT_EQ(chunk_trace.items[5].rounded_chunk, 0u);
   // A chunk of 65,536 bf16 weights has two chunks of fp32 sums.
-  EXPECT_EQ(uses(program, program.items[2]), (Uses{{{Space::Weights, 1}, Touch::Read},
-                                                   {{Space::GradientSums, 2}, Touch::Create},
-                                                   {{Space::GradientSums, 3}, Touch::Create}}));
-  EXPECT_EQ(uses(program, program.items[3]), (Uses{{{Space::GradientSums, 2}, Touch::Update},
-                                                   {{Space::GradientSums, 3}, Touch::Update},
-                                                   {{Space::Gradients, 1}, Touch::Create}}));
-  EXPECT_EQ(finish_order(c.trace, c.layout), (std::vector<uint32_t>{1, 0}));
+  EXPECT_EQ(uses(chunk_trace, chunk_trace.items[2]),
+            (Uses{{{Space::Weights, 1}, Touch::Read},
+                  {{Space::GradientSums, 2}, Touch::Create},
+                  {{Space::GradientSums, 3}, Touch::Create}}));
+  EXPECT_EQ(uses(chunk_trace, chunk_trace.items[3]),
+            (Uses{{{Space::GradientSums, 2}, Touch::Update},
+                  {{Space::GradientSums, 3}, Touch::Update},
+                  {{Space::Gradients, 1}, Touch::Create}}));
+  EXPECT_EQ(round_order(c.trace, c.layout), (std::vector<uint32_t>{1, 0}));
 }
 
-TEST(Program, LaterContributionsAddToWhatIsThere) {
+TEST(ChunkTrace, LaterContributionsAddToWhatIsThere) {
   const Case c = test::make_case_from_text("w0 w0", 1, 100, 0);
-  const Program program = make_program(c.trace, c.layout, true);
-  ASSERT_EQ(program.items.size(), 3u);
-  EXPECT_EQ(uses(program, program.items[0])[1].second, Touch::Create);
-  EXPECT_EQ(uses(program, program.items[1])[1].second, Touch::Update);
+  const ChunkTrace chunk_trace = make_chunk_trace(c.trace, c.layout, true);
+  ASSERT_EQ(chunk_trace.items.size(), 3u);
+  EXPECT_EQ(uses(chunk_trace, chunk_trace.items[0])[1].second, Touch::Create);
+  EXPECT_EQ(uses(chunk_trace, chunk_trace.items[1])[1].second, Touch::Update);
 }
 
-TEST(Program, AChunkThatIsReadAgainIsNotFinishedYet) {
+TEST(ChunkTrace, AChunkThatIsReadAgainIsNotFinishedYet) {
   const Case c = test::make_case_from_text("r0 w0 r0", 1, 100, 1);
-  const Program program = make_program(c.trace, c.layout, true);
-  ASSERT_EQ(program.items.size(), 4u);
-  EXPECT_EQ(program.items[3].finished_chunk, 0u);
+  const ChunkTrace chunk_trace = make_chunk_trace(c.trace, c.layout, true);
+  ASSERT_EQ(chunk_trace.items.size(), 4u);
+  EXPECT_EQ(chunk_trace.items[3].rounded_chunk, 0u);
 }
 
-TEST(Program, AUseOfSomeRowsNeedsTheirChunksAlone) {
+TEST(ChunkTrace, AUseOfSomeRowsNeedsTheirChunksAlone) {
   const Case c = test::make_case(
       {.num_layers = 1, .tied = true, .num_head_slices = 3, .max_elements = 600'000}, 8);
   const Layout& layout = c.layout;
   const uint64_t rows = layout.num_elements(0), chunk = layout.chunk_elements();
   ASSERT_GT(rows, 4 * chunk);
-  const Program program = make_program(c.trace, layout, true);
+  const ChunkTrace chunk_trace = make_chunk_trace(c.trace, layout, true);
   const uint64_t extra = layout.first_sum_element(0, 1);
   const auto chunks_of = [&](Space space, uint64_t first, uint64_t last, uint64_t size,
                              Touch touch) {
@@ -74,15 +77,15 @@ TEST(Program, AUseOfSomeRowsNeedsTheirChunksAlone) {
   };
   const uint64_t cuts[] = {0, rows / 3, rows * 2 / 3, rows};
   std::vector<uint32_t> gradient_items;
-  for (uint32_t i = 0; i < program.items.size(); ++i) {
-    const ProgramItem& item = program.items[i];
-    if (item.moment == UINT32_MAX || c.trace.moments[item.moment].name != "gradient") continue;
+  for (uint32_t i = 0; i < chunk_trace.items.size(); ++i) {
+    const ChunkTraceItem& item = chunk_trace.items[i];
+    if (item.call == UINT32_MAX || c.trace.calls[item.call].name != "gradient") continue;
     gradient_items.push_back(i);
   }
   ASSERT_EQ(gradient_items.size(), 3u);
   for (size_t k = 0; k < 3; ++k) {
     const size_t s = 2 - k;
-    const Uses got = uses(program, program.items[gradient_items[k]]);
+    const Uses got = uses(chunk_trace, chunk_trace.items[gradient_items[k]]);
     Uses want = chunks_of(Space::Weights, cuts[s], cuts[s + 1], chunk, Touch::Read);
     Uses sums = chunks_of(Space::GradientSums, extra + cuts[s], extra + cuts[s + 1], chunk / 2,
                           Touch::Create);
@@ -95,60 +98,61 @@ TEST(Program, AUseOfSomeRowsNeedsTheirChunksAlone) {
   }
 }
 
-TEST(Program, AChunkOfTwoSlicesIsFinishedAfterBoth) {
+TEST(ChunkTrace, AChunkOfTwoSlicesIsFinishedAfterBoth) {
   Case c = test::make_case_from_text("w0 w0 w0", 1, 3 * 65536, 0);
   const int64_t half = 3 * 65536 / 2;
-  c.trace.moments.pop_back();
+  c.trace.calls.pop_back();
   c.trace.uses[0].rows = {half, half};
   c.trace.uses[1].rows = {0, half};
   Layout layout({{.name = "p", .shape = {2 * half, 1}}}, {0}, DType::BF16, DType::BF16, 128 << 10);
-  EXPECT_EQ(finish_order(c.trace, layout), (std::vector<uint32_t>{2, 0, 1}));
-  const Program program = make_program(c.trace, layout, true);
-  EXPECT_EQ(program.items[1].finished_chunk, 2u);
+  EXPECT_EQ(round_order(c.trace, layout), (std::vector<uint32_t>{2, 0, 1}));
+  const ChunkTrace chunk_trace = make_chunk_trace(c.trace, layout, true);
+  EXPECT_EQ(chunk_trace.items[1].rounded_chunk, 2u);
 }
 
-TEST(Program, UpdatesOnTheDeviceComeBehindTheirFinishOrTheEnd) {
+TEST(ChunkTrace, UpdatesOnTheDeviceComeBehindTheirFinishOrTheEnd) {
   const Case c = test::make_case_from_text("r0 r1 w1 w0", 2, 65536, 2);
-  const Program plain = make_program(c.trace, c.layout, true);
+  const ChunkTrace plain = make_chunk_trace(c.trace, c.layout, true);
   const Uses of_chunk_1{{{Space::Weights, 1}, Touch::Create}, {{Space::Gradients, 1}, Touch::Read}};
   for (const bool at_end : {false, true}) {
-    const Program program = with_updates(plain, c.layout, {.chunks = {1}, .at_end = at_end});
-    ASSERT_EQ(program.items.size(), 7u);
+    const ChunkTrace chunk_trace = with_updates(plain, c.layout, {.chunks = {1}, .at_end = at_end});
+    ASSERT_EQ(chunk_trace.items.size(), 7u);
     const size_t at = at_end ? 6 : 4;
-    EXPECT_EQ(program.items[at].updated_chunk, 1u);
-    EXPECT_EQ(uses(program, program.items[at]), of_chunk_1);
+    EXPECT_EQ(chunk_trace.items[at].updated_chunk, 1u);
+    EXPECT_EQ(uses(chunk_trace, chunk_trace.items[at]), of_chunk_1);
     // The rest is as it was.
     for (size_t i = 0; i < plain.items.size(); ++i) {
-      const ProgramItem& item = program.items[i < at ? i : i + 1];
-      EXPECT_EQ(item.moment, plain.items[i].moment);
-      EXPECT_EQ(item.finished_chunk, plain.items[i].finished_chunk);
-      EXPECT_EQ(uses(program, item), uses(plain, plain.items[i]));
+      const ChunkTraceItem& item = chunk_trace.items[i < at ? i : i + 1];
+      EXPECT_EQ(item.call, plain.items[i].call);
+      EXPECT_EQ(item.rounded_chunk, plain.items[i].rounded_chunk);
+      EXPECT_EQ(uses(chunk_trace, item), uses(plain, plain.items[i]));
     }
-    const uint32_t weights = program.dense({Space::Weights, 1});
-    const uint32_t last_need = program.needs_of_chunk[program.first_need[weights + 1] - 1];
-    EXPECT_EQ(program.needs[last_need].item, at);
+    const uint32_t weights = chunk_trace.flat_index({Space::Weights, 1});
+    const uint32_t last_need = chunk_trace.needs_of_chunk[chunk_trace.first_need[weights + 1] - 1];
+    EXPECT_EQ(chunk_trace.needs[last_need].item, at);
   }
 }
 
-TEST(Program, AnEvaluationFinishesNothing) {
+TEST(ChunkTrace, AnEvaluationFinishesNothing) {
   const Case c = test::make_case_from_text("r0 r1", 2, 65536, 2);
-  const Program program = make_program(c.trace, c.layout, false);
-  EXPECT_EQ(program.items.size(), 2u);
-  EXPECT_TRUE(finish_order(c.trace, c.layout).empty());
+  const ChunkTrace chunk_trace = make_chunk_trace(c.trace, c.layout, false);
+  EXPECT_EQ(chunk_trace.items.size(), 2u);
+  EXPECT_TRUE(round_order(c.trace, c.layout).empty());
 }
 
-TEST(Program, AMomentNamesAChunkOnce) {
+TEST(ChunkTrace, ACallNamesAChunkOnce) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     const Case c = test::make_any_case(seed);
-    const Program program = make_program(c.trace, c.layout, true);
-    for (const ProgramItem& item : program.items) {
+    const ChunkTrace chunk_trace = make_chunk_trace(c.trace, c.layout, true);
+    for (const ChunkTraceItem& item : chunk_trace.items) {
       std::set<uint32_t> seen;
-      for (const ChunkUse& use : program.uses_of(item)) EXPECT_TRUE(seen.insert(use.chunk).second);
+      for (const ChunkUse& use : chunk_trace.uses_of(item))
+        EXPECT_TRUE(seen.insert(use.chunk).second);
     }
   }
 }
 
-TEST(Program, ArenaChunksLiveAsLongAsTheirSpans) {
+TEST(ChunkTrace, ArenaChunksLiveAsLongAsTheirSpans) {
   Case c = test::make_case_from_text("r0 r0 r0 r0 r0 r0", 1, 100, 6);
   const size_t chunk = c.layout.chunk_bytes();
   c.trace.arena_bytes = 2 * chunk;
@@ -156,44 +160,45 @@ TEST(Program, ArenaChunksLiveAsLongAsTheirSpans) {
                          {256, 256, 1, 2},          // one life: there is no gap
                          {chunk - 256, 512, 2, 3},  // straddles
                          {0, 256, 5, 5}};
-  const auto lives = [](const Program& program, const ProgramItem& item) {
+  const auto lives = [](const ChunkTrace& chunk_trace, const ChunkTraceItem& item) {
     std::string text;
     for (int e = 0; e < kNumArenaChunkEvents; ++e) {
-      for (uint32_t chunk : program.chunks_of(item, static_cast<ArenaChunkEvent>(e))) {
-        text += "+zw-"[e] + std::to_string(program.chunk_id(chunk).index);
+      for (uint32_t chunk : chunk_trace.chunks_of(item, static_cast<ArenaChunkEvent>(e))) {
+        text += "+zw-"[e] + std::to_string(chunk_trace.chunk_id(chunk).index);
       }
     }
     return text;
   };
   const auto expect_lives = [&](std::array<const char*, 6> expected) {
-    const Program program = make_program(c.trace, c.layout, false);
-    for (size_t i = 0; i < 6; ++i) EXPECT_EQ(lives(program, program.items[i]), expected[i]) << i;
+    const ChunkTrace chunk_trace = make_chunk_trace(c.trace, c.layout, false);
+    for (size_t i = 0; i < 6; ++i)
+      EXPECT_EQ(lives(chunk_trace, chunk_trace.items[i]), expected[i]) << i;
   };
   expect_lives({"+0", "", "+1", "-0-1", "", "+0-0"});
   // A chunk rests while all that lives in it rests.
   c.trace.activations = {{0, 256, 0, 5}, {256, 256, 1, 2}, {chunk, 256, 0, 5}};
-  c.trace.rests = {{0, 0, 5}, {2, 1, 3}, {2, 3, 5}};
+  c.trace.idle_intervals = {{0, 0, 5}, {2, 1, 3}, {2, 3, 5}};
   expect_lives({"+0+1", "z1", "z0", "z1w1", "", "w0w1-0-1"});
 }
 
-TEST(Program, KnowsWhoNeedsAChunkWhen) {
+TEST(ChunkTrace, KnowsWhoNeedsAChunkWhen) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     const Case c = test::make_any_case(seed);
-    const Program program = make_program(c.trace, c.layout, true);
-    std::vector<std::set<uint32_t>> expected(program.num_dense());  // [chunk] items
-    for (uint32_t i = 0; i < program.items.size(); ++i) {
-      const ProgramItem& item = program.items[i];
-      for (const ChunkUse& use : program.uses_of(item)) expected[use.chunk].insert(i);
-      for (const ArenaChunkEvent event : {ArenaChunkEvent::Begin, ArenaChunkEvent::Wake}) {
-        for (const uint32_t chunk : program.chunks_of(item, event)) expected[chunk].insert(i);
+    const ChunkTrace chunk_trace = make_chunk_trace(c.trace, c.layout, true);
+    std::vector<std::set<uint32_t>> expected(chunk_trace.num_flat());  // [chunk] items
+    for (uint32_t i = 0; i < chunk_trace.items.size(); ++i) {
+      const ChunkTraceItem& item = chunk_trace.items[i];
+      for (const ChunkUse& use : chunk_trace.uses_of(item)) expected[use.chunk].insert(i);
+      for (const ArenaChunkEvent event : {ArenaChunkEvent::Begin, ArenaChunkEvent::Needed}) {
+        for (const uint32_t chunk : chunk_trace.chunks_of(item, event)) expected[chunk].insert(i);
       }
     }
     const auto key = [](const Need& need) { return std::pair(need.item, need.chunk); };
-    EXPECT_TRUE(std::ranges::is_sorted(program.needs, {}, key));
-    for (uint32_t chunk = 0; chunk < program.num_dense(); ++chunk) {
+    EXPECT_TRUE(std::ranges::is_sorted(chunk_trace.needs, {}, key));
+    for (uint32_t chunk = 0; chunk < chunk_trace.num_flat(); ++chunk) {
       std::set<uint32_t> items;
-      for (uint32_t k = program.first_need[chunk]; k < program.first_need[chunk + 1]; ++k) {
-        const Need& need = program.needs[program.needs_of_chunk[k]];
+      for (uint32_t k = chunk_trace.first_need[chunk]; k < chunk_trace.first_need[chunk + 1]; ++k) {
+        const Need& need = chunk_trace.needs[chunk_trace.needs_of_chunk[k]];
         EXPECT_EQ(need.chunk, chunk);
         items.insert(items.end(), need.item);
       }
@@ -202,20 +207,20 @@ TEST(Program, KnowsWhoNeedsAChunkWhen) {
   }
 }
 
-TEST(Program, PeakCountsChunksFromTheirFirstItemToTheirLast) {
+TEST(ChunkTrace, PeakCountsChunksFromTheirFirstItemToTheirLast) {
   Case c = test::make_case_from_text("r0 r1 r2 r0", 3, 65536, 4);
-  EXPECT_EQ(peak_of_chunks(make_program(c.trace, c.layout, false)), 2u);
+  EXPECT_EQ(peak_of_chunks(make_chunk_trace(c.trace, c.layout, false)), 2u);
   c.trace.arena_bytes = 2 * c.layout.chunk_bytes();
   c.trace.activations = {{0, 256, 1, 3}, {c.layout.chunk_bytes(), 256, 2, 2}};
-  c.trace.rests = {{0, 1, 3}};  // at rest it counts
-  EXPECT_EQ(peak_of_chunks(make_program(c.trace, c.layout, false)), 4u);
-  EXPECT_EQ(peak_of_chunks(Program{}), 0u);
+  c.trace.idle_intervals = {{0, 1, 3}};  // at rest it counts
+  EXPECT_EQ(peak_of_chunks(make_chunk_trace(c.trace, c.layout, false)), 4u);
+  EXPECT_EQ(peak_of_chunks(ChunkTrace{}), 0u);
 }
 
-TEST(RankSet, KnowsItsGreatest) {
+TEST(IndexSet, KnowsItsGreatest) {
   std::mt19937 random(1);
   for (const uint32_t size : {1u, 64u, 65u, 4096u, 4097u, 300'000u}) {
-    RankSet set(size);
+    IndexSet set(size);
     std::set<uint32_t> expected;
     for (int i = 0; i < 3000; ++i) {
       const uint32_t rank = random() % size;
@@ -232,7 +237,7 @@ TEST(RankSet, KnowsItsGreatest) {
       ASSERT_EQ(set.greatest(), *expected.rbegin()) << size;
     }
   }
-  EXPECT_TRUE(RankSet(0).empty());
+  EXPECT_TRUE(IndexSet(0).empty());
 }
 
 using Freed = FreedBlocks::Freed;
@@ -272,11 +277,11 @@ TEST(FreedBlocks, GoByTimeAndThenByNumber) {
   }
 }
 
-TEST(Program, DenseNumbersAreAllSpacesInARow) {
+TEST(ChunkTrace, FlatIndicesAreAllSpacesInARow) {
   const Case c = test::make_any_case(3);
-  const Program program = make_program(c.trace, c.layout, true);
-  for (uint32_t i = 0; i < program.num_dense(); ++i) {
-    EXPECT_EQ(program.dense(program.chunk_id(i)), i);
+  const ChunkTrace chunk_trace = make_chunk_trace(c.trace, c.layout, true);
+  for (uint32_t i = 0; i < chunk_trace.num_flat(); ++i) {
+    EXPECT_EQ(chunk_trace.flat_index(chunk_trace.chunk_id(i)), i);
   }
 }
 

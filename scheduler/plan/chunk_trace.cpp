@@ -1,4 +1,4 @@
-#include "scheduler/plan/program.h"
+#include "scheduler/plan/chunk_trace.h"
 
 #include <algorithm>
 #include <numeric>
@@ -13,8 +13,8 @@ constexpr uint32_t kNever = UINT32_MAX;
 /// updated: the last that writes a gradient in it, or reads its weights later still.
 std::vector<uint32_t> last_contributions(const Trace& trace, const Layout& layout) {
   std::vector<uint32_t> last(layout.num_chunks(), kNever);
-  for (uint32_t m = 0; m < trace.moments.size(); ++m) {
-    for (const ParameterUse& use : trace.uses_of(trace.moments[m])) {
+  for (uint32_t m = 0; m < trace.calls.size(); ++m) {
+    for (const ParameterUse& use : trace.uses_of(trace.calls[m])) {
       const ChunkRange range =
           layout.chunks(Space::Weights, layout.weight_elements(use.parameter, use.rows));
       for (uint32_t c = range.first; c < range.last; ++c) {
@@ -28,18 +28,18 @@ std::vector<uint32_t> last_contributions(const Trace& trace, const Layout& layou
 /// Gathers the chunks of one item, each once.
 class UseCollector {
  public:
-  UseCollector(const Layout& layout, Program& program)
+  UseCollector(const Layout& layout, ChunkTrace& chunk_trace)
       : layout_(layout),
-        program_(program),
-        seen_(program.num_dense(), 0),
-        created_(program.num_dense(), false) {}
+        chunk_trace_(chunk_trace),
+        seen_(chunk_trace.num_flat(), 0),
+        created_(chunk_trace.num_flat(), false) {}
 
-  void begin(ProgramItem& item) {
+  void begin(ChunkTraceItem& item) {
     ++stamp_;
-    item.first_use = static_cast<uint32_t>(program_.uses.size());
+    item.first_use = static_cast<uint32_t>(chunk_trace_.uses.size());
   }
-  void end(ProgramItem& item) {
-    item.num_uses = static_cast<uint32_t>(program_.uses.size()) - item.first_use;
+  void end(ChunkTraceItem& item) {
+    item.num_uses = static_cast<uint32_t>(chunk_trace_.uses.size()) - item.first_use;
   }
   void read(Space space, ElementRange range) { add(space, range, false, false); }
   void write(Space space, ElementRange range) { add(space, range, true, false); }
@@ -50,26 +50,26 @@ class UseCollector {
   void add(Space space, ElementRange elements, bool writes, bool only_created) {
     const ChunkRange range = layout_.chunks(space, elements);
     for (uint32_t index = range.first; index < range.last; ++index) {
-      const uint32_t dense = program_.dense({space, index});
-      if (seen_[dense] == stamp_ || (only_created && !created_[dense])) continue;
-      seen_[dense] = stamp_;
+      const uint32_t flat_index = chunk_trace_.flat_index({space, index});
+      if (seen_[flat_index] == stamp_ || (only_created && !created_[flat_index])) continue;
+      seen_[flat_index] = stamp_;
       Touch touch = Touch::Read;
-      if (writes) touch = created_[dense] ? Touch::Update : Touch::Create;
-      created_[dense] = created_[dense] || writes;
-      program_.uses.push_back({dense, touch});
+      if (writes) touch = created_[flat_index] ? Touch::Update : Touch::Create;
+      created_[flat_index] = created_[flat_index] || writes;
+      chunk_trace_.uses.push_back({flat_index, touch});
     }
   }
 
   const Layout& layout_;
-  Program& program_;
+  ChunkTrace& chunk_trace_;
   std::vector<uint32_t> seen_;
   std::vector<bool> created_;
   uint32_t stamp_ = 0;
 };
 
-void collect_moment(UseCollector& collector, const Trace& trace, const Layout& layout,
-                    const Moment& moment) {
-  for (const ParameterUse& use : trace.uses_of(moment)) {
+void collect_call(UseCollector& collector, const Trace& trace, const Layout& layout,
+                  const Call& call) {
+  for (const ParameterUse& use : trace.uses_of(call)) {
     if (use.weight) {
       collector.read(Space::Weights, layout.weight_elements(use.parameter, use.rows));
     }
@@ -94,7 +94,7 @@ void collect_finish(UseCollector& collector, const Layout& layout, uint32_t chun
   collector.write(Space::Gradients, {first, count});
 }
 
-/// Moments [first, last].
+/// Calls [first, last].
 struct Period {
   uint32_t first, last;
 };
@@ -130,8 +130,8 @@ struct ChunkPeriods {
 
 std::vector<ChunkPeriods> periods_of_chunks(const Trace& trace, size_t chunk_bytes) {
   std::vector<ChunkPeriods> chunks(num_arena_chunks(trace, chunk_bytes));
-  const bool any_rests = !trace.rests.empty();
-  auto rest = trace.rests.begin();
+  const bool any_rests = !trace.idle_intervals.empty();
+  auto rest = trace.idle_intervals.begin();
   for (uint32_t s = 0; s < trace.activations.size(); ++s) {
     const ActivationSpan& span = trace.activations[s];
     const size_t first = span.offset / chunk_bytes;
@@ -140,14 +140,14 @@ std::vector<ChunkPeriods> periods_of_chunks(const Trace& trace, size_t chunk_byt
       for (size_t c = first; c <= last; ++c) add(chunks[c].busy, {from, to});
     };
     for (size_t c = first; c <= last && any_rests; ++c) {
-      add(chunks[c].lives, {span.first_moment, span.last_moment});
+      add(chunks[c].lives, {span.first_call, span.last_call});
     }
-    uint32_t from = span.first_moment;
-    for (; rest != trace.rests.end() && rest->span == s; ++rest) {
+    uint32_t from = span.first_call;
+    for (; rest != trace.idle_intervals.end() && rest->span == s; ++rest) {
       is_busy(from, rest->last_before);
       from = rest->first_after;
     }
-    is_busy(from, span.last_moment);
+    is_busy(from, span.last_call);
   }
   for (ChunkPeriods& chunk : chunks) {
     join(chunk.busy);
@@ -165,41 +165,42 @@ struct Happening {
 };
 
 /// Writes the happenings of one kind by item; of one item in the order in which they are given.
-void add_events(Program& program, ArenaChunkEvent event, std::span<const Happening> happenings) {
+void add_events(ChunkTrace& chunk_trace, ArenaChunkEvent event,
+                std::span<const Happening> happenings) {
   const int e = static_cast<int>(event);
-  for (const Happening& h : happenings) ++program.items[h.item].num_events[e];
+  for (const Happening& h : happenings) ++chunk_trace.items[h.item].num_events[e];
   uint32_t next = 0;
-  for (ProgramItem& item : program.items) {
+  for (ChunkTraceItem& item : chunk_trace.items) {
     item.first_event[e] = next;
     next += std::exchange(item.num_events[e], 0);
   }
-  program.events[e].resize(next);
+  chunk_trace.events[e].resize(next);
   for (const Happening& h : happenings) {
-    ProgramItem& item = program.items[h.item];
-    program.events[e][item.first_event[e] + item.num_events[e]++] = h.chunk;
+    ChunkTraceItem& item = chunk_trace.items[h.item];
+    chunk_trace.events[e][item.first_event[e] + item.num_events[e]++] = h.chunk;
   }
 }
 
-/// Turns the periods of activations into events of arena chunks.
-void add_activations(Program& program, const Trace& trace, size_t chunk_bytes,
-                     const std::vector<uint32_t>& item_of_moment) {
+/// Coroutines the periods of activations into events of arena chunks.
+void add_activations(ChunkTrace& chunk_trace, const Trace& trace, size_t chunk_bytes,
+                     const std::vector<uint32_t>& item_of_call) {
   const std::vector<ChunkPeriods> chunks = periods_of_chunks(trace, chunk_bytes);
   std::vector<Happening> happenings[kNumArenaChunkEvents];
-  const auto happens = [&](ArenaChunkEvent event, uint32_t moment, uint32_t chunk) {
-    happenings[static_cast<int>(event)].push_back({item_of_moment[moment], chunk});
+  const auto happens = [&](ArenaChunkEvent event, uint32_t call, uint32_t chunk) {
+    happenings[static_cast<int>(event)].push_back({item_of_call[call], chunk});
   };
   for (uint32_t c = 0; c < chunks.size(); ++c) {
-    const uint32_t dense = program.dense({Space::Activations, c});
+    const uint32_t flat_index = chunk_trace.flat_index({Space::Activations, c});
     auto life = chunks[c].lives.begin();
     for (const Period& busy : chunks[c].busy) {
       while (life->last < busy.first) ++life;
       const bool begins = busy.first == life->first, ends = busy.last == life->last;
-      happens(begins ? ArenaChunkEvent::Begin : ArenaChunkEvent::Wake, busy.first, dense);
-      happens(ends ? ArenaChunkEvent::End : ArenaChunkEvent::Rest, busy.last, dense);
+      happens(begins ? ArenaChunkEvent::Begin : ArenaChunkEvent::Needed, busy.first, flat_index);
+      happens(ends ? ArenaChunkEvent::End : ArenaChunkEvent::Idle, busy.last, flat_index);
     }
   }
   for (int e = 0; e < kNumArenaChunkEvents; ++e) {
-    add_events(program, static_cast<ArenaChunkEvent>(e), happenings[e]);
+    add_events(chunk_trace, static_cast<ArenaChunkEvent>(e), happenings[e]);
   }
 }
 
@@ -214,139 +215,140 @@ std::vector<uint32_t> order_of_finish(const std::vector<uint32_t>& last) {
 }
 
 /// Counts first, then places: chunk by chunk, and then item by item.
-void index_needs(Program& program) {
-  const auto for_each_chunk = [&](const ProgramItem& item, const auto& visit) {
-    for (const ChunkUse& use : program.uses_of(item)) visit(use.chunk);
-    for (const ArenaChunkEvent event : {ArenaChunkEvent::Begin, ArenaChunkEvent::Wake}) {
-      for (const uint32_t chunk : program.chunks_of(item, event)) visit(chunk);
+void index_needs(ChunkTrace& chunk_trace) {
+  const auto for_each_chunk = [&](const ChunkTraceItem& item, const auto& visit) {
+    for (const ChunkUse& use : chunk_trace.uses_of(item)) visit(use.chunk);
+    for (const ArenaChunkEvent event : {ArenaChunkEvent::Begin, ArenaChunkEvent::Needed}) {
+      for (const uint32_t chunk : chunk_trace.chunks_of(item, event)) visit(chunk);
     }
   };
-  program.first_need.assign(program.num_dense() + 1, 0);
+  chunk_trace.first_need.assign(chunk_trace.num_flat() + 1, 0);
   std::vector<uint32_t> next_of_item{0};
-  for (const ProgramItem& item : program.items) {
+  for (const ChunkTraceItem& item : chunk_trace.items) {
     next_of_item.push_back(next_of_item.back());
     for_each_chunk(item, [&](uint32_t chunk) {
-      ++program.first_need[chunk + 1];
+      ++chunk_trace.first_need[chunk + 1];
       ++next_of_item.back();
     });
   }
-  std::partial_sum(program.first_need.begin(), program.first_need.end(),
-                   program.first_need.begin());
-  std::vector<uint32_t>& of_chunk = program.needs_of_chunk;
-  of_chunk.resize(program.first_need.back());
-  std::vector<uint32_t> at(program.first_need.begin(), program.first_need.end() - 1);
-  for (uint32_t i = 0; i < program.items.size(); ++i) {
-    for_each_chunk(program.items[i], [&](uint32_t chunk) { of_chunk[at[chunk]++] = i; });
+  std::partial_sum(chunk_trace.first_need.begin(), chunk_trace.first_need.end(),
+                   chunk_trace.first_need.begin());
+  std::vector<uint32_t>& of_chunk = chunk_trace.needs_of_chunk;
+  of_chunk.resize(chunk_trace.first_need.back());
+  std::vector<uint32_t> at(chunk_trace.first_need.begin(), chunk_trace.first_need.end() - 1);
+  for (uint32_t i = 0; i < chunk_trace.items.size(); ++i) {
+    for_each_chunk(chunk_trace.items[i], [&](uint32_t chunk) { of_chunk[at[chunk]++] = i; });
   }
-  program.needs.resize(of_chunk.size());
-  for (uint32_t chunk = 0; chunk < program.num_dense(); ++chunk) {
-    for (uint32_t k = program.first_need[chunk]; k < program.first_need[chunk + 1]; ++k) {
+  chunk_trace.needs.resize(of_chunk.size());
+  for (uint32_t chunk = 0; chunk < chunk_trace.num_flat(); ++chunk) {
+    for (uint32_t k = chunk_trace.first_need[chunk]; k < chunk_trace.first_need[chunk + 1]; ++k) {
       const uint32_t item = of_chunk[k];
       of_chunk[k] = next_of_item[item]++;
-      program.needs[of_chunk[k]] = {item, chunk};
+      chunk_trace.needs[of_chunk[k]] = {item, chunk};
     }
   }
 }
 
 }  // namespace
 
-ChunkId Program::chunk_id(uint32_t dense) const {
+ChunkId ChunkTrace::chunk_id(uint32_t flat_index) const {
   int space = 0;
-  while (dense >= first_dense[space + 1]) ++space;
-  return {static_cast<Space>(space), dense - first_dense[space]};
+  while (flat_index >= first_flat[space + 1]) ++space;
+  return {static_cast<Space>(space), flat_index - first_flat[space]};
 }
 
 uint32_t num_arena_chunks(const Trace& trace, size_t chunk_bytes) {
   return static_cast<uint32_t>((trace.arena_bytes + chunk_bytes - 1) / chunk_bytes);
 }
 
-Program make_program(const Trace& trace, const Layout& layout, bool with_gradients) {
-  Program program;
+ChunkTrace make_chunk_trace(const Trace& trace, const Layout& layout, bool with_gradients) {
+  ChunkTrace chunk_trace;
   for (int s = 0; s < kNumSpaces; ++s) {
     const Space space = static_cast<Space>(s);
     const uint32_t count = space == Space::Activations
                                ? num_arena_chunks(trace, layout.chunk_bytes())
                                : layout.num_chunks(space);
-    program.first_dense[s + 1] = program.first_dense[s] + count;
+    chunk_trace.first_flat[s + 1] = chunk_trace.first_flat[s] + count;
   }
   const std::vector<uint32_t> last = with_gradients
                                          ? last_contributions(trace, layout)
                                          : std::vector<uint32_t>(layout.num_chunks(), kNever);
   const std::vector<uint32_t> finished = order_of_finish(last);
   auto next_finished = finished.begin();
-  UseCollector collector(layout, program);
-  program.items.reserve(trace.moments.size() + finished.size());
-  std::vector<uint32_t> item_of_moment;
-  item_of_moment.reserve(trace.moments.size());
-  for (uint32_t m = 0; m < trace.moments.size(); ++m) {
-    item_of_moment.push_back(static_cast<uint32_t>(program.items.size()));
-    ProgramItem& run = program.items.emplace_back(ProgramItem{.moment = m});
+  UseCollector collector(layout, chunk_trace);
+  chunk_trace.items.reserve(trace.calls.size() + finished.size());
+  std::vector<uint32_t> item_of_call;
+  item_of_call.reserve(trace.calls.size());
+  for (uint32_t m = 0; m < trace.calls.size(); ++m) {
+    item_of_call.push_back(static_cast<uint32_t>(chunk_trace.items.size()));
+    ChunkTraceItem& run = chunk_trace.items.emplace_back(ChunkTraceItem{.call = m});
     collector.begin(run);
-    collect_moment(collector, trace, layout, trace.moments[m]);
+    collect_call(collector, trace, layout, trace.calls[m]);
     collector.end(run);
     for (; next_finished != finished.end() && last[*next_finished] == m; ++next_finished) {
-      ProgramItem& finish =
-          program.items.emplace_back(ProgramItem{.finished_chunk = *next_finished});
+      ChunkTraceItem& finish =
+          chunk_trace.items.emplace_back(ChunkTraceItem{.rounded_chunk = *next_finished});
       collector.begin(finish);
       collect_finish(collector, layout, *next_finished);
       collector.end(finish);
     }
   }
-  add_activations(program, trace, layout.chunk_bytes(), item_of_moment);
-  index_needs(program);
-  return program;
+  add_activations(chunk_trace, trace, layout.chunk_bytes(), item_of_call);
+  index_needs(chunk_trace);
+  return chunk_trace;
 }
 
-Program with_updates(const Program& plain, const Layout& layout, const DeviceUpdates& updates) {
-  Program program = plain;
-  program.items.clear();
-  program.items.reserve(plain.items.size() + updates.chunks.size());
+ChunkTrace with_updates(const ChunkTrace& plain, const Layout& layout,
+                        const DeviceUpdates& updates) {
+  ChunkTrace chunk_trace = plain;
+  chunk_trace.items.clear();
+  chunk_trace.items.reserve(plain.items.size() + updates.chunks.size());
   const auto add_update = [&](uint32_t chunk) {
     const ElementRange elements{chunk * layout.chunk_elements(), layout.chunk_elements(chunk)};
-    ProgramItem update{.updated_chunk = chunk,
-                       .first_use = static_cast<uint32_t>(program.uses.size())};
-    program.uses.push_back({program.dense({Space::Weights, chunk}), Touch::Create});
+    ChunkTraceItem update{.updated_chunk = chunk,
+                          .first_use = static_cast<uint32_t>(chunk_trace.uses.size())};
+    chunk_trace.uses.push_back({chunk_trace.flat_index({Space::Weights, chunk}), Touch::Create});
     const ChunkRange gradients = layout.chunks(Space::Gradients, elements);
     for (uint32_t g = gradients.first; g < gradients.last; ++g) {
-      program.uses.push_back({program.dense({Space::Gradients, g}), Touch::Read});
+      chunk_trace.uses.push_back({chunk_trace.flat_index({Space::Gradients, g}), Touch::Read});
     }
-    update.num_uses = static_cast<uint32_t>(program.uses.size()) - update.first_use;
-    program.items.push_back(update);
+    update.num_uses = static_cast<uint32_t>(chunk_trace.uses.size()) - update.first_use;
+    chunk_trace.items.push_back(update);
   };
   std::vector<bool> is_updated(layout.num_chunks(), false);
   for (const uint32_t c : updates.chunks) is_updated[c] = true;
-  for (const ProgramItem& item : plain.items) {
-    program.items.push_back(item);
-    const bool updates_now = !updates.at_end && item.is_finish() && is_updated[item.finished_chunk];
-    if (updates_now) add_update(item.finished_chunk);
+  for (const ChunkTraceItem& item : plain.items) {
+    chunk_trace.items.push_back(item);
+    const bool updates_now = !updates.at_end && item.is_round() && is_updated[item.rounded_chunk];
+    if (updates_now) add_update(item.rounded_chunk);
   }
   if (updates.at_end) {
     for (const uint32_t c : updates.chunks) add_update(c);
   }
-  index_needs(program);
-  return program;
+  index_needs(chunk_trace);
+  return chunk_trace;
 }
 
-uint32_t peak_of_chunks(const Program& program) {
-  std::vector<uint32_t> last_item(program.num_dense(), kNever);
-  std::vector<uint32_t> num_ended(program.items.size(), 0);  // with this item
-  std::vector<uint32_t> num_begun(program.items.size(), 0);
+uint32_t peak_of_chunks(const ChunkTrace& chunk_trace) {
+  std::vector<uint32_t> last_item(chunk_trace.num_flat(), kNever);
+  std::vector<uint32_t> num_ended(chunk_trace.items.size(), 0);  // with this item
+  std::vector<uint32_t> num_begun(chunk_trace.items.size(), 0);
   const auto is_needed = [&](uint32_t chunk, uint32_t item) {
     uint32_t& last = last_item[chunk];
     if (last == kNever) ++num_begun[item];
     last = item;
   };
-  for (uint32_t i = 0; i < program.items.size(); ++i) {
-    const ProgramItem& item = program.items[i];
-    for (const ChunkUse& use : program.uses_of(item)) is_needed(use.chunk, i);
-    for (uint32_t c : program.chunks_of(item, ArenaChunkEvent::Begin)) is_needed(c, i);
-    for (uint32_t c : program.chunks_of(item, ArenaChunkEvent::End)) is_needed(c, i);
+  for (uint32_t i = 0; i < chunk_trace.items.size(); ++i) {
+    const ChunkTraceItem& item = chunk_trace.items[i];
+    for (const ChunkUse& use : chunk_trace.uses_of(item)) is_needed(use.chunk, i);
+    for (uint32_t c : chunk_trace.chunks_of(item, ArenaChunkEvent::Begin)) is_needed(c, i);
+    for (uint32_t c : chunk_trace.chunks_of(item, ArenaChunkEvent::End)) is_needed(c, i);
   }
   for (const uint32_t last : last_item) {
     if (last != kNever) ++num_ended[last];
   }
   uint32_t num = 0, peak = 0;
-  for (uint32_t i = 0; i < program.items.size(); ++i) {
+  for (uint32_t i = 0; i < chunk_trace.items.size(); ++i) {
     num += num_begun[i];
     peak = std::max(peak, num);
     num -= num_ended[i];

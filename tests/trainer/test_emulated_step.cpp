@@ -15,10 +15,10 @@ constexpr double kCompute_s = 0.01;  // of a step
 constexpr double kLink = 1e9;
 constexpr double kLearningRate = 1e-2;  // decay alone changes every bit pattern's last places
 
-class Rehearsal : public testing::TestWithParam<TrainingCase> {
+class EmulatedStep : public testing::TestWithParam<TrainingCase> {
  protected:
-  Rehearsal() : Rehearsal(GetParam()) {}
-  explicit Rehearsal(const TrainingCase& run)
+  EmulatedStep() : EmulatedStep(GetParam()) {}
+  explicit EmulatedStep(const TrainingCase& run)
       : model_(small_gpt(), kMicroBatchSize, kLength, run.dtype),
         prepared_(prepare_case(model_, run)),
         flops_per_s_(prepared_.flops / kCompute_s),
@@ -26,7 +26,7 @@ class Rehearsal : public testing::TestWithParam<TrainingCase> {
                                .num_threads = run.num_threads,
                                .load_bytes_per_s = kLink,
                                .store_bytes_per_s = kLink,
-                               .pretend = ComputeRates{.flops_per_s = flops_per_s_}})),
+                               .emulate_compute = ComputeRates{.flops_per_s = flops_per_s_}})),
         trainer_(model_, *device_, prepared_),
         data_(small_gpt(), kLength, run.accumulation, 3),
         evaluation_(small_gpt(), kLength, run.evaluation_batches, 4) {}
@@ -58,7 +58,7 @@ class Rehearsal : public testing::TestWithParam<TrainingCase> {
   const Data data_, evaluation_;
 };
 
-TEST_P(Rehearsal, TakesThePredictedTimeAndHasNoLosses) {
+TEST_P(EmulatedStep, TakesThePredictedTimeAndHasNoLosses) {
   const Machine machine{
       .flops_per_s = flops_per_s_, .load_bytes_per_s = kLink, .store_bytes_per_s = kLink};
   const Bound bound = lower_bound(prepared_.trace, *prepared_.layout, prepared_.plan, machine,
@@ -72,7 +72,7 @@ TEST_P(Rehearsal, TakesThePredictedTimeAndHasNoLosses) {
     EXPECT_GE(r.compute_s, kCompute_s * (1 - 1e-9));
     EXPECT_LE(r.compute_s, 1.1 * kCompute_s);
     EXPECT_GE(r.step_s, std::max(bound.compute_s, bound.load_s));
-    const size_t before = i == 0 ? prepared_.fill_plan.loaded_bytes : 0;
+    const size_t before = i == 0 ? prepared_.warm_up_plan.loaded_bytes : 0;
     EXPECT_EQ(r.loaded_bytes, before + prepared_.plan.loaded_bytes);
     EXPECT_GT(r.update_s, 0);
   }
@@ -81,7 +81,7 @@ TEST_P(Rehearsal, TakesThePredictedTimeAndHasNoLosses) {
   }
 }
 
-TEST_P(Rehearsal, UpdatesDoTheirFullWork) {
+TEST_P(EmulatedStep, UpdatesDoTheirFullWork) {
   if (!prepared_.plan.device_updates.empty()) GTEST_SKIP() << "the device pretends its updates";
   const auto all = static_cast<int64_t>(prepared_.layout->num_elements(0));
   for (int i = 0; i < 3; ++i) EXPECT_GT(num_updated(kLearningRate), all * 99 / 100);
@@ -90,7 +90,7 @@ TEST_P(Rehearsal, UpdatesDoTheirFullWork) {
   EXPECT_EQ(num_updated(0), 0);  // planted: an update that changes nothing is seen
 }
 
-TEST_P(Rehearsal, NothingIsAllocatedAfterStepTwo) {
+TEST_P(EmulatedStep, NothingIsAllocatedAfterStepTwo) {
   if (!counts_mallocs()) GTEST_SKIP() << "a sanitizer owns the allocator";
   for (int i = 0; i < 2; ++i) step();
   const uint64_t allocations = device_->num_allocations(), mallocs = num_mallocs();
@@ -99,7 +99,7 @@ TEST_P(Rehearsal, NothingIsAllocatedAfterStepTwo) {
   EXPECT_EQ(device_->num_allocations(), allocations);
 }
 
-TEST_P(Rehearsal, TheDeviceHoldsWhatTheLedgerSays) {
+TEST_P(EmulatedStep, TheDeviceHoldsWhatTheLedgerSays) {
   step();
   EXPECT_EQ(device_->peak_bytes(), prepared_.ledger.total(Tier::Device));
   EXPECT_THROW(device_->allocate(MemoryKind::Device, 1, "one byte"), OutOfMemory);
@@ -131,11 +131,11 @@ std::vector<TrainingCase> all_kinds() {
                    .memory = Memory::Smallest,
                    .num_threads = 2,
                    .update = UpdateOrder::Speculate});
-  cases.push_back({.dtype = DType::F32, .recompute = Recompute::Block, .evaluation_batches = 2});
+  cases.push_back({.dtype = DType::F32, .recompute = Recompute::Layer, .evaluation_batches = 2});
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Rehearsal, testing::ValuesIn(all_kinds()));
+INSTANTIATE_TEST_SUITE_P(Kinds, EmulatedStep, testing::ValuesIn(all_kinds()));
 
 }  // namespace
 }  // namespace ebb::test

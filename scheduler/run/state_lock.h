@@ -11,7 +11,7 @@
 
 namespace ebb {
 
-class LoanGate {
+class StateLock {
  public:
   /// Lends. `parts_of_chunk[c]`: an update of chunk c waits until so many parts are given back.
   /// LogicError where something is lent already.
@@ -20,7 +20,7 @@ class LoanGate {
   /// The loan ends.
   void close() noexcept;
 
-  bool is_lent();
+  bool is_locked();
   void wait_for(uint32_t chunk);
   /// Would wait_for() return at once?
   bool is_free(uint32_t chunk);
@@ -31,7 +31,7 @@ class LoanGate {
   std::condition_variable changed_;
   std::vector<uint32_t> parts_of_chunk_;
   size_t num_given_back_ = 0;
-  bool is_lent_ = false;
+  bool is_locked_ = false;
 };
 
 }  // namespace ebb

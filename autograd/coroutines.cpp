@@ -1,4 +1,4 @@
-#include "autograd/turns.h"
+#include "autograd/coroutines.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 namespace ebb {
 
-Turns::Turns(uint32_t most) {
+Coroutines::Coroutines(uint32_t most) {
   try {
     for (uint32_t i = 0; i < most; ++i) fibers_.push_back(std::make_unique<Fiber>());
   } catch (const std::system_error& error) {
@@ -21,7 +21,7 @@ Turns::Turns(uint32_t most) {
   }
 }
 
-void Turns::run_erased(uint32_t count, const void* body, Call call) {
+void Coroutines::run_erased(uint32_t count, const void* body, Call call) {
   EBB_CHECK(count <= fibers_.size(), "more bodies than stacks to take turns");
   for (uint32_t i = 0; i < count; ++i) {
     fibers_[i]->start([this, body, call, i] { run_body(body, call, i); });
@@ -36,7 +36,7 @@ void Turns::run_erased(uint32_t count, const void* body, Call call) {
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-void Turns::run_body(const void* body, Call call, uint32_t i) {
+void Coroutines::run_body(const void* body, Call call, uint32_t i) {
   if (error_) return;
   try {
     call(body, i);
@@ -46,7 +46,7 @@ void Turns::run_body(const void* body, Call call, uint32_t i) {
   }
 }
 
-void Turns::pass(uint32_t i) {
+void Coroutines::yield(uint32_t i) {
   fibers_[i]->suspend();
   if (error_) throw Abandoned{};
 }
