@@ -20,8 +20,8 @@ size_t Arena::allocate(size_t bytes) {
                                  [&](const Hole& h) { return h.last - h.first >= size; });
   if (hole == holes_.end()) {
     throw LogicError(
-        fmt::format("the activation arena has no room for {} ({} live of {}): the step does "
-                    "not follow its trace",
+        fmt::format("the activation arena has no free range of {} ({} of {} are in use): the step "
+                    "does not follow its trace",
                     format_bytes(bytes), format_bytes(live_), format_bytes(capacity_)));
   }
   const size_t offset = hole->first;
@@ -29,7 +29,7 @@ size_t Arena::allocate(size_t bytes) {
   if (hole->first == hole->last) holes_.erase(hole);
   live_ += size;
   peak_ = std::max(peak_, offset + size);
-  tell(ArenaEvent::Allocate, offset, size);
+  notify(ArenaEvent::Allocate, offset, size);
   return offset;
 }
 
@@ -54,7 +54,7 @@ void Arena::release(size_t offset, size_t bytes) {
     holes_.insert(next, {offset, last});
   }
   live_ -= size;
-  tell(ArenaEvent::Release, offset, size);
+  notify(ArenaEvent::Release, offset, size);
 }
 
 }  // namespace ebb

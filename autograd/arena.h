@@ -1,9 +1,9 @@
 // The activation arena: offsets in one address range, first fit from below.
 //
-// Work on one compute stream reuses memory in stream order, so a range may be handed out again as
-// soon as its last user has been submitted. The same calls give the same offsets, on every device:
-// the dry run measures the arena exactly. No allocation once its list of holes has grown. Not
-// thread-safe.
+// All work runs on one compute stream, so a range may be allocated again as soon as the last work
+// that uses it is submitted. The same sequence of allocations gives the same offsets on every
+// device: the dry run measures the arena exactly. Host memory is allocated only while the list of
+// holes grows. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@ namespace ebb {
 enum class ArenaEvent : uint8_t {
   Allocate,
   Release,
-  Idle,  ///< nothing touches the range until it wakes: its content may wait elsewhere
-  Needed,
+  Idle,    ///< nothing touches the range until Needed: its content may be stored elsewhere
+  Needed,  ///< the range is used again
 };
 
-/// What an array takes among others: each begins aligned.
+/// The bytes that an array takes in the arena: each array begins at a multiple of 256.
 constexpr size_t padded_bytes(size_t bytes) {
   constexpr size_t kAlignment = 256;
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -28,7 +28,7 @@ constexpr size_t padded_bytes(size_t bytes) {
 
 class Arena {
  public:
-  /// Told of everything that happens to a range, for the trace.
+  /// Called for everything that happens to a range. The dry run records it.
   using Observer = std::function<void(ArenaEvent event, size_t offset, size_t bytes)>;
 
   explicit Arena(std::byte* base, size_t capacity, Observer observer = {});
@@ -36,9 +36,9 @@ class Arena {
   std::byte* base() const { return base_; }
   size_t allocate(size_t bytes);
   void release(size_t offset, size_t bytes);
-  void mark_idle(size_t offset, size_t bytes) { tell(ArenaEvent::Idle, offset, bytes); }
-  void mark_needed(size_t offset, size_t bytes) { tell(ArenaEvent::Needed, offset, bytes); }
-  /// One past the highest byte ever handed out.
+  void mark_idle(size_t offset, size_t bytes) { notify(ArenaEvent::Idle, offset, bytes); }
+  void mark_needed(size_t offset, size_t bytes) { notify(ArenaEvent::Needed, offset, bytes); }
+  /// The end of the highest range that was ever allocated.
   size_t peak_bytes() const { return peak_; }
   size_t live_bytes() const { return live_; }
 
@@ -46,7 +46,7 @@ class Arena {
   struct Hole {
     size_t first, last;
   };
-  void tell(ArenaEvent event, size_t offset, size_t bytes) const {
+  void notify(ArenaEvent event, size_t offset, size_t bytes) const {
     if (observer_) observer_(event, offset, bytes);
   }
 

@@ -1,4 +1,4 @@
-// What a backward closure sees of the tape.
+// The part of the tape that a backward closure uses.
 #include "autograd/tape.h"
 #include "device/errors.h"
 
@@ -8,7 +8,7 @@ Kernels& Backward::kernels() const { return tape_.kernels_; }
 Stream& Backward::stream() const { return tape_.compute_; }
 
 Tensor Backward::weight(int i) const {
-  EBB_CHECK(uses_[i].weight, "this backward said that it does not read the weight");
+  EBB_CHECK(uses_[i].weight, "this primitive declared that its backward does not read the weight");
   return tape_.hooks_.weight(uses_[i]);
 }
 

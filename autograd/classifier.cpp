@@ -1,5 +1,5 @@
-// The head of a language model: a matrix product and its loss, cut so that neither logits nor,
-// where it is large, the weight exist whole.
+// The head of a language model: a matrix product and its loss, cut so that the logits never exist
+// whole, nor the weight where it is large.
 #include <algorithm>
 #include <optional>
 
@@ -8,7 +8,7 @@
 namespace ebb {
 namespace {
 
-/// As many of `count` as `elements` hold at `width` each, in multiples of 64 where that many fit.
+/// How many of `count` rows of `width` fit into `elements`: a multiple of 64 if at least 64 fit.
 int64_t slice_of(int64_t count, int64_t width, int64_t elements) {
   const int64_t most = std::max<int64_t>(1, elements / width);
   return std::min(count, most >= 64 ? most / 64 * 64 : most);
@@ -27,7 +27,7 @@ class Classifier {
         channels_(x.value.columns()),
         targets_(targets.reshape({num_rows_, 1})),
         weight_rows_(cut.weight_rows(vocabulary, channels_)),
-        first_row_(tape.first_wanted_row(num_rows_)),
+        first_row_(tape.first_requested_row(num_rows_)),
         logits_rows_(cut.logits_rows(num_rows_ - first_row_, weight_rows_)) {}
 
   void run() {
@@ -38,7 +38,7 @@ class Classifier {
   }
 
  private:
-  /// Rows of x and what belongs to them.
+  /// Some rows of x with their logits and gradients.
   struct Rows {
     int64_t first, count;
     Tensor of(const Tensor& all) const { return all.slice_rows(first, count); }
@@ -55,7 +55,7 @@ class Classifier {
     const int64_t first = i * weight_rows_;
     return {first, std::min(weight_rows_, vocabulary_ - first)};
   }
-  /// Opens a moment with some rows of the weight and of the bias.
+  /// Opens a call that uses some rows of the weight and of the bias.
   void begin_call(const RowRange& rows, bool continues) {
     const WeightUse weight{.parameter = weight_, .rows = rows, .continues = continues};
     if (!bias_) return tape_.begin_call("classifier logits", {weight});
@@ -68,7 +68,7 @@ class Classifier {
     const WeightUse bias{.parameter = *bias_, .rows = rows, .continues = continues};
     tape_.begin_loss_call(name, {weight, bias}, phase);
   }
-  /// Of the open moment.
+  /// Those of the open call.
   Tensor bias() const { return bias_ ? tape_.weight(1) : Tensor{}; }
   Tensor bias_sums() const { return bias_ ? tape_.weight_gradient(1).sums : Tensor{}; }
   Tensor logits_memory(int64_t num_classes) const {
@@ -97,10 +97,10 @@ class Classifier {
   const int64_t vocabulary_, num_rows_, channels_;
   const Tensor targets_;  // (N, 1)
   const int64_t weight_rows_;
-  const int64_t first_row_;  // where logits alone are asked for, of the last rows
+  const int64_t first_row_;  // > 0 where only the logits of the last rows are requested
   const int64_t logits_rows_;
   Variable statistics_;
-  Variable dx_sums_;  // fp32, where x is not
+  Variable dx_sums_;  // fp32, if x has another type
   std::optional<GradientTarget> dx_;
 };
 
@@ -119,8 +119,8 @@ void Classifier::run_at_once() {
   for_each_rows([&](const Rows& rows) {
     const Tensor logits = memory.slice_rows(0, rows.count);
     kernels().linear_forward(stream(), logits, rows.of(x_.value), w, b);
-    tape_.show_logits(num_rows_, rows.first, 0, logits);
-    if (!tape_.wants_loss()) return;
+    tape_.store_logits(num_rows_, rows.first, 0, logits);
+    if (!tape_.requests_loss()) return;
     kernels().cross_entropy(
         stream(), rows.vector_of(losses), logits, rows.vector_of(targets_),
         tape_.training() ? std::optional(tape_.loss_gradient_scale()) : std::nullopt);
@@ -129,11 +129,11 @@ void Classifier::run_at_once() {
     if (!dx) return;
     kernels().linear_backward_input(stream(), rows.of(dx->sums), logits, w, dx->write);
   });
-  if (tape_.wants_loss()) tape_.add_losses(losses.reshape({num_rows_}));
+  if (tape_.requests_loss()) tape_.add_losses(losses.reshape({num_rows_}));
   tape_.end_call();
 }
 
-/// The loss, and what the gradient of every slice needs to know of all others.
+/// The loss, and the softmax statistics of all slices, which every gradient needs.
 void Classifier::run_statistics() {
   for (int64_t i = 0; i < num_slices(); ++i) {
     if (i > 0) tape_.between_calls();
@@ -150,19 +150,19 @@ void Classifier::add_statistics(int64_t i) {
   for_each_rows([&](const Rows& rows) {
     const Tensor logits = memory.slice_rows(0, rows.count);
     kernels().linear_forward(stream(), logits, rows.of(x_.value), tape_.weight(0), bias());
-    tape_.show_logits(num_rows_, rows.first, classes.first, logits);
-    if (!tape_.wants_loss()) return;
+    tape_.store_logits(num_rows_, rows.first, classes.first, logits);
+    if (!tape_.requests_loss()) return;
     kernels().cross_entropy_statistics(stream(), rows.vector_of(losses), rows.of(statistics_.value),
                                        logits, rows.vector_of(targets_),
                                        {classes.first, vocabulary_});
   });
-  if (i + 1 == num_slices() && tape_.wants_loss()) {
+  if (i + 1 == num_slices() && tape_.requests_loss()) {
     tape_.add_losses(losses.reshape({num_rows_}));
   }
   tape_.end_call();
 }
 
-/// From the last slice, whose weight is still there, to the first.
+/// From the last slice to the first: the weight of the last one is still on the device.
 void Classifier::run_gradients() {
   for (int64_t i = num_slices() - 1; i >= 0; --i) {
     tape_.between_calls();
@@ -193,7 +193,7 @@ void Classifier::add_gradients(int64_t i) {
   tape_.end_call();
 }
 
-/// Every slice adds to it: in fp32, and it is rounded once.
+/// Every slice adds to this gradient in fp32. It is rounded once.
 void Classifier::begin_input_gradient() {
   if (x_.value.dtype == DType::F32) {
     dx_ = tape_.input_gradient(x_);

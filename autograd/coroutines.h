@@ -1,12 +1,12 @@
-// Bodies that take turns: each on a stack of its own (autograd/fiber.h), all on the caller's
-// thread.
+// Functions that run alternately on the caller's thread, each on a stack of its own
+// (autograd/fiber.h). Inside of a function, yield() lets the next one run.
 //
-// Ordinary code that calls yield() now and then can so be run in steps, several copies of it in
-// step with one another, without being written for it.
+// So code that is written for one micro-batch runs for several at the same time, in the same steps.
 //
-// Not thread-safe. Nothing allocates after construction. An exception ends the run: bodies that
-// wait are unwound (yield() throws in them; do not catch it), those that have not begun do not
-// begin, and run() rethrows the first. ConfigError where there are no addresses for so many stacks.
+// Not thread-safe. Nothing is allocated after construction. An exception ends the run: yield()
+// throws in functions that were interrupted (they must not catch it), functions that did not begin
+// are skipped, and run() rethrows the first exception. Throws ConfigError where the process has no
+// addresses for so many stacks.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +20,20 @@ namespace ebb {
 
 class Coroutines {
  public:
-  /// For so many bodies.
+  /// For at most `most` functions.
   explicit Coroutines(uint32_t most);
 
-  /// Runs body(0) until it passes its turn or ends, then body(1), ..., then body(0) again, until
-  /// all have ended. REQUIRES: count is at most what this was made for.
+  /// Runs body(0) until it yields or returns, then body(1), ..., then body(0) again, until all have
+  /// returned. REQUIRES: count <= most.
   template <class Body>
   void run(uint32_t count, const Body& body) {
     run_erased(count, &body, [](const void* b, uint32_t i) { (*static_cast<const Body*>(b))(i); });
   }
-  /// Inside body(i): lets the others have their turns.
+  /// Inside of body(i): lets the others run until they yield.
   void yield(uint32_t i);
 
  private:
-  struct Abandoned {};
+  struct Cancelled {};
   using Call = void (*)(const void*, uint32_t);
 
   void run_erased(uint32_t count, const void* body, Call call);

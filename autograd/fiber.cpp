@@ -20,7 +20,7 @@ namespace ebb {
 namespace {
 
 constexpr size_t kStackBytes = size_t{8} << 20;
-/// Below it, as it grows down: more than a function's frame is likely to step over.
+/// Below the stack, which grows down: more than one function frame is likely to skip.
 constexpr size_t kGuardBytes = size_t{1} << 20;
 
 std::byte* create_stack() {
@@ -64,7 +64,7 @@ Fiber::~Fiber() {
 void Fiber::start(const Function& function) {
   EBB_CHECK(has_ended(), "a fiber runs one function at a time");
   function_ = function;
-  pthread_sigmask(SIG_SETMASK, nullptr, &own_.uc_sigmask);  // the next switch sets it
+  pthread_sigmask(SIG_SETMASK, nullptr, &own_.uc_sigmask);  // the next switch sets this mask
   std::fegetenv(&floating_point_);
 }
 
@@ -88,7 +88,7 @@ void Fiber::suspend() {
   __tsan_switch_to_fiber(caller_thread_, 0);
 #endif
 #if defined(__SANITIZE_ADDRESS__)
-  own_fake_stack_ = nullptr;  // what has ended does not come back to it
+  own_fake_stack_ = nullptr;  // a function that returned does not use it again
   __sanitizer_start_switch_fiber(has_ended() ? nullptr : &own_fake_stack_, caller_stack_,
                                  caller_stack_bytes_);
 #endif

@@ -1,10 +1,10 @@
-// Hooks: what running model code tells the scheduler, and what it gets back.
+// Hooks: what model code tells the scheduler before and after each call.
 //
-// A moment is a module's forward or backward. begin_call announces which parameters it uses;
-// until end_call the weights and gradient sums it named may be used on the compute stream. The
-// same hooks serve the dry run (they write the trace) and the executor (they make the stream wait
-// for leases); they need no tape: any code that submits to the compute stream may call them. Called
-// by one thread.
+// A call is the forward or the backward of one primitive. begin_call() announces the parameters
+// that the call uses. Until end_call(), their weights and gradient sums may be used on the compute
+// stream. In the dry run the hooks write the trace; in a real run they make the compute stream wait
+// for loads. They do not need a tape: any code that submits to the compute stream may call them.
+// One thread.
 #pragma once
 
 #include <cstdint>
@@ -22,17 +22,17 @@ std::string_view name_of(Phase phase);
 
 struct ParameterUse {
   ParameterId parameter = 0;
-  uint32_t use = 0;    ///< which call of this parameter in one forward: tied weights have several
-  bool weight = true;  ///< the weight is read
-  bool gradient = false;  ///< the gradient sum of this use is written
-  /// Which part of the parameter. The parts in which gradients of a use are written must be the
-  /// same in all micro-batches, apart from one another, and together the whole.
+  uint32_t use = 0;       ///< number of this use in the forward; only tied weights have several
+  bool weight = true;     ///< the call reads the weight
+  bool gradient = false;  ///< the call writes the gradient sum of this use
+  /// The part of the parameter that the call uses. The parts in which the gradient of a use is
+  /// written must be the same in all micro-batches, disjoint, and together the whole parameter.
   RowRange rows = {};
-  Write write = Write::Store;  ///< in a trace: whether the gradient is the step's first of its rows
+  Write write = Write::Store;  ///< in a trace: Store for the first gradient of these rows in a step
 };
 
-/// fp32 sums of one use of a parameter (of the rows it names), and whether this contribution is the
-/// step's first.
+/// Where a call writes a gradient: the fp32 sums of the rows that a use names. The first
+/// contribution of a step is stored, later ones are added.
 struct GradientTarget {
   Tensor sums;
   Write write = Write::Store;
@@ -44,7 +44,7 @@ class Hooks {
   /// `name` has static storage. Recomputation is part of the backward phase.
   virtual void begin_call(std::string_view name, Phase phase,
                           std::span<const ParameterUse> uses) = 0;
-  /// The rows that a use of the open moment names, and their gradient sums.
+  /// The weight rows that a use of the open call names, and the target of their gradient.
   virtual Tensor weight(const ParameterUse& use) = 0;
   virtual GradientTarget gradient(const ParameterUse& use) = 0;
   virtual void end_call() = 0;

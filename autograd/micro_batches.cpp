@@ -7,15 +7,15 @@
 namespace ebb {
 namespace {
 
-// Each takes some pages of host memory.
+// Each stack takes some pages of host memory.
 constexpr uint32_t kMostStacks = 4096;
 
 }  // namespace
 
-/// Where a micro-batch hands on its turn.
-class MicroBatches::Boundary : public YieldPoint {
+/// Lets the next micro-batch run at the yield points of one.
+class MicroBatches::Yielder : public YieldPoint {
  public:
-  Boundary(Coroutines& turns, uint32_t index) : coroutines_(turns), index_(index) {}
+  Yielder(Coroutines& coroutines, uint32_t index) : coroutines_(coroutines), index_(index) {}
   void begin(OnMicroBatch& on_micro_batch) {
     on_micro_batch_ = &on_micro_batch;
     on_micro_batch(index_);
@@ -35,11 +35,11 @@ MicroBatches::MicroBatches(const Model& model, Device& device, Stream& compute, 
                            Arena& arena, bool vertical, uint32_t most)
     : model_(model), vertical_(vertical), num_inputs_(model.inputs().size()) {
   if (vertical && most > kMostStacks) {
-    throw ConfigError(
-        fmt::format("{} micro-batches layer by layer would take a stack each, and may take {}: use "
-                    "--micro-batch-order horizontal, or fewer (--gradient-accumulation, "
-                    "--eval-batches) with a larger --micro-batch-size",
-                    most, kMostStacks));
+    throw ConfigError(fmt::format(
+        "{} micro-batches in vertical order need a stack each, and at most {} are allowed: "
+        "choose the horizontal order, or fewer micro-batches (gradient_accumulation, "
+        "evaluation_batches) of a larger size",
+        most, kMostStacks));
   }
   for (uint32_t k = 0; k < (vertical ? most : 1); ++k) {
     tapes_.push_back(std::make_unique<Tape>(device, compute, hooks, arena));
@@ -47,12 +47,12 @@ MicroBatches::MicroBatches(const Model& model, Device& device, Stream& compute, 
   if (!vertical) return;
   coroutines_ = std::make_unique<Coroutines>(most);
   for (uint32_t k = 0; k < most; ++k)
-    boundaries_.push_back(std::make_unique<Boundary>(*coroutines_, k));
+    yielders_.push_back(std::make_unique<Yielder>(*coroutines_, k));
 }
 
 MicroBatches::~MicroBatches() = default;
 
-void MicroBatches::begin(const MicroBatchRun& run, uint32_t k, Tape& tape,
+void MicroBatches::begin(const MicroBatchesOptions& run, uint32_t k, Tape& tape,
                          YieldPoint* yield_point) const {
   TapeOptions options = run.tape;
   options.yield_point = yield_point;
@@ -61,11 +61,11 @@ void MicroBatches::begin(const MicroBatchRun& run, uint32_t k, Tape& tape,
                          run.loss_gradient_scale);
 }
 
-void MicroBatches::forward(const MicroBatchRun& run, uint32_t k, Tape& tape) const {
+void MicroBatches::forward(const MicroBatchesOptions& run, uint32_t k, Tape& tape) const {
   model_.forward(tape, run.inputs.subspan(k * num_inputs_, num_inputs_));
 }
 
-void MicroBatches::run_horizontally(const MicroBatchRun& run, OnMicroBatch& on_micro_batch) {
+void MicroBatches::run_horizontally(const MicroBatchesOptions& run, OnMicroBatch& on_micro_batch) {
   for (uint32_t k = 0; k < run.count; ++k) {
     on_micro_batch(k);
     begin(run, k, *tapes_[0], nullptr);
@@ -76,16 +76,16 @@ void MicroBatches::run_horizontally(const MicroBatchRun& run, OnMicroBatch& on_m
   }
 }
 
-void MicroBatches::run_vertically(const MicroBatchRun& run, OnMicroBatch& on_micro_batch) {
-  for (uint32_t k = 0; k < run.count; ++k) begin(run, k, *tapes_[k], boundaries_[k].get());
+void MicroBatches::run_vertically(const MicroBatchesOptions& run, OnMicroBatch& on_micro_batch) {
+  for (uint32_t k = 0; k < run.count; ++k) begin(run, k, *tapes_[k], yielders_[k].get());
   coroutines_->run(run.count, [&](uint32_t k) {
-    boundaries_[k]->begin(on_micro_batch);
+    yielders_[k]->begin(on_micro_batch);
     forward(run, k, *tapes_[k]);
   });
   const size_t num_segments = tapes_[0]->num_segments();
   for (uint32_t k = 0; k < run.count; ++k) {
     EBB_CHECK(tapes_[k]->num_segments() == num_segments,
-              "micro-batches of a step must run the same blocks");
+              "the micro-batches of a step must run the same layers");
     tapes_[k]->begin_backward();
   }
   for (size_t segment = num_segments; segment-- > 0;) {
@@ -97,7 +97,7 @@ void MicroBatches::run_vertically(const MicroBatchRun& run, OnMicroBatch& on_mic
   for (uint32_t k = 0; k < run.count; ++k) tapes_[k]->end_micro_batch();
 }
 
-void MicroBatches::run(const MicroBatchRun& run, OnMicroBatch on_micro_batch) {
+void MicroBatches::run(const MicroBatchesOptions& run, OnMicroBatch on_micro_batch) {
   if (vertical_) {
     run_vertically(run, on_micro_batch);
   } else {

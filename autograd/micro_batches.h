@@ -1,17 +1,18 @@
-// Runs the micro-batches of a step through a model: one after the other, or layer by layer.
+// Runs the micro-batches of a step through a model, in one of two orders.
 //
-// Horizontal: each micro-batch passes the whole model forward and backward before the next begins;
-// few activations, every weight moves for every micro-batch. Vertical: all micro-batches pass a
-// block of the model before any enters the next, and back again; weights move once for the forward
-// and once for the backward whatever their number, and the values between blocks wait for it.
-// Gradients of one use of a parameter are added in the order of the micro-batches either way, so
-// both give the same bits.
+// Horizontal: each micro-batch runs forward and backward through the whole model before the next
+// one begins. Few activations exist at a time, but every weight is loaded for every micro-batch.
+// Vertical: all micro-batches run through one layer before any of them enters the next, forward and
+// then backward. Weights are loaded once for the forward and once for the backward, whatever the
+// number of micro-batches, and the activations between the layers are kept for all of them. The
+// gradients of one use of a parameter are added in the order of the micro-batches in both orders,
+// so both give the same bits.
 //
-// A model is written for one micro-batch. In vertical order each runs on a stack of its own, and
-// they hand on their turn (autograd/coroutines.h) where the tape says so: where a block begins or
-// ends, and between its moments where all that it makes is kept.
+// A model is written for one micro-batch. In vertical order each micro-batch runs on a stack of its
+// own and yields (autograd/coroutines.h) where a layer begins or ends, and between the calls of a
+// layer that keeps all its activations.
 //
-// One caller at a time. Nothing allocates after the first step.
+// One caller at a time. Nothing is allocated after the first step.
 #pragma once
 
 #include <cstdint>
@@ -25,42 +26,44 @@
 
 namespace ebb {
 
-struct MicroBatchRun {
+/// What one run is to compute.
+struct MicroBatchesOptions {
   uint32_t count = 1;
   TapeOptions tape = {};
-  std::span<const Tensor> inputs;  ///< of all micro-batches, one after the other
+  std::span<const Tensor> inputs;  ///< those of micro-batch 0, then those of micro-batch 1, ...
   Tensor loss_total;               ///< (1) fp64
   float loss_gradient_scale = 1;
 };
 
 class MicroBatches {
  public:
-  /// Told before each turn which micro-batch it is.
+  /// Called with the number of a micro-batch whenever it starts or goes on.
   using OnMicroBatch = InlineFunction<void(uint32_t), 64>;
 
-  /// `most` micro-batches at once; ConfigError for too many. All arguments must outlive this.
+  /// For at most `most` micro-batches; throws ConfigError for too many. All arguments must outlive
+  /// this object.
   MicroBatches(const Model& model, Device& device, Stream& compute, Hooks& hooks, Arena& arena,
                bool vertical, uint32_t most);
   ~MicroBatches();
 
   void run(
-      const MicroBatchRun& run, OnMicroBatch on_micro_batch = [](uint32_t) {});
-  /// Of the model, as the last run passed them.
+      const MicroBatchesOptions& run, OnMicroBatch on_micro_batch = [](uint32_t) {});
+  /// Layers of the model, as counted in the last run.
   uint32_t num_layers() const { return tapes_[0]->num_layers(); }
 
  private:
-  class Boundary;
+  class Yielder;
 
-  void begin(const MicroBatchRun& run, uint32_t k, Tape& tape, YieldPoint* yield_point) const;
-  void forward(const MicroBatchRun& run, uint32_t k, Tape& tape) const;
-  void run_horizontally(const MicroBatchRun& run, OnMicroBatch& on_micro_batch);
-  void run_vertically(const MicroBatchRun& run, OnMicroBatch& on_micro_batch);
+  void begin(const MicroBatchesOptions& run, uint32_t k, Tape& tape, YieldPoint* yield_point) const;
+  void forward(const MicroBatchesOptions& run, uint32_t k, Tape& tape) const;
+  void run_horizontally(const MicroBatchesOptions& run, OnMicroBatch& on_micro_batch);
+  void run_vertically(const MicroBatchesOptions& run, OnMicroBatch& on_micro_batch);
 
   const Model& model_;
   const bool vertical_;
   const size_t num_inputs_;
   std::vector<std::unique_ptr<Tape>> tapes_;  // one, or one for each micro-batch
-  std::vector<std::unique_ptr<Boundary>> boundaries_;
+  std::vector<std::unique_ptr<Yielder>> yielders_;
   std::unique_ptr<Coroutines> coroutines_;
 };
 

@@ -1,9 +1,9 @@
 // A model: its parameters and its forward. Everything else follows: the dry run, training,
 // evaluation.
 //
-// forward() composes primitives and blocks on the tape and ends in a loss. It is run on the
-// simulated device first, where no memory exists: it must never read a tensor's content. Const and
-// stateless: called by one thread at a time.
+// forward() composes primitives and layers on the tape, and ends in a loss. It runs on the
+// simulated device first, where no memory exists, so it must never read the content of a tensor. A
+// model is const and has no state. One thread calls it at a time.
 #pragma once
 
 #include <span>
@@ -14,14 +14,15 @@
 
 namespace ebb {
 
-/// An input of one micro-batch, given by the caller and uploaded before the step.
+/// An input of one micro-batch. The caller gives it, and it is copied to the device before the
+/// step.
 struct InputSpec {
   std::string name;
   Shape shape;
   DType dtype = DType::I32;
-  /// Nobody gives it: device memory that begins as zeros and keeps what the model writes there from
-  /// run to run, such as a cache. For scheduler/run/inference.h alone.
-  bool kept = false;
+  /// The caller does not give it: device memory that starts as zeros and keeps what the model
+  /// writes there between runs, such as a key-value cache. Only inference has such inputs.
+  bool persistent = false;
 };
 
 class Model {

@@ -16,7 +16,7 @@ Shape with_columns(const Shape& shape, int64_t columns) {
   }
 }
 
-/// Returns the bias, if there is one.
+/// Opens the call of a linear layer. Returns its bias, or null.
 Tensor begin_linear(Tape& tape, ParameterId weight, std::optional<ParameterId> bias,
                     bool read_in_backward) {
   if (!bias) {
@@ -33,7 +33,7 @@ void linear_backward_weight(const Backward& b, const Tensor& dy, const Tensor& x
   b.kernels().linear_backward_weight(b.stream(), dw.sums, dbias, dy, x, dw.write);
 }
 
-/// Closes a linear layer's moment: y, or what an activation was made of, of x.
+/// Closes the call of a linear layer: y is computed from x.
 void end_linear(Tape& tape, const Variable& y, const Variable& x, bool has_bias) {
   tape.end_call([x, y, has_bias](const Backward& b) {
     const Tensor dy = b.gradient(y);
@@ -78,7 +78,7 @@ Variable activation_linear(Tape& tape, const Activated& x, ParameterId weight,
     const Tensor dy = b.gradient(y);
     linear_backward_weight(b, dy, x.value, has_bias);
     const GradientTarget dbefore = b.input_gradient(x.before);
-    EBB_CHECK(dbefore.write == Write::Store, "one linear layer alone may take an activation");
+    EBB_CHECK(dbefore.write == Write::Store, "only one linear layer may take an activation");
     b.kernels().activation_linear_backward(b.stream(), dbefore.sums, dy, b.weight(0),
                                            x.before.value, x.kind);
   });
@@ -251,7 +251,7 @@ Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape) {
 
 Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape, Tensor cache,
                    Tensor positions) {
-  EBB_CHECK(!tape.training(), "what was given before has no gradient: a cache is no training's");
+  EBB_CHECK(!tape.training(), "attention with a cache has no backward: it is for inference");
   const int64_t batch = qkv.value.dim(0), length = qkv.value.dim(1);
   tape.begin_call("attention", {});
   const int64_t head_size = qkv.value.dim(2) / (shape.num_heads + 2 * shape.kv_heads());
@@ -263,9 +263,9 @@ Variable attention(Tape& tape, Variable qkv, const AttentionShape& shape, Tensor
 
 void cross_entropy(Tape& tape, Variable logits, Tensor targets) {
   tape.begin_loss_call("cross_entropy", {});
-  tape.show_logits(logits.value.rows(), 0, 0,
-                   logits.value.reshape({logits.value.rows(), logits.value.columns()}));
-  if (!tape.wants_loss()) return tape.end_call();
+  tape.store_logits(logits.value.rows(), 0, 0,
+                    logits.value.reshape({logits.value.rows(), logits.value.columns()}));
+  if (!tape.requests_loss()) return tape.end_call();
   const Tensor losses = tape.scratch({logits.value.rows()}, DType::F32);
   if (tape.training()) {
     const GradientTarget gradient = tape.input_gradient(logits);

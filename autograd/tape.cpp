@@ -12,7 +12,6 @@ std::string_view name_of(Phase phase) {
 }
 
 // ---- Memory
-// -----------------------------------------------------------------------------------------------------
 
 Tape::Tape(Device& device, Stream& compute, Hooks& hooks, Arena& arena)
     : kernels_(device.kernels()), compute_(compute), hooks_(hooks), arena_(arena) {}
@@ -22,7 +21,7 @@ Tensor Tape::tensor_at(size_t offset, Shape shape, DType type) const {
 }
 
 Variable Tape::output(Shape shape, DType type) {
-  EBB_CHECK(open_.active, "output() outside a moment");
+  EBB_CHECK(open_.active, "output() outside of a call");
   Value value{.live = true, .dtype = type, .shape = shape};
   value.bytes = static_cast<size_t>(shape.num_elements()) * size_of(type);
   value.offset = arena_.allocate(value.bytes);
@@ -31,11 +30,11 @@ Variable Tape::output(Shape shape, DType type) {
 }
 
 Variable Tape::output_in_place(const Variable& x) {
-  EBB_CHECK(open_.active, "output_in_place() outside a moment");
-  EBB_CHECK(x.has_gradient(), "an input stays as it is");
+  EBB_CHECK(open_.active, "output_in_place() outside of a call");
+  EBB_CHECK(x.has_gradient(), "an input cannot be changed in place");
   const Value value = values_[x.id];
   check_usable(value);
-  EBB_CHECK(value.live && value.gradient < 0, "a value that is gone cannot be changed in place");
+  EBB_CHECK(value.live && value.gradient < 0, "a value that was freed cannot be changed in place");
   values_[x.id].live = false;
   values_.push_back(value);
   return {static_cast<int32_t>(values_.size() - 1), x.value};
@@ -90,8 +89,7 @@ GradientTarget Tape::input_gradient(const Variable& variable) {
     value.gradient = new_gradient(value);
     return {view(), Write::Store};
   }
-  if (gradients_[value.gradient].num_owners >
-      1) {  // shared by accumulate_gradient: make it our own first
+  if (gradients_[value.gradient].num_owners > 1) {  // accumulate_gradient() shared it: copy first
     const int32_t shared = value.gradient;
     const Tensor from = view();
     value.gradient = new_gradient(value);
@@ -102,7 +100,6 @@ GradientTarget Tape::input_gradient(const Variable& variable) {
 }
 
 // ---- Calls
-// ----------------------------------------------------------------------------------------------------
 
 uint32_t Tape::next_use_index(const WeightUse& use) {
   if (replaying_uses_) return use_log_[use_cursor_++];
@@ -116,7 +113,7 @@ uint32_t Tape::next_use_index(const WeightUse& use) {
 
 void Tape::open(std::string_view name, Phase phase, std::span<const WeightUse> uses,
                 bool gradients_now) {
-  EBB_CHECK(!open_.active, fmt::format("{} opens a moment inside {}", name, open_.name));
+  EBB_CHECK(!open_.active, fmt::format("{} opens a call inside of {}", name, open_.name));
   EBB_CHECK(uses.size() <= kMaxUses, "a primitive uses too many parameters");
   open_ = {.name = name,
            .uses = {},
@@ -141,7 +138,7 @@ void Tape::begin_call(std::string_view name, std::initializer_list<WeightUse> us
 
 void Tape::begin_loss_call(std::string_view name, std::initializer_list<WeightUse> uses,
                            Phase phase) {
-  EBB_CHECK(phase_ != Phase::Backward, "a loss inside a recomputed block");
+  EBB_CHECK(phase_ != Phase::Backward, "a loss inside of a recomputed layer");
   open(name, phase_ == Phase::Forward ? phase : phase_, {uses.begin(), uses.size()}, true);
 }
 
@@ -177,7 +174,6 @@ void Tape::end_call(const BackwardFunction& backward) {
 }
 
 // ---- Layers and backward
-// ----------------------------------------------------------------------------------------
 
 Variable Tape::layer(const LayerFunction& body, Variable input) {
   return layer(body, input, false);
@@ -215,7 +211,7 @@ Variable Tape::run_as_layer(const LayerFunction& body, Variable input) {
   recording_ = false;
   Variable result = run(*this, input);
   recording_ = was_recording;
-  EBB_CHECK(result.id >= first, "a block must return a value it made");
+  EBB_CHECK(result.id >= first, "a layer must return a value that it made");
   const Value kept = values_[result.id];
   values_[result.id].live = false;
   release_values(first);
@@ -225,8 +221,8 @@ Variable Tape::run_as_layer(const LayerFunction& body, Variable input) {
   return result;
 }
 
-/// A block that takes the result of the one before it may be recomputed with it: that result is
-/// then forgotten.
+/// A layer that takes the result of the layer before it may be recomputed together with it. That
+/// result is then freed.
 void Tape::record_layer(const LayerFunction& body, Variable input, Variable result,
                         size_t first_use) {
   uint32_t num_before = 0;
@@ -236,7 +232,7 @@ void Tape::record_layer(const LayerFunction& body, Variable input, Variable resu
   }
   if (num_before > 0) {
     release_value(values_[input.id]);
-    values_[input.id].forgotten = true;
+    values_[input.id].recomputed_later = true;
   }
   records_.push_back(Record{.layer = body,
                             .layer_input = input,
@@ -246,8 +242,7 @@ void Tape::record_layer(const LayerFunction& body, Variable input, Variable resu
                             .first_value = result.id});
 }
 
-// ---- Rest: from the end of the forward that used a value last to the backward that needs it
-// ---------------------------------------------------------------------------------------------
+// ---- Idle values: from the end of the layer that used them last until their backward
 
 void Tape::mark_idle(Value& value) {
   if (!value.live || value.idle) return;
@@ -261,13 +256,13 @@ void Tape::mark_needed(Value& value) {
   value.idle = false;
 }
 
-/// All that the block made but its result, and what it was given.
+/// Marks the layer's input and all values that the layer made, except for its result.
 void Tape::mark_layer_idle(Variable input, Variable result, int32_t first) {
   if (input.has_gradient()) mark_idle(values_[input.id]);
   for (int32_t id = first; id < static_cast<int32_t>(values_.size()); ++id) {
     if (id != result.id) mark_idle(values_[id]);
   }
-  if (recomputes()) return;  // its record says enough
+  if (recomputes()) return;  // run_layers() marks the input of a recomputed layer as needed
   records_.push_back(Record{.layer_input = input,
                             .layer_output = {static_cast<int32_t>(values_.size()), {}},
                             .marks_needed = true,
@@ -280,10 +275,10 @@ void Tape::mark_layer_needed(const Record& record) {
 }
 
 void Tape::check_usable(const Value& value) const {
-  if (!value.idle && !value.forgotten) return;
+  if (!value.idle && !value.recomputed_later) return;
   throw ConfigError(
-      "a value that a block took or made is used behind the block that takes its result; end the "
-      "block there, or use --activations device and --recompute none or block");
+      "the input or an inner value of a layer is used after the next layer; end the layer after "
+      "that use, or choose activations = device and recompute = none or layer");
 }
 
 void Tape::run_record(Record& record) {
@@ -297,7 +292,8 @@ void Tape::run_record(Record& record) {
   end_call();
 }
 
-/// Layers that follow each other, by their records: which stay where they are meanwhile.
+/// Runs consecutive recomputed layers forward again, and then backward. Their records stay in the
+/// list until the caller removes them.
 void Tape::run_layers(size_t first_record, size_t count) {
   const size_t last_record = first_record + count - 1;
   Value& output = values_[records_[last_record].layer_output.id];
@@ -355,7 +351,7 @@ void Tape::begin_micro_batch(const TapeOptions& options, Tensor loss_total, Writ
   loss_total_ = loss_total;
   loss_write_ = loss_write;
   loss_gradient_scale_ = loss_gradient_scale;
-  num_losses_shown_ = 0;
+  num_losses_stored_ = 0;
   uses_of_parameter_.assign(uses_of_parameter_.size(), 0);
   use_log_.clear();
   replaying_uses_ = false;

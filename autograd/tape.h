@@ -1,17 +1,17 @@
 // The tape: runs a model's forward, remembers what its backward needs, and replays it in reverse.
 //
-// A primitive (autograd/primitives.h, or a user's own) opens a moment, takes its outputs from the
+// A primitive (autograd/primitives.h, or a user's own) opens a call, allocates its outputs in the
 // arena, submits kernels, and records one closure that submits its backward. A model only composes
-// primitives, so its backward follows from its forward. A block is a part of the model whose inner
-// activations are forgotten after its forward and recomputed before its backward (where
-// recomputation is on), or freed at its end (evaluation). With `recompute` N > 1, of N blocks that
-// follow each other only the first one's input is kept, and their forwards run again together
-// (Chen et al., arXiv 1604.06174). What is kept of a block rests from the end of the block that
-// uses it last to its backward (where `rest` is on): it may then leave the device.
+// primitives, so its backward follows from its forward.
 //
-// What is saved lives until the backward of the primitive that made it has been submitted; tensors
-// are views into the arena and must not be kept longer. One thread. Allocates only while its lists
-// grow, in the first step.
+// A layer is a part of the model. Where recomputation is on, the inner activations of a layer are
+// freed after its forward and computed again before its backward. With `recompute` N > 1, only the
+// input of the first of N consecutive layers is kept, and their forwards run again together (Chen
+// et al., arXiv 1604.06174). Where `mark_idle` is on, the activations that a layer keeps are idle
+// from its end until its backward: they may leave the device. An evaluation frees them at once.
+//
+// A saved tensor is a view into the arena. It is valid until the backward of the primitive that
+// made it has been submitted. One thread. The tape allocates host memory only in the first step.
 #pragma once
 
 #include <array>
@@ -35,8 +35,9 @@ struct Variable {
   bool has_gradient() const { return id >= 0; }
 };
 
-/// Which parameters a primitive uses, and whether its backward reads the weight again. A primitive
-/// of several moments may use rows of a parameter in each: all after the first continue its use.
+/// A parameter that a primitive uses, and whether its backward reads the weight again. A primitive
+/// of several calls may use some rows of a parameter in each: every call after the first says
+/// `continues`.
 struct WeightUse {
   ParameterId parameter;
   bool read_in_backward = true;
@@ -46,7 +47,7 @@ struct WeightUse {
 
 class Tape;
 
-/// What a recorded backward closure is given.
+/// What a backward closure works with.
 class Backward {
  public:
   Backward(Tape& tape, std::span<const ParameterUse> uses) : tape_(tape), uses_(uses) {}
@@ -54,17 +55,19 @@ class Backward {
   Stream& stream() const;
   /// The weight of the primitive's i-th WeightUse.
   Tensor weight(int i) const;
-  /// Where the gradient of the i-th WeightUse is summed.
+  /// Where to add the gradient of the i-th WeightUse.
   GradientTarget weight_gradient(int i) const;
-  /// The finished gradient of an output.
+  /// The gradient of an output. All its contributions are there.
   Tensor gradient(const Variable& output) const;
-  /// The same, to be changed in place and then passed to an input: nobody else reads it.
+  /// The same as memory of its own, which the closure may change in place before it calls
+  /// accumulate_gradient().
   Tensor own_gradient(const Variable& output) const;
   /// Where to write the gradient of an input. REQUIRES: input.has_gradient().
   GradientTarget input_gradient(const Variable& input) const;
-  /// Memory until the end of this moment.
+  /// Memory that is valid until the end of this call.
   Tensor scratch(Shape shape, DType type) const;
-  /// input's gradient += output's gradient, without a copy where it is the first.
+  /// Adds the gradient of the output to that of the input. The first contribution is not copied:
+  /// both then share the memory.
   void accumulate_gradient(const Variable& input, const Variable& output) const;
 
  private:
@@ -75,32 +78,33 @@ class Backward {
 using BackwardFunction = InlineFunction<void(const Backward&), 448>;
 using LayerFunction = InlineFunction<Variable(Tape&, Variable), 64>;
 
-/// Told where another micro-batch may take its turn: between the blocks of a forward, between the
-/// moments of one that keeps all it makes, and where a primitive of several moments says so.
+/// Called where another micro-batch may run: between the layers of a forward, between the calls of
+/// a layer that keeps all its activations, and where a primitive of several calls says so.
 class YieldPoint {
  public:
   virtual ~YieldPoint() = default;
   virtual void reached() = 0;
 };
 
-/// What an evaluation sends home of what it computes: host memory that the device's copies reach.
-/// Null: not wanted.
+/// Host memory into which an evaluation stores results. A null tensor: the result is not requested.
 struct TapeResults {
-  Tensor losses = {};  ///< fp32, of every row of the loss
+  Tensor losses = {};  ///< fp32, one for each row of the loss
   Tensor logits = {};  ///< (R, classes) of the logits' type: those of the last R rows of the loss
-  bool loss = true;    ///< false: logits are all that is wanted, other rows have none
+  bool loss = true;    ///< false: only the logits are requested, and other rows are not computed
 };
 
 struct TapeOptions {
   bool training = true;
-  uint32_t recompute = 0;                   ///< so many blocks at once; 0: all activations are kept
-  uint32_t recomputed_layers = UINT32_MAX;  ///< the first so many: they would be kept the longest
-  uint32_t recomputed_of = UINT32_MAX;      ///< of each so many in a row
-  bool mark_idle = false;  ///< activations rest between their block's forward and backward
+  uint32_t recompute = 0;  ///< how many consecutive layers are recomputed together; 0: none
+  /// Of every `recomputed_of` consecutive layers, the first `recomputed_layers` are recomputed: the
+  /// activations of early layers would be kept the longest.
+  uint32_t recomputed_layers = UINT32_MAX;
+  uint32_t recomputed_of = UINT32_MAX;
+  bool mark_idle = false;  ///< activations are marked as idle between forward and backward
   YieldPoint* yield_point = nullptr;
-  Dropout dropout = {};      ///< probability, key and step; in training alone
-  uint32_t micro_batch = 0;  ///< of the step's
-  TapeResults results = {};  ///< of an evaluation
+  Dropout dropout = {};      ///< probability, key and step; used in training only
+  uint32_t micro_batch = 0;  ///< its number in the step
+  TapeResults results = {};  ///< for an evaluation
 };
 
 class Tape {
@@ -114,79 +118,79 @@ class Tape {
   Stream& stream() { return compute_; }
   bool training() const { return options_.training; }
 
-  /// Opens a moment; the uses stay readable through weight() until end_call().
+  /// Opens a call. Its weights are readable through weight() until end_call().
   void begin_call(std::string_view name, std::initializer_list<WeightUse> uses);
   Tensor weight(int i);
-  /// For primitives that make gradients in their forward (the loss): the sum of the i-th use.
+  /// Where to add the gradient of the i-th use, in a call that begin_loss_call() opened.
   GradientTarget weight_gradient(int i);
-  /// As above, for a use announced with begin_loss_call. A moment of gradients alone belongs to
-  /// the backward phase.
+  /// Opens a call that computes gradients in the forward (the loss). A call that computes only
+  /// gradients belongs to the backward phase.
   void begin_loss_call(std::string_view name, std::initializer_list<WeightUse> uses,
                        Phase phase = Phase::Forward);
-  /// Memory for a result of the open moment. Its content is undefined.
+  /// Memory for a result of the open call. Its content is undefined.
   Variable output(Shape shape, DType type);
-  /// A result that takes the place of x, which nobody reads any more, its own backward included.
-  /// REQUIRES: x was made in the same block.
+  /// A result in the memory of x. REQUIRES: x was made in the same layer, and nothing reads it any
+  /// more, its own backward included.
   Variable output_in_place(const Variable& x);
-  /// Memory until the end of the moment.
+  /// Memory that is valid until the end of the call.
   Tensor scratch(Shape shape, DType type);
-  /// Closes the moment and records its backward (dropped where no backward will run).
+  /// Closes the call, and records its backward if one will run.
   void end_call(const BackwardFunction& backward);
   void end_call();
   GradientTarget input_gradient(const Variable& variable);
-  /// Frees an output that nobody reads any more: otherwise it waits for the backward.
+  /// Frees an output that nothing reads any more. Without this it is kept until the backward.
   void release(const Variable& output) { release_value(values_[output.id]); }
-  /// For primitives of several moments: other micro-batches may run theirs before the next.
+  /// For primitives of several calls: other micro-batches may run before the next call.
   void between_calls() {
     if (!in_layer_ && phase_ != Phase::Backward) yield();
   }
 
-  /// Runs body(*this, input) as a block. `body` runs again after forward() has returned: capture
-  /// values, and views of what outlives the step, never forward()'s locals by reference. What a
-  /// block made or took is used by nothing behind the block that takes its result, where `rest` or
-  /// `recompute` > 1 is on: ConfigError.
+  /// Runs body(*this, input) as a layer. `body` runs again after forward() has returned, so it
+  /// captures values, and references only to objects that outlive the step. Where `mark_idle` is on
+  /// or `recompute` > 1, nothing may use the input or an inner value of a layer after the next
+  /// layer, which takes the result: ConfigError.
   Variable layer(const LayerFunction& body, Variable input);
-  /// x = block(body, x), of a value that nothing behind the block uses: an evaluation frees it. Of
-  /// blocks in a row only two values so exist at once.
+  /// x = layer(body, x), where nothing uses the old x after the layer. An evaluation frees it, so
+  /// that only two values of consecutive layers exist at the same time.
   void next_layer(const LayerFunction& body, Variable& x);
-  /// Layers so far in this micro-batch, without those inside others.
+  /// Layers of this micro-batch so far, without layers inside of layers.
   uint32_t num_layers() const { return num_layers_; }
 
   /// Adds a micro-batch's losses (N) fp32 to the step's total.
   void add_losses(Tensor losses);
-  /// For primitives that make a loss: the first of its `num_rows` rows that anybody asks for.
-  int64_t first_wanted_row(int64_t num_rows) const;
-  bool wants_loss() const { return options_.results.loss; }
-  /// Logits (n, classes) of rows from `row` on and classes from `first_class` on, before anything
-  /// changes them: what is wanted of them goes home.
-  void show_logits(int64_t num_rows, int64_t row, int64_t first_class, Tensor logits);
-  /// What every loss gradient is multiplied with: 1 / (targets in the step), times the loss scale.
+  /// For primitives that compute a loss: the first of its `num_rows` rows that is requested.
+  int64_t first_requested_row(int64_t num_rows) const;
+  bool requests_loss() const { return options_.results.loss; }
+  /// Stores the requested part of logits (n, classes), which are those of rows from `row` on and of
+  /// classes from `first_class` on. Called before a kernel changes the logits.
+  void store_logits(int64_t num_rows, int64_t row, int64_t first_class, Tensor logits);
+  /// The factor of every loss gradient: the loss scale / the number of targets in the step.
   float loss_gradient_scale() const { return loss_gradient_scale_; }
 
-  /// Of a place in the model, where no other has this number, on values of so many samples. Off
-  /// where the run has no dropout, and in evaluation.
+  /// Dropout for one place of the model, on values of `num_samples` samples. Each place has a
+  /// `site` of its own. Off in evaluation, and where the run has no dropout.
   Dropout dropout_at(uint32_t site, int64_t num_samples) const;
 
-  // For whoever runs a micro-batch.
+  // For the code that runs a micro-batch (autograd/micro_batches.h).
   void begin_micro_batch(const TapeOptions& options, Tensor loss_total, Write loss_write,
                          float loss_gradient_scale);
-  /// The forward fell into this many segments, at its boundaries.
+  /// Yield points cut the forward into this many segments.
   size_t num_segments() const { return segments_.size(); }
   void begin_backward();
-  /// The backward of this segment and all behind it that have not had theirs. Nothing in an
-  /// evaluation.
+  /// Runs the backward of all segments from `segment` on that did not run yet. An evaluation has
+  /// none.
   void run_backward(size_t segment);
-  /// Frees what is left.
+  /// Frees all values that are left.
   void end_micro_batch();
 
  private:
   friend class Backward;
-  struct Value {  // a Variable's memory
+  struct Value {  // the memory of a Variable
     size_t offset = 0;
     size_t bytes = 0;
     bool live = false;
     bool idle = false;
-    bool forgotten = false;  // until it is recomputed as another
+    bool recomputed_later = false;  // freed; recomputation makes another value of it
     DType dtype = DType::F32;
     Shape shape;
     int32_t gradient = -1;
@@ -196,12 +200,12 @@ class Tape {
     size_t bytes = 0;
     int32_t num_owners = 0;
   };
-  struct Record {  // a primitive, a block to recompute, or where values that rest wake
+  struct Record {  // a primitive, a layer to recompute, or a place where idle values are needed
     BackwardFunction backward = {};
     LayerFunction layer = {};
     Variable layer_input = {}, layer_output = {};
-    uint32_t num_layers_before = 0;  // that are recomputed with this one
-    bool marks_needed = false;       // the block's input, and slots from first_value to its output
+    uint32_t num_layers_before = 0;  // that are recomputed together with this one
+    bool marks_needed = false;       // the layer's input, and values from first_value to its output
     size_t first_use_log = 0;
     std::string_view name = {};
     std::array<ParameterUse, kMaxUses> uses = {};
@@ -220,14 +224,15 @@ class Tape {
   Variable layer(const LayerFunction& body, Variable input, bool ends_input);
   Variable run_as_layer(const LayerFunction& body, Variable input);
   void record_layer(const LayerFunction& body, Variable input, Variable result, size_t first_use);
-  /// Is this block, the latest that began, recomputed? Within one that runs again all are.
+  /// Is the layer that began last recomputed? In the backward: true, for layers inside of it.
   bool recomputes() const {
     return options_.recompute > 0 &&
            (phase_ == Phase::Backward ||
             (num_layers_ - 1) % options_.recomputed_of < options_.recomputed_layers);
   }
-  /// Is all that this block makes kept, where it is? Then other micro-batches may run each of its
-  /// moments before the next: a weight is done with at once, and so is a gradient.
+  /// Are all activations of this layer kept on the device? Then all micro-batches may run one call
+  /// before any runs the next: the call's weight, and in the backward its gradient, is then needed
+  /// for the shortest time.
   bool keeps_layer() const { return options_.training && !recomputes() && !options_.mark_idle; }
   void yield();
   void mark_idle(Value& value);
@@ -247,21 +252,21 @@ class Tape {
   bool recording_ = false;
   bool in_layer_ = false;
   uint32_t num_layers_ = 0;
-  bool in_new_segment_ = true;    // no moment since the last boundary
+  bool in_new_segment_ = true;    // no call since the last yield point
   std::vector<size_t> segments_;  // where each begins in records_
   Phase phase_ = Phase::Forward;
   Tensor loss_total_;
   Write loss_write_ = Write::Store;
   float loss_gradient_scale_ = 0;
-  int64_t num_losses_shown_ = 0;
+  int64_t num_losses_stored_ = 0;
 
   std::vector<Value> values_;
   std::vector<GradientMemory> gradients_;
   std::vector<int32_t> free_gradients_;
   std::vector<Record> records_;
-  std::vector<uint32_t> uses_of_parameter_;  // calls so far in this micro-batch's forward
-  std::vector<uint32_t> use_log_;            // the use indices given out, in order
-  size_t use_cursor_ = 0;                    // while a block is recomputed: where in the log
+  std::vector<uint32_t> uses_of_parameter_;  // so far in this micro-batch's forward
+  std::vector<uint32_t> use_log_;            // the number of each use, in order of the forward
+  size_t use_cursor_ = 0;                    // while a layer is recomputed: position in the log
   bool replaying_uses_ = false;
 
   struct Open {

@@ -9,8 +9,8 @@ namespace {
 
 constexpr uint32_t kNever = UINT32_MAX;
 
-/// For every parameter chunk that gets a gradient, the moment after which it may be finished and
-/// updated: the last that writes a gradient in it, or reads its weights later still.
+/// For every parameter chunk that gets a gradient, the call after which it may be rounded and
+/// updated: the last call that writes its gradient or reads its weights.
 std::vector<uint32_t> last_contributions(const Trace& trace, const Layout& layout) {
   std::vector<uint32_t> last(layout.num_chunks(), kNever);
   for (uint32_t m = 0; m < trace.calls.size(); ++m) {
@@ -25,7 +25,7 @@ std::vector<uint32_t> last_contributions(const Trace& trace, const Layout& layou
   return last;
 }
 
-/// Gathers the chunks of one item, each once.
+/// Collects the chunks of one item, each once.
 class UseCollector {
  public:
   UseCollector(const Layout& layout, ChunkTrace& chunk_trace)
@@ -43,7 +43,7 @@ class UseCollector {
   }
   void read(Space space, ElementRange range) { add(space, range, false, false); }
   void write(Space space, ElementRange range) { add(space, range, true, false); }
-  /// Reads what some earlier item wrote; chunks that nothing wrote are left out.
+  /// Reads chunks that an earlier item wrote; leaves out chunks that no item wrote.
   void consume(Space space, ElementRange range) { add(space, range, true, true); }
 
  private:
@@ -99,7 +99,7 @@ struct Period {
   uint32_t first, last;
 };
 
-/// Sorts periods and joins those without a moment between them.
+/// Sorts periods, and joins those with no call between them.
 void join(std::vector<Period>& periods) {
   std::ranges::sort(periods, {}, &Period::first);
   size_t num_joined = 0;
@@ -113,7 +113,7 @@ void join(std::vector<Period>& periods) {
   periods.resize(num_joined);
 }
 
-/// Most follow the one before them: then that one grows, and there is little to sort.
+/// Adds a period. Most periods follow the last one, which then grows: there is little to sort.
 void add(std::vector<Period>& periods, Period p) {
   const bool touches =
       !periods.empty() && periods.back().first <= p.first && p.first <= periods.back().last + 1;
@@ -125,7 +125,7 @@ void add(std::vector<Period>& periods, Period p) {
 }
 
 struct ChunkPeriods {
-  std::vector<Period> lives, busy;  // busy: alive and not at rest
+  std::vector<Period> lives, busy;  // busy: alive and not idle
 };
 
 std::vector<ChunkPeriods> periods_of_chunks(const Trace& trace, size_t chunk_bytes) {
@@ -164,7 +164,7 @@ struct Happening {
   uint32_t item, chunk;
 };
 
-/// Writes the happenings of one kind by item; of one item in the order in which they are given.
+/// Writes the events of one kind by item, and for one item in the given order.
 void add_events(ChunkTrace& chunk_trace, ArenaChunkEvent event,
                 std::span<const Happening> happenings) {
   const int e = static_cast<int>(event);
@@ -181,7 +181,7 @@ void add_events(ChunkTrace& chunk_trace, ArenaChunkEvent event,
   }
 }
 
-/// Coroutines the periods of activations into events of arena chunks.
+/// Makes events of arena chunks from the periods of activations.
 void add_activations(ChunkTrace& chunk_trace, const Trace& trace, size_t chunk_bytes,
                      const std::vector<uint32_t>& item_of_call) {
   const std::vector<ChunkPeriods> chunks = periods_of_chunks(trace, chunk_bytes);
@@ -204,7 +204,7 @@ void add_activations(ChunkTrace& chunk_trace, const Trace& trace, size_t chunk_b
   }
 }
 
-/// Chunks by the moment after which they are finished; of one moment ascending.
+/// Chunks by the call after which they are rounded; for one call ascending.
 std::vector<uint32_t> order_of_finish(const std::vector<uint32_t>& last) {
   std::vector<uint32_t> order;
   for (uint32_t c = 0; c < last.size(); ++c) {
@@ -214,7 +214,7 @@ std::vector<uint32_t> order_of_finish(const std::vector<uint32_t>& last) {
   return order;
 }
 
-/// Counts first, then places: chunk by chunk, and then item by item.
+/// Counts first and then fills the lists, by chunk and by item.
 void index_needs(ChunkTrace& chunk_trace) {
   const auto for_each_chunk = [&](const ChunkTraceItem& item, const auto& visit) {
     for (const ChunkUse& use : chunk_trace.uses_of(item)) visit(use.chunk);

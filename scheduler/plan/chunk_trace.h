@@ -1,5 +1,5 @@
-// A trace cut along a layout: the compute lane's items in order, with the chunks each needs. The
-// planner's input and the validator's; pure.
+// A trace in terms of chunks: the items of the compute stream in order, with the chunks that each
+// needs. Planner and validator begin with it. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,30 +14,30 @@ namespace ebb {
 /// What an item does with a chunk.
 enum class Touch : uint8_t {
   Read,    ///< weights
-  Create,  ///< first contribution: what was there does not matter
-  Update,  ///< a later contribution, or the last read of sums
+  Create,  ///< writes the first contribution; the old content does not matter
+  Update,  ///< adds a later contribution, or reads the sums for the last time
 };
 
 struct ChunkUse {
-  uint32_t chunk = 0;  ///< dense number: ChunkTrace::dense()
+  uint32_t chunk = 0;  ///< flat index, see ChunkTrace::flat_index()
   Touch touch = Touch::Read;
 };
 
 /// What happens to a chunk of the activation arena at an item.
 enum class ArenaChunkEvent : uint8_t {
-  Begin,   ///< its life begins: what was there does not matter
-  Idle,    ///< nothing touches it behind this item until it wakes
-  Needed,  ///< it is needed again
+  Begin,   ///< it is allocated; the old content does not matter
+  Idle,    ///< nothing touches it after this item until Needed
+  Needed,  ///< it is used again
   End,
 };
 inline constexpr int kNumArenaChunkEvents = 4;
 
-/// Run of a moment, Finish of a parameter chunk, or its update on the device: one of the three.
+/// One of three: a call, the rounding of a parameter chunk, or its update on the device.
 struct ChunkTraceItem {
   uint32_t call = UINT32_MAX;
   uint32_t rounded_chunk = UINT32_MAX;
   uint32_t updated_chunk = UINT32_MAX;
-  uint32_t first_use = 0, num_uses = 0;             ///< in ChunkTrace::uses; no chunk twice
+  uint32_t first_use = 0, num_uses = 0;  ///< in ChunkTrace::uses; each chunk appears once
   uint32_t first_event[kNumArenaChunkEvents] = {};  ///< in ChunkTrace::events
   uint32_t num_events[kNumArenaChunkEvents] = {};
 
@@ -45,14 +45,13 @@ struct ChunkTraceItem {
   bool is_update() const { return updated_chunk != UINT32_MAX; }
 };
 
-/// Parameter chunks whose state lives on the device, and is updated there: as soon as they are
-/// finished, or behind everything else.
+/// Parameter chunks that the device updates: each when its gradient is rounded, or all at the end.
 struct DeviceUpdates {
   std::vector<uint32_t> chunks = {};
   bool at_end = false;
 };
 
-/// An item that needs a chunk: uses it, or has it begin or wake.
+/// An item that needs a chunk on the device: it uses the chunk, or the chunk begins or is needed.
 struct Need {
   uint32_t item = 0, chunk = 0;
 };
@@ -60,11 +59,11 @@ struct Need {
 struct ChunkTrace {
   std::vector<ChunkTraceItem> items;
   std::vector<ChunkUse> uses;
-  std::vector<uint32_t> events[kNumArenaChunkEvents];  ///< dense numbers of activation chunks
+  std::vector<uint32_t> events[kNumArenaChunkEvents];  ///< flat indices of arena chunks
   uint32_t first_flat[kNumSpaces + 1] = {};
-  std::vector<Need> needs;               ///< by item, and of one item by chunk
-  std::vector<uint32_t> first_need;      ///< [chunk] in needs_of_chunk, and one past the last
-  std::vector<uint32_t> needs_of_chunk;  ///< in needs, ascending
+  std::vector<Need> needs;               ///< by item, then by chunk
+  std::vector<uint32_t> first_need;      ///< [chunk] in needs_of_chunk; one more entry at the end
+  std::vector<uint32_t> needs_of_chunk;  ///< indices in needs, ascending
 
   uint32_t num_flat() const { return first_flat[kNumSpaces]; }
   uint32_t flat_index(ChunkId id) const {
@@ -80,17 +79,17 @@ struct ChunkTrace {
   }
 };
 
-/// `with_gradients` false: evaluation, nothing is finished. Nothing is updated on the device.
+/// Without device updates. `with_gradients` false: an evaluation, in which nothing is rounded.
 ChunkTrace make_chunk_trace(const Trace& trace, const Layout& layout, bool with_gradients);
 
-/// The same with updates on the device. REQUIRES: each of their chunks is finished.
+/// The same with device updates. REQUIRES: each of their chunks is rounded.
 ChunkTrace with_updates(const ChunkTrace& plain, const Layout& layout,
                         const DeviceUpdates& updates);
 
-/// The most chunks at once between their first and their last item.
+/// The largest number of chunks that are between their first and their last item at a time.
 uint32_t peak_of_chunks(const ChunkTrace& chunk_trace);
 
-/// Chunks of the activation arena.
+/// The number of chunks of the activation arena.
 uint32_t num_arena_chunks(const Trace& trace, size_t chunk_bytes);
 
 }  // namespace ebb

@@ -15,7 +15,7 @@ uint32_t Emitter::emit(Op op, std::initializer_list<uint32_t> waits) {
   return static_cast<uint32_t>(plan_.ops.size() - 1);
 }
 
-/// A store comes behind the last use.
+/// Waits for the last use of the chunk, or for the store after it.
 void Emitter::emit_drop(StreamKind stream, uint32_t chunk, uint32_t block, uint32_t last_item,
                         uint32_t store) {
   last_drop_[chunk] = emit({.kind = OpKind::Drop,
@@ -76,7 +76,7 @@ void Emitter::emit_item(uint32_t i) {
   if (stays) emit_store_partial_norms(item.rounded_chunk, index);
 }
 
-/// Of a gradient that stays on the device.
+/// For a gradient that stays on the device.
 void Emitter::emit_store_partial_norms(uint32_t c, uint32_t finish) {
   last_gradient_store_ = emit({.kind = OpKind::StorePartialNorms,
                                .stream = StreamKind::Store,
@@ -163,7 +163,7 @@ void Emitter::emit_end() {
   }
 }
 
-/// By position, and of one position by deadline.
+/// Sorts assignments by position, then by deadline.
 void Emitter::order_assignments() {
   const std::vector<Assignment>& assignments = residency_.assignments;
   first_assignment_after_.assign(chunk_trace_.items.size() + 2, 0);

@@ -1,5 +1,5 @@
-// The planner's second pass: what was decided becomes the list of operations, each with what it
-// waits for. Part of make_plan(); one thread.
+// The second half of the planner: it makes the list of operations from the decisions of Residency,
+// each with the operations that it waits for. Part of make_plan(); one thread.
 #pragma once
 
 #include <initializer_list>
@@ -43,7 +43,7 @@ class Emitter {
   uint32_t store_op(uint32_t store) const {
     return store == kNone ? kNone : residency_.stores[store].op;
   }
-  /// The update that makes a chunk's weights what is loaded now.
+  /// The update that a load of this chunk must wait for, or kNone.
   uint32_t update_before(ChunkId id) const {
     return id.space == Space::Weights ? last_update_[id.index] : kNone;
   }
@@ -54,17 +54,18 @@ class Emitter {
   Residency& residency_;
   Plan& plan_;
   std::vector<uint32_t> op_of_item_;
-  std::vector<uint32_t> pending_load_;            // [chunk] that no item has waited for yet
-  std::vector<uint32_t> last_drop_;               // [chunk]
-  std::vector<uint32_t> assignment_order_;        // brings by position
+  std::vector<uint32_t> pending_load_;      // [chunk] the load that no item has waited for yet
+  std::vector<uint32_t> last_drop_;         // [chunk]
+  std::vector<uint32_t> assignment_order_;  // assignments by position
   std::vector<uint32_t> first_assignment_after_;  // [order of position] in assignment_order_
   size_t next_assignment_ = 0;
   std::vector<uint32_t> store_order_;  // stores by after_item
   size_t next_store_ = 0;
-  std::vector<uint32_t> gradient_buffer_of_chunk_;  // [parameter chunk] gradient slot
+  std::vector<uint32_t> gradient_buffer_of_chunk_;  // [parameter chunk]
   std::vector<uint32_t> last_update_of_buffer_;
-  std::vector<uint32_t> last_update_;   // [parameter chunk] of the step before, or of this one
-  std::vector<uint32_t> finished_;      // parameter chunks, in order
+  std::vector<uint32_t>
+      last_update_;                 // [parameter chunk] its deferred update, or that of this step
+  std::vector<uint32_t> finished_;  // parameter chunks, in order
   std::vector<uint32_t> parts_stored_;  // [parameter chunk] gradient chunks stored
   uint32_t last_gradient_store_ = kNone;
   uint32_t norm_ = kNone;

@@ -10,18 +10,18 @@
 namespace ebb {
 namespace {
 
-// A chunk rests while an eighth of the blocks change hands: 1-4 % more traffic than the least, but
-// stores of gradient sums do not hold up the moments that need their blocks (GPT-3, two
-// micro-batches: 1.005 x bound, without rest 1.16).
+// A chunk is protected while an eighth of the blocks get other chunks. This is 1-4 % more traffic
+// than the least, but calls do not wait for blocks from which gradient sums are still being stored
+// (GPT-3 with two micro-batches, simulated: 1.005 x the bound, and 1.16 x without protection).
 constexpr uint32_t kProtectedShare = 8;
 
-// The next forward begins with them.
+// Their updates are not deferred, because the next forward begins with their weights.
 constexpr size_t kLastToFinish = 2;
 
-/// Where each parameter chunk's gradient waits for its update, and which updates are carried: with
-/// clipping all, and each gradient has a slot of its own. Without, a share, spread over the
-/// backward, so that the optimizer is neither idle nor behind: those have slots of their own, and
-/// the others go round.
+/// Decides which updates are deferred, and returns the gradient buffer of each parameter chunk.
+/// With clipping all updates are deferred, and each gradient has a buffer of its own. Without, a
+/// share is deferred, spread over the backward so that the optimizer is always busy: those
+/// gradients have buffers of their own, and the others use the remaining buffers in rotation.
 std::vector<uint32_t> assign_gradient_buffers(const ChunkTrace& chunk_trace, const Layout& layout,
                                               const PlanOptions& options, Plan& plan) {
   std::vector<uint32_t> slots(layout.num_chunks(), kNone);
@@ -43,7 +43,8 @@ std::vector<uint32_t> assign_gradient_buffers(const ChunkTrace& chunk_trace, con
   uint32_t num_deferred = 0;
   for (size_t i = 0; i < order.size(); ++i) num_deferred += defers(i);
   const uint32_t num_round = options.update_after_norm ? 0 : std::max(1u, options.gradient_buffers);
-  // As many slots as chunks: in their order, as the last chunk may be short, and its slot.
+  // With a buffer for every chunk, buffers are in chunk order: the last chunk and its buffer may be
+  // short.
   const auto num_chunks = static_cast<uint32_t>(layout.num_chunks() - plan.device_updates.size());
   const bool own = options.update_after_norm || num_deferred + num_round >= num_chunks;
   plan.gradient_buffers = own ? num_chunks : num_deferred + num_round;
@@ -59,7 +60,7 @@ std::vector<uint32_t> assign_gradient_buffers(const ChunkTrace& chunk_trace, con
   return slots;
 }
 
-/// So many of them, evenly; the last is one, and the first where all are.
+/// Chooses at most `most` of the chunks, evenly spread; the last one is always among them.
 std::vector<uint32_t> spread(const std::vector<uint32_t>& chunks, uint64_t most) {
   const uint64_t num = std::min<uint64_t>(most, chunks.size());
   std::vector<uint32_t> some;
@@ -69,10 +70,11 @@ std::vector<uint32_t> spread(const std::vector<uint32_t>& chunks, uint64_t most)
   return some;
 }
 
-/// Of the updates that are carried, as many, evenly spread over the order in which gradients are
-/// finished: what is carried then comes between them, in the backward as in the next forward, and
-/// neither has to wait for a row of updates. The last that is finished, with which the next forward
-/// begins, is the last to be one. Only behind the last use of their weights.
+/// Chooses the speculative updates among the deferred ones, evenly spread over the order in which
+/// gradients are rounded. So updates that are deferred lie between them, in the backward and in the
+/// next forward, and neither waits for many updates in a row. The chunk that is rounded last is
+/// chosen last, because the next forward begins with it. A chunk qualifies if nothing reads its
+/// weights after its gradient is rounded.
 void choose_speculated(const ChunkTrace& chunk_trace, uint32_t most, Plan& plan) {
   std::vector<uint32_t> last_use(chunk_trace.num_flat(), 0);
   for (uint32_t i = 0; i < chunk_trace.items.size(); ++i) {
@@ -121,13 +123,13 @@ std::vector<uint32_t> living_on_device(const ChunkTrace& chunk_trace, const Plan
   return weights;
 }
 
-/// The first that are finished, of those that this step reads and updates at home, and does not
-/// carry.
+/// The chunks that are rounded first, of those that this step reads and updates on the host,
+/// without deferred updates.
 std::vector<uint32_t> choose_residents(const ChunkTrace& chunk_trace, const PlanOptions& options,
                                        const Plan& plan, uint32_t num) {
   if (!options.update && !options.device_chunks.empty())
     return living_on_device(chunk_trace, options);
-  // What an evaluation loads comes between them.
+  // In an evaluation the chunks that are loaded lie between the resident ones.
   if (!options.update) return spread(weights_of(chunk_trace), num);
   std::vector<bool> fit(chunk_trace.num_flat(), false);
   for (const ChunkUse& use : chunk_trace.uses) fit[use.chunk] = true;
@@ -143,7 +145,7 @@ std::vector<uint32_t> choose_residents(const ChunkTrace& chunk_trace, const Plan
   return resident;
 }
 
-/// The last that are finished: the next forward begins with them.
+/// The chunks that are rounded last, because the next forward begins with them.
 DeviceUpdates choose_device_updates(const ChunkTrace& chunk_trace, const Layout& layout,
                                     const PlanOptions& options, uint32_t num_spare) {
   DeviceUpdates updates{.at_end = options.update_after_norm};
@@ -159,18 +161,18 @@ DeviceUpdates choose_device_updates(const ChunkTrace& chunk_trace, const Layout&
   return updates;
 }
 
-/// Fewer are held where some would have to leave before they are used.
+/// Makes fewer chunks resident where some would be evicted before their first use.
 Residency decide_residency(const ChunkTrace& chunk_trace, const PlanOptions& options,
                            uint32_t num_spare, Plan& plan) {
   const uint32_t num_rest = options.least_traffic ? 0 : options.num_blocks / kProtectedShare;
-  const bool can_hold = !options.update || !options.update_after_norm;
-  // All weights of an evaluation: then no moment needs blocks for them beside those.
+  const bool can_keep_resident = !options.update || !options.update_after_norm;
+  // All weights of an evaluation are resident: then no call needs further blocks for weights.
   const bool all =
       !options.update && options.resident_chunks > num_spare &&
       weights_of(chunk_trace).size() + most_activations(chunk_trace) <= options.num_blocks;
-  uint32_t resident_chunks = !can_hold ? 0
-                             : all     ? options.resident_chunks
-                                       : std::min(options.resident_chunks, num_spare);
+  uint32_t resident_chunks = !can_keep_resident ? 0
+                             : all              ? options.resident_chunks
+                                                : std::min(options.resident_chunks, num_spare);
   for (;;) {
     Residency residency(chunk_trace, options.num_blocks, num_rest,
                         choose_residents(chunk_trace, options, plan, resident_chunks));

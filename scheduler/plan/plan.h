@@ -1,32 +1,32 @@
-// The plan: when bytes move. Data, made by a pure function from a trace, a layout and a number of
-// blocks.
+// The plan of a step: which bytes move when. It is data, made by a pure function from a trace, a
+// layout and a number of blocks.
 //
-// A plan is a list of operations in the order in which they are submitted. Each runs on one of four
-// lanes, in order within its lane; across lanes it waits for the events of the operations it names.
-// It is executed (executor.h), validated (validate.h), simulated (simulate.h), printed and
-// compared.
+// A plan is a list of operations, in the order in which they are submitted. Each operation runs on
+// one of four streams. Operations of one stream run in order; an operation also waits for the
+// events of the operations that it names. A plan is executed (scheduler/run/executor.h), validated
+// (validate.h), simulated (simulate.h), printed and compared.
 //
-// Eviction: furthest next use (Belady), exact because every chunk takes one block, of the chunks
-// that were not used just now: theirs is the only block that is not free in time. An activation
-// chunk that will live again counts as used again. Prefetch: a load starts as soon as the block it
-// was given is free, earliest deadline first; loads take blocks in the order in which they became
-// free, so that they start early. It costs no extra block. What is not copied is given a block when
-// it is needed, one that became free shortly before.
+// Eviction chooses the chunk whose next use is furthest away (Belady), which is exact because every
+// chunk takes one block. Chunks that were used just now are protected: their block would not be
+// free in time. An activation chunk that will be needed again counts as used again.
 //
-// The update makes every weight stale, so a plan starts and ends with nothing on the device, but
-// for weights that are held: what was updated early in backward comes back before the step ends, to
-// be there when the next begins. Loads are then spread over the step as compute is; without, the
-// forward, a third of the compute, has to wait for half of them.
+// Prefetch starts a load as soon as its block is free, earliest deadline first. Loads take blocks
+// in the order in which they became free, so that they start early and need no additional block. A
+// chunk that is not copied is allocated when it is needed, in a block that became free last.
 //
-// Updates that a step need not wait for are carried into the next one: its plan begins with them,
-// in the order in which its forward needs the weights, and the load of a chunk waits for its
-// update. So a plan is what every step does, and the same operations make the last step's end
-// (make_flush_plan).
+// An update changes every weight, so a plan starts and ends with an empty device, except for
+// resident weights: chunks that are updated early in the backward are loaded again before the step
+// ends, so that the next forward finds them. Loads are then spread over the step as the compute is.
+// Without resident weights the forward, a third of the compute, has half of the loads.
 //
-// Where blocks and memory are left, some chunks live on the device, with all that the optimizer
-// keeps of them, and are updated there. They get their blocks once (make_initialise_plan), and
-// nothing of them ever moves. They are those whose gradients are finished last, and whose weights
-// are needed first.
+// Updates that a step need not wait for are deferred: the plan begins with the deferred updates of
+// the step before, in the order in which the forward needs the weights, and the load of a chunk
+// waits for its update. So every step has the same plan. After the last step, make_flush_plan()
+// makes the updates that are left.
+//
+// If blocks and memory are left, some chunks have all their planes on the device and are updated
+// there. They get their blocks once (make_initialise_plan) and never move. The planner chooses the
+// chunks whose gradients are finished last and whose weights the forward needs first.
 //
 // Everything here is a plain value or a pure function.
 #pragma once
@@ -64,51 +64,51 @@ struct Op {
   StreamKind stream = StreamKind::Compute;
   Tier from = Tier::None;  ///< Move
   Tier to = Tier::None;    ///< Move
-  ChunkId chunk = {};      ///< Move, Drop; Finish and Update: the parameter chunk (Space::Weights)
-  uint32_t call = kNone;   ///< Run
+  ChunkId chunk = {};      ///< Move, Drop; Round, Update: the parameter chunk (Space::Weights)
+  uint32_t call = kNone;   ///< Call
   uint32_t block = kNone;  ///< Move to the device, and Drop
-  uint32_t gradient_buffer =
-      kNone;                ///< Move of a gradient home, and Update there: the gradient slot
-  bool deferred = false;    ///< Update: of the step before this one
-  uint32_t first_wait = 0;  ///< in Plan::waits
+  uint32_t gradient_buffer = kNone;  ///< Move of a gradient to the host, and the host's Update
+  bool deferred = false;             ///< Update: it belongs to the step before this one
+  uint32_t first_wait = 0;           ///< in Plan::waits
   uint32_t num_waits = 0;
 };
 
-/// A forward is a third of a step's compute and half of its loads: the optimizer is then as busy
-/// beside it as beside the backward.
+/// The share of the updates that is deferred without clipping. The forward is a third of a step's
+/// compute but has half of its loads, so with this share the optimizer is as busy during the
+/// forward as during the backward.
 constexpr double kDeferredShare = 0.5;
 
-/// One comes home, one is updated, and one each to wait before and behind.
+/// One gradient is being stored, one chunk is being updated, and one waits before each of them.
 constexpr uint32_t kGradientBuffers = 4;
 
-/// What the planner may decide.
+/// What make_plan() is to do.
 struct PlanOptions {
   uint32_t num_blocks = 0;
-  bool update = true;             ///< false: evaluation, weights stay as they are
-  bool update_after_norm = true;  ///< clipping: no update before the norm is known
-  /// Without clipping: chunks of gradients on their way to the update in this step.
+  bool update = true;             ///< false: an evaluation, which has no gradients and no updates
+  bool update_after_norm = true;  ///< clipping: no update is made before the norm is known
+  /// Without clipping: how many gradients may wait in host memory for an update of this step.
   uint32_t gradient_buffers = kGradientBuffers;
-  bool defer_updates = false;  ///< into the next step: with clipping all, else a share
+  bool defer_updates = false;  ///< with clipping all updates are deferred, otherwise a share
   double deferred_share = kDeferredShare;
-  /// With clipping, of the updates that are carried: chunks to update during the backward in the
-  /// hope that clipping will not bite, if so many can be. Their carried update then only undoes and
-  /// makes again what has to be.
+  /// With clipping: on how many chunks to speculate, if so many can be. Their deferred update then
+  /// commits the speculative one, or rolls it back and makes another.
   uint32_t speculated_chunks = 0;
-  uint32_t resident_chunks = 0;  ///< chunks of weights to hold from step to step, if so many can
-                                 ///< be; none where updates come after the norm. Of evaluations:
-                                 ///< from one to the next, all the time
-  uint32_t device_updates = 0;   ///< chunks to update on the device, if so many can be
-  std::vector<uint32_t> device_chunks = {};  ///< of an evaluation: those that live there, ascending
-  bool least_traffic = false;  ///< evict by next use alone: a few moves less, later starts
+  /// How many chunks of weights stay on the device between steps, if so many can; none where
+  /// updates wait for the norm. In evaluations: between evaluations, and all the time.
+  uint32_t resident_chunks = 0;
+  uint32_t device_updates = 0;  ///< how many chunks the device updates, if so many can be
+  /// For an evaluation: the chunks whose planes are on the device, ascending.
+  std::vector<uint32_t> device_chunks = {};
+  bool least_traffic = false;  ///< do not protect chunks: fewer moves, but loads start later
 };
 
-/// An update that is left to the next step.
+/// An update that the next step makes.
 struct DeferredUpdate {
   uint32_t chunk = 0;
   uint32_t gradient_buffer = 0;
 };
 
-/// Weights on the device while no step runs.
+/// A chunk of weights that is on the device between steps.
 struct ResidentChunk {
   uint32_t chunk = 0;
   uint32_t block = 0;
@@ -120,14 +120,14 @@ struct Plan {
   uint32_t num_blocks = 0;
   uint32_t gradient_buffers = 0;
   std::vector<uint32_t>
-      stored_sums;  ///< sum chunks that leave the device between their uses, ascending
-  std::vector<uint32_t> stored_activations;  ///< arena chunks that leave while they rest, ascending
-  std::vector<DeferredUpdate> deferred;      ///< ascending; the first operations of the next step
-  std::vector<uint32_t> speculated;          ///< of those carried, ascending
-  /// The same chunks, as a rule in other blocks.
+      stored_sums;  ///< chunks of gradient sums that leave the device between uses, ascending
+  std::vector<uint32_t> stored_activations;  ///< arena chunks that leave while idle, ascending
+  std::vector<DeferredUpdate> deferred;      ///< by chunk; the next step begins with these updates
+  std::vector<uint32_t> speculated;          ///< chunks with a speculative update, ascending
+  /// The same chunks at both ends, usually in other blocks.
   std::vector<ResidentChunk> resident_at_start, resident_at_end;
-  std::vector<uint32_t> device_updates;  ///< of those held: they live on the device, ascending
-  size_t loaded_bytes = 0;               ///< chunks only
+  std::vector<uint32_t> device_updates;  ///< resident chunks that the device updates, ascending
+  size_t loaded_bytes = 0;               ///< of chunks only
   size_t stored_bytes = 0;
   uint32_t peak_blocks = 0;  ///< the most blocks in use at once
 
@@ -136,35 +136,35 @@ struct Plan {
   }
 };
 
-/// REQUIRES: options.num_blocks >= smallest_num_blocks(trace, layout); otherwise PlanError.
+/// Throws PlanError where options.num_blocks < smallest_need(...).num_blocks.
 Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& options);
-/// The same for who has the program already: with gradients if options.update.
+/// The same for a caller that has the chunk trace already; it has gradients if options.update.
 Plan make_plan(const ChunkTrace& chunk_trace, const Trace& trace, const Layout& layout,
                const PlanOptions& options);
 
-/// From an empty device to one with blocks for what lives there.
+/// Allocates blocks for the chunks that are updated on the device. REQUIRES: an empty device.
 Plan make_initialise_plan(const Plan& plan);
-/// From that to what a step starts with.
+/// Loads the resident weights that a step expects. It runs after the initialise plan.
 Plan make_warm_up_plan(const Plan& plan, const Layout& layout);
-/// And back, from what a step left over: its updates are made, held weights are dropped.
+/// Makes the deferred updates of the last step and drops resident weights that have a home.
 Plan make_flush_plan(const Plan& plan);
 
-/// Blocks of the largest moment, by space: what no plan can do without.
+/// The blocks of the largest call, by space. No plan works with fewer.
 struct BlockNeed {
   uint32_t num_blocks = 0;
   uint32_t by_space[kNumSpaces] = {};
-  std::string_view call;  ///< which moment it is
+  std::string_view call;  ///< its name
 };
 BlockNeed smallest_need(const Trace& trace, const Layout& layout, bool update);
 BlockNeed smallest_need(const ChunkTrace& chunk_trace, const Trace& trace);
-/// Blocks with which nothing is ever evicted before its last use.
+/// With so many blocks no chunk is evicted before its last use.
 uint32_t full_num_blocks(const Trace& trace, const Layout& layout, const PlanOptions& options);
 
-/// Blocks that a chunk takes all the time where the device updates it: for its weights, and for its
-/// gradient where that waits for the norm.
+/// Blocks that a chunk occupies during the whole step if the device updates it: one for its
+/// weights, and those of its gradient if that waits for the norm.
 uint32_t blocks_of_device_update(const Layout& layout, bool after_norm);
 
-/// Parameter chunks that some moment writes gradients of, in the order of their last contribution.
+/// The parameter chunks that get gradients, in the order in which their gradients are rounded.
 std::vector<uint32_t> round_order(const Trace& trace, const Layout& layout);
 
 std::string to_string(const Plan& plan, const Trace& trace);

@@ -10,8 +10,8 @@
 namespace ebb {
 namespace {
 
-// Of a finished chunk the gradient is home and the weights are updated, about, when so many more
-// are finished: the load lane, which waits for that, brings nothing else meanwhile.
+// An estimate: when so many more chunks are rounded, the gradient of a chunk is stored and its
+// weights are updated. A load that waits longer would delay the loads after it on its stream.
 constexpr uint32_t kRoundsLater = 4;
 
 uint32_t later(uint32_t a, uint32_t b) { return order_of(a) < order_of(b) ? b : a; }
@@ -99,8 +99,8 @@ void Residency::end_protection() {
   protected_.pop_front();
 }
 
-/// The chunk that is used furthest in the future, of those that do not rest if there is one; kNone
-/// where all are needed.
+/// The chunk whose next use is furthest away, among those that are not protected if there is one.
+/// Returns kNone where all chunks are needed now.
 uint32_t Residency::choose_victim(uint32_t item) {
   while (!protected_.empty() &&
          protected_.front().num_assignments + num_protected_ <= assignments.size())
@@ -110,7 +110,7 @@ uint32_t Residency::choose_victim(uint32_t item) {
       const uint32_t need = candidates_.greatest();
       const auto [next, c] = chunk_trace_.needs[need];
       const bool is_old_entry = chunks_[c].block == kNone || chunks_[c].next_item != next;
-      if (!is_old_entry && next == item) break;  // and so are all below it
+      if (!is_old_entry && next == item) break;  // this item needs it, and all that are smaller
       candidates_.erase(need);
       if (!is_old_entry) return c;
     }
@@ -119,12 +119,12 @@ uint32_t Residency::choose_victim(uint32_t item) {
   }
 }
 
-/// The block that the victim leaves.
+/// Evicts a chunk and returns its block.
 uint32_t Residency::evict(uint32_t item) {
   const uint32_t c = choose_victim(item);
   if (c == kNone) {
     throw PlanError(
-        fmt::format("{} blocks are not enough for item {} of the program", max_blocks_, item));
+        fmt::format("{} blocks are not enough for item {} of the chunk trace", max_blocks_, item));
   }
   Chunk& victim = chunks_[c];
   num_evicted_residents += is_resident_[c] && victim.cursor == 0;
@@ -140,9 +140,9 @@ uint32_t Residency::evict(uint32_t item) {
   return leave_block(victim, victim.last_item, store);
 }
 
-/// A load takes what is free the longest, as it starts then. Who is only given a block is given it
-/// when it is needed, and takes one that became free shortly before: more loads start early so. One
-/// whose gradient is still on its way home would make it wait.
+/// A load takes the block that has been free the longest, because it starts then. A chunk that is
+/// only allocated takes a block that became free shortly before it is needed, so that more loads
+/// start early; a block from which a gradient is still being stored would make it wait.
 uint32_t Residency::choose_block(uint32_t item, Touch touch) {
   if (blocks_.size() < max_blocks_) {
     blocks_.emplace_back();
@@ -202,15 +202,15 @@ void Residency::after_use(uint32_t c, uint32_t item) {
   free_block(chunk, item, store);
 }
 
-/// Between two lives an activation chunk keeps its block as long as nothing else wants it more: the
-/// arena reuses its addresses all the time, and each return would have to wait for the mover.
+/// After its last use an arena chunk keeps its block until another chunk needs the block more: the
+/// arena uses its addresses again and again, and each new allocation could wait.
 void Residency::begin_busy(uint32_t c, uint32_t item, Touch touch) {
   Chunk& chunk = chunks_[c];
-  chunk.next_item = kNone;  // busy: no candidate for eviction
+  chunk.next_item = kNone;  // in use: no candidate for eviction
   if (chunk.block == kNone) assign_block(c, item, touch);
 }
 
-/// Whoever takes its block has to take it home.
+/// A chunk that takes its block has to store its content first.
 void Residency::begin_idle(uint32_t c, uint32_t item) {
   Chunk& chunk = chunks_[c];
   chunk.last_item = item;
@@ -261,13 +261,13 @@ std::vector<ResidentChunk> Residency::weights_here() const {
   return here;
 }
 
-/// The item behind which the chunk that `item` finishes is home and updated, about.
+/// The item after which the chunk that `item` rounds is probably stored and updated.
 uint32_t Residency::after_rounds(uint32_t item) const {
   const auto at = static_cast<size_t>(std::ranges::lower_bound(rounds_, item) - rounds_.begin());
   return rounds_[std::min(at + kRoundsLater, rounds_.size() - 1)];
 }
 
-/// Where it was, if nothing came there since: otherwise that block would have to be taken from it.
+/// The block in which the chunk was, if no other chunk got it: otherwise that one had to leave.
 uint32_t Residency::block_to_return_to(uint32_t c) {
   const uint32_t former = chunks_[c].former_block;
   const Block& block = blocks_[former];
@@ -276,7 +276,7 @@ uint32_t Residency::block_to_return_to(uint32_t c) {
   return former;
 }
 
-/// To blocks that nobody needs any more.
+/// Loads resident weights again, into blocks that nothing else needs.
 void Residency::return_residents() {
   for (const uint32_t i : rounds_) {
     const uint32_t c =
@@ -288,7 +288,7 @@ void Residency::return_residents() {
 void Residency::run() {
   for (uint32_t i = 0; i < chunk_trace_.items.size(); ++i) {
     const ChunkTraceItem& item = chunk_trace_.items[i];
-    // What is here and needed now must not make room for the rest: its next use is this item.
+    // A chunk that this item needs must not be evicted for another one: its next use is this item.
     for (uint32_t c : chunk_trace_.chunks_of(item, ArenaChunkEvent::Begin)) {
       begin_busy(c, i, Touch::Create);
     }

@@ -1,5 +1,5 @@
-// The planner's first pass: which chunk is in which block when. Pure decisions; plan.cpp turns them
-// into operations.
+// The first half of the planner: it decides which chunk is in which block at which item. The
+// emitter (emitter.h) makes operations of the decisions. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,31 +14,31 @@
 
 namespace ebb {
 
-/// Positions are items after which something may happen; kStart is before item 0.
+/// A position is an item after which something may happen; kStart is before item 0.
 constexpr uint32_t kStart = UINT32_MAX;
 constexpr uint32_t order_of(uint32_t position) { return position == kStart ? 0 : position + 1; }
 
-/// A chunk going home: behind the item that used it last.
+/// A chunk is stored to the host, after the item that used it last.
 struct Store {
   uint32_t chunk;
   uint32_t after_item;
   uint32_t op = kNone;
 };
 
-/// A chunk getting a block: a load where its content is at home.
+/// A chunk gets a block. With `copy` it is loaded from host memory, otherwise only allocated.
 struct Assignment {
   uint32_t chunk;
   uint32_t deadline;  // the item that needs it
   uint32_t position;  // the item after which its block is free
   uint32_t block;
   bool copy;
-  uint32_t own_store;     // index of the store that took its content home, or kNone
+  uint32_t own_store;     // index of the store that copied its content to the host, or kNone
   uint32_t victim;        // the chunk that had the block, or kNone
   uint32_t victim_item;   // its last use
   uint32_t victim_store;  // index of its store, or kNone
 };
 
-/// Blocks by the time from which they are free; those of one time by number.
+/// Free blocks, by the time from which they are free, then by number.
 class FreedBlocks {
  public:
   struct Freed {
@@ -51,7 +51,8 @@ class FreedBlocks {
   /// REQUIRES: not empty, for all three.
   Freed first() const { return freed_[first_]; }
   uint32_t take_first();
-  /// Of those that are free at `order` the last but so many, else the first.
+  /// Skips the last `but` blocks of those that are free at `order`, and takes the one before; takes
+  /// the first block if there is none.
   uint32_t take_late(uint32_t order, size_t but);
 
  private:
@@ -61,18 +62,19 @@ class FreedBlocks {
   size_t first_ = 0;
 };
 
-/// Furthest next use (Belady) over the program, except that what was used just now rests a while:
-/// its block could be given on only after its last user, and after a store where it has to go home.
+/// Evicts the chunk whose next use is furthest away (Belady). Chunks that were used just now are
+/// protected: their block is free only after their last user, and after a store if they change.
 ///
-/// Held chunks are there when the program begins. Once they are finished, and their update had time
-/// to be made, they come back to blocks that nobody needs any more, and stay to the end: of what is
-/// brought they are the last. What the
-/// device updates stays all the time, and its gradient until then; and so do held chunks where
+/// Resident weights are on the device when the step begins. When their chunk is rounded and its
+/// update had time to run, they are loaded again, into blocks that nothing else needs, and stay.
+/// These loads are the last ones of a step. Chunks that the device updates keep their blocks all
+/// the time, and the blocks of their gradients until the update; so do all resident weights where
 /// nothing is updated.
 class Residency {
  public:
-  /// A chunk rests until `num_protected` others have come; 0: Belady's rule alone. REQUIRES: beside
-  /// the `held`, and what the device updates, there are blocks enough for every item.
+  /// A chunk is protected until `num_protected` others got blocks; 0: no protection. REQUIRES:
+  /// there are enough blocks for every item in addition to those of resident chunks and device
+  /// updates.
   Residency(const ChunkTrace& chunk_trace, uint32_t num_blocks, uint32_t num_protected,
             std::vector<uint32_t> resident = {});
   void run();
@@ -80,19 +82,19 @@ class Residency {
   std::vector<Assignment> assignments;
   std::vector<Store> stores;
   uint32_t num_blocks_used() const { return static_cast<uint32_t>(blocks_.size()); }
-  std::vector<uint32_t> stored_sums;  ///< sum chunks that leave between their uses, ascending
-  std::vector<uint32_t> stored_activations;  ///< arena chunks that leave while they rest, ascending
-  uint32_t num_evicted_residents = 0;        ///< those that had to leave before they were used
+  std::vector<uint32_t> stored_sums;         ///< chunks of sums that leave between uses, ascending
+  std::vector<uint32_t> stored_activations;  ///< arena chunks that leave while idle, ascending
+  uint32_t num_evicted_residents = 0;  ///< resident chunks that were evicted before their first use
 
   struct Block {
     uint32_t chunk = kNone;
     uint32_t free_after = kStart;
-    uint32_t free_from = kStart;  // `store` is over by then, about
+    uint32_t free_from = kStart;  // an estimate: by then `store` is done
     uint32_t store = kNone;
     bool busy = false;
   };
   const std::vector<Block>& blocks() const { return blocks_; }
-  /// Weights that are on the device before run() and after, and where they are now.
+  /// The resident chunks and their blocks: before run() those at the start, afterwards at the end.
   std::vector<ResidentChunk> weights_here() const;
 
  private:
@@ -103,7 +105,7 @@ class Residency {
     uint32_t next_item = kNone;
     uint32_t cursor = 0;  // in its list of needs
     uint32_t home_store = kNone;
-    uint32_t replaced_by = kNone;  // the bring that took its block
+    uint32_t replaced_by = kNone;  // the assignment that took its block
     bool dirty = false;
   };
 
@@ -136,15 +138,15 @@ class Residency {
   std::vector<Chunk> chunks_;
   std::vector<uint32_t> residents_;
   std::vector<bool> is_resident_;  // [chunk]
-  std::vector<bool> stays_;        // [chunk] until its last use, weights to the end
+  std::vector<bool> stays_;  // [chunk] keeps its block: weights to the end, others to the last use
   std::vector<Block> blocks_;
   struct Protected {
     uint32_t next_need;
-    size_t num_assignments;  // before it was used
+    size_t num_assignments;  // made before the chunk was used
   };
   std::deque<Protected> protected_;  // by time of use
-  IndexSet candidates_;        // for leaving, by their next need: the furthest is the greatest
-  FreedBlocks free_, stored_;  // the latter's content goes home
+  IndexSet candidates_;        // for eviction, by index of the next need; the greatest is furthest
+  FreedBlocks free_, stored_;  // stored_: free after a store
 };
 
 }  // namespace ebb

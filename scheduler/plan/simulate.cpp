@@ -12,7 +12,7 @@ namespace {
 
 double time_of(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
 
-/// The longer of arithmetic and memory traffic.
+/// The longer of the times for arithmetic and for memory traffic.
 double seconds_of(const Cost& cost, const Machine& machine) {
   const auto or_products = [&](double rate) { return rate > 0 ? rate : machine.flops_per_s; };
   const double products = cost.flops - cost.attention_flops - cost.vector_flops;
@@ -24,7 +24,7 @@ double seconds_of(const Cost& cost, const Machine& machine) {
          cost.num_kernels * machine.kernel_s;
 }
 
-/// What Finish reads and writes: every sum of the chunk's parameters, and the gradient.
+/// What rounding reads and writes: every sum of the chunk's parameters, and the gradient.
 double finish_bytes(const Layout& layout, uint32_t chunk) {
   const double gradient_bytes = static_cast<double>(size_of(layout.gradient_type()));
   double bytes = 0;
@@ -35,10 +35,10 @@ double finish_bytes(const Layout& layout, uint32_t chunk) {
   return bytes;
 }
 
-/// An undo log's for each parameter, escapes included (docs/undo.md).
+/// Bytes of the undo log for each parameter, with outliers (docs/undo.md).
 constexpr double kLogBytes = 1.15;
 
-/// Clipping does not bite: then what was speculated on is done.
+/// Assumes that clipping changes nothing: then a speculative update is committed in no time.
 bool is_done(const Op& op, const Plan& plan) {
   return op.kind == OpKind::Update && op.deferred &&
          std::ranges::binary_search(plan.speculated, op.chunk.index);
@@ -76,14 +76,14 @@ double duration_s(const Op& op, const Trace& trace, const Layout& layout, const 
 
 bool is_copy(const Op& op) { return op.kind == OpKind::Move && op.from != Tier::None; }
 
-/// The two parts of a clipped step.
-enum Part { kFirstForward, kRest };
+/// The two parts of a clipped step: the forward up to the first backward, and the remainder.
+enum Part { kFirstForward, kRemainder };
 struct PartTimes {
   double compute_s = 0, load_s = 0, store_s = 0;
   double copied_bytes = 0;
 };
 
-/// In which part each operation of the plan falls: for a load, that of the first moment that waits
+/// The part of each operation of the plan. A load belongs to the part of the first call that waits
 /// for it.
 std::vector<Part> parts_of(const Plan& plan, const Trace& trace) {
   std::vector<Part> parts(plan.ops.size(), kFirstForward);
@@ -92,7 +92,7 @@ std::vector<Part> parts_of(const Plan& plan, const Trace& trace) {
   for (size_t i = 0; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
     const bool goes_back = op.kind == OpKind::Call && trace.calls[op.call].phase == Phase::Backward;
-    if (goes_back) now = kRest;
+    if (goes_back) now = kRemainder;
     parts[i] = now;
     if (op.stream == StreamKind::Store) {
       parts[i] = kFirstForward;
@@ -117,35 +117,35 @@ Named longest(std::initializer_list<Named> times) {
                            [](const Named& a, const Named& b) { return a.seconds < b.seconds; });
 }
 
-/// On shared cores the copies stand in the optimizer's way,
+/// Copies on shared cores delay the optimizer.
 double update_on_cores(double update_s, double copied_bytes, const Machine& machine) {
   if (!machine.shared_cores) return update_s;
   return update_s + time_of(copied_bytes, machine.copy_bytes_per_s);
 }
 
-/// and both in compute's, unless that only pretends.
+/// Copies and the optimizer on shared cores delay compute, unless compute is emulated.
 double on_cores(double compute_s, double update_s, double copied_bytes, const Machine& machine) {
   if (!machine.shared_cores || machine.emulate_compute) return compute_s;
   return compute_s + update_on_cores(update_s, copied_bytes, machine);
 }
 
-Named clipped_bound(const std::array<PartTimes, 2>& parts, double update_s, double resident_s,
+Named clipped_bound(const std::array<PartTimes, 2>& parts, double update_s, double early_load_s,
                     const Machine& machine) {
   const PartTimes& first = parts[kFirstForward];
-  const PartTimes& rest = parts[kRest];
+  const PartTimes& remainder = parts[kRemainder];
   const Named forward =
       longest({{on_cores(first.compute_s, update_s, 0, machine), "compute, forward"},
                {first.load_s, "load, forward"},
                {update_on_cores(update_s, first.copied_bytes, machine), "update, forward"}});
-  const Named backward = longest({{rest.compute_s, "compute, backward"},
-                                  {rest.load_s - resident_s, "load, backward"},
-                                  {rest.store_s, "store, backward"}});
+  const Named backward = longest({{remainder.compute_s, "compute, backward"},
+                                  {remainder.load_s - early_load_s, "load, backward"},
+                                  {remainder.store_s, "store, backward"}});
   const Named both{forward.seconds + backward.seconds,
                    forward.seconds > backward.seconds ? forward.name : backward.name};
-  return longest({both, {first.load_s + rest.load_s, "load"}});
+  return longest({both, {first.load_s + remainder.load_s, "load"}});
 }
 
-/// Runs a plan's lanes against a clock that jumps from the end of one operation to the next.
+/// Runs the streams of a plan against a clock that jumps from one end of an operation to the next.
 class Clockwork {
  public:
   Clockwork(const Plan& plan, const Trace& trace, const Layout& layout, const Machine& machine)
@@ -180,22 +180,22 @@ class Clockwork {
  private:
   static constexpr double kNever = std::numeric_limits<double>::infinity();
 
-  /// What a lane does now.
+  /// What a stream does now.
   struct Work {
     uint32_t op = kNone;
-    double left_s = 0;  ///< it would still take alone, at `since_s`
+    double left_s = 0;  ///< remaining time at full speed, as of `since_s`
     double since_s = 0;
-    double speed = 1;  ///< of its speed alone
-    double cores = 0;  ///< what a copy takes of the processor at full speed
+    double speed = 1;  ///< share of the full speed
+    double cores = 0;  ///< share of the cores that a copy uses at full speed
     double end_s = kNever;
   };
-  /// What a lane is to start next: where in the lane, and how many of its waits are over.
+  /// What a stream starts next: its position, and how many of its waits are over.
   struct Cursor {
     uint32_t at = 0;
     uint32_t num_over = 0;
   };
 
-  /// The operation that may start on a lane now, or kNone.
+  /// The operation that may start on a stream now, or kNone.
   uint32_t find_ready(StreamKind stream) {
     const std::vector<uint32_t>& ops = streams_[static_cast<int>(stream)];
     Cursor& cursor = cursors_[static_cast<int>(stream)];
@@ -209,7 +209,7 @@ class Clockwork {
     cursor = {cursor.at + 1};
   }
 
-  /// True where something ended at once, so that more may start.
+  /// Returns true where an operation took no time, so that more may start.
   bool start_what_can() {
     const size_t num_done = num_done_;
     move_chunks();
@@ -224,7 +224,7 @@ class Clockwork {
     return num_done_ != num_done;
   }
 
-  /// The mover gives and takes blocks, and hands copies to the link.
+  /// The copy thread allocates and drops, and submits copies to the link.
   void move_chunks() {
     for (uint32_t op; (op = find_ready(StreamKind::Load)) != kNone; move_on(StreamKind::Load)) {
       if (is_copy(plan_.ops[op])) continue;
@@ -280,7 +280,7 @@ class Clockwork {
     ++num_done_;
   }
 
-  /// Copies come first; kernels and the optimizer have equal parts of what they leave.
+  /// Copies get cores first; kernels and the optimizer share the remainder equally.
   void share_cores() {
     if (!machine_.shared_cores) return;
     double copies = 0;
@@ -300,7 +300,7 @@ class Clockwork {
     }
   }
 
-  /// Kernels that only pretend use no cores.
+  /// Emulated kernels use no cores.
   bool shares(StreamKind stream) const {
     return stream == StreamKind::Update ||
            (stream == StreamKind::Compute && !machine_.emulate_compute);
@@ -324,8 +324,8 @@ class Clockwork {
   double now_s_ = 0;
   std::array<Work, kNumStreamKinds> works_;
   std::array<std::vector<uint32_t>, kNumStreamKinds> streams_;  // operations, in order
-  std::array<Cursor, kNumStreamKinds> cursors_;                 // of the load lane: the mover's
-  uint32_t next_load_ = 0;  // in its lane: what the link copies next, once the mover was there
+  std::array<Cursor, kNumStreamKinds> cursors_;  // for the load stream: of the copy thread
+  uint32_t next_load_ = 0;  // position in the load stream: the next copy of the link
   std::vector<uint8_t> done_;
   size_t num_done_ = 0;
   bool computed_ = false;
@@ -336,8 +336,8 @@ class Clockwork {
 }  // namespace
 
 double update_bytes_per_parameter(DType weight_type, DType gradient_type) {
-  // Master, momentum and variance are read and written, the gradient is read. The weight is the
-  // master, or half of it; one of fp16 is written beside it.
+  // Master, momentum and variance are read and written, the gradient is read. A weight is the
+  // master or half of it; an fp16 weight is written in addition.
   const double weight_bytes = weight_type == DType::F16 ? 2 : 0;
   return 12 + 12 + weight_bytes + static_cast<double>(size_of(gradient_type));
 }
@@ -381,10 +381,10 @@ Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
                {bound.store_s, "store"},
                {update_on_cores(bound.update_s, copied_bytes, machine), "update"}});
   if (clipped) {
-    const double resident_bytes =
+    const double early_bytes =
         static_cast<double>(plan.num_blocks) * static_cast<double>(layout.chunk_bytes());
     const Named two = clipped_bound(times, bound.update_s - speculated_s,
-                                    time_of(resident_bytes, machine.load_bytes_per_s), machine);
+                                    time_of(early_bytes, machine.load_bytes_per_s), machine);
     if (two.seconds >= least.seconds) least = two;
   }
   bound.seconds = least.seconds;

@@ -1,12 +1,12 @@
-// What a plan would take on a machine, and what no plan can beat. Pure functions.
+// How long a plan takes on a machine, and the lower bound for any plan. Pure functions.
 //
-// The simulation runs the plan's four lanes against a virtual clock: an operation starts when its
-// lane is free and what it waits for is done. On the load lane the mover, or the stream, waits for
-// each operation in turn, and the link takes copies in order; giving and taking blocks takes no
-// time, whoever does it, and neither does the norm. Where cores are shared, copies take their
-// part of them first, and kernels and the optimizer, while both have work, half of the rest each.
+// The simulation runs the four streams of a plan against a virtual clock. An operation starts when
+// its stream is free and the operations that it waits for are done. On the load stream the copy
+// thread waits for one operation after the other, and the link copies in order; allocating and
+// dropping take no time, nor does the norm. Where cores are shared, copies take their part of the
+// cores first, and kernels and the optimizer share the remainder equally while both have work.
 //
-// Times are seconds, rates bytes or flops a second; a rate of 0 is no limit.
+// Times are seconds, rates are bytes or flops per second; a rate of 0 means no limit.
 #pragma once
 
 #include <vector>
@@ -20,30 +20,30 @@ namespace ebb {
 
 struct Machine {
   double flops_per_s = 0;            ///< of matrix products
-  double attention_flops_per_s = 0;  ///< 0: as fast as matrix products, and so the next
+  double attention_flops_per_s = 0;  ///< 0: as for matrix products; the same for the next one
   double vector_flops_per_s = 0;     ///< of norms, activations, the loss
-  double kernel_s = 0;               ///< what every kernel takes beside: to start it, and to end it
+  double kernel_s = 0;               ///< the time to start and end a kernel, added to each
   double device_bytes_per_s = 0;     ///< device memory
   double load_bytes_per_s = 0;       ///< host to device
   double store_bytes_per_s = 0;
   double update_bytes_per_s = 0;  ///< host memory, for the optimizer
-  bool shared_cores = false;  ///< kernels and the optimizer run on the same cores: their times add
-  bool emulate_compute = false;  ///< shared cores: kernels take none, the others share them still
+  bool shared_cores = false;      ///< kernels, copies and the optimizer use the same cores
+  bool emulate_compute = false;   ///< with shared cores: kernels sleep and use no core
   double copy_bytes_per_s =
-      0;  ///< shared cores: how fast all of them would copy; 0: copies take none of their time
+      0;  ///< with shared cores: the rate of all cores together; 0: copies use no core
 };
 
-/// Bytes of host memory the optimizer touches for each parameter.
+/// Bytes of host memory that the optimizer reads and writes for each parameter.
 double update_bytes_per_parameter(DType weight_type, DType gradient_type);
 
-/// The least time a step can take that moves the plan's bytes (docs/memory.md, "Time"): max over
-/// what can overlap, sum over what cannot. A clipped step falls in two: up to the first backward,
-/// which the update may overlap, and the rest up to the norm. Loads for the
-/// rest may come early, as far as the blocks hold them.
+/// The shortest time in which a step can move the plan's bytes (docs/memory.md, "Time"): the
+/// maximum over what can overlap, the sum over what cannot. A clipped step has two parts: the
+/// forward, which the update may overlap, and the backward up to the norm. Loads of the second part
+/// may come early, as far as the blocks can hold them.
 struct Bound {
   double seconds = 0;
   const char* bound_by =
-      "compute";  ///< compute, load, store or update; clipped: of the longer part, by its name
+      "compute";  ///< compute, load, store or update; if clipped, with the name of the longer part
   double compute_s = 0, load_s = 0, store_s = 0, update_s = 0;
 };
 Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
@@ -51,8 +51,8 @@ Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
 
 struct Simulation {
   double seconds = 0;
-  double stream_busy_s[kNumStreamKinds] = {};  ///< of its operations, had nothing slowed them down
-  double stall_s = 0;  ///< the compute lane waiting, between its first and last operation
+  double stream_busy_s[kNumStreamKinds] = {};  ///< sum of its operations at full speed
+  double stall_s = 0;  ///< idle time of the compute stream between its first and last operation
   std::vector<OpTime> ops;
 };
 Simulation simulate(const Plan& plan, const Trace& trace, const Layout& layout,

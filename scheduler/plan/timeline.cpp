@@ -6,7 +6,7 @@
 namespace ebb {
 namespace {
 
-/// When all that an operation waits for has ended.
+/// When the last of the operations has ended that an operation waits for.
 double ready_s(const Plan& plan, std::span<const OpTime> times, const Op& op) {
   double ready = 0;
   for (const uint32_t w : plan.waits_of(op)) ready = std::max(ready, times[w].end_s);

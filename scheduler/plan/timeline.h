@@ -1,10 +1,10 @@
 // When the operations of a plan ran, and what compute waited for: of a measured step, or of a
 // simulated one. Pure functions.
 //
-// An operation begins when the one before it on its lane and all that it waits for have ended (of
-// an update, whose first bodies may have run before, what counts is what it held up by itself). One
-// that only gives or takes a block takes no time, and does not wait for the copies before it: the
-// mover, or the stream, waits for an operation in turn, the link copies in turn (simulate.h).
+// An operation begins when the operation before it on its stream, and all that it waits for, have
+// ended. An operation that only allocates or drops takes no time and does not wait for the copies
+// before it: the copy thread waits for one operation after the other, and the link copies in order
+// (simulate.h).
 #pragma once
 
 #include <functional>
@@ -21,26 +21,25 @@ struct OpTime {
   double end_s = 0;
 };
 
-/// Did it only give or take a block? Then nothing ever says that it ended.
+/// Does the operation only allocate or drop? Then no event is recorded for it.
 bool takes_no_time(const Op& op);
 
-/// `end_s` says when an operation ended; it is asked of those that take time, in their order.
-/// times: as many as the plan has operations.
+/// Fills `times`, one entry for each operation. `end_s` returns when an operation ended; it is
+/// called in order for the operations that take time.
 void fill_times(const Plan& plan, const std::function<double(uint32_t op)>& end_s,
                 std::span<OpTime> times);
 
-/// Seconds in which operations of both lanes ran.
+/// Seconds in which operations of both streams ran at the same time.
 double overlap(const Plan& plan, std::span<const OpTime> times, StreamKind a, StreamKind b);
 
-/// Compute idle before one of its operations.
+/// The compute stream was idle before one of its operations.
 struct Stall {
-  uint32_t op = 0;  ///< that could not begin
-  uint32_t cause =
-      kNone;  ///< of those that it waited for, the last to end; none: the program itself
+  uint32_t op = 0;         ///< the operation that had to wait
+  uint32_t cause = kNone;  ///< the operation that it waited for longest; kNone: the program thread
   double start_s = 0;
   double seconds = 0;
 };
-/// In order of time.
+/// All stalls, in order of time.
 std::vector<Stall> compute_stalls(const Plan& plan, std::span<const OpTime> times);
 
 }  // namespace ebb

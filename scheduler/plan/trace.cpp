@@ -11,7 +11,7 @@ Write Trace::write_of(const Call& call, const ParameterUse& use) const {
       return known.write;
     }
   }
-  throw LogicError("a moment writes a gradient that its trace does not know");
+  throw LogicError("a call writes a gradient that its trace does not have");
 }
 
 }  // namespace ebb

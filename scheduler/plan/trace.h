@@ -1,4 +1,4 @@
-// The trace: the moments of one optimizer step (or one evaluation), with what each uses and costs.
+// The trace: the calls of one step or of one evaluation, with what each uses and costs.
 //
 // A dry run of the real model code on the simulated device writes it
 // (scheduler/search/trace_recorder.h), before any memory exists. It does not depend on chunk size,
@@ -24,7 +24,7 @@ struct Call {
   Cost cost;
 };
 
-/// A range of the activation arena that is live in moments [first, last].
+/// A range of the activation arena that is live in calls [first_call, last_call].
 struct ActivationSpan {
   size_t offset = 0;
   size_t bytes = 0;
@@ -32,7 +32,7 @@ struct ActivationSpan {
   uint32_t last_call = 0;
 };
 
-/// Nothing touches a live activation after moment `last_before` until moment `first_after`.
+/// No call uses a live activation between the calls `last_before` and `first_after`.
 struct IdleInterval {
   uint32_t span = 0;  ///< in Trace::activations
   uint32_t last_before = 0;
@@ -43,13 +43,13 @@ struct Trace {
   std::vector<Call> calls;
   std::vector<ParameterUse> uses;
   std::vector<ActivationSpan> activations;
-  std::vector<IdleInterval> idle_intervals;  ///< by span, and of one span in order of time
+  std::vector<IdleInterval> idle_intervals;  ///< by span, then in order of time
   size_t arena_bytes = 0;
   size_t workspace_bytes = 0;
   std::span<const ParameterUse> uses_of(const Call& call) const {
     return std::span(uses).subspan(call.first_use, call.num_uses);
   }
-  /// How the gradient of a use of this moment meets what is there.
+  /// Whether this call stores the gradient of a use or adds it.
   Write write_of(const Call& call, const ParameterUse& use) const;
 };
 

@@ -67,8 +67,7 @@ Checker::Checker(const Plan& plan, const Trace& trace, const Layout& layout,
   count_contributions();
 }
 
-// ---- The trace, read anew
-// ---------------------------------------------------------------------------------------
+// ---- The trace, read again
 
 ChunkRange Checker::weight_chunks(const ParameterUse& use) const {
   return layout_.chunks(Space::Weights, layout_.weight_elements(use.parameter, use.rows));
@@ -89,12 +88,11 @@ void Checker::count_contributions() {
   }
 }
 
-// ---- Compute lane
-// -----------------------------------------------------------------------------------------------
+// ---- Compute stream
 
 void Checker::check_run(const Op& op) {
   if (op.call != next_call_) {
-    report_.complain("runs moment {}, the next is {}", op.call, next_call_);
+    report_.complain("runs call {}, the next is {}", op.call, next_call_);
   }
   if (op.call >= trace_.calls.size()) return;
   next_call_ = op.call + 1;
@@ -131,7 +129,6 @@ void Checker::read_sums(const Segment& segment) {
 }
 
 // ---- Moves
-// ------------------------------------------------------------------------------------------
 
 void Checker::check_move(const Op& op) {
   if (op.to == Tier::Device && op.from != Tier::Device) return memory_.bring(op);
@@ -147,7 +144,6 @@ void Checker::check_move(const Op& op) {
 }
 
 // ---- The whole
-// --------------------------------------------------------------------------------------------------
 
 StreamKind stream_of(const Op& op) {
   switch (op.kind) {
@@ -172,7 +168,7 @@ StreamKind stream_of(const Op& op) {
 
 bool Checker::is_well_formed(const Op& op) {
   if (op.stream != stream_of(op)) {
-    report_.complain("is on lane {}, not {}", static_cast<int>(op.stream),
+    report_.complain("is on stream {}, not {}", static_cast<int>(op.stream),
                      static_cast<int>(stream_of(op)));
   }
   const bool ends_gradient = op.kind == OpKind::Round || op.kind == OpKind::Update ||
@@ -210,7 +206,7 @@ void Checker::check(const Op& op) {
 
 void Checker::check_end() {
   if (next_call_ != trace_.calls.size()) {
-    report_.complain("runs {} of {} moments", next_call_, trace_.calls.size());
+    report_.complain("runs {} of {} calls", next_call_, trace_.calls.size());
   }
   memory_.check_end(plan_.resident_at_end);
   gradients_.check_end();
@@ -231,7 +227,7 @@ void Checker::check_counts() {
       if (stored[c]) counted.push_back(c);
     }
     if (said != counted) {
-      report_.complain("says {} chunks of {} go home, {} do, or others", said.size(),
+      report_.complain("says that {} chunks of {} are stored, but {} are, or others", said.size(),
                        name_of(space), counted.size());
     }
   };

@@ -1,30 +1,28 @@
-// Checks a plan against its trace by rules of its own: an independent reading, so that a mistake of
-// the planner's is found before anything runs. It carries the plan out on symbols, in order, and
-// knows of every operation which others are surely done before it starts. Pure. Takes time linear
-// in operations and accesses.
+// Checks a plan against its trace with rules of its own, so that a mistake of the planner is found
+// before anything runs. The validator executes the plan symbolically, in order, and knows for every
+// operation which others are certainly done before it starts. Pure. Its time is linear in the
+// number of operations and accesses.
 //
-//   - every moment finds its chunks on the device, with the content it expects; nothing is brought
-//   in vain
-//   - no block holds two chunks, none beyond the budget
-//   - whatever touches a block, a home copy or a gradient slot happens after what it needs and
-//   before what overwrites
-//     it, by lane order and the waits that the plan names: never by luck
-//   - every gradient is finished once, after its last contribution, goes home once and is used by
-//   one update
-//   - the norm comes after every gradient and, where the plan clips, before every update
-//   - an update that is carried into the next step is made there, on the gradient that this step
-//   left in its slot, and before the weights it changes are loaded
-//   - what is speculated on is updated by the next step, too, and nothing reads its weights again
-//   in this one
-//   - what is updated on the device has its weights there all the time, and its gradient until then
-//   - weights that are held are there when the plan begins; when it ends, the same, updated, and
-//   nothing else
-//   - the counts that the plan gives of itself are right; an evaluation finishes and updates
-//   nothing
+// - Every call finds its chunks on the device, with the content that it expects. No load is wasted.
+// - No block holds two chunks, and no block is beyond the budget.
+// - Every access to a block, to host memory of a chunk or to a gradient buffer comes after what it
+//   needs and before what overwrites it, by stream order and by the waits that the plan names.
+// - Every gradient is rounded once, after its last contribution, is stored once, and is used by one
+//   update.
+// - The norm comes after every gradient and, where the plan clips, before every update.
+// - The next step makes the deferred updates, on the gradients that this step left in their
+// buffers,
+//   and before it loads the weights that they change.
+// - A chunk with a speculative update also has a deferred one, and nothing reads its weights again
+//   in this step.
+// - A chunk that the device updates has its weights there all the time, and its gradient until
+// then.
+// - Resident weights are there when the plan begins. When it ends, the same chunks are there,
+//   updated, and no others.
+// - The counts of the plan are right. An evaluation rounds and updates nothing.
 //
-// StreamKind order is read as it is carried out: an operation of the load lane begins once those
-// before it have begun, their copies need not be done; only copies are in order among themselves.
-// An update begins once those before it have begun, and ends behind them.
+// On the load stream an operation begins when those before it have begun; their copies need not be
+// done. On the other streams it begins when those before it have ended.
 #pragma once
 
 #include <string>
@@ -35,7 +33,7 @@
 
 namespace ebb {
 
-/// What is wrong, one sentence each, the first fifty; empty when the plan is good.
+/// Returns the first fifty mistakes, one sentence each. Empty: the plan is good.
 /// REQUIRES: the layout was made for the trace's parameters.
 std::vector<std::string> validate(const Plan& plan, const Trace& trace, const Layout& layout,
                                   const PlanOptions& options);

@@ -49,7 +49,7 @@ ChunkRange Activations::chunks_of(const Busy& busy) const {
           static_cast<uint32_t>((span.offset + span.bytes + chunk_bytes_ - 1) / chunk_bytes_)};
 }
 
-/// What a chunk of the arena holds counts as long as a span in it lives.
+/// The content of an arena chunk matters as long as a span in it is live.
 void Activations::begin(uint32_t call) {
   for (; next_begin_ < by_begin_.size(); ++next_begin_) {
     const Busy& busy = busy_[by_begin_[next_begin_]];
@@ -68,7 +68,7 @@ void Activations::begin(uint32_t call) {
   }
 }
 
-/// Any moment of a busy time may have written.
+/// Any call of a busy time may have written to the span.
 void Activations::end(uint32_t call) {
   for (; next_end_ < by_end_.size(); ++next_end_) {
     const Busy& busy = busy_[by_end_[next_end_]];
@@ -78,7 +78,7 @@ void Activations::end(uint32_t call) {
       const ChunkId id{Space::Activations, c};
       memory_.write(id);
       if (memory_.stay(id) != stays_[busy.first_stay + c - chunks.first]) {
-        report_.complain("activations chunk {} was dropped between moments {} and {}", c,
+        report_.complain("activations chunk {} was dropped between calls {} and {}", c,
                          busy.first_call, busy.last_call);
       }
       if (busy.is_last) --num_live_[c];

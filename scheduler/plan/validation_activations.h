@@ -1,5 +1,5 @@
-// Whether activations are where the moments of a trace touch them, with what they held when they
-// rested. Part of validate(); one thread.
+// Checks that activations are on the device when the calls of a trace use them, with the content
+// that they had before they were idle. Part of validate(); one thread.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace ebb::validation {
 
-/// Chunks that the spans of the trace reach.
+/// Follows the arena chunks of the spans of a trace.
 uint32_t num_arena_chunks(const Trace& trace, size_t chunk_bytes);
 
 class Activations {
@@ -19,17 +19,18 @@ class Activations {
   /// All arguments must outlive this.
   Activations(const Trace& trace, const Layout& layout, Memory& memory, Report& report);
 
-  /// Around what else a moment does; moments come in order.
+  /// Called before and after the other checks of a call; calls come in order.
   void begin(uint32_t call);
   void end(uint32_t call);
 
  private:
-  /// A time in which moments touch a span, between two rests or a rest and an end.
+  /// A time in which calls use a span: from its begin or an idle interval to the next, or to its
+  /// end.
   struct Busy {
     uint32_t span = 0;
     uint32_t first_call = 0, last_call = 0;
     bool is_first = false, is_last = false;  // of its span
-    uint32_t first_stay = 0;                 // in stays_, one for each of its chunks
+    uint32_t first_stay = 0;                 // in stays_: one entry for each of its chunks
   };
   ChunkRange chunks_of(const Busy& busy) const;
   void add(uint32_t span, uint32_t first_call, uint32_t last_call);
@@ -41,7 +42,7 @@ class Activations {
   std::vector<Busy> busy_;
   std::vector<uint32_t> by_begin_, by_end_;  // in busy_, in order of time
   size_t next_begin_ = 0, next_end_ = 0;
-  std::vector<uint32_t> stays_;     // where the chunks of a busy time stayed when it began
+  std::vector<uint32_t> stays_;     // the stay of each chunk when a busy time began
   std::vector<uint32_t> num_live_;  // [arena chunk] spans
 };
 

@@ -12,7 +12,7 @@ Gradients::Gradients(const Plan& plan, const Layout& layout, const PlanOptions& 
       memory_(memory),
       report_(report),
       gradients_(layout.num_chunks()),
-      slots_(plan.gradient_buffers) {
+      buffers_(plan.gradient_buffers) {
   expect_deferred();
   memory_.expect_residents(plan_.resident_at_start);
   expect_device_updates();
@@ -46,34 +46,34 @@ void Gradients::finish(uint32_t c) {
 void Gradients::fill_slot(uint32_t c, uint32_t index) {
   last_gradient_store_ = report_.at();
   if (++gradients_[c].num_stores > num_parts(c)) {
-    report_.complain("the gradient of parameter chunk {} goes home again", c);
+    report_.complain("the gradient of parameter chunk {} is stored again", c);
   }
-  if (index >= slots_.size()) {
-    return report_.complain("gradient slot {} of {}", index, slots_.size());
+  if (index >= buffers_.size()) {
+    return report_.complain("gradient buffer {} of {}", index, buffers_.size());
   }
-  Slot& slot = slots_[index];
-  if (slot.owner != c || slot.update != kNone) {
-    if (slot.owner != kNone && slot.update == kNone) {
-      report_.complain("gradient slot {} holds parameter chunk {}, which is not updated yet", index,
-                       slot.owner);
+  GradientBuffer& buffer = buffers_[index];
+  if (buffer.owner != c || buffer.update != kNone) {
+    if (buffer.owner != kNone && buffer.update == kNone) {
+      report_.complain("gradient buffer {} holds parameter chunk {}, which is not updated yet",
+                       index, buffer.owner);
     }
-    memory_.require_after(slot.update, "reads gradient slot {}", index);
-    slot = {.owner = c};
+    memory_.require_after(buffer.update, "reads gradient buffer {}", index);
+    buffer = {.owner = c};
   }
-  ++slot.num_parts;
-  slot.last_store = report_.at();
+  ++buffer.num_parts;
+  buffer.last_store = report_.at();
 }
 
 void Gradients::norm() {
   if (norm_ != kNone) report_.complain("the norm is made again");
   norm_ = report_.at();
   memory_.require_after(last_finish_, "finishes a gradient");
-  memory_.require_after(last_gradient_store_, "takes a gradient home");
+  memory_.require_after(last_gradient_store_, "stores a gradient");
 }
 
 void Gradients::partials(uint32_t c) {
   last_gradient_store_ = report_.at();
-  if (!gradients_[c].stays) report_.complain("the gradient of parameter chunk {} goes home", c);
+  if (!gradients_[c].stays) report_.complain("the gradient of parameter chunk {} is stored", c);
   if (gradients_[c].finish == kNone) report_.complain("parameter chunk {} is not finished", c);
   memory_.require_after(gradients_[c].finish, "finishes parameter chunk {}", c);
   ++gradients_[c].num_stores;
@@ -101,35 +101,36 @@ void Gradients::update_on_device(uint32_t c) {
 
 void Gradients::update_at_home(const Op& op) {
   const uint32_t c = op.chunk.index;
-  if (gradients_[c].stays) report_.complain("the state of parameter chunk {} is not at home", c);
+  if (gradients_[c].stays)
+    report_.complain("the state of parameter chunk {} is not in host memory", c);
   memory_.update_home(op);
-  if (op.gradient_buffer >= slots_.size()) {
-    return report_.complain("gradient slot {} of {}", op.gradient_buffer, slots_.size());
+  if (op.gradient_buffer >= buffers_.size()) {
+    return report_.complain("gradient buffer {} of {}", op.gradient_buffer, buffers_.size());
   }
-  Slot& slot = slots_[op.gradient_buffer];
-  if (slot.owner != c || slot.update != kNone || slot.num_parts != num_parts(c)) {
-    report_.complain("gradient slot {} does not hold the gradient of parameter chunk {}",
+  GradientBuffer& buffer = buffers_[op.gradient_buffer];
+  if (buffer.owner != c || buffer.update != kNone || buffer.num_parts != num_parts(c)) {
+    report_.complain("gradient buffer {} does not hold the gradient of parameter chunk {}",
                      op.gradient_buffer, c);
   }
-  memory_.require_after(slot.last_store, "fills gradient slot {}", op.gradient_buffer);
-  slot.update = report_.at();
+  memory_.require_after(buffer.last_store, "fills gradient buffer {}", op.gradient_buffer);
+  buffer.update = report_.at();
 }
 
-/// The gradient stays in its slot, for the carried update.
+/// The gradient stays in its buffer for the deferred update.
 void Gradients::speculate(const Op& op) {
   const uint32_t c = op.chunk.index;
   ++gradients_[c].num_speculations;
   if (norm_ != kNone) report_.complain("parameter chunk {} is speculated on after the norm", c);
   memory_.speculate(op.chunk);
-  if (op.gradient_buffer >= slots_.size()) {
-    return report_.complain("gradient slot {} of {}", op.gradient_buffer, slots_.size());
+  if (op.gradient_buffer >= buffers_.size()) {
+    return report_.complain("gradient buffer {} of {}", op.gradient_buffer, buffers_.size());
   }
-  const Slot& slot = slots_[op.gradient_buffer];
-  if (slot.owner != c || slot.update != kNone || slot.num_parts != num_parts(c)) {
-    report_.complain("gradient slot {} does not hold the gradient of parameter chunk {}",
+  const GradientBuffer& buffer = buffers_[op.gradient_buffer];
+  if (buffer.owner != c || buffer.update != kNone || buffer.num_parts != num_parts(c)) {
+    report_.complain("gradient buffer {} does not hold the gradient of parameter chunk {}",
                      op.gradient_buffer, c);
   }
-  memory_.require_after(slot.last_store, "fills gradient slot {}", op.gradient_buffer);
+  memory_.require_after(buffer.last_store, "fills gradient buffer {}", op.gradient_buffer);
 }
 
 void Gradients::check_speculated() {
@@ -146,26 +147,25 @@ void Gradients::check_speculated() {
   }
 }
 
-// ---- Updates that are carried from step to step
-// -----------------------------------------------------------------------------
+// ---- Deferred updates
 
-/// A step begins as the one before it ended.
+/// A step begins with what the step before left behind.
 void Gradients::expect_deferred() {
   if (!options_.defer_updates && !plan_.deferred.empty()) {
     report_.complain("carries {} updates into the next step", plan_.deferred.size());
   }
   for (const DeferredUpdate& left : plan_.deferred) {
     if (!exists(left)) {
-      report_.complain("carries the update of parameter chunk {}, gradient slot {}", left.chunk,
+      report_.complain("defers the update of parameter chunk {}, gradient buffer {}", left.chunk,
                        left.gradient_buffer);
       continue;
     }
     memory_.expect_deferred_update({Space::Weights, left.chunk});
-    slots_[left.gradient_buffer] = {.owner = left.chunk, .num_parts = num_parts(left.chunk)};
+    buffers_[left.gradient_buffer] = {.owner = left.chunk, .num_parts = num_parts(left.chunk)};
   }
 }
 
-/// Their weights have to be held, so that the state has something to belong to.
+/// Their weights must be resident, because their other planes are on the device.
 void Gradients::expect_device_updates() {
   for (const uint32_t c : plan_.device_updates) {
     if (c >= gradients_.size()) {
@@ -183,15 +183,15 @@ void Gradients::check_deferred() {
     if (!exists(left)) continue;
     Gradient& g = gradients_[left.chunk];
     if (g.num_deferred_updates == 0) {
-      report_.complain("the carried update of parameter chunk {} is not made", left.chunk);
+      report_.complain("the deferred update of parameter chunk {} is not made", left.chunk);
     }
     if (g.num_updates++ > 0) {
-      report_.complain("parameter chunk {} is updated, and its update is carried", left.chunk);
+      report_.complain("parameter chunk {} is updated, and its update is deferred", left.chunk);
     }
-    const Slot& slot = slots_[left.gradient_buffer];
-    if (slot.owner != left.chunk || slot.update != kNone ||
-        slot.num_parts != num_parts(left.chunk)) {
-      report_.complain("ends without the gradient of parameter chunk {} in slot {}", left.chunk,
+    const GradientBuffer& buffer = buffers_[left.gradient_buffer];
+    if (buffer.owner != left.chunk || buffer.update != kNone ||
+        buffer.num_parts != num_parts(left.chunk)) {
+      report_.complain("ends without the gradient of parameter chunk {} in buffer {}", left.chunk,
                        left.gradient_buffer);
     }
     deferred[left.chunk] = true;
@@ -211,7 +211,7 @@ void Gradients::check_end() {
     if (g.num_contributions == 0) continue;
     if (g.num_finishes == 0) report_.complain("parameter chunk {} is never finished", c);
     if (g.num_stores < (g.stays ? 1 : num_parts(c))) {
-      report_.complain("the gradient of parameter chunk {} does not go home", c);
+      report_.complain("the gradient of parameter chunk {} is not stored", c);
     }
     if (g.num_updates == 0) report_.complain("parameter chunk {} is never updated", c);
   }

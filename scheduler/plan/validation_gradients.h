@@ -1,6 +1,6 @@
-// What a plan does with the gradients of parameter chunks, from the first contribution to the
-// update: finished once, home once in a slot of their own, or staying where the device updates; the
-// norm after all of them. Part of validate(); one thread.
+// Checks what a plan does with the gradients of parameter chunks, from the first contribution to
+// the update: each is rounded once, and stored once in its gradient buffer or kept where the device
+// updates; the norm comes after all of them. Part of validate(); one thread.
 #pragma once
 
 #include <vector>
@@ -13,16 +13,16 @@ namespace ebb::validation {
 
 class Gradients {
  public:
-  /// The memory expects what a step begins with: the step before has ended so.
+  /// Sets up what the step before left behind.
   Gradients(const Plan& plan, const Layout& layout, const PlanOptions& options, Memory& memory,
             Report& report);
 
-  /// The trace has one more contribution to this parameter chunk.
+  /// Counts a contribution of the trace to this parameter chunk.
   void expect_contribution(uint32_t chunk);
   void contribute(uint32_t chunk);
   void finish(uint32_t chunk);
-  /// A part of a chunk's gradient goes home.
-  void fill_slot(uint32_t chunk, uint32_t slot);
+  /// A part of a chunk's gradient is stored.
+  void fill_slot(uint32_t chunk, uint32_t buffer);
   void partials(uint32_t chunk);
   void norm();
   void update(const Op& op);
@@ -30,17 +30,17 @@ class Gradients {
   void check_end();
 
  private:
-  /// What has happened to the gradient of a parameter chunk.
+  /// What happened to the gradient of a parameter chunk so far.
   struct Gradient {
     uint32_t num_contributions = 0, contributions_left = 0;
     uint32_t num_finishes = 0, num_stores = 0, num_updates = 0, num_deferred_updates = 0;
     uint32_t num_speculations = 0;
     uint32_t finish = kNone;
-    bool stays = false;  // on the device, until the update there
+    bool stays = false;  // it is kept on the device until the update there
   };
 
-  /// A place at home for the gradient of one parameter chunk.
-  struct Slot {
+  /// A gradient buffer.
+  struct GradientBuffer {
     uint32_t owner = kNone;
     uint32_t num_parts = 0;
     uint32_t last_store = kNone;
@@ -49,7 +49,7 @@ class Gradients {
 
   uint32_t num_parts(uint32_t parameter_chunk) const;
   bool exists(const DeferredUpdate& left) const {
-    return left.chunk < gradients_.size() && left.gradient_buffer < slots_.size();
+    return left.chunk < gradients_.size() && left.gradient_buffer < buffers_.size();
   }
   void expect_deferred();
   void expect_device_updates();
@@ -64,7 +64,7 @@ class Gradients {
   Memory& memory_;
   Report& report_;
   std::vector<Gradient> gradients_;  // of parameter chunks
-  std::vector<Slot> slots_;
+  std::vector<GradientBuffer> buffers_;
   uint32_t norm_ = kNone, last_finish_ = kNone, last_gradient_store_ = kNone;
 };
 

@@ -33,7 +33,6 @@ std::string Memory::name(uint32_t chunk) const {
 }
 
 // ---- Order
-// ------------------------------------------------------------------------------------------------------
 
 void Memory::require_after_all(const Copy& copy, uint32_t chunk, const char* where) {
   const auto require = [&](uint32_t earlier, const char* does) {
@@ -45,7 +44,6 @@ void Memory::require_after_all(const Copy& copy, uint32_t chunk, const char* whe
 }
 
 // ---- On the device
-// ----------------------------------------------------------------------------------------------
 
 bool Memory::is_on_device(uint32_t c) {
   if (chunks_[c].block == kNone) {
@@ -96,7 +94,6 @@ void Memory::forget(ChunkId id) {
 }
 
 // ---- Moves
-// ------------------------------------------------------------------------------------------------------
 
 void Memory::bring(const Op& op) {
   const uint32_t c = flat_index(op.chunk);
@@ -114,14 +111,14 @@ void Memory::give_block(uint32_t c, uint32_t b) {
   Chunk& chunk = chunks_[c];
   Block& block = blocks_[b];
   if (chunk.block != kNone) report_.complain("{} has block {} already", name(c), chunk.block);
-  if (block.tenant != kNone) {
-    report_.complain("{} gets block {}, which {} has", name(c), b, name(block.tenant));
+  if (block.occupant != kNone) {
+    report_.complain("{} gets block {}, which {} has", name(c), b, name(block.occupant));
   } else {
     peak_blocks_ = std::max(peak_blocks_, ++num_taken_);
   }
   require_after(block.last_drop, "frees block {}", b);
-  require_after(chunk.last_drop, "takes {} from where it was", name(c));
-  block.tenant = c;
+  require_after(chunk.last_drop, "drops {} from its block", name(c));
+  block.occupant = c;
   chunk.block = b;
   chunk.used = false;
   ++chunk.stay;
@@ -130,10 +127,11 @@ void Memory::give_block(uint32_t c, uint32_t b) {
 
 void Memory::load_content(uint32_t c) {
   Chunk& chunk = chunks_[c];
-  if (chunk.home.version == 0) report_.complain("{} has no content at home", name(c));
-  if (chunk.home.version != chunk.newest) report_.complain("{} at home is out of date", name(c));
+  if (chunk.home.version == 0) report_.complain("{} has no content in host memory", name(c));
+  if (chunk.home.version != chunk.newest)
+    report_.complain("{} in host memory is out of date", name(c));
   const uint32_t writer = chunk.home.writer;
-  if (!comes_after(writer)) require_after(writer, "writes {} at home", name(c));
+  if (!comes_after(writer)) require_after(writer, "writes {} in host memory", name(c));
   add_reader(chunk.home);
   chunk.device.version = chunk.home.version;
 }
@@ -142,12 +140,12 @@ void Memory::store(const Op& op) {
   const uint32_t c = flat_index(op.chunk);
   Chunk& chunk = chunks_[c];
   if (op.chunk.space == Space::Weights) {
-    report_.complain("{} has no business at home", name(c));
+    report_.complain("{} has no place in host memory", name(c));
     return;
   }
   stored_bytes_ += layout_.used_bytes(op.chunk);
   read(c);
-  require_after_all(chunk.home, c, " at home");
+  require_after_all(chunk.home, c, " in host memory");
   chunk.home = {.version = chunk.device.version, .writer = report_.at(), .readers = {}};
 }
 
@@ -158,10 +156,11 @@ void Memory::drop(const Op& op) {
     report_.complain("{} is not in block {}", name(c), op.block);
     return;
   }
-  if (!chunk.used) report_.complain("{} was brought to block {} in vain", name(c), chunk.block);
+  if (!chunk.used)
+    report_.complain("{} was loaded into block {} but not used", name(c), chunk.block);
   require_after_all(chunk.device, c);
   chunk.last_drop = report_.at();
-  blocks_[chunk.block] = {.tenant = kNone, .last_drop = report_.at()};
+  blocks_[chunk.block] = {.occupant = kNone, .last_drop = report_.at()};
   chunk.block = kNone;
   --num_taken_;
 }
@@ -171,7 +170,7 @@ void Memory::expect_deferred_update(ChunkId id) { ++chunks_[flat_index(id)].newe
 void Memory::update_home(const Op& update) {
   const uint32_t c = flat_index(update.chunk);
   Chunk& chunk = chunks_[c];
-  require_after_all(chunk.home, c, " at home");
+  require_after_all(chunk.home, c, " in host memory");
   chunk.home.writer = report_.at();
   if (!update.deferred) {
     chunk.updated = true;
@@ -182,7 +181,7 @@ void Memory::update_home(const Op& update) {
 
 void Memory::speculate(ChunkId id) {
   Chunk& chunk = chunks_[flat_index(id)];
-  require_after_all(chunk.home, flat_index(id), " at home");
+  require_after_all(chunk.home, flat_index(id), " in host memory");
   chunk.home = {.version = 0, .writer = report_.at(), .readers = {}};
   chunk.updated = true;
 }
@@ -210,7 +209,7 @@ void Memory::check_end(std::span<const ResidentChunk> resident) {
   std::vector<bool> is_resident(blocks_.size(), false);
   for (const ResidentChunk& h : resident) {
     const ChunkId id{Space::Weights, h.chunk};
-    if (!exists(id) || h.block >= blocks_.size() || blocks_[h.block].tenant != flat_index(id)) {
+    if (!exists(id) || h.block >= blocks_.size() || blocks_[h.block].occupant != flat_index(id)) {
       report_.complain("does not end with weights chunk {} in block {}", h.chunk, h.block);
       continue;
     }
@@ -225,8 +224,8 @@ void Memory::check_end(std::span<const ResidentChunk> resident) {
     if (chunks_[c].resident) report_.complain("begins with {}, but does not end with it", name(c));
   }
   for (size_t b = 0; b < blocks_.size(); ++b) {
-    if (blocks_[b].tenant == kNone || is_resident[b]) continue;
-    report_.complain("ends with {} in block {}", name(blocks_[b].tenant), b);
+    if (blocks_[b].occupant == kNone || is_resident[b]) continue;
+    report_.complain("ends with {} in block {}", name(blocks_[b].occupant), b);
   }
 }
 

@@ -1,6 +1,6 @@
-// Blocks and chunks as a plan moves them, with the rules of access: which content lies where, who
-// wrote and who read it, and that none of this happens in an order that the plan does not force.
-// Part of validate(); one thread.
+// Follows blocks and chunks through a plan: which content is where, and which operations wrote and
+// read it. Complains of every pair of accesses whose order the plan does not force. Part of
+// validate(); one thread.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,14 +17,14 @@
 
 namespace ebb::validation {
 
-/// What is wrong, with the operation at which it is seen. Keeps the first messages.
+/// Collects mistakes, each with the operation at which it is found. Keeps the first messages.
 class Report {
  public:
   static constexpr size_t kMaxMessages = 50;
 
   Report(const Plan& plan, std::vector<std::string> messages)
       : plan_(plan), messages_(std::move(messages)) {}
-  /// The operation that is being looked at; kNone: the plan as a whole.
+  /// The operation that is checked now; kNone: the plan as a whole.
   uint32_t at() const { return at_; }
   void set_at(uint32_t op) { at_ = op; }
   size_t stream() const { return static_cast<size_t>(plan_.ops[at_].stream); }
@@ -49,7 +49,7 @@ class Memory {
          Report& report);
 
   bool exists(ChunkId id) const;
-  /// The operation looked at comes after `earlier`, "which <what>".
+  /// The operation that is checked must come after `earlier`, "which <what>".
   template <class... Args>
   void require_after(uint32_t earlier, fmt::format_string<Args...> what, Args&&... args) {
     if (comes_after(earlier)) return;
@@ -62,51 +62,51 @@ class Memory {
   void write(Space space, uint64_t first, uint64_t count);
   void read(ChunkId id) { read(flat_index(id)); }
   void write(ChunkId id) { write(flat_index(id)); }
-  /// Which stay in a block this is: equal numbers, nothing was lost between.
+  /// Counts how often the chunk got a block: with the same number its content was not lost.
   uint32_t stay(ChunkId id) const { return chunks_[flat_index(id)].stay; }
-  /// Nobody needs any more what was written to this chunk.
+  /// The content of this chunk is not needed any more.
   void forget(ChunkId id);
 
   // What the plan does with chunks.
   void bring(const Op& op);
   void store(const Op& op);
   void drop(const Op& op);
-  /// Before anything else: the home copy of these weights waits for a carried update.
+  /// Called first: the weights in host memory wait for a deferred update.
   void expect_deferred_update(ChunkId id);
   void update_home(const Op& update);
   void update_here(ChunkId id);
-  /// What is at home is neither the old nor, for sure, the new.
+  /// The weights in host memory may be the old or the new ones.
   void speculate(ChunkId id);
-  /// Before anything else: weights that the step before left here.
+  /// Called first: weights that the step before left on the device.
   void expect_residents(std::span<const ResidentChunk> resident);
-  /// Of held weights: what is at home is out of date.
+  /// For resident weights: the copy in host memory is out of date.
   void leave_home(ChunkId id) { chunks_[flat_index(id)].home.version = 0; }
 
-  /// Exactly these are on the device, as the next step has to find them.
+  /// Exactly these chunks must be on the device, as the next step expects them.
   void check_end(std::span<const ResidentChunk> resident);
   uint32_t peak_blocks() const { return peak_blocks_; }
   size_t loaded_bytes() const { return loaded_bytes_; }
   size_t stored_bytes() const { return stored_bytes_; }
 
  private:
-  /// The content of a chunk in one place. Versions count what was written; 0 is nothing.
+  /// The content of a chunk in one place. A version counts writes; 0 means nothing was written.
   struct Copy {
     uint32_t version = 0;
     uint32_t writer = kNone;
-    Accesses readers;  // since it was written
+    Accesses readers;  // since the last write
   };
   struct Chunk {
     Copy device, home;
     uint32_t newest = 0;
     uint32_t block = kNone;
-    uint32_t stay = 0;  // how often it was given a block
-    bool used = false;  // in this stay
+    uint32_t stay = 0;  // how often it got a block
+    bool used = false;  // since it got its block
     bool updated = false;
     bool resident = false;  // before the first operation
     uint32_t last_drop = kNone;
   };
   struct Block {
-    uint32_t tenant = kNone;
+    uint32_t occupant = kNone;
     uint32_t last_drop = kNone;
   };
 

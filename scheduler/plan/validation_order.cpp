@@ -23,24 +23,24 @@ void join(Clock& clock, const Clock& other) {
 Order::Order(const Plan& plan) : plan_(plan) {
   positions_.reserve(plan.ops.size());
   starts_.reserve(plan.ops.size());
-  noted_.reserve(plan.ops.size());
+  seen_.reserve(plan.ops.size());
   for (uint32_t i = 0; i < plan.ops.size(); ++i) add(i);
 }
 
-/// A plan may say that it has more.
+/// Only the waits that exist: a wrong plan may say that it has more.
 std::span<const uint32_t> Order::waits_of(uint32_t op) const {
   const std::span<const uint32_t> all = plan_.waits;
   const size_t first = std::min<size_t>(plan_.ops[op].first_wait, all.size());
   return all.subspan(first, std::min<size_t>(plan_.ops[op].num_waits, all.size() - first));
 }
 
-bool Order::is_noted(uint32_t a, uint32_t b) const {
-  return a < b && (thread_of(plan_.ops[a]) == thread_of(plan_.ops[b]) || a < noted_[b]);
+bool Order::has_seen(uint32_t a, uint32_t b) const {
+  return a < b && (thread_of(plan_.ops[a]) == thread_of(plan_.ops[b]) || a < seen_[b]);
 }
 
 bool Order::before(uint32_t a, uint32_t b) const {
   if (!takes_no_time(plan_.ops[a])) return starts_[b][stream_of(plan_.ops[a])] > positions_[a];
-  return is_noted(a, b) &&
+  return has_seen(a, b) &&
          std::ranges::all_of(waits_of(a), [&](uint32_t w) { return w < a && before(w, b); });
 }
 
@@ -50,10 +50,11 @@ Order::Clock Order::clock_after(uint32_t op) const {
   return clock;
 }
 
-/// Of what takes no time, what that waits for: it has nothing of its own to wait for.
+/// Joins the clocks of what an operation waits for. An operation that takes no time has no event,
+/// so its own waits count instead.
 void Order::join_waits(Clock& clock, uint32_t op) const {
   for (const uint32_t w : waits_of(op)) {
-    if (w >= op) continue;  // complained of
+    if (w >= op) continue;  // add() complains of it
     if (takes_no_time(plan_.ops[w])) {
       join_waits(clock, w);
     } else {
@@ -74,13 +75,13 @@ void Order::add(uint32_t i) {
       messages_.push_back(fmt::format("op {} ({}): waits for op {}, which does not come before it",
                                       i, name_of(op.kind), w));
     } else if (thread == kCopyThread || thread_of(plan_.ops[w]) == kCopyThread) {
-      passed_[thread] = std::max(passed_[thread], w + 1);
+      last_seen_[thread] = std::max(last_seen_[thread], w + 1);
     }
   }
-  noted_.push_back(passed_[thread]);
-  if (takes_no_time(op) || thread == kCopyThread) join_waits(given_[thread], i);
+  seen_.push_back(last_seen_[thread]);
+  if (takes_no_time(op) || thread == kCopyThread) join_waits(waited_[thread], i);
   if (takes_no_time(op)) {
-    Clock start = op.kind == OpKind::Drop ? Clock{} : given_[thread];
+    Clock start = op.kind == OpKind::Drop ? Clock{} : waited_[thread];
     join_waits(start, i);
     starts_.push_back(start);
     positions_.push_back(0);
@@ -88,7 +89,7 @@ void Order::add(uint32_t i) {
   }
   Clock start = stream_clocks_[stream];
   if (op.stream == StreamKind::Compute || op.stream == StreamKind::Load)
-    join(start, given_[thread]);
+    join(start, waited_[thread]);
   join_waits(start, i);
   starts_.push_back(start);
   positions_.push_back(lengths_[stream]++);

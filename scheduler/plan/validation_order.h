@@ -1,16 +1,15 @@
-// Which operations of a plan are surely done before which others start: vector clocks over its
-// lanes. Part of validate(). Immutable after construction, and refers to the plan; messages name
-// operations whose waits or lanes cannot be.
+// Which operations of a plan are certainly done before which others start: vector clocks over its
+// streams. Part of validate(). Immutable after construction; refers to the plan. Complains of waits
+// that cannot be.
 //
-// Blocks are given and taken by two threads, each in order: the mover, for the load lane, and the
-// program, for the compute lane. What they wait for, either the thread has waited for (where blocks
-// move) or the lane's stream (where they keep their addresses: executor.h); only what is true both
-// ways is taken to be so. So a block is given after all that its thread waited for before, not
-// after its lane; the lane goes on after that, no other lane does. A chunk is dropped after what
-// the drop itself waits for, which is all that others wait for who wait for it: it is before
-// another operation where that comes after those waits, and is submitted once the drop is noted.
-// On the update lane an update begins once those before it have begun, and ends behind them
-// (Stream::loop); the norm begins when they have ended.
+// Two threads allocate and drop, each in plan order: the copy thread for the load stream, and the
+// program thread for the compute stream. Where blocks move between addresses, the thread waits for
+// what an operation names; where blocks keep their addresses, the stream waits (executor.h). Only
+// what is true in both cases counts. So a block is allocated after everything that its thread has
+// waited for before, but not after its stream. The stream goes on after that; no other stream does.
+//
+// A drop is done when the operations that it waits for are done. It is before another operation if
+// those are before it and if the thread of that operation has seen the drop.
 #pragma once
 
 #include <algorithm>
@@ -28,31 +27,32 @@ class Order {
  public:
   explicit Order(const Plan& plan);
 
-  /// Is `a` done before `b` starts? An operation is not before itself.
+  /// Is `a` certainly done before `b` starts? An operation is not before itself.
   bool before(uint32_t a, uint32_t b) const;
   const std::vector<std::string>& messages() const { return messages_; }
 
  private:
-  /// How many operations of each lane are done.
+  /// How many operations of each stream are done.
   using Clock = std::array<uint32_t, kNumStreamKinds>;
   void add(uint32_t op);
   void join_waits(Clock& clock, uint32_t op) const;
   Clock clock_after(uint32_t op) const;
-  bool is_noted(uint32_t a, uint32_t b) const;
+  bool has_seen(uint32_t a, uint32_t b) const;
   std::span<const uint32_t> waits_of(uint32_t op) const;
 
   const Plan& plan_;
-  std::vector<uint32_t> positions_;  // in the lane; of what takes no time 0
-  std::vector<Clock> starts_;        // what is done when the operation starts
-  std::vector<uint32_t> noted_;      // how many operations the other thread has passed by then
+  std::vector<uint32_t> positions_;  // in its stream; 0 for operations that take no time
+  std::vector<Clock> starts_;        // what is done when an operation starts
+  std::vector<uint32_t> seen_;       // how many operations of the other thread its thread has seen
   std::array<Clock, kNumStreamKinds> stream_clocks_{};
   Clock lengths_{};
-  std::array<Clock, 2> given_{};      // [thread] what its blocks have waited for
-  std::array<uint32_t, 2> passed_{};  // [thread] the other's operations, by what it waited for
+  std::array<Clock, 2> waited_{};  // [thread] what it has waited for
+  std::array<uint32_t, 2>
+      last_seen_{};  // [thread] how many operations of the other thread it has seen
   std::vector<std::string> messages_;
 };
 
-/// The latest operation of each lane that did something.
+/// The latest operation of each stream that accessed something.
 struct Accesses {
   std::array<uint32_t, kNumStreamKinds> last{kNone, kNone, kNone, kNone};
 };

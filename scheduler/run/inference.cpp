@@ -203,7 +203,7 @@ void Inference::Impl::upload(const PreparedForward& forward, const MicroBatch& m
   input_views_.clear();
   size_t offset = 0, next = 0;
   for (const InputSpec& spec : forward.forward.model->inputs()) {
-    if (spec.kept) {
+    if (spec.persistent) {
       const auto at = std::ranges::find(prepared_.kept, spec.name, &InputSpec::name);
       const Buffer& memory = kept_[static_cast<size_t>(at - prepared_.kept.begin())];
       input_views_.push_back({memory.data(), spec.dtype, spec.shape});

@@ -324,7 +324,7 @@ Preparation prepare(const Model& model, const TrainerOptions& options, const Bud
                                   scale, kLargestLossScale));
   }
   for (const InputSpec& spec : model.inputs()) {
-    if (!spec.kept) continue;
+    if (!spec.persistent) continue;
     throw ConfigError(fmt::format(
         "input '{}' is kept from run to run: that is for inference, not for training", spec.name));
   }

@@ -79,7 +79,8 @@ void count_fixed(PreparedInference& p) {
     const ForwardSpec& forward = prepared.forward;
     size_t bytes = 0;
     for (const InputSpec& spec : forward.model->inputs()) {
-      spec.kept ? add_kept(p.kept, spec) : void(bytes += padded_bytes(spec.shape, spec.dtype));
+      spec.persistent ? add_kept(p.kept, spec)
+                      : void(bytes += padded_bytes(spec.shape, spec.dtype));
     }
     p.input_bytes = std::max(p.input_bytes, bytes);
     const size_t losses =

@@ -157,7 +157,7 @@ TEST(CoroutinesDeathTest, AStackThatIsTooDeepFaults) {
 }
 
 TEST(CoroutinesDeathTest, TooManyStacksAreAnError) {
-  EXPECT_EXIT(make_more_stacks_than_allowed(), testing::ExitedWithCode(1), "of the 64");
+  EXPECT_EXIT(make_more_stacks_than_allowed(), testing::ExitedWithCode(1), "of 64");
 }
 #endif
 

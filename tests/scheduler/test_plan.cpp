@@ -479,10 +479,10 @@ TEST(Plan, AChunkComesBackOnceItHasLeft) {
         if (test::reachability(damaged)[i][w]) continue;  // by way of another
         ++num_found;
         const auto messages = validate(damaged, c.trace, c.layout, options);
-        const bool requested = std::ranges::any_of(messages, [](const std::string& m) {
-          return m.find("from where it was") != std::string::npos;
+        const bool is_found = std::ranges::any_of(messages, [](const std::string& m) {
+          return m.find("from its block") != std::string::npos;
         });
-        EXPECT_TRUE(requested) << "case " << seed << ", op " << i;
+        EXPECT_TRUE(is_found) << "case " << seed << ", op " << i;
       }
     }
   }

@@ -127,7 +127,7 @@ TEST_P(Damage, ALoadOfWhatWasNeverAtHome) {
     return op.kind == OpKind::Move && op.from == Tier::None &&
            op.chunk.space == Space::GradientSums;
   });
-  expect_found(with(sums, [](Op& op) { op.from = Tier::Host; }), "has no content at home");
+  expect_found(with(sums, [](Op& op) { op.from = Tier::Host; }), "has no content in host memory");
 }
 
 TEST_P(Damage, FinishBeforeTheLastContribution) {
@@ -154,13 +154,13 @@ TEST_P(Damage, AStoreAndTheLoadThatReusesItsBlock) {
 
 TEST_P(Damage, WeightsAreNotStored) {
   const uint32_t store = first(is_store);
-  expect_found(with(store, [](Op& op) { op.chunk = {Space::Weights, 0}; }), "no business at home");
+  expect_found(with(store, [](Op& op) { op.chunk = {Space::Weights, 0}; }), "no place in host memory");
 }
 
 TEST_P(Damage, TheWrongGradientBuffer) {
   const uint32_t update = first(is_kind(OpKind::Update));
   expect_found(with(update, [](Op& op) { op.gradient_buffer ^= 1; }), "does not hold the gradient");
-  expect_found(with(update, [](Op& op) { op.gradient_buffer = kNone; }), "gradient slot");
+  expect_found(with(update, [](Op& op) { op.gradient_buffer = kNone; }), "gradient buffer");
 }
 
 TEST_P(Damage, AGradientOverAnother) {
@@ -178,7 +178,7 @@ TEST_P(Damage, CallsOutOfOrder) {
   const uint32_t b = first(is_kind(OpKind::Call), a + 1);
   Plan plan = planned_.plan;
   std::swap(plan.ops[a].call, plan.ops[b].call);
-  expect_found(plan, "runs moment 1, the next is 0");
+  expect_found(plan, "runs call 1, the next is 0");
 }
 
 TEST_P(Damage, TheNormTooEarly) {

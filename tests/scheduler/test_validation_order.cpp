@@ -63,7 +63,7 @@ TEST(ValidationOrder, AStreamGoesOnAfterWhatItsBlocksWaitFor) {
   const validation::Order order(plan);
   EXPECT_TRUE(order.messages().empty());
   for (const uint32_t later : {2, 3, 4, 5, 6, 7}) EXPECT_TRUE(order.before(1, later)) << later;
-  EXPECT_FALSE(order.before(1, 8)) << "another lane than the program's";
+  EXPECT_FALSE(order.before(1, 8)) << "another stream than the program thread's";
   EXPECT_TRUE(order.before(2, 3) && order.before(3, 4) && order.before(5, 6));
 }
 
