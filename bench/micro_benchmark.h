@@ -9,6 +9,9 @@
 //   achieved  the work that the kernel does in a second
 //   share     achieved / bound
 //
+// The column CPU has the processor time of the main thread in roof and kernel together. The warning
+// that the library was built as DEBUG is about Debian's package; it concerns the library's own loop.
+//
 // A benchmark whose result is wrong calls fail() or throws. The program then ends with 1.
 #pragma once
 
