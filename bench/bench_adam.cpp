@@ -1,25 +1,19 @@
-// How near is the optimizer step to what memory allows?
+// How near is AdamW on the CPU to what memory allows?
 //
-//   bench_adam [parameters in Mi = 64] [threads = one per core]
+//   bench_adam [parameters in Mi = 64] [threads = one per core] [flags of Google Benchmark]
 //
-// Bounds are measured in the same process, on the same memory, in turn with the step (rounds.h),
-// and are the same reads and writes without the arithmetic: of the step's own planes, and of four
-// fp32 planes read and three of them written, in bytes a second. Medians. Afterwards a sample of
-// elements is compared, to the bit, with a plain loop.
-//
-// A line for each type of gradient: bf16 and fp16 update bf16 weights with split masters (26 bytes
-// a parameter), fp32 updates fp32 weights (28 bytes, so that both bounds are one).
-#include <unistd.h>
-
+// One benchmark for each type of gradient: bf16 and fp16 gradients update bf16 weights with split
+// masters, which moves 26 bytes a parameter; fp32 gradients update fp32 weights, which moves 28.
+// The roof is the same reads and writes of the same planes without the arithmetic. Bound and
+// achieved are bytes a second, the time is that of one update of all parameters. After each run a
+// sample of elements is compared, to the bit, with a plain loop.
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <vector>
 
+#include "bench/micro_benchmark.h"
 #include "bench/planes_memory.h"
-#include "bench/rounds.h"
 #include "cpu_adam/adamw.h"
 #include "system/thread_team.h"
 
@@ -88,8 +82,6 @@ void touch_range(const Planes& planes, int64_t n) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include <fmt/core.h>
-
 namespace ebb::bench {
 namespace {
 
@@ -142,34 +134,29 @@ void update_plainly(Element& e, float gradient, const AdamWCoefficients& c) {
   e.master = e.master - (c.decay_rate * e.master + c.step_size * (e.momentum / denominator));
 }
 
-class Run {
+/// Planes that are updated again and again.
+class AdamW {
  public:
-  Run(ThreadTeam& team, const HugePages& memory, DType gradient, int64_t n)
-      : team_(team),
-        planes_(planes_in(memory, gradient == DType::F32 ? DType::F32 : DType::BF16, gradient, n)),
-        float_planes_(planes_in(memory, DType::F32, DType::F32, n)),
+  AdamW(DType gradient, int64_t n, int num_threads)
+      : team_(num_threads),
+        memory_(planes_bytes(n)),
+        planes_(planes_in(memory_, gradient == DType::F32 ? DType::F32 : DType::BF16, gradient, n)),
         n_(n) {
     each_piece([&](int64_t first) { fill_piece(planes_, first); });
     for (int64_t i = 0; i < n_; i += kSampleEvery) sample_.push_back(element_at(planes_, i));
   }
 
-  /// Seconds of a pass over all parameters.
-  double step_s() {
-    return seconds_of([&] { adamw_update(team_, planes_, n_, step(++t_), 1, 1); });
-  }
-  double roof_s() { return touch_s(planes_); }
-  double float_roof_s() { return touch_s(float_planes_); }
-  /// Compares the sample with what a plain loop makes of it.
-  bool verify() const {
-    const FlushDenormals flush;
-    for (int64_t i = 0, k = 0; i < n_; i += kSampleEvery, ++k) {
-      Element expected = sample_[static_cast<size_t>(k)];
-      for (int64_t t = 1; t <= t_; ++t) {
-        update_plainly(expected, gradient_at(i), adamw_coefficients(step(t), 1, 1));
-      }
-      if (expected != element_at(planes_, i)) return false;
-    }
-    return true;
+  void measure(benchmark::State& state) {
+    const double bytes = static_cast<double>(n_) * (planes_.low ? 26 : 28);
+    // The second pass of the roof undoes what the first did to the planes.
+    const auto touch_twice = [&] {
+      touch();
+      touch();
+    };
+    measure_against_roof(
+        state, {2 * bytes, touch_twice},
+        {bytes, [&] { adamw_update(team_, planes_, n_, step(++num_updates_), 1, 1); }});
+    if (!is_right()) fail(state, "the planes differ from what a plain loop makes of them");
   }
 
  private:
@@ -180,65 +167,45 @@ class Run {
   void each_piece(const Body& body) {
     team_.for_each(n_ / kPiece, [&](int64_t piece) { body(piece * kPiece); });
   }
-  // Every second pass undoes the one before, so the state that lies there is not lost.
-  double touch_s(const Planes& planes) {
-    return seconds_of([&] {
-      each_piece([&](int64_t first) {
-        HWY_DYNAMIC_DISPATCH(touch_range)(planes.from(first), kPiece);
-      });
+  void touch() {
+    each_piece([&](int64_t first) {
+      HWY_DYNAMIC_DISPATCH(touch_range)(planes_.from(first), kPiece);
     });
   }
+  bool is_right() const {
+    const FlushDenormals flush;
+    std::vector<AdamWCoefficients> steps;
+    for (int64_t t = 1; t <= num_updates_; ++t) steps.push_back(adamw_coefficients(step(t), 1, 1));
+    for (int64_t i = 0, k = 0; i < n_; i += kSampleEvery, ++k) {
+      Element expected = sample_[static_cast<size_t>(k)];
+      for (const AdamWCoefficients& c : steps) update_plainly(expected, gradient_at(i), c);
+      if (expected != element_at(planes_, i)) return false;
+    }
+    return true;
+  }
 
-  ThreadTeam& team_;
+  ThreadTeam team_;
+  HugePages memory_;
   Planes planes_;
-  Planes float_planes_;  // the same memory
   int64_t n_;
-  int64_t t_ = 0;
-  std::vector<Element> sample_;
+  int64_t num_updates_ = 0;
+  std::vector<Element> sample_;  // as it was before the first update
 };
 
-bool report(ThreadTeam& team, const HugePages& memory, DType gradient, int64_t n) {
-  Run run(team, memory, gradient, n);
-  const Sample samples[] = {[&] { return run.roof_s(); }, [&] { return run.float_roof_s(); },
-                            [&] { return run.step_s(); }};
-  const Rounds rounds = measure_rounds(samples);
-  if (!run.verify()) {
-    fmt::print("{} step: WRONG RESULTS\n", name_of(gradient));
-    return false;
+void register_all(Arguments arguments) {
+  const int64_t n = number_in(arguments, 0, 64) << 20;
+  const auto num_threads = static_cast<int>(number_in(arguments, 1, num_usable_cores()));
+  for (DType gradient : {DType::BF16, DType::F16, DType::F32}) {
+    const auto adamw = made_once<AdamW>(gradient, n, num_threads);
+    register_benchmark("AdamW/" + std::string(name_of(gradient)),
+                       [=](benchmark::State& state) { adamw().measure(state); });
   }
-  const double ns = 1e9 / static_cast<double>(n);
-  const int bytes = gradient == DType::F32 ? 28 : 26;
-  const double float_share = rounds.ratio(1, 2) * bytes / 28;
-  fmt::print("{:<5} {:>8} {:>12.3f} {:>12.3f} {:>8.1f} {:>7.1f} % {:>10.1f} %   {} {} rounds\n",
-             name_of(gradient), bytes, ns * rounds.median(0), ns * rounds.median(2),
-             bytes / (ns * rounds.median(2)), 100 * rounds.ratio(0, 2), 100 * float_share,
-             rounds.seconds.size(), rounds.quiet ? "quiet" : "LOUD (others used the cores)");
-  return true;
 }
 
 }  // namespace
-
-int bench_main(int argc, char** argv) {
-  const int64_t mi = argc > 1 ? std::atoll(argv[1]) : 64;
-  const int threads = argc > 2 ? std::atoi(argv[2]) : num_usable_cores();
-  if (mi < 1 || threads < 1) {
-    fmt::print(stderr, "usage: bench_adam [parameters in Mi] [threads]\n");
-    return 2;
-  }
-  const int64_t n = mi << 20;
-  ThreadTeam team(threads);
-  const HugePages memory(planes_bytes(n));
-  fmt::print("AdamW step, {} Mi parameters, {} threads; results verified to the bit\n", mi,
-             threads);
-  fmt::print("{:<5} {:>8} {:>12} {:>12} {:>8} {:>9} {:>12}\n", "type", "B/param", "bound ns",
-             "step ns", "GB/s", "share", "of 4r3w");
-  for (DType gradient : {DType::BF16, DType::F16, DType::F32}) {
-    if (!report(team, memory, gradient, n)) return 1;
-  }
-  return 0;
-}
-
 }  // namespace ebb::bench
 
-int main(int argc, char** argv) { return ebb::bench::bench_main(argc, argv); }
+int main(int argc, char** argv) {
+  return ebb::bench::run_benchmarks(argc, argv, ebb::bench::register_all);
+}
 #endif

@@ -1,25 +1,22 @@
 // Is what the planner chooses the fastest, and does a step take as long as it says?
 //
-//   bench_choose [--large | --small | --case I]
+//   bench_choose [--large | --small | --case I] [--rounds 9]
 //
 // Large models are simulated on machines with a GPU: every setting by hand against the choice, and
-// how long choosing took. Small ones train on the host backend here, with emulated links: every
-// setting in turn, round by round, in one process; measured against predicted by the machine's
-// rates, which are measured before each case. Then the choice and those near it, or faster, once
-// more for many rounds: the choice against the best is the median of how many times as long it took
-// in the same round. SteadyRounds count in which other processes left the cores alone and memory
-// was as fast, to a fifth, as when rates were measured (steady_turns.h); where none does for a
-// minute, the case starts again with new rates, and where none did at last, all are taken (LOUD).
-// Settings for which memory does not suffice beside faster ones are left out. Exits with 1 where a
-// simulated choice is not the best.
-#include <fmt/format.h>
-
+// how long choosing took. The program ends with 1 where a simulated choice is not the best.
+//
+// Small models train here, on the host backend, with emulated links, and some of them with emulated
+// compute. The machine's rates are measured before each case, and predictions follow from them
+// alone. A round is a step of every setting. Printed are medians of the rounds: predicted against
+// measured, and how many times as long the choice took as the best setting in the same round. A
+// prediction may be wrong by 10 % for emulated compute, and by 25 % for real compute of models
+// below 100 M parameters (15 % above); a line says where that is exceeded. Settings for which
+// memory does not suffice beside faster ones are left out.
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <map>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,12 +25,12 @@
 #include "bench/exit_code.h"
 #include "bench/gpt2_preset.h"
 #include "bench/random_batches.h"
-#include "bench/steady_turns.h"
+#include "bench/rounds.h"
+#include "bench/tolerance.h"
 #include "scheduler/search/choose.h"
 #include "system/cores.h"
 #include "system/memory_limits.h"
 #include "tools/machine_rates.h"
-#include "tools/trial.h"
 
 namespace ebb::bench {
 namespace {
@@ -57,9 +54,9 @@ bool run_large(const LargeCase& c, FixedSettings& fixed) {
   const Gpt2 model(config, c.batch_size, config.max_positions, DType::BF16);
   const TrainerOptions options{.gradient_accumulation = c.accumulation,
                                .max_grad_norm = c.clip ? 1.0f : 0.0f};
-  const auto start = Clock::now();
+  const double start_s = steady_now_s();
   const Preparation p = prepare(model, options, {.device_memory = c.device_bytes}, c.machine);
-  const double choosing_s = seconds_since(start);
+  const double choosing_s = steady_now_s() - start_s;
   const Candidate& chosen = p.candidates[p.chosen];
   fmt::print("{:<10} {:<20} {:>4} GiB {:>2}x{}x{} {:<4} {:<12} {:>9.3f} {:>6.3f} {:>7.3f} |",
              c.preset, c.machine_name, c.device_bytes >> 30, c.accumulation, c.batch_size,
@@ -113,9 +110,6 @@ bool run_all_large() {
 /// A setting that is predicted to be so much slower than the choice is not measured.
 constexpr double kHopeless = 1.2;
 constexpr size_t kChunkBytes = size_t{2} << 20;
-/// Of memory's speed, which had two values on one machine, 1.7 x apart. Of 60 readings of one of
-/// them the middle one was within a tenth of 64 % of the others, within a fifth of 95 %.
-constexpr double kTolerance = 1.2;
 
 /// A setting with a trainer of its own.
 class Setting {
@@ -127,6 +121,7 @@ class Setting {
 
   double step(const RandomBatches& data) { return trainer_->step(data.batches(), 3e-5).step_s; }
   const Candidate& candidate() const { return prepared_.candidates[prepared_.chosen]; }
+  uint64_t num_parameters() const { return prepared_.layout->num_model_parameters(); }
 
  private:
   Preparation prepared_;
@@ -134,61 +129,6 @@ class Setting {
   std::unique_ptr<Trainer> trainer_;
 };
 using Settings = std::vector<std::unique_ptr<Setting>>;
-
-/// Some of the settings, stepped in turn, round by round (rounds.h knows only whether others left
-/// the cores alone).
-class SteadyRounds {
- public:
-  /// How many suffice: the most, or as many as take so long, but the fewest.
-  struct Wanted {
-    size_t fewest, most;
-    double enough_s;
-  };
-
-  SteadyRounds(const SteadyTurns& turns, std::vector<size_t> which)
-      : turns_(turns), which_(std::move(which)) {}
-
-  /// False where no round counts any more: the cores are not as fast as planned, for a minute.
-  bool measure(const Settings& settings, const RandomBatches& data, const Wanted& wanted) {
-    constexpr double kPatience_s = 60;
-    double steady_s = 0;
-    for (double lost_s = 0; lost_s < kPatience_s;) {
-      const size_t num_steady = turns_.num_steady();
-      const bool enough = num_steady >= wanted.fewest && steady_s >= wanted.enough_s;
-      if (enough || num_steady >= wanted.most) return true;
-      const auto start = Clock::now();
-      turns_.take([&] { run_one(settings, data); });
-      const bool counts = turns_.num_steady() > num_steady;
-      const double round_s = seconds_since(start);
-      if (counts) steady_s += round_s;
-      lost_s = counts ? 0 : lost_s + round_s;
-    }
-    return false;
-  }
-
-  size_t num_steady() const { return turns_.num_steady(); }
-  const std::vector<size_t>& which() const { return which_; }
-  bool has(size_t setting) const { return std::ranges::find(which_, setting) != which_.end(); }
-  double seconds(size_t setting) const {
-    return turns_.median_of([&](size_t r) { return step_s_[r].at(setting); });
-  }
-  /// How many times as long one took as another in the same round.
-  double ratio(size_t a, size_t b) const {
-    return turns_.median_of([&](size_t r) { return step_s_[r].at(a) / step_s_[r].at(b); });
-  }
-
- private:
-  /// Each round begins with another: the first after the meter takes a little longer.
-  void run_one(const Settings& settings, const RandomBatches& data) {
-    std::ranges::rotate(which_, which_.begin() + 1);
-    std::map<size_t, double>& step_s = step_s_.emplace_back();
-    for (const size_t i : which_) step_s[i] = settings[i]->step(data);
-  }
-
-  SteadyTurns turns_;
-  std::vector<size_t> which_;
-  std::vector<std::map<size_t, double>> step_s_;  // [round][setting]
-};
 
 /// Of the candidates, in their order: the choice, and of those that are not hopeless as many as
 /// memory holds side by side, the faster ones.
@@ -216,83 +156,33 @@ struct Verdict {
   double error = 0;        ///< of the choice's prediction
   double worst_error = 0;  ///< of any setting's
   double ratio = 1;        ///< measured: choice against the best
+  Tolerance tolerance = {};
 };
 
-MachineRates rates_now() {
-  return machine_rates({}, DType::BF16, DType::BF16, std::filesystem::path());
-}
-
-/// A case with the rates of a moment.
-class Attempt {
+/// A small case: the machine as it is now, and the settings that are measured.
+class Small {
  public:
-  Attempt(const SmallCase& c, const Gpt2& model, CoresMeter& meter)
+  Small(const SmallCase& c, const Gpt2& model)
       : case_(c),
         model_(model),
         data_(model.config().vocabulary, c.batch_size, c.length, c.accumulation) {
-    measure_rates(meter);
+    if (c.emulated_flops_per_s > 0) {
+      device_.emulate_compute = ComputeRates{.flops_per_s = c.emulated_flops_per_s};
+    }
+    machine_ = machine_rates(device_, DType::BF16, DType::BF16, {}).machine;
     plan();
   }
 
-  /// All settings, and then the choice and those that came near it or were faster. False where the
-  /// cores are no longer as fast as planned.
-  bool measure() {
-    constexpr SteadyRounds::Wanted kAll{.fewest = 7, .most = 15, .enough_s = 15};
-    constexpr SteadyRounds::Wanted kNear{.fewest = 15, .most = 50, .enough_s = 45};
-    for (auto& s : settings_) s->step(data_);
-    std::vector<size_t> all(settings_.size());
-    std::iota(all.begin(), all.end(), 0);
-    all_.emplace(*planned_, std::move(all));
-    if (!all_->measure(settings_, data_, kAll)) return false;
-    near_.emplace(*planned_, near_choice());
-    return near_->which().size() == 1 || near_->measure(settings_, data_, kNear);
-  }
-
-  Verdict print() const {
-    const Candidate& mine = settings_[of_choice_]->candidate();
-    const Verdict verdict = judge();
-    const SmallCase& c = case_;
-    fmt::print(
-        "{:<15} {}x{}x{:<4} {:<4} {:>7.1f} {:>6} {:<14} {:>9.1f} {:>9.1f} {:>+7.1f} {:>+7.1f} "
-        "{:>7.3f} {:>3}/{:<3}{} |",
-        c.preset, c.accumulation, c.batch_size, c.length, c.clip ? "clip" : "",
-        static_cast<double>(*budgets_.device_memory) / (1 << 20),
-        c.link > 0 ? fmt::format("{:.0f}", machine_.load_bytes_per_s / 1e6) : "none",
-        short_name(mine), 1e3 * mine.seconds, 1e3 * all_->seconds(of_choice_), 100 * verdict.error,
-        100 * verdict.worst_error, verdict.ratio, all_->num_steady(),
-        near_ ? near_->num_steady() : 0, all_->num_steady() > 0 ? "" : " LOUD");
-    for (size_t i = 0; i < settings_.size(); ++i) {
-      const Candidate& other = settings_[i]->candidate();
-      fmt::print(" {}={:.1f}/{:.1f}", short_name(other), 1e3 * other.seconds,
-                 1e3 * all_->seconds(i));
-      if (closest().has(i)) fmt::print(" ({:.3f})", closest().ratio(of_choice_, i));
-    }
-    fmt::print("\n");
-    std::fflush(stdout);
+  Verdict measure(CoreRatesMeter& meter, size_t num_rounds) {
+    for (auto& setting : settings_) setting->step(data_);
+    const Rounds<Round> rounds(meter, num_rounds, [this] { return run_round(); });
+    const Verdict verdict = judge(rounds);
+    print(rounds, verdict);
     return verdict;
   }
 
  private:
-  /// Until they say the same twice, with memory as fast after them as before: it may have changed
-  /// and changed back between.
-  void measure_rates(CoresMeter& meter) {
-    constexpr int kMostTries = 8;
-    constexpr double kSame = 1.05;
-    for (int i = 0; i < kMostTries; ++i) {
-      const double before = machine_.flops_per_s;
-      planned_.emplace(meter, kTolerance);
-      MachineRates rates = rates_now();
-      fit_to_model(rates,
-                   {.config = model_.config(),
-                    .batch_size = case_.batch_size,
-                    .length = case_.length,
-                    .accumulation = case_.accumulation,
-                    .chunk_bytes = kChunkBytes},
-                   {}, {});
-      machine_ = rates.machine;
-      const auto [least, most] = std::minmax(before, machine_.flops_per_s);
-      if (planned_->as_planned() && most < kSame * least) return;
-    }
-  }
+  using Round = std::vector<double>;  // [setting] seconds of a step
 
   void plan() {
     const TrainerOptions options{.chunk_bytes = kChunkBytes,
@@ -300,134 +190,140 @@ class Attempt {
                                  .max_grad_norm = case_.clip ? 1.0f : 0.0f};
     const Preparation all = prepare(model_, options, {});
     const size_t least = all.smallest_device_bytes;
-    const size_t budget =
-        least +
-        static_cast<size_t>(case_.memory * static_cast<double>(all.full_device_bytes - least));
-    budgets_.device_memory = budget;
-    DeviceOptions device{.memory_bytes = budget};
+    const auto more = static_cast<double>(all.full_device_bytes - least);
+    budgets_.device_memory = device_.memory_bytes =
+        least + static_cast<size_t>(case_.memory * more);
     if (case_.link > 0) {
-      // Rates are whole MB/s, so that a machine a little faster does not ask another question.
+      // Rates are whole MB/s, so that a machine that is a little faster asks the same question.
       const double bytes = static_cast<double>(all.layout->space_bytes(Space::Weights));
       const double kernels_s = all.flops / machine_.flops_per_s;
       const double rate = std::max(1.0, std::round(bytes / (case_.link * kernels_s) / 1e6)) * 1e6;
-      device.load_bytes_per_s = device.store_bytes_per_s = rate;
+      device_.load_bytes_per_s = device_.store_bytes_per_s = rate;
       machine_.load_bytes_per_s = machine_.store_bytes_per_s = rate;
     }
-    add_settings(options, device);
+    add_settings(options);
   }
 
-  void add_settings(const TrainerOptions& options, const DeviceOptions& device) {
+  void add_settings(const TrainerOptions& options) {
     const Preparation chosen = prepare(model_, options, budgets_, machine_);
     for (const size_t i : settings_to_measure(chosen)) {
       const Candidate& candidate = chosen.candidates[i];
       const bool is_choice = i == chosen.chosen;
-      if (is_choice) of_choice_ = settings_.size();
+      if (is_choice) choice_ = settings_.size();
       TrainerOptions requested =
-          options;  // recomputes every block or none, where the choice may mix
+          options;  // recomputes every layer or none, where the choice may mix
       requested.micro_batch_order = candidate.order;
       requested.recompute = candidate.recompute;
       requested.activations = candidate.activations;
       requested.update = candidate.update;
       settings_.push_back(std::make_unique<Setting>(
-          model_, is_choice ? chosen : prepare(model_, requested, budgets_, machine_), device));
+          model_, is_choice ? chosen : prepare(model_, requested, budgets_, machine_), device_));
     }
   }
 
-  std::vector<size_t> near_choice() const {
-    constexpr double kNearest = 0.94;
-    std::vector<size_t> near;
-    for (const size_t i : all_->which()) {
-      if (all_->ratio(of_choice_, i) > kNearest) near.push_back(i);
-    }
-    return near;
-  }
-
-  const SteadyRounds& closest() const { return near_ && near_->num_steady() > 0 ? *near_ : *all_; }
-
-  Verdict judge() const {
-    Verdict verdict;
+  /// Each round begins with another setting: the first after the meter takes a little longer.
+  Round run_round() {
+    Round seconds(settings_.size());
     for (size_t i = 0; i < settings_.size(); ++i) {
-      const double error = settings_[i]->candidate().seconds / all_->seconds(i) - 1;
-      if (i == of_choice_) verdict.error = error;
-      if (std::abs(error) > std::abs(verdict.worst_error)) verdict.worst_error = error;
+      const size_t setting = (first_ + i) % settings_.size();
+      seconds[setting] = settings_[setting]->step(data_);
     }
-    for (const size_t i : closest().which()) {
-      verdict.ratio = std::max(verdict.ratio, closest().ratio(of_choice_, i));
+    ++first_;
+    return seconds;
+  }
+
+  /// How many times as long the choice took as setting `i` in the same round.
+  double ratio(const Rounds<Round>& rounds, size_t i) const {
+    return rounds.median_of([&](const Round& r) { return r[choice_] / r[i]; });
+  }
+  double measured_s(const Rounds<Round>& rounds, size_t i) const {
+    return rounds.median_of([&](const Round& r) { return r[i]; });
+  }
+
+  Verdict judge(const Rounds<Round>& rounds) const {
+    Verdict verdict{.tolerance = tolerance_of(settings_[0]->num_parameters(),
+                                              device_.emulate_compute.has_value())};
+    for (size_t i = 0; i < settings_.size(); ++i) {
+      const double error = settings_[i]->candidate().seconds / measured_s(rounds, i) - 1;
+      if (i == choice_) verdict.error = error;
+      if (std::abs(error) > std::abs(verdict.worst_error)) verdict.worst_error = error;
+      verdict.ratio = std::max(verdict.ratio, ratio(rounds, i));
     }
     return verdict;
+  }
+
+  void print(const Rounds<Round>& rounds, const Verdict& verdict) const {
+    const SmallCase& c = case_;
+    const Candidate& mine = settings_[choice_]->candidate();
+    fmt::print(
+        "{:<15} {}x{}x{:<4} {:<4} {:<8} {:>7.1f} {:>6} {:<14} {:>9.1f} {:>9.1f} {:>+7.1f} "
+        "{:>+7.1f} "
+        "{:>3.0f} {:>7.3f} |",
+        c.preset, c.accumulation, c.batch_size, c.length, c.clip ? "clip" : "",
+        device_.emulate_compute ? "emulated" : "real",
+        static_cast<double>(*budgets_.device_memory) / (1 << 20),
+        c.link > 0 ? fmt::format("{:.0f}", machine_.load_bytes_per_s / 1e6) : "none",
+        short_name(mine), 1e3 * mine.seconds, 1e3 * measured_s(rounds, choice_),
+        100 * verdict.error, 100 * verdict.worst_error, 100 * verdict.tolerance.error,
+        verdict.ratio);
+    for (size_t i = 0; i < settings_.size(); ++i) {
+      const Candidate& other = settings_[i]->candidate();
+      fmt::print(" {}={:.1f}/{:.1f} ({:.3f})", short_name(other), 1e3 * other.seconds,
+                 1e3 * measured_s(rounds, i), ratio(rounds, i));
+    }
+    fmt::print(
+        "; {}{}\n", rounds.text(),
+        verdict.tolerance.allows(verdict.error) ? "" : "; the prediction is OUT OF TOLERANCE");
+    std::fflush(stdout);
   }
 
   const SmallCase& case_;
   const Gpt2& model_;
   const RandomBatches data_;
-  std::optional<SteadyTurns> planned_;  // no turn yet
+  DeviceOptions device_;
   Machine machine_;
   Budgets budgets_;
   Settings settings_;
-  size_t of_choice_ = 0;
-  std::optional<SteadyRounds> all_, near_;
+  size_t choice_ = 0;  // of the settings
+  size_t first_ = 0;   // setting of the next round
 };
 
-Verdict run_small(const SmallCase& c, CoresMeter& meter) {
-  constexpr int kMostAttempts = 3;
-  const Gpt2 model(find_gpt2_preset(c.preset), c.batch_size, c.length, DType::BF16);
-  std::unique_ptr<Attempt> attempt;
-  for (int i = 0; i < kMostAttempts; ++i) {
-    attempt.reset();  // first: memory need not hold two
-    attempt = std::make_unique<Attempt>(c, model, meter);
-    if (attempt->measure()) break;
-  }
-  return attempt->print();
-}
-
-void run_all_small(size_t first, size_t last) {
-  const MachineRates rates = rates_now();
-  const Machine& m = rates.machine;
+void run_small(std::span<const SmallCase> cases, size_t num_rounds) {
   fmt::print(
-      "\nmeasured; {:.4g} GFLOP/s products, {:.4g} attention, {:.4g} vectors; {:.1f} us a kernel; "
-      "GB/s: {:.3g} memory, {:.3g} and "
-      "{:.3g} copies, {:.3g} of all cores, {:.3g} update; {}\n",
-      m.flops_per_s / 1e9, m.attention_flops_per_s / 1e9, m.vector_flops_per_s / 1e9,
-      1e6 * m.kernel_s, m.device_bytes_per_s / 1e9, m.load_bytes_per_s / 1e9,
-      m.store_bytes_per_s / 1e9, m.copy_bytes_per_s / 1e9, m.update_bytes_per_s / 1e9,
-      rates.source());
-  fmt::print("{:<15} {:<8} {:<4} {:>7} {:>6} {:<14} {:>9} {:>9} {:>7} {:>7} {:>7} {:>7} | {}\n",
-             "model", "step", "", "MiB", "MB/s", "chosen", "predicted", "measured", "off %",
-             "worst %", "x best", "steady",
-             "ms, predicted/measured, of each setting (the choice against it)");
-  CoresMeter meter(num_usable_cores());
+      "\n{:<15} {:<8} {:<4} {:<8} {:>7} {:>6} {:<14} {:>9} {:>9} {:>7} {:>7} {:>3} {:>7} | {}\n",
+      "model", "step", "", "compute", "MiB", "MB/s", "chosen", "predicted", "measured", "off %",
+      "worst %", "may", "x best",
+      "ms, predicted/measured, of each setting (the choice against it)");
+  CoreRatesMeter meter(num_usable_cores());
   Verdict most;
-  for (const SmallCase& c : small_cases().subspan(first, last - first)) {
-    const Verdict v = run_small(c, meter);
+  size_t num_exceeded = 0;
+  for (const SmallCase& c : cases) {
+    const Gpt2 model(find_gpt2_preset(c.preset), c.batch_size, c.length, DType::BF16);
+    const Verdict v = Small(c, model).measure(meter, num_rounds);
     most.error = std::max(most.error, std::abs(v.error));
     most.worst_error = std::max(most.worst_error, std::abs(v.worst_error));
     most.ratio = std::max(most.ratio, v.ratio);
+    num_exceeded += !v.tolerance.allows(v.error);
   }
   fmt::print(
       "at most: the choice's prediction off by {:.1f} %, any setting's by {:.1f} %; the choice "
-      "{:.3f} x the best\n",
-      100 * most.error, 100 * most.worst_error, most.ratio);
+      "{:.3f} x the best\n"
+      "the choice's prediction exceeds its tolerance in {} of {} cases\n",
+      100 * most.error, 100 * most.worst_error, most.ratio, num_exceeded, cases.size());
 }
 
-int run(int argc, char** argv) {
-  bool large = true, small = true;
-  size_t first = 0, last = small_cases().size();
-  for (int i = 1; i < argc; ++i) {
-    const std::string flag = argv[i];
-    if (flag == "--large") {
-      small = false;
-    } else if (flag == "--small") {
-      large = false;
-    } else if (flag == "--case" && i + 1 < argc) {
-      large = false;
-      first = std::min(small_cases().size() - 1, std::strtoul(argv[++i], nullptr, 10));
-      last = first + 1;
-    } else {
-      throw ConfigError("no flag " + flag + "; there are --large, --small, --case I");
-    }
-  }
-  const bool good = !large || run_all_large();
-  if (small) run_all_small(first, last);
+struct Arguments {
+  bool large = false, small = false;
+  std::optional<size_t> one_case = {};
+  size_t rounds = 9;
+};
+
+int run(const Arguments& a) {
+  const bool all = !a.large && !a.small && !a.one_case;
+  const bool good = !(all || a.large) || run_all_large();
+  std::span<const SmallCase> cases = small_cases();
+  if (a.one_case) cases = cases.subspan(std::min(cases.size() - 1, *a.one_case), 1);
+  if (all || a.small || a.one_case) run_small(cases, a.rounds);
   return good ? 0 : 1;
 }
 
@@ -435,5 +331,14 @@ int run(int argc, char** argv) {
 }  // namespace ebb::bench
 
 int main(int argc, char** argv) {
-  return ebb::bench::exit_code_of("bench_choose", [&] { return ebb::bench::run(argc, argv); });
+  ebb::bench::Arguments a;
+  CLI::App app("Is what the planner chooses the fastest, and does a step take as long as it says?");
+  auto* const large = app.add_flag("--large", a.large, "large models, simulated");
+  auto* const small = app.add_flag("--small", a.small, "small models, measured");
+  auto* const one_case = app.add_option("--case", a.one_case, "one of the small models");
+  large->excludes(small)->excludes(one_case);
+  small->excludes(one_case);
+  app.add_option("--rounds", a.rounds, "how many rounds count")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  return ebb::bench::exit_code_of("bench_choose", [&] { return ebb::bench::run(a); });
 }

@@ -1,306 +1,170 @@
-// How close do the host's matrix products come to the processor's peak?
+// How close do the host's matrix products come to the peak of the processor?
 //
-//   bench_gemm [threads [part of a name]]
+//   bench_gemm [threads = one per core] [flags of Google Benchmark]
 //
-// Only the products whose name has that part are run. Operands lie as in a training run, in huge
-// pages where the system gives them. Shapes are rows x input channels x output channels of a linear
-// layer: GPT-2's at 256 and 1024 rows, and its head at 256. Each round measures the peak (registers
-// only; of multiply-adds, or of bf16 dot products), the kernel and, in fp32, Eigen in turn; the
-// medians are of rounds in which other processes left the cores alone, where there were any. Every
-// product is checked against Eigen's, where the processor has the AVX-512 that Eigen is compiled
-// for here; elsewhere a line says that none was.
+// A name has the pass of a linear layer (its forward, or the gradient of its input, dx, or of its
+// weight, dw), the type, and rows x inputs x outputs; shapes are GPT-2's. Products of bf16 use the
+// processor's dot products (bf16-dot), or widen to fp32. The roof is multiply-adds, or dot
+// products of bf16 pairs, on registers alone. Bound and achieved are floating-point operations a
+// second. "Eigen" is the same product in fp32 by Eigen on one thread, against one thread's peak; it
+// needs AVX-512. Before a product is measured, a sample of its elements is compared with sums in
+// fp64.
+//
+//   bench_gemm --benchmark_filter=forward/fp32
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/time.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <fstream>
-#include <functional>
-#include <memory>
-#include <random>
 #include <string>
-#include <vector>
 
 #include "bench/bench_gemm_eigen.h"
-#include "bench/exit_code.h"
-#include "bench/peak.h"
-#include "device/backends.h"
+#include "bench/kernel_setup.h"
 #include "system/cores.h"
-#include "system/thread_team.h"
 
-namespace ebb {
+namespace ebb::bench {
 namespace {
 
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double own_cpu_s() {
-  rusage usage;
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](timeval t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
-double machine_cpu_s() {
-  std::ifstream stat("/proc/stat");
-  std::string word;
-  double user = 0, nice = 0, system = 0;
-  stat >> word >> user >> nice >> system;
-  return (user + nice + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
-}
-
-struct Sample {
-  double flops_per_s;
-  bool quiet;  // others took less than 5 % of a core
+struct Layer {
+  int64_t rows, inputs, outputs;
 };
+constexpr Layer kLayers[] = {
+    {256, 768, 3072}, {256, 3072, 768}, {1024, 768, 3072}, {1024, 3072, 768}, {256, 768, 50257}};
 
-/// Where others were busy, processor time shared out to the threads stands in for wall time.
-Sample measure(double flops, int num_threads, const std::function<void()>& work) {
-  const double cpu = own_cpu_s(), others = machine_cpu_s() - cpu, start = now_s();
-  int64_t calls = 0;
-  do {
-    work();
-    ++calls;
-  } while (now_s() - start < 0.2);
-  const double seconds = now_s() - start;
-  // The kernel counts in ticks of 10 ms: one of them is noise.
-  const bool quiet = machine_cpu_s() - own_cpu_s() - others < 0.05 * seconds + 0.01;
-  const double taken = quiet ? seconds : (own_cpu_s() - cpu) / num_threads;
-  return {flops * static_cast<double>(calls) / taken, quiet};
+enum class ForwardSpec { Forward, InputGradient, WeightGradient };
+constexpr ForwardSpec kPasses[] = {ForwardSpec::Forward, ForwardSpec::InputGradient,
+                                   ForwardSpec::WeightGradient};
+
+const char* name_of(ForwardSpec pass) {
+  return pass == ForwardSpec::Forward         ? "forward"
+         : pass == ForwardSpec::InputGradient ? "dx"
+                                              : "dw";
 }
 
-/// Median of the quiet samples; of all, and marked, where there is none.
-class Series {
- public:
-  void add(Sample sample) { (sample.quiet ? quiet_ : loud_).push_back(sample.flops_per_s); }
-  double median() const {
-    std::vector<double> v = quiet_.empty() ? loud_ : quiet_;
-    if (v.empty()) return 0;
-    std::nth_element(v.begin(), v.begin() + static_cast<int64_t>(v.size() / 2), v.end());
-    return v[v.size() / 2];
-  }
-  std::string text() const {
-    return fmt::format("{:.1f}{}", median() * 1e-9, quiet_.empty() ? "*" : "");
-  }
+std::string name_of(const Layer& layer) {
+  return fmt::format("{}x{}x{}", layer.rows, layer.inputs, layer.outputs);
+}
 
- private:
-  std::vector<double> quiet_, loud_;
-};
+/// to (m, n) = a b over k. A transposed matrix is stored with its columns as rows.
+struct Product {
+  const Storage *a, *b, *to;
+  bool a_transposed, b_transposed;
+  int64_t m, n, k;
 
-/// Zeros, in huge pages where the system gives them.
-class HugePages {
- public:
-  explicit HugePages(size_t bytes) {
-    const size_t whole = (bytes + kBytes - 1) / kBytes * kBytes;
-    data_.reset(static_cast<std::byte*>(std::aligned_alloc(kBytes, whole)));
-    if (!data_) throw std::bad_alloc();
-    madvise(data_.get(), whole, MADV_HUGEPAGE);
-    std::memset(data_.get(), 0, whole);
-  }
-  std::byte* data() const { return data_.get(); }
-
- private:
-  static constexpr size_t kBytes = size_t{2} << 20;
-  struct Free {
-    void operator()(std::byte* data) const { std::free(data); }
-  };
-  std::unique_ptr<std::byte, Free> data_;
-};
-
-class InlineStream final : public Stream {
- public:
-  explicit InlineStream(Workspace& workspace) : workspace_(workspace) {}
-  void record(Event&) override {}
-  void wait(const Event&) override {}
-  void copy(void*, const void*, size_t, CopyKind) override {}
-  void submit(const Cost& cost, HostFunction function) override {
-    flops_ = cost.flops;
-    if (workspace_.bytes < cost.workspace_bytes) {
-      memory_ = HugePages(cost.workspace_bytes);
-      workspace_ = {memory_.data(), cost.workspace_bytes};
+  double at(int64_t i, int64_t j) const {
+    double sum = 0;
+    for (int64_t l = 0; l < k; ++l) {
+      sum +=
+          (*a)[a_transposed ? l * m + i : i * k + l] * (*b)[b_transposed ? j * k + l : l * n + j];
     }
-    function();
-  }
-  void synchronize() override {}
-  StreamStats stats() const override { return {}; }
-  double flops() const { return flops_; }
-
- private:
-  Workspace& workspace_;
-  HugePages memory_{0};
-  double flops_ = 0;
-};
-
-using Floats = std::vector<float>;
-
-Floats random_floats(int64_t n, uint32_t seed) {
-  std::minstd_rand random(seed);
-  std::uniform_real_distribution<float> spread(-1, 1);
-  Floats v(static_cast<size_t>(n));
-  for (float& x : v) x = spread(random);
-  return v;
-}
-
-struct Storage {
-  HugePages bytes;
-  Tensor tensor;
-
-  Storage(DType dtype, Shape shape)
-      : bytes(static_cast<size_t>(shape.num_elements()) * size_of(dtype)),
-        tensor{bytes.data(), dtype, shape} {}
-  static Storage of(DType dtype, Shape shape, const Floats& values) {
-    Storage s(dtype, shape);
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (dtype == DType::F32) {
-        s.tensor.as<float>()[i] = values[i];
-      } else {
-        s.tensor.as<BF16>()[i] = BF16(values[i]);
-      }
-    }
-    return s;
-  }
-  float at(int64_t i) const {
-    return tensor.dtype == DType::F32 ? tensor.as<float>()[i]
-                                      : static_cast<float>(tensor.as<BF16>()[i]);
+    return sum;
   }
 };
 
-/// What Eigen is compiled for here.
-bool has_peer() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"); }
+/// The operands and results of all three passes.
+class Linear {
+ public:
+  Linear(const Layer& layer, DType dtype)
+      : layer_(layer),
+        x_(dtype, {layer.rows, layer.inputs}, 1, 1),
+        w_(dtype, {layer.outputs, layer.inputs}, 1, 2),
+        dy_(dtype, {layer.rows, layer.outputs}, 1, 3),
+        y_(dtype, {layer.rows, layer.outputs}),
+        dx_(dtype, {layer.rows, layer.inputs}),
+        dw_(DType::F32, {layer.outputs, layer.inputs}) {}
 
-struct Bench {
-  Bench(int num_threads, DType dtype, Arithmetic arithmetic, std::string only)
-      : dtype(dtype),
-        arithmetic(arithmetic),
-        only(std::move(only)),
-        team(num_threads),
-        stream(workspace),
-        kernels(create_host_kernels(team, workspace, arithmetic)) {}
-
-  /// `kernel` runs ours on the stream, `peer` the same with Eigen on one thread (null: none).
-  void compare(const std::string& name, const std::function<void()>& kernel,
-               const std::function<void()>& peer) {
-    kernel();
-    const double flops = stream.flops();
-    constexpr int64_t kRounds = 2'000'000;
-    const double peak_flops = bench::run_at_peak(team, arithmetic, kRounds);
-    Series peak, ours, eigen;
-    for (int round = 0; round < 7; ++round) {
-      peak.add(measure(peak_flops, team.num_threads(),
-                       [&] { bench::run_at_peak(team, arithmetic, kRounds); }));
-      ours.add(measure(flops, team.num_threads(), kernel));
-      if (peer) eigen.add(measure(flops, 1, peer));
+  void run(ForwardSpec pass, HostKernels& kernels) const {
+    if (pass == ForwardSpec::Forward) {
+      kernels->linear_forward(kernels.stream, y_, x_, w_, {});
+    } else if (pass == ForwardSpec::InputGradient) {
+      kernels->linear_backward_input(kernels.stream, dx_, dy_, w_, Write::Store);
+    } else {
+      kernels->linear_backward_weight(kernels.stream, dw_, {}, dy_, x_, Write::Store);
     }
-    fmt::print("{:34} {:>9} {:>9} {:>7.1f} {:>14}\n", name, peak.text(), ours.text(),
-               100 * ours.median() / peak.median(), peer ? eigen.text() : "-");
-    std::fflush(stdout);
   }
-
-  void product(int64_t n, int64_t c, int64_t oc) {
-    const Floats x = random_floats(n * c, 1), w = random_floats(oc * c, 2),
-                 dy = random_floats(n * oc, 3);
-    const Storage xs = Storage::of(dtype, {n, c}, x), ws = Storage::of(dtype, {oc, c}, w);
-    const Storage dys = Storage::of(dtype, {n, oc}, dy);
-    const Storage y(dtype, {n, oc}), dx(dtype, {n, c}), dw(DType::F32, {oc, c});
-    Floats peer(static_cast<size_t>(std::max({n * oc, n * c, oc * c})));
-    const auto run = [&](const char* what, const Storage& result,
-                         const std::function<void()>& kernel, const std::function<void()>& eigen) {
-      const std::string_view way = dtype == DType::F32 ? "fp32" : name_of(arithmetic);
-      const auto name = fmt::format("{} {} {} {}x{}x{}", what, name_of(dtype), way, n, c, oc);
-      if (name.find(only) == std::string::npos) return;
-      ++num_products;
-      kernel();
-      if (has_peer()) {
-        eigen();
-        check(what, result, peer,
-              (dtype == DType::F32 ? 1e-6f : 1e-3f) * static_cast<float>(n + c + oc),
-              dtype == DType::F32 ? 0 : 0x1p-8f);
-      }
-      compare(name, kernel, has_peer() && dtype == DType::F32 ? eigen : std::function<void()>());
-    };
-    float* to = peer.data();
-    run(
-        "forward", y, [&] { kernels->linear_forward(stream, y.tensor, xs.tensor, ws.tensor, {}); },
-        [&] { eigen_product(to, x.data(), false, w.data(), true, n, oc, c); });
-    run(
-        "dx", dx,
-        [&] {
-          kernels->linear_backward_input(stream, dx.tensor, dys.tensor, ws.tensor, Write::Store);
-        },
-        [&] { eigen_product(to, dy.data(), false, w.data(), false, n, c, oc); });
-    run(
-        "dw", dw,
-        [&] {
-          kernels->linear_backward_weight(stream, dw.tensor, {}, dys.tensor, xs.tensor,
-                                          Write::Store);
-        },
-        [&] { eigen_product(to, dy.data(), true, x.data(), false, oc, c, n); });
+  void run_eigen(ForwardSpec pass) const {
+    const Product p = product(pass);
+    const auto floats = [](const Storage& s) { return s.tensor().as<float>(); };
+    eigen_product(floats(*p.to), floats(*p.a), p.a_transposed, floats(*p.b), p.b_transposed, p.m,
+                  p.n, p.k);
   }
-
-  static void check(const char* what, const Storage& result, const Floats& peer, float allowed,
-                    float relative) {
-    for (int64_t i = 0; i < result.tensor.num_elements(); ++i) {
-      const float expected = peer[static_cast<size_t>(i)];
-      if (!(std::abs(result.at(i) - expected) < allowed + relative * std::abs(expected))) {
-        throw NumericError(
-            fmt::format("{}: element {} is {}, Eigen says {}", what, i, result.at(i), expected));
+  /// Throws NumericError where an element of the sample is wrong.
+  void check(ForwardSpec pass) const {
+    const Product p = product(pass);
+    const double tolerance = 2e-6 * std::sqrt(static_cast<double>(p.k)) * 4;
+    for (int64_t i = 0; i < p.m; i += p.m / 7) {
+      for (int64_t j = 0; j < p.n; j += p.n / 11) {
+        const double found = (*p.to)[i * p.n + j], expected = p.at(i, j);
+        const double rounding = p.to->tensor().dtype == DType::F32 ? 0 : 0x1p-8;
+        if (std::abs(found - expected) <= tolerance + rounding * std::abs(expected)) continue;
+        throw NumericError(fmt::format("{}: element ({}, {}) is {}, it should be {}", name_of(pass),
+                                       i, j, found, expected));
       }
     }
   }
 
-  DType dtype;
-  Arithmetic arithmetic;
-  std::string only;
-  int num_products = 0;
-  Workspace workspace;
-  ThreadTeam team;
-  InlineStream stream;
-  std::unique_ptr<Kernels> kernels;
+ private:
+  Product product(ForwardSpec pass) const {
+    const auto& [n, c, oc] = layer_;
+    if (pass == ForwardSpec::Forward) return {&x_, &w_, &y_, false, true, n, oc, c};
+    if (pass == ForwardSpec::InputGradient) return {&dy_, &w_, &dx_, false, false, n, c, oc};
+    return {&dy_, &x_, &dw_, true, false, oc, c, n};
+  }
+
+  const Layer layer_;
+  Storage x_, w_, dy_, y_, dx_, dw_;
 };
 
-void run(int num_threads, const std::string& only) {
-  fmt::print(
-      "GFLOP/s with {} threads; * = by processor time, as other processes were busy in every "
-      "round\n",
-      num_threads);
-  fmt::print("{:34} {:>9} {:>9} {:>7} {:>14}\n", "", "peak", "achieved", "share %",
-             "Eigen 1 thread");
-  if (!has_peer()) fmt::print("no product is checked: Eigen's need AVX-512, which is not here\n");
-  int num_products = 0;
-  const auto products = [&](DType dtype, Arithmetic arithmetic) {
-    Bench bench(num_threads, dtype, arithmetic, only);
-    for (int64_t rows : {256, 1024}) {
-      bench.product(rows, 768, 3072);
-      bench.product(rows, 3072, 768);
+void measure(benchmark::State& state, ForwardSpec pass, const Linear& linear, HostKernels& kernels,
+             Arithmetic arithmetic) {
+  const auto run = [&] { linear.run(pass, kernels); };
+  run();
+  linear.check(pass);
+  measure_against_roof(state, kernels.peak(arithmetic), {kernels.stream.flops(), run});
+}
+
+void measure_eigen(benchmark::State& state, ForwardSpec pass, const Linear& linear,
+                   HostKernels& single) {
+  linear.run(pass, single);
+  const double flops = single.stream.flops();
+  const auto run = [&] { linear.run_eigen(pass); };
+  run();
+  linear.check(pass);
+  measure_against_roof(state, single.peak(Arithmetic::Fp32), {flops, run});
+}
+
+/// Eigen is compiled for these here.
+bool has_eigen() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"); }
+
+void register_products(DType dtype, Arithmetic arithmetic, int num_threads) {
+  const auto kernels = made_once<HostKernels>(num_threads, arithmetic);
+  const auto single = made_once<HostKernels>(1, arithmetic);
+  const std::string type =
+      dtype == DType::F32 ? "fp32" : fmt::format("{}/{}", name_of(dtype), name_of(arithmetic));
+  for (const Layer& layer : kLayers) {
+    const auto linear = made_once<Linear>(layer, dtype);
+    for (ForwardSpec pass : kPasses) {
+      const std::string product = fmt::format("{}/{}/{}", name_of(pass), type, name_of(layer));
+      register_benchmark(product, [=](benchmark::State& state) {
+        measure(state, pass, linear(), kernels(), arithmetic);
+      });
+      if (dtype != DType::F32 || !has_eigen()) continue;
+      register_benchmark("Eigen/" + product, [=](benchmark::State& state) {
+        measure_eigen(state, pass, linear(), single());
+      });
     }
-    bench.product(256, 768, 50257);
-    num_products += bench.num_products;
-  };
-  products(DType::F32, Arithmetic::Fp32);
-  products(DType::BF16, Arithmetic::Fp32);
-  if (this_processor().has_bf16_dot) products(DType::BF16, Arithmetic::Bf16Dot);
-  if (num_products > 0) return;
-  throw ConfigError(fmt::format(
-      "no product has '{}' in its name: they are as 'forward fp32 fp32 256x768x3072', dx, dw",
-      only));
+  }
+}
+
+void register_all(Arguments arguments) {
+  const auto num_threads = static_cast<int>(number_in(arguments, 0, num_usable_cores()));
+  register_products(DType::F32, Arithmetic::Fp32, num_threads);
+  register_products(DType::BF16, Arithmetic::Fp32, num_threads);
+  if (!this_processor().has_bf16_dot) return;
+  register_products(DType::BF16, Arithmetic::Bf16Dot, num_threads);
 }
 
 }  // namespace
-}  // namespace ebb
+}  // namespace ebb::bench
 
 int main(int argc, char** argv) {
-  return ebb::bench::exit_code_of("bench_gemm", [&] {
-    ebb::run(argc > 1 ? std::stoi(argv[1]) : ebb::num_usable_cores(), argc > 2 ? argv[2] : "");
-    return 0;
-  });
+  return ebb::bench::run_benchmarks(argc, argv, ebb::bench::register_all);
 }

@@ -1,30 +1,34 @@
-// What does it cost to watch a step: the sums of where its time went (after every step), and the
-// trace (--trace)?
+// What does it cost to watch a step: the sums of where its time went, which are made after every
+// step, and the trace (--trace)?
 //
-//   bench_trace
+//   bench_trace [flags of Google Benchmark]
 //
-// Both are made between two steps, from times that the executor has anyway. For a small model on a
-// processor and a huge one on a GPU: processor time for each step, beside the predicted step. The
-// trace is read again: every operation that takes time has to be in it.
-#include <fmt/core.h>
+// Both are made between two steps, from times that the executor has anyway. They are measured for
+// the plans of two models on a processor and one on a GPU. The roof of the sums adds the durations
+// of all operations; bound and achieved are operations a second. The roof of the trace writes a
+// file of as many bytes; bound and achieved are bytes a second. percent_of_step compares the time
+// with the predicted step. The trace is read again, and every operation that takes time must be in
+// it; the sums must be the length of the step.
+#include <unistd.h>
 
-#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
-#include "bench/thread_times.h"
+#include "bench/micro_benchmark.h"
 #include "model_zoo/architecture.h"
 #include "model_zoo/presets.h"
 #include "scheduler/plan/simulate.h"
-#include "scheduler/run/trainer.h"
+#include "scheduler/search/preparation.h"
 #include "tools/chrome_trace.h"
 #include "tools/spent_time.h"
 
 namespace ebb::bench {
 namespace {
 
+constexpr size_t kMiB = size_t{1} << 20, kGiB = size_t{1} << 30;
 constexpr Machine kTwoCores{.flops_per_s = 376e9,
                             .attention_flops_per_s = 149e9,
                             .device_bytes_per_s = 27e9,
@@ -44,73 +48,118 @@ struct Case {
   size_t chunk_bytes, device_bytes;
   Machine machine;
 };
+const Case kCases[] = {
+    {"gpt-6x384-bytes", {.batch_size = 4, .length = 128}, kMiB, 24 * kMiB, kTwoCores},
+    {"gpt2-bytes", {.batch_size = 8, .length = 256}, 8 * kMiB, 160 * kMiB, kTwoCores},
+    {"gpt3-175b", {.batch_size = 8, .length = 2048}, 64 * kMiB, 80 * kGiB, kH200}};
 
-size_t count(const std::string& path, std::string_view event) {
-  size_t found = 0;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) found += line.find(event) != std::string::npos;
-  return found;
+/// A plan, and when its operations run by simulation.
+struct PlannedStep {
+  explicit PlannedStep(const Case& c)
+      : model(create_model(find_preset(c.preset).config, c.shape, DType::BF16)),
+        prepared(prepare(*model, {.chunk_bytes = c.chunk_bytes}, {.device_memory = c.device_bytes},
+                         c.machine)),
+        simulated(simulate(prepared.plan, prepared.trace, *prepared.layout, c.machine)) {}
+  std::unique_ptr<const Model> model;
+  Preparation prepared;
+  Simulation simulated;
+};
+
+/// A file that is removed at the end.
+struct TemporaryFile {
+  explicit TemporaryFile(const std::string& name)
+      : path(std::filesystem::temp_directory_path() / (name + std::to_string(getpid()))) {}
+  ~TemporaryFile() { std::filesystem::remove(path); }
+  const std::filesystem::path path;
+};
+
+/// After the loop of a benchmark.
+void set_percent_of_step(benchmark::State& state, const PlannedStep& step, double amount) {
+  const double seconds = amount / state.counters["achieved"];
+  state.counters["percent_of_step"] = 100 * seconds / step.simulated.seconds;
 }
 
-/// The median of some rounds, of the processor's time.
-template <class Body>
-double processor_s(int num_rounds, const Body& body) {
-  std::vector<double> times;
-  for (int round = 0; round < num_rounds; ++round) {
-    const double before = process_processor_s();
-    body();
-    times.push_back(process_processor_s() - before);
-  }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
-}
-
-bool measure(const Case& c) {
-  constexpr int kSteps = 9;
-  const auto model = create_model(find_preset(c.preset).config, c.shape, DType::BF16);
-  const Preparation p =
-      prepare(*model, {.chunk_bytes = c.chunk_bytes}, {.device_memory = c.device_bytes}, c.machine);
-  const Simulation s = simulate(p.plan, p.trace, *p.layout, c.machine);
+void measure_sums(benchmark::State& state, const PlannedStep& step) {
+  const std::vector<OpTime>& ops = step.simulated.ops;
+  const double step_s = step.simulated.seconds;
+  const auto num_operations = static_cast<double>(ops.size());
+  double duration_s = 0;
+  const auto add_durations = [&] {
+    for (const OpTime& op : ops) duration_s += op.end_s - op.start_s;
+    benchmark::DoNotOptimize(duration_s);
+  };
   SpentTime spent;
-  const double sums_s =
-      processor_s(kSteps, [&] { spent += spent_time(p.plan, s.ops, s.seconds, 0); });
-  const std::string path = std::filesystem::temp_directory_path() / "ebb-bench-trace.json";
-  double trace_s = 0;
-  {
-    ChromeTrace trace(path);
-    uint64_t step = 0;
-    trace_s = processor_s(kSteps, [&] { trace.add_step(p, s.ops, ++step, s.seconds); });
+  int64_t num_steps = 0;
+  const auto add_step = [&] {
+    spent += spent_time(step.prepared.plan, ops, step_s, 0);
+    ++num_steps;
+  };
+  measure_against_roof(state, {num_operations, add_durations}, {num_operations, add_step});
+  set_percent_of_step(state, step, num_operations);
+  const double expected_s = static_cast<double>(num_steps) * step_s;
+  if (std::abs(spent.total_s() - expected_s) > 1e-6 * expected_s) {
+    fail(state, "the sums are not the length of the steps");
   }
-  size_t num_timed = 0;
-  for (const Op& op : p.plan.ops) num_timed += !takes_no_time(op);
-  const size_t num_written = count(path, R"("ph":"X")");
-  // A step is an event of its own.
-  const bool complete = num_written == kSteps * (num_timed + 1);
-  const bool whole = std::abs(spent.total_s() - kSteps * s.seconds) < 1e-6 * kSteps * s.seconds;
-  fmt::print(
-      "{}: {} operations, a step of {:.4g} s; sums {:.1f} us ({:.4f} % of the step), trace {:.2f} "
-      "ms "
-      "({:.3f} %), {:.2f} MiB a step{}{}\n",
-      c.preset, p.plan.ops.size(), s.seconds, sums_s * 1e6, 100 * sums_s / s.seconds, trace_s * 1e3,
-      100 * trace_s / s.seconds,
-      static_cast<double>(std::filesystem::file_size(path)) / kSteps / (1 << 20),
-      complete ? "" : "  NOT COMPLETE", whole ? "" : "  SUMS ARE WRONG");
-  if (!complete) fmt::print("  {} events, {} operations\n", num_written, num_timed);
-  std::filesystem::remove(path);
-  return complete && whole;
+}
+
+size_t count_lines_with(const std::filesystem::path& path, std::string_view text) {
+  size_t count = 0;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) count += line.find(text) != std::string::npos;
+  return count;
+}
+
+void measure_trace(benchmark::State& state, const PlannedStep& step) {
+  const Preparation& p = step.prepared;
+  const TemporaryFile file("ebb-bench-trace"), copy("ebb-bench-copy");
+  const auto write_steps = [&](uint64_t num_steps) {
+    ChromeTrace trace(file.path);
+    for (uint64_t i = 1; i <= num_steps; ++i) {
+      trace.add_step(p, step.simulated.ops, i, step.simulated.seconds);
+    }
+  };
+  write_steps(1);
+  const size_t header_bytes = std::filesystem::file_size(file.path);
+  write_steps(2);
+  const size_t step_bytes = std::filesystem::file_size(file.path) - header_bytes;
+  const std::vector<char> text(step_bytes, 'x');
+  uint64_t num_steps = 0;
+  {
+    ChromeTrace trace(file.path);
+    std::ofstream plain(copy.path, std::ios::binary);
+    const auto write_plainly = [&] {
+      plain.write(text.data(), static_cast<std::streamsize>(text.size()));
+      plain.flush();
+    };
+    const auto add_step = [&] {
+      trace.add_step(p, step.simulated.ops, ++num_steps, step.simulated.seconds);
+    };
+    const auto bytes = static_cast<double>(step_bytes);
+    measure_against_roof(state, {bytes, write_plainly}, {bytes, add_step});
+    set_percent_of_step(state, step, bytes);
+    state.counters["bytes"] = bytes;
+  }
+  size_t num_events = 1;  // of a step: one for itself
+  for (const Op& op : p.plan.ops) num_events += !takes_no_time(op);
+  if (count_lines_with(file.path, R"("ph":"X")") != num_steps * num_events) {
+    fail(state, "the trace does not have every operation");
+  }
+}
+
+void register_all(Arguments) {
+  for (const Case& c : kCases) {
+    const auto step = made_once<PlannedStep>(c);
+    const std::string preset = c.preset;
+    register_benchmark("sums/" + preset,
+                       [=](benchmark::State& state) { measure_sums(state, step()); });
+    register_benchmark("trace/" + preset,
+                       [=](benchmark::State& state) { measure_trace(state, step()); });
+  }
 }
 
 }  // namespace
 }  // namespace ebb::bench
 
-int main() {
-  using namespace ebb::bench;
-  constexpr size_t kMiB = size_t{1} << 20, kGiB = size_t{1} << 30;
-  const Case cases[] = {
-      {"gpt-6x384-bytes", {.batch_size = 4, .length = 128}, kMiB, 24 * kMiB, kTwoCores},
-      {"gpt2-bytes", {.batch_size = 8, .length = 256}, 8 * kMiB, 128 * kMiB, kTwoCores},
-      {"gpt3-175b", {.batch_size = 8, .length = 2048}, 64 * kMiB, 80 * kGiB, kH200}};
-  bool good = true;
-  for (const Case& c : cases) good = measure(c) && good;
-  return good ? 0 : 1;
+int main(int argc, char** argv) {
+  return ebb::bench::run_benchmarks(argc, argv, ebb::bench::register_all);
 }

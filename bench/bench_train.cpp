@@ -1,14 +1,16 @@
 // How much of the processor's peak reaches a training step?
 //
-//   bench_train [threads = one per core]
+//   bench_train [--rounds 5] [--threads N]
 //
 // GPT-2 124M and 6 x 384, 4 sequences of 64 tokens a step, everything resident, AdamW and clipping
-// included, in fp32 and in bf16 with each arithmetic that runs here. The peak (multiply-adds, or
-// dot products, on registers) and the steps are measured in turn in one process; medians. The last
-// column is the time of a step whose embedding was drawn 50 times too wide, so that most
-// probabilities and their gradients fall below the smallest normal number, against a normal step.
-#include <fmt/format.h>
-
+// included, in fp32 and in bf16 with each arithmetic that runs here. A round is as many multiply-
+// adds or dot products on registers as a step has (the bound), a step, and a step of a second model
+// whose embedding was drawn 50 times too wide, so that most of its probabilities and their
+// gradients fall below the smallest normal number. A line has the medians of the rounds; share is
+// achieved / bound, and the last column is the time of the second step over that of the first. A
+// loss that is not a number ends the program with 1.
+#include <CLI/CLI.hpp>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -19,7 +21,6 @@
 #include "bench/rounds.h"
 #include "scheduler/run/trainer.h"
 #include "system/cores.h"
-#include "system/thread_team.h"
 
 namespace ebb::bench {
 namespace {
@@ -27,7 +28,12 @@ namespace {
 constexpr int64_t kBatch = 4, kLength = 64;
 constexpr double kTooWide = 50;
 
-/// A model with a trainer of its own that takes one step after the other.
+struct Arguments {
+  size_t rounds = 5;
+  int threads = num_usable_cores();
+};
+
+/// A model with a trainer of its own that makes one step after the other.
 class Training {
  public:
   Training(const Gpt2& model, DType dtype, Arithmetic arithmetic, int num_threads)
@@ -38,7 +44,17 @@ class Training {
                                .arithmetic = arithmetic})),
         trainer_(model, *device_, prepared_) {}
 
-  void step() { trainer_.step(batches_.batches(), 3e-5); }
+  /// Seconds of some steps, a few where they are short: the mean.
+  double step() {
+    const double start_s = steady_now_s();
+    int num_steps = 0;
+    do {
+      const StepResult result = trainer_.step(batches_.batches(), 3e-5);
+      if (!std::isfinite(result.loss)) throw NumericError("the loss is not a number");
+      ++num_steps;
+    } while (steady_now_s() - start_s < 0.5);
+    return (steady_now_s() - start_s) / num_steps;
+  }
 
   void widen(std::string_view parameter) {
     std::vector<float> values = trainer_.read_parameter(parameter);
@@ -53,51 +69,64 @@ class Training {
   Trainer trainer_;
 };
 
-void compare(const char* preset, DType dtype, Arithmetic arithmetic, int num_threads) {
+/// Seconds of each part.
+struct Round {
+  double peak_s, normal_s, wide_s;
+};
+
+void compare(const char* preset, DType dtype, Arithmetic arithmetic, const Arguments& a,
+             CoreRatesMeter& meter) {
   const Gpt2 model(find_gpt2_preset(preset), kBatch, kLength, dtype);
-  Training normal(model, dtype, arithmetic, num_threads);
-  Training wide(model, dtype, arithmetic, num_threads);
+  Training normal(model, dtype, arithmetic, a.threads);
+  Training wide(model, dtype, arithmetic, a.threads);
   wide.widen("wte.weight");
-  ThreadTeam team(num_threads);
-  constexpr int64_t kPeakRounds = 2'000'000;
-  const double peak_flops = run_at_peak(team, arithmetic, kPeakRounds);
   normal.step();
   wide.step();
-  const Sample samples[] = {
-      [&] { return seconds_of([&] { run_at_peak(team, arithmetic, kPeakRounds); }); },
-      [&] { return seconds_of([&] { normal.step(); }, 1.0); },
-      [&] { return seconds_of([&] { wide.step(); }, 1.0); },
-  };
-  const Rounds rounds = measure_rounds(samples, 5);
+  ThreadTeam team(a.threads);
   const double tokens = kBatch * kLength;
   const double flops = training_flops(model.config(), kBatch * kLength, kLength);
-  const double peak = peak_flops / rounds.median(0), achieved = flops / rounds.median(1);
-  fmt::print("{:<12} {:<5} {:<9} {:>6.0f} {:>9.0f} {:>8.1f} {:>9.1f} {:>8.0f} {:>10.3f}  {}\n",
-             preset, name_of(dtype), dtype == DType::F32 ? "" : name_of(arithmetic), peak / 1e9,
-             achieved / 1e9, 100 * achieved / peak, 1e3 * rounds.median(1),
-             tokens / rounds.median(1), rounds.ratio(2, 1), rounds.quiet ? "" : "LOUD");
+  const double flops_of_a_turn = run_at_peak(team, arithmetic, 1);
+  const auto peak = [&] {
+    const double start_s = steady_now_s();
+    run_at_peak(team, arithmetic, static_cast<int64_t>(flops / flops_of_a_turn));
+    return steady_now_s() - start_s;
+  };
+  const Rounds<Round> rounds(meter, a.rounds, [&] {
+    return Round{peak(), normal.step(), wide.step()};
+  });
+  const double step_s = rounds.median_of(&Round::normal_s);
+  fmt::print("{:<10} {:<5} {:<9} {:>6.0f} {:>9.0f} {:>8.1f} {:>9.1f} {:>8.0f} {:>10.3f}  {}\n",
+             preset, name_of(dtype), dtype == DType::F32 ? "" : name_of(arithmetic),
+             1e-9 * flops / rounds.median_of(&Round::peak_s), 1e-9 * flops / step_s,
+             100 * rounds.median_of([](const Round& r) { return r.peak_s / r.normal_s; }),
+             1e3 * step_s, tokens / step_s,
+             rounds.median_of([](const Round& r) { return r.wide_s / r.normal_s; }), rounds.text());
   std::fflush(stdout);
 }
 
-void run(int num_threads) {
-  fmt::print("GFLOP/s with {} threads, {} tokens a step\n", num_threads, kBatch * kLength);
-  fmt::print("{:<12} {:<5} {:<9} {:>6} {:>9} {:>8} {:>9} {:>8} {:>10}\n", "model", "type",
-             "arithmetic", "peak", "achieved", "share %", "ms/step", "tokens/s", "denormal x");
+int run(const Arguments& a) {
+  CoreRatesMeter meter(a.threads);
+  fmt::print("GFLOP/s with {} threads, {} tokens a step\n", a.threads, kBatch * kLength);
+  fmt::print("{:<10} {:<5} {:<9} {:>6} {:>9} {:>8} {:>9} {:>8} {:>10}\n", "model", "type",
+             "arithmetic", "bound", "achieved", "share %", "ms/step", "tokens/s", "denormal x");
   for (const char* preset : {"gpt2", "gpt-6x384"}) {
-    compare(preset, DType::F32, Arithmetic::Fp32, num_threads);
-    compare(preset, DType::BF16, Arithmetic::Fp32, num_threads);
+    compare(preset, DType::F32, Arithmetic::Fp32, a, meter);
+    compare(preset, DType::BF16, Arithmetic::Fp32, a, meter);
     if (this_processor().has_bf16_dot) {
-      compare(preset, DType::BF16, Arithmetic::Bf16Dot, num_threads);
+      compare(preset, DType::BF16, Arithmetic::Bf16Dot, a, meter);
     }
   }
+  return 0;
 }
 
 }  // namespace
 }  // namespace ebb::bench
 
 int main(int argc, char** argv) {
-  return ebb::bench::exit_code_of("bench_train", [&] {
-    ebb::bench::run(argc > 1 ? std::stoi(argv[1]) : ebb::num_usable_cores());
-    return 0;
-  });
+  ebb::bench::Arguments a;
+  CLI::App app("How much of the processor's peak reaches a training step?");
+  app.add_option("--rounds", a.rounds, "how many rounds count")->capture_default_str();
+  app.add_option("--threads", a.threads, "threads of kernels and updates")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  return ebb::bench::exit_code_of("bench_train", [&] { return ebb::bench::run(a); });
 }

@@ -1,20 +1,19 @@
 // What does it cost to be able to take an update back?
 //
-//   bench_undo [parameters in Mi = 16] [threads = one per core]
+//   bench_undo [parameters in Mi = 16] [threads = one per core] [flags of Google Benchmark]
 //
-// AdamW without a log, with one, its undo, and undo with another scale in one pass, measured in
-// turn in one process; medians of their ratios to the step without a log (rounds.h). The state is
-// that of twelve steps from normal weights with gradients over six binary decades. What was logged
-// is always undone, so every sample sees the same values; afterwards a hash over the state must be
-// the one before, and a redone update the other update, to the bit.
-#include <fmt/core.h>
-
+// An update with an undo log, taking it back, and taking it back and making it again with another
+// gradient scale in one pass. The roof is the update without a log, on planes of its own. Bound and
+// achieved are parameters a second; 1 / share is how many times as long it takes. The state is that
+// of twelve steps from normal weights with gradients over six binary decades. Every update is
+// undone before the next run, so each run sees the same values. Afterwards a hash over the state
+// must be the one before, and an update that is made again must have the bits of the other update.
 #include <bit>
-#include <cstdlib>
+#include <string>
 #include <vector>
 
+#include "bench/micro_benchmark.h"
 #include "bench/planes_memory.h"
-#include "bench/rounds.h"
 #include "cpu_adam/state_hash.h"
 #include "cpu_adam/undo.h"
 #include "system/cores.h"
@@ -33,8 +32,8 @@ float gradient_at(int64_t i, int64_t t) {
   return BF16(std::bit_cast<float>((random & 0x807f0000u) | exponent << 23));
 }
 
-/// About normal, of standard deviation 0.02, as a GPT's weights are: corrections of those near 0 do
-/// not fit.
+/// About normal, of standard deviation 0.02, as the weights of a GPT are. The corrections of those
+/// near 0 do not fit into their bits.
 float master_at(int64_t i) {
   const uint32_t a = scramble(2 * ~i), b = scramble(2 * ~i + 1);
   // Mean 131070, standard deviation 37837.
@@ -46,59 +45,47 @@ AdamWStep step_at(int64_t t, float scale = 1) {
   return {.learning_rate = 3e-4, .adam = {}, .t = t, .gradient_scale = scale};
 }
 
-class Run {
+class Undo {
  public:
-  Run(ThreadTeam& team, const HugePages& plain, const HugePages& logged, const HugePages& log,
-      DType type, int64_t n)
-      : team_(team),
-        plain_(planes_in(plain, type, type, n)),
-        logged_(planes_in(logged, type, type, n)),
-        log_(log.span()),
+  Undo(DType type, int64_t n, int num_threads)
+      : team_(num_threads),
+        plain_memory_(planes_bytes(n)),
+        logged_memory_(planes_bytes(n)),
+        log_memory_(undo_log_bytes(n, n / 4)),
+        plain_(planes_in(plain_memory_, type, type, n)),
+        logged_(planes_in(logged_memory_, type, type, n)),
+        log_(log_memory_.span()),
         n_(n) {
     for (const Planes& planes : {plain_, logged_}) train(planes);
-    before_ = hash();
+    hash_before_ = hash();
     // Planes lie one after the other, the gradient last.
     saved_.assign(logged_.weight, const_cast<std::byte*>(logged_.gradient));
+    check_redo();
   }
 
-  double plain_s() {
-    return seconds_of([&] { adamw_update(team_, plain_, n_, {&all_, 1}, now_); });
+  void measure_update(benchmark::State& state) {
+    measure(
+        state, {}, [this] { update(); }, [this] { undo(); });
   }
-  double update_s() { return timed(&Run::update, &Run::undo); }
-  double undo_s() {
-    update();
-    return timed(&Run::undo, &Run::update, &Run::undo);
+  void measure_undo(benchmark::State& state) {
+    measure(
+        state, [this] { update(); }, [this] { undo(); }, {});
   }
-  double redo_s() {
-    double seconds = 0;
-    int times = 0;
-    for (; seconds < 0.3; ++times) {
-      update();
-      const auto start = Clock::now();
-      redo_update(team_, logged_, n_, {&all_, 1}, log_, other_);
-      seconds += seconds_since(start);
-      restore();
-    }
-    return seconds / times;
-  }
-  /// Is a redone update the other update?
-  bool redoes() {
-    update();
-    redo_update(team_, logged_, n_, {&all_, 1}, log_, other_);
-    const uint64_t redone = hash();
-    restore();
-    adamw_update(team_, logged_, n_, {&all_, 1}, other_);
-    const uint64_t expected = hash();
-    restore();
-    return redone == expected;
-  }
-  bool is_as_before() const { return hash() == before_; }
-  double bytes_per_parameter() const {
-    return static_cast<double>(log_.used_bytes()) / static_cast<double>(n_);
+  void measure_redo(benchmark::State& state) {
+    measure(
+        state, [this] { update(); }, [this] { redo(); }, [this] { restore(); });
   }
 
  private:
-  void train(const Planes& planes) const {
+  void measure(benchmark::State& state, const std::function<void()>& before,
+               const std::function<void()>& kernel, const std::function<void()>& after) {
+    const auto parameters = static_cast<double>(n_);
+    const auto plain = [this] { adamw_update(team_, plain_, n_, {&all_, 1}, now_); };
+    measure_against_roof(state, {parameters, plain}, {parameters, kernel}, before, after);
+    state.counters["log_bytes_per_parameter"] = static_cast<double>(log_.used_bytes()) / parameters;
+    if (hash() != hash_before_) fail(state, "the state is not what it was");
+  }
+  void train(const Planes& planes) {
     team_.for_each(n_ / kPiece, [&](int64_t piece) {
       ThreadTeam alone(1);
       const Planes at = planes.from(piece * kPiece);
@@ -125,9 +112,11 @@ class Run {
   }
   void update() {
     if (update_with_log(team_, logged_, n_, {&all_, 1}, now_, log_)) return;
-    fmt::print(stderr, "the log has no room\n");
-    std::exit(1);
+    throw LogicError("the log has no room for the outliers of an update");
   }
+  void undo() { undo_update(team_, logged_, n_, {&all_, 1}, log_); }
+  void redo() { redo_update(team_, logged_, n_, {&all_, 1}, log_, other_); }
+  /// Copies the state back.
   void restore() {
     const auto piece = static_cast<size_t>(kPiece);
     team_.for_each(static_cast<int64_t>(saved_.size() / piece), [&](int64_t i) {
@@ -135,21 +124,16 @@ class Run {
                   logged_.weight + static_cast<size_t>(i) * piece);
     });
   }
-  void undo() { undo_update(team_, logged_, n_, {&all_, 1}, log_); }
-
-  /// Seconds of `what`, again and again with `back` after it; at the end `last`.
-  double timed(void (Run::*what)(), void (Run::*back)(), void (Run::*last)() = nullptr) {
-    double seconds = 0;
-    int times = 0;
-    for (bool more = true; more;) {
-      const auto start = Clock::now();
-      (this->*what)();
-      seconds += seconds_since(start);
-      ++times;
-      more = seconds < 0.3;
-      if (more || !last) (this->*back)();
-    }
-    return seconds / times;
+  /// Throws where an update that is made again is not the other update.
+  void check_redo() {
+    update();
+    redo();
+    const uint64_t redone = hash();
+    restore();
+    adamw_update(team_, logged_, n_, {&all_, 1}, other_);
+    const uint64_t expected = hash();
+    restore();
+    if (redone != expected) throw LogicError("an update that is made again has other bits");
   }
   uint64_t hash() const {
     StateHash hash;
@@ -157,55 +141,35 @@ class Run {
     return hash.value();
   }
 
-  ThreadTeam& team_;
+  ThreadTeam team_;
+  HugePages plain_memory_, logged_memory_, log_memory_;
   Planes plain_, logged_;
   UndoLog log_;
   int64_t n_;
   AdamWRange all_{.first = 0, .count = n_};
   AdamWStep now_ = step_at(kStepsBefore), other_ = step_at(kStepsBefore, 0.5f);
   std::vector<std::byte> saved_;
-  uint64_t before_ = 0;
+  uint64_t hash_before_ = 0;
 };
 
-bool report(Run& run, DType type, int64_t n) {
-  const Sample samples[] = {[&] { return run.plain_s(); }, [&] { return run.update_s(); },
-                            [&] { return run.undo_s(); }};
-  const Rounds rounds = measure_rounds(samples, 5, 6);
-  const Sample again[] = {[&] { return run.plain_s(); }, [&] { return run.redo_s(); }};
-  const Rounds redo = measure_rounds(again, 3, 4);
-  fmt::print("{:<5} {:>11.3f} {:>10.2f} {:>8.2f} {:>14.2f} {:>12.3f}   {} rounds {}\n",
-             name_of(type), 1e9 * rounds.median(0) / static_cast<double>(n), rounds.ratio(1, 0),
-             rounds.ratio(2, 0), redo.ratio(1, 0), run.bytes_per_parameter(), rounds.seconds.size(),
-             rounds.quiet && redo.quiet ? "quiet" : "LOUD");
-  std::fflush(stdout);
-  if (run.is_as_before() && run.redoes()) return true;
-  fmt::print("WRONG: the state is not what it was\n");
-  return false;
+void register_all(Arguments arguments) {
+  const int64_t n = number_in(arguments, 0, 16) << 20;
+  const auto num_threads = static_cast<int>(number_in(arguments, 1, num_usable_cores()));
+  for (const DType type : {DType::BF16, DType::F32}) {
+    const auto undo = made_once<Undo>(type, n, num_threads);
+    const auto add = [&](const char* name, void (Undo::*measure)(benchmark::State&)) {
+      register_benchmark(std::string(name) + "/" + std::string(name_of(type)),
+                         [=](benchmark::State& state) { (undo().*measure)(state); });
+    };
+    add("update with log", &Undo::measure_update);
+    add("undo", &Undo::measure_undo);
+    add("undo and redo", &Undo::measure_redo);
+  }
 }
 
 }  // namespace
-
-int bench_main(int argc, char** argv) {
-  const int64_t mi = argc > 1 ? std::atoll(argv[1]) : 16;
-  const int threads = argc > 2 ? std::atoi(argv[2]) : num_usable_cores();
-  if (mi < 1 || threads < 1) {
-    fmt::print(stderr, "usage: bench_undo [parameters in Mi] [threads]\n");
-    return 2;
-  }
-  const int64_t n = mi << 20;
-  ThreadTeam team(threads);
-  const HugePages plain(planes_bytes(n)), logged(planes_bytes(n));
-  const HugePages log(undo_log_bytes(n, n / 4));
-  fmt::print("{} Mi parameters, {} threads; times against the step without a log\n", mi, threads);
-  fmt::print("{:<5} {:>11} {:>10} {:>8} {:>14} {:>12}\n", "type", "step ns", "with log", "undo",
-             "undo and redo", "log B/param");
-  for (const DType type : {DType::BF16, DType::F32}) {
-    Run run(team, plain, logged, log, type, n);
-    if (!report(run, type, n)) return 1;
-  }
-  return 0;
-}
-
 }  // namespace ebb::bench
 
-int main(int argc, char** argv) { return ebb::bench::bench_main(argc, argv); }
+int main(int argc, char** argv) {
+  return ebb::bench::run_benchmarks(argc, argv, ebb::bench::register_all);
+}

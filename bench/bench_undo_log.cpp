@@ -1,27 +1,30 @@
-// How large are the corrections of an undo log in training, and so the log?
+// How large is the undo log of an update in training?
 //
-//   bench_undo_log [text: files or folders = /usr/include/eigen3] [preset = gpt-6x384-bytes]
-//                  [steps = 60]
+//   bench_undo_log [text: a file or folder = /usr/include/eigen3] [preset = gpt-6x384-bytes]
+//                  [flags of Google Benchmark]
 //
-// A GPT over bytes learns a text. The gradients are the real ones, as they come home in bf16: a
-// trainer whose AdamW has beta1 = 0 and a rate of 0 keeps them as its momentum. The weights are
-// those of an AdamW of the usual settings, warmed up over ten steps, clipped to 1, that runs here
-// on one set of planes with a log. A line a step: shares of momentum (m), variance (v) and master
-// (p) that are outliers; bytes of log for each parameter, outliers included. At the end the last
-// step's corrections. Every logged update is undone once, and the state's hash compared.
-#include <fmt/core.h>
+// A GPT over bytes learns a text. The gradients are real ones: a trainer whose AdamW has beta1 = 0
+// and a learning rate of 0 keeps them as its momentum. The weights are those of an AdamW of the
+// usual settings, warmed up over ten steps and clipped to 1, which runs here on one set of planes
+// with a log. One benchmark for each step that is looked at; the time is that of the update.
+// Achieved is the size of its log in bytes a parameter, outliers included. The bound is one byte a
+// parameter, the corrections alone, and share is bound / achieved. The other counters are the
+// percentages of momenta, variances and masters that are outliers; behind them are the percentages
+// of corrections of 0, 1, 2, ... for each of the three. Every logged update is undone once, and the
+// hash of the state is compared.
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "bench/exit_code.h"
 #include "bench/gpt2_preset.h"
+#include "bench/micro_benchmark.h"
 #include "cpu_adam/gradient_norm.h"
 #include "cpu_adam/state_hash.h"
 #include "cpu_adam/undo.h"
@@ -29,6 +32,7 @@
 #include "io/sample_order.h"
 #include "io/token_data.h"
 #include "scheduler/run/trainer.h"
+#include "system/clock.h"
 #include "system/cores.h"
 #include "system/thread_team.h"
 #include "tools/batches.h"
@@ -178,7 +182,7 @@ class Log {
 /// masters 0 .. 2, and 3).
 using Counts = std::array<int64_t, 8>;
 
-/// Momenta, variances and masters (undo_log.h) of the whole turns of runs, kUndoElements each.
+/// Of momenta, variances and masters (undo_log.h), in whole groups of kUndoElements.
 std::array<Counts, 3> count_corrections(const uint8_t* log, std::span<const AdamWRange> runs) {
   std::array<Counts, 3> counts = {};
   for (const AdamWRange& run : runs) {
@@ -194,72 +198,115 @@ std::array<Counts, 3> count_corrections(const uint8_t* log, std::span<const Adam
   return counts;
 }
 
-void update(ThreadTeam& team, State& state, const AdamWStep& step, UndoLog& log) {
-  if (update_with_log(team, state.planes(), state.size(), state.runs(), step, log)) return;
-  throw ConfigError("the log has no room for as many outliers as there are parameters");
-}
-
-void print_header() {
-  fmt::print("{:>4} {:>6} {:>5} | {:^23} | {:>7}\n", "step", "loss", "scale", "outliers, %", "log");
-  fmt::print("{:>17} | {:>7} {:>7} {:>7} | B/param\n", "", "m", "v", "p");
-}
-
 double percent(const Counts& counts, size_t i) {
   const auto num_counted = std::accumulate(counts.begin(), counts.end(), int64_t{0});
   return 100 * static_cast<double>(counts[i]) / static_cast<double>(num_counted);
 }
 
-void print(int t, double loss, float scale, const std::array<Counts, 3>& counts,
-           double bytes_per_parameter) {
-  fmt::print("{:>4} {:>6.3f} {:>5.2f} |", t, loss, scale);
-  for (const Counts& c : counts) fmt::print(" {:>7.3f}", percent(c, 7));
-  fmt::print(" | {:>7.3f}\n", bytes_per_parameter);
-  std::fflush(stdout);
-}
+/// The model and how far it has learned.
+class Training {
+ public:
+  Training(const std::string& text, const std::string& preset)
+      : model_(find_gpt2_preset(preset), kBatch, kLength, DType::BF16),
+        gradients_(model_),
+        state_(gradients_),
+        data_({text}, TokenType::Bytes),
+        batches_(data_, SampleOrder(data_.num_samples(kLength), DataOrder::Shuffled, 1),
+                 {.num_batches = 1, .batch_size = kBatch, .length = kLength}),
+        log_(state_.size()),
+        team_(num_usable_cores()) {}
 
-void print_corrections(const std::array<Counts, 3>& counts) {
-  fmt::print("\ncorrection, % {:>9} {:>7} {:>7}\n", "m", "v", "p");
-  for (size_t i = 0; i < 8; ++i) {
-    fmt::print("{:>13}", i < 7 ? std::to_string(i) : "outlier");
-    for (const Counts& c : counts) fmt::print(" {:>7.3f}", percent(c, i));
-    fmt::print("\n");
+  int num_steps() const { return num_steps_; }
+  /// Seconds of the update.
+  double step() {
+    ++num_steps_;
+    state_.give_masters(gradients_);
+    const auto position = static_cast<uint64_t>(num_steps_ - 1) * batches_.shape().num_samples();
+    loss_ = gradients_.run(batches_.load(position), [&](ParameterId id, const float* gradient) {
+      state_.set_gradient(id, gradient);
+    });
+    const uint64_t hash_before = state_.hash();
+    update();
+    undo_update(team_, state_.planes(), state_.size(), state_.runs(), log_.log());
+    if (state_.hash() != hash_before) throw LogicError("the state is not what it was");
+    const double start_s = steady_now_s();
+    update();
+    const double seconds = steady_now_s() - start_s;
+    log_.log().drop();
+    return seconds;
   }
+  /// Of the last step.
+  void report(benchmark::State& state) {
+    const auto parameters = static_cast<double>(state_.num_parameters());
+    const double bytes = static_cast<double>(log_.log().used_bytes()) / parameters;
+    const auto counts = count_corrections(log_.corrections(), state_.runs());
+    state.counters["bound"] = 1;
+    state.counters["achieved"] = bytes;
+    state.counters["share"] = 1 / bytes;
+    state.counters["loss"] = loss_;
+    std::string corrections;
+    for (size_t plane = 0; plane < counts.size(); ++plane) {
+      state.counters[kOutliers[plane]] = percent(counts[plane], kOutlier);
+      corrections += std::string(1, kOutliers[plane][0]) + ":";
+      for (size_t i = 0; i < (plane < 2 ? 7 : 3); ++i) {
+        corrections += fmt::format(" {:.3g}", percent(counts[plane], i));
+      }
+      corrections += plane < 2 ? "; " : "";
+    }
+    state.SetLabel(corrections);
+  }
+
+ private:
+  static constexpr size_t kOutlier = 7;
+  static constexpr const char* kOutliers[] = {"momentum_outliers", "variance_outliers",
+                                              "parameter_outliers"};
+
+  void update() {
+    const AdamWStep step{
+        .learning_rate = kLearningRate * std::min(1.0, static_cast<double>(num_steps_) / kWarmup),
+        .adam = {},
+        .t = num_steps_,
+        .gradient_scale = clip_scale(state_.norm(), 1)};
+    if (update_with_log(team_, state_.planes(), state_.size(), state_.runs(), step, log_.log())) {
+      return;
+    }
+    throw LogicError("the log has no room for as many outliers as there are parameters");
+  }
+
+  const Gpt2 model_;
+  Gradients gradients_;
+  State state_;
+  const TokenData data_;
+  Batches batches_;
+  Log log_;
+  ThreadTeam team_;
+  int num_steps_ = 0;
+  double loss_ = 0;
+};
+
+/// Benchmarks come in any order, so the training may have to begin again.
+void measure(benchmark::State& state, int num_steps, std::optional<Training>& training,
+             const std::string& text, const std::string& preset) {
+  for (auto iteration : state) {
+    (void)iteration;
+    if (!training || training->num_steps() >= num_steps) training.emplace(text, preset);
+    double seconds = 0;
+    while (training->num_steps() < num_steps) seconds = training->step();
+    state.SetIterationTime(seconds);
+  }
+  training->report(state);
 }
 
-void run(const std::string& text, const std::string& preset, int steps) {
-  const Gpt2 model(find_gpt2_preset(preset), kBatch, kLength, DType::BF16);
-  Gradients gradients(model);
-  State state(gradients);
-  const TokenData data({text}, TokenType::Bytes);
-  Batches batches(data, SampleOrder(data.num_samples(kLength), DataOrder::Shuffled, 1),
-                  {.num_batches = 1, .batch_size = kBatch, .length = kLength});
-  Log log(state.size());
-  ThreadTeam team(num_usable_cores());
-  fmt::print("{}, {} parameters, {} tokens a step\n", preset, state.num_parameters(),
-             kBatch * kLength);
-  print_header();
-  for (int t = 1; t <= steps; ++t) {
-    state.give_masters(gradients);
-    const auto position = static_cast<uint64_t>(t - 1) * batches.shape().num_samples();
-    const double loss = gradients.run(
-        batches.load(position),
-        [&](ParameterId id, const float* gradient) { state.set_gradient(id, gradient); });
-    const AdamWStep step{.learning_rate = kLearningRate * std::min(1.0, double(t) / kWarmup),
-                         .adam = {},
-                         .t = t,
-                         .gradient_scale = clip_scale(state.norm(), 1)};
-    const uint64_t before = state.hash();
-    update(team, state, step, log.log());
-    undo_update(team, state.planes(), state.size(), state.runs(), log.log());
-    if (state.hash() != before) throw LogicError("WRONG: the state is not what it was");
-    update(team, state, step, log.log());
-    log.log().drop();
-    if (t > 3 && t % 5 != 0 && t != steps) continue;
-    const auto counts = count_corrections(log.corrections(), state.runs());
-    print(
-        t, loss, step.gradient_scale, counts,
-        static_cast<double>(log.log().used_bytes()) / static_cast<double>(state.num_parameters()));
-    if (t == steps) print_corrections(counts);
+void register_all(Arguments arguments) {
+  const std::string text = !arguments.empty() ? arguments[0] : "/usr/include/eigen3";
+  const std::string preset = arguments.size() > 1 ? arguments[1] : "gpt-6x384-bytes";
+  const auto training = std::make_shared<std::optional<Training>>();
+  for (const int num_steps : {1, 2, 3, 5, 10, 20, 40, 60}) {
+    register_benchmark(
+        "log of step/" + std::to_string(num_steps),
+        [=](benchmark::State& state) { measure(state, num_steps, *training, text, preset); })
+        ->Iterations(1)
+        ->Repetitions(1);  // the steps are always the same
   }
 }
 
@@ -267,9 +314,5 @@ void run(const std::string& text, const std::string& preset, int steps) {
 }  // namespace ebb::bench
 
 int main(int argc, char** argv) {
-  return ebb::bench::exit_code_of("bench_undo_log", [&] {
-    ebb::bench::run(argc > 1 ? argv[1] : "/usr/include/eigen3",
-                    argc > 2 ? argv[2] : "gpt-6x384-bytes", argc > 3 ? std::atoi(argv[3]) : 60);
-    return 0;
-  });
+  return ebb::bench::run_benchmarks(argc, argv, ebb::bench::register_all);
 }

@@ -39,12 +39,20 @@ constexpr LargeCase kLarge[] = {
 };
 
 constexpr SmallCase kSmall[] = {
-    {"gpt-6x384-bytes", 4, 128, 1, 0.3, 0, true},    {"gpt-6x384-bytes", 2, 128, 4, 0.3, 0, true},
-    {"gpt-6x384-bytes", 4, 128, 2, 0.1, 0, false},   {"gpt-6x384-bytes", 4, 128, 1, 0.3, 0.4, true},
-    {"gpt-6x384-bytes", 4, 128, 1, 0.3, 0.4, false}, {"gpt-6x384-bytes", 2, 128, 4, 0.3, 0.4, true},
-    {"gpt-6x384-bytes", 2, 128, 4, 0.6, 1, true},    {"gpt-6x384-bytes", 2, 256, 2, 0, 0.5, true},
-    {"gpt-6x384-bytes", 4, 128, 2, 1, 0.5, false},   {"gpt2-bytes", 2, 128, 1, 0.3, 0.3, true},
-    {"gpt2-bytes", 1, 128, 4, 0.3, 0.5, true},       {"gpt2-bytes", 1, 256, 2, 0.2, 0, false},
+    {"gpt-6x384-bytes", 4, 128, 1, 0.3, 0, true},
+    {"gpt-6x384-bytes", 2, 128, 4, 0.3, 0, true},
+    {"gpt-6x384-bytes", 4, 128, 2, 0.1, 0, false},
+    {"gpt-6x384-bytes", 4, 128, 1, 0.3, 0.4, true},
+    {"gpt-6x384-bytes", 4, 128, 1, 0.3, 0.4, false},
+    {"gpt-6x384-bytes", 2, 128, 4, 0.3, 0.4, true},
+    {"gpt-6x384-bytes", 2, 128, 4, 0.6, 1, true},
+    {"gpt-6x384-bytes", 2, 256, 2, 0, 0.5, true},
+    {"gpt-6x384-bytes", 4, 128, 2, 1, 0.5, false},
+    {"gpt2-bytes", 2, 128, 1, 0.3, 0.3, true},
+    {"gpt2-bytes", 1, 128, 4, 0.3, 0.5, true},
+    {"gpt2-bytes", 1, 256, 2, 0.2, 0, false},
+    {"gpt2-bytes", 2, 128, 1, 0.3, 0.5, true, 0.4e12},
+    {"gpt2-bytes", 1, 128, 4, 0.3, 0.5, false, 0.4e12},
 };
 
 }  // namespace

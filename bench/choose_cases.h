@@ -20,7 +20,7 @@ struct LargeCase {
 };
 std::span<const LargeCase> large_cases();
 
-/// A budget and a link relative to what the case needs: so that it asks the same on any machine.
+/// Budget and link are relative to what the case needs, so that it asks the same on any machine.
 struct SmallCase {
   std::string_view preset;
   int64_t batch_size;
@@ -32,6 +32,7 @@ struct SmallCase {
   /// goes once; 0: no link.
   double link;
   bool clip;
+  double emulated_flops_per_s = 0;  ///< 0: the kernels compute
 };
 std::span<const SmallCase> small_cases();
 

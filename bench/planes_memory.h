@@ -1,53 +1,25 @@
-// Memory for the planes of a benchmark of cpu_adam, in huge pages where the system gives them.
+// Memory for the planes of a benchmark of cpu_adam.
 #pragma once
 
-#include <fmt/core.h>
-#include <sys/mman.h>
-
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <span>
 #include <utility>
 
+#include "bench/huge_pages.h"
 #include "cpu_adam/adamw.h"
 
 namespace ebb::bench {
 
-/// Mapped, not touched. Ends the program where there is no memory for it.
-class HugePages {
- public:
-  explicit HugePages(size_t bytes) : bytes_(bytes) {
-    void* const data =
-        mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) {
-      fmt::print(stderr, "no memory for {} bytes; give fewer parameters\n", bytes);
-      std::exit(2);
-    }
-    madvise(data, bytes_, MADV_HUGEPAGE);
-    data_ = static_cast<std::byte*>(data);
-  }
-  ~HugePages() { munmap(data_, bytes_); }
-  HugePages(const HugePages&) = delete;
-  HugePages& operator=(const HugePages&) = delete;
-  std::span<std::byte> span() const { return {data_, bytes_}; }
-
- private:
-  size_t bytes_;
-  std::byte* data_;
-};
-
-/// Between planes. Four a multiple of 128 MiB apart, as those of 32 Mi fp32 are, share banks of
-/// memory: a step then takes up to three times as long. Planes at home are buffers of their own,
-/// which reserve_addresses() puts 2 MiB further apart than their size.
+/// Between planes. If four planes are a multiple of 128 MiB apart, as those of 32 Mi fp32 would be,
+/// they share banks of memory, and a step takes up to three times as long. The planes of a trainer
+/// are buffers of their own, which reserve_addresses() puts 2 MiB further apart than their size.
 inline constexpr size_t kPlaneGap = size_t{2} << 20;
 
 /// What planes_in() needs at most.
 inline size_t planes_bytes(int64_t n) { return static_cast<size_t>(n) * 16 + 4 * kPlaneGap; }
 
-/// Planes of `n` elements one behind the other from the start of `memory`.
+/// Planes of `n` elements, one behind the other, from the start of `memory`.
 inline Planes planes_in(const HugePages& memory, DType weight, DType gradient, int64_t n) {
-  std::byte* next = memory.span().data();
+  std::byte* next = memory.data();
   const auto take = [&](size_t element_bytes) {
     return std::exchange(next, next + static_cast<size_t>(n) * element_bytes + kPlaneGap);
   };

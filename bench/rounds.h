@@ -1,80 +1,82 @@
-// Passes measured in turn, round by round, in one process: so that their ratios mean something on a
-// machine that others use, too. A sample counts only while others leave the cores alone
-// (load_gate.h).
+// Rounds of whole steps, and medians over them.
+//
+// A round runs everything that is compared, once each, so the ratios of a round belong to one
+// moment of the machine. Other machines on the same hardware take memory bandwidth that no clock
+// here shows. So there is one filter: the rate of Adam is measured before and after each round. If
+// the two differ by more than 10 %, the round is repeated, at most three times; then it is kept.
+// The results say how many rounds were repeated, and how many were kept although they differ.
 #pragma once
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <functional>
-#include <span>
+#include <string>
 #include <vector>
 
-#include "bench/load_gate.h"
+#include "bench/core_rates.h"
 
 namespace ebb::bench {
 
-/// Runs something often enough for a sample; returns seconds of one time.
-using Sample = std::function<double()>;
-
-struct Rounds {
-  std::vector<std::vector<double>> seconds;  // [round][sample]
-  bool quiet = true;                         // or: no round was
-
-  double median(size_t sample) const {
-    return middle([&](const auto& round) { return round[sample]; });
+template <class Result>
+class Rounds {
+ public:
+  /// Calls `round` until there are `count` results.
+  Rounds(CoreRatesMeter& meter, size_t count, const std::function<Result()>& round) {
+    constexpr int kMostRepeats = 3;
+    CoreRates before = meter.measure();
+    for (int repeats = 0; results_.size() < count;) {
+      Result result = round();
+      const CoreRates after = meter.measure();
+      const CoreRates beside = middle(before, after);
+      const bool steady = is_steady(before.update_bytes_per_s, after.update_bytes_per_s);
+      before = after;
+      if (!steady && repeats < kMostRepeats) {
+        ++repeats;
+        continue;
+      }
+      num_repeated_ += repeats > 0;
+      num_different_ += !steady;
+      repeats = 0;
+      results_.push_back(std::move(result));
+      rates_.push_back(beside);
+    }
   }
-  /// The median of how many times as long sample a takes as sample b in the same round.
-  double ratio(size_t a, size_t b) const {
-    return middle([&](const auto& round) { return round[a] / round[b]; });
+
+  const std::vector<Result>& results() const { return results_; }
+
+  /// The median of a value of each round: a member, or a function of a Result.
+  template <class Value>
+  double median_of(const Value& value) const {
+    return median_over(results_, value);
+  }
+  /// What the cores could do beside the rounds.
+  CoreRates rates() const {
+    return {.update_bytes_per_s = median_over(rates_, &CoreRates::update_bytes_per_s),
+            .copy_bytes_per_s = median_over(rates_, &CoreRates::copy_bytes_per_s)};
+  }
+  /// "rounds: 5, repeated: 1, kept although the rate of Adam changed: 0"
+  std::string text() const {
+    return fmt::format("rounds: {}, repeated: {}, kept although the rate of Adam changed: {}",
+                       results_.size(), num_repeated_, num_different_);
   }
 
  private:
-  template <class Value>
-  double middle(const Value& value) const {
+  static bool is_steady(double a, double b) { return std::max(a, b) <= 1.1 * std::min(a, b); }
+  static CoreRates middle(const CoreRates& a, const CoreRates& b) {
+    return {.update_bytes_per_s = (a.update_bytes_per_s + b.update_bytes_per_s) / 2,
+            .copy_bytes_per_s = (a.copy_bytes_per_s + b.copy_bytes_per_s) / 2};
+  }
+  template <class T, class Value>
+  static double median_over(const std::vector<T>& items, const Value& value) {
     std::vector<double> values;
-    for (const auto& round : seconds) values.push_back(value(round));
-    std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
+    for (const T& item : items) values.push_back(std::invoke(value, item));
+    return median(std::move(values));
   }
+
+  std::vector<Result> results_;
+  std::vector<CoreRates> rates_;  // beside each result
+  int num_repeated_ = 0, num_different_ = 0;
 };
-
-/// Repeats `body` in pairs (so that what undoes itself has) until the sample is long beside the
-/// 10 ms in which the kernel counts busy time.
-template <class Body>
-double seconds_of(const Body& body, double at_least_s = 0.3) {
-  const auto start = Clock::now();
-  int times = 0;
-  do {
-    body();
-    body();
-    times += 2;
-  } while (seconds_since(start) < at_least_s);
-  return seconds_since(start) / times;
-}
-
-/// Rounds until `wanted` of them had quiet samples only, each tried a few times; then only those,
-/// or all if none was.
-inline Rounds measure_rounds(std::span<const Sample> samples, int wanted = 7, int at_most = 12) {
-  constexpr int kTries = 4;
-  Rounds all, quiet;
-  while (std::ssize(all.seconds) < at_most && std::ssize(quiet.seconds) < wanted) {
-    std::vector<double> round;
-    bool round_quiet = true;
-    for (const Sample& sample : samples) {
-      bool sample_quiet = false;
-      double seconds = 0;
-      for (int i = 0; i < kTries && !sample_quiet; ++i) {
-        const LoadGate gate;
-        seconds = sample();
-        sample_quiet = gate.quiet();
-      }
-      round.push_back(seconds);
-      round_quiet = round_quiet && sample_quiet;
-    }
-    if (round_quiet) quiet.seconds.push_back(round);
-    all.seconds.push_back(std::move(round));
-  }
-  all.quiet = false;
-  return quiet.seconds.empty() ? all : quiet;
-}
 
 }  // namespace ebb::bench

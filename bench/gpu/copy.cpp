@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "bench/gpu/gpu.h"
-#include "bench/load_gate.h"
 #include "cpu_adam/adamw.h"
 #include "scheduler/plan/simulate.h"
+#include "system/clock.h"
 #include "system/cores.h"
 #include "system/thread_team.h"
 
@@ -116,15 +116,15 @@ Rates measure(Link& link, Adam* adam, bool up, bool down, double seconds) {
   std::atomic<bool> stop = false;
   Rates rates;
   std::vector<std::thread> threads;
-  const auto start = Clock::now();
+  const double start_s = steady_now_s();
   const auto go_on = [&](double& rate, double bytes, auto work) {
-    threads.emplace_back([&rate, &stop, bytes, work, start] {
+    threads.emplace_back([&rate, &stop, bytes, work, start_s] {
       uint64_t passes = 0;
       do {
         work();
         ++passes;
       } while (!stop);
-      rate = bytes * static_cast<double>(passes) / seconds_since(start);
+      rate = bytes * static_cast<double>(passes) / (steady_now_s() - start_s);
     });
   };
   if (up) go_on(rates.up, link.bytes(), [&] { link.load(); });
@@ -146,9 +146,9 @@ void print_pinning(Device& device, bool small) {
   fmt::print("\n{:<28} {:>9} {:>9}\n", "pinning, with touching", "seconds", "GB/s");
   for (size_t bytes = size_t{1} << (small ? 22 : 30); bytes <= size_t{1} << (small ? 22 : 33);
        bytes *= 8) {
-    const auto start = Clock::now();
+    const double start_s = steady_now_s();
     const Buffer buffer = device.allocate(MemoryKind::Pinned, bytes, "pinning");
-    const double seconds = seconds_since(start);
+    const double seconds = steady_now_s() - start_s;
     fmt::print("{:<28} {:>9.3f} {:>9.2f}\n", format_bytes(bytes), seconds,
                static_cast<double>(bytes) / seconds / 1e9);
   }
@@ -164,11 +164,11 @@ void measure_copies(const Options& options) {
   fmt::print("{:<28} {:>9} {:>9} {:>9} {:>9}\n", "GB/s", "copies of", "up", "down", "AdamW");
   print("AdamW alone", 0, [&] {
     Rates rates;
-    const auto start = Clock::now();
+    const double start_s = steady_now_s();
     const uint64_t before = adam.passes();
-    while (seconds_since(start) < seconds) adam.pass();
-    rates.adam =
-        adam.bytes_of_a_pass() * static_cast<double>(adam.passes() - before) / seconds_since(start);
+    while (steady_now_s() - start_s < seconds) adam.pass();
+    rates.adam = adam.bytes_of_a_pass() * static_cast<double>(adam.passes() - before) /
+                 (steady_now_s() - start_s);
     return rates;
   }());
   const size_t all_bytes = size_t{options.small ? 1u : 512u} << 20;

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "bench/gpu/gpu.h"
-#include "bench/load_gate.h"
+#include "system/clock.h"
 
 namespace ebb::bench {
 namespace {
@@ -31,11 +31,11 @@ class Wanderers {
     const uint64_t round = moves_ / kNumBlocks, at = moves_ % kNumBlocks;
     const uint32_t block = static_cast<uint32_t>((at + round) % kNumBlocks);
     std::byte* const place = range_ + at * block_bytes_;
-    const auto start = Clock::now();
+    const double start_s = steady_now_s();
     blocks_->map(block, place, user_);
     ++moves_;
     last_ = place;
-    return seconds_since(start);
+    return steady_now_s() - start_s;
   }
   std::byte* last() const { return last_; }
 
@@ -76,11 +76,11 @@ Taken run(Gpu& gpu, const Load& load, const std::function<void()>& beside) {
   std::atomic<bool> done = false;
   Taken taken;
   std::thread submitting([&] {
-    const auto start = Clock::now();
+    const double start_s = steady_now_s();
     gpu.compute().record(*begin);
     for (int i = 0; i < load.times; ++i) load.submit();
     gpu.compute().record(*end);
-    taken.submit_s = seconds_since(start);
+    taken.submit_s = steady_now_s() - start_s;
     gpu.compute().synchronize();
     done = true;
   });
@@ -130,8 +130,8 @@ void measure_signals(Gpu& gpu, bool small) {
   for (int i = 0; i < (small ? 3 : 500); ++i) {
     double ended_s = 0;
     update->submit({}, [&] {
-      const auto start = Clock::now();
-      while (seconds_since(start) < 300e-6) {
+      const double start_s = steady_now_s();
+      while (steady_now_s() - start_s < 300e-6) {
       }
       ended_s = gpu.device().now_s();
     });

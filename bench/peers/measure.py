@@ -15,7 +15,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-# Cores that others may use during a sample that counts, as in bench/load_gate.h.
+# Cores that other processes may use during a sample that counts.
 QUIET_CORES = 0.04
 # glibc's malloc returns large blocks at once and takes fresh pages for the next; so told, it keeps them, in huge pages.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "17179869184", "MALLOC_TRIM_THRESHOLD_": "17179869184",

@@ -404,8 +404,10 @@ void Executor::run_copy_thread() {
 
 void Executor::move(uint32_t index) {
   const Op& op = plan_->ops[index];
-  for (uint32_t w : plan_->waits_of(op)) {
-    if (!submitted_.wait_for(w + 1)) throw LogicError("the step was given up");
+  uint32_t num_awaited = 0;
+  for (uint32_t w : plan_->waits_of(op)) num_awaited = std::max(num_awaited, w + 1);
+  if (num_awaited > 0 && !submitted_.wait_for(num_awaited)) {
+    throw LogicError("the step was cancelled");
   }
   drop_or_map(index, load());
   if (takes_no_time(op)) return;

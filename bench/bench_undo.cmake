@@ -1,1 +1,0 @@
-ebb_bench(bench_undo SOURCES ${CMAKE_CURRENT_LIST_DIR}/bench_undo.cpp LIBS ebb_cpu_adam)
