@@ -41,7 +41,7 @@ class TimedBlocks final : public Blocks {
       : blocks_(std::move(blocks)), mappings_(mappings) {}
   std::byte* reserve(size_t bytes) override { return blocks_->reserve(bytes); }
   void map(uint32_t block, std::byte* address, Stream& user) override {
-    const bool is_program = std::this_thread::get_id() == chunk_trace_;
+    const bool is_program = std::this_thread::get_id() == program_thread_;
     Mapping& mapping = is_program ? mappings_.program : mappings_.copy;
     if (!mapping.clock) pthread_getcpuclockid(pthread_self(), &mapping.clock.emplace());
     const double start_s = thread_cpu_s();
@@ -59,7 +59,7 @@ class TimedBlocks final : public Blocks {
  private:
   std::unique_ptr<Blocks> blocks_;
   Mappings& mappings_;
-  const std::thread::id chunk_trace_ = std::this_thread::get_id();
+  const std::thread::id program_thread_ = std::this_thread::get_id();
 };
 
 class TimedDevice final : public ForwardingDevice {
@@ -116,10 +116,10 @@ class Replay {
 
   void step() {
     executor_.begin(prepared_.trace, prepared_.plan);
-    for (const Moment& moment : prepared_.trace.moments) {
-      executor_.begin_moment(moment.name, moment.phase, prepared_.trace.uses_of(moment));
-      executor_.compute().submit(moment.cost, [] {});
-      executor_.end_moment();
+    for (const Call& call : prepared_.trace.calls) {
+      executor_.begin_call(call.name, call.phase, prepared_.trace.uses_of(call));
+      executor_.compute().submit(call.cost, [] {});
+      executor_.end_call();
     }
     executor_.finish();
   }

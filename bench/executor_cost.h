@@ -1,7 +1,7 @@
 // What the executor takes of the program thread and of the copy thread.
 //
 // The steps of a plan are run by an Executor alone: for each call of the trace the program thread
-// runs begin_moment(), submits one kernel of the call's cost, and runs end_moment(). So the program
+// runs begin_call(), submits one kernel of the call's cost, and runs end_call(). So the program
 // thread does not run model code, and its processor time between begin() and finish() is that of
 // the executor's own functions and of the streams that they submit to. The copy thread runs
 // nothing else in any case. Updates sleep for as long as they would take.
