@@ -101,13 +101,13 @@ void Memory::bring(const Op& op) {
     report_.complain("{} gets block {} of {}", name(c), op.block, blocks_.size());
     return;
   }
-  give_block(c, op.block);
+  allocate(c, op.block);
   if (op.from == Tier::None) return;
   loaded_bytes_ += layout_.used_bytes(op.chunk);
   load_content(c);
 }
 
-void Memory::give_block(uint32_t c, uint32_t b) {
+void Memory::allocate(uint32_t c, uint32_t b) {
   Chunk& chunk = chunks_[c];
   Block& block = blocks_[b];
   if (chunk.block != kNone) report_.complain("{} has block {} already", name(c), chunk.block);
@@ -198,7 +198,7 @@ void Memory::expect_residents(std::span<const ResidentChunk> resident) {
       report_.complain("begins with weights chunk {} in block {}", h.chunk, h.block);
       continue;
     }
-    give_block(flat_index(id), h.block);
+    allocate(flat_index(id), h.block);
     Chunk& chunk = chunks_[flat_index(id)];
     chunk.device.version = chunk.home.version;
     chunk.resident = true;

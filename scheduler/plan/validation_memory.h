@@ -123,7 +123,7 @@ class Memory {
   void add_reader(Copy& copy) { copy.readers.last[report_.stream()] = report_.at(); }
   void read(uint32_t chunk);
   void write(uint32_t chunk);
-  void give_block(uint32_t chunk, uint32_t block);
+  void allocate(uint32_t chunk, uint32_t block);
   void load_content(uint32_t chunk);
 
   const Layout& layout_;

@@ -114,10 +114,9 @@ uint64_t fewest_by_trying_all(const ChunkTrace& chunk_trace, uint32_t num_blocks
   return least;
 }
 
-// Three points an operation: its waits are over, it starts, it is done. What gives or takes blocks,
-// all of the load lane and the instants of the compute lane, waits for them one after the other,
-// but a chunk is dropped after the waits of its own drop. An update begins once those before it
-// have begun, and ends behind them.
+// Each operation has three points: its waits are over, it starts, it is done. The operations of the
+// load stream, and those of the compute stream that allocate or drop, wait one after the other; but
+// a drop is done after its own waits alone.
 std::vector<std::vector<bool>> reachability(const Plan& plan) {
   const uint32_t n = static_cast<uint32_t>(plan.ops.size());
   const auto reached = [](uint32_t i) { return 3 * i; };
@@ -128,16 +127,13 @@ std::vector<std::vector<bool>> reachability(const Plan& plan) {
     return op.kind == OpKind::Drop || (op.kind == OpKind::Move && op.from == Tier::None);
   };
   const auto by_copy_thread = [&](uint32_t i) { return plan.ops[i].stream == StreamKind::Load; };
-  const auto overlaps = [&](uint32_t i) {
-    return plan.ops[i].stream == StreamKind::Update && plan.ops[i].kind != OpKind::Norm;
-  };
   std::vector<std::vector<uint32_t>> before(3 * n);
-  // Nothing says when an instant is: who waits for it waits for what it waits for.
+  // An instant has no event, so an operation that waits for it waits for what the instant waits for.
   const std::function<void(uint32_t, uint32_t)> wait = [&](uint32_t point, uint32_t w) {
     if (!is_instant(w)) return before[point].push_back(done(w));
     for (uint32_t v : plan.waits_of(plan.ops[w])) wait(point, v);
   };
-  uint32_t last_given[2] = {kNone, kNone};  // by the program, by the mover
+  uint32_t last_instant[2] = {kNone, kNone};  // by the program thread, by the copy thread
   uint32_t last_timed[kNumStreamKinds] = {kNone, kNone, kNone, kNone};
   for (uint32_t i = 0; i < n; ++i) {
     const bool drops = plan.ops[i].kind == OpKind::Drop;
@@ -149,16 +145,14 @@ std::vector<std::vector<bool>> reachability(const Plan& plan) {
     }
     const StreamKind stream = plan.ops[i].stream;
     if (stream == StreamKind::Load || stream == StreamKind::Compute) {
-      uint32_t& last = last_given[by_copy_thread(i)];
+      uint32_t& last = last_instant[by_copy_thread(i)];
       if (last != kNone) before[reached(i)].push_back(reached(last));
       if (is_instant(i) || by_copy_thread(i)) last = i;
     }
     if (is_instant(i)) continue;
     const uint32_t last = std::exchange(last_timed[static_cast<int>(stream)], i);
     if (last == kNone) continue;
-    const bool both = overlaps(i) && overlaps(last);
-    before[started(i)].push_back(both ? started(last) : done(last));
-    if (both) before[done(i)].push_back(done(last));
+    before[started(i)].push_back(done(last));
   }
   // What each thread passed of the other's, and what is done on streams, when an operation starts.
   std::vector<std::vector<bool>> result(n, std::vector<bool>(n, false));

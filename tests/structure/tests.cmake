@@ -12,6 +12,11 @@ ebb_test_properties(test_includes fast)
 add_test(NAME test_includes_finds_planted COMMAND Python3::Interpreter ${dir}/test_check_includes.py)
 ebb_test_properties(test_includes_finds_planted fast)
 
+add_test(NAME test_words COMMAND Python3::Interpreter ${dir}/check_words.py --root ${PROJECT_SOURCE_DIR})
+ebb_test_properties(test_words fast)
+add_test(NAME test_words_finds_planted COMMAND Python3::Interpreter ${dir}/test_check_words.py)
+ebb_test_properties(test_words_finds_planted fast)
+
 set(sources)
 foreach(header ${EBB_PUBLIC_HEADERS})
   set(source ${CMAKE_CURRENT_BINARY_DIR}/alone/${header}.cpp)
