@@ -340,7 +340,7 @@ TEST_F(PlanCommand, RefusesStepsThatNothingHolds) {
   };
   refuse("--micro-batch-size", "1048576", "horizontal", "activations of more than 64 TiB at once");
   refuse("--gradient-accumulation", "1048576", "horizontal", "more than 4194304 operations");
-  refuse("--gradient-accumulation", "4097", "vertical", "would take a stack each");
+  refuse("--gradient-accumulation", "4097", "vertical", "need a stack each");
 }
 
 TEST_F(PlanCommand, CountsTheRingsThatPinnedMeans) {
