@@ -29,8 +29,9 @@ bool RecordCounter::is_reached_locked(uint64_t number) const {
 // Waiters are notified under the lock, because one of them may destroy the counter as soon as it
 // has the lock.
 void RecordCounter::reach(uint64_t number, std::exception_ptr error, double time_s) {
-  tsan_release(this);
   if (shown_ != nullptr) tsan_release(shown_);
+  tsan_release(
+      this);  // Last: from here on, ThreadSanitizer allows a waiter to destroy the counter.
   TsanHiddenLock lock(mutex_);
   lock.wait(reached_one_, [&] { return number - all_reached_ - 1 < kWindow; });
   reached_after_ |= uint64_t{1} << (number - all_reached_ - 1);
