@@ -51,11 +51,6 @@ ModelSizes sizes_of(const ModelConfig& config) {
       config);
 }
 
-ModelConfig with_layers(ModelConfig config, int64_t num_layers) {
-  std::visit([&](auto& c) { c.num_layers = num_layers; }, config);
-  return config;
-}
-
 bool predicts_next_token(const ModelConfig& config) {
   return !std::holds_alternative<BertConfig>(config);
 }

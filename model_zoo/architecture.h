@@ -38,7 +38,6 @@ struct ModelSizes {
   int64_t vocabulary, channels, num_layers, num_heads, max_positions;
 };
 ModelSizes sizes_of(const ModelConfig& config);
-ModelConfig with_layers(ModelConfig config, int64_t num_layers);
 
 /// Is its target at a position the next token? Otherwise somebody must give labels.
 bool predicts_next_token(const ModelConfig& config);

@@ -61,15 +61,6 @@ TEST_F(MachineFiles, OfThisMachinePlanWhatIsPlannedHere) {
   EXPECT_FAILS(plan({"--machine", "h200", "--device", "host"}), 2, "the device is a GPU");
 }
 
-/// What a trial of one model gave is of that model alone.
-TEST_F(MachineFiles, AreTheSameWhateverModelIsPlanned) {
-  const auto rate_with = [&](const std::string& length) {
-    plan_json({"--seq-length", length, "--write-machine", file_});
-    return find_machine(file_).rates.flops_per_s;
-  };
-  EXPECT_EQ(rate_with("16"), rate_with("32"));
-}
-
 TEST_F(MachineFiles, ThatCannotBeReadAreRefused) {
   const auto refuse = [&](const std::string& content, const std::string& message) {
     const Outcome outcome = plan({"--machine", folder_.write("bad.json", content)});

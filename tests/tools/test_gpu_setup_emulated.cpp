@@ -1,4 +1,4 @@
-// A trial of a model's shapes on a GPU, how one is measured, and what a plan finds of it.
+// How the tools measure a GPU, and what a plan reads from it. The GPU is emulated.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -8,50 +8,12 @@
 #include "tools/machine_rates.h"
 #include "tools/plan_setup.h"
 #include "tools/train_setup.h"
-#include "tools/trial.h"
 
 namespace ebb::test {
 namespace {
 
-/// Were the link not in the prediction, what it costs would be taken for slow kernels.
-TEST(Trial, CountsAGpusLinkAndOnTheHostNone) {
-  const Machine machine{.load_bytes_per_s = 1, .store_bytes_per_s = 2, .update_bytes_per_s = 3};
-  const Machine gpu = machine_of_trial(machine, DeviceKind::Cuda);
-  EXPECT_EQ(gpu.load_bytes_per_s, 1);
-  EXPECT_EQ(gpu.store_bytes_per_s, 2);
-  const Machine host = machine_of_trial(machine, DeviceKind::Host);
-  EXPECT_EQ(host.load_bytes_per_s, 0);
-  EXPECT_EQ(host.store_bytes_per_s, 0);
-  EXPECT_EQ(host.update_bytes_per_s, 3);
-}
-
-TrialShape tiny_shape() {
-  return {.config = Gpt2Config{.vocabulary = 97,
-                               .max_positions = 8,
-                               .channels = 64,
-                               .num_layers = 2,
-                               .num_heads = 2},
-          .length = 8,
-          .chunk_bytes = size_t{128} << 10};
-}
-
-/// A GPU's trial runs to its end.
-TEST(Trial, IsMadeOnAGpu) {
-  emulation::settings().granularity = size_t{64} << 10;
-  EXPECT_NO_THROW(try_model(tiny_shape(), {.kind = DeviceKind::Cuda, .num_threads = 1},
-                            {.flops_per_s = 1e12, .device_bytes_per_s = 1e12}));
-  emulation::settings() = {};
-}
-
-TEST(Trial, IsNoneWhereMemoryDoesNotSuffice) {
-  const DeviceOptions options{
-      .num_threads = 1, .fault = [](FaultSite site) { return site == FaultSite::Allocation; }};
-  EXPECT_EQ(try_model(tiny_shape(), options, {.flops_per_s = 1e12, .device_bytes_per_s = 1e12}),
-            std::nullopt);
-}
-
-/// The run's limit is not the machine's. Buffers of 24 MiB are pinned and copied, and then the
-/// first kernel fails: all of them would take minutes here.
+/// The limit of a run does not limit a measurement: 24 MiB are pinned and copied here. Then the
+/// first kernel fails on purpose, because all kernels would take minutes on the emulated GPU.
 TEST(MeasuringAGpu, IsDoneWithoutTheRunsLimitOfPinnedMemory) {
   const DeviceOptions options{.kind = DeviceKind::Cuda,
                               .num_threads = 1,
