@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""tools/gpu_check's own logic, with commands that cost nothing: what is done stays done, what failed is said, what ran
-out of time is done again; and the carried archive, where Debian's packages are."""
+"""bench/gpu/gpu_check's own logic, with commands that cost nothing: what is done stays done, what failed is said, what ran
+out of time is done again; and the archive of libraries, where Debian's packages are."""
 
 import pathlib
 import re
@@ -12,9 +12,9 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(ROOT / "tools" / "gpu"))
+sys.path.insert(0, str(ROOT / "bench" / "gpu"))
 
-import carried  # noqa: E402
+import vendor  # noqa: E402
 import parts  # noqa: E402
 from record import DONE, FAILED, TIME_IS_UP, Record, Unit  # noqa: E402
 
@@ -154,33 +154,33 @@ class BuildTest(WithFolder):
 
 class DeferredTest(unittest.TestCase):
     def test_names_are_those_of_setup(self):
-        names = carried.packages(ROOT)
+        names = vendor.packages(ROOT)
         for name in ("libtbb-dev", "libhwloc-dev", "libgtest-dev"):
             self.assertIn(name, names)
         self.assertNotIn("dpkg-dev", names)
 
     def test_the_archive_serves_from_another_place(self):
-        missing = [name for name in carried.packages(ROOT)
+        missing = [name for name in vendor.packages(ROOT)
                    if subprocess.run(["dpkg-query", "-W", name], capture_output=True).returncode != 0]
         if missing:
             self.skipTest(f"not installed: {missing}")
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             archive = folder / "libraries.tar.gz"
-            carried.write_archive(carried.tree_of(carried.packages(ROOT)), archive)
-            usr = carried.unpack(archive, folder / "elsewhere")
+            vendor.write_archive(vendor.tree_of(vendor.packages(ROOT)), archive)
+            usr = vendor.unpack(archive, folder / "elsewhere")
             self.assertLess(archive.stat().st_size, 10 << 20)
             says = subprocess.run([usr / "bin" / "pkg-config", "--cflags", "--libs", "hwloc", "libhwy", "libxxhash"],
                                   check=True, capture_output=True, text=True).stdout
             self.assertIn(f"-I{usr}/include", says)
             self.assertNotIn(" -I/usr", " " + says)
-            folders = [f"-isystem{path}" for path in carried.include_folders(usr)]
+            folders = [f"-isystem{path}" for path in vendor.include_folders(usr)]
             read = subprocess.run(["c++", "-M", *folders, "-xc++", "-"], check=True, capture_output=True, text=True,
                                   input="#include <hwloc.h>").stdout.split()
             self.assertEqual([path for path in read if "hwloc" in path and not path.startswith(str(usr))], [])
             for library in usr.glob("lib/*-linux-gnu/*.so*"):
                 self.assertTrue(library.exists(), f"{library} leads nowhere")
-                for own_name, _ in carried.needed_libraries(str(library)):
+                for own_name, _ in vendor.needed_libraries(str(library)):
                     self.assertTrue((library.parent / own_name).exists(), f"{library.name} needs {own_name}")
 
 

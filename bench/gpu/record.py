@@ -1,4 +1,4 @@
-"""What was done, one unit of work after another, so that a later call goes on where an earlier one ended.
+"""The units of work that are done, so that a later call continues where an earlier call ended.
 
 A unit is one command. It passed, failed, or skipped what it would have done; where the time of a call is up before it
 ends, it is done from the start in the next, and so it is where its command is another by then. The record is written after
@@ -15,8 +15,8 @@ import time
 from dataclasses import dataclass, field
 
 DONE, FAILED, TIME_IS_UP = 0, 1, 75
-LEAST_SECONDS = 3  # with less left, nothing is begun
-GRACE_SECONDS = 5  # what was asked to end has these, beyond the time of a call
+LEAST_SECONDS = 3  # no unit starts when less time is left
+GRACE_SECONDS = 5  # a process that is asked to end may take so long, beyond the time of a call
 
 
 @dataclass
@@ -24,11 +24,11 @@ class Unit:
     name: str
     command: list
     environment: dict = field(default_factory=dict)
-    skipped_if: object = None  # a pattern: output in which it is found skipped what it would have done
-    fails_if: object = None  # a pattern: output in which it is found is a failure whatever the exit code
-    kept_lines: int = 0  # of its output, in the summary
-    stops: bool = False  # where it fails, nothing after it is run
-    goes_on: bool = False  # what it did before the time was up is not lost
+    skipped_if: object = None  # a pattern: a unit whose output matches was skipped
+    fails_if: object = None  # a pattern: a unit whose output matches has failed, whatever its exit code is
+    kept_lines: int = 0  # the number of last lines of output that the summary shows
+    stops: bool = False  # if this unit fails, the units after it do not run
+    goes_on: bool = False  # the unit continues its own work when it is started again
 
 
 class Record:
@@ -60,7 +60,7 @@ class Record:
         self._write()
 
     def run(self, part, units):
-        """Runs the units that are not done yet; returns how the part stands."""
+        """Runs the units that are not done yet. Returns DONE, FAILED or TIME_IS_UP."""
         done = self.units_of(part)
         commands = {unit.name: unit.command for unit in units}
         for name in [name for name in done if done[name].get("command") != commands.get(name)]:
@@ -86,7 +86,7 @@ class Record:
         return TIME_IS_UP
 
     def _run_one(self, part, unit):
-        """What came of it; None where the time was up, though it had less than most of a call."""
+        """The result of the unit, or None if the time was up before the unit had most of a call."""
         allowed = self.left_s()
         began = time.monotonic()
         code, text = run_within(unit, allowed)
@@ -136,7 +136,7 @@ class Record:
 
 
 def run_within(unit, seconds):
-    """(exit code, output); the code is None where it was ended because the time was up."""
+    """(exit code, output). The exit code is None if the process was ended because the time was up."""
     try:
         process = subprocess.Popen(unit.command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                    errors="replace", env={**os.environ, **unit.environment}, start_new_session=True)

@@ -16,12 +16,12 @@ import subprocess
 import tarfile
 
 LARGEST_BYTES = 60 << 20  # of repository and archive together
-# What a C++ compiler brings: carrying them would mix two C libraries.
+# What a C++ compiler brings: packing them would mix two C libraries.
 OF_EVERY_SYSTEM = re.compile(
     r"^(linux-vdso|ld-linux|libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|libresolv|libutil)[.-]")
 WANTED = re.compile(r"^/usr/(include|lib|share/(cmake|eigen3|pkgconfig))/")
 PKG_CONFIG = """#!/bin/sh
-# The carried pkg-config, which looks at the carried files alone.
+# The vendored pkg-config, which reads only the vendored files.
 usr=$(cd "$(dirname "$0")/.." && pwd)
 export PKG_CONFIG_SYSROOT_DIR="${usr%/usr}" PKG_CONFIG_ALLOW_SYSTEM_LIBS=1 PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1
 export PKG_CONFIG_LIBDIR="$(echo "$usr"/lib/*/pkgconfig | tr ' ' ':'):$usr/lib/pkgconfig:$usr/share/pkgconfig"
@@ -120,17 +120,17 @@ def repository_bytes(root):
     return sum(path.lstat().st_size for path in paths if path.is_symlink() or path.exists())
 
 
-def carry(root, archive):
+def pack(root, archive):
     """Makes the archive; says what it took. Throws SystemExit where it would be too large."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     names = packages(root)
     files = tree_of(names)
     write_archive(files, archive)
-    own, carried = repository_bytes(root), archive.stat().st_size
-    print(f"carry: {', '.join(names)}: {len(files)} files, {carried / 2**20:.1f} MiB in {archive}")
-    print(f"carry: with the repository's {own / 2**20:.1f} MiB {(own + carried) / 2**20:.1f} MiB")
-    if own + carried > LARGEST_BYTES:
-        raise SystemExit(f"carry: more than {LARGEST_BYTES >> 20} MiB")
+    own, packed = repository_bytes(root), archive.stat().st_size
+    print(f"vendor: {', '.join(names)}: {len(files)} files, {packed / 2**20:.1f} MiB in {archive}")
+    print(f"vendor: with the repository's {own / 2**20:.1f} MiB {(own + packed) / 2**20:.1f} MiB")
+    if own + packed > LARGEST_BYTES:
+        raise SystemExit(f"vendor: more than {LARGEST_BYTES >> 20} MiB")
 
 
 def unpack(archive, prefix):
