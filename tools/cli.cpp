@@ -41,18 +41,15 @@ Flag describe(const CLI::Option& option) {
   Flag flag{.names = {},
             .value = option.get_option_text(),
             .description = option.get_description(),
-            .group = option.get_group(),
-            .positional = option.get_positional()};
+            .group = option.get_group()};
   for (const std::string& name : option.get_snames()) flag.names.push_back("-" + name);
   for (const std::string& name : option.get_lnames()) flag.names.push_back("--" + name);
-  if (flag.positional) flag.names.push_back(option.get_name());
   if (option.get_items_expected_max() > 1) {
     flag.takes = Flag::Takes::Several;
   } else if (option.get_items_expected_max() == 1) {
     const bool needed = option.get_items_expected_min() > 0;
     flag.takes = needed ? Flag::Takes::One : Flag::Takes::Perhaps;
   }
-  read_value(flag);
   return flag;
 }
 

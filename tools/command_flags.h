@@ -1,5 +1,6 @@
-// The flags of the sub-commands as data: what completions and the manual are made from. Whoever
-// declares a flag for parsing (cli.h) has described it here, too.
+// The flags of the sub-commands as data. Each flag is declared once, where it is parsed (cli.h);
+// `ebb --flags-json` prints all of them, and the manual page and the shell completions are made
+// from that (make_texts.py).
 #pragma once
 
 #include <cstdint>
@@ -11,39 +12,33 @@ namespace ebb {
 struct Flag {
   enum class Takes : uint8_t { Nothing, Perhaps, One, Several };
 
-  std::vector<std::string> names;  ///< "--seq-length", "--max-seq-length"; of a positional, "SHELL"
-  std::string value;               ///< "fp32|bf16 [bf16]": what it takes, and its default
+  std::vector<std::string> names;  ///< "--seq-length", "--max-seq-length"
+  std::string value;               ///< "fp32|bf16 [bf16]": the possible values and the default
   std::string description;
   std::string group;
   Takes takes = Takes::Nothing;
-  bool positional = false;
-  std::vector<std::string> choices = {};  ///< that the value names: "fp32", "bf16"
-  bool file = false;                      ///< a file or a folder is, or may be, its value
 };
 
 struct CommandFlags {
   std::string name;
-  std::string summary;  ///< a line
+  std::string summary;  ///< one line
   std::string description;
   std::vector<Flag> flags;  ///< in the order of --help
 };
 
-/// A flag as it was given, or as what was given came to: its first long name without dashes.
+/// A flag and its values, given by the user or resolved from a default. The name is the first long
+/// name, without dashes.
 struct FlagValue {
   std::string name;
   std::vector<std::string> values;  ///< of a list, any number; of a switch, "true"
-  bool resolved = false;            ///< not given
+  bool resolved = false;            ///< not given by the user
   bool operator==(const FlagValue&) const = default;
 };
 
-/// What a value's placeholder names: the words between bars that stand for themselves, and whether
-/// it may be a file.
-void read_value(Flag& flag);
-
-/// Thrown by parse_arguments() where a command is asked for its flags alone.
+/// parse_arguments() throws this when a command has only the argument kAskForFlags.
 struct FlagsAsked {
   CommandFlags command;
 };
-inline constexpr const char* kAskForFlags = "\x01 flags";  ///< the only argument then; no user's
+inline constexpr const char* kAskForFlags = "\x01 flags";  ///< no user types this
 
 }  // namespace ebb

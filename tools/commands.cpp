@@ -11,6 +11,7 @@
 
 #include "device/errors.h"
 #include "tools/cli.h"
+#include "tools/flags_json.h"
 
 namespace ebb {
 namespace {
@@ -31,8 +32,6 @@ constexpr Command kCommands[] = {
      convert_command},
     {"models", "list the presets", models_command},
     {"devices", "show CPU, memory, limits and GPUs of this machine", devices_command},
-    {"completion", "print the completion script of bash, zsh or fish", completion_command},
-    {"man", "print the manual page", man_command},
 };
 
 std::string usage() {
@@ -50,21 +49,7 @@ int report(const std::exception& error, int exit_code) {
   return exit_code;
 }
 
-int dispatch(std::vector<std::string> arguments) {
-  if (arguments.empty()) throw ConfigError("a command is missing\n\n" + usage());
-  const std::string name = arguments.front();
-  if (name == "--version") return fmt::print("ebb {}\n", EBB_VERSION), 0;
-  if (name == "--help" || name == "-h") return fmt::print("{}", usage()), 0;
-  for (const Command& command : kCommands) {
-    if (command.name != name) continue;
-    arguments.erase(arguments.begin());
-    return command.run(std::move(arguments));
-  }
-  throw ConfigError(fmt::format("unknown command '{}'\n\n{}", name, usage()));
-}
-
-}  // namespace
-
+/// Every command with its flags, as its --help shows them.
 std::vector<CommandFlags> described_commands() {
   std::vector<CommandFlags> all;
   for (const Command& command : kCommands) {
@@ -79,7 +64,21 @@ std::vector<CommandFlags> described_commands() {
   return all;
 }
 
-namespace {
+int dispatch(std::vector<std::string> arguments) {
+  if (arguments.empty()) throw ConfigError("a command is missing\n\n" + usage());
+  const std::string name = arguments.front();
+  if (name == "--version") return fmt::print("ebb {}\n", EBB_VERSION), 0;
+  if (name == "--help" || name == "-h") return fmt::print("{}", usage()), 0;
+  if (name == "--flags-json") {  // for make_texts.py, so usage() leaves it out
+    return fmt::print("{}", flags_json(described_commands(), EBB_VERSION)), 0;
+  }
+  for (const Command& command : kCommands) {
+    if (command.name != name) continue;
+    arguments.erase(arguments.begin());
+    return command.run(std::move(arguments));
+  }
+  throw ConfigError(fmt::format("unknown command '{}'\n\n{}", name, usage()));
+}
 
 int run_and_report(std::vector<std::string> arguments, int& stdout_error) {
   try {

@@ -23,11 +23,6 @@ int generate_command(std::vector<std::string> arguments);
 int convert_command(std::vector<std::string> arguments);
 int models_command(std::vector<std::string> arguments);
 int devices_command(std::vector<std::string> arguments);
-int completion_command(std::vector<std::string> arguments);
-int man_command(std::vector<std::string> arguments);
-
-/// Every command with its flags, as its --help has them.
-std::vector<CommandFlags> described_commands();
 
 /// `arguments` without the program's name.
 int run_command(std::vector<std::string> arguments);

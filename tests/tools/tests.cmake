@@ -7,7 +7,7 @@ ebb_test(test_tools
 ebb_test(test_planning SOURCES tools/test_inference_limits.cpp tools/test_machine_files.cpp tools/test_machine_rates.cpp tools/test_plan.cpp LIBS test_support ebb_tools NOT_TSAN)
 # What a run shows of itself, and what it would be told.
 ebb_test(test_views
-  SOURCES device/counting_new.cpp tools/test_completion.cpp tools/test_device_warnings.cpp tools/test_live_view.cpp tools/test_plan_gains.cpp
+  SOURCES device/counting_new.cpp tools/test_device_warnings.cpp tools/test_live_view.cpp tools/test_plan_gains.cpp
     tools/test_spent_time.cpp
   LIBS test_support ebb_tools)
 # A signal goes to any thread that takes it: a program of its own has none that other tests left.
@@ -24,6 +24,9 @@ if(NOT EBB_SANITIZE)
   find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
   add_test(NAME test_log_to COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/test_log_to.py $<TARGET_FILE:ebb>)
   ebb_test_properties(test_log_to fast)
+  # The manual page and the shell completions.
+  add_test(NAME test_make_texts COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/test_make_texts.py $<TARGET_FILE:ebb>)
+  ebb_test_properties(test_make_texts fast)
   # The bytes of one case; its times are not judged.
   add_test(NAME test_plan_against_runs COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/bench/plan_against_runs $<TARGET_FILE:ebb>
     --first 6 --cases 1 --tries 1)
