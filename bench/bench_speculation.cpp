@@ -10,7 +10,7 @@
 // printed. A round is a step with overlapped updates and one with speculative updates.
 //
 // Without --clipped clipping never bites, and the two are printed beside the bound of a step
-// without clipping. With it every step is clipped by the gradient that comes home last, so that all
+// without clipping. With it every step is clipped by the gradient that is stored last, so that all
 // speculative updates are wrong; then the mean steps of all rounds are to be compared. --chunks:
 // how many chunks are updated speculatively; otherwise the planner chooses.
 #include <CLI/CLI.hpp>
@@ -45,7 +45,7 @@ struct Arguments {
 
 /// A device whose gradients have a norm. No kernel of an emulated step writes partial norms, so
 /// they keep the values that they have at first. The first piece is one of the chunk whose gradient
-/// comes home last.
+/// is stored last.
 class LateNorm : public ForwardingDevice {
  public:
   LateNorm(std::unique_ptr<Device> device, double norm)

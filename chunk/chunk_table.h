@@ -2,7 +2,7 @@
 //
 //   Absent -> Loading -> Present <-> Leased   a chunk is loaded, leased to a moment, given back
 //   Absent -> Present                         a chunk is made on the device: sums, activations
-//   Present -> Storing -> Absent              a chunk's content goes home
+//   Present -> Storing -> Absent              the content of a chunk is stored in host memory
 //   Present -> Absent                         a clean or dead chunk is dropped
 //   Loading -> Leased                          a moment is submitted behind the load
 //

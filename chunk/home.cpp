@@ -125,7 +125,7 @@ std::byte* Home::host_buffer(ChunkId id) const {
   const bool is_sum = id.space == Space::GradientSums;
   const std::vector<uint32_t>& chunks = is_sum ? options_.sums : options_.activations;
   const auto at = std::ranges::lower_bound(chunks, id.index);
-  EBB_CHECK(at != chunks.end() && *at == id.index, "a chunk has no place at home");
+  EBB_CHECK(at != chunks.end() && *at == id.index, "a chunk has no home memory");
   // Only the last chunk of a space is short, so whole chunks are apart.
   return (is_sum ? sums_ : activations_) + static_cast<size_t>(at - chunks.begin()) * chunk_bytes_;
 }

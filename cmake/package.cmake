@@ -4,7 +4,8 @@ set(CPACK_GENERATOR DEB TGZ)
 set(CPACK_PACKAGE_NAME ebb)
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
 set(CPACK_PACKAGE_VENDOR "The Ebb authors")
-# A package names somebody to write to: whoever gives it to others says who. The default is nobody's (RFC 2606).
+# A package names a maintainer. Set this variable before you give a package to others; the default address does not exist
+# (RFC 2606).
 set(EBB_PACKAGE_CONTACT "The Ebb authors <nobody@ebb.invalid>" CACHE STRING "Who answers for a package: Name <address>")
 set(CPACK_PACKAGE_CONTACT "${EBB_PACKAGE_CONTACT}")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")

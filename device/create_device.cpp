@@ -11,7 +11,8 @@ void check_emulation(const DeviceOptions& options) {
     throw ConfigError("only the host device can pretend to compute at other rates");
   }
   if (!(options.emulate_compute->flops_per_s > 0) || !(options.emulate_compute->bytes_per_s >= 0)) {
-    throw ConfigError("a pretended rate must be above 0 FLOP/s, and 0 bytes/s (no limit) or more");
+    throw ConfigError(
+        "the rates of emulated compute must be above 0 FLOP/s, and 0 bytes/s (no limit) or more");
   }
   if (options.poison) {
     throw ConfigError("kernels that compute nothing would hand on the poison: pretend without it");

@@ -54,11 +54,11 @@ SavedRun read_saved_run(const std::string& checkpoint);
 /// none in it; IoError where there is no such folder.
 std::optional<std::string> find_checkpoint(const std::string& folder);
 
-/// Is told, in a line, what a run should know and goes on with.
+/// Receives one line about a problem that does not stop the run.
 using Notice = std::function<void(const std::string& text)>;
 
-/// Removes old checkpoints but for the newest `keep`, this step's among them; 0 removes none. Those
-/// of later steps stay. One that cannot be removed is no error: `notice` is told.
+/// Removes old checkpoints but for the newest `keep`, this step's among them; 0 removes none.
+/// Checkpoints of later steps stay. If one cannot be removed, `notice` is called; this is no error.
 void remove_old_checkpoints(const std::string& folder, uint64_t step, uint64_t keep,
                             const Notice& notice);
 

@@ -30,8 +30,8 @@ struct CheckpointContents {
 
 class CheckpointWriter {
  public:
-  /// `keep`: how many checkpoints; 0: all. `notice` is told of each one that is saved and of old
-  /// ones that cannot be removed, from the writing thread.
+  /// `keep`: how many checkpoints stay; 0: all. The writing thread calls `notice` for each saved
+  /// checkpoint, and for each old one that cannot be removed.
   CheckpointWriter(const SaveFolder& folder, uint64_t keep, CheckpointContents contents,
                    Notice notice);
   /// Waits for what is being written.

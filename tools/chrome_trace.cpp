@@ -66,7 +66,7 @@ class StepEvents {
         moves ? fmt::format(R"(,"bytes":{})", prepared_.layout->used_bytes(op.chunk)) : "");
   }
 
-  /// From each load to the first operation of the compute lane that waits for it.
+  /// From each load to the first operation of the compute stream that waits for it.
   void add_flows() {
     std::vector<bool> used(plan_.ops.size(), false);
     for (uint32_t i = 0; i < plan_.ops.size(); ++i) {

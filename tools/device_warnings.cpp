@@ -127,7 +127,8 @@ std::optional<std::string> affinity_warning(const WarningFacts& facts) {
   const MachineInfo& m = facts.machine;
   if (m.num_usable_threads >= m.num_threads) return std::nullopt;
   return fmt::format(
-      "{} of {} hardware threads are usable here: the optimizer at home has only these (taskset, "
+      "{} of {} hardware threads are usable here: the optimizer on the host has only these "
+      "(taskset, "
       "--cpus or --cpuset-cpus of a container, or a batch system's share)",
       m.num_usable_threads, m.num_threads);
 }

@@ -63,7 +63,8 @@ std::string inference_header(const TrainOptions& options, const ModelSource& sou
       static_cast<uint32_t>(p.forwards.back().plan.resident_at_start.size());
   return fmt::format(
       "model   {}: {} parameters, {}; weights: {}\n"
-      "device  {}; {} of {} on it, {} at home; {} of {} chunks of weights stay there\n",
+      "device  {}; {} of {} used, {} in host memory; {} of {} chunks of weights stay on the "
+      "device\n",
       source.name, format_count(num_parameters(source.config)), name_of(options.dtype),
       source.has_weights ? "loaded" : fmt::format("random (seed {})", options.seed),
       loaded.device->info().name, format_bytes(p.ledger.total(Tier::Device)),

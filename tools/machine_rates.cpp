@@ -31,7 +31,7 @@ constexpr RateField kFields[] = {{"flops_per_s", &Machine::flops_per_s},
 
 bool is_rate(double value) { return std::isfinite(value) && value > 0; }
 
-/// What is emulated or pretended stands for what was measured.
+/// The rates of an emulated link and of emulated compute replace the measured ones.
 Machine as_emulated(Machine machine, const DeviceOptions& options) {
   if (options.load_bytes_per_s > 0) machine.load_bytes_per_s = options.load_bytes_per_s;
   if (options.store_bytes_per_s > 0) machine.store_bytes_per_s = options.store_bytes_per_s;

@@ -35,7 +35,7 @@ Report report_of(const PlanContext& context, const PlannedStep& step) {
                     {format_bytes(p.plan.loaded_bytes), "loaded"},
                     {format_bytes(p.plan.stored_bytes), "stored"},
                     {format_bytes(p.ledger.total(Tier::Device)), "on the device"},
-                    {format_bytes(p.ledger.total(Tier::Host)), "at home"}},
+                    {format_bytes(p.ledger.total(Tier::Host)), "in host memory"}},
           .views = {simulated_view(p, context.machine.rates)}};
 }
 

@@ -26,7 +26,7 @@ std::string flops_text(double flops_per_s) {
 }
 
 std::string compute_line(const Machine& m) {
-  if (m.emulate_compute) return flops_text(m.flops_per_s) + " pretended";
+  if (m.emulate_compute) return flops_text(m.flops_per_s) + " emulated";
   return fmt::format("{} in matrix products, {} in attention, {:.3g} GB/s memory",
                      flops_text(m.flops_per_s), flops_text(m.attention_flops_per_s),
                      m.device_bytes_per_s / 1e9);
@@ -65,7 +65,7 @@ std::string fits_text(const PlannedStep& step) {
                   : format_bytes(used);
   };
   const Ledger& ledger = step.prepared.ledger;
-  return fmt::format("yes: {} on the device, {} at home",
+  return fmt::format("yes: {} on the device, {} in host memory",
                      of(ledger.total(Tier::Device), step.budgets.device_memory),
                      of(ledger.total(Tier::Host), step.budgets.host_memory));
 }
@@ -149,17 +149,17 @@ std::vector<std::string> plan_lines(const PlanContext& context, const PlannedSte
                            s.batch_size, s.length, s.num_tokens()));
   line("fits", fits_text(step));
   line("device",
-       fmt::format(
-           "the smallest budget that works{} is {}, beyond {} more is for chunks to live there",
-           home_is_short(step) ? ", with more at home," : "", format_bytes(p.smallest_device_bytes),
-           format_bytes(p.full_device_bytes)));
+       fmt::format("the smallest budget that works{} is {}, and beyond {} the planner keeps chunks "
+                   "with all their planes on the device",
+                   home_is_short(step) ? ", with more host memory," : "",
+                   format_bytes(p.smallest_device_bytes), format_bytes(p.full_device_bytes)));
   line("time", seconds_text(step));
   line("traffic",
        fmt::format("a step loads {} and stores {}, in {} chunks of {} and {} blocks",
                    format_bytes(p.plan.loaded_bytes), format_bytes(p.plan.stored_bytes),
                    p.layout->num_chunks(), format_bytes(p.layout->chunk_bytes()), p.num_blocks));
-  line("plan",
-       fmt::format("{} (*): {}", p.candidates.size() == 1 ? "as told" : "chosen", why_chosen(p)));
+  line("plan", fmt::format("{} (*): {}", p.candidates.size() == 1 ? "as requested" : "chosen",
+                           why_chosen(p)));
   return lines;
 }
 

@@ -66,8 +66,8 @@ uint32_t evaluation_batches(const TrainOptions& options, const PlanContext& cont
                             const BatchShape& shape) {
   if (context.num_eval_tokens == 0) return 0;
   const uint64_t samples = (context.num_eval_tokens - 1) / static_cast<uint64_t>(shape.length);
-  return static_cast<uint32_t>(
-      std::min(options.eval_batches, samples / static_cast<uint64_t>(shape.batch_size)));
+  return static_cast<uint32_t>(std::min(options.batches_per_evaluation(),
+                                        samples / static_cast<uint64_t>(shape.batch_size)));
 }
 
 }  // namespace
@@ -102,7 +102,8 @@ void validate(const PlanRequest& request) {
       request.options.link.load_bytes_per_s > 0 || request.options.emulate_compute;
   if (!here && emulates) {
     throw ConfigError(
-        "--link and --pretend change what this machine measures: allowed with --machine this; "
+        "--link and --emulate-compute change what this machine measures: allowed with --machine "
+        "this; "
         "elsewhere write other rates into the machine's file");
   }
   if (request.sweep != Sweep::None && !request.html.empty()) {

@@ -28,7 +28,8 @@ class Rows {
     }
   }
 
-  /// A row that does not fit is still one: budgets at home differ with those of the device.
+  /// Adds a row also where the plan does not fit: with another device budget the plan needs another
+  /// amount of host memory.
   void add(const TrainOptions& options, const PlanContext& context) const {
     try {
       add(plan_step_of(options, context));

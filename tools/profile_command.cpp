@@ -51,7 +51,6 @@ bool parse_profile(std::vector<std::string> arguments, ProfileRequest& request) 
             [&request](std::string_view, std::string_view text) { request.html = text; });
   if (!parse_arguments(line, std::move(arguments), true)) return false;
   if (!request.options.steps && !request.options.epochs) request.options.steps = kDefaultSteps;
-  resolve_defaults(request.options);
   refuse_lost_flags(request.options);
   validate(request.options);
   refuse_same_files(request.options, {{"--html", request.html}});

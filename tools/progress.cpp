@@ -68,7 +68,7 @@ std::string format_step(const StepRecord& r, uint64_t num_steps, double seconds_
     parts.push_back({rank, std::move(text)});
   };
   add(0, fmt::format("step {}/{}", r.step, num_steps));
-  if (!r.rehearsal) {
+  if (!r.emulates_compute) {
     add(1, fmt::format("loss {:.4f}", r.loss));
     if (r.eval_loss) add(1, fmt::format("eval loss {:.4f}", *r.eval_loss));
     if (r.grad_norm) add(6, fmt::format("norm {:.3f}", *r.grad_norm));

@@ -1,4 +1,4 @@
-// Going on from a checkpoint: which one, what its run was told, and what has changed since.
+// Resuming from a checkpoint: which checkpoint, what its run requested, and what has changed since.
 //
 // Errors: ConfigError where flags do not go together; IoError and FormatError of the files.
 #pragma once

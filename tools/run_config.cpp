@@ -20,7 +20,7 @@ namespace {
 // Of one invocation: not part of a run's configuration.
 constexpr std::string_view kPassing[] = {"help", "config", "resume", "dry-run"};
 
-// Whoever gives one does without the others.
+// At most one flag of each row can be given.
 constexpr std::string_view kExclusive[][2] = {{"steps", "epochs"},
                                               {"warmup-steps", "warmup-ratio"},
                                               {"recompute", "gradient-checkpointing"},

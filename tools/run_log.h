@@ -16,9 +16,10 @@
 namespace ebb {
 
 struct StepRecord {
-  uint64_t step = 0;       ///< from 1
-  uint64_t epoch = 0;      ///< from 0: of the step's first sample
-  bool rehearsal = false;  ///< losses and norms are not numbers, and not shown; not in the log
+  uint64_t step = 0;   ///< from 1
+  uint64_t epoch = 0;  ///< from 0: of the step's first sample
+  bool emulates_compute =
+      false;  ///< losses and norms are not-a-number and not shown; not in the log
   double loss = 0;
   std::optional<double> grad_norm = {};        ///< before clipping
   std::optional<uint64_t> loss_scale = {};     ///< fp16 alone, as the next

@@ -49,7 +49,7 @@ RunPosition position_at(uint64_t step, const RunPosition& start, const BatchShap
 RunSaver::RunSaver(const TrainOptions& options, const TrainSetup& setup, const SaveFolder& folder,
                    RunConfig config, const RunPosition& start, Notice notice)
     : setup_(setup),
-      interval_(options.save_steps),
+      interval_(options.steps_per_save()),
       config_(std::move(config)),
       saved_step_(start.step),
       writer_(folder, options.save_keep.value_or(0), contents_of(options, setup),

@@ -15,7 +15,7 @@ struct SpentTime {
   double compute_s = 0;  ///< kernels, and the updates that the device makes
   double load_s = 0;     ///< nothing computed, and a load was what was missing; and so the next
   double store_s = 0;    ///< a store, also one that a block's next use waited for
-  double update_s = 0;   ///< the optimizer at home, or the norm before it
+  double update_s = 0;   ///< the optimizer on the host, or the norm before it
   double rest_s = 0;     ///< the program: submitting kernels, beginning and ending the step
 
   double total_s() const { return compute_s + load_s + store_s + update_s + rest_s; }

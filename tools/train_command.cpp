@@ -63,7 +63,6 @@ std::optional<Request> parse_train(std::vector<std::string> arguments) {
   request.resumed = take_up(line, request.options);
   const RunConfig taken = request.resumed ? request.resumed->taken : RunConfig{};
   request.given = given_flags(line, taken);
-  resolve_defaults(request.options);
   naming_origin(request.resumed, [&] { validate(request.options); });
   refuse_same_files(request.options);
   return request;
@@ -72,7 +71,8 @@ std::optional<Request> parse_train(std::vector<std::string> arguments) {
 /// Loss without gradients, over the same first samples each time.
 class Evaluation {
  public:
-  Evaluation(const TrainOptions& options, const TrainSetup& setup) : interval_(options.eval_steps) {
+  Evaluation(const TrainOptions& options, const TrainSetup& setup)
+      : interval_(options.steps_per_evaluation()) {
     if (!setup.eval_data) return;
     const auto length = static_cast<size_t>(setup.shape.length);
     const SampleOrder order(setup.eval_data->num_samples(length), DataOrder::Sequential, 0);

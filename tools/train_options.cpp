@@ -41,6 +41,7 @@ constexpr Choice<MicroBatchOrder> kMicroBatchOrders[] = {
     {"vertical", MicroBatchOrder::Vertical},
     {"auto", MicroBatchOrder::Auto}};
 constexpr Choice<Recompute> kRecompute[] = {{"none", Recompute::None},
+                                            {"layer", Recompute::Layer},
                                             {"block", Recompute::Layer},
                                             {"sqrt", Recompute::Sqrt},
                                             {"auto", Recompute::Auto}};
@@ -48,7 +49,7 @@ constexpr Choice<ActivationPlacement> kActivations[] = {{"device", ActivationPla
                                                         {"offload", ActivationPlacement::Offload},
                                                         {"auto", ActivationPlacement::Auto}};
 
-constexpr uint64_t kMaxBlocks = 1'000'000;
+constexpr uint64_t kMaxLayers = 1'000'000;
 
 constexpr RealRange kPositive{.least = 0, .least_allowed = false};
 constexpr RealRange kNotNegative{.least = 0};
@@ -65,24 +66,10 @@ Setter whole(T& target, uint64_t least, uint64_t most = INT64_MAX) {
   };
 }
 
-Setter whole(uint64_t& target, bool& given, uint64_t least) {
-  return [&target, &given, least](std::string_view flag, std::string_view text) {
-    target = whole_value(flag, text, least);
-    given = true;
-  };
-}
-
 template <class T>
 Setter real(T& target, RealRange range) {
   return [&target, range](std::string_view flag, std::string_view text) {
     target = real_value(flag, text, range);
-  };
-}
-
-Setter real(double& target, bool& given, RealRange range) {
-  return [&target, &given, range](std::string_view flag, std::string_view text) {
-    target = real_value(flag, text, range);
-    given = true;
   };
 }
 
@@ -99,11 +86,11 @@ Setter choice(Target& target, const Choice<T> (&choices)[N]) {
   };
 }
 
-/// A name, or the number of blocks at once.
+/// A name, or the number of layers that are recomputed at once.
 Setter recompute(Recompute& target) {
   return [&target](std::string_view flag, std::string_view text) {
     const bool is_number = !text.empty() && text.front() >= '0' && text.front() <= '9';
-    target = is_number ? static_cast<Recompute>(whole_value(flag, text, 1, kMaxBlocks))
+    target = is_number ? static_cast<Recompute>(whole_value(flag, text, 1, kMaxLayers))
                        : choice_value<Recompute>(flag, text, kRecompute);
   };
 }
@@ -172,8 +159,8 @@ void add_file_flags(FlagGroup group, TrainOptions& o) {
 
 void add_data_flags(FlagGroup group, TrainOptions& o) {
   add_file_flags(group, o);
-  group.add("--order", "shuffled|sequential [shuffled]", "a permutation per epoch, or as it lies",
-            choice(o.order, kOrders));
+  group.add("--order", "shuffled|sequential [shuffled]",
+            "a new permutation in each epoch, or the order of the files", choice(o.order, kOrders));
   group.add("--steps", "N [100]", "optimizer steps", whole(o.steps, 1));
   group.add("--epochs", "N", "passes over the data, instead of --steps", whole(o.epochs, 1));
   add_shape_flags(group, o);
@@ -181,9 +168,8 @@ void add_data_flags(FlagGroup group, TrainOptions& o) {
   group.add("--eval-labels", "FILE", "as --labels, of --eval-data", path(o.eval_labels));
   group.add("--eval-documents", "FILE", "as --documents, of --eval-data", path(o.eval_documents));
   group.add("--eval-steps", "N [100]", "evaluate every N steps, and after the last",
-            whole(o.eval_steps, o.gave_eval_steps, 1));
-  group.add("--eval-batches", "N [16]", "micro-batches in an evaluation",
-            whole(o.eval_batches, o.gave_eval_batches, 1));
+            whole(o.eval_steps, 1));
+  group.add("--eval-batches", "N [16]", "micro-batches in an evaluation", whole(o.eval_batches, 1));
 }
 
 void add_clip_flag(FlagGroup group, TrainOptions& o) {
@@ -193,17 +179,17 @@ void add_clip_flag(FlagGroup group, TrainOptions& o) {
 
 void add_optimizer_flags(FlagGroup group, TrainOptions& o) {
   group.add("--lr", "X [3e-4; loaded weights: 1e-5]", "peak learning rate",
-            real(o.learning_rate, o.gave_learning_rate, kPositive));
+            real(o.learning_rate, kPositive));
   group.add("--min-lr", "X [lr/10; loaded weights: 0]", "where the schedule ends",
             real(o.min_learning_rate, kNotNegative));
   group.add("--warmup-steps", "N [0]", "steps in which the learning rate rises",
-            whole(o.warmup_steps, o.gave_warmup_steps, 0));
+            whole(o.warmup_steps, 0));
   group.add("--warmup-ratio", "R", "the same as a share of all steps",
             real(o.warmup_ratio, kRatio));
   group.add("--lr-schedule", "constant|linear|cosine [cosine]", "from lr to min-lr",
             choice(o.schedule, kSchedules));
   group.add("--weight-decay", "X [0.1; loaded weights: 0]", "of tensors of two or more dimensions",
-            real(o.weight_decay, o.gave_weight_decay, kNotNegative));
+            real(o.weight_decay, kNotNegative));
   group.add("--beta1", "X [0.9]", "decay of the momentum", real(o.beta1, kBelowOne));
   group.add("--beta2", "X [0.95]", "decay of the variance", real(o.beta2, kBelowOne));
   group.add("--epsilon", "X [1e-8]", "added to the denominator", real(o.epsilon, kPositive));
@@ -219,11 +205,12 @@ void add_device_flags(FlagGroup group, TrainOptions& o) {
             "SIZE [host: what the model needs; cuda: what is free less a margin]",
             "budget for everything on the device", size(o.device_memory));
   group.add("--host-memory", "SIZE [what the machine or its cgroup allows]",
-            "budget for everything at home", size(o.host_memory));
+            "budget for everything in host memory", size(o.host_memory));
   group.add("--pinned", "SIZE [what a GPU's copies touch, as far as it can be had]",
             "how much of that may be pinned; the rest is copied through a ring of pinned memory",
             size(o.pinned));
-  group.add("--chunk-size", "SIZE [64MiB]", "of the pieces that move", size(o.chunk_size));
+  group.add("--chunk-size", "SIZE [64MiB]", "bytes of a chunk, the unit of copies",
+            size(o.chunk_size));
   group.add(
       "--link", "SIZE/s[,SIZE/s]", "host only: emulate a link of this bandwidth up[,down]",
       [&o](std::string_view flag, std::string_view value) { o.link = link_value(flag, value); });
@@ -239,26 +226,30 @@ void add_device_flags(FlagGroup group, TrainOptions& o) {
 
 void add_memory_flags(FlagGroup group, TrainOptions& o) {
   add_device_flags(group, o);
-  group.add("--recompute", "none|block|sqrt|N|auto [auto]",
-            "forget the activations inside blocks and compute them again, N blocks at once",
-            recompute(o.recompute));
-  group.add_flag("--gradient-checkpointing", "the same as --recompute block",
+  group.add(
+      "--recompute", "none|layer|sqrt|N|auto [auto]",
+      "drop the activations inside layers and compute them again in the backward, N layers at "
+      "once",
+      recompute(o.recompute));
+  group.add_flag("--gradient-checkpointing", "the same as --recompute layer",
                  [&o] { o.recompute = Recompute::Layer; });
   group.add("--activations", "device|offload|auto [auto]",
-            "where they wait for their backward; auto = where the step is predicted to be faster",
+            "where activations stay until their backward; auto = the faster by prediction",
             choice(o.activations, kActivations));
-  group.add("--micro-batch-order", "horizontal|vertical|auto [auto]",
-            "a step's micro-batches one after the other, or block by block; auto = the faster",
-            choice(o.micro_batch_order, kMicroBatchOrders));
+  group.add(
+      "--micro-batch-order", "horizontal|vertical|auto [auto]",
+      "the micro-batches of a step run one after the other through the whole model, or all of them "
+      "layer by layer; auto = the faster order",
+      choice(o.micro_batch_order, kMicroBatchOrders));
   group.add(
       "--update", "overlap|wait|speculate|auto [auto]",
-      "a step's updates beside the next step's forward; before the step ends; or, where they wait "
-      "for the norm, some during the backward in the hope that it will not clip; auto = the "
-      "fastest",
+      "overlap: updates run during the backward or the next forward; wait: they end before the "
+      "step ends; speculate: some run before the gradient norm is known, and are rolled back if "
+      "the norm clips; auto = the fastest",
       choice(o.update, kUpdates));
-  group.add("--pretend", "FLOP/s[,SIZE/s]",
-            "host only, a rehearsal: kernels sleep for their predicted time at this rate of "
-            "arithmetic[,of memory] instead of computing; there are no losses",
+  group.add("--emulate-compute,--pretend", "FLOP/s[,SIZE/s]",
+            "host only: kernels sleep for their predicted time at this rate of arithmetic[,of "
+            "memory] instead of computing; there are no losses",
             [&o](std::string_view flag, std::string_view value) {
               o.emulate_compute = compute_rates_value(flag, value);
             });
@@ -272,8 +263,8 @@ void add_output_flags(FlagGroup group, TrainOptions& o) {
   group.add("--save", "DIR",
             "checkpoints DIR/step-N: when the run ends or is stopped, and every --save-steps",
             text(o.save));
-  group.add("--save-steps", "N [500]", "save every N steps, beside the next step",
-            whole(o.save_steps, o.gave_save_steps, 1));
+  group.add("--save-steps", "N [500]", "save every N steps, while the next step runs",
+            whole(o.save_steps, 1));
   group.add("--save-keep", "N [all]", "remove all but the newest N, once a new one is complete",
             whole(o.save_keep, 1));
   group.add_flag("--save-weights-only", "without the state from which a run goes on",
@@ -301,22 +292,22 @@ void validate_data(const TrainOptions& o) {
   require(!o.eval_data.empty() || o.eval_labels.empty(), "--eval-labels needs --eval-data PATH");
   require(!o.eval_data.empty() || o.eval_documents.empty(),
           "--eval-documents needs --eval-data PATH");
-  require(!o.eval_data.empty() || !o.gave_eval_steps, "--eval-steps needs --eval-data PATH");
-  require(!o.eval_data.empty() || !o.gave_eval_batches, "--eval-batches needs --eval-data PATH");
+  require(!o.eval_data.empty() || !o.eval_steps, "--eval-steps needs --eval-data PATH");
+  require(!o.eval_data.empty() || !o.eval_batches, "--eval-batches needs --eval-data PATH");
 }
 
 void validate_optimizer(const TrainOptions& o) {
-  require(!(o.warmup_ratio && o.gave_warmup_steps),
+  require(!(o.warmup_ratio && o.warmup_steps),
           fmt::format("--warmup-steps {} and --warmup-ratio {:g} exclude each other: give one",
-                      o.warmup_steps, o.warmup_ratio.value_or(0)));
-  if (o.min_learning_rate && *o.min_learning_rate > o.learning_rate) {
-    throw_bad_value("--min-lr", fmt::format("{:g}", *o.min_learning_rate),
-                    fmt::format("a number from 0 to --lr {:g}", o.learning_rate));
+                      o.warmup_steps.value_or(0), o.warmup_ratio.value_or(0)));
+  if (o.final_learning_rate() > o.peak_learning_rate()) {
+    throw_bad_value("--min-lr", fmt::format("{:g}", o.final_learning_rate()),
+                    fmt::format("a number from 0 to --lr {:g}", o.peak_learning_rate()));
   }
 }
 
 void validate_output(const TrainOptions& o) {
-  require(!o.save.empty() || !o.gave_save_steps, "--save-steps needs --save DIR");
+  require(!o.save.empty() || !o.save_steps, "--save-steps needs --save DIR");
   require(!o.save.empty() || !o.save_keep, "--save-keep needs --save DIR");
   require(!o.save.empty() || !o.save_weights_only, "--save-weights-only needs --save DIR");
   require(!o.save.empty() || !o.save_dtype, "--save-dtype needs --save DIR");
@@ -367,13 +358,6 @@ void add_evaluated_data_flags(CommandLine& line, TrainOptions& options) {
   add_micro_batch_flags({line, "Data"}, options);
 }
 
-void resolve_defaults(TrainOptions& options) {
-  if (!options.loads_weights()) return;
-  if (!options.gave_learning_rate) options.learning_rate = 1e-5;
-  if (!options.gave_weight_decay) options.weight_decay = 0;
-  if (!options.min_learning_rate) options.min_learning_rate = 0;
-}
-
 void validate(const TrainOptions& options) {
   validate_planned(options);
   validate_data(options);
@@ -395,7 +379,7 @@ void validate_planned(const TrainOptions& options) {
   require(options.device != DeviceChoice::Cuda || options.link.load_bytes_per_s == 0,
           "--link emulates a link on the host device: allowed with --device host, not cuda");
   require(options.device != DeviceChoice::Cuda || !options.emulate_compute,
-          "--pretend rehearses on the host device: allowed with --device host, not cuda");
+          "--emulate-compute is for the host device: allowed with --device host, not cuda");
 }
 
 }  // namespace ebb

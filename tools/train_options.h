@@ -43,16 +43,16 @@ struct TrainOptions {
   std::optional<uint64_t> seq_length;  ///< the smaller of 1024 and the model's positions
   std::vector<std::string> eval_data;
   std::string eval_labels, eval_documents;
-  uint64_t eval_steps = 100;
-  uint64_t eval_batches = 16;
+  std::optional<uint64_t> eval_steps;
+  std::optional<uint64_t> eval_batches;
   uint64_t seed = 1;
 
-  double learning_rate = 3e-4;
-  std::optional<double> min_learning_rate;  ///< a tenth of the learning rate
-  uint64_t warmup_steps = 0;
+  std::optional<double> learning_rate;
+  std::optional<double> min_learning_rate;
+  std::optional<uint64_t> warmup_steps;
   std::optional<double> warmup_ratio;
   ScheduleShape schedule = ScheduleShape::Cosine;
-  double weight_decay = 0.1;
+  std::optional<double> weight_decay;
   double beta1 = 0.9;
   double beta2 = 0.95;
   double epsilon = 1e-8;
@@ -71,7 +71,7 @@ struct TrainOptions {
   UpdateOrder update = UpdateOrder::Auto;
   MicroBatchOrder micro_batch_order = MicroBatchOrder::Auto;
   LinkRates link;
-  std::optional<ComputeRates> emulate_compute;  ///< a rehearsal: kernels sleep instead of computing
+  std::optional<ComputeRates> emulate_compute;  ///< kernels sleep instead of computing
   uint64_t threads = 0;                         ///< 0: all cores
   std::optional<Arithmetic> arithmetic;         ///< the faster one on this processor
   std::optional<AttentionKernels> attention;    ///< cuDNN's, where it is found
@@ -79,23 +79,28 @@ struct TrainOptions {
   std::string log;
   std::string trace;
   std::string save;  ///< folder of checkpoints; empty: none are saved
-  uint64_t save_steps = 500;
+  std::optional<uint64_t> save_steps;
   std::optional<uint64_t> save_keep;  ///< nullopt: all
   bool save_weights_only = false;
   std::optional<DType> save_dtype;    ///< the same as dtype
   std::optional<std::string> resume;  ///< empty: the newest under `save`
   bool dry_run = false;
 
-  // Which flags were given, where a default would hide it.
-  bool gave_eval_steps = false;
-  bool gave_eval_batches = false;
-  bool gave_warmup_steps = false;
-  bool gave_learning_rate = false;
-  bool gave_weight_decay = false;
-  bool gave_save_steps = false;
-
   bool is_packed() const { return !documents.empty() || !eval_documents.empty(); }
   bool loads_weights() const { return !model.empty() && !random_init; }
+
+  // The given value, or the default. Loaded weights are fine-tuned, with a lower learning rate that
+  // falls to 0 and without weight decay.
+  double peak_learning_rate() const {
+    return learning_rate.value_or(loads_weights() ? 1e-5 : 3e-4);
+  }
+  double final_learning_rate() const {
+    return min_learning_rate.value_or(loads_weights() ? 0 : peak_learning_rate() / 10);
+  }
+  double decay() const { return weight_decay.value_or(loads_weights() ? 0 : 0.1); }
+  uint64_t steps_per_evaluation() const { return eval_steps.value_or(100); }
+  uint64_t batches_per_evaluation() const { return eval_batches.value_or(16); }
+  uint64_t steps_per_save() const { return save_steps.value_or(500); }
 };
 
 /// Declares train's flags; `options` is filled while `line` parses, and must outlive that.
@@ -105,10 +110,6 @@ void add_planned_flags(CommandLine& line, TrainOptions& options);
 /// Those of a run without gradients: of the model, and memory; and of its data, where it has any.
 void add_inference_flags(CommandLine& line, TrainOptions& options);
 void add_evaluated_data_flags(CommandLine& line, TrainOptions& options);
-
-/// Fine-tuning begins gently: where weights are loaded, what was not given is a learning rate of
-/// 1e-5, falling to 0, and no weight decay.
-void resolve_defaults(TrainOptions& options);
 
 /// Combinations of flags that cannot work.
 void validate(const TrainOptions& options);

@@ -32,7 +32,7 @@ std::string device_line(const TrainSetup& setup) {
     }
   }
   if (d.emulate_compute) {
-    kind += fmt::format(", pretending {:.4g} TFLOP/s", d.emulate_compute->flops_per_s / 1e12);
+    kind += fmt::format(", emulates {:.4g} TFLOP/s", d.emulate_compute->flops_per_s / 1e12);
     if (d.emulate_compute->bytes_per_s > 0) {
       kind += fmt::format(" and {:.4g} GB/s of memory", d.emulate_compute->bytes_per_s / 1e9);
     }
@@ -88,16 +88,16 @@ Machine measured_machine(const TrainSetup& setup, const StepResult& r) {
       static_cast<double>(layout.num_model_parameters()) *
       update_bytes_per_parameter(layout.weight_type(), layout.gradient_type());
   const bool shared_cores = setup.device.kind == DeviceKind::Host;
-  const bool pretends = setup.device.emulate_compute.has_value();
+  const bool emulates = setup.device.emulate_compute.has_value();
   // What ran at once on the same cores took, alone, half of that time each.
-  const double shared_s = shared_cores && !pretends ? r.overlap_s / 2 : 0;
+  const double shared_s = shared_cores && !emulates ? r.overlap_s / 2 : 0;
   const double compute_s = r.compute_s - shared_s, update_s = r.update_s - shared_s;
   return {.flops_per_s = setup.prepared.flops / compute_s,
           .load_bytes_per_s = setup.device.load_bytes_per_s,
           .store_bytes_per_s = setup.device.store_bytes_per_s,
           .update_bytes_per_s = update_s > 0 ? update_bytes / update_s : 0,
           .shared_cores = shared_cores,
-          .emulate_compute = pretends};
+          .emulate_compute = emulates};
 }
 
 void add_bound(StepRecord& record, const TrainSetup& setup, const StepResult& r) {
@@ -120,7 +120,8 @@ std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup
   const BatchShape& s = setup.shape;
   std::vector<std::string> lines;
   if (setup.device.emulate_compute) {
-    lines.emplace_back("rehearsal: kernels sleep for their predicted time, there are no losses");
+    lines.emplace_back(
+        "emulated compute: kernels sleep for their predicted time, there are no losses");
   }
   lines.push_back(named(
       "model",
@@ -142,7 +143,7 @@ std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup
 }
 
 std::string chosen_text(const Preparation& p) {
-  return p.candidates.size() == 1 ? "as told" : "chosen";
+  return p.candidates.size() == 1 ? "as requested" : "chosen";
 }
 
 /// "device 23.4 MiB: chunk blocks 20 MiB, workspace 3.4 MiB": the largest first, and what is less
@@ -229,7 +230,7 @@ StepRecord make_record(const TrainSetup& setup, const StepContext& context, cons
   StepRecord record;
   record.step = context.step + 1;
   record.epoch = context.epoch;
-  record.rehearsal = setup.device.emulate_compute.has_value();
+  record.emulates_compute = setup.device.emulate_compute.has_value();
   record.loss = r.loss;
   record.grad_norm = r.grad_norm;
   record.learning_rate = context.learning_rate;
@@ -261,7 +262,7 @@ std::string format_summary(const TrainSetup& setup, const Summary& s) {
   if (s.end.steps == s.first_step) {
     text += "\n";
   } else {
-    text += setup.device.emulate_compute ? "; a rehearsal: no losses\n"
+    text += setup.device.emulate_compute ? "; emulated compute: no losses\n"
                                          : fmt::format("; last loss {:.4f}\n", s.last_loss);
   }
   const auto out = std::back_inserter(text);

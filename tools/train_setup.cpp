@@ -69,11 +69,11 @@ uint64_t number_of_steps(const TrainOptions& options, uint64_t num_samples,
 LearningRate learning_rate(const TrainOptions& options, uint64_t num_steps) {
   const double ratio = options.warmup_ratio.value_or(0);
   return {
-      .peak = options.learning_rate,
-      .minimum = options.min_learning_rate.value_or(options.learning_rate / 10),
+      .peak = options.peak_learning_rate(),
+      .minimum = options.final_learning_rate(),
       .warmup_steps = options.warmup_ratio
                           ? static_cast<uint64_t>(std::ceil(ratio * static_cast<double>(num_steps)))
-                          : options.warmup_steps,
+                          : options.warmup_steps.value_or(0),
       .num_steps = num_steps,
       .shape = options.schedule};
 }
@@ -82,7 +82,7 @@ LearningRate learning_rate(const TrainOptions& options, uint64_t num_steps) {
 BatchShape evaluation_shape(const TrainOptions& options, const TokenData& data, BatchShape shape) {
   const uint64_t available =
       data.num_samples(static_cast<size_t>(shape.length)) / static_cast<uint64_t>(shape.batch_size);
-  shape.num_batches = static_cast<int64_t>(std::min(options.eval_batches, available));
+  shape.num_batches = static_cast<int64_t>(std::min(options.batches_per_evaluation(), available));
   return shape;
 }
 
@@ -109,7 +109,7 @@ void open_all_data(const TrainOptions& options, TrainSetup& setup) {
   check_evaluation(setup);
 }
 
-/// A rehearsal is on the host, whatever else is there.
+/// Emulated compute is on the host, also where there is a GPU.
 DeviceKind device_kind(const TrainOptions& options) {
   const bool may_compute = options.device == DeviceChoice::Auto && !options.emulate_compute;
   if (may_compute && why_no_cuda().empty()) return DeviceKind::Cuda;
@@ -243,7 +243,7 @@ TrainerOptions trainer_options(const TrainOptions& options, const BatchShape& sh
           .adam = {.beta1 = options.beta1,
                    .beta2 = options.beta2,
                    .epsilon = options.epsilon,
-                   .weight_decay = options.weight_decay},
+                   .weight_decay = options.decay()},
           .max_grad_norm = static_cast<float>(options.max_grad_norm),
           .dropout = static_cast<float>(options.dropout),
           .seed = options.seed,

@@ -17,7 +17,7 @@
 namespace ebb::bench {
 namespace {
 
-/// Chunks at home and on the device, and the streams between them.
+/// Chunks in host memory and on the device, and the streams that copy between them.
 class Link {
  public:
   Link(Device& device, size_t chunk_bytes, size_t num_chunks)

@@ -33,11 +33,11 @@ int pretrain(const std::string& text, const std::string& folder, uint64_t num_st
   const ebb::Preparation roomy = ebb::prepare(*model, options, {});
   const size_t budget = roomy.smallest_device_bytes;
   const ebb::Preparation prepared = ebb::prepare(*model, options, {.device_memory = budget});
-  std::printf("%llu parameters, %s of state at home; device: %s (%s would hold everything)\n",
-              static_cast<unsigned long long>(ebb::num_parameters(config)),
-              ebb::format_bytes(ebb::state_file_bytes(*prepared.layout)).c_str(),
-              ebb::format_bytes(budget).c_str(),
-              ebb::format_bytes(roomy.full_device_bytes).c_str());
+  std::printf(
+      "%llu parameters, %s of state in host memory; device: %s (%s would hold everything)\n",
+      static_cast<unsigned long long>(ebb::num_parameters(config)),
+      ebb::format_bytes(ebb::state_file_bytes(*prepared.layout)).c_str(),
+      ebb::format_bytes(budget).c_str(), ebb::format_bytes(roomy.full_device_bytes).c_str());
   const auto device = ebb::create_device({.memory_bytes = budget});
   ebb::Trainer trainer(*model, *device, prepared);
 

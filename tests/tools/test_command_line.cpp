@@ -108,11 +108,11 @@ TEST_F(CommandLineTest, AMaskedLanguageModelNeedsLabels) {
 }
 
 TEST_F(CommandLineTest, AnEmulatedStepHasTimesAndNoLosses) {
-  const Outcome outcome = run_train({"--pretend", "50GFLOP/s,10GB/s", "--link", "1GB/s", "--steps",
-                                     "3", "--eval-data", text_, "--log", log_});
+  const Outcome outcome = run_train({"--emulate-compute", "50GFLOP/s,10GB/s", "--link", "1GB/s",
+                                     "--steps", "3", "--eval-data", text_, "--log", log_});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_NE(outcome.err.find("rehearsal"), std::string::npos) << outcome.err;
-  EXPECT_NE(outcome.err.find("pretending 0.05 TFLOP/s and 10 GB/s"), std::string::npos)
+  EXPECT_NE(outcome.err.find("emulated compute: kernels sleep"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("emulates 0.05 TFLOP/s and 10 GB/s"), std::string::npos)
       << outcome.err;
   for (const std::string& text : {outcome.out, outcome.err}) {
     for (const char* number : {"loss 0", "loss nan", "norm 0", "norm nan"}) {
@@ -147,10 +147,11 @@ TEST_F(CommandLineTest, WithoutAGpuAutoSaysWhyAndCudaRefuses) {
 }
 
 TEST_F(CommandLineTest, EmulatedComputeIsForTheHost) {
-  Arguments arguments = train({"--pretend", "1TFLOP/s"});
+  Arguments arguments = train({"--emulate-compute", "1TFLOP/s"});
   *(std::find(arguments.begin(), arguments.end(), "host")) = "cuda";
-  EXPECT_FAILS(run(arguments), 2, "--pretend rehearses on the host device");
-  EXPECT_FAILS(run_train({"--pretend", "fast"}), 2, "--pretend 'fast': allowed is a rate like");
+  EXPECT_FAILS(run(arguments), 2, "--emulate-compute is for the host device");
+  EXPECT_FAILS(run_train({"--emulate-compute", "fast"}), 2,
+               "--emulate-compute 'fast': allowed is a rate like");
 }
 
 TEST_F(CommandLineTest, TheSeedDecidesTheResult) {

@@ -57,7 +57,7 @@ TEST(DeviceWarnings, ASmallMemlockHurtsWhereThereIsAGpu) {
   EXPECT_FALSE(memlock_warning(facts));
 }
 
-/// The remedy is with whoever refused: --pinned given is not yet --pinned in the way.
+/// The advice names the limit that was reached. A given --pinned is not always this limit.
 TEST(DeviceWarnings, WhatIsNotPinnedNamesWhoIsInTheWay) {
   EXPECT_FALSE(staging_warning({.pinned_bytes = 6 * kGiB}, {}));
   Staging staging{.pinned_bytes = 6 * kGiB, .staged_bytes = 10 * kGiB, .limit_bytes = 6 * kGiB};

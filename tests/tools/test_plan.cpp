@@ -184,7 +184,7 @@ TEST_F(PlanCommand, TheLeastHostMemoryItNamesIsTheLeast) {
   plan_json(settings + Arguments{"--host-memory", std::to_string(least - 1) + "MiB"}, 3);
   const auto says_home_is_short = [&](const std::string& host_memory) {
     const std::string text = plan(settings + Arguments{"--host-memory", host_memory}).out;
-    return text.find("that works, with more at home, is") != std::string::npos;
+    return text.find("that works, with more host memory, is") != std::string::npos;
   };
   EXPECT_TRUE(says_home_is_short(std::to_string(least) + "MiB"));
   EXPECT_FALSE(says_home_is_short("1TiB"));
@@ -229,8 +229,8 @@ TEST_F(PlanCommand, WhatItAdvisesATrainingHasRoomForItsEvaluation) {
   }
 }
 
-/// 16 bytes a parameter at home, where bf16 takes 14.
-TEST_F(PlanCommand, Fp16ThatIsTooLargeForHomeIsToldOfBf16WhereThatFits) {
+/// fp16 takes 16 bytes of host memory for each parameter, bf16 takes 14.
+TEST_F(PlanCommand, AdvisesBf16WhereFp16NeedsTooMuchHostMemory) {
   const Arguments roomy = {"--preset",     "toy-bytes", "--chunk-size", "256KiB",
                            "--seq-length", "32",        "--machine",    "rtx4090"};
   const auto least = plan_json(roomy)["smallest_device_bytes"].get<uint64_t>();
@@ -281,8 +281,8 @@ TEST_F(PlanCommand, SweepsFromTheSmallestBudgetThatWorks) {
   EXPECT_LT(rows.back()["predicted_seconds"], rows.front()["predicted_seconds"]);
 }
 
-/// Where all is kept and leaves the device the step is the fastest of those not refined; it is not
-/// once updates are made in hope. And then blocks that are recomputed are what it takes time for.
+/// Without speculative updates, the fastest unrefined step keeps and offloads all activations. With
+/// speculative updates it does not, and the planner has to search over recomputed layers.
 TEST_F(PlanCommand, MoreMemoryIsNotSlower) {
   const auto predicted_s = [&](const char* memory) {
     return plan_json({"--preset", "gpt2-xl", "--machine", "rtx4090", "--device-memory",
@@ -314,8 +314,9 @@ TEST_F(PlanCommand, SaysHowManyBlocksAreRecomputedBetweenOthers) {
   EXPECT_SAYS(plan(settings).out, fmt::format("block of {}, spread", recomputed));
 }
 
-/// The smallest device budget keeps more at home than this machine's 128 GB.
-TEST_F(PlanCommand, SweepsPastWhatDoesNotFitAtHome) {
+/// With the smallest device budget, the plan needs more host memory than the 128 GB of this
+/// machine.
+TEST_F(PlanCommand, SweepsPastBudgetsThatDoNotFitInHostMemory) {
   const Arguments settings = kLarge + Arguments{"--sweep", "device-memory"};
   const Outcome outcome = plan(settings + Arguments{"--json"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;

@@ -24,10 +24,9 @@ TEST_F(CommandLineTest, ResultsThatCannotBeWrittenAreAnError) {
   const std::string data = "--data " + text_ + " --device host --chunk-size 256KiB ";
   for (const std::string& arguments :
        {std::string("--help"), std::string("--version"), std::string("models"),
-        std::string("completion bash"), std::string("man"),
-        std::string("plan --json --machine h200 --preset gpt2"), "plan --machine h200 " + toy,
-        "train --dry-run " + toy + data, "train --steps 1 " + toy + data,
-        "eval --eval-batches 1 " + toy + data,
+        std::string("--flags-json"), std::string("plan --json --machine h200 --preset gpt2"),
+        "plan --machine h200 " + toy, "train --dry-run " + toy + data,
+        "train --steps 1 " + toy + data, "eval --eval-batches 1 " + toy + data,
         std::string("generate --preset toy-bytes --prompt a --max-tokens 2 --device host")}) {
     const std::string command = ebb_binary() + " " + arguments + " > /dev/full 2> " + err;
     const int status = std::system(command.c_str());

@@ -19,7 +19,6 @@ TrainOptions parse(std::vector<std::string> arguments) {
   TrainOptions options;
   add_train_flags(line, options);
   EXPECT_TRUE(parse_arguments(line, std::move(arguments), true));
-  resolve_defaults(options);
   validate(options);
   return options;
 }
@@ -30,19 +29,19 @@ TrainOptions parse_with(std::vector<std::string> arguments) {
   return parse(std::move(arguments));
 }
 
-TEST(TrainOptions, LoadedWeightsAreTrainedGentlyUnlessTold) {
+TEST(TrainOptions, LoadedWeightsAreTrainedGentlyUnlessRequested) {
   const TrainOptions loaded = parse({"--model", "m", "--data", "x"});
-  EXPECT_EQ(loaded.learning_rate, 1e-5);
-  EXPECT_EQ(loaded.min_learning_rate, 0);
-  EXPECT_EQ(loaded.weight_decay, 0);
+  EXPECT_EQ(loaded.peak_learning_rate(), 1e-5);
+  EXPECT_EQ(loaded.final_learning_rate(), 0);
+  EXPECT_EQ(loaded.decay(), 0);
   const TrainOptions requested = parse(
       {"--model", "m", "--data", "x", "--lr", "1e-3", "--min-lr", "1e-4", "--weight-decay", "0.2"});
-  EXPECT_EQ(requested.learning_rate, 1e-3);
-  EXPECT_EQ(requested.min_learning_rate, 1e-4);
-  EXPECT_EQ(requested.weight_decay, 0.2);
+  EXPECT_EQ(requested.peak_learning_rate(), 1e-3);
+  EXPECT_EQ(requested.final_learning_rate(), 1e-4);
+  EXPECT_EQ(requested.decay(), 0.2);
   const TrainOptions random = parse({"--model", "m", "--init", "random", "--data", "x"});
-  EXPECT_EQ(random.learning_rate, 3e-4);
-  EXPECT_EQ(random.weight_decay, 0.1);
+  EXPECT_EQ(random.peak_learning_rate(), 3e-4);
+  EXPECT_EQ(random.decay(), 0.1);
 }
 
 std::string error_of(std::vector<std::string> arguments) {
@@ -75,11 +74,14 @@ TEST(TrainOptions, DefaultsAreWhatTheCommandLinePromises) {
   EXPECT_FALSE(o.steps || o.epochs || o.seq_length);
   EXPECT_EQ(o.micro_batch_size, 4u);
   EXPECT_EQ(o.gradient_accumulation, 1u);
-  EXPECT_EQ(o.learning_rate, 3e-4);
-  EXPECT_FALSE(o.min_learning_rate || o.warmup_ratio);
-  EXPECT_EQ(o.warmup_steps, 0u);
+  EXPECT_EQ(o.peak_learning_rate(), 3e-4);
+  EXPECT_DOUBLE_EQ(o.final_learning_rate(), 3e-5);
+  EXPECT_EQ(o.steps_per_evaluation(), 100u);
+  EXPECT_EQ(o.batches_per_evaluation(), 16u);
+  EXPECT_EQ(o.steps_per_save(), 500u);
+  EXPECT_FALSE(o.warmup_steps || o.warmup_ratio);
   EXPECT_EQ(o.schedule, ScheduleShape::Cosine);
-  EXPECT_EQ(o.weight_decay, 0.1);
+  EXPECT_EQ(o.decay(), 0.1);
   EXPECT_EQ(o.beta1, 0.9);
   EXPECT_EQ(o.beta2, 0.95);
   EXPECT_EQ(o.epsilon, 1e-8);
@@ -230,7 +232,8 @@ TEST(TrainOptions, BadValuesAreNamed) {
              "--min-lr '1': allowed is a number from 0 to --lr 0.0003");
   EXPECT_HAS(error_of({"--device-memory", "lots"}), "--device-memory 'lots'");
   EXPECT_HAS(error_of({"--link", "12GB"}), "12GB/s,6GB/s");
-  EXPECT_HAS(error_of({"--pretend", "100"}), "--pretend '100': allowed is a rate like 100TFLOP/s");
+  EXPECT_HAS(error_of({"--emulate-compute", "100"}),
+             "--emulate-compute '100': allowed is a rate like 100TFLOP/s");
   EXPECT_HAS(error_of({"--clip", "-1"}), "--max-grad-norm '-1'");
 }
 
@@ -240,7 +243,7 @@ TEST(TrainOptions, ImpossibleCombinationsAreNamed) {
   EXPECT_HAS(error_of({"--eval-steps", "5"}), "--eval-steps needs --eval-data");
   EXPECT_HAS(error_of({"--eval-batches", "5"}), "--eval-batches needs --eval-data");
   EXPECT_HAS(error_of({"--device", "cuda", "--link", "1GB/s"}), "--link");
-  EXPECT_HAS(error_of({"--device", "cuda", "--pretend", "1TFLOP/s"}), "--pretend");
+  EXPECT_HAS(error_of({"--device", "cuda", "--pretend", "1TFLOP/s"}), "--emulate-compute");
   EXPECT_THROW(parse({"--data", "x"}), ConfigError);
   EXPECT_THROW(parse({"--preset", "gpt2"}), ConfigError);
 }

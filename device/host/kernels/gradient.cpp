@@ -34,8 +34,8 @@ namespace ebb {
 namespace HWY_NAMESPACE {
 namespace {
 
-/// Lane l sums the squares of elements l, l + 64, ... in fp64, where a product of two fp32 is
-/// exact.
+/// Partial sum l adds the squares of elements l, l + 64, ... in fp64, where a product of two fp32
+/// is exact.
 struct SquareLanes {
   double lanes[kSquareLanes] = {};
 

@@ -224,7 +224,7 @@ SlicedCrossEntropy describe(Tensor statistics, Tensor logits, Tensor targets, Cl
           .gradient_scale = 0};
 }
 
-/// Sixty-four lanes, then a tree: the order is part of the result.
+/// Adds in 64 partial sums, then in a tree. The order of the additions is part of the result.
 double sum_in_tree(const float* values, int64_t n) {
   double lanes[64] = {};
   for (int64_t i = 0; i < n; ++i) lanes[i % 64] += static_cast<double>(values[i]);
