@@ -1,4 +1,5 @@
-// Candidates with their plans, and how they are evaluated: by a ledger and a simulation of the plan.
+// Candidates with their plans, and how they are evaluated: by a ledger and a simulation of the
+// plan.
 //
 // Private to choose() and its refinement. Times are seconds, sizes are bytes. Nothing throws but
 // make_plan().
@@ -43,8 +44,8 @@ inline bool may_choose_speculated(const TrainerOptions& requested) {
   return !requested.speculated_chunks && updates_after_norm(requested);
 }
 
-/// Is `a` better than `b` (is_better(), scheduler/search/choose.h)? Of equal candidates, the one that
-/// comes first in the table of candidates is.
+/// Is `a` better than `b` (is_better(), scheduler/search/choose.h)? Of equal candidates, the one
+/// that comes first in the table of candidates is.
 bool comes_first(const PlannedCandidate& a, const PlannedCandidate& b);
 
 /// Evaluates candidates by budgets and the rates of a machine. Thread-safe.

@@ -48,12 +48,12 @@ struct PreparedInference {
   InferenceOptions options;
   std::vector<PreparedForward> forwards;
   std::shared_ptr<const Layout> layout;
-  Ledger ledger;                ///< every byte, by class and tier
+  Ledger ledger;                      ///< every byte, by class and tier
   std::vector<InputSpec> persistent;  ///< the persistent inputs of all forwards, by name
-  size_t input_bytes = 0;       ///< inputs of a micro-batch, of the forward with the largest
-  size_t result_bytes = 0;      ///< losses and logits, of the forward with the largest
-  size_t workspace_bytes = 0;   ///< of kernels
-  size_t arena_bytes = 0;  ///< of the forward with the largest arena
+  size_t input_bytes = 0;             ///< inputs of a micro-batch, of the forward with the largest
+  size_t result_bytes = 0;            ///< losses and logits, of the forward with the largest
+  size_t workspace_bytes = 0;         ///< of kernels
+  size_t arena_bytes = 0;             ///< of the forward with the largest arena
   uint32_t num_blocks = 0;
   uint32_t resident_chunks = 0;          ///< chunks of weights that stay on the device between runs
   size_t smallest_device_bytes = 0;      ///< the smallest device budget that works

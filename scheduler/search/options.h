@@ -37,7 +37,7 @@ enum class ActivationPlacement : uint8_t {
 /// The order of the micro-batches of a step (autograd/micro_batches.h).
 enum class MicroBatchOrder : uint8_t {
   Horizontal,  ///< one after the other through the whole model
-  Vertical,    ///< all of them layer by layer: each weight is loaded once per forward and backward
+  Vertical,    ///< all of them layer by layer: a forward or a backward loads a weight once
   Auto,
 };
 
@@ -89,11 +89,12 @@ struct TrainerOptions {
   AdamW adam = {};
   float max_grad_norm = 1;                          ///< 0 = no clipping
   uint32_t initial_loss_scale = kInitialLossScale;  ///< for fp16: a power of two up to 2^24
-  /// How many consecutive steps may be skipped because their norm is not finite. One more is an
-  /// error. With fp16, only steps at a loss scale of 1 count, as the others halve the scale.
+  /// So many consecutive steps that are skipped because their norm is not finite are an error. With
+  /// fp16, only steps at a loss scale of 1 count, as the others halve the scale.
   uint32_t max_skipped_steps = 3;
-  /// The probability, below 1, with which dropout sets an element to 0; evaluations have no dropout.
-  /// The elements follow from the seed, the step, the sample and the position (device/dropout.h).
+  /// The probability, below 1, with which dropout sets an element to 0; evaluations have no
+  /// dropout. The elements follow from the seed, the step, the sample and the position
+  /// (device/dropout.h).
   float dropout = 0;
   uint64_t seed = 1;
   /// Initial weights: from the seed, or zeros.

@@ -3,9 +3,9 @@
 //   Preparation prepared = prepare(model, options, {.device_memory = 256 << 20});
 //
 // prepare() is pure: it runs the model on the simulated device, lays out the parameters, and plans
-// training and evaluation. It allocates no memory of the run. It throws ConfigError for settings that
-// are not allowed, and PlanError for budgets that are too small, with the smallest that works. Sizes
-// are bytes, times are seconds.
+// training and evaluation. It allocates no memory of the run. It throws ConfigError for settings
+// that are not allowed, and PlanError for budgets that are too small, with the smallest that works.
+// Sizes are bytes, times are seconds.
 #pragma once
 
 #include <cstdint>
@@ -39,10 +39,10 @@ struct Candidate {
   std::string why_not = {};  ///< empty: it fits the budgets; if not, members below are not set
   double seconds = 0;        ///< the predicted time of a step; 0 on a machine without rates
   Bound bound = {};
-  double flops = 0;         ///< of a step, with recomputation
-  size_t moved_bytes = 0;   ///< of chunks, to and from the device
-  size_t device_bytes = 0;  ///< device memory in use
-  size_t host_bytes = 0;    ///< host memory in use
+  double flops = 0;                  ///< of a step, with recomputation
+  size_t moved_bytes = 0;            ///< of chunks, to and from the device
+  size_t device_bytes = 0;           ///< device memory in use
+  size_t host_bytes = 0;             ///< host memory in use
   size_t smallest_device_bytes = 0;  ///< the smallest device budget that works; always set
 };
 

@@ -10,10 +10,10 @@
 
 namespace ebb {
 
-/// Traces, the layout, the blocks that they need, and a ledger of the memory that does not depend on
-/// a plan. `num_blocks` is the number of blocks in the budget; it is less than `smallest_blocks` if
-/// the budget is too small. The context does not depend on options.update. Throws ConfigError if the
-/// model cannot run with these options.
+/// Traces, the layout, the blocks that they need, and a ledger of the memory that does not depend
+/// on a plan. `num_blocks` is the number of blocks in the budget; it is less than `smallest_blocks`
+/// if the budget is too small. The context does not depend on options.update. Throws ConfigError if
+/// the model cannot run with these options.
 Preparation prepare_context(const Model& model, const TrainerOptions& options,
                             const Budgets& budgets);
 
@@ -38,8 +38,8 @@ Plan plan_step(const Preparation& context, const TrainerOptions& options);
 /// The ledger of a run with this plan.
 Ledger ledger_with(const Preparation& context, const Plan& plan);
 
-/// Makes the context a whole Preparation: adds the plan, its ledger, its initialise, warm-up and flush
-/// plans and the plan of the evaluation. Throws LogicError if a plan is not valid.
+/// Makes the context a whole Preparation: adds the plan, its ledger, its initialise, warm-up and
+/// flush plans and the plan of the evaluation. Throws LogicError if a plan is not valid.
 void complete(Preparation& context, Plan plan);
 
 }  // namespace ebb

@@ -1,5 +1,5 @@
-// Searches the numbers of a candidate, such as chunks that the device updates and recomputed layers.
-// choose() first compares candidates with default numbers, then refines the best ones.
+// Searches the numbers of a candidate, such as chunks that the device updates and recomputed
+// layers. choose() first compares candidates with default numbers, then refines the best ones.
 //
 // Each search changes one number at a time, up or else down, in ever smaller steps, and keeps a
 // change that makes the candidate better. Only settings that are nullopt or Auto are changed.

@@ -1,9 +1,9 @@
 // Hooks that record the trace of a dry run.
 //
 // Weights, gradient sums and activations are addresses on the simulated device. Nothing reads or
-// writes memory at these addresses. One thread. Throws ConfigError where no machine has enough memory
-// for the activations, where a step has more calls than can be planned, or where the gradient of a
-// parameter is written in ranges of rows that overlap.
+// writes memory at these addresses. One thread. Throws ConfigError where no machine has enough
+// memory for the activations, where a step has more calls than can be planned, or where the
+// gradient of a parameter is written in ranges of rows that overlap.
 #pragma once
 
 #include <cstdint>
@@ -54,9 +54,9 @@ class TraceRecorder : public Hooks {
   uint32_t micro_batch_ = 0;
   struct Live {
     size_t offset;
-    uint32_t span;      // in trace_.activations
-    IdleInterval rest;  // the last idle interval so far
-    bool idle_intervals = false;
+    uint32_t span;          // in trace_.activations
+    IdleInterval interval;  // the last idle interval so far
+    bool is_idle = false;
   };
   std::vector<Live> live_;
   std::vector<std::vector<std::vector<RowRange>>> written_;  // [parameter][use]: ranges, disjoint
