@@ -239,8 +239,8 @@ class Choice {
     Preparation prepared = *best.context;
     prepared.options = best.options;
     complete(prepared, std::move(best.plan));
-    for (const PlannedCandidate& c :
-         std::views::reverse(planned_)) {  // the best of a row is stored last
+    // In reverse, so that the best candidate of a row is stored last.
+    for (const PlannedCandidate& c : std::views::reverse(planned_)) {
       tried_[c.setting].candidates[c.row] = c.candidate;
     }
     for (size_t i = 0; i < tried_.size(); ++i) {

@@ -1,8 +1,6 @@
-// Candidates with their plans, and how they are evaluated: by a ledger and a simulation of the
-// plan.
+// Evaluates candidates: a ledger counts the memory of a plan, a simulation predicts its time.
 //
-// Private to choose() and its refinement. Times are seconds, sizes are bytes. Nothing throws but
-// make_plan().
+// Private to choose() and its refinement. Times are seconds, sizes are bytes.
 #pragma once
 
 #include <memory>
@@ -15,7 +13,7 @@ namespace ebb {
 
 /// A candidate with its dry run, its options and its plan.
 struct PlannedCandidate {
-  std::shared_ptr<const Preparation> context;
+  std::shared_ptr<const Preparation> context;  ///< scheduler/search/prepare.h
   TrainerOptions options;
   Plan plan = {};
   Candidate candidate = {};
@@ -44,8 +42,8 @@ inline bool may_choose_speculated(const TrainerOptions& requested) {
   return !requested.speculated_chunks && updates_after_norm(requested);
 }
 
-/// Is `a` better than `b` (is_better(), scheduler/search/choose.h)? Of equal candidates, the one
-/// that comes first in the table of candidates is.
+/// Is `a` better than `b` (is_better(), scheduler/search/choose.h)? Of two equal candidates, the
+/// first one in the table is better.
 bool comes_first(const PlannedCandidate& a, const PlannedCandidate& b);
 
 /// Evaluates candidates by budgets and the rates of a machine. Thread-safe.

@@ -36,11 +36,10 @@ size_t undo_log_bytes(const Layout& layout);
 
 /// The device memory that does not depend on the plan.
 struct FixedMemory {
-  size_t micro_batch_bytes =
-      0;                       ///< inputs of one micro-batch, each padded to the arena's alignment
-  size_t input_bytes = 0;      ///< of a step or of an evaluation, whichever is larger
-  size_t workspace_bytes = 0;  ///< of kernels
-  Ledger ledger;               ///< all of these sizes, with partial norms and the loss
+  size_t micro_batch_bytes = 0;  ///< inputs of one micro-batch, each padded as in the arena
+  size_t input_bytes = 0;        ///< of a step or of an evaluation, whichever is larger
+  size_t workspace_bytes = 0;    ///< of kernels
+  Ledger ledger;                 ///< all of these sizes, with partial norms and the loss
 };
 /// `trace` is of a step; `evaluation` is of an evaluation, or empty.
 FixedMemory fixed_memory(const Model& model, const TrainerOptions& options, const Layout& layout,

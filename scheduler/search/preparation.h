@@ -49,7 +49,7 @@ struct Candidate {
 /// The result of prepare().
 struct Preparation {
   TrainerOptions options;             ///< none is `Auto` or `Sqrt`
-  std::vector<Candidate> candidates;  ///< one for each value of each `Auto`; simple ones first
+  std::vector<Candidate> candidates;  ///< one per combination of values; simple ones first
   size_t chosen = 0;                  ///< index of the chosen candidate
   std::shared_ptr<const Layout> layout;
   Trace trace, evaluation_trace;

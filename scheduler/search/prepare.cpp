@@ -70,8 +70,8 @@ Layout make_layout(const Model& model, const TrainerOptions& options, const DryR
 /// Throws ConfigError unless each parameter gets gradients in all its uses and rows, or in none.
 /// Gradients are rounded from all gradient sums, also from those that no call has written.
 void check_uses(const Trace& trace, const Layout& layout) {
-  std::vector<std::vector<uint64_t>> written(
-      layout.num_parameters());  // [parameter][use]: elements
+  // [parameter][use]: elements
+  std::vector<std::vector<uint64_t>> written(layout.num_parameters());
   for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
     written[id].resize(layout.parameter(id).num_uses, 0);
   }
@@ -255,7 +255,7 @@ Plan plan_step(const Preparation& context, const TrainerOptions& requested) {
 
 namespace {
 
-/// The size of the staging buffers; 0 if the home can be pinned completely.
+/// The size of the staging buffers; 0 on the host backend, or if the home can be pinned completely.
 size_t ring_bytes(const Preparation& p, const Plan& plan, size_t input_bytes) {
   if (p.device != DeviceKind::Cuda) return 0;
   const bool updates = !plan.device_updates.empty();

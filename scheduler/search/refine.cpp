@@ -142,8 +142,8 @@ void Refinement::try_steps(PlannedCandidate& c, uint32_t part) const {
     try_step(c.candidate.speculated_chunks, num_chunks, part,
              [&](uint32_t num) { return speculate_on(c, num); });
   }
-  // If updates wait for the norm, the plan has no resident weights that the host updates, and all
-  // updates are deferred.
+  // If updates wait for the norm, the plan has no resident weights that the host updates, and
+  // either all updates are deferred or none. Chunks with a deferred update cannot be resident.
   if (updates_after_norm(c.options)) return;
   if (may_choose_resident_) {
     try_step(c.candidate.resident_chunks, most_resident(c), part,

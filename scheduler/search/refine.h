@@ -33,13 +33,15 @@ class Refinement {
   void refine(PlannedCandidate& c) const;
   /// May the number of recomputed layers of the candidate be chosen?
   bool may_recompute_fewer(const PlannedCandidate& c) const;
-  /// Searches the number of recomputed layers. For each number that is tried, the numbers of
-  /// refine() are searched again.
+  /// Searches the number of recomputed layers. If plans are short, the numbers of refine() are
+  /// searched again for each number of layers.
   void recompute_fewer(PlannedCandidate& c) const;
   /// Searches all of these numbers again in small steps, and the number of gradient buffers.
   void refine_finely(PlannedCandidate& c) const;
 
  private:
+  // Functions that return bool return whether they replaced the candidate by a better one, except
+  // may_...() and plans_...(). refine.cpp describes each.
   bool may_win(const PlannedCandidate& c) const;
   void search(PlannedCandidate& c, uint32_t from, uint32_t to) const;
   void try_steps(PlannedCandidate& c, uint32_t part) const;

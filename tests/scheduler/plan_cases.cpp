@@ -101,8 +101,8 @@ void Writer::sliced_loss() {
 void Writer::micro_batch(uint32_t index) {
   micro_batch_ = index;
   const Phase forward = options_.training ? Phase::Forward : Phase::Evaluate;
-  std::vector<uint32_t> kept,
-      last_read;  // by layer: its activation, and the last call of the forward that reads it
+  // By layer: its activation, and the last call of the forward that reads it.
+  std::vector<uint32_t> kept, last_read;
   for (size_t i = 0; i < layers_.size(); ++i) {
     call("layer", forward, uses(i, true, false));
     if (i > 0) last_read.push_back(now());

@@ -272,8 +272,8 @@ TEST(Plan, UnclippedStepsDeferEverySecondUpdateInABufferOfItsOwn) {
   const Plan& plan = planned.plan;
   const std::vector<uint32_t> order = round_order(c.trace, c.layout);
   std::vector<uint32_t> expected, deferred;
-  for (size_t i = 0; i + 2 < order.size();
-       ++i) {  // the forward begins with the last ones, which are not deferred
+  // The next forward begins with the last two chunks, so their updates are not deferred.
+  for (size_t i = 0; i + 2 < order.size(); ++i) {
     if (i % 2 == 1) expected.push_back(order[i]);
   }
   std::ranges::sort(expected);

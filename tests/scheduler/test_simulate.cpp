@@ -56,12 +56,11 @@ TEST(Simulate, AStepOfOneChunkByHand) {
   const Case c = test::make_case_from_text("r0 w0", 1, 65536, 1);
   const Plan plan = test::plan_case(c, 4, false).plan;
   const double update_bytes = 65536 * 26.0;
-  const Machine machine{
-      .flops_per_s = 100,                       // 1 s for each call
-      .device_bytes_per_s = 65536 * 6,          // 1 s to round: 4 bytes of sums, 2 of gradient
-      .load_bytes_per_s = kChunk / 3,           // 3 s
-      .store_bytes_per_s = kChunk / 5,          // 5 s
-      .update_bytes_per_s = update_bytes / 7};  // 7 s
+  const Machine machine{.flops_per_s = 100,               // 1 s for each call
+                        .device_bytes_per_s = 65536 * 6,  // 1 s to round: 4 + 2 bytes per element
+                        .load_bytes_per_s = kChunk / 3,   // 3 s
+                        .store_bytes_per_s = kChunk / 5,  // 5 s
+                        .update_bytes_per_s = update_bytes / 7};  // 7 s
   const Simulation s = simulate(plan, c.trace, c.layout, machine);
   EXPECT_DOUBLE_EQ(s.seconds, 3 + 1 + 1 + 1 + 5 + 7);
   const Bound bound = lower_bound(c.trace, c.layout, plan, machine, false);

@@ -49,8 +49,8 @@ Plan plan_of(const std::vector<std::pair<Op, std::vector<uint32_t>>>& ops) {
   return plan;
 }
 
-/// A drop with a wait makes its stream wait, so all later operations of the stream run after the
-/// wait.
+/// A drop with a wait makes its stream wait, not its thread. All later operations of the stream run
+/// after the wait.
 TEST(ValidationOrder, AStreamGoesOnAfterWhatItsBlocksWaitFor) {
   const Plan plan = plan_of({{run(), {}},
                              {store(), {0}},
