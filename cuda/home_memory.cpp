@@ -118,7 +118,7 @@ void HomeMemory::make_rings() {
   if (load_) return;
   size_t slot_bytes = staging_slot_bytes(limit_bytes_, room());
   if (const size_t bytes = staging_bytes(slot_bytes); bytes > room()) {
-    throw OutOfMemory("pinned", bytes, pinned_bytes_, limit_bytes_, "rings for copies",
+    throw OutOfMemory("pinned", bytes, pinned_bytes_, limit_bytes_, "staging buffers",
                       "raise --pinned");
   }
   while (!try_rings(slot_bytes)) slot_bytes = smaller_staging_slot(slot_bytes);

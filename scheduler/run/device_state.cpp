@@ -35,7 +35,7 @@ DeviceState::DeviceState(Device& device, const Layout& layout, std::vector<uint3
                             device_state_bytes(layout, static_cast<uint32_t>(chunks_.size())),
                             "state on the device");
   coefficients_ = device.allocate(MemoryKind::Pinned, kCoefficientBytes, "coefficients");
-  window_ = device.allocate(MemoryKind::Pinned, bounce_buffer_bytes(layout), "state's window");
+  window_ = device.allocate(MemoryKind::Pinned, bounce_buffer_bytes(layout), "bounce buffer");
   copies_ = device.create_stream(StreamKind::Store);
 }
 

@@ -72,7 +72,7 @@ class Inference::Impl {
 
  private:
   using PreparedForward = PreparedInference::PreparedForward;
-  void take_kept(Device& device);
+  void allocate_persistent(Device& device);
   void warm_up_for(size_t forward);
   void run_plan(const Plan& plan);
   void flush();
@@ -87,7 +87,7 @@ class Inference::Impl {
   Home home_;
   DeviceSpaces spaces_;
   Buffer device_inputs_, device_loss_;
-  std::vector<Buffer> kept_;
+  std::vector<Buffer> persistent_;
   std::vector<Tensor> input_views_;
   TapeResults shown_;
   size_t loaded_bytes_ = 0;
@@ -129,7 +129,7 @@ Inference::Impl::Impl(Device& device, const PreparedInference& prepared)
         prepared.num_threads, prepared.device == DeviceKind::Cuda ? "CUDA" : "a host device"));
   }
   device.reserve_workspace(prepared.workspace_bytes);
-  take_kept(device);
+  allocate_persistent(device);
   if (!prepared.options.random_weights) return;
   ThreadTeam team(device.info().num_threads);
   const Parameters& parameters = prepared.forwards[0].forward.model->parameters();
@@ -141,10 +141,10 @@ Inference::Impl::Impl(Device& device, const PreparedInference& prepared)
 }
 
 /// A device's memory begins as zeros.
-void Inference::Impl::take_kept(Device& device) {
-  for (const InputSpec& spec : prepared_.kept) {
-    kept_.push_back(
-        device.allocate(MemoryKind::Device, padded_bytes(spec.shape, spec.dtype), "kept inputs"));
+void Inference::Impl::allocate_persistent(Device& device) {
+  for (const InputSpec& spec : prepared_.persistent) {
+    persistent_.push_back(device.allocate(MemoryKind::Device, padded_bytes(spec.shape, spec.dtype),
+                                          "persistent inputs"));
   }
 }
 
@@ -204,8 +204,8 @@ void Inference::Impl::upload(const PreparedForward& forward, const MicroBatch& m
   size_t offset = 0, next = 0;
   for (const InputSpec& spec : forward.forward.model->inputs()) {
     if (spec.persistent) {
-      const auto at = std::ranges::find(prepared_.kept, spec.name, &InputSpec::name);
-      const Buffer& memory = kept_[static_cast<size_t>(at - prepared_.kept.begin())];
+      const auto at = std::ranges::find(prepared_.persistent, spec.name, &InputSpec::name);
+      const Buffer& memory = persistent_[static_cast<size_t>(at - prepared_.persistent.begin())];
       input_views_.push_back({memory.data(), spec.dtype, spec.shape});
       continue;
     }

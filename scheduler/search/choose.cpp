@@ -21,22 +21,24 @@
 namespace ebb {
 namespace {
 
-// Which of the fastest settings are refined; and then tried with fewer recomputed blocks, or
-// polished: how much slower than the fastest they may be, and how many at least. Updates in hope
-// alone make some take 0.6 of the time. Others as well where plans are short: of so many operations
-// in all. Where they are long, planning all again takes longer than a second.
+// Candidates that take longer than kNear times the shortest time are not refined. The factor is 2,
+// because speculative updates alone can reduce the time of a step to 0.6.
 constexpr double kNear = 2;
+// At least so many of the fastest candidates are refined, or refined finely and planned with fewer
+// recomputed layers. More are if their plans together have at most so many operations: planning
+// them again then takes less than about a second.
 constexpr size_t kFewestRefined = 4, kFewestRefinedFinely = 2;
 constexpr size_t kOperationsRefined = 800'000, kOperationsRefinedFinely = 150'000;
 constexpr auto kAny = [](const PlannedCandidate&) { return true; };
 
-/// At most: a chunk that lives on the device has no planes there, and may have no gradient.
+/// The most host memory that a chunk saves if the device updates it: all its planes and its
+/// gradient buffer.
 size_t home_bytes_of_chunk(const Layout& layout) {
   return layout.chunk_elements() *
          (state_bytes_per_element(layout.weight_type()) + size_of(layout.gradient_type()));
 }
 
-/// Tries every setting, on several threads; what comes out does not depend on which is first.
+/// Plans every setting on several threads. The result does not depend on their order.
 class Choice {
  public:
   Choice(const Model& model, const TrainerOptions& options, const Budgets& budgets,
@@ -74,14 +76,16 @@ class Choice {
   }
 
  private:
-  /// What became of a setting.
+  /// The results of one setting.
   struct Tried {
+    /// `refused`: the model cannot run with this setting. `failed`: any other error.
     std::exception_ptr refused, failed;
     std::vector<Candidate> candidates;
-    std::string too_large_at_home;  ///< of the row that needs the least there
+    /// The error of the row that needs the least host memory, and the bytes that it needs.
+    std::string too_large_at_home;
     size_t least_at_home = SIZE_MAX;
-    /// With as much on the device as can be, and too large for home even so: not planned yet. At
-    /// home they take no less than their candidates say.
+    /// Candidates with the most device updates that need too much host memory all the same. They
+    /// are not planned. They need at least candidate.host_bytes of host memory.
     std::vector<PlannedCandidate> fallbacks;
     std::shared_ptr<const Preparation> too_large_for_device;
   };
@@ -100,7 +104,7 @@ class Choice {
     try {
       context = run_dry(settings_[setting]);
     } catch (const ConfigError&) {
-      // A model may use values in a way that only the simplest setting allows.
+      // A model may use activations in a way that only the first, simplest setting allows.
       tried.refused = std::current_exception();
       return;
     }
@@ -118,7 +122,8 @@ class Choice {
     }
   }
 
-  /// What home has no room for may live on the device: as much as can, or about as little as must.
+  /// Plans the candidate. If host memory is too small, plans it again with the most device updates,
+  /// and then with about as few of them as are necessary.
   void plan_at_all(PlannedCandidate& c, Tried& tried) const {
     plan_at_home(c, tried);
     const size_t room = budgets_.host_memory.value_or(SIZE_MAX), needed = c.candidate.host_bytes;
@@ -142,7 +147,8 @@ class Choice {
     evaluator_.replaces(changed(c, [&](TrainerOptions& o) { o.device_updates = enough; }), c);
   }
 
-  /// Logs are made in what is spare at home: with less, fewer chunks are speculated on.
+  /// Plans the candidate with all of its other options. If host memory is too small for the undo
+  /// logs, halves the number of speculative updates until it fits.
   void plan_at_home(PlannedCandidate& c, Tried& tried) const {
     const bool may_choose =
         may_choose_speculated(requested_) && c.options.update == UpdateOrder::Speculate;
@@ -155,12 +161,14 @@ class Choice {
       c.candidate = describe(c);
     }
   }
+  /// Stores the error of the candidate if it needs the least host memory so far.
   static void refuse_at_home(const PlannedCandidate& c, std::string too_large, Tried& tried) {
     if (c.candidate.host_bytes >= tried.least_at_home) return;
     tried.least_at_home = c.candidate.host_bytes;
     tried.too_large_at_home = std::move(too_large);
   }
 
+  /// Adds the candidates with speculative updates.
   void add_speculative(ThreadTeam& team, const Refinement& refinement) {
     std::vector<std::optional<PlannedCandidate>> speculative(planned_.size());
     team.for_each(std::ssize(speculative), [&](int64_t i) {
@@ -173,7 +181,8 @@ class Choice {
     std::ranges::sort(planned_, comes_first);
   }
 
-  /// The fastest of which that is true: so many at least, and others as far as plans are short.
+  /// The fastest candidates for which `is_meant` is true: at least `fewest`, and more while their
+  /// plans have at most `most_operations` together.
   template <class IsMeant>
   std::vector<PlannedCandidate*> fastest(size_t fewest, size_t most_operations,
                                          const IsMeant& is_meant) {
@@ -186,19 +195,20 @@ class Choice {
     return found;
   }
 
+  /// Applies `way` to the candidates, then sorts all of them again.
   template <class Way>
   void improve(ThreadTeam& team, const std::vector<PlannedCandidate*>& which, const Way& way) {
     team.for_each(std::ssize(which), [&](int64_t i) { way(*which[static_cast<size_t>(i)]); });
     std::ranges::sort(planned_, comes_first);
   }
 
-  /// One after the other: nobody promised that a model can be run by several threads.
+  /// Dry runs run one after the other, because a model need not be thread-safe.
   std::shared_ptr<const Preparation> run_dry(const TrainerOptions& setting) {
     std::lock_guard lock(model_mutex_);
     return std::make_shared<const Preparation>(prepare_context(model_, setting, budgets_));
   }
 
-  /// What is known without a plan.
+  /// The row of a candidate without a plan.
   static Candidate describe(const PlannedCandidate& c) {
     const Preparation& context = *c.context;
     Candidate candidate{.order = context.options.micro_batch_order,
@@ -214,6 +224,7 @@ class Choice {
     return candidate;
   }
 
+  /// Adds a planned candidate, and removes those that are too slow to be refined.
   void keep(PlannedCandidate candidate) {
     std::lock_guard lock(planned_mutex_);
     least_s_ = std::min(least_s_, candidate.candidate.seconds);
@@ -223,11 +234,13 @@ class Choice {
     });
   }
 
+  /// The preparation of the best candidate, with the table of all candidates.
   Preparation take(PlannedCandidate& best) {
     Preparation prepared = *best.context;
     prepared.options = best.options;
     complete(prepared, std::move(best.plan));
-    for (const PlannedCandidate& c : std::views::reverse(planned_)) {  // the best of a row at last
+    // In reverse, so that the best candidate of a row is stored last.
+    for (const PlannedCandidate& c : std::views::reverse(planned_)) {
       tried_[c.setting].candidates[c.row] = c.candidate;
     }
     for (size_t i = 0; i < tried_.size(); ++i) {
@@ -241,7 +254,7 @@ class Choice {
     return prepared;
   }
 
-  /// Of what is too large for home in any case only the least counts.
+  /// Plans fallbacks until the least host memory with which a candidate works is known.
   void plan_fallbacks() {
     std::vector<PlannedCandidate> all;
     for (Tried& tried : tried_) std::ranges::move(tried.fallbacks, std::back_inserter(all));
@@ -253,12 +266,13 @@ class Choice {
     }
   }
 
+  /// Throws the error for budgets in which no candidate fits.
   [[noreturn]] void refuse() {
     plan_fallbacks();
     const auto least = std::ranges::min_element(tried_, {}, &Tried::least_at_home);
     if (!least->too_large_at_home.empty()) {
       if (least->least_at_home <= budgets_.host_memory.value_or(SIZE_MAX)) {
-        throw PlanError(least->too_large_at_home);  // together with the device
+        throw PlanError(least->too_large_at_home);  // only the total memory is too small
       }
       throw HomeTooSmall(least->too_large_at_home, least->least_at_home);
     }
@@ -281,7 +295,7 @@ class Choice {
   const std::vector<UpdateOrder> updates_;
   std::vector<Tried> tried_;  // by setting
   std::mutex model_mutex_, planned_mutex_;
-  std::vector<PlannedCandidate> planned_;  // those near the fastest
+  std::vector<PlannedCandidate> planned_;  // at most kNear times slower than the fastest
   double least_s_ = std::numeric_limits<double>::infinity();
 };
 

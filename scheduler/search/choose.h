@@ -1,14 +1,14 @@
-// The planner that chooses: everything that TrainerOptions leave open (`Auto`), tried in all its
-// values, and the one taken that a step is predicted to be fastest with.
+// Chooses the settings of TrainerOptions that are `Auto`: tries all their values and returns the
+// candidate with the shortest predicted time of a step.
 //
-// Every candidate is prepared as if it had been asked for: one dry run and layout for each order of
-// micro-batches and recomputation, one plan for each way to update. Its plan is simulated on the
-// machine (simulate.h): what a step takes once steps follow one another, since the updates that a
-// step leaves over are the first operations of the next one's plan. The least predicted time wins;
-// where two are equal (to rounding, and always on a machine without rates), fewer bytes moved, then
-// less arithmetic, then the simpler, which comes first.
+// Each combination of micro-batch order, recomputation and placement of activations has one dry run
+// and layout, and one plan for each order of updates. Each plan is simulated on the machine
+// (scheduler/plan/simulate.h). The simulated time is that of a step that follows another one, since
+// a plan begins with the deferred updates of the step before. If two times are equal up to
+// rounding, as they are on a machine without rates, the candidate that moves fewer bytes is chosen,
+// then the one with fewer flops, then the first one: simple settings come first.
 //
-// Pure functions; deterministic.
+// Pure functions; the result does not depend on the number of threads.
 #pragma once
 
 #include <string>
@@ -18,26 +18,28 @@
 
 namespace ebb {
 
-/// The values that candidates try, each told: the simpler first. Without a device budget everything
-/// is resident, and one micro-batch after the other needs the least memory: no other order and no
-/// other placement is tried, nor is an order for a single micro-batch. UpdateOrder is left as it
-/// is: see update_orders().
+/// The combinations of values for the settings that are `Auto`, simple ones first. UpdateOrder is
+/// not changed: see update_orders(). Without a device budget nothing has to leave the device, so
+/// activations stay on it, and only the horizontal order is tried, which needs the least memory. A
+/// single micro-batch has only the horizontal order, too.
 std::vector<TrainerOptions> settings_to_try(const TrainerOptions& options, const Budgets& budgets);
-/// Of `Auto`: to speculate is an overlap's refinement, tried for those near the fastest.
+/// The values for options.update. Those of `Auto` do not include Speculate: the refinement tries it
+/// for candidates with Overlap (Refinement::speculative()).
 std::vector<UpdateOrder> update_orders(const TrainerOptions& options);
 
-/// Times nearer than this are the same sums in another order.
+/// Times that differ by less than this fraction count as equal: they are the same sums in another
+/// order.
 inline constexpr double kEqualSeconds = 1e-9;
-/// Does `a` win against `b`, which came before it? A step that speculates must be worth it.
-/// REQUIRES: both fit.
+/// Is `a` better than `b`? A candidate that speculates must be 3 % faster than one that does not,
+/// because it is slower in clipped steps. REQUIRES: both fit the budgets.
 bool is_better(const Candidate& a, const Candidate& b);
 
-/// The chosen preparation, complete. Throws PlanError where nothing fits: with the smallest budget
-/// in which some candidate would.
+/// The complete preparation of the best candidate. If no candidate fits, throws PlanError with the
+/// smallest budget that works for one.
 Preparation choose(const Model& model, const TrainerOptions& options, const Budgets& budgets,
                    const Machine& machine);
 
-/// In a few words: what decided between the candidates.
+/// Why the chosen candidate is better than the next one, in a few words.
 std::string why_chosen(const Preparation& prepared);
 
 }  // namespace ebb

@@ -18,10 +18,11 @@ std::vector<T> values_of(T requested, const T (&all)[N]) {
   return std::vector<T>(std::begin(all), std::end(all));
 }
 
-// A hope may be in vain: so much faster must a step be that speculates. It is more than what it is
-// slower where every step is clipped (docs/undo.md).
+// A step that speculates must be faster by this factor. If every step were clipped, speculation
+// would make steps slower by less than that (docs/undo.md).
 constexpr double kWorthOfSpeculation = 1.03;
 
+/// The time by which candidates are compared.
 double compared_seconds(const Candidate& c) {
   return c.update == UpdateOrder::Speculate ? kWorthOfSpeculation * c.seconds : c.seconds;
 }

@@ -12,20 +12,20 @@ std::string why_chosen(const Preparation& prepared) {
     if (&c == &chosen || !c.why_not.empty()) continue;
     if (next == nullptr || is_better(c, *next)) next = &c;
   }
-  if (prepared.candidates.size() == 1) return "as asked for";
-  if (next == nullptr) return "the only one that fits";
+  if (prepared.candidates.size() == 1) return "as requested";
+  if (next == nullptr) return "the only candidate that fits";
   if (chosen.seconds < next->seconds * (1 - kEqualSeconds)) {
     return fmt::format("fastest, the next takes {:.3f} x", next->seconds / chosen.seconds);
   }
   if (next->seconds < chosen.seconds * (1 - kEqualSeconds)) {
     return fmt::format(
-        "in {:.3f} x the time of the next, but not in the hope that nothing is clipped",
+        "{:.3f} x the time of the next, which speculates and is slower in clipped steps",
         chosen.seconds / next->seconds);
   }
   const std::string_view among = chosen.seconds > 0 ? "as fast as another" : "no rates are known";
-  if (chosen.moved_bytes < next->moved_bytes) return fmt::format("{}; moves less", among);
+  if (chosen.moved_bytes < next->moved_bytes) return fmt::format("{}; moves fewer bytes", among);
   if (chosen.flops < next->flops) return fmt::format("{}; computes less", among);
-  return fmt::format("{}; the simpler", among);
+  return fmt::format("{}; the simpler settings", among);
 }
 
 std::string too_large_for_host(const Ledger& ledger, size_t budget) {
@@ -43,8 +43,9 @@ std::string too_large_together(const Preparation& context, const Ledger& ledger,
   const size_t device = ledger.total(Tier::Device);
   return with_table(
       fmt::format(
-          "the plan does not fit: it needs {} at home and {} on the host device, together {}, and "
-          "this machine can give {}; with the smallest device budget, {}, it would need at least "
+          "the plan does not fit: it needs {} of host memory and {} on the host device, together "
+          "{}, but this machine has only {}; with the smallest device budget, {}, it would need at "
+          "least "
           "{}",
           format_bytes(home), format_bytes(device), format_bytes(home + device),
           format_bytes(budget), format_bytes(context.smallest_device_bytes),

@@ -10,7 +10,7 @@
 namespace ebb {
 namespace {
 
-/// Of the model's blocks, where they are recomputed.
+/// How many layers of the model the tape recomputes (TapeOptions::recomputed_of).
 uint32_t recomputed_layers(const Preparation& context) {
   const uint32_t all = context.num_layers;
   const uint32_t num = std::min(all, context.options.recomputed_layers.value_or(UINT32_MAX));
@@ -34,7 +34,7 @@ std::string Evaluator::evaluate(PlannedCandidate& candidate) const {
   c.device_bytes = ledger.total(Tier::Device);
   const size_t home = c.host_bytes = ledger.total(Tier::Host);
   if (budgets_.host_memory && home > *budgets_.host_memory) {
-    c.why_not = fmt::format("needs {} at home", format_bytes(home));
+    c.why_not = fmt::format("needs {} of host memory", format_bytes(home));
     return too_large_for_host(ledger, *budgets_.host_memory);
   }
   if (budgets_.total_memory && home + c.device_bytes > *budgets_.total_memory) {

@@ -1,4 +1,6 @@
-// A setting on its way to be the planner's choice; private to the planner that chooses.
+// Evaluates candidates: a ledger counts the memory of a plan, a simulation predicts its time.
+//
+// Private to choose() and its refinement. Times are seconds, sizes are bytes.
 #pragma once
 
 #include <memory>
@@ -9,18 +11,19 @@
 
 namespace ebb {
 
-/// A candidate with all that it takes to make it the choice.
+/// A candidate with its dry run, its options and its plan.
 struct PlannedCandidate {
-  std::shared_ptr<const Preparation> context;
+  std::shared_ptr<const Preparation> context;  ///< scheduler/search/prepare.h
   TrainerOptions options;
   Plan plan = {};
   Candidate candidate = {};
-  size_t setting = 0, row = 0;  ///< where it stands in the table
-  /// That are no better, as far as they were tried on the way here.
+  size_t setting = 0, row = 0;  ///< the index in settings_to_try(), and the row in it
+  /// Options that were tried before and were not better than those of this candidate.
   std::vector<TrainerOptions> no_better = {};
 };
 
-/// In the same place, with other options; not planned yet.
+/// A copy of the candidate with changed options and without a plan. The options of the original are
+/// among the copy's `no_better`.
 template <class Change>
 PlannedCandidate changed(const PlannedCandidate& c, const Change& change) {
   PlannedCandidate other{.context = c.context,
@@ -34,32 +37,34 @@ PlannedCandidate changed(const PlannedCandidate& c, const Change& change) {
   return other;
 }
 
-/// Is it open on how many chunks to speculate, where that is done?
+/// May the planner choose the number of chunks with a speculative update?
 inline bool may_choose_speculated(const TrainerOptions& requested) {
   return !requested.speculated_chunks && updates_after_norm(requested);
 }
 
-/// The better one; of equals, the one that stands first in the table.
+/// Is `a` better than `b` (is_better(), scheduler/search/choose.h)? Of two equal candidates, the
+/// first one in the table is better.
 bool comes_first(const PlannedCandidate& a, const PlannedCandidate& b);
 
-/// What contenders are measured by. Thread-safe.
+/// Evaluates candidates by budgets and the rates of a machine. Thread-safe.
 class Evaluator {
  public:
-  /// Both outlive it.
+  /// Both arguments must outlive this object.
   Evaluator(const Budgets& budgets, const Machine& machine)
       : budgets_(budgets), machine_(machine) {}
 
-  /// Says in the candidate what the plan takes, all but its bound. Empty; or, where home has no
-  /// room for it, what to say of that, and then the candidate says why not.
+  /// Stores in c.candidate the memory, the bytes moved and the simulated time of c.plan, but no
+  /// bound. Returns an empty string; or, if host memory is too small, the text of an error, and
+  /// then c.candidate.why_not has the reason.
   std::string evaluate(PlannedCandidate& c) const;
-  /// The bound of its plan, for one that is kept.
+  /// Computes the bound of c.plan.
   void bound(PlannedCandidate& c) const;
-  /// Makes the plan that the options ask for, and judges it. Does it fit?
+  /// Makes the plan that c.options ask for and evaluates it. Returns whether it fits the budgets.
   bool plans(PlannedCandidate& c) const;
-  /// From now on it is the contender; with its bound.
+  /// Replaces `c` by `other` and computes the bound.
   void take(PlannedCandidate other, PlannedCandidate& c) const;
-  /// Is it better, once planned? Then it is the contender from now on. False as well where its
-  /// options were no better before.
+  /// Plans `other`, and replaces `c` by it if it fits and is better. Returns whether it did so.
+  /// Options in other.no_better are not planned again: false.
   bool replaces(PlannedCandidate other, PlannedCandidate& c) const;
 
  private:

@@ -1,4 +1,4 @@
-// What a dry run and a real run of a pass have in common.
+// How one forward of an inference runs on a tape. The dry run and the real run use these functions.
 #pragma once
 
 #include <vector>
@@ -8,11 +8,13 @@
 
 namespace ebb {
 
+/// Bytes of a tensor, rounded up to the alignment of the arena.
 inline size_t padded_bytes(const Shape& shape, DType type) {
   return padded_bytes(static_cast<size_t>(shape.num_elements()) * size_of(type));
 }
 
-/// Where a pass's losses and logits go, from `home` on; null where it has none.
+/// Where a forward stores its results in host memory: losses at `home`, then logits of type `type`.
+/// A result that the forward does not have is a null tensor.
 inline TapeResults results_of(const ForwardSpec& forward, DType type, std::byte* home) {
   TapeResults results{.loss = forward.loss};
   if (forward.num_losses > 0) results.losses = {home, DType::F32, {forward.num_losses}};
@@ -24,7 +26,8 @@ inline TapeResults results_of(const ForwardSpec& forward, DType type, std::byte*
   return results;
 }
 
-/// REQUIRES: the tape is of a device whose compute stream is idle or in order.
+/// Runs the forward of one micro-batch. `loss_total` (1) fp64 is overwritten with its loss.
+/// REQUIRES: the compute stream of the tape's device is idle or runs in order.
 inline void run_forward(Tape& tape, const ForwardSpec& forward, std::span<const Tensor> inputs,
                         const TapeResults& results, Tensor loss_total) {
   tape.begin_micro_batch({.training = false, .results = results}, loss_total, Write::Store, 0);

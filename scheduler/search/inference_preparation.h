@@ -1,6 +1,9 @@
-// Everything that is decided about running a model forward only, before its first run.
+// Everything that is decided about an inference before its first run.
 //
-// prepare_inference() is pure, like prepare() in scheduler/search/preparation.h.
+// An inference has one forward or several, each with a shape of micro-batch of its own, such as the
+// prompt and the single token of a generation. prepare_inference() runs each forward on the
+// simulated device, lays out the parameters, and plans each forward. It is pure, like prepare()
+// (scheduler/search/preparation.h). Sizes are bytes.
 #pragma once
 
 #include <cstdint>
@@ -20,46 +23,46 @@ struct InferenceOptions {
   DType dtype = DType::BF16;  ///< weights on the device and matrix inputs
   size_t chunk_bytes = size_t{64} << 20;
   uint64_t seed = 1;
-  /// From the seed; otherwise they are zeros until somebody writes them.
+  /// Initial weights: from the seed, or zeros.
   bool random_weights = true;
 };
 
-/// One shape of micro-batch, and what is wanted of it.
+/// One forward: a model for one shape of micro-batch, and the results that it computes.
 struct ForwardSpec {
-  const Model* model = nullptr;  ///< all passes: with the same parameters
-  bool loss = true;              ///< false: logits alone, of the last rows; others are not made
-  int64_t num_losses = 0;        ///< rows of the loss, where each one's is wanted; 0: it is not
-  int64_t logits_rows = 0;       ///< the last so many rows of logits are wanted
-  int64_t num_classes = 0;       ///< where logits are wanted
+  const Model* model = nullptr;  ///< all forwards have models with the same parameters
+  bool loss = true;              ///< false: only the logits of the last rows are computed
+  int64_t num_losses = 0;        ///< rows of the loss if each has its own loss as a result; or 0
+  int64_t logits_rows = 0;       ///< the logits of this many last rows are a result
+  int64_t num_classes = 0;       ///< of the logits, if there are any
 };
 
-/// Everything decided before the first run.
+/// The result of prepare_inference().
 struct PreparedInference {
   struct PreparedForward {
     ForwardSpec forward;
     Trace trace = {};
     Plan plan = {};
-    Plan warm_up_plan = {};  ///< what the plan expects, from an empty device
-    Plan flush_plan = {};    ///< back to that
+    Plan warm_up_plan = {};  ///< loads what the plan expects on an empty device
+    Plan flush_plan = {};    ///< leaves the device empty again
   };
   InferenceOptions options;
   std::vector<PreparedForward> forwards;
   std::shared_ptr<const Layout> layout;
-  Ledger ledger;                ///< every byte, by class and tier
-  std::vector<InputSpec> kept;  ///< by name, of all passes
-  size_t input_bytes = 0;       ///< of a micro-batch, of the pass that has most
-  size_t result_bytes = 0;      ///< losses and logits, of the pass that has most
-  size_t workspace_bytes = 0;   ///< of kernels
-  size_t arena_bytes = 0;
+  Ledger ledger;                      ///< every byte, by class and tier
+  std::vector<InputSpec> persistent;  ///< the persistent inputs of all forwards, by name
+  size_t input_bytes = 0;             ///< inputs of a micro-batch, of the forward with the largest
+  size_t result_bytes = 0;            ///< losses and logits, of the forward with the largest
+  size_t workspace_bytes = 0;         ///< of kernels
+  size_t arena_bytes = 0;             ///< of the forward with the largest arena
   uint32_t num_blocks = 0;
-  uint32_t resident_chunks = 0;          ///< of the weights' chunks
+  uint32_t resident_chunks = 0;          ///< chunks of weights that stay on the device between runs
   size_t smallest_device_bytes = 0;      ///< the smallest device budget that works
-  size_t full_device_bytes = 0;          ///< beyond which more does not help
-  int num_threads = 1;                   ///< of the device's kernels: the device may have no more
-  DeviceKind device = DeviceKind::Host;  ///< whose kernels' workspace was counted
+  size_t full_device_bytes = 0;          ///< a larger device budget makes no run faster
+  int num_threads = 1;                   ///< for the kernels: the device may have no more threads
+  DeviceKind device = DeviceKind::Host;  ///< the device whose workspace was counted
 };
 
-/// The models must outlive what is made of this.
+/// Throws PlanError where a budget is too small. The models must outlive all uses of the result.
 PreparedInference prepare_inference(std::span<const ForwardSpec> forwards,
                                     const InferenceOptions& options, const Budgets& budgets);
 

@@ -1,5 +1,5 @@
-// The bytes of a training run that do not come in blocks: what the ledger counts before the run,
-// and what the run takes. Both use these functions. Pure.
+// Sizes of the memory of a training run that is not in blocks. The ledger counts it before the run
+// and the run allocates it, both with these functions. Sizes are bytes. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -12,34 +12,36 @@
 
 namespace ebb {
 
-/// What a plan needs of host memory.
+/// What a plan needs in host memory.
 HomeOptions home_options(const Plan& plan);
 
 /// Device memory for one sum of squares of each piece of the parameter space.
 size_t partial_norm_bytes(const Layout& layout);
 
-/// Device memory for the planes of `num_chunks` chunks that are updated there, without the weights,
-/// which are in blocks.
+/// Device memory for the planes of `num_chunks` chunks that the device updates. The weights are not
+/// counted: they are in blocks.
 size_t device_state_bytes(const Layout& layout, uint32_t num_chunks);
-/// Elements and bytes of the pinned buffer through which the host reads and writes that state.
+/// Elements and bytes of the bounce buffer.
 uint64_t bounce_buffer_elements(const Layout& layout);
 size_t bounce_buffer_bytes(const Layout& layout);
 /// Pairs of decay factor and learning rate factor that parameters updated on the device may have.
 inline constexpr size_t kMaxFactors = 64;
-/// Pinned memory for their coefficients: of updates before the norm, and of updates after it.
+/// Pinned memory for the coefficients of these pairs: one set for updates before the norm, one for
+/// updates after it.
 inline constexpr size_t kCoefficientBytes = 2 * kMaxFactors * sizeof(AdamWCoefficients);
 
-/// Host memory for the undo log of one chunk: a byte of corrections for each element, and room for
-/// one outlier in twelve elements.
+/// Host memory for the undo log of one chunk: a byte of corrections for each element, and memory
+/// for one outlier per twelve elements.
 size_t undo_log_bytes(const Layout& layout);
 
-/// Device memory that is the same for every plan.
+/// The device memory that does not depend on the plan.
 struct FixedMemory {
-  size_t micro_batch_bytes = 0;  ///< inputs of one micro-batch, each aligned as the arena aligns
+  size_t micro_batch_bytes = 0;  ///< inputs of one micro-batch, each padded as in the arena
   size_t input_bytes = 0;        ///< of a step or of an evaluation, whichever is larger
-  size_t workspace_bytes = 0;
-  Ledger ledger;
+  size_t workspace_bytes = 0;    ///< of kernels
+  Ledger ledger;                 ///< all of these sizes, with partial norms and the loss
 };
+/// `trace` is of a step; `evaluation` is of an evaluation, or empty.
 FixedMemory fixed_memory(const Model& model, const TrainerOptions& options, const Layout& layout,
                          const Trace& trace, const Trace& evaluation);
 

@@ -20,13 +20,13 @@ std::string name_of(Recompute recompute) {
     case Recompute::None:
       return "none";
     case Recompute::Layer:
-      return "block";
+      return "layer";
     case Recompute::Sqrt:
       return "sqrt";
     case Recompute::Auto:
       return "auto";
     default:
-      return fmt::format("{} blocks", static_cast<uint32_t>(recompute));
+      return fmt::format("{} layers", static_cast<uint32_t>(recompute));
   }
 }
 

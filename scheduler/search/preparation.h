@@ -3,7 +3,9 @@
 //   Preparation prepared = prepare(model, options, {.device_memory = 256 << 20});
 //
 // prepare() is pure: it runs the model on the simulated device, lays out the parameters, and plans
-// training and evaluation. It takes no memory of the run. PlanError says what would fit.
+// training and evaluation. It allocates no memory of the run. It throws ConfigError for settings
+// that are not allowed, and PlanError for budgets that are too small, with the smallest that works.
+// Sizes are bytes, times are seconds.
 #pragma once
 
 #include <cstdint>
@@ -21,56 +23,58 @@
 
 namespace ebb {
 
-/// A way to lay a step out in time, and what it would take: a row of the planner's table.
+/// One combination of settings with the time and the memory that a step takes with them: a row of
+/// the planner's table.
 struct Candidate {
   MicroBatchOrder order = MicroBatchOrder::Horizontal;
   Recompute recompute = Recompute::None;
   ActivationPlacement activations = ActivationPlacement::Device;
   UpdateOrder update = UpdateOrder::Overlap;
-  // Tried for those near the fastest alone.
-  uint32_t recomputed_layers = 0;  ///< where blocks are recomputed: how many of the model's
-  uint32_t recomputed_of = 0;      ///< of each so many in a row; 0: of all, and then the first
-  uint32_t resident_chunks = 0;    ///< chunks of weights
-  uint32_t device_updates = 0;     ///< chunks; of those held
-  uint32_t speculated_chunks = 0;  ///< chunks
-  std::string why_not = {};  ///< empty: it fits the budgets. Otherwise what follows is not known
-  double seconds = 0;        ///< predicted, of a step; 0 on a machine without rates
+  // The planner searches these numbers only for candidates whose time is near the shortest.
+  uint32_t recomputed_layers = 0;  ///< how many layers of the model are recomputed
+  uint32_t recomputed_of = 0;      ///< TrainerOptions::recomputed_of; 0: one group of all layers
+  uint32_t resident_chunks = 0;    ///< resident chunks that the host updates
+  uint32_t device_updates = 0;     ///< resident chunks that the device updates
+  uint32_t speculated_chunks = 0;  ///< chunks with a speculative update
+  std::string why_not = {};  ///< empty: it fits the budgets; if not, members below are not set
+  double seconds = 0;        ///< the predicted time of a step; 0 on a machine without rates
   Bound bound = {};
-  double flops = 0;
-  size_t moved_bytes = 0;
-  size_t device_bytes = 0;  ///< that it would use, and so the next
-  size_t host_bytes = 0;
-  size_t smallest_device_bytes = 0;  ///< the smallest device budget in which it fits; always known
+  double flops = 0;                  ///< of a step, with recomputation
+  size_t moved_bytes = 0;            ///< of chunks, to and from the device
+  size_t device_bytes = 0;           ///< device memory in use
+  size_t host_bytes = 0;             ///< host memory in use
+  size_t smallest_device_bytes = 0;  ///< the smallest device budget that works; always set
 };
 
-/// Everything decided before step 0.
+/// The result of prepare().
 struct Preparation {
-  TrainerOptions options;             ///< nothing in them is `Auto`, or `Sqrt`, any more
-  std::vector<Candidate> candidates;  ///< what was `Auto` in all its values, the simpler first
-  size_t chosen = 0;                  ///< of them
+  TrainerOptions options;             ///< none is `Auto` or `Sqrt`
+  std::vector<Candidate> candidates;  ///< one per combination of values; simple ones first
+  size_t chosen = 0;                  ///< index of the chosen candidate
   std::shared_ptr<const Layout> layout;
   Trace trace, evaluation_trace;
-  std::shared_ptr<const ChunkTrace> chunk_trace;  ///< of the trace; none once a plan was taken
+  std::shared_ptr<const ChunkTrace> chunk_trace;  ///< of `trace`; null once complete() has run
   Plan plan, evaluation_plan;
-  Plan initialise_plan;  ///< blocks for what lives on the device, before the first step
-  Plan flush_plan;       ///< what a step leaves to the next, should none follow at once
-  Plan warm_up_plan;     ///< what a step expects of the one before, should there be none
+  Plan initialise_plan;  ///< runs once, before step 0
+  Plan flush_plan;       ///< runs after a step if no other step follows at once
+  Plan warm_up_plan;     ///< runs before a step that follows no other step
   Ledger ledger;         ///< every byte, by class and tier
   uint32_t num_blocks = 0;
-  size_t block_memory_bytes = 0;  ///< of the budget: for blocks, and for state that lives there
-  uint32_t smallest_blocks = 0;
-  uint32_t full_blocks = 0;
-  size_t smallest_device_bytes = 0;  ///< the smallest device budget that works, for any candidate
-  size_t full_device_bytes = 0;      ///< beyond which only chunks that live there take more
-  int num_threads = 1;               ///< of the device's kernels: the device may have no more
-  DeviceKind device = DeviceKind::Host;            ///< whose kernels' workspace was counted
-  std::optional<AttentionKernels> attention = {};  ///< counted, too
-  size_t pinned_memory = SIZE_MAX;                 ///< of the budgets
-  double flops = 0;                                ///< of a step, recomputation included
-  uint32_t num_layers = 0;                         ///< that the model's forward is made of
+  size_t block_memory_bytes = 0;  ///< device memory for blocks and for the planes of device updates
+  uint32_t smallest_blocks = 0;   ///< no plan works with fewer blocks
+  uint32_t full_blocks = 0;       ///< with so many blocks no chunk is evicted before its last use
+  size_t smallest_device_bytes = 0;  ///< the smallest device budget with which a candidate works
+  size_t full_device_bytes = 0;      ///< beyond it, only device updates use more memory
+  int num_threads = 1;               ///< for the kernels: the device may have no more threads
+  DeviceKind device = DeviceKind::Host;            ///< the device whose workspace was counted
+  std::optional<AttentionKernels> attention = {};  ///< the kernels whose workspace was counted
+  size_t pinned_memory = SIZE_MAX;                 ///< Budgets::pinned_memory
+  double flops = 0;                                ///< of a step, with recomputation
+  uint32_t num_layers = 0;                         ///< layers of the model
 };
 
-/// `machine` is what the choice goes by; without rates, bytes moved and arithmetic decide.
+/// The planner predicts times with the rates of `machine`. Without rates it chooses the candidate
+/// that moves the fewest bytes, and of equal ones the one with the fewest flops.
 Preparation prepare(const Model& model, const TrainerOptions& options, const Budgets& budgets,
                     const Machine& machine = {});
 

@@ -24,7 +24,7 @@ struct DryRun {
   Trace trace;
   std::vector<ParameterId> order;
   std::vector<uint32_t> num_uses;
-  uint32_t num_blocks = 0;
+  uint32_t num_layers = 0;
 };
 
 DryRun dry_run(const Model& model, const TrainerOptions& options, uint32_t num_micro_batches,
@@ -48,7 +48,7 @@ DryRun dry_run(const Model& model, const TrainerOptions& options, uint32_t num_m
   DryRun result{.trace = {},
                 .order = recorder.first_use_order(),
                 .num_uses = recorder.num_uses(),
-                .num_blocks = micro_batches.num_layers()};
+                .num_layers = micro_batches.num_layers()};
   result.trace = recorder.take();
   return result;
 }
@@ -67,10 +67,11 @@ Layout make_layout(const Model& model, const TrainerOptions& options, const DryR
                 options.gradient_dtype.value_or(options.dtype), options.chunk_bytes);
 }
 
-/// Sums, or parts of one, that no use writes would be added all the same: a parameter has gradients
-/// in all its uses and rows, or in none.
+/// Throws ConfigError unless each parameter gets gradients in all its uses and rows, or in none.
+/// Gradients are rounded from all gradient sums, also from those that no call has written.
 void check_uses(const Trace& trace, const Layout& layout) {
-  std::vector<std::vector<uint64_t>> written(layout.num_parameters());  // elements of each use
+  // [parameter][use]: elements
+  std::vector<std::vector<uint64_t>> written(layout.num_parameters());
   for (ParameterId id = 0; id < layout.num_parameters(); ++id) {
     written[id].resize(layout.parameter(id).num_uses, 0);
   }
@@ -111,8 +112,8 @@ PlanOptions plan_options(const TrainerOptions& options, uint32_t num_blocks, boo
           .device_updates = options.device_updates.value_or(0)};
 }
 
-/// What memory is left for blocks, once the state of some chunks has its place; more blocks than
-/// would ever be used are not taken.
+/// The number of blocks in the budget besides the planes of `device_updates` chunks, but no more
+/// than a plan can use.
 uint32_t blocks_beside(const Preparation& p, uint32_t device_updates) {
   const size_t state_bytes = device_state_bytes(*p.layout, device_updates);
   const size_t left = p.block_memory_bytes - std::min(p.block_memory_bytes, state_bytes);
@@ -129,6 +130,7 @@ void check_plan(const Plan& plan, const Trace& trace, const Layout& layout,
   }
 }
 
+/// A table of the device memory that the largest call needs.
 std::string need_by_class(const BlockNeed& need, const Ledger& fixed, size_t chunk_bytes) {
   std::string text = fmt::format("  {:<20} {:>12}\n", "chunk size", format_bytes(chunk_bytes));
   for (int s = 0; s < kNumSpaces; ++s) {
@@ -145,19 +147,21 @@ ChunkTrace chunk_trace_of_evaluation(const Preparation& p) {
   return make_chunk_trace(p.evaluation_trace, *p.layout, false);
 }
 
+/// The blocks of the largest call of training and evaluation.
 BlockNeed need_of(const Preparation& p, const ChunkTrace& evaluating) {
   const BlockNeed need = smallest_need(*p.chunk_trace, p.trace);
   const BlockNeed evaluation = smallest_need(evaluating, p.evaluation_trace);
   return evaluation.num_blocks > need.num_blocks ? evaluation : need;
 }
 
-/// The values kept between groups of blocks and those inside a group are then about as many.
+/// The square root of the number of layers. With groups of so many layers, about as many
+/// activations are kept between groups as exist inside one group.
 Recompute square_root(const Model& model, TrainerOptions options) {
   options.recompute = Recompute::None;
   options.activations = ActivationPlacement::Device;
   options.micro_batch_order = MicroBatchOrder::Horizontal;
-  const double num_blocks = dry_run(model, options, 1, true, {.num_threads = 1}).num_blocks;
-  return static_cast<Recompute>(std::max(1L, std::lround(std::sqrt(num_blocks))));
+  const double num_layers = dry_run(model, options, 1, true, {.num_threads = 1}).num_layers;
+  return static_cast<Recompute>(std::max(1L, std::lround(std::sqrt(num_layers))));
 }
 
 }  // namespace
@@ -177,7 +181,7 @@ Preparation prepare_context(const Model& model, const TrainerOptions& requested,
                                  .attention = p.attention,
                                  .counted_kind = p.device};
   DryRun run = dry_run(model, options, options.gradient_accumulation, true, counted);
-  p.num_layers = run.num_blocks;
+  p.num_layers = run.num_layers;
   p.layout = std::make_shared<const Layout>(make_layout(model, options, run));
   p.trace = std::move(run.trace);
   check_uses(p.trace, *p.layout);
@@ -203,7 +207,8 @@ Preparation prepare_context(const Model& model, const TrainerOptions& requested,
 
 namespace {
 
-/// Beside what else is small, and rings for a home that then is not pinned.
+/// Can the bounce buffer be pinned, together with the other small buffers and the smallest staging
+/// buffers?
 bool can_pin_window(const Preparation& p) {
   if (p.device != DeviceKind::Cuda) return true;
   return p.ledger.bytes("inputs", Tier::Device) + kCoefficientBytes +
@@ -234,7 +239,7 @@ void throw_too_large_for_device(const Preparation& p, size_t budget) {
   throw PlanError(with_table(
       fmt::format(
           "the plan does not fit: device memory {} ({} bytes), the smallest that works is {} ({} "
-          "bytes). The largest moment is '{}'",
+          "bytes). The largest call is '{}'",
           format_bytes(budget), budget, format_bytes(p.smallest_device_bytes),
           p.smallest_device_bytes, need.call),
       need_by_class(need, p.ledger, p.layout->chunk_bytes())));
@@ -250,7 +255,7 @@ Plan plan_step(const Preparation& context, const TrainerOptions& requested) {
 
 namespace {
 
-/// What a CUDA device's copies pass where home may not be pinned whole.
+/// The size of the staging buffers; 0 on the host backend, or if the home can be pinned completely.
 size_t ring_bytes(const Preparation& p, const Plan& plan, size_t input_bytes) {
   if (p.device != DeviceKind::Cuda) return 0;
   const bool updates = !plan.device_updates.empty();
@@ -271,7 +276,7 @@ Ledger ledger_with(const Preparation& context, const Plan& plan) {
     const auto num = static_cast<uint32_t>(plan.device_updates.size());
     ledger.add("state on the device", Tier::Device, device_state_bytes(*context.layout, num));
     ledger.add("coefficients", Tier::Host, kCoefficientBytes);
-    ledger.add("state's window", Tier::Host, bounce_buffer_bytes(*context.layout));
+    ledger.add("bounce buffer", Tier::Host, bounce_buffer_bytes(*context.layout));
   }
   if (!plan.speculated.empty()) {
     ledger.add("undo logs", Tier::Host, plan.speculated.size() * undo_log_bytes(*context.layout));
@@ -279,7 +284,7 @@ Ledger ledger_with(const Preparation& context, const Plan& plan) {
   add_home(ledger, *context.layout, state_planes(context.options.dtype), home_options(plan));
   ledger.add("inputs", Tier::Host, input_bytes);
   ledger.add("loss", Tier::Host, sizeof(double));
-  ledger.add("rings for copies", Tier::Host, ring_bytes(context, plan, input_bytes));
+  ledger.add("staging buffers", Tier::Host, ring_bytes(context, plan, input_bytes));
   return ledger;
 }
 
@@ -299,7 +304,7 @@ void complete(Preparation& p, Plan plan) {
   p.chunk_trace.reset();
   if (p.options.evaluation_batches == 0) return;
   PlanOptions evaluation = plan_options(p.options, p.num_blocks, false);
-  evaluation.resident_chunks = 0;  // what a step leaves is other chunks
+  evaluation.resident_chunks = 0;  // a step leaves other chunks resident
   evaluation.device_chunks = p.plan.device_updates;
   p.evaluation_plan = make_plan(p.evaluation_trace, layout, evaluation);
   check_plan(p.evaluation_plan, p.evaluation_trace, layout, evaluation);
@@ -312,7 +317,7 @@ Preparation prepare(const Model& model, const TrainerOptions& options, const Bud
   }
   if (options.recomputed_of == 0) {
     throw ConfigError(
-        "recomputed_of is 0: of each so many blocks some are recomputed, of 1 or more");
+        "recomputed_of is 0: a group of layers, of which some are recomputed, has 1 or more");
   }
   if (!(options.dropout >= 0 && options.dropout < 1)) {
     throw ConfigError(
@@ -326,7 +331,7 @@ Preparation prepare(const Model& model, const TrainerOptions& options, const Bud
   for (const InputSpec& spec : model.inputs()) {
     if (!spec.persistent) continue;
     throw ConfigError(fmt::format(
-        "input '{}' is kept from run to run: that is for inference, not for training", spec.name));
+        "input '{}' is persistent: only inference has persistent inputs, not training", spec.name));
   }
   return choose(model, options, budgets, machine);
 }

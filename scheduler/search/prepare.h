@@ -1,5 +1,6 @@
-// The steps of a preparation, for settings in which nothing is Auto: first all that a dry run
-// tells, then a plan, then the rest for the plan that is taken. Pure functions.
+// The parts of prepare(), for options without `Auto`: prepare_context() makes everything before the
+// plan, plan_step() makes a plan, and complete() adds what belongs to the chosen plan. Pure
+// functions. A context is a Preparation without a plan.
 #pragma once
 
 #include <string>
@@ -9,34 +10,36 @@
 
 namespace ebb {
 
-/// Traces, layout, and what they need of the device; num_blocks is what the budget holds, fewer
-/// than smallest_blocks where it is too small. The ledger has what does not depend on a plan.
-/// Nothing but the plan depends on options.update.
+/// Traces, the layout, the blocks that they need, and a ledger of the memory that does not depend
+/// on a plan. `num_blocks` is the number of blocks in the budget; it is less than `smallest_blocks`
+/// if the budget is too small. The context does not depend on options.update. Throws ConfigError if
+/// the model cannot run with these options.
 Preparation prepare_context(const Model& model, const TrainerOptions& options,
                             const Budgets& budgets);
 
-/// A message with a table below it: for errors, which end without a newline.
+/// The text of an error: a message with a table below it, without a newline at the end.
 std::string with_table(std::string_view message, std::string_view table);
 
-/// What is said of a plan with this ledger that home, or home and a host device together, cannot
-/// hold.
+/// The text of the error for a plan with this ledger that needs more than `budget` bytes of host
+/// memory; or, on the host backend, of device and host memory together.
 std::string too_large_for_host(const Ledger& ledger, size_t budget);
 std::string too_large_together(const Preparation& context, const Ledger& ledger, size_t budget);
 
-/// REQUIRES: ground.num_blocks < ground.smallest_blocks.
+/// Throws PlanError. REQUIRES: context.num_blocks < context.smallest_blocks.
 [[noreturn]] void throw_too_large_for_device(const Preparation& context, size_t budget);
 
-/// Chunks whose state the budget has room for on the device.
+/// The largest number of chunks that the device can update within the budget.
 uint32_t most_device_updates(const Preparation& context);
 
-/// `options`: the ground's, but for what only the plan depends on.
-/// REQUIRES: ground.num_blocks >= ground.smallest_blocks.
+/// The plan of a step. `options` are those of the context, but may differ in settings on which only
+/// the plan depends. REQUIRES: context.num_blocks >= context.smallest_blocks.
 Plan plan_step(const Preparation& context, const TrainerOptions& options);
 
-/// Every byte, if the step follows this plan.
+/// The ledger of a run with this plan.
 Ledger ledger_with(const Preparation& context, const Plan& plan);
 
-/// Takes the plan, and adds and checks all that goes with it.
+/// Makes the context a whole Preparation: adds the plan, its ledger, its initialise, warm-up and
+/// flush plans and the plan of the evaluation. Throws LogicError if a plan is not valid.
 void complete(Preparation& context, Plan plan);
 
 }  // namespace ebb

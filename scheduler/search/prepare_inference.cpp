@@ -18,7 +18,7 @@
 namespace ebb {
 namespace {
 
-// Blocks that loads may run ahead into, where not all weights stay.
+// If not all weights are resident, so many blocks stay free for loads that start early.
 constexpr uint32_t kBlocksAhead = 2;
 
 struct DryRun {
@@ -50,36 +50,38 @@ Layout make_layout(const Parameters& parameters, const std::vector<ParameterId>&
 }
 
 void check_forwards(std::span<const ForwardSpec> forwards) {
-  EBB_CHECK(!forwards.empty(), "an inference has at least one pass");
+  EBB_CHECK(!forwards.empty(), "an inference has at least one forward");
   const Parameters& first = forwards[0].model->parameters();
   for (const ForwardSpec& forward : forwards) {
     EBB_CHECK(forward.loss || (forward.logits_rows > 0 && forward.num_losses == 0),
-              "a pass without a loss is for logits alone");
-    EBB_CHECK(forward.logits_rows == 0 || forward.num_classes > 0, "logits have classes");
+              "a forward without a loss has only logits as its result");
+    EBB_CHECK(forward.logits_rows == 0 || forward.num_classes > 0, "logits need num_classes");
     const Parameters& parameters = forward.model->parameters();
-    EBB_CHECK(parameters.size() == first.size(), "passes have the same parameters");
+    EBB_CHECK(parameters.size() == first.size(), "all forwards have the same parameters");
     for (ParameterId id = 0; id < first.size(); ++id) {
       EBB_CHECK(parameters[id].name == first[id].name && parameters[id].shape == first[id].shape,
-                "passes have the same parameters");
+                "all forwards have the same parameters");
     }
   }
 }
 
-void add_kept(std::vector<InputSpec>& kept, const InputSpec& spec) {
-  const auto found = std::ranges::find(kept, spec.name, &InputSpec::name);
-  if (found == kept.end()) return kept.push_back(spec);
-  EBB_CHECK(found->shape == spec.shape && found->dtype == spec.dtype,
-            fmt::format("kept input '{}' has another type or shape in another pass", spec.name));
+/// Adds a persistent input unless another forward has added it.
+void add_persistent(std::vector<InputSpec>& persistent, const InputSpec& spec) {
+  const auto found = std::ranges::find(persistent, spec.name, &InputSpec::name);
+  if (found == persistent.end()) return persistent.push_back(spec);
+  EBB_CHECK(
+      found->shape == spec.shape && found->dtype == spec.dtype,
+      fmt::format("persistent input '{}' has another type or shape in another forward", spec.name));
 }
 
-/// Everything on the device but blocks, and its places at home.
+/// Counts all device memory that is not in blocks, and the sizes of inputs and results.
 void count_fixed(PreparedInference& p) {
-  size_t kept_bytes = 0;
+  size_t persistent_bytes = 0;
   for (const auto& prepared : p.forwards) {
     const ForwardSpec& forward = prepared.forward;
     size_t bytes = 0;
     for (const InputSpec& spec : forward.model->inputs()) {
-      spec.persistent ? add_kept(p.kept, spec)
+      spec.persistent ? add_persistent(p.persistent, spec)
                       : void(bytes += padded_bytes(spec.shape, spec.dtype));
     }
     p.input_bytes = std::max(p.input_bytes, bytes);
@@ -90,9 +92,10 @@ void count_fixed(PreparedInference& p) {
     p.workspace_bytes = std::max(p.workspace_bytes, prepared.trace.workspace_bytes);
     p.arena_bytes = std::max(p.arena_bytes, prepared.trace.arena_bytes);
   }
-  for (const InputSpec& spec : p.kept) kept_bytes += padded_bytes(spec.shape, spec.dtype);
+  for (const InputSpec& spec : p.persistent)
+    persistent_bytes += padded_bytes(spec.shape, spec.dtype);
   p.ledger.add("inputs", Tier::Device, p.input_bytes);
-  p.ledger.add("kept inputs", Tier::Device, kept_bytes);
+  p.ledger.add("persistent inputs", Tier::Device, persistent_bytes);
   p.ledger.add("workspace", Tier::Device, p.workspace_bytes);
   p.ledger.add("loss", Tier::Device, sizeof(double));
 }
@@ -102,13 +105,14 @@ void count_fixed(PreparedInference& p) {
   throw PlanError(with_table(
       fmt::format(
           "the plan does not fit: device memory {} ({} bytes), the smallest that works is {} ({} "
-          "bytes). The largest moment is '{}', of {} blocks of {}; beside them",
+          "bytes). The largest call is '{}', with {} blocks of {}; the other memory",
           format_bytes(budget), budget, format_bytes(p.smallest_device_bytes),
           p.smallest_device_bytes, need.call, need.num_blocks,
           format_bytes(p.layout->chunk_bytes())),
       p.ledger.table()));
 }
 
+/// Throws PlanError if host memory, or host and device memory together, are too small.
 void check_home(const PreparedInference& p, const Budgets& budgets) {
   const size_t home = p.ledger.total(Tier::Host), device = p.ledger.total(Tier::Device);
   if (budgets.host_memory && home > *budgets.host_memory) {
@@ -121,16 +125,15 @@ void check_home(const PreparedInference& p, const Budgets& budgets) {
   }
   if (budgets.total_memory && home + device > *budgets.total_memory) {
     throw PlanError(with_table(
-        fmt::format(
-            "the plan does not fit: it needs {} at home and {} on the host device, together {}, "
-            "and this machine can give {}",
-            format_bytes(home), format_bytes(device), format_bytes(home + device),
-            format_bytes(*budgets.total_memory)),
+        fmt::format("the plan does not fit: it needs {} of host memory and {} on the host device, "
+                    "together {}, but this machine has only {}",
+                    format_bytes(home), format_bytes(device), format_bytes(home + device),
+                    format_bytes(*budgets.total_memory)),
         p.ledger.table()));
   }
 }
 
-/// Of the pass that needs most.
+/// The blocks of the largest call of all forwards.
 BlockNeed need_of(const PreparedInference& p, std::span<const ChunkTrace> chunk_traces) {
   BlockNeed most;
   for (size_t i = 0; i < chunk_traces.size(); ++i) {
@@ -178,7 +181,7 @@ PreparedInference prepare_inference(std::span<const ForwardSpec> forwards,
   }
   count_fixed(p);
   const BlockNeed need = need_of(p, chunk_traces);
-  // Weights that all stay, beside the activations of the pass that has most of them.
+  // All weights are resident with so many blocks, besides the largest activations of a forward.
   uint32_t most_activations = 0;
   for (const auto& forward : p.forwards) {
     most_activations =
@@ -203,7 +206,7 @@ PreparedInference prepare_inference(std::span<const ForwardSpec> forwards,
   p.ledger.add("loss", Tier::Host, sizeof(double));
   if (p.device == DeviceKind::Cuda) {
     const size_t pinned_buffers[] = {p.input_bytes, sizeof(double), p.result_bytes};
-    p.ledger.add("rings for copies", Tier::Host,
+    p.ledger.add("staging buffers", Tier::Host,
                  planned_staging_bytes(budgets.pinned_memory, pinned_buffers,
                                        copied_bytes(*p.layout, weights, {})));
   }

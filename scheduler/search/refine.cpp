@@ -9,18 +9,21 @@
 namespace ebb {
 namespace {
 
-/// Steps of a search: these parts of the most there may be, ever smaller ones between two of them.
+/// A search changes a number in steps of 1/2, 1/4, ... of its maximum. These are the denominators
+/// of the first and of the last step.
 constexpr uint32_t kHalf = 2, kQuarter = 4, kEighth = 8, kFine = 16, kFinest = 64;
-/// What a share of updates that is carried is a whole number of.
+/// The share of deferred updates is a multiple of 1/40.
 constexpr uint32_t kShares = 40;
-/// More is tried for plans of at most so many operations: for longer ones it takes seconds.
+/// Plans with at most so many operations are short. Longer plans have fewer steps of a search,
+/// because planning them again takes seconds.
 constexpr size_t kMostOperationsOfShort = 150'000;
 
 bool is_short(const PlannedCandidate& c) { return c.plan.ops.size() <= kMostOperationsOfShort; }
 
 bool speculates(const PlannedCandidate& c) { return c.options.update == UpdateOrder::Speculate; }
 
-/// A step on, or else back, of a part of the most there may be, to where `set` says it is better.
+/// Changes a number by most / part: up if set(new number) returns true, which means better, or else
+/// down.
 template <class Set>
 void try_step(uint32_t now, uint32_t most, uint32_t part, const Set& set) {
   const bool is_too_small = part > kHalf && part >= 2 * most;
@@ -30,20 +33,22 @@ void try_step(uint32_t now, uint32_t most, uint32_t part, const Set& set) {
   if (now > 0) set(now - std::min(now, step));
 }
 
-/// Blocks that are recomputed of so many in a row, the fewer the earlier.
+/// Recomputes `num` of each `of` consecutive layers. kPatterns is sorted by num / of.
 struct Pattern {
   uint32_t num, of;
   friend bool operator==(const Pattern&, const Pattern&) = default;
 };
 constexpr Pattern kPatterns[] = {{1, 8}, {1, 6}, {1, 4}, {1, 3}, {1, 2}, {2, 3}, {3, 4}};
 
-/// Where values leave, some of each few blocks in a row are recomputed, or else the first.
+/// Does the candidate recompute by a pattern? It does so with offloading: the layers that are
+/// recomputed are spread. Otherwise the first layers are recomputed.
 bool spreads(const PlannedCandidate& c) {
   return c.options.activations == ActivationPlacement::Offload &&
          c.options.recompute == Recompute::Layer;
 }
 
-/// How much is recomputed, from 1: as the patterns have it, or a number of blocks. The most is all.
+/// The amount of recomputation is a number from 1 to the most, which means all layers. It is the
+/// number of a pattern, counted from 1, or a number of layers.
 uint32_t most_recomputed(const PlannedCandidate& c) {
   return spreads(c) ? std::size(kPatterns) + 1 : c.context->num_layers;
 }
@@ -63,7 +68,7 @@ void set_recomputed(const PlannedCandidate& c, uint32_t amount, TrainerOptions& 
   options.recomputed_of = kPatterns[amount - 1].of;
 }
 
-/// Blocks that no moment needs at once may hold weights.
+/// The blocks that the largest call does not need can hold resident weights.
 uint32_t most_resident(const PlannedCandidate& c) {
   return c.context->num_blocks - c.context->smallest_blocks;
 }
@@ -118,8 +123,8 @@ void Refinement::refine_finely(PlannedCandidate& c) const {
   if (may_choose_buffers_) shrink_gradient_buffers(c);
 }
 
-// Not where its kernels alone take longer than a whole step of another. Fewer blocks to recompute,
-// which would lessen them, are tried all the same.
+// No candidate can be the fastest if its kernels alone take longer than a whole step of another
+// one. Fewer recomputed layers, which would shorten its kernels, are tried all the same.
 bool Refinement::may_win(const PlannedCandidate& c) const {
   return c.candidate.bound.compute_s <= least_s_ * (1 + kEqualSeconds);
 }
@@ -137,8 +142,8 @@ void Refinement::try_steps(PlannedCandidate& c, uint32_t part) const {
     try_step(c.candidate.speculated_chunks, num_chunks, part,
              [&](uint32_t num) { return speculate_on(c, num); });
   }
-  // Only steps that do not wait for their norm hold weights that home updates, or have a share of
-  // updates to carry; and those whose updates are carried are not held.
+  // If updates wait for the norm, the plan has no resident weights that the host updates, and
+  // either all updates are deferred or none. Chunks with a deferred update cannot be resident.
   if (updates_after_norm(c.options)) return;
   if (may_choose_resident_) {
     try_step(c.candidate.resident_chunks, most_resident(c), part,
@@ -151,8 +156,8 @@ void Refinement::try_steps(PlannedCandidate& c, uint32_t part) const {
   }
 }
 
-// Fewer leave the link or the device's memory more to do. What else hides updates is best at other
-// numbers then: where there is time, each is searched for those.
+// With fewer recomputed layers the link copies more, or activations take more of the device memory.
+// Other numbers are best then. If plans are short, they are searched for each amount.
 void Refinement::search_recomputed(PlannedCandidate& c, uint32_t from, uint32_t to) const {
   for (uint32_t part = from; part <= to; part *= 2) {
     try_step(now_recomputed(c), most_recomputed(c), part,
@@ -171,7 +176,8 @@ bool Refinement::recompute(PlannedCandidate& c, uint32_t amount) const {
   evaluator_.take(std::move(other), c);
   return true;
 }
-// At home more values may need what the logs of updates in hope take, or gradients that wait.
+// Plans the candidate. More activations in host memory may leave too little for gradient buffers
+// and undo logs: then their numbers are reduced until the plan fits.
 bool Refinement::plans_with_less_at_home(PlannedCandidate& c) const {
   std::optional<uint32_t>& num = c.options.speculated_chunks;
   while (!evaluator_.plans(c)) {
@@ -186,7 +192,8 @@ bool Refinement::plans_with_less_at_home(PlannedCandidate& c) const {
   }
   return true;
 }
-// What lives on the device or is held there may leave too little for values.
+// Device updates and resident weights may leave too few blocks for activations. Removes them if the
+// candidate is better without.
 void Refinement::make_room(PlannedCandidate& c) const {
   if (may_choose_device_updates_ && c.candidate.device_updates > 0) update_on_device(c, 0);
   if (may_choose_resident_ && c.candidate.resident_chunks > 0) keep_resident(c, 0);
@@ -210,7 +217,7 @@ bool Refinement::may_speculate_on(const PlannedCandidate& c) const {
   return may_choose_speculated_ && (requested == UpdateOrder::Speculate ||
                                     (may_speculate_ && requested != UpdateOrder::Wait));
 }
-// What the next forward hides need not be done in hope.
+// 0 chunks are not tried: this is the same as Overlap.
 bool Refinement::speculate_on(PlannedCandidate& c, uint32_t num) const {
   if (num == 0) return false;
   return try_instead(c, [&](TrainerOptions& options) {
@@ -219,11 +226,13 @@ bool Refinement::speculate_on(PlannedCandidate& c, uint32_t num) const {
   });
 }
 
-// At home gradients wait for a CPU that falls behind: all of them at first, where they have room.
+// Finished gradients wait in host memory if the optimizer is slower than the backward. First, all
+// gradients get a buffer, if host memory is large enough.
 void Refinement::take_gradient_buffers(PlannedCandidate& c) const {
   takes_buffers(c, c.context->layout->num_chunks());
 }
-// Then the fewest that do as well; without that room, as many as help.
+// Then as few buffers as are as fast; or, if host memory was too small for all, as many as make the
+// step faster.
 void Refinement::shrink_gradient_buffers(PlannedCandidate& c) const {
   const uint32_t most = c.context->layout->num_chunks();
   if (c.options.gradient_buffers) {
@@ -235,7 +244,8 @@ void Refinement::shrink_gradient_buffers(PlannedCandidate& c) const {
     while (num < most && evaluator_.replaces(with_buffers(c, num), c)) num *= 2;
   }
 }
-// Unless that is worse.
+// Plans the candidate with `num` gradient buffers, and replaces it unless it fits no more or is
+// worse.
 bool Refinement::takes_buffers(PlannedCandidate& c, uint32_t num) const {
   PlannedCandidate other = with_buffers(c, num);
   if (!evaluator_.plans(other) || is_better(c.candidate, other.candidate)) return false;

@@ -1,5 +1,9 @@
-// What is left open when settings are compared: numbers between none and all, searched for those
-// settings that may be the choice. Private to the planner that chooses.
+// Searches the numbers of a candidate, such as chunks that the device updates and recomputed
+// layers. choose() first compares candidates with default numbers, then refines the best ones.
+//
+// Each search changes one number at a time, up or else down, in ever smaller steps, and keeps a
+// change that makes the candidate better. Only settings that are nullopt or Auto are changed.
+// Private to choose().
 #pragma once
 
 #include <functional>
@@ -10,30 +14,34 @@
 
 namespace ebb {
 
-/// Looks near what a contender has, with ever smaller steps on and back. Thread-safe as far as
-/// `run_dry` is.
+/// Thread-safe if `run_dry` is.
 class Refinement {
  public:
+  /// Returns the context (scheduler/search/prepare.h) of these options.
   using RunDry = std::function<std::shared_ptr<const Preparation>(const TrainerOptions&)>;
 
-  /// `told`: what is open there may be chosen. `least_s`: of the fastest step so far.
+  /// `requested`: the options of the user. `least_s`: the shortest time of a step so far.
   Refinement(const TrainerOptions& requested, const Evaluator& evaluate, RunDry run_dry,
              double least_s);
 
-  /// With updates in hope from the beginning other numbers are best than with hope at last. None:
-  /// that is no better, or there is no time for it.
+  /// The candidate with speculative updates of all chunks; nullopt if it is not better, cannot
+  /// speculate, or has a plan too long to be tried. Candidates that speculate are refined on their
+  /// own, because other numbers are best for them.
   std::optional<PlannedCandidate> speculative(const PlannedCandidate& c) const;
-  /// Places for gradients at home, chunks to update on the device, to speculate on and to hold, the
-  /// share of updates to carry: in large steps.
+  /// Searches in large steps: the number of gradient buffers, of device updates, of speculative
+  /// updates and of resident chunks, and the share of deferred updates.
   void refine(PlannedCandidate& c) const;
-  /// Is it open how many of its blocks are recomputed?
+  /// May the number of recomputed layers of the candidate be chosen?
   bool may_recompute_fewer(const PlannedCandidate& c) const;
-  /// That number, and all those for each that is tried.
+  /// Searches the number of recomputed layers. If plans are short, the numbers of refine() are
+  /// searched again for each number of layers.
   void recompute_fewer(PlannedCandidate& c) const;
-  /// All of them once more in small steps, and as many places for gradients as help.
+  /// Searches all of these numbers again in small steps, and the number of gradient buffers.
   void refine_finely(PlannedCandidate& c) const;
 
  private:
+  // Functions that return bool return whether they replaced the candidate by a better one, except
+  // may_...() and plans_...(). refine.cpp describes each.
   bool may_win(const PlannedCandidate& c) const;
   void search(PlannedCandidate& c, uint32_t from, uint32_t to) const;
   void try_steps(PlannedCandidate& c, uint32_t part) const;

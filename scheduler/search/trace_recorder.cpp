@@ -10,14 +10,15 @@
 namespace ebb {
 namespace {
 
-// Any address will do: nothing on the simulated device is ever touched.
+// Any address will do: nothing reads or writes memory of the simulated device.
 constexpr uintptr_t kFakeBase = uintptr_t{1} << 44;
 constexpr size_t kArenaBytes = size_t{1} << 62;
 
 // More than any machine has.
 constexpr size_t kMostActivationBytes = size_t{1} << 46;
 
-// A thousand micro-batches of GPT-3 175B have fewer. Planning takes time and memory for each.
+// A thousand micro-batches of GPT-3 175B have fewer calls. Planning takes time and memory for each
+// call.
 constexpr size_t kMostCalls = size_t{1} << 22;
 
 }  // namespace
@@ -38,7 +39,7 @@ void TraceRecorder::begin_call(std::string_view name, Phase phase,
                                std::span<const ParameterUse> uses) {
   if (trace_.calls.size() == kMostCalls) {
     throw ConfigError(
-        fmt::format("a step or evaluation has more than {} operations: take fewer micro-batches "
+        fmt::format("a step or an evaluation has more than {} calls: use fewer micro-batches "
                     "(--gradient-accumulation, --eval-batches), and a larger --micro-batch-size",
                     kMostCalls));
   }
@@ -65,11 +66,11 @@ Write TraceRecorder::next_write(const ParameterUse& use) {
   for (const RowRange& known : of_parameter[use.use]) {
     if (known == rows) return Write::Add;
     if (known.first + known.count <= rows.first || rows.first + rows.count <= known.first) continue;
-    throw ConfigError(
-        fmt::format("the gradient of '{}' is written in rows {} to {} and in rows {} to {}; cut a "
-                    "parameter in the same way whenever it is used",
-                    parameter.name, known.first, known.first + known.count, rows.first,
-                    rows.first + rows.count));
+    throw ConfigError(fmt::format(
+        "the gradient of '{}' is written in rows {} to {} and in rows {} to {}; split a "
+        "parameter into the same rows in each of its uses",
+        parameter.name, known.first, known.first + known.count, rows.first,
+        rows.first + rows.count));
   }
   of_parameter[use.use].push_back(rows);
   return Write::Store;
@@ -98,39 +99,40 @@ void TraceRecorder::observe_arena(ArenaEvent event, size_t offset, size_t bytes)
   trace_.arena_bytes = std::max(trace_.arena_bytes, offset + bytes);
   if (trace_.arena_bytes > kMostActivationBytes) {
     throw ConfigError(fmt::format(
-        "a step with --micro-batch-size and --seq-length so large has activations of more than {} "
-        "at once, which no machine holds: make one of them smaller",
+        "with this --micro-batch-size and --seq-length, a step has activations of more than {} at "
+        "once, which no machine has memory for: make one of them smaller",
         format_bytes(kMostActivationBytes)));
   }
   if (event == ArenaEvent::Allocate) {
     live_.push_back({offset, static_cast<uint32_t>(trace_.activations.size()), {}});
-    live_.back().rest.span = live_.back().span;
+    live_.back().interval.span = live_.back().span;
     trace_.activations.push_back({offset, bytes, now, now});
     return;
   }
   const auto at = std::find_if(live_.rbegin(), live_.rend(),
                                [&](const Live& live) { return live.offset == offset; });
-  EBB_CHECK(at != live_.rend(), "release of an activation that was never made");
+  EBB_CHECK(at != live_.rend(), "an activation is released that was never allocated");
   Live& live = *at;
   if (event == ArenaEvent::Needed) {
-    live.rest.first_after = next;
-    live.idle_intervals = false;
+    live.interval.first_after = next;
+    live.is_idle = false;
     return;
   }
-  // What nothing has touched since it woke, or never woke, has rested all the time.
-  if (!live.idle_intervals && live.rest.first_after <= now) {
-    if (live.rest.last_before + 1 < live.rest.first_after)
-      trace_.idle_intervals.push_back(live.rest);
-    live.rest.last_before = now;
+  // An activation that is idle already stays idle, and so does one that no call has used since it
+  // was needed.
+  if (!live.is_idle && live.interval.first_after <= now) {
+    if (live.interval.last_before + 1 < live.interval.first_after)
+      trace_.idle_intervals.push_back(live.interval);
+    live.interval.last_before = now;
   }
-  live.idle_intervals = true;
+  live.is_idle = true;
   if (event == ArenaEvent::Idle) return;
-  trace_.activations[live.span].last_call = live.rest.last_before;
+  trace_.activations[live.span].last_call = live.interval.last_before;
   live_.erase(std::next(at).base());
 }
 
 Trace TraceRecorder::take() {
-  EBB_CHECK(live_.empty(), "activations outlive the step");
+  EBB_CHECK(live_.empty(), "an activation was not released before the step ended");
   std::ranges::stable_sort(trace_.idle_intervals, {}, &IdleInterval::span);
   return std::move(trace_);
 }

@@ -1,8 +1,9 @@
-// Hooks that write a trace: the dry run of a model.
+// Hooks that record the trace of a dry run.
 //
-// Weights, gradient sums and activations are addresses on the simulated device that nothing ever
-// touches. One thread. Throws ConfigError where no machine has enough memory for the activations,
-// or where a step has more moments than are planned.
+// Weights, gradient sums and activations are addresses on the simulated device. Nothing reads or
+// writes memory at these addresses. One thread. Throws ConfigError where no machine has enough
+// memory for the activations, where a step has more calls than can be planned, or where the
+// gradient of a parameter is written in ranges of rows that overlap.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +20,13 @@ namespace ebb {
 
 class TraceRecorder : public Hooks {
  public:
-  /// `sim` is a device of kind Sim; parameters as the model declared them, weights of
-  /// `weight_type`.
+  /// `sim` is a device of kind Sim. `parameters` are those of the model. Both must outlive this
+  /// object. Weights have the type `weight_type`.
   TraceRecorder(Device& sim, const Parameters& parameters, DType weight_type);
   TraceRecorder(const TraceRecorder&) = delete;
   TraceRecorder& operator=(const TraceRecorder&) = delete;
 
-  /// For the traced code: addresses only.
+  /// The arena for the model's tape. It hands out addresses without memory.
   Arena& arena() { return arena_; }
   void begin_micro_batch(uint32_t micro_batch) { micro_batch_ = micro_batch; }
   void begin_call(std::string_view name, Phase phase, std::span<const ParameterUse> uses) override;
@@ -33,6 +34,7 @@ class TraceRecorder : public Hooks {
   GradientTarget gradient(const ParameterUse& use) override;
   void end_call() override;
 
+  /// The recorded trace. REQUIRES: all activations are released. Call it last, and once.
   Trace take();
   /// Parameters in the order of their first use; those never used come last.
   std::vector<ParameterId> first_use_order() const;
@@ -52,12 +54,12 @@ class TraceRecorder : public Hooks {
   uint32_t micro_batch_ = 0;
   struct Live {
     size_t offset;
-    uint32_t span;      // in trace_.activations
-    IdleInterval rest;  // the last one
-    bool idle_intervals = false;
+    uint32_t span;          // in trace_.activations
+    IdleInterval interval;  // the last idle interval so far
+    bool is_idle = false;
   };
   std::vector<Live> live_;
-  std::vector<std::vector<std::vector<RowRange>>> written_;  // [parameter][use]: apart
+  std::vector<std::vector<std::vector<RowRange>>> written_;  // [parameter][use]: ranges, disjoint
 };
 
 }  // namespace ebb

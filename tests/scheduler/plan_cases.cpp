@@ -13,9 +13,10 @@ namespace {
 
 using Rng = std::mt19937_64;
 
+/// A random number from 1 to `most`.
 uint64_t up_to(Rng& rng, uint64_t most) { return 1 + rng() % most; }
 
-/// Writes the moments of a chain of layers, forward and back, with activations in a real arena.
+/// Writes the calls of a chain of layers, forward and backward, with activations in a real arena.
 class Writer {
  public:
   Writer(const CaseOptions& options, Rng& rng)
@@ -75,7 +76,8 @@ void Writer::loss() {
   release(allocate());
 }
 
-/// As a large classifier: once over the slices for the loss, back for the gradients.
+/// A large classifier: one call per slice for the loss, then one per slice, in reverse, for the
+/// gradients.
 void Writer::sliced_loss() {
   const int64_t all = static_cast<int64_t>(head_rows_), n = options_.num_head_slices;
   const auto slice = [&](int64_t i, bool gradient) {
@@ -99,7 +101,8 @@ void Writer::sliced_loss() {
 void Writer::micro_batch(uint32_t index) {
   micro_batch_ = index;
   const Phase forward = options_.training ? Phase::Forward : Phase::Evaluate;
-  std::vector<uint32_t> kept, last_read;  // by layer: its activation, and when its forward ends
+  // By layer: its activation, and the last call of the forward that reads it.
+  std::vector<uint32_t> kept, last_read;
   for (size_t i = 0; i < layers_.size(); ++i) {
     call("layer", forward, uses(i, true, false));
     if (i > 0) last_read.push_back(now());
@@ -122,7 +125,7 @@ void Writer::micro_batch(uint32_t index) {
       call("again", Phase::Backward, uses(i, true, false));
       release(allocate());
     }
-    const bool reads_weight = i > 0;  // as an embedding's backward does not
+    const bool reads_weight = i > 0;  // the backward of an embedding, layer 0, does not
     call("back", Phase::Backward, uses(i, reads_weight, true));
     const uint32_t scratch = allocate();
     release(kept[i]);
@@ -183,7 +186,7 @@ Case make_case_from_text(const char* calls, uint32_t num_parameters, uint64_t el
   for (std::string word; words >> word;) {
     const bool writes = word[0] == 'w';
     trace.calls.push_back(
-        {.name = "moment",
+        {.name = "call",
          .phase = trace.calls.size() < num_forward ? Phase::Forward : Phase::Backward,
          .first_use = static_cast<uint32_t>(trace.uses.size()),
          .num_uses = 1,

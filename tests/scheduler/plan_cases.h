@@ -1,4 +1,5 @@
-// Traces for the tests of planning: small models made from random numbers, without kernels.
+// Traces for the tests of planning: small random models without kernels. A seed gives the same case
+// every time. Sizes are bytes, unless they say elements.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +11,15 @@
 
 namespace ebb::test {
 
+/// A chain of layers; each has one to three parameters and one activation.
 struct CaseOptions {
   uint32_t num_layers = 4;
   uint32_t num_micro_batches = 1;
   bool training = true;
-  bool tied = false;             ///< the first layer's parameter is used again by the loss
-  uint32_t num_head_slices = 1;  ///< tied: moments that each use some rows of it, there and back
+  bool tied = false;             ///< the loss uses the first layer's first parameter again
+  uint32_t num_head_slices = 1;  ///< tied: the loss has so many calls, each with a part of the rows
   bool recompute = false;
-  bool rest = false;                ///< activations rest between their forward and their backward
+  bool rest = false;  ///< activations are idle between their forward and their backward
   uint64_t max_elements = 200'000;  ///< of a parameter; a chunk has 65,536 bf16 elements
   size_t max_activation_bytes = 300'000;
   DType weight_type = DType::BF16;
@@ -30,21 +32,26 @@ struct Case {
   Layout layout;
 };
 
+/// A case with random parameter sizes, activation sizes and costs.
 Case make_case(const CaseOptions& options, uint64_t seed);
-/// A case with options drawn from the seed as well.
+/// A case with random options, too.
 Case make_any_case(uint64_t seed);
-/// All parameters of `elements` each, no activations: one moment reads or writes one parameter.
-/// Calls as text: "r0 w1" is a moment that reads parameter 0, then one that reads and writes 1.
+/// A case from a list of calls: in "r0 w1", the first call reads parameter 0; the second one reads
+/// parameter 1 and writes its gradient. The first `num_forward` calls are the forward. Each
+/// parameter has `elements` elements. There are no activations. A call has 100 flops and 10 bytes.
 Case make_case_from_text(const char* calls, uint32_t num_parameters, uint64_t elements,
                          uint32_t num_forward);
 
-/// What make_plan was given, with what it made.
+/// A plan with the options that it was made with.
 struct Planned {
   PlanOptions options;
   Plan plan;
 };
+/// Plans a case with two gradient buffers. The arguments are those of PlanOptions: `clipped` is
+/// update_after_norm, `defer` is defer_updates.
 Planned plan_case(const Case& c, uint32_t num_blocks, bool clipped, bool defer = false,
                   uint32_t resident_chunks = 0, uint32_t device_updates = 0);
+/// The smallest number of blocks with which the case has a plan.
 uint32_t smallest_blocks(const Case& c, bool update = true);
 
 }  // namespace ebb::test

@@ -5,8 +5,8 @@
 namespace ebb::test {
 namespace {
 
-/// A plan as lists, which are easier to edit; waits name operations by their number in the
-/// original.
+/// An operation of a plan with its waits, which name operations by their index in the original
+/// plan. A list of entries is easier to edit than a plan.
 struct Entry {
   uint32_t number;
   Op op;

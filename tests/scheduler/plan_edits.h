@@ -1,4 +1,5 @@
-// Damage to plans, for tests that want it found. Indices in waits follow the operations they name.
+// Changes plans, for tests that check that the validator finds the damage. Indices in waits are
+// adapted, so that they name the same operations as before.
 #pragma once
 
 #include <functional>
@@ -9,13 +10,17 @@
 namespace ebb::test {
 
 using OpTest = std::function<bool(const Op&)>;
+/// The index of the first operation from `from` on that passes the test; nullopt: none does.
 std::optional<uint32_t> find_op(const Plan& plan, const OpTest& test, uint32_t from = 0);
 
-/// Who waited for the operation waits for what it waited for.
+/// Removes an operation. Operations that waited for it wait for what it waited for.
 Plan without_op(const Plan& plan, uint32_t op);
+/// Removes one wait of an operation.
 Plan without_wait(const Plan& plan, uint32_t op, uint32_t wait);
-/// The operation comes before another; waits for what is not before it any more are lost.
+/// Moves an operation before another one. Waits for operations that are not before it any more are
+/// removed.
 Plan with_op_before(const Plan& plan, uint32_t op, uint32_t before);
+/// Repeats an operation directly after itself.
 Plan with_op_twice(const Plan& plan, uint32_t op);
 
 }  // namespace ebb::test

@@ -33,7 +33,7 @@ uint32_t next_item_with(const ChunkTrace& chunk_trace, uint32_t chunk, uint32_t 
   return UINT32_MAX;
 }
 
-/// Activation chunks alive and not at rest while item i runs, as a set that is kept up to date.
+/// Updates the set of activation chunks that are allocated and not idle from item i - 1 to item i.
 void update_alive(const ChunkTrace& chunk_trace, uint32_t i, std::set<uint32_t>& alive) {
   if (i > 0) {
     const ChunkTraceItem& before = chunk_trace.items[i - 1];
@@ -81,7 +81,7 @@ Brings count_by_scanning(const ChunkTrace& chunk_trace, uint32_t num_blocks) {
 uint64_t fewest_by_trying_all(const ChunkTrace& chunk_trace, uint32_t num_blocks,
                               bool loads_alone) {
   std::map<uint32_t, uint64_t> assignments_with{
-      {0, 0}};  // chunks here, as bits -> fewest brings so far
+      {0, 0}};  // chunks on the device, as bits -> fewest assignments so far
   std::set<uint32_t> alive;
   for (uint32_t i = 0; i < chunk_trace.items.size(); ++i) {
     update_alive(chunk_trace, i, alive);
@@ -114,9 +114,10 @@ uint64_t fewest_by_trying_all(const ChunkTrace& chunk_trace, uint32_t num_blocks
   return least;
 }
 
-// Each operation has three points: its waits are over, it starts, it is done. The operations of the
-// load stream, and those of the compute stream that allocate or drop, wait one after the other; but
-// a drop is done after its own waits alone.
+// Each operation has three points in time: its waits have ended, it starts, it is done. The copy
+// thread waits for the operations of the load stream one after the other. The program thread does
+// the same for the operations of the compute stream that allocate or drop. But a drop is done after
+// its own waits.
 std::vector<std::vector<bool>> reachability(const Plan& plan) {
   const uint32_t n = static_cast<uint32_t>(plan.ops.size());
   const auto reached = [](uint32_t i) { return 3 * i; };
@@ -128,7 +129,8 @@ std::vector<std::vector<bool>> reachability(const Plan& plan) {
   };
   const auto by_copy_thread = [&](uint32_t i) { return plan.ops[i].stream == StreamKind::Load; };
   std::vector<std::vector<uint32_t>> before(3 * n);
-  // An instant has no event, so an operation that waits for it waits for what the instant waits for.
+  // An instant operation has no event. An operation that waits for it waits for the same
+  // operations.
   const std::function<void(uint32_t, uint32_t)> wait = [&](uint32_t point, uint32_t w) {
     if (!is_instant(w)) return before[point].push_back(done(w));
     for (uint32_t v : plan.waits_of(plan.ops[w])) wait(point, v);
@@ -154,7 +156,7 @@ std::vector<std::vector<bool>> reachability(const Plan& plan) {
     if (last == kNone) continue;
     before[started(i)].push_back(done(last));
   }
-  // What each thread passed of the other's, and what is done on streams, when an operation starts.
+  // `passed`: how far each thread has waited for the operations of the other thread.
   std::vector<std::vector<bool>> result(n, std::vector<bool>(n, false));
   uint32_t passed[2] = {0, 0};
   for (uint32_t i = 0; i < n; ++i) {

@@ -1,4 +1,4 @@
-// What the planner and the validator should find, worked out in the simplest way there is.
+// Reference results for the planner and the validator, computed with simple and slow algorithms.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,20 @@
 
 namespace ebb::test {
 
-/// How often chunks come to the device: with their content, or (create) without.
+/// How often a block is assigned to a chunk: with a load, or without (create).
 struct Brings {
   uint64_t loads = 0;
   uint64_t creates = 0;
 };
-/// Under furthest next use, by scanning ahead at every eviction. An activation chunk that comes to
-/// life again is used again; what is never used again goes first.
+/// Assignments if each eviction chooses the chunk with the furthest next use, which is found by a
+/// scan of the following items. A chunk that is never used again is evicted first. An activation
+/// chunk that is allocated again counts as used again.
 Brings count_by_scanning(const ChunkTrace& chunk_trace, uint32_t num_blocks);
-/// The fewest of any way to evict, by trying all: of brings, or of loads alone. REQUIRES: at most
-/// 20 chunks.
+/// The fewest assignments, or with `loads_alone` the fewest loads, of all possible evictions. Tries
+/// all of them. REQUIRES: at most 20 chunks.
 uint64_t fewest_by_trying_all(const ChunkTrace& chunk_trace, uint32_t num_blocks, bool loads_alone);
 
-/// For every operation: is each other one surely done before it starts? [later][earlier].
+/// [later][earlier]: is operation `earlier` certainly done before operation `later` starts?
 std::vector<std::vector<bool>> reachability(const Plan& plan);
 
 }  // namespace ebb::test

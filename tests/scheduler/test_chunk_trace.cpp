@@ -89,7 +89,7 @@ TEST(ChunkTrace, AUseOfSomeRowsNeedsTheirChunksAlone) {
     Uses want = chunks_of(Space::Weights, cuts[s], cuts[s + 1], chunk, Touch::Read);
     Uses sums = chunks_of(Space::GradientSums, extra + cuts[s], extra + cuts[s + 1], chunk / 2,
                           Touch::Create);
-    // The chunk that the slice before wrote in already is kept.
+    // A chunk that the slice before has written already is updated, not created.
     const uint64_t before = (extra + cuts[s + 1]) / (chunk / 2);
     if (k > 0 && sums.back().first.index == before) sums.back().second = Touch::Update;
     want.insert(want.end(), sums.begin(), sums.end());
@@ -120,7 +120,7 @@ TEST(ChunkTrace, UpdatesOnTheDeviceComeBehindTheirFinishOrTheEnd) {
     const size_t at = at_end ? 6 : 4;
     EXPECT_EQ(chunk_trace.items[at].updated_chunk, 1u);
     EXPECT_EQ(uses(chunk_trace, chunk_trace.items[at]), of_chunk_1);
-    // The rest is as it was.
+    // All other items are unchanged.
     for (size_t i = 0; i < plain.items.size(); ++i) {
       const ChunkTraceItem& item = chunk_trace.items[i < at ? i : i + 1];
       EXPECT_EQ(item.call, plain.items[i].call);
@@ -157,8 +157,8 @@ TEST(ChunkTrace, ArenaChunksLiveAsLongAsTheirSpans) {
   const size_t chunk = c.layout.chunk_bytes();
   c.trace.arena_bytes = 2 * chunk;
   c.trace.activations = {{0, 256, 0, 0},
-                         {256, 256, 1, 2},          // one life: there is no gap
-                         {chunk - 256, 512, 2, 3},  // straddles
+                         {256, 256, 1, 2},          // no gap: the same chunk stays allocated
+                         {chunk - 256, 512, 2, 3},  // lies in two chunks
                          {0, 256, 5, 5}};
   const auto lives = [](const ChunkTrace& chunk_trace, const ChunkTraceItem& item) {
     std::string text;
@@ -175,7 +175,7 @@ TEST(ChunkTrace, ArenaChunksLiveAsLongAsTheirSpans) {
       EXPECT_EQ(lives(chunk_trace, chunk_trace.items[i]), expected[i]) << i;
   };
   expect_lives({"+0", "", "+1", "-0-1", "", "+0-0"});
-  // A chunk rests while all that lives in it rests.
+  // A chunk is idle while all activations in it are idle.
   c.trace.activations = {{0, 256, 0, 5}, {256, 256, 1, 2}, {chunk, 256, 0, 5}};
   c.trace.idle_intervals = {{0, 0, 5}, {2, 1, 3}, {2, 3, 5}};
   expect_lives({"+0+1", "z1", "z0", "z1w1", "", "w0w1-0-1"});
@@ -212,7 +212,7 @@ TEST(ChunkTrace, PeakCountsChunksFromTheirFirstItemToTheirLast) {
   EXPECT_EQ(peak_of_chunks(make_chunk_trace(c.trace, c.layout, false)), 2u);
   c.trace.arena_bytes = 2 * c.layout.chunk_bytes();
   c.trace.activations = {{0, 256, 1, 3}, {c.layout.chunk_bytes(), 256, 2, 2}};
-  c.trace.idle_intervals = {{0, 1, 3}};  // at rest it counts
+  c.trace.idle_intervals = {{0, 1, 3}};  // an idle chunk counts
   EXPECT_EQ(peak_of_chunks(make_chunk_trace(c.trace, c.layout, false)), 4u);
   EXPECT_EQ(peak_of_chunks(ChunkTrace{}), 0u);
 }

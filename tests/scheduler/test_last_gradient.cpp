@@ -28,12 +28,12 @@ TEST(LastGradient, IsHomeWithTheEventThatTheNormWaitsFor) {
   last.begin(plan_with_norm());
   EXPECT_FALSE(last.is_home());
   last.submitted(0, *first);
-  EXPECT_FALSE(last.is_home()) << "another gradient is";
+  EXPECT_FALSE(last.is_home()) << "only another gradient is in host memory";
   std::promise<void> gate;
   stream->submit({}, [&] { gate.get_future().wait(); });
   stream->record(*second);
   last.submitted(1, *second);
-  EXPECT_FALSE(last.is_home()) << "it is on its way";
+  EXPECT_FALSE(last.is_home()) << "its store has not ended";
   gate.set_value();
   second->synchronize();
   EXPECT_TRUE(last.is_home());
@@ -48,10 +48,10 @@ TEST(LastGradient, IsForgottenWhenAStepBegins) {
   last.submitted(1, *event);
   EXPECT_TRUE(last.is_home());
   last.begin(plan_with_norm());
-  EXPECT_FALSE(last.is_home()) << "the event is done, of the step before";
+  EXPECT_FALSE(last.is_home()) << "the event that is done belongs to the step before";
   last.begin({});
   last.submitted(1, *event);
-  EXPECT_FALSE(last.is_home()) << "a plan without a norm";
+  EXPECT_FALSE(last.is_home()) << "the plan has no norm";
 }
 
 }  // namespace

@@ -139,8 +139,8 @@ TEST(Plan, RestCostsLittleTraffic) {
   EXPECT_LE(static_cast<double>(bytes), 1.04 * static_cast<double>(least));
 }
 
-/// What rests holds blocks that a plan of least traffic would use: it moves no more than that plan
-/// would without them.
+/// Resident and protected chunks occupy blocks that a plan of least traffic would use. The plan
+/// moves no more than a plan of least traffic without these blocks.
 TEST(Plan, HoldingMovesNoMoreThanTheLeastWithoutTheBlocksThatHold) {
   int num_tried = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
@@ -272,7 +272,8 @@ TEST(Plan, UnclippedStepsDeferEverySecondUpdateInABufferOfItsOwn) {
   const Plan& plan = planned.plan;
   const std::vector<uint32_t> order = round_order(c.trace, c.layout);
   std::vector<uint32_t> expected, deferred;
-  for (size_t i = 0; i + 2 < order.size(); ++i) {  // the last ones are what a forward begins with
+  // The next forward begins with the last two chunks, so their updates are not deferred.
+  for (size_t i = 0; i + 2 < order.size(); ++i) {
     if (i % 2 == 1) expected.push_back(order[i]);
   }
   std::ranges::sort(expected);
@@ -307,7 +308,8 @@ TEST(Plan, ResidentWeightsAreLoadedAfterTheirUpdateAndAreThereWhenTheStepBegins)
   const Plan plan = test::plan_case(c, blocks, false, false, 3).plan;
   const std::vector<uint32_t> resident = chunks_of(plan.resident_at_start);
   const std::vector<uint32_t> order = round_order(c.trace, c.layout);
-  EXPECT_EQ(resident, std::vector(order.begin(), order.begin() + 3));  // what is updated first
+  EXPECT_EQ(resident,
+            std::vector(order.begin(), order.begin() + 3));  // the chunks that are updated first
   std::vector<uint32_t> at_end = chunks_of(plan.resident_at_end);
   EXPECT_TRUE(std::ranges::is_permutation(at_end, resident));
   for (const uint32_t chunk : resident) {
@@ -323,7 +325,7 @@ TEST(Plan, ResidentWeightsAreLoadedAfterTheirUpdateAndAreThereWhenTheStepBegins)
     EXPECT_NE(std::ranges::find(plan.waits_of(plan.ops[*back]), *update),
               plan.waits_of(plan.ops[*back]).end());
     EXPECT_FALSE(test::find_op(plan, load, *back + 1));
-    // Behind what this step needs itself.
+    // It is loaded after all weights that this step needs.
     EXPECT_FALSE(test::find_op(
         plan,
         [&](const Op& op) {
@@ -366,7 +368,7 @@ TEST(Plan, WarmUpLoadsResidentWeightsAndFlushDropsThem) {
   EXPECT_EQ(flush.ops.size(), plan.deferred.size() + 4);
 }
 
-/// The last to be finished, so that the next step finds them at once; and nothing of them moves.
+/// The device updates the chunks whose gradients are finished last. None of their planes moves.
 TEST(Plan, WhatTheDeviceUpdatesStaysThere) {
   const Case c = test::make_case({.num_layers = 6}, 5);
   for (const bool clipped : {false, true}) {
@@ -398,7 +400,7 @@ TEST(Plan, WhatTheDeviceUpdatesStaysThere) {
     EXPECT_TRUE(fill.ops.empty());
     EXPECT_EQ(flush.resident_at_end.size(), 2u);
     EXPECT_EQ(flush.ops.size(), plan.deferred.size());
-    // Their gradients have no place at home.
+    // Their gradients have no gradient buffers.
     EXPECT_LE(plan.gradient_buffers, c.layout.num_chunks() - 2);
     for (const Op& op : plan.ops) {
       EXPECT_TRUE(op.gradient_buffer == kNone || op.gradient_buffer < plan.gradient_buffers);
@@ -407,7 +409,8 @@ TEST(Plan, WhatTheDeviceUpdatesStaysThere) {
 }
 
 TEST(Plan, LoadsStartAsSoonAsABlockIsFree) {
-  // Three blocks of room: the fourth weight takes the first one's block as soon as that is free.
+  // With three blocks, the fourth weight is loaded into the block of the first one as soon as this
+  // block is free.
   const Case c = test::make_case_from_text("r0 r1 r2 r3 r4", 5, 65536, 5);
   const PlanOptions options{.num_blocks = 3, .update = false};
   const Plan plan = make_plan(c.trace, c.layout, options);
@@ -421,9 +424,9 @@ TEST(Plan, LoadsStartAsSoonAsABlockIsFree) {
 }
 
 TEST(Plan, WhatIsOnlyGivenABlockLeavesTheOldestToLoads) {
-  // Six blocks of room: sums (two chunks of them each) go round in the blocks that sums left just
-  // now, gradients take those of their weights. A gradient's block, whose content has yet to go
-  // home, is taken only where there is no other.
+  // With six blocks, gradient sums (two chunks for each chunk of weights) get the blocks that other
+  // sums have just left, and gradients get the blocks of their weights. The block of a gradient
+  // that is not stored yet is reused only if no other block is free.
   const Case c = test::make_case_from_text("r0 r1 r2 r3 r4 r5 w5 w4 w3 w2 w1 w0", 6, 65536, 6);
   const Plan plan = test::plan_case(c, 6, false).plan;
   const auto backward = test::find_op(plan, [](const Op& op) { return op.call == 6; });
@@ -444,7 +447,8 @@ TEST(Plan, WhatIsOnlyGivenABlockLeavesTheOldestToLoads) {
             "s3b5 run10 ");
 }
 
-/// Who gives a block on waits once: for a store, which stands behind the last use, or for that.
+/// A drop waits for one operation: for the store of the chunk, which runs after its last use, or
+/// for the last use.
 TEST(Plan, WhoLeavesWaitsForOneOperationBehindItsLastUse) {
   int num_behind_stores = 0;
   for (uint64_t seed = 0; seed < 30; ++seed) {
@@ -463,7 +467,8 @@ TEST(Plan, WhoLeavesWaitsForOneOperationBehindItsLastUse) {
   EXPECT_GT(num_behind_stores, 0);
 }
 
-/// A chunk that is loaded comes back to its address: not before the other thread took it away.
+/// A chunk is loaded again at the same address. The load waits until the other thread has dropped
+/// it.
 TEST(Plan, AChunkComesBackOnceItHasLeft) {
   int num_found = 0;
   for (uint64_t seed = 0; seed < 30; ++seed) {
@@ -476,7 +481,7 @@ TEST(Plan, AChunkComesBackOnceItHasLeft) {
         if (left.kind != OpKind::Drop || !(left.chunk == op.chunk)) continue;
         EXPECT_NE(left.stream, op.stream);
         const Plan damaged = test::without_wait(plan, i, w);
-        if (test::reachability(damaged)[i][w]) continue;  // by way of another
+        if (test::reachability(damaged)[i][w]) continue;  // another wait implies this one
         ++num_found;
         const auto messages = validate(damaged, c.trace, c.layout, options);
         const bool is_found = std::ranges::any_of(messages, [](const std::string& m) {

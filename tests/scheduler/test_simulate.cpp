@@ -9,7 +9,7 @@ namespace {
 using test::Case;
 using test::Planned;
 
-// 100 flops and 10 bytes a moment, 131,072 bytes a chunk of weights.
+// Each call has 100 flops and 10 bytes. A chunk of weights has 131,072 bytes.
 constexpr double kChunk = 131072;
 
 Plan evaluation_plan(const Case& c, uint32_t num_blocks) {
@@ -18,7 +18,7 @@ Plan evaluation_plan(const Case& c, uint32_t num_blocks) {
 
 TEST(Simulate, LoadsOverlapCompute) {
   const Case c = test::make_case_from_text("r0 r1 r2", 3, 65536, 3);
-  // A load takes 1 s, a moment 2 s: all but the first load are hidden.
+  // A load takes 1 s and a call 2 s: all loads but the first one overlap with calls.
   const Machine machine{.flops_per_s = 50, .load_bytes_per_s = kChunk};
   const Simulation s = simulate(evaluation_plan(c, 3), c.trace, c.layout, machine);
   EXPECT_DOUBLE_EQ(s.seconds, 1 + 3 * 2);
@@ -32,7 +32,7 @@ TEST(Simulate, ASlowLinkStallsCompute) {
   const Machine machine{.flops_per_s = 100, .load_bytes_per_s = kChunk / 2};
   const Simulation s = simulate(evaluation_plan(c, 3), c.trace, c.layout, machine);
   EXPECT_DOUBLE_EQ(s.seconds, 3 * 2 + 1);
-  EXPECT_DOUBLE_EQ(s.stall_s, 2);  // twice one second, between moments
+  EXPECT_DOUBLE_EQ(s.stall_s, 2);  // two stalls of 1 s between calls
 }
 
 TEST(Simulate, ALoadWaitsForItsBlock) {
@@ -56,8 +56,8 @@ TEST(Simulate, AStepOfOneChunkByHand) {
   const Case c = test::make_case_from_text("r0 w0", 1, 65536, 1);
   const Plan plan = test::plan_case(c, 4, false).plan;
   const double update_bytes = 65536 * 26.0;
-  const Machine machine{.flops_per_s = 100,               // 1 s a moment
-                        .device_bytes_per_s = 65536 * 6,  // 1 s to finish: sums 4, gradient 2
+  const Machine machine{.flops_per_s = 100,               // 1 s for each call
+                        .device_bytes_per_s = 65536 * 6,  // 1 s to round: 4 + 2 bytes per element
                         .load_bytes_per_s = kChunk / 3,   // 3 s
                         .store_bytes_per_s = kChunk / 5,  // 5 s
                         .update_bytes_per_s = update_bytes / 7};  // 7 s
@@ -73,7 +73,7 @@ TEST(Simulate, AStepOfOneChunkByHand) {
   const Plan clipped_plan = test::plan_case(c, 4, true).plan;
   const Bound clipped = lower_bound(c.trace, c.layout, clipped_plan, machine, true);
   EXPECT_DOUBLE_EQ(clipped.seconds,
-                   7 + 5);  // the update beside the forward, the store beside the backward
+                   7 + 5);  // the update during the forward, the store during the backward
   EXPECT_STREQ(clipped.bound_by, "update, forward");
 }
 
@@ -82,24 +82,24 @@ TEST(Simulate, SharedCoresAddUp) {
   const Plan plan = test::plan_case(c, 4, false).plan;
   Machine machine{.flops_per_s = 100, .update_bytes_per_s = 65536 * 26.0 / 7, .shared_cores = true};
   EXPECT_DOUBLE_EQ(lower_bound(c.trace, c.layout, plan, machine, false).seconds, 2 + 7);
-  machine.copy_bytes_per_s = kChunk;  // one up, one down
+  machine.copy_bytes_per_s = kChunk;  // one load, one store
   EXPECT_DOUBLE_EQ(lower_bound(c.trace, c.layout, plan, machine, false).seconds, 2 + 7 + 2);
 }
 
 TEST(Simulate, EmulatedKernelsLeaveTheCoresToTheOthers) {
   const Case c = test::make_case_from_text("r0 w0", 1, 65536, 1);
-  const Machine machine{.flops_per_s = 50,  // 2 s a moment
+  const Machine machine{.flops_per_s = 50,  // 2 s for each call
                         .update_bytes_per_s = 65536 * 26.0 / 7,
                         .shared_cores = true,
                         .emulate_compute = true,
-                        .copy_bytes_per_s = kChunk};  // one up, one down
+                        .copy_bytes_per_s = kChunk};  // one load, one store
   const Plan plan = test::plan_case(c, 4, false).plan;
   const Bound bound = lower_bound(c.trace, c.layout, plan, machine, false);
   EXPECT_DOUBLE_EQ(bound.seconds, 7 + 2);
   EXPECT_STREQ(bound.bound_by, "update");
   const Plan clipped_plan = test::plan_case(c, 4, true).plan;
   const Bound clipped = lower_bound(c.trace, c.layout, clipped_plan, machine, true);
-  // Beside the forward the update and the copy up, then the backward.
+  // During the forward the update and the load, then the backward.
   EXPECT_DOUBLE_EQ(clipped.seconds, 7 + 1 + 2);
   EXPECT_STREQ(clipped.bound_by, "update, forward");
 }
@@ -186,32 +186,34 @@ TEST(Simulate, ComputeAndUpdateHalveEachOther) {
   const Case c = test::make_case_from_text("r1 r1 w0", 2, 65536, 2);
   const Plan plan = test::plan_case(c, 6, true, true).plan;
   Machine machine{.flops_per_s = 100, .update_bytes_per_s = 65536 * 26.0 / 4};
-  // Alone: the update of chunk 0 takes 4 s beside two moments of 1 s; the third comes behind it.
+  // Without shared cores, the update of chunk 0 takes 4 s and overlaps with two calls of 1 s. The
+  // third call runs after the update.
   EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 4 + 1);
   machine.shared_cores = true;
-  // The moments take 2 s each; of the update's 4 s, 2 are left then, and 1 s of the third moment.
+  // With shared cores, the two calls take 2 s each. After them, 2 s of the update are left, and
+  // then the third call takes 1 s.
   const Simulation s = simulate(plan, c.trace, c.layout, machine);
   EXPECT_DOUBLE_EQ(s.seconds, 4 + 2 + 1);
   EXPECT_DOUBLE_EQ(s.stall_s, 2);
   EXPECT_DOUBLE_EQ(update_seconds(s, plan), 6);
   EXPECT_DOUBLE_EQ(s.stream_busy_s[static_cast<int>(StreamKind::Compute)], 3);
-  machine.emulate_compute = true;  // and take none of the cores
+  machine.emulate_compute = true;  // calls use no core
   EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 4 + 1);
 }
 
 TEST(Simulate, CopiesTakeTheirPartOfTheCores) {
   const Case c = test::make_case_from_text("r0 r1", 2, 65536, 2);
   const Plan plan = evaluation_plan(c, 2);
-  // A load takes 2 s, and one second of the cores; a moment 1 s.
+  // A load takes 2 s, and 1 s of all cores. A call takes 1 s.
   Machine machine{.flops_per_s = 100,
                   .load_bytes_per_s = kChunk / 2,
                   .shared_cores = true,
                   .copy_bytes_per_s = kChunk};
-  // The first moment has half of the cores beside the second load: both end together.
+  // The first call has half of the cores while the second load runs: both end at the same time.
   EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 2 + 2 + 1);
   machine.copy_bytes_per_s = 0;
   EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 2 + 2 + 1);
-  machine.flops_per_s = 50;  // 2 s of moments: nothing to lose, or half of the overlap
+  machine.flops_per_s = 50;  // a call takes 2 s; if copies use no core, it is not slower
   EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 2 + 2 + 2);
   machine.copy_bytes_per_s = kChunk;
   EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 2 + 2 + 1 + 2);
@@ -219,12 +221,12 @@ TEST(Simulate, CopiesTakeTheirPartOfTheCores) {
 
 TEST(Simulate, AMemoryCopyIsAsFastAsTheCoresAre) {
   const Case c = test::make_case_from_text("r0 r1", 2, 65536, 2);
-  // No link to speak of: a copy is all processor, and nothing else runs beside it.
+  // The link has no limit: a copy uses all cores, and nothing else runs at the same time.
   const Machine machine{.flops_per_s = 100, .shared_cores = true, .copy_bytes_per_s = kChunk};
   EXPECT_DOUBLE_EQ(simulate(evaluation_plan(c, 2), c.trace, c.layout, machine).seconds, 2 + 2);
 }
 
-/// The lanes one after the other, without a clock: what they take where none slows another down.
+/// The times of a plan whose streams do not slow each other down, computed without a clock.
 std::vector<OpTime> times_without_sharing(const Plan& plan, const Trace& trace,
                                           const Layout& layout, const Machine& machine) {
   std::vector<OpTime> times(plan.ops.size());

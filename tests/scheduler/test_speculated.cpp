@@ -13,7 +13,7 @@ PlanOptions options_with(uint32_t num_blocks, uint32_t speculated_chunks) {
   return {.num_blocks = num_blocks, .defer_updates = true, .speculated_chunks = speculated_chunks};
 }
 
-/// In the order of the backward.
+/// The chunks with a speculative update, in the order of the backward.
 std::vector<uint32_t> speculated(const Plan& plan) {
   std::vector<uint32_t> chunks;
   for (const Op& op : plan.ops) {
@@ -22,7 +22,8 @@ std::vector<uint32_t> speculated(const Plan& plan) {
   return chunks;
 }
 
-/// So neither the backward's end nor the next forward's beginning has a row of updates to wait for.
+/// If they were not spread, the end of the backward or the beginning of the next forward would wait
+/// for a series of updates.
 TEST(Speculated, AreSpreadOverTheBackward) {
   int num_cases = 0;
   for (uint64_t seed = 0; seed < 40; ++seed) {
@@ -38,7 +39,7 @@ TEST(Speculated, AreSpreadOverTheBackward) {
       const std::vector<uint32_t> some = speculated(plan);
       ASSERT_EQ(some.size(), num);
       EXPECT_EQ(some.front(), all.front());
-      EXPECT_NE(some.back(), all.back()) << "the next forward begins with it";
+      EXPECT_NE(some.back(), all.back()) << "the next forward needs this chunk first";
       for (size_t i = 1; i < some.size(); ++i) {
         const auto gap = std::ranges::find(all, some[i]) - std::ranges::find(all, some[i - 1]);
         EXPECT_GE(gap, n / num);

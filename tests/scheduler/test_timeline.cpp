@@ -1,5 +1,5 @@
-// The timeline of a plan: what is made of when operations ended, against the simulation, which
-// knows when they began.
+// The timeline of a plan is computed from the times at which operations end. The tests compare it
+// with the simulation, which also knows when they begin.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -56,8 +56,8 @@ TEST(Timeline, StallsAreTheIdleTimeOfTheComputeStream) {
     double stalled = 0, busy = 0, last = 0;
     for (const Stall& stall : compute_stalls(s.plan, times)) {
       stalled += stall.seconds;
-      ASSERT_NE(stall.cause, kNone) << "a simulated program is never late";
-      // The cause is what ended last before the operation began.
+      ASSERT_NE(stall.cause, kNone) << "the program thread of a simulation is never late";
+      // The cause is the operation that ended last before this one began.
       EXPECT_NEAR(times[stall.cause].end_s, times[stall.op].start_s, 1e-12) << seed;
       EXPECT_NEAR(stall.start_s + stall.seconds, times[stall.op].start_s, 1e-12) << seed;
     }

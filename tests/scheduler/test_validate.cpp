@@ -1,4 +1,4 @@
-// Good plans, damaged: every damage must be found.
+// The validator must find every damage to a valid plan.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ test::OpTest is_kind(OpKind kind) {
   return [kind](const Op& op) { return op.kind == kind; };
 }
 
-/// A plan with evictions of weights and of sums, and what may be done to it.
+/// A plan that evicts weights and gradient sums, with helpers that damage it.
 class Damage : public testing::TestWithParam<bool> {
  protected:
   Damage() {
@@ -154,7 +154,11 @@ TEST_P(Damage, AStoreAndTheLoadThatReusesItsBlock) {
 
 TEST_P(Damage, WeightsAreNotStored) {
   const uint32_t store = first(is_store);
-  expect_found(with(store, [](Op& op) { op.chunk = {Space::Weights, 0}; }), "no place in host memory");
+  expect_found(with(store,
+                    [](Op& op) {
+                      op.chunk = {Space::Weights, 0};
+                    }),
+               "no place in host memory");
 }
 
 TEST_P(Damage, TheWrongGradientBuffer) {
@@ -251,7 +255,7 @@ TEST(Validate, AnUpdateBeforeTheNormIsFoundWherePlansClip) {
   EXPECT_NE(messages[0].find("updated before the norm"), std::string::npos) << messages[0];
 }
 
-/// A plan with carried updates, and what is wrong with a damaged one.
+/// A plan with deferred updates, and the first message for a damaged plan.
 struct Deferring {
   const Case c = test::make_case({.num_layers = 3}, 2);
   const Planned planned = test::plan_case(c, test::smallest_blocks(c), true, true);
@@ -303,10 +307,10 @@ TEST(Validate, ADeferredUpdateThatIsLostOrMadeTwiceIsFound) {
   EXPECT_FALSE(validate(plan, deferring.c.trace, deferring.c.layout, waiting).empty());
 }
 
-/// A plan that holds weights, and what is wrong with a damaged one.
+/// A plan with resident weights, and the first message for a damaged plan.
 struct Holding {
   const Case c = test::make_case({.num_layers = 5}, 2);
-  // As many slots as chunks: then nobody but the load itself waits for its update.
+  // With as many gradient buffers as chunks, only the load of a chunk waits for its update.
   const PlanOptions options{.num_blocks = test::smallest_blocks(c) + 4,
                             .update_after_norm = false,
                             .gradient_buffers = c.layout.num_chunks(),
@@ -317,7 +321,7 @@ struct Holding {
     const auto messages = validate(plan, c.trace, c.layout, planned.options);
     return messages.empty() ? "" : messages[0];
   }
-  /// The operation that brings the first held chunk back.
+  /// The last load of the first resident chunk.
   uint32_t reload() const {
     const Plan& plan = planned.plan;
     uint32_t last = kNone;
@@ -369,7 +373,7 @@ TEST(Validate, OtherWeightsAtTheStartThanAtTheEndAreFound) {
   EXPECT_NE(holding.first_fault(elsewhere), "");
 }
 
-/// A plan that updates on the device, and what is wrong with a damaged one.
+/// A plan with device updates, and the first message for a damaged plan.
 struct OnDevice {
   explicit OnDevice(bool clipped)
       : planned(test::plan_case(c, test::smallest_blocks(c) + 6, clipped, clipped, 0, 2)) {}
@@ -387,7 +391,7 @@ struct OnDevice {
   }
 };
 
-/// What lives there is not loaded, and not dropped.
+/// An evaluation neither loads nor drops the chunks that the device updates.
 TEST(Validate, AnEvaluationThatMovesWhatLivesOnTheDeviceIsFound) {
   const Case c = test::make_case({.num_layers = 5}, 2);
   const uint32_t blocks = smallest_need(c.trace, c.layout, false).num_blocks + 2;
@@ -455,7 +459,7 @@ TEST(Validate, WaitsThatMatterInManyPlans) {
   }
 }
 
-/// A plan for slices of a head brings too few sums for a moment that uses it whole.
+/// A plan for slices of a classifier allocates too few gradient sums for a call that uses all rows.
 TEST(Validate, ChunksOfOtherRowsAreMissed) {
   Case c = test::make_case(
       {.num_layers = 2, .tied = true, .num_head_slices = 3, .max_elements = 600'000}, 8);
@@ -470,8 +474,8 @@ TEST(Validate, ChunksOfOtherRowsAreMissed) {
 }
 
 TEST(Validate, ALoadAfterTheUpdateIsFound) {
-  // Weights 0 are read after the last gradient; a plan that finished them at once would load what
-  // is updated already.
+  // Weight 0 is read after its last gradient. If its gradient were rounded at once, the last read
+  // would load updated weights.
   const Case c = test::make_case_from_text("r0 w0 r1 r0 w1", 2, 65536, 1);
   const Planned planned = test::plan_case(c, test::smallest_blocks(c), false);
   ASSERT_TRUE(validate(planned.plan, c.trace, c.layout, planned.options).empty());

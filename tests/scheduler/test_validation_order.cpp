@@ -1,4 +1,4 @@
-// Which operations of a plan are surely done before which others start.
+// Which operations of a plan are certainly done before which others start.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -37,7 +37,7 @@ Op store() {
       .kind = OpKind::Move, .stream = StreamKind::Store, .from = Tier::Device, .to = Tier::Host};
 }
 
-/// Operations, each with what it waits for.
+/// A plan from operations, each with the indices of those that it waits for.
 Plan plan_of(const std::vector<std::pair<Op, std::vector<uint32_t>>>& ops) {
   Plan plan;
   for (auto [op, waits] : ops) {
@@ -49,7 +49,8 @@ Plan plan_of(const std::vector<std::pair<Op, std::vector<uint32_t>>>& ops) {
   return plan;
 }
 
-/// Where blocks keep their addresses, the thread that takes one has not waited itself.
+/// A drop with a wait makes its stream wait, not its thread. All later operations of the stream run
+/// after the wait.
 TEST(ValidationOrder, AStreamGoesOnAfterWhatItsBlocksWaitFor) {
   const Plan plan = plan_of({{run(), {}},
                              {store(), {0}},
@@ -63,11 +64,11 @@ TEST(ValidationOrder, AStreamGoesOnAfterWhatItsBlocksWaitFor) {
   const validation::Order order(plan);
   EXPECT_TRUE(order.messages().empty());
   for (const uint32_t later : {2, 3, 4, 5, 6, 7}) EXPECT_TRUE(order.before(1, later)) << later;
-  EXPECT_FALSE(order.before(1, 8)) << "another stream than the program thread's";
+  EXPECT_FALSE(order.before(1, 8)) << "the update stream has not waited";
   EXPECT_TRUE(order.before(2, 3) && order.before(3, 4) && order.before(5, 6));
 }
 
-/// Where blocks move, it has waited for that and not for its lane.
+/// A drop without waits does not wait for the operations of its own stream.
 TEST(ValidationOrder, ABlockIsNotBehindItsStream) {
   const Plan plan =
       plan_of({{run(), {}}, {drop(StreamKind::Compute), {}}, {place(), {}}, {run(), {}}});
@@ -76,8 +77,8 @@ TEST(ValidationOrder, ABlockIsNotBehindItsStream) {
   EXPECT_TRUE(order.before(0, 3));
 }
 
-/// Who waits for a block to be taken waits for the same, and the other thread has to have come so
-/// far.
+/// An operation that waits for a drop of the other thread waits for the waits of this drop, and for
+/// the other thread to have reached it.
 TEST(ValidationOrder, AnotherStreamKnowsOfABlockByWaitingForIt) {
   const Plan plan = plan_of({{run(), {}},
                              {run(), {}},
@@ -89,11 +90,13 @@ TEST(ValidationOrder, AnotherStreamKnowsOfABlockByWaitingForIt) {
   const validation::Order order(plan);
   EXPECT_FALSE(order.before(2, 4) || order.before(3, 4));
   EXPECT_TRUE(order.before(3, 5) && order.before(1, 5));
-  EXPECT_TRUE(order.before(2, 5)) << "it is noted, and what it waits for is before what 3 does";
-  EXPECT_TRUE(order.before(3, 6)) << "behind the load before";
+  EXPECT_TRUE(order.before(2, 5)) << "the program thread has passed drop 2, and the wait of drop 2 "
+                                     "is done before that of drop 3";
+  EXPECT_TRUE(order.before(3, 6)) << "load 6 runs after load 5";
 }
 
-/// Not after what its thread waited for before: who waits for the drop would not know of that.
+/// The drop does not count as done after earlier waits of its thread: operations that wait for the
+/// drop do not wait for those.
 TEST(ValidationOrder, AChunkIsDroppedAfterItsOwnWaits) {
   const Plan plan = plan_of({{store(), {}},
                              {drop(StreamKind::Load), {0}},

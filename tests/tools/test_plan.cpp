@@ -311,7 +311,7 @@ TEST_F(PlanCommand, SaysHowManyBlocksAreRecomputedBetweenOthers) {
   const int recomputed = chosen["recomputed_layers"];
   EXPECT_GT(recomputed, 0);
   EXPECT_LT(recomputed, 48);
-  EXPECT_SAYS(plan(settings).out, fmt::format("block of {}, spread", recomputed));
+  EXPECT_SAYS(plan(settings).out, fmt::format("layer of {}, spread", recomputed));
 }
 
 /// With the smallest device budget, the plan needs more host memory than the 128 GB of this
@@ -350,7 +350,7 @@ TEST_F(PlanCommand, CountsTheRingsThatPinnedMeans) {
     size_t bytes = 0;
     const Json planned = plan_json(arguments);
     for (const Json& entry : planned["memory"]) {
-      if (entry["class"] == "rings for copies") bytes += entry["bytes"].get<size_t>();
+      if (entry["class"] == "staging buffers") bytes += entry["bytes"].get<size_t>();
     }
     return bytes;
   };

@@ -278,7 +278,7 @@ TEST(WhyChosen, NamesTheSpeculationThatWasNotWorthIt) {
   p.candidates = {{.update = UpdateOrder::Overlap, .seconds = 1},
                   {.update = UpdateOrder::Speculate, .seconds = 0.98}};
   EXPECT_EQ(why_chosen(p),
-            "in 1.020 x the time of the next, but not in the hope that nothing is clipped");
+            "1.020 x the time of the next, which speculates and is slower in clipped steps");
   p.candidates[1].seconds = 1.5;
   EXPECT_EQ(why_chosen(p), "fastest, the next takes 1.500 x");
 }
@@ -453,7 +453,7 @@ TEST_F(ChooseTest, WhatIsToldIsNotChosen) {
   EXPECT_EQ(p.options.micro_batch_order, MicroBatchOrder::Vertical);
   EXPECT_EQ(p.options.recompute, Recompute::Layer);
   EXPECT_EQ(p.options.update, UpdateOrder::Wait);
-  EXPECT_EQ(why_chosen(p), "as asked for");
+  EXPECT_EQ(why_chosen(p), "as requested");
 }
 
 TEST_F(ChooseTest, TooSmallForAnyIsRefusedWithTheSmallestThatWorks) {

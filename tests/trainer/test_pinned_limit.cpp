@@ -48,12 +48,12 @@ TEST_F(PinnedLimit, LeavesATrainersOtherMemoryItsRoom) {
   EXPECT_GT(device->staged_bytes(), 0u);
   EXPECT_LE(device->pinned_bytes(), run.pinned_bytes);
   size_t buffers = 0;
-  for (const char* name : {"inputs", "loss", "coefficients", "state's window"}) {
+  for (const char* name : {"inputs", "loss", "coefficients", "bounce buffer"}) {
     buffers += pages(prepared.ledger.bytes(name, Tier::Host));
   }
   const size_t home =
       copied_bytes(*prepared.layout, state_planes(run.dtype), home_options(prepared.plan));
-  const size_t rings = prepared.ledger.bytes("rings for copies", Tier::Host);
+  const size_t rings = prepared.ledger.bytes("staging buffers", Tier::Host);
   EXPECT_GT(rings, 0u);
   EXPECT_EQ(device->pinned_bytes() + device->staged_bytes(), buffers + pages(home) + rings);
 }
@@ -91,7 +91,7 @@ TEST_F(PinnedLimit, LeavesAnInferencesResultsTheirRoom) {
   EXPECT_EQ(device->pinned_bytes() + device->staged_bytes(),
             pages(prepared.input_bytes) + kPage + pages(prepared.result_bytes) +
                 pages(copied_bytes(*prepared.layout, weights, {})) +
-                prepared.ledger.bytes("rings for copies", Tier::Host));
+                prepared.ledger.bytes("staging buffers", Tier::Host));
 }
 
 }  // namespace
