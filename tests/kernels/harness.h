@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -139,18 +138,6 @@ std::vector<int32_t> random_indices(int64_t n, int64_t limit, uint64_t seed);
 /// `scale` has an entry for each element: the sum of the absolute terms that made it.
 testing::AssertionResult close(const Values& got, const Values& want, const Values& scale,
                                double relative, DType dtype);
-Values absolute(const Values& v);
-Values sum(const Values& a, const Values& b);
-double dot(const Values& a, const Values& b);
-
-/// (f(x + h v) - f(x - h v)) / 2h for the scalar f = dot(weights, forward(x)).
-double finite_difference(const std::function<Values(const Values&)>& forward, const Values& weights,
-                         const Values& x, const Values& direction, double h);
-
-/// Is the directional derivative of `forward` at x, along random directions, that of `gradient`?
-testing::AssertionResult differentiates(const std::function<Values(const Values&)>& forward,
-                                        const Values& weights, const Values& x,
-                                        const Values& gradient, double h, double tolerance);
 
 inline const char* text(Write write) { return write == Write::Store ? "store" : "add"; }
 

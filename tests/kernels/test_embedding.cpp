@@ -21,26 +21,6 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Embedding,
                                   std::to_string(s.c) + "_" + std::to_string(s.rows);
                          }));
 
-Values looked_up(const Values& table, const std::vector<int32_t>& indices, int64_t c) {
-  Values r;
-  for (int32_t index : indices) {
-    const auto first = table.begin() + index * c;
-    r.insert(r.end(), first, first + c);
-  }
-  return r;
-}
-
-Values scattered(const Values& dy, const std::vector<int32_t>& indices, int64_t c, int64_t rows) {
-  Values r(static_cast<size_t>(rows * c));
-  for (size_t i = 0; i < indices.size(); ++i) {
-    for (int64_t j = 0; j < c; ++j) {
-      r[static_cast<size_t>(indices[i] * c + j)] +=
-          dy[i * static_cast<size_t>(c) + static_cast<size_t>(j)];
-    }
-  }
-  return r;
-}
-
 TEST_P(Embedding, Forward) {
   const auto [dtype, s] = GetParam();
   Harness h;
@@ -49,10 +29,10 @@ TEST_P(Embedding, Forward) {
   const Array y(dtype, {s.n, s.c});
   const Array token_array = int_array(tokens), position_array = int_array(positions);
   h.kernels->embedding_forward(h.stream, y, token_array, {}, wte, {});
-  EXPECT_EQ(y.values(), looked_up(wte.values(), tokens, s.c));
+  EXPECT_EQ(y.values(), embedding(wte.values(), tokens, s.c));
   h.kernels->embedding_forward(h.stream, y, token_array, position_array, wte, wpe);
   const Values want =
-      sum(looked_up(wte.values(), tokens, s.c), looked_up(wpe.values(), positions, s.c));
+      sum(embedding(wte.values(), tokens, s.c), embedding(wpe.values(), positions, s.c));
   EXPECT_TRUE(close(y.values(), want, want, 0, dtype));
 }
 
@@ -65,9 +45,10 @@ TEST_P(Embedding, Backward) {
     const Array table = random_array(DType::F32, {s.rows, s.c}, 3);
     const Values before = write == Write::Add ? table.values() : Values(table.values().size());
     h.kernels->embedding_backward(h.stream, table, dy, int_array(tokens), write);
-    EXPECT_TRUE(close(table.values(), sum(before, scattered(dy.values(), tokens, s.c, s.rows)),
-                      sum(absolute(before), scattered(absolute(dy.values()), tokens, s.c, s.rows)),
-                      5e-7, DType::F32))
+    EXPECT_TRUE(
+        close(table.values(), sum(before, embedding_gradient(dy.values(), tokens, s.c, s.rows)),
+              sum(absolute(before), embedding_gradient(absolute(dy.values()), tokens, s.c, s.rows)),
+              5e-7, DType::F32))
         << text(write);
   }
 }

@@ -126,8 +126,7 @@ TEST(Linear, BackwardIsTheSlopeOfForward) {
   EXPECT_TRUE(differentiates([&](const Values& v) { return forward(x, w, v); }, dy, b, db.values(),
                              0.5, 1e-5));
 
-  Values wrong_sign = dx.values();
-  for (double& v : wrong_sign) v = -v;
+  const Values wrong_sign = negative(dx.values());
   EXPECT_FALSE(differentiates([&](const Values& v) { return forward(v, w, b); }, dy, x, wrong_sign,
                               0.5, 1e-5));
 }

@@ -275,8 +275,8 @@ TEST(Sum, IsTheSumInFp64) {
   for (int64_t n : {1, 63, 64, 65, 1009}) {
     const Array values = random_array(DType::F32, {n}, 1), total(DType::F64, {1});
     h.kernels->sum(h.stream, total, values, Write::Store);
-    double want = 0, size = 0;
-    for (double v : values.values()) want += v, size += std::abs(v);
+    const double want = column_sums(values.values(), n, 1)[0];
+    const double size = column_sums(absolute(values.values()), n, 1)[0];
     EXPECT_NEAR(total.values()[0], want, size * 1e-15);
     h.kernels->sum(h.stream, total, values, Write::Add);
     EXPECT_NEAR(total.values()[0], 2 * want, size * 2e-15);

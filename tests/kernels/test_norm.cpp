@@ -119,8 +119,7 @@ TEST(LayerNorm, BackwardIsTheSlopeOfForward) {
     return moved.y.values();
   };
   EXPECT_TRUE(differentiates(forward, dy.values(), in.x.values(), dx.values(), 1e-3, 2e-3));
-  Values wrong_sign = dx.values();
-  for (double& v : wrong_sign) v = -v;
+  const Values wrong_sign = negative(dx.values());
   EXPECT_FALSE(differentiates(forward, dy.values(), in.x.values(), wrong_sign, 1e-3, 2e-3));
 }
 

@@ -37,9 +37,7 @@ struct Turned {
       : positions(int_array(random_indices(c.rows, limit, 10))),
         table(DType::F32, {c.rows, c.width}) {
     const std::vector<double> frequencies = frequencies_of(c.width / 2);
-    for (double position : positions.values()) {
-      for (double f : frequencies) angles.push_back(position * f);
-    }
+    angles = product(positions.values(), frequencies, c.rows, 1, c.width / 2);
     h.kernels->rotary_table(h.stream, table, positions, frequencies, factor);
   }
 };
@@ -48,12 +46,7 @@ TEST_P(RotaryTest, TheTableIsRoundedOnceFromFp64) {
   const auto& [dtype, c] = GetParam();
   Harness h;
   const Turned t(h, c, 2'000'000);
-  Values want(static_cast<size_t>(c.rows * c.width));
-  const size_t half = static_cast<size_t>(c.width) / 2;
-  for (size_t i = 0; i < t.angles.size(); ++i) {
-    want[i / half * 2 * half + i % half] = t.factor * std::cos(t.angles[i]);
-    want[i / half * 2 * half + half + i % half] = t.factor * std::sin(t.angles[i]);
-  }
+  const Values want = rotary_table(t.angles, c.rows, c.width / 2, t.factor);
   EXPECT_TRUE(close(t.table.values(), want, Values(want.size(), 1), 1e-15, DType::F32));
 }
 
@@ -66,14 +59,8 @@ TEST_P(RotaryTest, TurnsPairsAndLeavesTheRest) {
   h.kernels->rotary(h.stream, x, t.table, c.heads, RotaryDirection::Forward);
   const Values want = rotate(before, t.angles, c.rows, c.columns, c.heads, c.width, t.factor);
   EXPECT_TRUE(close(x.values(), want, Values(want.size(), 2), 2e-7, dtype));
-  const Values backwards = rotate(
-      before,
-      [&] {
-        Values negative = t.angles;
-        for (double& a : negative) a = -a;
-        return negative;
-      }(),
-      c.rows, c.columns, c.heads, c.width, t.factor);
+  const Values backwards =
+      rotate(before, negative(t.angles), c.rows, c.columns, c.heads, c.width, t.factor);
   const Array back(dtype, {c.rows, c.columns}, before);
   h.kernels->rotary(h.stream, back, t.table, c.heads, RotaryDirection::Backward);
   EXPECT_TRUE(close(back.values(), backwards, Values(want.size(), 2), 2e-7, dtype));

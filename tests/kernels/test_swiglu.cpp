@@ -22,19 +22,6 @@ INSTANTIATE_TEST_SUITE_P(Sizes, SwigluTest,
                                   std::to_string(size.f) + "_" + text(write);
                          }));
 
-/// With respect to x (n, 2 f).
-Values swiglu_gradient(const Values& dy, const Values& x, int64_t n, int64_t f) {
-  Values dx(x.size());
-  for (int64_t i = 0; i < n * f; ++i) {
-    const auto gate = static_cast<size_t>(i / f * 2 * f + i % f),
-               up = gate + static_cast<size_t>(f);
-    const double d = dy[static_cast<size_t>(i)];
-    dx[gate] = d * x[up] * silu_slope(x[gate]);
-    dx[up] = d * silu(x[gate]);
-  }
-  return dx;
-}
-
 TEST_P(SwigluTest, ForwardAndBackward) {
   const auto [dtype, s, write] = GetParam();
   Harness h;
