@@ -31,6 +31,9 @@ Values values(const Eigen::DenseBase<Expression>& expression) {
   return v;
 }
 
+/// Every product is this one: each combination of types would take another second to compile.
+Matrix times(const Eigen::Ref<const Matrix>& a, const Eigen::Ref<const Matrix>& b) { return a * b; }
+
 }  // namespace
 
 Values absolute(const Values& v) { return values(flat(v).abs()); }
@@ -39,7 +42,7 @@ Values multiply(const Values& a, const Values& b) { return values(flat(a) * flat
 Values negative(const Values& v) { return values(-flat(v)); }
 
 Values product(const Values& a, const Values& b, int64_t m, int64_t k, int64_t n) {
-  return values(matrix(a, m, k) * matrix(b, k, n));
+  return values(times(matrix(a, m, k), matrix(b, k, n)));
 }
 
 Values transpose(const Values& a, int64_t rows, int64_t columns) {
@@ -52,7 +55,7 @@ Values column_sums(const Values& a, int64_t rows, int64_t columns) {
 
 Values linear(const Values& x, const Values& w, const Values& bias, int64_t n, int64_t c,
               int64_t oc) {
-  Matrix y = matrix(x, n, c) * matrix(w, oc, c).transpose();
+  Matrix y = times(matrix(x, n, c), matrix(w, oc, c).transpose());
   if (!bias.empty()) y.rowwise() += row(bias).matrix();
   return values(y);
 }
@@ -205,7 +208,7 @@ Values embedding_gradient(const Values& dy, const std::vector<int32_t>& indices,
   const auto n = std::ssize(indices);
   Matrix one_hot = Matrix::Zero(n, rows);
   for (Index i = 0; i < n; ++i) one_hot(i, indices[static_cast<size_t>(i)]) = 1;
-  return values(one_hot.transpose() * matrix(dy, n, c));
+  return values(times(one_hot.transpose(), matrix(dy, n, c)));
 }
 
 // ---- Attention ---------------------------------------------------------------------------------
@@ -235,7 +238,7 @@ struct Head {
     v = tokens.middleCols(first_column[2], d);
 
     const Mask seen = Mask::NullaryExpr(n, n, [&](Index i, Index j) { return s.sees(b, i, j); });
-    const Table scores = scale * q * k.transpose();
+    const Table scores = scale * times(q, k.transpose());
     const Column top = seen.select(scores, -INFINITY).rowwise().maxCoeff();
     const Table exponentials = seen.select((scores.colwise() - top).exp(), 0);
     const Column total = exponentials.rowwise().sum();
@@ -261,7 +264,7 @@ Attention attention(const Values& qkv, const AttentionCase& s) {
     for (int64_t h = 0; h < s.heads; ++h) {
       const Head head(qkv, s, b, h);
       out.block(b * s.tokens, h * s.head_size, s.tokens, s.head_size) =
-          (head.weights * head.dropout).matrix() * head.v;
+          times((head.weights * head.dropout).matrix(), head.v);
       log_sum_exp.row(b * s.heads + h) = head.log_sum_exp;
     }
   }
@@ -276,10 +279,10 @@ Values attention_gradient(const Values& dout, const Values& qkv, const Attention
       const Head head(qkv, s, b, h);
       const Table& p = head.weights;
       const Matrix dy = matrix(dout, s.batch * n, s.channels()).block(b * n, h * d, n, d);
-      const Table dp = (dy * head.v.transpose()).array() * head.dropout;
+      const Table dp = times(dy, head.v.transpose()).array() * head.dropout;
       const Matrix ds = head.scale * p * (dp.colwise() - (p * dp).rowwise().sum());
-      const Matrix parts[] = {ds * head.k, ds.transpose() * head.q,
-                              (p * head.dropout).matrix().transpose() * dy};
+      const Matrix parts[] = {times(ds, head.k), times(ds.transpose(), head.q),
+                              times((p * head.dropout).matrix().transpose(), dy)};
       for (int part = 0; part < 3; ++part) {
         dqkv.block(b * n, head.first_column[part], n, d) += parts[part];
       }

@@ -7,8 +7,6 @@ list(TRANSFORM on_devices PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 if(EBB_SANITIZE MATCHES thread)
   set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/reference.cpp PROPERTIES COMPILE_OPTIONS -fno-sanitize=thread)
 endif()
-# Eigen is fast where it is inlined alone.
-set_property(SOURCE ${CMAKE_CURRENT_LIST_DIR}/reference.cpp APPEND PROPERTY COMPILE_OPTIONS -O2)
 ebb_test_objects(kernel_tests SOURCES ${on_devices} LIBS Eigen3::Eigen COMPUTES)
 ebb_test_objects(gpu_kernel_tests
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/harness_cuda.cpp ${CMAKE_CURRENT_LIST_DIR}/test_gpu_bits.cpp ${CMAKE_CURRENT_LIST_DIR}/test_attention_library.cpp)
