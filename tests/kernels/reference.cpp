@@ -31,7 +31,7 @@ Values values(const Eigen::DenseBase<Expression>& expression) {
   return v;
 }
 
-/// Every product is this one: each combination of types would take another second to compile.
+/// All products use this function, because each combination of types takes a second to compile.
 Matrix times(const Eigen::Ref<const Matrix>& a, const Eigen::Ref<const Matrix>& b) { return a * b; }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // The kernels in fp64, as Eigen expressions of their definitions: what the tests compare with.
 //
 // A matrix (rows, columns) is stored row by row in Values. Nothing here uses code of the kernels.
-// Eigen is included by reference.cpp alone, because it takes long to compile.
+// Only reference.cpp includes Eigen, because Eigen takes long to compile.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Dropout: the mask that the counters say, wherever it is made; of values and of attention's
-// weights.
+// Dropout of values and of attention weights. The mask follows from counters alone, so it does not
+// depend on the device, on threads or on how a step is split.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,7 @@ namespace {
 constexpr Dropout kDropout{
     .probability = 0.3f, .key = 0x0123456789abcdef, .step = 7, .first_sample = 6, .site = 5};
 
-/// From the counters, one by one.
+/// The factor of one element, from its counters.
 double factor_of(const Dropout& d, int64_t row, int64_t part, int64_t group, int64_t index) {
   const auto words = dropout_words(d, static_cast<uint32_t>(row), static_cast<uint32_t>(part),
                                    static_cast<uint32_t>(group));
@@ -23,7 +23,7 @@ class DropoutTest : public testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(Types, DropoutTest, testing::Values(DType::F32, DType::BF16, DType::F16),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
-TEST_P(DropoutTest, HasTheMaskOfItsCounters) {
+TEST_P(DropoutTest, TheMaskFollowsFromTheCounters) {
   Harness h;
   for (const int64_t width : {1, 3, 4, 15, 16, 17, 63, 64, 65, 1000, 8191, 8193}) {
     const Array x = random_array(GetParam(), {3, width, 1}, 1, 2.0);
@@ -37,7 +37,7 @@ TEST_P(DropoutTest, HasTheMaskOfItsCounters) {
   }
 }
 
-TEST_P(DropoutTest, KeepsItsShareAndTheMean) {
+TEST_P(DropoutTest, TheShareOfZerosAndTheMeanAreRight) {
   constexpr int64_t kCount = 200'000;
   Harness h;
   for (const float probability : {0.1f, 0.5f, 0.9f}) {
@@ -55,7 +55,7 @@ TEST_P(DropoutTest, KeepsItsShareAndTheMean) {
   }
 }
 
-TEST(Dropout, DropsWhatIsNotANumber) {
+TEST(Dropout, ADroppedNanIsZero) {
   Harness h;
   const Array x(DType::F32, {1, 64}, Values(64, std::nan("")));
   h.kernels->dropout(h.stream, x, kDropout);
@@ -65,8 +65,8 @@ TEST(Dropout, DropsWhatIsNotANumber) {
   }
 }
 
-/// Everything that a counter has makes another mask; a row's number in the step alone decides, not
-/// how the step was cut.
+/// Each part of the counter changes the mask. The mask of a row depends on the number of its sample
+/// in the step, not on how the step was split into micro-batches.
 TEST(Dropout, MasksDifferByStepSampleSiteAndKey) {
   Harness h;
   const auto mask = [&](const Dropout& d, int64_t rows) {
@@ -93,7 +93,7 @@ TEST(Dropout, MasksDifferByStepSampleSiteAndKey) {
   EXPECT_TRUE(std::equal(next.begin(), next.end(), both.begin() + 500));
 }
 
-/// By what dropout multiplies the weight that a query gives to a key.
+/// The factor of the weight that a query gives to a key.
 double attention_factor(const Dropout& d, int64_t tokens, int64_t row, int64_t head, int64_t query,
                         int64_t key) {
   const uint32_t group = dropout_group(static_cast<uint32_t>(query), static_cast<uint32_t>(key),
@@ -101,7 +101,7 @@ double attention_factor(const Dropout& d, int64_t tokens, int64_t row, int64_t h
   return factor_of(d, row, head, group, key % 4);
 }
 
-TEST_P(DropoutTest, OfAttentionIsThatOfItsDefinition) {
+TEST_P(DropoutTest, OfAttentionWeightsFollowsTheDefinition) {
   constexpr int64_t kBatch = 2, kTokens = 83, kHeads = 2, kSize = 8;
   for (const bool causal : {true, false}) {
     Harness h;
@@ -120,7 +120,7 @@ TEST_P(DropoutTest, OfAttentionIsThatOfItsDefinition) {
     const Values want = attention(qkv.values(), definition).out;
     const Values want_gradient = attention_gradient(dout.values(), qkv.values(), definition);
     EXPECT_TRUE(close(out.values(), want, Values(want.size(), 4.0), 1e-6, GetParam())) << causal;
-    // As in test_attention: half precision also rounds `out`, which backward reads.
+    // As in test_attention.cpp: in 16 bits `out`, which backward reads, is rounded.
     const double rounding = GetParam() == DType::F32    ? 3e-7
                             : GetParam() == DType::BF16 ? 0x1p-9
                                                         : 0x1p-12;
@@ -128,7 +128,7 @@ TEST_P(DropoutTest, OfAttentionIsThatOfItsDefinition) {
     EXPECT_TRUE(close(dqkv.values(), want_gradient, Values(want_gradient.size(), scale), rounding,
                       GetParam()))
         << causal;
-    // Planted: another step's mask is another result.
+    // The mask of another step gives another result.
     AttentionShape other = shape;
     other.dropout.step += 1;
     h.kernels->attention_forward(h.stream, out, log_sum_exp, qkv, other);

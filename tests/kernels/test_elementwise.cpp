@@ -24,7 +24,7 @@ TEST_P(Elementwise, GeluForward) {
   const Array x = random_array(dtype(), {n()}, 1, 6.0), y(dtype(), {n()});
   h.kernels->activation_forward(h.stream, y, x, Activation::GeluTanh);
   const Values xs = x.values(), want = activation(Activation::GeluTanh, xs);
-  // Relative even where GELU is nearly zero: the exponent's rounding grows with |u|.
+  // The error is relative even where GELU is nearly zero. It grows with the argument of tanh.
   Values scale = absolute(want);
   for (size_t i = 0; i < scale.size(); ++i) scale[i] *= 1 + std::pow(std::abs(xs[i]), 3) / 10;
   EXPECT_TRUE(close(y.values(), want, scale, 1e-6, dtype()));
@@ -61,7 +61,7 @@ TEST_P(Elementwise, ExactGelu) {
   }
 }
 
-TEST(Elementwise, AComparisonTellsTheTwoGelusApart) {
+TEST(Elementwise, TheComparisonFindsTheOtherGelu) {
   Harness h;
   const Array x = random_array(DType::F32, {100}, 1, 3.0), y(DType::F32, {100});
   h.kernels->activation_forward(h.stream, y, x, Activation::Gelu);
@@ -102,7 +102,7 @@ TEST_P(Elementwise, AddAccumulateAndZero) {
   EXPECT_EQ(y.values(), Values(before.size()));
 }
 
-TEST(Elementwise, GeluIsSafeFarOut) {
+TEST(Elementwise, GeluOfLargeValuesDoesNotOverflow) {
   const Values x = {-1e30, -300, -30, -10, -0.0, 0.0, 10, 30, 300, 1e30};
   for (const auto& [dtype, kind] : {std::pair(DType::F32, Activation::GeluTanh),
                                     {DType::BF16, Activation::GeluTanh},
@@ -121,7 +121,7 @@ TEST(Elementwise, GeluIsSafeFarOut) {
   }
 }
 
-TEST(Elementwise, NotANumberStays) {
+TEST(Elementwise, ActivationsKeepNan) {
   for (DType dtype : {DType::F32, DType::BF16, DType::F16}) {
     for (Activation activation : {Activation::GeluTanh, Activation::Gelu, Activation::Relu}) {
       Harness h;
@@ -132,7 +132,7 @@ TEST(Elementwise, NotANumberStays) {
   }
 }
 
-TEST(Elementwise, GeluBackwardIsTheSlopeOfForward) {
+TEST(Elementwise, GeluBackwardIsTheDerivativeOfForward) {
   constexpr int64_t n = 999;
   Harness h;
   const Values x = random_values(n, 1, 3.0), dy = random_values(n, 2);
@@ -153,8 +153,8 @@ TEST(Elementwise, GeluBackwardIsTheSlopeOfForward) {
   EXPECT_FALSE(differentiates(forward, dy, x, wrong_sign, 1e-2, 2e-3));
 }
 
-/// Every fp32 bit pattern in steps: rounding to nearest even, NaN kept, infinity reached.
-TEST(Elementwise, RoundingToBf16IsThatOfTheType) {
+/// Checks fp32 bit patterns in steps of 4096: rounding to nearest even, NaN and infinity.
+TEST(Elementwise, RoundGradientRoundsToBf16LikeTheType) {
   constexpr int64_t n = 1 << 20;
   Harness h;
   const Array sums(DType::F32, {n}), gradient(DType::BF16, {n});
@@ -165,7 +165,7 @@ TEST(Elementwise, RoundingToBf16IsThatOfTheType) {
     h.kernels->round_gradient(h.stream, gradient, sums, {}, {});
     for (int64_t i = 0; i < n; ++i) {
       const float x = sums.tensor().as<float>()[i];
-      if (x != 0 && std::abs(x) < 0x1p-126f) continue;  // denormals may be flushed
+      if (x != 0 && std::abs(x) < 0x1p-126f) continue;  // a device may flush denormals
       ASSERT_EQ(gradient.tensor().as<BF16>()[i].bits, BF16(x).bits) << x;
     }
   }

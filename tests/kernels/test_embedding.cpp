@@ -53,7 +53,7 @@ TEST_P(Embedding, Backward) {
   }
 }
 
-TEST(Embedding, BackwardIsTheSlopeOfForward) {
+TEST(Embedding, BackwardIsTheDerivativeOfForward) {
   constexpr int64_t n = 40, c = 9, rows = 11;
   Harness h;
   const Array tokens = int_array(random_indices(n, rows, 1));
@@ -67,14 +67,13 @@ TEST(Embedding, BackwardIsTheSlopeOfForward) {
     return y.values();
   };
   EXPECT_TRUE(differentiates(forward, dy.values(), table.values(), dtable.values(), 0.5, 1e-5));
-  Values lost_row = dtable.values();
-  for (size_t j = 0; j < c; ++j) lost_row[3 * c + j] = 0;
-  EXPECT_FALSE(differentiates(forward, dy.values(), table.values(), lost_row, 0.5, 1e-5));
+  Values missing_row = dtable.values();
+  for (size_t j = 0; j < c; ++j) missing_row[3 * c + j] = 0;
+  EXPECT_FALSE(differentiates(forward, dy.values(), table.values(), missing_row, 0.5, 1e-5));
 }
 
-TEST(Embedding, BackwardSumsInRowOrder) {
-  // 1 + 2^-24 + ... loses every small term when they come after the one, and none when they come
-  // before it.
+TEST(Embedding, BackwardAddsInRowOrder) {
+  // In fp32, 1 + 2^-24 + 2^-24 + ... is 1, and 2^-24 + 2^-24 + ... + 1 is more than 1.
   Harness h;
   const Array late(DType::F32, {5, 1}, {1, 0x1p-24, 0x1p-24, 0x1p-24, 0x1p-24});
   const Array early(DType::F32, {5, 1}, {0x1p-24, 0x1p-24, 0x1p-24, 0x1p-24, 1});

@@ -50,7 +50,7 @@ TEST_P(RmsNormTest, ForwardAndBackward) {
       close(dw.values(), sum(g.dw, dw0), sum(g.dw_scale, absolute(dw0)), kRelative, DType::F32));
 }
 
-TEST(RmsNormTest, TheReferenceIsTheSlopeOfItself) {
+TEST(RmsNormTest, TheReferenceGradientIsTheDerivativeOfTheReference) {
   constexpr int64_t n = 5, c = 17;
   const Values x = random_values(n * c, 1), w = random_values(c, 2), dy = random_values(n * c, 4);
   const NormGradient g = rms_norm_gradient(dy, x, w, n, c, kEpsilon);
@@ -60,7 +60,7 @@ TEST(RmsNormTest, TheReferenceIsTheSlopeOfItself) {
   EXPECT_TRUE(differentiates(of_w, dy, w, g.dw, 1e-5, 1e-7));
 }
 
-TEST(RmsNormTest, BackwardIsTheSlopeOfForward) {
+TEST(RmsNormTest, BackwardIsTheDerivativeOfForward) {
   constexpr int64_t n = 9, c = 33;
   Harness h;
   const Array x = random_array(DType::F32, {n, c}, 1), w = random_array(DType::F32, {c}, 2);
@@ -77,8 +77,7 @@ TEST(RmsNormTest, BackwardIsTheSlopeOfForward) {
   EXPECT_FALSE(differentiates(forward, dy.values(), x.values(), wrong_sign, 1e-3, 2e-3));
 }
 
-// ---- The same of heads
-// ------------------------------------------------------------------------------------------------
+// ---- RMS norm of each head ---------------------------------------------------------------------
 
 struct HeadCase {
   int64_t rows, width;
@@ -98,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, HeadNorm,
                                   std::to_string(c.width) + "_" + text(write);
                          }));
 
-/// Elements of heads [first, last) of every row, as rows of one head.
+/// Heads [first, last) of every row; each head becomes a row.
 Values heads_of(const Values& qkv, const HeadCase& c, int64_t first, int64_t last) {
   Values r;
   for (int64_t row = 0; row < c.rows; ++row) {
@@ -108,7 +107,7 @@ Values heads_of(const Values& qkv, const HeadCase& c, int64_t first, int64_t las
   return r;
 }
 
-TEST_P(HeadNorm, IsTheNormOfEachHeadAndLeavesValues) {
+TEST_P(HeadNorm, NormalizesQueriesAndKeysAndKeepsValues) {
   const auto [dtype, c, write] = GetParam();
   const auto [queries, keys] = c.heads;
   Harness h;
@@ -148,7 +147,7 @@ TEST_P(HeadNorm, IsTheNormOfEachHeadAndLeavesValues) {
   EXPECT_EQ(values(g.values()), values(dy));
 }
 
-TEST(RmsNormTest, NotANumberStays) {
+TEST(RmsNormTest, NanStaysInItsRow) {
   Harness h;
   Values values = random_values(3 * 20, 1);
   values[25] = std::nan("");

@@ -34,13 +34,13 @@ TEST_P(SwigluTest, ForwardAndBackward) {
   const Values before = write == Write::Add ? dx.values() : Values(dx.values().size());
   h.kernels->swiglu_backward(h.stream, dx, dy, x, write);
   const Values slope = swiglu_gradient(dy.values(), x.values(), s.n, s.f);
-  // The slope of silu is about 1 or small; its terms cancel beside its zero.
+  // The terms of the derivative of SiLU cancel near its zero, so the error is absolute.
   Values scale = sum(absolute(slope), absolute(before));
   for (double& v : scale) v += 6.0;
   EXPECT_TRUE(close(dx.values(), sum(slope, before), scale, 3e-7, dtype));
 }
 
-TEST(SwigluTest, BackwardIsTheSlopeOfForward) {
+TEST(SwigluTest, BackwardIsTheDerivativeOfForward) {
   constexpr int64_t n = 9, f = 37;
   const Values x = random_values(n * 2 * f, 1, 3.0), dy = random_values(n * f, 2);
   EXPECT_TRUE(differentiates([](const Values& v) { return swiglu(v, n, f); }, dy, x,
@@ -63,10 +63,10 @@ TEST(SwigluTest, BackwardIsTheSlopeOfForward) {
   EXPECT_FALSE(differentiates(forward, dy, x, swapped, 1e-2, 2e-3));
 }
 
-TEST(SwigluTest, IsSafeFarOutAndKeepsNotANumber) {
+TEST(SwigluTest, LargeGatesDoNotOverflowAndNanStays) {
   for (DType dtype : {DType::F32, DType::BF16, DType::F16}) {
-    const double far = dtype == DType::F16 ? 65504 : 1e30;
-    const Values gates = {-far, -300, -89, 0, 89, 300, far, std::nan("")};
+    const double large = dtype == DType::F16 ? 65504 : 1e30;
+    const Values gates = {-large, -300, -89, 0, 89, 300, large, std::nan("")};
     Values x = gates;
     x.resize(2 * gates.size(), 1.0);
     const auto f = static_cast<int64_t>(gates.size());
