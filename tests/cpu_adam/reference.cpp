@@ -71,7 +71,7 @@ void Reference::update(std::span<const float> gradients, const AdamWStep& step, 
 }
 
 double Reference::worst_ratio(std::span<const float> actual, const Plane& expected) {
-  // Gradients may be 0, but no bound of a right run is smaller than the smallest normal float.
+  // The smallest normal float is added because a bound is 0 while all gradients are 0.
   const ArrayXd ratios =
       (array(actual) - expected.value).abs() /
       (expected.bound * kSecondOrder + static_cast<double>(std::numeric_limits<float>::min()));

@@ -1,5 +1,5 @@
-// How far our AdamW ends from exact arithmetic, beside what DeepSpeed's CPU Adam was recorded to
-// leave after the same steps (bench/peers/adam_error.py), and the mistakes this must notice.
+// The error of AdamW against fp64 after many steps is no larger than the recorded error of
+// DeepSpeed's CPU Adam after the same steps (bench/peers/adam_error.py). Mistakes make it larger.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ float gradient_at(int64_t t, uint64_t i) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits));
 }
 
-/// A run that DeepSpeed made, and how far it ended from fp64.
+/// A run of DeepSpeed, and the largest and mean error of its masters.
 struct Recorded {
   int64_t num_elements;
   int64_t num_steps;
@@ -126,7 +126,7 @@ Distance distance(const Recorded& run, Types types, Mistake mistake = Mistake::N
 constexpr Types kFp32 = {DType::F32, DType::F32};
 constexpr Types kSplit = {DType::BF16, DType::BF16};
 
-TEST(AdamWError, IsNoWorseThanDeepSpeeds) {
+TEST(AdamWError, IsNoLargerThanTheErrorOfDeepSpeed) {
   const std::vector<Recorded> runs = read_fixture();
   ASSERT_FALSE(runs.empty());
   for (const Recorded& run : runs) {
@@ -141,7 +141,7 @@ TEST(AdamWError, IsNoWorseThanDeepSpeeds) {
   }
 }
 
-TEST(AdamWError, PlantedMistakesAreWorse) {
+TEST(AdamWError, IsLargerWithAMistake) {
   const Recorded run = read_fixture().front();
   for (const Types types : {kFp32, kSplit}) {
     const Distance wrong_rate = distance(run, types, Mistake::RateOffByOneIn100000);
