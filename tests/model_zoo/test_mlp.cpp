@@ -134,7 +134,7 @@ class Reference {
   int t_ = 0;
 };
 
-/// Some features and labels; every fifth label or so is ignored.
+/// Features and labels. About a fifth of the labels is ignored.
 Batch make_batch(uint64_t index) {
   const Shape shape{kBatch, kWidths[0]};
   Batch batch{.x = initial_values({.name = "x", .shape = shape, .init = {}},
@@ -202,7 +202,7 @@ double largest_deviation(const TrainerOptions& of_reference, const TrainerOption
 }
 
 constexpr double kTolerance = 1e-6;
-// The norms are 0.29, 0.37 and 0.31: clipping bites in two steps of three.
+// The norms are 0.29, 0.37 and 0.31, so two of the three steps are clipped.
 const TrainerOptions kOptions{.dtype = DType::F32,
                               .chunk_bytes = 256 << 10,
                               .gradient_accumulation = 2,
@@ -221,13 +221,13 @@ TEST(Mlp, AnotherBeta2OrASkippedClipIsFound) {
   EXPECT_GT(largest_deviation(kOptions, changed), kTolerance);
 }
 
-TEST(Mlp, ALostMicroBatchIsFound) {
+TEST(Mlp, AMissingMicroBatchIsFound) {
   TrainerOptions changed = kOptions;
   changed.gradient_accumulation = 1;
   EXPECT_GT(largest_deviation(kOptions, changed), kTolerance);
 }
 
-TEST(Mlp, RefusesWidthsThatCannotBe) {
+TEST(Mlp, InvalidWidthsAreRejected) {
   EXPECT_THROW(Mlp({5}, 2, DType::F32), ConfigError);
   EXPECT_THROW(Mlp({5, 0, 3}, 2, DType::F32), ConfigError);
   EXPECT_THROW(Mlp({5, 3}, 0, DType::F32), ConfigError);
