@@ -3,7 +3,7 @@ ebb_test(test_gpt2
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_gpt2.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_gpt2_bf16.cpp ${CMAKE_CURRENT_LIST_DIR}/test_gpt2_model.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_mlp.cpp
-  LIBS test_support NOT_TSAN)
+  LIBS test_support Eigen3::Eigen NOT_TSAN)
 
 # Not with ThreadSanitizer, because test_inference uses the same threads.
 ebb_test(test_generation SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_generation.cpp LIBS ebb_model_zoo NOT_TSAN)
