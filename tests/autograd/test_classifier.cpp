@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -199,36 +200,30 @@ Outcome run_head(const Head& head, const Run& run) {
 
 /// The definition in fp64.
 Outcome reference(const Head& head) {
-  Outcome r{.loss = 0,
-            .dx = std::vector<double>(head.x.size()),
+  using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  using Row = Eigen::RowVectorXd;
+  const Eigen::Map<const Matrix> x(head.x.data(), kRows, kChannels);
+  const Eigen::Map<const Matrix> w(head.w.data(), kClasses, kChannels);
+  Outcome r{.dx = std::vector<double>(head.x.size()),
             .dw = std::vector<double>(head.w.size()),
             .dbias = std::vector<double>(head.bias.size()),
             .calls = {}};
-  const auto at = [](int64_t row, int64_t column) {
-    return static_cast<size_t>(row * kChannels + column);
-  };
+  Matrix logits = x.lazyProduct(w.transpose());
+  if (!head.bias.empty()) logits.rowwise() += Eigen::Map<const Row>(head.bias.data(), kClasses);
+  Matrix dlogits = Matrix::Zero(kRows, kClasses);
   for (int64_t i = 0; i < kRows; ++i) {
     const int32_t target = head.targets[static_cast<size_t>(i)];
     if (target < 0) continue;
-    std::vector<double> p;
-    double sum = 0;
-    for (int64_t v = 0; v < kClasses; ++v) {
-      double logit = head.bias.empty() ? 0 : head.bias[static_cast<size_t>(v)];
-      for (int64_t c = 0; c < kChannels; ++c) logit += head.x[at(i, c)] * head.w[at(v, c)];
-      if (v == target) r.loss -= logit;
-      sum += std::exp(logit);
-      p.push_back(std::exp(logit));
-    }
-    r.loss += std::log(sum);
-    for (int64_t v = 0; v < kClasses; ++v) {
-      const double d =
-          static_cast<double>(kScale) * (p[static_cast<size_t>(v)] / sum - (v == target ? 1 : 0));
-      if (!head.bias.empty()) r.dbias[static_cast<size_t>(v)] += d;
-      for (int64_t c = 0; c < kChannels; ++c) {
-        r.dw[at(v, c)] += d * head.x[at(i, c)];
-        r.dx[at(i, c)] += d * head.w[at(v, c)];
-      }
-    }
+    const double log_sum = std::log(logits.row(i).array().exp().sum());
+    r.loss += log_sum - logits(i, target);
+    dlogits.row(i) = (logits.row(i).array() - log_sum).exp();
+    dlogits(i, target) -= 1;
+  }
+  dlogits *= static_cast<double>(kScale);
+  Eigen::Map<Matrix>(r.dx.data(), kRows, kChannels) = dlogits.lazyProduct(w);
+  Eigen::Map<Matrix>(r.dw.data(), kClasses, kChannels) = dlogits.transpose().lazyProduct(x);
+  if (!head.bias.empty()) {
+    Eigen::Map<Row>(r.dbias.data(), kClasses) = dlogits.colwise().sum();
   }
   return r;
 }
