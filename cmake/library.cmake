@@ -1,6 +1,6 @@
 # The library that others link: every module but tools in one libebb.so, which brings its own dependencies, so that a
 # program needs the headers and this file alone. Public headers are those that ebb/ebb.h needs, and those of parts that
-# can be used alone; they include nothing but each other and the standard library (tests/house checks it).
+# can be used alone; they include nothing but each other and the standard library (tests/structure checks it).
 include(CMakePackageConfigHelpers)
 
 set(EBB_PUBLIC_HEADERS ebb/ebb.h)

@@ -1,4 +1,4 @@
-// The error that a body must throw.
+// Returns the error that a function must throw.
 #pragma once
 
 #include <stdexcept>

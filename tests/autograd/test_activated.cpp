@@ -1,5 +1,5 @@
-// An activation between two linear layers: what the tape tells of it, and that the gradient between
-// the two is nowhere.
+// An activation between two linear layers: the calls of the tape, and the memory that is saved
+// because the gradient between the activation and the second layer is not stored.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -22,7 +22,7 @@ class ActivatedTest : public testing::Test {
     down_ = parameters_.add("down", {kChannels, kInner}, Init::zeros());
   }
 
-  /// An embedding, the body, and a head tied to the embedding.
+  /// Records an embedding, the body, and a head that is tied to the embedding.
   Trace record(const std::function<Variable(Tape&, Variable)>& body) {
     SimDevice sim;
     const auto compute = sim.create_stream(StreamKind::Compute);
@@ -57,7 +57,7 @@ std::string names(const Trace& trace) {
   return text;
 }
 
-TEST_F(ActivatedTest, TakesOneValueLessThanStepByStep) {
+TEST_F(ActivatedTest, TakesOneActivationLessThanSeparateCalls) {
   const Trace together =
       record([&](Tape& t, Variable x) { return activation_linear(t, activated(t, x), down_); });
   const Trace apart = record([&](Tape& t, Variable x) {
@@ -72,7 +72,7 @@ TEST_F(ActivatedTest, TakesOneValueLessThanStepByStep) {
   EXPECT_EQ(apart.arena_bytes - together.arena_bytes, between);
 }
 
-TEST_F(ActivatedTest, IsTakenOnce) {
+TEST_F(ActivatedTest, MayBeUsedOnce) {
   EXPECT_THROW(record([&](Tape& t, Variable x) {
                  const Activated a = activated(t, x);
                  return add(t, activation_linear(t, a, down_), activation_linear(t, a, down_));

@@ -9,12 +9,12 @@
 namespace ebb {
 namespace {
 
-TEST(Arena, FirstFitFromBelow) {
+TEST(Arena, TakesTheFirstHoleThatFits) {
   Arena arena(nullptr, 4096);
   EXPECT_EQ(arena.allocate(256), 0u);
   EXPECT_EQ(arena.allocate(512), 256u);
   EXPECT_EQ(arena.allocate(1), 768u);
-  EXPECT_EQ(arena.allocate(0), 1024u);  // an address of its own
+  EXPECT_EQ(arena.allocate(0), 1024u);  // an empty allocation has its own address
   EXPECT_EQ(arena.live_bytes(), 1280u);
   arena.release(256, 512);
   EXPECT_EQ(arena.allocate(768), 1280u);  // the hole is too small
@@ -23,7 +23,7 @@ TEST(Arena, FirstFitFromBelow) {
   EXPECT_EQ(arena.peak_bytes(), 2048u);
 }
 
-TEST(Arena, HolesGrowTogether) {
+TEST(Arena, AdjacentHolesAreMerged) {
   for (const std::vector<int>& order : {std::vector{0, 1, 2}, {2, 1, 0}, {0, 2, 1}, {1, 0, 2}}) {
     Arena arena(nullptr, 1024);
     for (size_t i = 0; i < 4; ++i) EXPECT_EQ(arena.allocate(256), 256 * i);
@@ -33,7 +33,7 @@ TEST(Arena, HolesGrowTogether) {
   }
 }
 
-TEST(Arena, RefusesWhatDoesNotFitAndWhatIsFreedTwice) {
+TEST(Arena, RejectsTooLargeAllocationsAndDoubleFrees) {
   Arena arena(nullptr, 1024);
   const size_t a = arena.allocate(512);
   EXPECT_THROW(arena.allocate(513), LogicError);
@@ -42,17 +42,17 @@ TEST(Arena, RefusesWhatDoesNotFitAndWhatIsFreedTwice) {
   arena.release(a, 512);
   EXPECT_THROW(arena.release(a, 512), LogicError);
   EXPECT_THROW(arena.release(a + 256, 256), LogicError);
-  EXPECT_THROW(arena.release(256, 512), LogicError);  // half of it is free
+  EXPECT_THROW(arena.release(256, 512), LogicError);  // half of this range is free
   EXPECT_EQ(arena.live_bytes(), 512u);
 }
 
-TEST(Arena, TellsItsObserver) {
-  size_t live = 0, awake = 0, calls = 0;
+TEST(Arena, CallsItsObserver) {
+  size_t live = 0, needed = 0, calls = 0;
   Arena arena(nullptr, 1 << 20, [&](ArenaEvent event, size_t, size_t bytes) {
     if (event == ArenaEvent::Allocate) live += bytes;
     if (event == ArenaEvent::Release) live -= bytes;
-    if (event == ArenaEvent::Needed) awake += bytes;
-    if (event == ArenaEvent::Idle) awake -= bytes;
+    if (event == ArenaEvent::Needed) needed += bytes;
+    if (event == ArenaEvent::Idle) needed -= bytes;
     ++calls;
   });
   const size_t a = arena.allocate(1000);
@@ -60,16 +60,16 @@ TEST(Arena, TellsItsObserver) {
   EXPECT_EQ(live, arena.live_bytes());
   arena.mark_idle(a, 1000);
   arena.mark_needed(a, 1000);
-  EXPECT_EQ(awake, 0u);
+  EXPECT_EQ(needed, 0u);
   arena.release(a, 1000);
   EXPECT_EQ(live, 256u);
   EXPECT_EQ(calls, 5u);
 }
 
-TEST(Arena, NeverHandsOutAByteTwice) {
+TEST(Arena, AllocationsNeverOverlap) {
   std::mt19937_64 rng(1);
   Arena arena(nullptr, 64 << 10);
-  std::map<size_t, size_t> live;  // offset -> bytes, as asked for
+  std::map<size_t, size_t> live;  // offset -> requested bytes
   size_t sum = 0;
   for (int i = 0; i < 5000; ++i) {
     if (!live.empty() && rng() % 2) {

@@ -1,7 +1,8 @@
-// The classifier in slices of the vocabulary: the same losses and gradients as in one piece.
+// The classifier in slices of the vocabulary gives the same losses and gradients as in one piece.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <Eigen/Core>
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -15,17 +16,16 @@
 namespace ebb {
 namespace {
 
-// ---- The cut
-// ------------------------------------------------------------------------------------------------
+// ---- The size of slices ------------------------------------------------------------------------
 
-TEST(ClassifierCut, SmallHeadsStayWhole) {
+TEST(ClassifierCut, SmallHeadsAreNotSliced) {
   const ClassifierCut cut;
   EXPECT_EQ(cut.weight_rows(50257, 768), 50257);
   EXPECT_EQ(cut.weight_rows(50257, 1280), 50257);
   EXPECT_EQ(cut.weight_rows(256, 12288), 256);
 }
 
-TEST(ClassifierCut, LargeHeadsFallIntoEvenSlices) {
+TEST(ClassifierCut, LargeHeadsHaveEqualSlices) {
   const ClassifierCut cut;
   EXPECT_EQ(cut.weight_rows(131072, 8192), 8192);
   EXPECT_EQ(cut.weight_rows(50257, 1600), 25152);  // half, in multiples of 64
@@ -36,11 +36,10 @@ TEST(ClassifierCut, LargeHeadsFallIntoEvenSlices) {
   }
 }
 
-// ---- Numbers
-// ------------------------------------------------------------------------------------------------
+// ---- Losses and gradients ----------------------------------------------------------------------
 
 constexpr int64_t kRows = 37, kChannels = 24, kClasses = 201;
-/// 20 rows of the weight, 7 of logits: both leave a rest.
+/// Slices of 20 rows of the weight and 7 rows of logits. Neither divides the size.
 constexpr ClassifierCut kSliced{.weight_elements = 20 * kChannels, .logits_elements = 20 * 7};
 constexpr int64_t kSlices = 11;
 constexpr ClassifierCut kWhole{};
@@ -75,8 +74,8 @@ std::vector<double> load(const Tensor& from) {
 
 constexpr ParameterId kWeight = 0, kBias = 1;
 
-/// One weight and the sums of its uses in plain memory, and a bias used once; writes down what it
-/// is told.
+/// A weight with the gradient sums of its uses, and a bias that is used once, in plain memory.
+/// Records the calls.
 class PlainHooks : public Hooks {
  public:
   PlainHooks(Tensor weight, std::vector<Tensor> sums, Tensor bias, Tensor bias_sums)
@@ -108,7 +107,7 @@ class PlainHooks : public Hooks {
   std::map<std::tuple<ParameterId, uint32_t, int64_t>, bool> written_;
 };
 
-/// y = x; its backward leaves the gradient where the test finds it.
+/// y = x. The backward copies the gradient to dx for the test.
 Variable source(Tape& tape, Tensor x, Tensor dx) {
   tape.begin_call("source", {});
   const Variable y = tape.output(x.shape, x.dtype);
@@ -122,7 +121,7 @@ Variable source(Tape& tape, Tensor x, Tensor dx) {
 struct Head {
   std::vector<double> x, w;
   std::vector<int32_t> targets;
-  std::vector<double> bias = {};  // empty: none
+  std::vector<double> bias = {};  // empty: no bias
 };
 
 Head make_head(double range = 0.8) {
@@ -199,43 +198,37 @@ Outcome run_head(const Head& head, const Run& run) {
           .calls = std::move(hooks.calls)};
 }
 
-/// The definition, in fp64.
+/// The definition in fp64.
 Outcome reference(const Head& head) {
-  Outcome r{.loss = 0,
-            .dx = std::vector<double>(head.x.size()),
+  using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  using Row = Eigen::RowVectorXd;
+  const Eigen::Map<const Matrix> x(head.x.data(), kRows, kChannels);
+  const Eigen::Map<const Matrix> w(head.w.data(), kClasses, kChannels);
+  Outcome r{.dx = std::vector<double>(head.x.size()),
             .dw = std::vector<double>(head.w.size()),
             .dbias = std::vector<double>(head.bias.size()),
             .calls = {}};
-  const auto at = [](int64_t row, int64_t column) {
-    return static_cast<size_t>(row * kChannels + column);
-  };
+  Matrix logits = x.lazyProduct(w.transpose());
+  if (!head.bias.empty()) logits.rowwise() += Eigen::Map<const Row>(head.bias.data(), kClasses);
+  Matrix dlogits = Matrix::Zero(kRows, kClasses);
   for (int64_t i = 0; i < kRows; ++i) {
     const int32_t target = head.targets[static_cast<size_t>(i)];
     if (target < 0) continue;
-    std::vector<double> p;
-    double sum = 0;
-    for (int64_t v = 0; v < kClasses; ++v) {
-      double logit = head.bias.empty() ? 0 : head.bias[static_cast<size_t>(v)];
-      for (int64_t c = 0; c < kChannels; ++c) logit += head.x[at(i, c)] * head.w[at(v, c)];
-      if (v == target) r.loss -= logit;
-      sum += std::exp(logit);
-      p.push_back(std::exp(logit));
-    }
-    r.loss += std::log(sum);
-    for (int64_t v = 0; v < kClasses; ++v) {
-      const double d =
-          static_cast<double>(kScale) * (p[static_cast<size_t>(v)] / sum - (v == target ? 1 : 0));
-      if (!head.bias.empty()) r.dbias[static_cast<size_t>(v)] += d;
-      for (int64_t c = 0; c < kChannels; ++c) {
-        r.dw[at(v, c)] += d * head.x[at(i, c)];
-        r.dx[at(i, c)] += d * head.w[at(v, c)];
-      }
-    }
+    const double log_sum = std::log(logits.row(i).array().exp().sum());
+    r.loss += log_sum - logits(i, target);
+    dlogits.row(i) = (logits.row(i).array() - log_sum).exp();
+    dlogits(i, target) -= 1;
+  }
+  dlogits *= static_cast<double>(kScale);
+  Eigen::Map<Matrix>(r.dx.data(), kRows, kChannels) = dlogits.lazyProduct(w);
+  Eigen::Map<Matrix>(r.dw.data(), kClasses, kChannels) = dlogits.transpose().lazyProduct(x);
+  if (!head.bias.empty()) {
+    Eigen::Map<Row>(r.dbias.data(), kClasses) = dlogits.colwise().sum();
   }
   return r;
 }
 
-/// Is every difference at most `relative` of the largest value?
+/// Whether each difference is at most `relative` times the largest value.
 testing::AssertionResult near(const std::vector<double>& got, const std::vector<double>& want,
                               double relative) {
   double most = 0, worst = 0;
@@ -249,21 +242,21 @@ testing::AssertionResult near(const std::vector<double>& got, const std::vector<
   return testing::AssertionFailure() << "differs by " << worst / most << " of the largest value";
 }
 
-TEST(SlicedClassifier, IsWhatItsDefinitionSays) {
+TEST(SlicedClassifier, EqualsTheDefinition) {
   const Head head = make_head();
   const Outcome want = reference(head);
   const Outcome got = run_head(head, {});
   EXPECT_NEAR(got.loss, want.loss, 1e-6 * want.loss);
   EXPECT_TRUE(near(got.dx, want.dx, 1e-6));
   EXPECT_TRUE(near(got.dw, want.dw, 1e-6));
-  // Planted: a slice whose gradient is lost, and one that is added twice.
-  std::vector<double> lost = got.dw, twice = got.dw;
-  for (size_t i = 40 * kChannels; i < 60 * kChannels; ++i) lost[i] = 0, twice[i] *= 2;
-  EXPECT_FALSE(near(lost, want.dw, 1e-6));
+  // The comparison must find a slice whose gradient is missing, and one that is added twice.
+  std::vector<double> missing = got.dw, twice = got.dw;
+  for (size_t i = 40 * kChannels; i < 60 * kChannels; ++i) missing[i] = 0, twice[i] *= 2;
+  EXPECT_FALSE(near(missing, want.dw, 1e-6));
   EXPECT_FALSE(near(twice, want.dw, 1e-6));
 }
 
-TEST(SlicedClassifier, ABiasIsCutWithTheWeight) {
+TEST(SlicedClassifier, ABiasIsSlicedWithTheWeight) {
   Head head = make_head();
   head.bias = random_numbers(kClasses, 3, 2.0);
   const Outcome want = reference(head);
@@ -273,7 +266,7 @@ TEST(SlicedClassifier, ABiasIsCutWithTheWeight) {
     EXPECT_TRUE(near(got.dx, want.dx, 1e-6));
     EXPECT_TRUE(near(got.dw, want.dw, 1e-6));
     EXPECT_TRUE(near(got.dbias, want.dbias, 1e-6));
-    std::vector<double> shifted = got.dbias;  // planted: the rows of another slice
+    std::vector<double> shifted = got.dbias;  // the comparison must find the rows of another slice
     std::rotate(shifted.begin(), shifted.begin() + 20, shifted.end());
     EXPECT_FALSE(near(shifted, want.dbias, 1e-6));
   }
@@ -283,7 +276,7 @@ TEST(SlicedClassifier, ABiasIsCutWithTheWeight) {
   EXPECT_TRUE(near(twice.dbias, doubled, 1e-6));
 }
 
-TEST(SlicedClassifier, IsTheOneCallHeadButForRounding) {
+TEST(SlicedClassifier, EqualsTheHeadInOneCallExceptForRounding) {
   const Head head = make_head();
   for (const uint32_t k : {1u, 2u}) {
     const Outcome whole = run_head(head, {.cut = kWhole, .num_micro_batches = k});
@@ -294,9 +287,9 @@ TEST(SlicedClassifier, IsTheOneCallHeadButForRounding) {
   }
 }
 
-/// Logits and their gradients are bf16 either way; x's gradient is rounded once, whatever the
-/// number of slices: sums in bf16 would be some 2^-8 of the largest wrong.
-TEST(SlicedClassifier, OfBf16LosesNothingToItsSlices) {
+/// Logits and their gradients are bf16 with and without slices. The gradient of x is rounded once,
+/// not after each slice: sums in bf16 would have an error of about 2^-8 of the largest value.
+TEST(SlicedClassifier, InBf16SlicesAddNoRounding) {
   const Head head = make_head();
   const Outcome whole = run_head(head, {.dtype = DType::BF16, .cut = kWhole});
   const Outcome sliced = run_head(head, {.dtype = DType::BF16});
@@ -311,7 +304,7 @@ TEST(SlicedClassifier, OfBf16LosesNothingToItsSlices) {
   EXPECT_LT(std::sqrt(squares / size), 1e-3);
 }
 
-TEST(SlicedClassifier, GradientsAreTheSlopeOfTheLoss) {
+TEST(SlicedClassifier, GradientsAreTheDerivativeOfTheLoss) {
   const Head head = make_head();
   const Outcome at = run_head(head, {});
   const auto slope = [&](std::vector<double> Head::*field, const std::vector<double>& direction) {
@@ -337,7 +330,7 @@ TEST(SlicedClassifier, GradientsAreTheSlopeOfTheLoss) {
   }
 }
 
-TEST(SlicedClassifier, TwoOverTheSameValueAddTheirGradients) {
+TEST(SlicedClassifier, TwoHeadsOfOneValueAddTheirGradients) {
   const Head head = make_head();
   for (const DType dtype : {DType::F32, DType::BF16}) {
     const Outcome one = run_head(head, {.dtype = dtype});
@@ -350,7 +343,7 @@ TEST(SlicedClassifier, TwoOverTheSameValueAddTheirGradients) {
   }
 }
 
-TEST(SlicedClassifier, HasACallForEverySliceThereAndBack) {
+TEST(SlicedClassifier, HasAForwardAndABackwardCallForEachSlice) {
   std::vector<std::string> want = {"forward source"};
   for (int64_t i = 0; i < kSlices; ++i) {
     want.push_back(fmt::format("forward classifier logits 0.0 from {}", 20 * i));

@@ -14,7 +14,7 @@
 namespace ebb {
 namespace {
 
-TEST(Coroutines, GoRound) {
+TEST(Coroutines, RunOneAfterTheOther) {
   Coroutines coroutines(3);
   std::string order;
   coroutines.run(3, [&](uint32_t i) {
@@ -27,7 +27,7 @@ TEST(Coroutines, GoRound) {
   EXPECT_EQ(order, "abcabcABC");
 }
 
-TEST(Coroutines, WhoHasEndedIsLeftOut) {
+TEST(Coroutines, AnEndedCoroutineIsSkipped) {
   Coroutines coroutines(4);
   std::string order;
   coroutines.run(3, [&](uint32_t i) {
@@ -39,7 +39,7 @@ TEST(Coroutines, WhoHasEndedIsLeftOut) {
   EXPECT_EQ(order, "abcbcc");
 }
 
-TEST(Coroutines, RunAgainAndAgainWithAnyCount) {
+TEST(Coroutines, MayRunAgainWithAnotherCount) {
   Coroutines coroutines(4);
   int sum = 0;
   for (int round = 0; round < 100; ++round) {
@@ -51,7 +51,7 @@ TEST(Coroutines, RunAgainAndAgainWithAnyCount) {
   EXPECT_EQ(sum, 20 * (0 + 1 + 2 + 3 + 4));
 }
 
-TEST(Coroutines, AnExceptionUnwindsEverybody) {
+TEST(Coroutines, AnExceptionUnwindsAllCoroutines) {
   Coroutines coroutines(3);
   int unwound = 0, began = 0;
   struct Count {
@@ -63,17 +63,17 @@ TEST(Coroutines, AnExceptionUnwindsEverybody) {
     const Count count{unwound};
     if (i == 1) throw std::runtime_error("the second");
     coroutines.yield(i);
-    ADD_FAILURE() << "went on";
+    ADD_FAILURE() << "the coroutine continued after the exception";
   };
   EXPECT_THROW(coroutines.run(3, body), std::runtime_error);
-  EXPECT_EQ(began, 2) << "the third has not begun";
+  EXPECT_EQ(began, 2) << "the third must not begin";
   EXPECT_EQ(unwound, 2);
   int after = 0;
   coroutines.run(3, [&](uint32_t) { ++after; });
   EXPECT_EQ(after, 3);
 }
 
-TEST(Coroutines, EachBodyHasAStackOfItsOwn) {
+TEST(Coroutines, EachBodyHasItsOwnStack) {
   Coroutines coroutines(2);
   coroutines.run(2, [&](uint32_t i) {
     volatile uint32_t deep[100'000];
@@ -83,7 +83,7 @@ TEST(Coroutines, EachBodyHasAStackOfItsOwn) {
   });
 }
 
-TEST(Coroutines, BodiesRoundAndAreInterruptedAsTheirCaller) {
+TEST(Coroutines, BodiesHaveTheRoundingModeAndSignalMaskOfTheCaller) {
   Coroutines coroutines(2);
   const int rounding = std::fegetround();
   sigset_t interrupts, mask;
@@ -106,7 +106,7 @@ TEST(Coroutines, BodiesRoundAndAreInterruptedAsTheirCaller) {
   coroutines.run(1, [&](uint32_t) { EXPECT_EQ(std::fegetround(), rounding); });
 }
 
-TEST(Coroutines, ExceptionsAreCaughtBetweenTurns) {
+TEST(Coroutines, ExceptionsMayBeCaughtBetweenYields) {
   Coroutines coroutines(2);
   int caught = 0;
   coroutines.run(2, [&](uint32_t i) {
@@ -122,7 +122,7 @@ TEST(Coroutines, ExceptionsAreCaughtBetweenTurns) {
   EXPECT_EQ(caught, 6);
 }
 
-// Sanitizers need more addresses, and report such a fault themselves.
+// Sanitizers need more addresses, and report the fault themselves.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 [[noreturn]] void make_more_stacks_than_allowed() {
   const rlimit few = {size_t{256} << 20, size_t{256} << 20};
@@ -137,7 +137,7 @@ TEST(Coroutines, ExceptionsAreCaughtBetweenTurns) {
   std::exit(1);
 }
 
-// Each frame is larger than a page, and of its memory only the end is used.
+// Each frame is larger than a page, and only its first bytes are used.
 int nest(int depth) {
   volatile char frame[size_t{256} << 10];
   frame[0] = static_cast<char>(depth);
@@ -147,7 +147,7 @@ void nest_too_deep() {
   Coroutines coroutines(2);
   coroutines.run(2, [&](uint32_t i) {
     coroutines.yield(i);
-    if (i == 0) nest(40);  // the second has the addresses below
+    if (i == 0) nest(40);  // the stack of the second coroutine has lower addresses
     coroutines.yield(i);
   });
 }

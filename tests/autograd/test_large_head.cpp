@@ -1,4 +1,5 @@
-// What a large head needs of a device and moves, planned and not run; and which cuts are refused.
+// The device memory that a large head needs, the chunks that it moves, and the invalid slices. The
+// models are planned and not run.
 #include <gtest/gtest.h>
 
 #include "autograd/primitives.h"
@@ -43,7 +44,7 @@ TEST(LargeHead, NeedsLessThanAGibibyteOfBlocks) {
   const TrainerOptions requested = options(MicroBatchOrder::Horizontal, 2);
   const Preparation p = prepare(LargeHead(), requested, {.num_threads = 2});
   EXPECT_LT(p.smallest_blocks * requested.chunk_bytes, kGiB);
-  // What prepare() plans it also validates.
+  // prepare() validates its plan.
   const Preparation smallest =
       prepare(LargeHead(), requested, {.device_memory = p.smallest_device_bytes, .num_threads = 2});
   EXPECT_EQ(smallest.num_blocks, p.smallest_blocks);
@@ -52,7 +53,7 @@ TEST(LargeHead, NeedsLessThanAGibibyteOfBlocks) {
   EXPECT_GT(at_once.smallest_blocks * requested.chunk_bytes, 6 * kGiB);
 }
 
-TEST(LargeHead, ABiasIsPlannedWithIt) {
+TEST(LargeHead, MayHaveABias) {
   for (const MicroBatchOrder order : {MicroBatchOrder::Horizontal, MicroBatchOrder::Vertical}) {
     const LargeHead model({}, true);
     const size_t least =
@@ -63,9 +64,9 @@ TEST(LargeHead, ABiasIsPlannedWithIt) {
   }
 }
 
-/// Micro-batches pass a large head slice by slice: its weights go up for the losses and for the
-/// gradients, its sums come down as finished gradients alone.
-TEST(LargeHead, MovesOnceAPassWhateverTheNumberOfMicroBatches) {
+/// In vertical order all micro-batches use a slice before the next one. The weights are loaded once
+/// for the losses and once for the gradients, and no gradient sums are stored.
+TEST(LargeHead, IsLoadedTwiceForAnyNumberOfMicroBatches) {
   for (const uint32_t k : {1u, 4u}) {
     const TrainerOptions requested = options(MicroBatchOrder::Vertical, k);
     const size_t least = prepare(LargeHead(), requested, {.num_threads = 2}).smallest_device_bytes;
@@ -83,46 +84,45 @@ TEST(LargeHead, MovesOnceAPassWhateverTheNumberOfMicroBatches) {
   }
 }
 
-// ---- Refusals
-// -----------------------------------------------------------------------------------------------
+// ---- Invalid slices ----------------------------------------------------------------------------
 
-/// Writes gradients of some rows only, or of rows that overlap.
-class BadlyCut : public Model {
+/// Computes gradients of some rows only, or of overlapping rows.
+class WithRows : public Model {
  public:
-  explicit BadlyCut(std::vector<RowRange> cut) : cut_(std::move(cut)) {}
+  explicit WithRows(std::vector<RowRange> rows) : rows_(std::move(rows)) {}
   const Parameters& parameters() const override { return parameters_; }
   std::vector<InputSpec> inputs() const override { return {{"x", {4, 8}, DType::BF16}}; }
   void forward(Tape& tape, std::span<const Tensor>) const override {
-    for (size_t i = 0; i < cut_.size(); ++i) {
-      tape.begin_loss_call("part", {{.parameter = weight_, .rows = cut_[i], .continues = i > 0}});
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      tape.begin_loss_call("part", {{.parameter = weight_, .rows = rows_[i], .continues = i > 0}});
       tape.add_losses(tape.scratch({4}, DType::F32));
       tape.end_call();
     }
   }
 
  private:
-  const std::vector<RowRange> cut_;
+  const std::vector<RowRange> rows_;
   Parameters parameters_;
   ParameterId weight_ = parameters_.add("cut", {64, 8}, Init::normal(1));
 };
 
-std::string refusal(const std::vector<RowRange>& cut) {
+std::string error_of(const std::vector<RowRange>& rows) {
   try {
-    prepare(BadlyCut(cut), {}, {.num_threads = 1});
+    prepare(WithRows(rows), {}, {.num_threads = 1});
   } catch (const ConfigError& error) {
     return error.what();
   }
   return "no error";
 }
 
-TEST(RowsOfAParameter, MustBeApartAndTogetherTheWhole) {
-  EXPECT_EQ(refusal({{32, 32}, {0, 32}}), "no error");
-  EXPECT_NE(refusal({{0, 32}, {40, 24}}).find("448 of its 512 elements"), std::string::npos)
-      << refusal({{0, 32}, {40, 24}});
-  EXPECT_NE(refusal({{0, 33}, {32, 32}}).find("rows 0 to 33 and in rows 32 to 64"),
+TEST(RowsOfAParameter, MustNotOverlapAndMustCoverTheParameter) {
+  EXPECT_EQ(error_of({{32, 32}, {0, 32}}), "no error");
+  EXPECT_NE(error_of({{0, 32}, {40, 24}}).find("448 of its 512 elements"), std::string::npos)
+      << error_of({{0, 32}, {40, 24}});
+  EXPECT_NE(error_of({{0, 33}, {32, 32}}).find("rows 0 to 33 and in rows 32 to 64"),
             std::string::npos)
-      << refusal({{0, 33}, {32, 32}});
-  EXPECT_THROW(prepare(BadlyCut({{32, 33}}), {}, {.num_threads = 1}), LogicError);
+      << error_of({{0, 33}, {32, 32}});
+  EXPECT_THROW(prepare(WithRows({{32, 33}}), {}, {.num_threads = 1}), LogicError);
 }
 
 }  // namespace

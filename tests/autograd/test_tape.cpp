@@ -1,4 +1,4 @@
-// The tape on the simulated device: what it tells the hooks, and when activations live.
+// The tape on the simulated device: its calls of the hooks, and the lifetimes of activations.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@ namespace {
 
 constexpr int64_t kBatch = 2, kLength = 8, kChannels = 64, kVocabulary = 100;
 
-/// Embedding, three residual blocks that share one weight and have one of their own, a head tied to
-/// the embedding.
+/// An embedding, three residual layers that share one weight and have one weight each, and a head
+/// that is tied to the embedding.
 struct TinyModel {
   TinyModel() {
     wte = parameters.add("wte", {kVocabulary, kChannels}, Init::zeros());
@@ -52,7 +52,7 @@ struct Recorded {
     for (const Call& m : trace.calls) sum += m.cost.flops;
     return sum;
   }
-  /// "parameter.use" of every gradient, in order.
+  /// "parameter.use" of each gradient, in order.
   std::string contributions() const {
     std::string text;
     for (const ParameterUse& use : trace.uses) {
@@ -62,8 +62,8 @@ struct Recorded {
   }
 };
 
-/// Coroutines a value in place.
-Variable turned(Tape& t, Variable x) {
+/// Rotates a value in place.
+Variable rotated(Tape& t, Variable x) {
   static const std::vector<double> frequencies(kChannels / 4, 0.5);
   const Tensor positions{
       reinterpret_cast<std::byte*>(uintptr_t{64}), DType::I32, {kBatch * kLength}};
@@ -122,17 +122,17 @@ TEST_F(TapeTest, BackwardIsForwardReversed) {
             "b:add b:linear b:activation b:linear b:embedding ");
 }
 
-TEST_F(TapeTest, RecomputedBlocksRunAgainBeforeTheirBackward) {
+TEST_F(TapeTest, RecomputedLayersRunAgainBeforeTheirBackward) {
   const Recorded r = record({.recompute = 1});
-  const std::string block =
+  const std::string layer =
       "b:linear b:activation b:linear b:add b:add b:linear b:activation b:linear ";
   EXPECT_EQ(names(r.trace),
             "embedding linear activation linear add linear activation linear add "
             "linear activation linear add classifier " +
-                block + block + block + "b:embedding ");
+                layer + layer + layer + "b:embedding ");
 }
 
-TEST_F(TapeTest, OnlyTheFirstBlocksMayBeRecomputed) {
+TEST_F(TapeTest, SomeLayersMayBeRecomputed) {
   const std::string kept = "b:add b:linear b:activation b:linear ";
   const std::string again = "b:linear b:activation b:linear b:add " + kept;
   const auto backward_of = [&](const TapeOptions& options) {
@@ -149,7 +149,7 @@ TEST_F(TapeTest, OnlyTheFirstBlocksMayBeRecomputed) {
             kept + kept + kept + "b:embedding ");
 }
 
-TEST_F(TapeTest, BlocksWithinOneThatRunsAgainRunAgainWhateverTheLastDid) {
+TEST_F(TapeTest, LayersWithinARecomputedLayerAreRecomputed) {
   const Body nested = [&](Tape& tape, Tensor ids) {
     Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe, kChannels, DType::BF16);
     for (int i = 0; i < 2; ++i) {
@@ -168,14 +168,14 @@ TEST_F(TapeTest, BlocksWithinOneThatRunsAgainRunAgainWhateverTheLastDid) {
             "embedding linear add linear add classifier " + kept + again + "b:embedding ");
 }
 
-TEST_F(TapeTest, BlocksRecomputedTogetherRunForwardAndThenBackward) {
+TEST_F(TapeTest, AGroupOfLayersRunsForwardAndThenBackward) {
   const std::string forward = "b:linear b:activation b:linear b:add ";
   const std::string backward = "b:add b:linear b:activation b:linear ";
-  const auto backward_of = [&](uint32_t blocks_at_once) {
-    const std::string all = names(record({.recompute = blocks_at_once}).trace);
+  const auto backward_of = [&](uint32_t layers_at_once) {
+    const std::string all = names(record({.recompute = layers_at_once}).trace);
     return all.substr(all.find("classifier ") + 11);
   };
-  // The first two blocks are a group, the third is one of its own.
+  // The first two layers are a group; the third layer is another group.
   EXPECT_EQ(backward_of(2),
             forward + backward + forward + forward + backward + backward + "b:embedding ");
   const std::string three = forward + forward + forward + backward + backward + backward;
@@ -191,16 +191,16 @@ TEST_F(TapeTest, EvaluationHasNoBackward) {
   EXPECT_EQ(r.contributions(), "");
 }
 
-TEST_F(TapeTest, EveryUseOfAWeightHasItsOwnSum) {
+TEST_F(TapeTest, EachUseOfAWeightHasItsOwnSum) {
   const Recorded r = record({});
-  // The head makes its gradient at once; then block after block, last first; the embedding at the
-  // end.
+  // The head computes its gradient with the loss. Then follow the layers, last first, and the
+  // embedding.
   EXPECT_EQ(r.contributions(), "0.1 5.0 2.2 4.0 2.1 3.0 2.0 0.0 1.0 ");
   EXPECT_EQ(r.num_uses, (std::vector<uint32_t>{2, 1, 3, 1, 1, 1}));
   EXPECT_EQ(r.order, (std::vector<ParameterId>{0, 1, 2, 3, 4, 5}));
 }
 
-TEST_F(TapeTest, RecomputationChangesNoContribution) {
+TEST_F(TapeTest, RecomputationChangesNoGradient) {
   for (uint32_t k : {1u, 2u, 3u}) {
     const Recorded plain = record({}, k), again = record({.recompute = 1}, k);
     EXPECT_EQ(plain.contributions(), again.contributions());
@@ -228,7 +228,7 @@ TEST_F(TapeTest, RecomputationReadsTheSameUses) {
             "2.0 3.0 g3.0 g2.0 g0.0 g1.0 ");
 }
 
-TEST_F(TapeTest, BackwardSaysWhetherItReadsTheWeight) {
+TEST_F(TapeTest, BackwardDeclaresWhetherItReadsTheWeight) {
   const Recorded r = record({});
   for (const Call& m : r.trace.calls) {
     if (m.phase != Phase::Backward) continue;
@@ -236,7 +236,7 @@ TEST_F(TapeTest, BackwardSaysWhetherItReadsTheWeight) {
   }
 }
 
-TEST_F(TapeTest, ActivationsEndWithTheStep) {
+TEST_F(TapeTest, AllActivationsAreReleasedInTheStep) {
   for (const TapeOptions& options :
        {TapeOptions{}, TapeOptions{.recompute = 1}, TapeOptions{.recompute = 2},
         TapeOptions{.mark_idle = true}, TapeOptions{.recompute = 2, .mark_idle = true},
@@ -260,7 +260,7 @@ TEST_F(TapeTest, ActivationsNeverOverlap) {
     for (size_t b = a + 1; b < spans.size(); ++b) {
       const bool apart = spans[a].offset + spans[a].bytes <= spans[b].offset ||
                          spans[b].offset + spans[b].bytes <= spans[a].offset;
-      // One may follow the other within a moment: work on a stream is done in order.
+      // Within one call one activation may follow the other, because a stream runs in order.
       const bool follow =
           spans[a].last_call <= spans[b].first_call || spans[b].last_call <= spans[a].first_call;
       EXPECT_TRUE(apart || follow) << a << " and " << b;
@@ -268,7 +268,7 @@ TEST_F(TapeTest, ActivationsNeverOverlap) {
   }
 }
 
-TEST_F(TapeTest, ForgettingTakesLessMemory) {
+TEST_F(TapeTest, RecomputationAndEvaluationTakeLessMemory) {
   const size_t keep = record({}).trace.arena_bytes;
   const size_t recompute = record({.recompute = 1}).trace.arena_bytes;
   const size_t evaluation = record({.training = false}).trace.arena_bytes;
@@ -278,26 +278,25 @@ TEST_F(TapeTest, ForgettingTakesLessMemory) {
   EXPECT_LE(evaluation, recompute);
 }
 
-/// Of values that are passed through blocks an evaluation holds what a block takes and what it
-/// makes.
-TEST_F(TapeTest, AnEvaluationOfMoreBlocksTakesNoMoreMemory) {
-  const auto with_blocks = [&](bool training, int num_blocks) {
+/// An evaluation keeps only the input and the output of the current layer.
+TEST_F(TapeTest, AnEvaluationOfMoreLayersTakesNoMoreMemory) {
+  const auto with_layers = [&](bool training, int num_layers) {
     return record({.training = training}, 2, [&](Tape& tape, Tensor ids) {
       Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe, kChannels, DType::BF16);
-      for (int i = 0; i < num_blocks; ++i) {
+      for (int i = 0; i < num_layers; ++i) {
         tape.next_layer(
             [this](Tape& t, Variable v) { return add(t, v, linear(t, v, model_.shared)); }, x);
       }
       classifier_cross_entropy(tape, x, model_.wte, kVocabulary, ids);
     });
   };
-  EXPECT_EQ(with_blocks(false, 10).trace.arena_bytes, with_blocks(false, 2).trace.arena_bytes);
-  EXPECT_GT(with_blocks(true, 10).trace.arena_bytes, with_blocks(true, 2).trace.arena_bytes);
-  EXPECT_EQ(with_blocks(false, 10).live_bytes_after, 0u);
+  EXPECT_EQ(with_layers(false, 10).trace.arena_bytes, with_layers(false, 2).trace.arena_bytes);
+  EXPECT_GT(with_layers(true, 10).trace.arena_bytes, with_layers(true, 2).trace.arena_bytes);
+  EXPECT_EQ(with_layers(false, 10).live_bytes_after, 0u);
 }
 
-/// Calls are numbered; a block has four.
-TEST_F(TapeTest, ValuesRestBetweenTheirBlocksForwardAndBackward) {
+/// The intervals are numbers of calls. A layer has four calls.
+TEST_F(TapeTest, ActivationsAreIdleBetweenForwardAndBackwardOfTheirLayer) {
   const Trace trace = record({.mark_idle = true}).trace;
   std::string idle_intervals;
   for (const IdleInterval& r : trace.idle_intervals) {
@@ -307,14 +306,14 @@ TEST_F(TapeTest, ValuesRestBetweenTheirBlocksForwardAndBackward) {
     EXPECT_LE(r.first_after, span.last_call);
     idle_intervals += fmt::format("{}:{}-{} ", span.first_call, r.last_before, r.first_after);
   }
-  // Backward begins at 14, with the third block, and comes to the second at 18, the first at 22. A
-  // block's result rests when the next block has used it: the last one's goes into the head.
+  // The backward begins at call 14 with the third layer; the second begins at 18, the first at 22.
+  // The result of a layer is idle after the next layer, or the head, has used it.
   EXPECT_EQ(idle_intervals,
             "0:4-22 1:4-22 2:4-22 3:4-22 4:8-18 5:8-18 6:8-18 7:8-18 "
             "8:12-14 9:12-14 10:12-14 11:12-14 ");
 }
 
-TEST_F(TapeTest, OnlyWhatIsKeptRests) {
+TEST_F(TapeTest, OnlyKeptActivationsAreIdle) {
   const Trace trace = record({.recompute = 1, .mark_idle = true}).trace;
   std::string idle_intervals;
   for (const IdleInterval& r : trace.idle_intervals) {
@@ -324,7 +323,7 @@ TEST_F(TapeTest, OnlyWhatIsKeptRests) {
   EXPECT_EQ(idle_intervals, "0:4-30 4:8-22 8:12-14 ");
 }
 
-TEST_F(TapeTest, AValueUsedAcrossBlocksIsRefusedWhereItCannotBe) {
+TEST_F(TapeTest, AValueUsedAcrossLayersIsRejectedWithGroupsOrIdleMarks) {
   const Body across = [&](Tape& tape, Tensor ids) {
     const auto body = [this](Tape& t, Variable v) { return linear(t, v, model_.shared); };
     const Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe, kChannels, DType::BF16);
@@ -338,8 +337,8 @@ TEST_F(TapeTest, AValueUsedAcrossBlocksIsRefusedWhereItCannotBe) {
   EXPECT_THROW(record({.recompute = 2}, 1, across), ConfigError);
 }
 
-/// A loss on what lies between two blocks has written its gradient: it is not forgotten.
-TEST_F(TapeTest, ALossBetweenBlocksParts) {
+/// A loss between two layers has already written a gradient, so it must stay.
+TEST_F(TapeTest, ALossBetweenLayersEndsAGroup) {
   const Body between = [&](Tape& tape, Tensor ids) {
     const auto body = [this](Tape& t, Variable v) { return linear(t, v, model_.shared); };
     Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe, kChannels, DType::BF16);
@@ -352,7 +351,7 @@ TEST_F(TapeTest, ALossBetweenBlocksParts) {
             record({}, 1, between).contributions());
 }
 
-TEST_F(TapeTest, MicroBatchesAreAlike) {
+TEST_F(TapeTest, AllMicroBatchesHaveTheSameCalls) {
   const Recorded one = record({}), two = record({}, 2);
   ASSERT_EQ(two.trace.calls.size(), 2 * one.trace.calls.size());
   EXPECT_EQ(two.trace.arena_bytes, one.trace.arena_bytes);
@@ -366,7 +365,7 @@ TEST_F(TapeTest, MicroBatchesAreAlike) {
   }
 }
 
-TEST_F(TapeTest, CountsTheFlopsOfAProduct) {
+TEST_F(TapeTest, CountsTheFlopsOfALinearCall) {
   const Recorded r = record({});
   const double product = 2.0 * kBatch * kLength * kChannels * kChannels;
   EXPECT_EQ(r.trace.calls[1].cost.flops, product);
@@ -374,13 +373,13 @@ TEST_F(TapeTest, CountsTheFlopsOfAProduct) {
   EXPECT_EQ(r.trace.calls[15].cost.flops, 2 * product);
 }
 
-TEST_F(TapeTest, WorkInPlacePassesItsGradientOn) {
+TEST_F(TapeTest, WorkInPlacePassesTheGradientOn) {
   for (const TapeOptions& options :
        {TapeOptions{}, TapeOptions{.recompute = 1}, TapeOptions{.mark_idle = true}}) {
     const Recorded r = record(options, 2, [&](Tape& tape, Tensor ids) {
       Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe, kChannels, DType::BF16);
       const auto body = [this](Tape& t, Variable v) {
-        return linear(t, turned(t, linear(t, v, model_.shared)), model_.own[0]);
+        return linear(t, rotated(t, linear(t, v, model_.shared)), model_.own[0]);
       };
       x = tape.layer(body, x);
       classifier_cross_entropy(tape, x, model_.wte, kVocabulary, ids);
@@ -394,20 +393,20 @@ TEST_F(TapeTest, WorkInPlacePassesItsGradientOn) {
   }
 }
 
-TEST_F(TapeTest, OnlyWhatIsThereIsChangedInPlace) {
+TEST_F(TapeTest, AnInputIsNotChangedInPlaceAndAValueOnlyOnce) {
   EXPECT_THROW(record({}, 1,
                       [](Tape& tape, Tensor) {  // an input
-                        turned(tape, {.value = {reinterpret_cast<std::byte*>(uintptr_t{64}),
-                                                DType::BF16,
-                                                {kBatch, kLength, kChannels}}});
+                        rotated(tape, {.value = {reinterpret_cast<std::byte*>(uintptr_t{64}),
+                                                 DType::BF16,
+                                                 {kBatch, kLength, kChannels}}});
                       }),
                LogicError);
   EXPECT_THROW(record({}, 1,
                       [&](Tape& tape, Tensor ids) {  // twice
                         const Variable x = embedding(tape, ids, ids, model_.wte, model_.wpe,
                                                      kChannels, DType::BF16);
-                        turned(tape, x);
-                        turned(tape, x);
+                        rotated(tape, x);
+                        rotated(tape, x);
                       }),
                LogicError);
 }

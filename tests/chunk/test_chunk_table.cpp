@@ -11,15 +11,15 @@ namespace {
 using S = ChunkState;
 constexpr ChunkId kChunk{Space::GradientSums, 1};
 
-/// Brings the chunk to a state by legal steps alone.
-void bring_to(ChunkTable& table, S state, std::vector<Lease>& leases) {
+/// Moves the chunk to a state by legal transitions.
+void move_to(ChunkTable& table, S state, std::vector<Lease>& leases) {
   if (state == S::Absent) return;
   table.place(kChunk, 3, state == S::Loading ? S::Loading : S::Present);
   if (state == S::Leased) leases.push_back(table.lease(kChunk));
   if (state == S::Storing) table.transition(kChunk, S::Storing);
 }
 
-TEST(ChunkTable, TwentyFiveTransitions) {
+TEST(ChunkTable, OnlyLegalTransitionsAreAccepted) {
   const std::set<std::pair<S, S>> legal = {
       {S::Absent, S::Loading},  {S::Absent, S::Present}, {S::Loading, S::Present},
       {S::Loading, S::Leased},  {S::Present, S::Absent}, {S::Present, S::Leased},
@@ -28,8 +28,9 @@ TEST(ChunkTable, TwentyFiveTransitions) {
     for (int t = 0; t < 5; ++t) {
       const S from = static_cast<S>(f), to = static_cast<S>(t);
       ChunkTable table({2, 2, 2, 2});
-      std::vector<Lease> leases;  // behind the table: a lease must not outlive it
-      bring_to(table, from, leases);
+      std::vector<Lease>
+          leases;  // declared after the table, because a lease must not outlive the table
+      move_to(table, from, leases);
       ASSERT_EQ(table.state(kChunk), from);
       const bool is_in_table = legal.contains({from, to});
       EXPECT_EQ(is_legal(from, to), is_in_table) << f << " " << t;
@@ -57,7 +58,7 @@ TEST(ChunkTable, ErrorsNameTheChunkAndBothStates) {
   }
 }
 
-TEST(ChunkTable, ABlockHasOneChunk) {
+TEST(ChunkTable, ABlockBelongsToOneChunk) {
   ChunkTable table({2, 2, 0, 0});
   table.place({Space::Weights, 0}, 7, S::Loading);
   EXPECT_EQ(table.block({Space::Weights, 0}), 7u);
@@ -71,7 +72,7 @@ TEST(ChunkTable, ABlockHasOneChunk) {
   EXPECT_NO_THROW(table.place({Space::Weights, 1}, 7, S::Present));
 }
 
-TEST(ChunkTable, LeasesAreGivenBackOnce) {
+TEST(ChunkTable, ALeaseIsReleasedOnce) {
   ChunkTable table({1, 2, 0, 0});
   table.place(kChunk, 0, S::Present);
   {
@@ -80,7 +81,7 @@ TEST(ChunkTable, LeasesAreGivenBackOnce) {
     EXPECT_THROW((void)table.lease(kChunk), LogicError);
     Lease b = std::move(a);
     EXPECT_EQ(table.state(kChunk), S::Leased);
-    a.release();  // it has nothing any more
+    a.release();  // the lease was moved to b
     EXPECT_EQ(table.state(kChunk), S::Leased);
     b.release();
     EXPECT_EQ(table.state(kChunk), S::Present);
@@ -90,7 +91,7 @@ TEST(ChunkTable, LeasesAreGivenBackOnce) {
   EXPECT_EQ(table.state(kChunk), S::Present);
 }
 
-TEST(ChunkTable, AnAssignedLeaseGivesBackWhatItHad) {
+TEST(ChunkTable, AssigningALeaseReleasesTheOldOne) {
   ChunkTable table({1, 2, 0, 0});
   table.place(kChunk, 0, S::Present);
   table.place({Space::Weights, 0}, 1, S::Present);
@@ -100,7 +101,7 @@ TEST(ChunkTable, AnAssignedLeaseGivesBackWhatItHad) {
   EXPECT_EQ(table.state({Space::Weights, 0}), S::Leased);
 }
 
-TEST(Ledger, AddsUpByTierAndName) {
+TEST(Ledger, AddsBytesByTierAndName) {
   Ledger ledger;
   ledger.add("weights", Tier::Host, 100);
   ledger.add("blocks", Tier::Device, 30);

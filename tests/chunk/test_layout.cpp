@@ -21,15 +21,15 @@ std::vector<ParameterId> in_order(size_t n) {
   return order;
 }
 
-TEST(Layout, PacksInCallOrderAt256Bytes) {
+TEST(Layout, ParametersAreInCallOrderAndAlignedTo256Bytes) {
   const Layout layout(infos({100, 1, 129}), {2, 0, 1}, DType::BF16, DType::BF16, kChunk);
   EXPECT_EQ(layout.first_element(2), 0u);
-  EXPECT_EQ(layout.first_element(0), 256u);  // 129 elements take two places of 128
+  EXPECT_EQ(layout.first_element(0), 256u);  // 129 elements take two units of 128
   EXPECT_EQ(layout.first_element(1), 384u);
   EXPECT_EQ(layout.num_space_elements(), 512u);
   EXPECT_EQ(layout.num_model_parameters(), 230u);
   const Layout wide(infos({100, 1, 129}), {2, 0, 1}, DType::F32, DType::F32, 2 * kChunk);
-  EXPECT_EQ(wide.first_element(0), 192u);  // 64 fp32 elements a place
+  EXPECT_EQ(wide.first_element(0), 192u);  // a unit has 64 fp32 elements
 }
 
 TEST(Layout, CountsChunksOfEverySpace) {
@@ -48,7 +48,7 @@ TEST(Layout, CountsChunksOfEverySpace) {
   EXPECT_EQ(layout.num_pieces(), 2u);
 }
 
-TEST(Layout, AChunkAndOneElementMore) {
+TEST(Layout, OneElementMoreThanAChunkTakesTwoChunks) {
   for (int64_t extra : {-1, 0, 1}) {
     const Layout layout(infos({65536 + extra}), {0}, DType::BF16, DType::BF16, kChunk);
     EXPECT_EQ(layout.num_chunks(), extra > 0 ? 2u : 1u) << extra;
@@ -56,7 +56,7 @@ TEST(Layout, AChunkAndOneElementMore) {
   }
 }
 
-TEST(Layout, ParametersStraddleChunks) {
+TEST(Layout, ParametersMaySpanChunks) {
   const Layout layout(infos({60000, 150000}), in_order(2), DType::BF16, DType::BF16, kChunk);
   const ChunkRange range = layout.chunks(Space::Weights, layout.first_element(1), 150000);
   EXPECT_EQ(range.first, 0u);
@@ -75,7 +75,7 @@ TEST(Layout, ParametersStraddleChunks) {
   EXPECT_EQ(covered, layout.num_model_parameters());
 }
 
-TEST(Layout, AChunkOfPaddingAloneIsNotMade) {
+TEST(Layout, NoChunkHasOnlyPadding) {
   const Layout layout(infos({65536, 65536, 65536}), in_order(3), DType::BF16, DType::BF16, kChunk);
   ASSERT_EQ(layout.num_chunks(), 3u);
   for (uint32_t c = 0; c < 3; ++c) {
@@ -96,7 +96,7 @@ TEST(Layout, TiedWeightsHaveASumForEachUse) {
   EXPECT_THROW(layout.first_sum_element(1, 1), LogicError);
 }
 
-TEST(Layout, BadSizesAreNamed) {
+TEST(Layout, InvalidSizesAreRejected) {
   const auto make = [](size_t chunk_bytes, DType weight, DType gradient) {
     return Layout(infos({10}), {0}, weight, gradient, chunk_bytes);
   };

@@ -7,14 +7,21 @@
 namespace ebb::test {
 namespace {
 
+using Eigen::ArrayXd;
+
 constexpr double kHalfUlp = 0x1p-24;  // relative error of one rounding to fp32
 constexpr double kSecondOrder = 1.0001;
 
+ArrayXd array(std::span<const float> values) {
+  return Eigen::Map<const Eigen::ArrayXf>(values.data(), std::ssize(values)).cast<double>();
+}
+
 }  // namespace
 
-Reference::Reference(std::span<const float> masters, Bug bug)
-    : bug_(bug), elements_(masters.size()) {
-  for (size_t i = 0; i < masters.size(); ++i) elements_[i].master.value = masters[i];
+Reference::Reference(std::span<const float> masters, Bug bug) : bug_(bug) {
+  const ArrayXd zero = ArrayXd::Zero(std::ssize(masters));
+  master_ = {array(masters), zero};
+  momentum_ = variance_ = {zero, zero};
 }
 
 void Reference::update(std::span<const float> gradients, const AdamWStep& step, double decay_factor,
@@ -31,59 +38,50 @@ void Reference::update(std::span<const float> gradients, const AdamWStep& step, 
   const double k = 1 / std::sqrt(second);
   const double epsilon = step.adam.epsilon * (bug_ == Bug::EpsilonBeforeCorrection ? k : 1.0);
   const double rate = lr / first;
+  const double decay = bug_ == Bug::CoupledDecay ? 0 : lr * wd;
 
-  for (size_t i = 0; i < elements_.size(); ++i) {
-    auto& [p, m, v] = elements_[i];
-    double g = gradients[i] * scale;
-    if (bug_ == Bug::CoupledDecay) g += wd * p.value;
+  auto& [p, p_bound] = master_;
+  auto& [m, m_bound] = momentum_;
+  auto& [v, v_bound] = variance_;
+  ArrayXd g = array(gradients) * scale;
+  if (bug_ == Bug::CoupledDecay) g += wd * p;
 
-    // Bounds: two roundings for a rounded constant times a value, one for a sum; g itself carries
-    // one.
-    const double m_new = b1 * m.value + (1 - b1) * g;
-    m.bound = b1 * m.bound +
-              u * (2 * b1 * std::abs(m.value) + 3 * (1 - b1) * std::abs(g) + std::abs(m_new));
-    const double v_new = b2 * v.value + (1 - b2) * g * g;
-    v.bound = b2 * v.bound + u * (2 * b2 * v.value + 5 * (1 - b2) * g * g + v_new);
-    m.value = m_new;
-    v.value = v_new;
+  // Two roundings for a rounded constant times a value, one for a sum; g itself has one.
+  const ArrayXd m_new = b1 * m + (1 - b1) * g, v_new = b2 * v + (1 - b2) * g.square();
+  m_bound = b1 * m_bound + u * (2 * b1 * m.abs() + 3 * (1 - b1) * g.abs() + m_new.abs());
+  v_bound = b2 * v_bound + u * (2 * b2 * v + 5 * (1 - b2) * g.square() + v_new);
+  m = m_new;
+  v = v_new;
 
-    const double root = std::sqrt(v.value);
-    const double root_bound = u * root + (root > 0 ? v.bound / (2 * root) : 0);
-    const double denominator = root * k + epsilon;
-    const double denominator_bound = k * root_bound + u * (2 * root * k + epsilon + denominator);
-    const double quotient = m.value / denominator;
-    const double quotient_bound =
-        (m.bound + std::abs(quotient) * denominator_bound) / denominator + u * std::abs(quotient);
-    const double step = rate * quotient;
-    const double step_bound = rate * quotient_bound + 2 * u * std::abs(step);
+  const ArrayXd root = v.sqrt();
+  const ArrayXd root_bound = u * root + (root > 0).select(v_bound / (2 * root), 0);
+  const ArrayXd denominator = root * k + epsilon;
+  const ArrayXd denominator_bound = k * root_bound + u * (2 * root * k + epsilon + denominator);
+  const ArrayXd quotient = m / denominator;
+  const ArrayXd quotient_bound =
+      (m_bound + quotient.abs() * denominator_bound) / denominator + u * quotient.abs();
+  const ArrayXd change = rate * quotient;
+  const ArrayXd change_bound = rate * quotient_bound + 2 * u * change.abs();
 
-    const double decay = bug_ == Bug::CoupledDecay ? 0 : lr * wd;
-    const double decayed =
-        bug_ == Bug::DecayAfterUpdate ? decay * (p.value - step) : decay * p.value;
-    const double change = decayed + step;
-    const double change_bound = 2 * u * std::abs(decayed) + step_bound + u * std::abs(change);
-    const double p_new = p.value - change;
-    p.bound = (1 - decay) * p.bound + change_bound + u * std::abs(p_new);
-    p.value = p_new;
-  }
+  const ArrayXd decayed = decay * (bug_ == Bug::DecayAfterUpdate ? ArrayXd(p - change) : p);
+  const ArrayXd total = decayed + change;
+  p -= total;
+  p_bound =
+      (1 - decay) * p_bound + 2 * u * decayed.abs() + change_bound + u * (total.abs() + p.abs());
 }
 
-double Reference::ratio(float actual, const Value& expected) {
-  const double error = std::abs(actual - expected.value);
-  if (std::isnan(error)) return std::numeric_limits<double>::infinity();
-  // Gradients may be 0, but no bound of a right run is smaller than the smallest normal float.
-  return error / (expected.bound * kSecondOrder + std::numeric_limits<float>::min());
+double Reference::worst_ratio(std::span<const float> actual, const Plane& expected) {
+  // The smallest normal float is added because a bound is 0 while all gradients are 0.
+  const ArrayXd ratios =
+      (array(actual) - expected.value).abs() /
+      (expected.bound * kSecondOrder + static_cast<double>(std::numeric_limits<float>::min()));
+  return ratios.isNaN().select(std::numeric_limits<double>::infinity(), ratios).maxCoeff();
 }
 
 double Reference::worst_ratio(std::span<const float> masters, std::span<const float> momenta,
                               std::span<const float> variances) const {
-  double worst = 0;
-  for (size_t i = 0; i < elements_.size(); ++i) {
-    worst = std::max({worst, ratio(masters[i], elements_[i].master),
-                      ratio(momenta[i], elements_[i].momentum),
-                      ratio(variances[i], elements_[i].variance)});
-  }
-  return worst;
+  return std::max({worst_ratio(masters, master_), worst_ratio(momenta, momentum_),
+                   worst_ratio(variances, variance_)});
 }
 
 }  // namespace ebb::test

@@ -1,20 +1,18 @@
-// AdamW in fp64 from its definition, with a running bound on how far a right fp32 run may be from
-// it.
+// AdamW in fp64, written from its definition, with a bound on the distance of a correct fp32 run.
 //
-// The bound adds up, operation by operation, half an ulp for each rounding of adamw.h (constants
-// included) and carries what earlier steps left over, so it is as tight as an element-wise bound
-// can be without repeating the arithmetic.
+// The bound adds half a unit in the last place for each rounding of adamw.h, constants included,
+// operation by operation, and carries the errors of earlier steps. It is as tight as a bound for
+// each element can be without repeating the arithmetic.
 #pragma once
 
-#include <cstdint>
+#include <Eigen/Core>
 #include <span>
-#include <vector>
 
 #include "cpu_adam/adamw.h"
 
 namespace ebb::test {
 
-/// Mistakes that the comparison must notice.
+/// Mistakes that a comparison with the reference must find.
 enum class Bug {
   None,
   WrongBeta1,
@@ -34,23 +32,20 @@ class Reference {
   void update(std::span<const float> gradients, const AdamWStep& step, double decay_factor,
               double learning_rate_factor);
 
-  /// The largest |value - reference| / bound over all elements and planes: at most 1 for a right
-  /// update.
+  const Eigen::ArrayXd& masters() const { return master_.value; }
+  /// The largest |value - reference| / bound over all elements and planes. It is at most 1 for a
+  /// correct update.
   double worst_ratio(std::span<const float> masters, std::span<const float> momenta,
                      std::span<const float> variances) const;
 
  private:
-  struct Value {
-    double value = 0;
-    double bound = 0;
+  struct Plane {
+    Eigen::ArrayXd value, bound;
   };
-  struct Element {
-    Value master, momentum, variance;
-  };
-  static double ratio(float actual, const Value& expected);
+  static double worst_ratio(std::span<const float> actual, const Plane& expected);
 
   Bug bug_;
-  std::vector<Element> elements_;
+  Plane master_, momentum_, variance_;
 };
 
 }  // namespace ebb::test

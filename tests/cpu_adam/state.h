@@ -1,4 +1,4 @@
-// Training state for the optimizer's tests: planes between canaries, filled from a seed.
+// Training state for the tests of the optimizer: planes between canary bytes, filled from a seed.
 #pragma once
 
 #include <hwy/targets.h>
@@ -13,7 +13,7 @@
 
 namespace ebb::test {
 
-/// n elements between canary bytes, aligned to the element and no better.
+/// n elements between canary bytes. The alignment is that of an element, and no larger.
 class Guarded {
  public:
   Guarded(int64_t n, size_t element_bytes);
@@ -49,13 +49,13 @@ class State {
   std::vector<float> masters();
   std::vector<float> momenta() const { return floats(momentum_); }
   std::vector<float> variances() const { return floats(variance_); }
-  /// Weights of a fresh model: normal, standard deviation 0.02.
+  /// Normally distributed weights with standard deviation 0.02, as in a new model.
   void set_weights(uint64_t seed);
-  /// Gradients over four decades, both signs; each is exact in bf16 and in fp16, so all types train
-  /// alike.
+  /// Gradients of both signs over four decades. All are exact in bf16 and in fp16, so that all
+  /// types give the same results.
   void set_gradients(uint64_t seed);
   void set_gradient(int64_t i, float value);
-  /// All state bytes one after the other, for comparisons to the bit.
+  /// The bytes of all planes one after the other.
   std::vector<std::byte> bits() const;
   bool intact() const;
 
@@ -70,7 +70,7 @@ class State {
 /// The gradients that set_gradients(seed) stores.
 std::vector<float> make_gradients(int64_t n, uint64_t seed);
 
-/// While it lives, dynamic dispatch goes to this instruction set alone.
+/// Restricts run-time dispatch to one instruction set during its lifetime.
 class OnlyTarget {
  public:
   explicit OnlyTarget(int64_t target) { choose(target); }

@@ -1,4 +1,4 @@
-// AdamW against fp64, and the mistakes that this comparison must notice.
+// AdamW compared with fp64, and the mistakes that this comparison must find.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ constexpr int kSteps = 12;
 constexpr double kDecayFactor = 1;
 constexpr double kRateFactor = 0.75;
 
-// Unscaling and clipping in one factor that is no power of two; a rate that changes each step.
+// The gradient scale is no power of two, and the learning rate changes in each step.
 AdamWStep step_at(int64_t t) {
   return {.learning_rate = 1e-2 / static_cast<double>(t),
           .adam = {.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-6, .weight_decay = 0.1},
@@ -30,7 +30,7 @@ AdamWStep step_at(int64_t t) {
 
 enum class StateBug { None, DroppedLow, LostStep };
 
-/// Trains both for kSteps and returns the worst error in units of its bound.
+/// Trains the state and the reference for kSteps. Returns the largest error / bound.
 double worst_ratio(int64_t n, Types types, Bug bug = Bug::None,
                    StateBug state_bug = StateBug::None) {
   ThreadTeam team(2);
@@ -60,10 +60,10 @@ TEST_P(AdamWTypes, StaysWithinTheRoundingBound) {
   }
 }
 
-// A bound that no run comes near would also let mistakes pass.
-TEST_P(AdamWTypes, ComesNearTheBound) { EXPECT_GT(worst_ratio(1009, GetParam()), 0.1); }
+// A bound that is much larger than the errors would not find mistakes.
+TEST_P(AdamWTypes, ErrorsComeNearTheBound) { EXPECT_GT(worst_ratio(1009, GetParam()), 0.1); }
 
-TEST_P(AdamWTypes, RejectsEveryPlantedMistake) {
+TEST_P(AdamWTypes, TheComparisonFindsEachMistake) {
   for (Bug bug : {Bug::WrongBeta1, Bug::WrongBeta2, Bug::NoFirstBiasCorrection,
                   Bug::NoSecondBiasCorrection, Bug::DecayAfterUpdate, Bug::CoupledDecay,
                   Bug::EpsilonBeforeCorrection, Bug::NoGradientScale, Bug::StepOffByOne}) {
@@ -75,7 +75,7 @@ TEST_P(AdamWTypes, RejectsEveryPlantedMistake) {
   }
 }
 
-TEST_P(AdamWTypes, NoElementsIsNoWork) {
+TEST_P(AdamWTypes, AnUpdateOfNoElementsIsAllowed) {
   ThreadTeam team(2);
   adamw_update(team, Planes{}, 0, step_at(1), 1, 1);
   State state(0, GetParam());
@@ -83,7 +83,7 @@ TEST_P(AdamWTypes, NoElementsIsNoWork) {
   EXPECT_TRUE(state.intact());
 }
 
-TEST_P(AdamWTypes, ZeroGradientOnFreshStateOnlyDecays) {
+TEST_P(AdamWTypes, AZeroGradientOnANewStateOnlyDecaysWeights) {
   ThreadTeam team(1);
   State state(100, GetParam());
   state.set_weights(3);
@@ -97,7 +97,7 @@ TEST_P(AdamWTypes, ZeroGradientOnFreshStateOnlyDecays) {
     EXPECT_EQ(state.masters()[i], before[i] - rate * before[i]);
 }
 
-TEST_P(AdamWTypes, NotANumberStaysInItsElement) {
+TEST_P(AdamWTypes, NanStaysInItsElement) {
   ThreadTeam team(1);
   constexpr int64_t kCount = 67;
   for (float bad : {std::numeric_limits<float>::quiet_NaN(), INFINITY, -INFINITY}) {
@@ -124,7 +124,7 @@ TEST_P(AdamWTypes, NotANumberStaysInItsElement) {
   }
 }
 
-// Planes that end, or begin, at pages nobody may touch: reads outside fault, too.
+/// Memory between two pages without access, so that a read outside a plane faults.
 class Fenced {
  public:
   Fenced() : page_(static_cast<size_t>(getpagesize())) {
@@ -136,7 +136,7 @@ class Fenced {
   ~Fenced() { munmap(base_, 3 * page_); }
   Fenced(const Fenced&) = delete;
   Fenced& operator=(const Fenced&) = delete;
-  std::byte* place(size_t bytes, bool at_end) {
+  std::byte* address(size_t bytes, bool at_end) {
     return base_ + page_ + (at_end ? page_ - bytes : 0);
   }
 
@@ -145,23 +145,23 @@ class Fenced {
   std::byte* base_;
 };
 
-TEST_P(AdamWTypes, TouchesNothingOutsideItsElements) {
+TEST_P(AdamWTypes, DoesNotAccessMemoryOutsideThePlanes) {
   ThreadTeam team(1);
   Fenced weight, low, master, momentum, variance, gradient;
   for (bool at_end : {false, true}) {
     for (int64_t n = 1; n <= 70; ++n) {
       const auto count = static_cast<size_t>(n);
-      Planes planes{.weight = weight.place(count * size_of(GetParam().weight), at_end),
-                    .momentum = reinterpret_cast<float*>(momentum.place(count * 4, at_end)),
-                    .variance = reinterpret_cast<float*>(variance.place(count * 4, at_end)),
-                    .gradient = gradient.place(count * size_of(GetParam().gradient), at_end),
+      Planes planes{.weight = weight.address(count * size_of(GetParam().weight), at_end),
+                    .momentum = reinterpret_cast<float*>(momentum.address(count * 4, at_end)),
+                    .variance = reinterpret_cast<float*>(variance.address(count * 4, at_end)),
+                    .gradient = gradient.address(count * size_of(GetParam().gradient), at_end),
                     .weight_dtype = GetParam().weight,
                     .gradient_dtype = GetParam().gradient};
       if (GetParam().weight == DType::BF16) {
-        planes.low = reinterpret_cast<int16_t*>(low.place(count * 2, at_end));
+        planes.low = reinterpret_cast<int16_t*>(low.address(count * 2, at_end));
       }
       if (GetParam().weight == DType::F16) {
-        planes.master = reinterpret_cast<float*>(master.place(count * 4, at_end));
+        planes.master = reinterpret_cast<float*>(master.address(count * 4, at_end));
       }
       adamw_update(team, planes, n, step_at(1), 1, 1);
       std::vector<float> masters(count);
@@ -171,7 +171,7 @@ TEST_P(AdamWTypes, TouchesNothingOutsideItsElements) {
   }
 }
 
-TEST(AdamW, RejectsBrokenContracts) {
+TEST(AdamW, RejectsInvalidArguments) {
   ThreadTeam team(1);
   State state(8, {DType::BF16, DType::BF16});
   const Planes good = state.planes();
@@ -192,20 +192,20 @@ TEST(AdamW, RejectsBrokenContracts) {
     EXPECT_THROW(update(planes, step_at(1)), LogicError);
   }
   EXPECT_NO_THROW(update(good, step_at(1)));
-  const auto update_runs = [&](std::vector<AdamWRange> runs) {
-    adamw_update(team, good, 8, runs, step_at(1));
+  const auto update_ranges = [&](std::vector<AdamWRange> ranges) {
+    adamw_update(team, good, 8, ranges, step_at(1));
   };
-  EXPECT_THROW(update_runs({{.first = 0, .count = 9}}), LogicError);
-  EXPECT_THROW(update_runs({{.first = -1, .count = 2}}), LogicError);
-  EXPECT_THROW(update_runs({{.first = 2, .count = -1}}), LogicError);
-  EXPECT_THROW(update_runs({{.first = 0, .count = 3}, {.first = 2, .count = 3}}), LogicError);
-  EXPECT_NO_THROW(update_runs({{.first = 0, .count = 3}, {.first = 3, .count = 5}}));
+  EXPECT_THROW(update_ranges({{.first = 0, .count = 9}}), LogicError);
+  EXPECT_THROW(update_ranges({{.first = -1, .count = 2}}), LogicError);
+  EXPECT_THROW(update_ranges({{.first = 2, .count = -1}}), LogicError);
+  EXPECT_THROW(update_ranges({{.first = 0, .count = 3}, {.first = 2, .count = 3}}), LogicError);
+  EXPECT_NO_THROW(update_ranges({{.first = 0, .count = 3}, {.first = 3, .count = 5}}));
 }
 
-// What a chunk needs: tensors with factors of their own, gaps, tensors across tasks.
-TEST_P(AdamWTypes, RunsAreUpdatedAsIfEachStoodAlone) {
+// A chunk has parameters with different factors, gaps, and parameters in several tasks.
+TEST_P(AdamWTypes, AnUpdateOfRangesEqualsAnUpdateOfEachRange) {
   constexpr int64_t kCount = 2 * kUpdateTaskElements + 100;
-  const std::vector<AdamWRange> runs = {
+  const std::vector<AdamWRange> ranges = {
       {.first = 1, .count = 6, .decay_factor = 0},
       {.first = 7, .count = 0},
       {.first = 7, .count = 1000, .learning_rate_factor = 0.5},
@@ -217,18 +217,18 @@ TEST_P(AdamWTypes, RunsAreUpdatedAsIfEachStoodAlone) {
     state->set_weights(1);
     state->set_gradients(2);
   }
-  adamw_update(team, together.planes(), kCount, runs, step_at(3));
-  for (const AdamWRange& run : runs) {
-    adamw_update(team, apart.planes().from(run.first), run.count, step_at(3), run.decay_factor,
-                 run.learning_rate_factor);
+  adamw_update(team, together.planes(), kCount, ranges, step_at(3));
+  for (const AdamWRange& range : ranges) {
+    adamw_update(team, apart.planes().from(range.first), range.count, step_at(3),
+                 range.decay_factor, range.learning_rate_factor);
   }
   EXPECT_TRUE(together.bits() == apart.bits());
   adamw_update(team, together.planes(), kCount, std::span<const AdamWRange>(), step_at(3));
   EXPECT_TRUE(together.bits() == apart.bits());
 }
 
-// Every fp16 arrives exactly, subnormals included: with beta1 = 0 the momentum is the gradient.
-TEST(AdamW, KeepsEveryFp16Gradient) {
+// With beta1 = 0 the momentum is the gradient, so each fp16 must be converted exactly.
+TEST(AdamW, ConvertsEachFp16GradientExactly) {
   constexpr int64_t kCount = 65536;
   ThreadTeam team(2);
   AdamWStep step = step_at(1);
@@ -262,8 +262,8 @@ TEST(AdamW, CoefficientsFollowTheDefinition) {
   EXPECT_EQ(adamw_coefficients(step, 0, 1).decay_rate, 0.0f);
 }
 
-// What the device computes with is the master, rounded once, on every instruction set.
-TEST(AdamW, RoundsFp16WeightsFromTheirMasters) {
+// An fp16 weight is its master, rounded once, on each instruction set.
+TEST(AdamW, Fp16WeightsAreRoundedMasters) {
   constexpr int64_t kCount = 1009;
   ThreadTeam team(2);
   for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
@@ -286,7 +286,7 @@ TEST(AdamW, RoundsFp16WeightsFromTheirMasters) {
   }
 }
 
-TEST(StatePlanes, TakeTwelveBytesAParameter) {
+TEST(StatePlanes, TakeTwelveOrFourteenBytesAParameter) {
   for (DType type : {DType::BF16, DType::F32}) {
     size_t bits = 0, num_weights = 0;
     for (const PlaneInfo& plane : state_planes(type)) {

@@ -1,4 +1,4 @@
-// The split master over all 2^32 patterns.
+// The split of a master into weight and low half, for all 2^32 bit patterns.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -19,11 +19,11 @@ bool is_nan(uint32_t x) { return (x & 0x7fffffffu) > 0x7f800000u; }
 bool is_inf(uint32_t x) { return (x & 0x7fffffffu) == 0x7f800000u; }
 
 struct Counts {
-  int64_t wrong = 0;     ///< not exact, or not what the scalar form gives
-  int64_t lost_nan = 0;  ///< NaN whose weight or master is none
+  int64_t wrong = 0;     ///< not exact, or different from the scalar function
+  int64_t lost_nan = 0;  ///< NaN whose weight or joined master is no NaN
   int64_t nan = 0;
-  int64_t shown_as_inf = 0;  ///< finite masters with a weight of Inf
-  int64_t ties_to_even = 0;  ///< finite masters whose remainder would not fit with ties to even
+  int64_t shown_as_inf = 0;  ///< finite masters whose weight is infinite
+  int64_t ties_to_even = 0;  ///< finite masters whose low half would not fit with ties to even
 
   Counts& operator+=(const Counts& other) {
     wrong += other.wrong;
@@ -68,7 +68,7 @@ Counts count_piece(uint32_t first) {
   return counts;
 }
 
-TEST(SplitMaster, AllPatterns) {
+TEST(SplitMaster, IsExactForAllPatterns) {
   ThreadTeam team(2);
   std::vector<Counts> pieces(kNumPieces);
   team.for_each(kNumPieces, [&](int64_t piece) {

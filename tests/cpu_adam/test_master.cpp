@@ -1,4 +1,4 @@
-// The split master on a dense sample; test_all_masters.cpp runs every pattern.
+// The split of a master for many bit patterns. test_all_masters.cpp checks all of them.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -11,7 +11,7 @@
 namespace ebb::test {
 namespace {
 
-/// Every 997th pattern, and all within 300 of a place where exponent, sign or rounding changes.
+/// Each 997th pattern, and all patterns within 300 of a change of exponent, sign or rounding.
 std::vector<float> sample_patterns() {
   std::vector<float> result;
   for (uint64_t x = 0; x < uint64_t{1} << 32; x += 997) {
@@ -54,28 +54,29 @@ TEST(SplitMaster, IsExactOnEveryInstructionSet) {
 TEST(SplitMaster, RoundsToNearestTiesAway) {
   EXPECT_EQ(split_master(0x3f800000).weight, 0x3f80);  // 1
   EXPECT_EQ(split_master(0x3f807fff).weight, 0x3f80);
-  EXPECT_EQ(split_master(0x3f808000).weight, 0x3f81);  // a tie; to even would go down
+  EXPECT_EQ(split_master(0x3f808000).weight,
+            0x3f81);  // a tie, rounded up; ties to even would round down
   EXPECT_EQ(split_master(0x3f808000).low, -32768);
   EXPECT_EQ(split_master(0xbf808000).weight, 0xbf81);
-  EXPECT_EQ(split_master(0x3f7fffff).weight, 0x3f80);  // into the next exponent
+  EXPECT_EQ(split_master(0x3f7fffff).weight, 0x3f80);  // rounded up to the next exponent
   EXPECT_EQ(split_master(0x3f7fffff).low, -1);
-  // Planted: with ties to even the remainder of this one is +32768.
+  // With ties to even the low half would be +32768, which does not fit.
   const auto even = BF16(std::bit_cast<float>(0x3f808000u));
   EXPECT_EQ(0x3f808000u - (uint32_t{even.bits} << 16), 32768u);
 }
 
-TEST(SplitMaster, EdgesAreAsDocumented) {
+TEST(SplitMaster, SpecialValuesAreAsDocumented) {
   EXPECT_EQ(split_master(0x7f800000).weight, 0x7f80);  // Inf
   EXPECT_EQ(split_master(0x7f800000).low, 0);
-  EXPECT_EQ(split_master(0x7f7f7fff).weight, 0x7f7f);  // the largest that is shown finite
-  EXPECT_EQ(split_master(0x7f7f8000).weight, 0x7f80);  // shown as Inf,
-  EXPECT_EQ(join_master(split_master(0x7f7f8000)), 0x7f7f8000u);  // kept exactly
+  EXPECT_EQ(split_master(0x7f7f7fff).weight, 0x7f7f);             // the largest finite weight
+  EXPECT_EQ(split_master(0x7f7f8000).weight, 0x7f80);             // the weight is infinite,
+  EXPECT_EQ(join_master(split_master(0x7f7f8000)), 0x7f7f8000u);  // but the master is exact
   EXPECT_EQ(split_master(0x7fffffff).weight, 0x7fff);             // NaN, not -0
   EXPECT_EQ(split_master(0x7f800001).weight, 0x7fc0);             // NaN, not Inf
   EXPECT_EQ(split_master(0xffffffff).weight, 0xffff);
 }
 
-TEST(SplitMaster, TailsStayWithinTheirLength) {
+TEST(SplitMaster, WritesNothingOutsideTheSpans) {
   for (size_t n = 0; n < 70; ++n) {
     std::vector<float> master(n, 1.0f / 3), joined(n + 1, -7.0f);
     std::vector<BF16> weight(n + 1, BF16::from_bits(0x1234));

@@ -1,5 +1,5 @@
-// The same bits on every instruction set, for every number of threads and every way to cut n into
-// calls.
+// AdamW gives the same bits on each instruction set, for each number of threads and NUMA nodes, and
+// for each way to split the elements into calls.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kCount = 2 * 65536 + 41;
 constexpr int kSteps = 3;
-#ifdef HWY_SSE2  // Highway 1.0.3 has plain scalar code in its place
+#ifdef HWY_SSE2  // Highway 1.0.3 has scalar code instead
 constexpr int64_t kLeast = HWY_SSE2;
 #else
 constexpr int64_t kLeast = HWY_SCALAR;
@@ -26,7 +26,7 @@ AdamWStep step_at(int64_t t) {
   return {.learning_rate = 3e-3, .adam = {}, .t = t, .gradient_scale = 0.37f};
 }
 
-/// Bits after kSteps, each step cut at `cuts` (ascending, between 0 and n).
+/// The bits after kSteps. Each step is split into calls at `cuts` (ascending, between 0 and n).
 std::vector<std::byte> train(int64_t n, Types types, ThreadTeam& team,
                              std::vector<int64_t> cuts = {}) {
   State state(n, types);
@@ -57,9 +57,8 @@ INSTANTIATE_TEST_SUITE_P(Types, SameBits, testing::ValuesIn(kAllTypes),
 TEST_P(SameBits, OnEveryInstructionSet) {
   const std::vector<std::byte> expected = train(kCount, GetParam(), 1);
   const std::vector<int64_t> targets = hwy::SupportedAndGeneratedTargets();
-  // All that this CPU has of those that we compile for, down to what every x86-64 runs: none is
-  // left out of the library as covered by the baseline. Newer ones of Highway have more instruction
-  // sets beyond AVX3.
+  // Each instruction set that this CPU has and that Ebb compiles for is compared, including the
+  // baseline of x86-64. Newer versions of Highway have more instruction sets than AVX3.
   int64_t compared = 0;
   for (int64_t target : targets) compared |= target;
   constexpr int64_t kAll = HWY_AVX3 | HWY_AVX2 | kLeast;
@@ -72,7 +71,7 @@ TEST_P(SameBits, OnEveryInstructionSet) {
 }
 
 TEST_P(SameBits, OnEveryNumberOfThreads) {
-  // Otherwise oneTBB starts no more threads than there are cores.
+  // By default oneTBB starts no more threads than there are cores.
   const tbb::global_control threads_allowed(tbb::global_control::max_allowed_parallelism, 8);
   const std::vector<std::byte> expected = train(kCount, GetParam(), 1);
   for (int threads = 2; threads <= 8; ++threads) {
@@ -91,7 +90,7 @@ TEST_P(SameBits, OnEveryNumberOfNodes) {
   }
 }
 
-TEST_P(SameBits, WhereverPlanesArePlaced) {
+TEST_P(SameBits, AfterPlanesMoveToNodes) {
   ThreadTeam team(std::vector<NodeThreads>(2));
   State state(kCount, GetParam());
   state.set_weights(1);
@@ -101,7 +100,7 @@ TEST_P(SameBits, WhereverPlanesArePlaced) {
   EXPECT_TRUE(state.bits() == before);
 }
 
-TEST_P(SameBits, HoweverCutIntoCalls) {
+TEST_P(SameBits, ForEachSplitIntoCalls) {
   const std::vector<std::byte> expected = train(kCount, GetParam(), 2);
   std::mt19937_64 random(7);
   for (int round = 0; round < 5; ++round) {
@@ -112,19 +111,19 @@ TEST_P(SameBits, HoweverCutIntoCalls) {
   }
 }
 
-TEST(SameBits, MastersOfAllTypesTrainAlike) {
+TEST(SameBits, MastersAreTheSameForAllWeightTypes) {
   for (DType gradient : {DType::F32, DType::BF16, DType::F16}) {
     State split(1009, {DType::BF16, gradient}), whole(1009, {DType::F32, gradient});
-    State beside(1009, {DType::F16, gradient});
+    State half(1009, {DType::F16, gradient});
     ThreadTeam team(2);
-    for (State* state : {&split, &whole, &beside}) {
+    for (State* state : {&split, &whole, &half}) {
       state->set_weights(1);
       for (int64_t t = 1; t <= 20; ++t) {
         state->set_gradients(static_cast<uint64_t>(t));
         adamw_update(team, state->planes(), 1009, step_at(t), 1, 1);
       }
     }
-    for (State* state : {&split, &beside}) {
+    for (State* state : {&split, &half}) {
       EXPECT_EQ(state->masters(), whole.masters());
       EXPECT_EQ(state->momenta(), whole.momenta());
       EXPECT_EQ(state->variances(), whole.variances());
@@ -132,7 +131,7 @@ TEST(SameBits, MastersOfAllTypesTrainAlike) {
   }
 }
 
-TEST(SameBits, GradientsOfAllTypesTrainAlike) {
+TEST(SameBits, StateIsTheSameForAllGradientTypes) {
   for (DType weight : {DType::F32, DType::BF16, DType::F16}) {
     const std::vector<std::byte> expected = train(1009, {weight, DType::F32}, 1);
     for (DType gradient : {DType::BF16, DType::F16}) {
@@ -141,7 +140,7 @@ TEST(SameBits, GradientsOfAllTypesTrainAlike) {
   }
 }
 
-/// State that decayed to denormals, with gradients that are denormal, too.
+/// Sets masters, momenta, variances and gradients to denormals.
 void set_denormal(State& state) {
   const Planes planes = state.planes();
   std::vector<float> masters(static_cast<size_t>(state.n()));
@@ -160,7 +159,7 @@ bool all_zero(const std::vector<float>& values) {
   return std::all_of(values.begin(), values.end(), [](float value) { return value == 0; });
 }
 
-TEST(Denormals, CountAsZeroOnEveryInstructionSet) {
+TEST(Denormals, AreFlushedOnEveryInstructionSet) {
   constexpr int64_t kSmall = 1009;
   ThreadTeam team(1);
   for (DType weight : {DType::F32, DType::BF16, DType::F16}) {
@@ -179,8 +178,8 @@ TEST(Denormals, CountAsZeroOnEveryInstructionSet) {
   }
 }
 
-// Moments that no gradient feeds any more shrink with every step, from tiny to zero: never a
-// denormal on the way, and on every instruction set in the same step.
+// With zero gradients the momenta and variances shrink to zero. They are never denormal, and become
+// zero in the same step on each instruction set.
 TEST(Denormals, AreNeverMadeByDecay) {
   constexpr int64_t kSmall = 67;
   ThreadTeam team(2);
@@ -209,8 +208,8 @@ TEST(Denormals, AreNeverMadeByDecay) {
   }
 }
 
-// The flush is the team's: without it the same range keeps its denormals.
-TEST(Denormals, SurviveWithoutTheFlush) {
+// The thread team sets the flush mode. Without a team the same update keeps denormals.
+TEST(Denormals, AreKeptWithoutAThreadTeam) {
   State state(64, {DType::F32, DType::BF16});
   set_denormal(state);
   adamw_update_range(state.planes(), 64, adamw_coefficients(step_at(5), 1, 1));

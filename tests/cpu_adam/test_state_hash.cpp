@@ -11,7 +11,7 @@
 namespace ebb::test {
 namespace {
 
-constexpr int64_t kCount = 5003;  // several of the pieces in which masters are joined, and a rest
+constexpr int64_t kCount = 5003;  // not a multiple of the 2048 masters that are joined at once
 
 State trained(int64_t n, DType weight) {
   State state(n, {weight, DType::BF16});
@@ -51,7 +51,7 @@ TEST_P(StateHashTypes, IsXxh64OverMastersMomentaVariances) {
   EXPECT_NE(swapped.value(), hash.value());
 }
 
-TEST_P(StateHashTypes, DoesNotDependOnParts) {
+TEST_P(StateHashTypes, DoesNotDependOnTheSplitIntoCalls) {
   State state = trained(kCount, GetParam());
   for (int64_t cut : {0, 1, 2047, 2048, 2049, 5002, 5003}) {
     const Planes front = state.planes(), back = front.from(cut);
@@ -66,7 +66,7 @@ TEST_P(StateHashTypes, DoesNotDependOnParts) {
   }
 }
 
-TEST_P(StateHashTypes, SeesEveryBitOfEveryPlane) {
+TEST_P(StateHashTypes, ChangesWithEachBitOfEachPlane) {
   State state = trained(100, GetParam());
   const uint64_t before = hash_of(state);
   const Planes planes = state.planes();
@@ -86,16 +86,16 @@ TEST_P(StateHashTypes, SeesEveryBitOfEveryPlane) {
   EXPECT_EQ(hash_of(state), before);
 }
 
-TEST(StateHash, DependsOnValuesAlone) {
+TEST(StateHash, IsTheSameForAllWeightTypes) {
   State split = trained(kCount, DType::BF16), whole = trained(kCount, DType::F32);
-  State beside = trained(kCount, DType::F16);
+  State half = trained(kCount, DType::F16);
   EXPECT_EQ(hash_of(split), hash_of(whole));
-  EXPECT_EQ(hash_of(beside), hash_of(whole));
+  EXPECT_EQ(hash_of(half), hash_of(whole));
 }
 
-TEST(StateHash, PrintsSixteenDigitsAndStartsAgain) {
+TEST(StateHash, PrintsSixteenDigitsAndCanBeReset) {
   StateHash hash;
-  EXPECT_EQ(hash.hex(), "ef46db3751d8e999");  // XXH64 of nothing
+  EXPECT_EQ(hash.hex(), "ef46db3751d8e999");  // XXH64 of no bytes
   State state = trained(3, DType::F32);
   hash.add_parameter(state.planes(), 3);
   EXPECT_EQ(hash.value(), hash_of(state));
@@ -103,7 +103,7 @@ TEST(StateHash, PrintsSixteenDigitsAndStartsAgain) {
   EXPECT_EQ(hash.value(), 0xef46db3751d8e999u);
 }
 
-TEST(StateHash, RefusesMissingPlanes) {
+TEST(StateHash, RejectsMissingPlanes) {
   State state = trained(3, DType::BF16);
   Planes planes = state.planes();
   planes.momentum = nullptr;

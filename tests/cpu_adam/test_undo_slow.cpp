@@ -1,4 +1,4 @@
-// Undo over 10^8 values of any bits for ways to keep weights.
+// Undo of 10^8 values with random bits, for several weight types.
 #include <gtest/gtest.h>
 
 #include "system/thread_team.h"
@@ -8,7 +8,7 @@ namespace ebb::test {
 namespace {
 
 constexpr int64_t kCount = int64_t{1} << 22;
-constexpr int64_t kValues = 100'000'000;  // of three planes
+constexpr int64_t kValues = 100'000'000;  // in three planes
 
 void undo_any_bits(Types types, Pattern pattern) {
   ThreadTeam team(2);

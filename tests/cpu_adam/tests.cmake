@@ -1,11 +1,13 @@
 set(dir ${CMAKE_CURRENT_LIST_DIR})
+ebb_test_objects(adamw_reference SOURCES ${dir}/reference.cpp LIBS Eigen3::Eigen COMPUTES)
 ebb_test(test_cpu_adam
-  SOURCES ${dir}/state.cpp ${dir}/reference.cpp ${dir}/test_adamw.cpp ${dir}/test_same_bits.cpp
+  SOURCES $<TARGET_OBJECTS:adamw_reference> ${dir}/state.cpp ${dir}/test_adamw.cpp ${dir}/test_same_bits.cpp
           ${dir}/test_master.cpp ${dir}/test_gradient_norm.cpp ${dir}/test_state_hash.cpp
           ${dir}/test_undo.cpp
-  LIBS ebb_cpu_adam COMPUTES)
+  LIBS ebb_cpu_adam Eigen3::Eigen COMPUTES)
 ebb_test(test_cpu_adam_slow
   SOURCES ${dir}/state.cpp ${dir}/test_all_masters.cpp ${dir}/test_undo_slow.cpp LIBS ebb_cpu_adam SLOW)
-ebb_test(test_cpu_adam_error SOURCES ${dir}/state.cpp ${dir}/test_error.cpp
-  LIBS ebb_cpu_adam nlohmann_json::nlohmann_json)
+ebb_test(test_cpu_adam_error
+  SOURCES $<TARGET_OBJECTS:adamw_reference> ${dir}/state.cpp ${dir}/test_error.cpp
+  LIBS ebb_cpu_adam Eigen3::Eigen nlohmann_json::nlohmann_json)
 target_compile_definitions(test_cpu_adam_error PRIVATE EBB_FIXTURES="${PROJECT_SOURCE_DIR}/tests/fixtures")

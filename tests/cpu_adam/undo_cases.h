@@ -1,4 +1,4 @@
-// State of any bits, and a log for it.
+// Bit patterns for the state, and memory for an undo log.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +13,11 @@
 
 namespace ebb::test {
 
-/// What bits a value has.
+/// The bit patterns of the values.
 enum class Pattern {
-  Any,      ///< all patterns alike
-  Special,  ///< zeros, denormals, infinities, NaNs, the largest and the smallest, of either sign
-  Trained,  ///< what some steps make of a fresh model
+  Any,      ///< uniformly distributed bits
+  Special,  ///< zeros, denormals, infinities, NaNs, the largest and smallest values, of both signs
+  Trained,  ///< a new model after some steps
 };
 
 inline uint32_t special_bits(uint64_t random) {
@@ -40,7 +40,7 @@ class RandomBits {
   std::mt19937_64 random_;
 };
 
-/// Fills count elements of planes, gradient included.
+/// Fills `count` elements of all planes and of the gradient.
 inline void fill_with_bits(const Planes& planes, int64_t count, RandomBits random) {
   const auto put = [&](void* plane, int64_t i, size_t bytes) {
     const uint32_t bits = bytes == 2 ? random() >> 16 : random();
@@ -49,7 +49,7 @@ inline void fill_with_bits(const Planes& planes, int64_t count, RandomBits rando
   for (int64_t i = 0; i < count; ++i) {
     put(planes.weight, i, size_of(planes.weight_dtype));
     if (planes.low) put(planes.low, i, 2);
-    if (planes.master) {  // which an fp16 weight follows from
+    if (planes.master) {  // an fp16 weight is its rounded master
       put(planes.master, i, 4);
       reinterpret_cast<F16*>(planes.weight)[i] = F16(planes.master[i]);
     }
@@ -59,7 +59,7 @@ inline void fill_with_bits(const Planes& planes, int64_t count, RandomBits rando
   }
 }
 
-/// A log's memory, with canaries behind.
+/// Memory for an undo log, followed by canary bytes.
 class LogMemory {
  public:
   explicit LogMemory(size_t bytes) : bytes_(bytes), memory_(bytes + 2 * kAlign, std::byte{0xA5}) {}

@@ -1,8 +1,8 @@
-// Tests that hold on every device that computes: the host's, and a GPU's.
+// Parameters for tests that run on each device that computes: the host and a GPU.
 //
-// A program that links the emulated CUDA backend runs its Cuda cases on that, any other on the GPU
-// of this machine. Where there is none they skip, visibly; with EBB_REQUIRE_CUDA=1 in the
-// environment they fail instead.
+// A program that links the emulated CUDA backend runs its Cuda cases on the emulated GPU; other
+// programs use the GPU of this machine. Without a GPU these cases are skipped; with
+// EBB_REQUIRE_CUDA=1 in the environment they fail instead.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,10 +33,10 @@ class OnDevice : public testing::TestWithParam<DeviceKind> {
   }
 
   bool on_host() const { return GetParam() == DeviceKind::Host; }
-  /// What blocks are a multiple of.
+  /// The size of a block must be a multiple of this.
   size_t granularity() const { return on_host() ? 4096 : size_t{2} << 20; }
 
-  /// A device of the case's kind.
+  /// A device of the kind that the test parameter names.
   std::unique_ptr<Device> make_device(DeviceOptions options = {}) const {
     options.kind = GetParam();
     if (options.num_threads == 0) options.num_threads = 1;
@@ -46,7 +46,7 @@ class OnDevice : public testing::TestWithParam<DeviceKind> {
 
 }  // namespace ebb::test
 
-/// Every test of `suite`, on the host and on a GPU.
+/// Runs each test of `suite` on the host and on a GPU.
 #define EBB_ON_EVERY_DEVICE(suite)                                                            \
   INSTANTIATE_TEST_SUITE_P(Devices, suite,                                                    \
                            testing::Values(::ebb::DeviceKind::Host, ::ebb::DeviceKind::Cuda), \

@@ -22,7 +22,7 @@ void* operator new(size_t bytes) { return count_and_allocate(bytes, alignof(std:
 void* operator new(size_t bytes, std::align_val_t alignment) {
   return count_and_allocate(bytes, static_cast<size_t>(alignment));
 }
-// std::stable_sort takes its memory so.
+// std::stable_sort allocates its memory with this operator.
 void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
   try {
     return operator new(bytes);

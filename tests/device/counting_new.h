@@ -1,4 +1,5 @@
-// Counts every operator new of the process: what "allocates nothing" is tested with. Thread-safe.
+// Counts the calls of operator new in the process, for tests that code allocates nothing.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>

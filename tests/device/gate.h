@@ -1,4 +1,4 @@
-// Holds a stream's thread until the test opens it. Thread-safe.
+// Blocks the thread of a stream until the test opens the gate. Thread-safe.
 #pragma once
 
 #include <condition_variable>

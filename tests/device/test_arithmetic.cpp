@@ -11,7 +11,7 @@ Processor processor(const char* vendor, int family, bool has_bf16_dot) {
   return {.vendor = vendor, .family = family, .model = 1, .has_bf16_dot = has_bf16_dot};
 }
 
-TEST(Arithmetic, TheTableKnowsWhereTheDotProductIsFaster) {
+TEST(Arithmetic, TheDotProductIsPreferredOnProcessorsWhereItIsFaster) {
   EXPECT_EQ(preferred_arithmetic(processor("AuthenticAMD", 26, true)), Arithmetic::Bf16Dot);
   EXPECT_EQ(preferred_arithmetic(processor("AuthenticAMD", 25, true)), Arithmetic::Bf16Dot);
   EXPECT_EQ(preferred_arithmetic(processor("AuthenticAMD", 26, false)), Arithmetic::Fp32);
@@ -20,7 +20,7 @@ TEST(Arithmetic, TheTableKnowsWhereTheDotProductIsFaster) {
   EXPECT_EQ(preferred_arithmetic(processor("GenuineIntel", 26, true)), Arithmetic::Fp32);
 }
 
-TEST(Arithmetic, WhatTheProcessorCannotDoIsRefused) {
+TEST(Arithmetic, ArithmeticThatTheProcessorLacksIsRejected) {
   EXPECT_EQ(choose_arithmetic({}, processor("AuthenticAMD", 26, true)), Arithmetic::Bf16Dot);
   EXPECT_EQ(choose_arithmetic(Arithmetic::Fp32, processor("AuthenticAMD", 26, true)),
             Arithmetic::Fp32);
@@ -30,7 +30,7 @@ TEST(Arithmetic, WhatTheProcessorCannotDoIsRefused) {
                ConfigError);
 }
 
-TEST(Arithmetic, AHostDeviceSaysWhichItUses) {
+TEST(Arithmetic, AHostDeviceReportsItsArithmetic) {
   const Processor here = this_processor();
   EXPECT_FALSE(here.vendor.empty());
   EXPECT_GT(here.family, 0);

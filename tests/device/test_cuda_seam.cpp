@@ -8,16 +8,16 @@
 namespace ebb {
 namespace {
 
-TEST(CudaSeam, ProbeNamesDevicesOrSaysWhyNot) {
+TEST(CudaSeam, TheProbeListsDevicesOrGivesAReason) {
   const CudaProbe probe = probe_cuda();
   EXPECT_EQ(probe.devices.empty(), !probe.note.empty());
 }
 
-TEST(CudaSeam, CreatingADeviceWithoutAGpuSaysWhatToUseInstead) {
-  if (!probe_cuda().devices.empty()) GTEST_SKIP() << "there is a GPU here";
+TEST(CudaSeam, TheErrorWithoutAGpuNamesTheHostDevice) {
+  if (!probe_cuda().devices.empty()) GTEST_SKIP() << "this machine has a GPU";
   try {
     create_device({.kind = DeviceKind::Cuda});
-    FAIL() << "there is no GPU to create";
+    FAIL() << "a device was created without a GPU";
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("--device host"), std::string::npos) << error.what();
   }

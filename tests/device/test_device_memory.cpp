@@ -1,5 +1,5 @@
-// Budget, memory and blocks of every device that computes. What lies on the device is seen through
-// copies, as on a GPU.
+// Memory budget, buffers and blocks of each device that computes. The tests read device memory
+// through copies, because a GPU needs them.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -16,7 +16,7 @@ constexpr size_t kMiB = size_t{1} << 20;
 
 class DeviceMemory : public test::OnDevice {};
 
-TEST_P(DeviceMemory, SaysWhatItIs) {
+TEST_P(DeviceMemory, ReportsItsProperties) {
   const auto device = make_device({.memory_bytes = 5 * kMiB, .num_threads = 2});
   EXPECT_EQ(device->info().kind, GetParam());
   EXPECT_FALSE(device->info().name.empty());
@@ -73,19 +73,19 @@ TEST_P(DeviceMemory, BlocksAndWorkspaceShareTheBudget) {
   EXPECT_EQ(device->num_allocations(), 3u);
 }
 
-/// What is on the device, here.
+/// A copy of device memory.
 std::vector<std::byte> read(Device& device, Stream& store, const std::byte* from, size_t bytes) {
-  Buffer home = device.allocate(MemoryKind::Pinned, bytes, "read");
-  store.copy(home.data(), from, bytes, CopyKind::Store);
+  Buffer pinned = device.allocate(MemoryKind::Pinned, bytes, "read");
+  store.copy(pinned.data(), from, bytes, CopyKind::Store);
   store.synchronize();
-  return {home.data(), home.data() + bytes};
+  return {pinned.data(), pinned.data() + bytes};
 }
 
 void write(Device& device, Stream& load, std::byte* to, size_t bytes, uint32_t seed) {
-  Buffer home = device.allocate(MemoryKind::Pinned, bytes, "write");
+  Buffer pinned = device.allocate(MemoryKind::Pinned, bytes, "write");
   std::mt19937 random(seed);
-  for (size_t i = 0; i < bytes; i += 997) home.data()[i] = static_cast<std::byte>(random());
-  load.copy(to, home.data(), bytes, CopyKind::Load);
+  for (size_t i = 0; i < bytes; i += 997) pinned.data()[i] = static_cast<std::byte>(random());
+  load.copy(to, pinned.data(), bytes, CopyKind::Load);
   load.synchronize();
 }
 
@@ -93,7 +93,8 @@ TEST_P(DeviceMemory, DeviceMemoryIsZeroAndAligned) {
   const auto device = make_device({.poison = true});
   const auto store = device->create_stream(StreamKind::Store);
   for (const size_t bytes : {size_t{1}, size_t{4095}, kMiB - 1, 3 * kMiB + 5}) {
-    for (int again = 0; again < 2; ++again) {  // the second may get what the first freed
+    for (int again = 0; again < 2;
+         ++again) {  // the second buffer may reuse the memory of the first
       Buffer buffer = device->allocate(MemoryKind::Device, bytes, "test");
       EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0u);
       EXPECT_EQ(read(*device, *store, buffer.data(), bytes), std::vector<std::byte>(bytes));
@@ -102,7 +103,7 @@ TEST_P(DeviceMemory, DeviceMemoryIsZeroAndAligned) {
   }
 }
 
-TEST_P(DeviceMemory, BlocksRefuseWhatIsNoPlace) {
+TEST_P(DeviceMemory, BlocksRejectInvalidSizesAndAddresses) {
   const size_t g = granularity();
   const auto device = make_device();
   EXPECT_THROW(device->create_blocks(g + 64, 2), Error);
@@ -118,7 +119,7 @@ TEST_P(DeviceMemory, BlocksRefuseWhatIsNoPlace) {
   EXPECT_EQ(device->used_bytes(), 4 * g);
 }
 
-// A block is where it was mapped last, another that lay there is nowhere, and addresses are stable.
+// A block is only at the address where it was mapped last, and it displaces the block there.
 TEST_P(DeviceMemory, BlocksMove) {
   constexpr uint32_t kBlocks = 3;
   const size_t g = granularity();
@@ -127,20 +128,20 @@ TEST_P(DeviceMemory, BlocksMove) {
   const auto blocks = device->create_blocks(g, kBlocks);
   std::byte* ranges[2] = {blocks->reserve(2 * g), blocks->reserve(3 * g)};
   std::byte* places[5] = {ranges[0], ranges[0] + g, ranges[1], ranges[1] + g, ranges[1] + 2 * g};
-  std::vector<int> lies(kBlocks, -1), seeds(kBlocks, 0);
+  std::vector<int> place_of(kBlocks, -1), seeds(kBlocks, 0);
   std::mt19937 random(1);
   for (int i = 0; i < 60; ++i) {
     const auto block = static_cast<uint32_t>(random() % kBlocks);
     const int place = static_cast<int>(random() % 5);
     blocks->map(block, places[place], *stream);
-    std::ranges::replace(lies, place, -1);
-    lies[block] = place;
+    std::ranges::replace(place_of, place, -1);
+    place_of[block] = place;
     seeds[block] = i;
     write(*device, *stream, places[place], g, static_cast<uint32_t>(i));
     for (uint32_t other = 0; other < kBlocks; ++other) {
-      if (lies[other] < 0) continue;
+      if (place_of[other] < 0) continue;
       std::mt19937 written(static_cast<uint32_t>(seeds[other]));
-      const auto bytes = read(*device, *stream, places[lies[other]], g);
+      const auto bytes = read(*device, *stream, places[place_of[other]], g);
       for (size_t at = 0; at < g; at += 997) {
         ASSERT_EQ(bytes[at], static_cast<std::byte>(written())) << "move " << i;
       }
@@ -148,7 +149,7 @@ TEST_P(DeviceMemory, BlocksMove) {
   }
 }
 
-/// Until another comes there.
+// A GPU may keep the old mapping of a block until another block is mapped there.
 TEST_P(DeviceMemory, BlocksMayKeepTheirAddresses) {
   const size_t g = granularity();
   const auto device = make_device();
@@ -175,7 +176,7 @@ TEST_P(DeviceMemory, BlocksMayKeepTheirAddresses) {
   EXPECT_NE(read(*device, *stream, first, g), read(*device, *stream, second, g));
 }
 
-TEST_P(DeviceMemory, ATensorMayLieAcrossBlocks) {
+TEST_P(DeviceMemory, ATensorMaySpanTwoBlocks) {
   const size_t g = granularity();
   const auto device = make_device();
   const auto stream = device->create_stream(StreamKind::Load);

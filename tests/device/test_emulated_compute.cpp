@@ -1,5 +1,5 @@
-// A host device that pretends to compute at other rates. Sums of times are checked on the times of
-// events, which a busy machine cannot move; wall time is checked from below.
+// Emulated compute: a host device that sleeps instead of computing. Durations are checked with the
+// times of events, which do not depend on the load of the machine. Wall time has only lower bounds.
 #include <gtest/gtest.h>
 #include <time.h>
 
@@ -35,15 +35,15 @@ std::unique_ptr<Device> create_emulating_device(double bytes_per_s = kBytes) {
 
 class EmulatedCompute : public testing::Test {
  protected:
-  /// Until the gate opens; then `began` is reached.
+  /// Blocks the compute stream until the gate opens. Then `began` is reached.
   void hold_compute(Gate& gate) {
     host->submit({}, [&gate] { gate.pass(); });
     host->record(*began);
     compute->wait(*began);
   }
 
-  /// Seconds of what `submit` gives to the compute stream, all of it before the first begins: so
-  /// the stream never waits for this thread.
+  /// The duration of the work that `submit` puts on the compute stream. The work starts after all
+  /// of it was submitted, so the stream never waits for this thread.
   template <class Submit>
   double seconds_of(const Submit& submit) {
     Gate gate;
@@ -61,7 +61,7 @@ class EmulatedCompute : public testing::Test {
   std::unique_ptr<Stream> compute = device->create_stream(StreamKind::Compute);
 };
 
-TEST_F(EmulatedCompute, SaysSo) {
+TEST_F(EmulatedCompute, TheDeviceReportsTheRates) {
   ASSERT_TRUE(device->info().emulate_compute);
   EXPECT_EQ(device->info().emulate_compute->flops_per_s, kFlops);
   EXPECT_EQ(device->info().emulate_compute->bytes_per_s, kBytes);
@@ -77,18 +77,19 @@ TEST_F(EmulatedCompute, ACallTakesTheLongerOfItsArithmeticAndItsMemoryTraffic) {
 }
 
 TEST_F(EmulatedCompute, ManyShortKernelsTakeTheSumOfTheirTimes) {
-  constexpr int kKernels = 900;  // less than a stream's ring holds
+  constexpr int kKernels = 900;  // less than the capacity of the ring of a stream
   constexpr double kKernel_s = 20e-6;
   const double begin_s = device->now_s();
   const double seconds = seconds_of([&] {
     for (int i = 0; i < kKernels; ++i) compute->submit({.flops = kKernel_s * kFlops}, [] {});
   });
-  EXPECT_NEAR(seconds, kKernels * kKernel_s, 1e-6);  // rounded up to a timer's slack: 3 times that
+  EXPECT_NEAR(seconds, kKernels * kKernel_s,
+              1e-6);  // with the slack of a timer it would be 3 times as long
   EXPECT_GE(device->now_s() - begin_s, seconds);
   EXPECT_NEAR(compute->stats().busy_s, seconds, 1e-6);
 }
 
-TEST_F(EmulatedCompute, WallTimeIsTakenAndCoresAreNot) {
+TEST_F(EmulatedCompute, AKernelTakesWallTimeButNoProcessorTime) {
   constexpr int kKernels = 150;
   constexpr double kKernel_s = 2e-3;
   EXPECT_TRUE(seen_once([&] {
@@ -100,7 +101,7 @@ TEST_F(EmulatedCompute, WallTimeIsTakenAndCoresAreNot) {
   }));
 }
 
-TEST_F(EmulatedCompute, KernelsAndCopiesWithinWriteNothing) {
+TEST_F(EmulatedCompute, KernelsAndCopiesWithinTheDeviceWriteNothing) {
   Buffer memory = device->allocate(MemoryKind::Device, 4096, "memory");
   const Tensor y{memory.data(), DType::F32, {4, 16}}, x{memory.data() + 1024, DType::F32, {4, 8}},
       w{memory.data() + 2048, DType::F32, {16, 8}};
@@ -118,24 +119,24 @@ TEST_F(EmulatedCompute, KernelsAndCopiesWithinWriteNothing) {
   EXPECT_TRUE(std::all_of(y.as<float>(), y.as<float>() + 64, [](float v) { return v == 0; }));
 }
 
-TEST_F(EmulatedCompute, CopiesAndTheOptimizersWorkAreReal) {
-  Buffer home = device->allocate(MemoryKind::Pinned, 1000, "home");
-  Buffer away = device->allocate(MemoryKind::Device, 1000, "device");
-  std::fill_n(home.data(), 1000, std::byte{7});
+TEST_F(EmulatedCompute, CopiesAndUpdatesAreNotEmulated) {
+  Buffer pinned = device->allocate(MemoryKind::Pinned, 1000, "pinned");
+  Buffer on_device = device->allocate(MemoryKind::Device, 1000, "device");
+  std::fill_n(pinned.data(), 1000, std::byte{7});
   auto load = device->create_stream(StreamKind::Load);
-  load->copy(away.data(), home.data(), 1000, CopyKind::Load);
+  load->copy(on_device.data(), pinned.data(), 1000, CopyKind::Load);
   load->synchronize();
-  EXPECT_EQ(away.data()[999], std::byte{7});
+  EXPECT_EQ(on_device.data()[999], std::byte{7});
   bool ran = false;
   host->submit({.flops = 1e18}, [&ran] { ran = true; });
   host->synchronize();
   EXPECT_TRUE(ran);
 }
 
-TEST_F(EmulatedCompute, WhatIsRealWaitsForWhatIsEmulated) {
+TEST_F(EmulatedCompute, CopiesAndUpdatesWaitForEmulatedKernels) {
   constexpr double kKernel_s = 0.03;
-  Buffer home = device->allocate(MemoryKind::Pinned, 64, "home");
-  Buffer away = device->allocate(MemoryKind::Device, 64, "device");
+  Buffer pinned = device->allocate(MemoryKind::Pinned, 64, "pinned");
+  Buffer on_device = device->allocate(MemoryKind::Device, 64, "device");
   auto store = device->create_stream(StreamKind::Store);
   double called_s = 0;
   const double began_s = device->now_s();
@@ -144,7 +145,7 @@ TEST_F(EmulatedCompute, WhatIsRealWaitsForWhatIsEmulated) {
   host->wait(*began);
   host->submit({}, [&] { called_s = device->now_s(); });
   store->wait(*began);
-  store->copy(home.data(), away.data(), 64, CopyKind::Store);
+  store->copy(pinned.data(), on_device.data(), 64, CopyKind::Store);
   store->record(*ended);
   ended->synchronize();
   const double copied_s = device->now_s();
@@ -155,7 +156,7 @@ TEST_F(EmulatedCompute, WhatIsRealWaitsForWhatIsEmulated) {
   EXPECT_GT(store->stats().waiting_s, 0);
 }
 
-TEST_F(EmulatedCompute, WhatWaitsRunsOnceTheEventIsReachedFromTheTimeAtWhichItWas) {
+TEST_F(EmulatedCompute, AWaitingKernelStartsAtTheTimeOfTheEvent) {
   Gate gate;
   hold_compute(gate);
   compute->submit({.flops = 2e-3 * kFlops}, [] {});
@@ -169,8 +170,8 @@ TEST_F(EmulatedCompute, WhatWaitsRunsOnceTheEventIsReachedFromTheTimeAtWhichItWa
   EXPECT_EQ(compute->stats().num_operations, 1);
 }
 
-TEST_F(EmulatedCompute, AFullQueueHoldsUpWhoSubmitsUntilItRuns) {
-  constexpr int kKernels = 10000;  // more than it holds
+TEST_F(EmulatedCompute, SubmittingToAFullQueueBlocks) {
+  constexpr int kKernels = 10000;  // more than the capacity of the queue
   Gate gate;
   hold_compute(gate);
   std::atomic<int> num_submitted = 0;
@@ -189,24 +190,24 @@ TEST_F(EmulatedCompute, AFullQueueHoldsUpWhoSubmitsUntilItRuns) {
   EXPECT_EQ(compute->stats().num_operations, kKernels);
 }
 
-TEST_F(EmulatedCompute, WhatIsQueuedRunsBeforeTheStreamIsGone) {
+TEST_F(EmulatedCompute, TheDestructorOfAStreamRunsQueuedWork) {
   Gate gate;
   hold_compute(gate);
   compute->submit({.flops = 1e-3 * kFlops}, [] {});
   compute->record(*ended);
-  std::atomic<bool> is_gone = false;
+  std::atomic<bool> is_destroyed = false;
   std::thread destroying([&] {
     compute.reset();
-    is_gone = true;
+    is_destroyed = true;
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_FALSE(is_gone);
+  EXPECT_FALSE(is_destroyed);
   gate.open();
   destroying.join();
   EXPECT_NEAR(ended->time_s() - began->time_s(), 1e-3, 1e-9);
 }
 
-TEST_F(EmulatedCompute, WhatIsBehindAnErrorIsDroppedAndItsEventsFire) {
+TEST_F(EmulatedCompute, AfterAnErrorWorkIsDroppedAndEventsAreReached) {
   host->submit({}, [] { throw DeviceError("broken"); });
   host->record(*began);
   compute->wait(*began);
@@ -217,7 +218,7 @@ TEST_F(EmulatedCompute, WhatIsBehindAnErrorIsDroppedAndItsEventsFire) {
   EXPECT_EQ(compute->stats().num_operations, 0);
 }
 
-TEST(EmulatedComputeErrors, NothingBehindAnErrorIsWaitedFor) {
+TEST(EmulatedComputeErrors, AStreamWithAnErrorDoesNotWait) {
   const auto device =
       create_device({.memory_bytes = 1 << 20,
                      .num_threads = 1,
@@ -237,23 +238,23 @@ TEST(EmulatedComputeErrors, NothingBehindAnErrorIsWaitedFor) {
   EXPECT_THROW(compute->synchronize(), DeviceError);
 }
 
-TEST(EmulatedComputeCopies, OverTheLinkAreReal) {
+TEST(EmulatedComputeCopies, CopiesOverTheLinkMoveBytes) {
   const auto device = create_device({.memory_bytes = 1 << 20,
                                      .num_threads = 1,
                                      .load_bytes_per_s = 1e6,
                                      .store_bytes_per_s = 5e5,
                                      .emulate_compute = ComputeRates{.flops_per_s = kFlops}});
   Buffer memory = device->allocate(MemoryKind::Device, 2000, "memory");
-  Buffer home = device->allocate(MemoryKind::Pinned, 1000, "home");
-  std::fill_n(home.data(), 1000, std::byte{7});
+  Buffer pinned = device->allocate(MemoryKind::Pinned, 1000, "pinned");
+  std::fill_n(pinned.data(), 1000, std::byte{7});
   const auto compute = device->create_stream(StreamKind::Compute);
-  compute->copy(memory.data(), home.data(), 1000, CopyKind::Load);
-  compute->copy(home.data(), memory.data() + 1000, 1000, CopyKind::Store);
+  compute->copy(memory.data(), pinned.data(), 1000, CopyKind::Load);
+  compute->copy(pinned.data(), memory.data() + 1000, 1000, CopyKind::Store);
   compute->synchronize();
   EXPECT_NEAR(compute->stats().busy_s, 3e-3, 1e-9);
   EXPECT_EQ(compute->stats().copied_bytes, 2000);
   EXPECT_EQ(memory.data()[999], std::byte{7});
-  EXPECT_EQ(home.data()[0], std::byte{0});
+  EXPECT_EQ(pinned.data()[0], std::byte{0});
 }
 
 TEST(EmulatedComputeFaults, AKernelOrACopyMayFail) {
@@ -277,7 +278,7 @@ TEST_F(EmulatedCompute, TheBudgetIsExact) {
   EXPECT_THROW(device->reserve_workspace(2), OutOfMemory);
 }
 
-TEST(EmulatedComputeOptions, WhatCannotBeEmulatedIsRefused) {
+TEST(EmulatedComputeOptions, InvalidOptionsAreRejected) {
   EXPECT_THROW(create_device({.emulate_compute = ComputeRates{}}), ConfigError);
   EXPECT_THROW(create_device({.emulate_compute = ComputeRates{.flops_per_s = -1}}), ConfigError);
   EXPECT_THROW(create_emulating_device(-1), ConfigError);

@@ -1,5 +1,5 @@
-// fp16: the scalar type against fp64 arithmetic, the vector form against the scalar type on every
-// instruction set, with denormals flushed and not.
+// fp16: the scalar type compared with fp64, and the vector functions compared with the scalar type
+// on each instruction set, with denormals flushed and not flushed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tests/device/test_f16.cpp"
-// The order matters: foreach_target.h compiles what follows it once for each instruction set.
+// The order matters: foreach_target.h compiles the code after it once for each instruction set.
 // clang-format off
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
@@ -48,7 +48,7 @@ HWY_EXPORT(narrow);
 
 constexpr uint32_t kAll = 65536;
 
-/// The value that the format gives these bits, by its definition.
+/// The value of these bits by the definition of the format.
 double value_of(uint32_t bits) {
   const double sign = bits & 0x8000u ? -1 : 1;
   const int exponent = static_cast<int>(bits >> 10 & 31), fraction = static_cast<int>(bits & 1023);
@@ -62,8 +62,8 @@ double value_of(uint32_t bits) {
 
 uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
 
-/// Every fp16, the middle between it and its neighbour, both with the floats beside them; all the
-/// exponents of fp32 with fractions that matter. A multiple of 16.
+/// Each fp16 value, the middle between it and the next, and the floats next to both; also each fp32
+/// exponent with several fractions. The size is a multiple of 16.
 std::vector<float> floats_to_narrow() {
   std::vector<float> floats;
   const auto add_around = [&](uint32_t bits) {
@@ -92,7 +92,7 @@ TEST(F16, WidensExactly) {
     const float value = F16::from_bits(static_cast<uint16_t>(h));
     if (std::isnan(value_of(h))) {
       EXPECT_TRUE(std::isnan(value));
-      EXPECT_TRUE(bits_of(value) & 0x400000u) << "not quiet";
+      EXPECT_TRUE(bits_of(value) & 0x400000u) << "the NaN is not quiet";
     } else {
       EXPECT_EQ(value, value_of(h));
     }
@@ -100,7 +100,7 @@ TEST(F16, WidensExactly) {
   }
 }
 
-TEST(F16, NarrowsToTheNearestAndToEven) {
+TEST(F16, NarrowsToNearestTiesToEven) {
   for (float value : floats_to_narrow()) {
     const F16 narrow(value);
     EXPECT_EQ(std::signbit(static_cast<float>(narrow)), std::signbit(value));
@@ -175,7 +175,7 @@ TEST_P(F16Vectors, NarrowLikeTheScalarType) {
   });
 }
 
-// Planted: widening by scaling a denormal fp32, as is often done, loses subnormals when flushed.
+// A common conversion scales a denormal fp32. It would lose subnormals when denormals are flushed.
 TEST(F16, WidenByScalingWouldLoseSubnormals) {
   const FlushDenormals flush;
   const volatile float scale = 0x1p112f;

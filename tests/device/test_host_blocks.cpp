@@ -42,7 +42,7 @@ TEST(HostBlocks, RoundsRangesUpToBlocks) {
   range[16 * kPage - 1] = std::byte{1};
 }
 
-TEST(HostBlocks, RefusesWhatIsNoPlace) {
+TEST(HostBlocks, RejectsInvalidSizesAndAddresses) {
   auto device = create_device({.num_threads = 1});
   EXPECT_THROW(device->create_blocks(kPage + 64, 2), LogicError);
   EXPECT_THROW(device->create_blocks(0, 2), LogicError);
@@ -56,7 +56,7 @@ TEST(HostBlocks, RefusesWhatIsNoPlace) {
   EXPECT_EQ(device->used_bytes(), 4 * kPage);
 }
 
-// Every block's content follows it, whoever is displaced, and the ranges stay where they are.
+// The content of each block moves with the block, also when the block displaces another.
 void move_at_random(size_t block_bytes, uint32_t num_blocks, size_t num_places, int num_moves) {
   auto device = create_device({.num_threads = 1});
   const auto stream = device->create_stream(StreamKind::Load);
@@ -92,12 +92,12 @@ TEST(HostBlocks, ContentSurvivesMovesOfOddBlocks) {
   move_at_random((size_t{2} << 20) + kPage, 3, 3, 100);
 }
 
-// A vacated place must never be a hole: another thread's mmap would land in it and then be
-// overwritten. The size is one for which the address space has no other gap.
+// An address range without a block must stay reserved. Otherwise an mmap of another thread could
+// get the range, and a later block would overwrite it. For this size there is no other gap.
 TEST(HostBlocks, OtherThreadsMayMapMemory) {
   constexpr size_t kBytes = size_t{8} << 20;
 #if defined(__SANITIZE_THREAD__)
-  constexpr uint32_t kMoves = 50;  // each is told to the sanitizer, word by word
+  constexpr uint32_t kMoves = 50;  // the sanitizer processes each word of a move
 #else
   constexpr uint32_t kMoves = 5000;
 #endif
@@ -142,7 +142,7 @@ TEST(HostBlocks, MovedBlocksArePoisoned) {
   }
 }
 
-TEST(HostBlocksDeathTest, PlacesWithoutABlockFault) {
+TEST(HostBlocksDeathTest, AddressesWithoutABlockFault) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   auto device = create_device({.num_threads = 1});
   const auto stream = device->create_stream(StreamKind::Load);
@@ -152,7 +152,7 @@ TEST(HostBlocksDeathTest, PlacesWithoutABlockFault) {
   blocks->map(0, const_cast<std::byte*>(range), *stream);
   range[0] = std::byte{1};
   blocks->map(0, const_cast<std::byte*>(range) + 2 * kPage, *stream);
-  EXPECT_DEATH((void)range[0], "");  // moved away
+  EXPECT_DEATH((void)range[0], "");  // the block was moved
   EXPECT_DEATH(range[2 * kPage - 1] = std::byte{1}, "");
   EXPECT_TRUE(range[2 * kPage] == std::byte{1});
 }

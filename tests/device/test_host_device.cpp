@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
 
-TEST(HostDevice, SaysWhatItIs) {
+TEST(HostDevice, ReportsItsProperties) {
   auto device =
       create_device({.memory_bytes = 5 * kMiB, .num_threads = 2, .load_bytes_per_s = 1e9});
   EXPECT_EQ(device->info().kind, DeviceKind::Host);
@@ -27,7 +27,7 @@ TEST(HostDevice, SaysWhatItIs) {
   EXPECT_EQ(create_device()->info().num_threads, num_usable_cores());
 }
 
-TEST(HostDevice, RefusesBadOptions) {
+TEST(HostDevice, RejectsInvalidOptions) {
   EXPECT_THROW(create_device({.num_threads = -1}), ConfigError);
   EXPECT_THROW(create_device({.load_bytes_per_s = -1}), ConfigError);
   EXPECT_THROW(create_device({.store_bytes_per_s = -1}), ConfigError);
@@ -85,7 +85,8 @@ TEST(HostDevice, BlocksAndWorkspaceShareTheBudget) {
 TEST(HostDevice, MemoryIsZeroAndAligned) {
   auto device = create_device({.num_threads = 1, .poison = true});
   for (size_t bytes : {size_t{0}, size_t{1}, size_t{4095}, kMiB - 1, kMiB, 3 * kMiB + 5}) {
-    for (int again = 0; again < 2; ++again) {  // the second may get what the first freed
+    for (int again = 0; again < 2;
+         ++again) {  // the second buffer may reuse the memory of the first
       Buffer buffer = device->allocate(MemoryKind::Device, bytes, "test");
       ASSERT_TRUE(buffer);
       EXPECT_EQ(buffer.bytes(), bytes);
@@ -113,13 +114,13 @@ TEST(HostDevice, BuffersMove) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// The sanitizers report reading freed memory themselves.
+// With a sanitizer the read would be reported.
 TEST(HostDevice, FreedMemoryIsPoisoned) {
   auto device = create_device({.num_threads = 1, .poison = true});
   Buffer buffer = device->allocate(MemoryKind::Device, 64 * 1024, "test");
   const volatile uint16_t* data = reinterpret_cast<const uint16_t*>(buffer.data());
   buffer = Buffer();
-  EXPECT_EQ(data[1000], 0x7fa1);  // past what the allocator writes into free memory
+  EXPECT_EQ(data[1000], 0x7fa1);  // the allocator overwrites only the begin of freed memory
 }
 #endif
 

@@ -8,7 +8,7 @@
 namespace ebb {
 namespace {
 
-TEST(HostEvent, NeverRecordedCannotBeWaitedFor) {
+TEST(HostEvent, AnEventWithoutARecordCannotBeWaitedFor) {
   HostEvent event;
   EXPECT_FALSE(event.done());
   EXPECT_THROW(event.synchronize(), LogicError);
@@ -16,7 +16,7 @@ TEST(HostEvent, NeverRecordedCannotBeWaitedFor) {
   EXPECT_THROW(event.time_s(), LogicError);
 }
 
-TEST(HostEvent, DoneMeansTheLatestRecord) {
+TEST(HostEvent, DoneRefersToTheLatestRecord) {
   HostEvent event;
   const uint64_t first = event.submit_record();
   event.reach(first, nullptr);
@@ -24,7 +24,7 @@ TEST(HostEvent, DoneMeansTheLatestRecord) {
   const uint64_t second = event.submit_record();
   EXPECT_FALSE(event.done());
   EXPECT_THROW(event.time_s(), LogicError);
-  event.wait(first);  // still reached
+  event.wait(first);  // the first record is still reached
   event.reach(second, nullptr);
   EXPECT_TRUE(event.done());
 }
@@ -38,7 +38,7 @@ TEST(HostEvent, KeepsTheErrorOfARecord) {
   EXPECT_THROW(event.synchronize(), DeviceError);
 }
 
-TEST(HostEvent, SignalFromAHostThread) {
+TEST(HostEvent, AHostThreadMaySignal) {
   HostEvent event;
   event.signal();
   event.synchronize();

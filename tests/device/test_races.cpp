@@ -1,6 +1,6 @@
-// Planted ordering defects, which ThreadSanitizer must report: streams are real threads so that it
-// can. Each test runs its defect in a child process and the same program with the wait in place
-// beside it.
+// ThreadSanitizer must report missing waits between streams, which are real threads for this
+// reason. Each test runs a program without a wait, and the same program with the wait, in child
+// processes.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -16,14 +16,14 @@ namespace {
 
 constexpr size_t kBytes = size_t{2} << 20;
 
-/// Two streams, and two blocks, one of them at a place of a range.
+/// Two streams and two blocks. The first block is mapped at `place`.
 struct Machine {
   explicit Machine(DeviceKind kind) : device(create_device({.kind = kind, .num_threads = 1})) {
     blocks->map(0, place, *load);
   }
 
   std::unique_ptr<Device> device;
-  Buffer home = device->allocate(MemoryKind::Pinned, kBytes, "home");
+  Buffer pinned = device->allocate(MemoryKind::Pinned, kBytes, "pinned");
   std::unique_ptr<Blocks> blocks = device->create_blocks(kBytes, 2);
   std::byte* place = blocks->reserve(kBytes);
   std::unique_ptr<Event> done = device->create_event();
@@ -40,17 +40,17 @@ struct Machine {
   int sum_ = 0;
 };
 
-/// A kernel reads what a load writes.
+/// A kernel reads the bytes that a load writes.
 void load_then_read(DeviceKind kind, bool wait) {
   Machine machine(kind);
-  machine.load->copy(machine.place, machine.home.data(), kBytes, CopyKind::Load);
+  machine.load->copy(machine.place, machine.pinned.data(), kBytes, CopyKind::Load);
   machine.load->record(*machine.done);
   if (wait) machine.compute->wait(*machine.done);
   machine.read_place();
 }
 
-/// Another block comes where a kernel may still read one. The pause keeps the defect from being a
-/// plain fault.
+/// A block is mapped where a kernel may still read another. Without the pause the kernel would
+/// fault instead.
 void read_then_evict(DeviceKind kind, bool wait) {
   Machine machine(kind);
   machine.read_place();
@@ -60,13 +60,13 @@ void read_then_evict(DeviceKind kind, bool wait) {
   machine.blocks->map(1, machine.place, *machine.load);
 }
 
-/// A block is filled again while a kernel may still read what was there.
+/// A block is loaded again while a kernel may still read the old bytes.
 void read_then_load(DeviceKind kind, bool wait) {
   Machine machine(kind);
   machine.read_place();
   machine.compute->record(*machine.done);
   if (wait) machine.load->wait(*machine.done);
-  machine.load->copy(machine.place, machine.home.data(), kBytes, CopyKind::Load);
+  machine.load->copy(machine.place, machine.pinned.data(), kBytes, CopyKind::Load);
 }
 
 using Program = void (*)(DeviceKind, bool wait);
@@ -74,7 +74,7 @@ class RacesDeathTest : public testing::TestWithParam<std::tuple<Program, DeviceK
 
 TEST_P(RacesDeathTest, AMissingWaitIsReported) {
 #if !defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "only ThreadSanitizer sees this; build with -DEBB_SANITIZE=thread";
+  GTEST_SKIP() << "only ThreadSanitizer reports this; build with -DEBB_SANITIZE=thread";
 #endif
   const auto [program, kind] = GetParam();
   if (kind == DeviceKind::Cuda && probe_cuda().devices.empty()) GTEST_SKIP() << probe_cuda().note;

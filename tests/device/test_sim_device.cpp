@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kGiB = size_t{1} << 30;
 
-TEST(SimDevice, AddressesCostNoMemory) {
+TEST(SimDevice, AllocationsTakeNoMemory) {
   auto device = create_device({.kind = DeviceKind::Sim});
   Buffer a = device->allocate(MemoryKind::Device, 1000 * kGiB, "a");
   Buffer b = device->allocate(MemoryKind::Pinned, 1000 * kGiB, "b");
@@ -38,7 +38,7 @@ TEST(SimDevice, BudgetIsExact) {
   EXPECT_EQ(device.used_bytes(), 100u);
 }
 
-TEST(SimDevice, AddsUpCostAndRunsNothing) {
+TEST(SimDevice, AddsCostsAndRunsNothing) {
   SimDevice device;
   auto stream = device.create_stream(StreamKind::Compute);
   bool ran = false;
@@ -61,7 +61,7 @@ TEST(SimDevice, AddsUpCostAndRunsNothing) {
   EXPECT_EQ(device.now_s(), 0);
 }
 
-TEST(SimDevice, KernelsAreCountedOnMemoryThatIsNotThere) {
+TEST(SimDevice, KernelsOnlyAddTheirCost) {
   SimDevice device;
   auto stream = device.create_stream(StreamKind::Compute);
   Buffer memory = device.allocate(MemoryKind::Device, kGiB, "tensors");
@@ -93,7 +93,7 @@ TEST(SimDevice, VirtualTimeFollowsEvents) {
   EXPECT_DOUBLE_EQ(device.now_s(), 6);
 }
 
-TEST(SimDevice, EventsAreAsStrictAsOnTheHost) {
+TEST(SimDevice, EventsWithoutARecordAreRejected) {
   SimDevice device;
   auto stream = device.create_stream(StreamKind::Compute);
   auto event = device.create_event();

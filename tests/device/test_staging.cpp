@@ -1,4 +1,4 @@
-// The rings that a plan counts, from the limit and from what else is pinned.
+// The size of the staging buffers that a plan counts, for a limit of pinned memory.
 #include <gtest/gtest.h>
 
 #include "device/staging.h"
@@ -9,7 +9,7 @@ namespace {
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kPage = 4096;
 
-TEST(Staging, NoRingsWhereAllMayBePinned) {
+TEST(Staging, NoRingsIfAllMemoryMayBePinned) {
   const size_t buffers[] = {kMiB, 8, 0};
   EXPECT_EQ(planned_staging_bytes(SIZE_MAX, buffers, size_t{1} << 40), 0u);
   const size_t exactly = kMiB + kPage + 16 * kMiB;
@@ -24,7 +24,7 @@ TEST(Staging, RingsAreAnEighthOfTheLimitAtMost32MiB) {
   EXPECT_EQ(planned_staging_bytes(1024 * kMiB, {}, 1025 * kMiB), 32 * kMiB);
 }
 
-TEST(Staging, RingsLeaveTheHeadroomOfWhatRoomThereIs) {
+TEST(Staging, RingsAreSmallerIfLittleMemoryIsLeft) {
   const size_t most[] = {60 * kMiB};  // of 64
   EXPECT_EQ(planned_staging_bytes(64 * kMiB, most, 65 * kMiB), 2 * kMiB);
   const size_t nearly_all[] = {63 * kMiB};

@@ -1,5 +1,5 @@
-// Order, events and quiet of streams. What they share is plain host memory on purpose: under
-// ThreadSanitizer a missing ordering is a reported race.
+// Order, events and statistics of streams. The functions share plain host memory, so that
+// ThreadSanitizer reports a missing order as a race.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace ebb {
 namespace {
 
-constexpr double kLittle_s = 0.2;  // a busy machine may take most of it
+constexpr double kLittle_s = 0.2;  // a busy machine may delay a thread for most of this time
 
 class StreamTest : public test::OnDevice {
  protected:
@@ -36,7 +36,7 @@ class StreamTest : public test::OnDevice {
   std::unique_ptr<Stream> a, b, update;
 };
 
-TEST_P(StreamTest, RunsInSubmissionOrderBeyondTheRing) {
+TEST_P(StreamTest, RunsMoreCallsThanTheRingHoldsInOrder) {
   constexpr int kCalls = 5000;
   std::vector<int> seen;
   seen.reserve(kCalls);
@@ -64,7 +64,7 @@ TEST_P(StreamTest, EventsOrderStreams) {
   EXPECT_EQ(value, 2 * kRounds);
 }
 
-TEST_P(StreamTest, AWaitMeansTheRecordBeforeIt) {
+TEST_P(StreamTest, AWaitRefersToTheRecordBeforeTheWait) {
   Gate first, second;
   int value = 0;
   a->submit({}, [&] { first.pass(), value = 1; });
@@ -83,7 +83,7 @@ TEST_P(StreamTest, AWaitMeansTheRecordBeforeIt) {
   EXPECT_TRUE(event->done());
 }
 
-TEST_P(StreamTest, ARecordedAgainEventHoldsNewWaiters) {
+TEST_P(StreamTest, AWaitAfterASecondRecordWaitsForIt) {
   event->signal();
   Gate gate;
   int value = 0, seen = 0;
@@ -96,13 +96,13 @@ TEST_P(StreamTest, ARecordedAgainEventHoldsNewWaiters) {
   EXPECT_EQ(seen, 7);
 }
 
-TEST_P(StreamTest, WaitingForANeverRecordedEventThrows) {
+TEST_P(StreamTest, WaitingForAnEventWithoutARecordThrows) {
   EXPECT_THROW(a->wait(*event), LogicError);
   EXPECT_THROW(event->synchronize(), LogicError);
-  a->synchronize();  // the refused wait left nothing behind
+  a->synchronize();  // the rejected wait was not submitted
 }
 
-TEST_P(StreamTest, EventsOfAnotherKindOfDeviceAreRefused) {
+TEST_P(StreamTest, EventsOfAnotherKindOfDeviceAreRejected) {
   auto sim = create_device({.kind = DeviceKind::Sim});
   auto foreign = sim->create_event();
   foreign->signal();
@@ -111,8 +111,8 @@ TEST_P(StreamTest, EventsOfAnotherKindOfDeviceAreRefused) {
 }
 
 TEST_P(StreamTest, EventTimesFollowTheOrder) {
-  // A GPU's clock is known by readings of the host's around an event, which a busy machine may tear
-  // apart, so not every device that is made there tells the time within a millisecond.
+  // A GPU device synchronises its clock with that of the host when it is created. On a busy machine
+  // the error can be more than a millisecond, so the test tries several devices.
   const int most_tries = on_host() ? 1 : 20;
   const double slack_s = on_host() ? 0 : 1e-3;
   bool in_between = false;
@@ -131,7 +131,7 @@ TEST_P(StreamTest, EventTimesFollowTheOrder) {
   EXPECT_TRUE(in_between);
 }
 
-TEST_P(StreamTest, StatsTellWorkFromWaiting) {
+TEST_P(StreamTest, StatsSeparateWorkFromWaiting) {
   Gate gate;
   Buffer from = device->allocate(MemoryKind::Pinned, 1000, "from");
   Buffer to = device->allocate(MemoryKind::Device, 1000, "to");
@@ -151,7 +151,7 @@ TEST_P(StreamTest, StatsTellWorkFromWaiting) {
   EXPECT_EQ(b->stats().num_operations, 1u);
 }
 
-TEST_P(StreamTest, DestructionRunsWhatIsQueued) {
+TEST_P(StreamTest, TheDestructorRunsQueuedWork) {
   Gate gate;
   int num_run = 0;
   a->submit({}, [&] { gate.pass(); });
@@ -189,12 +189,12 @@ TEST_P(StreamTest, SteadyStateAllocatesNothing) {
   for (int i = 0; i < 1000; ++i) round();
   back->synchronize();
   const uint64_t more = num_news() - news;
-  EXPECT_TRUE(more == 0 || !on_host()) << more;  // CUDA's own, and the emulation's, are not ours
+  EXPECT_TRUE(more == 0 || !on_host()) << more;  // CUDA and its emulation may allocate
   EXPECT_EQ(device->num_allocations(), allocations);
   EXPECT_EQ(value, 1001);
 }
 
-// Every pair of who records and who waits.
+// Each pair of stream kinds: one records, the next waits.
 TEST_P(StreamTest, HostThreadsAndDeviceWaitForEachOther) {
   constexpr int kRounds = 100;
   auto back = device->create_event();
@@ -211,7 +211,7 @@ TEST_P(StreamTest, HostThreadsAndDeviceWaitForEachOther) {
   EXPECT_EQ(value, 3 * kRounds);
 }
 
-TEST_P(StreamTest, AHostThreadWaitsForTheRecordItWasToldOf) {
+TEST_P(StreamTest, AWaitOfAHostThreadRefersToTheRecordBeforeTheWait) {
   Gate first, second;
   int value = 0, seen = 0;
   a->submit({}, [&] { first.pass(), value = 1; });
@@ -228,7 +228,7 @@ TEST_P(StreamTest, AHostThreadWaitsForTheRecordItWasToldOf) {
   a->synchronize();
 }
 
-// Were it one of the driver's threads that runs them, this would be for ever.
+// If one thread of the driver ran all host functions, this would be a deadlock.
 TEST_P(StreamTest, AHostFunctionMayWaitForAnother) {
   Gate gate;
   a->submit({}, [&] { gate.pass(); });
@@ -237,7 +237,7 @@ TEST_P(StreamTest, AHostFunctionMayWaitForAnother) {
   b->synchronize();
 }
 
-TEST_P(StreamTest, SubmittingDoesNotWaitForWhatIsWaitedFor) {
+TEST_P(StreamTest, SubmittingAWaitDoesNotBlock) {
   Gate gate;
   update->submit({}, [&] { gate.pass(); });
   update->record(*event);
@@ -245,27 +245,27 @@ TEST_P(StreamTest, SubmittingDoesNotWaitForWhatIsWaitedFor) {
   Buffer to = device->allocate(MemoryKind::Device, 4096, "to");
   a->wait(*event);
   for (int i = 0; i < 100; ++i) a->copy(to.data(), from.data(), 4096, CopyKind::Load);
-  EXPECT_FALSE(event->done());  // and this thread is here
+  EXPECT_FALSE(event->done());
   gate.open();
   a->synchronize();
 }
 
-TEST_P(StreamTest, CopiesGoThereAndBack) {
+TEST_P(StreamTest, CopiesInAllDirectionsKeepTheBytes) {
   constexpr size_t kBytes = 3 * 4096 + 5;
-  Buffer home = device->allocate(MemoryKind::Pinned, 2 * kBytes, "home");
-  Buffer away = device->allocate(MemoryKind::Device, kBytes, "away");
-  Buffer beside = device->allocate(MemoryKind::Device, kBytes, "beside");
-  for (size_t i = 0; i < kBytes; ++i) home.data()[i] = static_cast<std::byte>(i * 7 % 251);
-  b->copy(away.data(), home.data(), kBytes, CopyKind::Load);
+  Buffer pinned = device->allocate(MemoryKind::Pinned, 2 * kBytes, "pinned");
+  Buffer on_device = device->allocate(MemoryKind::Device, kBytes, "device");
+  Buffer second = device->allocate(MemoryKind::Device, kBytes, "second");
+  for (size_t i = 0; i < kBytes; ++i) pinned.data()[i] = static_cast<std::byte>(i * 7 % 251);
+  b->copy(on_device.data(), pinned.data(), kBytes, CopyKind::Load);
   b->record(*event);
   a->wait(*event);
-  a->copy(beside.data(), away.data(), kBytes, CopyKind::Within);
-  a->copy(home.data() + kBytes, beside.data(), kBytes, CopyKind::Store);
+  a->copy(second.data(), on_device.data(), kBytes, CopyKind::Within);
+  a->copy(pinned.data() + kBytes, second.data(), kBytes, CopyKind::Store);
   a->synchronize();
-  EXPECT_TRUE(std::equal(home.data(), home.data() + kBytes, home.data() + kBytes));
+  EXPECT_TRUE(std::equal(pinned.data(), pinned.data() + kBytes, pinned.data() + kBytes));
 }
 
-TEST_P(StreamTest, MoreStreamsThanPlacesInTime) {
+TEST_P(StreamTest, ManyStreamsMayBeCreatedOneAfterTheOther) {
   for (int i = 0; i < 100; ++i) {
     auto stream = device->create_stream(StreamKind::Store);
     stream->record(*event);

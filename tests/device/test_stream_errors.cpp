@@ -1,5 +1,5 @@
-// What happens on a stream after an operation has failed: the error travels, work is dropped,
-// nobody waits for ever.
+// After an operation of a stream has failed, later work is dropped, streams and events that depend
+// on the operation report the error, and no thread waits forever.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -43,7 +43,7 @@ class StreamErrors : public test::OnDevice {
   std::unique_ptr<Stream> a, b, c, update;
 };
 
-TEST_P(StreamErrors, TheFirstOneIsKeptAndLaterWorkDropped) {
+TEST_P(StreamErrors, TheFirstErrorIsKeptAndLaterWorkIsDropped) {
   bool ran = false;
   a->submit({}, [] { throw DeviceError("first"); });
   a->submit({}, [&ran] { ran = true; });
@@ -54,14 +54,14 @@ TEST_P(StreamErrors, TheFirstOneIsKeptAndLaterWorkDropped) {
   EXPECT_EQ(a->stats().num_operations, 1u);
 }
 
-TEST_P(StreamErrors, EventsFireAndCarryIt) {
+TEST_P(StreamErrors, EventsAreReachedAndReportTheError) {
   a->submit({}, [] { throw DeviceError("broken"); });
   a->record(*event);
   EXPECT_EQ(error_of([&] { event->synchronize(); }), "broken");
   EXPECT_TRUE(event->done());
 }
 
-TEST_P(StreamErrors, WorkBeforeTheFailureIsNotTouched) {
+TEST_P(StreamErrors, EventsBeforeTheErrorReportNoError) {
   auto early = device->create_event();
   a->record(*early);
   a->submit({}, [] { throw DeviceError("broken"); });
@@ -72,7 +72,7 @@ TEST_P(StreamErrors, WorkBeforeTheFailureIsNotTouched) {
   b->synchronize();
 }
 
-TEST_P(StreamErrors, AWaitingStreamFailsWithTheSameError) {
+TEST_P(StreamErrors, AWaitingStreamReportsTheSameError) {
   auto next = device->create_event();
   bool ran = false;
   a->submit({}, [] { throw DeviceError("broken"); });
@@ -104,7 +104,7 @@ TEST_P(StreamErrors, ManyWaitersAllReturn) {
   EXPECT_EQ(num_failed, 4);
 }
 
-TEST_P(StreamErrors, DestructionIsQuiet) {
+TEST_P(StreamErrors, DestructorsDoNotThrow) {
   a->submit({}, [] { throw DeviceError("broken"); });
   a->record(*event);
   b->wait(*event);
@@ -112,7 +112,7 @@ TEST_P(StreamErrors, DestructionIsQuiet) {
   a.reset();
 }
 
-TEST_P(StreamErrors, OfHostThreadsReachTheDevice) {
+TEST_P(StreamErrors, AnErrorOfAHostThreadReachesTheDevice) {
   auto early = device->create_event();
   bool ran = false;
   update->record(*early);
@@ -127,7 +127,7 @@ TEST_P(StreamErrors, OfHostThreadsReachTheDevice) {
   EXPECT_FALSE(ran);
 }
 
-TEST_P(StreamErrors, OfTheDeviceReachHostThreads) {
+TEST_P(StreamErrors, AnErrorOfTheDeviceReachesHostThreads) {
   bool ran = false;
   a->submit({}, [] { throw DeviceError("broken"); });
   a->record(*event);
@@ -137,7 +137,7 @@ TEST_P(StreamErrors, OfTheDeviceReachHostThreads) {
   EXPECT_FALSE(ran);
 }
 
-TEST_P(StreamErrors, AStreamInThePlaceOfOneThatFailedIsWell) {
+TEST_P(StreamErrors, ANewStreamAfterAnErrorHasNoError) {
   a->submit({}, [] { throw DeviceError("broken"); });
   EXPECT_EQ(error_of([&] { a->synchronize(); }), "broken");
   for (int i = 0; i < 40; ++i) {
@@ -157,14 +157,14 @@ class StreamFaults : public test::OnDevice {
   std::string run_pipeline(FaultSite site, int fail_at) const;
 };
 
-/// Load, run, store in a ring of three streams, with the n-th copy or launch failing.
+/// Runs load, kernel and store three times on three streams. The n-th copy or launch fails.
 std::string StreamFaults::run_pipeline(FaultSite site, int fail_at) const {
   int num_asked = 0;
   auto device = make_device(
       {.fault = [&](FaultSite asked) { return asked == site && num_asked++ == fail_at; }});
   Buffer counter = device->allocate(MemoryKind::Pinned, 256, "counter");
-  Buffer home = device->allocate(MemoryKind::Pinned, 256, "home");
-  Buffer away = device->allocate(MemoryKind::Device, 256, "device");
+  Buffer pinned = device->allocate(MemoryKind::Pinned, 256, "pinned");
+  Buffer on_device = device->allocate(MemoryKind::Device, 256, "device");
   auto loaded = device->create_event(), computed = device->create_event(),
        stored = device->create_event();
   stored->signal();
@@ -173,13 +173,13 @@ std::string StreamFaults::run_pipeline(FaultSite site, int fail_at) const {
        store = device->create_stream(StreamKind::Store);
   for (int i = 0; i < 3; ++i) {
     load->wait(*stored);
-    load->copy(away.data(), home.data(), 256, CopyKind::Load);
+    load->copy(on_device.data(), pinned.data(), 256, CopyKind::Load);
     load->record(*loaded);
     compute->wait(*loaded);
     compute->submit({.name = "add_one"}, [p = counter.data()] { p[0] = std::byte(int(p[0]) + 1); });
     compute->record(*computed);
     store->wait(*computed);
-    store->copy(home.data(), away.data(), 256, CopyKind::Store);
+    store->copy(pinned.data(), on_device.data(), 256, CopyKind::Store);
     store->record(*stored);
   }
   return error_of([&] {

@@ -1,4 +1,4 @@
-# On every device that computes: the host's, the GPU where there is one, and the emulated GPU. Compiled once for all.
+# These tests run on the host, on a GPU if there is one, and on the emulated GPU. Their objects are compiled once.
 set(on_devices counting_new.cpp test_device_memory.cpp test_races.cpp test_stream.cpp test_stream_errors.cpp)
 list(TRANSFORM on_devices PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 ebb_test_objects(device_tests SOURCES ${on_devices} LIBS ebb_device)

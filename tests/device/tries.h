@@ -1,5 +1,4 @@
-// What a busy machine may hide, but must not hide every time: for statements that hold of a try
-// unless its threads were kept from their cores.
+// Repeats a measurement that a busy machine may disturb. One undisturbed try is enough.
 #pragma once
 
 namespace ebb {

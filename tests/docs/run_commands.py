@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Runs every `sh` block of the README and of docs/, as a reader would type it.
+"""Runs each `sh` block of the README and of docs/, as a reader would type it.
 
-Usage: run_commands.py --root DIR --ebb BINARY [FILE...]    FILEs instead of all pages
+Usage: run_commands.py --root DIR --ebb BINARY [FILE...]    only these FILEs
 
-A comment on the line before a block says what else than "it ends with 0" is meant, items separated by semicolons:
-  <!-- run: skip REASON -->    it is not run; REASON says what runs it instead
-  <!-- run: add FLAGS -->      added to each of its `ebb train` and `ebb profile`, in place of the same: long is made short
-  <!-- run: exit CODE -->      how its last command ends
-  <!-- run: says TEXT -->      what its output contains, too
-A block is run by bash, where a failing command ends it, in a folder that looks like a built checkout.
+A block must end with exit code 0. A comment on the line before changes this. Its items are separated by semicolons:
+  <!-- run: skip REASON -->    the block is not run; REASON names the test that runs it
+  <!-- run: add FLAGS -->      FLAGS replace or extend those of each `ebb train` and `ebb profile`, to shorten the run
+  <!-- run: exit CODE -->      the exit code of the last command
+  <!-- run: says TEXT -->      the output contains TEXT
+bash runs a block in a folder that looks like a built checkout. A failing command ends the block.
 """
 
 import argparse
@@ -37,7 +37,7 @@ class Block:
 
 
 def blocks_of(name, page):
-    """The page's blocks. A mark that nobody knows is an error, not ignored."""
+    """The blocks of a page. An unknown mark is an error."""
     for match in BLOCK.finditer(page):
         block = Block(f"{name}:{page.count(chr(10), 0, match.start('text'))}", match["text"])
         for item in filter(None, re.split(r";\s*", match["marks"] or "")):
@@ -49,14 +49,14 @@ def blocks_of(name, page):
 
 
 def with_flags(command, flags):
-    """The command with these flags instead of its own of the same names."""
+    """The command with these flags; they replace flags of the same names."""
     for name in re.findall(r"--[a-z0-9-]+", flags):
         command = re.sub(rf"{name}(?= )[ ]+[^ \n]+", "", command)
     return f"{command.rstrip()} {flags} "
 
 
 def shortened(block):
-    """What is run: with the flags added to each command that trains."""
+    """The commands of a block, with the flags added to each command that trains."""
     if not block.add:
         return block.text
     return TRAINS.sub(lambda match: with_flags(match["command"], block.add), block.text)
@@ -72,7 +72,7 @@ def looks_like_a_checkout(folder, root, ebb):
 
 
 def run(block, root, ebb):
-    """None, or what is wrong."""
+    """Runs a block. Returns None, or the failure."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         programs = looks_like_a_checkout(folder, root, ebb)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""run_commands.py finds what is wrong with a page: planted pages, and a stand-in for `ebb`."""
+"""run_commands.py finds the mistakes of a page. The tests use made-up pages and a script instead of `ebb`."""
 
 import contextlib
 import io
@@ -27,7 +27,7 @@ class RunCommands(unittest.TestCase):
         self.ebb.chmod(0o755)
 
     def outcome(self, text):
-        """(exit code, what it says) for a page."""
+        """(exit code, output) for a page."""
         file = self.root / "page.md"
         file.write_text(text)
         out = io.StringIO()
@@ -35,16 +35,16 @@ class RunCommands(unittest.TestCase):
         with mock.patch.object(sys, "argv", arguments), contextlib.redirect_stdout(out):
             return run_commands.main(), out.getvalue()
 
-    def test_runs_what_is_in_the_page_as_installed_and_as_built(self):
+    def test_runs_installed_and_built_commands(self):
         self.assertEqual(self.outcome(page("ebb plan && build/release/tools/ebb models"))[0], 0)
 
-    def test_a_failing_command_is_found_where_it_stands(self):
+    def test_a_failing_command_is_found_with_its_line(self):
         for command in ("ebb fail", "ebb fail\nebb plan", "ebb fail | cat", "no-such-program"):
             code, text = self.outcome(page(command))
             self.assertEqual(code, 1, command)
             self.assertIn("page.md:3: ends with", text)
 
-    def test_an_expected_exit_and_text_are_expected(self):
+    def test_the_expected_exit_code_and_text_are_checked(self):
         self.assertEqual(self.outcome(page("ebb fail x", "<!-- run: exit 3; says ebb fail x -->\n"))[0], 0)
         self.assertEqual(self.outcome(page("ebb plan", "<!-- run: exit 3 -->\n"))[0], 1)
         self.assertEqual(self.outcome(page("ebb plan", "<!-- run: says fail -->\n"))[0], 1)
@@ -56,12 +56,12 @@ class RunCommands(unittest.TestCase):
         self.assertEqual(code, 0, text)
         self.assertEqual(self.outcome(page(command, marks.replace("--data x", "--steps 40")))[0], 1)
 
-    def test_what_is_skipped_says_why_and_a_page_of_nothing_else_fails(self):
+    def test_a_skipped_block_has_a_reason_and_a_page_with_no_other_block_fails(self):
         code, text = self.outcome(page("ebb fail", "<!-- run: skip another test runs it -->\n"))
         self.assertIn("not run: another test runs it", text)
         self.assertEqual(code, 1)
 
-    def test_marks_that_nobody_knows_are_errors(self):
+    def test_unknown_marks_are_errors(self):
         for marks in ("<!-- run: skp x -->\n", "<!-- run: skip -->\n"):
             with self.assertRaises(SystemExit):
                 self.outcome(page("ebb plan", marks))

@@ -1,5 +1,5 @@
-// Feeds the fuzz target with every file of a corpus and with a fixed number of changes to them: for
-// compilers without libFuzzer, and for the fast tests. The same inputs every time.
+// Runs the fuzz target with each file of a corpus and with a fixed number of changed files. It is
+// part of the fast tests and needs no libFuzzer. The inputs are always the same.
 //
 // Usage: test_fuzz_safetensors CORPUS [NUMBER]
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 
 using Corpus = std::vector<std::string>;
 
-// What breaks parsers: numbers at the ends of their ranges, and pieces of the format itself.
+// Inputs that break parsers: numbers at the ends of their ranges, and parts of the format.
 const char* const kPieces[] = {"0",
                                "1",
                                "-1",
@@ -71,7 +71,7 @@ class Mutations {
     if (input.size() >= 8) std::memcpy(&header, input.data(), 8);
     const size_t before = input.size();
     for (uint64_t i = below(4) + 1; i > 0; --i) change(input);
-    // Else nearly every change of the header's size would end at the first check.
+    // With a wrong header size most inputs would fail at the first check.
     if (right_length && input.size() >= 8) {
       header += input.size() - before;
       std::memcpy(input.data(), &header, 8);

@@ -1,8 +1,9 @@
-// What must hold for any bytes that claim to be safetensors: libFuzzer's entry point.
+// The entry point of libFuzzer. It checks properties that hold for each header that the parser
+// accepts.
 //
 // With clang: configure with CMAKE_CXX_COMPILER=clang++, build fuzz_safetensors and run
-// `fuzz_safetensors -max_total_time=600 tests/io/fuzz_corpus`. Without it fuzz_mutations.cpp feeds
-// the corpus and what it makes of it.
+// `fuzz_safetensors -max_total_time=600 tests/io/fuzz_corpus`. Without clang fuzz_mutations.cpp
+// runs the corpus and changed copies of its files.
 #include <cstdio>
 #include <cstdlib>
 
@@ -17,15 +18,15 @@ void require(bool condition, const char* what) {
   std::abort();
 }
 
-/// As many as it has, however large: exact up to 2^53.
+/// The bytes of a shape of any size, exact up to 2^53.
 double bytes_of(const ebb::TensorSpec& tensor) {
   auto bytes = static_cast<double>(size_of(tensor.type));
   for (const uint64_t size : tensor.shape) bytes *= static_cast<double>(size);
   return bytes;
 }
 
-/// The tensors lie one after the other between header and end.
-void check_places(const ebb::SafetensorsHeader& header, size_t file_bytes) {
+/// The tensors must follow one another from the header to the end of the file.
+void check_offsets(const ebb::SafetensorsHeader& header, size_t file_bytes) {
   uint64_t end = file_bytes;
   for (size_t i = header.tensors.size(); i-- > 0;) {
     const ebb::StoredTensor& tensor = header.tensors[i];
@@ -36,7 +37,7 @@ void check_places(const ebb::SafetensorsHeader& header, size_t file_bytes) {
   require(end >= 8, "data in the header");
 }
 
-/// What was read can be written, and is read the same.
+/// A parsed header must be the same after it was written and parsed again.
 void check_round_trip(ebb::SafetensorsHeader header, size_t file_bytes) {
   const uint64_t data = header.tensors.empty() ? file_bytes : header.tensors.front().offset;
   for (ebb::StoredTensor& tensor : header.tensors) tensor.offset -= data;
@@ -59,7 +60,7 @@ void check_round_trip(ebb::SafetensorsHeader header, size_t file_bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     const auto header = ebb::parse_safetensors("input", std::as_bytes(std::span(data, size)));
-    check_places(header, size);
+    check_offsets(header, size);
     check_round_trip(header, size);
   } catch (const ebb::FormatError& error) {
     require(error.offset <= size, "an offset behind the file's end");

@@ -1,4 +1,4 @@
-// Safetensors files put together by hand, right and wrong, and a folder for them.
+// Valid and invalid safetensors files, and a temporary folder for them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,23 +12,23 @@
 
 namespace ebb::test {
 
-/// A folder that lives as long as a test.
+/// A temporary folder for one test.
 class FolderTest : public testing::Test {
  protected:
   void SetUp() override;
   void TearDown() override;
 
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  /// Writes a file, with the folders above it; returns its path.
+  /// Writes a file and creates its folders. Returns the path.
   std::string write(const std::string& name, const std::string& content) const;
   static std::string content_of(const std::string& path);
-  /// Names of what is in the folder, sorted.
+  /// The sorted names of the files and folders in the folder.
   std::vector<std::string> names() const;
 
   std::filesystem::path folder_;
 };
 
-/// The length of `json`, itself, and `data`.
+/// The bytes of a file: the length of `json`, `json`, and `data`.
 std::string safetensors(const std::string& json, const std::string& data);
 
 template <class T>

@@ -1,4 +1,4 @@
-// Label and document files: what they hold, and every way in which they can be wrong.
+// Label files and document files: their contents, and the error for each way to be invalid.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -21,7 +21,7 @@ class AnnotationFile : public FolderTest {
   }
 };
 
-/// What an error of this kind says; "" where there is none.
+/// The message of an error of type E, or "" if `body` throws no error.
 template <class E, class Body>
 std::string message_of(const Body& body) {
   try {
@@ -58,7 +58,7 @@ TEST_F(Labels, AreReadAndCounted) {
   EXPECT_THROW(file.read(4, part), LogicError);
 }
 
-TEST_F(Labels, MayBeMoreThanAreScannedAtOnce) {
+TEST_F(Labels, LargeFilesAreReadInSeveralParts) {
   std::vector<int32_t> labels((size_t{1} << 20) + 3, 1);
   labels[labels.size() - 2] = -100;
   EXPECT_EQ(LabelFile(write_values(labels), labels.size(), 10).num_targets(), labels.size() - 1);
@@ -67,7 +67,7 @@ TEST_F(Labels, MayBeMoreThanAreScannedAtOnce) {
   EXPECT_PART(text, "label 1048578 is 10: allowed are 0 to 9");
 }
 
-TEST_F(Labels, OutsideTheVocabularyAreNamed) {
+TEST_F(Labels, OutsideTheVocabularyAreRejected) {
   for (const int32_t bad : {10, -1, -99, -101, INT32_MAX, INT32_MIN}) {
     const std::string text = error_of<FormatError>({1, -100, bad, 4}, 4);
     EXPECT_PART(text, "label 2 is " + std::to_string(bad) + ": allowed are 0 to 9");
@@ -76,7 +76,7 @@ TEST_F(Labels, OutsideTheVocabularyAreNamed) {
   }
 }
 
-TEST_F(Labels, AreAsManyAsTokens) {
+TEST_F(Labels, MustBeAsManyAsTokens) {
   for (const uint64_t num_tokens : {3, 5}) {
     const std::string text = error_of<ConfigError>({1, 2, 3, 4}, num_tokens);
     EXPECT_PART(text, "has 4 labels, the data has " + std::to_string(num_tokens) + " tokens");
@@ -85,15 +85,15 @@ TEST_F(Labels, AreAsManyAsTokens) {
   EXPECT_PART(error_of<ConfigError>({}, 3), "has 0 labels");
 }
 
-TEST_F(Labels, EndWithALabel) {
+TEST_F(Labels, AFileThatEndsWithinALabelIsRejected) {
   EXPECT_PART(error_of<FormatError>({1, 2, 3, 4}, 4, 1), "the file ends within label 3");
 }
 
-TEST_F(Labels, TeachSomething) {
+TEST_F(Labels, AFileWithoutTargetsIsRejected) {
   EXPECT_PART(error_of<ConfigError>({-100, -100}, 2), "all 2 of them are -100");
 }
 
-TEST_F(Labels, Exist) {
+TEST_F(Labels, AMissingFileIsAnError) {
   EXPECT_PART(message_of<IoError>([&] { LabelFile(path("none"), 2, 10); }), "none");
 }
 
@@ -111,21 +111,21 @@ class Documents : public AnnotationFile {
   }
 };
 
-TEST_F(Documents, BeginWithinARow) {
+TEST_F(Documents, StartsAreCountedFromTheRow) {
   const std::vector<int64_t> offsets = {0, 3, 4, 9};
   EXPECT_EQ(starts(offsets, 0, 10), (std::vector{0, 0, 0, 3, 4, 4, 4, 4, 4, 9}));
   EXPECT_EQ(starts(offsets, 2, 4), (std::vector{0, 1, 2, 2}));
   EXPECT_EQ(starts(offsets, 4, 6), (std::vector{0, 0, 0, 0, 0, 5}));
-  EXPECT_EQ(starts(offsets, 10, 10), std::vector(10, 0)) << "it began before the row";
+  EXPECT_EQ(starts(offsets, 10, 10), std::vector(10, 0)) << "the document began before the row";
 }
 
-TEST_F(Documents, TokensBeforeTheFirstOffsetAreOneToo) {
+TEST_F(Documents, TokensBeforeTheFirstOffsetAreADocument) {
   EXPECT_EQ(starts({2, 5}, 0, 7), (std::vector{0, 0, 2, 2, 2, 5, 5}));
   EXPECT_EQ(DocumentFile(write_values<int64_t>({2, 5}), 20).num_documents(), 3u);
   EXPECT_EQ(DocumentFile(write_values<int64_t>({0, 5}), 20).num_documents(), 2u);
 }
 
-TEST_F(Documents, OffsetsRise) {
+TEST_F(Documents, OffsetsMustIncrease) {
   EXPECT_PART(error_of<FormatError>({0, 5, 5, 9}), "offset 2 is 5 and the one before it 5");
   EXPECT_PART(error_of<FormatError>({0, 7, 4}), "offset 2 is 4 and the one before it 7");
   EXPECT_PART(error_of<FormatError>({0, -3}), "offset 1 is -3 and the one before it 0");
@@ -133,12 +133,12 @@ TEST_F(Documents, OffsetsRise) {
   EXPECT_PART(error_of<FormatError>({0, 7, 4}), path("file"));
 }
 
-TEST_F(Documents, OffsetsAreOfTheData) {
+TEST_F(Documents, OffsetsMustBeWithinTheData) {
   EXPECT_PART(error_of<FormatError>({0, 20}), "offset 1 is 20, but the data has 20 tokens");
   EXPECT_EQ(error_of<FormatError>({0, 19}), "");
 }
 
-TEST_F(Documents, EndWithAnOffset) {
+TEST_F(Documents, IncompleteEmptyAndMissingFilesAreRejected) {
   EXPECT_PART(error_of<FormatError>({0, 5, 9}, 3), "the file ends within offset 2");
   EXPECT_PART(error_of<ConfigError>({}), "is empty");
   EXPECT_PART(message_of<IoError>([&] { DocumentFile(path("none"), 2); }), "none");

@@ -1,4 +1,4 @@
-// Files and folders that are there whole or not at all.
+// New files and folders appear complete or not at all.
 #include <sys/resource.h>
 
 #include <cerrno>
@@ -17,7 +17,7 @@ std::span<const std::byte> as_bytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-TEST_F(NewFiles, ReplaceTheOldOneAtOnce) {
+TEST_F(NewFiles, ReplaceTheOldFileAtOnce) {
   write("f", "old");
   NewFile file(path("f"), 6);
   file.write(3, as_bytes("new"));
@@ -29,19 +29,19 @@ TEST_F(NewFiles, ReplaceTheOldOneAtOnce) {
   EXPECT_THROW(file.commit(), LogicError);
 }
 
-TEST_F(NewFiles, LeaveNothingWhereTheyAreNotCommitted) {
+TEST_F(NewFiles, LeaveNothingIfTheyAreNotCommitted) {
   { NewFile file(path("f"), 6); }
   { const NewFolder folder(path("d")); }
   EXPECT_EQ(names(), std::vector<std::string>{});
 }
 
-TEST_F(NewFiles, AreNotWrittenBeyondWhatTheyTook) {
+TEST_F(NewFiles, AreNotWrittenBeyondTheirSize) {
   NewFile file(path("f"), 6);
   EXPECT_THROW(file.write(4, as_bytes("new")), LogicError);
   EXPECT_THROW(file.write(7, {}), LogicError);
 }
 
-/// Files of at most so many bytes, as on a disk with no more room.
+/// Limits the size of files, as a full disk would.
 class DiskLimit {
  public:
   explicit DiskLimit(rlim_t bytes) : signal_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -59,7 +59,7 @@ class DiskLimit {
   void (*signal_)(int);
 };
 
-TEST_F(NewFiles, AFullDiskShowsBeforeAnythingIsWritten) {
+TEST_F(NewFiles, AFullDiskIsAnErrorBeforeTheFirstWrite) {
   {
     const DiskLimit limit(1000);
     EXPECT_THROW(NewFile(path("f"), 1001), IoError);
@@ -69,14 +69,14 @@ TEST_F(NewFiles, AFullDiskShowsBeforeAnythingIsWritten) {
   EXPECT_EQ(error_of<IoError>([&] { NewFile file(path("no/f"), 1); }).error_number, ENOENT);
 }
 
-TEST_F(NewFiles, SmallOnesInOneCall) {
+TEST_F(NewFiles, SmallFilesAreWrittenInOneCall) {
   write_new_file(path("f"), "content");
   write_new_file(path("f"), "");
   EXPECT_EQ(content_of(path("f")), "");
 }
 
-TEST_F(NewFiles, FoldersAppearWhole) {
-  write("d.unfinished/rest", "of a run that was killed");
+TEST_F(NewFiles, FoldersAppearComplete) {
+  write("d.unfinished/rest", "from a run that was killed");
   NewFolder folder(path("d/"));
   write_new_file(folder.path() + "/f", "1");
   EXPECT_EQ(names(), std::vector<std::string>{"d.unfinished"});
@@ -86,17 +86,18 @@ TEST_F(NewFiles, FoldersAppearWhole) {
   EXPECT_FALSE(std::filesystem::exists(path("d/rest")));
 }
 
-TEST_F(NewFiles, FoldersNeverReplaceAnything) {
-  write("d/f", "precious");
+TEST_F(NewFiles, FoldersReplaceOnlyEmptyFolders) {
+  write("d/f", "kept");
   EXPECT_SAYS(error_of<ConfigError>([&] { NewFolder folder(path("d")); }), "is already there");
   EXPECT_SAYS(error_of<ConfigError>([&] { NewFolder folder(path("d/f")); }), "is already there");
   std::filesystem::create_directory(path("empty"));
   NewFolder(path("empty")).commit();
-  EXPECT_EQ(content_of(path("d/f")), "precious");
+  EXPECT_EQ(content_of(path("d/f")), "kept");
 }
 
-/// To what cannot give way nothing is written first; what gave way comes back.
-TEST_F(NewFiles, FoldersReplaceNoLinkAndPutBackWhatGaveWay) {
+/// A link is rejected before the first write. An empty folder is restored if the new one is not
+/// committed.
+TEST_F(NewFiles, FoldersReplaceNoLinkAndRestoreAnEmptyFolder) {
   std::filesystem::create_directory(path("empty"));
   std::filesystem::create_directory_symlink(path("empty"), path("link"));
   EXPECT_SAYS(error_of<ConfigError>([&] { NewFolder folder(path("link")); }), "cannot be replaced");

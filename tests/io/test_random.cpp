@@ -10,7 +10,7 @@ namespace {
 
 using Words = std::array<uint32_t, 4>;
 
-// Known answers published with Random123 (philox4x32, 10 rounds).
+// Known results published with Random123 (philox4x32, 10 rounds).
 static_assert(philox4x32(0, 0, 0) == Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
 static_assert(philox4x32(~uint64_t{0}, ~uint64_t{0}, ~uint64_t{0}) ==
               Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
@@ -27,7 +27,7 @@ TEST(Random, EachUseOfASeedHasItsOwnKey) {
   EXPECT_NE(random_key(1, RandomUse::Weights), random_key(2, RandomUse::Weights));
 }
 
-// Moments of n standard normal numbers lie within 5 standard errors.
+// The statistical moments must be within 5 standard errors of those of the normal distribution.
 TEST(Random, NormalNumbersHaveTheMomentsOfTheirDistribution) {
   constexpr int kPairs = 1 << 17;
   double sum = 0, square = 0, cube = 0, fourth = 0, product = 0;

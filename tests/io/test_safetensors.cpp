@@ -1,4 +1,4 @@
-// Reading safetensors: what is stored, what it is as fp32, and what memory that takes.
+// Reading safetensors: stored tensors, their conversion to fp32, and the memory that reading takes.
 #include <bit>
 #include <cmath>
 #include <fstream>
@@ -19,14 +19,14 @@ std::vector<float> floats_of(const SafetensorsFile& file, const char* name) {
   return values;
 }
 
-// Made with the format's own library: safetensors.numpy.save({"b": int64 [7, -1],
+// Written by the Python library: safetensors.numpy.save({"b": int64 [7, -1],
 // "a": float32 [[0, 1, 2], [3, 4, 5]]}, {"format": "pt"}).
 const std::string kByTheLibrary =
     std::string("\x90\0\0\0\0\0\0\0", 8) +
     R"({"__metadata__":{"format":"pt"},"b":{"dtype":"I64","shape":[2],"data_offsets":[0,16]},)"
     R"("a":{"dtype":"F32","shape":[2,3],"data_offsets":[16,40]}})";
 
-TEST_F(Safetensors, ReadsWhatTheLibraryWrites) {
+TEST_F(Safetensors, ReadsFilesOfThePythonLibrary) {
   std::string content = kByTheLibrary;
   content.resize(8 + 0x90, ' ');
   content += bytes_of<int64_t>({7, -1}) + bytes_of<float>({0, 1, 2, 3, 4, 5});
@@ -61,7 +61,7 @@ TEST_F(Safetensors, ScalarsAndEmptyTensors) {
 TEST_F(Safetensors, EveryBf16AndF16IsExact) {
   std::vector<uint16_t> bits(65536);
   for (size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<uint16_t>(i);
-  // One byte before them: data need not be aligned.
+  // A tensor of one byte comes first, because data need not be aligned.
   const SafetensorsFile file(write(
       "a", safetensors(R"({"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                        R"("b":{"dtype":"BF16","shape":[65536],"data_offsets":[1,131073]},)"
@@ -82,7 +82,7 @@ TEST_F(Safetensors, EveryBf16AndF16IsExact) {
   }
 }
 
-TEST_F(Safetensors, FloatsAreNotMadeOfOtherTypes) {
+TEST_F(Safetensors, IntegersAreNotConvertedToFloats) {
   const std::string path = write(
       "a",
       safetensors(R"({"n":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}})", std::string(8, 0)));
@@ -92,7 +92,7 @@ TEST_F(Safetensors, FloatsAreNotMadeOfOtherTypes) {
   EXPECT_SAYS(error, "tensor 'n' is I64 [1]");
 }
 
-TEST_F(Safetensors, ReadingPastATensorIsAProgrammingError) {
+TEST_F(Safetensors, ReadingPastATensorIsALogicError) {
   const SafetensorsFile file(write(
       "a",
       safetensors(R"({"n":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", std::string(4, 0))));
@@ -112,7 +112,7 @@ size_t resident_file_kib() {
   return 0;
 }
 
-TEST_F(Safetensors, PagesThatWereReadAreGivenBack) {
+TEST_F(Safetensors, PagesThatWereReadAreReleased) {
   constexpr size_t kBytes = size_t{64} << 20;
   const SafetensorsFile file(write(
       "a", safetensors(R"({"w":{"dtype":"BF16","shape":[33554432],"data_offsets":[0,67108864]}})",

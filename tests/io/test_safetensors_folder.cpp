@@ -1,4 +1,4 @@
-// Folders of weights: one file or several with an index, which must agree.
+// Folders of weights: one file, or several files and an index that must agree with them.
 #include <nlohmann/json.hpp>
 
 #include "device/errors.h"
@@ -14,7 +14,8 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 
 class WeightFolder : public FolderTest {
  protected:
-  /// Tensors "0", "1", ... of so many floats each, all of the value of their name.
+  /// Writes tensors "0", "1", ... with the given numbers of floats. Each float is the name as a
+  /// number.
   void write_weights(const std::vector<uint64_t>& sizes, uint64_t shard_bytes) const {
     std::vector<TensorSpec> tensors;
     for (size_t i = 0; i < sizes.size(); ++i) {
@@ -44,7 +45,7 @@ TEST_F(WeightFolder, OneFileHasNoIndex) {
   EXPECT_EQ(folder.find("2"), nullptr);
 }
 
-TEST_F(WeightFolder, LargerOnesAreSplitAtTensors) {
+TEST_F(WeightFolder, LargeWeightsAreSplitBetweenTensors) {
   write_weights({3, 6, 2, 20, 1}, 32);  // 12 | 24 + 8 | 80 | 4 bytes
   EXPECT_EQ(names(),
             (std::vector<std::string>{
@@ -65,7 +66,7 @@ TEST_F(WeightFolder, LargerOnesAreSplitAtTensors) {
   }
 }
 
-TEST_F(WeightFolder, WithoutWeights) {
+TEST_F(WeightFolder, WithoutWeightsIsAnError) {
   EXPECT_SAYS(opening_fails<ConfigError>(), "has neither model.safetensors nor");
   write("pytorch_model.bin", "");
   EXPECT_SAYS(opening_fails<ConfigError>(), "pytorch_model.bin is not read");
@@ -92,7 +93,7 @@ TEST_F(WeightFolder, IndexAndFilesMustAgree) {
   EXPECT_EQ(opening_fails<IoError>().error_number, ENOENT);
 }
 
-TEST_F(WeightFolder, AnIndexNamesFilesOfItsFolder) {
+TEST_F(WeightFolder, AnIndexMustNameFilesOfItsFolder) {
   for (const char* name :
        {"../model.safetensors", "/etc/passwd", "a/b.safetensors", "weights.bin"}) {
     write_index({{"0", name}});
@@ -110,7 +111,7 @@ TEST_F(WeightFolder, AnIndexNamesFilesOfItsFolder) {
   EXPECT_SAYS(opening_fails<FormatError>(), "levels");
 }
 
-TEST_F(WeightFolder, TensorsOfAllFilesAreDistinct) {
+TEST_F(WeightFolder, ATensorMustNotBeInTwoFiles) {
   const std::vector<TensorSpec> tensors(2, {"a", StoredType::F32, {4}});
   EXPECT_SAYS(
       error_of<ConfigError>([&] { SafetensorsFolderWriter writer(folder_.string(), tensors, 16); }),

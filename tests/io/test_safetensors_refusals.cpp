@@ -1,4 +1,4 @@
-// Safetensors files that lie: each is refused with file, tensor and offset.
+// Invalid safetensors files. The error names the file, the tensor and the offset.
 #include <ostream>
 
 #include "device/errors.h"
@@ -8,16 +8,16 @@
 namespace ebb::test {
 namespace {
 
-constexpr uint64_t kOfJson = UINT64_MAX;  // somewhere in the header: not compared
+constexpr uint64_t kInHeader = UINT64_MAX;  // any offset in the header
 
-struct Lie {
+struct Invalid {
   const char* name;
   std::string content;
   const char* says;
-  uint64_t offset = kOfJson;
+  uint64_t offset = kInHeader;
 };
 
-void PrintTo(const Lie& lie, std::ostream* out) { *out << lie.name; }
+void PrintTo(const Invalid& invalid, std::ostream* out) { *out << invalid.name; }
 
 std::string with_length(uint64_t length, const std::string& rest) {
   return std::string(reinterpret_cast<const char*>(&length), sizeof length) + rest;
@@ -33,9 +33,10 @@ std::string file(const std::string& entries, size_t data_bytes) {
 }
 
 const std::string kA = f32("a", "[2]", "[0,8]"), kB = f32("b", "[2]", "[8,16]");
-const uint64_t kData = 8 + 2 + kA.size() + 1 + kB.size();  // where the data of "a, b" begins
+const uint64_t kData =
+    8 + 2 + kA.size() + 1 + kB.size();  // where the data of the tensors "a" and "b" begins
 
-const Lie kLies[] = {
+const Invalid kInvalid[] = {
     {"Empty", "", "ends within the 8 bytes", 0},
     {"SevenBytes", std::string(7, 1), "ends within the 8 bytes", 7},
     {"HeaderBeyondTheLimit", with_length(100'000'001, "{}"), "the format allows 100000000", 0},
@@ -102,25 +103,25 @@ const Lie kLies[] = {
     {"BytesBehindNothing", safetensors("{}", "x"), "1 bytes behind the header", 10},
 };
 
-class SafetensorsRefusals : public FolderTest, public testing::WithParamInterface<Lie> {};
+class InvalidSafetensors : public FolderTest, public testing::WithParamInterface<Invalid> {};
 
-TEST_P(SafetensorsRefusals, NameFileTensorAndOffset) {
-  const Lie& lie = GetParam();
-  const std::string path = write("weights.safetensors", lie.content);
+TEST_P(InvalidSafetensors, AreRejectedWithFileTensorAndOffset) {
+  const Invalid& invalid = GetParam();
+  const std::string path = write("weights.safetensors", invalid.content);
   const auto error = error_of<FormatError>([&] { SafetensorsFile file(path); });
   EXPECT_EQ(error.path, path);
-  EXPECT_SAYS(error, lie.says);
-  if (lie.offset != kOfJson) {
-    EXPECT_EQ(error.offset, lie.offset) << error.what();
+  EXPECT_SAYS(error, invalid.says);
+  if (invalid.offset != kInHeader) {
+    EXPECT_EQ(error.offset, invalid.offset) << error.what();
   }
-  EXPECT_LE(error.offset, lie.content.size()) << error.what();
+  EXPECT_LE(error.offset, invalid.content.size()) << error.what();
 }
 
-INSTANTIATE_TEST_SUITE_P(Lies, SafetensorsRefusals, testing::ValuesIn(kLies),
+INSTANTIATE_TEST_SUITE_P(Files, InvalidSafetensors, testing::ValuesIn(kInvalid),
                          [](const auto& info) { return std::string(info.param.name); });
 
-/// Every cut of a right file is found.
-TEST_F(FolderTest, ASafetensorsFileCutAnywhereIsRefused) {
+/// A valid file that is cut at any byte is invalid.
+TEST_F(FolderTest, ATruncatedSafetensorsFileIsRejected) {
   const std::string whole = file(kA + "," + kB, 16);
   EXPECT_EQ(SafetensorsFile(write("whole", whole)).tensors().size(), 2u);
   for (size_t bytes = 0; bytes < whole.size(); ++bytes) {
@@ -129,7 +130,7 @@ TEST_F(FolderTest, ASafetensorsFileCutAnywhereIsRefused) {
   }
 }
 
-TEST_F(FolderTest, SafetensorsThatAreNoFile) {
+TEST_F(FolderTest, AMissingSafetensorsFileOrAFolderIsAnError) {
   EXPECT_EQ(error_of<IoError>([&] { SafetensorsFile file(path("none")); }).error_number, ENOENT);
   EXPECT_THROW(SafetensorsFile{folder_.string()}, ConfigError);
 }

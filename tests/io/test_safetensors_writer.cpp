@@ -1,5 +1,5 @@
-// Writing safetensors: the bytes are those of the format's own library, values are rounded to
-// nearest, and nothing half-written is ever seen.
+// Writing safetensors: the bytes equal those of the Python library, values are rounded to nearest,
+// and an incomplete file is never visible.
 #include <cmath>
 #include <limits>
 #include <thread>
@@ -18,7 +18,7 @@ std::span<const std::byte> as_bytes(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-TEST_F(SafetensorsWriting, GivesTheBytesOfTheLibrary) {
+TEST_F(SafetensorsWriting, GivesTheBytesOfThePythonLibrary) {
   SafetensorsWriter writer(path("w"),
                            {{"a", StoredType::F32, {2, 3}}, {"b", StoredType::I64, {2}}});
   const std::vector<float> a = {0, 1, 2, 3, 4, 5};
@@ -40,7 +40,7 @@ TEST_F(SafetensorsWriting, GivesTheBytesOfTheLibrary) {
 }
 
 TEST_F(SafetensorsWriting, RoundsToNearestAndTiesToEven) {
-  // bf16 has 8 bits of significand, fp16 11: 1 + 2^-8 and 1 + 2^-11 lie half-way.
+  // bf16 has 8 bits of significand and fp16 has 11, so 1 + 2^-8 and 1 + 2^-11 are ties.
   const std::vector<float> values = {1 + 0x1p-8f, 1 + 0x3p-8f, 1 + 0x1.1p-8f, -1 - 0x1p-8f,
                                      0x1p-133f};
   const std::vector<uint16_t> as_bf16 = {0x3f80, 0x3f82, 0x3f81, 0xbf80, 0x0001};
@@ -53,7 +53,7 @@ TEST_F(SafetensorsWriting, RoundsToNearestAndTiesToEven) {
   EXPECT_TRUE(content_of(path("w")).ends_with(bytes_of(as_bf16) + bytes_of(as_f16)));
 }
 
-TEST_F(SafetensorsWriting, ValuesThatDoNotFitAreRefused) {
+TEST_F(SafetensorsWriting, ValuesOutOfRangeAreRejected) {
   SafetensorsWriter writer(path("w"),
                            {{"b", StoredType::BF16, {1}}, {"h", StoredType::F16, {20000}}});
   std::vector<float> values(20000, 1.f);
@@ -64,7 +64,7 @@ TEST_F(SafetensorsWriting, ValuesThatDoNotFitAreRefused) {
   writer.write_floats(0, 0, std::vector<float>{std::numeric_limits<float>::infinity()});
 }
 
-TEST_F(SafetensorsWriting, RoundTripOfEveryTypeIsByteEqual) {
+TEST_F(SafetensorsWriting, EachTypeIsReadAndWrittenWithTheSameBytes) {
   for (const StoredType type : {StoredType::F32, StoredType::BF16, StoredType::F16}) {
     std::string data;
     for (uint32_t i = 0; i < 65536; ++i) {
@@ -85,7 +85,7 @@ TEST_F(SafetensorsWriting, RoundTripOfEveryTypeIsByteEqual) {
   }
 }
 
-TEST_F(SafetensorsWriting, ManyThreadsMayFillIt) {
+TEST_F(SafetensorsWriting, SeveralThreadsMayWrite) {
   SafetensorsWriter writer(path("w"), {{"w", StoredType::F32, {4, 1000}}});
   std::vector<std::thread> threads;
   for (uint64_t i = 0; i < 4; ++i) {
@@ -102,21 +102,21 @@ TEST_F(SafetensorsWriting, ManyThreadsMayFillIt) {
   for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], static_cast<float>(i / 1000));
 }
 
-TEST_F(SafetensorsWriting, WhatWasNotFilledIsNotFinished) {
+TEST_F(SafetensorsWriting, AFileWithAMissingTensorCannotBeFinished) {
   SafetensorsWriter writer(path("w"), {{"w", StoredType::F32, {2}}});
   writer.write_floats(0, 0, std::vector<float>{1.f});
   EXPECT_SAYS(error_of<LogicError>([&] { writer.finish(); }), "4 of 8 bytes");
   EXPECT_THROW(writer.write_floats(0, 1, std::vector<float>{1.f, 2.f}), LogicError);
 }
 
-TEST_F(SafetensorsWriting, WhatIsNotFinishedIsRemoved) {
+TEST_F(SafetensorsWriting, AnUnfinishedFileIsRemoved) {
   write("w", "old");
   { SafetensorsWriter writer(path("w"), {{"w", StoredType::F32, {2}}}); }
   EXPECT_EQ(names(), std::vector<std::string>{"w"});
   EXPECT_EQ(content_of(path("w")), "old");
 }
 
-TEST_F(SafetensorsWriting, NamesAreDistinct) {
+TEST_F(SafetensorsWriting, TwoTensorsMustNotHaveTheSameName) {
   const auto error = error_of<ConfigError>([&] {
     SafetensorsWriter writer(path("w"),
                              {{"w", StoredType::F32, {2}}, {"w", StoredType::BF16, {2}}});
@@ -125,7 +125,7 @@ TEST_F(SafetensorsWriting, NamesAreDistinct) {
   EXPECT_EQ(names(), std::vector<std::string>{});
 }
 
-TEST_F(SafetensorsWriting, NamesMayHoldAnything) {
+TEST_F(SafetensorsWriting, NamesMayContainAnyCharacter) {
   const std::string name = "quote \" backslash \\ tab \t \xc3\xbc";
   SafetensorsWriter writer(path("w"), {{name, StoredType::F32, {}}});
   writer.write_floats(0, 0, std::vector<float>{2.f});

@@ -25,7 +25,7 @@ std::vector<uint64_t> identity(uint64_t n) {
   return samples;
 }
 
-TEST(SampleOrder, SequentialCountsAndStartsAgain) {
+TEST(SampleOrder, SequentialOrderRepeatsEachEpoch) {
   const SampleOrder order(5, DataOrder::Sequential, 1);
   EXPECT_EQ(epoch_of(order, 0), identity(5));
   EXPECT_EQ(epoch_of(order, 3), identity(5));
@@ -33,7 +33,7 @@ TEST(SampleOrder, SequentialCountsAndStartsAgain) {
   EXPECT_EQ(order.epoch(5), 1u);
 }
 
-TEST(SampleOrder, ShuffledVisitsEverySampleOnceAnEpoch) {
+TEST(SampleOrder, ShuffledOrderVisitsEachSampleOnceAnEpoch) {
   for (const uint64_t n : {1, 2, 3, 4, 5, 15, 16, 17, 64, 65, 1000, 4099}) {
     const SampleOrder order(n, DataOrder::Shuffled, 42);
     for (const uint64_t epoch : {0, 1, 7}) {
@@ -44,7 +44,7 @@ TEST(SampleOrder, ShuffledVisitsEverySampleOnceAnEpoch) {
   }
 }
 
-TEST(SampleOrder, DependsOnSeedAndEpochAlone) {
+TEST(SampleOrder, DependsOnSeedAndEpoch) {
   const SampleOrder order(1000, DataOrder::Shuffled, 1), same(1000, DataOrder::Shuffled, 1);
   const SampleOrder other(1000, DataOrder::Shuffled, 2);
   EXPECT_EQ(epoch_of(order, 0), epoch_of(same, 0));
@@ -53,14 +53,14 @@ TEST(SampleOrder, DependsOnSeedAndEpochAlone) {
   EXPECT_NE(epoch_of(order, 0), identity(1000));
 }
 
-// A checkpoint continues an order, so it must stay what it is.
-TEST(SampleOrder, IsPinned) {
+// A checkpoint continues an order, so the order must be the same in all versions.
+TEST(SampleOrder, IsTheSameInAllVersions) {
   const SampleOrder order(10, DataOrder::Shuffled, 1);
   EXPECT_EQ(epoch_of(order, 0), (std::vector<uint64_t>{2, 0, 1, 8, 3, 4, 7, 6, 5, 9}));
 }
 
-// Chi-square of the permutations of four samples: 23 degrees of freedom, mean 23, standard
-// deviation 6.8.
+// The chi-square of the permutations of four samples has 23 degrees of freedom, the mean 23 and the
+// standard deviation 6.8.
 TEST(SampleOrder, PermutationsAreAboutEquallyLikely) {
   constexpr int kEpochs = 24'000;
   const SampleOrder order(4, DataOrder::Shuffled, 3);
@@ -75,7 +75,7 @@ TEST(SampleOrder, PermutationsAreAboutEquallyLikely) {
   EXPECT_LT(chi_square, 23 + 5 * 6.8);
 }
 
-// Where a sample lands is uniform, and neighbours do not stay neighbours.
+// The position of a sample is uniform, and neighbours are separated.
 TEST(SampleOrder, PositionsAndNeighboursAreSpread) {
   constexpr uint64_t kSamples = 1000;
   constexpr int kEpochs = 400;
@@ -87,8 +87,10 @@ TEST(SampleOrder, PositionsAndNeighboursAreSpread) {
     mean += static_cast<double>(samples[0]) / kEpochs;
     for (size_t i = 1; i < samples.size(); ++i) neighbours += samples[i] == samples[i - 1] + 1;
   }
-  EXPECT_NEAR(mean, 499.5, 5 * 288.7 / 20);  // 288.7: deviation of one draw; 20 = sqrt(kEpochs)
-  EXPECT_NEAR(neighbours / double{kEpochs}, 1, 0.25);  // expected (n-1)/n an epoch, deviation 1/20
+  EXPECT_NEAR(mean, 499.5,
+              5 * 288.7 / 20);  // 288.7 is the deviation of one draw; 20 = sqrt(kEpochs)
+  EXPECT_NEAR(neighbours / double{kEpochs}, 1,
+              0.25);  // (n-1)/n is expected in an epoch, with deviation 1/20
 }
 
 TEST(SampleOrder, WorksForSamplesBeyond32Bits) {

@@ -1,4 +1,4 @@
-// Planes pass in any cuts; every piece is checked, wherever the cuts lie.
+// State files: planes may be written and read in parts of any size, and each piece has a checksum.
 #include <algorithm>
 #include <random>
 
@@ -48,7 +48,7 @@ class StateFiles : public FolderTest {
   std::vector<std::vector<std::byte>> bytes_;
 };
 
-TEST_F(StateFiles, PassInAnyCuts) {
+TEST_F(StateFiles, AreReadInPartsOfAnySize) {
   StateFileReader file(path("state"));
   for (const size_t most : {size_t{2} * kPiece, size_t{kPiece}, size_t{3'000'017}}) {
     for (size_t i = 0; i < bytes_.size(); ++i) {
@@ -57,10 +57,11 @@ TEST_F(StateFiles, PassInAnyCuts) {
   }
 }
 
-TEST_F(StateFiles, ADamagedPieceIsFoundAndOthersAreRead) {
+TEST_F(StateFiles, ADamagedPieceIsAnErrorAndOtherPiecesAreRead) {
   const size_t last = bytes_.size() - 1;
   std::string content = content_of(path("state"));
-  content[content.size() - static_cast<size_t>(kPiece) - 5] ^= 1;  // in its first piece
+  content[content.size() - static_cast<size_t>(kPiece) - 5] ^=
+      1;  // in the first piece of the last parameter
   write("state", content);
   StateFileReader file(path("state"));
   for (int i = 0; i < 2; ++i) {
@@ -70,7 +71,7 @@ TEST_F(StateFiles, ADamagedPieceIsFoundAndOthersAreRead) {
   EXPECT_TRUE(read(file, last - 1, kPiece) == bytes_[last - 1]);
 }
 
-TEST_F(StateFiles, PlanesAreWrittenToTheirEnd) {
+TEST_F(StateFiles, APlaneMustBeWrittenCompletely) {
   StateFileWriter file(path("other"), header_);
   EXPECT_THROW(file.write(0, 0, bytes_[1]), LogicError);
   for (size_t i = 0; i < bytes_.size(); ++i) {

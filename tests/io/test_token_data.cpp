@@ -92,7 +92,7 @@ TEST_F(TokenDataTest, FoldersAreReadRecursivelySortedByPath) {
   EXPECT_EQ(data.num_files(), 5u);
 }
 
-TEST_F(TokenDataTest, FilesOfAFolderThatAreNoTextAreLeftOut) {
+TEST_F(TokenDataTest, FilesOfAFolderThatAreNoTextAreSkipped) {
   const std::string nul = write("d/a.png", std::string("text but for\0", 13) + "one byte");
   const std::string packed = write("d/b.gz", "\x1f\x8b\xff\xfe\xc3\x28 text");
   write("d/c.txt", "1");
@@ -105,7 +105,8 @@ TEST_F(TokenDataTest, FilesOfAFolderThatAreNoTextAreLeftOut) {
   const TokenData as_they_are({path("d")}, TokenType::Bytes);
   EXPECT_EQ(as_they_are.num_tokens(), 21u + 11 + 1);
   EXPECT_TRUE(as_they_are.left_out().empty());
-  EXPECT_EQ(TokenData({nul, packed}).num_tokens(), 21u + 11) << "they were named";
+  EXPECT_EQ(TokenData({nul, packed}).num_tokens(), 21u + 11)
+      << "files that are named are not skipped";
   fs::remove(path("d/c.txt"));
   const auto none = error_of<ConfigError>([&] { TokenData({path("d")}); });
   EXPECT_SAYS(none, "2 files there are no text");
@@ -113,7 +114,7 @@ TEST_F(TokenDataTest, FilesOfAFolderThatAreNoTextAreLeftOut) {
   EXPECT_SAYS(none, "--token-type bytes");
 }
 
-TEST_F(TokenDataTest, OnlyTheBeginningDecides) {
+TEST_F(TokenDataTest, TheFirst64KiBDecideWhetherAFileIsText) {
   const std::string end_of_look(size_t{64} << 10, 'x');
   write("d/late", end_of_look + std::string(1, '\0'));
   write("d/soon", end_of_look.substr(1) + std::string(1, '\0'));
@@ -127,7 +128,7 @@ bool is_text(std::string_view text) {
   return ebb::is_text(std::as_bytes(std::span(text.data(), text.size())));
 }
 
-TEST(PlainText, IsUtf8ButForATenth) {
+TEST(PlainText, MayHaveATenthOfInvalidUtf8) {
   EXPECT_TRUE(is_text(""));
   EXPECT_TRUE(is_text("caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80\n"));
   EXPECT_TRUE(is_text("in Latin 1: caf\xe9"));
@@ -137,15 +138,15 @@ TEST(PlainText, IsUtf8ButForATenth) {
   EXPECT_FALSE(is_text(std::string_view("123456789\0", 10)));
 }
 
-TEST(PlainText, ACharacterThatIsCutIsWhole) {
+TEST(PlainText, ACharacterCutAtTheEndIsValid) {
   for (const std::string_view cut : {"\xc3", "\xe2\x82", "\xf0\x9f\x98", "\xf0"}) {
     EXPECT_TRUE(is_text(cut));
     EXPECT_FALSE(is_text(std::string(cut) + "a"));
   }
 }
 
-/// Overlong, of a surrogate, beyond the last, or no beginning: none is a character (RFC 3629).
-TEST(PlainText, WhatIsNoCharacterIsNone) {
+/// Overlong encodings, surrogates, values beyond U+10FFFF and lone continuation bytes (RFC 3629).
+TEST(PlainText, InvalidEncodingsAreRejected) {
   for (const std::string_view bad : {"\xc0\xaf", "\xc1\x80", "\xe0\x9f\xbf", "\xed\xa0\x80",
                                      "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5", "\x80"}) {
     EXPECT_FALSE(is_text(bad));
@@ -172,7 +173,7 @@ TEST_F(TokenDataTest, ReadsAcrossFileBorders) {
   }
 }
 
-TEST_F(TokenDataTest, ReadingPastTheEndIsABrokenContract) {
+TEST_F(TokenDataTest, ReadingPastTheEndIsALogicError) {
   const TokenData data({write("a", "abc")});
   Tokens out(2);
   EXPECT_THROW(data.read(2, out), LogicError);
@@ -190,7 +191,7 @@ TEST_F(TokenDataTest, PagesReadAgainGiveTheSameTokens) {
   }
 }
 
-/// Not the kernel's SIGBUS. What was replaced as a whole stays as it was.
+/// Reading a file that shrank must not end with SIGBUS. A file that was replaced keeps its content.
 TEST_F(TokenDataTest, AFileThatShrinksIsAnError) {
   const std::string file = write("a.txt", std::string(100000, 'x'));
   const TokenData data({file});
@@ -208,7 +209,7 @@ TEST_F(TokenDataTest, AFileThatShrinksIsAnError) {
   EXPECT_SAYS(error, "the file shrank from 100000 to 50000 bytes");
 }
 
-TEST_F(TokenDataTest, LlmcFilesSayTheirType) {
+TEST_F(TokenDataTest, LlmcFilesContainTheirType) {
   const TokenData u16({write_llmc<uint16_t>("a.bin", 20240520, 1, 3, {1, 50256, 65535})});
   EXPECT_EQ(all_of(u16), (Tokens{1, 50256, 65535}));
   EXPECT_EQ(u16.type(), TokenType::U16);
@@ -219,21 +220,21 @@ TEST_F(TokenDataTest, LlmcFilesSayTheirType) {
   }
 }
 
-TEST_F(TokenDataTest, HeadersAreSkippedWithATypeGivenToo) {
+TEST_F(TokenDataTest, HeadersAreAlsoSkippedIfATypeIsGiven) {
   const std::string file = write_llmc<uint16_t>("a.bin", 20240520, 1, 2, {5, 6});
   EXPECT_EQ(all_of(TokenData({file}, TokenType::U16)), (Tokens{5, 6}));
   EXPECT_EQ(TokenData({file}, TokenType::Bytes).num_tokens(), 1028u);
   EXPECT_SAYS(error_of<ConfigError>([&] { TokenData({file}, TokenType::U32); }), "not u32");
 }
 
-TEST_F(TokenDataTest, HeaderlessFilesNeedTheirType) {
+TEST_F(TokenDataTest, FilesWithoutHeaderNeedAType) {
   const std::string file = write_tokens<uint16_t>("a.bin", {1, 2, 3, 4});
   EXPECT_SAYS(error_of<ConfigError>([&] { TokenData({file}); }), "--token-type");
   EXPECT_EQ(all_of(TokenData({file}, TokenType::U16)), (Tokens{1, 2, 3, 4}));
   EXPECT_EQ(all_of(TokenData({file}, TokenType::U32)), (Tokens{0x20001, 0x40003}));
 }
 
-TEST_F(TokenDataTest, FilesThatContradictTheirHeaderAreRefused) {
+TEST_F(TokenDataTest, FilesThatContradictTheirHeaderAreRejected) {
   const auto offset_of = [](const std::string& file, const char* fragment) {
     const auto error = error_of<FormatError>([&] { TokenData({file}); });
     EXPECT_EQ(error.path, file);
@@ -248,31 +249,31 @@ TEST_F(TokenDataTest, FilesThatContradictTheirHeaderAreRefused) {
   EXPECT_EQ(offset_of(write_tokens<uint32_t>("cut.bin", {20240520, 1}), "1024"), 8u);
 }
 
-TEST_F(TokenDataTest, HalfATokenIsRefused) {
+TEST_F(TokenDataTest, AFileThatEndsWithinATokenIsRejected) {
   const std::string file = write("a.bin", "12345");
   EXPECT_EQ(error_of<FormatError>([&] { TokenData({file}, TokenType::U16); }).offset, 4u);
   EXPECT_EQ(error_of<FormatError>([&] { TokenData({file}, TokenType::U32); }).offset, 4u);
 }
 
-TEST_F(TokenDataTest, MixedTypesAreRefused) {
+TEST_F(TokenDataTest, MixedTypesAreRejected) {
   write("d/README", "shards");
   write_llmc<uint16_t>("d/a.bin", 20240520, 1, 1, {1});
   EXPECT_SAYS(error_of<ConfigError>([&] { TokenData({path("d")}); }), "mixes");
 }
 
-TEST_F(TokenDataTest, WhatCannotBeReadSaysPathAndReason) {
+TEST_F(TokenDataTest, AnUnreadableFileIsAnErrorWithPathAndReason) {
   const auto missing = error_of<IoError>([&] { TokenData({path("none")}); });
   EXPECT_EQ(missing.path, path("none"));
   EXPECT_EQ(missing.error_number, ENOENT);
   ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
   EXPECT_SAYS(error_of<ConfigError>([&] { TokenData({path("fifo")}); }), "fifo");
-  if (::geteuid() == 0) return;  // root reads everything
+  if (::geteuid() == 0) return;  // root may read any file
   const std::string secret = write("secret", "x");
   ASSERT_EQ(::chmod(secret.c_str(), 0), 0);
   EXPECT_EQ(error_of<IoError>([&] { TokenData({secret}); }).error_number, EACCES);
 }
 
-TEST_F(TokenDataTest, EmptyDataIsRefused) {
+TEST_F(TokenDataTest, EmptyDataIsRejected) {
   const std::string file = write("empty", "");
   EXPECT_SAYS(error_of<ConfigError>([&] { TokenData({file}); }), file.c_str());
   fs::create_directory(path("d"));
@@ -289,7 +290,7 @@ TEST_F(TokenDataTest, SamplesNeedOneTokenMoreThanTheyHavePositions) {
   EXPECT_EQ(TokenData({write("b", std::string(32, 'x'))}).num_samples(8), 3u);
 }
 
-TEST_F(TokenDataTest, TokensOutsideTheVocabularyAreNamed) {
+TEST_F(TokenDataTest, TokensOutsideTheVocabularyAreRejected) {
   std::vector<uint16_t> tokens(5'000'000, 99);
   tokens[4'999'998] = 100;
   const std::string file = write_llmc("a.bin", 20240520, 1, 5'000'000, tokens);

@@ -4,7 +4,7 @@ ebb_test(test_io
     io/test_sample_order.cpp io/test_state_file.cpp io/test_token_data.cpp
   LIBS test_support)
 
-# The fuzz target with changes of its own to the corpus, a few seconds; and, where the compiler has libFuzzer, with that.
+# The fuzz target runs for a few seconds with changed files of the corpus. With clang there is also a target with libFuzzer.
 set(fuzz_corpus ${CMAKE_CURRENT_LIST_DIR}/fuzz_corpus)
 add_executable(test_fuzz_safetensors io/fuzz_mutations.cpp io/fuzz_safetensors.cpp)
 target_link_libraries(test_fuzz_safetensors PRIVATE ebb_io)

@@ -99,7 +99,7 @@ Bits run_embedding(Harness& h, DType t) {
 }
 
 Bits run_attention(Harness& h, DType t) {
-  // Several tiles of queries and keys; fewer where a sanitizer watches each access.
+  // Several tiles of queries and keys; fewer with a sanitizer, which checks each access.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   constexpr int64_t b = 1, n = 150, heads = 2, d = 24;
 #else

@@ -1,5 +1,5 @@
-// What every kernel makes of fixed arguments, as bytes: for tests that the bits are always the
-// same.
+// The results of each kernel for fixed arguments, as bytes. Tests use them to check that a kernel
+// always gives the same bits.
 #pragma once
 
 #include <cstddef>

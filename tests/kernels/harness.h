@@ -1,10 +1,9 @@
-// What tests of kernels share: a stream that runs at once, arrays between canaries, comparison with
-// fp64.
+// Shared parts of the kernel tests: the device under test, arrays between canary bytes, and the
+// comparison with fp64.
 #pragma once
 
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,7 +15,7 @@ namespace ebb::test {
 
 using Values = std::vector<double>;
 
-/// Memory that both the host and the device under test can touch.
+/// Memory that both the host and the device under test can read and write.
 class SharedMemory {
  public:
   explicit SharedMemory(size_t bytes);
@@ -32,11 +31,11 @@ class SharedMemory {
   size_t bytes_ = 0;
 };
 
-/// Memory between canaries, filled with NaN patterns until somebody writes it.
+/// Memory between canary bytes. It contains NaN patterns until it is written.
 class Guarded {
  public:
   explicit Guarded(size_t bytes);
-  ~Guarded();  // fails the test where a canary changed
+  ~Guarded();  // fails the test if a canary changed
   Guarded(Guarded&&) = default;
   std::byte* data() { return memory_.begin() + kCanaryBytes; }
   size_t bytes() const { return memory_.size() - 2 * kCanaryBytes; }
@@ -47,7 +46,7 @@ class Guarded {
   SharedMemory memory_;
 };
 
-/// A stream that counts and never runs anything, as a simulated device's does.
+/// A stream that runs nothing and keeps the cost of the last call, as on a simulated device.
 class CountingStream final : public Stream {
  public:
   void record(Event&) override {}
@@ -60,11 +59,11 @@ class CountingStream final : public Stream {
   Cost last_cost;
 };
 
-/// The device that this program tests: the host's kernels, those of a GPU, or the emulated ones.
-/// Calls are done when they return, and throw what the device found wrong.
+/// The device that this program tests: the host, a GPU, or the emulated GPU. A kernel has finished
+/// when its call returns. The call throws the errors that the device reports.
 class Harness {
  public:
-  /// Threads and arithmetic are the host's.
+  /// The number of threads and the arithmetic apply to the host.
   explicit Harness(int num_threads = 2, Arithmetic arithmetic = Arithmetic::Fp32);
   ~Harness();
   Harness(Harness&&) = delete;
@@ -78,7 +77,7 @@ class Harness {
     friend class Harness;
     Parts* parts_ = nullptr;
   };
-  /// Waits for the call that is made through it.
+  /// Waits, in its destructor, for the call that was made through it.
   class Call {
    public:
     explicit Call(Parts* parts) : parts_(parts) {}
@@ -109,7 +108,7 @@ class Harness {
   CurrentKernels kernels;
 };
 
-/// An array in guarded memory. Values given are rounded to the type.
+/// An array in guarded memory. The values are rounded to the type.
 class Array {
  public:
   Array(DType dtype, Shape shape);
@@ -128,29 +127,17 @@ class Array {
   Tensor tensor_;
 };
 
-/// Evenly spread in [-range, range], the same for the same seed.
+/// Uniform in [-range, range]. The same seed gives the same values.
 Values random_values(int64_t n, uint64_t seed, double range = 1.0);
-/// `n` values rounded to a type: what a kernel sees.
+/// random_values, rounded to a type.
 Array random_array(DType dtype, Shape shape, uint64_t seed, double range = 1.0);
 Array int_array(const std::vector<int32_t>& values);
 std::vector<int32_t> random_indices(int64_t n, int64_t limit, uint64_t seed);
 
-/// Is every |got - want| <= relative * scale + half a unit in the last place of `dtype`?
-/// `scale` has an entry for each element: the sum of the absolute terms that made it.
+/// Checks that |got - want| <= relative * scale + half a unit in the last place of `dtype` for each
+/// element. `scale` has an entry for each element: the sum of the absolute values of its terms.
 testing::AssertionResult close(const Values& got, const Values& want, const Values& scale,
                                double relative, DType dtype);
-Values absolute(const Values& v);
-Values sum(const Values& a, const Values& b);
-double dot(const Values& a, const Values& b);
-
-/// (f(x + h v) - f(x - h v)) / 2h for the scalar f = dot(weights, forward(x)).
-double finite_difference(const std::function<Values(const Values&)>& forward, const Values& weights,
-                         const Values& x, const Values& direction, double h);
-
-/// Is the directional derivative of `forward` at x, along random directions, that of `gradient`?
-testing::AssertionResult differentiates(const std::function<Values(const Values&)>& forward,
-                                        const Values& weights, const Values& x,
-                                        const Values& gradient, double h, double tolerance);
 
 inline const char* text(Write write) { return write == Write::Store ? "store" : "add"; }
 

@@ -1,6 +1,6 @@
-// On a GPU, or on the emulated one where this program links that. Arrays lie in pinned memory,
-// which host and device both see. Without a GPU every test is skipped, or, with EBB_REQUIRE_CUDA=1
-// in the environment, the program fails.
+// The kernel tests on a GPU, or on the emulated GPU if the program links it. Arrays are in pinned
+// memory, which host and device both read and write. Without a GPU every test is skipped; with
+// EBB_REQUIRE_CUDA=1 in the environment the program fails instead.
 #include <cstdlib>
 #include <exception>
 #include <map>
@@ -44,21 +44,21 @@ CudaEnvironment& environment() {
 }
 [[maybe_unused]] const CudaEnvironment& registered_before_main = environment();
 
-/// Waits, before an array goes, for the calls that may use it: arguments made for one call die
-/// before the Harness::Call that waits for it.
+/// Waits for the calls that may use an array before the array is freed. Temporary arguments of a
+/// call are destroyed before the Harness::Call that waits for it.
 void finish_calls();
 
-/// Who owns what SharedMemory hands out.
+/// Owns the memory of all SharedMemory objects.
 class Buffers {
  public:
-  std::byte* take(size_t bytes) {
+  std::byte* allocate(size_t bytes) {
     Buffer buffer = environment().device->allocate(MemoryKind::Pinned, bytes, "tests");
     std::byte* data = buffer.data();
     std::lock_guard lock(mutex_);
     buffers_.emplace(data, std::move(buffer));
     return data;
   }
-  void give_back(std::byte* data) {
+  void free(std::byte* data) {
     finish_calls();
     std::lock_guard lock(mutex_);
     buffers_.erase(data);
@@ -92,7 +92,7 @@ struct Harness::Parts {
       stream->synchronize();
     } catch (...) {
       error = std::current_exception();
-      begin();  // a stream keeps its error
+      begin();  // because a stream keeps its first error
     }
   }
 
@@ -125,11 +125,11 @@ Kernels& Harness::CurrentKernels::operator*() const { return environment().devic
 
 bool Harness::can_compute(Arithmetic arithmetic) { return arithmetic == Arithmetic::Fp32; }
 
-SharedMemory::SharedMemory(size_t bytes) : data_(buffers().take(bytes)), bytes_(bytes) {}
+SharedMemory::SharedMemory(size_t bytes) : data_(buffers().allocate(bytes)), bytes_(bytes) {}
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
 SharedMemory::~SharedMemory() {
-  if (data_ != nullptr) buffers().give_back(data_);
+  if (data_ != nullptr) buffers().free(data_);
 }
 
 }  // namespace ebb::test

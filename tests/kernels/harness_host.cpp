@@ -5,7 +5,7 @@
 namespace ebb::test {
 namespace {
 
-/// Runs a call at once, with a workspace of exactly the size it asked for.
+/// Runs each call when it is submitted, with a workspace of exactly the requested size.
 class InlineStream final : public Stream {
  public:
   explicit InlineStream(Workspace* workspace) : workspace_(workspace) {}

@@ -1,4 +1,4 @@
-// The device's AdamW against the one at home: the same bits, for every type and any coefficients.
+// The AdamW kernel of the device gives the same bits as AdamW on the CPU, for every type.
 #include <cstring>
 
 #include "cpu_adam/adamw.h"
@@ -13,7 +13,7 @@ struct Types {
   DType weight, gradient;
 };
 
-/// One state, in plain vectors.
+/// A training state in vectors.
 struct AdamWState {
   std::vector<std::byte> weight, gradient;
   std::vector<int16_t> low;
@@ -25,7 +25,7 @@ class DeviceAdamW : public testing::TestWithParam<Types> {
  protected:
   static constexpr int64_t kCount = 70'001;  // two tasks and a tail
 
-  /// Random bits make every kind of number but those that are none.
+  /// Random finite values, some of them denormal.
   AdamWState random_state() const {
     AdamWState s;
     const auto n = static_cast<size_t>(kCount);
@@ -71,7 +71,7 @@ class DeviceAdamW : public testing::TestWithParam<Types> {
   void update_on_device(AdamWState& s, const AdamWCoefficients& coefficients) {
     const DType weight = GetParam().weight, gradient = GetParam().gradient;
     const Array w = array(weight, s.weight), g = array(gradient, s.gradient);
-    const Array low = array(DType::BF16, s.low);  // 16 bits, whatever they mean
+    const Array low = array(DType::BF16, s.low);  // any type of 16 bits
     const Array master = array(DType::F32, s.master);
     const Array m = array(DType::F32, s.momentum), v = array(DType::F32, s.variance);
     Guarded constants(sizeof(coefficients));
@@ -93,7 +93,7 @@ class DeviceAdamW : public testing::TestWithParam<Types> {
     read_back(s.variance, v);
   }
 
-  /// The same bytes where the device sees them, and back.
+  /// Copies the bytes to memory that the device reads.
   template <class T>
   static Array array(DType dtype, const std::vector<T>& from) {
     Array result(dtype, {kCount});
@@ -109,7 +109,7 @@ class DeviceAdamW : public testing::TestWithParam<Types> {
   const AdamWStep step_{.learning_rate = 3e-3, .t = 7, .gradient_scale = 0.37f};
 };
 
-TEST_P(DeviceAdamW, HasTheBitsOfHome) {
+TEST_P(DeviceAdamW, HasTheBitsOfTheCpu) {
   AdamWState home = random_state(), here = home;
   const AdamWState before = home;
   ThreadTeam team(2);
@@ -126,7 +126,7 @@ TEST_P(DeviceAdamW, HasTheBitsOfHome) {
   EXPECT_FALSE(planted == home);
 }
 
-TEST_P(DeviceAdamW, ChangesNothingWhereItIsToSkip) {
+TEST_P(DeviceAdamW, SkipChangesNothing) {
   AdamWState here = random_state();
   const AdamWState before = here;
   AdamWCoefficients coefficients = adamw_coefficients(step_, 1, 1);

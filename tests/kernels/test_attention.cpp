@@ -8,7 +8,7 @@ namespace {
 std::vector<int32_t> packed(int64_t batch, int64_t tokens, std::vector<int64_t> lengths) {
   std::vector<int32_t> starts;
   for (int64_t b = 0; b < batch; ++b) {
-    // Another row begins with another length, so that rows differ.
+    // Each row begins with another length, so that rows differ.
     size_t next = static_cast<size_t>(b) % lengths.size();
     int64_t start = 0, end = lengths[next];
     for (int64_t i = 0; i < tokens; ++i) {
@@ -28,7 +28,7 @@ struct Case {
   AttentionCase shape;
 };
 
-// B, T, heads, head size; documents of one token, of a tile +-1, and across tiles and query blocks.
+// Shapes are B, T, heads, head size. Documents have one token, a tile +-1, or several tiles.
 std::vector<Case> cases() {
   std::vector<Case> r;
   for (bool causal : {true, false}) {
@@ -114,15 +114,14 @@ TEST_P(AttentionTest, Backward) {
   a.forward(h);
   a.backward(h);
   const Values want = attention_gradient(a.dout.values(), a.qkv.values(), shape());
-  // Sums over up to T queries or keys of terms of about one; half precision also rounds `out`,
-  // which backward reads.
+  // The sums have up to T terms of about one. In 16 bits `out`, which backward reads, is rounded.
   const double rounding = dtype() == DType::F32 ? 3e-7 : dtype() == DType::BF16 ? 0x1p-9 : 0x1p-12;
   const auto terms = static_cast<double>(shape().tokens * shape().heads / shape().key_heads());
   const double size = 2.0 + 0.5 * std::sqrt(terms);
   EXPECT_TRUE(close(a.dqkv.values(), want, Values(want.size(), size), rounding, dtype()));
 }
 
-TEST(AttentionTest, TheReferenceIsTheSlopeOfItself) {
+TEST(AttentionTest, TheReferenceGradientIsTheDerivativeOfTheReference) {
   for (bool causal : {true, false}) {
     const AttentionCase shape{2, 9, 2, 5, causal, packed(2, 9, {4, 5})};
     const Values qkv = random_values(2 * 9 * 30, 1), dout = random_values(2 * 9 * 10, 2);
@@ -131,7 +130,7 @@ TEST(AttentionTest, TheReferenceIsTheSlopeOfItself) {
   }
 }
 
-TEST(AttentionTest, BackwardIsTheSlopeOfForward) {
+TEST(AttentionTest, BackwardIsTheDerivativeOfForward) {
   for (bool causal : {true, false}) {
     const AttentionCase shape{1, 70, 2, 9, causal, packed(1, 70, {30, 40})};
     Harness h;
@@ -147,13 +146,13 @@ TEST(AttentionTest, BackwardIsTheSlopeOfForward) {
         differentiates(forward, a.dout.values(), a.qkv.values(), a.dqkv.values(), 1e-2, 2e-3));
     Values wrong_sign = a.dqkv.values();
     for (size_t i = 0; i < wrong_sign.size(); ++i) {
-      if (i % 54 < 18) wrong_sign[i] = -wrong_sign[i];  // of the queries alone
+      if (i % 54 < 18) wrong_sign[i] = -wrong_sign[i];  // only the gradient of the queries
     }
     EXPECT_FALSE(differentiates(forward, a.dout.values(), a.qkv.values(), wrong_sign, 1e-2, 2e-3));
   }
 }
 
-TEST(AttentionTest, GroupsAndWindowsToo) {
+TEST(AttentionTest, BackwardIsTheDerivativeOfForwardWithGroupsAndWindows) {
   const AttentionCase shape{2, 9, 4, 6, true, packed(2, 9, {7, 2}), 2, 3};
   const Values qkv = random_values(2 * 9 * shape.qkv_columns(), 1);
   const Values dout = random_values(2 * 9 * shape.channels(), 2);
@@ -172,7 +171,7 @@ TEST(AttentionTest, GroupsAndWindowsToo) {
       differentiates(forward, a.dout.values(), a.qkv.values(), a.dqkv.values(), 1e-2, 2e-3));
 }
 
-TEST(AttentionTest, AComparisonSeesOneKeyMoreInAWindow) {
+TEST(AttentionTest, TheComparisonFindsOneKeyTooManyInAWindow) {
   const AttentionCase shape{1, 90, 2, 8, true, {}, 1, 33};
   AttentionCase wrong = shape;
   wrong.window = 34;
@@ -190,7 +189,7 @@ TEST(AttentionTest, IsStableForLargeScores) {
   const AttentionCase shape{1, 100, 1, 64, true, {}};
   for (DType dtype : {DType::F32, DType::BF16, DType::F16}) {
     Harness h;
-    const Attend a(dtype, shape, 300.0);  // scores of some 1e5
+    const Attend a(dtype, shape, 300.0);  // scores of about 1e5
     a.forward(h);
     a.backward(h);
     for (double v : a.out.values()) EXPECT_LE(std::abs(v), 301.0);
@@ -212,8 +211,8 @@ TEST(AttentionTest, DocumentsDoNotSeeEachOther) {
   EXPECT_FALSE(std::equal(x.begin() + 40 * 16, x.end(), y.begin() + 40 * 16));
 }
 
-/// Hidden parts of a tile are left out, not multiplied by zero: up to the strip of four queries.
-TEST(AttentionTest, NotANumberIsNotSeenBefore) {
+/// Masked keys are skipped, not multiplied by zero, except within a strip of four queries.
+TEST(AttentionTest, NanInALaterTokenIsNotRead) {
   for (int64_t broken : {20, 64, 100}) {
     const AttentionCase shape{1, 130, 1, 16, true, {}};
     Harness h;
@@ -228,7 +227,7 @@ TEST(AttentionTest, NotANumberIsNotSeenBefore) {
   }
 }
 
-TEST(AttentionTest, NotANumberIsSeen) {
+TEST(AttentionTest, NanInAKeyReachesItsQueries) {
   const AttentionCase shape{1, 20, 1, 16, true, {}};
   Harness h;
   Values qkv = random_values(20 * 48, 1);
@@ -239,7 +238,7 @@ TEST(AttentionTest, NotANumberIsSeen) {
     EXPECT_TRUE(std::isnan(a.out.values()[static_cast<size_t>(i * 16)])) << i;
 }
 
-TEST(AttentionTest, DocumentStartsThatAreNoneAreErrors) {
+TEST(AttentionTest, InvalidDocumentStartsAreErrors) {
   for (std::vector<int32_t> bad :
        {std::vector<int32_t>{0, 0, 1, 1}, {1, 1, 2, 3}, {0, 1, 0, 0}, {0, 0, 0, 9}}) {
     const AttentionCase shape{1, 4, 1, 8, true, bad};
@@ -250,7 +249,7 @@ TEST(AttentionTest, DocumentStartsThatAreNoneAreErrors) {
   }
 }
 
-TEST(AttentionTest, AComparisonSeesAnOffByOneMask) {
+TEST(AttentionTest, TheComparisonFindsAMaskOffByOne) {
   const AttentionCase shape{1, 65, 1, 8, true, packed(1, 65, {30, 35})};
   AttentionCase wrong = shape;
   for (int32_t& start : wrong.starts) start = start == 30 ? 29 : start;

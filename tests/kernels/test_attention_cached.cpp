@@ -1,5 +1,5 @@
-// Attention of the newest tokens to a cache: fed in pieces, it gives what attention over the whole
-// text gives.
+// Attention of the newest tokens to a cache of keys and values. The results of a text that is given
+// in pieces equal those of attention over the whole text.
 #include <algorithm>
 
 #include "tests/kernels/reference.h"
@@ -10,7 +10,7 @@ namespace {
 struct CachedCase {
   std::string name;
   AttentionCase shape;
-  std::vector<int64_t> pieces;  // of tokens; together the case's
+  std::vector<int64_t> pieces;  // numbers of tokens; their sum is the number of tokens of the case
   int64_t capacity;
 };
 
@@ -47,7 +47,7 @@ AttentionShape arguments(const AttentionCase& s) {
           .scale = static_cast<float>(s.scale)};
 }
 
-/// Rows [first, first + count) of each of the batch's texts.
+/// Tokens [first, first + count) of each row of the batch.
 Values tokens_of(const Values& all, const AttentionCase& s, int64_t columns, int64_t first,
                  int64_t count) {
   Values part;
@@ -58,7 +58,7 @@ Values tokens_of(const Values& all, const AttentionCase& s, int64_t columns, int
   return part;
 }
 
-/// A cache that holds something else where nothing was written yet: nobody may see it.
+/// A cache with large values where nothing was written yet. The kernel must not read them.
 Array cache_of(DType dtype, const AttentionCase& s, int64_t capacity) {
   return random_array(dtype, {s.batch, capacity, 2 * s.key_heads() * s.head_size}, 9, 50.0);
 }
@@ -71,7 +71,7 @@ Array positions_of(const AttentionCase& s, int64_t first, int64_t count) {
   return int_array(positions);
 }
 
-TEST_P(AttentionCachedTest, SeesWhatWasGivenBefore) {
+TEST_P(AttentionCachedTest, EqualsAttentionOverTheWholeText) {
   const AttentionCase& s = c().shape;
   Harness h;
   const Array all = random_array(dtype(), {s.batch, s.tokens, s.qkv_columns()}, 5, 2.0);
@@ -93,7 +93,7 @@ TEST_P(AttentionCachedTest, SeesWhatWasGivenBefore) {
   EXPECT_TRUE(cache.intact());
 }
 
-TEST(AttentionCachedTest, AComparisonSeesAKeyThatIsMissing) {
+TEST(AttentionCachedTest, TheComparisonFindsMissingKeys) {
   const AttentionCase s{1, 9, 1, 8, true, {}};
   Harness h;
   const Array all = random_array(DType::F32, {1, 9, 24}, 5, 2.0);
@@ -104,7 +104,7 @@ TEST(AttentionCachedTest, AComparisonSeesAKeyThatIsMissing) {
   EXPECT_FALSE(close(out.values(), want, Values(want.size(), 2.0), 1e-6, DType::F32));
 }
 
-TEST(AttentionCachedTest, PositionsThatAreNoneAreErrors) {
+TEST(AttentionCachedTest, InvalidPositionsAreErrors) {
   const AttentionCase s{1, 2, 1, 4, true, {}};
   for (const std::vector<int32_t>& positions :
        {std::vector<int32_t>{-1, 0}, {0, 0}, {0, 2}, {1, 0}, {5, 6}}) {

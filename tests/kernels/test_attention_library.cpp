@@ -1,5 +1,6 @@
-// Attention by a library, where a GPU has one: within what rounding weights and gradients of scores
-// to 16 bits costs of fp64, and our own kernels wherever it has no words, or no backward.
+// Attention by a library (cuDNN). The library rounds weights and gradients of scores to 16 bits;
+// the results differ from fp64 by no more than this rounding. Ebb's own kernels compute the cases
+// that the library does not support, or supports without a backward.
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -10,9 +11,9 @@
 namespace ebb::test {
 namespace {
 
-constexpr size_t kWorkspaceBytes = size_t{320} << 20;  // a part of a backward, and more
+constexpr size_t kWorkspaceBytes = size_t{320} << 20;  // more than one part of a backward needs
 
-/// A device beside the harness's, whose attention is our own.
+/// A second device; the device of the harness uses Ebb's own attention.
 class Gpu {
  public:
   explicit Gpu(std::optional<AttentionKernels> attention)
@@ -21,7 +22,7 @@ class Gpu {
         stream_(device_->create_stream(StreamKind::Compute)) {
     device_->reserve_workspace(kWorkspaceBytes);
   }
-  /// A tensor of the device's own memory, where a library's loads are sure to reach. Copied there.
+  /// A copy in device memory, because a library may not read pinned memory.
   Tensor upload(const Array& array) {
     Tensor tensor = make(array.tensor().dtype, array.tensor().shape);
     stream_->copy(tensor.data, array.tensor().data, tensor.bytes(), CopyKind::Load);
@@ -72,7 +73,7 @@ struct Inputs {
         dropout(dropout_probability) {}
 
   Results attend(Gpu& gpu) const { return attend(gpu, gpu); }
-  /// `backward`: whose, on what `gpu` made.
+  /// Forward on `gpu`; backward on `backward`, with the results of `gpu`.
   Results attend(Gpu& gpu, Gpu& backward) const {
     const DType dtype = qkv.tensor().dtype;
     Results results{Array(dtype, {shape.batch, shape.tokens, shape.channels()}),
@@ -131,7 +132,7 @@ const std::vector<AttentionCase>& cases() {
                                                  {1, 70, 1, 8, true, {}, 1, 71},
                                                  {1, 40, 2, 128, true, {}},
                                                  {1, 40, 2, 16, false, {}, 1, 0, 0.7},
-                                                 // Lengths of which it has a backward.
+                                                 // Lengths for which the library has a backward.
                                                  {2, 128, 2, 64, true, {}},
                                                  {1, 256, 4, 16, true, {}, 2, 37},
                                                  {2, 128, 3, 8, false, {}, 1, 0, 0.7}};
@@ -146,29 +147,29 @@ TEST_P(AttentionLibraryTest, IsNearFp64) {
     const Inputs inputs(GetParam(), shape);
     const Results got = inputs.attend(*library_);
     const Attention want = attention(inputs.qkv.values(), shape);
-    // Each weight is off by its own rounding, and values lie in [-2, 2].
+    // The values are in [-2, 2], and each weight is rounded.
     EXPECT_TRUE(
         close(got.out.values(), want.out, Values(want.out.size(), 2.0), rounding(), GetParam()));
     EXPECT_TRUE(close(got.log_sum_exp.values(), want.log_sum_exp,
                       Values(want.log_sum_exp.size(), 10.0), 3e-7, DType::F32));
-    // Backward reads `out`, which is off by its weights' rounding beside its own: twice what the
-    // test of our own forward and backward allows.
+    // Backward reads `out`, which contains the rounding of the weights and its own. The tolerance
+    // is twice that of Ebb's own kernels.
     const Values gradient = attention_gradient(inputs.dout.values(), inputs.qkv.values(), shape);
     const double terms = static_cast<double>(shape.tokens * shape.heads / shape.key_heads());
     EXPECT_TRUE(close(got.dqkv.values(), gradient,
                       Values(gradient.size(), 2.0 + 0.5 * std::sqrt(terms)), rounding(),
                       GetParam()));
-    // One key has weight 1, in 16 bits as in 32.
+    // A single key has weight 1, which needs no rounding.
     const bool is_alone = shape.tokens == 1 || shape.window == 1;
     EXPECT_EQ(got.out.raw() == inputs.attend(*ours_).out.raw(), is_alone)
-        << "was the library asked?";
+        << "did the library compute the forward?";
     const Results with_our_backward = inputs.attend(*library_, *ours_);
     EXPECT_EQ(got.dqkv.raw() != with_our_backward.dqkv.raw(), shape.tokens % 128 == 0)
-        << "was the library asked for the backward?";
+        << "did the library compute the backward?";
   }
 }
 
-TEST_P(AttentionLibraryTest, AComparisonSeesOneKeyMore) {
+TEST_P(AttentionLibraryTest, TheComparisonFindsOneKeyTooMany) {
   const AttentionCase shape{1, 90, 2, 8, true, {}, 2, 33};
   const Inputs inputs(GetParam(), shape);
   AttentionCase wrong = shape;
@@ -178,7 +179,7 @@ TEST_P(AttentionLibraryTest, AComparisonSeesOneKeyMore) {
                      rounding(), GetParam()));
 }
 
-TEST_P(AttentionLibraryTest, AComparisonSeesAGradientsKeyMore) {
+TEST_P(AttentionLibraryTest, TheComparisonFindsOneKeyTooManyInTheGradient) {
   const AttentionCase shape{1, 128, 2, 8, true, {}, 2, 33};
   const Inputs inputs(GetParam(), shape);
   AttentionCase wrong = shape;
@@ -195,8 +196,8 @@ TEST_P(AttentionLibraryTest, HasTheSameBitsAgain) {
   }
 }
 
-/// Long enough to be cut into parts that are added.
-TEST_P(AttentionLibraryTest, HasTheSameBitsAgainForLongRows) {
+/// The texts are so long that the library splits them into parts and adds the results.
+TEST_P(AttentionLibraryTest, HasTheSameBitsAgainForLongTexts) {
   const std::vector<int64_t> lengths =
       is_cudnn() ? std::vector<int64_t>{4096, 1100} : std::vector<int64_t>{256};
   for (const int64_t length : lengths) {
@@ -206,10 +207,11 @@ TEST_P(AttentionLibraryTest, HasTheSameBitsAgainForLongRows) {
   }
 }
 
-/// Several parts, of rows and of heads, near what ours make of the library's own results.
-TEST_P(AttentionLibraryTest, ItsBackwardIsTheSameInParts) {
+/// A backward in several parts, of rows and of heads, is near the backward of Ebb's own kernels.
+TEST_P(AttentionLibraryTest, ABackwardInPartsIsNearOurs) {
   if (!is_cudnn()) {
-    GTEST_SKIP() << "too long in plain loops; AttentionParts.HaveTheBitsOfTheWhole has small ones";
+    GTEST_SKIP() << "too long for the emulated library; AttentionParts.HaveTheBitsOfTheWhole uses "
+                    "small cases";
   }
   for (const AttentionCase& shape :
        {AttentionCase{12, 1024, 12, 64, true, {}}, {1, 4096, 16, 128, true, {}, 4, 1000}}) {
@@ -223,10 +225,11 @@ TEST_P(AttentionLibraryTest, ItsBackwardIsTheSameInParts) {
   }
 }
 
-TEST_P(AttentionLibraryTest, IsAskedWhereItHasWordsAlone) {
+TEST_P(AttentionLibraryTest, OnlySupportedCasesUseTheLibrary) {
   const AttentionCase plain{1, 70, 2, 16, true, {}};
-  const Inputs said(GetParam(), plain);
-  EXPECT_FALSE(said.attend(*library_) == said.attend(*ours_)) << "ours keeps weights whole";
+  const Inputs supported(GetParam(), plain);
+  EXPECT_FALSE(supported.attend(*library_) == supported.attend(*ours_))
+      << "Ebb's kernels do not round the weights";
 
   const auto expect_ours = [&](DType dtype, const AttentionCase& shape, float dropout = 0) {
     const Inputs inputs(dtype, shape, dropout);
@@ -241,7 +244,7 @@ TEST_P(AttentionLibraryTest, IsAskedWhereItHasWordsAlone) {
   expect_ours(GetParam(), narrow);
 }
 
-TEST_P(AttentionLibraryTest, IsTakenWhereNobodySaysOtherwise) {
+TEST_P(AttentionLibraryTest, IsTheDefault) {
   const std::string by = ", attention by " + probe_cuda().attention_library;
   EXPECT_NE(Gpu(std::nullopt).name().find(by), std::string::npos);
   EXPECT_NE(library_->name().find(by), std::string::npos);

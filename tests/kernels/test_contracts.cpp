@@ -1,5 +1,5 @@
-// What every kernel promises beside its numbers: shapes are checked when called, nothing is touched
-// on a device that only counts, and the tests' own canaries bite.
+// Contracts of all kernels: a call checks its shapes, a simulated device accesses no memory, and
+// the canaries of these tests detect writes outside an array.
 #include <cmath>
 #include <functional>
 
@@ -8,12 +8,12 @@
 namespace ebb::test {
 namespace {
 
-/// A tensor whose memory must never be touched.
+/// A tensor whose memory must not be accessed.
 Tensor imaginary(DType dtype, Shape shape) {
   return {reinterpret_cast<std::byte*>(uintptr_t{0x1000}), dtype, shape};
 }
 
-TEST(Contracts, NothingIsTouchedOnADeviceThatCounts) {
+TEST(Contracts, ASimulatedDeviceAccessesNoMemory) {
   Harness h;
   Kernels* const kernels = &*h.kernels;
   CountingStream s;
@@ -161,7 +161,7 @@ TEST(Contracts, WrongShapesAndTypesAreErrors) {
   EXPECT_THROW(k.squared_norm_pieces(s, imaginary(DType::F64, {2}), t({65536})), LogicError);
 }
 
-TEST(Contracts, NoRowsAreNoWork) {
+TEST(Contracts, TensorsMayHaveNoRows) {
   Harness h;
   const Array x(DType::F32, {0, 8}), y(DType::F32, {0, 4}), w = random_array(DType::F32, {4, 8}, 1);
   h.kernels->linear_forward(h.stream, y, x, w, {});
@@ -170,7 +170,7 @@ TEST(Contracts, NoRowsAreNoWork) {
   EXPECT_EQ(dw.values(), Values(32));
 }
 
-TEST(Contracts, CanariesBite) {
+TEST(Contracts, CanariesDetectAWriteOutside) {
   Guarded memory(100);
   memory.data()[99] = std::byte{1};
   EXPECT_TRUE(memory.intact());

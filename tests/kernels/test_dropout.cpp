@@ -1,5 +1,5 @@
-// Dropout: the mask that the counters say, wherever it is made; of values and of attention's
-// weights.
+// Dropout of values and of attention weights. The mask follows from counters alone, so it does not
+// depend on the device, on threads or on how a step is split.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,7 @@ namespace {
 constexpr Dropout kDropout{
     .probability = 0.3f, .key = 0x0123456789abcdef, .step = 7, .first_sample = 6, .site = 5};
 
-/// From the counters, one by one.
+/// The factor of one element, from its counters.
 double factor_of(const Dropout& d, int64_t row, int64_t part, int64_t group, int64_t index) {
   const auto words = dropout_words(d, static_cast<uint32_t>(row), static_cast<uint32_t>(part),
                                    static_cast<uint32_t>(group));
@@ -23,7 +23,7 @@ class DropoutTest : public testing::TestWithParam<DType> {};
 INSTANTIATE_TEST_SUITE_P(Types, DropoutTest, testing::Values(DType::F32, DType::BF16, DType::F16),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
-TEST_P(DropoutTest, HasTheMaskOfItsCounters) {
+TEST_P(DropoutTest, TheMaskFollowsFromTheCounters) {
   Harness h;
   for (const int64_t width : {1, 3, 4, 15, 16, 17, 63, 64, 65, 1000, 8191, 8193}) {
     const Array x = random_array(GetParam(), {3, width, 1}, 1, 2.0);
@@ -37,7 +37,7 @@ TEST_P(DropoutTest, HasTheMaskOfItsCounters) {
   }
 }
 
-TEST_P(DropoutTest, KeepsItsShareAndTheMean) {
+TEST_P(DropoutTest, TheShareOfZerosAndTheMeanAreRight) {
   constexpr int64_t kCount = 200'000;
   Harness h;
   for (const float probability : {0.1f, 0.5f, 0.9f}) {
@@ -55,7 +55,7 @@ TEST_P(DropoutTest, KeepsItsShareAndTheMean) {
   }
 }
 
-TEST(Dropout, DropsWhatIsNotANumber) {
+TEST(Dropout, ADroppedNanIsZero) {
   Harness h;
   const Array x(DType::F32, {1, 64}, Values(64, std::nan("")));
   h.kernels->dropout(h.stream, x, kDropout);
@@ -65,8 +65,8 @@ TEST(Dropout, DropsWhatIsNotANumber) {
   }
 }
 
-/// Everything that a counter has makes another mask; a row's number in the step alone decides, not
-/// how the step was cut.
+/// Each part of the counter changes the mask. The mask of a row depends on the number of its sample
+/// in the step, not on how the step was split into micro-batches.
 TEST(Dropout, MasksDifferByStepSampleSiteAndKey) {
   Harness h;
   const auto mask = [&](const Dropout& d, int64_t rows) {
@@ -93,78 +93,15 @@ TEST(Dropout, MasksDifferByStepSampleSiteAndKey) {
   EXPECT_TRUE(std::equal(next.begin(), next.end(), both.begin() + 500));
 }
 
-/// Attention with dropout of its weights, and its gradient, by the definition in fp64.
-struct Reference {
-  int64_t batch, tokens, heads, size;
-  bool causal;
-  const Values& qkv;
+/// The factor of the weight that a query gives to a key.
+double attention_factor(const Dropout& d, int64_t tokens, int64_t row, int64_t head, int64_t query,
+                        int64_t key) {
+  const uint32_t group = dropout_group(static_cast<uint32_t>(query), static_cast<uint32_t>(key),
+                                       static_cast<uint32_t>(tokens));
+  return factor_of(d, row, head, group, key % 4);
+}
 
-  double at(int64_t b, int64_t part, int64_t t, int64_t head, int64_t i) const {
-    return qkv[static_cast<size_t>(index(b, part, t, head, i))];
-  }
-  int64_t index(int64_t b, int64_t part, int64_t t, int64_t head, int64_t i) const {
-    return ((b * tokens + t) * 3 + part) * heads * size + head * size + i;
-  }
-  static double kept(const AttentionShape& shape, int64_t tokens, int64_t b, int64_t head,
-                     int64_t q, int64_t k) {
-    const uint32_t group = dropout_group(static_cast<uint32_t>(q), static_cast<uint32_t>(k),
-                                         static_cast<uint32_t>(tokens));
-    return factor_of(shape.dropout, b, head, group, k % 4);
-  }
-  /// Softmax weights of a query.
-  Values weights(int64_t b, int64_t head, int64_t q) const {
-    Values w(static_cast<size_t>(causal ? q + 1 : tokens));
-    double sum = 0;
-    for (size_t k = 0; k < w.size(); ++k) {
-      double score = 0;
-      for (int64_t i = 0; i < size; ++i) {
-        score += at(b, 0, q, head, i) * at(b, 1, static_cast<int64_t>(k), head, i);
-      }
-      w[k] = std::exp(score / std::sqrt(static_cast<double>(size)));
-      sum += w[k];
-    }
-    for (double& x : w) x /= sum;
-    return w;
-  }
-  /// The output, and with `dout` the gradient of qkv.
-  void run(const AttentionShape& shape, const Values* dout, Values& out, Values& dqkv) const {
-    out.assign(static_cast<size_t>(batch * tokens * heads * size), 0.0);
-    dqkv.assign(qkv.size(), 0.0);
-    const double scale = 1 / std::sqrt(static_cast<double>(size));
-    for (int64_t b = 0; b < batch; ++b) {
-      for (int64_t head = 0; head < heads; ++head) {
-        for (int64_t q = 0; q < tokens; ++q) {
-          const Values w = weights(b, head, q);
-          const int64_t row = ((b * tokens + q) * heads + head) * size;
-          Values dweights(w.size(), 0.0);
-          double mean = 0;
-          for (size_t j = 0; j < w.size(); ++j) {
-            const auto k = static_cast<int64_t>(j);
-            const double factor = kept(shape, tokens, b, head, q, k);
-            for (int64_t i = 0; i < size; ++i) {
-              out[static_cast<size_t>(row + i)] += w[j] * factor * at(b, 2, k, head, i);
-              if (dout == nullptr) continue;
-              const double d = (*dout)[static_cast<size_t>(row + i)];
-              dweights[j] += d * at(b, 2, k, head, i) * factor;
-              dqkv[static_cast<size_t>(index(b, 2, k, head, i))] += w[j] * factor * d;
-            }
-            mean += w[j] * dweights[j];
-          }
-          for (size_t j = 0; j < w.size(); ++j) {
-            const auto k = static_cast<int64_t>(j);
-            const double dscore = w[j] * (dweights[j] - mean) * scale;
-            for (int64_t i = 0; i < size; ++i) {
-              dqkv[static_cast<size_t>(index(b, 0, q, head, i))] += dscore * at(b, 1, k, head, i);
-              dqkv[static_cast<size_t>(index(b, 1, k, head, i))] += dscore * at(b, 0, q, head, i);
-            }
-          }
-        }
-      }
-    }
-  }
-};
-
-TEST_P(DropoutTest, OfAttentionIsThatOfItsDefinition) {
+TEST_P(DropoutTest, OfAttentionWeightsFollowsTheDefinition) {
   constexpr int64_t kBatch = 2, kTokens = 83, kHeads = 2, kSize = 8;
   for (const bool causal : {true, false}) {
     Harness h;
@@ -176,12 +113,14 @@ TEST_P(DropoutTest, OfAttentionIsThatOfItsDefinition) {
     const AttentionShape shape{.num_heads = kHeads, .causal = causal, .dropout = kDropout};
     h.kernels->attention_forward(h.stream, out, log_sum_exp, qkv, shape);
     h.kernels->attention_backward(h.stream, dqkv, dout, qkv, out, log_sum_exp, shape);
-    const Values input = qkv.values(), gradient = dout.values();
-    Values want, want_gradient;
-    Reference{kBatch, kTokens, kHeads, kSize, causal, input}.run(shape, &gradient, want,
-                                                                 want_gradient);
+    AttentionCase definition{kBatch, kTokens, kHeads, kSize, causal, {}};
+    definition.dropout = [](int64_t row, int64_t head, int64_t query, int64_t key) {
+      return attention_factor(kDropout, kTokens, row, head, query, key);
+    };
+    const Values want = attention(qkv.values(), definition).out;
+    const Values want_gradient = attention_gradient(dout.values(), qkv.values(), definition);
     EXPECT_TRUE(close(out.values(), want, Values(want.size(), 4.0), 1e-6, GetParam())) << causal;
-    // As in test_attention: half precision also rounds `out`, which backward reads.
+    // As in test_attention.cpp: in 16 bits `out`, which backward reads, is rounded.
     const double rounding = GetParam() == DType::F32    ? 3e-7
                             : GetParam() == DType::BF16 ? 0x1p-9
                                                         : 0x1p-12;
@@ -189,7 +128,7 @@ TEST_P(DropoutTest, OfAttentionIsThatOfItsDefinition) {
     EXPECT_TRUE(close(dqkv.values(), want_gradient, Values(want_gradient.size(), scale), rounding,
                       GetParam()))
         << causal;
-    // Planted: another step's mask is another result.
+    // The mask of another step gives another result.
     AttentionShape other = shape;
     other.dropout.step += 1;
     h.kernels->attention_forward(h.stream, out, log_sum_exp, qkv, other);

@@ -1,14 +1,14 @@
-// Emulated: threads and blocks in the reverse order leave the same bits.
+// On the emulated GPU kernels give the same bits if threads and blocks run in reverse order.
 #include "tests/cuda_emulation/grid.h"
 #include "tests/kernels/bit_cases.h"
 
 namespace ebb::test {
 namespace {
 
-class Backwards {
+class ReverseOrder {
  public:
-  Backwards() { emulation::set_backwards(true); }
-  ~Backwards() { emulation::set_backwards(false); }
+  ReverseOrder() { emulation::set_backwards(true); }
+  ~ReverseOrder() { emulation::set_backwards(false); }
 };
 
 class EmulatedOrder : public testing::TestWithParam<std::tuple<DType, BitCase>> {};
@@ -25,7 +25,7 @@ TEST_P(EmulatedOrder, DoesNotMatter) {
   const auto& [dtype, bit_case] = GetParam();
   Harness h;
   const Bits expected = bit_case.run(h, dtype);
-  const Backwards backwards;
+  const ReverseOrder reverse_order;
   EXPECT_TRUE(bit_case.run(h, dtype) == expected);
 }
 

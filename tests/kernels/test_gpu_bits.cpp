@@ -1,4 +1,4 @@
-// On a GPU: the same bits again, whatever ran before and beside.
+// On a GPU a kernel gives the same bits again, on another stream and after other kernels.
 #include "tests/kernels/bit_cases.h"
 
 namespace ebb::test {

@@ -19,24 +19,24 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Gradient,
                                   std::to_string(std::get<1>(info.param));
                          });
 
-TEST_P(Gradient, FinishRoundsTheSumOnce) {
+TEST_P(Gradient, RoundGradientRoundsTheSumOnce) {
   Harness h;
   const Array sums = random_array(DType::F32, {n()}, 1), gradient(dtype(), {n()});
   h.kernels->round_gradient(h.stream, gradient, sums, {}, {});
   EXPECT_TRUE(close(gradient.values(), sums.values(), sums.values(), 0, dtype()));
 }
 
-/// The contract's tree, spelled out.
+/// The sum in the order that the contract of squared_norm_pieces fixes.
 double squares_by_contract(const double* x, int64_t n) {
-  double lanes[64] = {};
-  for (int64_t i = 0; i < n; ++i) lanes[i % 64] += x[i] * x[i];
+  double sums[64] = {};
+  for (int64_t i = 0; i < n; ++i) sums[i % 64] += x[i] * x[i];
   for (int half = 32; half > 0; half /= 2) {
-    for (int l = 0; l < half; ++l) lanes[l] += lanes[l + half];
+    for (int l = 0; l < half; ++l) sums[l] += sums[l + half];
   }
-  return lanes[0];
+  return sums[0];
 }
 
-TEST_P(Gradient, SquaredNormFollowsTheFixedTree) {
+TEST_P(Gradient, SquaredNormAddsInTheFixedOrder) {
   Harness h(3);
   const Array gradient = random_array(dtype(), {n()}, 1);
   const int64_t pieces = (n() + kPieceElements - 1) / kPieceElements;
@@ -51,7 +51,7 @@ TEST_P(Gradient, SquaredNormFollowsTheFixedTree) {
   }
 }
 
-TEST_P(Gradient, FinishGivesTheNormOfWhatItRounded) {
+TEST_P(Gradient, RoundGradientGivesTheNormOfItsResult) {
   Harness h(3);
   const Array sums = random_array(DType::F32, {n()}, 1), gradient(dtype(), {n()});
   const int64_t pieces = (n() + kPieceElements - 1) / kPieceElements;
@@ -62,7 +62,7 @@ TEST_P(Gradient, FinishGivesTheNormOfWhatItRounded) {
   EXPECT_EQ(fused.raw(), apart.raw());
 }
 
-TEST_P(Gradient, FinishAddsTheOtherSumsFirst) {
+TEST_P(Gradient, RoundGradientAddsTheOtherSumsFirst) {
   Harness h;
   const Array a = random_array(DType::F32, {n()}, 1), b = random_array(DType::F32, {n()}, 2);
   const Array gradient(dtype(), {n()}), added(dtype(), {n()});
@@ -73,7 +73,7 @@ TEST_P(Gradient, FinishAddsTheOtherSumsFirst) {
   EXPECT_EQ(gradient.raw(), added.raw());
 }
 
-TEST(Gradient, SquaredNormShowsInfinityAndNotANumber) {
+TEST(Gradient, SquaredNormOfInfinityOrNanIsNotFinite) {
   Harness h;
   for (double bad : {std::nan(""), static_cast<double>(INFINITY)}) {
     Values x = random_values(1000, 1);

@@ -7,13 +7,13 @@ namespace ebb::test {
 namespace {
 
 constexpr double kRelative =
-    4e-7;  // of the sum of absolute terms: fp32 chains of a few hundred links
+    4e-7;  // of the sum of the absolute terms: fp32 sums of a few hundred terms
 
 struct Size {
   int64_t n, c, oc;
 };
 
-// One and odd sizes, tiles +-1, several passes over k, several super-blocks of rows and columns.
+// One, odd sizes, tiles +-1, several passes over k, and several super-blocks of rows and columns.
 const Size kSizes[] = {{1, 1, 1},      {7, 3, 5},      {8, 16, 48},    {9, 17, 49},
                        {15, 31, 47},   {33, 64, 97},   {193, 50, 193}, {5, 1025, 67},
                        {3, 2500, 100}, {1031, 5, 11},  {3, 7, 3079},   {2, 3079, 7},
@@ -36,7 +36,7 @@ using LinearCase = std::tuple<Operands, Size, Write>;
 class Linear : public testing::TestWithParam<LinearCase> {
  protected:
   void SetUp() override {
-    if (!can_run(arithmetic())) GTEST_SKIP() << "this device has no such arithmetic";
+    if (!can_run(arithmetic())) GTEST_SKIP() << "this device does not have this arithmetic";
   }
   DType dtype() const { return std::get<0>(GetParam()).dtype; }
   Arithmetic arithmetic() const { return std::get<0>(GetParam()).arithmetic; }
@@ -61,7 +61,8 @@ TEST_P(Linear, Forward) {
   Harness h(2, arithmetic());
   const Array x = random_array(dtype(), {n, c}, 1), w = random_array(dtype(), {oc, c}, 2);
   const Array bias = random_array(dtype(), {oc}, 3);
-  const bool with_bias = adds();  // forward has no Add: the parameter stands for the bias here
+  const bool with_bias =
+      adds();  // linear_forward has no Write; the test parameter selects the bias
   const Array y(dtype(), {n, oc});
   h.kernels->linear_forward(h.stream, y, x, w, with_bias ? bias.tensor() : Tensor{});
   const Values b = with_bias ? bias.values() : Values{};
@@ -74,7 +75,7 @@ TEST_P(Linear, BackwardInput) {
   const auto [n, c, oc] = size();
   Harness h(2, arithmetic());
   const Array dy = random_array(dtype(), {n, oc}, 1), w = random_array(dtype(), {oc, c}, 2);
-  for (const DType type : {dtype(), DType::F32}) {  // of bf16 operands too
+  for (const DType type : {dtype(), DType::F32}) {  // dx may be fp32 although the operands are bf16
     const Array dx = random_array(type, {n, c}, 3);
     const Values before = adds() ? dx.values() : Values(static_cast<size_t>(n * c));
     h.kernels->linear_backward_input(h.stream, dx, dy, w, write());
@@ -103,7 +104,7 @@ TEST_P(Linear, BackwardWeight) {
                     DType::F32));
 }
 
-TEST(Linear, BackwardIsTheSlopeOfForward) {
+TEST(Linear, BackwardIsTheDerivativeOfForward) {
   constexpr int64_t n = 13, c = 19, oc = 23;
   Harness h;
   const Values x = random_values(n * c, 1), w = random_values(oc * c, 2), b = random_values(oc, 3);
@@ -126,13 +127,12 @@ TEST(Linear, BackwardIsTheSlopeOfForward) {
   EXPECT_TRUE(differentiates([&](const Values& v) { return forward(x, w, v); }, dy, b, db.values(),
                              0.5, 1e-5));
 
-  Values wrong_sign = dx.values();
-  for (double& v : wrong_sign) v = -v;
+  const Values wrong_sign = negative(dx.values());
   EXPECT_FALSE(differentiates([&](const Values& v) { return forward(v, w, b); }, dy, x, wrong_sign,
                               0.5, 1e-5));
 }
 
-TEST(Linear, AComparisonSeesAnOffByOneTile) {
+TEST(Linear, TheComparisonFindsAMissingTermAndAShift) {
   constexpr int64_t n = 9, c = 17, oc = 49;
   Harness h;
   const Array x = random_array(DType::F32, {n, c}, 1), w = random_array(DType::F32, {oc, c}, 2);
@@ -141,15 +141,15 @@ TEST(Linear, AComparisonSeesAnOffByOneTile) {
   const Values want = linear(x.values(), w.values(), {}, n, c, oc);
   const Values scale = linear(absolute(x.values()), absolute(w.values()), {}, n, c, oc);
   EXPECT_TRUE(close(y.values(), want, scale, kRelative, DType::F32));
-  Values lost_link = y.values();
-  lost_link[48] -= x.values()[16] * w.values()[48 * c + 16];
-  EXPECT_FALSE(close(lost_link, want, scale, kRelative, DType::F32));
+  Values missing_term = y.values();
+  missing_term[48] -= x.values()[16] * w.values()[48 * c + 16];
+  EXPECT_FALSE(close(missing_term, want, scale, kRelative, DType::F32));
   Values shifted = y.values();
   std::rotate(shifted.begin(), shifted.begin() + 1, shifted.end());
   EXPECT_FALSE(close(shifted, want, scale, kRelative, DType::F32));
 }
 
-TEST(Linear, NotANumberStaysInItsRow) {
+TEST(Linear, NanStaysInItsRow) {
   constexpr int64_t n = 9, c = 20, oc = 50;
   for (const auto& [name, dtype, arithmetic] : kOperands) {
     if (!can_run(arithmetic)) continue;

@@ -9,9 +9,9 @@ struct Size {
   int64_t n, classes;
 };
 
-/// What the comparisons below allow for: one unit for the target, and the exponent's argument,
-/// which is rounded once, so that its error is relative to the range of the logits. At the target,
-/// one is taken from the probability.
+/// Scales for the comparisons below. The argument of the exponential is rounded once, so its error
+/// is relative to the range of the logits. The loss and the gradient at the target add a term of
+/// one.
 Values scale_of_losses(const Loss& want) {
   Values scale = absolute(want.losses);
   for (double& v : scale) v += 1;
@@ -20,7 +20,7 @@ Values scale_of_losses(const Loss& want) {
 Values scale_of_gradient(const Loss& want, const std::vector<int32_t>& targets, int64_t classes,
                          double range, double gradient_scale) {
   Values scale = absolute(want.gradient);
-  for (double& v : scale) v = v * (1 + range / 10) + 1e-30;  // below 1e-36: flushed
+  for (double& v : scale) v = v * (1 + range / 10) + 1e-30;  // values below 1e-36 may be flushed
   for (size_t i = 0; i < targets.size(); ++i) {
     if (targets[i] < 0) continue;
     scale[i * static_cast<size_t>(classes) + static_cast<size_t>(targets[i])] +=
@@ -64,7 +64,7 @@ TEST_P(CrossEntropy, LossesAndGradient) {
   }
 }
 
-TEST(CrossEntropy, GradientIsTheSlopeOfTheLoss) {
+TEST(CrossEntropy, GradientIsTheDerivativeOfTheLoss) {
   constexpr int64_t n = 5, classes = 37;
   Harness h;
   const Values x = random_values(n * classes, 1, 2.0);
@@ -89,7 +89,7 @@ TEST(CrossEntropy, GradientIsTheSlopeOfTheLoss) {
   EXPECT_FALSE(differentiates(forward, ones, x, no_onehot, 1e-2, 1e-3));
 }
 
-TEST(CrossEntropy, NotANumberIsSeen) {
+TEST(CrossEntropy, NanStaysInItsRow) {
   Harness h;
   Values x = random_values(2 * 40, 1);
   x[39] = std::nan("");
@@ -110,10 +110,9 @@ TEST(CrossEntropy, TargetsOutsideTheClassesAreErrors) {
   }
 }
 
-// ---- In slices of classes
-// ------------------------------------------------------------------------------------
+// ---- In slices of classes ----------------------------------------------------------------------
 
-/// Logits cut into slices of classes, each an array of its own.
+/// Logits that are split into slices of classes. Each slice is an array.
 struct Slices {
   Slices(const Array& logits, int64_t width) {
     const Values all = logits.values();
@@ -159,7 +158,7 @@ struct SlicedLoss {
   Values losses, gradient;
 };
 
-/// `in_order` false: what the contract forbids.
+/// With `in_order` false the first slice replaces the middle ones, which the contract forbids.
 SlicedLoss sliced_loss(Harness& h, const Array& logits, const Array& targets, int64_t width,
                        float scale, bool in_order = true) {
   const int64_t n = logits.tensor().rows();
@@ -180,7 +179,7 @@ SlicedLoss sliced_loss(Harness& h, const Array& logits, const Array& targets, in
   return {losses.values(), cut.values()};
 }
 
-// Of 257 slices ThreadSanitizer takes 40 s where kernels are emulated.
+// With ThreadSanitizer and the emulated GPU, 257 slices take 40 s.
 #if defined(__SANITIZE_THREAD__)
 constexpr int64_t kMostSlices = 100;
 #else
@@ -220,8 +219,8 @@ TEST_P(CrossEntropy, OneSliceOfAllClassesHasTheSameBits) {
   EXPECT_EQ(got.gradient, logits.values());
 }
 
-/// Planted: what a lost slice, and one that stands for other classes, do to the comparison above.
-TEST(SlicedCrossEntropy, ALostSliceIsSeen) {
+/// The comparison above must find a slice that is missing and one that is used twice.
+TEST(SlicedCrossEntropy, TheComparisonFindsAMissingSlice) {
   constexpr int64_t n = 5, classes = 40, width = 10;
   Harness h;
   const std::vector<int32_t> targets = {3, 39, 12, 25, 0};
@@ -236,7 +235,7 @@ TEST(SlicedCrossEntropy, ALostSliceIsSeen) {
   EXPECT_FALSE(is_right(sliced_loss(h, logits, int_array(targets), width, 1.0f, false)));
 }
 
-TEST(SlicedCrossEntropy, GradientIsTheSlopeOfTheLoss) {
+TEST(SlicedCrossEntropy, GradientIsTheDerivativeOfTheLoss) {
   constexpr int64_t n = 5, classes = 37, width = 16;
   Harness h;
   const Values x = random_values(n * classes, 1, 2.0), ones(n, 1.0);
@@ -251,7 +250,7 @@ TEST(SlicedCrossEntropy, GradientIsTheSlopeOfTheLoss) {
   EXPECT_FALSE(differentiates(forward, ones, x, gradient, 1e-2, 1e-3));
 }
 
-TEST(SlicedCrossEntropy, NotANumberIsSeen) {
+TEST(SlicedCrossEntropy, NanStaysInItsRow) {
   Harness h;
   Values x = random_values(2 * 40, 1);
   x[25] = std::nan("");
@@ -275,8 +274,8 @@ TEST(Sum, IsTheSumInFp64) {
   for (int64_t n : {1, 63, 64, 65, 1009}) {
     const Array values = random_array(DType::F32, {n}, 1), total(DType::F64, {1});
     h.kernels->sum(h.stream, total, values, Write::Store);
-    double want = 0, size = 0;
-    for (double v : values.values()) want += v, size += std::abs(v);
+    const double want = column_sums(values.values(), n, 1)[0];
+    const double size = column_sums(absolute(values.values()), n, 1)[0];
     EXPECT_NEAR(total.values()[0], want, size * 1e-15);
     h.kernels->sum(h.stream, total, values, Write::Add);
     EXPECT_NEAR(total.values()[0], 2 * want, size * 2e-15);

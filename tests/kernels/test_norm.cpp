@@ -47,7 +47,7 @@ TEST_P(LayerNorm, Forward) {
   Inputs in(dtype, s);
   in.forward(h);
   const Norm want = layer_norm(in.x.values(), in.w.values(), in.b.values(), s.n, s.c, kEpsilon);
-  // The mean's rounding, times rstd, reaches every element.
+  // The rounding error of the mean, times rstd, is in every element.
   Values scale = absolute(want.y);
   for (size_t i = 0; i < scale.size(); ++i) {
     scale[i] += 1 + want.rstd[i / static_cast<size_t>(s.c)];
@@ -73,7 +73,7 @@ TEST_P(LayerNorm, Backward) {
                                  in.rstd);
   const NormGradient want =
       layer_norm_gradient(dy.values(), in.x.values(), in.w.values(), s.n, s.c, kEpsilon);
-  // Rows of nearly equal elements lose digits in x - mean: their rstd is large.
+  // In rows of nearly equal elements rstd is large, and x - mean has few correct digits.
   const Norm norm = layer_norm(in.x.values(), in.w.values(), in.b.values(), s.n, s.c, kEpsilon);
   Values dx_scale = sum(want.dx_scale, absolute(dx0));
   for (size_t i = 0; i < dx_scale.size(); ++i) {
@@ -89,7 +89,7 @@ TEST_P(LayerNorm, Backward) {
                     DType::F32));
 }
 
-TEST(LayerNorm, TheReferenceIsTheSlopeOfItself) {
+TEST(LayerNorm, TheReferenceGradientIsTheDerivativeOfTheReference) {
   constexpr int64_t n = 5, c = 17;
   const Values x = random_values(n * c, 1), w = random_values(c, 2), b = random_values(c, 3);
   const Values dy = random_values(n * c, 4);
@@ -102,7 +102,7 @@ TEST(LayerNorm, TheReferenceIsTheSlopeOfItself) {
   EXPECT_TRUE(differentiates([&](const Values& v) { return y(x, w, v); }, dy, b, g.db, 1e-5, 1e-7));
 }
 
-TEST(LayerNorm, BackwardIsTheSlopeOfForward) {
+TEST(LayerNorm, BackwardIsTheDerivativeOfForward) {
   constexpr int64_t n = 9, c = 33;
   Harness h;
   Inputs in(DType::F32, {n, c});
@@ -119,12 +119,11 @@ TEST(LayerNorm, BackwardIsTheSlopeOfForward) {
     return moved.y.values();
   };
   EXPECT_TRUE(differentiates(forward, dy.values(), in.x.values(), dx.values(), 1e-3, 2e-3));
-  Values wrong_sign = dx.values();
-  for (double& v : wrong_sign) v = -v;
+  const Values wrong_sign = negative(dx.values());
   EXPECT_FALSE(differentiates(forward, dy.values(), in.x.values(), wrong_sign, 1e-3, 2e-3));
 }
 
-TEST(LayerNorm, SurvivesALargeOffset) {
+TEST(LayerNorm, IsAccurateWithALargeOffset) {
   constexpr int64_t n = 2, c = 100;
   Harness h;
   Inputs in(DType::F32, {n, c});

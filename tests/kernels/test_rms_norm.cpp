@@ -36,7 +36,7 @@ TEST_P(RmsNormTest, ForwardAndBackward) {
   const Array x = random_array(dtype, {s.n, s.c}, 1), w = random_array(dtype, {s.c}, 2);
   const Array y(dtype, {s.n, s.c}), rstd(DType::F32, {s.n});
   h.kernels->rms_norm_forward(h.stream, y, rstd, x, w, kEpsilon);
-  const RmsNorm want = rms_norm(x.values(), w.values(), s.n, s.c, kEpsilon);
+  const Norm want = rms_norm(x.values(), w.values(), s.n, s.c, kEpsilon);
   EXPECT_TRUE(close(y.values(), want.y, absolute(want.y), kRelative, dtype));
   EXPECT_TRUE(close(rstd.values(), want.rstd, want.rstd, kRelative, DType::F32));
 
@@ -44,24 +44,23 @@ TEST_P(RmsNormTest, ForwardAndBackward) {
   const Array dw = random_array(DType::F32, {s.c}, 6);
   const Values dx0 = before(dx, write), dw0 = before(dw, write);
   h.kernels->rms_norm_backward(h.stream, dx, write, dw, write, dy, x, w, rstd);
-  const RmsNormGradient g =
-      rms_norm_gradient(dy.values(), x.values(), w.values(), s.n, s.c, kEpsilon);
+  const NormGradient g = rms_norm_gradient(dy.values(), x.values(), w.values(), s.n, s.c, kEpsilon);
   EXPECT_TRUE(close(dx.values(), sum(g.dx, dx0), sum(g.dx_scale, absolute(dx0)), kRelative, dtype));
   EXPECT_TRUE(
       close(dw.values(), sum(g.dw, dw0), sum(g.dw_scale, absolute(dw0)), kRelative, DType::F32));
 }
 
-TEST(RmsNormTest, TheReferenceIsTheSlopeOfItself) {
+TEST(RmsNormTest, TheReferenceGradientIsTheDerivativeOfTheReference) {
   constexpr int64_t n = 5, c = 17;
   const Values x = random_values(n * c, 1), w = random_values(c, 2), dy = random_values(n * c, 4);
-  const RmsNormGradient g = rms_norm_gradient(dy, x, w, n, c, kEpsilon);
+  const NormGradient g = rms_norm_gradient(dy, x, w, n, c, kEpsilon);
   const auto of_x = [&](const Values& v) { return rms_norm(v, w, n, c, kEpsilon).y; };
   const auto of_w = [&](const Values& v) { return rms_norm(x, v, n, c, kEpsilon).y; };
   EXPECT_TRUE(differentiates(of_x, dy, x, g.dx, 1e-5, 1e-7));
   EXPECT_TRUE(differentiates(of_w, dy, w, g.dw, 1e-5, 1e-7));
 }
 
-TEST(RmsNormTest, BackwardIsTheSlopeOfForward) {
+TEST(RmsNormTest, BackwardIsTheDerivativeOfForward) {
   constexpr int64_t n = 9, c = 33;
   Harness h;
   const Array x = random_array(DType::F32, {n, c}, 1), w = random_array(DType::F32, {c}, 2);
@@ -74,13 +73,11 @@ TEST(RmsNormTest, BackwardIsTheSlopeOfForward) {
   forward(x.values());
   h.kernels->rms_norm_backward(h.stream, dx, Write::Store, dw, Write::Store, dy, x, w, rstd);
   EXPECT_TRUE(differentiates(forward, dy.values(), x.values(), dx.values(), 1e-3, 2e-3));
-  Values wrong_sign = dx.values();
-  for (double& v : wrong_sign) v = -v;
+  const Values wrong_sign = negative(dx.values());
   EXPECT_FALSE(differentiates(forward, dy.values(), x.values(), wrong_sign, 1e-3, 2e-3));
 }
 
-// ---- The same of heads
-// ------------------------------------------------------------------------------------------------
+// ---- RMS norm of each head ---------------------------------------------------------------------
 
 struct HeadCase {
   int64_t rows, width;
@@ -100,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, HeadNorm,
                                   std::to_string(c.width) + "_" + text(write);
                          }));
 
-/// Elements of heads [first, last) of every row, as rows of one head.
+/// Heads [first, last) of every row; each head becomes a row.
 Values heads_of(const Values& qkv, const HeadCase& c, int64_t first, int64_t last) {
   Values r;
   for (int64_t row = 0; row < c.rows; ++row) {
@@ -110,7 +107,7 @@ Values heads_of(const Values& qkv, const HeadCase& c, int64_t first, int64_t las
   return r;
 }
 
-TEST_P(HeadNorm, IsTheNormOfEachHeadAndLeavesValues) {
+TEST_P(HeadNorm, NormalizesQueriesAndKeysAndKeepsValues) {
   const auto [dtype, c, write] = GetParam();
   const auto [queries, keys] = c.heads;
   Harness h;
@@ -137,7 +134,7 @@ TEST_P(HeadNorm, IsTheNormOfEachHeadAndLeavesValues) {
     const int64_t rows = c.rows * (part.last - part.first);
     const Values want = rms_norm(of(x.values()), part.w.values(), rows, c.width, kEpsilon).y;
     EXPECT_TRUE(close(of(y.values()), want, absolute(want), kRelative, dtype));
-    const RmsNormGradient slope =
+    const NormGradient slope =
         rms_norm_gradient(of(dy), of(x.values()), part.w.values(), rows, c.width, kEpsilon);
     EXPECT_TRUE(close(of(g.values()), slope.dx, slope.dx_scale, kRelative, dtype));
     EXPECT_TRUE(close(part.dw.values(), sum(slope.dw, part.dw0),
@@ -150,7 +147,7 @@ TEST_P(HeadNorm, IsTheNormOfEachHeadAndLeavesValues) {
   EXPECT_EQ(values(g.values()), values(dy));
 }
 
-TEST(RmsNormTest, NotANumberStays) {
+TEST(RmsNormTest, NanStaysInItsRow) {
   Harness h;
   Values values = random_values(3 * 20, 1);
   values[25] = std::nan("");

@@ -28,62 +28,49 @@ std::vector<double> frequencies_of(int64_t half) {
   return r;
 }
 
-struct Turned {
+struct Rotation {
   Array positions, table;
   Values angles;
   double factor = 1.25;
 
-  Turned(Harness& h, const Case& c, int64_t limit)
+  Rotation(Harness& h, const Case& c, int64_t limit)
       : positions(int_array(random_indices(c.rows, limit, 10))),
         table(DType::F32, {c.rows, c.width}) {
     const std::vector<double> frequencies = frequencies_of(c.width / 2);
-    for (double position : positions.values()) {
-      for (double f : frequencies) angles.push_back(position * f);
-    }
+    angles = product(positions.values(), frequencies, c.rows, 1, c.width / 2);
     h.kernels->rotary_table(h.stream, table, positions, frequencies, factor);
   }
 };
 
-TEST_P(RotaryTest, TheTableIsRoundedOnceFromFp64) {
+TEST_P(RotaryTest, TheTableIsComputedInFp64AndRoundedOnce) {
   const auto& [dtype, c] = GetParam();
   Harness h;
-  const Turned t(h, c, 2'000'000);
-  Values want(static_cast<size_t>(c.rows * c.width));
-  const size_t half = static_cast<size_t>(c.width) / 2;
-  for (size_t i = 0; i < t.angles.size(); ++i) {
-    want[i / half * 2 * half + i % half] = t.factor * std::cos(t.angles[i]);
-    want[i / half * 2 * half + half + i % half] = t.factor * std::sin(t.angles[i]);
-  }
+  const Rotation t(h, c, 2'000'000);
+  const Values want = rotary_table(t.angles, c.rows, c.width / 2, t.factor);
   EXPECT_TRUE(close(t.table.values(), want, Values(want.size(), 1), 1e-15, DType::F32));
 }
 
-TEST_P(RotaryTest, TurnsPairsAndLeavesTheRest) {
+TEST_P(RotaryTest, RotatesPairsAndKeepsOtherColumns) {
   const auto& [dtype, c] = GetParam();
   Harness h;
-  const Turned t(h, c, 3000);
+  const Rotation t(h, c, 3000);
   const Array x = random_array(dtype, {c.rows, c.columns}, 1);
   const Values before = x.values();
   h.kernels->rotary(h.stream, x, t.table, c.heads, RotaryDirection::Forward);
   const Values want = rotate(before, t.angles, c.rows, c.columns, c.heads, c.width, t.factor);
   EXPECT_TRUE(close(x.values(), want, Values(want.size(), 2), 2e-7, dtype));
-  const Values backwards = rotate(
-      before,
-      [&] {
-        Values negative = t.angles;
-        for (double& a : negative) a = -a;
-        return negative;
-      }(),
-      c.rows, c.columns, c.heads, c.width, t.factor);
+  const Values backwards =
+      rotate(before, negative(t.angles), c.rows, c.columns, c.heads, c.width, t.factor);
   const Array back(dtype, {c.rows, c.columns}, before);
   h.kernels->rotary(h.stream, back, t.table, c.heads, RotaryDirection::Backward);
   EXPECT_TRUE(close(back.values(), backwards, Values(want.size(), 2), 2e-7, dtype));
   EXPECT_FALSE(close(x.values(), backwards, Values(want.size(), 2), 2e-7, dtype));
 }
 
-TEST(RotaryTest, BackwardIsTheSlopeOfForward) {
+TEST(RotaryTest, BackwardIsTheDerivativeOfForward) {
   const Case c{6, 40, 2, 18};
   Harness h;
-  const Turned t(h, c, 100);
+  const Rotation t(h, c, 100);
   const Values x = random_values(6 * 40, 1), dy = random_values(6 * 40, 2);
   const auto forward = [&](const Values& v) {
     const Array a(DType::F32, {6, 40}, v);

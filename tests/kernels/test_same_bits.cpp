@@ -1,4 +1,4 @@
-// The same bits for every number of threads and every instruction set with fused multiply-add.
+// Kernels give the same bits for each number of threads and for each instruction set with FMA.
 #include <hwy/targets.h>
 #include <tbb/global_control.h>
 
@@ -9,7 +9,7 @@
 namespace ebb::test {
 namespace {
 
-/// Restricts run-time dispatch to one instruction set while it lives.
+/// Restricts run-time dispatch to one instruction set during its lifetime.
 class OnlyTarget {
  public:
   explicit OnlyTarget(int64_t target) { set(target); }
@@ -22,7 +22,7 @@ class OnlyTarget {
   }
 };
 
-// The dot product of bf16 is one instruction set by itself: its bits are compared between threads.
+// Only one instruction set has the bf16 dot product, so only numbers of threads are compared.
 TEST(SameBitsOfDotProducts, ForEveryNumberOfThreads) {
   if (!this_processor().has_bf16_dot) GTEST_SKIP() << "this processor has no dot product of bf16";
   const tbb::global_control threads_allowed(tbb::global_control::max_allowed_parallelism, 8);
@@ -34,7 +34,7 @@ TEST(SameBitsOfDotProducts, ForEveryNumberOfThreads) {
   for (int threads : {2, 3, 8}) {
     EXPECT_TRUE(run(threads, Arithmetic::Bf16Dot) == expected) << threads << " threads";
   }
-  EXPECT_FALSE(run(1, Arithmetic::Fp32) == expected) << "the other arithmetic was used";
+  EXPECT_FALSE(run(1, Arithmetic::Fp32) == expected) << "the dot product was not used";
 }
 
 class SameBits : public testing::TestWithParam<std::tuple<DType, BitCase>> {
@@ -54,7 +54,7 @@ INSTANTIATE_TEST_SUITE_P(Kernels, SameBits,
                          });
 
 TEST_P(SameBits, ForEveryNumberOfThreads) {
-  // Otherwise oneTBB starts no more threads than there are cores.
+  // By default oneTBB starts no more threads than there are cores.
   const tbb::global_control threads_allowed(tbb::global_control::max_allowed_parallelism, 8);
   const Bits expected = run(1);
   for (int threads : {2, 3, 8}) EXPECT_TRUE(run(threads) == expected) << threads << " threads";
@@ -64,17 +64,17 @@ TEST_P(SameBits, OnEveryInstructionSetWithFusedMultiplyAdd) {
   int64_t with_fma = 0;
   Bits expected;
   for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    if (target > HWY_AVX2) continue;  // a smaller bit is a better target
+    if (target > HWY_AVX2) continue;  // Highway gives better targets smaller values
     const OnlyTarget only(target);
     const Bits bits = run(2);
     if (with_fma++ == 0) expected = bits;
     EXPECT_TRUE(bits == expected) << hwy::TargetName(target);
   }
-  if (with_fma < 2) GTEST_SKIP() << "this machine has " << with_fma << " such instruction sets";
+  if (with_fma < 2) GTEST_SKIP() << "this machine has " << with_fma << " instruction sets with FMA";
 }
 
-/// On the host: each query's sums go over the same keys in the same order either way.
-TEST(SameBits, OfAttentionToACacheAsToAWholeText) {
+/// On the host both kernels add the same keys in the same order for each query.
+TEST(SameBits, OfCachedAttentionAndWholeAttention) {
   constexpr int64_t b = 2, n = 131, d = 24, capacity = 140;
   for (const DType t : {DType::F32, DType::BF16}) {
     for (const int64_t window : {0, 50}) {
@@ -105,7 +105,7 @@ TEST(SameBits, OfAttentionToACacheAsToAWholeText) {
   }
 }
 
-TEST(InstructionSets, EachIsRight) {
+TEST(InstructionSets, EachIsNearFp64) {
   constexpr int64_t n = 37, c = 35, oc = 51;
   const Array x = random_array(DType::BF16, {n, c}, 1), w = random_array(DType::BF16, {oc, c}, 2);
   const AttentionCase shape{1, 70, 1, 20, true, {}};

@@ -1,13 +1,13 @@
-# The same tests for each device that computes: the host, a GPU (they skip visibly where there is none, and fail with
-# EBB_REQUIRE_CUDA=1), and the emulated GPU, whose kernels are compiled from the same source. Compiled once for all three.
+# The same tests run on each device that computes: the host, a GPU, and the emulated GPU, whose kernels are compiled from the
+# same source. Their objects are compiled once. Without a GPU the tests are skipped; with EBB_REQUIRE_CUDA=1 they fail.
 set(on_devices harness.cpp reference.cpp bit_cases.cpp test_linear.cpp test_linear_activation.cpp test_norm.cpp test_rms_norm.cpp test_rotary.cpp test_swiglu.cpp
   test_elementwise.cpp test_embedding.cpp test_attention.cpp test_attention_cached.cpp test_dropout.cpp test_loss.cpp test_gradient.cpp test_adamw.cpp test_contracts.cpp)
 list(TRANSFORM on_devices PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
-# References run on one thread: what others write they get from the harness, which is watched.
+# The references run on one thread and get what other threads wrote from the harness, which ThreadSanitizer checks.
 if(EBB_SANITIZE MATCHES thread)
   set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/reference.cpp PROPERTIES COMPILE_OPTIONS -fno-sanitize=thread)
 endif()
-ebb_test_objects(kernel_tests SOURCES ${on_devices} COMPUTES)
+ebb_test_objects(kernel_tests SOURCES ${on_devices} LIBS Eigen3::Eigen COMPUTES)
 ebb_test_objects(gpu_kernel_tests
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/harness_cuda.cpp ${CMAKE_CURRENT_LIST_DIR}/test_gpu_bits.cpp ${CMAKE_CURRENT_LIST_DIR}/test_attention_library.cpp)
 

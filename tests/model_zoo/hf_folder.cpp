@@ -10,7 +10,7 @@ namespace ebb::test {
 namespace {
 
 Tensor view(const std::vector<int32_t>& values, Shape shape) {
-  // The trainer only reads it.
+  // The trainer only reads the memory.
   return {reinterpret_cast<std::byte*>(const_cast<int32_t*>(values.data())), DType::I32, shape};
 }
 

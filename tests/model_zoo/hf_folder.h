@@ -1,4 +1,5 @@
-// Tiny models that transformers saved (tests/fixtures/make_hf_folders.py), in a trainer of Ebb's.
+// Loads small models that transformers saved (tests/fixtures/make_hf_folders.py) into a trainer of
+// Ebb.
 #pragma once
 
 #include <memory>
@@ -14,10 +15,10 @@ namespace ebb::test {
 inline const std::vector<std::string> kHfCases = {"gpt2",  "llama", "mistral",
                                                   "qwen2", "qwen3", "bert"};
 
-/// Of a case's folder.
+/// The path of the folder of a case.
 std::string hf_folder(const std::string& name);
 
-/// What transformers computes with them in fp64: the mean loss of each batch.
+/// The mean loss of each batch that transformers computes in fp64.
 struct HfLosses {
   struct Batch {
     std::vector<int32_t> tokens, targets, token_types;
@@ -28,7 +29,7 @@ struct HfLosses {
 };
 HfLosses read_hf_losses(const std::string& name);
 
-/// A folder's weights in a trainer.
+/// A trainer with the weights of a folder.
 class LoadedModel {
  public:
   LoadedModel(const std::string& folder, int64_t batch, int64_t length, DType dtype);
@@ -39,7 +40,7 @@ class LoadedModel {
   Trainer& trainer() { return *trainer_; }
   double loss(const HfLosses::Batch& batch);
   void train(const HfLosses::Batch& batch, double learning_rate);
-  /// The weights as they are, to another folder.
+  /// Writes the current weights to another folder.
   void store(const std::string& to, StoredType type, uint64_t shard_bytes = kDefaultShardBytes);
 
  private:

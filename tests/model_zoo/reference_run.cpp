@@ -110,12 +110,12 @@ uint64_t split_mix(uint64_t x) {
 }
 
 Tensor view(const std::vector<int32_t>& values, Shape shape) {
-  // The trainer only reads it.
+  // The trainer only reads the memory.
   return {reinterpret_cast<std::byte*>(const_cast<int32_t*>(values.data())), DType::I32, shape};
 }
 
-/// All but the biases of keys that do not turn: their gradient is 0 but for rounding
-/// (make_gpt2.py).
+/// Omits the biases of keys in models without rotary positions. Their gradient is 0 except for
+/// rounding (make_gpt2.py).
 std::vector<float> compared_elements(const std::string& name, std::vector<float> values) {
   if (name.ends_with("attn.c_attn.bias") || name.ends_with("attention.self.qkv.bias")) {
     const auto third = static_cast<ptrdiff_t>(values.size() / 3);
@@ -141,7 +141,7 @@ Preparation prepare_run(const Model& model, const ReferenceRun& reference,
                         const RunSettings& settings) {
   TrainerOptions options = reference.options;
   options.dtype = settings.dtype;
-  options.initial_loss_scale = 1024;  // as the scripts take for fp16: nothing is skipped
+  options.initial_loss_scale = 1024;  // as in the scripts for fp16, so that no step is skipped
   options.chunk_bytes = settings.chunk_bytes;
   options.recompute = settings.recompute;
   if (settings.change_options) settings.change_options(options);
@@ -302,7 +302,7 @@ Deviation deviation(const ReferenceRun& reference, const RunResult& result) {
     const auto at = std::find_if(model.parameters().begin(), model.parameters().end(),
                                  [&](const Parameter& own) { return own.name == p.name; });
     if (at == model.parameters().end()) {
-      ADD_FAILURE() << "no parameter " << p.name;
+      ADD_FAILURE() << "there is no parameter " << p.name;
       continue;
     }
     const auto values = compared_elements(

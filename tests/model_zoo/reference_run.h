@@ -1,5 +1,5 @@
-// Training runs that PyTorch and transformers made (tests/fixtures/make_*.py), the same runs by
-// Ebb's trainer, and how far apart they are. Everything is a plain value; one thread.
+// Recorded training runs of PyTorch and transformers (tests/fixtures/make_*.py), the same runs with
+// the trainer of Ebb, and the deviations. Functions may be called from one thread.
 #pragma once
 
 #include <functional>
@@ -17,11 +17,11 @@ namespace ebb::test {
 
 struct ReferenceMicroBatch {
   std::vector<int32_t> tokens = {}, positions = {}, targets = {};  // each (B, T)
-  std::vector<int32_t> token_types = {}, document_starts = {};     // the same, or empty
+  std::vector<int32_t> token_types = {}, document_starts = {};     // also (B, T), or empty
   uint64_t num_targets = 0;
 };
 
-/// Of one parameter after the last step: every stride-th element, and the sum of all.
+/// A parameter after the last step: each stride-th element, and the sum of all elements.
 struct ReferenceParameter {
   std::string name;
   double max = 0;  ///< largest magnitude
@@ -30,7 +30,7 @@ struct ReferenceParameter {
   std::vector<double> values;
 };
 
-/// Of the first micro-batch before training, flat, every stride-th; 0 where nobody looks (padding).
+/// The logits of the first micro-batch before training: each stride-th element. 0 for padding.
 struct ReferenceLogits {
   double max = 0;
   size_t stride = 1;
@@ -44,16 +44,16 @@ struct ReferenceRun {
   uint64_t seed = 0;
   TrainerOptions options;  ///< micro-batches, clipping, Adam
   LearningRate learning_rate;
-  std::vector<double> learning_rates;           // as PyTorch's run used them
-  std::vector<double> losses, norms;            // one a step
-  std::vector<double> bf16_losses, bf16_norms;  // by PyTorch, as the next
+  std::vector<double> learning_rates;           // of the run of PyTorch
+  std::vector<double> losses, norms;            // one for each step
+  std::vector<double> bf16_losses, bf16_norms;  // of PyTorch, as the next
   std::vector<double> fp16_losses, fp16_norms;
   ReferenceLogits logits;
   std::vector<ReferenceParameter> final_parameters;
   std::vector<std::vector<ReferenceMicroBatch>> steps;
 };
 
-/// tests/fixtures/<name>.json, and rope parameters as make_llama.py writes them.
+/// Reads tests/fixtures/<name>.json, and rope parameters as make_llama.py writes them.
 nlohmann::json read_fixture(std::string_view name);
 Rotary read_rotary(const nlohmann::json& rotary);
 
@@ -62,17 +62,17 @@ ReferenceRun load_reference(std::string_view name, std::string_view architecture
 
 std::unique_ptr<const Model> create_model(const ReferenceRun& reference, DType dtype);
 
-/// What PyTorch's run started from: a hash, exact in fp32.
+/// The initial values of the run of PyTorch: a hash of the index, exact in fp32.
 std::vector<float> initial_values(const Parameter& parameter, ParameterId id, uint64_t seed);
 
-/// The micro-batches of one step as the trainer takes them: views of `step`.
+/// The micro-batches of one step for the trainer. They are views of `step`.
 std::vector<MicroBatch> micro_batches_of(const ReferenceRun& reference,
                                          const std::vector<ReferenceMicroBatch>& step);
 
-/// Writes them.
+/// Writes the initial values to all parameters.
 void write_initial_values(Trainer& trainer, const Model& model, uint64_t seed);
 
-/// How Ebb runs it: what the tests vary, and where they plant defects.
+/// The settings of a run of Ebb. Tests vary them, or insert a defect.
 struct RunSettings {
   DType dtype = DType::F32;
   size_t chunk_bytes = size_t{1} << 20;
@@ -96,14 +96,14 @@ struct RunResult {
 
 RunResult run_ebb(const ReferenceRun& reference, const RunSettings& settings = {});
 
-/// Largest deviations, relative: losses and norms to the reference, weights to their parameter's
-/// largest.
+/// The largest relative deviations. Weights are compared with the largest weight of their
+/// parameter.
 struct Deviation {
   double loss = 0, norm = 0, weight = 0, weight_sum = 0;
 };
 Deviation deviation(const ReferenceRun& reference, const RunResult& result);
 
-/// Root mean square over the steps of the relative deviation.
+/// The root mean square, over the steps, of the relative deviation.
 double rms_deviation(const std::vector<double>& values, const std::vector<double>& reference);
 
 }  // namespace ebb::test

@@ -1,4 +1,4 @@
-// The Llama family and BERT as models: sizes, first weights and the configurations they refuse.
+// The Llama family and BERT as models: sizes, initial weights and invalid configurations.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ constexpr BertConfig kToyBert{.vocabulary = 40,
                               .num_heads = 4,
                               .mlp_channels = 50};
 
-/// As counted on the hub.
+/// The numbers are those of the Hugging Face hub.
 TEST(Architectures, PublishedModelsHaveTheirNumberOfParameters) {
   const std::pair<const char*, uint64_t> published[] = {
       {"llama-2-7b", 6'738'415'616},     {"llama-3.1-8b", 8'030'261'248},
@@ -40,7 +40,7 @@ TEST(Architectures, PublishedModelsHaveTheirNumberOfParameters) {
   }
 }
 
-TEST(Architectures, EveryOptionIsCounted) {
+TEST(Architectures, EachOptionChangesTheNumberOfParameters) {
   for (int options = 0; options < 32; ++options) {
     LlamaConfig config = kToy;
     config.tied_head = options & 1;
@@ -57,7 +57,7 @@ TEST(Architectures, EveryOptionIsCounted) {
   }
 }
 
-TEST(Architectures, FlopsOfAStepCountWhatIsMultiplied) {
+TEST(Architectures, FlopsOfAStepCountAllProducts) {
   const LlamaConfig& c = kToy;
   const double matrices = static_cast<double>(num_parameters(c) - 40 * 24);
   const double scores = 2.0 * 2 * 24 * 16;  // layers, query channels, length
@@ -70,7 +70,7 @@ TEST(Architectures, FlopsOfAStepCountWhatIsMultiplied) {
   EXPECT_DOUBLE_EQ(training_flops(tied, 100, 16), training_flops(c, 100, 16));
 }
 
-TEST(Architectures, InputsNameWhatIsPacked) {
+TEST(Architectures, PackedModelsHaveDocumentStartsAsInput) {
   const auto names = [](const ModelConfig& config, bool packed) {
     std::string all;
     const MicroBatchShape shape{.batch_size = 2, .length = 8, .packed = packed};
@@ -87,7 +87,7 @@ TEST(Architectures, InputsNameWhatIsPacked) {
   EXPECT_EQ(names(kToyBert, false), "tokens positions targets token_types document_starts ");
 }
 
-TEST(Architectures, KnowThemselves) {
+TEST(Architectures, HaveNamesAndSizes) {
   EXPECT_EQ(architecture_of(kToy), "llama");
   EXPECT_EQ(architecture_of(kToyBert), "bert");
   EXPECT_EQ(architecture_of(Gpt2Config{}), "gpt2");
@@ -95,10 +95,10 @@ TEST(Architectures, KnowThemselves) {
   EXPECT_FALSE(predicts_next_token(kToyBert));
 }
 
-// ---- Packed documents
-// --------------------------------------------------------------------------------------
+// ---- Packed documents ---------------------------------------------------------------------------
 
-/// The loss of so many rows of 16 tokens in all, with fresh weights. `starts` for packed rows.
+/// The loss of `num_rows` rows of 16 tokens in all, with initial weights. `starts` is for packed
+/// rows.
 double fresh_loss(const ModelConfig& config, int64_t num_rows, std::vector<int32_t> starts) {
   const int64_t length = 16 / num_rows;
   const auto model = create_model(
@@ -122,7 +122,7 @@ double fresh_loss(const ModelConfig& config, int64_t num_rows, std::vector<int32
   return trainer.evaluate(std::span(&batch, 1));
 }
 
-TEST(Architectures, PackedDocumentsLoseWhatTheyLoseInRowsOfTheirOwn) {
+TEST(Architectures, PackedDocumentsHaveTheLossOfSeparateRows) {
   const Gpt2Config gpt{
       .vocabulary = 40, .max_positions = 16, .channels = 24, .num_layers = 2, .num_heads = 4};
   std::vector<int32_t> starts(16, 0), one_document(16, 0);
@@ -134,9 +134,9 @@ TEST(Architectures, PackedDocumentsLoseWhatTheyLoseInRowsOfTheirOwn) {
   }
 }
 
-/// `make` throws a ConfigError that says `part`.
+/// Expects that `make` throws a ConfigError whose message contains `part`.
 template <class Make>
-void expect_refused(const Make& make, const std::string& part) {
+void expect_rejected(const Make& make, const std::string& part) {
   try {
     make();
     ADD_FAILURE() << part << ": accepted";
@@ -145,27 +145,27 @@ void expect_refused(const Make& make, const std::string& part) {
   }
 }
 
-TEST(Architectures, RefusalsCarryTheNumbers) {
+TEST(Architectures, InvalidConfigurationsAreRejectedWithTheirNumbers) {
   const auto llama_with = [](void (*change)(LlamaConfig&)) {
     LlamaConfig config = kToy;
     change(config);
     return [config] { Llama(config, 1, 8, DType::F32); };
   };
-  expect_refused(llama_with([](LlamaConfig& c) { c.num_kv_heads = 3; }), "3 heads of keys");
-  expect_refused(llama_with([](LlamaConfig& c) { c.head_dim = 5; }), "head_dim is 5");
-  expect_refused(llama_with([](LlamaConfig& c) { c.head_dim = 0; }), "head_dim is 0");
-  expect_refused(llama_with([](LlamaConfig& c) { c.mlp_channels = -1; }), "-1");
-  expect_refused(llama_with([](LlamaConfig& c) { c.sliding_window = 0; }), "window is 0");
-  expect_refused(llama_with([](LlamaConfig& c) { c.norm_epsilon = -1; }), "epsilon is -1");
-  expect_refused([] { Llama(kToy, 1, 33, DType::F32); }, "--seq-length 32");
-  expect_refused([] { Llama(kToy, 0, 8, DType::F32); }, "micro-batch size is 0");
-  expect_refused([] { Bert(kToyBert, 1, 33, DType::F32); }, "--seq-length 32");
+  expect_rejected(llama_with([](LlamaConfig& c) { c.num_kv_heads = 3; }), "3 heads of keys");
+  expect_rejected(llama_with([](LlamaConfig& c) { c.head_dim = 5; }), "head_dim is 5");
+  expect_rejected(llama_with([](LlamaConfig& c) { c.head_dim = 0; }), "head_dim is 0");
+  expect_rejected(llama_with([](LlamaConfig& c) { c.mlp_channels = -1; }), "-1");
+  expect_rejected(llama_with([](LlamaConfig& c) { c.sliding_window = 0; }), "window is 0");
+  expect_rejected(llama_with([](LlamaConfig& c) { c.norm_epsilon = -1; }), "epsilon is -1");
+  expect_rejected([] { Llama(kToy, 1, 33, DType::F32); }, "--seq-length 32");
+  expect_rejected([] { Llama(kToy, 0, 8, DType::F32); }, "micro-batch size is 0");
+  expect_rejected([] { Bert(kToyBert, 1, 33, DType::F32); }, "--seq-length 32");
   BertConfig bert = kToyBert;
   bert.num_heads = 5;
-  expect_refused([&] { Bert(bert, 1, 8, DType::F32); }, "5 heads");
+  expect_rejected([&] { Bert(bert, 1, 8, DType::F32); }, "5 heads");
   bert = kToyBert;
   bert.num_token_types = 0;
-  expect_refused([&] { Bert(bert, 1, 8, DType::F32); }, "token types is 0");
+  expect_rejected([&] { Bert(bert, 1, 8, DType::F32); }, "token types is 0");
 }
 
 }  // namespace

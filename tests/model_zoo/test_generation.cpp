@@ -1,5 +1,5 @@
-// Generation: what a cache gives is what a run over the whole text gives, to the bit, whatever the
-// budget; and how tokens are chosen.
+// Generation with a cache gives the same bits as runs over the whole text, with each memory budget.
+// The second part tests the choice of tokens.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -64,7 +64,7 @@ std::vector<int32_t> prompt() {
   return tokens;
 }
 
-/// Weights large enough that the next token depends on all before.
+/// Makes weights so large that the next token depends on all tokens before.
 void spread_weights(Inference& inference) {
   for (ParameterId id = 0; id < inference.layout().num_parameters(); ++id) {
     const ParameterInfo& info = inference.layout().parameter(id);
@@ -81,7 +81,7 @@ InferenceOptions options_of(DType dtype) {
 
 struct Text {
   std::vector<int32_t> tokens;
-  std::vector<float> logits;  // of every choice
+  std::vector<float> logits;  // of each choice of a token
   size_t loaded_bytes = 0;
   bool operator==(const Text& other) const {
     return tokens == other.tokens && logits == other.logits;
@@ -126,7 +126,7 @@ Text generate(const ModelConfig& config, DType dtype, const Settings& s = {}) {
   return text;
 }
 
-/// Without a cache: every token from a run over all before.
+/// Generates without a cache: each token needs a run over all tokens before.
 Text recompute(const ModelConfig& config, DType dtype, int64_t num_tokens) {
   std::vector<int32_t> tokens = prompt();
   Text text;
@@ -155,14 +155,14 @@ Text recompute(const ModelConfig& config, DType dtype, int64_t num_tokens) {
   return text;
 }
 
-TEST_P(GenerationTest, IsWhatRunsOverTheWholeTextGive) {
+TEST_P(GenerationTest, EqualsRunsOverTheWholeText) {
   const Text text = generate(config(), dtype());
   EXPECT_EQ(text, recompute(config(), dtype(), 12));
   const std::set<int32_t> different(text.tokens.begin(), text.tokens.end());
-  EXPECT_GT(different.size(), 3u) << "a text that repeats itself shows little";
+  EXPECT_GT(different.size(), 3u) << "the text repeats itself";
 }
 
-TEST_P(GenerationTest, IsTheSameInTheSmallestBudgetAndInPieces) {
+TEST_P(GenerationTest, IsTheSameWithTheSmallestBudgetAndInPieces) {
   const Text want = generate(config(), dtype());
   const Text tight =
       generate(config(), dtype(), {.smallest_budget = true, .piece_length = 5, .num_threads = 2});
@@ -172,13 +172,13 @@ TEST_P(GenerationTest, IsTheSameInTheSmallestBudgetAndInPieces) {
   EXPECT_EQ(generate(config(), dtype(), {.piece_length = 1}), want);
 }
 
-TEST(Generation, LongerTextsBeginAsShorterOnes) {
+TEST(Generation, ALongerTextStartsWithTheShorterOne) {
   const Text shorter = generate(llama(), DType::BF16, {.num_tokens = 4});
   const Text longer = generate(llama(), DType::BF16, {.num_tokens = 9});
   EXPECT_TRUE(std::equal(shorter.tokens.begin(), shorter.tokens.end(), longer.tokens.begin()));
 }
 
-TEST(Generation, SampledTextsFollowTheirSeed) {
+TEST(Generation, SampledTextsDependOnTheSeed) {
   const auto sampled = [](uint64_t seed, bool tight) {
     return generate(llama(), DType::BF16,
                     {.smallest_budget = tight, .sampling = {.temperature = 2, .seed = seed}})
@@ -188,7 +188,7 @@ TEST(Generation, SampledTextsFollowTheirSeed) {
   EXPECT_NE(sampled(1, false), sampled(2, false));
 }
 
-TEST(Generation, LengthsAndTokensThatCannotBeAreRefused) {
+TEST(Generation, InvalidLengthsAreRejected) {
   EXPECT_THROW(Generation(llama(), {.prompt_length = 90, .max_tokens = 7}, DType::F32),
                ConfigError);
   EXPECT_NO_THROW(Generation(llama(), {.prompt_length = 90, .max_tokens = 6}, DType::F32));
@@ -196,8 +196,7 @@ TEST(Generation, LengthsAndTokensThatCannotBeAreRefused) {
   EXPECT_THROW(Generation(BertConfig{}, {}, DType::F32), ConfigError);
 }
 
-// ---- Choosing
-// -----------------------------------------------------------------------------------------------
+// ---- Choosing -----------------------------------------------------------------------------------
 
 std::map<int32_t, double> shares(const std::vector<float>& logits, const Sampling& sampling) {
   constexpr uint64_t kDraws = 20'000;
@@ -208,7 +207,7 @@ std::map<int32_t, double> shares(const std::vector<float>& logits, const Samplin
 
 const std::vector<float> kLogits = {std::log(0.1f), std::log(0.4f), std::log(0.2f), std::log(0.3f)};
 
-TEST(ChooseToken, GreedyTakesTheFirstOfTheGreatest) {
+TEST(ChooseToken, WithoutTemperatureTheFirstLargestLogitIsChosen) {
   EXPECT_EQ(choose_token(std::vector<float>{1, 3, 3, 2}, {}, 0), 1);
   EXPECT_EQ(choose_token(kLogits, {.seed = 9}, 7), 1);
   EXPECT_THROW(choose_token(std::vector<float>{1, NAN}, {}, 0), NumericError);
@@ -216,15 +215,16 @@ TEST(ChooseToken, GreedyTakesTheFirstOfTheGreatest) {
   EXPECT_EQ(choose_token(std::vector<float>{1, -INFINITY}, {}, 0), 0);
 }
 
-TEST(ChooseToken, DrawsByProbability) {
+TEST(ChooseToken, DrawsWithTheProbabilitiesOfTheLogits) {
   const auto plain = shares(kLogits, {.temperature = 1});
   const double want[] = {0.1, 0.4, 0.2, 0.3};
   for (int32_t t = 0; t < 4; ++t) EXPECT_NEAR(plain.at(t), want[t], 0.015) << t;
-  const auto cold = shares(kLogits, {.temperature = 0.5});  // squares: 1, 16, 4, 9 of 30
+  const auto cold = shares(
+      kLogits, {.temperature = 0.5});  // the squares of the probabilities are 1, 16, 4 and 9 of 30
   EXPECT_NEAR(cold.at(1), 16.0 / 30, 0.015);
 }
 
-TEST(ChooseToken, LeavesOutWhatIsUnlikely) {
+TEST(ChooseToken, TopKAndTopPExcludeUnlikelyTokens) {
   const auto two = shares(kLogits, {.temperature = 1, .top_k = 2});
   ASSERT_EQ(two.size(), 2u);
   EXPECT_NEAR(two.at(1), 4.0 / 7, 0.015);

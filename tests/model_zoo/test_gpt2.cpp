@@ -1,4 +1,4 @@
-// Training GPT-2 in fp32 against PyTorch in fp64, and the defects that this comparison finds.
+// Training GPT-2 in fp32 is near PyTorch in fp64. The comparison finds defects.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,14 +17,14 @@ namespace {
 
 constexpr size_t kSmallChunk = 256 << 10;
 
-// PyTorch's own fp32 run deviates by up to 1.4e-7 (losses), 4e-7 (norms) and 5e-5 (weights).
+// The fp32 run of PyTorch deviates by up to 1.4e-7 (losses), 4e-7 (norms) and 5e-5 (weights).
 bool losses_agree(const Deviation& d) { return d.loss < 1e-6; }
 bool norms_agree(const Deviation& d) { return d.norm < 4e-6; }
 bool weights_agree(const Deviation& d) { return d.weight < 5e-6 && d.weight_sum < 5e-7; }
 
 class Gpt2Reference : public testing::TestWithParam<std::string> {};
 
-TEST_P(Gpt2Reference, TrainsAsPyTorch) {
+TEST_P(Gpt2Reference, TrainsLikePyTorch) {
   const ReferenceRun reference = load_reference(GetParam());
   const Deviation d = deviation(reference, run_ebb(reference));
   EXPECT_TRUE(losses_agree(d)) << testing::PrintToString(d);
@@ -32,7 +32,7 @@ TEST_P(Gpt2Reference, TrainsAsPyTorch) {
   EXPECT_TRUE(weights_agree(d)) << testing::PrintToString(d);
 }
 
-TEST_P(Gpt2Reference, LearningRatesAreThoseOfTheRun) {
+TEST_P(Gpt2Reference, LearningRatesEqualThoseOfPyTorch) {
   const ReferenceRun reference = load_reference(GetParam());
   for (size_t s = 0; s < reference.steps.size(); ++s) {
     EXPECT_DOUBLE_EQ(reference.learning_rate.at(s), reference.learning_rates[s]) << "step " << s;
@@ -58,14 +58,14 @@ INSTANTIATE_TEST_SUITE_P(Cases, Gpt2Reference,
                          testing::Values("constant", "clipped", "linear", "wide"),
                          [](const auto& info) { return info.param; });
 
-TEST(Gpt2Reference, ClippingBitesInSomeStepsOnly) {
+TEST(Gpt2Reference, SomeStepsAreClipped) {
   for (const char* name : {"clipped", "wide"}) {
     const ReferenceRun reference = load_reference(name);
-    const auto bitten = std::count_if(
+    const auto num_clipped = std::count_if(
         reference.norms.begin(), reference.norms.end(),
         [&](double norm) { return norm > static_cast<double>(reference.options.max_grad_norm); });
-    EXPECT_GE(bitten, 5) << name;
-    EXPECT_LE(bitten, 15) << name;
+    EXPECT_GE(num_clipped, 5) << name;
+    EXPECT_LE(num_clipped, 15) << name;
   }
 }
 
@@ -73,13 +73,12 @@ TEST(Gpt2Reference, SmallestBudgetMovesChunksInEveryStep) {
   const ReferenceRun reference = load_reference("wide");
   const RunResult tight = run_ebb(reference, {.chunk_bytes = kSmallChunk, .smallest_budget = true});
   EXPECT_GE(tight.num_weight_chunks, 4u);
-  // Each micro-batch passes all weights twice; the last chunk is not full.
+  // Each micro-batch uses all weights twice. The last chunk is not full.
   const size_t passes = 2 * reference.steps.size() * reference.options.gradient_accumulation;
   EXPECT_GT(tight.loaded_bytes, passes * (tight.num_weight_chunks - 2) * kSmallChunk);
 }
 
-// ---- Planted defects
-// --------------------------------------------------------------------------------------------
+// ---- Defects that the comparison must find ------------------------------------------------------
 
 Deviation deviation_with(std::string_view name, const RunSettings& settings) {
   const ReferenceRun reference = load_reference(name);
@@ -105,7 +104,7 @@ TEST(Gpt2PlantedDefect, AnotherEpsilonIsFound) {
   EXPECT_FALSE(weights_agree(d));
 }
 
-TEST(Gpt2PlantedDefect, AMicroBatchFedTwiceInPlaceOfAnotherIsFound) {
+TEST(Gpt2PlantedDefect, ARepeatedMicroBatchIsFound) {
   const Deviation d = deviation_with(
       "clipped",
       {.change_step = [](std::vector<MicroBatch>& batches) { batches[1] = batches[0]; }});
@@ -113,7 +112,7 @@ TEST(Gpt2PlantedDefect, AMicroBatchFedTwiceInPlaceOfAnotherIsFound) {
   EXPECT_FALSE(norms_agree(d));
 }
 
-TEST(Gpt2PlantedDefect, AMeanOverIgnoredLabelsTooIsFound) {
+TEST(Gpt2PlantedDefect, AMeanThatCountsIgnoredLabelsIsFound) {
   const Deviation d =
       deviation_with("clipped", {.change_step = [](std::vector<MicroBatch>& batches) {
                        for (MicroBatch& b : batches) {

@@ -1,5 +1,5 @@
-// Training GPT-2 in bf16 and in fp16 against PyTorch in fp64: PyTorch's own run (fp32 masters,
-// weights and activations in half precision) says how much rounding may cost.
+// Training GPT-2 in bf16 and in fp16 compared with PyTorch in fp64. The allowed deviation is that
+// of a run of PyTorch with fp32 masters and weights and activations in 16 bits.
 #include <gtest/gtest.h>
 
 #include "tests/model_zoo/reference_run.h"
@@ -15,7 +15,7 @@ bool within_pytorchs(const ReferenceRun& reference, const RunResult& result) {
   return loss < 1.2 * torch_loss && norm < 1.2 * torch_norm;
 }
 
-/// fp16 has so little rounding that where it strikes counts: twenty steps are few to judge by.
+/// The tolerance is larger because fp16 rounds little, so single steps dominate the deviation.
 bool within_pytorchs_fp16(const ReferenceRun& reference, const RunResult& result) {
   const double loss = rms_deviation(result.losses, reference.losses);
   const double norm = rms_deviation(result.norms, reference.norms);
@@ -25,12 +25,12 @@ bool within_pytorchs_fp16(const ReferenceRun& reference, const RunResult& result
 
 class Gpt2Bf16 : public testing::TestWithParam<std::string> {};
 
-TEST_P(Gpt2Bf16, DeviatesNoMoreThanPyTorchDoes) {
+TEST_P(Gpt2Bf16, DeviatesNoMoreThanPyTorch) {
   const ReferenceRun reference = load_reference(GetParam());
   EXPECT_TRUE(within_pytorchs(reference, run_ebb(reference, {.dtype = DType::BF16})));
 }
 
-TEST_P(Gpt2Bf16, NorDoesItInFp16) {
+TEST_P(Gpt2Bf16, DeviatesNoMoreThanPyTorchInFp16) {
   const ReferenceRun reference = load_reference(GetParam());
   EXPECT_TRUE(within_pytorchs_fp16(reference, run_ebb(reference, {.dtype = DType::F16})));
 }
@@ -51,10 +51,9 @@ TEST_P(Gpt2Bf16, SmallestBudgetGivesTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Cases, Gpt2Bf16, testing::Values("constant", "clipped", "linear", "wide"),
                          [](const auto& info) { return info.param; });
 
-// ---- Planted defects
-// --------------------------------------------------------------------------------------------
+// ---- Defects that the comparison must find ------------------------------------------------------
 
-TEST(Gpt2Bf16PlantedDefect, AMicroBatchFedTwiceInPlaceOfAnotherIsFound) {
+TEST(Gpt2Bf16PlantedDefect, ARepeatedMicroBatchIsFound) {
   const ReferenceRun reference = load_reference("clipped");
   EXPECT_FALSE(within_pytorchs(
       reference, run_ebb(reference, {.dtype = DType::BF16, .change_step = [](auto& batches) {
@@ -62,13 +61,13 @@ TEST(Gpt2Bf16PlantedDefect, AMicroBatchFedTwiceInPlaceOfAnotherIsFound) {
                                      }})));
 }
 
-/// fp16 is that near to fp64 that bf16 in its place is found.
-TEST(Gpt2Bf16PlantedDefect, Bf16InPlaceOfFp16IsFound) {
+/// The tolerance of fp16 is small enough to find a run in bf16.
+TEST(Gpt2Bf16PlantedDefect, Bf16InsteadOfFp16IsFound) {
   const ReferenceRun reference = load_reference("clipped");
   EXPECT_FALSE(within_pytorchs_fp16(reference, run_ebb(reference, {.dtype = DType::BF16})));
 }
 
-TEST(Gpt2Bf16PlantedDefect, ALostLowHalfOfTheMastersIsFound) {
+TEST(Gpt2Bf16PlantedDefect, AMissingLowHalfOfTheMastersIsFound) {
   const ReferenceRun reference = load_reference("wide");
   const RunResult rounded = run_ebb(
       reference,

@@ -1,4 +1,4 @@
-// GPT-2 as a model: its size, its first weights, its evaluation and the configurations it refuses.
+// GPT-2 as a model: size, initial weights, evaluation and invalid configurations.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,10 +13,9 @@ namespace {
 
 constexpr size_t kSmallChunk = 256 << 10;
 
-// ---- Size
-// -------------------------------------------------------------------------------------------------------
+// ---- Size ---------------------------------------------------------------------------------------
 
-TEST(Sizes, NumParametersIsTheSumOfTheShapesForEveryPreset) {
+TEST(Sizes, NumParametersIsTheSumOfTheShapesOfEachPreset) {
   for (const Preset& preset : presets()) {
     const auto model = create_model(preset.config, MicroBatchShape{}, DType::BF16);
     uint64_t sum = 0;
@@ -32,7 +31,7 @@ TEST(Gpt2Size, Gpt2SmallHas124Million) {
   EXPECT_EQ(num_parameters(find_preset("gpt2-xl").config), 1'557'611'200u);
 }
 
-TEST(Gpt2Size, AnUnknownPresetIsAnErrorThatNamesThoseThereAre) {
+TEST(Gpt2Size, TheErrorOfAnUnknownPresetListsThePresets) {
   try {
     find_preset("gpt5");
     FAIL() << "no error";
@@ -44,8 +43,7 @@ TEST(Gpt2Size, AnUnknownPresetIsAnErrorThatNamesThoseThereAre) {
   }
 }
 
-// ---- First weights
-// ----------------------------------------------------------------------------------------------
+// ---- Initial weights ----------------------------------------------------------------------------
 
 struct Fresh {
   std::vector<std::vector<float>> parameters;  // by id
@@ -75,7 +73,7 @@ double expected_deviation(const Parameter& p) {
   return residual ? 0.02 / std::sqrt(2.0 * static_cast<double>(kToy.num_layers)) : 0.02;
 }
 
-/// Mean, deviation and the share within one deviation, each within five standard errors.
+/// Checks the mean, the deviation and the share within one deviation, each to five standard errors.
 void expect_normal(const std::vector<float>& values, double deviation, const std::string& name) {
   const double n = static_cast<double>(values.size());
   double sum = 0, squares = 0, inside = 0;
@@ -91,7 +89,7 @@ void expect_normal(const std::vector<float>& values, double deviation, const std
   EXPECT_NEAR(inside / n, share, 5 * std::sqrt(share * (1 - share) / n)) << name;
 }
 
-TEST(Gpt2Initialisation, IsThatOfGpt2) {
+TEST(Gpt2Initialisation, HasTheDistributionsOfGpt2) {
   const Gpt2 model(kToy, 1, 8, DType::F32);
   const Fresh fresh = fresh_weights(1, kSmallChunk);
   for (ParameterId id = 0; id < model.parameters().size(); ++id) {
@@ -106,7 +104,7 @@ TEST(Gpt2Initialisation, IsThatOfGpt2) {
   }
 }
 
-TEST(Gpt2Initialisation, NoTwoMatricesShareTheirNumbers) {
+TEST(Gpt2Initialisation, NoTwoMatricesHaveTheSameNumbers) {
   const Gpt2 model(kToy, 1, 8, DType::F32);
   const Fresh fresh = fresh_weights(1, kSmallChunk);
   std::set<int64_t> seen;
@@ -116,12 +114,12 @@ TEST(Gpt2Initialisation, NoTwoMatricesShareTheirNumbers) {
     if (p.shape.rank() != 2) continue;
     ++num_matrices;
     const double first = static_cast<double>(fresh.parameters[id][0]) / expected_deviation(p);
-    seen.insert(std::llround(first * 1e4));  // as far as two deviations agree after rounding
+    seen.insert(std::llround(first * 1e4));  // rounded, because the deviations of matrices differ
   }
   EXPECT_EQ(seen.size(), num_matrices);
 }
 
-TEST(Gpt2Initialisation, DependsOnTheSeedAlone) {
+TEST(Gpt2Initialisation, DependsOnlyOnTheSeed) {
   const Fresh one = fresh_weights(1, kSmallChunk);
   const Fresh other_layout = fresh_weights(1, 4 * kSmallChunk, DType::F32, 2);
   EXPECT_EQ(one.parameters, other_layout.parameters);
@@ -137,12 +135,11 @@ TEST(Gpt2Initialisation, DependsOnTheSeedAlone) {
   }
 }
 
-// ---- Evaluation
-// -------------------------------------------------------------------------------------------------
+// ---- Evaluation ---------------------------------------------------------------------------------
 
 class Gpt2Evaluation : public testing::TestWithParam<DType> {};
 
-TEST_P(Gpt2Evaluation, IsTheLossOfAStepWithTheSameWeights) {
+TEST_P(Gpt2Evaluation, EqualsTheLossOfAStepWithTheSameWeights) {
   const ReferenceRun reference = load_reference("wide");
   const auto owned = create_model(reference, GetParam());
   const Model& model = *owned;
@@ -159,7 +156,7 @@ TEST_P(Gpt2Evaluation, IsTheLossOfAStepWithTheSameWeights) {
     const auto batches = micro_batches_of(reference, reference.steps[s]);
     const uint64_t before = trainer.state_hash();
     const double evaluated = trainer.evaluate(batches);
-    EXPECT_EQ(trainer.state_hash(), before) << "an evaluation changed the state";
+    EXPECT_EQ(trainer.state_hash(), before) << "the evaluation changed the state";
     EXPECT_EQ(evaluated, trainer.evaluate(batches));
     EXPECT_EQ(evaluated, trainer.step(batches, 1e-3).loss) << "step " << s;
     EXPECT_NE(evaluated, trainer.evaluate(batches)) << "the step changed nothing";
@@ -169,8 +166,7 @@ TEST_P(Gpt2Evaluation, IsTheLossOfAStepWithTheSameWeights) {
 INSTANTIATE_TEST_SUITE_P(Types, Gpt2Evaluation, testing::Values(DType::F32, DType::BF16),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
-// ---- Refusals
-// ---------------------------------------------------------------------------------------------------
+// ---- Invalid configurations ---------------------------------------------------------------------
 
 struct Refusal {
   const char* name;
@@ -185,7 +181,7 @@ Gpt2Config toy_with(int64_t Gpt2Config::*field, int64_t value) {
   return config;
 }
 
-TEST(Gpt2Refusals, CarryTheNumbers) {
+TEST(Gpt2Configuration, InvalidOnesAreRejectedWithTheirNumbers) {
   const Refusal refusals[] = {
       {.name = "heads",
        .config = toy_with(&Gpt2Config::num_heads, 7),

@@ -1,4 +1,4 @@
-// config.json: what it says, in both spellings, and what is refused by name.
+// config.json: the fields of all architectures, in old and new spellings, and unsupported values.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -57,7 +57,7 @@ TEST_F(HfConfig, OldAndNewSpellingsOfRotaryPositions) {
   EXPECT_EQ(now.rotary.beta_fast, 32);
   EXPECT_EQ(now.rotary.original_max_positions, 16);
   Json json = config_of("llama");
-  json["rope_scaling"] = {{"type", "linear"}, {"factor", 2}};  // as the first ones said it
+  json["rope_scaling"] = {{"type", "linear"}, {"factor", 2}};  // the oldest spelling
   EXPECT_EQ(read<LlamaConfig>(json).rotary.scaling, RotaryScaling::Linear);
   json.erase("rope_scaling");
   EXPECT_EQ(read<LlamaConfig>(json).rotary.scaling, RotaryScaling::None);
@@ -65,7 +65,7 @@ TEST_F(HfConfig, OldAndNewSpellingsOfRotaryPositions) {
   EXPECT_EQ(read<LlamaConfig>(json).rotary.theta, 10000);
 }
 
-TEST_F(HfConfig, TheLlamaFamilyDiffersInDetails) {
+TEST_F(HfConfig, TheModelsOfTheLlamaFamilyDiffer) {
   const auto llama = read<LlamaConfig>(config_of("llama"));
   EXPECT_TRUE(llama.qkv_bias && llama.output_bias && llama.mlp_bias && !llama.tied_head);
   EXPECT_EQ(llama.head_dim, 6);
@@ -82,7 +82,7 @@ TEST_F(HfConfig, TheLlamaFamilyDiffersInDetails) {
   EXPECT_EQ(qwen2.head_dim, 6);  // hidden_size / heads
   const auto qwen3 = read<LlamaConfig>(config_of("qwen3"));
   EXPECT_TRUE(qwen3.qk_norm && !qwen3.qkv_bias);
-  Json first = config_of("llama");  // Llama 1 and 2 did not say it
+  Json first = config_of("llama");  // Llama 1 and 2 have no such field
   first.erase("num_key_value_heads");
   EXPECT_EQ(read<LlamaConfig>(first).num_kv_heads, 4);
 }
@@ -96,7 +96,7 @@ TEST_F(HfConfig, QwenMayHaveAWindowInAllLayers) {
   EXPECT_EQ(read<LlamaConfig>(json).sliding_window, 7);
   json["max_window_layers"] = 28;
   EXPECT_EQ(read<LlamaConfig>(json).sliding_window, std::nullopt);
-  json.erase("max_window_layers");  // 28, too
+  json.erase("max_window_layers");  // the default is 28
   EXPECT_EQ(read<LlamaConfig>(json).sliding_window, std::nullopt);
   json["max_window_layers"] = 1;
   EXPECT_SAYS(error_of<ConfigError>([&] { read<LlamaConfig>(json); }), "1 of 2 layers");
@@ -172,9 +172,9 @@ const Refusal kRefusals[] = {
     {"BertDecoder", "bert", set("is_decoder", true), "is_decoder is true"},
 };
 
-class HfConfigRefusals : public FolderTest, public testing::WithParamInterface<Refusal> {};
+class UnsupportedHfConfig : public FolderTest, public testing::WithParamInterface<Refusal> {};
 
-TEST_P(HfConfigRefusals, NameFileFieldAndValue) {
+TEST_P(UnsupportedHfConfig, IsRejectedWithFileFieldAndValue) {
   Json json = config_of(GetParam().of);
   GetParam().change(json);
   const std::string file = write("config.json", json_text(json));
@@ -183,20 +183,20 @@ TEST_P(HfConfigRefusals, NameFileFieldAndValue) {
   EXPECT_SAYS(error, file.c_str());
 }
 
-INSTANTIATE_TEST_SUITE_P(All, HfConfigRefusals, testing::ValuesIn(kRefusals),
+INSTANTIATE_TEST_SUITE_P(All, UnsupportedHfConfig, testing::ValuesIn(kRefusals),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST_F(HfConfig, FilesThatAreNoConfiguration) {
+TEST_F(HfConfig, AMissingOrInvalidFileIsAnError) {
   EXPECT_THROW(read_model_config(folder_.string()), IoError);
   write("config.json", "{\"a\": }");
   EXPECT_EQ(error_of<FormatError>([&] { read_model_config(folder_.string()); }).offset, 6u);
 }
 
-TEST_F(HfConfig, IsCarriedOverWithTheNewType) {
+TEST_F(HfConfig, IsCopiedWithTheNewTypeAndTheTokenizer) {
   write("from/config.json", R"({"z": 1, "dtype": "float32", "a": {"b": [1.5, null]}})");
   write("from/tokenizer.json", "tokens");
   write("from/generation_config.json", "{}");
-  write("from/optimizer.pt", "not carried");
+  write("from/optimizer.pt", "not copied");
   write("from/additional_chat_templates/x.jinja", "x");
   std::filesystem::create_directory(path("to"));
   write_model_files(path("from"), Gpt2Config{}, DType::BF16, path("to"));

@@ -1,5 +1,5 @@
-// Models that transformers saved: the losses are those that it computes, and what was loaded is
-// written again with the same bytes.
+// Models that transformers saved. The losses equal those of transformers, and loaded weights are
+// written with the same bytes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 
 class HfFolder : public FolderTest, public testing::WithParamInterface<std::string> {
  protected:
-  /// Largest relative deviation of the losses; `plant` may spoil the model first.
+  /// The largest relative deviation of the losses. `plant` may change the model before.
   template <class Plant>
   double deviation(const Plant& plant) const {
     const HfLosses expected = read_hf_losses(GetParam());
@@ -30,12 +30,12 @@ class HfFolder : public FolderTest, public testing::WithParamInterface<std::stri
   }
 };
 
-TEST_P(HfFolder, LossesAreThoseOfTransformers) {
+TEST_P(HfFolder, LossesEqualThoseOfTransformers) {
   EXPECT_LT(deviation([](LoadedModel&) {}), 1e-5);
 }
 
-/// Swapped halves of any matrix, rows or columns, show in the losses.
-TEST_P(HfFolder, PlantedSwapsOfRowsAreFound) {
+/// The test swaps the halves of the first matrix with an even number of rows.
+TEST_P(HfFolder, SwappedRowsAreFound) {
   EXPECT_GT(deviation([](LoadedModel& loaded) {
               const Parameters& all = loaded.model().parameters();
               for (ParameterId id = 0; id < all.size(); ++id) {
@@ -50,9 +50,9 @@ TEST_P(HfFolder, PlantedSwapsOfRowsAreFound) {
 
 StoredType type_of(const SafetensorsFolder& folder) { return folder.tensors()[0].stored->type; }
 
-TEST_P(HfFolder, WhatWasLoadedIsWrittenWithTheSameBytes) {
+TEST_P(HfFolder, LoadedWeightsAreWrittenWithTheSameBytes) {
   const SafetensorsFolder original(hf_folder(GetParam()));
-  // Masters of bf16 weights are split, and put together again.
+  // In bf16 the masters are split and joined again.
   for (const DType dtype : {DType::F32, DType::BF16}) {
     const std::string to = path(std::string(name_of(dtype)));
     std::filesystem::create_directory(to);
@@ -75,14 +75,14 @@ TEST_P(HfFolder, WhatWasLoadedIsWrittenWithTheSameBytes) {
   }
 }
 
-TEST_P(HfFolder, ConfigurationsAreWrittenAndReadTheSame) {
+TEST_P(HfFolder, AWrittenConfigurationIsReadAgain) {
   const std::string json = make_config_json(read_model_config(hf_folder(GetParam())), DType::BF16);
   write("config.json", json);
   EXPECT_EQ(make_config_json(read_model_config(folder_.string()), DType::BF16), json);
   EXPECT_NE(json.find(R"("torch_dtype": "bfloat16")"), std::string::npos);
 }
 
-TEST_P(HfFolder, EveryTensorIsNeeded) {
+TEST_P(HfFolder, EachMissingTensorIsAnError) {
   const SafetensorsFolder original(hf_folder(GetParam()));
   const ModelConfig config = read_model_config(hf_folder(GetParam()));
   const auto model = create_model(config, {}, DType::F32);

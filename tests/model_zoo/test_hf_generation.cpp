@@ -1,5 +1,5 @@
-// Evaluation and generation beside transformers: the same logits, and the same text where each
-// token is the likeliest. Skips where no Python has transformers; EBB_PYTHON names one.
+// Evaluation and generation give the logits and the greedy text of transformers. The test is
+// skipped if Python has no transformers; EBB_PYTHON names a Python.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ const std::vector<int32_t> kTokens = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9};
 const std::vector<int32_t> kPrompt = {3, 1, 4, 1, 5};
 constexpr int64_t kMaxTokens = 10;
 
-/// A folder's weights, in an inference of some passes.
+/// An inference with the weights of a folder.
 struct Loaded {
   PreparedInference prepared;
   std::unique_ptr<Device> device;

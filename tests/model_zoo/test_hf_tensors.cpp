@@ -1,4 +1,4 @@
-// Names and shapes of tensors: older spellings that are read, and what is refused.
+// Names and shapes of tensors: older names that are read, and invalid tensors that are rejected.
 #include <gtest/gtest.h>
 
 #include "device/errors.h"
@@ -9,7 +9,7 @@
 namespace ebb::test {
 namespace {
 
-/// A folder with the weights of a case, changed.
+/// A folder with changed weights of a case.
 class HfTensors : public FolderTest {
  protected:
   struct Weights {
@@ -89,7 +89,7 @@ TEST_F(HfTensors, OlderBertHasOtherNamesAndHeads) {
   EXPECT_NO_THROW(match());
 }
 
-TEST_F(HfTensors, ACopyOfATiedWeightThatDiffersIsRefused) {
+TEST_F(HfTensors, ADifferentCopyOfATiedWeightIsRejected) {
   use("qwen2");
   weights_.copy("model.embed_tokens.weight", "lm_head.weight");
   EXPECT_NO_THROW(match());
@@ -98,7 +98,7 @@ TEST_F(HfTensors, ACopyOfATiedWeightThatDiffersIsRefused) {
   EXPECT_SAYS(error, "'lm_head.weight' differs from 'model.embed_tokens.weight'");
 }
 
-TEST_F(HfTensors, ATensorTooManyIsRefusedWithFileAndOffset) {
+TEST_F(HfTensors, AnUnknownTensorIsRejectedWithFileAndOffset) {
   use("mistral");
   weights_.add({"model.layers.2.input_layernorm.weight", StoredType::F16, {20}},
                std::string(40, 0));
@@ -108,7 +108,7 @@ TEST_F(HfTensors, ATensorTooManyIsRefusedWithFileAndOffset) {
   EXPECT_GT(error.offset, 100u);
 }
 
-TEST_F(HfTensors, AWrongShapeIsRefused) {
+TEST_F(HfTensors, AWrongShapeIsRejected) {
   use("gpt2");
   TensorSpec& spec = weights_.specs[weights_.find("transformer.h.1.mlp.c_fc.weight")];
   EXPECT_EQ(spec.shape, (std::vector<uint64_t>{12, 20}));  // transposed
@@ -118,14 +118,14 @@ TEST_F(HfTensors, AWrongShapeIsRefused) {
               "describes has [12, 20]");
 }
 
-TEST_F(HfTensors, ATypeThatHoldsNoWeightsIsRefused) {
+TEST_F(HfTensors, ATypeThatIsNotForWeightsIsRejected) {
   use("qwen2");
   weights_.specs[weights_.find("model.norm.weight")].type = StoredType::I32;
   EXPECT_SAYS(error_of<FormatError>([&] { match(); }), "'model.norm.weight' is I32 [24]");
 }
 
-/// Strips are smaller than this tensor: transposed and not, its elements arrive at their places.
-TEST_F(HfTensors, LargeTensorsPassInStrips) {
+/// The tensor is larger than the strips in which tensors are read and transposed.
+TEST_F(HfTensors, LargeTensorsAreReadInStrips) {
   constexpr uint64_t kRows = 3001, kColumns = 4003;
   for (const bool transposed : {false, true}) {
     const std::vector<MappedTensor> tensors = {{.parameter = 5,
@@ -136,7 +136,7 @@ TEST_F(HfTensors, LargeTensorsPassInStrips) {
                                                 .transposed = transposed,
                                                 .name = "w"}};
     const auto value = [](uint64_t row, uint64_t column) {
-      return static_cast<float>(row * 5003 + column);  // exact: below 2^24
+      return static_cast<float>(row * 5003 + column);  // exact, because it is below 2^24
     };
     SafetensorsFolderWriter writer(folder_.string(), stored_tensors(tensors, StoredType::F32));
     size_t largest = 0;

@@ -1,5 +1,5 @@
-// Folders that Ebb writes, in transformers: a trained model has the same losses there. Skips where
-// no Python has transformers; EBB_PYTHON names one.
+// Transformers computes the same losses with the folders that Ebb writes. The test is skipped if
+// Python has no transformers; EBB_PYTHON names a Python.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 class HfTransformers : public FolderTest {};
 
-TEST_F(HfTransformers, HaveTheLossesOfWhatEbbTrained) {
+TEST_F(HfTransformers, HasTheLossesOfTrainedModels) {
   EBB_SKIP_WITHOUT_PYTHON("torch, transformers");
   std::string command = python() + " " + source_path("tests/model_zoo/transformers_losses.py");
   std::vector<std::vector<double>> own;
@@ -28,7 +28,7 @@ TEST_F(HfTransformers, HaveTheLossesOfWhatEbbTrained) {
     for (const HfLosses::Batch& batch : data.batches) model.train(batch, 0.01);
     own.emplace_back();
     for (const HfLosses::Batch& batch : data.batches) own.back().push_back(model.loss(batch));
-    EXPECT_GT(std::abs(own.back()[0] - data.losses[0]), 1e-3) << name << " has not learned";
+    EXPECT_GT(std::abs(own.back()[0] - data.losses[0]), 1e-3) << name << " was not trained";
     std::filesystem::create_directory(path(name));
     model.store(path(name), StoredType::F32, 10'000);
     write_model_files(hf_folder(name), model.config(), DType::F32, path(name));

@@ -1,4 +1,5 @@
-// How fast heads turn: against transformers, for published configurations; and what is refused.
+// The rotary frequencies of published configurations equal those of transformers. Invalid
+// configurations are rejected.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,7 +10,7 @@
 namespace ebb::test {
 namespace {
 
-TEST(RotaryFrequencies, AreThoseOfTransformers) {
+TEST(RotaryFrequencies, EqualThoseOfTransformers) {
   const nlohmann::json all = read_fixture("rotary");
   EXPECT_EQ(all.size(), 7u);
   for (const auto& [name, expected] : all.items()) {
@@ -30,7 +31,7 @@ struct Refusal {
   const char* named;
 };
 
-TEST(RotaryFrequencies, RefusalsCarryTheNumbers) {
+TEST(RotaryFrequencies, InvalidConfigurationsAreRejectedWithTheirNumbers) {
   const Refusal refusals[] = {
       {.rotary = {}, .head_dim = 7, .named = "7"},
       {.rotary = {.theta = 0}, .named = "theta"},

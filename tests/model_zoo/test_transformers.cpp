@@ -1,5 +1,5 @@
-// The Llama family and BERT against Hugging Face's transformers in fp64: logits and training in
-// fp32 and bf16, under the smallest budget too, and the defects that the comparison finds.
+// The Llama family and BERT are near transformers in fp64: logits, and training in fp32 and in 16
+// bits, also with the smallest memory budget. The comparison finds defects.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kSmallChunk = 256 << 10;  // in fp32
 
-// Transformers' own fp32 runs deviate by up to 2e-7 (losses), 6e-7 (norms), 1.2e-4 (weights) and
+// The fp32 runs of transformers deviate by up to 2e-7 (losses), 6e-7 (norms), 1.2e-4 (weights) and
 // 1e-6 (logits).
 bool losses_agree(const Deviation& d) { return d.loss < 1e-6; }
 bool norms_agree(const Deviation& d) { return d.norm < 4e-6; }
@@ -33,10 +33,9 @@ ReferenceRun load(const std::string& name) {
 const auto kCases = testing::Values("llama2", "llama3", "linear", "yarn", "mistral", "qwen2",
                                     "qwen3", "packed", "mlm");
 
-// ---- Logits
-// ------------------------------------------------------------------------------------------------
+// ---- Logits -------------------------------------------------------------------------------------
 
-/// A model that also leaves its logits (B, T, V) where a test finds them.
+/// A model that also copies its logits (B, T, V) for the test.
 class ShowsLogits : public Model {
  public:
   ShowsLogits(const ReferenceRun& reference, std::vector<float>& logits)
@@ -61,7 +60,7 @@ class ShowsLogits : public Model {
   std::vector<float>& logits_;
 };
 
-/// Largest deviation, relative to the largest logit.
+/// The largest deviation, relative to the largest logit.
 double logits_deviation(const ReferenceRun& reference) {
   std::vector<float> logits;
   const ShowsLogits model(reference, logits);
@@ -76,7 +75,7 @@ double logits_deviation(const ReferenceRun& reference) {
   const ReferenceLogits& want = reference.logits;
   EXPECT_EQ(want.values.size(), (logits.size() + want.stride - 1) / want.stride);
   for (size_t i = 0; i < want.values.size(); ++i) {
-    if (want.values[i] == 0) continue;  // nobody looks
+    if (want.values[i] == 0) continue;  // padding
     const auto own = static_cast<double>(logits.at(i * want.stride));
     largest = std::fmax(largest, std::abs(own - want.values[i]) / want.max);
   }
@@ -92,8 +91,7 @@ TEST_P(Transformers, GiveTheSameLogits) {
   EXPECT_GT(deviation, 0);
 }
 
-// ---- Training
-// ----------------------------------------------------------------------------------------------
+// ---- Training -----------------------------------------------------------------------------------
 
 TEST_P(Transformers, TrainTheSame) {
   const ReferenceRun reference = load(GetParam());
@@ -103,14 +101,14 @@ TEST_P(Transformers, TrainTheSame) {
   EXPECT_TRUE(weights_agree(d)) << testing::PrintToString(d);
 }
 
-TEST_P(Transformers, LearningRatesAreThoseOfTheRun) {
+TEST_P(Transformers, LearningRatesEqualThoseOfTransformers) {
   const ReferenceRun reference = load(GetParam());
   for (size_t s = 0; s < reference.steps.size(); ++s) {
     EXPECT_DOUBLE_EQ(reference.learning_rate.at(s), reference.learning_rates[s]) << "step " << s;
   }
 }
 
-/// In half precision with fp32 masters: transformers' own run says how much rounding may cost.
+/// The allowed deviation in 16 bits with fp32 masters is 1.5 times that of transformers.
 testing::AssertionResult within_transformers(const ReferenceRun& reference, const RunResult& result,
                                              DType dtype = DType::BF16) {
   const bool is_bf16 = dtype == DType::BF16;
@@ -126,7 +124,7 @@ testing::AssertionResult within_transformers(const ReferenceRun& reference, cons
          << " (norms, transformers " << their_norm << ")";
 }
 
-TEST_P(Transformers, DeviateNoLessInHalfPrecision) {
+TEST_P(Transformers, DeviateAsMuchInHalfPrecision) {
   const ReferenceRun reference = load(GetParam());
   for (const DType dtype : {DType::BF16, DType::F16}) {
     const RunResult result = run_ebb(reference, {.dtype = dtype});
@@ -161,7 +159,7 @@ TEST(TransformersRuns, SmallestBudgetMovesChunksInEveryStep) {
   }
 }
 
-TEST(TransformersRuns, EveryScheduleGivesTheSameBits) {
+TEST(TransformersRuns, VerticalOrderAndOffloadingGiveTheSameBits) {
   for (const char* name : {"qwen3", "mlm"}) {
     const ReferenceRun reference = load(name);
     const RunResult plain = run_ebb(reference);
@@ -176,8 +174,7 @@ TEST(TransformersRuns, EveryScheduleGivesTheSameBits) {
   }
 }
 
-// ---- Planted defects
-// --------------------------------------------------------------------------------------------
+// ---- Defects that the comparison must find ------------------------------------------------------
 
 struct Defect {
   const char* name;
@@ -217,14 +214,14 @@ Deviation with_inputs(const std::string& name, const std::function<void(Referenc
   return deviation(reference, run_ebb(reference));
 }
 
-TEST(TransformersPlantedDefect, DocumentsThatSeeEachOtherAreFound) {
+TEST(TransformersPlantedDefect, AMissingDocumentMaskIsFound) {
   EXPECT_FALSE(losses_agree(with_inputs("packed", [](ReferenceMicroBatch& b) {
     std::fill(b.document_starts.begin(), b.document_starts.end(), 0);
   })));
 }
 
 TEST(TransformersPlantedDefect, PositionsThatDoNotRestartMakeNoDifferenceToRotaryAttention) {
-  // Only differences of positions count, and documents do not see each other.
+  // Rotary attention depends only on differences of positions within a document.
   EXPECT_TRUE(losses_agree(with_inputs("packed", [](ReferenceMicroBatch& b) {
     for (size_t i = 0; i < b.positions.size(); ++i) {
       b.positions[i] = static_cast<int32_t>(i % 13);
@@ -232,25 +229,25 @@ TEST(TransformersPlantedDefect, PositionsThatDoNotRestartMakeNoDifferenceToRotar
   })));
 }
 
-TEST(TransformersPlantedDefect, PositionsThatStandStillAreFound) {
+TEST(TransformersPlantedDefect, ConstantPositionsAreFound) {
   EXPECT_FALSE(losses_agree(with_inputs("packed", [](ReferenceMicroBatch& b) {
     std::fill(b.positions.begin(), b.positions.end(), 0);
   })));
 }
 
-TEST(TransformersPlantedDefect, PaddingThatIsSeenIsFound) {
+TEST(TransformersPlantedDefect, PaddingThatIsNotMaskedIsFound) {
   EXPECT_FALSE(losses_agree(with_inputs("mlm", [](ReferenceMicroBatch& b) {
     std::fill(b.document_starts.begin(), b.document_starts.end(), 0);
   })));
 }
 
-TEST(TransformersPlantedDefect, AForgottenTokenTypeIsFound) {
+TEST(TransformersPlantedDefect, AMissingTokenTypeIsFound) {
   EXPECT_FALSE(losses_agree(with_inputs("mlm", [](ReferenceMicroBatch& b) {
     std::fill(b.token_types.begin(), b.token_types.end(), 0);
   })));
 }
 
-TEST(TransformersPlantedDefect, ALostLowHalfOfTheMastersIsFound) {
+TEST(TransformersPlantedDefect, AMissingLowHalfOfTheMastersIsFound) {
   const ReferenceRun reference = load("qwen3");
   const RunResult rounded = run_ebb(
       reference,

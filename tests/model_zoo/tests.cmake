@@ -1,11 +1,11 @@
-# Numbers against PyTorch: under ThreadSanitizer the trainer's own tests have the same threads.
+# Comparisons with PyTorch. They are not run with ThreadSanitizer, because the tests of the trainer use the same threads.
 ebb_test(test_gpt2
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_gpt2.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_gpt2_bf16.cpp ${CMAKE_CURRENT_LIST_DIR}/test_gpt2_model.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_mlp.cpp
-  LIBS test_support NOT_TSAN)
+  LIBS test_support Eigen3::Eigen NOT_TSAN)
 
-# Under ThreadSanitizer test_inference has the same threads.
+# Not with ThreadSanitizer, because test_inference uses the same threads.
 ebb_test(test_generation SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_generation.cpp LIBS ebb_model_zoo NOT_TSAN)
 
 ebb_test(test_hugging_face

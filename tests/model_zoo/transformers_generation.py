@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What transformers makes of the models of folders, in fp64, as JSON: for each folder the logits after every token of a
-text, and the text's greedy continuation.
+"""Prints results of transformers in fp64 as JSON: for the model of each folder the logits after each token of a text, and
+the greedy continuation of a prompt.
 
 Usage: transformers_generation.py '{"tokens": [...], "prompt": [...], "max_tokens": N}' FOLDER [FOLDER ...]
 """

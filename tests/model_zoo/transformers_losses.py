@@ -2,7 +2,7 @@
 """Prints the losses that transformers computes, in fp64, with the models of folders: a JSON list of lists.
 
 Usage: transformers_losses.py FOLDER LOSSES_JSON [FOLDER LOSSES_JSON ...]
-LOSSES_JSON holds the batches, as tests/fixtures/make_hf_folders.py writes them.
+LOSSES_JSON contains the batches in the format of tests/fixtures/make_hf_folders.py.
 """
 
 import json

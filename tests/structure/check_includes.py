@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Who may include whom: reads every #include of the tree and prints those that the rules forbid.
+"""Reads each #include of the tree and prints those that the rules for modules forbid.
 
 Usage: check_includes.py --root DIR [--public HEADER...]
-Headers given as public may include each other and the standard library alone.
-Exit code: 0 where nothing is forbidden, 1 otherwise.
+Public headers may include each other and the standard library, and nothing else.
+Exit code: 0 if no #include is forbidden, otherwise 1.
 """
 
 import argparse
@@ -38,13 +38,13 @@ MAY_INCLUDE = {
     "bench": EVERYTHING | {"tools"},
     "examples": EVERYTHING,
 }
-# What only some files of a module may be included for.
+# Modules of which another module may include some files only.
 ONLY = {
     ("autograd", "chunk"): {"chunk/layout.h"},
     ("scheduler/search", "device/sim"): {"device/sim/sim_device.h"},  # a dry run counts on this device
 }
 FOR_EVERYBODY = {"device/errors.h"}
-# The emulated GPU of the tests stands in for CUDA's own headers and libraries, under their names.
+# The emulated GPU of the tests replaces the headers and libraries of CUDA and has their names.
 EMULATION = "tests/cuda_emulation/"
 SUFFIXES = {".h", ".hpp", ".cpp", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
@@ -53,7 +53,7 @@ STANDARD_HEADER = re.compile(r"^[a-z0-9_]+$")
 
 
 def module_of(path):
-    """The module of a file or an include path, or None where it is in none."""
+    """The module of a file or an include path, or None."""
     parts = path.split("/")[:-1]
     for length in range(len(parts), 0, -1):
         name = "/".join(parts[:length])
@@ -83,7 +83,7 @@ def why_module_forbidden(module, target, path):
 
 
 def why_forbidden(root, file, path, quoted, public):
-    """What is wrong with one #include, or None. `file` is relative to root."""
+    """Why one #include is forbidden, or None. `file` is relative to root."""
     name = file.as_posix()
     own = module_of(name)
     module = "cuda" if name.startswith(EMULATION) else own
@@ -96,17 +96,17 @@ def why_forbidden(root, file, path, quoted, public):
         if not (root / path).is_file() and not (module == "examples" and path == "ebb/ebb.h"):
             return "there is no such file"
     elif module != "cuda" and CUDA_HEADER.match(path):
-        return "CUDA headers are for cuda/ alone"
+        return "only cuda/ may include CUDA headers"
     if name in public:
         if target and path not in public:
             return "a public header includes one that is not installed"
         if not target and (quoted or not STANDARD_HEADER.match(path)):
-            return "a public header may include public headers and the standard library alone"
+            return "a public header may include only public headers and the standard library"
     return None
 
 
 def forbidden_includes(root, public=()):
-    """Lines "file:line: #include path: why", sorted."""
+    """Sorted lines "file:line: #include path: reason"."""
     public = set(public)
     found = []
     for folder in sorted({module.split("/")[0] for module in MAY_INCLUDE}):

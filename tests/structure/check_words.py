@@ -2,9 +2,9 @@
 """Finds identifiers and phrases that the glossary (docs/glossary.md) has retired.
 
 Usage: check_words.py --root DIR
-Code, comments, messages, scripts and documents are searched; recorded results of benchmarks are not. Ordinary English words
-are not forbidden: a phrase is listed only where it has no other sense in this project.
-Exit code: 0 where nothing is found, 1 otherwise.
+The check reads code, comments, messages, scripts and documents, but no recorded results of benchmarks. Ordinary English
+words are allowed: a phrase is listed only if it has no other sense in this project.
+Exit code: 0 if no retired word is found, otherwise 1.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import pathlib
 import re
 import sys
 
-# Names that another name has replaced. Each is searched as a whole word.
+# Names that another name has replaced. Each is matched as a whole word.
 IDENTIFIERS = """
 Moment begin_moment end_moment begin_loss_moment between_moments first_moment last_moment next_moment_
 BlockBoundary BlockFunction pass_block recomputed_blocks num_model_blocks
@@ -39,7 +39,7 @@ finish_gradient submit_finish finish_order pass_gradient
 ebb_room EBB_ROOMS check_house
 """.split()
 
-# (phrase, folders and files where it is searched; empty: everywhere)
+# (phrase, folders and files in which it is retired; empty: all)
 CORE = ("autograd/", "chunk/", "cuda/", "device/", "scheduler/", "system/", "tools/", "docs/", "README.md", "bench/", "tests/")
 PHRASES = [
     (r"at home", ()),
@@ -70,7 +70,7 @@ PHRASES = [
 FOLDERS = ("autograd", "bench", "chunk", "cmake", "comm", "cpu_adam", "cuda", "device", "docs", "ebb", "examples", "io", "model_zoo", "python",
            "scheduler", "system", "tests", "tools")
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh", ".py", ".md", ".cmake", ".txt", ".html", ".in", ".json", ""}
-# The lists themselves, recorded results, the data of tests, and pictures.
+# The lists of retired words, recorded results, the data of tests, and pictures.
 SKIPPED = ("tests/structure/check_words.py", "tests/structure/test_check_words.py", "bench/results/", "tests/fixtures/", "docs/pictures/",
            "tests/io/fuzz_corpus/")
 COMMENT_BREAK = re.compile(r"[ \t]*\n[ \t]*(?://[/!]?<?|#|\*)?[ \t]*")
@@ -87,17 +87,17 @@ def files_below(root):
             continue
         try:
             yield name, file.read_text(encoding="utf-8")
-        except UnicodeDecodeError:  # not a text
+        except UnicodeDecodeError:  # not a text file
             continue
 
 
 def unwrapped(text):
-    """The text with a space for each line break, comment signs left out; offsets are kept by padding."""
+    """The text with a space for each line break and without comment signs. Padding keeps the offsets."""
     return COMMENT_BREAK.sub(lambda match: " " + "\0" * (len(match[0]) - 1), text)
 
 
 def words_in(name, text):
-    """(line number, word) of every retired identifier and phrase of a file."""
+    """(line number, word) of each retired identifier and phrase of a file."""
     pattern = re.compile(r"\b(" + "|".join(map(re.escape, IDENTIFIERS)) + r")\b")
     for match in pattern.finditer(text):
         yield text.count("\n", 0, match.start()) + 1, match[0]
@@ -111,7 +111,7 @@ def words_in(name, text):
 
 
 def retired_words(root):
-    """Lines "file:line: word", sorted."""
+    """Sorted lines "file:line: word"."""
     return sorted(f"{name}:{line}: {word}" for name, text in files_below(root) for line, word in words_in(name, text))
 
 
@@ -121,7 +121,7 @@ def main():
     found = retired_words(parser.parse_args().root)
     for line in found:
         print(line)
-    print(f"{len(found)} retired words; docs/glossary.md has the words to use")
+    print(f"{len(found)} retired words; docs/glossary.md lists the words to use")
     return 1 if found else 0
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The check of include directions finds every kind of planted violation, and nothing in a tree that keeps the rules."""
+"""check_includes.py finds each kind of forbidden #include, and none in a tree that follows the rules."""
 
 import pathlib
 import sys
@@ -96,10 +96,10 @@ def violations(files):
 
 
 class IncludeDirections(unittest.TestCase):
-    def test_legal_tree(self):
+    def test_a_tree_that_follows_the_rules_passes(self):
         self.assertEqual(violations(LEGAL), [])
 
-    def test_each_planted_violation_is_found_and_named(self):
+    def test_each_forbidden_include_is_found_and_named(self):
         for file, include in FORBIDDEN:
             with self.subTest(file=file, include=include):
                 found = violations({**LEGAL, file: LEGAL[file] + "// first\n" + include + "\n"})
@@ -107,8 +107,7 @@ class IncludeDirections(unittest.TestCase):
                 self.assertEqual(len(found), 1, found)
                 self.assertTrue(found[0].startswith(f"{file}:{line}: "), found)
 
-
-    def test_a_file_outside_of_every_module_is_named(self):
+    def test_a_file_that_belongs_to_no_module_is_named(self):
         found = violations({**LEGAL, "scheduler/stray.h": ""})
         self.assertEqual(found, ["scheduler/stray.h: belongs to no module"])
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The check of retired words finds planted ones, across lines of a comment too, and no ordinary English."""
+"""check_words.py finds retired words, also across the lines of a comment, and accepts ordinary English."""
 
 import pathlib
 import sys
@@ -38,16 +38,16 @@ def found_in(files):
 
 
 class RetiredWords(unittest.TestCase):
-    def test_ordinary_words_are_free(self):
+    def test_ordinary_words_are_accepted(self):
         self.assertEqual(found_in({"scheduler/a.h": ORDINARY, "docs/a.md": ORDINARY}), [])
 
-    def test_each_planted_word_is_found_and_named(self):
+    def test_each_retired_word_is_found_and_named(self):
         for name, text, word in PLANTED:
             with self.subTest(name=name, text=text):
                 text = "first line\n" + text + "\n"
                 self.assertEqual(found_in({name: text}), [f"{name}:2: {word}"])
 
-    def test_recorded_results_and_fixtures_are_left_alone(self):
+    def test_recorded_results_and_fixtures_are_not_checked(self):
         self.assertEqual(found_in({"bench/results/a.md": "at home", "tests/fixtures/a.json": "at home"}), [])
 
 

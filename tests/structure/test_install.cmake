@@ -1,4 +1,4 @@
-# Installs the build, then configures, builds and runs the examples as an outside project that knows the prefix alone.
+# Installs the build. Then configures, builds and runs the examples as a separate project that gets only the prefix.
 cmake_minimum_required(VERSION 3.25)
 
 function(run what)
@@ -24,7 +24,7 @@ expect("IS_SYMLINK ${prefix}/${LIBRARY_DIR}/${SONAME}")
 run("the installed command" ${prefix}/bin/ebb --version)
 expect("\"${output}\" MATCHES \"${VERSION}\"")
 
-# Ebb's own dependencies must not be needed by those who use it.
+# A project that uses Ebb must not need the dependencies of Ebb.
 set(hidden)
 foreach(package TBB fmt nlohmann_json PkgConfig Eigen3 CUDAToolkit)
   list(APPEND hidden -D CMAKE_DISABLE_FIND_PACKAGE_${package}=ON)
@@ -41,7 +41,7 @@ set(first ${CMAKE_MATCH_1})
 set(last ${CMAKE_MATCH_2})
 expect("\"${first}\" GREATER 0 AND \"${last}\" LESS \"${first}\"")
 
-# Three ways to accumulate give one curve (else it ends with 1), and the digits are learned.
+# Three ways to accumulate gradients give the same losses (otherwise the exit code is 1), and the model learns the digits.
 run("mnist_mlp" ${WORK_DIR}/build/mnist_mlp/mnist_mlp ${SOURCE_DIR}/examples/mnist_mlp/digits)
 message("${output}")
 string(REGEX MATCHALL "right [0-9.]+" all_right "${output}")
@@ -52,7 +52,7 @@ endforeach()
 list(LENGTH all_right num_right)
 expect("${num_right} EQUAL 3")
 
-# A run that was stopped between two saves ends as one that was not.
+# A run that was stopped between two saves and resumed ends with the same state.
 set(pretrain ${WORK_DIR}/build/pretrain/pretrain ${SOURCE_DIR}/scheduler)
 run("pretrain" ${pretrain} ${WORK_DIR}/whole 30)
 message("${output}")
@@ -61,9 +61,9 @@ run("pretrain, stopped" ${pretrain} ${WORK_DIR}/stopped 30 15)
 run("pretrain, resumed" ${pretrain} ${WORK_DIR}/stopped 30)
 string(REGEX MATCH "state [0-9a-f]+" resumed "${output}")
 expect("\"${whole}\" MATCHES \"state\" AND \"${whole}\" STREQUAL \"${resumed}\"")
-expect("NOT \"${output}\" MATCHES \"step 10 \"")  # it did not begin anew
+expect("NOT \"${output}\" MATCHES \"step 10 \"")  # the run did not restart
 
-# What one example wrote, the next trains on (it ends with 1 where that was worth nothing), and the command reads.
+# The next example continues with the weights of the previous one (the exit code is 1 if they do not help), and ebb reads them.
 run("finetune" ${WORK_DIR}/build/finetune/finetune ${WORK_DIR}/whole/weights ${SOURCE_DIR}/README.md ${WORK_DIR}/finetuned 20)
 message("${output}")
 # A folder that transformers wrote, and tokens that count up by one.

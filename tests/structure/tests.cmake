@@ -1,5 +1,5 @@
-# The structure of the code: who includes whom, headers that stand alone, and the installed package used by an outside project.
-# Nothing here is for a sanitizer: its runtime would have to be linked into the outside project too.
+# Tests of the structure: include rules, retired words, headers that compile alone, and the installed package in a separate
+# project. They do not run with sanitizers, because the separate project would need the runtime of the sanitizer.
 if(EBB_SANITIZE)
   return()
 endif()
@@ -37,7 +37,7 @@ add_test(NAME test_package COMMAND sh ${dir}/test_package ${CMAKE_CPACK_COMMAND}
 ebb_test_properties(test_package fast)
 set_tests_properties(test_package PROPERTIES SKIP_RETURN_CODE 77 FIXTURES_SETUP package)
 
-# The same on Ubuntu 24.04; both skip visibly where its archive is not to be had.
+# The same on Ubuntu 24.04. Both tests are skipped if its archive cannot be reached.
 add_test(NAME test_package_on_ubuntu
   COMMAND sh ${dir}/test_package_on_ubuntu ${CMAKE_CURRENT_BINARY_DIR}/package/packages ${CMAKE_CURRENT_BINARY_DIR}/package_on_ubuntu)
 ebb_test_properties(test_package_on_ubuntu fast)
@@ -46,7 +46,7 @@ add_test(NAME test_build_on_ubuntu COMMAND sh ${dir}/test_build_on_ubuntu ${PROJ
 ebb_test_properties(test_build_on_ubuntu slow)
 set_tests_properties(test_build_on_ubuntu PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 7200)
 
-# What the pages say is what happens.
+# The commands in the README and in docs/ must work.
 set(docs_dir ${dir}/../docs)
 add_test(NAME test_docs
   COMMAND Python3::Interpreter ${docs_dir}/run_commands.py --root ${PROJECT_SOURCE_DIR} --ebb $<TARGET_FILE:ebb>)
@@ -54,7 +54,7 @@ ebb_test_properties(test_docs fast)
 add_test(NAME test_docs_finds_planted COMMAND Python3::Interpreter ${docs_dir}/test_run_commands.py)
 ebb_test_properties(test_docs_finds_planted fast)
 
-# Installs gigabytes where EBB_PYTHON does not name a Python that has them; skips visibly where it cannot.
+# Installs several gigabytes unless EBB_PYTHON names a Python with these modules. Skipped if it cannot install them.
 add_test(NAME test_with_transformers
   COMMAND sh ${dir}/../with_transformers ${PROJECT_BINARY_DIR}/python ${PROJECT_BINARY_DIR})
 ebb_test_properties(test_with_transformers slow)

@@ -1,11 +1,11 @@
 # shellcheck shell=sh
-# What the two checks on Ubuntu 24.04 have in common. Sourced, with `check` their name and `work` a folder.
-# EBB_UBUNTU_MIRROR names another mirror.
+# Shared functions of the two tests on Ubuntu 24.04. The caller sets `check` to its name and `work` to a folder.
+# EBB_UBUNTU_MIRROR selects another mirror.
 mirror=${EBB_UBUNTU_MIRROR:-http://archive.ubuntu.com/ubuntu}
 fail() { echo "$check: $*" >&2; exit 1; }
 skip() { echo "skipped: $*"; exit 77; }
 
-# Sets `keyring` to Ubuntu's keys. What is downloaded is trusted by these, and the package they come in by its sum.
+# Sets `keyring` to the keys of Ubuntu, which verify all downloads. A checksum verifies the package of the keys.
 get_keyring() {
   package=ubuntu-keyring_2023.11.28.1_all.deb
   sum=36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8
@@ -17,7 +17,7 @@ get_keyring() {
   keyring="$work/keyring/usr/share/keyrings/ubuntu-archive-keyring.gpg"
 }
 
-# Runs a command in the root, with this machine's /proc, /sys and /dev; without a command it only tries whether it could.
+# Runs a command in the root, with /proc, /sys and /dev of this machine. Without a command it checks that this is possible.
 in_root() {
   as_root=""
   [ "$(id -u)" -eq 0 ] || as_root=--map-root-user

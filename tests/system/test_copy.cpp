@@ -1,4 +1,4 @@
-// The copy moves every byte of its range and none beside it, on every instruction set.
+// copy_bytes copies each byte of its range and writes no other byte, on each instruction set.
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 

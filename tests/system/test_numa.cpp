@@ -1,5 +1,6 @@
-// Threads and memory by NUMA node. The teams of two nodes here are not bound to cores (kAnyNode),
-// so they run anywhere; where HWLOC_SYNTHETIC describes another machine, the last test takes part.
+// Threads and memory on NUMA nodes. The teams in these tests are not bound to cores (kAnyNode), so
+// the tests run on any machine. The last test needs HWLOC_SYNTHETIC, which describes another
+// machine.
 #include <gtest/gtest.h>
 #include <tbb/global_control.h>
 
@@ -30,7 +31,7 @@ const std::vector<std::vector<NodeThreads>> kMachines = {
     nodes_of({1}),    nodes_of({4}),       nodes_of({1, 1}),
     nodes_of({8, 8}), nodes_of({3, 5, 1}), nodes_of({64, 64, 64, 64})};
 
-TEST(TasksOfNode, CoverEveryTaskOnceAndInProportion) {
+TEST(TasksOfNode, CoverEachTaskOnceInProportionToThreads) {
   for (const auto& nodes : kMachines) {
     int all = 0;
     for (const NodeThreads& node : nodes) all += node.num_threads;
@@ -48,15 +49,15 @@ TEST(TasksOfNode, CoverEveryTaskOnceAndInProportion) {
   }
 }
 
-TEST(DealThreads, GivesEveryThreadANodeInProportionToCores) {
+TEST(DistributeThreads, IsProportionalToTheCoresOfNodes) {
   const std::vector<NodeThreads> machine = {{0, 8}, {3, 4}};
   for (int threads = 1; threads <= 24; ++threads) {
-    int dealt = 0;
+    int sum = 0;
     for (const NodeThreads& node : distribute_threads(threads, machine)) {
       EXPECT_GE(node.num_threads, 1);
-      dealt += node.num_threads;
+      sum += node.num_threads;
     }
-    EXPECT_EQ(dealt, threads);
+    EXPECT_EQ(sum, threads);
   }
   const std::vector<NodeThreads> all = distribute_threads(12, machine);
   ASSERT_EQ(all.size(), 2u);
@@ -66,7 +67,7 @@ TEST(DealThreads, GivesEveryThreadANodeInProportionToCores) {
   EXPECT_THROW(distribute_threads(0, machine), LogicError);
 }
 
-/// A quota may leave fewer.
+/// With a CPU quota the process may use fewer cores than its nodes have.
 TEST(MachineNodes, HaveTheCoresOfThisProcess) {
   int cores = 0;
   for (const NodeThreads& node : machine_nodes()) cores += node.num_threads;
@@ -82,7 +83,7 @@ class TeamOfNodes : public testing::TestWithParam<size_t> {
   const std::vector<NodeThreads>& nodes() const { return kMachines[GetParam()]; }
 };
 
-// Plain memory: under ThreadSanitizer a fork or join that orders nothing is a reported race.
+// The tasks write plain memory, so that ThreadSanitizer reports a missing order as a race.
 TEST_P(TeamOfNodes, RunsEachTaskOnce) {
   const tbb::global_control threads_allowed(tbb::global_control::max_allowed_parallelism, 8);
   ThreadTeam team(nodes());
@@ -96,7 +97,7 @@ TEST_P(TeamOfNodes, RunsEachTaskOnce) {
   }
 }
 
-TEST_P(TeamOfNodes, FinishesEveryNodeBeforeItThrows) {
+TEST_P(TeamOfNodes, WaitsForAllNodesBeforeItThrows) {
   ThreadTeam team(nodes());
   std::atomic<int> running = 0;
   const auto body = [&](int64_t i) {
@@ -114,7 +115,7 @@ TEST_P(TeamOfNodes, FinishesEveryNodeBeforeItThrows) {
 
 INSTANTIATE_TEST_SUITE_P(Machines, TeamOfNodes, testing::Range(size_t{0}, kMachines.size()));
 
-TEST(MoveToThisNode, KeepsContentAndReachesEveryPage) {
+TEST(MoveToThisNode, KeepsTheContentAndMovesEachPage) {
   constexpr size_t kPages = 200;
   std::byte* const data = reserve_addresses(kPages * kPageBytes);
   commit_memory(data, kPages * kPageBytes, "test");
@@ -126,11 +127,11 @@ TEST(MoveToThisNode, KeepsContentAndReachesEveryPage) {
   }
   EXPECT_EQ(move_to_this_node(data, 0), 0u);
   release_addresses(data, kPages * kPageBytes);
-  if (moved == 0) GTEST_SKIP() << "the system does not let this process place pages";
+  if (moved == 0) GTEST_SKIP() << "the system does not let this process move pages";
   EXPECT_EQ(moved, kPages);
 }
 
-// Nodes that are described but not there: threads cannot be bound to them, and run all the same.
+// The nodes are described but do not exist. Threads cannot be bound to them, but must run.
 TEST(SyntheticMachine, OfTwoNodesRunsEachTaskOnce) {
   const char* const machine = std::getenv("HWLOC_SYNTHETIC");
   if (!machine) GTEST_SKIP() << "run with HWLOC_SYNTHETIC=\"node:2 core:4 pu:1\"";

@@ -10,7 +10,7 @@
 namespace ebb {
 namespace {
 
-TEST(RecordCounter, BeginsWithoutARecord) {
+TEST(RecordCounter, StartsWithoutARecord) {
   RecordCounter records;
   EXPECT_EQ(records.newest(), 0u);
   EXPECT_FALSE(records.newest_time_s().has_value());
@@ -30,7 +30,7 @@ TEST(RecordCounter, ReachesRecordsInAnyOrder) {
   std::atomic<bool> reached_first = false;
   std::thread waiter([&] {
     records.wait(first);
-    EXPECT_TRUE(reached_first);  // the later record must not have released it
+    EXPECT_TRUE(reached_first);  // the later record must not end the wait
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   reached_first = true;
@@ -39,7 +39,7 @@ TEST(RecordCounter, ReachesRecordsInAnyOrder) {
   EXPECT_EQ(records.newest_time_s(), 2.5);
 }
 
-TEST(RecordCounter, ARecordFarAheadWaitsForTheOldest) {
+TEST(RecordCounter, ReachingARecordFarAheadWaitsForTheOldest) {
   RecordCounter records;
   const uint64_t first = records.submit();
   uint64_t last = first;
@@ -53,7 +53,7 @@ TEST(RecordCounter, ARecordFarAheadWaitsForTheOldest) {
   EXPECT_TRUE(records.is_reached(last));
 }
 
-TEST(RecordCounter, ShowsHowManyAreReachedWithoutAGap) {
+TEST(RecordCounter, TheShownNumberCountsReachedRecordsWithoutGaps) {
   uint32_t shown = 0;
   RecordCounter records(&shown);
   for (int i = 0; i < 3; ++i) records.submit();
@@ -77,8 +77,8 @@ TEST(RecordCounter, KeepsTheFirstErrorOfItsRecords) {
   }
 }
 
-// Plain memory: under ThreadSanitizer a wait that orders nothing is a reported race.
-TEST(RecordCounter, AWaitComesAfterTheWorkBeforeTheRecord) {
+// The value is plain memory, so that ThreadSanitizer reports a missing order as a race.
+TEST(RecordCounter, AWaitSeesTheWorkBeforeTheRecord) {
   RecordCounter records;
   for (int round = 0; round < 100; ++round) {
     int value = 0;

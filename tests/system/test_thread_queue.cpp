@@ -14,7 +14,7 @@ namespace {
 
 using Queue = ThreadQueue<std::function<void()>>;
 
-// Plain memory: under ThreadSanitizer an order that is missing is a reported race.
+// The tasks write plain memory, so that ThreadSanitizer reports a missing order as a race.
 TEST(ThreadQueue, RunsTasksInOrderOnOneThread) {
   Queue queue("tasks");
   std::vector<int> order;
@@ -33,13 +33,13 @@ TEST(ThreadQueue, RunsTasksInOrderOnOneThread) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], i);
 }
 
-TEST(ThreadQueue, WaitsWithoutATask) {
+TEST(ThreadQueue, AnEmptyQueueIsIdle) {
   Queue queue("tasks");
   queue.wait_until_idle();
 }
 
 TEST(ThreadQueue, SubmittingBlocksWhileTheQueueIsFull) {
-  constexpr int kTasks = 5000;  // more than the queue holds
+  constexpr int kTasks = 5000;  // more than the capacity of the queue
   Queue queue("tasks");
   std::atomic<bool> open = false;
   std::atomic<int> num_submitted = 0, num_run = 0;
@@ -58,7 +58,7 @@ TEST(ThreadQueue, SubmittingBlocksWhileTheQueueIsFull) {
   EXPECT_EQ(num_run, kTasks);
 }
 
-TEST(ThreadQueue, RunsWhatIsQueuedBeforeItIsDestroyed) {
+TEST(ThreadQueue, TheDestructorRunsQueuedTasks) {
   int num_run = 0;
   {
     Queue queue("tasks");

@@ -21,7 +21,7 @@ class ThreadTeamTest : public testing::TestWithParam<int> {
   ThreadTeam team{GetParam()};
 };
 
-// Plain memory: under ThreadSanitizer a fork or join that orders nothing is a reported race.
+// The bodies write plain memory, so that ThreadSanitizer reports a missing order as a race.
 TEST_P(ThreadTeamTest, RunsEachBodyOnceAndJoins) {
   for (int64_t n : {0, 1, 2, 3, 1000}) {
     for (int round = 0; round < 100; ++round) {
@@ -32,7 +32,7 @@ TEST_P(ThreadTeamTest, RunsEachBodyOnceAndJoins) {
   }
 }
 
-TEST_P(ThreadTeamTest, FlushesDenormalsInsideBodiesOnly) {
+TEST_P(ThreadTeamTest, FlushesDenormalsOnlyInsideBodies) {
   volatile float tiny = 1e-30f;
   std::vector<float> products(64, 1.0f);
   team.for_each(64, [&](int64_t i) { products[static_cast<size_t>(i)] = tiny * tiny * 1e20f; });
@@ -43,9 +43,9 @@ TEST_P(ThreadTeamTest, FlushesDenormalsInsideBodiesOnly) {
 
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadTeamTest, testing::Values(1, 2, 4));
 
-// Tests of "the same for every number of threads" need threads that are really there: each body
-// waits until as many have begun as the team has threads.
-TEST(ThreadTeamTest, HasAsManyThreadsAsItSays) {
+// Other tests compare results for several numbers of threads, so the threads must exist. Each body
+// waits until as many bodies have begun as the team has threads.
+TEST(ThreadTeamTest, HasTheRequestedNumberOfThreads) {
   constexpr double kPatience_s = 20;
   const tbb::global_control threads_allowed(tbb::global_control::max_allowed_parallelism, 8);
   for (int threads = 1; threads <= 8; ++threads) {
@@ -64,12 +64,12 @@ TEST(ThreadTeamTest, HasAsManyThreadsAsItSays) {
   }
 }
 
-// Streams run host functions outside of teams, too.
+// Streams also run host functions outside of thread teams.
 TEST(StreamThreads, FlushDenormals) {
   const auto device = create_device({.num_threads = 1});
-  for (StreamKind role :
+  for (StreamKind kind :
        {StreamKind::Compute, StreamKind::Load, StreamKind::Store, StreamKind::Update}) {
-    const auto stream = device->create_stream(role);
+    const auto stream = device->create_stream(kind);
     const volatile float small = 1e-38f, tenth = 0.1f, denormal = 1e-40f, large = 1e20f;
     float result = 1, input = 1;
     stream->submit({}, [&] {

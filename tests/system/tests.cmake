@@ -3,8 +3,8 @@ ebb_test(test_system
   SOURCES ${dir}/test_copy.cpp ${dir}/test_numa.cpp ${dir}/test_record_counter.cpp ${dir}/test_thread_queue.cpp ${dir}/test_thread_team.cpp
   LIBS ebb_device)
 
-# The same on a described machine of two nodes, which need not be there. Not for the sanitizers: they do not let oneTBB
-# load the library with which it reads a machine.
+# The same tests on a machine of two nodes that HWLOC_SYNTHETIC describes. Not with sanitizers: with them oneTBB cannot load
+# the library that reads the description.
 if(NOT EBB_SANITIZE)
   add_test(NAME test_two_nodes COMMAND test_system --gtest_filter=*TeamOfNodes*:Synthetic*:ThreadTeam*:MachineNodes*)
   ebb_test_properties(test_two_nodes fast)
