@@ -6,12 +6,12 @@
 namespace ebb {
 namespace {
 
-/// By NVIDIA's frontend, cuDNN up to 9.15 asks for the length of each row where tiles are not
-/// whole, and has no rows of one token.
+/// NVIDIA's cudnn-frontend says: cuDNN up to 9.15 needs the length of each row if the number of
+/// tokens is not a multiple of the tile, and does not support rows of one token.
 constexpr int64_t kTile = 128;
 
 /// A library's backward stores the gradients of scores, 2 bytes for each pair of tokens and head,
-/// so that sums have one order (docs/decisions.md): of so many at a time.
+/// so that its sums have a fixed order (docs/decisions.md). This is the limit for one part.
 constexpr size_t kMostScoreBytes = size_t{256} << 20;
 
 bool is_aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
@@ -25,7 +25,8 @@ int64_t greatest_divisor(int64_t n, int64_t most) {
 BackwardPart sized(const cuda::AttentionLaunch& f, const AttentionPart& part) {
   const int64_t group = f.group();
   const auto rows = static_cast<size_t>(part.num_rows * part.num_kv_heads * group * f.num_tokens);
-  // Of scores, and of keys and values for each head of queries before those are added.
+  // The gradients of scores, and those of keys and values for each head of queries, before they are
+  // added.
   const int64_t columns = f.num_tokens + (group > 1 ? 2 * f.head_size : 0);
   return {.part = part,
           .inner_bytes = rows * sizeof(float),

@@ -1,5 +1,6 @@
-// Attention on a GPU: a library's where there is one that has kernels for it, and our own. Not
-// thread-safe: one object serves one compute stream.
+// Attention on a GPU. A call uses the library's kernels where a library is loaded and has a kernel
+// for the call, and our own kernels otherwise. Not thread-safe: one object serves one compute
+// stream.
 #pragma once
 
 #include <cstddef>
@@ -11,40 +12,45 @@
 
 namespace ebb {
 
-/// The most that a library's call may use beside what follows from its shape: counters of a kernel
-/// that hands out tiles (256 B on an H100), and no sums of parts.
+/// The largest workspace of a library's call, in addition to what follows from its shape. It is
+/// enough for the counters of a kernel that distributes tiles (256 B on an H100), and too small for
+/// partial sums, whose order could vary.
 inline constexpr size_t kAttentionWorkspaceBytes = size_t{4} << 10;
 
-/// Is this said in a library's words? Not documents, dropout or fp32.
+/// Can a library compute this attention at all? It cannot if there are documents or dropout, or if
+/// the type is fp32.
 bool is_library_attention(const cuda::AttentionLaunch& f);
 
-/// A part of a library's backward, and what it takes.
+/// One part of a backward that a library computes in parts, and the memory that the part needs.
 struct BackwardPart {
   AttentionPart part;
-  size_t inner_bytes = 0;  ///< of sums of dout times out
+  size_t inner_bytes = 0;  ///< of the sums of dout times out
   size_t workspace_bytes = 0;
 };
-/// The first of equal parts; none where a head of keys alone stores too much, or where libraries
-/// are not asked.
+/// Returns the first part of the backward; all parts have this size. Returns nullopt if no library
+/// can compute `f`, if the number of tokens is 0 or not a multiple of the library's tile, or if one
+/// head of keys alone needs more memory than a part may use.
 std::optional<BackwardPart> first_backward_part(const cuda::AttentionLaunch& f);
 
 class Attention {
  public:
-  /// `library`: null for our own kernels alone.
+  /// `library`: null to use our own kernels only.
   explicit Attention(std::unique_ptr<AttentionLibrary> library);
-  /// Counts workspace alone.
+  /// Computes nothing. Only backward_workspace_bytes() may be called, for the kernels of `counted`.
   explicit Attention(AttentionKernels counted) : counted_(counted) {}
 
-  /// `workspace`: kAttentionWorkspaceBytes. Throw DeviceError.
+  /// Submits the forward. `workspace`: kAttentionWorkspaceBytes. An invalid document start is
+  /// recorded in `error`. Throws DeviceError.
   void forward(cudaStream_t stream, const cuda::AttentionLaunch& f, std::byte* workspace,
                DataError* error);
-  /// `workspace`: backward_workspace_bytes(f).
+  /// Submits the backward. `workspace`: backward_workspace_bytes(f). Errors: as forward().
   void backward(cudaStream_t stream, const cuda::AttentionLaunch& f, std::byte* workspace,
                 DataError* error);
   [[nodiscard]] size_t backward_workspace_bytes(const cuda::AttentionLaunch& f) const;
 
  private:
-  /// Does nothing and returns false where the library has no kernel for it.
+  /// Submits the forward to the library. Returns false, and submits nothing, if the library has no
+  /// kernel for it.
   bool submit_to_library(cudaStream_t stream, const cuda::AttentionLaunch& f, std::byte* workspace);
 
   const std::unique_ptr<AttentionLibrary> library_;

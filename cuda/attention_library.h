@@ -1,10 +1,11 @@
-// Attention by a library, where there is one: the seam to cuDNN, which the tests' emulation
-// replaces by plain loops.
+// The interface to a library that computes attention (cuDNN). Tests on the emulated GPU replace the
+// library by plain loops.
 //
-// What it takes on follows from shapes, types, the GPU and the library, never from timing: the same
-// bits whenever it runs on such a GPU. Weights, and backward the gradients of scores, are rounded
-// to the tensors' 16 bits before they are multiplied, where our own kernels keep more. Not
-// thread-safe: one object serves one compute stream.
+// Which calls the library computes follows from shapes, types, the GPU and the library, never from
+// timing. So results have the same bits in every run on such a GPU. The library rounds the softmax
+// weights, and in the backward the gradients of scores, to the tensors' 16-bit type before it
+// multiplies them; our own kernels keep more bits. Not thread-safe: one object serves one compute
+// stream.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +17,13 @@
 
 namespace ebb {
 
-/// What one call of the backward takes on: rows of the batch with all their heads, or heads of keys
-/// of one row with the heads of queries that read them.
+/// The work of one call of the backward: either some rows of the batch with all their heads, or
+/// some heads of keys of one row with the heads of queries that read them.
 struct AttentionPart {
   int64_t row = 0, num_rows = 0, kv_head = 0, num_kv_heads = 0;
 };
 
-/// Where a part lies, in elements from the beginning of each tensor.
+/// The offsets of a part, in elements from the beginning of each tensor.
 struct AttentionPlaces {
   int64_t queries, keys, values, out, sums;
 
@@ -37,28 +38,30 @@ struct AttentionPlaces {
   }
 };
 
-/// Its calls REQUIRE is_library_attention(f) (cuda/attention.h), and throw DeviceError.
+/// All methods REQUIRE is_library_attention(f) (cuda/attention.h), and throw DeviceError.
 class AttentionLibrary {
  public:
   virtual ~AttentionLibrary() = default;
-  /// With workspace of so many bytes.
+  /// Has the library a forward, or a backward of `part`, that needs at most `workspace_bytes`?
   [[nodiscard]] virtual bool can_attend(const cuda::AttentionLaunch& f, size_t workspace_bytes) = 0;
   [[nodiscard]] virtual bool can_differentiate(const cuda::AttentionLaunch& f,
                                                const AttentionPart& part,
                                                size_t workspace_bytes) = 0;
-  /// Submit it. REQUIRES that they can, with as much workspace.
+  /// Submits the forward. REQUIRES: can_attend() with the size of `workspace`.
   virtual void forward(cudaStream_t stream, const cuda::AttentionLaunch& f,
                        std::span<std::byte> workspace) = 0;
-  /// Of one part, whose gradients it writes; f.inner are the part's.
+  /// Submits the backward of one part, and writes the gradients of that part only. `f.inner` is the
+  /// memory of this part. REQUIRES: can_differentiate() with the size of `workspace`.
   virtual void backward(cudaStream_t stream, const cuda::AttentionLaunch& f,
                         const AttentionPart& part, std::span<std::byte> workspace) = 0;
 };
 
-/// "cuDNN 9.19.0"; empty where none is found that will do. Needs no GPU.
+/// The name and version of the library, for example "cuDNN 9.19.0"; empty if no suitable library is
+/// found. Needs no GPU.
 std::string attention_library_name();
 
-/// For the GPU that this thread uses. REQUIRES: attention_library_name() is not empty. Throws
-/// ConfigError where the library does not start with this GPU or its driver.
+/// Starts the library for the current device of this thread. REQUIRES: attention_library_name() is
+/// not empty. Throws ConfigError if the library does not start with this GPU or its driver.
 std::unique_ptr<AttentionLibrary> create_attention_library();
 
 }  // namespace ebb

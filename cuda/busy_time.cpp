@@ -11,7 +11,7 @@ void BusyTime::mark(cudaStream_t stream, Doing doing) noexcept {
   if (end_ - first_ == kNumMarks) count();
   if (end_ - first_ == kNumMarks) return;
   if (cudaEventRecord(at(end_).event.get(), stream) != cudaSuccess) {
-    (void)cudaGetLastError();  // or the next launch would be blamed for it
+    (void)cudaGetLastError();  // otherwise the next launch would report it
     return;
   }
   at(end_++).doing = doing_ = doing;

@@ -1,9 +1,10 @@
-// How long a CUDA stream works, waits and has nothing to do: marks between which time is counted.
+// Measures how long a CUDA stream works, waits and is idle.
 //
-// A mark is a timing event on the stream where it changes from one to the other: before the first
-// operation after a wait, before a wait, and when somebody waits for the stream. Times between
-// marks are read later, when they are done. What the host takes between submitting two operations
-// without a wait between them counts as work. Not thread-safe.
+// A mark is a timing event on the stream at the point where the stream changes from one state to
+// another: before the first operation after a wait, before a wait, and when a host thread
+// synchronizes with the stream. The times between marks are read later, when the events are done.
+// The time that the host needs between two submissions without a wait between them counts as work.
+// Not thread-safe.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -21,10 +22,10 @@ class BusyTime {
 
   enum class Doing : uint8_t { Nothing, Working, Waiting };
 
-  /// From here on in the stream's order. Where all marks are in use, the time goes to what was
-  /// before.
+  /// From this point of the stream on, the stream is in the state `doing`. If all marks are in use,
+  /// the call does nothing, and the time counts for the previous state.
   void mark(cudaStream_t stream, Doing doing) noexcept;
-  /// Counts what is over by now.
+  /// Adds the times between all marks whose events are done.
   void count() noexcept;
 
   double working_s() const { return working_s_; }

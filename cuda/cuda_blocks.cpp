@@ -28,7 +28,7 @@ CudaBlocks::CudaBlocks(const Driver& driver, int device, Budget& budget, size_t 
       block_bytes_(block_bytes),
       num_blocks_(num_blocks),
       poison_(poison) {
-  EBB_CHECK(block_bytes > 0, "a block of no bytes");
+  EBB_CHECK(block_bytes > 0, "a block must have at least one byte");
   check_granularity();
   handles_.reserve(num_blocks);
   budget_.take(block_bytes * num_blocks, "blocks");

@@ -1,11 +1,13 @@
-// Blocks of the CUDA backend: physical allocations, taken when made, mapped where they are wanted.
+// Blocks of the CUDA backend: physical allocations of device memory, made in the constructor, that
+// map() maps at reserved addresses.
 //
-// They keep their addresses: CUDA maps an allocation several times, and what is done under one
-// address is seen under another by whatever begins after it has ended (CUDA C++ Programming Guide,
-// virtual memory management, "Virtual Aliasing Support"). So map() has something to do only where
-// another block lies, which it unmaps. It runs on the caller's thread and blocks no stream, but the
-// driver may wait in it for work that was submitted before; what that costs beside running kernels
-// has not been measured on a GPU yet. Thread-safety: every method may be called from any thread.
+// A block stays mapped at its earlier addresses: CUDA can map one allocation several times, and a
+// write through one address is visible through another to all work that begins after the write has
+// ended (CUDA C++ Programming Guide, virtual memory management, "Virtual Aliasing Support"). So
+// map() does nothing where the block is mapped already; where another block is mapped, it unmaps
+// that block first. map() runs on the caller's thread and blocks no stream, but the driver may wait
+// in it for work that was submitted before. The cost of this while kernels run has not been
+// measured on a GPU yet. Thread-safety: every method may be called from any thread.
 #pragma once
 
 #include <cuda.h>
@@ -21,9 +23,9 @@ namespace ebb {
 
 class CudaBlocks final : public Blocks {
  public:
-  /// Takes num_blocks * block_bytes from `budget` and gives them back when destroyed. REQUIRES:
-  /// `driver` and `budget` outlive the blocks. Throws ConfigError where block_bytes is not a
-  /// multiple of what the device maps, OutOfMemory.
+  /// Allocates num_blocks * block_bytes from `budget`; the destructor frees them. `poison`: map()
+  /// fills blocks with NaN. REQUIRES: `driver` and `budget` outlive the blocks. Throws ConfigError
+  /// if block_bytes is not a multiple of the device's mapping granularity; throws OutOfMemory.
   CudaBlocks(const Driver& driver, int device, Budget& budget, size_t block_bytes,
              uint32_t num_blocks, bool poison);
   ~CudaBlocks() override;
@@ -31,7 +33,7 @@ class CudaBlocks final : public Blocks {
   CudaBlocks& operator=(const CudaBlocks&) = delete;
 
   std::byte* reserve(size_t bytes) override;
-  /// Poisons in stream order.
+  /// If the blocks are poisoned, `user` fills the block with NaN, in stream order.
   void map(uint32_t block, std::byte* address, Stream& user) override;
   bool keep_addresses() const override { return true; }
   bool lies_at(uint32_t block, const std::byte* address) const override;
@@ -43,16 +45,16 @@ class CudaBlocks final : public Blocks {
 
   struct Range {
     CUdeviceptr begin = 0;
-    std::vector<uint32_t> occupants;  // the block at each place, or kNone
+    std::vector<uint32_t> occupants;  // the block mapped at each block-sized part, or kNone
   };
 
-  /// Makes the device the calling thread's: the driver's calls are made in its context.
+  /// Makes the device current in the calling thread: the driver's calls use its context.
   void enter() const;
   void check_granularity() const;
   void take_blocks();
   void release_blocks() noexcept;
-  /// Who lies at a block-aligned place of a reserved range. Throws LogicError where it is no such
-  /// place.
+  /// The block that is mapped at an address. Throws LogicError if the address is not a multiple of
+  /// the block size from the beginning of a reserved range.
   auto& occupant_at(auto& ranges, const std::byte* address) const;
   void unmap(uint32_t& occupant, CUdeviceptr address) const;
   void map_at(uint32_t block, uint32_t& occupant, CUdeviceptr address) const;

@@ -13,10 +13,11 @@
 namespace ebb {
 namespace {
 
-constexpr double kAnchorAgeS = 5;  // 32-bit milliseconds are then within half a microsecond
+constexpr double kAnchorAgeS =
+    5;  // up to this age, 32-bit milliseconds are exact to half a microsecond
 constexpr int kAnchorTries = 5;
 
-/// Before anything that would otherwise make a context on GPU 0.
+/// Called first, because other calls would make a context on GPU 0.
 int use_gpu(int device) {
   EBB_CUDA(cudaSetDevice(device), "using GPU " + std::to_string(device));
   return device;
@@ -48,7 +49,7 @@ uint32_t* Flags::take() {
 
 void Flags::give_back(uint32_t* flag) noexcept {
   std::lock_guard lock(mutex_);
-  free_.push_back(flag);  // there is room: it was reserved for all of them
+  free_.push_back(flag);  // does not allocate: capacity was reserved for all flags
 }
 
 GpuClock::GpuClock() {
@@ -57,7 +58,8 @@ GpuClock::GpuClock() {
   anchor();
 }
 
-/// The shortest round trip of some tries; the last one recorded is what counts, so its own middle.
+/// Records the anchor several times, until a round trip is short. The last record is the anchor, so
+/// its time is the middle of its own round trip.
 void GpuClock::anchor() {
   double shortest_s = 1;
   for (int i = 0; i < kAnchorTries; ++i) {

@@ -1,4 +1,4 @@
-// What the streams, events and blocks of one CUDA device share. Outlives all of them.
+// The state that the streams, events and blocks of one CUDA device share. It outlives all of them.
 //
 // Thread-safe: every method may be called from any thread.
 #pragma once
@@ -20,16 +20,18 @@
 
 namespace ebb {
 
-/// Words of pinned memory through which host threads let streams go on. Each is 0 when given out.
+/// Words of pinned memory. A stream waits for a word to reach a number, and a host thread writes
+/// it. take() returns a word with the value 0.
 class Flags {
  public:
-  /// Takes the memory that nearly every program's events fit into: later it might all be a home's.
+  /// Allocates enough words for the events of almost every program. Later, the training state may
+  /// have taken all memory that can be pinned. `node`: NUMA node of the memory, or -1.
   explicit Flags(int node) : node_(node) { add_slab(); }
   ~Flags();
   Flags(const Flags&) = delete;
   Flags& operator=(const Flags&) = delete;
 
-  /// Allocates only where none is left.
+  /// Returns an unused word. Allocates memory only if no word is left.
   uint32_t* take();
   void give_back(uint32_t* flag) noexcept;
 
@@ -43,17 +45,20 @@ class Flags {
   std::vector<uint32_t*> free_;
 };
 
-/// The GPU's event times on the clock of steady_now_s(). Events give 32-bit milliseconds from one
-/// another, so a time is taken from an anchor that is at most some seconds old: read at once by
-/// both clocks while a stream is idle, right to within some microseconds.
+/// Converts the times of the GPU's events to the clock of steady_now_s(). CUDA gives only the
+/// difference of two events, in milliseconds as a 32-bit float. So a time is computed from an
+/// anchor: an event, at most some seconds old, that was read on both clocks while its stream was
+/// idle. The error is some microseconds.
 class GpuClock {
  public:
-  /// Of the GPU that this thread uses.
+  /// For the current device of this thread.
   GpuClock();
 
-  /// Blocks for some tens of microseconds where the anchor is old: between steps only.
+  /// Makes a new anchor if the anchor is old. This blocks for some tens of microseconds, so it is
+  /// called only between steps.
   void refresh();
-  /// REQUIRES: the event was recorded and is done. Throws DeviceError.
+  /// The time of an event, in seconds. REQUIRES: the event was recorded and is done. Throws
+  /// DeviceError.
   double time_s(cudaEvent_t event) const;
 
  private:
@@ -85,10 +90,10 @@ struct CudaContext {
   explicit CudaContext(const DeviceOptions& options);
   ~CudaContext();
 
-  /// Makes the device this thread's: before any call that is made for a device, of which a new
-  /// thread's are for GPU 0. Throws DeviceError.
+  /// Makes the device current in this thread; in a new thread GPU 0 is current. Called before every
+  /// CUDA call that depends on the device. Throws DeviceError.
   void enter() const;
-  /// The same where nothing may be thrown. Returns what CUDA says, and leaves no error behind.
+  /// The same for code that must not throw. Returns CUDA's status, and clears CUDA's last error.
   cudaError_t try_enter() const noexcept;
 
   const int device;
@@ -100,7 +105,7 @@ struct CudaContext {
   GpuClock clock;
   std::atomic<bool> blocks_submitting_thread = false;
   const PinnedDataError data_error;
-  const std::unique_ptr<HomeMemory> home;  // last: its rings use the rest
+  const std::unique_ptr<HomeMemory> home;  // last: its staging rings use the members above
 };
 
 }  // namespace ebb

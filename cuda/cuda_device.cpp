@@ -20,10 +20,10 @@
 namespace ebb {
 namespace {
 
-/// What stays free by default: the driver's own, and whatever else comes up on the GPU.
+/// Memory that the default budget leaves free, for the driver and other programs.
 size_t margin_of(size_t free_bytes) { return std::max(size_t{256} << 20, free_bytes / 64); }
 
-/// The budget asked for; without one, what is free less a margin.
+/// The requested budget, or the free memory less a margin.
 size_t budget_of(const DeviceOptions& options) {
   if (options.memory_bytes != SIZE_MAX) return options.memory_bytes;
   size_t free_bytes = 0, total_bytes = 0;
@@ -32,7 +32,7 @@ size_t budget_of(const DeviceOptions& options) {
   return free_bytes > margin ? free_bytes - margin : 0;
 }
 
-/// The library's name; empty where all attention is ours.
+/// The name of the attention library; empty if only our own kernels are used.
 std::string attention_by(const DeviceOptions& options) {
   if (options.attention == AttentionKernels::Ebb) return {};
   const std::string name = attention_library_name();
@@ -53,7 +53,7 @@ DeviceInfo describe(const DeviceOptions& options) {
           .attention = library.empty() ? AttentionKernels::Ebb : AttentionKernels::Cudnn};
 }
 
-/// The options, once the GPU is known to be there and to be one that will do.
+/// Returns the options after it has checked that Ebb runs on the GPU.
 const DeviceOptions& checked(const DeviceOptions& options) {
   check_gpu(options.cuda_index);
   if (options.load_bytes_per_s > 0 || options.store_bytes_per_s > 0) {
@@ -139,7 +139,7 @@ Buffer CudaDevice::allocate(MemoryKind kind, size_t bytes, std::string_view tag)
 }
 
 void CudaDevice::free(MemoryKind kind, std::byte* data, size_t bytes) noexcept {
-  (void)context_.try_enter();  // or this thread's first call would start GPU 0
+  (void)context_.try_enter();  // otherwise this thread's first call would make a context on GPU 0
   switch (kind) {
     case MemoryKind::Device:
       (void)cudaFree(data);

@@ -1,9 +1,9 @@
 // The CUDA backend: one GPU and the host memory that its copies touch.
 //
-// The budget of MemoryKind::Device is enforced to the byte, as on the host; what the driver keeps
-// for itself (its context, rounding up to its pages) lies in the margin between the default budget
-// and what is free. Nothing is allocated after set-up, and nothing after it waits for the whole
-// device. Thread-safe, as Device. A device outlives its streams, events, blocks and buffers.
+// The budget of MemoryKind::Device is enforced to the byte, as on the host. The default budget
+// leaves a margin of the free memory for the driver's own needs (its context, rounding to its
+// pages). After set-up, nothing is allocated, and nothing waits for the whole device. Thread-safe,
+// as Device. A device outlives its streams, events, blocks and buffers.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ namespace ebb {
 
 class CudaDevice final : public Device {
  public:
-  /// Throws ConfigError where there is no such GPU or it is none that Ebb runs on.
+  /// Throws ConfigError if the GPU does not exist or Ebb cannot run on it (check_gpu() in gpus.h).
   explicit CudaDevice(const DeviceOptions& options);
   ~CudaDevice() override;
 

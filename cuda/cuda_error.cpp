@@ -30,7 +30,7 @@ std::string_view file_name(std::string_view path) { return path.substr(path.rfin
 
 void throw_cuda_error(cudaError_t status, std::string_view call, std::string asked,
                       const char* file, int line) {
-  (void)cudaGetLastError();  // reported here, and not once more by whoever asks next
+  (void)cudaGetLastError();  // reported here, so that the next check does not report it again
   std::string text = asked + " failed: " + cudaGetErrorName(status) + " (" +
                      cudaGetErrorString(status) + ") from " +
                      std::string(call.substr(0, call.find('('))) + " at ";

@@ -1,8 +1,10 @@
-// What CUDA's status codes become: exceptions that name the call, what was asked and what to try.
+// Converts CUDA's status codes to exceptions that name the call, the purpose of the call and a
+// remedy.
 //
-// EBB_CUDA(call, asked): throws where `call` does not return cudaSuccess. `asked` is anything that
-// becomes a std::string ("a copy of 64 MiB"); it is evaluated only then. Out of memory becomes
-// OutOfMemory where the caller knows the budget; everything else is a DeviceError. Thread-safe.
+// EBB_CUDA(call, asked) throws DeviceError if `call` does not return cudaSuccess. `asked` is the
+// purpose, as an expression that converts to std::string ("a copy of 64 MiB"); it is evaluated only
+// on an error. Callers that know the budget check for out of memory themselves and throw
+// OutOfMemory. Thread-safe.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,7 +14,7 @@
 
 namespace ebb {
 
-/// `call`, `file` and `line` are the source's.
+/// Throws DeviceError. `call`, `file` and `line`: text and position of the call in the source.
 [[noreturn]] void throw_cuda_error(cudaError_t status, std::string_view call, std::string asked,
                                    const char* file, int line);
 

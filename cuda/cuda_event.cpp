@@ -21,15 +21,15 @@ CudaEvent::CudaEvent(CudaContext& context)
 }
 
 CudaEvent::~CudaEvent() {
-  host_records_.reset();  // from here on no host thread writes the flag
+  host_records_.reset();  // after this, no host thread writes the flag
   (void)context_.try_enter();
   context_.flags.give_back(flag_);
 }
 
 // ---- Records
 
-/// The slot of the record before where nobody waits for it; a new one is made only where all are
-/// waited for.
+/// Returns a slot for whose record no thread waits. Makes a new slot only if threads wait for all
+/// records.
 uint32_t CudaEvent::take_free_record() {
   {
     TsanHiddenLock lock(mutex_);
@@ -45,7 +45,7 @@ uint32_t CudaEvent::take_free_record() {
 }
 
 void CudaEvent::record_on(cudaStream_t stream, const StreamClock& point) {
-  context_.enter();  // an event is of the device that its thread uses
+  context_.enter();  // a CUDA event belongs to the current device of the thread
   const uint32_t record = take_free_record();
   EBB_CUDA(cudaEventRecord(event_of(record), stream), "recording an event");
   TsanHiddenLock lock(mutex_);
@@ -97,7 +97,7 @@ StreamClock CudaEvent::make_wait(cudaStream_t stream) const {
     let_go(record);
     EBB_CUDA(status, "making a stream wait for an event");
   } else if (const uint64_t record = newest_host_record(); context_.blocks_submitting_thread) {
-    (void)host_records_->wait(record);  // what failed stands before the point
+    (void)host_records_->wait(record);  // point() reports failures
   } else if (!host_records_->is_reached(record)) {
     const CUresult status = context_.driver.stream_wait_value32(
         stream, reinterpret_cast<CUdeviceptr>(flag_), static_cast<uint32_t>(record),
@@ -178,7 +178,7 @@ bool CudaEvent::done() const {
   }
   const cudaError_t status = query_record(record);
   let_go(record);
-  return status != cudaErrorNotReady;  // a lost device has nothing more to wait for
+  return status != cudaErrorNotReady;  // on a lost device nothing runs any more
 }
 
 double CudaEvent::time_s() const {
@@ -188,7 +188,7 @@ double CudaEvent::time_s() const {
     EBB_CHECK(time_s.has_value(), "the time of an event that is not done");
     return *time_s;
   }
-  // Held until it is read: another record of this event may take the slot otherwise.
+  // Reserves the slot while it is read: otherwise another record of this event could reuse it.
   const struct Held {
     const CudaEvent& event;
     uint32_t record;

@@ -1,18 +1,18 @@
-// An event that streams of a GPU and host threads record and wait for alike.
+// An event that both streams of a GPU and host threads can record and wait for.
 //
-// A record is on a CUDA stream or on a host thread; a wait means the latest record before it. Who
-// waits, for whom:
-//   GPU for GPU    cudaStreamWaitEvent, which means the record made last when it is called
-//   host for GPU   cudaEventSynchronize, on an event that nobody records again until then
-//   GPU for host   the stream waits for a word of pinned memory to reach the record's number
-//                  (cuStreamWaitValue32); the host thread writes it
+// A record is made on a CUDA stream or on a host thread. A wait means the latest record before it.
+// How a waiter waits for a record:
+//   GPU for GPU    cudaStreamWaitEvent, which means the last record when the function is called
+//   host for GPU   cudaEventSynchronize, on a CUDA event that is not recorded again until then
+//   GPU for host   the stream waits until a word of pinned memory reaches the record's number
+//                  (cuStreamWaitValue32); the host thread writes the word
 //   host for host  RecordCounter
-// So no host thread waits in place of a stream (but while kernels may be loaded: see
-// Device::block_submitting_thread), and none of CUDA's own callback threads is used: those may run
-// one function at a time, and one that waits would hold up the one it waits for.
+// So no host thread blocks on behalf of a stream, except while kernels may be loaded (see
+// Device::block_submitting_thread). CUDA's callback threads are not used: they may run one function
+// at a time, and a function that waits could block the function that it waits for.
 //
-// Thread-safety: every method may be called from any thread. An event must outlive the streams' use
-// of it.
+// Thread-safety: every method may be called from any thread. An event must outlive its use by
+// streams.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -44,43 +44,47 @@ class CudaEvent final : public Event {
   bool done() const override;
   double time_s() const override;
 
-  /// A record on a CUDA stream, which stands at `point`. Throws DeviceError.
+  /// Records the event on a CUDA stream. `point`: the position of the stream (failures.h). Throws
+  /// DeviceError.
   void record_on(cudaStream_t stream, const StreamClock& point);
-  /// A wait on a CUDA stream; returns what the latest record comes after. Throws LogicError where
-  /// nothing was recorded, DeviceError.
+  /// Makes a CUDA stream wait for the latest record; returns the point of that record. Throws
+  /// LogicError if the event was never recorded; throws DeviceError.
   StreamClock make_wait(cudaStream_t stream) const;
 
-  /// Announces a record on a host thread, whose stream stands at `point`. Returns the number with
-  /// which the thread calls reach().
+  /// Announces a record on a host thread whose stream is at `point`. Returns the number of the
+  /// record; the thread passes it to reach() later.
   uint64_t submit_record(const StreamClock& point);
   void reach(uint64_t record, std::exception_ptr error) {
     host_records_->reach(record, std::move(error));
   }
-  /// What the latest record comes after.
+  /// The point of the latest record.
   StreamClock point() const;
 
-  /// What a wait of a host thread means that is submitted now. Every token is given to exactly one
-  /// of the three methods below. Throws LogicError where nothing was recorded.
+  /// Registers a wait of a host thread for the latest record, and returns a token. The caller must
+  /// pass every token to exactly one of the three methods below. Throws LogicError if the event was
+  /// never recorded.
   uint64_t submit_wait() const;
-  /// Blocks until the record is reached.
+  /// Blocks until the record of the token is reached.
   Reached await(uint64_t token) const;
-  /// As await(), but a failure before the record is no error.
+  /// As await(), but ignores failures before the record.
   Reached await_end(uint64_t token) const;
-  /// The thread will not wait.
+  /// Cancels the wait.
   void drop_wait(uint64_t token) const;
 
  private:
-  static constexpr uint64_t kOnDevice = uint64_t{1} << 63;  // of a token: then the rest is a slot
+  static constexpr uint64_t kOnDevice = uint64_t{1}
+                                        << 63;  // of a token whose other bits are a slot
   enum class Where : uint8_t { Nowhere, Host, Device };
 
   struct DeviceRecord {
     OwnedEvent event = {};
     StreamClock point = {};  // where it was recorded
-    uint32_t num_waits = 0;  // host threads that wait, or will, for this record
+    uint32_t num_waits = 0;  // host threads that wait for this record, or will wait
   };
 
   uint32_t take_free_record();
-  /// Holds the slot of the latest record for one wait, if that is on the device; else kNoRecord.
+  /// If the latest record is on the device, reserves its slot for one wait and returns the slot.
+  /// Otherwise returns kNoRecord.
   uint32_t hold_latest() const;
   void let_go(uint32_t record) const;
   Reached await_record(uint32_t record) const;
@@ -91,13 +95,13 @@ class CudaEvent final : public Event {
   static constexpr uint32_t kNoRecord = UINT32_MAX;
 
   CudaContext& context_;
-  uint32_t* const flag_;  // the number of host records reached, without a gap
+  uint32_t* const flag_;  // all host records up to this number are reached
   std::unique_ptr<RecordCounter> host_records_;
 
   mutable std::mutex mutex_;
   mutable std::vector<DeviceRecord>
-      device_records_;            // one, or more while somebody waits for an older record
-  Where where_ = Where::Nowhere;  // the latest record, as the next two
+      device_records_;            // one; more while a thread waits for an older record
+  Where where_ = Where::Nowhere;  // of the latest record, like the next two members
   uint32_t record_ = 0;
   StreamClock point_;
 };

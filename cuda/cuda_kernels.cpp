@@ -23,7 +23,7 @@ class CudaKernels final : public Kernels {
         data_error_(data_error),
         layers_(std::move(products)),
         attention_(std::move(attention)) {}
-  /// Counts alone.
+  /// Only counts calls.
   explicit CudaKernels(AttentionKernels counted)
       : workspace_(nullptr), data_error_(nullptr), layers_(nullptr), attention_(counted) {}
 
@@ -152,7 +152,7 @@ class CudaKernels final : public Kernels {
   }
 
  private:
-  /// Launches at once where the stream is a GPU's, and is only counted elsewhere.
+  /// Launches at once on a stream of a GPU. On the simulated device the call is only counted.
   template <class Launch>
   void submit(Stream& stream, const Cost& cost, const Launch& launch) {
     auto* gpu = dynamic_cast<KernelStream*>(&stream);
@@ -171,7 +171,7 @@ class CudaKernels final : public Kernels {
     });
   }
 
-  /// The workspace from a kernel's own first byte on.
+  /// The workspace as an array of T. REQUIRES: it has at least `bytes` bytes.
   template <class T>
   T* scratch(size_t bytes) const {
     EBB_CHECK(workspace_ != nullptr && bytes <= workspace_->bytes,

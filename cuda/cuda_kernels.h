@@ -1,10 +1,12 @@
-// The CUDA backend's kernels (device/kernels.h): checks and costs here, launches in cuda/kernels/,
-// matrix products through cuBLASLt, attention through cuDNN where that is given.
+// The kernels of the CUDA backend (device/kernels.h). This file checks arguments and computes
+// costs; cuda/kernels/ has the launches. cuBLASLt computes matrix products. cuDNN computes
+// attention if it is loaded.
 //
-// A call on a KernelStream launches at once; on any other stream (a simulated device's) it is only
-// counted, so that a plan made without a GPU knows what these kernels ask of the workspace. One
+// A call on a KernelStream launches at once. On a stream of the simulated device a call is only
+// counted, so that a plan made without a GPU knows the workspace that these kernels need. One
 // object serves one compute stream at a time. Results are the same for every placement: reduction
-// trees follow from shapes, no floating-point atomics, one algorithm for each shape of product.
+// trees follow from shapes, floating-point atomics are not used, and each shape of product has one
+// algorithm.
 #pragma once
 
 #include <memory>
@@ -16,10 +18,10 @@
 
 namespace ebb {
 
-/// `workspace` (device memory, as large as the greatest Cost::workspace_bytes of the calls made)
-/// and `data_error` (pinned memory) must outlive the kernels. Throws DeviceError where cuBLASLt
-/// cannot be started. Allocates here and, for each new shape of a product or of attention, a small
-/// plan in host memory. `attention`: null for our own kernels alone.
+/// `workspace` (device memory, as large as the largest Cost::workspace_bytes of all calls) and
+/// `data_error` (pinned memory) must outlive the kernels. `attention`: null to use our own kernels
+/// only. Throws DeviceError if cuBLASLt cannot be started. Allocates host memory now, and a small
+/// plan for each new shape of a product or of attention.
 std::unique_ptr<Kernels> create_cuda_kernels(const Workspace& workspace, DataError* data_error,
                                              std::unique_ptr<AttentionLibrary> attention);
 

@@ -12,7 +12,8 @@
 namespace ebb {
 namespace {
 
-/// Loads and stores go before kernels: a copy engine that waits for its turn makes kernels wait.
+/// Loads and stores have priority over kernels: kernels may wait for a copy, so a copy should not
+/// wait for kernels.
 int priority_of(StreamKind role) {
   int least = 0, greatest = 0;
   EBB_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for stream priorities");
@@ -53,7 +54,7 @@ void CudaHostStream::record(Event& event) {
 
 void CudaHostStream::wait(const Event& event) {
   const CudaEvent& own = cuda_event(event);
-  const uint64_t token = own.submit_wait();  // throws where nothing was recorded
+  const uint64_t token = own.submit_wait();  // throws if the event was never recorded
   point_.advance();
   point_.merge(own.point());
   queue_.submit(
@@ -160,7 +161,7 @@ void CudaStream::launch(const Cost& cost, KernelLaunch launch) {
     launch(stream_.get());
     check_launched(cost.name);
   } catch (...) {
-    (void)cudaGetLastError();  // it is told here, and not by the next launch of another stream
+    (void)cudaGetLastError();  // reported here, and not by the next launch of another stream
     point_.fail(std::current_exception());
   }
 }
@@ -171,7 +172,7 @@ void CudaStream::record(Event& event) {
   point_.advance();
   try {
     own.record_on(stream_.get(), point_.clock());
-  } catch (...) {  // the device is lost; whoever waits is told so
+  } catch (...) {  // the device is lost: threads that wait get the error
     const std::exception_ptr error = std::current_exception();
     point_.fail(error);
     own.reach(own.submit_record(point_.clock()), error);
@@ -203,7 +204,8 @@ void CudaStream::copy(void* to, const void* from, size_t bytes, CopyKind kind) {
   }
 }
 
-// The thread beside asks the fault injector and fails in the stream's place.
+// The host function runs on another thread. That thread calls the fault injector, and its failures
+// count as failures of this stream.
 void CudaStream::submit(const Cost& cost, HostFunction function) {
   EBB_CHECK(static_cast<bool>(function), "calling an empty function");
   std::lock_guard lock(mutex_);
@@ -233,7 +235,7 @@ void CudaStream::synchronize() {
     idle_.record_on(stream_.get(), point);
   }
   const CudaEvent::Reached idle = idle_.await_end(idle_.submit_wait());
-  if (computes_) context_.data_error.get()->check();  // what failed may have come of it
+  if (computes_) context_.data_error.get()->check();  // a bad index may be the cause of a failure
   if (idle.error) std::rethrow_exception(idle.error);
   if (const auto error = context_.failures.error_before(point)) std::rethrow_exception(error);
   {

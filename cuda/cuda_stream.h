@@ -1,17 +1,18 @@
-// Streams of the CUDA backend: of the GPU (compute, load, store), and of host threads (update).
+// The streams of the CUDA backend: streams of the GPU (compute, load, store) and of host threads
+// (update).
 //
-// Submitting to a GPU stream is calling CUDA: nothing is queued here, and no call waits for the
-// device unless CUDA's own queue is full, or for a host thread but where new kernels are expected.
-// Kernels are submitted with launch(). call() is for host functions, which run on a thread of the
-// stream's own and may do what they like, call CUDA and wait included; the stream goes on when they
-// return.
+// A submission to a GPU stream calls CUDA directly; there is no queue of our own. It waits for the
+// device only if CUDA's queue is full, and for a host thread only while new kernels may be loaded
+// (Device::block_submitting_thread). launch() submits kernels. submit() submits a host function: it
+// runs on a separate thread of the stream, may call CUDA and may wait, and the stream continues
+// when the function returns.
 //
-// Errors: what CUDA refuses when asked, and injected faults, drop all that is submitted afterwards.
-// What fails later, on a host thread, is known to synchronize(), to events and to waiting streams
-// as stream.h says; kernels that were submitted before it failed still run, on memory that is
-// theirs. A fault on the GPU ends the device for this process, as CUDA has it.
+// Errors: after a submission that CUDA refuses, or an injected fault, all later submissions are
+// dropped. A failure on a host thread reaches synchronize(), events and waiting streams as stream.h
+// says. Kernels that were submitted before that failure still run, on memory that they may use.
+// After a fault on the GPU, this process cannot use the device any more.
 //
-// Thread-safety: as Stream says; stats() and synchronize() may be called from any thread.
+// Thread-safety: as Stream; stats() and synchronize() may also be called from any thread.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -30,16 +31,16 @@
 
 namespace ebb {
 
-/// A stream of the host: a thread that runs functions. The optimizer's updates run here.
+/// A stream of host functions: one thread runs them in order. The optimizer's updates run here.
 class CudaHostStream final : public Stream {
  public:
-  /// `name`: of its thread; static storage, at most 15 characters.
+  /// `name`: the name of the thread; static storage, at most 15 characters.
   CudaHostStream(CudaContext& context, const char* name)
       : context_(context), point_(context.failures), queue_(name) {}
 
   void record(Event& event) override;
   void wait(const Event& event) override;
-  /// Throws LogicError: host threads copy nothing to or from a GPU.
+  /// Throws LogicError: only GPU streams copy to or from a GPU.
   void copy(void* to, const void* from, size_t bytes, CopyKind kind) override;
   void submit(const Cost& cost, HostFunction function) override;
   void synchronize() override;
@@ -53,9 +54,9 @@ class CudaHostStream final : public Stream {
   CudaContext& context_;
   StreamPoint point_;
   mutable std::mutex mutex_;
-  std::exception_ptr error_;  // written by the stream's thread, which reads it without the lock
+  std::exception_ptr error_;  // written by the stream's thread only, which reads it without lock
   StreamStats stats_;
-  ThreadQueue<InlineFunction<void(), 400>> queue_;  // last: its thread uses the rest
+  ThreadQueue<InlineFunction<void(), 400>> queue_;  // last: its thread uses the members above
 };
 
 class CudaStream final : public KernelStream {
@@ -73,7 +74,8 @@ class CudaStream final : public KernelStream {
   void launch(const Cost& cost, KernelLaunch launch) override;
 
  private:
-  /// Counts it, and asks the fault injector. False where it is to be dropped.
+  /// Counts one operation, and calls the fault injector. Returns false if the operation must be
+  /// dropped.
   bool begin_operation(auto ask_for_a_fault);
   void check_launched(std::string_view name) const;
 
@@ -81,13 +83,13 @@ class CudaStream final : public KernelStream {
   const bool computes_;
   const OwnedStream stream_;
 
-  mutable std::mutex mutex_;  // between the submitting thread and others that ask
+  mutable std::mutex mutex_;  // for the submitting thread, stats() and synchronize()
   StreamPoint point_;
   mutable BusyTime busy_time_;
   StreamStats stats_;
   CudaEvent idle_;                          // recorded by synchronize()
   CudaEvent called_, back_;                 // around a host function
-  std::unique_ptr<CudaHostStream> beside_;  // made by the first call()
+  std::unique_ptr<CudaHostStream> beside_;  // runs host functions; made by the first submit()
 };
 
 }  // namespace ebb

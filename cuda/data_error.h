@@ -1,8 +1,8 @@
-// What kernels found wrong with data that only the device sees: an index outside its table, say.
+// An error that a kernel finds in data on the device, for example an index outside its table.
 //
-// One record a device, in pinned memory: the kernel that finds something first writes it, with an
-// atomic exchange of `kind`, and goes on without a stray read. Whoever waits for a compute
-// stream calls check() afterwards.
+// Each device has one record, in pinned memory. The first kernel that finds an error writes the
+// record, with an atomic exchange of `kind`, and continues without reading outside its tensors. A
+// host thread that synchronizes with a compute stream then calls check().
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ struct DataError {
 
   int32_t kind = None;
   int32_t padding = 0;
-  int64_t row = 0;    ///< of the tensor of indices
+  int64_t row = 0;    ///< row of the tensor of indices
   int64_t value = 0;  ///< the index
-  int64_t limit = 0;  ///< rows of the table, classes, or the start of the token before
+  int64_t limit = 0;  ///< of rows, of classes, of tokens in a row, or the capacity of the cache
 
-  /// Throws LogicError where a kernel found something, and forgets it.
+  /// Throws LogicError if a kernel found an error, and clears the record.
   void check();
 };
 

@@ -6,9 +6,10 @@
 namespace ebb {
 namespace {
 
-constexpr unsigned int kOldestInterface = 12000;  // what the calls below mean since
+constexpr unsigned int kOldestInterface =
+    12000;  // the functions have their present meaning since CUDA 12.0
 
-/// A pointer to one call; `name` is libcuda's.
+/// Returns a pointer to the function `name` of libcuda.
 void* find(const char* name) {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;

@@ -1,5 +1,5 @@
-// The calls of libcuda that the runtime does not offer, found at run time: one binary runs with and
-// without a driver. Immutable after load_driver(); thread-safe.
+// The functions of libcuda that the CUDA runtime does not have. They are looked up at run time, so
+// that one binary runs with and without a driver. Immutable after load_driver(); thread-safe.
 #pragma once
 
 #include <cuda.h>
@@ -27,10 +27,10 @@ struct Driver {
   CUresult (*get_error_name)(CUresult, const char**);
 };
 
-/// Throws ConfigError where the driver lacks one of them: it is too old to train on.
+/// Looks up all functions. Throws ConfigError if one is missing: the driver is too old.
 Driver load_driver();
 
-/// Throws DeviceError with the name of `status`, what was `asked`, and `advice`.
+/// Throws DeviceError with the name of `status`, the purpose of the call (`asked`) and `advice`.
 [[noreturn]] void throw_driver_error(const Driver& driver, CUresult status,
                                      const std::string& asked, const std::string& advice);
 

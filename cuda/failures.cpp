@@ -34,7 +34,7 @@ void Failures::fail(const Operation& operation, std::exception_ptr error) noexce
   for (const Failure& failure : failures_) {
     if (failure.index == index && position >= failure.first && position <= failure.last) return;
   }
-  // Another stream may have the index by now, from the next position on.
+  // Another stream may use the index now; its positions begin after the last one of this stream.
   const uint64_t left_at = last_position_[index];
   failures_.push_back({.index = index,
                        .first = position,

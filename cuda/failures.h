@@ -1,11 +1,13 @@
-// Which failure stands before which point of which stream: how errors travel along events.
+// Which failures come before a point of a stream: how errors pass from stream to stream with
+// events.
 //
-// Each stream counts what is submitted to it; position p of a stream is its p-th operation. A point
-// of a stream (an event's record, say) comes after its own stream's positions and, through waits,
-// after some of other streams: its StreamClock says how far in each (a vector clock: Fidge 1988,
-// Mattern 1989). A failure at position p of stream s stands before every point whose clock has p or
-// more for s. So a stream that waited, however indirectly, for work that failed knows it, and one
-// that waited for earlier work does not, although a GPU only ever says that everything is over.
+// Each stream counts its operations: position p of a stream is its p-th operation. A point of a
+// stream (for example the record of an event) comes after positions of its own stream and, because
+// of waits, after positions of other streams. Its StreamClock has the last such position in each
+// stream (a vector clock: Fidge 1988, Mattern 1989). A failure at position p of stream s comes
+// before every point whose clock has p or more for s. So a stream that waited, directly or not, for
+// work that failed gets the error, and a stream that waited for earlier work does not. CUDA alone
+// does not give this information: its events have no errors of single operations.
 //
 // Thread-safe.
 #pragma once
@@ -20,7 +22,7 @@
 
 namespace ebb {
 
-/// Streams that a CUDA device may have at a time.
+/// The largest number of streams of a CUDA device at one time.
 inline constexpr uint32_t kMaxStreams = 32;
 
 struct StreamClock {
@@ -33,7 +35,7 @@ struct StreamClock {
   }
 };
 
-/// The `position`-th operation of the stream that has that index.
+/// The `position`-th operation of stream `index`.
 struct Operation {
   uint32_t index = 0;
   uint64_t position = 0;
@@ -41,21 +43,21 @@ struct Operation {
 
 class Failures {
  public:
-  /// Its stream may have gone by then.
+  /// Records that an operation failed. The stream of the operation may be destroyed already.
   void fail(const Operation& operation, std::exception_ptr error) noexcept;
-  /// The first failure that stands before the point, or null. Nearly free while nothing has failed.
+  /// The first failure that comes before the point, or null. Very cheap while nothing has failed.
   std::exception_ptr error_before(const StreamClock& point) const noexcept;
 
  private:
   friend class StreamPoint;
-  /// A place for a new stream, with a position behind all that were taken there. Throws LogicError
-  /// where all places are taken.
+  /// Assigns an index to a new stream, and a first position after all earlier positions of this
+  /// index. Throws LogicError if all indices are in use.
   std::pair<uint32_t, uint64_t> enter();
   void leave(uint32_t index, uint64_t last_position) noexcept;
 
   struct Failure {
     uint32_t index = 0;
-    uint64_t first = 0, last = UINT64_MAX;  // positions of the stream that it stands for
+    uint64_t first = 0, last = UINT64_MAX;  // the positions to which the failure applies
     std::exception_ptr error;
   };
 
@@ -66,8 +68,8 @@ class Failures {
   std::atomic<bool> any_ = false;
 };
 
-/// Where a stream is: the point of what was submitted to it last. Owned by the stream, and as
-/// thread-safe as that.
+/// The point of a stream after its last submitted operation. The stream owns it; it is as
+/// thread-safe as the stream.
 class StreamPoint {
  public:
   explicit StreamPoint(Failures& failures);
@@ -78,10 +80,10 @@ class StreamPoint {
   void advance() { ++clock_.positions[index_]; }
   void merge(const StreamClock& other) { clock_.merge(other); }
   const StreamClock& clock() const { return clock_; }
-  /// What was submitted last.
+  /// The operation that was submitted last.
   Operation operation() const { return {index_, clock_.positions[index_]}; }
 
-  /// What was submitted last has failed, or what was n-th.
+  /// Records that the last submitted operation, or the operation at position `n`, failed.
   void fail(std::exception_ptr error) noexcept;
   void fail_at(uint64_t n, std::exception_ptr error) noexcept;
   std::exception_ptr error() const noexcept { return failures_.error_before(clock_); }

@@ -34,8 +34,8 @@ std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-/// What CUDA says where a build has no code for a GPU, and what else than another build helps. For
-/// GPUs that came later, a driver makes it of PTX.
+/// A CUDA status that means that the build has no code for a GPU, and a remedy other than a new
+/// build. For newer GPUs, the driver compiles code from PTX.
 struct NoCode {
   cudaError_t status;
   std::string_view remedy;
@@ -45,12 +45,12 @@ constexpr NoCode kNoCode[] = {
     {cudaErrorInvalidDeviceFunction, ""},
     {cudaErrorUnsupportedPtxVersion, ""},
     {cudaErrorJitCompilerNotFound,
-     "install libnvidia-ptxjitcompiler, with which the driver makes it of PTX, "},
+     "install libnvidia-ptxjitcompiler, with which the driver compiles PTX, "},
     {cudaErrorJitCompilationDisabled,
-     "unset CUDA_DISABLE_PTX_JIT and CUDA_DISABLE_JIT, so that the driver makes it of PTX, "},
+     "unset CUDA_DISABLE_PTX_JIT and CUDA_DISABLE_JIT, so that the driver compiles PTX, "},
 };
 
-/// Of the GPU that this thread uses.
+/// Checks that this build has code for the current device of this thread.
 void check_code(int index) {
   const cudaError_t status = cuda::find_code();
   if (status == cudaSuccess) return;
@@ -64,7 +64,7 @@ void check_code(int index) {
                     "configure with -DCMAKE_CUDA_ARCHITECTURES=native, or use --device host");
 }
 
-/// Whether blocks can be mapped there. The runtime has no name for this attribute.
+/// Can blocks be mapped on this GPU? The CUDA runtime has no name for this attribute.
 bool maps_memory(int index) {
   const Driver driver = load_driver();
   CUdevice device = 0;
@@ -93,7 +93,7 @@ std::string why_no_gpu() {
   (void)cudaDriverGetVersion(&driver_version);
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  (void)cudaGetLastError();  // leaves no error behind for later calls
+  (void)cudaGetLastError();  // clears the error, so that later calls do not report it
   if (driver_version == 0) return "no CUDA driver on this machine";
   int runtime_version = 0;
   (void)cudaRuntimeGetVersion(&runtime_version);

@@ -1,22 +1,24 @@
-// Which GPUs are here, and whether Ebb runs on them. Thread-safe: reads only.
+// Finds the GPUs of this machine and checks whether Ebb runs on them. Thread-safe.
 #pragma once
 
 #include <string>
 
 namespace ebb {
 
-/// Oldest architecture that kernels are written for: bf16 in hardware.
+/// The oldest supported architecture: the kernels need bf16 in hardware.
 inline constexpr int kOldestArchitecture = 80;
 
-/// "NVIDIA H200, 139 GiB, sm_90". Throws DeviceError.
+/// Name, memory and architecture of a GPU, for example "NVIDIA H200, 139 GiB, sm_90". Throws
+/// DeviceError.
 std::string describe_gpu(int index);
 
-/// Throws ConfigError where there is no driver or no such GPU, or it is older than
-/// kOldestArchitecture, cannot read registered host memory at the host's addresses or map its own,
-/// or has no code in this build, or the driver is too old. This thread uses it then.
+/// Checks a GPU and makes it current in this thread. Throws ConfigError if there is no driver, the
+/// driver is too old or the GPU does not exist; if the GPU is older than kOldestArchitecture,
+/// cannot read registered host memory at the host's addresses or cannot map its memory at reserved
+/// addresses; or if this build has no code for the GPU.
 void check_gpu(int index);
 
-/// Why no GPU can be used: "no CUDA driver on this machine", ...
+/// The reason why no GPU can be used, for example "no CUDA driver on this machine".
 std::string why_no_gpu();
 
 }  // namespace ebb

@@ -19,7 +19,7 @@ struct DestroyEvent {
 using OwnedStream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, DestroyStream>;
 using OwnedEvent = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent>;
 
-/// On the current device; ordered by nothing but events. Throws DeviceError.
+/// Makes a stream on the current device that is ordered only by events. Throws DeviceError.
 inline OwnedStream make_stream(int priority = 0) {
   cudaStream_t stream = nullptr;
   EBB_CUDA(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),
@@ -27,15 +27,16 @@ inline OwnedStream make_stream(int priority = 0) {
   return OwnedStream(stream);
 }
 
-/// cudaEventQuery(). CUDA keeps what that returns, "not ready" included, for whoever asks this
-/// thread for its last error next, and that is the next launch: so it is taken back here.
+/// cudaEventQuery(). CUDA stores the status, also "not ready", as this thread's last error, and the
+/// check after the next launch would report it. So this function clears the last error.
 inline cudaError_t query(cudaEvent_t event) noexcept {
   const cudaError_t status = cudaEventQuery(event);
   if (status != cudaSuccess) (void)cudaGetLastError();
   return status;
 }
 
-/// `flags`: cudaEventBlockingSync where host threads wait for it. Throws DeviceError.
+/// Makes an event on the current device. `flags`: cudaEventBlockingSync if host threads wait for
+/// the event. Throws DeviceError.
 inline OwnedEvent make_event(unsigned int flags = cudaEventDefault) {
   cudaEvent_t event = nullptr;
   EBB_CUDA(cudaEventCreateWithFlags(&event, flags), "making an event");

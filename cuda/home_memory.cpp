@@ -13,7 +13,7 @@
 namespace ebb {
 namespace {
 
-/// Room for them is kept while a home is pinned.
+/// Reserves pinned memory for later small buffers while a home is pinned.
 class Headroom {
  public:
   /// Throws OutOfMemory.
@@ -39,7 +39,7 @@ HomeMemory::HomeMemory(CudaContext& context, size_t limit_bytes, size_t piece_by
 
 HomeMemory::~HomeMemory() = default;
 
-/// With the lock held.
+/// REQUIRES: the lock is held.
 size_t HomeMemory::room() const {
   return limit_bytes_ > pinned_bytes_ ? limit_bytes_ - pinned_bytes_ : 0;
 }
@@ -68,8 +68,9 @@ size_t HomeMemory::staged_bytes() const {
   return staged_bytes_;
 }
 
-/// False where the driver refuses: smaller ones may do, which leave small buffers their room. Of
-/// the smallest, throws OutOfMemory.
+/// Makes rings with slots of this size. Returns false if the driver refuses to pin them and the
+/// headroom for small buffers; smaller slots may be possible. Throws OutOfMemory if these are the
+/// smallest slots.
 bool HomeMemory::try_rings(size_t slot_bytes) {
   const bool smallest = slot_bytes == kSmallestStagingSlotBytes;
   try {
@@ -91,8 +92,8 @@ bool HomeMemory::pinning_refused() const {
   return pinning_refused_;
 }
 
-/// Piece after piece, from where it is pinned on; false where the driver refuses one. With the lock
-/// held.
+/// Pins piece after piece, from the end of the pinned part to `end`. Returns false if the driver
+/// refuses a piece. REQUIRES: the lock is held.
 bool HomeMemory::pin_up_to(std::byte* data, Range& range, size_t end) {
   while (range.pinned_bytes < end) {
     const size_t bytes = std::min(end - range.pinned_bytes, piece_bytes_);
@@ -106,14 +107,15 @@ bool HomeMemory::pin_up_to(std::byte* data, Range& range, size_t end) {
   return true;
 }
 
-/// `begin`: of a piece. With the lock held.
+/// Unpins all pieces from `begin` on, which is the beginning of a piece. REQUIRES: the lock is
+/// held.
 void HomeMemory::unpin_from(std::byte* data, Range& range, size_t begin) noexcept {
   for (size_t at = begin; at < range.pinned_bytes; at += piece_bytes_) unpin(data + at);
   pinned_bytes_ -= range.pinned_bytes - begin;
   range.pinned_bytes = begin;
 }
 
-/// With the lock held.
+/// REQUIRES: the lock is held.
 void HomeMemory::make_rings() {
   if (load_) return;
   size_t slot_bytes = staging_slot_bytes(limit_bytes_, room());
@@ -124,7 +126,8 @@ void HomeMemory::make_rings() {
   while (!try_rings(slot_bytes)) slot_bytes = smaller_staging_slot(slot_bytes);
 }
 
-/// Half of the piece that is refused, and half of that. With the lock held.
+/// The driver refused the next piece: tries to pin half of it, then a quarter, and so on. REQUIRES:
+/// the lock is held.
 void HomeMemory::pin_most(std::byte* data, Range& range) {
   const size_t spare = room() > kPinnedHeadroomBytes ? room() - kPinnedHeadroomBytes : 0;
   const size_t more = std::min(range.bytes - range.pinned_bytes, spare) / kPageBytes * kPageBytes;
@@ -135,16 +138,16 @@ void HomeMemory::pin_most(std::byte* data, Range& range) {
   }
 }
 
-/// From the beginning, as much as may be. With the lock held.
+/// Pins as much as possible, from the beginning. REQUIRES: the lock is held.
 void HomeMemory::pin(std::byte* data, Range& range) {
   if (range.bytes <= room() && pin_up_to(data, range, range.bytes)) return;
-  // The last piece may have taken what rings and small buffers need, and they come first.
+  // The last piece may have used memory that the rings and small buffers need.
   unpin_from(data, range, range.pinned_bytes - std::min(range.pinned_bytes, piece_bytes_));
   make_rings();
   try {
     const Headroom headroom(context_.node);
     pin_most(data, range);
-  } catch (const OutOfMemory&) {  // the driver pins nothing more
+  } catch (const OutOfMemory&) {  // the driver refuses to pin more
     pinning_refused_ = true;
   }
 }
@@ -166,7 +169,7 @@ std::byte* HomeMemory::take(size_t bytes, std::string_view tag) {
   return data;
 }
 
-/// Without the lock: what a ring's thread waits for may take a while, and others copy meanwhile.
+/// Does not hold the lock: the wait may be long, and other threads copy meanwhile.
 void HomeMemory::wait_for_rings() noexcept {
   StagingRing* rings[2];
   {

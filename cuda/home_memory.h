@@ -1,10 +1,11 @@
-// Host memory of MemoryKind::Home: pinned from its beginning as far as that may be, else reached
-// through rings of pinned slots.
+// Host memory of MemoryKind::Home. As much of it as possible is pinned, from its beginning. Copies
+// to and from the part that is not pinned pass through rings of staging buffers.
 //
-// What may be pinned is `limit_bytes` in all (buffers, homes and rings; not the megabyte that
-// events take), and what the driver registers: where it refuses, less is tried. A home is pinned in
-// pieces of `piece_bytes`, as a driver may refuse a call for more than it registers in several; a
-// copy is cut where a piece ends, as CUDA copies within one registration alone. Thread-safe.
+// At most `limit_bytes` are pinned in total (buffers, homes and rings, but not the megabyte of the
+// events). If the driver refuses to register memory, a smaller size is tried. A home is registered
+// in pieces of `piece_bytes`, because a driver may refuse one large call but accept several small
+// ones. A copy is cut at the end of a piece, because CUDA copies only within one registration.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -20,38 +21,41 @@ namespace ebb {
 
 class HomeMemory {
  public:
-  /// REQUIRES: `context` outlives it. Throws ConfigError where the limit is too low for any copy.
-  /// `piece_bytes`: whole pages.
+  /// `piece_bytes`: whole pages. REQUIRES: `context` outlives this object. Throws ConfigError if
+  /// the limit is too low for any copy.
   HomeMemory(CudaContext& context, size_t limit_bytes, size_t piece_bytes);
   ~HomeMemory();
 
-  /// Zero-filled, near the GPU. Throws OutOfMemory where the machine or its cgroup has too little,
-  /// or not even the smallest rings can be pinned.
+  /// Allocates zero-filled memory near the GPU. Throws OutOfMemory if the machine or its cgroup has
+  /// too little memory, or if not even the smallest rings can be pinned.
   std::byte* take(size_t bytes, std::string_view tag);
-  /// Waits for the rings, which may be at a copy of it that was broken off.
+  /// Frees memory of take(). Waits for the rings first: they may still run a copy of a stream that
+  /// failed.
   void release(std::byte* data) noexcept;
 
-  /// Counts a buffer that is pinned whole. Throws OutOfMemory where the limit would be passed.
+  /// Counts a buffer that is pinned completely. Throws OutOfMemory if the total would exceed the
+  /// limit.
   void count_pinned(size_t bytes, std::string_view tag);
   void uncount_pinned(size_t bytes) noexcept;
   size_t pinned_bytes() const;
-  /// Of homes, what is not pinned.
+  /// Bytes of homes that are not pinned.
   size_t staged_bytes() const;
-  /// Some of them as the driver refused, and not for the limit.
+  /// True if the driver refused to pin some of them; false if all are over the limit.
   bool pinning_refused() const;
 
-  /// A copy that may touch home memory on its host side: pinned parts go straight, the others
-  /// through a ring. Throws DeviceError.
+  /// Submits a copy whose host side may be home memory. Pinned parts are copied directly, other
+  /// parts through a ring. `point`: the position of the stream. Throws DeviceError.
   void copy(cudaStream_t stream, StreamPoint& point, std::byte* to, const std::byte* from,
             size_t bytes, cudaMemcpyKind kind);
 
  private:
   struct Range {
     size_t bytes = 0;         // whole pages
-    size_t pinned_bytes = 0;  // from the beginning on, in pieces, of which the last may be less
+    size_t pinned_bytes = 0;  // from the beginning, in pieces; the last piece may be smaller
   };
 
-  /// How many of the bytes from `memory` on are alike: in one pinned piece, or in what is not.
+  /// How many of the `bytes` from `memory` on can be copied in one way: they are in one pinned
+  /// piece, or in memory that is not pinned. `pinned` tells which.
   size_t alike(const std::byte* memory, size_t bytes, bool& pinned) const;
   size_t room() const;
   void wait_for_rings() noexcept;

@@ -1,7 +1,8 @@
-// A stream that kernels can be put on: what CudaKernels asks of the CUDA backend's streams.
+// A stream to which kernels can be submitted: the interface of the CUDA backend's streams to
+// CudaKernels.
 //
-// Everything else that a Stream promises holds for launches, too: they run in submission order, the
-// first error stays on the stream, and what comes after it is dropped.
+// Launches follow the rules of Stream: they run in submission order, the first error stays on the
+// stream, and operations after the error are dropped.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -11,13 +12,13 @@
 
 namespace ebb {
 
-/// Puts one or more kernels on the native stream it is given, on the submitting thread; throws
-/// DeviceError where CUDA refuses one.
+/// Launches one or more kernels on the given CUDA stream, in the submitting thread. Throws
+/// DeviceError if CUDA refuses one.
 using KernelLaunch = InlineFunction<void(cudaStream_t), 320>;
 
 class KernelStream : public Stream {
  public:
-  /// Calls `launch` now. `cost` is counted as that of Stream::submit() is.
+  /// Calls `launch` at once. `cost` is counted as in Stream::submit().
   virtual void launch(const Cost& cost, KernelLaunch launch) = 0;
 };
 

@@ -1,9 +1,9 @@
-// Matrix products on the device, as column-major libraries see them: the seam to cuBLASLt, which
-// the tests' emulation replaces by plain loops.
+// The interface to a library for matrix products (cuBLASLt), with column-major matrices as in that
+// library. Tests on the emulated GPU replace the library by plain loops.
 //
-// fp32 sums, no TF32. One algorithm for each shape, alignment and library, the first that the
-// library's own ranking names among those without atomics: the same bits whenever and wherever it
-// runs. What stands behind a product can be done with it where the library has an algorithm for
+// Sums are fp32, without TF32. Each shape, alignment and library has one algorithm: the first
+// without atomics in the library's own ranking. So the bits are the same in every run. An epilogue
+// (a bias, GELU, a sum) is computed together with the product if the library has an algorithm for
 // both. Not thread-safe: one object serves one compute stream.
 #pragma once
 
@@ -18,18 +18,18 @@
 
 namespace ebb {
 
-/// A matrix with columns one after the other, `stride` elements apart.
+/// A column-major matrix; columns are `stride` elements apart.
 struct ColumnMajor {
   const void* data = nullptr;
   int64_t stride = 0;
-  bool transposed = false;  ///< it is the other way round in memory
+  bool transposed = false;  ///< memory has the transpose of the matrix
 };
 
-/// What becomes of a number on its way to d. GELU is the tanh formula, of fp32.
+/// What is applied to an element before it is stored in d. GELU is the tanh formula, in fp32.
 enum class Epilogue : uint8_t {
   None,
-  Gelu,       ///< the number is rounded to `before`, its GELU to d
-  GeluSlope,  ///< times GELU's slope at `before`
+  Gelu,       ///< stores the rounded element in `before`, and its GELU in d
+  GeluSlope,  ///< multiplies the element by GELU's slope at `before`
 };
 
 /// d (m, n) = or += a (m, k) b (k, n), + bias (m) for each column.
@@ -38,30 +38,30 @@ struct MatrixProduct {
   DType dtype = DType::F32;    ///< of a, b and bias
   DType d_dtype = DType::F32;  ///< dtype, or fp32
   ColumnMajor a = {}, b = {};
-  void* d = nullptr;  ///< columns m elements apart
+  void* d = nullptr;  ///< columns are m elements apart
   Write write = Write::Store;
-  const void* bias = nullptr;          ///< null: none; with Write::Store
-  Epilogue epilogue = Epilogue::None;  ///< with Write::Store, of 16-bit types
-  void* before = nullptr;              ///< of d_dtype, columns m elements apart
-  float* b_sums = nullptr;  ///< (n) = sums of b over k, stored; null: not wanted. With no bias
+  const void* bias = nullptr;          ///< null: none; only with Write::Store
+  Epilogue epilogue = Epilogue::None;  ///< only with Write::Store and 16-bit types
+  void* before = nullptr;              ///< type d_dtype; columns are m elements apart
+  float* b_sums = nullptr;  ///< (n) = sums of b over k; null: not requested; only without bias
 };
 
 class MatrixProducts {
  public:
   virtual ~MatrixProducts() = default;
-  /// Whether the library does all of this at once. It follows from what an algorithm follows from,
-  /// and may be false only where an epilogue or sums of b are asked for.
+  /// Can the library compute the product with its epilogue and sums in one call? The answer depends
+  /// on shape, alignment and library only. It is always true without an epilogue and sums of b.
   [[nodiscard]] virtual bool can_multiply(const MatrixProduct& product) = 0;
-  /// Submits a product of at least one number, with k > 0. `workspace`: kProductWorkspaceBytes on
-  /// the device. Throws DeviceError.
+  /// Submits a product. REQUIRES: m, n and k > 0. `workspace`: kProductWorkspaceBytes on the
+  /// device. Throws DeviceError.
   virtual void multiply(cudaStream_t stream, const MatrixProduct& product,
                         std::byte* workspace) = 0;
 };
 
-/// What every product may use: a fixed size, since the choice of an algorithm depends on it.
+/// Workspace of every product. The size is fixed, because the choice of an algorithm depends on it.
 inline constexpr size_t kProductWorkspaceBytes = size_t{32} << 20;
 
-/// Throws DeviceError where the library cannot be started.
+/// Throws DeviceError if the library cannot be started.
 std::unique_ptr<MatrixProducts> create_matrix_products();
 
 }  // namespace ebb

@@ -8,7 +8,7 @@
 namespace ebb {
 namespace {
 
-/// A row-major tensor as columns: its transpose. So y = x w^T is the columns' y^T = w x^T.
+/// A row-major tensor is its transpose in column-major order. So y = x w^T becomes y^T = w x^T.
 ColumnMajor columns_of(const Tensor& t) { return {t.data, t.columns(), false}; }
 ColumnMajor transposed(const Tensor& t) { return {t.data, t.columns(), true}; }
 
@@ -120,11 +120,11 @@ size_t LinearLayers::weight_workspace_bytes(const Tensor& dbias, const Tensor& d
   return kProductWorkspaceBytes + (dbias ? column_sums_bytes(dy) : 0);
 }
 
-/// A bias's gradient that is added is made beside what is there first.
+/// With Write::Add, the gradient of the bias is first computed in workspace and then added.
 void LinearLayers::backward_weight(cudaStream_t stream, const Tensor& dw, const Tensor& dbias,
                                    const Tensor& dy, const Tensor& x, Write write,
                                    std::byte* workspace) {
-  if (x.rows() == 0) {  // sums of nothing
+  if (x.rows() == 0) {  // no rows: all sums are 0
     if (write == Write::Store) zero(stream, dw);
     if (write == Write::Store && dbias) zero(stream, dbias);
     return;

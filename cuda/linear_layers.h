@@ -1,9 +1,9 @@
-// Linear layers as matrix products, and what stands behind them in the same pass over memory where
-// the library has that, else as kernels of our own. Which of the two follows from shapes, types and
-// the library, so bits do not change.
+// Linear layers as matrix products. Bias, GELU and the bias's gradient are computed in the same
+// pass over memory if the library can do so, and otherwise by our own kernels. The choice follows
+// from shapes, types and the library only, so bits do not change.
 //
-// Shapes were checked by the caller. Everything is put on the stream; throws DeviceError. Not
-// thread-safe, as MatrixProducts.
+// The caller has checked the shapes. Every method submits kernels to `stream` and throws
+// DeviceError. Not thread-safe, as MatrixProducts.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,18 +15,21 @@
 
 namespace ebb {
 
-/// May a product take this activation along? Libraries know GELU's tanh formula, ask for whole
-/// vectors of what it is of, and may be coarser than fp32 allows.
+/// Can a product compute this activation in the same call? Only if it is GELU with the tanh
+/// formula, the type has 16 bits (libraries may be too inexact for fp32), and the number of columns
+/// of `before` is a multiple of 8.
 bool goes_with_products(Activation activation, const Tensor& before);
 
 class LinearLayers {
  public:
   explicit LinearLayers(std::unique_ptr<MatrixProducts> products);
 
-  /// `workspace`: kProductWorkspaceBytes, of the weight's gradient weight_workspace_bytes().
+  /// y = x w^T + bias. `workspace`: kProductWorkspaceBytes; for backward_weight(),
+  /// weight_workspace_bytes().
   void forward(cudaStream_t stream, const Tensor& y, const Tensor& x, const Tensor& w,
                const Tensor& bias, std::byte* workspace);
-  /// REQUIRES: as what follows, goes_with_products().
+  /// before = x w^T + bias, y = GELU(before). REQUIRES, like backward_input_with_gelu():
+  /// goes_with_products().
   void forward_with_gelu(cudaStream_t stream, const Tensor& y, const Tensor& before,
                          const Tensor& x, const Tensor& w, const Tensor& bias,
                          std::byte* workspace);

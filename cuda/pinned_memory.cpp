@@ -19,14 +19,16 @@ namespace {
 constexpr int kPreferNode = 1;  // MPOL_PREFERRED of <linux/mempolicy.h>
 constexpr int kMostNodes = 64;
 
-/// Pages of this range come from the node where it has any. Best effort.
+/// Asks the system to take the pages of this range from `node` if the node has free pages. Errors
+/// are ignored.
 void prefer_node(std::byte* data, size_t bytes, int node) {
   if (node < 0 || node >= kMostNodes) return;
   const unsigned long nodes = 1ul << node;
   syscall(SYS_mbind, data, bytes, kPreferNode, &nodes, kMostNodes + 1ul, 0u);
 }
 
-/// More than this and the kernel would end the process instead of refusing.
+/// Throws OutOfMemory if the memory is not available. Without this check, the kernel would end the
+/// process later.
 void check_room(size_t bytes, std::string_view tag) {
   const size_t usable_bytes = read_memory_limits().usable_bytes();
   if (bytes <= usable_bytes) return;

@@ -1,7 +1,7 @@
-// Pinned host memory: whole pages of our own, registered with CUDA, near the GPU.
+// Pinned host memory: whole pages near the GPU that are registered with CUDA.
 //
-// Exactly the bytes asked for, rounded up to a page: cudaMallocHost's and caching allocators'
-// rounding to powers of two would cost up to half of a home. The device reads and writes it at the
+// Sizes are rounded up to a page only. cudaMallocHost and caching allocators may round to powers of
+// two, which would waste up to half of the memory. The device reads and writes the memory at the
 // host's address. Thread-safe.
 #pragma once
 
@@ -10,27 +10,29 @@
 
 namespace ebb {
 
-/// Zero-filled. `node`: the NUMA node it should lie on, -1 where that does not matter. Throws
-/// OutOfMemory ("pinned") with what the cgroup leaves and what may be locked; DeviceError.
+/// Allocates zero-filled pinned memory. `node`: the preferred NUMA node, -1 for any. Throws
+/// OutOfMemory ("pinned") with the free memory of the cgroup and the limit of locked memory; throws
+/// DeviceError.
 std::byte* take_pinned(size_t bytes, int node, std::string_view tag);
-/// REQUIRES: no copy that touches it is under way.
+/// Frees memory of take_pinned(). REQUIRES: no running copy uses it.
 void release_pinned(std::byte* data, size_t bytes) noexcept;
 
-/// Host memory that is not pinned, in whole pages too. Throws OutOfMemory ("host").
+/// Allocates whole pages of host memory that is not pinned. Throws OutOfMemory ("host").
 std::byte* take_pageable(size_t bytes, std::string_view tag);
 void release_pageable(std::byte* data, size_t bytes) noexcept;
 
-/// The same near a node, where check says that the machine and its cgroup have room: to be pinned
-/// as far as that goes. `bytes`: whole pages. Throws OutOfMemory ("pinned").
+/// The same near a NUMA node, for memory that will be pinned as far as possible. Checks first that
+/// the machine and its cgroup have enough memory. `bytes`: whole pages. Throws OutOfMemory
+/// ("pinned").
 std::byte* take_near(size_t bytes, int node, std::string_view tag);
-/// Pins whole pages that begin at `data`; false where the driver refuses.
+/// Pins the whole pages [data, data + bytes). Returns false if the driver refuses.
 [[nodiscard]] bool try_to_pin(std::byte* data, size_t bytes);
-/// REQUIRES: try_to_pin() did; no copy that touches them is under way.
+/// Reverses try_to_pin(). REQUIRES: try_to_pin() returned true; no running copy uses the pages.
 void unpin(std::byte* data) noexcept;
 size_t whole_pages(size_t bytes);
 
-/// The NUMA node that a GPU hangs on, as the system numbers them; -1 where it is not known or there
-/// is only one.
+/// The operating system's number of the NUMA node to which a GPU is connected; -1 if it is unknown
+/// or there is only one node.
 int numa_node_of_gpu(int device);
 
 }  // namespace ebb

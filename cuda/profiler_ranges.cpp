@@ -13,7 +13,7 @@ ProfilerRanges::~ProfilerRanges() {
   if (domain_ != nullptr) nvtxDomainDestroy(domain_);
 }
 
-/// A name that is too long is cut.
+/// Names that are too long are cut.
 void ProfilerRanges::push(const RangeName& name) const noexcept {
   char text[96];
   const auto length = [](std::string_view part) { return static_cast<int>(part.size()); };
@@ -36,7 +36,7 @@ void ProfilerRanges::pop() const noexcept { nvtxDomainRangePop(domain_); }
 
 }  // namespace ebb
 
-#else  // some toolkits are installed in parts
+#else  // some installations of the toolkit have no NVTX
 
 namespace ebb {
 

@@ -1,7 +1,7 @@
-// Ranges that profilers of GPUs show beside kernels and copies (NVTX), in a domain "ebb".
+// Named ranges (NVTX, domain "ebb") that GPU profilers show together with kernels and copies.
 //
-// Where no profiler watches, or the toolkit came without NVTX's headers, there is no domain and a
-// call does nothing. Thread-safe: ranges are each thread's own.
+// Without a profiler, or if the toolkit has no NVTX headers, there is no domain and the calls do
+// nothing. Thread-safe: each thread has its own stack of ranges.
 #pragma once
 
 #include "device/device.h"

@@ -1,4 +1,5 @@
-// Device memory filled and waited for, before and between steps: never during one, as it blocks.
+// Fills device memory and waits until it is filled. Used before and between steps, never during a
+// step, because it blocks.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,15 +10,15 @@
 
 namespace ebb {
 
-/// Bytes of it are NaN in fp32, bf16 and fp16.
+/// Memory filled with this byte is NaN in fp32, bf16 and fp16.
 inline constexpr int kPoisonByte = 0xff;
 
-/// A stream that orders nothing else; each fill is done when it returns. One thread at a time.
+/// A stream of its own, with no order to other streams. Used by one thread at a time.
 class SetupStream {
  public:
   explicit SetupStream(int device);
 
-  /// Throws DeviceError.
+  /// Sets `bytes` bytes to `byte` and waits until they are set. Throws DeviceError.
   void fill(std::byte* memory, int byte, size_t bytes);
 
  private:

@@ -35,7 +35,7 @@ StagingRing::StagingRing(CudaContext& context, size_t slot_bytes, const char* th
 }
 
 StagingRing::~StagingRing() {
-  thread_.reset();  // what is queued still runs
+  thread_.reset();  // the queued copies still run
   release_pinned(memory_, kStagingSlots * slot_bytes_);
 }
 
@@ -57,12 +57,14 @@ void StagingRing::copy_piece(std::byte* to, const std::byte* from, size_t bytes)
   copy_bytes(to, from, bytes);
 }
 
-// The thread waits inside of its calls: a wait of the thread itself would fail it with whatever
-// failed before the event. What a slot's last user failed with is nothing to the next one.
+// The ring's thread waits inside its functions. A wait submitted to the thread's queue would make
+// the ring fail with every error before the event. A failure of the last user of a slot must not
+// become a failure of the next user.
 void StagingRing::load(cudaStream_t stream, StreamPoint& point, std::byte* to,
                        const std::byte* from, size_t bytes) {
   std::lock_guard lock(mutex_);
-  before_.record_on(stream, point.clock());  // what wrote the home, an update say
+  before_.record_on(stream,
+                    point.clock());  // work that wrote the host memory, for example an update
   while (bytes > 0) {
     const size_t part = std::min(bytes, slot_bytes_);
     Slot& slot = next_slot();
@@ -107,7 +109,7 @@ void StagingRing::store(cudaStream_t stream, StreamPoint& point, std::byte* to,
     from += part;
     bytes -= part;
   }
-  // The stream goes on when all of it is at home.
+  // The stream continues when all bytes are in host memory.
   if (last != nullptr) last->free.make_wait(stream);
 }
 

@@ -36,11 +36,12 @@ struct WholeMaster {
   }
 };
 
-/// The coefficients are in host memory, as the norm decides them late: a block reads them over the
-/// bus, once for this many elements of each thread.
+/// The coefficients are in host memory, because they depend on the gradient norm, which the host
+/// computes late. Each block reads them over the bus once, for this number of elements of each
+/// thread.
 constexpr int kUpdatesAThread = 8;
 
-/// In the order of operations that cpu_adam/adamw.h gives.
+/// The order of operations is that of cpu_adam/adamw.h.
 template <class Master, class Gradient>
 __global__ void __launch_bounds__(kElementThreads)
     update(Master master, float* momentum, float* variance, const Gradient* gradient, int64_t n,

@@ -6,7 +6,8 @@ namespace {
 
 constexpr int kRowWarps = 4;
 
-/// Documents lie end to end: each token opens one or continues that of the token before.
+/// Documents follow each other without gaps: each token begins a document or continues the document
+/// of the token before.
 __global__ void find_bad_start(const int32_t* starts, int64_t n, int64_t num_tokens,
                                DataError* error) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kElementThreads + threadIdx.x;
@@ -19,7 +20,8 @@ __global__ void find_bad_start(const int32_t* starts, int64_t n, int64_t num_tok
   error->limit = num_tokens;
 }
 
-/// inner = sum of dout times out over a head: a warp has a token's head.
+/// inner = sum of dout times out over the channels of a head. One warp computes one head of one
+/// token.
 template <class T>
 __global__ void __launch_bounds__(kRowWarps* kWarp) sum_products(AttentionLaunch f) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowWarps + warp_index();

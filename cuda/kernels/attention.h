@@ -1,9 +1,10 @@
-// What the attention kernels share: where a head's rows lie, and which keys a query sees.
+// Shared code of the attention kernels: the addresses of a head's rows, and which keys a query
+// sees.
 //
-// Both kinds of kernels go through the keys a tile at a time, in ascending order, and one block
-// owns each output row; scores for all queries and keys are never stored. Softmax statistics and
-// all sums are fp32. Backward computes the scores again, once for the gradients of keys and values
-// and once for those of queries, so that nothing is added from two sides.
+// Both kinds of kernels read the keys in ascending order, one tile at a time. One block owns each
+// output row. Scores of all queries and keys are never stored. Softmax statistics and all sums are
+// fp32. The backward computes the scores twice, once for the gradients of keys and values and once
+// for those of queries, so that each sum has one owner.
 #pragma once
 
 #include "cuda/kernels/device_code.h"
@@ -12,7 +13,7 @@
 
 namespace ebb::cuda {
 
-/// One head of queries of one row of the batch, with the head of keys and values it reads.
+/// One head of queries of one row of the batch, and the head of keys and values that it reads.
 template <class T>
 struct Head {
   const AttentionLaunch& f;
@@ -23,7 +24,7 @@ struct Head {
 
   __device__ int num_tokens() const { return static_cast<int>(f.num_tokens); }
   __device__ int size() const { return static_cast<int>(f.head_size); }
-  /// index: 0 queries, 1 keys, 2 values.
+  /// The first token's channels. `index`: 0 queries, 1 keys, 2 values.
   __device__ const T* part(int index) const {
     return static_cast<const T*>(f.qkv) + first(index, qkv_stride());
   }
@@ -34,24 +35,24 @@ struct Head {
   __device__ const T* dout() const {
     return static_cast<const T*>(f.dout) + first(0, out_stride());
   }
-  /// From one token to the next.
+  /// Strides from one token to the next, in elements.
   __device__ int64_t qkv_stride() const { return (f.num_heads + 2 * f.num_kv_heads) * f.head_size; }
   __device__ int64_t out_stride() const { return f.num_heads * f.head_size; }
   __device__ float* log_sum_exp() const { return f.log_sum_exp + statistics(); }
   __device__ float* inner() const { return f.inner + statistics(); }
 
-  /// Where the document of token i starts; of what are no starts, something inside the row.
+  /// The token with which the document of token i starts. An invalid start is clamped to the row.
   __device__ int start(int i) const {
     if (f.document_starts == nullptr) return 0;
     const int s = f.document_starts[b * f.num_tokens + i];
     return s < 0 ? 0 : (s > i ? i : s);
   }
-  /// Does a query see a key, both inside the row?
+  /// Does a query see a key? REQUIRES: both are inside the row.
   __device__ bool sees(int query, int query_start, int key, int key_start) const {
     if (query_start != key_start) return false;
     return !f.causal || (key <= query && (f.window == 0 || query - key < f.window));
   }
-  /// What dropout multiplies the weight of a key with.
+  /// The factor of dropout for the weight of a key: 0, or the scale of kept weights.
   __device__ float kept(int query, int key) const {
     if (f.dropout.probability == 0.0f) return 1.0f;
     const uint32_t group = dropout_group(static_cast<uint32_t>(query), static_cast<uint32_t>(key),
@@ -93,11 +94,11 @@ inline dim3 attention_grid(const AttentionLaunch& f, int64_t tile, int64_t num_h
   return grid;
 }
 
-// fp32, and heads too large for the others.
+// For fp32, and for heads that are too large for the tensor-core kernels.
 void attention_forward_plain(cudaStream_t stream, const AttentionLaunch& f);
 void attention_backward_plain(cudaStream_t stream, const AttentionLaunch& f);
 
-// bf16, on tensor cores.
+// For bf16, with tensor cores.
 inline constexpr int64_t kLargestTensorHead = 128;
 void attention_forward_tensor(cudaStream_t stream, const AttentionLaunch& f);
 void attention_backward_tensor(cudaStream_t stream, const AttentionLaunch& f);

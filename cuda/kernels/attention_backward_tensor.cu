@@ -1,21 +1,23 @@
-// Two kernels: one whose blocks own keys, for the gradients of keys and values, and one whose
-// blocks own queries. As factors, weights are rounded to bf16 once, and gradients of scores, which
-// have signs and cancel, go in as two bf16 each.
+// There are two kernels. In one, each block owns keys, and computes the gradients of keys and
+// values. In the other, each block owns queries. As factors of products, softmax weights are
+// rounded to one bf16. Gradients of scores have both signs and can cancel, so each is split into
+// two bf16.
 #include "cuda/kernels/attention_tensor.h"
 
 namespace ebb::cuda {
 namespace {
 
-constexpr int kOthers = 32;     // queries or keys that a block's rows meet at a time
-constexpr int kScoreParts = 2;  // bf16 that make a gradient of a score
+constexpr int kOthers = 32;     // queries or keys of the other side that a block loads at a time
+constexpr int kScoreParts = 2;  // number of bf16 into which a gradient of a score is split
 
-/// Rows that a block owns (queries and dout, or keys and values), and the others it meets.
+/// Shared memory: the rows that a block owns (queries and dout, or keys and values), and the rows
+/// of the other side.
 template <int kHead>
 struct Shared {
   BF16Rows<kHead> own_a, own_b, other_a, other_b;
   BF16Rows<kOthers> exchanged_a, exchanged_b;
   float *log_sums, *inners;  // of queries
-  int* starts;               // of the others
+  int* starts;               // of the other side
 
   __device__ Shared() {
     own_a = {shared_memory<BF16>()};
@@ -36,7 +38,7 @@ struct Shared {
   }
 };
 
-/// What the loss says of one score: its weight, and its gradient but for the scale.
+/// For one score: its softmax weight, and its gradient without the factor `scale`.
 struct ScoreGradient {
   float weight = 0.0f, dscore = 0.0f;
 };
@@ -47,7 +49,7 @@ __device__ __forceinline__ ScoreGradient differentiate(bool seen, float score, f
   return {weight * kept, weight * (dweight * kept - inner)};
 }
 
-/// A tile of queries of one head, what is known of them, and their dout.
+/// Loads a tile of queries of one head, their statistics, and their dout.
 template <int kHead>
 __device__ void load_queries(const Head<BF16>& head, const Shared<kHead>& shared, int query,
                              bool wide) {
@@ -64,7 +66,7 @@ __device__ void load_queries(const Head<BF16>& head, const Shared<kHead>& shared
   shared.starts[i] = is_there ? head.start(query + i) : -2;
 }
 
-/// All heads of queries that read these keys, one after the other.
+/// Adds the contributions of all heads of queries that read these keys, one after the other.
 template <int kHead>
 __global__ void __launch_bounds__(kTensorThreads) differentiate_keys(AttentionLaunch f, bool wide) {
   const int group = static_cast<int>(f.num_heads / f.num_kv_heads);

@@ -1,5 +1,6 @@
-// Attention of new tokens to a cache of keys and values: a warp has a query's head and reads the
-// keys one after the other. What generation waits for is the cache's memory, not arithmetic.
+// Attention of new tokens to a cache of keys and values. One warp computes one head of one query,
+// and reads the keys one after the other. The speed of generation is limited by the memory traffic
+// of the cache, not by arithmetic.
 #include <limits>
 
 #include "cuda/kernels/elementwise.h"
@@ -11,7 +12,7 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kChannelsALane = kLargestHead / kWarp;
 
-/// Positions follow one another and lie inside the cache.
+/// Checks that positions are consecutive and inside the cache.
 __global__ void find_bad_position(AttentionLaunch f, DataError* error) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kElementThreads + threadIdx.x;
   if (i >= f.batch * f.num_tokens) return;
@@ -24,7 +25,7 @@ __global__ void find_bad_position(AttentionLaunch f, DataError* error) {
   error->limit = f.capacity;
 }
 
-/// Where keys and values of a row of the batch lie in the cache.
+/// The keys and values of one position of one row of the batch, in the cache.
 template <class T>
 __device__ __forceinline__ T* cache_row(const AttentionLaunch& f, int64_t b, int64_t position) {
   const int64_t columns = 2 * f.num_kv_heads * f.head_size;
@@ -38,7 +39,8 @@ __global__ void __launch_bounds__(kElementThreads) append(AttentionLaunch f) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kElementThreads + threadIdx.x;
   if (i >= f.batch * f.num_tokens * columns) return;
   const int64_t token = i / columns, column = i % columns, position = f.positions[token];
-  // Tokens that do not follow one another could share a place, and two would write it.
+  // Tokens whose positions are not consecutive could have the same position, and two threads would
+  // write to it.
   const int64_t in_sequence = token % f.num_tokens;
   if (position != f.positions[token - in_sequence] + in_sequence) return;
   if (position < 0 || position >= f.capacity) return;

@@ -1,7 +1,7 @@
 // The scores of a warp's sixteen queries stay in registers and become the left factor of the
-// product with the values. Weights are more than bf16 can hold: they go in as three bf16 each, so
-// that the result is that of fp32 weights. With two parts the tests' tolerance, which is that of
-// the host's kernels, is missed now and then; with one, what is lost is 2^-9 of a weight.
+// product with the values. Each softmax weight is split into three bf16, so that the result is that
+// of fp32 weights. With two parts, the result sometimes exceeds the tolerance of the tests, which
+// is that of the host's kernels. With one part, the relative error of a weight is 2^-9.
 #include <limits>
 
 #include "cuda/kernels/attention_tensor.h"
@@ -15,7 +15,7 @@ constexpr int kWeightParts = 3;
 template <int kHead>
 struct Shared {
   BF16Rows<kHead> queries, keys;
-  BF16Rows<kKeys> values;  // exchanged
+  BF16Rows<kKeys> values;  // transposed
   int* key_starts;
 
   __device__ Shared() {
@@ -33,14 +33,14 @@ struct Shared {
   }
 };
 
-/// A lane's two rows: statistics and sums.
+/// The softmax statistics and the sums of a lane's two rows.
 template <int kHead>
 struct Rows {
   float o[kHead / 8][4] = {};
   float top[2] = {-std::numeric_limits<float>::max(), -std::numeric_limits<float>::max()};
   float sum[2] = {};
 
-  /// Coroutines scores into weights under the highest score so far.
+  /// Replaces scores by weights, relative to the highest score so far.
   __device__ void weigh(float (&s)[kKeys / 8][4]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kTensorThreads) attend(AttentionLaunch f, bool
   const Head<BF16> head(f, blockIdx.y);
   const Shared<kHead> shared;
   const int n = head.num_tokens(), size = head.size();
-  // The last queries see most keys: they come first.
+  // The last queries see the most keys, so they are computed first.
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTensorRows;
   const int last = first + kTensorRows <= n ? first + kTensorRows - 1 : n - 1;
   const int row = warp_index() * kWarpRows;
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kTensorThreads) attend(AttentionLaunch f, bool
     __syncthreads();
     float s[kKeys / 8][4];
     multiply_heads<kKeys>(s, shared.queries, row, shared.keys);
-    // Unrolled, here and below: scores whose place is not known lie in local memory.
+    // Unrolled, here and below: an array that is indexed at run time would be in local memory.
 #pragma unroll
     for (int i = 0; i < kKeys / 8; ++i) {
       for (int e = 0; e < 4; ++e) {

@@ -1,5 +1,5 @@
-// Attention in fp32 arithmetic: a block is 16 x 16 threads, each of which has kTile / 16 rows and
-// as many columns of a tile of scores.
+// Attention in fp32 arithmetic. A block has 16 x 16 threads. Each thread computes kTile / 16 rows
+// and kTile / 16 columns of a tile of scores.
 #include <limits>
 
 #include "cuda/kernels/attention.h"
@@ -14,7 +14,7 @@ constexpr float kLowest = -std::numeric_limits<float>::max();
 __device__ __forceinline__ int row_index() { return static_cast<int>(threadIdx.x) / kSide; }
 __device__ __forceinline__ int column_index() { return static_cast<int>(threadIdx.x) % kSide; }
 
-/// The same on the sixteen threads of a row.
+/// Reduces x over the sixteen threads of a row; all of them get the result.
 template <class Fold>
 __device__ __forceinline__ float fold_row(float x, const Fold& fold) {
   for (int bits = kSide / 2; bits > 0; bits /= 2) {
@@ -23,14 +23,14 @@ __device__ __forceinline__ float fold_row(float x, const Fold& fold) {
   return x;
 }
 
-/// (kTile, size) numbers in shared memory, an odd stride apart.
+/// A (kTile, size) matrix in shared memory, with an odd stride.
 struct Matrix {
   float* at;
   int stride;
   __device__ float* row(int i) const { return at + i * stride; }
 };
 
-/// Rows [first, first + kTile) of a head; zeros beyond the last token.
+/// Loads rows [first, first + kTile) of a head; rows after the last token are 0.
 template <int kTile, class T>
 __device__ void load_rows(const Matrix& to, const T* from, int64_t stride, int first, int size,
                           int num_tokens, float scale) {
@@ -68,7 +68,7 @@ struct Shared {
   }
 };
 
-/// A thread's part of a tile of products: rows of x times rows of y.
+/// A thread's part of a tile of scalar products of rows of x and rows of y.
 template <int kPart>
 __device__ void multiply_rows(float (&to)[kPart][kPart], const Matrix& x, const Matrix& y,
                               int size) {
@@ -90,8 +90,8 @@ __device__ void multiply_rows(float (&to)[kPart][kPart], const Matrix& x, const 
   }
 }
 
-/// to += weights (kTile, kTile) times rows of values. What has no weight is left out, not
-/// multiplied by zero: a hidden token that is not a number is not seen.
+/// to += weights (kTile, kTile) times rows of values. A value with weight 0 is skipped and not
+/// multiplied, so that a NaN in a hidden token has no effect.
 template <int kTile, int kColumns>
 __device__ void add_weighted(float (&to)[kTile / kSide][kColumns], const Matrix& weights,
                              const Matrix& values, int size) {
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kThreads) attend(AttentionLaunch f) {
   const Head<T> head(f, blockIdx.y);
   const Shared<kTile> shared(head.size());
   const int n = head.num_tokens(), size = head.size();
-  // The last queries see most keys: they come first.
+  // The last queries see the most keys, so they are computed first.
   const int first = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTile;
   const int last = first + kTile <= n ? first + kTile - 1 : n - 1;
   load_rows<kTile>(shared.a, head.part(0), head.qkv_stride(), first, size, n, f.scale);
@@ -193,8 +193,9 @@ __global__ void __launch_bounds__(kThreads) attend(AttentionLaunch f) {
   store_rows<kTile>(head.out(), head.out_stride(), first, size, n, o, factor);
 }
 
-/// For a tile of scores, (rows of x) by (rows of y): weights and gradients of the scores go to
-/// shared memory. rows_are_queries: x are queries, y keys; otherwise the other way round.
+/// Computes the weights of a tile of scores, (rows of x) by (rows of y), and their gradients, and
+/// stores both in shared memory. rows_are_queries: x are queries and y keys; otherwise x are keys
+/// and y queries.
 template <int kTile, class T>
 __device__ void differentiate(const Head<T>& head, const Shared<kTile>& shared, const Matrix& x,
                               const Matrix& y, const Matrix& dx, const Matrix& dy, int first_row,
@@ -260,7 +261,7 @@ __global__ void __launch_bounds__(kThreads) differentiate_queries(AttentionLaunc
   store_rows<kTile>(head.gradient(0), head.qkv_stride(), first, size, n, dq, factor);
 }
 
-/// All heads of queries that read these keys, one after the other.
+/// Adds the contributions of all heads of queries that read these keys, one after the other.
 template <int kTile, int kColumns, class T>
 __global__ void __launch_bounds__(kThreads) differentiate_keys(AttentionLaunch f) {
   constexpr int kPart = kTile / kSide;
@@ -312,7 +313,7 @@ void launch_backward(cudaStream_t stream, const AttentionLaunch& f) {
 
 }  // namespace
 
-// Smaller tiles for larger heads, so that shared memory suffices on every architecture.
+// Larger heads use smaller tiles, so that the tiles fit in the shared memory of every architecture.
 void attention_forward_plain(cudaStream_t stream, const AttentionLaunch& f) {
   if (f.dtype == DType::BF16) return launch_forward<16, 16, BF16>(stream, f);
   if (f.dtype == DType::F16) return launch_forward<16, 16, F16>(stream, f);

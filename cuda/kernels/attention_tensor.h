@@ -1,6 +1,6 @@
-// Tiles of bf16 for tensor cores: in shared memory, in registers, and products of them.
+// Tiles of bf16 in shared memory and in registers, and their products on tensor cores.
 //
-// A warp has 16 rows of a tile. kHead is the head's size filled up with zeros to 64 or 128.
+// A warp owns 16 rows of a tile. kHead is the size of a head, padded with zeros to 64 or 128.
 #pragma once
 
 #include "cuda/kernels/attention.h"
@@ -12,7 +12,7 @@ inline constexpr int kTensorThreads = kTensorWarps * kWarp;
 inline constexpr int kWarpRows = 16;
 inline constexpr int kTensorRows = kTensorWarps * kWarpRows;
 
-/// Rows of bf16 in shared memory, so far apart that the lanes of a warp meet in no bank.
+/// Rows of bf16 in shared memory, with a stride that avoids bank conflicts in a warp.
 template <int kColumns>
 struct BF16Rows {
   static constexpr int kStride = kColumns + 8;
@@ -25,20 +25,21 @@ struct alignas(16) EightBF16 {
   BF16 of[8];
 };
 
-/// May rows of heads be read eight numbers at a time?
+/// Can rows of heads be read eight elements at a time?
 inline bool rows_are_wide(const AttentionLaunch& f) {
   const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
   return f.head_size % 8 == 0 && aligned(f.qkv) && aligned(f.out) && aligned(f.dout);
 }
 
-/// Which rows of a head to load, and how.
+/// The rows of a head that load_tile() loads, from token `first` on. wide: eight elements at a
+/// time.
 struct RowSource {
   const BF16* from;
   int64_t stride;
   int first, num_tokens, size;
   bool wide;
 
-  /// Columns [column, column + 8) of row i; zeros outside of the head and beyond the last token.
+  /// Columns [column, column + 8) of row i; zeros outside of the head and after the last token.
   __device__ EightBF16 eight(int i, int column) const {
     EightBF16 result = {};
     if (first + i >= num_tokens || column >= size) return result;
@@ -51,7 +52,7 @@ struct RowSource {
   }
 };
 
-/// Loads kRows rows as they are and, where asked, with rows and columns exchanged.
+/// Loads kRows rows into `rows` (kAsTheyAre), and transposed into `exchanged` (kExchanged).
 template <int kRows, int kHead, bool kAsTheyAre, bool kExchanged>
 __device__ void load_tile(const BF16Rows<kHead>& rows, const BF16Rows<kRows>& exchanged,
                           const RowSource& source) {
@@ -72,11 +73,12 @@ struct alignas(4) TwoBF16 {
 __device__ __forceinline__ uint32_t load_pair(const BF16* at) {
   return std::bit_cast<uint32_t>(*reinterpret_cast<const TwoBF16*>(at));
 }
-// Where a lane's numbers of a tile lie: see multiply_add_tile().
+// The row and the column of a lane's elements in a tile: see multiply_add_tile().
 __device__ __forceinline__ int lane_row() { return lane_index() / 4; }
 __device__ __forceinline__ int lane_column() { return lane_index() % 4 * 2; }
 
-/// Sixteen rows from `row` on, sixteen columns from `column` on.
+/// Loads the left factor of a product: sixteen rows from `row` on, sixteen columns from `column`
+/// on.
 template <class Rows>
 __device__ __forceinline__ void load_left(uint32_t (&a)[4], const Rows& rows, int row, int column) {
   const int r = row + lane_row(), c = column + lane_column();
@@ -86,7 +88,7 @@ __device__ __forceinline__ void load_left(uint32_t (&a)[4], const Rows& rows, in
   a[3] = load_pair(rows.row(r + 8) + c + 8);
 }
 
-/// The other factor's columns are eight rows here, from `row` on.
+/// Loads the right factor. Its eight columns are the rows from `row` on in memory.
 template <class Rows>
 __device__ __forceinline__ void load_right(uint32_t (&b)[2], const Rows& rows, int row,
                                            int column) {
@@ -117,8 +119,9 @@ __device__ __forceinline__ void multiply_heads(float (&c)[kCount / 8][4],
   }
 }
 
-/// What a product left in registers becomes the left factor of the next: rounded, and where kParts
-/// asks for it, what rounding lost becomes a further factor. Three bf16 hold an fp32.
+/// Converts the result of a product, in registers, to the left factor of the next product. Each
+/// element becomes kParts bf16: the rounded element, then the rounded remainder, and so on. Three
+/// bf16 represent an fp32 exactly.
 template <int kParts>
 __device__ __forceinline__ void round_left(uint32_t (&a)[kParts][4], const float (&low)[4],
                                            const float (&high)[4]) {
@@ -135,8 +138,8 @@ __device__ __forceinline__ void round_left(uint32_t (&a)[kParts][4], const float
   }
 }
 
-/// to (16, kHead) += x (16, kCount), in kParts bf16, times what `right` holds exchanged:
-/// (kHead, kCount).
+/// to (16, kHead) += x (16, kCount), split into kParts bf16, times `right`, which is stored
+/// transposed: (kHead, kCount).
 template <int kParts, int kCount, int kHead>
 __device__ __forceinline__ void add_product(float (&to)[kHead / 8][4],
                                             const float (&x)[kCount / 8][4],
@@ -155,7 +158,8 @@ __device__ __forceinline__ void add_product(float (&to)[kHead / 8][4],
   }
 }
 
-/// Writes a warp's sixteen rows; `factor` is of the lane's two rows.
+/// Stores a warp's sixteen rows, from token `first` on, multiplied by `factor`, one factor for each
+/// of the lane's two rows.
 template <int kHead>
 __device__ __forceinline__ void store_tile(BF16* to, int64_t stride, int first, int num_tokens,
                                            int size, const float (&from)[kHead / 8][4],

@@ -1,14 +1,14 @@
-// cuBLASLt, loaded when it is first needed: a program starts without it where it uses no GPU.
+// cuBLASLt, loaded at its first use, so that a program that uses no GPU starts without it.
 #pragma once
 
 #include <cublasLt.h>
 
 namespace ebb {
 
-/// What we call of it, by its own names. Thread-safe.
+/// The functions that Ebb calls, under the library's names. Thread-safe.
 struct CublasLibrary {
-  /// Throws ConfigError where the library is not found or lacks a call: this machine's CUDA is not
-  /// one that Ebb runs on. It stays loaded.
+  /// Loads the library; it stays loaded. Throws ConfigError if the library is not found or a
+  /// function is missing.
   CublasLibrary();
 
   decltype(&::cublasLtCreate) Create;

@@ -19,15 +19,15 @@ cudaDataType_t type_of(DType dtype) {
   return dtype == DType::BF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
-/// Bytes that a pointer is aligned to, up to what the fastest kernels ask for. Not more, so that it
-/// follows from shapes and not from where a tensor happens to lie.
+/// The alignment of a pointer in bytes, at most the alignment that the fastest kernels need. So the
+/// result depends on shapes and not on the address of a tensor.
 uint32_t alignment_of(const void* data) {
   uint32_t bytes = 16;
   while (reinterpret_cast<uintptr_t>(data) % bytes != 0) bytes /= 2;
   return bytes;
 }
 
-/// What an algorithm is chosen by.
+/// The properties of a product on which the choice of an algorithm depends.
 struct Key {
   std::array<int64_t, 5> sizes;       // m, n, k, strides of a and b
   std::array<int, 8> kind;            // types, transposes, write, bias, epilogue, sums of b
@@ -48,7 +48,7 @@ struct Key {
                   alignment_of(p.b_sums != nullptr ? p.b_sums : p.bias), alignment_of(p.before)} {}
 };
 
-/// The library's name for what stands behind a product, or beside it.
+/// The library's constant for the epilogue, bias and sums of a product.
 cublasLtEpilogue_t epilogue_of(const MatrixProduct& p) {
   if (p.b_sums != nullptr) return CUBLASLT_EPILOGUE_BGRADB;
   const bool bias = p.bias != nullptr;
@@ -63,7 +63,7 @@ cublasLtEpilogue_t epilogue_of(const MatrixProduct& p) {
   return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-/// All that a product needs but its pointers.
+/// All descriptions that a product needs, without its pointers.
 struct Plan {
   Owned<cublasLtMatmulDesc_t> operation;
   Owned<cublasLtMatrixLayout_t> a, b, d;
@@ -115,7 +115,7 @@ class CublasProducts final : public MatrixProducts {
     check(lt_.MatmulPreferenceCreate(&preference), "asking for an algorithm");
     return {preference, lt_.MatmulPreferenceDestroy};
   }
-  /// As it lies in memory.
+  /// The layout of a matrix in memory.
   Owned<cublasLtMatrixLayout_t> make_layout(DType dtype, int64_t rows, int64_t columns,
                                             const ColumnMajor& matrix) const {
     if (matrix.transposed) std::swap(rows, columns);
@@ -138,7 +138,7 @@ class CublasProducts final : public MatrixProducts {
           "asking for an algorithm");
   }
 
-  /// The vector beside d, and the matrix that GELU is of.
+  /// Sets the pointers of the epilogue: the bias or sums, and the matrix `before` of GELU.
   void point_to(const Plan& plan, const MatrixProduct& p, const void* vector,
                 const void* before) const {
     if (p.bias != nullptr || p.b_sums != nullptr) {
@@ -169,7 +169,8 @@ class CublasProducts final : public MatrixProducts {
     if (p.bias != nullptr) set(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.dtype));
     if (p.b_sums != nullptr) set(plan, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CUDA_R_32F);
     if (p.epilogue != Epilogue::None) set(plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.m);
-    // The library reads alignments of these pointers when it chooses: no more than is in the key.
+    // The library reads the alignment of these pointers when it chooses an algorithm. It must see
+    // only the alignment that the key has.
     const auto aligned = [](uint32_t bytes) {
       return reinterpret_cast<const void*>(uintptr_t{bytes});
     };
@@ -180,8 +181,8 @@ class CublasProducts final : public MatrixProducts {
     return plan;
   }
 
-  /// The first of the library's ranking whose sums have an order: parts of k that are added apart
-  /// go through the workspace in fp32.
+  /// The first algorithm of the library's ranking whose sums have a fixed order. If k is split,
+  /// partial sums are stored in the workspace in fp32 and added in order.
   std::optional<cublasLtMatmulAlgo_t> choose(const Plan& plan, const Key& key) const {
     const auto preference = make_preference();
     set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kProductWorkspaceBytes});

@@ -8,7 +8,8 @@
 namespace ebb {
 namespace {
 
-/// What a plan is given: by pointer, on the device, and numbers that it reads when it is called.
+/// The arguments of a plan: device pointers, and numbers in host memory that the plan reads in the
+/// call.
 class Arguments {
  public:
   Arguments(const cuda::AttentionLaunch& f, const AttentionPart& part)

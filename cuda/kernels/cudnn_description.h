@@ -1,4 +1,4 @@
-// A descriptor of cuDNN's while it is filled in.
+// Fills in a descriptor of cuDNN.
 #pragma once
 
 #include <array>
@@ -8,8 +8,9 @@
 
 namespace ebb {
 
-/// The library has no such kernel, or cannot make it: not an error, the next or ours does it. What
-/// may be otherwise tomorrow, as memory, is an error: bits must not follow from it.
+/// Thrown if the library has no such kernel or cannot compile it. This is not an error: the caller
+/// tries the next kernel or uses our own. Conditions that can change between runs, for example free
+/// memory, are errors, because bits must not depend on them.
 struct CudnnUnsupported {};
 
 template <class T>
@@ -26,7 +27,8 @@ constexpr cudnnBackendAttributeType_t cudnn_type_of() {
   return CUDNN_TYPE_BACKEND_DESCRIPTOR;
 }
 
-/// Throws CudnnUnsupported, or DeviceError.
+/// A descriptor under construction: set() attributes, then finish(). Both throw CudnnUnsupported or
+/// DeviceError.
 class CudnnDescription {
  public:
   CudnnDescription(const CudnnLibrary& library, cudnnBackendDescriptorType_t type)

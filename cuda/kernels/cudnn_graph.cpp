@@ -49,7 +49,8 @@ class Graph {
         describe({1, 1, 1, 1}, {1, 1, 1, 1}, CUDNN_DATA_FLOAT, static_cast<int64_t>(name));
     return keep(tensor.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, true).finish());
   }
-  // Stored tensors. Of queries, keys, values, and their gradients: (B, heads, T, D) in rows of all.
+  // Tensors in memory. Queries, keys, values and their gradients are (B, heads, T, D), and share
+  // the rows of qkv.
   Sizes qkv_strides() const {
     const int64_t row = a_.qkv_columns;
     return {a_.num_tokens * row, a_.head_size, row, 1};
@@ -57,7 +58,7 @@ class Graph {
   Tensor heads(CudnnTensor name, int64_t num_heads) {
     return stored(name, {a_.batch, num_heads, a_.num_tokens, a_.head_size}, qkv_strides(), io());
   }
-  /// Keys or values as a right factor: (B, NKV, D, T).
+  /// Keys or values as the right factor of a product: (B, NKV, D, T).
   Tensor right_factor(CudnnTensor name) {
     const Sizes strides = qkv_strides();
     return stored(name, {a_.batch, a_.num_kv_heads, a_.head_size, a_.num_tokens},
@@ -73,7 +74,7 @@ class Graph {
     return stored(name, {a_.batch, h, t, 1}, {h * t, t, 1, 1}, CUDNN_DATA_FLOAT);
   }
 
-  // Tensors that the library keeps to itself.
+  // Inner tensors of the graph, which are never stored.
   Tensor unstored(const Sizes& sizes, const Sizes& strides, cudnnDataType_t type) {
     CudnnDescription tensor = describe(sizes, strides, type, next_unstored_++);
     return keep(tensor.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, true).finish());
@@ -122,13 +123,13 @@ class Graph {
     operation.set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, b);
     return submit(operation.set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, c), c);
   }
-  /// The same values, described anew.
+  /// A tensor with the same values and another description.
   Tensor view(Tensor x, Tensor y) {
     CudnnDescription operation(library_, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
     operation.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
     return submit(operation.set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y), y);
   }
-  /// Sums over queries, for each key: of all heads that read it.
+  /// For each key, sums over all queries and over all heads that read the key.
   void multiply_heads(Tensor of_scores, Tensor of_queries, CudnnTensor name) {
     const int64_t h = a_.num_heads, t = a_.num_tokens;
     const Tensor turned =
@@ -146,12 +147,12 @@ class Graph {
     return result;
   }
 
-  /// Each score's own query (axis 2) or key (axis 3).
+  /// The index of the query (axis 2) or of the key (axis 3) of each score.
   Tensor index(Tensor s, int64_t axis) {
     return pointwise({.mode = CUDNN_POINTWISE_GEN_INDEX, .x = s, .axis = axis},
                      scores(CUDNN_DATA_INT32));
   }
-  /// Scores where x `compares` to b, and `nothing` elsewhere.
+  /// The scores where `x compares b` is true, and `nothing` elsewhere.
   Tensor masked(Tensor s, cudnnPointwiseMode_t compares, Tensor x, Tensor b, Tensor nothing) {
     const Tensor seen =
         pointwise({.mode = compares, .x = x, .b = b, .computes_in = CUDNN_DATA_BOOLEAN},
@@ -166,7 +167,7 @@ class Graph {
   const CudnnAttention& a_;
   std::vector<CudnnDescriptor> made_;
   std::vector<cudnnBackendDescriptor_t> operations_;
-  int64_t next_unstored_ = 100;  // behind the names of CudnnTensor
+  int64_t next_unstored_ = 100;  // after the values of CudnnTensor
 };
 
 Graph::Tensor Graph::masked(Tensor s) {
@@ -237,7 +238,8 @@ void Graph::differentiate() {
   const Tensor dscores =
       pointwise({.mode = CUDNN_POINTWISE_MUL, .x = dproducts, .b = scale}, scores());
   multiply_heads(dscores, queries, CudnnTensor::KeyGradients);
-  // Without sums in fp32 to add to, the library stores dscores and multiplies in one order.
+  // The graph has no fp32 sums to which the library could add with atomics. So the library stores
+  // dscores and multiplies in a fixed order.
   const Tensor keys_again =
       view(keys,
            unstored({a_.batch, a_.num_kv_heads, a_.num_tokens, a_.head_size}, qkv_strides(), io()));

@@ -7,7 +7,8 @@
 namespace ebb {
 namespace {
 
-/// 9.10.0 and 9.10.1 compute attention wrongly, by cudnn-frontend's list of known bugs.
+/// cudnn-frontend's list of known bugs says that 9.10.0 and 9.10.1 compute wrong results for
+/// attention.
 constexpr size_t kOldest = 91100;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// cuDNN, loaded where it is there: attention is faster with it, and nothing needs it.
+// cuDNN, loaded if it is installed. Attention is faster with cuDNN, and Ebb works without it.
 #pragma once
 
 #include <cudnn.h>
@@ -7,9 +7,10 @@
 
 namespace ebb {
 
-/// What we call of it, by its own names. Thread-safe.
+/// The functions that Ebb calls, under the library's names. Thread-safe.
 struct CudnnLibrary {
-  /// Null calls where the library is not found, lacks a call or is too old. It stays loaded.
+  /// Loads the library; it stays loaded. All pointers are null if the library is not found, is too
+  /// old or lacks a function.
   CudnnLibrary();
   [[nodiscard]] bool is_there() const { return Create != nullptr; }
   [[nodiscard]] std::string name() const;  ///< "cuDNN 9.19.0"

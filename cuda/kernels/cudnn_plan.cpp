@@ -8,7 +8,7 @@
 namespace ebb {
 namespace {
 
-/// The library's ranking: those that it supports.
+/// The configurations of the library's ranking that it supports, best first.
 std::vector<CudnnDescriptor> ranking(const CudnnLibrary& library, const CudnnTarget& target,
                                      cudnnBackendDescriptor_t graph) {
   CudnnDescription request(library, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
@@ -93,7 +93,7 @@ std::optional<CudnnPlan> plan_attention(const CudnnLibrary& library, const Cudnn
       CudnnPlan made = make_plan(library, target, configuration.get());
       if (made.workspace_bytes <= most_workspace_bytes) return made;
     } catch (const CudnnUnsupported&) {
-      // The next one, then.
+      // Not supported: the loop tries the next one.
     }
   }
   return std::nullopt;

@@ -1,5 +1,5 @@
-// Plans of cuDNN's for attention, made through its C interface. Nothing here needs a GPU where the
-// plan is for the properties of one. Not thread-safe.
+// cuDNN's execution plans for attention, made with its C interface. A plan for the described
+// properties of a GPU needs no GPU. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,13 @@ struct CudnnDestroy {
 };
 using CudnnDescriptor = std::unique_ptr<void, CudnnDestroy>;
 
-/// What a plan follows from, beside the library and the GPU: a call's heads, where a token's row
-/// may have more. The type has 16 bits; log-sum-exp is (B, NH, T).
+/// The properties on which a plan depends, in addition to the library and the GPU. The heads are
+/// those of one call; a token's row may have more. The type has 16 bits; log-sum-exp is (B, NH, T).
 struct CudnnAttention {
   DType dtype = DType::BF16;
   int64_t batch = 0, num_tokens = 0, num_heads = 0, num_kv_heads = 0, head_size = 0;
   bool causal = true;
-  bool has_window = false;  ///< how long it is, a plan does not know
+  bool has_window = false;  ///< a plan does not depend on the length of the window
   bool backward = false;
   int64_t qkv_columns = 0, out_columns = 0;  ///< of a token's row
   auto operator<=>(const CudnnAttention&) const = default;
@@ -34,7 +34,7 @@ struct CudnnAttention {
 CudnnAttention forward_of(const cuda::AttentionLaunch& f);
 CudnnAttention backward_of(const cuda::AttentionLaunch& f, const AttentionPart& part);
 
-/// What a call gives to a plan, by these names of the graph's tensors.
+/// The tensors of the graph that a call passes to a plan.
 enum class CudnnTensor : int64_t {
   Queries = 1,
   Keys,
@@ -45,11 +45,11 @@ enum class CudnnTensor : int64_t {
   QueryGradients,
   KeyGradients,
   ValueGradients,
-  Inner,  ///< as AttentionLaunch has it
-  // Floats of the host.
+  Inner,  ///< AttentionLaunch::inner
+  // Floats in host memory.
   Scale,
-  Nothing,        ///< -infinity, the score of a key that is not seen: one behind the query,
-  NothingBefore,  ///< and one before the window
+  Nothing,        ///< -infinity, the score of a key after the query
+  NothingBefore,  ///< -infinity, the score of a key before the window
   Window,
   One
 };
@@ -59,23 +59,24 @@ struct CudnnPlan {
   int64_t workspace_bytes = 0;
 };
 
-/// What a plan is for: the GPU of a handle, or one that is not there, as a descriptor of
-/// CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR. One of the two.
+/// The GPU for which a plan is made: the GPU of a handle, or a GPU that need not exist, as a
+/// descriptor CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR. Exactly one of the two is set.
 struct CudnnTarget {
   cudnnHandle_t handle = nullptr;
   cudnnBackendDescriptor_t properties = nullptr;
 };
 
-/// A descriptor that is not finished. Throws DeviceError.
+/// Creates a descriptor whose attributes are not set yet. Throws DeviceError.
 CudnnDescriptor create_descriptor(const CudnnLibrary& library, cudnnBackendDescriptorType_t type);
 
-/// The first plan of the library's own ranking that it supports within `most_workspace_bytes`; none
-/// where there is none. Throws DeviceError where the library fails.
+/// The first supported plan of the library's own ranking that needs at most `most_workspace_bytes`;
+/// nullopt if there is none. Throws DeviceError if the library fails.
 std::optional<CudnnPlan> plan_attention(const CudnnLibrary& library, const CudnnTarget& target,
                                         const CudnnAttention& attention,
                                         int64_t most_workspace_bytes);
 
-/// Throws DeviceError with what the library says.
+/// Throws DeviceError with the library's message if `status` is an error. `what`: the purpose of
+/// the call.
 void check_cudnn(const CudnnLibrary& library, cudnnStatus_t status, const char* what);
 
 }  // namespace ebb

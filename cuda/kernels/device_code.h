@@ -1,8 +1,8 @@
-// What the kernels' files share: conversions, sums over a warp and over a block, launches.
+// Shared code of the kernels: conversions, sums over a warp and over a block, launches.
 //
-// Device code is plain enough to be compiled by a C++ compiler for the tests' emulation of a GPU:
-// launches are calls, shared memory and tensor cores come from device_language.h. Sums are trees
-// that follow from shapes alone.
+// A plain C++ compiler can compile the device code, for the emulated GPU of the tests: launches are
+// function calls, and device_language.h has shared memory and tensor cores. The order of sums
+// follows from shapes alone.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -32,7 +32,7 @@ __device__ __forceinline__ float to_float(F16 x) {
   return std::bit_cast<float>(sign | bits);
 }
 
-/// Two neighbours as a tensor core takes them.
+/// Two neighbouring elements in one register, as tensor cores read them.
 __device__ __forceinline__ uint32_t pair_of(BF16 first, BF16 second) {
   return uint32_t{first.bits} | uint32_t{second.bits} << 16;
 }
@@ -40,7 +40,8 @@ __device__ __forceinline__ uint32_t pair_of(BF16 first, BF16 second) {
 __device__ __forceinline__ int lane_index() { return static_cast<int>(threadIdx.x) % kWarp; }
 __device__ __forceinline__ int warp_index() { return static_cast<int>(threadIdx.x) / kWarp; }
 
-/// The same on all lanes. Folds lane i with i ^ 16, then 8, 4, 2, 1.
+/// The sum over the lanes of a warp, the same on all lanes. Adds lanes i and i ^ 16, then 8, 4, 2,
+/// 1.
 template <class T>
 __device__ __forceinline__ T sum_of_warp(T x) {
   for (int bits = kWarp / 2; bits > 0; bits /= 2) x += __shfl_xor_sync(kAllLanes, x, bits);
@@ -53,10 +54,11 @@ __device__ __forceinline__ float max_of_warp(float x) {
   return x;
 }
 
-/// The same on all threads of a block of kWarps warps; `scratch` holds kWarps numbers.
+/// Reduces one value of each warp over a block of kWarps warps; all threads get the result.
+/// `scratch`: kWarps floats of shared memory.
 template <int kWarps, class Fold>
 __device__ __forceinline__ float fold_block(float x, float* scratch, const Fold& fold) {
-  __syncthreads();  // the last one to use the scratch is done
+  __syncthreads();  // the last use of the scratch is done
   if (lane_index() == 0) scratch[warp_index()] = x;
   __syncthreads();
   float result = scratch[0];
@@ -74,7 +76,8 @@ __device__ __forceinline__ float max_of_block(float x, float* scratch) {
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// Submits a kernel. A grid of no blocks is no work. Throws DeviceError where CUDA refuses it.
+/// Launches a kernel on a stream. Does nothing if the grid has no blocks. Throws DeviceError if
+/// CUDA refuses the launch.
 template <class... P, class... A>
 void launch(const char* name, cudaStream_t stream, const dim3& grid, int threads,
             size_t shared_bytes, void (*kernel)(P...), const A&... arguments) {
@@ -100,7 +103,7 @@ void launch(const char* name, cudaStream_t stream, const dim3& grid, int threads
                     " B of shared memory failed: " + cudaGetErrorString(status));
 }
 
-/// As many blocks as cover n. REQUIRES: below 2^31 of them.
+/// A grid of ceil(n / a_block) blocks. REQUIRES: fewer than 2^31 blocks.
 inline dim3 blocks_for(int64_t n, int64_t a_block) {
   return dim3(static_cast<unsigned>(ceil_div(n, a_block)));
 }

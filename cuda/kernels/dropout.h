@@ -1,4 +1,4 @@
-// The mask of dropout on the device, number by number.
+// The mask of dropout on the device, for single elements.
 #pragma once
 
 #include "cuda/kernels/device_code.h"
@@ -6,8 +6,8 @@
 
 namespace ebb::cuda {
 
-/// Whether element `index` of a group of four (device/dropout.h) becomes 0. Each thread makes all
-/// four words and uses one: neighbours of a group are rarely one thread's.
+/// Does element `index` of a group of four (device/dropout.h) become 0? Each thread computes all
+/// four words and uses one, because the elements of a group rarely belong to one thread.
 __device__ __forceinline__ bool is_dropped(const Dropout& d, uint32_t row, uint32_t part,
                                            uint32_t group, uint32_t index) {
   const auto words = dropout_words(d, row, part, group);

@@ -5,8 +5,8 @@
 namespace ebb::cuda {
 namespace {
 
-// GELU as GPT-2 defines it, x (1 + tanh(u)) / 2 with u = a (x + b x^3), written x s(2u) with the
-// logistic function s: the same number without the cancellation for negative x.
+// GELU as GPT-2 defines it, x (1 + tanh(u)) / 2 with u = a (x + b x^3), is computed as x s(2u) with
+// the logistic function s. The value is the same, without cancellation for negative x.
 constexpr float kGeluA = 0.79788456080286536f;  // sqrt(2 / pi)
 constexpr float kGeluB = 0.044715f;
 
@@ -18,7 +18,8 @@ __device__ __forceinline__ float gelu_exponential(float x, float x_squared) {
 
 __device__ __forceinline__ float gelu(float x) { return x / (1.0f + gelu_exponential(x, x * x)); }
 
-/// Far out the slope is 0 or 1, and the square of x would overflow: x is clamped. NaN passes.
+/// For large |x| the slope is 0 or 1, and the square of x would overflow, so x is clamped. NaN
+/// stays NaN.
 __device__ __forceinline__ float gelu_slope(float any_x) {
   const float x = any_x > 16.0f ? 16.0f : (any_x < -16.0f ? -16.0f : any_x);
   const float x_squared = x * x;
@@ -28,15 +29,15 @@ __device__ __forceinline__ float gelu_slope(float any_x) {
   return fmaf(x * two_u_slope, exponential * gate * gate, gate);
 }
 
-// GELU by the normal distribution: x Phi(x). Phi(-a) = e^(-a^2 / 2) F(a) / 2 for a >= 0, where F is
-// e^(t^2) erfc(t) of t = a / sqrt(2), which falls slowly: a polynomial of (a - 3) / (a + 3), the
-// host's.
+// GELU with the normal distribution: x Phi(x). For a >= 0, Phi(-a) = e^(-a^2 / 2) F(a) / 2, where
+// F(a) = e^(t^2) erfc(t) with t = a / sqrt(2). F falls slowly, and is computed as a polynomial in
+// (a - 3) / (a + 3), the same as in the host's kernels.
 struct NormalTail {
   float exponential;  // e^(-x^2 / 2)
   float phi;          // Phi(-|x|)
 };
 
-/// REQUIRES: |x| <= 14, or NaN, which passes.
+/// REQUIRES: |x| <= 14, or NaN, for which the results are NaN.
 __device__ __forceinline__ NormalTail normal_tail(float x) {
   const float a = fabsf(x), z = (a - 3.0f) / (a + 3.0f);
   float f = 0x1.c57beap-14f;
@@ -49,13 +50,14 @@ __device__ __forceinline__ NormalTail normal_tail(float x) {
   f = fmaf(f, z, 0x1.f8bacep-3f);
   f = fmaf(f, z, -0x1.a6b66ap-2f);
   f = fmaf(f, z, 0x1.f1b89cp-3f);
-  // The square's rounding error would be the exponential's relative error.
+  // Without `rest`, the rounding error of the square would be the relative error of the
+  // exponential.
   const float square = x * x, rest = fmaf(x, x, -square), rough = expf(-0.5f * square);
   const float exponential = fmaf(rough, -0.5f * rest, rough);
   return {exponential, exponential * f * 0.5f};
 }
 
-/// Further out the tail is nothing.
+/// Beyond these limits the tail is 0.
 __device__ __forceinline__ float clamped(float x) {
   return x > 14.0f ? 14.0f : (x < -14.0f ? -14.0f : x);
 }
@@ -124,7 +126,7 @@ struct Drop {
   Dropout dropout;
   float kept_factor;
 
-  /// Chosen, not multiplied: what is dropped is 0 also where it is not a number.
+  /// Selects 0 instead of multiplying by 0, so that a dropped NaN becomes 0.
   __device__ float value(int64_t i) const {
     const int64_t row = i / row_elements, element = i % row_elements;
     const bool dropped =

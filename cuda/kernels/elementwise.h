@@ -1,4 +1,5 @@
-// One result for each index: op.value(i) is computed and op.store(i, value) writes it.
+// Element-wise kernels: for each index i, op.value(i) computes a result and op.store(i, value)
+// stores it.
 #pragma once
 
 #include "cuda/kernels/device_code.h"
@@ -8,8 +9,8 @@ namespace ebb::cuda {
 inline constexpr int kElementThreads = 256;
 inline constexpr int kElementsAThread = 4;
 
-/// A thread reads all of its elements before it writes the first, so that the reads are under way
-/// together.
+/// A thread reads all its elements before it stores the first one, so that the reads run
+/// concurrently.
 template <class Op>
 __global__ void __launch_bounds__(kElementThreads) for_each_element(Op op, int64_t n) {
   const int64_t first =
@@ -33,7 +34,7 @@ void launch_for_each(const char* name, cudaStream_t stream, const Op& op, int64_
          for_each_element<Op>, op, n);
 }
 
-/// Calls f(float{}), f(BF16{}) or f(F16{}). REQUIRES: a float type of kernels.
+/// Calls f(float{}), f(BF16{}) or f(F16{}). REQUIRES: `type` is F32, BF16 or F16.
 template <class F>
 void with_type(DType type, const F& f) {
   if (type == DType::F32) {

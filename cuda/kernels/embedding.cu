@@ -7,8 +7,8 @@ namespace ebb::cuda {
 namespace {
 
 constexpr int kRowWarps = 4;
-constexpr int kColumnsALane = 8;  // a warp sums 256 columns of one table row
-constexpr int kIndicesALane = 4;  // read at once while looking for rows
+constexpr int kColumnsALane = 8;  // a warp sums 256 columns of one row of the table
+constexpr int kIndicesALane = 4;  // read at once in the search for a row's indices
 
 __global__ void find_bad_index(const int32_t* indices, int64_t n, int64_t limit, int64_t ignored,
                                DataError::Kind kind, DataError* error) {
@@ -25,7 +25,7 @@ __global__ void find_bad_index(const int32_t* indices, int64_t n, int64_t limit,
 template <class T>
 struct Tables {
   const T* wte;
-  const T* wpe;  // null: tokens alone
+  const T* wpe;  // null: no position embedding
   const int32_t* tokens;
   const int32_t* positions;
   int64_t num_tokens, num_positions;  // rows of the tables
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kRowWarps* kWarp)
   }
 }
 
-/// Columns [first, ...) of a table row's gradient, a lane every 32nd of them.
+/// Columns [first, ...) of the gradient of one row of the table. Each lane has every 32nd column.
 template <class T>
 struct RowSum {
   float sums[kColumnsALane];
@@ -65,8 +65,9 @@ struct RowSum {
   }
 };
 
-/// A warp goes through all indices and adds the rows that are its own, in their order: no row is
-/// sorted or counted before, and nothing is added from two sides.
+/// A warp owns one row of the table. It reads all indices and adds the gradients of its row in
+/// their order. So nothing is sorted or counted first, and each sum has one owner and a fixed
+/// order.
 template <class T>
 __global__ void __launch_bounds__(kRowWarps* kWarp)
     sum_rows(const int32_t* indices, int64_t num_indices, const T* dy, float* dtable,

@@ -1,7 +1,9 @@
-// The launches behind CudaKernels, by topic. Each puts its kernels on the stream and returns.
+// The launches of CudaKernels, by topic. Each function launches its kernels on the stream and
+// returns.
 //
-// Arguments were checked by the caller; what they mean and how results are written says
-// device/kernels.h. Pointers are to memory that the device can read and write. Throw DeviceError.
+// The caller has checked the arguments. device/kernels.h says what they mean and how results are
+// written. All pointers are to memory that the device can read and write. The functions throw
+// DeviceError.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,17 +19,18 @@
 
 namespace ebb::cuda {
 
-/// Channels of a head that attention and rotary positions have kernels for.
+/// The largest number of channels of a head in attention and rotary kernels.
 inline constexpr int64_t kLargestHead = 256;
 
-/// cudaSuccess where this build has code for the GPU that this thread uses. In elementwise.cu.
+/// Returns cudaSuccess if this build has code for the current device of this thread. Defined in
+/// elementwise.cu.
 cudaError_t find_code();
 
 // ---- elementwise.cu -----------------------------------------------------------------------------
 void activation_forward(cudaStream_t stream, const Tensor& y, const Tensor& x, Activation);
 void activation_backward(cudaStream_t stream, const Tensor& dx, const Tensor& dy, const Tensor& x,
                          Activation, Write);
-/// y = a + b; y and a of one type.
+/// y = a + b. REQUIRES: y and a have the same type.
 void add(cudaStream_t stream, const Tensor& y, const Tensor& a, const Tensor& b);
 void dropout(cudaStream_t stream, const Tensor& x, const Dropout& dropout);
 
@@ -55,7 +58,7 @@ void column_sums(cudaStream_t stream, const Tensor& sums, const Tensor& x, Write
                  float* partials);
 
 // ---- rms_norm.cu --------------------------------------------------------------------------------
-/// Whole rows (heads {1, 0}, no wk), or heads of queries and keys.
+/// A norm of whole rows (heads {1, 0}, no wk), or of each head of queries and keys.
 struct RmsNorm {
   Tensor x = {}, wq = {}, wk = {}, rstd = {};
   HeadCounts heads = {1, 0};
@@ -82,10 +85,10 @@ void swiglu_backward(cudaStream_t stream, const Tensor& dx, const Tensor& dy, co
                      Write write);
 
 // ---- embedding.cu -------------------------------------------------------------------------------
-/// Records the first index it meets that is not in [0, limit) and not `ignored`.
+/// Records in `error` an index that is neither in [0, limit) nor `ignored`.
 void check_indices(cudaStream_t stream, const Tensor& indices, int64_t limit, int64_t ignored,
                    DataError::Kind kind, DataError* error);
-/// Rows whose index is not in the table become NaN.
+/// Output rows whose index is not in the table become NaN.
 void embedding_forward(cudaStream_t stream, const Tensor& y, const Tensor& tokens,
                        const Tensor& positions, const Tensor& wte, const Tensor& wpe);
 void embedding_backward(cudaStream_t stream, const Tensor& dtable, const Tensor& dy,
@@ -99,21 +102,21 @@ struct AttentionLaunch {
   int64_t window = 0;  ///< 0: all
   float scale = 1;
   Dropout dropout = {};
-  float kept_factor = 1;  ///< dropout.kept_factor(): a division of doubles, once
+  float kept_factor = 1;  ///< dropout.kept_factor(), computed once on the host
   const int32_t* document_starts = nullptr;
   const void* qkv = nullptr;
   void* out = nullptr;
   float* log_sum_exp = nullptr;
-  const void* dout = nullptr;  ///< backward alone, as what follows
+  const void* dout = nullptr;  ///< this and the next two: backward only
   void* dqkv = nullptr;
   float* inner = nullptr;  ///< (B, NH, T): sums of dout times out over a head
-  void* cache = nullptr;   ///< attention_cached alone, as what follows
+  void* cache = nullptr;   ///< this and the next two: attention_cached() only
   int64_t capacity = 0;
   const int32_t* positions = nullptr;
 
-  /// Of a row of qkv.
+  /// Columns of a row of qkv.
   int64_t qkv_columns() const { return (num_heads + 2 * num_kv_heads) * head_size; }
-  /// Heads of queries that read one of keys.
+  /// Number of heads of queries that read one head of keys.
   int64_t group() const { return num_heads / num_kv_heads; }
 };
 void check_documents(cudaStream_t stream, const AttentionLaunch& f, DataError* error);

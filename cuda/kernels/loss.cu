@@ -8,10 +8,10 @@ namespace ebb::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kThreads = kWarps * kWarp;  // a block has a row
+constexpr int kThreads = kWarps * kWarp;  // a block computes one row
 constexpr int64_t kSumLanes = 64;
 
-/// What is known of a row's logits: see Kernels::cross_entropy_statistics.
+/// Statistics of the logits of one row: see Kernels::cross_entropy_statistics.
 struct RowStatistics {
   float top, sum, at_target;
 };
@@ -40,7 +40,7 @@ __device__ float loss_of(const RowStatistics& s) {
   return static_cast<float>(log(static_cast<double>(s.sum)) - shifted);
 }
 
-/// x = (softmax - onehot) * scale in a slice, rounded once.
+/// x = (softmax - onehot) * scale for the classes of a slice, rounded once.
 template <class T>
 __device__ void write_gradient(T* x, const Slice& slice, const RowStatistics& s, int32_t target,
                                float scale) {
@@ -57,7 +57,8 @@ __device__ void write_zeros(T* x, int64_t n) {
   for (int64_t i = threadIdx.x; i < n; i += kThreads) x[i] = T(0.0f);
 }
 
-/// A slice's statistics, with those of the slices before; every thread has them.
+/// Combines the statistics of a slice with those of the slices before. Every thread gets the
+/// result.
 template <class T>
 __device__ RowStatistics statistics_of(const T* x, const Slice& slice, const RowStatistics& before,
                                        int32_t target, float* scratch) {
@@ -107,7 +108,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   const RowStatistics before = slice.first == 0 ? nothing_known() : statistics[row];
   const RowStatistics s = statistics_of(logits + row * slice.width, slice, before, target, scratch);
-  __syncthreads();  // every thread has read what was known
+  __syncthreads();  // every thread has read the earlier statistics
   if (threadIdx.x != 0) return;
   statistics[row] = s;
   if (is_last) losses[row] = loss_of(s);

@@ -1,4 +1,4 @@
-// In the place of cuDNN where this was built without its header.
+// Replaces cuDNN in builds without its header.
 #include "cuda/attention_library.h"
 #include "device/errors.h"
 

@@ -4,7 +4,7 @@
 namespace ebb::cuda {
 namespace {
 
-constexpr int kRowWarps = 4;  // a warp has a row
+constexpr int kRowWarps = 4;  // a warp computes one row
 constexpr int kColumnThreads = 128;
 
 template <class T>
@@ -69,7 +69,8 @@ __global__ void __launch_bounds__(kRowWarps* kWarp)
   }
 }
 
-/// A block of rows' sums of dy, and with statistics before them of dy xhat: a thread has a column.
+/// Sums of dy over a block of rows; if there are statistics, also the sums of dy xhat, which are
+/// stored first. One thread sums one column.
 template <class T>
 __global__ void __launch_bounds__(kColumnThreads)
     sum_row_block(Rows<T> f, const T* dy, float* partials) {
@@ -121,7 +122,7 @@ void layer_norm_backward(cudaStream_t stream, const LayerNormBackward& f) {
     using T = decltype(zero);
     const Rows<T> rows{f.x.rows(),  f.x.columns(),      f.x.as<T>(),
                        f.w.as<T>(), f.mean.as<float>(), f.rstd.as<float>()};
-    // The sums first: dx may take the place of dy.
+    // The sums are computed first, because dx may have the memory of dy.
     launch_row_blocks(stream, rows, f.dy.as<T>(), f.partials);
     const int64_t n = rows.num_columns, blocks = num_row_blocks(rows.num_rows);
     const BlockSums dw{f.dw.as<float>(), f.partials, blocks, 2 * n, f.parameter_write};

@@ -1,12 +1,12 @@
-// NVIDIA's libraries, found at run time: one binary runs with and without them.
+// Loads NVIDIA's libraries at run time, so that one binary runs with and without them.
 #pragma once
 
 #include <string>
 
 namespace ebb {
 
-/// Where the loader looks, then where the toolkit was that this was built with. Null: nowhere. It
-/// stays loaded. Thread-safe.
+/// Searches the paths of the loader, then the toolkit of the build. Returns null if the library is
+/// not found. The library stays loaded. Thread-safe.
 void* open_library(const std::string& name);
 
 }  // namespace ebb

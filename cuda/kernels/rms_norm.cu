@@ -4,11 +4,11 @@
 namespace ebb::cuda {
 namespace {
 
-constexpr int kHeadWarps = 4;  // a warp has a head of a row
+constexpr int kHeadWarps = 4;  // a warp computes one head of one row
 constexpr int kColumnThreads = 128;
 
-/// Rows of heads, each normalised by itself: with one of two weights, and heads behind them that
-/// stay as they are. A whole row is one head.
+/// Rows of heads. Each head of queries or keys is normalised alone, with one of two weights; the
+/// heads after them (values) do not change. For a norm of whole rows, the row is one head.
 template <class T>
 struct Heads {
   int64_t num_rows, num_columns, width, num_first, num_second;
@@ -23,7 +23,7 @@ struct Heads {
   }
 };
 
-/// One head of one row for each warp.
+/// The head and the row that a warp computes.
 struct Place {
   int64_t row, head;
   __device__ explicit Place(int64_t heads_a_row) {
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kHeadWarps* kWarp)
   }
 }
 
-/// A block of rows' sums of dy xhat for one of the two weights: a thread has a column.
+/// Sums of dy xhat over a block of rows, for one of the two weights. One thread sums one column.
 template <class T>
 __global__ void __launch_bounds__(kColumnThreads)
     sum_head_block(Heads<T> f, const T* dy, float* partials) {
@@ -130,7 +130,7 @@ void rms_norm_backward(cudaStream_t stream, const RmsNorm& f, const RmsNormGradi
   with_type(f.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Heads<T> heads = heads_of<T>(f);
-    // The sums first: dx may take the place of dy.
+    // The sums are computed first, because dx may have the memory of dy.
     dim3 grid = blocks_for(heads.width, kColumnThreads);
     grid.y = static_cast<unsigned>(num_row_blocks(heads.num_rows));
     grid.z = static_cast<unsigned>(num_weights(f));

@@ -4,7 +4,7 @@
 namespace ebb::cuda {
 namespace {
 
-/// By value: the caller's lie in host memory that the device need not see.
+/// Passed by value, because the caller's array may be in host memory that the device cannot read.
 struct Frequencies {
   double of[kLargestHead / 2];
 };
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kElementThreads)
   cosines[half + column] = static_cast<float>(factor * sin(angle));
 }
 
-/// A thread turns a pair; a block has pairs of one row.
+/// A thread rotates one pair of channels; a block has pairs of one row.
 template <class T>
 __global__ void __launch_bounds__(kElementThreads)
     turn(T* x, int64_t num_columns, const float* table, int num_pairs, int half, int blocks_a_row,
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kElementThreads)
   first[half] = T(b * c + a * s);
 }
 
-/// e^-x, of which silu(x) = x / (1 + e^-x).
+/// e^-x, clamped to be finite. silu(x) = x / (1 + e^-x).
 __device__ __forceinline__ float negative_exponential(float x) { return expf(fminf(-x, 88.0f)); }
 
 /// A block has columns of one row of y.
@@ -63,8 +63,8 @@ __global__ void __launch_bounds__(kElementThreads)
   y[at.row * width + at.column] = T(silu * to_float(first[width]));
 }
 
-/// Far out the gate's slope is 0 or 1; the products that make it stay finite as s falls faster than
-/// the exponential and the gate grow.
+/// For large |x| the slope of the gate is 0 or 1. The products that compute the slope stay finite,
+/// because s falls faster than the exponential and the gate grow.
 template <class T>
 __global__ void __launch_bounds__(kElementThreads)
     gate_backward(T* dx, const T* dy, const T* x, int64_t width, int blocks_a_row, Write write) {

@@ -1,5 +1,5 @@
-// Sums over rows in blocks whose number and size follow from the shape alone; what the blocks found
-// is added up in their order.
+// Sums over rows. Rows are divided into blocks whose number and size follow from the shape alone,
+// and the partial sums of the blocks are added in order.
 #pragma once
 
 #include "cuda/kernels/elementwise.h"
@@ -14,7 +14,7 @@ constexpr int64_t num_row_blocks(int64_t num_rows) {
   return ceil_div(num_rows, rows_a_block(num_rows));
 }
 
-/// An operation for launch_for_each().
+/// An operation for launch_for_each(): `to` = or += the partial sums of all blocks.
 struct BlockSums {
   float* to;
   const float* partials;

@@ -1,5 +1,5 @@
-// What kernels use of the device's language that plain C++ has no words for. The emulation of the
-// tests has a header of the same name.
+// The parts of CUDA's language that kernels use and plain C++ cannot express. The emulated GPU of
+// the tests has a header of the same name.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,7 +8,7 @@
 
 namespace ebb {
 
-/// The block's shared memory, as large as the launch asked for, aligned to 16 bytes.
+/// The shared memory of the block, of the size given in the launch, aligned to 16 bytes.
 template <class T>
 __device__ __forceinline__ T* shared_memory() {
   extern __shared__ __align__(16) unsigned char ebb_shared_bytes[];
