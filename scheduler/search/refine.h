@@ -40,14 +40,21 @@ class Refinement {
   void refine_finely(PlannedCandidate& c) const;
 
  private:
-  // Functions that return bool return whether they replaced the candidate by a better one, except
-  // may_...() and plans_...(). refine.cpp describes each.
+  // may_...() say whether a number may be searched for this candidate. Other functions that return
+  // bool try one value of a number, and return whether the candidate is better with it; then they
+  // replace the candidate.
   bool may_win(const PlannedCandidate& c) const;
+  /// Searches all numbers but gradient buffers and recomputed layers, in steps of most / from, ...,
+  /// most / to.
   void search(PlannedCandidate& c, uint32_t from, uint32_t to) const;
+  /// Tries one step of most / part for each number.
   void try_steps(PlannedCandidate& c, uint32_t part) const;
   void search_recomputed(PlannedCandidate& c, uint32_t from, uint32_t to) const;
   bool recompute(PlannedCandidate& c, uint32_t amount) const;
+  /// Plans the candidate, if necessary with fewer undo logs and gradient buffers. Returns whether
+  /// it fits.
   bool plans_with_less_at_home(PlannedCandidate& c) const;
+  /// Removes device updates and resident weights if the candidate is better without them.
   void make_room(PlannedCandidate& c) const;
   bool may_speculate_on(const PlannedCandidate& c) const;
   bool speculate_on(PlannedCandidate& c, uint32_t num) const;
@@ -57,7 +64,9 @@ class Refinement {
   bool defer(PlannedCandidate& c, double share) const;
   void take_gradient_buffers(PlannedCandidate& c) const;
   void shrink_gradient_buffers(PlannedCandidate& c) const;
+  /// Replaces the candidate also if it is equally good with `num` gradient buffers.
   bool takes_buffers(PlannedCandidate& c, uint32_t num) const;
+  /// Tries the candidate with changed options.
   template <class Change>
   bool try_instead(PlannedCandidate& c, const Change& change) const;
 

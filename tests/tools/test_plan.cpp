@@ -340,7 +340,7 @@ TEST_F(PlanCommand, RefusesStepsThatNothingHolds) {
     EXPECT_SAYS(outcome.err, flag);
   };
   refuse("--micro-batch-size", "1048576", "horizontal", "activations of more than 64 TiB at once");
-  refuse("--gradient-accumulation", "1048576", "horizontal", "more than 4194304 operations");
+  refuse("--gradient-accumulation", "1048576", "horizontal", "more than 4194304 calls");
   refuse("--gradient-accumulation", "4097", "vertical", "need a stack each");
 }
 
