@@ -85,7 +85,7 @@ TEST_P(RacesDeathTest, AMissingWaitIsReported) {
   EXPECT_EXIT((program(kind, true), std::exit(0)), testing::ExitedWithCode(0), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Planted, RacesDeathTest,
+INSTANTIATE_TEST_SUITE_P(Programs, RacesDeathTest,
                          testing::Combine(testing::Values(&load_then_read, &read_then_evict,
                                                           &read_then_load),
                                           testing::Values(DeviceKind::Host, DeviceKind::Cuda)));

@@ -328,7 +328,7 @@ testing::AssertionResult differentiates(const std::function<Values(const Values&
     const double expected = terms.sum(), scale = terms.matrix().norm();
     if (!(std::abs(slope - expected) <= tolerance * scale)) {
       return testing::AssertionFailure()
-             << "slope " << slope << ", gradient says " << expected << ", scale " << scale;
+             << "slope " << slope << ", gradient gives " << expected << ", scale " << scale;
     }
   }
   return testing::AssertionSuccess();

@@ -110,29 +110,29 @@ class DeviceAdamW : public testing::TestWithParam<Types> {
 };
 
 TEST_P(DeviceAdamW, HasTheBitsOfTheCpu) {
-  AdamWState home = random_state(), here = home;
-  const AdamWState before = home;
+  AdamWState cpu = random_state(), device_state = cpu;
+  const AdamWState before = cpu;
   ThreadTeam team(2);
   for (int i = 0; i < 3; ++i) {
-    adamw_update(team, planes(home), kCount, step_, 1, 0.5);
-    update_on_device(here, adamw_coefficients(step_, 1, 0.5));
+    adamw_update(team, planes(cpu), kCount, step_, 1, 0.5);
+    update_on_device(device_state, adamw_coefficients(step_, 1, 0.5));
   }
-  EXPECT_TRUE(here == home);
-  EXPECT_FALSE(here.momentum == before.momentum);
-  AdamWState planted = before;
+  EXPECT_TRUE(device_state == cpu);
+  EXPECT_FALSE(device_state.momentum == before.momentum);
+  AdamWState other_state = before;
   AdamWStep other = step_;
   other.adam.beta2 += 1e-3;
-  for (int i = 0; i < 3; ++i) update_on_device(planted, adamw_coefficients(other, 1, 0.5));
-  EXPECT_FALSE(planted == home);
+  for (int i = 0; i < 3; ++i) update_on_device(other_state, adamw_coefficients(other, 1, 0.5));
+  EXPECT_FALSE(other_state == cpu);
 }
 
 TEST_P(DeviceAdamW, SkipChangesNothing) {
-  AdamWState here = random_state();
-  const AdamWState before = here;
+  AdamWState device_state = random_state();
+  const AdamWState before = device_state;
   AdamWCoefficients coefficients = adamw_coefficients(step_, 1, 1);
   coefficients.skip = 1;
-  update_on_device(here, coefficients);
-  EXPECT_TRUE(here == before);
+  update_on_device(device_state, coefficients);
+  EXPECT_TRUE(device_state == before);
 }
 
 INSTANTIATE_TEST_SUITE_P(

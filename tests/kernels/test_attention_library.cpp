@@ -99,7 +99,7 @@ struct Inputs {
   }
 };
 
-/// Or plain loops in its place, which take long.
+/// False if the emulated library, which is slow, computes attention.
 bool is_cudnn() { return probe_cuda().attention_library.starts_with("cuDNN"); }
 
 class AttentionLibraryTest : public testing::TestWithParam<DType> {
@@ -111,7 +111,7 @@ class AttentionLibraryTest : public testing::TestWithParam<DType> {
     library_ = std::make_unique<Gpu>(AttentionKernels::Cudnn);
     ours_ = std::make_unique<Gpu>(AttentionKernels::Ebb);
   }
-  /// What rounding to this type costs at most, of a number of size one.
+  /// The largest relative error of rounding to this type.
   double rounding() const { return GetParam() == DType::BF16 ? 0x1p-8 : 0x1p-11; }
 
   std::unique_ptr<Gpu> library_, ours_;

@@ -85,26 +85,26 @@ Deviation deviation_with(std::string_view name, const RunSettings& settings) {
   return deviation(reference, run_ebb(reference, settings));
 }
 
-TEST(Gpt2PlantedDefect, AnotherBeta2IsFound) {
+TEST(Gpt2Defect, AnotherBeta2IsFound) {
   const Deviation d = deviation_with(
       "clipped", {.change_options = [](TrainerOptions& o) { o.adam.beta2 = 0.951; }});
   EXPECT_FALSE(losses_agree(d));
   EXPECT_FALSE(weights_agree(d));
 }
 
-TEST(Gpt2PlantedDefect, AnotherBeta1IsFound) {
+TEST(Gpt2Defect, AnotherBeta1IsFound) {
   const Deviation d = deviation_with(
       "constant", {.change_options = [](TrainerOptions& o) { o.adam.beta1 = 0.901; }});
   EXPECT_FALSE(losses_agree(d));
 }
 
-TEST(Gpt2PlantedDefect, AnotherEpsilonIsFound) {
+TEST(Gpt2Defect, AnotherEpsilonIsFound) {
   const Deviation d = deviation_with(
       "constant", {.change_options = [](TrainerOptions& o) { o.adam.epsilon = 1e-6; }});
   EXPECT_FALSE(weights_agree(d));
 }
 
-TEST(Gpt2PlantedDefect, ARepeatedMicroBatchIsFound) {
+TEST(Gpt2Defect, ARepeatedMicroBatchIsFound) {
   const Deviation d = deviation_with(
       "clipped",
       {.change_step = [](std::vector<MicroBatch>& batches) { batches[1] = batches[0]; }});
@@ -112,7 +112,7 @@ TEST(Gpt2PlantedDefect, ARepeatedMicroBatchIsFound) {
   EXPECT_FALSE(norms_agree(d));
 }
 
-TEST(Gpt2PlantedDefect, AMeanThatCountsIgnoredLabelsIsFound) {
+TEST(Gpt2Defect, AMeanThatCountsIgnoredLabelsIsFound) {
   const Deviation d =
       deviation_with("clipped", {.change_step = [](std::vector<MicroBatch>& batches) {
                        for (MicroBatch& b : batches) {
@@ -123,14 +123,14 @@ TEST(Gpt2PlantedDefect, AMeanThatCountsIgnoredLabelsIsFound) {
   EXPECT_FALSE(norms_agree(d));
 }
 
-TEST(Gpt2PlantedDefect, SkippedClippingIsFound) {
+TEST(Gpt2Defect, SkippedClippingIsFound) {
   const Deviation d =
       deviation_with("clipped", {.change_options = [](TrainerOptions& o) { o.max_grad_norm = 0; }});
   EXPECT_FALSE(losses_agree(d));
   EXPECT_FALSE(weights_agree(d));
 }
 
-TEST(Gpt2PlantedDefect, DecayOfVectorsIsFound) {
+TEST(Gpt2Defect, DecayOfVectorsIsFound) {
   const ReferenceRun reference = load_reference("constant");
   const double decay = reference.options.adam.weight_decay;
   const Deviation d = deviation(
@@ -147,13 +147,13 @@ TEST(Gpt2PlantedDefect, DecayOfVectorsIsFound) {
   EXPECT_FALSE(weights_agree(d));
 }
 
-TEST(Gpt2PlantedDefect, AMissingDecayIsFound) {
+TEST(Gpt2Defect, AMissingDecayIsFound) {
   const Deviation d = deviation_with(
       "constant", {.change_options = [](TrainerOptions& o) { o.adam.weight_decay = 0; }});
   EXPECT_FALSE(losses_agree(d));
 }
 
-TEST(Gpt2PlantedDefect, AScheduleOneStepLateIsFound) {
+TEST(Gpt2Defect, AScheduleOneStepLateIsFound) {
   const Deviation d =
       deviation_with("clipped", {.learning_rate = [](const LearningRate& lr, uint64_t s) {
                        return lr.at(s == 0 ? 0 : s - 1);
@@ -161,7 +161,7 @@ TEST(Gpt2PlantedDefect, AScheduleOneStepLateIsFound) {
   EXPECT_FALSE(losses_agree(d));
 }
 
-TEST(Gpt2PlantedDefect, PositionsThatAllStartAtZeroAreFound) {
+TEST(Gpt2Defect, PositionsThatAllStartAtZeroAreFound) {
   std::vector<int32_t> zero_based;
   const Deviation d = deviation_with(
       "constant", {.change_step = [&](std::vector<MicroBatch>& batches) {

@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, Gpt2Bf16, testing::Values("constant", "clipped",
 
 // ---- Defects that the comparison must find ------------------------------------------------------
 
-TEST(Gpt2Bf16PlantedDefect, ARepeatedMicroBatchIsFound) {
+TEST(Gpt2Bf16Defect, ARepeatedMicroBatchIsFound) {
   const ReferenceRun reference = load_reference("clipped");
   EXPECT_FALSE(within_pytorchs(
       reference, run_ebb(reference, {.dtype = DType::BF16, .change_step = [](auto& batches) {
@@ -62,12 +62,12 @@ TEST(Gpt2Bf16PlantedDefect, ARepeatedMicroBatchIsFound) {
 }
 
 /// The tolerance of fp16 is small enough to find a run in bf16.
-TEST(Gpt2Bf16PlantedDefect, Bf16InsteadOfFp16IsFound) {
+TEST(Gpt2Bf16Defect, Bf16InsteadOfFp16IsFound) {
   const ReferenceRun reference = load_reference("clipped");
   EXPECT_FALSE(within_pytorchs_fp16(reference, run_ebb(reference, {.dtype = DType::BF16})));
 }
 
-TEST(Gpt2Bf16PlantedDefect, AMissingLowHalfOfTheMastersIsFound) {
+TEST(Gpt2Bf16Defect, AMissingLowHalfOfTheMastersIsFound) {
   const ReferenceRun reference = load_reference("wide");
   const RunResult rounded = run_ebb(
       reference,

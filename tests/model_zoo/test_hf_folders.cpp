@@ -15,12 +15,12 @@ namespace {
 
 class HfFolder : public FolderTest, public testing::WithParamInterface<std::string> {
  protected:
-  /// The largest relative deviation of the losses. `plant` may change the model before.
-  template <class Plant>
-  double deviation(const Plant& plant) const {
+  /// The largest relative deviation of the losses. `change` is applied to the model before.
+  template <class Change>
+  double deviation(const Change& change) const {
     const HfLosses expected = read_hf_losses(GetParam());
     LoadedModel model(hf_folder(GetParam()), expected.batch, expected.length, DType::F32);
-    plant(model);
+    change(model);
     double largest = 0;
     for (size_t i = 0; i < expected.batches.size(); ++i) {
       const double loss = model.loss(expected.batches[i]);

@@ -179,7 +179,7 @@ TEST(TransformersRuns, VerticalOrderAndOffloadingGiveTheSameBits) {
 struct Defect {
   const char* name;
   const char* of;
-  void (*plant)(LlamaConfig&);
+  void (*insert)(LlamaConfig&);
 };
 void PrintTo(const Defect& defect, std::ostream* os) { *os << defect.name << " of " << defect.of; }
 
@@ -195,13 +195,13 @@ const Defect kDefects[] = {
     {"epsilon", "qwen3", [](LlamaConfig& c) { c.norm_epsilon = 1e-4f; }},
 };
 
-class TransformersPlantedDefect : public testing::TestWithParam<Defect> {};
-INSTANTIATE_TEST_SUITE_P(Llama, TransformersPlantedDefect, testing::ValuesIn(kDefects),
+class TransformersDefect : public testing::TestWithParam<Defect> {};
+INSTANTIATE_TEST_SUITE_P(Llama, TransformersDefect, testing::ValuesIn(kDefects),
                          [](const auto& info) { return info.param.name; });
 
-TEST_P(TransformersPlantedDefect, IsFound) {
+TEST_P(TransformersDefect, IsFound) {
   ReferenceRun reference = load(GetParam().of);
-  GetParam().plant(std::get<LlamaConfig>(reference.config));
+  GetParam().insert(std::get<LlamaConfig>(reference.config));
   EXPECT_FALSE(logits_agree(logits_deviation(reference)));
   EXPECT_FALSE(losses_agree(deviation(reference, run_ebb(reference))));
 }
@@ -214,13 +214,13 @@ Deviation with_inputs(const std::string& name, const std::function<void(Referenc
   return deviation(reference, run_ebb(reference));
 }
 
-TEST(TransformersPlantedDefect, AMissingDocumentMaskIsFound) {
+TEST(TransformersDefect, AMissingDocumentMaskIsFound) {
   EXPECT_FALSE(losses_agree(with_inputs("packed", [](ReferenceMicroBatch& b) {
     std::fill(b.document_starts.begin(), b.document_starts.end(), 0);
   })));
 }
 
-TEST(TransformersPlantedDefect, PositionsThatDoNotRestartMakeNoDifferenceToRotaryAttention) {
+TEST(TransformersDefect, PositionsThatDoNotRestartMakeNoDifferenceToRotaryAttention) {
   // Rotary attention depends only on differences of positions within a document.
   EXPECT_TRUE(losses_agree(with_inputs("packed", [](ReferenceMicroBatch& b) {
     for (size_t i = 0; i < b.positions.size(); ++i) {
@@ -229,25 +229,25 @@ TEST(TransformersPlantedDefect, PositionsThatDoNotRestartMakeNoDifferenceToRotar
   })));
 }
 
-TEST(TransformersPlantedDefect, ConstantPositionsAreFound) {
+TEST(TransformersDefect, ConstantPositionsAreFound) {
   EXPECT_FALSE(losses_agree(with_inputs("packed", [](ReferenceMicroBatch& b) {
     std::fill(b.positions.begin(), b.positions.end(), 0);
   })));
 }
 
-TEST(TransformersPlantedDefect, PaddingThatIsNotMaskedIsFound) {
+TEST(TransformersDefect, PaddingThatIsNotMaskedIsFound) {
   EXPECT_FALSE(losses_agree(with_inputs("mlm", [](ReferenceMicroBatch& b) {
     std::fill(b.document_starts.begin(), b.document_starts.end(), 0);
   })));
 }
 
-TEST(TransformersPlantedDefect, AMissingTokenTypeIsFound) {
+TEST(TransformersDefect, AMissingTokenTypeIsFound) {
   EXPECT_FALSE(losses_agree(with_inputs("mlm", [](ReferenceMicroBatch& b) {
     std::fill(b.token_types.begin(), b.token_types.end(), 0);
   })));
 }
 
-TEST(TransformersPlantedDefect, AMissingLowHalfOfTheMastersIsFound) {
+TEST(TransformersDefect, AMissingLowHalfOfTheMastersIsFound) {
   const ReferenceRun reference = load("qwen3");
   const RunResult rounded = run_ebb(
       reference,

@@ -9,13 +9,13 @@ find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
 add_test(NAME test_includes
   COMMAND Python3::Interpreter ${dir}/check_includes.py --root ${PROJECT_SOURCE_DIR} --public ${EBB_PUBLIC_HEADERS})
 ebb_test_properties(test_includes fast)
-add_test(NAME test_includes_finds_planted COMMAND Python3::Interpreter ${dir}/test_check_includes.py)
-ebb_test_properties(test_includes_finds_planted fast)
+add_test(NAME test_check_includes COMMAND Python3::Interpreter ${dir}/test_check_includes.py)
+ebb_test_properties(test_check_includes fast)
 
 add_test(NAME test_words COMMAND Python3::Interpreter ${dir}/check_words.py --root ${PROJECT_SOURCE_DIR})
 ebb_test_properties(test_words fast)
-add_test(NAME test_words_finds_planted COMMAND Python3::Interpreter ${dir}/test_check_words.py)
-ebb_test_properties(test_words_finds_planted fast)
+add_test(NAME test_check_words COMMAND Python3::Interpreter ${dir}/test_check_words.py)
+ebb_test_properties(test_check_words fast)
 
 set(sources)
 foreach(header ${EBB_PUBLIC_HEADERS})
@@ -51,8 +51,8 @@ set(docs_dir ${dir}/../docs)
 add_test(NAME test_docs
   COMMAND Python3::Interpreter ${docs_dir}/run_commands.py --root ${PROJECT_SOURCE_DIR} --ebb $<TARGET_FILE:ebb>)
 ebb_test_properties(test_docs fast)
-add_test(NAME test_docs_finds_planted COMMAND Python3::Interpreter ${docs_dir}/test_run_commands.py)
-ebb_test_properties(test_docs_finds_planted fast)
+add_test(NAME test_check_docs COMMAND Python3::Interpreter ${docs_dir}/test_run_commands.py)
+ebb_test_properties(test_check_docs fast)
 
 # Installs several gigabytes unless EBB_PYTHON names a Python with these modules. Skipped if it cannot install them.
 add_test(NAME test_with_transformers

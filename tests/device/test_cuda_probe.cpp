@@ -8,12 +8,12 @@
 namespace ebb {
 namespace {
 
-TEST(CudaSeam, TheProbeListsDevicesOrGivesAReason) {
+TEST(CudaProbeTest, TheProbeListsDevicesOrGivesAReason) {
   const CudaProbe probe = probe_cuda();
   EXPECT_EQ(probe.devices.empty(), !probe.note.empty());
 }
 
-TEST(CudaSeam, TheErrorWithoutAGpuNamesTheHostDevice) {
+TEST(CudaProbeTest, TheErrorWithoutAGpuNamesTheHostDevice) {
   if (!probe_cuda().devices.empty()) GTEST_SKIP() << "this machine has a GPU";
   try {
     create_device({.kind = DeviceKind::Cuda});
