@@ -143,11 +143,10 @@ class Evaluation {
   int run(const Signals& signals) {
     open_files();
     const std::vector<ForwardSpec> passes = make_forwards(*model_, shape_);
-    LoadedInference loaded =
-        load_inference({options_.run}, source_, passes,
-                       [this](const InferenceFlags& flags, const Budgets& budgets) {
-                         return plan_of(flags.options, budgets);
-                       });
+    LoadedInference loaded = load_inference({options_.run}, source_, passes,
+                                            [this](const RunFlags& flags, const Budgets& budgets) {
+                                              return plan_of(flags.options, budgets);
+                                            });
     say(inference_header(options_.run, source_, loaded));
     const std::string left_out = left_out_text(data_);
     if (!left_out.empty()) say(fmt::format("data    {}\n", left_out));

@@ -129,8 +129,8 @@ int generate(const GenerateOptions& options, const Signals& signals) {
   const std::vector<int32_t> prompt = prompt_of(options, source);
   const std::vector<int32_t> ends =
       source.folder.empty() ? std::vector<int32_t>{} : end_tokens(source.folder);
-  const InferenceFlags flags{.options = options.run, .max_tokens = options.max_tokens};
-  const auto generation_of = [&](const InferenceFlags& f) {
+  const RunFlags flags{.options = options.run, .max_tokens = options.max_tokens};
+  const auto generation_of = [&](const RunFlags& f) {
     return Generation(source.config,
                       {.prompt_length = static_cast<int64_t>(prompt.size()),
                        .max_tokens = static_cast<int64_t>(f.max_tokens)},
@@ -138,7 +138,7 @@ int generate(const GenerateOptions& options, const Signals& signals) {
   };
   Generation generation = generation_of(flags);
   LoadedInference loaded = load_inference(
-      flags, source, generation.passes(), [&](const InferenceFlags& f, const Budgets& budgets) {
+      flags, source, generation.passes(), [&](const RunFlags& f, const Budgets& budgets) {
         return prepare_inference(generation_of(f).passes(), inference_options(f.options, source),
                                  budgets);
       });

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "device/errors.h"
-#include "tools/train_report.h"
+#include "tools/size_parse.h"
 #include "tools/train_setup.h"
 
 namespace ebb {
@@ -20,14 +20,16 @@ InferenceOptions inference_options(const TrainOptions& options, const ModelSourc
 
 namespace {
 
-std::string advice(std::span<const std::string> changes) {
+std::string advice(std::span<const PlannedChange> changes) {
   if (changes.empty()) return "no single change of flags makes it fit";
-  return fmt::format("changes after each of which it fits:\n  {}", fmt::join(changes, "\n  "));
+  std::string text = "changes after each of which it fits:";
+  for (const PlannedChange& change : changes) text += "\n  " + change.text;
+  return text;
 }
 
 }  // namespace
 
-LoadedInference load_inference(const InferenceFlags& flags, const ModelSource& source,
+LoadedInference load_inference(const RunFlags& flags, const ModelSource& source,
                                std::span<const ForwardSpec> passes, const PlanInference& plan) {
   const TrainOptions& options = flags.options;
   // A folder that is no good shows before anything is taken.
@@ -41,8 +43,8 @@ LoadedInference load_inference(const InferenceFlags& flags, const ModelSource& s
     loaded.prepared =
         prepare_inference(passes, inference_options(options, source), budgets_of(options, device));
   } catch (const PlanError& error) {
-    throw PlanError(
-        fmt::format("{}\n{}", error.what(), advice(changes_that_fit(flags, device, plan))));
+    throw PlanError(fmt::format("{}\n{}", error.what(),
+                                advice(inference_changes_that_fit(flags, device, plan))));
   }
   device.memory_bytes = options.device_memory.value_or(loaded.prepared.ledger.total(Tier::Device));
   loaded.device = create_device(device);

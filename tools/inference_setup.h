@@ -10,7 +10,7 @@
 
 #include "device/device.h"
 #include "scheduler/run/inference.h"
-#include "tools/inference_changes.h"
+#include "tools/advice.h"
 #include "tools/model_source.h"
 #include "tools/train_options.h"
 
@@ -30,7 +30,7 @@ InferenceOptions inference_options(const TrainOptions& options, const ModelSourc
 
 /// `plan` plans `flags` as `passes` are, and others: where it does not fit, the error names those
 /// that do.
-LoadedInference load_inference(const InferenceFlags& flags, const ModelSource& source,
+LoadedInference load_inference(const RunFlags& flags, const ModelSource& source,
                                std::span<const ForwardSpec> passes, const PlanInference& plan);
 
 /// Model and device, for stderr.

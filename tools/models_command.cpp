@@ -3,7 +3,7 @@
 #include "model_zoo/presets.h"
 #include "tools/cli.h"
 #include "tools/commands.h"
-#include "tools/train_report.h"
+#include "tools/size_parse.h"
 
 namespace ebb {
 

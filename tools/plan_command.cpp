@@ -5,10 +5,10 @@
 #include <fstream>
 
 #include "device/errors.h"
+#include "tools/advice.h"
 #include "tools/cli.h"
 #include "tools/commands.h"
 #include "tools/html_report.h"
-#include "tools/plan_changes.h"
 #include "tools/plan_report.h"
 #include "tools/plan_setup.h"
 #include "tools/plan_sweep.h"
@@ -49,7 +49,7 @@ int print_plan(const PlanRequest& request, const PlanContext& context) {
     }
     return 0;
   } catch (const PlanError& error) {
-    const std::vector<PlanChange> changes = changes_that_fit(request.options, context);
+    const std::vector<PlannedChange> changes = changes_that_fit(request.options, context);
     fmt::print("{}", request.json ? misfit_json(error.what(), changes)
                                   : format_misfit(error.what(), changes));
     return kExitDoesNotFit;

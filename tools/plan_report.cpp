@@ -11,13 +11,12 @@
 #include "io/json_text.h"
 #include "scheduler/run/device_state.h"
 #include "scheduler/search/choose.h"
-#include "tools/train_report.h"
+#include "tools/size_parse.h"
 
 namespace ebb {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr size_t kMostChanges = 3;
 
 /// "720 TFLOP/s"
 std::string flops_text(double flops_per_s) {
@@ -196,26 +195,14 @@ std::string plan_json(const PlanContext& context, const PlannedStep& step) {
   return json_text(json, 2) + "\n";
 }
 
-std::string format_misfit(std::string_view why, std::span<const PlanChange> changes) {
+std::string format_misfit(std::string_view why, std::span<const PlannedChange> changes) {
   return fmt::format("fits    no: {}\n{}", why, format_changes(changes));
 }
 
-std::string format_changes(std::span<const PlanChange> changes) {
-  if (changes.empty()) return "no single change of flags makes it fit\n";
-  std::string text = "the cheapest changes after which it fits:\n";
-  text += fmt::format("  {:>10} {:>11} {:>12} {:>12}  {}\n", "step s", "tokens/s", "device", "host",
-                      "change");
-  for (const PlanChange& c : changes.first(std::min(changes.size(), kMostChanges))) {
-    text += fmt::format("  {:>10.4g} {:>11.5g} {:>12} {:>12}  {}\n", c.seconds, c.tokens_per_second,
-                        format_bytes(c.device_bytes), format_bytes(c.host_bytes), c.text);
-  }
-  return text;
-}
-
-std::string misfit_json(std::string_view why, std::span<const PlanChange> changes) {
+std::string misfit_json(std::string_view why, std::span<const PlannedChange> changes) {
   Json json = {{"fits", false}, {"why", why}};
   json["changes"] = Json::array();
-  for (const PlanChange& c : changes) {
+  for (const PlannedChange& c : changes) {
     json["changes"].push_back({{"change", c.text},
                                {"predicted_seconds", c.seconds},
                                {"tokens_per_second", c.tokens_per_second},

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tools/plan_changes.h"
+#include "tools/advice.h"
 #include "tools/plan_setup.h"
 
 namespace ebb {
@@ -17,11 +17,9 @@ std::vector<std::string> plan_lines(const PlanContext& context, const PlannedSte
 std::string format_plan(const PlanContext& context, const PlannedStep& step);
 std::string plan_json(const PlanContext& context, const PlannedStep& step);
 
-/// The cheapest of the changes after which a plan fits, or that there is none.
-std::string format_changes(std::span<const PlanChange> changes);
 /// A plan that does not fit: why, and the changes.
-std::string format_misfit(std::string_view why, std::span<const PlanChange> changes);
-std::string misfit_json(std::string_view why, std::span<const PlanChange> changes);
+std::string format_misfit(std::string_view why, std::span<const PlannedChange> changes);
+std::string misfit_json(std::string_view why, std::span<const PlannedChange> changes);
 
 /// The machine's rates in a line.
 std::string machine_line(const Machine& machine);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/errors.h"
+#include "tools/advice.h"
 #include "tools/chrome_trace.h"
 #include "tools/cli.h"
 #include "tools/commands.h"
@@ -129,7 +130,8 @@ int profile_command(std::vector<std::string> arguments) {
   const Signals signals([](const char* name) {
     say(fmt::format("{}: the profile ends after this step; once more ends it at once\n", name));
   });
-  const TrainSetup setup = set_up(request.options);
+  TrainSetup setup = set_up(request.options);
+  plan_or_advise(request.options, setup);
   say(format_header(request.options, setup));
   const Profile profile = measure(request.options, setup, signals);
   const bool stopped = signals.pending() != 0;

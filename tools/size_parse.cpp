@@ -1,5 +1,7 @@
 #include "tools/size_parse.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -68,6 +70,13 @@ std::optional<size_t> parse_size(std::string_view text) {
   const auto bytes = parse_amount(text);
   if (!bytes || *bytes >= kLargestSize) return std::nullopt;
   return static_cast<size_t>(*bytes);
+}
+
+std::string format_count(uint64_t count) {
+  const auto value = static_cast<double>(count);
+  if (count >= 1'000'000'000) return fmt::format("{:.1f} B", value / 1e9);
+  if (count >= 1'000'000) return fmt::format("{:.1f} M", value / 1e6);
+  return fmt::to_string(count);
 }
 
 std::string flag_size(size_t bytes) {

@@ -21,6 +21,9 @@ inline constexpr std::string_view kEmulateComputeSyntax =
 inline constexpr std::string_view kLinkSyntax =
     "a rate like 12GB/s, or two, up and down: 12GB/s,6GB/s";
 
+/// "124.4 M"
+std::string format_count(uint64_t count);
+
 /// As flags take a size, in whole MiB and never less: "24MiB".
 std::string flag_size(size_t bytes);
 

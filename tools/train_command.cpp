@@ -15,6 +15,7 @@
 
 #include "device/errors.h"
 #include "model_zoo/checkpoint.h"
+#include "tools/advice.h"
 #include "tools/batches.h"
 #include "tools/chrome_trace.h"
 #include "tools/cli.h"
@@ -22,7 +23,6 @@
 #include "tools/device_warnings.h"
 #include "tools/machine.h"
 #include "tools/output_paths.h"
-#include "tools/plan_gains.h"
 #include "tools/progress.h"
 #include "tools/resume.h"
 #include "tools/run_log.h"
@@ -375,8 +375,11 @@ int train_command(std::vector<std::string> arguments) {
   // First of all: what sets up has threads, and they must not take the signals.
   SignalNotice notice;
   const Signals signals([&notice](const char* name) { notice(name); });
-  const TrainSetup setup = naming_origin(
-      request->resumed, [&] { return set_up(options, request->resumed.has_value()); });
+  const TrainSetup setup = naming_origin(request->resumed, [&] {
+    TrainSetup made = set_up(options, request->resumed.has_value());
+    plan_or_advise(options, made);
+    return made;
+  });
   check_end(request->resumed, setup);
   if (signals.pending() != 0) return signals.exit_code();
   reset_peak_rss();

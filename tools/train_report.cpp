@@ -11,6 +11,7 @@
 #include "system/thread_team.h"
 #include "tools/plan_report.h"
 #include "tools/progress.h"
+#include "tools/size_parse.h"
 
 namespace ebb {
 namespace {
@@ -188,13 +189,6 @@ std::string plan_text(const TrainSetup& setup) {
 }
 
 }  // namespace
-
-std::string format_count(uint64_t count) {
-  const auto value = static_cast<double>(count);
-  if (count >= 1'000'000'000) return fmt::format("{:.1f} B", value / 1e9);
-  if (count >= 1'000'000) return fmt::format("{:.1f} M", value / 1e6);
-  return fmt::to_string(count);
-}
 
 std::vector<std::string> header_lines(const TrainOptions& options, const TrainSetup& setup) {
   const Preparation& p = setup.prepared;

@@ -14,9 +14,6 @@
 
 namespace ebb {
 
-/// "124.4 M"
-std::string format_count(uint64_t count);
-
 /// Model, data, step, device, chunks, machine, plan: a line each.
 std::vector<std::string> header_lines(const TrainOptions& options, const TrainSetup& setup);
 /// What a run shows before it starts, in six lines: model, data, step, device, where the bytes lie,

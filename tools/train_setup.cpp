@@ -8,7 +8,6 @@
 #include "device/errors.h"
 #include "tools/flag_values.h"
 #include "tools/machine.h"
-#include "tools/plan_report.h"
 
 namespace ebb {
 namespace {
@@ -116,27 +115,19 @@ DeviceKind device_kind(const TrainOptions& options) {
   return options.device == DeviceChoice::Cuda ? DeviceKind::Cuda : DeviceKind::Host;
 }
 
-void plan(const TrainOptions& options, TrainSetup& setup) {
+}  // namespace
+
+void plan_run(const TrainOptions& options, TrainSetup& setup) {
   setup.rates = measured_rates(options, setup.device);
   const uint32_t evaluation_batches =
       setup.eval_shape ? static_cast<uint32_t>(setup.eval_shape->num_batches) : 0;
   const TrainerOptions wanted = trainer_options(options, setup.shape, evaluation_batches,
                                                 !setup.source.has_weights && !setup.restores);
-  try {
-    setup.prepared =
-        prepare(*setup.model, wanted, budgets_of(options, setup.device), setup.rates.machine);
-  } catch (const PlanError& error) {
-    const PlanContext context = context_of(setup);
-    std::string text = error.what();
-    text += "\n" + format_changes(changes_that_fit(options, context));
-    text.pop_back();  // a message ends without a newline
-    throw PlanError(text);
-  }
+  setup.prepared =
+      prepare(*setup.model, wanted, budgets_of(options, setup.device), setup.rates.machine);
   setup.device.memory_bytes =
       options.device_memory.value_or(setup.prepared.ledger.total(Tier::Device));
 }
-
-}  // namespace
 
 std::string why_no_cuda() {
   const CudaProbe probe = probe_cuda();
@@ -269,7 +260,6 @@ TrainSetup set_up(const TrainOptions& options, bool restores) {
   const auto length = static_cast<size_t>(setup.shape.length);
   setup.learning_rate = learning_rate(
       options, number_of_steps(options, setup.data->num_samples(length), setup.shape));
-  plan(options, setup);
   return setup;
 }
 

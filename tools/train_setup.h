@@ -50,8 +50,12 @@ struct TrainSetup {
   }
 };
 
-/// `restores`: a checkpoint gives the weights, whatever the source has.
+/// Everything but the rates, the plan and the size of the device. `restores`: the weights come from
+/// a checkpoint, also where the source has weights.
 TrainSetup set_up(const TrainOptions& options, bool restores = false);
+/// Plans the run and sets the rates, `prepared` and the size of the device. Throws PlanError where
+/// the run does not fit.
+void plan_run(const TrainOptions& options, TrainSetup& setup);
 
 /// Why `--device auto` takes the host on this machine; empty where it takes a GPU.
 std::string why_no_cuda();

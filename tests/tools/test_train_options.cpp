@@ -224,7 +224,7 @@ TEST(TrainOptions, BadValuesAreNamed) {
   EXPECT_HAS(error_of({"--dropout", "-0.1"}), "--dropout '-0.1'");
   EXPECT_HAS(error_of({"--dtype", "fp8"}), "one of fp32, bf16, fp16");
   EXPECT_HAS(error_of({"--gradient-dtype", "fp16"}), "--gradient-dtype fp16 needs --dtype fp16");
-  EXPECT_HAS(error_of({"--recompute", "some"}), "one of none, block, sqrt, auto");
+  EXPECT_HAS(error_of({"--recompute", "some"}), "one of none, layer, block, sqrt, auto");
   EXPECT_HAS(error_of({"--recompute", "0"}), "a whole number from 1");
   EXPECT_HAS(error_of({"--update", "never"}), "one of auto, overlap, speculate, wait");
   EXPECT_HAS(error_of({"--lr", "nan"}), "--lr 'nan'");

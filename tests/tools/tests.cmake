@@ -7,7 +7,7 @@ ebb_test(test_tools
 ebb_test(test_planning SOURCES tools/test_inference_limits.cpp tools/test_machine_files.cpp tools/test_machine_rates.cpp tools/test_plan.cpp LIBS test_support ebb_tools NOT_TSAN)
 # What a run shows of itself, and what it would be told.
 ebb_test(test_views
-  SOURCES device/counting_new.cpp tools/test_device_warnings.cpp tools/test_live_view.cpp tools/test_plan_gains.cpp
+  SOURCES device/counting_new.cpp tools/test_device_warnings.cpp tools/test_live_view.cpp tools/test_advice.cpp
     tools/test_spent_time.cpp
   LIBS test_support ebb_tools)
 # A signal goes to any thread that takes it: a program of its own has none that other tests left.

@@ -1,7 +1,8 @@
-// What would make a run faster: what is named is planned again here, and has to give what it says.
+// Advice to make a training faster: the change is planned again here, and must give the predicted
+// gain.
 #include <gtest/gtest.h>
 
-#include "tools/plan_gains.h"
+#include "tools/advice.h"
 
 namespace ebb {
 namespace {
@@ -32,34 +33,34 @@ double tokens_per_second(const TrainOptions& options, const PlanContext& where) 
   return plan_step_of(options, where).tokens_per_second();
 }
 
-TEST(PlanGain, MoreDeviceMemoryWhereTheLinkIsSlow) {
+TEST(Advice, MoreDeviceMemoryWhereTheLinkIsSlow) {
   TrainOptions options = toy();
   options.device_memory = 3 << 20;
   const PlanContext slow = context(1e8);
   const auto gain = best_gain(options, slow);
   ASSERT_TRUE(gain);
-  ASSERT_TRUE(gain->change.starts_with("--device-memory ")) << gain->change;
-  EXPECT_EQ(gain->price, "");
+  ASSERT_TRUE(gain->change.text.starts_with("--device-memory ")) << gain->change.text;
+  EXPECT_EQ(gain->change.price, "");
   TrainOptions changed = options;
-  changed.device_memory = std::stoull(gain->change.substr(16)) << 20;
+  changed.device_memory = std::stoull(gain->change.text.substr(16)) << 20;
   // The flag is the next whole MiB of what was planned.
-  EXPECT_NEAR(tokens_per_second(changed, slow) / gain->tokens_per_second, 1, 0.02);
-  EXPECT_NEAR(gain->tokens_per_second / tokens_per_second(options, slow), gain->ratio, 1e-9);
+  EXPECT_NEAR(tokens_per_second(changed, slow) / gain->change.tokens_per_second, 1, 0.02);
+  EXPECT_NEAR(gain->change.tokens_per_second / tokens_per_second(options, slow), gain->ratio, 1e-9);
   EXPECT_GE(gain->ratio, kLeastGain);
 }
 
-TEST(PlanGain, WhatWasToldAgainstThePlannersChoice) {
+TEST(Advice, LeavesFixedFlagsToThePlanner) {
   TrainOptions options = toy();
   options.recompute = Recompute::Layer;
   const PlanContext fast = context(1e12);
   const auto gain = best_gain(options, fast);
   ASSERT_TRUE(gain);
-  EXPECT_EQ(gain->change, "--recompute auto");
+  EXPECT_EQ(gain->change.text, "--recompute auto");
   options.recompute = Recompute::Auto;
-  EXPECT_NEAR(tokens_per_second(options, fast), gain->tokens_per_second, 1e-6);
+  EXPECT_NEAR(tokens_per_second(options, fast), gain->change.tokens_per_second, 1e-6);
 }
 
-TEST(PlanGain, ALongerStepWhereTheUpdateAtHomeIsSlow) {
+TEST(Advice, ALongerStepWhereTheHostsUpdateIsSlow) {
   TrainOptions options = toy();
   options.device_memory = 3 << 20;  // too little for state that the device would update
   PlanContext slow = context(1e12);
@@ -67,17 +68,17 @@ TEST(PlanGain, ALongerStepWhereTheUpdateAtHomeIsSlow) {
   slow.machine.rates.update_bytes_per_s = 1e8;
   const auto gain = best_gain(options, slow);
   ASSERT_TRUE(gain);
-  EXPECT_EQ(gain->change, "--gradient-accumulation 2");
-  EXPECT_EQ(gain->price, "twice the tokens a step");
+  EXPECT_EQ(gain->change.text, "--gradient-accumulation 2");
+  EXPECT_EQ(gain->change.price, "twice the tokens a step");
 }
 
-TEST(PlanGain, NothingWhereComputeIsTheBound) {
+TEST(Advice, NothingWhereComputeIsTheBound) {
   PlanContext fast = context(1e15);
   fast.machine.rates.update_bytes_per_s = 1e15;
   EXPECT_FALSE(best_gain(toy(), fast));
 }
 
-TEST(PlanGain, NothingWithoutRatesOrWhereNothingFits) {
+TEST(Advice, NothingWithoutRatesOrWhereNothingFits) {
   PlanContext unknown = context(1e8);
   unknown.machine.rates = {};
   TrainOptions options = toy();
@@ -86,10 +87,10 @@ TEST(PlanGain, NothingWithoutRatesOrWhereNothingFits) {
   EXPECT_FALSE(best_gain(options, context(1e8)));
 }
 
-TEST(PlanGain, IsSaidInALine) {
-  EXPECT_EQ(format_gain(PlanGain{"--dtype bf16", "less precise", 1.5, 100}),
+TEST(Advice, IsOneLineOfText) {
+  EXPECT_EQ(format_gain(Gain{{.text = "--dtype bf16", .price = "less precise"}, 1.5}),
             "--dtype bf16 (less precise): 1.50 x the tokens/s, as predicted");
-  EXPECT_EQ(format_gain(PlanGain{"--update auto", "", 1.25, 100}),
+  EXPECT_EQ(format_gain(Gain{{.text = "--update auto"}, 1.25}),
             "--update auto: 1.25 x the tokens/s, as predicted");
   EXPECT_EQ(format_gain(std::nullopt),
             "no single change of a flag is predicted to give 3 % more tokens/s");

@@ -1,0 +1,252 @@
+#include "tools/advice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "device/errors.h"
+#include "tools/size_parse.h"
+
+namespace ebb {
+namespace {
+
+/// Plans a change; nullopt where the run does not fit then, or where the flags exclude each other.
+using Planner = std::function<std::optional<PlannedChange>(const FlagChange&)>;
+
+/// Of each kind the first change that fits.
+std::vector<PlannedChange> first_of_each(std::span<const Alternatives> kinds, const Planner& plan) {
+  std::vector<PlannedChange> changes;
+  for (const Alternatives& alternatives : kinds) {
+    for (const FlagChange& change : alternatives) {
+      if (auto planned = plan(change)) {
+        changes.push_back(std::move(*planned));
+        break;
+      }
+    }
+  }
+  return changes;
+}
+
+std::optional<PlannedStep> try_step(const TrainOptions& options, const PlanContext& context) {
+  try {
+    return plan_step_of(options, context);
+  } catch (const ConfigError&) {  // also a PlanError
+    return std::nullopt;
+  }
+}
+
+Planner planner_of(const PlanContext& context) {
+  return [&context](const FlagChange& change) -> std::optional<PlannedChange> {
+    const auto step = try_step(change.flags.options, context);
+    if (!step) return std::nullopt;
+    const Ledger& ledger = step->prepared.ledger;
+    const double seconds = step->chosen().seconds;
+    return PlannedChange{.text = change.text,
+                         .price = change.price,
+                         .seconds = seconds,
+                         .tokens_per_second = seconds > 0 ? step->tokens_per_second() : 0,
+                         .device_bytes = ledger.total(Tier::Device),
+                         .host_bytes = ledger.total(Tier::Host)};
+  };
+}
+
+// ---- Memory budgets of a training that does not fit
+
+/// The same machine with more host memory than any plan needs.
+PlanContext with_unlimited_host(PlanContext context) {
+  context.total_memory_bytes.reset();
+  context.is_here = false;
+  return context;
+}
+
+bool fits_device(TrainOptions options, const PlanContext& context) {
+  options.host_memory = kUnlimitedBytes;
+  return try_step(options, with_unlimited_host(context)).has_value();
+}
+
+/// The smallest host memory that works: a plan with a budget of one byte names it when it fails.
+std::optional<size_t> least_host_bytes(TrainOptions options, const PlanContext& context) {
+  options.host_memory = 1;
+  try {
+    plan_step_of(options, context);
+  } catch (const HomeTooSmall& refused) {
+    return refused.least_bytes();
+  } catch (const ConfigError&) {
+  }
+  return std::nullopt;
+}
+
+/// The smallest device memory that works when host memory is unlimited.
+std::optional<size_t> least_device_bytes(TrainOptions options, const PlanContext& context) {
+  options.host_memory = options.device_memory = kUnlimitedBytes;
+  const auto step = try_step(options, with_unlimited_host(context));
+  if (!step) return std::nullopt;
+  return step->prepared.smallest_device_bytes;
+}
+
+/// More memory, as little more as works. Where the device's memory is host memory: less of it.
+Alternatives other_budgets(const TrainOptions& requested, const PlanContext& context) {
+  const auto least = least_device_bytes(requested, context);
+  if (!least) return {};
+  const std::string device_text = fmt::format("--device-memory {}", flag_size(*least));
+  TrainOptions options = requested;
+  if (context.total_memory_bytes && !requested.device_memory) {
+    options.device_memory = *least;
+    return {{device_text, "", {.options = options}}};
+  }
+  const bool device_fits =
+      *least <= requested.device_memory.value_or(context.machine.device_memory_bytes);
+  if (!device_fits) options.device_memory = *least;
+  if (!device_fits && context.is_here && *least > context.machine.device_memory_bytes) return {};
+  const auto host = least_host_bytes(options, with_unlimited_host(context));
+  if (!host) return {};
+  const bool host_fits = *host <= requested.host_memory.value_or(context.machine.host_memory_bytes);
+  if (!host_fits) options.host_memory = *host;
+  std::vector<std::string> texts;
+  if (!device_fits) texts.push_back(device_text);
+  if (!host_fits) texts.push_back(fmt::format("--host-memory {}", flag_size(*host)));
+  if (texts.empty()) return {};  // each fits alone, but not both together
+  return {{fmt::format("{}", fmt::join(texts, " ")), "", {.options = options}}};
+}
+
+// ---- Memory budgets of an inference that does not fit
+
+/// Device memory, host memory, or both: as much as a plan without limits takes.
+Alternatives other_budgets(const RunFlags& requested, const DeviceOptions& device,
+                           const PlanInference& plan) {
+  RunFlags unlimited = requested;
+  unlimited.options.device_memory.reset();
+  unlimited.options.host_memory.reset();
+  const std::optional<size_t> free_bytes = budgets_of(unlimited.options, device).device_memory;
+  const PreparedInference p =
+      plan(unlimited, {.num_threads = static_cast<int>(requested.options.threads),
+                       .device = device.kind,
+                       .pinned_memory = device.pinned_bytes});
+  if (free_bytes && *free_bytes < p.smallest_device_bytes) return {};
+  const size_t host_bytes = p.ledger.total(Tier::Host);
+  const std::string device_text = "--device-memory " + flag_size(p.smallest_device_bytes);
+  const std::string host_text = "--host-memory " + flag_size(host_bytes);
+  RunFlags more_device = requested, more_host = requested;
+  more_device.options.device_memory = p.smallest_device_bytes;
+  more_host.options.host_memory = host_bytes;
+  RunFlags more_of_both = more_device;
+  more_of_both.options.host_memory = host_bytes;
+  return {{device_text, "", more_device},
+          {host_text, "", more_host},
+          {device_text + " " + host_text, "", more_of_both}};
+}
+
+// ---- Memory budgets that make a training faster
+
+/// Half as much device memory again, and all that helps: the smaller may be enough.
+std::vector<Alternatives> more_device_memory(const TrainOptions& requested,
+                                             const PlanContext& context, size_t most_bytes) {
+  const size_t device_bytes = context.machine.device_memory_bytes;
+  // Without a budget, a host that is the device already takes what the model needs.
+  if (!requested.device_memory && context.total_memory_bytes) return {};
+  const size_t budget = requested.device_memory.value_or(device_bytes);
+  std::vector<Alternatives> all;
+  if (budget >= most_bytes) return all;
+  for (const size_t bytes : {budget + budget / 2, most_bytes}) {
+    if (bytes > most_bytes) continue;
+    TrainOptions options = requested;
+    options.device_memory = bytes;
+    all.push_back({{fmt::format("--device-memory {}", flag_size(bytes)),
+                    bytes > device_bytes ? "a device with more memory" : "",
+                    {.options = options}}});
+  }
+  return all;
+}
+
+}  // namespace
+
+// ---- Trainings that do not fit
+
+std::vector<PlannedChange> changes_that_fit(const TrainOptions& options,
+                                            const PlanContext& context) {
+  RunFlags flags{.options = options};
+  if (!flags.options.attention) flags.options.attention = context.attention;
+  const Goal goal = fits_device(options, context) ? Goal::FitHost : Goal::FitDevice;
+  std::vector<Alternatives> kinds = flag_changes(flags, goal, context.device != DeviceKind::Host);
+  kinds.push_back(other_budgets(options, context));
+  std::vector<PlannedChange> changes = first_of_each(kinds, planner_of(context));
+  std::ranges::stable_sort(changes, std::ranges::greater{}, &PlannedChange::tokens_per_second);
+  return changes;
+}
+
+std::string format_changes(std::span<const PlannedChange> changes) {
+  constexpr size_t kMostChanges = 3;
+  if (changes.empty()) return "no single change of flags makes it fit\n";
+  std::string text = "the cheapest changes after which it fits:\n";
+  text += fmt::format("  {:>10} {:>11} {:>12} {:>12}  {}\n", "step s", "tokens/s", "device", "host",
+                      "change");
+  for (const PlannedChange& c : changes.first(std::min(changes.size(), kMostChanges))) {
+    text += fmt::format("  {:>10.4g} {:>11.5g} {:>12} {:>12}  {}\n", c.seconds, c.tokens_per_second,
+                        format_bytes(c.device_bytes), format_bytes(c.host_bytes), c.text);
+  }
+  return text;
+}
+
+void plan_or_advise(const TrainOptions& options, TrainSetup& setup) {
+  try {
+    plan_run(options, setup);
+  } catch (const PlanError& error) {
+    std::string text = fmt::format("{}\n{}", error.what(),
+                                   format_changes(changes_that_fit(options, context_of(setup))));
+    text.pop_back();  // a message ends without a newline
+    throw PlanError(text);
+  }
+}
+
+// ---- Inferences that do not fit
+
+std::vector<PlannedChange> inference_changes_that_fit(const RunFlags& requested,
+                                                      const DeviceOptions& device,
+                                                      const PlanInference& plan) {
+  std::vector<Alternatives> kinds =
+      flag_changes(requested, Goal::FitInference, device.kind != DeviceKind::Host);
+  kinds.push_back(other_budgets(requested, device, plan));
+  return first_of_each(kinds, [&](const FlagChange& change) -> std::optional<PlannedChange> {
+    try {
+      const PreparedInference p = plan(change.flags, budgets_of(change.flags.options, device));
+      return PlannedChange{.text = change.text,
+                           .price = change.price,
+                           .device_bytes = p.ledger.total(Tier::Device),
+                           .host_bytes = p.ledger.total(Tier::Host)};
+    } catch (const ConfigError&) {  // also a PlanError
+      return std::nullopt;
+    }
+  });
+}
+
+// ---- Trainings that could be faster
+
+std::optional<Gain> best_gain(const TrainOptions& options, const PlanContext& context) {
+  constexpr double kAsGood = 1.01;
+  const auto now = try_step(options, context);
+  if (!now || now->chosen().seconds == 0) return std::nullopt;
+  std::vector<Alternatives> kinds =
+      flag_changes({.options = options}, Goal::Faster, context.device != DeviceKind::Host);
+  const auto more = more_device_memory(options, context, now->prepared.full_device_bytes);
+  kinds.insert(kinds.begin(), more.begin(), more.end());
+  Gain best;
+  for (PlannedChange& change : first_of_each(kinds, planner_of(context))) {
+    const double ratio = change.tokens_per_second / now->tokens_per_second();
+    if (ratio > best.ratio * kAsGood) best = {std::move(change), ratio};
+  }
+  if (best.ratio < kLeastGain) return std::nullopt;
+  return best;
+}
+
+std::string format_gain(const std::optional<Gain>& gain) {
+  if (!gain) {
+    return fmt::format("no single change of a flag is predicted to give {:.0f} % more tokens/s",
+                       100 * (kLeastGain - 1));
+  }
+  const PlannedChange& change = gain->change;
+  const std::string price = change.price.empty() ? "" : " (" + change.price + ")";
+  return fmt::format("{}{}: {:.2f} x the tokens/s, as predicted", change.text, price, gain->ratio);
+}
+
+}  // namespace ebb

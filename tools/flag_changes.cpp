@@ -1,0 +1,192 @@
+#include "tools/flag_changes.h"
+
+#include <fmt/format.h>
+
+#include <initializer_list>
+#include <string_view>
+
+#include "chunk/layout.h"
+#include "tools/size_parse.h"
+#include "tools/train_setup.h"
+
+namespace ebb {
+namespace {
+
+/// The schedule flags that fix a value are left to the planner.
+Alternatives left_to_the_planner(RunFlags flags) {
+  std::vector<std::string_view> names;
+  const auto leave = [&names](auto& value, auto automatic, std::string_view name) {
+    if (value != automatic) names.push_back(name);
+    value = automatic;
+  };
+  leave(flags.options.micro_batch_order, MicroBatchOrder::Auto, "--micro-batch-order auto");
+  leave(flags.options.recompute, Recompute::Auto, "--recompute auto");
+  leave(flags.options.activations, ActivationPlacement::Auto, "--activations auto");
+  leave(flags.options.update, UpdateOrder::Auto, "--update auto");
+  if (names.empty()) return {};
+  return {{fmt::format("{}", fmt::join(names, " ")), "", flags}};
+}
+
+/// Without clipping, gradients do not wait in host memory for the norm.
+Alternatives without_clipping(RunFlags flags) {
+  if (flags.options.max_grad_norm == 0 || flags.options.dtype == DType::F16) return {};
+  flags.options.max_grad_norm = 0;
+  return {{"--clip 0", "gradients are not clipped", flags}};
+}
+
+/// fp32 takes twice the device memory. fp16 takes as much as bf16 on the device, but its fp32
+/// masters take 2 bytes per parameter more in host memory.
+Alternatives as_bf16(RunFlags flags) {
+  if (flags.options.dtype == DType::BF16) return {};
+  const bool was_fp32 = flags.options.dtype == DType::F32;
+  std::string text = "--dtype bf16";
+  flags.options.dtype = DType::BF16;
+  if (flags.options.gradient_dtype == DType::F16) {
+    flags.options.gradient_dtype = DType::BF16;
+    text += " --gradient-dtype bf16";
+  }
+  return {{text, was_fp32 ? "less precise weights and products" : "another precision", flags}};
+}
+
+/// The backward of cuDNN's attention stores gradients of scores; that of Ebb's kernels does not.
+Alternatives own_attention(RunFlags flags) {
+  if (flags.options.attention == AttentionKernels::Ebb) return {};
+  flags.options.attention = AttentionKernels::Ebb;
+  return {{"--attention ebb", "other rounding", flags}};
+}
+
+/// A step keeps its number of tokens.
+Alternatives smaller_micro_batches(RunFlags flags) {
+  Alternatives all;
+  TrainOptions& options = flags.options;
+  while (options.micro_batch_size % 2 == 0) {
+    options.micro_batch_size /= 2;
+    options.gradient_accumulation *= 2;
+    all.push_back({fmt::format("--micro-batch-size {} --gradient-accumulation {}",
+                               options.micro_batch_size, options.gradient_accumulation),
+                   "other rounding", flags});
+  }
+  return all;
+}
+
+Alternatives fewer_sequences(RunFlags flags) {
+  Alternatives all;
+  while (flags.options.micro_batch_size > 1) {
+    flags.options.micro_batch_size /= 2;
+    all.push_back(
+        {fmt::format("--micro-batch-size {}", flags.options.micro_batch_size), "", flags});
+  }
+  return all;
+}
+
+Alternatives fewer_tokens(RunFlags flags) {
+  Alternatives all;
+  while (flags.max_tokens > 1) {
+    flags.max_tokens /= 2;
+    all.push_back({fmt::format("--max-tokens {}", flags.max_tokens), "a shorter text", flags});
+  }
+  return all;
+}
+
+Alternatives shorter_sequences(RunFlags flags) {
+  constexpr int64_t kShortest = 64;
+  Alternatives all;
+  int64_t length = batch_shape(flags.options, model_source(flags.options)).length;
+  while (length / 2 >= kShortest) {
+    length /= 2;
+    flags.options.seq_length = static_cast<uint64_t>(length);
+    all.push_back({fmt::format("--seq-length {}", length), "shorter sequences", flags});
+  }
+  return all;
+}
+
+Alternatives smaller_chunks(RunFlags flags) {
+  constexpr size_t kSmallest = size_t{2} << 20;
+  Alternatives all;
+  size_t& bytes = flags.options.chunk_size;
+  while (bytes % 2 == 0 && bytes / 2 >= kSmallest) {
+    bytes /= 2;
+    all.push_back({fmt::format("--chunk-size {}", flag_size(bytes)), "", flags});
+  }
+  return all;
+}
+
+Alternatives half_the_chunk(RunFlags flags) {
+  size_t& bytes = flags.options.chunk_size;
+  bytes /= 2;
+  if (bytes == 0 || bytes % (kPieceElements * size_of(flags.options.dtype)) != 0) return {};
+  return {{fmt::format("--chunk-size {}KiB", bytes >> 10), "", flags}};
+}
+
+Alternatives twice_the_chunk(RunFlags flags) {
+  flags.options.chunk_size *= 2;
+  return {{fmt::format("--chunk-size {}KiB", flags.options.chunk_size >> 10), "", flags}};
+}
+
+/// A step keeps its number of tokens.
+Alternatives larger_micro_batches(RunFlags flags) {
+  TrainOptions& options = flags.options;
+  if (options.gradient_accumulation % 2 != 0) return {};
+  options.micro_batch_size *= 2;
+  options.gradient_accumulation /= 2;
+  return {{fmt::format("--micro-batch-size {} --gradient-accumulation {}", options.micro_batch_size,
+                       options.gradient_accumulation),
+           "other rounding", flags}};
+}
+
+Alternatives longer_step(RunFlags flags) {
+  flags.options.gradient_accumulation *= 2;
+  return {{fmt::format("--gradient-accumulation {}", flags.options.gradient_accumulation),
+           "twice the tokens a step", flags}};
+}
+
+struct Kind {
+  Alternatives (*make)(RunFlags);
+  bool fit_host, fit_device, fit_inference, faster;
+  bool gpu_only = false;
+
+  bool serves(Goal goal) const {
+    switch (goal) {
+      case Goal::FitHost:
+        return fit_host;
+      case Goal::FitDevice:
+        return fit_device;
+      case Goal::FitInference:
+        return fit_inference;
+      case Goal::Faster:
+        return faster;
+    }
+    return false;
+  }
+};
+
+// clang-format off
+constexpr Kind kKinds[] = {
+    // change              fit host, device, inference; faster
+    {left_to_the_planner,      true,  true,  false,     true},
+    {half_the_chunk,           false, false, false,     true},
+    {twice_the_chunk,          false, false, false,     true},
+    {without_clipping,         true,  true,  false,     false},
+    {larger_micro_batches,     false, false, false,     true},
+    {as_bf16,                  true,  true,  true,      true},
+    {own_attention,            false, true,  false,     false, /*gpu_only=*/true},
+    {smaller_micro_batches,    false, true,  false,     false},
+    {fewer_sequences,          false, false, true,      false},
+    {fewer_tokens,             false, false, true,      false},
+    {smaller_chunks,           false, true,  true,      false},
+    {shorter_sequences,        false, true,  false,     false},
+    {longer_step,              false, false, false,     true},
+};
+// clang-format on
+
+}  // namespace
+
+std::vector<Alternatives> flag_changes(const RunFlags& requested, Goal goal, bool on_gpu) {
+  std::vector<Alternatives> all;
+  for (const Kind& kind : kKinds) {
+    if (kind.serves(goal) && (on_gpu || !kind.gpu_only)) all.push_back(kind.make(requested));
+  }
+  return all;
+}
+
+}  // namespace ebb
