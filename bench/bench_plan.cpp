@@ -1,5 +1,5 @@
-// How long does planning take, and how near to its bound is the step that is planned for a model
-// far beyond the machine?
+// How long does planning take, and how close to its bound is the planned step of a model that is
+// much larger than the device?
 //
 //   bench_plan [flags of Google Benchmark]
 //
@@ -36,7 +36,7 @@ constexpr Machine kH200{.flops_per_s = 720e12,
                         .store_bytes_per_s = 53e9,
                         .update_bytes_per_s = 240e9};
 
-/// Throws LogicError where the plan is wrong.
+/// Throws LogicError if the plan is wrong.
 void check(const Plan& plan, const Trace& trace, const Layout& layout, const PlanOptions& options) {
   const std::vector<std::string> problems = validate(plan, trace, layout, options);
   if (!problems.empty()) throw LogicError("the plan is not valid: " + problems.front());

@@ -1,4 +1,4 @@
-// What does a GPU give, and what does Ebb reach of it?
+// How fast is a GPU, and which share of its speed does Ebb reach?
 //
 //   bench_gpu copy|map|gemm|attention|memory|step|all [--small] [--preset NAME]
 //
