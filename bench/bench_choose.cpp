@@ -153,9 +153,9 @@ std::vector<size_t> settings_to_measure(const Preparation& p) {
 }
 
 struct Verdict {
-  double error = 0;        ///< of the choice's prediction
-  double worst_error = 0;  ///< of any setting's
-  double ratio = 1;        ///< measured: choice against the best
+  double error = 0;        ///< of the prediction for the choice
+  double worst_error = 0;  ///< the largest of all settings
+  double ratio = 1;        ///< measured: choice / best
   Tolerance tolerance = {};
 };
 

@@ -97,7 +97,7 @@ TEST_F(EmulatedStep, NamesATokenThatIsOutsideTheTable) {
       token = good;
     }
     Trainer next(model, *device, prepared);
-    EXPECT_NO_THROW(next.step(data.micro_batches(), 1e-3)) << "it was told";
+    EXPECT_NO_THROW(next.step(data.micro_batches(), 1e-3)) << "the error was reported already";
   }
 }
 
