@@ -34,7 +34,7 @@ double gelu_slope(double x) {
   return gate + 2 * x * gate * (1 - gate) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
 }
 
-/// Applies bias and epilogue to the sum of element i; returns the value of d.
+/// Applies the epilogue to the sum of element i, and returns the value for d.
 double finished(const MatrixProduct& p, double sum, int64_t i) {
   switch (p.epilogue) {
     case Epilogue::Gelu:
