@@ -7,7 +7,7 @@
 //                      plan, so it writes the same operations without finding them. Bound and
 //                      achieved are operations a second.
 // plan GPT-3 175B      A step of 16,384 tokens, recomputed by layer, on one GPU of 80 GiB, with and
-//                      without clipping, with updates waited for or beside the next step's forward.
+//                      without clipping, with updates waited for or deferred to the next step.
 //                      The time is that of planning; bound and achieved are seconds of the planned
 //                      step, by lower_bound() and by simulation, and share is bound / achieved.
 // choose GPT-3 175B    The choice between all settings for a step of 65,536 tokens. The roof plans

@@ -9,7 +9,7 @@
 // with a log. One benchmark for each step that is looked at; the time is that of the update.
 // Achieved is the size of its log in bytes a parameter, outliers included. The bound is one byte a
 // parameter, the corrections alone, and share is bound / achieved. The other counters are the
-// percentages of momenta, variances and masters that are outliers; behind them are the percentages
+// percentages of momenta, variances and masters that are outliers; after them are the percentages
 // of corrections of 0, 1, 2, ... for each of the three. Every logged update is undone once, and the
 // hash of the state is compared.
 #include <fmt/format.h>
