@@ -69,11 +69,9 @@ std::string RatesKey::text() const {
 }
 
 std::string MachineRates::source() const {
-  const std::string trial =
-      trial_ratio ? fmt::format("; this model's steps take {:.2f} x", *trial_ratio) : "";
-  if (measured_s == 0) return "from " + file.string() + trial;
+  if (measured_s == 0) return "from " + file.string();
   const std::string kept = file.empty() ? "" : ", kept in " + file.string();
-  return fmt::format("measured in {:.1f} s{}{}", measured_s, kept, trial);
+  return fmt::format("measured in {:.1f} s{}", measured_s, kept);
 }
 
 std::string to_json(const RatesKey& key, const Machine& machine) {

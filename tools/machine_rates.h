@@ -43,8 +43,6 @@ struct MachineRates {
   double measured_s = 0;            ///< how long that took; 0: it was read
   std::filesystem::path file = {};  ///< where it was read or written; empty: nowhere
 
-  std::optional<double> trial_ratio = {};  ///< trial.h: it is in the machine's rates already
-
   /// "measured in 0.9 s, kept in FILE"
   std::string source() const;
 };

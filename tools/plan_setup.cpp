@@ -138,11 +138,7 @@ PlannedMachine planned_machine(const PlanRequest& request) {
 PlanContext plan_context(const PlanRequest& request, const PlannedMachine& machine) {
   if (request.machine_name != "this") return context_elsewhere(request.options, machine);
   const DeviceOptions device = device_options(request.options);
-  const ModelSource source = model_source(request.options);
-  MachineRates rates{.machine = machine.rates};
-  fit_to_model(rates, request.options, source, batch_shape(request.options, source), device);
   PlanContext context = context_on(machine, device.kind, attention_here(device.kind));
-  context.machine.rates = rates.machine;
   context.is_here = true;
   return context;
 }

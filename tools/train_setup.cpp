@@ -9,7 +9,6 @@
 #include "tools/flag_values.h"
 #include "tools/machine.h"
 #include "tools/plan_report.h"
-#include "tools/trial.h"
 
 namespace ebb {
 namespace {
@@ -119,7 +118,6 @@ DeviceKind device_kind(const TrainOptions& options) {
 
 void plan(const TrainOptions& options, TrainSetup& setup) {
   setup.rates = measured_rates(options, setup.device);
-  fit_to_model(setup.rates, options, setup.source, setup.shape, setup.device);
   const uint32_t evaluation_batches =
       setup.eval_shape ? static_cast<uint32_t>(setup.eval_shape->num_batches) : 0;
   const TrainerOptions wanted = trainer_options(options, setup.shape, evaluation_batches,
@@ -229,20 +227,6 @@ Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device) {
 MachineRates measured_rates(const TrainOptions& options, const DeviceOptions& device) {
   return machine_rates(device, options.dtype, options.gradient_dtype.value_or(options.dtype),
                        cache_folder());
-}
-
-void fit_to_model(MachineRates& rates, const TrainOptions& options, const ModelSource& source,
-                  const BatchShape& shape, const DeviceOptions& device) {
-  fit_to_model(rates,
-               {.config = source.config,
-                .batch_size = shape.batch_size,
-                .length = shape.length,
-                .accumulation = static_cast<uint32_t>(shape.num_batches),
-                .weight_type = options.dtype,
-                .gradient_type = options.gradient_dtype.value_or(options.dtype),
-                .chunk_bytes = options.chunk_size,
-                .all_resident = !options.device_memory},
-               device, cache_folder());
 }
 
 TrainerOptions trainer_options(const TrainOptions& options, const BatchShape& shape,

@@ -75,9 +75,6 @@ DeviceOptions device_options(const TrainOptions& options);
 Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device);
 /// What is known of this machine, or measured.
 MachineRates measured_rates(const TrainOptions& options, const DeviceOptions& device);
-/// For this model (trial.h).
-void fit_to_model(MachineRates& rates, const TrainOptions& options, const ModelSource& source,
-                  const BatchShape& shape, const DeviceOptions& device);
 TrainerOptions trainer_options(const TrainOptions& options, const BatchShape& shape,
                                uint32_t evaluation_batches, bool random_weights);
 

@@ -21,9 +21,9 @@ ebb_test(test_home_memory_emulated
           ${dir}/test_profiler_ranges.cpp
   LIBS ebb_cuda_emulated test_support)
 
-# The tools on the emulated GPU. Repeated steps and copies of tens of MiB take too long there under a sanitizer.
+# The tools on the emulated GPU. Copies of tens of MiB take too long there under a sanitizer.
 if(NOT EBB_SANITIZE)
-  ebb_test(test_trial_emulated SOURCES tools/test_trial_emulated.cpp LIBS ebb_cuda_emulated ebb_tools)
+  ebb_test(test_setup_emulated SOURCES tools/test_setup_emulated.cpp LIBS ebb_cuda_emulated ebb_tools)
 endif()
 
 # The toolkit's own header, and no emulation; it loads no cuBLASLt, and needs no GPU.

@@ -61,7 +61,7 @@ TEST_F(MachineFiles, OfThisMachinePlanWhatIsPlannedHere) {
   EXPECT_FAILS(plan({"--machine", "h200", "--device", "host"}), 2, "the device is a GPU");
 }
 
-/// What a trial of one model gave is of that model alone.
+/// The rates belong to the machine, not to the model.
 TEST_F(MachineFiles, AreTheSameWhateverModelIsPlanned) {
   const auto rate_with = [&](const std::string& length) {
     plan_json({"--seq-length", length, "--write-machine", file_});

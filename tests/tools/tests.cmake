@@ -1,7 +1,7 @@
 ebb_test(test_tools
   SOURCES tools/test_batches.cpp tools/test_command_line.cpp tools/test_refusals.cpp tools/test_inference.cpp tools/test_learning_rate.cpp
     tools/test_machine.cpp tools/test_model_folders.cpp tools/test_profile.cpp tools/test_progress.cpp tools/test_run_log.cpp tools/test_sizes.cpp
-    tools/test_train_options.cpp tools/test_trial.cpp
+    tools/test_train_options.cpp
   LIBS test_support ebb_tools)
 # Measuring and choosing take minutes under ThreadSanitizer, and their threads are those of other tests.
 ebb_test(test_planning SOURCES tools/test_inference_limits.cpp tools/test_machine_files.cpp tools/test_machine_rates.cpp tools/test_plan.cpp LIBS test_support ebb_tools NOT_TSAN)

@@ -1,4 +1,4 @@
-// A trial of a model's shapes on a GPU, how one is measured, and what a plan finds of it.
+// How a GPU is measured, and what plans and runs read of it.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -8,50 +8,13 @@
 #include "tools/machine_rates.h"
 #include "tools/plan_setup.h"
 #include "tools/train_setup.h"
-#include "tools/trial.h"
 
 namespace ebb::test {
 namespace {
 
-/// Were the link not in the prediction, what it costs would be taken for slow kernels.
-TEST(Trial, CountsAGpusLinkAndOnTheHostNone) {
-  const Machine machine{.load_bytes_per_s = 1, .store_bytes_per_s = 2, .update_bytes_per_s = 3};
-  const Machine gpu = machine_of_trial(machine, DeviceKind::Cuda);
-  EXPECT_EQ(gpu.load_bytes_per_s, 1);
-  EXPECT_EQ(gpu.store_bytes_per_s, 2);
-  const Machine host = machine_of_trial(machine, DeviceKind::Host);
-  EXPECT_EQ(host.load_bytes_per_s, 0);
-  EXPECT_EQ(host.store_bytes_per_s, 0);
-  EXPECT_EQ(host.update_bytes_per_s, 3);
-}
-
-TrialShape tiny_shape() {
-  return {.config = Gpt2Config{.vocabulary = 97,
-                               .max_positions = 8,
-                               .channels = 64,
-                               .num_layers = 2,
-                               .num_heads = 2},
-          .length = 8,
-          .chunk_bytes = size_t{128} << 10};
-}
-
-/// A GPU's trial runs to its end.
-TEST(Trial, IsMadeOnAGpu) {
-  emulation::settings().granularity = size_t{64} << 10;
-  EXPECT_NO_THROW(try_model(tiny_shape(), {.kind = DeviceKind::Cuda, .num_threads = 1},
-                            {.flops_per_s = 1e12, .device_bytes_per_s = 1e12}));
-  emulation::settings() = {};
-}
-
-TEST(Trial, IsNoneWhereMemoryDoesNotSuffice) {
-  const DeviceOptions options{
-      .num_threads = 1, .fault = [](FaultSite site) { return site == FaultSite::Allocation; }};
-  EXPECT_EQ(try_model(tiny_shape(), options, {.flops_per_s = 1e12, .device_bytes_per_s = 1e12}),
-            std::nullopt);
-}
-
-/// The run's limit is not the machine's. Buffers of 24 MiB are pinned and copied, and then the
-/// first kernel fails: all of them would take minutes here.
+/// The limit of pinned memory belongs to the run, and does not apply to the measurement. The
+/// measurement pins and copies buffers of 24 MiB. Then its first kernel fails on purpose, because
+/// all kernels would take minutes on the emulated GPU.
 TEST(MeasuringAGpu, IsDoneWithoutTheRunsLimitOfPinnedMemory) {
   const DeviceOptions options{.kind = DeviceKind::Cuda,
                               .num_threads = 1,
@@ -60,7 +23,7 @@ TEST(MeasuringAGpu, IsDoneWithoutTheRunsLimitOfPinnedMemory) {
   EXPECT_THROW(measure_machine(options, DType::BF16, DType::BF16), DeviceError);
 }
 
-/// A plan for this machine has the memory that a run would find, whatever the host has.
+/// A plan for this machine uses the free memory of its GPU, as a run does.
 TEST(ThisMachine, HasTheMemoryOfItsGpu) {
   const DeviceOptions gpu{.kind = DeviceKind::Cuda, .memory_bytes = 1 << 20, .num_threads = 1};
   const PlannedMachine machine = this_machine(gpu);
@@ -72,7 +35,7 @@ TEST(ThisMachine, HasTheMemoryOfItsGpu) {
   EXPECT_EQ(host.device_memory_bytes, host.host_memory_bytes);
 }
 
-/// A checkpoint keeps whose kernels a run was made with.
+/// A checkpoint records which attention kernels a run uses.
 TEST(DeviceOptionsOfFlags, SayWhoseAttentionItIs) {
   TrainOptions flags;
   flags.device = DeviceChoice::Cuda;
