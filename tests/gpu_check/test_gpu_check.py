@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""tools/gpu_check's own logic, with commands that cost nothing: what is done stays done, what failed is said, what ran
-out of time is done again; and the carried archive, where Debian's packages are."""
+"""Tests the logic of bench/gpu/gpu_check with cheap commands: finished units are not repeated, failures are reported, and
+units that ran out of time are repeated. Also tests the archive of libraries, if Debian's packages are installed."""
 
 import pathlib
 import re
@@ -12,10 +12,10 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(ROOT / "tools" / "gpu"))
+sys.path.insert(0, str(ROOT / "bench" / "gpu"))
 
-import carried  # noqa: E402
 import parts  # noqa: E402
+import vendor  # noqa: E402
 from record import DONE, FAILED, TIME_IS_UP, Record, Unit  # noqa: E402
 
 
@@ -50,7 +50,7 @@ class RecordTest(WithFolder):
         again.forget("test")
         self.assertEqual(again.run("test", units), DONE)
         self.assertEqual(self.count("first"), 2)
-        for log in ("test.log", "test.before.log"):  # what a GPU gave that is no longer there is not lost
+        for log in ("test.log", "test.before.log"):  # the old log is kept, because the GPU may no longer be available
             self.assertEqual((self.folder / "results" / log).read_text().count("==== first: passed"), 1)
 
     def test_a_few_tests_first_are_not_done_again_by_all(self):
@@ -110,7 +110,7 @@ class RecordTest(WithFolder):
         self.assertEqual(self.record(4.5).run("build", [unit]), TIME_IS_UP)
         process = (build / "pid").read_text().strip()
         self.assertFalse(pathlib.Path(f"/proc/{process}").exists(), "the compiler is still there")
-        self.assertFalse((build / "half").exists(), "what it left is half a file")
+        self.assertFalse((build / "half").exists(), "an incomplete file is left")
 
     def test_what_does_not_end_when_asked_is_killed(self):
         unit = shell("first", "trap '' TERM; sleep 60 & wait; sleep 60", goes_on=True)
@@ -121,7 +121,7 @@ class RecordTest(WithFolder):
 
 
 class BuildTest(WithFolder):
-    """A build that compiled something makes what was tested before stale."""
+    """A build that compiled something makes earlier test results stale."""
 
     def here(self, ninja_says):
         build = self.folder / "build"
@@ -152,35 +152,35 @@ class BuildTest(WithFolder):
         self.assertNotIn("compile", record.units_of("build"))
 
 
-class DeferredTest(unittest.TestCase):
+class VendorTest(unittest.TestCase):
     def test_names_are_those_of_setup(self):
-        names = carried.packages(ROOT)
+        names = vendor.packages(ROOT)
         for name in ("libtbb-dev", "libhwloc-dev", "libgtest-dev"):
             self.assertIn(name, names)
         self.assertNotIn("dpkg-dev", names)
 
-    def test_the_archive_serves_from_another_place(self):
-        missing = [name for name in carried.packages(ROOT)
+    def test_the_archive_works_in_another_folder(self):
+        missing = [name for name in vendor.packages(ROOT)
                    if subprocess.run(["dpkg-query", "-W", name], capture_output=True).returncode != 0]
         if missing:
             self.skipTest(f"not installed: {missing}")
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             archive = folder / "libraries.tar.gz"
-            carried.write_archive(carried.tree_of(carried.packages(ROOT)), archive)
-            usr = carried.unpack(archive, folder / "elsewhere")
+            vendor.write_archive(vendor.tree_of(vendor.packages(ROOT)), archive)
+            usr = vendor.unpack(archive, folder / "elsewhere")
             self.assertLess(archive.stat().st_size, 10 << 20)
             says = subprocess.run([usr / "bin" / "pkg-config", "--cflags", "--libs", "hwloc", "libhwy", "libxxhash"],
                                   check=True, capture_output=True, text=True).stdout
             self.assertIn(f"-I{usr}/include", says)
             self.assertNotIn(" -I/usr", " " + says)
-            folders = [f"-isystem{path}" for path in carried.include_folders(usr)]
+            folders = [f"-isystem{path}" for path in vendor.include_folders(usr)]
             read = subprocess.run(["c++", "-M", *folders, "-xc++", "-"], check=True, capture_output=True, text=True,
                                   input="#include <hwloc.h>").stdout.split()
             self.assertEqual([path for path in read if "hwloc" in path and not path.startswith(str(usr))], [])
             for library in usr.glob("lib/*-linux-gnu/*.so*"):
-                self.assertTrue(library.exists(), f"{library} leads nowhere")
-                for own_name, _ in carried.needed_libraries(str(library)):
+                self.assertTrue(library.exists(), f"the target of {library} does not exist")
+                for own_name, _ in vendor.needed_libraries(str(library)):
                     self.assertTrue((library.parent / own_name).exists(), f"{library.name} needs {own_name}")
 
 

@@ -7,13 +7,13 @@ import subprocess
 import machine
 from record import DONE, Unit
 
-NUM_SHARDS = 8  # of a test program under compute-sanitizer, so that none outlasts a call
+NUM_SHARDS = 8  # a test program under compute-sanitizer runs in shards, so that each shard fits into one call
 SKIPPED = re.compile(r"\*\*\*Skipped|\[  SKIPPED \]")
 NO_GPU = re.compile(r"^no GPU:", re.MULTILINE)
 NO_PYTORCH = re.compile(r"^no GPU:|has no PyTorch", re.MULTILINE)
-# Such a build would work, and test nothing of CUDA.
+# A build without CUDA succeeds, but tests nothing of CUDA.
 LEFT_OUT = re.compile(r"CUDA backend: left out")
-# Programs whose cases named so use the GPU; racecheck looks at kernels alone.
+# Test programs and their cases that use the GPU. racecheck only checks kernels.
 GPU_CASES = {"test_kernels_cuda": "*", "test_device": "*Cuda*", "test_training_cuda": "*"}
 RACE_CHECKED = ["test_kernels_cuda"]
 QUESTIONS = ["copy", "map", "gemm", "attention", "memory", "step"]
@@ -21,7 +21,7 @@ CLAIMS = ["8B", "10B", "14B", "17B", "19B"]
 
 
 def build(here, record):
-    """Configures where that was not done, and compiles what changed since the last call."""
+    """Configures if that is not done yet, and compiles what changed since the last call."""
     done = record.units_of("build")
     done.pop("compile", None)
     if not (here.build_folder / "build.ninja").exists() or done.get("configure", {}).get("result") != "passed":
@@ -54,7 +54,7 @@ def sanitize(here, record):
     tool = machine.shutil.which("compute-sanitizer") or machine.shutil.which(
         "compute-sanitizer", path="/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer")
     if not here.has_gpu() and here.options.without_gpu:
-        print("sanitize: no GPU: compute-sanitizer has nothing to look at")
+        print("sanitize: no GPU: compute-sanitizer has nothing to check")
         return DONE
     if tool is None:
         raise machine.Unfit("there is no compute-sanitizer in PATH or /usr/local/cuda; it is part of the CUDA toolkit")

@@ -1,4 +1,4 @@
-"""The machine that gpu_check runs on: its GPU and tools, and what CMake has to be told of them."""
+"""The machine that gpu_check runs on: its GPU, its tools, and the CMake options for them."""
 
 import os
 import pathlib
@@ -6,11 +6,11 @@ import re
 import shutil
 import subprocess
 
-import carried
+import vendor
 
 
 class Unfit(Exception):
-    """Something is missing; says what, and where it comes from."""
+    """Something is missing on this machine. The message says what, and how to get it."""
 
 
 class Machine:
@@ -21,7 +21,7 @@ class Machine:
                               "--format=csv,noheader")
         self.cmake, self.ninja, self.compiler = find("cmake"), find("ninja"), find(os.environ.get("CXX", "c++"))
         self.nvcc = find("nvcc", "/usr/local/cuda/bin")
-        self.prefix = carried.unpack(options.archive, options.folder / "libraries")
+        self.prefix = vendor.unpack(options.archive, options.folder / "libraries")
 
     def has_gpu(self):
         return self.gpu is not None
@@ -30,7 +30,7 @@ class Machine:
         if self.options.architecture:
             return self.options.architecture
         if self.gpu is None:
-            raise Unfit("nvidia-smi names no GPU; to compile for one that is not here, add --architecture 90")
+            raise Unfit("nvidia-smi names no GPU; to compile for another GPU, add --architecture 90")
         return self.gpu.split(",")[-1].strip().replace(".", "")
 
     def configure_command(self):
@@ -40,7 +40,7 @@ class Machine:
                    f"-DCMAKE_CUDA_ARCHITECTURES={self.architecture()}"]
         includes = []
         if self.prefix is not None:
-            includes += carried.include_folders(self.prefix)
+            includes += vendor.include_folders(self.prefix)
             command += [f"-DCMAKE_PREFIX_PATH={self.prefix}", f"-DPKG_CONFIG_EXECUTABLE={self.prefix}/bin/pkg-config"]
         cublas, cudnn = self.cublas_of_python(), self.cudnn_of_python()
         if cublas is not None:
@@ -55,7 +55,7 @@ class Machine:
         return command
 
     def cublas_of_python(self):
-        """The folder of cuBLAS in Python's packages, where the toolkit has none; else None."""
+        """Returns the folder of cuBLAS in Python's packages, or None if the toolkit has cuBLAS."""
         if self.toolkit_has("cublasLt.h"):
             return None
         found = package_of_python("cublasLt.h", "libcublasLt.so.*")
@@ -64,7 +64,7 @@ class Machine:
         return found
 
     def cudnn_of_python(self):
-        """The same for cuDNN, which need not be there: attention is then ours alone."""
+        """Returns the folder of cuDNN in Python's packages, or None. Without cuDNN, Ebb's own attention kernels run."""
         return None if self.toolkit_has("cudnn_graph.h") else package_of_python("cudnn_graph.h", "libcudnn.so.9")
 
     def toolkit(self):
@@ -74,7 +74,7 @@ class Machine:
         return any(self.toolkit().glob(f"**/{header}"))
 
     def environment(self):
-        """For what was built: the libraries that carried ones need, and no GPU being a failure."""
+        """Returns the environment of built programs: library paths, and EBB_REQUIRE_CUDA if a missing GPU is a failure."""
         environment = {} if self.options.without_gpu else {"EBB_REQUIRE_CUDA": "1"}
         folders = [str(path) for path in sorted((self.prefix / "lib").glob("*-linux-gnu"))] if self.prefix else []
         folders += [str(package / "lib") for package in (self.cublas_of_python(), self.cudnn_of_python()) if package]
@@ -91,7 +91,7 @@ class Machine:
                 f"compilers: {first_line(self.compiler, '--version')}; "
                 f"nvcc {(re.findall(r'V([0-9.]+)', output(self.nvcc, '--version') or '') or ['?'])[-1]}",
                 f"commit: {first_line('git', '-C', str(self.root), 'rev-parse', 'HEAD') or 'not in a repository'}",
-                f"libraries: {'carried' if self.prefix else 'the system' + chr(39) + 's'}"]
+                f"libraries: {'from the archive' if self.prefix else 'the system' + chr(39) + 's'}"]
 
 
 def look(options, root):
@@ -99,7 +99,7 @@ def look(options, root):
 
 
 def package_of_python(header, library):
-    """The folder of NVIDIA's package for Python that has both, in include and lib; else None."""
+    """Returns the folder of NVIDIA's Python package that has the header and the library, or None."""
     found = first_line("python3", "-c", "import nvidia; print(*nvidia.__path__, sep='\\n')")
     for path in sorted(pathlib.Path(found or "/nowhere").glob(f"**/{header}")):
         if any((path.parent.parent / "lib").glob(library)):
@@ -115,7 +115,7 @@ def find(name, *folders):
 
 
 def output(*command):
-    """What it prints, or None where it cannot be run or fails."""
+    """Returns what the command prints, or None if the command fails."""
     try:
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
     except (OSError, subprocess.SubprocessError):

@@ -1,8 +1,7 @@
-"""What was done, one unit of work after another, so that a later call goes on where an earlier one ended.
+"""Records which units of work are done, so that a later call continues where an earlier call ended.
 
-A unit is one command. It passed, failed, or skipped what it would have done; where the time of a call is up before it
-ends, it is done from the start in the next, and so it is where its command is another by then. The record is written after
-every unit.
+A unit is one command. Its result is passed, FAILED or skipped. If the time of a call ends before the unit, the next call
+runs the unit again from its start. A unit is also repeated if its command changed. The record is written after every unit.
 """
 
 import json
@@ -15,8 +14,8 @@ import time
 from dataclasses import dataclass, field
 
 DONE, FAILED, TIME_IS_UP = 0, 1, 75
-LEAST_SECONDS = 3  # with less left, nothing is begun
-GRACE_SECONDS = 5  # what was asked to end has these, beyond the time of a call
+LEAST_SECONDS = 3  # with less time left, no unit starts
+GRACE_SECONDS = 5  # a process gets this time to end after SIGTERM, in addition to the time of the call
 
 
 @dataclass
@@ -24,11 +23,11 @@ class Unit:
     name: str
     command: list
     environment: dict = field(default_factory=dict)
-    skipped_if: object = None  # a pattern: output in which it is found skipped what it would have done
-    fails_if: object = None  # a pattern: output in which it is found is a failure whatever the exit code
-    kept_lines: int = 0  # of its output, in the summary
-    stops: bool = False  # where it fails, nothing after it is run
-    goes_on: bool = False  # what it did before the time was up is not lost
+    skipped_if: object = None  # a pattern: if the output matches, the unit was skipped
+    fails_if: object = None  # a pattern: if the output matches, the unit failed, whatever its exit code
+    kept_lines: int = 0  # lines of its output in the summary
+    stops: bool = False  # if it fails, no later unit of the part runs
+    goes_on: bool = False  # its work before the end of the time is not lost
 
 
 class Record:
@@ -60,7 +59,7 @@ class Record:
         self._write()
 
     def run(self, part, units):
-        """Runs the units that are not done yet; returns how the part stands."""
+        """Runs the units that are not done yet. Returns DONE, FAILED or TIME_IS_UP."""
         done = self.units_of(part)
         commands = {unit.name: unit.command for unit in units}
         for name in [name for name in done if done[name].get("command") != commands.get(name)]:
@@ -86,7 +85,9 @@ class Record:
         return TIME_IS_UP
 
     def _run_one(self, part, unit):
-        """What came of it; None where the time was up, though it had less than most of a call."""
+        """Returns the result of a unit, or None if the time was up and the next call should run it again.
+
+        A unit that had at least 0.8 of a call and did not end has failed."""
         allowed = self.left_s()
         began = time.monotonic()
         code, text = run_within(unit, allowed)
@@ -94,7 +95,7 @@ class Record:
         if code is None and (unit.goes_on or allowed < 0.8 * self.seconds):
             return None
         if code is None:
-            text += f"\nno end within {allowed:.0f} s, which is most of a call"
+            text += f"\nno end within {allowed:.0f} s, which is most of the time of a call"
         wrong = code != 0 or (unit.fails_if is not None and unit.fails_if.search(text))
         result = "FAILED" if wrong else "passed"
         if not wrong and unit.skipped_if is not None and unit.skipped_if.search(text):
@@ -136,7 +137,7 @@ class Record:
 
 
 def run_within(unit, seconds):
-    """(exit code, output); the code is None where it was ended because the time was up."""
+    """Returns (exit code, output). The exit code is None if the process was ended because the time was up."""
     try:
         process = subprocess.Popen(unit.command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                    errors="replace", env={**os.environ, **unit.environment}, start_new_session=True)
@@ -150,8 +151,8 @@ def run_within(unit, seconds):
 
 
 def end(process):
-    """Asks before it kills: ninja's compilations are process groups of their own. Left behind by its death they would
-    write files that the next call writes, too; asked, it ends them and removes what is half done."""
+    """Sends SIGTERM before SIGKILL. Ninja's compilations are process groups of their own: if ninja is killed, they continue
+    and write the files that the next call also writes. After SIGTERM ninja ends them and removes incomplete files."""
     for way, patience in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, None)):
         os.killpg(process.pid, way)
         try:
