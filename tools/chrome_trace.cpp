@@ -66,7 +66,7 @@ class StepEvents {
         moves ? fmt::format(R"(,"bytes":{})", prepared_.layout->used_bytes(op.chunk)) : "");
   }
 
-  /// From each load to the first operation of the compute lane that waits for it.
+  /// From each load to the first operation of the compute stream that waits for it.
   void add_flows() {
     std::vector<bool> used(plan_.ops.size(), false);
     for (uint32_t i = 0; i < plan_.ops.size(); ++i) {
@@ -125,7 +125,7 @@ std::string op_name(const Op& op, const Trace& trace) {
     }
     case OpKind::Move:
       return fmt::format("{} {} {}",
-                         op.from == Tier::None   ? "take"
+                         op.from == Tier::None   ? "allocate"
                          : op.to == Tier::Device ? "load"
                                                  : "store",
                          name_of(op.chunk.space), op.chunk.index);
@@ -144,7 +144,7 @@ ChromeTrace::ChromeTrace(const std::string& path) : path_(path) {
 }
 
 ChromeTrace::~ChromeTrace() {
-  file_ << "\n]\n";  // without it the array has no end, which readers take
+  file_ << "\n]\n";  // readers also accept an array without its end
 }
 
 void ChromeTrace::add_step(const Preparation& prepared, std::span<const OpTime> times,

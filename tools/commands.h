@@ -1,6 +1,6 @@
 // The sub-commands of `ebb`. Each takes its own arguments, without its name, and returns the exit
-// code; results go to stdout, progress to stderr. Errors are thrown: run_command() makes one
-// message and the exit code of them.
+// code; results go to stdout, progress to stderr. Errors are thrown. run_command() converts
+// them into one message and an exit code.
 #pragma once
 
 #include <string>
@@ -26,7 +26,7 @@ int devices_command(std::vector<std::string> arguments);
 int completion_command(std::vector<std::string> arguments);
 int man_command(std::vector<std::string> arguments);
 
-/// Every command with its flags, as its --help has them.
+/// Every command with the flags of its --help.
 std::vector<CommandFlags> described_commands();
 
 /// `arguments` without the program's name.

@@ -16,7 +16,8 @@
 namespace ebb {
 namespace {
 
-/// Of how the numbers are measured and what they mean: older files are measured again.
+/// Version of the measurement and of the meaning of its numbers. Files of older versions are
+/// measured again.
 constexpr int kVersion = 4;
 
 constexpr RateField kFields[] = {{"flops_per_s", &Machine::flops_per_s},
@@ -31,7 +32,7 @@ constexpr RateField kFields[] = {{"flops_per_s", &Machine::flops_per_s},
 
 bool is_rate(double value) { return std::isfinite(value) && value > 0; }
 
-/// What is emulated or pretended stands for what was measured.
+/// Emulated rates replace the measured rates.
 Machine as_emulated(Machine machine, const DeviceOptions& options) {
   if (options.load_bytes_per_s > 0) machine.load_bytes_per_s = options.load_bytes_per_s;
   if (options.store_bytes_per_s > 0) machine.store_bytes_per_s = options.store_bytes_per_s;

@@ -38,7 +38,7 @@ std::vector<Stay> stays(const Plan& plan, std::span<const OpTime> times) {
 }
 
 std::vector<BytesOnDevice> bytes_on_device(std::span<const Stay> stays, size_t chunk_bytes) {
-  // Time, space, and whether a chunk comes: those that leave at the same moment come first.
+  // Time, space, and whether a chunk arrives. At equal times, chunks that leave are counted first.
   std::vector<std::tuple<double, bool, int>> changes;
   for (const Stay& stay : stays) {
     const int space = static_cast<int>(stay.chunk.space);

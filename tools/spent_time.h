@@ -1,5 +1,5 @@
-// Where the time of a step went: the kernels, what they waited for, and the rest. Pure functions;
-// they allocate nothing, so that a run may ask after every step.
+// Splits the time of a step into kernels, waiting by cause, and the program. Pure functions. They
+// allocate nothing, so that a run can call them after every step.
 #pragma once
 
 #include <span>
@@ -10,12 +10,12 @@
 
 namespace ebb {
 
-/// Seconds. They add up to what the steps took.
+/// Seconds. Their sum is the time of the steps.
 struct SpentTime {
   double compute_s = 0;  ///< kernels, and the updates that the device makes
-  double load_s = 0;     ///< nothing computed, and a load was what was missing; and so the next
-  double store_s = 0;    ///< a store, also one that a block's next use waited for
-  double update_s = 0;   ///< the optimizer at home, or the norm before it
+  double load_s = 0;     ///< the compute stream waited for a load
+  double store_s = 0;    ///< it waited for a store, or for a block that a store freed
+  double update_s = 0;   ///< the optimizer in host memory, or the norm before it
   double rest_s = 0;     ///< the program: submitting kernels, beginning and ending the step
 
   double total_s() const { return compute_s + load_s + store_s + update_s + rest_s; }

@@ -15,7 +15,7 @@
 namespace ebb {
 namespace {
 
-/// Where nobody asked for the host.
+/// Why --device auto chose the host; empty if it did not.
 std::string why_host(const TrainOptions& options, const TrainSetup& setup) {
   const bool chosen = options.device == DeviceChoice::Auto && !setup.device.emulate_compute;
   return chosen && setup.device.kind == DeviceKind::Host ? "; no GPU: " + why_no_cuda() : "";
@@ -32,7 +32,7 @@ std::string device_line(const TrainSetup& setup) {
     }
   }
   if (d.emulate_compute) {
-    kind += fmt::format(", pretending {:.4g} TFLOP/s", d.emulate_compute->flops_per_s / 1e12);
+    kind += fmt::format(", emulated compute {:.4g} TFLOP/s", d.emulate_compute->flops_per_s / 1e12);
     if (d.emulate_compute->bytes_per_s > 0) {
       kind += fmt::format(" and {:.4g} GB/s of memory", d.emulate_compute->bytes_per_s / 1e9);
     }
@@ -80,24 +80,24 @@ std::string left_to_next_step(const Plan& plan) {
   return text.empty() ? text : text + " to the next";
 }
 
-/// The machine as this step found it: its kernels' and its optimizer's own speed, and the emulated
-/// link.
+/// The rates of the machine during this step: measured for the kernels and the optimizer, given for
+/// the emulated link.
 Machine measured_machine(const TrainSetup& setup, const StepResult& r) {
   const Layout& layout = *setup.prepared.layout;
   const double update_bytes =
       static_cast<double>(layout.num_model_parameters()) *
       update_bytes_per_parameter(layout.weight_type(), layout.gradient_type());
   const bool shared_cores = setup.device.kind == DeviceKind::Host;
-  const bool pretends = setup.device.emulate_compute.has_value();
-  // What ran at once on the same cores took, alone, half of that time each.
-  const double shared_s = shared_cores && !pretends ? r.overlap_s / 2 : 0;
+  const bool emulates = setup.device.emulate_compute.has_value();
+  // Work that overlapped on the same cores is counted with half of its time on each side.
+  const double shared_s = shared_cores && !emulates ? r.overlap_s / 2 : 0;
   const double compute_s = r.compute_s - shared_s, update_s = r.update_s - shared_s;
   return {.flops_per_s = setup.prepared.flops / compute_s,
           .load_bytes_per_s = setup.device.load_bytes_per_s,
           .store_bytes_per_s = setup.device.store_bytes_per_s,
           .update_bytes_per_s = update_s > 0 ? update_bytes / update_s : 0,
           .shared_cores = shared_cores,
-          .emulate_compute = pretends};
+          .emulate_compute = emulates};
 }
 
 void add_bound(StepRecord& record, const TrainSetup& setup, const StepResult& r) {
@@ -114,13 +114,14 @@ std::string named(std::string_view name, const std::string& value) {
   return fmt::format("{:<8}{}", name, value);
 }
 
-/// What every header begins with: model, data, step and device.
+/// The first lines of every header: model, data, step and device.
 std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup& setup) {
   const ModelSizes c = sizes_of(setup.source.config);
   const BatchShape& s = setup.shape;
   std::vector<std::string> lines;
   if (setup.device.emulate_compute) {
-    lines.emplace_back("rehearsal: kernels sleep for their predicted time, there are no losses");
+    lines.emplace_back(
+        "emulated compute: kernels sleep for their predicted time, there are no losses");
   }
   lines.push_back(named(
       "model",
@@ -142,11 +143,11 @@ std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup
 }
 
 std::string chosen_text(const Preparation& p) {
-  return p.candidates.size() == 1 ? "as told" : "chosen";
+  return p.candidates.size() == 1 ? "as requested" : "chosen";
 }
 
-/// "device 23.4 MiB: chunk blocks 20 MiB, workspace 3.4 MiB": the largest first, and what is less
-/// than a hundredth together.
+/// "device 23.4 MiB: chunk blocks 20 MiB, workspace 3.4 MiB": the largest first; entries
+/// below one hundredth are added up as "other".
 std::string tier_text(const Ledger& ledger, Tier tier) {
   const size_t total = ledger.total(tier);
   std::vector<LedgerEntry> entries;
@@ -229,7 +230,7 @@ StepRecord make_record(const TrainSetup& setup, const StepContext& context, cons
   StepRecord record;
   record.step = context.step + 1;
   record.epoch = context.epoch;
-  record.rehearsal = setup.device.emulate_compute.has_value();
+  record.emulated = setup.device.emulate_compute.has_value();
   record.loss = r.loss;
   record.grad_norm = r.grad_norm;
   record.learning_rate = context.learning_rate;
@@ -261,7 +262,7 @@ std::string format_summary(const TrainSetup& setup, const Summary& s) {
   if (s.end.steps == s.first_step) {
     text += "\n";
   } else {
-    text += setup.device.emulate_compute ? "; a rehearsal: no losses\n"
+    text += setup.device.emulate_compute ? "; emulated compute: no losses\n"
                                          : fmt::format("; last loss {:.4f}\n", s.last_loss);
   }
   const auto out = std::back_inserter(text);

@@ -1,4 +1,4 @@
-// The command line as its users see it: exit codes, messages, output and log of the built program.
+// The command line of the built program: exit codes, messages, output and log.
 #include <signal.h>
 
 #include <algorithm>
@@ -111,8 +111,8 @@ TEST_F(CommandLineTest, AnEmulatedStepHasTimesAndNoLosses) {
   const Outcome outcome = run_train({"--pretend", "50GFLOP/s,10GB/s", "--link", "1GB/s", "--steps",
                                      "3", "--eval-data", text_, "--log", log_});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  EXPECT_NE(outcome.err.find("rehearsal"), std::string::npos) << outcome.err;
-  EXPECT_NE(outcome.err.find("pretending 0.05 TFLOP/s and 10 GB/s"), std::string::npos)
+  EXPECT_NE(outcome.err.find("emulated compute: "), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("emulated compute 0.05 TFLOP/s and 10 GB/s"), std::string::npos)
       << outcome.err;
   for (const std::string& text : {outcome.out, outcome.err}) {
     for (const char* number : {"loss 0", "loss nan", "norm 0", "norm nan"}) {
@@ -217,7 +217,7 @@ TEST_F(CommandLineTest, DryRunPlansAndTouchesNothing) {
   EXPECT_FALSE(std::filesystem::exists(log_));
 }
 
-/// An empty cache: the machine is measured first, which takes a second and several threads.
+/// The cache is empty, so the machine is measured first, which takes a second and several threads.
 TEST_F(CommandLineTest, ASignalBeforeTheFirstStepEndsTheRunAsWell) {
   EbbProcess process(train({"--steps", "1000000", "--log", log_}), folder_.path(), folder_.path());
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -231,14 +231,15 @@ TEST_F(CommandLineTest, ASignalBeforeTheFirstStepEndsTheRunAsWell) {
   EXPECT_EQ(outcome.err.find("step 1/"), std::string::npos) << outcome.err;
 }
 
-/// `ebb train | tee`, and tee is gone; a terminal that is gone fails writes in the same way.
+/// `ebb train | tee` after tee has ended. Writes to a closed terminal fail in the same way.
 TEST_F(CommandLineTest, ALostReaderOfTheProgressEndsNoRun) {
   std::string command = ebb_binary();
   for (const std::string& argument : train({"--steps", "3"})) command += " '" + argument + "'";
   const std::string folder = folder_.path().string();
   command = "(" + command + " >" + folder + "/out; echo $? >" + folder + "/code) 2>&1 | true";
   (void)std::system(command.c_str());
-  while (content_of(folder_.path() / "code").empty()) {  // the shell waits for the last one alone
+  while (
+      content_of(folder_.path() / "code").empty()) {  // the shell only waits for the last program
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_EQ(content_of(folder_.path() / "code"), "0\n");

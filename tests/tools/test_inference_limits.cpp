@@ -67,7 +67,7 @@ TEST_F(InferenceLimits, WhatDoesNotFitIsToldChangesAfterWhichItDoes) {
         Arguments flags = tight;
         flags.insert(flags.end(), {"--dtype", dtype});
         const Outcome refused = with(command, flags);
-        if (refused.exit_code == 0) continue;  // 16 bits fit at home
+        if (refused.exit_code == 0) continue;  // 16-bit weights fit into host memory
         ASSERT_EQ(refused.exit_code, 3) << refused.err;
         const auto changes = changes_in(refused.err);
         EXPECT_GE(changes.size(), 1u) << refused.err;

@@ -229,7 +229,7 @@ TEST_F(PlanCommand, WhatItAdvisesATrainingHasRoomForItsEvaluation) {
   }
 }
 
-/// 16 bytes a parameter at home, where bf16 takes 14.
+/// fp32 needs 16 bytes a parameter in host memory, bf16 14.
 TEST_F(PlanCommand, Fp16ThatIsTooLargeForHomeIsToldOfBf16WhereThatFits) {
   const Arguments roomy = {"--preset",     "toy-bytes", "--chunk-size", "256KiB",
                            "--seq-length", "32",        "--machine",    "rtx4090"};
@@ -281,8 +281,8 @@ TEST_F(PlanCommand, SweepsFromTheSmallestBudgetThatWorks) {
   EXPECT_LT(rows.back()["predicted_seconds"], rows.front()["predicted_seconds"]);
 }
 
-/// Where all is kept and leaves the device the step is the fastest of those not refined; it is not
-/// once updates are made in hope. And then blocks that are recomputed are what it takes time for.
+/// Storing all activations in host memory gives the fastest step before refinement, but not with
+/// speculative updates. Then recomputing some layers gives the fastest step.
 TEST_F(PlanCommand, MoreMemoryIsNotSlower) {
   const auto predicted_s = [&](const char* memory) {
     return plan_json({"--preset", "gpt2-xl", "--machine", "rtx4090", "--device-memory",
@@ -314,7 +314,7 @@ TEST_F(PlanCommand, SaysHowManyBlocksAreRecomputedBetweenOthers) {
   EXPECT_SAYS(plan(settings).out, fmt::format("block of {}, spread", recomputed));
 }
 
-/// The smallest device budget keeps more at home than this machine's 128 GB.
+/// With the smallest device budget, more is in host memory than the 128 GB of this machine.
 TEST_F(PlanCommand, SweepsPastWhatDoesNotFitAtHome) {
   const Arguments settings = kLarge + Arguments{"--sweep", "device-memory"};
   const Outcome outcome = plan(settings + Arguments{"--json"});

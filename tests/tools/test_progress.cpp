@@ -78,7 +78,7 @@ TEST(Progress, AStepInFp16ShowsItsScale) {
 
 TEST(Progress, AnEmulatedStepHasNoLosses) {
   StepRecord record = step(3);
-  record.rehearsal = true;
+  record.emulated = true;
   record.eval_loss = 4.5;
   EXPECT_EQ(format_step(record, 10, 14), "step 3/10  lr 3.00e-04  1024 tok/s  14s left");
 }
