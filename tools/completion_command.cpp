@@ -20,7 +20,7 @@ using Script = std::string (*)(std::span<const CommandFlags>);
 constexpr Choice<Script> kShells[] = {
     {"bash", bash_completion}, {"zsh", zsh_completion}, {"fish", fish_completion}};
 
-/// Names that are known without a look at this machine.
+/// Names that are known without reading from this machine.
 void add_known_names(CommandFlags& command) {
   for (Flag& flag : command.flags) {
     if (flag.names.front() == "--preset") {
