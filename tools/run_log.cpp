@@ -48,7 +48,7 @@ class JsonLine {
   std::string text_ = "{";
 };
 
-/// A line of a step, up to this one?
+/// Is this the line of a step up to `last_step`?
 bool is_until(const std::string& line, uint64_t last_step) {
   const auto json = parse_json_or_discard(line);
   if (!json.is_object()) return false;

@@ -22,7 +22,7 @@ struct Watched {
 constexpr Watched kWatched[] = {
     {SIGINT, "Ctrl-C"}, {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}, {SIGUSR1, "SIGUSR1"}};
 
-/// Ignored signals stay ignored, because a blocked signal would still be read from the signalfd.
+/// Is the signal ignored? Then it must not be blocked, because the signalfd would receive it.
 bool is_ignored(int signal) {
   struct sigaction action = {};
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;

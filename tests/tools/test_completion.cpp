@@ -1,5 +1,5 @@
-// Completions and the manual: of what --help says, which is made from the same flags by other code;
-// and by the shells themselves.
+// Compares completions and the manual with --help, which other code makes from the same flags, and
+// runs completions in the shells.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -126,7 +126,7 @@ TEST_F(Completion, BashProposesCommandsFlagsValuesAndFiles) {
   EXPECT_TRUE(bash({"ebb", "completion", ""}).count("fish"));
 }
 
-/// Texts of a shell that is here are read by it; elsewhere the test says that it was not.
+/// Every installed shell reads its script. For other shells the test reports a skip.
 TEST_F(Completion, TheShellsCanReadThem) {
   for (const char* name : {"bash", "zsh", "fish"}) {
     const std::string script = text_of({"completion", name});

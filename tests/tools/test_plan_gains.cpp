@@ -1,4 +1,5 @@
-// What would make a run faster: what is named is planned again here, and has to give what it says.
+// Changes that would make a run faster. The tests plan each named change again and compare the
+// gain.
 #include <gtest/gtest.h>
 
 #include "tools/plan_gains.h"
