@@ -21,7 +21,7 @@ ebb_test(test_home_memory_emulated
           ${dir}/test_profiler_ranges.cpp
   LIBS ebb_cuda_emulated test_support)
 
-# The tools on the emulated GPU. Repeated steps and copies of tens of MiB take too long there under a sanitizer.
+# The tools on the emulated GPU. Copies of tens of MiB take too long there under a sanitizer.
 if(NOT EBB_SANITIZE)
   ebb_test(test_gpu_setup_emulated SOURCES tools/test_gpu_setup_emulated.cpp LIBS ebb_cuda_emulated ebb_tools)
 endif()

@@ -1,4 +1,4 @@
-// Small runs of `ebb train` that save and go on: what they have in common.
+// Common code of tests with small runs of `ebb train` that save and resume.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ class CheckpointRuns : public testing::Test {
 
   /// Lines of the log, less what depends on time and placement.
   std::vector<nlohmann::json> log() const;
-  /// The same of a run that is never interrupted.
+  /// The lines of the log of a run that is never interrupted.
   std::vector<nlohmann::json> whole() const;
 
   TemporaryFolder folder_;

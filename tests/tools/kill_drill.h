@@ -1,4 +1,4 @@
-// Kills a run that saves every step, again and again, until it is through.
+// Kills a run that saves every step repeatedly, until the run is complete.
 #pragma once
 
 #include <signal.h>

@@ -1,5 +1,4 @@
-// Runs the built `ebb` and collects what it says: for tests of the command line as its users see
-// it.
+// Runs the built `ebb` and collects its output, for tests of the command line.
 #pragma once
 
 #include <sys/types.h>
@@ -10,7 +9,7 @@
 
 namespace ebb {
 
-/// Where it is.
+/// The path of the program.
 std::string ebb_binary();
 
 struct Outcome {

@@ -1,4 +1,4 @@
-// The command line as its users see it: exit codes, messages, output and log of the built program.
+// The command line of the built program: exit codes, messages, output and log.
 #include <signal.h>
 
 #include <algorithm>
@@ -218,7 +218,7 @@ TEST_F(CommandLineTest, DryRunPlansAndTouchesNothing) {
   EXPECT_FALSE(std::filesystem::exists(log_));
 }
 
-/// An empty cache: the machine is measured first, which takes a second and several threads.
+/// The cache is empty, so the machine is measured first, which takes a second and several threads.
 TEST_F(CommandLineTest, ASignalBeforeTheFirstStepEndsTheRunAsWell) {
   EbbProcess process(train({"--steps", "1000000", "--log", log_}), folder_.path(), folder_.path());
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -232,14 +232,15 @@ TEST_F(CommandLineTest, ASignalBeforeTheFirstStepEndsTheRunAsWell) {
   EXPECT_EQ(outcome.err.find("step 1/"), std::string::npos) << outcome.err;
 }
 
-/// `ebb train | tee`, and tee is gone; a terminal that is gone fails writes in the same way.
+/// `ebb train | tee` after tee has ended. Writes to a closed terminal fail in the same way.
 TEST_F(CommandLineTest, ALostReaderOfTheProgressEndsNoRun) {
   std::string command = ebb_binary();
   for (const std::string& argument : train({"--steps", "3"})) command += " '" + argument + "'";
   const std::string folder = folder_.path().string();
   command = "(" + command + " >" + folder + "/out; echo $? >" + folder + "/code) 2>&1 | true";
   (void)std::system(command.c_str());
-  while (content_of(folder_.path() / "code").empty()) {  // the shell waits for the last one alone
+  while (
+      content_of(folder_.path() / "code").empty()) {  // the shell only waits for the last program
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_EQ(content_of(folder_.path() / "code"), "0\n");

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kGiB = size_t{1} << 30;
 
-/// Two nodes of 64 GiB, a GPU beside the second, and nothing to complain of but that.
+/// Two nodes of 64 GiB and a GPU at the second node, which is the only reason for a warning.
 WarningFacts two_nodes() {
   return {.machine = {.cpu = "",
                       .instruction_set = "",
@@ -23,7 +23,7 @@ WarningFacts two_nodes() {
           .gpus = {{"0000:17:00.0", 1}}};
 }
 
-/// One node, and nothing to complain of.
+/// One node, and no reason for a warning.
 WarningFacts well() {
   WarningFacts facts = two_nodes();
   facts.machine.nodes = {{0, 128 * kGiB, 32}};
@@ -50,7 +50,7 @@ TEST(DeviceWarnings, ASmallMemlockHurtsWhereThereIsAGpu) {
   EXPECT_WARNS(memlock_warning(facts), "ulimit -l unlimited");
   facts.limits.memlock_bytes = 120 * kGiB - 1;
   EXPECT_TRUE(memlock_warning(facts));
-  facts.limits.memlock_bytes = 120 * kGiB;  // all that a run may take
+  facts.limits.memlock_bytes = 120 * kGiB;  // all memory that a run may use
   EXPECT_FALSE(memlock_warning(facts));
   facts.limits.memlock_bytes = 8 << 20;
   facts.gpus.clear();
@@ -63,7 +63,8 @@ TEST(DeviceWarnings, WhatIsNotPinnedNamesWhoIsInTheWay) {
   Staging staging{.pinned_bytes = 6 * kGiB, .staged_bytes = 10 * kGiB, .limit_bytes = 6 * kGiB};
   MemoryLimits limits{.memlock_bytes = 8 << 20};
   EXPECT_WARNS(staging_warning(staging, limits), "6 GiB of host memory are pinned; 10 GiB");
-  EXPECT_WARNS(staging_warning(staging, limits), "--pinned 6 GiB is in the way, 16 GiB would do");
+  EXPECT_WARNS(staging_warning(staging, limits),
+               "--pinned 6 GiB is the limit, 16 GiB would be enough");
   EXPECT_EQ(staging_warning(staging, limits)->find("ulimit"), std::string::npos);
   staging.limit_bytes = 12 * kGiB;
   staging.refused = true;
@@ -136,8 +137,8 @@ TEST(DeviceWarnings, GpusAreFoundOnTheBus) {
   };
   add("0000:81:00.0", "0x10de", "0x030200", "1");  // a GPU without a display
   add("0000:17:00.0", "0x10de", "0x030000", "-1");
-  add("0000:17:00.1", "0x10de", "0x040300", "0");  // its sound
-  add("0000:01:00.0", "0x1a03", "0x030000", "0");  // another maker's
+  add("0000:17:00.1", "0x10de", "0x040300", "0");  // the audio device of the same card
+  add("0000:01:00.0", "0x1a03", "0x030000", "0");  // from another vendor
   const auto gpus = read_gpu_places(bus.path());
   ASSERT_EQ(gpus.size(), 2u);
   EXPECT_EQ(gpus[0].address, "0000:17:00.0");

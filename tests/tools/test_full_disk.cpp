@@ -19,7 +19,7 @@ class FullDisk : public CheckpointRuns {
   /// It failed at some step, all before are whole, and with room it goes on to the same bits.
   void expect_nothing_lost(const Outcome& failed, const std::string& moved_to) const {
     EXPECT_EQ(failed.exit_code, 1) << failed.err;
-    EXPECT_SAYS(failed.err, "is not saved, the checkpoints before it are as they were");
+    EXPECT_SAYS(failed.err, "is not saved, earlier checkpoints are unchanged");
     EXPECT_SAYS(failed.err, " MiB");
     for (const std::string& name : names_saved()) {
       EXPECT_EQ(name.find('.'), std::string::npos) << "a rest: " << name;

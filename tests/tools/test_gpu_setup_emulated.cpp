@@ -22,7 +22,7 @@ TEST(MeasuringAGpu, IsDoneWithoutTheRunsLimitOfPinnedMemory) {
   EXPECT_THROW(measure_machine(options, DType::BF16, DType::BF16), DeviceError);
 }
 
-/// A plan for this machine has the memory that a run would find, whatever the host has.
+/// A plan for this machine uses the free memory of its GPU, as a run does.
 TEST(ThisMachine, HasTheMemoryOfItsGpu) {
   const DeviceOptions gpu{.kind = DeviceKind::Cuda, .memory_bytes = 1 << 20, .num_threads = 1};
   const PlannedMachine machine = this_machine(gpu);
@@ -34,7 +34,7 @@ TEST(ThisMachine, HasTheMemoryOfItsGpu) {
   EXPECT_EQ(host.device_memory_bytes, host.host_memory_bytes);
 }
 
-/// A checkpoint keeps whose kernels a run was made with.
+/// A checkpoint records which attention kernels a run uses.
 TEST(DeviceOptionsOfFlags, SayWhoseAttentionItIs) {
   TrainOptions flags;
   flags.device = DeviceChoice::Cuda;

@@ -1,5 +1,5 @@
-// Old checkpoints that cannot be removed: the new one is good, so the run goes on, and so does the
-// next.
+// Old checkpoints that cannot be removed. The new checkpoint is complete, so this run and the next
+// run continue.
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <unistd.h>
@@ -38,7 +38,7 @@ class Stubborn {
   Stubborn& operator=(const Stubborn&) = delete;
 
   bool works() const { return works_; }
-  /// Where a rename of a folder above it has brought it.
+  /// Its path after a parent folder was renamed.
   void is_now_at(std::string path) { path_ = std::move(path); }
 
  private:
@@ -82,7 +82,7 @@ TEST_F(OldCheckpoints, AreRemovedBesideOneThatCannotBe) {
   EXPECT_EQ(names_saved(), (Names{"step-1", "step-1.removed", "step-3"}));
 }
 
-/// A save of the same step would meet it.
+/// A save of the same step would need the same name.
 TEST_F(OldCheckpoints, UnfinishedOnesMustGo) {
   const Stubborn unfinished(saved(3) + ".unfinished");
   if (!unfinished.works()) GTEST_SKIP() << "mounting is not allowed here";

@@ -1,5 +1,4 @@
-// `ebb plan` as its users see it: what it says agrees with the run it plans, and what it advises
-// works.
+// The output of `ebb plan`: its numbers agree with the planned run, and its advice works.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +23,7 @@ Arguments operator+(Arguments a, const Arguments& b) {
   return a;
 }
 
-/// With the flags of a change, in place of the same.
+/// Replaces flags by those of a proposed change.
 Arguments changed(Arguments arguments, const std::string& change) {
   std::istringstream words(change);
   for (std::string flag, value; words >> flag >> value;) {
@@ -38,7 +37,7 @@ Arguments changed(Arguments arguments, const std::string& change) {
   return arguments;
 }
 
-/// What a table of changes names: the last column of each row.
+/// The changes of a table: the last column of each row.
 Arguments changes_in(const std::string& text) {
   Arguments changes;
   std::istringstream lines(text.substr(std::min(text.find("the cheapest changes"), text.size())));
@@ -234,7 +233,7 @@ TEST_F(PlanCommand, AdvisesBf16WhereFp16NeedsTooMuchHostMemory) {
   const Arguments roomy = {"--preset",     "toy-bytes", "--chunk-size", "256KiB",
                            "--seq-length", "32",        "--machine",    "rtx4090"};
   const auto least = plan_json(roomy)["smallest_device_bytes"].get<uint64_t>();
-  // On which nothing can live.
+  // a device too small for any plan
   const Arguments toy = roomy + Arguments{"--device-memory", std::to_string(least)};
   const Arguments fp16 = toy + Arguments{"--dtype", "fp16"};
   const Arguments bf16 = toy + Arguments{"--dtype", "bf16"};

@@ -66,7 +66,7 @@ TEST_F(Profile, ShowsEveryByteThatThePlanMoves) {
   for (const Json& view : data["views"]) {
     EXPECT_EQ(bytes_of(view, 1), data["loaded_bytes"]);
     EXPECT_EQ(bytes_of(view, 2), data["stored_bytes"]);
-    std::map<int, double> free_s;  // of each lane
+    std::map<int, double> free_s;  // of each stream
     for (const Json& op : view["ops"]) {
       const double start = op[1], end = op[2];
       EXPECT_GE(start, free_s[op[0]]) << op;

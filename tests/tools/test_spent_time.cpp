@@ -1,5 +1,5 @@
-// Where a step's time went: by hand for plans of a few operations, against the simulation for
-// random ones.
+// The parts of a step's time: computed by hand for plans of a few operations, and compared with the
+// simulation for random plans.
 #include <gtest/gtest.h>
 
 #include <initializer_list>
@@ -48,11 +48,11 @@ TEST(SpentTime, EveryKindOfWaitingIsItsOwn) {
   w.add(kLoad, {0, 2});
   w.add(kRun, {2, 5}, {0});  // 2 s for the load
   w.add(kStore, {5, 9}, {1});
-  w.add(kBlock, {9, 9}, {2});  // given when the store has freed it
+  w.add(kBlock, {9, 9}, {2});  // assigned when the store has freed it
   w.add(kRun, {9, 10}, {3});   // 4 s for the store, not for a "load" of nothing
   w.add(kUpdate, {10, 13}, {1});
   w.add(kRun, {13, 14}, {5});    // 3 s for the update
-  w.add(kRun, {14.5, 15}, {6});  // 0.5 s for the program, which was late
+  w.add(kRun, {14.5, 15}, {6});  // 0.5 s for the program
   const SpentTime spent = w.spent(15.25);
   EXPECT_DOUBLE_EQ(spent.load_s, 2);
   EXPECT_DOUBLE_EQ(spent.store_s, 4);
