@@ -18,7 +18,7 @@ namespace {
 
 /// Version of the measurement and of the meaning of its numbers. Files of older versions are
 /// measured again.
-constexpr int kVersion = 4;
+constexpr int kVersion = 5;
 
 constexpr RateField kFields[] = {{"flops_per_s", &Machine::flops_per_s},
                                  {"attention_flops_per_s", &Machine::attention_flops_per_s},

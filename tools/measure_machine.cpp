@@ -65,14 +65,12 @@ class Measurement {
 
   Machine run() {
     Machine machine;
-    const Rate products = matrix_products();
-    machine.flops_per_s = products.cost.flops / products.seconds;
-    const Rate attention = run_attention();
-    machine.attention_flops_per_s = attention.cost.flops / attention.seconds;
-    const Rate vectors = run_vectors();
-    machine.vector_flops_per_s = vectors.cost.flops / vectors.seconds;
+    const Rate products = matrix_products(), attention = run_attention(), vectors = run_vectors();
     const Rate sum = run_add();
     machine.device_bytes_per_s = sum.cost.bytes / sum.seconds;
+    machine.flops_per_s = flops_rate(products, machine.device_bytes_per_s);
+    machine.attention_flops_per_s = flops_rate(attention, machine.device_bytes_per_s);
+    machine.vector_flops_per_s = flops_rate(vectors, machine.device_bytes_per_s);
     machine.kernel_s = small_kernel_seconds();
     machine.load_bytes_per_s = copy_rate(CopyKind::Load);
     machine.store_bytes_per_s = copy_rate(CopyKind::Store);
@@ -87,6 +85,13 @@ class Measurement {
     Cost cost;
     double seconds;
   };
+
+  /// On cores, the times of arithmetic and of memory traffic add (simulate.cpp), so the time of the
+  /// traffic is subtracted. At most half of the time is: small tensors may stay in the caches.
+  double flops_rate(const Rate& rate, double bytes_per_s) const {
+    const double memory_s = on_host() ? rate.cost.bytes / bytes_per_s : 0;
+    return rate.cost.flops / std::max(rate.seconds - memory_s, rate.seconds / 2);
+  }
 
   Tensor tensor(DType type, Shape shape) {
     const size_t bytes = static_cast<size_t>(shape.num_elements()) * size_of(type);

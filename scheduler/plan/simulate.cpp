@@ -12,7 +12,8 @@ namespace {
 
 double time_of(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
 
-/// The longer of the times for arithmetic and for memory traffic.
+/// A GPU overlaps the arithmetic and the memory traffic of a kernel, so the longer time counts. The
+/// cores of a host hardly do: the times add.
 double seconds_of(const Cost& cost, const Machine& machine) {
   const auto or_products = [&](double rate) { return rate > 0 ? rate : machine.flops_per_s; };
   const double products = cost.flops - cost.attention_flops - cost.vector_flops;
@@ -20,7 +21,9 @@ double seconds_of(const Cost& cost, const Machine& machine) {
       time_of(products, machine.flops_per_s) +
       time_of(cost.attention_flops, or_products(machine.attention_flops_per_s)) +
       time_of(cost.vector_flops, or_products(machine.vector_flops_per_s));
-  return std::max(arithmetic_s, time_of(cost.bytes, machine.device_bytes_per_s)) +
+  const double memory_s = time_of(cost.bytes, machine.device_bytes_per_s);
+  const bool on_cores = machine.shared_cores && !machine.emulate_compute;
+  return (on_cores ? arithmetic_s + memory_s : std::max(arithmetic_s, memory_s)) +
          cost.num_kernels * machine.kernel_s;
 }
 

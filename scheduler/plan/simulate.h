@@ -19,7 +19,7 @@
 namespace ebb {
 
 struct Machine {
-  double flops_per_s = 0;            ///< of matrix products
+  double flops_per_s = 0;            ///< of matrix products; on shared cores without their bytes
   double attention_flops_per_s = 0;  ///< 0: as for matrix products; the same for the next one
   double vector_flops_per_s = 0;     ///< of norms, activations, the loss
   double kernel_s = 0;               ///< the time to start and end a kernel, added to each
