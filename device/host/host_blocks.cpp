@@ -70,8 +70,8 @@ void HostBlocks::map(uint32_t block, std::byte* address, Stream& /*user*/) {
   if (poison_) fill_poison(address, block_bytes_);
 }
 
-// The source stays reserved (DONTUNMAP); until it is protected again, a stray access to it would
-// read zeros.
+// The source addresses stay reserved (DONTUNMAP). mprotect() makes accesses to them fault;
+// otherwise they would read zeros.
 void HostBlocks::move(uint32_t block, std::byte* target) {
   std::byte* source = places_[block];
   announce_write(source, block_bytes_);
