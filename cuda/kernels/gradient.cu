@@ -19,7 +19,7 @@ struct Finish {
   __device__ void store(int64_t i, float value) const { gradient[i] = T(value); }
 };
 
-/// What a piece's elements are, when they are there already.
+/// The source if the gradients are already rounded.
 template <class T>
 struct AsTheyAre {
   const T* gradient;
