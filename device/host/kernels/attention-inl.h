@@ -25,8 +25,8 @@ namespace {
 constexpr int kStep = 4;  // rows of one micro-kernel: a strip of a tile
 constexpr int64_t kStrips = kTile / kStep;
 constexpr int64_t kGroups = kTile / kWide;
-#if HWY_TARGET <= \
-    HWY_AVX3  // wider instruction sets have smaller numbers, also in newer versions of Highway
+// Wider instruction sets have smaller numbers, also in newer versions of Highway.
+#if HWY_TARGET <= HWY_AVX3
 constexpr int kTileVectors = 4;
 #else
 constexpr int kTileVectors = 2;  // 16 columns are a multiple of two vectors
