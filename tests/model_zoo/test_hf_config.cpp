@@ -159,7 +159,7 @@ const Refusal kRefusals[] = {
      "has no rope_parameters.factor"},
     {"PartialRotary", "qwen3", set("partial_rotary_factor", 0.5), "partial_rotary_factor is 0.5"},
     {"RopeTwice", "qwen3", set("rope_scaling", {{"rope_type", "linear"}, {"factor", 2}}),
-     "allowed is what rope_parameters says"},
+     "allowed is the same value as rope_parameters"},
     {"HeadsThatDoNotDivide", "qwen2", set("num_attention_heads", 5),
      "allowed is a divisor of hidden_size 24"},
     {"MistralWithoutKvHeads", "mistral", without("num_key_value_heads"),
