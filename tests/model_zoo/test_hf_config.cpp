@@ -133,7 +133,7 @@ const Refusal kRefusals[] = {
     {"Gpt2Activation", "gpt2", set("activation_function", "relu"),
      "activation_function is \"relu\", allowed is 'gelu_new'"},
     {"Gpt2UnscaledAttention", "gpt2", set("scale_attn_weights", false),
-     "scale_attn_weights is false, allowed is true"},
+     "scale_attn_weights is false, allowed is only true"},
     {"Gpt2LayerScale", "gpt2", set("scale_attn_by_inverse_layer_idx", true),
      "scale_attn_by_inverse_layer_idx is true"},
     {"Gpt2Untied", "gpt2", set("tie_word_embeddings", false), "tie_word_embeddings is false"},
