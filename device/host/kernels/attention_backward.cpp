@@ -192,7 +192,7 @@ struct BackwardTask : Head {
                    strides, true);
   }
 
-  /// Turns scores into weights, and gradients of weights into gradients of scores.
+  /// Converts scores into weights, and gradients of weights into gradients of scores.
   void differentiate_group(const View& view, int64_t query, int64_t group) const {
     const Range keys = view.keys_of_group(group);
     hide(view, group, weights);
