@@ -16,7 +16,7 @@ namespace ebb {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET <= HWY_AVX2  // better targets have smaller numbers; from AVX2 on they have F16C
+#if HWY_TARGET <= HWY_AVX2  // wider instruction sets have smaller numbers; AVX2 has F16C
 
 template <class D>
 HWY_INLINE hn::Vec<D> load_f16(D d, const F16* from) {

@@ -76,10 +76,9 @@ struct AdamWCoefficients {
 
 /// n elements of each plane, on the device.
 struct AdamWPlanes {
-  Tensor weight = {};      ///< fp32, bf16 or fp16
-  int16_t* low = nullptr;  ///< for bf16 weights: the low half
-  float* master =
-      nullptr;  ///< for fp16 weights: the fp32 masters, of which the weights are the rounding
+  Tensor weight = {};       ///< fp32, bf16 or fp16
+  int16_t* low = nullptr;   ///< for bf16 weights: the low half
+  float* master = nullptr;  ///< for fp16 weights: the fp32 masters; weights are rounded masters
   Tensor momentum = {}, variance = {};  ///< fp32
   Tensor gradient = {};                 ///< fp32, bf16 or fp16
 };

@@ -27,8 +27,8 @@ namespace ebb {
 /// The cost of an operation, for the simulated device and for reports.
 struct Cost {
   double flops = 0;
-  double attention_flops = 0;  ///< those of `flops` in attention
-  double vector_flops = 0;     ///< those of `flops` outside of attention and matrix products
+  double attention_flops = 0;  ///< the part of `flops` in attention
+  double vector_flops = 0;     ///< the part of `flops` outside of attention and matrix products
   double bytes = 0;            ///< read and written on the device
   size_t workspace_bytes = 0;  ///< scratch memory of the kernel in the device's shared workspace
   std::string_view name = {};  ///< static storage

@@ -62,7 +62,7 @@ void HostBlocks::map(uint32_t block, std::byte* address, Stream& /*user*/) {
   std::lock_guard lock(mutex_);
   EBB_CHECK(block < num_blocks_, "there is no block " + std::to_string(block));
   uint32_t* occupant = occupant_at(address);
-  EBB_CHECK(occupant != nullptr, "a block is mapped at a place of a reserved range");
+  EBB_CHECK(occupant != nullptr, "the address is not that of a block in a reserved range");
   if (*occupant != block) {
     if (*occupant != kNone) move(*occupant, parking_place(*occupant));
     move(block, address);

@@ -203,7 +203,7 @@ HWY_INLINE Wide exp(const Wide& x) {
 HWY_INLINE Part log_part(Part x) {
   const PartTag d;
   const hn::RebindToSigned<PartTag> di;
-  const auto one_bits = hn::Set(di, 0x3f3504f3);  // of the root of 1/2: where n steps
+  const auto one_bits = hn::Set(di, 0x3f3504f3);  // bits of sqrt(1/2), where n changes
   const auto above = hn::Sub(hn::BitCast(di, x), one_bits);
   const Part n = hn::ConvertTo(d, hn::ShiftRight<23>(above));
   const auto fraction = hn::And(above, hn::Set(di, 0x007fffff));
