@@ -17,8 +17,7 @@ void check_emulation(const DeviceOptions& options) {
   if (options.poison) {
     throw ConfigError(
         "poison cannot be used with emulated compute: kernels that compute nothing do not "
-        "overwrite "
-        "it");
+        "overwrite it");
   }
 }
 

@@ -185,8 +185,7 @@ struct DeviceOptions {
   int num_threads = 0;             ///< host kernels; 0: one per core this process may use
   double load_bytes_per_s = 0;     ///< host: rate of the emulated link, 0 = as fast as memory
   double store_bytes_per_s = 0;
-  std::optional<Arithmetic> arithmetic =
-      {};  ///< host: for bf16 matrix products; none: the faster one
+  std::optional<Arithmetic> arithmetic = {};  ///< host: for bf16 products; none: the faster one
   /// Host: emulated compute, at these rates. Kernels write nothing, so their outputs keep the old
   /// bytes: zeros, or the bytes of the last copy.
   std::optional<ComputeRates> emulate_compute = {};

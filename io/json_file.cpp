@@ -14,9 +14,8 @@ Json parse(const std::string& path) {
   const MappedFile file(path, "JSON");
   const auto bytes = file.bytes();
   if (bytes.size() > kMostBytes) {
-    throw FormatError(
-        path, kMostBytes,
-        "JSON of " + format_bytes(bytes.size()) + " is larger than the limit of 256 MiB");
+    throw FormatError(path, kMostBytes,
+                      "JSON of " + format_bytes(bytes.size()) + " exceeds the limit of 256 MiB");
   }
   const char* text = reinterpret_cast<const char*>(bytes.data());
   // The depth is limited, because the destructor of a JSON tree is recursive.

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Removes slashes at the end, because rename() refuses them.
+/// Removes slashes at the end, so that a suffix can be appended and rename() accepts the path.
 std::string trimmed(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;

@@ -50,7 +50,8 @@ class WatchedText {
 };
 
 /// Processes the JSON while it is parsed. A header may name a million tensors, so it is never
-/// stored as a tree. Offsets count from the beginning of the data.
+/// stored as a tree. Offsets of `tensors` count from the beginning of the data until
+/// parse_safetensors() converts them.
 class HeaderReader {
  public:
   struct Tensor : StoredTensor {

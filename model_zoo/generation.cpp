@@ -16,8 +16,7 @@ namespace {
 
 void check_lengths(const GenerationShape& shape, int64_t max_positions) {
   if (shape.prompt_length < 1) throw ConfigError("the prompt must have at least one token");
-  if (shape.max_tokens < 1)
-    throw ConfigError("the number of tokens to generate must be at least 1");
+  if (shape.max_tokens < 1) throw ConfigError("at least one token must be generated");
   if (shape.prompt_length + shape.max_tokens <= max_positions) return;
   throw ConfigError(
       fmt::format("--max-tokens {}: a prompt of {} tokens leaves {} of the model's {} positions",
@@ -50,8 +49,8 @@ int32_t greatest(std::span<const float> logits) {
 std::vector<Weighed> candidates(std::span<const float> logits, const Sampling& sampling) {
   const double top = *std::max_element(logits.begin(), logits.end());
   std::vector<Weighed> all(logits.size());
-  for (size_t i = 0; i < logits.size();
-       ++i) {  // the exponent of the greatest logit is 0 at any temperature
+  // Subtracts the greatest logit, so that its exponent is 0 at any temperature.
+  for (size_t i = 0; i < logits.size(); ++i) {
     all[i] = {(logits[i] - top) / sampling.temperature, static_cast<int32_t>(i)};
   }
   std::sort(all.begin(), all.end(), comes_before);

@@ -24,9 +24,8 @@ namespace ebb {
 
 struct GenerationShape {
   int64_t prompt_length = 1;
-  int64_t max_tokens = 1;  ///< to generate
-  int64_t piece_length =
-      512;  ///< at most, of a part of the prompt; weights are loaded once per part
+  int64_t max_tokens = 1;      ///< to generate
+  int64_t piece_length = 512;  ///< longest part of the prompt; each part loads the weights once
 };
 
 class Generation {

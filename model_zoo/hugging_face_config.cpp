@@ -157,8 +157,7 @@ ModelConfig read_model_config(const std::string& folder) {
   if (const auto quantised = fields.find_object("quantization_config")) {
     throw ConfigError(fmt::format(
         "'{}': the weights are quantised ({}), and Ebb does not train such weights: give the "
-        "folder "
-        "of the model before quantisation",
+        "folder of the model before quantisation",
         fields.path(), quantised->find_text("quant_method").value_or("no quant_method")));
   }
   return architecture.read(fields);

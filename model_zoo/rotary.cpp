@@ -43,8 +43,7 @@ void check(const Rotary& r, int64_t head_dim) {
 
 /// Interpolates slow pairs (long waves) and leaves fast pairs unchanged, with a ramp in between.
 double scaled_as_llama3(const Rotary& r, double frequency) {
-  const double turns =
-      r.original_max_positions * frequency / kFullCircle;  // turns within the trained length
+  const double turns = r.original_max_positions * frequency / kFullCircle;  // in trained length
   if (turns < r.low_freq_factor) return frequency / r.factor;
   if (turns > r.high_freq_factor) return frequency;
   const double share = (turns - r.low_freq_factor) / (r.high_freq_factor - r.low_freq_factor);

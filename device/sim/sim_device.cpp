@@ -168,10 +168,9 @@ double SimDevice::add_call(const Cost& cost) {
 
 double SimDevice::copy_duration_s(size_t bytes, CopyKind kind) const {
   std::lock_guard lock(mutex_);
-  const double rate = kind == CopyKind::Load ? info_.load_bytes_per_s
-                      : kind == CopyKind::Store
-                          ? info_.store_bytes_per_s
-                          : rates_.bytes_per_s / 2;  // a byte is read and written
+  const double rate = kind == CopyKind::Load    ? info_.load_bytes_per_s
+                      : kind == CopyKind::Store ? info_.store_bytes_per_s
+                                                : rates_.bytes_per_s / 2;  // read and written
   return rate > 0 ? static_cast<double>(bytes) / rate : 0;
 }
 
