@@ -64,8 +64,8 @@ void ChunkTable::transition(ChunkId id, ChunkState to) {
 void ChunkTable::place(ChunkId id, uint32_t block, ChunkState to) {
   std::lock_guard lock(mutex_);
   if (block >= block_taken_.size()) block_taken_.resize(block + 1, false);
-  EBB_CHECK(!block_taken_[block], fmt::format("block {} given to {} chunk {} is taken", block,
-                                              name_of(id.space), id.index));
+  EBB_CHECK(!block_taken_[block], fmt::format("block {} of {} chunk {} belongs to another chunk",
+                                              block, name_of(id.space), id.index));
   transition_locked(id, to);
   block_taken_[block] = true;
   entry(id).block = block;

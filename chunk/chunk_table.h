@@ -1,13 +1,14 @@
-// The state of every chunk on the device: which block it has, and what may happen to it next.
+// The state of every chunk: its block, and the transitions that are legal next.
 //
-//   Absent -> Loading -> Present <-> Leased   a chunk is loaded, leased to a moment, given back
-//   Absent -> Present                         a chunk is made on the device: sums, activations
-//   Present -> Storing -> Absent              the content of a chunk is stored in host memory
-//   Present -> Absent                         a clean or dead chunk is dropped
-//   Loading -> Leased                          a moment is submitted behind the load
+//   Absent -> Loading -> Present           a chunk is loaded
+//   Absent -> Present                      a chunk gets a block without a load: sums, activations
+//   Present -> Leased -> Present           a call leases a chunk and releases it
+//   Loading -> Leased                      a call is submitted while the load runs
+//   Present -> Storing -> Absent           the content of a chunk is stored in host memory
+//   Present -> Absent                      a chunk is dropped
 //
-// Anything else is a LogicError that names the chunk and both states. The table follows what has
-// been submitted; events order what has been done. Thread-safe.
+// Every other transition throws a LogicError that names the chunk and both states. The table
+// follows the submission of operations; events order their execution. Thread-safe.
 #pragma once
 
 #include <array>
@@ -27,7 +28,7 @@ bool is_legal(ChunkState from, ChunkState to);
 
 class ChunkTable;
 
-/// The right to use one resident chunk: move-only, given back when it ends.
+/// The right to submit work that uses one chunk. Move-only; the destructor releases the chunk.
 class Lease {
  public:
   Lease() = default;
@@ -48,11 +49,11 @@ class ChunkTable {
  public:
   static constexpr uint32_t kNoBlock = UINT32_MAX;
 
-  /// Chunks of each space, all Absent.
+  /// `num_chunks`: the number of chunks of each space. All chunks are Absent at first.
   explicit ChunkTable(const std::array<uint32_t, kNumSpaces>& num_chunks);
 
   void transition(ChunkId id, ChunkState to);
-  /// Absent -> Loading or Present, on a block that nothing else has.
+  /// Absent -> Loading or Present, on a block that no other chunk has.
   void place(ChunkId id, uint32_t block, ChunkState to);
   /// Loading or Present -> Leased.
   [[nodiscard]] Lease lease(ChunkId id);

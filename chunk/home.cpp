@@ -8,7 +8,7 @@
 namespace ebb {
 namespace {
 
-/// Of the chunks that live here.
+/// The elements of the chunks in host memory.
 uint64_t elements_at_home(const Layout& layout, const HomeOptions& options) {
   uint64_t elements = layout.num_space_elements();
   for (const uint32_t chunk : options.device_chunks) elements -= layout.chunk_elements(chunk);
@@ -30,7 +30,8 @@ struct Sizes {
 Sizes sizes_of(const Layout& layout, const HomeOptions& options) {
   Sizes sizes{};
   sizes.gradient_buffer = layout.chunk_elements() * size_of(layout.gradient_type());
-  // All chunks at once need no more than they have elements: the last chunk is rarely full.
+  // One buffer for each chunk in host memory takes only the used elements: the last chunk is rarely
+  // full.
   const bool all = options.gradient_buffers == layout.num_chunks() - options.device_chunks.size();
   sizes.gradients = all ? elements_at_home(layout, options) * size_of(layout.gradient_type())
                         : options.gradient_buffers * sizes.gradient_buffer;
@@ -43,7 +44,7 @@ Sizes sizes_of(const Layout& layout, const HomeOptions& options) {
   return sizes;
 }
 
-/// Parts of one region, one after the other.
+/// The offsets of parts in one allocation, one after the other.
 struct Cuts {
   static constexpr size_t kAlignment = 256;
   std::vector<size_t> offsets = {};
@@ -116,7 +117,7 @@ uint32_t host_index(std::span<const uint32_t> device_chunks, uint32_t chunk) {
 
 std::byte* Home::plane(int i, uint32_t chunk) const {
   EBB_CHECK(!std::ranges::binary_search(options_.device_chunks, chunk),
-            "this chunk lives on the device");
+            "the planes of this chunk are on the device");
   const uint64_t first = host_index(options_.device_chunks, chunk) * chunk_elements_;
   return planes_[i] + first * bytes_per_element_[i];
 }
@@ -125,8 +126,8 @@ std::byte* Home::host_buffer(ChunkId id) const {
   const bool is_sum = id.space == Space::GradientSums;
   const std::vector<uint32_t>& chunks = is_sum ? options_.sums : options_.activations;
   const auto at = std::ranges::lower_bound(chunks, id.index);
-  EBB_CHECK(at != chunks.end() && *at == id.index, "a chunk has no home memory");
-  // Only the last chunk of a space is short, so whole chunks are apart.
+  EBB_CHECK(at != chunks.end() && *at == id.index, "this chunk has no host buffer");
+  // Only the last chunk of a space is shorter, so buffer i begins at i whole chunks.
   return (is_sum ? sums_ : activations_) + static_cast<size_t>(at - chunks.begin()) * chunk_bytes_;
 }
 

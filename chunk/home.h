@@ -1,14 +1,13 @@
-// Home: the host memory in which the state lives, one plane after the other. A plane has one entry
-// for each parameter: weights, momentum, and so on.
+// The home: the host memory in which the training state is stored, one plane after the other. A
+// plane has one entry for each parameter: weights, momentum, and so on.
 //
-// A chunk lives here or on the device, with all its planes and for ever: what lives on the device
-// takes no room at home. Beside the planes that the optimizer asks for stand gradient slots
-// (gradients on their way to the update, or waiting for the norm), the fp32 sums and activations
-// that a plan sends home between their uses, and the partial norms. Planes that copies touch are
-// pinned.
+// All planes of a chunk are either in the home or on the device, during the whole run. A chunk on
+// the device takes no host memory. The home also has the gradient buffers, the host buffers for
+// gradient sums and activations that a plan stores between their uses, and the partial norms.
+// Planes that loads and stores copy are pinned.
 //
-// Taken whole at construction. Thread-safe as memory is: who writes what when is the plan's
-// business.
+// The constructor allocates all memory. Methods are thread-safe; the plan orders the accesses to
+// the memory itself.
 #pragma once
 
 #include <cstdint>
@@ -23,23 +22,25 @@
 namespace ebb {
 
 struct HomeOptions {
-  /// Parameter chunks that live on the device, ascending.
+  /// Parameter chunks whose planes are on the device, ascending.
   std::vector<uint32_t> device_chunks;
-  /// Each holds the gradient of one parameter chunk. With one for every chunk at home, slot i is
-  /// that of the i-th of those (host_index()), and as large; with fewer, slots are used again.
+  /// The number of gradient buffers, each for the gradient of one parameter chunk. If there is one
+  /// for each chunk in host memory, buffer i belongs to the i-th of these chunks (host_index()). If
+  /// there are fewer, buffers are reused.
   uint32_t gradient_buffers = 0;
-  std::vector<uint32_t> sums;         ///< sum chunks that go home between their uses, ascending
-  std::vector<uint32_t> activations;  ///< arena chunks that do so while they rest, ascending
+  std::vector<uint32_t> sums;         ///< sum chunks stored between their uses, ascending
+  std::vector<uint32_t> activations;  ///< arena chunks stored while they are idle, ascending
 };
 
-/// How many of the chunks before this one live at home.
+/// The number of chunks before this one that are in host memory.
 uint32_t host_index(std::span<const uint32_t> device_chunks, uint32_t chunk);
 
-/// What Home will take, by class: the same numbers before and after.
+/// Adds the bytes of a Home to the ledger, by class. The numbers are the same before and after its
+/// construction.
 void add_home(Ledger& ledger, const Layout& layout, std::span<const PlaneInfo> planes,
               const HomeOptions& options);
 
-/// Of that, what copies touch: one region.
+/// The bytes of a Home that loads and stores copy. They are one buffer.
 size_t copied_bytes(const Layout& layout, std::span<const PlaneInfo> planes,
                     const HomeOptions& options);
 
@@ -48,17 +49,17 @@ class Home {
   Home(Device& device, const Layout& layout, std::span<const PlaneInfo> planes,
        const HomeOptions& options);
 
-  /// The i-th plane of a chunk. REQUIRES: it lives here.
+  /// The i-th plane of a chunk. REQUIRES: the chunk is in host memory.
   std::byte* plane(int i, uint32_t chunk) const;
   std::byte* weight_chunk(uint32_t chunk) const { return plane(0, chunk); }
-  /// Element `element` of the weights, and those that follow. REQUIRES: all chunks live here.
+  /// The address of an element of the weight plane. REQUIRES: all chunks are in host memory.
   std::byte* weight(uint64_t element) const { return planes_[0] + element * bytes_per_element_[0]; }
   std::byte* gradient_buffer(uint32_t slot) const {
     return gradients_ + slot * gradient_buffer_bytes_;
   }
   /// A chunk of gradient sums or activations. REQUIRES: it is in HomeOptions.
   std::byte* host_buffer(ChunkId id) const;
-  /// One sum of squares for each piece of the parameter space.
+  /// The sum of squares of each piece of the parameter space.
   std::span<double> partial_norms() const {
     return {reinterpret_cast<double*>(partials_), num_partials_};
   }
@@ -69,7 +70,7 @@ class Home {
   size_t gradient_buffer_bytes_;
   HomeOptions options_;
   std::vector<size_t> bytes_per_element_;
-  Buffer copied_;                 // all that copies touch
+  Buffer copied_;                 // all that loads and stores copy
   std::vector<Buffer> uncopied_;  // the other planes
   std::vector<std::byte*> planes_;
   std::byte* gradients_ = nullptr;

@@ -1,13 +1,14 @@
-// Where every parameter lies: the parameter space, cut into chunks.
+// The offsets of all parameters in the parameter space, which is divided into chunks.
 //
-// Parameters are packed in call order, each at a 256-byte aligned offset of one linear space; chunk
-// i is bytes [i * chunk_bytes, (i + 1) * chunk_bytes), so a parameter may straddle chunks or be
-// larger than one. Three spaces share the element numbering: weights (at the weight type), gradient
-// sums (fp32; a tied weight has one more range for each further use, behind the parameters) and
-// gradients (at the gradient type). A fourth, activations, is the arena. A chunk of any space takes
-// exactly one block.
+// Parameters are packed in the order of their first use, each at a 256-byte aligned offset of one
+// linear space. Chunk i is bytes [i * chunk_bytes, (i + 1) * chunk_bytes), so a parameter can be in
+// several chunks. Three spaces share the numbers of elements: weights (in the weight type),
+// gradient sums (fp32; each further use of a tied weight has a range of its own after the
+// parameters) and gradients (in the gradient type). The fourth space, activations, is the arena. A
+// chunk of any space takes exactly one block.
 //
-// Immutable after construction: thread-safe. Bad sizes are a ConfigError.
+// Immutable after construction, so thread-safe. The constructor throws ConfigError if sizes are
+// invalid.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +26,9 @@ using ParameterId = uint32_t;
 struct ParameterInfo {
   std::string name;
   Shape shape;
-  bool decay = true;  ///< weight decay applies (tensors of two or more dimensions)
+  bool decay = true;  ///< weight decay applies (to tensors of two or more dimensions)
   float learning_rate_factor = 1;
-  uint32_t num_uses = 1;  ///< calls in one forward: more than one for tied weights
+  uint32_t num_uses = 1;  ///< uses in one forward; more than one for a tied weight
 };
 
 enum class Space : uint8_t { Weights, GradientSums, Gradients, Activations };
@@ -52,8 +53,8 @@ struct ElementRange {
   uint64_t count = 0;
 };
 
-/// Rows of a parameter (all its dimensions but the last; of a vector its elements); no count: all
-/// of them.
+/// Rows of a parameter: all its dimensions but the last; for a vector, its elements. A count of 0
+/// means all rows.
 struct RowRange {
   int64_t first = 0;
   int64_t count = 0;
@@ -70,7 +71,7 @@ struct RowRange {
   }
 };
 
-/// A part of one parameter that lies in one parameter chunk. Elements, not bytes.
+/// The part of one parameter in one parameter chunk. The unit is elements.
 struct Segment {
   ParameterId parameter = 0;
   uint64_t first_element = 0;  ///< in the parameter space
@@ -99,10 +100,11 @@ class Layout {
   uint64_t num_model_parameters() const { return num_model_parameters_; }
   /// Elements of the parameter space, with padding between parameters.
   uint64_t num_space_elements() const { return num_space_elements_; }
-  /// First element, in the space of gradient sums, of the sum that belongs to one use of a
-  /// parameter.
+  /// The first element of the gradient sum of one use of a parameter, in the space of gradient
+  /// sums.
   uint64_t first_sum_element(ParameterId id, uint32_t use) const;
-  /// Where some rows of a parameter lie in the space of weights, and those of one of its sums.
+  /// The elements of some rows of a parameter in the space of weights, and in one of its gradient
+  /// sums.
   ElementRange weight_elements(ParameterId id, RowRange rows) const;
   ElementRange sum_elements(ParameterId id, uint32_t use, RowRange rows) const;
 
@@ -110,21 +112,22 @@ class Layout {
   uint32_t num_chunks() const { return num_chunks(Space::Weights); }
   uint32_t num_chunks(Space space) const { return num_chunks_[static_cast<int>(space)]; }
   uint64_t chunk_elements() const { return chunk_bytes_ / size_of(weight_type_); }
-  /// Elements of parameter chunk c that the space uses: all but in the last chunk.
+  /// The elements of a parameter chunk that are in use. Only the last chunk has unused elements.
   uint64_t chunk_elements(uint32_t chunk) const;
   std::span<const Segment> segments(uint32_t chunk) const;
-  /// Chunks of the gradient space that hold one parameter chunk's gradient.
+  /// The number of chunks of the gradient space for the gradient of one parameter chunk.
   uint32_t gradient_chunks_per_chunk() const {
     return static_cast<uint32_t>(size_of(gradient_type_) / size_of(weight_type_));
   }
 
   DType type_of(Space space) const;
-  /// Chunks of `space` that hold elements [first, first + count).
+  /// The chunks of `space` that contain the elements [first, first + count).
   ChunkRange chunks(Space space, uint64_t first, uint64_t count) const;
   ChunkRange chunks(Space space, ElementRange range) const {
     return chunks(space, range.first, range.count);
   }
-  /// Bytes of a chunk that the space uses: all but in the last chunk. Activations: all.
+  /// The bytes of a chunk that are in use. Only the last chunk of a space has unused bytes; chunks
+  /// of activations have none.
   size_t used_bytes(ChunkId id) const;
   /// Bytes of a whole space, in chunks.
   size_t space_bytes(Space space) const { return num_chunks(space) * chunk_bytes_; }
@@ -136,7 +139,7 @@ class Layout {
   struct Placed {
     ParameterInfo info;
     uint64_t first_element;
-    uint64_t first_extra_sum;  // of use 1; further uses follow
+    uint64_t first_extra_sum;  // of use 1; the sums of further uses follow
   };
   uint64_t aligned_elements(uint64_t count) const;
   void place();

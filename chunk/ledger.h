@@ -1,4 +1,5 @@
-// The ledger: every byte of a run by class and tier, planned before step 0 and taken at set-up.
+// The ledger: all bytes of a run by class and tier. They are planned before step 0 and allocated at
+// set-up.
 //
 // A plain value: not thread-safe, copied freely.
 #pragma once
@@ -25,9 +26,9 @@ class Ledger {
   void add(std::string_view name, Tier tier, size_t bytes);
   const std::vector<LedgerEntry>& entries() const { return entries_; }
   size_t total(Tier tier) const;
-  /// 0 where there is no such class.
+  /// Returns 0 if there is no such class.
   size_t bytes(std::string_view name, Tier tier) const;
-  /// A table: a line for each class and one for the total, a column for each tier.
+  /// A table with a line for each class and one for the total, and a column for each tier.
   std::string table() const;
 
  private:

@@ -1,5 +1,5 @@
-// The arithmetic of adamw.h in vectors, and the views that its loops read and write through,
-// compiled once for each instruction set: include inside a foreach_target source only.
+// The arithmetic of adamw.h in vectors, and the views through which the loops access the planes.
+// Compiled once for each instruction set: include this file only in a foreach_target source.
 #if defined(EBB_CPU_ADAM_ADAMW_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef EBB_CPU_ADAM_ADAMW_INL_H_
 #undef EBB_CPU_ADAM_ADAMW_INL_H_
@@ -18,13 +18,14 @@ HWY_BEFORE_NAMESPACE();
 namespace ebb {
 namespace HWY_NAMESPACE {
 
-// Elements to a turn of the main loop: one cache line of 16-bit planes, two of fp32 planes.
+// Elements per iteration of the main loop: one cache line of 16-bit planes, two of fp32 planes.
 constexpr int64_t kUnroll = 32;
-/// Elements that planes are prefetched ahead: fewer on AMD's family of Zen 3 and 4, as measured
+/// The prefetch distance in elements. A shorter distance is faster on Zen 3 and 4
 /// (docs/decisions.md).
 inline int64_t prefetch_distance() { return __builtin_cpu_is("amdfam19h") ? 96 : 512; }
 
-/// The plane that a weight needs to be a master: its low half, or the master itself. None for fp32.
+/// The element type of the plane that completes a weight to its master: the low half of bf16
+/// weights, or the master itself for fp16. fp32 weights need no such plane.
 template <class Weight>
 using Remainder = std::conditional_t<std::is_same_v<Weight, F16>, float, int16_t>;
 
@@ -60,7 +61,7 @@ View<W, G> view_of(const Planes& planes) {
           planes.variance, reinterpret_cast<const G*>(planes.gradient)};
 }
 
-/// What body(W{}, G{}) gives, for the planes' types of weights and gradients.
+/// Returns body(W{}, G{}) with the types of the planes' weights and gradients.
 template <class Body>
 auto with_types(const Planes& planes, const Body& body) {
   return with_float_type(planes.weight_dtype, [&](auto weight) {
@@ -100,7 +101,7 @@ HWY_INLINE void store_master(D d, hn::Vec<D> master, const View<W, G>& at, int64
   store_master(d, master, at.weight + i, at.remainder_at(i));
 }
 
-/// Two vectors of masters that follow one another.
+/// Stores two consecutive vectors of masters.
 template <class D, class W, class G>
 HWY_INLINE void store_masters(D d, hn::Vec<D> first, hn::Vec<D> second, const View<W, G>& at,
                               int64_t i) {
@@ -113,7 +114,7 @@ HWY_INLINE void store_masters(D d, hn::Vec<D> first, hn::Vec<D> second, const Vi
   store_master(d, second, at, i + static_cast<int64_t>(hn::Lanes(d)));
 }
 
-/// What a gradient adds to the moments.
+/// The terms that a gradient adds to the moments.
 template <class D>
 struct Shares {
   hn::Vec<D> momentum, variance;
@@ -139,7 +140,7 @@ HWY_INLINE Moments<D> moments_after(D d, const Moments<D>& old, const Shares<D>&
           hn::Add(hn::Mul(hn::Set(d, c.beta2), old.v), add.variance)};
 }
 
-/// The part of a change that comes from the moments.
+/// The part of the change of a parameter that comes from the moments.
 template <class D>
 HWY_INLINE hn::Vec<D> step_of(D d, const Moments<D>& now, const AdamWCoefficients& c) {
   const auto denominator =

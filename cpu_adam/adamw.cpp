@@ -13,12 +13,12 @@
 namespace ebb {
 namespace {
 
-/// Of weights and of gradients.
+/// Whether weights and gradients may have this type.
 bool is_trained(DType type) {
   return type == DType::F32 || type == DType::BF16 || type == DType::F16;
 }
 
-// By squaring, in a fixed order: pow() may differ between C libraries.
+// Multiplies squares in a fixed order, because the results of pow() differ between C libraries.
 double power(double base, int64_t exponent) {
   double result = 1;
   for (; exponent > 0; exponent >>= 1, base *= base) {
@@ -50,7 +50,7 @@ void check_runs(int64_t n, std::span<const AdamWRange> runs, const AdamWStep& st
     EBB_CHECK(run.first >= end && run.count >= 0, "runs must ascend and have lengths of 0 or more");
     end = run.first + run.count;
   }
-  EBB_CHECK(n >= 0 && end <= n, "a run leaves its planes");
+  EBB_CHECK(n >= 0 && end <= n, "a run exceeds the planes");
 }
 
 BF16* split_weight(const Planes& planes) { return reinterpret_cast<BF16*>(planes.weight); }

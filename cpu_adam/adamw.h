@@ -1,10 +1,10 @@
-// AdamW on the host: one pass over the state where it lives, vectorised, with the same bits on
-// every instruction set.
+// AdamW on the host: one vectorised pass over the state in host memory, with the same bits on every
+// instruction set.
 //
-// PyTorch's AdamW (decoupled decay), in exactly this order and without contraction. `*` and `+` are
-// fp32, each rounded once; sqrt and `/` are correctly rounded; denormal inputs and results count as
-// zero. Constants are computed once a call, in double, and rounded to fp32 (AdamWCoefficients); p
-// is the fp32 master, g the gradient.
+// The formulas are those of PyTorch's AdamW (decoupled decay), in exactly this order and without
+// contraction. `*` and `+` are fp32, each rounded once; sqrt and `/` are correctly rounded;
+// denormal inputs and results count as zero. The coefficients are computed once per call, in
+// double, and rounded to fp32 (AdamWCoefficients). p is the fp32 master, g the gradient.
 //   g = gradient * gradient_scale
 //   m = beta1 * m + (1 - beta1) * g
 //   v = beta2 * v + ((1 - beta2) * g) * g
@@ -12,16 +12,17 @@
 //   change = decay_rate * p + step_size * (m / denominator)
 //   p = p - change                                   decay_rate = lr * weight_decay
 //                                                    step_size = lr / (1 - beta1^t)
-// p is rounded once. (A factor 1 - lr * weight_decay would round p twice, and itself be off by up
-// to 3e-8 to the same side in every step.)
+// p is rounded once. (A factor 1 - lr * weight_decay would round p twice, and would itself have an
+// error of up to 3e-8 with the same sign in every step.)
 //
-// An element's result depends on its own state, gradient and the step alone: not on threads, nor on
-// how n elements are cut into calls. NaN and Inf propagate (of a NaN, only that it is one is the
-// same everywhere; master.h says how its master is kept): callers skip such steps.
+// The result of an element depends only on its own state, its gradient and the step: not on the
+// number of threads, and not on the division of n elements into calls. NaN and Inf propagate, so
+// callers skip such steps. The payload of a NaN depends on the instruction set;
+// device/split_master.h documents the master of a NaN.
 //
-// Thread-safety: any number of calls may run side by side on different planes, each with its own
-// ThreadTeam. Nothing allocates. Broken contracts (t < 1, an unknown type, a missing plane) are
-// LogicErrors.
+// Thread-safety: any number of calls may run concurrently on different planes, each with its own
+// ThreadTeam. Nothing allocates. Broken contracts (t < 1, an unknown type, a missing plane) throw
+// LogicError.
 #pragma once
 
 #include <cstddef>
@@ -38,25 +39,25 @@
 
 namespace ebb {
 
-/// What all parameters of one optimizer step share.
+/// The settings that all parameters of one optimizer step share.
 struct AdamWStep {
   double learning_rate = 0;
   AdamW adam = {};
-  int64_t t = 1;             ///< updates made so far including this one: the first is 1
-  float gradient_scale = 1;  ///< unscaling times clipping
+  int64_t t = 1;             ///< the number of this update, from 1
+  float gradient_scale = 1;  ///< 1 / loss scale times the clip factor
 };
 
-/// The constants of one call, for updates on another device, too. `decay_factor` multiplies
-/// weight_decay (0: not decayed), `learning_rate_factor` the rate.
+/// The coefficients of one call, also for device updates. `decay_factor` multiplies weight_decay
+/// (0: no decay); `learning_rate_factor` multiplies the learning rate.
 AdamWCoefficients adamw_coefficients(const AdamWStep& step, double decay_factor,
                                      double learning_rate_factor);
 
-/// Views of n elements of each plane and of their gradient. They do not overlap.
+/// Views of n elements of each plane and of the gradient. The views do not overlap.
 struct Planes {
-  /// fp32; bf16 with its remainder in `low`; or fp16, the rounded `master`, Inf from 65520 on.
+  /// fp32; or bf16, with the low half in `low`; or fp16, the rounded `master` (Inf from 65520 on).
   std::byte* weight = nullptr;
-  int16_t* low = nullptr;   ///< of bf16 alone
-  float* master = nullptr;  ///< of fp16 alone
+  int16_t* low = nullptr;   ///< only with bf16 weights
+  float* master = nullptr;  ///< only with fp16 weights
   float* momentum = nullptr;
   float* variance = nullptr;
   const std::byte* gradient = nullptr;  ///< fp32, bf16 or fp16; adamw_update() reads it
@@ -67,7 +68,7 @@ struct Planes {
   Planes from(int64_t first) const;
 };
 
-/// Elements of some planes that share their factors, as adamw_coefficients() takes them.
+/// Elements of planes that share the factors of adamw_coefficients().
 struct AdamWRange {
   int64_t first = 0;
   int64_t count = 0;
@@ -75,20 +76,21 @@ struct AdamWRange {
   double learning_rate_factor = 1;
 };
 
-/// One step over the runs of planes of n elements. Elements outside of them keep their values.
-/// REQUIRES: the runs ascend, do not overlap and lie in [0, n).
+/// Updates the elements of the runs, in planes of n elements. All other elements keep their values.
+/// REQUIRES: the runs ascend, do not overlap and are within [0, n).
 void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n,
                   std::span<const AdamWRange> runs, const AdamWStep& step);
 
-/// Brings the planes to the memory of the NUMA nodes whose threads work on them in updates by this
-/// team, of planes of n elements that begin here. Does nothing on one node; changes no content.
+/// Moves the pages of the planes to the NUMA nodes whose threads will update them. REQUIRES: later
+/// updates use this team and the same n. Has no effect on a machine with one node. Changes no
+/// content.
 void move_planes_to_nodes(ThreadTeam& team, const Planes& planes, int64_t n);
 
-/// One step over n elements.
+/// Updates n elements.
 void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n, const AdamWStep& step,
                   double decay_factor, double learning_rate_factor);
 
-/// The fp32 masters of the first masters.size() elements: for initialisation, hashing, export.
+/// Read and write the fp32 masters of the first masters.size() elements.
 void read_masters(const Planes& planes, std::span<float> masters);
 void write_masters(const Planes& planes, std::span<const float> masters);
 

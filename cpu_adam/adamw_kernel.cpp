@@ -16,7 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace ebb {
 namespace HWY_NAMESPACE {
 
-/// Updates the moments of a vector, returns what its masters become.
+/// Updates the moments of a vector and returns its new masters.
 template <class D, class W, class G>
 HWY_INLINE hn::Vec<D> update_moments(D d, const View<W, G>& at, int64_t i,
                                      const AdamWCoefficients& c) {

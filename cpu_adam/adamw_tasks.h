@@ -1,4 +1,4 @@
-// How updates are cut into tasks, and what they ask of their arguments; private to this folder.
+// The tasks of updates and the checks of their arguments; private to this folder.
 #pragma once
 
 #include <algorithm>
@@ -10,13 +10,13 @@
 
 namespace ebb {
 
-/// LogicError where there is something to update and a plane is missing or of an unknown type, or
-/// where runs do not ascend or leave the planes.
+/// Throws LogicError if a plane that the update needs is missing or has an unknown type, or if runs
+/// do not ascend or exceed the planes.
 void check_update(const Planes& planes, int64_t n, std::span<const AdamWRange> runs,
                   const AdamWStep& step);
 
-/// Calls body(begin, end) for each of the tasks into which n elements are cut, on the team's
-/// threads. Returns when all tasks are done.
+/// Divides n elements into tasks and calls body(begin, end) for each task, on the threads of the
+/// team. Returns when all tasks are done.
 template <class Body>
 void for_each_task(ThreadTeam& team, int64_t n, const Body& body) {
   team.for_each(num_update_tasks(n), [n, &body](int64_t task) {
@@ -25,7 +25,7 @@ void for_each_task(ThreadTeam& team, int64_t n, const Body& body) {
   });
 }
 
-/// Calls body(first, count, run) for the runs' parts in [begin, end), in order.
+/// Calls body(first, count, run) for the parts of the runs in [begin, end), in order.
 template <class Body>
 void for_each_part(std::span<const AdamWRange> runs, int64_t begin, int64_t end, const Body& body) {
   auto run = std::partition_point(runs.begin(), runs.end(),

@@ -18,9 +18,9 @@ double norm_in_order(std::span<const double> squared_partials) {
 }
 
 float clip_scale(double norm, double max_norm) {
-  EBB_CHECK(max_norm >= 0, "a norm to clip to is 0 (off) or more");
+  EBB_CHECK(max_norm >= 0, "the norm to clip to must be 0 (off) or more");
   if (max_norm == 0) return 1;
-  EBB_CHECK(std::isfinite(norm) && norm >= 0, "clipping by a norm that is not a number");
+  EBB_CHECK(std::isfinite(norm) && norm >= 0, "the norm is not finite");
   return static_cast<float>(std::min(1.0, max_norm / (norm + 1e-6)));
 }
 

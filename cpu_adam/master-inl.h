@@ -1,5 +1,5 @@
-// Vector form of master.h, compiled once for each instruction set: include inside a foreach_target
-// source only.
+// The functions of master.h in vectors. Compiled once for each instruction set: include this file
+// only in a foreach_target source.
 #if defined(EBB_CPU_ADAM_MASTER_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef EBB_CPU_ADAM_MASTER_INL_H_
 #undef EBB_CPU_ADAM_MASTER_INL_H_
@@ -43,8 +43,8 @@ HWY_INLINE hn::Vec<D> load_master(D d, const BF16* weight, const int16_t* low) {
   return hn::BitCast(d, hn::Add(high, hn::BitCast(du, remainder)));
 }
 
-/// The bits that are split: a NaN is quiet and has no lower half, so that it is rounded like a
-/// number.
+/// The bits of the master before the split. A NaN is made quiet and its lower half is cleared, so
+/// the rounding to bf16 keeps it a NaN.
 template <class D>
 HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> kept_bits(D, hn::Vec<D> master) {
   const hn::RebindToUnsigned<D> du;
@@ -61,7 +61,7 @@ HWY_INLINE void store_master_bits(D, hn::Vec<hn::RebindToUnsigned<D>> master, BF
   const hn::Rebind<uint16_t, D> du16;
   const auto high = hn::ShiftRight<16>(hn::Add(master, hn::Set(du, 0x8000u)));
   hn::StoreU(hn::TruncateTo(du16, high), du16, &weight->bits);
-  // What rounding leaves, within -32768 .. 32767, has the lower bits of the master itself.
+  // The rounding error is in -32768 .. 32767, so its 16 bits are the lower bits of the master.
   hn::StoreU(hn::TruncateTo(du16, master), du16, reinterpret_cast<uint16_t*>(low));
 }
 
@@ -71,7 +71,7 @@ HWY_INLINE void store_master(D d, hn::Vec<D> master, BF16* weight, int16_t* low)
 }
 
 #if HWY_TARGET != HWY_SCALAR
-/// Two vectors that follow one another take fewer operations together.
+/// Stores two consecutive vectors. This takes fewer operations than two separate stores.
 template <class D>
 HWY_INLINE void store_masters(D d, hn::Vec<D> first, hn::Vec<D> second, BF16* weight,
                               int16_t* low) {
@@ -80,7 +80,7 @@ HWY_INLINE void store_masters(D d, hn::Vec<D> first, hn::Vec<D> second, BF16* we
   const auto halves1 = hn::BitCast(du16, kept_bits(d, second));
   const auto lower = hn::ConcatEven(du16, halves1, halves0);
   const auto upper = hn::ConcatOdd(du16, halves1, halves0);
-  // What rounds up has the uppermost bit of the lower half set.
+  // A master rounds up if the highest bit of its lower half is set.
   hn::StoreU(hn::Add(upper, hn::ShiftRight<15>(lower)), du16, &weight->bits);
   hn::StoreU(lower, du16, reinterpret_cast<uint16_t*>(low));
 }

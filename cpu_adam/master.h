@@ -1,8 +1,8 @@
-// Split master weights (device/split_master.h) over arrays, element by element: all spans have one
-// length and do not overlap.
+// Splits and joins arrays of master weights (device/split_master.h). All spans have the same length
+// and do not overlap.
 //
-// Thread-safety: pure functions; callers cut ranges among threads as they like. Nothing allocates
-// or throws, except LogicError for spans of different lengths.
+// Thread-safety: pure functions; callers may divide a range among threads in any way. Nothing
+// allocates. Spans of different lengths throw LogicError.
 #pragma once
 
 #include <cstdint>

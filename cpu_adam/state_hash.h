@@ -1,9 +1,9 @@
-// One number for the whole training state: equal exactly when every value is, wherever and however
-// it is stored.
+// A hash of the whole training state. It depends only on the values of the state, not on where or
+// in which type they are stored.
 //
-// XXH64 (seed 0) over, for each parameter in call order: its n fp32 masters, then its n momenta,
-// then its n variances, each as 4 bytes, least significant first. 16-bit weights are
-// not hashed beside the masters that they follow from.
+// The hash is XXH64 (seed 0) over the parameters in order of first use: for each, its n fp32
+// masters, then its n momenta, then its n variances, each as 4 bytes, least significant first.
+// 16-bit weights are not hashed, because they follow from the masters.
 //
 // Thread-safety: one thread at a time. Nothing allocates after construction.
 #pragma once
@@ -26,16 +26,16 @@ class StateHash {
   StateHash(StateHash&&) noexcept;
   StateHash& operator=(StateHash&&) noexcept;
 
-  /// The next parameter in call order.
+  /// Adds the next parameter, in order of first use.
   void add_parameter(const Planes& planes, int64_t n);
-  /// The same in parts, where its planes are not in one place: all masters, then all momenta, then
-  /// all variances, each in element order; where they are cut does not matter.
+  /// Add a parameter in parts: all its masters, then all its momenta, then all its variances, each
+  /// in element order. The division into parts does not change the hash.
   void add_masters(const Planes& planes, int64_t n);
   void add_values(const float* values, int64_t n);
-  /// Starts again from nothing.
+  /// Starts a new hash.
   void reset();
 
-  /// The hash of what was added so far; more may follow.
+  /// The hash of all values added so far. More values may be added afterwards.
   uint64_t value() const;
   /// value() as 16 lower-case hex digits.
   std::string hex() const;

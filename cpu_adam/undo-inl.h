@@ -1,5 +1,5 @@
-// The inverse of an update in vectors, and how corrections are packed, compiled once for each
-// instruction set: include inside a foreach_target source only.
+// The inverse of an update in vectors, and the packing of corrections. Compiled once for each
+// instruction set: include this file only in a foreach_target source.
 #if defined(EBB_CPU_ADAM_UNDO_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef EBB_CPU_ADAM_UNDO_INL_H_
 #undef EBB_CPU_ADAM_UNDO_INL_H_
@@ -17,12 +17,13 @@ HWY_BEFORE_NAMESPACE();
 namespace ebb {
 namespace HWY_NAMESPACE {
 
-/// Four vectors, whose corrections share their words, divide a turn.
+/// The corrections of four vectors share their words, so the elements of a group divide by four
+/// vectors.
 using FloatTag = hn::CappedTag<float, kUndoElements / 4>;
 template <class D>
 using BitsOf = hn::Vec<hn::RebindToUnsigned<D>>;
 
-/// What solves an update for its old values: the k of x + k x, which divides x by a factor.
+/// The coefficients of the inverse: x + k x divides x by a factor.
 struct Inverse {
   explicit Inverse(const AdamWCoefficients& c)
       : of_beta1(below(c.beta1)),
@@ -31,13 +32,14 @@ struct Inverse {
   float of_beta1, of_beta2, of_decay;
 
  private:
-  /// Moments come out 2 to 4 units in their last place too small, so that corrections lie about the
-  /// middle of 0 .. 6.
+  /// Makes inverted moments 2 to 4 units in the last place too small, so that corrections are near
+  /// the middle of 0 .. 6.
   static float below(double factor) { return static_cast<float>((1 - 2 * 0x1p-23) / factor - 1); }
 };
 
-/// About a moment before an update that added `share` and made it `now`, or a little less. A NaN
-/// gives itself, each time: `now`, a sum, is a quiet one, and a difference is its first operand's.
+/// Approximates the bits of the old moment, given the new moment `now` and the term `share` that
+/// the update added. The result is a little too small. A NaN results in the same NaN each time:
+/// `now` is a sum, so it is quiet, and a difference takes the NaN of its first operand.
 template <class D>
 HWY_INLINE BitsOf<D> invert_moment(D d, hn::Vec<D> now, hn::Vec<D> share, float of_beta) {
   const hn::RebindToUnsigned<D> du;
@@ -45,25 +47,26 @@ HWY_INLINE BitsOf<D> invert_moment(D d, hn::Vec<D> now, hn::Vec<D> share, float 
   return hn::BitCast(du, hn::MulAdd(decayed, hn::Set(d, of_beta), decayed));
 }
 
-/// About a master's bits before an update that made it `now` by way of `step`, less 1, so that
-/// corrections of -1 .. 1 are 0 .. 2.
+/// Approximates the bits of the old master, minus 1, so that corrections of -1 .. 1 become 0 .. 2.
+/// `now`: the new master; `step`: the part of its change that comes from the moments.
 template <class D>
 HWY_INLINE BitsOf<D> invert_master(D d, hn::Vec<D> now, hn::Vec<D> step, const Inverse& inverse) {
   const hn::RebindToUnsigned<D> du;
-  // The change, small beside the parameter, is put together first and rounds less.
+  // The change is small compared to the parameter. It is added up first, so it is rounded less.
   const auto change = hn::MulAdd(hn::Add(now, step), hn::Set(d, inverse.of_decay), step);
   return hn::Sub(hn::BitCast(du, hn::Add(now, change)), hn::Set(du, 1));
 }
 
-// What a correction is where it is none: the old bits are an outlier.
+// These values mark an outlier instead of a correction.
 constexpr uint32_t kMomentOutlier = 7;
 constexpr uint32_t kMasterOutlier = 3;
 
 template <class D>
 using MaskOf = hn::Mask<hn::RebindToUnsigned<D>>;
 
-/// The correction or, where that does not fit, `mark`: then the old bits are appended. Without a
-/// branch: momenta outlier in every third vector, at random. REQUIRES: room for a vector.
+/// Returns the corrections. Where a correction does not fit, returns `mark` and appends the old
+/// bits to the outliers. There is no branch, because every third vector of momenta has an outlier,
+/// at random. REQUIRES: room for a whole vector of outliers.
 template <class D>
 HWY_INLINE BitsOf<D> outlier(D, BitsOf<D> correction, uint32_t mark, BitsOf<D> old,
                              uint32_t*& outliers) {
@@ -75,7 +78,8 @@ HWY_INLINE BitsOf<D> outlier(D, BitsOf<D> correction, uint32_t mark, BitsOf<D> o
   uint32_t* const at = outliers;
   outliers += count;
   if constexpr (hn::MaxLanes(D()) == 16) {
-    // Mostly few leave, and 16 lanes would cross a line of the cache nearly every time.
+    // A vector mostly has few outliers, and a store of 16 elements would nearly always cross a
+    // cache line.
     hn::StoreU(hn::LowerHalf(hn::LowerHalf(leaving)), hn::Full128<uint32_t>(), at);
     if (HWY_LIKELY(count <= 4)) return marked;
   }
@@ -83,9 +87,9 @@ HWY_INLINE BitsOf<D> outlier(D, BitsOf<D> correction, uint32_t mark, BitsOf<D> o
   return marked;
 }
 
-// Corrections lead from the inverse, `about`, to the old bits.
+// A correction is the difference between the old bits and the inverse (`about`).
 
-/// Corrections of four variances, which mostly fit.
+/// Marks the outliers of four vectors of variances. Mostly all corrections fit.
 template <class D>
 HWY_INLINE void correct_variances(D, const BitsOf<D> (&old)[4], BitsOf<D> (&v)[4],
                                   uint32_t*& outliers) {
@@ -96,9 +100,9 @@ HWY_INLINE void correct_variances(D, const BitsOf<D> (&old)[4], BitsOf<D> (&v)[4
   for (int k = 0; k < 4; ++k) v[k] = outlier(D(), v[k], kMomentOutlier, old[k], outliers);
 }
 
-/// Adds those of four masters to `words`, each to a byte's upper two bits. Where a new master is a
-/// NaN the old one outliers: of two NaNs, it and the step, a sum may have either's bits, and bf16
-/// keeps no lower half of one.
+/// Adds the corrections of four vectors of masters to `words`, each to the upper two bits of a
+/// byte. If a new master is a NaN, the old master is an outlier: a sum of two NaNs may have the
+/// bits of either, and bf16 keeps no lower half of a NaN.
 template <class D>
 HWY_INLINE BitsOf<D> correct_masters(D d, const BitsOf<D> (&old)[4], const BitsOf<D> (&about)[4],
                                      const hn::Vec<D> (&now)[4], BitsOf<D> words,
@@ -121,11 +125,11 @@ HWY_INLINE BitsOf<D> correct_masters(D d, const BitsOf<D> (&old)[4], const BitsO
                  hn::ShiftLeft<14>(p[2]), hn::ShiftLeft<6>(p[3]));
 }
 
-/// `about`, with the next of the words in every lane that is outlierd.
+/// Returns `about` with the next of `words` in each vector element that is an outlier.
 template <class D>
 HWY_INLINE BitsOf<D> expand(D, BitsOf<D> about, MaskOf<D> outlierd, const uint32_t* words) {
   const hn::RebindToUnsigned<D> du;
-  // The library has no such operation. Better targets have smaller numbers.
+  // Highway has no such operation. Wider instruction sets have smaller numbers.
 #if HWY_TARGET <= HWY_AVX3
   return BitsOf<D>{_mm512_mask_expand_epi32(about.raw, outlierd.raw, hn::LoadU(du, words).raw)};
 #else
@@ -141,7 +145,8 @@ HWY_INLINE BitsOf<D> expand(D, BitsOf<D> about, MaskOf<D> outlierd, const uint32
 #endif
 }
 
-/// The old bits: `about` corrected or, where that is marked, the next outliers.
+/// Returns the old bits: `about` plus the correction or, if the correction is `mark`, the next
+/// outlier.
 template <class D>
 HWY_INLINE BitsOf<D> corrected(D d, BitsOf<D> about, BitsOf<D> correction, uint32_t mark,
                                const uint32_t*& outliers) {
@@ -152,7 +157,7 @@ HWY_INLINE BitsOf<D> corrected(D d, BitsOf<D> about, BitsOf<D> correction, uint3
   return old;
 }
 
-// Masters of any bits: store_master() would make a NaN quiet.
+// Store masters with any bits. store_master() would make a NaN quiet.
 
 template <class D>
 HWY_INLINE void store_master_bits(D, BitsOf<D> master, float* weight, int16_t*) {

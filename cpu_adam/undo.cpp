@@ -17,7 +17,7 @@ AdamWCoefficients coefficients_of(const AdamWStep& step, const AdamWRange& run) 
   return adamw_coefficients(step, run.decay_factor, run.learning_rate_factor);
 }
 
-/// Updates a task as far as there is room.
+/// Updates the elements of a task until the log is full.
 void update_task(const Planes& planes, std::span<const AdamWRange> runs, const UndoTasks& tasks,
                  int64_t begin, int64_t end) {
   UndoTask& task = tasks.task(begin / kUpdateTaskElements);
@@ -34,7 +34,7 @@ void update_task(const Planes& planes, std::span<const AdamWRange> runs, const U
   task.num_outliers = outliers.num_outliers();
 }
 
-/// Undoes what the tasks of the log updated. With `step`, makes that update in its place.
+/// Rolls back the updates of all tasks of the log. With `step`, updates with `step` instead.
 void undo_tasks(ThreadTeam& team, const Planes& planes, std::span<const AdamWRange> runs,
                 UndoLog& log, const std::optional<AdamWStep>& step) {
   const UndoTasks tasks(log);
@@ -66,7 +66,7 @@ bool update_with_log(ThreadTeam& team, const Planes& planes, int64_t n,
   check_update(planes, n, runs, step);
   EBB_CHECK(
       std::ranges::all_of(runs, [](const AdamWRange& r) { return r.first % kUndoElements == 0; }),
-      "runs that are logged begin at multiples of 64 elements");
+      "runs with an undo log must begin at multiples of 64 elements");
   UndoTasks tasks(log);
   if (!tasks.begin(n, step)) return false;
   for_each_task(team, n, [&](int64_t begin, int64_t end) {

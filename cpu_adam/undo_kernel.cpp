@@ -17,11 +17,12 @@ HWY_BEFORE_NAMESPACE();
 namespace ebb {
 namespace HWY_NAMESPACE {
 
-// A turn takes its moments first, then its masters: what corrects a moment does not wait for a root
-// and a quotient, and what waits for them is less. Either prefetches its own planes of the turn at
-// `next`, past the end too, where mostly another task begins.
+// A group is kUndoElements elements. A group computes first its moments, then its masters: the
+// corrections of moments do not need the square root and the quotient, so less code waits for
+// these. Both parts prefetch their own planes of the group at `next`, also beyond the end of the
+// task, where mostly another task begins.
 
-// Four vectors at a time, whose bytes share their words.
+// Each function processes four vectors, whose corrections share their words.
 
 template <class D, class W, class G>
 HWY_INLINE BitsOf<D> update_moments(D d, const View<W, G>& at, int64_t i,
@@ -70,7 +71,7 @@ HWY_INLINE BitsOf<D> update_masters(D d, const View<W, G>& at, int64_t i,
   return correct_masters(d, old, about, now, words, outliers);
 }
 
-// The log goes past the caches, as it is read much later, if at all.
+// The log is read much later or never, so it is written past the caches.
 template <class W, class G>
 HWY_INLINE void update_group(const View<W, G>& at, int64_t i, int64_t next,
                              const AdamWCoefficients& c, const Inverse& inverse, uint8_t* log,
@@ -163,8 +164,7 @@ HWY_INLINE void undo_group(const View<W, G>& at, int64_t i, int64_t next,
   }
 }
 
-/// Less than a turn of elements, in memory of its own where a whole turn can be worked on. What
-/// fills it up is zeros.
+/// A copy of fewer elements than a group, filled up with zeros to a whole group.
 template <class W, class G>
 struct PartOfGroup {
   W weight[kUndoElements] = {};
@@ -191,8 +191,8 @@ struct PartOfGroup {
   }
 };
 
-// The turns of [0, end). Not inlined: a turn is much code, compiled for every type and instruction
-// set, and the part of a turn at the end takes the same.
+// Process the groups of [0, end). Not inlined: a group is much code, which is compiled for every
+// type and instruction set, and the partial group at the end uses the same code.
 
 template <class W, class G>
 HWY_NOINLINE void undo_groups(View<W, G> at, int64_t end, AdamWCoefficients c, Inverse inverse,
@@ -207,7 +207,8 @@ HWY_NOINLINE void undo_groups(View<W, G> at, int64_t end, AdamWCoefficients c, I
   }
 }
 
-/// Updates with a log, as far as the outliers find room: returns where that ends.
+/// Updates with a log until the outliers do not fit any more. Returns the end of the updated
+/// elements.
 template <class W, class G>
 HWY_NOINLINE int64_t update_groups(View<W, G> at, int64_t end, AdamWCoefficients c, Inverse inverse,
                                    uint8_t* log, OutlierWriter& outliers) {

@@ -9,13 +9,14 @@
 
 namespace ebb {
 
-/// Updates elements [0, n) of the planes, whose corrections begin at `log`, aligned to 64 bytes, up
-/// to the first kUndoElements whose outliers may find no room: returns how many elements were
-/// updated.
+/// Updates elements [0, n) of the planes and writes their corrections to `log`, which is aligned to
+/// 64 bytes. Stops before the first kUndoElements elements whose outliers may not fit. Returns the
+/// number of updated elements.
 int64_t update_range_with_log(const Planes& planes, int64_t n, const AdamWCoefficients& c,
                               uint8_t* log, OutlierWriter& outliers);
 
-/// Takes the update with `c` of elements [0, n) back, and makes that with `instead`, if given.
+/// Rolls back the update of elements [0, n) with `c`. If `instead` is not null, then updates with
+/// it.
 void undo_range(const Planes& planes, int64_t n, const AdamWCoefficients& c,
                 const AdamWCoefficients* instead, const uint8_t* log, OutlierReader& outliers);
 

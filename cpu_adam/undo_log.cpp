@@ -21,11 +21,11 @@ size_t bytes_of_corrections(int64_t n) {
 
 }  // namespace
 
-static_assert(sizeof(UndoTask) == 24);  // as undo_log_bytes() counts
+static_assert(sizeof(UndoTask) == 24);  // undo_log_bytes() assumes this size
 
 UndoLog::UndoLog(std::span<std::byte> memory) : memory_(memory) {
   EBB_CHECK(reinterpret_cast<uintptr_t>(memory.data()) % kAlignment == 0,
-            "a log begins at a multiple of 64 bytes");
+            "the memory of a log must begin at a multiple of 64 bytes");
 }
 
 const AdamWStep& UndoLog::step() const {

@@ -1,19 +1,20 @@
-// What makes an update's inverse exact to the bit: for every element a byte of corrections,
-// bits(old) - bits(inverse) modulo 2^32: of the momentum in bits 0 - 2, of the variance in bits
-// 3 - 5 (0 .. 6 each), of the master in bits 6 - 7 (0 .. 2). Where one does not fit, all its bits
-// are set, and the old 32 bits themselves are an outlier.
+// The undo log, which makes the inverse of an update exact to the bit. Each element has a byte of
+// corrections, bits(old) - bits(inverse) modulo 2^32: that of the momentum in bits 0 - 2, of the
+// variance in bits 3 - 5 (0 .. 6 each), and of the master in bits 6 - 7 (0 .. 2). If a correction
+// does not fit, all its bits are set, and the old 32 bits are stored as an outlier.
 //
-// The memory is the caller's. It holds the corrections, then for each task of kUpdateTaskElements
-// elements where it stands, then blocks of outliers, which tasks take from one pool as they need
-// them. So whether an update fits depends on its values and the instruction set, not on threads. Of
-// four vectors, word j has the bytes of each one's element j, from the upper end down. Of 64
-// elements outliers are in the order of the vectors, of each four the momenta's, then the
-// variances', and behind all of these the masters'.
+// The caller owns the memory. It contains the corrections, then one UndoTask for each task of
+// kUpdateTaskElements elements, then the blocks of outliers. Tasks take blocks from this pool when
+// they need them, so whether an update fits depends on the values and the instruction set, not on
+// threads. Order of the corrections: for each four vectors, word j contains the bytes of element j
+// of the four vectors, from the highest byte down. Order of the outliers of 64 elements: for each
+// four vectors those of the momenta, then those of the variances; after all of these, those of the
+// masters.
 //
-// A log belongs to the process that wrote it, and keeps the update's step (t, rate, scale) until it
-// is undone or dropped.
+// Only the process that wrote a log can use it. The log keeps the step of the update (t, rate,
+// scale) until the update is undone or dropped.
 //
-// Thread-safety: one thread at a time; undo.h's functions and loops share it among their threads.
+// Thread-safety: one thread at a time; the functions of undo.h share the log among their threads.
 #pragma once
 
 #include <atomic>
@@ -32,14 +33,14 @@ class UndoLog {
   UndoLog(const UndoLog&) = delete;
   UndoLog& operator=(const UndoLog&) = delete;
 
-  /// Does it hold an update that can be undone?
+  /// Whether the log contains an update that can be undone.
   bool is_full() const { return is_full_; }
-  /// What the update was made with. REQUIRES: is_full().
+  /// The step of the update. REQUIRES: is_full().
   const AdamWStep& step() const;
-  /// Forgets the update: it stands.
+  /// Commits the update: it can no longer be undone.
   void drop() { is_full_ = false; }
 
-  // Of the last update, if it fitted.
+  // Sizes of the last update, if it fitted.
   int64_t num_outliers() const { return num_outliers_; }
   size_t used_bytes() const;
 
@@ -49,7 +50,7 @@ class UndoLog {
   bool is_full_ = false;
   int64_t n_ = 0;
   AdamWStep step_;
-  uint32_t num_blocks_ = 0;  // of outliers, that there are
+  uint32_t num_blocks_ = 0;  // all blocks of outliers
   std::atomic<uint32_t> num_taken_ = 0;
   int64_t num_outliers_ = 0;
 };

@@ -1,12 +1,13 @@
-// A task's outliers: blocks of a pool, chained; private to this folder. Word 0 of a block is the
-// number of the next one.
+// The outliers of a task, in a chain of blocks from a pool; private to this folder. Word 0 of a
+// block is the number of the next block.
 //
-// A turn's outliers, of kUndoElements, lie in one block: it begins the next one where what is left
-// might not hold them, and the reader decides alike. So nothing is copied: a load that spans
-// several fresh stores waits until they are in the cache, which they reach behind the planes'
-// stores.
+// All outliers of a group of kUndoElements elements are in one block. If they might not fit in the
+// current block, the group begins the next block; the reader decides in the same way. So outliers
+// are written in place and never copied: a load that spans several recent stores would wait until
+// the stores, and the stores of the planes before them, have reached the cache.
 //
-// Thread-safety: each of these is one thread's; the pool's counter is all that they share.
+// Thread-safety: only one thread uses a writer or a reader. Writers share only the counter of the
+// pool.
 #pragma once
 
 #include <atomic>
@@ -29,12 +30,12 @@ class OutlierWriter {
     *link_ = kNoOutlierBlock;
   }
 
-  /// Where a turn's outliers belong; null where no block is free.
+  /// Returns where to write the outliers of the next group; null if no block is free.
   [[nodiscard]] uint32_t* begin_group() {
     if (end_ - at_ < kMostOutliersTogether && !enter_next()) return nullptr;
     return at_;
   }
-  /// Behind the turn's last.
+  /// `end`: the end of the outliers of the group.
   void end_group(uint32_t* end) {
     num_outliers_ += end - at_;
     at_ = end;
@@ -57,7 +58,7 @@ class OutlierWriter {
   uint32_t* blocks_;
   uint32_t num_blocks_;
   std::atomic<uint32_t>& num_taken_;
-  uint32_t* link_;  // where the number of the next block belongs
+  uint32_t* link_;  // where to write the number of the next block
   uint32_t* at_ = nullptr;
   uint32_t* end_ = nullptr;
   int64_t num_outliers_ = 0;
@@ -67,7 +68,7 @@ class OutlierReader {
  public:
   OutlierReader(const uint32_t* blocks, uint32_t first) : blocks_(blocks), next_block_(first) {}
 
-  /// The turn's outliers. What lies behind the last of them is any.
+  /// Returns the outliers of the next group. The words after the last outlier are undefined.
   const uint32_t* begin_group() {
     if (end_ - at_ < kMostOutliersTogether) enter_next();
     return at_;

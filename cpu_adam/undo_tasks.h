@@ -1,4 +1,4 @@
-// How a log's memory is laid out, and who writes where; private to this folder.
+// The layout of the memory of an undo log, and the access of tasks to it; private to this folder.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace ebb {
 
-/// Where a task stands.
+/// The progress of a task.
 struct UndoTask {
   int64_t end = 0;  ///< elements before it are updated
   int64_t num_outliers = 0;
@@ -20,11 +20,12 @@ class UndoTasks {
  public:
   explicit UndoTasks(UndoLog& log) : log_(log) {}
 
-  /// For n elements, none of them updated; false where not even corrections have room.
+  /// Prepares the log for an update of n elements. Returns false if even the corrections do not
+  /// fit.
   [[nodiscard]] bool begin(int64_t n, const AdamWStep& step);
-  /// Had every outlier so far a place?
+  /// Whether all outliers so far fitted.
   bool has_room() const { return log_.num_taken_ <= log_.num_blocks_; }
-  /// All of them are updated.
+  /// Marks the log as full: all elements are updated.
   void fill();
 
   int64_t num_elements() const { return log_.n_; }

@@ -28,13 +28,13 @@ std::string vendor_of(const Registers& r) {
   return {name.data(), name.size()};
 }
 
-/// A row for each processor on which the dot product was measured to be faster than widening.
+/// The processors on which the dot product was measured to be faster than widening.
 struct Measured {
   std::string_view vendor;
   int family;
 };
 constexpr Measured kDotIsFaster[] = {
-    {"AuthenticAMD", 25},  // Zen 4, alone of its family in having the instruction
+    {"AuthenticAMD", 25},  // Zen 4; no other model of this family has the instruction
     {"AuthenticAMD", 26},  // Zen 5
 };
 

@@ -1,8 +1,8 @@
 // How the host multiplies matrices of bf16. Pure functions, thread-safe.
 //
-// Either way sums are fp32. The choice is part of a result's bits, so it is never made by timing: a
-// fixed table over processors says which way is faster, docs/decisions.md has the measurements, and
-// the user may choose.
+// Sums are fp32 in both arithmetics. The choice changes the bits of results, so it never depends on
+// a timing: a fixed table of processors names the faster arithmetic (docs/decisions.md has the
+// measurements), and the user can override it.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ enum class Arithmetic : uint8_t {
 
 std::string_view name_of(Arithmetic arithmetic);  ///< "fp32", "bf16-dot"
 
-/// What the table looks at.
+/// The properties by which the table selects an arithmetic.
 struct Processor {
   std::string vendor;  ///< "AuthenticAMD"
   int family = 0;
@@ -28,10 +28,11 @@ struct Processor {
 };
 Processor this_processor();
 
-/// The faster way where it was measured, fp32 elsewhere.
+/// Returns the faster arithmetic for a processor that was measured, and Fp32 for all others.
 Arithmetic preferred_arithmetic(const Processor& processor);
 
-/// What was asked for, or what is preferred. Throws ConfigError where this processor cannot do it.
+/// Returns the requested arithmetic, or the preferred one if none is requested. Throws ConfigError
+/// if this processor does not support it.
 Arithmetic choose_arithmetic(std::optional<Arithmetic> asked, const Processor& processor);
 
 }  // namespace ebb

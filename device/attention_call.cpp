@@ -68,7 +68,8 @@ Cost check_attention_forward(const Tensor& out, const Tensor& log_sum_exp, const
           .name = "attention_forward"};
 }
 
-/// How much of the cache there is only its positions say: as if it were full.
+/// The number of cached tokens is known only when the kernel runs, so the cost is that of a full
+/// cache.
 Cost check_attention_cached(const Tensor& out, const Tensor& qkv, const Tensor& cache,
                             const Tensor& positions, const AttentionShape& shape,
                             AttentionOperands* operands) {

@@ -1,7 +1,7 @@
-// One call of attention, described once for every backend: its sizes, its operands, and where the
-// columns of each head are.
+// Describes one call of attention for all backends: its sizes, its operands, and the positions of
+// the columns of each head.
 //
-// Pure functions. Throw LogicError where shapes or types are not those of device/kernels.h.
+// Pure functions. They throw LogicError if shapes or types are not those of device/kernels.h.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct AttentionOperands {
   const int32_t* document_starts = nullptr;  // (batch, num_tokens) or null
   const void* qkv = nullptr;
   void* out = nullptr;           // read by backward
-  float* log_sum_exp = nullptr;  // null: not asked for
+  float* log_sum_exp = nullptr;  // null: not requested
   void* cache = nullptr;         // (batch, capacity, 2 NKV D): keys and values; null: those of qkv
   int64_t capacity = 0;
   const int32_t* positions = nullptr;  // with a cache: (batch, num_tokens)
@@ -30,14 +30,15 @@ struct AttentionOperands {
 
   int64_t channels() const { return num_heads * head_size; }
   int64_t qkv_columns() const { return (num_heads + 2 * num_kv_heads) * head_size; }
-  /// Query heads that share one of keys and values.
+  /// The number of query heads that share one head of keys and values.
   int64_t group_size() const { return num_heads / num_kv_heads; }
-  /// The first column of qkv with queries (part 0), keys (1) or values (2) for a query head.
+  /// The first column of qkv that holds the queries (part 0), keys (1) or values (2) of a query
+  /// head.
   int64_t column_of(int64_t part, int64_t head) const {
     const int64_t kv_head = num_heads + (part - 1) * num_kv_heads + head / group_size();
     return (part == 0 ? head : kv_head) * head_size;
   }
-  // Where keys and values lie: in rows of qkv, or of the cache.
+  // Keys and values are in rows of qkv, or in rows of the cache if there is one.
   const void* keys() const { return cache != nullptr ? cache : qkv; }
   int64_t key_columns() const {
     return cache != nullptr ? 2 * num_kv_heads * head_size : qkv_columns();
@@ -46,19 +47,20 @@ struct AttentionOperands {
     return column_of(part, head) - (cache != nullptr ? channels() : 0);
   }
   int64_t key_rows() const { return cache != nullptr ? capacity : num_tokens; }
-  /// That a row of the batch has so far.
+  /// The number of keys that row b of the batch has so far.
   int64_t num_keys(int64_t b) const {
     return cache != nullptr ? positions[(b + 1) * num_tokens - 1] + 1 : num_tokens;
   }
-  /// Multiply-adds of the visible half of scores, for one of the tile products.
+  /// The floating-point operations of one matrix product over the visible scores.
   double product_flops() const;
 };
 
-/// Checks the tensors both directions share and describes them.
+/// Checks the tensors that forward and backward share, and returns their description.
 AttentionOperands describe_attention(const Tensor& qkv, const Tensor& out,
                                      const Tensor& log_sum_exp, const AttentionShape& shape);
 
-/// What the two directions ask of their tensors and cost on any device.
+/// Check all tensors of a forward or backward, fill in `operands`, and return the cost of the call,
+/// which is the same on every device.
 Cost check_attention_forward(const Tensor& out, const Tensor& log_sum_exp, const Tensor& qkv,
                              const AttentionShape& shape, AttentionOperands* operands);
 Cost check_attention_cached(const Tensor& out, const Tensor& qkv, const Tensor& cache,

@@ -1,6 +1,7 @@
-// What each backend gives to the rest of Ebb. Callers use create_device(), which calls these.
+// The functions that each backend provides. Callers use create_device(), which calls these
+// functions.
 //
-// The CUDA functions are defined in cuda/ where the toolkit was found, and in cuda_stub.cpp
+// The CUDA functions are defined in cuda/ if the build found the CUDA toolkit, and in cuda_stub.cpp
 // otherwise. Thread-safe.
 #pragma once
 
@@ -17,18 +18,20 @@ class ThreadTeam;  // system/thread_team.h
 
 std::unique_ptr<Device> create_host_device(const DeviceOptions& options);
 std::unique_ptr<Device> create_sim_device(const DeviceOptions& options);
-/// Throws ConfigError where this build or this machine has no CUDA device to train on.
+/// Throws ConfigError if this build has no CUDA backend or this machine has no usable CUDA device.
 std::unique_ptr<Device> create_cuda_device(const DeviceOptions& options);
 
-/// The kernels of the host backend. `team` and `workspace` must outlive them; each object serves
-/// one compute stream. A kernel checks its arguments, submits one function with Stream::submit, and
-/// states its cost, so that the same object serves the simulated device, which runs nothing.
-/// REQUIRES: this processor supports `arithmetic`, if the kernels are to run.
+/// The kernels of the host backend. `team` and `workspace` must outlive them. Each object serves
+/// one compute stream. A kernel checks its arguments and submits one function together with its
+/// cost (Stream::submit). So the same object also serves the simulated device, which does not run
+/// the function. REQUIRES: this processor supports `arithmetic`, unless the kernels are only
+/// counted.
 std::unique_ptr<Kernels> create_host_kernels(ThreadTeam& team, const Workspace& workspace,
                                              Arithmetic arithmetic);
 
-/// Kernels that only count what those of a CUDA device would take, for plans that are made without
-/// one. Null where this build has no CUDA backend. `attention`: cuDNN's may take more workspace.
+/// Returns kernels that only count the cost and the workspace of the kernels of a CUDA device, for
+/// plans that are made without such a device. Returns null if this build has no CUDA backend.
+/// `attention`: the kernels of cuDNN may need more workspace.
 std::unique_ptr<Kernels> create_counting_cuda_kernels(AttentionKernels attention);
 
 }  // namespace ebb

@@ -1,4 +1,4 @@
-// What a device may hold, and the injector that makes its operations fail on purpose.
+// The memory budget of a device, and the fault injector of tests, which makes its operations fail.
 //
 // Thread-safety: every method may be called from any thread.
 #pragma once
@@ -18,7 +18,8 @@ class Budget {
  public:
   explicit Budget(size_t limit_bytes) : limit_bytes_(limit_bytes) {}
 
-  /// Throws OutOfMemory with the numbers where the limit would be passed; nothing is taken then.
+  /// Adds `bytes` to the used bytes. Throws OutOfMemory with the numbers and adds nothing if the
+  /// sum would exceed the limit.
   void take(size_t bytes, std::string_view tag);
   void give_back(size_t bytes) noexcept;
 
@@ -33,15 +34,15 @@ class Budget {
   size_t peak_bytes_ = 0;
 };
 
-/// Asks DeviceOptions::fault, one question at a time, so that the n-th question is well defined.
+/// Calls DeviceOptions::fault. A mutex allows one call at a time, so the n-th call is well defined.
 class Faults {
  public:
   explicit Faults(std::function<bool(FaultSite)> ask) : ask_(std::move(ask)) {}
 
-  /// Throw DeviceError where this copy, or launch, is to fail.
+  /// Throw DeviceError if this copy or this launch is to fail.
   void check_copy(size_t bytes);
   void check_launch(std::string_view name);
-  /// Throws OutOfMemory where this allocation is to fail.
+  /// Throws OutOfMemory if this allocation is to fail.
   void check_allocation(std::string_view kind, size_t bytes, const Budget& budget,
                         std::string_view tag);
 

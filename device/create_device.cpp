@@ -8,14 +8,16 @@ namespace {
 void check_emulation(const DeviceOptions& options) {
   if (!options.emulate_compute) return;
   if (options.kind != DeviceKind::Host) {
-    throw ConfigError("only the host device can pretend to compute at other rates");
+    throw ConfigError("only the host device supports emulated compute");
   }
   if (!(options.emulate_compute->flops_per_s > 0) || !(options.emulate_compute->bytes_per_s >= 0)) {
     throw ConfigError(
         "the rates of emulated compute must be above 0 FLOP/s, and 0 bytes/s (no limit) or more");
   }
   if (options.poison) {
-    throw ConfigError("kernels that compute nothing would hand on the poison: pretend without it");
+    throw ConfigError(
+        "poison cannot be used with emulated compute: kernels that compute nothing do not "
+        "overwrite it");
   }
 }
 

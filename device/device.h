@@ -1,11 +1,12 @@
 // A device: memory with a budget, blocks that can be mapped at stable addresses, streams, events,
 // kernels.
 //
-// Three kinds: host (reference backend), sim (no memory, no compute: counts), cuda. Callers never
-// include a backend's header; create_device() is all they need.
+// There are three kinds: host is the reference backend, sim only counts and has neither memory nor
+// compute, cuda is a GPU. Callers include no header of a backend; they call create_device().
 //
-// Thread-safety: every method may be called from any thread. Memory is taken before step 0:
-// allocate() and create_blocks() throw OutOfMemory where the budget would be exceeded, exactly.
+// Thread-safety: every method may be called from any thread. All memory is allocated before step 0.
+// allocate() and create_blocks() throw OutOfMemory if the allocation would exceed the budget; the
+// budget is exact to the byte.
 #pragma once
 
 #include <cstddef>
@@ -28,10 +29,10 @@ enum class DeviceKind : uint8_t { Host, Sim, Cuda };
 
 enum class MemoryKind : uint8_t {
   Device,    ///< counts against the device's budget
-  Pinned,    ///< host memory that copies may touch asynchronously
+  Pinned,    ///< host memory that asynchronous copies can access
   Pageable,  ///< host memory
-  /// Host memory that copies alone touch, asynchronously: pinned from its beginning as far as that
-  /// may be, and beyond through a ring of pinned memory.
+  /// Host memory that only asynchronous copies access. As many bytes from its beginning as the
+  /// limit allows are pinned; copies of the other bytes pass through a ring of pinned memory.
   Home,
 };
 
@@ -63,16 +64,18 @@ class Buffer {
 
 /// Physical blocks of one size and the address ranges they are mapped into.
 ///
-/// A reserved range is addresses only: touching a page with no block under it faults. map() puts a
-/// block at a block-aligned place of a range, in place of whichever lies there. Its content is then
-/// undefined for what `user` is given from then on, the first stream to use the block there
-/// (poisoned where the device was told to); new work on it is submitted after map() has returned.
+/// A reserved range has addresses but no memory: an access to a page without a block faults. map()
+/// maps a block at a block-aligned address of a range and replaces the block that is mapped there.
+/// `user` is the first stream that uses the block at this address. For work submitted to `user`
+/// after map() the content of the block is undefined; with DeviceOptions::poison it is a NaN
+/// pattern. Submit new work on the block only after map() has returned.
 ///
-/// Some blocks keep their addresses: a block lies wherever it was mapped, until another comes
-/// there. They may be mapped ahead, while work at an address they had before is still to be done:
-/// the caller orders `user` behind that, and calls map() after the last work at *this* address is
-/// done, unless the block lies there already. All others move: the caller calls map() only after
-/// the last work on the block is done, too.
+/// If keep_addresses() is true, a block stays mapped at each of its addresses until another block
+/// is mapped there. Such a block can be mapped early, while work at its other addresses still runs.
+/// The caller makes `user` wait for that work. The caller calls map() after the last work at the
+/// new address is done, unless the block is mapped there already. If keep_addresses() is false,
+/// map() moves the block, so the caller calls map() only after the last work on the block is done
+/// as well.
 class Blocks {
  public:
   virtual ~Blocks() = default;
@@ -81,14 +84,14 @@ class Blocks {
   virtual std::byte* reserve(size_t bytes) = 0;
   virtual void map(uint32_t block, std::byte* address, Stream& user) = 0;
   virtual bool keep_addresses() const { return false; }
-  /// Of blocks that keep their addresses.
+  /// Whether the block is mapped at this address. Only for blocks that keep their addresses.
   virtual bool lies_at(uint32_t /*block*/, const std::byte* /*address*/) const { return false; }
   virtual size_t block_bytes() const = 0;
   virtual uint32_t num_blocks() const = 0;
 };
 
-/// Whose attention. A library's is faster, rounds weights and gradients of scores to 16 bits before
-/// they are multiplied, and takes more workspace.
+/// The origin of the attention kernels. Those of cuDNN are faster, round the weights and the
+/// gradients of scores to 16 bits before they multiply them, and need more workspace.
 enum class AttentionKernels : uint8_t { Ebb, Cudnn };
 
 struct DeviceInfo {
@@ -98,14 +101,14 @@ struct DeviceInfo {
   int num_threads = 1;          ///< host threads of kernels
   double load_bytes_per_s = 0;  ///< 0: not emulated or not measured
   double store_bytes_per_s = 0;
-  Arithmetic arithmetic = Arithmetic::Fp32;            ///< host: of bf16 matrices
-  AttentionKernels attention = AttentionKernels::Ebb;  ///< cuda; cuDNN's: where it has kernels
-  /// A rehearsal: kernels compute nothing, and take no cores, but the time they would at these
-  /// rates.
+  Arithmetic arithmetic = Arithmetic::Fp32;            ///< host: for bf16 matrix products
+  AttentionKernels attention = AttentionKernels::Ebb;  ///< cuda: cuDNN where it has kernels
+  /// Emulated compute: kernels compute nothing and use no cores, but take the time that a device
+  /// with these rates would take.
   std::optional<ComputeRates> emulate_compute = {};
 };
 
-/// A name for what a thread does, shown by a profiler: "forward attention", "load weights 7".
+/// The name of a range of work of a thread for a profiler: "forward attention", "load weights 7".
 struct RangeName {
   std::string_view what, name;
   int64_t number = -1;  ///< -1: the name has no number
@@ -118,37 +121,39 @@ class Device {
 
   virtual Buffer allocate(MemoryKind kind, size_t bytes, std::string_view tag) = 0;
   virtual std::unique_ptr<Blocks> create_blocks(size_t block_bytes, uint32_t num_blocks) = 0;
-  /// Scratch shared by all kernels of the compute stream; grows only here.
+  /// Allocates the scratch memory that all kernels of the compute stream share. Only this call
+  /// makes it grow.
   virtual void reserve_workspace(size_t bytes) = 0;
 
   virtual std::unique_ptr<Stream> create_stream(StreamKind role) = 0;
   virtual std::unique_ptr<Event> create_event() = 0;
   virtual Kernels& kernels() = 0;
-  /// Whether, from here on, the thread that makes a stream of a GPU wait for a host thread waits in
-  /// its place; at first it does not. For when kernels are new to the device: it loads them when
-  /// they are first launched, and may let all that it was given end before. And for when that host
-  /// thread may itself wait for what is yet to be submitted: that may come behind the stream's wait
-  /// in a queue that they share.
+  /// Sets whether a thread that makes a GPU stream wait for host work blocks itself until the host
+  /// work is done, instead of submitting the wait to the stream. Off at first. Set this while
+  /// kernels are launched for the first time: CUDA loads a kernel at its first launch, and the load
+  /// may wait until all submitted work is done. Set this also if the host work itself may wait for
+  /// GPU work that is submitted later: streams can share a hardware queue, in which the later work
+  /// would be stuck after the wait.
   virtual void block_submitting_thread(bool) noexcept {}
 
-  /// Bytes of MemoryKind::Device taken now (buffers, blocks, workspace), and the most there ever
-  /// were.
+  /// Allocated bytes of MemoryKind::Device (buffers, blocks, workspace): now, and the largest value
+  /// so far.
   virtual size_t used_bytes() const = 0;
   virtual size_t peak_bytes() const = 0;
-  /// Host memory that is pinned now; a device whose copies need none has none.
+  /// Bytes of host memory that are pinned now. 0 for a device whose copies need no pinned memory.
   virtual size_t pinned_bytes() const { return 0; }
-  /// Of MemoryKind::Home, what is not.
+  /// Bytes of MemoryKind::Home that are not pinned.
   virtual size_t staged_bytes() const { return 0; }
-  /// Some of that although the limit (DeviceOptions::pinned_bytes) would allow it: the driver does
-  /// not.
+  /// Whether the driver refused to pin bytes that the limit (DeviceOptions::pinned_bytes) allows.
   virtual bool pinning_refused() const { return false; }
-  /// Allocations of any kind since the device was made: must not change after set-up.
+  /// The number of allocations of any kind since the device was created. It must not change after
+  /// set-up.
   virtual uint64_t num_allocations() const = 0;
   /// Seconds on the clock that Event::time_s() uses.
   virtual double now_s() const = 0;
 
-  /// What the calling thread does, or submits, from here to its end_range(); ranges may lie in one
-  /// another. Shown where a profiler watches a device that has one, else it is nothing.
+  /// Names the work that the calling thread does or submits until the matching end_range(). Ranges
+  /// can be nested. A profiler of the device shows them; without a profiler they have no effect.
   virtual void begin_range(const RangeName&) noexcept {}
   virtual void end_range() noexcept {}
 
@@ -157,7 +162,7 @@ class Device {
   virtual void free(MemoryKind kind, std::byte* data, size_t bytes) noexcept = 0;
 };
 
-/// A range that ends with its scope.
+/// A profiler range from its construction to its destruction.
 class ProfiledRange {
  public:
   ProfiledRange(Device& device, const RangeName& name) : device_(device) {
@@ -178,30 +183,32 @@ struct DeviceOptions {
   DeviceKind kind = DeviceKind::Host;
   size_t memory_bytes = SIZE_MAX;  ///< budget for MemoryKind::Device
   int num_threads = 0;             ///< host kernels; 0: one per core this process may use
-  double load_bytes_per_s = 0;     ///< host: emulated link, 0 = as fast as memory
+  double load_bytes_per_s = 0;     ///< host: rate of the emulated link, 0 = as fast as memory
   double store_bytes_per_s = 0;
-  std::optional<Arithmetic> arithmetic = {};  ///< host: of bf16 matrices; none: the faster one
-  /// Host: pretends to be a device that computes at these rates. What kernels should have written
-  /// stays as it was: zeros, or what copies brought.
+  std::optional<Arithmetic> arithmetic = {};  ///< host: for bf16 products; none: the faster one
+  /// Host: emulated compute, at these rates. Kernels write nothing, so their outputs keep the old
+  /// bytes: zeros, or the bytes of the last copy.
   std::optional<ComputeRates> emulate_compute = {};
   bool poison = false;  ///< fill freed memory and blocks that are mapped with NaN patterns
   int cuda_index = 0;
-  /// Cuda; none: cuDNN's where it is found. Sim: counted; none: those that take more workspace.
+  /// Cuda: the kernels to use; none: those of cuDNN if it is found. Sim: the kernels to count;
+  /// none: those that need more workspace.
   std::optional<AttentionKernels> attention = {};
   size_t pinned_bytes = SIZE_MAX;  ///< cuda: host memory that may be pinned
-  /// Cuda: the most of a home that is pinned in one call; whole pages. Drivers refuse half a TiB
-  /// (docs/decisions.md).
+  /// Cuda: the largest part of a home that one call pins, in whole pages. Drivers refuse to pin
+  /// half a TiB at once (docs/decisions.md).
   size_t pinned_piece_bytes = size_t{64} << 30;
-  /// Sim: the kind of device whose kernels it counts; they differ in the workspace they ask for.
+  /// Sim: the kind of device whose kernels are counted. The kinds differ in the workspace of
+  /// kernels.
   DeviceKind counted_kind = DeviceKind::Host;
-  /// Tests: called at every allocation, copy and launch; true makes that one fail.
+  /// Tests: called at every allocation, copy and launch. If it returns true, the operation fails.
   std::function<bool(FaultSite)> fault = {};
 };
 
-/// Throws ConfigError where the kind is not built in or no such device is here.
+/// Throws ConfigError if this build does not contain the kind or this machine has no such device.
 std::unique_ptr<Device> create_device(const DeviceOptions& options = {});
 
-/// One line for each CUDA device found ("NVIDIA H200, 139 GiB, sm_90"), or why there is none.
+/// One line for each CUDA device ("NVIDIA H200, 139 GiB, sm_90"), or the reason why there is none.
 struct CudaProbe {
   std::vector<std::string> devices;
   std::string

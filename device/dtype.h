@@ -57,7 +57,7 @@ struct BF16 {
   }
 };
 
-/// Round to nearest, ties to even; NaN stays a quiet NaN. Used for activations and gradients.
+/// Rounds to nearest, ties to even. A NaN stays a quiet NaN. Used for activations and gradients.
 constexpr BF16::BF16(float value) {
   const uint32_t x = std::bit_cast<uint32_t>(value);
   if ((x & 0x7fffffffu) > 0x7f800000u) {
@@ -67,8 +67,8 @@ constexpr BF16::BF16(float value) {
   }
 }
 
-/// IEEE binary16. Exact, subnormals included, whatever the thread does with fp32 denormals: its
-/// smallest value is a normal fp32.
+/// IEEE binary16. Conversions are exact also for subnormals, even if the thread flushes fp32
+/// denormals to zero: the smallest value is a normal fp32.
 struct F16 {
   uint16_t bits = 0;
 
@@ -82,8 +82,8 @@ struct F16 {
   }
 };
 
-/// Round to nearest, ties to even; from 65520 on to Inf; NaN stays a quiet NaN with the upper part
-/// of its payload.
+/// Rounds to nearest, ties to even. Values from 65520 on become Inf. A NaN stays a quiet NaN with
+/// the upper part of its payload.
 constexpr F16::F16(float value) {
   const uint32_t x = std::bit_cast<uint32_t>(value);
   const uint32_t sign = x >> 16 & 0x8000u, magnitude = x & 0x7fffffffu;
@@ -147,7 +147,7 @@ constexpr DType dtype_of<int32_t>() {
   return DType::I32;
 }
 
-/// What f(float{}), f(BF16{}) or f(F16{}) gives. REQUIRES: is_float(type).
+/// Returns f(float{}), f(BF16{}) or f(F16{}). REQUIRES: is_float(type).
 template <class F>
 decltype(auto) with_float_type(DType type, const F& f) {
   if (type == DType::F32) return f(float{});

@@ -1,7 +1,7 @@
-// Errors of Ebb. Every message carries the numbers and the next thing to try.
+// The exceptions of Ebb. Every message contains the numbers and a suggestion.
 //
-// Exceptions are for what ends a run; expected outcomes are values. All of them derive from Error,
-// so a caller that only wants to report catches one type. Thread-safe (immutable values).
+// An exception ends the run; expected outcomes are return values. All exceptions derive from Error,
+// so a caller that only reports errors catches one type. Thread-safe (immutable values).
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A budget or the machine cannot hold what was asked for. Sizes are bytes.
+/// An allocation exceeds a budget or the memory of the machine. Sizes are bytes.
 class OutOfMemory : public Error {
  public:
   OutOfMemory(std::string kind, size_t requested, size_t used, size_t limit, std::string tag,
@@ -26,7 +26,7 @@ class OutOfMemory : public Error {
   size_t requested;
   size_t used;
   size_t limit;
-  std::string tag;  ///< what the bytes were for
+  std::string tag;  ///< the purpose of the bytes
 };
 
 /// A device operation failed: a copy, a launch, a lost device.
@@ -43,7 +43,7 @@ class IoError : public Error {
   int error_number;
 };
 
-/// A file's content is not what its format says.
+/// The content of a file violates its format.
 class FormatError : public Error {
  public:
   FormatError(std::string path, uint64_t offset, std::string_view what);
@@ -51,19 +51,19 @@ class FormatError : public Error {
   uint64_t offset;
 };
 
-/// A flag, a configuration or a shape that cannot work.
+/// A flag, a configuration or a shape is invalid.
 class ConfigError : public Error {
  public:
   using Error::Error;
 };
 
-/// The plan does not fit its budgets; the text says with which it would.
+/// No plan fits the budgets. The text names budgets with which a plan would fit.
 class PlanError : public ConfigError {
  public:
   using ConfigError::ConfigError;
 };
 
-/// Home is too small for all plans that were tried; the one that needs least there takes so much.
+/// The home is too small for all plans that were tried. `least_bytes` is the home of the smallest.
 class HomeTooSmall : public PlanError {
  public:
   HomeTooSmall(const std::string& message, size_t least_bytes)
@@ -74,13 +74,14 @@ class HomeTooSmall : public PlanError {
   size_t least_bytes_;
 };
 
-/// A gradient or a loss that is not a number, where the run cannot go on.
+/// A gradient or a loss is not finite, and the run cannot continue.
 class NumericError : public Error {
  public:
   using Error::Error;
 };
 
-/// A broken contract between parts of the program: a defect in Ebb or in the code that embeds it.
+/// A contract between parts of the program is broken: a defect in Ebb or in the code that embeds
+/// it.
 class LogicError : public Error {
  public:
   using Error::Error;

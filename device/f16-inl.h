@@ -1,6 +1,6 @@
-// fp16 in vectors, with the bits of F16 in device/dtype.h on every instruction set: include inside
-// a foreach_target source only. REQUIRES: rounding to nearest; flushing of denormals may be on or
-// off.
+// Conversions of vectors between fp16 and fp32. The results have the bits of F16 (device/dtype.h)
+// on every instruction set. Include this file only in a foreach_target source. REQUIRES: rounding
+// to nearest. Flushing of denormals may be on or off.
 #if defined(EBB_DEVICE_HOST_F16_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef EBB_DEVICE_HOST_F16_INL_H_
 #undef EBB_DEVICE_HOST_F16_INL_H_
@@ -16,7 +16,7 @@ namespace ebb {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET <= HWY_AVX2  // better targets have smaller numbers; from AVX2 on they have F16C
+#if HWY_TARGET <= HWY_AVX2  // wider instruction sets have smaller numbers; AVX2 has F16C
 
 template <class D>
 HWY_INLINE hn::Vec<D> load_f16(D d, const F16* from) {
@@ -32,7 +32,7 @@ HWY_INLINE void store_f16(D, hn::Vec<D> value, F16* to) {
   hn::StoreU(hn::BitCast(du16, hn::DemoteTo(df16, value)), du16, &to->bits);
 }
 
-#else  // the library's own conversions here truncate, and make numbers of Inf and NaN
+#else  // on these targets Highway's conversions truncate, and turn Inf and NaN into numbers
 
 template <class D>
 HWY_INLINE hn::Vec<D> load_f16(D d, const F16* from) {
@@ -46,7 +46,7 @@ HWY_INLINE hn::Vec<D> load_f16(D d, const F16* from) {
     return hn::RebindMask(du, hn::Lt(hn::BitCast(di, a), hn::Set(di, static_cast<int32_t>(b))));
   };
   const auto normal = hn::Add(magnitude, hn::Set(du, 112u << 23));
-  // 2^-14 with the fraction below it, less 2^-14: no operand and no result is a denormal fp32.
+  // Subtracts 2^-14 from 2^-14 plus the subnormal: no operand and no result is a denormal fp32.
   const auto with_leading_bit = hn::BitCast(d, hn::Add(magnitude, hn::Set(du, 113u << 23)));
   const auto subnormal = hn::BitCast(du, hn::Sub(with_leading_bit, hn::Set(d, 0x1p-14f)));
   const auto special = hn::Or(magnitude, hn::Set(du, 0x7f800000u));
@@ -69,7 +69,7 @@ HWY_INLINE void store_f16(D d, hn::Vec<D> value, F16* to) {
     return hn::RebindMask(du,
                           hn::Lt(hn::BitCast(di, magnitude), hn::Set(di, static_cast<int32_t>(b))));
   };
-  // Added to 1/2, a small value is rounded where the last bit of a subnormal stands.
+  // The sum of 1/2 and a small value is rounded at the last bit of an fp16 subnormal.
   const auto on_half = hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f));
   const auto subnormal = hn::Sub(hn::BitCast(du, on_half), hn::Set(du, 126u << 23));
   const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));

@@ -1,5 +1,5 @@
-// The label of what is not to be learned: such a row has no loss and no gradient. PyTorch's and
-// transformers' value, and so that of label files.
+// The label of rows that are ignored: such a row has no loss and no gradient. PyTorch, transformers
+// and label files use the same value.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// A callable of fixed size that never allocates: what streams queue and the tape records.
+// A callable of fixed size that never allocates. Streams queue such callables, and the tape records
+// them. As thread-safe as the callable.
 #pragma once
 
 #include <cstddef>

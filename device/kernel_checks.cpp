@@ -10,7 +10,7 @@ double product_flops(int64_t m, int64_t n, int64_t k) {
   return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
 }
 
-/// Outside of matrix products and attention.
+/// The cost of work outside of matrix products and attention.
 Cost vector_cost(double flops, double bytes, std::string_view name) {
   return {.flops = flops, .vector_flops = flops, .bytes = bytes, .name = name};
 }
@@ -43,7 +43,7 @@ void check_whole_rows(const Tensor& x, const Tensor& w, const Tensor& rstd, cons
             std::string(kernel) + ": x (N, C) of a float type, w (C) of the same, rstd (N) fp32");
 }
 
-/// Returns how many elements the heads have.
+/// Returns the number of elements of the heads.
 double check_heads(const Tensor& x, const Tensor& wq, const Tensor& wk, const Tensor& rstd,
                    const HeadCounts& heads, const char* kernel) {
   const int64_t n = x.rows(), width = wq.num_elements(), normed = heads.queries + heads.keys;

@@ -1,7 +1,8 @@
-// What every backend's kernels ask of their arguments (device/kernels.h), and what a call costs
-// wherever it runs: floating-point operations, bytes, name. Workspace is each backend's own.
+// The checks of the arguments of kernels (device/kernels.h) that all backends share. Each check
+// returns the cost of the call that does not depend on the backend: floating-point operations,
+// bytes and name. Each backend adds its own workspace.
 //
-// Pure functions. Throw LogicError where shapes or types are not those of the contract.
+// Pure functions. They throw LogicError if shapes or types violate the contract.
 #pragma once
 
 #include "device/kernels.h"
@@ -12,18 +13,18 @@ constexpr bool is_float(DType type) {
   return type == DType::F32 || type == DType::BF16 || type == DType::F16;
 }
 
-/// Bytes of all tensors: what a kernel that touches each once moves.
+/// The bytes of all tensors: the memory traffic of a kernel that accesses each tensor once.
 template <class... Tensors>
 double total_bytes(const Tensors&... tensors) {
   return (0.0 + ... + (tensors ? static_cast<double>(tensors.bytes()) : 0.0));
 }
 
-/// One type, and as many rows and columns.
+/// Whether both have the same type and the same numbers of rows and columns.
 inline bool same_matrix(const Tensor& a, const Tensor& b) {
   return a.dtype == b.dtype && a.rows() == b.rows() && a.columns() == b.columns();
 }
 
-/// A vector of n elements of this type: how biases, statistics and indices look.
+/// Whether t is a vector of n elements of this type, like biases, statistics and indices.
 inline bool is_vector(const Tensor& t, DType type, int64_t n) {
   return t && t.dtype == type && t.num_elements() == n;
 }

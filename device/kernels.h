@@ -1,12 +1,12 @@
-// The kernels a device offers: what the modules of a model are made of.
+// The interface of the kernels of a device. The modules of a model call these kernels.
 //
-// Every call is asynchronous on the stream it is given and reads its arguments when it runs, so the
-// memory must stay valid until then. Sums are fp32 or better. Results depend on values and shapes
-// only: not on threads, not on placement, not on what ran before. x, w, activations: fp32, bf16 or
-// fp16, all of one type in a call; statistics, losses and parameter gradients: fp32. T tokens in a
-// row, N rows, C channels.
+// Every call is asynchronous on its stream and reads its arguments when it runs, so the memory must
+// stay valid until then. Sums are fp32 or fp64. Results depend only on values and shapes: not on
+// the number of threads, on addresses or on earlier calls. x, w and activations are fp32, bf16 or
+// fp16, all of one type in a call. Statistics, losses and parameter gradients are fp32. Sizes: T
+// tokens in a row, N rows, C channels.
 //
-// Shapes are checked when called: LogicError. No call allocates.
+// Every call checks the shapes and throws LogicError if they do not match. No call allocates.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,19 @@
 
 namespace ebb {
 
-/// How a result meets what is there: a gradient's first contribution is stored, later ones are
-/// added. The contribution is always computed from zero in fp32 first, then added once.
+/// Whether a result is stored or added to the old value. The first contribution to a gradient is
+/// stored, later contributions are added. A contribution is always summed from zero in fp32 first,
+/// and then added once.
 enum class Write : uint8_t { Store, Add };
 
-/// GELU as GPT-2's tanh formula, or exactly, by the error function, as BERT's.
+/// GeluTanh is the tanh formula of GPT-2. Gelu is exact, by the error function, as in BERT.
 enum class Activation : uint8_t { GeluTanh, Relu, Gelu };
 
-/// Attention over packed samples: documents[i] is the position in the (B, T) batch at which token
-/// i's document starts, counted from the start of its row; null = each row is one document. (B, T)
-/// int32. Grouped queries: with fewer heads of keys and values than of queries, query head h reads
-/// key head h / (num_heads / num_kv_heads). The size D of a head follows from the tensors.
+/// The parameters of attention. `document_starts` (B, T) int32 is for packed samples: element i is
+/// the position at which the document of token i starts, counted from the start of its row; null:
+/// each row is one document. Grouped queries: if there are fewer heads of keys and values than of
+/// queries, query head h reads key head h / (num_heads / num_kv_heads). The size D of a head
+/// follows from the tensors.
 struct AttentionShape {
   int64_t num_heads = 1;
   bool causal = true;
@@ -42,22 +44,23 @@ struct AttentionShape {
   int64_t kv_heads() const { return num_kv_heads == 0 ? num_heads : num_kv_heads; }
 };
 
-/// Heads in rows of qkv: (NH + 2 NKV) D columns, queries, then keys, then values.
+/// The numbers of heads in a row of qkv. A row has (NH + 2 NKV) D columns: queries, then keys, then
+/// values.
 struct HeadCounts {
   int64_t queries = 1;
-  int64_t keys = 1;  ///< and as many values
+  int64_t keys = 1;  ///< there are as many heads of values
 };
 
-/// Which way rotary() turns: as the forward does, or a gradient back.
+/// The direction in which rotary() turns pairs. The backward turns the gradient back.
 enum class RotaryDirection : uint8_t { Forward, Backward };
 
-/// A slice of logits: its columns are classes first, first + 1, ... of num_classes.
+/// A slice of logits. Its columns are the classes first, first + 1, ... of num_classes.
 struct ClassSlice {
   int64_t first = 0;
   int64_t num_classes = 0;
 };
 
-/// The constants of an AdamW update (cpu_adam/adamw.h) as kernels use them.
+/// The coefficients of an AdamW update (cpu_adam/adamw.h), in the form that kernels use.
 struct AdamWCoefficients {
   float gradient_scale;
   float beta1;
@@ -74,8 +77,8 @@ struct AdamWCoefficients {
 /// n elements of each plane, on the device.
 struct AdamWPlanes {
   Tensor weight = {};       ///< fp32, bf16 or fp16
-  int16_t* low = nullptr;   ///< of bf16 weights: what rounding the fp32 master to them left
-  float* master = nullptr;  ///< of fp16 weights, which are these rounded
+  int16_t* low = nullptr;   ///< for bf16 weights: the low half
+  float* master = nullptr;  ///< for fp16 weights: the fp32 masters; weights are rounded masters
   Tensor momentum = {}, variance = {};  ///< fp32
   Tensor gradient = {};                 ///< fp32, bf16 or fp16
 };
@@ -86,17 +89,17 @@ class Kernels {
 
   // y (N, OC) = x (N, C) w^T + bias; w (OC, C); bias (OC) or empty.
   virtual void linear_forward(Stream&, Tensor y, Tensor x, Tensor w, Tensor bias) = 0;
-  // before (N, OC) = x w^T + bias, y = activation(before): of what `before` holds, or of the fp32
-  // that was rounded to it.
+  // before (N, OC) = x w^T + bias, y = activation(before). A backend may compute y from the rounded
+  // `before` or from its fp32 value.
   virtual void linear_activation_forward(Stream& stream, Tensor y, Tensor before, Tensor x,
                                          Tensor w, Tensor bias, Activation activation) {
     linear_forward(stream, before, x, w, bias);
     activation_forward(stream, y, before, activation);
   }
-  // dx (N, C) = dy (N, OC) w; dx of their type, or fp32.
+  // dx (N, C) = dy (N, OC) w. dx has the type of dy and w, or is fp32.
   virtual void linear_backward_input(Stream&, Tensor dx, Tensor dy, Tensor w, Write) = 0;
-  // dbefore (N, C) = (dy (N, OC) w) times the activation's slope at `before`, all of one type: back
-  // through a linear layer that took activation(before). dy w may be rounded on the way.
+  // dbefore (N, C) = (dy (N, OC) w) * activation'(before): the backward of a linear layer whose
+  // input is activation(before). All tensors have one type. dy w may be rounded before the product.
   virtual void activation_linear_backward(Stream& stream, Tensor dbefore, Tensor dy, Tensor w,
                                           Tensor before, Activation activation) {
     linear_backward_input(stream, dbefore, dy, w, Write::Store);
@@ -109,7 +112,7 @@ class Kernels {
   // y (N, C) = (x - mean) * rstd * w + b; mean, rstd (N) fp32.
   virtual void layer_norm_forward(Stream&, Tensor y, Tensor mean, Tensor rstd, Tensor x, Tensor w,
                                   Tensor b, float epsilon) = 0;
-  // dx as `dx_write` says; dw, db (C) fp32 as `parameter_write` says.
+  // dx is stored or added by `dx_write`; dw and db (C) fp32 by `parameter_write`.
   virtual void layer_norm_backward(Stream&, Tensor dx, Write dx_write, Tensor dw, Tensor db,
                                    Write parameter_write, Tensor dy, Tensor x, Tensor w,
                                    Tensor mean, Tensor rstd) = 0;
@@ -117,11 +120,11 @@ class Kernels {
   // y (N, C) = x * rstd * w; rstd (N) fp32 = 1 / sqrt(mean of x^2 + epsilon).
   virtual void rms_norm_forward(Stream&, Tensor y, Tensor rstd, Tensor x, Tensor w,
                                 float epsilon) = 0;
-  // dx as `dx_write` says; dw (C) fp32 as `parameter_write` says.
+  // dx is stored or added by `dx_write`; dw (C) fp32 by `parameter_write`.
   virtual void rms_norm_backward(Stream&, Tensor dx, Write dx_write, Tensor dw,
                                  Write parameter_write, Tensor dy, Tensor x, Tensor w,
                                  Tensor rstd) = 0;
-  // The same of each head of queries and keys in qkv (N, (NH + 2 NKV) D) by itself; values are
+  // RMS norm of each head of queries and keys in x (N, (NH + 2 NKV) D), separately. Values are
   // copied. wq, wk (D); rstd (N, NH + NKV) fp32.
   virtual void head_norm_forward(Stream&, Tensor y, Tensor rstd, Tensor x, Tensor wq, Tensor wk,
                                  HeadCounts, float epsilon) = 0;
@@ -131,8 +134,8 @@ class Kernels {
                                   Tensor rstd, HeadCounts) = 0;
 
   // table (N, D) fp32: factor * cos(position * frequency) for D / 2 frequencies, then factor * sin,
-  // from angles in fp64. positions (N) int32. The frequencies lie in host memory that stays valid
-  // until this has run.
+  // from angles in fp64. positions (N) int32. The frequencies are in host memory, which must stay
+  // valid until the kernel has run.
   virtual void rotary_table(Stream&, Tensor table, Tensor positions,
                             std::span<const double> frequencies, double factor) = 0;
   // In place: the first num_heads heads of D columns in x (N, C) are turned by table (N, D).
@@ -151,58 +154,61 @@ class Kernels {
   // y += x
   virtual void accumulate(Stream&, Tensor y, Tensor x) = 0;
   virtual void fill_zero(Stream&, Tensor y) = 0;
-  // In place: numbers of x (B, ...) are kept and multiplied, or become 0. Its gradient is the same
-  // of the gradient.
+  // In place: each element of x (B, ...) is kept and scaled, or becomes 0. The backward is the same
+  // operation on the gradient.
   virtual void dropout(Stream&, Tensor x, const Dropout&) = 0;
 
   // y (N, C) = wte[tokens[i]] + wpe[positions[i]]; tokens, positions (N) int32; wpe, positions may
   // be empty.
   virtual void embedding_forward(Stream&, Tensor y, Tensor tokens, Tensor positions, Tensor wte,
                                  Tensor wpe) = 0;
-  // dtable (V, C) fp32: row v = sum of dy rows whose index is v, in row order; other rows 0 (Store)
-  // or unchanged.
+  // dtable (V, C) fp32: row v is the sum of the rows of dy whose index is v, in row order. Rows
+  // without an index become 0 (Store) or stay unchanged (Add).
   virtual void embedding_backward(Stream&, Tensor dtable, Tensor dy, Tensor indices, Write) = 0;
 
   // out (B, T, NH D), log_sum_exp (B, NH, T) fp32 of qkv (B, T, (NH + 2 NKV) D): queries, keys,
-  // values side by side, heads inside each. Never stores T x T scores for all heads.
+  // values next to each other, each with its heads. Never stores T x T scores for all heads.
   virtual void attention_forward(Stream&, Tensor out, Tensor log_sum_exp, Tensor qkv,
                                  const AttentionShape&) = 0;
-  // The same of the newest tokens alone, causal: keys and values of qkv go into the cache (B, S,
-  // 2 NKV D), whose rows are positions, and queries see what lies there at positions up to their
-  // own. positions (B, T) int32 are consecutive in a row and below S. No documents.
+  // Causal attention of new tokens only. Keys and values of qkv are first written to the cache (B,
+  // S, 2 NKV D), in which rows are positions. Then each query reads the cache at all positions up
+  // to its own. positions (B, T) int32 are consecutive in a row and below S. Documents are not
+  // supported.
   virtual void attention_cached(Stream&, Tensor out, Tensor qkv, Tensor cache, Tensor positions,
                                 const AttentionShape&) = 0;
   virtual void attention_backward(Stream&, Tensor dqkv, Tensor dout, Tensor qkv, Tensor out,
                                   Tensor log_sum_exp, const AttentionShape&) = 0;
 
   // losses (N) fp32 = -log softmax(logits)[target], 0 where target == -100. With `gradient_scale`,
-  // logits become their own gradient: (softmax - onehot) * scale, 0 in ignored rows. logits (N, V),
-  // targets (N) int32.
+  // logits are replaced by their gradient: (softmax - onehot) * scale, 0 in ignored rows. logits
+  // (N, V), targets (N) int32.
   virtual void cross_entropy(Stream&, Tensor losses, Tensor logits, Tensor targets,
                              std::optional<float> gradient_scale) = 0;
-  // The same in slices of classes: once over all for the losses, once more for the gradient.
-  // logits (N, S) are those of `slice`; statistics (N, 3) fp32: a row's greatest logit, the sum of
-  // e^(logit - greatest), the logit of its target, over the slices so far. Slices come in order:
-  // the first begins, the last writes losses (N) fp32.
+  // Cross entropy in slices of classes: one pass over all slices computes the losses, a second pass
+  // the gradient. logits (N, S) are those of `slice`. statistics (N, 3) fp32 cover the slices so
+  // far: the greatest logit of a row, the sum of e^(logit - greatest), and the logit of the row's
+  // target. The calls go through the slices in order: the first call initialises the statistics,
+  // the last call writes losses (N) fp32.
   virtual void cross_entropy_statistics(Stream&, Tensor losses, Tensor statistics, Tensor logits,
                                         Tensor targets, ClassSlice slice) = 0;
-  // logits (N, S) become their own gradient, given the statistics of all slices; in any order.
+  // Replaces logits (N, S) by their gradient. `statistics` cover all slices. Slices may come in any
+  // order.
   virtual void cross_entropy_gradient(Stream&, Tensor logits, Tensor statistics, Tensor targets,
                                       ClassSlice slice, float gradient_scale) = 0;
   // total (1) fp64 = or += the sum of values (N) fp32, in a fixed tree.
   virtual void sum(Stream&, Tensor total, Tensor values, Write) = 0;
 
   // One range of a finished gradient: gradient (n) fp32, bf16 or fp16 = sums (n) + more_sums (n),
-  // fp32, rounded to the type once. With `partials`, squared_norm_pieces() of the result in the
-  // same pass. more_sums and partials may be empty.
+  // fp32, rounded to the type once. With `partials`, the same pass also computes
+  // squared_norm_pieces() of the result. more_sums and partials may be empty.
   virtual void round_gradient(Stream&, Tensor gradient, Tensor sums, Tensor more_sums,
                               Tensor partials) = 0;
   // partials (P) fp64: partial p = sum of squares of gradient elements [p * kPieceElements, ...),
-  // each in a fixed tree of 64 lanes. gradient fp32, bf16 or fp16.
+  // each added up as 64 partial sums, which a fixed tree combines. gradient fp32, bf16 or fp16.
   virtual void squared_norm_pieces(Stream&, Tensor partials, Tensor gradient) = 0;
 
-  // An optimizer's step where the state lives on the device: the same bits as cpu_adam's. The
-  // coefficients lie in pinned host memory and are read when the kernel runs.
+  // An AdamW update of state that is on the device. The results have the same bits as those of
+  // cpu_adam/. The coefficients are in pinned host memory and are read when the kernel runs.
   virtual void adamw(Stream&, const AdamWPlanes& planes, const AdamWCoefficients* coefficients) = 0;
 };
 

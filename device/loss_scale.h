@@ -1,7 +1,8 @@
-// Dynamic loss scaling for fp16, as apex and PyTorch's GradScaler do it: the loss's gradient is
-// multiplied with a power of two, so that small gradients do not vanish in fp16; the scale is
-// halved where a gradient overflowed (the step is skipped), and doubled after many steps in which
-// none did. A plain value; pure functions. As a scale is a power of two it is taken out exactly.
+// Dynamic loss scaling for fp16, as in apex and PyTorch's GradScaler. The gradient of the loss is
+// multiplied by a power of two, so that small gradients do not underflow in fp16; the later
+// division by a power of two is exact. If a gradient overflows, the step is skipped and the scale
+// is halved. After many steps without an overflow the scale is doubled. A plain value; pure
+// functions.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +13,17 @@ namespace ebb {
 
 struct LossScale {
   uint32_t value = 1;
-  /// Since the scale was halved or due to be doubled: at its largest it is due, too, and stays.
+  /// Good steps since the last overflow, modulo kGoodStepsToDouble. The largest scale is not
+  /// doubled.
   uint32_t num_good_steps = 0;
   bool operator==(const LossScale&) const = default;
 };
 
 inline constexpr uint32_t kInitialLossScale = 1u << 16;
-inline constexpr uint32_t kLargestLossScale = 1u << 24;  // where apex stops
+inline constexpr uint32_t kLargestLossScale = 1u << 24;  // apex has the same limit
 inline constexpr uint32_t kGoodStepsToDouble = 2000;
 
-/// That training begins with. Only fp16 needs one: fp32 and bf16 have exponents enough.
+/// The scale of the first step. Only fp16 needs a scale: fp32 and bf16 have a larger exponent.
 constexpr LossScale initial_loss_scale(DType weight_type, uint32_t of_fp16 = kInitialLossScale) {
   return {.value = weight_type == DType::F16 ? of_fp16 : 1};
 }
@@ -31,7 +33,7 @@ constexpr LossScale after_good_step(LossScale scale) {
   return {.value = scale.value < kLargestLossScale ? 2 * scale.value : scale.value};
 }
 
-/// REQUIRES: value > 1. Below, gradients would be too large for fp16 without a scale.
+/// REQUIRES: value > 1. A smaller scale means that even unscaled gradients are too large for fp16.
 constexpr LossScale after_overflow(LossScale scale) { return {.value = scale.value / 2}; }
 
 }  // namespace ebb

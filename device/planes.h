@@ -1,7 +1,7 @@
-// The planes of a parameter's state: the arrays that stay between steps.
+// The planes of the training state: the arrays that are kept between steps.
 //
-// Ledger, host memory, checkpoint, state hash and optimizer iterate over this list. A new optimizer
-// gives another list.
+// The ledger, the home, checkpoints, the state hash and the optimizer iterate over this list.
+// Another optimizer would have another list. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,17 @@ namespace ebb {
 
 /// One array of the state, with one entry for each parameter.
 struct PlaneInfo {
-  std::string_view name;  ///< static storage; also the name in checkpoints
+  std::string_view name;  ///< static storage; checkpoints use this name
   size_t bits_per_element;
-  bool is_weight;  ///< the device computes with this plane, so copies touch it
+  bool is_weight;  ///< the device computes with this plane, so loads and stores copy it
 
   size_t bytes_per_element() const { return bits_per_element / 8; }
 };
 
-/// The planes of AdamW for weights of this type, the weight first: 12 bytes a parameter, or 14 for
-/// fp16 weights, because no 16 further bits make an fp32 master of an fp16 weight. Momentum and
-/// variance start as zeros. Throws LogicError for types that cannot be trained.
+/// The planes of AdamW for weights of this type, the weight first. They have 12 bytes per
+/// parameter, or 14 for fp16 weights, because an fp16 weight and 16 more bits cannot represent an
+/// fp32 master. Momentum and variance are zero at first. Throws LogicError for types that are no
+/// types of weights.
 std::span<const PlaneInfo> state_planes(DType weight_type);
 
 /// The bytes of all planes for one parameter.

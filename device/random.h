@@ -1,8 +1,8 @@
 // Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
-// 1, 2, 3", SC 2011) and what is made from its words.
+// 1, 2, 3", SC 2011) and numbers that are computed from its words.
 //
-// Every number is a pure function of a key and a counter, so it does not depend on the order of the
-// draws, on chunking, on placement or on the number of threads. Thread-safe; nothing is stored.
+// Every number is a pure function of a key and a counter. So it does not depend on the order of the
+// draws, the chunks, the addresses or the number of threads. Thread-safe; nothing is stored.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace ebb {
 
-/// What the numbers are for: each use of one seed has a key of its own.
+/// The purpose of random numbers. Each purpose has its own key for one seed.
 enum class RandomUse : uint32_t { Weights = 1, SampleOrder = 2, Dropout = 3, Sampling = 4 };
 
 /// 128 random bits of a 128-bit counter and a 64-bit key.
@@ -44,7 +44,7 @@ constexpr uint64_t random_key(uint64_t seed, RandomUse use) {
 /// Uniform in the open interval (0, 1): never 0, so its logarithm is finite.
 constexpr double uniform(uint32_t word) { return (word + 0.5) * 0x1p-32; }
 
-/// Two independent standard normal numbers of two random words (Box-Muller, in double).
+/// Two independent standard normal numbers from two random words (Box-Muller, in double).
 inline std::pair<float, float> normal_pair(uint32_t word0, uint32_t word1) {
   const double radius = std::sqrt(-2 * std::log(uniform(word0)));
   const double angle = 2 * std::numbers::pi * uniform(word1);

@@ -1,18 +1,18 @@
-// The split master weight: an fp32 value kept as the bf16 that the device computes with and a
-// signed 16-bit remainder.
+// The split master weight: an fp32 master, stored as the bf16 weight that the device computes with
+// and a signed 16-bit low half.
 //
-//   weight = (x + 0x8000) >> 16           x = bits of the master; rounds to nearest, ties away from
-//   zero low    = int16(x - (weight << 16)) x      = (weight << 16) + low         modulo 2^32
+//   weight = (x + 0x8000) >> 16           x: the bits of the master; rounds to nearest, ties away
+//   low    = int16(x - (weight << 16))       from zero
+//   x      = (weight << 16) + low         modulo 2^32
 //
-// With ties away from zero the remainder fits 16 bits always; with ties to even 32,640 finite
-// patterns have none.
-//   finite, Inf  exact both ways. The 65,536 finite patterns with a magnitude of 0x7f7f8000 or more
-//   (3.3961e38 and up)
-//                show the device a weight of Inf; the master itself stays finite and exact.
-//   NaN          stays NaN, with its sign and upper payload: weight is made quiet, low is 0. (The
-//   plain formula
-//                would turn NaNs with a large payload into zeros of the other sign, and some others
-//                into Inf.)
+// With ties away from zero the low half always fits 16 bits. With ties to even it does not fit for
+// 32,640 finite bit patterns.
+//
+// Finite values and Inf are exact in both directions. For the 65,536 finite bit patterns with a
+// magnitude of 0x7f7f8000 or more (from 3.3961e38) the weight is Inf, but the master stays finite
+// and exact. A NaN stays a NaN with its sign and upper payload: the weight is made quiet and low
+// is 0. (The plain formula would turn NaNs with a large payload into zeros of the other sign, and
+// some other NaNs into Inf.)
 //
 // Pure functions.
 #pragma once

@@ -7,13 +7,13 @@ namespace {
 
 constexpr size_t kPageBytes = 4096;
 
-// A slot is long beside what starting a copy takes.
+// The copy of a slot of this size takes much longer than the start of a copy.
 constexpr size_t kLargestSlotBytes = size_t{4} << 20;
 constexpr size_t kShareOfLimit = 8;
 
 size_t page_ends(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
 
-/// A slot no larger than this.
+/// The largest size of a slot that is at most `bytes`, within the limits of sizes.
 size_t slot_of(size_t bytes) {
   return std::clamp(bytes / kPageBytes * kPageBytes, kSmallestStagingSlotBytes, kLargestSlotBytes);
 }

@@ -1,5 +1,6 @@
-// How large the rings are through which a CUDA device copies what of a home may not be pinned
-// (cuda/staging_ring.h). The plan counts them before there is a device. Pure.
+// The sizes of the two rings of pinned memory (cuda/staging_ring.h) through which a CUDA device
+// copies the part of a home that is not pinned. The planner counts the rings before it creates a
+// device. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -7,27 +8,28 @@
 
 namespace ebb {
 
-inline constexpr size_t kStagingSlots = 4;  ///< of each of the two rings
+inline constexpr size_t kStagingSlots = 4;  ///< per ring
 inline constexpr size_t kSmallestStagingSlotBytes = size_t{64} << 10;
-/// For the small buffers that kernels read in place and that are taken after a home.
+/// Reserved for small pinned buffers that are allocated after the home.
 inline constexpr size_t kPinnedHeadroomBytes = size_t{1} << 20;
 
-/// Pinned memory of both rings.
+/// The pinned bytes of both rings.
 constexpr size_t staging_bytes(size_t slot_bytes) { return 2 * kStagingSlots * slot_bytes; }
 
-/// Below which no copy is possible.
+/// With fewer pinned bytes no copy is possible.
 inline constexpr size_t kLeastPinnedBytes =
     staging_bytes(kSmallestStagingSlotBytes) + kPinnedHeadroomBytes;
 
-/// The next smaller slot, in whole pages. REQUIRES: it is not the smallest.
+/// The next smaller size of a slot, in whole pages. REQUIRES: slot_bytes is not the smallest size.
 size_t smaller_staging_slot(size_t slot_bytes);
 
-/// Of rings that together are an eighth of the limit, or as much less as leaves the headroom of the
-/// room there is. The smallest where there is less room still; REQUIRES of the caller to look.
+/// The size of a slot for rings that together take an eighth of the limit. The slots are smaller if
+/// the rings and kPinnedHeadroomBytes would exceed `room_bytes`. If even the smallest slots exceed
+/// `room_bytes`, the function returns the smallest size, and the caller must check it.
 size_t staging_slot_bytes(size_t limit_bytes, size_t room_bytes);
 
-/// Both rings where `home_bytes` cannot be pinned whole beside the buffers that are, each of those
-/// in pages of its own; 0 where they can, as far as the limit goes.
+/// The bytes of both rings if the limit does not allow to pin the whole home in addition to
+/// `pinned_buffers`, each rounded up to pages; otherwise 0.
 size_t planned_staging_bytes(size_t limit_bytes, std::span<const size_t> pinned_buffers,
                              size_t home_bytes);
 

@@ -1,17 +1,17 @@
-// Streams and events: the order in which a device works.
+// Streams and events define the order of a device's work.
 //
-// A stream runs what is submitted to it in submission order, asynchronously to the submitting
-// thread. Work on different streams is ordered only by events: producer.record(e);
-// consumer.wait(e). Events may be recorded again (once a step, say); a wait means the latest record
-// submitted before it.
+// A stream runs its operations in the order of their submission, asynchronously to the submitting
+// thread. Only events order the work of different streams: producer.record(e); consumer.wait(e). An
+// event may be recorded again, for example once per step. A wait refers to the latest record that
+// was submitted before the wait.
 //
-// Thread-safety: one thread submits to a stream at a time; an Event may be used from any thread,
-// but a wait must be submitted after the record it means. Waiting for an event that was never
-// recorded is a LogicError.
+// Thread-safety: only one thread may submit to a stream at a time. Any thread may use an Event, but
+// a wait must be submitted after its record. A wait for an event that was never recorded throws
+// LogicError.
 //
-// Errors: a failing operation stores its exception on its stream; what was submitted after it is
-// dropped, but its events still fire, so nobody waits for ever. synchronize() and
-// Event::synchronize() rethrow it.
+// Errors: if an operation fails, the stream stores the exception and skips all later operations. It
+// still fires the events of later records, so no thread waits for ever. synchronize() and
+// Event::synchronize() rethrow the exception.
 #pragma once
 
 #include <algorithm>
@@ -24,21 +24,21 @@
 
 namespace ebb {
 
-/// What an operation costs, for the simulated device and for reports.
+/// The cost of an operation, for the simulated device and for reports.
 struct Cost {
   double flops = 0;
-  double attention_flops = 0;  ///< of them, those of attention
-  double vector_flops = 0;     ///< of them, those outside of attention and matrix products
+  double attention_flops = 0;  ///< the part of `flops` in attention
+  double vector_flops = 0;     ///< the part of `flops` outside of attention and matrix products
   double bytes = 0;            ///< read and written on the device
-  size_t workspace_bytes = 0;  ///< scratch the kernel takes from the device's shared workspace
+  size_t workspace_bytes = 0;  ///< scratch memory of the kernel in the device's shared workspace
   std::string_view name = {};  ///< static storage
-  uint32_t num_kernels = 0;    ///< of a sum of costs: how many it has
+  uint32_t num_kernels = 0;    ///< in a sum of costs: the number of kernels
 };
 
-/// How fast a device computes; a rate of 0 takes no time.
+/// The compute rates of a device. With a rate of 0 the work takes no time.
 struct ComputeRates {
   double flops_per_s = 0;
-  double bytes_per_s = 0;  ///< of its memory
+  double bytes_per_s = 0;  ///< of the device's memory
 
   /// A call takes the longer of its arithmetic and its memory traffic.
   double seconds(const Cost& cost) const {
@@ -53,7 +53,7 @@ enum class StreamKind : uint8_t {
   Compute,
   Load,    ///< host to device
   Store,   ///< device to host
-  Update,  ///< host work, on host threads on every device: the optimizer
+  Update,  ///< the optimizer; it runs on host threads for every kind of device
 };
 inline constexpr int kNumStreamKinds = 4;
 
@@ -62,7 +62,8 @@ enum class CopyKind : uint8_t { Load, Store, Within };
 class Event {
  public:
   virtual ~Event() = default;
-  /// Fires the event from a host thread, as if a stream had recorded and reached it.
+  /// Fires the event from a host thread, as if a stream had recorded the event and reached the
+  /// record.
   virtual void signal() = 0;
   /// Blocks the calling thread until the latest record has been reached; rethrows its stream's
   /// error.
@@ -73,7 +74,7 @@ class Event {
   [[nodiscard]] virtual double time_s() const = 0;
 };
 
-/// Time a stream has spent since it was created, in seconds.
+/// The time that a stream has spent since its creation, in seconds.
 struct StreamStats {
   double busy_s = 0;     ///< running operations
   double waiting_s = 0;  ///< blocked in wait(event)
@@ -86,11 +87,11 @@ class Stream {
   virtual ~Stream() = default;
   virtual void record(Event& event) = 0;
   virtual void wait(const Event& event) = 0;
-  /// Copies bytes; Load and Store take the emulated or real link.
+  /// Copies bytes. Load and Store use the emulated or real link.
   virtual void copy(void* to, const void* from, size_t bytes, CopyKind kind) = 0;
-  /// Runs a host function in stream order. On the simulated device it is only counted.
+  /// Runs a host function in stream order. The simulated device only counts the function.
   virtual void submit(const Cost& cost, HostFunction function) = 0;
-  /// Blocks until everything submitted so far is done; rethrows the stream's first error.
+  /// Blocks until all operations submitted so far are done. Rethrows the first error of the stream.
   virtual void synchronize() = 0;
   [[nodiscard]] virtual StreamStats stats() const = 0;
 };

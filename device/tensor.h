@@ -1,7 +1,7 @@
 // A view of memory as a row-major array: pointer, element type, shape. It owns nothing.
 //
-// Copyable; as thread-safe as the memory it points to. The function that returns a Tensor says how
-// long the tensor is valid.
+// Copyable; as thread-safe as its memory. The function that returns a Tensor documents how long the
+// tensor is valid.
 #pragma once
 
 #include <array>

@@ -1,4 +1,5 @@
-// Scratch shared by the kernels of one compute stream. A kernel asks through Cost::workspace_bytes.
+// Scratch memory that the kernels of one compute stream share. A kernel states the bytes that it
+// needs in Cost::workspace_bytes.
 #pragma once
 
 #include <cstddef>

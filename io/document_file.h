@@ -1,12 +1,11 @@
-// Where documents begin in token data: a file of int64 and nothing else, the index of each
-// document's first token in the data (in all its files together), rising. Tokens before the first
-// one are a document as well.
+// A file of document offsets for token data. The file is an array of int64 without a header: the
+// index of the first token of each document in the token data (all its files together), in
+// ascending order. Tokens before the first offset are a document as well.
 //
-// The file is mapped: it must not shrink meanwhile.
+// The file is mapped and must not shrink while it is open.
 //
-// Thread-safety: immutable after construction.
-// Errors: IoError; FormatError (the file ends within an offset; offsets that do not rise or lie
-// behind the data); ConfigError (no offset at all).
+// Thread-safety: immutable after construction. Errors: IoError; FormatError (the file ends within
+// an offset; offsets do not ascend or exceed the data); ConfigError (the file is empty).
 #pragma once
 
 #include <cstdint>
@@ -19,13 +18,13 @@ namespace ebb {
 
 class DocumentFile {
  public:
-  /// Reads all of it once, to check it.
+  /// Reads and checks the whole file.
   DocumentFile(const std::string& path, uint64_t num_tokens);
 
   const std::string& path() const { return path_; }
   uint64_t num_documents() const;
-  /// For each token of a row of them, the data's tokens [first, first + out.size()): where in the
-  /// row its document begins; 0 where that is before the row.
+  /// The row is the tokens [first, first + out.size()) of the data. Writes for each token the
+  /// position in the row at which its document begins; 0 if the document begins before the row.
   void read_starts(uint64_t first, std::span<int32_t> out) const;
 
  private:

@@ -15,10 +15,10 @@ Json parse(const std::string& path) {
   const auto bytes = file.bytes();
   if (bytes.size() > kMostBytes) {
     throw FormatError(path, kMostBytes,
-                      "JSON of " + format_bytes(bytes.size()) + " is not what a model comes with");
+                      "JSON of " + format_bytes(bytes.size()) + " exceeds the limit of 256 MiB");
   }
   const char* text = reinterpret_cast<const char*>(bytes.data());
-  // Deep trees would be taken apart by recursion.
+  // The depth is limited, because the destructor of a JSON tree is recursive.
   const auto check_depth = [&path](int depth, typename Json::parse_event_t, Json&) {
     if (depth > kMostDepth) throw FormatError(path, 0, "JSON of more than 100 levels");
     return true;

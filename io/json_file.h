@@ -1,7 +1,8 @@
-// Reads a small file of JSON whole. Only for source files: nlohmann's is a large header.
+// Reads a small JSON file. Include this header only in source files, because nlohmann's header is
+// large.
 //
-// Errors: IoError; FormatError with the offset of the first byte that is no JSON, or where the file
-// is larger than 256 MiB.
+// Thread-safe. Errors: IoError; FormatError with the offset of the first byte that is not JSON, or
+// if the file is larger than 256 MiB.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,7 +11,7 @@
 namespace ebb {
 
 nlohmann::json read_json_file(const std::string& path);
-/// The same, names in the order of the file: for what is written again.
+/// The same, with names in the order of the file, so that the JSON can be written again.
 nlohmann::ordered_json read_ordered_json_file(const std::string& path);
 
 }  // namespace ebb

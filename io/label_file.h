@@ -1,11 +1,13 @@
-// Targets beside token data: a file of int32 and nothing else, one for each token of the data (of
-// all its files together), already shifted: entry i is the target at position i, -100 = ignored.
+// A file of labels for token data. The file is an array of int32 without a header, with one label
+// for each token of the data (all its files together). Label i is the target at position i, so
+// labels are already shifted; -100 means ignored.
 //
-// The file is mapped: it must not shrink meanwhile. Pages that were read are given back at once.
+// The file is mapped: it must not shrink while it is open. Pages are released as soon as they are
+// read.
 //
-// Thread-safety: immutable after construction.
-// Errors: IoError; FormatError (the file ends within a label; a label that is neither -100 nor of
-// the vocabulary); ConfigError (another number of labels than of tokens; all of them ignored).
+// Thread-safety: immutable after construction. Errors: IoError; FormatError (the file ends within a
+// label; a label is neither -100 nor in the vocabulary); ConfigError (the numbers of labels and
+// tokens differ; all labels are ignored).
 #pragma once
 
 #include <cstdint>
@@ -19,16 +21,16 @@ namespace ebb {
 
 class LabelFile {
  public:
-  /// Reads all of it once, to check it.
+  /// Reads and checks the whole file.
   LabelFile(const std::string& path, uint64_t num_tokens, uint32_t vocabulary);
 
   const std::string& path() const { return path_; }
   uint64_t num_labels() const { return labels().size(); }
-  /// Those that are not ignored.
+  /// The number of labels that are not ignored.
   uint64_t num_targets() const { return num_targets_; }
-  /// The same of labels [first, first + count). REQUIRES: they exist.
+  /// The same for labels [first, first + count). REQUIRES: these labels exist.
   uint64_t num_targets(uint64_t first, uint64_t count) const;
-  /// Labels [first, first + out.size()). REQUIRES: they exist.
+  /// Reads labels [first, first + out.size()). REQUIRES: these labels exist.
   void read(uint64_t first, std::span<int32_t> out) const;
 
  private:

@@ -13,7 +13,7 @@
 namespace ebb {
 namespace {
 
-/// Closes it at the end of a scope: a mapping does not need it.
+/// Closes a file descriptor at the end of a scope. A mapping does not need its descriptor.
 class Descriptor {
  public:
   explicit Descriptor(int number) : number_(number) {}
@@ -74,7 +74,7 @@ void MappedFile::check_size() const {
 }
 
 void MappedFile::release(size_t first, size_t count) const {
-  EBB_CHECK(first <= size_ && count <= size_ - first, "pages behind the end of a file");
+  EBB_CHECK(first <= size_ && count <= size_ - first, "the range exceeds the file");
   if (count == 0) return;
   static const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
   const size_t begin = first / page * page;

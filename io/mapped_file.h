@@ -1,11 +1,11 @@
 // A whole file mapped for reading.
 //
-// The file must not shrink meanwhile: the kernel then answers a read with SIGBUS, and check_size()
-// says so before. Pages that were read count as this process's memory until release(); the page
-// cache keeps them.
+// The file must not shrink while it is mapped: a read of missing pages raises SIGBUS. check_size()
+// detects this before the read. Pages that were read count as memory of this process until
+// release(); the page cache keeps the pages.
 //
-// Thread-safety: immutable after construction. Errors: IoError; ConfigError where it is no regular
-// file; FormatError where it shrank.
+// Thread-safety: immutable after construction. Errors: IoError; ConfigError if the path is not a
+// regular file; FormatError if the file shrank.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +17,18 @@ namespace ebb {
 
 class MappedFile {
  public:
-  /// `what` names it in messages: "weights".
+  /// `what` names the file in messages: "weights".
   MappedFile(const std::string& path, const std::string& what);
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&&) = delete;
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
-  /// For reads that come long after the file was mapped. One that was replaced stays as it was.
+  /// Call before a read long after the file was mapped. Throws FormatError if the file shrank. If
+  /// another file has replaced the path, the mapping keeps the old content and there is no error.
   void check_size() const;
-  /// Gives back the pages of some bytes; those that the range has only part of go as well, and come
-  /// back where they are read again.
+  /// Releases the pages of a range of bytes, including pages that are only partly in the range. A
+  /// later read loads the pages again.
   void release(size_t first, size_t count) const;
 
  private:

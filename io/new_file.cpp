@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Without a slash at its end, which a rename to it would not want.
+/// Removes slashes at the end, so that a suffix can be appended and rename() accepts the path.
 std::string trimmed(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;
@@ -28,7 +28,8 @@ std::string folder_of(const std::string& path) {
   return parent.empty() ? "." : parent.string();
 }
 
-/// 0 or an error number. A file system that cannot allocate ahead only gets its size set.
+/// Allocates bytes for a file; returns 0 or an error number. Only sets the size of the file if the
+/// file system does not support allocation.
 int allocate(int descriptor, uint64_t bytes) {
   if (bytes == 0) return 0;
   const auto size = static_cast<off_t>(bytes);
@@ -50,7 +51,8 @@ NewFile::NewFile(std::string path, uint64_t bytes)
   if (const int error = allocate(descriptor_, bytes); error != 0) {
     ::close(descriptor_);
     ::unlink(unfinished_.c_str());
-    throw IoError("cannot take " + format_bytes(bytes) + " of disk for", unfinished_, error);
+    throw IoError("cannot allocate " + format_bytes(bytes) + " on the disk for", unfinished_,
+                  error);
   }
 }
 
@@ -111,7 +113,8 @@ NewFolder::NewFolder(std::string path)
   if (!error) fs::create_directories(unfinished_, error);
   if (error) throw IoError("cannot create folder", unfinished_, error.value());
   if (!exists) return;
-  // Now, and not when all is written: a link or a mount point will not give way.
+  // The folder is removed now and not after all files are written, because a link or a mount point
+  // cannot be removed.
   if (::rmdir(path_.c_str()) != 0) {
     const int reason = errno;
     fs::remove_all(unfinished_, error);

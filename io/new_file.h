@@ -1,11 +1,11 @@
-// Files and folders that appear under their name whole or not at all.
+// Files and folders that appear under their final name either complete or not at all.
 //
-// What is written goes beside the place where it will stand, is synced and then renamed; so that
-// after a crash or a power cut there is the old or the new content, never a part. What was not
-// committed is removed in the destructor.
+// Content is written under a temporary name in the same folder, synced and then renamed. So after a
+// crash or a power failure either the old or the new content is there, never a part. The destructor
+// removes content that was not committed.
 //
-// Thread-safety: NewFile::write() of different bytes from any threads; nothing else. Errors:
-// IoError.
+// Thread-safety: NewFile::write() may be called from any thread for different bytes; all other
+// methods by one thread at a time. Errors: IoError.
 #pragma once
 
 #include <cstddef>
@@ -16,20 +16,20 @@
 
 namespace ebb {
 
-/// Name of what is being written: the final one and this.
+/// The temporary name is the final name followed by this suffix.
 inline constexpr std::string_view kUnfinishedSuffix = ".unfinished";
 
 class NewFile {
  public:
-  /// Takes all its bytes on the disk now, so that a full disk shows at once.
+  /// Allocates all bytes on the disk, so a full disk is detected at once.
   NewFile(std::string path, uint64_t bytes);
   NewFile(NewFile&& other) noexcept;
   NewFile& operator=(NewFile&&) = delete;
   ~NewFile();
 
-  /// REQUIRES: within the bytes taken.
+  /// REQUIRES: the range is within the allocated bytes.
   void write(uint64_t offset, std::span<const std::byte> bytes);
-  /// Synced, and under its own name. REQUIRES: once.
+  /// Syncs the file and renames it to its final name. REQUIRES: called once.
   void commit();
 
  private:
@@ -38,30 +38,31 @@ class NewFile {
   int descriptor_ = -1;
 };
 
-/// A small file.
+/// Writes a small file.
 void write_new_file(const std::string& path, std::string_view content);
 
 class NewFolder {
  public:
-  /// ConfigError where `path` exists and is not an empty folder, which gives way; it is put back
-  /// where this is not committed. Rests of an unfinished one are removed.
+  /// Throws ConfigError if `path` exists and is not an empty folder. An empty folder is removed,
+  /// and created again if the new folder is not committed. Removes the remains of an earlier
+  /// unfinished folder.
   explicit NewFolder(std::string path);
   ~NewFolder();
   NewFolder(const NewFolder&) = delete;
   NewFolder& operator=(const NewFolder&) = delete;
 
-  /// Where to write meanwhile.
+  /// The temporary folder to which files are written before commit().
   const std::string& path() const { return unfinished_; }
-  /// Under its own name, with the files that are in it: these must be synced. REQUIRES: once.
+  /// Renames the folder to its final name. REQUIRES: its files are synced; called once.
   void commit();
 
  private:
   std::string path_, unfinished_;
-  bool gave_way_ = false;  // an empty folder of that name
+  bool gave_way_ = false;  // an empty folder of that name was removed
   bool committed_ = false;
 };
 
-/// Makes the names in a folder last.
+/// Syncs the names in a folder to the disk.
 void sync_folder(const std::string& path);
 
 }  // namespace ebb

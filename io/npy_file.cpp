@@ -12,7 +12,8 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
-/// Magic, version, length of the dictionary, the dictionary, spaces to the alignment, a newline.
+/// Returns the header: magic, version, length of the dictionary, the dictionary, spaces up to the
+/// alignment, and a newline.
 std::string header_of(std::string_view type, const std::vector<int64_t>& shape) {
   std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
                                  type, fmt::join(shape, ", "), shape.size() == 1 ? "," : "");

@@ -1,7 +1,7 @@
-// An array in a .npy file (version 1.0 of NumPy's format, little endian), whose place on the disk
-// is taken whole and whose name appears when it is complete.
+// Writes an array to a .npy file (version 1.0 of NumPy's format, little endian). The constructor
+// allocates the whole file on the disk; commit() makes the file appear under its name.
 //
-// Thread-safety: write() of different elements from any threads. Errors: IoError.
+// Thread-safety: write() may be called from any thread for different elements. Errors: IoError.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,10 @@ template <class T>  // float or double
 class NpyFile {
  public:
   NpyFile(const std::string& path, const std::vector<int64_t>& shape);
-  /// Elements [first, first + values.size()), in row-major order. REQUIRES: they exist.
+  /// Writes elements [first, first + values.size()), in row-major order. REQUIRES: these elements
+  /// exist.
   void write(uint64_t first, std::span<const T> values);
-  /// REQUIRES: once, when all is written.
+  /// REQUIRES: called once, after all elements are written.
   void commit() { file_.commit(); }
 
  private:

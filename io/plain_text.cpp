@@ -6,7 +6,8 @@
 namespace ebb {
 namespace {
 
-/// What may follow a first byte (RFC 3629, section 4): so many more, and the second in this range.
+/// The form of a character by its first byte (RFC 3629, section 4): the number of further bytes,
+/// and the range of the second byte.
 struct Form {
   uint8_t first, last;  // of the first byte
   size_t num_more;
@@ -17,7 +18,8 @@ constexpr Form kForms[] = {
     {0xe1, 0xec, 2, 0x80, 0xbf}, {0xed, 0xed, 2, 0x80, 0x9f}, {0xee, 0xef, 2, 0x80, 0xbf},
     {0xf0, 0xf0, 3, 0x90, 0xbf}, {0xf1, 0xf3, 3, 0x80, 0xbf}, {0xf4, 0xf4, 3, 0x80, 0x8f}};
 
-/// Bytes of the character at the front, as far as they are there; 0: there is none.
+/// The number of bytes of the first character that are present; 0 if the text does not begin with a
+/// UTF-8 character.
 size_t character_bytes(std::span<const std::byte> text) {
   const auto byte = [&](size_t i) { return std::to_integer<uint8_t>(text[i]); };
   const auto form = std::ranges::find_if(

@@ -1,4 +1,4 @@
-// What counts as text among the files of a folder. A pure function.
+// Decides which files of a folder are text. A pure function.
 #pragma once
 
 #include <cstddef>
@@ -6,12 +6,12 @@
 
 namespace ebb {
 
-/// Of a file, this much is looked at.
+/// The number of bytes at the beginning of a file that decide.
 inline constexpr size_t kLookedAtBytes = size_t{64} << 10;
 
-/// Is the beginning of a file (or all of it) text: without a NUL byte, and UTF-8 but for at most a
-/// tenth of its bytes? So a few letters of an older encoding do no harm. A character that is cut
-/// at the end counts as whole.
+/// Whether the beginning of a file is text: it has no NUL byte, and at most a tenth of its bytes
+/// are not UTF-8. So a few letters in an older encoding are allowed. A character that is incomplete
+/// at the end counts as complete.
 bool is_text(std::span<const std::byte> beginning);
 
 }  // namespace ebb

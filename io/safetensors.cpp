@@ -9,7 +9,8 @@
 namespace ebb {
 namespace {
 
-// What is touched at once while a tensor is read: large enough for the disk to read ahead.
+// The bytes of a tensor that are read before their pages are released: enough for the disk to read
+// ahead.
 constexpr uint64_t kReadBytes = uint64_t{4} << 20;
 
 template <class T>

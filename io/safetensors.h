@@ -1,9 +1,9 @@
-// Reads a safetensors file: mapped, checked whole when it is opened, its pages given back as they
-// are read.
+// Reads a safetensors file. The file is mapped, its header is checked when the file is opened, and
+// its pages are released as soon as they are read.
 //
 // Thread-safety: immutable after construction; any number of threads may read. Errors: IoError (the
-// file), FormatError with tensor and offset (its content), ConfigError (a tensor that holds no
-// weights).
+// file), FormatError with tensor and offset (its content), ConfigError (the type of a tensor is not
+// a weight type).
 #pragma once
 
 #include <cstddef>
@@ -26,15 +26,16 @@ class SafetensorsFile {
 
   const std::string& path() const { return path_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  /// In the order of their data.
+  /// The tensors in the order of their data.
   std::span<const StoredTensor> tensors() const { return tensors_; }
-  /// Null where there is none of that name.
+  /// Null if there is no tensor with that name.
   const StoredTensor* find(std::string_view name) const;
 
-  /// Bytes [first, first + out.size()) of a tensor of this file, as stored. REQUIRES: they exist.
+  /// Reads bytes [first, first + out.size()) of a tensor of this file, as stored. REQUIRES: these
+  /// bytes exist.
   void read_bytes(const StoredTensor& tensor, uint64_t first, std::span<std::byte> out) const;
-  /// Elements [first, first + out.size()) of a tensor of F32, BF16 or F16, as fp32: exact, but that
-  /// a NaN of F16 becomes quiet. REQUIRES: they exist.
+  /// Reads elements [first, first + out.size()) of a tensor of F32, BF16 or F16, as fp32. The
+  /// conversion is exact, except that a NaN of F16 becomes quiet. REQUIRES: these elements exist.
   void read_floats(const StoredTensor& tensor, uint64_t first, std::span<float> out) const;
 
  private:

@@ -16,12 +16,13 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-/// Tensor to file name, as the index says.
+/// Reads the map from tensor to file name from the index.
 std::map<std::string, std::string> read_weight_map(const std::string& index) {
   const Json json = read_json_file(index);
   const auto map = json.is_object() ? json.find("weight_map") : json.end();
   if (map == json.end() || !map->is_object()) {
-    throw FormatError(index, 0, "there is no object 'weight_map', which says where tensors are");
+    throw FormatError(index, 0,
+                      "there is no object 'weight_map', which names the file of each tensor");
   }
   std::map<std::string, std::string> files;
   for (const auto& [tensor, file] : map->items()) {

@@ -3,7 +3,7 @@
 //
 // Opening checks headers and index against each other and reads no data. Thread-safety: immutable
 // after construction; any number of threads may read. Errors: those of SafetensorsFile; FormatError
-// naming index and tensor where they disagree; ConfigError where there are no weights.
+// that names index and tensor if they disagree; ConfigError if there are no weights.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace ebb {
 
-/// A tensor, and the file that has it. Both belong to the folder.
+/// A tensor and its file. The SafetensorsFolder owns both.
 struct LocatedTensor {
   const SafetensorsFile* file = nullptr;
   const StoredTensor* stored = nullptr;
@@ -36,9 +36,9 @@ class SafetensorsFolder {
   explicit SafetensorsFolder(std::string folder);
 
   const std::string& path() const { return folder_; }
-  /// File by file, in the order of their data.
+  /// The tensors, file by file, in the order of their data.
   std::span<const LocatedTensor> tensors() const { return tensors_; }
-  /// Null where there is none of that name.
+  /// Null if there is no tensor with that name.
   const LocatedTensor* find(std::string_view name) const;
   uint64_t total_bytes() const { return total_bytes_; }
 
@@ -49,7 +49,7 @@ class SafetensorsFolder {
   std::string folder_;
   std::vector<SafetensorsFile> files_;
   std::vector<LocatedTensor> tensors_;
-  std::unordered_map<std::string_view, size_t> by_name_;  // views of what the files own
+  std::unordered_map<std::string_view, size_t> by_name_;  // views of names that files_ own
   uint64_t total_bytes_ = 0;
 };
 

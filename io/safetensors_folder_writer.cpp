@@ -29,7 +29,7 @@ SafetensorsFolderWriter::SafetensorsFolderWriter(std::string folder,
     shards.back().push_back(tensor);
     bytes += tensor.bytes();
   }
-  files_.resize(shards.size());  // their number is in their names
+  files_.resize(shards.size());  // names contain the number of files
   for (size_t i = 0; i < shards.size(); ++i) {
     files_[i] =
         std::make_unique<SafetensorsWriter>(folder_ + "/" + name_of_file(i), std::move(shards[i]));

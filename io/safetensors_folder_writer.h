@@ -1,9 +1,9 @@
-// Writes the weights of a folder: model.safetensors, or, where that would be larger than a limit,
+// Writes the weights of a folder: model.safetensors or, if this file would exceed a limit,
 // model-00001-of-0000N.safetensors and so on with model.safetensors.index.json.
 //
-// All tensors are named first, then filled in any order. Every file is as safetensors_writer.h
-// says; the index comes last. A set of files becomes visible at once where the folder is a
-// NewFolder.
+// The constructor gets all tensors; their content is written in any order afterwards. Every file is
+// written by a SafetensorsWriter; the index is written last. If the folder is a NewFolder, all
+// files become visible at once.
 //
 // Thread-safety and errors: as SafetensorsWriter.
 #pragma once
@@ -23,23 +23,23 @@ inline constexpr uint64_t kDefaultShardBytes = 5'000'000'000;
 
 class SafetensorsFolderWriter {
  public:
-  /// Tensors go to files in the order given; only one that is larger than `shard_bytes` makes a
-  /// file larger. The folder exists.
+  /// Tensors are distributed to files in the given order. A file is larger than `shard_bytes` only
+  /// if it contains a single larger tensor. REQUIRES: the folder exists.
   SafetensorsFolderWriter(std::string folder, std::vector<TensorSpec> tensors,
                           uint64_t shard_bytes = kDefaultShardBytes);
 
-  /// As given.
+  /// The tensors in the given order.
   std::span<const TensorSpec> tensors() const { return tensors_; }
   size_t num_files() const { return files_.size(); }
   void write_bytes(size_t tensor, uint64_t first, std::span<const std::byte> bytes);
   void write_floats(size_t tensor, uint64_t first, std::span<const float> values);
-  /// Synced and in place. REQUIRES: every byte was written once.
+  /// Syncs all files and renames them to their final names. REQUIRES: every byte was written once.
   void finish();
 
  private:
   struct Place {
     size_t file = 0;
-    size_t tensor = 0;  ///< of that file
+    size_t tensor = 0;  ///< the index of the tensor in that file
   };
   std::string name_of_file(size_t file) const;
   std::string index() const;

@@ -20,7 +20,8 @@ using Json = nlohmann::json;
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
-/// Tells where the parser is, as its callbacks do not.
+/// Counts the characters that the parser has read, because the callbacks of the parser get no
+/// position.
 class WatchedText {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -48,8 +49,9 @@ class WatchedText {
   const char** seen_;
 };
 
-/// Takes the JSON as it is read: a header may name a million tensors, and is never held as a tree.
-/// Until placed, offsets count from the beginning of the data.
+/// Processes the JSON while it is parsed. A header may name a million tensors, so it is never
+/// stored as a tree. Offsets of `tensors` count from the beginning of the data until
+/// parse_safetensors() converts them.
 class HeaderReader {
  public:
   struct Tensor : StoredTensor {
@@ -67,7 +69,7 @@ class HeaderReader {
   std::map<std::string, std::string> metadata;
   std::vector<Tensor> tensors;
 
-  // What nlohmann::json asks of a SAX consumer.
+  // The interface of a SAX consumer of nlohmann::json.
   bool null() { refuse("null"); }
   bool boolean(bool) { refuse("a truth value"); }
   bool number_integer(int64_t value) { refuse(fmt::format("the negative number {}", value)); }
@@ -192,7 +194,7 @@ bool HeaderReader::end_object() {
   return true;
 }
 
-/// The bytes that type and shape take; nullopt where 64 bits cannot hold them.
+/// The bytes of a tensor with this type and shape; nullopt if the number exceeds 64 bits.
 std::optional<uint64_t> checked_bytes(const TensorSpec& tensor) {
   uint64_t bytes = size_of(tensor.type);
   bool overflow = false;
@@ -211,7 +213,7 @@ void check_extent(const std::string& path, const HeaderReader::Tensor& t, uint64
   if (t.end > data_bytes) {
     throw FormatError(path, data_offset + data_bytes,
                       fmt::format("{} lies beyond the {} bytes of data that the file has: it was "
-                                  "cut short, or its header lies",
+                                  "cut short, or its header is wrong",
                                   place, data_bytes));
   }
   const auto bytes = checked_bytes(t);
@@ -222,7 +224,7 @@ void check_extent(const std::string& path, const HeaderReader::Tensor& t, uint64
                   describe(t.type, t.shape), bytes ? fmt::to_string(*bytes) : "more than 2^64"));
 }
 
-/// The tensors follow each other: sorts them, and finds overlaps and holes.
+/// Sorts the tensors by offset and checks that they have no overlaps or holes.
 void check_cover(const std::string& path, std::vector<HeaderReader::Tensor>& tensors,
                  uint64_t data_offset, uint64_t data_bytes) {
   std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {

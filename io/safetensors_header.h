@@ -1,10 +1,10 @@
-// The header of a safetensors file: eight bytes of length, JSON that names every tensor's type,
-// shape and place, then their data.
+// The header of a safetensors file: eight bytes of length, then JSON with the type, shape and
+// offsets of every tensor. The data of the tensors follow the header.
 //
-// Format: https://github.com/huggingface/safetensors. As there, a header has at most 100,000,000
-// bytes and the tensors cover the data without overlap or hole; beyond it, names that come twice
-// and fields that the format does not have are refused. Pure functions. Errors: FormatError with
-// the tensor's name and the offset in the file.
+// Format: https://github.com/huggingface/safetensors. As in that library, a header has at most
+// 100,000,000 bytes, and the tensors cover the data without overlaps or holes. In addition,
+// duplicate names and unknown fields are refused. Pure functions. Errors: FormatError with the
+// tensor's name and the offset in the file.
 #pragma once
 
 #include <cstddef>
@@ -23,11 +23,11 @@ struct SafetensorsHeader {
   std::vector<StoredTensor> tensors;  ///< in the order of their data
 };
 
-/// `file` is all of it; `path` is for messages.
+/// `file`: the bytes of the whole file; `path`: its name in messages.
 SafetensorsHeader parse_safetensors(const std::string& path, std::span<const std::byte> file);
 
-/// Length and JSON for tensors with these places, padded so that data begins at a multiple of 8.
-/// REQUIRES: offsets count from the beginning of the data.
+/// Returns the length and the JSON for tensors at these offsets, padded so that the data begin at a
+/// multiple of 8. REQUIRES: offsets count from the beginning of the data.
 std::string make_safetensors_header(const SafetensorsHeader& header);
 
 }  // namespace ebb

@@ -34,7 +34,8 @@ void check_distinct(const std::string& path, const std::vector<TensorSpec>& tens
   }
 }
 
-/// Index of the first value that was finite and is no more, or the number of values.
+/// Rounds values. Returns the index of the first finite value that becomes infinite, or the number
+/// of values if there is none.
 template <class T>
 size_t round_to(std::span<const float> values, T* out) {
   size_t bad = values.size();
@@ -45,7 +46,8 @@ size_t round_to(std::span<const float> values, T* out) {
   return bad;
 }
 
-/// Hands `take` the rounded values in pieces, each with the index of its first.
+/// Rounds values in parts, and calls `take` with the index of the first value of each part and the
+/// rounded values.
 template <class T, class Take>
 void for_rounded(std::span<const float> values, const std::string& tensor, const Take& take) {
   std::array<T, kConvertedAtOnce> rounded;

@@ -1,12 +1,13 @@
-// Writes a safetensors file: its tensors are named first, then filled in any order, in pieces of
-// any size, from any threads. It appears whole or not at all (io/new_file.h).
+// Writes a safetensors file. The constructor gets all tensors; their content is written afterwards,
+// in any order, in parts of any size, from any thread. The file appears either complete or not at
+// all (io/new_file.h).
 //
-// The order of the data is that of the format's own library (larger types first, then by name): the
-// same tensors give the same file.
+// The order of the data is that of the official library (larger types first, then by name), so the
+// same tensors always result in the same file.
 //
-// Thread-safety: write_*() of different elements from any threads; finish() when they are done.
-// Errors: IoError; ConfigError where a value is too large for the stored type, or a tensor comes
-// twice.
+// Thread-safety: write_*() may be called from any thread for different elements; finish() after all
+// of these calls have returned. Errors: IoError; ConfigError if a value is too large for the stored
+// type, or if two tensors have the same name.
 #pragma once
 
 #include <atomic>
@@ -28,12 +29,12 @@ class SafetensorsWriter {
   SafetensorsWriter(const std::string& path, std::vector<TensorSpec> tensors,
                     std::map<std::string, std::string> metadata = {{"format", "pt"}});
 
-  /// Bytes from `first` on of the i-th tensor given, as stored.
+  /// Writes bytes of a tensor from `first` on, as stored. `tensor`: its index in the given order.
   void write_bytes(size_t tensor, uint64_t first, std::span<const std::byte> bytes);
-  /// Elements from `first` on, rounded to nearest (ties to even) to the tensor's type. REQUIRES:
-  /// F32, BF16 or F16.
+  /// Writes elements from `first` on, rounded to nearest (ties to even) to the type of the tensor.
+  /// REQUIRES: the type is F32, BF16 or F16.
   void write_floats(size_t tensor, uint64_t first, std::span<const float> values);
-  /// Synced and in place. REQUIRES: every byte was written once.
+  /// Syncs the file and renames it to its final name. REQUIRES: every byte was written once.
   void finish();
 
  private:

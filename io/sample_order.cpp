@@ -25,8 +25,9 @@ SampleOrder::SampleOrder(uint64_t num_samples, DataOrder order, uint64_t seed)
 uint64_t SampleOrder::sample(uint64_t position) const {
   const uint64_t element = position % num_samples_;
   if (order_ == DataOrder::Sequential) return element;
-  // The network permutes the next power of four; walking its cycle until we are back below
-  // num_samples is a permutation of what we want, in fewer than four rounds on average.
+  // The network permutes the numbers below the next power of four. It is applied until the result
+  // is below num_samples. This is a permutation of [0, num_samples) and takes fewer than four
+  // rounds on average.
   uint64_t result = element;
   do {
     result = permute_once(result, epoch(position));

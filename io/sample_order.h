@@ -1,9 +1,9 @@
-// Which sample comes at which position of a run.
+// The order of the samples in a run.
 //
-// Positions count samples from the start of the run, through all epochs: a step that begins at
-// position p takes positions [p, p + B*K), whatever B and K are, and goes on into the next epoch
-// when one ends. Shuffled is a keyed permutation of [0, num_samples) per epoch, computed and not
-// stored, so data of any size costs no memory.
+// Positions count samples from the start of the run, through all epochs. A step at position p uses
+// the positions [p, p + B*K) for B samples and K micro-batches, and continues in the next epoch
+// when one ends. The order Shuffled is a keyed permutation of [0, num_samples) per epoch. The
+// permutation is computed and not stored, so it takes no memory.
 //
 // Thread-safe (immutable).
 #pragma once
@@ -20,7 +20,7 @@ class SampleOrder {
   SampleOrder(uint64_t num_samples, DataOrder order, uint64_t seed);
 
   uint64_t num_samples() const { return num_samples_; }
-  /// The epoch, from 0, that a position belongs to.
+  /// The epoch of a position, from 0.
   uint64_t epoch(uint64_t position) const { return position / num_samples_; }
   /// The sample at a position: tokens [i*T, i*T+T].
   uint64_t sample(uint64_t position) const;

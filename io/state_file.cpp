@@ -27,7 +27,7 @@ constexpr uint32_t kVersion = 1;
 constexpr uint64_t kPieceBytes = uint64_t{4} << 20;
 constexpr uint64_t kPlaneAlignment = 4096;
 constexpr uint32_t kMaxHeaderBytes = uint32_t{1} << 30;
-// Far beyond any model; what they make fits 64 bits.
+// Limits far beyond any model. Sizes within these limits fit 64 bits.
 constexpr uint64_t kMaxElements = uint64_t{1} << 50;
 constexpr size_t kMaxPlanes = 64;
 constexpr DType kWeightTypes[] = {DType::F32, DType::BF16, DType::F16};
@@ -64,7 +64,7 @@ std::string to_json(const StateFileHeader& header) {
   return json_text(json);
 }
 
-/// What is wrong with a header, beside its syntax.
+/// An error in the content of a header. Its text becomes part of a FormatError.
 class BadHeader : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -74,7 +74,7 @@ Shape shape_of(const std::vector<int64_t>& dims) {
   int64_t count = 1;
   for (const int64_t dim : dims) {
     if (dim < 1 || dim > static_cast<int64_t>(kMaxElements) / count)
-      throw BadHeader("a shape that cannot be");
+      throw BadHeader("an invalid shape");
     count *= dim;
   }
   switch (dims.size()) {
@@ -111,9 +111,9 @@ StateFileHeader from_json(const std::string& text) {
     header.parameters.push_back(
         {parameter.at("name"), shape_of(parameter.at("shape").get<std::vector<int64_t>>())});
     elements += static_cast<uint64_t>(header.parameters.back().shape.num_elements());
-    if (elements > kMaxElements) throw BadHeader("more parameters than can be");
+    if (elements > kMaxElements) throw BadHeader("too many parameters");
   }
-  if (header.planes.size() > kMaxPlanes) throw BadHeader("more planes than can be");
+  if (header.planes.size() > kMaxPlanes) throw BadHeader("too many planes");
   return header;
 }
 
@@ -146,18 +146,19 @@ const StateFilePlaces::Place& StateFilePlaces::at(size_t parameter, size_t plane
   return places_[index];
 }
 
-/// Bytes of a plane that pass one after the other, and the checksum of each of its pieces.
+/// Follows the bytes of a plane that are read or written in order, and computes the checksum of
+/// each piece.
 class PassingPlane {
  public:
   explicit PassingPlane(const StateFilePlaces& places) : places_(places) {}
 
-  /// The next bytes are its first, again or not. So are those after another plane's.
+  /// Starts at the first byte of a plane. take() of another plane starts at its first byte as well.
   void begin(size_t parameter, size_t plane) {
     parameter_ = parameter;
     plane_ = plane;
     at_ = 0;
   }
-  /// Calls pass(offset in the file, bytes) for parts of `bytes`, and, where that ends a piece,
+  /// Calls pass(offset in the file, bytes) for parts of `bytes`. At the end of each piece it calls
   /// done(index in the table, offset, size, checksum).
   template <class Byte, class Pass, class Done>
   void take(size_t parameter, size_t plane, std::span<Byte> bytes, const Pass& pass,
@@ -244,7 +245,7 @@ void StateFileReader::read_header(uint64_t file_bytes) {
   const auto need = [&](uint64_t bytes) {
     if (file_bytes >= bytes) return;
     throw FormatError(path_, file_bytes,
-                      fmt::format("the file ends, and should have {} bytes", bytes));
+                      fmt::format("the file ends too early: it should have {} bytes", bytes));
   };
   Prologue prologue;
   need(sizeof prologue);

@@ -1,5 +1,5 @@
-// The training state in a file: every plane of every parameter, whole, in call order, with a
-// checksum for each piece. Nothing in it depends on chunks, budgets or where bytes lay.
+// The training state in a file: all planes of all parameters, in the order of first use, with a
+// checksum for each piece. The content does not depend on chunks, budgets or tiers.
 //
 //   "EBBSTATE"                           8 bytes
 //   version (1), length of the header    4 bytes each
@@ -8,8 +8,8 @@
 //   table                                from the next multiple of 8 on: XXH64 of each piece
 //   planes                               from the next multiple of 4096 on, without gaps: for each
 //                                        parameter in order, its planes in order
-// A piece is 4 MiB of one plane of one parameter, the last one what is left. All numbers are
-// little-endian, the seed of XXH64 is 0.
+// A piece is 4 MiB of one plane of one parameter; the last piece of a plane is shorter. All numbers
+// are little-endian; the seed of XXH64 is 0.
 //
 // Not thread-safe. Errors: IoError; FormatError with the offset.
 #pragma once
@@ -41,22 +41,22 @@ struct StateFileHeader {
   };
   DType weight_type = DType::F32;
   std::vector<Plane> planes;
-  std::vector<Parameter> parameters;        ///< in call order
-  std::map<std::string, uint64_t> numbers;  ///< that the planes go with, by name
+  std::vector<Parameter> parameters;        ///< in order of first use
+  std::map<std::string, uint64_t> numbers;  ///< of the run, by name
   bool operator==(const StateFileHeader&) const = default;
 };
 
-/// Where the planes of a file with this header lie.
+/// The offsets of the planes in a file with this header.
 class StateFilePlaces {
  public:
   explicit StateFilePlaces(const StateFileHeader& header);
-  /// The same, for a header of so many bytes in the file.
+  /// The same for a header that takes `header_bytes` in the file.
   StateFilePlaces(const StateFileHeader& header, uint64_t header_bytes);
 
-  /// First byte, and bytes, of a plane of a parameter.
+  /// The offset of the first byte and the number of bytes of a plane of a parameter.
   uint64_t offset(size_t parameter, size_t plane) const { return at(parameter, plane).offset; }
   uint64_t bytes(size_t parameter, size_t plane) const { return at(parameter, plane).bytes; }
-  /// Of the first piece of a plane, in the table.
+  /// The index of the first piece of a plane in the table.
   uint64_t first_piece(size_t parameter, size_t plane) const { return at(parameter, plane).piece; }
   uint64_t num_pieces() const { return num_pieces_; }
   uint64_t table_offset() const { return table_offset_; }
@@ -79,13 +79,14 @@ class PassingPlane;
 
 class StateFileWriter {
  public:
-  /// Takes all bytes on the disk at once. The file has its name from finish() on.
+  /// Allocates all bytes on the disk. The file gets its final name in finish().
   StateFileWriter(const std::string& path, const StateFileHeader& header);
   ~StateFileWriter();
 
-  /// The next bytes of a plane of a parameter, which follow each other; the planes in any order.
+  /// Writes the next bytes of a plane of a parameter. The bytes of a plane are written in order;
+  /// planes in any order.
   void write(size_t parameter, size_t plane, std::span<const std::byte> bytes);
-  /// Synced and in place. REQUIRES: every plane was written to its end.
+  /// Syncs the file and renames it to its final name. REQUIRES: every plane was written to its end.
   void finish();
 
  private:
@@ -99,7 +100,7 @@ class StateFileWriter {
 
 class StateFileReader {
  public:
-  /// Reads and checks all but the planes.
+  /// Reads and checks the file except for the planes.
   explicit StateFileReader(const std::string& path);
   ~StateFileReader();
   StateFileReader(const StateFileReader&) = delete;
@@ -107,8 +108,9 @@ class StateFileReader {
 
   const std::string& path() const { return path_; }
   const StateFileHeader& header() const { return header_; }
-  /// The next bytes of a plane of a parameter, which follow each other, after an error from the
-  /// first again; the planes in any order. Checked where a piece or the plane ends.
+  /// Reads the next bytes of a plane of a parameter. The bytes of a plane are read in order, and
+  /// from the first byte again after an error; planes in any order. The checksum is checked at the
+  /// end of each piece.
   void read(size_t parameter, size_t plane, std::span<std::byte> into);
 
  private:

@@ -1,4 +1,4 @@
-// What a safetensors file says of a tensor. Plain values.
+// The description of a tensor in a safetensors file. Plain values.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace ebb {
 
-/// The types of the format, in its own order: files keep the later ones first.
+/// The types of the format, in the order of the official library. Files store later types first.
 enum class StoredType : uint8_t {
   Bool,
   U8,
@@ -31,16 +31,17 @@ enum class StoredType : uint8_t {
   U64,
 };
 
-/// As the format spells it: "BF16".
+/// The name of the type in the format: "BF16".
 std::string_view name_of(StoredType type);
 std::optional<StoredType> find_stored_type(std::string_view name);
 size_t size_of(StoredType type);
-/// F32, BF16 or F16: those whose values an fp32 holds exactly, and that training reads and writes.
+/// Whether the type is F32, BF16 or F16. These are the types of weights in training; fp32
+/// represents all their values exactly.
 bool is_weight_type(StoredType type);
-/// REQUIRES: a type that the format has.
+/// REQUIRES: the format has this type.
 StoredType stored_type_of(DType type);
 
-/// A tensor to be written.
+/// A tensor to write.
 struct TensorSpec {
   std::string name;
   StoredType type = StoredType::F32;

@@ -57,7 +57,7 @@ TokenData::TokenData(const std::vector<std::string>& paths, TokenType type) {
                            ? ""
                            : "; " + std::to_string(left_out_.size()) +
                                  " files there are no text, the first '" + left_out_[0] +
-                                 "': --token-type bytes takes them as they are"));
+                                 "': --token-type bytes reads them as bytes"));
   }
   first_tokens_.push_back(0);
   for (const TokenFile& file : files_) {

@@ -1,16 +1,16 @@
-// The tokens a run reads: text files or folders of text (bytes as tokens), or token files, one
-// after another.
+// The tokens that a run reads from one or more paths: text files or folders of text (each byte is a
+// token), or token files.
 //
 // Several paths are concatenated in the order given; a folder stands for all regular files under
-// it, sorted by path. Of those the ones that would be read as text but begin otherwise
-// (plain_text.h: pictures, archives, programs) are left out, unless the type is said to be bytes; a
-// file that is named itself is always taken. Nothing is copied: every file is a mapping of its own.
+// it, sorted by path. Files of a folder that would be read as text but are not text (plain_text.h:
+// pictures, archives, programs) are skipped, unless the given type is Bytes. A file that is given
+// by its own path is never skipped. Every file is mapped and not copied.
 //
 // A sample of T positions is T+1 tokens, as the targets are the next tokens: sample i = tokens
 // [i*T, i*T+T].
 //
-// Thread-safety: immutable after construction. Errors: those of TokenFile; ConfigError where there
-// are no tokens or where paths hold tokens of different types.
+// Thread-safety: immutable after construction. Errors: those of TokenFile; ConfigError if there are
+// no tokens, or if paths contain tokens of different types.
 #pragma once
 
 #include <cstddef>
@@ -30,14 +30,15 @@ class TokenData {
   size_t num_tokens() const { return first_tokens_.back(); }
   size_t num_files() const { return files_.size(); }
   TokenType type() const { return files_.front().type(); }
-  /// Files of folders that are no text, by path.
+  /// The skipped files of folders, sorted by path.
   std::span<const std::string> left_out() const { return left_out_; }
   /// floor((n-1)/T). REQUIRES: sequence_length > 0.
   size_t num_samples(size_t sequence_length) const { return (num_tokens() - 1) / sequence_length; }
 
-  /// Tokens [first, first + out.size()), across files. REQUIRES: they exist.
+  /// Reads tokens [first, first + out.size()), across files. REQUIRES: these tokens exist.
   void read(size_t first, std::span<int32_t> out) const;
-  /// FormatError naming file, offset, token and vocabulary where a token is not in [0, vocabulary).
+  /// Throws FormatError that names file, offset, token and vocabulary if a token is not in [0,
+  /// vocabulary).
   void check_vocabulary(uint32_t vocabulary) const;
 
  private:

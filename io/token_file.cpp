@@ -9,7 +9,8 @@
 namespace ebb {
 namespace {
 
-// llm.c's header: 256 int32, of which magic, version and the number of tokens are used.
+// The header of llm.c: 256 int32, of which Ebb reads the magic, the version and the number of
+// tokens.
 constexpr size_t kHeaderBytes = 1024;
 constexpr uint32_t kMagicU16 = 20240520, kMagicU32 = 20240801;
 constexpr size_t kScanTokens = size_t{1} << 22;
@@ -20,7 +21,7 @@ uint32_t word(std::span<const std::byte> bytes, size_t index) {
   return value;
 }
 
-/// The token type that a header announces, Auto where there is no header.
+/// The token type in the header; Auto if there is no header.
 TokenType announced_type(std::span<const std::byte> bytes) {
   if (bytes.size() < 4) return TokenType::Auto;
   const uint32_t magic = word(bytes, 0);
@@ -33,7 +34,7 @@ bool known_version(TokenType type, uint32_t version) {
   return version == 1 || (type == TokenType::U32 && version == 7);
 }
 
-/// Calls body with the tokens at `data` as their own integer type.
+/// Calls body with the tokens at `data` as a span of their integer type.
 template <class Body>
 auto with_tokens(TokenType type, const std::byte* data, size_t count, const Body& body) {
   switch (type) {
@@ -46,7 +47,7 @@ auto with_tokens(TokenType type, const std::byte* data, size_t count, const Body
   }
 }
 
-/// Index of the first token >= vocabulary, or the number of tokens.
+/// Returns the index of the first token >= vocabulary, or the number of tokens if there is none.
 size_t first_outside(TokenType type, const std::byte* data, size_t count, uint32_t vocabulary) {
   return with_tokens(type, data, count, [vocabulary](auto tokens) -> size_t {
     uint32_t most = 0;
@@ -77,7 +78,7 @@ void TokenFile::interpret(TokenType wanted) {
   }
   if (wanted == TokenType::Auto && is_token_file) {
     throw ConfigError("data '" + path_ +
-                      "' is a .bin without a known header: say what its tokens are with "
+                      "' is a .bin without a known header: give the type of its tokens with "
                       "--token-type u16, u32 or bytes");
   }
   type_ = wanted == TokenType::Auto ? TokenType::Bytes : wanted;

@@ -1,11 +1,11 @@
 // One file of tokens, mapped into memory: raw bytes, headerless u16/u32, or llm.c's .bin.
 //
-// Pages that were read are given back at once, so the process's resident set does not grow with the
-// data; the page cache keeps them.
+// Pages are released as soon as they are read, so the resident set of the process does not grow
+// with the data. The page cache keeps the pages.
 //
-// Thread-safety: immutable after construction.
-// Errors: IoError (cannot be opened or mapped), FormatError (content against its header; a file
-// that shrank), ConfigError (no regular file, type unknown).
+// Thread-safety: immutable after construction. Errors: IoError (cannot be opened or mapped),
+// FormatError (the content contradicts the header; the file shrank), ConfigError (not a regular
+// file, unknown type).
 #pragma once
 
 #include <cstddef>
@@ -43,16 +43,16 @@ class TokenFile {
   TokenFile(const std::string& path, TokenType type);
 
   const std::string& path() const { return path_; }
-  /// Never Auto: what the file turned out to hold.
+  /// The type of the tokens in the file, never Auto.
   TokenType type() const { return type_; }
   size_t num_tokens() const { return num_tokens_; }
-  /// Of bytes: do they begin as text does (plain_text.h)?
+  /// Whether the type is Bytes and the file begins like text (plain_text.h).
   bool is_text() const;
 
-  /// Tokens [first, first + out.size()). REQUIRES: they exist; u32 tokens fit int32
-  /// (check_vocabulary() says so).
+  /// Reads tokens [first, first + out.size()). REQUIRES: these tokens exist; u32 tokens fit int32
+  /// (see check_vocabulary()).
   void read(size_t first, std::span<int32_t> out) const;
-  /// FormatError naming the first token that is not in [0, vocabulary).
+  /// Throws FormatError that names the first token that is not in [0, vocabulary), if there is one.
   void check_vocabulary(uint32_t vocabulary) const;
 
  private:

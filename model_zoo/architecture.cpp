@@ -5,7 +5,7 @@
 namespace ebb {
 namespace {
 
-// The same of each architecture.
+// The functions of architecture.h for each architecture.
 
 std::unique_ptr<const Model> create(const Gpt2Config& config, const MicroBatchShape& s,
                                     DType dtype) {

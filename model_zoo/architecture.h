@@ -1,4 +1,5 @@
-// Any of the architectures by its configuration: what presets name and config.json describes.
+// A model of any architecture, described by its configuration. Presets and config.json are such
+// configurations. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +16,15 @@ namespace ebb {
 
 using ModelConfig = std::variant<Gpt2Config, LlamaConfig, BertConfig>;
 
-/// What a micro-batch is made of.
+/// The shape of a micro-batch.
 struct MicroBatchShape {
   int64_t batch_size = 1;
   int64_t length = 1;
   bool packed = false;       ///< rows hold several documents: there is an input document_starts
-  int64_t cache_length = 0;  ///< for generation: positions in a cache of keys and values, kept
+  int64_t cache_length = 0;  ///< for generation: positions in the cache of keys and values
 };
 
-/// Throws ConfigError as the architecture's constructor does.
+/// Throws ConfigError under the same conditions as the constructor of the architecture.
 std::unique_ptr<const Model> create_model(const ModelConfig& config, const MicroBatchShape& shape,
                                           DType dtype);
 
@@ -33,13 +34,13 @@ double training_flops(const ModelConfig& config, uint64_t tokens, int64_t length
 /// "gpt2", "llama", "bert".
 std::string_view architecture_of(const ModelConfig& config);
 
-/// What all of them have.
+/// The sizes that all architectures have.
 struct ModelSizes {
   int64_t vocabulary, channels, num_layers, num_heads, max_positions;
 };
 ModelSizes sizes_of(const ModelConfig& config);
 
-/// Is its target at a position the next token? Otherwise somebody must give labels.
+/// Whether the target at a position is the next token. Otherwise training needs labels.
 bool predicts_next_token(const ModelConfig& config);
 
 }  // namespace ebb

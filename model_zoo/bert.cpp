@@ -33,7 +33,8 @@ uint64_t num_parameters(const BertConfig& c) {
 }
 
 double training_flops(const BertConfig& c, uint64_t tokens, int64_t length) {
-  // Positions and types are looked up, not multiplied; the embedding counts once, as the head.
+  // Position and type embeddings are lookups without multiplications. The word embedding counts
+  // once, as the head.
   const double matrices = static_cast<double>(num_parameters(c)) -
                           static_cast<double>((c.max_positions + c.num_token_types) * c.channels);
   const double attention = 2.0 * static_cast<double>(c.num_layers * c.channels * length);

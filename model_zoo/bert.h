@@ -1,8 +1,8 @@
-// BERT with its masked-language-model head: learned positions, token types, attention both ways,
-// norms behind each sum, exact GELU (Devlin et al. 2018).
+// BERT with its masked-language-model head: learned positions, token types, bidirectional
+// attention, post-norm, exact GELU (Devlin et al. 2018). Thread-safe: immutable after construction.
 //
-// Parameters have Hugging Face's names; attention.self.qkv = rows of query, key, value. The decoder
-// is the word embedding, with a bias of its own.
+// Parameters have the names of Hugging Face, but attention.self.qkv contains the rows of query, key
+// and value. The decoder is the word embedding with a bias of its own.
 #pragma once
 
 #include <cstdint>
@@ -23,23 +23,24 @@ struct BertConfig {
   float norm_epsilon = 1e-12f;
 };
 
-/// Parameters of that shape.
+/// The number of parameters of a model with this configuration.
 uint64_t num_parameters(const BertConfig& config);
-/// Model FLOPs of a training step over `tokens` tokens in sequences of `length`: 6 N + attention,
-/// no recomputation.
+/// The model FLOPs of a training step over `tokens` tokens in sequences of `length`: 6 N per token
+/// plus attention, without recomputation.
 double training_flops(const BertConfig& config, uint64_t tokens, int64_t length);
 
 /// Inputs: tokens, positions, targets, token_types, document_starts, each (B, T) int32. Padding is
-/// a document of its own (AttentionShape), its targets are -100.
+/// a document of its own (AttentionShape), and its targets are -100.
 class Bert : public Model {
  public:
-  /// Throws ConfigError for sizes that cannot be.
+  /// Throws ConfigError for invalid sizes.
   Bert(const BertConfig& config, int64_t micro_batch_size, int64_t length, DType dtype);
 
   const Parameters& parameters() const override { return parameters_; }
   std::vector<InputSpec> inputs() const override;
   void forward(Tape& tape, std::span<const Tensor> inputs) const override;
-  /// What the head's transform gives (B, T, C); logits are it times the word embedding plus a bias.
+  /// The output (B, T, C) of the transform of the head. Logits are this output times the word
+  /// embedding plus a bias.
   Variable hidden(Tape& tape, std::span<const Tensor> inputs) const;
   ParameterId head_weight() const { return word_embedding_; }
   ParameterId head_bias() const { return head_bias_; }
@@ -57,7 +58,7 @@ class Bert : public Model {
     Norm attention_norm;
     Projection up, down;
     Norm output_norm;
-    uint32_t first_dropout;  ///< of three places: weights of attention, and both results
+    uint32_t first_dropout;  ///< of three: attention weights and both results
   };
   Variable run_layer(Tape& tape, const Layer& layer, std::byte* document_starts, Variable x) const;
   void declare();

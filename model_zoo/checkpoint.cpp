@@ -15,12 +15,12 @@
 namespace ebb {
 namespace {
 
-constexpr uint64_t kHeader = 32;  // where a state file's JSON begins (io/state_file.h)
+constexpr uint64_t kHeader = 32;  // offset of the JSON in a state file (io/state_file.h)
 
 constexpr const char* kNumUpdates = "num_updates";
 constexpr const char* kNumSkipped = "num_skipped";
 constexpr const char* kNumSkippedInARow = "num_skipped_in_a_row";
-constexpr const char* kLossScale = "loss_scale";  // this and the next: of fp16 alone
+constexpr const char* kLossScale = "loss_scale";  // this and the next: only for fp16
 constexpr const char* kNumGoodSteps = "num_good_steps";
 
 StateFileHeader header_of(const Layout& layout, const OptimizerCounters& counters) {
@@ -44,7 +44,7 @@ StateFileHeader header_of(const Layout& layout, const OptimizerCounters& counter
   return header;
 }
 
-/// Where each parameter comes in a file of this layout.
+/// The position of each parameter in a state file of this layout.
 std::vector<size_t> positions(const Layout& layout) {
   std::vector<size_t> position(layout.num_parameters());
   size_t next = 0;
@@ -58,7 +58,7 @@ std::string text_of(const Shape& shape) {
   return fmt::format("({})", text);
 }
 
-/// The first difference between two lists of parameters; nullopt where there is none.
+/// The first difference between two lists of parameters; nullopt if there is none.
 std::optional<std::string> difference(const StateFileHeader& file, const StateFileHeader& model) {
   const size_t common = std::min(file.parameters.size(), model.parameters.size());
   for (size_t i = 0; i < common; ++i) {
@@ -77,8 +77,8 @@ void check_model(const StateFileReader& file, const Layout& layout) {
   if (file.header().weight_type != model.weight_type) {
     throw FormatError(
         file.path(), kHeader,
-        fmt::format("the state is of {} weights, the run's are {}; go on with --dtype "
-                    "{}, or load the weights alone with --model",
+        fmt::format("the state is of {} weights, the run's are {}; continue with --dtype "
+                    "{}, or load only the weights with --model",
                     name_of(file.header().weight_type), name_of(model.weight_type),
                     name_of(file.header().weight_type)));
   }
@@ -105,13 +105,13 @@ LossScale read_loss_scale(const StateFileReader& file) {
   }
   throw FormatError(
       file.path(), kHeader,
-      fmt::format("a loss scale of {} after {} good steps cannot be", value, num_good_steps));
+      fmt::format("a loss scale of {} after {} good steps is not possible", value, num_good_steps));
 }
 
 }  // namespace
 
 uint64_t state_file_bytes(const Layout& layout) {
-  OptimizerCounters largest;  // in digits, as well
+  OptimizerCounters largest;  // the largest numbers, so also the most digits
   largest.num_updates = INT64_MAX;
   largest.num_skipped = UINT64_MAX;
   largest.num_skipped_in_a_row = UINT32_MAX;

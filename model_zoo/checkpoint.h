@@ -1,12 +1,13 @@
-// A trainer's state in a file (io/state_file.h), from which another one goes on with the same bits:
-// whatever its budgets, chunk size, threads and schedule.
+// Writes the state of a trainer to a file (io/state_file.h), and reads it into another trainer,
+// which continues with the same bits. The two trainers may have different budgets, chunk sizes,
+// threads and schedules.
 //
 //   write_state(trainer.lock_state(), "state.ebb");
 //   read_state(another, "state.ebb");
 //
-// And its weights as a Hugging Face folder, for everybody else.
+// Also writes the weights of a trainer as a Hugging Face folder. One thread at a time.
 //
-// Errors: IoError; FormatError where the file is damaged or of another model.
+// Errors: IoError; FormatError if the file is damaged or belongs to another model.
 #pragma once
 
 #include <cstdint>
@@ -19,20 +20,20 @@
 
 namespace ebb {
 
-/// Of the file that write_state() would write.
+/// The size of the file that write_state() writes.
 uint64_t state_file_bytes(const Layout& layout);
 
-/// Gives back each parameter as soon as it is written: another thread may go on training. The file
-/// appears whole or not at all.
+/// Releases the state lock of each parameter as soon as the parameter is written, so another thread
+/// may continue the training. The file appears either complete or not at all.
 void write_state(StateReader reader, const std::string& path);
 
-/// After a throw the trainer must not be used.
+/// REQUIRES: after an exception the trainer is not used any more.
 void read_state(Trainer& trainer, const std::string& path);
 
-/// A Hugging Face folder, in the existing folder `to`: the weights in this type, config.json, and
-/// the tokenizer's and generation's files of the folder that the model came from (empty: none). Of
-/// the type that the device computes with they are those that it computes with, else the masters,
-/// rounded. Everything is synced. `parameters` are the model's.
+/// Writes a Hugging Face folder to the existing folder `to`: the weights in this type, config.json,
+/// and copies of the tokenizer and generation files of the folder `from` (empty: none). If `type`
+/// is the type that the device computes with, the weights are written unchanged; otherwise the
+/// masters are rounded to `type`. All files are synced. `parameters` are those of the model.
 void write_weights(const StateReader& reader, const ModelConfig& config,
                    const Parameters& parameters, DType type, const std::string& from,
                    const std::string& to);

@@ -47,7 +47,7 @@ int64_t ConfigFields::size(std::string_view name) const {
 std::optional<int64_t> ConfigFields::find_size(std::string_view name, uint64_t least) const {
   const nlohmann::json* value = find(name);
   if (value == nullptr) return std::nullopt;
-  // As unsigned, a negative number is too large.
+  // A negative number, converted to unsigned, is too large.
   if (!value->is_number_integer() || value->get<uint64_t>() < least ||
       value->get<uint64_t>() > static_cast<uint64_t>(kLargestSize)) {
     refuse(name, fmt::format("a whole number from {} to {}", least, kLargestSize));
@@ -94,7 +94,7 @@ std::optional<ConfigFields> ConfigFields::find_object(std::string_view name) con
 void ConfigFields::require_flag(std::string_view name, bool allowed, bool otherwise) const {
   if (flag(name, otherwise) == allowed) return;
   if (!has(name)) throw_missing(name);
-  refuse(name, allowed ? "true alone" : "false alone");
+  refuse(name, allowed ? "only true" : "only false");
 }
 
 void ConfigFields::require_text(std::string_view name,

@@ -1,7 +1,8 @@
-// The fields of a config.json, read with their types checked. Only for source files.
+// Reads the fields of a config.json and checks their types. Include this header only in source
+// files.
 //
-// null counts as absent, as in Python. Errors: ConfigError naming file, field, value and what is
-// allowed.
+// A field that is null counts as absent, as in Python. Errors: ConfigError that names the file, the
+// field, its value and the allowed values.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +16,14 @@ namespace ebb {
 
 class ConfigFields {
  public:
-  /// `json` must outlive this. ConfigError where it is no object.
+  /// `json` must outlive this object. Throws ConfigError if `json` is not an object.
   ConfigFields(std::string path, const nlohmann::json& json);
 
   const std::string& path() const { return path_; }
   bool has(std::string_view name) const { return find(name) != nullptr; }
-  /// Is it there as null? For the field that then means something else than when it is absent.
+  /// Whether the field is present and null. Needed for a field in which null and absent differ.
   bool is_null(std::string_view name) const;
-  /// Null where it is absent.
+  /// Null if the field is absent.
   const nlohmann::json* find(std::string_view name) const;
 
   /// A size: a whole number from 1 to 2^40.
@@ -32,17 +33,18 @@ class ConfigFields {
   std::optional<double> find_number(std::string_view name) const;
   bool flag(std::string_view name, bool otherwise) const;
   std::optional<std::string> find_text(std::string_view name) const;
-  /// An object within, its fields named "name.field"; nullopt where it is absent.
+  /// A nested object; messages name its fields "name.field". nullopt if the object is absent.
   std::optional<ConfigFields> find_object(std::string_view name) const;
 
-  /// Refuses any value but this; absent counts as `otherwise`.
+  /// Throws ConfigError if the value is not `allowed`. An absent field has the value `otherwise`.
   void require_flag(std::string_view name, bool allowed, bool otherwise) const;
-  /// Refuses any text but these. REQUIRES: it is there or `otherwise` is not empty.
+  /// Throws ConfigError if the text is not in `allowed`. REQUIRES: the field is present, or
+  /// `otherwise` is not empty.
   void require_text(std::string_view name, std::initializer_list<std::string_view> allowed,
                     std::string_view otherwise = {}) const;
-  /// Refuses fields that are not in the list.
+  /// Throws ConfigError if there is a field that is not in the list.
   void require_known(std::initializer_list<std::string_view> names) const;
-  /// "'config.json': n_head is 0, allowed is a whole number from 1".
+  /// Throws ConfigError: "'config.json': n_head is 0, allowed is a whole number from 1".
   [[noreturn]] void refuse(std::string_view name, std::string_view allowed) const;
 
  private:

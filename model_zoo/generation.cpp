@@ -15,8 +15,8 @@ namespace ebb {
 namespace {
 
 void check_lengths(const GenerationShape& shape, int64_t max_positions) {
-  if (shape.prompt_length < 1) throw ConfigError("a prompt has at least one token");
-  if (shape.max_tokens < 1) throw ConfigError("at least one token is to be made");
+  if (shape.prompt_length < 1) throw ConfigError("the prompt must have at least one token");
+  if (shape.max_tokens < 1) throw ConfigError("at least one token must be generated");
   if (shape.prompt_length + shape.max_tokens <= max_positions) return;
   throw ConfigError(
       fmt::format("--max-tokens {}: a prompt of {} tokens leaves {} of the model's {} positions",
@@ -29,13 +29,14 @@ Tensor view(std::vector<int32_t>& values, size_t count) {
       reinterpret_cast<std::byte*>(values.data()), DType::I32, {1, static_cast<int64_t>(count)}};
 }
 
-/// A candidate token, and in turn its logit, weight and share.
+/// A candidate token. `weight` is first its logit, then its unnormalised and its normalised
+/// probability.
 struct Weighed {
   double weight;
   int32_t token;
 };
 
-/// By weight, of equal ones by token.
+/// Whether a comes before b: by descending weight, and by token if the weights are equal.
 bool comes_before(const Weighed& a, const Weighed& b) {
   return a.weight != b.weight ? a.weight > b.weight : a.token < b.token;
 }
@@ -44,11 +45,12 @@ int32_t greatest(std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
-/// The candidates that top_k leaves, the greatest first, with weights that sum to one.
+/// The top_k candidates, the greatest first, with weights that sum to one.
 std::vector<Weighed> candidates(std::span<const float> logits, const Sampling& sampling) {
   const double top = *std::max_element(logits.begin(), logits.end());
   std::vector<Weighed> all(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) {  // the greatest is 0 at any temperature
+  // Subtracts the greatest logit, so that its exponent is 0 at any temperature.
+  for (size_t i = 0; i < logits.size(); ++i) {
     all[i] = {(logits[i] - top) / sampling.temperature, static_cast<int32_t>(i)};
   }
   std::sort(all.begin(), all.end(), comes_before);
@@ -83,8 +85,8 @@ Generation::Generation(const ModelConfig& config, const GenerationShape& shape, 
   logits_.resize(static_cast<size_t>(vocabulary_));
 }
 
-/// The last piece begins early enough to be whole: what it has in common with the one before is
-/// computed again, to the same.
+/// The last part begins so early that it has full length. Tokens that it shares with the part
+/// before are computed again, with the same result.
 std::span<const float> Generation::read_prompt(Inference& inference,
                                                std::span<const int32_t> prompt) {
   EBB_CHECK(static_cast<int64_t>(prompt.size()) == shape_.prompt_length,
@@ -106,7 +108,7 @@ std::span<const float> Generation::read_prompt(Inference& inference,
 
 std::span<const float> Generation::read_token(Inference& inference, int32_t token) {
   EBB_CHECK(num_read_ > 0 && num_read_ < shape_.prompt_length + shape_.max_tokens,
-            "there is no place for another token");
+            "the cache has no position for another token");
   EBB_CHECK(token >= 0 && token < vocabulary_, "the token is not in the vocabulary");
   return read(inference, 1, {&token, 1}, num_read_++);
 }

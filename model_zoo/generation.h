@@ -1,14 +1,15 @@
-// Text from a model, a token at a time: the prompt passes in pieces, then each token by itself, and
-// keys and values of what was given before stay in a cache on the device.
+// Generates text with a model, one token at a time. The model first reads the prompt in parts, then
+// one token per call. A cache on the device keeps the keys and values of earlier tokens.
 //
 //   Generation generation(config, {.prompt_length = 5, .max_tokens = 20}, DType::BF16);
 //   prepared = prepare_inference(generation.passes(), ...); Inference inference(*device, prepared);
 //   auto logits = generation.read_prompt(inference, prompt);
 //   for (...) logits = generation.read_token(inference, choose_token(logits, sampling, i));
 //
-// Logits depend on the tokens so far alone: not on how the prompt was cut, and on the host they are
-// those of a run over all of them. Any number of generations may follow one another. One thread.
-// Errors: ConfigError (lengths, tokens), NumericError (logits that are not numbers).
+// Logits depend only on the tokens so far, not on the division of the prompt into parts. On the
+// host backend they have the same bits as in one forward over all tokens. A Generation may be used
+// for several texts, one after the other. One thread at a time. Errors: ConfigError (lengths,
+// tokens), NumericError (logits that are not finite).
 #pragma once
 
 #include <cstdint>
@@ -23,20 +24,22 @@ namespace ebb {
 
 struct GenerationShape {
   int64_t prompt_length = 1;
-  int64_t max_tokens = 1;      ///< to be made
-  int64_t piece_length = 512;  ///< of the prompt, at most: weights move once for each
+  int64_t max_tokens = 1;      ///< to generate
+  int64_t piece_length = 512;  ///< longest part of the prompt; each part loads the weights once
 };
 
 class Generation {
  public:
   Generation(const ModelConfig& config, const GenerationShape& shape, DType dtype);
 
-  /// For prepare_inference(): the first for a piece of the prompt, the second for a token.
+  /// For prepare_inference(): the first forward reads a part of the prompt, the second one token.
   std::span<const ForwardSpec> passes() const { return passes_; }
 
-  /// Logits (V) of what comes next; valid until the next call. REQUIRES: prompt_length tokens.
+  /// Returns the logits (V) of the next token, valid until the next call. REQUIRES: `prompt` has
+  /// prompt_length tokens.
   std::span<const float> read_prompt(Inference& inference, std::span<const int32_t> prompt);
-  /// The same after one token more; of max_tokens the last need not be read.
+  /// Reads one more token and returns the logits of the next. The last of max_tokens tokens need
+  /// not be read.
   std::span<const float> read_token(Inference& inference, int32_t token);
 
  private:
@@ -52,16 +55,17 @@ class Generation {
   std::vector<float> logits_;
 };
 
-/// How the next token is chosen: of the logits divided by the temperature, the greatest top_k, and
-/// of their probabilities the fewest that together reach top_p.
+/// The settings for the choice of the next token. Logits are divided by the temperature. The
+/// candidates are the top_k tokens with the greatest logits, and of these the fewest whose
+/// probabilities add up to top_p.
 struct Sampling {
-  double temperature = 0;  ///< 0: always the greatest, of equal ones the first
+  double temperature = 0;  ///< 0: always the greatest logit; if several are equal, the first
   int64_t top_k = 0;       ///< 0: all
   double top_p = 1;
   uint64_t seed = 1;
 };
 
-/// The index-th choice of a run: a pure function, by counter-based random numbers.
+/// Makes the index-th choice of a run. A pure function that uses counter-based random numbers.
 int32_t choose_token(std::span<const float> logits, const Sampling& sampling, uint64_t index);
 
 }  // namespace ebb

@@ -33,7 +33,8 @@ uint64_t num_parameters(const Gpt2Config& c) {
 }
 
 double training_flops(const Gpt2Config& c, uint64_t tokens, int64_t length) {
-  // Positions are looked up, not multiplied; the embedding counts once, as the head.
+  // Position embeddings are lookups without multiplications. The token embedding counts once, as
+  // the head.
   const double matrices =
       static_cast<double>(num_parameters(c)) - static_cast<double>(c.max_positions * c.channels);
   const double attention = 2.0 * static_cast<double>(c.num_layers * c.channels * length);
@@ -53,8 +54,8 @@ Gpt2::Gpt2(const Gpt2Config& config, int64_t micro_batch_size, int64_t length, D
   declare();
 }
 
-/// GPT-2's initialisation: N(0, 0.02), the two projections into the residual stream scaled by 1 /
-/// sqrt(2 layers).
+/// The initialisation is that of GPT-2: N(0, 0.02), scaled by 1 / sqrt(2 layers) for the two
+/// projections into the residual stream.
 void Gpt2::declare() {
   const int64_t c = config_.channels, inner = config_.inner_channels();
   const Init normal = Init::normal(0.02f);

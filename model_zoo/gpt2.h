@@ -1,4 +1,5 @@
-// GPT-2: learned positions, pre-norm blocks, tanh GELU, tied head. Radford et al. 2019.
+// GPT-2: learned positions, pre-norm, tanh GELU, tied head (Radford et al. 2019). Thread-safe:
+// immutable after construction.
 #pragma once
 
 #include <cstdint>
@@ -22,27 +23,29 @@ struct Gpt2Config {
   int64_t inner_channels() const { return mlp_channels.value_or(4 * channels); }
 };
 
-/// Parameters of that shape.
+/// The number of parameters of a model with this configuration.
 uint64_t num_parameters(const Gpt2Config& config);
-/// Model FLOPs of a training step over `tokens` tokens in sequences of `length`: 6 N + attention,
-/// no recomputation.
+/// The model FLOPs of a training step over `tokens` tokens in sequences of `length`: 6 N per token
+/// plus attention, without recomputation.
 double training_flops(const Gpt2Config& config, uint64_t tokens, int64_t length);
 
-/// Inputs: tokens, positions, targets, each (B, T) int32; packed: document_starts (B, T) int32 too
-/// (AttentionShape), where positions restart with each document. With a cache of keys and values
-/// for `cache_length` positions, an input that is kept, the tokens are the newest of each row, and
-/// see those that were given before (no training).
+/// Inputs: tokens, positions, targets, each (B, T) int32. A packed model also has the input
+/// document_starts (B, T) int32 (AttentionShape), and positions restart with each document. With
+/// `cache_length` > 0 there is a cache of keys and values for this number of positions, which is an
+/// input that keeps its content. Then the tokens are the newest of each row and attend to all
+/// earlier ones; training is not possible.
 class Gpt2 : public Model {
  public:
-  /// Throws ConfigError for sizes that cannot be (heads that do not divide, T beyond the positions,
-  /// ...).
+  /// Throws ConfigError for invalid sizes (heads do not divide the channels, T exceeds the
+  /// positions, ...).
   Gpt2(const Gpt2Config& config, int64_t micro_batch_size, int64_t length, DType dtype,
        bool packed = false, int64_t cache_length = 0);
 
   const Parameters& parameters() const override { return parameters_; }
   std::vector<InputSpec> inputs() const override;
   void forward(Tape& tape, std::span<const Tensor> inputs) const override;
-  /// The last norm's output (B, T, C), and what it is multiplied with for the logits (V, C).
+  /// The output (B, T, C) of the last norm. head_weight() is the matrix (V, C) that maps this
+  /// output to logits.
   Variable hidden(Tape& tape, std::span<const Tensor> inputs) const;
   ParameterId head_weight() const { return wte_; }
   const Gpt2Config& config() const { return config_; }
@@ -51,9 +54,9 @@ class Gpt2 : public Model {
   struct Layer {
     ParameterId norm1_weight, norm1_bias, qkv_weight, qkv_bias, projection_weight, projection_bias;
     ParameterId norm2_weight, norm2_bias, up_weight, up_bias, down_weight, down_bias;
-    uint32_t first_dropout;  ///< of three places: weights of attention, and both results
+    uint32_t first_dropout;  ///< of three: attention weights and both results
   };
-  /// What a layer reads beside its input, by address: it fits a block's closure.
+  /// The other inputs of a layer. They are addresses, so that they fit the closure of a layer.
   struct Shared {
     std::byte* document_starts;
     std::byte* positions;

@@ -14,7 +14,7 @@ namespace ebb {
 namespace {
 
 ModelConfig read_gpt2(const ConfigFields& f) {
-  // Two names of one formula.
+  // Both names mean the same formula.
   f.require_text("activation_function", {"gelu_new", "gelu_pytorch_tanh"}, "gelu_new");
   f.require_flag("scale_attn_weights", true, true);
   f.require_flag("scale_attn_by_inverse_layer_idx", false, false);
@@ -47,8 +47,8 @@ ModelConfig read_bert(const ConfigFields& f) {
       .norm_epsilon = static_cast<float>(f.find_number("layer_norm_eps").value_or(1e-12))};
 }
 
-/// What all of the family say in the same words. Key and value heads are absent in older Llama
-/// alone, where there are as many as heads.
+/// Reads the fields that all models of the family share. Only older Llama configurations lack the
+/// number of key and value heads; there it equals the number of heads.
 LlamaConfig read_llama_family(const ConfigFields& f) {
   f.require_text("hidden_act", {"silu", "swish"}, "silu");
   const int64_t channels = f.size("hidden_size"), heads = f.size("num_attention_heads");
@@ -87,7 +87,8 @@ ModelConfig read_mistral(const ConfigFields& f) {
   return config;
 }
 
-/// Of Qwen: the window of all layers, or none. Models where only some have one are refused.
+/// Reads the sliding window of Qwen, which all layers or no layers have. Throws ConfigError if only
+/// some layers have a window.
 std::optional<int64_t> read_qwen_window(const ConfigFields& f, int64_t num_layers) {
   if (!f.flag("use_sliding_window", false)) return std::nullopt;
   int64_t num_windows =
@@ -98,8 +99,8 @@ std::optional<int64_t> read_qwen_window(const ConfigFields& f, int64_t num_layer
   if (num_windows == 0) return std::nullopt;
   if (num_windows == num_layers) return f.size("sliding_window");
   throw ConfigError(
-      fmt::format("'{}': {} of {} layers see a sliding window; Ebb has models in "
-                  "which all do or none",
+      fmt::format("'{}': {} of {} layers have a sliding window; Ebb supports a "
+                  "window in all layers or in none",
                   f.path(), num_windows, num_layers));
 }
 
@@ -112,7 +113,7 @@ ModelConfig read_qwen2(const ConfigFields& f) {
 }
 
 ModelConfig read_qwen3(const ConfigFields& f) {
-  f.size("head_dim");  // its default is not hidden_size / heads
+  f.size("head_dim");  // required: its default is not hidden_size / heads
   LlamaConfig config = read_llama_family(f);
   config.num_kv_heads = f.size("num_key_value_heads");
   config.qkv_bias = config.output_bias = f.flag("attention_bias", false);
@@ -155,8 +156,8 @@ ModelConfig read_model_config(const std::string& folder) {
   const Architecture& architecture = architecture_in(fields);
   if (const auto quantised = fields.find_object("quantization_config")) {
     throw ConfigError(fmt::format(
-        "'{}': the weights are quantised ({}), which Ebb does not train: give the folder of the "
-        "model before that",
+        "'{}': the weights are quantised ({}), and Ebb does not train such weights: give the "
+        "folder of the model before quantisation",
         fields.path(), quantised->find_text("quant_method").value_or("no quant_method")));
   }
   return architecture.read(fields);

@@ -1,13 +1,14 @@
-// Hugging Face's config.json: which model it describes, and one for a model of ours.
+// Reads the model configuration from a Hugging Face config.json, and writes a config.json for a
+// model configuration.
 //
-// `architectures` decides. What Ebb does not compute as transformers does (an architecture, an
-// activation, a way to scale positions, a quantised type, ...) is refused by name, never guessed; a
-// field that is absent has the value that transformers gives it. Both spellings of rotary positions
-// are read: rope_theta with rope_scaling, and rope_parameters. Dropout is not read: it is the
-// run's, not the model's.
+// The field `architectures` selects the architecture. If Ebb does not compute something as
+// transformers does (an architecture, an activation, a scaling of positions, a quantised type,
+// ...), the error names the field. An absent field has the default value of transformers. Both
+// formats of rotary positions are supported: rope_theta with rope_scaling, and rope_parameters.
+// Dropout is not read, because it is a setting of the run and not of the model.
 //
-// Errors: IoError, FormatError (the file), ConfigError naming file, field, value and what is
-// allowed. Pure but for reading.
+// Errors: IoError, FormatError (the file), ConfigError that names the file, the field, its value
+// and the allowed values. Functions have no state; they only read files.
 #pragma once
 
 #include <string>
@@ -20,9 +21,9 @@ namespace ebb {
 /// Reads `folder`/config.json.
 ModelConfig read_model_config(const std::string& folder);
 
-/// config.json for weights stored in this type, for models that did not come with one.
+/// Returns a config.json for weights stored in this type, for models without a config.json.
 std::string make_config_json(const ModelConfig& config, DType dtype);
-/// The config.json of a folder, for weights stored in this type: other fields as they were.
+/// Returns the config.json of a folder with this type of weights and all other fields unchanged.
 std::string copy_config_json(const std::string& folder, DType dtype);
 
 }  // namespace ebb

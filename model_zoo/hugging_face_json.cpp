@@ -1,4 +1,4 @@
-// config.json for models that leave: made from a configuration, or carried over.
+// Writes config.json for a model: made from a configuration, or copied from another folder.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -27,7 +27,7 @@ const char* torch_name(DType dtype) {
   }
 }
 
-/// The shortest decimal number that this fp32 is: 1e-05, not 9.99999974738e-06.
+/// The shortest decimal number that rounds to this fp32: 1e-05, not 9.99999974738e-06.
 double shortest(float value) { return std::stod(fmt::to_string(value)); }
 
 Json to_json(const Gpt2Config& c) {
@@ -62,7 +62,7 @@ Json to_json(const BertConfig& c) {
           {"vocab_size", c.vocabulary}};
 }
 
-/// Which of the family has what this one has.
+/// The names of the member of the Llama family that has the features of this configuration.
 std::pair<const char*, const char*> family_member(const LlamaConfig& c) {
   if (c.qk_norm) return {"Qwen3ForCausalLM", "qwen3"};
   if (c.qkv_bias && !c.output_bias) return {"Qwen2ForCausalLM", "qwen2"};
@@ -90,7 +90,7 @@ Json to_json(const LlamaConfig& c) {
                {"rope_theta", c.rotary.theta},
                {"tie_word_embeddings", c.tied_head},
                {"vocab_size", c.vocabulary}};
-  // Versions before rope_parameters read this; a plain one they do not know as a scaling.
+  // Older versions of transformers read rope_scaling. They do not know "default" as a scaling.
   if (c.rotary.scaling != RotaryScaling::None) json["rope_scaling"] = json["rope_parameters"];
   json["sliding_window"] = c.sliding_window ? Json(*c.sliding_window) : Json();
   if (qwen) {

@@ -15,19 +15,19 @@ namespace {
 
 constexpr uint64_t kComparedAtOnce = uint64_t{1} << 20;  // elements
 
-/// One of the tensors that are one parameter here.
+/// One of the stored tensors that together are one parameter of the model.
 struct Part {
   std::string_view name;
   int64_t rows;
 };
 
-/// How an architecture's parameters are named there.
+/// The names of the parameters of an architecture in Hugging Face folders.
 struct Naming {
   struct Fused {
     std::string_view ours;  // in the middle of a name
     std::vector<Part> parts;
   };
-  std::string_view prefix = {};  // that our names lack, and older files, too
+  std::string_view prefix = {};  // missing in Ebb's names and in older files
   std::vector<Fused> fused = {};
   std::vector<std::string_view> transposed = {};  // ends of names
   std::vector<std::pair<std::string_view, std::string_view>> old_ends =
@@ -89,7 +89,7 @@ void add_tensor(std::vector<MappedTensor>& tensors, const Naming& naming, const 
                      .name = std::string(naming.prefix) + name});
 }
 
-/// The parameter as its parts, or nothing where it has none.
+/// Adds the parts of a parameter. Returns false if the parameter is a single tensor.
 bool add_parts(std::vector<MappedTensor>& tensors, const Naming& naming, const Parameters& all,
                ParameterId id) {
   const std::string& name = all[id].name;
@@ -109,7 +109,7 @@ bool add_parts(std::vector<MappedTensor>& tensors, const Naming& naming, const P
   return false;
 }
 
-/// Today's name, without the prefix, and the older one.
+/// The possible names of a tensor: today's name, the name without the prefix, and the older name.
 std::vector<std::string> names_of(const Naming& naming, const std::string& name) {
   std::vector<std::string> names = {name};
   if (!naming.prefix.empty()) names.push_back(name.substr(naming.prefix.size()));
@@ -156,7 +156,7 @@ bool same_values(const LocatedTensor& a, const LocatedTensor& b) {
   return true;
 }
 
-/// Where the weight is that this tensor is a copy of, if it is one.
+/// The tensor of which this tensor is a copy; null if it is no copy.
 const LocatedTensor* original_of(const Naming& naming, const std::string& name,
                                  const SafetensorsFolder& folder) {
   for (const auto& [copy, original] : naming.copies) {

@@ -1,12 +1,13 @@
-// Which tensors of a Hugging Face folder are which parameters.
+// Maps the tensors of a Hugging Face folder to the parameters of a model.
 //
-// Names differ in three ways: a prefix that may be left out, older names, and projections that are
-// one parameter here and several tensors there (rows in order). GPT-2's matrices are stored
-// transposed. Buffers, heads of other tasks and copies of tied weights are known by name; anything
-// else that is missing or too much is an error that names file and tensor.
+// Names differ in three ways: a prefix may be missing, some names are older names, and some
+// parameters are several tensors in the folder (their rows in order). The matrices of GPT-2 are
+// stored transposed. Buffers, heads of other tasks and copies of tied weights are known by name and
+// are no parameters. Any other missing or extra tensor is an error that names the file and the
+// tensor.
 //
-// Errors: FormatError with file and offset (a wrong shape or type, a tensor too many, a copy that
-// differs), ConfigError (a tensor that is missing). Pure but for reading.
+// Errors: FormatError with file and offset (a wrong shape or type, an extra tensor, a copy that
+// differs), ConfigError (a missing tensor). Functions have no state; they only read files.
 #pragma once
 
 #include <string>
@@ -18,7 +19,7 @@
 
 namespace ebb {
 
-/// Rows of a parameter that are one tensor there.
+/// The rows of a parameter that are one tensor in the folder.
 struct MappedTensor {
   ParameterId parameter = 0;
   int64_t first_row = 0;
@@ -26,18 +27,18 @@ struct MappedTensor {
   int64_t num_columns = 1;  ///< 1 and one-dimensional for vectors
   bool is_vector = false;
   bool transposed = false;  ///< stored as (columns, rows)
-  std::string name;         ///< there
+  std::string name;         ///< of the tensor in the folder
 
   std::vector<uint64_t> stored_shape() const;
   uint64_t num_elements() const { return static_cast<uint64_t>(num_rows * num_columns); }
 };
 
-/// Every element of every parameter once, in the order of the parameters; names as transformers
-/// writes them today.
+/// The tensors with all elements of all parameters, each once, in the order of the parameters. The
+/// names are those that transformers writes today.
 std::vector<MappedTensor> map_tensors(const ModelConfig& config, const Parameters& parameters);
 
-/// The same with the names that the folder uses: every one is there with the right shape and a
-/// weight type, and whatever else is there is known to be none of the model's weights.
+/// The same with the names in the folder. Checks that every tensor is present with the right shape
+/// and a weight type, and that no other tensor of the folder is a weight of the model.
 std::vector<MappedTensor> match_tensors(const ModelConfig& config, const Parameters& parameters,
                                         const SafetensorsFolder& folder);
 

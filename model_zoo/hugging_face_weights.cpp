@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kStripElements = int64_t{4} << 20;
 constexpr int64_t kTile = 32;
 
-/// Rows of a tensor that pass together.
+/// The rows of a tensor that are copied together.
 struct Strip {
   int64_t first_row = 0;
   int64_t num_rows = 0;
@@ -28,7 +28,7 @@ uint64_t first_element(const MappedTensor& tensor, const Strip& strip) {
   return static_cast<uint64_t>((tensor.first_row + strip.first_row) * tensor.num_columns);
 }
 
-/// out (columns, rows) of in (rows, columns), in tiles that stay in the cache.
+/// Transposes in (rows, columns) to out (columns, rows), in tiles that fit the cache.
 void transpose(std::span<const float> in, std::span<float> out, int64_t rows, int64_t columns) {
   for (int64_t i0 = 0; i0 < rows; i0 += kTile) {
     for (int64_t j0 = 0; j0 < columns; j0 += kTile) {
@@ -41,8 +41,9 @@ void transpose(std::span<const float> in, std::span<float> out, int64_t rows, in
   }
 }
 
-/// Calls body with the place in the stored tensor, and that in `values`, of what a strip of a
-/// transposed tensor has in common with each of its rows; all of them at once where it is whole.
+/// Calls body for the part of each stored row of a transposed tensor that is in the strip: with its
+/// position in the stored tensor and its part of `values`. If the strip is the whole tensor, calls
+/// body once for all rows.
 template <class Body>
 void for_stored_rows(const MappedTensor& tensor, const Strip& strip, std::span<float> values,
                      const Body& body) {
@@ -54,7 +55,7 @@ void for_stored_rows(const MappedTensor& tensor, const Strip& strip, std::span<f
   }
 }
 
-/// Two buffers that all strips of a call share.
+/// Two buffers for the strips of one call.
 class Strips {
  public:
   std::span<float> values(size_t count) { return grown(values_, count); }
@@ -68,7 +69,7 @@ class Strips {
   std::vector<float> values_, stored_;
 };
 
-/// Counts what has passed, and tells.
+/// Counts the copied elements and reports progress.
 class Passed {
  public:
   Passed(std::span<const MappedTensor> tensors, const WeightProgress& progress)
@@ -118,7 +119,7 @@ void load_weights(const SafetensorsFolder& folder, std::span<const MappedTensor>
   for (const MappedTensor& tensor : tensors) {
     const LocatedTensor* source = folder.find(tensor.name);
     EBB_CHECK(source != nullptr && source->stored->num_elements() == tensor.num_elements(),
-              "the tensors were not matched with this folder");
+              "the tensors belong to another folder");
     for_strips(tensor, [&](const Strip& strip) {
       const auto values = strips.values(static_cast<size_t>(strip.num_rows * tensor.num_columns));
       read_strip(*source, tensor, strip, values, strips);
@@ -138,7 +139,8 @@ std::vector<TensorSpec> stored_tensors(std::span<const MappedTensor> tensors, St
 
 void store_weights(std::span<const MappedTensor> tensors, const GiveWeights& give,
                    SafetensorsFolderWriter& writer) {
-  EBB_CHECK(writer.tensors().size() == tensors.size(), "the writer was made for other tensors");
+  EBB_CHECK(writer.tensors().size() == tensors.size(),
+            "the writer was constructed with other tensors");
   Strips strips;
   for (size_t i = 0; i < tensors.size(); ++i) {
     for_strips(tensors[i], [&](const Strip& strip) {

@@ -1,8 +1,9 @@
-// Weights from a Hugging Face folder to wherever they are kept, and back.
+// Copies weights from a Hugging Face folder to the training state, and back.
 //
-// Tensors pass in strips of at most 16 MiB, so that nothing of a model's size is held beside the
-// state. Reading is exact; writing rounds to nearest, ties to even: weights of a type that were
-// loaded and not changed are written with the same bits. One thread. Errors: those of io/.
+// Tensors are copied in strips of at most 16 MiB, so there is no second copy of the weights in
+// memory. Reading is exact; writing rounds to nearest, ties to even. So weights that were loaded
+// and not changed are written with the same bits in the same type. One thread at a time. Errors:
+// those of io/.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +16,21 @@
 
 namespace ebb {
 
-/// Takes, or gives, elements [first, first + values.size()) of a parameter: fp32 masters.
+/// Store or read the fp32 masters of elements [first, first + values.size()) of a parameter.
 using TakeWeights =
     std::function<void(ParameterId id, uint64_t first, std::span<const float> values)>;
 using GiveWeights = std::function<void(ParameterId id, uint64_t first, std::span<float> values)>;
-/// Told now and then how many elements have passed.
+/// Called from time to time with the number of elements copied so far.
 using WeightProgress = std::function<void(uint64_t done, uint64_t total)>;
 
-/// `tensors` as match_tensors() gave them for this folder.
+/// `tensors`: the result of match_tensors() for this folder.
 void load_weights(const SafetensorsFolder& folder, std::span<const MappedTensor> tensors,
                   const TakeWeights& take, const WeightProgress& progress = {});
 
-/// What a folder with these tensors holds: for SafetensorsFolderWriter, in the same order.
+/// The tensors to write for these mapped tensors, in the same order, for SafetensorsFolderWriter.
 std::vector<TensorSpec> stored_tensors(std::span<const MappedTensor> tensors, StoredType type);
-/// Fills `writer`, which was made for them; the caller finishes it.
+/// Writes all tensors to `writer`, which was constructed with stored_tensors(). The caller calls
+/// finish().
 void store_weights(std::span<const MappedTensor> tensors, const GiveWeights& give,
                    SafetensorsFolderWriter& writer);
 

@@ -46,7 +46,7 @@ uint64_t num_parameters(const LlamaConfig& c) {
 }
 
 double training_flops(const LlamaConfig& c, uint64_t tokens, int64_t length) {
-  // The embedding is looked up, not multiplied; a tied one counts once, as the head.
+  // The embedding is a lookup without multiplications. A tied embedding counts once, as the head.
   const double matrices = static_cast<double>(num_parameters(c)) -
                           (c.tied_head ? 0.0 : static_cast<double>(c.vocabulary * c.channels));
   const int64_t seen = std::min(length, c.sliding_window.value_or(length));

@@ -1,8 +1,9 @@
-// The Llama family: RMSNorm, rotary positions, SwiGLU, grouped-query attention, no biases but where
-// the configuration says so. Llama 2, 3, 3.1, 3.2, Mistral, Qwen2, Qwen3 (Touvron et al. 2023).
+// The Llama family: RMSNorm, rotary positions, SwiGLU, grouped-query attention, and optional biases
+// (Touvron et al. 2023). It includes Llama 2, 3, 3.1 and 3.2, Mistral, Qwen2 and Qwen3.
+// Thread-safe: immutable after construction.
 //
-// Parameters have Hugging Face's names; projections that read the same rows are one parameter, rows
-// in the order of the names: self_attn.qkv = q, k, v; mlp.gate_up = gate, up.
+// Parameters have the names of Hugging Face, but projections with the same input are one parameter:
+// self_attn.qkv contains the rows of q, k and v, and mlp.gate_up those of gate and up.
 #pragma once
 
 #include <cstdint>
@@ -30,33 +31,35 @@ struct LlamaConfig {
   bool mlp_bias = false;
   bool qk_norm = false;  ///< each head of queries and keys is normalised (Qwen3)
   Rotary rotary = {};
-  /// A token sees itself and so many less one before it (Mistral); nullopt: all.
+  /// A token attends to itself and to sliding_window - 1 tokens before it (Mistral); nullopt: all.
   std::optional<int64_t> sliding_window = {};
 
   int64_t query_channels() const { return num_heads * head_dim; }
   int64_t qkv_channels() const { return (num_heads + 2 * num_kv_heads) * head_dim; }
 };
 
-/// Parameters of that shape.
+/// The number of parameters of a model with this configuration.
 uint64_t num_parameters(const LlamaConfig& config);
-/// Model FLOPs of a training step over `tokens` tokens in sequences of `length`: 6 N + attention,
-/// no recomputation.
+/// The model FLOPs of a training step over `tokens` tokens in sequences of `length`: 6 N per token
+/// plus attention, without recomputation.
 double training_flops(const LlamaConfig& config, uint64_t tokens, int64_t length);
 
-/// Inputs: tokens, positions, targets, each (B, T) int32; packed: document_starts (B, T) int32 too
-/// (AttentionShape), where positions restart with each document. With a cache of keys and values
-/// for `cache_length` positions, an input that is kept, the tokens are the newest of each row, and
-/// see those that were given before (no training).
+/// Inputs: tokens, positions, targets, each (B, T) int32. A packed model also has the input
+/// document_starts (B, T) int32 (AttentionShape), and positions restart with each document. With
+/// `cache_length` > 0 there is a cache of keys and values for this number of positions, which is an
+/// input that keeps its content. Then the tokens are the newest of each row and attend to all
+/// earlier ones; training is not possible.
 class Llama : public Model {
  public:
-  /// Throws ConfigError for sizes that cannot be.
+  /// Throws ConfigError for invalid sizes.
   Llama(const LlamaConfig& config, int64_t micro_batch_size, int64_t length, DType dtype,
         bool packed = false, int64_t cache_length = 0);
 
   const Parameters& parameters() const override { return parameters_; }
   std::vector<InputSpec> inputs() const override;
   void forward(Tape& tape, std::span<const Tensor> inputs) const override;
-  /// The last norm's output (B, T, C), and what it is multiplied with for the logits (V, C).
+  /// The output (B, T, C) of the last norm. head_weight() is the matrix (V, C) that maps this
+  /// output to logits.
   Variable hidden(Tape& tape, std::span<const Tensor> inputs) const;
   ParameterId head_weight() const { return head_; }
   const LlamaConfig& config() const { return config_; }
@@ -65,9 +68,9 @@ class Llama : public Model {
   struct Layer {
     ParameterId input_norm, qkv, output, mlp_norm, gate_up, down;
     std::optional<ParameterId> qkv_bias, output_bias, gate_up_bias, down_bias, q_norm, k_norm;
-    uint32_t dropout;  ///< the place of attention's weights, the only one of this family
+    uint32_t dropout;  ///< of the attention weights; this family has no other dropout
   };
-  /// What all layers read, by address: it fits a block's closure.
+  /// The inputs that all layers share. They are addresses, so that they fit the closure of a layer.
   struct Shared {
     std::byte* rotary_table;
     std::byte* document_starts;

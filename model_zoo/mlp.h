@@ -1,5 +1,5 @@
-// A multi-layer perceptron classifier: linear layers with ReLU between them, cross-entropy at the
-// end.
+// A multi-layer perceptron classifier: linear layers with ReLU between them, and cross-entropy at
+// the end. Thread-safe: immutable after construction.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,8 @@ namespace ebb {
 /// Inputs: x (B, widths[0]) of the model's type, labels (B) int32.
 class Mlp : public Model {
  public:
-  /// widths: features, hidden sizes, classes. ConfigError for fewer than two or sizes below 1.
+  /// `widths`: features, hidden sizes, classes. Throws ConfigError if there are fewer than two
+  /// widths or a width is below 1.
   Mlp(std::vector<int64_t> widths, int64_t micro_batch_size, DType dtype);
 
   const Parameters& parameters() const override { return parameters_; }

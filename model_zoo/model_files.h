@@ -1,4 +1,4 @@
-// What lies beside the weights in a Hugging Face folder.
+// The files of a Hugging Face folder other than the weights. Functions have no state.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,17 @@
 
 namespace ebb {
 
-/// Writes into the folder `to`: config.json, naming `dtype` as the type of the weights, and copies
-/// of the generation settings and the tokenizer's files of the folder `from`. Where `from` is
-/// empty, config.json alone, made from `config`. Every file is synced. Errors: IoError,
-/// FormatError.
+/// Writes to the folder `to` a config.json with `dtype` as the type of the weights, and copies of
+/// the generation settings and tokenizer files of the folder `from`. If `from` is empty, writes
+/// only a config.json, made from `config`. Every file is synced. Errors: IoError, FormatError.
 void write_model_files(const std::string& from, const ModelConfig& config, DType dtype,
                        const std::string& to);
 
-/// The same from any model's folder; without a type, config.json as it is.
+/// The same from the folder of any model. Without a type, config.json is copied unchanged.
 void copy_model_files(const std::string& from, std::optional<DType> dtype, const std::string& to);
 
-/// Tokens that end a text, as generation_config.json of a folder names them, or where it does not
-/// its config.json; none where neither does.
+/// The tokens that end a text: those of generation_config.json of a folder, otherwise those of its
+/// config.json. Empty if neither file names any.
 std::vector<int32_t> end_tokens(const std::string& folder);
 
 }  // namespace ebb

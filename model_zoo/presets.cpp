@@ -16,7 +16,7 @@ constexpr Preset gpt(std::string_view name, int64_t vocabulary, int64_t position
           description};
 }
 
-/// Sizes of the Llama family: heads of queries, heads of keys, elements of a head.
+/// The heads of a model of the Llama family: heads of queries, heads of keys, elements of a head.
 struct Heads {
   int64_t queries, keys, width;
 };
@@ -39,7 +39,7 @@ constexpr LlamaConfig tied(LlamaConfig config) {
   return config;
 }
 
-/// Qwen2.5: biases of q, k and v; Qwen3: norms of q and k.
+/// Qwen2.5 has biases of q, k and v; Qwen3 has norms of q and k.
 constexpr LlamaConfig qwen2(LlamaConfig config) {
   config.norm_epsilon = 1e-6f;
   config.qkv_bias = true;
@@ -70,8 +70,8 @@ constexpr Preset bert(std::string_view name, int64_t channels, int64_t layers, i
           description};
 }
 
-// GPT-2: Radford et al. 2019. GPT-3: Brown et al. 2020, table 2.1. The others: the config.json of
-// their base models on the Hugging Face hub.
+// Sources: GPT-2: Radford et al. 2019. GPT-3: Brown et al. 2020, table 2.1. All others: the
+// config.json of the base models on the Hugging Face hub.
 constexpr Preset kPresets[] = {
     gpt("toy-bytes", 256, 256, 128, 4, 4, "a toy over bytes, for trying things out"),
     gpt("gpt-6x384-bytes", 256, 1024, 384, 6, 6, "6 layers of 384 channels over bytes"),

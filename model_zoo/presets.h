@@ -1,4 +1,5 @@
-// Named model shapes: from a toy of 1 M parameters to Llama 3.1's 405 B.
+// Named model configurations, from a toy with 1 M parameters to Llama 3.1 with 405 B. Pure
+// functions.
 #pragma once
 
 #include <span>
@@ -15,7 +16,7 @@ struct Preset {
 };
 
 std::span<const Preset> presets();
-/// Throws ConfigError that lists the names.
+/// Throws ConfigError that lists the names if there is no preset with this name.
 const Preset& find_preset(std::string_view name);
 
 }  // namespace ebb

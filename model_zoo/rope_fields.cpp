@@ -21,7 +21,7 @@ void read_llama3(const ConfigFields& rope, Rotary& rotary) {
   rotary.original_max_positions = rope.number("original_max_position_embeddings");
 }
 
-/// Without a factor it is what the positions were multiplied with.
+/// Without a field `factor` the factor is the ratio of max_positions to the original positions.
 void read_yarn(const ConfigFields& rope, int64_t max_positions, Rotary& rotary) {
   rope.require_known({"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor",
                       "original_max_position_embeddings", "beta_fast", "beta_slow", "truncate",
@@ -51,7 +51,7 @@ void read_scaling(const ConfigFields& rope, int64_t max_positions, Rotary& rotar
 
 void require_whole_heads(const ConfigFields& fields) {
   if (fields.find_number("partial_rotary_factor").value_or(1) != 1) {
-    fields.refuse("partial_rotary_factor", "1: all of a head turns");
+    fields.refuse("partial_rotary_factor", "1: all elements of a head turn");
   }
 }
 
@@ -62,7 +62,7 @@ Rotary read_rotary(const ConfigFields& fields, int64_t max_positions) {
   Rotary rotary{.theta = fields.find_number("rope_theta").value_or(kDefaultTheta)};
   const nlohmann::json *old = fields.find("rope_scaling"), *now = fields.find("rope_parameters");
   if (old != nullptr && now != nullptr && *old != *now) {
-    fields.refuse("rope_scaling", "what rope_parameters says");
+    fields.refuse("rope_scaling", "the same value as rope_parameters");
   }
   const char* name = now != nullptr ? "rope_parameters" : "rope_scaling";
   if (const auto rope = fields.find_object(name)) {

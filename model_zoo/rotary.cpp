@@ -41,16 +41,16 @@ void check(const Rotary& r, int64_t head_dim) {
   if (r.theta == 1) throw ConfigError("rotary positions: yarn needs a theta other than 1");
 }
 
-/// Slow pairs (long waves) are interpolated, fast ones left alone, with a ramp between.
+/// Interpolates slow pairs (long waves) and leaves fast pairs unchanged, with a ramp in between.
 double scaled_as_llama3(const Rotary& r, double frequency) {
-  const double turns = r.original_max_positions * frequency / kFullCircle;  // in the trained length
+  const double turns = r.original_max_positions * frequency / kFullCircle;  // in trained length
   if (turns < r.low_freq_factor) return frequency / r.factor;
   if (turns > r.high_freq_factor) return frequency;
   const double share = (turns - r.low_freq_factor) / (r.high_freq_factor - r.low_freq_factor);
   return (1 - share) * frequency / r.factor + share * frequency;
 }
 
-/// Pairs below `low` are left alone, above `high` interpolated.
+/// Pairs below `low` are unchanged; pairs above `high` are interpolated.
 struct YarnRamp {
   double low, high;
 

@@ -1,4 +1,4 @@
-// What the constructors of all architectures check.
+// Checks that the constructors of all architectures share. Pure functions; they throw ConfigError.
 #pragma once
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ inline void check_length(int64_t length, int64_t max_positions) {
                   length, max_positions, max_positions));
 }
 
-/// Of keys and values for generation; 0: none.
+/// The length of the cache of keys and values for generation; 0: no cache.
 inline void check_cache_length(int64_t cache_length, bool packed, int64_t max_positions) {
   if (cache_length == 0) return;
   check_positive("the length of the cache", cache_length);

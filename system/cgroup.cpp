@@ -7,7 +7,7 @@
 namespace ebb {
 namespace {
 
-/// "memory" in "cpu,memory".
+/// Whether a list like "cpu,memory" contains a name like "memory".
 bool has_name(std::string_view list, std::string_view name) {
   for (size_t at = 0; at <= list.size();) {
     const size_t end = std::min(list.find(',', at), list.size());
@@ -17,7 +17,8 @@ bool has_name(std::string_view list, std::string_view name) {
   return false;
 }
 
-/// "QUOTA PERIOD" or "max PERIOD" in one file, or each in its own, where -1 is no quota.
+/// The quota of one cgroup. Version 2 has "QUOTA PERIOD" or "max PERIOD" in one file. Version 1 has
+/// one file for each number, and -1 means no quota.
 std::optional<double> quota_in(const std::string& folder, CgroupVersion version) {
   const bool one = version == CgroupVersion::One;
   std::ifstream quota_file(folder + (one ? "cpu.cfs_quota_us" : "cpu.max"));
@@ -44,7 +45,7 @@ std::vector<std::string> Cgroup::folders() const {
 std::vector<Cgroup> own_cgroups(std::string_view controller) {
   std::vector<Cgroup> groups;
   std::ifstream file("/proc/self/cgroup");
-  // "ID:CONTROLLERS:PATH", of version 2 "0::PATH"
+  // Lines are "ID:CONTROLLERS:PATH" for version 1 and "0::PATH" for version 2.
   for (std::string line; std::getline(file, line);) {
     const size_t first = line.find(':');
     const size_t second = first == std::string::npos ? first : line.find(':', first + 1);

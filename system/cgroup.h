@@ -1,4 +1,4 @@
-// The cgroups that this process is in, and what a quota leaves of the processors: pure reads of the
+// The cgroups of this process, and their limits on processor time. All functions only read from the
 // system. Thread-safe.
 #pragma once
 
@@ -13,19 +13,19 @@ enum class CgroupVersion { One, Two };
 
 struct Cgroup {
   CgroupVersion version = CgroupVersion::Two;
-  std::string mount;  ///< folder of the root
-  std::string path;   ///< below it, "" or "/..."
+  std::string mount;  ///< folder of the cgroup root
+  std::string path;   ///< below the root, "" or "/..."
 
-  /// From it up to the root, each ending in '/'.
+  /// The folders from this cgroup up to the root, each ending in '/'.
   std::vector<std::string> folders() const;
 };
-/// This process's, of version 2 and of version 1 for a controller ("memory", "cpu").
+/// The cgroups of this process for a controller ("memory", "cpu"): of version 2 and of version 1.
 std::vector<Cgroup> own_cgroups(std::string_view controller);
 
-/// The number in a cgroup's file; nullopt where there is none or it says "max".
+/// The number in a file of a cgroup; nullopt if the file does not exist or contains "max".
 std::optional<size_t> number_in(const std::string& path);
 
-/// Processors' worth of time that the tightest quota up to the root allows; nullopt: no quota.
+/// The number of processors that the tightest quota up to the root allows; nullopt: no quota.
 std::optional<double> cpu_quota(const Cgroup& cgroup);
 
 }  // namespace ebb

@@ -21,7 +21,7 @@ double steady_now_s() { return seconds_on(CLOCK_MONOTONIC); }
 double thread_cpu_s() { return seconds_on(CLOCK_THREAD_CPUTIME_ID); }
 
 void sleep_until(double deadline_s) {
-  // A virtual machine's timer costs 18 us of processor time, even where the deadline has passed.
+  // On a virtual machine a timer costs 18 us of processor time, even if the deadline has passed.
   if (steady_now_s() >= deadline_s) return;
   const double whole = std::floor(deadline_s);
   const timespec until{static_cast<time_t>(whole), static_cast<long>((deadline_s - whole) * 1e9)};

@@ -18,7 +18,7 @@ namespace ebb {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET != HWY_SCALAR  // which has no streaming stores
+#if HWY_TARGET != HWY_SCALAR  // HWY_SCALAR has no streaming stores
 constexpr size_t kPrefetchBytes = 2048;
 
 template <bool kPrefetches>
@@ -32,9 +32,9 @@ HWY_INLINE void copy_lines(uint8_t* to, const uint8_t* from, size_t bytes) {
 }
 #endif
 
-// On AMD the hardware's prefetch keeps up with two streams, and hints cost a tenth of the speed. On
-// Intel they gain a quarter (docs/decisions.md).
-// REQUIRES: `to` is aligned to 64 bytes, `bytes` a multiple of them.
+// On AMD the hardware prefetches two streams fast enough, and prefetch instructions cost a tenth of
+// the speed. On Intel they gain a quarter (docs/decisions.md). REQUIRES: `to` is aligned to 64
+// bytes, and `bytes` is a multiple of 64.
 void copy_streaming(std::byte* to, const std::byte* from, size_t bytes) {
 #if HWY_TARGET == HWY_SCALAR
   std::memcpy(to, from, bytes);
@@ -62,7 +62,7 @@ HWY_EXPORT(copy_streaming);
 constexpr size_t kCacheLine = 64;
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-// The sanitizers see memcpy, but not streaming stores.
+// Sanitizers see memcpy, but not streaming stores.
 constexpr size_t kStreamingBytes = SIZE_MAX;
 #else
 constexpr size_t kStreamingBytes = size_t{1} << 20;

@@ -5,8 +5,8 @@
 
 namespace ebb {
 
-/// Copies bytes between ranges that do not overlap. Large copies leave the caches alone: their
-/// target is written without being read first. Any thread may call it; it allocates nothing.
+/// Copies bytes between ranges that do not overlap. Large copies bypass the caches: the target is
+/// written without being read first. Any thread may call this function; it allocates nothing.
 void copy_bytes(void* to, const void* from, size_t bytes);
 
 }  // namespace ebb

@@ -11,7 +11,8 @@ namespace ebb {
 
 namespace {
 
-/// Of a mask that is large enough: the kernel refuses smaller ones.
+/// The number of cores in the affinity mask. The mask grows until it is large enough, because the
+/// kernel refuses smaller masks.
 int num_cores_in_mask() {
   for (int size = CPU_SETSIZE; size <= (1 << 20); size *= 2) {
     cpu_set_t* const set = CPU_ALLOC(size);

@@ -6,7 +6,8 @@
 namespace ebb {
 
 /// Sets flush-to-zero and denormals-are-zero of the calling thread (x86: FTZ and DAZ). The
-/// destructor restores what was set before. REQUIRES: destroyed by the thread that made it.
+/// destructor restores the old settings. REQUIRES: the same thread constructs and destroys the
+/// object.
 class FlushDenormals {
  public:
   FlushDenormals() : saved_(_mm_getcsr()) { _mm_setcsr(saved_ | 0x8040u); }

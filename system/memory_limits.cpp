@@ -10,7 +10,7 @@
 namespace ebb {
 namespace {
 
-/// A field that a /proc file gives in KiB, in bytes; 0 where it has none.
+/// A field of a /proc file in bytes; the file has KiB. 0 if the field is missing.
 size_t kib_field(const char* path, std::string_view name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -19,7 +19,7 @@ size_t kib_field(const char* path, std::string_view name) {
   return 0;
 }
 
-/// What a cgroup's memory.stat says of pages of files, those of its children included.
+/// The bytes of the page cache of a cgroup and its children, from its memory.stat.
 size_t file_bytes(const std::string& path, CgroupVersion version) {
   const std::string total = version == CgroupVersion::One ? "total_" : "";
   size_t sum = 0;

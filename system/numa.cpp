@@ -14,7 +14,7 @@
 namespace ebb {
 namespace {
 
-constexpr int kMovePages = 2;  // MPOL_MF_MOVE of <linux/mempolicy.h>: pages of this process alone
+constexpr int kMovePages = 2;  // MPOL_MF_MOVE of <linux/mempolicy.h>: only pages of this process
 
 int total_threads(std::span<const NodeThreads> nodes) {
   return std::accumulate(nodes.begin(), nodes.end(), 0,
@@ -26,7 +26,7 @@ int total_threads(std::span<const NodeThreads> nodes) {
 std::vector<NodeThreads> machine_nodes() {
   std::vector<NodeThreads> nodes;
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-  // The sanitizers do not let oneTBB load the library with which it asks.
+  // Under sanitizers oneTBB cannot load the library with which it queries the nodes.
   for (const tbb::numa_node_id id : tbb::info::numa_nodes()) {
     nodes.push_back({id, tbb::info::default_concurrency(id)});
   }
@@ -63,7 +63,8 @@ size_t move_to_this_node(std::byte* data, size_t bytes) {
   while (at < data + bytes) {
     size_t count = 0;
     for (; count < kAtOnce && at < data + bytes; ++count, at += kPageBytes) pages[count] = at;
-    // What cannot move (a locked page, a full node) stays where it is: slower, not wrong.
+    // Pages that cannot move (locked pages, a full node) stay on their node. This is slower, but
+    // correct.
     if (syscall(SYS_move_pages, 0, count, pages.data(), targets.data(), states.data(), kMovePages) <
         0) {
       break;

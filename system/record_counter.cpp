@@ -7,7 +7,7 @@
 
 namespace ebb {
 
-// The thread that reached the last record may still hold the lock, when a GPU has read the word.
+// The thread that reached the last record may still hold the lock when a GPU has read the word.
 RecordCounter::~RecordCounter() { TsanHiddenLock lock(mutex_); }
 
 uint64_t RecordCounter::submit() {
@@ -30,8 +30,7 @@ bool RecordCounter::is_reached_locked(uint64_t number) const {
 // has the lock.
 void RecordCounter::reach(uint64_t number, std::exception_ptr error, double time_s) {
   if (shown_ != nullptr) tsan_release(shown_);
-  tsan_release(
-      this);  // Last: from here on, ThreadSanitizer allows a waiter to destroy the counter.
+  tsan_release(this);  // Last: after this, ThreadSanitizer allows a waiter to destroy the counter.
   TsanHiddenLock lock(mutex_);
   lock.wait(reached_one_, [&] { return number - all_reached_ - 1 < kWindow; });
   reached_after_ |= uint64_t{1} << (number - all_reached_ - 1);

@@ -43,7 +43,8 @@ class RecordCounter {
   /// Blocks until the record is reached.
   Reached wait(uint64_t number) const;
   [[nodiscard]] bool is_reached(uint64_t number) const;
-  /// When the newest record was reached; nullopt: it is not reached yet, or there is none.
+  /// The time at which the newest record was reached; nullopt: it is not reached yet, or there is
+  /// none.
   std::optional<double> newest_time_s() const;
 
  private:

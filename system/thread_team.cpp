@@ -14,13 +14,13 @@
 #include "system/numa.h"
 
 #if defined(EBB_ANNOTATE_FORK_JOIN)
-// ThreadSanitizer cannot see oneTBB's own synchronisation: this file is not instrumented there, and
-// says itself that bodies run after the fork and before the join. Bodies are instrumented, so races
-// in them are still found.
+// ThreadSanitizer cannot see the synchronisation inside oneTBB. So this file is not instrumented,
+// and it annotates that bodies run after the fork and before the join. Bodies are instrumented, so
+// ThreadSanitizer finds races in bodies.
 extern "C" {
 void __tsan_acquire(void*);
 void __tsan_release(void*);
-// oneTBB's threads free its own memory late in the process: no business of the bodies'.
+// Threads of oneTBB free its own memory late in the process. These reports do not concern bodies.
 const char* __tsan_default_suppressions() { return "called_from_lib:libtbb.so"; }
 }
 #define EBB_ACQUIRE(address) __tsan_acquire(address)
@@ -33,8 +33,8 @@ const char* __tsan_default_suppressions() { return "called_from_lib:libtbb.so"; 
 namespace ebb {
 namespace {
 
-// oneTBB has no more threads than the process has cores, and warns where more are asked for. The
-// first arena's caller is one of them.
+// oneTBB has at most as many threads as the process has cores, and warns if more are requested. The
+// caller, which works in the first arena, is one of these threads.
 tbb::task_arena::constraints constraints_of(const NodeThreads& node, bool first) {
   const auto all = static_cast<int>(
       tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism));
@@ -43,10 +43,11 @@ tbb::task_arena::constraints constraints_of(const NodeThreads& node, bool first)
 
 }  // namespace
 
-/// One oneTBB arena a node. The caller works in the first, then in what is left of the others.
+/// One oneTBB arena per node. The caller works in the first arena, then helps in the others.
 struct ThreadTeam::Arenas {
   struct Node {
-    // Only the first keeps a place for the caller: the other nodes' threads are all oneTBB's.
+    // Only the first arena reserves a slot for the caller. All threads of other nodes belong to
+    // oneTBB.
     Node(const NodeThreads& node, bool first) : arena(constraints_of(node, first), first ? 1 : 0) {
       arena.initialize();
     }
@@ -58,7 +59,7 @@ struct ThreadTeam::Arenas {
     for (const NodeThreads& node : threads) nodes.emplace_back(node, nodes.empty());
   }
 
-  /// Every range is finished when this returns, or throws what a body threw.
+  /// Runs all ranges. Returns when all are finished, and rethrows the exception of a body.
   template <class RunRange>
   void run(int64_t n, std::span<const NodeThreads> threads, const RunRange& run_range) {
     const auto run_tasks = [&](TaskRange tasks) {

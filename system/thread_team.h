@@ -46,7 +46,7 @@ class ThreadTeam {
   struct Arenas;
   const std::vector<NodeThreads> nodes_;
   int num_threads_;
-  std::unique_ptr<Arenas> arenas_;  // null: the caller's thread is all there is
+  std::unique_ptr<Arenas> arenas_;  // null: only the caller's thread works
 };
 
 }  // namespace ebb

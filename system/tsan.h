@@ -1,4 +1,5 @@
-// What ThreadSanitizer must not take for an ordering of work, and what it must.
+// Annotations for ThreadSanitizer: which synchronisation orders the work of streams, and which does
+// not.
 //
 // A queue or an event protects its own fields with a mutex. If ThreadSanitizer saw this mutex, then
 // submitting a command would order the submitting thread after every command that has run by then,

@@ -5,7 +5,7 @@ namespace ebb::cuda {
 namespace {
 
 constexpr int kLanes = 64;  // of the fixed tree of a piece
-constexpr int kAtOnce = 8;  // elements a lane reads before it adds the first
+constexpr int kAtOnce = 8;  // elements that a thread reads before it adds the first
 
 template <class T>
 struct Finish {
@@ -19,7 +19,7 @@ struct Finish {
   __device__ void store(int64_t i, float value) const { gradient[i] = T(value); }
 };
 
-/// What a piece's elements are, when they are there already.
+/// The source if the gradients are already rounded.
 template <class T>
 struct AsTheyAre {
   const T* gradient;
@@ -27,7 +27,7 @@ struct AsTheyAre {
   __device__ float store(int64_t, float value) const { return value; }
 };
 
-/// And when they are only now rounded.
+/// The source if the gradients are rounded by this kernel.
 template <class T>
 struct Rounded {
   Finish<T> finish;
@@ -39,8 +39,8 @@ struct Rounded {
   }
 };
 
-/// A block has a piece. Lane l sums the squares of elements l, l + 64, ... in fp64, where a product
-/// of two fp32 is exact, so that it does not matter whether the sum is fused with it.
+/// Each block sums one piece. Thread l computes partial sum l of the squares of elements l, l + 64,
+/// ... in fp64. In fp64 a product of two fp32 is exact, so a fused multiply-add gives the same sum.
 template <class Source>
 __global__ void __launch_bounds__(kLanes) sum_squares(Source source, int64_t n, double* partials) {
   double* upper = shared_memory<double>();

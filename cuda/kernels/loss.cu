@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(kThreads)
   write_gradient(x, slice, statistics[row], targets[row], scale);
 }
 
-/// Sixty-four lanes, then a tree: the order is part of the result.
+/// Adds in 64 partial sums, then in a tree. The order of the additions is part of the result.
 __global__ void __launch_bounds__(kSumLanes)
     sum_in_tree(double* total, const float* values, int64_t n, Write write) {
   double* upper = shared_memory<double>();

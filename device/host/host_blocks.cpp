@@ -62,7 +62,7 @@ void HostBlocks::map(uint32_t block, std::byte* address, Stream& /*user*/) {
   std::lock_guard lock(mutex_);
   EBB_CHECK(block < num_blocks_, "there is no block " + std::to_string(block));
   uint32_t* occupant = occupant_at(address);
-  EBB_CHECK(occupant != nullptr, "a block is mapped at a place of a reserved range");
+  EBB_CHECK(occupant != nullptr, "the address is not that of a block in a reserved range");
   if (*occupant != block) {
     if (*occupant != kNone) move(*occupant, parking_place(*occupant));
     move(block, address);
@@ -70,8 +70,8 @@ void HostBlocks::map(uint32_t block, std::byte* address, Stream& /*user*/) {
   if (poison_) fill_poison(address, block_bytes_);
 }
 
-// The source stays reserved (DONTUNMAP); until it is protected again, a stray access to it would
-// read zeros.
+// The source addresses stay reserved (DONTUNMAP). mprotect() makes accesses to them fault;
+// otherwise they would read zeros.
 void HostBlocks::move(uint32_t block, std::byte* target) {
   std::byte* source = places_[block];
   announce_write(source, block_bytes_);

@@ -1,10 +1,10 @@
-// Blocks of the host backend: private anonymous memory, moved between addresses with its page
+// Blocks of the host backend: private anonymous memory. map() moves a block by moving its page
 // tables.
 //
-// Every block has a parking place of its own. A block mapped onto an address where another lies
-// sends that one to its parking place first, so no block is ever lost. A vacated address is never a
-// hole that another mmap could fall into. Thread-safety: every method may be called from any
-// thread.
+// Every block has a parking address of its own. If another block is mapped at the target address,
+// map() first moves the other block to its parking address, so no block is unmapped. Addresses
+// without a block stay reserved, so no other mmap can use them. Thread-safety: every method may be
+// called from any thread.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace ebb {
 
 class HostBlocks final : public Blocks {
  public:
-  /// Takes num_blocks * block_bytes from `budget` and gives them back when destroyed. REQUIRES:
+  /// Allocates num_blocks * block_bytes from `budget`; the destructor frees them. REQUIRES:
   /// block_bytes is a multiple of 4 KiB; the budget outlives the blocks. Throws OutOfMemory.
   HostBlocks(Budget& budget, size_t block_bytes, uint32_t num_blocks, bool poison);
   ~HostBlocks() override;
@@ -34,11 +34,12 @@ class HostBlocks final : public Blocks {
 
   struct Range {
     std::byte* begin = nullptr;
-    std::vector<uint32_t> occupants;  // the block at each place, or kNone
+    std::vector<uint32_t> occupants;  // the block mapped at each block-sized part, or kNone
   };
 
   std::byte* parking_place(uint32_t block) const { return parking_ + block * block_bytes_; }
-  /// Who lies at a block-aligned place of a reserved range; null where it is no such place.
+  /// The entry for the block that is mapped at an address; null if the address is not a multiple of
+  /// the block size from the beginning of a reserved range.
   uint32_t* occupant_at(const std::byte* address);
   void move(uint32_t block, std::byte* target);
 
@@ -50,7 +51,7 @@ class HostBlocks final : public Blocks {
 
   std::mutex mutex_;
   std::vector<Range> ranges_;
-  std::vector<std::byte*> places_;  // where each block lies
+  std::vector<std::byte*> places_;  // the address of each block
 };
 
 }  // namespace ebb

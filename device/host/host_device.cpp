@@ -17,7 +17,7 @@
 namespace ebb {
 namespace {
 
-/// From here on memory comes from the operating system in pages, and goes back when freed.
+/// Allocations of this size or more are mapped in whole pages and unmapped when they are freed.
 constexpr size_t kMappedBytes = size_t{1} << 20;
 constexpr size_t kAlignment = 64;
 
@@ -83,7 +83,7 @@ void HostDevice::free_memory(std::byte* data, size_t bytes) noexcept {
   announce_write(data, bytes);
   if (bytes >= kMappedBytes) {
     release_addresses(data,
-                      whole_pages(bytes));  // any later use faults, which is better than poison
+                      whole_pages(bytes));  // a later access faults, so poison is not needed
     return;
   }
   if (poison_) fill_poison(data, bytes);

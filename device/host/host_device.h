@@ -1,9 +1,9 @@
 // The host backend: the reference, and the default without a GPU.
 //
-// Streams are threads, events order them, the budget of MemoryKind::Device is enforced to the byte,
-// copies can take the pace of an emulated link. Thread-safe, as Device. A device outlives its
-// streams, events, blocks and buffers; work on the compute stream shares the workspace, so that
-// grows only while the stream is idle.
+// Each stream is a thread, and events order the streams. The budget of MemoryKind::Device is exact
+// to the byte. Copies can run at the pace of an emulated link. Thread-safety: as Device. A device
+// must outlive its streams, events, blocks and buffers. All kernels of the compute stream share the
+// workspace, so reserve_workspace() is called only while the stream is idle.
 #pragma once
 
 #include <atomic>

@@ -1,7 +1,7 @@
-// An event of the host backend: streams that are threads record it and wait for it.
+// An event of the host backend. The threads of streams record the event and wait for it.
 //
-// Thread-safety: every method may be called from any thread. An event must outlive the streams' use
-// of it.
+// Thread-safety: every method may be called from any thread. An event must outlive all operations
+// that use it.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,10 @@ class HostEvent final : public Event {
   bool done() const override;
   double time_s() const override;
 
-  // For the streams: see RecordCounter.
+  // Called by streams; see RecordCounter.
   uint64_t submit_record() { return records_.submit(); }
-  /// The record that a wait means which is submitted now. Throws LogicError where there is none.
+  /// The record to which a wait refers that is submitted now. Throws LogicError if the event was
+  /// never recorded.
   uint64_t submit_wait() const;
   void reach(uint64_t record, std::exception_ptr error, double time_s = steady_now_s()) {
     records_.reach(record, std::move(error), time_s);
@@ -33,7 +34,7 @@ class HostEvent final : public Event {
   RecordCounter records_;
 };
 
-/// Throw LogicError where the event belongs to another kind of device.
+/// Throw LogicError if the event belongs to another kind of device.
 HostEvent& as_host_event(Event& event);
 const HostEvent& as_host_event(const Event& event);
 

@@ -7,8 +7,8 @@
 // thread that wakes up late from its sleep, or a copy that waits for a busy core, does not move
 // that time, so that the delays of this machine do not add up in an emulated step.
 //
-// Nothing is allocated after construction; submitting blocks while the queue is full. Commands that
-// are queued when the stream is destroyed still run. Thread-safety: as Stream says; stats() and
+// Nothing is allocated after construction. A submission blocks while the queue is full. The
+// destructor waits until all queued commands have run. Thread-safety: as Stream; stats() and
 // synchronize() may be called from any thread but the stream's own.
 #pragma once
 
@@ -25,12 +25,12 @@
 
 namespace ebb {
 
-/// What a stream uses of its device. All of it outlives the stream.
+/// The parts of the device that a stream uses. They must outlive the stream.
 struct HostStreamOptions {
   Link* load = nullptr;
   Link* store = nullptr;
   Faults* faults = nullptr;
-  const char* name = "stream";  ///< of its thread; static storage, at most 15 characters
+  const char* name = "stream";  ///< of the thread; static storage, at most 15 characters
   std::optional<ComputeRates> emulated_rates = {};
 };
 
@@ -48,9 +48,9 @@ class HostStream final : public Stream {
  private:
   using Task = InlineFunction<void(), 400>;
 
-  // On the submitting thread.
+  // Called on the submitting thread.
   void enqueue(auto command);
-  // On the stream's thread.
+  // Called on the stream's thread.
   void run_wait(RecordCounter::Reached reached, double begin_s);
   template <class Work>
   void run_work(const Work& work);
@@ -59,8 +59,8 @@ class HostStream final : public Stream {
   void fail(std::exception_ptr error);
 
   const HostStreamOptions options_;
-  // Fields of the stream's thread: when its next command could begin, and when its last copy was
-  // done, which may be later.
+  // Used only by the stream's thread: the time at which the next command could begin, and the time
+  // at which the last copy was done, which may be later.
   double ready_s_ = 0, done_s_ = 0;
 
   mutable std::mutex mutex_;

@@ -12,7 +12,7 @@
 namespace ebb {
 namespace {
 
-/// Far from where Linux puts anything of a process's own.
+/// A range of addresses that Linux does not use for the memory of a process.
 constexpr uintptr_t kFirstAddress = uintptr_t{1} << 44;
 constexpr uintptr_t kLastAddress = uintptr_t{1} << 46;
 constexpr size_t kAlignment = size_t{2} << 20;
@@ -28,7 +28,7 @@ void add_cost(Cost& sum, const Cost& cost) {
 
 }  // namespace
 
-/// Places of blocks, checked like those of a real device.
+/// Blocks without memory, with the checks of a real device.
 class SimBlocks final : public Blocks {
  public:
   SimBlocks(SimDevice& device, size_t block_bytes, uint32_t num_blocks)
@@ -56,7 +56,8 @@ class SimBlocks final : public Blocks {
 
 namespace {
 
-/// The host's stand in where this build has none of the GPU's: a plan for one can still be made.
+/// If this build has no CUDA backend, the kernels of the host replace those of a GPU, so that plans
+/// for a GPU can still be made.
 std::unique_ptr<Kernels> counting_kernels(const DeviceOptions& options, ThreadTeam& team,
                                           const Workspace& workspace) {
   if (options.counted_kind == DeviceKind::Cuda) {

@@ -1,9 +1,9 @@
-// The simulated device: no memory, no compute. It records what the operations would cost.
+// The simulated device has neither memory nor compute. It counts the cost of operations.
 //
-// Addresses are arithmetic and are never touched; the budget is enforced as on a real device.
-// Streams run nothing: each has a virtual time that copies and calls advance by their cost at the
-// given rates (0: they take no time), and that events carry from one stream to another. Host
-// threads are infinitely fast.
+// Addresses are numbers that are never accessed. The budget is enforced as on a real device. Each
+// stream has a virtual time. A copy or a call advances this time by its cost at the given rates (0:
+// no time). A wait advances the time of a stream to the time of the event. Host threads take no
+// time.
 //
 // Thread-safety: as Device.
 #pragma once
@@ -25,11 +25,12 @@ class SimDevice final : public Device {
   explicit SimDevice(const DeviceOptions& options = {.kind = DeviceKind::Sim});
   ~SimDevice() override;
 
-  /// Speed of calls from here on: a call takes the longer of its arithmetic and its memory traffic.
+  /// Sets the rates of later calls. A call takes the longer of its arithmetic and its memory
+  /// traffic.
   void set_rate(double flops_per_s, double bytes_per_s);
-  /// Flops and bytes of all calls, and the largest workspace of any.
+  /// The flops and bytes of all calls, and the largest workspace of a call.
   Cost total() const;
-  /// The same since the last take().
+  /// The same sums since the last take().
   Cost take();
   uint64_t num_calls() const;
 
@@ -55,7 +56,7 @@ class SimDevice final : public Device {
   friend class SimBlocks;
 
   std::byte* take_addresses(size_t bytes);
-  /// Each returns the seconds the operation takes.
+  /// Return the duration of the operation in seconds.
   double add_call(const Cost& cost);
   double copy_duration_s(size_t bytes, CopyKind kind) const;
   void advance_clock(double time_s);
@@ -63,7 +64,7 @@ class SimDevice final : public Device {
   const DeviceInfo info_;
   Budget budget_;
   Faults faults_;
-  ThreadTeam team_;  // runs nothing; kernels size their scratch by it
+  ThreadTeam team_;  // runs nothing; gives kernels the number of threads
   Workspace workspace_;
   std::unique_ptr<Kernels> kernels_;
 

@@ -1,4 +1,5 @@
-// Streams and events of the simulated device: everything is done at once, in virtual time.
+// Streams and events of the simulated device. Every operation completes at its submission, in
+// virtual time.
 //
 // Thread-safety: as Stream and Event.
 #pragma once
@@ -19,7 +20,7 @@ class SimEvent final : public Event {
   double time_s() const override { return reached_time_s(); }
 
   void reach(double time_s);
-  /// Throws LogicError where the event was never recorded.
+  /// Throws LogicError if the event was never recorded.
   double reached_time_s() const;
 
  private:

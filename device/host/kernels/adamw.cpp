@@ -20,7 +20,7 @@ struct AdamWUpdate {
   int64_t n;
   std::byte* weight;
   int16_t* low;   // of bf16 weights
-  float* master;  // of fp16 weights; neither: the weight is the master
+  float* master;  // of fp16 weights; if both are null, the weight is the master
   float* momentum;
   float* variance;
   const std::byte* gradient;
@@ -64,7 +64,7 @@ struct WholeMaster {
   }
 };
 
-/// In the order of operations that cpu_adam/adamw.h gives, without contraction.
+/// Computes the formulas of cpu_adam/adamw.h in the same order, without contraction.
 template <class Master, class Gradient>
 void update_range(const Master& master, float* HWY_RESTRICT momentum, float* HWY_RESTRICT variance,
                   const Gradient* HWY_RESTRICT gradient, const AdamWCoefficients& c, int64_t begin,

@@ -1,4 +1,5 @@
-// Tiles of attention: loading, products, masks. Per-target code, for foreach_target files.
+// Tiles of attention: loads, products, masks. Compiled once for each instruction set: include this
+// file only in a foreach_target source.
 #if defined(EBB_HOST_KERNELS_ATTENTION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef EBB_HOST_KERNELS_ATTENTION_INL_H_
 #undef EBB_HOST_KERNELS_ATTENTION_INL_H_
@@ -24,10 +25,11 @@ namespace {
 constexpr int kStep = 4;  // rows of one micro-kernel: a strip of a tile
 constexpr int64_t kStrips = kTile / kStep;
 constexpr int64_t kGroups = kTile / kWide;
-#if HWY_TARGET <= HWY_AVX3  // better targets have smaller numbers: newer ones of Highway, too
+// Wider instruction sets have smaller numbers, also in newer versions of Highway.
+#if HWY_TARGET <= HWY_AVX3
 constexpr int kTileVectors = 4;
 #else
-constexpr int kTileVectors = 2;  // of which 16 columns are a multiple
+constexpr int kTileVectors = 2;  // 16 columns are a multiple of two vectors
 #endif
 
 struct Range {
@@ -52,8 +54,8 @@ HWY_MAYBE_UNUSED void multiply_strip(const Range& columns, int64_t k, const floa
   }
 }
 
-/// One head's rows of a (B, T, columns) tensor, or (B, num_rows, columns): `column` is the head's
-/// first.
+/// The rows of one head in a tensor (B, T, columns) or (B, num_rows, columns). `column` is the
+/// first column of the head.
 struct HeadRows {
   int64_t first_element, row_stride, head_size, padded_head;
 
@@ -66,7 +68,8 @@ struct HeadRows {
         head_size(operands.head_size),
         padded_head(ebb::padded_head(operands)) {}
 
-  /// `count` rows from `first` times `factor`, zero-padded to kTile rows of padded_head floats.
+  /// Loads `count` rows from `first` on, multiplied by `factor` and zero-padded to kTile rows of
+  /// padded_head floats.
   template <class T>
   void load_tile(const void* from, int64_t first, int64_t count, float factor, float* to) const {
     const T* rows = static_cast<const T*>(from) + first_element + first * row_stride;
@@ -80,7 +83,8 @@ struct HeadRows {
     std::fill_n(to + count * padded_head, (kTile - count) * padded_head, 0.0f);
   }
 
-  /// Asks for rows that will be loaded soon: they are far apart, which no machine foresees.
+  /// Prefetches rows that are loaded soon. The rows are far apart, so the hardware does not
+  /// prefetch them.
   template <class T>
   HWY_INLINE void prefetch(const void* from, int64_t first, int64_t count) const {
     const T* row = static_cast<const T*>(from) + first_element + first * row_stride;
@@ -90,7 +94,7 @@ struct HeadRows {
     }
   }
 
-  /// Row r is multiplied by factor_of(r).
+  /// Stores rows; row r is multiplied by factor_of(r).
   template <class T, class Factor>
   void store_tile(void* to, int64_t first, int64_t count, const float* from,
                   const Factor& factor_of) const {
@@ -120,8 +124,9 @@ HWY_MAYBE_UNUSED void transpose_tile(const float* from, int64_t width, float* to
 #endif
 }
 
-/// For each query of one row of the batch the keys it sees: [first, end), both ascending in the
-/// query. Neighbours' ranges touch. Padding up to a whole tile sees nothing.
+/// The keys [first, end) that each query of one row of the batch sees. Both bounds ascend with the
+/// query. The ranges of neighbouring queries overlap or touch. Padding up to a whole tile sees no
+/// keys.
 struct Visible {
   int32_t* first;
   int32_t* end;
@@ -159,28 +164,28 @@ struct Visible {
   }
 };
 
-/// What is visible in one tile of queries times one tile of keys. Scores lie as (key, query): a
-/// vector holds one key's scores for kWide queries, a group.
+/// The visible scores of one tile of queries times one tile of keys. Scores are stored as (key,
+/// query): a vector contains the scores of one key for a group of kWide queries.
 struct View {
-  const int32_t *first, *end;  // of the tile's queries
-  int64_t key;                 // the tile's first
+  const int32_t *first, *end;  // of the queries of the tile
+  int64_t key;                 // the first key of the tile
 
   View(const Visible& visible, int64_t query, int64_t first_key)
       : first(visible.first + query), end(visible.end + query), key(first_key) {}
 
   bool empty() const { return first[0] >= key + kTile || end[kTile - 1] <= key; }
 
-  /// Keys, counted from the tile's first, that some of these queries see.
+  /// The keys that at least one of these queries sees, counted from the first key of the tile.
   Range keys_of(int64_t query, int64_t count) const {
     const int64_t begin = std::clamp<int64_t>(first[query] - key, 0, kTile);
     return {begin, std::clamp<int64_t>(end[query + count - 1] - key, begin, kTile)};
   }
-  /// The same of a group, in whole strips: what QueryRanges has for this group.
+  /// The keys that at least one query of a group sees, rounded to whole strips as in QueryRanges.
   Range keys_of_group(int64_t group) const {
     const Range keys = keys_of(group * kWide, kWide);
     return {keys.begin / kStep * kStep, round_up(keys.end, kStep)};
   }
-  /// Keys that all queries of a group see.
+  /// The keys that all queries of a group see.
   Range clear_keys_of_group(int64_t group) const {
     const int64_t query = group * kWide;
     return {std::clamp<int64_t>(first[query + kWide - 1] - key, 0, kTile),
@@ -188,7 +193,7 @@ struct View {
   }
 };
 
-/// For each strip of keys the queries that see some of it, in whole groups.
+/// For each strip of keys, the queries that see at least one of its keys, rounded to whole groups.
 struct QueryRanges {
   Range of_strip[kStrips];
 
@@ -204,7 +209,7 @@ struct QueryRanges {
   }
 };
 
-/// Puts -infinity in place of the scores in these rows that a group of queries must not see.
+/// Sets the scores that a group of queries must not see to -infinity, in these rows of keys.
 HWY_MAYBE_UNUSED void hide_rows(const View& view, int64_t group, const Range& rows, float* scores) {
   const hn::RebindToSigned<PartTag> ints;
   const Part hidden = hn::Set(PartTag(), -std::numeric_limits<float>::infinity());
@@ -223,7 +228,7 @@ HWY_MAYBE_UNUSED void hide_rows(const View& view, int64_t group, const Range& ro
   }
 }
 
-/// The same for all of a group's rows; those that every query of the group sees are left alone.
+/// Does the same in all rows of a group. Skips the rows that all queries of the group see.
 HWY_MAYBE_UNUSED void hide(const View& view, int64_t group, float* scores) {
   const Range keys = view.keys_of_group(group), clear = view.clear_keys_of_group(group);
   if (clear.begin >= clear.end) return hide_rows(view, group, keys, scores);
@@ -231,8 +236,8 @@ HWY_MAYBE_UNUSED void hide(const View& view, int64_t group, float* scores) {
   hide_rows(view, group, {clear.end, keys.end}, scores);
 }
 
-/// What dropout makes of the weights of four keys, from `key` on, for the kWide queries from
-/// `query` on. REQUIRES: key % 4 == 0.
+/// The dropout factors of the attention weights of four keys, from `key` on, for kWide queries,
+/// from `query` on. REQUIRES: key % 4 == 0.
 HWY_INLINE void weight_factors(const AttentionOperands& operands, int64_t b, int64_t head,
                                int64_t query, int64_t key, float kept, float (&factors)[4][kWide]) {
   uint32_t groups[kWide];

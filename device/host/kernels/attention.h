@@ -1,7 +1,8 @@
-// Attention on the host, a tile of queries times a tile of keys at a time.
+// Attention on the host, computed in tiles of queries times tiles of keys.
 //
-// The tile width is fixed, tiles are visited in ascending order, and one task owns each output row,
-// so results depend on values and shapes alone. Softmax statistics and all sums are fp32.
+// The width of tiles is fixed, tiles are computed in ascending order, and only one task writes each
+// output row. So results depend only on values and shapes. Softmax statistics and all sums are
+// fp32.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +21,13 @@ inline int64_t padded_tokens(const AttentionOperands& operands) {
   return round_up(operands.num_tokens, kTile);
 }
 
-/// Document starts come from data; throws LogicError where one does not describe documents laid end
-/// to end.
+/// Checks the document starts, which come from data. Throws LogicError if they do not describe
+/// consecutive documents.
 void check_documents(const AttentionOperands& operands);
-/// The same of positions, which must follow one another inside the cache.
+/// Checks the positions, which come from data. Throws LogicError if they are not consecutive or
+/// exceed the cache.
 void check_positions(const AttentionOperands& operands);
-/// Keys and values of qkv go to their rows of the cache.
+/// Copies the keys and values of qkv to their rows of the cache.
 void append_to_cache(const AttentionOperands& operands);
 
 }  // namespace ebb

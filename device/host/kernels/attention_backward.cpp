@@ -32,7 +32,8 @@ namespace ebb {
 namespace HWY_NAMESPACE {
 namespace {
 
-/// One query head of one row of the batch. A task is those that share a head of keys and values.
+/// One query head of one row of the batch. A task computes all query heads that share one head of
+/// keys and values.
 struct Head {
   int64_t b, head;
 
@@ -47,17 +48,17 @@ struct Head {
   }
 };
 
-/// One task and its scratch. Heads ascend, in them queries, in them keys, so each sum over any is
+/// One task and its scratch memory. The loops over heads, queries and keys ascend, so all sums are
 /// in ascending order.
 struct BackwardTask : Head {
   const AttentionOperands& operands;
-  Head next;  // what the same thread probably does afterwards
+  Head next;  // the probable next task of the same thread
   int64_t width;
   Visible visible;
   float *dk, *dv;                        // (padded tokens, width)
-  float *q, *qt, *dout, *doutt, *k, *v;  // a tile each; q times the scale; t: transposed
+  float *q, *qt, *dout, *doutt, *k, *v;  // one tile each; q is scaled; t: transposed
   float* dq;                             // a tile
-  float *log_sum, *inner;                // (kTile) of the queries; inner: sum of dout * out
+  float *log_sum, *inner;                // (kTile) per query; inner: sum of dout * out
   float *weights, *dscores;              // (kTile keys, kTile queries)
 
   BackwardTask(const AttentionOperands& c, int64_t task, int64_t next_task, float* floats,
@@ -127,7 +128,8 @@ struct BackwardTask : Head {
     });
   }
 
-  /// REQUIRES: q holds the tile's `out`. Padding sees no key: any finite number does for it.
+  /// REQUIRES: q contains the rows of `out` of the tile. Padding sees no keys, so its statistics
+  /// may be any finite numbers.
   void find_statistics(int64_t query, int64_t count) const {
     for (int64_t r = 0; r < kTile; ++r) {
       Wide sum = broadcast(0.0f);
@@ -158,9 +160,9 @@ struct BackwardTask : Head {
     }
   }
 
-  /// Asks for what the next tile of keys needs, of queries, or the next task, a strip at a time
-  /// beside the work on this one. Inline, as GCC takes a function that only prefetches for one
-  /// without effect.
+  /// Prefetches the inputs of the next tile of keys, of queries, or of the next task, one strip at
+  /// a time during the work on this tile. Inline, because GCC removes calls of a function that only
+  /// prefetches.
   template <class T>
   HWY_INLINE void prefetch_strip(int64_t query, int64_t next_key, int64_t row) const {
     const bool more_keys = next_key < visible.end[std::min(query + kTile, operands.num_tokens) - 1];
@@ -181,7 +183,7 @@ struct BackwardTask : Head {
     return std::min<int64_t>(kStep, operands.num_tokens - first);
   }
 
-  /// Scores of a strip of keys, and gradients of their weights.
+  /// Computes the scores of a strip of keys and the gradients of their weights.
   void find_scores(const Range& queries, int64_t key) const {
     const TileStrides strides{width, 1, kTile, kTile};
     multiply_strip(queries, operands.head_size, k + key * width, qt, weights + key * kTile, strides,
@@ -190,7 +192,7 @@ struct BackwardTask : Head {
                    strides, true);
   }
 
-  /// Scores to weights; gradients of the weights to gradients of the scores.
+  /// Converts scores into weights, and gradients of weights into gradients of scores.
   void differentiate_group(const View& view, int64_t query, int64_t group) const {
     const Range keys = view.keys_of_group(group);
     hide(view, group, weights);
@@ -204,8 +206,8 @@ struct BackwardTask : Head {
     }
   }
 
-  /// The same where some weights were dropped: of what is left the values' gradients are made,
-  /// while those of the scores need all.
+  /// The same with dropout. The gradients of the values need only the kept weights; the gradients
+  /// of the scores need all weights.
   void differentiate_kept(const View& view, int64_t query, int64_t group) const {
     const Range keys = view.keys_of_group(group);
     const Wide log_sums = load(log_sum + group * kWide), means = load(inner + group * kWide);

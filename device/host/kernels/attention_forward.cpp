@@ -13,7 +13,7 @@
 namespace ebb {
 namespace {
 
-constexpr int64_t kQueriesATask = 256;  // share one pass over keys and values
+constexpr int64_t kQueriesATask = 256;  // these queries share one pass over keys and values
 
 int64_t forward_scratch_floats(const AttentionOperands& operands) {
   return (2 * kQueriesATask + 2 * kTile) * ebb::padded_head(operands) + 2 * kQueriesATask +
@@ -34,13 +34,13 @@ namespace ebb {
 namespace HWY_NAMESPACE {
 namespace {
 
-/// A block of queries of one head: what a task works on.
+/// The part of a task: a block of queries of one head.
 struct Block {
   int64_t b, head, first_query, num_queries;
 
   Block(const AttentionOperands& operands, int64_t task) {
     const int64_t blocks = ceil_div(operands.num_tokens, kQueriesATask);
-    // The last queries see most keys: they come first.
+    // The last queries see the most keys, so their tasks come first.
     first_query = (blocks - 1 - task % blocks) * kQueriesATask;
     num_queries = std::min(kQueriesATask, operands.num_tokens - first_query);
     head = task / blocks % operands.num_heads;
@@ -56,10 +56,10 @@ struct Block {
   }
 };
 
-/// One task and its scratch.
+/// One task and its scratch memory.
 struct ForwardTask : Block {
   const AttentionOperands& operands;
-  Block next;  // what the same thread probably does afterwards
+  Block next;  // the probable next task of the same thread
   int64_t width;
   Visible visible;
   float* qt;  // (tiles, width, kTile): queries times the scale, transposed
@@ -67,7 +67,7 @@ struct ForwardTask : Block {
   float *k, *v;
   float *max_score, *sum;  // (kQueriesATask)
   float* weights;          // (kTile keys, kTile queries)
-  float* factors;          // (kTile): what a higher maximum makes of earlier sums
+  float* factors;          // (kTile): rescale earlier sums to a higher maximum
 
   ForwardTask(const AttentionOperands& c, int64_t task, int64_t next_task, float* floats,
               int32_t* ints)
@@ -121,8 +121,8 @@ struct ForwardTask : Block {
     }
   }
 
-  /// Asks for what the next tile of keys needs, or the next task, a strip at a time beside the work
-  /// on this one. Inline, as GCC takes a function that only prefetches for one without effect.
+  /// Prefetches the inputs of the next tile of keys or of the next task, one strip at a time during
+  /// the work on this tile. Inline, because GCC removes calls of a function that only prefetches.
   template <class T>
   HWY_INLINE void prefetch_strip(int64_t first_key, int64_t strip) const {
     const bool more = first_key < visible.end[first_query + num_queries - 1];
@@ -161,7 +161,7 @@ struct ForwardTask : Block {
     }
   }
 
-  /// Coroutines a group's scores into weights exp(score - max).
+  /// Converts the scores of a group into weights exp(score - max).
   void weigh_group(const View& view, int64_t i, int64_t group) const {
     const Range keys = view.keys_of_group(group);
     hide(view, group, weights);
@@ -185,8 +185,7 @@ struct ForwardTask : Block {
     store(sums, fma(load(sums), factor, total));
   }
 
-  /// Weights that are dropped become 0, after they were summed; the others are multiplied at the
-  /// end.
+  /// Sets dropped weights to 0 after they were summed. The kept weights are scaled at the end.
   void drop_weights(const View& view, int64_t i, int64_t group) const {
     const Range keys = view.keys_of_group(group);
     alignas(64) float kept[kStep][kWide];
@@ -199,7 +198,8 @@ struct ForwardTask : Block {
     }
   }
 
-  /// A strip of queries' weights times values, added to what was summed under an earlier maximum.
+  /// Adds weights times values for a strip of queries to the sums of earlier tiles, which it
+  /// rescales to the new maximum.
   void add_values(const Range& keys, int64_t query, float* sums) const {
     if (keys.begin == keys.end) return;
     for (int64_t r = 0; r < kStep; ++r) {

@@ -1,4 +1,5 @@
-// Random words of sixteen counters at a time. Per-target code, for foreach_target files.
+// The random numbers of dropout for sixteen counters at once. Compiled once for each instruction
+// set: include this file only in a foreach_target source.
 #if defined(EBB_HOST_KERNELS_DROPOUT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef EBB_HOST_KERNELS_DROPOUT_INL_H_
 #undef EBB_HOST_KERNELS_DROPOUT_INL_H_
@@ -15,8 +16,8 @@ HWY_BEFORE_NAMESPACE();
 namespace ebb {
 namespace HWY_NAMESPACE {
 
-/// What sixteen groups of four elements are multiplied with: factors[j][l] is of element j of the
-/// group groups[l]. Loops over lanes, of which compilers make vectors.
+/// The dropout factors of sixteen groups of four elements: factors[j][l] is the factor of element j
+/// of group groups[l]. Compilers vectorise the loops over l.
 HWY_INLINE void dropout_factors(const Dropout& d, uint32_t row, uint32_t part,
                                 const uint32_t* groups, float kept, float (&factors)[4][kWide]) {
   constexpr uint64_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;

@@ -14,10 +14,11 @@ namespace ebb {
 namespace HWY_NAMESPACE {
 namespace {
 
-constexpr int64_t kBlock = 4 * kWide;  // elements of one call for factors
+constexpr int64_t kBlock = 4 * kWide;  // elements per call of dropout_factors()
 constexpr int64_t kBlocksATask = 128;
 
-/// Elements [first, first + n) of a row, from x on; first is a multiple of kBlock.
+/// Drops elements [first, first + n) of a row. `x`: the address of element `first`, which is a
+/// multiple of kBlock.
 template <class T>
 HWY_INLINE void drop_block(const Dropout& d, uint32_t row, int64_t first, int64_t n, T* x) {
   uint32_t groups[kWide];
@@ -25,7 +26,7 @@ HWY_INLINE void drop_block(const Dropout& d, uint32_t row, int64_t first, int64_
   alignas(64) float factors[4][kWide], in_order[kBlock];
   dropout_factors(d, row, 0, groups, d.kept_factor(), factors);
   for (int64_t i = 0; i < kBlock; ++i) in_order[i] = factors[i % 4][i / 4];
-  // Chosen, not multiplied: what is dropped is 0 also where it is not a number.
+  // Selects instead of multiplying, so that a dropped NaN or Inf becomes 0 as well.
   for (int64_t i = 0; i < n; i += kWide) {
     const Wide factor = load(in_order + i);
     store_up_to(x + i, where_positive(factor, load_up_to(x + i, n - i) * factor), n - i);

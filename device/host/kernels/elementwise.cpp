@@ -51,8 +51,8 @@ HWY_INLINE Wide gelu_exponential(const Wide& x, const Wide& x_squared) {
 
 HWY_INLINE Wide gelu(const Wide& x) { return x / (broadcast(1.0f) + gelu_exponential(x, x * x)); }
 
-/// Far out the slope is 0 or 1, and the square of x would overflow: x is clamped. NaN passes
-/// through.
+/// Clamps x, because for large |x| the slope is 0 or 1 and the square of x would overflow. A NaN
+/// stays NaN.
 HWY_INLINE Wide gelu_slope(const Wide& any_x) {
   const Wide x = min(broadcast(16.0f), max(broadcast(-16.0f), any_x));
   const Wide x_squared = x * x;
@@ -63,9 +63,9 @@ HWY_INLINE Wide gelu_slope(const Wide& any_x) {
   return fma(x * two_u_slope, exponential * gate * gate, gate);
 }
 
-// GELU by the normal distribution: x Phi(x). Phi(-a) = e^(-a^2 / 2) F(a) / 2 for a >= 0, where F is
-// e^(t^2) erfc(t) of t = a / sqrt(2), which falls slowly: a polynomial of (a - 3) / (a + 3) with
-// the smallest greatest relative error of its degree (1.4e-8 up to 14).
+// The exact GELU is x Phi(x) with the normal distribution Phi. For a >= 0, Phi(-a) = e^(-a^2 / 2)
+// F(a) / 2, where F(a) = e^(t^2) erfc(t) with t = a / sqrt(2). F falls slowly, so a minimax
+// polynomial of (a - 3) / (a + 3) approximates it (relative error at most 1.4e-8 up to a = 14).
 constexpr float kTail[] = {0x1.f1b89cp-3f,  -0x1.a6b66ap-2f, 0x1.f8bacep-3f,  -0x1.7a945ap-4f,
                            0x1.91e092p-7f,  0x1.7cba92p-8f,  -0x1.01f7fep-9f, -0x1.646e12p-11f,
                            0x1.e60202p-13f, 0x1.c57beap-14f};
@@ -75,14 +75,14 @@ struct NormalTail {
   Wide phi;          // Phi(-|x|)
 };
 
-/// x is clamped where the tail is nothing; NaN passes through.
+/// Clamps x where the tail is 0. A NaN stays NaN.
 HWY_INLINE NormalTail normal_tail(const Wide& any_x) {
   const Wide x = min(broadcast(14.0f), max(broadcast(-14.0f), any_x));
   const Wide a = max(x, broadcast(0.0f) - x), three = broadcast(3.0f);
   const Wide z = (a - three) / (a + three);
   Wide f = broadcast(kTail[9]);
   for (int i = 8; i >= 0; --i) f = fma(f, z, broadcast(kTail[i]));
-  // The square's rounding error would be the exponential's relative error.
+  // The rounding error of the square would become a relative error of the exponential.
   const Wide square = x * x, rest = fma(x, x, broadcast(0.0f) - square);
   const Wide half = broadcast(-0.5f), rough = exp(square * half);
   const Wide exponential = fma(rough, rest * half, rough);
@@ -91,7 +91,7 @@ HWY_INLINE NormalTail normal_tail(const Wide& any_x) {
 
 HWY_INLINE Wide exact_gelu(const Wide& x) {
   const Wide zero = broadcast(0.0f);
-  const Wide a = min(broadcast(14.0f), max(x, zero - x));  // further out Phi is nothing
+  const Wide a = min(broadcast(14.0f), max(x, zero - x));  // beyond 14, Phi(-a) is 0 in fp32
   return max(zero, x) - a * normal_tail(x).phi;
 }
 

@@ -22,7 +22,7 @@ struct Lookup {
   DType dtype;
   int64_t num_rows, num_columns;
   void* y;
-  const int32_t *tokens, *positions;  // positions null: tokens alone
+  const int32_t *tokens, *positions;  // null positions: only tokens
   const void *wte, *wpe;
   int64_t num_tokens, num_positions;  // rows of the tables
 };
@@ -67,8 +67,8 @@ void look_up(const Lookup& f, ThreadTeam& team) {
   });
 }
 
-/// Zeros past the caches, which hold neither what was there nor what comes: most rows of a
-/// vocabulary get no gradient. The caller fences with hwy::FlushStream.
+/// Writes zeros past the caches: most rows of a vocabulary get no gradient, so the rows are neither
+/// read nor written again soon. The caller calls hwy::FlushStream() afterwards.
 void stream_zeros(float* to, int64_t n) {
   alignas(64) static constexpr float kLine[16] = {};
   int64_t i = 0;
@@ -77,7 +77,7 @@ void stream_zeros(float* to, int64_t n) {
   for (; i < n; ++i) to[i] = 0.0f;
 }
 
-/// Sums the rows of dy named by `rows`, in that order, into one row of the table.
+/// Sums the rows of dy that `rows` lists, in this order, into one row of the table.
 template <class T>
 void sum_rows(const LookupGradient& f, int64_t table_row, const int32_t* rows, int64_t count) {
   const int64_t n = f.num_columns;
@@ -91,7 +91,8 @@ void sum_rows(const LookupGradient& f, int64_t table_row, const int32_t* rows, i
   }
 }
 
-/// ends[v] = end of index v's rows in `rows`, which holds them in order: a stable counting sort.
+/// Sorts the rows by index, with a stable counting sort. ends[v] is the end of the rows with index
+/// v in `rows`.
 void sort_by_index(const LookupGradient& f, int32_t* ends, int32_t* rows) {
   std::fill_n(ends, f.table_rows, 0);
   for (int64_t i = 0; i < f.num_rows; ++i) ++ends[f.indices[i]];
@@ -137,7 +138,7 @@ HWY_EXPORT(look_up_gradient);
 
 namespace {
 
-// Indices come from data: one outside its table must be an error, not a stray read.
+// Indices come from data, so an index outside its table must be an error and not an invalid read.
 void check_indices(const int32_t* indices, int64_t n, int64_t table_rows, const char* kernel) {
   for (int64_t i = 0; i < n; ++i) {
     EBB_CHECK(indices[i] >= 0 && indices[i] < table_rows,

@@ -1,4 +1,5 @@
-// The micro-kernel of all matrix products. Per-target code, for foreach_target files.
+// The micro-kernel of all matrix products. Compiled once for each instruction set: include this
+// file only in a foreach_target source.
 #if defined(EBB_HOST_KERNELS_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef EBB_HOST_KERNELS_GEMM_INL_H_
 #undef EBB_HOST_KERNELS_GEMM_INL_H_
@@ -31,9 +32,9 @@ struct NothingBeside {
   void operator()(int64_t) const {}
 };
 
-/// c (kRows, kVecs * kLanes) = or continues with the chain over a (kRows, k) b (k, ...).
-/// The accumulators must stay in registers: kRows * kVecs + kVecs + 1 vectors. `beside(link)` is
-/// called before each link.
+/// c (kRows, kVecs * kLanes) = the chain over a (kRows, k) b (k, ...), from zero or continued from
+/// c. The kernel needs kRows * kVecs + kVecs + 1 vector registers. `beside(link)` is called before
+/// each link.
 template <int kRows, int kVecs, class Beside = NothingBeside>
 HWY_INLINE void micro_kernel(int64_t k, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
                              float* HWY_RESTRICT c, const TileStrides& stride, bool from_zero,
@@ -86,8 +87,8 @@ HWY_INLINE hn::Vec<D> load_floats(D d, const F16* p) {
 }
 
 /// to[j * width + i] = from[i * stride + j] for i, j in 0..kSide-1. Each stage moves the lowest bit
-/// of a column's number to the top of the row's, and the lowest of the row's to the top of the
-/// column's, so after as many stages as they have bits the two have changed places.
+/// of the column number to the top of the row number, and the lowest bit of the row number to the
+/// top of the column number. After log2(kSide) stages the two numbers are exchanged.
 template <int kSide, class T>
 HWY_INLINE void transpose_square(float* to, int64_t width, const T* from, int64_t stride) {
   const hn::FixedTag<float, kSide> d;

@@ -10,10 +10,10 @@ namespace ebb {
 namespace {
 
 constexpr int64_t kRowMultiple = 24;   // of all tile heights: 8, 6, 2, 1
-constexpr int64_t kBlockColumns = 96;  // of B packed by one task; a multiple of all tile widths
+constexpr int64_t kBlockColumns = 96;  // of B, packed by one task; a multiple of all tile widths
 constexpr int64_t kWords = 768;        // of a line: two blocks of B fit a cache of 1 MiB
-constexpr int64_t kPackedRows = 1024;  // of A, where they have kWords words
-constexpr int64_t kFewestRows = 96;    // of a task: below, packing B would cost too much
+constexpr int64_t kPackedRows = 1024;  // of A, if their lines have kWords words
+constexpr int64_t kFewestRows = 96;    // of a task: with fewer rows, packing B would dominate
 
 const GemmKernel& kernel_for(const Gemm& g, Arithmetic arithmetic) {
   const bool dot =
@@ -21,17 +21,17 @@ const GemmKernel& kernel_for(const Gemm& g, Arithmetic arithmetic) {
   return dot ? dot_gemm_kernel() : fma_gemm_kernel();
 }
 
-/// How a product is cut. None of it changes a result.
+/// The division of a product into blocks. It has no effect on results.
 struct GemmBlocking {
   int64_t rows, columns;  // of C in one super-block
-  int64_t words;          // of a line between visits to memory
-  int64_t passes;         // visits
+  int64_t words;          // of a line per pass
+  int64_t passes;         // over C
 
   GemmBlocking(const Gemm& g, const GemmKernel& kernel) {
     const int64_t all_words = std::max<int64_t>(1, ceil_div(g.k, kernel.links_per_word));
     passes = ceil_div(all_words, kWords);
     words = ceil_div(all_words, passes);
-    // Many short lines are as much as few long ones.
+    // If lines are shorter, more of them fit in the same memory.
     rows = std::min(g.m, passes == 1 ? kPackedRows * kWords / words : kPackedRows);
     columns = passes == 1 ? g.n : std::min<int64_t>(g.n, 1536);
   }
@@ -42,7 +42,8 @@ struct GemmBlocking {
   }
 };
 
-/// The fewest blocks of rows, as each packs B anew, with which the threads are nearly always busy.
+/// The smallest number of blocks of rows that keeps nearly all threads busy. The number is small
+/// because each block packs B again.
 int64_t blocks_of_rows(int64_t rows, int64_t column_blocks, int64_t threads) {
   const int64_t most = ceil_div(rows, kFewestRows);
   for (int64_t blocks = 1; blocks < most; ++blocks) {
@@ -82,8 +83,8 @@ struct GemmPass {
                  std::min(kBlockColumns, columns - column));
   }
 
-  /// Rows [row_begin, row_end) of the super-block times its block of kBlockColumns columns from
-  /// `column`.
+  /// Multiplies rows [row_begin, row_end) of the super-block with the kBlockColumns columns from
+  /// `column` on.
   void multiply(int64_t row_begin, int64_t row_end, int64_t column, float* packed_b,
                 Upcoming upcoming) const {
     const int64_t width = std::min(kBlockColumns, columns - column);
@@ -94,7 +95,7 @@ struct GemmPass {
     }
   }
 
-  /// Tiles of partial sums follow each other, row of tiles by row of tiles.
+  /// The partial sums of a tile. Tiles are stored one row of tiles after the other.
   float* partial_tile(int64_t row, int64_t column) const {
     const int64_t tiles_a_row = ceil_div(columns, kernel.tile_columns);
     const int64_t index = (row / kernel.tile_rows) * tiles_a_row + column / kernel.tile_columns;
@@ -132,7 +133,8 @@ struct GemmPass {
                  .tile_stride = kernel.tile_columns});
   }
 
-  /// The block of B of a task of this pass or, behind its last, of the next pass.
+  /// The block of B for a task of this pass or, after the last task, for the first tasks of the
+  /// next pass.
   Upcoming upcoming(int64_t task, int64_t num_tasks) const {
     const int64_t column_blocks = ceil_div(columns, kBlockColumns);
     GemmPass pass = *this;

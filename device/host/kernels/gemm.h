@@ -1,10 +1,11 @@
-// C = A B on the host: the one matrix product behind every linear layer.
+// C = A B on the host: the matrix product of all linear layers.
 //
-// Each element of C is one chain over k = 0 .. K-1 that starts at zero, then bias, then Store or
-// Add, then one rounding. Blocking and threads decide when a link of the chain is computed, never
-// its value, so results are the same for all of them. What a link is, the arithmetic says
-// (device/arithmetic.h): one fused multiply-add, whatever the vector width, or two products of bf16
-// that the processor adds in its own way.
+// Each element of C is a chain of additions over k = 0 .. K-1 that starts at zero, followed by the
+// bias, by Store or Add, and by one rounding. Blocking and threads only change when a link of the
+// chain is computed, not its value, so results do not depend on them. The arithmetic
+// (device/arithmetic.h) defines a link: one fused multiply-add for every vector width, or two
+// products of bf16 that the processor adds in its own way. Thread-safety: concurrent calls need
+// their own team and workspace. Errors: LogicError if the workspace is too small.
 #pragma once
 
 #include <cstddef>
@@ -34,14 +35,14 @@ struct Gemm {
   DType c_dtype = DType::F32;
   const void* bias = nullptr;  ///< (n) of the type of b, or null
   Write write = Write::Store;
-  bool read_late = false;  ///< C goes past the caches to memory: nobody reads it soon
+  bool read_late = false;  ///< C is not read soon, so it is written past the caches
 };
 
-/// Bounded whatever the shape: the product is worked off in blocks.
-/// The same for every arithmetic.
+/// The workspace in bytes, the same for every arithmetic. It is bounded for all shapes, because the
+/// product is computed in blocks.
 size_t gemm_workspace_bytes(const Gemm& gemm, int num_threads);
 
-/// Products of fp32 are chains of fused multiply-adds whatever the arithmetic.
+/// Computes the product. Products of fp32 are chains of fused multiply-adds for every arithmetic.
 void run_gemm(const Gemm& gemm, Arithmetic arithmetic, ThreadTeam& team,
               const Workspace& workspace);
 

@@ -1,6 +1,6 @@
-// The only file of intrinsics: Highway 1.0.3 has no dot product of bf16. Its functions run only
-// where the processor has it, and nothing that other files could also define is compiled here with
-// that instruction set.
+// This is the only file with intrinsics, because Highway 1.0.3 has no dot product of bf16. Its
+// functions run only on processors with this instruction. The file defines no function that another
+// file could define as well, because the linker might use this version on other processors.
 #include <immintrin.h>
 
 #include "device/errors.h"
@@ -17,7 +17,7 @@ using Word = uint32_t;  // links 2 i (low) and 2 i + 1 of a line
 constexpr int kTileRows = 8, kTileVecs = 3, kLanes = 16;
 constexpr int64_t kTileColumns = kTileVecs * kLanes;
 
-/// Always inline: the compiler takes a function that only prefetches for one that does nothing.
+/// Always inline, because the compiler removes calls of a function that only prefetches.
 [[gnu::always_inline]] inline void prefetch(const uint16_t* from, int64_t offset) {
   _mm_prefetch(reinterpret_cast<const char*>(reinterpret_cast<uintptr_t>(from) +
                                              static_cast<uintptr_t>(2 * offset)),
@@ -48,7 +48,7 @@ Word word_at(const uint16_t* line, int64_t link_stride, int64_t w, int64_t num_l
   return low | high << 16;
 }
 
-/// Lines that are contiguous along the links.
+/// Packs lines whose links are contiguous in memory.
 template <int64_t kWidth>
 void pack_along_links(Word* to, const uint16_t* from, const PanelSource& p) {
   constexpr int64_t kCacheLine = 32;  // links
@@ -77,7 +77,8 @@ void pack_along_links(Word* to, const uint16_t* from, const PanelSource& p) {
   }
 }
 
-/// Lines that are neighbours in memory: two links are two rows of memory, interleaved.
+/// Packs lines that are adjacent in memory. Two links are two rows of memory, which are
+/// interleaved.
 template <int64_t kWidth>
 void pack_across_links(Word* to, const uint16_t* from, const PanelSource& p) {
   constexpr int64_t kLinksAhead = 16, kStep = 8;
@@ -106,7 +107,7 @@ void pack_across_links(Word* to, const uint16_t* from, const PanelSource& p) {
 
 template <int64_t kWidth>
 void pack_panels(void* to, const PanelSource& from) {
-  EBB_CHECK(from.dtype == DType::BF16, "the dot product is of bf16");
+  EBB_CHECK(from.dtype == DType::BF16, "the dot product needs bf16 matrices");
   for (int64_t line = 0; line < from.num_lines; line += kWidth) {
     auto* words = static_cast<Word*>(to) + line * from.num_words(2);
     const PanelSource panel = from.lines(line, kWidth);

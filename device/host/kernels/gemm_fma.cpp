@@ -17,7 +17,8 @@ namespace ebb {
 namespace HWY_NAMESPACE {
 namespace {
 
-#if HWY_TARGET <= HWY_AVX3  // better targets have smaller numbers: newer ones of Highway, too
+// Wider instruction sets have smaller numbers, also in newer versions of Highway.
+#if HWY_TARGET <= HWY_AVX3
 constexpr int kTileRows = 8, kTileVecs = 3;
 #elif HWY_TARGET == HWY_AVX2
 constexpr int kTileRows = 6, kTileVecs = 2;
@@ -29,8 +30,8 @@ constexpr int kTileRows = 2, kTileVecs = 4;
 constexpr int64_t kTileColumns = kTileVecs * kLanes;
 static_assert(24 % kTileRows == 0 && 96 % kTileColumns == 0 && kTileColumns % kWide == 0);
 
-/// The hardware's own prefetching starts anew with every short line; asking for a place that is
-/// not there does no harm.
+/// Prefetches a line, because hardware prefetching starts again with every short line. A prefetch
+/// of an invalid address has no effect.
 template <class T>
 HWY_INLINE void prefetch(const T* from, int64_t offset) {
   hwy::Prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(from) +
@@ -40,7 +41,7 @@ HWY_INLINE void prefetch(const T* from, int64_t offset) {
 template <class T>
 inline constexpr int64_t kCacheLine = 64 / static_cast<int64_t>(sizeof(T));
 
-/// Packs lines that are contiguous along the links.
+/// Packs lines whose links are contiguous in memory.
 template <int64_t kWidth, class T>
 HWY_INLINE void pack_along_links(float* to, const T* from, const PanelSource& p) {
   int64_t first = 0;
@@ -69,8 +70,8 @@ HWY_INLINE void pack_along_links(float* to, const T* from, const PanelSource& p)
   }
 }
 
-/// Packs whole panels of lines that are neighbours in memory, all of them together: a row of memory
-/// is read in one go.
+/// Packs whole panels of lines that are adjacent in memory. All panels are packed together, so each
+/// row of memory is read once.
 template <int64_t kWidth, class T>
 HWY_INLINE void pack_across_links(float* to, const T* from, const PanelSource& p,
                                   int64_t num_panels) {
@@ -92,7 +93,7 @@ HWY_INLINE void pack_across_links(float* to, const T* from, const PanelSource& p
   }
 }
 
-/// Packs fewer neighbours than a panel has.
+/// Packs adjacent lines, fewer than a panel has.
 template <int64_t kWidth, class T>
 HWY_INLINE void pack_few_across_links(float* to, const T* from, const PanelSource& p) {
   for (int64_t j = 0; j < p.num_links; ++j) {
@@ -133,7 +134,7 @@ void multiply(int64_t num_words, const void* rows, const void* columns, float* t
       });
 }
 
-/// Adds bias and what was there, rounds and writes a tile's valid part.
+/// Adds the bias and, for Write::Add, the old value; rounds and writes the valid part of a tile.
 template <class TC, class TB>
 HWY_INLINE void finish_as(const float* tile, const TileTarget& to, TC* c, const TB* bias) {
   for (int64_t r = 0; r < to.rows; ++r) {
@@ -147,7 +148,8 @@ HWY_INLINE void finish_as(const float* tile, const TileTarget& to, TC* c, const 
   }
 }
 
-/// Past the caches, where nothing but whole cache lines of fp32 is written.
+/// Writes a tile past the caches if the tile consists of whole cache lines of fp32. Otherwise
+/// returns false.
 bool stream_tile(const float* tile, const TileTarget& to) {
   const int64_t bytes = to.columns * static_cast<int64_t>(sizeof(float));
   const bool plain =

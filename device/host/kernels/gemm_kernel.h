@@ -1,9 +1,11 @@
-// What a matrix product is made of: how panels are packed, multiplied and written. One table for
-// each arithmetic; the loops around it (gemm.cpp) are the same for all.
+// The functions of a matrix product that pack, multiply and write panels. There is one table of
+// functions for each arithmetic; all arithmetics share the loops in gemm.cpp. Thread-safe:
+// functions use only their arguments.
 //
-// A panel is `tile_rows` lines of A or `tile_columns` lines of B, word by word: to[w * width + i]
-// is word w of line i. A word is four bytes and holds `links_per_word` links of the chain: an fp32,
-// or two bf16. Lines and links that are not there are zeros. Panels follow each other.
+// A line is a row of A or a column of B. A panel is `tile_rows` lines of A or `tile_columns` lines
+// of B, word by word: to[w * width + i] is word w of line i. A word has four bytes and contains
+// `links_per_word` links of the chain: one fp32, or two bf16. Missing lines and links are filled
+// with zeros. Panels are consecutive in memory.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +17,8 @@
 
 namespace ebb {
 
-/// Lines of one or more panels as they lie in memory. One of the two strides (in elements) is 1.
+/// The lines of one or more panels before they are packed. One of the two strides (in elements) is
+/// 1.
 struct PanelSource {
   const void* data;
   DType dtype;
@@ -27,7 +30,7 @@ struct PanelSource {
   int64_t num_words(int64_t links_per_word) const {
     return (num_links + links_per_word - 1) / links_per_word;
   }
-  /// At most `count` lines from `line` on.
+  /// At most `count` lines, from `line` on.
   PanelSource lines(int64_t line, int64_t count) const {
     PanelSource part = *this;
     part.data = static_cast<const std::byte*>(data) +
@@ -37,12 +40,13 @@ struct PanelSource {
   }
 };
 
-/// Memory that will be packed next. A kernel asks for it while it multiplies, a cache line now and
-/// then, so that packing finds it near. It decides nothing but time.
+/// The memory that is packed next. A kernel prefetches one cache line of it from time to time while
+/// it multiplies, so that the memory is in a cache when it is packed. This has no effect on
+/// results.
 struct Upcoming {
   const std::byte* at = nullptr;
   int64_t stride = 0, row_bytes = 0, num_rows = 0;
-  int64_t done_bytes = 0;  // of the first row that is left
+  int64_t done_bytes = 0;  // of the first row that is not yet prefetched
 
   Upcoming() = default;
   explicit Upcoming(const PanelSource& from) : at(static_cast<const std::byte*>(from.data)) {
@@ -63,17 +67,17 @@ struct Upcoming {
   }
 };
 
-/// Where a finished tile goes.
+/// The destination of a finished tile.
 struct TileTarget {
   void* c;
   DType dtype;
   int64_t row_stride;
-  int64_t rows, columns;  ///< the part of the tile that exists
+  int64_t rows, columns;  ///< the part of the tile that is in C
   const void* bias;       ///< of the first column, or null
   DType bias_dtype;
   Write write;
   bool read_late;
-  int64_t tile_stride;  ///< from row to row of the tile
+  int64_t tile_stride;  ///< between rows of the tile
 };
 
 struct GemmKernel {
@@ -81,19 +85,19 @@ struct GemmKernel {
   int64_t links_per_word;
   void (*pack_rows)(void* to, const PanelSource& from);
   void (*pack_columns)(void* to, const PanelSource& from);
-  /// tile (tile_rows, tile_columns) = the chain over `num_words`, begun at zero or continued.
+  /// tile (tile_rows, tile_columns) = the chain over `num_words` words, from zero or continued.
   void (*multiply)(int64_t num_words, const void* rows, const void* columns, float* tile,
                    bool from_zero, Upcoming& upcoming);
-  /// Of them, one for each cache line that is asked for.
+  /// The number of words after which multiply() prefetches one cache line.
   static constexpr int64_t kWordsPerFetch = 8;
 };
 
-/// Adds bias and what was there, rounds once and writes.
+/// Adds the bias and, for Write::Add, the old value; rounds once and writes.
 void finish_tile(const float* tile, const TileTarget& to);
 
-/// Chains of fused multiply-adds, on the best instruction set here.
+/// Chains of fused multiply-adds, on the best instruction set of this processor.
 const GemmKernel& fma_gemm_kernel();
-/// Pairs of bf16. Runs only where this_processor().has_bf16_dot.
+/// Chains of dot products of pairs of bf16. REQUIRES: this_processor().has_bf16_dot.
 const GemmKernel& dot_gemm_kernel();
 
 }  // namespace ebb

@@ -19,11 +19,11 @@ struct FinishGradient {
   int64_t n;
   void* gradient;
   const float* sums;
-  const float* more_sums;  // null: there are no more
-  double* partials;        // null: not wanted
+  const float* more_sums;  // null: there is only one array of sums
+  double* partials;        // null: the partial norms are not computed
 };
 
-constexpr int64_t kSquareLanes = 64;
+constexpr int64_t kNumPartialSums = 64;
 
 }  // namespace
 }  // namespace ebb
@@ -36,41 +36,41 @@ namespace {
 
 /// Partial sum l adds the squares of elements l, l + 64, ... in fp64, where a product of two fp32
 /// is exact.
-struct SquareLanes {
-  double lanes[kSquareLanes] = {};
+struct PartialSums {
+  double sums[kNumPartialSums] = {};
 
-  /// Goes on behind a multiple of 64 elements.
+  /// Adds n more elements. REQUIRES: the number of elements added so far is a multiple of 64.
   template <class T>
   void add(const T* x, int64_t n) {
     int64_t i = 0;
-    for (; i + kSquareLanes <= n; i += kSquareLanes) add_lanes(x + i);
+    for (; i + kNumPartialSums <= n; i += kNumPartialSums) add_to_each(x + i);
     for (int64_t l = 0; i + l < n; ++l) add_one(l, x[i + l]);
   }
   double total() {
-    for (int64_t half = kSquareLanes / 2; half > 0; half /= 2) {
-      for (int64_t l = 0; l < half; ++l) lanes[l] += lanes[l + half];
+    for (int64_t half = kNumPartialSums / 2; half > 0; half /= 2) {
+      for (int64_t l = 0; l < half; ++l) sums[l] += sums[l + half];
     }
-    return lanes[0];
+    return sums[0];
   }
 
  private:
   template <class T>
-  void add_lanes(const T* x) {
-    for (int64_t l = 0; l < kSquareLanes; ++l) add_one(l, x[l]);
+  void add_to_each(const T* x) {
+    for (int64_t l = 0; l < kNumPartialSums; ++l) add_one(l, x[l]);
   }
-  /// No compiler makes vectors of its conversion by hand.
-  void add_lanes(const F16* x) {
-    alignas(64) float wide[kSquareLanes];
-    for (int64_t l = 0; l < kSquareLanes; l += kWide) store(wide + l, load(x + l));
-    add_lanes(wide);
+  /// Compilers do not vectorise the conversion of F16, so it is done in vectors first.
+  void add_to_each(const F16* x) {
+    alignas(64) float wide[kNumPartialSums];
+    for (int64_t l = 0; l < kNumPartialSums; l += kWide) store(wide + l, load(x + l));
+    add_to_each(wide);
   }
-  void add_one(int64_t lane, float x) {
+  void add_one(int64_t l, float x) {
     const double v = static_cast<double>(x);
-    lanes[lane] += v * v;
+    sums[l] += v * v;
   }
 };
 
-/// Elements [begin, begin + n) to `to`.
+/// Stores the rounded elements [begin, begin + n) to `to`.
 template <class T>
 void round_range(T* to, const FinishGradient& f, int64_t begin, int64_t n) {
   for (int64_t i = 0; i < n; i += kWide) {
@@ -80,14 +80,14 @@ void round_range(T* to, const FinishGradient& f, int64_t begin, int64_t n) {
   }
 }
 
-/// Rounds a piece and returns its sum of squares, a block in the nearest cache at a time. Nobody
-/// reads the gradient soon, so it goes past the caches.
+/// Rounds a piece and returns its sum of squares. Works in blocks that fit the first-level cache.
+/// The gradient is not read soon, so it is written past the caches.
 template <class T>
 double finish_piece(const FinishGradient& f, int64_t begin, int64_t n) {
   constexpr int64_t kBlock = 1024;
   T* gradient = static_cast<T*>(f.gradient) + begin;
   alignas(64) T block[kBlock];
-  SquareLanes squares;
+  PartialSums squares;
   for (int64_t i = 0; i < n; i += kBlock) {
     const int64_t count = std::min(kBlock, n - i);
     const auto bytes = count * static_cast<int64_t>(sizeof(T));
@@ -120,7 +120,7 @@ void run_squared_norm(double* partials, const Tensor& gradient, ThreadTeam& team
   with_float_type(gradient.dtype, [&](auto zero) {
     const auto* x = reinterpret_cast<const decltype(zero)*>(gradient.data);
     for_each_range(team, gradient.num_elements(), kPieceElements, [&](int64_t begin, int64_t end) {
-      SquareLanes squares;
+      PartialSums squares;
       squares.add(x + begin, end - begin);
       partials[begin / kPieceElements] = squares.total();
     });

@@ -1,6 +1,6 @@
-// The host's Kernels: checks and costs here and in the files named after each group, arithmetic
-// behind run-time dispatch to the best instruction set. One object serves one compute stream at a
-// time.
+// The kernels of the host backend. Each group of kernels has a file of its own with checks, costs
+// and arithmetic. The arithmetic is dispatched at run time to the best instruction set. One object
+// serves one compute stream at a time.
 #pragma once
 
 #include <span>

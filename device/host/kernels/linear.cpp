@@ -15,7 +15,7 @@ namespace ebb {
 namespace HWY_NAMESPACE {
 namespace {
 
-constexpr int64_t kRowsAtOnce = 64;  // fixed: it decides the order of the sums
+constexpr int64_t kRowsAtOnce = 64;  // fixed, because it determines the order of the sums
 
 template <class T>
 Wide sum_of_column(const T* x, int64_t num_rows, int64_t stride, int64_t width) {

@@ -29,7 +29,7 @@ struct CrossEntropy {
   std::optional<float> gradient_scale;
 };
 
-/// What is known of a row's logits: see Kernels::cross_entropy_statistics.
+/// The statistics of the logits of a row; see Kernels::cross_entropy_statistics.
 struct RowStatistics {
   float top, sum, at_target;
 };
@@ -38,7 +38,7 @@ struct SlicedCrossEntropy {
   DType dtype;
   int64_t num_rows, width;
   ClassSlice slice;
-  float* losses;  // null but for the last slice
+  float* losses;  // null except for the last slice
   RowStatistics* statistics;
   void* logits;
   const int32_t* targets;
@@ -66,7 +66,7 @@ Wide row_max(const T* x, int64_t n) {
   return broadcast(reduce_max(top));
 }
 
-/// With `keep`, an fp32 row becomes its exponentials, which are then not computed twice.
+/// With `keep`, replaces an fp32 row by its exponentials, so that they are not computed twice.
 template <class T>
 float sum_of_exp(T* x, int64_t n, const Wide& top, bool keep) {
   Wide sum = broadcast(0.0f);
@@ -80,7 +80,7 @@ float sum_of_exp(T* x, int64_t n, const Wide& top, bool keep) {
   return reduce_add(sum);
 }
 
-/// x = softmax * scale; rounded once.
+/// Computes x = softmax * scale, rounded once.
 template <bool kHoldsExponentials, class T>
 void write_softmax(T* x, int64_t n, const Wide& top, float sum, float scale) {
   const Wide factor = broadcast(scale / sum);
@@ -118,7 +118,7 @@ void cross_entropy_row(const CrossEntropy& f, int64_t row) {
   const float sum = sum_of_exp(x, n, top, f.gradient_scale.has_value());
   f.losses[row] = loss_of(reduce_max(top), sum, at_target);
   if (!f.gradient_scale) return;
-  // An fp32 row holds its exponentials by now.
+  // An fp32 row now contains its exponentials.
   write_softmax<std::is_same_v<T, float>>(x, n, top, sum, *f.gradient_scale);
   x[target] = static_cast<T>(gradient_at_target(at_target, top, sum, *f.gradient_scale));
 }
@@ -131,7 +131,7 @@ void run_cross_entropy(const CrossEntropy& f, ThreadTeam& team) {
   });
 }
 
-/// Adds a slice to what is known of a row.
+/// Adds a slice to the statistics of a row.
 template <class T>
 void add_statistics(const SlicedCrossEntropy& f, int64_t row) {
   T* x = static_cast<T*>(f.logits) + row * f.width;

@@ -35,7 +35,7 @@ struct NormBackward {
   const void *dy, *x, *w;
   const float *mean, *rstd;
 
-  // Rows are summed in blocks whose number and size follow from the shape alone.
+  // Rows are summed in blocks whose number and size depend only on the shape.
   int64_t rows_a_block() const { return std::max<int64_t>(64, ceil_div(num_rows, 64)); }
   int64_t num_blocks() const { return ceil_div(num_rows, rows_a_block()); }
   int64_t padded_columns() const { return round_up(num_columns, 16); }
@@ -84,7 +84,7 @@ void layer_norm(const NormForward& f, ThreadTeam& team) {
   });
 }
 
-/// Over a row, of g and of g xhat.
+/// The sums over a row of g and of g xhat.
 struct Sums {
   Wide g, gx;
 
@@ -93,8 +93,8 @@ struct Sums {
   }
 };
 
-/// dx = rstd (g - mean(g) - xhat mean(g xhat)) with g = dy w; adds dy xhat and dy to the block's
-/// sums.
+/// Computes dx = rstd (g - mean(g) - xhat mean(g xhat)) with g = dy w, and adds dy xhat and dy to
+/// the sums of the block.
 template <class T>
 void backward_row(const NormBackward& f, int64_t row, float* dw, float* db) {
   const int64_t n = f.num_columns;
@@ -122,7 +122,7 @@ void backward_row(const NormBackward& f, int64_t row, float* dw, float* db) {
   }
 }
 
-/// Sums one parameter's partial sums in block order and writes them.
+/// Sums the partial sums of one parameter in the order of the blocks, and writes the result.
 void finish_parameter(const NormBackward& f, const float* partials, int64_t block_stride, float* to,
                       int64_t i) {
   Wide sum = broadcast(0.0f);

@@ -16,12 +16,12 @@
 namespace ebb {
 namespace {
 
-/// Rows of heads, each normalised by itself: with one of two weights, and columns behind the heads
-/// that stay as they are. A whole row is one head.
+/// Rows of heads. Each head is normalised separately, with one of two weights. Columns after the
+/// heads stay unchanged. For the norm of whole rows, a row is one head.
 struct RmsHeads {
   DType dtype;
   int64_t num_rows, num_columns, width;
-  HeadCounts count;  // with the first and with the second weight
+  HeadCounts count;  // heads with the first and the second weight
   const void *x, *wq, *wk;
   float* rstd;  // (rows, heads)
 
@@ -41,7 +41,7 @@ struct RmsBackward : RmsHeads {
   float *dwq, *dwk;
   Write parameter_write;
 
-  // Rows are summed in blocks whose number and size follow from the shape alone.
+  // Rows are summed in blocks whose number and size depend only on the shape.
   int64_t rows_a_block() const { return std::max<int64_t>(64, ceil_div(num_rows, 64)); }
   int64_t num_blocks() const { return ceil_div(num_rows, rows_a_block()); }
   int64_t padded_width() const { return round_up(width, 16); }
@@ -57,7 +57,7 @@ namespace ebb {
 namespace HWY_NAMESPACE {
 namespace {
 
-/// One head; returns its rstd.
+/// Normalises one head and returns its rstd.
 template <class T>
 float normalize_head(const T* x, const T* w, T* y, int64_t n, float epsilon) {
   const Wide squares = sum_over(n, broadcast(0.0f), [&](int64_t i, const Wide& s) HWY_ATTR {
@@ -94,7 +94,7 @@ void rms_norm(const RmsForward& f, ThreadTeam& team) {
   });
 }
 
-/// dx = rstd (g - xhat mean(g xhat)) with g = dy w; adds dy xhat to dw.
+/// Computes dx = rstd (g - xhat mean(g xhat)) with g = dy w, and adds dy xhat to dw.
 template <class T>
 void backward_head(const RmsBackward& f, int64_t row, int64_t head, float* dw) {
   const int64_t n = f.width, first = row * f.num_columns + head * n;
@@ -117,7 +117,7 @@ void backward_head(const RmsBackward& f, int64_t row, int64_t head, float* dw) {
   }
 }
 
-/// Sums one weight's partial sums in block order and writes them.
+/// Sums the partial sums of one weight in the order of the blocks, and writes the result.
 void finish_weight(const RmsBackward& f, const float* partials, float* to, int64_t i) {
   Wide sum = broadcast(0.0f);
   for (int64_t block = 0; block < f.num_blocks(); ++block) {

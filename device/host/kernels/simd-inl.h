@@ -1,8 +1,8 @@
-// Sixteen floats at a time, whatever the width of the machine's vectors.
+// Operations on sixteen floats, independent of the width of the machine's vectors.
 //
-// Per-target code: include it inside a foreach_target file. The width is fixed so that sums over
-// lanes, and with them every result, are the same on each instruction set that has fused
-// multiply-add.
+// Compiled once for each instruction set: include this file only in a foreach_target source. The
+// width is fixed, so sums over vector elements, and therefore all results, are the same on every
+// instruction set that has fused multiply-add.
 #if defined(EBB_HOST_KERNELS_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef EBB_HOST_KERNELS_SIMD_INL_H_
 #undef EBB_HOST_KERNELS_SIMD_INL_H_
@@ -31,7 +31,7 @@ using Part = hn::Vec<PartTag>;
 inline constexpr int64_t kPartLanes = static_cast<int64_t>(hn::MaxLanes(PartTag()));
 inline constexpr int64_t kParts = kWide / kPartLanes;
 
-// Where a part is one lane, sixteen copies of each operation would be most of the compiling.
+// If a part has one element, sixteen copies of each operation would dominate the compile time.
 #undef EBB_FOR_PARTS
 #if HWY_TARGET == HWY_SCALAR
 #define EBB_FOR_PARTS(i) _Pragma("GCC unroll 1") for (int64_t i = 0; i < kParts; ++i)
@@ -56,7 +56,7 @@ HWY_INLINE Part load_part(const F16* p) { return load_f16(PartTag(), p); }
 
 HWY_INLINE void store_part(float* p, Part v) { hn::StoreU(v, PartTag(), p); }
 
-// Rounds to nearest even by hand: the library's own conversion truncates.
+// Rounds to nearest even with integer operations, because Highway's conversion truncates.
 HWY_INLINE void store_part(BF16* p, Part v) {
   const hn::Rebind<uint16_t, PartTag> d16;
   const hn::Rebind<int32_t, PartTag> di32;
@@ -85,8 +85,8 @@ HWY_INLINE void store(T* p, const Wide& v) {
   EBB_FOR_PARTS(i) store_part(p + i * kPartLanes, v.part[i]);
 }
 
-// The ends of rows, one lane after the other. Not inlined: there is one in every loop of every
-// kernel, and they were a third of what kernels took to compile.
+// Load and store the ends of rows, one element after the other. Not inlined: every loop of every
+// kernel calls these functions, and inlining took a third of the compile time of kernels.
 template <class T>
 HWY_NOINLINE void load_lanes(const T* p, int64_t n, float fill, float* lanes) {
   for (int64_t i = 0; i < kWide; ++i) lanes[i] = i < n ? static_cast<float>(p[i]) : fill;
@@ -96,7 +96,7 @@ HWY_NOINLINE void store_lanes(T* p, int64_t n, const float* lanes) {
   for (int64_t i = 0; i < n; ++i) p[i] = static_cast<T>(lanes[i]);
 }
 
-/// The first n of sixteen; the other lanes are `fill`. n may be 16 or more.
+/// Loads the first n of sixteen elements; the others are `fill`. n may be 16 or more.
 template <class T>
 HWY_INLINE Wide load_up_to(const T* p, int64_t n, float fill = 0.0f) {
   if (HWY_LIKELY(n >= kWide)) return load(p);
@@ -113,9 +113,9 @@ HWY_INLINE void store_up_to(T* p, const Wide& v, int64_t n) {
   store_lanes(p, n, lanes);
 }
 
-/// Copies whole cache lines past the caches; hwy::FlushStream() makes them seen by other threads.
-/// The sanitizers see only ordinary stores. REQUIRES: `to` is aligned to 64 bytes, `bytes` is a
-/// multiple of them.
+/// Copies whole cache lines past the caches. hwy::FlushStream() makes the lines visible to other
+/// threads. Sanitizers only see ordinary stores, so builds with a sanitizer use memcpy. REQUIRES:
+/// `to` is aligned to 64 bytes, and `bytes` is a multiple of 64.
 HWY_INLINE void stream_lines(void* to, const void* from, int64_t bytes) {
 #if HWY_TARGET == HWY_SCALAR || defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   std::memcpy(to, from, static_cast<size_t>(bytes));
@@ -152,35 +152,35 @@ EBB_WIDE_BINARY(max, Max)
 EBB_WIDE_BINARY(min, Min)
 #undef EBB_WIDE_BINARY
 
-/// a * b + c, rounded once where the machine can.
+/// a * b + c, rounded once if the instruction set has fused multiply-add.
 HWY_INLINE Wide fma(const Wide& a, const Wide& b, const Wide& c) {
   Wide r;
   EBB_FOR_PARTS(i) r.part[i] = hn::MulAdd(a.part[i], b.part[i], c.part[i]);
   return r;
 }
 
-/// e^x for x <= 88 within 1 unit in the last place where the machine fuses multiply and add; 0
-/// where that is less than the smallest normal number. NaN stays NaN, so that a broken number is
-/// seen in the loss.
+/// e^x for x <= 88. The error is at most 1 unit in the last place if the instruction set has fused
+/// multiply-add. Results below the smallest normal number are 0. NaN stays NaN, so that an invalid
+/// number appears in the loss.
 ///
-/// x = n ln 2 + r with |r| <= ln 2 / 2; e^r = 1 + r + r^2 q(r), where q has the smallest greatest
-/// relative error of its degree. Adding kShift rounds to n and leaves the bits of 2^n below those
-/// of the sum's own exponent.
+/// x = n ln 2 + r with |r| <= ln 2 / 2; e^r = 1 + r + r^2 q(r), where q is the minimax polynomial
+/// of its degree (smallest maximum relative error). Adding `shift` rounds to n and leaves the bits
+/// of 2^n in the low bits of the sum.
 HWY_INLINE Part exp_part(Part any_x) {
   const PartTag d;
   const hn::RebindToUnsigned<PartTag> bits;
   const Part shift = hn::Set(d, 12582912.0f + 127.0f);  // 1.5 * 2^23 + the exponent's bias
-  Part x = hn::Max(hn::Set(d, -88.0f), any_x);          // in this order NaN passes
+  Part x = hn::Max(hn::Set(d, -88.0f), any_x);          // a NaN in the second operand is returned
 #if HWY_TARGET == HWY_SCALAR
-  x = hn::IfThenElse(hn::IsNaN(any_x), any_x, x);  // in neither order here
+  x = hn::IfThenElse(hn::IsNaN(any_x), any_x, x);  // here Max() never returns a NaN
 #endif
   const Part shifted = hn::MulAdd(x, hn::Set(d, 1.44269504f), shift);
   const Part n = hn::Sub(shifted, shift);
   const Part two_to_n = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(bits, shifted)));
-  // ln 2 in two parts, the first so short that its product with n is exact.
+  // ln 2 is subtracted in two parts. The first part is so short that its product with n is exact.
   Part r = hn::NegMulAdd(n, hn::Set(d, 0.693359375f), x);
   r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4f), r);
-  // Two halves side by side: kernels wait for this chain more than for the multipliers.
+  // Two independent halves: the latency of this chain costs kernels more than the multiplications.
   const Part r2 = hn::Mul(r, r);
   const Part low = hn::MulAdd(r, hn::Set(d, 0x1.555492p-3f), hn::Set(d, 0x1.fffffcp-2f));
   Part high = hn::MulAdd(r, hn::Set(d, 0x1.1239f2p-7f), hn::Set(d, 0x1.5558f2p-5f));
@@ -195,14 +195,15 @@ HWY_INLINE Wide exp(const Wide& x) {
   return r;
 }
 
-/// ln x for normal x > 0, to some 1e-7 beside 1 and |ln x|; NaN stays NaN.
+/// ln x for normal x > 0, with an error of about 1e-7 relative to the larger of 1 and |ln x|. NaN
+/// stays NaN.
 ///
 /// x = 2^n m with m about 1, s = (m - 1) / (m + 1): ln m = 2 (s + s^3 / 3 + s^5 / 5 ...), |s| <
 /// 0.18.
 HWY_INLINE Part log_part(Part x) {
   const PartTag d;
   const hn::RebindToSigned<PartTag> di;
-  const auto one_bits = hn::Set(di, 0x3f3504f3);  // of the root of 1/2: where n steps
+  const auto one_bits = hn::Set(di, 0x3f3504f3);  // bits of sqrt(1/2), where n changes
   const auto above = hn::Sub(hn::BitCast(di, x), one_bits);
   const Part n = hn::ConvertTo(d, hn::ShiftRight<23>(above));
   const auto fraction = hn::And(above, hn::Set(di, 0x007fffff));
@@ -224,7 +225,7 @@ HWY_INLINE Wide log(const Wide& x) {
   return r;
 }
 
-/// Lanes where x > 0 keep y, the others are zero.
+/// y where x > 0, otherwise zero.
 HWY_INLINE Wide where_positive(const Wide& x, const Wide& y) {
   Wide r;
   EBB_FOR_PARTS(i) {
@@ -264,7 +265,8 @@ HWY_INLINE float fold_vector(const Op& op, D, hn::Vec<D> v) {
 }
 #endif
 
-/// Folds lane i with lane i + 8, then i + 4, 2, 1: the same tree for every vector width.
+/// Combines element i with element i + 8, then with i + 4, i + 2 and i + 1: the same tree for every
+/// vector width.
 template <class Op>
 HWY_INLINE float fold(const Op& op, Wide v) {
   for (int64_t half = kParts / 2; half > 0; half /= 2) {
@@ -273,8 +275,8 @@ HWY_INLINE float fold(const Op& op, Wide v) {
   return fold_vector(op, PartTag(), v.part[0]);
 }
 
-/// term(i, sum) is sum and what belongs to columns i .. i + 15, for all n columns: in four sums
-/// side by side, as in one each addition would wait for the one before.
+/// Sums over all n columns. term(i, sum) returns `sum` plus the terms of columns i .. i + 15. There
+/// are four independent sums, because in a single sum each addition would wait for the one before.
 template <class Sum, class Term>
 HWY_INLINE Sum sum_over(int64_t n, const Sum& zero, const Term& term) {
   Sum a = zero, b = zero, c = zero, d = zero;

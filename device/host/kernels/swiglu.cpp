@@ -34,7 +34,7 @@ namespace ebb {
 namespace HWY_NAMESPACE {
 namespace {
 
-/// e^-x, of which silu(x) = x / (1 + e^-x).
+/// Computes e^-x; silu(x) = x / (1 + e^-x).
 HWY_INLINE Wide negative_exponential(const Wide& x) {
   return exp(min(broadcast(0.0f) - x, broadcast(88.0f)));
 }
@@ -57,8 +57,8 @@ HWY_INLINE void write_up_to(T* to, const Wide& value, int64_t left, Write write)
   store_up_to(to, write == Write::Add ? load_up_to(to, left) + value : value, left);
 }
 
-/// Far out the gate's slope is 0 or 1; the products that make it stay finite as s falls faster than
-/// the exponential and the gate grow.
+/// For large gates the slope is 0 or 1. Its products stay finite, because s falls faster than the
+/// exponential and the gate grow.
 template <class T>
 void gate_row_backward(const SwigluCall& f, int64_t row) {
   const T* gates = static_cast<const T*>(f.x) + row * 2 * f.width;

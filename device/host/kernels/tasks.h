@@ -1,6 +1,7 @@
-// How the host kernels share work and scratch between threads.
+// Division of the work of host kernels into tasks, and their scratch memory.
 //
-// Results never depend on who runs a task; only the scratch a task uses is tied to its slot.
+// Results never depend on the thread that runs a task. A task only uses the scratch memory of its
+// slot. Thread-safety: the functions as ThreadTeam; one thread uses a Scratch.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +19,7 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 /// Runs body(task, slot) for every task; no two bodies run with the same slot at the same time.
-/// slot < team.num_threads(). Threads take tasks in order, so put the long ones first.
+/// slot < team.num_threads(). Threads take tasks in order, so long tasks should come first.
 template <class Body>
 void for_each_scratch(ThreadTeam& team, int64_t num_tasks, const Body& body) {
   std::atomic<int64_t> next{0};
@@ -35,7 +36,7 @@ void for_each_range(ThreadTeam& team, int64_t n, int64_t grain, const Body& body
                 [&](int64_t i) { body(i * grain, std::min(n, (i + 1) * grain)); });
 }
 
-/// Hands out the workspace piece by piece, each aligned to a cache line.
+/// Allocates parts of the workspace one after the other, each aligned to a cache line.
 class Scratch {
  public:
   explicit Scratch(const Workspace& workspace) : workspace_(workspace) {}
