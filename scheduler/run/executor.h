@@ -75,8 +75,9 @@ class ChunkWork {
   virtual void norm() = 0;
   /// Updates a chunk on the host. `deferred`: the update belongs to the step before this one.
   virtual void update(uint32_t chunk, uint32_t gradient_buffer, bool deferred) = 0;
-  /// Makes a speculative update, or none; a later update() of the chunk completes it. `late`: all
-  /// gradients of the step are in host memory, so that the norm can be computed now.
+  /// Makes a speculative update of the chunk if it is likely to be committed. The later update() of
+  /// the chunk does only what is still missing. `late`: all gradients of the step are in host
+  /// memory, so that the norm can be computed now.
   virtual void speculate(uint32_t chunk, uint32_t gradient_buffer, bool late) = 0;
   /// The cost of one update of a chunk on the host.
   virtual Cost update_cost(uint32_t chunk) const = 0;

@@ -1,17 +1,18 @@
 // Runs only the forward of a model. Host memory holds the weights and no other planes: 2 bytes a
 // parameter in bf16. The device holds as many weights as its budget allows.
 //
-//   const ForwardSpec pass{.model = &model};
-//   PreparedInference prepared = prepare_inference({&pass, 1}, options, budgets);
+//   const ForwardSpec forward{.model = &model};
+//   PreparedInference prepared = prepare_inference({&forward, 1}, options, budgets);
 //   Inference inference(*device, prepared);
 //   double loss = inference.run(0, micro_batch);
 //
-// A pass is a forward with one shape of micro-batch. Evaluation has one pass; generation has two,
-// one for the prompt and one for a token. Passes share the weights, and they share persistent
-// inputs (InputSpec) of the same name. Blocks that the largest call does not need hold resident
-// weights from run to run.
+// Each forward has one shape of micro-batch. Evaluation has one forward; generation has two, one for
+// the prompt and one for a token. All forwards share the weights, and they share persistent inputs
+// (InputSpec) of the same name. Blocks that the largest call does not need hold resident weights
+// from run to run.
 //
-// The constructor allocates all memory. After the first run of each pass, a run allocates nothing.
+// The constructor allocates all memory. After the first run of each forward, a run allocates
+// nothing.
 // Results depend on the models, the weights and the inputs only, not on budgets, chunk size or the
 // number of threads; they are the results of Trainer::evaluate().
 //
@@ -38,9 +39,9 @@ class Inference {
   Inference(Device& device, const PreparedInference& prepared);
   ~Inference();
 
-  /// Runs the pass number `forward`. Returns the sum of the losses of the micro-batch, or 0 if the
-  /// pass has no loss. The micro-batch does not contain persistent inputs. After this function has
-  /// thrown, the inference must not be used.
+  /// Runs a forward; `forward` is its index in PreparedInference::forwards. Returns the sum of the
+  /// losses of the micro-batch, or 0 if the forward has no loss. The micro-batch does not contain
+  /// persistent inputs. After this function has thrown, the inference must not be used.
   double run(size_t forward, const MicroBatch& micro_batch);
   /// The results of the last run, valid until the next: losses of shape (rows) in fp32, and logits
   /// of shape (rows, classes) in the type of the activations.
