@@ -174,8 +174,9 @@ class Executor : public Hooks {
   double begin_s_ = 0;
   std::array<StreamStats, kNumStreamKinds> begin_stats_{};
 
-  // The program thread has passed the first `submitted_` operations of the plan, and the copy thread
-  // the first `mapped_`. A thread passes operations of the other thread without waiting for them.
+  // The program thread has passed the first `submitted_` operations of the plan, and the copy
+  // thread the first `mapped_`. A thread passes operations of the other thread without waiting for
+  // them.
   Progress submitted_, mapped_;
   std::exception_ptr copy_error_;  // of the copy thread; set before mapped_ is cancelled
   std::mutex mutex_;

@@ -6,10 +6,10 @@
 //   Inference inference(*device, prepared);
 //   double loss = inference.run(0, micro_batch);
 //
-// Each forward has one shape of micro-batch. Evaluation has one forward; generation has two, one for
-// the prompt and one for a token. All forwards share the weights, and they share persistent inputs
-// (InputSpec) of the same name. Blocks that the largest call does not need hold resident weights
-// from run to run.
+// Each forward has one shape of micro-batch. Evaluation has one forward; generation has two, one
+// for the prompt and one for a token. All forwards share the weights, and they share persistent
+// inputs (InputSpec) of the same name. Blocks that the largest call does not need hold resident
+// weights from run to run.
 //
 // The constructor allocates all memory. After the first run of each forward, a run allocates
 // nothing.
@@ -34,8 +34,8 @@ namespace ebb {
 
 class Inference {
  public:
-  /// `device` and `prepared` must outlive the inference. Throws ConfigError if the plan was made for
-  /// another kind of device or for fewer threads.
+  /// `device` and `prepared` must outlive the inference. Throws ConfigError if the plan was made
+  /// for another kind of device or for fewer threads.
   Inference(Device& device, const PreparedInference& prepared);
   ~Inference();
 
@@ -47,7 +47,8 @@ class Inference {
   /// of shape (rows, classes) in the type of the activations.
   Tensor losses() const;
   Tensor logits() const;
-  /// Reads the logits as fp32, from row `first_row` on. REQUIRES: `values` is a whole number of rows.
+  /// Reads the logits as fp32, from row `first_row` on. REQUIRES: `values` is a whole number of
+  /// rows.
   void read_logits(int64_t first_row, std::span<float> values) const;
   /// The bytes that the last run loaded, including its warm-up plan if one ran before it.
   size_t loaded_bytes() const;

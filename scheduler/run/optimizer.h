@@ -4,8 +4,8 @@
 // The gradients of a step are summed in fp32 on the device and rounded once to the gradient type.
 // The squares of the rounded gradients are summed in pieces of fixed size. The norm and AdamW use
 // only the rounded gradients. With clipping, and in fp16, updates wait for the norm, and a norm
-// that is not a number skips all updates of the step. Without clipping in other types, a gradient
-// that is not a number throws a NumericError that names the first tensor. A deferred update runs in
+// that is not a number skips all updates of the step. In all other runs a gradient that is not a
+// number throws a NumericError that names the first tensor. A deferred update runs in
 // the next step, with the clip scale and the learning rate of its own step. The state of chunks
 // with device updates is on the device (device_state.h).
 //
@@ -43,8 +43,8 @@ class Optimizer : public ChunkWork {
             const Plan& plan, const TrainerOptions& options);
 
   void begin_step(double learning_rate);
-  /// Restores the state to its values before the current step. Returns false if this is not possible
-  /// (Trainer::step() lists the cases). REQUIRES: the step threw, and no work is running.
+  /// Restores the state to its values before the current step. Returns false if this is not
+  /// possible (Trainer::step() lists the cases). REQUIRES: the step threw, and no work is running.
   bool roll_back();
 
   void submit_round(Stream& compute, uint32_t chunk) override;
@@ -74,14 +74,14 @@ class Optimizer : public ChunkWork {
   bool skipped() const { return skipped_; }
   const OptimizerCounters& counters() const { return counters_; }
   const Speculation& speculation() const { return speculation_; }
-  /// The name of the first tensor, in call order, whose gradient is not a number. REQUIRES:
-  /// skipped().
+  /// The name of the first tensor, in call order, whose gradient is not a number, or a remark if
+  /// all gradients are finite and only their sum is not. REQUIRES: skipped().
   std::string first_bad_tensor() const;
 
   /// Continues from these counters, for example those of a checkpoint. REQUIRES: !has_deferred().
   void restore(const OptimizerCounters& counters) { counters_ = counters; }
-  /// The lock for which updates wait: an update on the host when it runs, and an update on the device
-  /// before it is submitted.
+  /// The lock for which updates wait: an update on the host when it runs, and an update on the
+  /// device before it is submitted.
   StateLock& state_lock() { return state_lock_; }
 
  private:

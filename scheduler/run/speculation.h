@@ -34,9 +34,9 @@ class Speculation {
 
   /// Keeps the undo logs of the step before until take_committed() or a redo empties them.
   void begin_step(double loss_scale);
-  /// Adds the partial norms of a chunk whose gradient has been stored in host memory. Returns whether
-  /// a speculative update of the chunk may still be committed. The gradient contains the factor of
-  /// the loss scale.
+  /// Adds the partial norms of a chunk whose gradient has been stored in host memory. Returns
+  /// whether a speculative update of the chunk may still be committed. The gradient contains the
+  /// factor of the loss scale.
   bool may_commit(std::span<const double> partials);
   /// Counts the update of a chunk, unless its undo log had no room (`fits` is false).
   void count(uint32_t chunk, uint32_t gradient_buffer, bool fits);
