@@ -33,7 +33,7 @@ void with_weight_type(DType type, const F& f) {
     case DType::F16:
       return f(F16{});
     default:
-      throw LogicError("weights are of a float type");
+      throw LogicError("weights must have a float type");
   }
 }
 
