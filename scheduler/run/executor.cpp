@@ -28,7 +28,6 @@ RangeName range_of(const Op& op) {
 }  // namespace
 
 // ---- Spaces
-// -----------------------------------------------------------------------------------------------------
 
 DeviceSpaces::DeviceSpaces(Device& device, const Layout& layout, uint32_t num_blocks,
                            size_t arena_bytes)
@@ -43,7 +42,6 @@ DeviceSpaces::DeviceSpaces(Device& device, const Layout& layout, uint32_t num_bl
 }
 
 // ---- Set-up
-// -----------------------------------------------------------------------------------------------------
 
 Executor::Executor(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
                    ChunkWork& work, uint32_t max_ops)
@@ -110,7 +108,6 @@ void Executor::find_residents(std::span<const ResidentChunk> resident) {
 }
 
 // ---- Program thread
-// ---------------------------------------------------------------------------------------------
 
 void Executor::begin_call(std::string_view name, Phase phase, std::span<const ParameterUse> uses) {
   EBB_CHECK(call_ < trace_->calls.size(), "the step has more calls than its trace");
@@ -381,7 +378,6 @@ std::exception_ptr Executor::cancel() noexcept {
 }
 
 // ---- Copy thread
-// -----------------------------------------------------------------------------------------------
 
 void Executor::run_copy_thread() {
   uint64_t done_generation = 0;

@@ -8,11 +8,12 @@
 // the chunk's address and submits the copy. Chunks that are allocated without a copy are mapped by
 // the program thread. Work that uses a chunk is submitted after the chunk's block is mapped.
 //
-// A block is mapped when the last work that used the block is done, and the last store from it. If
-// blocks keep their addresses (Blocks::keep_addresses), streams wait for that work. A thread waits
-// only if another block was mapped at the chunk's address in this run of the plan: until the work
-// before the chunk's last drop is done. If blocks do not keep their addresses, the thread that maps
-// a block waits for all that work.
+// A block is used for another chunk only after the last work on it and the last store from it. A
+// load also comes after the store or the update that made the chunk's content in host memory. If
+// blocks keep their addresses (Blocks::keep_addresses), the block is mapped at once, and streams
+// wait for that work. The thread itself waits only if another block is still mapped at the chunk's
+// address: it waits for the work on the chunk before its last drop. If blocks do not keep their
+// addresses, the thread waits for all that work before it maps the block.
 //
 // ChunkWork rounds gradients and makes updates.
 //

@@ -150,7 +150,6 @@ void Inference::Impl::allocate_persistent(Device& device) {
 }
 
 // ---- Weights
-// ------------------------------------------------------------------------------------------------
 
 std::byte* Inference::Impl::weight(ParameterId id, uint64_t first, size_t count) const {
   EBB_CHECK(id < layout_.num_parameters(), "there is no such parameter");
@@ -177,7 +176,6 @@ void Inference::Impl::write(ParameterId id, uint64_t first, std::span<const floa
 }
 
 // ---- Runs
-// ---------------------------------------------------------------------------------------------------
 
 void Inference::Impl::run_plan(const Plan& plan) {
   executor_.begin(no_calls_, plan);

@@ -141,8 +141,7 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
       prepared.attention == AttentionKernels::Ebb) {
     throw ConfigError(
         "the plan's workspace is for Ebb's attention kernels, but the device uses those of cuDNN; "
-        "pass "
-        "DeviceInfo::attention to prepare() in Budgets::attention");
+        "pass DeviceInfo::attention to prepare() in Budgets::attention");
   }
   device.reserve_workspace(fixed_.workspace_bytes);
   initialise_device(device.kernels());
@@ -212,7 +211,7 @@ double Trainer::Impl::total_loss() const {
   return *reinterpret_cast<const double*>(host_loss_.data());
 }
 
-/// Checks the number of micro-batches and returns their number of targets.
+/// Checks the numbers of micro-batches and of targets, and returns the number of targets.
 uint64_t Trainer::Impl::check(std::span<const MicroBatch> micro_batches,
                               size_t num_expected) const {
   EBB_CHECK(
