@@ -104,9 +104,9 @@ class Executor : public Hooks {
   Stream& load() { return *streams_[static_cast<int>(StreamKind::Load)]; }
 
   /// Starts a plan. `trace` and `plan` must live until finish() has returned. The executor
-  /// recognises a plan by its address, so no other plan may later have this address. In the first
-  /// run of a plan, and with `blocks_submitting_thread`, the submitting thread itself waits for
-  /// host work (Device::block_submitting_thread), because the device may load new kernels then.
+  /// recognises a plan by its address, so no other plan may later have this address. The device may
+  /// load new kernels in the first run of a plan, so in that run the submitting thread itself waits
+  /// for host work (Device::block_submitting_thread). `blocks_submitting_thread` requests the same.
   /// REQUIRES: the chunks of plan.resident_at_start are on the device, and no others.
   void begin(const Trace& trace, const Plan& plan, bool blocks_submitting_thread = false);
   /// Waits until all operations of the plan are done. Rethrows an error of the copy thread or of a

@@ -5,9 +5,9 @@
 // The squares of the rounded gradients are summed in pieces of fixed size. The norm and AdamW use
 // only the rounded gradients. With clipping, and in fp16, updates wait for the norm, and a norm
 // that is not a number skips all updates of the step. In all other runs a gradient that is not a
-// number throws a NumericError that names the first tensor. A deferred update runs in
-// the next step, with the clip scale and the learning rate of its own step. The state of chunks
-// with device updates is on the device (device_state.h).
+// number throws a NumericError that names the first tensor. A deferred update runs in the next
+// step, with the clip scale and the learning rate of its own step. The state of chunks with device
+// updates is on the device (device_state.h).
 //
 // In an emulated step no kernel writes the partial norms, so they stay zeros. The norm is then 0,
 // no step is skipped, and every update does its full work on the bytes in the gradient buffers.
