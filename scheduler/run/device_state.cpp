@@ -9,13 +9,14 @@
 namespace ebb {
 namespace {
 
-/// All planes but the weights.
+/// The bytes of all planes but the weight.
 size_t state_bytes(const Layout& layout, uint64_t num_elements) {
   const DType type = layout.weight_type();
   return num_elements * (state_bytes_per_element(type) - size_of(type));
 }
 
-/// Calls copy(on the device, in the window, bytes) for the planes that are asked for.
+/// Calls copy(address on the device, address in the bounce buffer, bytes) for each plane that is
+/// not null in the bounce buffer's planes `there`.
 template <class Copy>
 void for_each_plane(const Planes& here, const Planes& there, uint64_t count, const Copy& copy) {
   if (there.weight != nullptr) copy(here.weight, there.weight, count * size_of(here.weight_dtype));
@@ -99,7 +100,7 @@ size_t DeviceState::find(const AdamWRange& run) const {
 
 void DeviceState::expect(const AdamWRange& run) {
   if (chunks_.empty() || find(run) < factors_.size()) return;
-  EBB_CHECK(factors_.size() < kMaxFactors, "too many rates of learning and decay");
+  EBB_CHECK(factors_.size() < kMaxFactors, "too many different factors of learning rate and decay");
   factors_.push_back({run.decay_factor, run.learning_rate_factor});
 }
 

@@ -1,13 +1,13 @@
-// The state of the chunks that live on the device and are updated there: beside the weights, which
-// stay in their blocks, momentum, variance and, of bf16 and fp16 weights, what rounding left of the
-// masters. Whoever wants to see or to change it on the host gets copies, a few MiB at a time, that
-// pass through one window of pinned memory.
+// The state of the chunks that are updated on the device. Their weights stay in their blocks. This
+// class allocates the momentum, the variance and the remainder: the low halves of bf16 weights, or
+// the fp32 masters of fp16 weights. The host reads and writes this state through copies of a few
+// MiB, which pass through one bounce buffer.
 //
-// An update reads what was decided of its step when it runs: with clipping that is after the norm,
-// and an update may have been submitted before.
+// The coefficients of an update are in pinned memory, which the update reads when it runs. So an
+// update can be submitted before the norm is known.
 //
-// Thread-safety: pass() by any threads, which take turns, on chunks that no update is at work on;
-// the rest by the thread that trains.
+// Thread-safety: any thread may call visit_copies() for a chunk that no update is changing; the
+// calls run one after the other. The program thread calls all other functions.
 #pragma once
 
 #include <functional>
@@ -24,34 +24,38 @@ namespace ebb {
 
 struct StatePlanes {
   bool weight = false;
-  bool remainder = false;  ///< what rounding left: Planes::low, Planes::master
+  bool remainder = false;  ///< Planes::low of bf16 weights, Planes::master of fp16 weights
   bool momentum = false;
   bool variance = false;
 };
 
 class DeviceState {
  public:
-  /// `chunks` ascend; `weights`: where the device has those of element 0.
+  /// `chunks`: the chunks that are updated on the device, ascending. `weights`: the address of the
+  /// weight of element 0 on the device.
   DeviceState(Device& device, const Layout& layout, std::vector<uint32_t> chunks,
               std::byte* weights);
 
   std::span<const uint32_t> chunks() const { return chunks_; }
   bool has(uint32_t chunk) const;
-  /// All but a gradient. REQUIRES: has(chunk).
+  /// All planes of a chunk, on the device; the gradient is null. REQUIRES: has(chunk).
   Planes planes(uint32_t chunk) const;
 
-  /// Calls visit(first, copies) for elements [first, first + count) of a chunk, piece by piece:
-  /// count elements of the planes that are asked for, the others null. What is `changed` there
-  /// goes back. REQUIRES: has(chunk), and its block is there; visit() passes nothing itself.
+  /// Copies elements [first, first + count) of a chunk to the host, part by part, and calls
+  /// visit(first, count, copies) for each part. In `copies` the planes that were not asked for are
+  /// null. With `changed`, the copies are written back to the device after each call. REQUIRES:
+  /// has(chunk); the chunk's block is mapped; visit() does not call visit_copies().
   using VisitCopies = std::function<void(uint64_t first, uint64_t count, const Planes& copies)>;
   void visit_copies(uint32_t chunk, uint64_t first, uint64_t count, StatePlanes asked, bool changed,
                     const VisitCopies& visit) const;
 
-  /// Said of all runs that will be updated, before any is.
+  /// Registers the factors of a range of elements. Must be called for all ranges before the first
+  /// update.
   void expect(const AdamWRange& run);
-  /// What updates before the norm are made with, or those after it. REQUIRES: none of them runs.
+  /// Sets the coefficients of the updates that run before the norm is known, or of those that run
+  /// after it. REQUIRES: none of these updates is running.
   void decide(const AdamWStep& step, bool after_norm);
-  /// The norm is not a number: no update after it changes anything.
+  /// Called if the norm is not a number: updates that run after the norm then change nothing.
   void skip();
   void submit_update(Stream& compute, Kernels& kernels, const Planes& planes, const AdamWRange& run,
                      bool after_norm) const;
@@ -69,8 +73,8 @@ class DeviceState {
   std::vector<uint32_t> chunks_;
   std::byte* weights_;
   Buffer planes_;
-  std::vector<Factors> factors_;  // that differ
-  Buffer coefficients_;           // pinned: of updates before the norm, then of those after it
+  std::vector<Factors> factors_;  // each pair once
+  Buffer coefficients_;           // pinned; of updates before the norm, then of updates after it
   Buffer window_;
   mutable std::mutex window_mutex_;
   std::unique_ptr<Stream> copies_;

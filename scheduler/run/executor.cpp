@@ -16,11 +16,11 @@ std::array<uint32_t, kNumSpaces> chunk_counts(const Layout& layout, uint32_t num
   return counts;
 }
 
-/// "load weights 7"
+/// The name of the operation in a profiler, for example "load weights 7".
 RangeName range_of(const Op& op) {
   std::string_view what = name_of(op.kind);
   if (op.kind == OpKind::Move) {
-    what = op.from == Tier::None ? "place" : op.to == Tier::Device ? "load" : "store";
+    what = op.from == Tier::None ? "allocate" : op.to == Tier::Device ? "load" : "store";
   }
   return {what, name_of(op.chunk.space), op.chunk.index};
 }
@@ -28,7 +28,6 @@ RangeName range_of(const Op& op) {
 }  // namespace
 
 // ---- Spaces
-// -----------------------------------------------------------------------------------------------------
 
 DeviceSpaces::DeviceSpaces(Device& device, const Layout& layout, uint32_t num_blocks,
                            size_t arena_bytes)
@@ -43,7 +42,6 @@ DeviceSpaces::DeviceSpaces(Device& device, const Layout& layout, uint32_t num_bl
 }
 
 // ---- Set-up
-// -----------------------------------------------------------------------------------------------------
 
 Executor::Executor(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
                    ChunkWork& work, uint32_t max_ops)
@@ -71,8 +69,9 @@ Executor::Executor(Device& device, const Layout& layout, DeviceSpaces& spaces, c
 Executor::~Executor() { stop_copy_thread(); }
 
 void Executor::begin(const Trace& trace, const Plan& plan, bool blocks_submitting_thread) {
-  EBB_CHECK(plan.ops.size() <= events_.size(), "the plan is longer than the executor was told");
-  EBB_CHECK(!running_, "an earlier step threw: nothing more can run here");
+  EBB_CHECK(plan.ops.size() <= events_.size(),
+            "the plan has more operations than the executor has events");
+  EBB_CHECK(!running_, "an earlier step threw: this executor cannot run another plan");
   running_ = true;
   trace_ = &trace;
   const bool is_new = std::ranges::find(begun_, &plan) == begun_.end();
@@ -97,27 +96,27 @@ void Executor::begin(const Trace& trace, const Plan& plan, bool blocks_submittin
   submit_until_call();
 }
 
-/// What is held stays where it is; the plan's numbers follow.
+/// Resident chunks stay in their blocks from one plan to the next. block_of_ is changed so that the
+/// block numbers of the new plan name these blocks.
 void Executor::find_residents(std::span<const ResidentChunk> resident) {
   EBB_CHECK(table_.num_present() == resident.size(),
-            "the device does not hold what the plan needs");
+            "the chunks on the device are not those with which the plan starts");
   for (const ResidentChunk& h : resident) {
     const auto at = std::ranges::find(block_of_, table_.block({Space::Weights, h.chunk}));
     std::swap(*at, block_of_[h.block]);
   }
 }
 
-// ---- ChunkTrace thread
-// ---------------------------------------------------------------------------------------------
+// ---- Program thread
 
 void Executor::begin_call(std::string_view name, Phase phase, std::span<const ParameterUse> uses) {
-  EBB_CHECK(call_ < trace_->calls.size(), "the step has more moments than its trace");
+  EBB_CHECK(call_ < trace_->calls.size(), "the step has more calls than its trace");
   const Call& expected = trace_->calls[call_];
   EBB_CHECK(expected.name == name && expected.phase == phase && expected.num_uses == uses.size(),
-            fmt::format("moment {} is {} {}, its trace says {} {}", call_, name_of(phase), name,
+            fmt::format("call {} is {} {}, but its trace says {} {}", call_, name_of(phase), name,
                         name_of(expected.phase), expected.name));
   const Op& run = plan_->ops[cursor_];
-  EBB_CHECK(run.kind == OpKind::Call && run.call == call_, "the plan has lost a moment");
+  EBB_CHECK(run.kind == OpKind::Call && run.call == call_, "the plan does not contain this call");
   wait_for_all(plan_->waits_of(run), compute());
   lease_chunks(uses);
   lease_activations(run);
@@ -134,8 +133,9 @@ void Executor::end_call() {
   submit_until_call();
 }
 
-/// Makes `stream` wait for operations. What the mover did is waited for on the host as well, once
-/// for all, as it works in their order: a block must be mapped before work on it is submitted.
+/// Makes `stream` wait for operations. For operations of the load stream, this thread also waits
+/// until the copy thread has submitted them, because a block must be mapped before work on it is
+/// submitted. One wait for the last of them is enough: the copy thread works in the plan's order.
 void Executor::wait_for_all(std::span<const uint32_t> waits, Stream& stream) {
   const auto is_move = [&](uint32_t index) { return plan_->ops[index].stream == StreamKind::Load; };
   uint32_t num_moved = 0;
@@ -146,7 +146,8 @@ void Executor::wait_for_all(std::span<const uint32_t> waits, Stream& stream) {
   for_each_timed(waits, [&](uint32_t w) { stream.wait(*events_[w]); });
 }
 
-/// Nothing says when a block was given or taken: what that waited for does.
+/// Calls function(w) for each operation of `waits`. Allocations and drops have no event, so
+/// function is called for the operations that they wait for instead.
 template <class Function>
 void Executor::for_each_timed(std::span<const uint32_t> waits, Function function) const {
   for (const uint32_t w : waits) {
@@ -174,7 +175,8 @@ void Executor::lease_chunks(std::span<const ParameterUse> uses) {
   }
 }
 
-/// Those that come back for this moment; while they stay nobody gives them away.
+/// Leases the activation chunks that were loaded for this call, so that they cannot be dropped
+/// before the call is submitted.
 void Executor::lease_activations(const Op& run) {
   for (uint32_t w : plan_->waits_of(run)) {
     const Op& op = plan_->ops[w];
@@ -190,7 +192,8 @@ Tensor Executor::weight(const ParameterUse& use) {
                       layout_.parameter(use.parameter).shape});
 }
 
-/// A moment asks once. Whether it is the first is in the trace: contributions come in its order.
+/// A call asks for each use once. Contributions come in the order of the trace, so the trace says
+/// whether a contribution is the first of the step.
 GradientTarget Executor::gradient(const ParameterUse& use) {
   const size_t offset = layout_.first_sum_element(use.parameter, use.use) * sizeof(float);
   const Tensor sums{spaces_.base(Space::GradientSums) + offset, DType::F32,
@@ -217,14 +220,15 @@ void Executor::allocate(uint32_t index) {
   drop_or_map(index, compute());
 }
 
-/// For the thread that submits to `user`, once what the operation waits for is submitted.
+/// Drops a chunk, or maps its block. Called by the thread that submits to `user`, when all
+/// operations that operation `index` waits for are submitted.
 void Executor::drop_or_map(uint32_t index, Stream& user) {
   const Op& op = plan_->ops[index];
   Blocks& blocks = spaces_.blocks();
   for_each_timed(plan_->waits_of(op), [&](uint32_t w) {
     if (!blocks.keep_addresses()) {
       events_[w]->synchronize();
-    } else if (plan_->ops[w].stream != op.stream) {  // its own are in order
+    } else if (plan_->ops[w].stream != op.stream) {  // a stream runs in order
       user.wait(*events_[w]);
     }
   });
@@ -240,7 +244,7 @@ void Executor::drop_or_map(uint32_t index, Stream& user) {
     for_each_timed({&last_drop, 1}, [&](uint32_t w) { events_[w]->synchronize(); });
   }
   const bool loads = op.from == Tier::Host;
-  // First: what is refused here must not have moved memory from under another chunk.
+  // The table is changed first: if it throws, no block has been moved away from another chunk.
   table_.place(op.chunk, block, loads ? ChunkState::Loading : ChunkState::Present);
   blocks.map(block, address, user);
 }
@@ -249,7 +253,7 @@ void Executor::submit(uint32_t index) {
   const Op& op = plan_->ops[index];
   Stream& on = stream(op.stream);
   wait_for_all(plan_->waits_of(op), on);
-  std::optional<ProfiledRange> range;  // what is called later has its own there
+  std::optional<ProfiledRange> range;  // host functions open a range when they run
   if (op.stream != StreamKind::Update) range.emplace(device_, range_of(op));
   switch (op.kind) {
     case OpKind::Round:
@@ -288,14 +292,15 @@ void Executor::submit(uint32_t index) {
       break;
     case OpKind::Call:
     case OpKind::Drop:
-      throw LogicError("not an operation that the program thread submits");
+      throw LogicError("the program thread does not submit this operation");
   }
   leases_.clear();
   on.record(*events_[index]);
   last_gradient_.submitted(index, *events_[index]);
 }
 
-/// Finish names a parameter chunk; what was loaded for it is what it waits for.
+/// Leases the chunks that the rounding of a gradient uses. They are the chunks of the moves that
+/// the operation waits for.
 void Executor::lease_loaded(const Op& finish) {
   for (uint32_t w : plan_->waits_of(finish)) {
     const Op& op = plan_->ops[w];
@@ -329,11 +334,11 @@ void Executor::read_times() {
 }
 
 ExecutorStats Executor::finish() {
-  EBB_CHECK(call_ == trace_->calls.size(), "the step has fewer moments than its trace");
+  EBB_CHECK(call_ == trace_->calls.size(), "the step has fewer calls than its trace");
   wait_mapped(static_cast<uint32_t>(plan_->ops.size()));
   for (auto& s : streams_) s->synchronize();
   EBB_CHECK(table_.num_present() == plan_->resident_at_end.size(),
-            "a plan must leave on the device what it says, and nothing else");
+            "the chunks on the device are not those with which the plan ends");
   for (const ResidentChunk& resident : plan_->resident_at_end) {
     const ChunkId id{Space::Weights, resident.chunk};
     if (table_.state(id) == ChunkState::Loading) table_.transition(id, ChunkState::Present);
@@ -358,7 +363,7 @@ ExecutorStats Executor::finish() {
 }
 
 std::exception_ptr Executor::cancel() noexcept {
-  stop_copy_thread();  // it makes streams wait, too
+  stop_copy_thread();  // the copy thread submits to streams, too
   device_.block_submitting_thread(false);
   std::exception_ptr bad_data;
   for (auto& s : streams_) {
@@ -366,14 +371,13 @@ std::exception_ptr Executor::cancel() noexcept {
       s->synchronize();
     } catch (const LogicError&) {
       if (s.get() == &compute()) bad_data = std::current_exception();
-    } catch (...) {  // the step's error is known
+    } catch (...) {  // the first error of the step is thrown already
     }
   }
   return bad_data;
 }
 
-// ---- Mover thread
-// -----------------------------------------------------------------------------------------------
+// ---- Copy thread
 
 void Executor::run_copy_thread() {
   uint64_t done_generation = 0;
@@ -388,7 +392,7 @@ void Executor::run_copy_thread() {
     }
     try {
       for (uint32_t i = 0; i < count; ++i) {
-        // Read before the last one is told: then the next plan may begin.
+        // The plan is read before the last set(): after it, the program thread may begin the next.
         const bool moves = plan_->ops[i].stream == StreamKind::Load;
         if (moves) move(i);
         if (stop_) return;

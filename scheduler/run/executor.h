@@ -1,17 +1,24 @@
-// Executes a plan: hooks on one side, streams and blocks on the other.
+// Executes a plan: it turns the calls of the model's code and the operations of a plan into work on
+// streams, and it maps blocks at the addresses of chunks.
 //
-// The program thread runs model code; at every moment it submits what the plan puts before it,
-// makes the compute stream wait for the loads it names, and hands out leases. A mover thread gives
-// blocks to what is loaded, in plan order: it maps a block at the chunk's address and submits the
-// load, behind the block's last user, or the store behind that, and what made the chunk's content
-// at home. What is only given a block the program gives it. For blocks that keep their addresses
-// streams wait, and a thread only where another block lay at the chunk's address, for the chunk's
-// last stay; where blocks move, the thread that moves one waits for all of it. Work that touches a
-// chunk is submitted only after its block is mapped. What a finished gradient or an update means is
-// the owner's (ChunkWork).
+// Two threads submit work. The program thread runs the model's code. Before each call it submits
+// the operations that the plan lists before the call, makes the compute stream wait for the
+// operations that the call waits for, and leases the chunks that the call uses. The copy thread
+// executes the operations of the load stream in the plan's order. For each load it maps a block at
+// the chunk's address and submits the copy. Chunks that are allocated without a copy are mapped by
+// the program thread. Work that uses a chunk is submitted after the chunk's block is mapped.
 //
-// One program thread at a time. A step that throws leaves the executor unusable; destroying it is
-// then still safe.
+// A block is used for another chunk only after the last work on it and the last store from it. A
+// load also comes after the store or the update that made the chunk's content in host memory. If
+// blocks keep their addresses (Blocks::keep_addresses), the block is mapped at once, and streams
+// wait for that work. The thread itself waits only if another block is still mapped at the chunk's
+// address: it waits for the work on the chunk before its last drop. If blocks do not keep their
+// addresses, the thread waits for all that work before it maps the block.
+//
+// ChunkWork rounds gradients and makes updates.
+//
+// Thread-safety: one program thread at a time. After a function has thrown, the executor cannot
+// run any plan; cancel() and the destructor are still allowed.
 #pragma once
 
 #include <array>
@@ -36,7 +43,7 @@
 
 namespace ebb {
 
-/// The device's share of the spaces: blocks, and an address range for each space.
+/// The blocks of a device, and the range of device addresses of each space.
 class DeviceSpaces {
  public:
   DeviceSpaces(Device& device, const Layout& layout, uint32_t num_blocks, size_t arena_bytes);
@@ -53,33 +60,36 @@ class DeviceSpaces {
   std::array<std::byte*, kNumSpaces> base_{};
 };
 
-/// What the executor does not know: called in the order of the plan.
+/// The work on gradients and on the training state. The executor calls it in the order of the plan.
 class ChunkWork {
  public:
   virtual ~ChunkWork() = default;
   /// Submits the rounding of a parameter chunk's gradient and its partial norms to the compute
   /// stream.
   virtual void submit_round(Stream& compute, uint32_t chunk) = 0;
-  /// Submits the copy of the chunk's partial norms home.
+  /// Submits the copy of the chunk's partial norms to host memory.
   virtual void submit_partial_norms(Stream& store, uint32_t chunk) = 0;
-  /// Submits the update of a chunk that lives on the device, once nobody has that on loan.
+  /// Waits until no reader has locked the chunk's state, and submits the chunk's device update.
   virtual void submit_update(Stream& compute, uint32_t chunk) = 0;
-  /// Runs on the thread of the update stream, as the next two.
+  /// Adds up the partial norms. norm(), update() and speculate() run on the thread of the update
+  /// stream.
   virtual void norm() = 0;
-  /// `carried`: for the step before this one.
+  /// Updates a chunk on the host. `deferred`: the update belongs to the step before this one.
   virtual void update(uint32_t chunk, uint32_t gradient_buffer, bool deferred) = 0;
-  /// In the hope that the norm will allow it: update() then knows. `late`: the norm can be known
-  /// already.
+  /// Makes a speculative update of the chunk if it is likely to be committed. The later update() of
+  /// the chunk does only what is still missing. `late`: all gradients of the step are in host
+  /// memory, so that the norm can be computed now.
   virtual void speculate(uint32_t chunk, uint32_t gradient_buffer, bool late) = 0;
+  /// The cost of one update of a chunk on the host.
   virtual Cost update_cost(uint32_t chunk) const = 0;
 };
 
 struct ExecutorStats {
-  double total_s = 0;
-  double compute_s = 0;  ///< kernels running
-  double stall_s = 0;    ///< compute idle between begin() and its last operation
-  double update_s = 0;
-  double overlap_s = 0;  ///< both at once
+  double total_s = 0;    ///< from begin() to the end of finish()
+  double compute_s = 0;  ///< kernels are running
+  double stall_s = 0;    ///< the compute stream is idle between begin() and its last operation
+  double update_s = 0;   ///< the optimizer is running on the host
+  double overlap_s = 0;  ///< kernels and the optimizer are running
 };
 
 class Executor : public Hooks {
@@ -90,23 +100,26 @@ class Executor : public Hooks {
 
   Stream& compute() { return *streams_[static_cast<int>(StreamKind::Compute)]; }
   Stream& store() { return *streams_[static_cast<int>(StreamKind::Store)]; }
-  /// Before begin() only: then it is the mover's.
+  /// REQUIRES: no plan is running. During a plan only the copy thread uses this stream.
   Stream& load() { return *streams_[static_cast<int>(StreamKind::Load)]; }
 
-  /// Starts a plan. Both must live until finish() has returned, and no other plan may come to its
-  /// address: in a plan's first run kernels are new, so it waits in place
-  /// (Device::block_submitting_thread), and where it is told to. REQUIRES: the device holds what
-  /// the plan starts with.
+  /// Starts a plan. `trace` and `plan` must live until finish() has returned. The executor
+  /// recognises a plan by its address, so no other plan may later have this address. The device may
+  /// load new kernels in the first run of a plan, so in that run the submitting thread itself waits
+  /// for host work (Device::block_submitting_thread). `blocks_submitting_thread` requests the same.
+  /// REQUIRES: the chunks of plan.resident_at_start are on the device, and no others.
   void begin(const Trace& trace, const Plan& plan, bool blocks_submitting_thread = false);
-  /// Submits what is left, waits for everything and rethrows the first error.
+  /// Waits until all operations of the plan are done. Rethrows an error of the copy thread or of a
+  /// stream. REQUIRES: all calls of the trace have been made.
   ExecutorStats finish();
-  /// After a throw: waits until nothing runs any more. Nothing can be begun again. What kernels
-  /// found wrong with their data: whatever was thrown may have come of it.
+  /// To be called after a throw: stops the copy thread and waits until all submitted work is done.
+  /// No plan can begin after that. Returns the error that a kernel found in its data, or null: such
+  /// an error may be the cause of the error that was thrown.
   std::exception_ptr cancel() noexcept;
-  /// When the operations of the plan that was finished last ran; until the next begins.
+  /// The times of the operations of the plan that finished last. Valid until the next begin().
   std::span<const OpTime> times() const { return std::span(times_).first(num_times_); }
 
-  /// Weights on the device between plans.
+  /// The number of chunks on the device. Between plans these are chunks of weights.
   uint32_t resident_chunks() const { return table_.num_present(); }
 
   void begin_call(std::string_view name, Phase phase, std::span<const ParameterUse> uses) override;
@@ -150,24 +163,26 @@ class Executor : public Hooks {
 
   const Trace* trace_ = nullptr;
   const Plan* plan_ = nullptr;
-  std::vector<const Plan*> begun_;  // each once
-  std::vector<uint32_t> block_of_;  // [the plan's block] the device's: each plan numbers anew
-  std::array<std::vector<uint32_t>, kNumSpaces> last_drop_;  // [chunk] in this run of the plan
-  uint32_t cursor_ = 0;  // next operation the program thread looks at
-  uint32_t call_ = 0;
+  std::vector<const Plan*> begun_;  // all plans that have begun, each once
+  std::vector<uint32_t> block_of_;  // [block in the plan] the device's block
+  // [space][chunk] the last drop of the chunk in this run of the plan.
+  std::array<std::vector<uint32_t>, kNumSpaces> last_drop_;
+  uint32_t cursor_ = 0;  // the next operation of the program thread
+  uint32_t call_ = 0;    // the next call
   uint32_t last_compute_op_ = kNone;
   LastGradient last_gradient_;
   bool running_ = false;  // between begin() and the end of finish()
   double begin_s_ = 0;
   std::array<StreamStats, kNumStreamKinds> begin_stats_{};
 
-  // Between the program thread and the mover: how many of the plan's operations, in their order,
-  // are submitted, and how many moved. What is of the other lane counts as soon as it is passed.
+  // The program thread has passed the first `submitted_` operations of the plan, and the copy
+  // thread the first `mapped_`. A thread passes operations of the other thread without waiting for
+  // them.
   Progress submitted_, mapped_;
-  std::exception_ptr copy_error_;  // set before mapped_ is given up
+  std::exception_ptr copy_error_;  // of the copy thread; set before mapped_ is cancelled
   std::mutex mutex_;
   std::condition_variable changed_;
-  uint64_t generation_ = 0;  // plans begun
+  uint64_t generation_ = 0;  // the number of plans that have begun
   std::atomic<bool> stop_ = false;
 
   std::array<std::unique_ptr<Stream>, kNumStreamKinds> streams_;

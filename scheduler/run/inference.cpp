@@ -20,7 +20,7 @@
 namespace ebb {
 namespace {
 
-/// A plan without gradients asks for none of this.
+/// An inference has no gradients, so its plans call none of these functions.
 class NoWork : public ChunkWork {
  public:
   void submit_round(Stream&, uint32_t) override { refuse(); }
@@ -35,7 +35,7 @@ class NoWork : public ChunkWork {
   [[noreturn]] static void refuse() { throw LogicError("an inference has no gradients"); }
 };
 
-/// As a trainer's device sees a master.
+/// The weight with which a trainer's device computes if this is the master.
 template <class T>
 T weight_of(float master) {
   if constexpr (std::is_same_v<T, BF16>) {
@@ -56,7 +56,8 @@ uint32_t most_ops(const PreparedInference& prepared) {
 
 }  // namespace
 
-/// Memory first, streams (inside the executor) last, so that queues drain before bytes go.
+/// Memory is declared before the executor, which has the streams. So the destructor waits for all
+/// submitted work before it frees memory.
 class Inference::Impl {
  public:
   Impl(Device& device, const PreparedInference& prepared);
@@ -80,9 +81,9 @@ class Inference::Impl {
   std::byte* weight(ParameterId id, uint64_t first, size_t count) const;
 
   const PreparedInference& prepared_;
-  const Trace no_calls_ = {};  // of fill and drain plans
+  const Trace no_calls_ = {};  // of warm-up plans and flush plans
   const Layout& layout_;
-  // Before home, which takes what is left of what may be pinned.
+  // Allocated before home_, which pins as much memory as the limit on pinned memory still allows.
   Buffer host_inputs_, host_loss_, results_;
   Home home_;
   DeviceSpaces spaces_;
@@ -91,7 +92,7 @@ class Inference::Impl {
   std::vector<Tensor> input_views_;
   TapeResults shown_;
   size_t loaded_bytes_ = 0;
-  std::optional<size_t> warm_for_;  // the pass whose weights the device holds
+  std::optional<size_t> warm_for_;  // the forward whose resident weights are on the device
   std::unique_ptr<Event> inputs_ready_;
   NoWork no_work_;
   Executor executor_;
@@ -124,8 +125,8 @@ Inference::Impl::Impl(Device& device, const PreparedInference& prepared)
   if (device.info().num_threads > prepared.num_threads ||
       (device.info().kind == DeviceKind::Cuda && prepared.device != DeviceKind::Cuda)) {
     throw ConfigError(fmt::format(
-        "the plan's workspace is for {} threads of {}; give prepare_inference() the "
-        "number and kind of the device in its budgets",
+        "the plan's workspace is for {} threads of {}; pass the device's number of threads and its "
+        "kind to prepare_inference() in its budgets",
         prepared.num_threads, prepared.device == DeviceKind::Cuda ? "CUDA" : "a host device"));
   }
   device.reserve_workspace(prepared.workspace_bytes);
@@ -140,7 +141,7 @@ Inference::Impl::Impl(Device& device, const PreparedInference& prepared)
   }
 }
 
-/// A device's memory begins as zeros.
+/// Device memory is zero when it is allocated, so persistent inputs start as zeros.
 void Inference::Impl::allocate_persistent(Device& device) {
   for (const InputSpec& spec : prepared_.persistent) {
     persistent_.push_back(device.allocate(MemoryKind::Device, padded_bytes(spec.shape, spec.dtype),
@@ -149,13 +150,12 @@ void Inference::Impl::allocate_persistent(Device& device) {
 }
 
 // ---- Weights
-// ------------------------------------------------------------------------------------------------
 
 std::byte* Inference::Impl::weight(ParameterId id, uint64_t first, size_t count) const {
   EBB_CHECK(id < layout_.num_parameters(), "there is no such parameter");
   const uint64_t elements = layout_.num_elements(id);
   EBB_CHECK(first <= elements && count <= elements - first,
-            "a parameter has another number of elements");
+            "the parameter has another number of elements");
   return home_.weight(layout_.first_element(id) + first);
 }
 
@@ -167,7 +167,7 @@ void Inference::Impl::read(ParameterId id, uint64_t first, std::span<float> valu
 }
 
 void Inference::Impl::write(ParameterId id, uint64_t first, std::span<const float> values) {
-  flush();  // what the device holds is from before
+  flush();  // the weights on the device are then out of date
   with_weight_type(layout_.weight_type(), [&](auto zero) {
     using T = decltype(zero);
     auto* to = reinterpret_cast<T*>(weight(id, first, values.size()));
@@ -176,7 +176,6 @@ void Inference::Impl::write(ParameterId id, uint64_t first, std::span<const floa
 }
 
 // ---- Runs
-// ---------------------------------------------------------------------------------------------------
 
 void Inference::Impl::run_plan(const Plan& plan) {
   executor_.begin(no_calls_, plan);
@@ -184,9 +183,9 @@ void Inference::Impl::run_plan(const Plan& plan) {
   loaded_bytes_ += plan.loaded_bytes;
 }
 
-/// The device holds nothing any more: it loads anew what it needs.
+/// Drops all weights from the device. The next run loads the weights that it needs.
 void Inference::Impl::flush() {
-  if (!warm_for_) return;  // first, as several threads write the initial weights
+  if (!warm_for_) return;  // always in the constructor, where several threads call write()
   run_plan(prepared_.forwards[*warm_for_].flush_plan);
   warm_for_.reset();
 }
@@ -198,7 +197,7 @@ void Inference::Impl::warm_up_for(size_t forward) {
   warm_for_ = forward;
 }
 
-/// Checked and copied before anything starts: a wrong input costs nothing.
+/// Checks and copies all inputs before the plan begins, so that a wrong input does no harm.
 void Inference::Impl::upload(const PreparedForward& forward, const MicroBatch& micro_batch) {
   input_views_.clear();
   size_t offset = 0, next = 0;
@@ -209,22 +208,22 @@ void Inference::Impl::upload(const PreparedForward& forward, const MicroBatch& m
       input_views_.push_back({memory.data(), spec.dtype, spec.shape});
       continue;
     }
-    EBB_CHECK(next < micro_batch.inputs.size(), "a micro-batch has another number of inputs");
+    EBB_CHECK(next < micro_batch.inputs.size(), "a micro-batch has the wrong number of inputs");
     const Tensor& from = micro_batch.inputs[next++];
     EBB_CHECK(from.dtype == spec.dtype && from.shape == spec.shape,
-              fmt::format("input '{}' has another type or shape", spec.name));
+              fmt::format("input '{}' has the wrong type or shape", spec.name));
     std::memcpy(host_inputs_.data() + offset, from.data, from.bytes());
     input_views_.push_back({device_inputs_.data() + offset, spec.dtype, spec.shape});
     offset += padded_bytes(spec.shape, spec.dtype);
   }
-  EBB_CHECK(next == micro_batch.inputs.size(), "a micro-batch has another number of inputs");
+  EBB_CHECK(next == micro_batch.inputs.size(), "a micro-batch has the wrong number of inputs");
   executor_.load().copy(device_inputs_.data(), host_inputs_.data(), offset, CopyKind::Load);
   executor_.load().record(*inputs_ready_);
   executor_.compute().wait(*inputs_ready_);
 }
 
 double Inference::Impl::run(size_t index, const MicroBatch& micro_batch) {
-  EBB_CHECK(index < prepared_.forwards.size(), "there is no such pass");
+  EBB_CHECK(index < prepared_.forwards.size(), "there is no such forward");
   const PreparedForward& forward = prepared_.forwards[index];
   loaded_bytes_ = forward.plan.loaded_bytes;
   warm_up_for(index);
@@ -261,7 +260,7 @@ const Layout& Inference::layout() const { return impl_->layout(); }
 
 void Inference::read_logits(int64_t first_row, std::span<float> values) const {
   const Tensor logits = impl_->logits();
-  EBB_CHECK(logits, "the last run was not asked for logits");
+  EBB_CHECK(logits, "the last run computed no logits");
   const auto count = static_cast<int64_t>(values.size());
   const Tensor rows = logits.slice_rows(first_row, count / logits.dim(1));
   EBB_CHECK(rows.num_elements() == count, "logits are read in whole rows");
@@ -288,7 +287,7 @@ std::vector<float> Inference::read_parameter(std::string_view name) const {
 void Inference::write_parameter(std::string_view name, std::span<const float> values) {
   const ParameterId id = parameter_named(impl_->layout(), name);
   EBB_CHECK(values.size() == impl_->layout().num_elements(id),
-            "a parameter has another number of elements");
+            "the parameter has another number of elements");
   impl_->write(id, 0, values);
 }
 

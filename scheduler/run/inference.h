@@ -1,19 +1,22 @@
-// Runs a model forward alone, with its weights at home and nothing else: 2 bytes a parameter in
-// bf16. The device holds what its budget allows, as in training.
+// Runs only the forward of a model. Host memory holds the weights and no other planes: 2 bytes a
+// parameter in bf16. The device holds as many weights as its budget allows.
 //
-//   const ForwardSpec pass{.model = &model};
-//   PreparedInference prepared = prepare_inference({&pass, 1}, options, budgets);
+//   const ForwardSpec forward{.model = &model};
+//   PreparedInference prepared = prepare_inference({&forward, 1}, options, budgets);
 //   Inference inference(*device, prepared);
 //   double loss = inference.run(0, micro_batch);
 //
-// A pass is one shape of micro-batch: evaluation has one, generation two, for the prompt and for a
-// token. They share weights, and inputs that are kept (InputSpec) by their names. What the budget
-// leaves beside the largest moment holds weights from run to run.
+// Each forward has one shape of micro-batch. Evaluation has one forward; generation has two, one
+// for the prompt and one for a token. All forwards share the weights, and they share persistent
+// inputs (InputSpec) of the same name. Blocks that the largest call does not need hold resident
+// weights from run to run.
 //
-// prepare_inference() is pure and says what would fit (PlanError); an Inference takes every byte
-// when it is made, and a run allocates nothing after each pass's first. One thread calls it.
-// Results depend on models, weights and inputs only, never on budgets, chunk size or threads, and
-// are those of Trainer::evaluate().
+// The constructor allocates all memory. After the first run of each forward, a run allocates
+// nothing.
+// Results depend on the models, the weights and the inputs only, not on budgets, chunk size or the
+// number of threads; they are the results of Trainer::evaluate().
+//
+// Thread-safety: one thread calls an Inference. Broken contracts are LogicErrors.
 #pragma once
 
 #include <cstdint>
@@ -31,25 +34,29 @@ namespace ebb {
 
 class Inference {
  public:
-  /// `device` and `prepared` must outlive this.
+  /// `device` and `prepared` must outlive the inference. Throws ConfigError if the plan was made
+  /// for another kind of device or for fewer threads.
   Inference(Device& device, const PreparedInference& prepared);
   ~Inference();
 
-  /// The sum of the micro-batch's losses; 0 where the pass has none. Inputs that are kept are left
-  /// out. After a throw it must not be used any more.
+  /// Runs a forward; `forward` is its index in PreparedInference::forwards. Returns the sum of the
+  /// losses of the micro-batch, or 0 if the forward has no loss. The micro-batch does not contain
+  /// persistent inputs. After this function has thrown, the inference must not be used.
   double run(size_t forward, const MicroBatch& micro_batch);
-  /// Of the last run, until the next: (rows) fp32, and (rows, classes) of the activations' type.
+  /// The results of the last run, valid until the next: losses of shape (rows) in fp32, and logits
+  /// of shape (rows, classes) in the type of the activations.
   Tensor losses() const;
   Tensor logits() const;
-  /// Whole rows of the logits as fp32, from one on.
+  /// Reads the logits as fp32, from row `first_row` on. REQUIRES: `values` is a whole number of
+  /// rows.
   void read_logits(int64_t first_row, std::span<float> values) const;
-  /// Moved by the last run, what fills the device before a pass's first run among it.
+  /// The bytes that the last run loaded, including its warm-up plan if one ran before it.
   size_t loaded_bytes() const;
 
   const Layout& layout() const;
-  /// Elements [first, first + values.size()) of a parameter's weights, by its id in
-  /// Model::parameters(), or all of one, by its name (ConfigError where there is none): rounded to
-  /// the options' type as training rounds its masters.
+  /// Read or write elements [first, first + values.size()) of the parameter with this id in
+  /// Model::parameters(), or a whole parameter by its name. Throw ConfigError if no parameter has
+  /// the name. Values are rounded to the type of the weights as training rounds masters.
   void read_parameter(ParameterId id, uint64_t first, std::span<float> values) const;
   void write_parameter(ParameterId id, uint64_t first, std::span<const float> values);
   std::vector<float> read_parameter(std::string_view name) const;

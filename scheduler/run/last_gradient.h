@@ -1,7 +1,8 @@
-// Is the last gradient of a step home? From then on its norm can be known, and nothing has to be
-// done in the hope that it will not clip.
+// Says whether the last gradient of a step is in host memory. From then on the gradient norm can be
+// computed, and speculative updates have no advantage over deferred updates.
 //
-// Thread-safety: begin() and submitted() from one thread, is_home() from any; none during begin().
+// Thread-safety: one thread calls begin() and submitted(). Any thread may call is_home(), but not
+// during begin().
 #pragma once
 
 #include <algorithm>
@@ -15,13 +16,13 @@ namespace ebb {
 
 class LastGradient {
  public:
-  /// Events are used again in every step: that of the step before says nothing.
+  /// Forgets the event of the step before, because every step records the same events again.
   void begin(const Plan& plan) {
     event_ = nullptr;
     const auto norm = std::ranges::find(plan.ops, OpKind::Norm, &Op::kind);
     op_ = norm == plan.ops.end() || norm->num_waits == 0 ? kNone : plan.waits_of(*norm).back();
   }
-  /// Operation `op` will be followed by `event`, which is recorded.
+  /// Operation `op` has been submitted, and `event` has been recorded after it.
   void submitted(uint32_t op, const Event& event) {
     if (op == op_) event_ = &event;
   }
@@ -31,7 +32,7 @@ class LastGradient {
   }
 
  private:
-  uint32_t op_ = kNone;  // that brings it home
+  uint32_t op_ = kNone;  // stores the last gradient; the last operation that the norm waits for
   std::atomic<const Event*> event_ = nullptr;
 };
 

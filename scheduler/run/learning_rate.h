@@ -1,9 +1,12 @@
-// The learning rate of a step: a linear warm-up, then constant, linear or cosine from `peak` down
-// to `minimum`.
+// The learning rate of a step: a linear warm-up to `peak`, then the constant `peak`, or a linear or
+// cosine decay to `minimum`. Steps count from 0.
 //
-// Step s, from 0: s < warmup: peak * (s + 1) / warmup; then progress p = (s - warmup) / (steps -
-// warmup), linear: peak + (minimum - peak) * p; cosine: minimum + (peak - minimum) * (1 + cos(pi
-// p)) / 2. A plain value; thread-safe.
+//   step s < warmup   peak * (s + 1) / warmup
+//   constant          peak
+//   linear            peak + (minimum - peak) * p, where p = (s - warmup) / (steps - warmup)
+//   cosine            minimum + (peak - minimum) * (1 + cos(pi p)) / 2
+//
+// A plain value; thread-safe.
 #pragma once
 
 #include <cmath>

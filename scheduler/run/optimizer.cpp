@@ -57,7 +57,8 @@ Optimizer::Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces,
   }
 }
 
-/// Two uses are added on the way; more, in passes of their own.
+/// The rounding kernel adds the gradient sums of two uses. The sums of three or more uses are added
+/// before (add_extra_uses).
 bool Optimizer::has_second_sum(const Segment& s) const {
   return trained_[s.parameter] && layout_.parameter(s.parameter).num_uses == 2;
 }
@@ -68,8 +69,8 @@ uint64_t Optimizer::second_sum(const Segment& s) const {
          layout_.first_element(s.parameter);
 }
 
-/// Runs of trained parameters without a gap are finished in one go; the gaps between them are
-/// zeroed.
+/// Cuts each chunk into runs. Adjacent trained parameters form one run, which one kernel rounds.
+/// The gradient of gaps and of parameters that are not trained is set to zero.
 void Optimizer::cut_runs() {
   for (uint32_t c = 0; c < layout_.num_chunks(); ++c) {
     first_run_.push_back(static_cast<uint32_t>(runs_.size()));
@@ -177,7 +178,8 @@ void Optimizer::submit_partial_norms(Stream& store, uint32_t chunk) {
              CopyKind::Store);
 }
 
-/// What is being saved is read on the device: kernels that change it are not submitted before.
+/// A reader of the state copies the chunk's planes from the device. So the kernels that change
+/// these planes are submitted only when the reader has released the chunk.
 void Optimizer::submit_update(Stream& compute, uint32_t chunk) {
   state_lock_.wait_for(chunk);
   const uint64_t first = chunk * layout_.chunk_elements();
@@ -197,7 +199,7 @@ void Optimizer::begin_step(double learning_rate) {
   device_state_.decide(early_step(), false);
 }
 
-/// An update of this step that runs before its norm, which then will not clip it.
+/// The values for an update that runs before the norm of its step is known: the clip scale is 1.
 AdamWStep Optimizer::early_step() const {
   return {.learning_rate = learning_rate_,
           .adam = adam_,
@@ -218,7 +220,7 @@ void Optimizer::norm() {
     speculation_.decide(false);
     undo_all();
     device_state_.skip();
-    if (!after_norm_) {  // updates made at home in this step have looked for themselves
+    if (!after_norm_) {  // the updates on the host in this step have checked their gradients
       for (const uint32_t c : device_state_.chunks()) {
         if (!is_finite(c)) throw_not_a_number(bad_piece_in(c));
       }
@@ -257,8 +259,8 @@ void Optimizer::throw_not_a_number(const std::string& tensor) const {
                   tensor));
 }
 
-/// Of a gradient that stayed on the device: the first tensor in a piece with a norm that is not a
-/// number.
+/// For a gradient that stays on the device: returns the name of the first tensor in a piece whose
+/// partial norm is not a number.
 std::string Optimizer::bad_piece_in(uint32_t chunk) const {
   const std::span<const double> partials = partials_of(chunk, home_.partial_norms());
   for (const Segment& s : layout_.segments(chunk)) {
@@ -314,8 +316,9 @@ std::span<const AdamWRange> Optimizer::updates_of(uint32_t chunk) const {
                                      first_update_[chunk + 1] - first_update_[chunk]);
 }
 
-/// What is being saved is not speculated on, nor waited for; and once the norm can be known, what
-/// is left is better updated in the next forward's order, without a log.
+/// A chunk that a reader has locked gets no speculative update, because such an update would have
+/// to wait. Once the norm can be known, deferred updates are faster: they need no undo log, and
+/// they run in the order in which the next forward needs the chunks.
 void Optimizer::speculate(uint32_t chunk, uint32_t slot, bool late) {
   if (late && !speculates_late_) return;
   if (!speculation_.may_commit(partials_of(chunk, home_.partial_norms()))) return;
@@ -328,7 +331,7 @@ void Optimizer::speculate(uint32_t chunk, uint32_t slot, bool late) {
 void Optimizer::undo_all() {
   for (const auto& [chunk, slot] : speculation_.made()) {
     UndoLog& log = *speculation_.log(chunk);
-    if (!log.is_full()) continue;  // undone before
+    if (!log.is_full()) continue;  // undone already
     undo_update(team_, planes_of(chunk, slot), num_elements(chunk), updates_of(chunk), log);
   }
 }
@@ -368,7 +371,7 @@ std::string Optimizer::first_bad_tensor() const {
             : bad_tensor_in(c, home_.gradient_buffer(host_index(device_state_.chunks(), c)));
     if (!name.empty()) return name;
   }
-  return "(the sum of finite gradients)";
+  return "(none: every gradient is finite, but their sum is not)";
 }
 
 }  // namespace ebb

@@ -1,16 +1,19 @@
-// What a finished gradient and an update mean: rounding, norms, clipping, AdamW at home.
+// The work of a training step on gradients and on the training state: rounding, the gradient norm,
+// clipping, AdamW.
 //
-// A step's gradients are summed in fp32 on the device, rounded once to the gradient type, and their
-// squares summed in fixed pieces; norm and AdamW see only what was rounded. With clipping, or in
-// fp16, the update waits for the norm, and a norm that is not a number skips it; otherwise a
-// gradient that is not a number is a NumericError that names the first tensor. Updates that a plan
-// carries into the next step are made there with what this step decided. Chunks that the plan
-// updates on the device have their state there (device_state.h).
+// The gradients of a step are summed in fp32 on the device and rounded once to the gradient type.
+// The squares of the rounded gradients are summed in pieces of fixed size. The norm and AdamW use
+// only the rounded gradients. With clipping, and in fp16, updates wait for the norm, and a norm
+// that is not a number skips all updates of the step. In all other runs a gradient that is not a
+// number throws a NumericError that names the first tensor. A deferred update runs in the next
+// step, with the clip scale and the learning rate of its own step. The state of chunks with device
+// updates is on the device (device_state.h).
 //
-// In a rehearsal no kernel writes the partial norms: they stay the zeros of their buffer, so the
-// norm is 0, nothing is skipped and every update does its full work on what came home as gradients.
+// In an emulated step no kernel writes the partial norms, so they stay zeros. The norm is then 0,
+// no step is skipped, and every update does its full work on the bytes in the gradient buffers.
 //
-// submit_* run on the program thread, norm and update on the update stream.
+// Thread-safety: the submit_ functions run on the program thread; norm(), update() and speculate()
+// run on the update stream. The program thread calls all other functions between steps.
 #pragma once
 
 #include <string>
@@ -33,15 +36,15 @@ namespace ebb {
 
 class Optimizer : public ChunkWork {
  public:
-  /// `device_state`: of the plan's device updates; `trained[p]`: the step has a gradient for
-  /// parameter p; others keep their values.
+  /// `device_state`: the state of the chunks with device updates. `trained[p]`: a step computes a
+  /// gradient of parameter p; the other parameters are never changed.
   Optimizer(Device& device, const Layout& layout, DeviceSpaces& spaces, const Home& home,
             const State& state, DeviceState& device_state, std::vector<bool> trained,
             const Plan& plan, const TrainerOptions& options);
 
   void begin_step(double learning_rate);
-  /// The step threw, and nothing runs any more: the state becomes that before it, unless something
-  /// is in the way (see Trainer::step()): was it?
+  /// Restores the state to its values before the current step. Returns false if this is not
+  /// possible (Trainer::step() lists the cases). REQUIRES: the step threw, and no work is running.
   bool roll_back();
 
   void submit_round(Stream& compute, uint32_t chunk) override;
@@ -52,39 +55,41 @@ class Optimizer : public ChunkWork {
   void speculate(uint32_t chunk, uint32_t gradient_buffer, bool late) override;
   Cost update_cost(uint32_t chunk) const override;
 
-  /// Are updates of the last step left to do?
+  /// Whether deferred updates of the last step have yet to run.
   bool has_deferred() const { return has_deferred_; }
-  /// They are done.
+  /// To be called when a flush plan has made the deferred updates.
   void forget_deferred() { has_deferred_ = false; }
 
-  /// What the gradient of the loss must be multiplied with in the step that begins.
+  /// The factor with which the next step multiplies the gradient of the loss.
   uint32_t loss_scale() const { return counters_.loss_scale.value; }
 
-  /// Of the run, from 0: skipped ones count.
+  /// The number of the next step, counted from 0; skipped steps count.
   uint32_t step() const {
     return static_cast<uint32_t>(counters_.num_updates) +
            static_cast<uint32_t>(counters_.num_skipped);
   }
 
-  // After a step.
+  // The results of the last step.
   double grad_norm() const { return grad_norm_; }
   bool skipped() const { return skipped_; }
   const OptimizerCounters& counters() const { return counters_; }
   const Speculation& speculation() const { return speculation_; }
-  /// The first tensor, in call order, whose gradient at home is not a number; REQUIRES: skipped().
+  /// The name of the first tensor, in call order, whose gradient is not a number, or a remark if
+  /// all gradients are finite and only their sum is not. REQUIRES: skipped().
   std::string first_bad_tensor() const;
 
-  /// Goes on from there. REQUIRES: !has_deferred().
+  /// Continues from these counters, for example those of a checkpoint. REQUIRES: !has_deferred().
   void restore(const OptimizerCounters& counters) { counters_ = counters; }
-  /// Where updates wait for the state: at home, and before one on the device is submitted.
+  /// The lock for which updates wait: an update on the host when it runs, and an update on the
+  /// device before it is submitted.
   StateLock& state_lock() { return state_lock_; }
 
  private:
-  struct Run {  // of elements in one chunk: finished in one go
+  struct Run {  // a range of elements of one chunk that one kernel rounds
     uint64_t first;
     uint64_t count;
     bool trained;
-    uint64_t second_sum;  // where the sums of a second use begin; kNoSum: nowhere
+    uint64_t second_sum;  // the first element of the gradient sums of a second use, or kNoSum
   };
   static constexpr uint64_t kNoSum = UINT64_MAX;
   bool is_finite(uint32_t chunk) const;
@@ -111,32 +116,32 @@ class Optimizer : public ChunkWork {
   const Home& home_;
   const State& state_;
   std::vector<bool> trained_;
-  std::vector<DeferredUpdate> deferred_;  // what every step leaves to the next
+  std::vector<DeferredUpdate> deferred_;  // the updates that every step defers
   DeviceState& device_state_;
   const float max_grad_norm_;
-  const bool after_norm_;  // updates wait for it
-  const bool is_scaled_;   // the loss's gradient
+  const bool after_norm_;  // updates wait for the norm
+  const bool is_scaled_;   // the gradient of the loss is scaled
   const bool speculates_late_;
   std::vector<Run> runs_;
   std::vector<uint32_t> first_run_;     // of each chunk, and one past the last
-  std::vector<AdamWRange> updates_;     // what trains; elements count from their chunk's first
+  std::vector<AdamWRange> updates_;     // trained ranges; elements count from the chunk's first
   std::vector<uint32_t> first_update_;  // of each chunk, and one past the last
   Buffer device_partials_;
   ThreadTeam team_;
 
-  double learning_rate_ = 0;  // of the step that runs
+  double learning_rate_ = 0;  // of the current step
   AdamW adam_;
-  AdamWStep decided_;  // by the last norm: for updates that come after it
+  AdamWStep decided_;  // the values for the updates that wait for the last norm
   bool has_deferred_ = false;
   double grad_norm_ = 0;
   bool skipped_ = false;
   OptimizerCounters counters_;
-  struct {  // the step that runs
+  struct {  // the values before the current step
     OptimizerCounters counters;
     bool has_deferred = false;
   } before_;
-  size_t num_deferred_made_ = 0;  // in this step
-  bool is_touched_ = false;       // the state, by an update of this step that cannot be undone
+  size_t num_deferred_made_ = 0;  // in the current step
+  bool is_touched_ = false;       // an update of the current step that has no undo log has started
   StateLock state_lock_;
   Speculation speculation_;
 };

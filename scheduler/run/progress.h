@@ -1,7 +1,7 @@
-// How far one thread is, for one other that waits for it. The other is woken for the number that it
-// waits for, and for none before.
+// A counter of the work that one thread has done. One other thread can wait until the counter
+// reaches a number; it is not woken for smaller numbers.
 //
-// Thread-safety: set() and cancel() from any thread, wait_for() from one thread at a time.
+// Thread-safety: any thread may call set() and cancel(). One thread at a time may call wait_for().
 #pragma once
 
 #include <condition_variable>
@@ -12,7 +12,7 @@ namespace ebb {
 
 class Progress {
  public:
-  /// REQUIRES: nobody waits.
+  /// Sets the count to 0. REQUIRES: no thread is waiting.
   void reset() {
     std::lock_guard lock(mutex_);
     count_ = 0;
@@ -28,7 +28,7 @@ class Progress {
     if (is_awaited) changed_.notify_one();
   }
 
-  /// Nobody waits any more, from now on.
+  /// Ends the current wait and all later waits at once.
   void cancel() noexcept {
     {
       std::lock_guard lock(mutex_);
@@ -37,7 +37,7 @@ class Progress {
     changed_.notify_one();
   }
 
-  /// Until it is `count` or more; false where it was given up.
+  /// Waits until the count is at least `count`. Returns false if cancel() was called.
   [[nodiscard]] bool wait_for(uint32_t count) {
     std::unique_lock lock(mutex_);
     awaited_ = count;

@@ -1,11 +1,13 @@
-// Which updates of a step were made in the hope that clipping will not bite, and whether to hope.
+// Decides whether a step makes speculative updates, and keeps their undo logs (cpu_adam/undo.h).
 //
-// There is hope while the gradients that are home leave the clip's scale at exactly 1, and a
-// chunk's log (cpu_adam/undo.h) has room; what is left of the gradient's scale is then the loss
-// scale, which is known. A step in which it was in vain is followed by steps without: one, then
-// two, up to 64, until a step's hope comes true. Without chunks it does nothing.
+// A speculative update assumes a clip scale of 1. Speculation goes on as long as the gradients that
+// are in host memory so far have a norm that is finite and gives a clip scale of exactly 1. After a
+// step whose updates are rolled back, the next step does not speculate. Each further failure
+// doubles the number of such steps, up to 64; a step whose updates are committed sets it back to
+// one. Without chunks this class does nothing.
 //
-// Thread-safety: on the update stream, except begin_step() and the counts, between steps.
+// Thread-safety: all functions run on the update stream, but the program thread calls begin_step(),
+// num_made() and num_rolled_back() between steps.
 #pragma once
 
 #include <cstdint>
@@ -26,24 +28,27 @@ class Speculation {
     uint32_t gradient_buffer = 0;
   };
 
-  /// `chunks` ascend; takes the memory of a log for each.
+  /// `chunks`: the chunks with speculative updates, ascending. Allocates an undo log for each.
   Speculation(Device& device, const Layout& layout, std::vector<uint32_t> chunks,
               float max_grad_norm);
 
-  /// What the step before has left stays until it is taken.
+  /// Keeps the undo logs of the step before until take_committed() or a redo empties them.
   void begin_step(double loss_scale);
-  /// `partials`: of the chunk whose gradient came home, as it is there: times the loss scale.
+  /// Adds the partial norms of a chunk whose gradient has been stored in host memory. Returns
+  /// whether a speculative update of the chunk may still be committed. The gradient contains the
+  /// factor of the loss scale.
   bool may_commit(std::span<const double> partials);
-  /// An update was made, or did not fit.
+  /// Counts the update of a chunk, unless its undo log had no room (`fits` is false).
   void count(uint32_t chunk, uint32_t gradient_buffer, bool fits);
-  /// The norm is known: do the updates that were made stand? Their logs are kept until they are
-  /// taken, as the step may still throw.
+  /// Called when the norm is known: commits the updates of this step, or notes that they must be
+  /// rolled back. The undo logs are kept, because the step may still throw.
   void decide(bool committed);
 
   std::span<const Made> made() const { return made_; }
-  /// Nullptr where the plan does not speculate.
+  /// The undo log of a chunk; null if the plan has no speculative update of the chunk.
   UndoLog* log(uint32_t chunk);
-  /// Was the chunk's update made, and stands? True once.
+  /// Whether the chunk has a committed update. If so, empties its undo log, so that the next call
+  /// returns false.
   bool take_committed(uint32_t chunk);
 
   uint32_t num_made() const { return static_cast<uint32_t>(made_.size()); }
@@ -55,9 +60,9 @@ class Speculation {
   std::vector<uint32_t> chunks_;
   float max_grad_norm_;
   Buffer memory_;
-  std::deque<UndoLog> logs_;  // of each chunk
-  std::vector<Made> made_;    // in this step
-  bool committed_ = false;    // those whose logs are there
+  std::deque<UndoLog> logs_;  // one for each chunk
+  std::vector<Made> made_;    // the speculative updates of this step
+  bool committed_ = false;    // the updates whose logs are full are committed
   uint32_t num_rolled_back_ = 0;
   bool may_commit_ = false;
   double sum_ = 0, loss_scale_ = 1;

@@ -14,7 +14,7 @@
 namespace ebb {
 namespace {
 
-constexpr uint64_t kInitBlock = 4096;  // elements a task fills
+constexpr uint64_t kInitBlock = 4096;  // elements that one task fills
 
 uint64_t name_hash(std::string_view name) {  // FNV-1a
   uint64_t hash = 14695981039346656037ull;
@@ -65,7 +65,8 @@ ParameterId parameter_named(const Layout& layout, std::string_view name) {
 
 namespace {
 
-/// Of the i-th of state_planes(), among weight, remainder, momentum and variance.
+/// The kind of the i-th plane of state_planes(): 0 is the weight, 1 the remainder, 2 the momentum
+/// and 3 the variance.
 size_t kind_of(DType weight_type, size_t i) {
   const bool has_remainder = weight_type != DType::F32;
   return i == 0 || has_remainder ? i : i + 1;
@@ -125,7 +126,7 @@ uint64_t State::first_element(ParameterId id, uint64_t first, size_t count) cons
   EBB_CHECK(id < layout_.num_parameters(), "there is no such parameter");
   const uint64_t elements = layout_.num_elements(id);
   EBB_CHECK(first <= elements && count <= elements - first,
-            "a parameter has another number of elements");
+            "the parameter has another number of elements");
   return layout_.first_element(id) + first;
 }
 

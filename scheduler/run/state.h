@@ -1,9 +1,10 @@
-// The training state, seen as parameters wherever it lives: initial values, reading and writing
-// masters and planes, the state's hash. Copies on the device of weights that live at home are not
-// it.
+// The training state, seen by parameter: initial values, reads and writes of masters and planes,
+// and the hash of the state. The state of a chunk is in host memory, or on the device if the chunk
+// has device updates. The copies that the device loads of weights in host memory are not part of
+// the state.
 //
-// Thread-safety: memory's; what lives on the device may be looked at by several threads. Nothing
-// here runs on a chunk that an update is at work on.
+// Thread-safety: several threads may read at once. A chunk must not be written or updated while
+// another thread accesses the same chunk.
 #pragma once
 
 #include <functional>
@@ -32,24 +33,26 @@ void with_weight_type(DType type, const F& f) {
     case DType::F16:
       return f(F16{});
     default:
-      throw LogicError("weights are of a float type");
+      throw LogicError("weights must have a float type");
   }
 }
 
-/// Initial values of elements [first, first + out.size()) of a parameter, from the seed: the same
-/// for every layout, and however they are cut. REQUIRES: first is a multiple of 4.
+/// Computes the initial values of elements [first, first + out.size()) of a parameter. They depend
+/// on the seed and on the parameter only, not on the layout or on the range. REQUIRES: first is a
+/// multiple of 4.
 void initial_values(const Parameter& parameter, uint64_t seed, uint64_t first,
                     std::span<float> out);
-/// The same for elements [first, first + count), in pieces that `take` is given, by several
-/// threads.
+/// Computes the initial values of elements [first, first + count) and passes them to `take` in
+/// parts. Several threads call `take` at once.
 using TakeInitial = std::function<void(uint64_t first, std::span<const float> values)>;
 void initialise(const Parameter& parameter, uint64_t seed, uint64_t first, uint64_t count,
                 ThreadTeam& team, const TakeInitial& take);
 
-/// The parameter of this name. Throws ConfigError where there is none.
+/// The parameter of this name. Throws ConfigError if there is none.
 ParameterId parameter_named(const Layout& layout, std::string_view name);
 
-/// Takes what comes next of a plane of a parameter, from its first element to its last.
+/// Receives the next bytes of one plane of a parameter. All calls together cover the plane, from
+/// the first element to the last.
 using VisitPlane = std::function<void(std::span<std::byte>)>;
 
 class State {
@@ -57,23 +60,27 @@ class State {
   State(const Layout& layout, const Home& home, const DeviceState& device_state)
       : layout_(layout), home_(home), device_state_(device_state) {}
 
-  /// Of a chunk that lives there: without a gradient.
+  /// The planes of a chunk in host memory; the gradient is null. REQUIRES: the chunk's state is in
+  /// host memory.
   Planes home_planes(uint32_t chunk) const;
-  /// Masters from the seed, by parameter name and element: the same for every layout. Calls are
-  /// zero already.
+  /// Sets all masters to their initial values (initial_values). Momentum and variance are zero
+  /// already.
   void initialise(const Parameters& parameters, uint64_t seed, ThreadTeam& team);
-  /// Elements [first, first + masters.size()) of a parameter. REQUIRES: they exist.
+  /// Read and write the fp32 masters of elements [first, first + masters.size()) of a parameter.
+  /// REQUIRES: the elements exist.
   void read(ParameterId id, uint64_t first, std::span<float> masters) const;
   void write(ParameterId id, uint64_t first, std::span<const float> masters);
-  /// The weights that the device computes with.
+  /// Reads the weights that the device computes with. REQUIRES: the elements exist.
   void read_weights(ParameterId id, uint64_t first, std::span<float> weights) const;
+  /// The XXH64 of the masters, momentum and variance of all parameters in call order.
   uint64_t hash() const;
-  /// A plane of a parameter, by its place in state_planes(). What is `changed` stays so.
+  /// Passes one plane of a parameter to `visit`, part by part. `plane` is an index of
+  /// state_planes(). With `changed`, the changes that `visit` makes are kept.
   void visit_plane(ParameterId id, size_t plane, bool changed, const VisitPlane& visit) const;
 
  private:
-  /// Elements of the parameter space in order, those of each run in one place: the planes that are
-  /// asked for at least.
+  /// A range of the parameter space whose planes are in one piece of memory. At least the planes
+  /// that were asked for are set.
   struct Run {
     uint64_t first;
     int64_t count;

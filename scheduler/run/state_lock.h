@@ -1,6 +1,8 @@
-// Between a loan of the state and those who would change it: they wait here.
+// A read lock on the training state. A reader locks the whole state and releases it parameter by
+// parameter; updates and other writers wait until the parameters that they change are released.
 //
-// Thread-safety: give_back() and close() from the borrower's thread, the rest from any other.
+// Thread-safety: the reader's thread calls give_back() and close(). Any other thread may call the
+// other functions.
 #pragma once
 
 #include <condition_variable>
@@ -13,17 +15,21 @@ namespace ebb {
 
 class StateLock {
  public:
-  /// Lends. `parts_of_chunk[c]`: an update of chunk c waits until so many parts are given back.
-  /// LogicError where something is lent already.
+  /// Locks the state. A part is one parameter. An update of chunk c waits until
+  /// `parts_of_chunk[c]` parts are released. Throws LogicError if the state is locked already.
   void open(std::vector<uint32_t> parts_of_chunk);
+  /// Releases the first `num_parts` parts. Throws LogicError if the state is not locked, or if more
+  /// parts were released before.
   void give_back(size_t num_parts);
-  /// The loan ends.
+  /// Releases all parts and ends the lock.
   void close() noexcept;
 
   bool is_locked();
+  /// Waits until an update may change the chunk.
   void wait_for(uint32_t chunk);
-  /// Would wait_for() return at once?
+  /// Whether wait_for() would return at once.
   bool is_free(uint32_t chunk);
+  /// Waits until the state is not locked.
   void wait_for_all();
 
  private:

@@ -10,7 +10,7 @@ namespace ebb {
 
 void StateLock::open(std::vector<uint32_t> parts_of_chunk) {
   std::lock_guard lock(mutex_);
-  EBB_CHECK(!is_locked_, "the state is lent already");
+  EBB_CHECK(!is_locked_, "the state is locked already");
   parts_of_chunk_ = std::move(parts_of_chunk);
   num_given_back_ = 0;
   is_locked_ = true;
@@ -19,7 +19,8 @@ void StateLock::open(std::vector<uint32_t> parts_of_chunk) {
 void StateLock::give_back(size_t num_parts) {
   {
     std::lock_guard lock(mutex_);
-    EBB_CHECK(is_locked_ && num_parts >= num_given_back_, "given back without a loan, or twice");
+    EBB_CHECK(is_locked_ && num_parts >= num_given_back_,
+              "the state is not locked, or more parameters were released before");
     num_given_back_ = num_parts;
   }
   changed_.notify_all();
@@ -85,7 +86,8 @@ void StateReader::read_plane(ParameterId id, size_t plane, const TakeBytes& take
 }
 
 void StateReader::give_back(size_t num_parts) {
-  EBB_CHECK(gate_ != nullptr && num_parts <= parts_.size(), "more than was lent");
+  EBB_CHECK(gate_ != nullptr && num_parts <= parts_.size(),
+            "there are no more parameters to release");
   gate_->give_back(num_parts);
 }
 

@@ -1,11 +1,13 @@
-// The training state, lent to somebody who writes it down while training goes on.
+// Reads the training state while training continues, for example to write a checkpoint.
 //
-// Nothing is copied but, a few MiB at a time, what lives on the device. An update waits until the
-// parameters that it would change were given back; so do all others that write the state. The bytes
-// of a parameter are those of the step after which it was lent until then, and anything afterwards.
+// A StateReader holds the state lock (state_lock.h). An update, or any other write of the state,
+// waits until the reader has released the parameters that it changes. Until the reader releases a
+// parameter, the parameter has the bytes that it had after the step before the lock; afterwards its
+// bytes may change at any time. The reader copies only state that is on the device, a few MiB at a
+// time.
 //
-// Thread-safety: one thread has the loan, another may train meanwhile. The loan ends before its
-// trainer does. Broken contracts are LogicErrors.
+// Thread-safety: one thread uses the reader while another thread trains. The reader must be
+// destroyed before its trainer. Broken contracts are LogicErrors.
 #pragma once
 
 #include <cstddef>
@@ -22,11 +24,11 @@ namespace ebb {
 class StateLock;
 class State;
 
-/// What a run needs beside its planes to go on with the same bits.
+/// The values that a run needs, in addition to its planes, to continue with the same bits.
 struct OptimizerCounters {
-  int64_t num_updates = 0;  ///< Adam's t
-  uint64_t num_skipped = 0;
-  uint32_t num_skipped_in_a_row = 0;  ///< that no smaller loss scale could answer
+  int64_t num_updates = 0;            ///< Adam's t
+  uint64_t num_skipped = 0;           ///< skipped steps
+  uint32_t num_skipped_in_a_row = 0;  ///< counts only steps that were skipped at a loss scale of 1
   LossScale loss_scale = {};          ///< of the next step
   bool operator==(const OptimizerCounters&) const = default;
 };
@@ -37,22 +39,23 @@ class StateReader {
               const OptimizerCounters& counters, std::vector<ParameterId> parts);
   StateReader(StateReader&& other) noexcept;
   StateReader& operator=(StateReader&&) = delete;
-  /// Gives everything back.
+  /// Releases the state lock.
   ~StateReader();
 
   const Layout& layout() const { return *layout_; }
   const OptimizerCounters& counters() const { return counters_; }
-  /// All parameters, in the order in which updates will ask for them.
+  /// All parameters, in the order in which the next updates change them.
   std::span<const ParameterId> parts() const { return parts_; }
-  /// Calls take(bytes) with what comes next of a plane, from its first byte to its last; `plane`
-  /// counts as state_planes() does. It must not look at the state itself.
+  /// Passes one plane of a parameter to `take`, part by part, from the first byte to the last.
+  /// `plane` is an index of state_planes(). `take` must not read the state.
   using TakeBytes = std::function<void(std::span<const std::byte>)>;
   void read_plane(ParameterId id, size_t plane, const TakeBytes& take) const;
-  /// Elements [first, first + values.size()) of a parameter: its fp32 masters, or the weights that
-  /// the device computes with. Of a part that was given back they may change meanwhile.
+  /// Read elements [first, first + values.size()) of a parameter: the fp32 masters, or the weights
+  /// that the device computes with. The values of a released parameter may change during the read.
   void read_masters(ParameterId id, uint64_t first, std::span<float> values) const;
   void read_weights(ParameterId id, uint64_t first, std::span<float> values) const;
-  /// The first so many parts may change from now on; no fewer than before.
+  /// Releases the first `num_parts` of parts(): from now on updates may change them. REQUIRES:
+  /// `num_parts` is not less than in the call before.
   void give_back(size_t num_parts);
 
  private:

@@ -39,21 +39,22 @@ uint64_t count_targets(std::span<const MicroBatch> micro_batches) {
 
 }  // namespace
 
-/// Memory first, streams (inside the executor) last, so that queues drain before bytes go.
+/// Memory is declared before the executor, which has the streams. So the destructor waits for all
+/// submitted work before it frees memory.
 class Trainer::Impl {
  public:
   Impl(const Model& model, Device& device, const Preparation& prepared);
 
   StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate);
   double evaluate(std::span<const MicroBatch> micro_batches);
-  /// Makes the updates that the last step left over, and holds nothing that lives at home any more:
-  /// before anybody else looks at the state.
+  /// Makes the deferred updates of the last step, and drops resident weights whose state is in host
+  /// memory. To be called before any other access to the state.
   void flush();
   StateReader lock_state();
   void restore(const OptimizerCounters& counters, const ReadPlane& read);
 
   const OptimizerCounters& counters() const { return optimizer_.counters(); }
-  /// Until nobody reads the state any more.
+  /// Waits until no StateReader locks the state.
   void wait_for_readers() { optimizer_.state_lock().wait_for_all(); }
   std::span<const OpTime> last_step_times() const { return executor_.times(); }
   State& state() { return state_; }
@@ -73,11 +74,11 @@ class Trainer::Impl {
 
   const Preparation& prepared_;
   const bool emulates_compute_;
-  const Trace no_calls_ = {};  // of all plans but a step's and an evaluation's
+  const Trace no_calls_ = {};  // of plans that contain no calls
   const Layout& layout_;
   FixedMemory fixed_;
   std::vector<InputSpec> specs_;
-  // Before home, which takes what is left of what may be pinned.
+  // Allocated before home_, which pins as much memory as the limit on pinned memory still allows.
   Buffer host_inputs_, host_loss_;
   DeviceSpaces spaces_;
   DeviceState device_state_;
@@ -92,8 +93,8 @@ class Trainer::Impl {
   MicroBatches micro_batches_;
   enum class Condition : uint8_t {
     Good,
-    Stopped,  // something threw: nothing can be begun, but the state at home is whole
-    Lost
+    Stopped,  // a plan threw: no other plan can run, but the state in host memory is complete
+    Lost      // a plan threw, and the state is incomplete
   } condition_ = Condition::Good;
 };
 
@@ -128,19 +129,19 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
           std::max(prepared.options.gradient_accumulation, prepared.options.evaluation_batches)) {
   if (device.info().num_threads > prepared.num_threads) {
     throw ConfigError(
-        fmt::format("the device has {} threads, the plan's workspace is for {}; give "
-                    "prepare() the same number",
+        fmt::format("the device has {} threads, but the plan's workspace is for {}; pass "
+                    "the device's number to prepare()",
                     device.info().num_threads, prepared.num_threads));
   }
   if (device.info().kind == DeviceKind::Cuda && prepared.device != DeviceKind::Cuda) {
     throw ConfigError(
-        "the plan's workspace is for a host device; give prepare() the kind in Budgets::device");
+        "the plan's workspace is for a host device; pass the kind to prepare() in Budgets::device");
   }
   if (device.info().attention == AttentionKernels::Cudnn &&
       prepared.attention == AttentionKernels::Ebb) {
     throw ConfigError(
-        "the plan's workspace is for Ebb's attention, the device's is cuDNN's; give prepare() its "
-        "DeviceInfo::attention in Budgets::attention");
+        "the plan's workspace is for Ebb's attention kernels, but the device uses those of cuDNN; "
+        "pass DeviceInfo::attention to prepare() in Budgets::attention");
   }
   device.reserve_workspace(fixed_.workspace_bytes);
   initialise_device(device.kernels());
@@ -150,7 +151,8 @@ Trainer::Impl::Impl(const Model& model, Device& device, const Preparation& prepa
   }
 }
 
-/// Memory begins as zeros, at home; so do the blocks of what lives on the device.
+/// Fills the blocks of chunks with device updates with zeros. Host memory is zero when it is
+/// allocated, so both start with the same state.
 void Trainer::Impl::initialise_device(Kernels& kernels) {
   const Plan& plan = prepared_.initialise_plan;
   if (plan.ops.empty()) return;
@@ -166,19 +168,19 @@ void Trainer::Impl::initialise_device(Kernels& kernels) {
 }
 
 void Trainer::Impl::upload(const MicroBatch& batch, size_t index) {
-  EBB_CHECK(batch.inputs.size() == specs_.size(), "a micro-batch has another number of inputs");
+  EBB_CHECK(batch.inputs.size() == specs_.size(), "a micro-batch has the wrong number of inputs");
   size_t offset = index * fixed_.micro_batch_bytes;
   for (size_t i = 0; i < specs_.size(); ++i) {
     const Tensor& from = batch.inputs[i];
     EBB_CHECK(from.dtype == specs_[i].dtype && from.shape == specs_[i].shape,
-              fmt::format("input '{}' has another type or shape", specs_[i].name));
+              fmt::format("input '{}' has the wrong type or shape", specs_[i].name));
     std::memcpy(host_inputs_.data() + offset, from.data, from.bytes());
     input_views_.push_back({device_inputs_.data() + offset, from.dtype, from.shape});
     offset += padded_bytes(from.bytes());
   }
 }
 
-/// Checked and copied before anything starts: a wrong input costs nothing.
+/// Checks and copies all inputs before the plan begins, so that a wrong input does no harm.
 void Trainer::Impl::upload_all(std::span<const MicroBatch> micro_batches) {
   input_views_.clear();
   for (size_t k = 0; k < micro_batches.size(); ++k) upload(micro_batches[k], k);
@@ -209,21 +211,24 @@ double Trainer::Impl::total_loss() const {
   return *reinterpret_cast<const double*>(host_loss_.data());
 }
 
-/// The number of targets.
+/// Checks the numbers of micro-batches and of targets, and returns the number of targets.
 uint64_t Trainer::Impl::check(std::span<const MicroBatch> micro_batches,
                               size_t num_expected) const {
-  EBB_CHECK(micro_batches.size() == num_expected && !micro_batches.empty(),
-            fmt::format("{} micro-batches given, the plan is for {}: see gradient_accumulation and "
-                        "evaluation_batches",
-                        micro_batches.size(), num_expected));
+  EBB_CHECK(
+      micro_batches.size() == num_expected && !micro_batches.empty(),
+      fmt::format(
+          "{} micro-batches were given, but the plan is for {}: see gradient_accumulation and "
+          "evaluation_batches",
+          micro_batches.size(), num_expected));
   const uint64_t num_targets = count_targets(micro_batches);
   if (num_targets == 0)
-    throw NumericError("not a single target in the micro-batches: no loss to take the mean of");
+    throw NumericError("the micro-batches have no targets, so there is no mean loss");
   return num_targets;
 }
 
 StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double learning_rate) {
-  EBB_CHECK(condition_ == Condition::Good, "an earlier step or evaluation threw: none can follow");
+  EBB_CHECK(condition_ == Condition::Good,
+            "an earlier step or evaluation threw: no step can follow");
   StepResult result;
   result.num_targets = check(micro_batches, prepared_.options.gradient_accumulation);
   const Plan& plan = prepared_.plan;
@@ -250,18 +255,19 @@ StepResult Trainer::Impl::step(std::span<const MicroBatch> micro_batches, double
   result.rolled_back_chunks = optimizer_.speculation().num_rolled_back();
   if (result.skipped &&
       optimizer_.counters().num_skipped_in_a_row >= prepared_.options.max_skipped_steps) {
-    throw NumericError(
-        fmt::format("the gradient norm was not a number in {} steps in a row; the first tensor is "
-                    "{}; the weights "
-                    "are those before them; try a lower --lr or --dtype fp32",
-                    optimizer_.counters().num_skipped_in_a_row, optimizer_.first_bad_tensor()));
+    throw NumericError(fmt::format(
+        "the gradient norm was not a number in {} steps in a row; the first such tensor is {}; the "
+        "weights are those before these steps; try a lower --lr or --dtype fp32",
+        optimizer_.counters().num_skipped_in_a_row, optimizer_.first_bad_tensor()));
   }
   return result;
 }
 
 ExecutorStats Trainer::Impl::run_step(std::span<const MicroBatch> micro_batches,
                                       double learning_rate, float loss_gradient_scale) {
-  // An update that waits for a loan waits for what the borrower has yet to copy from the device.
+  // An update that waits for the state lock waits until the reader has copied state from the
+  // device. Such a copy may be queued behind the compute stream's wait for the update and then
+  // never run. So this thread waits for host work itself (Device::block_submitting_thread).
   const bool borrows_from_device =
       !device_state_.chunks().empty() && optimizer_.state_lock().is_locked();
   optimizer_.begin_step(learning_rate);
@@ -314,8 +320,8 @@ void Trainer::Impl::flush() {
   optimizer_.forget_deferred();
 }
 
-/// Updates that wait for the norm begin at the front, where the next forward does; others at the
-/// back, where the backward begins.
+/// The reader releases parameters in the order in which updates change them. Updates that wait for
+/// the norm come in the order of the next forward, other updates in the order of the backward.
 StateReader Trainer::Impl::lock_state() {
   flush();
   const std::span<const ParameterId> order = layout_.call_order();
@@ -384,7 +390,7 @@ void Trainer::visit_parameters(const VisitParameter& visit) const {
 void Trainer::write_parameter(std::string_view name, std::span<const float> values) {
   const ParameterId id = parameter_named(impl_->layout(), name);
   EBB_CHECK(values.size() == impl_->layout().num_elements(id),
-            "a parameter has another number of elements");
+            "the parameter has another number of elements");
   write_parameter(id, 0, values);
 }
 

@@ -1,14 +1,17 @@
-// Trains a model whose state is in host memory, or partly on the device, which holds as much of it
-// as its budget allows.
+// Trains a model that can be larger than the device's memory. The training state is in host memory,
+// or partly on the device if the device budget allows it.
 //
 //   auto device = create_device({.memory_bytes = 256 << 20});
 //   Preparation prepared = prepare(model, options, {.device_memory = 256 << 20});
 //   Trainer trainer(model, *device, prepared);
 //   StepResult r = trainer.step({&micro_batch, 1}, learning_rate);
 //
-// The Trainer takes all memory when it is made. After the first two steps, a step allocates
-// nothing. One thread calls a Trainer. The results of a step depend on model, data, seed and the
-// options of the arithmetic only, never on budgets, chunk size, recomputation or threads.
+// The constructor allocates all memory. After the first two steps, a step allocates nothing. The
+// results of a step depend on the model, the data, the seed and the options of the arithmetic only,
+// not on budgets, chunk size, recomputation or the number of threads.
+//
+// Thread-safety: one thread calls a Trainer. Sizes are bytes, times are seconds. Broken contracts
+// are LogicErrors.
 #pragma once
 
 #include <cstdint>
@@ -26,74 +29,82 @@
 
 namespace ebb {
 
-/// In a rehearsal (DeviceInfo::pretended) losses and norms are not numbers: nothing computed them.
-/// Everything else is real, the update included: it takes what the device sent for gradients.
+/// The results of a step. In an emulated step (DeviceInfo::emulate_compute) the loss and the norm
+/// are NaN, because no kernel computed them. All other members are measured as usual. The update
+/// runs too, on the bytes in the gradient buffers.
 struct StepResult {
   double loss = 0;          ///< mean over all targets of the step
-  double grad_norm = 0;     ///< before clipping, of gradients without the loss scale
-  bool skipped = false;     ///< the norm was not a number; weights stayed as they were
-  uint32_t loss_scale = 1;  ///< fp16: that this step was made with
+  double grad_norm = 0;     ///< before clipping, without the factor of the loss scale
+  bool skipped = false;     ///< the norm was not a number; the step changed no weight
+  uint32_t loss_scale = 1;  ///< the loss scale of this step in fp16; 1 in other types
   uint64_t num_targets = 0;
   double step_s = 0;
-  double compute_s = 0;  ///< running kernels
-  double stall_s = 0;    ///< compute idle before its last operation ended
-  double update_s = 0;   ///< the optimizer at work
-  double overlap_s = 0;  ///< both at once: on the host they then share the cores
+  double compute_s = 0;  ///< kernels are running
+  double stall_s = 0;    ///< the compute stream is idle before its last operation ends
+  double update_s = 0;   ///< the optimizer is running on the host
+  double overlap_s = 0;  ///< kernels and the optimizer are running; a host device shares its cores
   size_t loaded_bytes = 0;
   size_t stored_bytes = 0;
   uint32_t speculated_chunks = 0;   ///< updated before the norm was known
-  uint32_t rolled_back_chunks = 0;  ///< of those: clipping did bite, or the norm was not a number
+  uint32_t rolled_back_chunks = 0;  ///< of these, rolled back by clipping or a norm of NaN
 };
 
-/// One step after the other. Updates that overlap with the next step's forward are made there, or
-/// when somebody looks at the weights: evaluate(), state_hash(), read_ and write_parameter(). These
-/// also end what the device holds from step to step of what lives at home; the next step loads it
-/// anew.
+/// Runs training steps and evaluations. Deferred updates of a step run during the forward of the
+/// next step. evaluate(), state_hash(), visit_parameters(), read_parameter(), write_parameter(),
+/// lock_state() and restore() run the flush plan first: it makes the deferred updates and drops
+/// resident weights whose state is in host memory. The next step loads these weights again.
 class Trainer {
  public:
-  /// `model`, `device` and `prepared` must outlive the trainer. Weights are initialised from the
-  /// seed.
+  /// `model`, `device` and `prepared` must outlive the trainer. The weights get their initial
+  /// values from the seed, or zeros without options.random_weights. Throws ConfigError if the plan
+  /// was made for a device with fewer threads or other kernels.
   Trainer(const Model& model, Device& device, const Preparation& prepared);
   ~Trainer();
 
-  /// REQUIRES: as many micro-batches as options.gradient_accumulation. Throws NumericError where a
-  /// gradient is not a number and cannot be skipped. After a throw the trainer must not be used,
-  /// but to look at the state, which is that before the step (with all skipped steps counted); a
-  /// LogicError where that is lost: where updates do not wait for the norm or for the next step, or
-  /// the device makes some, or an update of the step before failed.
+  /// Runs one step. REQUIRES: as many micro-batches as options.gradient_accumulation. Throws
+  /// NumericError if a gradient is not a number and the step cannot be skipped, or if
+  /// options.max_skipped_steps steps were skipped in a row. If running the plan throws, no further
+  /// step or evaluation can run, but the state can be read: it is the state before the step. The
+  /// state is lost, and reading it throws a LogicError, if updates do not wait for the norm, if an
+  /// update that was not deferred has begun, if some deferred updates of the step before were not
+  /// made, or if there are device updates.
   StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate);
-  /// Mean loss without gradients; not a number in a rehearsal. REQUIRES: options.evaluation_batches
-  /// micro-batches. After a throw as after one of step(): the state is that of the last step.
+  /// Returns the mean loss, without computing gradients; NaN with emulated compute. REQUIRES:
+  /// options.evaluation_batches micro-batches. After a throw as for step(): the state is the state
+  /// after the last step, but it is lost if there are device updates.
   double evaluate(std::span<const MicroBatch> micro_batches);
 
-  /// When the operations of the prepared plan ran in the last step; until the next call.
+  /// The times at which the operations of the plan ran in the last step. Valid until the next call
+  /// of a function that runs a plan.
   std::span<const OpTime> last_step_times() const;
 
-  /// Updates made so far (Adam's t): steps less the skipped ones.
+  /// The number of updates so far (Adam's t): all steps but the skipped ones.
   int64_t num_updates() const;
+  /// The number of skipped steps so far.
   uint64_t num_skipped() const;
-  /// XXH64 over master, momentum and variance of every parameter in call order.
+  /// The XXH64 of the master, momentum and variance of every parameter in call order.
   uint64_t state_hash() const;
-  /// The fp32 master of a parameter, by name; ConfigError where there is none of that name.
+  /// Read and write the fp32 master of a parameter. Throw ConfigError if no parameter has the name.
   std::vector<float> read_parameter(std::string_view name) const;
   void write_parameter(std::string_view name, std::span<const float> values);
-  /// Calls visit(name, shape, values) for every parameter in call order, one at a time in memory.
+  /// Calls visit(name, shape, values) with the master of every parameter in call order. Only one
+  /// parameter at a time is in memory.
   using VisitParameter =
       std::function<void(std::string_view name, const Shape& shape, std::span<const float> values)>;
   void visit_parameters(const VisitParameter& visit) const;
-  /// Elements [first, first + values.size()) of one, by its id in Model::parameters(): for what
-  /// passes in pieces. REQUIRES: they exist.
+  /// Read and write elements [first, first + values.size()) of the fp32 master of the parameter
+  /// with this id in Model::parameters(). REQUIRES: the elements exist.
   void read_parameter(ParameterId id, uint64_t first, std::span<float> values) const;
   void write_parameter(ParameterId id, uint64_t first, std::span<const float> values);
 
-  /// The state as it is now, to be written by another thread beside the next steps; of what lives
-  /// at home the device holds nothing by then, so the next step loads it anew. Until the loan ends,
-  /// a step may wait for it, and so may what looks at weights or writes them. layout() names the
-  /// parameters, state_planes() the planes.
+  /// Locks the state as it is now, so that another thread can read it during the next steps. Until
+  /// the reader is destroyed, steps and functions that write the state may wait for it. layout()
+  /// names the parameters, state_planes() the planes. Throws LogicError if the state is locked.
   StateReader lock_state();
   const Layout& layout() const;
-  /// Goes on from such a state: `read` fills what comes next of one plane of a parameter after the
-  /// other, in call order; it must not look at this trainer. After a throw, see step().
+  /// Replaces the state, for example by that of a checkpoint. `read` must fill `into` with the next
+  /// bytes of the plane. It is called for each parameter in call order, plane after plane, and it
+  /// must not use this trainer.
   using ReadPlane = std::function<void(ParameterId, size_t plane, std::span<std::byte> into)>;
   void restore(const OptimizerCounters& counters, const ReadPlane& read);
 

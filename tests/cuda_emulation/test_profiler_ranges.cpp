@@ -46,7 +46,7 @@ std::string name_of_range(const Op& op, const Trace& trace) {
     case OpKind::Norm:
       return "norm of all gradients";
     case OpKind::Move:
-      return (op.from == Tier::None   ? "place "
+      return (op.from == Tier::None   ? "allocate "
               : op.to == Tier::Device ? "load "
                                       : "store ") +
              chunk;

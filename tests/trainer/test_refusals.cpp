@@ -279,7 +279,7 @@ TEST_F(BrokenContract, FewerCallsThanTheTrace) {
   UnsteadyModel model(model_);
   make(model);
   model.times = 0;
-  expect_logic_error(data_.micro_batches(), "fewer moments");
+  expect_logic_error(data_.micro_batches(), "fewer calls");
 }
 
 TEST_F(BrokenContract, MoreCallsThanTheTrace) {
