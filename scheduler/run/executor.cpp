@@ -114,7 +114,7 @@ void Executor::begin_call(std::string_view name, Phase phase, std::span<const Pa
   EBB_CHECK(call_ < trace_->calls.size(), "the step has more moments than its trace");
   const Call& expected = trace_->calls[call_];
   EBB_CHECK(expected.name == name && expected.phase == phase && expected.num_uses == uses.size(),
-            fmt::format("moment {} is {} {}, its trace says {} {}", call_, name_of(phase), name,
+            fmt::format("call {} is {} {}, its trace says {} {}", call_, name_of(phase), name,
                         name_of(expected.phase), expected.name));
   const Op& run = plan_->ops[cursor_];
   EBB_CHECK(run.kind == OpKind::Call && run.call == call_, "the plan has lost a moment");
@@ -329,7 +329,7 @@ void Executor::read_times() {
 }
 
 ExecutorStats Executor::finish() {
-  EBB_CHECK(call_ == trace_->calls.size(), "the step has fewer moments than its trace");
+  EBB_CHECK(call_ == trace_->calls.size(), "the step has fewer calls than its trace");
   wait_mapped(static_cast<uint32_t>(plan_->ops.size()));
   for (auto& s : streams_) s->synchronize();
   EBB_CHECK(table_.num_present() == plan_->resident_at_end.size(),

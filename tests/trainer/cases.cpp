@@ -78,7 +78,8 @@ TrainerOptions TrainingCase::options() const {
 
 std::string to_string(const TrainingCase& run) {
   static constexpr std::string_view kMemory[] = {"resident", "between", "smallest"};
-  static constexpr std::string_view kBetween[] = {"", ", weights resident", ", updated on the device"};
+  static constexpr std::string_view kBetween[] = {"", ", weights resident",
+                                                  ", updated on the device"};
   return fmt::format(
       "{} {} accumulate {}: {}, {} pieces a chunk, recompute {}{}, {} threads, updates {}, {}, "
       "activations {}{}{}",

@@ -97,8 +97,8 @@ constexpr int64_t kLength = 32;
 
 Preparation prepare_case(const Model& model, const TrainingCase& run);
 std::unique_ptr<Device> create_case_device(const Preparation& prepared, const TrainingCase& run);
-/// Trains the model of the case on a device that poisons memory. `before_step` is called before each
-/// step and may change the trainer.
+/// Trains the model of the case on a device that poisons memory. `before_step` is called before
+/// each step and may change the trainer.
 Result train(const TrainingCase& run);
 Result train(const Model& model, const Preparation& prepared, const TrainingCase& run,
              const std::function<void(Trainer&, uint32_t step)>& before_step = {});

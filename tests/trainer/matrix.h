@@ -13,8 +13,8 @@
 
 namespace ebb::test {
 
-/// The index of the value of each setting: dtype, clip, accumulation, memory, chunk size, recompute,
-/// threads, update order, micro-batch order, activations, what stays between steps.
+/// The index of the value of each setting: dtype, clip, accumulation, memory, chunk size,
+/// recompute, threads, update order, micro-batch order, activations, what stays between steps.
 using Choice = std::array<int, 11>;
 inline constexpr Choice kNumValues = {2, 2, 3, 3, 3, 4, 3, 3, 2, 2, 3};
 

@@ -1,4 +1,5 @@
-// Helpers of the tests that train on a GPU, or on the emulated GPU if the program is linked with it.
+// Helpers of the tests that train on a GPU, or on the emulated GPU if the program is linked with
+// it.
 //
 // Without a GPU these tests are reported as skipped. With EBB_REQUIRE_CUDA=1 they fail instead.
 #pragma once

@@ -12,8 +12,8 @@
 
 namespace ebb::test {
 
-/// Forwards all calls to another model. forward() first sleeps for pause_ms, so that the copy thread
-/// runs ahead and the race happens every time.
+/// Forwards all calls to another model. forward() first sleeps for pause_ms, so that the copy
+/// thread runs ahead and the race happens every time.
 class LateModel : public Model {
  public:
   explicit LateModel(const Model& model) : model_(model) {}

@@ -78,7 +78,8 @@ class Choosing : public testing::TestWithParam<Situation> {
   }
   Preparation chosen() const { return prepare(model_, options(), budgets(), GetParam().machine); }
 
-  /// Returns the predicted seconds of a step for each setting; infinite if the setting does not fit.
+  /// Returns the predicted seconds of a step for each setting; infinite if the setting does not
+  /// fit.
   std::vector<double> by_hand(const Preparation& p) const {
     std::vector<double> seconds;
     for (const Candidate& c : p.candidates) {
@@ -182,9 +183,9 @@ class ChooseTest : public testing::Test {
 
 double seconds(const Preparation& p) { return p.candidates[p.chosen].seconds; }
 
-// The link cannot store all activations of the forward while the kernels run. The planner recomputes
-// some layers of each group of consecutive layers, so that no kernel waits for a store. Recomputing
-// only the first layers is slower, because the stores of the other layers then wait.
+// The link cannot store all activations of the forward while the kernels run. The planner
+// recomputes some layers of each group of consecutive layers, so that no kernel waits for a store.
+// Recomputing only the first layers is slower, because the stores of the other layers then wait.
 TEST(Choose, SpreadsRecomputedLayersWhenTheLinkIsTooSlow) {
   Gpt2Config config = small_gpt();
   config.num_layers = 12;
@@ -250,7 +251,8 @@ class ChooseRecomputed : public testing::Test {
                           .gradient_accumulation = 8};
 };
 
-// The time is not monotonic in the number of recomputed layers, so the planner must try each number.
+// The time is not monotonic in the number of recomputed layers, so the planner must try each
+// number.
 TEST_F(ChooseRecomputed, ConsidersEveryNumberOfLayers) {
   for (const size_t gib : {4, 6, 8}) {
     const double chosen_s = seconds(choose_with(open_, gib * kGiB));

@@ -13,7 +13,8 @@ namespace {
 
 constexpr double kCompute_s = 0.01;  // compute time of one step
 constexpr double kLink = 1e9;
-constexpr double kLearningRate = 1e-2;  // large enough for the weight decay alone to change every weight
+constexpr double kLearningRate =
+    1e-2;  // large enough for the weight decay alone to change every weight
 
 class EmulatedStep : public testing::TestWithParam<TrainingCase> {
  protected:
@@ -37,8 +38,8 @@ class EmulatedStep : public testing::TestWithParam<TrainingCase> {
   std::vector<float> embedding() const {
     return trainer_.read_parameter(model_.parameters()[0].name);
   }
-  /// Returns how many master weights of the embedding (which decays) a step changes, or -1 if one is
-  /// not finite.
+  /// Returns how many master weights of the embedding (which decays) a step changes, or -1 if one
+  /// is not finite.
   int64_t num_updated(double learning_rate) {
     const std::vector<float> before = embedding();
     step(learning_rate);

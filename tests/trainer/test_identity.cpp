@@ -56,8 +56,8 @@ TEST(Identity, Fp16) {
   EXPECT_EQ(check.num_runs(), 12u);
 }
 
-/// The dropout mask depends only on the step, the sample and the position, so a recomputed layer has
-/// the same mask.
+/// The dropout mask depends only on the step, the sample and the position, so a recomputed layer
+/// has the same mask.
 TEST(Identity, Dropout) {
   IdentityCheck check;
   check_few_schedules(check, {.accumulation = 2, .evaluation_batches = 1, .dropout = 0.2f});

@@ -1,5 +1,5 @@
-// Inference gives the same bits as the evaluation of a trainer, for every budget. It stores only the
-// weights in host memory.
+// Inference gives the same bits as the evaluation of a trainer, for every budget. It stores only
+// the weights in host memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -168,8 +168,8 @@ TEST(InferenceTest, StoresOnlyWeightsInHostMemory) {
   const Running run(DType::BF16);
   const size_t weights = run.prepared.layout->num_space_elements() * 2;
   EXPECT_EQ(run.prepared.ledger.bytes("weight", Tier::Host), weights);
-  const size_t beside = run.prepared.input_bytes + run.prepared.result_bytes + sizeof(double);
-  EXPECT_EQ(run.prepared.ledger.total(Tier::Host), weights + beside);
+  const size_t others = run.prepared.input_bytes + run.prepared.result_bytes + sizeof(double);
+  EXPECT_EQ(run.prepared.ledger.total(Tier::Host), weights + others);
   EXPECT_EQ(run.device->used_bytes(), run.prepared.ledger.total(Tier::Device));
 }
 

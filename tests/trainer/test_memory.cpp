@@ -36,7 +36,8 @@ class RecordingDevice : public Device {
   const std::map<std::string, size_t>& host_bytes() const { return host_bytes_; }
 
  private:
-  void free(MemoryKind, std::byte*, size_t) noexcept override {}  // the inner device frees its buffers
+  void free(MemoryKind, std::byte*, size_t) noexcept override {
+  }  // the inner device frees its buffers
 
   Device& device_;
   std::map<std::string, size_t> host_bytes_;

@@ -42,8 +42,8 @@ TEST_F(MicroBatchTraffic, VerticalOrderLoadsWeightsOncePerPass) {
   for (uint32_t c = 0; c < loads.size(); ++c) EXPECT_LE(loads[c], c < tied.last ? 3 : 2) << c;
 }
 
-/// Without recomputation, a micro-batch also yields within a layer. The weights of the layer need not
-/// all be on the device at once.
+/// Without recomputation, a micro-batch also yields within a layer. The weights of the layer need
+/// not all be on the device at once.
 TEST_F(MicroBatchTraffic, VerticalOrderLoadsWeightsOnceIfALayerDoesNotFit) {
   TrainerOptions kept = options(MicroBatchOrder::Vertical);
   kept.recompute = Recompute::None;

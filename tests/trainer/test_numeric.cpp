@@ -92,9 +92,9 @@ TEST(Numeric, AGoodStepResetsTheCountOfBadSteps) {
   EXPECT_EQ(gpt.trainer->num_updates(), 3);
 }
 
-/// Only the gradient of the second layer's weight overflows. The inputs of that layer are 2e38 and its
-/// weights are 0, so the logits and the gradient of its input stay finite. The sum over the rows does
-/// not: num_targets is 1, so the gradients are not divided by the number of rows.
+/// Only the gradient of the second layer's weight overflows. The inputs of that layer are 2e38 and
+/// its weights are 0, so the logits and the gradient of its input stay finite. The sum over the
+/// rows does not: num_targets is 1, so the gradients are not divided by the number of rows.
 struct OverflowingMlp {
   static constexpr int64_t kRows = 8, kFeatures = 4, kHidden = 4, kClasses = 4;
 

@@ -1,5 +1,5 @@
-// A trainer and an inference on the emulated GPU with a small limit of pinned memory (--pinned). All
-// pinned memory is in the ledger. The home gets what the other buffers leave.
+// A trainer and an inference on the emulated GPU with a small limit of pinned memory (--pinned).
+// All pinned memory is in the ledger. The home gets what the other buffers leave.
 #include <gtest/gtest.h>
 
 #include "chunk/home.h"
