@@ -28,7 +28,7 @@ TEST(LearningRate, DecaysByItsShape) {
   EXPECT_DOUBLE_EQ(with(ScheduleShape::Cosine).at(6), 0.2 + 0.8 * (1 + std::sqrt(0.5)) / 2);
   EXPECT_DOUBLE_EQ(with(ScheduleShape::Cosine).at(8), 0.6);
   EXPECT_GT(with(ScheduleShape::Cosine).at(11),
-            0.2);  // the minimum would be the step after the last
+            0.2);  // the minimum is reached one step after the last
 }
 
 TEST(LearningRate, WorksWithoutWarmUpAndWithOnlyWarmUp) {
