@@ -1,4 +1,4 @@
-// How near is AdamW on the CPU to what memory allows?
+// How close is AdamW on the CPU to the limit of memory bandwidth?
 //
 //   bench_adam [parameters in Mi = 64] [threads = one per core] [flags of Google Benchmark]
 //
@@ -33,7 +33,7 @@ namespace ebb::bench {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Combines a plane with another, or with a constant: done twice, it leaves every bit as it was.
+// Combines a plane with another plane or with a constant. Applied twice, it restores every bit.
 template <class T>
 HWY_INLINE void touch(T* plane, const T* other, int64_t first, int64_t count) {
   const hn::ScalableTag<T> d;
@@ -134,7 +134,7 @@ void update_plainly(Element& e, float gradient, const AdamWCoefficients& c) {
   e.master = e.master - (c.decay_rate * e.master + c.step_size * (e.momentum / denominator));
 }
 
-/// Planes that are updated again and again.
+/// Planes that are updated repeatedly.
 class AdamW {
  public:
   AdamW(DType gradient, int64_t n, int num_threads)

@@ -1,4 +1,4 @@
-// Is what the planner chooses the fastest, and does a step take as long as it says?
+// Is the planner's choice the fastest setting, and are predicted step times right?
 //
 //   bench_choose [--large | --small | --case I] [--rounds 9]
 //
@@ -7,11 +7,11 @@
 //
 // Small models train here, on the host backend, with emulated links, and some of them with emulated
 // compute. The machine's rates are measured before each case, and predictions follow from them
-// alone. A round is a step of every setting. Printed are medians of the rounds: predicted against
-// measured, and how many times as long the choice took as the best setting in the same round. A
+// alone. A round is a step of every setting. The program prints medians of the rounds: predicted
+// and measured times, and the time of the choice relative to the best setting in the same round. A
 // prediction may be wrong by 10 % for emulated compute, and by 25 % for real compute of models
-// below 100 M parameters (15 % above); a line says where that is exceeded. Settings for which
-// memory does not suffice beside faster ones are left out.
+// below 100 M parameters (15 % above); a line reports a larger error. All measured settings are in
+// memory at the same time; slower settings that do not fit are left out.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -42,7 +42,7 @@ std::string short_name(const Candidate& c) {
 
 // ---- Large models, simulated
 
-/// How a fixed setting fares against the choice over all cases.
+/// Compares a fixed setting with the choice over all cases.
 struct Fixed {
   int num_fits = 0;
   double log_ratios = 0;
@@ -107,11 +107,11 @@ bool run_all_large() {
 
 // ---- Small models, measured
 
-/// A setting that is predicted to be so much slower than the choice is not measured.
+/// Settings whose predicted time is larger than this multiple of the choice's are not measured.
 constexpr double kHopeless = 1.2;
 constexpr size_t kChunkBytes = size_t{2} << 20;
 
-/// A setting with a trainer of its own.
+/// A setting with its own trainer.
 class Setting {
  public:
   Setting(const Model& model, Preparation prepared, const DeviceOptions& device)
@@ -130,8 +130,8 @@ class Setting {
 };
 using Settings = std::vector<std::unique_ptr<Setting>>;
 
-/// Of the candidates, in their order: the choice, and of those that are not hopeless as many as
-/// memory holds side by side, the faster ones.
+/// The candidates to measure, in their order: the choice, and the fastest other candidates below
+/// the limit that fit in memory together.
 std::vector<size_t> settings_to_measure(const Preparation& p) {
   const auto seconds = [&](size_t i) { return i == p.chosen ? 0 : p.candidates[i].seconds; };
   std::vector<size_t> settings;
@@ -153,9 +153,9 @@ std::vector<size_t> settings_to_measure(const Preparation& p) {
 }
 
 struct Verdict {
-  double error = 0;        ///< of the choice's prediction
-  double worst_error = 0;  ///< of any setting's
-  double ratio = 1;        ///< measured: choice against the best
+  double error = 0;        ///< of the prediction for the choice
+  double worst_error = 0;  ///< the largest of all settings
+  double ratio = 1;        ///< measured: choice / best
   Tolerance tolerance = {};
 };
 
@@ -194,7 +194,7 @@ class Small {
     budgets_.device_memory = device_.memory_bytes =
         least + static_cast<size_t>(case_.memory * more);
     if (case_.link > 0) {
-      // Rates are whole MB/s, so that a machine that is a little faster asks the same question.
+      // Rates are rounded to MB/s, so that a slightly faster machine gets the same case.
       const double bytes = static_cast<double>(all.layout->space_bytes(Space::Weights));
       const double kernels_s = all.flops / machine_.flops_per_s;
       const double rate = std::max(1.0, std::round(bytes / (case_.link * kernels_s) / 1e6)) * 1e6;
@@ -210,8 +210,7 @@ class Small {
       const Candidate& candidate = chosen.candidates[i];
       const bool is_choice = i == chosen.chosen;
       if (is_choice) choice_ = settings_.size();
-      TrainerOptions requested =
-          options;  // recomputes every layer or none, where the choice may mix
+      TrainerOptions requested = options;  // recomputes all layers or none; the choice may mix
       requested.micro_batch_order = candidate.order;
       requested.recompute = candidate.recompute;
       requested.activations = candidate.activations;
@@ -221,7 +220,8 @@ class Small {
     }
   }
 
-  /// Each round begins with another setting: the first after the meter takes a little longer.
+  /// Each round begins with another setting, because the first step after the measurement of rates
+  /// is a little slower.
   Round run_round() {
     Round seconds(settings_.size());
     for (size_t i = 0; i < settings_.size(); ++i) {
@@ -232,7 +232,7 @@ class Small {
     return seconds;
   }
 
-  /// How many times as long the choice took as setting `i` in the same round.
+  /// The time of the choice / the time of setting `i`, in the same round.
   double ratio(const Rounds<Round>& rounds, size_t i) const {
     return rounds.median_of([&](const Round& r) { return r[choice_] / r[i]; });
   }
@@ -284,7 +284,7 @@ class Small {
   Machine machine_;
   Budgets budgets_;
   Settings settings_;
-  size_t choice_ = 0;  // of the settings
+  size_t choice_ = 0;  // index of the choice among the settings
   size_t first_ = 0;   // setting of the next round
 };
 

@@ -2,11 +2,12 @@
 //
 //   bench_copy [chunks each way = 12] [flags of Google Benchmark]
 //
-// Copies between chunks that lie in no cache, with 1 and with 2 threads: as the host device copies
-// (a thread for each direction of its link), libc's memcpy, and the conversions between fp32 and 16
-// bits that move as much. The roof is a triad with streaming stores: it reads two arrays and writes
-// a third without reading it, on the same chunks. Bound and achieved are bytes read and written a
-// second, the time is that of a pass over all chunks. After each run all chunks are verified.
+// Copies between chunks that are not in a cache, with 1 and with 2 threads: the copy of the host
+// device (one thread for each direction of its link), libc's memcpy, and the conversions between
+// fp32 and 16 bits that move the same number of bytes. The roof is a triad with streaming stores:
+// it reads two arrays and writes a third without reading it, on the same chunks. Bound and achieved
+// are bytes read and written a second, the time is that of a pass over all chunks. After each run
+// all chunks are verified.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -75,7 +76,7 @@ class Chunks {
   HugePages memory_;
 };
 
-/// A way to make one chunk of another.
+/// A function that copies or converts one chunk to another.
 struct Way {
   const char* name;
   void (*run)(const Chunks& to, const Chunks& from, size_t i);
@@ -86,7 +87,7 @@ bool is_copy(const Chunks& to, const Chunks& from, size_t i) {
   return std::memcmp(to[i], from[i], kChunkBytes) == 0;
 }
 
-// A chunk of masters against half a chunk each of weights and low halves.
+// A chunk of masters corresponds to half a chunk of weights and half a chunk of low halves.
 constexpr size_t kMasters = kChunkBytes / sizeof(float);
 
 void split(const Chunks& to, const Chunks& from, size_t i) {

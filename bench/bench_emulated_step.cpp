@@ -1,28 +1,28 @@
-// What do overlapped updates and the order of micro-batches gain where link, compute and cores are
-// about equally busy, as with a GPU? And what does the executor take?
+// How much do overlapped updates and vertical order gain if link, compute and cores are about
+// equally busy, as with a GPU? How much processor time does the executor need?
 //
 //   bench_emulated_step [--size 0.1B|0.35B|1B] [--rounds 5] [--threads N] [--share 25]
 //                       [--balance 0.87] [--chunk-mib N] [--vocabulary 256] [--resident N]
 //                       [--device-updates N] [--simulate] [--no-horizontal]
 //
 // Kernels sleep for their predicted time; copies, over an emulated link, and the CPU Adam are real.
-// Rows of a table: the update overlapped or waited for, micro-batches vertical or horizontal,
-// without clipping and with it; a round is one step. Before each row is measured how fast the cores
-// run Adam, and copy. The rates of link and kernels are then chosen so that the link's larger
-// direction and compute each take --balance of the time of the cores' work (Adam and the copies'
-// own) in a step of the first row's plan. Medians of the rounds stand beside the bound (with
-// clipping that of the step's two phases) and the prediction, both by what the cores could do in
-// these rounds; `parts` is the longest of compute, link and cores over the shortest.
+// The rows of the table: the update is overlapped or waited for, micro-batches are vertical or
+// horizontal, without and with clipping. A round is one step. Before each row, the program measures
+// how fast the cores run Adam and copy. It then chooses the rates of link and kernels so that the
+// larger direction of the link and compute each need --balance of the time of the cores' work (Adam
+// and copies) in a step of the first row's plan. Each row has the medians of the rounds, the bound
+// (with clipping, that of the step's two phases) and the prediction; both use the rates of the
+// cores in these rounds. `parts` is the longest of compute, link and cores divided by the shortest.
 //
 // Then the executor's own cost (executor_cost.h), in processor time of a thread for each operation
 // of the first row's plan: at most 5 us on the program thread and 5 us on the copy thread. It is
 // measured on the device of the steps, where it includes submitting to the streams, and waking and
 // being woken by their threads; and on the simulated device, whose streams do nothing.
 //
-// --share: percent of what weights and gradients would take that the device holds. --simulate: the
-// plans only. --no-horizontal: half of the table. --resident, --device-updates: chunks of weights
-// that stay on the device from step to step, and those that it updates; otherwise the planner
-// chooses. Rows for which memory does not suffice are left out.
+// --share: the device memory for weights and gradients, in percent of their size. --simulate: plans
+// only. --no-horizontal: half of the table. --resident, --device-updates: the number of resident
+// chunks, and of chunks with a device update; otherwise the planner chooses. Rows that do not fit
+// in memory are left out.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
@@ -63,7 +63,7 @@ constexpr Size kSizes[] = {
 struct Arguments {
   std::string size = kSizes[0].name;
   int64_t vocabulary = 256;
-  size_t chunk_mib = 0;  // 0: as the size has it
+  size_t chunk_mib = 0;  // 0: the default of the size
   size_t rounds = 5;
   int threads = num_usable_cores();
   int share = 25;
@@ -104,7 +104,8 @@ TrainerOptions options_of(const Row& row, const Arguments& a) {
           .max_grad_norm = row.clipped ? 1.0f : 0.0f};
 }
 
-/// The budget of every row: what the first row's activations take, and a share of the rest.
+/// The budget of every row: the activations of the first row, and --share of the weights and
+/// gradients.
 size_t device_budget(const Gpt2& model, const Arguments& a) {
   const Preparation all = prepare(model, options_of(kFirstRow, a), {.num_threads = a.threads});
   const size_t chunk = all.layout->chunk_bytes();
@@ -122,7 +123,7 @@ Machine balanced_machine(const Preparation& p, const CoreRates& cores, double ba
                   .emulate_compute = true,
                   .copy_bytes_per_s = cores.copy_bytes_per_s};
   const Bound bound = lower_bound(p.trace, *p.layout, p.plan, machine, false);
-  const double seconds = balance * bound.seconds;  // nothing but the cores has a rate yet
+  const double seconds = balance * bound.seconds;  // only the cores have a rate yet
   const double larger = static_cast<double>(std::max(p.plan.loaded_bytes, p.plan.stored_bytes));
   machine.load_bytes_per_s = machine.store_bytes_per_s = larger / seconds;
   machine.flops_per_s = p.flops / seconds;
@@ -136,18 +137,18 @@ const char* name_of_row(const Row& row) {
   return vertical ? "wait, vertical" : "wait, horizontal";
 }
 
-/// Balanced for the plan of the first row that these rates lead to.
+/// A machine whose rates are balanced for the plan of the first row that follows from these rates.
 Machine machine_for(const Gpt2& model, const Arguments& a, size_t budget, const CoreRates& cores) {
   const Budgets budgets{.device_memory = budget, .num_threads = a.threads};
   Machine machine;
-  for (int i = 0; i < 4; ++i) {  // other rates, another plan
+  for (int i = 0; i < 4; ++i) {  // other rates lead to another plan
     machine = balanced_machine(prepare(model, options_of(kFirstRow, a), budgets, machine), cores,
                                a.balance);
   }
   return machine;
 }
 
-/// The longest of compute, link and the cores' work against the shortest.
+/// The longest of compute, link and the cores' work divided by the shortest.
 double spread_of_parts(const Bound& bound, const Plan& plan, const Machine& machine) {
   const double copied = static_cast<double>(plan.loaded_bytes + plan.stored_bytes);
   const auto [least, most] = std::minmax({bound.compute_s, std::max(bound.load_s, bound.store_s),
@@ -193,7 +194,7 @@ void print_measured(const Row& row, const Preparation& p, const Machine& machine
       tolerance.text(predicted_s / step_s - 1), rounds.text());
 }
 
-/// "needs 17.2 GiB, there are 15.1 GiB", or nothing where memory suffices.
+/// "needs 17.2 GiB, there are 15.1 GiB", or nullopt if the memory is sufficient.
 std::optional<std::string> missing_memory(const Preparation& p) {
   const size_t needed = p.ledger.total(Tier::Host) + p.ledger.total(Tier::Device);
   const size_t available = read_memory_limits().usable_bytes();

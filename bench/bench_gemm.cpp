@@ -86,7 +86,7 @@ class Linear {
     eigen_product(floats(*p.to), floats(*p.a), p.a_transposed, floats(*p.b), p.b_transposed, p.m,
                   p.n, p.k);
   }
-  /// Throws NumericError where an element of the sample is wrong.
+  /// Throws NumericError if an element of the sample is wrong.
   void check(ForwardSpec pass) const {
     const Product p = product(pass);
     const double tolerance = 2e-6 * std::sqrt(static_cast<double>(p.k)) * 4;
@@ -131,7 +131,7 @@ void measure_eigen(benchmark::State& state, ForwardSpec pass, const Linear& line
   measure_against_roof(state, single.peak(Arithmetic::Fp32), {flops, run});
 }
 
-/// Eigen is compiled for these here.
+/// Does this processor have the instructions for which Eigen's product is compiled?
 bool has_eigen() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"); }
 
 void register_products(DType dtype, Arithmetic arithmetic, int num_threads) {

@@ -1,4 +1,5 @@
-// The peer, compiled for AVX-512 in a file of its own: call it only where the machine has it.
+// Eigen's product is compiled for AVX-512 in this separate file, so that other code runs on any
+// machine.
 #include "bench/bench_gemm_eigen.h"
 
 #include <Eigen/Core>

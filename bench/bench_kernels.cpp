@@ -1,4 +1,5 @@
-// How close are attention, norms, GELU, sums, embedding and loss to what limits them?
+// How close are attention, norms, GELU, sums, embedding and loss to the limit of the processor or
+// of memory?
 //
 //   bench_kernels [threads = one per core] [flags of Google Benchmark]
 //
@@ -29,7 +30,7 @@ namespace ebb::bench {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// to = the bits of up to three sources combined, over whole cache lines.
+/// to = the combined bits of up to three sources, in whole cache lines.
 void combine(uint32_t* to, const uint32_t* const* from, int64_t sources, int64_t begin,
              int64_t end) {
   const hn::CappedTag<uint32_t, 16> d;
@@ -79,8 +80,8 @@ void measure(benchmark::State& state, const KernelCase& kernel, HostKernels& ker
   measure_against_roof(state, roof, {amount, kernel.run});
 }
 
-/// Registers the kernels of a class of kernel_cases.h. It is made, with these arguments, when one
-/// of them is measured.
+/// Registers the kernels of a class of kernel_cases.h. The class is constructed with these
+/// arguments when one of the kernels is measured.
 template <class Cases, class... Sizes>
 void register_cases(const std::shared_ptr<HostKernels>& kernels, const std::string& size,
                     Sizes... sizes) {

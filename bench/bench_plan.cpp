@@ -1,5 +1,5 @@
-// How long does planning take, and how near to its bound is the step that is planned for a model
-// far beyond the machine?
+// How long does planning take, and how close to its bound is the planned step of a model that is
+// much larger than the device?
 //
 //   bench_plan [flags of Google Benchmark]
 //
@@ -7,7 +7,7 @@
 //                      plan, so it writes the same operations without finding them. Bound and
 //                      achieved are operations a second.
 // plan GPT-3 175B      A step of 16,384 tokens, recomputed by layer, on one GPU of 80 GiB, with and
-//                      without clipping, with updates waited for or beside the next step's forward.
+//                      without clipping, with updates waited for or deferred to the next step.
 //                      The time is that of planning; bound and achieved are seconds of the planned
 //                      step, by lower_bound() and by simulation, and share is bound / achieved.
 // choose GPT-3 175B    The choice between all settings for a step of 65,536 tokens. The roof plans
@@ -36,7 +36,7 @@ constexpr Machine kH200{.flops_per_s = 720e12,
                         .store_bytes_per_s = 53e9,
                         .update_bytes_per_s = 240e9};
 
-/// Throws LogicError where the plan is wrong.
+/// Throws LogicError if the plan is wrong.
 void check(const Plan& plan, const Trace& trace, const Layout& layout, const PlanOptions& options) {
   const std::vector<std::string> problems = validate(plan, trace, layout, options);
   if (!problems.empty()) throw LogicError("the plan is not valid: " + problems.front());

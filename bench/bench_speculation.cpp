@@ -1,5 +1,5 @@
-// What does a step gain if updates do not wait for the norm, and lose where clipping makes them
-// wrong?
+// How much time does a step gain if updates do not wait for the norm, and how much does it lose if
+// clipping makes them wrong?
 //
 //   bench_speculation [--clipped] [--rounds 60] [--update 1.8] [--threads N] [--chunks N]
 //                     [--layers 32] [--channels 1024] [--chunk-mib 8]
@@ -9,10 +9,10 @@
 // as the forward, and loads half of it; how long the update took in the steps of `overlap` is
 // printed. A round is a step with overlapped updates and one with speculative updates.
 //
-// Without --clipped clipping never bites, and the two are printed beside the bound of a step
-// without clipping. With it every step is clipped by the gradient that is stored last, so that all
-// speculative updates are wrong; then the mean steps of all rounds are to be compared. --chunks:
-// how many chunks are updated speculatively; otherwise the planner chooses.
+// Without --clipped, clipping changes no gradient, and the program prints both times and the bound
+// of a step without clipping. With --clipped, the gradient that is stored last clips every step, so
+// that all speculative updates are wrong; then compare the mean steps of all rounds. --chunks: the
+// number of chunks with speculative updates; otherwise the planner chooses.
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
@@ -43,9 +43,8 @@ struct Arguments {
   size_t chunk_mib = 8;
 };
 
-/// A device whose gradients have a norm. No kernel of an emulated step writes partial norms, so
-/// they keep the values that they have at first. The first piece is one of the chunk whose gradient
-/// is stored last.
+/// A device that sets the partial norms. No kernel of an emulated step writes them, so they keep
+/// their first values. The first piece belongs to the chunk whose gradient is stored last.
 class LateNorm : public ForwardingDevice {
  public:
   LateNorm(std::unique_ptr<Device> device, double norm)
@@ -150,7 +149,8 @@ int run(const Arguments& a) {
     return Round{overlap.trainer.step(data.batches(), 3e-4),
                  speculate.trainer.step(data.batches(), 3e-4)};
   };
-  // Where every step is clipped the first ones count: there the most updates are speculative.
+  // If every step is clipped, the first steps count, because they have the most speculative
+  // updates.
   for (int i = 0; i < (a.clipped ? 0 : kWarmUps); ++i) run_round();
   const Rounds<Round> rounds(meter, a.rounds, run_round);
   const CoreRates beside = rounds.rates();

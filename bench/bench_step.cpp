@@ -1,15 +1,15 @@
-// What does it cost to train with a quarter of the device memory?
+// How much slower is training with a quarter of the device memory?
 //
 //   bench_step [--preset gpt2-bytes] [--rounds 5] [--threads N] [--chunk-mib 8] [--accumulate 4]
 //              [--link] [--no-clip]
 //
-// Two trainers in one process: everything is resident for one; the budget of the other holds the
-// same activations and 25 % of what the first uses for weights and gradients. A round is a step of
-// each. Losses and norms must be equal to the bit after each step, and the states at the end.
-// Printed are medians of the rounds: step times, their ratio, stall, the lower bound and the share
-// of it that was reached, and the step that was predicted from the machine's measured rates.
-// --link: an emulated link, the fastest on which the larger direction takes half of compute's time,
-// or more, in the plan that is chosen there.
+// One process has two trainers. In the first, everything is resident. The budget of the second has
+// memory for the same activations and 25 % of the first trainer's memory for weights and gradients.
+// A round is a step of each. Losses and norms must be equal to the bit after each step, and the
+// states at the end. The program prints medians of the rounds: step times, their ratio, stall, the
+// lower bound and the share of the bound, and the step time predicted from the machine's measured
+// rates. --link: an emulated link, the fastest on which the larger direction takes half of
+// compute's time, or more, in the plan that is chosen there.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
@@ -105,12 +105,13 @@ Round run_round(Setup& resident, Setup& budget, const RandomBatches& data) {
   return {a, b};
 }
 
-/// What the machine could do in these rounds, as the resident steps show.
+/// The machine's rates in these rounds, computed from the resident steps.
 Machine machine_found(const Rounds<Round>& rounds, const Preparation& all, double link) {
   const auto median_of = [&](double StepResult::*member) {
     return rounds.median_of([&](const Round& r) { return r.resident.*member; });
   };
-  // What ran at once on the same cores took, alone, half of that time each.
+  // Two kinds of work that overlapped on the same cores would each need half of the overlap time
+  // alone.
   const double shared_s = median_of(&StepResult::overlap_s) / 2;
   const double compute_s = median_of(&StepResult::compute_s) - shared_s;
   const double update_s = std::max(median_of(&StepResult::update_s) - shared_s, 1e-9);

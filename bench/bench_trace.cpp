@@ -1,4 +1,4 @@
-// What does it cost to watch a step: the sums of where its time went, which are made after every
+// How long does it take to report a step: the sums of its times, which are computed after every
 // step, and the trace (--trace)?
 //
 //   bench_trace [flags of Google Benchmark]
@@ -73,7 +73,7 @@ struct TemporaryFile {
   const std::filesystem::path path;
 };
 
-/// After the loop of a benchmark.
+/// Called after the loop of a benchmark.
 void set_percent_of_step(benchmark::State& state, const PlannedStep& step, double amount) {
   const double seconds = amount / state.counters["achieved"];
   state.counters["percent_of_step"] = 100 * seconds / step.simulated.seconds;
@@ -139,7 +139,7 @@ void measure_trace(benchmark::State& state, const PlannedStep& step) {
     set_percent_of_step(state, step, bytes);
     state.counters["bytes"] = bytes;
   }
-  size_t num_events = 1;  // of a step: one for itself
+  size_t num_events = 1;  // one event for the step itself
   for (const Op& op : p.plan.ops) num_events += !takes_no_time(op);
   if (count_lines_with(file.path, R"("ph":"X")") != num_steps * num_events) {
     fail(state, "the trace does not have every operation");

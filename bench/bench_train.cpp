@@ -1,4 +1,4 @@
-// How much of the processor's peak reaches a training step?
+// Which share of the processor's peak does a training step reach?
 //
 //   bench_train [--rounds 5] [--threads N]
 //
@@ -33,7 +33,7 @@ struct Arguments {
   int threads = num_usable_cores();
 };
 
-/// A model with a trainer of its own that makes one step after the other.
+/// A model and its trainer, which runs one step after the other.
 class Training {
  public:
   Training(const Gpt2& model, DType dtype, Arithmetic arithmetic, int num_threads)
@@ -44,7 +44,7 @@ class Training {
                                .arithmetic = arithmetic})),
         trainer_(model, *device_, prepared_) {}
 
-  /// Seconds of some steps, a few where they are short: the mean.
+  /// The mean time of a step in seconds, over several steps if they are short.
   double step() {
     const double start_s = steady_now_s();
     int num_steps = 0;

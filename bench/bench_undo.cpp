@@ -1,13 +1,14 @@
-// What does it cost to be able to take an update back?
+// How much slower is an update that can be rolled back?
 //
 //   bench_undo [parameters in Mi = 16] [threads = one per core] [flags of Google Benchmark]
 //
-// An update with an undo log, taking it back, and taking it back and making it again with another
-// gradient scale in one pass. The roof is the update without a log, on planes of its own. Bound and
-// achieved are parameters a second; 1 / share is how many times as long it takes. The state is that
-// of twelve steps from normal weights with gradients over six binary decades. Every update is
-// undone before the next run, so each run sees the same values. Afterwards a hash over the state
-// must be the one before, and an update that is made again must have the bits of the other update.
+// The benchmarks are an update with an undo log, its rollback, and one pass that rolls it back and
+// updates again with another gradient scale. The roof is the update without a log, on separate
+// planes. Bound and achieved are parameters a second; 1 / share is the time relative to the roof.
+// The state is that of twelve steps from normal weights with gradients over six binary decades.
+// Every update is undone before the next run, so each run sees the same values. Afterwards a hash
+// over the state must be the one before, and an update that is made again must have the bits of the
+// other update.
 #include <bit>
 #include <string>
 #include <vector>
@@ -25,15 +26,15 @@ namespace {
 constexpr int64_t kPiece = 65536;
 constexpr int64_t kStepsBefore = 12;
 
-/// Of either sign, magnitudes 2^-16 to 2^-10.
+/// Gradients of both signs, with magnitudes from 2^-16 to 2^-10.
 float gradient_at(int64_t i, int64_t t) {
   const uint32_t random = scramble(i * 64 + t);
   const uint32_t exponent = 111 + (random >> 8 & 0xff) % 6;
   return BF16(std::bit_cast<float>((random & 0x807f0000u) | exponent << 23));
 }
 
-/// About normal, of standard deviation 0.02, as the weights of a GPT are. The corrections of those
-/// near 0 do not fit into their bits.
+/// Approximately normal with standard deviation 0.02, like the weights of a GPT. The corrections of
+/// those near 0 do not fit into their bits.
 float master_at(int64_t i) {
   const uint32_t a = scramble(2 * ~i), b = scramble(2 * ~i + 1);
   // Mean 131070, standard deviation 37837.
@@ -124,7 +125,7 @@ class Undo {
                   logged_.weight + static_cast<size_t>(i) * piece);
     });
   }
-  /// Throws where an update that is made again is not the other update.
+  /// Throws if the repeated update does not have the bits of the other update.
   void check_redo() {
     update();
     redo();

@@ -9,7 +9,7 @@
 // with a log. One benchmark for each step that is looked at; the time is that of the update.
 // Achieved is the size of its log in bytes a parameter, outliers included. The bound is one byte a
 // parameter, the corrections alone, and share is bound / achieved. The other counters are the
-// percentages of momenta, variances and masters that are outliers; behind them are the percentages
+// percentages of momenta, variances and masters that are outliers; after them are the percentages
 // of corrections of 0, 1, 2, ... for each of the three. Every logged update is undone once, and the
 // hash of the state is compared.
 #include <fmt/format.h>
@@ -193,7 +193,7 @@ std::array<Counts, 3> count_corrections(const uint8_t* log, std::span<const Adam
       ++counts[2][log[i] >> 6 & 3];
     }
   }
-  // Outliers last.
+  // Moves the outliers to the end.
   std::swap(counts[2][3], counts[2][7]);
   return counts;
 }
@@ -203,7 +203,7 @@ double percent(const Counts& counts, size_t i) {
   return 100 * static_cast<double>(counts[i]) / static_cast<double>(num_counted);
 }
 
-/// The model and how far it has learned.
+/// The model and its state of training.
 class Training {
  public:
   Training(const std::string& text, const std::string& preset)
@@ -235,7 +235,7 @@ class Training {
     log_.log().drop();
     return seconds;
   }
-  /// Of the last step.
+  /// Reports the last step.
   void report(benchmark::State& state) {
     const auto parameters = static_cast<double>(state_.num_parameters());
     const double bytes = static_cast<double>(log_.log().used_bytes()) / parameters;
@@ -284,7 +284,7 @@ class Training {
   double loss_ = 0;
 };
 
-/// Benchmarks come in any order, so the training may have to begin again.
+/// Google Benchmark runs benchmarks in any order, so the training may have to start again.
 void measure(benchmark::State& state, int num_steps, std::optional<Training>& training,
              const std::string& text, const std::string& preset) {
   for (auto iteration : state) {

@@ -5,8 +5,8 @@ namespace {
 
 constexpr size_t kGiB = size_t{1} << 30;
 
-// What matrix products reach; attention at half of that. Memory of the device; link up and down;
-// host memory for the optimizer.
+// A GPU: the rate of matrix products (attention has half of it), the device memory bandwidth, the
+// link in each direction, and the host memory bandwidth of the optimizer.
 constexpr Machine gpu(double tflops, double device_gb, double link_gb, double update_gb) {
   return {.flops_per_s = tflops * 1e12,
           .attention_flops_per_s = tflops * 0.5e12,

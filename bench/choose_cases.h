@@ -1,5 +1,5 @@
-// What bench_choose asks the planner: large models on machines with a GPU, and small ones on this
-// machine's host backend.
+// The cases of bench_choose: large models on machines with a GPU, and small models on the host
+// backend of this machine.
 #pragma once
 
 #include <span>
@@ -20,16 +20,17 @@ struct LargeCase {
 };
 std::span<const LargeCase> large_cases();
 
-/// Budget and link are relative to what the case needs, so that it asks the same on any machine.
+/// Budget and link are relative to the needs of the case, so that the case is the same on every
+/// machine.
 struct SmallCase {
   std::string_view preset;
   int64_t batch_size;
   int64_t length;
   uint32_t accumulation;
-  /// Of the device memory between the smallest that works and all resident.
+  /// The device budget: 0 is the smallest that works, 1 is everything resident.
   double memory;
-  /// Gradients take this part of compute's time on the way down, and weights on theirs up, if each
-  /// goes once; 0: no link.
+  /// If each gradient is stored once and each weight loaded once, each direction of the link needs
+  /// this fraction of compute's time. 0: no link.
   double link;
   bool clip;
   double emulated_flops_per_s = 0;  ///< 0: the kernels compute

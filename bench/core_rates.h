@@ -1,4 +1,4 @@
-// How fast the cores run Adam, and copy: the rates beside which steps are measured.
+// Measures how fast the cores run Adam and copy. Benchmarks of steps compare with these rates.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ inline double median(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-/// Each is measured alone, on all cores.
+/// Each rate is measured alone, on all cores.
 struct CoreRates {
   double update_bytes_per_s = 0;  ///< of Adam
   double copy_bytes_per_s = 0;

@@ -23,7 +23,7 @@ double seconds_on(clockid_t clock) {
   return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
 }
 
-/// What a thread did in map(), and its clock once it has been there.
+/// The work of a thread in map(), and its clock after the last call of map().
 struct Mapping {
   double seconds = 0;
   uint32_t count = 0;
@@ -72,7 +72,7 @@ class TimedDevice final : public ForwardingDevice {
   Mappings mappings;
 };
 
-/// The optimizer's part of a plan: updates sleep, and the rest is nothing.
+/// The optimizer's part of a plan: updates sleep, and all other operations do nothing.
 class SleepingWork final : public ChunkWork {
  public:
   explicit SleepingWork(double update_s) : update_s_(update_s) {}
@@ -95,7 +95,7 @@ double seconds_of_update(const Layout& layout, double update_bytes_per_s) {
          update_bytes_per_s;
 }
 
-/// An executor with what it needs of a trainer.
+/// An executor with the parts of a trainer that it needs.
 class Replay {
  public:
   Replay(const Preparation& prepared, const DeviceOptions& options, double update_bytes_per_s)

@@ -1,4 +1,4 @@
-// What the executor takes of the program thread and of the copy thread.
+// Measures the processor time of the executor on the program thread and on the copy thread.
 //
 // The steps of a plan are run by an Executor alone: for each call of the trace the program thread
 // runs begin_call(), submits one kernel of the call's cost, and runs end_call(). So the program

@@ -1,4 +1,4 @@
-// How a benchmark ends.
+// The exit code of a benchmark.
 #pragma once
 
 #include <fmt/core.h>
@@ -10,8 +10,8 @@
 
 namespace ebb::bench {
 
-/// What `body` returns; 2 where it throws ConfigError, 1 for another error, whose text goes to
-/// stderr after the benchmark's name.
+/// Runs `body` and returns its result. Returns 2 if it throws ConfigError and 1 for other errors,
+/// and writes the text of the error to stderr after the benchmark's name.
 template <class Body>
 int exit_code_of(const char* name, const Body& body) {
   try {

@@ -1,4 +1,4 @@
-// What the benchmarks train.
+// Presets of the models that the benchmarks train.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace ebb {
 
-/// Throws ConfigError for a preset of another architecture.
+/// Returns a GPT-2 preset by name. Throws ConfigError for a preset of another architecture.
 inline const Gpt2Config& find_gpt2_preset(std::string_view name) {
   const auto* config = std::get_if<Gpt2Config>(&find_preset(name).config);
   if (config != nullptr) return *config;

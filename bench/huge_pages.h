@@ -1,4 +1,4 @@
-// Zeros in huge pages where the system gives them.
+// Zero-filled memory, in huge pages if the system has them.
 #pragma once
 
 #include <sys/mman.h>
@@ -9,7 +9,7 @@
 
 namespace ebb::bench {
 
-/// Mapped, not touched. Throws std::bad_alloc.
+/// Maps the memory without touching it. Throws std::bad_alloc.
 class HugePages {
  public:
   explicit HugePages(size_t bytes) : bytes_(bytes) {

@@ -14,8 +14,8 @@ constexpr int64_t kVocabulary = 50257, kChannels = 768;
 constexpr float kEpsilon = 1e-5f;
 constexpr float kGradientScale = 0.01f;
 
-/// Throws where an element is further from `expected` than rounding to its type explains.
-/// `magnitude` is that of the terms of its sum.
+/// Throws if the difference between an element and `expected` is larger than the rounding error of
+/// its type. `magnitude`: the size of the terms of its sum.
 void check_close(const Storage& found, int64_t i, double expected, double magnitude,
                  std::string_view what) {
   const double rounding = found.tensor().dtype == DType::F32 ? 2e-5 : 0x1p-6;
@@ -24,7 +24,7 @@ void check_close(const Storage& found, int64_t i, double expected, double magnit
       fmt::format("{}: element {} is {}, it should be {}", what, i, found[i], expected));
 }
 
-/// The same of elements from `first` on, whose magnitude is that of the largest.
+/// The same for the elements from `first` on; the largest one is the magnitude.
 void check_row_close(const Storage& found, int64_t first, const std::vector<double>& expected,
                      std::string_view what) {
   double largest = 0;
@@ -295,8 +295,8 @@ Accumulate::Accumulate(HostKernels& kernels, int64_t n)
 
 // ---- Loss
 
-/// A call overwrites the logits with their gradients. They are the logits of the next call, which
-/// costs the same.
+/// A call overwrites the logits with their gradients. These are the logits of the next call, which
+/// takes the same time.
 CrossEntropy::CrossEntropy(HostKernels& kernels, DType dtype, int64_t rows, int64_t classes)
     : classes_(classes),
       logits_(dtype, {rows, classes}, 4),

@@ -12,7 +12,7 @@
 namespace ebb::bench {
 
 struct KernelCase {
-  /// The tensors that memory has to deliver and take at least. Both are empty where the arithmetic
+  /// The tensors that the kernel must read and write at least. Both lists are empty if arithmetic
   /// is the limit.
   std::vector<const Storage*> reads = {};
   const Storage* write = nullptr;
@@ -25,7 +25,7 @@ struct Indices : Storage {
   Indices(int64_t n, int64_t limit);
 };
 
-/// Causal, with heads of 64 channels.
+/// Causal attention with heads of 64 channels.
 class Attention {
  public:
   static constexpr const char* kNames[] = {"attention", "attention backward"};
@@ -94,7 +94,7 @@ class CrossEntropy {
   std::vector<KernelCase> cases_;
 };
 
-/// GPT-2's table of tokens.
+/// GPT-2's token embedding.
 class Embedding {
  public:
   static constexpr const char* kNames[] = {"embedding", "embedding backward"};

@@ -1,5 +1,5 @@
-// What benchmarks of the host's kernels share: the kernels on a stream that runs them at once,
-// tensors in huge pages, and the peak of the processor as a roof.
+// Shared code of the benchmarks of the host's kernels: a stream that runs kernels at once, tensors
+// in huge pages, and the peak of the processor as a roof.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace ebb::bench {
 
-/// Runs what is submitted in the submitting thread. Takes the workspace that a kernel asks for.
+/// Runs every operation in the submitting thread, and allocates the workspace that a kernel needs.
 class InlineStream final : public Stream {
  public:
   explicit InlineStream(Workspace& workspace) : workspace_(workspace) {}
@@ -34,7 +34,7 @@ class InlineStream final : public Stream {
   }
   void synchronize() override {}
   StreamStats stats() const override { return {}; }
-  /// Of the last call.
+  /// Floating-point operations of the last call.
   double flops() const { return flops_; }
 
  private:

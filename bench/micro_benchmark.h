@@ -1,5 +1,5 @@
-// What every micro-benchmark shares: default flags for Google Benchmark, and a kernel measured
-// beside a roof.
+// Shared code of the micro-benchmarks: default flags for Google Benchmark, and the comparison of a
+// kernel with a roof.
 //
 // A roof is work that does only what limits the kernel: the same reads and writes without
 // arithmetic, or multiply-adds on registers. One iteration runs the roof and then the kernel, so
@@ -31,13 +31,13 @@ struct Work {
   std::function<void()> run;
 };
 
-/// The loop of a benchmark. `before` and `after` run around each run of the kernel and take no part
-/// in its time; either may be empty.
+/// The loop of a benchmark. `before` and `after` run before and after each run of the kernel, and
+/// their time is not counted; either may be empty.
 void measure_against_roof(benchmark::State& state, const Work& roof, const Work& kernel,
                           const std::function<void()>& before = {},
                           const std::function<void()>& after = {});
 
-/// Sets the three counters.
+/// Sets the counters bound, achieved and share.
 void set_counters(benchmark::State& state, double bound, double achieved);
 
 /// Skips the benchmark with this message.
@@ -47,9 +47,9 @@ void fail(benchmark::State& state, const std::string& message);
 benchmark::internal::Benchmark* register_benchmark(const std::string& name,
                                                    std::function<void(benchmark::State&)> function);
 
-/// A function that makes a T at its first call and returns the same T at every call. Google
-/// Benchmark calls a benchmark many times; what is measured is then made once, and only if it is
-/// asked for.
+/// Returns a function that makes a T at its first call and returns the same T at every call. Google
+/// Benchmark calls a benchmark many times, so the objects of a benchmark are made once, and only if
+/// the benchmark runs.
 template <class T, class... Arguments>
 auto made_once(Arguments... arguments) {
   return [=, made = std::make_shared<std::unique_ptr<T>>()]() -> T& {

@@ -15,7 +15,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 double multiply_add(int64_t rounds, float* sink) {
   const hn::ScalableTag<float> d;
   const auto a = hn::Set(d, 0.999f), b = hn::Set(d, 1e-3f);
-  // Different starts: the compiler would see through equal ones and keep a single chain.
+  // The chains start with different values, because the compiler would merge equal chains.
   const auto start = [&](float x) HWY_ATTR { return hn::Set(d, *sink + x); };
   auto s0 = start(0), s1 = start(1), s2 = start(2), s3 = start(3), s4 = start(4);
   auto s5 = start(5), s6 = start(6), s7 = start(7), s8 = start(8), s9 = start(9);

@@ -14,10 +14,10 @@ namespace ebb::bench {
 /// are buffers of their own, which reserve_addresses() puts 2 MiB further apart than their size.
 inline constexpr size_t kPlaneGap = size_t{2} << 20;
 
-/// What planes_in() needs at most.
+/// The largest number of bytes that planes_in() needs.
 inline size_t planes_bytes(int64_t n) { return static_cast<size_t>(n) * 16 + 4 * kPlaneGap; }
 
-/// Planes of `n` elements, one behind the other, from the start of `memory`.
+/// Planes of `n` elements, one after the other, from the start of `memory`.
 inline Planes planes_in(const HugePages& memory, DType weight, DType gradient, int64_t n) {
   std::byte* next = memory.data();
   const auto take = [&](size_t element_bytes) {

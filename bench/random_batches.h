@@ -1,4 +1,4 @@
-// Random tokens for a step, of half the vocabulary: the loss has something to learn.
+// Random tokens for a step. They use only half of the vocabulary, so that the loss can decrease.
 #pragma once
 
 #include <cstdint>

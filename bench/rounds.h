@@ -1,8 +1,8 @@
 // Rounds of whole steps, and medians over them.
 //
-// A round runs everything that is compared, once each, so the ratios of a round belong to one
-// moment of the machine. Other machines on the same hardware take memory bandwidth that no clock
-// here shows. So there is one filter: the rate of Adam is measured before and after each round. If
+// A round runs each compared program once, so the ratios of a round belong to one state of the
+// machine. Other virtual machines on the same hardware use memory bandwidth, which this machine
+// cannot see. So there is one filter: the rate of Adam is measured before and after each round. If
 // the two differ by more than 10 %, the round is repeated, at most three times; then it is kept.
 // The results say how many rounds were repeated, and how many were kept although they differ.
 #pragma once
@@ -45,12 +45,12 @@ class Rounds {
 
   const std::vector<Result>& results() const { return results_; }
 
-  /// The median of a value of each round: a member, or a function of a Result.
+  /// The median over the rounds of a value: a member, or a function of a Result.
   template <class Value>
   double median_of(const Value& value) const {
     return median_over(results_, value);
   }
-  /// What the cores could do beside the rounds.
+  /// The medians of the rates of the cores before and after the rounds.
   CoreRates rates() const {
     return {.update_bytes_per_s = median_over(rates_, &CoreRates::update_bytes_per_s),
             .copy_bytes_per_s = median_over(rates_, &CoreRates::copy_bytes_per_s)};
@@ -75,7 +75,7 @@ class Rounds {
   }
 
   std::vector<Result> results_;
-  std::vector<CoreRates> rates_;  // beside each result
+  std::vector<CoreRates> rates_;  // measured around each result
   int num_repeated_ = 0, num_different_ = 0;
 };
 

@@ -52,7 +52,7 @@ void CudaBlocks::check_granularity() const {
                                                                  CU_MEM_ALLOC_GRANULARITY_MINIMUM);
   if (status != CUDA_SUCCESS) {
     throw_driver_error(driver_, status, "asking for the granularity of device memory",
-                       "is the GPU in order? see nvidia-smi");
+                       "check the GPU with nvidia-smi");
   }
   if (block_bytes_ % granularity == 0) return;
   throw ConfigError("chunks of " + format_bytes(block_bytes_) +
@@ -68,12 +68,12 @@ void CudaBlocks::take_blocks() {
     if (status == CUDA_ERROR_OUT_OF_MEMORY) {
       throw OutOfMemory("device", block_bytes_ * num_blocks_, block_bytes_ * i,
                         budget_.limit_bytes(), "blocks",
-                        "the GPU has less free than the budget says (nvidia-smi shows who holds "
-                        "it); lower --device-memory");
+                        "the GPU has less free memory than the budget (nvidia-smi shows which "
+                        "programs use it); lower --device-memory");
     }
     if (status != CUDA_SUCCESS) {
-      throw_driver_error(driver_, status, "taking a block of " + format_bytes(block_bytes_),
-                         "is the GPU in order? see nvidia-smi");
+      throw_driver_error(driver_, status, "allocating a block of " + format_bytes(block_bytes_),
+                         "check the GPU with nvidia-smi");
     }
     handles_.push_back(handle);
   }

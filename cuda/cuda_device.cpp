@@ -38,7 +38,7 @@ std::string attention_by(const DeviceOptions& options) {
   const std::string name = attention_library_name();
   if (!name.empty() || !options.attention) return name;
   throw ConfigError(
-      "attention by cuDNN was asked for, and there is no libcudnn.so.9 of 9.11 or newer here, or "
+      "attention by cuDNN was requested, but there is no libcudnn.so.9 of 9.11 or newer, or "
       "Ebb was built without its headers; add its folder to LD_LIBRARY_PATH, or use --attention "
       "ebb");
 }
@@ -84,10 +84,10 @@ std::byte* CudaDevice::take_device_memory(size_t bytes, std::string_view tag) {
   const cudaError_t status = cudaMalloc(&data, std::max<size_t>(bytes, 1));
   if (status == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();
-    throw OutOfMemory("device", bytes, budget_.used_bytes() - bytes, budget_.limit_bytes(),
-                      std::string(tag),
-                      "the GPU has less free than the budget says (nvidia-smi shows who holds it); "
-                      "lower --device-memory");
+    throw OutOfMemory(
+        "device", bytes, budget_.used_bytes() - bytes, budget_.limit_bytes(), std::string(tag),
+        "the GPU has less free memory than the budget (nvidia-smi shows which programs "
+        "use it); lower --device-memory");
   }
   EBB_CUDA(status, "allocating " + format_bytes(bytes));
   auto* memory = static_cast<std::byte*>(data);

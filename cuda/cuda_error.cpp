@@ -12,15 +12,15 @@ std::string_view advice_for(cudaError_t status) {
              "--device-memory";
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchFailure:
-      return "the device is lost to this process: start it again, under compute-sanitizer to see "
-             "which kernel it was";
+      return "this process cannot use the device any more: run it again under compute-sanitizer "
+             "to find the kernel";
     case cudaErrorInvalidDeviceFunction:
       return "this build has no code for this GPU: configure with "
              "-DCMAKE_CUDA_ARCHITECTURES=native";
     case cudaErrorHostMemoryNotRegistered:
-      return "copies to and from the device take memory allocated as MemoryKind::Pinned";
+      return "copies to and from the device need memory of MemoryKind::Pinned";
     default:
-      return "run with CUDA_LAUNCH_BLOCKING=1 to see where it began, or with --device host";
+      return "run with CUDA_LAUNCH_BLOCKING=1 to find the first error, or with --device host";
   }
 }
 

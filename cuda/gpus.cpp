@@ -76,7 +76,7 @@ bool maps_memory(int index) {
   }
   if (status == CUDA_SUCCESS) return value != 0;
   throw_driver_error(driver, status, "asking GPU " + std::to_string(index) + " whether it maps",
-                     "is the GPU in order? see nvidia-smi");
+                     "check the GPU with nvidia-smi");
 }
 
 }  // namespace

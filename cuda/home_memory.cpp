@@ -33,8 +33,7 @@ HomeMemory::HomeMemory(CudaContext& context, size_t limit_bytes, size_t piece_by
   EBB_CHECK(piece_bytes > 0 && piece_bytes % kPageBytes == 0, "a piece is whole pages");
   if (limit_bytes >= kLeastPinnedBytes) return;
   throw ConfigError("--pinned " + format_bytes(limit_bytes) + ": copies need at least " +
-                    format_bytes(kLeastPinnedBytes) +
-                    " of pinned memory, through which everything else then goes");
+                    format_bytes(kLeastPinnedBytes) + " of pinned memory");
 }
 
 HomeMemory::~HomeMemory() = default;

@@ -1,7 +1,7 @@
-// Micro-batches of token data, in host memory that is taken once: the inputs of the ready models.
+// Micro-batches of token data, the inputs of the ready models. Host memory is allocated once.
 //
-// Targets are the next tokens, or labels. Where documents are known, attention and positions
-// restart with each of them, and its last token has no next one. Token types are 0.
+// Targets are the next tokens, or labels. With documents, attention and positions
+// restart at each document, and its last token has no target. Token types are 0.
 //
 // Not thread-safe.
 #pragma once
@@ -20,7 +20,7 @@
 namespace ebb {
 
 struct BatchShape {
-  int64_t num_batches = 1;  ///< micro-batches loaded together: of a step, or of an evaluation
+  int64_t num_batches = 1;  ///< micro-batches of one step or one evaluation
   int64_t batch_size = 1;   ///< sequences in a micro-batch
   int64_t length = 1;       ///< tokens in a sequence
 
@@ -28,7 +28,7 @@ struct BatchShape {
   uint64_t num_tokens() const { return num_samples() * static_cast<uint64_t>(length); }
 };
 
-/// What samples are cut from; null: there are no labels, or each sample is one document.
+/// The data of the samples. Null: there are no labels, or each sample is one document.
 struct SampleSource {
   SampleSource(const TokenData& data, const LabelFile* label_file = nullptr,
                const DocumentFile* document_file = nullptr)
@@ -41,8 +41,8 @@ struct SampleSource {
 
 class Batches {
  public:
-  /// `inputs` are the model's; none: tokens, positions and targets. What `source` refers to must
-  /// outlive this.
+  /// `inputs` are the inputs of the model; empty: tokens, positions and targets. The data of
+  /// `source` must outlive this object.
   Batches(const SampleSource& source, const SampleOrder& order, const BatchShape& shape,
           std::span<const InputSpec> inputs = {});
 
@@ -53,7 +53,7 @@ class Batches {
   const SampleOrder& order() const { return order_; }
 
  private:
-  /// A row of one of the inputs.
+  /// Writes one row of an input.
   std::span<int32_t> row(std::vector<int32_t>& values, size_t slot) const;
   std::vector<int32_t>& values_of(const std::string& input);
   void load_sample(uint64_t sample, size_t slot);
@@ -64,11 +64,11 @@ class Batches {
   SampleOrder order_;
   BatchShape shape_;
   std::vector<int32_t> tokens_, positions_, targets_, document_starts_, zeros_;
-  std::vector<int32_t> sample_, starts_;  // of one token more than a row
+  std::vector<int32_t> sample_, starts_;  // one token longer than a row
   std::vector<MicroBatch> batches_;
 };
 
-/// The targets of micro-batches together.
+/// The number of targets of all micro-batches.
 uint64_t num_targets(std::span<const MicroBatch> batches);
 
 }  // namespace ebb

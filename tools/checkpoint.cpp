@@ -26,7 +26,7 @@ constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kRemovedSuffix = ".removed";
 constexpr uint64_t kVersion = 1;
 
-/// Of "step-12" and of "step-12.anything": the step, and what comes after it.
+/// Splits "step-12" and "step-12.anything" into the step and the text after it.
 std::optional<std::pair<uint64_t, std::string_view>> parse_name(std::string_view name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   uint64_t step = 0;
@@ -41,7 +41,7 @@ bool is_complete(const fs::path& checkpoint) {
   return fs::exists(checkpoint / kTrainingFile, ignored);
 }
 
-/// By another name first: half a checkpoint is never taken for one.
+/// Renames the folder before it removes files, so that a partly removed checkpoint is never read.
 void remove_checkpoint(const std::string& path) {
   const std::string removed = path + std::string(kRemovedSuffix);
   std::error_code error;
@@ -72,7 +72,7 @@ SavedRun from_json(const nlohmann::ordered_json& json) {
                .data_tokens = json.at("data_tokens"),
                .written_by = json.at("written_by"),
                .config = {}};
-  // Checkpoints that do not say which were resolved: taken for given.
+  // In checkpoints without this field, all flags count as given.
   const auto resolved = json.value("resolved", std::vector<std::string>{});
   for (const auto& [name, values] : json.at("config").items()) {
     run.config.push_back({name, values.get<std::vector<std::string>>(),
@@ -179,13 +179,13 @@ SaveFolder::SaveFolder(std::string path, const std::string& resumed) : path_(std
 
 SaveFolder::~SaveFolder() { ::close(descriptor_); }
 
-/// Ends with the process. A file system without locks goes without.
+/// The lock ends with the process. On a file system without locks there is none.
 void SaveFolder::lock() const {
   if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
   throw ConfigError(fmt::format("--save '{}': another run saves there now", path_));
 }
 
-/// One that was removed and would not go may stay: nothing reads it.
+/// A renamed old checkpoint that cannot be removed may stay, because nothing reads it.
 void SaveFolder::remove_rests() const {
   std::vector<fs::path> unfinished, removed;
   std::error_code error, ignored;
@@ -202,7 +202,7 @@ void SaveFolder::remove_rests() const {
   if (error) throw IoError("cannot clear folder of checkpoints", path_, error.value());
 }
 
-/// Else a later --resume would take what is not of this run.
+/// Otherwise a later --resume would read a checkpoint of another run.
 void SaveFolder::check_newest(const std::string& resumed) const {
   const std::vector<uint64_t> steps = saved_steps(path_);
   if (steps.empty()) return;
@@ -219,7 +219,7 @@ uint64_t SaveFolder::free_bytes() const {
   struct statvfs status = {};
   if (::fstatvfs(descriptor_, &status) != 0)
     throw IoError("cannot read free space of", path_, errno);
-  if (status.f_blocks == 0) return UINT64_MAX;  // a file system that does not say
+  if (status.f_blocks == 0) return UINT64_MAX;  // a file system that does not report its size
   return uint64_t{status.f_bavail} * status.f_frsize;
 }
 

@@ -1,14 +1,14 @@
-// A folder of checkpoints: which there are, what a checkpoint says of its run, and taking the
+// A folder of checkpoints: lists them, reads and writes the description of a run, and locks the
 // folder for a run that saves there.
 //
-//   DIR/step-N/state.ebb       what io/state_file.h says
-//   DIR/step-N/training.json   step, position in the data, flags: what SavedRun says
+//   DIR/step-N/state.ebb       see io/state_file.h
+//   DIR/step-N/training.json   step, position in the data, flags: see SavedRun
 //   DIR/step-N/train.toml      the flags, as --config reads them
 //   DIR/step-N/...             the weights, as a Hugging Face folder
-// Folders of other names (step-N.unfinished, step-N.removed) are rests of a run that was killed, or
-// of an old checkpoint that could not be removed.
+// Folders of other names (step-N.unfinished, step-N.removed) were left by a run that was killed,
+// or are old checkpoints that could not be removed.
 //
-// Errors: IoError; FormatError; ConfigError where flags and folder do not go together.
+// Errors: IoError; FormatError; ConfigError if flags and folder contradict each other.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +21,17 @@
 
 namespace ebb {
 
-/// How far a run is.
+/// The progress of a run.
 struct RunPosition {
   uint64_t step = 0;         ///< optimizer steps made
-  uint64_t num_samples = 0;  ///< taken from the data: where the next step begins
+  uint64_t num_samples = 0;  ///< samples used so far: the next step begins there
   uint64_t num_tokens = 0;   ///< seen so far
   bool operator==(const RunPosition&) const = default;
 };
 
 struct SavedRun {
   RunPosition position;
-  uint64_t data_tokens = 0;  ///< that the data has
+  uint64_t data_tokens = 0;  ///< tokens of the data
   std::string written_by;    ///< program, device, arithmetic, processor
   RunConfig config;          ///< resolved
   bool operator==(const SavedRun&) const = default;
@@ -43,15 +43,15 @@ inline constexpr const char* kConfigFile = "train.toml";
 
 /// "DIR/step-12"
 std::string checkpoint_path(const std::string& folder, uint64_t step);
-/// Steps of the complete checkpoints in a folder, ascending; none where there is no folder.
+/// Steps of the complete checkpoints in a folder, ascending; empty if there is no folder.
 std::vector<uint64_t> saved_steps(const std::string& folder);
 
 /// Writes training.json and train.toml, synced.
 void write_saved_run(const std::string& checkpoint, const SavedRun& run);
 SavedRun read_saved_run(const std::string& checkpoint);
 
-/// The checkpoint that --resume means: `folder` itself, or the newest in it. nullopt where there is
-/// none in it; IoError where there is no such folder.
+/// The checkpoint of --resume: `folder` itself, or the newest checkpoint in it. nullopt if it has
+/// no checkpoint; IoError if there is no such folder.
 std::optional<std::string> find_checkpoint(const std::string& folder);
 
 /// Receives one line about a problem that does not stop the run.
@@ -62,18 +62,18 @@ using Notice = std::function<void(const std::string& text)>;
 void remove_old_checkpoints(const std::string& folder, uint64_t step, uint64_t keep,
                             const Notice& notice);
 
-/// A folder taken for one run. Creates it; removes rests.
+/// A folder locked for one run. Creates the folder and removes unfinished checkpoints.
 class SaveFolder {
  public:
-  /// ConfigError where another run saves there, or where the newest checkpoint there is not the
-  /// one that this run goes on from (`resumed`, empty: none).
+  /// ConfigError if another run saves there, or if the newest checkpoint there is not the one that
+  /// this run resumes from (`resumed`, empty: none).
   SaveFolder(std::string path, const std::string& resumed);
   ~SaveFolder();
   SaveFolder(const SaveFolder&) = delete;
   SaveFolder& operator=(const SaveFolder&) = delete;
 
   const std::string& path() const { return path_; }
-  /// IoError where the disk has less left.
+  /// IoError if the disk has less space left.
   void check_room(uint64_t bytes) const;
   uint64_t free_bytes() const;
 

@@ -32,7 +32,7 @@ void CheckpointWriter::finish() {
 }
 
 void CheckpointWriter::save(SavedRun run, Trainer& trainer) {
-  finish();  // one loan at a time
+  finish();  // only one save may lock the state
   thread_ = std::thread([this, run = std::move(run), reader = trainer.lock_state()]() mutable {
     try {
       write(run, std::move(reader));
@@ -49,10 +49,10 @@ void CheckpointWriter::write(const SavedRun& run, StateReader reader) const {
     write_files(run, std::move(reader));
   } catch (const IoError& error) {
     throw IoError(
-        fmt::format(
-            "step-{} is not saved, the checkpoints before it are as they were; it takes {}, "
-            "{} are free; cannot write",
-            run.position.step, format_bytes(contents_.bytes), format_bytes(folder_.free_bytes())),
+        fmt::format("step-{} is not saved, earlier checkpoints are unchanged; it takes {}, "
+                    "{} are free; cannot write",
+                    run.position.step, format_bytes(contents_.bytes),
+                    format_bytes(folder_.free_bytes())),
         error.path, error.error_number);
   }
   remove_old_checkpoints(folder_.path(), run.position.step, keep_, notice_);

@@ -1,12 +1,12 @@
-// Saves checkpoints beside the training, on a thread of its own: one at a time, each whole or not
-// at all.
+// Saves checkpoints on a thread of its own, concurrently with the training. Checkpoints are written
+// one at a time, each completely or not at all.
 //
-// The state is borrowed (scheduler/run/state_reader.h): whole until the weights are written and
-// synced, then parameter by parameter. Renaming and removing what is old hold up nothing. A save
-// that fails removes what it wrote, leaves the checkpoints before it as they are, and ends the run:
-// check(), save() or finish() throws.
+// The state is locked (scheduler/run/state_reader.h): all of it until the weights are written and
+// synced, then one parameter after another is released. The training does not wait while old
+// checkpoints are renamed and removed. A save that fails removes its files, leaves earlier
+// checkpoints unchanged, and ends the run: check(), save() or finish() throws.
 //
-// One thread calls it. Errors: IoError that says what a checkpoint takes and what is free.
+// One thread calls it. Errors: IoError with the size of a checkpoint and the free space.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct CheckpointContents {
   /// Writes weights, synced, to a folder; may be empty.
   std::function<void(const StateReader& reader, const std::string& folder)> write_weights;
   bool with_state = true;
-  uint64_t bytes = 0;  ///< of weights and state, and 1 MiB for the rest
+  uint64_t bytes = 0;  ///< weights and state, and 1 MiB for the other files
 };
 
 class CheckpointWriter {
@@ -34,14 +34,14 @@ class CheckpointWriter {
   /// checkpoint, and for each old one that cannot be removed.
   CheckpointWriter(const SaveFolder& folder, uint64_t keep, CheckpointContents contents,
                    Notice notice);
-  /// Waits for what is being written.
+  /// Waits for the current save.
   ~CheckpointWriter();
 
-  /// Waits for the save before, and starts this one. The trainer outlives it.
+  /// Waits for the previous save and starts this one. The trainer must outlive the writer.
   void save(SavedRun run, Trainer& trainer);
-  /// Throws what a save has failed with so far.
+  /// Throws the error of a failed save.
   void check();
-  /// Waits for what is being written.
+  /// Waits for the current save.
   void finish();
 
  private:

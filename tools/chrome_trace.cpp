@@ -125,7 +125,7 @@ std::string op_name(const Op& op, const Trace& trace) {
     }
     case OpKind::Move:
       return fmt::format("{} {} {}",
-                         op.from == Tier::None   ? "take"
+                         op.from == Tier::None   ? "allocate"
                          : op.to == Tier::Device ? "load"
                                                  : "store",
                          name_of(op.chunk.space), op.chunk.index);
@@ -144,7 +144,7 @@ ChromeTrace::ChromeTrace(const std::string& path) : path_(path) {
 }
 
 ChromeTrace::~ChromeTrace() {
-  file_ << "\n]\n";  // without it the array has no end, which readers take
+  file_ << "\n]\n";  // readers also accept an array without its end
 }
 
 void ChromeTrace::add_step(const Preparation& prepared, std::span<const OpTime> times,

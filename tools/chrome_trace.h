@@ -1,9 +1,9 @@
 // The timeline of a run as Chrome trace events (JSON; opens in Perfetto and in Chrome's tracing):
-// a thread for each lane, an arrow from each load to the first operation that waits for it, and
+// a thread for each stream, an arrow from each load to the first operation that waits for it, and
 // counters of the bytes resident on the device.
 //
 // Format: "Trace Event Format", an array of objects, times in microseconds. Written step by step;
-// readers take an array whose end is missing. Not thread-safe. Errors: IoError.
+// readers accept an array without its end. Not thread-safe. Errors: IoError.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class ChromeTrace {
   ChromeTrace(const ChromeTrace&) = delete;
   ChromeTrace& operator=(const ChromeTrace&) = delete;
 
-  /// The next step; it begins where the one before ended.
+  /// Adds the next step. It begins at the end of the previous step.
   void add_step(const Preparation& prepared, std::span<const OpTime> times, uint64_t step,
                 double step_s);
 
@@ -36,7 +36,7 @@ class ChromeTrace {
   uint64_t num_flows_ = 0;
 };
 
-/// "load weights 12", "linear", "update 3": what an operation of a plan is called.
+/// "load weights 12", "linear", "update 3": the name of an operation of a plan.
 std::string op_name(const Op& op, const Trace& trace);
 
 }  // namespace ebb

@@ -22,7 +22,7 @@ std::function<void(const std::string&)> with_flag(const std::string& names, Sett
           flag = names.substr(0, names.find(','))](const std::string& text) { setter(flag, text); };
 }
 
-/// A file that cannot be read is an IoError with its reason, which CLI11 would not give.
+/// Throws IoError with the reason, which CLI11 does not report.
 void check_readable(const std::string& path) {
   errno = 0;
   const std::ifstream file(path);
@@ -53,7 +53,7 @@ Flag describe(const CLI::Option& option) {
   return flag;
 }
 
-/// In the order of --help: group by group, as they were first named.
+/// Flags are in the order of --help: by group, and groups in the order of their first flag.
 CommandFlags describe(const CLI::App& app) {
   CommandFlags command{
       .name = "", .summary = "", .description = app.get_description(), .flags = {}};
@@ -69,7 +69,7 @@ std::string name_of(const CLI::Option& option) {
   return option.get_lnames().empty() ? std::string() : option.get_lnames().front();
 }
 
-/// "; did you mean --steps?" where a flag has a similar name. `dashes`: before names.
+/// "; did you mean --steps?" if a flag has a similar name, which `dashes` precede.
 std::string suggestion(const CLI::App& app, std::string_view name, std::string_view dashes) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
@@ -79,7 +79,7 @@ std::string suggestion(const CLI::App& app, std::string_view name, std::string_v
   return nearest.empty() ? "" : fmt::format("; did you mean {}{}?", dashes, nearest);
 }
 
-/// What CLI11 would tell of as "arguments", last first, or count.
+/// Reports unknown and repeated flags by name. CLI11's own messages do not name them.
 void check_flags(const CLI::App& app, const std::vector<std::string>& arguments) {
   std::set<const CLI::Option*> given;
   for (size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
@@ -98,7 +98,7 @@ void check_flags(const CLI::App& app, const std::vector<std::string>& arguments)
   }
 }
 
-/// CLI11 ends with the key: "INI was not able to parse micro_batch_size".
+/// CLI11's message ends with the key: "INI was not able to parse micro_batch_size".
 std::string unknown_key(const CLI::App& app, const std::string& error) {
   const std::string key = error.substr(error.rfind(' ') + 1);
   return fmt::format("--config '{}': unknown key '{}'{}", config_path(app), key,
@@ -174,7 +174,7 @@ bool parse_arguments(CommandLine& line, std::vector<std::string> arguments, bool
   }
   if (arguments == std::vector<std::string>{kAskForFlags}) throw FlagsAsked{describe(app)};
   check_flags(app, arguments);
-  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them last first
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 expects the last first
   try {
     app.parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {

@@ -1,7 +1,6 @@
-// The command line of one sub-command, over CLI11: flags in groups, their texts handed to setters,
-// --config.
+// The command line of one sub-command, with groups of flags and --config. Setters parse the values.
 //
-// CLI11 stays in cli.cpp: it takes ten seconds to compile, wherever it is included.
+// Only cli.cpp includes CLI11, because CLI11 takes ten seconds to compile.
 #pragma once
 
 #include <functional>
@@ -21,17 +20,17 @@ namespace ebb {
 /// Flags are added by FlagGroup and parsed by parse_arguments().
 class CommandLine {
  public:
-  /// What --help says first: what the command does, and how it is called.
+  /// --help starts with the description and the name of the command.
   CommandLine(const std::string& description, const std::string& name);
   ~CommandLine();
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
-  /// What the arguments and --config gave, in the order in which flags were added.
+  /// The flags from the arguments and --config, in the order in which the flags were added.
   std::vector<FlagValue> given() const;
-  /// By any of its long names, without dashes.
+  /// `name` is any long name of the flag, without dashes.
   bool was_given(const std::string& name) const;
-  /// As if it had been among the arguments; false where there is no such flag. ConfigError where
+  /// Adds a flag like an argument. Returns false if there is no such flag; throws ConfigError if
   /// the value is not allowed.
   [[nodiscard]] bool give(const FlagValue& flag);
 
@@ -41,8 +40,7 @@ class CommandLine {
   std::unique_ptr<CLI::App> app_;
 };
 
-/// Takes the flag as the user knows it and the text given; throws ConfigError where that is not
-/// allowed.
+/// Parses the text of a flag. Throws ConfigError, which names the flag, if the text is not allowed.
 using Setter = std::function<void(std::string_view flag, std::string_view text)>;
 
 /// Adds flags to one group of --help.
@@ -53,7 +51,7 @@ struct FlagGroup {
   /// `names` are separated by commas; `value` is the placeholder with the default in brackets.
   void add(const std::string& names, const std::string& value, const std::string& description,
            Setter setter);
-  /// Its value may be left out: it is then empty.
+  /// A flag with an optional value; a missing value is empty.
   void add_optional(const std::string& names, const std::string& value,
                     const std::string& description, Setter setter);
   void add_list(const std::string& names, const std::string& value, const std::string& description,
@@ -62,16 +60,16 @@ struct FlagGroup {
                 std::function<void()> setter);
 };
 
-/// Parses a sub-command's arguments and, where `config` is true, the file that --config names.
-/// False where help was asked for and printed on stdout. Errors: ConfigError, IoError (the file).
-/// Throws FlagsAsked where the flags themselves are what is asked for (command_flags.h).
+/// Parses a sub-command's arguments and, if `config` is true, the file that --config names.
+/// Returns false if --help was given; help is then on stdout. Errors: ConfigError, IoError (the
+/// file). Throws FlagsAsked for kAskForFlags (command_flags.h).
 [[nodiscard]] bool parse_arguments(CommandLine& line, std::vector<std::string> arguments,
                                    bool config);
 
-/// Prints on standard error, where that can be done: nothing ends because it cannot.
+/// Prints on standard error. Errors of the output are ignored.
 void say(std::string_view text);
 
-/// What was printed on standard output so far is there. std::system_error where it cannot be.
+/// Flushes standard output. Throws std::system_error if the output cannot be written.
 void flush_results();
 
 }  // namespace ebb

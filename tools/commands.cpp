@@ -93,7 +93,7 @@ int run_and_report(std::vector<std::string> arguments, int& stdout_error) {
     return report(error, kExitBadArguments);
   } catch (const std::system_error& error) {
     if (std::ferror(stdout) == 0) return report(error, kExitFailed);
-    stdout_error = error.code().value();  // what fmt says names no file
+    stdout_error = error.code().value();  // fmt's message names no file
     return kExitFailed;
   } catch (const std::exception& error) {
     return report(error, kExitFailed);

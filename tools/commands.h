@@ -1,6 +1,6 @@
 // The sub-commands of `ebb`. Each takes its own arguments, without its name, and returns the exit
-// code; results go to stdout, progress to stderr. Errors are thrown: run_command() makes one
-// message and the exit code of them.
+// code; results go to stdout, progress to stderr. Errors are thrown. run_command() converts
+// them into one message and an exit code.
 #pragma once
 
 #include <string>

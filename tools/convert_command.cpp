@@ -53,7 +53,7 @@ std::optional<ConvertOptions> parse_convert(std::vector<std::string> arguments) 
   return options;
 }
 
-/// What tells how far it is, on a terminal alone.
+/// Shows the progress, only on a terminal.
 class PassedBytes {
  public:
   explicit PassedBytes(uint64_t total) : total_(total), live_(::isatty(STDERR_FILENO) != 0) {}
@@ -73,7 +73,7 @@ class PassedBytes {
   bool live_;
 };
 
-/// Only what holds weights changes its type: position ids and masks stay what they are.
+/// Only weights change their type. Position ids and masks keep theirs.
 std::vector<TensorSpec> new_tensors(const SafetensorsFolder& folder, std::optional<DType> type) {
   std::vector<TensorSpec> specs;
   for (const LocatedTensor& tensor : folder.tensors()) {
@@ -106,7 +106,7 @@ void copy_tensor(const LocatedTensor& tensor, size_t index, SafetensorsFolderWri
   }
 }
 
-/// Scales of quantised weights belong to their types.
+/// Refuses quantised weights, whose scales depend on their type.
 void check_may_change(const std::string& folder) {
   const nlohmann::json json = read_json_file(folder + "/config.json");
   const auto quantised = json.find("quantization_config");

@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kHugePageFile = "/sys/kernel/mm/transparent_hugepage/enabled";
 
-/// The first line of a file; "" where there is none.
+/// The first line of a file; "" if there is no file.
 std::string line_in(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::string line;
@@ -21,7 +21,7 @@ std::string line_in(const std::filesystem::path& path) {
   return line;
 }
 
-/// -1 where the machine has one node only, or does not know.
+/// -1 if the machine has only one node or does not report one.
 std::optional<unsigned> node_in(const std::filesystem::path& path) {
   std::ifstream file(path);
   int node = -1;
@@ -148,7 +148,7 @@ std::optional<std::string> staging_warning(const Staging& staging, const MemoryL
       "slows copies down: ",
       format_bytes(staging.pinned_bytes), format_bytes(staging.staged_bytes));
   if (!staging.refused) {
-    return said + fmt::format("--pinned {} is in the way, {} would do",
+    return said + fmt::format("--pinned {} is the limit, {} would be enough",
                               format_bytes(staging.limit_bytes), format_bytes(wanted_bytes));
   }
   if (limits.memlock_bytes && *limits.memlock_bytes < wanted_bytes) {
@@ -156,7 +156,8 @@ std::optional<std::string> staging_warning(const Staging& staging, const MemoryL
                               format_bytes(*limits.memlock_bytes));
   }
   return said +
-         "the driver refuses more, though ulimit -l allows it: end what else holds pinned or "
+         "the driver refuses more, though ulimit -l allows it: end other programs that hold pinned "
+         "or "
          "unevictable memory (/proc/meminfo), or take a smaller model";
 }
 

@@ -1,4 +1,5 @@
-// ebb eval: mean loss and perplexity of a model over data, and what they are made of.
+// ebb eval: mean loss and perplexity of a model over data, and files of logits and
+// log-probabilities.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -57,7 +58,7 @@ std::optional<EvalOptions> parse_eval(std::vector<std::string> arguments) {
   return options;
 }
 
-/// Samples in the order of the data; a last micro-batch that they do not fill has ignored labels.
+/// Samples in the order of the data. The last micro-batch is filled up with ignored labels.
 class Samples {
  public:
   Samples(const SampleSource& source, std::span<const InputSpec> inputs, const BatchShape& shape,
@@ -111,7 +112,7 @@ class Samples {
   Batches batches_;
 };
 
-/// How far it is, on a terminal alone.
+/// Shows the progress, only on a terminal.
 class EvalProgress {
  public:
   explicit EvalProgress(uint64_t total) : total_(total), live_(::isatty(STDERR_FILENO) != 0) {}
@@ -139,7 +140,8 @@ class Evaluation {
         samples_({data_, annotations_.labels.get(), annotations_.documents.get()}, model_->inputs(),
                  shape_, options.num_batches) {}
 
-  /// Returns the exit code. A signal ends it after a micro-batch, with the result so far.
+  /// Returns the exit code. A signal ends the evaluation after a micro-batch, with the result so
+  /// far.
   int run(const Signals& signals) {
     open_files();
     const std::vector<ForwardSpec> passes = make_forwards(*model_, shape_);
@@ -196,7 +198,7 @@ class Evaluation {
 
   int64_t vocabulary() const { return sizes_of(source_.config).vocabulary; }
 
-  /// Logits are those of the first micro-batch alone: it is a pass of its own.
+  /// Writes the logits of the first micro-batch in a separate forward pass.
   std::vector<ForwardSpec> make_forwards(const Model& model, const BatchShape& shape) const {
     const int64_t num_rows = shape.batch_size * shape.length;
     ForwardSpec pass{.model = &model};
@@ -208,7 +210,7 @@ class Evaluation {
     return {first, pass};
   }
 
-  /// Before anything else: a file that cannot be written shows at once.
+  /// Called first, to detect early that a file cannot be written.
   void open_files() {
     if (!options_.logits.empty()) {
       logits_.emplace(options_.logits, std::vector{samples_.count(0), shape_.length, vocabulary()});
@@ -238,7 +240,7 @@ class Evaluation {
     log_probs_->write(batch * static_cast<uint64_t>(shape_.batch_size), sums);
   }
 
-  /// Of the first `num_done` micro-batches.
+  /// Prints the results of the first `num_done` micro-batches.
   void finish(double loss, uint64_t num_labels, uint64_t num_done) {
     if (num_labels == 0) {
       throw ConfigError(fmt::format("the first {} samples have no label but {}: nothing to measure",
@@ -253,7 +255,7 @@ class Evaluation {
     const uint64_t num_samples = samples_.num_before(num_done);
     const bool whole = num_samples == samples_.num_samples();
     if (logits_) logits_->commit();
-    if (log_probs_ && whole) log_probs_->commit();  // else some are missing
+    if (log_probs_ && whole) log_probs_->commit();  // otherwise some are missing
     if (log_probs_ && !whole) say(fmt::format("'{}' is not written\n", options_.log_probs));
     fmt::print("loss {:.17g}\nperplexity {:.17g}\nlabels {}\nsamples {}\n", loss, std::exp(loss),
                num_labels, num_samples);
@@ -276,7 +278,7 @@ class Evaluation {
 int eval_command(std::vector<std::string> arguments) {
   const auto options = parse_eval(std::move(arguments));
   if (!options) return 0;
-  // First of all: what sets up has threads, and they must not take the signals.
+  // Must come first: set-up starts threads, which must not receive the signals.
   const Signals signals([](const char* name) {
     say(fmt::format("{}: ends after this micro-batch; once more ends it at once\n", name));
   });

@@ -1,5 +1,5 @@
-// Values of flags: text in, checked value out, or a ConfigError that names the flag, the value and
-// what is allowed. Pure functions.
+// Converts the text of a flag into a checked value. ConfigError names the flag, the value and the
+// allowed values. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ namespace ebb {
 uint64_t whole_value(std::string_view flag, std::string_view text, uint64_t least,
                      uint64_t most = INT64_MAX);
 
-/// Which real numbers a flag takes. Never NaN, never infinite.
+/// The real numbers that a flag allows. Never NaN, never infinite.
 struct RealRange {
   double least = 0;
   double most = 1e30;
@@ -40,7 +40,7 @@ ComputeRates compute_rates_value(std::string_view flag, std::string_view text);
 template <class T>
 using Choice = std::pair<std::string_view, T>;
 
-/// What weights are saved in.
+/// The types in which weights are saved.
 inline constexpr Choice<DType> kSavedTypes[] = {
     {"fp32", DType::F32}, {"bf16", DType::BF16}, {"fp16", DType::F16}};
 

@@ -1,4 +1,4 @@
-// ebb generate: continues a text, of bytes or of tokens, and writes what it adds.
+// ebb generate: continues a text of bytes or tokens and writes the added part.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -99,7 +99,7 @@ std::vector<int32_t> prompt_of(const GenerateOptions& options, const ModelSource
   return tokens;
 }
 
-/// Writes each token as soon as it is there: a byte, or a number and commas between them.
+/// Writes each token when it is known: as a byte, or as a number with commas between numbers.
 class TokenOutput {
  public:
   explicit TokenOutput(bool bytes) : bytes_(bytes) {}
@@ -167,7 +167,7 @@ int generate(const GenerateOptions& options, const Signals& signals) {
 int generate_command(std::vector<std::string> arguments) {
   const auto options = parse_generate(std::move(arguments));
   if (!options) return 0;
-  // First of all: what sets up has threads, and they must not take the signals.
+  // Must come first: set-up starts threads, which must not receive the signals.
   const Signals signals([](const char* name) {
     say(fmt::format("{}: ends after this token; once more ends it at once\n", name));
   });

@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Kinds of waiting, so that they can be added up.
+/// The kind of a stall. Stalls of one kind are added up.
 std::string kind_of_cause(const Plan& plan, uint32_t cause) {
   if (cause == kNone) return "kernels not submitted yet";
   const Op& op = plan.ops[cause];
@@ -100,7 +100,7 @@ class ViewJson {
   const Plan& plan_;
 };
 
-/// JSON inside a page must not end its element.
+/// JSON inside a page must not contain the end tag of its element.
 std::string as_script(const Json& json) {
   std::string text = json_text(json);
   for (size_t at = 0; (at = text.find("</", at)) != std::string::npos; at += 3) {

@@ -32,7 +32,7 @@ std::string advice(std::span<const PlannedChange> changes) {
 LoadedInference load_inference(const RunFlags& flags, const ModelSource& source,
                                std::span<const ForwardSpec> passes, const PlanInference& plan) {
   const TrainOptions& options = flags.options;
-  // A folder that is no good shows before anything is taken.
+  // Reports an invalid folder before anything is allocated.
   std::unique_ptr<const SourceWeights> weights;
   if (source.has_weights) {
     weights = std::make_unique<const SourceWeights>(source, *passes[0].model);

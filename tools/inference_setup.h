@@ -1,7 +1,6 @@
-// What `ebb eval` and `ebb generate` have in common: a model's weights, and a device that runs it
-// forward.
+// The setup of `ebb eval` and `ebb generate`: the weights of a model and a device for its forward.
 //
-// Errors: as train_setup.h; PlanError where it does not fit.
+// Errors: as train_setup.h; PlanError if the plan does not fit.
 #pragma once
 
 #include <memory>
@@ -16,14 +15,14 @@
 
 namespace ebb {
 
-/// Models of the passes must outlive this.
+/// The models of the passes must outlive this object.
 struct LoadedInference {
   PreparedInference prepared;
   std::unique_ptr<Device> device;
   std::unique_ptr<Inference> inference;
 };
 
-/// What flags may not say together: those of training alone are unknown here already.
+/// Checks combinations of flags. The parser already rejects flags of training.
 void validate_inference(const TrainOptions& options);
 
 InferenceOptions inference_options(const TrainOptions& options, const ModelSource& source);

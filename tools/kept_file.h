@@ -6,13 +6,13 @@
 
 namespace ebb {
 
-/// The file under `folder` for numbers that depend on what `key` says; the key itself belongs into
-/// it, as the name holds but a hash of it.
+/// The file in `folder` for numbers that depend on `key`. The name contains only a hash of the key,
+/// so the content must contain the key itself.
 std::filesystem::path kept_file(const std::filesystem::path& folder, const std::string& kind,
                                 const std::string& key);
-/// Empty where there is none.
+/// Empty if there is no file.
 std::string read_kept(const std::filesystem::path& file);
-/// Whole or not at all. False where the folder takes no file.
+/// Writes the file completely or not at all. False if the file cannot be written.
 bool write_kept(const std::filesystem::path& file, const std::string& text);
 
 }  // namespace ebb

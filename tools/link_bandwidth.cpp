@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kRounds = 4;
 
-/// One end of the link: pinned memory, memory of the device, and the stream between them.
+/// One direction of the link: pinned memory, device memory, and a stream for copies between them.
 struct Direction {
   CopyKind kind;
   Buffer home, there;
@@ -31,7 +31,7 @@ struct Direction {
     stream->copy(to.data(), from.data(), to.bytes(), kind);
     stream->record(*end);
   }
-  /// Bytes a second of what was submitted last.
+  /// Bytes a second of the last submitted copies.
   double rate() {
     stream->synchronize();
     return static_cast<double>(home.bytes()) / (end->time_s() - begin->time_s());

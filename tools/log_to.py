@@ -16,7 +16,7 @@ import pathlib
 import sys
 import time
 
-# Where the fields of a line are shown; others that are numbers go under "other/".
+# Names under which the fields of a line are shown. Other numbers are shown under "other/".
 NAMES = {
     "loss": "loss/train",
     "eval_loss": "loss/eval",
@@ -40,7 +40,7 @@ NAMES = {
 
 
 def scalars_of(record):
-    """The numbers of a line by the names under which they are shown; what was not a number (null) is left out."""
+    """The numbers of a line by the names under which they are shown; null is left out."""
     return {
         NAMES.get(field, "other/" + field): value
         for field, value in record.items()

@@ -37,7 +37,7 @@ std::string cpu_name() {
 }
 
 std::string best_instruction_set() {
-  // Of those that were compiled: a Highway that is newer than the build's knows more.
+  // Only compiled targets count, because a newer Highway may know more.
   const auto supported = static_cast<uint64_t>(hwy::SupportedTargets() & HWY_TARGETS);
   return hwy::TargetName(static_cast<int64_t>(supported & (~supported + 1)));  // best = lowest bit
 }
@@ -53,7 +53,7 @@ std::vector<NumaNode> numa_nodes(hwloc_topology_t topology) {
   return nodes;
 }
 
-/// A field that a /proc file gives in KiB, in bytes; 0 where it has none.
+/// A field of a /proc file in KiB, converted to bytes; 0 if the field is missing.
 size_t kib_field(const char* path, std::string_view name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -81,7 +81,7 @@ void reset_peak_rss() {
   std::ofstream("/proc/self/clear_refs") << "5";
 }
 
-// getrusage() would also count the process that started us, whose peak exec() hands on.
+// getrusage() would also count the parent process, because exec() keeps its peak.
 size_t peak_rss_bytes() { return kib_field("/proc/self/status", "VmHWM:"); }
 
 }  // namespace ebb

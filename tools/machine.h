@@ -1,5 +1,5 @@
-// What this machine has and allows: for `ebb devices` and for the default of --host-memory. Reads
-// of the system, and measurements that say so.
+// The hardware and limits of this machine, for `ebb devices` and the default of --host-memory.
+// Functions read from the system, unless they say that they measure.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct MachineInfo {
   std::string instruction_set;  ///< the best that the kernels can choose: "AVX3", "AVX2", ...
   int num_cores = 0;            ///< physical
   int num_threads = 0;          ///< hardware threads
-  int num_usable_threads = 0;   ///< of them, by this process (parallel.h)
+  int num_usable_threads = 0;   ///< hardware threads that this process may use
   std::vector<NumaNode> nodes;
 };
 MachineInfo read_machine();
@@ -31,20 +31,21 @@ MachineInfo read_machine();
 /// threads.
 double measure_memory_bandwidth(size_t bytes);
 
-/// Bytes a second between host and device: of copies of pinned memory up, down, and of both at
-/// once, added.
+/// Bytes a second between host and device for copies of pinned memory: up, down, and the sum of
+/// both directions at once.
 struct LinkBandwidth {
   double load_bytes_per_s = 0;
   double store_bytes_per_s = 0;
   double both_bytes_per_s = 0;
 };
-/// Copies `bytes` each way some times; the best counts. Throws OutOfMemory.
+/// Measures copies of `bytes` in each direction several times. The fastest counts. Throws
+/// OutOfMemory.
 LinkBandwidth measure_link(Device& device, size_t bytes);
 
 /// Most memory this process ever had resident, in bytes.
 size_t peak_rss_bytes();
-/// Gives back what was freed, and lets the peak begin anew where the system allows it: before a
-/// run, what planning and measuring took is not the run's.
+/// Returns freed memory to the system and resets the peak, if the system allows it. Called before a
+/// run, so that the peak does not include planning and measuring.
 void reset_peak_rss();
 
 }  // namespace ebb

@@ -16,7 +16,8 @@
 namespace ebb {
 namespace {
 
-/// Of how the numbers are measured and what they mean: older files are measured again.
+/// Version of the measurement and of the meaning of its numbers. Files of older versions are
+/// measured again.
 constexpr int kVersion = 4;
 
 constexpr RateField kFields[] = {{"flops_per_s", &Machine::flops_per_s},

@@ -1,9 +1,9 @@
-// How fast this machine computes, copies and updates: what the planner's choice goes by.
+// The rates at which this machine computes, copies and updates. The planner predicts from them.
 //
 // Measured through the device's own kernels and streams in about a second, at most once: the
-// numbers are kept in a file of the user's cache folder ($XDG_CACHE_HOME/ebb, or ~/.cache/ebb), one
-// for all that they depend on. A file that cannot be read, or is about something else, is measured
-// and written again; where none can be written, every run measures.
+// numbers are kept in the user's cache folder ($XDG_CACHE_HOME/ebb, or ~/.cache/ebb), in one file
+// for each RatesKey. If a file cannot be read or has another key, the machine is measured again and
+// the file is replaced. If no file can be written, every run measures.
 #pragma once
 
 #include <filesystem>
@@ -17,18 +17,18 @@
 
 namespace ebb {
 
-/// The numbers of a machine, by the names that files give them.
+/// The numbers of a machine and their names in files.
 struct RateField {
   const char* name;
   double Machine::*member;
-  bool may_be_0 = false;  ///< where there is no such limit, or it is not known
+  bool may_be_0 = false;  ///< 0: there is no such limit, or it is unknown
 };
 std::span<const RateField> rate_fields();
 
-/// What the numbers depend on.
+/// Everything that the numbers depend on.
 struct RatesKey {
   std::string cpu;
-  std::string device;  ///< as it names itself: with its threads
+  std::string device;  ///< the name that the device reports, with its threads
   Arithmetic arithmetic = Arithmetic::Fp32;
   DType weight_type = DType::BF16;
   DType gradient_type = DType::BF16;
@@ -47,18 +47,18 @@ struct MachineRates {
   std::string source() const;
 };
 
-/// Measures with a device of these options, but no emulated link, no budget and no pretence; the
-/// rates of these stand for what was measured in machine_rates().
+/// Measures with a device of these options, but without emulated link, budget and emulated compute.
+/// machine_rates() replaces the measured rates by the emulated rates.
 Machine measure_machine(const DeviceOptions& options, DType weight_type, DType gradient_type);
 
-/// From the file under `folder`, else measured and kept there.
+/// Reads the rates from the file in `folder`, or measures them and writes the file.
 MachineRates machine_rates(const DeviceOptions& options, DType weight_type, DType gradient_type,
                            const std::filesystem::path& folder);
 
-/// The user's cache folder for Ebb; empty where the environment names none.
+/// The user's cache folder for Ebb; empty if the environment names none.
 std::filesystem::path cache_folder();
 
-/// The file's content, and back; nullopt where the text is not about this key.
+/// Converts to and from the content of a file. nullopt if the text has another key.
 std::string to_json(const RatesKey& key, const Machine& machine);
 std::optional<Machine> rates_from_json(const std::string& text, const RatesKey& key);
 

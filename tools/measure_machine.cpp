@@ -1,5 +1,5 @@
-// Kernels, copies and the optimizer on buffers beyond the caches, each for about a tenth of a
-// second.
+// Measures kernels, copies and the optimizer on buffers larger than the caches, each for about a
+// tenth of a second.
 #include <time.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ namespace {
 
 constexpr double kSample_s = 0.1;
 constexpr double kRound_s = 0.008;
-// So long a call is a sample by itself: a slow machine is not measured for minutes.
+// A call of this length is a sample by itself, so that a slow machine is not measured for minutes.
 constexpr double kLong_s = 0.5;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr size_t kCopyBytes = size_t{24} << 20;
@@ -99,7 +99,7 @@ class Measurement {
     return {buffers_.back().data(), type, shape};
   }
 
-  /// What one call costs, as the simulated device counts it.
+  /// The cost of one call, as the simulator counts it.
   Cost cost_of(const Submit& submit) const {
     SimDevice sim({.kind = DeviceKind::Sim,
                    .num_threads = num_threads(),
@@ -111,7 +111,7 @@ class Measurement {
   }
 
   struct Times {
-    double wall_s = 0;  ///< between the ends of what was submitted to the stream before and after
+    double wall_s = 0;       ///< between the events before and after the work
     double processor_s = 0;  ///< of all threads of this process
   };
   Times times_of(Stream& stream, const std::function<void()>& submit) {
@@ -123,12 +123,12 @@ class Measurement {
     return {end_->time_s() - begin_->time_s(), processor_now_s() - processor_s};
   }
 
-  /// Of one call, in rounds long enough for the clock: the lower quartile, as others who use the
-  /// machine can only make a round slower. Where they did so in most, what the work took of
-  /// `num_threads` cores says how long it would have been alone.
+  /// The time of one call, measured in rounds long enough for the clock. The lower quartile counts,
+  /// because other processes can only make a round slower. If most rounds were disturbed, the
+  /// processor time divided by `num_threads` counts instead.
   double typical_seconds(Stream& stream, int num_threads, const std::function<void()>& submit) {
     constexpr double kDisturbed = 1.15;
-    times_of(stream, submit);  // brings the memory in
+    times_of(stream, submit);  // touches the memory first
     std::vector<double> wall, processor;
     const auto add_round = [&](int calls) {
       const Times round = times_of(stream, [&] {
@@ -161,7 +161,7 @@ class Measurement {
     return {cost, seconds};
   }
 
-  /// The three products of a linear layer, as large as keeps the device busy.
+  /// The three products of a linear layer, large enough to keep the device busy.
   Rate matrix_products() {
     constexpr double kLongEnough_s = 0.002;
     for (int64_t scale = 1;; scale *= 2) {
@@ -210,7 +210,7 @@ class Measurement {
     });
   }
 
-  /// Of a kernel with next to nothing to do, but for several threads: its rows are several tasks.
+  /// The time of a kernel with very little work, but with enough rows for several threads.
   double small_kernel_seconds() {
     constexpr int64_t kRows = 128, kChannels = 64;
     const Tensor x = tensor(weight_type_, {kRows, kChannels}), y = tensor(weight_type_, x.shape);
@@ -243,8 +243,8 @@ class Measurement {
     return static_cast<double>(kCopyBytes) / copy_s_;
   }
 
-  /// From what cores do more than for products alone while copies run beside them, which slow the
-  /// products down, too. 0 where copies take nothing of the cores.
+  /// From the additional processor time of products while copies run concurrently. The copies also
+  /// slow the products down. 0 if copies use no cores.
   double copy_rate_on_cores() {
     constexpr int kCopies = 24;
     const int rounds = products_s_ < kLong_s ? 3 : 1;
@@ -267,7 +267,7 @@ class Measurement {
     return lost_s > 0 ? kCopies * static_cast<double>(kCopyBytes) / lost_s : 0;
   }
 
-  /// The optimizer over several times what the largest cache holds.
+  /// The rate of the optimizer on several times the size of the largest cache.
   double update_rate() {
     constexpr int64_t kFewest = int64_t{4} << 20, kMost = int64_t{64} << 20;
     const double bytes_each = update_bytes_per_parameter(weight_type_, gradient_type_);
@@ -306,7 +306,8 @@ class Measurement {
   Submit products_;
   double products_s_ = 0, copy_s_ = 0;
   std::unique_ptr<Event> begin_, end_;
-  std::unique_ptr<Stream> compute_, load_, store_;  // last: they are done before what they use goes
+  std::unique_ptr<Stream> compute_, load_,
+      store_;  // last: streams finish before their buffers are destroyed
 };
 
 }  // namespace
@@ -315,7 +316,7 @@ Machine measure_machine(const DeviceOptions& options, DType weight_type, DType g
   DeviceOptions unbounded = options;
   unbounded.emulate_compute.reset();
   unbounded.memory_bytes = SIZE_MAX;
-  unbounded.pinned_bytes = SIZE_MAX;  // a run's limit, not what the machine can do
+  unbounded.pinned_bytes = SIZE_MAX;  // this limit belongs to the run, not to the machine
   unbounded.load_bytes_per_s = unbounded.store_bytes_per_s = 0;
   return Measurement(unbounded, weight_type, gradient_type).run();
 }

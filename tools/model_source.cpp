@@ -26,7 +26,7 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-/// Where Hugging Face's library keeps what it downloaded.
+/// The folder of Hugging Face's local cache.
 fs::path hub_cache() {
   if (const std::string cache = variable("HF_HUB_CACHE"); !cache.empty()) return cache;
   if (const std::string home = variable("HF_HOME"); !home.empty()) return fs::path(home) / "hub";
@@ -41,7 +41,7 @@ std::string cache_name(std::string id) {
   return "models--" + id;
 }
 
-/// What a file holds up to the first white space; empty where there is none.
+/// The content of a file up to the first white space; empty if there is no file.
 std::string first_word(const fs::path& path) {
   std::string word;
   std::ifstream(path) >> word;

@@ -13,26 +13,27 @@
 namespace ebb {
 
 struct ModelSource {
-  std::string name;    ///< as the user gave it
+  std::string name;    ///< as given by the user
   std::string folder;  ///< with config.json; empty: a preset
   ModelConfig config;
-  bool has_weights = false;  ///< those of the folder; otherwise they are random, from the seed
+  bool has_weights =
+      false;  ///< weights come from the folder; otherwise they are random, from the seed
 };
 
 ModelSource preset_source(const std::string& name);
-/// `random`: the configuration alone.
+/// `random`: uses only the configuration of the folder.
 ModelSource folder_source(const std::string& name, bool random);
 
 /// A folder as it is, or the snapshot of a hub id in the local cache (HF_HUB_CACHE, HF_HOME,
 /// ~/.cache/huggingface).
 std::string find_model_folder(const std::string& name);
 
-/// The weights of a folder, found to be those of a model, to be loaded.
+/// The weights of a folder, checked against a model.
 class SourceWeights {
  public:
   SourceWeights(const ModelSource& source, const Model& model);
 
-  /// Shows its progress where stderr is a terminal.
+  /// Shows its progress if stderr is a terminal.
   void load(Trainer& trainer) const;
   void load(const TakeWeights& take) const;
 

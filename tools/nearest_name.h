@@ -1,4 +1,4 @@
-// What a name that does not exist was probably meant to be. Pure functions.
+// Suggests an existing name for a misspelled name. Pure functions.
 #pragma once
 
 #include <span>
@@ -7,7 +7,7 @@
 
 namespace ebb {
 
-/// The nearest of `names` by insertions, removals and replacements, with '_' taken for '-'; else
+/// The nearest of `names` by insertions, removals and replacements, where '_' counts as '-'; else
 /// the only one that contains it; else "".
 std::string nearest_name(std::string_view name, std::span<const std::string> names);
 

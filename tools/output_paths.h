@@ -20,7 +20,7 @@ struct FlagPath {
 /// may be given twice.
 void refuse_same_files(const std::vector<FlagPath>& inputs, const std::vector<FlagPath>& outputs);
 
-/// The same for the paths of a run and the outputs that only this command has.
+/// Checks the paths of a run and the outputs that only this command has.
 void refuse_same_files(const TrainOptions& options, const std::vector<FlagPath>& more_outputs = {});
 
 }  // namespace ebb

@@ -31,7 +31,7 @@ std::string compute_line(const Machine& m) {
                      m.device_bytes_per_s / 1e9);
 }
 
-/// "none", "block"; "block of 7", the first seven; "block of 7, spread".
+/// "none", "layer"; "layer of 7" for the first seven layers; "layer of 7, spread".
 std::string recompute_text(const Candidate& c, uint32_t num_layers) {
   const bool all = c.recomputed_layers == 0 || c.recomputed_layers == num_layers;
   if (c.recompute == Recompute::None || all) return name_of(c.recompute);
@@ -69,8 +69,8 @@ std::string fits_text(const PlannedStep& step) {
                      of(ledger.total(Tier::Host), step.budgets.host_memory));
 }
 
-/// It could not hold what lives on the device as well, about: less on the device also sends more of
-/// a step home.
+/// True if the host memory is about too small for the chunks that stay on the device. A smaller
+/// device budget also stores more of a step in host memory.
 bool home_is_short(const PlannedStep& step) {
   const Layout& layout = *step.prepared.layout;
   size_t needed = step.prepared.ledger.total(Tier::Host);

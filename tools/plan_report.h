@@ -11,13 +11,13 @@
 
 namespace ebb {
 
-/// Model, machine, step, whether it fits, time, traffic, plan: a line each.
+/// A line for each of: model, machine, step, memory, time, traffic, plan.
 std::vector<std::string> plan_lines(const PlanContext& context, const PlannedStep& step);
-/// The same, what the planner chose from, and where every class of bytes lies.
+/// plan_lines(), the table of candidates and the memory of each class of bytes.
 std::string format_plan(const PlanContext& context, const PlannedStep& step);
 std::string plan_json(const PlanContext& context, const PlannedStep& step);
 
-/// A plan that does not fit: why, and the changes.
+/// The reason why a plan does not fit, and the changes after which it fits.
 std::string format_misfit(std::string_view why, std::span<const PlannedChange> changes);
 std::string misfit_json(std::string_view why, std::span<const PlannedChange> changes);
 

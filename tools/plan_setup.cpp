@@ -19,13 +19,13 @@ namespace {
 constexpr Choice<Sweep> kSweeps[] = {{"device-memory", Sweep::DeviceMemory},
                                      {"step-tokens", Sweep::StepTokens}};
 
-/// Its memory: what is free.
+/// Its memory is the free memory.
 DeviceInfo whole_device(DeviceOptions device) {
   device.memory_bytes = SIZE_MAX;
   return create_device(device)->info();
 }
 
-/// A plan counts what cuDNN's take for what it is asked for alone.
+/// Only a request for cuDNN's kernels makes a plan count their workspace.
 std::optional<AttentionKernels> attention_here(DeviceKind device) {
   if (device == DeviceKind::Host) return std::nullopt;
   return probe_cuda().attention_library.empty() ? AttentionKernels::Ebb : AttentionKernels::Cudnn;
@@ -39,7 +39,7 @@ PlanContext context_on(const PlannedMachine& machine, DeviceKind device,
 }
 
 PlanContext context_elsewhere(const TrainOptions& options, const PlannedMachine& machine) {
-  // Where the cores that update the state compute as well, they are the device.
+  // If the cores that update the state also compute, the host is the device.
   const bool on_host = machine.rates.shared_cores;
   if (options.device == (on_host ? DeviceChoice::Cuda : DeviceChoice::Host)) {
     throw ConfigError(fmt::format("--device {}: of the machine '{}' the device is {}",
@@ -61,7 +61,7 @@ size_t host_memory(const TrainOptions& options, const PlanContext& context) {
   return context.is_here ? std::min(requested, bytes) : requested;
 }
 
-/// As a run with these flags would evaluate.
+/// The number of micro-batches in an evaluation of a run with these flags.
 uint32_t evaluation_batches(const TrainOptions& options, const PlanContext& context,
                             const BatchShape& shape) {
   if (context.num_eval_tokens == 0) return 0;
@@ -88,7 +88,8 @@ void add_plan_flags(CommandLine& line, PlanRequest& request) {
             [&request](std::string_view flag, std::string_view text) {
               request.sweep = choice_value<Sweep>(flag, text, kSweeps);
             });
-  group.add("--html", "FILE", "the simulated step as a page: lanes, chunks, memory, stalls",
+  group.add("--html", "FILE",
+            "a page that shows the simulated step: streams, chunks, memory, stalls",
             [&request](std::string_view, std::string_view text) { request.html = text; });
   group.add_flag("--json", "the result as JSON", [&request] { request.json = true; });
 }

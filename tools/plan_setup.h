@@ -1,7 +1,7 @@
-// What `ebb plan` was asked for, and the plan for it: nothing is allocated but what a dry run
-// takes, and what measuring this machine does, once.
+// The flags of `ebb plan` and the plan for them. A plan allocates only what a dry run allocates.
+// The first plan on a machine also measures its rates.
 //
-// Errors: ConfigError (flags, model, machine), PlanError where nothing fits.
+// Errors: ConfigError (flags, model, machine), PlanError if nothing fits.
 #pragma once
 
 #include <cstddef>
@@ -17,15 +17,15 @@
 
 namespace ebb {
 
-/// A budget that no plan reaches, with room to add to.
+/// A budget that no plan reaches. Sums with it do not overflow.
 inline constexpr size_t kUnlimitedBytes = SIZE_MAX / 2;
 
 enum class Sweep : uint8_t { None, DeviceMemory, StepTokens };
 
 struct PlanRequest {
-  TrainOptions options;  ///< of a run: those of model, shape and memory count
+  TrainOptions options;  ///< of model, shape and memory
   std::string machine_name = "this";
-  std::string write_machine;  ///< a file for the machine's numbers; empty: none
+  std::string write_machine;  ///< file for the rates of the machine; empty: none
   Sweep sweep = Sweep::None;
   bool json = false;
   std::string html;  ///< a report of the simulated step; empty: none
@@ -34,23 +34,23 @@ struct PlanRequest {
 void add_plan_flags(CommandLine& line, PlanRequest& request);
 void validate(const PlanRequest& request);
 
-/// What a plan is made for. Budgets are not in it: plan_step_of() takes those of the flags, else
-/// all that the machine has; the host as a device takes what the model needs, as in training.
+/// The machine of a plan. plan_step_of() uses the budgets of the flags, or else all memory of the
+/// machine. The host as device uses what the model needs, as in training.
 struct PlanContext {
   PlannedMachine machine = {};
-  std::optional<size_t> total_memory_bytes = {};   ///< where the device's memory is the host's
-  DeviceKind device = DeviceKind::Host;            ///< whose kernels will run
-  std::optional<AttentionKernels> attention = {};  ///< where it is left open; none: any
-  bool is_here = false;          ///< this machine: no flag gives it more memory than it has
-  uint64_t num_eval_tokens = 0;  ///< of the data that the run evaluates on; 0: it does not
+  std::optional<size_t> total_memory_bytes = {};   ///< if the device's memory is host memory
+  DeviceKind device = DeviceKind::Host;            ///< the device that runs the kernels
+  std::optional<AttentionKernels> attention = {};  ///< if no flag gives it; none: any
+  bool is_here = false;                            ///< this machine: flags cannot exceed its memory
+  uint64_t num_eval_tokens = 0;                    ///< of the evaluation data; 0: no evaluation
 };
-/// This machine with such a device; without rates.
+/// This machine with the device, without rates.
 PlannedMachine this_machine(const DeviceOptions& device);
-/// What --machine names; this one with its rates as measured, for whatever model.
+/// The machine that --machine names. This machine has its measured rates, not fitted to a model.
 PlannedMachine planned_machine(const PlanRequest& request);
 /// This machine's rates are fitted to the model.
 PlanContext plan_context(const PlanRequest& request, const PlannedMachine& machine);
-/// Where a run is planned again, or otherwise.
+/// The context of a training run, to plan the run with other flags.
 PlanContext context_of(const TrainSetup& setup);
 
 /// A step's model, shape and plan.
@@ -58,7 +58,7 @@ struct PlannedStep {
   std::string model_name;
   uint64_t num_parameters = 0;
   BatchShape shape;
-  double flops = 0;  ///< the model's own, of a step
+  double flops = 0;  ///< of the model in a step, without recomputation
   Budgets budgets;
   Preparation prepared;
 

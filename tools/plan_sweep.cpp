@@ -17,7 +17,7 @@ constexpr int kNumBudgets = 10;
 constexpr int kNumDoublings = 7;
 constexpr int kBarWidth = 30;
 
-/// What the sweep compares: tokens a second, as a share of the most there can be.
+/// Rows compare tokens per second, relative to the bound by arithmetic.
 class Rows {
  public:
   Rows(bool json, double most_tokens_per_s, const std::function<void(const std::string&)>& print)
@@ -87,7 +87,7 @@ class Rows {
   const std::function<void(const std::string&)>& print_;
 };
 
-/// What arithmetic alone would allow.
+/// Tokens per second if only arithmetic took time.
 double tokens_at_compute_bound(const PlannedStep& step) {
   return static_cast<double>(step.shape.num_tokens()) / step.chosen().bound.compute_s;
 }
@@ -96,15 +96,15 @@ void sweep_budgets(const PlanRequest& request, const PlanContext& context,
                    const std::function<void(const std::string&)>& print) {
   TrainOptions options = request.options;
   options.device_memory = kUnlimitedBytes;
-  const PlannedStep roomy = plan_step_of(options, context);
-  const auto least = static_cast<double>(roomy.prepared.smallest_device_bytes);
-  const auto most = static_cast<double>(roomy.prepared.ledger.total(Tier::Device));
-  const Rows rows(request.json, tokens_at_compute_bound(roomy), print);
+  const PlannedStep largest = plan_step_of(options, context);
+  const auto least = static_cast<double>(largest.prepared.smallest_device_bytes);
+  const auto most = static_cast<double>(largest.prepared.ledger.total(Tier::Device));
+  const Rows rows(request.json, tokens_at_compute_bound(largest), print);
   for (int i = 0; i < kNumBudgets; ++i) {
     const double budget =
         least * std::pow(most / least, static_cast<double>(i) / (kNumBudgets - 1));
     options.device_memory =
-        std::max(roomy.prepared.smallest_device_bytes, static_cast<size_t>(std::ceil(budget)));
+        std::max(largest.prepared.smallest_device_bytes, static_cast<size_t>(std::ceil(budget)));
     rows.add(options, context);
   }
 }

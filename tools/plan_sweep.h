@@ -1,4 +1,4 @@
-// Many plans in a table: how a step's time depends on the device budget, or on its tokens.
+// A table of plans: the time of a step for device budgets or for numbers of tokens.
 #pragma once
 
 #include <functional>
@@ -8,8 +8,8 @@
 
 namespace ebb {
 
-/// Hands every row to `print` as soon as it is planned: a table with a bar for tokens a second.
-/// Throws PlanError where not even the roomiest plan fits.
+/// Passes each row to `print` as soon as it is planned: a table with a bar for tokens per second.
+/// Throws PlanError if the plan without budgets does not fit.
 void sweep_plans(const PlanRequest& request, const PlanContext& context,
                  const std::function<void(const std::string&)>& print);
 

@@ -30,7 +30,7 @@ class Reader {
     return at->get<std::string>();
   }
 
-  /// At least 0, and 0 itself, or no such field, only where that may be.
+  /// A number above 0. If `may_be_0`, 0 and a missing field are accepted too.
   double number(const char* field, bool may_be_0) const {
     const auto at = json_.find(field);
     if (at == json_.end() && may_be_0) return 0;
@@ -43,7 +43,7 @@ class Reader {
     return value;
   }
 
-  /// 1 where there is no such field.
+  /// 1 if there is no such field.
   int count(const char* field) const {
     const double value = json_.contains(field) ? number(field, false) : 1;
     if (value != std::floor(value) || value > kMostThreads) {
@@ -53,7 +53,7 @@ class Reader {
     return static_cast<int>(value);
   }
 
-  /// False where there is no such field.
+  /// False if there is no such field.
   bool flag(const char* field) const {
     const auto at = json_.find(field);
     if (at == json_.end()) return false;
@@ -61,11 +61,11 @@ class Reader {
     return at->get<bool>();
   }
 
-  /// Texts alone; a file need not say where its numbers are from.
+  /// Only texts. A file need not state the sources of its numbers.
   std::vector<std::pair<std::string, std::string>> sources() const {
     std::vector<std::pair<std::string, std::string>> found;
     const auto at = json_.find("sources");
-    if (at == json_.end() || !at->is_object()) return {{"all", "not told by " + path_}};
+    if (at == json_.end() || !at->is_object()) return {{"all", "not stated in " + path_}};
     for (const auto& [field, source] : at->items()) {
       if (source.is_string()) found.emplace_back(field, source.get<std::string>());
     }

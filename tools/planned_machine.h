@@ -1,10 +1,10 @@
 // The machine that `ebb plan` plans for: this one, measured; one of the presets; or a file.
 //
 // A machine file is JSON: name, device, device_memory_bytes, host_memory_bytes, the rates of
-// scheduler/plan/simulate.h's Machine by their names (bytes, seconds), `shared_cores` where the
+// scheduler/plan/simulate.h's Machine by their names (bytes, seconds), `shared_cores` if the
 // host is the device, with its `num_threads`, and `sources`, which says where each number comes
-// from. The presets are such files (tools/machines/), built into the program; what they assume is
-// named there. Pure functions but for reading the file.
+// from. The presets are such files (tools/machines/), built into the program; their
+// sources name what is assumed. Apart from reading files, the functions are pure.
 #pragma once
 
 #include <cstddef>
@@ -21,16 +21,16 @@ struct PlannedMachine {
   std::string device;  ///< "NVIDIA H200 SXM"
   size_t device_memory_bytes = 0;
   size_t host_memory_bytes = 0;
-  int num_threads = 1;  ///< of the host where it is the device
+  int num_threads = 1;  ///< threads of the host, if the host is the device
   Machine rates = {};
-  /// Where each number comes from; empty: all were measured on this machine.
+  /// The source of each number; empty: all were measured on this machine.
   std::vector<std::pair<std::string, std::string>> sources = {};
 };
 
 std::vector<PlannedMachine> machine_presets();
 
-/// A preset's name, or the path of a machine file. ConfigError, which lists the presets, for what
-/// is neither; FormatError, with the file and the field, for a file that is not a machine's;
+/// A preset's name, or the path of a machine file. ConfigError, which lists the presets, if the
+/// text is neither; FormatError, with the file and the field, for a file that is not a machine's;
 /// IoError.
 PlannedMachine find_machine(const std::string& name_or_file);
 

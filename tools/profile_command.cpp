@@ -28,7 +28,7 @@ struct ProfileRequest {
   std::string html;
 };
 
-/// What a profile neither reads nor writes: a flag of train's that would be lost is refused.
+/// Refuses flags of `ebb train` that have no effect on a profile.
 void refuse_lost_flags(const TrainOptions& o) {
   const std::pair<std::string_view, bool> flags[] = {{"--dry-run", o.dry_run},
                                                      {"--resume", o.resume.has_value()},
@@ -61,7 +61,7 @@ bool parse_profile(std::vector<std::string> arguments, ProfileRequest& request) 
   return true;
 }
 
-/// The fastest step; of a profile that was stopped before its first, none.
+/// The fastest step; none if the profile was stopped before its first step.
 struct Profile {
   uint64_t num_steps = 0;
   StepRecord fastest;
@@ -81,7 +81,7 @@ Profile measure(const TrainOptions& options, const TrainSetup& setup, const Sign
     const uint64_t position = step * setup.shape.num_samples();
     const double learning_rate = setup.learning_rate.at(std::min(step, setup.num_steps() - 1));
     const StepResult result = trainer.step(batches.load(position), learning_rate);
-    if (step == 0) continue;  // to warm up
+    if (step == 0) continue;  // warm-up
     profile.num_steps = step;
     const auto times = trainer.last_step_times();
     if (trace) trace->add_step(setup.prepared, times, step, result.step_s);
@@ -126,7 +126,7 @@ Report report_of(const TrainOptions& options, const TrainSetup& setup, const Pro
 int profile_command(std::vector<std::string> arguments) {
   ProfileRequest request;
   if (!parse_profile(std::move(arguments), request)) return 0;
-  // First of all: what sets up has threads, and they must not take the signals.
+  // Must come first: set-up starts threads, which must not receive the signals.
   const Signals signals([](const char* name) {
     say(fmt::format("{}: the profile ends after this step; once more ends it at once\n", name));
   });

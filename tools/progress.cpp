@@ -13,7 +13,8 @@ constexpr const char* kClearLine = "\r\x1b[K";
 // Weight of the newest step in the mean that predicts the time left.
 constexpr double kNewest = 0.1;
 
-/// Of a line; what has the highest rank goes first where there is no room, rank 0 never.
+/// A part of a line. If the line is too long, parts of the highest rank are removed first. Parts of
+/// rank 0 stay.
 struct Part {
   int rank = 0;
   std::string text;
@@ -44,7 +45,7 @@ double stall_percent(const StepRecord& r) {
   return r.step_seconds > 0 ? 100 * *r.stall_seconds / r.step_seconds : 0;
 }
 
-/// Of the terminal, less one: some wrap when the last column is written.
+/// The columns of the terminal, less one: some terminals wrap after the last column.
 size_t columns_of(std::FILE* out) {
   winsize size{};
   const int descriptor = ::fileno(out);

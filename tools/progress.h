@@ -1,9 +1,8 @@
-// What a run says while it runs: one live line on a terminal, plain lines elsewhere, notices
-// between them.
+// The progress of a run on stderr: one live line on a terminal, plain lines elsewhere, and notices.
 //
-// Plain lines come at most one a second, but the first step, the last and every evaluation always
-// do. A terminal or a reader that went away is no reason to end a run: what cannot be written is
-// lost. Thread-safety: all methods may be called from any thread.
+// Plain lines are written at most once a second, but always for the first step, the last step and
+// evaluations. If a terminal or reader was closed, the run continues and the lines are lost.
+// Thread-safety: all methods may be called from any thread.
 #pragma once
 
 #include <chrono>
@@ -20,8 +19,8 @@ namespace ebb {
 inline constexpr size_t kAnyWidth = SIZE_MAX;
 
 /// "step 12/100  loss 3.4567  norm 0.981  lr 3.00e-04  1234 tok/s  93 % of bound  stall 4 %  2m10s
-/// left". What does not fit into `width` columns is left out, the least important first: a line
-/// that wraps cannot be written over.
+/// left". Parts that do not fit into `width` columns are left out, the least important first,
+/// because a wrapped line cannot be overwritten.
 std::string format_step(const StepRecord& record, uint64_t num_steps, double seconds_left,
                         size_t width = kAnyWidth);
 
@@ -35,9 +34,9 @@ class RunProgress {
   ~RunProgress();
 
   void step(const StepRecord& record);
-  /// A line of its own; the live line goes on after it.
+  /// Writes a line. The live line continues after it.
   void notice(std::string_view text);
-  /// Leaves the live line as it is; the next output begins a line.
+  /// Ends the live line. The next output begins a new line.
   void finish();
 
  private:

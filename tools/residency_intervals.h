@@ -1,4 +1,4 @@
-// Which chunk is on the device when, over the time of a step. Pure functions.
+// The intervals of a step in which chunks are on the device. Pure functions.
 #pragma once
 
 #include <array>
@@ -11,19 +11,19 @@
 
 namespace ebb {
 
-/// A chunk on the device: from when it was given a block until the block was given away, or the
-/// chunk dropped, or the step ended.
+/// A chunk on the device, from the assignment of its block until the block is reassigned, the chunk
+/// is dropped, or the step ends.
 struct Stay {
   ChunkId chunk = {};
   uint32_t block = kNone;
   double start_s = 0;
-  double loaded_s = 0;  ///< when its content was there
+  double loaded_s = 0;  ///< end of the load
   double end_s = 0;
 };
-/// In order of the operations that end them. times: of the plan's operations.
+/// In order of the operations that end them. times: one for each operation of the plan.
 std::vector<Stay> stays(const Plan& plan, std::span<const OpTime> times);
 
-/// Bytes of blocks by space, from a time on.
+/// Bytes of blocks by space, valid from `time_s` on.
 struct BytesOnDevice {
   double time_s = 0;
   std::array<size_t, kNumSpaces> bytes = {};

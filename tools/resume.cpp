@@ -19,7 +19,7 @@ std::string folder_of(const std::string& checkpoint) {
   return path.parent_path().string();
 }
 
-/// nullopt where nothing was saved yet.
+/// nullopt if nothing was saved yet.
 std::optional<std::string> checkpoint_to_resume(const TrainOptions& options) {
   const bool newest = options.resume->empty();
   if (newest && options.save.empty()) {
@@ -34,7 +34,7 @@ std::optional<std::string> checkpoint_to_resume(const TrainOptions& options) {
   throw_bad_value("--resume", folder, "a checkpoint (step-N), or a folder that has one");
 }
 
-/// Not where it goes on from a copy, or saves to another folder: it is another run then.
+/// False if the run resumes from a copy or saves to another folder. It is another run then.
 bool is_same_run(const std::string& save, const Resumed& resumed) {
   const FlagValue* const made_in = find(resumed.run.config, "save");
   std::error_code error;

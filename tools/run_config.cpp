@@ -17,7 +17,7 @@
 namespace ebb {
 namespace {
 
-// Of one invocation: not part of a run's configuration.
+// Flags of one invocation, which are not part of a run's configuration.
 constexpr std::string_view kPassing[] = {"help", "config", "resume", "dry-run"};
 
 // At most one flag of each row can be given.
@@ -26,10 +26,10 @@ constexpr std::string_view kExclusive[][2] = {{"steps", "epochs"},
                                               {"recompute", "gradient-checkpointing"},
                                               {"preset", "model"}};
 
-// Where the first is not given, it follows from the second.
+// If the first is not given, its value follows from the second.
 constexpr std::string_view kFollowing[][2] = {{"min-lr", "lr"}, {"gradient-dtype", "dtype"}};
 
-// No bit of a result depends on these. Of any other flag it is assumed.
+// Flags on which no bit of a result depends. Results are assumed to depend on every other flag.
 constexpr std::string_view kHarmless[] = {"threads",
                                           "chunk-size",
                                           "device-memory",
@@ -76,7 +76,7 @@ bool gives_way(const std::string& name, const std::set<std::string>& given) {
   });
 }
 
-/// Was what it follows from given anew?
+/// Was the flag that this flag follows from given again?
 bool follows(const FlagValue& flag, const std::set<std::string>& given) {
   return flag.resolved && std::ranges::any_of(kFollowing, [&](const auto& pair) {
            return flag.name == pair[0] && given.contains(std::string(pair[1]));
@@ -132,7 +132,7 @@ bool is_number(const std::string& text) {
   return error == std::errc() && rest == end && text.front() >= '0' && text.front() <= '9';
 }
 
-/// Text that would need escapes stands in literal quotes: CLI11's reader knows no escapes.
+/// Text with escapes is written in literal quotes, because CLI11's reader knows no escapes.
 std::string toml_value(const std::string& text) {
   if (is_number(text) || text == "true") return text;
   if (text.find_first_of("\"\\") == text.npos) return '"' + text + '"';
@@ -149,7 +149,7 @@ std::string joined(const FlagValue* flag) {
   return flag == nullptr ? "not given" : fmt::format("{}", fmt::join(flag->values, " "));
 }
 
-/// As checkpoints take them: JSON, which is UTF-8.
+/// Checkpoints are JSON, so paths must be UTF-8.
 void check_encoding(const FlagValue& flag) {
   for (const std::string& value : flag.values) {
     try {

@@ -1,7 +1,7 @@
-// The flags of a run as a list: what a checkpoint keeps of them, what a resumed run takes from it,
-// and what changed in between. Names are long flags without dashes, values their texts.
+// The flags of a run as a list: the flags that a checkpoint keeps, the flags that a resumed run
+// reads from it, and the differences. Names are long flags without dashes, values are their texts.
 //
-// Pure functions but for give_flags().
+// Pure functions, except give_flags().
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ struct TrainSetup;
 
 using RunConfig = std::vector<FlagValue>;
 
-/// Null where there is none of that name.
+/// Null if there is no flag of that name.
 const FlagValue* find(const RunConfig& config, std::string_view name);
 
 /// What the command line and --config gave, but for flags that are of one invocation alone, and
@@ -31,17 +31,17 @@ RunConfig given_flags(const CommandLine& line, const RunConfig& taken = {});
 /// value is not allowed.
 RunConfig give_flags(CommandLine& line, const RunConfig& config);
 
-/// Where an error is about flags that the checkpoint gave, it says so.
+/// Adds to an error which of its flags come from the checkpoint.
 std::string with_origin(std::string error, const RunConfig& taken);
 
 /// With every value on which results depend as it was resolved, whether given or not, and with
 /// paths that hold anywhere. ConfigError where it is to be saved and a path is not UTF-8.
 RunConfig resolved_config(RunConfig given, const TrainOptions& options, const TrainSetup& setup);
 
-/// As --config reads it.
+/// The text in the format of --config.
 std::string to_toml(const RunConfig& config);
 
-/// A sentence for each flag that changes results and has another value now.
+/// One sentence for each flag that affects results and has changed.
 std::vector<std::string> changes(const RunConfig& before, const RunConfig& now);
 
 }  // namespace ebb

@@ -19,7 +19,7 @@
 namespace ebb {
 namespace {
 
-// The probe takes what a line of the log takes at most.
+// Size of the probe: the largest line of a log.
 constexpr size_t kProbeBytes = 4096;
 
 /// Builds one flat object; fields keep their order.
@@ -48,7 +48,7 @@ class JsonLine {
   std::string text_ = "{";
 };
 
-/// A line of a step, up to this one?
+/// Is this the line of a step up to `last_step`?
 bool is_until(const std::string& line, uint64_t last_step) {
   const auto json = parse_json_or_discard(line);
   if (!json.is_object()) return false;
@@ -68,7 +68,7 @@ struct stat status_of(int descriptor, const std::string& path) {
   return status;
 }
 
-/// Of the whole lines in front that are of these steps.
+/// The bytes of the complete lines at the beginning that belong to these steps.
 uint64_t bytes_until(const std::string& path, uint64_t last_step) {
   std::ifstream file(path, std::ios::binary);
   uint64_t bytes = 0;
@@ -155,8 +155,8 @@ void RunLog::cut(uint64_t size_bytes) {
   throw IoError("cannot write log", path_, errno);
 }
 
-/// Behind what a regular file has, a line is written and cut off; on anything else a write of
-/// nothing must do.
+/// For a regular file, a line is appended and cut off again. For other files, an empty write is the
+/// only test.
 void RunLog::probe() {
   const struct stat status = status_of(descriptor_, path_);
   if (!S_ISREG(status.st_mode)) {

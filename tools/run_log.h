@@ -1,11 +1,11 @@
-// The log of a run (--log): JSON lines, one a step, and a last one that says how it ended.
+// The log of a run (--log): one JSON line for each step, and a last line with the end of the run.
 //
 // Numbers have 17 significant digits, so reading them back gives the same bits; a number that is
-// not finite is null. A field whose value is not known is absent. Every line is written at once
-// with its newline.
+// not finite is null. A field whose value is unknown is absent. Every line is written with
+// its newline in one call.
 //
-// Not thread-safe. Errors: IoError; a full disk and a missing folder show when the log is opened,
-// and it begins once nothing else can fail: what is there may be of worth.
+// Not thread-safe. Errors: IoError; opening the log detects a full disk and a missing folder. An
+// existing file is only changed by begin, after everything else that can fail.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct StepRecord {
       false;  ///< losses and norms are not-a-number and not shown; not in the log
   double loss = 0;
   std::optional<double> grad_norm = {};        ///< before clipping
-  std::optional<uint64_t> loss_scale = {};     ///< fp16 alone, as the next
+  std::optional<uint64_t> loss_scale = {};     ///< only for fp16, as the next field
   std::optional<uint64_t> skipped_steps = {};  ///< so far
   double learning_rate = 0;
   uint64_t tokens_seen = 0;
@@ -37,7 +37,7 @@ struct StepRecord {
   std::optional<uint64_t> stored_bytes = {};
   std::optional<uint64_t> device_peak_bytes = {};
   std::optional<uint64_t> host_bytes = {};
-  // Where updates speculate.
+  // Only with speculative updates.
   std::optional<uint64_t> speculated_chunks = {};
   std::optional<uint64_t> rolled_back_chunks = {};
   std::optional<double> eval_loss = {};
@@ -56,7 +56,7 @@ std::string to_json(const EndRecord& record);
 
 class RunLog {
  public:
-  /// Finds out whether the disk takes a line, and leaves what is there as it is.
+  /// Tests whether the disk has space for a line, and leaves the file unchanged.
   explicit RunLog(const std::string& path);
   ~RunLog();
   RunLog(const RunLog&) = delete;
@@ -67,10 +67,10 @@ class RunLog {
   /// their file is returned.
   std::optional<std::string> begin(uint64_t last_step, bool is_same_run = true);
 
-  // REQUIRES: it began.
+  // REQUIRES: the log has begun.
   void write(const StepRecord& record) { write_line(to_json(record)); }
   void write(const EndRecord& record) { write_line(to_json(record)); }
-  /// What was written is there after a power cut, too.
+  /// Syncs the file, so that its lines survive a power cut.
   void sync();
 
  private:

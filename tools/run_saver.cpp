@@ -9,12 +9,12 @@
 namespace ebb {
 namespace {
 
-// For config.json, flags, headers and folders; a tokenizer may take more.
+// Allowance for config.json, flags, headers and folders. A tokenizer may need more.
 constexpr uint64_t kSmallFilesBytes = uint64_t{1} << 20;
 
-/// Where the tokenizer and the like are. The model's folder may be a checkpoint that --save-keep
-/// removed meanwhile: then the newest one has them as well. Where there is none either, a
-/// checkpoint without them is better than none: it has a config.json made anew.
+/// The folder of the tokenizer and similar files. If the model's folder is a checkpoint that
+/// --save-keep has removed, the newest checkpoint has these files too. If there is none, the
+/// checkpoint is saved without these files, with a newly written config.json.
 std::string model_files(const std::string& model, const std::string& saves) {
   std::error_code error;
   if (model.empty() || std::filesystem::exists(model, error)) return model;

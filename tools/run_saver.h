@@ -1,4 +1,4 @@
-// When a run saves, and what of it.
+// Decides when a run saves, and what.
 //
 // One thread calls it. Errors: as CheckpointWriter.
 #pragma once
@@ -18,12 +18,12 @@ class RunSaver {
   RunSaver(const TrainOptions& options, const TrainSetup& setup, const SaveFolder& folder,
            RunConfig config, const RunPosition& start, Notice notice);
 
-  /// Throws what a save failed with.
+  /// Throws the error of a failed save.
   void check() { writer_.check(); }
   bool due(uint64_t step) const;
   /// Starts a save, unless this step is saved already.
   void save(Trainer& trainer, const RunPosition& position);
-  /// The last one is complete.
+  /// Waits until the last save is complete.
   void finish() { writer_.finish(); }
 
  private:
@@ -34,7 +34,7 @@ class RunSaver {
   CheckpointWriter writer_;
 };
 
-/// Where a run is that began at `start`.
+/// The progress of a run that began at `start`.
 RunPosition position_at(uint64_t step, const RunPosition& start, const BatchShape& shape);
 
 }  // namespace ebb

@@ -19,7 +19,9 @@ std::optional<std::string> set_aside(const std::string& path) {
   int i = 1;
   while (fs::exists(fs::symlink_status(numbered(i), ignored))) ++i;
   if (!error) fs::rename(file, numbered(i), error);
-  if (error) throw IoError("cannot make room for a new file by renaming", path, error.value());
+  if (error)
+    throw IoError("cannot rename the old file, so that a new one can have its name", path,
+                  error.value());
   return numbered(i);
 }
 

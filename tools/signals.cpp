@@ -22,13 +22,13 @@ struct Watched {
 constexpr Watched kWatched[] = {
     {SIGINT, "Ctrl-C"}, {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}, {SIGUSR1, "SIGUSR1"}};
 
-/// Blocked, it would be taken nevertheless.
+/// Is the signal ignored? Then it must not be blocked, because the signalfd would receive it.
 bool is_ignored(int signal) {
   struct sigaction action = {};
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-/// Ends the process as the signal would have without us, so that a shell sees what happened.
+/// Ends the process in the way of the signal's default action, so that a shell sees the cause.
 void die_of(int signal, const sigset_t& watched) {
   ::signal(signal, SIG_DFL);
   ::pthread_sigmask(SIG_UNBLOCK, &watched, nullptr);

@@ -1,10 +1,10 @@
-// Ctrl-C, SIGTERM, SIGHUP (a terminal that went away) and SIGUSR1 (batch systems, before time is
+// Ctrl-C, SIGTERM, SIGHUP (a closed terminal) and SIGUSR1 (batch systems, before time is
 // up): the first asks the run to end after its step, the second ends the process at once. A SIGHUP
 // that was ignored before, as under nohup, stays so.
 //
 // Construct it before any other thread starts: threads inherit that these signals are blocked, and
-// one thread of ours waits for them. Destroying it restores what was. pending() may be called
-// from any thread.
+// a thread of this class waits for them. The destructor restores the previous state. pending() may
+// be called from any thread.
 #pragma once
 
 #include <signal.h>
@@ -18,7 +18,7 @@ namespace ebb {
 
 class Signals {
  public:
-  /// `on_first` runs on our thread when the first signal comes, with its name.
+  /// `on_first` runs on the thread of this class when the first signal arrives, with its name.
   explicit Signals(std::function<void(const char* name)> on_first,
                    std::chrono::milliseconds grace = std::chrono::seconds(1));
   ~Signals();

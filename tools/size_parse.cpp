@@ -35,7 +35,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-/// Number and unit, as a real number of what the units count.
+/// Parses a number with a unit as a real number.
 std::optional<double> parse_amount(std::string_view text, Units units = kUnits) {
   text = trimmed(text);
   double number = 0;
@@ -47,7 +47,7 @@ std::optional<double> parse_amount(std::string_view text, Units units = kUnits) 
   return number * *unit;
 }
 
-/// Plain digits: exact where a double is not.
+/// Parses plain digits exactly, which a double cannot always represent.
 std::optional<size_t> parse_digits(std::string_view text) {
   uint64_t bytes = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes);

@@ -7,7 +7,7 @@
 namespace ebb {
 namespace {
 
-/// Of what an operation waits for, the last to end.
+/// The operation that ends last among those that `op` waits for.
 uint32_t last_cause(const Plan& plan, std::span<const OpTime> times, const Op& op) {
   uint32_t cause = kNone;
   for (const uint32_t w : plan.waits_of(op)) {
@@ -16,7 +16,8 @@ uint32_t last_cause(const Plan& plan, std::span<const OpTime> times, const Op& o
   return cause;
 }
 
-/// The operation that kept one back: not the block that was given late, but what it was late for.
+/// The operation that delayed `op`. If `op` waited for the assignment of a block, this is the
+/// operation that delayed the assignment.
 uint32_t real_cause(const Plan& plan, std::span<const OpTime> times, const Op& op) {
   uint32_t cause = last_cause(plan, times, op);
   while (cause != kNone && takes_no_time(plan.ops[cause])) {

@@ -1,5 +1,5 @@
-// Where the time of a step went: the kernels, what they waited for, and the rest. Pure functions;
-// they allocate nothing, so that a run may ask after every step.
+// Splits the time of a step into kernels, waiting by cause, and the program. Pure functions. They
+// allocate nothing, so that a run can call them after every step.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace ebb {
 
-/// Seconds. They add up to what the steps took.
+/// Seconds. Their sum is the time of the steps.
 struct SpentTime {
   double compute_s = 0;  ///< kernels, and the updates that the device makes
   double load_s = 0;     ///< nothing computed, and a load was what was missing; and so the next

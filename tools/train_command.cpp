@@ -36,14 +36,14 @@
 namespace ebb {
 namespace {
 
-/// What was asked for.
+/// The request of the command line.
 struct Request {
   TrainOptions options;
   std::optional<Resumed> resumed;
-  RunConfig given;  // the checkpoint's flags among them
+  RunConfig given;  // includes the flags of the checkpoint
 };
 
-/// What `work` returns; its errors name the flags that are the checkpoint's.
+/// Returns the result of `work`. Its errors name the flags that come from the checkpoint.
 template <class Work>
 auto naming_origin(const std::optional<Resumed>& resumed, const Work& work) {
   try {
@@ -142,21 +142,22 @@ class TrainingRun {
     if (warning) progress_.notice(*warning);
   }
 
-  /// As the log: a trace that cannot be written shows at once, and what is there stays.
+  /// Tests early, as for the log, whether the trace can be written. Keeps an existing file
+  /// unchanged.
   static void check_trace(const std::string& path) {
     errno = 0;
     if (path.empty() || std::ofstream(path, std::ios::app)) return;
     throw IoError("cannot open the trace", path, errno);
   }
 
-  /// Last of all: a run that cannot begin leaves files as they are.
+  /// Called last, so that a run that cannot begin leaves existing files unchanged.
   void begin_files(const Request& request) {
     if (log_)
       report_aside(request.options.log,
                    log_->begin(start_.step, !request.resumed || request.resumed->is_same_run));
     const std::string& trace = request.options.trace;
     if (trace.empty()) return;
-    if (request.resumed) report_aside(trace, set_aside(trace));  // of the steps before
+    if (request.resumed) report_aside(trace, set_aside(trace));  // the trace of the earlier steps
     trace_ = std::make_unique<ChromeTrace>(trace);
   }
 
@@ -206,7 +207,7 @@ class TrainingRun {
     if (log_) log_->write(record);
     progress_.step(record);
     if (saver_) {
-      whole_step_.reset();  // what cannot be saved is not tried again
+      whole_step_.reset();  // a failed save is not repeated
       saver_->check();
       if (saver_->due(record.step)) save(record.step);
       whole_step_ = record.step;
@@ -226,13 +227,13 @@ class TrainingRun {
     try {
       return trainer_.step(micro_batches, learning_rate);
     } catch (const NumericError&) {
-      // One skipped step too many: the weights are those before it.
+      // Too many steps were skipped. The weights are those before the last step.
       if (trainer_.num_skipped() > num_skipped) whole_step_ = step + 1;
       throw;
     }
   }
 
-  /// Another error ends the run: that of this save is beside it.
+  /// Called when an error already ends the run. An error of this save is only reported.
   void save_what_is_whole() {
     if (!saver_ || !whole_step_) return;
     try {
@@ -251,7 +252,7 @@ class TrainingRun {
         trainer_.num_skipped(), next));
   }
 
-  /// Not an error: which samples come together is chance, and the others have labels.
+  /// Micro-batches without labels are no error, because shuffled samples can meet by chance.
   static StepResult step_without_targets() {
     return {.loss = std::numeric_limits<double>::quiet_NaN(),
             .grad_norm = std::numeric_limits<double>::quiet_NaN()};
@@ -282,21 +283,21 @@ class TrainingRun {
   RunProgress& progress_;
   const Signals& signals_;
   const std::unique_ptr<RunLog>
-      log_;  // before the memory: a log that cannot be written shows at once
+      log_;  // opened before memory is allocated, to detect early that it cannot be written
   std::unique_ptr<ChromeTrace> trace_;
   const size_t rss_before_bytes_;
   std::unique_ptr<Device> device_;
   Trainer trainer_;
   Batches batches_;
   Evaluation evaluation_;
-  std::optional<uint64_t> whole_step_;  // whose state the trainer has; none where it threw
-  std::optional<RunSaver> saver_;       // last: what it writes is the trainer's
+  std::optional<uint64_t> whole_step_;  // the step of the trainer's state; none if a step threw
+  std::optional<RunSaver> saver_;       // last, because it reads the trainer
 };
 
-/// Says what the first signal does: beside the progress, once there is one.
+/// Reports the effect of the first signal, through the progress if there is one.
 class SignalNotice {
  public:
-  /// Beside this progress, as long as it lives.
+  /// Reports through `progress` while this object lives.
   class Beside {
    public:
     Beside(SignalNotice& notice, RunProgress& progress) : notice_(notice) {
@@ -328,7 +329,7 @@ class SignalNotice {
   RunProgress* progress_ = nullptr;
 };
 
-/// Checked before anything is measured or planned.
+/// Called before anything is measured or planned.
 std::unique_ptr<const SaveFolder> take_save_folder(const Request& request) {
   const TrainOptions& options = request.options;
   if (options.save.empty() || options.dry_run) return nullptr;
@@ -336,7 +337,7 @@ std::unique_ptr<const SaveFolder> take_save_folder(const Request& request) {
                                             request.resumed ? request.resumed->checkpoint : "");
 }
 
-/// Planning the changes takes up to some seconds: not for a run that took as long.
+/// Planning the changes takes up to some seconds, too long after a run that was as short.
 constexpr double kWorthAdvice = 10;
 
 int train(const Request& request, const TrainSetup& setup, const SaveFolder* folder,
@@ -371,8 +372,8 @@ int train_command(std::vector<std::string> arguments) {
   if (!request) return 0;
   const TrainOptions& options = request->options;
   const auto folder = take_save_folder(*request);
-  std::signal(SIGPIPE, SIG_IGN);  // a reader of the progress that went away ends no run
-  // First of all: what sets up has threads, and they must not take the signals.
+  std::signal(SIGPIPE, SIG_IGN);  // a closed reader of the progress must not end the run
+  // Must come first: set-up starts threads, which must not receive the signals.
   SignalNotice notice;
   const Signals signals([&notice](const char* name) { notice(name); });
   const TrainSetup setup = naming_origin(request->resumed, [&] {

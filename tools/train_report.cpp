@@ -16,7 +16,7 @@
 namespace ebb {
 namespace {
 
-/// Where nobody asked for the host.
+/// Why --device auto chose the host; empty if it did not.
 std::string why_host(const TrainOptions& options, const TrainSetup& setup) {
   const bool chosen = options.device == DeviceChoice::Auto && !setup.device.emulate_compute;
   return chosen && setup.device.kind == DeviceKind::Host ? "; no GPU: " + why_no_cuda() : "";
@@ -81,8 +81,8 @@ std::string left_to_next_step(const Plan& plan) {
   return text.empty() ? text : text + " to the next";
 }
 
-/// The machine as this step found it: its kernels' and its optimizer's own speed, and the emulated
-/// link.
+/// The rates of the machine during this step: measured for the kernels and the optimizer, given for
+/// the emulated link.
 Machine measured_machine(const TrainSetup& setup, const StepResult& r) {
   const Layout& layout = *setup.prepared.layout;
   const double update_bytes =
@@ -115,7 +115,7 @@ std::string named(std::string_view name, const std::string& value) {
   return fmt::format("{:<8}{}", name, value);
 }
 
-/// What every header begins with: model, data, step and device.
+/// The first lines of every header: model, data, step and device.
 std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup& setup) {
   const ModelSizes c = sizes_of(setup.source.config);
   const BatchShape& s = setup.shape;
@@ -147,8 +147,8 @@ std::string chosen_text(const Preparation& p) {
   return p.candidates.size() == 1 ? "as requested" : "chosen";
 }
 
-/// "device 23.4 MiB: chunk blocks 20 MiB, workspace 3.4 MiB": the largest first, and what is less
-/// than a hundredth together.
+/// "device 23.4 MiB: chunk blocks 20 MiB, workspace 3.4 MiB": the largest first; entries
+/// below one hundredth are added up as "other".
 std::string tier_text(const Ledger& ledger, Tier tier) {
   const size_t total = ledger.total(tier);
   std::vector<LedgerEntry> entries;

@@ -1,5 +1,5 @@
-// What a run says before and after: the header with model, data, budget and where bytes live, and
-// the results. Pure functions of their arguments.
+// The texts before and after a run: the header with model, data, budget and memory by class, and
+// the results. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ namespace ebb {
 
 /// Model, data, step, device, chunks, machine, plan: a line each.
 std::vector<std::string> header_lines(const TrainOptions& options, const TrainSetup& setup);
-/// What a run shows before it starts, in six lines: model, data, step, device, where the bytes lie,
-/// and the plan with its predicted time.
+/// What a run shows before it starts, in six lines: model, data, step, device, the largest
+/// classes of memory, and the plan with its predicted time.
 std::string format_brief_header(const TrainOptions& options, const TrainSetup& setup);
-/// Everything: the lines, what the planner chose from, and where every class of bytes lies.
+/// The full header: the lines, the table of candidates, and the memory of every class.
 std::string format_header(const TrainOptions& options, const TrainSetup& setup);
 
 /// What a step measured, and its bound on a machine as fast as that step's own kernels and
@@ -35,12 +35,13 @@ StepRecord make_record(const TrainSetup& setup, const StepContext& context,
 
 struct Summary {
   EndRecord end;
-  uint64_t first_step = 0;  ///< where the run began, more where it was resumed
-  double seconds = 0;       ///< of all steps from there
-  SpentTime spent = {};     ///< where they went
-  double last_loss = std::numeric_limits<double>::quiet_NaN();  ///< of a step that had labels
+  uint64_t first_step = 0;  ///< first step of this run; above 0 if it was resumed
+  double seconds = 0;       ///< time of all steps of this run
+  SpentTime spent = {};     ///< parts of `seconds`
+  double last_loss =
+      std::numeric_limits<double>::quiet_NaN();  ///< loss of the last step that had labels
   uint64_t num_skipped = 0;
-  size_t rss_before_bytes = 0;  ///< of the program alone, before the run took its memory
+  size_t rss_before_bytes = 0;  ///< RSS of the program before the run allocated its memory
 };
 std::string format_summary(const TrainSetup& setup, const Summary& summary);
 

@@ -25,7 +25,7 @@ int64_t sequence_length(const TrainOptions& options, const ModelSource& source) 
       fmt::format("a whole number from 1 to the {} positions of '{}'", positions, source.name));
 }
 
-/// Token data alone says what the next token is, and nothing else.
+/// Token data without labels can only train models that predict the next token.
 void check_targets(const TrainOptions& options, const ModelSource& source) {
   if (predicts_next_token(source.config)) return;
   const bool evaluates = !options.eval_data.empty();
@@ -77,7 +77,7 @@ LearningRate learning_rate(const TrainOptions& options, uint64_t num_steps) {
       .shape = options.schedule};
 }
 
-/// Micro-batches of an evaluation: at most as many as the data fills.
+/// Micro-batches of an evaluation, at most as many as the data fills.
 BatchShape evaluation_shape(const TrainOptions& options, const TokenData& data, BatchShape shape) {
   const uint64_t available =
       data.num_samples(static_cast<size_t>(shape.length)) / static_cast<uint64_t>(shape.batch_size);
@@ -85,7 +85,7 @@ BatchShape evaluation_shape(const TrainOptions& options, const TokenData& data, 
   return shape;
 }
 
-/// An evaluation takes the first samples, the same ones each time.
+/// Every evaluation uses the same first samples. They must have at least one label.
 void check_evaluation(const TrainSetup& setup) {
   const LabelFile* const labels = setup.eval_annotations.labels.get();
   if (labels == nullptr || labels->num_targets(0, setup.eval_shape->num_tokens()) > 0) return;
@@ -177,8 +177,8 @@ BatchShape batch_shape(const TrainOptions& options, const ModelSource& source) {
           .length = sequence_length(options, source)};
 }
 
-/// What a checkpoint keeps: whose they are, rather than that they were left open. cuDNN's are not
-/// asked where no layer would take them.
+/// The attention kernels that the run uses. A checkpoint records them, even if no flag gave them.
+/// cuDNN is not probed if no layer can use its kernels.
 std::optional<AttentionKernels> attention_kernels(const TrainOptions& options, DeviceKind device) {
   if (options.attention || device == DeviceKind::Host) return options.attention;
   const bool is_ours = options.dtype == DType::F32 || options.dropout > 0 || options.is_packed() ||

@@ -1,5 +1,5 @@
-// From flags to a run that can start: the model's shape, data, budgets and the plan. Takes no
-// memory for the model.
+// Converts flags into a run that can start: the model's shape, data, budgets and the plan.
+// Allocates no memory for the model.
 //
 // Errors: ConfigError (flags against model or data), IoError and FormatError (data), PlanError
 // (does not fit).
@@ -19,7 +19,7 @@
 
 namespace ebb {
 
-/// What lies beside token data; null where it was not given.
+/// Files that annotate token data; null if the flag was not given.
 struct Annotations {
   std::unique_ptr<const LabelFile> labels;
   std::unique_ptr<const DocumentFile> documents;
@@ -29,7 +29,7 @@ struct TrainSetup {
   ModelSource source;
   BatchShape shape;  ///< of a step
   std::unique_ptr<const TokenData> data;
-  std::unique_ptr<const TokenData> eval_data;  ///< null where there is no evaluation
+  std::unique_ptr<const TokenData> eval_data;  ///< null: there is no evaluation
   Annotations annotations, eval_annotations;   ///< of data and of eval_data
   std::optional<BatchShape> eval_shape;
   LearningRate learning_rate;
@@ -37,7 +37,7 @@ struct TrainSetup {
   std::unique_ptr<const SourceWeights> weights;  ///< null: random, from the seed, or restored
   bool restores = false;                         ///< from a checkpoint
   DeviceOptions device;
-  MachineRates rates;  ///< what the plan was chosen by
+  MachineRates rates;  ///< the rates from which the plan was chosen
   Preparation prepared;
 
   uint64_t num_steps() const { return learning_rate.num_steps; }
@@ -57,27 +57,28 @@ TrainSetup set_up(const TrainOptions& options, bool restores = false);
 /// the run does not fit.
 void plan_run(const TrainOptions& options, TrainSetup& setup);
 
-/// Why `--device auto` takes the host on this machine; empty where it takes a GPU.
+/// Why `--device auto` chooses the host on this machine; empty if it chooses a GPU.
 std::string why_no_cuda();
 
-/// ", attention by cuDNN 9.19.0"; empty where all of it is ours.
+/// ", attention by cuDNN 9.19.0"; empty if Ebb's own kernels run.
 std::string attention_text(const DeviceOptions& device);
 
-/// The files of labels and documents beside `data`; "": none. Errors name file, index and value.
+/// Opens the files of labels and documents of `data`; "": none. Errors name file, index and value.
 Annotations open_annotations(const std::string& labels, const std::string& documents,
                              const TokenData& data, const ModelSource& source);
 
-/// "2 files are no text and left out; the first: 'x' ...": of folders; empty where none is.
+/// "2 files are no text and left out; the first: 'x' ...": for folders of data; empty if every file
+/// is text.
 std::string left_out_text(const TokenData& data);
 
-// The parts of it that a plan alone takes as well.
-/// What --preset, --model and --init say.
+// The parts of the setup that `ebb plan` uses too.
+/// The model of --preset, --model and --init.
 ModelSource model_source(const TrainOptions& options);
 BatchShape batch_shape(const TrainOptions& options, const ModelSource& source);
 DeviceOptions device_options(const TrainOptions& options);
-/// What flags and this machine allow.
+/// The budgets from the flags and the memory of this machine.
 Budgets budgets_of(const TrainOptions& options, const DeviceOptions& device);
-/// What is known of this machine, or measured.
+/// The rates of this machine, from the cache folder or measured now.
 MachineRates measured_rates(const TrainOptions& options, const DeviceOptions& device);
 TrainerOptions trainer_options(const TrainOptions& options, const BatchShape& shape,
                                uint32_t evaluation_batches, bool random_weights);

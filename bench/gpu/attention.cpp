@@ -1,6 +1,7 @@
-// TFLOP/s of causal attention, forward and backward, in bf16. Arithmetic is counted as that of the
-// half of the scores that a causal mask leaves: 2 B NH T^2 D forward, 2.5 times that backward.
-// Ours, and then a library's where one is found; where it has no backward, that is ours in both.
+// TFLOP/s of causal attention, forward and backward, in bf16. Only the half of the scores below the
+// causal mask is counted: 2 B NH T^2 D in the forward and 2.5 times that in the backward. The
+// program measures our kernels, and then those of a library if one is found. If the library has no
+// backward, our backward is measured in both.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -51,7 +52,7 @@ std::vector<double> weights_of(const Case& c, int64_t row, int64_t query, int64_
   return weights;
 }
 
-/// Some elements of one query's result.
+/// Checks some elements of the result of one query.
 void verify_out(Gpu& gpu, const Case& c, const Tensor& out) {
   const int64_t query = std::min<int64_t>(c.length - 1, 777), head = c.heads - 1;
   const std::vector<double> weights = weights_of(c, 0, query, head);
@@ -67,7 +68,7 @@ void verify_out(Gpu& gpu, const Case& c, const Tensor& out) {
   }
 }
 
-/// The gradient of a last token's values: only the last query sees them.
+/// Checks the gradient of the last token's values, which only the last query sees.
 void verify_gradient(Gpu& gpu, const Case& c, const Tensor& dqkv, int64_t row, int64_t kv_head) {
   const int64_t token = row * c.length + c.length - 1, group = c.heads / c.kv_heads;
   for (const int64_t d : {int64_t{0}, c.head_size - 1}) {
@@ -86,7 +87,7 @@ void verify_gradient(Gpu& gpu, const Case& c, const Tensor& dqkv, int64_t row, i
   }
 }
 
-/// Returns one query's result.
+/// Measures one case. Returns the result of one query.
 std::vector<float> measure(Gpu& gpu, const Case& c, double peak) {
   const Tensor qkv = gpu.make(DType::BF16, {c.batch, c.length, c.columns()});
   const Tensor dout = gpu.make(DType::BF16, {c.batch, c.length, c.heads * c.head_size});
@@ -113,7 +114,7 @@ std::vector<float> measure(Gpu& gpu, const Case& c, double peak) {
   return row;
 }
 
-/// One result of each case.
+/// Measures all cases. Returns one result of each case.
 std::vector<std::vector<float>> measure(const Options& options, AttentionKernels attention) {
   Gpu gpu(options, attention);
   const double peak = product_peak(gpu, options.small);
@@ -136,7 +137,8 @@ void measure_attention(const Options& options) {
   if (library.empty()) return;
   const auto theirs = measure(options, AttentionKernels::Cudnn);
   for (size_t i = 0; i < ours.size(); ++i) {
-    // Their weights have 16 bits: another sum of a thousand of them has other bits.
+    // The library's weights have 16 bits, so its sum of a thousand of them must have other bits
+    // than ours.
     if (ours[i] == theirs[i])
       fmt::print("row {}: ours again, the library took none of it\n", i + 1);
   }

@@ -1,5 +1,5 @@
-// Pinned copies between host and GPU: each way alone, both together, and beside AdamW on the cores;
-// and what pinning takes.
+// The bandwidth of pinned copies between host and GPU: each direction alone, both together, and
+// while the cores run AdamW. Also the time of pinning.
 #include <fmt/format.h>
 
 #include <atomic>
@@ -49,7 +49,7 @@ class Link {
     }
     store_->synchronize();
   }
-  /// What was loaded comes back, and what was stored is what it was made from.
+  /// Checks the bytes that were loaded, by storing them, and the bytes that were stored.
   void verify() {
     if (std::memcmp(down_.data(), up_.data(), up_.bytes()) != 0) {
       throw std::runtime_error("WRONG RESULT: a store brought other bytes");
@@ -69,7 +69,7 @@ class Link {
   std::unique_ptr<Stream> load_, store_;
 };
 
-/// AdamW over bf16 weights with all cores, again and again.
+/// Runs AdamW over bf16 weights repeatedly, with all cores.
 class Adam {
  public:
   explicit Adam(int64_t n)
@@ -111,7 +111,7 @@ struct Rates {
   double up = 0, down = 0, adam = 0;
 };
 
-/// Each direction goes on until the time is up, and is timed by itself.
+/// Each direction runs for `seconds`, and is timed separately.
 Rates measure(Link& link, Adam* adam, bool up, bool down, double seconds) {
   std::atomic<bool> stop = false;
   Rates rates;
@@ -160,7 +160,7 @@ void measure_copies(const Options& options) {
   const auto device = create_device({.kind = DeviceKind::Cuda});
   const double seconds = options.small ? 0.01 : 1.5;
   Adam adam(options.small ? 65536 : int64_t{256} << 20);
-  adam.pass();  // its pages are touched
+  adam.pass();  // touches its pages
   fmt::print("{:<28} {:>9} {:>9} {:>9} {:>9}\n", "GB/s", "copies of", "up", "down", "AdamW");
   print("AdamW alone", 0, [&] {
     Rates rates;

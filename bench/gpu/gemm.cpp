@@ -1,5 +1,5 @@
-// TFLOP/s of linear layers, in bf16 with fp32 sums: forward with bias, the input's gradient, the
-// weight's.
+// TFLOP/s of linear layers in bf16 with fp32 sums: the forward with bias, the gradient of the input
+// and the gradient of the weight.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -32,12 +32,12 @@ constexpr Layer kLayers[] = {
 };
 constexpr Layer kSmallLayers[] = {{"small", 33, 40, 24}};
 
-/// Rounded once to bf16, on top of sums that fp32 holds almost exactly.
+/// The tolerance for a value that is rounded once to bf16, after fp32 sums that are almost exact.
 double tolerance(double value, DType dtype) {
   return (dtype == DType::BF16 ? std::abs(value) / 256 : std::abs(value) * 1e-5) + 1e-3;
 }
 
-/// y[i][j] = sum over k of a(i, k) b(j, k), at some places.
+/// Checks some elements of y[i][j] = sum over k of a(i, k) b(j, k).
 template <class A, class B>
 void verify(Gpu& gpu, const Tensor& y, int64_t depth, const A& a, const B& b, const char* what) {
   for (int64_t place = 0; place < 5; ++place) {
@@ -72,7 +72,7 @@ void measure(Gpu& gpu, const Layer& layer, double peak) {
   const auto across = [](int64_t columns) {
     return [columns](int64_t i, int64_t k) -> double { return Gpu::value(k * columns + i); };
   };
-  // The bias is one more product, with 1.
+  // The bias is one more term of the sum, multiplied by 1.
   verify(
       gpu, y, inputs + 1,
       [&](int64_t i, int64_t k) -> double { return k == inputs ? 1 : Gpu::value(i * inputs + k); },

@@ -98,7 +98,7 @@ double Gpu::sample(const std::function<void()>& submit, int times) {
 }
 
 double Gpu::seconds_of(const std::function<void()>& submit, double sample_s) {
-  sample(submit, 1);  // what the first call makes is made
+  sample(submit, 1);  // the first call makes plans and loads code
   const double once_s = std::max(sample(submit, 1), 1e-7);
   const int times =
       small_ ? 1 : static_cast<int>(std::clamp(sample_s / once_s, 1.0, 1.0 * kMostTimes));

@@ -1,7 +1,7 @@
-// What the GPU benchmarks share: the device, data, and times on the device's own clock.
+// Shared code of the GPU benchmarks: the device, data, and times on the device's clock.
 //
-// They use nothing but device/ and what is built on it, so they run on an emulated GPU as well:
-// there `small` makes them a test of the benchmarks, and their times mean nothing.
+// The benchmarks use only device/ and modules above it, so they also run on the emulated GPU.
+// There, with `small`, they are a test of the benchmarks, and their times have no meaning.
 #pragma once
 
 #include <functional>
@@ -16,33 +16,32 @@
 namespace ebb::bench {
 
 struct Options {
-  bool small = false;       ///< sizes for an emulation
-  std::string preset = "";  ///< step: this one alone
+  bool small = false;       ///< sizes for the emulated GPU
+  std::string preset = "";  ///< step: only this preset; empty: all
 };
 
-/// A GPU with room for workspace, and a compute stream on it.
+/// A GPU with workspace and a compute stream.
 class Gpu {
  public:
-  /// Throws ConfigError where there is none.
+  /// Throws ConfigError if there is no GPU.
   explicit Gpu(const Options& options, std::optional<AttentionKernels> attention = {});
 
   Device& device() { return *device_; }
   Stream& compute() { return *compute_; }
   Kernels& kernels() { return device_->kernels(); }
 
-  /// A tensor in device memory of its own, filled with values between -1 and 1; element i is
-  /// value(i). Of bf16 or fp32.
+  /// Allocates a tensor of bf16 or fp32 in device memory. Element i is value(i), between -1 and 1.
   Tensor make(DType dtype, Shape shape);
   static float value(int64_t i);
-  /// Zeros.
+  /// Allocates a tensor filled with zeros.
   Tensor make_empty(DType dtype, Shape shape);
-  /// Frees what make() took.
+  /// Frees all tensors of make() and make_empty().
   void clear() { buffers_.clear(); }
-  /// n elements of a tensor from element `first` on, of bf16 or fp32.
+  /// Copies n elements of a tensor of bf16 or fp32 to the host, from element `first` on.
   std::vector<float> read(const Tensor& tensor, int64_t first, int64_t n);
 
-  /// Seconds of one call of `submit` on the device: the median of some samples, each of so many
-  /// calls that it takes `sample_s`.
+  /// The time of one call of `submit` on the device, in seconds: the median of several samples.
+  /// Each sample has enough calls to take `sample_s` seconds.
   double seconds_of(const std::function<void()>& submit, double sample_s = 0.05);
 
  private:
@@ -58,13 +57,14 @@ class Gpu {
 
 double median(std::vector<double> values);
 
-/// FLOP/s of a large product of bf16: what shares are counted of.
+/// FLOP/s of a large product of bf16. Shares are relative to this rate.
 double product_peak(Gpu& gpu, bool small);
 
-/// Throws std::runtime_error: a benchmark whose result is wrong has measured nothing.
+/// Throws std::runtime_error if |found - expected| is larger than `tolerance`: a wrong result makes
+/// a benchmark useless.
 void check_close(float found, double expected, double tolerance, const std::string& what);
 
-// The questions, one a file. Each prints a table.
+// The benchmarks, one in each file. Each prints a table.
 void measure_copies(const Options& options);
 void measure_mapping(const Options& options);
 void measure_products(const Options& options);

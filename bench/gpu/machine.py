@@ -30,7 +30,7 @@ class Machine:
         if self.options.architecture:
             return self.options.architecture
         if self.gpu is None:
-            raise Unfit("nvidia-smi names no GPU; to compile for one that is not here, add --architecture 90")
+            raise Unfit("nvidia-smi names no GPU; to compile for another GPU, add --architecture 90")
         return self.gpu.split(",")[-1].strip().replace(".", "")
 
     def configure_command(self):

@@ -1,9 +1,9 @@
-// What does a GPU give, and what does Ebb reach of it?
+// How fast is a GPU, and which share of its speed does Ebb reach?
 //
 //   bench_gpu copy|map|gemm|attention|memory|step|all [--small] [--preset NAME]
 //
-// copy       pinned copies each way alone, together, and beside AdamW on the CPU; pinning itself
-// map        mapping a block, idle and beside kernels, and whether it stalls them; host-signalled
+// copy       pinned copies each way alone, together, and while the CPU runs AdamW; time of pinning
+// map        mapping a block, idle and while kernels run; whether it stalls them; host-signalled
 //            events
 // gemm       TFLOP/s of linear layers of GPT and Llama shapes: forward, gradients
 // attention  TFLOP/s, forward and backward, 1k to 32k tokens

@@ -1,5 +1,5 @@
-// What mapping a block costs, idle and beside kernels, and whether it stalls them; and how long a
-// stream takes to go on after a host thread let it.
+// The time to map a block, on an idle GPU and while kernels run, and whether mapping stalls the
+// kernels. Also the delay between the write of a host thread and the stream that waits for it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint32_t kNumBlocks = 8;
 
-/// As many places as blocks, which wander from each to the next.
+/// Blocks and as many addresses. Each call of move() maps a block at the next address.
 class Wanderers {
  public:
   Wanderers(Gpu& gpu, size_t block_bytes)
@@ -26,7 +26,7 @@ class Wanderers {
         range_(blocks_->reserve(kNumBlocks * block_bytes)),
         block_bytes_(block_bytes) {}
 
-  /// Maps another block at the next place; seconds that took.
+  /// Maps another block at the next address, and returns the time in seconds.
   double move() {
     const uint64_t round = moves_ / kNumBlocks, at = moves_ % kNumBlocks;
     const uint32_t block = static_cast<uint32_t>((at + round) % kNumBlocks);
@@ -70,7 +70,7 @@ struct Taken {
   double submit_s = 0, device_s = 0;
 };
 
-/// Submits the load from a thread of its own; `beside` runs until it is done.
+/// Submits the load from another thread, and calls `beside` repeatedly until the load is done.
 Taken run(Gpu& gpu, const Load& load, const std::function<void()>& beside) {
   const auto begin = gpu.device().create_event(), end = gpu.device().create_event();
   std::atomic<bool> done = false;
@@ -110,7 +110,7 @@ void measure_beside(Gpu& gpu, const Load& load, Wanderers& wanderers, size_t blo
                   1e6 * a_move_costs_s, 1e3 * both.submit_s, 1e3 * alone.submit_s));
 }
 
-/// A block that moved holds what is written to it afterwards.
+/// Checks that a moved block keeps the bytes that are written to it afterwards.
 void verify(Gpu& gpu, Wanderers& wanderers) {
   wanderers.move();
   const Tensor there{wanderers.last(), DType::F32, {1024}};
@@ -122,7 +122,7 @@ void verify(Gpu& gpu, Wanderers& wanderers) {
   }
 }
 
-/// From the end of a host function to the stream that waited for it.
+/// Measures the delay from the end of a host function to the stream that waits for it.
 void measure_signals(Gpu& gpu, bool small) {
   const auto update = gpu.device().create_stream(StreamKind::Update);
   const auto signalled = gpu.device().create_event(), reached = gpu.device().create_event();

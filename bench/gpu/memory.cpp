@@ -1,5 +1,6 @@
-// GB/s of the kernels that memory bounds, in bf16, as a share of a copy on the device in the same
-// run. Bytes are what a kernel has to read and write at least once.
+// GB/s of the kernels whose limit is device memory, in bf16, and the share of the rate of a copy on
+// the device in the same run. Only the bytes that a kernel must read or write at least once are
+// counted.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -77,7 +78,7 @@ class MemoryKernels {
     check_close(gpu_.read(y_, c_ / 2, 1)[0], silu * up * silu, 1e-2, "SwiGLU's gradient");
   }
 
-  /// As a classifier's rows: logits become their gradient, and the next call reads that.
+  /// The loss overwrites the logits with their gradient, which the next call reads as logits.
   void loss() {
     const Tensor targets = integers(std::vector<int32_t>(static_cast<size_t>(n_), 1));
     const Tensor losses = gpu_.make_empty(DType::F32, {n_});
@@ -124,7 +125,7 @@ class MemoryKernels {
 
  private:
   static constexpr float kEpsilon = 1e-5f;
-  static constexpr int64_t kPlace = 7;  // a number that is looked at
+  static constexpr int64_t kPlace = 7;  // the element that is checked
 
   static double gelu(double x) {
     return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
@@ -147,7 +148,7 @@ class MemoryKernels {
     std::fflush(stdout);
   }
 
-  /// One number of the last row.
+  /// Checks one element of the last row.
   void check_norm() {
     const int64_t first = (n_ - 1) * c_;
     double sum = 0, squares = 0;
@@ -167,7 +168,8 @@ class MemoryKernels {
                 "RMS norm");
   }
 
-  /// A norm's gradient has nothing along what the norm takes away: y's first row is orthogonal.
+  /// The gradient of a norm has no component along the directions that the norm removes. Checks
+  /// this for the first row of y.
   void check_orthogonal(const char* what, const std::function<double(int64_t)>& along) {
     double sum = 0, size = 0;
     const std::vector<float> row = gpu_.read(y_, 0, c_);
@@ -187,7 +189,7 @@ class MemoryKernels {
   const Tensor x_, dy_, y_, weight_, bias_, mean_, rstd_, dweight_, dbias_;
 };
 
-/// Read and written by a copy inside the device.
+/// The bytes that a copy on the device reads and writes in a second.
 double copy_bytes_per_s(Gpu& gpu, bool small) {
   const int64_t n = int64_t{1} << (small ? 12 : 28);
   const Tensor from = gpu.make(DType::F32, {n}), to = gpu.make_empty(DType::F32, {n});

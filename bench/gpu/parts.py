@@ -54,7 +54,7 @@ def sanitize(here, record):
     tool = machine.shutil.which("compute-sanitizer") or machine.shutil.which(
         "compute-sanitizer", path="/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer")
     if not here.has_gpu() and here.options.without_gpu:
-        print("sanitize: no GPU: compute-sanitizer has nothing to look at")
+        print("sanitize: no GPU: compute-sanitizer has nothing to check")
         return DONE
     if tool is None:
         raise machine.Unfit("there is no compute-sanitizer in PATH or /usr/local/cuda; it is part of the CUDA toolkit")

@@ -1,8 +1,7 @@
 """The units of work that are done, so that a later call continues where an earlier call ended.
 
-A unit is one command. It passed, failed, or skipped what it would have done; where the time of a call is up before it
-ends, it is done from the start in the next, and so it is where its command is another by then. The record is written after
-every unit.
+A unit is one command. Its result is passed, FAILED or skipped. If the time of a call ends before the unit, the next call
+runs the unit again from its start. A unit is also repeated if its command changed. The record is written after every unit.
 """
 
 import json
@@ -94,7 +93,7 @@ class Record:
         if code is None and (unit.goes_on or allowed < 0.8 * self.seconds):
             return None
         if code is None:
-            text += f"\nno end within {allowed:.0f} s, which is most of a call"
+            text += f"\nno end within {allowed:.0f} s, which is most of the time of a call"
         wrong = code != 0 or (unit.fails_if is not None and unit.fails_if.search(text))
         result = "FAILED" if wrong else "passed"
         if not wrong and unit.skipped_if is not None and unit.skipped_if.search(text):
@@ -150,8 +149,8 @@ def run_within(unit, seconds):
 
 
 def end(process):
-    """Asks before it kills: ninja's compilations are process groups of their own. Left behind by its death they would
-    write files that the next call writes, too; asked, it ends them and removes what is half done."""
+    """Sends SIGTERM before SIGKILL. Ninja's compilations are process groups of their own: if ninja is killed, they continue
+    and write the files that the next call also writes. After SIGTERM ninja ends them and removes incomplete files."""
     for way, patience in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, None)):
         os.killpg(process.pid, way)
         try:

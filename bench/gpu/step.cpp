@@ -1,5 +1,5 @@
-// Step time, model-FLOP utilisation and share of the lower bound: everything on the device, and
-// with a quarter of what that takes for weights and gradients. The same bits either way.
+// Step time, model-FLOP utilisation and share of the lower bound, with everything on the device and
+// with a quarter of the device memory for weights and gradients. Both must give the same bits.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -65,8 +65,8 @@ void print(const char* what, const Preparation& prepared, const Measured& measur
   std::fflush(stdout);
 }
 
-/// Compute's rate as this model reached it with everything resident; link and optimizer as
-/// measured.
+/// The machine with the compute rate that this model reached when everything was resident, and the
+/// measured rates of link and optimizer.
 Machine as_reached(Machine machine, const Preparation& prepared, const StepResult& step) {
   return {.flops_per_s = prepared.flops / step.compute_s,
           .load_bytes_per_s = machine.load_bytes_per_s,

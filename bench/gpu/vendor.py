@@ -1,8 +1,8 @@
-"""The libraries that Ebb needs, as one archive: made where Debian's packages are, used where they are not.
+"""Packs the libraries that Ebb needs into one archive, for machines without Debian's packages and without a network.
 
-The archive is a tree as under /usr: headers, CMake and pkg-config files, libraries, and with them the shared libraries
-they need in turn, except those that come with every C++ compiler. Besides, pkg-config itself. Nothing in it names a
-path, so it works wherever it is unpacked.
+The archive has the folders of /usr. It contains headers, CMake and pkg-config files, the libraries, the shared libraries
+that these need (except those of every C++ compiler), and pkg-config. It contains no absolute paths, so it works in any
+folder.
 """
 
 import gzip
@@ -30,7 +30,7 @@ LD_LIBRARY_PATH="$usr/pkgconf${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" exec "$usr/p
 
 
 def packages(root):
-    """The libraries of tools/setup."""
+    """Returns the development packages that tools/setup installs."""
     text = (root / "tools" / "setup").read_text(encoding="utf-8")
     names = re.search(r'^packages="([^"]*)"', text, re.MULTILINE).group(1).split()
     return [name for name in names if name.endswith("-dev") and name != "dpkg-dev"]
@@ -41,7 +41,7 @@ def output_of(*command):
 
 
 def needed_libraries(file):
-    """Paths of the shared libraries that an ELF file needs, its own name for each first."""
+    """Yields (name in the ELF file, path) for each shared library that the file needs."""
     for line in output_of("ldd", file).splitlines():
         match = re.match(r"\s*(\S+) => (/\S+)", line)
         if match and not OF_EVERY_SYSTEM.match(match.group(1)):
@@ -49,13 +49,13 @@ def needed_libraries(file):
 
 
 def own_name_of(file):
-    """The name under which programs look for a shared library."""
+    """Returns the SONAME of a shared library, or its file name if there is none."""
     match = re.search(r"\(SONAME\).*\[(\S+)\]", output_of("readelf", "-d", file))
     return match.group(1) if match else os.path.basename(file)
 
 
 def tree_of(names):
-    """{path under usr/: file or link target} of what the packages hold and need."""
+    """Returns {path under usr/: file or link target} for the files of the packages and the libraries they need."""
     files, libraries = {}, set()
     for name in names:
         for path in output_of("dpkg", "-L", name).splitlines():
@@ -77,7 +77,7 @@ def tree_of(names):
 
 
 def add(files, libraries, path):
-    """One file, and where it is a link what it leads to."""
+    """Adds one file. If the file is a link, adds its target too."""
     at = path.removeprefix("/usr/")
     if at in files:
         return
@@ -93,7 +93,7 @@ def add(files, libraries, path):
 
 
 def write_archive(files, archive):
-    """The same bytes for the same files."""
+    """Writes the archive. The same files give the same bytes."""
     with open(archive, "wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") as zipped:
         with tarfile.open(fileobj=zipped, mode="w") as tar:
             for at, source in sorted(files.items()):
@@ -115,7 +115,7 @@ def repository_bytes(root):
     try:
         names = output_of("git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard")
         paths = [root / name for name in names.split("\0") if name]
-    except (OSError, subprocess.CalledProcessError):  # no git here, or not its checkout
+    except (OSError, subprocess.CalledProcessError):  # git is missing, or this is not a git checkout
         paths = [path for path in root.rglob("*") if path.is_file() and path.relative_to(root).parts[0] != "build"]
     return sum(path.lstat().st_size for path in paths if path.is_symlink() or path.exists())
 
@@ -134,7 +134,7 @@ def pack(root, archive):
 
 
 def unpack(archive, prefix):
-    """Unpacks once for each archive; returns the folder that stands for /usr, or None without an archive."""
+    """Unpacks an archive once. Returns the folder that replaces /usr, or None if there is no archive."""
     if not archive.exists():
         return None
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()
@@ -149,5 +149,5 @@ def unpack(archive, prefix):
 
 
 def include_folders(prefix):
-    """Debian keeps headers that differ between machines in a folder of their own."""
+    """Returns the include folders. Debian has a separate folder for headers that depend on the architecture."""
     return [prefix / "include", *sorted((prefix / "include").glob("*-linux-gnu"))]

@@ -1,4 +1,4 @@
-"""What the side-by-side programs share: the load gate, peers kept alive behind a pipe, samples, the machine line.
+"""Shared code of the comparisons: the check of the machine's load, peer processes with pipes, samples, the line about the machine.
 
     python3 measure.py ENV     prints the machine line and the versions in that environment
 """
@@ -17,7 +17,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 # Cores that other processes may use during a sample that counts.
 QUIET_CORES = 0.04
-# glibc's malloc returns large blocks at once and takes fresh pages for the next; so told, it keeps them, in huge pages.
+# By default, glibc's malloc frees large blocks at once and uses new pages for the next ones. With these settings it
+# keeps them, in huge pages.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "17179869184", "MALLOC_TRIM_THRESHOLD_": "17179869184",
                "MALLOC_TOP_PAD_": "268435456", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 

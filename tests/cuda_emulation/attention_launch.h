@@ -1,4 +1,4 @@
-// An attention's shape, as its kernels are told it; nothing to compute on.
+// Makes an AttentionLaunch with a shape but without tensors.
 #pragma once
 
 #include "cuda/kernels/launches.h"

@@ -11,7 +11,7 @@
 namespace ebb::emulation {
 namespace {
 
-/// CUDA's interface has no object to keep it in.
+/// Global, because CUDA's interface has no object for the state.
 struct State {
   std::mutex mutex;
   std::vector<AwaitedWord> awaited;

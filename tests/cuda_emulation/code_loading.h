@@ -1,7 +1,8 @@
-// Code is loaded by the first launch that needs it, as CUDA does: for that it may let everything
-// end that was submitted before, on all streams. A stream that stands at a word which a host thread
-// has yet to write may then be waited for by the one who launches, and that host thread be kept
-// from CUDA's calls, and from writing, by the loading. So this is an error here. Thread-safe.
+// Like CUDA, the emulation loads code at the first launch that needs it. Before it loads code, CUDA
+// may wait for all earlier work on all streams. If a stream waits for a word that a host thread has
+// not written yet, this can be a deadlock: the launch waits for the stream, and the host thread
+// cannot call CUDA and write the word while code is loaded. So the emulation reports an error.
+// Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -9,7 +10,7 @@
 
 namespace ebb::emulation {
 
-/// A word that a stream waits for, until it is at least `value`.
+/// A stream waits until this word is at least `value`.
 struct AwaitedWord {
   uint32_t* word = nullptr;
   uint32_t value = 0;
@@ -23,11 +24,12 @@ struct AwaitedWord {
 void begin_wait(const AwaitedWord& awaited);
 void end_wait(const AwaitedWord& awaited);
 
-/// Before new code is launched. Throws LogicError where a stream waits for a host thread.
+/// Called before new code is launched. Throws LogicError if a stream waits for a host thread.
 void load_code();
-/// The same where it is this kernel's first launch since there was no stream.
+/// The same, if this is the first launch of the kernel since the last unload_code().
 void load_kernel(const void* kernel);
-/// Forgets what is loaded, and waits that a lost device never made. REQUIRES: no streams exist.
+/// Unloads all code, and forgets waits that a lost device never finished. REQUIRES: no streams
+/// exist.
 void unload_code();
 
 }  // namespace ebb::emulation

@@ -1,5 +1,6 @@
-// Virtual memory and waits of the emulated driver. Physical blocks are ranges of a file in memory,
-// mapped wherever they should be, so that an address with no block under it faults.
+// Virtual memory and waits of the emulated driver. Physical blocks are ranges of a file in memory
+// that are mapped at the requested addresses, so that an access to an address without a block
+// faults.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -51,8 +52,8 @@ CUresult finish_driver(CUresult result = CUDA_SUCCESS) {
   return is_lost() ? CUDA_ERROR_LAUNCH_FAILED : result;
 }
 
-/// Before a call: success, or what it returns instead of being made. A thread that never said which
-/// device is its own has no context to make it in.
+/// Called before each call. Returns success, or the status that the call must return at once. A
+/// thread that has not set its device has no context for the call.
 CUresult begin_driver(const char* call) {
   if (!has_set_device()) return CUDA_ERROR_INVALID_CONTEXT;
   return is_refused(call) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
@@ -110,7 +111,7 @@ CUresult create(CUmemGenericAllocationHandle* handle, size_t bytes,
   VirtualMemory& m = memory();
   std::lock_guard lock(m.mutex);
   const Block block{.offset = m.file_bytes, .bytes = bytes};
-  m.file_bytes += static_cast<off_t>(bytes);  // what was released is never given again
+  m.file_bytes += static_cast<off_t>(bytes);  // released ranges are never used again
   EBB_CHECK(ftruncate(m.file, m.file_bytes) == 0, "the file of blocks does not grow");
   *handle = m.next_handle++;
   m.blocks.emplace(*handle, block);
@@ -153,7 +154,7 @@ CUresult map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAlloc
   if (!is_reserved(m, address, bytes) || m.mapped.contains(address)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  // No access before it is set.
+  // No access before cuMemSetAccess.
   EBB_CHECK(mmap(pointer(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, m.file,
                  found->second.offset) != MAP_FAILED,
             "a block is not mapped");
@@ -185,7 +186,7 @@ CUresult unmap(CUdeviceptr address, size_t bytes) {
   Block& block = m.blocks.at(found->second.handle);
   EBB_CHECK(bytes == block.bytes, "part of a block is unmapped");
   if (found->second.has_access) remove_range(pointer(address), Kind::Block);
-  announce_write(pointer(address), bytes);  // whoever used it must have done so before
+  announce_write(pointer(address), bytes);  // a race with a running use of the block
   EBB_CHECK(mmap(pointer(address), bytes, PROT_NONE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED,
             "a block is not unmapped");

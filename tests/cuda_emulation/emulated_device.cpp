@@ -18,7 +18,7 @@ struct Range {
   Kind kind = Kind::Device;
 };
 
-/// CUDA's interface has no object to keep it in.
+/// Global, because CUDA's interface has no object for the state.
 struct State {
   std::mutex mutex;
   std::map<uintptr_t, Range> ranges;  // by begin
@@ -40,7 +40,7 @@ thread_local bool device_is_set = false;
 
 uintptr_t address_of(const void* memory) { return reinterpret_cast<uintptr_t>(memory); }
 
-/// Whether ranges that `accepts` cover all of it, side by side.
+/// Do adjacent ranges that `accepts` cover all of it?
 template <class Accepts>
 bool is_covered(const void* memory, size_t bytes, const Accepts& accepts) {
   State& s = state();
@@ -204,7 +204,7 @@ cudaError_t finish(cudaError_t status) {
 
 cudaError_t cudaGetLastError() {
   using namespace ebb::emulation;
-  if (is_lost()) return cudaErrorLaunchFailure;  // stays, as CUDA has it
+  if (is_lost()) return cudaErrorLaunchFailure;  // not cleared, as in CUDA
   return std::exchange(last_error, cudaSuccess);
 }
 

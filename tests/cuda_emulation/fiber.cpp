@@ -1,4 +1,4 @@
-// Compiled without ThreadSanitizer, which would take the moves between stacks for races.
+// Compiled without ThreadSanitizer, which would report switches between stacks as races.
 #include "tests/cuda_emulation/fiber.h"
 
 #include <sys/mman.h>
@@ -19,7 +19,7 @@ void __tsan_switch_to_fiber(void* fiber, unsigned flags);
 }
 #endif
 
-// Saves what a call must keep, changes stacks and returns there.
+// Saves the registers that a call must preserve, changes the stack and returns on it.
 extern "C" void ebb_switch_stacks(void** save, void* to);
 extern "C" void ebb_first_entry();
 asm(R"(
@@ -66,7 +66,7 @@ Fiber::Fiber(void (*body)(void*), void* argument) : body_(body), argument_(argum
   if (memory == MAP_FAILED) throw std::bad_alloc();
   mprotect(memory, kPageBytes, PROT_NONE);  // a stack that is too deep faults
   stack_ = static_cast<std::byte*>(memory);
-  // What ebb_switch_stacks takes off: r15, r14, r13, r12, rbx, rbp, and where to return to.
+  // The values that ebb_switch_stacks pops: r15, r14, r13, r12, rbx, rbp, and the return address.
   auto* top = reinterpret_cast<uintptr_t*>(stack_ + kStackBytes) - 9;
   top[2] = reinterpret_cast<uintptr_t>(&Fiber::start);  // r13
   top[3] = reinterpret_cast<uintptr_t>(this);           // r12
@@ -79,7 +79,7 @@ Fiber::Fiber(void (*body)(void*), void* argument) : body_(body), argument_(argum
 
 Fiber::~Fiber() {
 #if defined(EBB_TELL_THREAD_SANITIZER)
-  // Whoever ends a fiber comes after what it did.
+  // The destruction of a fiber is ordered after the fiber's work.
   void* caller = __tsan_get_current_fiber();
   __tsan_switch_to_fiber(own_tsan_, 1);
   __tsan_switch_to_fiber(caller, 0);

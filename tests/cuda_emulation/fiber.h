@@ -1,9 +1,9 @@
-// A stack of one's own that can be left and come back to on the same OS thread.
+// A fiber: a stack of its own, on which code can be suspended and resumed on the same OS thread.
 //
-// The sanitizers are told: ThreadSanitizer takes each fiber for a thread and gets no order from a
-// switch, AddressSanitizer knows whose stack it is on. That is what autograd/fiber.h cannot be used
-// for, whose switches are ordered and save the signal mask. Not thread-safe: a fiber belongs to the
-// OS thread that made it.
+// Switches are announced to the sanitizers. ThreadSanitizer treats each fiber as a thread, and a
+// switch is no synchronization. AddressSanitizer knows the current stack. autograd/fiber.h cannot
+// be used here: its switches are synchronization. Not thread-safe: a fiber belongs to the OS thread
+// that made it.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +18,9 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  /// From the thread's own stack: runs the fiber until it leaves.
+  /// Called on the thread's own stack: runs the fiber until it calls leave().
   void enter();
-  /// From the fiber: goes back to whoever entered.
+  /// Called on the fiber: returns to the caller of enter().
   void leave();
 
  private:
@@ -30,8 +30,8 @@ class Fiber {
   void (*const body_)(void*);
   void* const argument_;
   std::byte* stack_ = nullptr;
-  void* own_ = nullptr;     // stack pointer while it is not running
-  void* caller_ = nullptr;  // of the thread's stack while it is
+  void* own_ = nullptr;     // the fiber's stack pointer while it is suspended
+  void* caller_ = nullptr;  // the thread's stack pointer while the fiber runs
   void* own_fake_stack_ = nullptr;
   void* caller_fake_stack_ = nullptr;
   const void* caller_stack_ = nullptr;

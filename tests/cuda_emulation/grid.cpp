@@ -1,4 +1,5 @@
-// Compiled without ThreadSanitizer, which sees what kernels do and, of this, only what it is told.
+// Compiled without ThreadSanitizer. It sees the kernels, and of this file only the announced
+// switches and barriers.
 #include "tests/cuda_emulation/grid.h"
 
 #include <array>
@@ -29,7 +30,7 @@ namespace {
 constexpr unsigned kWarp = 32;
 constexpr unsigned kMostThreads = 1024;
 #if defined(EBB_TELL_THREAD_SANITIZER)
-constexpr bool kFiberEach = true;  // each thread of a block is a thread to the sanitizer
+constexpr bool kFiberEach = true;  // the sanitizer sees each thread of a block as a thread
 #else
 constexpr bool kFiberEach = false;
 #endif
@@ -45,7 +46,7 @@ struct Thread {
   uint64_t num_block_waits = 0, num_warp_waits = 0, num_meetings = 0;
 };
 
-/// What lanes bring to a meeting. A lane can be one meeting ahead of the others, not two.
+/// The values of lanes in an exchange. A lane can be one exchange ahead of the others, but not two.
 struct Warp {
   Brought brought[2][kWarp];
   char sync[2];
@@ -81,7 +82,7 @@ class BlockRunner {
  public:
   void run_block(const GridShape& shape, const uint3& block, const std::function<void()>& run);
 
-  // For the running thread of a block.
+  // Called for the running thread of a block.
   Thread& self() { return threads_[current_]; }
   unsigned index() const { return current_; }
   Warp& warp() { return warps_[current_ / kWarp]; }
@@ -120,7 +121,7 @@ class BlockRunner {
     threadIdx = {thread % b.x, thread / b.x % b.y, thread / b.x / b.y};
   }
 
-  std::vector<std::unique_ptr<Slot>> slots_;  // the first num_busy_ hold waiting threads
+  std::vector<std::unique_ptr<Slot>> slots_;  // the first num_busy_ have waiting threads
   size_t num_busy_ = 0;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
@@ -145,7 +146,7 @@ void BlockRunner::live(void* slot) {
   }
 }
 
-/// Threads that have not begun, one after the other, for as long as none waits.
+/// Runs threads that have not begun, one after the other, until one waits.
 void BlockRunner::run_threads(Slot& slot) {
   do {
     const unsigned me = number(num_started_++);
@@ -188,11 +189,11 @@ void BlockRunner::resume(unsigned first, unsigned count) {
 void BlockRunner::fail(const char* what, unsigned one, unsigned other) {
   const std::string message = std::string(what) + " in block " + std::to_string(block_.x) + ": " +
                               text(threads_[one], one) + ", " + text(threads_[other], other);
-  slots_.clear();  // with the stacks of those that wait
+  slots_.clear();  // frees the stacks of waiting threads
   throw DivergentBarrier(message);
 }
 
-/// Do the lanes of this warp wait for each other? Then they go on.
+/// If all lanes of this warp wait at the same place, lets them continue and returns true.
 bool BlockRunner::meet_warp(unsigned first) {
   unsigned waiting = num_threads_;
   for (unsigned i = first; i < first + kWarp; ++i) {

@@ -1,15 +1,15 @@
 // Runs the blocks of a kernel launch: threads of a block as fibers, blocks on a few OS threads.
 //
-// Threads of a block run in ascending order until each waits or is done, so what a kernel computes
-// does not depend on the machine; set_backwards() turns the order of threads and blocks round, to
-// show that results do not depend on it. Where no thread waits, all run on one fiber, without a
-// switch.
+// The threads of a block run in ascending order, each until it waits or is done. So the result of a
+// kernel does not depend on the machine. set_backwards() reverses the order of threads and blocks,
+// to show that results do not depend on the order. If no thread waits, all threads run on one
+// fiber, without switches.
 //
-// ThreadSanitizer is told of each fiber and, of order between threads of a block, only what the
-// barriers give: a race between them is found. AddressSanitizer is told of each switch.
+// ThreadSanitizer sees each fiber as a thread, and only barriers as synchronization between threads
+// of a block, so it finds races between them. AddressSanitizer sees each switch.
 //
-// A run throws DivergentBarrier, out of run_grid(), where threads of a block do not all wait at the
-// same barrier, or lanes of a warp not at the same shuffle. Thread-safe.
+// run_grid() throws DivergentBarrier if the threads of a block do not all wait at the same barrier,
+// or the lanes of a warp not at the same shuffle. Thread-safe.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -28,7 +28,7 @@ inline thread_local dim3 blockDim = {}, gridDim = {};
 
 namespace ebb::emulation {
 
-/// Of an H100; what other architectures allow is less.
+/// Shared memory of a block on an H100. Other architectures have less.
 inline constexpr size_t kMostSharedBytes = 227 * 1024;
 
 struct GridShape {
@@ -37,10 +37,11 @@ struct GridShape {
 };
 bool is_launchable(const GridShape& shape);
 
-/// Calls `run` once for each thread of each block, and returns when all are done.
+/// Calls `run` once for each thread of each block, with threadIdx and blockIdx set, and returns
+/// when all are done.
 void run_grid(const GridShape& shape, const std::function<void()>& run);
 
-/// Tests: runs threads and blocks in descending order.
+/// For tests: true runs threads and blocks in descending order.
 void set_backwards(bool backwards);
 
 class DivergentBarrier : public std::runtime_error {
@@ -48,7 +49,7 @@ class DivergentBarrier : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Where a thread waits.
+/// The place in the source where a thread waits.
 struct Place {
   const char* function = nullptr;
   const char* file = nullptr;
@@ -58,15 +59,15 @@ struct Place {
 // ---- What the threads of a block call -----------------------------------------------------------
 
 void wait_for_block(const Place& place);
-/// As __syncwarp: what lanes wrote before, all lanes see afterwards.
+/// As __syncwarp: all lanes see the earlier writes of all lanes.
 void wait_for_warp(const Place& place);
 int lane();
 std::byte* dynamic_shared_memory();
 
-/// Meets the other lanes and returns what lane `from` brought; of a lane that is none, one's own.
-/// Orders nothing but this exchange.
+/// Waits for the other lanes and returns the value of lane `from`, or the lane's own value if there
+/// is no such lane. This exchange is the only synchronization.
 uint64_t exchange(const Place& place, unsigned mask, uint64_t value, int from);
-/// What a lane brings to a meeting.
+/// The value that a lane contributes to an exchange.
 struct Brought {
   alignas(16) std::byte bytes[32];
 
@@ -84,8 +85,8 @@ struct Brought {
     return value;
   }
 };
-/// Meets the other lanes; returns what the 32 of them brought, valid until this lane's next
-/// meeting.
+/// Waits for the other lanes and returns the values of all 32 lanes, which are valid until this
+/// lane's next exchange.
 const Brought* gather(const Place& place, const Brought& brought);
 
 template <class T>

@@ -1,8 +1,8 @@
-# The same kernels as a GPU's, compiled for the host into ebb_cuda_emulated, and what runs them.
+# The kernels of the GPU, compiled for the host into ebb_cuda_emulated, and the code that runs them.
 file(GLOB kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cuda/kernels/*.cu)
 set_source_files_properties(${kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS -Wno-unknown-pragmas)
 if(EBB_SANITIZE MATCHES thread)
-  # It is told of fibers, and sees kernels, not what moves between their stacks.
+  # These files announce fibers to ThreadSanitizer. It checks the kernels, but not the switches between stacks.
   set_source_files_properties(fiber.cpp grid.cpp PROPERTIES
     COMPILE_OPTIONS "-fno-sanitize=thread;-DEBB_TELL_THREAD_SANITIZER")
 endif()

@@ -1,14 +1,14 @@
-// The emulated GPU where a GPU would be, in small: a step takes a moment.
+// Tests of a GPU use the emulated GPU instead, with sizes that make a step fast.
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/trainer/on_gpu.h"
 
 namespace ebb::test {
 
-/// Small chunks, as elsewhere in the tests.
+/// A small granularity allows the small chunks of the tests.
 OnGpu::OnGpu() { emulation::settings().granularity = size_t{64} << 10; }
 
 OnGpu::~OnGpu() {
-  EXPECT_EQ(emulation::live(), emulation::Live());  // everything has been given back
+  EXPECT_EQ(emulation::live(), emulation::Live());  // everything has been freed
   emulation::settings() = {};
 }
 

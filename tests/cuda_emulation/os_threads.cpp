@@ -14,7 +14,7 @@
 namespace ebb::emulation {
 namespace {
 
-/// One call of deal(); the others may find it when it is long over.
+/// One call of deal(). Other threads may see it after it has ended.
 struct Deal {
   std::mutex mutex;
   std::condition_variable all_left;
@@ -45,13 +45,14 @@ struct Deal {
   void wait() {
     std::unique_lock lock(mutex);
     all_left.wait(lock, [this] { return next == count && num_inside == 0; });
-    // Moved: a thread that finds the deal late must not be the one that frees what others read.
+    // Moved out, so that a thread that sees the deal late does not free an exception that others
+    // read.
     if (error != nullptr) std::rethrow_exception(std::exchange(error, nullptr));
   }
 };
 
-/// Threads that live as long as the process, and keep their fibers: those of a machine, not of a
-/// test or of a stream.
+/// Threads that live as long as the process and keep their fibers. All tests and streams share
+/// them.
 class OsThreads {
  public:
   OsThreads() {

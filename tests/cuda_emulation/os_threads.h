@@ -1,4 +1,4 @@
-// The OS threads that blocks of kernels are dealt to: as many as a small machine has cores.
+// The OS threads that run the blocks of kernels. There are as many as a small machine has cores.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,10 @@
 
 namespace ebb::emulation {
 
-/// Calls run(i) once for each i in [0, count) on those threads, and returns when all are done;
-/// indices are taken in ascending order. Rethrows the first exception, after which no further
-/// index is begun. Denormals are flushed to zero inside. Any other thread may call it.
+/// Calls run(i) once for each i in [0, count) on these threads, and returns when all calls are
+/// done. Calls start in ascending order of i. After the first exception no further call starts, and
+/// deal() rethrows the exception. Denormals are flushed to zero in the calls. Any other thread may
+/// call deal().
 void deal(int64_t count, const std::function<void(int64_t)>& run);
 
 }  // namespace ebb::emulation

@@ -1,6 +1,5 @@
-// cuDNN's place in the emulation, where a test says that there is one: attention as plain loops, in
-// fp64 but for what the library rounds: weights and gradients of scores, before they are
-// multiplied.
+// Replaces cuDNN in tests that request a library: attention as plain loops in fp64. As in the
+// library, weights and gradients of scores are rounded before they are multiplied.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -128,7 +127,7 @@ class PlainHeads {
           T(static_cast<float>(values[i]));
     }
   }
-  /// -infinity for keys that are not seen.
+  /// The scores of a query; -infinity for keys that it does not see.
   std::vector<double> scores_of(int64_t head, int64_t query) const {
     const auto q = queries(head), k = keys(head / f_.group());
     std::vector<double> scores(static_cast<size_t>(f_.num_tokens),
@@ -174,7 +173,8 @@ class PlainAttention final : public AttentionLibrary {
     check(f, {reinterpret_cast<std::byte*>(f.inner), sizeof(float)});
     load_for(backward_shapes_, f, part);
     emulation::enqueue(stream, [f, part, workspace] {
-      std::memset(workspace.data(), 0xFF, workspace.size());  // nothing else may lie there
+      std::memset(workspace.data(), 0xFF,
+                  workspace.size());  // the workspace must have no other use
       emulation::deal(part.num_rows * part.num_kv_heads, [&](int64_t i) {
         with_float_type(f.dtype, [&](auto zero) {
           PlainHeads<decltype(zero)>(f, part, i / part.num_kv_heads)

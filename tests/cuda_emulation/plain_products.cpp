@@ -1,5 +1,5 @@
-// cuBLASLt's place in the emulation: each product as three loops, summed in fp64 and rounded once,
-// or added to what is there and rounded once.
+// Replaces cuBLASLt: each product is three loops, summed in fp64, added to the old value for
+// Write::Add, and rounded once.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -34,7 +34,7 @@ double gelu_slope(double x) {
   return gate + 2 * x * gate * (1 - gate) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
 }
 
-/// The number that stands at i of d, of the sum that belongs there.
+/// Applies the epilogue to the sum of element i, and returns the value for d.
 double finished(const MatrixProduct& p, double sum, int64_t i) {
   switch (p.epilogue) {
     case Epilogue::Gelu:
@@ -48,7 +48,7 @@ double finished(const MatrixProduct& p, double sum, int64_t i) {
   return sum;
 }
 
-/// Columns [first, last) of d, of factors of type T.
+/// Computes columns [first, last) of d. T: the type of the factors.
 template <class T>
 void multiply_columns(const MatrixProduct& p, int64_t first, int64_t last) {
   const auto at = [](const ColumnMajor& x, int64_t row, int64_t column) -> double {
@@ -75,7 +75,8 @@ bool is_alone(const MatrixProduct& p) {
   return p.epilogue == Epilogue::None && p.b_sums == nullptr;
 }
 
-/// What cuBLASLt asks of a matrix beside d, and what we ask of what is done with a product.
+/// Checks the requirements of cuBLASLt for the matrix `before`, and those of MatrixProduct for
+/// epilogues.
 bool is_sound(const MatrixProduct& p) {
   const bool before_fits =
       p.before != nullptr && p.m % 8 == 0 && reinterpret_cast<uintptr_t>(p.before) % 16 == 0;
@@ -85,7 +86,7 @@ bool is_sound(const MatrixProduct& p) {
           (p.b_sums == nullptr || (p.bias == nullptr && p.d_dtype == DType::F32)));
 }
 
-/// What an algorithm follows from, beside types and alignments.
+/// The properties on which an algorithm depends, except types and alignments.
 auto shape_of(const MatrixProduct& p) {
   return std::tuple(p.m, p.n, p.k, p.a.transposed, p.b.transposed, p.write, p.epilogue,
                     p.bias == nullptr, p.b_sums == nullptr);
@@ -111,7 +112,7 @@ class PlainProducts final : public MatrixProducts {
   }
 
  private:
-  std::set<decltype(shape_of({}))> shapes_;  // whose kernels are loaded
+  std::set<decltype(shape_of({}))> shapes_;  // shapes whose kernels are loaded
 };
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace ebb::emulation {
 namespace {
 
 std::mutex mutex;
-std::vector<std::string> requested;  // in the order of their beginnings
+std::vector<std::string> requested;  // in the order in which they began
 thread_local int depth = 0;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Drills with calls of CUDA that are refused: how many a run makes, and one that fails.
+// Helpers for tests in which a CUDA call fails: count the calls of a run, and let one of them fail.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 
 namespace ebb::test {
 
-/// While it lives, the n-th call of that name, from 0, is refused.
+/// During its lifetime, the n-th call of that name, counted from 0, fails.
 class Refusal {
  public:
   Refusal(std::string call, uint64_t n) : n_(n) {
@@ -25,7 +25,7 @@ class Refusal {
   Refusal(const Refusal&) = delete;
   Refusal& operator=(const Refusal&) = delete;
 
-  /// Some calls are made once more or less from run to run, as time goes by: the clock's.
+  /// False if the run made fewer calls. The number of calls of the clock varies from run to run.
   bool happened() const { return count_ > n_; }
 
  private:
@@ -33,7 +33,7 @@ class Refusal {
   std::atomic<uint64_t> count_ = 0;
 };
 
-/// How often each call that may be refused is made.
+/// Counts the calls of a run that can fail, by name.
 template <class Run>
 std::map<std::string, uint64_t> count_calls(const Run& run) {
   std::mutex mutex;
@@ -48,7 +48,7 @@ std::map<std::string, uint64_t> count_calls(const Run& run) {
   return calls;
 }
 
-/// The first and the last of `count`, and others evenly between: at most `most` in all.
+/// At most `most` indices below `count`: the first, the last, and others evenly between them.
 inline std::set<uint64_t> some_of(uint64_t count, uint64_t most) {
   std::set<uint64_t> chosen = {count - 1};
   for (uint64_t i = 0; i + 1 < most; ++i) chosen.insert(i * count / (most - 1));
@@ -56,7 +56,7 @@ inline std::set<uint64_t> some_of(uint64_t count, uint64_t most) {
   return chosen;
 }
 
-/// Calls made for the times in reports alone, that go on without.
+/// Calls that are made only for the times in reports. A run continues if they fail.
 inline bool may_be_refused_in_silence(std::string_view call) {
   return call == "cudaEventQuery" || call == "cudaEventElapsedTime" || call == "cudaEventRecord" ||
          call == "cudaSetDevice";

@@ -1,5 +1,6 @@
-// Memory of the emulated runtime. Large memory is pages of its own, which are gone when freed;
-// small memory is the allocator's, whose borders and ends AddressSanitizer knows.
+// Memory of the emulated runtime. Large allocations have their own pages, which are unmapped when
+// freed. Small allocations come from the allocator, so that AddressSanitizer checks their bounds
+// and lifetimes.
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -25,7 +26,7 @@ void* allocate(size_t bytes) {
   if (bytes < kPagesFrom) {
     void* memory = nullptr;
     if (posix_memalign(&memory, kAlignment, bytes) != 0) return nullptr;
-    std::memset(memory, 0xcd, bytes);  // CUDA's memory holds what somebody left there
+    std::memset(memory, 0xcd, bytes);  // CUDA's memory is not initialised
     return memory;
   }
   std::byte* memory = ebb::reserve_addresses(whole_pages(bytes));
@@ -33,7 +34,7 @@ void* allocate(size_t bytes) {
   return memory;
 }
 
-/// What a copy may touch, on each side. Throws LogicError.
+/// Checks the memory on both sides of a copy. Throws LogicError.
 void check_copy(const void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   const bool from_host = kind == cudaMemcpyHostToDevice, to_host = kind == cudaMemcpyDeviceToHost;
   EBB_CHECK(from_host || to_host || kind == cudaMemcpyDeviceToDevice, "a copy of another kind");
@@ -45,7 +46,7 @@ void check_copy(const void* to, const void* from, size_t bytes, cudaMemcpyKind k
                     : "a copy to what is not device memory");
 }
 
-/// Copies to and from the host take their time where the settings say so.
+/// Copies, at the speed of the settings if the copy is to or from the host.
 void copy(void* to, const void* from, size_t bytes, bool by_link) {
   const double bytes_per_s = settings().copy_bytes_per_s;
   if (by_link && bytes_per_s > 0) {

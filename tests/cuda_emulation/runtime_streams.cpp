@@ -1,5 +1,5 @@
-// Streams and events of the emulated runtime: those of the host backend, so that ThreadSanitizer
-// sees the orders that CUDA promises and no other.
+// Streams and events of the emulated runtime. They use those of the host backend, so that
+// ThreadSanitizer sees only the order that CUDA guarantees.
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -23,7 +23,8 @@ ebb::Faults& no_faults() {
   return none;
 }
 
-/// Work that throws is a fault on the device, not on the stream: later work is dropped everywhere.
+/// Runs work. An exception is a fault of the device and not of the stream: later work on all
+/// streams is dropped.
 void run(std::function<void()>* work) noexcept {
   try {
     if (!is_lost()) (*work)();
@@ -51,8 +52,8 @@ struct CUevent_st {
 
 namespace {
 
-/// Destroyed events: a program may destroy one while streams still have to reach or wait for it, so
-/// their memory goes with the last stream.
+/// Destroyed events. A program may destroy an event that streams have not reached yet, so the
+/// memory of events is freed with the last stream.
 class Graveyard {
  public:
   void add(cudaEvent_t event) {
@@ -102,7 +103,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flag
   return finish();
 }
 
-/// Waits for what is queued, as a later use of its memory would.
+/// Waits for the queued work, because the program may free the memory that it uses.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   make_context();
   delete stream;
@@ -113,7 +114,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  // Never refused: with this a program makes sure of its memory when it ends.
+  // Never fails, because programs call it before they free memory.
   make_context();
   stream->queue.synchronize();
   return finish();
@@ -163,7 +164,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   (void)used(event).submit_wait();  // throws where it was never recorded
   if (is_lost()) return finish();
   if (is_refused("cudaEventQuery")) return finish(cudaErrorUnknown);
-  // Not ready is no failure, and yet what cudaGetLastError() returns next, as CUDA has it.
+  // Not ready is no failure, but as in CUDA it becomes the last error.
   return event->event.done() ? cudaSuccess : set_last_error(cudaErrorNotReady);
 }
 

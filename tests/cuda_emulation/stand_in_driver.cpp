@@ -1,5 +1,5 @@
-// In the place of libcuda, for test_cudnn_plans: cuDNN compiles kernels for GPUs that are not
-// there, and loads them into this. Calls that nobody reads a result of do nothing.
+// Replaces libcuda in test_cudnn_plans. cuDNN compiles kernels for GPUs that do not exist and loads
+// them into this driver. Calls whose results are not used do nothing.
 namespace {
 
 using Object = void*;
@@ -12,7 +12,7 @@ int one_object(Object* made) {
 
 extern "C" {
 
-/// CUDA_ERROR_NO_DEVICE: so NVRTC asks for no more.
+/// Returns CUDA_ERROR_NO_DEVICE, so that NVRTC makes no further calls.
 int cuInit(unsigned) { return 100; }
 int cuDriverGetVersion(int* version) {
   *version = 13000;

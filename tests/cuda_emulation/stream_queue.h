@@ -1,9 +1,9 @@
-// The queue behind an emulated stream: what emulated launches and library calls are put into.
+// The queue of an emulated stream. Emulated launches and library calls are submitted to it.
 //
-// A stream is a thread. What is enqueued runs there in order, after what was submitted to the
-// stream before; ordering between streams comes from events alone, and ThreadSanitizer sees no
-// other. A closure that throws is what a fault on a GPU is: the device is lost, every later call
-// returns cudaErrorLaunchFailure, and last_failure() has the exception's text. Thread-safe.
+// A stream is a thread that runs its work in submission order. Only events order different streams,
+// and ThreadSanitizer sees no other order. A closure that throws emulates a fault on the GPU: the
+// device is lost, every later call returns cudaErrorLaunchFailure, and last_failure() returns the
+// text of the exception. Thread-safe.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,25 +14,26 @@
 
 namespace ebb::emulation {
 
-/// Throws LogicError where `stream` is not a stream: there is no default stream here.
+/// Submits work to a stream. Throws LogicError if `stream` is not a stream; there is no default
+/// stream.
 void enqueue(cudaStream_t stream, std::function<void()> work);
 
-/// Whether the calling thread has made the stream's device its own, as launches ask for.
+/// Is the stream's device current in the calling thread? Launches need this.
 bool is_on_current_device(cudaStream_t stream);
-/// Whether a test wants this call to fail.
+/// Does the test want this call to fail?
 bool is_refused(std::string_view call);
 
-/// Makes `error` what cudaGetLastError() returns next on this thread, and returns it.
+/// Sets this thread's last error, which cudaGetLastError() returns next. Returns `error`.
 cudaError_t set_last_error(cudaError_t error);
 
-/// What a closure threw since the last reset_device(); empty where none did.
+/// The text of the exception that a closure threw since the last reset_device(), or empty.
 std::string last_failure();
 
-/// Whether [memory, memory + bytes) is memory that a kernel may touch: allocated on the device, a
+/// May a kernel access [memory, memory + bytes)? It may if this is allocated device memory, a
 /// mapped block, or registered host memory.
 bool device_may_touch(const void* memory, size_t bytes);
 
-/// Forgets a lost device, as a new process would. REQUIRES: no streams exist.
+/// Makes a lost device usable again, like a new process. REQUIRES: no streams exist.
 void reset_device();
 
 }  // namespace ebb::emulation

@@ -1,4 +1,4 @@
-// What a library's backward attention is asked for at a time.
+// Tests the parts in which a library computes the backward of attention.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -65,7 +65,7 @@ TEST(AttentionParts, TakeWhatCudnnSaysThatItTakes) {
       kMistral - 256 + kAttentionWorkspaceBytes);
 }
 
-/// Counts how often it was asked for each row and head of keys.
+/// Counts the calls for each row and head of keys.
 class CountingLibrary final : public AttentionLibrary {
  public:
   CountingLibrary(std::vector<int>& counts, const BackwardPart& first)
@@ -105,7 +105,7 @@ TEST(AttentionParts, AreAllAskedForOnce) {
   }
 }
 
-/// Device memory of the emulation.
+/// Device memory of the emulated GPU.
 class Memory {
  public:
   explicit Memory(size_t bytes) {
@@ -124,7 +124,7 @@ class Memory {
   void* data_ = nullptr;
 };
 
-/// Where a part lies is what cuDNN is told, too.
+/// cuDNN gets the same offsets of a part.
 TEST(AttentionParts, HaveTheBitsOfTheWhole) {
   auto f = attention_launch(DType::BF16, 2, 128, 4, 2, 8);
   const auto columns = static_cast<size_t>(f.qkv_columns());

@@ -1,5 +1,5 @@
-// What only an emulated GPU can be made to do: another driver, less memory, a second device, a call
-// that is refused. Whatever happens, the error says what to do, nothing hangs and nothing is left.
+// Tests that need an emulated GPU: another driver, less memory, a second device, a call that fails.
+// In each case the error names a remedy, nothing hangs and nothing leaks.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -93,7 +93,7 @@ TEST_F(EmulatedBackend, GpusThatWillNotDoAreRefusedByName) {
   EXPECT_SAYS(error_of<ConfigError>([] { create_gpu(); }), "sm_75 is older than sm_80");
 }
 
-/// Before a run is planned for it.
+/// The GPU is refused before a run is planned.
 TEST_F(EmulatedBackend, AGpuThatMapsNoMemoryIsRefused) {
   emulation::settings().maps_memory = false;
   const std::string error = error_of<ConfigError>([] { create_gpu(); });
@@ -101,7 +101,7 @@ TEST_F(EmulatedBackend, AGpuThatMapsNoMemoryIsRefused) {
   EXPECT_SAYS(error, "--device host");
 }
 
-/// A build for another GPU says so before any work.
+/// A build without code for the GPU is refused before any work.
 TEST_F(EmulatedBackend, AGpuThatThisBuildHasNoCodeForIsRefused) {
   emulation::settings().code_status = cudaErrorNoKernelImageForDevice;
   const std::string error = error_of<ConfigError>([] { create_gpu(); });
@@ -109,7 +109,7 @@ TEST_F(EmulatedBackend, AGpuThatThisBuildHasNoCodeForIsRefused) {
   EXPECT_SAYS(error, "-DCMAKE_CUDA_ARCHITECTURES=native");
 }
 
-/// Nor has it code where the driver is to make it of PTX, and cannot.
+/// The same holds if the driver must compile PTX and cannot.
 TEST_F(EmulatedBackend, ADriverThatCompilesNoPtxIsRefusedWithTheRemedy) {
   const std::pair<cudaError_t, const char*> cases[] = {
       {cudaErrorJitCompilerNotFound, "JitCompilerNotFound; install libnvidia-ptxjitcompiler"},
@@ -123,7 +123,7 @@ TEST_F(EmulatedBackend, ADriverThatCompilesNoPtxIsRefusedWithTheRemedy) {
   }
 }
 
-/// A driver that is too old is no usable device, so `--device auto` goes on without.
+/// With a driver that is too old there is no usable GPU, so `--device auto` uses the host.
 TEST_F(EmulatedBackend, ADriverThatLacksACallIsRefusedByTheCall) {
   for (const char* call : {"cuMemMap", "cuStreamWaitValue32"}) {
     emulation::settings().missing_driver_call = call;
@@ -167,7 +167,7 @@ TEST_F(EmulatedBackend, LessMemoryThanTheBudgetSaysIsAnErrorThatLeavesNothing) {
   EXPECT_EQ(device->used_bytes(), 6 * kMiB);
 }
 
-/// In every build: there is no memory behind a block where no other is mapped.
+/// Faults in every build, because no memory is mapped after the last block.
 TEST(EmulatedBackendDeathTest, AnIndexBeyondABlockFaults) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto add = [](size_t count) {
@@ -193,7 +193,7 @@ Tensor floats(const Buffer& buffer) {
   return {buffer.data(), DType::F32, {static_cast<int64_t>(buffer.bytes() / sizeof(float))}};
 }
 
-/// "Not ready" stays behind as the thread's last error, where a launch would find it.
+/// "Not ready" would stay as the thread's last error, and a launch would report it.
 TEST_F(EmulatedBackend, AskingAnEventThatIsNotDoneFailsNoLaunch) {
   const auto device = create_gpu();
   const Buffer y = device->allocate(MemoryKind::Device, 4096, "y");
@@ -201,19 +201,19 @@ TEST_F(EmulatedBackend, AskingAnEventThatIsNotDoneFailsNoLaunch) {
   Gate gate;
   const auto compute = device->create_stream(StreamKind::Compute);
   const auto load = device->create_stream(StreamKind::Load);
-  device->kernels().add(*compute, floats(y), floats(y), floats(y));  // loads its code
+  device->kernels().add(*compute, floats(y), floats(y), floats(y));  // loads the code
   compute->synchronize();
   load->submit({}, [&] { gate.pass(); });
   load->record(*event);
   EXPECT_FALSE(event->done());
   device->kernels().add(*compute, floats(y), floats(y), floats(y));
-  (void)load->stats();  // asks for the marks between which time is counted
+  (void)load->stats();  // queries the marks of BusyTime
   device->kernels().add(*compute, floats(y), floats(y), floats(y));
   EXPECT_NO_THROW(compute->synchronize());
   gate.open();
 }
 
-/// The emulation takes the other for an error.
+/// The emulation throws if code is loaded while a stream waits for a host thread.
 TEST_F(EmulatedBackend, CodeIsLoadedWhileNoStreamWaitsForAHostThread) {
   for (const bool in_place : {false, true}) {
     const auto device = create_gpu();
@@ -245,7 +245,7 @@ TEST_F(EmulatedBackend, CodeIsLoadedWhileNoStreamWaitsForAHostThread) {
   }
 }
 
-/// As where the stream itself waits.
+/// The failure is known as if the stream itself had waited.
 TEST_F(EmulatedBackend, AFailureIsKnownToTheStreamInWhosePlaceAThreadWaited) {
   const auto device = create_gpu();
   const auto event = device->create_event();
@@ -258,7 +258,7 @@ TEST_F(EmulatedBackend, AFailureIsKnownToTheStreamInWhosePlaceAThreadWaited) {
   EXPECT_SAYS(error_of<DeviceError>([&] { load->synchronize(); }), "broken");
 }
 
-/// And not to the stream's successor, though the stream fails afterwards.
+/// The next stream does not get the error, although this stream fails afterwards.
 TEST_F(EmulatedBackend, WrongDataIsToldToTheStreamThatHadIt) {
   const auto device = create_gpu();
   const Buffer memory = device->allocate(MemoryKind::Device, 4096, "memory");
@@ -296,7 +296,7 @@ TEST_F(EmulatedBackend, ARefusedLaunchIsToldOnItsOwnStreamAlone) {
   EXPECT_NO_THROW(other->synchronize());
 }
 
-/// A stream that failed drops its waits; the events' records need no longer be kept for them.
+/// A stream that failed cancels its waits, so that events need not keep their records.
 TEST_F(EmulatedBackend, WaitsOfAFailedStreamHoldNothing) {
   const auto device = create_gpu();
   const auto event = device->create_event();
@@ -321,9 +321,9 @@ std::unique_ptr<Device> create_second_gpu() {
   return create_gpu({.cuda_index = 1});
 }
 
-constexpr uint32_t kOnTheSecondAlone = 0b10;  // one on GPU 0 takes hundreds of MB there
+constexpr uint32_t kOnTheSecondAlone = 0b10;  // a context takes hundreds of MB of GPU 0
 
-/// A new thread's calls are for GPU 0 until it says otherwise.
+/// In a new thread, GPU 0 is current until the thread calls cudaSetDevice.
 TEST_F(EmulatedBackend, NewThreadsUseTheDevicesOwnGpu) {
   const auto device = create_second_gpu();
   const Buffer y = device->allocate(MemoryKind::Device, 4096, "y");
@@ -338,7 +338,7 @@ TEST_F(EmulatedBackend, NewThreadsUseTheDevicesOwnGpu) {
   update->submit({}, [&] { gate.pass(); });
   update->record(*host_event);
   compute->record(*event);
-  update->wait(*event);  // keeps this record: the next one is in an event of its own
+  update->wait(*event);  // keeps this record, so the next one uses another CUDA event
   std::vector<std::unique_ptr<Event>> more;
   std::thread([&] {
     while (more.size() < 2000) more.push_back(device->create_event());  // flags in a new slab
@@ -361,7 +361,7 @@ TEST_F(EmulatedBackend, NewThreadsUseTheDevicesOwnGpu) {
   EXPECT_EQ(emulation::contexts(), kOnTheSecondAlone);
 }
 
-/// Whatever its first call is.
+/// For every kind of first call.
 TEST_F(EmulatedBackend, ANewThreadsFirstCallIsForTheDevicesOwnGpu) {
   const auto device = create_second_gpu();
   const Buffer y = device->allocate(MemoryKind::Device, 4096, "y");
@@ -390,7 +390,7 @@ TEST_F(EmulatedBackend, ANewThreadsFirstCallIsForTheDevicesOwnGpu) {
 
 // ---- Calls that are refused ---------------------------------------------------------------------
 
-/// Where something throws, nothing waits for ever.
+/// Opens the gates in its destructor, so that nothing waits for ever after an exception.
 struct OpensAtLast {
   std::span<Gate> gates;
   ~OpensAtLast() {
@@ -398,8 +398,8 @@ struct OpensAtLast {
   }
 };
 
-/// All that a trainer takes, and some work. The same calls in every run: what a stream waits for by
-/// a word has not happened when it begins to.
+/// Allocates what a trainer allocates, and does some work. Every run makes the same calls: the
+/// gates stay shut until the streams wait.
 void set_up_and_work() {
   std::array<Gate, 2> gates;  // of each round
   const auto device = create_gpu({.memory_bytes = 64 * kMiB, .poison = true});
@@ -430,7 +430,7 @@ void set_up_and_work() {
     (void)loaded->time_s();
   }
   for (Stream* stream : {load.get(), compute.get(), update.get()}) stream->synchronize();
-  emulation::settings().refuses = {};  // what follows gives back
+  emulation::settings().refuses = {};  // the following calls free everything
 }
 
 #if defined(__SANITIZE_THREAD__)

@@ -1,6 +1,5 @@
-// cuBLASLt where it is missing: the GPU is then one that will not do, and `--device auto` takes the
-// host; and cuDNN, which need not be there. The loader of this program finds what a test says it
-// does.
+// Without cuBLASLt a GPU is refused, and `--device auto` uses the host. cuDNN may be missing. This
+// program replaces dlopen, so that each test decides which library is found.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +15,7 @@ namespace {
 void* found_library = nullptr;
 }
 
-/// In place of the system's, which everybody else's libraries still come from.
+/// Replaces the system's dlopen, which still loads all other libraries.
 extern "C" void* dlopen(const char* file, int flags) noexcept {
   const std::string_view name = file == nullptr ? "" : file;
   for (const char* library : {"cublasLt", "cudnn"}) {
@@ -41,13 +40,13 @@ TEST(CublasLibrary, IsAskedForWhereItIsMissing) {
 }
 
 TEST(CublasLibrary, ThatLacksACallIsNamedByIt) {
-  found_library = RTLD_NEXT;  // nobody has the call
+  found_library = RTLD_NEXT;  // no library has the function
   const std::string error = error_of_loading();
   EXPECT_NE(error.find("has no cublasLtCreate"), std::string::npos) << error;
   EXPECT_NE(error.find("or use --device host"), std::string::npos) << error;
 }
 
-/// Nothing needs it: attention is then ours.
+/// Without cuDNN, attention uses our own kernels.
 TEST(CudnnLibrary, IsDoneWithoutWhereItIsMissingOrLacksACall) {
   for (void* found : {static_cast<void*>(nullptr), RTLD_NEXT}) {
     found_library = found;

@@ -1,7 +1,6 @@
-// The real cuDNN plans attention, for GPUs that are not there: it takes their properties as
-// JSON (9.8 on) and loads what it compiles into a stand-in for the driver. Skipped where this
-// machine has no cuDNN. Says nothing of results: those are compared on a GPU
-// (test_attention_library.cpp).
+// The real cuDNN makes plans of attention for GPUs that this machine does not have: it reads their
+// properties as JSON (since 9.8) and loads its compiled code into a stand-in for the driver.
+// Skipped without cuDNN. Results are not checked here, but on a GPU (test_attention_library.cpp).
 #include <gtest/gtest.h>
 
 #include <string>
@@ -61,7 +60,7 @@ class CudnnPlans : public testing::TestWithParam<Gpu> {
     return plan_attention(library_, {.properties = properties_.get()}, forward_of(f),
                           int64_t{kAttentionWorkspaceBytes});
   }
-  /// With what such a part takes, and no byte more.
+  /// With exactly the workspace of such a part.
   std::optional<CudnnPlan> plan_backward(const cuda::AttentionLaunch& f) const {
     const auto first = first_backward_part(f);
     return plan_attention(library_, {.properties = properties_.get()}, backward_of(f, first->part),
@@ -92,7 +91,7 @@ TEST_P(CudnnPlans, AreThereForTheirBackward) {
   EXPECT_TRUE(plan_backward(attention_launch(DType::F16, 32, 512, 12, 12, 64, false))) << "BERT";
   EXPECT_TRUE(plan_backward(attention_launch(DType::BF16, 1, 2048, 32, 1, 80)))
       << "one head of keys";
-  // What test_attention_library.cpp asks for.
+  // The cases of test_attention_library.cpp.
   EXPECT_TRUE(plan_backward(attention_launch(DType::F16, 1, 256, 4, 2, 16, true, 37)));
   EXPECT_TRUE(plan_backward(attention_launch(DType::BF16, 2, 128, 3, 1, 8, false)));
   EXPECT_TRUE(plan_backward(attention_launch(DType::BF16, 1, 4096, 1, 1, 8)));
@@ -116,7 +115,7 @@ TEST_P(CudnnRefusals, AreNoErrors) {
       << "gradients of scores and nothing more";
 }
 
-/// The stand-in is a driver without a GPU.
+/// The stand-in driver has no GPU.
 TEST(Cudnn, ThatDoesNotStartIsLeftOutByAFlag) {
   if (attention_library_name().empty()) GTEST_SKIP() << "there is no cuDNN here that will do";
   EXPECT_TRUE(attention_library_name().starts_with("cuDNN 9.")) << attention_library_name();

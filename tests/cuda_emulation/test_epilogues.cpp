@@ -1,5 +1,5 @@
-// What stands behind a product is done with it where the library has that, else by kernels of our
-// own: nearly the same numbers, in as many calls as they say.
+// An epilogue is computed with the product if the library can do so, and otherwise by our own
+// kernels. Both give nearly the same numbers, in the expected number of calls.
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/kernels/reference.h"
 
@@ -47,7 +47,8 @@ TEST(Epilogues, AreReplacedWhereTheLibraryHasNone) {
     EXPECT_TRUE(near(with.dbefore, apart.dbefore, 8));
     EXPECT_TRUE(near(with.dw, apart.dw, 2 * kRows));
     EXPECT_TRUE(near(with.dbias, apart.dbias, 2 * kRows));
-    // In 16 bits a number that was not rounded on its way is told from one that was.
+    // In 16 bits the results differ, because only the separate kernels round the intermediate
+    // value.
     EXPECT_EQ(with.y == apart.y, type == DType::F32);
     EXPECT_EQ(with.dbefore == apart.dbefore, type == DType::F32);
   }

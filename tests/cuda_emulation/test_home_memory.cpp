@@ -1,5 +1,5 @@
-// Home memory of the CUDA backend: pinned exactly, or as far as it may be, with copies through a
-// ring for the rest.
+// Home memory of the CUDA backend: pinned completely, or as far as possible, with copies through a
+// ring for the other part.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -23,7 +23,8 @@ class HomeMemoryTest : public testing::Test {
     return create_device(
         {.kind = DeviceKind::Cuda, .num_threads = 1, .pinned_bytes = pinned_bytes});
   }
-  /// Of a driver that registers no more in one call, as real ones do not half a TiB.
+  /// A device whose driver registers at most `piece_bytes` in one call. Real drivers refuse half a
+  /// TiB.
   static std::unique_ptr<Device> device_of_pieces(size_t piece_bytes) {
     emulation::settings().pinnable_at_once = piece_bytes;
     return create_device(
@@ -36,8 +37,8 @@ std::span<uint64_t> words_of(const Buffer& buffer) {
 }
 uint64_t word_at(size_t i) { return i * 0x9e3779b97f4a7c15u; }
 
-/// Home to device and back to another home, in copies that do not end where pages do. Between them
-/// a host thread changes the home, as an update does.
+/// Copies home memory to the device and back to another home, in copies that do not end at page
+/// boundaries. Between the copies a host thread changes the home memory, like an update.
 void copy_there_and_back(Device& device, Buffer& home, Buffer& other) {
   const size_t bytes = home.bytes();
   const Buffer there = device.allocate(MemoryKind::Device, bytes, "there");
@@ -75,7 +76,7 @@ void copy_there_and_back(Device& device, Buffer& home, Buffer& other) {
   EXPECT_EQ(load->stats().copied_bytes, 2 * bytes);
 }
 
-/// A home of so many bytes, of which so many are pinned and none go through a ring.
+/// Allocates a home of `bytes` bytes, and expects `pinned_bytes` pinned bytes and no ring.
 void expect_pinned_whole(Device& device, size_t bytes, size_t pinned_bytes) {
   const size_t before = emulation::pinned_bytes();
   Buffer home = device.allocate(MemoryKind::Home, bytes, "home");
@@ -120,7 +121,7 @@ TEST_F(HomeMemoryTest, WhereTheDriverRefusesLessIsPinned) {
   EXPECT_TRUE(device->pinning_refused());
   Buffer other = device->allocate(MemoryKind::Home, home.bytes(), "other");
   copy_there_and_back(*device, home, other);
-  // What kernels read in place still finds room.
+  // A pinned buffer that kernels read directly can still be allocated.
   const Buffer small = device->allocate(MemoryKind::Pinned, kMiB / 2, "what kernels read");
 }
 
@@ -128,14 +129,15 @@ TEST_F(HomeMemoryTest, IsPinnedInPiecesThatTheDriverTakes) {
   expect_pinned_whole(*device_of_pieces(kMiB), 4 * kMiB + 12344, 4 * kMiB + 4 * kPage);
 }
 
-/// Only of the piece that is refused is less tried, once rings and small buffers have their room.
+/// A smaller size is tried only for the refused piece, after the rings and small buffers are
+/// reserved.
 TEST_F(HomeMemoryTest, WhereAPieceIsRefusedThoseBeforeItStay) {
   const auto device = device_of_pieces(kMiB);
   const size_t before = emulation::pinned_bytes();
   emulation::settings().pinnable_bytes = before + 8 * kMiB - kMiB / 4;
   Buffer home = device->allocate(MemoryKind::Home, 10 * kMiB, "home");
   EXPECT_TRUE(device->pinning_refused());
-  // All but the room for small buffers: six pieces, the rings, and a quarter of the seventh.
+  // All except the headroom for small buffers: six pieces, the rings, and a quarter of the seventh.
   EXPECT_EQ(device->pinned_bytes(), 6 * kMiB + kMiB / 2 + kMiB / 4);
   EXPECT_EQ(emulation::pinned_bytes() - before, device->pinned_bytes());
   Buffer other = device->allocate(MemoryKind::Home, home.bytes(), "other");
@@ -143,7 +145,7 @@ TEST_F(HomeMemoryTest, WhereAPieceIsRefusedThoseBeforeItStay) {
   const Buffer small = device->allocate(MemoryKind::Pinned, kMiB / 2, "what kernels read");
 }
 
-/// As large as they would be, the rings alone are 32 MiB; the smallest take half a megabyte.
+/// The full rings have 32 MiB; the smallest have half a MiB.
 TEST_F(HomeMemoryTest, RingsAreAsLargeAsTheDriverPins) {
   size_t before = 0;
   for (const size_t pinnable : {kMiB, 2 * kMiB, 4 * kMiB, 8 * kMiB}) {
@@ -244,7 +246,7 @@ TEST_F(HomeMemoryTest, WithoutADriverThereIsNoDevice) {
   }
 }
 
-/// Words that events wait at are there before the home takes all that the driver pins.
+/// The words of events are allocated before the home pins all memory that the driver allows.
 TEST_F(HomeMemoryTest, LeavesEventsTheirRoom) {
   emulation::settings().pinnable_bytes = 2 * kMiB;
   const auto device = this->device();
@@ -270,7 +272,7 @@ TEST_F(HomeMemoryTest, TrainingGivesTheSameBits) {
   const size_t all_bytes = pinned_bytes;
   run.pinned_bytes = 3 * kMiB;
   EXPECT_EQ(train(model, prepared, run, look).outcome, pinned);
-  EXPECT_LT(pinned_bytes, run.pinned_bytes + kMiB);  // and what events take
+  EXPECT_LT(pinned_bytes, run.pinned_bytes + kMiB);  // plus the memory of events
   EXPECT_LT(pinned_bytes + kMiB, all_bytes);
 }
 

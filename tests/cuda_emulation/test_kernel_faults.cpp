@@ -1,5 +1,5 @@
-// Planted: what the emulation is there to find. Each fault is in a kernel of this file, launched as
-// the real ones are.
+// Planted faults that the emulation must find. Each fault is in a kernel of this file, which is
+// launched like a real kernel.
 #include <cuda_runtime.h>
 
 #include <memory>
@@ -20,7 +20,7 @@ __global__ void reverse(int* out, bool with_barrier) {
   out[blockIdx.x * kThreads + threadIdx.x] = shared[kThreads - 1 - threadIdx.x];
 }
 
-/// What a thread reads depends on who was there before it. Not run where ThreadSanitizer looks.
+/// A thread reads values that depend on the order of threads. Not run under ThreadSanitizer.
 [[maybe_unused]] __global__ void reverse_unguarded(int* out, int first) {
   __shared__ int shared[kThreads];
   shared[threadIdx.x] = first + static_cast<int>(threadIdx.x);
@@ -43,7 +43,7 @@ __global__ void shuffle_in_part(int* out) {
   if (threadIdx.x % 32 > 3) out[threadIdx.x] = __shfl_xor_sync(0xffffffffu, 1, 1);
 }
 
-/// Runs the kernel here, as a stream does.
+/// Runs the kernel in this thread, in the way of a stream.
 template <class... P, class... A>
 void run(unsigned blocks, void (*kernel)(P...), A... arguments) {
   emulation::run_grid({dim3(blocks), dim3(kThreads), 0}, [&] { kernel(arguments...); });
@@ -77,7 +77,8 @@ TEST(EmulatedFaults, AShuffleThatSomeLeaveOutIsAnError) {
   EXPECT_THROW(run(1, shuffle_in_part, out.data()), emulation::DivergentBarrier);
 }
 
-/// In every build, by the order of threads. `first` differs, or what the run before left would do.
+/// The fault is found in every build, by the order of threads. `first` differs between runs,
+/// because otherwise the values of the previous run would be right.
 #if !defined(__SANITIZE_THREAD__)
 TEST(EmulatedFaults, ARaceBetweenThreadsDependsOnTheirOrder) {
   std::vector<int> forwards(kThreads), backwards(kThreads);
@@ -97,7 +98,7 @@ TEST(EmulatedFaultsDeathTest, ARaceBetweenThreadsOfABlockIsFound) {
   EXPECT_EXIT(
       {
         run(1, reverse, out.data(), false);
-        std::exit(0);  // the sanitizer turns this into its own code
+        std::exit(0);  // the sanitizer replaces this exit code by its own
       },
       testing::ExitedWithCode(66), "ThreadSanitizer: data race");
 }

@@ -1,5 +1,5 @@
-// What a profiler of a GPU is told: every operation of the plan by its name, and nothing where none
-// watches.
+// A GPU profiler gets the name of every operation of the plan. Without a profiler, nothing is
+// recorded.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -56,7 +56,7 @@ std::string name_of_range(const Op& op, const Trace& trace) {
   return "";
 }
 
-/// Whose steps leave nothing to one another.
+/// A case whose steps keep nothing on the device from one step to the next.
 TrainingCase tight_case() {
   return {.memory = Memory::Smallest,
           .update = UpdateOrder::Wait,

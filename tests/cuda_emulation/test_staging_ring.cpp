@@ -1,5 +1,5 @@
-// What goes wrong with a copy that passes a ring of pinned slots is that copy's and its stream's:
-// the ring serves the others.
+// A failure in a copy through a staging ring affects only that copy and its stream. The ring
+// continues with the copies of other streams.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace ebb::test {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
-constexpr size_t kPinned = 2 * kMiB, kBytes = 3 * kMiB;  // a home of these is half in the ring
+constexpr size_t kPinned = 2 * kMiB, kBytes = 3 * kMiB;  // a home of kBytes is pinned in part only
 
 class StagingRingTest : public testing::Test {
  protected:
@@ -30,7 +30,7 @@ class StagingRingTest : public testing::Test {
     emulation::settings() = {};
   }
 
-  /// `fault`: asked at each piece that a ring's thread copies.
+  /// `fault`: called for each piece that a ring's thread copies; true makes the copy fail.
   void make_device(std::function<bool(uint64_t piece)> fault = {}) {
     DeviceOptions options{.kind = DeviceKind::Cuda, .num_threads = 1, .pinned_bytes = kPinned};
     if (fault) {
@@ -48,7 +48,7 @@ class StagingRingTest : public testing::Test {
   }
   Buffer away() { return device_->allocate(MemoryKind::Device, kBytes, "away"); }
 
-  /// A home's bytes there and back, on streams of its own.
+  /// Copies a home to the device and back, on new streams.
   void copy_there_and_back() {
     const Buffer from = home('x'), to = home(), there = away();
     const auto loaded = device_->create_event();
@@ -95,7 +95,7 @@ TEST_F(StagingRingTest, APieceThatFailsIsTheFailureOfItsStreamAlone) {
   }
 }
 
-/// The ring is told of a stream's failure by the event that stands before its copy.
+/// The ring gets the failure of a stream from the event before the copy.
 TEST_F(StagingRingTest, WhatAStreamWaitedForIsNotTheRingsFailure) {
   make_device();
   for (const CopyKind kind : {CopyKind::Load, CopyKind::Store}) {
@@ -119,8 +119,8 @@ TEST_F(StagingRingTest, WhatAStreamWaitedForIsNotTheRingsFailure) {
   }
 }
 
-/// Copies of two streams pass the ring one after the other; the first one fails when the second is
-/// already on its way.
+/// Copies of two streams pass through the ring one after the other. The first fails when the second
+/// is already submitted.
 TEST_F(StagingRingTest, ACopyBehindOneThatFailsIsMade) {
   Gate gate;
   make_device([&gate](uint64_t piece) {
@@ -150,8 +150,8 @@ TEST_F(StagingRingTest, ACopyBehindOneThatFailsIsMade) {
   EXPECT_EQ(std::count(back.data(), back.data() + kBytes, std::byte{'x'}), kBytes);
 }
 
-/// CUDA refuses the third piece of a store while the thread copies the first: the home stays until
-/// the thread has left it.
+/// CUDA refuses the third piece of a store while the ring's thread copies the first piece. The home
+/// memory is not freed before the thread is done.
 TEST_F(StagingRingTest, AHomeOutlivesThePiecesOfAStoreThatWasBrokenOff) {
   Gate entered, gate;
   make_device([&](uint64_t piece) {
@@ -162,7 +162,8 @@ TEST_F(StagingRingTest, AHomeOutlivesThePiecesOfAStoreThatWasBrokenOff) {
   const Buffer there = away();
   auto store = device_->create_stream(StreamKind::Store);
   emulation::settings().refuses = [&, num_copies = 0](std::string_view call) mutable {
-    if (call != "cudaMemcpyAsync" || num_copies++ != 3) return false;  // 0: what is pinned
+    if (call != "cudaMemcpyAsync" || num_copies++ != 3)
+      return false;  // call 0 copies the pinned part
     entered.pass();
     return true;
   };

@@ -1,5 +1,5 @@
-// Training on an emulated GPU that has a library for attention: it is asked by default, and bits
-// depend on nothing new.
+// Training on an emulated GPU with a library for attention. The library is used by default, and the
+// bits depend on nothing else than before.
 #include "tests/cuda_emulation/emulated_device.h"
 #include "tests/error_of.h"
 #include "tests/trainer/identity.h"
@@ -14,7 +14,7 @@ class LibraryAttention : public OnGpu {
   ~LibraryAttention() override { emulation::settings().attention_library.clear(); }
 };
 
-/// Rows of whole tiles, of which the library has a backward.
+/// Rows of whole tiles, for which the library has a backward.
 TrainingCase with_long_rows(TrainingCase run) {
   run = on_gpu(run);
   run.length = run.model.max_positions = 128;
@@ -50,10 +50,10 @@ TEST_F(LibraryAttention, IsWhatAModelIsTrainedWith) {
   expect_near(long_library, train(long_run).outcome);
 }
 
-/// A device whose attention takes more than the plan knows of.
+/// A device whose attention needs more workspace than the plan has.
 TEST_F(LibraryAttention, IsAskedOfThePlanToo) {
   TrainingCase run = on_gpu({});
-  run.length = run.model.max_positions = 4096;  // 128 MiB of scores, where products take 32
+  run.length = run.model.max_positions = 4096;  // 128 MiB of scores; products need 32 MiB
   const Gpt2 model(run.model, kMicroBatchSize, run.length, run.dtype);
   const auto plan_for = [&](std::optional<AttentionKernels> attention) {
     return prepare(model, run.options(),

@@ -1,5 +1,5 @@
-// What goes wrong in a step on the emulated GPU: numbers that are none, data that is wrong, copies,
-// launches and calls that fail. The right error comes out, nothing hangs, nothing is left behind.
+// Failures in a step on the emulated GPU: NaN, wrong data, and copies, launches and calls that
+// fail. The step throws the right error, nothing hangs and nothing leaks.
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 
@@ -25,7 +25,7 @@ class EmulatedStep : public OnGpu {};
 
 // ---- Memory -------------------------------------------------------------------------------------
 
-/// Streams, events and blocks, too.
+/// This includes streams, events and blocks.
 TEST_F(EmulatedStep, TakesNothingFromTheGpu) {
   const TrainingCase run =
       on_gpu({.accumulation = 2, .memory = Memory::Between, .between = Between::State});
@@ -48,7 +48,7 @@ void spoil(Trainer& trainer, std::string_view name) {
 
 constexpr std::string_view kSpoiled = "h.1.mlp.c_fc.weight";
 
-/// Also of chunks whose update the device was told of before the norm was known.
+/// This includes chunks whose device update was submitted before the norm was known.
 TEST_F(EmulatedStep, ThatHasNoNormChangesNothing) {
   for (const Between between : {Between::Nothing, Between::State}) {
     const TrainingCase run = on_gpu({.memory = Memory::Smallest, .between = between});
@@ -76,11 +76,12 @@ TEST_F(EmulatedStep, ThatHasNoNormIsAnErrorWithoutClipping) {
   }
 }
 
-/// Whatever else came of it: without clipping an update finds gradients that are no numbers.
+/// The token error is reported, although an update without clipping also finds gradients that are
+/// NaN.
 TEST_F(EmulatedStep, NamesATokenThatIsOutsideTheTable) {
   for (const bool clip : {true, false}) {
     TrainingCase run = on_gpu({.clip = clip, .memory = Memory::Smallest});
-    run.model.num_layers = 12;  // more chunks than places for gradients
+    run.model.num_layers = 12;  // more chunks than gradient buffers
     const Gpt2 model(run.model, kMicroBatchSize, run.length, run.dtype);
     const Preparation prepared = prepare_case(model, run);
     const auto device = create_case_device(prepared, run);
@@ -96,17 +97,18 @@ TEST_F(EmulatedStep, NamesATokenThatIsOutsideTheTable) {
       token = good;
     }
     Trainer next(model, *device, prepared);
-    EXPECT_NO_THROW(next.step(data.micro_batches(), 1e-3)) << "it was told";
+    EXPECT_NO_THROW(next.step(data.micro_batches(), 1e-3)) << "the error was reported already";
   }
 }
 
-// ---- Loans --------------------------------------------------------------------------------------
+// ---- State lock ---------------------------------------------------------------------------------
 
-/// A stream that waited for an update would stand in front of what the borrower copies from the
-/// device, should they share a queue, and that update may wait for the borrower.
+/// While the state is locked, an update may wait for the thread that reads the state. A stream that
+/// waits for this update could block that thread's copies from the device if both use one hardware
+/// queue.
 TEST_F(EmulatedStep, WhileTheStateIsLockedNoStreamWaitsForAHostThread) {
   TrainingCase run = on_gpu({.clip = false, .memory = Memory::Smallest, .between = Between::State});
-  run.model.num_layers = 12;  // more chunks than places for gradients
+  run.model.num_layers = 12;  // more chunks than gradient buffers
   CaseRun training(run), alone(run);
   alone.train(0, 2);
   training.train(0, 1);
@@ -134,9 +136,9 @@ TEST_F(EmulatedStep, LaunchesCanFail) {
   fail_operations(FaultSite::Launch, kMost, DeviceKind::Cuda);
 }
 
-/// Asks in a run's place whether a call is refused. Shut, it holds the update's thread back until a
-/// stream was made to wait for that thread, or a call was refused: else which of the two comes
-/// first would be a matter of time, and with it which calls there are to refuse.
+/// Decides whether a call fails. While the gate is shut, the update thread blocks until a stream
+/// waits for it or a call has failed. Otherwise the order of the two, and so the calls that can
+/// fail, would depend on timing.
 class UpdateGate {
  public:
   UpdateGate() {
@@ -168,7 +170,7 @@ class UpdateGate {
   std::atomic<bool> is_open_ = true;
 };
 
-/// A trainer of a small model, two steps, and what they leave.
+/// Runs a trainer of a small model for two steps, and returns the hash of the state.
 class TwoSteps {
  public:
   explicit TwoSteps(Between between)
@@ -178,11 +180,11 @@ class TwoSteps {
     UpdateGate gate;
     const auto device = create_case_device(prepared_, run_);
     Trainer trainer(model_, *device, prepared_);
-    trainer.step(data_.micro_batches(), 1e-3);        // the first of a plan waits in place
-    if (run_.between == Between::State) gate.shut();  // there a stream waits for the norm
+    trainer.step(data_.micro_batches(), 1e-3);        // the first step blocks the submitting thread
+    if (run_.between == Between::State) gate.shut();  // a stream waits for the norm in this case
     trainer.step(data_.micro_batches(), 1e-3);
     const uint64_t hash = trainer.state_hash();
-    emulation::settings().refuses = {};  // what follows gives back
+    emulation::settings().refuses = {};  // the following calls free everything
     return hash;
   }
 
@@ -196,8 +198,8 @@ class TwoSteps {
   const Data data_{run_.model, kTokens, 1, 3};
 };
 
-/// Of every call some, the first and the last among them. Only what says how long things took may
-/// fail without an error, and then the result is the same.
+/// For each kind of call, lets some of its calls fail, including the first and the last. Only calls
+/// that measure time may fail without an error, and then the result is the same.
 void refuse_some(const TwoSteps& run, const std::map<std::string, uint64_t>& calls) {
   const uint64_t expected = run();
   for (const auto& [call, count] : calls) {
@@ -206,7 +208,7 @@ void refuse_some(const TwoSteps& run, const std::map<std::string, uint64_t>& cal
       const Refusal refusal(call, n);
       try {
         EXPECT_EQ(run(), expected);
-        // A home that is not pinned goes through rings.
+        // Home memory that cannot be pinned is copied through rings.
         EXPECT_TRUE(!refusal.happened() || may_be_refused_in_silence(call) ||
                     call == "cudaHostRegister");
       } catch (const LogicError& error) {

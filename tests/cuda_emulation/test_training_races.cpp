@@ -1,5 +1,5 @@
-// The part of training on the emulated GPU that ThreadSanitizer watches: few runs, on the schedules
-// in which most streams meet, and waits that are missing.
+// Training on the emulated GPU under ThreadSanitizer: a few runs, on schedules in which most
+// streams synchronize, and runs with a missing wait.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -43,9 +43,9 @@ TEST_F(EmulatedRaces, ThereAreNone) {
 
 // ---- Planted: kernels that do not wait for two of the chunks they read --------------------------
 
-/// Exits with 0 where the step has the bits that it should have.
+/// Exits with 0 if the step has the right bits.
 [[noreturn]] void run_race(bool wait) {
-  emulation::settings().granularity = size_t{64} << 10;  // the child begins anew
+  emulation::settings().granularity = size_t{64} << 10;  // the child process has default settings
   TrainingCase run = with_tiny_model({});
   run.num_steps = 1;
   const Gpt2 gpt(run.model, kMicroBatchSize, run.length, run.dtype);
@@ -55,11 +55,11 @@ TEST_F(EmulatedRaces, ThereAreNone) {
   model.pause_ms = 100;
 #if defined(__SANITIZE_THREAD__)
   train(model, planted, run);
-  std::exit(0);  // the sanitizer turns this into its own code
+  std::exit(0);  // the sanitizer replaces this exit code by its own
 #else
   const Outcome expected = train(model, good, run).outcome;
-  // Where a kernel had to wait for a core, the copy that it should wait for may be done: then a
-  // slower one.
+  // If a kernel had to wait for a core, the copy may already be done without the wait. So the test
+  // tries slower copies.
   for (const double bytes_per_s : {1e6, 3e5, 1e5}) {
     emulation::settings().copy_bytes_per_s = bytes_per_s;
     if (train(model, planted, run).outcome != expected) std::exit(1);
@@ -69,8 +69,8 @@ TEST_F(EmulatedRaces, ThereAreNone) {
 #endif
 }
 
-/// ThreadSanitizer says so. Without, there is poison in the weights or no block under a copy that
-/// is still under way: other bits, or a fault.
+/// ThreadSanitizer reports the race. Without it, the weights are poisoned or a running copy has no
+/// block, which gives other bits or a fault.
 TEST(EmulatedRacesDeathTest, AMissingWaitIsFound) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
 #if defined(__SANITIZE_THREAD__)

@@ -1,12 +1,12 @@
-# The same tests, with the emulated CUDA backend where a GPU's would be, and tests of the emulation itself.
+# The tests of the GPU, with the emulated CUDA backend, and tests of the emulation itself.
 set(dir ${CMAKE_CURRENT_SOURCE_DIR}/cuda_emulation)
 ebb_test(test_device_emulated
   SOURCES $<TARGET_OBJECTS:device_tests> ${dir}/test_attention_parts.cpp ${dir}/test_backend.cpp
   LIBS ebb_cuda_emulated ebb_device)
 
-# Training on a GPU (these skip visibly where there is none, and fail with EBB_REQUIRE_CUDA=1), and on the emulated one.
-# Under ThreadSanitizer each thread of a block is a fiber it is told of, and a step takes minutes: few small ones stand for
-# all, in a program of their own.
+# Training on a GPU (these tests are skipped without a GPU, and fail with EBB_REQUIRE_CUDA=1), and on the emulated GPU.
+# Under ThreadSanitizer each thread of a block is a fiber, and a step takes minutes. So a separate program runs only a
+# few small steps there.
 ebb_test_objects(gpu_training
   SOURCES trainer/test_gpu_training.cpp trainer/test_gpu_models.cpp LIBS test_support)
 ebb_test(test_training_cuda SOURCES $<TARGET_OBJECTS:gpu_training> trainer/on_gpu.cpp LIBS test_support NOT_TSAN)
@@ -21,18 +21,19 @@ ebb_test(test_home_memory_emulated
           ${dir}/test_profiler_ranges.cpp
   LIBS ebb_cuda_emulated test_support)
 
-# The tools on the emulated GPU. Repeated steps and copies of tens of MiB take too long there under a sanitizer.
+# The tools on the emulated GPU. Copies of tens of MiB take too long there under a sanitizer.
 if(NOT EBB_SANITIZE)
   ebb_test(test_gpu_setup_emulated SOURCES tools/test_gpu_setup_emulated.cpp LIBS ebb_cuda_emulated ebb_tools)
 endif()
 
-# The toolkit's own header, and no emulation; it loads no cuBLASLt, and needs no GPU.
+# Uses the toolkit's own header and no emulation. Does not load cuBLASLt and needs no GPU.
 if(EBB_WITH_CUDA)
   ebb_test(test_cublas_library SOURCES ${dir}/test_cublas_library.cpp LIBS ebb_device)
   target_include_directories(test_cublas_library SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 endif()
 
-# The real cuDNN without a GPU. Not under sanitizers: it compiles kernels in a library that they do not know.
+# Uses the real cuDNN without a GPU. Not run under sanitizers, which do not support the library that compiles its
+# kernels.
 get_property(with_cudnn GLOBAL PROPERTY EBB_WITH_CUDNN)
 if(with_cudnn AND NOT EBB_SANITIZE)
   add_library(cudnn_stand_in_driver SHARED ${dir}/stand_in_driver.cpp)

@@ -1,4 +1,4 @@
-// A program that has this emulates a machine with a library for attention.
+// A program with this file emulates a machine with a library for attention.
 #include "tests/cuda_emulation/emulated_device.h"
 
 namespace ebb::emulation {

@@ -14,8 +14,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "bench" / "gpu"))
 
-import vendor  # noqa: E402
 import parts  # noqa: E402
+import vendor  # noqa: E402
 from record import DONE, FAILED, TIME_IS_UP, Record, Unit  # noqa: E402
 
 
@@ -50,7 +50,7 @@ class RecordTest(WithFolder):
         again.forget("test")
         self.assertEqual(again.run("test", units), DONE)
         self.assertEqual(self.count("first"), 2)
-        for log in ("test.log", "test.before.log"):  # what a GPU gave that is no longer there is not lost
+        for log in ("test.log", "test.before.log"):  # the old log is kept, because the GPU may no longer be available
             self.assertEqual((self.folder / "results" / log).read_text().count("==== first: passed"), 1)
 
     def test_a_few_tests_first_are_not_done_again_by_all(self):
@@ -110,7 +110,7 @@ class RecordTest(WithFolder):
         self.assertEqual(self.record(4.5).run("build", [unit]), TIME_IS_UP)
         process = (build / "pid").read_text().strip()
         self.assertFalse(pathlib.Path(f"/proc/{process}").exists(), "the compiler is still there")
-        self.assertFalse((build / "half").exists(), "what it left is half a file")
+        self.assertFalse((build / "half").exists(), "an incomplete file is left")
 
     def test_what_does_not_end_when_asked_is_killed(self):
         unit = shell("first", "trap '' TERM; sleep 60 & wait; sleep 60", goes_on=True)
@@ -121,7 +121,7 @@ class RecordTest(WithFolder):
 
 
 class BuildTest(WithFolder):
-    """A build that compiled something makes what was tested before stale."""
+    """A build that compiled something makes earlier test results stale."""
 
     def here(self, ninja_says):
         build = self.folder / "build"
@@ -152,7 +152,7 @@ class BuildTest(WithFolder):
         self.assertNotIn("compile", record.units_of("build"))
 
 
-class DeferredTest(unittest.TestCase):
+class VendorTest(unittest.TestCase):
     def test_names_are_those_of_setup(self):
         names = vendor.packages(ROOT)
         for name in ("libtbb-dev", "libhwloc-dev", "libgtest-dev"):

@@ -1,4 +1,4 @@
-# What runs on a GPU machine, as far as it runs without one: the GPU benchmarks on the emulation, and the script.
+# Tests of the programs and scripts for GPU machines that need no GPU: the GPU benchmarks on the emulated GPU, and gpu_check.
 if(EBB_SANITIZE)
   return()
 endif()
@@ -12,6 +12,6 @@ find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
 add_test(NAME test_gpu_check COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/test_gpu_check.py)
 ebb_test_properties(test_gpu_check fast)
 
-# Two budgets of a toy model on the host train to the same bits, with a plan beside what was measured.
+# A toy model on the host trains to the same bits with two budgets, and its plan is printed next to the measurement.
 add_test(NAME test_claims COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/bench/gpu/claims.py $<TARGET_FILE:ebb> toy)
 ebb_test_properties(test_claims fast)

@@ -16,9 +16,9 @@ namespace ebb::test {
 
 class KillDrill : public CheckpointRuns {
  protected:
-  /// Kills runs at random times until num_kills were killed, then lets one run complete. Its log and
-  /// state must be those of an uninterrupted run. `longest` is about the time of a whole run, so that
-  /// a kill can hit any part of a run.
+  /// Kills runs at random times until num_kills were killed, then lets one run complete. Its log
+  /// and state must be those of an uninterrupted run. `longest` is about the time of a whole run,
+  /// so that a kill can hit any part of a run.
   void drill(int num_kills, std::chrono::milliseconds longest, int num_steps) {
     std::mt19937 random(20261121);
     const std::string steps = std::to_string(num_steps);
@@ -46,8 +46,8 @@ class KillDrill : public CheckpointRuns {
     expect_same_as(whole_of(steps));
     RecordProperty("runs_completed", completed);
     RecordProperty("unfinished_saves", num_unfinished_);
-    std::printf("killed %d runs, %d runs completed before the last, %d unfinished saves\n",
-                killed, completed, num_unfinished_);
+    std::printf("killed %d runs, %d runs completed before the last, %d unfinished saves\n", killed,
+                completed, num_unfinished_);
   }
 
   /// Returns the number of unfinished saves that kills left.

@@ -18,8 +18,8 @@ struct Outcome {
   std::string err;
 };
 
-/// A running `ebb`. Its output goes to files in `folder`. It caches the measured rates of the machine
-/// in `cache`; an empty path means a folder that all tests share.
+/// A running `ebb`. Its output goes to files in `folder`. It caches the measured rates of the
+/// machine in `cache`; an empty path means a folder that all tests share.
 class EbbProcess {
  public:
   EbbProcess(const std::vector<std::string>& arguments, const std::filesystem::path& folder,

@@ -104,7 +104,8 @@ TEST_F(Checkpoints, ARunResumedWithinAnEpochOnAnotherScheduleHasTheSameBits) {
                "--recompute", "block", "--update", "wait", "--device-memory", "3500KiB"});
   EXPECT_EQ(outcome.err.find("results are not"), std::string::npos) << outcome.err;
   EXPECT_EQ(log(), whole());
-  EXPECT_EQ(names_saved(), (Names{"step-3", "step-6", "step-8"})) << "it saves to the folder of the old checkpoint";
+  EXPECT_EQ(names_saved(), (Names{"step-3", "step-6", "step-8"}))
+      << "it saves to the folder of the old checkpoint";
 }
 
 TEST_F(Checkpoints, AResumedRunOfOtherSettingsHasTheSameBits) {

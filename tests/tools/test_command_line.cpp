@@ -84,7 +84,8 @@ TEST_F(CommandLineTest, TrainsAndWritesItsLog) {
   EXPECT_EQ(hash.size(), 16u);
   EXPECT_NE(outcome.out.find("state_hash " + hash), std::string::npos) << outcome.out;
   EXPECT_NE(outcome.err.find("step 3/3"), std::string::npos) << outcome.err;
-  EXPECT_EQ(outcome.err.find('\r'), std::string::npos) << "plain lines if the output is not a terminal";
+  EXPECT_EQ(outcome.err.find('\r'), std::string::npos)
+      << "plain lines if the output is not a terminal";
 }
 
 TEST_F(CommandLineTest, TrainsTheLlamaFamilyToTheSameBitsInASmallerBudget) {
@@ -239,7 +240,8 @@ TEST_F(CommandLineTest, AClosedPipeDoesNotEndTheRun) {
   const std::string folder = folder_.path().string();
   command = "(" + command + " >" + folder + "/out; echo $? >" + folder + "/code) 2>&1 | true";
   (void)std::system(command.c_str());
-  while (content_of(folder_.path() / "code").empty()) {  // the shell waits only for the last process of the pipe
+  while (content_of(folder_.path() / "code")
+             .empty()) {  // the shell waits only for the last process of the pipe
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_EQ(content_of(folder_.path() / "code"), "0\n");

@@ -50,7 +50,7 @@ TEST(DeviceWarnings, ASmallMemlockLimitWithAGpu) {
   EXPECT_WARNS(memlock_warning(facts), "ulimit -l unlimited");
   facts.limits.memlock_bytes = 120 * kGiB - 1;
   EXPECT_TRUE(memlock_warning(facts));
-  facts.limits.memlock_bytes = 120 * kGiB;  // all memory that a run may take
+  facts.limits.memlock_bytes = 120 * kGiB;  // all memory that a run may use
   EXPECT_FALSE(memlock_warning(facts));
   facts.limits.memlock_bytes = 8 << 20;
   facts.gpus.clear();
@@ -63,7 +63,8 @@ TEST(DeviceWarnings, HomeMemoryThatIsNotPinnedNamesTheLimit) {
   Staging staging{.pinned_bytes = 6 * kGiB, .staged_bytes = 10 * kGiB, .limit_bytes = 6 * kGiB};
   MemoryLimits limits{.memlock_bytes = 8 << 20};
   EXPECT_WARNS(staging_warning(staging, limits), "6 GiB of host memory are pinned; 10 GiB");
-  EXPECT_WARNS(staging_warning(staging, limits), "--pinned 6 GiB is in the way, 16 GiB would do");
+  EXPECT_WARNS(staging_warning(staging, limits),
+               "--pinned 6 GiB is the limit, 16 GiB would be enough");
   EXPECT_EQ(staging_warning(staging, limits)->find("ulimit"), std::string::npos);
   staging.limit_bytes = 12 * kGiB;
   staging.refused = true;

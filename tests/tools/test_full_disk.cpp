@@ -1,5 +1,5 @@
-// A full disk: the error of the run says how much a checkpoint takes and how much is free. No earlier
-// checkpoint is lost.
+// A full disk: the error of the run says how much a checkpoint takes and how much is free. No
+// earlier checkpoint is lost.
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -16,11 +16,11 @@ namespace fs = std::filesystem;
 
 class FullDisk : public CheckpointRuns {
  protected:
-  /// Expects that the run failed while saving, that the earlier checkpoints are complete, and that a
-  /// run resumed from them has the same bits.
+  /// Expects that the run failed while saving, that the earlier checkpoints are complete, and that
+  /// a run resumed from them has the same bits.
   void expect_nothing_lost(const Outcome& failed, const std::string& moved_to) const {
     EXPECT_EQ(failed.exit_code, 1) << failed.err;
-    EXPECT_SAYS(failed.err, "is not saved, the checkpoints before it are as they were");
+    EXPECT_SAYS(failed.err, "is not saved, earlier checkpoints are unchanged");
     EXPECT_SAYS(failed.err, " MiB");
     for (const std::string& name : names_saved()) {
       EXPECT_EQ(name.find('.'), std::string::npos) << "an unfinished checkpoint: " << name;
@@ -32,7 +32,8 @@ class FullDisk : public CheckpointRuns {
   }
 };
 
-/// Limits the size of written files, for this process and for those that it starts, until destroyed.
+/// Limits the size of written files, for this process and for those that it starts, until
+/// destroyed.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {

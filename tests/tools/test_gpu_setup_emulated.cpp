@@ -22,7 +22,7 @@ TEST(MeasuringAGpu, IgnoresTheRunsLimitOfPinnedMemory) {
   EXPECT_THROW(measure_machine(options, DType::BF16, DType::BF16), DeviceError);
 }
 
-/// A plan for this machine uses the memory of its GPU, not that of the host backend.
+/// A plan for this machine uses the free memory of its GPU, as a run does.
 TEST(ThisMachine, HasTheMemoryOfItsGpu) {
   const DeviceOptions gpu{.kind = DeviceKind::Cuda, .memory_bytes = 1 << 20, .num_threads = 1};
   const PlannedMachine machine = this_machine(gpu);

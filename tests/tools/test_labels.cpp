@@ -87,7 +87,8 @@ TEST_F(LabelRuns, PackedDocumentsHaveTheBitsOfUnpackedOnes) {
       SCOPED_TRACE(std::string(preset) + " " + dtype);
       EXPECT_EQ(two_with({"--documents", packed}), alone);
       EXPECT_EQ(two_with({"--documents", packed, "--labels", unpacked}), alone);
-      EXPECT_NE(two_with({"--labels", unpacked}), alone) << "without documents, tokens attend to the other document";
+      EXPECT_NE(two_with({"--labels", unpacked}), alone)
+          << "without documents, tokens attend to the other document";
     }
   }
 }
@@ -274,12 +275,14 @@ class LabelsOfFolder : public testing::TestWithParam<const char*> {
 TEST_P(LabelsOfFolder, TheMeanIsOverTheLabelsOfTheWholeStep) {
   const double mean = mean_loss();
   const double mean_of_means = (batches_[0].loss + batches_[1].loss + batches_[2].loss) / 3;
-  ASSERT_GT(std::abs(mean_of_means / mean - 1), 10 * kTolerance) << "the two means must differ, or the test cannot fail";
+  ASSERT_GT(std::abs(mean_of_means / mean - 1), 10 * kTolerance)
+      << "the two means must differ, or the test cannot fail";
   const Arguments splits[] = {{"--micro-batch-size", "2", "--gradient-accumulation", "3"},
                               {"--micro-batch-size", "1", "--gradient-accumulation", "6"},
                               {"--micro-batch-size", "6"}};
   for (const Arguments& split : splits) {
-    EXPECT_NEAR(loss_of_step(split) / mean, 1, kTolerance) << split[1] << " samples per micro-batch";
+    EXPECT_NEAR(loss_of_step(split) / mean, 1, kTolerance)
+        << split[1] << " samples per micro-batch";
   }
 }
 

@@ -1,5 +1,5 @@
 // The part of CUDA's driver interface that cuda/ calls through cudaGetDriverEntryPoint: types only.
-// See cuda_runtime_api.h beside this.
+// See also cuda_runtime_api.h.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,9 +1,9 @@
 // The part of CUDA's language that cuda/kernels/ uses, as plain C++: for tests.
 //
-// A thread of a block is a fiber, a block runs on one OS thread, and blocks are dealt to a few of
-// them (tests/cuda_emulation/grid.h). A barrier that not all threads of a block reach, or at which
-// they wait in different places, is an error. Each warp has 32 lanes: blocks whose size is not a
-// multiple of that are refused, and so are masks that leave lanes out.
+// A thread of a block is a fiber. A block runs on one OS thread, and a few OS threads run the
+// blocks (tests/cuda_emulation/grid.h). A barrier that not all threads of a block reach, or at
+// which they wait in different places, is an error. Each warp has 32 lanes: block sizes that are
+// not a multiple of 32 and masks without all lanes are refused.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -63,7 +63,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, void (*)(P...)) {
   return ebb::emulation::settings().code_status;
 }
 
-/// Arguments are copied now, and the grid runs when the stream gets there.
+/// Copies the arguments now; the grid runs in stream order.
 template <class... P, class... A>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(P...), A&&... a) {
   const ebb::emulation::GridShape shape = {config->gridDim, config->blockDim,

@@ -1,9 +1,9 @@
 // The part of CUDA's runtime interface that cuda/ calls, over host memory and threads: for tests.
 //
 // Names, types and meanings are those of NVIDIA's documentation, so that cuda/ compiles unchanged.
-// The linkage is C++'s, so these functions never meet the real ones in a program. Where CUDA leaves
-// something undefined or lets it pass, the emulation is strict: it throws LogicError. Thread-safe,
-// as CUDA.
+// The linkage is C++, so that these functions do not collide with the real ones in a program. Where
+// CUDA's behaviour is undefined or permissive, the emulation is strict and throws LogicError.
+// Thread-safe, as CUDA.
 #pragma once
 
 #include <cstddef>
@@ -85,7 +85,7 @@ enum cudaDeviceAttr {
   cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
 };
 
-/// The fields that are read; CUDA's has more.
+/// Only the fields that Ebb reads; CUDA's struct has more.
 struct cudaDeviceProp {
   char name[256];
   size_t totalGlobalMem;

@@ -1,4 +1,4 @@
-// The plain version of cuda/native/device_language.h: see there.
+// The plain C++ version of cuda/native/device_language.h, which has the contracts.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,5 +1,5 @@
-// The part of NVTX that cuda/ calls, with a profiler that writes down what it is told: for tests.
-// Names and meanings are those of NVIDIA's documentation. Thread-safe.
+// The part of NVTX that cuda/ calls, with a profiler that records the ranges. For tests. Names and
+// meanings are those of NVIDIA's documentation. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct nvtxEventAttributes_t {
   } message;
 };
 
-/// Null where nobody watches (Settings::is_profiled).
+/// Returns null if no profiler runs (Settings::is_profiled).
 nvtxDomainHandle_t nvtxDomainCreateA(const char* name);
 void nvtxDomainDestroy(nvtxDomainHandle_t domain);
 int nvtxDomainRangePushEx(nvtxDomainHandle_t domain, const nvtxEventAttributes_t* attributes);
