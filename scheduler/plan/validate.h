@@ -10,15 +10,14 @@
 // - Every gradient is rounded once, after its last contribution, is stored once, and is used by one
 //   update.
 // - The norm comes after every gradient and, where the plan clips, before every update.
-// - The next step makes the deferred updates, on the gradients that this step left in their
-// buffers,
-//   and before it loads the weights that they change.
+// - The next step makes the deferred updates from the gradients that this step left in gradient
+//   buffers, before it loads the weights that they change.
 // - A chunk with a speculative update also has a deferred one, and nothing reads its weights again
 //   in this step.
-// - A chunk that the device updates has its weights there all the time, and its gradient until
-// then.
-// - Resident weights are there when the plan begins. When it ends, the same chunks are there,
-//   updated, and no others.
+// - The weights of a chunk that the device updates are always on the device. Its gradient stays on
+//   the device until that update.
+// - Resident weights are on the device when the plan begins. When it ends, the same chunks are on
+//   the device, updated, and no others.
 // - The counts of the plan are right. An evaluation rounds and updates nothing.
 //
 // On the load stream an operation begins when those before it have begun; their copies need not be

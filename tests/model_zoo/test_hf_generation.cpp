@@ -101,7 +101,7 @@ TEST(HfGeneration, GivesTheLogitsAndTheTextOfTransformers) {
     const std::vector<float> own = logits_of(names[i]);
     ASSERT_EQ(own.size(), logits.size());
     EXPECT_LT(deviation(own, logits), 2e-6) << names[i];
-    if (!before.empty()) {  // another model's are not
+    if (!before.empty()) {  // the logits of the previous model must differ
       EXPECT_GT(deviation(before, logits), 1e-2);
     }
     before = own;

@@ -118,7 +118,7 @@ void Writer::micro_batch(uint32_t index) {
   last_read.push_back(now());
   for (size_t i = layers_.size(); i-- > 0;) {
     const uint32_t next = now() + 1;
-    if (options_.rest && last_read[i] + 1 < next) {
+    if (options_.idle && last_read[i] + 1 < next) {
       trace_.idle_intervals.push_back({kept[i], last_read[i], next});
     }
     if (options_.recompute) {
@@ -174,7 +174,7 @@ Case make_any_case(uint64_t seed) {
     options.weight_type = options.gradient_type = DType::F32;
     options.chunk_bytes = 256 << 10;
   }
-  options.rest = rng() % 2;
+  options.idle = rng() % 2;
   if (rng() % 3 == 0) options.num_head_slices = static_cast<uint32_t>(1 + up_to(rng, 5));
   return make_case(options, seed);
 }

@@ -16,10 +16,11 @@ struct CaseOptions {
   uint32_t num_layers = 4;
   uint32_t num_micro_batches = 1;
   bool training = true;
-  bool tied = false;             ///< the loss uses the first layer's first parameter again
-  uint32_t num_head_slices = 1;  ///< tied: the loss has so many calls, each with a part of the rows
+  bool tied = false;  ///< the loss uses the first layer's first parameter again
+  uint32_t num_head_slices =
+      1;  ///< if tied: the number of calls of the loss, each with a part of the rows
   bool recompute = false;
-  bool rest = false;  ///< activations are idle between their forward and their backward
+  bool idle = false;  ///< activations are idle between their forward and their backward
   uint64_t max_elements = 200'000;  ///< of a parameter; a chunk has 65,536 bf16 elements
   size_t max_activation_bytes = 300'000;
   DType weight_type = DType::BF16;

@@ -47,9 +47,9 @@ void update_alive(const ChunkTrace& chunk_trace, uint32_t i, std::set<uint32_t>&
 
 }  // namespace
 
-Brings count_by_scanning(const ChunkTrace& chunk_trace, uint32_t num_blocks) {
+Assignments count_by_scanning(const ChunkTrace& chunk_trace, uint32_t num_blocks) {
   std::set<uint32_t> here, alive;
-  Brings assignments;
+  Assignments assignments;
   for (uint32_t i = 0; i < chunk_trace.items.size(); ++i) {
     update_alive(chunk_trace, i, alive);
     std::set<uint32_t> needed = alive;
@@ -78,8 +78,7 @@ Brings count_by_scanning(const ChunkTrace& chunk_trace, uint32_t num_blocks) {
   return assignments;
 }
 
-uint64_t fewest_by_trying_all(const ChunkTrace& chunk_trace, uint32_t num_blocks,
-                              bool loads_alone) {
+uint64_t fewest_by_trying_all(const ChunkTrace& chunk_trace, uint32_t num_blocks, bool only_loads) {
   std::map<uint32_t, uint64_t> assignments_with{
       {0, 0}};  // chunks on the device, as bits -> fewest assignments so far
   std::set<uint32_t> alive;
@@ -87,12 +86,12 @@ uint64_t fewest_by_trying_all(const ChunkTrace& chunk_trace, uint32_t num_blocks
     update_alive(chunk_trace, i, alive);
     uint32_t needed = 0, free_of_charge = 0;
     for (uint32_t chunk : alive) needed |= 1u << chunk;
-    if (loads_alone) free_of_charge = needed;
+    if (only_loads) free_of_charge = needed;
     for (uint32_t wake : wakes_of(chunk_trace, chunk_trace.items[i]))
       free_of_charge &= ~(1u << wake);
     for (const ChunkUse& use : chunk_trace.uses_of(chunk_trace.items[i])) {
       needed |= 1u << use.chunk;
-      if (loads_alone && use.touch == Touch::Create) free_of_charge |= 1u << use.chunk;
+      if (only_loads && use.touch == Touch::Create) free_of_charge |= 1u << use.chunk;
     }
     std::map<uint32_t, uint64_t> after;
     for (const auto& [here, assignments] : assignments_with) {

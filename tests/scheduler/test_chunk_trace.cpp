@@ -24,7 +24,7 @@ std::vector<std::pair<ChunkId, Touch>> uses(const ChunkTrace& chunk_trace,
 }
 using Uses = std::vector<std::pair<ChunkId, Touch>>;
 
-TEST(ChunkTrace, FinishesAChunkAfterItsLastContribution) {
+TEST(ChunkTrace, RoundsAChunkAfterItsLastContribution) {
   const Case c = test::make_case_from_text("r0 r1 w1 w0", 2, 65536, 2);
   const ChunkTrace chunk_trace = make_chunk_trace(c.trace, c.layout, true);
   ASSERT_EQ(chunk_trace.items.size(), 6u);
@@ -44,7 +44,7 @@ TEST(ChunkTrace, FinishesAChunkAfterItsLastContribution) {
   EXPECT_EQ(round_order(c.trace, c.layout), (std::vector<uint32_t>{1, 0}));
 }
 
-TEST(ChunkTrace, LaterContributionsAddToWhatIsThere) {
+TEST(ChunkTrace, LaterContributionsAreAdded) {
   const Case c = test::make_case_from_text("w0 w0", 1, 100, 0);
   const ChunkTrace chunk_trace = make_chunk_trace(c.trace, c.layout, true);
   ASSERT_EQ(chunk_trace.items.size(), 3u);
@@ -52,14 +52,14 @@ TEST(ChunkTrace, LaterContributionsAddToWhatIsThere) {
   EXPECT_EQ(uses(chunk_trace, chunk_trace.items[1])[1].second, Touch::Update);
 }
 
-TEST(ChunkTrace, AChunkThatIsReadAgainIsNotFinishedYet) {
+TEST(ChunkTrace, AChunkThatIsReadAgainIsRoundedLater) {
   const Case c = test::make_case_from_text("r0 w0 r0", 1, 100, 1);
   const ChunkTrace chunk_trace = make_chunk_trace(c.trace, c.layout, true);
   ASSERT_EQ(chunk_trace.items.size(), 4u);
   EXPECT_EQ(chunk_trace.items[3].rounded_chunk, 0u);
 }
 
-TEST(ChunkTrace, AUseOfSomeRowsNeedsTheirChunksAlone) {
+TEST(ChunkTrace, AUseOfSomeRowsNeedsOnlyTheirChunks) {
   const Case c = test::make_case(
       {.num_layers = 1, .tied = true, .num_head_slices = 3, .max_elements = 600'000}, 8);
   const Layout& layout = c.layout;
@@ -89,7 +89,7 @@ TEST(ChunkTrace, AUseOfSomeRowsNeedsTheirChunksAlone) {
     Uses want = chunks_of(Space::Weights, cuts[s], cuts[s + 1], chunk, Touch::Read);
     Uses sums = chunks_of(Space::GradientSums, extra + cuts[s], extra + cuts[s + 1], chunk / 2,
                           Touch::Create);
-    // A chunk that the slice before has written already is updated, not created.
+    // A chunk that the previous slice has already written is updated, not created.
     const uint64_t before = (extra + cuts[s + 1]) / (chunk / 2);
     if (k > 0 && sums.back().first.index == before) sums.back().second = Touch::Update;
     want.insert(want.end(), sums.begin(), sums.end());
@@ -98,7 +98,7 @@ TEST(ChunkTrace, AUseOfSomeRowsNeedsTheirChunksAlone) {
   }
 }
 
-TEST(ChunkTrace, AChunkOfTwoSlicesIsFinishedAfterBoth) {
+TEST(ChunkTrace, AChunkOfTwoSlicesIsRoundedAfterBoth) {
   Case c = test::make_case_from_text("w0 w0 w0", 1, 3 * 65536, 0);
   const int64_t half = 3 * 65536 / 2;
   c.trace.calls.pop_back();
@@ -110,7 +110,7 @@ TEST(ChunkTrace, AChunkOfTwoSlicesIsFinishedAfterBoth) {
   EXPECT_EQ(chunk_trace.items[1].rounded_chunk, 2u);
 }
 
-TEST(ChunkTrace, UpdatesOnTheDeviceComeBehindTheirFinishOrTheEnd) {
+TEST(ChunkTrace, DeviceUpdatesFollowTheRoundingOrTheLastItem) {
   const Case c = test::make_case_from_text("r0 r1 w1 w0", 2, 65536, 2);
   const ChunkTrace plain = make_chunk_trace(c.trace, c.layout, true);
   const Uses of_chunk_1{{{Space::Weights, 1}, Touch::Create}, {{Space::Gradients, 1}, Touch::Read}};
@@ -133,7 +133,7 @@ TEST(ChunkTrace, UpdatesOnTheDeviceComeBehindTheirFinishOrTheEnd) {
   }
 }
 
-TEST(ChunkTrace, AnEvaluationFinishesNothing) {
+TEST(ChunkTrace, AnEvaluationRoundsNothing) {
   const Case c = test::make_case_from_text("r0 r1", 2, 65536, 2);
   const ChunkTrace chunk_trace = make_chunk_trace(c.trace, c.layout, false);
   EXPECT_EQ(chunk_trace.items.size(), 2u);
@@ -152,7 +152,7 @@ TEST(ChunkTrace, ACallNamesAChunkOnce) {
   }
 }
 
-TEST(ChunkTrace, ArenaChunksLiveAsLongAsTheirSpans) {
+TEST(ChunkTrace, ArenaChunksAreAllocatedAsLongAsTheirSpans) {
   Case c = test::make_case_from_text("r0 r0 r0 r0 r0 r0", 1, 100, 6);
   const size_t chunk = c.layout.chunk_bytes();
   c.trace.arena_bytes = 2 * chunk;
@@ -181,7 +181,7 @@ TEST(ChunkTrace, ArenaChunksLiveAsLongAsTheirSpans) {
   expect_lives({"+0+1", "z1", "z0", "z1w1", "", "w0w1-0-1"});
 }
 
-TEST(ChunkTrace, KnowsWhoNeedsAChunkWhen) {
+TEST(ChunkTrace, ListsTheItemsThatNeedEachChunk) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     const Case c = test::make_any_case(seed);
     const ChunkTrace chunk_trace = make_chunk_trace(c.trace, c.layout, true);
@@ -217,18 +217,18 @@ TEST(ChunkTrace, PeakCountsChunksFromTheirFirstItemToTheirLast) {
   EXPECT_EQ(peak_of_chunks(ChunkTrace{}), 0u);
 }
 
-TEST(IndexSet, KnowsItsGreatest) {
+TEST(IndexSet, FindsItsGreatestIndex) {
   std::mt19937 random(1);
   for (const uint32_t size : {1u, 64u, 65u, 4096u, 4097u, 300'000u}) {
     IndexSet set(size);
     std::set<uint32_t> expected;
     for (int i = 0; i < 3000; ++i) {
-      const uint32_t rank = random() % size;
+      const uint32_t index = random() % size;
       if (random() % 2 == 0) {
-        set.insert(rank);
-        expected.insert(rank);
+        set.insert(index);
+        expected.insert(index);
       } else {
-        const uint32_t leaves = expected.empty() ? rank : *expected.rbegin();
+        const uint32_t leaves = expected.empty() ? index : *expected.rbegin();
         set.erase(leaves);
         expected.erase(leaves);
       }
@@ -242,7 +242,7 @@ TEST(IndexSet, KnowsItsGreatest) {
 
 using Freed = FreedBlocks::Freed;
 
-TEST(FreedBlocks, GoByTimeAndThenByNumber) {
+TEST(FreedBlocks, AreOrderedByTimeAndThenByNumber) {
   std::mt19937 random(1);
   FreedBlocks freed;
   std::set<Freed> expected;
@@ -277,7 +277,7 @@ TEST(FreedBlocks, GoByTimeAndThenByNumber) {
   }
 }
 
-TEST(ChunkTrace, FlatIndicesAreAllSpacesInARow) {
+TEST(ChunkTrace, FlatIndicesCountTheChunksOfAllSpaces) {
   const Case c = test::make_any_case(3);
   const ChunkTrace chunk_trace = make_chunk_trace(c.trace, c.layout, true);
   for (uint32_t i = 0; i < chunk_trace.num_flat(); ++i) {

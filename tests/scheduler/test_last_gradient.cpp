@@ -19,7 +19,7 @@ Plan plan_with_norm() {
   return plan;
 }
 
-TEST(LastGradient, IsHomeWithTheEventThatTheNormWaitsFor) {
+TEST(LastGradient, IsStoredWhenTheEventOfTheNormIsDone) {
   const auto device = create_device({.memory_bytes = 1 << 20, .num_threads = 1});
   const auto first = device->create_event(), second = device->create_event();
   const auto stream = device->create_stream(StreamKind::Store);
@@ -39,7 +39,7 @@ TEST(LastGradient, IsHomeWithTheEventThatTheNormWaitsFor) {
   EXPECT_TRUE(last.is_home());
 }
 
-TEST(LastGradient, IsForgottenWhenAStepBegins) {
+TEST(LastGradient, IsResetWhenAStepBegins) {
   const auto device = create_device({.memory_bytes = 1 << 20, .num_threads = 1});
   const auto event = device->create_event();
   event->signal();
@@ -48,7 +48,7 @@ TEST(LastGradient, IsForgottenWhenAStepBegins) {
   last.submitted(1, *event);
   EXPECT_TRUE(last.is_home());
   last.begin(plan_with_norm());
-  EXPECT_FALSE(last.is_home()) << "the event that is done belongs to the step before";
+  EXPECT_FALSE(last.is_home()) << "the finished event belongs to the previous step";
   last.begin({});
   last.submitted(1, *event);
   EXPECT_FALSE(last.is_home()) << "the plan has no norm";

@@ -43,7 +43,7 @@ Plan least_traffic_plan(const Case& c, uint32_t num_blocks) {
 uint32_t full_blocks(const Case& c) { return full_num_blocks(c.trace, c.layout, {}); }
 
 struct Way {
-  bool clipped, defer, hold;
+  bool clipped, defer, resident;
   uint32_t device_updates = 0;
 };
 constexpr Way kWays[] = {{false, false, false},   {false, true, false},    {false, false, true},
@@ -51,7 +51,7 @@ constexpr Way kWays[] = {{false, false, false},   {false, true, false},    {fals
                          {false, false, true, 2}, {false, true, false, 1}, {true, true, false, 2},
                          {true, false, false, 1}};
 
-TEST(Plan, EveryBudgetGivesAGoodPlan) {
+TEST(Plan, EveryBudgetGivesAValidPlan) {
   for (uint64_t seed = 0; seed < 120; ++seed) {
     const Case c = test::make_any_case(seed);
     const uint32_t smallest = test::smallest_blocks(c), resident = full_blocks(c);
@@ -60,7 +60,7 @@ TEST(Plan, EveryBudgetGivesAGoodPlan) {
     for (uint32_t blocks = smallest; blocks <= resident + 1; blocks += stride) {
       for (const Way& way : kWays) {
         const Planned planned = test::plan_case(c, blocks, way.clipped, way.defer,
-                                                way.hold ? blocks : 0, way.device_updates);
+                                                way.resident ? blocks : 0, way.device_updates);
         ASSERT_EQ(problems(c, planned), "")
             << "seed " << seed << ", " << blocks << " blocks, clipped " << way.clipped << '\n'
             << to_string(planned.plan, c.trace);
@@ -70,7 +70,7 @@ TEST(Plan, EveryBudgetGivesAGoodPlan) {
   }
 }
 
-TEST(Plan, EvaluationHasNoGradientsAtAll) {
+TEST(Plan, AnEvaluationHasNoGradients) {
   for (uint64_t seed = 0; seed < 30; ++seed) {
     const Case c = test::make_case(
         {.num_layers = 5, .num_micro_batches = 2, .training = false, .tied = seed % 2 == 1}, seed);
@@ -85,7 +85,7 @@ TEST(Plan, EvaluationHasNoGradientsAtAll) {
   }
 }
 
-TEST(Plan, EvictsWhatIsUsedFurthestInTheFuture) {
+TEST(Plan, EvictsTheChunkWithTheFurthestNextUse) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const Case c = test::make_any_case(seed);
     const ChunkTrace chunk_trace = make_chunk_trace(c.trace, c.layout, true);
@@ -93,14 +93,14 @@ TEST(Plan, EvictsWhatIsUsedFurthestInTheFuture) {
     const uint32_t stride = std::max(1u, (resident - smallest) / 5);
     for (uint32_t blocks = smallest; blocks <= resident; blocks += stride) {
       const Plan plan = least_traffic_plan(c, blocks);
-      const test::Brings expected = test::count_by_scanning(chunk_trace, blocks);
+      const test::Assignments expected = test::count_by_scanning(chunk_trace, blocks);
       EXPECT_EQ(num_assignments(plan), expected.loads + expected.creates)
           << "seed " << seed << ", " << blocks << " blocks";
     }
   }
 }
 
-TEST(Plan, NoOtherEvictionBringsLess) {
+TEST(Plan, NoOtherEvictionNeedsFewerAssignments) {
   int num_tried = 0;
   uint64_t loads = 0, fewest_loads = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
@@ -124,7 +124,8 @@ TEST(Plan, NoOtherEvictionBringsLess) {
   EXPECT_LE(static_cast<double>(loads), 1.02 * static_cast<double>(fewest_loads));
 }
 
-TEST(Plan, RestCostsLittleTraffic) {
+/// Protecting the chunks that were used last costs only a little traffic.
+TEST(Plan, ProtectedChunksCostLittleTraffic) {
   size_t bytes = 0, least = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const Case c = test::make_any_case(seed);
@@ -141,7 +142,7 @@ TEST(Plan, RestCostsLittleTraffic) {
 
 /// Resident and protected chunks occupy blocks that a plan of least traffic would use. The plan
 /// moves no more than a plan of least traffic without these blocks.
-TEST(Plan, HoldingMovesNoMoreThanTheLeastWithoutTheBlocksThatHold) {
+TEST(Plan, ResidentWeightsCostNoMoreThanTheirBlocks) {
   int num_tried = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const Case c = test::make_any_case(seed);
@@ -151,7 +152,7 @@ TEST(Plan, HoldingMovesNoMoreThanTheLeastWithoutTheBlocksThatHold) {
       const auto resident_chunks = static_cast<uint32_t>(plan.resident_at_end.size());
       const uint32_t others = blocks - resident_chunks - (blocks + 7) / 8;
       if (resident_chunks == 0 || others < test::smallest_blocks(c)) continue;
-      const test::Brings most = test::count_by_scanning(chunk_trace, others);
+      const test::Assignments most = test::count_by_scanning(chunk_trace, others);
       EXPECT_LE(num_assignments(plan), most.loads + most.creates)
           << "seed " << seed << ", " << blocks << " blocks";
       ++num_tried;
@@ -160,7 +161,7 @@ TEST(Plan, HoldingMovesNoMoreThanTheLeastWithoutTheBlocksThatHold) {
   EXPECT_GT(num_tried, 60);
 }
 
-TEST(Plan, MovesNoMoreThanTheLeastWithoutTheBlocksThatRest) {
+TEST(Plan, ProtectedChunksCostNoMoreThanTheirBlocks) {
   int num_tried = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const Case c = test::make_any_case(seed);
@@ -168,7 +169,7 @@ TEST(Plan, MovesNoMoreThanTheLeastWithoutTheBlocksThatRest) {
     for (uint32_t blocks = test::smallest_blocks(c); blocks <= full_blocks(c); ++blocks) {
       const uint32_t others = blocks - (blocks + 7) / 8;
       if (others < test::smallest_blocks(c)) continue;
-      const test::Brings most = test::count_by_scanning(chunk_trace, others);
+      const test::Assignments most = test::count_by_scanning(chunk_trace, others);
       EXPECT_LE(num_assignments(test::plan_case(c, blocks, false).plan), most.loads + most.creates)
           << "seed " << seed << ", " << blocks << " blocks";
       ++num_tried;
@@ -177,7 +178,7 @@ TEST(Plan, MovesNoMoreThanTheLeastWithoutTheBlocksThatRest) {
   EXPECT_GT(num_tried, 60);
 }
 
-TEST(Plan, TheSmallestNeedIsTheSmallest) {
+TEST(Plan, TheSmallestNeedIsMinimal) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const Case c = test::make_any_case(seed);
     const BlockNeed need = smallest_need(c.trace, c.layout, true);
@@ -266,7 +267,7 @@ TEST(Plan, DeferredUpdatesComeFirstAndLoadsWaitForThem) {
   EXPECT_EQ(make_flush_plan(clipped).ops.size(), clipped.deferred.size());
 }
 
-TEST(Plan, UnclippedStepsDeferEverySecondUpdateInABufferOfItsOwn) {
+TEST(Plan, UnclippedStepsDeferEverySecondUpdate) {
   const Case c = test::make_case({.num_layers = 6}, 5);
   const Planned planned = test::plan_case(c, test::smallest_blocks(c), false, true);
   const Plan& plan = planned.plan;
@@ -277,18 +278,18 @@ TEST(Plan, UnclippedStepsDeferEverySecondUpdateInABufferOfItsOwn) {
     if (i % 2 == 1) expected.push_back(order[i]);
   }
   std::ranges::sort(expected);
-  std::vector<uint32_t> slots(plan.gradient_buffers, 0);
+  std::vector<uint32_t> uses_of_buffer(plan.gradient_buffers, 0);
   for (const DeferredUpdate& left : plan.deferred) {
     deferred.push_back(left.chunk);
-    ++slots[left.gradient_buffer];
+    ++uses_of_buffer[left.gradient_buffer];
   }
   EXPECT_EQ(deferred, expected);
   EXPECT_GT(deferred.size(), 3u);
-  EXPECT_EQ(*std::ranges::max_element(slots), 1u);
+  EXPECT_EQ(*std::ranges::max_element(uses_of_buffer), 1u);
   for (const Op& op : plan.ops) {
     const bool now = op.kind == OpKind::Update && !op.deferred;
     if (now) {
-      EXPECT_EQ(slots[op.gradient_buffer], 0u) << op.chunk.index;
+      EXPECT_EQ(uses_of_buffer[op.gradient_buffer], 0u) << op.chunk.index;
     }
   }
   EXPECT_EQ(plan.gradient_buffers, deferred.size() + planned.options.gradient_buffers);
@@ -302,7 +303,7 @@ std::vector<uint32_t> chunks_of(const std::vector<ResidentChunk>& resident) {
   return chunks;
 }
 
-TEST(Plan, ResidentWeightsAreLoadedAfterTheirUpdateAndAreThereWhenTheStepBegins) {
+TEST(Plan, ResidentWeightsAreLoadedAfterTheirUpdate) {
   const Case c = test::make_case({.num_layers = 6}, 5);
   const uint32_t blocks = test::smallest_blocks(c) + 4;
   const Plan plan = test::plan_case(c, blocks, false, false, 3).plan;
@@ -337,7 +338,7 @@ TEST(Plan, ResidentWeightsAreLoadedAfterTheirUpdateAndAreThereWhenTheStepBegins)
   EXPECT_LE(plan.loaded_bytes, test::plan_case(c, blocks, false).plan.loaded_bytes);
 }
 
-TEST(Plan, HoldsNothingWithClippingNorWithoutRoom) {
+TEST(Plan, KeepsNoWeightsWithClippingOrWithoutFreeBlocks) {
   const Case c = test::make_case({.num_layers = 6}, 5);
   const uint32_t smallest = test::smallest_blocks(c);
   EXPECT_TRUE(test::plan_case(c, smallest + 4, true, true, 3).plan.resident_at_end.empty());
@@ -345,7 +346,7 @@ TEST(Plan, HoldsNothingWithClippingNorWithoutRoom) {
   EXPECT_EQ(test::plan_case(c, smallest + 2, false, false, 3).plan.resident_at_end.size(), 2u);
 }
 
-TEST(Plan, DeferredUpdatesAreNotOfResidentWeights) {
+TEST(Plan, ResidentWeightsHaveNoDeferredUpdates) {
   const Case c = test::make_case({.num_layers = 6}, 5);
   const Plan plan = test::plan_case(c, full_blocks(c), false, true, UINT32_MAX).plan;
   std::set<uint32_t> chunks;
@@ -369,7 +370,7 @@ TEST(Plan, WarmUpLoadsResidentWeightsAndFlushDropsThem) {
 }
 
 /// The device updates the chunks whose gradients are finished last. None of their planes moves.
-TEST(Plan, WhatTheDeviceUpdatesStaysThere) {
+TEST(Plan, ChunksOfDeviceUpdatesStayOnTheDevice) {
   const Case c = test::make_case({.num_layers = 6}, 5);
   for (const bool clipped : {false, true}) {
     const uint32_t blocks = test::smallest_blocks(c) + 6;
@@ -423,7 +424,7 @@ TEST(Plan, LoadsStartAsSoonAsABlockIsFree) {
   EXPECT_EQ(text, "+0b0 +1b1 +2b2 run0 -0 +3b0 run1 -1 +4b1 run2 run3 run4 -3 -4 -2 ");
 }
 
-TEST(Plan, WhatIsOnlyGivenABlockLeavesTheOldestToLoads) {
+TEST(Plan, AllocationsLeaveTheOldestFreeBlocksToLoads) {
   // With six blocks, gradient sums (two chunks for each chunk of weights) get the blocks that other
   // sums have just left, and gradients get the blocks of their weights. The block of a gradient
   // that is not stored yet is reused only if no other block is free.
@@ -449,7 +450,7 @@ TEST(Plan, WhatIsOnlyGivenABlockLeavesTheOldestToLoads) {
 
 /// A drop waits for one operation: for the store of the chunk, which runs after its last use, or
 /// for the last use.
-TEST(Plan, WhoLeavesWaitsForOneOperationBehindItsLastUse) {
+TEST(Plan, ADropWaitsForOneOperation) {
   int num_behind_stores = 0;
   for (uint64_t seed = 0; seed < 30; ++seed) {
     const Case c = test::make_any_case(seed);
@@ -469,7 +470,7 @@ TEST(Plan, WhoLeavesWaitsForOneOperationBehindItsLastUse) {
 
 /// A chunk is loaded again at the same address. The load waits until the other thread has dropped
 /// it.
-TEST(Plan, AChunkComesBackOnceItHasLeft) {
+TEST(Plan, AChunkIsLoadedAgainAfterItsDrop) {
   int num_found = 0;
   for (uint64_t seed = 0; seed < 30; ++seed) {
     const Case c = test::make_any_case(seed);

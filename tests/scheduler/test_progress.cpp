@@ -8,7 +8,7 @@
 namespace ebb {
 namespace {
 
-TEST(Progress, WhatWasDoneBeforeIsSeenBehindTheWait) {
+TEST(Progress, AWaitMakesEarlierWritesVisible) {
   constexpr uint32_t kCount = 20'000;
   std::vector<uint32_t> done(kCount, 0);
   Progress progress;
@@ -26,7 +26,7 @@ TEST(Progress, WhatWasDoneBeforeIsSeenBehindTheWait) {
   worker.join();
 }
 
-TEST(Progress, BeginsAnewAfterAReset) {
+TEST(Progress, CountsFromZeroAfterAReset) {
   Progress progress;
   EXPECT_TRUE(progress.wait_for(0));
   progress.set(3);
@@ -42,7 +42,7 @@ TEST(Progress, BeginsAnewAfterAReset) {
   worker.join();
 }
 
-TEST(Progress, NobodyWaitsForWhatIsGivenUp) {
+TEST(Progress, CancelEndsTheWait) {
   Progress progress;
   progress.set(1);
   std::thread worker([&] { progress.cancel(); });

@@ -44,7 +44,7 @@ TEST(Simulate, ALoadWaitsForItsBlock) {
   EXPECT_DOUBLE_EQ(two.seconds, 1 + 3 * 2);
 }
 
-TEST(Simulate, MemoryTrafficCountsWhereItIsTheLonger) {
+TEST(Simulate, MemoryTrafficCountsIfItTakesLonger) {
   const Case c = test::make_case_from_text("r0", 1, 65536, 1);
   Machine machine{.flops_per_s = 100, .device_bytes_per_s = 5};
   EXPECT_DOUBLE_EQ(simulate(evaluation_plan(c, 1), c.trace, c.layout, machine).seconds, 2);
@@ -52,7 +52,7 @@ TEST(Simulate, MemoryTrafficCountsWhereItIsTheLonger) {
   EXPECT_DOUBLE_EQ(simulate(evaluation_plan(c, 1), c.trace, c.layout, machine).seconds, 1);
 }
 
-TEST(Simulate, AStepOfOneChunkByHand) {
+TEST(Simulate, AStepOfOneChunkTakesTheExpectedTime) {
   const Case c = test::make_case_from_text("r0 w0", 1, 65536, 1);
   const Plan plan = test::plan_case(c, 4, false).plan;
   const double update_bytes = 65536 * 26.0;
@@ -77,7 +77,7 @@ TEST(Simulate, AStepOfOneChunkByHand) {
   EXPECT_STREQ(clipped.bound_by, "update, forward");
 }
 
-TEST(Simulate, SharedCoresAddUp) {
+TEST(Simulate, WithSharedCoresAllWorkAddsUp) {
   const Case c = test::make_case_from_text("r0 w0", 1, 65536, 1);
   const Plan plan = test::plan_case(c, 4, false).plan;
   Machine machine{.flops_per_s = 100, .update_bytes_per_s = 65536 * 26.0 / 7, .shared_cores = true};
@@ -86,7 +86,7 @@ TEST(Simulate, SharedCoresAddUp) {
   EXPECT_DOUBLE_EQ(lower_bound(c.trace, c.layout, plan, machine, false).seconds, 2 + 7 + 2);
 }
 
-TEST(Simulate, EmulatedKernelsLeaveTheCoresToTheOthers) {
+TEST(Simulate, EmulatedKernelsUseNoCores) {
   const Case c = test::make_case_from_text("r0 w0", 1, 65536, 1);
   const Machine machine{.flops_per_s = 50,  // 2 s for each call
                         .update_bytes_per_s = 65536 * 26.0 / 7,
@@ -122,7 +122,7 @@ Machine random_machine(uint64_t seed) {
           .update_bytes_per_s = rate(13 * kChunk)};
 }
 
-TEST(Simulate, NoPlanBeatsItsBound) {
+TEST(Simulate, NoPlanIsFasterThanItsBound) {
   for (uint64_t seed = 0; seed < 100; ++seed) {
     const Case c = test::make_any_case(seed);
     const Machine machine = random_machine(seed);
@@ -181,7 +181,7 @@ double update_seconds(const Simulation& s, const Plan& plan) {
   return -1;
 }
 
-TEST(Simulate, ComputeAndUpdateHalveEachOther) {
+TEST(Simulate, ComputeAndUpdateShareTheCores) {
   // The weights of chunk 0 wait for its update; those of chunk 1 do not wait for any.
   const Case c = test::make_case_from_text("r1 r1 w0", 2, 65536, 2);
   const Plan plan = test::plan_case(c, 6, true, true).plan;
@@ -201,7 +201,7 @@ TEST(Simulate, ComputeAndUpdateHalveEachOther) {
   EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 4 + 1);
 }
 
-TEST(Simulate, CopiesTakeTheirPartOfTheCores) {
+TEST(Simulate, CopiesUsePartOfTheCores) {
   const Case c = test::make_case_from_text("r0 r1", 2, 65536, 2);
   const Plan plan = evaluation_plan(c, 2);
   // A load takes 2 s, and 1 s of all cores. A call takes 1 s.
@@ -219,7 +219,7 @@ TEST(Simulate, CopiesTakeTheirPartOfTheCores) {
   EXPECT_DOUBLE_EQ(simulate(plan, c.trace, c.layout, machine).seconds, 2 + 2 + 1 + 2);
 }
 
-TEST(Simulate, AMemoryCopyIsAsFastAsTheCoresAre) {
+TEST(Simulate, AMemoryCopyIsLimitedByTheCores) {
   const Case c = test::make_case_from_text("r0 r1", 2, 65536, 2);
   // The link has no limit: a copy uses all cores, and nothing else runs at the same time.
   const Machine machine{.flops_per_s = 100, .shared_cores = true, .copy_bytes_per_s = kChunk};
@@ -250,7 +250,7 @@ std::vector<OpTime> times_without_sharing(const Plan& plan, const Trace& trace,
   return times;
 }
 
-TEST(Simulate, WithoutSharedCoresNoStreamSlowsAnother) {
+TEST(Simulate, WithoutSharedCoresNoStreamSlowsAnotherDown) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     const Case c = test::make_any_case(seed);
     const Plan plan =
@@ -265,7 +265,7 @@ TEST(Simulate, WithoutSharedCoresNoStreamSlowsAnother) {
   }
 }
 
-TEST(Simulate, SharedCoresDoNoMoreThanTheirWork) {
+TEST(Simulate, SharedCoresDoAllWorkAndNoMore) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     const Case c = test::make_any_case(seed);
     const Plan plan =
@@ -287,7 +287,7 @@ TEST(Simulate, SharedCoresDoNoMoreThanTheirWork) {
   }
 }
 
-TEST(Simulate, KindsOfArithmeticHaveRatesOfTheirOwn) {
+TEST(Simulate, KindsOfArithmeticHaveTheirOwnRates) {
   Case c = test::make_case_from_text("r0", 1, 65536, 1);
   c.trace.calls[0].cost.vector_flops = 40;
   c.trace.calls[0].cost.attention_flops = 20;

@@ -38,7 +38,7 @@ std::vector<OpTime> times_from_ends(const Simulated& s) {
   return times;
 }
 
-TEST(Timeline, BeginsWhereTheSimulationBegins) {
+TEST(Timeline, OperationsBeginAsInTheSimulation) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     const Simulated s = simulate_case(seed);
     const std::vector<OpTime> times = times_from_ends(s);

@@ -36,7 +36,7 @@ class Damage : public testing::TestWithParam<bool> {
     return validate(plan, case_.trace, case_.layout, planned_.options);
   }
   bool is_good(const Plan& plan) const { return find_problems(plan).empty(); }
-  /// Some message about the damage contains the text.
+  /// Expects that a message about the damage contains the text.
   void expect_found(const Plan& damaged, std::string_view text) const {
     const auto messages = find_problems(damaged);
     const bool found = std::ranges::any_of(
@@ -56,11 +56,11 @@ class Damage : public testing::TestWithParam<bool> {
   }
 
   const Case case_ =
-      test::make_case({.num_layers = 4, .num_micro_batches = 2, .tied = true, .rest = true}, 4);
+      test::make_case({.num_layers = 4, .num_micro_batches = 2, .tied = true, .idle = true}, 4);
   const Planned planned_ = test::plan_case(case_, test::smallest_blocks(case_) + 1, GetParam());
 };
 
-TEST_P(Damage, EveryWaitThatMattersIsMissed) {
+TEST_P(Damage, EveryMissingWaitIsFound) {
   int num_needed = 0, num_implied = 0;
   const Plan& plan = planned_.plan;
   const auto all = test::reachability(plan);
@@ -89,14 +89,14 @@ TEST_P(Damage, ALostOperation) {
   }
 }
 
-TEST_P(Damage, AnOperationDoneTwice) {
+TEST_P(Damage, ARepeatedOperation) {
   const Plan& plan = planned_.plan;
   for (uint32_t i = 0; i < plan.ops.size(); ++i) {
     EXPECT_FALSE(is_good(test::with_op_twice(plan, i))) << "op " << i << " twice";
   }
 }
 
-TEST_P(Damage, ABlockGivenTwice) {
+TEST_P(Damage, ABlockAssignedTwice) {
   const uint32_t a = first(is_assignment);
   const uint32_t b = first(is_assignment, a + 1);
   expect_found(with(b, [&](Op& op) { op.block = planned_.plan.ops[a].block; }), "gets block");
@@ -122,7 +122,7 @@ TEST_P(Damage, ALoadThatCopiesNothing) {
   }
 }
 
-TEST_P(Damage, ALoadOfWhatWasNeverAtHome) {
+TEST_P(Damage, ALoadOfAChunkThatWasNeverStored) {
   const uint32_t sums = first([](const Op& op) {
     return op.kind == OpKind::Move && op.from == Tier::None &&
            op.chunk.space == Space::GradientSums;
@@ -130,7 +130,7 @@ TEST_P(Damage, ALoadOfWhatWasNeverAtHome) {
   expect_found(with(sums, [](Op& op) { op.from = Tier::Host; }), "has no content in host memory");
 }
 
-TEST_P(Damage, FinishBeforeTheLastContribution) {
+TEST_P(Damage, RoundingBeforeTheLastContribution) {
   const uint32_t finish = first(is_kind(OpKind::Round));
   uint32_t run = finish;
   while (planned_.plan.ops[run].kind != OpKind::Call) --run;
@@ -185,7 +185,7 @@ TEST_P(Damage, CallsOutOfOrder) {
   expect_found(plan, "runs call 1, the next is 0");
 }
 
-TEST_P(Damage, TheNormTooEarly) {
+TEST_P(Damage, ANormTooEarly) {
   const uint32_t norm = first(is_kind(OpKind::Norm));
   uint32_t store = norm;
   while (!is_store(planned_.plan.ops[store])) --store;
@@ -212,7 +212,7 @@ TEST_P(Damage, TheWrongStream) {
   }
 }
 
-TEST_P(Damage, AWaitForWhatComesLater) {
+TEST_P(Damage, AWaitForALaterOperation) {
   Plan plan = planned_.plan;
   ASSERT_FALSE(plan.waits.empty());
   plan.waits[0] = static_cast<uint32_t>(plan.ops.size()) - 1;
@@ -245,7 +245,7 @@ TEST_P(Damage, MessagesNameOperationChunkAndBlock) {
 INSTANTIATE_TEST_SUITE_P(Plans, Damage, testing::Bool(),
                          [](const auto& info) { return info.param ? "Clipped" : "Unclipped"; });
 
-TEST(Validate, AnUpdateBeforeTheNormIsFoundWherePlansClip) {
+TEST(Validate, AnUpdateBeforeTheNormIsFoundIfThePlanClips) {
   const Case c = test::make_case({.num_layers = 3}, 2);
   const Planned planned = test::plan_case(c, test::smallest_blocks(c), false);
   PlanOptions clipped = planned.options;
@@ -335,7 +335,7 @@ struct Holding {
   }
 };
 
-TEST(Validate, ResidentWeightsThatAreNotLoadedAgainAreMissed) {
+TEST(Validate, ResidentWeightsThatAreNotLoadedAgainAreFound) {
   const Holding holding;
   const Plan& plan = holding.planned.plan;
   ASSERT_EQ(holding.first_fault(plan), "");
@@ -358,7 +358,7 @@ TEST(Validate, ResidentWeightsThatAreLoadedBeforeTheirUpdateAreFound) {
   EXPECT_EQ(num_updates, 1u);
 }
 
-TEST(Validate, OtherWeightsAtTheStartThanAtTheEndAreFound) {
+TEST(Validate, DifferentResidentWeightsAtTheStartAndTheEndAreFound) {
   const Holding holding;
   Plan lost = holding.planned.plan;
   lost.resident_at_start.pop_back();
@@ -392,7 +392,7 @@ struct OnDevice {
 };
 
 /// An evaluation neither loads nor drops the chunks that the device updates.
-TEST(Validate, AnEvaluationThatMovesWhatLivesOnTheDeviceIsFound) {
+TEST(Validate, AnEvaluationThatMovesChunksOfDeviceUpdatesIsFound) {
   const Case c = test::make_case({.num_layers = 5}, 2);
   const uint32_t blocks = smallest_need(c.trace, c.layout, false).num_blocks + 2;
   const auto plan_with = [&](std::vector<uint32_t> living) {
@@ -405,7 +405,7 @@ TEST(Validate, AnEvaluationThatMovesWhatLivesOnTheDeviceIsFound) {
   EXPECT_FALSE(validate(plan_with({}), c.trace, c.layout, options).empty());
 }
 
-TEST(Validate, DamageToUpdatesOnTheDeviceIsFound) {
+TEST(Validate, DamageToDeviceUpdatesIsFound) {
   for (const bool clipped : {false, true}) {
     const OnDevice on_device(clipped);
     const Plan& plan = on_device.planned.plan;
@@ -428,7 +428,7 @@ TEST(Validate, DamageToUpdatesOnTheDeviceIsFound) {
   }
 }
 
-TEST(Validate, AnUpdateOnTheDeviceBeforeTheNormIsFound) {
+TEST(Validate, ADeviceUpdateBeforeTheNormIsFound) {
   const OnDevice on_device(true);
   const Plan& plan = on_device.planned.plan;
   const uint32_t update = on_device.find(OpKind::Update), norm = on_device.find(OpKind::Norm);
@@ -437,7 +437,7 @@ TEST(Validate, AnUpdateOnTheDeviceBeforeTheNormIsFound) {
   EXPECT_NE(on_device.first_fault(test::with_op_before(plan, update, norm)), "");
 }
 
-TEST(Validate, WaitsThatMatterInManyPlans) {
+TEST(Validate, MissingWaitsAreFoundInManyPlans) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
     const Case c = test::make_case({.num_layers = 2,
                                     .num_micro_batches = 1 + uint32_t(seed % 2),
@@ -460,7 +460,7 @@ TEST(Validate, WaitsThatMatterInManyPlans) {
 }
 
 /// A plan for slices of a classifier allocates too few gradient sums for a call that uses all rows.
-TEST(Validate, ChunksOfOtherRowsAreMissed) {
+TEST(Validate, MissingChunksOfOtherRowsAreFound) {
   Case c = test::make_case(
       {.num_layers = 2, .tied = true, .num_head_slices = 3, .max_elements = 600'000}, 8);
   const Planned planned = test::plan_case(c, test::smallest_blocks(c) + 4, true);

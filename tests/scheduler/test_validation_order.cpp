@@ -30,7 +30,7 @@ Op drop(StreamKind stream) { return {.kind = OpKind::Drop, .stream = stream}; }
 Op load() {
   return {.kind = OpKind::Move, .stream = StreamKind::Load, .from = Tier::Host, .to = Tier::Device};
 }
-Op place() { return {.kind = OpKind::Move, .stream = StreamKind::Compute, .to = Tier::Device}; }
+Op allocate() { return {.kind = OpKind::Move, .stream = StreamKind::Compute, .to = Tier::Device}; }
 Op run() { return {.kind = OpKind::Call, .stream = StreamKind::Compute}; }
 Op store() {
   return {
@@ -51,11 +51,11 @@ Plan plan_of(const std::vector<std::pair<Op, std::vector<uint32_t>>>& ops) {
 
 /// A drop with a wait makes its stream wait, not its thread. All later operations of the stream run
 /// after the wait.
-TEST(ValidationOrder, AStreamGoesOnAfterWhatItsBlocksWaitFor) {
+TEST(ValidationOrder, ADropWithAWaitMakesItsStreamWait) {
   const Plan plan = plan_of({{run(), {}},
                              {store(), {0}},
                              {drop(StreamKind::Compute), {1}},
-                             {place(), {}},
+                             {allocate(), {}},
                              {run(), {}},
                              {drop(StreamKind::Load), {1}},
                              {load(), {}},
@@ -69,9 +69,9 @@ TEST(ValidationOrder, AStreamGoesOnAfterWhatItsBlocksWaitFor) {
 }
 
 /// A drop without waits does not wait for the operations of its own stream.
-TEST(ValidationOrder, ABlockIsNotBehindItsStream) {
+TEST(ValidationOrder, ADropWithoutWaitsDoesNotWaitForItsStream) {
   const Plan plan =
-      plan_of({{run(), {}}, {drop(StreamKind::Compute), {}}, {place(), {}}, {run(), {}}});
+      plan_of({{run(), {}}, {drop(StreamKind::Compute), {}}, {allocate(), {}}, {run(), {}}});
   const validation::Order order(plan);
   EXPECT_FALSE(order.before(0, 1) || order.before(0, 2));
   EXPECT_TRUE(order.before(0, 3));
@@ -79,7 +79,7 @@ TEST(ValidationOrder, ABlockIsNotBehindItsStream) {
 
 /// An operation that waits for a drop of the other thread waits for the waits of this drop, and for
 /// the other thread to have reached it.
-TEST(ValidationOrder, AnotherStreamKnowsOfABlockByWaitingForIt) {
+TEST(ValidationOrder, AWaitForADropIncludesItsWaits) {
   const Plan plan = plan_of({{run(), {}},
                              {run(), {}},
                              {drop(StreamKind::Compute), {0}},
@@ -101,15 +101,15 @@ TEST(ValidationOrder, AChunkIsDroppedAfterItsOwnWaits) {
   const Plan plan = plan_of({{store(), {}},
                              {drop(StreamKind::Load), {0}},
                              {drop(StreamKind::Load), {}},
-                             {place(), {2}},
-                             {place(), {1}}});
+                             {allocate(), {2}},
+                             {allocate(), {1}}});
   const validation::Order order(plan);
   EXPECT_TRUE(order.before(0, 1));
   EXPECT_FALSE(order.before(0, 2) || order.before(0, 3));
   EXPECT_TRUE(order.before(2, 3) && order.before(1, 4) && order.before(0, 4));
 }
 
-TEST(ValidationOrder, NamesWaitsThatCannotBe) {
+TEST(ValidationOrder, ReportsImpossibleWaits) {
   Plan plan = plan_of({{run(), {1}}, {run(), {}}});
   plan.ops[1].num_waits = 1;
   const validation::Order order(plan);

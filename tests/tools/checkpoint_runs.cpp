@@ -9,7 +9,7 @@
 namespace ebb::test {
 namespace {
 
-constexpr int kSamples = 11 * 2;  // of 32 tokens: 2.75 steps
+constexpr int kSamples = 11 * 2;  // 32 tokens each; 2.75 steps per epoch
 
 std::vector<nlohmann::json> lines_of(const std::string& text) {
   std::vector<nlohmann::json> lines;

@@ -1,4 +1,4 @@
-// Common code of tests with small runs of `ebb train` that save and resume.
+// Helpers of the tests that save and resume small runs of `ebb train`.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,25 +13,26 @@ namespace ebb::test {
 
 using Arguments = std::vector<std::string>;
 
-/// Two micro-batches a step; an epoch ends in step 3 and in step 6.
+/// Each step has two micro-batches. Epochs end in step 3 and in step 6.
 class CheckpointRuns : public testing::Test {
  protected:
-  /// `ebb train` on a toy, 8 steps with a log; a flag in `more` replaces its default.
+  /// Returns the arguments of `ebb train` for 8 steps of a toy model, with a log. A flag in `more`
+  /// replaces the default of the same flag.
   Arguments train(const Arguments& more = {}) const;
   Outcome run(const Arguments& arguments) const { return run_ebb(arguments, folder_.path()); }
-  /// The outcome of a run that must succeed.
+  /// Runs `ebb`, expects exit code 0, and returns the outcome.
   Outcome succeed(const Arguments& arguments) const;
 
   std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
   std::string save() const { return path("save"); }
-  /// "save/step-N"
+  /// Returns the path of the checkpoint of a step.
   std::string saved(int step) const { return save() + "/step-" + std::to_string(step); }
-  /// Names in the folder of checkpoints, sorted.
+  /// Returns the sorted names of the files in the folder of checkpoints.
   std::vector<std::string> names_saved() const;
 
-  /// Lines of the log, less what depends on time and placement.
+  /// Returns the lines of the log without the fields that depend on time or memory.
   std::vector<nlohmann::json> log() const;
-  /// The lines of the log of a run that is never interrupted.
+  /// Returns the same lines of a run that was never interrupted.
   std::vector<nlohmann::json> whole() const;
 
   TemporaryFolder folder_;

@@ -1,4 +1,4 @@
-// The built program run over and over in a folder of its own, with a text and a log.
+// A fixture that runs the built program in a temporary folder, with a text file and a log.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ class CommandLineTest : public testing::Test {
  protected:
   Outcome run(const Arguments& arguments) const { return run_ebb(arguments, folder_.path()); }
 
-  /// A small training run; what `more` says comes last.
+  /// Returns the arguments of a small training run, followed by `more`.
   Arguments train(const Arguments& more = {}) const {
     Arguments arguments = {"train", "--preset",     kToy,     "--data",       text_, "--device",
                            "host",  "--chunk-size", "256KiB", "--seq-length", "32",  "--threads",

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Checks tools/generate.py: gives a model's folder a tokenizer of words, and compares the tool's text with the tokens of
-`ebb generate`.
+"""Checks tools/generate.py: writes a tokenizer of words to a model folder, and compares the text of the tool with the
+tokens of `ebb generate`.
 
 Usage: generate_tool.py EBB FOLDER
 """
@@ -26,16 +26,16 @@ def make_tokenizer(folder):
     fast.save_pretrained(folder)
 
 
-def said(command):
+def output_of(command):
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     return result.stdout.strip()
 
 
 def compare(ebb, folder, tokens, flags):
-    numbers = said([ebb, "generate", "--model", folder, "--prompt-tokens", tokens, *FLAGS])
+    numbers = output_of([ebb, "generate", "--model", folder, "--prompt-tokens", tokens, *FLAGS])
     want = " ".join(WORDS[int(n)] for n in numbers.split(","))
-    text = said([sys.executable, str(TOOL), "--ebb", ebb, "--model", folder, *flags, *FLAGS])
+    text = output_of([sys.executable, str(TOOL), "--ebb", ebb, "--model", folder, *flags, *FLAGS])
     assert text == want, (text, want)
     return text
 

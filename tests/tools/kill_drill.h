@@ -1,4 +1,4 @@
-// Kills a run that saves every step repeatedly, until the run is complete.
+// Kills a run that saves every step, and resumes it, until it completes.
 #pragma once
 
 #include <signal.h>
@@ -16,13 +16,13 @@ namespace ebb::test {
 
 class KillDrill : public CheckpointRuns {
  protected:
-  /// Runs are killed at random moments until so many were, then one ends; the log and the state
-  /// must be those of a run that nobody killed. The first and the last moment of a run are as
-  /// likely as any: `longest` is about the time of a whole run.
+  /// Kills runs at random times until num_kills were killed, then lets one run complete. Its log
+  /// and state must be those of an uninterrupted run. `longest` is about the time of a whole run,
+  /// so that a kill can hit any part of a run.
   void drill(int num_kills, std::chrono::milliseconds longest, int num_steps) {
     std::mt19937 random(20261121);
     const std::string steps = std::to_string(num_steps);
-    int killed = 0, through = 0;
+    int killed = 0, completed = 0;
     while (killed < num_kills) {
       EbbProcess process(train({"--steps", steps, "--save", save(), "--save-steps", "1",
                                 "--save-keep", "2", "--resume"}),
@@ -32,9 +32,9 @@ class KillDrill : public CheckpointRuns {
       process.signal(SIGKILL);
       const Outcome outcome = process.wait();
       ASSERT_TRUE(outcome.exit_code == -SIGKILL || outcome.exit_code == 0) << outcome.err;
-      for (const std::string& name : names_saved()) num_rests_ += name.find('.') != name.npos;
+      for (const std::string& name : names_saved()) num_unfinished_ += name.find('.') != name.npos;
       if (outcome.exit_code == 0) {
-        ++through;
+        ++completed;
         expect_same_as(whole_of(steps));
         std::filesystem::remove_all(save());
       } else {
@@ -44,14 +44,14 @@ class KillDrill : public CheckpointRuns {
     succeed(train(
         {"--steps", steps, "--save", save(), "--save-steps", "1", "--save-keep", "2", "--resume"}));
     expect_same_as(whole_of(steps));
-    RecordProperty("runs_through", through);
-    RecordProperty("rests", num_rests_);
-    std::printf("killed %d times, %d runs through before the last, %d rests of unfinished saves\n",
-                killed, through, num_rests_);
+    RecordProperty("runs_completed", completed);
+    RecordProperty("unfinished_saves", num_unfinished_);
+    std::printf("killed %d runs, %d runs completed before the last, %d unfinished saves\n", killed,
+                completed, num_unfinished_);
   }
 
-  /// Of saves that a kill cut short.
-  int num_rests() const { return num_rests_; }
+  /// Returns the number of unfinished saves that kills left.
+  int num_unfinished() const { return num_unfinished_; }
 
  private:
   std::string whole_of(const std::string& steps) {
@@ -61,7 +61,7 @@ class KillDrill : public CheckpointRuns {
   }
   void expect_same_as(const std::string& other) { EXPECT_EQ(log(), whole()) << other; }
 
-  int num_rests_ = 0;
+  int num_unfinished_ = 0;
 };
 
 }  // namespace ebb::test

@@ -40,7 +40,7 @@ EbbProcess::EbbProcess(const std::vector<std::string>& arguments,
   if (process_ == 0) {
     redirect(STDOUT_FILENO, out_);
     redirect(STDERR_FILENO, err_);
-    // Away from the user's own numbers.
+    // Tests must not use or change the user's cache.
     const auto shared = std::filesystem::temp_directory_path() / "ebb-test-cache";
     ::setenv("XDG_CACHE_HOME", (cache.empty() ? shared : cache).c_str(), 1);
     ::execv(EBB_BINARY, list.data());
@@ -56,7 +56,7 @@ EbbProcess::~EbbProcess() {
 
 bool EbbProcess::watches_signals() const {
   const std::filesystem::path files = "/proc/" + std::to_string(process_) + "/fd";
-  std::error_code gone;  // a file may be closed meanwhile
+  std::error_code gone;  // the process may close a file while we read
   for (const auto& file : std::filesystem::directory_iterator(files, gone)) {
     const auto target = std::filesystem::read_symlink(file.path(), gone).string();
     if (target.find("signalfd") != std::string::npos) return true;

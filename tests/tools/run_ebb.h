@@ -1,4 +1,4 @@
-// Runs the built `ebb` and collects its output, for tests of the command line.
+// Runs the built `ebb` and collects its output and exit code, for tests of the command line.
 #pragma once
 
 #include <sys/types.h>
@@ -9,17 +9,17 @@
 
 namespace ebb {
 
-/// The path of the program.
+/// Returns the path of the built program.
 std::string ebb_binary();
 
 struct Outcome {
-  int exit_code = -1;  ///< -signal where one ended it
+  int exit_code = -1;  ///< the negative number of the signal that ended it, if any
   std::string out;
   std::string err;
 };
 
-/// A started `ebb`; its output goes to files under `folder`. It finds what was measured of this
-/// machine in `cache`; empty: where it was measured once for all tests.
+/// A running `ebb`. Its output goes to files in `folder`. It caches the measured rates of the
+/// machine in `cache`; an empty path means a folder that all tests share.
 class EbbProcess {
  public:
   EbbProcess(const std::vector<std::string>& arguments, const std::filesystem::path& folder,
@@ -29,7 +29,7 @@ class EbbProcess {
   EbbProcess& operator=(const EbbProcess&) = delete;
 
   void signal(int number) const;
-  /// Has it a signalfd by now, from which it takes its signals?
+  /// Returns true if the process has opened the signalfd from which it reads its signals.
   bool watches_signals() const;
   Outcome wait();
 
@@ -40,16 +40,16 @@ class EbbProcess {
 
 Outcome run_ebb(const std::vector<std::string>& arguments, const std::filesystem::path& folder);
 
-/// Of a line "name number" that it printed; NaN where there is none.
+/// Returns the number of the printed line "name number"; NaN if there is no such line.
 double number_of(const Outcome& outcome, const std::string& name);
 
-/// The path of a file or folder in tests/fixtures.
+/// Returns the path of a file or folder in tests/fixtures.
 std::string fixture_path(const std::string& name);
 
-/// "" where there is no such file.
+/// Returns the content of a file; "" if there is no such file.
 std::string content_of(const std::filesystem::path& path);
 
-/// A folder that is removed at the end of its life.
+/// A folder that the destructor removes.
 class TemporaryFolder {
  public:
   TemporaryFolder();
@@ -65,7 +65,8 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// In tests (gtest): a text that has `fragment` in it; an Outcome that is an error and says so.
+// For gtest: expects that a text contains `fragment`; expects an error with this exit code whose
+// message contains `fragment`.
 #define EXPECT_SAYS(text, fragment) EXPECT_NE((text).find(fragment), std::string::npos) << (text)
 #define EXPECT_FAILS(outcome, code, fragment)        \
   do {                                               \

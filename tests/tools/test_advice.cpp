@@ -1,4 +1,4 @@
-// Advice to make a training faster: the change is planned again here, and must give the predicted
+// Advice to make a training faster. The tests plan each suggested change and expect the predicted
 // gain.
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 namespace ebb {
 namespace {
 
-/// A machine whose link is the slower, the smaller `load_bytes_per_s`.
+/// A machine with a link of the given rate.
 PlanContext context(double load_bytes_per_s) {
   return {.machine = {.name = "a test's",
                       .device = "",
@@ -33,7 +33,7 @@ double tokens_per_second(const TrainOptions& options, const PlanContext& where) 
   return plan_step_of(options, where).tokens_per_second();
 }
 
-TEST(Advice, MoreDeviceMemoryWhereTheLinkIsSlow) {
+TEST(Advice, MoreDeviceMemoryIfTheLinkIsSlow) {
   TrainOptions options = toy();
   options.device_memory = 3 << 20;
   const PlanContext slow = context(1e8);
@@ -43,7 +43,7 @@ TEST(Advice, MoreDeviceMemoryWhereTheLinkIsSlow) {
   EXPECT_EQ(gain->change.price, "");
   TrainOptions changed = options;
   changed.device_memory = std::stoull(gain->change.text.substr(16)) << 20;
-  // The flag is the next whole MiB of what was planned.
+  // The flag is the planned size, rounded up to a whole MiB.
   EXPECT_NEAR(tokens_per_second(changed, slow) / gain->change.tokens_per_second, 1, 0.02);
   EXPECT_NEAR(gain->change.tokens_per_second / tokens_per_second(options, slow), gain->ratio, 1e-9);
   EXPECT_GE(gain->ratio, kLeastGain);
@@ -60,9 +60,9 @@ TEST(Advice, LeavesFixedFlagsToThePlanner) {
   EXPECT_NEAR(tokens_per_second(options, fast), gain->change.tokens_per_second, 1e-6);
 }
 
-TEST(Advice, ALongerStepWhereTheHostsUpdateIsSlow) {
+TEST(Advice, ALongerStepIfTheHostUpdateIsSlow) {
   TrainOptions options = toy();
-  options.device_memory = 3 << 20;  // too little for state that the device would update
+  options.device_memory = 3 << 20;  // too little for device updates
   PlanContext slow = context(1e12);
   slow.machine.device_memory_bytes = 3 << 20;
   slow.machine.rates.update_bytes_per_s = 1e8;
@@ -72,13 +72,13 @@ TEST(Advice, ALongerStepWhereTheHostsUpdateIsSlow) {
   EXPECT_EQ(gain->change.price, "twice the tokens a step");
 }
 
-TEST(Advice, NothingWhereComputeIsTheBound) {
+TEST(Advice, NothingIfComputeIsTheBound) {
   PlanContext fast = context(1e15);
   fast.machine.rates.update_bytes_per_s = 1e15;
   EXPECT_FALSE(best_gain(toy(), fast));
 }
 
-TEST(Advice, NothingWithoutRatesOrWhereNothingFits) {
+TEST(Advice, NothingWithoutRatesOrIfNothingFits) {
   PlanContext unknown = context(1e8);
   unknown.machine.rates = {};
   TrainOptions options = toy();

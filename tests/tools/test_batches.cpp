@@ -40,7 +40,7 @@ TEST_F(BatchesTest, TargetsAreTheNextTokens) {
   EXPECT_EQ(values(loaded[1].inputs[0]), (std::vector{12, 13, 14, 15, 16, 17, 18, 19}));
 }
 
-TEST_F(BatchesTest, GoOnIntoTheNextEpoch) {
+TEST_F(BatchesTest, ContinueIntoTheNextEpoch) {
   Batches batches(*data_, SampleOrder(25, DataOrder::Sequential, 1),
                   {.num_batches = 1, .batch_size = 2, .length = 4});
   const auto loaded = batches.load(24);
@@ -48,7 +48,7 @@ TEST_F(BatchesTest, GoOnIntoTheNextEpoch) {
   EXPECT_EQ(values(loaded[0].inputs[2]), (std::vector{97, 98, 99, 100, 1, 2, 3, 4}));
 }
 
-// Only B * K counts, not how it is split.
+// The samples depend only on the product of micro-batch size and number of micro-batches.
 TEST_F(BatchesTest, TheSplitDoesNotChangeTheSamples) {
   std::vector<std::vector<int32_t>> tokens;
   for (const int64_t num_batches : {1, 2, 3, 6}) {
@@ -75,7 +75,7 @@ class AnnotatedBatches : public BatchesTest {
     documents_ = std::make_unique<DocumentFile>(write_values("documents", offsets), 101);
     return *documents_;
   }
-  /// Token i's is i + 100, but every third is ignored.
+  /// The label of token i is i + 100, but every third label is ignored.
   const LabelFile& labels() {
     std::vector<int32_t> values(101, kIgnoredLabel);
     for (int32_t i = 0; i < 101; ++i) {
@@ -99,11 +99,11 @@ TEST_F(AnnotatedBatches, LabelsAreTheTargets) {
   EXPECT_EQ(values(loaded[0].inputs[0]), (std::vector{0, 1, 2, 3, 4, 5, 6, 7}));
   EXPECT_EQ(values(loaded[0].inputs[2]), (std::vector{-100, 101, 102, -100, 104, 105, -100, 107}));
   EXPECT_EQ(loaded[0].num_targets, 5u);
-  EXPECT_EQ(loaded[1].num_targets, 5u);  // of tokens 8 to 15
+  EXPECT_EQ(loaded[1].num_targets, 5u);  // the labels of tokens 8 to 15
   EXPECT_EQ(num_targets(loaded), 10u);
 }
 
-TEST_F(AnnotatedBatches, DocumentsEndPositionsAndNextTokens) {
+TEST_F(AnnotatedBatches, DocumentsLimitPositionsAndNextTokens) {
   // Rows: 4 5|6 7, 8 9 10 11, |12 13 14|15, 16 17 18 19.
   Batches batches({*data_, nullptr, &documents({0, 6, 12, 15})}, order_, shape_, packed_);
   const auto loaded = batches.load(1);
@@ -116,20 +116,20 @@ TEST_F(AnnotatedBatches, DocumentsEndPositionsAndNextTokens) {
   EXPECT_EQ(values(loaded[1].inputs[1]), (std::vector{0, 1, 2, 0, 0, 1, 2, 3}));
   EXPECT_EQ(values(loaded[1].inputs[2]), (std::vector{13, 14, -100, 16, 17, 18, 19, 20}));
   EXPECT_EQ(values(loaded[1].inputs[3]), (std::vector{0, 0, 0, 3, 0, 0, 0, 0}));
-  const auto again = batches.load(8);  // tokens 32 to 47, all of one document
+  const auto again = batches.load(8);  // tokens 32 to 47, all in one document
   EXPECT_EQ(values(again[0].inputs[1]), (std::vector{0, 1, 2, 3, 0, 1, 2, 3}));
   EXPECT_EQ(values(again[0].inputs[3]), std::vector(8, 0));
   EXPECT_EQ(again[0].num_targets, 8u);
 }
 
-TEST_F(AnnotatedBatches, LabelsHoldWhereDocumentsEnd) {
+TEST_F(AnnotatedBatches, LabelsAreUsedAtTheEndOfDocuments) {
   Batches batches({*data_, &labels(), &documents({0, 2, 6})}, order_, shape_, packed_);
   const auto loaded = batches.load(0);
   EXPECT_EQ(values(loaded[0].inputs[1]), (std::vector{0, 1, 0, 1, 0, 1, 0, 1}));
   EXPECT_EQ(values(loaded[0].inputs[2]), (std::vector{-100, 101, 102, -100, 104, 105, -100, 107}));
 }
 
-TEST_F(AnnotatedBatches, InputsAreTheModels) {
+TEST_F(AnnotatedBatches, InputsAreThoseOfTheModel) {
   const std::vector<InputSpec> bert = {{"tokens", {2, 4}},
                                        {"positions", {2, 4}},
                                        {"targets", {2, 4}},

@@ -1,4 +1,4 @@
-// Saving and resuming as users see it.
+// Saving and resuming with the command line.
 #include <signal.h>
 
 #include <chrono>
@@ -18,7 +18,7 @@ using Names = std::vector<std::string>;
 
 class Checkpoints : public CheckpointRuns {
  protected:
-  /// Saves after steps 3 and 6, as if it had been ended there.
+  /// Leaves the checkpoints of steps 3 and 6, as after a run that was ended after step 6.
   void train_until_six() const {
     succeed(train({"--save", save(), "--save-steps", "3"}));
     fs::remove_all(saved(8));
@@ -28,7 +28,7 @@ class Checkpoints : public CheckpointRuns {
     file.seekp(static_cast<std::streamoff>(offset));
     file.put('\x55');
   }
-  /// Until a run that began without a log has made a step.
+  /// Waits until a run that began without a log has completed a step.
   void wait_for_step() const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (content_of(log_).find('\n') == std::string::npos &&
@@ -36,7 +36,7 @@ class Checkpoints : public CheckpointRuns {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   }
-  /// Stops it by a signal once it has made a step.
+  /// Runs `ebb`, sends it a signal after its first step, and returns the outcome.
   Outcome stopped(const Arguments& arguments, int signal) const {
     EbbProcess process(arguments, folder_.path());
     wait_for_step();
@@ -45,14 +45,14 @@ class Checkpoints : public CheckpointRuns {
   }
 };
 
-TEST_F(Checkpoints, AreSavedEverySoManyStepsAndAtTheEnd) {
+TEST_F(Checkpoints, AreSavedAtTheIntervalAndAtTheEnd) {
   const Outcome outcome = succeed(train({"--save", save(), "--save-steps", "3"}));
   EXPECT_EQ(names_saved(), (Names{"step-3", "step-6", "step-8"}));
   EXPECT_SAYS(outcome.err, "saved '" + saved(8) + "'");
   EXPECT_EQ(log(), whole()) << "saving changed the run";
 }
 
-TEST_F(Checkpoints, PathsThatTheyCannotNameAreRefusedAtOnce) {
+TEST_F(Checkpoints, PathsThatACheckpointCannotStoreAreRefused) {
   const std::string data = path(
       "a\xff"
       "b.txt");
@@ -64,14 +64,14 @@ TEST_F(Checkpoints, PathsThatTheyCannotNameAreRefusedAtOnce) {
   succeed(train({"--data", data}));
 }
 
-TEST_F(Checkpoints, AreMadeOfTheWeightsBeforeNumbersWereLost) {
+TEST_F(Checkpoints, AreSavedBeforeAnErrorOfBadNumbers) {
   const Outcome lost = run(train({"--save", save(), "--lr", "1e30"}));
   EXPECT_EQ(lost.exit_code, 1) << lost.err;
   EXPECT_SAYS(lost.err, "not a number in 3 steps in a row");
   EXPECT_EQ(names_saved(), Names{"step-4"});
 }
 
-TEST_F(Checkpoints, AreMadeWhereDataWasCutShort) {
+TEST_F(Checkpoints, AreSavedIfTheDataFileShrinks) {
   EbbProcess process(train({"--save", save(), "--steps", "1000000", "--save-steps", "1000000"}),
                      folder_.path());
   wait_for_step();
@@ -87,7 +87,7 @@ TEST_F(Checkpoints, OldOnesAreRemoved) {
   EXPECT_EQ(names_saved(), (Names{"step-7", "step-8"}));
 }
 
-/// Step 6 ends an epoch; the log goes on where the checkpoint was made.
+/// Step 6 ends an epoch. The resumed run continues the log after step 6.
 TEST_F(Checkpoints, AResumedRunHasTheSameBitsAndLog) {
   train_until_six();
   const Outcome outcome = succeed({"train", "--resume", "--save", save()});
@@ -96,7 +96,7 @@ TEST_F(Checkpoints, AResumedRunHasTheSameBitsAndLog) {
   EXPECT_EQ(names_saved(), (Names{"step-3", "step-6", "step-8"}));
 }
 
-TEST_F(Checkpoints, SoHasOneInTheMiddleOfAnEpochUnderAnotherSchedule) {
+TEST_F(Checkpoints, ARunResumedWithinAnEpochOnAnotherScheduleHasTheSameBits) {
   train_until_six();
   fs::remove_all(saved(6));
   const Outcome outcome =
@@ -104,10 +104,11 @@ TEST_F(Checkpoints, SoHasOneInTheMiddleOfAnEpochUnderAnotherSchedule) {
                "--recompute", "block", "--update", "wait", "--device-memory", "3500KiB"});
   EXPECT_EQ(outcome.err.find("results are not"), std::string::npos) << outcome.err;
   EXPECT_EQ(log(), whole());
-  EXPECT_EQ(names_saved(), (Names{"step-3", "step-6", "step-8"})) << "saved where it came from";
+  EXPECT_EQ(names_saved(), (Names{"step-3", "step-6", "step-8"}))
+      << "it saves to the folder of the old checkpoint";
 }
 
-TEST_F(Checkpoints, SoHasOneWithoutClippingOrOfAnotherType) {
+TEST_F(Checkpoints, AResumedRunOfOtherSettingsHasTheSameBits) {
   for (const Arguments& more : {Arguments{"--clip", "0"}, Arguments{"--dtype", "fp32"},
                                 Arguments{"--dtype", "fp16"}, Arguments{"--dropout", "0.1"}}) {
     succeed(train(more));
@@ -127,7 +128,7 @@ TEST_F(Checkpoints, SoHasOneWithoutClippingOrOfAnotherType) {
   }
 }
 
-TEST_F(Checkpoints, ASignalSavesAndTheRunGoesOn) {
+TEST_F(Checkpoints, ASignalSavesAndTheRunCanBeResumed) {
   for (const auto& [signal, code] : {std::pair(SIGINT, 130), std::pair(SIGTERM, 143)}) {
     fs::remove_all(save());
     fs::remove(log_);
@@ -144,7 +145,7 @@ TEST_F(Checkpoints, ASignalSavesAndTheRunGoesOn) {
   }
 }
 
-TEST_F(Checkpoints, WithoutAnyARunStartsFromTheBeginning) {
+TEST_F(Checkpoints, WithoutACheckpointResumeStartsFromTheBeginning) {
   const Outcome outcome = succeed(train({"--save", save(), "--resume"}));
   EXPECT_SAYS(outcome.err, "has no checkpoint yet, the run starts from the beginning");
   EXPECT_EQ(log(), whole());
@@ -178,13 +179,13 @@ TEST_F(Checkpoints, FlagsThatChangeResultsAreReported) {
   EXPECT_NE(log(), whole());
 }
 
-TEST_F(Checkpoints, WhatOnlyFollowedFollowsAnew) {
+TEST_F(Checkpoints, ADerivedDefaultIsDerivedAgain) {
   train_until_six();
   const std::string changed = "--min-lr was ";
   const Outcome lower =
       succeed({"train", "--resume", "--save", save(), "--steps", "7", "--lr", "1e-5"});
   EXPECT_SAYS(lower.err, changed + "2.9999999999999997e-05 and is 1.0000000000000002e-06");
-  // Once more: the run that was resumed was not given it either.
+  // The resumed run was not given --min-lr either, so the default is derived again.
   const Outcome higher =
       succeed({"train", "--resume", "--save", save(), "--steps", "8", "--lr", "1e-3"});
   EXPECT_SAYS(higher.err, changed + "1.0000000000000002e-06 and is 0.0001");
@@ -192,7 +193,7 @@ TEST_F(Checkpoints, WhatOnlyFollowedFollowsAnew) {
   EXPECT_EQ(same.err.find(changed), std::string::npos) << same.err;
 }
 
-TEST_F(Checkpoints, WhatWasGivenStaysAndAnErrorSaysWhereItIsFrom) {
+TEST_F(Checkpoints, AGivenFlagIsKeptAndAnErrorSaysThatItIsFromTheCheckpoint) {
   succeed(train({"--save", save(), "--min-lr", "2e-5", "--gradient-dtype", "bf16"}));
   const Arguments resume = {"train", "--resume", "--save", save(), "--steps", "9"};
   Arguments lower = resume, higher = resume;
@@ -211,7 +212,7 @@ TEST_F(Checkpoints, OtherDataIsReported) {
   EXPECT_SAYS(outcome.err, "the data had 705 tokens and has 709");
 }
 
-TEST_F(Checkpoints, AnotherSplitOfAStepGoesOnAtTheSameSample) {
+TEST_F(Checkpoints, AnotherSplitOfAStepContinuesAtTheSameSample) {
   train_until_six();
   succeed({"train", "--resume", "--save", save(), "--gradient-accumulation", "1"});
   const auto lines = log();
@@ -219,7 +220,7 @@ TEST_F(Checkpoints, AnotherSplitOfAStepGoesOnAtTheSameSample) {
   EXPECT_EQ(lines[6]["epoch"], 2);
 }
 
-TEST_F(Checkpoints, TheConfigurationCanBeReadByItself) {
+TEST_F(Checkpoints, TheConfigurationFileCanBeUsedAlone) {
   succeed(train({"--save", save(), "--warmup-ratio", "0.3", "--recompute", "block"}));
   const auto expected = log();
   fs::rename(saved(8), path("kept"));
@@ -232,7 +233,7 @@ TEST_F(Checkpoints, DamagedOnesAreRefusedByName) {
   const std::string state = saved(6) + "/state.ebb", before = content_of(log_);
   damage(state, fs::file_size(state) - 77);
   EXPECT_FAILS(run({"train", "--resume", "--save", save()}), 2, "'" + state + "' at byte ");
-  EXPECT_EQ(content_of(log_), before) << "cut, though nothing goes on";
+  EXPECT_EQ(content_of(log_), before) << "the log must not be cut if the run is not resumed";
   damage(saved(6) + "/training.json", 5);
   EXPECT_FAILS(run({"train", "--resume", "--save", save()}), 2, saved(6) + "/training.json");
   fs::remove_all(saved(6));
@@ -247,7 +248,7 @@ TEST_F(Checkpoints, OtherModelsAreRefused) {
                "the state is of another model: parameter 0 is 'wte.weight' (256, 128)");
 }
 
-/// Or else a later --resume would take what is of another run.
+/// Otherwise a later --resume would load a checkpoint of another run.
 TEST_F(Checkpoints, AFolderIsForOneRun) {
   train_until_six();
   EXPECT_FAILS(run(train({"--save", save()})), 2, "its newest checkpoint is step-6");
@@ -256,11 +257,12 @@ TEST_F(Checkpoints, AFolderIsForOneRun) {
   const std::string first = content_of(log_);
   succeed({"train", "--resume", saved(3), "--save", path("elsewhere"), "--log", log_});
   EXPECT_EQ(log(), whole());
-  EXPECT_EQ(content_of(log_ + ".1"), first) << "the first run's last lines are nowhere else";
+  EXPECT_EQ(content_of(log_ + ".1"), first) << "the last lines of the first run must be kept";
 }
 
-/// A branch and a copy are runs of their own: the files of the first run stay its.
-TEST_F(Checkpoints, AnotherRunLeavesLogAndTraceAlone) {
+/// A run resumed in another folder, or from a copy of the folder, must not change the files of the
+/// first run.
+TEST_F(Checkpoints, AnotherRunDoesNotChangeLogAndTrace) {
   const std::string trace = path("trace.json");
   succeed(train({"--save", save(), "--save-steps", "3", "--trace", trace}));
   const std::string log_before = content_of(log_), trace_before = content_of(trace);
@@ -282,7 +284,7 @@ TEST_F(Checkpoints, AnotherRunLeavesLogAndTraceAlone) {
   fs::remove_all(saved(8));
   succeed({"train", "--resume", "--save", save()});
   EXPECT_EQ(log(), whole());
-  EXPECT_EQ(content_of(trace + ".1"), trace_before) << "it holds the first steps";
+  EXPECT_EQ(content_of(trace + ".1"), trace_before) << "it contains the first steps";
 }
 
 TEST_F(Checkpoints, AnotherLogIsKept) {
@@ -303,7 +305,7 @@ TEST_F(Checkpoints, AFolderIsForOneProcess) {
   EXPECT_FAILS(outcome, 2, "another run saves there now");
 }
 
-TEST_F(Checkpoints, AreMadeWhereTheModelsFolderHasGone) {
+TEST_F(Checkpoints, AreSavedIfTheModelFolderIsRemoved) {
   succeed(train({"--save", save()}));
   const std::string model = path("model");
   fs::rename(saved(8), model);
@@ -320,8 +322,8 @@ TEST_F(Checkpoints, AreMadeWhereTheModelsFolderHasGone) {
   EXPECT_SAYS(content_of(save() + "/" + names_saved()[0] + "/config.json"), "GPT2LMHeadModel");
 }
 
-/// The bytes of the weights do not depend on how the run was cut.
-TEST_F(Checkpoints, HoldTheWeightsForOthersToRead) {
+/// The bytes of the weights do not depend on where the run was interrupted.
+TEST_F(Checkpoints, StoreTheWeightsAsSafetensors) {
   succeed(train({"--save", save(), "--save-steps", "3"}));
   const std::string weights = content_of(saved(8) + "/model.safetensors");
   const SafetensorsFolder folder(saved(8));
@@ -336,7 +338,7 @@ TEST_F(Checkpoints, HoldTheWeightsForOthersToRead) {
   EXPECT_FALSE(content_of(saved(3) + "/model.safetensors") == weights);
 }
 
-TEST_F(Checkpoints, WeightsAloneInAnotherType) {
+TEST_F(Checkpoints, StoreOnlyWeightsInAnotherTypeIfRequested) {
   succeed(train({"--save", save(), "--save-weights-only", "--save-dtype", "fp32"}));
   const SafetensorsFolder folder(saved(8));
   for (const LocatedTensor& tensor : folder.tensors()) {
@@ -346,7 +348,7 @@ TEST_F(Checkpoints, WeightsAloneInAnotherType) {
   EXPECT_FAILS(run({"train", "--resume", "--save", save()}), 2, "it has weights alone");
 }
 
-TEST_F(Checkpoints, FlagsThatCannotWorkAreErrors) {
+TEST_F(Checkpoints, InvalidFlagsAreErrors) {
   EXPECT_FAILS(run(train({"--resume"})), 2, "--resume without a folder");
   EXPECT_FAILS(run(train({"--resume", path("none")})), 1, "No such file or directory");
   EXPECT_FAILS(run(train({"--resume", folder_.path().string()})), 2, "--resume '");
@@ -358,10 +360,10 @@ TEST_F(Checkpoints, FlagsThatCannotWorkAreErrors) {
   EXPECT_FAILS(run(train({"--save", text_})), 1, "cannot create folder of checkpoints");
 }
 
-/// A second copy of the state would be 131 MiB.
-TEST_F(Checkpoints, SavingTakesNoMemoryToSpeakOf) {
+/// A second copy of the state would take 131 MiB.
+TEST_F(Checkpoints, SavingTakesLittleMemory) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "a sanitizer's own memory is larger";
+  GTEST_SKIP() << "a sanitizer takes more memory than saving";
 #endif
   const auto peak = [this](const Arguments& more) {
     Arguments arguments = {"train",

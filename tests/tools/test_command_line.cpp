@@ -1,4 +1,4 @@
-// The command line of the built program: exit codes, messages, output and log.
+// The command line: exit codes, messages, output and log of the built program.
 #include <signal.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace ebb {
 namespace {
 
-TEST_F(CommandLineTest, MoreThreadsThanCoresTrainToTheSameBits) {
+TEST_F(CommandLineTest, MoreThreadsThanCoresGiveTheSameBits) {
   const Outcome two = run_train({"--steps", "1", "--log", log_});
   ASSERT_EQ(two.exit_code, 0) << two.err;
   const nlohmann::json hash = log_lines().back()["state_hash"];
@@ -20,7 +20,7 @@ TEST_F(CommandLineTest, MoreThreadsThanCoresTrainToTheSameBits) {
   EXPECT_EQ(log_lines().back()["state_hash"], hash);
 }
 
-TEST_F(CommandLineTest, SaysWhatItIsAndWhatItCanDo) {
+TEST_F(CommandLineTest, PrintsItsVersionAndHelp) {
   EXPECT_EQ(run({"--version"}).out, "ebb " EBB_VERSION "\n");
   const Outcome help = run({"--help"});
   EXPECT_EQ(help.exit_code, 0);
@@ -84,10 +84,11 @@ TEST_F(CommandLineTest, TrainsAndWritesItsLog) {
   EXPECT_EQ(hash.size(), 16u);
   EXPECT_NE(outcome.out.find("state_hash " + hash), std::string::npos) << outcome.out;
   EXPECT_NE(outcome.err.find("step 3/3"), std::string::npos) << outcome.err;
-  EXPECT_EQ(outcome.err.find('\r'), std::string::npos) << "plain lines where there is no terminal";
+  EXPECT_EQ(outcome.err.find('\r'), std::string::npos)
+      << "plain lines if the output is not a terminal";
 }
 
-TEST_F(CommandLineTest, TrainsTheLlamaFamilyWithinASmallerBudgetToTheSameBits) {
+TEST_F(CommandLineTest, TrainsTheLlamaFamilyToTheSameBitsInASmallerBudget) {
   const auto train_llama = [&](Arguments more) {
     Arguments arguments = train({"--steps", "2", "--log", log_});
     *(std::find(arguments.begin(), arguments.end(), "--preset") + 1) = "llama-toy-bytes";
@@ -131,7 +132,7 @@ TEST_F(CommandLineTest, AnEmulatedStepHasTimesAndNoLosses) {
   EXPECT_TRUE(lines[2].at("eval_loss").is_null());
 }
 
-TEST_F(CommandLineTest, WithoutAGpuAutoSaysWhyAndCudaRefuses) {
+TEST_F(CommandLineTest, WithoutAGpuAutoSaysWhyAndCudaIsRefused) {
   const CudaProbe probe = probe_cuda();
   if (!probe.devices.empty()) GTEST_SKIP() << "there is a GPU here";
   Arguments arguments = train({"--dry-run"});
@@ -146,7 +147,7 @@ TEST_F(CommandLineTest, WithoutAGpuAutoSaysWhyAndCudaRefuses) {
   EXPECT_FAILS(run(arguments), 2, "--device host");
 }
 
-TEST_F(CommandLineTest, EmulatedComputeIsForTheHost) {
+TEST_F(CommandLineTest, EmulatedComputeNeedsTheHostBackend) {
   Arguments arguments = train({"--emulate-compute", "1TFLOP/s"});
   *(std::find(arguments.begin(), arguments.end(), "host")) = "cuda";
   EXPECT_FAILS(run(arguments), 2, "--emulate-compute is for the host device");
@@ -180,12 +181,12 @@ TEST_F(CommandLineTest, EpochsEndWithTheirLastSample) {
                 .exit_code,
             0);
   const auto lines = log_lines();
-  ASSERT_EQ(lines.size(), 6u);  // 20 samples, 4 a step
+  ASSERT_EQ(lines.size(), 6u);  // 20 samples, 4 per step
   EXPECT_EQ(lines[1]["epoch"], 0);
   EXPECT_EQ(lines[3]["epoch"], 1);
 }
 
-TEST_F(CommandLineTest, WhatIsNoTextInAFolderIsLeftOutAndSaid) {
+TEST_F(CommandLineTest, FilesOfAFolderThatAreNotTextAreSkippedAndReported) {
   std::filesystem::create_directory(folder_.path() / "data");
   folder_.write("data/a.txt", some_text(1000));
   const std::string picture = folder_.write("data/b.png", std::string(5000, '\0'));
@@ -211,7 +212,7 @@ TEST_F(CommandLineTest, WhatIsNoTextInAFolderIsLeftOutAndSaid) {
   EXPECT_EQ(all.out.find("no text"), std::string::npos) << all.out;
 }
 
-TEST_F(CommandLineTest, DryRunPlansAndTouchesNothing) {
+TEST_F(CommandLineTest, ADryRunPlansAndWritesNothing) {
   const Outcome outcome = run_train({"--dry-run", "--log", log_});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("smallest that works"), std::string::npos) << outcome.out;
@@ -219,7 +220,7 @@ TEST_F(CommandLineTest, DryRunPlansAndTouchesNothing) {
 }
 
 /// The cache is empty, so the machine is measured first, which takes a second and several threads.
-TEST_F(CommandLineTest, ASignalBeforeTheFirstStepEndsTheRunAsWell) {
+TEST_F(CommandLineTest, ASignalBeforeTheFirstStepEndsTheRun) {
   EbbProcess process(train({"--steps", "1000000", "--log", log_}), folder_.path(), folder_.path());
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!process.watches_signals() && std::chrono::steady_clock::now() < deadline) {
@@ -232,15 +233,15 @@ TEST_F(CommandLineTest, ASignalBeforeTheFirstStepEndsTheRunAsWell) {
   EXPECT_EQ(outcome.err.find("step 1/"), std::string::npos) << outcome.err;
 }
 
-/// `ebb train | tee` after tee has ended. Writes to a closed terminal fail in the same way.
-TEST_F(CommandLineTest, ALostReaderOfTheProgressEndsNoRun) {
+/// In `ebb train | tee` the process tee ends. Writes to a closed terminal fail in the same way.
+TEST_F(CommandLineTest, AClosedPipeDoesNotEndTheRun) {
   std::string command = ebb_binary();
   for (const std::string& argument : train({"--steps", "3"})) command += " '" + argument + "'";
   const std::string folder = folder_.path().string();
   command = "(" + command + " >" + folder + "/out; echo $? >" + folder + "/code) 2>&1 | true";
   (void)std::system(command.c_str());
-  while (
-      content_of(folder_.path() / "code").empty()) {  // the shell only waits for the last program
+  while (content_of(folder_.path() / "code")
+             .empty()) {  // the shell waits only for the last process of the pipe
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_EQ(content_of(folder_.path() / "code"), "0\n");

@@ -27,7 +27,7 @@ std::vector<nlohmann::json> lines_of(const std::string& log) {
   return lines;
 }
 
-TEST(CommittedCheckpoint, GoesOnWithTheLossesOfTheVersionThatWroteIt) {
+TEST(CommittedCheckpoint, ContinuesWithTheLossesOfTheVersionThatWroteIt) {
   TemporaryFolder folder;
   const fs::path log = folder.path() / "log.jsonl";
   const Outcome outcome =

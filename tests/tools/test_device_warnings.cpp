@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kGiB = size_t{1} << 30;
 
-/// Two nodes of 64 GiB and a GPU at the second node, which is the only reason for a warning.
+/// Two NUMA nodes of 64 GiB and a GPU on the second. There is no other reason for a warning.
 WarningFacts two_nodes() {
   return {.machine = {.cpu = "",
                       .instruction_set = "",
@@ -23,7 +23,7 @@ WarningFacts two_nodes() {
           .gpus = {{"0000:17:00.0", 1}}};
 }
 
-/// One node, and no reason for a warning.
+/// One NUMA node and no reason for a warning.
 WarningFacts well() {
   WarningFacts facts = two_nodes();
   facts.machine.nodes = {{0, 128 * kGiB, 32}};
@@ -35,14 +35,14 @@ WarningFacts well() {
   ASSERT_TRUE(warning);             \
   EXPECT_NE(warning->find(part), std::string::npos) << *warning
 
-TEST(DeviceWarnings, NoneWhereNothingHurts) {
+TEST(DeviceWarnings, NoneWithoutAReason) {
   EXPECT_TRUE(warnings_for(well()).empty());
   WarningFacts one_node_unknown = well();
   one_node_unknown.gpus[0].node.reset();
   EXPECT_TRUE(warnings_for(one_node_unknown).empty());
 }
 
-TEST(DeviceWarnings, ASmallMemlockHurtsWhereThereIsAGpu) {
+TEST(DeviceWarnings, ASmallMemlockLimitWithAGpu) {
   WarningFacts facts = well();
   facts.limits.memlock_bytes = 8 << 20;
   EXPECT_WARNS(memlock_warning(facts), "limit of 8 MiB");
@@ -58,7 +58,7 @@ TEST(DeviceWarnings, ASmallMemlockHurtsWhereThereIsAGpu) {
 }
 
 /// The advice names the limit that was reached. A given --pinned is not always this limit.
-TEST(DeviceWarnings, WhatIsNotPinnedNamesWhoIsInTheWay) {
+TEST(DeviceWarnings, HomeMemoryThatIsNotPinnedNamesTheLimit) {
   EXPECT_FALSE(staging_warning({.pinned_bytes = 6 * kGiB}, {}));
   Staging staging{.pinned_bytes = 6 * kGiB, .staged_bytes = 10 * kGiB, .limit_bytes = 6 * kGiB};
   MemoryLimits limits{.memlock_bytes = 8 << 20};
@@ -76,7 +76,7 @@ TEST(DeviceWarnings, WhatIsNotPinnedNamesWhoIsInTheWay) {
   EXPECT_WARNS(staging_warning(staging, limits), "though ulimit -l allows it");
 }
 
-TEST(DeviceWarnings, MemoryOfAnotherNodeIsFar) {
+TEST(DeviceWarnings, MemoryOfAnotherNumaNode) {
   EXPECT_WARNS(far_memory_warning(two_nodes()), "at 0000:17:00.0 is on NUMA node 1");
   EXPECT_WARNS(far_memory_warning(two_nodes()), "64 GiB of 128 GiB are far");
   EXPECT_WARNS(far_memory_warning(two_nodes()), "--cpunodebind=1 --membind=1");
@@ -114,7 +114,7 @@ TEST(DeviceWarnings, FewerThreadsThanTheMachineHas) {
   EXPECT_WARNS(affinity_warning(facts), "8 of 64 hardware threads");
 }
 
-TEST(DeviceWarnings, TheWorstComesFirst) {
+TEST(DeviceWarnings, TheMostImportantComesFirst) {
   WarningFacts facts = two_nodes();
   facts.limits.cgroup_limit_bytes = 16 * kGiB;
   facts.limits.memlock_bytes = 8 << 20;
@@ -137,8 +137,8 @@ TEST(DeviceWarnings, GpusAreFoundOnTheBus) {
   };
   add("0000:81:00.0", "0x10de", "0x030200", "1");  // a GPU without a display
   add("0000:17:00.0", "0x10de", "0x030000", "-1");
-  add("0000:17:00.1", "0x10de", "0x040300", "0");  // the audio device of the same card
-  add("0000:01:00.0", "0x1a03", "0x030000", "0");  // from another vendor
+  add("0000:17:00.1", "0x10de", "0x040300", "0");  // its audio function
+  add("0000:01:00.0", "0x1a03", "0x030000", "0");  // a display of another vendor
   const auto gpus = read_gpu_places(bus.path());
   ASSERT_EQ(gpus.size(), 2u);
   EXPECT_EQ(gpus[0].address, "0000:17:00.0");

@@ -1,5 +1,5 @@
-// A disk that has no room: the run ends with what a checkpoint takes and what is free, and nothing
-// that was saved before is lost.
+// A full disk: the error of the run says how much a checkpoint takes and how much is free. No
+// earlier checkpoint is lost.
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -16,13 +16,14 @@ namespace fs = std::filesystem;
 
 class FullDisk : public CheckpointRuns {
  protected:
-  /// It failed at some step, all before are whole, and with room it goes on to the same bits.
+  /// Expects that the run failed while saving, that the earlier checkpoints are complete, and that
+  /// a run resumed from them has the same bits.
   void expect_nothing_lost(const Outcome& failed, const std::string& moved_to) const {
     EXPECT_EQ(failed.exit_code, 1) << failed.err;
     EXPECT_SAYS(failed.err, "is not saved, earlier checkpoints are unchanged");
     EXPECT_SAYS(failed.err, " MiB");
     for (const std::string& name : names_saved()) {
-      EXPECT_EQ(name.find('.'), std::string::npos) << "a rest: " << name;
+      EXPECT_EQ(name.find('.'), std::string::npos) << "an unfinished checkpoint: " << name;
     }
     EXPECT_GE(names_saved().size(), 1u);
     if (moved_to != save()) fs::copy(save(), moved_to, fs::copy_options::recursive);
@@ -31,7 +32,8 @@ class FullDisk : public CheckpointRuns {
   }
 };
 
-/// Files of at most this size while it lives; processes started meanwhile as well.
+/// Limits the size of written files, for this process and for those that it starts, until
+/// destroyed.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
@@ -49,7 +51,7 @@ class FileSizeLimit {
   rlimit before_ = {};
 };
 
-TEST_F(FullDisk, WhereAFileCannotBeWritten) {
+TEST_F(FullDisk, AFileSizeLimit) {
   succeed(train({"--save", save(), "--save-steps", "3"}));
   fs::remove_all(saved(8));
   Outcome failed;
@@ -61,7 +63,7 @@ TEST_F(FullDisk, WhereAFileCannotBeWritten) {
   expect_nothing_lost(failed, save());
 }
 
-TEST_F(FullDisk, OfASmallFileSystem) {
+TEST_F(FullDisk, ASmallFileSystem) {
   fs::create_directories(save());
   if (::mount("tmpfs", save().c_str(), "tmpfs", 0, "size=32m") != 0) {
     GTEST_SKIP() << "mounting is not allowed here";
@@ -74,7 +76,7 @@ TEST_F(FullDisk, OfASmallFileSystem) {
   ::umount(save().c_str());
 }
 
-TEST_F(FullDisk, OfTheLogLeavesACheckpoint) {
+TEST_F(FullDisk, AFullDiskOfTheLogLeavesACheckpoint) {
   const std::string disk = path("small");
   fs::create_directories(disk);
   if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=8k") != 0) {
@@ -89,7 +91,7 @@ TEST_F(FullDisk, OfTheLogLeavesACheckpoint) {
   succeed({"train", "--resume", "--save", save(), "--log", log_});
   const auto last = log().back();
   succeed(train({"--steps", "40"}));
-  EXPECT_EQ(last, log().back()) << "as if it had not failed";
+  EXPECT_EQ(last, log().back()) << "the bits are those of a run that did not fail";
 }
 
 TEST_F(FullDisk, IsFoundBeforeTheFirstStep) {
@@ -105,7 +107,7 @@ TEST_F(FullDisk, IsFoundBeforeTheFirstStep) {
   EXPECT_EQ(failed.err.find("step 1/"), std::string::npos);
 }
 
-TEST_F(FullDisk, OrAFolderThatMayNotBeWritten) {
+TEST_F(FullDisk, AFolderWithoutWritePermission) {
   if (::geteuid() == 0) GTEST_SKIP() << "root may write everything";
   fs::create_directories(save());
   fs::permissions(save(), fs::perms::owner_read | fs::perms::owner_exec);

@@ -14,7 +14,7 @@ namespace {
 
 /// The limit of a run does not limit a measurement: 24 MiB are pinned and copied here. Then the
 /// first kernel fails on purpose, because all kernels would take minutes on the emulated GPU.
-TEST(MeasuringAGpu, IsDoneWithoutTheRunsLimitOfPinnedMemory) {
+TEST(MeasuringAGpu, IgnoresTheRunsLimitOfPinnedMemory) {
   const DeviceOptions options{.kind = DeviceKind::Cuda,
                               .num_threads = 1,
                               .pinned_bytes = size_t{2} << 20,
@@ -34,8 +34,8 @@ TEST(ThisMachine, HasTheMemoryOfItsGpu) {
   EXPECT_EQ(host.device_memory_bytes, host.host_memory_bytes);
 }
 
-/// A checkpoint records which attention kernels a run uses.
-TEST(DeviceOptionsOfFlags, SayWhoseAttentionItIs) {
+/// A checkpoint stores which attention kernels the run uses.
+TEST(DeviceOptionsOfFlags, NameTheAttentionKernels) {
   TrainOptions flags;
   flags.device = DeviceChoice::Cuda;
   EXPECT_EQ(device_options(flags).attention, AttentionKernels::Ebb);

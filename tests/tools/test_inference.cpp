@@ -1,4 +1,4 @@
-// `ebb eval` and `ebb generate` as their users see them.
+// The commands `ebb eval` and `ebb generate`.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ class InferenceCommands : public testing::Test {
   std::string data_;
 };
 
-/// What is behind the header of a .npy file of this type and shape.
+/// Returns the data of a .npy file after its header, and expects this type and shape.
 template <class T>
 std::vector<T> npy(const std::string& path, const std::string& descr, const std::string& shape) {
   const std::string content = content_of(path);
@@ -129,8 +129,8 @@ std::string bytes_of(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
-/// Two samples of BERT's fixture: 17 labels, and a fp64 loss by transformers.
-TEST_F(InferenceCommands, EvalMeasuresWhatTheLabelsName) {
+/// Two samples of the BERT fixture: 17 labels, and an fp64 loss computed by transformers.
+TEST_F(InferenceCommands, EvalUsesTheGivenLabels) {
   const auto json = parse_json(content_of(hf_folder("bert") + "/losses.json"));
   std::vector<uint16_t> tokens = json["batches"][0]["tokens"];
   std::vector<int32_t> labels = json["batches"][0]["targets"];
@@ -164,11 +164,12 @@ TEST_F(InferenceCommands, EvalMeasuresWhatTheLabelsName) {
   EXPECT_FAILS(run(always, first), 2, "the first 1 samples have no label");
 }
 
-/// Samples of 8 tokens in documents of 4: each half is a sample of its own, less its last target.
+/// Samples of 8 tokens in documents of 4. Each half has the loss of a separate sample of 4 tokens
+/// without its last target.
 TEST_F(InferenceCommands, EvalKeepsDocumentsApart) {
   std::vector<int64_t> documents;
   for (int64_t i = 0; i < 83; i += 4) documents.push_back(i);
-  std::vector<int32_t> labels;  // the same targets
+  std::vector<int32_t> labels;  // the same targets as with documents
   for (size_t i = 0; i < tokens_.size(); ++i) {
     labels.push_back(i % 4 == 3 || i + 1 == tokens_.size() ? -100 : tokens_[i + 1]);
   }
@@ -185,8 +186,8 @@ TEST_F(InferenceCommands, EvalKeepsDocumentsApart) {
   EXPECT_GT(std::abs(number_of(packed, "loss") - number_of(whole, "loss")), 1e-3);
 }
 
-/// What training says of its evaluation, and eval of the checkpoint.
-TEST_F(InferenceCommands, EvalOfACheckpointIsTheRunsOwnEvaluation) {
+/// `ebb eval` of a checkpoint prints the loss that the run computed in its evaluation.
+TEST_F(InferenceCommands, EvalOfACheckpointAgreesWithTheRunsEvaluation) {
   const Outcome trained =
       run({"train", "--data", data_, "--token-type", "u16", "--seq-length", "8"},
           {"--model", hf_folder("gpt2"), "--steps", "3", "--lr", "1e-2", "--eval-data", data_,
@@ -225,7 +226,7 @@ TEST_F(InferenceCommands, GenerateContinuesTokens) {
   EXPECT_NE(sampled("1"), sampled("2"));
 }
 
-TEST_F(InferenceCommands, GenerateStopsWhereTheTextEnds) {
+TEST_F(InferenceCommands, GenerateStopsAtTheEndOfText) {
   const Arguments text = {"--prompt-tokens", "3,1,4,1,5", "--max-tokens", "9"};
   const auto with = [&](const std::string& model) {
     Arguments more = text;
@@ -243,7 +244,7 @@ TEST_F(InferenceCommands, GenerateStopsWhereTheTextEnds) {
   EXPECT_EQ((ended + ",").find("," + token + ","), std::string::npos);
 }
 
-TEST_F(InferenceCommands, GenerateContinuesBytesInASmallBudgetToo) {
+TEST_F(InferenceCommands, GenerateContinuesBytesInASmallBudget) {
   const auto with = [&](Arguments more) {
     more.insert(more.end(), {"--preset", "gpt-6x384-bytes", "--prompt", "Once ", "--max-tokens",
                              "4", "--temperature", "1"});
@@ -258,8 +259,8 @@ TEST_F(InferenceCommands, GenerateContinuesBytesInASmallBudgetToo) {
   EXPECT_FAILS(with({"--device-memory", "1MiB"}), 3, "the smallest that works");
 }
 
-/// Skips where no Python has transformers; EBB_PYTHON names one.
-TEST_F(InferenceCommands, TheToolPutsATokenizerRoundIt) {
+/// Skipped if Python has no transformers. EBB_PYTHON names another Python.
+TEST_F(InferenceCommands, TheScriptUsesTheTokenizerOfTheModel) {
   EBB_SKIP_WITHOUT_PYTHON("tokenizers, transformers");
   std::filesystem::copy(hf_folder("llama"), path("words"));
   const std::string script = test::source_path("tests/tools/generate_tool.py");
@@ -268,7 +269,7 @@ TEST_F(InferenceCommands, TheToolPutsATokenizerRoundIt) {
   EXPECT_EQ(std::system(command.c_str()), 0) << command;
 }
 
-TEST_F(InferenceCommands, WhatCannotBeIsRefused) {
+TEST_F(InferenceCommands, InvalidFlagsAndInputsAreRefused) {
   const std::string gpt2 = hf_folder("gpt2");
   EXPECT_FAILS(run({"eval"}, {"--model", gpt2}), 2, "--data is missing");
   EXPECT_FAILS(eval({}), 2, "--preset or --model is missing");

@@ -1,4 +1,4 @@
-// `ebb eval` and `ebb generate` where they do not fit, and where a signal ends them.
+// `ebb eval` and `ebb generate` with budgets that are too small, and ended by a signal.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -27,7 +27,7 @@ class InferenceLimits : public testing::Test {
   TemporaryFolder folder_;
 };
 
-/// The changes that an error names, each with its value.
+/// Returns the changes that an error message suggests, each a flag and its value.
 std::vector<Arguments> changes_in(const std::string& text) {
   std::vector<Arguments> changes;
   const size_t at = text.find("changes after each of which it fits");
@@ -40,13 +40,13 @@ std::vector<Arguments> changes_in(const std::string& text) {
   return changes;
 }
 
-TEST_F(InferenceLimits, WhatDoesNotFitIsToldChangesAfterWhichItDoes) {
+TEST_F(InferenceLimits, EachSuggestedChangeMakesItFit) {
   const std::string text = folder_.write("text", std::string(400, 'a'));
   const Arguments preset = {"--preset", "gpt-6x384-bytes"};
   const auto with = [&](const std::string& command, const Arguments& more) {
     Arguments all = {command};
     all.insert(all.end(), preset.begin(), preset.end());
-    Arguments given;  // run() has flags of its own, and a flag is given once
+    Arguments given;  // flags that `more` may replace: each flag is given once
     if (command == "eval") given = {"--data", text, "--seq-length", "64"};
     if (command == "generate") given = {"--prompt", "Once ", "--max-tokens", "4"};
     for (size_t i = 0; i < given.size(); i += 2) {
@@ -90,7 +90,7 @@ TEST_F(InferenceLimits, WhatDoesNotFitIsToldChangesAfterWhichItDoes) {
   }
 }
 
-/// Until a file that a run writes has this part; false after a minute.
+/// Waits until a file of a run contains this text. Returns false after a minute.
 bool wait_for(const std::filesystem::path& path, const std::string& part) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   while (content_of(path).find(part) == std::string::npos) {
@@ -100,7 +100,8 @@ bool wait_for(const std::filesystem::path& path, const std::string& part) {
   return true;
 }
 
-/// An evaluation that gets the signal after its first micro-batch: later and later until it does.
+/// Runs an evaluation and sends the signal after its first micro-batch. Repeats with a longer delay
+/// until the signal is late enough.
 Outcome InferenceLimits::stopped_late_enough(const Arguments& arguments, int signal) const {
   for (auto wait = std::chrono::milliseconds(300);; wait *= 2) {
     std::filesystem::remove(folder_.path() / "stderr");
@@ -154,7 +155,7 @@ TEST_F(InferenceLimits, ASignalEndsAnEvaluationWithItsResultSoFar) {
   }
 }
 
-TEST_F(InferenceLimits, ASignalEndsATextAfterItsToken) {
+TEST_F(InferenceLimits, ASignalEndsAGenerationAfterItsToken) {
   const Arguments always = {"generate",
                             "--preset",
                             "gpt-6x384-bytes",

@@ -1,4 +1,4 @@
-// kill -9 loses nothing that was saved. The slow set does it a hundred times.
+// kill -9 loses no checkpoint. The slow tests kill a hundred runs.
 #include "tests/tools/kill_drill.h"
 
 namespace ebb::test {

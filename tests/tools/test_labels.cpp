@@ -1,4 +1,4 @@
-// Labels and documents through the command line: what is trained on is what the files say.
+// Labels and documents on the command line: a run trains on the targets that the files contain.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace ebb::test {
 namespace {
 
 constexpr int32_t kIgnored = -100;
-constexpr double kTolerance = 1e-5;  // relative, of a loss in fp32 against fp64
+constexpr double kTolerance = 1e-5;  // relative, between a loss in fp32 and in fp64
 
 template <class T>
 std::string bytes_of(const std::vector<T>& values) {
@@ -23,13 +23,13 @@ std::string bytes_of(const std::vector<T>& values) {
           reinterpret_cast<const char*>(values.data() + values.size())};
 }
 
-// ---- Runs of a toy on text ----
+// ---- Runs of a toy model on text ----
 
 class LabelRuns : public CheckpointRuns {
  protected:
-  static constexpr size_t kNumTokens = 22 * 32 + 1;  // of the text
+  static constexpr size_t kNumTokens = 22 * 32 + 1;  // in the text
 
-  /// The next token of every token; the last has none.
+  /// Returns the next token as the label of each token. The last token has no label.
   std::vector<int32_t> next_tokens() const {
     const std::string text = content_of(text_);
     std::vector<int32_t> labels(kNumTokens, kIgnored);
@@ -42,7 +42,7 @@ class LabelRuns : public CheckpointRuns {
   std::string documents(const std::vector<int64_t>& offsets) const {
     return folder_.write("documents", bytes_of(offsets));
   }
-  /// Documents of so many tokens, and what is left.
+  /// Writes documents of `length` tokens each; the last may be shorter.
   std::string documents_of(int64_t length) const {
     std::vector<int64_t> offsets;
     for (int64_t i = 0; i < static_cast<int64_t>(kNumTokens); i += length) offsets.push_back(i);
@@ -63,7 +63,7 @@ TEST_F(LabelRuns, NextTokensAsLabelsAreTheDefault) {
             hash_of({"--steps", "5"}));
 }
 
-// A document of 32 tokens alone in a row, or two to a row that do not see each other.
+// A row contains one document of 32 tokens, or two that do not attend to each other.
 TEST_F(LabelRuns, PackedDocumentsHaveTheBitsOfUnpackedOnes) {
   std::vector<int32_t> within = next_tokens();
   for (size_t i = 31; i < kNumTokens; i += 32) within[i] = kIgnored;
@@ -87,12 +87,13 @@ TEST_F(LabelRuns, PackedDocumentsHaveTheBitsOfUnpackedOnes) {
       SCOPED_TRACE(std::string(preset) + " " + dtype);
       EXPECT_EQ(two_with({"--documents", packed}), alone);
       EXPECT_EQ(two_with({"--documents", packed, "--labels", unpacked}), alone);
-      EXPECT_NE(two_with({"--labels", unpacked}), alone) << "then they see each other";
+      EXPECT_NE(two_with({"--labels", unpacked}), alone)
+          << "without documents, tokens attend to the other document";
     }
   }
 }
 
-TEST_F(LabelRuns, ASmallerBudgetLeavesTheBits) {
+TEST_F(LabelRuns, ASmallerBudgetGivesTheSameBits) {
   std::vector<int32_t> some = next_tokens();
   for (size_t i = 0; i < kNumTokens; i += 1 + i % 5) some[i] = kIgnored;
   const Arguments common = {"--steps",     "2",
@@ -109,7 +110,7 @@ TEST_F(LabelRuns, ASmallerBudgetLeavesTheBits) {
   EXPECT_EQ(with({"--device-memory", "4MiB", "--micro-batch-order", "horizontal"}), all);
 }
 
-TEST_F(LabelRuns, GoOnToTheSameBits) {
+TEST_F(LabelRuns, AResumedRunHasTheSameBits) {
   std::vector<int32_t> some = next_tokens();
   for (size_t i = 0; i < kNumTokens; i += 3) some[i] = kIgnored;
   const std::string labels_file = labels("labels", some);
@@ -125,7 +126,7 @@ TEST_F(LabelRuns, GoOnToTheSameBits) {
   succeed(with({}));
   const auto uninterrupted = log();
   succeed(with({"--save", save(), "--save-steps", "3"}));
-  // As if it had been interrupted behind step 3, twice.
+  // Two copies of the checkpoint of step 3, as if the run had been interrupted after it.
   const std::string first = path("first/step-3"), second = path("second/step-3");
   std::filesystem::create_directory(path("first"));
   std::filesystem::create_directory(path("second"));
@@ -134,15 +135,15 @@ TEST_F(LabelRuns, GoOnToTheSameBits) {
   const Outcome resumed = succeed({"train", "--resume", first});
   EXPECT_EQ(log(), uninterrupted);
   EXPECT_EQ(resumed.err.find("results are not those"), std::string::npos) << resumed.err;
-  // Other labels are other mathematics, and said.
+  // Other labels change the results, so they are reported.
   some[1] = kIgnored;
   const Outcome other = succeed({"train", "--resume", second, "--labels", labels("others", some)});
   EXPECT_SAYS(other.err, "--labels was " + labels_file + " and is");
 }
 
-TEST_F(LabelRuns, AStepWithoutLabelsTeachesNothingAndIsSaid) {
+TEST_F(LabelRuns, AStepWithoutLabelsIsReportedAndUpdatesNothing) {
   std::vector<int32_t> some = next_tokens();
-  std::fill_n(some.begin(), 8 * 32, kIgnored);  // of the first step
+  std::fill_n(some.begin(), 8 * 32, kIgnored);  // all labels of the first step
   const Arguments common = {"--labels", labels("labels", some), "--order", "sequential"};
   const auto with = [&](Arguments more) {
     more.insert(more.begin(), common.begin(), common.end());
@@ -157,7 +158,7 @@ TEST_F(LabelRuns, AStepWithoutLabelsTeachesNothingAndIsSaid) {
   with({"--steps", "1", "--lr", "1e-3"});
   const auto one_way = log().back()["state_hash"];
   with({"--steps", "1", "--lr", "1e-2"});
-  EXPECT_EQ(log().back()["state_hash"], one_way) << "no update";
+  EXPECT_EQ(log().back()["state_hash"], one_way) << "there must be no update";
 }
 
 #define EXPECT_REFUSED(outcome, part)               \
@@ -184,7 +185,7 @@ TEST_F(LabelRuns, FilesThatDoNotFitAreRefused) {
   EXPECT_REFUSED(run(train({"--eval-labels", text_})), "--eval-labels needs --eval-data");
   EXPECT_REFUSED(run(train({"--eval-documents", text_})), "--eval-documents needs --eval-data");
   EXPECT_EQ(run(train({"--labels", path("none")})).exit_code, 1);
-  // The labels that there are come after what an evaluation takes.
+  // All labels are after the tokens that the evaluation uses.
   std::fill_n(values.begin(), 600, kIgnored);
   values.back() = kIgnored;
   EXPECT_REFUSED(run(train({"--eval-data", text_, "--eval-labels", labels("late", values),
@@ -192,7 +193,7 @@ TEST_F(LabelRuns, FilesThatDoNotFitAreRefused) {
                  "the 384 tokens of an evaluation have no label");
 }
 
-// ---- Folders whose losses transformers computed in fp64 ----
+// ---- Models with losses that transformers computed in fp64 ----
 
 struct Batch {
   std::vector<int32_t> tokens, targets;
@@ -204,7 +205,7 @@ struct Batch {
   }
 };
 
-/// Losses of three batches of 2 x 11 tokens, with 17, 20 and 18 targets.
+/// Reference losses of three batches of 2 x 11 tokens, with 17, 20 and 18 targets.
 class LabelsOfFolder : public testing::TestWithParam<const char*> {
  protected:
   LabelsOfFolder() {
@@ -217,7 +218,7 @@ class LabelsOfFolder : public testing::TestWithParam<const char*> {
   static bool is_bert() { return std::string(GetParam()) == "bert"; }
   static std::string model() { return hf_folder(GetParam()); }
 
-  /// The loss of the first step: of the folder's own weights.
+  /// Returns the loss of the first step, which uses the weights of the folder.
   double loss_of_step(const Arguments& split) const {
     std::string text;
     std::vector<int32_t> labels;
@@ -226,7 +227,7 @@ class LabelsOfFolder : public testing::TestWithParam<const char*> {
       labels.insert(labels.end(), batch.targets.begin(), batch.targets.end());
     }
     labels.push_back(kIgnored);
-    text += '\0';  // samples are cut so that there would be a next token
+    text += '\0';  // a sample must have a next token, even if it is not used
     Arguments arguments = {"train",
                            "--model",
                            model(),
@@ -274,16 +275,18 @@ class LabelsOfFolder : public testing::TestWithParam<const char*> {
 TEST_P(LabelsOfFolder, TheMeanIsOverTheLabelsOfTheWholeStep) {
   const double mean = mean_loss();
   const double mean_of_means = (batches_[0].loss + batches_[1].loss + batches_[2].loss) / 3;
-  ASSERT_GT(std::abs(mean_of_means / mean - 1), 10 * kTolerance) << "the test could not fail";
+  ASSERT_GT(std::abs(mean_of_means / mean - 1), 10 * kTolerance)
+      << "the two means must differ, or the test cannot fail";
   const Arguments splits[] = {{"--micro-batch-size", "2", "--gradient-accumulation", "3"},
                               {"--micro-batch-size", "1", "--gradient-accumulation", "6"},
                               {"--micro-batch-size", "6"}};
   for (const Arguments& split : splits) {
-    EXPECT_NEAR(loss_of_step(split) / mean, 1, kTolerance) << split[1] << " a micro-batch";
+    EXPECT_NEAR(loss_of_step(split) / mean, 1, kTolerance)
+        << split[1] << " samples per micro-batch";
   }
 }
 
-TEST_P(LabelsOfFolder, AMicroBatchWithoutLabelsCountsNothing) {
+TEST_P(LabelsOfFolder, AMicroBatchWithoutLabelsIsNotCounted) {
   std::ranges::fill(batches_[1].targets, kIgnored);
   for (const char* order : {"horizontal", "vertical"}) {
     EXPECT_NEAR(loss_of_step({"--micro-batch-size", "2", "--gradient-accumulation", "3",
@@ -324,7 +327,7 @@ class BertRuns : public LabelRuns {
     return arguments;
   }
 
-  /// Token i is i * 7 mod 36; every fifth is hidden behind token 36, and its label.
+  /// Token i is i * 7 mod 36. Every fifth token is replaced by the mask token 36 and is its label.
   void SetUp() override {
     LabelRuns::SetUp();
     std::string text;
@@ -341,7 +344,7 @@ class BertRuns : public LabelRuns {
   std::string data_, labels_;
 };
 
-TEST_F(BertRuns, LearnToGuessWhatIsHidden) {
+TEST_F(BertRuns, LearnToPredictMaskedTokens) {
   succeed(bert({"--labels", labels_, "--steps", "150", "--eval-data", data_, "--eval-labels",
                 labels_, "--eval-steps", "150"}));
   const auto lines = log();

@@ -21,17 +21,17 @@ TEST(LearningRate, WarmsUpToThePeak) {
   }
 }
 
-TEST(LearningRate, FallsAsItsShapeSays) {
+TEST(LearningRate, DecaysByItsShape) {
   EXPECT_DOUBLE_EQ(with(ScheduleShape::Constant).at(11), 1);
-  EXPECT_DOUBLE_EQ(with(ScheduleShape::Linear).at(6), 0.8);  // a quarter of the way
+  EXPECT_DOUBLE_EQ(with(ScheduleShape::Linear).at(6), 0.8);  // a quarter of the decay
   EXPECT_DOUBLE_EQ(with(ScheduleShape::Linear).at(8), 0.6);
   EXPECT_DOUBLE_EQ(with(ScheduleShape::Cosine).at(6), 0.2 + 0.8 * (1 + std::sqrt(0.5)) / 2);
   EXPECT_DOUBLE_EQ(with(ScheduleShape::Cosine).at(8), 0.6);
   EXPECT_GT(with(ScheduleShape::Cosine).at(11),
-            0.2);  // the minimum would be the step after the last
+            0.2);  // the minimum is reached one step after the last
 }
 
-TEST(LearningRate, WorksWithoutWarmUpAndWithNothingElse) {
+TEST(LearningRate, WorksWithoutWarmUpAndWithOnlyWarmUp) {
   LearningRate rate = kBase;
   rate.warmup_steps = 0;
   EXPECT_DOUBLE_EQ(rate.at(0), 1);

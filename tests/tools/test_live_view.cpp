@@ -1,4 +1,4 @@
-// What `ebb train` shows, as its users see it: the header in six lines, and where the time went.
+// The output of `ebb train`: the six lines of its header, and the summary of where the time went.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -47,7 +47,7 @@ TEST_F(LiveView, TheHeaderIsSixLines) {
   EXPECT_NE(lines[6].find("  stall "), std::string::npos) << lines[6];
 }
 
-TEST_F(LiveView, ADryRunShowsWhatThePlannerChoseFrom) {
+TEST_F(LiveView, ADryRunShowsTheCandidatesOfThePlanner) {
   const Outcome outcome = train({"--dry-run"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("micro-batch "), std::string::npos) << outcome.out;

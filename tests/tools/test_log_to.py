@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""tools/log_to.py with stand-ins for TensorBoard and Weights & Biases, and with a log that `ebb` wrote (argument 1)."""
+"""Tests tools/log_to.py with stand-ins for TensorBoard and Weights & Biases, and with a log of the program `ebb` (argument
+1)."""
 
 import importlib.util
 import io
@@ -29,7 +30,7 @@ END = json.dumps({"end": True, "steps": 3, "state_hash": "00ff"}) + "\n"
 
 
 class Recorder:
-    """A sink that remembers; `runs` has a list of steps for each sink made."""
+    """A sink that stores what it receives: `runs` has a list of steps for each sink that was created."""
 
     def __init__(self):
         self.runs = []
@@ -58,14 +59,14 @@ class LogTo(unittest.TestCase):
     def feed(self):
         return log_to.Feed(log_to.Log(self.path), self.recorder)
 
-    def test_numbers_get_names_and_nulls_and_texts_are_left_out(self):
+    def test_numbers_get_names_and_nulls_and_texts_are_omitted(self):
         record = json.loads(line(1, grad_norm=None, end_of="x", tokens_per_second=7, new_field=3))
         self.assertEqual(
             log_to.scalars_of(record),
             {"loss/train": 5.0, "speed/step_seconds": 0.125, "speed/tokens_per_second": 7, "other/new_field": 3},
         )
 
-    def test_a_line_counts_when_it_is_complete(self):
+    def test_an_incomplete_line_is_not_read(self):
         self.path.write_text(line(1) + line(2)[:10])
         feed = self.feed()
         feed.pass_on()
@@ -79,13 +80,13 @@ class LogTo(unittest.TestCase):
         self.path.write_text(line(1) + line(2) + line(3))
         feed = self.feed()
         feed.pass_on()
-        # Cut back to step 1, and by the next look longer than it was.
+        # The log was cut after step 1 and is longer than before when it is read again.
         self.path.write_text(line(1) + line(2, 4.5) + line(3) + line(4) + line(5))
         feed.pass_on()
         self.assertEqual([step for step, _ in self.recorder.runs[0]], [1, 2, 3, 4, 5])
         self.assertEqual(len(self.recorder.runs), 1)
 
-    def test_a_run_that_was_cut_shorter_waits_for_its_steps(self):
+    def test_a_shortened_log_sends_no_step_twice(self):
         self.path.write_text(line(1) + line(2) + line(3))
         feed = self.feed()
         feed.pass_on()
@@ -103,7 +104,7 @@ class LogTo(unittest.TestCase):
         feed.pass_on()
         self.assertEqual(self.recorder.runs, [[(1, 5.0), (2, 5.0)], [(1, 6.0)]])
 
-    def test_a_line_that_is_not_json_is_an_error_that_shows_it(self):
+    def test_a_line_that_is_not_json_is_an_error(self):
         self.path.write_text("hello\n")
         with self.assertRaisesRegex(SystemExit, "not JSON.*hello"):
             self.feed().pass_on()
@@ -150,7 +151,7 @@ class LogTo(unittest.TestCase):
         self.assertEqual(run.summary["state_hash"], "00ff")
         run.finish.assert_called_once()
 
-    def test_what_is_missing_is_said_with_how_to_get_it(self):
+    def test_a_missing_package_is_reported_with_its_installation(self):
         self.path.write_text(line(1))
         with mock.patch.dict(sys.modules, {"wandb": None}):
             with self.assertRaisesRegex(SystemExit, "wandb.*pip install wandb"):
@@ -158,7 +159,7 @@ class LogTo(unittest.TestCase):
         with self.assertRaisesRegex(SystemExit, "does not exist; --follow waits"):
             log_to.main([str(self.path) + "x", "--to", "print"])
 
-    def test_reads_what_ebb_writes(self):
+    def test_reads_a_log_of_ebb(self):
         if EBB is None:
             self.skipTest("no ebb was given")
         data = self.path.with_name("text")

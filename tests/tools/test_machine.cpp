@@ -11,7 +11,7 @@
 namespace ebb {
 namespace {
 
-TEST(Machine, SaysWhatIsHere) {
+TEST(Machine, IsDescribed) {
   const MachineInfo machine = read_machine();
   EXPECT_GE(machine.num_threads, machine.num_cores);
   EXPECT_GE(machine.num_cores, 1);
@@ -33,8 +33,9 @@ TEST(Machine, MemoryIsBoundedByTheCgroup) {
   EXPECT_EQ(limited.usable_bytes(), 0u);
 }
 
-/// The folder above allows less; of what is used there 300 bytes are files, which make room.
-TEST(Machine, FilesInMemoryDoNotCountAsUsed) {
+/// The outer cgroup has the smaller limit. Of its used memory, 300 bytes are cached files, which
+/// the kernel can free.
+TEST(Machine, CachedFilesDoNotCountAsUsed) {
   struct Case {
     CgroupVersion version;
     std::string limit, used, files;
@@ -57,7 +58,7 @@ TEST(Machine, FilesInMemoryDoNotCountAsUsed) {
   }
 }
 
-TEST(Machine, TheTightestQuotaOfProcessorsCounts) {
+TEST(Machine, TheSmallestCpuQuotaCounts) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder.path() / "outer/inner");
   const auto quota = [&](CgroupVersion version) {
@@ -77,8 +78,8 @@ TEST(Machine, TheTightestQuotaOfProcessorsCounts) {
   EXPECT_EQ(quota(CgroupVersion::Two), 1.5);
 }
 
-// An emulated link takes exactly bytes / bandwidth, and more only where the machine is late.
-TEST(Machine, TheLinkIsMeasuredEachWay) {
+// A copy over an emulated link takes bytes / bandwidth, or longer if the machine is busy.
+TEST(Machine, TheLinkIsMeasuredInEachDirection) {
   const auto device =
       create_device({.num_threads = 1, .load_bytes_per_s = 2e8, .store_bytes_per_s = 1e8});
   const LinkBandwidth link = measure_link(*device, size_t{4} << 20);
@@ -100,17 +101,17 @@ void touch_memory() {
 }
 
 TEST(Machine, PeakRssGrowsWithTouchedMemory) {
-  reset_peak_rss();  // which tests before this one may have left far above
+  reset_peak_rss();  // earlier tests may have left a high value
   const size_t before = peak_rss_bytes();
   touch_memory();
   EXPECT_GE(peak_rss_bytes(), before + kTouched * 9 / 10);
 }
 
-TEST(Machine, PeakRssBeginsAnew) {
+TEST(Machine, PeakRssCanBeReset) {
   touch_memory();
   const size_t peak = peak_rss_bytes();
   std::ofstream("/proc/self/clear_refs") << "5";
-  if (peak_rss_bytes() > peak - kTouched / 2) GTEST_SKIP() << "not on this system";
+  if (peak_rss_bytes() > peak - kTouched / 2) GTEST_SKIP() << "this system cannot reset the peak";
   touch_memory();
   EXPECT_GT(peak_rss_bytes(), peak - kTouched / 2);
   reset_peak_rss();

@@ -1,4 +1,5 @@
-// Machine files: what `ebb plan` writes of a machine plans elsewhere what it plans there.
+// Machine files: `ebb plan` writes a file on one machine, and gives the same plan from it on
+// another.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -33,7 +34,7 @@ class MachineFiles : public testing::Test {
   const std::string file_ = (folder_.path() / "machine.json").string();
 };
 
-TEST_F(MachineFiles, SayWhereAPresetsNumbersAreFrom) {
+TEST_F(MachineFiles, NameTheSourcesOfThePresetRates) {
   plan_json({"--machine", "h200", "--write-machine", file_});
   const Json sources = parse_json(content_of(file_))["sources"];
   EXPECT_SAYS(sources["flops_per_s"].get<std::string>(), "data sheet");
@@ -44,8 +45,9 @@ TEST_F(MachineFiles, SayWhereAPresetsNumbersAreFrom) {
   EXPECT_EQ(content_of(copy), content_of(file_));
 }
 
-/// The host as a device: its memory is one, and its kernels take what they take here.
-TEST_F(MachineFiles, OfThisMachinePlanWhatIsPlannedHere) {
+/// With the host backend, device and host share one memory, and the kernels need a workspace of the
+/// same size.
+TEST_F(MachineFiles, OfThisMachineGiveTheSamePlan) {
   const Json here = plan_json({"--device", "host", "--threads", "2", "--write-machine", file_});
   const PlannedMachine machine = find_machine(file_);
   EXPECT_GT(machine.rates.flops_per_s, 0);
@@ -61,7 +63,7 @@ TEST_F(MachineFiles, OfThisMachinePlanWhatIsPlannedHere) {
   EXPECT_FAILS(plan({"--machine", "h200", "--device", "host"}), 2, "the device is a GPU");
 }
 
-TEST_F(MachineFiles, ThatCannotBeReadAreRefused) {
+TEST_F(MachineFiles, WithInvalidContentAreRefused) {
   const auto refuse = [&](const std::string& content, const std::string& message) {
     const Outcome outcome = plan({"--machine", folder_.write("bad.json", content)});
     EXPECT_FAILS(outcome, 2, message);
@@ -83,7 +85,7 @@ TEST_F(MachineFiles, ThatCannotBeReadAreRefused) {
   refuse(json_text(machine), "'load_bytes_per_s' of a machine must be a number");
 }
 
-TEST_F(MachineFiles, ThatAreNoneAreRefused) {
+TEST_F(MachineFiles, ThatDoNotExistAreRefused) {
   for (const std::string& name : {std::string("h300"), folder_.path().string()}) {
     EXPECT_FAILS(plan({"--machine", name}), 2,
                  "--machine '" + name + "': allowed is this, a100, h100, h200");

@@ -21,7 +21,7 @@ const Machine kMachine{.flops_per_s = 4e11,
                        .shared_cores = true,
                        .copy_bytes_per_s = 3e10};
 
-TEST(MachineRates, GoToAFileAndBack) {
+TEST(MachineRates, AreWrittenToAFileAndReadBack) {
   const auto back = rates_from_json(to_json(kKey, kMachine), kKey);
   ASSERT_TRUE(back);
   EXPECT_EQ(back->flops_per_s, kMachine.flops_per_s);
@@ -36,7 +36,7 @@ TEST(MachineRates, GoToAFileAndBack) {
   EXPECT_EQ(back->shared_cores, kMachine.shared_cores);
 }
 
-TEST(MachineRates, OfAnotherMachineAreNotTaken) {
+TEST(MachineRates, OfAnotherMachineAreNotUsed) {
   const std::string text = to_json(kKey, kMachine);
   const auto other = [&](auto change) {
     RatesKey key = kKey;
@@ -52,7 +52,7 @@ TEST(MachineRates, OfAnotherMachineAreNotTaken) {
   EXPECT_TRUE(other([](RatesKey&) {}));
 }
 
-TEST(MachineRates, DamagedTextIsNotTaken) {
+TEST(MachineRates, DamagedTextIsNotUsed) {
   const std::string text = to_json(kKey, kMachine);
   for (size_t length = 0; length + 2 < text.size(); length += 7) {
     EXPECT_FALSE(rates_from_json(text.substr(0, length), kKey)) << length;
@@ -67,7 +67,7 @@ TEST(MachineRates, DamagedTextIsNotTaken) {
   }
 }
 
-TEST(MachineRates, AreMeasuredOnceAndKept) {
+TEST(MachineRates, AreMeasuredOnceAndCached) {
   const TemporaryFolder folder;
   const auto cache = folder.path() / "new" / "ebb";
   const DeviceOptions options{.num_threads = 1, .arithmetic = Arithmetic::Fp32};
@@ -87,9 +87,9 @@ TEST(MachineRates, AreMeasuredOnceAndKept) {
   EXPECT_EQ(second.machine.flops_per_s, first.machine.flops_per_s);
   EXPECT_NE(second.source().find("from "), std::string::npos);
   const auto num_files = std::distance(std::filesystem::directory_iterator(cache), {});
-  EXPECT_EQ(num_files, 1);  // nothing unfinished is left
+  EXPECT_EQ(num_files, 1);  // no unfinished file is left
 
-  // An emulated link is what it was asked to be, and needs no measurement of its own.
+  // An emulated link has the requested rates and is not measured.
   DeviceOptions linked = options;
   linked.load_bytes_per_s = 3e9;
   linked.store_bytes_per_s = 2e9;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The manual page and the shell completions name every flag that --help lists, and shells and groff can read them.
+"""Checks that the manual page and the shell completions name every flag of --help, and that shells and groff read them.
 
 Usage: test_make_texts.py EBB
 """
@@ -27,7 +27,7 @@ def output_of(*command, **more):
 
 
 def flags_of_help(command):
-    """Flags begin a line of --help, with their other names after commas."""
+    """Returns the flags of --help. Flags begin a line; their other names follow after commas."""
     lines = output_of(EBB, command, "--help").splitlines()
     names = [name for line in lines if line.startswith("  -") for name in line[2:].split(" ")[0].split(",")]
     return {name for name in names if name.startswith("--")}
@@ -46,7 +46,7 @@ class Texts(unittest.TestCase):
         return (self.folder / name).read_text(encoding="utf-8")
 
     def bash(self, *words):
-        """What bash proposes for the last of these words."""
+        """Returns what bash proposes for the last of these words."""
         listed = " ".join(f"'{word}'" for word in words)
         script = (f"source ./ebb.bash\nCOMP_WORDS=({listed})\nCOMP_CWORD={len(words) - 1}\n_ebb\n"
                   "printf '%s\\n' \"${COMPREPLY[@]}\"\n")
@@ -100,7 +100,7 @@ class Texts(unittest.TestCase):
             self.assertTrue(choices(value)["file"], value)
         self.assertFalse(choices("NAME")["file"])
 
-    def test_quotes_stay_inside_their_text(self):
+    def test_quotes_are_escaped(self):
         flag = {"names": ["--x"], "value": "A|b", "description": "don't [or: do]", "group": "G", "takes": "one",
                 "choices": ["b"], "file": False}
         commands = [{"name": "go", "summary": "it's a: test", "description": "", "flags": [flag]}]

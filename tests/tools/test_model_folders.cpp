@@ -1,4 +1,5 @@
-// Hugging Face folders on the command line: trained from, found in the cache, converted, refused.
+// Hugging Face folders on the command line: training from their weights, the cache, conversion and
+// errors.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -59,7 +60,7 @@ class ModelFolders : public testing::Test {
   nlohmann::json first_step() const {
     return parse_json(content_of(log_).substr(0, content_of(log_).find('\n')));
   }
-  /// The first step's batch.
+  /// Returns the batch of the first step.
   test::HfLosses::Batch first_batch() const {
     test::HfLosses::Batch batch;
     for (size_t i = 0; i < kBatch * kLength; ++i) {
@@ -86,7 +87,7 @@ TEST_F(ModelFolders, AreTrainedFromTheirWeights) {
   }
 }
 
-TEST_F(ModelFolders, GiveTheirShapeAloneWhereAsked) {
+TEST_F(ModelFolders, GiveOnlyTheirShapeIfRequested) {
   const Outcome outcome = train({"--model", hf_folder("gpt2"), "--init", "random"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_NE(outcome.err.find("weights: random (seed 1)"), std::string::npos) << outcome.err;
@@ -110,8 +111,9 @@ TEST_F(ModelFolders, AreFoundInTheCacheByTheirId) {
   EXPECT_FAILS(other, 2, "hf download some/other");
 }
 
-/// A checkpoint has all of its model; and --save-keep may remove the one that a run began from.
-TEST_F(ModelFolders, MayBeGoneWhenARunGoesOn) {
+/// A checkpoint contains the whole model. --save-keep may remove the checkpoint from which a run
+/// was resumed.
+TEST_F(ModelFolders, AreNotNeededToResume) {
   fs::copy(hf_folder("mistral"), path("model"));
   const Outcome whole =
       train({"--model", path("model")}, {"--save", path("save"), "--save-steps", "2"}, "5");
@@ -136,7 +138,7 @@ TEST_F(ModelFolders, MayBeGoneWhenARunGoesOn) {
   EXPECT_NE(content_of(last + "/train.toml").find(path("model")), std::string::npos);
 }
 
-TEST_F(ModelFolders, ThatCannotBeAreRefused) {
+TEST_F(ModelFolders, WithInvalidContentAreRefused) {
   EXPECT_FAILS(train({"--model", path("none")}), 2, "there is no such folder");
   EXPECT_FAILS(train({"--model", hf_folder("gpt2"), "--preset", "gpt2"}), 2, "exclude each other");
   EXPECT_FAILS(train({"--preset", "gpt2", "--init", "random"}), 2, "--init random is for --model");
@@ -155,13 +157,13 @@ TEST_F(ModelFolders, AreCopiedByteForByte) {
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
     EXPECT_EQ(content_of(path(name) + "/config.json"),
               content_of(hf_folder(name) + "/config.json"));
-    if (name == "llama") continue;  // in three files there, in one here
+    if (name == "llama") continue;  // three files in the fixture, one in the copy
     EXPECT_EQ(content_of(path(name) + "/model.safetensors"),
               content_of(hf_folder(name) + "/model.safetensors"));
   }
 }
 
-TEST_F(ModelFolders, ChangeTheirTypeAndTheirFiles) {
+TEST_F(ModelFolders, ChangeTypeAndNumberOfFiles) {
   const Outcome outcome =
       convert(hf_folder("mistral"), path("wide"), {"--save-dtype", "fp32", "--shard-size", "10kB"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
@@ -170,19 +172,19 @@ TEST_F(ModelFolders, ChangeTheirTypeAndTheirFiles) {
   EXPECT_EQ(content_of(path("wide/generation_config.json")),
             content_of(hf_folder("mistral") + "/generation_config.json"));
   EXPECT_EQ(SafetensorsFolder(path("wide")).tensors()[0].stored->type, StoredType::F32);
-  // fp32 holds every fp16: there and back gives the same file.
+  // fp32 represents every fp16 value, so converting back gives the same file.
   ASSERT_EQ(convert(path("wide"), path("back"), {"--save-dtype", "fp16"}).exit_code, 0);
   EXPECT_EQ(content_of(path("back/model.safetensors")),
             content_of(hf_folder("mistral") + "/model.safetensors"));
   EXPECT_FAILS(convert(path("wide"), path("back"), {}), 2, "is already there");
 }
 
-/// Any number of a parameter, exact in fp16.
+/// Returns a value for an element of a parameter, exact in fp16.
 float weight(ParameterId id, uint64_t element) {
   return static_cast<float>((id * 31 + element * 7) % 127) / 64 - 1;
 }
 
-TEST_F(ModelFolders, AreWrittenOfAPreset) {
+TEST_F(ModelFolders, AreWrittenForAPreset) {
   for (const char* preset : {"toy-bytes", "llama-toy-bytes"}) {
     const ModelSource source = preset_source(preset);
     const auto model = create_model(source.config, {}, DType::F32);
@@ -211,7 +213,7 @@ TEST_F(ModelFolders, AreWrittenOfAPreset) {
   }
 }
 
-TEST_F(ModelFolders, ConversionsThatCannotBeAreRefused) {
+TEST_F(ModelFolders, InvalidConversionsAreRefused) {
   EXPECT_FAILS(run_ebb({"convert", "--to", path("a")}, folder_.path()), 2, "--model is missing");
   EXPECT_FAILS(run_ebb({"convert", "--model", "a"}, folder_.path()), 2, "--to is missing");
   EXPECT_FAILS(convert(hf_folder("gpt2"), path("a"), {"--save-dtype", "int8"}), 2, "bf16");

@@ -1,5 +1,5 @@
-// Old checkpoints that cannot be removed. The new checkpoint is complete, so this run and the next
-// run continue.
+// An old checkpoint that cannot be removed does not end the run, because the new checkpoint is
+// saved. The next run continues too.
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 #include <unistd.h>
@@ -16,16 +16,16 @@ namespace {
 namespace fs = std::filesystem;
 using Names = std::vector<std::string>;
 
-/// A folder that cannot be removed while this lives: for root a mount point, for others one whose
-/// file they may not remove.
-class Stubborn {
+/// Makes a folder that cannot be removed until this is destroyed: for root a mount point, for other
+/// users a folder without write permission.
+class Unremovable {
  public:
-  explicit Stubborn(std::string path) : path_(std::move(path)) {
+  explicit Unremovable(std::string path) : path_(std::move(path)) {
     fs::create_directories(path_ + "/inner");
     works_ = ::geteuid() != 0 || ::mount("tmpfs", path_.c_str(), "tmpfs", 0, "size=64k") == 0;
     if (::geteuid() != 0) fs::permissions(path_, fs::perms::owner_read | fs::perms::owner_exec);
   }
-  ~Stubborn() {
+  ~Unremovable() {
     std::error_code ignored;
     if (!works_) return;
     if (::geteuid() == 0) {
@@ -34,12 +34,12 @@ class Stubborn {
       fs::permissions(path_, fs::perms::owner_all, ignored);
     }
   }
-  Stubborn(const Stubborn&) = delete;
-  Stubborn& operator=(const Stubborn&) = delete;
+  Unremovable(const Unremovable&) = delete;
+  Unremovable& operator=(const Unremovable&) = delete;
 
   bool works() const { return works_; }
-  /// Its path after a parent folder was renamed.
-  void is_now_at(std::string path) { path_ = std::move(path); }
+  /// Gives the new path of the folder, after a folder above it was renamed.
+  void set_path(std::string path) { path_ = std::move(path); }
 
  private:
   std::string path_;
@@ -54,12 +54,12 @@ class OldCheckpoints : public CheckpointRuns {
   }
 };
 
-TEST_F(OldCheckpoints, ThatCannotBeRemovedEndNoRun) {
+TEST_F(OldCheckpoints, ThatCannotBeRemovedDoNotEndTheRun) {
   succeed(train({"--save", save(), "--steps", "3"}));
-  Stubborn inside(saved(3) + "/kept");
+  Unremovable inside(saved(3) + "/kept");
   if (!inside.works()) GTEST_SKIP() << "mounting is not allowed here";
   const Outcome outcome = resume("6");
-  if (fs::exists(removed(3))) inside.is_now_at(removed(3) + "/kept");
+  if (fs::exists(removed(3))) inside.set_path(removed(3) + "/kept");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_SAYS(outcome.err, "saved '" + saved(6) + "'\n");
   EXPECT_SAYS(outcome.err, "cannot remove the old checkpoint '" + removed(3) + "': ");
@@ -70,7 +70,7 @@ TEST_F(OldCheckpoints, ThatCannotBeRemovedEndNoRun) {
   EXPECT_EQ(names_saved(), (Names{"step-3.removed", "step-8"}));
 }
 
-TEST_F(OldCheckpoints, AreRemovedBesideOneThatCannotBe) {
+TEST_F(OldCheckpoints, AreRemovedAlthoughAnotherCannotBe) {
   for (const std::string name : {"step-1", "step-2", "step-3", "step-1.removed"}) {
     fs::create_directories(path("save/" + name));
     folder_.write("save/" + name + "/training.json", "{}");
@@ -82,9 +82,9 @@ TEST_F(OldCheckpoints, AreRemovedBesideOneThatCannotBe) {
   EXPECT_EQ(names_saved(), (Names{"step-1", "step-1.removed", "step-3"}));
 }
 
-/// A save of the same step would need the same name.
-TEST_F(OldCheckpoints, UnfinishedOnesMustGo) {
-  const Stubborn unfinished(saved(3) + ".unfinished");
+/// A save of the same step would need the name of the unfinished checkpoint.
+TEST_F(OldCheckpoints, UnfinishedOnesThatCannotBeRemovedAreAnError) {
+  const Unremovable unfinished(saved(3) + ".unfinished");
   if (!unfinished.works()) GTEST_SKIP() << "mounting is not allowed here";
   EXPECT_FAILS(run(train({"--save", save()})), 1, "cannot clear folder of checkpoints");
 }

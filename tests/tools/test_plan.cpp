@@ -1,4 +1,4 @@
-// The output of `ebb plan`: its numbers agree with the planned run, and its advice works.
+// The command `ebb plan`: its numbers agree with the planned run, and its suggested changes work.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ Arguments operator+(Arguments a, const Arguments& b) {
   return a;
 }
 
-/// Replaces flags by those of a proposed change.
+/// Returns the arguments with the flags of a change, which replace the same flags.
 Arguments changed(Arguments arguments, const std::string& change) {
   std::istringstream words(change);
   for (std::string flag, value; words >> flag >> value;) {
@@ -37,7 +37,7 @@ Arguments changed(Arguments arguments, const std::string& change) {
   return arguments;
 }
 
-/// The changes of a table: the last column of each row.
+/// Returns the changes of a table, from the last column of each row.
 Arguments changes_in(const std::string& text) {
   Arguments changes;
   std::istringstream lines(text.substr(std::min(text.find("the cheapest changes"), text.size())));
@@ -76,7 +76,7 @@ const Arguments kToy = {"--preset",
                         "--gradient-accumulation",
                         "2"};
 
-/// On a machine whose device is too small for it.
+/// A model on a machine whose device is too small for it.
 const Arguments kLarge = {"--preset",
                           "gpt3-6.7b",
                           "--machine",
@@ -86,7 +86,7 @@ const Arguments kLarge = {"--preset",
                           "--gradient-accumulation",
                           "4"};
 
-TEST_F(PlanCommand, SaysWhatTheRunThenTakes) {
+TEST_F(PlanCommand, PredictsTheMemoryOfTheRun) {
   const Arguments settings =
       kToy + Arguments{"--device-memory", "4MiB",  "--micro-batch-order", "vertical",
                        "--recompute",     "block", "--activations",       "device",
@@ -136,7 +136,7 @@ TEST_F(PlanCommand, AdvisesChangesThatFit) {
   ASSERT_GE(refused["changes"].size(), 3u);
   double before = 1e30;
   for (const Json& change : refused["changes"]) {
-    EXPECT_LE(change["tokens_per_second"], before) << "the cheapest comes first";
+    EXPECT_LE(change["tokens_per_second"], before) << "the cheapest change comes first";
     before = change["tokens_per_second"];
     const Json planned = plan_json(changed(kLarge + too_much, change["change"]));
     EXPECT_NEAR(planned["tokens_per_second"].get<double>(), before, 1e-3 * before)
@@ -144,10 +144,11 @@ TEST_F(PlanCommand, AdvisesChangesThatFit) {
   }
 }
 
-/// cuDNN's, 2 bytes for each pair of tokens and head, of all the rows of a micro-batch here.
-TEST_F(PlanCommand, CountsTheScoresThatABackwardStores) {
+/// The backward of cuDNN stores scores: 2 bytes per head and pair of tokens. Here they are those of
+/// all samples of a micro-batch.
+TEST_F(PlanCommand, CountsTheScoresOfTheAttentionBackward) {
   if (run({"devices"}).out.find("built without the CUDA toolkit") != std::string::npos) {
-    GTEST_SKIP() << "the workspace is that of the host's kernels";
+    GTEST_SKIP() << "without CUDA the workspace is that of the host backend";
   }
   const Arguments gpt2 = {"--preset", "gpt2", "--machine", "rtx4090", "--micro-batch-size", "8"};
   const auto smallest = [&](const Arguments& more) {
@@ -157,7 +158,8 @@ TEST_F(PlanCommand, CountsTheScoresThatABackwardStores) {
   EXPECT_EQ(smallest({"--attention", "cudnn"}), any);
   EXPECT_EQ(smallest({"--dtype", "fp32"}), smallest({"--dtype", "fp32", "--attention", "ebb"}));
   const uint64_t scores = uint64_t{8} * 12 * 1024 * 1024 * 2;
-  EXPECT_GT(any - ours, scores - (uint64_t{64} << 20)) << "in the place of what products take";
+  EXPECT_GT(any - ours, scores - (uint64_t{64} << 20))
+      << "the workspace is shared with matrix products";
   EXPECT_LT(any - ours, scores);
   const Json refused = plan_json(gpt2 + Arguments{"--device-memory", std::to_string(ours)}, 3);
   EXPECT_TRUE(std::ranges::any_of(refused["changes"], [](const Json& change) {
@@ -165,7 +167,7 @@ TEST_F(PlanCommand, CountsTheScoresThatABackwardStores) {
   })) << refused["changes"];
 }
 
-TEST_F(PlanCommand, TheLeastHostMemoryItNamesIsTheLeast) {
+TEST_F(PlanCommand, TheSuggestedHostMemoryIsTheSmallestThatWorks) {
   const Arguments settings = {"--preset",
                               "gpt3-13b",
                               "--machine",
@@ -181,16 +183,16 @@ TEST_F(PlanCommand, TheLeastHostMemoryItNamesIsTheLeast) {
   const uint64_t least = std::stoull(change.substr(14));
   plan_json(settings + Arguments{"--host-memory", std::to_string(least) + "MiB"});
   plan_json(settings + Arguments{"--host-memory", std::to_string(least - 1) + "MiB"}, 3);
-  const auto says_home_is_short = [&](const std::string& host_memory) {
+  const auto says_host_memory_is_short = [&](const std::string& host_memory) {
     const std::string text = plan(settings + Arguments{"--host-memory", host_memory}).out;
     return text.find("that works, with more host memory, is") != std::string::npos;
   };
-  EXPECT_TRUE(says_home_is_short(std::to_string(least) + "MiB"));
-  EXPECT_FALSE(says_home_is_short("1TiB"));
+  EXPECT_TRUE(says_host_memory_is_short(std::to_string(least) + "MiB"));
+  EXPECT_FALSE(says_host_memory_is_short("1TiB"));
 }
 
-/// The planner chooses recomputation itself: it is no advice, unless a flag held it fast.
-TEST_F(PlanCommand, TrainNamesOnlyChangesWithWhichItRuns) {
+/// The planner chooses recomputation itself. It is suggested only if a flag has fixed it.
+TEST_F(PlanCommand, TrainSuggestsOnlyChangesThatWork) {
   const std::string data = folder_.write("text", std::string(40000, 'x'));
   const Arguments run_it = Arguments{"train", "--data", data, "--eval-data", data, "--dry-run"};
   for (const Arguments& tight : {Arguments{"--device-memory", "1MiB"},
@@ -209,8 +211,8 @@ TEST_F(PlanCommand, TrainNamesOnlyChangesWithWhichItRuns) {
   }
 }
 
-/// More batches of an evaluation than of a step: their inputs lie on the device as well.
-TEST_F(PlanCommand, WhatItAdvisesATrainingHasRoomForItsEvaluation) {
+/// An evaluation has more micro-batches than a step, and their inputs are on the device too.
+TEST_F(PlanCommand, SuggestedChangesIncludeTheMemoryOfTheEvaluation) {
   const std::string data = folder_.write("text", std::string(400'000, 'x'));
   const Arguments run_it = {"train",        "--data",    data,
                             "--eval-data",  data,        "--eval-batches",
@@ -229,11 +231,11 @@ TEST_F(PlanCommand, WhatItAdvisesATrainingHasRoomForItsEvaluation) {
 }
 
 /// fp16 takes 16 bytes of host memory for each parameter, bf16 takes 14.
-TEST_F(PlanCommand, AdvisesBf16WhereFp16NeedsTooMuchHostMemory) {
+TEST_F(PlanCommand, AdvisesBf16IfFp16NeedsTooMuchHostMemory) {
   const Arguments roomy = {"--preset",     "toy-bytes", "--chunk-size", "256KiB",
                            "--seq-length", "32",        "--machine",    "rtx4090"};
   const auto least = plan_json(roomy)["smallest_device_bytes"].get<uint64_t>();
-  // a device too small for any plan
+  // With this device memory no state can be on the device.
   const Arguments toy = roomy + Arguments{"--device-memory", std::to_string(least)};
   const Arguments fp16 = toy + Arguments{"--dtype", "fp16"};
   const Arguments bf16 = toy + Arguments{"--dtype", "bf16"};
@@ -291,7 +293,7 @@ TEST_F(PlanCommand, MoreMemoryIsNotSlower) {
   EXPECT_LT(predicted_s("9GiB"), predicted_s("6GiB"));
 }
 
-TEST_F(PlanCommand, SaysHowManyBlocksAreRecomputedBetweenOthers) {
+TEST_F(PlanCommand, SaysHowManyLayersAreRecomputed) {
   const Arguments settings = {"--preset",
                               "gpt2-xl",
                               "--machine",
@@ -330,7 +332,7 @@ TEST_F(PlanCommand, SweepsPastBudgetsThatDoNotFitInHostMemory) {
   EXPECT_NE(table.out.find("does not fit"), std::string::npos) << table.out;
 }
 
-TEST_F(PlanCommand, RefusesStepsThatNothingHolds) {
+TEST_F(PlanCommand, RefusesStepsBeyondTheLimits) {
   const auto refuse = [&](const std::string& flag, const std::string& value,
                           const std::string& order, const std::string& message) {
     const Outcome outcome = plan({"--preset", "gpt2", "--machine", "h200", flag, value,
@@ -343,9 +345,9 @@ TEST_F(PlanCommand, RefusesStepsThatNothingHolds) {
   refuse("--gradient-accumulation", "4097", "vertical", "need a stack each");
 }
 
-TEST_F(PlanCommand, CountsTheRingsThatPinnedMeans) {
+TEST_F(PlanCommand, CountsTheStagingBuffersOfALimitOfPinnedMemory) {
   const Arguments gpu = {"--preset", "toy-bytes", "--machine", "h100", "--seq-length", "32"};
-  const auto rings = [&](const Arguments& arguments) {
+  const auto staging_bytes = [&](const Arguments& arguments) {
     size_t bytes = 0;
     const Json planned = plan_json(arguments);
     for (const Json& entry : planned["memory"]) {
@@ -353,20 +355,20 @@ TEST_F(PlanCommand, CountsTheRingsThatPinnedMeans) {
     }
     return bytes;
   };
-  EXPECT_EQ(rings(gpu), 0u);
-  EXPECT_EQ(rings(gpu + Arguments{"--pinned", "1GiB"}), 0u);
-  EXPECT_EQ(rings(gpu + Arguments{"--pinned", "2MiB"}), size_t{512} << 10);
+  EXPECT_EQ(staging_bytes(gpu), 0u);
+  EXPECT_EQ(staging_bytes(gpu + Arguments{"--pinned", "1GiB"}), 0u);
+  EXPECT_EQ(staging_bytes(gpu + Arguments{"--pinned", "2MiB"}), size_t{512} << 10);
   const Json free = plan_json(kToy), limited = plan_json(kToy + Arguments{"--pinned", "2MiB"});
   EXPECT_EQ(limited["memory"], free["memory"]);
 }
 
-TEST_F(PlanCommand, AdvisesNoLengthBeyondTheModels) {
+TEST_F(PlanCommand, AdvisesNoSequenceLengthBeyondTheModel) {
   const Json refused =
       plan_json({"--preset", "toy-bytes", "--machine", "rtx4090", "--device-memory", "1MiB"}, 3);
   EXPECT_GT(refused["changes"].size(), 0u);
 }
 
-TEST_F(PlanCommand, RefusesSweepsThatWouldLoseAFlag) {
+TEST_F(PlanCommand, RefusesSweepsThatWouldIgnoreAFlag) {
   const auto refuse = [&](const Arguments& arguments, const std::string& message) {
     const Outcome outcome = plan(kToy + arguments);
     EXPECT_EQ(outcome.exit_code, 2);

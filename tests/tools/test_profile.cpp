@@ -1,4 +1,4 @@
-// `ebb profile`, `ebb train --trace` and `ebb plan --html`: what they show is what the plan moves.
+// `ebb profile`, `ebb train --trace` and `ebb plan --html` show all bytes that the plan moves.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -21,7 +21,7 @@ namespace {
 using Arguments = std::vector<std::string>;
 using Json = nlohmann::json;
 
-/// The data inside a report.
+/// Returns the data in a report.
 Json report_data(const std::string& page) {
   const std::string begin = R"(<script id="data" type="application/json">)";
   const size_t from = page.find(begin) + begin.size();
@@ -66,7 +66,7 @@ TEST_F(Profile, ShowsEveryByteThatThePlanMoves) {
   for (const Json& view : data["views"]) {
     EXPECT_EQ(bytes_of(view, 1), data["loaded_bytes"]);
     EXPECT_EQ(bytes_of(view, 2), data["stored_bytes"]);
-    std::map<int, double> free_s;  // of each stream
+    std::map<int, double> free_s;  // per stream kind
     for (const Json& op : view["ops"]) {
       const double start = op[1], end = op[2];
       EXPECT_GE(start, free_s[op[0]]) << op;
@@ -100,7 +100,7 @@ TEST_F(Profile, ABlockHoldsOneChunkAtATime) {
       EXPECT_LE(bytes, all);
       most = std::max(most, bytes);
     }
-    EXPECT_GT(most, all / 2) << "blocks are there to be used";
+    EXPECT_GT(most, all / 2) << "most blocks must be used";
   }
 }
 
@@ -126,11 +126,11 @@ TEST_F(Profile, TracesEveryStepOfTraining) {
   EXPECT_EQ(loaded, 3 * first_line["loaded_bytes"].get<uint64_t>());
 }
 
-/// The report is of the steps until then.
+/// The report contains the steps until the signal.
 TEST_F(Profile, ASignalEndsItAfterItsStep) {
   for (const auto& [signal, code] : {std::pair(SIGINT, 130), std::pair(SIGTERM, 143)}) {
     const std::string page = path(std::to_string(signal) + ".html");
-    std::filesystem::remove(path("stderr"));  // of the run before
+    std::filesystem::remove(path("stderr"));  // of the previous run
     EbbProcess process(arguments({"profile", "--steps", "100000", "--html", page}), folder_.path());
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (content_of(path("stderr")).find("step 2/") == std::string::npos &&
@@ -146,7 +146,7 @@ TEST_F(Profile, ASignalEndsItAfterItsStep) {
   }
 }
 
-TEST_F(Profile, RefusesWhatWouldBeLost) {
+TEST_F(Profile, RefusesFlagsThatItWouldIgnore) {
   const Outcome nowhere = run({"profile"});
   EXPECT_EQ(nowhere.exit_code, 2);
   EXPECT_NE(nowhere.err.find("--html"), std::string::npos) << nowhere.err;

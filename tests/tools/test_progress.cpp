@@ -17,7 +17,7 @@ StepRecord step(uint64_t number) {
           .tokens_per_second = 1024.4};
 }
 
-/// What a RunProgress writes.
+/// Returns the text that a RunProgress writes.
 template <class Body>
 std::string output_of(bool live, double interval_s, const Body& body) {
   char* text = nullptr;
@@ -45,14 +45,14 @@ TEST(Progress, AStepIsOneLine) {
       "bound");
 }
 
-TEST(Progress, WaitingIsAShareOfTheStep) {
+TEST(Progress, StallsAreAShareOfTheStep) {
   StepRecord record = step(3);
-  record.stall_seconds = 0.25;  // of 2
+  record.stall_seconds = 0.25;  // of 2 s
   EXPECT_EQ(format_step(record, 10, 14),
             "step 3/10  loss 5.5432  norm 1.250  lr 3.00e-04  1024 tok/s  stall 12 %  14s left");
 }
 
-TEST(Progress, WhatDoesNotFitIsLeftOutTheLeastImportantFirst) {
+TEST(Progress, ANarrowLineOmitsTheLeastImportantPartsFirst) {
   StepRecord record = step(3);
   record.bound_share = 0.93;
   record.stall_seconds = 0.5;
@@ -90,7 +90,7 @@ TEST(Progress, DurationsAreShort) {
   EXPECT_EQ(format_duration(3 * 3600 + 5 * 60), "3h05m");
 }
 
-TEST(Progress, PlainLinesAreLimitedButNeverLoseFirstLastAndEvaluations) {
+TEST(Progress, PlainLinesAreLimitedExceptFirstLastAndEvaluations) {
   const std::string text = output_of(false, 1e6, [](RunProgress& progress) {
     for (uint64_t i = 1; i <= 10; ++i) {
       StepRecord record = step(i);
@@ -105,14 +105,14 @@ TEST(Progress, PlainLinesAreLimitedButNeverLoseFirstLastAndEvaluations) {
   EXPECT_EQ(text.find('\r'), std::string::npos);
 }
 
-TEST(Progress, PlainLinesAllComeWithoutALimit) {
+TEST(Progress, WithoutALimitEveryStepHasAPlainLine) {
   const std::string text = output_of(false, 0, [](RunProgress& progress) {
     for (uint64_t i = 1; i <= 10; ++i) progress.step(step(i));
   });
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 10);
 }
 
-TEST(Progress, TheLiveLineGoesOnAfterANotice) {
+TEST(Progress, TheLiveLineContinuesAfterANotice) {
   const std::string text = output_of(true, 1, [](RunProgress& progress) {
     progress.step(step(1));
     progress.notice("hello");
@@ -123,7 +123,7 @@ TEST(Progress, TheLiveLineGoesOnAfterANotice) {
   EXPECT_TRUE(text.ends_with("\n"));
 }
 
-TEST(Progress, WhatFollowsTheEndBeginsALine) {
+TEST(Progress, TextAfterTheEndBeginsANewLine) {
   const std::string text = output_of(true, 1, [](RunProgress& progress) {
     progress.step(step(1));
     progress.finish();

@@ -1,4 +1,4 @@
-// What the command line refuses or gives up: exit codes and messages of the built program.
+// Errors of the command line: exit codes and messages of the built program.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ TEST_F(CommandLineTest, BudgetsThatAreTooSmallAreRefusedWithOnesThatWork) {
   }
 }
 
-/// What `ebb` says on stderr, and its exit code, where standard output is a full disk.
+/// Standard output is a full disk. The error goes to stderr, once.
 TEST_F(CommandLineTest, ResultsThatCannotBeWrittenAreAnError) {
   const std::string err = (folder_.path() / "err").string();
   const std::string toy = std::string("--preset ") + kToy + " --seq-length 32 --threads 2 ";
@@ -35,11 +35,11 @@ TEST_F(CommandLineTest, ResultsThatCannotBeWrittenAreAnError) {
     const std::string expected =
         "ebb: error: cannot write to standard output: No space left on device\n";
     EXPECT_TRUE(said.ends_with(expected)) << arguments << "\n" << said;
-    EXPECT_EQ(said.find("error: "), said.rfind("error: ")) << "said twice: " << said;
+    EXPECT_EQ(said.find("error: "), said.rfind("error: ")) << "printed twice: " << said;
   }
 }
 
-TEST_F(CommandLineTest, UnknownFlagsAreToldWithTheNearest) {
+TEST_F(CommandLineTest, UnknownFlagsAreReportedWithTheNearest) {
   const auto requested = [&](const Arguments& flags, const char* text) {
     EXPECT_FAILS(run_train(flags), 2, text);
   };
@@ -58,7 +58,7 @@ TEST_F(CommandLineTest, UnknownFlagsAreToldWithTheNearest) {
                "--max-tokens");  // a value may look like a flag
 }
 
-TEST_F(CommandLineTest, OneFileForTwoThingsIsRefusedBeforeItIsOpened) {
+TEST_F(CommandLineTest, OneFileForTwoPurposesIsRefusedBeforeItIsOpened) {
   const std::string before = content_of(text_), folder = folder_.path().string();
   EXPECT_FAILS(run_train({"--log", text_}), 2, "--log '" + text_ + "' would overwrite --data");
   EXPECT_FAILS(run_train({"--trace", folder + "/./text.txt"}), 2, "would overwrite --data");
@@ -111,7 +111,7 @@ TEST_F(CommandLineTest, ValuesOutOfRangeAreErrors) {
   EXPECT_FAILS(run({"train", "--preset", kToy}), 2, "--data");
 }
 
-TEST_F(CommandLineTest, ShapesThatTheModelHasNotAreErrors) {
+TEST_F(CommandLineTest, InvalidShapesAreErrors) {
   const Arguments common = {"train", "--preset", kToy, "--data", text_, "--device", "host"};
   const auto with = [&](Arguments more) {
     more.insert(more.begin(), common.begin(), common.end());
@@ -125,7 +125,7 @@ TEST_F(CommandLineTest, ShapesThatTheModelHasNotAreErrors) {
   EXPECT_FAILS(with({"--dtype", "fp32", "--gradient-dtype", "bf16"}), 2, "--gradient-dtype");
 }
 
-TEST_F(CommandLineTest, DataThatCannotBeUsedIsRefused) {
+TEST_F(CommandLineTest, UnusableDataIsRefused) {
   const auto with_data = [this](const std::string& path, Arguments more = {}) {
     more.insert(more.begin(), {"train", "--preset", kToy, "--device", "host", "--seq-length", "32",
                                "--data", path});
@@ -144,7 +144,7 @@ TEST_F(CommandLineTest, DataThatCannotBeUsedIsRefused) {
   EXPECT_FAILS(run_train({"--eval-data", folder_.write("short.txt", some_text(9))}), 2,
                "--eval-data");
   EXPECT_FAILS(run_train({"--config", "/nonexistent/run.toml"}), 1, "/nonexistent/run.toml");
-  if (::geteuid() == 0) return;  // root reads everything
+  if (::geteuid() == 0) return;  // root can read every file
   const std::string secret = folder_.write("secret.txt", some_text(1000));
   ASSERT_EQ(::chmod(secret.c_str(), 0), 0);
   EXPECT_FAILS(with_data(secret), 1, "secret.txt");
@@ -167,7 +167,7 @@ TEST_F(CommandLineTest, GradientsThatAreNotNumbersEndTheRunWithoutClipping) {
   EXPECT_EQ(outcome.err.find("update was skipped"), std::string::npos) << outcome.err;
 }
 
-TEST_F(CommandLineTest, WithClippingTheyAreSkippedThreeTimes) {
+TEST_F(CommandLineTest, WithClippingTheyAreSkippedUntilTheThird) {
   const Outcome outcome =
       run_train({"--steps", "20", "--lr", "1e30", "--lr-schedule", "constant", "--log", log_});
   EXPECT_FAILS(outcome, 1, "gradient");

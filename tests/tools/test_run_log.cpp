@@ -57,7 +57,7 @@ TEST(RunLog, StepsHaveThePromisedFieldsInOrder) {
       << to_json(full);
 }
 
-TEST(RunLog, StepsInFp16HaveTheirScale) {
+TEST(RunLog, StepsInFp16HaveALossScale) {
   StepRecord record = some_step();
   record.loss_scale = 32768;
   record.skipped_steps = 1;
@@ -67,7 +67,7 @@ TEST(RunLog, StepsInFp16HaveTheirScale) {
       << to_json(record);
 }
 
-TEST(RunLog, NumbersComeBackWithTheSameBits) {
+TEST(RunLog, NumbersAreReadBackWithTheSameBits) {
   for (const double value : {0.1, 1.0 / 3, 5e-324, 1.7976931348623157e308, -0.0, 3.0}) {
     StepRecord record = some_step();
     record.loss = value;
@@ -83,13 +83,13 @@ TEST(RunLog, TheLastLineSaysHowItEnded) {
       R"("peak_rss_bytes": 4096, "parameters": 12})");
 }
 
-TEST(RunLog, WritesWholeLinesAtOnceAndKeepsWhatTheFileHeld) {
+TEST(RunLog, WritesWholeLinesAndKeepsTheOldFile) {
   const std::string path =
       (fs::temp_directory_path() / ("ebb-log-" + std::to_string(::getpid()))).string();
   std::ofstream(path) << std::string(10'000, 'x');
   {
     RunLog log(path);
-    EXPECT_EQ(content_of(path), std::string(10'000, 'x')) << "it did not begin yet";
+    EXPECT_EQ(content_of(path), std::string(10'000, 'x')) << "the log has not begun yet";
     EXPECT_EQ(log.begin(0), fs::canonical(path).string() + ".1");
     EXPECT_EQ(content_of(path), "");
     EXPECT_EQ(content_of(path + ".1"), std::string(10'000, 'x'));
@@ -99,11 +99,12 @@ TEST(RunLog, WritesWholeLinesAtOnceAndKeepsWhatTheFileHeld) {
     EXPECT_EQ(content_of(path), to_json(some_step()) + "\n" + to_json(EndRecord{}) + "\n");
   }
   RunLog second(path);
-  EXPECT_TRUE(second.begin(2)->ends_with(".2")) << "step 3 is not of a run that is at step 2";
+  EXPECT_TRUE(second.begin(2)->ends_with(".2"))
+      << "a log with step 3 is not the log of a run at step 2";
   for (const char* end : {"", ".1", ".2"}) fs::remove(path + end);
 }
 
-TEST(RunLog, GoesOnAfterAStepAndCutsOffTheRest) {
+TEST(RunLog, ContinuesAfterAStepAndCutsLaterLines) {
   const std::string path =
       (fs::temp_directory_path() / ("ebb-cut-" + std::to_string(::getpid()))).string();
   const auto line = [](uint64_t step) {
@@ -147,14 +148,14 @@ int error_number_of(const std::string& path) {
   return 0;
 }
 
-TEST(RunLog, WhatCannotBeWrittenShowsWhenItIsOpened) {
+TEST(RunLog, AFileThatCannotBeWrittenIsFoundWhenItIsOpened) {
   EXPECT_EQ(error_number_of("/nonexistent-folder/run.jsonl"), ENOENT);
   EXPECT_EQ(error_number_of("/tmp"), EISDIR);
   EXPECT_EQ(error_number_of("/dev/full"), ENOSPC);
   EXPECT_EQ(error_number_of("/dev/null"), 0);
 }
 
-/// Files cannot grow beyond a size while it lives: a disk that fills up in the middle of a run.
+/// Limits the size of files until destroyed, like a disk that fills up in the middle of a run.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
@@ -172,7 +173,7 @@ class FileSizeLimit {
   rlimit before_ = {};
 };
 
-TEST(RunLog, ADiskThatFillsUpLaterIsAnErrorToo) {
+TEST(RunLog, ADiskThatFillsUpLaterIsAnError) {
   const std::string path =
       (fs::temp_directory_path() / ("ebb-full-" + std::to_string(::getpid()))).string();
   {

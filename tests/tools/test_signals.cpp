@@ -18,7 +18,7 @@ void wait_until_pending(const Signals& signals) {
   }
 }
 
-TEST(Signals, TheFirstIsOnlyRemembered) {
+TEST(Signals, TheFirstIsStored) {
   ::signal(SIGHUP, SIG_DFL);
   for (const auto& [signal, code, name] :
        {std::tuple(SIGINT, 130, "Ctrl-C"), std::tuple(SIGTERM, 143, "SIGTERM"),
@@ -36,7 +36,7 @@ TEST(Signals, TheFirstIsOnlyRemembered) {
   }
 }
 
-TEST(Signals, AHangupThatWasIgnoredStaysSo) {
+TEST(Signals, AnIgnoredHangupStaysIgnored) {
   const auto before = ::signal(SIGHUP, SIG_IGN);  // as nohup does
   {
     const Signals signals([](const char*) {});
@@ -59,17 +59,17 @@ TEST(Signals, TheMaskIsRestored) {
   EXPECT_EQ(sigismember(&before, SIGTERM), sigismember(&after, SIGTERM));
 }
 
-TEST(Signals, TheSameAgainWithinTheGracePeriodIsTheFirst) {
-  std::atomic<int> num_said = 0;
+TEST(Signals, ARepetitionWithinTheGracePeriodIsIgnored) {
+  std::atomic<int> num_notices = 0;
   {
-    const Signals signals([&num_said](const char*) { ++num_said; });
+    const Signals signals([&num_notices](const char*) { ++num_notices; });
     ::kill(::getpid(), SIGTERM);
     wait_until_pending(signals);
     ::kill(::getpid(), SIGTERM);
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     EXPECT_EQ(signals.pending(), SIGTERM);
   }
-  EXPECT_EQ(num_said, 1);
+  EXPECT_EQ(num_notices, 1);
 }
 
 TEST(SignalsDeathTest, ALaterOneEndsTheProcess) {

@@ -32,7 +32,7 @@ TEST(Sizes, EverythingElseIsRefused) {
   }
 }
 
-TEST(Sizes, LinksHaveOneRateOrTwo) {
+TEST(Sizes, LinksHaveOneOrTwoRates) {
   const auto both = parse_link("12GB/s");
   ASSERT_TRUE(both);
   EXPECT_EQ(both->load_bytes_per_s, 12e9);
@@ -47,7 +47,7 @@ TEST(Sizes, LinksHaveOneRateOrTwo) {
   }
 }
 
-TEST(Sizes, ComputeRatesHaveMemoryOrNot) {
+TEST(Sizes, ComputeRatesMayHaveAMemoryRate) {
   const auto one = parse_compute_rates("100TFLOP/s");
   ASSERT_TRUE(one);
   EXPECT_EQ(one->flops_per_s, 100e12);

@@ -1,5 +1,5 @@
-// The parts of a step's time: computed by hand for plans of a few operations, and compared with the
-// simulation for random plans.
+// How the time of a step is divided. Plans of a few operations have expected values; random plans
+// are compared with the simulation.
 #include <gtest/gtest.h>
 
 #include <initializer_list>
@@ -13,7 +13,7 @@
 namespace ebb {
 namespace {
 
-/// A plan written down operation by operation, with the times of each.
+/// A plan that a test writes operation by operation, with the times of each.
 struct Written {
   Plan plan;
   std::vector<OpTime> times;
@@ -43,16 +43,16 @@ constexpr Op kBlock{.kind = OpKind::Move, .stream = StreamKind::Load, .to = Tier
 constexpr Op kRun{.kind = OpKind::Call};
 constexpr Op kUpdate{.kind = OpKind::Update, .stream = StreamKind::Update};
 
-TEST(SpentTime, EveryKindOfWaitingIsItsOwn) {
+TEST(SpentTime, EveryKindOfWaitIsCountedSeparately) {
   Written w;
   w.add(kLoad, {0, 2});
   w.add(kRun, {2, 5}, {0});  // 2 s for the load
   w.add(kStore, {5, 9}, {1});
-  w.add(kBlock, {9, 9}, {2});  // assigned when the store has freed it
-  w.add(kRun, {9, 10}, {3});   // 4 s for the store, not for a "load" of nothing
+  w.add(kBlock, {9, 9}, {2});  // allocated when the store has freed the block
+  w.add(kRun, {9, 10}, {3});   // 4 s for the store, not for the allocation
   w.add(kUpdate, {10, 13}, {1});
   w.add(kRun, {13, 14}, {5});    // 3 s for the update
-  w.add(kRun, {14.5, 15}, {6});  // 0.5 s for the program
+  w.add(kRun, {14.5, 15}, {6});  // 0.5 s for the program thread, which submits late
   const SpentTime spent = w.spent(15.25);
   EXPECT_DOUBLE_EQ(spent.load_s, 2);
   EXPECT_DOUBLE_EQ(spent.store_s, 4);
@@ -74,7 +74,7 @@ TEST(SpentTime, AfterTheKernelsTheStepWaitsForStoresAndUpdates) {
   EXPECT_DOUBLE_EQ(spent.rest_s, 0.5);
 }
 
-TEST(SpentTime, BetweenTheKernelsOfAnOperationTheProgramIsLate) {
+TEST(SpentTime, TimeBetweenTheKernelsOfAnOperationIsTheProgramThreads) {
   Written w;
   w.add(kLoad, {0, 1});
   w.add(kRun, {1, 5}, {0});
@@ -84,7 +84,7 @@ TEST(SpentTime, BetweenTheKernelsOfAnOperationTheProgramIsLate) {
   EXPECT_DOUBLE_EQ(spent.rest_s, 1.5);
 }
 
-TEST(SpentTime, OfTwoCausesTheLastToEndCounts) {
+TEST(SpentTime, TheCauseThatEndsLastCounts) {
   Written w;
   w.add(kLoad, {0, 1});
   w.add(kUpdate, {0, 3});
@@ -130,7 +130,7 @@ TEST(SpentTime, AllocatesNothing) {
   EXPECT_NEAR(sum.total_s(), 3 * simulation.seconds, 1e-9);
 }
 
-TEST(SpentTime, IsSaidInShares) {
+TEST(SpentTime, IsPrintedInShares) {
   EXPECT_EQ(
       format_spent({.compute_s = 6, .load_s = 2, .store_s = 1, .update_s = 0.5, .rest_s = 0.5}),
       "compute 60.0 %, waiting for loads 20.0 %, stores 10.0 %, updates 5.0 %, rest 5.0 %");

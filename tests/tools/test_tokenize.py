@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""tools/tokenize.py: what a template wrote is what is trained on, up to the loss that ebb has of it.
+"""Tests tools/tokenize.py: its files contain the tokens of the chat template and the labels of the answers, and the loss
+of `ebb` on them agrees with transformers.
 
-Usage: test_tokenize.py EBB. Tokenizers and models are made here, tiny. Without transformers (EBB_PYTHON names a Python
-that has it) nearly all is skipped, and the exit code is 77.
+Usage: test_tokenize.py EBB. The tests create tiny tokenizers and models. Without transformers (EBB_PYTHON names a Python
+that has it) most tests are skipped, and the exit code is 77.
 """
 
 import contextlib
@@ -41,7 +42,7 @@ MARKED = ("{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' }}{% if m
           "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
 INSTRUCT = ("<s>{% for m in messages %}{% if m['role'] == 'user' %}[INST] {{ m['content'] }} [/INST]{% else %}"
             " {{ m['content'] | trim }} </s>{% endif %}{% endfor %}")
-# As Qwen3's: the last answer begins with its thoughts, those before it lose them.
+# Like the template of Qwen3: only the last answer begins with its thoughts.
 THINKING = ("{% set last = namespace(at=0) %}{% for m in messages %}{% if m['role'] == 'user' %}{% set last.at = loop.index0 %}"
             "{% endif %}{% endfor %}{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
             "{% if m['role'] == 'assistant' and loop.index0 > last.at %}<think>\n\n</think>\n\n{% endif %}"
@@ -70,7 +71,7 @@ def byte_level(template=CHATML):
 
 
 def metaspace():
-    """As Llama 2's: a blank is put before every text, and <s> with it."""
+    """Like the tokenizer of Llama 2: it adds <s> and a blank before every text."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
     tokenizer.pre_tokenizer = pre_tokenizers.Split("\u2581", "merged_with_next")
@@ -100,7 +101,7 @@ def messages(conversation):
 
 
 class Files:
-    """What was written."""
+    """The files that the tool wrote."""
 
     def __init__(self, prefix, outcome):
         self.said = outcome.stdout
@@ -116,7 +117,7 @@ class Files:
         return numpy.fromfile(path, kind) if os.path.exists(path) else None
 
     def documents(self):
-        """Tokens and labels of each."""
+        """Returns the tokens and labels of each document."""
         ends = [*self.starts[1:], len(self.tokens)]
         return [(self.tokens[a:b], self.labels[a:b]) for a, b in zip(self.starts, ends)]
 
@@ -156,7 +157,7 @@ class TokenizeTest(unittest.TestCase):
         outcome = self.run_tool(tokenizer, *arguments)
         self.assertEqual(outcome.returncode, 2, outcome.stderr)
         self.assertIn(part, outcome.stderr)
-        self.assertEqual([p.name for p in self.folder.glob("out*")], [], "half a file is none")
+        self.assertEqual([p.name for p in self.folder.glob("out*")], [], "an incomplete file must be removed")
 
     def check_shift(self, tokens, labels):
         for i in numpy.flatnonzero(labels != IGNORED):
@@ -164,7 +165,7 @@ class TokenizeTest(unittest.TestCase):
 
 
 class PythonsOwnModule(TokenizeTest):
-    def test_is_not_hidden_from_scripts_beside_it(self):
+    def test_can_be_imported_by_scripts_in_the_same_folder(self):
         text = f"import sys; sys.path.insert(0, {str(TOOLS)!r}); import inspect, tokenize; print(tokenize.NAME)"
         outcome = subprocess.run([sys.executable, "-S", "-c", text], capture_output=True, text=True, check=False)
         self.assertEqual(outcome.stdout, "1\n", outcome.stderr)
@@ -173,7 +174,7 @@ class PythonsOwnModule(TokenizeTest):
 @needs_transformers
 class Conversations(TokenizeTest):
     def check_template(self, template, answer=str, end="<|im_end|>"):
-        """Tokens are what the template writes; what is learned, decoded, is what the assistant said and the end."""
+        """Expects the tokens of the template, and as labels the answers of the assistant with their end."""
         tokenizer = byte_level(template)
         rows = [{"messages": messages(c)} for c in CONVERSATIONS]
         files = self.tokenize(tokenizer, "--labels", "--documents", self.write_lines(rows))
@@ -186,19 +187,19 @@ class Conversations(TokenizeTest):
             said = [answer(content) for role, content in conversation if role == "assistant"]
             self.assertEqual(tokenizer.decode(labels[labels != IGNORED]), "".join(text + end for text in said))
 
-    def test_of_turns_that_end_with_a_token(self):
+    def test_with_messages_that_end_with_a_token(self):
         self.check_template(CHATML)
 
-    def test_of_a_template_that_marks_answers(self):
+    def test_with_a_template_that_marks_answers(self):
         self.check_template(MARKED)
 
-    def test_of_a_template_without_a_prompt_for_answers(self):
+    def test_with_a_template_without_a_prompt_for_answers(self):
         self.check_template(INSTRUCT, answer=lambda text: " " + text, end=" </s>")
 
-    def test_of_turns_that_end_with_a_line(self):
+    def test_with_messages_that_end_with_a_line(self):
         self.check_template(PLAIN, answer=lambda text: " " + text, end="")
 
-    def test_of_thoughts_that_are_dropped_once_others_follow(self):
+    def test_with_thoughts_that_only_the_last_answer_has(self):
         tokenizer = byte_level(THINKING)
         files = self.tokenize(tokenizer, "--labels", "--documents", self.write_lines([{"messages": messages(c)}
                                                                                       for c in CONVERSATIONS[:2]]))
@@ -208,12 +209,12 @@ class Conversations(TokenizeTest):
         self.assertEqual(said[1], CONVERSATIONS[1][2][1] + "<|im_end|>" + no_thought + CONVERSATIONS[1][4][1]
                          + "<|im_end|>")
 
-    def test_whose_parts_cannot_be_told_apart(self):
+    def test_with_a_template_that_changes_earlier_parts(self):
         changing = "{{ messages | length }}" + CHATML
         self.refused(byte_level(changing), "input.jsonl:1: the chat template writes what comes before message 1 "
                      "differently", "--labels", self.write_lines([{"messages": messages(CONVERSATIONS[0])}]))
 
-    def test_that_the_template_refuses(self):
+    def test_refused_by_the_template(self):
         picky = "{% if messages[0]['role'] != 'user' %}{{ raise_exception('users begin') }}{% endif %}" + CHATML
         lines = self.write_lines([{"messages": messages(CONVERSATIONS[0])}, {"messages": messages(CONVERSATIONS[1])}])
         self.refused(byte_level(picky), "input.jsonl:2: the chat template refuses the first 5 messages: users begin",
@@ -228,7 +229,7 @@ class Conversations(TokenizeTest):
         self.refused(byte_level(), "nothing to learn", "--labels",
                      self.write_lines([{"messages": [{"role": "user", "content": "hello"}]}]))
 
-    def test_that_are_none(self):
+    def test_invalid_rows_are_errors(self):
         tokenizer = byte_level()
         for row, part in (({"messages": []}, "at least one message"), ({"messages": [{"role": "user"}]}, "message 0"),
                           ({"messages": ["hi"]}, "message 0 must be"), ({"txt": "a"}, "it has txt"), ([1], "an object")):
@@ -251,7 +252,7 @@ class Texts(TokenizeTest):
         self.refused_end = self.run_tool(tokenizer, "--end-of-text", "<no>", self.path("input.jsonl"))
         self.assertIn("--end-of-text <no>: the tokenizer has no such token", self.refused_end.stderr)
 
-    def test_begin_and_end_as_the_tokenizer_says(self):
+    def test_have_the_special_tokens_of_the_tokenizer(self):
         tokenizer = metaspace()
         files = self.tokenize(tokenizer, self.write("a.txt", "the fox"))
         self.assertEqual(list(files.tokens), tokenizer("the fox")["input_ids"] + [tokenizer.eos_token_id])
@@ -272,14 +273,14 @@ class Texts(TokenizeTest):
         self.refused(byte_level(), "bad.txt: byte 4 is no UTF-8", self.write("bad.txt", b"the \xff fox"))
         self.refused(byte_level(), "bad.txt: byte 4 is no UTF-8", self.write("bad.txt", b"the \xe6\xbc"))
 
-    def test_must_be_there(self):
+    def test_must_exist(self):
         self.assertEqual(self.run_tool(byte_level(), self.path("none.txt")).returncode, 1)
         self.refused(byte_level(), "there is no text in the inputs", self.write("empty.txt", ""))
 
 
 @needs_transformers
 class LongTexts(unittest.TestCase):
-    """In pieces they have the tokens of the whole."""
+    """A long text that is encoded in pieces has the tokens of the whole text."""
 
     def check_pieces(self, tokenizer, text, size, block):
         from tokenizing import encoding, sources, texts
@@ -299,10 +300,10 @@ class LongTexts(unittest.TestCase):
             for size, block in ((100, 37), (300, 5000), (64, 1000)):
                 self.assertGreater(self.check_pieces(tokenizer, text, size, block), 20)
 
-    def test_may_have_no_blank(self):
+    def test_may_be_without_blanks(self):
         self.check_pieces(byte_level(), "x" * 5000 + " fox" + "y" * 700, 100, 64)
 
-    def test_are_read_in_blocks_that_part_letters(self):
+    def test_are_read_in_blocks_that_split_characters(self):
         from tokenizing import sources
 
         text = "a\u00e9\u6f22\N{GRINNING FACE}" * 100
@@ -315,20 +316,20 @@ class LongTexts(unittest.TestCase):
 
 @needs_transformers
 class Packed(TokenizeTest):
-    LENGTHS = [5, 9, 3, 16, 40, 1, 7, 16, 2]  # with the end of text
+    LENGTHS = [5, 9, 3, 16, 40, 1, 7, 16, 2]  # including the end of text
 
     def pack(self, *arguments):
         tokenizer = byte_level()
         rows = [{"text": "<|im_end|>" * (n - 1)} for n in self.LENGTHS if n > 1]
         files = self.tokenize(tokenizer, "--seq-length", "16", *arguments, self.write_lines(rows))
-        self.assertEqual(len(files.tokens) % 16, 1, "whole rows, and the token behind them")
+        self.assertEqual(len(files.tokens) % 16, 1, "whole rows and one more token")
         self.assertEqual(len(files.labels), len(files.tokens))
         for tokens, labels in files.documents():
             if (labels == IGNORED).all():
                 continue
             self.assertEqual(list(labels), [*tokens[1:], IGNORED])
         for start, (tokens, _) in zip(files.starts, files.documents()):
-            self.assertLessEqual(start % 16 + len(tokens), 16, "no document lies across the end of a row")
+            self.assertLessEqual(start % 16 + len(tokens), 16, "a document must not cross the end of a row")
         return files, [len(tokens) for tokens, labels in files.documents() if (labels != IGNORED).any()]
 
     def test_documents_lie_within_rows(self):
@@ -344,14 +345,14 @@ class Packed(TokenizeTest):
 
 @needs_transformers
 class MaskedWords(TokenizeTest):
-    def test_are_hidden_and_are_the_labels(self):
+    def test_are_masked_and_are_the_labels(self):
         tokenizer = word_piece()
         files = self.tokenize(tokenizer, "--mask-words", "0.15", "--documents", self.write("a.txt", (TEXT + "\n") * 200))
         whole = numpy.array(tokenizer((TEXT + "\n") * 200)["input_ids"])
         chosen = files.labels != IGNORED
         self.assertTrue((files.labels[chosen] == whole[chosen]).all())
         self.assertTrue((files.tokens[~chosen] == whole[~chosen]).all())
-        self.assertFalse(chosen[[0, -1]].any(), "[CLS] and [SEP] are no words")
+        self.assertFalse(chosen[[0, -1]].any(), "[CLS] and [SEP] must not be masked")
         self.assertAlmostEqual(chosen.mean(), 0.15, delta=0.02)
         self.assertAlmostEqual((files.tokens[chosen] == tokenizer.mask_token_id).mean(), 0.8, delta=0.05)
         self.assertAlmostEqual((files.tokens[chosen] == whole[chosen]).mean(), 0.1, delta=0.05)
@@ -361,7 +362,7 @@ class MaskedWords(TokenizeTest):
 
 @needs_transformers
 class Program(TokenizeTest):
-    def test_says_what_it_wrote(self):
+    def test_prints_what_it_wrote(self):
         byte_level().save_pretrained(self.folder / "tokenizer")
         outcome = subprocess.run(
             [sys.executable, TOOLS / "tokenize.py", "--tokenizer", self.path("tokenizer"), "--output", self.path("out"),
@@ -373,10 +374,10 @@ class Program(TokenizeTest):
 
 @needs_transformers
 class Trained(TokenizeTest):
-    """The loss of ebb's first step, of packed conversations, is what transformers has of each of them alone."""
+    """The loss of the first step of ebb on packed conversations agrees with transformers on each conversation alone."""
 
     def learned_ids(self, tokenizer, conversation):
-        """Tokens and labels (of the tokens themselves) by hand, part by part."""
+        """Returns the tokens and their labels, encoded part by part without a template."""
         ids, labels = [], []
         for role, content in conversation:
             is_learned = role == "assistant"
@@ -404,7 +405,7 @@ class Trained(TokenizeTest):
         model.save_pretrained(self.folder / "model")
         return transformers.LlamaForCausalLM.from_pretrained(self.folder / "model", dtype=torch.float64)
 
-    def test_on_what_the_template_wrote(self):
+    def test_on_packed_conversations(self):
         tokenizer = byte_level()
         model = self.make_model(tokenizer)
         conversations = CONVERSATIONS * 3

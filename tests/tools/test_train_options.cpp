@@ -23,13 +23,13 @@ TrainOptions parse(std::vector<std::string> arguments) {
   return options;
 }
 
-/// With what every run needs in front.
+/// Parses the arguments after the flags that every run needs.
 TrainOptions parse_with(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {"--preset", "gpt2", "--data", "x"});
   return parse(std::move(arguments));
 }
 
-TEST(TrainOptions, LoadedWeightsAreTrainedGentlyUnlessRequested) {
+TEST(TrainOptions, LoadedWeightsHaveGentleDefaults) {
   const TrainOptions loaded = parse({"--model", "m", "--data", "x"});
   EXPECT_EQ(loaded.peak_learning_rate(), 1e-5);
   EXPECT_EQ(loaded.final_learning_rate(), 0);
@@ -67,7 +67,7 @@ class ConfigFile : public testing::Test {
                           .string();
 };
 
-TEST(TrainOptions, DefaultsAreWhatTheCommandLinePromises) {
+TEST(TrainOptions, DefaultsAreThoseOfTheHelpText) {
   const TrainOptions o = parse_with({});
   EXPECT_EQ(o.token_type, TokenType::Auto);
   EXPECT_EQ(o.order, DataOrder::Shuffled);

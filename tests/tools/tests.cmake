@@ -3,16 +3,16 @@ ebb_test(test_tools
     tools/test_machine.cpp tools/test_model_folders.cpp tools/test_profile.cpp tools/test_progress.cpp tools/test_run_log.cpp tools/test_sizes.cpp
     tools/test_train_options.cpp
   LIBS test_support ebb_tools)
-# Measuring and choosing take minutes under ThreadSanitizer, and their threads are those of other tests.
+# Measuring and planning take minutes under ThreadSanitizer, and other tests cover the same threads.
 ebb_test(test_planning SOURCES tools/test_inference_limits.cpp tools/test_machine_files.cpp tools/test_machine_rates.cpp tools/test_plan.cpp LIBS test_support ebb_tools NOT_TSAN)
-# What a run shows about itself, and its warnings.
+# The output of a run, and its warnings and advice.
 ebb_test(test_views
   SOURCES device/counting_new.cpp tools/test_device_warnings.cpp tools/test_live_view.cpp tools/test_advice.cpp
     tools/test_spent_time.cpp
   LIBS test_support ebb_tools)
-# A signal goes to any thread that takes it: a program of its own has none that other tests left.
+# The system delivers a signal to any thread that does not block it, so this program must have no threads of other tests.
 ebb_test(test_signals SOURCES tools/test_signals.cpp LIBS test_support ebb_tools)
-# Under ThreadSanitizer test_checkpoint, in which the same threads meet, stands for the runs of whole programs.
+# Under ThreadSanitizer test_checkpoint runs the same threads, so these runs of the whole program are left out.
 ebb_test(test_checkpoints SOURCES tools/test_checkpoints.cpp tools/test_full_disk.cpp
   tools/test_committed_checkpoint.cpp tools/test_killed.cpp tools/test_old_checkpoints.cpp LIBS test_support ebb_tools NOT_TSAN)
 ebb_test(test_labels SOURCES tools/test_labels.cpp LIBS test_support ebb_tools NOT_TSAN)
@@ -27,16 +27,16 @@ if(NOT EBB_SANITIZE)
   # The manual page and the shell completions.
   add_test(NAME test_make_texts COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/test_make_texts.py $<TARGET_FILE:ebb>)
   ebb_test_properties(test_make_texts fast)
-  # The bytes of one case; its times are not judged.
+  # Compares the bytes of one case; its times are not checked.
   add_test(NAME test_plan_against_runs COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/bench/plan_against_runs $<TARGET_FILE:ebb>
     --first 6 --cases 1 --tries 1)
   ebb_test_properties(test_plan_against_runs fast)
-  # Six of its plans, against themselves.
+  # Compares six plans with themselves.
   add_test(NAME test_compare_plans COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/bench/compare_plans $<TARGET_FILE:ebb>
     $<TARGET_FILE:ebb> --every 50)
   set_tests_properties(test_compare_plans PROPERTIES PASS_REGULAR_EXPRESSION "6 plans: mean 1.0000; 0 more than 0.3 % faster, 0 slower")
   ebb_test_properties(test_compare_plans fast)
-  # Skips visibly where the Python that EBB_PYTHON names has no transformers.
+  # Is reported as skipped if the Python of EBB_PYTHON has no transformers.
   add_test(NAME test_tokenize COMMAND sh -c [[exec "${EBB_PYTHON:-python3}" "$@"]] sh ${CMAKE_CURRENT_LIST_DIR}/test_tokenize.py
     $<TARGET_FILE:ebb>)
   ebb_test_properties(test_tokenize fast)

@@ -78,7 +78,8 @@ TrainerOptions TrainingCase::options() const {
 
 std::string to_string(const TrainingCase& run) {
   static constexpr std::string_view kMemory[] = {"resident", "between", "smallest"};
-  static constexpr std::string_view kBetween[] = {"", ", weights held", ", updated on the device"};
+  static constexpr std::string_view kBetween[] = {"", ", weights resident",
+                                                  ", updated on the device"};
   return fmt::format(
       "{} {} accumulate {}: {}, {} pieces a chunk, recompute {}{}, {} threads, updates {}, {}, "
       "activations {}{}{}",
@@ -90,7 +91,7 @@ std::string to_string(const TrainingCase& run) {
                                             : "",
       run.num_threads,
       run.update == UpdateOrder::Wait        ? "waited for"
-      : run.update == UpdateOrder::Speculate ? "made in hope"
+      : run.update == UpdateOrder::Speculate ? "speculative"
                                              : "overlapped",
       run.order == MicroBatchOrder::Vertical ? "vertical" : "horizontal",
       run.activations == ActivationPlacement::Offload ? "offloaded" : "on the device",
@@ -111,7 +112,7 @@ Preparation prepare_case(const Model& model, const TrainingCase& run) {
   const TrainerOptions options = run.options();
   Budgets budgets{
       .num_threads = run.num_threads, .device = run.device, .pinned_memory = run.pinned_bytes};
-  // Weights, gradient and state of two chunks.
+  // Bytes for the weights, gradients and moments of two chunks.
   const size_t room = run.between == Between::State ? 2 * 8 * options.chunk_bytes : 0;
   if (run.memory == Memory::Resident && room == 0) return prepare(model, options, budgets);
   const Preparation resident = prepare(model, options, budgets);

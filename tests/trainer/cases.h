@@ -18,11 +18,11 @@ namespace ebb::test {
 
 inline constexpr int64_t kMicroBatchSize = 2;
 
-/// 0.8 M parameters: 26 chunks of gradient sums at the smallest chunk size. One of 50 k for the
-/// drills.
+/// 0.8 M parameters: 26 chunks of gradient sums at the smallest chunk size.
 Gpt2Config small_gpt();
+/// 50 k parameters, for the fault drills.
 Gpt2Config tiny_gpt();
-/// 0.2 M parameters, three chunks of the smallest: what an emulated GPU trains in a moment.
+/// 0.2 M parameters: three chunks of the smallest size, so that an emulated GPU trains it quickly.
 Gpt2Config emulated_gpt();
 
 /// Inputs of one step or evaluation, drawn from the seed; every 7th target is ignored.
@@ -40,18 +40,18 @@ class Data {
 /// What the device keeps from step to step.
 enum class Between : uint8_t {
   Nothing,
-  Weights,  ///< as many as can be
-  State,    ///< of as many chunks as can be, and at least of two: the device updates them
+  Weights,  ///< resident weights, of as many chunks as fit
+  State,    ///< the whole state of as many chunks as fit, at least two: the device updates them
 };
 enum class Memory : uint8_t { Resident, Between, Smallest };
 
-/// One point of the matrix, by the positions of its values: see TrainingCase.
+/// One training run: a point of the matrix of schedules (matrix.h), and settings beyond it.
 struct TrainingCase {
   DType dtype = DType::BF16;
   bool clip = true;
   uint32_t accumulation = 1;
   Memory memory = Memory::Resident;
-  size_t num_pieces = 1;  ///< of a chunk; a piece is the smallest chunk there is
+  size_t num_pieces = 1;  ///< per chunk; the smallest chunk is one piece
   Recompute recompute = Recompute::None;
   uint32_t recomputed_layers = UINT32_MAX;
   uint32_t recomputed_of = UINT32_MAX;
@@ -67,29 +67,29 @@ struct TrainingCase {
   uint32_t evaluation_batches = 0;
   float dropout = 0;
   double link_bytes_per_s = 0;
-  bool speculates_late = true;  ///< then what is speculated on does not depend on time
+  bool speculates_late = true;  ///< true: the speculative updates do not depend on timing
   uint32_t num_steps = 3;
-  std::optional<float> max_norm = {};  ///< where clipped; else kBitingNorm
+  std::optional<float> max_norm = {};  ///< for clipping; default kBitingNorm
   Gpt2Config model = small_gpt();
-  int64_t length = 32;  ///< of a sequence
+  int64_t length = 32;  ///< tokens per sequence
 
   TrainerOptions options() const;
 };
 std::string to_string(const TrainingCase& run);
 std::ostream& operator<<(std::ostream& out, const TrainingCase& run);
 
-/// What may not depend on where bytes lie.
+/// The results of a run, which must not depend on its schedule.
 struct Outcome {
   std::vector<double> losses, norms, evaluations;
-  uint64_t hash = 0;  ///< of the state after the last step: looking ends an overlap
+  uint64_t hash = 0;  ///< of the state after the last step and its deferred updates
   bool operator==(const Outcome&) const = default;
 };
 std::string to_string(const Outcome& outcome);
 
 struct Result {
   Outcome outcome;
-  size_t loaded_bytes = 0;                             ///< of a step
-  std::vector<uint32_t> speculated = {}, undone = {};  ///< chunks, of each step
+  size_t loaded_bytes = 0;                             ///< in the last step
+  std::vector<uint32_t> speculated = {}, undone = {};  ///< chunks per step
 };
 
 constexpr float kBitingNorm = 0.25f;
@@ -97,7 +97,8 @@ constexpr int64_t kLength = 32;
 
 Preparation prepare_case(const Model& model, const TrainingCase& run);
 std::unique_ptr<Device> create_case_device(const Preparation& prepared, const TrainingCase& run);
-/// Trains the case's model on a device that poisons what it may. `before_step` may interfere.
+/// Trains the model of the case on a device that poisons memory. `before_step` is called before
+/// each step and may change the trainer.
 Result train(const TrainingCase& run);
 Result train(const Model& model, const Preparation& prepared, const TrainingCase& run,
              const std::function<void(Trainer&, uint32_t step)>& before_step = {});

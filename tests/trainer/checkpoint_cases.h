@@ -1,4 +1,4 @@
-// Training that is interrupted: a run of a case, step by step, and its state in memory.
+// For tests of interrupted training: runs a case step by step, and copies its state to memory.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace ebb::test {
 
-/// A case that trains when told to.
+/// Trains a case in parts, as the test requests.
 class CaseRun {
  public:
   explicit CaseRun(const TrainingCase& run)
@@ -21,7 +21,7 @@ class CaseRun {
 
   Trainer& trainer() { return trainer_; }
   const Preparation& prepared() const { return prepared_; }
-  /// Steps [first, last): their data depends on the step alone.
+  /// Trains the steps [first, last). The data of a step depends only on its number.
   void train(uint32_t first, uint32_t last) {
     for (uint32_t step = first; step < last; ++step) {
       const Data data(run_.model, run_.length, run_.accumulation, 100 + step);
@@ -30,7 +30,7 @@ class CaseRun {
       outcome_.norms.push_back(r.grad_norm);
     }
   }
-  /// Of all steps trained here.
+  /// Losses and norms of all steps of this object, and the hash of the current state.
   Outcome outcome() {
     outcome_.hash = trainer_.state_hash();
     return outcome_;
@@ -56,7 +56,7 @@ inline std::vector<std::byte> plane_of(const StateReader& reader, ParameterId id
   return bytes;
 }
 
-/// For Trainer::restore(); one plane of each parameter may be forgotten.
+/// Reads the copy for Trainer::restore(). Leaves out the plane `forgotten` of each parameter.
 inline Trainer::ReadPlane reader_of(const StateCopy& copy, size_t forgotten = SIZE_MAX) {
   struct Place {
     ParameterId id = 0;

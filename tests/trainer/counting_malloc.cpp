@@ -22,8 +22,8 @@ bool ebb::test::counts_mallocs() { return false; }
 
 bool ebb::test::counts_mallocs() { return true; }
 
-// The C library's own, under the names it keeps for those who replace malloc; free() stays as it
-// is.
+// The allocation functions of the C library, under the names that it offers to programs that
+// replace malloc. free() is not replaced.
 extern "C" {
 void* __libc_malloc(size_t bytes);
 void* __libc_calloc(size_t count, size_t bytes);
@@ -51,7 +51,7 @@ int posix_memalign(void** data, size_t alignment, size_t bytes) {
   *data = __libc_memalign(alignment, bytes);
   return *data != nullptr ? 0 : ENOMEM;
 }
-// oneTBB's allocator takes its memory here.
+// oneTBB's allocator gets its memory from mmap.
 void* mmap(void* address, size_t bytes, int protection, int flags, int file, off_t offset) {
   num_calls.fetch_add(1, std::memory_order_relaxed);
   return reinterpret_cast<void*>(

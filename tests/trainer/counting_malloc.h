@@ -1,4 +1,4 @@
-// Counts what takes memory behind the device's back: every malloc and mmap of the process.
+// Counts every malloc and mmap of the process: allocations that do not go through the device.
 // Thread-safe.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace ebb::test {
 
-/// False where a sanitizer owns the allocator; the count then stays 0.
+/// Returns false in a build with a sanitizer, which replaces the allocator; the count then stays 0.
 bool counts_mallocs();
 uint64_t num_mallocs();
 

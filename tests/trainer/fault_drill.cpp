@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kTinyLength = 8;
 
-/// A tiny model whose chunks move: two steps, each with an evaluation after it.
+/// Two steps of a tiny model whose chunks move, each followed by an evaluation.
 struct Drill {
   explicit Drill(DeviceKind kind, UpdateOrder update = UpdateOrder::Overlap,
                  const Gpt2Config& config = tiny_gpt())
@@ -49,12 +49,12 @@ template <class Expected>
 void expect_error(const Drill& drill, Device& device) {
   try {
     drill.train(device);
-    ADD_FAILURE() << "no error came out";
+    ADD_FAILURE() << "no error was thrown";
   } catch (const Expected& error) {
     EXPECT_NE(std::string_view(error.what()).find("injected"), std::string_view::npos)
         << error.what();
   } catch (const std::exception& error) {
-    ADD_FAILURE() << "another error came out: " << error.what();
+    ADD_FAILURE() << "another error was thrown: " << error.what();
   }
 }
 
@@ -82,7 +82,7 @@ void fail_operation(FaultSite site, uint64_t n, DeviceKind kind) {
   } else {
     expect_error<DeviceError>(drill, *device);
   }
-  // The device keeps its workspace; all else goes with the trainer.
+  // The device keeps its workspace. The destroyed trainer has freed all other memory.
   const size_t workspace_bytes = drill.prepared.ledger.bytes("workspace", Tier::Device);
   EXPECT_TRUE(device->used_bytes() == 0 || device->used_bytes() == workspace_bytes);
 }
@@ -120,7 +120,7 @@ void fail_evaluations(FaultSite site) {
 
 void fail_steps_twice() {
   Gpt2Config config = tiny_gpt();
-  config.num_layers = 4;  // of several chunks, so that some are updated and some are not
+  config.num_layers = 4;  // several chunks, so that some are updated and some are not
   const Drill drill(DeviceKind::Host, UpdateOrder::Wait, config);
   const auto is_lost = [](const Trainer& trainer) {
     try {
@@ -148,7 +148,7 @@ void fail_steps_twice() {
     EXPECT_EQ(is_lost(trainer), lost);
     num_lost += lost;
   }
-  EXPECT_GT(num_lost, 0) << "no update was broken off";
+  EXPECT_GT(num_lost, 0) << "no fault interrupted an update";
 }
 
 }  // namespace ebb::test

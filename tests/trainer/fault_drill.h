@@ -1,5 +1,5 @@
-// One operation of a small run fails: the right error comes out, nothing hangs, nothing is left
-// behind.
+// One operation of a small run fails. The tests expect the right exception, no hang, and no memory
+// that stays allocated.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,16 @@
 
 namespace ebb::test {
 
-/// Operations of one kind that the drill's run asks for when none fails.
+/// Returns the number of operations of one kind in a run without faults.
 uint64_t num_operations(FaultSite site, DeviceKind kind = DeviceKind::Host);
-/// Fails the n-th one, from 0, and checks what follows.
+/// Fails the n-th operation, counted from 0, and checks the exception and the memory in use.
 void fail_operation(FaultSite site, uint64_t n, DeviceKind kind = DeviceKind::Host);
-/// Fails `most` of them, evenly spread, or all where there are fewer.
+/// Fails `most` operations, evenly spread, one per run; fails all if there are fewer.
 void fail_operations(FaultSite site, uint64_t most, DeviceKind kind = DeviceKind::Host);
-/// Fails each operation of an evaluation in turn: the state is that before it.
+/// Fails each operation of an evaluation, one per run: the evaluation leaves the state unchanged.
 void fail_evaluations(FaultSite site);
-/// Fails each launch of a step whose updates wait for the norm: no other step can follow, and
-/// trying one makes no state whole that was half updated.
+/// Fails each launch of a step whose updates wait for the norm, one per run. The trainer then
+/// refuses every further step, and a state that is only partly updated stays invalid.
 void fail_steps_twice();
 
 }  // namespace ebb::test

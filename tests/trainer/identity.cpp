@@ -7,7 +7,7 @@
 namespace ebb::test {
 namespace {
 
-/// What makes the comparison worth something: numbers, that change, and a clip that bites.
+/// Checks that the comparison is meaningful: losses are finite and change, and clipping is active.
 void expect_training(const Outcome& outcome, const TrainingCase& run) {
   for (size_t i = 0; i < outcome.losses.size(); ++i) {
     EXPECT_TRUE(std::isfinite(outcome.losses[i]) && outcome.losses[i] > 0);

@@ -8,8 +8,8 @@
 
 namespace ebb::test {
 
-/// Runs cases and expects of each what the first one of its class gave. The first is everything
-/// resident, on one thread.
+/// Runs cases and expects the same outcome from all cases of a class. The reference of a class is
+/// its run with everything resident, on one thread.
 class IdentityCheck {
  public:
   void run(const TrainingCase& run);

@@ -9,7 +9,7 @@ namespace {
 constexpr size_t kNumDimensions = kNumValues.size();
 constexpr size_t kMostValues = 4;
 
-/// The number of three dimensions with a value each.
+/// Returns a number that identifies three dimensions and their values in `choice`.
 size_t triple_of(const Choice& choice, size_t a, size_t b, size_t c) {
   size_t number = (a * kNumDimensions + b) * kNumDimensions + c;
   for (const size_t dimension : {a, b, c}) {
@@ -27,7 +27,7 @@ void for_each_triple(const Choice& choice, const Visit& visit) {
   }
 }
 
-/// [triple]: is it in the matrix?
+/// Returns an array that has a 1 at the number of each triple of the matrix.
 std::vector<char> all_triples() {
   constexpr size_t kCube = kMostValues * kMostValues * kMostValues;
   std::vector<char> triples(kNumDimensions * kNumDimensions * kNumDimensions * kCube, 0);
@@ -53,8 +53,8 @@ TrainingCase case_of(const Choice& choice) {
           .accumulation = static_cast<uint32_t>(choice[2] + 1),
           .memory = static_cast<Memory>(choice[3]),
           .num_pieces = kNumPieces[choice[4]],
-          // None; 1 or 2 blocks at once; one by one three of the four blocks or, where values may
-          // leave, every second: as the planner does.
+          // No layer, or groups of 1 or 2 layers, or single layers: three of the four, or every
+          // second one if activations are offloaded, as the planner does.
           .recompute = is_in_part ? Recompute::Layer : static_cast<Recompute>(choice[5]),
           .recomputed_layers = !is_in_part ? UINT32_MAX
                                : may_leave ? 1
@@ -77,12 +77,12 @@ std::vector<Choice> whole_matrix() {
   return all;
 }
 
-/// Greedy: the choice that has most of what is missing, the first of equals. What a choice has of
-/// it only falls, so that one is counted again only where it had more than the best one so far.
+/// Greedy: adds the choice that has the most missing triples, the first of equals. The count of a
+/// choice only falls, so a choice is counted again only if its last count exceeds the best one.
 std::vector<Choice> cover_of_matrix() {
   const std::vector<Choice> all = whole_matrix();
   std::vector<char> missing = all_triples();
-  std::vector<size_t> gains(all.size(), SIZE_MAX);  // as last counted
+  std::vector<size_t> gains(all.size(), SIZE_MAX);  // the last counts
   std::vector<Choice> cover;
   while (count(missing) > 0) {
     size_t best = 0, most = 0;

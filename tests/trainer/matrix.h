@@ -1,9 +1,9 @@
-// The matrix of schedules that must give the same bits, whole and as a cover.
+// The matrix of schedules that must give the same bits: all of it, and a small covering subset.
 //
-// A class is what may change the bits: {dtype, clip, accumulation}. A schedule is what may not:
-// {memory, chunk size, recompute, threads, update order, micro-batch order, activations, what
-// stays between steps}. The cover holds, for any three of the eleven, every combination of their
-// values. Deterministic.
+// A class is a choice of the three settings that may change the bits: {dtype, clip, accumulation}.
+// A schedule is a choice of the eight settings that may not: {memory, chunk size, recompute,
+// threads, update order, micro-batch order, activations, what stays between steps}. The cover
+// contains, for any three of the eleven settings, every combination of their values. Deterministic.
 #pragma once
 
 #include <array>
@@ -13,15 +13,15 @@
 
 namespace ebb::test {
 
-/// For each of the eleven, which value: dtype, clip, accumulation, memory, chunk size, recompute,
-/// threads, update order, micro-batch order, activations, what stays between steps.
+/// The index of the value of each setting: dtype, clip, accumulation, memory, chunk size,
+/// recompute, threads, update order, micro-batch order, activations, what stays between steps.
 using Choice = std::array<int, 11>;
 inline constexpr Choice kNumValues = {2, 2, 3, 3, 3, 4, 3, 3, 2, 2, 3};
 
 TrainingCase case_of(const Choice& choice);
 std::vector<Choice> whole_matrix();
 std::vector<Choice> cover_of_matrix();
-/// Combinations of values of three that no choice of `cover` has.
+/// Returns the number of combinations of the values of three settings that `cover` lacks.
 size_t num_missing_triples(const std::vector<Choice>& cover);
 
 }  // namespace ebb::test

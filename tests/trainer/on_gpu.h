@@ -1,6 +1,7 @@
-// Training on a GPU, or on the emulated one in a program that links that: what these tests share.
+// Helpers of the tests that train on a GPU, or on the emulated GPU if the program is linked with
+// it.
 //
-// Without a GPU they skip, visibly; with EBB_REQUIRE_CUDA=1 in the environment they fail.
+// Without a GPU these tests are reported as skipped. With EBB_REQUIRE_CUDA=1 they fail instead.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,9 +21,9 @@ class OnGpu : public testing::Test {
   const Watchdog watchdog_{std::chrono::seconds(240)};
 };
 
-/// The same case, with a model of a few chunks, and chunks that the GPU maps.
+/// Returns the case with a model of a few chunks and with a chunk size that the GPU can map.
 TrainingCase on_gpu(TrainingCase run);
-/// Bytes; no chunk is smaller.
+/// The smallest chunk size that the GPU can map, in bytes.
 size_t smallest_chunk_on_gpu();
 
 }  // namespace ebb::test

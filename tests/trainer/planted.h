@@ -1,5 +1,4 @@
-// Missing waits, planted by data alone: a plan without them, and a model that gives their race
-// time.
+// Plans from which waits are removed, and a model that makes the resulting race happen every time.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,8 +12,8 @@
 
 namespace ebb::test {
 
-/// Passes everything on; forward() of a live step first lets the mover run ahead, so that a race is
-/// there every time.
+/// Forwards all calls to another model. forward() first sleeps for pause_ms, so that the copy
+/// thread runs ahead and the race happens every time.
 class LateModel : public Model {
  public:
   explicit LateModel(const Model& model) : model_(model) {}
@@ -43,8 +42,8 @@ inline uint32_t nth_op(const Plan& plan, uint32_t n, const std::function<bool(co
   return 0;
 }
 
-/// Takes from all who wait for the n-th chunk of weights that is loaded, from 0, or for the one
-/// after it, that they do: the first of them may just arrive in time, the second cannot.
+/// Removes all waits of calls for the n-th load of weights, counted from 0, and for the load after
+/// it. The first load may finish in time by chance; the second cannot.
 inline Preparation without_waits(Preparation prepared, uint32_t n) {
   Plan& plan = prepared.plan;
   const auto loads_weights = [](const Op& op) { return loads(op, Space::Weights); };

@@ -1,4 +1,4 @@
-// A run that goes on from a file has the bits of one that was never interrupted.
+// A run that continues from a checkpoint file has the bits of a run that was never interrupted.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -31,7 +31,7 @@ class Checkpoint : public testing::Test {
   }
   std::string file() const { return (folder_ / "state.ebb").string(); }
 
-  /// Trains to the end, and saves on the way, beside the training.
+  /// Trains all steps. Another thread saves the state after step kSaved while training continues.
   Outcome train_and_save(const TrainingCase& run) const {
     CaseRun training(run);
     training.train(0, kSaved);
@@ -48,7 +48,7 @@ class Checkpoint : public testing::Test {
     return training.outcome();
   }
 
-  /// The steps after the file's.
+  /// Loads the file and trains the steps that follow.
   Outcome resume(const TrainingCase& run) const {
     CaseRun training(run);
     read_state(training.trainer(), file());
@@ -65,7 +65,7 @@ Outcome without_first_steps(Outcome outcome) {
   return outcome;
 }
 
-/// Another budget, chunk size, number of threads and schedule.
+/// Returns the case with another budget, chunk size, number of threads and schedule.
 TrainingCase other_schedule(TrainingCase run) {
   run.memory = run.memory == Memory::Smallest ? Memory::Resident : Memory::Smallest;
   run.num_pieces = run.num_pieces == 1 ? 9 : 1;
@@ -78,7 +78,7 @@ TrainingCase other_schedule(TrainingCase run) {
 
 class CheckpointOfACase : public Checkpoint, public testing::WithParamInterface<TrainingCase> {};
 
-TEST_P(CheckpointOfACase, GoesOnWithTheSameBits) {
+TEST_P(CheckpointOfACase, ContinuesWithTheSameBits) {
   const TrainingCase run = GetParam();
   const Outcome whole = train_without(run);
   EXPECT_EQ(to_string(train_and_save(run)), to_string(whole)) << "saving changed the run";
@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(
         TrainingCase{.dtype = DType::F16, .clip = false, .between = Between::State},
         TrainingCase{.accumulation = 2, .memory = Memory::Smallest, .dropout = 0.2f}));
 
-TEST_F(Checkpoint, AFileIsTheSameWhateverTheSchedule) {
+TEST_F(Checkpoint, TheFileDoesNotDependOnTheSchedule) {
   const auto content = [this](const TrainingCase& run) {
     CaseRun training(run);
     training.train(0, 1);
@@ -118,8 +118,9 @@ TEST_F(Checkpoint, AFileIsTheSameWhateverTheSchedule) {
   EXPECT_LE(first.size(), state_file_bytes(*CaseRun(run).prepared().layout));
 }
 
-/// Skipped updates count: in Adam's t, and in a row, after which the run ends.
-TEST_F(Checkpoint, KnowsWhatWasSkipped) {
+/// The file stores the number of updates (Adam's t), the number of skipped steps, and the number of
+/// steps skipped in a row: a third one ends the resumed run.
+TEST_F(Checkpoint, StoresTheCountsOfSkippedSteps) {
   const TrainingCase run;
   CaseRun training(run);
   training.train(0, 1);
@@ -140,8 +141,8 @@ TEST_F(Checkpoint, KnowsWhatWasSkipped) {
   EXPECT_THROW(resumed.train(3, 4), NumericError);
 }
 
-/// What fp16 has beside: the scale, and how long it has been good.
-TEST_F(Checkpoint, KnowsTheLossScale) {
+/// With fp16 the file also stores the loss scale and the number of good steps since it changed.
+TEST_F(Checkpoint, StoresTheLossScale) {
   const TrainingCase run{.dtype = DType::F16};
   CaseRun training(run);
   const std::vector<float> weight = training.trainer().read_parameter("wte.weight");
@@ -159,7 +160,7 @@ TEST_F(Checkpoint, KnowsTheLossScale) {
   EXPECT_EQ(resumed.trainer().state_hash(), training.trainer().state_hash());
 }
 
-/// The file with one byte changed; what reading it says.
+/// Changes one byte of a checkpoint file and expects the error of reading it.
 class DamagedCheckpoint : public Checkpoint {
  protected:
   DamagedCheckpoint() { write_state(CaseRun(TrainingCase{}).trainer().lock_state(), file()); }
@@ -176,7 +177,7 @@ class DamagedCheckpoint : public Checkpoint {
     CaseRun training(run);
     try {
       read_state(training.trainer(), file());
-      FAIL() << "read, where the error should have said: " << text;
+      FAIL() << "the file was read; expected the error: " << text;
     } catch (const FormatError& error) {
       EXPECT_EQ(error.path, file());
       EXPECT_GE(error.offset, first) << error.what();
@@ -184,7 +185,7 @@ class DamagedCheckpoint : public Checkpoint {
       EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
     }
   }
-  /// What a checksum at the front is of, lies before this.
+  /// The bytes before this offset have checksums at the start of the file.
   static constexpr uint64_t kHashed = 4096;
   void expect_damaged(uint64_t offset, const std::string& text) const {
     change(offset, 1);
@@ -193,7 +194,7 @@ class DamagedCheckpoint : public Checkpoint {
   }
 };
 
-TEST_F(DamagedCheckpoint, IsRefusedByOffsetWhereverTheDamageIs) {
+TEST_F(DamagedCheckpoint, IsRefusedWithTheOffsetOfTheDamage) {
   const uint64_t size = fs::file_size(file());
   expect_damaged(3, "not a training state");
   expect_damaged(8, "version 2 of the format; this program reads version 1");

@@ -1,4 +1,4 @@
-// The planner's choice against every setting tried by hand.
+// Compares the planner's choice with plans that are made for each setting explicitly.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct Situation {
   const char* name;
   Machine machine;
   uint32_t accumulation;
-  double slack;  ///< of the budget, between the smallest and all resident without recomputation
+  double slack;  ///< the budget: 0 is the smallest, 1 keeps all resident without recomputation
   bool clip = true;
 };
 
@@ -78,7 +78,8 @@ class Choosing : public testing::TestWithParam<Situation> {
   }
   Preparation chosen() const { return prepare(model_, options(), budgets(), GetParam().machine); }
 
-  /// Every setting by hand: the step that its own plan predicts, infinite where it does not fit.
+  /// Returns the predicted seconds of a step for each setting; infinite if the setting does not
+  /// fit.
   std::vector<double> by_hand(const Preparation& p) const {
     std::vector<double> seconds;
     for (const Candidate& c : p.candidates) {
@@ -100,7 +101,7 @@ class Choosing : public testing::TestWithParam<Situation> {
   const Gpt2 model_{small_gpt(), kMicroBatchSize, kLength, DType::BF16};
 };
 
-/// How much longer the choice takes than the best: 0 where it is the best.
+/// Returns by how much the choice is slower than the best one, as a fraction; 0 for the best.
 double regret(const std::vector<double>& seconds, size_t chosen) {
   const double best = *std::min_element(seconds.begin(), seconds.end());
   return seconds[chosen] <= best * (1 + kRounding) ? 0 : seconds[chosen] / best - 1;
@@ -182,9 +183,10 @@ class ChooseTest : public testing::Test {
 
 double seconds(const Preparation& p) { return p.candidates[p.chosen].seconds; }
 
-// In the forward, more would leave than the link can take beside the kernels: of each few blocks
-// in a row some are recomputed, and nothing waits. Of the first blocks, the others would.
-TEST(Choose, RecomputesBetweenBlocksWhatTheLinkCannotTake) {
+// The link cannot store all activations of the forward while the kernels run. The planner
+// recomputes some layers of each group of consecutive layers, so that no kernel waits for a store.
+// Recomputing only the first layers is slower, because the stores of the other layers then wait.
+TEST(Choose, SpreadsRecomputedLayersWhenTheLinkIsTooSlow) {
   Gpt2Config config = small_gpt();
   config.num_layers = 12;
   const Gpt2 model(config, kMicroBatchSize, kLength, DType::BF16);
@@ -199,7 +201,7 @@ TEST(Choose, RecomputesBetweenBlocksWhatTheLinkCannotTake) {
   };
   Machine machine{.flops_per_s = 1000 * kGB, .update_bytes_per_s = 1000 * kGB};
   const Preparation kept = prepared(Recompute::None, machine);
-  // A forward takes a third of the kernels' time, and half as long as what it stores.
+  // A forward takes a third of the kernels' time. Its stores take twice as long as the forward.
   machine.load_bytes_per_s = machine.store_bytes_per_s =
       static_cast<double>(kept.plan.stored_bytes) / (kept.flops / machine.flops_per_s / 3 * 2);
   const Preparation p = prepared(Recompute::Auto, machine);
@@ -249,8 +251,9 @@ class ChooseRecomputed : public testing::Test {
                           .gradient_accumulation = 8};
 };
 
-// Fewer than all may be slower again than some number between them.
-TEST_F(ChooseRecomputed, PassesOverNoNumberOfBlocks) {
+// The time is not monotonic in the number of recomputed layers, so the planner must try each
+// number.
+TEST_F(ChooseRecomputed, ConsidersEveryNumberOfLayers) {
   for (const size_t gib : {4, 6, 8}) {
     const double chosen_s = seconds(choose_with(open_, gib * kGiB));
     for (const uint32_t of : {2, 3, 4}) {
@@ -263,8 +266,8 @@ TEST_F(ChooseRecomputed, PassesOverNoNumberOfBlocks) {
   }
 }
 
-// Places that gain nothing are not kept for gradients where more values would need them.
-TEST_F(ChooseRecomputed, GradientsLeaveValuesTheirPlaceAtHome) {
+// Gradient buffers that make no step faster must not take host memory that activations need.
+TEST_F(ChooseRecomputed, GradientBuffersLeaveHostMemoryForActivations) {
   open_.max_grad_norm = 0;
   TrainerOptions few = recomputed(open_, 3, 4);
   few.gradient_buffers = kGradientBuffers;
@@ -283,8 +286,8 @@ TEST(WhyChosen, NamesTheSpeculationThatWasNotWorthIt) {
   EXPECT_EQ(why_chosen(p), "fastest, the next takes 1.500 x");
 }
 
-// A choice by the wrong sign, or of what comes first, is not the best somewhere.
-TEST_F(ChooseTest, APlantedWrongChoiceIsSeen) {
+// Planted: the slowest candidate and the first candidate are not the best choice here.
+TEST_F(ChooseTest, APlantedWrongChoiceIsFound) {
   const TrainerOptions options = open(4);
   const size_t bytes = smallest(options, Recompute::None);
   const Preparation p = choose_in(options, bytes, gpu(2000 * kGB, 1 * kGB, 50 * kGB));
@@ -308,7 +311,7 @@ TEST_F(ChooseTest, ASlowLinkMakesItVertical) {
   EXPECT_EQ(choose_in(options, bytes, slow).options.micro_batch_order, MicroBatchOrder::Vertical);
 }
 
-TEST_F(ChooseTest, NothingIsRecomputedWhereMemoryAllows) {
+TEST_F(ChooseTest, NothingIsRecomputedIfMemoryAllows) {
   const TrainerOptions options = open(2);
   const Machine machine = gpu(200 * kGB, 5 * kGB, 50 * kGB);
   const size_t all = resident(options, Recompute::None, MicroBatchOrder::Vertical);
@@ -335,7 +338,7 @@ TEST_F(ChooseTest, WithoutALinkSharedCoresWaitOnlyIfThatIsFaster) {
   }
 }
 
-TEST_F(ChooseTest, WithoutRatesBytesAndArithmeticDecide) {
+TEST_F(ChooseTest, WithoutRatesMovedBytesAndFlopsDecide) {
   const TrainerOptions options = open(4);
   const size_t all = resident(options, Recompute::None, MicroBatchOrder::Vertical);
   const Preparation roomy = choose_in(options, all, {});
@@ -350,8 +353,9 @@ TEST_F(ChooseTest, WithoutRatesBytesAndArithmeticDecide) {
   EXPECT_EQ(tight.options.update, UpdateOrder::Overlap);
 }
 
-/// The update takes 1.8 times the forward: hope is worth it, on some chunks but not on all. Where
-/// the forward hides the update, and where there is no memory for logs, it is not.
+/// The update takes 1.8 times as long as the forward: the planner speculates on some chunks, not on
+/// all. It does not speculate if the forward hides the update, if there is no memory for undo logs,
+/// or without clipping.
 TEST_F(ChooseTest, SpeculatesOnWhatTheForwardCannotHide) {
   TrainerOptions options = open(1);
   options.recompute = Recompute::None;
@@ -359,7 +363,7 @@ TEST_F(ChooseTest, SpeculatesOnWhatTheForwardCannotHide) {
   const double bytes = update_bytes_per_parameter(DType::BF16, DType::BF16) *
                        static_cast<double>(plain.layout->num_model_parameters());
   const auto with_update = [&](double forwards) {
-    return gpu(plain.flops, 1000 * kGB, bytes / (forwards / 3));  // a step computes for a second
+    return gpu(plain.flops, 1000 * kGB, bytes / (forwards / 3));  // a step computes for 1 s
   };
   const Preparation slow = prepare(model_, options, {.num_threads = 1}, with_update(1.8));
   EXPECT_EQ(slow.options.update, UpdateOrder::Speculate);
@@ -378,9 +382,9 @@ TEST_F(ChooseTest, SpeculatesOnWhatTheForwardCannotHide) {
   EXPECT_EQ(early.options.update, UpdateOrder::Overlap);
 }
 
-/// GPT-3 6.7B on a GPU of 31 GiB. Without clipping a gradient waits for its update alone: in as
-/// many places as that falls behind, where home has them.
-TEST_F(ChooseTest, GradientsWaitAtHomeForASlowUpdate) {
+/// GPT-3 6.7B on a GPU of 31 GiB. Without clipping a gradient waits only for the update of its
+/// chunk. A slow update gets more gradient buffers, if there is host memory for them.
+TEST_F(ChooseTest, ASlowUpdateGetsMoreGradientBuffers) {
   const Gpt2Config config = {.vocabulary = 50257,
                              .max_positions = 2048,
                              .channels = 4096,
@@ -402,7 +406,7 @@ TEST_F(ChooseTest, GradientsWaitAtHomeForASlowUpdate) {
                    machine);
   };
   const Preparation few = choose_with(kGradientBuffers, 80 * kGB), all = choose_with({}, 80 * kGB);
-  // What the update costs beyond the bound is less than half of that.
+  // More buffers remove more than half of the time that the slow update adds to the bound.
   const double bound_s = all.candidates[all.chosen].bound.seconds;
   EXPECT_LT(seconds(all) - bound_s, 0.5 * (seconds(few) - bound_s));
   EXPECT_GT(*all.options.gradient_buffers, kGradientBuffers);
@@ -414,9 +418,8 @@ TEST_F(ChooseTest, GradientsWaitAtHomeForASlowUpdate) {
   EXPECT_EQ(choose_with({}, 1000 * kGB).options.gradient_buffers, kGradientBuffers);
 }
 
-/// What home has no room for lives on a device that has; as little of it as must where that is
-/// slow.
-TEST_F(ChooseTest, PutsOnTheDeviceWhatHomeHasNoRoomFor) {
+/// If host memory is too small for all state, the state of some chunks is stored on the device.
+TEST_F(ChooseTest, StoresStateOnTheDeviceIfHostMemoryIsTooSmall) {
   TrainerOptions options = open(2);
   const Machine machine = gpu(200 * kGB, 100 * kGB, 50 * kGB);
   const auto choose_with = [&](std::optional<size_t> host_memory, size_t device_memory) {
@@ -438,11 +441,11 @@ TEST_F(ChooseTest, PutsOnTheDeviceWhatHomeHasNoRoomFor) {
     EXPECT_THROW(choose_with(room, roomy), PlanError);
     options.device_updates = {};
   }
-  // Where the device has none to spare, the least that works is what home alone needs.
+  // The smallest device budget has no memory for state, so all state must fit in host memory.
   EXPECT_THROW(choose_with(needed / 2, smallest(options, Recompute::Layer)), PlanError);
 }
 
-TEST_F(ChooseTest, WhatIsToldIsNotChosen) {
+TEST_F(ChooseTest, ARequestedSettingIsNotChanged) {
   TrainerOptions requested = open(2);
   requested.micro_batch_order = MicroBatchOrder::Vertical;
   requested.recompute = Recompute::Layer;
@@ -456,19 +459,19 @@ TEST_F(ChooseTest, WhatIsToldIsNotChosen) {
   EXPECT_EQ(why_chosen(p), "as requested");
 }
 
-TEST_F(ChooseTest, TooSmallForAnyIsRefusedWithTheSmallestThatWorks) {
+TEST_F(ChooseTest, ATooSmallBudgetIsRefusedWithTheSmallestThatWorks) {
   const TrainerOptions options = open(2);
   const size_t least = smallest(options, Recompute::Layer);
   EXPECT_NO_THROW(choose_in(options, least, {}));
   try {
     choose_in(options, least - 1, {});
-    FAIL() << "it does not fit";
+    FAIL() << "a budget that is too small was accepted";
   } catch (const PlanError& e) {
     EXPECT_NE(std::string(e.what()).find(std::to_string(least)), std::string::npos) << e.what();
   }
 }
 
-TEST_F(ChooseTest, BothTiersTogetherHaveToFitWhereTheyAreOne) {
+TEST_F(ChooseTest, BothTiersMustFitTogetherInSharedMemory) {
   TrainerOptions options = open(1);
   const Preparation all = prepare(model_, options, {.num_threads = 1});
   const size_t needed = all.ledger.total(Tier::Host) + all.ledger.total(Tier::Device);

@@ -1,4 +1,4 @@
-// Rehearsals: kernels sleep, everything else is real.
+// Emulated steps: kernels sleep instead of computing; copies and host updates are real.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,9 +11,10 @@
 namespace ebb::test {
 namespace {
 
-constexpr double kCompute_s = 0.01;  // of a step
+constexpr double kCompute_s = 0.01;  // compute time of one step
 constexpr double kLink = 1e9;
-constexpr double kLearningRate = 1e-2;  // decay alone changes every bit pattern's last places
+constexpr double kLearningRate =
+    1e-2;  // large enough for the weight decay alone to change every weight
 
 class EmulatedStep : public testing::TestWithParam<TrainingCase> {
  protected:
@@ -37,7 +38,8 @@ class EmulatedStep : public testing::TestWithParam<TrainingCase> {
   std::vector<float> embedding() const {
     return trainer_.read_parameter(model_.parameters()[0].name);
   }
-  /// How many masters of the (decayed) embedding a step changes; -1: one is not a number.
+  /// Returns how many master weights of the embedding (which decays) a step changes, or -1 if one
+  /// is not finite.
   int64_t num_updated(double learning_rate) {
     const std::vector<float> before = embedding();
     step(learning_rate);
@@ -68,7 +70,7 @@ TEST_P(EmulatedStep, TakesThePredictedTimeAndHasNoLosses) {
     EXPECT_TRUE(std::isnan(r.loss));
     EXPECT_TRUE(std::isnan(r.grad_norm));
     EXPECT_FALSE(r.skipped);
-    // Longer than the moments' by what finishes gradients.
+    // The kernels that round gradients are not part of kCompute_s.
     EXPECT_GE(r.compute_s, kCompute_s * (1 - 1e-9));
     EXPECT_LE(r.compute_s, 1.1 * kCompute_s);
     EXPECT_GE(r.step_s, std::max(bound.compute_s, bound.load_s));
@@ -82,16 +84,16 @@ TEST_P(EmulatedStep, TakesThePredictedTimeAndHasNoLosses) {
 }
 
 TEST_P(EmulatedStep, UpdatesDoTheirFullWork) {
-  if (!prepared_.plan.device_updates.empty()) GTEST_SKIP() << "the device pretends its updates";
+  if (!prepared_.plan.device_updates.empty()) GTEST_SKIP() << "the device emulates its updates";
   const auto all = static_cast<int64_t>(prepared_.layout->num_elements(0));
   for (int i = 0; i < 3; ++i) EXPECT_GT(num_updated(kLearningRate), all * 99 / 100);
   EXPECT_EQ(trainer_.num_updates(), 3);
   EXPECT_EQ(trainer_.num_skipped(), 0u);
-  EXPECT_EQ(num_updated(0), 0);  // planted: an update that changes nothing is seen
+  EXPECT_EQ(num_updated(0), 0);  // planted: an update that changes nothing is found
 }
 
 TEST_P(EmulatedStep, NothingIsAllocatedAfterStepTwo) {
-  if (!counts_mallocs()) GTEST_SKIP() << "a sanitizer owns the allocator";
+  if (!counts_mallocs()) GTEST_SKIP() << "a sanitizer replaces the allocator";
   for (int i = 0; i < 2; ++i) step();
   const uint64_t allocations = device_->num_allocations(), mallocs = num_mallocs();
   for (int i = 0; i < 3; ++i) step();

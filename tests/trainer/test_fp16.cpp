@@ -1,5 +1,5 @@
-// fp16: a loss scale that halves where a gradient overflows and doubles in time, skipped steps, and
-// a scale that leaves no trace in norms and state.
+// fp16: the loss scale halves when a gradient overflows and doubles after many good steps; a step
+// that overflows is skipped; the scale changes neither norms nor state.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ TEST(LossScale, DoublesAfterManyGoodStepsAndHalvesAtOnce) {
   const LossScale before = scale;
   scale = after_good_step(scale);
   EXPECT_EQ(scale, (LossScale{.value = 131072, .num_good_steps = 0}));
-  // An overflow counts anew.
+  // An overflow resets the count of good steps.
   scale = after_overflow(before);
   EXPECT_EQ(scale, (LossScale{.value = 32768, .num_good_steps = 0}));
   scale.value = kLargestLossScale;
@@ -31,7 +31,7 @@ TEST(LossScale, DoublesAfterManyGoodStepsAndHalvesAtOnce) {
   EXPECT_EQ(initial_loss_scale(DType::F32).value, 1u);
 }
 
-/// Two micro-batches a step; x of the second as large as told.
+/// A small MLP with two micro-batches per step. The inputs of the second are scaled by a factor.
 struct SmallMlp {
   static constexpr int64_t kRows = 8, kFeatures = 4, kHidden = 5, kClasses = 3;
 
@@ -54,7 +54,7 @@ struct SmallMlp {
     }
   }
 
-  /// Rows of x that differ, all numbers exact in fp16.
+  /// Trains one step on rows of x that differ. All values of x are exact in fp16.
   template <class T>
   StepResult step_of(float factor) {
     std::vector<T> x[2];
@@ -86,7 +86,7 @@ struct SmallMlp {
 
 class Fp16Steps : public testing::TestWithParam<float> {};  // max_grad_norm
 
-TEST_P(Fp16Steps, AreSkippedAndHalveTheScaleWhereAMicroBatchOverflows) {
+TEST_P(Fp16Steps, AreSkippedAndHalveTheScaleIfAMicroBatchOverflows) {
   SmallMlp mlp(DType::F16, GetParam());
   EXPECT_FALSE(mlp.step(1).skipped);
   const uint64_t before = mlp.trainer->state_hash();
@@ -101,14 +101,14 @@ TEST_P(Fp16Steps, AreSkippedAndHalveTheScaleWhereAMicroBatchOverflows) {
     scale /= 2;
     ASSERT_GT(scale, 1u);
   }
-  EXPECT_GE(num_skipped, 4u);  // more than would end a run without a scale
+  EXPECT_GE(num_skipped, 4u);  // more than a run without a loss scale allows
   EXPECT_EQ(mlp.trainer->num_updates(), 2);
   EXPECT_NE(mlp.trainer->state_hash(), before);
   EXPECT_EQ(mlp.step(1).loss_scale, scale);
 }
 
-/// What is multiplied with a power of two is taken out exactly: the same bits at any scale.
-TEST_P(Fp16Steps, LeaveNoTraceOfTheScale) {
+/// The scale is a power of two, so dividing by it is exact: the bits are the same for any scale.
+TEST_P(Fp16Steps, HaveTheSameBitsForAnyScale) {
   SmallMlp plain(DType::F16, GetParam()), hurt(DType::F16, GetParam());
   for (int i = 0; i < 2; ++i) EXPECT_TRUE(hurt.step(1024).skipped);
   for (int i = 0; i < 3; ++i) {
@@ -120,8 +120,8 @@ TEST_P(Fp16Steps, LeaveNoTraceOfTheScale) {
   EXPECT_EQ(plain.trainer->state_hash(), hurt.trainer->state_hash());
 }
 
-/// Norms are of gradients without the scale: those of fp32, rounding apart.
-TEST_P(Fp16Steps, AreThoseOfFp32) {
+/// The reported norms do not contain the scale. They are those of fp32 up to rounding.
+TEST_P(Fp16Steps, AgreeWithFp32) {
   SmallMlp half(DType::F16, GetParam()), whole(DType::F32, GetParam());
   for (int i = 0; i < 5; ++i) {
     const StepResult a = half.step(2), b = whole.step(2);
@@ -139,7 +139,7 @@ TEST_P(Fp16Steps, AreThoseOfFp32) {
 INSTANTIATE_TEST_SUITE_P(Clipping, Fp16Steps, testing::Values(0.0f, 0.05f),
                          [](const auto& info) { return info.param == 0 ? "off" : "bites"; });
 
-TEST(Fp16, ThreeBadStepsThatNoScaleAnswersAreAnError) {
+TEST(Fp16, ThreeBadStepsAtTheSmallestScaleAreAnError) {
   SmallMlp mlp(DType::F16);
   const std::string name = mlp.model.parameters()[0].name;
   std::vector<float> weights = mlp.trainer->read_parameter(name);
@@ -149,7 +149,7 @@ TEST(Fp16, ThreeBadStepsThatNoScaleAnswersAreAnError) {
   EXPECT_THROW(mlp.step(1), NumericError);
 }
 
-TEST(Fp16, TakesFourteenBytesAParameterAtHome) {
+TEST(Fp16, TakesFourteenBytesPerParameterInHostMemory) {
   for (const DType type : {DType::F16, DType::BF16}) {
     const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, type);
     const Preparation p = prepare_case(model, {.dtype = type});

@@ -18,8 +18,8 @@ void PrintTo(const Reference& r, std::ostream* os) { *os << r.architecture << " 
 
 class GpuModels : public OnGpu, public testing::WithParamInterface<Reference> {};
 
-/// Emulated, all steps would take long: the first ones.
-TEST_P(GpuModels, TrainAsPyTorch) {
+/// Runs only the first steps, because the emulated GPU is slow.
+TEST_P(GpuModels, TrainLikePyTorch) {
   ReferenceRun reference = load_reference(GetParam().name, GetParam().architecture);
   constexpr size_t kSteps = 2;
   reference.steps.resize(kSteps);

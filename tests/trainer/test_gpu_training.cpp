@@ -1,5 +1,4 @@
-// Training end to end on a GPU, or on the emulated one: the same executor, trainer and kernels.
-// Results from there are called emulated.
+// Training end to end on a GPU or on the emulated GPU, with the same executor, trainer and kernels.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,7 +17,7 @@ namespace fs = std::filesystem;
 
 class GpuTraining : public OnGpu {
  protected:
-  /// Each has the bits of its class, which are those of everything resident.
+  /// Expects that each run has the same bits as the run of its class with everything resident.
   void expect_same_bits(std::initializer_list<TrainingCase> runs) {
     for (const TrainingCase& run : runs) check_.run(on_gpu(run));
   }
@@ -80,7 +79,7 @@ TEST_F(GpuTraining, BitsDoNotDependOnWhereUpdatesAreMade) {
   }
 }
 
-TEST_F(GpuTraining, BitsDoNotDependOnWhereActivationsWait) {
+TEST_F(GpuTraining, BitsDoNotDependOnWhereActivationsAreStored) {
   expect_same_bits(
       {{.memory = Memory::Smallest, .activations = kOffload},
        {.memory = Memory::Smallest, .recompute = Recompute::Layer, .activations = kOffload},
@@ -97,8 +96,8 @@ TEST_F(GpuTraining, EvaluationHasTheSameBitsToo) {
        {.memory = Memory::Between, .between = Between::State, .evaluation_batches = 2}});
 }
 
-/// Two backends that sum in other orders, from the same weights on the same data.
-TEST_F(GpuTraining, TrainsAsTheHostDoes) {
+/// The two backends sum in different orders, so their results agree only up to rounding.
+TEST_F(GpuTraining, AgreesWithTheHostBackend) {
   TrainingCase run = on_gpu({.dtype = DType::F32, .evaluation_batches = 1});
   const Outcome gpu = train(run).outcome;
   run.device = DeviceKind::Host;
@@ -114,7 +113,7 @@ TEST_F(GpuTraining, TrainsAsTheHostDoes) {
 
 // ---- Memory -------------------------------------------------------------------------------------
 
-TEST_F(GpuTraining, TakesWhatTheLedgerSaysBeforeTheFirstStep) {
+TEST_F(GpuTraining, AllocatesWhatTheLedgerSaysBeforeTheFirstStep) {
   const TrainingCase run =
       on_gpu({.accumulation = 2, .memory = Memory::Between, .between = Between::State});
   const Gpt2 model(run.model, kMicroBatchSize, run.length, run.dtype);
@@ -142,8 +141,9 @@ class GpuCheckpoint : public OnGpu, public testing::WithParamInterface<TrainingC
       (fs::temp_directory_path() / ("ebb-gpu-" + std::to_string(::getpid()))).string();
 };
 
-/// A run saves beside its steps; another, on the other backend's schedule and budget, goes on.
-TEST_P(GpuCheckpoint, GoesOnWithTheSameBits) {
+/// One run saves its state while it trains. Another run, with another schedule and budget,
+/// continues from the file.
+TEST_P(GpuCheckpoint, ContinuesWithTheSameBits) {
   const TrainingCase run = on_gpu(GetParam());
   Outcome whole, saved;
   {

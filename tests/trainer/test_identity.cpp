@@ -1,5 +1,4 @@
-// Losses, norms and state have the same bits wherever the bytes lie and however many threads there
-// are.
+// Losses, norms and state have the same bits for every budget, schedule and number of threads.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,8 +22,8 @@ TEST(Identity, CoverOfTheMatrix) {
   EXPECT_LE(check.num_runs(), 100u);
 }
 
-/// Of what is not in the matrix: every value of every dimension some time.
-void check_some_time(IdentityCheck& check, const TrainingCase& of) {
+/// For settings outside the matrix: five schedules that together vary every setting of a schedule.
+void check_few_schedules(IdentityCheck& check, const TrainingCase& of) {
   for (const bool clip : {true, false}) {
     TrainingCase run = of;
     run.clip = clip;
@@ -50,21 +49,22 @@ void check_some_time(IdentityCheck& check, const TrainingCase& of) {
   }
 }
 
-/// bf16 has all paths of fp16 but its state and its loss scale.
+/// The matrix covers all paths of fp16 with bf16, except the state and the loss scale of fp16.
 TEST(Identity, Fp16) {
   IdentityCheck check;
-  check_some_time(check, {.dtype = DType::F16, .accumulation = 2});
+  check_few_schedules(check, {.dtype = DType::F16, .accumulation = 2});
   EXPECT_EQ(check.num_runs(), 12u);
 }
 
-/// Numbers that are dropped are those of step, sample and place, also where they are dropped again.
+/// The dropout mask depends only on the step, the sample and the position, so a recomputed layer
+/// has the same mask.
 TEST(Identity, Dropout) {
   IdentityCheck check;
-  check_some_time(check, {.accumulation = 2, .evaluation_batches = 1, .dropout = 0.2f});
+  check_few_schedules(check, {.accumulation = 2, .evaluation_batches = 1, .dropout = 0.2f});
   EXPECT_EQ(check.num_runs(), 12u);
 }
 
-TEST(Identity, DropoutIsOfTrainingAlone) {
+TEST(Identity, EvaluationHasNoDropout) {
   TrainingCase run{.evaluation_batches = 1, .num_steps = 1};
   const auto evaluate = [&](float probability) {
     run.dropout = probability;
@@ -82,8 +82,8 @@ TEST(Identity, DropoutIsOfTrainingAlone) {
   EXPECT_NEAR(with.second, without.second, 0.2 * without.second);
 }
 
-/// The same samples in one micro-batch or in two have the same masks: what differs is rounding.
-TEST(Identity, DropoutDoesNotDependOnHowAStepIsCut) {
+/// The same samples have the same masks in one micro-batch or in two. Losses differ by rounding.
+TEST(Identity, DropoutDoesNotDependOnTheMicroBatchSize) {
   const auto losses_of = [](int64_t batch, uint32_t accumulation, float probability) {
     const Gpt2 model(small_gpt(), batch, kLength, DType::F32);
     const TrainerOptions options{.dtype = DType::F32,
@@ -121,7 +121,7 @@ TEST(Identity, DropoutDoesNotDependOnHowAStepIsCut) {
   }
 }
 
-/// The matrix means nothing unless the smaller budgets make chunks move.
+/// The matrix is a meaningful test only if the smaller budgets make more chunks move.
 TEST(Identity, SmallerBudgetsMoveMore) {
   for (const DType dtype : {DType::BF16, DType::F32}) {
     const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, dtype);
@@ -139,8 +139,8 @@ TEST(Identity, SmallerBudgetsMoveMore) {
   }
 }
 
-/// Nor would offloaded activations unless they left.
-TEST(Identity, ASmallerBudgetSendsActivationsHome) {
+/// Likewise, activations must leave the device in the cases that offload them.
+TEST(Identity, OffloadedActivationsAreStored) {
   const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
   TrainingCase run{.memory = Memory::Smallest};
   const Preparation stay = prepare_case(model, run);
@@ -164,8 +164,8 @@ TEST(Identity, EvaluationBetweenSteps) {
   }
 }
 
-/// Nor unless something stays between steps where the matrix says so.
-TEST(Identity, WhatIsToStayBetweenStepsDoes) {
+/// Likewise, weights or state must stay on the device in the cases that request it.
+TEST(Identity, WeightsOrStateStayBetweenSteps) {
   for (const bool clip : {false, true}) {
     for (const Memory memory : {Memory::Resident, Memory::Between, Memory::Smallest}) {
       const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
@@ -181,7 +181,7 @@ TEST(Identity, WhatIsToStayBetweenStepsDoes) {
   }
 }
 
-TEST(Identity, EvaluationBetweenStepsThatKeepSomething) {
+TEST(Identity, EvaluationBetweenStepsThatKeepWeightsOrState) {
   IdentityCheck check;
   for (const Between between : {Between::Weights, Between::State}) {
     for (const bool clip : {false, true}) {
@@ -194,7 +194,7 @@ TEST(Identity, EvaluationBetweenStepsThatKeepSomething) {
   }
 }
 
-TEST(Identity, EvaluationLeavesTrainingAlone) {
+TEST(Identity, EvaluationDoesNotChangeTraining) {
   TrainingCase run{.accumulation = 2, .memory = Memory::Smallest};
   const Outcome alone = train(run).outcome;
   run.evaluation_batches = 2;
@@ -204,7 +204,7 @@ TEST(Identity, EvaluationLeavesTrainingAlone) {
   EXPECT_TRUE(evaluated == alone) << to_string(evaluated) << to_string(alone);
 }
 
-/// Slow copies: prefetch and stalls take another order than at memory speed.
+/// With slow copies, loads and stalls happen in another order than at memory speed.
 TEST(Identity, EmulatedLink) {
   IdentityCheck check;
   for (const bool clip : {false, true}) {

@@ -1,5 +1,5 @@
-// The part of the matrix that is run where ThreadSanitizer watches: few runs, on the schedules that
-// move most.
+// The part of the matrix that runs under ThreadSanitizer: few runs, with the schedules that move
+// most chunks.
 #include <gtest/gtest.h>
 
 #include "tests/trainer/identity.h"
@@ -36,7 +36,7 @@ TEST(IdentityRaces, OffloadedActivations) {
   }
 }
 
-TEST(IdentityRaces, WhatStaysBetweenSteps) {
+TEST(IdentityRaces, StateThatStaysBetweenSteps) {
   IdentityCheck check;
   for (const Between between : {Between::Weights, Between::State}) {
     for (const bool clip : {false, true}) {
@@ -51,7 +51,7 @@ TEST(IdentityRaces, WhatStaysBetweenSteps) {
   }
 }
 
-/// The first of two steps hopes, and is clipped at its end.
+/// The first step speculates, and clipping then rolls its updates back.
 TEST(IdentityRaces, Speculation) {
   IdentityCheck check;
   TrainingCase run{.memory = Memory::Smallest, .num_threads = 2, .max_norm = 1e9f};
@@ -65,7 +65,7 @@ TEST(IdentityRaces, Speculation) {
   check.run(run);
 }
 
-TEST(IdentityRaces, EvaluationBehindALink) {
+TEST(IdentityRaces, EvaluationOverAnEmulatedLink) {
   IdentityCheck check;
   check.run({.memory = Memory::Smallest,
              .num_threads = 2,

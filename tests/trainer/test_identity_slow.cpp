@@ -1,4 +1,4 @@
-// The whole matrix, a class at a time, so that GoogleTest's shards can share it.
+// The whole matrix. Each test runs one class, so that the shards of GoogleTest can divide the work.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace ebb::test {
 namespace {
 
-/// dtype, clip, accumulation.
+/// The parameters are dtype, clip and accumulation.
 using Class = std::tuple<int, int, int>;
 
 class IdentitySlow : public testing::TestWithParam<Class> {};

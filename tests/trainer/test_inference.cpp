@@ -1,5 +1,5 @@
-// Inference against training's evaluation: the same bits, with the weights alone at home, whatever
-// the budget; and what it takes.
+// Inference gives the same bits as the evaluation of a trainer, for every budget. It stores only
+// the weights in host memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ InferenceOptions options_of(DType dtype) {
   return {.dtype = dtype, .chunk_bytes = 65536 * size_of(dtype), .seed = 1};
 }
 
-/// An inference of small_gpt() over batches of Data.
+/// Runs inference of small_gpt() on batches of Data.
 struct Running {
   Gpt2 model;
   Data data;
@@ -61,7 +61,7 @@ struct Running {
   }
 };
 
-/// What a trainer with the same seed says of the same batches.
+/// Returns the loss of the same batches in the evaluation of a trainer with the same seed.
 double evaluated(DType dtype) {
   const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, dtype);
   const Data data(small_gpt(), kLength, 2, 3);
@@ -83,8 +83,8 @@ TEST(InferenceTest, GivesTheLossOfATrainersEvaluation) {
   }
 }
 
-/// Kernels take time and compute nothing; weights travel, results do not.
-TEST(InferenceTest, IsEmulated) {
+/// Emulated kernels sleep and compute nothing. Weights are loaded; losses stay 0.
+TEST(InferenceTest, RunsWithEmulatedCompute) {
   const Running real(DType::BF16);
   const auto device = create_device({.memory_bytes = real.prepared.ledger.total(Tier::Device),
                                      .num_threads = 1,
@@ -100,7 +100,7 @@ TEST(InferenceTest, GivesTheSameBitsInTheSmallestBudget) {
   for (const DType dtype : {DType::F32, DType::BF16}) {
     Running resident(dtype);
     const Running::Results want = resident.run();
-    const PreparedInference p = Running(dtype, {}, 2).prepared;  // threads take workspace
+    const PreparedInference p = Running(dtype, {}, 2).prepared;  // each thread has a workspace
     const size_t chunk_bytes = p.layout->chunk_bytes();
     EXPECT_LT(p.smallest_device_bytes, p.layout->space_bytes(Space::Weights));
     for (const size_t more : {size_t{0}, chunk_bytes, 4 * chunk_bytes}) {
@@ -111,11 +111,11 @@ TEST(InferenceTest, GivesTheSameBitsInTheSmallestBudget) {
   }
 }
 
-TEST(InferenceTest, HoldsWhatThereIsRoomFor) {
+TEST(InferenceTest, KeepsTheWeightsThatFit) {
   Running resident(DType::BF16);
   const size_t weights = resident.prepared.layout->num_chunks();
   resident.run();
-  EXPECT_EQ(resident.inference->loaded_bytes(), 0u);  // all of it stayed
+  EXPECT_EQ(resident.inference->loaded_bytes(), 0u);  // all weights stayed on the device
   size_t before = SIZE_MAX;
   for (const size_t more : {0, 3, 6}) {
     Running tight(DType::BF16, resident.prepared.smallest_device_bytes + more * kSmallestChunk);
@@ -127,7 +127,7 @@ TEST(InferenceTest, HoldsWhatThereIsRoomFor) {
   EXPECT_LE(before, (weights - 4) * kSmallestChunk);
 }
 
-TEST(InferenceTest, LossesAndLogitsBelongTogether) {
+TEST(InferenceTest, LossesAgreeWithLogits) {
   Running run(DType::F32);
   const Running::Results results = run.run();
   const auto vocabulary = static_cast<size_t>(small_gpt().vocabulary);
@@ -147,7 +147,7 @@ TEST(InferenceTest, LossesAndLogitsBelongTogether) {
   }
 }
 
-TEST(InferenceTest, LogitsAloneAreThoseOfTheLastRows) {
+TEST(InferenceTest, WithoutALossGivesTheLogitsOfTheLastRows) {
   Running whole(DType::BF16);
   const Running::Results want = whole.run();
   ForwardSpec pass = whole.pass;
@@ -164,16 +164,16 @@ TEST(InferenceTest, LogitsAloneAreThoseOfTheLastRows) {
   EXPECT_TRUE(std::equal(logits.rbegin(), logits.rend(), want.logits.rbegin()));
 }
 
-TEST(InferenceTest, HasWeightsAtHomeAndNothingElse) {
+TEST(InferenceTest, StoresOnlyWeightsInHostMemory) {
   const Running run(DType::BF16);
   const size_t weights = run.prepared.layout->num_space_elements() * 2;
   EXPECT_EQ(run.prepared.ledger.bytes("weight", Tier::Host), weights);
-  const size_t beside = run.prepared.input_bytes + run.prepared.result_bytes + sizeof(double);
-  EXPECT_EQ(run.prepared.ledger.total(Tier::Host), weights + beside);
+  const size_t others = run.prepared.input_bytes + run.prepared.result_bytes + sizeof(double);
+  EXPECT_EQ(run.prepared.ledger.total(Tier::Host), weights + others);
   EXPECT_EQ(run.device->used_bytes(), run.prepared.ledger.total(Tier::Device));
 }
 
-TEST(InferenceTest, TakesNothingAfterItsFirstRun) {
+TEST(InferenceTest, AllocatesNothingAfterItsFirstRun) {
   Running run(DType::BF16);
   run.run();
   const uint64_t allocations = run.device->num_allocations();
@@ -186,10 +186,10 @@ TEST(InferenceTest, WeightsAreReadAndWrittenByName) {
   const Running::Results before = run.run();
   std::vector<float> bias = run.inference->read_parameter("ln_f.bias");
   EXPECT_EQ(bias, std::vector<float>(128, 0.0f));
-  std::ranges::fill(bias, 1.00390625f);  // halfway between two bf16: away from zero, as a master
+  std::ranges::fill(bias, 1.00390625f);  // halfway between two bf16 values: rounds away from zero
   run.inference->write_parameter("ln_f.bias", bias);
   EXPECT_EQ(run.inference->read_parameter("ln_f.bias"), std::vector<float>(128, 1.0078125f));
-  EXPECT_NE(run.run().losses, before.losses);  // also where the device held the old ones
+  EXPECT_NE(run.run().losses, before.losses);  // the device must not use old resident weights
   std::ranges::fill(bias, 0.0f);
   run.inference->write_parameter("ln_f.bias", bias);
   EXPECT_EQ(run.run().losses, before.losses);
@@ -197,7 +197,7 @@ TEST(InferenceTest, WeightsAreReadAndWrittenByName) {
   EXPECT_THROW(run.inference->write_parameter("ln_f.bias", std::vector<float>(3)), LogicError);
 }
 
-TEST(InferenceTest, WhatCannotBeIsRefused) {
+TEST(InferenceTest, InvalidBudgetsAndInputsAreRefused) {
   Running run(DType::BF16);
   const PreparedInference& p = run.prepared;
   const auto prepared_with = [&](const Budgets& budgets) {
@@ -217,7 +217,7 @@ TEST(InferenceTest, WhatCannotBeIsRefused) {
   EXPECT_THROW(run.inference->run(0, batch), LogicError);
 }
 
-TEST(InferenceTest, ACacheIsNotForTraining) {
+TEST(InferenceTest, TrainingWithAKeyValueCacheIsRefused) {
   const Gpt2 model(small_gpt(), 1, 1, DType::F32, false, 8);
   EXPECT_THROW(prepare(model, {.dtype = DType::F32}, {.num_threads = 1}), ConfigError);
   EXPECT_THROW(Gpt2(small_gpt(), 1, 1, DType::F32, true, 8), ConfigError);

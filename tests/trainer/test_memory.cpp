@@ -1,4 +1,4 @@
-// Every byte is taken before step 0, is in the ledger, and stays within the budget.
+// A run allocates all its memory before step 0. All of it is in the ledger and within the budget.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -10,7 +10,7 @@
 namespace ebb::test {
 namespace {
 
-/// Passes everything on and writes down what host memory was taken, by tag.
+/// Forwards all calls to another device and counts the bytes of host memory per tag.
 class RecordingDevice : public Device {
  public:
   explicit RecordingDevice(Device& device) : device_(device) {}
@@ -36,13 +36,14 @@ class RecordingDevice : public Device {
   const std::map<std::string, size_t>& host_bytes() const { return host_bytes_; }
 
  private:
-  void free(MemoryKind, std::byte*, size_t) noexcept override {}  // buffers know the inner device
+  void free(MemoryKind, std::byte*, size_t) noexcept override {
+  }  // the inner device frees its buffers
 
   Device& device_;
   std::map<std::string, size_t> host_bytes_;
 };
 
-/// Two of them train at budgets that move everything, or nothing.
+/// Trains at the smallest budget, where all chunks move, or with everything resident.
 class MemoryOfARun : public testing::TestWithParam<TrainingCase> {
  protected:
   MemoryOfARun()
@@ -66,7 +67,7 @@ class MemoryOfARun : public testing::TestWithParam<TrainingCase> {
 };
 
 TEST_P(MemoryOfARun, NothingIsAllocatedAfterStepTwo) {
-  if (!counts_mallocs()) GTEST_SKIP() << "a sanitizer owns the allocator";
+  if (!counts_mallocs()) GTEST_SKIP() << "a sanitizer replaces the allocator";
   Trainer trainer(model_, device_, prepared_);
   for (int i = 0; i < 2; ++i) step(trainer);
   const uint64_t allocations = device_.num_allocations();
@@ -89,7 +90,8 @@ TEST_P(MemoryOfARun, DeviceTakesWhatTheLedgerSays) {
   EXPECT_EQ(device_.used_bytes(), prepared_.ledger.bytes("workspace", Tier::Device));
 }
 
-/// What the device's copies touch is one region, "home", of exactly its classes' bytes.
+/// All host memory that the device copies from or to is one allocation, "home". Its size is the sum
+/// of its ledger entries.
 TEST_P(MemoryOfARun, HostTakesWhatTheLedgerSays) {
   const std::set<std::string> copied = {"weight", "gradients", "gradient sums", "partial norms"};
   Trainer trainer(model_, device_, prepared_);
@@ -116,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(
                                  .evaluation_batches = 3}));
 
 TEST(CountingMalloc, Counts) {
-  if (!counts_mallocs()) GTEST_SKIP() << "a sanitizer owns the allocator";
+  if (!counts_mallocs()) GTEST_SKIP() << "a sanitizer replaces the allocator";
   const uint64_t before = num_mallocs();
   std::vector<std::unique_ptr<int>> kept;
   for (int i = 0; i < 10; ++i) kept.push_back(std::make_unique<int>(i));

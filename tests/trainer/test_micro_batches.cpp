@@ -1,4 +1,4 @@
-// What the order of micro-batches is for: traffic.
+// The order of micro-batches determines how many bytes are copied.
 #include <gtest/gtest.h>
 
 #include "tests/trainer/cases.h"
@@ -11,7 +11,7 @@ constexpr uint32_t kMicroBatches = 4;
 class MicroBatchTraffic : public testing::Test {
  protected:
   Preparation prepared(MicroBatchOrder order) const {
-    // More than a block of the model needs, and less than the whole.
+    // Enough device memory for a layer of the model, but not for the whole model.
     const Preparation all = prepare(model_, options(MicroBatchOrder::Horizontal), {});
     const size_t half = (all.smallest_device_bytes + all.full_device_bytes) / 2;
     return prepare(model_, options(order), {.device_memory = half});
@@ -20,7 +20,7 @@ class MicroBatchTraffic : public testing::Test {
     TrainingCase run{.accumulation = kMicroBatches, .recompute = Recompute::Layer, .order = order};
     return run.options();
   }
-  /// How often each chunk of weights goes up.
+  /// Returns how often each chunk of weights is loaded.
   static std::vector<int> num_loads(const Preparation& p) {
     std::vector<int> loads(p.layout->num_chunks(), 0);
     for (const Op& op : p.plan.ops) {
@@ -33,18 +33,18 @@ class MicroBatchTraffic : public testing::Test {
   const Gpt2 model_{small_gpt(), kMicroBatchSize, kLength, DType::BF16};
 };
 
-TEST_F(MicroBatchTraffic, VerticalOrderLoadsWeightsOnceAPass) {
+TEST_F(MicroBatchTraffic, VerticalOrderLoadsWeightsOncePerPass) {
   const Preparation p = prepared(MicroBatchOrder::Vertical);
   ASSERT_LT(p.num_blocks, p.full_blocks);
   const std::vector<int> loads = num_loads(p);
-  // The tied embedding, in the first chunks, is looked up and multiplied with.
+  // The tied embedding, in the first chunks, has two uses: the lookup and the classifier.
   const auto tied = p.layout->chunks(Space::Weights, 0, p.layout->num_elements(0));
   for (uint32_t c = 0; c < loads.size(); ++c) EXPECT_LE(loads[c], c < tied.last ? 3 : 2) << c;
 }
 
-/// Where all is kept, micro-batches take turns within a block: its weights need not be on the
-/// device at once.
-TEST_F(MicroBatchTraffic, VerticalOrderLoadsWeightsOnceWhereABlockDoesNotFit) {
+/// Without recomputation, a micro-batch also yields within a layer. The weights of the layer need
+/// not all be on the device at once.
+TEST_F(MicroBatchTraffic, VerticalOrderLoadsWeightsOnceIfALayerDoesNotFit) {
   TrainerOptions kept = options(MicroBatchOrder::Vertical);
   kept.recompute = Recompute::None;
   const Preparation all = prepare(model_, kept, {});
@@ -58,7 +58,7 @@ TEST_F(MicroBatchTraffic, VerticalOrderLoadsWeightsOnceWhereABlockDoesNotFit) {
 TEST_F(MicroBatchTraffic, SumsOfVerticalOrderStayOnTheDevice) {
   EXPECT_FALSE(prepared(MicroBatchOrder::Horizontal).plan.stored_sums.empty());
   const Preparation vertical = prepared(MicroBatchOrder::Vertical);
-  // But for the tied embedding's, whose two uses are far apart.
+  // Only sums of the tied embedding are stored, because its two uses are far apart.
   const uint64_t others = vertical.layout->num_elements(0);
   for (uint32_t c : vertical.plan.stored_sums) {
     const bool tied =
@@ -70,7 +70,7 @@ TEST_F(MicroBatchTraffic, SumsOfVerticalOrderStayOnTheDevice) {
   }
 }
 
-TEST_F(MicroBatchTraffic, AutoTakesWhatMovesLess) {
+TEST_F(MicroBatchTraffic, AutoChoosesTheOrderThatMovesLess) {
   const Preparation chosen = prepared(MicroBatchOrder::Auto);
   const auto moved = [](const Preparation& p) { return p.plan.loaded_bytes + p.plan.stored_bytes; };
   EXPECT_EQ(chosen.options.micro_batch_order, MicroBatchOrder::Vertical);

@@ -1,5 +1,5 @@
-// Gradients that are not numbers: skipped and counted with clipping, an error that names the tensor
-// without.
+// Gradients that are not finite. With clipping the step is skipped and counted; without clipping an
+// error names the tensor.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr double kLearningRate = 1e-3;
 
-/// A small GPT behind a budget that moves everything.
+/// A small GPT at the smallest budget, where all chunks move.
 struct Gpt {
   explicit Gpt(bool clip, uint32_t max_skipped_steps = 3) {
     run.clip = clip;
@@ -63,7 +63,7 @@ TEST_P(SkippedStep, ChangesNothing) {
   EXPECT_EQ(gpt.trainer->num_skipped(), 1u);
 }
 
-TEST_P(SkippedStep, IsAsIfItHadNeverBeen) {
+TEST_P(SkippedStep, DoesNotAffectLaterSteps) {
   Gpt with(true), without(true);
   with.step(1);
   without.step(1);
@@ -80,7 +80,7 @@ TEST_P(SkippedStep, IsAsIfItHadNeverBeen) {
 
 INSTANTIATE_TEST_SUITE_P(Values, SkippedStep, testing::Values(kInf, -kInf, kNan));
 
-TEST(Numeric, AGoodStepEndsARowOfBadOnes) {
+TEST(Numeric, AGoodStepResetsTheCountOfBadSteps) {
   Gpt gpt(true, 2);
   for (int i = 0; i < 3; ++i) {
     const std::vector<float> good = gpt.spoil(kSpoiled, kNan);
@@ -92,9 +92,9 @@ TEST(Numeric, AGoodStepEndsARowOfBadOnes) {
   EXPECT_EQ(gpt.trainer->num_updates(), 3);
 }
 
-/// Only the second layer's weight has a gradient that is not a number: inputs of 2e38, weights of
-/// zero behind them, so that logits and what is passed back stay finite while a sum over rows does
-/// not. One target is told of many.
+/// Only the gradient of the second layer's weight overflows. The inputs of that layer are 2e38 and
+/// its weights are 0, so the logits and the gradient of its input stay finite. The sum over the
+/// rows does not: num_targets is 1, so the gradients are not divided by the number of rows.
 struct OverflowingMlp {
   static constexpr int64_t kRows = 8, kFeatures = 4, kHidden = 4, kClasses = 4;
 

@@ -1,5 +1,5 @@
-// What a trainer and an inference take of a small --pinned on the emulated GPU: all of it was in
-// the ledger, and home takes what the rest leaves.
+// A trainer and an inference on the emulated GPU with a small limit of pinned memory (--pinned).
+// All pinned memory is in the ledger. The home gets what the other buffers leave.
 #include <gtest/gtest.h>
 
 #include "chunk/home.h"
@@ -34,10 +34,9 @@ TrainingCase with_large_inputs(size_t pinned_bytes) {
           .model = emulated_gpt()};
 }
 
-/// Inputs, coefficients and a window of almost two megabytes, and then as much of the home as there
-/// is room.
-/// The ledger knew of all of it, rings among it.
-TEST_F(PinnedLimit, LeavesATrainersOtherMemoryItsRoom) {
+/// Inputs, coefficients and the bounce buffer are pinned first, almost 2 MB. As much of the home as
+/// still fits is pinned; the rest is copied through staging buffers, which are in the ledger too.
+TEST_F(PinnedLimit, TheHomeGetsWhatATrainersBuffersLeave) {
   const TrainingCase run = with_large_inputs(5 * kMiB / 2);
   const Gpt2 model(run.model, kBatch, kShort, run.dtype);
   const Preparation prepared = prepare_case(model, run);
@@ -58,8 +57,8 @@ TEST_F(PinnedLimit, LeavesATrainersOtherMemoryItsRoom) {
   EXPECT_EQ(device->pinned_bytes() + device->staged_bytes(), buffers + pages(home) + rings);
 }
 
-/// Who looked at what lives on the device would need a window.
-TEST_F(PinnedLimit, WithoutRoomForAWindowNothingLivesOnTheDevice) {
+/// The host reads state on the device through the bounce buffer, so all state stays in host memory.
+TEST_F(PinnedLimit, WithoutRoomForABounceBufferNoStateIsOnTheDevice) {
   const TrainingCase run = with_large_inputs(2 * kMiB);
   const Gpt2 model(run.model, kBatch, kShort, run.dtype);
   const Preparation prepared = prepare_case(model, run);
@@ -69,7 +68,7 @@ TEST_F(PinnedLimit, WithoutRoomForAWindowNothingLivesOnTheDevice) {
   EXPECT_LE(device->pinned_bytes(), run.pinned_bytes);
 }
 
-TEST_F(PinnedLimit, LeavesAnInferencesResultsTheirRoom) {
+TEST_F(PinnedLimit, TheHomeGetsWhatAnInferencesResultsLeave) {
   constexpr int64_t kVocabulary = 32768;
   const Gpt2 model({.vocabulary = kVocabulary,
                     .max_positions = kLength,

@@ -1,6 +1,6 @@
-// Defects planted by data alone: each is found by validate(), by the executor, or by comparing
-// bits. A comparison that finds none of them would prove nothing about the schedules that it calls
-// equal.
+// Planted defects: each test damages a plan or its data and expects that validate(), the executor
+// or the comparison of bits finds the damage. This shows that the comparisons of other tests can
+// fail.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ class Planted : public testing::Test {
   Outcome outcome(const Preparation& prepared) const {
     return train(model_, prepared, run_).outcome;
   }
-  /// What a defect must not be.
+  /// Expects that the damaged plan gives other bits.
   void expect_other_bits(const Preparation& damaged) const {
     EXPECT_FALSE(outcome(damaged) == outcome(plan()));
   }
@@ -47,11 +47,11 @@ constexpr double kSlowLink = 4e6;
 constexpr int kPauseMs = 40;
 #endif
 
-/// The fifth chunk of weights to be loaded, and the one after it.
+/// The race is on the fifth load of weights, and on the load after it.
 constexpr uint32_t kRacing = 4;
 
-/// Everything resident: all loads are given blocks at once, while the model pauses, and then take
-/// their time.
+/// Everything is resident, so the copy thread submits all loads while the model pauses. The slow
+/// link then delays the copies.
 TrainingCase racing_case() {
   return {.num_threads = 1, .link_bytes_per_s = kSlowLink, .num_steps = 1};
 }
@@ -67,7 +67,7 @@ Outcome run_race(bool wait) {
 
 TEST_F(Planted, MissingWaitsAreInvalid) { expect_invalid(without_waits(plan(), kRacing)); }
 
-/// What was not loaded yet is poison, a NaN: the norm is one, or the bits are others.
+/// A block that is not loaded yet is poisoned with NaN, so the norm is NaN or the bits differ.
 TEST_F(Planted, MissingWaitsChangeBits) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer reports it: see PlantedDeathTest";
@@ -89,7 +89,7 @@ TEST(PlantedDeathTest, MissingWaitsAreADataRace) {
   EXPECT_EXIT((run_race(true), std::exit(0)), testing::ExitedWithCode(0), "");
 }
 
-/// Loads of weights that do not wait for the update that the step before left over.
+/// Removes the waits of loads of weights for the deferred updates of the previous step.
 Preparation without_update_waits(Preparation prepared) {
   Plan& plan = prepared.plan;
   for (Op& op : plan.ops) {
@@ -135,7 +135,7 @@ TEST_F(Planted, ABlockUsedTwiceIsRefused) {
   EXPECT_THROW(outcome(damaged), LogicError);
 }
 
-/// A chunk of sums that went home comes back empty: what the first micro-batch gave it is gone.
+/// A chunk of gradient sums is not loaded again, so the sums of the first micro-batch are lost.
 TEST_F(Planted, ALostContributionIsFound) {
   Preparation damaged = plan();
   const auto loads_sums = [](const Op& op) { return loads(op, Space::GradientSums); };
@@ -144,7 +144,7 @@ TEST_F(Planted, ALostContributionIsFound) {
   expect_other_bits(damaged);
 }
 
-/// The second micro-batch is the first once more.
+/// The second micro-batch is replaced by the first.
 TEST_F(Planted, ALostMicroBatchChangesBits) {
   const auto run = [&](bool loses) {
     const Preparation prepared = plan();
@@ -166,7 +166,7 @@ TEST_F(Planted, ASkippedClipChangesBits) {
   expect_other_bits(damaged);
 }
 
-/// Without what a speculated chunk is undone by.
+/// Removes the deferred update of a speculative chunk, which would roll the chunk back.
 Preparation without_undo(Preparation prepared) {
   const Plan& plan = prepared.plan;
   const uint32_t gone = nth_op(plan, 0, [&](const Op& op) {
@@ -187,7 +187,7 @@ Preparation without_undo(Preparation prepared) {
   return prepared;
 }
 
-/// A step that is clipped by what comes home last, so that what was made in hope is wrong.
+/// The norm exceeds the limit only with the last gradients, so the speculative updates are wrong.
 TEST_F(Planted, ASkippedUndoChangesBits) {
   run_.update = UpdateOrder::Speculate;
   run_.max_norm = 1e9f;
@@ -219,7 +219,7 @@ TEST_F(Planted, AWrongBetaChangesBits) {
   expect_other_bits(damaged);
 }
 
-/// Masters without what bf16 weights leave behind.
+/// The masters lose their low halves between steps.
 TEST_F(Planted, ADroppedLowHalfChangesBits) {
   const Preparation prepared = plan();
   const auto drop = [&](Trainer& trainer, uint32_t step) {

@@ -1,4 +1,4 @@
-// What a trainer refuses, before step 0 where it can be known.
+// Invalid settings and inputs that a trainer refuses, before step 0 if possible.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -45,7 +45,9 @@ TEST_F(Refusals, ADeviceBudgetOneByteTooSmallSaysWhatWorks) {
       error_of<PlanError>([&] { plan({.device_memory = smallest - 1, .num_threads = 1}); });
   expect_parts(text, {std::to_string(smallest), "weights", "gradient sums", "gradients",
                       "activations", "inputs", "workspace", "partial norms"});
-  EXPECT_EQ(text.find("try "), std::string::npos) << "nobody planned anything else\n" << text;
+  EXPECT_EQ(text.find("try "), std::string::npos)
+      << "only one setting was planned, so there is no advice\n"
+      << text;
   EXPECT_FALSE(text.ends_with('\n'));
 }
 
@@ -95,8 +97,7 @@ TEST_F(Refusals, NoMicroBatches) {
   expect_parts(error_of<ConfigError>([&] { plan({}); }), {"--gradient-accumulation 0"});
 }
 
-/// Models of other shapes, by name of what they get wrong.
-TEST_F(Refusals, ModelsThatCannotBe) {
+TEST_F(Refusals, ModelsOfInvalidShapes) {
   Gpt2Config config = tiny_gpt();
   EXPECT_THROW(Gpt2(config, 0, 8, DType::BF16), ConfigError);
   EXPECT_THROW(Gpt2(config, 2, 0, DType::BF16), ConfigError);
@@ -111,7 +112,8 @@ TEST_F(Refusals, ADeviceWithMoreThreadsThanThePlan) {
   EXPECT_THROW(Trainer(model_, *device, prepared), ConfigError);
 }
 
-/// A weight whose second use gets no gradient: its result is an input to what follows.
+/// A weight whose second use gets no gradient, because its result is a constant input of the next
+/// primitive.
 class DetachedUse : public Model {
  public:
   const Parameters& parameters() const override { return parameters_; }
@@ -136,7 +138,7 @@ TEST_F(Refusals, AParameterWithGradientsInSomeOfItsUses) {
                {"'shared'", "used 2 times", "in 1 of them"});
 }
 
-TEST_F(Refusals, ALimitOfNoSkippedStepsLetsGoodStepsPass) {
+TEST_F(Refusals, ALimitOfZeroSkippedStepsAllowsGoodSteps) {
   options_.max_skipped_steps = 0;
   const Preparation prepared = plan({.num_threads = 1});
   const auto device = create_device({.num_threads = 1});
@@ -144,10 +146,9 @@ TEST_F(Refusals, ALimitOfNoSkippedStepsLetsGoodStepsPass) {
   EXPECT_FALSE(trainer.step(Data(tiny_gpt(), 8, 2, 1).micro_batches(), kLearningRate).skipped);
 }
 
-// ---- Broken contracts of a step
-// ------------------------------------------------------------------
+// ---- Broken contracts of a step -----------------------------------------------------------------
 
-/// A trainer that is told wrong things; destroying it afterwards must be safe.
+/// Calls a trainer with invalid arguments. Destroying the trainer afterwards must be safe.
 class BrokenContract : public Refusals {
  protected:
   void make(const Model& model) {
@@ -182,7 +183,7 @@ TEST_F(BrokenContract, WrongNumberOfMicroBatchesOfAnEvaluation) {
   EXPECT_THROW(trainer_->evaluate({}), LogicError);
 }
 
-TEST_F(BrokenContract, AWrongInputCostsNothing) {
+TEST_F(BrokenContract, TrainingContinuesAfterAWrongInput) {
   make(model_);
   const Data longer(tiny_gpt(), 9, 2, 1);
   EXPECT_THROW(trainer_->step(longer.micro_batches(), kLearningRate), LogicError);
@@ -223,7 +224,7 @@ TEST_F(BrokenContract, UnknownParameter) {
   EXPECT_THROW(trainer_->write_parameter("wpe.weight", {}), LogicError);
 }
 
-/// Runs another model's forward once `strays` is set.
+/// Runs the forward of another model if `strays` is set.
 class StrayingModel : public Model {
  public:
   StrayingModel(const Model& traced, const Model& other) : traced_(traced), other_(other) {}
@@ -245,7 +246,7 @@ Gpt2Config with_layers(int64_t num_layers) {
   return config;
 }
 
-/// The first step is good, the second is another model's.
+/// The first step runs the traced model, the second another model.
 class StrayingStep : public BrokenContract, public testing::WithParamInterface<int64_t> {};
 
 TEST_P(StrayingStep, IsALogicError) {
@@ -260,7 +261,7 @@ TEST_P(StrayingStep, IsALogicError) {
 
 INSTANTIATE_TEST_SUITE_P(Layers, StrayingStep, testing::Values(1, 3));
 
-/// A model that stops early in its second micro-batch, or goes on.
+/// A model that runs its forward `times` times: no calls if 0, too many calls if 2.
 class UnsteadyModel : public Model {
  public:
   explicit UnsteadyModel(const Model& model) : model_(model) {}

@@ -1,5 +1,6 @@
-// A head in slices of the vocabulary has the same bits wherever its slices lie: tied to the
-// embedding, whose sums are whole, and alone.
+// A classifier that runs in slices of the vocabulary has the same bits for every budget and
+// schedule, both tied to the embedding, whose gradient sums are not sliced, and with a weight of
+// its own.
 #include <gtest/gtest.h>
 
 #include "autograd/primitives.h"
@@ -8,8 +9,8 @@
 namespace ebb::test {
 namespace {
 
-/// Embedding, two residual blocks, a head of 99 k parameters in five slices, the last of one row.
-/// At the smallest chunk size no slice begins where a chunk does.
+/// Embedding, two residual layers, and a head of 99 k parameters in five slices, the last of one
+/// row. At the smallest chunk size no slice but the first begins at the start of a chunk.
 class SlicedHead : public Model {
  public:
   static constexpr int64_t kVocabulary = 257, kChannels = 384;
@@ -49,7 +50,7 @@ class SlicedHead : public Model {
   std::array<ParameterId, 2> layers_;
 };
 
-/// 64 rows of the weight, 24 of logits.
+/// A slice has 64 rows of the weight. Logits are computed for 24 tokens at a time.
 constexpr ClassifierCut kCut{.weight_elements = 64 * SlicedHead::kChannels + 100,
                              .logits_elements = 64 * 24};
 
@@ -72,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(Heads, SlicedHeadIdentity,
                                   (std::get<1>(info.param) ? "_tied" : "_alone");
                          });
 
-TEST_P(SlicedHeadIdentity, OverBudgetsAndOrders) {
+TEST_P(SlicedHeadIdentity, HasTheSameBitsForEveryBudgetAndOrder) {
   const SlicedHead sliced = model();
   for (const bool clip : {false, true}) {
     const TrainingCase resident{.dtype = dtype(),
@@ -102,17 +103,17 @@ TEST_P(SlicedHeadIdentity, OverBudgetsAndOrders) {
   }
 }
 
-TEST_P(SlicedHeadIdentity, IsTheOneCallHeadButForRounding) {
+TEST_P(SlicedHeadIdentity, AgreesWithTheUnslicedHeadUpToRounding) {
   const TrainingCase requested{.dtype = dtype(), .clip = false, .accumulation = 2, .num_steps = 1};
   const Outcome whole = run(model(ClassifierCut{}), requested).outcome;
   const Outcome sliced = run(model(), requested).outcome;
   const double relative = dtype() == DType::F32 ? 1e-6 : 1e-4;
   EXPECT_NEAR(sliced.losses[0], whole.losses[0], relative * whole.losses[0]);
   EXPECT_NEAR(sliced.norms[0], whole.norms[0], relative * whole.norms[0]);
-  EXPECT_NE(sliced.hash, whole.hash);  // it was cut
+  EXPECT_NE(sliced.hash, whole.hash);  // it ran in slices
 }
 
-/// Planted: the sum of a slice that comes back empty changes the bits.
+/// Planted: a gradient sum of a slice is not loaded again, which changes the bits.
 TEST(SlicedHeadPlanted, ALostSliceOfASumIsFound) {
   const SlicedHead model(DType::BF16, false, kCut);
   const TrainingCase requested{.accumulation = 2, .memory = Memory::Smallest, .num_steps = 2};

@@ -1,5 +1,5 @@
-// Updates in the hope that clipping will not bite: the bits are those of updates that wait for the
-// norm, whether it bites never, always, now and then, or by a hair.
+// Speculative updates have the same bits as updates that wait for the norm, if clipping is active
+// never, always, in some steps, or at a norm very close to the limit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ Result train_with(TrainingCase run, UpdateOrder update, float max_norm,
   return train(model, prepare_case(model, run), run, before_step);
 }
 
-/// Expects of both orders the same; returns what speculation did.
+/// Expects the same outcome with and without speculation. Returns the result with speculation.
 Result compare(const TrainingCase& run, float max_norm, const BeforeStep& before_step = {}) {
   SCOPED_TRACE(to_string(run) + ", clipped to " + std::to_string(max_norm));
   const Result waits = train_with(run, UpdateOrder::Wait, max_norm, before_step);
@@ -41,7 +41,7 @@ uint32_t sum(const std::vector<uint32_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), 0u);
 }
 
-/// Between the norms of a run that is not clipped: some steps are below, some above.
+/// Returns the median norm of a run without clipping: some steps are below, some above.
 float middle_norm(const TrainingCase& run) {
   std::vector<double> norms = train_with(run, UpdateOrder::Wait, kNever).outcome.norms;
   std::ranges::nth_element(norms, norms.begin() + kSteps / 2);
@@ -64,7 +64,7 @@ std::vector<TrainingCase> all_cases() {
       {.memory = Memory::Smallest, .evaluation_batches = 1}};
 }
 
-/// Where AddressSanitizer watches, those with two threads.
+/// Under AddressSanitizer only the cases with two threads, because it is slow.
 std::vector<TrainingCase> cases() {
   std::vector<TrainingCase> cases = all_cases();
 #if defined(__SANITIZE_ADDRESS__)
@@ -83,8 +83,9 @@ TEST(Speculation, NeverClipped) {
   }
 }
 
-/// What is due when the norm can be known may be left, by chance.
-TEST(Speculation, NotWhatIsLate) {
+/// An update that is not yet made when the norm is known need not be speculative. Which updates
+/// these are depends on timing.
+TEST(Speculation, LateUpdatesNeedNotBeSpeculative) {
   const Watchdog watchdog;
   TrainingCase run = cases()[0];
   const uint32_t most = sum(compare(run, kNever).speculated);
@@ -94,7 +95,7 @@ TEST(Speculation, NotWhatIsLate) {
   }
 }
 
-TEST(Speculation, ClippedNowAndThen) {
+TEST(Speculation, ClippedInSomeSteps) {
   const Watchdog watchdog;
   uint32_t num_made = 0, num_rolled_back = 0;
   for (const TrainingCase& run : cases()) {
@@ -111,7 +112,7 @@ TEST(Speculation, ClippedAlways) {
   for (const TrainingCase& run : cases()) compare(run, kAlways);
 }
 
-TEST(Speculation, ClippedByAHair) {
+TEST(Speculation, ClippedAtTheNorm) {
   const Watchdog watchdog;
   const TrainingCase run = cases()[0];
   const auto norm = static_cast<float>(train_with(run, UpdateOrder::Wait, kNever).outcome.norms[0]);
@@ -120,9 +121,9 @@ TEST(Speculation, ClippedByAHair) {
   }
 }
 
-/// In the first step one of the last gradients to come home overflows: huge values meet weights of
-/// 0, so that all is finite but the gradient of these. (Behind small moments gradients as large as
-/// these would all be escapes.)
+/// In the first step one of the last gradients that are stored overflows: huge activations are
+/// multiplied by weights of 0, so only the gradient of these weights overflows. In a later step,
+/// with small moments, such large gradients would make every element an outlier.
 class LateOverflow {
  public:
   LateOverflow(float huge, float last_scale) : huge_(huge), last_scale_(last_scale) {}
@@ -164,7 +165,7 @@ TEST(Speculation, AStepThatIsSkippedLate) {
   expect_undone_late(compare(cases()[0], 1e30f, LateOverflow(1e38f, 1e6f)));
 }
 
-/// In fp16 the loss scale makes a gradient overflow that is none without it.
+/// In fp16 a gradient overflows only because of the loss scale.
 TEST(Speculation, AStepOfFp16ThatIsSkippedLate) {
   const Watchdog watchdog;
   for (const bool clip : {true, false}) {
@@ -173,7 +174,7 @@ TEST(Speculation, AStepOfFp16ThatIsSkippedLate) {
   }
 }
 
-/// There it is the loss scale alone that updates wait for.
+/// Without clipping, updates wait only for the check whether the scaled gradients overflow.
 TEST(Speculation, Fp16WithoutClipping) {
   const Watchdog watchdog;
   const TrainingCase run{.dtype = DType::F16, .clip = false, .num_threads = 2};
@@ -182,7 +183,7 @@ TEST(Speculation, Fp16WithoutClipping) {
   EXPECT_EQ(sum(result.undone), 0u);
 }
 
-/// A step whose gradients are no numbers, after others.
+/// A step whose gradients are not finite, after good steps.
 TEST(Speculation, SkippedSteps) {
   const Watchdog watchdog;
   std::vector<float> saved;
@@ -198,10 +199,10 @@ TEST(Speculation, SkippedSteps) {
   for (const TrainingCase& run : cases()) compare(run, kNever, spoil);
 }
 
-/// After a step in vain one is waited for, then two, then four: of the first eight steps 0, 2 and 5
-/// hope.
+/// After a step that is rolled back, the next step waits for the norm; after the second such step
+/// the next two wait, then the next four. Of the first eight steps 0, 2 and 5 speculate.
 TEST(Speculation, BacksOff) {
-  // Above what is known before the last chunk's gradient is home, below the norm.
+  // Below every norm, but above the partial norm without the gradient of the last chunk.
   const TrainingCase run = all_cases()[1];
   const auto norms = train_with(run, UpdateOrder::Wait, kNever).outcome.norms;
   const auto least = static_cast<float>(*std::ranges::min_element(norms));
@@ -214,7 +215,7 @@ TEST(Speculation, BacksOff) {
   }
 }
 
-/// Logs are made in what memory is left, and none where there is none.
+/// Undo logs use the host memory that is left. Without memory for logs nothing is speculative.
 TEST(Speculation, WithLessMemoryOnFewerChunks) {
   const Gpt2 model(small_gpt(), kMicroBatchSize, kLength, DType::BF16);
   TrainerOptions options = all_cases()[1].options();
@@ -236,7 +237,7 @@ TEST(Speculation, WithLessMemoryOnFewerChunks) {
   EXPECT_THROW(with(overlap - 1), PlanError);
 }
 
-// ---- What validate() must notice
+// ---- Invalid plans that validate() must find
 
 class SpeculationPlan : public testing::Test {
  protected:
@@ -261,25 +262,25 @@ TEST_F(SpeculationPlan, IsValid) {
   EXPECT_TRUE(is_valid(prepared_.plan));
 }
 
-TEST_F(SpeculationPlan, DoesNotWaitForTheGradient) {
+TEST_F(SpeculationPlan, IsInvalidWithoutAWaitForTheGradient) {
   Plan plan = prepared_.plan;
   first_speculation(plan).num_waits = 0;
   EXPECT_FALSE(is_valid(plan));
 }
 
-TEST_F(SpeculationPlan, OnAnotherBuffer) {
+TEST_F(SpeculationPlan, IsInvalidOnAnotherGradientBuffer) {
   Plan plan = prepared_.plan;
   --first_speculation(plan).gradient_buffer;
   EXPECT_FALSE(is_valid(plan));
 }
 
-TEST_F(SpeculationPlan, OnAChunkThatIsUsedAgain) {
+TEST_F(SpeculationPlan, IsInvalidOnAChunkThatIsUsedAgain) {
   Plan plan = prepared_.plan;
   first_speculation(plan).chunk.index = 0;
   EXPECT_FALSE(is_valid(plan));
 }
 
-TEST_F(SpeculationPlan, DoesNotSayOnWhat) {
+TEST_F(SpeculationPlan, IsInvalidWithoutItsListOfChunks) {
   Plan plan = prepared_.plan;
   plan.speculated.clear();
   EXPECT_FALSE(is_valid(plan));

@@ -1,4 +1,4 @@
-// Steps that speculate and throw: the state is that before them.
+// A speculative step that throws leaves the state as it was before the step.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ constexpr uint64_t kMost = 12;
 constexpr uint64_t kMost = 40;
 #endif
 
-/// Steps of a small GPT whose chunks move.
+/// Trains steps of a small GPT at the smallest budget, where all chunks move.
 struct Steps {
   explicit Steps(float max_norm, uint32_t max_skipped_steps = 3) {
     run.max_norm = max_norm;
@@ -37,7 +37,7 @@ struct Steps {
     const Data data(run.model, run.length, 1, 1 + step);
     return trainer.step(data.micro_batches(), kLearningRate);
   }
-  /// Of the state before each step and after the last.
+  /// Returns the hashes of the state before each step and after the last.
   std::vector<uint64_t> hashes() const {
     const auto device = create();
     Trainer trainer(model, *device, prepared);
@@ -54,10 +54,10 @@ struct Steps {
   Preparation prepared;
 };
 
-/// Fails the n-th operation of a step's kind; nothing looks at the state before it has thrown.
+/// Fails the n-th operation of one kind. The state is read only after the step has thrown.
 class AStepThatThrows : public testing::TestWithParam<FaultSite> {};
 
-TEST_P(AStepThatThrows, LeavesTheStateBeforeIt) {
+TEST_P(AStepThatThrows, LeavesTheStateUnchanged) {
   const Watchdog watchdog;
   const Steps steps(1e9f);
   const std::vector<uint64_t> expected = steps.hashes();
@@ -78,7 +78,7 @@ TEST_P(AStepThatThrows, LeavesTheStateBeforeIt) {
     try {
       EXPECT_EQ(trainer.state_hash(), expected[step]) << "operation " << n << " of step " << step;
       return true;
-    } catch (const LogicError&) {  // an update of the step before failed
+    } catch (const LogicError&) {  // a deferred update of the previous step failed
       return false;
     }
   };
@@ -92,8 +92,9 @@ TEST_P(AStepThatThrows, LeavesTheStateBeforeIt) {
 INSTANTIATE_TEST_SUITE_P(Sites, AStepThatThrows,
                          testing::Values(FaultSite::Copy, FaultSite::Launch));
 
-/// Too many skipped in a row: the weights are those before them, as the message says.
-TEST(Speculation, AStepThatMayNotBeSkippedIsUndone) {
+/// After too many skipped steps in a row an error is thrown. The weights are those before these
+/// steps, as its message says.
+TEST(Speculation, AStepBeyondTheLimitOfSkippedStepsIsRolledBack) {
   const Watchdog watchdog;
   const Steps steps(1e9f, 1);
   const auto device = steps.create();

@@ -1,5 +1,5 @@
-// State that lives on the device is the same state: read, written, lent and restored like that of
-// home, which has no room for it.
+// State on the device is read, written, locked and restored like state in host memory, and takes no
+// host memory.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -15,7 +15,7 @@ namespace {
 
 class StateOnDevice : public testing::TestWithParam<DType> {
  protected:
-  static TrainingCase at_home() { return {.dtype = GetParam()}; }
+  static TrainingCase in_host_memory() { return {.dtype = GetParam()}; }
   static TrainingCase on_device() { return {.dtype = GetParam(), .between = Between::State}; }
   static size_t num_planes() { return state_planes(GetParam()).size(); }
 
@@ -33,8 +33,8 @@ class StateOnDevice : public testing::TestWithParam<DType> {
 INSTANTIATE_TEST_SUITE_P(Types, StateOnDevice, testing::Values(DType::F32, DType::BF16, DType::F16),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
-TEST_P(StateOnDevice, TakesNoRoomAtHome) {
-  const CaseRun home(at_home()), device(on_device());
+TEST_P(StateOnDevice, TakesNoHostMemory) {
+  const CaseRun home(in_host_memory()), device(on_device());
   const Layout& layout = *device.prepared().layout;
   uint64_t elements = 0;
   for (const uint32_t c : device.prepared().plan.device_updates)
@@ -52,7 +52,7 @@ TEST_P(StateOnDevice, TakesNoRoomAtHome) {
 }
 
 TEST_P(StateOnDevice, IsReadAndWritten) {
-  CaseRun home(at_home()), device(on_device());
+  CaseRun home(in_host_memory()), device(on_device());
   for (CaseRun* run : {&home, &device}) {
     run->train(0, 2);
     for (const ParameterId id : run->trainer().layout().call_order()) {
@@ -67,8 +67,8 @@ TEST_P(StateOnDevice, IsReadAndWritten) {
   EXPECT_EQ(to_string(device.outcome()), to_string(home.outcome()));
 }
 
-TEST_P(StateOnDevice, GoesOnWithWhatWasSavedAnywhere) {
-  CaseRun home(at_home()), device(on_device());
+TEST_P(StateOnDevice, IsRestoredFromStateOfEitherTier) {
+  CaseRun home(in_host_memory()), device(on_device());
   for (CaseRun* run : {&home, &device}) run->train(0, 2);
   const StateCopy of_home = copy_of(home.trainer()), of_device = copy_of(device.trainer());
   EXPECT_TRUE(of_home == of_device);
@@ -81,11 +81,11 @@ TEST_P(StateOnDevice, GoesOnWithWhatWasSavedAnywhere) {
   EXPECT_NE(without_variance.outcome().hash, home.outcome().hash);
 }
 
-/// An evaluation finds what lives on the device, in as few blocks as there may be.
+/// An evaluation uses the weights on the device, with the smallest number of blocks.
 TEST_P(StateOnDevice, IsEvaluated) {
   const Data data(tiny_gpt(), TrainingCase().length, 1, 7);
   std::vector<double> losses;
-  for (TrainingCase run : {at_home(), on_device()}) {
+  for (TrainingCase run : {in_host_memory(), on_device()}) {
     run.evaluation_batches = 1;
     run.memory = Memory::Smallest;
     CaseRun training(run);
@@ -99,9 +99,9 @@ TEST_P(StateOnDevice, IsEvaluated) {
   EXPECT_NE(losses[0], losses[1]);
 }
 
-/// Chunks larger than the window pass piece by piece.
-TEST(DeviceState, PassesWhatIsAskedForAndNothingElse) {
-  constexpr int64_t kElements = 5 << 17;  // two and a half windows
+/// A chunk larger than the bounce buffer is copied in parts.
+TEST(DeviceState, CopiesOnlyTheRequestedPlanesAndElements) {
+  constexpr int64_t kElements = 5 << 17;  // 2.5 bounce buffers
   const Layout layout({{.name = "w", .shape = {kElements}}}, {0}, DType::F32, DType::F32,
                       kElements * sizeof(float));
   const auto device =
@@ -127,7 +127,7 @@ TEST(DeviceState, PassesWhatIsAskedForAndNothingElse) {
                      [&](uint64_t, uint64_t count, const Planes& copies) {
                        momentum.insert(momentum.end(), copies.momentum, copies.momentum + count);
                        variance.insert(variance.end(), copies.variance, copies.variance + count);
-                       *copies.variance = -1;  // of no consequence: nothing is said to change
+                       *copies.variance = -1;  // not copied back, because the call does not write
                      });
   EXPECT_EQ(variance, expected);
   EXPECT_EQ(momentum, std::vector<float>(kElements, 0));

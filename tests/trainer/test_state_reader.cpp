@@ -1,4 +1,5 @@
-// The state is lent as it was, whatever trains meanwhile; and what would break that is found.
+// While a state lock is held, a reader sees the state of the time of locking although training
+// continues. Planted defects show that the tests find a violation.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,13 +13,13 @@
 namespace ebb::test {
 namespace {
 
-constexpr size_t kNumPlanes = 4;  // of bf16 weights
+constexpr size_t kNumPlanes = 4;  // with bf16 weights
 
-/// In call order.
+/// Reads the parameters in call order and releases each after it is read.
 StateCopy copy_of(StateReader reader, std::chrono::microseconds pause = {}, bool keep = true) {
   StateCopy copy(reader.layout().num_parameters());
   for (size_t i = 0; i < reader.parts().size(); ++i) {
-    // Planted where not kept: what was not read yet is given back.
+    // Planted if not `keep`: all parameters are released before they are read.
     if (!keep) reader.give_back(reader.parts().size());
     std::this_thread::sleep_for(pause);
     const ParameterId id = reader.parts()[i];
@@ -30,11 +31,11 @@ StateCopy copy_of(StateReader reader, std::chrono::microseconds pause = {}, bool
   return copy;
 }
 
-/// A copy made beside the next steps.
-StateCopy copied_beside(CaseRun& training, bool keep = true) {
+/// Copies the state in another thread while the next steps run.
+StateCopy copied_during_training(CaseRun& training, bool keep = true) {
   StateCopy copy;
   {
-    std::jthread borrower([&copy, keep, reader = training.trainer().lock_state()]() mutable {
+    std::jthread reading([&copy, keep, reader = training.trainer().lock_state()]() mutable {
       copy = copy_of(std::move(reader), std::chrono::milliseconds(keep ? 2 : 10), keep);
     });
     training.train(2, 4);
@@ -51,7 +52,7 @@ std::vector<TrainingCase> cases() {
           {.clip = false, .memory = Memory::Between, .between = Between::Weights}};
 }
 
-TEST(StateReader, IsWhatItWasWhileTrainingGoesOn) {
+TEST(StateReader, IsUnchangedWhileTrainingContinues) {
   const Watchdog watchdog;
   for (const TrainingCase& run : cases()) {
     SCOPED_TRACE(run);
@@ -60,26 +61,27 @@ TEST(StateReader, IsWhatItWasWhileTrainingGoesOn) {
     other.train(0, 2);
     const StateCopy still = copy_of(one.trainer().lock_state());
     one.train(2, 4);
-    EXPECT_TRUE(copied_beside(other) == still);
+    EXPECT_TRUE(copied_during_training(other) == still);
     EXPECT_EQ(to_string(other.outcome()), to_string(one.outcome()));
   }
 }
 
-/// With one thread an update that waits would keep the one before it from being made at all.
-TEST(StateReader, HoldsUpNoUpdateBeforeTheOneThatWaits) {
+/// An update that waits for the state lock must not delay the update before it, not even with one
+/// thread.
+TEST(StateReader, DelaysOnlyTheUpdateThatWaits) {
   CaseRun training({.memory = Memory::Smallest, .num_threads = 1});
   training.train(0, 1);
   uint32_t waiting = 0;
   {
-    StateReader lent = training.trainer().lock_state();
+    StateReader lock = training.trainer().lock_state();
     const Layout& layout = training.trainer().layout();
-    waiting = layout.chunks(Space::Weights, layout.weight_elements(lent.parts().back(), {})).first;
-    lent.give_back(lent.parts().size() - 1);
-    std::jthread borrower([reader = std::move(lent)]() mutable {
+    waiting = layout.chunks(Space::Weights, layout.weight_elements(lock.parts().back(), {})).first;
+    lock.give_back(lock.parts().size() - 1);
+    std::jthread reading([reader = std::move(lock)]() mutable {
       std::this_thread::sleep_for(std::chrono::seconds(1));
       const StateReader closed = std::move(reader);
     });
-    training.train(1, 3);  // the first leaves its updates to the second
+    training.train(1, 3);  // the first step defers its updates to the second
   }
   const Plan& plan = training.prepared().plan;
   const auto is_deferred = [](const Op& op) { return op.kind == OpKind::Update && op.deferred; };
@@ -91,8 +93,8 @@ TEST(StateReader, HoldsUpNoUpdateBeforeTheOneThatWaits) {
   EXPECT_GT(times[i].end_s - times[i - 1].end_s, 0.1);
 }
 
-/// Before step 0 nothing is carried, held or on the device.
-TEST(StateReader, OfTheInitialWeights) {
+/// Before step 0 no update is deferred, no weight is resident and no state is on the device.
+TEST(StateReader, ReadsTheInitialWeights) {
   CaseRun training({.between = Between::State});
   const StateCopy copy = copy_of(training.trainer().lock_state());
   const Layout& layout = training.trainer().layout();
@@ -103,12 +105,12 @@ TEST(StateReader, OfTheInitialWeights) {
   }
 }
 
-/// Whoever changes the state waits for those who read it.
-TEST(StateReader, WritingWaits) {
+/// A thread that writes the state waits until the state lock is released.
+TEST(StateReader, WritingWaitsForTheLock) {
   const Watchdog watchdog;
   CaseRun training({.dtype = DType::F32});
   std::atomic<bool> given_back = false;
-  std::jthread borrower([&given_back, reader = training.trainer().lock_state()]() mutable {
+  std::jthread reading([&given_back, reader = training.trainer().lock_state()]() mutable {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     given_back = true;
     const StateReader ends = std::move(reader);
@@ -118,7 +120,7 @@ TEST(StateReader, WritingWaits) {
   EXPECT_TRUE(given_back);
 }
 
-TEST(StateReader, IsOneAtATime) {
+TEST(StateReader, ExistsOnlyOnceAtATime) {
   CaseRun training({});
   StateReader reader = training.trainer().lock_state();
   EXPECT_THROW(training.trainer().lock_state(), LogicError);
@@ -127,7 +129,7 @@ TEST(StateReader, IsOneAtATime) {
   EXPECT_THROW(reader.give_back(reader.parts().size() + 1), LogicError);
 }
 
-/// Those that the device updates whole, or home does.
+/// Returns the parameters whose chunks are all updated by the device, or all by the host.
 std::vector<ParameterId> parameters_updated(const Preparation& prepared, bool on_device) {
   const Layout& layout = *prepared.layout;
   std::vector<ParameterId> parameters;
@@ -143,7 +145,7 @@ std::vector<ParameterId> parameters_updated(const Preparation& prepared, bool on
   return parameters;
 }
 
-/// Updates that did not wait would be in the copy.
+/// Updates that do not wait for the lock change the copy.
 TEST(StateReader, PlantedUpdatesThatDoNotWaitAreFound) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer reports it";
@@ -153,27 +155,27 @@ TEST(StateReader, PlantedUpdatesThatDoNotWaitAreFound) {
     CaseRun one(run), other(run);
     one.train(0, 2);
     other.train(0, 2);
-    const StateCopy beside = copied_beside(other, false),
+    const StateCopy read_late = copied_during_training(other, false),
                     alone = copy_of(one.trainer().lock_state());
     bool found = false;
     for (const ParameterId id : parameters_updated(one.prepared(), between == Between::State)) {
-      found = found || beside[id] != alone[id];
+      found = found || read_late[id] != alone[id];
     }
     EXPECT_TRUE(found) << to_string(run);
   }
 }
 
-/// Goes on from a copy, with one plane forgotten (as many as there are: none), or with other
-/// counters.
-Outcome gone_on(const TrainingCase& run, const StateCopy& copy, OptimizerCounters counters,
-                size_t forgotten = kNumPlanes) {
+/// Trains from a copy of the state and the given counters. The plane `forgotten` is not restored;
+/// kNumPlanes: all planes are restored.
+Outcome train_from(const TrainingCase& run, const StateCopy& copy, OptimizerCounters counters,
+                   size_t forgotten = kNumPlanes) {
   CaseRun training(run);
   training.trainer().restore(counters, reader_of(copy, forgotten));
   training.train(2, 4);
   return training.outcome();
 }
 
-TEST(StateReader, PlantedPlanesAndCountersThatAreMissingAreFound) {
+TEST(StateReader, PlantedMissingPlanesAndWrongCountersAreFound) {
   const TrainingCase run{.num_threads = 2};
   CaseRun whole(run);
   whole.train(0, 2);
@@ -181,14 +183,14 @@ TEST(StateReader, PlantedPlanesAndCountersThatAreMissingAreFound) {
   OptimizerCounters counters = reader.counters();
   EXPECT_EQ(counters, (OptimizerCounters{.num_updates = 2}));
   const StateCopy copy = copy_of(std::move(reader));
-  const Outcome expected = gone_on(run, copy, counters);
+  const Outcome expected = train_from(run, copy, counters);
   whole.train(2, 4);
   EXPECT_EQ(expected.hash, whole.outcome().hash);
   for (size_t plane = 0; plane < kNumPlanes; ++plane) {
-    EXPECT_NE(gone_on(run, copy, counters, plane).hash, expected.hash) << "plane " << plane;
+    EXPECT_NE(train_from(run, copy, counters, plane).hash, expected.hash) << "plane " << plane;
   }
   ++counters.num_updates;
-  EXPECT_NE(gone_on(run, copy, counters).hash, expected.hash);
+  EXPECT_NE(train_from(run, copy, counters).hash, expected.hash);
 }
 
 }  // namespace

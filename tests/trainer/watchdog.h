@@ -1,5 +1,5 @@
-// Ends the process where a test would hang: a wait that never returns is a failure, not a time-out
-// of the whole suite.
+// Ends the process if a test hangs, so that a wait that never returns fails this test only and does
+// not run into the time-out of the whole suite.
 #pragma once
 
 #include <chrono>

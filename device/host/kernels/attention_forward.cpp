@@ -161,7 +161,7 @@ struct ForwardTask : Block {
     }
   }
 
-  /// Converts the scores of a group into weights exp(score - max).
+  /// Replaces the scores of a group by the weights exp(score - max).
   void weigh_group(const View& view, int64_t i, int64_t group) const {
     const Range keys = view.keys_of_group(group);
     hide(view, group, weights);
