@@ -64,8 +64,8 @@ class Rows {
     }
     const std::string budget = options.device_memory ? format_bytes(*options.device_memory) : "";
     print_(
-        fmt::format("{:>12} {:>10} does not fit: without --sweep, with --device-memory and "
-                    "--gradient-accumulation {}, it says why\n",
+        fmt::format("{:>12} {:>10} does not fit; `ebb plan` with this --device-memory and "
+                    "--gradient-accumulation {} says why\n",
                     budget, shape.num_tokens(), options.gradient_accumulation));
   }
 
