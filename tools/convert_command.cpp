@@ -38,7 +38,7 @@ std::optional<ConvertOptions> parse_convert(std::vector<std::string> arguments) 
   FlagGroup group{line, "Convert"};
   group.add("--model", "DIR", "a Hugging Face folder, or a hub id found in the local cache",
             [&](std::string_view, std::string_view text) { options.model = text; });
-  group.add("--to", "DIR", "the new folder, which must not exist",
+  group.add("--to", "DIR", "the folder to write; it must be new or empty",
             [&](std::string_view, std::string_view text) { options.to = text; });
   group.add("--save-dtype", "fp32|bf16|fp16 [as stored]", "type of the weights, rounded to nearest",
             [&](std::string_view flag, std::string_view text) {

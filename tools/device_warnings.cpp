@@ -141,7 +141,7 @@ std::optional<std::string> staging_warning(const Staging& staging, const MemoryL
   if (staging.staged_bytes == 0) return std::nullopt;
   const size_t wanted_bytes = staging.pinned_bytes + staging.staged_bytes;
   const std::string said = fmt::format(
-      "{} of host memory are pinned; another {} are copied through pinned buffers, which is "
+      "{} of host memory are pinned; {} are copied through pinned buffers, which is "
       "slower: ",
       format_bytes(staging.pinned_bytes), format_bytes(staging.staged_bytes));
   if (!staging.refused) {

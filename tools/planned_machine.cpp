@@ -131,8 +131,8 @@ PlannedMachine find_machine(const std::string& name_or_file) {
     names += ", " + machine.name;
   }
   if (!std::filesystem::is_regular_file(name_or_file)) {
-    throw ConfigError(fmt::format("--machine '{}': allowed values are this{}, or a machine file",
-                                  name_or_file, names));
+    throw ConfigError(
+        fmt::format("--machine '{}': allowed is this{}, or a machine file", name_or_file, names));
   }
   return machine_of(read_ordered_json_file(name_or_file), name_or_file);
 }
