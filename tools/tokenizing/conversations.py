@@ -1,5 +1,5 @@
-"""Conversations as a chat template writes them, and what in them is the assistant's: its texts and the token that
-ends its turn."""
+"""Writes conversations with a chat template, and finds the assistant's parts in them: its texts, and the token that ends
+each of its turns."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""A tokenizer, and what goes through it: pieces of text, of whose tokens some count and some of these are learned."""
+"""Tokenizes pieces of text. Tokens of the context around a piece are removed; a model learns some of the other tokens."""
 
 import dataclasses
 import typing
@@ -10,21 +10,21 @@ from .errors import InputError
 
 @dataclasses.dataclass
 class Piece:
-    """Part of a document's text, or all of it. Characters outside [first, last) are there as context."""
+    """A part of a document's text, or all of it. Characters outside [first, last) are only context."""
     where: str
     text: str
     first: int
     last: int
     begins: bool  # a document
     ends: bool
-    learned: typing.Optional[list] = None  # spans (start, end) of characters; None: all that counts
+    learned: typing.Optional[list] = None  # spans (start, end) of characters; None: all of [first, last)
     is_conversation: bool = False
-    encoded: typing.Optional[tuple] = None  # ids and which are learned, where that is known already
+    encoded: typing.Optional[tuple] = None  # token ids and the mask of learned tokens, if already known
 
 
 @dataclasses.dataclass
 class Tokens:
-    """A piece's tokens; `is_learned` says which the model should foretell."""
+    """The tokens of a piece. `is_learned` marks the tokens that the model learns to predict."""
     where: str
     ids: numpy.ndarray
     is_learned: numpy.ndarray

@@ -1,4 +1,4 @@
-"""Inputs as documents: text files, and JSON lines with a "text" or with "messages". None is ever in memory whole."""
+"""Reads documents from text files, and from JSON lines with "text" or "messages". No file is loaded as a whole."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ class Conversation:
 
 
 def documents(paths, separator=None):
-    """All documents of all inputs. A text file is one document, or `separator` stands between several."""
+    """Yields all documents of all inputs. A text file is one document, or several that `separator` divides."""
     for path in paths:
         if pathlib.Path(path).suffix in (".jsonl", ".ndjson"):
             yield from json_lines(path)

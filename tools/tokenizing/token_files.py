@@ -1,4 +1,4 @@
-"""The files that `ebb train` reads. They appear under their names once they are whole."""
+"""Writes the files that `ebb train` reads. They get their final names when they are complete."""
 
 import os
 import struct
@@ -8,14 +8,14 @@ import numpy
 from .errors import InputError
 
 IGNORED = -100
-HEADER_WORDS = 256  # llm.c's: magic, version, number of tokens
+HEADER_WORDS = 256  # header of llm.c: magic, version, number of tokens
 HEADERS = {"u16": (20240520, 1), "u32": (20240801, 7)}
 TYPES = {"u16": numpy.uint16, "u32": numpy.uint32}
 
 
 class TokenFiles:
-    """PREFIX.bin, .labels and .documents. A label stands where its token is foretold: at the token before it, in the
-    same document; or, for masked words, at the token itself."""
+    """PREFIX.bin, .labels and .documents. A label has the position of the token before it in the same document; for
+    masked words, it has the position of the hidden token."""
 
     def __init__(self, prefix, token_type, labels, documents, shifted=True, header=True):
         self.token_type, self.shifted, self.header = token_type, shifted, header
