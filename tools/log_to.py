@@ -5,8 +5,8 @@ Usage: log_to.py FILE --to print|tensorboard|wandb [--follow] [--out DIR] [--pro
 
 `print` needs no package and prints the numbers. `tensorboard` needs torch or tensorboardX, `wandb` needs the package
 wandb and a login. With --follow the tool waits for new lines until the run ends (or Ctrl-C). A resumed run cuts its log
-back to its checkpoint and continues the log; steps that were already sent are not sent again. If a run starts a new log,
-the tool starts a new series.
+back to its checkpoint and continues the log; steps that were already sent are not sent again. If a run starts a new
+log, the tool starts a new series.
 """
 
 import argparse
@@ -143,7 +143,7 @@ class Log:
         return what, lines
 
     def what_happened(self, file):
-        """Compares the last line that was read, and the first line, which has measured times and so identifies the run."""
+        """Compares the first line, whose measured times identify the run, and the last line that was read."""
         if self.first_line is None:
             return "grew"
         if file.read(len(self.first_line)) != self.first_line:
@@ -195,8 +195,8 @@ def parse(arguments):
     parser.add_argument("log", metavar="FILE", help="the log that `ebb train --log` writes")
     parser.add_argument("--to", choices=SINKS, required=True, help="where to send the numbers")
     parser.add_argument("--follow", action="store_true", help="wait for more lines until the run ends")
-    parser.add_argument("--poll", type=float, default=1.0, metavar="SECONDS", help="time between two reads with --follow [1]")
-    parser.add_argument("--out", metavar="DIR", help="folder of the event files [FILE.tensorboard], or of wandb's files")
+    parser.add_argument("--poll", type=float, default=1.0, metavar="SECONDS", help="time between two reads [1]")
+    parser.add_argument("--out", metavar="DIR", help="folder of event files [FILE.tensorboard], or of wandb's files")
     parser.add_argument("--project", default="ebb", help="project of Weights & Biases [ebb]")
     parser.add_argument("--name", help="name of the run in Weights & Biases")
     return parser.parse_args(arguments)

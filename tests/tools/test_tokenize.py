@@ -269,8 +269,8 @@ class Texts(TokenizeTest):
         self.assertEqual(len(files.starts), 2)
 
     def test_must_be_utf8(self):
-        self.refused(byte_level(), "bad.txt: byte 4 is no UTF-8", self.write("bad.txt", b"the \xff fox"))
-        self.refused(byte_level(), "bad.txt: byte 4 is no UTF-8", self.write("bad.txt", b"the \xe6\xbc"))
+        self.refused(byte_level(), "bad.txt: byte 4 is not UTF-8", self.write("bad.txt", b"the \xff fox"))
+        self.refused(byte_level(), "bad.txt: byte 4 is not UTF-8", self.write("bad.txt", b"the \xe6\xbc"))
 
     def test_must_be_there(self):
         self.assertEqual(self.run_tool(byte_level(), self.path("none.txt")).returncode, 1)

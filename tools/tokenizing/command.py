@@ -38,7 +38,7 @@ def parse_arguments(arguments):
     parser = argparse.ArgumentParser(prog="tokenize.py", description=DESCRIPTION, epilog="Example:\n" + EXAMPLE,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("inputs", nargs="+", metavar="INPUT", help="text files, or files of JSON lines with names that end in .jsonl or .ndjson")
+    add("inputs", nargs="+", metavar="INPUT", help="text files, or JSON lines if the name ends in .jsonl or .ndjson")
     add("--tokenizer", required=True, metavar="DIR", help="a model's folder, a hub id, or a tokenizer.json")
     add("--output", required=True, metavar="PREFIX", help="prefix of the names of the output files")
     add("--labels", action="store_true", help="write PREFIX.labels")
@@ -48,14 +48,16 @@ def parse_arguments(arguments):
     add("--too-long", choices=("split", "truncate", "drop"),
         help="what to do with documents of more than T tokens [texts: split, conversations: truncate]")
     add("--end-of-text", default="auto", metavar="auto|none|TOKEN",
-        help="token to add after each document [auto: the tokenizer's token, after texts; the chat template ends conversations]")
+        help="token to add after each document [auto: after texts, the tokenizer's; the chat template ends "
+             "conversations]")
     add("--separator", metavar="TEXT", help="text between two documents of a text file [a file is one document]")
     add("--chat-template", metavar="FILE", help="chat template to use instead of the tokenizer's")
     add("--mask-words", type=float, metavar="SHARE",
         help="for masked-language models: hide this share of the tokens (BERT: 0.15); their labels are the hidden "
              "tokens")
     add("--seed", type=int, default=1, metavar="N", help="seed of the choice of hidden tokens [1]")
-    add("--token-type", choices=("auto", "u16", "u32"), default="auto", help="type of a token in PREFIX.bin [u16 if the vocabulary fits]")
+    add("--token-type", choices=("auto", "u16", "u32"), default="auto",
+        help="type of a token in PREFIX.bin [u16 if the vocabulary fits]")
     add("--no-header", action="store_true", help="write PREFIX.bin without a header; ebb then needs --token-type")
     options = parser.parse_args(arguments)
     check(parser, options)

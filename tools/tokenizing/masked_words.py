@@ -10,7 +10,7 @@ from .token_files import IGNORED
 class MaskedWords:
     def __init__(self, tokenizer, share, seed):
         if tokenizer.mask_token_id is None:
-            raise InputError("--mask-words: the tokenizer has no mask token; --mask-words needs the tokenizer of a masked-language model")
+            raise InputError("--mask-words: the tokenizer has no mask token; give one of a masked-language model")
         self.share, self.mask, self.vocabulary = share, tokenizer.mask_token_id, len(tokenizer)
         self.random = numpy.random.default_rng(seed)
 

@@ -13,7 +13,7 @@ BEHIND_A_WORD = re.compile(r"(?<=[^\W_])(?=\s)")
 
 def pieces_of(text, size=PIECE):
     """REQUIRES: texts whose blocks come from the same file are read one after the other."""
-    before, rest, begins = "", "", True  # before: context that is done
+    before, rest, begins = "", "", True  # before: context that was already tokenized
     for block in text.blocks:
         rest += block
         while len(rest) > size + CONTEXT:
@@ -27,7 +27,7 @@ def pieces_of(text, size=PIECE):
 
 
 def last_cut(rest, size):
-    """Returns the position of the last possible cut up to `size`, or else of the first one after it; None: no cut yet."""
+    """Returns the last possible cut up to `size`, or else the first one after it; None: no cut yet."""
     for first in (max(1, size - 4096), 1):
         places = [match.start() for match in BEHIND_A_WORD.finditer(rest, first, size)]
         if places:
@@ -37,6 +37,6 @@ def last_cut(rest, size):
 
 
 def context_of(done):
-    """Its end, from a place where it might have been cut."""
+    """Returns the end of `done`, from a position where a cut is possible."""
     match = BEHIND_A_WORD.search(done, max(0, len(done) - 4 * CONTEXT), max(0, len(done) - CONTEXT))
     return done[match.start():] if match else done[-4 * CONTEXT:]

@@ -33,22 +33,22 @@ class TokenFiles:
         return self.paths[name] + ".unfinished"
 
     def begin(self):
-        """A document. REQUIRES: the one before has ended."""
+        """Begins a document. REQUIRES: the previous document has ended."""
         self.in_document = 0
 
     def add(self, ids, targets):
-        """Tokens, and of each what it should be foretold as (or IGNORED)."""
+        """Adds tokens, and for each token its target, or IGNORED."""
         if len(ids) == 0:
             return
         if self.in_document == 0:
             self.num_documents += 1
             self.write("documents", [self.num_tokens], numpy.int64)
             if self.shifted:
-                targets = targets[1:]  # nothing comes before it
+                targets = targets[1:]  # the first token has no token before it
         self.num_tokens += len(ids)
         self.in_document += len(ids)
         if self.header and self.num_tokens >= 1 << 32:
-            raise InputError(f"{self.paths['tokens']}: more than 2^32-1 tokens do not go with its header; give less "
+            raise InputError(f"{self.paths['tokens']}: a header allows at most 2^32-1 tokens; give less "
                              "input, or --no-header (and `ebb train --token-type`)")
         self.write("tokens", ids, TYPES[self.token_type])
         self.write_labels(targets)
