@@ -28,8 +28,8 @@ class Rows {
     }
   }
 
-  /// Adds a row also where the plan does not fit: with another device budget the plan needs another
-  /// amount of host memory.
+  /// Adds a row even if the plan does not fit, because a plan with another device budget needs
+  /// another amount of host memory and may fit.
   void add(const TrainOptions& options, const PlanContext& context) const {
     try {
       add(plan_step_of(options, context));

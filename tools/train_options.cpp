@@ -156,9 +156,11 @@ void add_file_flags(FlagGroup group, TrainOptions& o) {
             choice(o.token_type, kTokenTypes));
   group.add("--labels", "FILE [the next tokens]",
             "int32, one label for each token of the data; -100 = ignored", path(o.labels));
-  group.add("--documents", "FILE",
-            "int64, where documents begin in the data; attention and positions restart there",
-            path(o.documents));
+  group.add(
+      "--documents", "FILE",
+      "int64, the positions in the data where documents begin; attention and position ids restart "
+      "there",
+      path(o.documents));
 }
 
 void add_data_flags(FlagGroup group, TrainOptions& o) {

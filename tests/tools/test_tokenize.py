@@ -210,7 +210,7 @@ class Conversations(TokenizeTest):
 
     def test_whose_parts_cannot_be_told_apart(self):
         changing = "{{ messages | length }}" + CHATML
-        self.refused(byte_level(changing), "input.jsonl:1: the chat template writes what comes before message 1 "
+        self.refused(byte_level(changing), "input.jsonl:1: the chat template writes the messages before message 1 "
                      "differently", "--labels", self.write_lines([{"messages": messages(CONVERSATIONS[0])}]))
 
     def test_that_the_template_refuses(self):

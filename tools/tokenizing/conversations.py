@@ -50,8 +50,8 @@ class ChatTemplate:
         prompt = self.render(conversation, messages[:i], prompt=True)
         if not text.startswith(prompt):
             raise InputError(f"{conversation.where}: the chat template writes the messages before message {i} "
-                             "differently if message {i} follows, so the assistant's part cannot be found; give a template with "
-                             "{% generation %} by --chat-template")
+                             "differently if message {i} follows, so the assistant's part cannot be found; give a template "
+                             "with {% generation %} by --chat-template")
         start = len(prompt)
         until = self.render(conversation, messages[:i + 1])
         if text.startswith(until):
