@@ -66,19 +66,18 @@ std::string data_line(const TrainOptions& options, const TrainSetup& setup) {
 
 std::string left_to_next_step(const Plan& plan) {
   std::string text;
-  if (!plan.deferred.empty()) text += fmt::format("; leaves {} updates", plan.deferred.size());
+  if (!plan.deferred.empty()) text += fmt::format("; defers {} updates", plan.deferred.size());
   if (!plan.speculated.empty()) {
-    text += fmt::format(", {} of them made before the norm is known,", plan.speculated.size());
+    text += fmt::format(", of which {} are speculative,", plan.speculated.size());
   }
   if (!plan.resident_at_end.empty()) {
-    text += fmt::format("{} weights of {} chunks", text.empty() ? "; leaves" : " and",
+    text += fmt::format("{} the weights of {} chunks", text.empty() ? "; keeps" : " and keeps",
                         plan.resident_at_end.size());
   }
   if (!plan.device_updates.empty()) {
-    text +=
-        fmt::format(", with the state of {} that the device updates,", plan.device_updates.size());
+    text += fmt::format(", with the optimizer state of {},", plan.device_updates.size());
   }
-  return text.empty() ? text : text + " to the next";
+  return text.empty() ? text : text + " until the next step";
 }
 
 /// The rates of the machine during this step: measured for the kernels and the optimizer, given for
