@@ -165,8 +165,9 @@ bool parse_arguments(CommandLine& line, std::vector<std::string> arguments, bool
   app.get_formatter()->column_width(44);
   app.get_help_ptr()->group("General");
   if (config) {
-    app.set_config("--config", "",
-                   "read any of these flags from a TOML file; the command line wins")
+    app.set_config(
+           "--config", "",
+           "read any of these flags from a TOML file; flags on the command line override the file")
         ->option_text("FILE")
         ->group("General")
         ->each(check_readable);

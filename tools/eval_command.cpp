@@ -34,7 +34,7 @@ struct EvalOptions {
 };
 
 std::optional<EvalOptions> parse_eval(std::vector<std::string> arguments) {
-  CommandLine line("Mean loss and perplexity of a model over data, without gradients.", "ebb eval");
+  CommandLine line("Measures the mean loss and perplexity of a model on data.", "ebb eval");
   EvalOptions options;
   add_inference_flags(line, options.run);
   add_evaluated_data_flags(line, options.run);

@@ -42,7 +42,7 @@ std::string device_line(const TrainSetup& setup) {
     kind += fmt::format(", link {:.3g} GB/s up and {:.3g} GB/s down", d.load_bytes_per_s / 1e9,
                         d.store_bytes_per_s / 1e9);
   }
-  return fmt::format("{}; budget {} (smallest that works {}, all on the device {})", kind,
+  return fmt::format("{}; budget {} (smallest that works {}, all weights resident {})", kind,
                      format_bytes(d.memory_bytes), format_bytes(p.smallest_device_bytes),
                      format_bytes(p.full_device_bytes));
 }
