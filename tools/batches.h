@@ -1,4 +1,5 @@
-// Micro-batches of token data, the inputs of the ready models. Host memory is allocated once.
+// Loads micro-batches of token data, the inputs of the models in model_zoo. Host memory is
+// allocated once.
 //
 // Targets are the next tokens, or labels. With documents, attention and positions
 // restart at each document, and its last token has no target. Token types are 0.
@@ -28,7 +29,8 @@ struct BatchShape {
   uint64_t num_tokens() const { return num_samples() * static_cast<uint64_t>(length); }
 };
 
-/// The data of the samples. Null: there are no labels, or each sample is one document.
+/// The data from which samples are loaded. `labels` is null if the targets are the next tokens;
+/// `documents` is null if each sample is one document.
 struct SampleSource {
   SampleSource(const TokenData& data, const LabelFile* label_file = nullptr,
                const DocumentFile* document_file = nullptr)
@@ -46,14 +48,14 @@ class Batches {
   Batches(const SampleSource& source, const SampleOrder& order, const BatchShape& shape,
           std::span<const InputSpec> inputs = {});
 
-  /// The samples at positions [position, position + num_samples) of the order; valid until the next
-  /// call.
+  /// Returns the samples at positions [position, position + num_samples) of the order. They are
+  /// valid until the next call.
   std::span<const MicroBatch> load(uint64_t position);
   const BatchShape& shape() const { return shape_; }
   const SampleOrder& order() const { return order_; }
 
  private:
-  /// Writes one row of an input.
+  /// Returns row `slot` of an input.
   std::span<int32_t> row(std::vector<int32_t>& values, size_t slot) const;
   std::vector<int32_t>& values_of(const std::string& input);
   void load_sample(uint64_t sample, size_t slot);

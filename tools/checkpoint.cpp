@@ -179,7 +179,7 @@ SaveFolder::SaveFolder(std::string path, const std::string& resumed) : path_(std
 
 SaveFolder::~SaveFolder() { ::close(descriptor_); }
 
-/// The lock ends with the process. On a file system without locks there is none.
+/// The lock ends with the process. On a file system without locks, the folder is not locked.
 void SaveFolder::lock() const {
   if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
   throw ConfigError(fmt::format("--save '{}': another run saves there now", path_));
@@ -210,8 +210,8 @@ void SaveFolder::check_newest(const std::string& resumed) const {
   std::error_code ignored;
   if (!resumed.empty() && fs::equivalent(newest, resumed, ignored)) return;
   throw ConfigError(fmt::format(
-      "--save '{}': its newest checkpoint is step-{}, from which this run does not go on; go on "
-      "from it with --resume, or save to another folder",
+      "--save '{}': its newest checkpoint is step-{}, which this run does not continue; "
+      "continue it with --resume, or save to another folder",
       path_, steps.back()));
 }
 
@@ -226,10 +226,11 @@ uint64_t SaveFolder::free_bytes() const {
 void SaveFolder::check_room(uint64_t bytes) const {
   const uint64_t left = free_bytes();
   if (bytes <= left) return;
-  throw IoError(fmt::format("a checkpoint takes {}, {} are free (old ones are removed after the "
-                            "new one is complete) in",
-                            format_bytes(bytes), format_bytes(left)),
-                path_, ENOSPC);
+  throw IoError(
+      fmt::format("a checkpoint needs {}, but {} are free (old ones are removed after the "
+                  "new one is complete) in",
+                  format_bytes(bytes), format_bytes(left)),
+      path_, ENOSPC);
 }
 
 }  // namespace ebb

@@ -24,8 +24,8 @@ namespace ebb {
 /// The progress of a run.
 struct RunPosition {
   uint64_t step = 0;         ///< optimizer steps made
-  uint64_t num_samples = 0;  ///< samples used so far: the next step begins there
-  uint64_t num_tokens = 0;   ///< seen so far
+  uint64_t num_samples = 0;  ///< samples used so far; the next step begins at this one
+  uint64_t num_tokens = 0;   ///< tokens seen so far
   bool operator==(const RunPosition&) const = default;
 };
 
@@ -33,7 +33,7 @@ struct SavedRun {
   RunPosition position;
   uint64_t data_tokens = 0;  ///< tokens of the data
   std::string written_by;    ///< program, device, arithmetic, processor
-  RunConfig config;          ///< resolved
+  RunConfig config;          ///< with resolved values
   bool operator==(const SavedRun&) const = default;
 };
 
@@ -50,30 +50,30 @@ std::vector<uint64_t> saved_steps(const std::string& folder);
 void write_saved_run(const std::string& checkpoint, const SavedRun& run);
 SavedRun read_saved_run(const std::string& checkpoint);
 
-/// The checkpoint of --resume: `folder` itself, or the newest checkpoint in it. nullopt if it has
-/// no checkpoint; IoError if there is no such folder.
+/// Finds the checkpoint for --resume: `folder` itself, or the newest checkpoint in it. Returns
+/// nullopt if the folder has no checkpoint; throws IoError if the folder does not exist.
 std::optional<std::string> find_checkpoint(const std::string& folder);
 
 /// Receives one line about a problem that does not stop the run.
 using Notice = std::function<void(const std::string& text)>;
 
-/// Removes old checkpoints but for the newest `keep`, this step's among them; 0 removes none.
-/// Checkpoints of later steps stay. If one cannot be removed, `notice` is called; this is no error.
+/// Removes checkpoints up to `step`, except the newest `keep` of them; 0 removes none. Checkpoints
+/// of later steps stay. If a checkpoint cannot be removed, `notice` is called; this is no error.
 void remove_old_checkpoints(const std::string& folder, uint64_t step, uint64_t keep,
                             const Notice& notice);
 
 /// A folder locked for one run. Creates the folder and removes unfinished checkpoints.
 class SaveFolder {
  public:
-  /// ConfigError if another run saves there, or if the newest checkpoint there is not the one that
-  /// this run resumes from (`resumed`, empty: none).
+  /// Throws ConfigError if another run saves to this folder, or if the newest checkpoint in it is
+  /// not `resumed`, from which this run resumes (empty: the run does not resume).
   SaveFolder(std::string path, const std::string& resumed);
   ~SaveFolder();
   SaveFolder(const SaveFolder&) = delete;
   SaveFolder& operator=(const SaveFolder&) = delete;
 
   const std::string& path() const { return path_; }
-  /// IoError if the disk has less space left.
+  /// Throws IoError if the disk has less free space.
   void check_room(uint64_t bytes) const;
   uint64_t free_bytes() const;
 

@@ -49,8 +49,8 @@ void CheckpointWriter::write(const SavedRun& run, StateReader reader) const {
     write_files(run, std::move(reader));
   } catch (const IoError& error) {
     throw IoError(
-        fmt::format("step-{} is not saved, earlier checkpoints are unchanged; it takes {}, "
-                    "{} are free; cannot write",
+        fmt::format("step-{} is not saved, earlier checkpoints are unchanged; it needs {}, "
+                    "and {} are free; cannot write",
                     run.position.step, format_bytes(contents_.bytes),
                     format_bytes(folder_.free_bytes())),
         error.path, error.error_number);

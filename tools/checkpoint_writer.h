@@ -6,7 +6,8 @@
 // checkpoints are renamed and removed. A save that fails removes its files, leaves earlier
 // checkpoints unchanged, and ends the run: check(), save() or finish() throws.
 //
-// One thread calls it. Errors: IoError with the size of a checkpoint and the free space.
+// All methods are called from one thread. Errors: IoError with the size of a checkpoint and the
+// free space.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +31,8 @@ struct CheckpointContents {
 
 class CheckpointWriter {
  public:
-  /// `keep`: how many checkpoints stay; 0: all. The writing thread calls `notice` for each saved
-  /// checkpoint, and for each old one that cannot be removed.
+  /// `keep`: how many checkpoints are kept; 0: all. The writing thread calls `notice` for each
+  /// saved checkpoint, and for each old one that cannot be removed.
   CheckpointWriter(const SaveFolder& folder, uint64_t keep, CheckpointContents contents,
                    Notice notice);
   /// Waits for the current save.

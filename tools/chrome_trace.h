@@ -2,8 +2,9 @@
 // a thread for each stream, an arrow from each load to the first operation that waits for it, and
 // counters of the bytes resident on the device.
 //
-// Format: "Trace Event Format", an array of objects, times in microseconds. Written step by step;
-// readers accept an array without its end. Not thread-safe. Errors: IoError.
+// The format is "Trace Event Format": an array of objects, times in microseconds. Each step is
+// written as soon as it ends; readers accept an array without its end. Not thread-safe.
+// Errors: IoError.
 #pragma once
 
 #include <cstdint>

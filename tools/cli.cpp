@@ -69,7 +69,7 @@ std::string name_of(const CLI::Option& option) {
   return option.get_lnames().empty() ? std::string() : option.get_lnames().front();
 }
 
-/// "; did you mean --steps?" if a flag has a similar name, which `dashes` precede.
+/// "; did you mean --steps?" if a flag has a similar name. `dashes` precede the name.
 std::string suggestion(const CLI::App& app, std::string_view name, std::string_view dashes) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
@@ -88,7 +88,7 @@ void check_flags(const CLI::App& app, const std::vector<std::string>& arguments)
     const std::string flag = arguments[i].substr(0, end);
     const CLI::Option* const option = app.get_option_no_throw(flag);
     if (option == nullptr) {
-      throw ConfigError(fmt::format("{} is no flag of '{}'{}", flag, app.get_name(),
+      throw ConfigError(fmt::format("{} is not a flag of '{}'{}", flag, app.get_name(),
                                     suggestion(app, flag.substr(2), "--")));
     }
     if (option->get_items_expected_max() == 1 && !given.insert(option).second) {
@@ -165,8 +165,9 @@ bool parse_arguments(CommandLine& line, std::vector<std::string> arguments, bool
   app.get_formatter()->column_width(44);
   app.get_help_ptr()->group("General");
   if (config) {
-    app.set_config("--config", "",
-                   "read any of these flags from a TOML file; the command line wins")
+    app.set_config(
+           "--config", "",
+           "read any of these flags from a TOML file; flags on the command line override the file")
         ->option_text("FILE")
         ->group("General")
         ->each(check_readable);

@@ -23,10 +23,10 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"train", "train a model from a preset on text or token files", train_command},
-    {"plan", "plan a run before it starts, for this machine or another", plan_command},
-    {"profile", "train a few steps and show where their time went", profile_command},
-    {"eval", "mean loss and perplexity of a model over data", eval_command},
+    {"train", "train a model on text or token files", train_command},
+    {"plan", "plan a run for this machine or another, before it starts", plan_command},
+    {"profile", "train a few steps and show how they spend their time", profile_command},
+    {"eval", "measure the mean loss and perplexity of a model on data", eval_command},
     {"generate", "continue a text", generate_command},
     {"convert", "write a model folder's weights in another type or in other files",
      convert_command},

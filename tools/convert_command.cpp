@@ -1,4 +1,4 @@
-// ebb convert: the weights of a folder in another type, or split in other files.
+// ebb convert: writes the weights of a folder in another type, or in files of another size.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -31,13 +31,14 @@ struct ConvertOptions {
 };
 
 std::optional<ConvertOptions> parse_convert(std::vector<std::string> arguments) {
-  CommandLine line("Writes the weights of a folder in another type, or in other files.",
-                   "ebb convert");
+  CommandLine line(
+      "Converts the weights of a Hugging Face folder to another type or other file sizes.",
+      "ebb convert");
   ConvertOptions options;
   FlagGroup group{line, "Convert"};
   group.add("--model", "DIR", "a Hugging Face folder, or a hub id found in the local cache",
             [&](std::string_view, std::string_view text) { options.model = text; });
-  group.add("--to", "DIR", "the new folder",
+  group.add("--to", "DIR", "the folder to write; it must be new or empty",
             [&](std::string_view, std::string_view text) { options.to = text; });
   group.add("--save-dtype", "fp32|bf16|fp16 [as stored]", "type of the weights, rounded to nearest",
             [&](std::string_view flag, std::string_view text) {
@@ -112,7 +113,7 @@ void check_may_change(const std::string& folder) {
   const auto quantised = json.find("quantization_config");
   if (quantised == json.end() || quantised->is_null()) return;
   throw ConfigError(fmt::format(
-      "'{}': the weights are quantised, their type cannot be changed: leave --save-dtype out",
+      "'{}': the weights are quantised, so their type cannot change: leave out --save-dtype",
       folder));
 }
 

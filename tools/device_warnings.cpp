@@ -80,10 +80,9 @@ std::optional<std::string> memlock_warning(const WarningFacts& facts) {
   const size_t usable = facts.limits.usable_bytes();
   if (facts.gpus.empty() || !limit || *limit >= usable) return std::nullopt;
   return fmt::format(
-      "the memlock limit of {} may keep a GPU's driver from pinning more of the {} that a run may "
-      "take: `ulimit -l unlimited`, a memlock line in /etc/security/limits.conf, or for a "
-      "container "
-      "--ulimit memlock=-1",
+      "the memlock limit of {} may keep the GPU driver from pinning all of the {} that a run may "
+      "use: raise it with `ulimit -l unlimited`, with a memlock line in "
+      "/etc/security/limits.conf, or for a container with --ulimit memlock=-1",
       format_bytes(*limit), format_bytes(usable));
 }
 
@@ -94,11 +93,10 @@ std::optional<std::string> far_memory_warning(const WarningFacts& facts) {
     const size_t near = memory_of(facts.machine, *gpu.node);
     if (near == total) continue;
     return fmt::format(
-        "the GPU at {} is on NUMA node {}: {} of {} are far from it, and copies from there share "
-        "the "
-        "link between processors; a run of less than {} is better kept near: `numactl "
-        "--cpunodebind={} "
-        "--membind={} ebb train ...`",
+        "the GPU at {} is on NUMA node {}: {} of {} are on other nodes, and copies from there "
+        "share "
+        "the link between processors; start a run that needs less than {} with `numactl "
+        "--cpunodebind={} --membind={} ebb train ...`",
         gpu.address, *gpu.node, format_bytes(total - near), format_bytes(total), format_bytes(near),
         *gpu.node, *gpu.node);
   }
@@ -108,8 +106,8 @@ std::optional<std::string> far_memory_warning(const WarningFacts& facts) {
 std::optional<std::string> huge_page_warning(const WarningFacts& facts) {
   if (facts.huge_pages != HugePages::Never) return std::nullopt;
   return fmt::format(
-      "there are no huge pages: the optimizer and the copies then miss the TLB at every 4 KiB; as "
-      "root: `echo madvise > {}`",
+      "huge pages are off, so the optimizer and the copies miss the TLB at every 4 KiB: allow huge "
+      "pages as root with `echo madvise > {}`",
       kHugePageFile);
 }
 
@@ -117,8 +115,8 @@ std::optional<std::string> cgroup_warning(const WarningFacts& facts) {
   const auto& limit = facts.limits.cgroup_limit_bytes;
   if (!limit || *limit >= facts.limits.total_bytes) return std::nullopt;
   return fmt::format(
-      "the cgroup allows {} of the machine's {}, {} of them used: plans keep to it; a larger one: "
-      "`systemd-run --scope -p MemoryMax=...`, or --memory of a container",
+      "the cgroup allows {} of the machine's {}, of which {} are in use: plans stay below this "
+      "limit; raise it with `systemd-run --scope -p MemoryMax=...`, or --memory of a container",
       format_bytes(*limit), format_bytes(facts.limits.total_bytes),
       format_bytes(facts.limits.cgroup_used_bytes.value_or(0)));
 }
@@ -127,9 +125,8 @@ std::optional<std::string> affinity_warning(const WarningFacts& facts) {
   const MachineInfo& m = facts.machine;
   if (m.num_usable_threads >= m.num_threads) return std::nullopt;
   return fmt::format(
-      "{} of {} hardware threads are usable here: the optimizer on the host has only these "
-      "(taskset, "
-      "--cpus or --cpuset-cpus of a container, or a batch system's share)",
+      "{} of {} hardware threads are usable here: the optimizer on the host has only these; the "
+      "limit comes from taskset, --cpus or --cpuset-cpus of a container, or a batch system",
       m.num_usable_threads, m.num_threads);
 }
 
@@ -144,21 +141,22 @@ std::optional<std::string> staging_warning(const Staging& staging, const MemoryL
   if (staging.staged_bytes == 0) return std::nullopt;
   const size_t wanted_bytes = staging.pinned_bytes + staging.staged_bytes;
   const std::string said = fmt::format(
-      "{} of host memory are pinned; {} that copies touch are not, and go through rings, which "
-      "slows copies down: ",
+      "{} of host memory are pinned; {} are copied through pinned buffers, which is "
+      "slower: ",
       format_bytes(staging.pinned_bytes), format_bytes(staging.staged_bytes));
   if (!staging.refused) {
-    return said + fmt::format("--pinned {} is the limit, {} would be enough",
+    return said + fmt::format("the limit is --pinned {}, and {} would be enough",
                               format_bytes(staging.limit_bytes), format_bytes(wanted_bytes));
   }
   if (limits.memlock_bytes && *limits.memlock_bytes < wanted_bytes) {
-    return said + fmt::format("the driver refuses more, perhaps as ulimit -l is {}: raise it",
-                              format_bytes(*limits.memlock_bytes));
+    return said + fmt::format(
+                      "the driver refuses to pin more, perhaps because `ulimit -l` is {}: raise "
+                      "this limit",
+                      format_bytes(*limits.memlock_bytes));
   }
   return said +
-         "the driver refuses more, though ulimit -l allows it: end other programs that hold pinned "
-         "or "
-         "unevictable memory (/proc/meminfo), or take a smaller model";
+         "the driver refuses to pin more, although `ulimit -l` allows it: end other programs that "
+         "have pinned or unevictable memory (/proc/meminfo), or use a smaller model";
 }
 
 std::vector<std::string> warnings_for(const WarningFacts& facts) {

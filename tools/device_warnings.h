@@ -19,7 +19,7 @@ enum class HugePages : uint8_t { Given, Never, Unknown };
 HugePages parse_huge_pages(std::string_view setting);
 HugePages read_huge_pages();
 
-/// A display controller of NVIDIA's on the PCI bus, with or without a driver.
+/// An NVIDIA display controller on the PCI bus, with or without a driver.
 struct GpuPlace {
   std::string address;           ///< "0000:17:00.0"
   std::optional<unsigned> node;  ///< nullopt: the machine does not report it
@@ -45,14 +45,14 @@ std::optional<std::string> cgroup_warning(const WarningFacts& facts);
 /// The process may use fewer hardware threads than the machine has.
 std::optional<std::string> affinity_warning(const WarningFacts& facts);
 
-/// How much of the host memory for copies a device has pinned.
+/// The host memory of a device for copies, and how much of this memory is pinned.
 struct Staging {
   size_t pinned_bytes = 0, staged_bytes = 0;
   size_t limit_bytes = SIZE_MAX;  ///< --pinned
   bool refused = false;           ///< the driver refused to pin up to that limit
 };
 Staging staging_of(const Device& device, const DeviceOptions& options);
-/// Copies of memory that is not pinned have the speed of one core. The warning says which limit to
+/// Copies of memory that is not pinned are as slow as one core. The warning names the limit to
 /// raise.
 std::optional<std::string> staging_warning(const Staging& staging, const MemoryLimits& limits);
 

@@ -34,7 +34,7 @@ constexpr size_t kBandwidthBytes = size_t{512} << 20;
 std::string_view name_of(HugePages pages) {
   switch (pages) {
     case HugePages::Given:
-      return "where asked for";
+      return "if requested";
     case HugePages::Never:
       return "never";
     case HugePages::Unknown:
@@ -57,7 +57,7 @@ void print_memory(const WarningFacts& facts) {
 
 constexpr size_t kLinkBytes = size_t{256} << 20;
 
-/// Or why it could not be measured: another process may have the GPU's memory.
+/// The measured rates, or why there are none: another process may use the GPU's memory.
 std::string link_text(int gpu) {
   try {
     const auto device = create_device({.kind = DeviceKind::Cuda, .cuda_index = gpu});
@@ -88,7 +88,8 @@ void print_gpus(const CudaProbe& probe, const WarningFacts& facts) {
 }  // namespace
 
 int devices_command(std::vector<std::string> arguments) {
-  CommandLine line("Shows what is here: CPU, NUMA, memory, limits and GPUs.", "ebb devices");
+  CommandLine line("Shows the CPU, NUMA nodes, memory, limits and GPUs of this machine.",
+                   "ebb devices");
   if (!parse_arguments(line, std::move(arguments), false)) return 0;
   const WarningFacts facts = read_warning_facts();
   print_cpu(facts.machine);

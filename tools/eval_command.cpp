@@ -34,19 +34,19 @@ struct EvalOptions {
 };
 
 std::optional<EvalOptions> parse_eval(std::vector<std::string> arguments) {
-  CommandLine line("Mean loss and perplexity of a model over data, without gradients.", "ebb eval");
+  CommandLine line("Measures the mean loss and perplexity of a model on data.", "ebb eval");
   EvalOptions options;
   add_inference_flags(line, options.run);
   add_evaluated_data_flags(line, options.run);
   FlagGroup data{line, "Data"}, output{line, "Output"};
-  data.add("--eval-batches", "N [all]", "no more than the first N micro-batches",
+  data.add("--eval-batches", "N [all]", "evaluate only the first N micro-batches",
            [&](std::string_view flag, std::string_view text) {
              options.num_batches = whole_value(flag, text, 1);
            });
-  output.add("--logits", "FILE.npy", "logits of the first micro-batch (B, T, V) in fp32",
+  output.add("--logits", "FILE.npy", "write the logits of the first micro-batch (B, T, V) in fp32",
              [&](std::string_view, std::string_view text) { options.logits = text; });
   output.add("--log-probs", "FILE.npy",
-             "the summed log-probability of the labels of every sample, in fp64",
+             "write the summed log-probability of each sample's labels in fp64",
              [&](std::string_view, std::string_view text) { options.log_probs = text; });
   if (!parse_arguments(line, std::move(arguments), true)) return std::nullopt;
   validate_inference(options.run);
@@ -98,7 +98,7 @@ class Samples {
     const uint64_t all = data.num_samples(static_cast<size_t>(shape.length));
     if (all == 0) {
       throw ConfigError(fmt::format(
-          "--data holds {} tokens, but one sample takes {} (--seq-length {}, and one more): give "
+          "--data has {} tokens, but one sample needs {} (--seq-length {}, and one more): give "
           "more data or a smaller --seq-length",
           data.num_tokens(), shape.length + 1, shape.length));
     }
@@ -243,13 +243,14 @@ class Evaluation {
   /// Prints the results of the first `num_done` micro-batches.
   void finish(double loss, uint64_t num_labels, uint64_t num_done) {
     if (num_labels == 0) {
-      throw ConfigError(fmt::format("the first {} samples have no label but {}: nothing to measure",
-                                    samples_.num_samples(), kIgnoredLabel));
+      throw ConfigError(
+          fmt::format("all labels of the first {} samples are {} (ignored): nothing to measure",
+                      samples_.num_samples(), kIgnoredLabel));
     }
     if (!std::isfinite(loss)) {
       throw NumericError(
-          fmt::format("the mean loss over {} labels is {}: try --dtype fp32, if these "
-                      "weights are numbers",
+          fmt::format("the mean loss over {} labels is {}: if all weights are finite, try "
+                      "--dtype fp32",
                       num_labels, loss));
     }
     const uint64_t num_samples = samples_.num_before(num_done);
@@ -280,14 +281,15 @@ int eval_command(std::vector<std::string> arguments) {
   if (!options) return 0;
   // Must come first: set-up starts threads, which must not receive the signals.
   const Signals signals([](const char* name) {
-    say(fmt::format("{}: ends after this micro-batch; once more ends it at once\n", name));
+    say(fmt::format(
+        "{}: the evaluation ends after this micro-batch; a second signal ends it at once\n", name));
   });
   const ModelSource source = model_source(options->run);
   if (options->run.labels.empty() && !predicts_next_token(source.config)) {
-    throw ConfigError(fmt::format(
-        "--model {}: a masked-language model is measured on labels, and token data has none; "
-        "give --labels FILE, or choose a model that predicts the next token",
-        source.name));
+    throw ConfigError(
+        fmt::format("--model {}: a masked-language model needs labels, and token data has none; "
+                    "give --labels FILE, or choose a model that predicts the next token",
+                    source.name));
   }
   return Evaluation(*options, source).run(signals);
 }

@@ -45,33 +45,33 @@ std::vector<int32_t> parse_tokens(std::string_view flag, std::string_view text) 
 
 void add_text_flags(CommandLine& line, GenerateOptions& o) {
   FlagGroup group{line, "Text"};
-  group.add("--prompt", "TEXT", "of a model over bytes: what to continue",
+  group.add("--prompt", "TEXT", "the text to continue, for a model whose tokens are bytes",
             [&o](std::string_view, std::string_view text) { o.prompt = std::string(text); });
-  group.add("--prompt-tokens", "1,2,3", "of any model: the tokens to continue",
+  group.add("--prompt-tokens", "1,2,3", "the tokens to continue, for any model",
             [&o](std::string_view flag, std::string_view text) {
               o.prompt_tokens = parse_tokens(flag, text);
             });
-  group.add("--max-tokens", "N [128]", "so many more, unless the text ends before",
+  group.add("--max-tokens", "N [128]", "add at most N tokens; the text may end earlier",
             [&o](std::string_view flag, std::string_view text) {
               o.max_tokens = whole_value(flag, text, 1, uint64_t{1} << 30);
             });
   group.add("--temperature", "X [0]",
-            "divides the logits; 0 = always the likeliest token, and --seed makes no difference",
+            "divide the logits by X; 0 = always choose the likeliest token, --seed has no effect",
             [&o](std::string_view flag, std::string_view text) {
               o.sampling.temperature = real_value(flag, text, kNotNegative);
             });
-  group.add("--top-k", "N [0]", "choose among the N likeliest tokens; 0 = all",
+  group.add("--top-k", "N [0]", "sample from the N likeliest tokens; 0 = all",
             [&o](std::string_view flag, std::string_view text) {
               o.sampling.top_k = static_cast<int64_t>(whole_value(flag, text, 0));
             });
-  group.add("--top-p", "P [1]", "choose among the likeliest tokens that together have this share",
+  group.add("--top-p", "P [1]", "sample from the likeliest tokens that together have probability P",
             [&o](std::string_view flag, std::string_view text) {
               o.sampling.top_p = real_value(flag, text, kShare);
             });
 }
 
 std::optional<GenerateOptions> parse_generate(std::vector<std::string> arguments) {
-  CommandLine line("Continues a text and writes what it adds.", "ebb generate");
+  CommandLine line("Continues a text and prints the added part.", "ebb generate");
   GenerateOptions options;
   add_inference_flags(line, options.run);
   add_text_flags(line, options);
@@ -169,7 +169,7 @@ int generate_command(std::vector<std::string> arguments) {
   if (!options) return 0;
   // Must come first: set-up starts threads, which must not receive the signals.
   const Signals signals([](const char* name) {
-    say(fmt::format("{}: ends after this token; once more ends it at once\n", name));
+    say(fmt::format("{}: the text ends after this token; a second signal ends it at once\n", name));
   });
   return generate(*options, signals);
 }

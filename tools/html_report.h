@@ -1,5 +1,5 @@
-// A step as one self-contained HTML page: streams, chunks on the device, memory by class, causes of
-// stalls, predicted and measured times. Pure functions.
+// Shows a step as one self-contained HTML page: streams, chunks on the device, memory by class,
+// causes of stalls, predicted and measured times. Pure functions, except write_report().
 #pragma once
 
 #include <string>
@@ -28,7 +28,7 @@ struct Report {
 
 std::string html_report(const Report& report, const Preparation& prepared);
 
-/// Writes a file whole. Errors: IoError.
+/// Writes the page to a file. Errors: IoError.
 void write_report(const std::string& path, const Report& report, const Preparation& prepared);
 
 /// The simulated timeline of the prepared step on this machine.

@@ -21,8 +21,8 @@ InferenceOptions inference_options(const TrainOptions& options, const ModelSourc
 namespace {
 
 std::string advice(std::span<const PlannedChange> changes) {
-  if (changes.empty()) return "no single change of flags makes it fit";
-  std::string text = "changes after each of which it fits:";
+  if (changes.empty()) return "no change of a single flag makes it fit";
+  std::string text = "each of these changes makes it fit:";
   for (const PlannedChange& change : changes) text += "\n  " + change.text;
   return text;
 }

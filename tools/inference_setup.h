@@ -1,4 +1,5 @@
-// The setup of `ebb eval` and `ebb generate`: the weights of a model and a device for its forward.
+// Sets up `ebb eval` and `ebb generate`: loads the weights of a model and creates a device for its
+// forward.
 //
 // Errors: as train_setup.h; PlanError if the plan does not fit.
 #pragma once
@@ -27,12 +28,12 @@ void validate_inference(const TrainOptions& options);
 
 InferenceOptions inference_options(const TrainOptions& options, const ModelSource& source);
 
-/// `plan` plans `flags` as `passes` are, and others: where it does not fit, the error names those
-/// that do.
+/// `plan` plans such passes for the flags that it receives. If `flags` do not fit, other flags are
+/// planned too, and the PlanError lists the changes after which the model fits.
 LoadedInference load_inference(const RunFlags& flags, const ModelSource& source,
                                std::span<const ForwardSpec> passes, const PlanInference& plan);
 
-/// Model and device, for stderr.
+/// The lines about model and device that are printed on stderr.
 std::string inference_header(const TrainOptions& options, const ModelSource& source,
                              const LoadedInference& loaded);
 

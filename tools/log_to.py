@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Feeds a log of `ebb train --log FILE` to TensorBoard or Weights & Biases, while the run writes it or after.
+"""Sends a log of `ebb train --log FILE` to TensorBoard or Weights & Biases, during the run or after it.
 
 Usage: log_to.py FILE --to print|tensorboard|wandb [--follow] [--out DIR] [--project NAME] [--name NAME]
 
-`print` needs nothing and shows what the others would get. `tensorboard` needs torch or tensorboardX, `wandb` the package
-of that name and its login. With --follow it waits for lines until the run ends (or Ctrl-C). A run that is resumed cuts
-its log back to its checkpoint and goes on: steps that were sent already are not sent twice. A run that begins the log
-anew begins a new series.
+`print` needs no package and prints the numbers. `tensorboard` needs torch or tensorboardX, `wandb` needs the package
+wandb and a login. With --follow the tool waits for new lines until the run ends (or Ctrl-C). A resumed run cuts its log
+back to its checkpoint and continues the log; steps that were already sent are not sent again. If a run starts a new
+log, the tool starts a new series.
 """
 
 import argparse
@@ -40,7 +40,7 @@ NAMES = {
 
 
 def scalars_of(record):
-    """The numbers of a line by the names under which they are shown; null is left out."""
+    """Returns the numbers of a line, with the names under which they are shown. Fields that are null are left out."""
     return {
         NAMES.get(field, "other/" + field): value
         for field, value in record.items()
@@ -49,7 +49,7 @@ def scalars_of(record):
 
 
 class Print:
-    """One line a step on a stream."""
+    """Writes one line for each step to a stream."""
 
     def __init__(self, _options, out=None):
         self.out = out or sys.stdout
@@ -66,7 +66,7 @@ class Print:
 
 
 class TensorBoard:
-    """Event files in a folder: `tensorboard --logdir DIR` shows them."""
+    """Writes event files to a folder; `tensorboard --logdir DIR` shows them."""
 
     def __init__(self, options):
         module = import_first("torch.utils.tensorboard", "tensorboardX", advice="pip install tensorboard torch")
@@ -84,7 +84,7 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """A run of a Weights & Biases project."""
+    """Sends the numbers to a run of a Weights & Biases project."""
 
     def __init__(self, options):
         module = import_first("wandb", advice="pip install wandb, then wandb login")
@@ -114,7 +114,7 @@ def import_first(*names, advice):
 
 
 class Log:
-    """The complete lines of a file that grows, is cut back, or begins anew."""
+    """Reads the complete lines of a file that grows, is cut back, or is replaced by a new log."""
 
     def __init__(self, path):
         self.path = pathlib.Path(path)
@@ -126,7 +126,8 @@ class Log:
         self.last_line = b""
 
     def read(self):
-        """What happened ("grew", "cut", "anew") and the new complete lines; after a cut all lines again."""
+        """Returns what happened ("grew", "cut" or "anew") and the new complete lines. After "cut" and "anew" these are
+        all lines."""
         with open(self.path, "rb") as file:
             what = self.what_happened(file)
             if what != "grew":
@@ -142,7 +143,7 @@ class Log:
         return what, lines
 
     def what_happened(self, file):
-        """Is what was read last still where it was, and are the first line's measured times the same?"""
+        """Compares the first line, whose measured times identify the run, and the last line that was read."""
         if self.first_line is None:
             return "grew"
         if file.read(len(self.first_line)) != self.first_line:
@@ -191,13 +192,13 @@ class Feed:
 
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("log", metavar="FILE", help="what `ebb train --log` writes")
-    parser.add_argument("--to", choices=SINKS, required=True, help="where the numbers go")
+    parser.add_argument("log", metavar="FILE", help="the log that `ebb train --log` writes")
+    parser.add_argument("--to", choices=SINKS, required=True, help="where to send the numbers")
     parser.add_argument("--follow", action="store_true", help="wait for more lines until the run ends")
-    parser.add_argument("--poll", type=float, default=1.0, metavar="SECONDS", help="how often to look [1]")
-    parser.add_argument("--out", metavar="DIR", help="folder of the event files [FILE.tensorboard], or of wandb's")
-    parser.add_argument("--project", default="ebb", help="of Weights & Biases [ebb]")
-    parser.add_argument("--name", help="of the run there")
+    parser.add_argument("--poll", type=float, default=1.0, metavar="SECONDS", help="time between two reads [1]")
+    parser.add_argument("--out", metavar="DIR", help="folder of event files [FILE.tensorboard], or of wandb's files")
+    parser.add_argument("--project", default="ebb", help="project of Weights & Biases [ebb]")
+    parser.add_argument("--name", help="name of the run in Weights & Biases")
     return parser.parse_args(arguments)
 
 

@@ -27,8 +27,8 @@ struct MachineInfo {
 };
 MachineInfo read_machine();
 
-/// Bytes a second of an in-place pass over `bytes` of fresh memory: read plus written, all usable
-/// threads.
+/// Measures an in-place pass over `bytes` of newly allocated memory with all usable threads.
+/// Returns the sum of bytes read and written per second.
 double measure_memory_bandwidth(size_t bytes);
 
 /// Bytes a second between host and device for copies of pinned memory: up, down, and the sum of
@@ -42,7 +42,7 @@ struct LinkBandwidth {
 /// OutOfMemory.
 LinkBandwidth measure_link(Device& device, size_t bytes);
 
-/// Most memory this process ever had resident, in bytes.
+/// The most memory that this process ever had resident, in bytes.
 size_t peak_rss_bytes();
 /// Returns freed memory to the system and resets the peak, if the system allows it. Called before a
 /// run, so that the peak does not include planning and measuring.

@@ -40,8 +40,8 @@ RatesKey rates_key(const DeviceOptions& options, DType weight_type, DType gradie
 
 struct MachineRates {
   Machine machine;
-  double measured_s = 0;            ///< how long that took; 0: it was read
-  std::filesystem::path file = {};  ///< where it was read or written; empty: nowhere
+  double measured_s = 0;            ///< duration of the measurement; 0: rates from `file`
+  std::filesystem::path file = {};  ///< the file read or written; empty: none
 
   /// "measured in 0.9 s, kept in FILE"
   std::string source() const;

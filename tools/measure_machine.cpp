@@ -248,8 +248,8 @@ class Measurement {
     return static_cast<double>(kCopyBytes) / copy_s_;
   }
 
-  /// From the additional processor time of products while copies run concurrently. The copies also
-  /// slow the products down. 0 if copies use no cores.
+  /// Computed from the additional processor time of products while copies run concurrently. The
+  /// copies also slow the products down. 0 if copies use no cores.
   double copy_rate_on_cores() {
     constexpr int kCopies = 24;
     const int rounds = products_s_ < kLong_s ? 3 : 1;

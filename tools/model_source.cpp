@@ -77,8 +77,8 @@ std::string find_model_folder(const std::string& name) {
   const fs::path model = hub_cache() / cache_name(name);
   if (const auto snapshot = find_snapshot(model)) return snapshot->string();
   throw ConfigError(fmt::format(
-      "--model '{}': there is no such folder, and no snapshot of a model of that name under '{}'; "
-      "to download one: hf download {}",
+      "--model '{}': there is no such folder, and no snapshot of a model of this name in '{}'; "
+      "download it with `hf download {}`",
       name, model.string(), name));
 }
 

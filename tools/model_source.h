@@ -24,8 +24,8 @@ ModelSource preset_source(const std::string& name);
 /// `random`: uses only the configuration of the folder.
 ModelSource folder_source(const std::string& name, bool random);
 
-/// A folder as it is, or the snapshot of a hub id in the local cache (HF_HUB_CACHE, HF_HOME,
-/// ~/.cache/huggingface).
+/// Returns `name` if it is a folder; otherwise `name` is a hub id, and its snapshot in the local
+/// cache is returned (HF_HUB_CACHE, HF_HOME, ~/.cache/huggingface).
 std::string find_model_folder(const std::string& name);
 
 /// The weights of a folder, checked against a model.

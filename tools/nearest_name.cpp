@@ -7,7 +7,7 @@
 namespace ebb {
 namespace {
 
-/// Levenshtein's, row by row.
+/// The Levenshtein distance, computed row by row.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -28,7 +28,7 @@ size_t distance(std::string_view a, std::string_view b) {
 std::string nearest_name(std::string_view name, std::span<const std::string> names) {
   std::string meant(name);
   std::ranges::replace(meant, '_', '-');
-  size_t least = 1 + meant.size() / 5;  // a typing error in five letters, and one more
+  size_t least = 1 + meant.size() / 5;  // one error, and one more for every five letters
   std::string nearest;
   for (const std::string& other : names) {
     const size_t d = distance(meant, other);

@@ -7,8 +7,8 @@
 
 namespace ebb {
 
-/// The nearest of `names` by insertions, removals and replacements, where '_' counts as '-'; else
-/// the only one that contains it; else "".
+/// Returns the one of `names` that needs the fewest insertions, removals and replacements; '_'
+/// counts as '-'. If none is near, returns the only one that contains `name`, or else "".
 std::string nearest_name(std::string_view name, std::span<const std::string> names);
 
 }  // namespace ebb

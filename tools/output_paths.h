@@ -1,4 +1,4 @@
-// Files that one command reads and writes: no two of them may be the same.
+// Checks that a command does not write to a file that it also reads or writes under another flag.
 //
 // Errors: ConfigError, which names the flags and the path.
 #pragma once
@@ -20,7 +20,7 @@ struct FlagPath {
 /// may be given twice.
 void refuse_same_files(const std::vector<FlagPath>& inputs, const std::vector<FlagPath>& outputs);
 
-/// Checks the paths of a run and the outputs that only this command has.
+/// Checks the paths of a run, and `more_outputs`, which only this command has.
 void refuse_same_files(const TrainOptions& options, const std::vector<FlagPath>& more_outputs = {});
 
 }  // namespace ebb

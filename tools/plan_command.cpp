@@ -39,7 +39,7 @@ Report report_of(const PlanContext& context, const PlannedStep& step) {
           .views = {simulated_view(p, context.machine.rates)}};
 }
 
-/// The plan, or what would make it fit.
+/// Prints the plan, or why it does not fit and the changes after which it fits.
 int print_plan(const PlanRequest& request, const PlanContext& context) {
   try {
     const PlannedStep step = plan_step_of(request.options, context);
@@ -59,8 +59,9 @@ int print_plan(const PlanRequest& request, const PlanContext& context) {
 }  // namespace
 
 int plan_command(std::vector<std::string> arguments) {
-  CommandLine line("Plans a run before it starts, for this machine or another, without its memory.",
-                   "ebb plan");
+  CommandLine line(
+      "Plans a run for this machine or another, without allocating the memory of the run.",
+      "ebb plan");
   PlanRequest request;
   add_plan_flags(line, request);
   if (!parse_arguments(line, std::move(arguments), true)) return 0;

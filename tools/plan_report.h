@@ -1,4 +1,4 @@
-// What `ebb plan` prints. Pure functions of their arguments.
+// The texts that `ebb plan` prints. Pure functions.
 #pragma once
 
 #include <span>
@@ -21,9 +21,9 @@ std::string plan_json(const PlanContext& context, const PlannedStep& step);
 std::string format_misfit(std::string_view why, std::span<const PlannedChange> changes);
 std::string misfit_json(std::string_view why, std::span<const PlannedChange> changes);
 
-/// The machine's rates in a line.
+/// The machine's rates in one line.
 std::string machine_line(const Machine& machine);
-/// Every candidate of the planner in a line, the chosen one marked.
+/// One line for each candidate of the planner. A star marks the chosen one.
 std::string candidate_table(const Preparation& prepared);
 
 }  // namespace ebb

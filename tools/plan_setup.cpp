@@ -19,7 +19,7 @@ namespace {
 constexpr Choice<Sweep> kSweeps[] = {{"device-memory", Sweep::DeviceMemory},
                                      {"step-tokens", Sweep::StepTokens}};
 
-/// Its memory is the free memory.
+/// The memory size of the returned device is its free memory.
 DeviceInfo whole_device(DeviceOptions device) {
   device.memory_bytes = SIZE_MAX;
   return create_device(device)->info();
@@ -42,14 +42,14 @@ PlanContext context_elsewhere(const TrainOptions& options, const PlannedMachine&
   // If the cores that update the state also compute, the host is the device.
   const bool on_host = machine.rates.shared_cores;
   if (options.device == (on_host ? DeviceChoice::Cuda : DeviceChoice::Host)) {
-    throw ConfigError(fmt::format("--device {}: of the machine '{}' the device is {}",
+    throw ConfigError(fmt::format("--device {}: the device of the machine '{}' is {}",
                                   on_host ? "cuda" : "host", machine.name,
                                   on_host ? "the host" : "a GPU"));
   }
   if (on_host && options.threads > 0 && static_cast<int>(options.threads) != machine.num_threads) {
     throw ConfigError(
-        fmt::format("--threads {}: the numbers of the machine '{}' were measured with {}; measure "
-                    "there again, with --write-machine",
+        fmt::format("--threads {}: the rates of the machine '{}' were measured with {} threads; "
+                    "measure them there again with --write-machine",
                     options.threads, machine.name, machine.num_threads));
   }
   return context_on(machine, on_host ? DeviceKind::Host : DeviceKind::Cuda);
@@ -77,21 +77,24 @@ void add_plan_flags(CommandLine& line, PlanRequest& request) {
   FlagGroup group{line, "Plan"};
   group.add("--machine", "this|NAME|FILE [this]",
             fmt::format(
-                "plan for this machine, measured; for a preset ({}); or for what a file says",
+                "plan for this machine, with measured rates; for a preset ({}); or for the machine "
+                "that a file describes",
                 fmt::join(machine_presets() | std::views::transform(&PlannedMachine::name), ", ")),
             [&request](std::string_view, std::string_view text) { request.machine_name = text; });
-  group.add("--write-machine", "FILE", "write the machine's numbers, for --machine elsewhere",
+  group.add("--write-machine", "FILE",
+            "write the machine's memory and rates to a file, for --machine on another computer",
             [&request](std::string_view, std::string_view text) { request.write_machine = text; });
-  group.add("--sweep", "device-memory|step-tokens",
-            "a table of plans: for device budgets from the smallest that works, or for more and "
-            "more micro-batches a step",
-            [&request](std::string_view flag, std::string_view text) {
-              request.sweep = choice_value<Sweep>(flag, text, kSweeps);
-            });
+  group.add(
+      "--sweep", "device-memory|step-tokens",
+      "print a table of plans: for device budgets from the smallest that works, or for 1, 2, 4, "
+      "... times the micro-batches of a step",
+      [&request](std::string_view flag, std::string_view text) {
+        request.sweep = choice_value<Sweep>(flag, text, kSweeps);
+      });
   group.add("--html", "FILE",
-            "a page that shows the simulated step: streams, chunks, memory, stalls",
+            "write a page that shows the simulated step: streams, chunks, memory, stalls",
             [&request](std::string_view, std::string_view text) { request.html = text; });
-  group.add_flag("--json", "the result as JSON", [&request] { request.json = true; });
+  group.add_flag("--json", "print the result as JSON", [&request] { request.json = true; });
 }
 
 void validate(const PlanRequest& request) {
@@ -103,17 +106,16 @@ void validate(const PlanRequest& request) {
       request.options.link.load_bytes_per_s > 0 || request.options.emulate_compute;
   if (!here && emulates) {
     throw ConfigError(
-        "--link and --emulate-compute change what this machine measures: allowed with --machine "
-        "this; "
-        "elsewhere write other rates into the machine's file");
+        "--link and --emulate-compute replace rates of this machine and need --machine this; for "
+        "another machine, change the rates in its file");
   }
   if (request.sweep != Sweep::None && !request.html.empty()) {
     throw ConfigError("--html shows one step, --sweep plans many: give one of them");
   }
   if (request.sweep == Sweep::DeviceMemory && request.options.device_memory) {
     throw ConfigError(
-        fmt::format("--sweep device-memory goes through device budgets: --device-memory {} has no "
-                    "meaning there",
+        fmt::format("--sweep device-memory chooses the device budgets itself: leave out "
+                    "--device-memory {}",
                     format_bytes(*request.options.device_memory)));
   }
 }

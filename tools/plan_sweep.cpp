@@ -28,8 +28,8 @@ class Rows {
     }
   }
 
-  /// Adds a row also where the plan does not fit: with another device budget the plan needs another
-  /// amount of host memory.
+  /// Adds a row even if the plan does not fit, because a plan with another device budget needs
+  /// another amount of host memory and may fit.
   void add(const TrainOptions& options, const PlanContext& context) const {
     try {
       add(plan_step_of(options, context));
@@ -64,8 +64,8 @@ class Rows {
     }
     const std::string budget = options.device_memory ? format_bytes(*options.device_memory) : "";
     print_(
-        fmt::format("{:>12} {:>10} does not fit: without --sweep, with --device-memory and "
-                    "--gradient-accumulation {}, it says why\n",
+        fmt::format("{:>12} {:>10} does not fit; `ebb plan` with this --device-memory and "
+                    "--gradient-accumulation {} says why\n",
                     budget, shape.num_tokens(), options.gradient_accumulation));
   }
 

@@ -1,10 +1,10 @@
-// The machine that `ebb plan` plans for: this one, measured; one of the presets; or a file.
+// The machine for which `ebb plan` plans: this machine with measured rates, a preset, or a file.
 //
 // A machine file is JSON: name, device, device_memory_bytes, host_memory_bytes, the rates of
 // scheduler/plan/simulate.h's Machine by their names (bytes, seconds), `shared_cores` if the
 // host is the device, with its `num_threads`, and `sources`, which says where each number comes
-// from. The presets are such files (tools/machines/), built into the program; their
-// sources name what is assumed. Apart from reading files, the functions are pure.
+// from. The presets are such files (tools/machines/), built into the program; their sources
+// say which numbers are assumed. Apart from reading files, the functions are pure.
 #pragma once
 
 #include <cstddef>

@@ -44,11 +44,11 @@ void refuse_lost_flags(const TrainOptions& o) {
 
 bool parse_profile(std::vector<std::string> arguments, ProfileRequest& request) {
   CommandLine line(
-      "Trains one step to warm up and a few more (--steps [3]), and shows where their time went.",
+      "Trains one warm-up step and a few more (--steps [3]), and shows how they spend their time.",
       "ebb profile");
   add_train_flags(line, request.options);
   FlagGroup group{line, "Output"};
-  group.add("--html", "FILE", "a report of the fastest step, one page that needs nothing else",
+  group.add("--html", "FILE", "write a self-contained HTML report of the fastest step",
             [&request](std::string_view, std::string_view text) { request.html = text; });
   if (!parse_arguments(line, std::move(arguments), true)) return false;
   if (!request.options.steps && !request.options.epochs) request.options.steps = kDefaultSteps;
@@ -56,7 +56,7 @@ bool parse_profile(std::vector<std::string> arguments, ProfileRequest& request) 
   validate(request.options);
   refuse_same_files(request.options, {{"--html", request.html}});
   if (request.html.empty() && request.options.trace.empty()) {
-    throw ConfigError("--html FILE or --trace FILE is missing: where the profile goes");
+    throw ConfigError("--html FILE or --trace FILE is missing: give a file for the profile");
   }
   return true;
 }
@@ -128,7 +128,8 @@ int profile_command(std::vector<std::string> arguments) {
   if (!parse_profile(std::move(arguments), request)) return 0;
   // Must come first: set-up starts threads, which must not receive the signals.
   const Signals signals([](const char* name) {
-    say(fmt::format("{}: the profile ends after this step; once more ends it at once\n", name));
+    say(fmt::format("{}: the profile ends after this step; a second signal ends it at once\n",
+                    name));
   });
   TrainSetup setup = set_up(request.options);
   plan_or_advise(request.options, setup);

@@ -38,7 +38,7 @@ std::vector<Stay> stays(const Plan& plan, std::span<const OpTime> times) {
 }
 
 std::vector<BytesOnDevice> bytes_on_device(std::span<const Stay> stays, size_t chunk_bytes) {
-  // Time, space, and whether a chunk comes: chunks that leave at the same time come first.
+  // Time, space, and true if a chunk arrives: at equal times, chunks that leave are first.
   std::vector<std::tuple<double, bool, int>> changes;
   for (const Stay& stay : stays) {
     const int space = static_cast<int>(stay.chunk.space);

@@ -19,12 +19,12 @@ std::string folder_of(const std::string& checkpoint) {
   return path.parent_path().string();
 }
 
-/// nullopt if nothing was saved yet.
+/// Returns nullopt if there is no checkpoint yet.
 std::optional<std::string> checkpoint_to_resume(const TrainOptions& options) {
   const bool newest = options.resume->empty();
   if (newest && options.save.empty()) {
     throw ConfigError(
-        "--resume without a folder takes the newest checkpoint under --save: give --save DIR, or "
+        "--resume without a folder uses the newest checkpoint in --save: give --save DIR, or "
         "--resume DIR");
   }
   const std::string& folder = newest ? options.save : *options.resume;
@@ -45,8 +45,8 @@ bool is_same_run(const std::string& save, const Resumed& resumed) {
 void check_state(const std::string& checkpoint) {
   if (fs::exists(fs::path(checkpoint) / kStateFile)) return;
   throw ConfigError(fmt::format(
-      "--resume '{}': it has weights alone (--save-weights-only); start a run from them with "
-      "--model, or go on from a checkpoint with {}",
+      "--resume '{}': it has only weights (--save-weights-only); start a run from them with "
+      "--model, or resume from a checkpoint that has {}",
       checkpoint, kStateFile));
 }
 
@@ -90,7 +90,7 @@ void check_end(const std::optional<Resumed>& resumed, const TrainSetup& setup) {
   const uint64_t step = resumed ? resumed->run.position.step : 0;
   if (step <= setup.num_steps()) return;
   throw ConfigError(fmt::format(
-      "--resume '{}': it is at step {} already, and the run is to end after step {}: give --steps "
+      "--resume '{}': it is at step {} already, but the run ends after step {}: give --steps "
       "above {}, or resume an earlier checkpoint",
       resumed->checkpoint, step, setup.num_steps(), step));
 }
@@ -119,20 +119,21 @@ std::vector<std::string> resume_notices(const TrainOptions& options,
                                                   setup.num_steps())};
   for (const FlagValue& file : resumed->left) {
     notices.push_back(
-        fmt::format("resume: the {0} '{1}' is not continued, as this run saves to another folder; "
-                    "--{0} FILE gives it its own",
+        fmt::format("resume: the {0} '{1}' is not continued, because this run saves to another "
+                    "folder; give --{0} FILE for a new one",
                     file.name, file.values.front()));
   }
   for (const std::string& change : changes(run.config, config)) {
     notices.push_back("resume: " + change);
   }
   if (run.data_tokens != setup.data->num_tokens()) {
-    notices.push_back(fmt::format("resume: the data had {} tokens and has {}: samples are others",
+    notices.push_back(fmt::format("resume: the data had {} tokens and now has {}: samples differ",
                                   run.data_tokens, setup.data->num_tokens()));
   }
   if (run.written_by != written_by(setup)) {
-    notices.push_back(fmt::format("resume: written by {}, this is {}: last bits may differ",
-                                  run.written_by, written_by(setup)));
+    notices.push_back(
+        fmt::format("resume: written by {}, but this is {}: results may differ in the last bits",
+                    run.written_by, written_by(setup)));
   }
   return notices;
 }

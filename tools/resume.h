@@ -1,4 +1,4 @@
-// Resuming from a checkpoint: which checkpoint, what its run requested, and what has changed since.
+// Resumes a run: finds the checkpoint, takes over its flags, and reports what has changed since.
 //
 // Errors: ConfigError if flags contradict each other; IoError and FormatError of the files.
 #pragma once
@@ -18,8 +18,8 @@ struct Resumed {
   std::string checkpoint;
   SavedRun run;
   RunConfig taken;  ///< flags that were not given and come from the checkpoint
-  RunConfig left;   ///< files of the run that made the checkpoint; only that run continues them
-  bool is_same_run = true;  ///< it saves to the folder in which the checkpoint was made
+  RunConfig left;   ///< --log and --trace of the checkpoint, if this run does not continue them
+  bool is_same_run = true;  ///< saves to the folder in which the checkpoint was made
 };
 
 /// Evaluates --resume. nullopt if it was not given, or if --save has no checkpoint yet. Flags that
@@ -34,7 +34,7 @@ RunPosition start_of(const std::optional<Resumed>& resumed, const TrainSetup& se
 /// ConfigError if the checkpoint is past the end of the run.
 void check_end(const std::optional<Resumed>& resumed, const TrainSetup& setup);
 
-/// "ebb 0.1.0 on host with bf16-dot arithmetic, AuthenticAMD 26/2": equal texts promise
+/// "ebb 0.1.0 on host with bf16-dot arithmetic, AuthenticAMD 26/2". Runs with equal texts compute
 /// equal bits.
 std::string written_by(const TrainSetup& setup);
 

@@ -156,8 +156,8 @@ void check_encoding(const FlagValue& flag) {
       json_text(nlohmann::json(value));
     } catch (const nlohmann::json::type_error&) {
       throw ConfigError(fmt::format(
-          "--{} '{}' is not UTF-8, and a checkpoint under --save could not name it: give it "
-          "another name, or a symbolic link that has one",
+          "--{} '{}' is not UTF-8, so a checkpoint cannot contain this path: rename the file, "
+          "or give a symbolic link with a UTF-8 name",
           flag.name, value));
     }
   }
@@ -188,7 +188,7 @@ RunConfig give_flags(CommandLine& line, const RunConfig& config) {
     }
     if (!line.give(flag)) {
       throw ConfigError(
-          fmt::format("--{} of the checkpoint is not known to this program", flag.name));
+          fmt::format("this program does not know --{} of the checkpoint", flag.name));
     }
     taken.push_back(flag);
   }
@@ -238,7 +238,7 @@ std::string with_origin(std::string error, const RunConfig& taken) {
     if (next == '-' || (next >= 'a' && next <= 'z')) continue;  // a longer name
     origin += fmt::format("{}{} {}", origin.empty() ? "" : ", ", name, joined(&flag));
   }
-  if (!origin.empty()) error += "; not given, so as the checkpoint has it: " + origin;
+  if (!origin.empty()) error += "; this value comes from the checkpoint: " + origin;
   return error;
 }
 
@@ -264,7 +264,7 @@ std::vector<std::string> changes(const RunConfig& before, const RunConfig& now) 
       continue;
     }
     found.push_back(
-        fmt::format("--{} was {} and is {}: results are not those of a run that was "
+        fmt::format("--{} was {} and is {}: results differ from those of a run that was "
                     "never interrupted",
                     name, joined(was), joined(is)));
   }

@@ -22,20 +22,21 @@ using RunConfig = std::vector<FlagValue>;
 /// Null if there is no flag of that name.
 const FlagValue* find(const RunConfig& config, std::string_view name);
 
-/// What the command line and --config gave, but for flags that are of one invocation alone, and
-/// for those of `taken`, from a checkpoint, that nobody ever gave.
+/// The flags that the user gave: on the command line, in --config, or in the run that made the
+/// checkpoint. `taken` are the flags from the checkpoint; those with resolved values are left out.
+/// Flags that affect only one invocation, such as --dry-run, are left out too.
 RunConfig given_flags(const CommandLine& line, const RunConfig& taken = {});
 
-/// Takes from `config` the flags that were not given, nor others that exclude them, nor those from
-/// which they only followed, and returns these. ConfigError where the line has no such flag, or the
-/// value is not allowed.
+/// Adds flags of `config` to the command line, and returns the added flags. A flag is not added if
+/// it was given, if a given flag excludes it, or if its value was derived from a flag that was
+/// given. Throws ConfigError if the flag is unknown or its value is not allowed.
 RunConfig give_flags(CommandLine& line, const RunConfig& config);
 
-/// Adds to an error which of its flags come from the checkpoint.
+/// Appends to an error message those of its flags that come from the checkpoint, with their values.
 std::string with_origin(std::string error, const RunConfig& taken);
 
-/// With every value on which results depend as it was resolved, whether given or not, and with
-/// paths that hold anywhere. ConfigError where it is to be saved and a path is not UTF-8.
+/// Adds to `given` the resolved value of every flag on which results depend, and makes all paths
+/// absolute. Throws ConfigError if the run saves checkpoints and a path is not UTF-8.
 RunConfig resolved_config(RunConfig given, const TrainOptions& options, const TrainSetup& setup);
 
 /// The text in the format of --config.

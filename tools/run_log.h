@@ -4,8 +4,8 @@
 // not finite is null. A field whose value is unknown is absent. Every line is written with
 // its newline in one call.
 //
-// Not thread-safe. Errors: IoError; opening the log detects a full disk and a missing folder. An
-// existing file is only changed by begin, after everything else that can fail.
+// Not thread-safe. Errors: IoError; opening the log detects a full disk and a missing folder. Only
+// begin() changes an existing file. It is called after everything else that can fail.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,9 @@
 namespace ebb {
 
 struct StepRecord {
-  uint64_t step = 0;   ///< from 1
-  uint64_t epoch = 0;  ///< from 0: of the step's first sample
-  bool emulates_compute =
-      false;  ///< losses and norms are not-a-number and not shown; not in the log
+  uint64_t step = 0;              ///< from 1
+  uint64_t epoch = 0;             ///< from 0; the epoch of the step's first sample
+  bool emulates_compute = false;  ///< losses and norms are NaN and are not shown; not in the log
   double loss = 0;
   std::optional<double> grad_norm = {};        ///< before clipping
   std::optional<uint64_t> loss_scale = {};     ///< only for fp16, as the next field
@@ -62,9 +61,9 @@ class RunLog {
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
 
-  /// Goes on after the line of this step, 0: none, and cuts off what comes after it. Where that
-  /// leaves none of the lines that are there, or would cut another run's, they are set aside, and
-  /// their file is returned.
+  /// Continues the log after the line of `last_step` (0: from the start) and removes later lines.
+  /// If no line would remain, or lines of another run would be lost, the old file is first renamed
+  /// (set_aside.h), and its new name is returned.
   std::optional<std::string> begin(uint64_t last_step, bool is_same_run = true);
 
   // REQUIRES: the log has begun.

@@ -1,6 +1,6 @@
-// Decides when a run saves, and what.
+// Decides when a run saves a checkpoint, and with which contents.
 //
-// One thread calls it. Errors: as CheckpointWriter.
+// All methods are called from one thread. Errors: as CheckpointWriter.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace ebb {
 
 class RunSaver {
  public:
-  /// `setup` and `folder` must outlive it.
+  /// `setup` and `folder` must outlive this object.
   RunSaver(const TrainOptions& options, const TrainSetup& setup, const SaveFolder& folder,
            RunConfig config, const RunPosition& start, Notice notice);
 

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 std::optional<std::string> set_aside(const std::string& path) {
   std::error_code error, ignored;
   if (!fs::is_regular_file(path, ignored) || fs::file_size(path, ignored) == 0) return std::nullopt;
-  const std::string file = fs::canonical(path, error).string();  // a link goes on as one
+  const std::string file = fs::canonical(path, error).string();  // a symbolic link stays a link
   const auto numbered = [&](int i) { return fmt::format("{}.{}", file, i); };
   int i = 1;
   while (fs::exists(fs::symlink_status(numbered(i), ignored))) ++i;

@@ -8,8 +8,8 @@
 
 namespace ebb {
 
-/// Renames a file that holds something to the first of PATH.1, PATH.2, ... that is free, and
-/// returns that. nullopt if nothing would be lost: no file, an empty file, or no regular file.
+/// Renames a file that is not empty to the first free name of PATH.1, PATH.2, ..., and returns the
+/// new name. Returns nullopt if the path is no regular file, or the file is empty or missing.
 std::optional<std::string> set_aside(const std::string& path);
 
 }  // namespace ebb

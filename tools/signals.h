@@ -1,10 +1,10 @@
 // Ctrl-C, SIGTERM, SIGHUP (a closed terminal) and SIGUSR1 (batch systems, before time is
 // up): the first asks the run to end after its step, the second ends the process at once. A SIGHUP
-// that was ignored before, as under nohup, stays so.
+// that was ignored before, as under nohup, stays ignored.
 //
-// Construct it before any other thread starts: threads inherit that these signals are blocked, and
-// a thread of this class waits for them. The destructor restores the previous state. pending() may
-// be called from any thread.
+// Construct the object before any other thread starts: new threads inherit the blocked signals, and
+// a thread of this class waits for these signals. The destructor restores the previous state.
+// pending() may be called from any thread.
 #pragma once
 
 #include <signal.h>
@@ -25,7 +25,7 @@ class Signals {
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
-  /// 0, or the signal.
+  /// The number of the first signal; 0 if none has arrived.
   int pending() const { return pending_.load(std::memory_order_relaxed); }
   /// 130, 143, 129 or 138. REQUIRES: pending() != 0.
   int exit_code() const { return 128 + pending(); }

@@ -1,9 +1,9 @@
-// Sizes and rates as people write them: `256MiB`, `16GB`, `1.5GiB`, plain bytes; `12GB/s`,
+// Parses sizes and rates as users write them: `256MiB`, `16GB`, `1.5GiB`, plain bytes; `12GB/s`,
 // `12GB/s,6GB/s`.
 //
 // Units are B, kB, MB, GB, TB (powers of 1000) and KiB, MiB, GiB, TiB (powers of 1024). Upper and
-// lower case count, because Gb means bits elsewhere. Pure functions; nullopt where the text is not
-// a size.
+// lower case differ, because Gb usually means bits. Pure functions; they return nullopt if the text
+// is not a size.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ inline constexpr std::string_view kLinkSyntax =
 /// "124.4 M"
 std::string format_count(uint64_t count);
 
-/// As flags take a size, in whole MiB and never less: "24MiB".
+/// A size as flags accept it, rounded up to whole MiB: "24MiB".
 std::string flag_size(size_t bytes);
 
 /// Bytes, rounded down; at most 2^63.
@@ -34,11 +34,11 @@ struct LinkRates {
   double load_bytes_per_s = 0;
   double store_bytes_per_s = 0;
 };
-/// Both rates positive; one rate counts for both directions.
+/// Both rates must be positive. One rate applies to both directions.
 [[nodiscard]] std::optional<LinkRates> parse_link(std::string_view text);
 
-/// FLOP/s with k, M, G, T or P before it, and of memory as parse_link; without the second, memory
-/// is no limit.
+/// A rate in FLOP/s with prefix k, M, G, T or P; after a comma, the rate of memory in bytes/s.
+/// Without the second rate, memory does not limit the speed.
 [[nodiscard]] std::optional<ComputeRates> parse_compute_rates(std::string_view text);
 
 }  // namespace ebb

@@ -1,5 +1,5 @@
-// Splits the time of a step into kernels, waiting by cause, and the program. Pure functions. They
-// allocate nothing, so that a run can call them after every step.
+// Splits the time of a step into kernels, waiting by cause, and the program. Pure functions.
+// spent_time() allocates nothing, so that a run can call it after every step.
 #pragma once
 
 #include <span>
@@ -12,19 +12,20 @@ namespace ebb {
 
 /// Seconds. Their sum is the time of the steps.
 struct SpentTime {
-  double compute_s = 0;  ///< kernels, and the updates that the device makes
-  double load_s = 0;     ///< nothing computed, and a load was what was missing; and so the next
-  double store_s = 0;    ///< a store, also one that a block's next use waited for
-  double update_s = 0;   ///< the optimizer on the host, or the norm before it
-  double rest_s = 0;     ///< the program: submitting kernels, beginning and ending the step
+  double compute_s = 0;  ///< kernels run, including device updates
+  double load_s = 0;     ///< kernels wait for a load
+  double store_s = 0;    ///< kernels or the end of the step wait for a store
+  double update_s = 0;   ///< they wait for the optimizer on the host, or for the norm before it
+  double rest_s = 0;     ///< the program submits kernels, or begins or ends the step
 
   double total_s() const { return compute_s + load_s + store_s + update_s + rest_s; }
   SpentTime& operator+=(const SpentTime& other);
 };
 
-/// Of one step that took `step_s`, `kernels_s` of them in kernels: what its operations took beyond
-/// that, the program was late with the next kernel. The last operation may end before the step
-/// does: then stores are waited for, then updates. REQUIRES: times of all the plan's operations.
+/// Splits a step of `step_s`, in which kernels ran for `kernels_s`. If the operations of the
+/// compute stream took longer than `kernels_s`, the difference counts as `rest_s`, because the
+/// program was late with the next kernel. After the last of these operations, the step waits for
+/// stores and then for updates. REQUIRES: `times` has one entry for each operation of the plan.
 SpentTime spent_time(const Plan& plan, std::span<const OpTime> times, double step_s,
                      double kernels_s);
 

@@ -3,11 +3,11 @@
 
   tools/tokenize.py --tokenizer DIR --output PREFIX [--labels] [--documents] INPUT...
 
-writes PREFIX.bin, and where asked for PREFIX.labels and PREFIX.documents; `--help` says more. Needs transformers and
-numpy.
+writes PREFIX.bin, and if requested PREFIX.labels and PREFIX.documents. `--help` explains all flags. The tool needs
+transformers and numpy.
 
-Scripts beside this one see it where they mean Python's own module `tokenize`, which transformers imports: to them it
-is that module.
+transformers imports Python's own module `tokenize`. Scripts in this folder would import this file instead. When it is
+imported, this file therefore replaces itself with Python's module.
 """
 
 import sys

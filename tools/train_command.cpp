@@ -68,7 +68,7 @@ std::optional<Request> parse_train(std::vector<std::string> arguments) {
   return request;
 }
 
-/// Loss without gradients, over the same first samples each time.
+/// Computes the loss without gradients, each time on the same first samples.
 class Evaluation {
  public:
   Evaluation(const TrainOptions& options, const TrainSetup& setup)
@@ -162,7 +162,7 @@ class TrainingRun {
   }
 
   void report_aside(const std::string& path, const std::optional<std::string>& aside) {
-    if (aside) progress_.notice(fmt::format("what was in '{}' is now in '{}'", path, *aside));
+    if (aside) progress_.notice(fmt::format("the old file '{}' is renamed to '{}'", path, *aside));
   }
 
   static std::string state_of(const std::string& checkpoint) {
@@ -233,7 +233,8 @@ class TrainingRun {
     }
   }
 
-  /// Called when an error already ends the run. An error of this save is only reported.
+  /// Saves after an error that ends the run, if the state is complete. Errors of this save are only
+  /// reported.
   void save_what_is_whole() {
     if (!saver_ || !whole_step_) return;
     try {
@@ -248,21 +249,21 @@ class TrainingRun {
     const std::string next =
         loss_scale > 1 ? fmt::format(", the loss scale is halved to {}", loss_scale / 2) : "";
     progress_.notice(fmt::format(
-        "step {}: the gradient's norm is not a number, the update was skipped ({} so far){}", step,
+        "step {}: the gradient norm is not finite, so the update is skipped ({} so far){}", step,
         trainer_.num_skipped(), next));
   }
 
-  /// Micro-batches without labels are no error, because shuffled samples can meet by chance.
+  /// The result of a step without labels. This is no error: a shuffled step may get only samples
+  /// without labels by chance.
   static StepResult step_without_targets() {
     return {.loss = std::numeric_limits<double>::quiet_NaN(),
             .grad_norm = std::numeric_limits<double>::quiet_NaN()};
   }
 
   void report_without_targets(uint64_t step) {
-    progress_.notice(
-        fmt::format("step {}: its {} tokens have no label but {}: there is nothing to learn, the "
-                    "weights stay as they are",
-                    step, setup_.shape.num_tokens(), kIgnoredLabel));
+    progress_.notice(fmt::format(
+        "step {}: all labels of its {} tokens are {} (ignored): the weights do not change", step,
+        setup_.shape.num_tokens(), kIgnoredLabel));
   }
 
   void finish(Summary& summary) {
@@ -313,7 +314,7 @@ class SignalNotice {
   void operator()(const char* name) {
     std::lock_guard lock(mutex_);
     const std::string notice =
-        fmt::format("{}: the run ends {}; once more ends it at once", name,
+        fmt::format("{}: the run ends {}; a second signal ends it at once", name,
                     progress_ != nullptr ? "after this step" : "before its first step");
     if (progress_ != nullptr) return progress_->notice(notice);
     say(notice + "\n");
@@ -337,7 +338,7 @@ std::unique_ptr<const SaveFolder> take_save_folder(const Request& request) {
                                             request.resumed ? request.resumed->checkpoint : "");
 }
 
-/// Planning the changes takes up to some seconds, too long after a run that was as short.
+/// Advice is given only after runs of this many seconds, because planning it takes some seconds.
 constexpr double kWorthAdvice = 10;
 
 int train(const Request& request, const TrainSetup& setup, const SaveFolder* folder,

@@ -55,10 +55,10 @@ constexpr RealRange kPositive{.least = 0, .least_allowed = false};
 constexpr RealRange kNotNegative{.least = 0};
 constexpr RealRange kRatio{.least = 0, .most = 1};
 constexpr RealRange kBelowOne{.least = 0, .most = 1, .most_allowed = false};
-// Sizes of shapes: far beyond any machine, and their products still fit 64 bits.
+// The largest size of a shape: far beyond any machine, but products still fit into 64 bits.
 constexpr uint64_t kLargestShape = uint64_t{1} << 20;
 
-/// Setters: what a flag does with its text.
+// Setters parse the text of a flag and write its value to `target`.
 template <class T>
 Setter whole(T& target, uint64_t least, uint64_t most = INT64_MAX) {
   return [&target, least, most](std::string_view flag, std::string_view text) {
@@ -95,7 +95,7 @@ Setter recompute(Recompute& target) {
   };
 }
 
-/// Empty is what a variable that is not set leaves of a path, and never meant.
+/// Refuses an empty path, which usually comes from a shell variable that is not set.
 Setter path(std::string& target) {
   return [&target](std::string_view flag, std::string_view text) {
     if (text.empty()) throw_bad_value(flag, text, "the path of a file");
@@ -110,24 +110,27 @@ Setter text(T& target) {
 
 void add_model_flags(FlagGroup group, TrainOptions& o) {
   group.add("--preset", "NAME",
-            "a model with random weights from the seed; `ebb models` lists them", text(o.preset));
+            "a predefined model with random weights; `ebb models` lists the presets",
+            text(o.preset));
   group.add("--model", "DIR",
             "a Hugging Face folder (config.json and *.safetensors), or a hub id found in the local "
             "cache",
             text(o.model));
   group.add("--init", "weights|random [weights]",
-            "the folder's weights, or its config.json alone and weights from the seed",
+            "load the weights of the folder, or use only its config.json and random weights",
             choice(o.random_init, kInits));
-  group.add("--seed", "N [1]", "of initial weights and of the order of samples",
+  group.add("--seed", "N [1]",
+            "seed of all random numbers, such as initial weights and order of samples",
             whole(o.seed, 0, UINT64_MAX));
   group.add("--dtype", "fp32|bf16|fp16 [bf16]",
-            "weights on the device and inputs of matrix products; fp16 scales the loss",
+            "type of weights on the device and of inputs of matrix products; fp16 scales the loss",
             choice(o.dtype, kTypes));
 }
 
 void add_gradient_type_flag(FlagGroup group, TrainOptions& o) {
   group.add("--gradient-dtype", "fp32|bf16|fp16 [as --dtype]",
-            "what a step's finished gradient is rounded to", choice(o.gradient_dtype, kTypes));
+            "type to which the gradient of a step is rounded before the update",
+            choice(o.gradient_dtype, kTypes));
 }
 
 void add_micro_batch_flags(FlagGroup group, TrainOptions& o) {
@@ -144,30 +147,36 @@ void add_shape_flags(FlagGroup group, TrainOptions& o) {
 }
 
 void add_file_flags(FlagGroup group, TrainOptions& o) {
-  group.add_list(
-      "--data", "PATH...",
-      "text files or folders of text (bytes as tokens; what is no text there is left out), or .bin",
-      o.data);
-  group.add("--token-type", "auto|bytes|u16|u32 [auto]", "what the files hold",
+  group.add_list("--data", "PATH...",
+                 "text files or folders of text (each byte is a token; other files are skipped), "
+                 "or .bin files "
+                 "of tokens",
+                 o.data);
+  group.add("--token-type", "auto|bytes|u16|u32 [auto]", "type of the tokens in the files",
             choice(o.token_type, kTokenTypes));
   group.add("--labels", "FILE [the next tokens]",
-            "int32, one a token: the target at its position, -100 = ignored", path(o.labels));
-  group.add("--documents", "FILE",
-            "int64, where documents begin in the data; attention and positions restart there",
-            path(o.documents));
+            "int32, one label for each token of the data; -100 = ignored", path(o.labels));
+  group.add(
+      "--documents", "FILE",
+      "int64, the positions in the data where documents begin; attention and position ids restart "
+      "there",
+      path(o.documents));
 }
 
 void add_data_flags(FlagGroup group, TrainOptions& o) {
   add_file_flags(group, o);
   group.add("--order", "shuffled|sequential [shuffled]",
-            "a new permutation in each epoch, or the order of the files", choice(o.order, kOrders));
-  group.add("--steps", "N [100]", "optimizer steps", whole(o.steps, 1));
+            "shuffle the samples in each epoch, or read them in the order of the files",
+            choice(o.order, kOrders));
+  group.add("--steps", "N [100]", "number of optimizer steps", whole(o.steps, 1));
   group.add("--epochs", "N", "passes over the data, instead of --steps", whole(o.epochs, 1));
   add_shape_flags(group, o);
-  group.add_list("--eval-data", "PATH...", "data for the evaluation loss, as --data", o.eval_data);
-  group.add("--eval-labels", "FILE", "as --labels, of --eval-data", path(o.eval_labels));
-  group.add("--eval-documents", "FILE", "as --documents, of --eval-data", path(o.eval_documents));
-  group.add("--eval-steps", "N [100]", "evaluate every N steps, and after the last",
+  group.add_list("--eval-data", "PATH...", "data for the evaluation loss, like --data",
+                 o.eval_data);
+  group.add("--eval-labels", "FILE", "like --labels, for --eval-data", path(o.eval_labels));
+  group.add("--eval-documents", "FILE", "like --documents, for --eval-data",
+            path(o.eval_documents));
+  group.add("--eval-steps", "N [100]", "evaluate every N steps, and after the last step",
             whole(o.eval_steps, 1));
   group.add("--eval-batches", "N [16]", "micro-batches in an evaluation", whole(o.eval_batches, 1));
 }
@@ -180,36 +189,42 @@ void add_clip_flag(FlagGroup group, TrainOptions& o) {
 void add_optimizer_flags(FlagGroup group, TrainOptions& o) {
   group.add("--lr", "X [3e-4; loaded weights: 1e-5]", "peak learning rate",
             real(o.learning_rate, kPositive));
-  group.add("--min-lr", "X [lr/10; loaded weights: 0]", "where the schedule ends",
+  group.add("--min-lr", "X [lr/10; loaded weights: 0]", "learning rate at the end of the schedule",
             real(o.min_learning_rate, kNotNegative));
-  group.add("--warmup-steps", "N [0]", "steps in which the learning rate rises",
+  group.add("--warmup-steps", "N [0]", "first steps, in which the learning rate rises",
             whole(o.warmup_steps, 0));
-  group.add("--warmup-ratio", "R", "the same as a share of all steps",
+  group.add("--warmup-ratio", "R", "warmup steps as a share of all steps",
             real(o.warmup_ratio, kRatio));
-  group.add("--lr-schedule", "constant|linear|cosine [cosine]", "from lr to min-lr",
-            choice(o.schedule, kSchedules));
-  group.add("--weight-decay", "X [0.1; loaded weights: 0]", "of tensors of two or more dimensions",
+  group.add("--lr-schedule", "constant|linear|cosine [cosine]",
+            "how the learning rate changes from --lr to --min-lr", choice(o.schedule, kSchedules));
+  group.add("--weight-decay", "X [0.1; loaded weights: 0]",
+            "weight decay of tensors with two or more dimensions",
             real(o.weight_decay, kNotNegative));
-  group.add("--beta1", "X [0.9]", "decay of the momentum", real(o.beta1, kBelowOne));
-  group.add("--beta2", "X [0.95]", "decay of the variance", real(o.beta2, kBelowOne));
-  group.add("--epsilon", "X [1e-8]", "added to the denominator", real(o.epsilon, kPositive));
+  group.add("--beta1", "X [0.9]", "AdamW's decay of the momentum", real(o.beta1, kBelowOne));
+  group.add("--beta2", "X [0.95]", "AdamW's decay of the variance", real(o.beta2, kBelowOne));
+  group.add("--epsilon", "X [1e-8]", "AdamW's epsilon, added to the denominator",
+            real(o.epsilon, kPositive));
   add_clip_flag(group, o);
-  group.add("--dropout", "P [0]", "at the places that the architecture has for it, in training",
+  group.add("--dropout", "P [0]",
+            "probability of dropout in training, where the architecture has dropout",
             real(o.dropout, kBelowOne));
 }
 
 void add_device_flags(FlagGroup group, TrainOptions& o) {
-  group.add("--device", "auto|host|cuda [auto]", "auto = cuda where usable, else host (= cpu)",
-            choice(o.device, kDevices));
+  group.add("--device", "auto|host|cuda [auto]",
+            "auto = cuda if a GPU is usable, else host (= cpu)", choice(o.device, kDevices));
   group.add("--device-memory",
-            "SIZE [host: what the model needs; cuda: what is free less a margin]",
+            "SIZE [host: what the model needs; cuda: the free memory less a margin]",
             "budget for everything on the device", size(o.device_memory));
   group.add("--host-memory", "SIZE [what the machine or its cgroup allows]",
             "budget for everything in host memory", size(o.host_memory));
-  group.add("--pinned", "SIZE [what a GPU's copies touch, as far as it can be had]",
-            "how much of that may be pinned; the rest is copied through a ring of pinned memory",
-            size(o.pinned));
-  group.add("--chunk-size", "SIZE [64MiB]", "bytes of a chunk, the unit of copies",
+  group.add(
+      "--pinned", "SIZE [all host memory that a GPU copies, if possible]",
+      "limit for pinned host memory; other host memory is copied through pinned buffers, which is "
+      "slower",
+      size(o.pinned));
+  group.add("--chunk-size", "SIZE [64MiB]",
+            "bytes of a chunk, the unit in which weights and gradients are copied",
             size(o.chunk_size));
   group.add(
       "--link", "SIZE/s[,SIZE/s]", "host only: emulate a link of this bandwidth up[,down]",
@@ -220,7 +235,7 @@ void add_device_flags(FlagGroup group, TrainOptions& o) {
             "host only: how bf16 matrices are multiplied; auto = the faster on this processor",
             choice(o.arithmetic, kArithmetics));
   group.add("--attention", "auto|ebb|cudnn [auto]",
-            "cuda only: whose kernels make attention; auto = cuDNN's where it is found",
+            "cuda only: whose attention kernels run; auto = cuDNN's if it is installed",
             choice(o.attention, kAttentions));
 }
 
@@ -233,9 +248,11 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
       recompute(o.recompute));
   group.add_flag("--gradient-checkpointing", "the same as --recompute layer",
                  [&o] { o.recompute = Recompute::Layer; });
-  group.add("--activations", "device|offload|auto [auto]",
-            "where activations stay until their backward; auto = the faster by prediction",
-            choice(o.activations, kActivations));
+  group.add(
+      "--activations", "device|offload|auto [auto]",
+      "keep activations on the device until the backward, or in host memory; auto = the faster by "
+      "prediction",
+      choice(o.activations, kActivations));
   group.add(
       "--micro-batch-order", "horizontal|vertical|auto [auto]",
       "the micro-batches of a step run one after the other through the whole model, or all of them "
@@ -244,8 +261,8 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
   group.add(
       "--update", "overlap|wait|speculate|auto [auto]",
       "overlap: updates run during the backward or the next forward; wait: they end before the "
-      "step ends; speculate: some run before the gradient norm is known, and are rolled back if "
-      "the norm clips; auto = the fastest",
+      "step ends; speculate: some run before the gradient norm is known, and are undone if the "
+      "gradient is clipped; auto = the fastest",
       choice(o.update, kUpdates));
   group.add("--emulate-compute,--pretend", "FLOP/s[,SIZE/s]",
             "host only: kernels sleep for their predicted time at this rate of arithmetic[,of "
@@ -256,27 +273,32 @@ void add_memory_flags(FlagGroup group, TrainOptions& o) {
 }
 
 void add_output_flags(FlagGroup group, TrainOptions& o) {
-  group.add("--log", "FILE", "JSON lines, one a step; what another run left there becomes FILE.1",
+  group.add("--log", "FILE",
+            "write one JSON line for each step; a file of another run is renamed to FILE.1",
             text(o.log));
   group.add("--trace", "FILE",
-            "the timeline of every step, as Chrome trace JSON (opens in Perfetto)", text(o.trace));
+            "write the timeline of every step as Chrome trace JSON (opens in Perfetto)",
+            text(o.trace));
   group.add("--save", "DIR",
-            "checkpoints DIR/step-N: when the run ends or is stopped, and every --save-steps",
+            "write checkpoints DIR/step-N: every --save-steps, and when the run ends or is stopped",
             text(o.save));
-  group.add("--save-steps", "N [500]", "save every N steps, while the next step runs",
+  group.add("--save-steps", "N [500]", "save every N steps, while the training continues",
             whole(o.save_steps, 1));
-  group.add("--save-keep", "N [all]", "remove all but the newest N, once a new one is complete",
-            whole(o.save_keep, 1));
-  group.add_flag("--save-weights-only", "without the state from which a run goes on",
+  group.add(
+      "--save-keep", "N [all]",
+      "keep only the newest N checkpoints; older ones are removed after a new one is complete",
+      whole(o.save_keep, 1));
+  group.add_flag("--save-weights-only",
+                 "save only the weights; a run cannot resume from such a checkpoint",
                  [&o] { o.save_weights_only = true; });
-  group.add("--save-dtype", "fp32|bf16|fp16 [as --dtype]", "of the weights in a checkpoint",
+  group.add("--save-dtype", "fp32|bf16|fp16 [as --dtype]", "type of the weights in a checkpoint",
             choice(o.save_dtype, kTypes));
   group.add_optional(
       "--resume", "[DIR]",
-      "go on from a checkpoint, or from the newest in a folder [under --save]; other "
-      "flags are the checkpoint's where they are not given",
+      "continue from a checkpoint, or from the newest one in a folder [of --save]; flags that are "
+      "not given have the values of the checkpoint",
       text(o.resume));
-  group.add_flag("--dry-run", "plan, print, exit 0, or 3 where it does not fit",
+  group.add_flag("--dry-run", "print the plan and exit, with code 0, or 3 if the plan does not fit",
                  [&o] { o.dry_run = true; });
 }
 
@@ -373,13 +395,13 @@ void validate_planned(const TrainOptions& options) {
           fmt::format("--preset {} and --model {} exclude each other: give one of them",
                       options.preset, options.model));
   require(!options.random_init || !options.model.empty(),
-          "--init random is for --model DIR: a preset's weights are always random");
+          "--init random needs --model DIR: the weights of a preset are always random");
   validate_types(options);
   validate_chunk_size(options);
   require(options.device != DeviceChoice::Cuda || options.link.load_bytes_per_s == 0,
-          "--link emulates a link on the host device: allowed with --device host, not cuda");
+          "--link emulates a link on the host device: it needs --device host, not cuda");
   require(options.device != DeviceChoice::Cuda || !options.emulate_compute,
-          "--emulate-compute is for the host device: allowed with --device host, not cuda");
+          "--emulate-compute needs --device host, not cuda");
 }
 
 }  // namespace ebb

@@ -1,9 +1,8 @@
-// What `ebb train` was asked for: the flags of the command line and of --config, checked one by one
-// and together.
+// The flags of `ebb train`, from the command line and --config, checked one by one and together.
 //
-// What depends on the model or on the data (the length of a sequence, the vocabulary, chunk sizes)
-// is checked where those are known. Errors: ConfigError naming the flag, the value and what is
-// allowed.
+// Values that depend on the model or the data (the length of a sequence, the vocabulary, chunk
+// sizes) are checked later, when these are known. Errors: ConfigError, which names the flag, the
+// value and the allowed values.
 #pragma once
 
 #include <cstddef>
@@ -29,14 +28,14 @@ enum class DeviceChoice : uint8_t { Auto, Host, Cuda };
 struct TrainOptions {
   std::string preset;
   std::string model;         ///< a Hugging Face folder, instead of a preset
-  bool random_init = false;  ///< of the folder, the configuration alone
+  bool random_init = false;  ///< use only the configuration of the folder
 
   std::vector<std::string> data;
   TokenType token_type = TokenType::Auto;
   std::string labels;     ///< a file; empty: the next tokens
   std::string documents;  ///< a file; empty: each sample is one document
   DataOrder order = DataOrder::Shuffled;
-  std::optional<uint64_t> steps;  ///< 100 where neither steps nor epochs are given
+  std::optional<uint64_t> steps;  ///< 100 if neither steps nor epochs are given
   std::optional<uint64_t> epochs;
   uint64_t micro_batch_size = 4;
   uint64_t gradient_accumulation = 1;
@@ -64,7 +63,7 @@ struct TrainOptions {
   DeviceChoice device = DeviceChoice::Auto;
   std::optional<size_t> device_memory;  ///< bytes
   std::optional<size_t> host_memory;    ///< bytes
-  std::optional<size_t> pinned;         ///< bytes of that; the host device pins none
+  std::optional<size_t> pinned;         ///< bytes of host memory; the host device pins none
   size_t chunk_size = size_t{64} << 20;
   Recompute recompute = Recompute::Auto;
   ActivationPlacement activations = ActivationPlacement::Auto;
@@ -73,8 +72,8 @@ struct TrainOptions {
   LinkRates link;
   std::optional<ComputeRates> emulate_compute;  ///< kernels sleep instead of computing
   uint64_t threads = 0;                         ///< 0: all cores
-  std::optional<Arithmetic> arithmetic;         ///< the faster one on this processor
-  std::optional<AttentionKernels> attention;    ///< cuDNN's, where it is found
+  std::optional<Arithmetic> arithmetic;         ///< nullopt: the faster one on this processor
+  std::optional<AttentionKernels> attention;    ///< nullopt: cuDNN's, if it is installed
 
   std::string log;
   std::string trace;
@@ -83,7 +82,7 @@ struct TrainOptions {
   std::optional<uint64_t> save_keep;  ///< nullopt: all
   bool save_weights_only = false;
   std::optional<DType> save_dtype;    ///< the same as dtype
-  std::optional<std::string> resume;  ///< empty: the newest under `save`
+  std::optional<std::string> resume;  ///< empty: the newest checkpoint in `save`
   bool dry_run = false;
 
   bool is_packed() const { return !documents.empty() || !eval_documents.empty(); }
@@ -103,15 +102,15 @@ struct TrainOptions {
   uint64_t steps_per_save() const { return save_steps.value_or(500); }
 };
 
-/// Declares train's flags; `options` is filled while `line` parses, and must outlive that.
+/// Declares the flags of `ebb train`. Parsing writes to `options`, which must outlive the parsing.
 void add_train_flags(CommandLine& line, TrainOptions& options);
-/// Those that a plan depends on: of the model, the shape of a step, clipping, and memory.
+/// Declares the flags on which a plan depends: model, shape of a step, clipping and memory.
 void add_planned_flags(CommandLine& line, TrainOptions& options);
-/// Those of a run without gradients: of the model, and memory; and of its data, where it has any.
+/// Declares the flags of a run without gradients: model and memory; the second function, its data.
 void add_inference_flags(CommandLine& line, TrainOptions& options);
 void add_evaluated_data_flags(CommandLine& line, TrainOptions& options);
 
-/// Combinations of flags that cannot work.
+/// Throws ConfigError for a combination of flags that cannot work.
 void validate(const TrainOptions& options);
 void validate_planned(const TrainOptions& options);
 

@@ -16,7 +16,7 @@
 namespace ebb {
 namespace {
 
-/// Why --device auto chose the host; empty if it did not.
+/// The reason why --device auto chose the host; empty if it did not choose the host.
 std::string why_host(const TrainOptions& options, const TrainSetup& setup) {
   const bool chosen = options.device == DeviceChoice::Auto && !setup.device.emulate_compute;
   return chosen && setup.device.kind == DeviceKind::Host ? "; no GPU: " + why_no_cuda() : "";
@@ -42,7 +42,7 @@ std::string device_line(const TrainSetup& setup) {
     kind += fmt::format(", link {:.3g} GB/s up and {:.3g} GB/s down", d.load_bytes_per_s / 1e9,
                         d.store_bytes_per_s / 1e9);
   }
-  return fmt::format("{}; budget {} (smallest that works {}, all resident {})", kind,
+  return fmt::format("{}; budget {} (smallest that works {}, all weights resident {})", kind,
                      format_bytes(d.memory_bytes), format_bytes(p.smallest_device_bytes),
                      format_bytes(p.full_device_bytes));
 }
@@ -66,19 +66,18 @@ std::string data_line(const TrainOptions& options, const TrainSetup& setup) {
 
 std::string left_to_next_step(const Plan& plan) {
   std::string text;
-  if (!plan.deferred.empty()) text += fmt::format("; leaves {} updates", plan.deferred.size());
+  if (!plan.deferred.empty()) text += fmt::format("; defers {} updates", plan.deferred.size());
   if (!plan.speculated.empty()) {
-    text += fmt::format(", {} of them made before the norm is known,", plan.speculated.size());
+    text += fmt::format(", of which {} are speculative,", plan.speculated.size());
   }
   if (!plan.resident_at_end.empty()) {
-    text += fmt::format("{} weights of {} chunks", text.empty() ? "; leaves" : " and",
+    text += fmt::format("{} the weights of {} chunks", text.empty() ? "; keeps" : " and keeps",
                         plan.resident_at_end.size());
   }
   if (!plan.device_updates.empty()) {
-    text +=
-        fmt::format(", with the state of {} that the device updates,", plan.device_updates.size());
+    text += fmt::format(", with the optimizer state of {},", plan.device_updates.size());
   }
-  return text.empty() ? text : text + " to the next";
+  return text.empty() ? text : text + " until the next step";
 }
 
 /// The rates of the machine during this step: measured for the kernels and the optimizer, given for
@@ -90,7 +89,7 @@ Machine measured_machine(const TrainSetup& setup, const StepResult& r) {
       update_bytes_per_parameter(layout.weight_type(), layout.gradient_type());
   const bool shared_cores = setup.device.kind == DeviceKind::Host;
   const bool emulates = setup.device.emulate_compute.has_value();
-  // What ran at once on the same cores took, alone, half of that time each.
+  // While kernels and updates share the cores, each of them gets half of the time.
   const double shared_s = shared_cores && !emulates ? r.overlap_s / 2 : 0;
   const double compute_s = r.compute_s - shared_s, update_s = r.update_s - shared_s;
   return {.flops_per_s = setup.prepared.flops / compute_s,
@@ -261,7 +260,7 @@ std::string format_summary(const TrainSetup& setup, const Summary& s) {
   }
   const auto out = std::back_inserter(text);
   if (s.num_skipped > 0) {
-    fmt::format_to(out, "{} updates skipped, for gradients that were not numbers\n", s.num_skipped);
+    fmt::format_to(out, "{} updates skipped, because gradients were not finite\n", s.num_skipped);
   }
   if (s.spent.total_s() > 0) fmt::format_to(out, "time: {}\n", format_spent(s.spent));
   size_t planned = setup.prepared.ledger.total(Tier::Host);

@@ -14,22 +14,23 @@
 
 namespace ebb {
 
-/// Model, data, step, device, chunks, machine, plan: a line each.
+/// One line each for model, data, step, device, chunks, machine and plan.
 std::vector<std::string> header_lines(const TrainOptions& options, const TrainSetup& setup);
-/// What a run shows before it starts, in six lines: model, data, step, device, the largest
-/// classes of memory, and the plan with its predicted time.
+/// The header that a run prints before it starts: one line each for model, data, step, device, the
+/// largest classes of memory, and the plan with its predicted time.
 std::string format_brief_header(const TrainOptions& options, const TrainSetup& setup);
 /// The full header: the lines, the table of candidates, and the memory of every class.
 std::string format_header(const TrainOptions& options, const TrainSetup& setup);
 
-/// What a step measured, and its bound on a machine as fast as that step's own kernels and
-/// optimizer.
+/// Values of a step that StepResult does not contain.
 struct StepContext {
   uint64_t step = 0;  ///< from 0
   uint64_t epoch = 0;
   double learning_rate = 0;
   size_t device_peak_bytes = 0;
 };
+/// The log's record of a step. Its bound is that of a machine with the rates of this step's kernels
+/// and optimizer.
 StepRecord make_record(const TrainSetup& setup, const StepContext& context,
                        const StepResult& result);
 

@@ -32,7 +32,7 @@ void check_targets(const TrainOptions& options, const ModelSource& source) {
   if (!options.labels.empty() && (!evaluates || !options.eval_labels.empty())) return;
   throw ConfigError(fmt::format(
       "{} {}: a masked-language model learns from labels, and token data has none; give {} FILE "
-      "(int32, one a token, {} where there is nothing to guess), or choose a model that predicts "
+      "(int32, one label for each token, {} = ignored), or choose a model that predicts "
       "the next token (`ebb models` lists presets)",
       options.model.empty() ? "--preset" : "--model", source.name,
       options.labels.empty() ? "--labels" : "--eval-labels", kIgnoredLabel));
@@ -47,7 +47,7 @@ std::unique_ptr<const TokenData> open_data(std::string_view flag,
   const auto length = static_cast<uint64_t>(shape.length);
   if (data->num_samples(length) >= static_cast<uint64_t>(shape.batch_size)) return data;
   throw ConfigError(fmt::format(
-      "{} holds {} tokens, but one micro-batch takes {} (--micro-batch-size {} x --seq-length {}, "
+      "{} has {} tokens, but one micro-batch needs {} (--micro-batch-size {} x --seq-length {}, "
       "and one more): give more data or make one of them smaller",
       flag, data->num_tokens(), static_cast<uint64_t>(shape.batch_size) * length + 1,
       shape.batch_size, length));
@@ -90,8 +90,8 @@ void check_evaluation(const TrainSetup& setup) {
   const LabelFile* const labels = setup.eval_annotations.labels.get();
   if (labels == nullptr || labels->num_targets(0, setup.eval_shape->num_tokens()) > 0) return;
   throw ConfigError(fmt::format(
-      "--eval-labels '{}': the {} tokens of an evaluation have no label but {}; give more "
-      "--eval-batches, or other data",
+      "--eval-labels '{}': the labels of all {} tokens of an evaluation are {} (ignored); give "
+      "more --eval-batches, or other data",
       labels->path(), setup.eval_shape->num_tokens(), kIgnoredLabel));
 }
 
@@ -108,7 +108,7 @@ void open_all_data(const TrainOptions& options, TrainSetup& setup) {
   check_evaluation(setup);
 }
 
-/// Emulated compute is on the host, also where there is a GPU.
+/// Emulated compute runs on the host, even if the machine has a GPU.
 DeviceKind device_kind(const TrainOptions& options) {
   const bool may_compute = options.device == DeviceChoice::Auto && !options.emulate_compute;
   if (may_compute && why_no_cuda().empty()) return DeviceKind::Cuda;
@@ -149,7 +149,7 @@ std::string left_out_text(const TokenData& data) {
   const auto files = data.left_out();
   if (files.empty()) return "";
   return fmt::format(
-      "{} {} no text and left out; the first: '{}' (--token-type bytes takes all as they are)",
+      "{} {} not text and left out; the first: '{}' (--token-type bytes reads all files)",
       files.size(), files.size() == 1 ? "file is" : "files are", files.front());
 }
 

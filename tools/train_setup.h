@@ -34,8 +34,9 @@ struct TrainSetup {
   std::optional<BatchShape> eval_shape;
   LearningRate learning_rate;
   std::unique_ptr<const Model> model;
-  std::unique_ptr<const SourceWeights> weights;  ///< null: random, from the seed, or restored
-  bool restores = false;                         ///< from a checkpoint
+  std::unique_ptr<const SourceWeights>
+      weights;            ///< null: weights are random or come from a checkpoint
+  bool restores = false;  ///< weights come from a checkpoint
   DeviceOptions device;
   MachineRates rates;  ///< the rates from which the plan was chosen
   Preparation prepared;
@@ -50,10 +51,10 @@ struct TrainSetup {
   }
 };
 
-/// Everything but the rates, the plan and the size of the device. `restores`: the weights come from
-/// a checkpoint, also where the source has weights.
+/// Sets everything except the rates, the plan and the size of the device. `restores`: the weights
+/// come from a checkpoint, even if the source has weights.
 TrainSetup set_up(const TrainOptions& options, bool restores = false);
-/// Plans the run and sets the rates, `prepared` and the size of the device. Throws PlanError where
+/// Plans the run and sets the rates, `prepared` and the size of the device. Throws PlanError if
 /// the run does not fit.
 void plan_run(const TrainOptions& options, TrainSetup& setup);
 
@@ -67,8 +68,8 @@ std::string attention_text(const DeviceOptions& device);
 Annotations open_annotations(const std::string& labels, const std::string& documents,
                              const TokenData& data, const ModelSource& source);
 
-/// "2 files are no text and left out; the first: 'x' ...": for folders of data; empty if every file
-/// is text.
+/// For folders of data: "2 files are not text and are left out; the first: 'x' ...". Empty if every
+/// file is text.
 std::string left_out_text(const TokenData& data);
 
 // The parts of the setup that `ebb plan` uses too.

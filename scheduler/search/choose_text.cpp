@@ -12,7 +12,7 @@ std::string why_chosen(const Preparation& prepared) {
     if (&c == &chosen || !c.why_not.empty()) continue;
     if (next == nullptr || is_better(c, *next)) next = &c;
   }
-  if (prepared.candidates.size() == 1) return "as requested";
+  if (prepared.candidates.size() == 1) return "the flags leave no other candidate";
   if (next == nullptr) return "the only candidate that fits";
   if (chosen.seconds < next->seconds * (1 - kEqualSeconds)) {
     return fmt::format("fastest, the next takes {:.3f} x", next->seconds / chosen.seconds);

@@ -102,7 +102,7 @@ TEST_F(Checkpoints, ARunResumedWithinAnEpochOnAnotherScheduleHasTheSameBits) {
   const Outcome outcome =
       succeed({"train", "--resume", saved(3), "--threads", "1", "--chunk-size", "384KiB",
                "--recompute", "block", "--update", "wait", "--device-memory", "3500KiB"});
-  EXPECT_EQ(outcome.err.find("results are not"), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.err.find("results differ"), std::string::npos) << outcome.err;
   EXPECT_EQ(log(), whole());
   EXPECT_EQ(names_saved(), (Names{"step-3", "step-6", "step-8"}))
       << "it saves to the folder of the old checkpoint";
@@ -163,7 +163,7 @@ TEST_F(Checkpoints, AnEndBeforeTheCheckpointIsRefused) {
   const std::string before = content_of(log_);
   EXPECT_FAILS(run({"train", "--resume", "--save", save(), "--steps", "5"}), 2,
                "--resume '" + saved(6) +
-                   "': it is at step 6 already, and the run is to end after step 5: give --steps "
+                   "': it is at step 6 already, but the run ends after step 5: give --steps "
                    "above 6");
   EXPECT_EQ(content_of(log_), before);
   succeed({"train", "--resume", "--save", save(), "--steps", "6"});
@@ -173,7 +173,7 @@ TEST_F(Checkpoints, FlagsThatChangeResultsAreReported) {
   train_until_six();
   const Outcome outcome = succeed(
       {"train", "--resume", "--save", save(), "--lr", "1e-3", "--clip", "0.5", "--threads", "1"});
-  EXPECT_SAYS(outcome.err, "--lr was 0.0003 and is 0.001: results are not");
+  EXPECT_SAYS(outcome.err, "--lr was 0.0003 and is 0.001: results differ");
   EXPECT_SAYS(outcome.err, "--max-grad-norm was 1 and is 0.5");
   EXPECT_EQ(outcome.err.find("--threads was"), std::string::npos);
   EXPECT_NE(log(), whole());
@@ -200,8 +200,8 @@ TEST_F(Checkpoints, AGivenFlagIsKeptAndAnErrorSaysThatItIsFromTheCheckpoint) {
   lower.insert(lower.end(), {"--lr", "1e-5"});
   higher.insert(higher.end(), {"--lr", "1e-3"});
   EXPECT_FAILS(run(lower), 2,
-               "--min-lr '2e-05': allowed is a number from 0 to --lr 1e-05; not given, so as the "
-               "checkpoint has it: --min-lr 2e-05\n");
+               "--min-lr '2e-05': allowed is a number from 0 to --lr 1e-05; this value "
+               "comes from the checkpoint: --min-lr 2e-05\n");
   EXPECT_EQ(succeed(higher).err.find("--min-lr was"), std::string::npos);
 }
 
@@ -209,7 +209,7 @@ TEST_F(Checkpoints, OtherDataIsReported) {
   train_until_six();
   const std::string other = folder_.write("other.txt", content_of(text_) + "more");
   const Outcome outcome = succeed({"train", "--resume", "--save", save(), "--data", other});
-  EXPECT_SAYS(outcome.err, "the data had 705 tokens and has 709");
+  EXPECT_SAYS(outcome.err, "the data had 705 tokens and now has 709");
 }
 
 TEST_F(Checkpoints, AnotherSplitOfAStepContinuesAtTheSameSample) {
@@ -274,8 +274,8 @@ TEST_F(Checkpoints, AnotherRunDoesNotChangeLogAndTrace) {
     arguments.insert(arguments.end(), other.begin(), other.end());
     const Outcome outcome = succeed(arguments);
     EXPECT_SAYS(outcome.err, "the log '" + log_ +
-                                 "' is not continued, as this run saves to "
-                                 "another folder; --log FILE gives it its own");
+                                 "' is not continued, because this run saves to "
+                                 "another folder; give --log FILE for a new one");
     EXPECT_SAYS(outcome.err, "the trace '" + trace + "' is not continued");
     EXPECT_EQ(content_of(log_), log_before);
     EXPECT_EQ(content_of(trace), trace_before);
@@ -291,7 +291,7 @@ TEST_F(Checkpoints, AnotherLogIsKept) {
   succeed(train());
   const std::string first = content_of(log_);
   const Outcome outcome = succeed(train({"--seed", "2"}));
-  EXPECT_SAYS(outcome.err, "what was in '" + log_ + "' is now in '" + log_ + ".1'");
+  EXPECT_SAYS(outcome.err, "the old file '" + log_ + "' is renamed to '" + log_ + ".1'");
   EXPECT_EQ(content_of(log_ + ".1"), first);
   EXPECT_EQ(log().size(), 9u);
 }
@@ -345,7 +345,7 @@ TEST_F(Checkpoints, StoreOnlyWeightsInAnotherTypeIfRequested) {
     EXPECT_EQ(tensor.stored->type, StoredType::F32);
   }
   EXPECT_FALSE(fs::exists(saved(8) + "/state.ebb"));
-  EXPECT_FAILS(run({"train", "--resume", "--save", save()}), 2, "it has weights alone");
+  EXPECT_FAILS(run({"train", "--resume", "--save", save()}), 2, "it has only weights");
 }
 
 TEST_F(Checkpoints, InvalidFlagsAreErrors) {

@@ -150,7 +150,7 @@ TEST_F(CommandLineTest, WithoutAGpuAutoSaysWhyAndCudaIsRefused) {
 TEST_F(CommandLineTest, EmulatedComputeNeedsTheHostBackend) {
   Arguments arguments = train({"--emulate-compute", "1TFLOP/s"});
   *(std::find(arguments.begin(), arguments.end(), "host")) = "cuda";
-  EXPECT_FAILS(run(arguments), 2, "--emulate-compute is for the host device");
+  EXPECT_FAILS(run(arguments), 2, "--emulate-compute needs --device host");
   EXPECT_FAILS(run_train({"--emulate-compute", "fast"}), 2,
                "--emulate-compute 'fast': allowed is a rate like");
 }
@@ -198,7 +198,7 @@ TEST_F(CommandLineTest, FilesOfAFolderThatAreNotTextAreSkippedAndReported) {
     arguments.insert(arguments.end(), always.begin(), always.end());
     return run(arguments);
   };
-  const std::string said = "1 file is no text and left out; the first: '" + picture + "'";
+  const std::string said = "1 file is not text and left out; the first: '" + picture + "'";
   const Outcome planned = with({"train", "--dry-run"});
   EXPECT_NE(planned.out.find("1000 tokens (bytes) in 1 files"), std::string::npos) << planned.out;
   EXPECT_NE(planned.out.find(said), std::string::npos) << planned.out;

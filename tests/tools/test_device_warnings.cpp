@@ -64,21 +64,21 @@ TEST(DeviceWarnings, HomeMemoryThatIsNotPinnedNamesTheLimit) {
   MemoryLimits limits{.memlock_bytes = 8 << 20};
   EXPECT_WARNS(staging_warning(staging, limits), "6 GiB of host memory are pinned; 10 GiB");
   EXPECT_WARNS(staging_warning(staging, limits),
-               "--pinned 6 GiB is the limit, 16 GiB would be enough");
+               "the limit is --pinned 6 GiB, and 16 GiB would be enough");
   EXPECT_EQ(staging_warning(staging, limits)->find("ulimit"), std::string::npos);
   staging.limit_bytes = 12 * kGiB;
   staging.refused = true;
-  EXPECT_WARNS(staging_warning(staging, limits), "ulimit -l is 8 MiB: raise it");
+  EXPECT_WARNS(staging_warning(staging, limits), "`ulimit -l` is 8 MiB: raise this limit");
   EXPECT_EQ(staging_warning(staging, limits)->find("--pinned"), std::string::npos);
   limits.memlock_bytes.reset();
-  EXPECT_WARNS(staging_warning(staging, limits), "though ulimit -l allows it");
+  EXPECT_WARNS(staging_warning(staging, limits), "although `ulimit -l` allows it");
   limits.memlock_bytes = 16 * kGiB;
-  EXPECT_WARNS(staging_warning(staging, limits), "though ulimit -l allows it");
+  EXPECT_WARNS(staging_warning(staging, limits), "although `ulimit -l` allows it");
 }
 
 TEST(DeviceWarnings, MemoryOfAnotherNumaNode) {
   EXPECT_WARNS(far_memory_warning(two_nodes()), "at 0000:17:00.0 is on NUMA node 1");
-  EXPECT_WARNS(far_memory_warning(two_nodes()), "64 GiB of 128 GiB are far");
+  EXPECT_WARNS(far_memory_warning(two_nodes()), "64 GiB of 128 GiB are on other nodes");
   EXPECT_WARNS(far_memory_warning(two_nodes()), "--cpunodebind=1 --membind=1");
   WarningFacts facts = two_nodes();
   facts.gpus[0].node.reset();
@@ -103,7 +103,8 @@ TEST(DeviceWarnings, ACgroupBelowTheMachine) {
   WarningFacts facts = well();
   facts.limits.cgroup_limit_bytes = 16 * kGiB;
   facts.limits.cgroup_used_bytes = 2 * kGiB;
-  EXPECT_WARNS(cgroup_warning(facts), "allows 16 GiB of the machine's 128 GiB, 2 GiB of them used");
+  EXPECT_WARNS(cgroup_warning(facts),
+               "allows 16 GiB of the machine's 128 GiB, of which 2 GiB are in use");
   facts.limits.cgroup_limit_bytes = 128 * kGiB;
   EXPECT_FALSE(cgroup_warning(facts));
 }

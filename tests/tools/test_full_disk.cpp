@@ -102,7 +102,7 @@ TEST_F(FullDisk, IsFoundBeforeTheFirstStep) {
   const Outcome failed = run(train({"--save", save()}));
   ::umount(save().c_str());
   EXPECT_EQ(failed.exit_code, 1) << failed.err;
-  EXPECT_SAYS(failed.err, "a checkpoint takes 12.");
+  EXPECT_SAYS(failed.err, "a checkpoint needs 12.");
   EXPECT_SAYS(failed.err, "2 MiB are free");
   EXPECT_EQ(failed.err.find("step 1/"), std::string::npos);
 }

@@ -161,7 +161,7 @@ TEST_F(InferenceCommands, EvalUsesTheGivenLabels) {
   const Arguments first = {"--labels",           folder_.write("second", bytes_of(labels)),
                            "--micro-batch-size", "1",
                            "--eval-batches",     "1"};
-  EXPECT_FAILS(run(always, first), 2, "the first 1 samples have no label");
+  EXPECT_FAILS(run(always, first), 2, "all labels of the first 1 samples are -100");
 }
 
 /// Samples of 8 tokens in documents of 4. Each half has the loss of a separate sample of 4 tokens

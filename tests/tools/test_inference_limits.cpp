@@ -30,7 +30,7 @@ class InferenceLimits : public testing::Test {
 /// Returns the changes that an error message suggests, each a flag and its value.
 std::vector<Arguments> changes_in(const std::string& text) {
   std::vector<Arguments> changes;
-  const size_t at = text.find("changes after each of which it fits");
+  const size_t at = text.find("each of these changes makes it fit");
   std::istringstream lines(text.substr(std::min(at, text.size())));
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);

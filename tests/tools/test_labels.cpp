@@ -134,7 +134,7 @@ TEST_F(LabelRuns, AResumedRunHasTheSameBits) {
   std::filesystem::rename(saved(3), first);
   const Outcome resumed = succeed({"train", "--resume", first});
   EXPECT_EQ(log(), uninterrupted);
-  EXPECT_EQ(resumed.err.find("results are not those"), std::string::npos) << resumed.err;
+  EXPECT_EQ(resumed.err.find("results differ from those"), std::string::npos) << resumed.err;
   // Other labels change the results, so they are reported.
   some[1] = kIgnored;
   const Outcome other = succeed({"train", "--resume", second, "--labels", labels("others", some)});
@@ -150,7 +150,7 @@ TEST_F(LabelRuns, AStepWithoutLabelsIsReportedAndUpdatesNothing) {
     return succeed(train(more));
   };
   const Outcome outcome = with({"--steps", "2"});
-  EXPECT_SAYS(outcome.err, "step 1: its 256 tokens have no label but -100");
+  EXPECT_SAYS(outcome.err, "step 1: all labels of its 256 tokens are -100");
   const auto lines = log();
   EXPECT_TRUE(lines[0].at("loss").is_null());
   EXPECT_TRUE(lines[0].at("grad_norm").is_null());
@@ -190,7 +190,7 @@ TEST_F(LabelRuns, FilesThatDoNotFitAreRefused) {
   values.back() = kIgnored;
   EXPECT_REFUSED(run(train({"--eval-data", text_, "--eval-labels", labels("late", values),
                             "--eval-batches", "3"})),
-                 "the 384 tokens of an evaluation have no label");
+                 "the labels of all 384 tokens of an evaluation are -100");
 }
 
 // ---- Models with losses that transformers computed in fp64 ----

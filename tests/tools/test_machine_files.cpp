@@ -58,9 +58,9 @@ TEST_F(MachineFiles, OfThisMachineGiveTheSamePlan) {
   EXPECT_EQ(there["memory"], here["memory"]);
   EXPECT_EQ(there["smallest_device_bytes"], here["smallest_device_bytes"]);
   EXPECT_GT(there["predicted_seconds"], 0);
-  EXPECT_FAILS(plan({"--machine", file_, "--device", "cuda"}), 2, "the device is the host");
+  EXPECT_FAILS(plan({"--machine", file_, "--device", "cuda"}), 2, "' is the host");
   EXPECT_FAILS(plan({"--machine", file_, "--threads", "1"}), 2, "were measured with 2");
-  EXPECT_FAILS(plan({"--machine", "h200", "--device", "host"}), 2, "the device is a GPU");
+  EXPECT_FAILS(plan({"--machine", "h200", "--device", "host"}), 2, "'h200' is a GPU");
 }
 
 TEST_F(MachineFiles, WithInvalidContentAreRefused) {

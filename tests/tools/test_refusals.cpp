@@ -44,11 +44,11 @@ TEST_F(CommandLineTest, UnknownFlagsAreReportedWithTheNearest) {
     EXPECT_FAILS(run_train(flags), 2, text);
   };
   requested({"--micro_batch_size", "2"},
-            "--micro_batch_size is no flag of 'ebb train'; did you mean "
+            "--micro_batch_size is not a flag of 'ebb train'; did you mean "
             "--micro-batch-size?");
-  requested({"--step=3"}, "--step is no flag of 'ebb train'; did you mean --steps?");
+  requested({"--step=3"}, "--step is not a flag of 'ebb train'; did you mean --steps?");
   requested({"--batch-size", "2"}, "did you mean --micro-batch-size?");
-  requested({"--frobnicate"}, "--frobnicate is no flag of 'ebb train'\n");
+  requested({"--frobnicate"}, "--frobnicate is not a flag of 'ebb train'\n");
   requested({"--seed", "2", "--seed=3"}, "--seed is given twice");
   const std::string config = folder_.write("train.toml", "micro_batch_size = 2\n");
   requested({"--config", config},
@@ -134,7 +134,7 @@ TEST_F(CommandLineTest, UnusableDataIsRefused) {
   EXPECT_FAILS(with_data("/nonexistent/text"), 1, "/nonexistent/text");
   EXPECT_FAILS(with_data(folder_.write("empty.txt", "")), 2, "empty.txt");
   EXPECT_FAILS(with_data(folder_.write("short.txt", some_text(128))), 2,
-               "holds 128 tokens, but one micro-batch takes 129");
+               "has 128 tokens, but one micro-batch needs 129");
   const std::string tokens("\x01\x00\x00\x02\x03\x00", 6);  // 1, 512, 3
   EXPECT_FAILS(with_data(folder_.write("tokens.bin", tokens)), 2, "--token-type");
   EXPECT_FAILS(with_data(folder_.write("tokens.bin", tokens), {"--token-type", "u16"}), 2,
@@ -164,15 +164,14 @@ TEST_F(CommandLineTest, GradientsThatAreNotNumbersEndTheRunWithoutClipping) {
   const Outcome outcome =
       run_train({"--steps", "20", "--lr", "1e30", "--lr-schedule", "constant", "--clip", "0"});
   EXPECT_FAILS(outcome, 1, "gradient");
-  EXPECT_EQ(outcome.err.find("update was skipped"), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.err.find("update is skipped"), std::string::npos) << outcome.err;
 }
 
 TEST_F(CommandLineTest, WithClippingTheyAreSkippedUntilTheThird) {
   const Outcome outcome =
       run_train({"--steps", "20", "--lr", "1e30", "--lr-schedule", "constant", "--log", log_});
   EXPECT_FAILS(outcome, 1, "gradient");
-  EXPECT_NE(outcome.err.find("the update was skipped (2 so far)"), std::string::npos)
-      << outcome.err;
+  EXPECT_NE(outcome.err.find("the update is skipped (2 so far)"), std::string::npos) << outcome.err;
   const auto lines = log_lines();
   ASSERT_FALSE(lines.empty());
   EXPECT_TRUE(lines.back()["grad_norm"].is_null()) << lines.back();

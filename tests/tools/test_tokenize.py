@@ -211,7 +211,7 @@ class Conversations(TokenizeTest):
 
     def test_with_a_template_that_changes_earlier_parts(self):
         changing = "{{ messages | length }}" + CHATML
-        self.refused(byte_level(changing), "input.jsonl:1: the chat template writes what comes before message 1 "
+        self.refused(byte_level(changing), "input.jsonl:1: the chat template writes the messages before message 1 "
                      "differently", "--labels", self.write_lines([{"messages": messages(CONVERSATIONS[0])}]))
 
     def test_refused_by_the_template(self):
@@ -270,8 +270,8 @@ class Texts(TokenizeTest):
         self.assertEqual(len(files.starts), 2)
 
     def test_must_be_utf8(self):
-        self.refused(byte_level(), "bad.txt: byte 4 is no UTF-8", self.write("bad.txt", b"the \xff fox"))
-        self.refused(byte_level(), "bad.txt: byte 4 is no UTF-8", self.write("bad.txt", b"the \xe6\xbc"))
+        self.refused(byte_level(), "bad.txt: byte 4 is not UTF-8", self.write("bad.txt", b"the \xff fox"))
+        self.refused(byte_level(), "bad.txt: byte 4 is not UTF-8", self.write("bad.txt", b"the \xe6\xbc"))
 
     def test_must_exist(self):
         self.assertEqual(self.run_tool(byte_level(), self.path("none.txt")).returncode, 1)

@@ -456,7 +456,7 @@ TEST_F(ChooseTest, ARequestedSettingIsNotChanged) {
   EXPECT_EQ(p.options.micro_batch_order, MicroBatchOrder::Vertical);
   EXPECT_EQ(p.options.recompute, Recompute::Layer);
   EXPECT_EQ(p.options.update, UpdateOrder::Wait);
-  EXPECT_EQ(why_chosen(p), "as requested");
+  EXPECT_EQ(why_chosen(p), "the flags leave no other candidate");
 }
 
 TEST_F(ChooseTest, ATooSmallBudgetIsRefusedWithTheSmallestThatWorks) {

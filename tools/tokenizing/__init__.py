@@ -1,2 +1,2 @@
-"""From text and conversations to token files, streaming: inputs (sources), what a model learns of them (texts,
-conversations), and the files (token_files, packing)."""
+"""Converts text and conversations to token files, without loading a whole input: reads inputs (sources), cuts and
+labels them (texts, conversations), and writes the files (token_files, packing)."""

@@ -20,12 +20,12 @@ PROGRESS_S = 10
 
 DESCRIPTION = """\
 Makes token files for `ebb train` from text files and JSON lines (.jsonl), with a Hugging Face tokenizer. A text file is
-one document; a line of JSON is one, too: {"text": ...}, or {"messages": [{"role": ..., "content": ...}, ...]} for the
-tokenizer's chat template. Inputs may be larger than memory.
+one document. Each line of JSON is one document: {"text": ...}, or {"messages": [{"role": ..., "content": ...}, ...]}
+for the tokenizer's chat template. Inputs may be larger than memory.
 
-PREFIX.bin holds the tokens, for --data. PREFIX.labels (--labels) holds the target at each of them: the next token of
-the same document; of conversations only what the assistant says, with the token that ends its turn. PREFIX.documents
-(--documents) holds where documents begin.
+PREFIX.bin contains the tokens, for --data. PREFIX.labels (--labels) contains a label for each token: the next token of
+the same document. In conversations, only the assistant's messages and the token after each of them are labels.
+PREFIX.documents (--documents) contains the positions where documents begin.
 """
 
 EXAMPLE = """\
@@ -38,25 +38,27 @@ def parse_arguments(arguments):
     parser = argparse.ArgumentParser(prog="tokenize.py", description=DESCRIPTION, epilog="Example:\n" + EXAMPLE,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("inputs", nargs="+", metavar="INPUT", help="text files; JSON lines where the name ends in .jsonl or .ndjson")
+    add("inputs", nargs="+", metavar="INPUT", help="text files, or JSON lines if the name ends in .jsonl or .ndjson")
     add("--tokenizer", required=True, metavar="DIR", help="a model's folder, a hub id, or a tokenizer.json")
-    add("--output", required=True, metavar="PREFIX", help="of the files that are written")
+    add("--output", required=True, metavar="PREFIX", help="prefix of the names of the output files")
     add("--labels", action="store_true", help="write PREFIX.labels")
     add("--documents", action="store_true", help="write PREFIX.documents")
     add("--seq-length", type=int, metavar="T",
         help="put whole documents into rows of T tokens, for `ebb train --seq-length T`; writes labels and documents")
     add("--too-long", choices=("split", "truncate", "drop"),
-        help="documents of more than T tokens [texts: split, conversations: truncate]")
+        help="what to do with documents of more than T tokens [texts: split, conversations: truncate]")
     add("--end-of-text", default="auto", metavar="auto|none|TOKEN",
-        help="behind each document [auto: the tokenizer's, behind texts; the chat template ends conversations]")
-    add("--separator", metavar="TEXT", help="stands between the documents of a text file [a file is one document]")
-    add("--chat-template", metavar="FILE", help="instead of the tokenizer's")
+        help="token to add after each document [auto: after texts, the tokenizer's; the chat template ends "
+             "conversations]")
+    add("--separator", metavar="TEXT", help="text between two documents of a text file [a file is one document]")
+    add("--chat-template", metavar="FILE", help="chat template to use instead of the tokenizer's")
     add("--mask-words", type=float, metavar="SHARE",
-        help="for masked-language models: labels are the tokens themselves, of a share of them (BERT: 0.15), which are "
-             "hidden")
-    add("--seed", type=int, default=1, metavar="N", help="of the words to hide [1]")
-    add("--token-type", choices=("auto", "u16", "u32"), default="auto", help="[u16 where the vocabulary fits]")
-    add("--no-header", action="store_true", help="write tokens alone; ebb then needs --token-type")
+        help="for masked-language models: hide this share of the tokens (BERT: 0.15); their labels are the hidden "
+             "tokens")
+    add("--seed", type=int, default=1, metavar="N", help="seed of the choice of hidden tokens [1]")
+    add("--token-type", choices=("auto", "u16", "u32"), default="auto",
+        help="type of a token in PREFIX.bin [u16 if the vocabulary fits]")
+    add("--no-header", action="store_true", help="write PREFIX.bin without a header; ebb then needs --token-type")
     options = parser.parse_args(arguments)
     check(parser, options)
     return options
@@ -66,7 +68,7 @@ def check(parser, options):
     if options.seq_length is not None and options.seq_length < 2:
         parser.error(f"--seq-length {options.seq_length}: allowed is a whole number from 2")
     if options.too_long and not options.seq_length:
-        parser.error(f"--too-long {options.too_long} is for --seq-length T")
+        parser.error(f"--too-long {options.too_long} needs --seq-length T")
     if options.mask_words is not None and not 0 < options.mask_words < 1:
         parser.error(f"--mask-words {options.mask_words}: allowed is a share between 0 and 1")
     if options.separator == "":
@@ -78,7 +80,7 @@ def check(parser, options):
 
 
 class Tokenizing:
-    """From inputs to files."""
+    """Reads the inputs, tokenizes them and writes the files."""
 
     def __init__(self, options):
         template = read_text(options.chat_template) if options.chat_template else None
@@ -150,7 +152,7 @@ class Tokenizing:
         (self.packer or self.files).add(ids, targets)
 
     def add_special(self, ids):
-        """Ends are foretold, too, but no word to guess."""
+        """The model learns to predict special tokens, but they are never hidden as masked words."""
         ids = numpy.asarray(ids, dtype=numpy.int64)
         targets = numpy.full(len(ids), IGNORED) if self.masked else ids
         (self.packer or self.files).add(ids, targets)
@@ -180,7 +182,7 @@ class Tokenizing:
 
 
 def batches(pieces):
-    """Lists of pieces: enough for all cores, and no more."""
+    """Yields lists of pieces, each large enough to use all cores."""
     while batch := list(limited(pieces)):
         yield batch
 

@@ -1,5 +1,5 @@
-"""Conversations as a chat template writes them, and what in them is the assistant's: its texts and the token that
-ends its turn."""
+"""Writes conversations with a chat template, and finds the assistant's parts in them: its texts, and the token that
+ends each of its turns."""
 
 import re
 
@@ -28,7 +28,7 @@ class ChatTemplate:
         return Piece(conversation.where, text, 0, len(text), True, True, learned=spans, is_conversation=True)
 
     def marked(self, conversation):
-        """The template says itself what is the assistant's."""
+        """The template itself marks the assistant's parts."""
         both = self.apply(conversation, conversation.messages, tokenize=True, return_dict=True,
                           return_assistant_tokens_mask=True)
         encoded = both["input_ids"], [bool(mask) for mask in both["assistant_masks"]]
@@ -40,18 +40,18 @@ class ChatTemplate:
     def apply(self, conversation, messages, **arguments):
         try:
             return self.tokenizer.apply_chat_template(messages, tools=conversation.tools, **arguments)
-        except Exception as error:  # templates raise what they like
+        except Exception as error:  # templates can raise any error
             raise InputError(f"{conversation.where}: the chat template refuses the first {len(messages)} messages: "
                              f"{error}") from error
 
     def span(self, conversation, i, text):
-        """Of message i, the assistant's, in the whole text: behind what generation would begin with."""
+        """Returns the span of the assistant's message i in the whole text. It begins after the generation prompt."""
         messages = conversation.messages
         prompt = self.render(conversation, messages[:i], prompt=True)
         if not text.startswith(prompt):
-            raise InputError(f"{conversation.where}: the chat template writes what comes before message {i} differently "
-                             "once that is there, so the assistant's part cannot be told apart; give a template with "
-                             "{% generation %} by --chat-template")
+            raise InputError(f"{conversation.where}: the chat template writes the messages before message {i} "
+                             "differently if message {i} follows, so the assistant's part cannot be found; give a template "
+                             "with {% generation %} by --chat-template")
         start = len(prompt)
         until = self.render(conversation, messages[:i + 1])
         if text.startswith(until):
@@ -59,20 +59,20 @@ class ChatTemplate:
         return start, self.end_of_content(conversation, i, text, start)
 
     def end_of_turn(self, text, start, end):
-        """Without what the template writes behind the token that ends the turn; without blanks, where none does."""
+        """Returns the end of the token that ends the turn, or if there is none, the end of the text without blanks."""
         for match in self.special.finditer(text, start, end):
             if not text[match.end():end].strip():
                 return match.end()
         return start + len(text[start:end].rstrip())
 
     def end_of_content(self, conversation, i, text, start):
-        """For templates that write an answer otherwise once others follow it, as those that drop old thoughts."""
+        """For templates that write an answer differently if other messages follow, for example without its thoughts."""
         content = conversation.messages[i].get("content")
         wanted = content.strip() if isinstance(content, str) else ""
         at = text.find(wanted, start) if wanted else -1
         if at < 0:
-            raise InputError(f"{conversation.where}: the chat template does not write message {i} as it is, so the "
-                             "assistant's part cannot be told apart; give a template with {% generation %} by "
+            raise InputError(f"{conversation.where}: the chat template changes the text of message {i}, so the "
+                             "assistant's part cannot be found; give a template with {% generation %} by "
                              "--chat-template")
         end = at + len(wanted)
         turn = self.special.match(text, end + len(text[end:]) - len(text[end:].lstrip()))

@@ -1,4 +1,4 @@
-"""A tokenizer, and what goes through it: pieces of text, of whose tokens some count and some of these are learned."""
+"""Tokenizes pieces of text, removes the tokens of their context, and marks the tokens that a model learns."""
 
 import dataclasses
 import typing
@@ -10,21 +10,21 @@ from .errors import InputError
 
 @dataclasses.dataclass
 class Piece:
-    """Part of a document's text, or all of it. Characters outside [first, last) are there as context."""
+    """A part of a document's text, or all of it. Characters outside [first, last) are only context."""
     where: str
     text: str
     first: int
     last: int
     begins: bool  # a document
     ends: bool
-    learned: typing.Optional[list] = None  # spans (start, end) of characters; None: all that counts
+    learned: typing.Optional[list] = None  # spans (start, end) of characters; None: all of [first, last)
     is_conversation: bool = False
-    encoded: typing.Optional[tuple] = None  # ids and which are learned, where that is known already
+    encoded: typing.Optional[tuple] = None  # token ids and the mask of learned tokens, if already known
 
 
 @dataclasses.dataclass
 class Tokens:
-    """A piece's tokens; `is_learned` says which the model should foretell."""
+    """The tokens of a piece. `is_learned` marks the tokens that the model learns to predict."""
     where: str
     ids: numpy.ndarray
     is_learned: numpy.ndarray
@@ -34,7 +34,7 @@ class Tokens:
 
 
 def load_tokenizer(name, chat_template=None):
-    import transformers  # takes seconds: only once the arguments are right
+    import transformers  # takes seconds, so only after the arguments are checked
 
     try:
         if name.endswith(".json"):
@@ -44,7 +44,7 @@ def load_tokenizer(name, chat_template=None):
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"--tokenizer {name}: {error}") from error
     if not tokenizer.is_fast:
-        raise InputError(f"--tokenizer {name}: it does not say which characters a token stands for; give one with a "
+        raise InputError(f"--tokenizer {name}: it does not tell which characters belong to a token; give one with a "
                          "tokenizer.json")
     if chat_template is not None:
         tokenizer.chat_template = chat_template
@@ -52,7 +52,7 @@ def load_tokenizer(name, chat_template=None):
 
 
 def special_ids(tokenizer):
-    """What the tokenizer itself puts before and behind a text."""
+    """Returns the tokens that the tokenizer itself adds before and after a text."""
     inner = tokenizer("a", add_special_tokens=False)["input_ids"]
     outer = tokenizer("a")["input_ids"]
     for first in range(len(outer) - len(inner) + 1):
@@ -62,7 +62,7 @@ def special_ids(tokenizer):
 
 
 def encode(tokenizer, pieces):
-    """The tokens of several pieces, at once."""
+    """Tokenizes several pieces in one call."""
     open_pieces = [piece for piece in pieces if piece.encoded is None]
     encoded = iter(())
     if open_pieces:
@@ -82,7 +82,7 @@ def encode(tokenizer, pieces):
 
 
 def tokens_of(piece, offsets):
-    """Which tokens are of [first, last), and which of those are learned."""
+    """Returns which tokens belong to [first, last), and which of those are learned."""
     starts, ends = offsets[:, 0], offsets[:, 1]
     for cut in (piece.first, piece.last):
         across = (starts < cut) & (cut < ends)
@@ -103,7 +103,7 @@ def tokens_of(piece, offsets):
 
 
 def check_border(piece, first, last, start, end):
-    """Blanks of the prompt may be part of an answer's token, words may not."""
+    """A token of an answer may contain blanks of the prompt, but not words."""
     if (piece.text[first:start] + piece.text[end:last]).strip():
         raise InputError(f"{piece.where}: the tokenizer makes one token of '{piece.text[first:last]}', which is partly "
-                         "the assistant's and partly not: the chat template must part them")
+                         "the assistant's and partly not: the chat template must separate them")

@@ -1,5 +1,5 @@
-"""What is wrong with an input."""
+"""The error of an invalid input."""
 
 
 class InputError(Exception):
-    """Its text is a message for the user: file, line, what is wrong and what is allowed."""
+    """The text is a message for the user, with file, line, problem and allowed values."""

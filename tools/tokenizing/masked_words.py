@@ -1,5 +1,5 @@
-"""Words for a masked-language model to guess, as BERT chooses them (Devlin et al. 2018): some tokens are targets; of
-those 8 in 10 are hidden behind the mask token, 1 becomes any token, 1 stays."""
+"""Chooses targets for a masked-language model as BERT does (Devlin et al. 2018): a share of the tokens are targets. Of
+these, 80 % are replaced by the mask token, 10 % are replaced by a random token, and 10 % stay."""
 
 import numpy
 
@@ -10,12 +10,12 @@ from .token_files import IGNORED
 class MaskedWords:
     def __init__(self, tokenizer, share, seed):
         if tokenizer.mask_token_id is None:
-            raise InputError("--mask-words: the tokenizer has no mask token; it is for masked-language models")
+            raise InputError("--mask-words: the tokenizer has no mask token; give one of a masked-language model")
         self.share, self.mask, self.vocabulary = share, tokenizer.mask_token_id, len(tokenizer)
         self.random = numpy.random.default_rng(seed)
 
     def hide(self, ids, may_be_hidden):
-        """The tokens with some of them hidden, and the targets."""
+        """Returns the tokens, some of them hidden, and the targets."""
         chance, kind = self.random.random(len(ids)), self.random.random(len(ids))
         others = self.random.integers(self.vocabulary, size=len(ids))
         chosen = may_be_hidden & (chance < self.share)

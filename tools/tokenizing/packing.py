@@ -1,5 +1,5 @@
-"""Documents into rows of T tokens, none of them across a row's end: where one does not fit, the row is filled and the
-next begins. Where it is longer than a row, it is split, cut short or dropped."""
+"""Packs documents into rows of T tokens. No document crosses the end of a row: if it does not fit, the row is filled up
+and the next row begins. A document that is longer than a row is split, truncated or dropped."""
 
 import numpy
 
@@ -7,7 +7,7 @@ from .token_files import IGNORED
 
 
 class Packer:
-    """Takes the place of the files that it writes to."""
+    """Has the interface of TokenFiles, and writes packed rows to `files`."""
 
     def __init__(self, files, length, filler):
         self.files, self.length, self.filler = files, length, filler
@@ -16,7 +16,7 @@ class Packer:
         self.too_long = "split"
 
     def begin(self, too_long):
-        """`too_long`: what to do where the document is: split, truncate or drop."""
+        """`too_long`: what to do if the document is longer than a row: split, truncate or drop."""
         self.too_long, self.overflowed = too_long, False
 
     def add(self, ids, targets):
@@ -32,7 +32,7 @@ class Packer:
             ids, targets = ids[room:], targets[room:]
 
     def make_room(self):
-        """Whether the rest of the document is wanted."""
+        """Writes a full row, if the document may be split. Returns False if the rest of the document is not needed."""
         self.num_too_long += not self.overflowed
         self.overflowed = True
         if self.too_long != "split":
@@ -61,7 +61,7 @@ class Packer:
         self.ids, self.targets, self.num_waiting = [], [], 0
 
     def fill(self, count):
-        """A document of its own, of which nothing is learned."""
+        """Fills up a row with a document without labels."""
         if count == 0:
             return
         self.num_filled += count
@@ -70,6 +70,6 @@ class Packer:
         self.files.end()
 
     def finish(self):
-        """The last row, and the one token that ebb train's last sample wants behind it."""
+        """Fills up the last row, and adds the one token that `ebb train` needs after the last sample."""
         self.fill(-self.files.num_tokens % self.length)
         self.fill(1)

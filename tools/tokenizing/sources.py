@@ -1,4 +1,4 @@
-"""Inputs as documents: text files, and JSON lines with a "text" or with "messages". None is ever in memory whole."""
+"""Reads documents from text files, and from JSON lines with "text" or "messages". No file is loaded as a whole."""
 
 import dataclasses
 import json
@@ -13,7 +13,7 @@ BLOCK = 1 << 20  # characters read at once
 @dataclasses.dataclass
 class Text:
     where: str  # "file" or "file:line", for messages
-    blocks: typing.Iterable[str]  # of its text, in order
+    blocks: typing.Iterable[str]  # of the text, in order
 
 
 @dataclasses.dataclass
@@ -24,7 +24,7 @@ class Conversation:
 
 
 def documents(paths, separator=None):
-    """All documents of all inputs. A text file is one document, or `separator` stands between several."""
+    """Yields all documents of all inputs. A text file is one document, or several that `separator` divides."""
     for path in paths:
         if pathlib.Path(path).suffix in (".jsonl", ".ndjson"):
             yield from json_lines(path)
@@ -40,7 +40,7 @@ def text_blocks(path):
 
 
 def decoded_blocks(binary, path):
-    """As open() would decode it, but an error says where it is."""
+    """Decodes like open(), but errors contain the position."""
     rest, offset = b"", 0
     while True:
         block = binary.read(BLOCK)
@@ -52,7 +52,7 @@ def decoded_blocks(binary, path):
         except UnicodeDecodeError as error:
             is_cut = block and error.reason == "unexpected end of data"
             if not is_cut:
-                raise InputError(f"{path}: byte {offset + error.start} is no UTF-8 ({error.reason}): texts must be "
+                raise InputError(f"{path}: byte {offset + error.start} is not UTF-8 ({error.reason}): texts must be "
                                  "UTF-8") from error
             text, rest = data[:error.start].decode("utf-8"), data[error.start:]
         offset += len(data) - len(rest)
@@ -61,7 +61,7 @@ def decoded_blocks(binary, path):
 
 
 def separated(path, separator):
-    """Holds no more of the file than one document's text up to its separator, in blocks."""
+    """Yields the documents between separators. Only some blocks of one document are in memory."""
     blocks = text_blocks(path)
     state = {"rest": "", "ended": False}
 
@@ -73,7 +73,7 @@ def separated(path, separator):
                 if head:
                     yield head
                 return
-            kept = len(separator) - 1  # it may begin there
+            kept = len(separator) - 1  # the separator may begin here
             head = state["rest"][:-kept] if kept else state["rest"]
             state["rest"] = state["rest"][len(head):]
             if head:
@@ -89,7 +89,7 @@ def separated(path, separator):
     while not state["ended"]:
         text = one_document()
         yield Text(str(path), text)
-        for _ in text:  # what nobody took
+        for _ in text:  # skips text that was not read
             pass
 
 

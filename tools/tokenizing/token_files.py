@@ -1,4 +1,4 @@
-"""The files that `ebb train` reads. They appear under their names once they are whole."""
+"""Writes the files that `ebb train` reads. They get their final names when they are complete."""
 
 import os
 import struct
@@ -8,14 +8,14 @@ import numpy
 from .errors import InputError
 
 IGNORED = -100
-HEADER_WORDS = 256  # llm.c's: magic, version, number of tokens
+HEADER_WORDS = 256  # header of llm.c: magic, version, number of tokens
 HEADERS = {"u16": (20240520, 1), "u32": (20240801, 7)}
 TYPES = {"u16": numpy.uint16, "u32": numpy.uint32}
 
 
 class TokenFiles:
-    """PREFIX.bin, .labels and .documents. A label stands where its token is foretold: at the token before it, in the
-    same document; or, for masked words, at the token itself."""
+    """PREFIX.bin, .labels and .documents. A label has the position of the token before it in the same document; for
+    masked words, it has the position of the hidden token."""
 
     def __init__(self, prefix, token_type, labels, documents, shifted=True, header=True):
         self.token_type, self.shifted, self.header = token_type, shifted, header
@@ -33,22 +33,22 @@ class TokenFiles:
         return self.paths[name] + ".unfinished"
 
     def begin(self):
-        """A document. REQUIRES: the one before has ended."""
+        """Begins a document. REQUIRES: the previous document has ended."""
         self.in_document = 0
 
     def add(self, ids, targets):
-        """Tokens, and of each what it should be foretold as (or IGNORED)."""
+        """Adds tokens, and for each token its target, or IGNORED."""
         if len(ids) == 0:
             return
         if self.in_document == 0:
             self.num_documents += 1
             self.write("documents", [self.num_tokens], numpy.int64)
             if self.shifted:
-                targets = targets[1:]  # nothing comes before it
+                targets = targets[1:]  # the first token has no token before it
         self.num_tokens += len(ids)
         self.in_document += len(ids)
         if self.header and self.num_tokens >= 1 << 32:
-            raise InputError(f"{self.paths['tokens']}: more than 2^32-1 tokens do not go with its header; give less "
+            raise InputError(f"{self.paths['tokens']}: a header allows at most 2^32-1 tokens; give less "
                              "input, or --no-header (and `ebb train --token-type`)")
         self.write("tokens", ids, TYPES[self.token_type])
         self.write_labels(targets)
