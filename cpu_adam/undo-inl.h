@@ -127,15 +127,15 @@ HWY_INLINE BitsOf<D> correct_masters(D d, const BitsOf<D> (&old)[4], const BitsO
 
 /// Returns `about` with the next of `words` in each vector element that is an outlier.
 template <class D>
-HWY_INLINE BitsOf<D> expand(D, BitsOf<D> about, MaskOf<D> outlierd, const uint32_t* words) {
+HWY_INLINE BitsOf<D> expand(D, BitsOf<D> about, MaskOf<D> is_outlier, const uint32_t* words) {
   const hn::RebindToUnsigned<D> du;
   // Highway has no such operation. Wider instruction sets have smaller numbers.
 #if HWY_TARGET <= HWY_AVX3
-  return BitsOf<D>{_mm512_mask_expand_epi32(about.raw, outlierd.raw, hn::LoadU(du, words).raw)};
+  return BitsOf<D>{_mm512_mask_expand_epi32(about.raw, is_outlier.raw, hn::LoadU(du, words).raw)};
 #else
-  if (HWY_LIKELY(hn::AllFalse(du, outlierd))) return about;
+  if (HWY_LIKELY(hn::AllFalse(du, is_outlier))) return about;
   uint8_t bits[8] = {};
-  hn::StoreMaskBits(du, outlierd, bits);
+  hn::StoreMaskBits(du, is_outlier, bits);
   HWY_ALIGN uint32_t all[hn::MaxLanes(du)];
   hn::Store(about, du, all);
   for (uint32_t lanes = bits[0]; lanes != 0; lanes &= lanes - 1) {
@@ -151,9 +151,9 @@ template <class D>
 HWY_INLINE BitsOf<D> corrected(D d, BitsOf<D> about, BitsOf<D> correction, uint32_t mark,
                                const uint32_t*& outliers) {
   const hn::RebindToUnsigned<D> du;
-  const MaskOf<D> outlierd = hn::Eq(correction, hn::Set(du, mark));
-  const auto old = expand(d, hn::Add(about, correction), outlierd, outliers);
-  outliers += hn::CountTrue(du, outlierd);
+  const MaskOf<D> is_outlier = hn::Eq(correction, hn::Set(du, mark));
+  const auto old = expand(d, hn::Add(about, correction), is_outlier, outliers);
+  outliers += hn::CountTrue(du, is_outlier);
   return old;
 }
 
