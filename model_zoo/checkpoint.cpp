@@ -130,7 +130,7 @@ void write_state(StateReader reader, const std::string& path) {
         file.write(position[id], plane, bytes);
       });
     }
-    reader.give_back(i + 1);
+    reader.release(i + 1);
   }
   file.finish();
 }

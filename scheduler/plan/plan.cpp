@@ -164,7 +164,7 @@ DeviceUpdates choose_device_updates(const ChunkTrace& chunk_trace, const Layout&
 /// Makes fewer chunks resident where some would be evicted before their first use.
 Residency decide_residency(const ChunkTrace& chunk_trace, const PlanOptions& options,
                            uint32_t num_spare, Plan& plan) {
-  const uint32_t num_rest = options.least_traffic ? 0 : options.num_blocks / kProtectedShare;
+  const uint32_t num_protected = options.least_traffic ? 0 : options.num_blocks / kProtectedShare;
   const bool can_keep_resident = !options.update || !options.update_after_norm;
   // All weights of an evaluation are resident: then no call needs further blocks for weights.
   const bool all =
@@ -174,7 +174,7 @@ Residency decide_residency(const ChunkTrace& chunk_trace, const PlanOptions& opt
                              : all              ? options.resident_chunks
                                                 : std::min(options.resident_chunks, num_spare);
   for (;;) {
-    Residency residency(chunk_trace, options.num_blocks, num_rest,
+    Residency residency(chunk_trace, options.num_blocks, num_protected,
                         choose_residents(chunk_trace, options, plan, resident_chunks));
     plan.resident_at_start = residency.weights_here();
     residency.run();
@@ -294,7 +294,7 @@ BlockNeed smallest_need(const ChunkTrace& chunk_trace, const Trace& trace) {
     num_activations += num(ArenaChunkEvent::Begin) + num(ArenaChunkEvent::Needed);
     BlockNeed need;
     need.by_space[static_cast<int>(Space::Activations)] = num_activations;
-    need.call = item.call == kNone ? "finish a gradient" : trace.calls[item.call].name;
+    need.call = item.call == kNone ? "round a gradient" : trace.calls[item.call].name;
     need.num_blocks = num_activations + item.num_uses;
     for (const ChunkUse& use : chunk_trace.uses_of(item)) {
       ++need.by_space[static_cast<int>(chunk_trace.chunk_id(use.chunk).space)];

@@ -5,8 +5,8 @@
 namespace ebb {
 
 std::string_view name_of(OpKind kind) {
-  static constexpr std::string_view kNames[] = {"run",      "finish", "update", "speculate",
-                                                "partials", "norm",   "move",   "drop"};
+  static constexpr std::string_view kNames[] = {
+      "call", "round", "update", "speculate", "store partial norms", "norm", "move", "drop"};
   return kNames[static_cast<int>(kind)];
 }
 

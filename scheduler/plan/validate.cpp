@@ -29,7 +29,7 @@ class Checker {
   bool is_well_formed(const Op& op);
   void check_run(const Op& op);
   void contribute(const ParameterUse& use);
-  void check_finish(uint32_t chunk);
+  void check_round(uint32_t chunk);
   void read_sums(const Segment& segment);
   void check_move(const Op& op);
   void check_end();
@@ -112,8 +112,8 @@ void Checker::contribute(const ParameterUse& use) {
   for (uint32_t c = range.first; c < range.last; ++c) gradients_.contribute(c);
 }
 
-void Checker::check_finish(uint32_t c) {
-  gradients_.finish(c);
+void Checker::check_round(uint32_t c) {
+  gradients_.round(c);
   for (const Segment& segment : layout_.segments(c)) read_sums(segment);
   memory_.write(Space::Gradients, c * layout_.chunk_elements(), layout_.chunk_elements(c));
 }
@@ -188,7 +188,7 @@ void Checker::check(const Op& op) {
     case OpKind::Call:
       return check_run(op);
     case OpKind::Round:
-      return check_finish(op.chunk.index);
+      return check_round(op.chunk.index);
     case OpKind::Update:
       return gradients_.update(op);
     case OpKind::Speculate:

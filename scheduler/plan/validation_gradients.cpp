@@ -33,14 +33,14 @@ void Gradients::contribute(uint32_t c) {
   if (gradients_[c].contributions_left > 0) --gradients_[c].contributions_left;
 }
 
-void Gradients::finish(uint32_t c) {
+void Gradients::round(uint32_t c) {
   Gradient& g = gradients_[c];
   if (g.num_contributions == 0) report_.complain("parameter chunk {} has no gradient", c);
   if (g.contributions_left > 0) {
     report_.complain("parameter chunk {} lacks {} contributions", c, g.contributions_left);
   }
-  if (++g.num_finishes > 1) report_.complain("parameter chunk {} is finished again", c);
-  last_finish_ = g.finish = report_.at();
+  if (++g.num_rounds > 1) report_.complain("parameter chunk {} is rounded again", c);
+  last_round_ = g.round = report_.at();
 }
 
 void Gradients::fill_slot(uint32_t c, uint32_t index) {
@@ -67,15 +67,16 @@ void Gradients::fill_slot(uint32_t c, uint32_t index) {
 void Gradients::norm() {
   if (norm_ != kNone) report_.complain("the norm is made again");
   norm_ = report_.at();
-  memory_.require_after(last_finish_, "finishes a gradient");
+  memory_.require_after(last_round_, "rounds a gradient");
   memory_.require_after(last_gradient_store_, "stores a gradient");
 }
 
 void Gradients::partials(uint32_t c) {
   last_gradient_store_ = report_.at();
   if (!gradients_[c].stays) report_.complain("the gradient of parameter chunk {} is stored", c);
-  if (gradients_[c].finish == kNone) report_.complain("parameter chunk {} is not finished", c);
-  memory_.require_after(gradients_[c].finish, "finishes parameter chunk {}", c);
+  if (gradients_[c].round == kNone)
+    report_.complain("the gradient of parameter chunk {} is not rounded", c);
+  memory_.require_after(gradients_[c].round, "rounds the gradient of parameter chunk {}", c);
   ++gradients_[c].num_stores;
 }
 
@@ -209,14 +210,14 @@ void Gradients::check_end() {
   for (uint32_t c = 0; c < gradients_.size(); ++c) {
     const Gradient& g = gradients_[c];
     if (g.num_contributions == 0) continue;
-    if (g.num_finishes == 0) report_.complain("parameter chunk {} is never finished", c);
+    if (g.num_rounds == 0) report_.complain("parameter chunk {} is never rounded", c);
     if (g.num_stores < (g.stays ? 1 : num_parts(c))) {
       report_.complain("the gradient of parameter chunk {} is not stored", c);
     }
     if (g.num_updates == 0) report_.complain("parameter chunk {} is never updated", c);
   }
   if (norm_ == kNone) return report_.complain("has no norm");
-  for (uint32_t op : {last_finish_, last_gradient_store_}) {
+  for (uint32_t op : {last_round_, last_gradient_store_}) {
     if (op != kNone && op > norm_) report_.complain("op {} comes after the norm, op {}", op, norm_);
   }
 }

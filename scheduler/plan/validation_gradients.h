@@ -20,7 +20,7 @@ class Gradients {
   /// Counts a contribution of the trace to this parameter chunk.
   void expect_contribution(uint32_t chunk);
   void contribute(uint32_t chunk);
-  void finish(uint32_t chunk);
+  void round(uint32_t chunk);
   /// A part of a chunk's gradient is stored.
   void fill_slot(uint32_t chunk, uint32_t buffer);
   void partials(uint32_t chunk);
@@ -33,9 +33,9 @@ class Gradients {
   /// What happened to the gradient of a parameter chunk so far.
   struct Gradient {
     uint32_t num_contributions = 0, contributions_left = 0;
-    uint32_t num_finishes = 0, num_stores = 0, num_updates = 0, num_deferred_updates = 0;
+    uint32_t num_rounds = 0, num_stores = 0, num_updates = 0, num_deferred_updates = 0;
     uint32_t num_speculations = 0;
-    uint32_t finish = kNone;
+    uint32_t round = kNone;
     bool stays = false;  // it is kept on the device until the update there
   };
 
@@ -65,7 +65,7 @@ class Gradients {
   Report& report_;
   std::vector<Gradient> gradients_;  // of parameter chunks
   std::vector<GradientBuffer> buffers_;
-  uint32_t norm_ = kNone, last_finish_ = kNone, last_gradient_store_ = kNone;
+  uint32_t norm_ = kNone, last_round_ = kNone, last_gradient_store_ = kNone;
 };
 
 }  // namespace ebb::validation

@@ -36,7 +36,8 @@ DeviceState::DeviceState(Device& device, const Layout& layout, std::vector<uint3
                             device_state_bytes(layout, static_cast<uint32_t>(chunks_.size())),
                             "state on the device");
   coefficients_ = device.allocate(MemoryKind::Pinned, kCoefficientBytes, "coefficients");
-  window_ = device.allocate(MemoryKind::Pinned, bounce_buffer_bytes(layout), "bounce buffer");
+  bounce_buffer_ =
+      device.allocate(MemoryKind::Pinned, bounce_buffer_bytes(layout), "bounce buffer");
   copies_ = device.create_stream(StreamKind::Store);
 }
 
@@ -65,26 +66,26 @@ Planes DeviceState::planes(uint32_t chunk) const {
 
 void DeviceState::visit_copies(uint32_t chunk, uint64_t first, uint64_t count, StatePlanes asked,
                                bool changed, const VisitCopies& visit) const {
-  std::lock_guard lock(window_mutex_);
+  std::lock_guard lock(bounce_mutex_);
   const uint64_t at_once = bounce_buffer_elements(layout_);
-  Planes window = planes_in(window_.data(), at_once);
-  if (asked.weight) window.weight = window_.data() + state_bytes(layout_, at_once);
-  if (!asked.momentum) window.momentum = nullptr;
-  if (!asked.variance) window.variance = nullptr;
+  Planes bounced = planes_in(bounce_buffer_.data(), at_once);
+  if (asked.weight) bounced.weight = bounce_buffer_.data() + state_bytes(layout_, at_once);
+  if (!asked.momentum) bounced.momentum = nullptr;
+  if (!asked.variance) bounced.variance = nullptr;
   if (!asked.remainder) {
-    window.low = nullptr;
-    window.master = nullptr;
+    bounced.low = nullptr;
+    bounced.master = nullptr;
   }
   for (const uint64_t end = first + count; first < end; first += at_once) {
     const uint64_t num = std::min(at_once, end - first);
     const Planes here = planes(chunk).from(static_cast<int64_t>(first));
-    for_each_plane(here, window, num, [&](const void* from, void* to, size_t bytes) {
+    for_each_plane(here, bounced, num, [&](const void* from, void* to, size_t bytes) {
       copies_->copy(to, from, bytes, CopyKind::Store);
     });
     copies_->synchronize();
-    visit(first, num, window);
+    visit(first, num, bounced);
     if (!changed) continue;
-    for_each_plane(here, window, num, [&](void* to, const void* from, size_t bytes) {
+    for_each_plane(here, bounced, num, [&](void* to, const void* from, size_t bytes) {
       copies_->copy(to, from, bytes, CopyKind::Load);
     });
     copies_->synchronize();

@@ -75,8 +75,8 @@ class DeviceState {
   Buffer planes_;
   std::vector<Factors> factors_;  // each pair once
   Buffer coefficients_;           // pinned; of updates before the norm, then of updates after it
-  Buffer window_;
-  mutable std::mutex window_mutex_;
+  Buffer bounce_buffer_;
+  mutable std::mutex bounce_mutex_;
   std::unique_ptr<Stream> copies_;
 };
 

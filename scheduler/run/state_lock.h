@@ -1,7 +1,7 @@
 // A read lock on the training state. A reader locks the whole state and releases it parameter by
 // parameter; updates and other writers wait until the parameters that they change are released.
 //
-// Thread-safety: the reader's thread calls give_back() and close(). Any other thread may call the
+// Thread-safety: the reader's thread calls release() and close(). Any other thread may call the
 // other functions.
 #pragma once
 
@@ -20,7 +20,7 @@ class StateLock {
   void open(std::vector<uint32_t> parts_of_chunk);
   /// Releases the first `num_parts` parts. Throws LogicError if the state is not locked, or if more
   /// parts were released before.
-  void give_back(size_t num_parts);
+  void release(size_t num_parts);
   /// Releases all parts and ends the lock.
   void close() noexcept;
 
@@ -36,7 +36,7 @@ class StateLock {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<uint32_t> parts_of_chunk_;
-  size_t num_given_back_ = 0;
+  size_t num_released_ = 0;
   bool is_locked_ = false;
 };
 

@@ -12,16 +12,16 @@ void StateLock::open(std::vector<uint32_t> parts_of_chunk) {
   std::lock_guard lock(mutex_);
   EBB_CHECK(!is_locked_, "the state is locked already");
   parts_of_chunk_ = std::move(parts_of_chunk);
-  num_given_back_ = 0;
+  num_released_ = 0;
   is_locked_ = true;
 }
 
-void StateLock::give_back(size_t num_parts) {
+void StateLock::release(size_t num_parts) {
   {
     std::lock_guard lock(mutex_);
-    EBB_CHECK(is_locked_ && num_parts >= num_given_back_,
+    EBB_CHECK(is_locked_ && num_parts >= num_released_,
               "the state is not locked, or more parameters were released before");
-    num_given_back_ = num_parts;
+    num_released_ = num_parts;
   }
   changed_.notify_all();
 }
@@ -41,12 +41,12 @@ bool StateLock::is_locked() {
 
 void StateLock::wait_for(uint32_t chunk) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !is_locked_ || num_given_back_ >= parts_of_chunk_[chunk]; });
+  changed_.wait(lock, [&] { return !is_locked_ || num_released_ >= parts_of_chunk_[chunk]; });
 }
 
 bool StateLock::is_free(uint32_t chunk) {
   std::lock_guard lock(mutex_);
-  return !is_locked_ || num_given_back_ >= parts_of_chunk_[chunk];
+  return !is_locked_ || num_released_ >= parts_of_chunk_[chunk];
 }
 
 void StateLock::wait_for_all() {
@@ -54,23 +54,23 @@ void StateLock::wait_for_all() {
   changed_.wait(lock, [&] { return !is_locked_; });
 }
 
-StateReader::StateReader(const Layout& layout, const State& state, StateLock& gate,
+StateReader::StateReader(const Layout& layout, const State& state, StateLock& lock,
                          const OptimizerCounters& counters, std::vector<ParameterId> parts)
     : layout_(&layout),
       state_(&state),
-      gate_(&gate),
+      lock_(&lock),
       counters_(counters),
       parts_(std::move(parts)) {}
 
 StateReader::StateReader(StateReader&& other) noexcept
     : layout_(other.layout_),
       state_(other.state_),
-      gate_(std::exchange(other.gate_, nullptr)),
+      lock_(std::exchange(other.lock_, nullptr)),
       counters_(other.counters_),
       parts_(std::move(other.parts_)) {}
 
 StateReader::~StateReader() {
-  if (gate_ != nullptr) gate_->close();
+  if (lock_ != nullptr) lock_->close();
 }
 
 void StateReader::read_masters(ParameterId id, uint64_t first, std::span<float> values) const {
@@ -85,10 +85,10 @@ void StateReader::read_plane(ParameterId id, size_t plane, const TakeBytes& take
   state_->visit_plane(id, plane, false, take);
 }
 
-void StateReader::give_back(size_t num_parts) {
-  EBB_CHECK(gate_ != nullptr && num_parts <= parts_.size(),
+void StateReader::release(size_t num_parts) {
+  EBB_CHECK(lock_ != nullptr && num_parts <= parts_.size(),
             "there are no more parameters to release");
-  gate_->give_back(num_parts);
+  lock_->release(num_parts);
 }
 
 }  // namespace ebb

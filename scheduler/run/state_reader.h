@@ -35,7 +35,7 @@ struct OptimizerCounters {
 
 class StateReader {
  public:
-  StateReader(const Layout& layout, const State& state, StateLock& gate,
+  StateReader(const Layout& layout, const State& state, StateLock& lock,
               const OptimizerCounters& counters, std::vector<ParameterId> parts);
   StateReader(StateReader&& other) noexcept;
   StateReader& operator=(StateReader&&) = delete;
@@ -56,12 +56,12 @@ class StateReader {
   void read_weights(ParameterId id, uint64_t first, std::span<float> values) const;
   /// Releases the first `num_parts` of parts(): from now on updates may change them. REQUIRES:
   /// `num_parts` is not less than in the call before.
-  void give_back(size_t num_parts);
+  void release(size_t num_parts);
 
  private:
   const Layout* layout_;
   const State* state_;
-  StateLock* gate_;
+  StateLock* lock_;
   OptimizerCounters counters_;
   std::vector<ParameterId> parts_;
 };

@@ -268,11 +268,11 @@ ExecutorStats Trainer::Impl::run_step(std::span<const MicroBatch> micro_batches,
   // An update that waits for the state lock waits until the reader has copied state from the
   // device. Such a copy may be queued behind the compute stream's wait for the update and then
   // never run. So this thread waits for host work itself (Device::block_submitting_thread).
-  const bool borrows_from_device =
+  const bool reader_copies_from_device =
       !device_state_.chunks().empty() && optimizer_.state_lock().is_locked();
   optimizer_.begin_step(learning_rate);
   try {
-    executor_.begin(prepared_.trace, prepared_.plan, borrows_from_device);
+    executor_.begin(prepared_.trace, prepared_.plan, reader_copies_from_device);
     run(micro_batches, true, loss_gradient_scale);
     return executor_.finish();
   } catch (...) {

@@ -36,13 +36,13 @@ std::string name_of_range(const Op& op, const Trace& trace) {
       return (call.phase == Phase::Forward ? "forward " : "backward ") + std::string(call.name);
     }
     case OpKind::Round:
-      return "finish " + chunk;
+      return "round " + chunk;
     case OpKind::Update:
       return "update " + chunk;
     case OpKind::Speculate:
       return "speculate " + chunk;
     case OpKind::StorePartialNorms:
-      return "partials " + chunk;
+      return "store partial norms " + chunk;
     case OpKind::Norm:
       return "norm of all gradients";
     case OpKind::Move:

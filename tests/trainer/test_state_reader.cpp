@@ -20,13 +20,13 @@ StateCopy copy_of(StateReader reader, std::chrono::microseconds pause = {}, bool
   StateCopy copy(reader.layout().num_parameters());
   for (size_t i = 0; i < reader.parts().size(); ++i) {
     // Planted if not `keep`: all parameters are released before they are read.
-    if (!keep) reader.give_back(reader.parts().size());
+    if (!keep) reader.release(reader.parts().size());
     std::this_thread::sleep_for(pause);
     const ParameterId id = reader.parts()[i];
     for (size_t plane = 0; plane < kNumPlanes; ++plane) {
       copy[id].push_back(plane_of(reader, id, plane));
     }
-    if (keep) reader.give_back(i + 1);
+    if (keep) reader.release(i + 1);
   }
   return copy;
 }
@@ -76,7 +76,7 @@ TEST(StateReader, DelaysOnlyTheUpdateThatWaits) {
     StateReader lock = training.trainer().lock_state();
     const Layout& layout = training.trainer().layout();
     waiting = layout.chunks(Space::Weights, layout.weight_elements(lock.parts().back(), {})).first;
-    lock.give_back(lock.parts().size() - 1);
+    lock.release(lock.parts().size() - 1);
     std::jthread reading([reader = std::move(lock)]() mutable {
       std::this_thread::sleep_for(std::chrono::seconds(1));
       const StateReader closed = std::move(reader);
@@ -124,9 +124,9 @@ TEST(StateReader, ExistsOnlyOnceAtATime) {
   CaseRun training({});
   StateReader reader = training.trainer().lock_state();
   EXPECT_THROW(training.trainer().lock_state(), LogicError);
-  reader.give_back(3);
-  EXPECT_THROW(reader.give_back(2), LogicError);
-  EXPECT_THROW(reader.give_back(reader.parts().size() + 1), LogicError);
+  reader.release(3);
+  EXPECT_THROW(reader.release(2), LogicError);
+  EXPECT_THROW(reader.release(reader.parts().size() + 1), LogicError);
 }
 
 /// Returns the parameters whose chunks are all updated by the device, or all by the host.
