@@ -1,7 +1,7 @@
 // Functions that run alternately on the caller's thread, each on a stack of its own
 // (autograd/fiber.h). Inside of a function, yield() lets the next one run.
 //
-// So code that is written for one micro-batch runs for several at the same time, in the same steps.
+// So code that is written for one micro-batch runs for several: each yield lets the next one run.
 //
 // Not thread-safe. Nothing is allocated after construction. An exception ends the run: yield()
 // throws in functions that were interrupted (they must not catch it), functions that did not begin

@@ -8,7 +8,8 @@
 // freed after its forward and computed again before its backward. With `recompute` N > 1, only the
 // input of the first of N consecutive layers is kept, and their forwards run again together (Chen
 // et al., arXiv 1604.06174). Where `mark_idle` is on, the activations that a layer keeps are idle
-// from its end until its backward: they may leave the device. An evaluation frees them at once.
+// from its end until its backward: they may leave the device. An evaluation has no
+// backward, so it frees the inner activations of a layer when the layer ends.
 //
 // A saved tensor is a view into the arena. It is valid until the backward of the primitive that
 // made it has been submitted. One thread. The tape allocates host memory only in the first step.
@@ -59,8 +60,8 @@ class Backward {
   GradientTarget weight_gradient(int i) const;
   /// The gradient of an output. All its contributions are there.
   Tensor gradient(const Variable& output) const;
-  /// The same as memory of its own, which the closure may change in place before it calls
-  /// accumulate_gradient().
+  /// As gradient(), but in memory that no other value shares, which the closure may change in place
+  /// before it calls accumulate_gradient().
   Tensor own_gradient(const Variable& output) const;
   /// Where to write the gradient of an input. REQUIRES: input.has_gradient().
   GradientTarget input_gradient(const Variable& input) const;
@@ -147,8 +148,9 @@ class Tape {
 
   /// Runs body(*this, input) as a layer. `body` runs again after forward() has returned, so it
   /// captures values, and references only to objects that outlive the step. Where `mark_idle` is on
-  /// or `recompute` > 1, nothing may use the input or an inner value of a layer after the next
-  /// layer, which takes the result: ConfigError.
+  /// or `recompute` > 1, nothing may use the input or an inner value of a layer after the layer has
+  /// ended, and its result only until the end of the next layer; otherwise the dry run throws
+  /// ConfigError.
   Variable layer(const LayerFunction& body, Variable input);
   /// x = layer(body, x), where nothing uses the old x after the layer. An evaluation frees it, so
   /// that only two values of consecutive layers exist at the same time.
@@ -161,8 +163,9 @@ class Tape {
   /// For primitives that compute a loss: the first of its `num_rows` rows that is requested.
   int64_t first_requested_row(int64_t num_rows) const;
   bool requests_loss() const { return options_.results.loss; }
-  /// Stores the requested part of logits (n, classes), which are those of rows from `row` on and of
-  /// classes from `first_class` on. Called before a kernel changes the logits.
+  /// `logits` (n, classes) are rows [row, row + n) of a loss with `num_rows` rows, and classes from
+  /// `first_class` on. Copies the requested part to TapeResults::logits. To be called before a
+  /// kernel changes the logits.
   void store_logits(int64_t num_rows, int64_t row, int64_t first_class, Tensor logits);
   /// The factor of every loss gradient: the loss scale / the number of targets in the step.
   float loss_gradient_scale() const { return loss_gradient_scale_; }

@@ -1,10 +1,12 @@
 // The home: the host memory in which the training state is stored, one plane after the other. A
 // plane has one entry for each parameter: weights, momentum, and so on.
 //
-// All planes of a chunk are either in the home or on the device, during the whole run. A chunk on
-// the device takes no host memory. The home also has the gradient buffers, the host buffers for
+// The planes of a chunk are stored either in the home or on the device, during the whole run. (A
+// load copies weights of the home, it does not move them.) A chunk whose planes are stored on the
+// device takes no home memory. The home also has the gradient buffers, the host buffers for
 // gradient sums and activations that a plan stores between their uses, and the partial norms.
-// Planes that loads and stores copy are pinned.
+// Everything that loads and stores copy is one buffer of MemoryKind::Home, which is pinned as far
+// as the limit allows.
 //
 // The constructor allocates all memory. Methods are thread-safe; the plan orders the accesses to
 // the memory itself.
@@ -54,8 +56,8 @@ class Home {
   std::byte* weight_chunk(uint32_t chunk) const { return plane(0, chunk); }
   /// The address of an element of the weight plane. REQUIRES: all chunks are in host memory.
   std::byte* weight(uint64_t element) const { return planes_[0] + element * bytes_per_element_[0]; }
-  std::byte* gradient_buffer(uint32_t slot) const {
-    return gradients_ + slot * gradient_buffer_bytes_;
+  std::byte* gradient_buffer(uint32_t index) const {
+    return gradients_ + index * gradient_buffer_bytes_;
   }
   /// A chunk of gradient sums or activations. REQUIRES: it is in HomeOptions.
   std::byte* host_buffer(ChunkId id) const;

@@ -2,7 +2,7 @@
 //
 // Parameters are packed in the order of their first use, each at a 256-byte aligned offset of one
 // linear space. Chunk i is bytes [i * chunk_bytes, (i + 1) * chunk_bytes), so a parameter can be in
-// several chunks. Three spaces share the numbers of elements: weights (in the weight type),
+// several chunks. An element has the same number in three spaces: weights (in the weight type),
 // gradient sums (fp32; each further use of a tied weight has a range of its own after the
 // parameters) and gradients (in the gradient type). The fourth space, activations, is the arena. A
 // chunk of any space takes exactly one block.

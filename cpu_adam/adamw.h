@@ -76,10 +76,10 @@ struct AdamWRange {
   double learning_rate_factor = 1;
 };
 
-/// Updates the elements of the runs, in planes of n elements. All other elements keep their values.
-/// REQUIRES: the runs ascend, do not overlap and are within [0, n).
+/// Updates the elements of the ranges, in planes of n elements. All other elements keep their
+/// values. REQUIRES: the ranges ascend, do not overlap and are within [0, n).
 void adamw_update(ThreadTeam& team, const Planes& planes, int64_t n,
-                  std::span<const AdamWRange> runs, const AdamWStep& step);
+                  std::span<const AdamWRange> ranges, const AdamWStep& step);
 
 /// Moves the pages of the planes to the NUMA nodes whose threads will update them. REQUIRES: later
 /// updates use this team and the same n. Has no effect on a machine with one node. Changes no

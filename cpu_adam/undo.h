@@ -7,13 +7,13 @@
 // misses the old values by a few units in the last place. The log (undo_log.h) stores the
 // difference of the bits, so undo = inverse + correction. A better inverse only makes more
 // corrections fit. The undo is exact because the same function is applied to the same bits. So the
-// gradient, the planes, the runs and the instruction set must be those of the update; the log
+// gradient, the planes, the ranges and the instruction set must be those of the update; the log
 // stores the step. All values are restored as bits, including NaNs, zeros of either sign and
 // denormals.
 //
 // update_with_log() results in the same bits as adamw_update(). redo_update() results in the same
-// bits as adamw_update() with `step` on the old state. Planes and runs are those of adamw.h; runs
-// begin at multiples of kUndoElements. Thread-safety as adamw.h. Nothing allocates; broken
+// bits as adamw_update() with `step` on the old state. Planes and ranges are those of adamw.h;
+// ranges begin at multiples of kUndoElements. Thread-safety as adamw.h. Nothing allocates; broken
 // contracts throw LogicError.
 #pragma once
 

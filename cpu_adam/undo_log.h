@@ -4,12 +4,12 @@
 // does not fit, all its bits are set, and the old 32 bits are stored as an outlier.
 //
 // The caller owns the memory. It contains the corrections, then one UndoTask for each task of
-// kUpdateTaskElements elements, then the blocks of outliers. Tasks take blocks from this pool when
-// they need them, so whether an update fits depends on the values and the instruction set, not on
-// threads. Order of the corrections: for each four vectors, word j contains the bytes of element j
-// of the four vectors, from the highest byte down. Order of the outliers of 64 elements: for each
-// four vectors those of the momenta, then those of the variances; after all of these, those of the
-// masters.
+// kUpdateTaskElements elements, then the outlier blocks. Tasks take outlier blocks from this pool
+// when they need them, so whether an update fits depends on the values and the instruction set, not
+// on threads. Order of the corrections: four SIMD vectors are stored together; word j contains the
+// bytes of lane j of these vectors, that of the first vector in the highest byte. Order of the
+// outliers of 64 elements: for each four vectors those of the momenta, then those of the variances;
+// after all of these, those of the masters.
 //
 // Only the process that wrote a log can use it. The log keeps the step of the update (t, rate,
 // scale) until the update is undone or dropped.

@@ -72,8 +72,8 @@ class CudaEvent final : public Event {
   void drop_wait(uint64_t token) const;
 
  private:
-  static constexpr uint64_t kOnDevice = uint64_t{1}
-                                        << 63;  // of a token whose other bits are a slot
+  // This bit of a token says that the record is on the device; the other bits are its index there.
+  static constexpr uint64_t kOnDevice = uint64_t{1} << 63;
   enum class Where : uint8_t { Nowhere, Host, Device };
 
   struct DeviceRecord {
@@ -86,6 +86,7 @@ class CudaEvent final : public Event {
   /// If the latest record is on the device, reserves its slot for one wait and returns the slot.
   /// Otherwise returns kNoRecord.
   uint32_t hold_latest() const;
+  /// Ends the reservation of hold_latest().
   void let_go(uint32_t record) const;
   Reached await_record(uint32_t record) const;
   uint64_t newest_host_record() const;

@@ -9,8 +9,8 @@
 //
 // Errors: after a submission that CUDA refuses, or an injected fault, all later submissions are
 // dropped. A failure on a host thread reaches synchronize(), events and waiting streams as stream.h
-// says. Kernels that were submitted before that failure still run, on memory that they may use.
-// After a fault on the GPU, this process cannot use the device any more.
+// says. Kernels that were submitted before that failure still run. Their data may be wrong, but
+// their addresses are valid. After a fault on the GPU, this process cannot use the device any more.
 //
 // Thread-safety: as Stream; stats() and synchronize() may also be called from any thread.
 #pragma once
@@ -88,7 +88,7 @@ class CudaStream final : public KernelStream {
   mutable BusyTime busy_time_;
   StreamStats stats_;
   CudaEvent idle_;                          // recorded by synchronize()
-  CudaEvent called_, back_;                 // around a host function
+  CudaEvent called_, back_;                 // recorded before and after a host function
   std::unique_ptr<CudaHostStream> beside_;  // runs host functions; made by the first submit()
 };
 

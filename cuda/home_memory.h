@@ -1,8 +1,8 @@
 // Host memory of MemoryKind::Home. As much of it as possible is pinned, from its beginning. Copies
 // to and from the part that is not pinned pass through rings of staging buffers.
 //
-// At most `limit_bytes` are pinned in total (buffers, homes and rings, but not the megabyte of the
-// events). If the driver refuses to register memory, a smaller size is tried. A home is registered
+// At most `limit_bytes` are pinned in total (buffers, homes and rings; the flags of events are not
+// counted). If the driver refuses to register memory, a smaller size is tried. A home is registered
 // in pieces of `piece_bytes`, because a driver may refuse one large call but accept several small
 // ones. A copy is cut at the end of a piece, because CUDA copies only within one registration.
 // Thread-safe.
@@ -40,7 +40,8 @@ class HomeMemory {
   size_t pinned_bytes() const;
   /// Bytes of homes that are not pinned.
   size_t staged_bytes() const;
-  /// True if the driver refused to pin some of them; false if all are over the limit.
+  /// Whether the driver refused to pin a part of a home or the rings. If false, the limit is the
+  /// only reason for staged bytes.
   bool pinning_refused() const;
 
   /// Submits a copy whose host side may be home memory. Pinned parts are copied directly, other

@@ -90,8 +90,9 @@ class Blocks {
   virtual uint32_t num_blocks() const = 0;
 };
 
-/// The origin of the attention kernels. Those of cuDNN are faster, round the weights and the
-/// gradients of scores to 16 bits before they multiply them, and need more workspace.
+/// The origin of the attention kernels. Those of cuDNN are faster, round the attention
+/// probabilities and the gradients of scores to 16 bits before they multiply them, and need more
+/// workspace.
 enum class AttentionKernels : uint8_t { Ebb, Cudnn };
 
 struct DeviceInfo {
@@ -176,7 +177,8 @@ class ProfiledRange {
   Device& device_;
 };
 
-/// What a fault injector is asked about; the n-th question answered with true fails.
+/// The operations before which DeviceOptions::fault is called. If it returns true, the operation
+/// fails.
 enum class FaultSite : uint8_t { Allocation, Copy, Launch };
 
 struct DeviceOptions {

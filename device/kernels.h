@@ -3,8 +3,8 @@
 // Every call is asynchronous on its stream and reads its arguments when it runs, so the memory must
 // stay valid until then. Sums are fp32 or fp64. Results depend only on values and shapes: not on
 // the number of threads, on addresses or on earlier calls. x, w and activations are fp32, bf16 or
-// fp16, all of one type in a call. Statistics, losses and parameter gradients are fp32. Sizes: T
-// tokens in a row, N rows, C channels.
+// fp16, all of one type in a call. Statistics, losses and parameter gradients are fp32. Sizes: B
+// sequences of T tokens, N rows (often N = B T), C channels.
 //
 // Every call checks the shapes and throws LogicError if they do not match. No call allocates.
 #pragma once
@@ -28,10 +28,10 @@ enum class Write : uint8_t { Store, Add };
 enum class Activation : uint8_t { GeluTanh, Relu, Gelu };
 
 /// The parameters of attention. `document_starts` (B, T) int32 is for packed samples: element i is
-/// the position at which the document of token i starts, counted from the start of its row; null:
-/// each row is one document. Grouped queries: if there are fewer heads of keys and values than of
-/// queries, query head h reads key head h / (num_heads / num_kv_heads). The size D of a head
-/// follows from the tensors.
+/// the position at which the document of token i starts, counted from the start of its sequence;
+/// null: each sequence is one document. Grouped queries: if there are fewer heads of keys and
+/// values than of queries, query head h reads key head h / (num_heads / num_kv_heads). The size D
+/// of a head follows from the tensors.
 struct AttentionShape {
   int64_t num_heads = 1;
   bool causal = true;
@@ -39,7 +39,7 @@ struct AttentionShape {
   int64_t num_kv_heads = 0;  ///< 0: as many as heads
   int64_t window = 0;        ///< a query sees itself and window - 1 tokens before it; 0: all
   float scale = 0;           ///< of the scores; 0: 1 / sqrt(D)
-  Dropout dropout = {};      ///< of the weights
+  Dropout dropout = {};      ///< of the attention probabilities
 
   int64_t kv_heads() const { return num_kv_heads == 0 ? num_heads : num_kv_heads; }
 };
@@ -204,7 +204,7 @@ class Kernels {
   virtual void round_gradient(Stream&, Tensor gradient, Tensor sums, Tensor more_sums,
                               Tensor partials) = 0;
   // partials (P) fp64: partial p = sum of squares of gradient elements [p * kPieceElements, ...),
-  // each added up as 64 partial sums, which a fixed tree combines. gradient fp32, bf16 or fp16.
+  // each computed as 64 sums, which are added in a fixed tree. gradient fp32, bf16 or fp16.
   virtual void squared_norm_pieces(Stream&, Tensor partials, Tensor gradient) = 0;
 
   // An AdamW update of state that is on the device. The results have the same bits as those of

@@ -30,10 +30,10 @@ struct PlannedChange {
 /// predicted tokens per second. REQUIRES: plan_step_of(options, context) throws a PlanError.
 std::vector<PlannedChange> changes_that_fit(const TrainOptions& options,
                                             const PlanContext& context);
-/// The first of these as a table, or the sentence that there is none.
+/// The first three changes as a table, or the sentence that there is none.
 std::string format_changes(std::span<const PlannedChange> changes);
 
-/// plan_run() of train_setup.h. The PlanError of a run that does not fit has the changes that fit.
+/// As plan_run() of train_setup.h, but a PlanError also lists the changes after which the run fits.
 void plan_or_advise(const TrainOptions& options, TrainSetup& setup);
 
 /// Plans an evaluation or a generation with other flags. Throws PlanError where it does not fit.
@@ -51,9 +51,9 @@ struct Gain {
 /// A smaller ratio than this is within the error of predictions.
 inline constexpr double kLeastGain = 1.03;
 
-/// For a training that fits: the change with the most tokens per second. Of changes that are equal
-/// to 1 %, the one with the smallest price. nullopt where no change reaches kLeastGain, where the
-/// training does not fit, and where the machine has no rates.
+/// For a training that fits: the change with the most tokens per second. A change with a
+/// higher price must be more than 1 % faster than one with a lower price. nullopt where no change
+/// reaches kLeastGain, where the training does not fit, and where the machine has no rates.
 std::optional<Gain> best_gain(const TrainOptions& options, const PlanContext& context);
 /// "--device-memory 96MiB: 1.21 x the tokens/s, as predicted"
 std::string format_gain(const std::optional<Gain>& gain);

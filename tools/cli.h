@@ -30,8 +30,8 @@ class CommandLine {
   std::vector<FlagValue> given() const;
   /// `name` is any long name of the flag, without dashes.
   bool was_given(const std::string& name) const;
-  /// Adds a flag like an argument. Returns false if there is no such flag; throws ConfigError if
-  /// the value is not allowed.
+  /// Sets a flag as if it were among the arguments. Returns false if there is no such flag; throws
+  /// ConfigError if the value is not allowed.
   [[nodiscard]] bool give(const FlagValue& flag);
 
  private:

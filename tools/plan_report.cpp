@@ -148,8 +148,8 @@ std::vector<std::string> plan_lines(const PlanContext& context, const PlannedSte
                            s.batch_size, s.length, s.num_tokens()));
   line("fits", fits_text(step));
   line("device",
-       fmt::format("the smallest budget that works{} is {}; above {} the planner also keeps "
-                   "optimizer state on the device",
+       fmt::format("the smallest budget that works{} is {}; beyond {} more memory is used only for "
+                   "chunks that are updated on the device",
                    home_is_short(step) ? ", with more host memory," : "",
                    format_bytes(p.smallest_device_bytes), format_bytes(p.full_device_bytes)));
   line("time", seconds_text(step));

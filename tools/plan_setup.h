@@ -35,20 +35,22 @@ void add_plan_flags(CommandLine& line, PlanRequest& request);
 void validate(const PlanRequest& request);
 
 /// The machine of a plan. plan_step_of() uses the budgets of the flags, or else all memory of the
-/// machine. The host as device uses what the model needs, as in training.
+/// machine. If the host is the device and --device-memory is not given, the device budget is what
+/// the model can use, as in training.
 struct PlanContext {
   PlannedMachine machine = {};
   std::optional<size_t> total_memory_bytes = {};   ///< if the device's memory is host memory
   DeviceKind device = DeviceKind::Host;            ///< the device that runs the kernels
-  std::optional<AttentionKernels> attention = {};  ///< if no flag gives it; none: any
+  std::optional<AttentionKernels> attention = {};  ///< without --attention; nullopt: unknown
   bool is_here = false;                            ///< this machine: flags cannot exceed its memory
   uint64_t num_eval_tokens = 0;                    ///< of the evaluation data; 0: no evaluation
 };
 /// This machine with the device, without rates.
 PlannedMachine this_machine(const DeviceOptions& device);
-/// The machine that --machine names. This machine has its measured rates, not fitted to a model.
+/// The machine that --machine names; "this": this machine with its measured rates.
 PlannedMachine planned_machine(const PlanRequest& request);
-/// This machine's rates are fitted to the model.
+/// The machine, with the device and the attention kernels of its plans. Throws ConfigError if
+/// --device or --threads does not match another machine.
 PlanContext plan_context(const PlanRequest& request, const PlannedMachine& machine);
 /// The context of a training run, to plan the run with other flags.
 PlanContext context_of(const TrainSetup& setup);

@@ -23,8 +23,8 @@ using RunConfig = std::vector<FlagValue>;
 const FlagValue* find(const RunConfig& config, std::string_view name);
 
 /// The flags that the user gave: on the command line, in --config, or in the run that made the
-/// checkpoint. `taken` are the flags from the checkpoint; those with resolved values are left out.
-/// Flags that affect only one invocation, such as --dry-run, are left out too.
+/// checkpoint. `taken` are the flags from the checkpoint; those whose value the program derived are
+/// left out. Flags that affect only one invocation, such as --dry-run, are left out too.
 RunConfig given_flags(const CommandLine& line, const RunConfig& taken = {});
 
 /// Adds flags of `config` to the command line, and returns the added flags. A flag is not added if

@@ -42,9 +42,10 @@ std::string device_line(const TrainSetup& setup) {
     kind += fmt::format(", link {:.3g} GB/s up and {:.3g} GB/s down", d.load_bytes_per_s / 1e9,
                         d.store_bytes_per_s / 1e9);
   }
-  return fmt::format("{}; budget {} (smallest that works {}, all weights resident {})", kind,
-                     format_bytes(d.memory_bytes), format_bytes(p.smallest_device_bytes),
-                     format_bytes(p.full_device_bytes));
+  return fmt::format(
+      "{}; budget {} (smallest that works {}; beyond {} only device updates use more)", kind,
+      format_bytes(d.memory_bytes), format_bytes(p.smallest_device_bytes),
+      format_bytes(p.full_device_bytes));
 }
 
 std::string weights_text(const TrainOptions& options, const TrainSetup& setup) {

@@ -51,10 +51,10 @@ struct TrainSetup {
   }
 };
 
-/// Sets everything except the rates, the plan and the size of the device. `restores`: the weights
+/// Sets everything except the rates, the plan and device.memory_bytes. `restores`: the weights
 /// come from a checkpoint, even if the source has weights.
 TrainSetup set_up(const TrainOptions& options, bool restores = false);
-/// Plans the run and sets the rates, `prepared` and the size of the device. Throws PlanError if
+/// Plans the run and sets the rates, `prepared` and device.memory_bytes. Throws PlanError if
 /// the run does not fit.
 void plan_run(const TrainOptions& options, TrainSetup& setup);
 
@@ -68,7 +68,7 @@ std::string attention_text(const DeviceOptions& device);
 Annotations open_annotations(const std::string& labels, const std::string& documents,
                              const TokenData& data, const ModelSource& source);
 
-/// For folders of data: "2 files are not text and are left out; the first: 'x' ...". Empty if every
+/// For folders of data: "2 files are not text and left out; the first: 'x' ...". Empty if every
 /// file is text.
 std::string left_out_text(const TokenData& data);
 

@@ -22,8 +22,8 @@ class HostEvent final : public Event {
 
   // Called by streams; see RecordCounter.
   uint64_t submit_record() { return records_.submit(); }
-  /// The record to which a wait refers that is submitted now. Throws LogicError if the event was
-  /// never recorded.
+  /// The number of the record for which a wait that is submitted now waits. Throws LogicError if
+  /// the event was never recorded.
   uint64_t submit_wait() const;
   void reach(uint64_t record, std::exception_ptr error, double time_s = steady_now_s()) {
     records_.reach(record, std::move(error), time_s);

@@ -8,7 +8,8 @@
 //
 // Eviction chooses the chunk whose next use is furthest away (Belady), which is exact because every
 // chunk takes one block. Chunks that were used just now are protected: their block would not be
-// free in time. An activation chunk that will be needed again counts as used again.
+// free in time. For an activation chunk, the call
+// that needs it after its idle time is a use.
 //
 // Prefetch starts a load as soon as its block is free, earliest deadline first. Loads take blocks
 // in the order in which they became free, so that they start early and need no additional block. A
@@ -47,7 +48,7 @@ struct ChunkTrace;  // scheduler/plan/chunk_trace.h
 
 enum class OpKind : uint8_t {
   Call,       ///< the kernels of a call
-  Round,      ///< round the finished gradient of a parameter chunk, and sum its squares
+  Round,      ///< round the gradient sums of a parameter chunk to its finished gradient
   Update,     ///< the optimizer's step on a parameter chunk: on the host, or on the compute stream
   Speculate,  ///< an update on the host before the norm is known, which can be rolled back
   StorePartialNorms,  ///< copy the partial norms of a chunk to the host; its gradient stays
@@ -64,12 +65,13 @@ struct Op {
   StreamKind stream = StreamKind::Compute;
   Tier from = Tier::None;  ///< Move
   Tier to = Tier::None;    ///< Move
-  ChunkId chunk = {};      ///< Move, Drop; Round, Update: the parameter chunk (Space::Weights)
+  ChunkId chunk = {};      ///< Move, Drop: any chunk; others: the parameter chunk (Space::Weights)
   uint32_t call = kNone;   ///< Call
   uint32_t block = kNone;  ///< Move to the device, and Drop
-  uint32_t gradient_buffer = kNone;  ///< Move of a gradient to the host, and the host's Update
-  bool deferred = false;             ///< Update: it belongs to the step before this one
-  uint32_t first_wait = 0;           ///< in Plan::waits
+  uint32_t gradient_buffer =
+      kNone;                ///< Move of a gradient to the host; Speculate, Update on the host
+  bool deferred = false;    ///< Update: it belongs to the step before this one
+  uint32_t first_wait = 0;  ///< in Plan::waits
   uint32_t num_waits = 0;
 };
 
@@ -78,7 +80,8 @@ struct Op {
 /// forward as during the backward.
 constexpr double kDeferredShare = 0.5;
 
-/// One gradient is being stored, one chunk is being updated, and one waits before each of them.
+/// A store fills one gradient buffer, an update reads one, one is free for the next store, and one
+/// is full for the next update.
 constexpr uint32_t kGradientBuffers = 4;
 
 /// What make_plan() is to do.
@@ -90,13 +93,13 @@ struct PlanOptions {
   uint32_t gradient_buffers = kGradientBuffers;
   bool defer_updates = false;  ///< with clipping all updates are deferred, otherwise a share
   double deferred_share = kDeferredShare;
-  /// With clipping: on how many chunks to speculate, if so many can be. Their deferred update then
+  /// With clipping: at most this many chunks have speculative updates. Their deferred update
   /// commits the speculative one, or rolls it back and makes another.
   uint32_t speculated_chunks = 0;
-  /// How many chunks of weights stay on the device between steps, if so many can; none where
-  /// updates wait for the norm. In evaluations: between evaluations, and all the time.
+  /// At most this many chunks of weights stay on the device from one step to the next; none if
+  /// updates wait for the norm. In an evaluation they stay all the time, also until the next one.
   uint32_t resident_chunks = 0;
-  uint32_t device_updates = 0;  ///< how many chunks the device updates, if so many can be
+  uint32_t device_updates = 0;  ///< at most this many chunks are updated on the device
   /// For an evaluation: the chunks whose planes are on the device, ascending.
   std::vector<uint32_t> device_chunks = {};
   bool least_traffic = false;  ///< do not protect chunks: fewer moves, but loads start later
@@ -138,15 +141,18 @@ struct Plan {
 
 /// Throws PlanError where options.num_blocks < smallest_need(...).num_blocks.
 Plan make_plan(const Trace& trace, const Layout& layout, const PlanOptions& options);
-/// The same for a caller that has the chunk trace already; it has gradients if options.update.
+/// The same, if the caller has make_chunk_trace(trace, layout, options.update) already.
 Plan make_plan(const ChunkTrace& chunk_trace, const Trace& trace, const Layout& layout,
                const PlanOptions& options);
 
-/// Allocates blocks for the chunks that are updated on the device. REQUIRES: an empty device.
+/// Returns the plan that allocates blocks for the chunks that are updated on the device. REQUIRES:
+/// no chunk is on the device when it runs.
 Plan make_initialise_plan(const Plan& plan);
-/// Loads the resident weights that a step expects. It runs after the initialise plan.
+/// Returns the plan that loads the resident weights that a step expects. It runs after the
+/// initialise plan.
 Plan make_warm_up_plan(const Plan& plan, const Layout& layout);
-/// Makes the deferred updates of the last step and drops resident weights that have a home.
+/// Returns the plan that makes the deferred updates of the last step and drops the resident weights
+/// whose planes are in host memory.
 Plan make_flush_plan(const Plan& plan);
 
 /// The blocks of the largest call, by space. No plan works with fewer.

@@ -16,25 +16,26 @@ namespace ebb {
 
 /// A position is an item after which something may happen; kStart is before item 0.
 constexpr uint32_t kStart = UINT32_MAX;
+/// Maps positions to numbers that can be compared; kStart becomes 0.
 constexpr uint32_t order_of(uint32_t position) { return position == kStart ? 0 : position + 1; }
 
 /// A chunk is stored to the host, after the item that used it last.
 struct Store {
   uint32_t chunk;
   uint32_t after_item;
-  uint32_t op = kNone;
+  uint32_t op = kNone;  // the operation that stores it; the Emitter sets it
 };
 
 /// A chunk gets a block. With `copy` it is loaded from host memory, otherwise only allocated.
 struct Assignment {
   uint32_t chunk;
   uint32_t deadline;  // the item that needs it
-  uint32_t position;  // the item after which its block is free
+  uint32_t position;  // the item after which the chunk gets the block
   uint32_t block;
   bool copy;
   uint32_t own_store;     // index of the store that copied its content to the host, or kNone
   uint32_t victim;        // the chunk that had the block, or kNone
-  uint32_t victim_item;   // its last use
+  uint32_t victim_item;   // the item that used the victim last
   uint32_t victim_store;  // index of its store, or kNone
 };
 
@@ -51,8 +52,8 @@ class FreedBlocks {
   /// REQUIRES: not empty, for all three.
   Freed first() const { return freed_[first_]; }
   uint32_t take_first();
-  /// Skips the last `but` blocks of those that are free at `order`, and takes the one before; takes
-  /// the first block if there is none.
+  /// Takes one of the blocks that are free at `order`: not the `but` blocks that became free last,
+  /// but the one before them. If there are too few, takes the first block.
   uint32_t take_late(uint32_t order, size_t but);
 
  private:
@@ -68,8 +69,8 @@ class FreedBlocks {
 /// Resident weights are on the device when the step begins. When their chunk is rounded and its
 /// update had time to run, they are loaded again, into blocks that nothing else needs, and stay.
 /// These loads are the last ones of a step. Chunks that the device updates keep their blocks all
-/// the time, and the blocks of their gradients until the update; so do all resident weights where
-/// nothing is updated.
+/// the time, and the blocks of their gradients until the update; in a plan
+/// without updates, resident weights do so too.
 class Residency {
  public:
   /// A chunk is protected until `num_protected` others got blocks; 0: no protection. REQUIRES:
@@ -106,15 +107,17 @@ class Residency {
     uint32_t cursor = 0;  // in its list of needs
     uint32_t home_store = kNone;
     uint32_t replaced_by = kNone;  // the assignment that took its block
-    bool dirty = false;
+    bool dirty = false;            // host memory does not have its content
   };
 
   uint32_t next_use(uint32_t chunk) const;
   uint32_t choose_block(uint32_t item, Touch touch);
+  /// Protects the chunk for a while. Then it is a candidate for eviction.
   void may_leave(uint32_t chunk);
   void end_protection();
   uint32_t choose_victim(uint32_t item);
   uint32_t evict(uint32_t item);
+  // An arena chunk is needed, becomes idle, or has no live activation any more.
   void begin_busy(uint32_t chunk, uint32_t item, Touch touch);
   void begin_idle(uint32_t chunk, uint32_t item);
   void end_life(uint32_t chunk, uint32_t item);
@@ -127,8 +130,10 @@ class Residency {
   uint32_t end() const { return static_cast<uint32_t>(chunk_trace_.items.size()); }
   void return_residents();
   uint32_t block_to_return_to(uint32_t chunk);
+  /// Takes the block from the chunk and returns it. free_block() also makes it a free block.
   uint32_t leave_block(Chunk& chunk, uint32_t after, uint32_t store);
   void free_block(Chunk& chunk, uint32_t after, uint32_t store);
+  /// `item` has used the chunk: frees its block, lets the chunk leave, or neither.
   void after_use(uint32_t chunk, uint32_t item);
 
   const ChunkTrace& chunk_trace_;

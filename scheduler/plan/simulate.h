@@ -19,9 +19,9 @@
 namespace ebb {
 
 struct Machine {
-  double flops_per_s = 0;            ///< of matrix products; on shared cores without their bytes
-  double attention_flops_per_s = 0;  ///< 0: as for matrix products; the same for the next one
-  double vector_flops_per_s = 0;     ///< of norms, activations, the loss
+  double flops_per_s = 0;  ///< of matrix products; on shared cores their memory traffic adds
+  double attention_flops_per_s = 0;  ///< 0: flops_per_s
+  double vector_flops_per_s = 0;     ///< of norms, activations, the loss; 0: flops_per_s
   double kernel_s = 0;               ///< the time to start and end a kernel, added to each
   double device_bytes_per_s = 0;     ///< device memory
   double load_bytes_per_s = 0;       ///< host to device
@@ -30,7 +30,7 @@ struct Machine {
   bool shared_cores = false;      ///< kernels, copies and the optimizer use the same cores
   bool emulate_compute = false;   ///< with shared cores: kernels sleep and use no core
   double copy_bytes_per_s =
-      0;  ///< with shared cores: the rate of all cores together; 0: copies use no core
+      0;  ///< with shared cores: the rate at which all cores together copy; 0: copies use no core
 };
 
 /// Bytes of host memory that the optimizer reads and writes for each parameter.
@@ -51,7 +51,8 @@ Bound lower_bound(const Trace& trace, const Layout& layout, const Plan& plan,
 
 struct Simulation {
   double seconds = 0;
-  double stream_busy_s[kNumStreamKinds] = {};  ///< sum of its operations at full speed
+  double stream_busy_s[kNumStreamKinds] =
+      {};              ///< the sum of the times of its operations at full speed
   double stall_s = 0;  ///< idle time of the compute stream between its first and last operation
   std::vector<OpTime> ops;
 };

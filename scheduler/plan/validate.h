@@ -9,7 +9,8 @@
 //   needs and before what overwrites it, by stream order and by the waits that the plan names.
 // - Every gradient is rounded once, after its last contribution, is stored once, and is used by one
 //   update.
-// - The norm comes after every gradient and, where the plan clips, before every update.
+// - The norm comes after every gradient. If updates wait for the norm, it comes before every update
+//   of this step's gradients, except speculative updates.
 // - The next step makes the deferred updates from the gradients that this step left in gradient
 //   buffers, before it loads the weights that they change.
 // - A chunk with a speculative update also has a deferred one, and nothing reads its weights again

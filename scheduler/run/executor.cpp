@@ -287,7 +287,7 @@ void Executor::submit(uint32_t index) {
     case OpKind::Speculate:
       on.submit(work_.update_cost(op.chunk.index), [this, &op] {
         const ProfiledRange speculate(device_, range_of(op));
-        work_.speculate(op.chunk.index, op.gradient_buffer, last_gradient_.is_home());
+        work_.speculate(op.chunk.index, op.gradient_buffer, last_gradient_.has_all_norms());
       });
       break;
     case OpKind::Call:
@@ -301,8 +301,8 @@ void Executor::submit(uint32_t index) {
 
 /// Leases the chunks that the rounding of a gradient uses. They are the chunks of the moves that
 /// the operation waits for.
-void Executor::lease_loaded(const Op& finish) {
-  for (uint32_t w : plan_->waits_of(finish)) {
+void Executor::lease_loaded(const Op& round) {
+  for (uint32_t w : plan_->waits_of(round)) {
     const Op& op = plan_->ops[w];
     if (op.kind == OpKind::Move) leases_.push_back(table_.lease(op.chunk));
   }

@@ -77,8 +77,8 @@ class ChunkWork {
   /// Updates a chunk on the host. `deferred`: the update belongs to the step before this one.
   virtual void update(uint32_t chunk, uint32_t gradient_buffer, bool deferred) = 0;
   /// Makes a speculative update of the chunk if it is likely to be committed. The later update() of
-  /// the chunk does only what is still missing. `late`: all gradients of the step are in host
-  /// memory, so that the norm can be computed now.
+  /// the chunk does only what is still missing. `late`: all partial norms of the step are in
+  /// host memory, so that the norm can be computed now.
   virtual void speculate(uint32_t chunk, uint32_t gradient_buffer, bool late) = 0;
   /// The cost of one update of a chunk on the host.
   virtual Cost update_cost(uint32_t chunk) const = 0;
@@ -139,7 +139,7 @@ class Executor : public Hooks {
   void wait_for_all(std::span<const uint32_t> waits, Stream& stream);
   void lease_chunks(std::span<const ParameterUse> uses);
   void lease_activations(const Op& run);
-  void lease_loaded(const Op& finish);
+  void lease_loaded(const Op& round);
 
   template <class Function>
   void for_each_timed(std::span<const uint32_t> waits, Function function) const;

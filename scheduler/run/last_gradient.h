@@ -1,8 +1,8 @@
-// Says whether the last gradient of a step is in host memory. From then on the gradient norm can be
-// computed, and speculative updates have no advantage over deferred updates.
+// Says whether the last partial norms of a step are in host memory. From then on the gradient norm
+// can be computed, and speculative updates have no advantage over deferred updates.
 //
-// Thread-safety: one thread calls begin() and submitted(). Any thread may call is_home(), but not
-// during begin().
+// Thread-safety: one thread calls begin() and submitted(). Any thread may call has_all_norms(), but
+// not during begin().
 #pragma once
 
 #include <algorithm>
@@ -26,13 +26,13 @@ class LastGradient {
   void submitted(uint32_t op, const Event& event) {
     if (op == op_) event_ = &event;
   }
-  bool is_home() const {
+  bool has_all_norms() const {
     const Event* const event = event_;
     return event != nullptr && event->done();
   }
 
  private:
-  uint32_t op_ = kNone;  // stores the last gradient; the last operation that the norm waits for
+  uint32_t op_ = kNone;  // the last operation that the norm waits for
   std::atomic<const Event*> event_ = nullptr;
 };
 

@@ -17,7 +17,7 @@ struct PlannedCandidate {
   TrainerOptions options;
   Plan plan = {};
   Candidate candidate = {};
-  size_t setting = 0, row = 0;  ///< the index in settings_to_try(), and the row in it
+  size_t setting = 0, row = 0;  ///< in settings_to_try(); among its candidates
   /// Options that were tried before and were not better than those of this candidate.
   std::vector<TrainerOptions> no_better = {};
 };

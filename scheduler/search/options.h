@@ -89,7 +89,7 @@ struct TrainerOptions {
   AdamW adam = {};
   float max_grad_norm = 1;                          ///< 0 = no clipping
   uint32_t initial_loss_scale = kInitialLossScale;  ///< for fp16: a power of two up to 2^24
-  /// So many consecutive steps that are skipped because their norm is not finite are an error. With
+  /// NumericError when so many steps in a row were skipped because their norm is not finite. With
   /// fp16, only steps at a loss scale of 1 count, as the others halve the scale.
   uint32_t max_skipped_steps = 3;
   /// The probability, below 1, with which dropout sets an element to 0; evaluations have no

@@ -31,8 +31,9 @@ std::string too_large_together(const Preparation& context, const Ledger& ledger,
 /// The largest number of chunks that the device can update within the budget.
 uint32_t most_device_updates(const Preparation& context);
 
-/// The plan of a step. `options` are those of the context, but may differ in settings on which only
-/// the plan depends. REQUIRES: context.num_blocks >= context.smallest_blocks.
+/// The plan of a step. `options` may differ from those of the context only in update,
+/// deferred_share, gradient_buffers, speculated_chunks, resident_chunks and device_updates.
+/// REQUIRES: context.num_blocks >= context.smallest_blocks.
 Plan plan_step(const Preparation& context, const TrainerOptions& options);
 
 /// The ledger of a run with this plan.

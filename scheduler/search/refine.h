@@ -28,24 +28,28 @@ class Refinement {
   /// speculate, or has a plan too long to be tried. Candidates that speculate are refined on their
   /// own, because other numbers are best for them.
   std::optional<PlannedCandidate> speculative(const PlannedCandidate& c) const;
-  /// Searches in large steps: the number of gradient buffers, of device updates, of speculative
-  /// updates and of resident chunks, and the share of deferred updates.
+  /// Gives every gradient a buffer, if host memory allows it and the step is not slower. Then
+  /// searches in large steps: the numbers of device updates, speculative updates and resident
+  /// chunks, and the share of deferred updates.
   void refine(PlannedCandidate& c) const;
   /// May the number of recomputed layers of the candidate be chosen?
   bool may_recompute_fewer(const PlannedCandidate& c) const;
   /// Searches the number of recomputed layers. If plans are short, the numbers of refine() are
   /// searched again for each number of layers.
   void recompute_fewer(PlannedCandidate& c) const;
-  /// Searches all of these numbers again in small steps, and the number of gradient buffers.
+  /// Searches these numbers again in small steps. Then searches for the smallest number of gradient
+  /// buffers that is as fast; or for a larger number, if not all gradients have a buffer.
   void refine_finely(PlannedCandidate& c) const;
 
  private:
   // may_...() say whether a number may be searched for this candidate. Other functions that return
   // bool try one value of a number, and return whether the candidate is better with it; then they
   // replace the candidate.
+  /// False if the kernels of the candidate alone take longer than another whole step.
   bool may_win(const PlannedCandidate& c) const;
-  /// Searches all numbers but gradient buffers and recomputed layers, in steps of most / from, ...,
-  /// most / to.
+  /// Searches all numbers but gradient buffers and recomputed layers. With `most`, the largest
+  /// value of a number, it changes the number by most / from, then by half of that, ..., by most /
+  /// to.
   void search(PlannedCandidate& c, uint32_t from, uint32_t to) const;
   /// Tries one step of most / part for each number.
   void try_steps(PlannedCandidate& c, uint32_t part) const;
@@ -62,7 +66,9 @@ class Refinement {
   bool keep_resident(PlannedCandidate& c, uint32_t num) const;
   bool may_defer(const PlannedCandidate& c) const;
   bool defer(PlannedCandidate& c, double share) const;
+  /// Tries a buffer for every gradient.
   void take_gradient_buffers(PlannedCandidate& c) const;
+  /// Tries fewer buffers, or more if not every gradient has one.
   void shrink_gradient_buffers(PlannedCandidate& c) const;
   /// Replaces the candidate also if it is equally good with `num` gradient buffers.
   bool takes_buffers(PlannedCandidate& c, uint32_t num) const;

@@ -26,17 +26,17 @@ TEST(LastGradient, IsStoredWhenTheEventOfTheNormIsDone) {
   first->signal();
   LastGradient last;
   last.begin(plan_with_norm());
-  EXPECT_FALSE(last.is_home());
+  EXPECT_FALSE(last.has_all_norms());
   last.submitted(0, *first);
-  EXPECT_FALSE(last.is_home()) << "only another gradient is in host memory";
+  EXPECT_FALSE(last.has_all_norms()) << "only another gradient is in host memory";
   std::promise<void> gate;
   stream->submit({}, [&] { gate.get_future().wait(); });
   stream->record(*second);
   last.submitted(1, *second);
-  EXPECT_FALSE(last.is_home()) << "its store has not ended";
+  EXPECT_FALSE(last.has_all_norms()) << "its store has not ended";
   gate.set_value();
   second->synchronize();
-  EXPECT_TRUE(last.is_home());
+  EXPECT_TRUE(last.has_all_norms());
 }
 
 TEST(LastGradient, IsResetWhenAStepBegins) {
@@ -46,12 +46,12 @@ TEST(LastGradient, IsResetWhenAStepBegins) {
   LastGradient last;
   last.begin(plan_with_norm());
   last.submitted(1, *event);
-  EXPECT_TRUE(last.is_home());
+  EXPECT_TRUE(last.has_all_norms());
   last.begin(plan_with_norm());
-  EXPECT_FALSE(last.is_home()) << "the finished event belongs to the previous step";
+  EXPECT_FALSE(last.has_all_norms()) << "the finished event belongs to the previous step";
   last.begin({});
   last.submitted(1, *event);
-  EXPECT_FALSE(last.is_home()) << "the plan has no norm";
+  EXPECT_FALSE(last.has_all_norms()) << "the plan has no norm";
 }
 
 }  // namespace
