@@ -1,6 +1,6 @@
-# The CUDA toolkit, where there is one that will do: the language, its libraries, EBB_WITH_CUDA. Without it the CUDA backend
-# is left out, and nothing else changes. Architectures are CMAKE_CUDA_ARCHITECTURES, by default those whose code runs on
-# every GPU from sm_80 on: sm_80's on 8.x, sm_90's on 9.0, and from its PTX the driver makes the code of later ones.
+# Finds a CUDA toolkit that is new enough: sets the language, its libraries and EBB_WITH_CUDA. Without a toolkit the CUDA backend
+# is left out, and nothing else changes. The architectures are CMAKE_CUDA_ARCHITECTURES. By default the code runs on every GPU
+# from sm_80 on: 8.x runs the code of sm_80, 9.0 that of sm_90, and for later GPUs the driver compiles the PTX of sm_90.
 set(EBB_WITH_CUDA OFF)
 set(EBB_OLDEST_CUDA 12.4)
 if(NOT EBB_CUDA)

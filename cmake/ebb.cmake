@@ -14,14 +14,14 @@ if(EBB_SANITIZE)
     -fno-sanitize-recover=undefined)
   target_link_options(ebb_options INTERFACE -fsanitize=${EBB_SANITIZE})
 endif()
-# AVX2 and what is beyond it, and the baseline, which CPUs before 2013 run: the two between were two fifths of the time that
-# vectorised code took to compile.
+# Compiles vectorised code for AVX2, for later instruction sets, and for the baseline of CPUs before 2013. The two instruction
+# sets between took two fifths of the compile time.
 target_compile_definitions(ebb_options INTERFACE "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SSE4)")
 
-# COMPUTES: under AddressSanitizer and UBSan the code is optimised nevertheless; compiling text, files and models without takes about
-# three fifths of the time. Not under ThreadSanitizer: there g++ then warns of ends of functions that are never reached.
-# VECTOR_SOURCES: SIMD code. Where -O1 leaves a tile's sums in memory, AddressSanitizer and UBSan check each of them in the innermost
-# loop: up to 70 % of a test's time. Uses after a scope are not looked for there: marking every vector's took half of compiling them.
+# COMPUTES: the code is optimised also under AddressSanitizer and UBSan; without it, code for text, files and models compiles in
+# three fifths of the time. Under ThreadSanitizer all code is optimised, because g++ otherwise warns about unreachable ends of
+# functions. VECTOR_SOURCES: SIMD code. -O1 would keep the sums of a tile in memory, and the sanitizers would check each of them in
+# the innermost loop (70 % of a test's time). Use after scope is not checked there: the marks took half of the compile time.
 function(ebb_module name)
   cmake_parse_arguments(ARG "COMPUTES" "" "SOURCES;VECTOR_SOURCES;LIBS" ${ARGN})
   add_library(ebb_${name} STATIC ${ARG_SOURCES} ${ARG_VECTOR_SOURCES})
@@ -36,8 +36,8 @@ function(ebb_module name)
   set_property(GLOBAL APPEND PROPERTY EBB_MODULES ebb_${name})
 endfunction()
 
-# What every test has: a limit, its labels (fast or slow, and the sanitizers of this build), reports that can be read. A data
-# race ends its program: planted ones would be reported for a minute.
+# Sets the time limit of a test, its labels (fast or slow, and the sanitizers of this build) and the options of sanitizers. A
+# data race ends the test program, because reports of planted races would take a minute.
 function(ebb_test_properties name speed)
   set_tests_properties(${name} PROPERTIES TIMEOUT 900 LABELS "${speed}"
     ENVIRONMENT_MODIFICATION "UBSAN_OPTIONS=set:print_stacktrace=1;TSAN_OPTIONS=set:second_deadlock_stack=1:halt_on_error=1")
@@ -46,9 +46,9 @@ function(ebb_test_properties name speed)
   endif()
 endfunction()
 
-# What is tested is fast already, so the tests themselves need not be: compiling them takes half the time so. COMPUTES: but not
-# where references would take longer by more than that. UBSan leaves the tests' own pointers to AddressSanitizer, and takes a
-# quarter less time to compile.
+# Compiles a test without optimisation, which takes half the time; the library under test is optimised. COMPUTES: with -O1, for
+# tests whose fp64 references would run too long. AddressSanitizer checks the pointers of tests, so UBSan need not: it then
+# takes a quarter less time to compile.
 function(ebb_compile_test_quickly name computes)
   set(level -O0)
   if(computes)
@@ -67,8 +67,8 @@ function(ebb_test_objects name)
   ebb_compile_test_quickly(${name} "${ARG_COMPUTES}")
 endfunction()
 
-# SLOW: not in the fast set. NOT_TSAN: not under ThreadSanitizer either, as the same threads meet in another test's runs.
-# Sanitizers run the fast set alone: the slow one is built there by name.
+# SLOW: not in the fast set. NOT_TSAN: not under ThreadSanitizer, because another test runs the same threads. Sanitizers run only
+# the fast set; slow tests are built there only by name.
 function(ebb_test name)
   cmake_parse_arguments(ARG "SLOW;NOT_TSAN;COMPUTES" "" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})

@@ -1,6 +1,6 @@
-# The library that others link: every module but tools in one libebb.so, which brings its own dependencies, so that a
-# program needs the headers and this file alone. Public headers are those that ebb/ebb.h needs, and those of parts that
-# can be used alone; they include nothing but each other and the standard library (tests/structure checks it).
+# The library for other programs: libebb.so contains every module except tools and links its own dependencies, so that a program
+# needs only the headers and this file. The public headers are those that ebb/ebb.h includes, and those of modules that can be
+# used alone. They include only each other and the standard library (tests/structure checks this).
 include(CMakePackageConfigHelpers)
 
 set(EBB_PUBLIC_HEADERS ebb/ebb.h)
@@ -31,7 +31,7 @@ get_property(modules GLOBAL PROPERTY EBB_MODULES)
 list(REMOVE_ITEM modules ebb_tools)
 list(TRANSFORM modules REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE objects)
 
-# The modules' objects make the library whole; linking the modules as well brings what they depend on.
+# The library contains the objects of the modules; linking the modules too adds their dependencies.
 add_library(ebb_shared SHARED ebb/version.cpp ${objects})
 add_library(Ebb::ebb ALIAS ebb_shared)
 target_compile_definitions(ebb_shared PRIVATE EBB_VERSION="${PROJECT_VERSION}")

@@ -1,5 +1,5 @@
-# `cpack -G "DEB;TGZ"` in a build folder: everything that is installed, in one package. What a .deb depends on is what
-# its files link to (dpkg-shlibdeps), by the packages of the machine that builds it.
+# `cpack -G "DEB;TGZ"` in a build folder: everything that is installed, in one package. A .deb depends on the packages
+# of the building machine to whose libraries its files link (dpkg-shlibdeps).
 set(CPACK_GENERATOR DEB TGZ)
 set(CPACK_PACKAGE_NAME ebb)
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})

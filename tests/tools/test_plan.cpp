@@ -319,17 +319,14 @@ TEST_F(PlanCommand, SaysHowManyLayersAreRecomputed) {
 /// machine.
 TEST_F(PlanCommand, SweepsPastBudgetsThatDoNotFitInHostMemory) {
   const Arguments settings = kLarge + Arguments{"--sweep", "device-memory"};
-  const Outcome outcome = plan(settings + Arguments{"--json"});
-  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  std::istringstream lines(outcome.out);
-  std::vector<Json> rows;
-  for (std::string line; std::getline(lines, line);) rows.push_back(parse_json(line));
-  ASSERT_EQ(rows.size(), 10u);
-  EXPECT_EQ(rows.front()["fits"], false);
-  EXPECT_EQ(rows.back()["fits"], true);
   const Outcome table = plan(settings);
-  EXPECT_EQ(table.exit_code, 0) << table.err;
-  EXPECT_NE(table.out.find("does not fit"), std::string::npos) << table.out;
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  std::istringstream lines(table.out);
+  std::vector<std::string> rows;
+  for (std::string line; std::getline(lines, line);) rows.push_back(line);
+  ASSERT_GT(rows.size(), 10u) << table.out;
+  EXPECT_NE(rows[rows.size() - 10].find("does not fit"), std::string::npos) << table.out;
+  EXPECT_EQ(rows.back().find("does not fit"), std::string::npos) << table.out;
 }
 
 TEST_F(PlanCommand, RefusesStepsBeyondTheLimits) {
