@@ -229,7 +229,10 @@ std::optional<Gain> best_gain(const TrainOptions& options, const PlanContext& co
   std::vector<Alternatives> kinds =
       flag_changes({.options = options}, Goal::Faster, context.device != DeviceKind::Host);
   const auto more = more_device_memory(options, context, now->prepared.full_device_bytes);
-  kinds.insert(kinds.begin(), more.begin(), more.end());
+  // Changes without a price come first, so that they win where several are as good.
+  const auto priced = std::ranges::find_if(
+      kinds, [](const Alternatives& a) { return !a.empty() && !a.front().price.empty(); });
+  kinds.insert(priced, more.begin(), more.end());
   Gain best;
   for (PlannedChange& change : first_of_each(kinds, planner_of(context))) {
     const double ratio = change.tokens_per_second / now->tokens_per_second();

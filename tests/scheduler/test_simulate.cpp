@@ -52,6 +52,14 @@ TEST(Simulate, MemoryTrafficCountsIfItTakesLonger) {
   EXPECT_DOUBLE_EQ(simulate(evaluation_plan(c, 1), c.trace, c.layout, machine).seconds, 1);
 }
 
+TEST(Simulate, ACoreAddsMemoryTrafficToArithmetic) {
+  const Case c = test::make_case_from_text("r0", 1, 65536, 1);
+  Machine machine{.flops_per_s = 100, .device_bytes_per_s = 5, .shared_cores = true};
+  EXPECT_DOUBLE_EQ(simulate(evaluation_plan(c, 1), c.trace, c.layout, machine).seconds, 1 + 2);
+  machine.emulate_compute = true;
+  EXPECT_DOUBLE_EQ(simulate(evaluation_plan(c, 1), c.trace, c.layout, machine).seconds, 2);
+}
+
 TEST(Simulate, AStepOfOneChunkTakesTheExpectedTime) {
   const Case c = test::make_case_from_text("r0 w0", 1, 65536, 1);
   const Plan plan = test::plan_case(c, 4, false).plan;
