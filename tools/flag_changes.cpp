@@ -142,40 +142,26 @@ Alternatives longer_step(RunFlags flags) {
 
 struct Kind {
   Alternatives (*make)(RunFlags);
-  bool fit_host, fit_device, fit_inference, faster;
+  bool serves[kNumGoals];  // [Goal]
   bool gpu_only = false;
-
-  bool serves(Goal goal) const {
-    switch (goal) {
-      case Goal::FitHost:
-        return fit_host;
-      case Goal::FitDevice:
-        return fit_device;
-      case Goal::FitInference:
-        return fit_inference;
-      case Goal::Faster:
-        return faster;
-    }
-    return false;
-  }
 };
 
 // clang-format off
 constexpr Kind kKinds[] = {
-    // change              fit host, device, inference; faster
-    {left_to_the_planner,      true,  true,  false,     true},
-    {half_the_chunk,           false, false, false,     true},
-    {twice_the_chunk,          false, false, false,     true},
-    {without_clipping,         true,  true,  false,     false},
-    {larger_micro_batches,     false, false, false,     true},
-    {as_bf16,                  true,  true,  true,      true},
-    {own_attention,            false, true,  false,     false, /*gpu_only=*/true},
-    {smaller_micro_batches,    false, true,  false,     false},
-    {fewer_sequences,          false, false, true,      false},
-    {fewer_tokens,             false, false, true,      false},
-    {smaller_chunks,           false, true,  true,      false},
-    {shorter_sequences,        false, true,  false,     false},
-    {longer_step,              false, false, false,     true},
+    // change                fits host, device, inference, faster
+    {left_to_the_planner,      {true,  true,  false,     true}},
+    {half_the_chunk,           {false, false, false,     true}},
+    {twice_the_chunk,          {false, false, false,     true}},
+    {without_clipping,         {true,  true,  false,     false}},
+    {larger_micro_batches,     {false, false, false,     true}},
+    {as_bf16,                  {true,  true,  true,      true}},
+    {own_attention,            {false, true,  false,     false}, /*gpu_only=*/true},
+    {smaller_micro_batches,    {false, true,  false,     false}},
+    {fewer_sequences,          {false, false, true,      false}},
+    {fewer_tokens,             {false, false, true,      false}},
+    {smaller_chunks,           {false, true,  true,      false}},
+    {shorter_sequences,        {false, true,  false,     false}},
+    {longer_step,              {false, false, false,     true}},
 };
 // clang-format on
 
@@ -184,7 +170,8 @@ constexpr Kind kKinds[] = {
 std::vector<Alternatives> flag_changes(const RunFlags& requested, Goal goal, bool on_gpu) {
   std::vector<Alternatives> all;
   for (const Kind& kind : kKinds) {
-    if (kind.serves(goal) && (on_gpu || !kind.gpu_only)) all.push_back(kind.make(requested));
+    if (kind.serves[static_cast<int>(goal)] && (on_gpu || !kind.gpu_only))
+      all.push_back(kind.make(requested));
   }
   return all;
 }

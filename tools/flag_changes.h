@@ -30,6 +30,7 @@ enum class Goal : uint8_t {
   FitInference,  ///< an evaluation or a generation that needs too much memory
   Faster         ///< a training that fits
 };
+inline constexpr int kNumGoals = 4;
 
 /// The alternatives of each kind of change that can help with this goal, the smallest price first.
 /// Changes of the memory budgets are not among them: they depend on the plan (advice.h).
