@@ -1,5 +1,5 @@
 // The home: the host memory in which the training state is stored, one plane after the other. A
-// plane has one entry for each parameter: weights, momentum, and so on.
+// plane (weights, momentum, and so on) has one entry for each element of the parameter space.
 //
 // The planes of a chunk are stored either in the home or on the device, during the whole run. (A
 // load copies weights of the home, it does not move them.) A chunk whose planes are stored on the

@@ -96,7 +96,7 @@ class Layout {
     return static_cast<uint64_t>(parameters_[id].info.shape.num_elements());
   }
   std::span<const ParameterId> call_order() const { return call_order_; }
-  /// Parameters in the model, without padding.
+  /// Elements of all parameters of the model, without padding.
   uint64_t num_model_parameters() const { return num_model_parameters_; }
   /// Elements of the parameter space, with padding between parameters.
   uint64_t num_space_elements() const { return num_space_elements_; }

@@ -11,7 +11,7 @@
 namespace ebb {
 
 /// Throws LogicError if a plane that the update needs is missing or has an unknown type, or if runs
-/// do not ascend or exceed the planes.
+/// do not ascend or are not within the planes.
 void check_update(const Planes& planes, int64_t n, std::span<const AdamWRange> runs,
                   const AdamWStep& step);
 

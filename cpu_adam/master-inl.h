@@ -53,7 +53,7 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> kept_bits(D, hn::Vec<D> master) {
   return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(master)), nan, bits);
 }
 
-/// Of any bits.
+/// Stores a master with any bits, also those of a NaN.
 template <class D>
 HWY_INLINE void store_master_bits(D, hn::Vec<hn::RebindToUnsigned<D>> master, BF16* weight,
                                   int16_t* low) {

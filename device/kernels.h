@@ -1,4 +1,4 @@
-// The interface of the kernels of a device. The modules of a model call these kernels.
+// The interface of the kernels of a device. Primitives and the optimizer call these kernels.
 //
 // Every call is asynchronous on its stream and reads its arguments when it runs, so the memory must
 // stay valid until then. Sums are fp32 or fp64. Results depend only on values and shapes: not on

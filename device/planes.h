@@ -12,7 +12,7 @@
 
 namespace ebb {
 
-/// One array of the state, with one entry for each parameter.
+/// One array of the state, with one entry for each element of the parameter space.
 struct PlaneInfo {
   std::string_view name;  ///< static storage; checkpoints use this name
   size_t bits_per_element;
@@ -27,7 +27,7 @@ struct PlaneInfo {
 /// types of weights.
 std::span<const PlaneInfo> state_planes(DType weight_type);
 
-/// The bytes of all planes for one parameter.
+/// The bytes of all planes for one element.
 size_t state_bytes_per_element(DType weight_type);
 
 }  // namespace ebb

@@ -1,7 +1,7 @@
 // All of Ebb for a program that links it: find_package(Ebb), Ebb::ebb, and this header.
 //
 //   scheduler/run/trainer.h     prepare() and Trainer: where to begin
-//   scheduler/run/inference.h   the same without gradients; model_zoo/generation.h: text by it
+//   scheduler/run/inference.h   the forward alone; model_zoo/generation.h: generates text with it
 //   autograd/model.h       a model: parameters and a forward
 //   autograd/primitives.h  what a model is composed of; autograd/tape.h: how to write one more
 //   model_zoo/, io/         ready models and token data
@@ -38,7 +38,7 @@
 
 namespace ebb {
 
-/// "0.1.0": of the library that the program runs with.
+/// The version of the library that the program runs with: "0.1.0".
 std::string_view version();
 
 }  // namespace ebb

@@ -5,7 +5,7 @@
 // The file is mapped and must not shrink while it is open.
 //
 // Thread-safety: immutable after construction. Errors: IoError; FormatError (the file ends within
-// an offset; offsets do not ascend or exceed the data); ConfigError (the file is empty).
+// an offset; offsets do not ascend, or one is not in the data); ConfigError (the file is empty).
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,7 @@
 
 namespace ebb {
 
-/// The number of bytes at the beginning of a file that decide.
+/// Give is_text() this many bytes from the beginning of a file, or the whole file if it is smaller.
 inline constexpr size_t kLookedAtBytes = size_t{64} << 10;
 
 /// Whether the beginning of a file is text: it has no NUL byte, and at most a tenth of its bytes

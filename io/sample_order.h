@@ -22,7 +22,7 @@ class SampleOrder {
   uint64_t num_samples() const { return num_samples_; }
   /// The epoch of a position, from 0.
   uint64_t epoch(uint64_t position) const { return position / num_samples_; }
-  /// The sample at a position: tokens [i*T, i*T+T].
+  /// The index i of the sample at a position; its tokens are [i*T, i*T+T] (token_data.h).
   uint64_t sample(uint64_t position) const;
 
  private:

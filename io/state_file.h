@@ -8,7 +8,7 @@
 //   table                                from the next multiple of 8 on: XXH64 of each piece
 //   planes                               from the next multiple of 4096 on, without gaps: for each
 //                                        parameter in order, its planes in order
-// A piece is 4 MiB of one plane of one parameter; the last piece of a plane is shorter. All numbers
+// Here a piece is 4 MiB of one plane of one parameter, or the rest of that plane. All numbers
 // are little-endian; the seed of XXH64 is 0.
 //
 // Not thread-safe. Errors: IoError; FormatError with the offset.

@@ -32,7 +32,7 @@ class TokenData {
   TokenType type() const { return files_.front().type(); }
   /// The skipped files of folders, sorted by path.
   std::span<const std::string> left_out() const { return left_out_; }
-  /// floor((n-1)/T). REQUIRES: sequence_length > 0.
+  /// (num_tokens() - 1) / T, rounded down; T: sequence_length. REQUIRES: sequence_length > 0.
   size_t num_samples(size_t sequence_length) const { return (num_tokens() - 1) / sequence_length; }
 
   /// Reads tokens [first, first + out.size()), across files. REQUIRES: these tokens exist.

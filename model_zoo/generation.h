@@ -9,7 +9,7 @@
 // Logits depend only on the tokens so far, not on the division of the prompt into parts. On the
 // host backend they have the same bits as in one forward over all tokens. A Generation may be used
 // for several texts, one after the other. One thread at a time. Errors: ConfigError (lengths,
-// tokens), NumericError (logits that are not finite).
+// tokens), NumericError (a logit that is NaN or +Inf).
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ struct Gpt2Config {
   int64_t channels = 768;
   int64_t num_layers = 12;
   int64_t num_heads = 12;
-  std::optional<int64_t> mlp_channels = {};  ///< nullopt: 4 channels
+  std::optional<int64_t> mlp_channels = {};  ///< nullopt: 4 * channels
   float layer_norm_epsilon = 1e-5f;
 
   int64_t inner_channels() const { return mlp_channels.value_or(4 * channels); }

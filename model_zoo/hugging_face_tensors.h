@@ -24,7 +24,7 @@ struct MappedTensor {
   ParameterId parameter = 0;
   int64_t first_row = 0;
   int64_t num_rows = 0;
-  int64_t num_columns = 1;  ///< 1 and one-dimensional for vectors
+  int64_t num_columns = 1;  ///< 1 for a vector, whose stored shape has one dimension
   bool is_vector = false;
   bool transposed = false;  ///< stored as (columns, rows)
   std::string name;         ///< of the tensor in the folder

@@ -1,6 +1,7 @@
 // The clock of this process: seconds that never go back, and sleeping until a time on it.
 //
-// Every time in Ebb that ends with `_s` and is not a duration is a time on this clock.
+// Names that end with `_s` (but not `_per_s`) mean seconds: a duration, or a time on this clock if
+// no comment names another clock or start.
 // Thread-safety: every function may be called from any thread.
 #pragma once
 

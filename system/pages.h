@@ -21,7 +21,7 @@ void commit_memory(std::byte* data, size_t bytes, std::string_view tag);
 /// Touches every page, so that no later access has to wait for the operating system.
 void touch_pages(std::byte* data, size_t bytes);
 
-/// A pattern that is a NaN in fp32 and in bf16.
+/// Fills the range with a pattern that is a NaN in fp32 and in bf16.
 void fill_poison(std::byte* data, size_t bytes);
 
 /// Announces a write to the range to ThreadSanitizer, which cannot see that a block is moved.

@@ -1,6 +1,6 @@
 // The records of an event: streams reach them, threads wait for them.
 //
-// Each record has a number, from 1. A wait means one record: as a rule the newest when the wait is
+// Each record has a number, from 1. A wait is for one record: as a rule the newest when the wait is
 // submitted. Records may be reached in any order, because an event may be recorded on several
 // streams. An error that a record carries stays with the counter.
 //
@@ -21,12 +21,12 @@ namespace ebb {
 class RecordCounter {
  public:
   struct Reached {
-    double time_s = 0;  ///< as reach() was given it
+    double time_s = 0;  ///< that reach() was given for the newest reached record
     std::exception_ptr error;
   };
 
   /// `shown` (may be null): a word, 0 at first, that always holds the largest number up to which
-  /// every record is reached. A GPU may read it. It outlives the counter.
+  /// every record is reached. A GPU may read the word, which must outlive the counter.
   explicit RecordCounter(uint32_t* shown = nullptr) : shown_(shown) {}
   ~RecordCounter();
   RecordCounter(const RecordCounter&) = delete;
@@ -37,8 +37,8 @@ class RecordCounter {
   /// The newest number; 0: nothing was recorded yet.
   uint64_t newest() const;
 
-  /// `time_s`: when the work before the record ended. Blocks while a record that is 64 older is
-  /// not reached yet.
+  /// `time_s`: when the work before the record ended. Blocks while a record whose
+  /// number is smaller by 64 or more is not reached yet.
   void reach(uint64_t number, std::exception_ptr error, double time_s = steady_now_s());
   /// Blocks until the record is reached.
   Reached wait(uint64_t number) const;

@@ -209,11 +209,8 @@ std::vector<PlannedChange> inference_changes_that_fit(const RunFlags& requested,
   kinds.push_back(other_budgets(requested, device, plan));
   return first_of_each(kinds, [&](const FlagChange& change) -> std::optional<PlannedChange> {
     try {
-      const PreparedInference p = plan(change.flags, budgets_of(change.flags.options, device));
-      return PlannedChange{.text = change.text,
-                           .price = change.price,
-                           .device_bytes = p.ledger.total(Tier::Device),
-                           .host_bytes = p.ledger.total(Tier::Host)};
+      plan(change.flags, budgets_of(change.flags.options, device));
+      return PlannedChange{.text = change.text, .price = change.price};
     } catch (const ConfigError&) {  // also a PlanError
       return std::nullopt;
     }
@@ -229,7 +226,8 @@ std::optional<Gain> best_gain(const TrainOptions& options, const PlanContext& co
   std::vector<Alternatives> kinds =
       flag_changes({.options = options}, Goal::Faster, context.device != DeviceKind::Host);
   const auto more = more_device_memory(options, context, now->prepared.full_device_bytes);
-  // Changes without a price come first, so that they win where several are as good.
+  // Of changes that are equally good the first wins. Other flags without a price come before more
+  // device memory, and flags with a price after it.
   const auto priced = std::ranges::find_if(
       kinds, [](const Alternatives& a) { return !a.empty() && !a.front().price.empty(); });
   kinds.insert(priced, more.begin(), more.end());

@@ -19,11 +19,11 @@ namespace ebb {
 
 /// A change after which the run fits, and what is predicted then.
 struct PlannedChange {
-  std::string text;              ///< "--micro-batch-size 2 --gradient-accumulation 8"
-  std::string price = {};        ///< as in FlagChange
-  double seconds = 0;            ///< of a step; 0 for inference
-  double tokens_per_second = 0;  ///< 0 for inference, and on a machine without rates
-  size_t device_bytes = 0, host_bytes = 0;
+  std::string text;                         ///< "--micro-batch-size 2 --gradient-accumulation 8"
+  std::string price = {};                   ///< as in FlagChange
+  double seconds = 0;                       ///< of a step; 0 for inference
+  double tokens_per_second = 0;             ///< 0 for inference, and on a machine without rates
+  size_t device_bytes = 0, host_bytes = 0;  ///< 0 for inference
 };
 
 /// For a training that does not fit: of each kind the first change after which it fits, ordered by

@@ -57,7 +57,7 @@ std::optional<std::string> find_checkpoint(const std::string& folder);
 /// Receives one line about a problem that does not stop the run.
 using Notice = std::function<void(const std::string& text)>;
 
-/// Removes checkpoints up to `step`, except the newest `keep` of them; 0 removes none. Checkpoints
+/// Removes checkpoints up to `step`, except the newest `keep`; none if `keep` is 0. Checkpoints
 /// of later steps stay. If a checkpoint cannot be removed, `notice` is called; this is no error.
 void remove_old_checkpoints(const std::string& folder, uint64_t step, uint64_t keep,
                             const Notice& notice);
@@ -73,7 +73,7 @@ class SaveFolder {
   SaveFolder& operator=(const SaveFolder&) = delete;
 
   const std::string& path() const { return path_; }
-  /// Throws IoError if the disk has less free space.
+  /// Throws IoError if fewer than `bytes` bytes of the disk are free.
   void check_room(uint64_t bytes) const;
   uint64_t free_bytes() const;
 

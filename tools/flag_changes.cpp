@@ -4,6 +4,7 @@
 
 #include <initializer_list>
 #include <string_view>
+#include <utility>
 
 #include "chunk/layout.h"
 #include "tools/size_parse.h"
@@ -48,6 +49,11 @@ Alternatives as_bf16(RunFlags flags) {
   return {{text, was_fp32 ? "less precise weights and products" : "another precision", flags}};
 }
 
+/// bf16 is not faster than fp16.
+Alternatives fp32_as_bf16(RunFlags flags) {
+  return flags.options.dtype == DType::F32 ? as_bf16(std::move(flags)) : Alternatives{};
+}
+
 /// The backward of cuDNN's attention stores gradients of scores; that of Ebb's kernels does not.
 Alternatives own_attention(RunFlags flags) {
   if (flags.options.attention == AttentionKernels::Ebb) return {};
@@ -55,16 +61,19 @@ Alternatives own_attention(RunFlags flags) {
   return {{"--attention ebb", "other rounding", flags}};
 }
 
-/// A step keeps its number of tokens.
+/// The number of tokens of a step stays the same.
+FlagChange micro_batches_as(const RunFlags& flags) {
+  return {fmt::format("--micro-batch-size {} --gradient-accumulation {}",
+                      flags.options.micro_batch_size, flags.options.gradient_accumulation),
+          "other rounding", flags};
+}
+
 Alternatives smaller_micro_batches(RunFlags flags) {
   Alternatives all;
-  TrainOptions& options = flags.options;
-  while (options.micro_batch_size % 2 == 0) {
-    options.micro_batch_size /= 2;
-    options.gradient_accumulation *= 2;
-    all.push_back({fmt::format("--micro-batch-size {} --gradient-accumulation {}",
-                               options.micro_batch_size, options.gradient_accumulation),
-                   "other rounding", flags});
+  while (flags.options.micro_batch_size % 2 == 0) {
+    flags.options.micro_batch_size /= 2;
+    flags.options.gradient_accumulation *= 2;
+    all.push_back(micro_batches_as(flags));
   }
   return all;
 }
@@ -123,15 +132,11 @@ Alternatives twice_the_chunk(RunFlags flags) {
   return {{fmt::format("--chunk-size {}KiB", flags.options.chunk_size >> 10), "", flags}};
 }
 
-/// A step keeps its number of tokens.
 Alternatives larger_micro_batches(RunFlags flags) {
-  TrainOptions& options = flags.options;
-  if (options.gradient_accumulation % 2 != 0) return {};
-  options.micro_batch_size *= 2;
-  options.gradient_accumulation /= 2;
-  return {{fmt::format("--micro-batch-size {} --gradient-accumulation {}", options.micro_batch_size,
-                       options.gradient_accumulation),
-           "other rounding", flags}};
+  if (flags.options.gradient_accumulation % 2 != 0) return {};
+  flags.options.micro_batch_size *= 2;
+  flags.options.gradient_accumulation /= 2;
+  return {micro_batches_as(flags)};
 }
 
 Alternatives longer_step(RunFlags flags) {
@@ -154,7 +159,8 @@ constexpr Kind kKinds[] = {
     {twice_the_chunk,          {false, false, false,     true}},
     {without_clipping,         {true,  true,  false,     false}},
     {larger_micro_batches,     {false, false, false,     true}},
-    {as_bf16,                  {true,  true,  true,      true}},
+    {as_bf16,                  {true,  true,  true,      false}},
+    {fp32_as_bf16,             {false, false, false,     true}},
     {own_attention,            {false, true,  false,     false}, /*gpu_only=*/true},
     {smaller_micro_batches,    {false, true,  false,     false}},
     {fewer_sequences,          {false, false, true,      false}},

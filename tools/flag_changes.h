@@ -17,7 +17,7 @@ struct RunFlags {
 
 struct FlagChange {
   std::string text;   ///< "--micro-batch-size 2 --gradient-accumulation 8"
-  std::string price;  ///< what changes besides memory and time; empty: nothing, not one bit
+  std::string price;  ///< what else changes than memory and time; empty: results keep all bits
   RunFlags flags;
 };
 

@@ -1,6 +1,6 @@
 // The rates at which this machine computes, copies and updates. The planner predicts from them.
 //
-// Measured through the device's own kernels and streams in about a second, at most once: the
+// They are measured with the device's own kernels and streams, in about a second. The
 // numbers are kept in the user's cache folder ($XDG_CACHE_HOME/ebb, or ~/.cache/ebb), in one file
 // for each RatesKey. If a file cannot be read or has another key, the machine is measured again and
 // the file is replaced. If no file can be written, every run measures.
@@ -57,6 +57,11 @@ MachineRates machine_rates(const DeviceOptions& options, DType weight_type, DTyp
 
 /// The user's cache folder for Ebb; empty if the environment names none.
 std::filesystem::path cache_folder();
+
+/// The rate of a kernel's arithmetic without its memory traffic: on cores their times add, so the
+/// time of the traffic is subtracted. At most half of `seconds` is, because small tensors can be in
+/// caches.
+double rate_of_arithmetic(double flops, double seconds, double bytes, double bytes_per_s);
 
 /// Converts to and from the content of a file. nullopt if the text has another key.
 std::string to_json(const RatesKey& key, const Machine& machine);

@@ -86,11 +86,9 @@ class Measurement {
     double seconds;
   };
 
-  /// On cores, the times of arithmetic and of memory traffic add (simulate.cpp), so the time of the
-  /// traffic is subtracted. At most half of the time is: small tensors may stay in the caches.
   double flops_rate(const Rate& rate, double bytes_per_s) const {
-    const double memory_s = on_host() ? rate.cost.bytes / bytes_per_s : 0;
-    return rate.cost.flops / std::max(rate.seconds - memory_s, rate.seconds / 2);
+    const double bytes = on_host() ? rate.cost.bytes : 0;
+    return rate_of_arithmetic(rate.cost.flops, rate.seconds, bytes, bytes_per_s);
   }
 
   Tensor tensor(DType type, Shape shape) {
@@ -316,6 +314,10 @@ class Measurement {
 };
 
 }  // namespace
+
+double rate_of_arithmetic(double flops, double seconds, double bytes, double bytes_per_s) {
+  return flops / std::max(seconds - bytes / bytes_per_s, seconds / 2);
+}
 
 Machine measure_machine(const DeviceOptions& options, DType weight_type, DType gradient_type) {
   DeviceOptions unbounded = options;

@@ -19,11 +19,12 @@ struct Resumed {
   SavedRun run;
   RunConfig taken;  ///< flags that were not given and come from the checkpoint
   RunConfig left;   ///< --log and --trace of the checkpoint, if this run does not continue them
-  bool is_same_run = true;  ///< saves to the folder in which the checkpoint was made
+  bool is_same_run = true;  ///< this run saves to the folder of the checkpoint
 };
 
 /// Evaluates --resume. nullopt if it was not given, or if --save has no checkpoint yet. Flags that
-/// were not given, and --save, get the values of the checkpoint. A run that saves to another folder
+/// were not given get the values of the checkpoint. --save, if not given, gets the folder of the
+/// checkpoint. A run that saves to another folder
 /// does not continue the log and trace. The model's configuration also comes from the checkpoint,
 /// because the folder of the model may no longer exist.
 std::optional<Resumed> take_up(CommandLine& line, TrainOptions& options);

@@ -1,8 +1,8 @@
 // Parses sizes and rates as users write them: `256MiB`, `16GB`, `1.5GiB`, plain bytes; `12GB/s`,
 // `12GB/s,6GB/s`.
 //
-// Units are B, kB, MB, GB, TB (powers of 1000) and KiB, MiB, GiB, TiB (powers of 1024). Upper and
-// lower case differ, because Gb usually means bits. Pure functions; they return nullopt if the text
+// Units are B, kB, MB, GB, TB (powers of 1000) and KiB, MiB, GiB, TiB (powers of 1024). KB is
+// kB. Otherwise case matters: Gb often means bits. Pure functions; they return nullopt if the text
 // is not a size.
 #pragma once
 
@@ -27,7 +27,7 @@ std::string format_count(uint64_t count);
 /// A size as flags accept it, rounded up to whole MiB: "24MiB".
 std::string flag_size(size_t bytes);
 
-/// Bytes, rounded down; at most 2^63.
+/// Returns whole bytes, rounded down. nullopt for 2^63 bytes or more.
 [[nodiscard]] std::optional<size_t> parse_size(std::string_view text);
 
 struct LinkRates {

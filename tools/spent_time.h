@@ -15,7 +15,7 @@ struct SpentTime {
   double compute_s = 0;  ///< kernels run, including device updates
   double load_s = 0;     ///< kernels wait for a load
   double store_s = 0;    ///< kernels or the end of the step wait for a store
-  double update_s = 0;   ///< they wait for the optimizer on the host, or for the norm before it
+  double update_s = 0;   ///< as store_s, for the optimizer on the host or the norm before it
   double rest_s = 0;     ///< the program submits kernels, or begins or ends the step
 
   double total_s() const { return compute_s + load_s + store_s + update_s + rest_s; }

@@ -91,7 +91,7 @@ struct PlanOptions {
   bool update_after_norm = true;  ///< clipping: no update is made before the norm is known
   /// Without clipping: how many gradients may wait in host memory for an update of this step.
   uint32_t gradient_buffers = kGradientBuffers;
-  bool defer_updates = false;  ///< with clipping all updates are deferred, otherwise a share
+  bool defer_updates = false;  ///< true: defers a share of the updates, or with clipping all
   double deferred_share = kDeferredShare;
   /// With clipping: at most this many chunks have speculative updates. Their deferred update
   /// commits the speculative one, or rolls it back and makes another.

@@ -11,7 +11,7 @@
 // A block is used for another chunk only after the last work on it and the last store from it. A
 // load also comes after the store or the update that made the chunk's content in host memory. If
 // blocks keep their addresses (Blocks::keep_addresses), the block is mapped at once, and streams
-// wait for that work. The thread itself waits only if another block is still mapped at the chunk's
+// wait for that work. The mapping thread waits only if another block is still mapped at the chunk's
 // address: it waits for the work on the chunk before its last drop. If blocks do not keep their
 // addresses, the thread waits for all that work before it maps the block.
 //

@@ -9,7 +9,7 @@
 namespace ebb {
 
 /// Host memory for the inputs of one micro-batch, in the order of Model::inputs(); `num_targets`
-/// counts the losses that are not ignored.
+/// counts the targets that are not ignored.
 struct MicroBatch {
   std::vector<Tensor> inputs;
   uint64_t num_targets = 0;

@@ -2,7 +2,7 @@
 //
 // A StateReader holds the state lock (state_lock.h). An update, or any other write of the state,
 // waits until the reader has released the parameters that it changes. Until the reader releases a
-// parameter, the parameter has the bytes that it had after the step before the lock; afterwards its
+// parameter, the parameter has the bytes that it had when the state was locked; afterwards its
 // bytes may change at any time. The reader copies only state that is on the device, a few MiB at a
 // time.
 //

@@ -70,8 +70,8 @@ class Trainer {
   /// made, or if there are device updates.
   StepResult step(std::span<const MicroBatch> micro_batches, double learning_rate);
   /// Returns the mean loss, without computing gradients; NaN with emulated compute. REQUIRES:
-  /// options.evaluation_batches micro-batches. After a throw as for step(): the state is the state
-  /// after the last step, but it is lost if there are device updates.
+  /// options.evaluation_batches micro-batches. After a throw the state can still be read: it is
+  /// the state after the last step. But it is lost if there are device updates.
   double evaluate(std::span<const MicroBatch> micro_batches);
 
   /// The times at which the operations of the plan ran in the last step. Valid until the next call

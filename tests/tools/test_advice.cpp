@@ -87,6 +87,43 @@ TEST(Advice, NothingWithoutRatesOrIfNothingFits) {
   EXPECT_FALSE(best_gain(options, context(1e8)));
 }
 
+/// The first change of each kind.
+std::string changes_for(Goal goal, const RunFlags& flags, bool on_gpu) {
+  std::string text;
+  for (const Alternatives& alternatives : flag_changes(flags, goal, on_gpu)) {
+    if (!alternatives.empty()) text += alternatives.front().text + "; ";
+  }
+  return text;
+}
+
+TEST(Advice, TriesTheChangesThatCanHelpWithItsGoal) {
+  RunFlags flags{.options = toy(), .max_tokens = 8};
+  flags.options.seq_length = 128;
+  flags.options.chunk_size = size_t{4} << 20;
+  flags.options.dtype = DType::F32;
+  flags.options.max_grad_norm = 1;
+  flags.options.gradient_accumulation = 2;
+  flags.options.update = UpdateOrder::Wait;
+  const std::string free = "--update auto; ";
+  EXPECT_EQ(changes_for(Goal::FitHost, flags, true), free + "--clip 0; --dtype bf16; ");
+  EXPECT_EQ(changes_for(Goal::FitDevice, flags, true),
+            free +
+                "--clip 0; --dtype bf16; --attention ebb; --micro-batch-size 2 "
+                "--gradient-accumulation 4; --chunk-size 2MiB; --seq-length 64; ");
+  EXPECT_EQ(changes_for(Goal::FitDevice, flags, false),
+            free +
+                "--clip 0; --dtype bf16; --micro-batch-size 2 --gradient-accumulation 4; "
+                "--chunk-size 2MiB; --seq-length 64; ");
+  EXPECT_EQ(changes_for(Goal::FitInference, flags, true),
+            "--dtype bf16; --micro-batch-size 2; --max-tokens 4; --chunk-size 2MiB; ");
+  EXPECT_EQ(changes_for(Goal::Faster, flags, true),
+            free +
+                "--chunk-size 2048KiB; --chunk-size 8192KiB; --micro-batch-size 8 "
+                "--gradient-accumulation 1; --dtype bf16; --gradient-accumulation 4; ");
+  flags.options.dtype = DType::F16;
+  EXPECT_EQ(changes_for(Goal::Faster, flags, true).find("--dtype"), std::string::npos);
+}
+
 TEST(Advice, IsOneLineOfText) {
   EXPECT_EQ(format_gain(Gain{{.text = "--dtype bf16", .price = "less precise"}, 1.5}),
             "--dtype bf16 (less precise): 1.50 x the tokens/s, as predicted");

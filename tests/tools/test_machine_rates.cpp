@@ -21,6 +21,12 @@ const Machine kMachine{.flops_per_s = 4e11,
                        .shared_cores = true,
                        .copy_bytes_per_s = 3e10};
 
+TEST(MachineRates, LeaveOutTheMemoryTrafficOfArithmetic) {
+  EXPECT_DOUBLE_EQ(rate_of_arithmetic(12, 4, 0, 5), 12 / 4.0);   // a GPU
+  EXPECT_DOUBLE_EQ(rate_of_arithmetic(12, 4, 5, 5), 12 / 3.0);   // 1 s of traffic
+  EXPECT_DOUBLE_EQ(rate_of_arithmetic(12, 4, 50, 5), 12 / 2.0);  // the tensors were in caches
+}
+
 TEST(MachineRates, AreWrittenToAFileAndReadBack) {
   const auto back = rates_from_json(to_json(kKey, kMachine), kKey);
   ASSERT_TRUE(back);

@@ -59,11 +59,13 @@ class Texts(unittest.TestCase):
             flags = flags_of_help(command)
             self.assertIn("--help", flags, command)
             self.assertEqual(self.bash("ebb", command, "--"), flags, command)
-            self.assertIn(f"from {command}' ", fish)
+            zsh_case = zsh.split(f"\n    {command})\n")[1].split(";;")[0]
+            fish_lines = "\n".join(line for line in fish.splitlines() if f"from {command}' " in line)
+            section = man.split(f".SH EBB {command.upper()}\n")[1].split("\n.SH ")[0]
             for flag in flags:
-                self.assertRegex(zsh, r"'\*?" + flag + r"\[")
-                self.assertIn(f"-l {flag[2:]}", fish)
-                self.assertIn(f"\\fB{flag}\\fR", man)
+                self.assertRegex(zsh_case, r"'\*?" + flag + r"\[")
+                self.assertRegex(fish_lines, f" -l {flag[2:]} ")
+                self.assertIn(f"\\fB{flag}\\fR", section)
             num_flags += len(flags)
         self.assertGreater(num_flags, 100)
 
@@ -81,8 +83,11 @@ class Texts(unittest.TestCase):
 
     def test_shells_read_them(self):
         for shell, name in (("bash", "ebb.bash"), ("zsh", "_ebb"), ("fish", "ebb.fish")):
-            if shutil.which(shell):
-                self.assertEqual(output_of(shell, "-n", name, cwd=self.folder), "", shell)
+            with self.subTest(shell):
+                self.assertTrue(self.text(name).endswith("\n"))
+                if not shutil.which(shell):
+                    self.skipTest(f"{shell} is not installed")
+                self.assertEqual(output_of(shell, "-n", name, cwd=self.folder), "")
 
     @unittest.skipUnless(shutil.which("groff"), "groff is not installed")
     def test_groff_reads_the_manual(self):
