@@ -114,6 +114,7 @@ void measure_trace(benchmark::State& state, const PlannedStep& step) {
   const TemporaryFile file("ebb-bench-trace"), copy("ebb-bench-copy");
   const auto write_steps = [&](uint64_t num_steps) {
     ChromeTrace trace(file.path);
+    trace.begin("0000000000000000");
     for (uint64_t i = 1; i <= num_steps; ++i) {
       trace.add_step(p, step.simulated.ops, i, step.simulated.seconds);
     }
@@ -126,6 +127,7 @@ void measure_trace(benchmark::State& state, const PlannedStep& step) {
   uint64_t num_steps = 0;
   {
     ChromeTrace trace(file.path);
+    trace.begin("0000000000000000");
     std::ofstream plain(copy.path, std::ios::binary);
     const auto write_plainly = [&] {
       plain.write(text.data(), static_cast<std::streamsize>(text.size()));

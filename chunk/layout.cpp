@@ -2,10 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <bit>
+
 #include "device/kernels.h"
 
 namespace ebb {
 namespace {
+
+// The largest model that was planned here, GPT-3 175B, has 5,217 chunks of 64 MiB.
+constexpr uint64_t kMostChunks = uint64_t{1} << 17;
 
 uint64_t round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
 
@@ -19,6 +24,16 @@ void check_chunk_bytes(size_t chunk_bytes, DType weight_type) {
         format_bytes(chunk_bytes), format_bytes(piece_bytes), kPieceElements, name_of(weight_type),
         format_bytes(std::max<size_t>(1, chunk_bytes / piece_bytes) * piece_bytes)));
   }
+}
+
+/// A plan has several operations for each chunk, and a search compares many plans.
+void check_num_chunks(uint64_t bytes, size_t chunk_bytes) {
+  if (bytes / chunk_bytes < kMostChunks) return;
+  throw ConfigError(fmt::format(
+      "chunks of {} divide {} of parameters into {} chunks, and a plan may have {}: give a chunk "
+      "size of at least {}",
+      format_bytes(chunk_bytes), format_bytes(bytes), bytes / chunk_bytes, kMostChunks,
+      format_bytes(std::bit_ceil(bytes / kMostChunks + 1))));
 }
 
 }  // namespace
@@ -69,8 +84,10 @@ void Layout::place() {
     num_sum_elements_ += (p.info.num_uses - 1) * aligned_elements(count);
   }
   const auto count_chunks = [&](Space space, uint64_t elements) {
-    num_chunks_[static_cast<int>(space)] = static_cast<uint32_t>(
-        (elements * size_of(type_of(space)) + chunk_bytes_ - 1) / chunk_bytes_);
+    const uint64_t bytes = elements * size_of(type_of(space));
+    check_num_chunks(bytes, chunk_bytes_);
+    num_chunks_[static_cast<int>(space)] =
+        static_cast<uint32_t>((bytes + chunk_bytes_ - 1) / chunk_bytes_);
   };
   count_chunks(Space::Weights, num_space_elements_);
   count_chunks(Space::Gradients, num_space_elements_);

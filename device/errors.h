@@ -43,6 +43,12 @@ class IoError : public Error {
   int error_number;
 };
 
+/// The operating system refused to open a file or folder that the user named as an input.
+class InputError : public IoError {
+ public:
+  using IoError::IoError;
+};
+
 /// The content of a file violates its format.
 class FormatError : public Error {
  public:

@@ -1,41 +1,58 @@
 #include "io/json_file.h"
 
+#include <fmt/format.h>
+
 #include "device/errors.h"
-#include "io/mapped_file.h"
+#include "io/input_file.h"
+#include "io/watched_text.h"
 
 namespace ebb {
 namespace {
 
-constexpr size_t kMostBytes = size_t{256} << 20;
+constexpr uint64_t kMostBytes = uint64_t{256} << 20;
 constexpr int kMostDepth = 100;
 
 template <class Json>
-Json parse(const std::string& path) {
-  const MappedFile file(path, "JSON");
-  const auto bytes = file.bytes();
-  if (bytes.size() > kMostBytes) {
-    throw FormatError(path, kMostBytes,
-                      "JSON of " + format_bytes(bytes.size()) + " exceeds the limit of 256 MiB");
-  }
-  const char* text = reinterpret_cast<const char*>(bytes.data());
+Json parse(const std::string& path, const std::string& text) {
   // The depth is limited, because the destructor of a JSON tree is recursive.
   const auto check_depth = [&path](int depth, typename Json::parse_event_t, Json&) {
     if (depth > kMostDepth) throw FormatError(path, 0, "JSON of more than 100 levels");
     return true;
   };
+  const char* seen = text.data();
+  const auto at = [&text, &seen](size_t offset) {
+    return WatchedText(text.data() + offset, &seen);
+  };
   try {
-    return Json::parse(text, text + bytes.size(), check_depth);
+    Json json = Json::parse(at(0), at(text.size()), check_depth);
+    if (json.is_object()) return json;
+    throw FormatError(
+        path, 0,
+        fmt::format("this JSON is of type {}; needed is an object, {{...}}", json.type_name()));
   } catch (const typename Json::parse_error& error) {
     throw FormatError(path, error.byte > 0 ? error.byte - 1 : 0, "this is not JSON from here on");
+  } catch (const typename Json::out_of_range&) {
+    throw FormatError(path, static_cast<uint64_t>(seen - text.data()),
+                      "the number that ends here is out of range; allowed are numbers that fp64 "
+                      "can represent, up to 1.8e308");
   }
+}
+
+template <class Json>
+Json read(const std::string& path) {
+  return parse<Json>(path, read_input_file(path, "JSON", kMostBytes));
 }
 
 }  // namespace
 
-nlohmann::json read_json_file(const std::string& path) { return parse<nlohmann::json>(path); }
+nlohmann::json read_json_file(const std::string& path) { return read<nlohmann::json>(path); }
 
 nlohmann::ordered_json read_ordered_json_file(const std::string& path) {
-  return parse<nlohmann::ordered_json>(path);
+  return read<nlohmann::ordered_json>(path);
+}
+
+nlohmann::ordered_json read_ordered_json(const std::string& path, const std::string& text) {
+  return parse<nlohmann::ordered_json>(path, text);
 }
 
 }  // namespace ebb

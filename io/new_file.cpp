@@ -42,11 +42,35 @@ int allocate(int descriptor, uint64_t bytes) {
   return ::ftruncate(descriptor, size) == 0 ? 0 : errno;
 }
 
+bool is_special(const std::string& path) {
+  struct stat status = {};
+  return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
+}
+
+/// The path of the file to which symbolic links lead, even if that file does not exist yet. The
+/// path itself if it leads to a device or a FIFO: such links (/dev/stdout) may lead to no name.
+std::string destination_of(std::string path) {
+  constexpr int kMostLinks = 40;
+  std::error_code error;
+  for (int i = 0; i < kMostLinks && !is_special(path); ++i) {
+    const fs::path target = fs::read_symlink(path, error);
+    if (error) return path;  // this is no link
+    path = (fs::path(path).parent_path() / target).string();
+  }
+  return path;
+}
+
 }  // namespace
 
 NewFile::NewFile(std::string path, uint64_t bytes)
-    : path_(std::move(path)), unfinished_(path_ + std::string(kUnfinishedSuffix)), bytes_(bytes) {
-  descriptor_ = ::open(unfinished_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    : path_(destination_of(std::move(path))), bytes_(bytes) {
+  if (is_special(path_)) {
+    descriptor_ = open_special_file(path_);
+    return;
+  }
+  unfinished_ = path_ + std::string(kUnfinishedSuffix);
+  ::unlink(unfinished_.c_str());  // never opened, because it may be a link to another file
+  descriptor_ = ::open(unfinished_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw IoError("cannot create", unfinished_, errno);
   if (const int error = allocate(descriptor_, bytes); error != 0) {
     ::close(descriptor_);
@@ -60,28 +84,37 @@ NewFile::NewFile(NewFile&& other) noexcept
     : path_(std::move(other.path_)),
       unfinished_(std::move(other.unfinished_)),
       bytes_(other.bytes_),
+      num_written_(other.num_written_),
       descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 NewFile::~NewFile() {
   if (descriptor_ < 0) return;
   ::close(descriptor_);
-  ::unlink(unfinished_.c_str());
+  if (!unfinished_.empty()) ::unlink(unfinished_.c_str());
 }
 
 void NewFile::write(uint64_t offset, std::span<const std::byte> bytes) {
   EBB_CHECK(offset <= bytes_ && bytes.size() <= bytes_ - offset, "written past " + path_);
+  EBB_CHECK(!unfinished_.empty() || offset == num_written_, "written out of order: " + path_);
   while (!bytes.empty()) {
-    const ssize_t done =
-        ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t done = unfinished_.empty() ? ::write(descriptor_, bytes.data(), bytes.size())
+                                             : ::pwrite(descriptor_, bytes.data(), bytes.size(),
+                                                        static_cast<off_t>(offset));
     if (done < 0 && errno == EINTR) continue;
-    if (done < 0) throw IoError("cannot write", unfinished_, errno);
+    if (done < 0) throw IoError("cannot write", unfinished_.empty() ? path_ : unfinished_, errno);
     bytes = bytes.subspan(static_cast<size_t>(done));
     offset += static_cast<uint64_t>(done);
   }
+  if (unfinished_.empty()) num_written_ = offset;
 }
 
 void NewFile::commit() {
   EBB_CHECK(descriptor_ >= 0, "committed twice: " + path_);
+  if (!unfinished_.empty()) return close_and_rename();
+  if (::close(std::exchange(descriptor_, -1)) != 0) throw IoError("cannot close", path_, errno);
+}
+
+void NewFile::close_and_rename() {
   if (::fsync(descriptor_) != 0) throw IoError("cannot sync", unfinished_, errno);
   if (::close(std::exchange(descriptor_, -1)) != 0) {
     const int error = errno;
@@ -110,8 +143,8 @@ NewFolder::NewFolder(std::string path)
     throw ConfigError("'" + path_ + "' is already there: give the name of a new folder");
   }
   fs::remove_all(unfinished_, error);
-  if (!error) fs::create_directories(unfinished_, error);
-  if (error) throw IoError("cannot create folder", unfinished_, error.value());
+  if (error) throw IoError("cannot remove", unfinished_, error.value());
+  create_folders(unfinished_);
   if (!exists) return;
   // The folder is removed now and not after all files are written, because a link or a mount point
   // cannot be removed.
@@ -147,6 +180,30 @@ void sync_folder(const std::string& path) {
   const int error = ::fsync(descriptor) == 0 || errno == EINVAL ? 0 : errno;
   ::close(descriptor);
   if (error != 0) throw IoError("cannot sync folder", path, error);
+}
+
+void create_folders(const std::string& path) {
+  const std::string folder = trimmed(path);
+  std::error_code error;
+  if (fs::is_directory(folder, error)) return;
+  const std::string parent = folder_of(folder);
+  if (parent != folder) create_folders(parent);
+  fs::create_directory(folder, error);  // another process may have created it
+  if (!error && !fs::is_directory(folder)) error = std::make_error_code(std::errc::not_a_directory);
+  if (error) throw IoError("cannot create folder", folder, error.value());
+  sync_folder(parent);
+}
+
+int open_special_file(const std::string& path) {
+  // Without O_NONBLOCK, opening a FIFO waits for a reader.
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0 && errno == ENXIO) {
+    throw IoError("no process reads this FIFO; start its reader first, then write to it:", path,
+                  ENXIO);
+  }
+  if (descriptor < 0) throw IoError("cannot open", path, errno);
+  ::fcntl(descriptor, F_SETFL, ::fcntl(descriptor, F_GETFL) & ~O_NONBLOCK);
+  return descriptor;
 }
 
 }  // namespace ebb

@@ -2,7 +2,8 @@
 //
 // Content is written under a temporary name in the same folder, synced and then renamed. So after a
 // crash or a power failure either the old or the new content is there, never a part. The destructor
-// removes content that was not committed.
+// removes content that was not committed. A symbolic link stays, and the file to which it points is
+// replaced. A device or a FIFO cannot be replaced: it is opened, and the content is written to it.
 //
 // Thread-safety: NewFile::write() may be called from any thread for different bytes; all other
 // methods by one thread at a time. Errors: IoError.
@@ -27,14 +28,18 @@ class NewFile {
   NewFile& operator=(NewFile&&) = delete;
   ~NewFile();
 
-  /// REQUIRES: the range is within the allocated bytes.
+  /// REQUIRES: the range is within the allocated bytes; for a device or a FIFO, it begins where the
+  /// last one ended.
   void write(uint64_t offset, std::span<const std::byte> bytes);
   /// Syncs the file and renames it to its final name. REQUIRES: called once.
   void commit();
 
  private:
-  std::string path_, unfinished_;
+  void close_and_rename();
+
+  std::string path_, unfinished_;  // unfinished_ is empty for a device or a FIFO
   uint64_t bytes_;
+  uint64_t num_written_ = 0;  // to a device or a FIFO
   int descriptor_ = -1;
 };
 
@@ -64,5 +69,9 @@ class NewFolder {
 
 /// Syncs the names in a folder to the disk.
 void sync_folder(const std::string& path);
+/// Creates a folder and its missing parents, and syncs each folder in which one was created.
+void create_folders(const std::string& path);
+/// Opens a device or a FIFO for writing. A FIFO that no process reads is an error.
+int open_special_file(const std::string& path);
 
 }  // namespace ebb

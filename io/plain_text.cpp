@@ -18,8 +18,8 @@ constexpr Form kForms[] = {
     {0xe1, 0xec, 2, 0x80, 0xbf}, {0xed, 0xed, 2, 0x80, 0x9f}, {0xee, 0xef, 2, 0x80, 0xbf},
     {0xf0, 0xf0, 3, 0x90, 0xbf}, {0xf1, 0xf3, 3, 0x80, 0xbf}, {0xf4, 0xf4, 3, 0x80, 0x8f}};
 
-/// The number of bytes of the first character that are present; 0 if the text does not begin with a
-/// UTF-8 character.
+}  // namespace
+
 size_t character_bytes(std::span<const std::byte> text) {
   const auto byte = [&](size_t i) { return std::to_integer<uint8_t>(text[i]); };
   const auto form = std::ranges::find_if(
@@ -33,8 +33,6 @@ size_t character_bytes(std::span<const std::byte> text) {
   }
   return count;
 }
-
-}  // namespace
 
 bool is_text(std::span<const std::byte> beginning) {
   if (std::ranges::find(beginning, std::byte{0}) != beginning.end()) return false;

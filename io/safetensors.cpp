@@ -9,15 +9,14 @@
 namespace ebb {
 namespace {
 
-// The bytes of a tensor that are read before their pages are released: enough for the disk to read
-// ahead.
+// The bytes of a tensor that are converted at once.
 constexpr uint64_t kReadBytes = uint64_t{4} << 20;
 
 template <class T>
 void widen(const std::byte* from, std::span<float> out) {
   for (size_t i = 0; i < out.size(); ++i) {
     T value;
-    std::memcpy(&value, from + i * sizeof(T), sizeof(T));  // a tensor may begin at an odd byte
+    std::memcpy(&value, from + i * sizeof(T), sizeof(T));
     out[i] = static_cast<float>(value);
   }
 }
@@ -32,11 +31,18 @@ void to_floats(StoredType type, const std::byte* from, std::span<float> out) {
   }
 }
 
+SafetensorsHeader read_header(const InputFile& file) {
+  std::vector<std::byte> beginning(std::min(file.size(), sizeof(uint64_t)));
+  file.read(0, beginning);
+  beginning.resize(safetensors_header_bytes(file.path(), beginning, file.size()));
+  file.read(0, beginning);
+  return parse_safetensors(file.path(), beginning, file.size());
+}
+
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(path, "weights") {
-  SafetensorsHeader header = parse_safetensors(path_, file_.bytes());
-  file_.release(0, file_.bytes().size());
+SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path, "weights") {
+  SafetensorsHeader header = read_header(file_);
   metadata_ = std::move(header.metadata);
   tensors_ = std::move(header.tensors);
   for (size_t i = 0; i < tensors_.size(); ++i) by_name_.emplace(tensors_[i].name, i);
@@ -51,29 +57,26 @@ void SafetensorsFile::read_bytes(const StoredTensor& tensor, uint64_t first,
                                  std::span<std::byte> out) const {
   const uint64_t bytes = tensor.bytes();
   EBB_CHECK(first <= bytes && out.size() <= bytes - first, "read past tensor " + tensor.name);
-  for (uint64_t done = 0; done < out.size(); done += kReadBytes) {
-    const uint64_t count = std::min<uint64_t>(kReadBytes, out.size() - done);
-    const uint64_t offset = tensor.offset + first + done;
-    std::memcpy(out.data() + done, file_.bytes().data() + offset, count);
-    file_.release(offset, count);
-  }
+  file_.read(tensor.offset + first, out);
 }
 
 void SafetensorsFile::read_floats(const StoredTensor& tensor, uint64_t first,
                                   std::span<float> out) const {
   if (!is_weight_type(tensor.type)) {
-    throw ConfigError("'" + path_ + "': tensor '" + tensor.name + "' is " +
+    throw ConfigError("'" + path() + "': tensor '" + tensor.name + "' is " +
                       describe(tensor.type, tensor.shape) +
                       ": weights are read from F32, BF16 and F16");
   }
   const uint64_t elements = tensor.num_elements(), size = size_of(tensor.type);
   EBB_CHECK(first <= elements && out.size() <= elements - first, "read past " + tensor.name);
   const uint64_t at_once = kReadBytes / size;
+  std::vector<std::byte> bytes(std::min<uint64_t>(at_once, out.size()) * size);
   for (uint64_t done = 0; done < out.size(); done += at_once) {
     const uint64_t count = std::min<uint64_t>(at_once, out.size() - done);
     const uint64_t offset = tensor.offset + (first + done) * size;
-    to_floats(tensor.type, file_.bytes().data() + offset, out.subspan(done, count));
-    file_.release(offset, count * size);
+    const auto piece = std::span(bytes).first(count * size);
+    file_.read(offset, piece);
+    to_floats(tensor.type, piece.data(), out.subspan(done, count));
   }
 }
 

@@ -1,5 +1,4 @@
-// Reads a safetensors file. The file is mapped, its header is checked when the file is opened, and
-// its pages are released as soon as they are read.
+// Reads a safetensors file. The header is read and checked when the file is opened.
 //
 // Thread-safety: immutable after construction; any number of threads may read. Errors: IoError (the
 // file), FormatError with tensor and offset (its content), ConfigError (the type of a tensor is not
@@ -15,7 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "io/mapped_file.h"
+#include "io/input_file.h"
 #include "io/stored_tensor.h"
 
 namespace ebb {
@@ -24,7 +23,7 @@ class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   /// The tensors in the order of their data.
   std::span<const StoredTensor> tensors() const { return tensors_; }
@@ -39,8 +38,7 @@ class SafetensorsFile {
   void read_floats(const StoredTensor& tensor, uint64_t first, std::span<float> out) const;
 
  private:
-  std::string path_;
-  MappedFile file_;
+  InputFile file_;
   std::map<std::string, std::string> metadata_;
   std::vector<StoredTensor> tensors_;
   std::unordered_map<std::string_view, size_t> by_name_;  // views of tensors_

@@ -11,6 +11,7 @@
 
 #include "device/errors.h"
 #include "io/json_text.h"
+#include "io/watched_text.h"
 
 namespace ebb {
 namespace {
@@ -19,35 +20,6 @@ using Json = nlohmann::json;
 
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
-
-/// Counts the characters that the parser has read, because the callbacks of the parser get no
-/// position.
-class WatchedText {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  WatchedText(const char* at, const char** seen) : at_(at), seen_(seen) {}
-  reference operator*() const { return *at_; }
-  WatchedText& operator++() {
-    *seen_ = ++at_;
-    return *this;
-  }
-  WatchedText operator++(int) {
-    const WatchedText before = *this;
-    ++*this;
-    return before;
-  }
-  bool operator==(const WatchedText& other) const { return at_ == other.at_; }
-  bool operator!=(const WatchedText& other) const { return at_ != other.at_; }
-
- private:
-  const char* at_;
-  const char** seen_;
-};
 
 /// Processes the JSON while it is parsed. A header may name a million tensors, so it is never
 /// stored as a tree. Offsets of `tensors` count from the beginning of the data until
@@ -251,37 +223,40 @@ void check_cover(const std::string& path, std::vector<HeaderReader::Tensor>& ten
       fmt::format("{} bytes behind {} belong to no tensor", data_bytes - end, before));
 }
 
-std::string_view header_text(const std::string& path, std::span<const std::byte> file) {
-  if (file.size() < kLengthBytes) {
-    throw FormatError(path, file.size(),
+}  // namespace
+
+uint64_t safetensors_header_bytes(const std::string& path, std::span<const std::byte> beginning,
+                                  uint64_t file_bytes) {
+  if (file_bytes < kLengthBytes) {
+    throw FormatError(path, file_bytes,
                       "the file ends within the 8 bytes of its header's length: it is not "
                       "safetensors, or was cut short");
   }
   uint64_t length;
-  std::memcpy(&length, file.data(), sizeof length);  // little-endian
+  std::memcpy(&length, beginning.data(), sizeof length);  // little-endian
   if (length > kMaxHeaderBytes) {
     throw FormatError(path, 0,
                       fmt::format("a header of {} bytes, where the format allows {}: this is not "
                                   "safetensors",
                                   length, kMaxHeaderBytes));
   }
-  if (length > file.size() - kLengthBytes) {
-    throw FormatError(path, file.size(),
+  if (length > file_bytes - kLengthBytes) {
+    throw FormatError(path, file_bytes,
                       fmt::format("the file has {} bytes, less than its header of {}: it was cut "
                                   "short",
-                                  file.size(), length));
+                                  file_bytes, length));
   }
-  return {reinterpret_cast<const char*>(file.data()) + kLengthBytes, length};
+  return kLengthBytes + length;
 }
 
-}  // namespace
-
-SafetensorsHeader parse_safetensors(const std::string& path, std::span<const std::byte> file) {
-  const std::string_view text = header_text(path, file);
+SafetensorsHeader parse_safetensors(const std::string& path, std::span<const std::byte> beginning,
+                                    uint64_t file_bytes) {
+  const uint64_t data_offset = safetensors_header_bytes(path, beginning, file_bytes);
+  const std::string_view text(reinterpret_cast<const char*>(beginning.data()) + kLengthBytes,
+                              data_offset - kLengthBytes);
   HeaderReader reader(path, text);
   reader.read();
-  const uint64_t data_offset = kLengthBytes + text.size();
-  const uint64_t data_bytes = file.size() - data_offset;
+  const uint64_t data_bytes = file_bytes - data_offset;
   for (const auto& tensor : reader.tensors) check_extent(path, tensor, data_offset, data_bytes);
   check_cover(path, reader.tensors, data_offset, data_bytes);
   SafetensorsHeader header{.metadata = std::move(reader.metadata), .tensors = {}};

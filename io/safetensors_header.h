@@ -23,8 +23,15 @@ struct SafetensorsHeader {
   std::vector<StoredTensor> tensors;  ///< in the order of their data
 };
 
-/// `file`: the bytes of the whole file; `path`: its name in messages.
-SafetensorsHeader parse_safetensors(const std::string& path, std::span<const std::byte> file);
+/// The length in bytes of the header, including the eight bytes of its length. `beginning` contains
+/// at least the first eight bytes of a file of `file_bytes`, or the whole file; `path` names the
+/// file in messages.
+uint64_t safetensors_header_bytes(const std::string& path, std::span<const std::byte> beginning,
+                                  uint64_t file_bytes);
+
+/// `beginning` contains at least the header of a file of `file_bytes`.
+SafetensorsHeader parse_safetensors(const std::string& path, std::span<const std::byte> beginning,
+                                    uint64_t file_bytes);
 
 /// Returns the length and the JSON for tensors at these offsets, padded so that the data begin at a
 /// multiple of 8. REQUIRES: offsets count from the beginning of the data.

@@ -1,15 +1,11 @@
 #include "io/state_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -70,12 +66,20 @@ class BadHeader : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-Shape shape_of(const std::vector<int64_t>& dims) {
-  int64_t count = 1;
-  for (const int64_t dim : dims) {
-    if (dim < 1 || dim > static_cast<int64_t>(kMaxElements) / count)
-      throw BadHeader("an invalid shape");
+uint64_t number(const nlohmann::json& json) {
+  if (const auto value = whole_number(json)) return *value;
+  throw BadHeader(json_text(json) + " where a whole number is needed");
+}
+
+Shape shape_of(const nlohmann::json& json) {
+  if (!json.is_array()) throw BadHeader("a shape that is no list");
+  std::vector<int64_t> dims;
+  uint64_t count = 1;
+  for (const auto& value : json) {
+    const uint64_t dim = number(value);
+    if (dim < 1 || dim > kMaxElements / count) throw BadHeader("an invalid shape");
     count *= dim;
+    dims.push_back(static_cast<int64_t>(dim));
   }
   switch (dims.size()) {
     case 0:
@@ -100,16 +104,15 @@ StateFileHeader from_json(const std::string& text) {
   const auto* const known = std::ranges::find(kWeightTypes, type, name_of);
   if (known == std::end(kWeightTypes)) throw BadHeader("weights of an unknown type " + type);
   header.weight_type = *known;
-  header.numbers = json.at("numbers").get<std::map<std::string, uint64_t>>();
+  for (const auto& [name, value] : json.at("numbers").items()) header.numbers[name] = number(value);
   for (const auto& plane : json.at("planes")) {
-    header.planes.push_back({plane.at("name"), plane.at("bytes")});
-    const uint32_t bytes = header.planes.back().bytes_per_element;
+    const uint64_t bytes = number(plane.at("bytes"));
     if (bytes < 1 || bytes > 8) throw BadHeader(fmt::format("a plane of {} bytes", bytes));
+    header.planes.push_back({plane.at("name"), static_cast<uint32_t>(bytes)});
   }
   uint64_t elements = 0;
   for (const auto& parameter : json.at("parameters")) {
-    header.parameters.push_back(
-        {parameter.at("name"), shape_of(parameter.at("shape").get<std::vector<int64_t>>())});
+    header.parameters.push_back({parameter.at("name"), shape_of(parameter.at("shape"))});
     elements += static_cast<uint64_t>(header.parameters.back().shape.num_elements());
     if (elements > kMaxElements) throw BadHeader("too many parameters");
   }
@@ -226,93 +229,71 @@ void StateFileWriter::finish() {
   file_.commit();
 }
 
-StateFileReader::StateFileReader(const std::string& path)
-    : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  if (descriptor_ < 0) throw IoError("cannot open training state", path_, errno);
-  try {
-    struct stat status = {};
-    if (::fstat(descriptor_, &status) != 0) throw IoError("cannot read", path_, errno);
-    read_header(static_cast<uint64_t>(status.st_size));
-  } catch (...) {
-    ::close(descriptor_);
-    throw;
-  }
-}
+StateFileReader::StateFileReader(const std::string& path) : file_(path, "state") { read_header(); }
 
-StateFileReader::~StateFileReader() { ::close(descriptor_); }
+StateFileReader::~StateFileReader() = default;
 
-void StateFileReader::read_header(uint64_t file_bytes) {
+void StateFileReader::read_header() {
+  const uint64_t file_bytes = file_.size();
   const auto need = [&](uint64_t bytes) {
     if (file_bytes >= bytes) return;
-    throw FormatError(path_, file_bytes,
+    throw FormatError(path(), file_bytes,
                       fmt::format("the file ends too early: it should have {} bytes", bytes));
   };
   Prologue prologue;
   need(sizeof prologue);
-  read_all(0, std::as_writable_bytes(std::span(&prologue, 1)));
+  file_.read(0, std::as_writable_bytes(std::span(&prologue, 1)));
   if (!std::ranges::equal(prologue.magic, kMagic)) {
-    throw FormatError(path_, 0, "this is not a training state of Ebb");
+    throw FormatError(path(), 0, "this is not a training state of Ebb");
   }
   if (prologue.version != kVersion) {
-    throw FormatError(path_, offsetof(Prologue, version),
+    throw FormatError(path(), offsetof(Prologue, version),
                       fmt::format("version {} of the format; this program reads version {}",
                                   prologue.version, kVersion));
   }
   if (prologue.header_bytes > kMaxHeaderBytes) {
-    throw FormatError(path_, offsetof(Prologue, header_bytes),
+    throw FormatError(path(), offsetof(Prologue, header_bytes),
                       fmt::format("a header of {} bytes", prologue.header_bytes));
   }
   need(sizeof prologue + uint64_t{prologue.header_bytes});
   std::string text(prologue.header_bytes, ' ');
-  read_all(sizeof prologue, std::as_writable_bytes(std::span(text)));
+  file_.read(sizeof prologue, std::as_writable_bytes(std::span(text)));
   if (hash_of(std::as_bytes(std::span(text))) != prologue.header_hash) {
-    throw FormatError(path_, sizeof prologue, "the header is damaged");
+    throw FormatError(path(), sizeof prologue, "the header is damaged");
   }
   try {
     header_ = from_json(text);
   } catch (const nlohmann::json::exception& error) {
-    throw FormatError(path_, sizeof prologue, error.what());
+    throw FormatError(path(), sizeof prologue, error.what());
   } catch (const BadHeader& error) {
-    throw FormatError(path_, sizeof prologue, error.what());
+    throw FormatError(path(), sizeof prologue, error.what());
   }
   places_ = std::make_unique<const StateFilePlaces>(header_, prologue.header_bytes);
   if (places_->file_bytes() != file_bytes) {
     throw FormatError(
-        path_, std::min(file_bytes, places_->file_bytes()),
+        path(), std::min(file_bytes, places_->file_bytes()),
         fmt::format("the file has {} bytes and should have {}", file_bytes, places_->file_bytes()));
   }
   table_.resize(places_->num_pieces());
   const auto table = std::as_writable_bytes(std::span(table_));
-  read_all(places_->table_offset(), table);
+  file_.read(places_->table_offset(), table);
   if (hash_of(table) != prologue.table_hash) {
-    throw FormatError(path_, places_->table_offset(), "the table of checksums is damaged");
+    throw FormatError(path(), places_->table_offset(), "the table of checksums is damaged");
   }
   passing_ = std::make_unique<PassingPlane>(*places_);
-}
-
-void StateFileReader::read_all(uint64_t offset, std::span<std::byte> into) const {
-  while (!into.empty()) {
-    const ssize_t count =
-        ::pread(descriptor_, into.data(), into.size(), static_cast<off_t>(offset));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw IoError("cannot read", path_, errno);
-    if (count == 0) throw FormatError(path_, offset, "the file ends");
-    into = into.subspan(static_cast<size_t>(count));
-    offset += static_cast<uint64_t>(count);
-  }
 }
 
 void StateFileReader::read(size_t parameter, size_t plane, std::span<std::byte> into) {
   const auto check = [&](uint64_t piece, uint64_t offset, uint64_t count, uint64_t hash) {
     if (hash == table_[piece]) return;
-    throw FormatError(path_, offset,
+    throw FormatError(path(), offset,
                       fmt::format("{} bytes are damaged: of '{}', plane {}", count,
                                   header_.parameters[parameter].name, header_.planes[plane].name));
   };
   try {
     passing_->take(
         parameter, plane, into,
-        [&](uint64_t offset, std::span<std::byte> part) { read_all(offset, part); }, check);
+        [&](uint64_t offset, std::span<std::byte> part) { file_.read(offset, part); }, check);
   } catch (...) {
     passing_->begin(parameter, plane);
     throw;

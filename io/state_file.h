@@ -24,6 +24,7 @@
 
 #include "device/dtype.h"
 #include "device/tensor.h"
+#include "io/input_file.h"
 #include "io/new_file.h"
 
 namespace ebb {
@@ -106,7 +107,7 @@ class StateFileReader {
   StateFileReader(const StateFileReader&) = delete;
   StateFileReader& operator=(const StateFileReader&) = delete;
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
   const StateFileHeader& header() const { return header_; }
   /// Reads the next bytes of a plane of a parameter. The bytes of a plane are read in order, and
   /// from the first byte again after an error; planes in any order. The checksum is checked at the
@@ -114,11 +115,9 @@ class StateFileReader {
   void read(size_t parameter, size_t plane, std::span<std::byte> into);
 
  private:
-  void read_all(uint64_t offset, std::span<std::byte> into) const;
-  void read_header(uint64_t file_bytes);
+  void read_header();
 
-  std::string path_;
-  int descriptor_;
+  InputFile file_;
   StateFileHeader header_;
   std::unique_ptr<const StateFilePlaces> places_;
   std::vector<uint64_t> table_;

@@ -19,8 +19,8 @@ std::vector<std::string> files_under(const std::string& folder) {
       if (entry.is_regular_file()) files.push_back(entry.path().string());
     }
   } catch (const fs::filesystem_error& error) {
-    throw IoError("cannot list data folder",
-                  error.path1().empty() ? folder : error.path1().string(), error.code().value());
+    throw InputError("cannot list data folder",
+                     error.path1().empty() ? folder : error.path1().string(), error.code().value());
   }
   std::sort(files.begin(), files.end());
   return files;

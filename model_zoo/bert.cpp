@@ -17,6 +17,7 @@ void check(const BertConfig& c, int64_t micro_batch_size, int64_t length) {
   check_positive("the number of heads", c.num_heads);
   check_positive("the number of channels inside the MLP", c.mlp_channels);
   check_positive("the micro-batch size", micro_batch_size);
+  check_model_size(c.num_layers, num_parameters(c));
   check_divides("heads", c.num_heads, "channels", c.channels);
   check_length(length, c.max_positions);
 }
@@ -24,12 +25,13 @@ void check(const BertConfig& c, int64_t micro_batch_size, int64_t length) {
 }  // namespace
 
 uint64_t num_parameters(const BertConfig& c) {
-  const int64_t tables = c.vocabulary + c.max_positions + c.num_token_types;
-  const int64_t matrices = 4 * c.channels + 2 * c.mlp_channels;
-  const int64_t vectors = 9 * c.channels + c.mlp_channels;  // biases and norms
-  const int64_t head = c.channels * c.channels + 3 * c.channels + c.vocabulary;
-  return static_cast<uint64_t>((tables + 2) * c.channels +
-                               c.num_layers * (matrices * c.channels + vectors) + head);
+  const Count channels = c.channels;
+  const Count tables = Count(c.vocabulary) + c.max_positions + c.num_token_types + 2;
+  const Count matrices = 4 * channels + Count(2) * c.mlp_channels;
+  const Count vectors = 9 * channels + c.mlp_channels;  // biases and norms
+  const Count head = channels * channels + 3 * channels + c.vocabulary;
+  return static_cast<uint64_t>(
+      (tables * channels + c.num_layers * (matrices * channels + vectors) + head).value());
 }
 
 double training_flops(const BertConfig& c, uint64_t tokens, int64_t length) {
@@ -37,7 +39,8 @@ double training_flops(const BertConfig& c, uint64_t tokens, int64_t length) {
   // once, as the head.
   const double matrices = static_cast<double>(num_parameters(c)) -
                           static_cast<double>((c.max_positions + c.num_token_types) * c.channels);
-  const double attention = 2.0 * static_cast<double>(c.num_layers * c.channels * length);
+  const double attention =
+      2.0 * static_cast<double>(c.num_layers * c.channels) * static_cast<double>(length);
   return 6 * (matrices + attention) * static_cast<double>(tokens);
 }
 

@@ -119,10 +119,13 @@ uint64_t state_file_bytes(const Layout& layout) {
   return StateFilePlaces(header_of(layout, largest)).file_bytes();
 }
 
-void write_state(StateReader reader, const std::string& path) {
+void write_state(StateReader reader, const std::string& path,
+                 const std::map<std::string, uint64_t>& numbers) {
   const std::vector<size_t> position = positions(reader.layout());
   const size_t num_planes = state_planes(reader.layout().weight_type()).size();
-  StateFileWriter file(path, header_of(reader.layout(), reader.counters()));
+  StateFileHeader header = header_of(reader.layout(), reader.counters());
+  header.numbers.insert(numbers.begin(), numbers.end());
+  StateFileWriter file(path, header);
   for (size_t i = 0; i < reader.parts().size(); ++i) {
     const ParameterId id = reader.parts()[i];
     for (size_t plane = 0; plane < num_planes; ++plane) {

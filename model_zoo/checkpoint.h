@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "device/dtype.h"
@@ -20,12 +21,14 @@
 
 namespace ebb {
 
-/// The size of the file that write_state() writes.
+/// The size of the file that write_state() writes without `numbers`.
 uint64_t state_file_bytes(const Layout& layout);
 
 /// Releases the state lock of each parameter as soon as the parameter is written, so another thread
-/// may continue the training. The file appears either complete or not at all.
-void write_state(StateReader reader, const std::string& path);
+/// may continue the training. The file appears either complete or not at all. `numbers` of the run
+/// are stored in the header of the file (io/state_file.h) and are not read by read_state().
+void write_state(StateReader reader, const std::string& path,
+                 const std::map<std::string, uint64_t>& numbers = {});
 
 /// REQUIRES: after an exception the trainer is not used any more.
 void read_state(Trainer& trainer, const std::string& path);

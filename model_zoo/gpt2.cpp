@@ -18,6 +18,7 @@ void check(const Gpt2Config& config, int64_t micro_batch_size, int64_t length) {
   check_positive("the number of heads", config.num_heads);
   check_positive("the number of channels inside the MLP", config.inner_channels());
   check_positive("the micro-batch size", micro_batch_size);
+  check_model_size(config.num_layers, num_parameters(config));
   check_divides("heads", config.num_heads, "channels", config.channels);
   check_length(length, config.max_positions);
 }
@@ -25,11 +26,10 @@ void check(const Gpt2Config& config, int64_t micro_batch_size, int64_t length) {
 }  // namespace
 
 uint64_t num_parameters(const Gpt2Config& c) {
-  const int64_t inner = c.inner_channels();
-  const int64_t layer =
-      4 * c.channels * c.channels + 2 * c.channels * inner + 9 * c.channels + inner;
-  return static_cast<uint64_t>((c.vocabulary + c.max_positions) * c.channels +
-                               c.num_layers * layer + 2 * c.channels);
+  const Count channels = c.channels, inner = c.inner_channels();
+  const Count layer = 4 * channels * channels + 2 * channels * inner + 9 * channels + inner;
+  const Count tables = (Count(c.vocabulary) + c.max_positions) * channels;
+  return static_cast<uint64_t>((tables + c.num_layers * layer + 2 * channels).value());
 }
 
 double training_flops(const Gpt2Config& c, uint64_t tokens, int64_t length) {
@@ -37,7 +37,8 @@ double training_flops(const Gpt2Config& c, uint64_t tokens, int64_t length) {
   // the head.
   const double matrices =
       static_cast<double>(num_parameters(c)) - static_cast<double>(c.max_positions * c.channels);
-  const double attention = 2.0 * static_cast<double>(c.num_layers * c.channels * length);
+  const double attention =
+      2.0 * static_cast<double>(c.num_layers * c.channels) * static_cast<double>(length);
   return 6 * (matrices + attention) * static_cast<double>(tokens);
 }
 

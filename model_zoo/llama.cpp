@@ -19,8 +19,10 @@ void check(const LlamaConfig& c, int64_t micro_batch_size, int64_t length) {
   check_positive("the number of heads", c.num_heads);
   check_positive("the number of heads of keys and values", c.num_kv_heads);
   check_positive("head_dim", c.head_dim);
+  check_at_most("head_dim", c.head_dim, kMostHeadDim);  // there is a table of its frequencies
   check_positive("the number of channels inside the MLP", c.mlp_channels);
   check_positive("the micro-batch size", micro_batch_size);
+  check_model_size(c.num_layers, num_parameters(c));
   check_divides("heads of keys and values", c.num_kv_heads, "heads", c.num_heads);
   if (c.sliding_window) check_positive("the sliding window", *c.sliding_window);
   if (!std::isfinite(c.norm_epsilon) || c.norm_epsilon < 0) {
@@ -30,19 +32,28 @@ void check(const LlamaConfig& c, int64_t micro_batch_size, int64_t length) {
   check_length(length, c.max_positions);
 }
 
-int64_t biases_of_layer(const LlamaConfig& c) {
-  return (c.qkv_bias ? c.qkv_channels() : 0) + (c.output_bias ? c.channels : 0) +
-         (c.mlp_bias ? 2 * c.mlp_channels + c.channels : 0);
+Count query_channels(const LlamaConfig& c) { return Count(c.num_heads) * c.head_dim; }
+Count qkv_channels(const LlamaConfig& c) {
+  return (Count(c.num_heads) + Count(2) * c.num_kv_heads) * c.head_dim;
+}
+
+Count biases_of_layer(const LlamaConfig& c) {
+  Count biases = 0;
+  if (c.qkv_bias) biases = biases + qkv_channels(c);
+  if (c.output_bias) biases = biases + c.channels;
+  if (c.mlp_bias) biases = biases + Count(2) * c.mlp_channels + c.channels;
+  return biases;
 }
 
 }  // namespace
 
 uint64_t num_parameters(const LlamaConfig& c) {
-  const int64_t matrices = c.qkv_channels() + c.query_channels() + 3 * c.mlp_channels;
-  const int64_t norms = 2 * c.channels + (c.qk_norm ? 2 * c.head_dim : 0);
-  const int64_t layer = matrices * c.channels + norms + biases_of_layer(c);
-  const int64_t tables = (c.tied_head ? 1 : 2) * c.vocabulary * c.channels;
-  return static_cast<uint64_t>(tables + c.num_layers * layer + c.channels);
+  const Count channels = c.channels;
+  const Count matrices = qkv_channels(c) + query_channels(c) + Count(3) * c.mlp_channels;
+  const Count norms = 2 * channels + Count(c.qk_norm ? 2 : 0) * c.head_dim;
+  const Count layer = matrices * channels + norms + biases_of_layer(c);
+  const Count tables = Count(c.tied_head ? 1 : 2) * c.vocabulary * channels;
+  return static_cast<uint64_t>((tables + c.num_layers * layer + channels).value());
 }
 
 double training_flops(const LlamaConfig& c, uint64_t tokens, int64_t length) {
@@ -50,7 +61,8 @@ double training_flops(const LlamaConfig& c, uint64_t tokens, int64_t length) {
   const double matrices = static_cast<double>(num_parameters(c)) -
                           (c.tied_head ? 0.0 : static_cast<double>(c.vocabulary * c.channels));
   const int64_t seen = std::min(length, c.sliding_window.value_or(length));
-  const double attention = 2.0 * static_cast<double>(c.num_layers * c.query_channels() * seen);
+  const double attention =
+      2.0 * static_cast<double>(c.num_layers * c.query_channels()) * static_cast<double>(seen);
   return 6 * (matrices + attention) * static_cast<double>(tokens);
 }
 

@@ -6,9 +6,9 @@
 #include <system_error>
 
 #include "device/errors.h"
+#include "io/input_file.h"
 #include "io/json_file.h"
 #include "io/json_text.h"
-#include "io/mapped_file.h"
 #include "io/new_file.h"
 #include "model_zoo/hugging_face_config.h"
 
@@ -30,12 +30,11 @@ constexpr const char* kCompanions[] = {"generation_config.json",
                                        "merges.txt",
                                        "chat_template.jinja",
                                        "chat_template.json"};
+constexpr uint64_t kMostBytes = uint64_t{1} << 30;  // of one of these files
 constexpr const char* kTemplates = "additional_chat_templates";
 
 void copy_synced(const fs::path& from, const fs::path& to) {
-  const MappedFile file(from.string(), "model file");
-  const auto bytes = file.bytes();
-  write_new_file(to.string(), {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  write_new_file(to.string(), read_input_file(from.string(), "model file", kMostBytes));
 }
 
 void copy_companions(const std::string& from, const std::string& to) {
@@ -81,10 +80,10 @@ std::vector<int32_t> end_tokens(const std::string& folder) {
     const auto tokens = found->is_array() ? *found : nlohmann::json::array({*found});
     std::vector<int32_t> ends;
     for (const auto& token : tokens) {
-      if (!token.is_number_integer()) {
+      if (!token.is_number_unsigned() || token.get<uint64_t>() > INT32_MAX) {
         throw ConfigError(
             fmt::format("'{}': eos_token_id is {}: allowed are a token or a list of "
-                        "tokens",
+                        "tokens, from 0 to 2147483647",
                         path.string(), json_text(*found)));
       }
       ends.push_back(token.get<int32_t>());

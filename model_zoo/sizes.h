@@ -1,17 +1,66 @@
-// Checks that the constructors of all architectures share. Pure functions; they throw ConfigError.
+// Checks and arithmetic of sizes that the constructors of all architectures share. Sizes may come
+// from a file of somebody else, so sums and products of them must not overflow. Pure functions;
+// they throw ConfigError.
 #pragma once
 
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <limits>
 #include <string_view>
 
 #include "device/errors.h"
 
 namespace ebb {
 
+/// A number from 0 that becomes and stays the largest int64 instead of overflowing.
+class Count {
+ public:
+  constexpr Count(int64_t value) : value_(value) {}  // NOLINT: numbers convert as in arithmetic
+  constexpr int64_t value() const { return value_; }
+
+  friend constexpr Count operator+(Count a, Count b) {
+    int64_t sum = 0;
+    return __builtin_add_overflow(a.value_, b.value_, &sum) ? most() : Count(sum);
+  }
+  friend constexpr Count operator*(Count a, Count b) {
+    int64_t product = 0;
+    return __builtin_mul_overflow(a.value_, b.value_, &product) ? most() : Count(product);
+  }
+
+ private:
+  static constexpr Count most() { return std::numeric_limits<int64_t>::max(); }
+
+  int64_t value_;
+};
+
+/// A plan of more layers would take minutes and gigabytes. The deepest published transformers have
+/// about a thousand layers.
+inline constexpr int64_t kMostLayers = 10'000;
+/// Sums over parameters of at most 8 bytes stay far below 2^63.
+inline constexpr int64_t kMostParameters = int64_t{1} << 50;
+
+inline constexpr int64_t kMostHeadDim = 65'536;
+
+inline void check_model_size(int64_t num_layers, uint64_t num_parameters) {
+  if (num_layers > kMostLayers) {
+    throw ConfigError(
+        fmt::format("the number of layers is {}: allowed are 1 to {}", num_layers, kMostLayers));
+  }
+  if (num_parameters > static_cast<uint64_t>(kMostParameters)) {
+    throw ConfigError(
+        fmt::format("the sizes of the model give {:.3g} parameters: allowed are at most {:.3g}",
+                    static_cast<double>(num_parameters), static_cast<double>(kMostParameters)));
+  }
+}
+
 inline void check_positive(std::string_view what, int64_t value) {
   if (value <= 0) throw ConfigError(fmt::format("{} is {}: it must be at least 1", what, value));
+}
+
+inline void check_at_most(std::string_view what, int64_t value, int64_t most) {
+  if (value <= most) return;
+  throw ConfigError(fmt::format("{} is {}: it must be at most {}", what, value, most));
 }
 
 inline void check_divides(std::string_view what, int64_t divisor, std::string_view of,

@@ -1,6 +1,7 @@
 #include "system/pages.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -22,11 +23,20 @@ constexpr uint16_t kPoison = 0x7fa1;
 [[noreturn]] void throw_no_memory(size_t bytes, std::string_view tag) {
   const auto pages = sysconf(_SC_AVPHYS_PAGES);
   const size_t free_bytes = pages > 0 ? static_cast<size_t>(pages) * kPageBytes : 0;
+  const std::string said = std::string("the operating system says: ") + std::strerror(errno);
+  const std::string limit = address_limit_text();
   throw OutOfMemory("host", bytes, 0, free_bytes, std::string(tag),
-                    std::string("the operating system says: ") + std::strerror(errno));
+                    limit.empty() ? said : said + "; " + limit);
 }
 
 }  // namespace
+
+std::string address_limit_text() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
+  return "this process may use " + format_bytes(limit.rlim_cur) +
+         " of addresses (ulimit -v, RLIMIT_AS): raise this limit";
+}
 
 std::byte* reserve_addresses(size_t bytes) {
   const size_t slack = bytes + kHugePageBytes;

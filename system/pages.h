@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace ebb {
@@ -15,6 +16,10 @@ inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 /// REQUIRES: bytes is a multiple of kPageBytes.
 std::byte* reserve_addresses(size_t bytes);
 void release_addresses(std::byte* data, size_t bytes) noexcept;
+
+/// "this process may use 3 GiB of addresses (ulimit -v, RLIMIT_AS): raise this limit"; empty if
+/// there is no such limit. Ebb reserves more addresses than memory.
+std::string address_limit_text();
 
 /// Maps zero-filled memory at reserved addresses. Throws OutOfMemory ("host").
 void commit_memory(std::byte* data, size_t bytes, std::string_view tag);

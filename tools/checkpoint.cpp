@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,6 +17,8 @@
 #include "io/json_file.h"
 #include "io/json_text.h"
 #include "io/new_file.h"
+#include "io/state_file.h"
+#include "tools/run_id.h"
 
 namespace ebb {
 namespace {
@@ -25,6 +28,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kRemovedSuffix = ".removed";
 constexpr uint64_t kVersion = 1;
+constexpr const char* kChecksum = "xxh64";
 
 /// Splits "step-12" and "step-12.anything" into the step and the text after it.
 std::optional<std::pair<uint64_t, std::string_view>> parse_name(std::string_view name) {
@@ -51,6 +55,13 @@ void remove_checkpoint(const std::string& path) {
   if (error) throw IoError("cannot remove the old checkpoint", removed, error.value());
 }
 
+std::string text_of(const nlohmann::ordered_json& json) { return json_text(json, 2) + "\n"; }
+
+std::string checksum_of(const nlohmann::ordered_json& json) {
+  const std::string text = text_of(json);
+  return fmt::format("{:016x}", XXH64(text.data(), text.size(), 0));
+}
+
 nlohmann::ordered_json to_json(const RunConfig& config) {
   auto json = nlohmann::ordered_json::object();
   for (const FlagValue& flag : config) json[flag.name] = flag.values;
@@ -65,13 +76,39 @@ std::vector<std::string> names_resolved(const RunConfig& config) {
   return names;
 }
 
-SavedRun from_json(const nlohmann::ordered_json& json) {
-  SavedRun run{.position = {.step = json.at("step"),
-                            .num_samples = json.at("num_samples"),
-                            .num_tokens = json.at("num_tokens")},
-               .data_tokens = json.at("data_tokens"),
+/// Removes the checksum and compares it with the other fields. Returns false if there is none,
+/// which is allowed in files of old programs, which have no run_id either.
+bool check_and_remove_checksum(const std::string& path, nlohmann::ordered_json& json) {
+  const auto found = json.find(kChecksum);
+  if (found == json.end()) {
+    if (!json.contains("run_id")) return false;
+    throw FormatError(path, 0, fmt::format("the checksum '{}' is missing", kChecksum));
+  }
+  const nlohmann::ordered_json written = *found;
+  json.erase(found);
+  if (written == checksum_of(json)) return true;
+  throw FormatError(
+      path, 0,
+      fmt::format("the checksum '{}' is not that of the other fields: the file is damaged or was "
+                  "changed; use another checkpoint, and change settings with flags",
+                  kChecksum));
+}
+
+SavedRun from_json(const std::string& path, const nlohmann::ordered_json& json) {
+  const auto number = [&](const char* name) {
+    if (const auto value = whole_number(json.at(name))) return *value;
+    throw FormatError(
+        path, 0,
+        fmt::format("{} is {}; allowed is a whole number from 0", name, json_text(json.at(name))));
+  };
+  SavedRun run{.position = {.step = number("step"),
+                            .num_samples = number("num_samples"),
+                            .num_tokens = number("num_tokens")},
+               .data_tokens = number("data_tokens"),
                .written_by = json.at("written_by"),
-               .config = {}};
+               .config = {},
+               .run_id = json.value("run_id", ""),
+               .log_line = json.value("log_line", "")};
   // In checkpoints without this field, all flags count as given.
   const auto resolved = json.value("resolved", std::vector<std::string>{});
   for (const auto& [name, values] : json.at("config").items()) {
@@ -105,37 +142,62 @@ std::vector<uint64_t> saved_steps(const std::string& folder) {
 }
 
 void write_saved_run(const std::string& checkpoint, const SavedRun& run) {
-  const nlohmann::ordered_json json = {{"version", kVersion},
-                                       {"step", run.position.step},
-                                       {"num_samples", run.position.num_samples},
-                                       {"num_tokens", run.position.num_tokens},
-                                       {"data_tokens", run.data_tokens},
-                                       {"written_by", run.written_by},
-                                       {"config", to_json(run.config)},
-                                       {"resolved", names_resolved(run.config)}};
+  nlohmann::ordered_json json = {{"version", kVersion},
+                                 {"run_id", run.run_id},
+                                 {"step", run.position.step},
+                                 {"num_samples", run.position.num_samples},
+                                 {"num_tokens", run.position.num_tokens},
+                                 {"data_tokens", run.data_tokens},
+                                 {"written_by", run.written_by},
+                                 {"log_line", run.log_line},
+                                 {"config", to_json(run.config)},
+                                 {"resolved", names_resolved(run.config)}};
+  json[kChecksum] = checksum_of(json);
   write_new_file((fs::path(checkpoint) / kConfigFile).string(), to_toml(run.config));
-  write_new_file((fs::path(checkpoint) / kTrainingFile).string(), json_text(json, 2) + "\n");
+  write_new_file((fs::path(checkpoint) / kTrainingFile).string(), text_of(json));
 }
 
 SavedRun read_saved_run(const std::string& checkpoint) {
   const std::string path = (fs::path(checkpoint) / kTrainingFile).string();
-  const nlohmann::ordered_json json = read_ordered_json_file(path);
+  nlohmann::ordered_json json = read_ordered_json_file(path);
+  const bool is_protected = check_and_remove_checksum(path, json);
   try {
     if (json.at("version") != kVersion) {
       throw FormatError(path, 0,
                         fmt::format("version {} of the format; this program reads version {}",
                                     json_text(json.at("version")), kVersion));
     }
-    return from_json(json);
+    SavedRun run = from_json(path, json);
+    run.is_protected = is_protected;
+    if (run.run_id.empty() || is_run_id(run.run_id)) return run;
+    throw FormatError(path, 0,
+                      fmt::format("run_id is '{}'; allowed are 16 hexadecimal digits", run.run_id));
   } catch (const nlohmann::json::exception& error) {
     throw FormatError(path, 0, error.what());
+  }
+}
+
+std::map<std::string, uint64_t> numbers_of(const RunPosition& position) {
+  return {{"step", position.step},
+          {"num_samples", position.num_samples},
+          {"num_tokens", position.num_tokens}};
+}
+
+void check_state(const std::string& checkpoint, const RunPosition& position) {
+  const StateFileReader state((fs::path(checkpoint) / kStateFile).string());
+  for (const auto& [name, value] : numbers_of(position)) {
+    const auto found = state.header().numbers.find(name);  // old files do not contain it
+    if (found == state.header().numbers.end() || found->second == value) continue;
+    throw FormatError(state.path(), 0,
+                      fmt::format("{} is {} here and {} in {}: the files are of two checkpoints",
+                                  name, found->second, value, kTrainingFile));
   }
 }
 
 std::optional<std::string> find_checkpoint(const std::string& folder) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
-    throw IoError("cannot resume from", folder, error ? error.value() : ENOTDIR);
+    throw InputError("cannot resume from", folder, error ? error.value() : ENOTDIR);
   }
   if (is_complete(folder)) return folder;
   const std::vector<uint64_t> steps = saved_steps(folder);
@@ -158,10 +220,9 @@ void remove_old_checkpoints(const std::string& folder, uint64_t step, uint64_t k
   }
 }
 
-SaveFolder::SaveFolder(std::string path, const std::string& resumed) : path_(std::move(path)) {
-  std::error_code error;
-  fs::create_directories(path_, error);
-  if (error) throw IoError("cannot create folder of checkpoints", path_, error.value());
+SaveFolder::SaveFolder(std::string path, const std::string& resumed, uint64_t step)
+    : path_(std::move(path)) {
+  create_folders(path_);
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor_ < 0) throw IoError("cannot open folder of checkpoints", path_, errno);
   try {
@@ -171,6 +232,7 @@ SaveFolder::SaveFolder(std::string path, const std::string& resumed) : path_(std
     lock();
     remove_rests();
     check_newest(resumed);
+    check_names(step);
   } catch (...) {
     ::close(descriptor_);
     throw;
@@ -213,6 +275,21 @@ void SaveFolder::check_newest(const std::string& resumed) const {
       "--save '{}': its newest checkpoint is step-{}, which this run does not continue; "
       "continue it with --resume, or save to another folder",
       path_, steps.back()));
+}
+
+/// Otherwise the run would train up to that step and could not save it.
+void SaveFolder::check_names(uint64_t step) const {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path_, error)) {
+    const std::string name = entry.path().filename().string();
+    const auto parsed = parse_name(name);
+    if (!parsed || !parsed->second.empty() || parsed->first <= step) continue;
+    throw ConfigError(fmt::format(
+        "--save '{}': '{}' is there and is no complete checkpoint (it has no {}), and this run "
+        "will save under that name: move it away, or save to another folder",
+        path_, name, kTrainingFile));
+  }
+  if (error) throw IoError("cannot read folder of checkpoints", path_, error.value());
 }
 
 uint64_t SaveFolder::free_bytes() const {

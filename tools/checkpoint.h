@@ -2,7 +2,9 @@
 // folder for a run that saves there.
 //
 //   DIR/step-N/state.ebb       see io/state_file.h
-//   DIR/step-N/training.json   step, position in the data, flags: see SavedRun
+//   DIR/step-N/training.json   step, position in the data, flags: see SavedRun. Its last field is a
+//                              checksum of the other fields: XXH64 of the file without this field,
+//                              as written
 //   DIR/step-N/train.toml      the flags, as --config reads them
 //   DIR/step-N/...             the weights, as a Hugging Face folder
 // Folders of other names (step-N.unfinished, step-N.removed) were left by a run that was killed,
@@ -13,6 +15,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,9 +34,12 @@ struct RunPosition {
 
 struct SavedRun {
   RunPosition position;
-  uint64_t data_tokens = 0;  ///< tokens of the data
-  std::string written_by;    ///< program, device, arithmetic, processor
-  RunConfig config;          ///< with resolved values
+  uint64_t data_tokens = 0;   ///< tokens of the data
+  std::string written_by;     ///< program, device, arithmetic, processor
+  RunConfig config;           ///< with resolved values
+  std::string run_id = {};    ///< empty in old checkpoints
+  std::string log_line = {};  ///< the log's line of the last step; empty: none
+  bool is_protected = true;   ///< false: an old file without checksum was read
   bool operator==(const SavedRun&) const = default;
 };
 
@@ -48,7 +54,13 @@ std::vector<uint64_t> saved_steps(const std::string& folder);
 
 /// Writes training.json and train.toml, synced.
 void write_saved_run(const std::string& checkpoint, const SavedRun& run);
+/// Throws FormatError if training.json was changed after it was written.
 SavedRun read_saved_run(const std::string& checkpoint);
+
+/// The position as the numbers that state.ebb contains (model_zoo/checkpoint.h).
+std::map<std::string, uint64_t> numbers_of(const RunPosition& position);
+/// Throws FormatError if state.ebb is damaged or contains another position than training.json.
+void check_state(const std::string& checkpoint, const RunPosition& position);
 
 /// Finds the checkpoint for --resume: `folder` itself, or the newest checkpoint in it. Returns
 /// nullopt if the folder has no checkpoint; throws IoError if the folder does not exist.
@@ -65,9 +77,10 @@ void remove_old_checkpoints(const std::string& folder, uint64_t step, uint64_t k
 /// A folder locked for one run. Creates the folder and removes unfinished checkpoints.
 class SaveFolder {
  public:
-  /// Throws ConfigError if another run saves to this folder, or if the newest checkpoint in it is
-  /// not `resumed`, from which this run resumes (empty: the run does not resume).
-  SaveFolder(std::string path, const std::string& resumed);
+  /// Throws ConfigError if another run saves to this folder, if the newest checkpoint in it is not
+  /// `resumed`, from which this run resumes at `step` (empty: the run does not resume), or if a
+  /// name of a later checkpoint is taken.
+  SaveFolder(std::string path, const std::string& resumed, uint64_t step);
   ~SaveFolder();
   SaveFolder(const SaveFolder&) = delete;
   SaveFolder& operator=(const SaveFolder&) = delete;
@@ -81,6 +94,7 @@ class SaveFolder {
   void lock() const;
   void remove_rests() const;
   void check_newest(const std::string& resumed) const;
+  void check_names(uint64_t step) const;
 
   std::string path_;
   int descriptor_ = -1;

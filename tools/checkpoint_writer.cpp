@@ -64,7 +64,7 @@ void CheckpointWriter::write_files(const SavedRun& run, StateReader reader) cons
   const std::string state = (std::filesystem::path(folder.path()) / kStateFile).string();
   if (contents_.write_weights) contents_.write_weights(reader, folder.path());
   if (contents_.with_state) {
-    write_state(std::move(reader), state);
+    write_state(std::move(reader), state, numbers_of(run.position));
   } else {
     const StateReader ends = std::move(reader);
   }

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <fstream>
 #include <iterator>
 
 #include "device/errors.h"
@@ -23,7 +23,13 @@ std::string thread_names() {
         "\n",
         i, kThreads[i]);
   }
-  return R"({"ph":"M","name":"process_name","pid":0,"args":{"name":"ebb"}})" + text;
+  return text;
+}
+
+std::string run_event(const std::string& run_id) {
+  return fmt::format(
+      R"({{"ph":"M","name":"process_name","pid":0,"args":{{"name":"ebb","run_id":"{}"}}}})",
+      run_id);
 }
 
 /// One step's events, times from `begin_s` on.
@@ -136,27 +142,36 @@ std::string op_name(const Op& op, const Trace& trace) {
   }
 }
 
-ChromeTrace::ChromeTrace(const std::string& path) : path_(path) {
-  errno = 0;
-  file_.open(path);
-  if (!file_) throw IoError("cannot open the trace", path, errno);
-  write("[\n" + thread_names());
-}
+ChromeTrace::ChromeTrace(const std::string& path) : file_(path, "trace") {}
 
 ChromeTrace::~ChromeTrace() {
-  file_ << "\n]\n";  // readers also accept an array without its end
+  if (!has_begun_) return;
+  try {
+    file_.append("\n]\n");
+  } catch (const IoError&) {  // readers also accept an array without its end
+  }
+}
+
+std::optional<std::string> ChromeTrace::begin(const std::string& run_id, bool keeps_old) {
+  const auto aside = keeps_old ? file_.set_aside() : std::nullopt;
+  file_.cut(0);
+  file_.append(fmt::format("[\n{}{}", run_event(run_id), thread_names()));
+  has_begun_ = true;
+  return aside;
 }
 
 void ChromeTrace::add_step(const Preparation& prepared, std::span<const OpTime> times,
                            uint64_t step, double step_s) {
-  write(StepEvents(prepared, times, begin_s_, num_flows_).text(step, step_s));
+  file_.append(StepEvents(prepared, times, begin_s_, num_flows_).text(step, step_s));
   begin_s_ += step_s;
 }
 
-void ChromeTrace::write(const std::string& events) {
-  errno = 0;
-  file_ << events << std::flush;
-  if (!file_) throw IoError("cannot write the trace", path_, errno);
+bool is_trace_of(const std::string& path, const std::string& run_id) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string beginning = "[\n" + run_event(run_id);
+  std::string found(beginning.size(), ' ');
+  return !run_id.empty() && file.read(found.data(), static_cast<std::streamsize>(found.size())) &&
+         found == beginning;
 }
 
 }  // namespace ebb

@@ -3,39 +3,45 @@
 // counters of the bytes resident on the device.
 //
 // The format is "Trace Event Format": an array of objects, times in microseconds. Each step is
-// written as soon as it ends; readers accept an array without its end. Not thread-safe.
-// Errors: IoError.
+// written as soon as it ends; readers accept an array without its end. The first event contains the
+// id of the run. Not thread-safe. Errors: those of AppendFile.
 #pragma once
 
 #include <cstdint>
-#include <fstream>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "scheduler/run/trainer.h"
+#include "tools/append_file.h"
 
 namespace ebb {
 
 class ChromeTrace {
  public:
-  /// Replaces the file.
+  /// Opens the file and leaves its content unchanged.
   explicit ChromeTrace(const std::string& path);
   ~ChromeTrace();
   ChromeTrace(const ChromeTrace&) = delete;
   ChromeTrace& operator=(const ChromeTrace&) = delete;
 
-  /// Adds the next step. It begins at the end of the previous step.
+  /// Begins a new trace. If `keeps_old` is true and the file is not empty, the file is first
+  /// renamed (set_aside.h), and its new name is returned.
+  std::optional<std::string> begin(const std::string& run_id, bool keeps_old = false);
+  /// Adds the next step. REQUIRES: the trace has begun. The step begins at the end of the previous
+  /// step.
   void add_step(const Preparation& prepared, std::span<const OpTime> times, uint64_t step,
                 double step_s);
 
  private:
-  void write(const std::string& events);
-
-  std::string path_;
-  std::ofstream file_;
+  AppendFile file_;
+  bool has_begun_ = false;
   double begin_s_ = 0;
   uint64_t num_flows_ = 0;
 };
+
+/// Whether a file is a trace of the run with this id.
+bool is_trace_of(const std::string& path, const std::string& run_id);
 
 /// "load weights 12", "linear", "update 3": the name of an operation of a plan.
 std::string op_name(const Op& op, const Trace& trace);

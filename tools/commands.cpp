@@ -1,8 +1,10 @@
 #include "tools/commands.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -10,8 +12,10 @@
 #include <system_error>
 
 #include "device/errors.h"
+#include "system/pages.h"
 #include "tools/cli.h"
 #include "tools/flags_json.h"
+#include "tools/printable.h"
 
 namespace ebb {
 namespace {
@@ -44,9 +48,30 @@ std::string usage() {
   return text;
 }
 
-int report(const std::exception& error, int exit_code) {
-  say(fmt::format("ebb: error: {}\n", error.what()));
+int report(std::string_view error, int exit_code) {
+  say(fmt::format("ebb: error: {}\n", error));
   return exit_code;
+}
+
+/// An error with the list of commands.
+int report_usage(const std::string& error) {
+  return report(printable(error) + "\n\n" + usage(), kExitBadArguments);
+}
+
+/// An allocation failed that is not part of a plan.
+std::string out_of_memory_text() {
+  const std::string limit = address_limit_text();
+  return "out of host memory: the system refused an allocation; " +
+         (limit.empty() ? "give a smaller --host-memory, or stop other programs" : limit);
+}
+
+std::string no_thread_text(const std::system_error& error) {
+  rlimit limit = {};
+  const bool is_limited = ::getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return fmt::format(
+      "cannot start a thread: {}; give a smaller --threads, or raise the limit of threads (ulimit "
+      "-u is {}; a cgroup may have a lower pids.max)",
+      error.what(), is_limited ? fmt::to_string(limit.rlim_cur) : "unlimited");
 }
 
 /// Every command with its flags, as its --help shows them.
@@ -65,7 +90,7 @@ std::vector<CommandFlags> described_commands() {
 }
 
 int dispatch(std::vector<std::string> arguments) {
-  if (arguments.empty()) throw ConfigError("a command is missing\n\n" + usage());
+  if (arguments.empty()) return report_usage("a command is missing");
   const std::string name = arguments.front();
   if (name == "--version") return fmt::print("ebb {}\n", EBB_VERSION), 0;
   if (name == "--help" || name == "-h") return fmt::print("{}", usage()), 0;
@@ -77,32 +102,41 @@ int dispatch(std::vector<std::string> arguments) {
     arguments.erase(arguments.begin());
     return command.run(std::move(arguments));
   }
-  throw ConfigError(fmt::format("unknown command '{}'\n\n{}", name, usage()));
+  return report_usage(fmt::format("unknown command '{}'", name));
 }
 
 int run_and_report(std::vector<std::string> arguments, int& stdout_error) {
   try {
     return dispatch(std::move(arguments));
   } catch (const PlanError& error) {
-    return report(error, kExitDoesNotFit);
+    return report(printable_lines(error.what()), kExitDoesNotFit);  // it contains a table
   } catch (const OutOfMemory& error) {
-    return report(error, kExitDoesNotFit);
+    return report(printable_lines(error.what()), kExitDoesNotFit);
   } catch (const ConfigError& error) {
-    return report(error, kExitBadArguments);
+    return report(printable(error.what()), kExitBadArguments);
   } catch (const FormatError& error) {
-    return report(error, kExitBadArguments);
+    return report(printable(error.what()), kExitBadArguments);
+  } catch (const InputError& error) {
+    return report(printable(error.what()), kExitBadArguments);
+  } catch (const std::bad_alloc&) {
+    return report(out_of_memory_text(), kExitDoesNotFit);
   } catch (const std::system_error& error) {
-    if (std::ferror(stdout) == 0) return report(error, kExitFailed);
-    stdout_error = error.code().value();  // fmt's message names no file
-    return kExitFailed;
+    if (std::ferror(stdout) != 0) {
+      stdout_error = error.code().value();  // fmt's message names no file
+      return kExitFailed;
+    }
+    const bool is_thread = error.code() == std::errc::resource_unavailable_try_again;
+    return report(is_thread ? no_thread_text(error) : printable(error.what()), kExitFailed);
   } catch (const std::exception& error) {
-    return report(error, kExitFailed);
+    return report(printable(error.what()), kExitFailed);
   }
 }
 
 }  // namespace
 
 int run_command(std::vector<std::string> arguments) {
+  // A write beyond the limit of file sizes (ulimit -f) is then an error of write().
+  std::signal(SIGXFSZ, SIG_IGN);
   int stdout_error = 0;
   const int exit_code = run_and_report(std::move(arguments), stdout_error);
   if (std::fflush(stdout) != 0) stdout_error = errno;

@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "device/errors.h"
 #include "io/json_text.h"
+#include "io/new_file.h"
 #include "scheduler/plan/timeline.h"
 #include "tools/chrome_trace.h"
 #include "tools/report_page.h"
@@ -132,12 +131,7 @@ std::string html_report(const Report& report, const Preparation& prepared) {
 }
 
 void write_report(const std::string& path, const Report& report, const Preparation& prepared) {
-  const std::string page = html_report(report, prepared);
-  errno = 0;
-  std::ofstream file(path);
-  file << page;
-  file.close();
-  if (!file) throw IoError("cannot write the report", path, errno);
+  write_new_file(path, html_report(report, prepared));
 }
 
 ReportView simulated_view(const Preparation& prepared, const Machine& machine) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
@@ -25,12 +26,48 @@ bool is_same_file(const std::string& a, const std::string& b) {
   return !error && whole_a == whole_b;
 }
 
+bool is_folder(const std::string& path) {
+  std::error_code error;
+  return !path.empty() && fs::is_directory(path, error);
+}
+
+/// Whether a path is below a folder.
+bool is_below(const std::string& folder, const std::string& path) {
+  std::error_code error;
+  const fs::path above = fs::weakly_canonical(folder, error);
+  if (error) return false;
+  const fs::path whole = fs::weakly_canonical(path, error);
+  const auto [end, rest] = std::mismatch(above.begin(), above.end(), whole.begin(), whole.end());
+  return !error && end == above.end() && rest != whole.end();
+}
+
+/// Whether a link in a folder leads to this file.
+bool has_link_to(const std::string& folder, const std::string& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return false;
+  for (const auto& entry : fs::recursive_directory_iterator(folder, error)) {
+    std::error_code ignored;
+    if (fs::equivalent(entry.path(), path, ignored)) return true;
+  }
+  return false;
+}
+
+/// Refuses an output that would change what a folder contains.
+void refuse_in_folder(const FlagPath& output, const FlagPath& folder) {
+  if (output.path.empty() || !is_folder(folder.path)) return;
+  if (!is_below(folder.path, output.path) && !has_link_to(folder.path, output.path)) return;
+  throw ConfigError(fmt::format(
+      "{} '{}' is in the folder of {} '{}', which is an input: give a path outside that folder",
+      output.flag, output.path, folder.flag, folder.path));
+}
+
 }  // namespace
 
 void refuse_same_files(const std::vector<FlagPath>& inputs, const std::vector<FlagPath>& outputs) {
   std::vector<FlagPath> others = inputs;
   for (const FlagPath& output : outputs) {
     if (output.path.empty()) continue;
+    for (const FlagPath& input : inputs) refuse_in_folder(output, input);
     for (const FlagPath& other : others) {
       if (other.path.empty() || !is_same_file(output.path, other.path)) continue;
       throw ConfigError(
@@ -41,13 +78,20 @@ void refuse_same_files(const std::vector<FlagPath>& inputs, const std::vector<Fl
   }
 }
 
-void refuse_same_files(const TrainOptions& o, const std::vector<FlagPath>& more_outputs) {
+void refuse_same_files(const TrainOptions& o, const std::vector<FlagPath>& more_outputs,
+                       const std::string& checkpoint) {
+  std::vector<FlagPath> data;
+  for (const std::string& path : o.data) data.push_back({"--data", path});
+  for (const std::string& path : o.eval_data) data.push_back({"--eval-data", path});
+  // A later run would read checkpoints in a folder of data as data.
+  for (const FlagPath& folder : data) refuse_in_folder({"--save", o.save}, folder);
   std::vector<FlagPath> inputs = {{"--labels", o.labels},
                                   {"--documents", o.documents},
                                   {"--eval-labels", o.eval_labels},
-                                  {"--eval-documents", o.eval_documents}};
-  for (const std::string& path : o.data) inputs.push_back({"--data", path});
-  for (const std::string& path : o.eval_data) inputs.push_back({"--eval-data", path});
+                                  {"--eval-documents", o.eval_documents},
+                                  {"--resume", checkpoint}};
+  if (is_folder(o.model)) inputs.push_back({"--model", o.model});
+  inputs.insert(inputs.end(), data.begin(), data.end());
   std::vector<FlagPath> outputs = {{"--log", o.log}, {"--trace", o.trace}};
   outputs.insert(outputs.end(), more_outputs.begin(), more_outputs.end());
   refuse_same_files(inputs, outputs);

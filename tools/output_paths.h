@@ -16,11 +16,13 @@ struct FlagPath {
   std::string path;  ///< empty: not given
 };
 
-/// Refuses an output that is an input or another output, however it is spelled. Devices and pipes
-/// may be given twice.
+/// Refuses an output that is an input or another output, however it is spelled, and an output in a
+/// folder that is an input. Devices and pipes may be given twice.
 void refuse_same_files(const std::vector<FlagPath>& inputs, const std::vector<FlagPath>& outputs);
 
-/// Checks the paths of a run, and `more_outputs`, which only this command has.
-void refuse_same_files(const TrainOptions& options, const std::vector<FlagPath>& more_outputs = {});
+/// Checks the paths of a run, and `more_outputs`, which only this command has. `checkpoint`: the
+/// folder from which the run resumes; empty: none.
+void refuse_same_files(const TrainOptions& options, const std::vector<FlagPath>& more_outputs = {},
+                       const std::string& checkpoint = {});
 
 }  // namespace ebb

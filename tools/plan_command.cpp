@@ -1,10 +1,9 @@
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <cstdio>
-#include <fstream>
 
 #include "device/errors.h"
+#include "io/new_file.h"
 #include "tools/advice.h"
 #include "tools/cli.h"
 #include "tools/commands.h"
@@ -15,14 +14,6 @@
 
 namespace ebb {
 namespace {
-
-void write_machine(const PlannedMachine& machine, const std::string& path) {
-  errno = 0;
-  std::ofstream file(path);
-  file << to_json(machine);
-  file.close();
-  if (!file) throw IoError("cannot write the machine file", path, errno);
-}
 
 Report report_of(const PlanContext& context, const PlannedStep& step) {
   const Candidate& c = step.chosen();
@@ -67,7 +58,7 @@ int plan_command(std::vector<std::string> arguments) {
   if (!parse_arguments(line, std::move(arguments), true)) return 0;
   validate(request);
   const PlannedMachine machine = planned_machine(request);
-  if (!request.write_machine.empty()) write_machine(machine, request.write_machine);
+  if (!request.write_machine.empty()) write_new_file(request.write_machine, to_json(machine));
   const PlanContext context = plan_context(request, machine);
   if (request.sweep == Sweep::None) return print_plan(request, context);
   sweep_plans(request, context, [](const std::string& row) {

@@ -99,7 +99,7 @@ void add_plan_flags(CommandLine& line, PlanRequest& request) {
 
 void validate(const PlanRequest& request) {
   validate_planned(request.options);
-  refuse_same_files({{"--machine", request.machine_name}},
+  refuse_same_files({{"--machine", request.machine_name}, {"--model", request.options.model}},
                     {{"--write-machine", request.write_machine}, {"--html", request.html}});
   const bool here = request.machine_name == "this";
   const bool emulates =

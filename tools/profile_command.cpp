@@ -13,6 +13,7 @@
 #include "tools/commands.h"
 #include "tools/html_report.h"
 #include "tools/output_paths.h"
+#include "tools/run_id.h"
 #include "tools/signals.h"
 #include "tools/train_options.h"
 #include "tools/train_report.h"
@@ -70,6 +71,7 @@ struct Profile {
 
 Profile measure(const TrainOptions& options, const TrainSetup& setup, const Signals& signals) {
   const auto trace = options.trace.empty() ? nullptr : std::make_unique<ChromeTrace>(options.trace);
+  if (trace) trace->begin(new_run_id());
   const auto device = create_device(setup.device);
   Trainer trainer(*setup.model, *device, setup.prepared);
   if (setup.weights) setup.weights->load(trainer);

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "tools/printable.h"
+
 namespace ebb {
 namespace {
 
@@ -108,7 +110,7 @@ void RunProgress::step(const StepRecord& record) {
 
 void RunProgress::notice(std::string_view text) {
   const std::lock_guard lock(mutex_);
-  print(fmt::format("{}{}\n{}", live_ ? kClearLine : "", text, live_line_));
+  print(fmt::format("{}{}\n{}", live_ ? kClearLine : "", printable(text), live_line_));
 }
 
 bool RunProgress::due(const StepRecord& record) {

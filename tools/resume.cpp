@@ -5,8 +5,10 @@
 #include <filesystem>
 
 #include "device/errors.h"
+#include "tools/chrome_trace.h"
 #include "tools/cli.h"
 #include "tools/flag_values.h"
+#include "tools/run_id.h"
 
 namespace ebb {
 namespace {
@@ -42,7 +44,7 @@ bool is_same_run(const std::string& save, const Resumed& resumed) {
          fs::equivalent(save, made_in->values.front(), error);
 }
 
-void check_state(const std::string& checkpoint) {
+void check_has_state(const std::string& checkpoint) {
   if (fs::exists(fs::path(checkpoint) / kStateFile)) return;
   throw ConfigError(fmt::format(
       "--resume '{}': it has only weights (--save-weights-only); start a run from them with "
@@ -50,27 +52,59 @@ void check_state(const std::string& checkpoint) {
       checkpoint, kStateFile));
 }
 
+LoggedRun logged_run_of(const Resumed& resumed) {
+  const SavedRun& run = resumed.run;
+  return {.run_id = run.run_id,
+          .step = run.position.step,
+          .tokens_seen = run.position.num_tokens,
+          .last_line = run.log_line,
+          .is_same_run = resumed.is_same_run};
+}
+
+/// Whether the run may write the file of a flag that only the checkpoint gives.
+bool may_write(const Resumed& resumed, const FlagValue& flag) {
+  if (flag.name != "log" && flag.name != "trace") return true;
+  if (!resumed.is_same_run) return false;
+  const std::string& file = flag.values.front();
+  if (flag.name == "trace") return is_trace_of(file, resumed.run.run_id);
+  return owner_of_log(file, logged_run_of(resumed)) == LogOwner::Ours;
+}
+
+void check_log(const Resumed& resumed, const std::string& log) {
+  if (owner_of_log(log, logged_run_of(resumed)) != LogOwner::Another) return;
+  throw ConfigError(fmt::format(
+      "--log '{}': it is not the log of this run (its lines have no run_id {} and no step {} with "
+      "tokens_seen {}); give another file",
+      log, resumed.run.run_id, resumed.run.position.step, resumed.run.position.num_tokens));
+}
+
 }  // namespace
+
+LoggedRun logged_run(const std::optional<Resumed>& resumed) {
+  return resumed ? logged_run_of(*resumed) : LoggedRun{.run_id = new_run_id()};
+}
 
 std::optional<Resumed> take_up(CommandLine& line, TrainOptions& options) {
   if (!options.resume) return std::nullopt;
   const auto checkpoint = checkpoint_to_resume(options);
   if (!checkpoint) return std::nullopt;
-  check_state(*checkpoint);
+  check_has_state(*checkpoint);
   Resumed resumed{
       .checkpoint = *checkpoint, .run = read_saved_run(*checkpoint), .taken = {}, .left = {}};
+  check_state(*checkpoint, resumed.run.position);
+  if (resumed.run.run_id.empty()) resumed.run.run_id = new_run_id();  // of an old checkpoint
   if (options.save.empty()) options.save = folder_of(*checkpoint);
   resumed.is_same_run = is_same_run(options.save, resumed);
   RunConfig config;
   for (const FlagValue& flag : resumed.run.config) {
     if (flag.name == "save") continue;
-    const bool stays = !resumed.is_same_run && (flag.name == "log" || flag.name == "trace");
-    if (!stays) {
+    if (may_write(resumed, flag)) {
       config.push_back(flag);
     } else if (!line.was_given(flag.name)) {
       resumed.left.push_back(flag);
     }
   }
+  if (line.was_given("log")) check_log(resumed, options.log);
   resumed.taken = give_flags(line, config);
   if (find(resumed.taken, "model") != nullptr) options.model = *checkpoint;
   return resumed;
@@ -118,10 +152,16 @@ std::vector<std::string> resume_notices(const TrainOptions& options,
                                                   resumed->checkpoint, run.position.step,
                                                   setup.num_steps())};
   for (const FlagValue& file : resumed->left) {
-    notices.push_back(
-        fmt::format("resume: the {0} '{1}' is not continued, because this run saves to another "
-                    "folder; give --{0} FILE for a new one",
-                    file.name, file.values.front()));
+    notices.push_back(fmt::format(
+        "resume: the {0} '{1}' is not continued, because {2}; give --{0} FILE for a new one",
+        file.name, file.values.front(),
+        resumed->is_same_run ? "no file there has the id of this run"
+                             : "this run saves to another folder"));
+  }
+  if (!run.is_protected) {
+    notices.push_back(fmt::format(
+        "resume: {} has no checksum, because an older program wrote it: damage is not noticed",
+        kTrainingFile));
   }
   for (const std::string& change : changes(run.config, config)) {
     notices.push_back("resume: " + change);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tools/checkpoint.h"
+#include "tools/run_log.h"
 #include "tools/train_options.h"
 #include "tools/train_setup.h"
 
@@ -17,17 +18,21 @@ namespace ebb {
 struct Resumed {
   std::string checkpoint;
   SavedRun run;
-  RunConfig taken;  ///< flags that were not given and come from the checkpoint
-  RunConfig left;   ///< --log and --trace of the checkpoint, if this run does not continue them
+  RunConfig taken;          ///< flags that were not given and come from the checkpoint
+  RunConfig left;           ///< --log and --trace of the checkpoint that this run does not write
   bool is_same_run = true;  ///< this run saves to the folder of the checkpoint
 };
 
 /// Evaluates --resume. nullopt if it was not given, or if --save has no checkpoint yet. Flags that
 /// were not given get the values of the checkpoint. --save, if not given, gets the folder of the
-/// checkpoint. A run that saves to another folder
-/// does not continue the log and trace. The model's configuration also comes from the checkpoint,
-/// because the folder of the model may no longer exist.
+/// checkpoint. A log or trace that only the checkpoint names is written only if the file has the id
+/// of this run, and not if the run saves to another folder: a checkpoint may come from somebody
+/// else. Throws ConfigError if --log names the log of another run. The model's configuration also
+/// comes from the checkpoint, because the folder of the model may no longer exist.
 std::optional<Resumed> take_up(CommandLine& line, TrainOptions& options);
+
+/// What the log of the run needs. A run that is not resumed gets a new id.
+LoggedRun logged_run(const std::optional<Resumed>& resumed);
 
 /// The position at which the run begins. If the sequence length changed, the token stays the same.
 RunPosition start_of(const std::optional<Resumed>& resumed, const TrainSetup& setup);

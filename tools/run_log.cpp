@@ -1,11 +1,7 @@
 #include "tools/run_log.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -14,7 +10,6 @@
 
 #include "device/errors.h"
 #include "io/json_text.h"
-#include "tools/set_aside.h"
 
 namespace ebb {
 namespace {
@@ -48,35 +43,42 @@ class JsonLine {
   std::string text_ = "{";
 };
 
-/// Is this the line of a step up to `last_step`?
-bool is_until(const std::string& line, uint64_t last_step) {
-  const auto json = parse_json_or_discard(line);
-  if (!json.is_object()) return false;
-  const auto step = json.find("step");
-  return step != json.end() && step->is_number_unsigned() && *step <= last_step;
+/// The line of a step; nullopt if it is another line.
+struct StepLine {
+  uint64_t step = 0;
+  std::optional<uint64_t> tokens_seen;
+  std::string run_id;  // empty: none
+};
+std::optional<StepLine> parse_line(const std::string& text) {
+  const auto json = parse_json_or_discard(text);
+  if (!json.is_object()) return std::nullopt;
+  const auto number = [&json](const char* name) {
+    const auto found = json.find(name);
+    return found == json.end() ? std::nullopt : whole_number(*found);
+  };
+  const auto step = number("step");
+  if (!step) return std::nullopt;
+  const auto id = json.find("run_id");
+  return StepLine{.step = *step,
+                  .tokens_seen = number("tokens_seen"),
+                  .run_id = id != json.end() && id->is_string() ? id->get<std::string>() : ""};
 }
 
-int open_log(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (descriptor < 0) throw IoError("cannot open log", path, errno);
-  return descriptor;
-}
-
-struct stat status_of(int descriptor, const std::string& path) {
-  struct stat status = {};
-  if (::fstat(descriptor, &status) != 0) throw IoError("cannot read state of log", path, errno);
-  return status;
-}
-
-/// The bytes of the complete lines at the beginning that belong to these steps.
-uint64_t bytes_until(const std::string& path, uint64_t last_step) {
-  std::ifstream file(path, std::ios::binary);
+/// The complete lines at the beginning of a log that are steps up to the last one of a run.
+struct KeptLines {
   uint64_t bytes = 0;
-  for (std::string line; std::getline(file, line) && !file.eof();) {
-    if (!is_until(line, last_step)) break;
-    bytes += line.size() + 1;
+  uint64_t last_step = 0;
+};
+KeptLines kept_lines(const std::string& path, uint64_t last_step) {
+  std::ifstream file(path, std::ios::binary);
+  KeptLines kept;
+  for (std::string text; std::getline(file, text) && !file.eof();) {
+    const auto line = parse_line(text);
+    if (!line || line->step > last_step) break;
+    kept.bytes += text.size() + 1;
+    kept.last_step = line->step;
   }
-  return bytes;
+  return kept;
 }
 
 }  // namespace
@@ -85,6 +87,7 @@ std::string to_json(const StepRecord& r) {
   return JsonLine()
       .add("step", r.step)
       .add("epoch", r.epoch)
+      .add("run_id", r.run_id)
       .add("loss", r.loss)
       .add("grad_norm", r.grad_norm)
       .add("loss_scale", r.loss_scale)
@@ -112,86 +115,47 @@ std::string to_json(const EndRecord& r) {
   return JsonLine()
       .add("end", true)
       .add("steps", r.steps)
+      .add("run_id", r.run_id)
       .add("state_hash", fmt::format("{:016x}", r.state_hash))
       .add("peak_rss_bytes", r.peak_rss_bytes)
       .add("parameters", r.parameters)
       .take();
 }
 
-RunLog::RunLog(const std::string& path) : path_(path), descriptor_(open_log(path)) {
-  try {
-    probe();
-  } catch (...) {
-    ::close(descriptor_);
-    throw;
+LogOwner owner_of_log(const std::string& path, const LoggedRun& run) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return LogOwner::Nobody;
+  if (std::filesystem::file_size(path, error) == 0) return LogOwner::Nobody;
+  std::ifstream file(path, std::ios::binary);
+  bool has_id = false, fits = false;
+  for (std::string text; std::getline(file, text);) {
+    const auto line = parse_line(text);
+    if (!line) continue;
+    if (!line->run_id.empty() && line->run_id != run.run_id) return LogOwner::Another;
+    has_id = has_id || !line->run_id.empty();
+    fits = fits || (line->step == run.step && line->tokens_seen == run.tokens_seen);
   }
+  return has_id || fits ? LogOwner::Ours : LogOwner::Another;
 }
 
-RunLog::~RunLog() { ::close(descriptor_); }
+RunLog::RunLog(const std::string& path) : file_(path, "log") { file_.probe(kProbeBytes); }
 
-std::optional<std::string> RunLog::begin(uint64_t last_step, bool is_same_run) {
-  const struct stat status = status_of(descriptor_, path_);
-  if (!S_ISREG(status.st_mode)) return std::nullopt;
-  const uint64_t kept_bytes = bytes_until(path_, last_step);
-  const bool are_anothers = !is_same_run && kept_bytes < static_cast<uint64_t>(status.st_size);
-  const auto aside = kept_bytes == 0 || are_anothers ? set_aside(path_) : std::nullopt;
-  if (aside) {
-    ::close(descriptor_);
-    descriptor_ = open_log(path_);
+std::optional<std::string> RunLog::begin(const LoggedRun& run) {
+  if (!file_.is_regular()) return std::nullopt;
+  const KeptLines kept = kept_lines(file_.path(), run.step);
+  const bool loses_lines = !run.is_same_run && kept.bytes < file_.size();
+  const auto aside = kept.bytes == 0 || loses_lines ? file_.set_aside() : std::nullopt;
+  if (aside && kept.bytes > 0) {
     std::error_code error;
     using std::filesystem::copy_options;
-    if (kept_bytes > 0) {
-      std::filesystem::copy_file(*aside, path_, copy_options::overwrite_existing, error);
-    }
-    if (error) throw IoError("cannot write log", path_, error.value());
+    std::filesystem::copy_file(*aside, file_.path(), copy_options::overwrite_existing, error);
+    if (error) throw IoError("cannot write log", file_.path(), error.value());
   }
-  cut(kept_bytes);
+  file_.cut(kept.bytes);
+  if (kept.last_step + 1 == run.step && !run.last_line.empty()) {
+    file_.append(run.last_line + "\n");
+  }
   return aside;
-}
-
-void RunLog::cut(uint64_t size_bytes) {
-  const auto end = static_cast<off_t>(size_bytes);
-  if (::ftruncate(descriptor_, end) == 0 && ::lseek(descriptor_, end, SEEK_SET) == end) return;
-  throw IoError("cannot write log", path_, errno);
-}
-
-/// For a regular file, a line is appended and cut off again. For other files, an empty write is the
-/// only test.
-void RunLog::probe() {
-  const struct stat status = status_of(descriptor_, path_);
-  if (!S_ISREG(status.st_mode)) {
-    if (::write(descriptor_, "", 0) < 0) throw IoError("cannot write log", path_, errno);
-    return;
-  }
-  const auto size_bytes = static_cast<uint64_t>(status.st_size);
-  cut(size_bytes);
-  try {
-    write_all(std::string(kProbeBytes, ' '));
-  } catch (...) {
-    cut(size_bytes);
-    throw;
-  }
-  cut(size_bytes);
-}
-
-void RunLog::sync() {
-  if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EROFS) {
-    throw IoError("cannot sync log", path_, errno);
-  }
-}
-
-void RunLog::write_all(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(descriptor_, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) throw IoError("cannot write log", path_, errno);
-    text.remove_prefix(static_cast<size_t>(written));
-  }
-}
-
-void RunLog::write_line(std::string line) {
-  line += '\n';
-  write_all(line);
 }
 
 }  // namespace ebb

@@ -2,10 +2,11 @@
 //
 // Numbers have 17 significant digits, so reading them back gives the same bits; a number that is
 // not finite is null. A field whose value is unknown is absent. Every line is written with
-// its newline in one call.
+// its newline in one call. Every line has the id of its run, so that a resumed run continues only
+// its own log.
 //
-// Not thread-safe. Errors: IoError; opening the log detects a full disk and a missing folder. Only
-// begin() changes an existing file. It is called after everything else that can fail.
+// Not thread-safe. Errors: those of AppendFile; opening the log detects a full disk and a missing
+// folder. Only begin() changes an existing file. It is called after everything else that can fail.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +14,14 @@
 #include <string>
 #include <string_view>
 
+#include "tools/append_file.h"
+
 namespace ebb {
 
 struct StepRecord {
-  uint64_t step = 0;              ///< from 1
-  uint64_t epoch = 0;             ///< from 0; the epoch of the step's first sample
+  uint64_t step = 0;   ///< from 1
+  uint64_t epoch = 0;  ///< from 0; the epoch of the step's first sample
+  std::string run_id = {};
   bool emulates_compute = false;  ///< losses and norms are NaN and are not shown; not in the log
   double loss = 0;
   std::optional<double> grad_norm = {};        ///< before clipping
@@ -44,6 +48,7 @@ struct StepRecord {
 
 struct EndRecord {
   uint64_t steps = 0;
+  std::string run_id = {};
   uint64_t state_hash = 0;
   uint64_t peak_rss_bytes = 0;
   uint64_t parameters = 0;
@@ -53,33 +58,40 @@ struct EndRecord {
 std::string to_json(const StepRecord& record);
 std::string to_json(const EndRecord& record);
 
+/// The run that continues a log: its id, and what its checkpoint says about its last step.
+struct LoggedRun {
+  std::string run_id;          ///< empty: the checkpoint has no id
+  uint64_t step = 0;           ///< the last one; 0: the run starts
+  uint64_t tokens_seen = 0;    ///< after that step
+  std::string last_line = {};  ///< of the log; empty: unknown
+  bool is_same_run = true;     ///< false: it continues from a copy of the checkpoint
+};
+
+/// Whose log a file is. `Ours`: lines have the run's id and no line has another id; or no line has
+/// an id, and the line of the last step has the run's number of tokens.
+enum class LogOwner : uint8_t { Nobody, Ours, Another };
+/// `Nobody` if the file is missing, empty or no regular file.
+LogOwner owner_of_log(const std::string& path, const LoggedRun& run);
+
 class RunLog {
  public:
   /// Tests whether the disk has space for a line, and leaves the file unchanged.
   explicit RunLog(const std::string& path);
-  ~RunLog();
-  RunLog(const RunLog&) = delete;
-  RunLog& operator=(const RunLog&) = delete;
 
-  /// Continues the log after the line of `last_step` (0: from the start) and removes later lines.
-  /// If no line would remain, or lines of another run would be lost, the old file is first renamed
-  /// (set_aside.h), and its new name is returned.
-  std::optional<std::string> begin(uint64_t last_step, bool is_same_run = true);
+  /// Continues the log after the line of the run's last step and removes later lines. Adds the line
+  /// of the last step if it is missing because its write failed. If no line would remain, or lines
+  /// of another run would be lost, the old file is first renamed (set_aside.h), and its new name is
+  /// returned.
+  std::optional<std::string> begin(const LoggedRun& run);
 
   // REQUIRES: the log has begun.
-  void write(const StepRecord& record) { write_line(to_json(record)); }
-  void write(const EndRecord& record) { write_line(to_json(record)); }
+  void write(const StepRecord& record) { file_.append(to_json(record) + "\n"); }
+  void write(const EndRecord& record) { file_.append(to_json(record) + "\n"); }
   /// Syncs the file, so that its lines survive a power cut.
-  void sync();
+  void sync() { file_.sync(); }
 
  private:
-  void cut(uint64_t size_bytes);
-  void probe();
-  void write_all(std::string_view text);
-  void write_line(std::string line);
-
-  std::string path_;
-  int descriptor_;
+  AppendFile file_;
 };
 
 }  // namespace ebb

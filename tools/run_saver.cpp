@@ -47,10 +47,11 @@ RunPosition position_at(uint64_t step, const RunPosition& start, const BatchShap
 }
 
 RunSaver::RunSaver(const TrainOptions& options, const TrainSetup& setup, const SaveFolder& folder,
-                   RunConfig config, const RunPosition& start, Notice notice)
+                   RunConfig config, std::string run_id, const RunPosition& start, Notice notice)
     : setup_(setup),
       interval_(options.steps_per_save()),
       config_(std::move(config)),
+      run_id_(std::move(run_id)),
       saved_step_(start.step),
       writer_(folder, options.save_keep.value_or(0), contents_of(options, setup),
               std::move(notice)) {}
@@ -59,13 +60,15 @@ bool RunSaver::due(uint64_t step) const {
   return step % interval_ == 0 || step == setup_.num_steps();
 }
 
-void RunSaver::save(Trainer& trainer, const RunPosition& position) {
+void RunSaver::save(Trainer& trainer, const RunPosition& position, std::string log_line) {
   if (position.step == saved_step_) return;
   saved_step_ = position.step;
   writer_.save({.position = position,
                 .data_tokens = setup_.data->num_tokens(),
                 .written_by = written_by(setup_),
-                .config = config_},
+                .config = config_,
+                .run_id = run_id_,
+                .log_line = std::move(log_line)},
                trainer);
 }
 

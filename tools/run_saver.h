@@ -16,13 +16,13 @@ class RunSaver {
  public:
   /// `setup` and `folder` must outlive this object.
   RunSaver(const TrainOptions& options, const TrainSetup& setup, const SaveFolder& folder,
-           RunConfig config, const RunPosition& start, Notice notice);
+           RunConfig config, std::string run_id, const RunPosition& start, Notice notice);
 
   /// Throws the error of a failed save.
   void check() { writer_.check(); }
   bool due(uint64_t step) const;
-  /// Starts a save, unless this step is saved already.
-  void save(Trainer& trainer, const RunPosition& position);
+  /// Starts a save, unless this step is saved already. `log_line` is the log's line of the step.
+  void save(Trainer& trainer, const RunPosition& position, std::string log_line);
   /// Waits until the last save is complete.
   void finish() { writer_.finish(); }
 
@@ -30,6 +30,7 @@ class RunSaver {
   const TrainSetup& setup_;
   const uint64_t interval_;
   const RunConfig config_;
+  const std::string run_id_;
   uint64_t saved_step_;
   CheckpointWriter writer_;
 };

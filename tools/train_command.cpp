@@ -1,12 +1,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -23,11 +21,11 @@
 #include "tools/device_warnings.h"
 #include "tools/machine.h"
 #include "tools/output_paths.h"
+#include "tools/printable.h"
 #include "tools/progress.h"
 #include "tools/resume.h"
 #include "tools/run_log.h"
 #include "tools/run_saver.h"
-#include "tools/set_aside.h"
 #include "tools/signals.h"
 #include "tools/train_options.h"
 #include "tools/train_report.h"
@@ -64,7 +62,7 @@ std::optional<Request> parse_train(std::vector<std::string> arguments) {
   const RunConfig taken = request.resumed ? request.resumed->taken : RunConfig{};
   request.given = given_flags(line, taken);
   naming_origin(request.resumed, [&] { validate(request.options); });
-  refuse_same_files(request.options);
+  refuse_same_files(request.options, {}, request.resumed ? request.resumed->checkpoint : "");
   return request;
 }
 
@@ -95,9 +93,13 @@ class TrainingRun {
               const SaveFolder* folder, RunProgress& progress, const Signals& signals)
       : setup_(setup),
         start_(start_of(request.resumed, setup)),
+        logged_run_(logged_run(request.resumed)),
         progress_(progress),
         signals_(signals),
         log_(request.options.log.empty() ? nullptr : std::make_unique<RunLog>(request.options.log)),
+        trace_(request.options.trace.empty()
+                   ? nullptr
+                   : std::make_unique<ChromeTrace>(request.options.trace)),
         rss_before_bytes_(peak_rss_bytes()),
         device_(create_device(setup.device)),
         trainer_(*setup.model, *device_, setup.prepared),
@@ -105,10 +107,9 @@ class TrainingRun {
                  setup.model->inputs()),
         evaluation_(request.options, setup) {
     if (folder != nullptr) {
-      saver_.emplace(request.options, setup, *folder, config, start_,
+      saver_.emplace(request.options, setup, *folder, config, logged_run_.run_id, start_,
                      [this](const std::string& text) { progress_.notice(text); });
     }
-    check_trace(request.options.trace);
     report_staging();
     if (request.resumed) {
       read_state(trainer_, state_of(request.resumed->checkpoint));
@@ -142,23 +143,12 @@ class TrainingRun {
     if (warning) progress_.notice(*warning);
   }
 
-  /// Tests early, as for the log, whether the trace can be written. Keeps an existing file
-  /// unchanged.
-  static void check_trace(const std::string& path) {
-    errno = 0;
-    if (path.empty() || std::ofstream(path, std::ios::app)) return;
-    throw IoError("cannot open the trace", path, errno);
-  }
-
   /// Called last, so that a run that cannot begin leaves existing files unchanged.
   void begin_files(const Request& request) {
-    if (log_)
-      report_aside(request.options.log,
-                   log_->begin(start_.step, !request.resumed || request.resumed->is_same_run));
-    const std::string& trace = request.options.trace;
-    if (trace.empty()) return;
-    if (request.resumed) report_aside(trace, set_aside(trace));  // the trace of the earlier steps
-    trace_ = std::make_unique<ChromeTrace>(trace);
+    if (log_) report_aside(request.options.log, log_->begin(logged_run_));
+    // An old trace of a resumed run has the earlier steps.
+    const bool keeps_old = request.resumed.has_value();
+    if (trace_) report_aside(request.options.trace, trace_->begin(logged_run_.run_id, keeps_old));
   }
 
   void report_aside(const std::string& path, const std::optional<std::string>& aside) {
@@ -185,15 +175,13 @@ class TrainingRun {
     if (learns)
       spent += spent_time(setup_.prepared.plan, trainer_.last_step_times(), result.step_s,
                           result.compute_s);
-    if (trace_ && learns) {
-      trace_->add_step(setup_.prepared, trainer_.last_step_times(), step + 1, result.step_s);
-    }
     StepRecord record = make_record(setup_,
                                     {.step = step,
                                      .epoch = batches_.order().epoch(position),
                                      .learning_rate = learning_rate,
                                      .device_peak_bytes = device_->peak_bytes()},
                                     result);
+    record.run_id = logged_run_.run_id;
     record.tokens_seen = position_at(record.step, start_, setup_.shape).num_tokens;
     if (setup_.prepared.options.dtype == DType::F16) {
       if (learns) record.loss_scale = result.loss_scale;
@@ -201,10 +189,16 @@ class TrainingRun {
     }
     if (result.skipped) report_skipped(record.step, result.loss_scale);
     if (!learns) report_without_targets(record.step);
+    log_line_ = to_json(record);
     if (evaluation_.due(record.step, setup_.num_steps())) {
       record.eval_loss = evaluation_.run(trainer_);
+      log_line_ = to_json(record);
     }
     if (log_) log_->write(record);
+    // After the log: an error of the trace must not cost the line.
+    if (trace_ && learns) {
+      trace_->add_step(setup_.prepared, trainer_.last_step_times(), record.step, result.step_s);
+    }
     progress_.step(record);
     if (saver_) {
       whole_step_.reset();  // a failed save is not repeated
@@ -217,7 +211,7 @@ class TrainingRun {
 
   void save(uint64_t step) {
     if (log_) log_->sync();
-    saver_->save(trainer_, position_at(step, start_, setup_.shape));
+    saver_->save(trainer_, position_at(step, start_, setup_.shape), log_line_);
   }
 
   StepResult step_of(uint64_t step, double learning_rate,
@@ -238,7 +232,7 @@ class TrainingRun {
   void save_what_is_whole() {
     if (!saver_ || !whole_step_) return;
     try {
-      saver_->save(trainer_, position_at(*whole_step_, start_, setup_.shape));
+      saver_->save(trainer_, position_at(*whole_step_, start_, setup_.shape), log_line_);
       saver_->finish();
     } catch (const std::exception& error) {
       progress_.notice(fmt::format("step {} is not saved: {}", *whole_step_, error.what()));
@@ -275,22 +269,25 @@ class TrainingRun {
     summary.rss_before_bytes = rss_before_bytes_;
     summary.end.state_hash = trainer_.state_hash();
     summary.end.peak_rss_bytes = peak_rss_bytes();
+    summary.end.run_id = logged_run_.run_id;
     summary.end.parameters = num_parameters(setup_.source.config);
     if (log_) log_->write(summary.end);
   }
 
   const TrainSetup& setup_;
   const RunPosition start_;
+  const LoggedRun logged_run_;
   RunProgress& progress_;
   const Signals& signals_;
   const std::unique_ptr<RunLog>
       log_;  // opened before memory is allocated, to detect early that it cannot be written
-  std::unique_ptr<ChromeTrace> trace_;
+  const std::unique_ptr<ChromeTrace> trace_;
   const size_t rss_before_bytes_;
   std::unique_ptr<Device> device_;
   Trainer trainer_;
   Batches batches_;
   Evaluation evaluation_;
+  std::string log_line_;                // of the last step
   std::optional<uint64_t> whole_step_;  // the step of the trainer's state; none if a step threw
   std::optional<RunSaver> saver_;       // last, because it reads the trainer
 };
@@ -334,8 +331,9 @@ class SignalNotice {
 std::unique_ptr<const SaveFolder> take_save_folder(const Request& request) {
   const TrainOptions& options = request.options;
   if (options.save.empty() || options.dry_run) return nullptr;
-  return std::make_unique<const SaveFolder>(options.save,
-                                            request.resumed ? request.resumed->checkpoint : "");
+  return std::make_unique<const SaveFolder>(
+      options.save, request.resumed ? request.resumed->checkpoint : "",
+      request.resumed ? request.resumed->run.position.step : 0);
 }
 
 /// Advice is given only after runs of this many seconds, because planning it takes some seconds.
@@ -346,7 +344,7 @@ int train(const Request& request, const TrainSetup& setup, const SaveFolder* fol
   const bool live = ::isatty(STDERR_FILENO) != 0;
   const RunConfig config = resolved_config(request.given, request.options, setup);
   const PlanContext context = context_of(setup);
-  say(format_brief_header(request.options, setup));
+  say(printable_lines(format_brief_header(request.options, setup)));
   RunProgress progress(stderr, live, setup.num_steps());
   const SignalNotice::Beside beside(notice, progress);
   for (const std::string& text : resume_notices(request.options, request.resumed, setup, config)) {

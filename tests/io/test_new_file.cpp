@@ -1,5 +1,8 @@
 // New files and folders appear complete or not at all.
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
@@ -10,6 +13,8 @@
 
 namespace ebb::test {
 namespace {
+
+namespace fs = std::filesystem;
 
 class NewFiles : public FolderTest {};
 
@@ -103,6 +108,62 @@ TEST_F(NewFiles, FoldersReplaceNoLinkAndRestoreAnEmptyFolder) {
   EXPECT_SAYS(error_of<ConfigError>([&] { NewFolder folder(path("link")); }), "cannot be replaced");
   { const NewFolder folder(path("empty")); }
   EXPECT_EQ(names(), (std::vector<std::string>{"empty", "link"}));
+}
+
+TEST_F(NewFiles, ALinkStaysAndItsFileIsReplaced) {
+  write("far/real", "old");
+  fs::create_symlink("far/real", path("link"));
+  fs::create_symlink("link", path("second"));
+  fs::create_symlink("far/new", path("dangling"));
+  write_new_file(path("second"), "new");
+  write_new_file(path("dangling"), "made");
+  EXPECT_TRUE(fs::is_symlink(path("second")) && fs::is_symlink(path("link")));
+  EXPECT_EQ(content_of(path("far/real")), "new");
+  EXPECT_EQ(content_of(path("far/new")), "made");
+  EXPECT_TRUE(fs::is_symlink(path("dangling")));
+}
+
+TEST_F(NewFiles, ATemporaryNameThatIsALinkIsNotFollowed) {
+  const std::string precious = write("precious", "mine");
+  fs::create_symlink(precious, path("f.unfinished"));
+  write_new_file(path("f"), "content");
+  EXPECT_EQ(content_of(precious), "mine");
+  EXPECT_EQ(content_of(path("f")), "content");
+  EXPECT_FALSE(fs::exists(fs::symlink_status(path("f.unfinished"))));
+  fs::create_directory_symlink(folder_, path("d.unfinished"));
+  NewFolder(path("d")).commit();
+  EXPECT_EQ(content_of(precious), "mine");
+}
+
+TEST_F(NewFiles, AFifoIsWrittenAndStays) {
+  ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
+  const auto error = error_of<IoError>([&] { write_new_file(path("fifo"), "lost"); });
+  EXPECT_EQ(error.error_number, ENXIO);
+  EXPECT_NE(std::string(error.what()).find("no process reads this FIFO"), std::string::npos);
+  const int reader = ::open(path("fifo").c_str(), O_RDONLY | O_NONBLOCK);
+  NewFile file(path("fifo"), 6);
+  file.write(0, as_bytes("the"));
+  EXPECT_THROW(file.write(4, as_bytes("w")), LogicError) << "a FIFO has no offsets";
+  file.write(3, as_bytes("new"));
+  file.commit();
+  char text[8] = {};
+  EXPECT_EQ(::read(reader, text, sizeof text), 6);
+  EXPECT_STREQ(text, "thenew");
+  ::close(reader);
+  EXPECT_TRUE(fs::is_fifo(path("fifo")));
+  write_new_file("/dev/null", "gone");
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+}
+
+TEST_F(NewFiles, FoldersAreCreatedWithTheirParents) {
+  create_folders(path("a/b/c/"));
+  EXPECT_TRUE(fs::is_directory(path("a/b/c")));
+  create_folders(path("a/b/c"));
+  write("file", "");
+  for (const char* name : {"file", "file/b"}) {
+    const auto error = error_of<IoError>([&] { create_folders(path(name)); });
+    EXPECT_TRUE(error.error_number == ENOTDIR || error.error_number == EEXIST) << error.what();
+  }
 }
 
 }  // namespace

@@ -129,7 +129,6 @@ const Refusal kRefusals[] = {
     {"NoArchitecture", "gpt2", without("architectures"), "architectures is missing"},
     {"Quantised", "llama", set("quantization_config", {{"quant_method", "gptq"}}),
      "quantised (gptq)"},
-    {"NotAnObject", "gpt2", [](Json& json) { json = Json::array(); }, "is not a JSON object"},
     {"Gpt2Activation", "gpt2", set("activation_function", "relu"),
      "activation_function is \"relu\", allowed is 'gelu_new'"},
     {"Gpt2UnscaledAttention", "gpt2", set("scale_attn_weights", false),

@@ -27,9 +27,12 @@ std::string content_of(const std::string& path) {
   return text.str();
 }
 
+constexpr const char* kId = "00112233445566aa";
+
 StepRecord some_step() {
   return {.step = 3,
           .epoch = 1,
+          .run_id = kId,
           .loss = 0.1,
           .grad_norm = std::nan(""),
           .learning_rate = 3e-4,
@@ -40,7 +43,8 @@ StepRecord some_step() {
 
 TEST(RunLog, StepsHaveThePromisedFieldsInOrder) {
   EXPECT_EQ(to_json(some_step()),
-            R"({"step": 3, "epoch": 1, "loss": 0.10000000000000001, "grad_norm": null, )"
+            R"({"step": 3, "epoch": 1, "run_id": "00112233445566aa", )"
+            R"("loss": 0.10000000000000001, "grad_norm": null, )"
             R"("learning_rate": 0.00029999999999999997, "tokens_seen": 6144, )"
             R"("step_seconds": 0.33333333333333331, "tokens_per_second": 2})");
   StepRecord full = some_step();
@@ -78,8 +82,12 @@ TEST(RunLog, NumbersAreReadBackWithTheSameBits) {
 
 TEST(RunLog, TheLastLineSaysHowItEnded) {
   EXPECT_EQ(
-      to_json(EndRecord{.steps = 5, .state_hash = 0xabc, .peak_rss_bytes = 4096, .parameters = 12}),
-      R"({"end": true, "steps": 5, "state_hash": "0000000000000abc", )"
+      to_json(EndRecord{.steps = 5,
+                        .run_id = kId,
+                        .state_hash = 0xabc,
+                        .peak_rss_bytes = 4096,
+                        .parameters = 12}),
+      R"({"end": true, "steps": 5, "run_id": "00112233445566aa", "state_hash": "0000000000000abc", )"
       R"("peak_rss_bytes": 4096, "parameters": 12})");
 }
 
@@ -90,7 +98,7 @@ TEST(RunLog, WritesWholeLinesAndKeepsTheOldFile) {
   {
     RunLog log(path);
     EXPECT_EQ(content_of(path), std::string(10'000, 'x')) << "the log has not begun yet";
-    EXPECT_EQ(log.begin(0), fs::canonical(path).string() + ".1");
+    EXPECT_EQ(log.begin({}), fs::canonical(path).string() + ".1");
     EXPECT_EQ(content_of(path), "");
     EXPECT_EQ(content_of(path + ".1"), std::string(10'000, 'x'));
     log.write(some_step());
@@ -99,7 +107,7 @@ TEST(RunLog, WritesWholeLinesAndKeepsTheOldFile) {
     EXPECT_EQ(content_of(path), to_json(some_step()) + "\n" + to_json(EndRecord{}) + "\n");
   }
   RunLog second(path);
-  EXPECT_TRUE(second.begin(2)->ends_with(".2"))
+  EXPECT_TRUE(second.begin({.run_id = kId, .step = 2})->ends_with(".2"))
       << "a log with step 3 is not the log of a run at step 2";
   for (const char* end : {"", ".1", ".2"}) fs::remove(path + end);
 }
@@ -118,7 +126,7 @@ TEST(RunLog, ContinuesAfterAStepAndCutsLaterLines) {
   const auto cut = [&](const std::string& content, uint64_t last_step) {
     std::ofstream(path) << content;
     RunLog log(path);
-    const auto aside = log.begin(last_step);
+    const auto aside = log.begin({.run_id = kId, .step = last_step});
     EXPECT_EQ(aside.has_value(), !content.empty() && content_of(path).empty());
     if (aside) fs::remove(*aside);
     const std::string kept = content_of(path);
@@ -136,6 +144,83 @@ TEST(RunLog, ContinuesAfterAStepAndCutsLaterLines) {
   EXPECT_EQ(cut("", 9), "");
   EXPECT_EQ(cut(three.substr(0, 5), 9), "");
   fs::remove(path);
+}
+
+class RunLogFile : public testing::Test {
+ protected:
+  void SetUp() override { fs::create_directories(folder_); }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  static std::string line(uint64_t step, const std::string& id = kId) {
+    StepRecord record = some_step();
+    record.step = step;
+    record.run_id = id;
+    record.tokens_seen = 100 * step;
+    std::string text = to_json(record) + "\n";
+    if (id.empty()) text.erase(text.find("\"run_id\": \"\", "), 14);  // an old log
+    return text;
+  }
+  LogOwner owner(const std::string& content, const LoggedRun& run) const {
+    std::ofstream(path_) << content;
+    return owner_of_log(path_, run);
+  }
+
+  const fs::path folder_ = fs::temp_directory_path() / ("ebb-logs-" + std::to_string(::getpid()));
+  const std::string path_ = (folder_ / "log.jsonl").string();
+};
+
+TEST_F(RunLogFile, IsOursIfItsLinesHaveTheIdOfTheRun) {
+  const LoggedRun run{.run_id = kId, .step = 2, .tokens_seen = 200};
+  const std::string other = "ffffffffffffffff", end = to_json(EndRecord{.run_id = kId}) + "\n";
+  EXPECT_EQ(owner_of_log(path_, run), LogOwner::Nobody);
+  EXPECT_EQ(owner_of_log("/dev/null", run), LogOwner::Nobody);
+  EXPECT_EQ(owner("", run), LogOwner::Nobody);
+  EXPECT_EQ(owner(line(1) + line(2) + line(3) + end, run), LogOwner::Ours);
+  EXPECT_EQ(owner(line(1), run), LogOwner::Ours) << "the line of step 2 may be lost";
+  EXPECT_EQ(owner(line(1) + line(2) + line(3).substr(0, 30), run), LogOwner::Ours);
+  EXPECT_EQ(owner(line(1, other) + line(2, other), run), LogOwner::Another);
+  EXPECT_EQ(owner(line(1) + line(2) + line(3, other), run), LogOwner::Another);
+  EXPECT_EQ(owner("precious", run), LogOwner::Another);
+  EXPECT_EQ(owner("{}\n[]\n{\"step\": \"2\"}\n{\"step\": 1e999}\n", run), LogOwner::Another);
+}
+
+TEST_F(RunLogFile, WithoutIdsIsOursIfItsLastStepFits) {
+  const LoggedRun run{.run_id = kId, .step = 2, .tokens_seen = 200};
+  EXPECT_EQ(owner(line(1, "") + line(2, "") + line(3, ""), run), LogOwner::Ours);
+  EXPECT_EQ(owner(line(1, "") + line(2, "") + line(3), run), LogOwner::Ours) << "resumed once";
+  EXPECT_EQ(owner(line(1, ""), run), LogOwner::Another);
+  EXPECT_EQ(owner(line(1, "") + line(2, ""), {.run_id = kId, .step = 2, .tokens_seen = 201}),
+            LogOwner::Another);
+}
+
+TEST_F(RunLogFile, GetsTheLineThatWasNotWritten) {
+  const std::string two = line(2), stored = two.substr(0, two.size() - 1);
+  const auto begin = [&](const std::string& content, uint64_t step) {
+    std::ofstream(path_) << content;
+    RunLog log(path_);
+    log.begin({.run_id = kId, .step = step, .last_line = stored});
+    return content_of(path_);
+  };
+  EXPECT_EQ(begin(line(1), 2), line(1) + two);
+  EXPECT_EQ(begin(line(1) + two.substr(0, 40), 2), line(1) + two);
+  EXPECT_EQ(begin(line(1) + two + line(3), 2), line(1) + two);
+}
+
+TEST_F(RunLogFile, IsWrittenByOneRunAtATime) {
+  RunLog first(path_);
+  const auto refused = [&] {
+    try {
+      RunLog second(path_);
+    } catch (const ConfigError& error) {
+      return std::string(error.what()).find("another run writes to it now") != std::string::npos;
+    }
+    return false;
+  };
+  EXPECT_TRUE(refused());
+  first.write(some_step());
+  first.begin({});  // renames the old file
+  EXPECT_TRUE(refused());
+  RunLog old(path_ + ".1");
 }
 
 int error_number_of(const std::string& path) {

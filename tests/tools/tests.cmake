@@ -15,6 +15,7 @@ ebb_test(test_signals SOURCES tools/test_signals.cpp LIBS test_support ebb_tools
 # Under ThreadSanitizer test_checkpoint runs the same threads, so these runs of the whole program are left out.
 ebb_test(test_checkpoints SOURCES tools/test_checkpoints.cpp tools/test_full_disk.cpp
   tools/test_committed_checkpoint.cpp tools/test_killed.cpp tools/test_old_checkpoints.cpp LIBS test_support ebb_tools NOT_TSAN)
+ebb_test(test_user_files SOURCES tools/test_user_files.cpp LIBS test_support ebb_tools NOT_TSAN)
 ebb_test(test_labels SOURCES tools/test_labels.cpp LIBS test_support ebb_tools NOT_TSAN)
 ebb_test(test_killed_slow SOURCES tools/test_killed_slow.cpp LIBS test_support ebb_tools SLOW)
 target_compile_definitions(test_tools PRIVATE EBB_VERSION="${PROJECT_VERSION}")

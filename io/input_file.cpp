@@ -1,0 +1,72 @@
+#include "io/input_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "device/errors.h"
+
+namespace ebb {
+
+InputFile::InputFile(std::string path, const std::string& what) : path_(std::move(path)) {
+  // Without O_NONBLOCK, opening a FIFO waits for a writer.
+  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor_ < 0) throw InputError("cannot open " + what, path_, errno);
+  struct stat status = {};
+  const int error = ::fstat(descriptor_, &status) == 0 ? 0 : errno;
+  if (error == 0 && S_ISREG(status.st_mode)) {
+    size_ = static_cast<uint64_t>(status.st_size);
+    return;
+  }
+  ::close(descriptor_);
+  if (error != 0) throw InputError("cannot read " + what, path_, error);
+  throw ConfigError(what + " '" + path_ + "': not a regular file");
+}
+
+InputFile::InputFile(InputFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      size_(other.size_),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+InputFile::~InputFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
+  EBB_CHECK(offset <= size_ && out.size() <= size_ - offset, "read past the end of " + path_);
+  while (!out.empty()) {
+    const ssize_t count = ::pread(descriptor_, out.data(), out.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw IoError("cannot read", path_, errno);
+    if (count == 0) throw_shrank();
+    out = out.subspan(static_cast<size_t>(count));
+    offset += static_cast<uint64_t>(count);
+  }
+}
+
+void InputFile::throw_shrank() const {
+  struct stat now = {};
+  ::fstat(descriptor_, &now);
+  throw FormatError(path_, static_cast<uint64_t>(now.st_size),
+                    fmt::format("the file shrank from {} to {} bytes while it was in use; write a "
+                                "new one and rename it instead",
+                                size_, now.st_size));
+}
+
+std::string read_input_file(const std::string& path, const std::string& what, uint64_t most_bytes) {
+  const InputFile file(path, what);
+  if (file.size() > most_bytes) {
+    throw FormatError(path, most_bytes,
+                      fmt::format("{} of {}; allowed are at most {}", what,
+                                  format_bytes(file.size()), format_bytes(most_bytes)));
+  }
+  std::string text(file.size(), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+}  // namespace ebb

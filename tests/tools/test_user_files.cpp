@@ -1,0 +1,237 @@
+// Files of the user and of the system stay as they are: outputs never replace inputs, devices or
+// links, and a checkpoint of somebody else does not decide which files are written.
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <regex>
+
+#include "device/errors.h"
+#include "tests/tools/checkpoint_runs.h"
+#include "tools/checkpoint.h"
+
+namespace ebb::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+Arguments operator+(Arguments a, const Arguments& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+class UserFiles : public CheckpointRuns {
+ protected:
+  Outcome resume(const Arguments& more = {}) const {
+    Arguments arguments = {"train", "--resume", "--save", save()};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  }
+  /// Changes training.json as a program would that also writes a valid checksum.
+  void change_run(int step, const std::function<void(SavedRun&)>& change) const {
+    SavedRun saved_run = read_saved_run(saved(step));
+    change(saved_run);
+    write_saved_run(saved(step), saved_run);
+  }
+};
+
+TEST_F(UserFiles, OutputsInAFolderThatIsAnInputAreRefused) {
+  fs::create_directories(path("data/deep"));
+  const std::string input = folder_.write("data/deep/a.txt", content_of(text_));
+  succeed(train({"--save", save(), "--steps", "3"}));
+  fs::create_symlink("save/step-3", path("link"));
+  const auto refused = [&](const Arguments& arguments, const std::string& message) {
+    EXPECT_FAILS(run(train(arguments)), 2, message);
+  };
+  for (const char* flag : {"--log", "--trace"}) {
+    for (const char* name : {"data/deep/a.txt", "data/new", "data/../data/deep/b"}) {
+      refused({"--data", path("data"), flag, path(name)},
+              "in the folder of --data '" + path("data") + "', which is an input");
+    }
+  }
+  refused({"--data", path("data"), "--save", path("data/save")}, "--save '");
+  refused({"--eval-data", path("data"), "--log", input}, "in the folder of --eval-data '");
+  const Arguments model = {"train",    "--model", path("link"),   "--data", text_,
+                           "--device", "host",    "--seq-length", "32"};
+  for (const char* name : {"link/model.safetensors", "save/step-3/config.json", "link/new"}) {
+    EXPECT_FAILS(run(model + Arguments{"--trace", path(name)}), 2, "in the folder of --model '");
+  }
+  const Arguments eval = {"eval",     "--model", saved(3),       "--data", text_,
+                          "--device", "host",    "--seq-length", "32"};
+  EXPECT_FAILS(run(eval + Arguments{"--log-probs", saved(3) + "/x.npy"}), 2, "--log-probs '");
+  EXPECT_FAILS(resume({"--log", saved(3) + "/new"}), 2, "in the folder of --resume '");
+  EXPECT_FAILS(resume({"--log", saved(3) + "/training.json"}), 2, "it is not the log of this run");
+  EXPECT_EQ(content_of(input), content_of(text_));
+}
+
+TEST_F(UserFiles, AFileThatAFolderLinksToIsNotOverwritten) {
+  fs::create_directories(path("data"));
+  const std::string real = folder_.write("real.txt", content_of(text_));
+  fs::create_symlink(real, path("data/link.txt"));
+  EXPECT_FAILS(run(train({"--data", path("data"), "--trace", real})), 2, "--trace '" + real);
+  EXPECT_EQ(content_of(real), content_of(text_));
+}
+
+TEST_F(UserFiles, AFifoWithoutReaderIsAnErrorAtOnce) {
+  ASSERT_EQ(::mkfifo(path("fifo").c_str(), 0600), 0);
+  for (const char* flag : {"--log", "--trace"}) {
+    EXPECT_FAILS(run(train({flag, path("fifo")})), 1, "no process reads this FIFO");
+  }
+  EXPECT_FAILS(run({"eval", "--preset", "toy-bytes", "--data", text_, "--device", "host",
+                    "--seq-length", "32", "--log-probs", path("fifo")}),
+               1, "no process reads this FIFO");
+  EXPECT_FAILS(run(train({"--data", path("fifo")})), 2, "not a regular file");
+  EXPECT_TRUE(fs::is_fifo(path("fifo")));
+}
+
+TEST_F(UserFiles, LinksAndDevicesAreWrittenThrough) {
+  const std::string real = folder_.write("real", "");
+  fs::create_symlink("real", path("link"));
+  for (const std::string& output : {path("link"), std::string("/dev/null")}) {
+    succeed({"eval", "--preset", "toy-bytes", "--data", text_, "--device", "host", "--seq-length",
+             "32", "--log-probs", output});
+    succeed(train({"--steps", "1", "--trace", output, "--log", path("other")}));
+  }
+  EXPECT_TRUE(fs::is_symlink(path("link")));
+  EXPECT_GT(fs::file_size(real), 0u);
+  EXPECT_TRUE(fs::is_character_file("/dev/null"));
+}
+
+/// The folder of a later checkpoint is taken. The run must not find that out after its last step.
+TEST_F(UserFiles, AFolderInTheWayOfACheckpointIsFoundBeforeTheFirstStep) {
+  succeed(train({"--save", save(), "--steps", "3"}));
+  for (const char* name : {"step-5", "step-8"}) {
+    folder_.write("weights", "x");
+    fs::create_directories(save());
+    fs::rename(path("weights"), save() + "/" + name);
+    const Outcome outcome = resume({"--steps", "8"});
+    EXPECT_FAILS(outcome, 2, std::string("'") + name + "' is there and is no complete checkpoint");
+    EXPECT_EQ(outcome.err.find("step 4/"), std::string::npos);
+    fs::remove(save() + "/" + name);
+  }
+  fs::create_directories(save() + "/step-2");
+  EXPECT_EQ(resume({"--steps", "8"}).exit_code, 0) << "step 2 is not saved any more";
+}
+
+TEST_F(UserFiles, ACheckpointOfSomebodyElseDoesNotChooseFilesToWrite) {
+  succeed(train({"--save", save(), "--steps", "3"}));
+  const std::string mine = folder_.write("mine", "precious\n");
+  const std::string other_log = path("other.jsonl");
+  succeed(train({"--log", other_log, "--steps", "4"}));
+  const std::string other_lines = content_of(other_log);
+  for (const std::string& file : {mine, other_log, path("missing"), path("missing/deep")}) {
+    const std::string before = content_of(file);
+    change_run(3, [&](SavedRun& saved_run) {
+      for (FlagValue& flag : saved_run.config) {
+        if (flag.name == "log") flag.values = {file};
+      }
+      std::erase_if(saved_run.config, [](const FlagValue& f) { return f.name == "trace"; });
+      saved_run.config.push_back({"trace", {file}});
+    });
+    succeed({"train", "--resume", saved(3), "--steps", "5", "--save", path("to")});
+    const Outcome same = resume({"--steps", "3"});
+    EXPECT_EQ(same.exit_code, 0) << same.err;
+    EXPECT_SAYS(same.err,
+                "the log '" + file + "' is not continued, because no file there has the id");
+    EXPECT_SAYS(same.err, "the trace '" + file + "' is not continued");
+    EXPECT_EQ(content_of(file), before);
+    EXPECT_FALSE(fs::exists(file + ".1"));
+    fs::remove_all(path("to"));
+  }
+  EXPECT_FAILS(resume({"--log", other_log}), 2, "it is not the log of this run");
+  EXPECT_EQ(content_of(other_log), other_lines);
+}
+
+TEST_F(UserFiles, ALogIsContinuedByItsIdAndOldLogsByTheirSteps) {
+  succeed(train({"--save", save(), "--save-steps", "3"}));
+  fs::remove_all(saved(8));
+  fs::remove_all(saved(6));
+  std::string lines = content_of(log_);
+  lines = std::regex_replace(lines, std::regex("\"run_id\": \"[0-9a-f]{16}\", "), "");
+  std::ofstream(log_) << lines;
+  change_run(3, [](SavedRun& saved_run) { saved_run.run_id.clear(); });
+  EXPECT_EQ(resume().exit_code, 0);
+  EXPECT_EQ(log(), whole());
+}
+
+TEST_F(UserFiles, ALineThatWasNotWrittenIsAddedOnResume) {
+  succeed(train({"--save", save(), "--save-steps", "3"}));
+  fs::remove_all(saved(8));
+  const std::string lines = content_of(log_);
+  size_t fifth = 0;
+  for (int i = 0; i < 5; ++i) fifth = lines.find('\n', fifth) + 1;
+  std::ofstream(log_) << lines.substr(0, fifth + 20);  // the disk was full in the line of step 6
+  EXPECT_EQ(resume().exit_code, 0);
+  EXPECT_EQ(log(), whole());
+}
+
+/// Every digit of training.json decides about the run or is compared.
+TEST_F(UserFiles, AChangedDigitOfTrainingJsonIsNoticed) {
+  succeed(train({"--save", save(), "--steps", "3"}));
+  const std::string file = saved(3) + "/training.json", whole_file = content_of(file);
+  int num_changed = 0;
+  for (size_t i = 0; i < whole_file.size(); ++i) {
+    if (whole_file[i] < '0' || whole_file[i] > '9') continue;
+    std::string changed = whole_file;
+    changed[i] = changed[i] == '9' ? '8' : static_cast<char>(changed[i] + 1);
+    std::ofstream(file) << changed;
+    EXPECT_THROW(read_saved_run(saved(3)), FormatError) << "byte " << i;
+    ++num_changed;
+  }
+  EXPECT_GT(num_changed, 60);
+  std::string old_file = std::regex_replace(whole_file, std::regex(",\\s*\"xxh64\": \"\\w+\""), "");
+  std::ofstream(file) << old_file;
+  EXPECT_FAILS(resume(), 2, "the checksum 'xxh64' is missing");
+  old_file = std::regex_replace(old_file, std::regex("\"run_id\": \"\\w+\","), "");
+  std::ofstream(file) << old_file;
+  const Outcome old = resume();
+  EXPECT_EQ(old.exit_code, 0) << old.err;
+  EXPECT_SAYS(old.err, "training.json has no checksum");
+}
+
+TEST_F(UserFiles, AStateOfAnotherCheckpointIsRefused) {
+  succeed(train({"--save", save(), "--save-steps", "3", "--steps", "6"}));
+  fs::copy_file(saved(3) + "/state.ebb", saved(6) + "/state.ebb",
+                fs::copy_options::overwrite_existing);
+  EXPECT_FAILS(resume(), 2, "num_samples is 24 here and 48 in training.json");
+}
+
+/// Limits the size of files as batch systems do. SIGXFSZ has its default action here.
+TEST_F(UserFiles, ALimitOfTheSizeOfFilesIsAnError) {
+  rlimit before = {};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit limit = {4096 + 4096, before.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+  const Outcome outcome = run(train({"--steps", "1000"}));
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.err;
+  EXPECT_SAYS(outcome.err, "cannot write log '" + log_ + "': File too large");
+}
+
+TEST_F(UserFiles, NamesAreShownWithoutControlCharacters) {
+  const std::string name = path("a\x1b[31m\nb\x9b.txt");
+  const Outcome outcome = run(train({"--data", name}));
+  EXPECT_FAILS(outcome, 2, "a\\x1b[31m\\nb\\x9b.txt': No such file");
+  EXPECT_EQ(outcome.err.find('\x1b'), std::string::npos);
+}
+
+/// A limit of addresses (ulimit -v) is reported as what it is.
+TEST_F(UserFiles, ALimitOfAddressesIsNamed) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "AddressSanitizer reserves more addresses than this limit";
+#endif
+  rlimit before = {};
+  ::getrlimit(RLIMIT_AS, &before);
+  const rlimit limit = {size_t{300} << 20, before.rlim_max};
+  const Arguments arguments = train({"--preset", "gpt2-bytes", "--steps", "1"});
+  ::setrlimit(RLIMIT_AS, &limit);
+  const Outcome outcome = run(arguments);
+  ::setrlimit(RLIMIT_AS, &before);
+  EXPECT_EQ(outcome.exit_code, 3) << outcome.err;
+  EXPECT_SAYS(outcome.err, "ulimit -v");
+}
+
+}  // namespace
+}  // namespace ebb::test
