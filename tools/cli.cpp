@@ -5,13 +5,14 @@
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
+#include <cstdlib>
 #include <set>
 #include <system_error>
 
 #include "device/errors.h"
 #include "tools/command_flags.h"
+#include "tools/config_file.h"
+#include "tools/flag_values.h"
 #include "tools/nearest_name.h"
 
 namespace ebb {
@@ -22,19 +23,12 @@ std::function<void(const std::string&)> with_flag(const std::string& names, Sett
           flag = names.substr(0, names.find(','))](const std::string& text) { setter(flag, text); };
 }
 
-/// Throws IoError with the reason, which CLI11 does not report.
-void check_readable(const std::string& path) {
-  errno = 0;
-  const std::ifstream file(path);
-  if (!file) throw IoError("cannot open configuration file", path, errno);
-  if (std::filesystem::is_directory(path)) {
-    throw IoError("cannot read configuration file", path, EISDIR);
-  }
-}
-
-std::string config_path(const CLI::App& app) {
-  const CLI::Option* option = app.get_config_ptr();
-  return option == nullptr || option->count() == 0 ? "" : option->results().front();
+/// Expands a leading "~" in paths, wherever they come from.
+CLI::Option* expand_home(CLI::Option* option, const std::string& names, const std::string& value) {
+  if (!takes_path(value)) return option;
+  return option->transform([flag = names.substr(0, names.find(','))](const std::string& path) {
+    return path_value(flag, path, std::getenv("HOME"));
+  });
 }
 
 Flag describe(const CLI::Option& option) {
@@ -69,14 +63,14 @@ std::string name_of(const CLI::Option& option) {
   return option.get_lnames().empty() ? std::string() : option.get_lnames().front();
 }
 
-/// "; did you mean --steps?" if a flag has a similar name. `dashes` precede the name.
-std::string suggestion(const CLI::App& app, std::string_view name, std::string_view dashes) {
+/// "; did you mean --steps?" if a flag has a similar name.
+std::string suggestion(const CLI::App& app, std::string_view name) {
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {
     names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
   }
   const std::string nearest = nearest_name(name, names);
-  return nearest.empty() ? "" : fmt::format("; did you mean {}{}?", dashes, nearest);
+  return nearest.empty() ? "" : fmt::format("; did you mean --{}?", nearest);
 }
 
 /// Reports unknown and repeated flags by name. CLI11's own messages do not name them.
@@ -89,7 +83,7 @@ void check_flags(const CLI::App& app, const std::vector<std::string>& arguments)
     const CLI::Option* const option = app.get_option_no_throw(flag);
     if (option == nullptr) {
       throw ConfigError(fmt::format("{} is not a flag of '{}'{}", flag, app.get_name(),
-                                    suggestion(app, flag.substr(2), "--")));
+                                    suggestion(app, flag.substr(2))));
     }
     if (option->get_items_expected_max() == 1 && !given.insert(option).second) {
       throw ConfigError(flag + " is given twice");
@@ -98,11 +92,17 @@ void check_flags(const CLI::App& app, const std::vector<std::string>& arguments)
   }
 }
 
-/// CLI11's message ends with the key: "INI was not able to parse micro_batch_size".
-std::string unknown_key(const CLI::App& app, const std::string& error) {
-  const std::string key = error.substr(error.rfind(' ') + 1);
-  return fmt::format("--config '{}': unknown key '{}'{}", config_path(app), key,
-                     suggestion(app, key, ""));
+/// Gives the flags of the file, except those that the command line gives or excludes.
+void give_config(CommandLine& line, const std::string& path, const std::vector<Flag>& flags) {
+  const std::vector<FlagValue> given = line.given();
+  for (const ConfigValue& value : read_config_file(path, flags)) {
+    if (gives_way(value.flag.name, given)) continue;
+    try {
+      EBB_CHECK(line.give(value.flag), value.flag.name);
+    } catch (const ConfigError& error) {
+      throw ConfigError(fmt::format("{}: {}", value.place, error.what()));
+    }
+  }
 }
 
 }  // namespace
@@ -128,6 +128,7 @@ bool CommandLine::was_given(const std::string& name) const {
 bool CommandLine::give(const FlagValue& flag) {
   CLI::Option* const option = app_->get_option_no_throw("--" + flag.name);
   if (option == nullptr) return false;
+  option->allow_extra_args(false);  // CLI11 would read "[x]" as a list
   option->add_result(flag.values);
   option->run_callback();
   return true;
@@ -135,24 +136,22 @@ bool CommandLine::give(const FlagValue& flag) {
 
 void FlagGroup::add(const std::string& names, const std::string& value,
                     const std::string& description, Setter setter) {
-  line.app_
-      ->add_option_function<std::string>(names, with_flag(names, std::move(setter)), description)
-      ->option_text(value)
-      ->group(name);
+  CLI::Option* const option = line.app_->add_option_function<std::string>(
+      names, with_flag(names, std::move(setter)), description);
+  expand_home(option, names, value)->option_text(value)->group(name);
 }
 
 void FlagGroup::add_optional(const std::string& names, const std::string& value,
                              const std::string& description, Setter setter) {
-  line.app_
-      ->add_option_function<std::string>(names, with_flag(names, std::move(setter)), description)
-      ->expected(0, 1)
-      ->option_text(value)
-      ->group(name);
+  CLI::Option* const option = line.app_->add_option_function<std::string>(
+      names, with_flag(names, std::move(setter)), description);
+  expand_home(option, names, value)->expected(0, 1)->option_text(value)->group(name);
 }
 
 void FlagGroup::add_list(const std::string& names, const std::string& value,
                          const std::string& description, std::vector<std::string>& target) {
-  line.app_->add_option(names, target, description)->option_text(value)->group(name);
+  CLI::Option* const option = line.app_->add_option(names, target, description);
+  expand_home(option, names, value)->option_text(value)->group(name);
 }
 
 void FlagGroup::add_flag(const std::string& names, const std::string& description,
@@ -165,13 +164,11 @@ bool parse_arguments(CommandLine& line, std::vector<std::string> arguments, bool
   app.get_formatter()->column_width(44);
   app.get_help_ptr()->group("General");
   if (config) {
-    app.set_config(
-           "--config", "",
-           "read any of these flags from a TOML file; flags on the command line override the file")
-        ->option_text("FILE")
-        ->group("General")
-        ->each(check_readable);
-    app.allow_config_extras(CLI::config_extras_mode::error);
+    FlagGroup{line, "General"}.add(
+        "--config", "FILE",
+        "read any of these flags from a TOML file, at its top or in tables named like the groups "
+        "of this help; flags on the command line override the file",
+        [](std::string_view, std::string_view) {});
   }
   if (arguments == std::vector<std::string>{kAskForFlags}) throw FlagsAsked{describe(app)};
   check_flags(app, arguments);
@@ -181,10 +178,11 @@ bool parse_arguments(CommandLine& line, std::vector<std::string> arguments, bool
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", app.help());
     return false;
-  } catch (const CLI::ConfigError& error) {
-    throw ConfigError(unknown_key(app, error.what()));
   } catch (const CLI::ParseError& error) {
     throw ConfigError(error.what());
+  }
+  if (line.was_given("config")) {
+    give_config(line, app.get_option("--config")->results().front(), describe(app).flags);
   }
   return true;
 }

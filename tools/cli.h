@@ -48,7 +48,8 @@ struct FlagGroup {
   CommandLine& line;
   std::string name;
 
-  /// `names` are separated by commas; `value` is the placeholder with the default in brackets.
+  /// `names` are separated by commas; `value` is the placeholder with the default in brackets. In
+  /// the value of a flag that takes a path (command_flags.h), ~/ becomes the home folder.
   void add(const std::string& names, const std::string& value, const std::string& description,
            Setter setter);
   /// A flag with an optional value; a missing value is empty.
@@ -61,8 +62,8 @@ struct FlagGroup {
 };
 
 /// Parses a sub-command's arguments and, if `config` is true, the file that --config names.
-/// Returns false if --help was given; help is then on stdout. Errors: ConfigError, IoError (the
-/// file). Throws FlagsAsked for kAskForFlags (command_flags.h).
+/// Returns false if --help was given; help is then on stdout. Errors: ConfigError, also for the
+/// file. Throws FlagsAsked for kAskForFlags (command_flags.h).
 [[nodiscard]] bool parse_arguments(CommandLine& line, std::vector<std::string> arguments,
                                    bool config);
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace ebb {
@@ -34,6 +35,13 @@ struct FlagValue {
   bool resolved = false;            ///< not given by the user
   bool operator==(const FlagValue&) const = default;
 };
+
+/// Is the value of a flag a path, or may it be one? Its placeholder then has the word FILE, DIR or
+/// PATH.
+bool takes_path(std::string_view placeholder);
+
+/// Is the flag, or another flag that cannot be given beside it, among the given flags?
+bool gives_way(std::string_view name, const std::vector<FlagValue>& given);
 
 /// parse_arguments() throws this when a command has only the argument kAskForFlags.
 struct FlagsAsked {

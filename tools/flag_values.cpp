@@ -52,6 +52,20 @@ double real_value(std::string_view flag, std::string_view text, const RealRange&
   throw_bad_value(flag, text, describe(range));
 }
 
+std::string path_value(std::string_view flag, std::string_view text, const char* home) {
+  if (!text.starts_with('~')) return std::string(text);
+  const std::string_view rest = text.substr(1);
+  if (!rest.empty() && rest.front() != '/') {
+    throw_bad_value(
+        flag, text,
+        fmt::format("~/ for your home folder, or ./{} for a name that begins with ~", text));
+  }
+  if (home == nullptr || *home != '/') {
+    throw_bad_value(flag, text, "a path without ~, because HOME does not name a folder");
+  }
+  return std::string(home).append(rest);
+}
+
 size_t size_value(std::string_view flag, std::string_view text) {
   const auto bytes = parse_size(text);
   if (bytes && *bytes > 0) return *bytes;

@@ -32,6 +32,10 @@ struct RealRange {
 };
 double real_value(std::string_view flag, std::string_view text, const RealRange& range);
 
+/// The path, with $HOME for a leading "~": a shell expands neither --save=~/run nor what a file
+/// contains. `home` is null if HOME is not set. "~name" is refused.
+std::string path_value(std::string_view flag, std::string_view text, const char* home);
+
 /// At least one byte.
 size_t size_value(std::string_view flag, std::string_view text);
 LinkRates link_value(std::string_view flag, std::string_view text);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <iterator>
 #include <set>
@@ -11,6 +10,7 @@
 #include "device/errors.h"
 #include "io/json_text.h"
 #include "tools/cli.h"
+#include "tools/config_file.h"
 #include "tools/train_options.h"
 #include "tools/train_setup.h"
 
@@ -19,12 +19,6 @@ namespace {
 
 // Flags of one invocation, which are not part of a run's configuration.
 constexpr std::string_view kPassing[] = {"help", "config", "resume", "dry-run"};
-
-// At most one flag of each row can be given.
-constexpr std::string_view kExclusive[][2] = {{"steps", "epochs"},
-                                              {"warmup-steps", "warmup-ratio"},
-                                              {"recompute", "gradient-checkpointing"},
-                                              {"preset", "model"}};
 
 // If the first is not given, its value follows from the second.
 constexpr std::string_view kFollowing[][2] = {{"min-lr", "lr"}, {"gradient-dtype", "dtype"}};
@@ -54,6 +48,9 @@ constexpr std::string_view kHarmless[] = {"threads",
                                           "eval-steps",
                                           "eval-batches"};
 
+// Flags without a value; in TOML they are true.
+constexpr std::string_view kSwitches[] = {"gradient-checkpointing", "save-weights-only"};
+
 constexpr std::string_view kPaths[] = {
     "data",           "labels", "documents", "eval-data", "eval-labels",
     "eval-documents", "model",  "log",       "trace",     "save"};
@@ -69,17 +66,10 @@ std::set<std::string> names_of(const RunConfig& config) {
   return names;
 }
 
-bool gives_way(const std::string& name, const std::set<std::string>& given) {
-  return std::ranges::any_of(kExclusive, [&](const auto& pair) {
-    return (name == pair[0] && given.contains(std::string(pair[1]))) ||
-           (name == pair[1] && given.contains(std::string(pair[0])));
-  });
-}
-
 /// Was the flag that this flag follows from given again?
-bool follows(const FlagValue& flag, const std::set<std::string>& given) {
+bool follows(const FlagValue& flag, const RunConfig& given) {
   return flag.resolved && std::ranges::any_of(kFollowing, [&](const auto& pair) {
-           return flag.name == pair[0] && given.contains(std::string(pair[1]));
+           return flag.name == pair[0] && find(given, pair[1]) != nullptr;
          });
 }
 
@@ -125,26 +115,6 @@ void set_optimizer(RunConfig& config, const TrainSetup& setup) {
   if (trainer.dropout > 0) set_number(config, "dropout", trainer.dropout);
 }
 
-bool is_number(const std::string& text) {
-  double value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && rest == end && text.front() >= '0' && text.front() <= '9';
-}
-
-/// Text with escapes is written in literal quotes, because CLI11's reader knows no escapes.
-std::string toml_value(const std::string& text) {
-  if (is_number(text) || text == "true") return text;
-  if (text.find_first_of("\"\\") == text.npos) return '"' + text + '"';
-  if (text.find('\'') == text.npos) return '\'' + text + '\'';
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') quoted += '\\';
-    quoted += c;
-  }
-  return quoted + '"';
-}
-
 std::string joined(const FlagValue* flag) {
   return flag == nullptr ? "not given" : fmt::format("{}", fmt::join(flag->values, " "));
 }
@@ -181,7 +151,7 @@ RunConfig given_flags(const CommandLine& line, const RunConfig& taken) {
 
 RunConfig give_flags(CommandLine& line, const RunConfig& config) {
   RunConfig taken;
-  const std::set<std::string> given = names_of(line.given());
+  const RunConfig given = line.given();
   for (const FlagValue& flag : config) {
     if (line.was_given(flag.name) || gives_way(flag.name, given) || follows(flag, given)) {
       continue;
@@ -245,6 +215,10 @@ std::string with_origin(std::string error, const RunConfig& taken) {
 std::string to_toml(const RunConfig& config) {
   std::string text;
   for (const FlagValue& flag : config) {
+    if (is_in(kSwitches, flag.name)) {
+      text += fmt::format("{} = true\n", flag.name);
+      continue;
+    }
     std::vector<std::string> values;
     for (const std::string& value : flag.values) values.push_back(toml_value(value));
     const std::string list = fmt::format("{}", fmt::join(values, ", "));

@@ -52,7 +52,7 @@ TEST_F(CommandLineTest, UnknownFlagsAreReportedWithTheNearest) {
   requested({"--seed", "2", "--seed=3"}, "--seed is given twice");
   const std::string config = folder_.write("train.toml", "micro_batch_size = 2\n");
   requested({"--config", config},
-            "train.toml': unknown key 'micro_batch_size'; did you mean "
+            "train.toml:1:1: unknown key 'micro_batch_size'; did you mean "
             "micro-batch-size?");
   EXPECT_FAILS(run({"generate", "--preset", kToy, "--prompt", "--steps", "--max-tokens", "0"}), 2,
                "--max-tokens");  // a value may look like a flag
@@ -143,7 +143,7 @@ TEST_F(CommandLineTest, UnusableDataIsRefused) {
   EXPECT_FAILS(run_train({"--eval-data", "/nonexistent/eval"}), 1, "/nonexistent/eval");
   EXPECT_FAILS(run_train({"--eval-data", folder_.write("short.txt", some_text(9))}), 2,
                "--eval-data");
-  EXPECT_FAILS(run_train({"--config", "/nonexistent/run.toml"}), 1, "/nonexistent/run.toml");
+  EXPECT_FAILS(run_train({"--config", "/nonexistent/run.toml"}), 2, "/nonexistent/run.toml");
   if (::geteuid() == 0) return;  // root can read every file
   const std::string secret = folder_.write("secret.txt", some_text(1000));
   ASSERT_EQ(::chmod(secret.c_str(), 0), 0);
