@@ -1,6 +1,7 @@
 #include "io/json_file.h"
 
 #include "device/errors.h"
+#include "io/foreign_content.h"
 #include "io/mapped_file.h"
 
 namespace ebb {
@@ -26,7 +27,10 @@ Json parse(const std::string& path) {
   try {
     return Json::parse(text, text + bytes.size(), check_depth);
   } catch (const typename Json::parse_error& error) {
-    throw FormatError(path, error.byte > 0 ? error.byte - 1 : 0, "this is not JSON from here on");
+    const std::string_view what = foreign_content(bytes);
+    throw FormatError(path, error.byte > 0 ? error.byte - 1 : 0,
+                      what.empty() ? "this is not JSON from here on"
+                                   : "this is not JSON, but " + std::string(what));
   }
 }
 

@@ -1,7 +1,11 @@
 #include "io/safetensors.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "device/errors.h"
 #include "io/safetensors_header.h"
@@ -22,7 +26,21 @@ void widen(const std::byte* from, std::span<float> out) {
   }
 }
 
-void to_floats(StoredType type, const std::byte* from, std::span<float> out) {
+/// Rounds F64. Returns the first finite value that becomes infinite.
+std::optional<double> narrow(const std::byte* from, std::span<float> out) {
+  std::optional<double> too_large;
+  for (size_t i = 0; i < out.size(); ++i) {
+    double value;
+    std::memcpy(&value, from + i * sizeof value, sizeof value);
+    out[i] = static_cast<float>(value);
+    if (std::isinf(out[i]) && std::isfinite(value) && !too_large) too_large = value;
+  }
+  return too_large;
+}
+
+/// Returns the first finite value that fp32 cannot represent.
+std::optional<double> to_floats(StoredType type, const std::byte* from, std::span<float> out) {
+  if (type == StoredType::F64) return narrow(from, out);
   if (type == StoredType::F32) {
     std::memcpy(out.data(), from, out.size_bytes());
   } else if (type == StoredType::BF16) {
@@ -30,6 +48,7 @@ void to_floats(StoredType type, const std::byte* from, std::span<float> out) {
   } else {
     widen<F16>(from, out);
   }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -64,7 +83,7 @@ void SafetensorsFile::read_floats(const StoredTensor& tensor, uint64_t first,
   if (!is_weight_type(tensor.type)) {
     throw ConfigError("'" + path_ + "': tensor '" + tensor.name + "' is " +
                       describe(tensor.type, tensor.shape) +
-                      ": weights are read from F32, BF16 and F16");
+                      ": weights are read from F64, F32, BF16 and F16");
   }
   const uint64_t elements = tensor.num_elements(), size = size_of(tensor.type);
   EBB_CHECK(first <= elements && out.size() <= elements - first, "read past " + tensor.name);
@@ -72,8 +91,15 @@ void SafetensorsFile::read_floats(const StoredTensor& tensor, uint64_t first,
   for (uint64_t done = 0; done < out.size(); done += at_once) {
     const uint64_t count = std::min<uint64_t>(at_once, out.size() - done);
     const uint64_t offset = tensor.offset + (first + done) * size;
-    to_floats(tensor.type, file_.bytes().data() + offset, out.subspan(done, count));
+    const auto too_large =
+        to_floats(tensor.type, file_.bytes().data() + offset, out.subspan(done, count));
     file_.release(offset, count * size);
+    if (too_large) {
+      throw FormatError(path_, offset,
+                        fmt::format("{:g} in tensor '{}' is too large for fp32, in which Ebb "
+                                    "computes: the largest value is 3.4e38",
+                                    *too_large, tensor.name));
+    }
   }
 }
 

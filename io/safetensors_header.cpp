@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "device/errors.h"
+#include "io/foreign_content.h"
 #include "io/json_text.h"
 
 namespace ebb {
@@ -252,6 +253,7 @@ void check_cover(const std::string& path, std::vector<HeaderReader::Tensor>& ten
 }
 
 std::string_view header_text(const std::string& path, std::span<const std::byte> file) {
+  if (file.empty()) throw FormatError(path, 0, "the file is empty: download or write it again");
   if (file.size() < kLengthBytes) {
     throw FormatError(path, file.size(),
                       "the file ends within the 8 bytes of its header's length: it is not "
@@ -260,10 +262,11 @@ std::string_view header_text(const std::string& path, std::span<const std::byte>
   uint64_t length;
   std::memcpy(&length, file.data(), sizeof length);  // little-endian
   if (length > kMaxHeaderBytes) {
+    const std::string_view what = foreign_content(file);
     throw FormatError(path, 0,
                       fmt::format("a header of {} bytes, where the format allows {}: this is not "
-                                  "safetensors",
-                                  length, kMaxHeaderBytes));
+                                  "safetensors{}{}",
+                                  length, kMaxHeaderBytes, what.empty() ? "" : ", but ", what));
   }
   if (length > file.size() - kLengthBytes) {
     throw FormatError(path, file.size(),

@@ -11,6 +11,11 @@
 
 namespace ebb {
 
+/// Opens the generation settings and tokenizer files of a folder, so that a broken link or a Git
+/// LFS pointer is found before a run and not when its first checkpoint is saved. Errors: those of
+/// MappedFile.
+void check_model_files(const std::string& folder);
+
 /// Writes to the folder `to` a config.json with `dtype` as the type of the weights, and copies of
 /// the generation settings and tokenizer files of the folder `from`. If `from` is empty, writes
 /// only a config.json, made from `config`. Every file is synced. Errors: IoError, FormatError.
