@@ -231,4 +231,15 @@ ModelConfig read_model_config(const std::string& folder) {
   return architecture.read(fields);
 }
 
+double read_config_dropout(const std::string& folder) {
+  const nlohmann::json json = read_json_file(config_path(folder));
+  const ConfigFields fields(config_path(folder), json);
+  double largest = 0;
+  for (const char* name : {"attention_dropout", "attention_probs_dropout_prob", "attn_pdrop",
+                           "embd_pdrop", "hidden_dropout_prob", "resid_pdrop"}) {
+    largest = std::max(largest, fields.find_number(name).value_or(0));
+  }
+  return largest;
+}
+
 }  // namespace ebb

@@ -140,9 +140,10 @@ std::string why_missing(const TensorNaming& naming, const SafetensorsFolder& fol
         found->stored->name);
   }
   if (only_head) {
-    return "; this is the head of the model: the folder was saved from the base model without its "
-           "head, and random values would take its place; save the model with its head, or set "
-           "tie_word_embeddings if the head is the embedding";
+    return fmt::format(
+        "; this is the head of the model: the folder was saved from the base model without its "
+        "head, and random values would take its place; save the model with its head{}",
+        naming.copies.empty() ? ", or set tie_word_embeddings if the head is the embedding" : "");
   }
   for (const LocatedTensor& tensor : folder.tensors()) {
     const std::string& name = tensor.stored->name;

@@ -111,7 +111,11 @@ ModelSource folder_source(const std::string& name, bool random) {
   const std::string folder = find_model_folder(name);
   const ModelConfig config = read_model_config(folder);
   check_model_files(folder);
-  return {.name = name, .folder = folder, .config = config, .has_weights = !random};
+  return {.name = name,
+          .folder = folder,
+          .config = config,
+          .has_weights = !random,
+          .dropout = read_config_dropout(folder)};
 }
 
 SourceWeights::SourceWeights(const ModelSource& source, const Model& model)

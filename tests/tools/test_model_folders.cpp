@@ -87,6 +87,16 @@ TEST_F(ModelFolders, AreTrainedFromTheirWeights) {
   }
 }
 
+TEST_F(ModelFolders, WithDropoutThatTheRunDoesNotApplyAreReported) {
+  const auto header = [this](const Arguments& more) {
+    return train({"--model", hf_folder("gpt2")}, more, "1").err;
+  };
+  EXPECT_SAYS(header({}), "config.json has dropout 0.1, which transformers applies in training");
+  EXPECT_EQ(header({"--dropout", "0.1"}).find("config.json has dropout"), std::string::npos);
+  EXPECT_EQ(train({"--model", hf_folder("mistral")}, {}, "1").err.find("dropout"),
+            std::string::npos);
+}
+
 TEST_F(ModelFolders, GiveOnlyTheirShapeIfRequested) {
   const Outcome outcome = train({"--model", hf_folder("gpt2"), "--init", "random"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
