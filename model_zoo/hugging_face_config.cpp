@@ -189,7 +189,14 @@ constexpr std::array<std::string_view, 7> kForeignFields = {
 /// Refuses fields that say that the model computes something else than its architecture.
 void check_common(const ConfigFields& fields, const Architecture& architecture) {
   fields.require_text("model_type", {architecture.model_type}, architecture.model_type);
-  if (architecture.is_causal) fields.require_flag("is_causal", true, true);
+  if (architecture.is_causal) {
+    fields.require_flag("is_causal", true, true);
+    // Python reads null as false here.
+    if (fields.is_null("is_causal")) {
+      throw ConfigError(
+          fmt::format("'{}': is_causal is null, allowed is only true", fields.path()));
+    }
+  }
   for (const std::string_view name : kMultipliers) {
     if (fields.find_number(name).value_or(1) != 1) fields.refuse(name, "1");
   }

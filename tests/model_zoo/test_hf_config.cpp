@@ -185,6 +185,7 @@ const Refusal kRefusals[] = {
     {"Gpt2SecondName", "gpt2", set("num_hidden_layers", 3),
      "num_hidden_layers is 3, allowed is the same value as n_layer, which is 2"},
     {"Gpt2Bidirectional", "gpt2", set("is_causal", false), "is_causal is false"},
+    {"NullIsBidirectional", "llama", set("is_causal", nullptr), "is_causal is null"},
     {"OtherModelType", "llama", set("model_type", "granite"),
      "model_type is \"granite\", allowed is 'llama'"},
     {"Multiplier", "llama", set("logits_scaling", 8), "logits_scaling is 8, allowed is 1"},
