@@ -57,6 +57,12 @@ void copy_companions(const std::string& from, const std::string& to) {
 }  // namespace
 
 void check_model_files(const std::string& folder) {
+  const std::string config = folder + "/config.json";
+  if (!is_entry(config)) {
+    throw ConfigError(fmt::format(
+        "'{}' has no config.json: give the folder of a model that transformers saved", folder));
+  }
+  const MappedFile opened_config(config, "JSON");
   for (const char* name : kCompanions) {
     const std::string path = (fs::path(folder) / name).string();
     if (is_entry(path)) const MappedFile opened(path, "model file");

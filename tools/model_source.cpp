@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "device/errors.h"
+#include "io/foreign_content.h"
 #include "model_zoo/hugging_face_config.h"
 #include "model_zoo/model_files.h"
 #include "model_zoo/presets.h"
@@ -93,6 +94,10 @@ std::string find_model_folder(const std::string& name) {
     if (fs::exists(fs::path(name) / "config.json", error)) return name;
     return find_snapshot(name, name).value_or(name);
   }
+  refuse_broken_link(name);
+  if (fs::exists(name, error)) {
+    throw ConfigError(fmt::format("--model '{}': this is a file; give its folder", name));
+  }
   if (!is_hub_id(name))
     throw ConfigError(fmt::format("--model '{}': there is no such folder", name));
   const fs::path model = hub_cache() / cache_name(name);
@@ -109,8 +114,8 @@ ModelSource preset_source(const std::string& name) {
 
 ModelSource folder_source(const std::string& name, bool random) {
   const std::string folder = find_model_folder(name);
-  const ModelConfig config = read_model_config(folder);
   check_model_files(folder);
+  const ModelConfig config = read_model_config(folder);
   return {.name = name,
           .folder = folder,
           .config = config,

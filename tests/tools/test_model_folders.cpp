@@ -176,6 +176,8 @@ TEST_F(ModelFolders, WithLfsPointersOrBrokenLinksAreRefused) {
     EXPECT_FAILS(convert(path("model"), path("to"), {}), 2, "run `hf download` again");
     fs::remove_all(path("model"));
   }
+  fs::create_symlink("nowhere", path("model"));
+  EXPECT_FAILS(train({"--model", path("model")}), 2, "is a link to 'nowhere'");
   data_ = folder_.write("pointer.bin", kLfsPointer);
   EXPECT_FAILS(train({"--model", hf_folder("gpt2")}), 2, "git lfs pull");
 }
@@ -209,6 +211,11 @@ TEST_F(ModelFolders, AreNotNeededToResume) {
 
 TEST_F(ModelFolders, WithInvalidContentAreRefused) {
   EXPECT_FAILS(train({"--model", path("none")}), 2, "there is no such folder");
+  EXPECT_FAILS(train({"--model", hf_folder("gpt2") + "/config.json"}), 2,
+               "this is a file; give its folder");
+  fs::create_directory(path("empty"));
+  EXPECT_FAILS(train({"--model", path("empty")}), 2, "has no config.json");
+  EXPECT_FAILS(convert(path("empty"), path("to"), {}), 2, "has neither model.safetensors");
   EXPECT_FAILS(train({"--model", hf_folder("gpt2"), "--preset", "gpt2"}), 2, "exclude each other");
   EXPECT_FAILS(train({"--preset", "gpt2", "--init", "random"}), 2, "--init random needs --model");
   EXPECT_FAILS(train({"--model", hf_folder("bert")}), 2, "learns from labels");
