@@ -9,22 +9,45 @@
 #include <utility>
 
 #include "device/errors.h"
+#include "io/foreign_content.h"
 
 namespace ebb {
 
-InputFile::InputFile(std::string path, const std::string& what) : path_(std::move(path)) {
+namespace {
+
+/// The descriptor of a regular file.
+int open_input(const std::string& path, const std::string& what) {
   // Without O_NONBLOCK, opening a FIFO waits for a writer.
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor_ < 0) throw InputError("cannot open " + what, path_, errno);
-  struct stat status = {};
-  const int error = ::fstat(descriptor_, &status) == 0 ? 0 : errno;
-  if (error == 0 && S_ISREG(status.st_mode)) {
-    size_ = static_cast<uint64_t>(status.st_size);
-    return;
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) {
+    const int reason = errno;
+    if (reason == ENOENT) refuse_broken_link(path);
+    throw InputError("cannot open " + what, path, reason);
   }
-  ::close(descriptor_);
-  if (error != 0) throw InputError("cannot read " + what, path_, error);
-  throw ConfigError(what + " '" + path_ + "': not a regular file");
+  struct stat status = {};
+  const int error = ::fstat(descriptor, &status) == 0 ? 0 : errno;
+  if (error == 0 && S_ISREG(status.st_mode)) return descriptor;
+  ::close(descriptor);
+  if (error != 0) throw InputError("cannot read " + what, path, error);
+  throw ConfigError(what + " '" + path + "': not a regular file");
+}
+
+}  // namespace
+
+// The constructor that it delegates to makes the object complete, so that the destructor closes the
+// file after an exception.
+InputFile::InputFile(std::string path, const std::string& what)
+    : InputFile(open_input(path, what), std::move(path)) {
+  std::byte beginning[kLargestLfsPointer];
+  if (size_ > sizeof beginning) return;
+  read(0, std::span(beginning).first(size_));
+  refuse_lfs_pointer(path_, std::span(beginning).first(size_));
+}
+
+InputFile::InputFile(int descriptor, std::string path)
+    : path_(std::move(path)), descriptor_(descriptor) {
+  struct stat status = {};
+  if (::fstat(descriptor_, &status) == 0) size_ = static_cast<uint64_t>(status.st_size);
 }
 
 InputFile::InputFile(InputFile&& other) noexcept

@@ -4,8 +4,9 @@
 // an error and not a signal.
 //
 // Thread-safety: immutable after construction; any number of threads may read. Errors: InputError
-// if the file cannot be opened; ConfigError if the path is not a regular file; IoError if a later
-// read fails; FormatError if the file shrank.
+// if the file cannot be opened; ConfigError if the path is not a regular file, or is a link whose
+// target does not exist; IoError if a later read fails; FormatError if the file shrank or is a Git
+// LFS pointer.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +32,7 @@ class InputFile {
   void read(uint64_t offset, std::span<std::byte> out) const;
 
  private:
+  InputFile(int descriptor, std::string path);
   [[noreturn]] void throw_shrank() const;
 
   std::string path_;

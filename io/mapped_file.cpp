@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "device/errors.h"
+#include "io/foreign_content.h"
 
 namespace ebb {
 namespace {
@@ -30,7 +31,11 @@ class Descriptor {
 
 MappedFile::MappedFile(const std::string& path, const std::string& what) : path_(path) {
   const int number = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (number < 0) throw IoError("cannot open " + what, path, errno);
+  if (number < 0) {
+    const int reason = errno;
+    if (reason == ENOENT) refuse_broken_link(path);
+    throw IoError("cannot open " + what, path, reason);
+  }
   const Descriptor file(number);
   struct stat status = {};
   if (::fstat(file, &status) != 0) throw IoError("cannot read " + what, path, errno);
@@ -48,6 +53,12 @@ MappedFile::MappedFile(const std::string& path, const std::string& what) : path_
                   path, errno);
   }
   data_ = static_cast<const std::byte*>(mapped);
+  try {
+    refuse_lfs_pointer(path, bytes());
+  } catch (...) {
+    ::munmap(mapped, size_);  // there is no destructor call
+    throw;
+  }
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept

@@ -5,7 +5,8 @@
 // release(); the page cache keeps the pages.
 //
 // Thread-safety: immutable after construction. Errors: IoError; ConfigError if the path is not a
-// regular file; FormatError if the file shrank.
+// regular file or a link whose target does not exist; FormatError if the file is a Git LFS pointer
+// or shrank.
 #pragma once
 
 #include <cstddef>

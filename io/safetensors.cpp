@@ -1,7 +1,11 @@
 #include "io/safetensors.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "device/errors.h"
 #include "io/safetensors_header.h"
@@ -9,6 +13,8 @@
 namespace ebb {
 namespace {
 
+// Enough for the length of the header, and to recognise another format.
+constexpr uint64_t kFirstBytes = 64;
 // The bytes of a tensor that are converted at once.
 constexpr uint64_t kReadBytes = uint64_t{4} << 20;
 
@@ -21,7 +27,21 @@ void widen(const std::byte* from, std::span<float> out) {
   }
 }
 
-void to_floats(StoredType type, const std::byte* from, std::span<float> out) {
+/// Rounds F64. Returns the first finite value that becomes infinite.
+std::optional<double> narrow(const std::byte* from, std::span<float> out) {
+  std::optional<double> too_large;
+  for (size_t i = 0; i < out.size(); ++i) {
+    double value;
+    std::memcpy(&value, from + i * sizeof value, sizeof value);
+    out[i] = static_cast<float>(value);
+    if (std::isinf(out[i]) && std::isfinite(value) && !too_large) too_large = value;
+  }
+  return too_large;
+}
+
+/// Returns the first finite value that fp32 cannot represent.
+std::optional<double> to_floats(StoredType type, const std::byte* from, std::span<float> out) {
+  if (type == StoredType::F64) return narrow(from, out);
   if (type == StoredType::F32) {
     std::memcpy(out.data(), from, out.size_bytes());
   } else if (type == StoredType::BF16) {
@@ -29,10 +49,11 @@ void to_floats(StoredType type, const std::byte* from, std::span<float> out) {
   } else {
     widen<F16>(from, out);
   }
+  return std::nullopt;
 }
 
 SafetensorsHeader read_header(const InputFile& file) {
-  std::vector<std::byte> beginning(std::min(file.size(), sizeof(uint64_t)));
+  std::vector<std::byte> beginning(std::min<uint64_t>(file.size(), kFirstBytes));
   file.read(0, beginning);
   beginning.resize(safetensors_header_bytes(file.path(), beginning, file.size()));
   file.read(0, beginning);
@@ -65,7 +86,7 @@ void SafetensorsFile::read_floats(const StoredTensor& tensor, uint64_t first,
   if (!is_weight_type(tensor.type)) {
     throw ConfigError("'" + path() + "': tensor '" + tensor.name + "' is " +
                       describe(tensor.type, tensor.shape) +
-                      ": weights are read from F32, BF16 and F16");
+                      ": weights are read from F64, F32, BF16 and F16");
   }
   const uint64_t elements = tensor.num_elements(), size = size_of(tensor.type);
   EBB_CHECK(first <= elements && out.size() <= elements - first, "read past " + tensor.name);
@@ -76,7 +97,13 @@ void SafetensorsFile::read_floats(const StoredTensor& tensor, uint64_t first,
     const uint64_t offset = tensor.offset + (first + done) * size;
     const auto piece = std::span(bytes).first(count * size);
     file_.read(offset, piece);
-    to_floats(tensor.type, piece.data(), out.subspan(done, count));
+    const auto too_large = to_floats(tensor.type, piece.data(), out.subspan(done, count));
+    if (too_large) {
+      throw FormatError(path(), offset,
+                        fmt::format("{:g} in tensor '{}' is too large for fp32, in which Ebb "
+                                    "computes: the largest value is 3.4e38",
+                                    *too_large, tensor.name));
+    }
   }
 }
 

@@ -33,8 +33,10 @@ class SafetensorsFile {
   /// Reads bytes [first, first + out.size()) of a tensor of this file, as stored. REQUIRES: these
   /// bytes exist.
   void read_bytes(const StoredTensor& tensor, uint64_t first, std::span<std::byte> out) const;
-  /// Reads elements [first, first + out.size()) of a tensor of F32, BF16 or F16, as fp32. The
-  /// conversion is exact, except that a NaN of F16 becomes quiet. REQUIRES: these elements exist.
+  /// Reads elements [first, first + out.size()) of a tensor of F64, F32, BF16 or F16, as fp32. F64
+  /// is rounded to nearest, ties to even; a finite value that becomes infinite is a FormatError.
+  /// The other conversions are exact, except that a NaN of F16 becomes quiet. REQUIRES: these
+  /// elements exist.
   void read_floats(const StoredTensor& tensor, uint64_t first, std::span<float> out) const;
 
  private:

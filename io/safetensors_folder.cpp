@@ -8,6 +8,7 @@
 #include <set>
 
 #include "device/errors.h"
+#include "io/foreign_content.h"
 #include "io/json_file.h"
 
 namespace ebb {
@@ -41,16 +42,48 @@ std::map<std::string, std::string> read_weight_map(const std::string& index) {
   return files;
 }
 
+/// Whether a download by huggingface_hub into this folder, or into the snapshot in its cache, was
+/// interrupted.
+bool is_partly_downloaded(const fs::path& folder) {
+  for (const char* place : {".cache/huggingface/download", "../../blobs"}) {
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(folder / place, error)) {
+      if (entry.path().extension() == ".incomplete") return true;
+    }
+  }
+  return false;
+}
+
 [[noreturn]] void throw_no_weights(const std::string& folder) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
     throw ConfigError("'" + folder + "' is not a folder with a model");
   }
-  const bool pickled = fs::exists(fs::path(folder) / "pytorch_model.bin", error) ||
-                       fs::exists(fs::path(folder) / "pytorch_model.bin.index.json", error);
-  throw ConfigError(
-      "'" + folder + "' has neither model.safetensors nor model.safetensors.index.json" +
-      (pickled ? "; its pytorch_model.bin is not read: save the model as safetensors first" : ""));
+  const auto has = [&](const char* name) { return is_entry((fs::path(folder) / name).string()); };
+  const char* reason = "";
+  if (has("pytorch_model.bin") || has("pytorch_model.bin.index.json")) {
+    reason = "; its pytorch_model.bin is not read: save the model as safetensors first";
+  } else if (has("adapter_model.safetensors")) {
+    reason = "; it is the folder of an adapter: give the folder of the whole model";
+  } else if (is_partly_downloaded(folder)) {
+    reason = "; its download is incomplete: run `hf download` again";
+  }
+  throw ConfigError("'" + folder +
+                    "' has neither model.safetensors nor model.safetensors.index.json" + reason);
+}
+
+/// Refuses an index that names files that the folder does not have.
+void check_files_exist(const std::string& folder, const std::string& index,
+                       const std::set<std::string>& names) {
+  std::vector<std::string> missing;
+  for (const std::string& name : names) {
+    if (!is_entry((fs::path(folder) / name).string())) missing.push_back(name);
+  }
+  if (missing.empty()) return;
+  throw ConfigError(fmt::format(
+      "'{}' names {} files, of which the folder lacks {}: '{}'{}; download the model again with "
+      "`hf download`, or copy all of its files",
+      index, names.size(), missing.size(), missing.front(), missing.size() > 1 ? ", ..." : ""));
 }
 
 }  // namespace
@@ -58,10 +91,9 @@ std::map<std::string, std::string> read_weight_map(const std::string& index) {
 SafetensorsFolder::SafetensorsFolder(std::string folder) : folder_(std::move(folder)) {
   const std::string single = (fs::path(folder_) / "model.safetensors").string();
   const std::string index = (fs::path(folder_) / "model.safetensors.index.json").string();
-  std::error_code error;
-  if (fs::exists(single, error)) {
+  if (is_entry(single)) {
     files_.emplace_back(single);
-  } else if (fs::exists(index, error)) {
+  } else if (is_entry(index)) {
     open_indexed(index);
   } else {
     throw_no_weights(folder_);
@@ -73,6 +105,7 @@ void SafetensorsFolder::open_indexed(const std::string& index) {
   const std::map<std::string, std::string> weight_map = read_weight_map(index);
   std::set<std::string> names;
   for (const auto& [tensor, file] : weight_map) names.insert(file);
+  check_files_exist(folder_, index, names);
   for (const std::string& name : names) {
     const SafetensorsFile& file = files_.emplace_back((fs::path(folder_) / name).string());
     for (const StoredTensor& tensor : file.tensors()) {

@@ -3,7 +3,8 @@
 //
 // Opening checks headers and index against each other and reads no data. Thread-safety: immutable
 // after construction; any number of threads may read. Errors: those of SafetensorsFile; FormatError
-// that names index and tensor if they disagree; ConfigError if there are no weights.
+// that names index and tensor if they disagree; ConfigError if there are no weights or if a file of
+// the index is missing.
 #pragma once
 
 #include <cstddef>

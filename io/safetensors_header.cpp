@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "device/errors.h"
+#include "io/foreign_content.h"
 #include "io/json_text.h"
 #include "io/watched_text.h"
 
@@ -227,6 +228,7 @@ void check_cover(const std::string& path, std::vector<HeaderReader::Tensor>& ten
 
 uint64_t safetensors_header_bytes(const std::string& path, std::span<const std::byte> beginning,
                                   uint64_t file_bytes) {
+  if (file_bytes == 0) throw FormatError(path, 0, "the file is empty: download or write it again");
   if (file_bytes < kLengthBytes) {
     throw FormatError(path, file_bytes,
                       "the file ends within the 8 bytes of its header's length: it is not "
@@ -235,10 +237,11 @@ uint64_t safetensors_header_bytes(const std::string& path, std::span<const std::
   uint64_t length;
   std::memcpy(&length, beginning.data(), sizeof length);  // little-endian
   if (length > kMaxHeaderBytes) {
+    const std::string_view what = foreign_content(beginning);
     throw FormatError(path, 0,
                       fmt::format("a header of {} bytes, where the format allows {}: this is not "
-                                  "safetensors",
-                                  length, kMaxHeaderBytes));
+                                  "safetensors{}{}",
+                                  length, kMaxHeaderBytes, what.empty() ? "" : ", but ", what));
   }
   if (length > file_bytes - kLengthBytes) {
     throw FormatError(path, file_bytes,

@@ -93,7 +93,8 @@ void SafetensorsWriter::write_bytes(size_t tensor, uint64_t first,
 
 void SafetensorsWriter::write_floats(size_t tensor, uint64_t first, std::span<const float> values) {
   const TensorSpec& spec = tensors_.at(tensor);
-  EBB_CHECK(is_weight_type(spec.type), "floats are not written as " + describe(spec.type, {}));
+  EBB_CHECK(is_weight_type(spec.type) && spec.type != StoredType::F64,
+            "floats are not written as " + describe(spec.type, {}));
   if (spec.type == StoredType::F32) {
     return write_bytes(tensor, first * sizeof(float), std::as_bytes(values));
   }

@@ -44,7 +44,8 @@ std::optional<StoredType> find_stored_type(std::string_view name) {
 }
 
 bool is_weight_type(StoredType type) {
-  return type == StoredType::F32 || type == StoredType::BF16 || type == StoredType::F16;
+  return type == StoredType::F64 || type == StoredType::F32 || type == StoredType::BF16 ||
+         type == StoredType::F16;
 }
 
 StoredType stored_type_of(DType type) {

@@ -35,8 +35,8 @@ enum class StoredType : uint8_t {
 std::string_view name_of(StoredType type);
 std::optional<StoredType> find_stored_type(std::string_view name);
 size_t size_of(StoredType type);
-/// Whether the type is F32, BF16 or F16. These are the types of weights in training; fp32
-/// represents all their values exactly.
+/// Whether weights are read from this type: F64, F32, BF16 or F16. fp32 represents all values of
+/// the last three exactly. F64 is rounded to fp32 and never written.
 bool is_weight_type(StoredType type);
 /// REQUIRES: the format has this type.
 StoredType stored_type_of(DType type);

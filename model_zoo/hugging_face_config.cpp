@@ -13,7 +13,18 @@
 namespace ebb {
 namespace {
 
+/// Refuses a second name of a field with another value; transformers would take that value.
+void require_same(const ConfigFields& f, std::string_view alias, std::string_view name) {
+  if (f.has(alias) && f.size(alias) != f.size(name)) {
+    f.refuse(alias, fmt::format("the same value as {}, which is {}", name, f.size(name)));
+  }
+}
+
 ModelConfig read_gpt2(const ConfigFields& f) {
+  require_same(f, "hidden_size", "n_embd");
+  require_same(f, "max_position_embeddings", "n_positions");
+  require_same(f, "num_attention_heads", "n_head");
+  require_same(f, "num_hidden_layers", "n_layer");
   // Both names mean the same formula.
   f.require_text("activation_function", {"gelu_new", "gelu_pytorch_tanh"}, "gelu_new");
   f.require_flag("scale_attn_weights", true, true);
@@ -78,30 +89,58 @@ ModelConfig read_llama(const ConfigFields& f) {
   return config;
 }
 
+/// The number of layers that have a sliding window according to `layer_types`; nullopt if there is
+/// no such field.
+std::optional<int64_t> count_windows(const ConfigFields& f, int64_t num_layers) {
+  const nlohmann::json* types = f.find("layer_types");
+  if (types == nullptr) return std::nullopt;
+  const int64_t num_windows = std::count(types->begin(), types->end(), "sliding_attention");
+  const int64_t num_others = std::count(types->begin(), types->end(), "full_attention");
+  if (!types->is_array() || num_windows + num_others != std::ssize(*types) ||
+      std::ssize(*types) != num_layers) {
+    f.refuse("layer_types",
+             fmt::format("a list of {} times 'full_attention' or 'sliding_attention'", num_layers));
+  }
+  return num_windows;
+}
+
+/// Throws ConfigError if only some layers have a window, or if `layer_types` contradicts the other
+/// fields.
+void check_windows(const ConfigFields& f, bool has_window, int64_t num_windows,
+                   int64_t num_layers) {
+  if (num_windows == (has_window ? num_layers : 0)) return;
+  throw ConfigError(fmt::format(
+      "'{}': {} of {} layers have a sliding window{}; Ebb supports a window in all layers or in "
+      "none",
+      f.path(), num_windows, num_layers,
+      num_windows == num_layers || num_windows == 0
+          ? " according to layer_types, but the other fields say otherwise"
+          : ""));
+}
+
 ModelConfig read_mistral(const ConfigFields& f) {
   LlamaConfig config = read_llama_family(f);
   config.num_kv_heads = f.size("num_key_value_heads");
   if (!f.is_null("sliding_window")) {
     config.sliding_window = f.find_size("sliding_window").value_or(4096);
   }
+  if (const auto num_windows = count_windows(f, config.num_layers)) {
+    check_windows(f, config.sliding_window.has_value(), *num_windows, config.num_layers);
+  }
   return config;
 }
 
-/// Reads the sliding window of Qwen, which all layers or no layers have. Throws ConfigError if only
-/// some layers have a window.
+/// Reads the sliding window of Qwen, which all layers or no layers have.
 std::optional<int64_t> read_qwen_window(const ConfigFields& f, int64_t num_layers) {
-  if (!f.flag("use_sliding_window", false)) return std::nullopt;
-  int64_t num_windows =
-      num_layers - std::min(num_layers, f.find_size("max_window_layers", 0).value_or(28));
-  if (const nlohmann::json* types = f.find("layer_types")) {
-    num_windows = std::count(types->begin(), types->end(), "sliding_attention");
-  }
-  if (num_windows == 0) return std::nullopt;
-  if (num_windows == num_layers) return f.size("sliding_window");
-  throw ConfigError(
-      fmt::format("'{}': {} of {} layers have a sliding window; Ebb supports a "
-                  "window in all layers or in none",
-                  f.path(), num_windows, num_layers));
+  const bool use_window = f.flag("use_sliding_window", false) && !f.is_null("sliding_window");
+  const int64_t from_layer = f.find_size("max_window_layers", 0).value_or(28);
+  const int64_t num_windows =
+      count_windows(f, num_layers)
+          .value_or(use_window ? num_layers - std::min(num_layers, from_layer) : 0);
+  const bool has_window = use_window && num_windows > 0;
+  check_windows(f, has_window, num_windows, num_layers);
+  if (!has_window) return std::nullopt;
+  return f.size("sliding_window");
 }
 
 ModelConfig read_qwen2(const ConfigFields& f) {
@@ -124,21 +163,56 @@ ModelConfig read_qwen3(const ConfigFields& f) {
 
 struct Architecture {
   std::string_view name;
+  std::string_view base_name;  ///< of the base model, whose folders have no head
+  std::string_view model_type;
+  bool is_causal;
   ModelConfig (*read)(const ConfigFields&);
 };
 
-constexpr std::array<Architecture, 6> kArchitectures = {{{"GPT2LMHeadModel", read_gpt2},
-                                                         {"LlamaForCausalLM", read_llama},
-                                                         {"MistralForCausalLM", read_mistral},
-                                                         {"Qwen2ForCausalLM", read_qwen2},
-                                                         {"Qwen3ForCausalLM", read_qwen3},
-                                                         {"BertForMaskedLM", read_bert}}};
+constexpr std::array<Architecture, 6> kArchitectures = {
+    {{"GPT2LMHeadModel", "GPT2Model", "gpt2", true, read_gpt2},
+     {"LlamaForCausalLM", "LlamaModel", "llama", true, read_llama},
+     {"MistralForCausalLM", "MistralModel", "mistral", true, read_mistral},
+     {"Qwen2ForCausalLM", "Qwen2Model", "qwen2", true, read_qwen2},
+     {"Qwen3ForCausalLM", "Qwen3Model", "qwen3", true, read_qwen3},
+     {"BertForMaskedLM", "BertModel", "bert", false, read_bert}}};
+
+// Fields of other architectures that change the computation. The list is not complete, because an
+// author may invent fields; these are the ones that models derived from Llama use.
+constexpr std::array<std::string_view, 5> kMultipliers = {"attention_multiplier",
+                                                          "embedding_multiplier", "logit_scale",
+                                                          "logits_scaling", "residual_multiplier"};
+constexpr std::array<std::string_view, 7> kForeignFields = {
+    "attention_chunk_size", "attn_logit_softcapping", "final_logit_softcapping", "num_experts",
+    "num_local_experts",    "per_layer_config",       "query_pre_attn_scalar"};
+
+/// Refuses fields that say that the model computes something else than its architecture.
+void check_common(const ConfigFields& fields, const Architecture& architecture) {
+  fields.require_text("model_type", {architecture.model_type}, architecture.model_type);
+  if (architecture.is_causal) {
+    fields.require_flag("is_causal", true, true);
+    // Python reads null as false here.
+    if (fields.is_null("is_causal")) {
+      throw ConfigError(
+          fmt::format("'{}': is_causal is null, allowed is only true", fields.path()));
+    }
+  }
+  for (const std::string_view name : kMultipliers) {
+    if (fields.find_number(name).value_or(1) != 1) fields.refuse(name, "1");
+  }
+  for (const std::string_view name : kForeignFields) {
+    if (fields.has(name)) {
+      fields.refuse(name, fmt::format("null: {} has no such field", architecture.name));
+    }
+  }
+}
 
 const Architecture& architecture_in(const ConfigFields& fields) {
   const nlohmann::json* value = fields.find("architectures");
   std::string names;
   for (const Architecture& architecture : kArchitectures) {
-    if (value != nullptr && *value == nlohmann::json::array({architecture.name})) {
+    if (value != nullptr && (*value == nlohmann::json::array({architecture.name}) ||
+                             *value == nlohmann::json::array({architecture.base_name}))) {
       return architecture;
     }
     names += fmt::format("{}[\"{}\"]", names.empty() ? "" : ", ", architecture.name);
@@ -160,7 +234,19 @@ ModelConfig read_model_config(const std::string& folder) {
         "folder of the model before quantisation",
         fields.path(), quantised->find_text("quant_method").value_or("no quant_method")));
   }
+  check_common(fields, architecture);
   return architecture.read(fields);
+}
+
+double read_config_dropout(const std::string& folder) {
+  const nlohmann::json json = read_json_file(config_path(folder));
+  const ConfigFields fields(config_path(folder), json);
+  double largest = 0;
+  for (const char* name : {"attention_dropout", "attention_probs_dropout_prob", "attn_pdrop",
+                           "embd_pdrop", "hidden_dropout_prob", "resid_pdrop"}) {
+    largest = std::max(largest, fields.find_number(name).value_or(0));
+  }
+  return largest;
 }
 
 }  // namespace ebb

@@ -5,7 +5,7 @@
 // transformers does (an architecture, an activation, a scaling of positions, a quantised type,
 // ...), the error names the field. An absent field has the default value of transformers. Both
 // formats of rotary positions are supported: rope_theta with rope_scaling, and rope_parameters.
-// Dropout is not read, because it is a setting of the run and not of the model.
+// Dropout is no part of a ModelConfig, because it is a setting of the run and not of the model.
 //
 // Errors: IoError, FormatError (the file), ConfigError that names the file, the field, its value
 // and the allowed values. Functions have no state; they only read files.
@@ -20,6 +20,10 @@ namespace ebb {
 
 /// Reads `folder`/config.json.
 ModelConfig read_model_config(const std::string& folder);
+
+/// The largest probability of dropout in `folder`/config.json, which transformers applies in
+/// training; 0 if there is none.
+double read_config_dropout(const std::string& folder);
 
 /// Returns a config.json for weights stored in this type, for models without a config.json.
 std::string make_config_json(const ModelConfig& config, DType dtype);

@@ -3,80 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
 #include <unordered_set>
 
 #include "device/errors.h"
+#include "model_zoo/tensor_names.h"
 
 namespace ebb {
 namespace {
 
 constexpr uint64_t kComparedAtOnce = uint64_t{1} << 20;  // elements
 
-/// One of the stored tensors that together are one parameter of the model.
-struct Part {
-  std::string_view name;
-  int64_t rows;
-};
-
-/// The names of the parameters of an architecture in Hugging Face folders.
-struct Naming {
-  struct Fused {
-    std::string_view ours;  // in the middle of a name
-    std::vector<Part> parts;
-  };
-  std::string_view prefix = {};  // missing in Ebb's names and in older files
-  std::vector<Fused> fused = {};
-  std::vector<std::string_view> transposed = {};  // ends of names
-  std::vector<std::pair<std::string_view, std::string_view>> old_ends =
-      {};  // today's, then older ones
-  std::vector<std::string_view> ignored_ends = {}, ignored_beginnings = {};
-  std::vector<std::pair<std::string_view, std::string_view>> copies =
-      {};  // of tied weights: which, whose
-};
-
-Naming naming_of(const Gpt2Config&) {
-  return {.prefix = "transformer.",
-          .transposed = {"attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight",
-                         "mlp.c_proj.weight"},
-          .ignored_ends = {".attn.bias", ".attn.masked_bias"},
-          .copies = {{"lm_head.weight", "transformer.wte.weight"}}};
-}
-
-Naming naming_of(const LlamaConfig& c) {
-  const int64_t kv = c.num_kv_heads * c.head_dim;
-  Naming naming{.fused = {{"self_attn.qkv",
-                           {{"self_attn.q_proj", c.query_channels()},
-                            {"self_attn.k_proj", kv},
-                            {"self_attn.v_proj", kv}}},
-                          {"mlp.gate_up",
-                           {{"mlp.gate_proj", c.mlp_channels}, {"mlp.up_proj", c.mlp_channels}}}},
-                .ignored_ends = {".rotary_emb.inv_freq"}};
-  if (c.tied_head) naming.copies = {{"lm_head.weight", "model.embed_tokens.weight"}};
-  return naming;
-}
-
-Naming naming_of(const BertConfig& c) {
-  return {
-      .fused = {{"attention.self.qkv",
-                 {{"attention.self.query", c.channels},
-                  {"attention.self.key", c.channels},
-                  {"attention.self.value", c.channels}}}},
-      .old_ends = {{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}},
-      .ignored_ends = {".position_ids"},
-      .ignored_beginnings = {"bert.pooler.", "cls.seq_relationship."},
-      .copies = {{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
-                 {"cls.predictions.decoder.bias", "cls.predictions.bias"}}};
-}
-
-Naming naming_of(const ModelConfig& config) {
-  return std::visit([](const auto& c) { return naming_of(c); }, config);
-}
-
-void add_tensor(std::vector<MappedTensor>& tensors, const Naming& naming, const Parameters& all,
-                ParameterId id, int64_t first_row, int64_t rows, const std::string& name) {
+void add_tensor(std::vector<MappedTensor>& tensors, const TensorNaming& naming,
+                const Parameters& all, ParameterId id, int64_t first_row, int64_t rows,
+                const std::string& name) {
   const Shape& shape = all[id].shape;
   const bool transposed = std::any_of(naming.transposed.begin(), naming.transposed.end(),
                                       [&](std::string_view end) { return name.ends_with(end); });
@@ -86,18 +27,18 @@ void add_tensor(std::vector<MappedTensor>& tensors, const Naming& naming, const 
                      .num_columns = shape.rank() == 1 ? 1 : shape[1],
                      .is_vector = shape.rank() == 1,
                      .transposed = transposed,
-                     .name = std::string(naming.prefix) + name});
+                     .name = std::string(naming.added_prefix) + name});
 }
 
 /// Adds the parts of a parameter. Returns false if the parameter is a single tensor.
-bool add_parts(std::vector<MappedTensor>& tensors, const Naming& naming, const Parameters& all,
-               ParameterId id) {
+bool add_parts(std::vector<MappedTensor>& tensors, const TensorNaming& naming,
+               const Parameters& all, ParameterId id) {
   const std::string& name = all[id].name;
-  for (const Naming::Fused& fused : naming.fused) {
+  for (const TensorNaming::Fused& fused : naming.fused) {
     const size_t at = name.find(fused.ours);
     if (at == std::string::npos) continue;
     int64_t row = 0;
-    for (const Part& part : fused.parts) {
+    for (const TensorPart& part : fused.parts) {
       std::string there = name;
       there.replace(at, fused.ours.size(), part.name);
       add_tensor(tensors, naming, all, id, row, part.rows, there);
@@ -109,17 +50,6 @@ bool add_parts(std::vector<MappedTensor>& tensors, const Naming& naming, const P
   return false;
 }
 
-/// The possible names of a tensor: today's name, the name without the prefix, and the older name.
-std::vector<std::string> names_of(const Naming& naming, const std::string& name) {
-  std::vector<std::string> names = {name};
-  if (!naming.prefix.empty()) names.push_back(name.substr(naming.prefix.size()));
-  for (const auto& [now, before] : naming.old_ends) {
-    if (!name.ends_with(now)) continue;
-    names.push_back(name.substr(0, name.size() - now.size()) + std::string(before));
-  }
-  return names;
-}
-
 std::string shape_text(const std::vector<uint64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
@@ -129,17 +59,19 @@ void check_stored(const MappedTensor& wanted, const LocatedTensor& found) {
   if (is_weight_type(stored.type) && stored.shape == wanted.stored_shape()) return;
   throw FormatError(
       found.file->path(), stored.offset,
-      fmt::format("tensor '{}' is {}, but the model that config.json describes has {} of F32, BF16 "
-                  "or F16",
+      fmt::format("tensor '{}' is {}, but the model that config.json describes has {} of "
+                  "F64, F32, BF16 or F16",
                   stored.name, describe(stored.type, stored.shape),
                   shape_text(wanted.stored_shape())));
 }
 
-bool is_ignored(const Naming& naming, const std::string& name) {
-  return std::any_of(naming.ignored_ends.begin(), naming.ignored_ends.end(),
-                     [&](std::string_view end) { return name.ends_with(end); }) ||
-         std::any_of(naming.ignored_beginnings.begin(), naming.ignored_beginnings.end(),
-                     [&](std::string_view beginning) { return name.starts_with(beginning); });
+/// The first of these names that the folder has; null if it has none.
+const LocatedTensor* find_any(const SafetensorsFolder& folder,
+                              const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (const LocatedTensor* found = folder.find(name)) return found;
+  }
+  return nullptr;
 }
 
 bool same_values(const LocatedTensor& a, const LocatedTensor& b) {
@@ -157,18 +89,15 @@ bool same_values(const LocatedTensor& a, const LocatedTensor& b) {
 }
 
 /// The tensor of which this tensor is a copy; null if it is no copy.
-const LocatedTensor* original_of(const Naming& naming, const std::string& name,
+const LocatedTensor* original_of(const TensorNaming& naming, const std::string& name,
                                  const SafetensorsFolder& folder) {
   for (const auto& [copy, original] : naming.copies) {
-    if (name != copy) continue;
-    for (const std::string& candidate : names_of(naming, std::string(original))) {
-      if (const LocatedTensor* found = folder.find(candidate)) return found;
-    }
+    if (name == copy) return find_any(folder, stored_names(naming, std::string(original)));
   }
   return nullptr;
 }
 
-void check_rest(const Naming& naming, const SafetensorsFolder& folder,
+void check_rest(const TensorNaming& naming, const SafetensorsFolder& folder,
                 const std::unordered_set<std::string>& used) {
   for (const LocatedTensor& tensor : folder.tensors()) {
     const std::string& name = tensor.stored->name;
@@ -180,9 +109,59 @@ void check_rest(const Naming& naming, const SafetensorsFolder& folder,
         original == nullptr
             ? fmt::format("tensor '{}' ({}) is no part of the model that config.json describes",
                           name, describe(tensor.stored->type, tensor.stored->shape))
-            : fmt::format("tensor '{}' differs from '{}', but config.json says that they are one",
+            : fmt::format("tensor '{}' differs from '{}', but config.json says that they are one "
+                          "(tie_word_embeddings)",
                           name, original->stored->name));
   }
+}
+
+/// A tensor of the folder whose name is one of these names after a further prefix; null if there is
+/// none.
+const LocatedTensor* find_wrapped(const SafetensorsFolder& folder,
+                                  const std::vector<std::string>& names) {
+  for (const LocatedTensor& tensor : folder.tensors()) {
+    for (const std::string& name : names) {
+      if (tensor.stored->name.ends_with("." + name)) return &tensor;
+    }
+  }
+  return nullptr;
+}
+
+/// The probable reason for missing tensors, as the end of a message.
+std::string why_missing(const TensorNaming& naming, const SafetensorsFolder& folder,
+                        std::span<const MappedTensor* const> missing,
+                        const std::unordered_set<std::string>& used) {
+  const bool only_head = std::ranges::all_of(
+      missing, [&](const MappedTensor* tensor) { return is_in_head(naming, tensor->name); });
+  if (const auto* found = find_wrapped(folder, stored_names(naming, missing[0]->name))) {
+    return fmt::format(
+        "; it has '{}': torch.compile ('_orig_mod.') or DistributedDataParallel ('module.') add "
+        "such a prefix; save the model inside, or rename the tensors",
+        found->stored->name);
+  }
+  if (only_head) {
+    return fmt::format(
+        "; this is the head of the model: the folder was saved from the base model without its "
+        "head, and random values would take its place; save the model with its head{}",
+        naming.copies.empty() ? ", or set tie_word_embeddings if the head is the embedding" : "");
+  }
+  for (const LocatedTensor& tensor : folder.tensors()) {
+    const std::string& name = tensor.stored->name;
+    if (used.contains(name) || is_ignored(naming, name)) continue;
+    return fmt::format("; the model does not know the folder's tensor '{}'", name);
+  }
+  return "";
+}
+
+[[noreturn]] void throw_missing(const TensorNaming& naming, const SafetensorsFolder& folder,
+                                std::span<const MappedTensor* const> missing,
+                                const std::unordered_set<std::string>& used) {
+  const MappedTensor& first = *missing.front();
+  const std::string others =
+      missing.size() == 1 ? "" : fmt::format(" (and {} more)", missing.size() - 1);
+  throw ConfigError(fmt::format("'{}' has no tensor '{}' ({}), which the model needs{}{}",
+                                folder.path(), first.name, shape_text(first.stored_shape()), others,
+                                why_missing(naming, folder, missing, used)));
 }
 
 }  // namespace
@@ -194,7 +173,7 @@ std::vector<uint64_t> MappedTensor::stored_shape() const {
 }
 
 std::vector<MappedTensor> map_tensors(const ModelConfig& config, const Parameters& parameters) {
-  const Naming naming = naming_of(config);
+  const TensorNaming naming = naming_of(config);
   std::vector<MappedTensor> tensors;
   for (ParameterId id = 0; id < parameters.size(); ++id) {
     if (add_parts(tensors, naming, parameters, id)) continue;
@@ -205,23 +184,21 @@ std::vector<MappedTensor> map_tensors(const ModelConfig& config, const Parameter
 
 std::vector<MappedTensor> match_tensors(const ModelConfig& config, const Parameters& parameters,
                                         const SafetensorsFolder& folder) {
-  const Naming naming = naming_of(config);
+  const TensorNaming naming = naming_of(config);
   std::vector<MappedTensor> tensors = map_tensors(config, parameters);
   std::unordered_set<std::string> used;
+  std::vector<const MappedTensor*> missing;
   for (MappedTensor& tensor : tensors) {
-    const std::string wanted = tensor.name;
-    const LocatedTensor* found = nullptr;
-    for (const std::string& name : names_of(naming, wanted)) {
-      if ((found = folder.find(name)) != nullptr) break;
-    }
+    const LocatedTensor* found = find_any(folder, stored_names(naming, tensor.name));
     if (found == nullptr) {
-      throw ConfigError(fmt::format("'{}' has no tensor '{}' ({}), which the model needs",
-                                    folder.path(), wanted, shape_text(tensor.stored_shape())));
+      missing.push_back(&tensor);
+      continue;
     }
     check_stored(tensor, *found);
     tensor.name = found->stored->name;
     used.insert(tensor.name);
   }
+  if (!missing.empty()) throw_missing(naming, folder, missing, used);
   check_rest(naming, folder, used);
   return tensors;
 }

@@ -1,10 +1,10 @@
 // Maps the tensors of a Hugging Face folder to the parameters of a model.
 //
-// Names differ in three ways: a prefix may be missing, some names are older names, and some
-// parameters are several tensors in the folder (their rows in order). The matrices of GPT-2 are
-// stored transposed. Buffers, heads of other tasks and copies of tied weights are known by name and
-// are no parameters. Any other missing or extra tensor is an error that names the file and the
-// tensor.
+// Names differ in four ways: the prefix of the base model may be missing, some names are older
+// names, a tied weight may be stored under the name of its copy alone, and some parameters are
+// several tensors in the folder (their rows in order). The matrices of GPT-2 are stored transposed.
+// Buffers, heads of other tasks and copies of tied weights are known by name and are no parameters.
+// Any other missing or extra tensor is an error that names the file and the tensor.
 //
 // Errors: FormatError with file and offset (a wrong shape or type, an extra tensor, a copy that
 // differs), ConfigError (a missing tensor). Functions have no state; they only read files.

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "device/errors.h"
+#include "io/foreign_content.h"
 #include "io/input_file.h"
 #include "io/json_file.h"
 #include "io/json_text.h"
@@ -40,8 +41,8 @@ void copy_synced(const fs::path& from, const fs::path& to) {
 void copy_companions(const std::string& from, const std::string& to) {
   std::error_code error;
   for (const char* name : kCompanions) {
-    if (fs::exists(fs::path(from) / name, error))
-      copy_synced(fs::path(from) / name, fs::path(to) / name);
+    const fs::path file = fs::path(from) / name;
+    if (fs::exists(file, error)) copy_synced(file, fs::path(to) / name);
   }
   const fs::path templates = fs::path(from) / kTemplates;
   if (!fs::is_directory(templates, error)) return;
@@ -53,6 +54,19 @@ void copy_companions(const std::string& from, const std::string& to) {
 }
 
 }  // namespace
+
+void check_model_files(const std::string& folder) {
+  const std::string config = folder + "/config.json";
+  if (!is_entry(config)) {
+    throw ConfigError(fmt::format(
+        "'{}' has no config.json: give the folder of a model that transformers saved", folder));
+  }
+  const MappedFile opened_config(config, "JSON");
+  for (const char* name : kCompanions) {
+    const std::string path = (fs::path(folder) / name).string();
+    if (is_entry(path)) const MappedFile opened(path, "model file");
+  }
+}
 
 void write_model_files(const std::string& from, const ModelConfig& config, DType dtype,
                        const std::string& to) {
@@ -70,10 +84,9 @@ void copy_model_files(const std::string& from, std::optional<DType> dtype, const
 }
 
 std::vector<int32_t> end_tokens(const std::string& folder) {
-  std::error_code error;
   for (const char* name : {"generation_config.json", "config.json"}) {
     const fs::path path = fs::path(folder) / name;
-    if (!fs::exists(path, error)) continue;
+    if (!is_entry(path.string())) continue;
     const nlohmann::json json = read_json_file(path.string());
     const auto found = json.find("eos_token_id");
     if (found == json.end() || found->is_null()) continue;

@@ -11,40 +11,53 @@ void read_linear(const ConfigFields& rope, Rotary& rotary) {
   rotary.factor = rope.number("factor");
 }
 
-void read_llama3(const ConfigFields& rope, Rotary& rotary) {
+/// The trained length of llama3 and yarn, as transformers 5 finds it (modeling_rope_utils.py,
+/// standardize_rope_params): the field beside the rope parameters, then the one among them, then
+/// max_position_embeddings.
+double original_positions(const ConfigFields& fields, const ConfigFields& rope,
+                          int64_t max_positions) {
+  constexpr std::string_view kName = "original_max_position_embeddings";
+  if (const auto outside = fields.find_number(kName)) return *outside;
+  return rope.find_number(kName).value_or(static_cast<double>(max_positions));
+}
+
+void read_llama3(const ConfigFields& fields, const ConfigFields& rope, int64_t max_positions,
+                 Rotary& rotary) {
   rope.require_known({"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor",
                       "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
   rotary.scaling = RotaryScaling::Llama3;
   rotary.factor = rope.number("factor");
   rotary.low_freq_factor = rope.number("low_freq_factor");
   rotary.high_freq_factor = rope.number("high_freq_factor");
-  rotary.original_max_positions = rope.number("original_max_position_embeddings");
+  rotary.original_max_positions = original_positions(fields, rope, max_positions);
 }
 
 /// Without a field `factor` the factor is the ratio of max_positions to the original positions.
-void read_yarn(const ConfigFields& rope, int64_t max_positions, Rotary& rotary) {
+void read_yarn(const ConfigFields& fields, const ConfigFields& rope, int64_t max_positions,
+               Rotary& rotary) {
   rope.require_known({"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor",
                       "original_max_position_embeddings", "beta_fast", "beta_slow", "truncate",
                       "attention_factor", "mscale", "mscale_all_dim"});
-  const auto positions = static_cast<double>(max_positions);
   rotary.scaling = RotaryScaling::Yarn;
-  rotary.original_max_positions =
-      rope.find_number("original_max_position_embeddings").value_or(positions);
-  rotary.factor = rope.find_number("factor").value_or(positions / rotary.original_max_positions);
+  rotary.original_max_positions = original_positions(fields, rope, max_positions);
+  rotary.factor = rope.find_number("factor").value_or(static_cast<double>(max_positions) /
+                                                      rotary.original_max_positions);
   rotary.beta_fast = rope.find_number("beta_fast").value_or(rotary.beta_fast);
   rotary.beta_slow = rope.find_number("beta_slow").value_or(rotary.beta_slow);
-  rotary.truncate = rope.flag("truncate", true);
+  // Python reads null as false here, and as absent in the other fields.
+  rotary.truncate = !rope.is_null("truncate") && rope.flag("truncate", true);
   rotary.attention_factor = rope.find_number("attention_factor");
   rotary.mscale = rope.find_number("mscale");
   rotary.mscale_all_dim = rope.find_number("mscale_all_dim");
 }
 
-void read_scaling(const ConfigFields& rope, int64_t max_positions, Rotary& rotary) {
+void read_scaling(const ConfigFields& fields, const ConfigFields& rope, int64_t max_positions,
+                  Rotary& rotary) {
   const char* name = rope.has("rope_type") ? "rope_type" : "type";
   const std::string type = rope.find_text(name).value_or("default");
   if (type == "linear") return read_linear(rope, rotary);
-  if (type == "llama3") return read_llama3(rope, rotary);
-  if (type == "yarn") return read_yarn(rope, max_positions, rotary);
+  if (type == "llama3") return read_llama3(fields, rope, max_positions, rotary);
+  if (type == "yarn") return read_yarn(fields, rope, max_positions, rotary);
   if (type != "default") rope.refuse(name, "'default', 'linear', 'llama3' or 'yarn'");
   rope.require_known({"rope_type", "type", "rope_theta", "partial_rotary_factor"});
 }
@@ -68,7 +81,7 @@ Rotary read_rotary(const ConfigFields& fields, int64_t max_positions) {
   if (const auto rope = fields.find_object(name)) {
     require_whole_heads(*rope);
     rotary.theta = rope->find_number("rope_theta").value_or(rotary.theta);
-    read_scaling(*rope, max_positions, rotary);
+    read_scaling(fields, *rope, max_positions, rotary);
   }
   return rotary;
 }

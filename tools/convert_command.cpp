@@ -40,7 +40,8 @@ std::optional<ConvertOptions> parse_convert(std::vector<std::string> arguments) 
             [&](std::string_view, std::string_view text) { options.model = text; });
   group.add("--to", "DIR", "the folder to write; it must be new or empty",
             [&](std::string_view, std::string_view text) { options.to = text; });
-  group.add("--save-dtype", "fp32|bf16|fp16 [as stored]", "type of the weights, rounded to nearest",
+  group.add("--save-dtype", "fp32|bf16|fp16 [as stored]",
+            "type of the weights, rounded to nearest; fp64 is rounded to fp32 first",
             [&](std::string_view flag, std::string_view text) {
               options.save_dtype = choice_value<DType>(flag, text, kSavedTypes);
             });
@@ -74,11 +75,22 @@ class PassedBytes {
   bool live_;
 };
 
+/// Refuses to keep a floating-point type other than the requested one.
+void check_convertible(const LocatedTensor& tensor) {
+  const StoredType type = tensor.stored->type;
+  if (type != StoredType::F8E5M2 && type != StoredType::F8E4M3) return;
+  throw ConfigError(fmt::format(
+      "'{}': tensor '{}' is {}: --save-dtype converts F64, F32, BF16 and F16; leave out "
+      "--save-dtype",
+      tensor.file->path(), tensor.stored->name, describe(type, tensor.stored->shape)));
+}
+
 /// Only weights change their type. Position ids and masks keep theirs.
 std::vector<TensorSpec> new_tensors(const SafetensorsFolder& folder, std::optional<DType> type) {
   std::vector<TensorSpec> specs;
   for (const LocatedTensor& tensor : folder.tensors()) {
     TensorSpec spec = *tensor.stored;
+    if (type) check_convertible(tensor);
     if (type && is_weight_type(spec.type)) spec.type = stored_type_of(*type);
     specs.push_back(std::move(spec));
   }
@@ -120,6 +132,7 @@ void check_may_change(const std::string& folder) {
 void convert(const ConvertOptions& options) {
   const std::string from = find_model_folder(options.model);
   const SafetensorsFolder folder(from);
+  check_model_files(from);
   if (options.save_dtype) check_may_change(from);
   NewFolder to(options.to);
   SafetensorsFolderWriter writer(to.path(), new_tensors(folder, options.save_dtype),

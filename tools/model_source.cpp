@@ -12,7 +12,9 @@
 #include <system_error>
 
 #include "device/errors.h"
+#include "io/foreign_content.h"
 #include "model_zoo/hugging_face_config.h"
+#include "model_zoo/model_files.h"
 #include "model_zoo/presets.h"
 #include "tools/cli.h"
 
@@ -48,18 +50,34 @@ std::string first_word(const fs::path& path) {
   return word;
 }
 
-/// The snapshot of the branch "main", or the only one.
-std::optional<fs::path> find_snapshot(const fs::path& model) {
-  const std::string revision = first_word(model / "refs" / "main");
+/// The sorted paths of the snapshots of a model in the cache.
+std::vector<std::string> snapshots_of(const fs::path& model) {
   std::error_code error;
-  if (!revision.empty() && fs::is_directory(model / "snapshots" / revision, error)) {
-    return model / "snapshots" / revision;
-  }
-  std::vector<fs::path> snapshots;
+  std::vector<std::string> snapshots;
   for (const auto& entry : fs::directory_iterator(model / "snapshots", error)) {
-    snapshots.push_back(entry.path());
+    if (entry.is_directory(error)) snapshots.push_back(entry.path().string());
   }
-  return snapshots.size() == 1 ? std::optional(snapshots.front()) : std::nullopt;
+  std::sort(snapshots.begin(), snapshots.end());
+  return snapshots;
+}
+
+/// The snapshot of the branch "main"; without a branch, the only snapshot. nullopt if the cache has
+/// no snapshot. Throws ConfigError that lists the snapshots if the choice is not clear.
+std::optional<std::string> find_snapshot(const std::string& name, const fs::path& model) {
+  const fs::path branch = model / "refs" / "main";
+  const std::string revision = first_word(branch);
+  const std::vector<std::string> snapshots = snapshots_of(model);
+  const std::string wanted = (model / "snapshots" / revision).string();
+  if (!revision.empty() && std::ranges::find(snapshots, wanted) != snapshots.end()) return wanted;
+  if (snapshots.empty()) return std::nullopt;
+  if (revision.empty() && snapshots.size() == 1) return snapshots.front();
+  const std::string reason =
+      revision.empty()
+          ? fmt::format("'{}' does not exist, and there are several snapshots", branch.string())
+          : fmt::format("'{}' names the snapshot '{}', which does not exist", branch.string(),
+                        revision);
+  throw ConfigError(fmt::format("--model '{}': {}; give the folder of a snapshot: '{}'", name,
+                                reason, fmt::join(snapshots, "', '")));
 }
 
 bool is_hub_id(const std::string& name) {
@@ -71,11 +89,19 @@ bool is_hub_id(const std::string& name) {
 
 std::string find_model_folder(const std::string& name) {
   std::error_code error;
-  if (fs::is_directory(name, error)) return name;
+  if (fs::is_directory(name, error)) {
+    // The folder of a model in the cache has no config.json itself.
+    if (fs::exists(fs::path(name) / "config.json", error)) return name;
+    return find_snapshot(name, name).value_or(name);
+  }
+  refuse_broken_link(name);
+  if (fs::exists(name, error)) {
+    throw ConfigError(fmt::format("--model '{}': this is a file; give its folder", name));
+  }
   if (!is_hub_id(name))
     throw ConfigError(fmt::format("--model '{}': there is no such folder", name));
   const fs::path model = hub_cache() / cache_name(name);
-  if (const auto snapshot = find_snapshot(model)) return snapshot->string();
+  if (const auto snapshot = find_snapshot(name, model)) return *snapshot;
   throw ConfigError(fmt::format(
       "--model '{}': there is no such folder, and no snapshot of a model of this name in '{}'; "
       "download it with `hf download {}`",
@@ -88,8 +114,13 @@ ModelSource preset_source(const std::string& name) {
 
 ModelSource folder_source(const std::string& name, bool random) {
   const std::string folder = find_model_folder(name);
-  return {
-      .name = name, .folder = folder, .config = read_model_config(folder), .has_weights = !random};
+  check_model_files(folder);
+  const ModelConfig config = read_model_config(folder);
+  return {.name = name,
+          .folder = folder,
+          .config = config,
+          .has_weights = !random,
+          .dropout = read_config_dropout(folder)};
 }
 
 SourceWeights::SourceWeights(const ModelSource& source, const Model& model)

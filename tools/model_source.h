@@ -17,7 +17,8 @@ struct ModelSource {
   std::string folder;  ///< with config.json; empty: a preset
   ModelConfig config;
   bool has_weights =
-      false;  ///< weights come from the folder; otherwise they are random, from the seed
+      false;           ///< weights come from the folder; otherwise they are random, from the seed
+  double dropout = 0;  ///< in config.json; the run applies --dropout
 };
 
 ModelSource preset_source(const std::string& name);

@@ -115,6 +115,15 @@ std::string named(std::string_view name, const std::string& value) {
   return fmt::format("{:<8}{}", name, value);
 }
 
+/// Says that the run does not apply the dropout of config.json; empty if it does.
+std::string dropout_text(const TrainOptions& options, const ModelSource& source) {
+  if (source.dropout == 0 || options.dropout > 0) return "";
+  return fmt::format(
+      "config.json has dropout {0:g}, which transformers applies in training; this run applies "
+      "none (--dropout {0:g} applies it)",
+      source.dropout);
+}
+
 /// The first lines of every header: model, data, step and device.
 std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup& setup) {
   const ModelSizes c = sizes_of(setup.source.config);
@@ -129,6 +138,9 @@ std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup
       fmt::format("{}: {} layers, {} channels, {} parameters, {}; weights: {}", setup.source.name,
                   c.num_layers, c.channels, format_count(num_parameters(setup.source.config)),
                   name_of(options.dtype), weights_text(options, setup))));
+  if (const std::string text = dropout_text(options, setup.source); !text.empty()) {
+    lines.push_back(named("", text));
+  }
   lines.push_back(named("data", data_line(options, setup)));
   for (const TokenData* data : {setup.data.get(), setup.eval_data.get()}) {
     const std::string text = data != nullptr ? left_out_text(*data) : "";

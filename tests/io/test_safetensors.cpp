@@ -82,6 +82,35 @@ TEST_F(Safetensors, EveryBf16AndF16IsExact) {
   }
 }
 
+/// The expected values follow from IEEE 754: round to nearest, ties to even.
+TEST_F(Safetensors, DoublesAreRoundedToFloats) {
+  const double half_ulp = std::ldexp(1.0, -24);  // of fp32, at 1
+  const double smallest = std::ldexp(1.0, -149);
+  const SafetensorsFile file(write(
+      "a", safetensors(R"({"d":{"dtype":"F64","shape":[7],"data_offsets":[0,56]}})",
+                       bytes_of<double>({0.1, 1 + half_ulp, 1 + half_ulp + 1e-15, 1 + 3 * half_ulp,
+                                         smallest / 2, smallest * 0.75, -INFINITY}))));
+  const float ulp = std::ldexp(1.0f, -23);
+  std::vector<float> values(7);
+  file.read_floats(*file.find("d"), 0, values);
+  EXPECT_EQ(values, (std::vector<float>{0.1f, 1, 1 + ulp, 1 + 2 * ulp, 0,
+                                        static_cast<float>(smallest), -INFINITY}));
+  std::vector<float> part(2);
+  file.read_floats(*file.find("d"), 2, part);
+  EXPECT_EQ(part, (std::vector<float>{1 + ulp, 1 + 2 * ulp}));
+}
+
+TEST_F(Safetensors, ADoubleBeyondTheRangeOfFloatsIsRejected) {
+  const std::string path =
+      write("a", safetensors(R"({"d":{"dtype":"F64","shape":[2],"data_offsets":[0,16]}})",
+                             bytes_of<double>({1, 1e300})));
+  const SafetensorsFile file(path);
+  std::vector<float> values(2);
+  const auto error = error_of<FormatError>([&] { file.read_floats(*file.find("d"), 0, values); });
+  EXPECT_SAYS(error, "1e+300 in tensor 'd' is too large for fp32");
+  EXPECT_EQ(error.path, path);
+}
+
 TEST_F(Safetensors, IntegersAreNotConvertedToFloats) {
   const std::string path = write(
       "a",

@@ -70,8 +70,33 @@ TEST_F(WeightFolder, WithoutWeightsIsAnError) {
   EXPECT_SAYS(opening_fails<ConfigError>(), "has neither model.safetensors nor");
   write("pytorch_model.bin", "");
   EXPECT_SAYS(opening_fails<ConfigError>(), "pytorch_model.bin is not read");
+  std::filesystem::remove(path("pytorch_model.bin"));
+  write("adapter_model.safetensors", "");
+  EXPECT_SAYS(opening_fails<ConfigError>(), "the folder of an adapter");
   const auto error = error_of<ConfigError>([&] { SafetensorsFolder folder(path("none")); });
   EXPECT_SAYS(error, "is not a folder");
+}
+
+/// huggingface_hub links a file into its snapshot after the whole file was loaded.
+TEST_F(WeightFolder, AnInterruptedDownloadIsNamed) {
+  write("models--a--b/blobs/77.0123abcd.incomplete", "");
+  write("models--a--b/snapshots/5/config.json", "{}");
+  const auto fails = [](const std::string& folder) {
+    return error_of<ConfigError>([&] { SafetensorsFolder opened(folder); });
+  };
+  EXPECT_SAYS(fails(path("models--a--b/snapshots/5")), "download is incomplete");
+  write("local/.cache/huggingface/download/x.77.incomplete", "");
+  EXPECT_SAYS(fails(path("local")), "download is incomplete");
+}
+
+TEST_F(WeightFolder, ABrokenLinkIsNamed) {
+  std::filesystem::create_symlink("nowhere/weights", path("model.safetensors"));
+  const auto error = opening_fails<ConfigError>();
+  EXPECT_SAYS(error, path("model.safetensors").c_str());
+  EXPECT_SAYS(error, "is a link to 'nowhere/weights', which does not exist");
+  std::filesystem::remove(path("model.safetensors"));
+  std::filesystem::create_symlink("nowhere/index", path(kIndex));
+  EXPECT_SAYS(opening_fails<ConfigError>(), "is a link to 'nowhere/index', which does not exist");
 }
 
 TEST_F(WeightFolder, IndexAndFilesMustAgree) {
@@ -90,7 +115,10 @@ TEST_F(WeightFolder, IndexAndFilesMustAgree) {
   EXPECT_SAYS(opening_fails<FormatError>(),
               ("tensor '1' is here, but the index says in " + one).c_str());
   write_index({{"0", one}, {"1", "model-00003-of-00003.safetensors"}});
-  EXPECT_EQ(opening_fails<IoError>().error_number, ENOENT);
+  EXPECT_SAYS(opening_fails<ConfigError>(),
+              "names 2 files, of which the folder lacks 1: 'model-00003-of-00003.safetensors'");
+  std::filesystem::create_symlink("../../blobs/77", path("model-00003-of-00003.safetensors"));
+  EXPECT_SAYS(opening_fails<ConfigError>(), "is a link to '../../blobs/77', which does not exist");
 }
 
 TEST_F(WeightFolder, AnIndexMustNameFilesOfItsFolder) {

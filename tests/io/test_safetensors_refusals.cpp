@@ -37,9 +37,16 @@ const uint64_t kData =
     8 + 2 + kA.size() + 1 + kB.size();  // where the data of the tensors "a" and "b" begins
 
 const Invalid kInvalid[] = {
-    {"Empty", "", "ends within the 8 bytes", 0},
+    {"Empty", "", "the file is empty", 0},
     {"SevenBytes", std::string(7, 1), "ends within the 8 bytes", 7},
     {"HeaderBeyondTheLimit", with_length(100'000'001, "{}"), "the format allows 100000000", 0},
+    {"WebPage", "<!DOCTYPE html>\n<html>", "not safetensors, but a web page or XML", 0},
+    {"Xml", "\n<?xml version=\"1.0\"?><Error/>", "not safetensors, but a web page or XML", 0},
+    {"Gguf", "GGUF" + std::string("\3\0\0\0\0\0\0\0", 8), "not safetensors, but GGUF", 0},
+    {"TorchSave", "PK\x03\x04" + std::string("\0\0\10\10\0\0", 6),
+     "not safetensors, but a ZIP archive or a file of torch.save", 0},
+    {"LfsPointer", "version https://git-lfs.github.com/spec/v1\noid sha256:77\nsize 4400000000\n",
+     "a Git LFS pointer, not the file itself of 4400000000 bytes: run `git lfs install`", 0},
     {"LengthOfAllOnes", with_length(UINT64_MAX, "{}"), "18446744073709551615", 0},
     {"HeaderBeyondTheFile", with_length(3, "{}"), "cut short", 10},
     {"NoJson", safetensors("{\"a\"!}", ""), "not JSON from here on", 8 + 4},

@@ -13,6 +13,7 @@ ebb_test_properties(test_fuzz_safetensors fast)
 if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
   set(fuzz_flags -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined)
   add_executable(fuzz_safetensors EXCLUDE_FROM_ALL io/fuzz_safetensors.cpp ${PROJECT_SOURCE_DIR}/io/safetensors_header.cpp
+    ${PROJECT_SOURCE_DIR}/io/foreign_content.cpp
     ${PROJECT_SOURCE_DIR}/io/stored_tensor.cpp ${PROJECT_SOURCE_DIR}/device/errors.cpp)
   target_compile_options(fuzz_safetensors PRIVATE ${fuzz_flags})
   target_link_options(fuzz_safetensors PRIVATE ${fuzz_flags})

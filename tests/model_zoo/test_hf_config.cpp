@@ -87,6 +87,20 @@ TEST_F(HfConfig, TheModelsOfTheLlamaFamilyDiffer) {
   EXPECT_EQ(read<LlamaConfig>(first).num_kv_heads, 4);
 }
 
+TEST_F(HfConfig, FieldsWithNeutralValuesAreAccepted) {
+  Json gpt2 = config_of("gpt2");
+  gpt2.update({{"hidden_size", 12}, {"num_hidden_layers", 2}, {"num_attention_heads", 3}});
+  EXPECT_EQ(read<Gpt2Config>(gpt2).channels, 12);
+  Json llama = config_of("llama");
+  llama.update({{"is_causal", true}, {"logits_scaling", 1.0}, {"attn_logit_softcapping", nullptr}});
+  EXPECT_EQ(read<LlamaConfig>(llama).channels, 20);
+  llama.erase("model_type");
+  EXPECT_EQ(read<LlamaConfig>(llama).channels, 20);
+  Json mistral = config_of("mistral");
+  mistral["layer_types"] = {"sliding_attention", "sliding_attention"};
+  EXPECT_EQ(read<LlamaConfig>(mistral).sliding_window, 5);
+}
+
 TEST_F(HfConfig, QwenMayHaveAWindowInAllLayers) {
   Json json = config_of("qwen2");
   json.erase("layer_types");
@@ -102,6 +116,9 @@ TEST_F(HfConfig, QwenMayHaveAWindowInAllLayers) {
   EXPECT_SAYS(error_of<ConfigError>([&] { read<LlamaConfig>(json); }), "1 of 2 layers");
   json["layer_types"] = {"sliding_attention", "sliding_attention"};
   EXPECT_EQ(read<LlamaConfig>(json).sliding_window, 7);
+  json["sliding_window"] = nullptr;
+  json.erase("layer_types");
+  EXPECT_EQ(read<LlamaConfig>(json).sliding_window, std::nullopt);
 }
 
 struct Refusal {
@@ -164,6 +181,28 @@ const Refusal kRefusals[] = {
     {"MistralWithoutKvHeads", "mistral", without("num_key_value_heads"),
      "has no num_key_value_heads"},
     {"Qwen3WithoutHeadDim", "qwen3", without("head_dim"), "has no head_dim"},
+    {"Gpt2SecondName", "gpt2", set("num_hidden_layers", 3),
+     "num_hidden_layers is 3, allowed is the same value as n_layer, which is 2"},
+    {"Gpt2Bidirectional", "gpt2", set("is_causal", false), "is_causal is false"},
+    {"NullIsBidirectional", "llama", set("is_causal", nullptr), "is_causal is null"},
+    {"OtherModelType", "llama", set("model_type", "granite"),
+     "model_type is \"granite\", allowed is 'llama'"},
+    {"Multiplier", "llama", set("logits_scaling", 8), "logits_scaling is 8, allowed is 1"},
+    {"SoftCap", "llama", set("attn_logit_softcapping", 50.0), "attn_logit_softcapping is 50.0"},
+    {"LayersDiffer", "llama", set("per_layer_config", {{"1", {{"hidden_act", "relu"}}}}),
+     "per_layer_config is"},
+    {"MistralPartialWindow", "mistral", set("layer_types", {"sliding_attention", "full_attention"}),
+     "1 of 2 layers"},
+    {"MistralWindowOnlyInLayerTypes", "mistral",
+     set("layer_types", {"full_attention", "full_attention"}),
+     "0 of 2 layers have a sliding window according to layer_types"},
+    {"QwenWindowOnlyInLayerTypes", "qwen2",
+     set("layer_types", {"sliding_attention", "sliding_attention"}),
+     "2 of 2 layers have a sliding window according to layer_types"},
+    {"QwenUnknownLayerType", "qwen3", set("layer_types", {"full_attention", "linear_attention"}),
+     "allowed is a list of 2 times 'full_attention' or 'sliding_attention'"},
+    {"QwenTooFewLayerTypes", "qwen3", set("layer_types", {"full_attention"}), "layer_types is"},
+    {"QwenLayerTypesIsAText", "qwen3", set("layer_types", "full_attention"), "layer_types is"},
     {"BertActivation", "bert", set("hidden_act", "gelu_new"),
      "hidden_act is \"gelu_new\", allowed is 'gelu'"},
     {"BertPositions", "bert", set("position_embedding_type", "relative_key"),
@@ -189,6 +228,20 @@ TEST_F(HfConfig, AMissingOrInvalidFileIsAnError) {
   EXPECT_THROW(read_model_config(folder_.string()), IoError);
   write("config.json", "{\"a\": }");
   EXPECT_EQ(error_of<FormatError>([&] { read_model_config(folder_.string()); }).offset, 6u);
+  const auto says = [&](const std::string& content) {
+    write("config.json", content);
+    return std::string(error_of<FormatError>([&] { read_model_config(folder_.string()); }).what());
+  };
+  EXPECT_NE(says("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 700\n")
+                .find("a Git LFS pointer, not the file itself of 700 bytes"),
+            std::string::npos);
+  EXPECT_NE(says("<html>Sign in</html>").find("not JSON, but a web page or XML"),
+            std::string::npos);
+  EXPECT_NE(says("").find("not JSON, but empty"), std::string::npos);
+  std::filesystem::remove(path("config.json"));
+  std::filesystem::create_symlink("../../blobs/7", path("config.json"));
+  EXPECT_SAYS(error_of<ConfigError>([&] { read_model_config(folder_.string()); }),
+              "is a link to '../../blobs/7', which does not exist");
 }
 
 TEST_F(HfConfig, IsCopiedWithTheNewTypeAndTheTokenizer) {

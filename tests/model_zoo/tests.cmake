@@ -11,6 +11,7 @@ ebb_test(test_generation SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_generation.cpp L
 ebb_test(test_hugging_face
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/test_hf_config.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_hf_folders.cpp ${CMAKE_CURRENT_LIST_DIR}/test_hf_tensors.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/test_hf_names.cpp ${CMAKE_CURRENT_LIST_DIR}/test_hf_rope.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_hf_transformers.cpp ${CMAKE_CURRENT_LIST_DIR}/test_hf_generation.cpp
     ${CMAKE_CURRENT_LIST_DIR}/test_model_sizes.cpp
   LIBS test_support NOT_TSAN)

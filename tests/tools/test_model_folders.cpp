@@ -87,6 +87,16 @@ TEST_F(ModelFolders, AreTrainedFromTheirWeights) {
   }
 }
 
+TEST_F(ModelFolders, WithDropoutThatTheRunDoesNotApplyAreReported) {
+  const auto header = [this](const Arguments& more) {
+    return train({"--model", hf_folder("gpt2")}, more, "1").err;
+  };
+  EXPECT_SAYS(header({}), "config.json has dropout 0.1, which transformers applies in training");
+  EXPECT_EQ(header({"--dropout", "0.1"}).find("config.json has dropout"), std::string::npos);
+  EXPECT_EQ(train({"--model", hf_folder("mistral")}, {}, "1").err.find("dropout"),
+            std::string::npos);
+}
+
 TEST_F(ModelFolders, GiveOnlyTheirShapeIfRequested) {
   const Outcome outcome = train({"--model", hf_folder("gpt2"), "--init", "random"});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
@@ -109,6 +119,67 @@ TEST_F(ModelFolders, AreFoundInTheCacheByTheirId) {
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("some/tiny: 2 layers"), std::string::npos) << outcome.out;
   EXPECT_FAILS(other, 2, "hf download some/other");
+}
+
+/// Sets HF_HUB_CACHE to `hub` in the test's folder.
+class HubCache {
+ public:
+  explicit HubCache(const fs::path& folder) : model_(folder / "hub" / "models--some--tiny") {
+    fs::create_directories(model_ / "snapshots");
+    fs::create_directories(model_ / "refs");
+    ::setenv("HF_HUB_CACHE", (folder / "hub").c_str(), 1);
+  }
+  ~HubCache() { ::unsetenv("HF_HUB_CACHE"); }
+
+  const fs::path& model() const { return model_; }
+  void add(const char* snapshot) const {
+    fs::create_directory_symlink(hf_folder("gpt2"), model_ / "snapshots" / snapshot);
+  }
+
+ private:
+  fs::path model_;
+};
+
+TEST_F(ModelFolders, OfTheCacheWithSeveralSnapshotsAreListed) {
+  const HubCache cache(folder_.path());
+  const Arguments dry = {"--dry-run"};
+  EXPECT_FAILS(train({"--model", "some/tiny"}), 2, "hf download some/tiny");
+  cache.add("bbb");
+  EXPECT_EQ(train({"--model", "some/tiny"}, dry).exit_code, 0);  // the only one
+  EXPECT_EQ(train({"--model", cache.model().string()}, dry).exit_code, 0);
+  cache.add("aaa");
+  const std::string list = (cache.model() / "snapshots/aaa").string() + "', '" +
+                           (cache.model() / "snapshots/bbb").string() + "'";
+  EXPECT_FAILS(train({"--model", "some/tiny"}), 2, "there are several snapshots");
+  EXPECT_FAILS(train({"--model", "some/tiny"}), 2, list.c_str());
+  EXPECT_FAILS(train({"--model", cache.model().string()}), 2, list.c_str());
+  std::ofstream(cache.model() / "refs/main") << "ccc";
+  EXPECT_FAILS(train({"--model", "some/tiny"}), 2,
+               "names the snapshot 'ccc', which does not exist");
+  std::ofstream(cache.model() / "refs/main") << "bbb\n";
+  EXPECT_EQ(train({"--model", "some/tiny"}, dry).exit_code, 0);
+}
+
+constexpr const char* kLfsPointer =
+    "version https://git-lfs.github.com/spec/v1\noid sha256:77\nsize 4400000000\n";
+
+/// Also the files that are only copied, before the first step.
+TEST_F(ModelFolders, WithLfsPointersOrBrokenLinksAreRefused) {
+  for (const char* name : {"config.json", "model.safetensors", "tokenizer.json"}) {
+    fs::copy(hf_folder("gpt2"), path("model"));
+    folder_.write(std::string("model/") + name, kLfsPointer);
+    EXPECT_FAILS(train({"--model", path("model")}), 2, "git lfs pull");
+    EXPECT_FAILS(convert(path("model"), path("to"), {}), 2, "git lfs pull");
+    fs::remove(path("model/") + name);
+    fs::create_symlink("../../blobs/77", path("model/") + name);
+    EXPECT_FAILS(train({"--model", path("model")}), 2, "is a link to '../../blobs/77'");
+    EXPECT_FAILS(convert(path("model"), path("to"), {}), 2, "run `hf download` again");
+    fs::remove_all(path("model"));
+  }
+  fs::create_symlink("nowhere", path("model"));
+  EXPECT_FAILS(train({"--model", path("model")}), 2, "is a link to 'nowhere'");
+  data_ = folder_.write("pointer.bin", kLfsPointer);
+  EXPECT_FAILS(train({"--model", hf_folder("gpt2")}), 2, "git lfs pull");
 }
 
 /// A checkpoint contains the whole model. --save-keep may remove the checkpoint from which a run
@@ -140,6 +211,11 @@ TEST_F(ModelFolders, AreNotNeededToResume) {
 
 TEST_F(ModelFolders, WithInvalidContentAreRefused) {
   EXPECT_FAILS(train({"--model", path("none")}), 2, "there is no such folder");
+  EXPECT_FAILS(train({"--model", hf_folder("gpt2") + "/config.json"}), 2,
+               "this is a file; give its folder");
+  fs::create_directory(path("empty"));
+  EXPECT_FAILS(train({"--model", path("empty")}), 2, "has no config.json");
+  EXPECT_FAILS(convert(path("empty"), path("to"), {}), 2, "has neither model.safetensors");
   EXPECT_FAILS(train({"--model", hf_folder("gpt2"), "--preset", "gpt2"}), 2, "exclude each other");
   EXPECT_FAILS(train({"--preset", "gpt2", "--init", "random"}), 2, "--init random needs --model");
   EXPECT_FAILS(train({"--model", hf_folder("bert")}), 2, "learns from labels");
@@ -177,6 +253,36 @@ TEST_F(ModelFolders, ChangeTypeAndNumberOfFiles) {
   EXPECT_EQ(content_of(path("back/model.safetensors")),
             content_of(hf_folder("mistral") + "/model.safetensors"));
   EXPECT_FAILS(convert(path("wide"), path("back"), {}), 2, "is already there");
+}
+
+TEST_F(ModelFolders, OfFp64AreConvertedOrCopied) {
+  const auto write_folder = [this](StoredType type) {
+    fs::create_directories(path("wide"));
+    folder_.write("wide/config.json", R"({"dtype": "float64"})");
+    SafetensorsWriter writer(path("wide/model.safetensors"),
+                             {{"a", type, {2}}, {"ids", StoredType::I64, {1}}});
+    const double values[] = {0.1, -3};
+    const auto bytes = std::as_bytes(std::span(values));
+    writer.write_bytes(0, 0, bytes.first(2 * size_of(type)));
+    writer.write_bytes(1, 0, bytes.first(8));
+    writer.finish();
+  };
+  write_folder(StoredType::F64);
+  ASSERT_EQ(convert(path("wide"), path("single"), {"--save-dtype", "fp32"}).exit_code, 0);
+  EXPECT_EQ(parse_json(content_of(path("single/config.json")))["dtype"], "float32");
+  const SafetensorsFile single(path("single/model.safetensors"));
+  EXPECT_EQ(single.find("a")->type, StoredType::F32);
+  EXPECT_EQ(single.find("ids")->type, StoredType::I64);
+  std::vector<float> values(2);
+  single.read_floats(*single.find("a"), 0, values);
+  EXPECT_EQ(values, (std::vector<float>{0.1f, -3}));
+  ASSERT_EQ(convert(path("wide"), path("copy"), {}).exit_code, 0);
+  EXPECT_EQ(content_of(path("copy/model.safetensors")), content_of(path("wide/model.safetensors")));
+  EXPECT_EQ(parse_json(content_of(path("copy/config.json")))["dtype"], "float64");
+  write_folder(StoredType::F8E4M3);
+  EXPECT_FAILS(convert(path("wide"), path("other"), {"--save-dtype", "bf16"}), 2,
+               "tensor 'a' is F8_E4M3 [2]: --save-dtype converts F64, F32, BF16 and F16");
+  EXPECT_EQ(convert(path("wide"), path("other"), {}).exit_code, 0);
 }
 
 /// Returns a value for an element of a parameter, exact in fp16.

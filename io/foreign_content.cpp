@@ -1,0 +1,85 @@
+#include "io/foreign_content.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <system_error>
+
+#include "device/errors.h"
+
+namespace ebb {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kLfsVersion = "version https://git-lfs.github.com/spec/";
+
+struct Beginning {
+  std::string_view bytes;
+  std::string_view meaning;
+};
+
+constexpr std::array<Beginning, 6> kBeginnings = {{
+    {"<", "a web page or XML, often the error message of a failed download: download it again"},
+    {"GGUF", "GGUF: give the folder of the model as safetensors"},
+    {"PK\x03\x04", "a ZIP archive or a file of torch.save: save the model as safetensors"},
+    {"\x80\x02", "a file of torch.save or pickle: save the model as safetensors"},
+    {"\x1f\x8b", "compressed by gzip: decompress it"},
+    {"\x28\xb5\x2f\xfd", "compressed by zstd: decompress it"},
+}};
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// The rest of the line that begins with `key`; empty if there is no such line.
+std::string_view line_after(std::string_view text, std::string_view key) {
+  const size_t at = text.find(key);
+  if (at == std::string_view::npos) return {};
+  const std::string_view rest = text.substr(at + key.size());
+  return rest.substr(0, rest.find_first_not_of("0123456789"));
+}
+
+}  // namespace
+
+void refuse_lfs_pointer(const std::string& path, std::span<const std::byte> file) {
+  if (file.size() > kLargestLfsPointer || !text_of(file).starts_with(kLfsVersion)) return;
+  const std::string_view size = line_after(text_of(file), "\nsize ");
+  throw FormatError(path, 0,
+                    fmt::format("this is a Git LFS pointer, not the file itself{}: run `git lfs "
+                                "install` and `git lfs pull` in the cloned repository, or download "
+                                "the files with `hf download`",
+                                size.empty() ? "" : fmt::format(" of {} bytes", size)));
+}
+
+std::string_view foreign_content(std::span<const std::byte> file) {
+  if (file.empty()) return "empty: download or write it again";
+  std::string_view text = text_of(file.first(std::min<size_t>(file.size(), 64)));
+  for (const Beginning& beginning : kBeginnings) {
+    if (text.starts_with(beginning.bytes)) return beginning.meaning;
+  }
+  text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n\xef\xbb\xbf"), text.size()));
+  return text.starts_with('<') ? kBeginnings[0].meaning : "";
+}
+
+bool is_entry(const std::string& path) {
+  std::error_code error;
+  return fs::exists(fs::symlink_status(path, error));
+}
+
+void refuse_broken_link(const std::string& path) {
+  std::error_code error;
+  const fs::path target = fs::read_symlink(path, error);
+  if (error || fs::exists(path, error)) return;
+  // Snapshots in the cache of the hub are links to blobs/.
+  const bool is_hub_cache = target.parent_path().filename() == "blobs";
+  throw ConfigError(
+      fmt::format("'{}' is a link to '{}', which does not exist: {}", path, target.string(),
+                  is_hub_cache ? "the download is incomplete, or its file was removed; run "
+                                 "`hf download` again"
+                               : "restore that file, or replace the link by the file"));
+}
+
+}  // namespace ebb

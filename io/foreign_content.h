@@ -1,0 +1,31 @@
+// Recognises what a file contains, or a path names, in place of the expected content: Git LFS
+// pointers, error pages, other formats and broken links. The results are parts of messages.
+// Thread-safe; no state.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace ebb {
+
+/// Git LFS pointers have at most this many bytes.
+inline constexpr size_t kLargestLfsPointer = 1024;
+
+/// Throws FormatError that names the size of the real file if the file is a Git LFS pointer
+/// (https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md).
+void refuse_lfs_pointer(const std::string& path, std::span<const std::byte> file);
+
+/// Says what a file with these bytes is: "a web page or XML, often the error message of a
+/// download". Empty if the bytes are not recognised. REQUIRES: the file is not of the expected
+/// format, because valid files may have the same first bytes.
+std::string_view foreign_content(std::span<const std::byte> file);
+
+/// Whether the path exists. A broken link exists: opening it with InputFile says what is wrong.
+bool is_entry(const std::string& path);
+
+/// Throws ConfigError that names the target if the path is a link to something that does not exist.
+void refuse_broken_link(const std::string& path);
+
+}  // namespace ebb
