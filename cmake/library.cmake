@@ -10,7 +10,8 @@ foreach(module_and_headers
       update_sizes"
     "chunk chunk_table home layout ledger"
     "cpu_adam adamw gradient_norm master state_hash undo undo_log"
-    "io document_file input_file label_file mapped_file new_file npy_file safetensors safetensors_folder safetensors_folder_writer safetensors_writer sample_order
+    "io data_folder document_file input_file label_file new_file npy_file plain_text safetensors safetensors_folder
+      safetensors_folder_writer safetensors_writer sample_order
       state_file stored_tensor token_data token_file"
     "autograd arena hooks model parameters primitives tape"
     "scheduler/plan plan chunk_trace simulate timeline trace validate"

@@ -13,7 +13,7 @@ constexpr uint64_t kScanLabels = uint64_t{1} << 20;
 
 }  // namespace
 
-LabelFile::LabelFile(const std::string& path, uint64_t num_tokens, uint32_t vocabulary)
+LabelFile::LabelFile(const std::string& path, uint64_t num_tokens, uint64_t vocabulary)
     : path_(path), file_(path, "labels") {
   check_length(num_tokens);
   num_targets_ = count_and_check(vocabulary);
@@ -42,7 +42,7 @@ void LabelFile::check_length(uint64_t num_tokens) const {
       path_, num_labels(), num_tokens, num_tokens * sizeof(int32_t)));
 }
 
-uint64_t LabelFile::count_and_check(uint32_t vocabulary) const {
+uint64_t LabelFile::count_and_check(uint64_t vocabulary) const {
   uint64_t num_targets = 0;
   for (uint64_t first = 0; first < num_labels(); first += kScanLabels) {
     const auto part = labels().subspan(first, std::min(kScanLabels, num_labels() - first));

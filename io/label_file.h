@@ -22,7 +22,7 @@ namespace ebb {
 class LabelFile {
  public:
   /// Reads and checks the whole file.
-  LabelFile(const std::string& path, uint64_t num_tokens, uint32_t vocabulary);
+  LabelFile(const std::string& path, uint64_t num_tokens, uint64_t vocabulary);
 
   const std::string& path() const { return path_; }
   uint64_t num_labels() const { return labels().size(); }
@@ -36,7 +36,7 @@ class LabelFile {
  private:
   std::span<const int32_t> labels() const;
   void check_length(uint64_t num_tokens) const;
-  uint64_t count_and_check(uint32_t vocabulary) const;
+  uint64_t count_and_check(uint64_t vocabulary) const;
 
   std::string path_;
   MappedFile file_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
 namespace ebb {
 namespace {
@@ -34,15 +35,134 @@ size_t character_bytes(std::span<const std::byte> text) {
   return count;
 }
 
+namespace {
+
+/// The number of bytes that are not UTF-8.
+size_t num_invalid(std::span<const std::byte> text) {
+  size_t count = 0;
+  while (!text.empty()) {
+    const size_t bytes = character_bytes(text);
+    count += bytes == 0;
+    text = text.subspan(std::max<size_t>(bytes, 1));
+  }
+  return count;
+}
+
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
+/// Whether the text begins with {" or [{" and has spaces only between these.
+bool begins_as_json(std::string_view text) {
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  std::string begin;
+  for (const char c : text) {
+    if (std::string_view(" \t\r\n").find(c) != std::string_view::npos) continue;
+    begin += c;
+    if (begin != "[" && begin != "{" && begin != "[{") break;
+  }
+  return begin == "{\"" || begin == "[{\"";
+}
+
+// ---- Kinds of files that are not text ----
+
+constexpr std::string_view kLeaveOut = "only text and tokens can be learned: leave it out";
+constexpr std::string_view kWeights =
+    "weights go to --model; write token ids as u16 or u32 without a header, and give --token-type";
+constexpr std::string_view kTable =
+    "write its texts as lines of {\"text\": ...} (pandas: to_json(..., orient='records', "
+    "lines=True)), and make tokens of them with tools/tokenize.py";
+constexpr std::string_view kUtf16 = "convert it (iconv -f UTF-16 -t UTF-8)";
+constexpr std::string_view kOther =
+    "give text in UTF-8 (iconv converts other encodings), or a .bin file of tokens";
+
+struct Signature {
+  size_t offset;
+  std::string_view bytes;
+  std::string_view kind, advice;
+  bool also_in_text = false;  ///< text may have these bytes: the file must be no text
+};
+
+using namespace std::string_view_literals;  // the bytes may contain NUL
+
+// Longer signatures come before those that are their beginning.
+constexpr Signature kSignatures[] = {
+    {0, "\x1f\x8b"sv, "gzip data", "decompress it first (gunzip -k)"},
+    {0, "\x28\xb5\x2f\xfd"sv, "zstd data", "decompress it first (zstd -d)"},
+    {0, "\xfd\x37zXZ\0"sv, "xz data", "decompress it first (xz -dk)"},
+    {4, "1AY&SY"sv, "bzip2 data", "decompress it first (bunzip2 -k)", true},
+    {0, "\x04\x22\x4d\x18"sv, "lz4 data", "decompress it first (lz4 -d)"},
+    {0, "7z\xbc\xaf\x27\x1c"sv, "a 7z archive", "unpack it first (7z x)"},
+    {0, "PK\x03\x04"sv, "a zip archive (as .docx, .epub, .npz and .pt files are)",
+     "unpack it first (unzip), or convert it to text or to a .bin file of tokens"},
+    {257, "ustar"sv, "a tar archive", "unpack it first (tar -xf)", true},
+    {0, "\x93NUMPY"sv, "a NumPy array",
+     "write its token ids without a header (numpy: load(FILE).astype('uint16').tofile('ids.bin')), "
+     "and give --token-type u16"},
+    {0, "\x88\xd8\x34\x01"sv, "a file of tokens (u16, with a header)",
+     "give it a name that ends in .bin, or give --token-type u16"},
+    {0, "\xa1\xd9\x34\x01"sv, "a file of tokens (u32, with a header)",
+     "give it a name that ends in .bin, or give --token-type u32"},
+    {0, "PAR1\x15"sv, "a Parquet table", kTable},
+    {0, "ARROW1\0\0"sv, "an Arrow table", kTable},
+    {0, "SQLite format 3\0"sv, "an SQLite database", kTable},
+    {0, "\x89HDF\r\n"sv, "an HDF5 file", kWeights},
+    {8, "{\""sv, "a safetensors file", kWeights, true},
+    {0, "GGUF"sv, "a GGUF file", kWeights, true},
+    {0, "\x80\x02"sv, "a Python pickle (as old .pt files are)", kWeights},
+    {0, "\x80\x04"sv, "a Python pickle", kWeights},
+    {0, "\x80\x05"sv, "a Python pickle", kWeights},
+    {0, "%PDF-"sv, "a PDF document", "extract its text first (pdftotext)"},
+    {0, "\x89PNG\r\n"sv, "a PNG picture", kLeaveOut},
+    {0, "\xff\xd8\xff"sv, "a JPEG picture", kLeaveOut},
+    {0, "GIF87a"sv, "a GIF picture", kLeaveOut, true},
+    {0, "GIF89a"sv, "a GIF picture", kLeaveOut, true},
+    {8, "WEBP"sv, "a WebP picture", kLeaveOut, true},
+    {0, "\177ELF"sv, "a program", kLeaveOut},
+    {0, "\xff\xfe\0\0"sv, "UTF-32 text", "convert it (iconv -f UTF-32 -t UTF-8)"},
+    {0, "\xff\xfe"sv, "UTF-16 text", kUtf16},
+    {0, "\xfe\xff"sv, "UTF-16 text", kUtf16},
+};
+constexpr size_t kCertainBytes = 4;
+
+bool matches(const Signature& signature, std::span<const std::byte> beginning) {
+  const size_t offset = signature.offset;
+  const std::string_view bytes = signature.bytes;
+  if (beginning.size() < offset + bytes.size()) return false;
+  const auto found = beginning.subspan(offset, bytes.size());
+  return std::ranges::equal(found, std::as_bytes(std::span(bytes)));
+}
+
+/// UTF-16 without a byte order mark, in a language of which most letters are below U+0100: every
+/// second byte is NUL, nearly always, and the others are not.
+bool is_utf16(std::span<const std::byte> beginning) {
+  size_t num_nul[2] = {0, 0};
+  for (size_t i = 0; i < beginning.size(); ++i) num_nul[i % 2] += beginning[i] == std::byte{0};
+  const auto [fewer, more] = std::minmax(num_nul[0], num_nul[1]);
+  return beginning.size() % 2 == 0 && more * 10 > beginning.size() * 4 &&
+         fewer * 100 < beginning.size();
+}
+
+}  // namespace
+
 bool is_text(std::span<const std::byte> beginning) {
   if (std::ranges::find(beginning, std::byte{0}) != beginning.end()) return false;
-  size_t num_others = 0;
-  for (auto rest = beginning; !rest.empty();) {
-    const size_t bytes = character_bytes(rest);
-    num_others += bytes == 0;
-    rest = rest.subspan(std::max<size_t>(bytes, 1));
+  return num_invalid(beginning) * 10 <= beginning.size();
+}
+
+Look look_at(std::span<const std::byte> beginning) {
+  const bool like_text = is_text(beginning);
+  for (const Signature& signature : kSignatures) {
+    if ((like_text && signature.also_in_text) || !matches(signature, beginning)) continue;
+    return {.kind = signature.kind,
+            .advice = signature.advice,
+            .is_certain = signature.bytes.size() >= kCertainBytes};
   }
-  return num_others * 10 <= beginning.size();
+  if (!like_text && is_utf16(beginning)) return {.kind = "UTF-16 text", .advice = kUtf16};
+  if (!like_text) return {.advice = kOther};
+  const std::string_view text(reinterpret_cast<const char*>(beginning.data()), beginning.size());
+  return {.is_text = true,
+          .has_byte_order_mark = text.starts_with(kByteOrderMark),
+          .is_utf8 = num_invalid(beginning) == 0,
+          .is_json = begins_as_json(text)};
 }
 
 }  // namespace ebb

@@ -1,12 +1,14 @@
-// Decides which files of a folder are text. Pure functions.
+// Decides which files are text, and names those that are not. Pure functions.
 #pragma once
 
 #include <cstddef>
 #include <span>
+#include <string_view>
 
 namespace ebb {
 
-/// Give is_text() this many bytes from the beginning of a file, or the whole file if it is smaller.
+/// Give is_text() and look_at() this many bytes from the beginning of a file, or the whole file if
+/// it is smaller.
 inline constexpr size_t kLookedAtBytes = size_t{64} << 10;
 
 /// The number of bytes of the first character that are present; 0 if the text does not begin with a
@@ -17,5 +19,21 @@ size_t character_bytes(std::span<const std::byte> text);
 /// are not UTF-8. So a few letters in an older encoding are allowed. A character that is incomplete
 /// at the end counts as complete.
 bool is_text(std::span<const std::byte> beginning);
+
+/// What the beginning of a file shows.
+struct Look {
+  bool is_text = false;
+  // Of text alone:
+  bool has_byte_order_mark = false;  ///< begins with the three bytes of UTF-8's mark
+  bool is_utf8 = false;              ///< all of it
+  bool is_json = false;              ///< begins like a JSON object, or a list of them
+  // Of files that are not text:
+  std::string_view kind = {};    ///< "gzip data", "a PDF document"; empty: unknown
+  std::string_view advice = {};  ///< how to make text or tokens of it
+  bool is_certain = false;       ///< the first bytes cannot be those of plain tokens by chance
+};
+
+/// Files of a known kind are not text, even if all their bytes are (a PDF document).
+Look look_at(std::span<const std::byte> beginning);
 
 }  // namespace ebb

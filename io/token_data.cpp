@@ -1,30 +1,18 @@
 #include "io/token_data.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
 
 #include "device/errors.h"
+#include "io/token_record.h"
 
 namespace ebb {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// All regular files under a folder, sorted by path.
-std::vector<std::string> files_under(const std::string& folder) {
-  std::vector<std::string> files;
-  try {
-    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
-      if (entry.is_regular_file()) files.push_back(entry.path().string());
-    }
-  } catch (const fs::filesystem_error& error) {
-    throw InputError("cannot list data folder",
-                     error.path1().empty() ? folder : error.path1().string(), error.code().value());
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
 
 std::string joined(const std::vector<std::string>& paths) {
   std::string text;
@@ -32,32 +20,41 @@ std::string joined(const std::vector<std::string>& paths) {
   return text;
 }
 
+/// "; 2 files there are no text, the first 'x': ..."; empty if all files there are text.
+std::string others_text(std::span<const NotedFile> notes) {
+  const auto is_other = [](const NotedFile& file) { return file.note == FileNote::NotText; };
+  const auto first = std::ranges::find_if(notes, is_other);
+  if (first == notes.end()) return "";
+  return "; " + std::to_string(std::ranges::count_if(notes, is_other)) +
+         " files there are no text, the first '" + first->path +
+         "': --token-type bytes reads them as bytes";
+}
+
+bool has_name_of_json(const std::string& path) {
+  return path.ends_with(".json") || path.ends_with(".jsonl") || path.ends_with(".ndjson");
+}
+
+/// A file that is given by its own path must be text. `look` is what its first bytes show.
+void check_text(const std::string& path, const Look& look) {
+  if (const std::string described = file_of_record(path); !described.empty()) {
+    throw ConfigError("data '" + path + "' is the record of a token file, not text: give '" +
+                      described + "'");
+  }
+  if (look.is_text) return;
+  const std::string kind = look.kind.empty() ? "" : std::string(look.kind) + ", ";
+  throw ConfigError("data '" + path + "' is " + kind + "not text in UTF-8: " +
+                    std::string(look.advice) + "; --token-type bytes reads its bytes as they are");
+}
+
 }  // namespace
 
 TokenData::TokenData(const std::vector<std::string>& paths, TokenType type) {
   for (const std::string& path : paths) {
     std::error_code error;
-    if (!fs::is_directory(path, error)) {
-      add(TokenFile(path, type));
-      continue;
-    }
-    for (const std::string& found : files_under(path)) {
-      TokenFile file(found, type);
-      const bool would_be_text = type == TokenType::Auto && file.type() == TokenType::Bytes;
-      if (would_be_text && !file.is_text()) {
-        left_out_.push_back(found);
-      } else {
-        add(std::move(file));
-      }
-    }
+    fs::is_directory(path, error) ? add_folder(path, type) : add_path(path, type);
   }
   if (files_.empty()) {
-    throw ConfigError("data is empty: there is no token in " + joined(paths) +
-                      (left_out_.empty()
-                           ? ""
-                           : "; " + std::to_string(left_out_.size()) +
-                                 " files there are no text, the first '" + left_out_[0] +
-                                 "': --token-type bytes reads them as bytes"));
+    throw ConfigError("data is empty: there is no token in " + joined(paths) + others_text(notes_));
   }
   first_tokens_.push_back(0);
   for (const TokenFile& file : files_) {
@@ -65,15 +62,64 @@ TokenData::TokenData(const std::vector<std::string>& paths, TokenType type) {
   }
 }
 
+void TokenData::add_folder(const std::string& folder, TokenType type) {
+  FolderFiles found = files_under(folder);
+  notes_.insert(notes_.end(), found.left_out.begin(), found.left_out.end());
+  for (const std::string& path : found.files) {
+    TokenFile file(path, type);
+    if (type == TokenType::Auto && file.type() == TokenType::Bytes) {
+      const Look look = file.look();
+      if (!look.is_text) {
+        note(FileNote::NotText, path, look.kind);
+        continue;
+      }
+      note_text(path, look);
+    }
+    add(std::move(file));
+  }
+}
+
+void TokenData::add_path(const std::string& path, TokenType type) {
+  TokenFile file(path, type);
+  if (type == TokenType::Auto && file.type() == TokenType::Bytes) {
+    const Look look = file.look();
+    check_text(path, look);
+    note_text(path, look);
+  }
+  add(std::move(file));
+}
+
+void TokenData::note(FileNote note, const std::string& path, std::string_view kind) {
+  notes_.push_back({.note = note, .path = path, .kind = kind});
+}
+
+void TokenData::note_text(const std::string& path, const Look& look) {
+  if (look.is_json || has_name_of_json(path)) note(FileNote::Json, path);
+  if (look.has_byte_order_mark) note(FileNote::ByteOrderMark, path);
+  if (!look.is_utf8) note(FileNote::NotUtf8, path);
+}
+
 void TokenData::add(TokenFile file) {
-  if (file.num_tokens() == 0) return;
+  if (file.num_tokens() == 0) return note(FileNote::Empty, file.path());
   if (!files_.empty() && file.type() != type()) {
     throw ConfigError("data mixes tokens of type " + std::string(name_of(type())) + " ('" +
                       files_.front().path() + "') and " + std::string(name_of(file.type())) +
                       " ('" + file.path() +
                       "'): give files of one type, or name it with --token-type");
   }
+  struct stat status;
+  const bool is_there = ::stat(file.path().c_str(), &status) == 0;
+  if (is_there && !paths_.try_emplace({status.st_dev, status.st_ino}, file.path()).second) {
+    note(FileNote::RepeatedFile, file.path());
+  }
   files_.push_back(std::move(file));
+}
+
+std::string TokenData::shared_file(const TokenData& other) const {
+  for (const auto& [id, path] : paths_) {
+    if (other.paths_.contains(id)) return path;
+  }
+  return {};
 }
 
 void TokenData::read(size_t first, std::span<int32_t> out) const {
@@ -87,7 +133,7 @@ void TokenData::read(size_t first, std::span<int32_t> out) const {
   }
 }
 
-void TokenData::check_vocabulary(uint32_t vocabulary) const {
+void TokenData::check_vocabulary(uint64_t vocabulary) const {
   for (const TokenFile& file : files_) file.check_vocabulary(vocabulary);
 }
 

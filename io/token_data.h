@@ -1,24 +1,30 @@
 // The tokens that a run reads from one or more paths: text files or folders of text (each byte is a
 // token), or token files.
 //
-// Several paths are concatenated in the order given; a folder stands for all regular files under
-// it, sorted by path. Files of a folder that would be read as text but are not text (plain_text.h:
-// pictures, archives, programs) are skipped, unless the given type is Bytes. A file that is given
-// by its own path is never skipped. Every file is mapped and not copied.
+// Several paths are concatenated in the order given; a folder stands for the files under it that
+// data_folder.h lists, sorted by path. Files of a folder that would be read as text but are not
+// text (plain_text.h: pictures, archives, programs) are left out, unless the given type is Bytes. A
+// file that is given by its own path is never left out: it is refused. Every file is mapped and not
+// copied.
 //
 // A sample of T positions is T+1 tokens, as the targets are the next tokens: sample i = tokens
 // [i*T, i*T+T].
 //
-// Thread-safety: immutable after construction. Errors: those of TokenFile; ConfigError if there are
-// no tokens, or if paths contain tokens of different types.
+// Thread-safety: immutable after construction. Errors: those of TokenFile and data_folder.h;
+// ConfigError if there are no tokens, if a file that is given by its own path is not text, or if
+// paths contain tokens of different types.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "io/data_folder.h"
 #include "io/token_file.h"
 
 namespace ebb {
@@ -30,23 +36,38 @@ class TokenData {
   size_t num_tokens() const { return first_tokens_.back(); }
   size_t num_files() const { return files_.size(); }
   TokenType type() const { return files_.front().type(); }
-  /// The skipped files of folders, sorted by path.
-  std::span<const std::string> left_out() const { return left_out_; }
+  const TokenFile& file(size_t index) const { return files_[index]; }
+  /// What is left out, and what is unusual about the files that are read; in the order of the data.
+  std::span<const NotedFile> notes() const { return notes_; }
+  /// The path of the first file that both have; empty if there is none.
+  std::string shared_file(const TokenData& other) const;
   /// (num_tokens() - 1) / T, rounded down; T: sequence_length. REQUIRES: sequence_length > 0.
   size_t num_samples(size_t sequence_length) const { return (num_tokens() - 1) / sequence_length; }
+
+  /// The tokens at the end that are no target of a sample.
+  size_t num_unused(size_t sequence_length) const {
+    return num_tokens() - 1 - num_samples(sequence_length) * sequence_length;
+  }
 
   /// Reads tokens [first, first + out.size()), across files. REQUIRES: these tokens exist.
   void read(size_t first, std::span<int32_t> out) const;
   /// Throws FormatError that names file, offset, token and vocabulary if a token is not in [0,
   /// vocabulary).
-  void check_vocabulary(uint32_t vocabulary) const;
+  void check_vocabulary(uint64_t vocabulary) const;
 
  private:
+  using FileId = std::pair<uint64_t, uint64_t>;  // device and inode
+
+  void add_folder(const std::string& folder, TokenType type);
+  void add_path(const std::string& path, TokenType type);
   void add(TokenFile file);
+  void note(FileNote note, const std::string& path, std::string_view kind = {});
+  void note_text(const std::string& path, const Look& look);
 
   std::vector<TokenFile> files_;      // none of them empty
   std::vector<size_t> first_tokens_;  // of each file, and the number of tokens at the end
-  std::vector<std::string> left_out_;
+  std::vector<NotedFile> notes_;
+  std::map<FileId, std::string> paths_;  // of all files
 };
 
 }  // namespace ebb

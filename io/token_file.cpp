@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "device/errors.h"
-#include "io/plain_text.h"
 
 namespace ebb {
 namespace {
@@ -14,6 +13,9 @@ namespace {
 constexpr size_t kHeaderBytes = 1024;
 constexpr uint32_t kMagicU16 = 20240520, kMagicU32 = 20240801;
 constexpr size_t kScanTokens = size_t{1} << 22;
+// Few tokens could have the form of wider ones by chance.
+constexpr size_t kLeastWidthTokens = 16;
+constexpr uint64_t kMostVocabulary = uint64_t{1} << 31;  // tokens are read as int32
 
 uint32_t word(std::span<const std::byte> bytes, size_t index) {
   uint32_t value;
@@ -32,6 +34,27 @@ TokenType announced_type(std::span<const std::byte> bytes) {
 
 bool known_version(TokenType type, uint32_t version) {
   return version == 1 || (type == TokenType::U32 && version == 7);
+}
+
+std::string described(const Look& look) {
+  return look.kind.empty() ? ""
+                           : " (" + std::string(look.kind) + ": " + std::string(look.advice) + ")";
+}
+
+/// "4294967295 (-1 as int32)"
+std::string token_text(uint32_t token) {
+  const auto as_signed = static_cast<int32_t>(token);
+  return std::to_string(token) +
+         (as_signed < 0 ? " (" + std::to_string(as_signed) + " as int32)" : "");
+}
+
+/// Whether every second token is 0 and some others are not: these are halves of wider tokens.
+template <class Tokens>
+bool are_halves(const Tokens& tokens) {
+  if (tokens.size() < kLeastWidthTokens) return false;
+  bool lower = false, upper = false;
+  for (size_t i = 0; i < tokens.size(); ++i) (i % 2 == 0 ? lower : upper) |= tokens[i] != 0;
+  return lower && !upper;
 }
 
 /// Calls body with the tokens at `data` as a span of their integer type.
@@ -77,9 +100,8 @@ void TokenFile::interpret(TokenType wanted) {
     return interpret_header(found);
   }
   if (wanted == TokenType::Auto && is_token_file) {
-    throw ConfigError("data '" + path_ +
-                      "' is a .bin without a known header: give the type of its tokens with "
-                      "--token-type u16, u32 or bytes");
+    throw ConfigError("data '" + path_ + "' is a .bin without a known header" + described(look()) +
+                      ": give the type of its tokens with --token-type u16, u32 or bytes");
   }
   type_ = wanted == TokenType::Auto ? TokenType::Bytes : wanted;
   const size_t bytes = file_.bytes().size();
@@ -88,6 +110,33 @@ void TokenFile::interpret(TokenType wanted) {
     throw FormatError(path_, num_tokens_ * token_bytes(type_),
                       "the file ends within a token of type " + std::string(name_of(type_)));
   }
+  check_width();
+  check_plain();
+}
+
+/// A header of another format would be read as tokens.
+void TokenFile::check_plain() const {
+  const Look look = type_ == TokenType::Bytes ? Look{} : this->look();
+  if (!look.is_certain) return;
+  throw ConfigError("--token-type " + std::string(name_of(type_)) + ": data '" + path_ + "' is " +
+                    std::string(look.kind) + ", not plain tokens: " + std::string(look.advice));
+}
+
+/// Ids of 4 bytes that are read as u16, or of 8 bytes as u32, would be valid tokens: every second
+/// one is 0.
+void TokenFile::check_width() const {
+  const size_t count = std::min(num_tokens_, kLookedAtBytes / token_bytes(type_));
+  const bool wider =
+      type_ != TokenType::Bytes &&
+      with_tokens(type_, token_at(0), count, [](auto tokens) { return are_halves(tokens); });
+  release_pages(0, count);
+  if (!wider) return;
+  throw ConfigError("--token-type " + std::string(name_of(type_)) + ": in data '" + path_ +
+                    "' every second token is 0, so its tokens have " +
+                    std::to_string(2 * token_bytes(type_)) + " bytes: " +
+                    (type_ == TokenType::U16
+                         ? "give --token-type u32"
+                         : "write them as u32 (numpy: astype('uint32').tofile(FILE))"));
 }
 
 void TokenFile::interpret_header(TokenType found) {
@@ -115,12 +164,12 @@ const std::byte* TokenFile::token_at(size_t index) const {
   return file_.bytes().data() + header_bytes_ + index * token_bytes(type_);
 }
 
-bool TokenFile::is_text() const {
-  if (type_ != TokenType::Bytes) return false;
-  const size_t count = std::min(num_tokens_, kLookedAtBytes);
-  const bool is_text = ebb::is_text(file_.bytes().subspan(header_bytes_, count));
-  release_pages(0, count);
-  return is_text;
+Look TokenFile::look() const {
+  const auto bytes = file_.bytes();
+  const size_t count = std::min(bytes.size(), kLookedAtBytes);
+  const Look look = look_at(bytes.first(count));
+  file_.release(0, count);
+  return look;
 }
 
 void TokenFile::read(size_t first, std::span<int32_t> out) const {
@@ -133,18 +182,20 @@ void TokenFile::read(size_t first, std::span<int32_t> out) const {
   release_pages(first, out.size());
 }
 
-void TokenFile::check_vocabulary(uint32_t vocabulary) const {
+void TokenFile::check_vocabulary(uint64_t vocabulary) const {
   const uint64_t num_values = uint64_t{1} << (8 * token_bytes(type_));
-  if (vocabulary >= num_values) return;
+  const uint64_t allowed = std::min(vocabulary, kMostVocabulary);
+  if (allowed >= num_values) return;
   for (size_t first = 0; first < num_tokens_; first += kScanTokens) {
     const size_t count = std::min(kScanTokens, num_tokens_ - first);
-    const size_t at = first_outside(type_, token_at(first), count, vocabulary);
+    const size_t at = first_outside(type_, token_at(first), count, static_cast<uint32_t>(allowed));
     if (at < count) {
       uint32_t token = 0;  // little-endian
       std::memcpy(&token, token_at(first + at), token_bytes(type_));
       throw FormatError(path_, header_bytes_ + (first + at) * token_bytes(type_),
-                        "token " + std::to_string(token) +
-                            " is outside the model's vocabulary of " + std::to_string(vocabulary));
+                        "token " + token_text(token) + " is outside the model's vocabulary of " +
+                            std::to_string(vocabulary) +
+                            (token >= kMostVocabulary ? ": token ids are less than 2^31" : ""));
     }
     release_pages(first, count);
   }

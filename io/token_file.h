@@ -5,7 +5,7 @@
 //
 // Thread-safety: immutable after construction. Errors: IoError (cannot be opened or mapped),
 // FormatError (the content contradicts the header; the file shrank), ConfigError (not a regular
-// file, unknown type).
+// file; unknown type; a file without a header that cannot contain tokens of the given type).
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "io/mapped_file.h"
+#include "io/plain_text.h"
 
 namespace ebb {
 
@@ -46,18 +47,21 @@ class TokenFile {
   /// The type of the tokens in the file, never Auto.
   TokenType type() const { return type_; }
   size_t num_tokens() const { return num_tokens_; }
-  /// Whether the type is Bytes and the file begins like text (plain_text.h).
-  bool is_text() const;
+  /// What the first bytes of the file show.
+  Look look() const;
 
   /// Reads tokens [first, first + out.size()). REQUIRES: these tokens exist; u32 tokens fit int32
   /// (see check_vocabulary()).
   void read(size_t first, std::span<int32_t> out) const;
-  /// Throws FormatError that names the first token that is not in [0, vocabulary), if there is one.
-  void check_vocabulary(uint32_t vocabulary) const;
+  /// Throws FormatError that names the first token that is not in [0, vocabulary) or does not fit
+  /// int32, if there is one.
+  void check_vocabulary(uint64_t vocabulary) const;
 
  private:
   void interpret(TokenType wanted);
   void interpret_header(TokenType found);
+  void check_width() const;
+  void check_plain() const;
   const std::byte* token_at(size_t index) const;
   void release_pages(size_t first, size_t count) const;
 

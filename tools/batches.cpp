@@ -54,6 +54,15 @@ std::span<const MicroBatch> Batches::load(uint64_t position) {
   return batches_;
 }
 
+std::span<const MicroBatch> Batches::load_in_first_epoch(uint64_t position) {
+  load(position);
+  for (uint64_t i = 0; i < shape_.num_samples(); ++i) {
+    if (position + i >= order_.num_samples()) std::ranges::fill(row(targets_, i), kIgnoredLabel);
+  }
+  count_targets();
+  return batches_;
+}
+
 void Batches::load_sample(uint64_t sample, size_t slot) {
   const auto length = static_cast<size_t>(shape_.length);
   const uint64_t first = sample * length;

@@ -29,6 +29,13 @@ struct BatchShape {
   uint64_t num_tokens() const { return num_samples() * static_cast<uint64_t>(length); }
 };
 
+/// The micro-batches that contain `num_samples` samples. The last one may have fewer samples than
+/// the others.
+inline uint64_t num_batches_for(uint64_t num_samples, int64_t batch_size) {
+  const auto size = static_cast<uint64_t>(batch_size);
+  return (num_samples + size - 1) / size;
+}
+
 /// The data from which samples are loaded. `labels` is null if the targets are the next tokens;
 /// `documents` is null if each sample is one document.
 struct SampleSource {
@@ -51,6 +58,9 @@ class Batches {
   /// Returns the samples at positions [position, position + num_samples) of the order. They are
   /// valid until the next call.
   std::span<const MicroBatch> load(uint64_t position);
+  /// The same for one pass over the data, as in an evaluation: where the first epoch has no more
+  /// samples, a row is filled up and its targets are ignored.
+  std::span<const MicroBatch> load_in_first_epoch(uint64_t position);
   const BatchShape& shape() const { return shape_; }
   const SampleOrder& order() const { return order_; }
 

@@ -25,8 +25,6 @@
 namespace ebb {
 namespace {
 
-constexpr size_t kTargets = 2;  // among a micro-batch's inputs
-
 struct EvalOptions {
   TrainOptions run;
   std::optional<uint64_t> num_batches;  ///< all
@@ -68,10 +66,7 @@ class Samples {
         batches_(source, SampleOrder(num_samples_, DataOrder::Sequential, 0), shape, inputs) {}
 
   uint64_t num_samples() const { return num_samples_; }
-  uint64_t num_batches() const {
-    const auto size = static_cast<uint64_t>(shape_.batch_size);
-    return (num_samples_ + size - 1) / size;
-  }
+  uint64_t num_batches() const { return num_batches_for(num_samples_, shape_.batch_size); }
   /// Samples in the micro-batches before this one.
   uint64_t num_before(uint64_t batch) const {
     return std::min(batch * static_cast<uint64_t>(shape_.batch_size), num_samples_);
@@ -82,26 +77,13 @@ class Samples {
     return static_cast<int64_t>(std::min(size, num_samples_ - batch * size));
   }
   MicroBatch load(uint64_t batch) {
-    const auto size = static_cast<uint64_t>(shape_.batch_size);
-    MicroBatch loaded = batches_.load(batch * size)[0];
-    const std::span<int32_t> targets = loaded.inputs[kTargets].span<int32_t>();
-    std::ranges::fill(targets.subspan(static_cast<size_t>(count(batch) * shape_.length)),
-                      kIgnoredLabel);
-    loaded.num_targets = static_cast<uint64_t>(targets.size()) -
-                         static_cast<uint64_t>(std::ranges::count(targets, kIgnoredLabel));
-    return loaded;
+    return batches_.load_in_first_epoch(batch * static_cast<uint64_t>(shape_.batch_size))[0];
   }
 
  private:
   static uint64_t number_of_samples(const TokenData& data, const BatchShape& shape,
                                     std::optional<uint64_t> num_batches) {
     const uint64_t all = data.num_samples(static_cast<size_t>(shape.length));
-    if (all == 0) {
-      throw ConfigError(fmt::format(
-          "--data has {} tokens, but one sample needs {} (--seq-length {}, and one more): give "
-          "more data or a smaller --seq-length",
-          data.num_tokens(), shape.length + 1, shape.length));
-    }
     if (!num_batches) return all;
     const auto size = static_cast<uint64_t>(shape.batch_size);
     return *num_batches < (all + size - 1) / size ? *num_batches * size : all;
@@ -133,12 +115,9 @@ class Evaluation {
       : options_(options),
         source_(source),
         shape_(shape_of(options.run, source)),
-        data_(options.run.data, options.run.token_type),
-        annotations_(open_annotations(options.run.labels, options.run.documents,
-                                      checked(data_, source), source)),
+        data_(open_run_data(training_data(options.run), source, shape_, 1)),
         model_(model_of(options.run, source)),
-        samples_({data_, annotations_.labels.get(), annotations_.documents.get()}, model_->inputs(),
-                 shape_, options.num_batches) {}
+        samples_(data_.samples(), model_->inputs(), shape_, options.num_batches) {}
 
   /// Returns the exit code. A signal ends the evaluation after a micro-batch, with the result so
   /// far.
@@ -150,8 +129,8 @@ class Evaluation {
                                               return plan_of(flags.options, budgets);
                                             });
     say(inference_header(options_.run, source_, loaded));
-    const std::string left_out = left_out_text(data_);
-    if (!left_out.empty()) say(fmt::format("data    {}\n", left_out));
+    say(fmt::format("data    {}\n", samples_text(*data_.tokens, shape_.length)));
+    for (const std::string& notice : data_.notices) say(fmt::format("        {}\n", notice));
     const EvalProgress progress(samples_.num_batches());
     double total = 0;
     uint64_t num_labels = 0, batch = 0;
@@ -176,11 +155,6 @@ class Evaluation {
     shape.num_batches = 1;
     return shape;
   }
-  static const TokenData& checked(const TokenData& data, const ModelSource& source) {
-    data.check_vocabulary(static_cast<uint32_t>(sizes_of(source.config).vocabulary));
-    return data;
-  }
-
   static std::unique_ptr<const Model> model_of(const TrainOptions& options,
                                                const ModelSource& source) {
     const BatchShape shape = batch_shape(options, source);
@@ -266,8 +240,7 @@ class Evaluation {
   const EvalOptions& options_;
   const ModelSource& source_;
   const BatchShape shape_;
-  const TokenData data_;
-  const Annotations annotations_;
+  const RunData data_;
   const std::unique_ptr<const Model> model_;
   Samples samples_;
   std::optional<NpyFile<float>> logits_;

@@ -20,7 +20,6 @@
 namespace ebb {
 namespace {
 
-constexpr int64_t kBytes = 256;
 constexpr RealRange kNotNegative{.least = 0};
 constexpr RealRange kShare{.least = 0, .most = 1, .least_allowed = false};
 
@@ -86,12 +85,11 @@ std::optional<GenerateOptions> parse_generate(std::vector<std::string> arguments
 
 std::vector<int32_t> prompt_of(const GenerateOptions& options, const ModelSource& source) {
   if (options.prompt_tokens) return *options.prompt_tokens;
-  const int64_t vocabulary = sizes_of(source.config).vocabulary;
-  if (vocabulary != kBytes) {
+  if (!source.reads_bytes()) {
     throw ConfigError(
         fmt::format("--prompt is for models over bytes, and the vocabulary of '{}' is {}: give "
                     "--prompt-tokens, or use tools/generate.py, which has the model's tokenizer",
-                    source.name, vocabulary));
+                    source.name, source.vocabulary()));
   }
   if (options.prompt->empty()) throw ConfigError("--prompt is empty: give at least one byte");
   std::vector<int32_t> tokens;

@@ -3,6 +3,7 @@
 // Errors: ConfigError naming the flag; IoError and FormatError (the folder).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,10 @@ struct ModelSource {
   bool has_weights =
       false;           ///< weights come from the folder; otherwise they are random, from the seed
   double dropout = 0;  ///< in config.json; the run applies --dropout
+
+  int64_t vocabulary() const { return sizes_of(config).vocabulary; }
+  /// Whether the model's tokens are bytes, so that text can be given as it is.
+  bool reads_bytes() const { return vocabulary() == 256; }
 };
 
 ModelSource preset_source(const std::string& name);

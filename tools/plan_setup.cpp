@@ -66,8 +66,8 @@ uint32_t evaluation_batches(const TrainOptions& options, const PlanContext& cont
                             const BatchShape& shape) {
   if (context.num_eval_tokens == 0) return 0;
   const uint64_t samples = (context.num_eval_tokens - 1) / static_cast<uint64_t>(shape.length);
-  return static_cast<uint32_t>(std::min(options.batches_per_evaluation(),
-                                        samples / static_cast<uint64_t>(shape.batch_size)));
+  return static_cast<uint32_t>(
+      std::min(options.batches_per_evaluation(), num_batches_for(samples, shape.batch_size)));
 }
 
 }  // namespace

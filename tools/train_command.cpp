@@ -80,7 +80,7 @@ class Evaluation {
   bool due(uint64_t step, uint64_t num_steps) const {
     return batches_ && (step % interval_ == 0 || step == num_steps);
   }
-  double run(Trainer& trainer) { return trainer.evaluate(batches_->load(0)); }
+  double run(Trainer& trainer) { return trainer.evaluate(batches_->load_in_first_epoch(0)); }
 
  private:
   uint64_t interval_;

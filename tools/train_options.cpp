@@ -147,15 +147,21 @@ void add_shape_flags(FlagGroup group, TrainOptions& o) {
 }
 
 void add_file_flags(FlagGroup group, TrainOptions& o) {
-  group.add_list("--data", "PATH...",
-                 "text files or folders of text (each byte is a token; other files are skipped), "
-                 "or .bin files "
-                 "of tokens",
-                 o.data);
-  group.add("--token-type", "auto|bytes|u16|u32 [auto]", "type of the tokens in the files",
+  group.add_list(
+      "--data", "PATH...",
+      "text files or folders of text, for models whose tokens are bytes, or .bin files of tokens "
+      "(tools/tokenize.py makes them of text); files of a folder that are not text are left out "
+      "and "
+      "reported",
+      o.data);
+  group.add("--token-type", "auto|bytes|u16|u32 [auto]",
+            "type of the tokens in the files; auto = the header of a .bin file says it, and other "
+            "files are text",
             choice(o.token_type, kTokenTypes));
   group.add("--labels", "FILE [the next tokens]",
-            "int32, one label for each token of the data; -100 = ignored", path(o.labels));
+            "int32, one label for each token of the data: the target at its position, so labels "
+            "are shifted; -100 = ignored",
+            path(o.labels));
   group.add(
       "--documents", "FILE",
       "int64, the positions in the data where documents begin; attention and position ids restart "

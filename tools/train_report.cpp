@@ -55,14 +55,23 @@ std::string weights_text(const TrainOptions& options, const TrainSetup& setup) {
 
 std::string data_line(const TrainOptions& options, const TrainSetup& setup) {
   const TokenData& data = *setup.data;
-  std::string text = fmt::format("{} tokens ({}) in {} files; {} samples, {}", data.num_tokens(),
-                                 name_of(data.type()), data.num_files(),
-                                 data.num_samples(static_cast<size_t>(setup.shape.length)),
-                                 options.order == DataOrder::Shuffled ? "shuffled" : "sequential");
+  std::string text = samples_text(data, setup.shape.length) + ", " +
+                     (options.order == DataOrder::Shuffled ? "shuffled" : "sequential");
   const auto& [labels, documents] = setup.annotations;
   if (labels) text += fmt::format("; labels for {} of the tokens", labels->num_targets());
   if (documents) text += fmt::format("; {} documents", documents->num_documents());
   return text;
+}
+
+/// The evaluation data, and how much of it an evaluation uses.
+std::string evaluation_line(const TrainSetup& setup) {
+  const BatchShape& shape = *setup.eval_shape;
+  const uint64_t all = setup.eval_data->num_samples(static_cast<size_t>(shape.length));
+  const uint64_t used = std::min(all, shape.num_samples());
+  return samples_text(*setup.eval_data, shape.length) +
+         (used == all ? "; an evaluation uses all samples"
+                      : fmt::format("; an evaluation uses the first {} samples (--eval-batches {})",
+                                    used, shape.num_batches));
 }
 
 std::string left_to_next_step(const Plan& plan) {
@@ -142,10 +151,8 @@ std::vector<std::string> run_lines(const TrainOptions& options, const TrainSetup
     lines.push_back(named("", text));
   }
   lines.push_back(named("data", data_line(options, setup)));
-  for (const TokenData* data : {setup.data.get(), setup.eval_data.get()}) {
-    const std::string text = data != nullptr ? left_out_text(*data) : "";
-    if (!text.empty()) lines.push_back(named("", text));
-  }
+  if (setup.eval_data) lines.push_back(named("eval", evaluation_line(setup)));
+  for (const std::string& notice : setup.notices) lines.push_back(named("", notice));
   const bool vertical = setup.prepared.options.micro_batch_order == MicroBatchOrder::Vertical;
   lines.push_back(named(
       "step", fmt::format("{} micro-batches{} x {} sequences x {} tokens = {} tokens; {} steps",

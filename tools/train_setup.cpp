@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <utility>
 
 #include "device/errors.h"
 #include "tools/flag_values.h"
@@ -38,21 +40,6 @@ void check_targets(const TrainOptions& options, const ModelSource& source) {
       options.labels.empty() ? "--labels" : "--eval-labels", kIgnoredLabel));
 }
 
-/// Opens data and checks it against the model; `flag` names it in messages.
-std::unique_ptr<const TokenData> open_data(std::string_view flag,
-                                           const std::vector<std::string>& paths, TokenType type,
-                                           const ModelSource& source, const BatchShape& shape) {
-  auto data = std::make_unique<const TokenData>(paths, type);
-  data->check_vocabulary(static_cast<uint32_t>(sizes_of(source.config).vocabulary));
-  const auto length = static_cast<uint64_t>(shape.length);
-  if (data->num_samples(length) >= static_cast<uint64_t>(shape.batch_size)) return data;
-  throw ConfigError(fmt::format(
-      "{} has {} tokens, but one micro-batch needs {} (--micro-batch-size {} x --seq-length {}, "
-      "and one more): give more data or make one of them smaller",
-      flag, data->num_tokens(), static_cast<uint64_t>(shape.batch_size) * length + 1,
-      shape.batch_size, length));
-}
-
 uint64_t number_of_steps(const TrainOptions& options, uint64_t num_samples,
                          const BatchShape& shape) {
   if (!options.epochs) return options.steps.value_or(kDefaultSteps);
@@ -80,7 +67,7 @@ LearningRate learning_rate(const TrainOptions& options, uint64_t num_steps) {
 /// Micro-batches of an evaluation, at most as many as the data fills.
 BatchShape evaluation_shape(const TrainOptions& options, const TokenData& data, BatchShape shape) {
   const uint64_t available =
-      data.num_samples(static_cast<size_t>(shape.length)) / static_cast<uint64_t>(shape.batch_size);
+      num_batches_for(data.num_samples(static_cast<size_t>(shape.length)), shape.batch_size);
   shape.num_batches = static_cast<int64_t>(std::min(options.batches_per_evaluation(), available));
   return shape;
 }
@@ -88,22 +75,33 @@ BatchShape evaluation_shape(const TrainOptions& options, const TokenData& data, 
 /// Every evaluation uses the same first samples. They must have at least one label.
 void check_evaluation(const TrainSetup& setup) {
   const LabelFile* const labels = setup.eval_annotations.labels.get();
-  if (labels == nullptr || labels->num_targets(0, setup.eval_shape->num_tokens()) > 0) return;
+  const auto length = static_cast<uint64_t>(setup.eval_shape->length);
+  const uint64_t num_samples =
+      std::min(setup.eval_shape->num_samples(), setup.eval_data->num_samples(length));
+  const uint64_t num_tokens = num_samples * length;
+  if (labels == nullptr || labels->num_targets(0, num_tokens) > 0) return;
   throw ConfigError(fmt::format(
       "--eval-labels '{}': the labels of all {} tokens of an evaluation are {} (ignored); give "
       "more --eval-batches, or other data",
-      labels->path(), setup.eval_shape->num_tokens(), kIgnoredLabel));
+      labels->path(), num_tokens, kIgnoredLabel));
+}
+
+void append(std::vector<std::string>& all, std::vector<std::string> more) {
+  std::ranges::move(more, std::back_inserter(all));
 }
 
 void open_all_data(const TrainOptions& options, TrainSetup& setup) {
-  setup.data = open_data("--data", options.data, options.token_type, setup.source, setup.shape);
-  setup.annotations =
-      open_annotations(options.labels, options.documents, *setup.data, setup.source);
+  RunData data = open_run_data(training_data(options), setup.source, setup.shape,
+                               static_cast<uint64_t>(setup.shape.batch_size));
+  setup.data = std::move(data.tokens);
+  setup.annotations = std::move(data.annotations);
+  setup.notices = std::move(data.notices);
   if (options.eval_data.empty()) return;
-  setup.eval_data =
-      open_data("--eval-data", options.eval_data, options.token_type, setup.source, setup.shape);
-  setup.eval_annotations =
-      open_annotations(options.eval_labels, options.eval_documents, *setup.eval_data, setup.source);
+  RunData evaluation = open_run_data(evaluation_data(options), setup.source, setup.shape, 1);
+  setup.eval_data = std::move(evaluation.tokens);
+  setup.eval_annotations = std::move(evaluation.annotations);
+  append(setup.notices, std::move(evaluation.notices));
+  append(setup.notices, evaluation_notices(options, *setup.data, *setup.eval_data));
   setup.eval_shape = evaluation_shape(options, *setup.eval_data, setup.shape);
   check_evaluation(setup);
 }
@@ -143,27 +141,6 @@ std::string why_no_cuda() {
 std::string attention_text(const DeviceOptions& device) {
   if (device.attention != AttentionKernels::Cudnn) return {};
   return ", attention by " + probe_cuda().attention_library;
-}
-
-std::string left_out_text(const TokenData& data) {
-  const auto files = data.left_out();
-  if (files.empty()) return "";
-  return fmt::format(
-      "{} {} not text and left out; the first: '{}' (--token-type bytes reads all files)",
-      files.size(), files.size() == 1 ? "file is" : "files are", files.front());
-}
-
-Annotations open_annotations(const std::string& labels, const std::string& documents,
-                             const TokenData& data, const ModelSource& source) {
-  Annotations annotations;
-  if (!labels.empty()) {
-    annotations.labels = std::make_unique<const LabelFile>(
-        labels, data.num_tokens(), static_cast<uint32_t>(sizes_of(source.config).vocabulary));
-  }
-  if (!documents.empty()) {
-    annotations.documents = std::make_unique<const DocumentFile>(documents, data.num_tokens());
-  }
-  return annotations;
 }
 
 ModelSource model_source(const TrainOptions& options) {

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "io/token_data.h"
 #include "scheduler/run/learning_rate.h"
@@ -15,15 +17,10 @@
 #include "tools/batches.h"
 #include "tools/machine_rates.h"
 #include "tools/model_source.h"
+#include "tools/run_data.h"
 #include "tools/train_options.h"
 
 namespace ebb {
-
-/// Files that annotate token data; null if the flag was not given.
-struct Annotations {
-  std::unique_ptr<const LabelFile> labels;
-  std::unique_ptr<const DocumentFile> documents;
-};
 
 struct TrainSetup {
   ModelSource source;
@@ -32,6 +29,7 @@ struct TrainSetup {
   std::unique_ptr<const TokenData> eval_data;  ///< null: there is no evaluation
   Annotations annotations, eval_annotations;   ///< of data and of eval_data
   std::optional<BatchShape> eval_shape;
+  std::vector<std::string> notices;  ///< about the data
   LearningRate learning_rate;
   std::unique_ptr<const Model> model;
   std::unique_ptr<const SourceWeights>
@@ -63,14 +61,6 @@ std::string why_no_cuda();
 
 /// ", attention by cuDNN 9.19.0"; empty if Ebb's own kernels run.
 std::string attention_text(const DeviceOptions& device);
-
-/// Opens the files of labels and documents of `data`; "": none. Errors name file, index and value.
-Annotations open_annotations(const std::string& labels, const std::string& documents,
-                             const TokenData& data, const ModelSource& source);
-
-/// For folders of data: "2 files are not text and left out; the first: 'x' ...". Empty if every
-/// file is text.
-std::string left_out_text(const TokenData& data);
 
 // The parts of the setup that `ebb plan` uses too.
 /// The model of --preset, --model and --init.

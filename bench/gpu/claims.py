@@ -63,7 +63,8 @@ def plan(options, flags):
 
 def train(options, folder, flags):
     log = folder / "log.jsonl"
-    subprocess.run([options.ebb, "train", *flags, "--data", options.text, "--steps", str(options.steps), "--log", str(log)],
+    data = ["--data", options.text, "--token-type", "bytes"]
+    subprocess.run([options.ebb, "train", *flags, *data, "--steps", str(options.steps), "--log", str(log)],
                    check=True, capture_output=True, text=True)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     steps = [line for line in lines if "step_seconds" in line][1:]  # the first one warms up

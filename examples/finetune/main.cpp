@@ -61,8 +61,12 @@ int finetune(const std::string& from, const ebb::TokenData& data, const std::str
   if (!ebb::predicts_next_token(config)) {
     throw std::runtime_error(from + ": not a model that predicts the next token");
   }
+  const int64_t vocabulary = ebb::sizes_of(config).vocabulary;
+  if (data.type() == ebb::TokenType::Bytes && vocabulary != 256) {
+    throw std::runtime_error(from + ": its tokens are not bytes, so text needs tools/tokenize.py");
+  }
   const int64_t length = std::min(kLongest, ebb::sizes_of(config).max_positions);
-  data.check_vocabulary(static_cast<uint32_t>(ebb::sizes_of(config).vocabulary));
+  data.check_vocabulary(static_cast<uint64_t>(vocabulary));
   const size_t num_samples = data.num_samples(static_cast<size_t>(length));
   if (num_samples <= kNumHeldOut) throw std::runtime_error("too few tokens");
   ebb::NewFolder folder(to);  // fails now, not after the training, where there is one already

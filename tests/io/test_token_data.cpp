@@ -21,6 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using Tokens = std::vector<int32_t>;
+using Lines = std::vector<std::string>;
 using test::error_of;
 
 class TokenDataTest : public testing::Test {
@@ -58,6 +59,20 @@ class TokenDataTest : public testing::Test {
     return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
   }
 
+  /// "NotText d/a.gz gzip data" for each note, with the path in the folder of the test.
+  std::vector<std::string> notes(const TokenData& data) const {
+    constexpr const char* kNames[] = {
+        "NotText", "BrokenLink",   "SpecialFile", "Hidden",        "RepeatedFolder", "LoneRecord",
+        "Empty",   "RepeatedFile", "Json",        "ByteOrderMark", "NotUtf8"};
+    std::vector<std::string> lines;
+    for (const NotedFile& file : data.notes()) {
+      lines.push_back(std::string(kNames[static_cast<size_t>(file.note)]) + " " +
+                      fs::path(file.path).lexically_relative(folder_).string());
+      if (!file.kind.empty()) lines.back() += " " + std::string(file.kind);
+    }
+    return lines;
+  }
+
   fs::path folder_;
 };
 
@@ -71,7 +86,9 @@ Tokens all_of(const TokenData& data) {
   EXPECT_NE(std::strstr((error).what(), fragment), nullptr) << (error).what()
 
 TEST_F(TokenDataTest, TextIsBytes) {
-  const TokenData data({write("a.txt", std::string("Az\0\xff", 4))});
+  const std::string file = write("a.txt", "Az \xc3\xa9");
+  EXPECT_EQ(all_of(TokenData({file})), (Tokens{65, 122, 32, 0xc3, 0xa9}));
+  const TokenData data({write("b.txt", std::string("Az\0\xff", 4))}, TokenType::Bytes);
   EXPECT_EQ(all_of(data), (Tokens{65, 122, 0, 255}));
   EXPECT_EQ(data.type(), TokenType::Bytes);
 }
@@ -99,14 +116,10 @@ TEST_F(TokenDataTest, FilesOfAFolderThatAreNoTextAreSkipped) {
   write("d/empty", "");
   const TokenData data({path("d")});
   EXPECT_EQ(all_of(data), Tokens{'1'});
-  EXPECT_EQ(data.left_out().size(), 2u);
-  EXPECT_EQ(data.left_out()[0], nul);
-  EXPECT_EQ(data.left_out()[1], packed);
+  EXPECT_EQ(notes(data), (Lines{"NotText d/a.png", "NotText d/b.gz gzip data", "Empty d/empty"}));
   const TokenData as_they_are({path("d")}, TokenType::Bytes);
   EXPECT_EQ(as_they_are.num_tokens(), 21u + 11 + 1);
-  EXPECT_TRUE(as_they_are.left_out().empty());
-  EXPECT_EQ(TokenData({nul, packed}).num_tokens(), 21u + 11)
-      << "files that are named are not skipped";
+  EXPECT_EQ(notes(as_they_are), Lines{"Empty d/empty"});
   fs::remove(path("d/c.txt"));
   const auto none = error_of<ConfigError>([&] { TokenData({path("d")}); });
   EXPECT_SAYS(none, "2 files there are no text");
@@ -121,7 +134,155 @@ TEST_F(TokenDataTest, TheFirst64KiBDecideWhetherAFileIsText) {
   const TokenData data({path("d")});
   EXPECT_EQ(data.num_files(), 1u);
   EXPECT_EQ(data.num_tokens(), end_of_look.size() + 1);
-  EXPECT_EQ(data.left_out().size(), 1u);
+  EXPECT_EQ(notes(data), Lines{"NotText d/soon"});
+}
+
+/// A file that is given by its own path is refused if it is no text, and the message names its
+/// kind.
+TEST_F(TokenDataTest, NamedFilesThatAreNoTextAreRefused) {
+  const std::pair<std::string, const char*> files[] = {
+      {"\x1f\x8b\x08\x08", "gunzip"},
+      {"\x28\xb5\x2f\xfd\x24", "zstd"},
+      {std::string("\xfd"
+                   "7zXZ\0\0",
+                   7),
+       "xz"},
+      {"BZh91AY&SY\xd3\xff\xff", "bunzip2"},
+      {"PK\x03\x04\x14", "zip archive"},
+      {std::string("\x93NUMPY\x01\0v\0{'descr'", 18), "NumPy array"},
+      {"PAR1\x15\x04", "Parquet"},
+      {std::string("ARROW1\0\0", 8), "Arrow"},
+      {std::string("\x80\x02}q\0", 5), "pickle"},
+      {std::string("\x40\0\0\0\0\0\0\0{\"a\":", 13), "safetensors"},
+      {"%PDF-1.4\nall of it is text\n", "PDF"},
+      {std::string("\x89PNG\r\n\x1a\n\0", 9), "PNG"},
+      {"\xff\xd8\xff\xe0", "JPEG"},
+      {std::string("\xff\xfeh\0i\0", 6), "UTF-16"},
+      {std::string("\xfe\xff\0h\0i", 6), "UTF-16"},
+      {std::string("h\0e\0l\0l\0o\0", 10), "UTF-16"},
+      {std::string("\0h\0e\0l\0l\0o", 10), "UTF-16"},
+      {std::string("\xff\xfe\0\0h\0\0\0", 8), "UTF-32"},
+      {std::string("\x88\xd8\x34\x01\x01\0\0\0", 8), "--token-type u16"},
+      {std::string("some\0bytes", 10), "is not text in UTF-8"},
+      {"\xe9\xe8\xe0", "iconv"}};
+  for (const auto& [content, fragment] : files) {
+    const std::string file = write("file", content);
+    const auto refused = error_of<ConfigError>([&] { TokenData({file}); });
+    EXPECT_SAYS(refused, fragment);
+    EXPECT_SAYS(refused, file.c_str());
+    EXPECT_SAYS(refused, "--token-type bytes");
+    EXPECT_EQ(TokenData({file}, TokenType::Bytes).num_tokens(), content.size());
+  }
+}
+
+/// Text may contain what other kinds of files begin with.
+TEST_F(TokenDataTest, TextThatLooksLikeAnotherKindIsText) {
+  for (const std::string text : {"GIF87a is a format", "GGUF files", "RIFF....WEBP", "BZh91AY&SY",
+                                 "12345678{\"a\": 1}", "PAR1 and ARROW1", "7z", "PK zip"}) {
+    EXPECT_EQ(TokenData({write("a.txt", text)}).num_tokens(), text.size()) << text;
+  }
+}
+
+TEST_F(TokenDataTest, UnusualTextIsReadAndNoted) {
+  const TokenData data({write("a.jsonl", "{\"text\": \"a\"}\n"), write("b.txt", "\xef\xbb\xbfx"),
+                        write("c.txt", ""), write("d.json", "7"), write("e", " [\n {\"a\": 1}]"),
+                        write("f.txt", "in Latin 1: caf\xe9 au lait"), write("g.txt", "{x} [y]")});
+  EXPECT_EQ(data.num_tokens(), 14u + 4 + 1 + 13 + 24 + 7);
+  EXPECT_EQ(notes(data), (Lines{"Json a.jsonl", "ByteOrderMark b.txt", "Empty c.txt", "Json d.json",
+                                "Json e", "NotUtf8 f.txt"}));
+}
+
+TEST_F(TokenDataTest, AFileThatIsReadAgainIsNoted) {
+  const std::string a = write("d/a.txt", "12");
+  fs::create_symlink("a.txt", path("d/b.txt"));
+  const TokenData data({path("d"), a});
+  EXPECT_EQ(data.num_tokens(), 6u);
+  EXPECT_EQ(notes(data), (Lines{"RepeatedFile d/b.txt", "RepeatedFile d/a.txt"}));
+  EXPECT_EQ(data.shared_file(TokenData({path("d/b.txt")})), a);
+  EXPECT_EQ(data.shared_file(TokenData({write("other", "12")})), "");
+}
+
+TEST_F(TokenDataTest, LinksToFoldersAreFollowed) {
+  write("d/z.txt", "2");
+  write("elsewhere/deep/a.txt", "1");
+  fs::create_directory_symlink("../elsewhere", path("d/link"));
+  const TokenData data({path("d")});
+  EXPECT_EQ(all_of(data), (Tokens{'1', '2'}));
+  EXPECT_EQ(data.file(0).path(), path("d/link/deep/a.txt"));
+  EXPECT_TRUE(data.notes().empty());
+}
+
+/// Each folder is read once, and under its own path where it has one in the data.
+TEST_F(TokenDataTest, CyclesOfLinksEnd) {
+  write("d/a.txt", "1");
+  write("d/sub/b.txt", "2");
+  fs::create_directory_symlink(".", path("d/again"));
+  fs::create_directory_symlink("..", path("d/sub/up"));
+  fs::create_directory_symlink("sub", path("d/a-sub"));
+  const TokenData data({path("d")});
+  EXPECT_EQ(all_of(data), (Tokens{'1', '2'}));
+  EXPECT_EQ(data.file(1).path(), path("d/sub/b.txt"));
+  EXPECT_EQ(notes(data),
+            (Lines{"RepeatedFolder d/a-sub", "RepeatedFolder d/again", "RepeatedFolder d/sub/up"}));
+}
+
+TEST_F(TokenDataTest, WhatAFolderCannotGiveIsNoted) {
+  write("d/a.txt", "1");
+  write("d/.hidden.txt", "2");
+  write("d/.git/config", "3");
+  fs::create_symlink("nowhere", path("d/broken"));
+  fs::create_symlink("loop", path("d/loop"));
+  ASSERT_EQ(::mkfifo(path("d/fifo").c_str(), 0600), 0);
+  write("d/lone.bin.json", "{}");
+  const TokenData data({path("d")});
+  EXPECT_EQ(all_of(data), Tokens{'1'});
+  EXPECT_EQ(notes(data),
+            (Lines{"Hidden d/.git", "Hidden d/.hidden.txt", "BrokenLink d/broken",
+                   "SpecialFile d/fifo", "LoneRecord d/lone.bin.json", "BrokenLink d/loop"}));
+  EXPECT_EQ(TokenData({path("d/.hidden.txt")}).num_tokens(), 1u) << "its own path is given";
+}
+
+TEST_F(TokenDataTest, RecordsOfTokenFilesAreNoData) {
+  write_llmc<uint16_t>("d/a.bin", 20240520, 1, 2, {5, 6});
+  const std::string record = write("d/a.bin.json", "{}");
+  const TokenData data({path("d")});
+  EXPECT_EQ(all_of(data), (Tokens{5, 6}));
+  EXPECT_TRUE(data.notes().empty());
+  EXPECT_SAYS(error_of<ConfigError>([&] { TokenData({record}); }), "record of a token file");
+}
+
+/// The header of an array would be learned as tokens.
+TEST_F(TokenDataTest, OtherFormatsAreNoPlainTokens) {
+  const std::string array =
+      write("a.npy", std::string("\x93NUMPY\x01\0v\0{'descr': '<u2'}\n\x05\0", 28));
+  for (const TokenType type : {TokenType::U16, TokenType::U32}) {
+    const auto refused = error_of<ConfigError>([&] { TokenData({array}, type); });
+    EXPECT_SAYS(refused, "is a NumPy array, not plain tokens");
+  }
+  const std::string archive = write("a.bin", "PK\x03\x04\x14");
+  EXPECT_SAYS(error_of<ConfigError>([&] { TokenData({archive}); }), "known header (a zip archive");
+  // Two tokens may be those with which gzip begins.
+  EXPECT_EQ(
+      TokenData({write_tokens<uint16_t>("b.bin", {0x8b1f, 8, 3})}, TokenType::U16).num_tokens(),
+      3u);
+}
+
+TEST_F(TokenDataTest, WiderTokensThanTheGivenTypeAreRefused) {
+  std::vector<uint32_t> u32(40);
+  std::vector<uint64_t> u64(40);
+  for (size_t i = 0; i < 40; ++i) u32[i] = static_cast<uint32_t>(i), u64[i] = i;
+  const std::string words = write_tokens("words", u32), longs = write_tokens("longs", u64);
+  const auto narrow = error_of<ConfigError>([&] { TokenData({words}, TokenType::U16); });
+  EXPECT_SAYS(narrow, "every second token is 0");
+  EXPECT_SAYS(narrow, "give --token-type u32");
+  EXPECT_SAYS(error_of<ConfigError>([&] { TokenData({longs}, TokenType::U32); }),
+              "astype('uint32')");
+  EXPECT_EQ(TokenData({words}, TokenType::U32).num_tokens(), 40u);
+  u32[39] = 0x10000;
+  EXPECT_EQ(TokenData({write_tokens("mixed", u32)}, TokenType::U16).num_tokens(), 80u);
+  EXPECT_EQ(
+      TokenData({write_tokens("zeros", std::vector<uint16_t>(40))}, TokenType::U16).num_tokens(),
+      40u);
 }
 
 bool is_text(std::string_view text) {
@@ -271,6 +432,15 @@ TEST_F(TokenDataTest, AnUnreadableFileIsAnErrorWithPathAndReason) {
   const std::string secret = write("secret", "x");
   ASSERT_EQ(::chmod(secret.c_str(), 0), 0);
   EXPECT_EQ(error_of<IoError>([&] { TokenData({secret}); }).error_number, EACCES);
+  write("d/a.txt", "x");
+  fs::rename(secret, path("d/secret"));
+  EXPECT_EQ(error_of<IoError>([&] { TokenData({path("d")}); }).path, path("d/secret"));
+  fs::remove(path("d/secret"));
+  write("d/sub/b.txt", "x");
+  ASSERT_EQ(::chmod(path("d/sub").c_str(), 0), 0);
+  const auto closed = error_of<IoError>([&] { TokenData({path("d")}); });
+  ASSERT_EQ(::chmod(path("d/sub").c_str(), 0700), 0);
+  EXPECT_EQ(closed.path, path("d/sub"));
 }
 
 TEST_F(TokenDataTest, EmptyDataIsRejected) {
@@ -303,11 +473,24 @@ TEST_F(TokenDataTest, TokensOutsideTheVocabularyAreRejected) {
 }
 
 TEST_F(TokenDataTest, BytesFitAVocabularyOf256) {
-  const TokenData data({write("a", "ok\xff")});
+  const TokenData data({write("a", "ok\xff")}, TokenType::Bytes);
   data.check_vocabulary(256);
   EXPECT_EQ(error_of<FormatError>([&] { data.check_vocabulary(255); }).offset, 2u);
   const TokenData big({write_tokens<uint32_t>("b.bin", {1, 0x80000000})}, TokenType::U32);
   EXPECT_EQ(error_of<FormatError>([&] { big.check_vocabulary(0x7fffffff); }).offset, 4u);
+}
+
+/// Tokens are read as int32, so no vocabulary allows more than 2^31 of them.
+TEST_F(TokenDataTest, TokensThatDoNotFitInt32AreRejected) {
+  const std::string file = write_tokens<uint32_t>("a.bin", {7, 0x7fffffff, 0x80000000, 0xffffffff});
+  const TokenData data({file}, TokenType::U32);
+  const auto error = error_of<FormatError>([&] { data.check_vocabulary(uint64_t{1} << 33); });
+  EXPECT_EQ(error.offset, 8u);
+  EXPECT_SAYS(error, "token 2147483648");
+  EXPECT_SAYS(error, "less than 2^31");
+  const std::string minus_one = write_tokens<int32_t>("b.bin", {7, -1});
+  const TokenData other({minus_one}, TokenType::U32);
+  EXPECT_SAYS(error_of<FormatError>([&] { other.check_vocabulary(1000); }), "(-1 as int32)");
 }
 
 }  // namespace

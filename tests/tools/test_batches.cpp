@@ -20,7 +20,7 @@ class BatchesTest : public testing::Test {
   BatchesTest() {
     std::string text(101, 0);
     std::iota(text.begin(), text.end(), 0);
-    data_ = std::make_unique<TokenData>(std::vector{folder_.write("text", text)});
+    data_ = std::make_unique<TokenData>(std::vector{folder_.write("text", text)}, TokenType::Bytes);
   }
   TemporaryFolder folder_;
   std::unique_ptr<TokenData> data_;
@@ -62,6 +62,20 @@ TEST_F(BatchesTest, TheSplitDoesNotChangeTheSamples) {
     tokens.push_back(all);
   }
   for (const auto& other : tokens) EXPECT_EQ(other, tokens[0]);
+}
+
+// In one pass over the data, rows without a sample have no targets.
+TEST_F(BatchesTest, TheFirstEpochIsFilledUpWithoutTargets) {
+  Batches batches(*data_, SampleOrder(25, DataOrder::Sequential, 1),
+                  {.num_batches = 2, .batch_size = 2, .length = 4});
+  const auto loaded = batches.load_in_first_epoch(22);
+  EXPECT_EQ(values(loaded[0].inputs[2]), (std::vector{89, 90, 91, 92, 93, 94, 95, 96}));
+  EXPECT_EQ(values(loaded[1].inputs[2]), (std::vector{97, 98, 99, 100, -100, -100, -100, -100}));
+  EXPECT_EQ(loaded[0].num_targets, 8u);
+  EXPECT_EQ(loaded[1].num_targets, 4u);
+  EXPECT_EQ(num_targets(batches.load(22)), 16u);
+  EXPECT_EQ(num_batches_for(25, 4), 7u);
+  EXPECT_EQ(num_batches_for(24, 4), 6u);
 }
 
 class AnnotatedBatches : public BatchesTest {

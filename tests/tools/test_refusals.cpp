@@ -84,7 +84,7 @@ TEST_F(CommandLineTest, OneFileForTwoPurposesIsRefusedBeforeItIsOpened) {
 
 TEST_F(CommandLineTest, ModelsBeyondTheMachineAreRefused) {
   EXPECT_FAILS(run({"train", "--preset", "gpt3-175b", "--data", text_, "--device", "host",
-                    "--micro-batch-size", "1", "--seq-length", "32"}),
+                    "--micro-batch-size", "1", "--seq-length", "32", "--token-type", "bytes"}),
                3, "GiB");
 }
 
