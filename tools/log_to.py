@@ -10,11 +10,13 @@ log, the tool starts a new series.
 """
 
 import argparse
-import importlib
 import json
+import math
 import pathlib
 import sys
 import time
+
+from script_errors import InputError, Parser, import_package, open_file, run, say
 
 # Names under which the fields of a line are shown. Other numbers are shown under "other/".
 NAMES = {
@@ -39,12 +41,22 @@ NAMES = {
 }
 
 
+def is_number(value):
+    """Whether a value is a number that can be shown. Loss and norm are null if they are not finite."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond the range of a float
+        return False
+
+
 def scalars_of(record):
-    """Returns the numbers of a line, with the names under which they are shown. Fields that are null are left out."""
+    """Returns the numbers of a line, with the names under which they are shown. Other fields are left out."""
     return {
         NAMES.get(field, "other/" + field): value
         for field, value in record.items()
-        if field != "step" and isinstance(value, (int, float)) and not isinstance(value, bool)
+        if field != "step" and is_number(value)
     }
 
 
@@ -69,15 +81,19 @@ class TensorBoard:
     """Writes event files to a folder; `tensorboard --logdir DIR` shows them."""
 
     def __init__(self, options):
-        module = import_first("torch.utils.tensorboard", "tensorboardX", advice="pip install tensorboard torch")
-        self.writer = module.SummaryWriter(log_dir=options.out or str(pathlib.Path(options.log).with_suffix(".tensorboard")))
+        module = import_package("torch.utils.tensorboard", "tensorboardX", install="tensorboardX")
+        folder = options.out or str(pathlib.Path(options.log).with_suffix(".tensorboard"))
+        try:
+            self.writer = module.SummaryWriter(log_dir=folder)
+        except OSError as error:
+            raise InputError(f"{folder}: {error.strerror}; name a folder for TensorBoard with --out DIR") from error
 
     def step(self, step, scalars):
         for name, value in scalars.items():
             self.writer.add_scalar(name, value, step)
 
     def end(self, record):
-        self.writer.add_text("end", json.dumps(record), record.get("steps", 0))
+        self.writer.add_text("end", json.dumps(record), step_of(record.get("steps")) or 0)
 
     def close(self):
         self.writer.close()
@@ -87,8 +103,11 @@ class WeightsAndBiases:
     """Sends the numbers to a run of a Weights & Biases project."""
 
     def __init__(self, options):
-        module = import_first("wandb", advice="pip install wandb, then wandb login")
-        self.run = module.init(project=options.project, name=options.name, dir=options.out)
+        module = import_package("wandb", install="wandb")
+        try:
+            self.run = module.init(project=options.project, name=options.name, dir=options.out)
+        except Exception as error:  # wandb has its own errors
+            raise InputError(f"Weights & Biases does not start a run: {error}; log in with: wandb login") from error
 
     def step(self, step, scalars):
         self.run.log(scalars, step=step)
@@ -104,13 +123,21 @@ class WeightsAndBiases:
 SINKS = {"print": Print, "tensorboard": TensorBoard, "wandb": WeightsAndBiases}
 
 
-def import_first(*names, advice):
-    for name in names:
-        try:
-            return importlib.import_module(name)
-        except ImportError as error:
-            reason = error
-    raise SystemExit(f"log_to: {reason}; to install it: {advice}")
+def step_of(value):
+    """Returns the number of a step, or None if the value is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 63 else None
+
+
+def record_of(line, place):
+    """Returns the object of a line, which has a step or is the end."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{place} is not JSON ({error}): {line[:80]!r}; give the file of `ebb train --log`") from error
+    if not isinstance(record, dict) or not (record.get("end") or step_of(record.get("step"))):
+        raise InputError(f"{place} is not a line of `ebb train --log`, an object with a positive \"step\" or \"end\": "
+                         f"{line[:80]!r}")
+    return record
 
 
 class Log:
@@ -124,11 +151,13 @@ class Log:
         self.position = 0
         self.first_line = None
         self.last_line = b""
+        self.num_lines = 0
+        self.is_incomplete = False  # the last line has no end
 
     def read(self):
         """Returns what happened ("grew", "cut" or "anew") and the new complete lines. After "cut" and "anew" these are
         all lines."""
-        with open(self.path, "rb") as file:
+        with open_file(self.path) as file:
             what = self.what_happened(file)
             if what != "grew":
                 self.rewind()
@@ -136,7 +165,9 @@ class Log:
             data = file.read()
         complete = data[: data.rfind(b"\n") + 1]
         self.position += len(complete)
-        lines = complete.splitlines(keepends=True)
+        self.is_incomplete = len(complete) < len(data)
+        lines = [text + b"\n" for text in complete.split(b"\n")[:-1]]
+        self.num_lines += len(lines)
         if lines:
             self.first_line = self.first_line or lines[0]
             self.last_line = lines[-1]
@@ -168,14 +199,12 @@ class Feed:
             self.sink.close()
             self.sink = self.make_sink()
             self.last_step = 0
-        for line in lines:
-            self.pass_line(line)
+        first = self.log.num_lines - len(lines) + 1
+        for number, line in enumerate(lines, first):
+            if line.strip():
+                self.pass_record(record_of(line, f"{self.log.path}:{number}"))
 
-    def pass_line(self, line):
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise SystemExit(f"log_to: {self.log.path}: a line is not JSON ({error}): {line[:80]!r}")
+    def pass_record(self, record):
         self.ended = bool(record.get("end"))
         if self.ended:
             self.sink.end(record)
@@ -186,38 +215,59 @@ class Feed:
     def follow(self, seconds):
         while not self.ended:
             time.sleep(seconds)
-            if self.log.path.exists():
+            try:
                 self.pass_on()
+            except InputError:
+                if self.log.path.exists():  # otherwise the run has not begun, or has set the log aside
+                    raise
+
+
+def seconds(text):
+    value = float(text)
+    if not 0 < value <= 3600:
+        raise argparse.ArgumentTypeError(f"{text}: allowed is a number of seconds from more than 0 to 3600")
+    return value
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="log_to.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("log", metavar="FILE", help="the log that `ebb train --log` writes")
     parser.add_argument("--to", choices=SINKS, required=True, help="where to send the numbers")
     parser.add_argument("--follow", action="store_true", help="wait for more lines until the run ends")
-    parser.add_argument("--poll", type=float, default=1.0, metavar="SECONDS", help="time between two reads [1]")
+    parser.add_argument("--poll", type=seconds, default=1.0, metavar="SECONDS", help="time between two reads [1]")
     parser.add_argument("--out", metavar="DIR", help="folder of event files [FILE.tensorboard], or of wandb's files")
     parser.add_argument("--project", default="ebb", help="project of Weights & Biases [ebb]")
     parser.add_argument("--name", help="name of the run in Weights & Biases")
     return parser.parse_args(arguments)
 
 
-def main(arguments=None):
+def check_log(path, follow):
+    """A log is read again from its beginning, so a pipe cannot be one."""
+    if not path.exists():
+        if not follow:
+            raise InputError(f"{path} does not exist; --follow waits for it")
+        if not path.parent.is_dir():
+            raise InputError(f"{path}: the folder {path.parent} does not exist")
+    elif not path.is_file():
+        raise InputError(f"{path} is not a file; give the file of `ebb train --log`")
+
+
+def main(arguments):
     options = parse(arguments)
     log = Log(options.log)
-    if not options.follow and not log.path.exists():
-        raise SystemExit(f"log_to: {log.path} does not exist; --follow waits for it")
+    check_log(log.path, options.follow)
     feed = Feed(log, lambda: SINKS[options.to](options))
     try:
         if log.path.exists():
             feed.pass_on()
         if options.follow:
             feed.follow(options.poll)
-    except KeyboardInterrupt:
-        pass
     finally:
         feed.sink.close()
+    if log.is_incomplete:
+        say("log_to.py", "notice", f"{log.path}: the last line is incomplete and was left out")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run("log_to.py", main, sys.argv[1:]))

@@ -3,8 +3,8 @@
 
   tools/tokenize.py --tokenizer DIR --output PREFIX [--labels] [--documents] INPUT...
 
-writes PREFIX.bin, and if requested PREFIX.labels and PREFIX.documents. `--help` explains all flags. The tool needs
-transformers and numpy.
+writes PREFIX.bin, a record of it in PREFIX.bin.json, and if requested PREFIX.labels and PREFIX.documents. `--help`
+explains all flags. The tool needs transformers and numpy.
 
 transformers imports Python's own module `tokenize`. Scripts in this folder would import this file instead. When it is
 imported, this file therefore replaces itself with Python's module.
@@ -20,6 +20,7 @@ if __name__ == "tokenize":
     sys.modules["tokenize"] = importlib.util.module_from_spec(_spec)
     _spec.loader.exec_module(sys.modules["tokenize"])
 elif __name__ == "__main__":
+    from script_errors import run
     from tokenizing.command import main
 
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run("tokenize.py", main, sys.argv[1:]))

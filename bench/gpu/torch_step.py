@@ -1,6 +1,7 @@
+#!/usr/bin/env python3
 """The models of `bench_gpu step` in PyTorch on the same GPU: step time, tokens/s, model-FLOP utilisation.
 
-    python3 bench/gpu/torch_step.py [--preset gpt2] [--small]
+    bench/gpu/torch_step.py [--preset gpt2] [--small]
 
 The same maths (learned positions, pre-norm blocks with biases, tanh GELU, a tied head, clipping at 1.0, AdamW that decays
 matrices alone) with what PyTorch offers for speed: bf16 autocast, fused AdamW, scaled_dot_product_attention (cuDNN or

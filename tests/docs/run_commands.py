@@ -8,7 +8,8 @@ A block must end with exit code 0. A comment on the line before changes this. It
   <!-- run: add FLAGS -->      FLAGS replace or extend those of each `ebb train` and `ebb profile`, to shorten the run
   <!-- run: exit CODE -->      the exit code of the last command
   <!-- run: says TEXT -->      the output contains TEXT
-bash runs a block in a folder that looks like a built checkout. A failing command ends the block.
+bash runs a block in a folder that looks like a built checkout. A failing command ends the block. `python3` is the
+Python that runs this script. Each script that a page names must be executable.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import time
 
 BLOCK = re.compile(r"(?:^<!-- run: (?P<marks>.*?) -->\n)?^```sh\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 TRAINS = re.compile(r"(?P<command>\bebb (?:train|profile)\b(?:[^\n|>\\]|\\\n)*)")
+PATHS = re.compile(r"(?<![\w/.~-])[\w.-]+(?:/[\w.-]+)+")
 MARKS = ("skip", "add", "exit", "says")
 
 
@@ -62,20 +64,36 @@ def shortened(block):
     return TRAINS.sub(lambda match: with_flags(match["command"], block.add), block.text)
 
 
-def looks_like_a_checkout(folder, root, ebb):
-    for name in ("README.md", "LICENSE", "docs", "examples", "tools"):
-        (folder / name).symlink_to(root / name)
+def scripts_of(page, root):
+    """The scripts of the checkout that a page names, in its text or in its commands."""
+    paths = sorted({match[0].rstrip(".") for match in PATHS.finditer(page)})
+    return [path for path in paths if (root / path).is_file() and (
+        path.endswith(".py") or (root / path).read_bytes().startswith(b"#!"))]
+
+
+def not_executable(page, root):
+    """The named scripts that cannot be run as the page writes them."""
+    return [path for path in scripts_of(page, root)
+            if not (os.access(root / path, os.X_OK) and (root / path).read_bytes().startswith(b"#!"))]
+
+
+def looks_like_a_checkout(folder, root, ebb, files):
+    for path in (*(root / name for name in ("README.md", "LICENSE", "docs", "examples", "tools")), *files):
+        (folder / path.name).symlink_to(path)
     programs = folder / "build" / "release" / "tools"
     programs.mkdir(parents=True)
     (programs / "ebb").symlink_to(ebb)
+    # A link would lose a virtual environment.
+    (programs / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (programs / "python3").chmod(0o755)
     return programs
 
 
-def run(block, root, ebb):
-    """Runs a block. Returns None, or the failure."""
+def run(block, root, ebb, files=()):
+    """Runs a block, with links to more files in its folder. Returns None, or the failure."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        programs = looks_like_a_checkout(folder, root, ebb)
+        programs = looks_like_a_checkout(folder, root, ebb, files)
         cache = pathlib.Path(tempfile.gettempdir()) / "ebb-test-cache"
         environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(cache)}
         done = subprocess.run(
@@ -105,7 +123,11 @@ def main():
     files = options.files or [root / "README.md", *sorted((root / "docs").glob("*.md"))]
     num_run = num_failed = 0
     for file in files:
-        for block in blocks_of(file.name, file.read_text(encoding="utf-8")):
+        page = file.read_text(encoding="utf-8")
+        for script in not_executable(page, root):
+            num_failed += 1
+            print(f"{file.name}: {script} is not executable: chmod +x, and a first line like #!/usr/bin/env python3")
+        for block in blocks_of(file.name, page):
             if block.skip:
                 print(f"{block.place}: not run: {block.skip}")
                 continue
@@ -114,7 +136,7 @@ def main():
             num_run += 1
             num_failed += wrong is not None
             print(f"{block.place}: {wrong or 'as it says'} ({time.monotonic() - start:.1f} s)", flush=True)
-    print(f"{num_run} blocks run, {num_failed} failed")
+    print(f"{num_run} blocks run; {num_failed} failures")
     return 1 if num_failed or num_run == 0 else 0
 
 

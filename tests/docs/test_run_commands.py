@@ -61,6 +61,26 @@ class RunCommands(unittest.TestCase):
         self.assertIn("not run: another test runs it", text)
         self.assertEqual(code, 1)
 
+    def test_each_named_script_must_be_executable(self):
+        (self.root / "tools").mkdir()
+        script = self.root / "tools" / "a.py"
+        text = page("tools/a.py") + "\n`tools/a.py` and io/no_such.py, www.b.org/tools/a.py\n"
+        for content, mode, code in (("#!/bin/sh\n", 0o755, 0), ("#!/bin/sh\n", 0o644, 1), ("pass\n", 0o755, 1)):
+            script.write_text(content)
+            script.chmod(mode)
+            self.assertEqual(self.outcome(text)[0], code, (content, mode))
+            self.assertEqual(self.outcome(page("ebb plan") + "text: `tools/a.py`.\n")[0], code, (content, mode))
+            self.assertEqual(run_commands.not_executable(text, self.root), ["tools/a.py"] if code else [])
+
+    def test_scripts_run_with_this_python(self):
+        self.assertEqual(self.outcome(page(f"[ $(python3 -c 'import sys; print(sys.prefix)') = {sys.prefix} ]"))[0], 0)
+
+    def test_a_block_may_have_files(self):
+        (self.root / "more.txt").write_text("x")
+        block = run_commands.Block("page", "[ $(cat more.txt) = x ]")
+        self.assertIsNone(run_commands.run(block, self.root, self.ebb, [self.root / "more.txt"]))
+        self.assertIsNotNone(run_commands.run(block, self.root, self.ebb))
+
     def test_unknown_marks_are_errors(self):
         for marks in ("<!-- run: skp x -->\n", "<!-- run: skip -->\n"):
             with self.assertRaises(SystemExit):

@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
-"""Checks tools/generate.py: writes a tokenizer of words to a model folder, and compares the text of the tool with the
-tokens of `ebb generate`.
+"""Checks tools/generate.py: writes a tokenizer of words to a model folder, compares the text of the tool with the
+tokens of `ebb generate`, and runs the commands of the README.
 
 Usage: generate_tool.py EBB FOLDER
 """
 
+import array
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 import tokenizers
 import transformers
 
-TOOL = pathlib.Path(__file__).resolve().parents[2] / "tools" / "generate.py"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TOOL = ROOT / "tools" / "generate.py"
+sys.path.insert(0, str(ROOT / "tests" / "docs"))
+import run_commands
 WORDS = [f"w{i}" for i in range(37)]
 FLAGS = ["--max-tokens", "8", "--dtype", "fp32", "--device", "host", "--threads", "1", "--chunk-size", "256KiB"]
 
@@ -40,12 +45,28 @@ def compare(ebb, folder, tokens, flags):
     return text
 
 
+def run_the_readme(ebb, model):
+    """Runs the commands of the README, for a model of 16 positions."""
+    block, = (block for block in run_commands.blocks_of("README.md", (ROOT / "README.md").read_text())
+              if "tools/generate.py" in block.text)
+    block.text = block.text.replace("--max-tokens 50", "--max-tokens 8")
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "DIR").symlink_to(pathlib.Path(model).resolve())
+        header = array.array("i", [20240520, 1, 200] + [0] * 253)  # of llm.c
+        tokens = array.array("H", [i % len(WORDS) for i in range(200)])
+        (folder / "FILE.bin").write_bytes(header.tobytes() + tokens.tobytes())
+        wrong = run_commands.run(block, ROOT, pathlib.Path(ebb).resolve(), list(folder.iterdir()))
+    assert wrong is None, wrong
+
+
 def main():
     ebb, folder = sys.argv[1:]
     make_tokenizer(folder)
     plain = compare(ebb, folder, "3,1,4", ["--prompt", "w3 w1 w4"])
     chat = compare(ebb, folder, "7,3,1,4,8", ["--prompt", "w3 w1 w4", "--chat"])
     assert len(plain.split()) == 8 and plain != chat, (plain, chat)
+    run_the_readme(ebb, folder)
     bad = subprocess.run([sys.executable, str(TOOL), "--ebb", ebb, "--model", folder, "--prompt", "w1", "--top-p", "0"],
                          capture_output=True, text=True, check=False)
     assert bad.returncode == 2 and "--top-p" in bad.stderr, bad

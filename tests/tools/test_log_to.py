@@ -16,9 +16,11 @@ import unittest
 from unittest import mock
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "tools" / "log_to.py"
+sys.path.insert(0, str(SCRIPT.parent))
 spec = importlib.util.spec_from_file_location("log_to", SCRIPT)
 log_to = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(log_to)
+from script_errors import InputError
 EBB = None
 
 
@@ -106,7 +108,7 @@ class LogTo(unittest.TestCase):
 
     def test_a_line_that_is_not_json_is_an_error(self):
         self.path.write_text("hello\n")
-        with self.assertRaisesRegex(SystemExit, "not JSON.*hello"):
+        with self.assertRaisesRegex(InputError, "not JSON.*hello"):
             self.feed().pass_on()
 
     def test_follows_until_the_end(self):
@@ -154,9 +156,9 @@ class LogTo(unittest.TestCase):
     def test_a_missing_package_is_reported_with_its_installation(self):
         self.path.write_text(line(1))
         with mock.patch.dict(sys.modules, {"wandb": None}):
-            with self.assertRaisesRegex(SystemExit, "wandb.*pip install wandb"):
+            with self.assertRaisesRegex(InputError, "wandb.*pip install wandb"):
                 log_to.main([str(self.path), "--to", "wandb"])
-        with self.assertRaisesRegex(SystemExit, "does not exist; --follow waits"):
+        with self.assertRaisesRegex(InputError, "does not exist; --follow waits"):
             log_to.main([str(self.path) + "x", "--to", "print"])
 
     def test_reads_a_log_of_ebb(self):

@@ -6,36 +6,26 @@ Usage: test_tokenize.py EBB. The tests create tiny tokenizers and models. Withou
 that has it) most tests are skipped, and the exit code is 77.
 """
 
-import contextlib
-import importlib.util
 import io
 import json
 import os
 import pathlib
 import subprocess
 import sys
-import tempfile
 import unittest
 
-TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
-EBB = None
-IGNORED = -100
+from tokenize_support import (CHATML, IGNORED, SPECIAL, TEXT, TOOLS, TokenizeTest, byte_level, has_transformers,
+                              messages, metaspace, needs_transformers, run_tests, word_piece)
 
-has_transformers = all(importlib.util.find_spec(name) for name in ("numpy", "torch", "transformers"))
-needs_transformers = unittest.skipUnless(has_transformers, f"{sys.executable} has no torch, transformers and numpy; "
-                                                           "EBB_PYTHON names another")
+import run_commands  # tokenize_support knows its folder
+
 if has_transformers:
-    os.environ["HF_HUB_OFFLINE"] = "1"
     import numpy
     import torch
     import transformers
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-TEXT = "the quick brown fox jumps over the lazy dog, and it rains in Spain.\nNumbers: 12 345.\n\n  Indented; done!"
-SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<s>", "</s>", "[INST]", "[/INST]"]
+EBB = None
 
-CHATML = ("{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
-          "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
 MARKED = ("{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' }}{% if m['role'] == 'assistant' %}"
           "{% generation %}{{ m['content'] + '<|im_end|>' }}{% endgeneration %}{% else %}"
           "{{ m['content'] + '<|im_end|>' }}{% endif %}{{ '\n' }}{% endfor %}"
@@ -56,112 +46,6 @@ CONVERSATIONS = [
      ("user", "where?\n\nsay it"), ("assistant", "over\nthe\n\ndog: \u00e9\u00df\u6f22")],
     [("user", "jumps"), ("assistant", "a  b   c"), ("user", "hello"), ("assistant", "hello")],
 ]
-
-
-def byte_level(template=CHATML):
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.train_from_iterator([TEXT] * 10, trainers.BpeTrainer(
-        vocab_size=360, special_tokens=SPECIAL, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False))
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>",
-                                                extra_special_tokens=SPECIAL[1:])
-    fast.chat_template = template
-    return fast
-
-
-def metaspace():
-    """Like the tokenizer of Llama 2: it adds <s> and a blank before every text."""
-    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
-    tokenizer.pre_tokenizer = pre_tokenizers.Split("\u2581", "merged_with_next")
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
-    tokenizer.train_from_iterator([TEXT] * 10, trainers.BpeTrainer(
-        vocab_size=200, special_tokens=["<unk>", *SPECIAL, "<0x0A>"], show_progress=False))
-    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[
-        ("<s>", tokenizer.token_to_id("<s>"))])
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
-
-
-def word_piece():
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokenizer.train_from_iterator([TEXT] * 10, trainers.WordPieceTrainer(vocab_size=120, special_tokens=names,
-                                                                         show_progress=False))
-    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[
-        (name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")])
-    keys = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **dict(zip(keys, names)))
-
-
-def messages(conversation):
-    return [{"role": role, "content": content} for role, content in conversation]
-
-
-class Files:
-    """The files that the tool wrote."""
-
-    def __init__(self, prefix, outcome):
-        self.said = outcome.stdout
-        data = pathlib.Path(prefix + ".bin").read_bytes()
-        magic, _, count = numpy.frombuffer(data[:12], numpy.uint32)
-        self.tokens = numpy.frombuffer(data[1024:], {20240520: numpy.uint16, 20240801: numpy.uint32}[int(magic)])
-        assert count == len(self.tokens)
-        self.labels = self.read(prefix + ".labels", numpy.int32)
-        self.starts = self.read(prefix + ".documents", numpy.int64)
-
-    @staticmethod
-    def read(path, kind):
-        return numpy.fromfile(path, kind) if os.path.exists(path) else None
-
-    def documents(self):
-        """Returns the tokens and labels of each document."""
-        ends = [*self.starts[1:], len(self.tokens)]
-        return [(self.tokens[a:b], self.labels[a:b]) for a, b in zip(self.starts, ends)]
-
-
-class TokenizeTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="ebb-test-")
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def path(self, name):
-        return str(self.folder / name)
-
-    def write(self, name, content):
-        (self.folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-        return self.path(name)
-
-    def write_lines(self, rows):
-        return self.write("input.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-
-    def run_tool(self, tokenizer, *arguments):
-        if tokenizer is not None:
-            tokenizer.save_pretrained(self.folder / "tokenizer")
-        from tokenizing.command import main  # in this process, as importing transformers takes seconds
-
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = main(["--tokenizer", self.path("tokenizer"), "--output", self.path("out"), *arguments])
-        return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
-
-    def tokenize(self, tokenizer, *arguments):
-        outcome = self.run_tool(tokenizer, *arguments)
-        self.assertEqual(outcome.returncode, 0, outcome.stderr)
-        return Files(self.path("out"), outcome)
-
-    def refused(self, tokenizer, part, *arguments):
-        outcome = self.run_tool(tokenizer, *arguments)
-        self.assertEqual(outcome.returncode, 2, outcome.stderr)
-        self.assertIn(part, outcome.stderr)
-        self.assertEqual([p.name for p in self.folder.glob("out*")], [], "an incomplete file must be removed")
-
-    def check_shift(self, tokens, labels):
-        for i in numpy.flatnonzero(labels != IGNORED):
-            self.assertEqual(labels[i], tokens[i + 1])
 
 
 class PythonsOwnModule(TokenizeTest):
@@ -217,7 +101,8 @@ class Conversations(TokenizeTest):
     def test_refused_by_the_template(self):
         picky = "{% if messages[0]['role'] != 'user' %}{{ raise_exception('users begin') }}{% endif %}" + CHATML
         lines = self.write_lines([{"messages": messages(CONVERSATIONS[0])}, {"messages": messages(CONVERSATIONS[1])}])
-        self.refused(byte_level(picky), "input.jsonl:2: the chat template refuses the first 5 messages: users begin",
+        self.refused(byte_level(picky), "input.jsonl:2: the chat template refuses the first 5 messages (system, user, "
+                     "assistant, user, assistant): users begin",
                      lines)
 
     def test_need_a_template(self):
@@ -274,7 +159,7 @@ class Texts(TokenizeTest):
         self.refused(byte_level(), "bad.txt: byte 4 is not UTF-8", self.write("bad.txt", b"the \xe6\xbc"))
 
     def test_must_exist(self):
-        self.assertEqual(self.run_tool(byte_level(), self.path("none.txt")).returncode, 1)
+        self.refused(byte_level(), "none.txt: No such file", self.path("none.txt"))
         self.refused(byte_level(), "there is no text in the inputs", self.write("empty.txt", ""))
 
 
@@ -369,7 +254,8 @@ class Program(TokenizeTest):
              "--documents", self.write("a.txt", TEXT)], capture_output=True, text=True, check=False)
         self.assertEqual(outcome.returncode, 0, outcome.stderr)
         self.assertRegex(outcome.stdout, r"^1 documents, \d+ tokens \(u16\), \d+ targets\n")
-        self.assertTrue(outcome.stdout.endswith(f"{self.path('out.bin')}\n{self.path('out.documents')}\n"))
+        names = [self.path("out" + suffix) for suffix in (".bin", ".documents", ".bin.json")]
+        self.assertEqual(outcome.stdout.splitlines()[1:], names)
 
 
 @needs_transformers
@@ -393,10 +279,10 @@ class Trained(TokenizeTest):
         logits = model(input_ids=ids).logits[0, :-1]
         return torch.nn.functional.cross_entropy(logits, labels[0, 1:], ignore_index=IGNORED, reduction="sum").item()
 
-    def make_model(self, tokenizer):
+    def make_model(self, tokenizer, positions=256):
         config = transformers.LlamaConfig(
             vocab_size=len(tokenizer), hidden_size=24, intermediate_size=36, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, max_position_embeddings=256, bos_token_id=None, eos_token_id=None)
+            num_key_value_heads=2, max_position_embeddings=positions, bos_token_id=None, eos_token_id=None)
         torch.manual_seed(5)
         model = transformers.LlamaForCausalLM(config).eval()
         with torch.no_grad():
@@ -404,6 +290,19 @@ class Trained(TokenizeTest):
                 parameter.add_(torch.randn(parameter.shape) * 0.2)
         model.save_pretrained(self.folder / "model")
         return transformers.LlamaForCausalLM.from_pretrained(self.folder / "model", dtype=torch.float64)
+
+    def test_as_the_readme_writes_it(self):
+        readme = TOOLS.parent / "README.md"
+        block, = (block for block in run_commands.blocks_of(readme.name, readme.read_text())
+                  if "tools/tokenize.py" in block.text)
+        tokenizer = byte_level()
+        self.make_model(tokenizer, positions=1024)
+        (self.folder / "model").rename(self.folder / "my-model")
+        tokenizer.save_pretrained(self.folder / "my-model")
+        lines = self.write_lines([{"messages": messages(c)} for c in CONVERSATIONS * 30])
+        os.rename(lines, self.path("chat.jsonl"))
+        files = [self.folder / "my-model", self.folder / "chat.jsonl"]
+        self.assertIsNone(run_commands.run(block, TOOLS.parent, pathlib.Path(EBB).resolve(), files))
 
     def test_on_packed_conversations(self):
         tokenizer = byte_level()
@@ -432,6 +331,4 @@ class Trained(TokenizeTest):
 
 if __name__ == "__main__":
     EBB = sys.argv.pop(1)
-    sys.path.insert(0, str(TOOLS))
-    result = unittest.main(exit=False, verbosity=2).result
-    sys.exit(77 if result.wasSuccessful() and result.skipped else not result.wasSuccessful())
+    run_tests()

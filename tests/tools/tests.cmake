@@ -26,6 +26,8 @@ if(NOT EBB_SANITIZE)
   find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
   add_test(NAME test_log_to COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/test_log_to.py $<TARGET_FILE:ebb>)
   ebb_test_properties(test_log_to fast)
+  add_test(NAME test_script_errors COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/test_script_errors.py)
+  ebb_test_properties(test_script_errors fast)
   # The manual page and the shell completions.
   add_test(NAME test_make_texts COMMAND Python3::Interpreter ${CMAKE_CURRENT_LIST_DIR}/test_make_texts.py $<TARGET_FILE:ebb>)
   ebb_test_properties(test_make_texts fast)
@@ -38,9 +40,11 @@ if(NOT EBB_SANITIZE)
     $<TARGET_FILE:ebb> --every 50)
   set_tests_properties(test_compare_plans PROPERTIES PASS_REGULAR_EXPRESSION "6 plans: mean 1.0000; 0 more than 0.3 % faster, 0 slower")
   ebb_test_properties(test_compare_plans fast)
-  # Is reported as skipped if the Python of EBB_PYTHON has no transformers.
-  add_test(NAME test_tokenize COMMAND sh -c [[exec "${EBB_PYTHON:-python3}" "$@"]] sh ${CMAKE_CURRENT_LIST_DIR}/test_tokenize.py
-    $<TARGET_FILE:ebb>)
-  ebb_test_properties(test_tokenize fast)
-  set_tests_properties(test_tokenize PROPERTIES SKIP_RETURN_CODE 77)
+  # Are reported as skipped if the Python of EBB_PYTHON has no transformers. Tests that do not need it run anyway.
+  foreach(name test_tokenize test_tokenize_inputs)
+    add_test(NAME ${name} COMMAND sh -c [[exec "${EBB_PYTHON:-python3}" "$@"]] sh ${CMAKE_CURRENT_LIST_DIR}/${name}.py
+      $<TARGET_FILE:ebb>)
+    ebb_test_properties(${name} fast)
+    set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77)
+  endforeach()
 endif()

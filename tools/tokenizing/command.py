@@ -1,31 +1,23 @@
 """The command line of tools/tokenize.py."""
 
 import argparse
-import itertools
-import sys
-import time
+import os
 
-import numpy
+from script_errors import InputError, Parser, import_package, open_file
 
-from . import encoding, sources, texts
-from .conversations import ChatTemplate
-from .errors import InputError
-from .masked_words import MaskedWords
-from .packing import Packer
-from .token_files import IGNORED, TokenFiles
-
-BATCH_CHARACTERS = 1 << 20  # tokenized at once
-BATCH_PIECES = 512
-PROGRESS_S = 10
+from . import inputs, output_paths
+MAX_ROW = 1 << 24
 
 DESCRIPTION = """\
-Makes token files for `ebb train` from text files and JSON lines (.jsonl), with a Hugging Face tokenizer. A text file is
-one document. Each line of JSON is one document: {"text": ...}, or {"messages": [{"role": ..., "content": ...}, ...]}
-for the tokenizer's chat template. Inputs may be larger than memory.
+Makes token files for `ebb train` from text files and JSON, with a Hugging Face tokenizer. A text file is one document.
+A file of JSON (.jsonl, .ndjson, .json) has one object per line, or one list of objects. Each object is one document:
+{"text": ...}, or {"messages": [{"role": ..., "content": ...}, ...]} for the tokenizer's chat template. Files may be
+packed by gzip, bzip2 or xz, and may be larger than memory. Text is UTF-8.
 
 PREFIX.bin contains the tokens, for --data. PREFIX.labels (--labels) contains a label for each token: the next token of
 the same document. In conversations, only the assistant's messages and the token after each of them are labels.
-PREFIX.documents (--documents) contains the positions where documents begin.
+PREFIX.documents (--documents) contains the positions where documents begin. PREFIX.bin.json records for what the files
+were made, and `ebb train` checks it.
 """
 
 EXAMPLE = """\
@@ -35,10 +27,10 @@ EXAMPLE = """\
 
 
 def parse_arguments(arguments):
-    parser = argparse.ArgumentParser(prog="tokenize.py", description=DESCRIPTION, epilog="Example:\n" + EXAMPLE,
+    parser = Parser(prog="tokenize.py", description=DESCRIPTION, epilog="Example:\n" + EXAMPLE,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("inputs", nargs="+", metavar="INPUT", help="text files, or JSON lines if the name ends in .jsonl or .ndjson")
+    add("inputs", nargs="+", metavar="INPUT", help="files of text or JSON, or folders of them")
     add("--tokenizer", required=True, metavar="DIR", help="a model's folder, a hub id, or a tokenizer.json")
     add("--output", required=True, metavar="PREFIX", help="prefix of the names of the output files")
     add("--labels", action="store_true", help="write PREFIX.labels")
@@ -65,12 +57,19 @@ def parse_arguments(arguments):
 
 
 def check(parser, options):
-    if options.seq_length is not None and options.seq_length < 2:
-        parser.error(f"--seq-length {options.seq_length}: allowed is a whole number from 2")
+    if options.seq_length is not None and not 2 <= options.seq_length <= MAX_ROW:
+        parser.error(f"--seq-length {options.seq_length}: allowed is a whole number from 2 to {MAX_ROW}")
     if options.too_long and not options.seq_length:
         parser.error(f"--too-long {options.too_long} needs --seq-length T")
     if options.mask_words is not None and not 0 < options.mask_words < 1:
         parser.error(f"--mask-words {options.mask_words}: allowed is a share between 0 and 1")
+    if options.seed < 0:
+        parser.error(f"--seed {options.seed}: allowed is a whole number from 0")
+    for flag, value in (("--output", options.output), ("--tokenizer", options.tokenizer)):
+        if not value:
+            parser.error(f"{flag} '': allowed is a name")
+    if "" in options.inputs:
+        parser.error("INPUT '': allowed is the name of a file or folder")
     if options.separator == "":
         parser.error("--separator '': allowed is a text")
     if options.seq_length:
@@ -79,151 +78,31 @@ def check(parser, options):
         options.labels = True
 
 
-class Tokenizing:
-    """Reads the inputs, tokenizes them and writes the files."""
-
-    def __init__(self, options):
-        template = read_text(options.chat_template) if options.chat_template else None
-        self.options = options
-        self.tokenizer = encoding.load_tokenizer(options.tokenizer, template)
-        self.chat = ChatTemplate(self.tokenizer)
-        self.before, self.behind = encoding.special_ids(self.tokenizer)
-        self.end_of_text = end_of_text(self.tokenizer, options.end_of_text)
-        self.masked = MaskedWords(self.tokenizer, options.mask_words, options.seed) if options.mask_words else None
-        self.files = TokenFiles(options.output, self.token_type(), options.labels, options.documents,
-                                shifted=self.masked is None, header=not options.no_header)
-        self.packer = Packer(self.files, options.seq_length, self.filler()) if options.seq_length else None
-        self.shown_s = time.monotonic()
-
-    def token_type(self):
-        fits = len(self.tokenizer) <= 1 << 16
-        if self.options.token_type == "u16" and not fits:
-            raise InputError(f"--token-type u16: the vocabulary has {len(self.tokenizer)} tokens, beyond 65536")
-        return ("u16" if fits else "u32") if self.options.token_type == "auto" else self.options.token_type
-
-    def filler(self):
-        known = (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id, 0)
-        return next(token for token in known if token is not None)
-
-    def run(self):
-        try:
-            for batch in batches(self.pieces()):
-                for tokens in encoding.encode(self.tokenizer, batch):
-                    self.write(tokens)
-                self.show_progress()
-            if self.packer:
-                self.packer.finish()
-            self.check_result()
-            self.files.finish()
-        except BaseException:
-            self.files.discard()
-            raise
-
-    def pieces(self):
-        for document in sources.documents(self.options.inputs, self.options.separator):
-            if isinstance(document, sources.Text):
-                yield from texts.pieces_of(document)
-            else:
-                yield self.chat.piece_of(document)
-
-    def write(self, tokens):
-        if tokens.begins:
-            self.begin(tokens.is_conversation)
-        if tokens.begins and not tokens.is_conversation:
-            self.add_special(self.before)
-        self.add(tokens.ids, tokens.is_learned)
-        if not tokens.ends:
-            return
-        behind = [] if tokens.is_conversation else list(self.behind)
-        if self.end_of_text is not None and behind[-1:] != [self.end_of_text]:
-            if not tokens.is_conversation or self.options.end_of_text != "auto":
-                behind.append(self.end_of_text)
-        self.add_special(behind)
-        (self.packer or self.files).end()
-
-    def begin(self, is_conversation):
-        if self.packer:
-            self.packer.begin(self.options.too_long or ("truncate" if is_conversation else "split"))
-        else:
-            self.files.begin()
-
-    def add(self, ids, is_learned):
-        ids, targets = self.masked.hide(ids, is_learned) if self.masked else (ids, numpy.where(is_learned, ids, IGNORED))
-        (self.packer or self.files).add(ids, targets)
-
-    def add_special(self, ids):
-        """The model learns to predict special tokens, but they are never hidden as masked words."""
-        ids = numpy.asarray(ids, dtype=numpy.int64)
-        targets = numpy.full(len(ids), IGNORED) if self.masked else ids
-        (self.packer or self.files).add(ids, targets)
-
-    def check_result(self):
-        files = self.files
-        if files.num_tokens == 0:
-            raise InputError("there is no text in the inputs")
-        if files.num_targets == 0:
-            raise InputError(f"in {files.num_documents} documents there is nothing to learn: a conversation needs a "
-                             "message of the role 'assistant', a text more than one token")
-
-    def show_progress(self):
-        if time.monotonic() - self.shown_s > PROGRESS_S:
-            self.shown_s = time.monotonic()
-            print(f"{self.files.num_tokens:,} tokens", file=sys.stderr)
-
-    def summary(self):
-        files = self.files
-        text = (f"{files.num_documents} documents, {files.num_tokens} tokens ({files.token_type}), "
-                f"{files.num_targets} targets")
-        if self.packer:
-            rows = files.num_tokens // self.packer.length
-            text += (f"; {rows} rows of {self.packer.length}, {self.packer.num_filled} tokens of filling; "
-                     f"{self.packer.num_too_long} documents were longer")
-        return text
-
-
-def batches(pieces):
-    """Yields lists of pieces, each large enough to use all cores."""
-    while batch := list(limited(pieces)):
-        yield batch
-
-
-def limited(pieces):
-    characters = 0
-    for piece in itertools.islice(pieces, BATCH_PIECES):
-        yield piece
-        characters += len(piece.text)
-        if characters >= BATCH_CHARACTERS:
-            return
-
-
-def end_of_text(tokenizer, wanted):
-    if wanted == "none":
-        return None
-    if wanted == "auto":
-        return tokenizer.eos_token_id
-    token = tokenizer.convert_tokens_to_ids(wanted)
-    if token is None or token == tokenizer.unk_token_id:
-        raise InputError(f"--end-of-text {wanted}: the tokenizer has no such token; its own is {tokenizer.eos_token}")
-    return token
-
-
-def read_text(path):
-    with open(path, encoding="utf-8") as file:
-        return file.read()
+def read_template(path):
+    try:
+        with open_file(path, "--chat-template") as file:
+            return file.read().decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"--chat-template {path}: byte {error.start} is not UTF-8; allowed is a template of "
+                         "Jinja") from error
 
 
 def main(arguments):
     options = parse_arguments(arguments)
-    try:
-        run = Tokenizing(options)
-        run.run()
-    except InputError as error:
-        print(f"tokenize.py: error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"tokenize.py: error: {error}", file=sys.stderr)
-        return 1
+    options.output, options.tokenizer = map(os.path.expanduser, (options.output, options.tokenizer))
+    files = inputs.files_of(map(os.path.expanduser, options.inputs))
+    if options.separator and all(map(inputs.is_json, files)):
+        raise InputError("--separator divides text files, and all inputs are JSON, whose documents are its objects; "
+                         "remove the flag")
+    template = read_template(os.path.expanduser(options.chat_template)) if options.chat_template else None
+    output_paths.check(options.output, [*files, options.tokenizer, *filter(None, [options.chat_template])])
+    import_package("numpy", install="transformers numpy")
+    from .tokenizing import Tokenizing  # after the arguments are checked, because importing takes seconds
+
+    run = Tokenizing(options, files, template)
+    run.run()
+    run.report()
     print(run.summary())
-    for name in run.files.files:
-        print(run.files.paths[name])
+    for path in run.files.written():
+        print(path)
     return 0

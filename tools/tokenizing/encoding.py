@@ -1,11 +1,11 @@
 """Tokenizes pieces of text, removes the tokens of their context, and marks the tokens that a model learns."""
 
 import dataclasses
+import os.path
 import typing
 
 import numpy
-
-from .errors import InputError
+from script_errors import InputError, import_transformers
 
 
 @dataclasses.dataclass
@@ -21,6 +21,9 @@ class Piece:
     is_conversation: bool = False
     encoded: typing.Optional[tuple] = None  # token ids and the mask of learned tokens, if already known
 
+    def has_answer(self):
+        return any(self.encoded[1]) if self.encoded is not None else self.learned is None or self.learned != []
+
 
 @dataclasses.dataclass
 class Tokens:
@@ -34,21 +37,31 @@ class Tokens:
 
 
 def load_tokenizer(name, chat_template=None):
-    import transformers  # takes seconds, so only after the arguments are checked
-
+    transformers = import_transformers()
     try:
         if name.endswith(".json"):
             tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=name)
         else:
             tokenizer = transformers.AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"--tokenizer {name}: {error}") from error
-    if not tokenizer.is_fast:
+    except Exception as error:  # the libraries below transformers raise any error for a damaged file
+        raise InputError(f"--tokenizer {name}: {no_tokenizer(name, error)}") from error
+    if not getattr(tokenizer, "is_fast", False):
         raise InputError(f"--tokenizer {name}: it does not tell which characters belong to a token; give one with a "
                          "tokenizer.json")
     if chat_template is not None:
         tokenizer.chat_template = chat_template
     return tokenizer
+
+
+def no_tokenizer(name, error):
+    if os.path.exists(name):
+        return f"transformers cannot load a tokenizer from it: {error}"
+    return f"there is no such folder, and transformers finds no model of this name: {error}"
+
+
+def vocabulary_of(tokenizer):
+    """Returns the smallest number that is larger than every token. Some tokenizers leave numbers out."""
+    return max(len(tokenizer), 1 + max(tokenizer.get_vocab().values(), default=0))
 
 
 def special_ids(tokenizer):

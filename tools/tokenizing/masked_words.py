@@ -2,8 +2,8 @@
 these, 80 % are replaced by the mask token, 10 % are replaced by a random token, and 10 % stay."""
 
 import numpy
+from script_errors import InputError
 
-from .errors import InputError
 from .token_files import IGNORED
 
 

@@ -1,13 +1,17 @@
-"""Reads documents from text files, and from JSON lines with "text" or "messages". No file is loaded as a whole."""
+"""Reads documents from text files, and from JSON with "text" or "messages". No file is loaded as a whole."""
 
 import dataclasses
 import json
-import pathlib
+import shlex
 import typing
 
-from .errors import InputError
+from script_errors import InputError, say
+
+from .inputs import is_json, open_text
+from .json_rows import rows_of_lines, rows_of_list
 
 BLOCK = 1 << 20  # characters read at once
+TEXT_PARTS = ("text", "input_text", "output_text")
 
 
 @dataclasses.dataclass
@@ -23,11 +27,11 @@ class Conversation:
     tools: typing.Optional[list]
 
 
-def documents(paths, separator=None):
-    """Yields all documents of all inputs. A text file is one document, or several that `separator` divides."""
-    for path in paths:
-        if pathlib.Path(path).suffix in (".jsonl", ".ndjson"):
-            yield from json_lines(path)
+def documents(files, separator=None):
+    """Yields all documents of all files. A text file is one document, or several that `separator` divides."""
+    for path in files:
+        if is_json(path):
+            yield from json_documents(path)
         elif separator is None:
             yield Text(str(path), text_blocks(path))
         else:
@@ -35,8 +39,25 @@ def documents(paths, separator=None):
 
 
 def text_blocks(path):
-    with open(path, "rb") as binary:
+    with open_text(path) as binary:
+        notice_json(binary, path)
         yield from decoded_blocks(binary, path)
+
+
+def notice_json(binary, path):
+    if begins_with_json(binary.peek(BLOCK)):
+        say("tokenize.py", "notice", f"{path} begins with JSON and is read as prose; give it a name that ends in .jsonl to "
+            "read it as JSON")
+
+
+def begins_with_json(begin):
+    """Whether this is the begin of a list of objects, or a whole object in the first line."""
+    if b"".join(begin[:100].split()).startswith(b'[{"'):
+        return True
+    try:
+        return begin[:1] == b"{" and isinstance(json.loads(begin.split(b"\n", 1)[0]), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def decoded_blocks(binary, path):
@@ -53,8 +74,12 @@ def decoded_blocks(binary, path):
             is_cut = block and error.reason == "unexpected end of data"
             if not is_cut:
                 raise InputError(f"{path}: byte {offset + error.start} is not UTF-8 ({error.reason}): texts must be "
-                                 "UTF-8") from error
+                                 "UTF-8 (iconv -f ENCODING -t UTF-8 converts them)") from error
             text, rest = data[:error.start].decode("utf-8"), data[error.start:]
+        if "\0" in text:
+            at = offset + len(text[:text.index("\0")].encode())
+            raise InputError(f"{path}: byte {at} is NUL, so the file is no text in UTF-8; if it is UTF-16, convert it "
+                             f"with: iconv -f UTF-16LE -t UTF-8 {shlex.quote(str(path))} > new.txt")
         offset += len(data) - len(rest)
         if text:
             yield text
@@ -93,33 +118,61 @@ def separated(path, separator):
             pass
 
 
-def json_lines(path):
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            if line.strip():
-                yield document_of(line, f"{path}:{number}")
+def json_documents(path):
+    """JSON lines, or one list."""
+    with open_text(path) as file:
+        begin = file.peek(BLOCK).lstrip()[:1]
+        rows = rows_of_list(decoded_blocks(file, path), path) if begin == b"[" else rows_of_lines(file, path)
+        for where, row in rows:
+            yield document_of(row, where)
 
 
-def document_of(line, where):
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise InputError(f"{where}: not JSON: {error}") from error
+def document_of(row, where):
     if not isinstance(row, dict):
-        raise InputError(f"{where}: a line must be an object with \"text\" or \"messages\"")
+        raise InputError(f"{where}: a row must be an object with \"text\" or \"messages\", not {json.dumps(row)[:60]}")
     if "messages" in row and "text" not in row:
-        return Conversation(where, checked_messages(row["messages"], where), row.get("tools"))
+        return Conversation(where, messages_of(row["messages"], where), row.get("tools"))
     if isinstance(row.get("text"), str) and "messages" not in row:
-        return Text(where, [row["text"]] if row["text"] else [])
-    raise InputError(f"{where}: give either \"text\", a string, or \"messages\"; it has {', '.join(sorted(row))}")
+        return Text(where, [checked_text(row["text"], where)] if row["text"] else [])
+    shown = ", ".join(sorted(row)[:20]) or "no key"
+    raise InputError(f"{where}: give either \"text\", a string, or \"messages\", a list of {{\"role\", \"content\"}}; "
+                     f"it has {shown}")
 
 
-def checked_messages(messages, where):
+def checked_text(text, where):
+    """JSON may contain half of a character, which no tokenizer accepts."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{where}: character {error.start} is half of a surrogate pair ({text[error.start]!a}); "
+                         "remove it") from error
+    return text
+
+
+def messages_of(messages, where):
     if not isinstance(messages, list) or not messages:
         raise InputError(f"{where}: \"messages\" must be a list of at least one message")
-    for i, message in enumerate(messages):
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise InputError(f"{where}: message {i} must be an object with a \"role\" and a \"content\"")
-        if "content" not in message and "tool_calls" not in message:
-            raise InputError(f"{where}: message {i}, of '{message['role']}', has no \"content\"")
-    return messages
+    return [message_of(message, f"{where}: message {i}") for i, message in enumerate(messages)]
+
+
+def message_of(message, where):
+    """Returns a message whose content is a string, or None if the message consists of calls of tools."""
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        raise InputError(f"{where} must be an object with a \"role\" and a \"content\"")
+    content = message.get("content")
+    if isinstance(content, list):
+        content = "".join(part_of(part, where) for part in content)
+    if content is None and not message.get("tool_calls"):
+        raise InputError(f"{where}, of '{message['role']}', has no \"content\"")
+    if content is not None and not isinstance(content, str):
+        raise InputError(f"{where}: \"content\" must be a string or a list of {{\"type\": \"text\", \"text\": ...}}, "
+                         f"not {json.dumps(content)[:60]}")
+    return {**message, "content": content}
+
+
+def part_of(part, where):
+    """Returns the text of a part of a message's content."""
+    if isinstance(part, dict) and part.get("type") in TEXT_PARTS and isinstance(part.get("text"), str):
+        return part["text"]
+    raise InputError(f"{where}: the model learns from text alone, and a part of the content is "
+                     f"{json.dumps(part)[:60]}; remove the message or the part")

@@ -1,36 +1,55 @@
-"""Writes the files that `ebb train` reads. They get their final names when they are complete."""
+"""Writes the files that `ebb train` reads, and a record of what they were made for. The files get their final names
+when all are complete, and the record gets its name last."""
 
+import contextlib
+import fcntl
+import json
 import os
 import struct
 
 import numpy
+from script_errors import InputError
 
-from .errors import InputError
+from .output_paths import UNFINISHED, paths_of, target_of
 
 IGNORED = -100
 HEADER_WORDS = 256  # header of llm.c: magic, version, number of tokens
 HEADERS = {"u16": (20240520, 1), "u32": (20240801, 7)}
 TYPES = {"u16": numpy.uint16, "u32": numpy.uint32}
+RECORD = {"format": "ebb tokens", "version": 1}
 
 
 class TokenFiles:
-    """PREFIX.bin, .labels and .documents. A label has the position of the token before it in the same document; for
-    masked words, it has the position of the hidden token."""
+    """PREFIX.bin, .labels, .documents and .bin.json. A label has the position of the token before it in the same
+    document; for masked words, it has the position of the hidden token. `record`: what .bin.json says besides the
+    number of tokens."""
 
-    def __init__(self, prefix, token_type, labels, documents, shifted=True, header=True):
-        self.token_type, self.shifted, self.header = token_type, shifted, header
-        self.paths = {"tokens": prefix + ".bin", "labels": prefix + ".labels", "documents": prefix + ".documents"}
+    def __init__(self, prefix, token_type, labels, documents, record, shifted=True, header=True):
+        self.token_type, self.shifted, self.header, self.record = token_type, shifted, header, record
+        self.paths = paths_of(prefix)
+        self.targets = {name: target_of(path) for name, path in self.paths.items()}
         self.files = {}
         self.num_tokens = self.num_documents = self.num_targets = 0
         self.in_document = 0  # tokens
-        for name, wanted in (("tokens", True), ("labels", labels), ("documents", documents)):
-            if wanted:
-                self.files[name] = open(self.unfinished(name), "wb")
+        try:
+            for name, wanted in (("tokens", True), ("labels", labels), ("documents", documents), ("record", True)):
+                if wanted:
+                    self.files[name] = open_output(self.unfinished(name), self.paths[name])
+        except BaseException:
+            self.discard()
+            raise
         if header:
-            self.files["tokens"].write(bytes(4 * HEADER_WORDS))
+            self.write_bytes("tokens", bytes(4 * HEADER_WORDS))
 
     def unfinished(self, name):
-        return self.paths[name] + ".unfinished"
+        return self.targets[name] + UNFINISHED
+
+    def written(self):
+        return [self.paths[name] for name in self.files]
+
+    def left_over(self):
+        """Returns files of an earlier run that this run does not replace."""
+        return [path for name, path in self.paths.items() if name not in self.files and os.path.exists(path)]
 
     def begin(self):
         """Begins a document. REQUIRES: the previous document has ended."""
@@ -64,22 +83,74 @@ class TokenFiles:
 
     def write(self, name, values, kind):
         if name in self.files:
-            self.files[name].write(numpy.asarray(values).astype(kind).tobytes())
+            self.write_bytes(name, numpy.asarray(values).astype(kind).tobytes())
+
+    def write_bytes(self, name, data):
+        with naming(self.paths[name]):
+            self.files[name].write(data)
 
     def finish(self):
         if self.header:
             magic, version = HEADERS[self.token_type]
-            self.files["tokens"].seek(0)
-            self.files["tokens"].write(struct.pack("<iiI", magic, version, self.num_tokens))
+            with naming(self.paths["tokens"]):
+                self.files["tokens"].seek(0)  # writes what is buffered
+            self.write_bytes("tokens", struct.pack("<iiI", magic, version, self.num_tokens))
+        record = {**RECORD, "num_tokens": self.num_tokens, **self.record}
+        self.write_bytes("record", json.dumps(record).encode() + b"\n")
+        for name, file in self.files.items():
+            with naming(self.paths[name]):
+                file.flush()
+                os.fsync(file.fileno())
+        self.rename()
         for file in self.files.values():
-            file.flush()
-            os.fsync(file.fileno())
             file.close()
-        for name in self.files:
-            os.replace(self.unfinished(name), self.paths[name])
+
+    def rename(self):
+        """A process that is killed here leaves files without a record, and never a record of other files."""
+        if os.path.exists(self.targets["record"]):
+            os.remove(self.targets["record"])
+            sync_folder(self.targets["record"])
+        for name in self.files:  # the record is the last
+            os.replace(self.unfinished(name), self.targets[name])
+            sync_folder(self.targets[name])
 
     def discard(self):
+        """Removes the unfinished files. Closing a file releases its lock, so it is the last step."""
         for name, file in self.files.items():
-            file.close()
-            if os.path.exists(self.unfinished(name)):
+            with contextlib.suppress(FileNotFoundError):
                 os.remove(self.unfinished(name))
+            with contextlib.suppress(OSError):  # if the disk is full, this error was reported before
+                file.close()
+
+
+def open_output(path, name):
+    """Opens an unfinished file. Its lock keeps a second run from writing it. What a killed run left is removed."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        file = open(os.open(path, flags, 0o666), "wb")
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):  # the other run has just ended
+            raise BlockingIOError
+    except BlockingIOError as error:
+        raise InputError(f"--output: another run writes {name}; wait for it, or give another prefix") from error
+    except OSError as error:
+        raise InputError(f"--output: cannot write {path}: {error.strerror}; remove it, or give another "
+                         "prefix") from error
+    file.truncate(0)
+    return file
+
+
+@contextlib.contextmanager
+def naming(path):
+    """Adds the name of the file to errors of writing."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
+
+
+def sync_folder(path):
+    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+    with contextlib.suppress(OSError):  # some network file systems have no such call
+        os.fsync(folder)
+    os.close(folder)

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""Tests that the Python scripts of tools/ answer bad input with one line and an exit code, as the README writes the
+commands. Stand-ins take the place of transformers and `ebb`, so the tests need no package."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TRANSFORMERS = '''
+class Tokenizer:
+    chat_template = None
+
+    def __call__(self, text, **_):
+        return {"input_ids": [ord(c) for c in text]}
+
+    def decode(self, ids, **_):
+        return "".join(map(chr, ids))
+
+    def apply_chat_template(self, *_, **__):
+        raise ValueError("no template\\nis set")
+
+
+class AutoTokenizer:
+    @staticmethod
+    def from_pretrained(name):
+        if "bad" in name:
+            raise OSError(f"{name} is not a local folder\\nand no model")
+        return Tokenizer()
+'''
+EBB = "#!/bin/sh\n[ $1 = generate ] || exit 9\n"
+
+
+class Scripts(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="ebb-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        (self.folder / "tools").symlink_to(ROOT / "tools")
+        self.write("packages/transformers.py", TRANSFORMERS)
+        self.ebb("echo 104,105")
+        # A Python without the packages of this machine, but with the stand-ins.
+        self.write("bin/python3", f'#!/bin/sh\nexec "{sys.executable}" -S -B "$@"\n', 0o755)
+        self.environment = {**os.environ, "PATH": f"{self.folder}/bin:/usr/bin:/bin",
+                            "PYTHONPATH": str(self.folder / "packages")}
+
+    def write(self, name, content, mode=0o644):
+        path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        path.chmod(mode)
+        return str(path)
+
+    def ebb(self, commands):
+        self.write("bin/ebb", EBB + commands + "\n", 0o755)
+
+    def run_in_folder(self, command, **more):
+        return subprocess.run(command, cwd=self.folder, env=self.environment, shell=True, executable="/bin/bash",
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False, **more)
+
+    def refused(self, part, command, code=2):
+        outcome = self.run_in_folder(command)
+        said = outcome.stderr.decode()
+        self.assertEqual((outcome.returncode, said.count("\n")), (code, 1), (command, said))
+        self.assertIn(part, said, command)
+        self.assertRegex(said, r"^(generate|log_to|tokenize)\.py: error: [^\x00-\x09\x0b-\x1f]+\n$")
+
+    def stopped(self, command, is_ready):
+        """Returns the outcome of a command that gets SIGINT when it is ready."""
+        with subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+            while not is_ready(process):
+                time.sleep(0.01)
+            os.killpg(process.pid, signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        return process.returncode, out, err
+
+
+class Tokenize(Scripts):
+    def test_needs_its_packages(self):
+        self.write("a.txt", "text")
+        self.refused("No module named 'numpy'; run 'pip install transformers numpy'",
+                     "tools/tokenize.py --tokenizer x --output o a.txt")
+
+    def test_explains_itself_without_packages(self):
+        outcome = self.run_in_folder("tools/tokenize.py --help")
+        self.assertEqual(outcome.returncode, 0, outcome.stderr)
+        self.assertIn(b"PREFIX.bin.json", outcome.stdout)
+
+    def test_names_are_shown_in_one_line(self):
+        self.refused(r"a\x1b[31m b: No such file", "tools/tokenize.py --tokenizer x --output o $'a\\e[31m\\nb'")
+        self.refused(r"\udcff: No such file", "tools/tokenize.py --tokenizer x --output o $'\\xff'")
+
+
+class LogTo(Scripts):
+    def test_refuses_what_is_no_log(self):
+        for content, part in (
+                ("hello\n", "a:1 is not JSON"), ("[1]\n", "a:1 is not a line"), ("5\n", "not a line"),
+                ("null\n", "not a line"),
+                ('{"step": 1}\n{}\n', "a:2 is not a line"), ('{"step": "1"}\n', "not a line"),
+                ('{"step": NaN}\n', "not a line"),
+                ('{"step": 1e999}\n', "not a line"), ('{"step": true}\n', "not a line"),
+                ('{"step": -1}\n', "not a line"),
+                ('{"step": 1.5}\n', "not a line"), (b"\xff\xfe\n", "not JSON"), ("[" * 100000 + "\n", "not JSON"),
+                ('{"step": ' + "9" * 5000 + "}\n", "not JSON"), (b"\0\0\0\n", "not JSON"), ("\x1b[31m\n", "not JSON")):
+            self.write("a", content)
+            self.refused(part, "tools/log_to.py a --to print")
+
+    def test_numbers_that_are_not_finite_are_left_out(self):
+        step = '{"step": 1, "loss": NaN, "grad_norm": null, "tflops": 1e999, "x": %s, "mfu": 2}\n' % ("9" * 400)
+        self.write("a", step + '\n{"end": true}\n')
+        outcome = self.run_in_folder("tools/log_to.py a --to print")
+        self.assertEqual((outcome.returncode, outcome.stderr), (0, b""))
+        self.assertEqual(outcome.stdout, b'step 1 other/mfu=2\nend {"end": true}\n')
+
+    def test_an_incomplete_line_is_reported(self):
+        self.write("a", '{"step": 1, "loss": 2}\n{"step"')
+        outcome = self.run_in_folder("tools/log_to.py a --to print")
+        self.assertEqual((outcome.returncode, outcome.stdout), (0, b"step 1 loss/train=2\n"))
+        self.assertIn(b"the last line is incomplete", outcome.stderr)
+
+    def test_refuses_other_files_and_flags(self):
+        self.write("a", '{"step": 1, "loss": 2}\n')
+        os.mkfifo(self.folder / "pipe")
+        for part, command in (
+                ("--follow waits for it", "none --to print"), ("is not a file", ". --to print"),
+                ("is not a file", "pipe --to print"),
+                ("is not a file", "/dev/null --to print --follow"),
+                ("the folder none does not exist", "none/a --to print --follow"),
+                ("invalid choice: 'paper'", "a --to paper"), ("required: --to", "a"),
+                ("allowed is a number of seconds", "a --to print --poll 0"),
+                ("allowed is a number of seconds", "a --to print --poll nan"),
+                ("invalid seconds value", "a --to print --poll x"),
+                ("pip install wandb", "a --to wandb"), ("pip install tensorboardX", "a --to tensorboard"),
+                ("--nope", "a --to print --nope")):
+            self.refused(part, "tools/log_to.py " + command)
+
+    def test_failures_of_a_sink_are_one_line(self):
+        self.write("a", '{"step": 1, "loss": 2}\n')
+        self.write("packages/wandb.py", "def init(**_): raise RuntimeError('api_key not configured\\n(no-tty)')")
+        self.refused("api_key not configured (no-tty); log in with: wandb login", "tools/log_to.py a --to wandb")
+        self.write("packages/tensorboardX.py", "import os\ndef SummaryWriter(log_dir): os.makedirs(log_dir)")
+        self.refused("a: File exists; name a folder", "tools/log_to.py a --to tensorboard --out a")
+
+    def test_a_full_disk_and_a_closed_pipe(self):
+        self.write("a", "".join(f'{{"step": {i}, "loss": 2}}\n' for i in range(1, 5000)))
+        self.refused("No space left on device", "tools/log_to.py a --to print > /dev/full", code=1)
+        outcome = self.run_in_folder("set -o pipefail; tools/log_to.py a --to print | head -2")
+        self.assertEqual((outcome.returncode, outcome.stderr, outcome.stdout.count(b"\n")), (0, b"", 2))
+
+    def test_ctrl_c_ends_following(self):
+        self.write("a", '{"step": 1, "loss": 2}\n')
+        outcome = self.stopped(["tools/log_to.py", "a", "--to", "print", "--follow"],
+                               lambda process: process.stdout.readline())
+        self.assertEqual(outcome, (130, "", "log_to.py: error: stopped by Ctrl-C\n"))
+
+
+class Generate(Scripts):
+    def test_writes_the_text(self):
+        outcome = self.run_in_folder("tools/generate.py --model m --prompt x")
+        self.assertEqual((outcome.returncode, outcome.stdout, outcome.stderr), (0, b"hi\n", b""))
+
+    def test_refuses_bad_input(self):
+        self.write("program", "text")
+        for part, command in (
+                ("give some text", "--model m --prompt ''"),
+                ("--model bad: transformers cannot load", "--model bad --prompt x"),
+                ("no template is set", "--model m --prompt x --chat"), ("not UTF-8", "--model m --prompt $'\\xff'"),
+                ("required: --prompt", "--model m"), ("required: --model", "--prompt x"),
+                ("none: there is no such program", "--model m --prompt x --ebb none"),
+                ("./program: there is no", "--model m --prompt x --ebb ./program"),
+                ("./bin: there is no", "--model m --prompt x --ebb ./bin"),
+                ("too long for a command line", "--model m --prompt $(head -c 100000 /dev/zero | tr '\\0' x)")):
+            self.refused(part, "tools/generate.py " + command)
+        self.write("program", b"\x7fELF", 0o755)
+        self.refused("Exec format error", "tools/generate.py --model m --prompt x --ebb ./program")
+        (self.folder / "packages" / "transformers.py").unlink()
+        self.refused("pip install transformers", "tools/generate.py --model m --prompt x")
+
+    def test_has_the_exit_code_of_ebb(self):
+        for commands, code in (("exit 3", 3), ("kill -9 $$", 137)):
+            self.ebb(commands)
+            self.assertEqual(self.run_in_folder("tools/generate.py --model m --prompt x").returncode, code)
+
+    def test_a_full_disk_and_a_closed_pipe_end_ebb(self):
+        self.ebb("trap '' PIPE\nwhile :; do echo 104,105,; sleep 0.01; done")
+        self.refused("No space left on device", "tools/generate.py --model m --prompt x > /dev/full", code=1)
+        outcome = self.run_in_folder("set -o pipefail; tools/generate.py --model m --prompt x | head -c 2")
+        self.assertEqual((outcome.returncode, outcome.stdout, outcome.stderr), (0, b"hi", b""))
+
+    def test_ctrl_c_before_ebb_starts(self):
+        self.write("packages/transformers.py", "import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
+        outcome = self.stopped(["tools/generate.py", "--model", "m", "--prompt", "x"],
+                               lambda process: process.stdout.readline())
+        self.assertEqual(outcome, (130, "", "generate.py: error: stopped by Ctrl-C\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,406 @@
+#!/usr/bin/env python3
+"""Tests what tools/tokenize.py reads and refuses: formats of files, oddities of exported conversations, and names of
+output files. Tests that tokenize are skipped without transformers (EBB_PYTHON), and the exit code is then 77."""
+
+import bz2
+import contextlib
+import gzip
+import io
+import json
+import lzma
+import os
+import pathlib
+import resource
+import sys
+import unittest
+from unittest import mock
+
+from tokenize_support import (CHATML, IGNORED, TEXT, TokenizeTest, byte_level, needs_transformers,
+                              run_tests)
+
+from script_errors import InputError  # tokenize_support knows the folder of the tools
+from tokenizing import inputs, sources
+
+ROWS = [{"text": "one"}, {"text": "two \u00e9\u6f22\n"}, {"text": "\\\"]}, [{"}]
+LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
+# Like the template of Qwen2.5: it cannot write an empty conversation.
+WITH_SYSTEM = "{% if messages[0]['role'] != 'system' %}<|im_start|>system\nbe good<|im_end|>\n{% endif %}" + CHATML
+CALLS = "{% for c in m.tool_calls or [] %}call:{{ c['function']['name'] }}{% endfor %}"
+WITH_TOOLS = CHATML.replace("<|im_end|>", CALLS + "<|im_end|>", 1)
+NULL_FOR_TOOLS = WITH_TOOLS.replace("m.tool_calls or []", "(m.tool_calls if m.content is not string else []) or []")
+
+
+class Inputs(TokenizeTest):
+    def texts(self, path):
+        return [(text.where.removeprefix(str(self.folder) + "/"), "".join(text.blocks))
+                for text in sources.documents(inputs.files_of([path]))]
+
+    def refused_input(self, part, path):
+        with self.assertRaises(InputError) as raised:
+            self.texts(path)
+        self.assertIn(part, str(raised.exception))
+        self.assertIn(os.path.basename(path), str(raised.exception))
+
+    def test_json_has_lines_or_one_list(self):
+        numbers = [f":{i}" for i in (1, 2, 3)]
+        line, indented = json.dumps(ROWS), "\n" + json.dumps(ROWS, indent=1)
+        for text, places in ((LINES, numbers), (line, [":1"] * 3), (indented, [":3", ":6", ":9"]),
+                             (LINES.replace("\n", "\r\n"), numbers), ("\ufeff" + LINES, numbers),
+                             ("\ufeff" + line, [":1"] * 3)):
+            for name in ("a.json", "a.jsonl", "A.JSON", "a.b.ndjson"):
+                expected = [(name + place, row["text"]) for place, row in zip(places, ROWS)]
+                self.assertEqual(self.texts(self.write(name, text)), expected)
+
+    def test_a_list_may_be_cut_anywhere(self):
+        text = json.dumps([*ROWS, {"text": "x" * 300, "n": [1.5e3, True, None, {}]}])
+        for size in (1, 2, 3, 7, 50):
+            blocks = [text[i:i + size] for i in range(0, len(text), size)]
+            self.assertEqual([row for _, row in sources.rows_of_list(blocks, "a")], json.loads(text))
+
+    def test_a_broken_item_is_found_without_reading_on(self):
+        blocks = iter(['[{"text": "a"}, {"text": oops, ' + " " * 100, "more", "never read"])
+        with self.assertRaisesRegex(InputError, "a:1: not JSON: Expecting value"):
+            list(sources.rows_of_list(blocks, "a"))
+        self.assertEqual(next(blocks), "more")
+
+    def test_other_json_is_refused(self):
+        for text, part in (('{"data": [{"text": "x"}]}', "it has data"),
+                           ('{\n"text": "x"\n}', ":1: not JSON"), ("[1]", "not 1"),
+                           ('"x"', "must be an object"), ('[{"text": "x"}', "found the end"),
+                           ('[{"text": "x"}] x', "after the list"),
+                           ('[{"text": "x"} {"text": "y"}]', "expected ',' or ']'"),
+                           ('[{"text": "x"},\n{"text": y}]', ":2: not JSON"),
+                           ("prose", "allowed are JSON lines (an object in each line) or one list"),
+                           ('{"text": 5}', "a string"),
+                           ('{"text": null}', "a string"), ('{"text": "a", "messages": []}', "either"),
+                           ("[" * 100000, "recursion"),
+                           ('{"text": ' + "[" * 100000, "recursion"), ('{"text": "a\\ud800"}', "surrogate"),
+                           ("{}", "no key"),
+                           ('{"text": "' + "a" * 99 + "\n", "not JSON"), ("[{},]", "no key"),
+                           (b'{"text": "\xff"}', "not JSON")):
+            self.refused_input(part, self.write("a.json", text))
+
+    def test_packed_files_are_unpacked(self):
+        for suffix, pack in ((".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)):
+            self.assertEqual(len(self.texts(self.write("a.jsonl" + suffix, pack(LINES.encode())))), 3)
+            self.assertEqual(self.texts(self.write("a.txt" + suffix, pack(TEXT.encode()))), [("a.txt" + suffix, TEXT)])
+            whole = pack(os.urandom(4000))
+            self.refused_input("damaged or incomplete", self.write("cut.txt" + suffix, whole[:2000]))
+        self.refused_input("damaged or incomplete", self.write("a.gz", gzip.compress(b"x")[:-6] + b"000000"))
+
+    def test_files_that_are_no_text_are_refused_with_what_to_do(self):
+        for name, content, part in (
+                ("a.txt", TEXT.encode("utf-16"), "iconv -f UTF-16 "), ("a.txt", TEXT.encode("utf-16-le"), "UTF-16LE"),
+                ("a.jsonl", LINES.encode("utf-16"), "iconv"), ("a.txt", b"a\0b", "byte 1 is NUL"),
+                ("a.pdf", b"%PDF-1.7", "pdftotext"),
+                ("a.parquet", b"PAR1\x15\4", "read_parquet"), ("a.npy", b"\x93NUMPY\1\0", "tofile"),
+                ("a.csv", b"a,b\n", "read_csv"),
+                ("a.zst", b"\x28\xb5\x2f\xfd\0", "zstd -d"), ("a.zip", b"PK\3\4", "unzip"),
+                ("a.bin", b"\x88\xd8\x34\1", "ebb train"),
+                ("a b.txt", b"\xff\xfe", "a b.txt' >"),
+                ("a.txt", b"version https://git-lfs.github.com", "git lfs pull"),
+                ("a.txt", "caf\u00e9".encode("latin-1"), "byte 3 is not UTF-8")):
+            self.refused_input(part, self.write(name, content))
+
+    def test_json_lines_in_a_file_of_prose_are_reported(self):
+        for name, text, reported in (("a.txt", LINES, True), ("a", LINES, True), ("a.txt", TEXT, False),
+                                     ("a.txt", json.dumps(ROWS, indent=1), True), ("a.txt", "{braces}\n", False),
+                                     ("a.txt", "[1] is a list\n", False), ("a.txt", "5\n", False),
+                                     ("a.txt", json.dumps({"text": "x" * 50000}), True)):
+            with contextlib.redirect_stderr(io.StringIO()) as said:
+                self.assertEqual(self.texts(self.write(name, text)), [(name, text)])
+            self.assertEqual("read as prose" in said.getvalue(), reported, said.getvalue())
+
+    def test_folders_are_read_sorted(self):
+        for name in ("d/b.txt", "d/a/c.txt", "d/a.json"):
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            self.write(name, LINES if name.endswith("json") else name)
+        self.assertEqual([where for where, _ in self.texts(self.path("d"))],
+                         ["d/a.json:1", "d/a.json:2", "d/a.json:3", "d/a/c.txt", "d/b.txt"])
+        (self.folder / "d" / "link").symlink_to("..")
+        self.refused_input("twice", self.path("d"))
+        (self.folder / "d" / "link").unlink()
+        (self.folder / "d" / "link").symlink_to("nowhere")
+        self.refused_input("a link to nowhere", self.path("d"))
+        (self.folder / "d" / "link").unlink()
+        os.mkfifo(self.path("d/pipe"))
+        self.refused_input("a pipe", self.path("d"))
+        (self.folder / "empty").mkdir()
+        self.refused_input("no file", self.path("empty"))
+
+    def test_messages_are_texts(self):
+        def content(message):
+            return sources.document_of({"messages": [message]}, "a:1").messages[0]["content"]
+
+        def part(text):
+            return {"type": "text", "text": text}
+
+        self.assertEqual(content({"role": "user", "content": [part("a"), part("b")]}), "ab")
+        self.assertEqual(content({"role": "user", "content": ""}), "")
+        self.assertIsNone(content({"role": "assistant", "content": None, "tool_calls": [{}]}))
+        for message, problem in (({"role": "user", "content": None}, "no \"content\""),
+                                 ({"role": "user", "content": 5}, "not 5"),
+                                 ({"role": "user", "content": [{"type": "image_url"}]}, "text alone"),
+                                 ({"role": "user", "content": {"a": 1}}, "must be a string"),
+                                 ({"role": 5, "content": ""}, "a \"role\""),
+                                 ({"role": "user", "content": [part(None)]}, "text alone"),
+                                 ({"content": "x"}, "a \"role\"")):
+            with self.assertRaises(InputError) as raised:
+                content(message)
+            self.assertIn("a:1: message 0", str(raised.exception))
+            self.assertIn(problem, str(raised.exception))
+
+
+class Arguments(TokenizeTest):
+    """These are refused before transformers is loaded."""
+
+    def test_are_checked(self):
+        text = self.write("a.txt", TEXT)
+        for part, arguments in (
+                ("--seq-length 1: allowed is", ["--seq-length", "1", text]),
+                ("--seq-length", ["--seq-length", "x", text]),
+                ("2 to 16777216", ["--seq-length", "99999999999", text]), ("--seed -1", ["--seed", "-1", text]),
+                ("--mask-words nan", ["--mask-words", "nan", text]),
+                ("needs --seq-length", ["--too-long", "drop", text]),
+                ("INPUT ''", [""]), ("required: INPUT", []), ("--output ''", ["--output", "", text]),
+                ("--nope", ["--nope", text]),
+                ("--chat-template none: No such file", ["--chat-template", "none", text]),
+                ("is not UTF-8", ["--chat-template", self.write("t", b"\xff"), text]),
+                ("Is a directory", ["--chat-template", self.path(""), text]),
+                ("remove the flag", ["--separator", "|", self.write("a.jsonl", LINES)])):
+            outcome = self.run_tool(None, *arguments)
+            self.assertEqual(outcome.returncode, 2, outcome.stderr)
+            self.assertIn(part, outcome.stderr)
+            self.assertEqual(outcome.stderr.count("\n"), 1, outcome.stderr)
+
+    def check_output(self, part, prefix, *inputs_and_flags):
+        outcome = self.run_tool(None, "--output", f"{self.folder}/{prefix}", *inputs_and_flags)
+        self.assertEqual((outcome.returncode, outcome.stderr.count("\n")), (2, 1), outcome.stderr)
+        self.assertIn(part, outcome.stderr)
+
+    def test_outputs_never_overwrite_inputs(self):
+        for name in ("a.bin", "b.labels", "c.bin.json", "d.bin.unfinished"):
+            text = self.write(name, TEXT)
+            self.check_output(f"would overwrite {text}", name.partition(".")[0], text)
+            self.assertEqual(pathlib.Path(text).read_text(), TEXT)
+        text = self.write("text", TEXT)
+        os.symlink("text", self.path("link.documents"))
+        self.check_output("would overwrite", "link", text)
+        self.check_output("would overwrite", "t", "--chat-template", self.write("t.labels", CHATML), text)
+        os.symlink("x.bin", self.path("x.labels"))
+        self.check_output("would overwrite", "x", text)
+
+    def test_outputs_are_files_in_a_folder(self):
+        text = self.write("a.txt", TEXT)
+        (self.folder / "folder.bin").mkdir()
+        self.check_output("is a folder", "folder", text)
+        self.check_output("give a prefix of names", "folder.bin/", text)
+        self.check_output("mkdir -p", "none/a", text)
+        os.symlink("/dev/null", self.path("null.bin"))
+        self.check_output("a device or a pipe", "null", text)
+
+
+@needs_transformers
+class Conversations(TokenizeTest):
+    def learn(self, template, *conversations, flags=()):
+        """Returns the learned text of each conversation, and what the tool said."""
+        rows = [{"messages": [message if isinstance(message, dict) else {"role": message[0], "content": message[1]}
+                              for message in conversation]} for conversation in conversations]
+        self.tokenizer = byte_level(template)
+        outcome = self.run_tool(self.tokenizer, "--labels", "--documents", *flags, self.write_lines(rows))
+        self.assertEqual(outcome.returncode, 0, outcome.stderr)
+        self.files = self.written(outcome)
+        learned = [self.tokenizer.decode(labels[labels != IGNORED]) for _, labels in self.files.documents()]
+        return learned, outcome.stderr
+
+    def test_may_begin_with_an_answer(self):
+        opened = [("assistant", "hello"), ("user", "q"), ("assistant", "a")]
+        for template in (CHATML, WITH_SYSTEM):
+            self.assertEqual(self.learn(template, opened), (["hello<|im_end|>a<|im_end|>"], ""))
+            self.assertEqual(self.learn(template, opened[:1])[0], ["hello<|im_end|>"])
+            # The word of the answer is also in the text before it.
+            self.assertEqual(self.learn(template, [("assistant", "be"), ("user", "q")])[0], ["be<|im_end|>"])
+        self.assertEqual(self.learn(WITH_SYSTEM, [("system", "s"), *opened])[0], ["hello<|im_end|>a<|im_end|>"])
+
+    def test_may_have_two_answers_in_a_row(self):
+        self.assertEqual(self.learn(CHATML, [("user", "q"), ("assistant", "a"), ("assistant", "b")])[0],
+                         ["a<|im_end|>b<|im_end|>"])
+
+    def test_may_have_empty_texts(self):
+        self.assertEqual(self.learn(CHATML, [("user", ""), ("assistant", "a")], [("user", "q"), ("assistant", "")])[0],
+                         ["a<|im_end|>", "<|im_end|>"])
+
+    def test_without_an_answer_are_left_out_and_counted(self):
+        good = [("user", "q"), ("assistant", "a")]
+        learned, said = self.learn(CHATML, [("system", "s")], good, [("human", "q"), ("gpt", "a")], good)
+        self.assertEqual(learned, ["a<|im_end|>"] * 2)
+        self.assertIn("left out 2 conversations without an answer", said)
+        self.assertIn("input.jsonl:1 with the roles system", said)
+        self.refused_anew(CHATML, "2 were left out, the first is", [{"role": "system", "content": "s"}], count=2)
+
+    def test_weights_of_zero_are_not_learned(self):
+        answers = [{"role": "assistant", "content": text, "weight": weight} for text, weight in (("a", 0), ("b", 1))]
+        self.assertEqual(self.learn(CHATML, [("user", "q"), answers[0], ("user", "q"), answers[1]])[0], ["b<|im_end|>"])
+
+    def test_calls_of_tools_need_a_template_that_writes_them(self):
+        function = {"type": "function", "function": {"name": "sum", "arguments": {}}}
+        call = {"role": "assistant", "content": None, "tool_calls": [function]}
+        self.assertEqual(self.learn(WITH_TOOLS, [("user", "q"), call])[0], ["call:sum<|im_end|>"])
+        self.assertEqual(self.learn(NULL_FOR_TOOLS, [("user", "q"), call, ("assistant", "a")])[0],
+                         ["call:sum<|im_end|>a<|im_end|>"])
+        self.refused_anew(CHATML, "does not write the \"tool_calls\"", [{"role": "user", "content": "q"}, call])
+        self.refused_anew(WITH_TOOLS, "must be a list of", [{**call, "tool_calls": ["sum"]}])
+
+    def refused_anew(self, template, part, conversation, count=1):
+        for path in self.folder.glob("out*"):
+            path.unlink()
+        self.refused(byte_level(template), part, "--labels", self.write_lines([{"messages": conversation}] * count))
+        self.refused(None, "input.jsonl:1", "--labels", self.path("input.jsonl"))
+
+    def test_are_refused_if_the_template_does_not_write_them(self):
+        pair = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+        self.refused_anew("{% for m in messages %}<|im_start|>{% endfor %}",
+                          "does not write the text of message 1", pair)
+        self.refused_anew("{% for", "the chat template refuses", pair)
+        self.refused_anew("{% if messages[1]['role'] != 'x' %}{{ raise_exception('no\nsuch role') }}{% endif %}",
+                          "no such role", pair)
+
+    def test_thoughts_that_the_template_removes(self):
+        removed = "m['content'].split('</think>')[-1] if not loop.last else m['content']"
+        thoughtful = [("user", "q"), ("assistant", "<think>t</think>a"), ("user", "q"), ("assistant", "b")]
+        self.assertEqual(self.learn(CHATML.replace("m['content']", removed), thoughtful)[0],
+                         ["a<|im_end|>b<|im_end|>"])
+
+
+@needs_transformers
+class Record(TokenizeTest):
+    def record(self, *arguments):
+        outcome = self.run_tool(self.tokenizer, *arguments)
+        self.assertEqual(outcome.returncode, 0, outcome.stderr)
+        return json.loads(pathlib.Path(self.path("out.bin.json")).read_text())
+
+    def setUp(self):
+        super().setUp()
+        self.tokenizer = byte_level()
+        self.text = self.write("a.txt", TEXT)
+
+    def test_says_for_what_the_files_were_made(self):
+        record = self.record(self.text)
+        count = (os.path.getsize(self.path("out.bin")) - 1024) // 2
+        plain = {"format": "ebb tokens", "version": 1, "num_tokens": count, "vocabulary": len(self.tokenizer),
+                 "tokenizer": self.path("tokenizer"), "sequence_length": None, "documents": False, "labels": False}
+        self.assertEqual(record, plain)
+        self.assertEqual(self.record("--documents", self.text), {**plain, "documents": True})
+        self.assertEqual(self.record("--labels", self.text), {**plain, "labels": True})
+        self.assertEqual(self.record("--seq-length", "16", self.text), {
+            **plain, "documents": True, "labels": True, "sequence_length": 16, "num_tokens": -(-count // 16) * 16 + 1})
+
+    def test_never_contradicts_the_tokens(self):
+        """Whenever the tool is killed, a record fits its tokens."""
+        self.record(self.text)
+        old, new = os.path.getsize(self.path("out.bin")), None
+        states = set()
+        for killed_at in range(1, 20):
+            calls = iter(range(1, killed_at))
+
+            def step(real):
+                def call(*arguments):
+                    if next(calls, None) is None:
+                        raise KeyboardInterrupt
+                    return real(*arguments)
+                return call
+
+            self.record(self.text)
+            with mock.patch("os.remove", step(os.remove)), mock.patch("os.replace", step(os.replace)), mock.patch(
+                    "tokenizing.token_files.TokenFiles.discard"):
+                outcome = self.run_tool(None, "--labels", self.text, self.text)
+            size, record = os.path.getsize(self.path("out.bin")), pathlib.Path(self.path("out.bin.json"))
+            states.add((size != old, record.exists()))
+            if record.exists():
+                self.assertEqual(json.loads(record.read_text())["num_tokens"], (size - 1024) // 2)
+            if outcome.returncode == 0:
+                break
+        self.assertEqual(outcome.returncode, 0)
+        self.assertEqual(states, {(False, True), (False, False), (True, False), (True, True)})
+
+    def test_files_are_written_through_links(self):
+        os.symlink("real.bin", self.path("out.bin"))
+        self.record(self.text)
+        self.assertTrue(os.path.islink(self.path("out.bin")))
+        self.assertGreater(os.path.getsize(self.path("real.bin")), 1024)
+        os.symlink(self.text, self.path("other.bin.unfinished"))
+        outcome = self.run_tool(None, "--output", self.path("other"), self.text)
+        self.assertEqual(outcome.returncode, 2, outcome.stderr)
+        self.assertEqual(pathlib.Path(self.text).read_text(), TEXT)
+
+    def test_two_runs_do_not_write_the_same_files(self):
+        from tokenizing.token_files import TokenFiles
+
+        self.tokenizer.save_pretrained(self.folder / "tokenizer")
+        first = TokenFiles(self.path("out"), "u16", False, False, {})
+        outcome = self.run_tool(None, self.text)
+        self.assertEqual(outcome.returncode, 2)
+        self.assertIn("another run writes", outcome.stderr)
+        first.discard()
+        self.assertEqual(self.run_tool(None, self.text).returncode, 0)
+
+    def test_labels_of_an_earlier_run_are_reported(self):
+        self.record("--labels", self.text)
+        self.assertIn("out.labels is of an earlier run", self.run_tool(None, self.text).stderr)
+        self.assertEqual(self.run_tool(None, "--labels", self.text).stderr, "")
+
+    def test_left_over_files_of_a_killed_run_are_replaced(self):
+        self.write("out.bin.unfinished", b"x" * 100000)
+        self.record(self.text)
+        self.assertLess(os.path.getsize(self.path("out.bin")), 2000)
+
+
+@needs_transformers
+class Failures(TokenizeTest):
+    def refused_tokenizer(self, name, part):
+        outcome = self.run_tool(None, "--tokenizer", name, self.write("a.txt", TEXT))
+        self.assertEqual((outcome.returncode, outcome.stderr.count("\n")), (2, 1), outcome.stderr)
+        self.assertIn(part, outcome.stderr)
+
+    def test_tokenizers_that_do_not_exist_or_are_damaged(self):
+        self.refused_tokenizer("org/none", "no such folder")
+        self.refused_tokenizer(self.path("none.json"), "no such folder")
+        self.refused_tokenizer(self.write("b.json", "[1]"), "cannot load")
+        self.refused_tokenizer(str(self.folder), "cannot load")
+        byte_level().save_pretrained(self.folder / "cut")
+        self.write("cut/tokenizer.json", pathlib.Path(self.path("cut/tokenizer.json")).read_bytes()[:100])
+        self.refused_tokenizer(self.path("cut"), "cannot load")
+
+    def test_a_full_disk_is_a_failure(self):
+        tokenizer, text = byte_level(), self.write("a.txt", TEXT * 200)
+        tokenizer.save_pretrained(self.folder / "tokenizer")
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
+        try:
+            outcome = self.run_tool(None, text)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        self.assertEqual((outcome.returncode, outcome.stderr.count("\n")), (1, 1), outcome.stderr)
+        self.assertIn("out.bin: File too large", outcome.stderr)
+        self.assertEqual(list(self.folder.glob("out*")), [])
+
+    def test_a_closed_pipe_is_no_failure(self):
+        byte_level().save_pretrained(self.folder / "tokenizer")
+        with mock.patch("tokenizing.command.print", side_effect=BrokenPipeError, create=True):
+            outcome = self.run_tool(None, self.write("a.txt", TEXT))
+        self.assertEqual((outcome.returncode, outcome.stderr), (0, ""))
+        self.assertTrue(os.path.exists(self.path("out.bin.json")))
+
+    def test_ctrl_c_removes_the_unfinished_files(self):
+        byte_level().save_pretrained(self.folder / "tokenizer")
+        text = self.write("a.txt", TEXT)
+        with mock.patch("tokenizing.encoding.encode", side_effect=KeyboardInterrupt):
+            outcome = self.run_tool(None, text)
+        self.assertEqual((outcome.returncode, outcome.stderr), (130, "tokenize.py: error: stopped by Ctrl-C\n"))
+        self.assertEqual(list(self.folder.glob("out*")), [])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        sys.argv.pop(1)  # the program ebb, which these tests do not need
+    run_tests()

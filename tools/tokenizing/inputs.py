@@ -1,0 +1,138 @@
+"""Opens the inputs. Folders are expanded, gzip, bzip2 and xz are unpacked, and files that are no text are refused with
+the command that converts them."""
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import pathlib
+import shlex
+import zlib
+
+from script_errors import BUFFER, InputError, open_file
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+PACKED = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\0": lzma.open,
+          **{b"BZh%d1AY&SY" % level: bz2.open for level in range(1, 10)}}
+PACKED_SUFFIXES = (".gz", ".bz2", ".xz")
+JSON_SUFFIXES = (".json", ".jsonl", ".ndjson", ".jsonlines", ".jl")
+PANDAS = "python3 -c \"import pandas; pandas.read_{kind}({path!r}).to_json('new.jsonl', orient='records', lines=True)\""
+UTF_16 = "UTF-16: convert it with: iconv -f UTF-16 -t UTF-8 {name} > new.txt"
+TOKENS = "a token file already: ebb train --data {name}"
+
+# The first bytes of files that are no text: what they are, and what to do.
+OTHERS = {
+    b"\xff\xfe": UTF_16,
+    b"\xfe\xff": UTF_16,
+    b"\x28\xb5\x2f\xfd": "packed by zstd: unpack it with: zstd -d {name}",
+    b"PK\x03\x04": "a zip archive: unpack it with: unzip {name}",
+    b"PAR1\x15": "Parquet: convert it with: " + PANDAS.replace("{kind}", "parquet"),
+    b"ARROW1\0": "Arrow: convert it with: " + PANDAS.replace("{kind}", "feather"),
+    b"\x93NUMPY": "an array of numpy: give the text; if the array contains tokens, write them with its tofile() and "
+                  "give that file to: ebb train --data FILE.bin --token-type u16 (or u32)",
+    b"%PDF-": "PDF: convert it with: pdftotext {name} new.txt",
+    (20240520).to_bytes(4, "little"): TOKENS,
+    (20240801).to_bytes(4, "little"): TOKENS,
+    b"version https://git-lfs": "a pointer of Git LFS: fetch the file with: git lfs pull",
+}
+TABLES = (".csv", ".tsv")
+
+
+def files_of(paths):
+    """Returns the files of the inputs. The files of a folder and its folders are sorted by path."""
+    files = []
+    for path in paths:
+        found = files_under(path) if os.path.isdir(path) else [path]
+        if not found:
+            raise InputError(f"{path}: there is no file in this folder")
+        files += found
+    for file in files:
+        check_exists(file)
+    return files
+
+
+def files_under(folder):
+    files, seen = [], set()
+    for name, folders, names in os.walk(folder, followlinks=True, onerror=refuse_folder):
+        if os.path.realpath(name) in seen:
+            raise InputError(f"{name}: links lead to this folder twice; name the files instead")
+        seen.add(os.path.realpath(name))
+        files += [os.path.join(name, file) for file in names]
+    for file in files:
+        if os.path.exists(file) and not os.path.isfile(file):
+            raise InputError(f"{file}: a device or a pipe in a folder is not read; name the files instead")
+    return sorted(files)
+
+
+def refuse_folder(error):
+    raise InputError(f"{error.filename}: {error.strerror}") from error
+
+
+def check_exists(path):
+    try:
+        os.stat(path)
+    except OSError as error:
+        what = f"it is a link to {os.readlink(path)}: " if os.path.islink(path) else ""
+        raise InputError(f"{path}: {what}{error.strerror}") from error
+    if not os.access(path, os.R_OK):
+        raise InputError(f"{path}: Permission denied")
+
+
+def is_json(path):
+    """Whether the name of the file, or of the packed file, says that it contains JSON."""
+    suffixes = [suffix.lower() for suffix in pathlib.Path(path).suffixes]
+    if suffixes[-1:] and suffixes[-1] in PACKED_SUFFIXES:
+        suffixes.pop()
+    return suffixes[-1:] != [] and suffixes[-1] in JSON_SUFFIXES
+
+
+def open_text(path):
+    """Opens a file of text for reading bytes, after the byte order mark."""
+    if pathlib.Path(path).suffix.lower() in TABLES:
+        raise InputError(f"{path} is a table: convert it with: {PANDAS.format(kind='csv', path=path)}, and name the "
+                         "column with the text 'text'; prose needs a name that ends in .txt")
+    file = unpacked(open_file(path), path)
+    try:
+        begin = file.peek(32)[:32]
+        refuse_others(begin, path)
+    except InputError:
+        file.close()
+        raise
+    if begin.startswith(BYTE_ORDER_MARK):
+        file.read(len(BYTE_ORDER_MARK))
+    return file
+
+
+def refuse_others(begin, path):
+    for first, advice in OTHERS.items():
+        if begin.startswith(first):
+            raise InputError(f"{path} is {advice.format(name=shlex.quote(str(path)), path=str(path))}")
+
+
+def unpacked(file, path):
+    for first, unpack in PACKED.items():
+        if file.peek(16).startswith(first):
+            return io.BufferedReader(Unpacked(unpack(file), file, path), BUFFER)
+    return file
+
+
+class Unpacked(io.RawIOBase):
+    """Reads a packed file. Damage is an InputError."""
+
+    def __init__(self, file, packed, path):
+        self.file, self.packed, self.path = file, packed, path
+
+    def close(self):
+        self.file.close()
+        self.packed.close()
+        super().close()
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        try:
+            return self.file.readinto(buffer)
+        except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, OSError) as error:
+            raise InputError(f"{self.path}: the packed file is damaged or incomplete: {error}") from error

@@ -1,0 +1,190 @@
+"""Reads the inputs, tokenizes them and writes the files."""
+
+import itertools
+import sys
+import time
+
+import numpy
+from script_errors import InputError, say
+
+from . import encoding, sources, texts
+from .conversations import ChatTemplate
+from .masked_words import MaskedWords
+from .packing import Packer
+from .token_files import IGNORED, TokenFiles
+
+BATCH_CHARACTERS = 1 << 20  # tokenized at once
+BATCH_PIECES = 512
+PROGRESS_S = 10
+
+
+class LeftOut:
+    """Counts what is left out of the files, and remembers the first of it."""
+
+    def __init__(self, what):
+        self.what, self.count, self.first = what, 0, ""
+
+    def add(self, first):
+        self.count += 1
+        self.first = self.first or first
+
+    def report(self):
+        if self.count:
+            say("tokenize.py", "notice", f"left out {self.count} {self.what}; the first is {self.first}")
+
+
+class Tokenizing:
+    def __init__(self, options, inputs, template):
+        self.options, self.inputs = options, inputs
+        self.tokenizer = encoding.load_tokenizer(options.tokenizer, template)
+        self.vocabulary = encoding.vocabulary_of(self.tokenizer)
+        self.chat = ChatTemplate(self.tokenizer)
+        self.before, self.behind = encoding.special_ids(self.tokenizer)
+        self.end_of_text = end_of_text(self.tokenizer, options.end_of_text)
+        self.masked = MaskedWords(self.tokenizer, options.mask_words, options.seed) if options.mask_words else None
+        self.empty = LeftOut("empty texts")
+        self.unanswered = LeftOut("conversations without an answer to learn (a message of the role 'assistant')")
+        self.files = TokenFiles(options.output, self.token_type(), options.labels, options.documents, self.record(),
+                                shifted=self.masked is None, header=not options.no_header)
+        self.packer = Packer(self.files, options.seq_length, self.filler()) if options.seq_length else None
+        self.shown_s = time.monotonic()
+
+    def token_type(self):
+        fits = self.vocabulary <= 1 << 16
+        if self.options.token_type == "u16" and not fits:
+            raise InputError(f"--token-type u16: the vocabulary has {self.vocabulary} tokens, beyond 65536; use u32")
+        return ("u16" if fits else "u32") if self.options.token_type == "auto" else self.options.token_type
+
+    def record(self):
+        """What training must know about the files."""
+        options = self.options
+        return {"vocabulary": self.vocabulary, "tokenizer": options.tokenizer, "sequence_length": options.seq_length,
+                "documents": options.documents, "labels": options.labels}
+
+    def filler(self):
+        known = (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id, 0)
+        return next(token for token in known if token is not None)
+
+    def run(self):
+        try:
+            for batch in batches(self.pieces()):
+                for tokens in encoding.encode(self.tokenizer, batch):
+                    self.write(tokens)
+                self.show_progress()
+            if self.packer:
+                self.packer.finish()
+            self.check_result()
+            self.files.finish()
+        except BaseException:
+            self.files.discard()
+            raise
+
+    def pieces(self):
+        for document in sources.documents(self.inputs, self.options.separator):
+            if isinstance(document, sources.Text):
+                yield from self.pieces_of_text(document)
+                continue
+            piece = self.chat.piece_of(document)
+            if self.options.labels and not piece.has_answer():
+                roles = ", ".join(message["role"] for message in document.messages[:8])
+                self.unanswered.add(f"{document.where} with the roles {roles}")
+            else:
+                yield piece
+
+    def pieces_of_text(self, document):
+        is_empty = True
+        for piece in texts.pieces_of(document):
+            is_empty = False
+            yield piece
+        if is_empty:
+            self.empty.add(document.where)
+
+    def write(self, tokens):
+        if tokens.begins:
+            self.begin(tokens.is_conversation)
+        if tokens.begins and not tokens.is_conversation:
+            self.add_special(self.before)
+        self.add(tokens.ids, tokens.is_learned)
+        if not tokens.ends:
+            return
+        behind = [] if tokens.is_conversation else list(self.behind)
+        if self.end_of_text is not None and behind[-1:] != [self.end_of_text]:
+            if not tokens.is_conversation or self.options.end_of_text != "auto":
+                behind.append(self.end_of_text)
+        self.add_special(behind)
+        (self.packer or self.files).end()
+
+    def begin(self, is_conversation):
+        if self.packer:
+            self.packer.begin(self.options.too_long or ("truncate" if is_conversation else "split"))
+        else:
+            self.files.begin()
+
+    def add(self, ids, is_learned):
+        targets = numpy.where(is_learned, ids, IGNORED)
+        if self.masked:
+            ids, targets = self.masked.hide(ids, is_learned)
+        (self.packer or self.files).add(ids, targets)
+
+    def add_special(self, ids):
+        """The model learns to predict special tokens, but they are never hidden as masked words."""
+        ids = numpy.asarray(ids, dtype=numpy.int64)
+        targets = numpy.full(len(ids), IGNORED) if self.masked else ids
+        (self.packer or self.files).add(ids, targets)
+
+    def check_result(self):
+        files = self.files
+        if files.num_tokens == 0 and not self.unanswered.count:
+            raise InputError("there is no text in the inputs")
+        if files.num_targets == 0:
+            left_out = f"; {self.unanswered.count} were left out, the first is {self.unanswered.first}" if (
+                self.unanswered.count) else ""
+            raise InputError("there is nothing to learn: a conversation needs a message of the role 'assistant', and a "
+                             f"text more than one token{left_out}")
+
+    def report(self):
+        self.empty.report()
+        self.unanswered.report()
+        for path in self.files.left_over():
+            say("tokenize.py", "notice", f"{path} is of an earlier run and does not belong to {self.files.paths['tokens']}")
+
+    def show_progress(self):
+        if time.monotonic() - self.shown_s > PROGRESS_S:
+            self.shown_s = time.monotonic()
+            print(f"{self.files.num_tokens:,} tokens", file=sys.stderr)
+
+    def summary(self):
+        files = self.files
+        text = (f"{files.num_documents} documents, {files.num_tokens} tokens ({files.token_type}), "
+                f"{files.num_targets} targets")
+        if self.packer:
+            rows = files.num_tokens // self.packer.length
+            text += (f"; {rows} rows of {self.packer.length}, {self.packer.num_filled} tokens of filling; "
+                     f"{self.packer.num_too_long} documents were longer")
+        return text
+
+
+def batches(pieces):
+    """Yields lists of pieces, each large enough to use all cores."""
+    while batch := list(limited(pieces)):
+        yield batch
+
+
+def limited(pieces):
+    characters = 0
+    for piece in itertools.islice(pieces, BATCH_PIECES):
+        yield piece
+        characters += len(piece.text)
+        if characters >= BATCH_CHARACTERS:
+            return
+
+
+def end_of_text(tokenizer, wanted):
+    if wanted == "none":
+        return None
+    if wanted == "auto":
+        return tokenizer.eos_token_id
+    token = tokenizer.convert_tokens_to_ids(wanted)
+    if token is None or token == tokenizer.unk_token_id:
+        raise InputError(f"--end-of-text {wanted}: the tokenizer has no such token; its own is {tokenizer.eos_token}")
+    return token
