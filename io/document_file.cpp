@@ -8,61 +8,88 @@
 
 namespace ebb {
 
+namespace {
+
+constexpr uint64_t kScanOffsets = uint64_t{1} << 17;
+
+}  // namespace
+
 DocumentFile::DocumentFile(const std::string& path, uint64_t num_tokens)
-    : path_(path), file_(path, "documents") {
-  const uint64_t bytes = file_.bytes().size();
+    : file_(path, "documents") {
+  const uint64_t bytes = file_.size();
   if (bytes % sizeof(int64_t) != 0) {
-    throw FormatError(path_, offsets().size_bytes(),
+    throw FormatError(path, num_offsets() * sizeof(int64_t),
                       fmt::format("the file ends within offset {}: offsets are int64, its {} bytes "
                                   "are no multiple of 8",
-                                  offsets().size(), bytes));
+                                  num_offsets(), bytes));
   }
   if (bytes == 0) {
     throw ConfigError(
         fmt::format("documents '{}' is empty: give the offset of each document's "
                     "first token as int64, the first is 0",
-                    path_));
+                    path));
   }
   check(num_tokens);
-  file_.release(0, bytes);
 }
 
-std::span<const int64_t> DocumentFile::offsets() const {
-  return {reinterpret_cast<const int64_t*>(file_.bytes().data()),
-          file_.bytes().size() / sizeof(int64_t)};
+std::vector<int64_t> DocumentFile::offsets(uint64_t first, uint64_t count) const {
+  std::vector<int64_t> offsets(std::min(count, num_offsets() - first));
+  file_.read(first * sizeof(int64_t), std::as_writable_bytes(std::span(offsets)));
+  return offsets;
 }
 
 void DocumentFile::check(uint64_t num_tokens) const {
   int64_t before = -1;
-  for (size_t i = 0; i < offsets().size(); ++i) {
-    const int64_t offset = offsets()[i];
-    if (offset <= before) {
-      throw FormatError(path_, i * sizeof(int64_t),
-                        i == 0 ? fmt::format("offset 0 is {}: it must be 0 or more", offset)
-                               : fmt::format("offset {} is {} and the one before it {}: they must "
-                                             "rise, as no document is empty",
-                                             i, offset, before));
+  for (uint64_t first = 0; first < num_offsets(); first += kScanOffsets) {
+    uint64_t i = first;
+    for (const int64_t offset : offsets(first, kScanOffsets)) {
+      check(i++, offset, before, num_tokens);
+      before = offset;
     }
-    if (static_cast<uint64_t>(offset) >= num_tokens) {
-      throw FormatError(path_, i * sizeof(int64_t),
-                        fmt::format("offset {} is {}, but the data has {} tokens: offsets are "
-                                    "where documents begin, counted in tokens",
-                                    i, offset, num_tokens));
-    }
-    before = offset;
+  }
+}
+
+void DocumentFile::check(uint64_t i, int64_t offset, int64_t before, uint64_t num_tokens) const {
+  if (offset <= before) {
+    throw FormatError(path(), i * sizeof(int64_t),
+                      i == 0 ? fmt::format("offset 0 is {}: it must be 0 or more", offset)
+                             : fmt::format("offset {} is {} and the one before it {}: they must "
+                                           "rise, as no document is empty",
+                                           i, offset, before));
+  }
+  if (static_cast<uint64_t>(offset) >= num_tokens) {
+    throw FormatError(path(), i * sizeof(int64_t),
+                      fmt::format("offset {} is {}, but the data has {} tokens: offsets are "
+                                  "where documents begin, counted in tokens",
+                                  i, offset, num_tokens));
   }
 }
 
 uint64_t DocumentFile::num_documents() const {
-  return offsets().size() + (offsets().front() > 0 ? 1 : 0);
+  return num_offsets() + (offsets(0, 1).front() > 0 ? 1 : 0);
+}
+
+/// The index of the first offset above `token`.
+uint64_t DocumentFile::first_above(uint64_t token) const {
+  uint64_t low = 0, high = num_offsets();
+  while (low < high) {
+    const uint64_t middle = low + (high - low) / 2;
+    const int64_t offset = offsets(middle, 1).front();
+    if (offset > static_cast<int64_t>(token)) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
 }
 
 void DocumentFile::read_starts(uint64_t first, std::span<int32_t> out) const {
-  file_.check_size();
-  auto next = std::ranges::upper_bound(offsets(), static_cast<int64_t>(first));
+  const std::vector<int64_t> offsets = this->offsets(first_above(first), out.size());
+  auto next = offsets.begin();
   int32_t start = 0;
   for (size_t i = 0; i < out.size(); ++i) {
-    if (next != offsets().end() && static_cast<uint64_t>(*next) == first + i) {
+    if (next != offsets.end() && static_cast<uint64_t>(*next) == first + i) {
       start = static_cast<int32_t>(i);
       ++next;
     }

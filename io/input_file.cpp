@@ -22,7 +22,11 @@ int open_input(const std::string& path, const std::string& what) {
   if (descriptor < 0) {
     const int reason = errno;
     if (reason == ENOENT) refuse_broken_link(path);
-    throw InputError("cannot open " + what, path, reason);
+    const bool too_many = reason == EMFILE || reason == ENFILE;
+    throw InputError(
+        "cannot open " + what +
+            (too_many ? " (each input stays open: raise ulimit -n, or join files)" : ""),
+        path, reason);
   }
   struct stat status = {};
   const int error = ::fstat(descriptor, &status) == 0 ? 0 : errno;
@@ -36,16 +40,16 @@ int open_input(const std::string& path, const std::string& what) {
 
 // The constructor that it delegates to makes the object complete, so that the destructor closes the
 // file after an exception.
-InputFile::InputFile(std::string path, const std::string& what)
-    : InputFile(open_input(path, what), std::move(path)) {
+InputFile::InputFile(const std::string& path, const std::string& what)
+    : InputFile(path, open_input(path, what)) {
   std::byte beginning[kLargestLfsPointer];
   if (size_ > sizeof beginning) return;
   read(0, std::span(beginning).first(size_));
   refuse_lfs_pointer(path_, std::span(beginning).first(size_));
 }
 
-InputFile::InputFile(int descriptor, std::string path)
-    : path_(std::move(path)), descriptor_(descriptor) {
+InputFile::InputFile(const std::string& path, int descriptor)
+    : path_(path), descriptor_(descriptor) {
   struct stat status = {};
   if (::fstat(descriptor_, &status) == 0) size_ = static_cast<uint64_t>(status.st_size);
 }

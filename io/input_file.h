@@ -19,7 +19,7 @@ namespace ebb {
 class InputFile {
  public:
   /// `what` names the file in messages: "weights".
-  InputFile(std::string path, const std::string& what);
+  InputFile(const std::string& path, const std::string& what);
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&&) = delete;
   ~InputFile();
@@ -32,7 +32,7 @@ class InputFile {
   void read(uint64_t offset, std::span<std::byte> out) const;
 
  private:
-  InputFile(int descriptor, std::string path);
+  InputFile(const std::string& path, int descriptor);
   [[noreturn]] void throw_shrank() const;
 
   std::string path_;

@@ -2,12 +2,9 @@
 // for each token of the data (all its files together). Label i is the target at position i, so
 // labels are already shifted; -100 means ignored.
 //
-// The file is mapped: it must not shrink while it is open. Pages are released as soon as they are
-// read.
-//
-// Thread-safety: immutable after construction. Errors: IoError; FormatError (the file ends within a
-// label; a label is neither -100 nor in the vocabulary); ConfigError (the numbers of labels and
-// tokens differ; all labels are ignored).
+// Thread-safety: immutable after construction. Errors: those of InputFile; FormatError (the file
+// ends within a label; a label is neither -100 nor in the vocabulary); ConfigError (the numbers of
+// labels and tokens differ; all labels are ignored).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +12,7 @@
 #include <string>
 
 #include "device/ignored_label.h"
-#include "io/mapped_file.h"
+#include "io/input_file.h"
 
 namespace ebb {
 
@@ -24,22 +21,23 @@ class LabelFile {
   /// Reads and checks the whole file.
   LabelFile(const std::string& path, uint64_t num_tokens, uint64_t vocabulary);
 
-  const std::string& path() const { return path_; }
-  uint64_t num_labels() const { return labels().size(); }
+  const std::string& path() const { return file_.path(); }
+  uint64_t num_labels() const { return file_.size() / sizeof(int32_t); }
   /// The number of labels that are not ignored.
   uint64_t num_targets() const { return num_targets_; }
   /// The same for labels [first, first + count). REQUIRES: these labels exist.
   uint64_t num_targets(uint64_t first, uint64_t count) const;
-  /// Reads labels [first, first + out.size()). REQUIRES: these labels exist.
+  /// Reads labels [first, first + out.size()). Throws FormatError if one was changed to a value
+  /// that is not allowed. REQUIRES: these labels exist.
   void read(uint64_t first, std::span<int32_t> out) const;
 
  private:
-  std::span<const int32_t> labels() const;
   void check_length(uint64_t num_tokens) const;
-  uint64_t count_and_check(uint64_t vocabulary) const;
+  void check(uint64_t first, std::span<const int32_t> labels) const;
 
-  std::string path_;
-  MappedFile file_;
+  uint64_t vocabulary_;
+
+  InputFile file_;
   uint64_t num_targets_ = 0;
 };
 

@@ -133,8 +133,8 @@ void TokenData::read(size_t first, std::span<int32_t> out) const {
   }
 }
 
-void TokenData::check_vocabulary(uint64_t vocabulary) const {
-  for (const TokenFile& file : files_) file.check_vocabulary(vocabulary);
+void TokenData::limit_to(uint64_t vocabulary) {
+  for (TokenFile& file : files_) file.limit_to(vocabulary);
 }
 
 }  // namespace ebb

@@ -4,13 +4,13 @@
 // Several paths are concatenated in the order given; a folder stands for the files under it that
 // data_folder.h lists, sorted by path. Files of a folder that would be read as text but are not
 // text (plain_text.h: pictures, archives, programs) are left out, unless the given type is Bytes. A
-// file that is given by its own path is never left out: it is refused. Every file is mapped and not
-// copied.
+// file that is given by its own path is never left out: it is refused. No file is loaded as a
+// whole.
 //
 // A sample of T positions is T+1 tokens, as the targets are the next tokens: sample i = tokens
 // [i*T, i*T+T].
 //
-// Thread-safety: immutable after construction. Errors: those of TokenFile and data_folder.h;
+// Thread-safety: any number of threads may read. Errors: those of TokenFile and data_folder.h;
 // ConfigError if there are no tokens, if a file that is given by its own path is not text, or if
 // paths contain tokens of different types.
 #pragma once
@@ -52,8 +52,8 @@ class TokenData {
   /// Reads tokens [first, first + out.size()), across files. REQUIRES: these tokens exist.
   void read(size_t first, std::span<int32_t> out) const;
   /// Throws FormatError that names file, offset, token and vocabulary if a token is not in [0,
-  /// vocabulary).
-  void check_vocabulary(uint64_t vocabulary) const;
+  /// vocabulary). Tokens that are read later are checked too: a file may change while it is used.
+  void limit_to(uint64_t vocabulary);
 
  private:
   using FileId = std::pair<uint64_t, uint64_t>;  // device and inode

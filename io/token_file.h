@@ -1,11 +1,9 @@
-// One file of tokens, mapped into memory: raw bytes, headerless u16/u32, or llm.c's .bin.
+// One file of tokens: raw bytes, headerless u16/u32, or llm.c's .bin. The file stays open and is
+// read where tokens are needed.
 //
-// Pages are released as soon as they are read, so the resident set of the process does not grow
-// with the data. The page cache keeps the pages.
-//
-// Thread-safety: immutable after construction. Errors: IoError (cannot be opened or mapped),
-// FormatError (the content contradicts the header; the file shrank), ConfigError (not a regular
-// file; unknown type; a file without a header that cannot contain tokens of the given type).
+// Thread-safety: any number of threads may read. Errors: those of InputFile; FormatError (the
+// content contradicts the header; a token that is not allowed), ConfigError (unknown type; a file
+// without a header that cannot contain tokens of the given type).
 #pragma once
 
 #include <cstddef>
@@ -13,8 +11,9 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "io/mapped_file.h"
+#include "io/input_file.h"
 #include "io/plain_text.h"
 
 namespace ebb {
@@ -43,32 +42,34 @@ class TokenFile {
  public:
   TokenFile(const std::string& path, TokenType type);
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
   /// The type of the tokens in the file, never Auto.
   TokenType type() const { return type_; }
   size_t num_tokens() const { return num_tokens_; }
   /// What the first bytes of the file show.
   Look look() const;
 
-  /// Reads tokens [first, first + out.size()). REQUIRES: these tokens exist; u32 tokens fit int32
-  /// (see check_vocabulary()).
+  /// Reads tokens [first, first + out.size()). Throws FormatError if a token was changed since
+  /// limit_to() to one that is not allowed. REQUIRES: these tokens exist.
   void read(size_t first, std::span<int32_t> out) const;
   /// Throws FormatError that names the first token that is not in [0, vocabulary) or does not fit
-  /// int32, if there is one.
-  void check_vocabulary(uint64_t vocabulary) const;
+  /// int32, if there is one. Tokens that are read later are checked too.
+  void limit_to(uint64_t vocabulary);
 
  private:
   void interpret(TokenType wanted);
-  void interpret_header(TokenType found);
+  void interpret_header(TokenType found, std::span<const std::byte> header);
   void check_width() const;
   void check_plain() const;
-  const std::byte* token_at(size_t index) const;
-  void release_pages(size_t first, size_t count) const;
+  std::vector<std::byte> beginning(size_t most_bytes) const;
+  void read_bytes(size_t first, std::span<std::byte> bytes) const;
+  bool has_limit() const;
+  void check(size_t first, std::span<const std::byte> bytes) const;
 
-  std::string path_;
-  MappedFile file_;
+  InputFile file_;
   TokenType type_ = TokenType::Bytes;
   size_t header_bytes_ = 0;
+  uint64_t vocabulary_ = uint64_t{1} << 31;  // tokens are read as int32
   size_t num_tokens_ = 0;
 };
 

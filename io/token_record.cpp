@@ -6,8 +6,8 @@
 #include <system_error>
 
 #include "device/errors.h"
+#include "io/input_file.h"
 #include "io/json_text.h"
-#include "io/mapped_file.h"
 
 namespace ebb {
 namespace {
@@ -93,10 +93,7 @@ std::optional<TokenRecord> read_token_record(const std::string& token_file) {
   const std::string path = record_path(token_file);
   std::error_code error;
   if (!std::filesystem::exists(std::filesystem::symlink_status(path, error))) return std::nullopt;
-  const MappedFile file(path, "the record of a token file");
-  const auto bytes = file.bytes();
-  if (bytes.size() > kMostBytes) throw FormatError(path, kMostBytes, "a record is not that large");
-  return parse_token_record(path, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  return parse_token_record(path, read_input_file(path, "the record of a token file", kMostBytes));
 }
 
 }  // namespace ebb

@@ -61,10 +61,10 @@ void check_model_files(const std::string& folder) {
     throw ConfigError(fmt::format(
         "'{}' has no config.json: give the folder of a model that transformers saved", folder));
   }
-  const MappedFile opened_config(config, "JSON");
+  const InputFile opened_config(config, "JSON");
   for (const char* name : kCompanions) {
     const std::string path = (fs::path(folder) / name).string();
-    if (is_entry(path)) const MappedFile opened(path, "model file");
+    if (is_entry(path)) const InputFile opened(path, "model file");
   }
 }
 

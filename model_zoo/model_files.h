@@ -13,7 +13,7 @@ namespace ebb {
 
 /// Opens config.json, the generation settings and the tokenizer files of a folder, so that a broken
 /// link or a Git LFS pointer is found before a run and not when its first checkpoint is saved.
-/// Errors: those of MappedFile; ConfigError if there is no config.json.
+/// Errors: those of InputFile; ConfigError if there is no config.json.
 void check_model_files(const std::string& folder);
 
 /// Writes to the folder `to` a config.json with `dtype` as the type of the weights, and copies of

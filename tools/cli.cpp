@@ -26,9 +26,11 @@ std::function<void(const std::string&)> with_flag(const std::string& names, Sett
 /// Expands a leading "~" in paths, wherever they come from.
 CLI::Option* expand_home(CLI::Option* option, const std::string& names, const std::string& value) {
   if (!takes_path(value)) return option;
-  return option->transform([flag = names.substr(0, names.find(','))](const std::string& path) {
-    return path_value(flag, path, std::getenv("HOME"));
-  });
+  return option->transform(
+      [option, flag = names.substr(0, names.find(','))](const std::string& path) {
+        const bool has_no_value = path.empty() && option->get_items_expected_min() == 0;
+        return has_no_value ? path : path_value(flag, path, std::getenv("HOME"));
+      });
 }
 
 Flag describe(const CLI::Option& option) {

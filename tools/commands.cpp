@@ -132,11 +132,21 @@ int run_and_report(std::vector<std::string> arguments, int& stdout_error) {
   }
 }
 
+/// Changes what the library must not change for the programs that embed it.
+void prepare_process() {
+  // A write beyond the limit of file sizes (ulimit -f) is then an error of write().
+  std::signal(SIGXFSZ, SIG_IGN);
+  // Each file of a data set stays open. The usual limit of 1024 is for programs that use select().
+  rlimit files = {};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
 }  // namespace
 
 int run_command(std::vector<std::string> arguments) {
-  // A write beyond the limit of file sizes (ulimit -f) is then an error of write().
-  std::signal(SIGXFSZ, SIG_IGN);
+  prepare_process();
   int stdout_error = 0;
   const int exit_code = run_and_report(std::move(arguments), stdout_error);
   if (std::fflush(stdout) != 0) stdout_error = errno;

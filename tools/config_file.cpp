@@ -31,7 +31,8 @@ namespace {
 constexpr size_t kLargestFile = size_t{16} << 20;
 constexpr size_t kLongestName = 64;    // in suggestions
 constexpr size_t kLongestQuote = 100;  // of the file, in messages
-constexpr int kMostParts = 8;          // of a key with dots
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+constexpr int kMostParts = 8;  // of a key with dots
 
 /// The text with TOML's escapes for control characters and for the characters `others`.
 std::string escaped(std::string_view text, std::string_view others = "") {
@@ -84,17 +85,24 @@ size_t end_of_quoted(std::string_view text, size_t at) {
   return text.size();
 }
 
-/// toml++ limits the depth of values, but not the number of parts of a key: its destructor calls
-/// itself for each part, so 100,000 parts would overflow the stack.
-void check_dots(std::string_view path, std::string_view text) {
+/// Refuses, outside of strings and comments, what toml++ 3.3 cannot process safely: letters beyond
+/// ASCII, for some of which it reaches __builtin_unreachable(), and keys of many parts, as its
+/// destructor calls itself for each part.
+void check_unquoted(std::string_view path, std::string_view text) {
   int64_t line = 1;
   int parts = 1;
-  for (size_t at = 0; at < text.size(); ++at) {
+  for (size_t at = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0; at < text.size();
+       ++at) {
     const char c = text[at];
     if (c == '"' || c == '\'' || c == '#') {
       const size_t end = end_of_quoted(text, at);
       line += std::ranges::count(text.substr(at, end - at), '\n');
       at = end - 1;
+    } else if (static_cast<unsigned char>(c) >= 0x80) {
+      throw ConfigError(fmt::format(
+          "--config {}:{}: not TOML 1.0: letters that are not ASCII are allowed only in "
+          "quotes and in comments",
+          escaped(path), line));
     } else if (c == '.') {
       if (++parts <= kMostParts) continue;
       throw ConfigError(fmt::format("--config {}:{}: a key has more than {} parts", escaped(path),
@@ -111,7 +119,7 @@ toml::table parse(std::string_view path, std::string_view text) {
     throw ConfigError(fmt::format(
         "--config {}: the text is UTF-16, but TOML is UTF-8: save it as UTF-8", escaped(path)));
   }
-  check_dots(path, text);
+  check_unquoted(path, text);
   try {
     return toml::parse(text);
   } catch (const toml::parse_error& error) {

@@ -53,6 +53,7 @@ double real_value(std::string_view flag, std::string_view text, const RealRange&
 }
 
 std::string path_value(std::string_view flag, std::string_view text, const char* home) {
+  if (text.empty()) throw_bad_value(flag, text, "the path of a file or folder");
   if (!text.starts_with('~')) return std::string(text);
   const std::string_view rest = text.substr(1);
   if (!rest.empty() && rest.front() != '/') {

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "device/errors.h"
+#include "io/data_folder.h"
 
 namespace ebb {
 namespace {
@@ -45,11 +46,10 @@ bool is_below(const std::string& folder, const std::string& path) {
 bool has_link_to(const std::string& folder, const std::string& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) return false;
-  for (const auto& entry : fs::recursive_directory_iterator(folder, error)) {
+  return std::ranges::any_of(files_under(folder).files, [&](const std::string& file) {
     std::error_code ignored;
-    if (fs::equivalent(entry.path(), path, ignored)) return true;
-  }
-  return false;
+    return fs::equivalent(file, path, ignored);
+  });
 }
 
 /// Refuses an output that would change what a folder contains.

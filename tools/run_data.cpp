@@ -145,11 +145,11 @@ DataFlags evaluation_data(const TrainOptions& o) {
 RunData open_run_data(const DataFlags& flags, const ModelSource& source, const BatchShape& shape,
                       uint64_t least_samples) {
   RunData data;
-  data.tokens = std::make_unique<const TokenData>(flags.paths, flags.token_type);
+  data.tokens = std::make_unique<TokenData>(flags.paths, flags.token_type);
   check_bytes(flags, *data.tokens, source);
   data.notices = note_lines(data.tokens->notes());
   check_records(flags, source, shape.length, data);
-  data.tokens->check_vocabulary(static_cast<uint64_t>(source.vocabulary()));
+  data.tokens->limit_to(static_cast<uint64_t>(source.vocabulary()));
   check_num_samples(flags, *data.tokens, shape, least_samples);
   data.annotations = open_annotations(flags, *data.tokens, source);
   if (flags.prefix != "--") {

@@ -39,7 +39,7 @@ DataFlags training_data(const TrainOptions& options);
 DataFlags evaluation_data(const TrainOptions& options);
 
 struct RunData {
-  std::unique_ptr<const TokenData> tokens;
+  std::unique_ptr<TokenData> tokens;
   Annotations annotations;
   std::vector<std::string> notices;  ///< those that are not of the training data name the flag
 

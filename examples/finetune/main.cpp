@@ -66,7 +66,7 @@ int finetune(const std::string& from, const ebb::TokenData& data, const std::str
     throw std::runtime_error(from + ": its tokens are not bytes, so text needs tools/tokenize.py");
   }
   const int64_t length = std::min(kLongest, ebb::sizes_of(config).max_positions);
-  data.check_vocabulary(static_cast<uint64_t>(vocabulary));
+  data.limit_to(static_cast<uint64_t>(vocabulary));
   const size_t num_samples = data.num_samples(static_cast<size_t>(length));
   if (num_samples <= kNumHeldOut) throw std::runtime_error("too few tokens");
   ebb::NewFolder folder(to);  // fails now, not after the training, where there is one already

@@ -464,33 +464,47 @@ TEST_F(TokenDataTest, TokensOutsideTheVocabularyAreRejected) {
   std::vector<uint16_t> tokens(5'000'000, 99);
   tokens[4'999'998] = 100;
   const std::string file = write_llmc("a.bin", 20240520, 1, 5'000'000, tokens);
-  const TokenData data({file});
-  data.check_vocabulary(101);
-  const auto error = error_of<FormatError>([&] { data.check_vocabulary(100); });
+  TokenData data({file});
+  data.limit_to(101);
+  const auto error = error_of<FormatError>([&] { data.limit_to(100); });
   EXPECT_EQ(error.path, file);
   EXPECT_EQ(error.offset, 1024u + 2 * 4'999'998);
   EXPECT_SAYS(error, "token 100 is outside the model's vocabulary of 100");
 }
 
 TEST_F(TokenDataTest, BytesFitAVocabularyOf256) {
-  const TokenData data({write("a", "ok\xff")}, TokenType::Bytes);
-  data.check_vocabulary(256);
-  EXPECT_EQ(error_of<FormatError>([&] { data.check_vocabulary(255); }).offset, 2u);
-  const TokenData big({write_tokens<uint32_t>("b.bin", {1, 0x80000000})}, TokenType::U32);
-  EXPECT_EQ(error_of<FormatError>([&] { big.check_vocabulary(0x7fffffff); }).offset, 4u);
+  TokenData data({write("a", "ok\xff")}, TokenType::Bytes);
+  data.limit_to(256);
+  EXPECT_EQ(error_of<FormatError>([&] { data.limit_to(255); }).offset, 2u);
+  TokenData big({write_tokens<uint32_t>("b.bin", {1, 0x80000000})}, TokenType::U32);
+  EXPECT_EQ(error_of<FormatError>([&] { big.limit_to(0x7fffffff); }).offset, 4u);
+}
+
+/// Another program may write to the file while it is used.
+TEST_F(TokenDataTest, TokensThatBecomeInvalidAreRejectedWhenTheyAreRead) {
+  const std::string file = write_llmc<uint16_t>("a.bin", 20240520, 1, 4, {1, 2, 3, 4});
+  TokenData data({file});
+  data.limit_to(10);
+  write_llmc<uint16_t>("a.bin", 20240520, 1, 4, {1, 2, 3, 11});
+  std::vector<int32_t> tokens(3);
+  data.read(0, tokens);
+  EXPECT_EQ(tokens, (std::vector<int32_t>{1, 2, 3}));
+  const auto error = error_of<FormatError>([&] { data.read(1, tokens); });
+  EXPECT_EQ(error.offset, 1024u + 6);
+  EXPECT_SAYS(error, "token 11 is outside the model's vocabulary of 10");
 }
 
 /// Tokens are read as int32, so no vocabulary allows more than 2^31 of them.
 TEST_F(TokenDataTest, TokensThatDoNotFitInt32AreRejected) {
   const std::string file = write_tokens<uint32_t>("a.bin", {7, 0x7fffffff, 0x80000000, 0xffffffff});
-  const TokenData data({file}, TokenType::U32);
-  const auto error = error_of<FormatError>([&] { data.check_vocabulary(uint64_t{1} << 33); });
+  TokenData data({file}, TokenType::U32);
+  const auto error = error_of<FormatError>([&] { data.limit_to(uint64_t{1} << 33); });
   EXPECT_EQ(error.offset, 8u);
   EXPECT_SAYS(error, "token 2147483648");
   EXPECT_SAYS(error, "less than 2^31");
   const std::string minus_one = write_tokens<int32_t>("b.bin", {7, -1});
-  const TokenData other({minus_one}, TokenType::U32);
-  EXPECT_SAYS(error_of<FormatError>([&] { other.check_vocabulary(1000); }), "(-1 as int32)");
+  TokenData other({minus_one}, TokenType::U32);
+  EXPECT_SAYS(error_of<FormatError>([&] { other.limit_to(1000); }), "(-1 as int32)");
 }
 
 }  // namespace

@@ -183,6 +183,8 @@ TEST(ConfigText, RefusalsNameThePlaceAndWhatIsAllowed) {
       // Keys and tables.
       {"step = 3", "1:1: unknown key 'step'; did you mean steps?"},
       {"max_grad_norm = 3", "1:1: unknown key 'max_grad_norm'; did you mean max-grad-norm?"},
+      {"steps = 1\nst\xC3\xA9ps = 1", "2: not TOML 1.0: letters that are not ASCII"},
+      {"# \xC3\xA9\nsave = '\xC3\xA9' \xEF\xAC\xA6", "2: not TOML 1.0: letters"},
       {"  \"new\\nline\\u001b\" = 3", "1:3: unknown key 'new\\nline\\u001B'"},
       {"'' = 3", "1:1: unknown key ''"},
       {"h = true", "1:1: unknown key 'h'"},
