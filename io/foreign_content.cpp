@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <system_error>
 
 #include "device/errors.h"
+#include "io/plain_text.h"
 
 namespace ebb {
 namespace {
@@ -16,19 +16,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kLfsVersion = "version https://git-lfs.github.com/spec/";
 
-struct Beginning {
-  std::string_view bytes;
-  std::string_view meaning;
-};
-
-constexpr std::array<Beginning, 6> kBeginnings = {{
-    {"<", "a web page or XML, often the error message of a failed download: download it again"},
-    {"GGUF", "GGUF: give the folder of the model as safetensors"},
-    {"PK\x03\x04", "a ZIP archive or a file of torch.save: save the model as safetensors"},
-    {"\x80\x02", "a file of torch.save or pickle: save the model as safetensors"},
-    {"\x1f\x8b", "compressed by gzip: decompress it"},
-    {"\x28\xb5\x2f\xfd", "compressed by zstd: decompress it"},
-}};
+constexpr std::string_view kWebPage =
+    "a web page or XML, often the error message of a failed download: download it again";
 
 std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -54,14 +43,14 @@ void refuse_lfs_pointer(const std::string& path, std::span<const std::byte> file
                                 size.empty() ? "" : fmt::format(" of {} bytes", size)));
 }
 
-std::string_view foreign_content(std::span<const std::byte> file) {
+std::string foreign_content(std::span<const std::byte> file) {
   if (file.empty()) return "empty: download or write it again";
-  std::string_view text = text_of(file.first(std::min<size_t>(file.size(), 64)));
-  for (const Beginning& beginning : kBeginnings) {
-    if (text.starts_with(beginning.bytes)) return beginning.meaning;
-  }
-  text.remove_prefix(std::min(text.find_first_not_of(" \t\r\n\xef\xbb\xbf"), text.size()));
-  return text.starts_with('<') ? kBeginnings[0].meaning : "";
+  const std::string_view text = text_of(file);
+  const size_t first = text.find_first_not_of(" \t\r\n\xef\xbb\xbf");
+  if (first != text.npos && text[first] == '<') return std::string(kWebPage);
+  const Look look = look_at(file.first(std::min(file.size(), kLookedAtBytes)));
+  if (look.kind.empty() || look.kind == kSafetensorsKind) return "";
+  return std::string(look.kind) + ": give the model as config.json and safetensors";
 }
 
 bool is_entry(const std::string& path) {

@@ -20,7 +20,7 @@ void refuse_lfs_pointer(const std::string& path, std::span<const std::byte> file
 /// Says what a file with these bytes is: "a web page or XML, often the error message of a
 /// download". Empty if the bytes are not recognised. REQUIRES: the file is not of the expected
 /// format, because valid files may have the same first bytes.
-std::string_view foreign_content(std::span<const std::byte> file);
+std::string foreign_content(std::span<const std::byte> file);
 
 /// Whether the path exists. A broken link exists: opening it with InputFile says what is wrong.
 bool is_entry(const std::string& path);

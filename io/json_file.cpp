@@ -31,10 +31,10 @@ Json parse(const std::string& path, const std::string& text) {
         path, 0,
         fmt::format("this JSON is of type {}; needed is an object, {{...}}", json.type_name()));
   } catch (const typename Json::parse_error& error) {
-    const std::string_view what = foreign_content(std::as_bytes(std::span(text)));
-    throw FormatError(path, error.byte > 0 ? error.byte - 1 : 0,
-                      what.empty() ? "this is not JSON from here on"
-                                   : "this is not JSON, but " + std::string(what));
+    const std::string what = foreign_content(std::as_bytes(std::span(text)));
+    throw FormatError(
+        path, error.byte > 0 ? error.byte - 1 : 0,
+        what.empty() ? "this is not JSON from here on" : "this is not JSON, but " + what);
   } catch (const typename Json::out_of_range&) {
     throw FormatError(path, static_cast<uint64_t>(seen - text.data()),
                       "the number that ends here is out of range; allowed are numbers that fp64 "

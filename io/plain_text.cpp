@@ -105,7 +105,7 @@ constexpr Signature kSignatures[] = {
     {0, "ARROW1\0\0"sv, "an Arrow table", kTable},
     {0, "SQLite format 3\0"sv, "an SQLite database", kTable},
     {0, "\x89HDF\r\n"sv, "an HDF5 file", kWeights},
-    {8, "{\""sv, "a safetensors file", kWeights, true},
+    {8, "{\""sv, kSafetensorsKind, kWeights, true},
     {0, "GGUF"sv, "a GGUF file", kWeights, true},
     {0, "\x80\x02"sv, "a Python pickle (as old .pt files are)", kWeights},
     {0, "\x80\x04"sv, "a Python pickle", kWeights},

@@ -20,6 +20,9 @@ size_t character_bytes(std::span<const std::byte> text);
 /// at the end counts as complete.
 bool is_text(std::span<const std::byte> beginning);
 
+/// The kind of safetensors files in a Look.
+inline constexpr std::string_view kSafetensorsKind = "a safetensors file";
+
 /// What the beginning of a file shows.
 struct Look {
   bool is_text = false;

@@ -237,7 +237,7 @@ uint64_t safetensors_header_bytes(const std::string& path, std::span<const std::
   uint64_t length;
   std::memcpy(&length, beginning.data(), sizeof length);  // little-endian
   if (length > kMaxHeaderBytes) {
-    const std::string_view what = foreign_content(beginning);
+    const std::string what = foreign_content(beginning);
     throw FormatError(path, 0,
                       fmt::format("a header of {} bytes, where the format allows {}: this is not "
                                   "safetensors{}{}",

@@ -98,6 +98,26 @@ void check_uses(const Trace& trace, const Layout& layout) {
   }
 }
 
+/// Planning takes about 0.05 ms and 3 KiB for each use of a chunk. Chunks of the default size are
+/// not limited: their uses follow from the size of the model.
+void check_num_chunk_uses(const Trace& trace, const Layout& layout) {
+  constexpr uint64_t kMostUses = uint64_t{1} << 20;
+  const size_t chunk_bytes = layout.chunk_bytes();
+  if (chunk_bytes >= TrainerOptions{}.chunk_bytes) return;
+  uint64_t bytes = 0;
+  for (const ParameterUse& use : trace.uses) {
+    const uint64_t elements = layout.weight_elements(use.parameter, use.rows).count;
+    bytes += elements * size_of(use.gradient ? DType::F32 : layout.weight_type());
+  }
+  for (const ActivationSpan& activation : trace.activations) bytes += activation.bytes;
+  if (bytes / chunk_bytes <= kMostUses) return;
+  throw ConfigError(fmt::format(
+      "a step uses chunks of {} {} times, and a plan may have {} uses: give a chunk size of at "
+      "least {} (--chunk-size), or fewer micro-batches (--gradient-accumulation)",
+      format_bytes(chunk_bytes), bytes / chunk_bytes, kMostUses,
+      format_bytes(std::bit_ceil(bytes / kMostUses + 1))));
+}
+
 PlanOptions plan_options(const TrainerOptions& options, uint32_t num_blocks, bool update) {
   return {.num_blocks = num_blocks,
           .update = update,
@@ -185,6 +205,7 @@ Preparation prepare_context(const Model& model, const TrainerOptions& requested,
   p.layout = std::make_shared<const Layout>(make_layout(model, options, run));
   p.trace = std::move(run.trace);
   check_uses(p.trace, *p.layout);
+  check_num_chunk_uses(p.trace, *p.layout);
   if (options.evaluation_batches > 0) {
     p.evaluation_trace = dry_run(model, options, options.evaluation_batches, false, counted).trace;
   }

@@ -73,7 +73,7 @@ TEST_F(InputFiles, JsonThatIsNoObjectIsRefusedWithItsPlace) {
                      {"[1]", 0, "of type array"},
                      {"null", 0, "of type null"},
                      {"17", 0, "of type number"},
-                     {"", 0, "not JSON from here on"},
+                     {"", 0, "not JSON, but empty"},
                      {R"({"a": 1,})", 8, "not JSON from here on"},
                      {R"({"a": NaN})", 6, "not JSON from here on"},
                      {std::string("{\"a\": \"\xff\"}"), 7, "not JSON from here on"}};

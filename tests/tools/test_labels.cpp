@@ -184,7 +184,7 @@ TEST_F(LabelRuns, FilesThatDoNotFitAreRefused) {
   EXPECT_REFUSED(run(train({"--labels", ""})), "--labels ''");
   EXPECT_REFUSED(run(train({"--eval-labels", text_})), "--eval-labels needs --eval-data");
   EXPECT_REFUSED(run(train({"--eval-documents", text_})), "--eval-documents needs --eval-data");
-  EXPECT_EQ(run(train({"--labels", path("none")})).exit_code, 1);
+  EXPECT_EQ(run(train({"--labels", path("none")})).exit_code, 2);
   // All labels are after the tokens that the evaluation uses.
   std::fill_n(values.begin(), 600, kIgnored);
   values.back() = kIgnored;

@@ -131,7 +131,7 @@ TEST_F(CommandLineTest, UnusableDataIsRefused) {
                                "--data", path});
     return run(more);
   };
-  EXPECT_FAILS(with_data("/nonexistent/text"), 1, "/nonexistent/text");
+  EXPECT_FAILS(with_data("/nonexistent/text"), 2, "/nonexistent/text");
   EXPECT_FAILS(with_data(folder_.write("empty.txt", "")), 2, "empty.txt");
   EXPECT_FAILS(with_data(folder_.write("short.txt", some_text(128))), 2,
                "has 128 tokens, but one micro-batch needs 129");
@@ -140,7 +140,7 @@ TEST_F(CommandLineTest, UnusableDataIsRefused) {
   EXPECT_FAILS(with_data(folder_.write("tokens.bin", tokens), {"--token-type", "u16"}), 2,
                "token 512 is outside the model's vocabulary of 256");
   EXPECT_FAILS(with_data(folder_.write("odd.bin", "12345"), {"--token-type", "u16"}), 2, "odd.bin");
-  EXPECT_FAILS(run_train({"--eval-data", "/nonexistent/eval"}), 1, "/nonexistent/eval");
+  EXPECT_FAILS(run_train({"--eval-data", "/nonexistent/eval"}), 2, "/nonexistent/eval");
   EXPECT_FAILS(run_train({"--eval-data", folder_.write("short.txt", some_text(9))}), 2,
                "--eval-data");
   EXPECT_FAILS(run_train({"--config", "/nonexistent/run.toml"}), 2, "/nonexistent/run.toml");
