@@ -34,15 +34,19 @@ endfunction()
 # COMPUTES: the code is optimised also under AddressSanitizer and UBSan; without it, code for text, files and models compiles in
 # three fifths of the time. Under ThreadSanitizer all code is optimised, because g++ otherwise warns about unreachable ends of
 # functions. VECTOR_SOURCES: SIMD code. -O1 would keep the sums of a tile in memory, and the sanitizers would check each of them in
-# the innermost loop (70 % of a test's time). Use after scope is not checked there: the marks took half of the compile time.
+# the innermost loop (70 % of a test's time). Use after scope is not checked there: the marks took half of the compile time. Fuzz
+# targets run no SIMD code, so it is compiled quickly for them; the parsers are optimised.
 function(ebb_module name)
   cmake_parse_arguments(ARG "COMPUTES" "" "SOURCES;VECTOR_SOURCES;LIBS" ${ARGN})
   add_library(ebb_${name} STATIC ${ARG_SOURCES} ${ARG_VECTOR_SOURCES})
   if(EBB_SANITIZE)
-    set_source_files_properties(${ARG_VECTOR_SOURCES} PROPERTIES COMPILE_OPTIONS "-O2;-fno-sanitize-address-use-after-scope")
-    if(NOT ARG_COMPUTES AND EBB_SANITIZE MATCHES undefined)
+    set(options -O2 -fno-sanitize-address-use-after-scope)
+    if(EBB_SANITIZE MATCHES fuzzer)
+      set(options -O0 -fno-sanitize=all)
+    elseif(NOT ARG_COMPUTES AND EBB_SANITIZE MATCHES undefined)
       target_compile_options(ebb_${name} PRIVATE -O0)
     endif()
+    set_source_files_properties(${ARG_VECTOR_SOURCES} PROPERTIES COMPILE_OPTIONS "${options}")
   endif()
   ebb_harden(ebb_${name})
   set_target_properties(ebb_${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <ranges>
 
 #include "system/cores.h"
 #include "system/thread_team.h"
@@ -70,6 +69,12 @@ uint32_t evaluation_batches(const TrainOptions& options, const PlanContext& cont
       std::min(options.batches_per_evaluation(), num_batches_for(samples, shape.batch_size)));
 }
 
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const PlannedMachine& machine : machine_presets()) names.push_back(machine.name);
+  return names;
+}
+
 }  // namespace
 
 void add_plan_flags(CommandLine& line, PlanRequest& request) {
@@ -79,7 +84,7 @@ void add_plan_flags(CommandLine& line, PlanRequest& request) {
             fmt::format(
                 "plan for this machine, with measured rates; for a preset ({}); or for the machine "
                 "that a file describes",
-                fmt::join(machine_presets() | std::views::transform(&PlannedMachine::name), ", ")),
+                fmt::join(preset_names(), ", ")),
             [&request](std::string_view, std::string_view text) { request.machine_name = text; });
   group.add("--write-machine", "FILE",
             "write the machine's memory and rates to a file, for --machine on another computer",

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <vector>
 
 #include "device/errors.h"
 #include "io/json_file.h"
@@ -17,11 +19,22 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kMostThreads = 4096;
+constexpr double kMostBytes = 9007199254740992;  // 2^53: up to here fp64 has every whole number
 
 class Reader {
  public:
-  Reader(const Json& json, const std::string& path) : json_(json), path_(path) {
-    if (!json_.is_object()) throw FormatError(path, 0, "a machine file is one JSON object");
+  /// REQUIRES: `json` is an object.
+  Reader(const Json& json, const std::string& path) : json_(json), path_(path) {}
+
+  void require_known() const {
+    std::vector<std::string> known = {
+        "name",        "device", "device_memory_bytes", "host_memory_bytes", "shared_cores",
+        "num_threads", "sources"};
+    for (const RateField& field : rate_fields()) known.emplace_back(field.name);
+    for (const auto& [name, value] : json_.items()) {
+      if (std::ranges::find(known, name) != known.end()) continue;
+      refuse(name, fmt::format("is not known; known are '{}'", fmt::join(known, "', '")));
+    }
   }
 
   std::string text(const char* field) const {
@@ -43,14 +56,11 @@ class Reader {
     return value;
   }
 
+  size_t bytes(const char* field) const { return static_cast<size_t>(whole(field, kMostBytes)); }
+
   /// 1 if there is no such field.
   int count(const char* field) const {
-    const double value = json_.contains(field) ? number(field, false) : 1;
-    if (value != std::floor(value) || value > kMostThreads) {
-      refuse(field,
-             fmt::format("is {:g}: it must be a whole number up to {}", value, kMostThreads));
-    }
-    return static_cast<int>(value);
+    return json_.contains(field) ? static_cast<int>(whole(field, kMostThreads)) : 1;
   }
 
   /// False if there is no such field.
@@ -73,7 +83,16 @@ class Reader {
   }
 
  private:
-  [[noreturn]] void refuse(const char* field, std::string_view what) const {
+  /// A whole number from 1 to `most`.
+  double whole(const char* field, double most) const {
+    const double value = number(field, false);
+    if (value != std::floor(value) || value > most) {
+      refuse(field,
+             fmt::format("is {:.17g}: it must be a whole number up to {:.17g}", value, most));
+    }
+    return value;
+  }
+  [[noreturn]] void refuse(std::string_view field, std::string_view what) const {
     throw FormatError(path_, 0, fmt::format("the field '{}' of a machine {}", field, what));
   }
 
@@ -83,11 +102,11 @@ class Reader {
 
 PlannedMachine machine_of(const Json& json, const std::string& path) {
   const Reader reader(json, path);
-  PlannedMachine machine{
-      .name = reader.text("name"),
-      .device = reader.text("device"),
-      .device_memory_bytes = static_cast<size_t>(reader.number("device_memory_bytes", false)),
-      .host_memory_bytes = static_cast<size_t>(reader.number("host_memory_bytes", false))};
+  reader.require_known();
+  PlannedMachine machine{.name = reader.text("name"),
+                         .device = reader.text("device"),
+                         .device_memory_bytes = reader.bytes("device_memory_bytes"),
+                         .host_memory_bytes = reader.bytes("host_memory_bytes")};
   for (const RateField& field : rate_fields()) {
     machine.rates.*field.member = reader.number(field.name, field.may_be_0);
   }

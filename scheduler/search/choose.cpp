@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <ranges>
 #include <utility>
 
 #include "device/planes.h"
@@ -240,8 +239,8 @@ class Choice {
     prepared.options = best.options;
     complete(prepared, std::move(best.plan));
     // In reverse, so that the best candidate of a row is stored last.
-    for (const PlannedCandidate& c : std::views::reverse(planned_)) {
-      tried_[c.setting].candidates[c.row] = c.candidate;
+    for (auto c = planned_.crbegin(); c != planned_.crend(); ++c) {
+      tried_[c->setting].candidates[c->row] = c->candidate;
     }
     for (size_t i = 0; i < tried_.size(); ++i) {
       if (i == best.setting) prepared.chosen = prepared.candidates.size() + best.row;

@@ -72,7 +72,7 @@ FOLDERS = ("autograd", "bench", "chunk", "cmake", "comm", "cpu_adam", "cuda", "d
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh", ".py", ".md", ".cmake", ".txt", ".html", ".in", ".json", ""}
 # The lists of retired words, recorded results, the data of tests, and pictures.
 SKIPPED = ("tests/structure/check_words.py", "tests/structure/test_check_words.py", "bench/results/", "tests/fixtures/", "docs/pictures/",
-           "tests/io/fuzz_corpus/")
+           "tests/fuzz/seeds/")
 COMMENT_BREAK = re.compile(r"[ \t]*\n[ \t]*(?://[/!]?<?|#|\*)?[ \t]*")
 
 

@@ -95,6 +95,7 @@ TEST(ConfigText, IsReadAsToml1) {
       {R"(save = 'C:\new\"x"')", R"(save=C:\new\"x")"},
       {"save = \"\"\"\na\nb\"\"\"", "save=a\nb"},
       {"save = \"\"\"a\\\n   \n  b\"\"\"", "save=ab"},
+      {"save = \"\"\"a\\\n  \xC3\xA9\"\"\"", "save=a\xC3\xA9"},
       {"save = '''a'b''c\\n'''", "save=a'b''c\\n"},
       {"save = \"\"\"\"quoted\"\"\"\"", "save=\"quoted\""},
       {"save = \"\"\"a\"\"\"\"\" # two quotes before the end\nsteps = 1", "save=a\"\" steps=1"},

@@ -70,12 +70,21 @@ TEST_F(MachineFiles, WithInvalidContentAreRefused) {
     EXPECT_SAYS(outcome.err, "bad.json");
   };
   refuse("{", "not JSON from here on");
-  refuse("[]", "one JSON object");
+  refuse("[]", "this JSON is of type array; needed is an object");
   refuse(R"({"name": "x"})", "'device' of a machine must be a text");
   Json machine = parse_json(to_json(machine_presets().front()));
   machine["num_threads"] = 1.5;
   refuse(json_text(machine), "'num_threads' of a machine is 1.5: it must be a whole number");
   machine["num_threads"] = 1;
+  const Json memory = machine["host_memory_bytes"];
+  for (const double bytes : {0.5, 1.5, 1e16, 1e30}) {
+    machine["host_memory_bytes"] = bytes;
+    refuse(json_text(machine), "it must be a whole number up to 9007199254740992");
+  }
+  machine["host_memory_bytes"] = memory;
+  machine["thread_count"] = 4;
+  refuse(json_text(machine), "'thread_count' of a machine is not known; known are 'name', ");
+  machine.erase("thread_count");
   machine["shared_cores"] = 1;
   refuse(json_text(machine), "'shared_cores' of a machine must be true or false");
   machine["shared_cores"] = false;

@@ -6,8 +6,13 @@
 #include "device/errors.h"
 #include "device/host/kernels/gemm_kernel.h"
 
+#ifdef __clang__
+#pragma clang attribute push( \
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16"))), apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
+#endif
 
 namespace ebb {
 namespace {
@@ -168,7 +173,11 @@ constexpr GemmKernel kKernel = {.tile_rows = kTileRows,
 
 }  // namespace
 
+#ifdef __clang__
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 
 const GemmKernel& dot_gemm_kernel() { return kKernel; }
 
