@@ -65,7 +65,14 @@ std::string out_of_memory_text() {
          (limit.empty() ? "give a smaller --host-memory, or stop other programs" : limit);
 }
 
-std::string no_thread_text(const std::system_error& error) {
+/// A thread cannot start. oneTBB throws a runtime_error with this text instead of a system_error.
+bool is_of_thread(const std::exception& error) {
+  const auto* system = dynamic_cast<const std::system_error*>(&error);
+  if (system != nullptr) return system->code() == std::errc::resource_unavailable_try_again;
+  return std::string_view(error.what()).starts_with("pthread_create");
+}
+
+std::string no_thread_text(const std::exception& error) {
   rlimit limit = {};
   const bool is_limited = ::getrlimit(RLIMIT_NPROC, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
   return fmt::format(
@@ -120,15 +127,14 @@ int run_and_report(std::vector<std::string> arguments, int& stdout_error) {
     return report(printable(error.what()), kExitBadArguments);
   } catch (const std::bad_alloc&) {
     return report(out_of_memory_text(), kExitDoesNotFit);
-  } catch (const std::system_error& error) {
-    if (std::ferror(stdout) != 0) {
-      stdout_error = error.code().value();  // fmt's message names no file
+  } catch (const std::exception& error) {
+    const auto* system = dynamic_cast<const std::system_error*>(&error);
+    if (system != nullptr && std::ferror(stdout) != 0) {
+      stdout_error = system->code().value();  // fmt's message names no file
       return kExitFailed;
     }
-    const bool is_thread = error.code() == std::errc::resource_unavailable_try_again;
-    return report(is_thread ? no_thread_text(error) : printable(error.what()), kExitFailed);
-  } catch (const std::exception& error) {
-    return report(printable(error.what()), kExitFailed);
+    return report(is_of_thread(error) ? no_thread_text(error) : printable(error.what()),
+                  kExitFailed);
   }
 }
 

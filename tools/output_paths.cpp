@@ -78,8 +78,14 @@ void refuse_same_files(const std::vector<FlagPath>& inputs, const std::vector<Fl
   }
 }
 
-void refuse_same_files(const TrainOptions& o, const std::vector<FlagPath>& more_outputs,
-                       const std::string& checkpoint) {
+FlagPath config_path(const CommandLine& line) {
+  for (const FlagValue& flag : line.given()) {
+    if (flag.name == "config") return {"--config", flag.values.front()};
+  }
+  return {"--config", ""};
+}
+
+void refuse_same_files(const TrainOptions& o, const MorePaths& more) {
   std::vector<FlagPath> data;
   for (const std::string& path : o.data) data.push_back({"--data", path});
   for (const std::string& path : o.eval_data) data.push_back({"--eval-data", path});
@@ -88,12 +94,12 @@ void refuse_same_files(const TrainOptions& o, const std::vector<FlagPath>& more_
   std::vector<FlagPath> inputs = {{"--labels", o.labels},
                                   {"--documents", o.documents},
                                   {"--eval-labels", o.eval_labels},
-                                  {"--eval-documents", o.eval_documents},
-                                  {"--resume", checkpoint}};
+                                  {"--eval-documents", o.eval_documents}};
   if (is_folder(o.model)) inputs.push_back({"--model", o.model});
   inputs.insert(inputs.end(), data.begin(), data.end());
+  inputs.insert(inputs.end(), more.inputs.begin(), more.inputs.end());
   std::vector<FlagPath> outputs = {{"--log", o.log}, {"--trace", o.trace}};
-  outputs.insert(outputs.end(), more_outputs.begin(), more_outputs.end());
+  outputs.insert(outputs.end(), more.outputs.begin(), more.outputs.end());
   refuse_same_files(inputs, outputs);
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/cli.h"
 #include "tools/train_options.h"
 
 namespace ebb {
@@ -20,9 +21,13 @@ struct FlagPath {
 /// folder that is an input. Devices and pipes may be given twice.
 void refuse_same_files(const std::vector<FlagPath>& inputs, const std::vector<FlagPath>& outputs);
 
-/// Checks the paths of a run, and `more_outputs`, which only this command has. `checkpoint`: the
-/// folder from which the run resumes; empty: none.
-void refuse_same_files(const TrainOptions& options, const std::vector<FlagPath>& more_outputs = {},
-                       const std::string& checkpoint = {});
+/// The paths that only one command has.
+struct MorePaths {
+  std::vector<FlagPath> inputs = {}, outputs = {};
+};
+/// The file of --config, which is an input.
+FlagPath config_path(const CommandLine& line);
+/// Checks the paths of a run.
+void refuse_same_files(const TrainOptions& options, const MorePaths& more);
 
 }  // namespace ebb

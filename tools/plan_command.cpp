@@ -8,6 +8,7 @@
 #include "tools/cli.h"
 #include "tools/commands.h"
 #include "tools/html_report.h"
+#include "tools/output_paths.h"
 #include "tools/plan_report.h"
 #include "tools/plan_setup.h"
 #include "tools/plan_sweep.h"
@@ -57,6 +58,9 @@ int plan_command(std::vector<std::string> arguments) {
   add_plan_flags(line, request);
   if (!parse_arguments(line, std::move(arguments), true)) return 0;
   validate(request);
+  refuse_same_files(
+      {{"--machine", request.machine_name}, {"--model", request.options.model}, config_path(line)},
+      {{"--write-machine", request.write_machine}, {"--html", request.html}});
   const PlannedMachine machine = planned_machine(request);
   if (!request.write_machine.empty()) write_new_file(request.write_machine, to_json(machine));
   const PlanContext context = plan_context(request, machine);

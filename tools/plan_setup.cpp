@@ -9,7 +9,6 @@
 #include "tools/cli.h"
 #include "tools/flag_values.h"
 #include "tools/machine.h"
-#include "tools/output_paths.h"
 #include "tools/train_setup.h"
 
 namespace ebb {
@@ -104,8 +103,6 @@ void add_plan_flags(CommandLine& line, PlanRequest& request) {
 
 void validate(const PlanRequest& request) {
   validate_planned(request.options);
-  refuse_same_files({{"--machine", request.machine_name}, {"--model", request.options.model}},
-                    {{"--write-machine", request.write_machine}, {"--html", request.html}});
   const bool here = request.machine_name == "this";
   const bool emulates =
       request.options.link.load_bytes_per_s > 0 || request.options.emulate_compute;

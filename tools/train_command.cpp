@@ -62,7 +62,8 @@ std::optional<Request> parse_train(std::vector<std::string> arguments) {
   const RunConfig taken = request.resumed ? request.resumed->taken : RunConfig{};
   request.given = given_flags(line, taken);
   naming_origin(request.resumed, [&] { validate(request.options); });
-  refuse_same_files(request.options, {}, request.resumed ? request.resumed->checkpoint : "");
+  const FlagPath checkpoint = {"--resume", request.resumed ? request.resumed->checkpoint : ""};
+  refuse_same_files(request.options, {.inputs = {checkpoint, config_path(line)}});
   return request;
 }
 

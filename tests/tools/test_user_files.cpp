@@ -66,6 +66,14 @@ TEST_F(UserFiles, OutputsInAFolderThatIsAnInputAreRefused) {
   EXPECT_EQ(content_of(input), content_of(text_));
 }
 
+TEST_F(UserFiles, TheConfigurationFileIsNotOverwritten) {
+  const std::string text = "steps = 1\n", config = folder_.write("c.toml", text);
+  for (const Arguments& more : {Arguments{"--trace", config}}) {
+    EXPECT_FAILS(run(train({"--config", config}) + more), 2, "would overwrite --config");
+  }
+  EXPECT_EQ(content_of(config), text);
+}
+
 TEST_F(UserFiles, AFileThatAFolderLinksToIsNotOverwritten) {
   fs::create_directories(path("data"));
   const std::string real = folder_.write("real.txt", content_of(text_));
