@@ -52,10 +52,19 @@ bool has_link_to(const std::string& folder, const std::string& path) {
   });
 }
 
-/// Refuses an output that would change what a folder contains.
+/// Whether a model folder may have this file as an input. No file of a model has one of these ends.
+bool may_be_of_model(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error) && !path.ends_with(".jsonl") && !path.ends_with(".npy") &&
+         !path.ends_with(".html");
+}
+
+/// Refuses an output that would change what is read from a folder: in a folder of data any file, in
+/// other folders an existing file.
 void refuse_in_folder(const FlagPath& output, const FlagPath& folder) {
   if (output.path.empty() || !is_folder(folder.path)) return;
   if (!is_below(folder.path, output.path) && !has_link_to(folder.path, output.path)) return;
+  if (!folder.flag.ends_with("data") && !may_be_of_model(output.path)) return;
   throw ConfigError(fmt::format(
       "{} '{}' is in the folder of {} '{}', which is an input: give a path outside that folder",
       output.flag, output.path, folder.flag, folder.path));

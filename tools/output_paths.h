@@ -17,8 +17,9 @@ struct FlagPath {
   std::string path;  ///< empty: not given
 };
 
-/// Refuses an output that is an input or another output, however it is spelled, and an output in a
-/// folder that is an input. Devices and pipes may be given twice.
+/// Refuses an output that is an input or another output, however it is spelled. In a folder that is
+/// an input, a file that the input may contain is refused; in a folder of data that is every file,
+/// because a later run would read it. Devices and pipes may be given twice.
 void refuse_same_files(const std::vector<FlagPath>& inputs, const std::vector<FlagPath>& outputs);
 
 /// The paths that only one command has.

@@ -55,7 +55,7 @@ ebb::TokenType token_type(const std::string& name) {
   throw std::runtime_error(name + ": tokens are u16 or u32");
 }
 
-int finetune(const std::string& from, const ebb::TokenData& data, const std::string& to,
+int finetune(const std::string& from, ebb::TokenData& data, const std::string& to,
              uint64_t num_steps) {
   const ebb::ModelConfig config = ebb::read_model_config(from);
   if (!ebb::predicts_next_token(config)) {
@@ -108,7 +108,7 @@ int main(int argc, char** argv) {
   try {
     if (argc < 4)
       throw std::runtime_error("usage: finetune MODEL DATA NEW_FOLDER [STEPS [u16|u32]]");
-    const ebb::TokenData data({argv[2]}, argc > 5 ? token_type(argv[5]) : ebb::TokenType::Auto);
+    ebb::TokenData data({argv[2]}, argc > 5 ? token_type(argv[5]) : ebb::TokenType::Auto);
     return finetune(argv[1], data, argv[3], argc > 4 ? std::stoull(argv[4]) : 100);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -79,6 +79,7 @@ TEST_P(ModelSizes, OfOneFieldNeverOverflow) {
 }
 
 TEST_P(ModelSizes, OfAllFieldsNeverOverflow) {
+  EXPECT_TRUE(create(json_).has_value());
   for (const int bits : {5, 10, 16, 21, 24, 29, 30, 31, 32, 40}) {
     Json json = json_;
     for (const char* name : kSizes) {
@@ -86,7 +87,6 @@ TEST_P(ModelSizes, OfAllFieldsNeverOverflow) {
       if (json_.contains(name) && !is_count) json[name] = int64_t{1} << bits;
     }
     const bool is_possible = create(json).has_value();
-    EXPECT_TRUE(is_possible || bits > 10) << bits;
     EXPECT_TRUE(!is_possible || bits < 24) << bits;
   }
 }

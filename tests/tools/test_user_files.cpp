@@ -55,13 +55,16 @@ TEST_F(UserFiles, OutputsInAFolderThatIsAnInputAreRefused) {
   refused({"--eval-data", path("data"), "--log", input}, "in the folder of --eval-data '");
   const Arguments model = {"train",    "--model", path("link"),   "--data", text_,
                            "--device", "host",    "--seq-length", "32"};
-  for (const char* name : {"link/model.safetensors", "save/step-3/config.json", "link/new"}) {
+  for (const char* name :
+       {"link/model.safetensors", "save/step-3/config.json", "link/train.toml"}) {
     EXPECT_FAILS(run(model + Arguments{"--trace", path(name)}), 2, "in the folder of --model '");
   }
   const Arguments eval = {"eval",     "--model", saved(3),       "--data", text_,
                           "--device", "host",    "--seq-length", "32"};
-  EXPECT_FAILS(run(eval + Arguments{"--log-probs", saved(3) + "/x.npy"}), 2, "--log-probs '");
-  EXPECT_FAILS(resume({"--log", saved(3) + "/new"}), 2, "in the folder of --resume '");
+  EXPECT_FAILS(run(eval + Arguments{"--log-probs", saved(3) + "/config.json"}), 2, "--log-probs '");
+  succeed(eval + Arguments{"--log-probs", saved(3) + "/x.npy"});
+  succeed(eval + Arguments{"--log-probs", saved(3) + "/x.npy"});
+  EXPECT_FAILS(resume({"--trace", saved(3) + "/training.json"}), 2, "in the folder of --resume '");
   EXPECT_FAILS(resume({"--log", saved(3) + "/training.json"}), 2, "it is not the log of this run");
   EXPECT_EQ(content_of(input), content_of(text_));
 }
