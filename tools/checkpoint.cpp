@@ -114,6 +114,8 @@ SavedRun from_json(const std::string& path, const nlohmann::ordered_json& json) 
   for (const auto& [name, values] : json.at("config").items()) {
     run.config.push_back({name, values.get<std::vector<std::string>>(),
                           std::ranges::find(resolved, name) != resolved.end()});
+    if (!values.empty()) continue;
+    throw FormatError(path, 0, fmt::format("config: '{}' has no value", name));
   }
   return run;
 }

@@ -202,6 +202,12 @@ TEST_F(UserFiles, AChangedDigitOfTrainingJsonIsNoticed) {
   EXPECT_SAYS(old.err, "training.json has no checksum");
 }
 
+TEST_F(UserFiles, AFlagWithoutValueInACheckpointIsRefused) {
+  succeed(train({"--save", save(), "--steps", "3"}));
+  change_run(3, [](SavedRun& saved_run) { saved_run.config.push_back({"trace", {}}); });
+  EXPECT_FAILS(resume(), 2, "config: 'trace' has no value");
+}
+
 TEST_F(UserFiles, AStateOfAnotherCheckpointIsRefused) {
   succeed(train({"--save", save(), "--save-steps", "3", "--steps", "6"}));
   fs::copy_file(saved(3) + "/state.ebb", saved(6) + "/state.ebb",
