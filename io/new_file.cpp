@@ -47,8 +47,8 @@ bool is_special(const std::string& path) {
   return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
 }
 
-/// The path of the file to which symbolic links lead, even if that file does not exist yet. The
-/// path itself if it leads to a device or a FIFO: such links (/dev/stdout) may lead to no name.
+}  // namespace
+
 std::string destination_of(std::string path) {
   constexpr int kMostLinks = 40;
   std::error_code error;
@@ -60,14 +60,13 @@ std::string destination_of(std::string path) {
   return path;
 }
 
-}  // namespace
-
 NewFile::NewFile(std::string path, uint64_t bytes)
     : path_(destination_of(std::move(path))), bytes_(bytes) {
   if (is_special(path_)) {
     descriptor_ = open_special_file(path_);
     return;
   }
+  if (fs::is_directory(path_)) throw IoError("cannot write", path_, EISDIR);
   unfinished_ = path_ + std::string(kUnfinishedSuffix);
   ::unlink(unfinished_.c_str());  // never opened, because it may be a link to another file
   descriptor_ = ::open(unfinished_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -142,8 +141,11 @@ NewFolder::NewFolder(std::string path)
   if (exists && !(fs::is_directory(path_, error) && fs::is_empty(path_, error))) {
     throw ConfigError("'" + path_ + "' is already there: give the name of a new folder");
   }
-  fs::remove_all(unfinished_, error);
-  if (error) throw IoError("cannot remove", unfinished_, error.value());
+  if (fs::exists(fs::symlink_status(unfinished_, error))) {
+    throw ConfigError("'" + unfinished_ +
+                      "' is in the way: it was left by a run that was killed, or "
+                      "is yours; remove it or move it away");
+  }
   create_folders(unfinished_);
   if (!exists) return;
   // The folder is removed now and not after all files are written, because a link or a mount point
@@ -197,7 +199,7 @@ void create_folders(const std::string& path) {
 int open_special_file(const std::string& path) {
   // Without O_NONBLOCK, opening a FIFO waits for a reader.
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0 && errno == ENXIO) {
+  if (descriptor < 0 && errno == ENXIO && fs::is_fifo(path)) {
     throw IoError("no process reads this FIFO; start its reader first, then write to it:", path,
                   ENXIO);
   }

@@ -48,9 +48,9 @@ void write_new_file(const std::string& path, std::string_view content);
 
 class NewFolder {
  public:
-  /// Throws ConfigError if `path` exists and is not an empty folder. An empty folder is removed,
-  /// and created again if the new folder is not committed. Removes the remains of an earlier
-  /// unfinished folder.
+  /// Throws ConfigError if `path` exists and is not an empty folder, or if there is something under
+  /// the temporary name, which may be of the user. An empty folder is removed, and created again if
+  /// the new folder is not committed.
   explicit NewFolder(std::string path);
   ~NewFolder();
   NewFolder(const NewFolder&) = delete;
@@ -71,6 +71,9 @@ class NewFolder {
 void sync_folder(const std::string& path);
 /// Creates a folder and its missing parents, and syncs each folder in which one was created.
 void create_folders(const std::string& path);
+/// The path of the file to which symbolic links lead, even if that file does not exist yet. The
+/// path itself if it leads to a device or a FIFO: such links (/dev/stdout) may lead to no name.
+std::string destination_of(std::string path);
 /// Opens a device or a FIFO for writing. A FIFO that no process reads is an error.
 int open_special_file(const std::string& path);
 

@@ -45,10 +45,10 @@ void AppendFile::open() {
   }
   do {
     if (descriptor_ >= 0) ::close(descriptor_);
-    descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (descriptor_ < 0) throw IoError("cannot open " + what_, path_, errno);
     lock();
-  } while (!has_path());
+  } while (!has_path());  // another run renamed the file before this one locked it
   if (!exists) sync_folder(folder_of(path_));
 }
 
@@ -60,8 +60,8 @@ void AppendFile::lock() {
       fmt::format("{} '{}': another run writes to it now; give another file", what_, path_));
 }
 
-/// False if another run renamed the file before this one locked it.
 bool AppendFile::has_path() const {
+  if (!is_regular_) return true;
   struct stat ours = {}, now = {};
   return ::fstat(descriptor_, &ours) == 0 && ::stat(path_.c_str(), &now) == 0 &&
          ours.st_dev == now.st_dev && ours.st_ino == now.st_ino;
@@ -100,8 +100,7 @@ std::optional<std::string> AppendFile::set_aside() {
 
 void AppendFile::cut(uint64_t size_bytes) {
   if (!is_regular_) return;
-  const auto end = static_cast<off_t>(size_bytes);
-  if (::ftruncate(descriptor_, end) == 0 && ::lseek(descriptor_, end, SEEK_SET) == end) return;
+  if (::ftruncate(descriptor_, static_cast<off_t>(size_bytes)) == 0) return;
   throw IoError("cannot write " + what_, path_, errno);
 }
 

@@ -36,10 +36,12 @@ class AppendFile {
   /// Syncs the content, so that it survives a power cut.
   void sync();
 
+  /// False if the file was removed, renamed or replaced after it was opened.
+  bool has_path() const;
+
  private:
   void open();
   void lock();
-  bool has_path() const;
 
   std::string path_, what_;
   bool is_regular_ = false;

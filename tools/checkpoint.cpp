@@ -5,20 +5,14 @@
 #include <sys/file.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "device/errors.h"
-#include "io/json_file.h"
-#include "io/json_text.h"
 #include "io/new_file.h"
-#include "io/state_file.h"
-#include "tools/run_id.h"
 
 namespace ebb {
 namespace {
@@ -27,22 +21,34 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kRemovedSuffix = ".removed";
-constexpr uint64_t kVersion = 1;
-constexpr const char* kChecksum = "xxh64";
 
 /// Splits "step-12" and "step-12.anything" into the step and the text after it.
 std::optional<std::pair<uint64_t, std::string_view>> parse_name(std::string_view name) {
   if (!name.starts_with(kPrefix)) return std::nullopt;
   uint64_t step = 0;
   const char* const end = name.data() + name.size();
-  const auto [rest, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
-  if (error != std::errc()) return std::nullopt;
+  const char* const begin = name.data() + kPrefix.size();
+  const auto [rest, error] = std::from_chars(begin, end, step);
+  if (error != std::errc() || (*begin == '0' && rest - begin > 1)) return std::nullopt;
   return std::pair(step, std::string_view(rest, static_cast<size_t>(end - rest)));
 }
 
 bool is_complete(const fs::path& checkpoint) {
   std::error_code ignored;
   return fs::exists(checkpoint / kTrainingFile, ignored);
+}
+
+/// Whether a folder with a name of Ebb is empty or has files of a checkpoint.
+bool is_ours(const fs::path& folder) {
+  std::error_code error;
+  if (fs::is_symlink(folder, error) || !fs::is_directory(folder, error)) return false;
+  bool found = fs::is_empty(folder, error);
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    found = found || name.starts_with(kStateFile) || name.starts_with("model") ||
+            name.starts_with("config.json") || name.starts_with(kTrainingFile);
+  }
+  return found;
 }
 
 /// Renames the folder before it removes files, so that a partly removed checkpoint is never read.
@@ -53,71 +59,6 @@ void remove_checkpoint(const std::string& path) {
   if (error) throw IoError("cannot remove the old checkpoint", path, error.value());
   fs::remove_all(removed, error);
   if (error) throw IoError("cannot remove the old checkpoint", removed, error.value());
-}
-
-std::string text_of(const nlohmann::ordered_json& json) { return json_text(json, 2) + "\n"; }
-
-std::string checksum_of(const nlohmann::ordered_json& json) {
-  const std::string text = text_of(json);
-  return fmt::format("{:016x}", XXH64(text.data(), text.size(), 0));
-}
-
-nlohmann::ordered_json to_json(const RunConfig& config) {
-  auto json = nlohmann::ordered_json::object();
-  for (const FlagValue& flag : config) json[flag.name] = flag.values;
-  return json;
-}
-
-std::vector<std::string> names_resolved(const RunConfig& config) {
-  std::vector<std::string> names;
-  for (const FlagValue& flag : config) {
-    if (flag.resolved) names.push_back(flag.name);
-  }
-  return names;
-}
-
-/// Removes the checksum and compares it with the other fields. Returns false if there is none,
-/// which is allowed in files of old programs, which have no run_id either.
-bool check_and_remove_checksum(const std::string& path, nlohmann::ordered_json& json) {
-  const auto found = json.find(kChecksum);
-  if (found == json.end()) {
-    if (!json.contains("run_id")) return false;
-    throw FormatError(path, 0, fmt::format("the checksum '{}' is missing", kChecksum));
-  }
-  const nlohmann::ordered_json written = *found;
-  json.erase(found);
-  if (written == checksum_of(json)) return true;
-  throw FormatError(
-      path, 0,
-      fmt::format("the checksum '{}' is not that of the other fields: the file is damaged or was "
-                  "changed; use another checkpoint, and change settings with flags",
-                  kChecksum));
-}
-
-SavedRun from_json(const std::string& path, const nlohmann::ordered_json& json) {
-  const auto number = [&](const char* name) {
-    if (const auto value = whole_number(json.at(name))) return *value;
-    throw FormatError(
-        path, 0,
-        fmt::format("{} is {}; allowed is a whole number from 0", name, json_text(json.at(name))));
-  };
-  SavedRun run{.position = {.step = number("step"),
-                            .num_samples = number("num_samples"),
-                            .num_tokens = number("num_tokens")},
-               .data_tokens = number("data_tokens"),
-               .written_by = json.at("written_by"),
-               .config = {},
-               .run_id = json.value("run_id", ""),
-               .log_line = json.value("log_line", "")};
-  // In checkpoints without this field, all flags count as given.
-  const auto resolved = json.value("resolved", std::vector<std::string>{});
-  for (const auto& [name, values] : json.at("config").items()) {
-    run.config.push_back({name, values.get<std::vector<std::string>>(),
-                          std::ranges::find(resolved, name) != resolved.end()});
-    if (!values.empty()) continue;
-    throw FormatError(path, 0, fmt::format("config: '{}' has no value", name));
-  }
-  return run;
 }
 
 }  // namespace
@@ -143,59 +84,6 @@ std::vector<uint64_t> saved_steps(const std::string& folder) {
   return steps;
 }
 
-void write_saved_run(const std::string& checkpoint, const SavedRun& run) {
-  nlohmann::ordered_json json = {{"version", kVersion},
-                                 {"run_id", run.run_id},
-                                 {"step", run.position.step},
-                                 {"num_samples", run.position.num_samples},
-                                 {"num_tokens", run.position.num_tokens},
-                                 {"data_tokens", run.data_tokens},
-                                 {"written_by", run.written_by},
-                                 {"log_line", run.log_line},
-                                 {"config", to_json(run.config)},
-                                 {"resolved", names_resolved(run.config)}};
-  json[kChecksum] = checksum_of(json);
-  write_new_file((fs::path(checkpoint) / kConfigFile).string(), to_toml(run.config));
-  write_new_file((fs::path(checkpoint) / kTrainingFile).string(), text_of(json));
-}
-
-SavedRun read_saved_run(const std::string& checkpoint) {
-  const std::string path = (fs::path(checkpoint) / kTrainingFile).string();
-  nlohmann::ordered_json json = read_ordered_json_file(path);
-  const bool is_protected = check_and_remove_checksum(path, json);
-  try {
-    if (json.at("version") != kVersion) {
-      throw FormatError(path, 0,
-                        fmt::format("version {} of the format; this program reads version {}",
-                                    json_text(json.at("version")), kVersion));
-    }
-    SavedRun run = from_json(path, json);
-    run.is_protected = is_protected;
-    if (run.run_id.empty() || is_run_id(run.run_id)) return run;
-    throw FormatError(path, 0,
-                      fmt::format("run_id is '{}'; allowed are 16 hexadecimal digits", run.run_id));
-  } catch (const nlohmann::json::exception& error) {
-    throw FormatError(path, 0, error.what());
-  }
-}
-
-std::map<std::string, uint64_t> numbers_of(const RunPosition& position) {
-  return {{"step", position.step},
-          {"num_samples", position.num_samples},
-          {"num_tokens", position.num_tokens}};
-}
-
-void check_state(const std::string& checkpoint, const RunPosition& position) {
-  const StateFileReader state((fs::path(checkpoint) / kStateFile).string());
-  for (const auto& [name, value] : numbers_of(position)) {
-    const auto found = state.header().numbers.find(name);  // old files do not contain it
-    if (found == state.header().numbers.end() || found->second == value) continue;
-    throw FormatError(state.path(), 0,
-                      fmt::format("{} is {} here and {} in {}: the files are of two checkpoints",
-                                  name, found->second, value, kTrainingFile));
-  }
-}
-
 std::optional<std::string> find_checkpoint(const std::string& folder) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
@@ -210,8 +98,14 @@ std::optional<std::string> find_checkpoint(const std::string& folder) {
 void remove_old_checkpoints(const std::string& folder, uint64_t step, uint64_t keep,
                             const Notice& notice) {
   if (keep == 0) return;
+  const auto has_state = [&folder](uint64_t of) {
+    std::error_code error;
+    return fs::exists(fs::path(checkpoint_path(folder, of)) / kStateFile, error);
+  };
+  const bool is_resumable = has_state(step);
   std::vector<uint64_t> steps = saved_steps(folder);
-  std::erase_if(steps, [step](uint64_t other) { return other > step; });
+  std::erase_if(
+      steps, [&](uint64_t other) { return other > step || (!is_resumable && has_state(other)); });
   if (steps.size() <= keep) return;
   for (size_t i = 0; i < steps.size() - keep; ++i) {
     try {
@@ -224,6 +118,11 @@ void remove_old_checkpoints(const std::string& folder, uint64_t step, uint64_t k
 
 SaveFolder::SaveFolder(std::string path, const std::string& resumed, uint64_t step)
     : path_(std::move(path)) {
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(path_, error)) && !fs::is_directory(path_, error)) {
+    throw ConfigError(
+        fmt::format("--save '{}': it is no folder: give the name of a folder", path_));
+  }
   create_folders(path_);
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor_ < 0) throw IoError("cannot open folder of checkpoints", path_, errno);
@@ -256,8 +155,15 @@ void SaveFolder::remove_rests() const {
   for (const auto& entry : fs::directory_iterator(path_, error)) {
     const std::string name = entry.path().filename().string();
     const auto parsed = parse_name(name);
-    if (parsed && parsed->second == kUnfinishedSuffix) unfinished.push_back(entry.path());
-    if (parsed && parsed->second == kRemovedSuffix) removed.push_back(entry.path());
+    const bool is_unfinished = parsed && parsed->second == kUnfinishedSuffix;
+    const bool is_removed = parsed && parsed->second == kRemovedSuffix;
+    if (is_unfinished && !is_ours(entry.path())) {
+      throw ConfigError(fmt::format(
+          "--save '{}': '{}' has the name of an unfinished checkpoint, but is none: move it away",
+          path_, name));
+    }
+    if (is_unfinished) unfinished.push_back(entry.path());
+    if (is_removed && is_ours(entry.path())) removed.push_back(entry.path());
   }
   for (const fs::path& rest : removed) fs::remove_all(rest, ignored);
   for (const fs::path& rest : unfinished) {

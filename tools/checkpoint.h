@@ -1,10 +1,7 @@
-// A folder of checkpoints: lists them, reads and writes the description of a run, and locks the
-// folder for a run that saves there.
+// A folder of checkpoints: lists and removes them, and locks the folder for a run that saves there.
 //
 //   DIR/step-N/state.ebb       see io/state_file.h
-//   DIR/step-N/training.json   step, position in the data, flags: see SavedRun. Its last field is a
-//                              checksum of the other fields: XXH64 of the file without this field,
-//                              as written
+//   DIR/step-N/training.json   see tools/saved_run.h
 //   DIR/step-N/train.toml      the flags, as --config reads them
 //   DIR/step-N/...             the weights, as a Hugging Face folder
 // Folders of other names (step-N.unfinished, step-N.removed) were left by a run that was killed,
@@ -15,52 +12,18 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "tools/run_config.h"
+#include "tools/saved_run.h"
 
 namespace ebb {
-
-/// The progress of a run.
-struct RunPosition {
-  uint64_t step = 0;         ///< optimizer steps made
-  uint64_t num_samples = 0;  ///< samples used so far; the next step begins at this one
-  uint64_t num_tokens = 0;   ///< tokens seen so far
-  bool operator==(const RunPosition&) const = default;
-};
-
-struct SavedRun {
-  RunPosition position;
-  uint64_t data_tokens = 0;   ///< tokens of the data
-  std::string written_by;     ///< program, device, arithmetic, processor
-  RunConfig config;           ///< with resolved values
-  std::string run_id = {};    ///< empty in old checkpoints
-  std::string log_line = {};  ///< the log's line of the last step; empty: none
-  bool is_protected = true;   ///< false: an old file without checksum was read
-  bool operator==(const SavedRun&) const = default;
-};
-
-inline constexpr const char* kStateFile = "state.ebb";
-inline constexpr const char* kTrainingFile = "training.json";
-inline constexpr const char* kConfigFile = "train.toml";
 
 /// "DIR/step-12"
 std::string checkpoint_path(const std::string& folder, uint64_t step);
 /// Steps of the complete checkpoints in a folder, ascending; empty if there is no folder.
 std::vector<uint64_t> saved_steps(const std::string& folder);
-
-/// Writes training.json and train.toml, synced.
-void write_saved_run(const std::string& checkpoint, const SavedRun& run);
-/// Throws FormatError if training.json was changed after it was written.
-SavedRun read_saved_run(const std::string& checkpoint);
-
-/// The position as the numbers that state.ebb contains (model_zoo/checkpoint.h).
-std::map<std::string, uint64_t> numbers_of(const RunPosition& position);
-/// Throws FormatError if state.ebb is damaged or contains another position than training.json.
-void check_state(const std::string& checkpoint, const RunPosition& position);
 
 /// Finds the checkpoint for --resume: `folder` itself, or the newest checkpoint in it. Returns
 /// nullopt if the folder has no checkpoint; throws IoError if the folder does not exist.
@@ -70,7 +33,8 @@ std::optional<std::string> find_checkpoint(const std::string& folder);
 using Notice = std::function<void(const std::string& text)>;
 
 /// Removes checkpoints up to `step`, except the newest `keep`; none if `keep` is 0. Checkpoints
-/// of later steps stay. If a checkpoint cannot be removed, `notice` is called; this is no error.
+/// of later steps stay, and so do those with a state if the one of `step` has none. If a checkpoint
+/// cannot be removed, `notice` is called; this is no error.
 void remove_old_checkpoints(const std::string& folder, uint64_t step, uint64_t keep,
                             const Notice& notice);
 

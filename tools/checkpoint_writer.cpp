@@ -54,6 +54,8 @@ void CheckpointWriter::write(const SavedRun& run, StateReader reader) const {
                     run.position.step, format_bytes(contents_.bytes),
                     format_bytes(folder_.free_bytes())),
         error.path, error.error_number);
+  } catch (const ConfigError& error) {  // the name was free when the run started
+    throw Error(fmt::format("step-{} is not saved: {}", run.position.step, error.what()));
   }
   remove_old_checkpoints(folder_.path(), run.position.step, keep_, notice_);
 }
@@ -64,7 +66,7 @@ void CheckpointWriter::write_files(const SavedRun& run, StateReader reader) cons
   const std::string state = (std::filesystem::path(folder.path()) / kStateFile).string();
   if (contents_.write_weights) contents_.write_weights(reader, folder.path());
   if (contents_.with_state) {
-    write_state(std::move(reader), state, numbers_of(run.position));
+    write_state(std::move(reader), state, numbers_of(run));
   } else {
     const StateReader ends = std::move(reader);
   }

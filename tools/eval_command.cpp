@@ -48,9 +48,9 @@ std::optional<EvalOptions> parse_eval(std::vector<std::string> arguments) {
              [&](std::string_view, std::string_view text) { options.log_probs = text; });
   if (!parse_arguments(line, std::move(arguments), true)) return std::nullopt;
   validate_inference(options.run);
-  refuse_same_files(
-      options.run, {.inputs = {config_path(line)},
-                    .outputs = {{"--logits", options.logits}, {"--log-probs", options.log_probs}}});
+  refuse_same_files(options.run, {.inputs = {config_path(line)},
+                                  .outputs = {{"--logits", options.logits, kNpyBegins},
+                                              {"--log-probs", options.log_probs, kNpyBegins}}});
   if (options.run.data.empty()) {
     throw ConfigError("--data is missing: give text files, folders of text or token files");
   }

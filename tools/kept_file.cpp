@@ -5,11 +5,15 @@
 
 #include <cstdint>
 #include <fstream>
-#include <sstream>
 #include <system_error>
+
+#include "device/errors.h"
+#include "io/input_file.h"
 
 namespace ebb {
 namespace {
+
+constexpr uint64_t kMostBytes = uint64_t{1} << 20;
 
 uint64_t hash_of(const std::string& text) {  // FNV-1a
   uint64_t hash = 0xcbf29ce484222325;
@@ -25,9 +29,11 @@ std::filesystem::path kept_file(const std::filesystem::path& folder, const std::
 }
 
 std::string read_kept(const std::filesystem::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file, std::ios::binary).rdbuf();
-  return text.str();
+  try {
+    return read_input_file(file.string(), "kept numbers", kMostBytes);
+  } catch (const Error&) {
+    return "";
+  }
 }
 
 bool write_kept(const std::filesystem::path& file, const std::string& text) {

@@ -10,7 +10,7 @@ namespace ebb {
 /// so the content must contain the key itself.
 std::filesystem::path kept_file(const std::filesystem::path& folder, const std::string& kind,
                                 const std::string& key);
-/// Empty if there is no file.
+/// Empty if there is no regular file that can be read.
 std::string read_kept(const std::filesystem::path& file);
 /// Writes the file completely or not at all. False if the file cannot be written.
 bool write_kept(const std::filesystem::path& file, const std::string& text);

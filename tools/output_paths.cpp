@@ -4,15 +4,27 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 
 #include "device/errors.h"
 #include "io/data_folder.h"
+#include "io/new_file.h"
+#include "io/token_record.h"
+#include "tools/model_source.h"
 
 namespace ebb {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// The absolute path without links, also of a file that does not exist yet.
+fs::path resolved(const std::string& path) {
+  std::error_code error;
+  const fs::path absolute = fs::absolute(destination_of(path), error);
+  const fs::path whole = fs::weakly_canonical(absolute, error);
+  return error ? absolute : whole;
+}
 
 bool is_same_file(const std::string& a, const std::string& b) {
   std::error_code error;
@@ -21,10 +33,7 @@ bool is_same_file(const std::string& a, const std::string& b) {
     if (!fs::is_regular_file(status) && !fs::is_directory(status)) return false;
     return fs::equivalent(a, b, error) && !error;
   }
-  const fs::path whole_a = fs::weakly_canonical(a, error);
-  if (error) return false;
-  const fs::path whole_b = fs::weakly_canonical(b, error);
-  return !error && whole_a == whole_b;
+  return resolved(a) == resolved(b);
 }
 
 bool is_folder(const std::string& path) {
@@ -32,14 +41,22 @@ bool is_folder(const std::string& path) {
   return !path.empty() && fs::is_directory(path, error);
 }
 
-/// Whether a path is below a folder.
+/// Whether a path is a folder or below it.
+bool is_within(const fs::path& folder, const fs::path& path) {
+  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first ==
+         folder.end();
+}
+
+/// Whether a path is within a folder, or within one to which a link in the folder leads.
 bool is_below(const std::string& folder, const std::string& path) {
+  const fs::path whole = resolved(path);
+  if (is_within(resolved(folder), whole)) return true;
   std::error_code error;
-  const fs::path above = fs::weakly_canonical(folder, error);
-  if (error) return false;
-  const fs::path whole = fs::weakly_canonical(path, error);
-  const auto [end, rest] = std::mismatch(above.begin(), above.end(), whole.begin(), whole.end());
-  return !error && end == above.end() && rest != whole.end();
+  for (const auto& entry : fs::recursive_directory_iterator(folder, error)) {
+    const bool is_link = entry.is_symlink(error) && entry.is_directory(error);
+    if (is_link && is_within(resolved(entry.path().string()), whole)) return true;
+  }
+  return false;
 }
 
 /// Whether a link in a folder leads to this file.
@@ -59,6 +76,15 @@ bool may_be_of_model(const std::string& path) {
          !path.ends_with(".html");
 }
 
+/// The folder of a model; empty if there is none.
+std::string model_folder(const std::string& name) {
+  try {
+    return name.empty() ? "" : find_model_folder(name);
+  } catch (const ConfigError&) {  // the run will say why
+    return "";
+  }
+}
+
 /// Refuses an output that would change what is read from a folder: in a folder of data any file, in
 /// other folders an existing file.
 void refuse_in_folder(const FlagPath& output, const FlagPath& folder) {
@@ -68,6 +94,34 @@ void refuse_in_folder(const FlagPath& output, const FlagPath& folder) {
   throw ConfigError(fmt::format(
       "{} '{}' is in the folder of {} '{}', which is an input: give a path outside that folder",
       output.flag, output.path, folder.flag, folder.path));
+}
+
+/// Refuses an output that would replace a file which is no earlier output of this kind.
+void refuse_foreign(const FlagPath& output) {
+  std::error_code error;
+  const bool is_new = !fs::is_regular_file(output.path, error) || fs::file_size(output.path) == 0;
+  if (output.begins.empty() || is_new) return;
+  std::string beginning(output.begins.size(), ' ');
+  std::ifstream(output.path, std::ios::binary)
+      .read(beginning.data(), static_cast<std::streamsize>(beginning.size()));
+  if (beginning == output.begins) return;
+  throw ConfigError(
+      fmt::format("{} '{}': there is a file that is no earlier output of this kind: remove it, or "
+                  "give another path",
+                  output.flag, output.path));
+}
+
+/// Refuses a file that has the name of the folder of --save or of a checkpoint in it.
+void refuse_name_of_checkpoint(const FlagPath& output, const std::string& save) {
+  if (save.empty() || output.path.empty()) return;
+  const fs::path path = resolved(output.path), folder = resolved(save);
+  const bool is_checkpoint =
+      path.parent_path() == folder && path.filename().string().starts_with("step-");
+  if (path != folder && !is_checkpoint) return;
+  throw ConfigError(
+      fmt::format("{} '{}' would take the name of --save or of a checkpoint in --save '{}': give "
+                  "another path",
+                  output.flag, output.path, save));
 }
 
 }  // namespace
@@ -85,6 +139,7 @@ void refuse_same_files(const std::vector<FlagPath>& inputs, const std::vector<Fl
     }
     others.push_back(output);
   }
+  for (const FlagPath& output : outputs) refuse_foreign(output);
 }
 
 FlagPath config_path(const CommandLine& line) {
@@ -104,11 +159,18 @@ void refuse_same_files(const TrainOptions& o, const MorePaths& more) {
                                   {"--documents", o.documents},
                                   {"--eval-labels", o.eval_labels},
                                   {"--eval-documents", o.eval_documents}};
-  if (is_folder(o.model)) inputs.push_back({"--model", o.model});
+  if (const std::string model = model_folder(o.model); !model.empty()) {
+    inputs.push_back({"--model", model});
+  }
+  for (const std::string& file : o.data)
+    inputs.push_back({"the record of --data", record_path(file)});
   inputs.insert(inputs.end(), data.begin(), data.end());
   inputs.insert(inputs.end(), more.inputs.begin(), more.inputs.end());
-  std::vector<FlagPath> outputs = {{"--log", o.log}, {"--trace", o.trace}};
+  std::vector<FlagPath> outputs = {{"--log", o.log}, {"--trace", o.trace, "["}};
   outputs.insert(outputs.end(), more.outputs.begin(), more.outputs.end());
+  for (const FlagPath& output : outputs) {
+    refuse_name_of_checkpoint(output, o.save);
+  }
   refuse_same_files(inputs, outputs);
 }
 

@@ -15,7 +15,14 @@ namespace ebb {
 struct FlagPath {
   std::string_view flag;
   std::string path;  ///< empty: not given
+  /// Of an output that replaces an existing file: the first bytes of such a file. A file that
+  /// begins otherwise is not an earlier output and is refused.
+  std::string_view begins = {};
 };
+
+// The first bytes of outputs.
+inline constexpr std::string_view kNpyBegins = "\x93NUMPY";
+inline constexpr std::string_view kHtmlBegins = "<!";
 
 /// Refuses an output that is an input or another output, however it is spelled. In a folder that is
 /// an input, a file that the input may contain is refused; in a folder of data that is every file,

@@ -60,7 +60,7 @@ int plan_command(std::vector<std::string> arguments) {
   validate(request);
   refuse_same_files(
       {{"--machine", request.machine_name}, {"--model", request.options.model}, config_path(line)},
-      {{"--write-machine", request.write_machine}, {"--html", request.html}});
+      {{"--write-machine", request.write_machine, "{"}, {"--html", request.html, kHtmlBegins}});
   const PlannedMachine machine = planned_machine(request);
   if (!request.write_machine.empty()) write_new_file(request.write_machine, to_json(machine));
   const PlanContext context = plan_context(request, machine);

@@ -52,6 +52,15 @@ void check_has_state(const std::string& checkpoint) {
       checkpoint, kStateFile));
 }
 
+/// A renamed checkpoint would hide the name of the next one.
+void check_name(const std::string& checkpoint, uint64_t step) {
+  const std::string name = fs::absolute(checkpoint).lexically_normal().filename().string();
+  const std::string right = fs::path(checkpoint_path("", step)).filename().string();
+  if (!name.starts_with("step-") || name == right) return;
+  throw ConfigError(
+      fmt::format("--resume '{}': it contains step {}: rename it to {}", checkpoint, step, right));
+}
+
 LoggedRun logged_run_of(const Resumed& resumed) {
   const SavedRun& run = resumed.run;
   return {.run_id = run.run_id,
@@ -91,7 +100,8 @@ std::optional<Resumed> take_up(CommandLine& line, TrainOptions& options) {
   check_has_state(*checkpoint);
   Resumed resumed{
       .checkpoint = *checkpoint, .run = read_saved_run(*checkpoint), .taken = {}, .left = {}};
-  check_state(*checkpoint, resumed.run.position);
+  check_name(*checkpoint, resumed.run.position.step);
+  check_state(*checkpoint, resumed.run);
   if (resumed.run.run_id.empty()) resumed.run.run_id = new_run_id();  // of an old checkpoint
   if (options.save.empty()) options.save = folder_of(*checkpoint);
   resumed.is_same_run = is_same_run(options.save, resumed);

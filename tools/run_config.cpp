@@ -135,6 +135,8 @@ void check_encoding(const FlagValue& flag) {
 
 }  // namespace
 
+bool is_setting(std::string_view name) { return !is_in(kPassing, name); }
+
 const FlagValue* find(const RunConfig& config, std::string_view name) {
   const auto found = std::ranges::find(config, name, &FlagValue::name);
   return found != config.end() ? &*found : nullptr;
@@ -144,7 +146,7 @@ RunConfig given_flags(const CommandLine& line, const RunConfig& taken) {
   RunConfig config = line.given();
   std::erase_if(config, [&](const FlagValue& flag) {
     const FlagValue* const kept = find(taken, flag.name);
-    return is_in(kPassing, flag.name) || (kept != nullptr && kept->resolved);
+    return !is_setting(flag.name) || (kept != nullptr && kept->resolved);
   });
   return config;
 }

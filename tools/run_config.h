@@ -22,6 +22,9 @@ using RunConfig = std::vector<FlagValue>;
 /// Null if there is no flag of that name.
 const FlagValue* find(const RunConfig& config, std::string_view name);
 
+/// Whether a flag is part of the configuration of a run: not --help, --config, --resume, --dry-run.
+bool is_setting(std::string_view name);
+
 /// The flags that the user gave: on the command line, in --config, or in the run that made the
 /// checkpoint. `taken` are the flags from the checkpoint; those whose value the program derived are
 /// left out. Flags that affect only one invocation, such as --dry-run, are left out too.

@@ -10,6 +10,7 @@
 
 #include "device/errors.h"
 #include "io/json_text.h"
+#include "tools/set_aside.h"
 
 namespace ebb {
 namespace {
@@ -64,19 +65,32 @@ std::optional<StepLine> parse_line(const std::string& text) {
                   .run_id = id != json.end() && id->is_string() ? id->get<std::string>() : ""};
 }
 
-/// The complete lines at the beginning of a log that are steps up to the last one of a run.
+/// The part of a log that a run keeps: up to the last complete line of one of its steps.
 struct KeptLines {
   uint64_t bytes = 0;
   uint64_t last_step = 0;
+  std::optional<uint64_t> missing_step;  // the first one without line between two lines
+  bool loses_notes = false;  // lines that are no steps, and not the end of a run, come later
 };
 KeptLines kept_lines(const std::string& path, uint64_t last_step) {
   std::ifstream file(path, std::ios::binary);
   KeptLines kept;
+  uint64_t end = 0;
   for (std::string text; std::getline(file, text) && !file.eof();) {
+    end += text.size() + 1;
     const auto line = parse_line(text);
-    if (!line || line->step > last_step) break;
-    kept.bytes += text.size() + 1;
-    kept.last_step = line->step;
+    if (line && line->step > last_step) continue;
+    if (!line) {
+      const bool is_end = text.starts_with("{\"end\": true");
+      kept.loses_notes = kept.loses_notes || !is_end;
+      continue;
+    }
+    const bool has_gap = kept.last_step > 0 && line->step > kept.last_step + 1;
+    if (has_gap && !kept.missing_step) kept.missing_step = kept.last_step + 1;
+    kept = {end, line->step, kept.missing_step, false};
+  }
+  if (kept.last_step > 0 && kept.last_step < last_step && !kept.missing_step) {
+    kept.missing_step = kept.last_step + 1;
   }
   return kept;
 }
@@ -140,10 +154,10 @@ LogOwner owner_of_log(const std::string& path, const LoggedRun& run) {
 
 RunLog::RunLog(const std::string& path) : file_(path, "log") { file_.probe(kProbeBytes); }
 
-std::optional<std::string> RunLog::begin(const LoggedRun& run) {
-  if (!file_.is_regular()) return std::nullopt;
+std::vector<std::string> RunLog::begin(const LoggedRun& run) {
+  if (!file_.is_regular()) return {};
   const KeptLines kept = kept_lines(file_.path(), run.step);
-  const bool loses_lines = !run.is_same_run && kept.bytes < file_.size();
+  const bool loses_lines = kept.loses_notes || (!run.is_same_run && kept.bytes < file_.size());
   const auto aside = kept.bytes == 0 || loses_lines ? file_.set_aside() : std::nullopt;
   if (aside && kept.bytes > 0) {
     std::error_code error;
@@ -152,10 +166,15 @@ std::optional<std::string> RunLog::begin(const LoggedRun& run) {
     if (error) throw IoError("cannot write log", file_.path(), error.value());
   }
   file_.cut(kept.bytes);
-  if (kept.last_step + 1 == run.step && !run.last_line.empty()) {
-    file_.append(run.last_line + "\n");
+  std::vector<std::string> notices;
+  if (aside) notices.push_back(renamed_text(file_.path(), *aside));
+  const bool has_line = kept.last_step + 1 == run.step && !run.last_line.empty();
+  if (has_line) file_.append(run.last_line + "\n");
+  if (kept.missing_step && !(has_line && *kept.missing_step == run.step)) {
+    notices.push_back(fmt::format("the log '{}' has no line of step {}, and perhaps of more",
+                                  file_.path(), *kept.missing_step));
   }
-  return aside;
+  return notices;
 }
 
 }  // namespace ebb

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tools/append_file.h"
 
@@ -80,13 +81,16 @@ class RunLog {
 
   /// Continues the log after the line of the run's last step and removes later lines. Adds the line
   /// of the last step if it is missing because its write failed. If no line would remain, or lines
-  /// of another run would be lost, the old file is first renamed (set_aside.h), and its new name is
-  /// returned.
-  std::optional<std::string> begin(const LoggedRun& run);
+  /// of another run or that are no steps would be lost, the old file is first renamed
+  /// (set_aside.h). Returns notices for the user: the new name of the old file, and a step that has
+  /// no line.
+  std::vector<std::string> begin(const LoggedRun& run);
 
   // REQUIRES: the log has begun.
   void write(const StepRecord& record) { file_.append(to_json(record) + "\n"); }
   void write(const EndRecord& record) { file_.append(to_json(record) + "\n"); }
+  /// False if the file was removed or renamed, so that nobody will find the lines.
+  bool has_path() const { return file_.has_path(); }
   /// Syncs the file, so that its lines survive a power cut.
   void sync() { file_.sync(); }
 

@@ -25,4 +25,8 @@ std::optional<std::string> set_aside(const std::string& path) {
   return numbered(i);
 }
 
+std::string renamed_text(const std::string& path, const std::string& aside) {
+  return fmt::format("the old file '{}' is renamed to '{}'", path, aside);
+}
+
 }  // namespace ebb

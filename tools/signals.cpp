@@ -19,8 +19,11 @@ struct Watched {
   int signal;
   const char* name;
 };
-constexpr Watched kWatched[] = {
-    {SIGINT, "Ctrl-C"}, {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}, {SIGUSR1, "SIGUSR1"}};
+constexpr Watched kWatched[] = {{SIGINT, "Ctrl-C"},
+                                {SIGTERM, "SIGTERM"},
+                                {SIGHUP, "SIGHUP"},
+                                {SIGUSR1, "SIGUSR1"},
+                                {SIGUSR2, "SIGUSR2"}};
 
 /// Is the signal ignored? Then it must not be blocked, because the signalfd would receive it.
 bool is_ignored(int signal) {

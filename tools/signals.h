@@ -1,4 +1,4 @@
-// Ctrl-C, SIGTERM, SIGHUP (a closed terminal) and SIGUSR1 (batch systems, before time is
+// Ctrl-C, SIGTERM, SIGHUP (a closed terminal), SIGUSR1 and SIGUSR2 (batch systems, before time is
 // up): the first asks the run to end after its step, the second ends the process at once. A SIGHUP
 // that was ignored before, as under nohup, stays ignored.
 //
@@ -27,7 +27,7 @@ class Signals {
 
   /// The number of the first signal; 0 if none has arrived.
   int pending() const { return pending_.load(std::memory_order_relaxed); }
-  /// 130, 143, 129 or 138. REQUIRES: pending() != 0.
+  /// 128 and the number of the signal: 130, 143, 129, 138 or 140. REQUIRES: pending() != 0.
   int exit_code() const { return 128 + pending(); }
 
  private:

@@ -26,6 +26,7 @@
 #include "tools/resume.h"
 #include "tools/run_log.h"
 #include "tools/run_saver.h"
+#include "tools/set_aside.h"
 #include "tools/signals.h"
 #include "tools/train_options.h"
 #include "tools/train_report.h"
@@ -146,14 +147,14 @@ class TrainingRun {
 
   /// Called last, so that a run that cannot begin leaves existing files unchanged.
   void begin_files(const Request& request) {
-    if (log_) report_aside(request.options.log, log_->begin(logged_run_));
+    if (log_) {
+      for (const std::string& notice : log_->begin(logged_run_)) progress_.notice(notice);
+    }
+    if (!trace_) return;
     // An old trace of a resumed run has the earlier steps.
     const bool keeps_old = request.resumed.has_value();
-    if (trace_) report_aside(request.options.trace, trace_->begin(logged_run_.run_id, keeps_old));
-  }
-
-  void report_aside(const std::string& path, const std::optional<std::string>& aside) {
-    if (aside) progress_.notice(fmt::format("the old file '{}' is renamed to '{}'", path, *aside));
+    const auto aside = trace_->begin(logged_run_.run_id, keeps_old);
+    if (aside) progress_.notice(renamed_text(request.options.trace, *aside));
   }
 
   static std::string state_of(const std::string& checkpoint) {
@@ -272,7 +273,10 @@ class TrainingRun {
     summary.end.peak_rss_bytes = peak_rss_bytes();
     summary.end.run_id = logged_run_.run_id;
     summary.end.parameters = num_parameters(setup_.source.config);
-    if (log_) log_->write(summary.end);
+    if (!log_) return;
+    log_->write(summary.end);
+    if (log_->has_path()) return;
+    progress_.notice("the log was removed or renamed during the run: its later lines are lost");
   }
 
   const TrainSetup& setup_;

@@ -81,14 +81,22 @@ TEST_F(NewFiles, SmallFilesAreWrittenInOneCall) {
 }
 
 TEST_F(NewFiles, FoldersAppearComplete) {
-  write("d.unfinished/rest", "from a run that was killed");
   NewFolder folder(path("d/"));
   write_new_file(folder.path() + "/f", "1");
   EXPECT_EQ(names(), std::vector<std::string>{"d.unfinished"});
   folder.commit();
   EXPECT_EQ(names(), std::vector<std::string>{"d"});
   EXPECT_EQ(content_of(path("d/f")), "1");
-  EXPECT_FALSE(std::filesystem::exists(path("d/rest")));
+}
+
+TEST_F(NewFiles, WhatHasTheTemporaryNameOfAFolderStays) {
+  write("d.unfinished/mine", "precious");
+  write("e.unfinished", "precious");
+  for (const char* name : {"d", "e"}) {
+    EXPECT_SAYS(error_of<ConfigError>([&] { NewFolder folder(path(name)); }), "is in the way");
+  }
+  EXPECT_EQ(content_of(path("d.unfinished/mine")), "precious");
+  EXPECT_EQ(content_of(path("e.unfinished")), "precious");
 }
 
 TEST_F(NewFiles, FoldersReplaceOnlyEmptyFolders) {

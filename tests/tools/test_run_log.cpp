@@ -15,6 +15,7 @@
 #include "device/errors.h"
 #include "io/json_text.h"
 #include "tools/run_log.h"
+#include "tools/set_aside.h"
 
 namespace ebb {
 namespace {
@@ -98,7 +99,8 @@ TEST(RunLog, WritesWholeLinesAndKeepsTheOldFile) {
   {
     RunLog log(path);
     EXPECT_EQ(content_of(path), std::string(10'000, 'x')) << "the log has not begun yet";
-    EXPECT_EQ(log.begin({}), fs::canonical(path).string() + ".1");
+    EXPECT_EQ(log.begin({}),
+              (std::vector<std::string>{renamed_text(path, fs::canonical(path).string() + ".1")}));
     EXPECT_EQ(content_of(path), "");
     EXPECT_EQ(content_of(path + ".1"), std::string(10'000, 'x'));
     log.write(some_step());
@@ -107,7 +109,7 @@ TEST(RunLog, WritesWholeLinesAndKeepsTheOldFile) {
     EXPECT_EQ(content_of(path), to_json(some_step()) + "\n" + to_json(EndRecord{}) + "\n");
   }
   RunLog second(path);
-  EXPECT_TRUE(second.begin({.run_id = kId, .step = 2})->ends_with(".2"))
+  EXPECT_TRUE(second.begin({.run_id = kId, .step = 2})[0].ends_with(".2'"))
       << "a log with step 3 is not the log of a run at step 2";
   for (const char* end : {"", ".1", ".2"}) fs::remove(path + end);
 }
@@ -123,12 +125,12 @@ TEST(RunLog, ContinuesAfterAStepAndCutsLaterLines) {
   const std::string three = line(1) + line(2) + line(3);
   const std::string ends = to_json(EndRecord{}) + "\n";
   const std::string torn = line(4).substr(0, 20);
-  const auto cut = [&](const std::string& content, uint64_t last_step) {
+  const auto cut = [&](const std::string& content, uint64_t last_step, bool has_notes = false) {
     std::ofstream(path) << content;
     RunLog log(path);
-    const auto aside = log.begin({.run_id = kId, .step = last_step});
-    EXPECT_EQ(aside.has_value(), !content.empty() && content_of(path).empty());
-    if (aside) fs::remove(*aside);
+    log.begin({.run_id = kId, .step = last_step});
+    EXPECT_EQ(content_of(path + ".1"), content_of(path).empty() || has_notes ? content : "");
+    fs::remove(path + ".1");
     const std::string kept = content_of(path);
     log.write(some_step());
     log.sync();
@@ -140,7 +142,10 @@ TEST(RunLog, ContinuesAfterAStepAndCutsLaterLines) {
   EXPECT_EQ(cut(three + ends, 3), three);
   EXPECT_EQ(cut(three + torn, 9), three);
   EXPECT_EQ(cut(three + std::string(4096, ' '), 9), three);
-  EXPECT_EQ(cut(three + "{}\n" + line(4), 9), three);
+  EXPECT_EQ(cut(three + "{}\n" + line(4), 9), three + "{}\n" + line(4));
+  EXPECT_EQ(cut(three + "{}\n" + line(4), 3, true), three) << "the note is in the old file";
+  EXPECT_EQ(cut("# note\n\n" + three + ends + line(4) + ends, 4),
+            "# note\n\n" + three + ends + line(4));
   EXPECT_EQ(cut("", 9), "");
   EXPECT_EQ(cut(three.substr(0, 5), 9), "");
   fs::remove(path);
@@ -204,6 +209,20 @@ TEST_F(RunLogFile, GetsTheLineThatWasNotWritten) {
   EXPECT_EQ(begin(line(1), 2), line(1) + two);
   EXPECT_EQ(begin(line(1) + two.substr(0, 40), 2), line(1) + two);
   EXPECT_EQ(begin(line(1) + two + line(3), 2), line(1) + two);
+}
+
+TEST_F(RunLogFile, ReportsStepsWithoutLines) {
+  const auto notices = [&](const std::string& content, uint64_t step) {
+    std::ofstream(path_) << content;
+    RunLog log(path_);
+    const auto said = log.begin({.run_id = kId, .step = step, .last_line = "{}"});
+    return said.empty() ? "" : said[0];
+  };
+  EXPECT_EQ(notices(line(1) + line(2) + line(3), 3), "");
+  EXPECT_EQ(notices(line(3) + line(4), 4), "") << "the log began with step 3";
+  EXPECT_EQ(notices(line(1) + line(2), 3), "") << "the checkpoint has the line";
+  EXPECT_TRUE(notices(line(1) + line(2), 4).ends_with("no line of step 3, and perhaps of more"));
+  EXPECT_TRUE(notices(line(1) + line(3), 3).ends_with("no line of step 2, and perhaps of more"));
 }
 
 TEST_F(RunLogFile, IsWrittenByOneRunAtATime) {

@@ -22,7 +22,8 @@ TEST(Signals, TheFirstIsStored) {
   ::signal(SIGHUP, SIG_DFL);
   for (const auto& [signal, code, name] :
        {std::tuple(SIGINT, 130, "Ctrl-C"), std::tuple(SIGTERM, 143, "SIGTERM"),
-        std::tuple(SIGHUP, 129, "SIGHUP"), std::tuple(SIGUSR1, 138, "SIGUSR1")}) {
+        std::tuple(SIGHUP, 129, "SIGHUP"), std::tuple(SIGUSR1, 138, "SIGUSR1"),
+        std::tuple(SIGUSR2, 140, "SIGUSR2")}) {
     std::string said;
     {
       const Signals signals([&said](const char* text) { said = text; });
