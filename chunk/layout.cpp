@@ -29,11 +29,12 @@ void check_chunk_bytes(size_t chunk_bytes, DType weight_type) {
 /// A plan has several operations for each chunk, and a search compares many plans.
 void check_num_chunks(uint64_t bytes, size_t chunk_bytes) {
   if (bytes / chunk_bytes < kMostChunks) return;
-  throw ConfigError(fmt::format(
-      "chunks of {} divide {} of parameters into {} chunks, and a plan may have {}: give a chunk "
-      "size of at least {}",
-      format_bytes(chunk_bytes), format_bytes(bytes), bytes / chunk_bytes, kMostChunks,
-      format_bytes(std::bit_ceil(bytes / kMostChunks + 1))));
+  throw ConfigError(
+      fmt::format("chunks of {} divide {} of gradient sums into {} chunks, and a plan may have {}: "
+                  "give a chunk "
+                  "size of at least {} (--chunk-size)",
+                  format_bytes(chunk_bytes), format_bytes(bytes), bytes / chunk_bytes, kMostChunks,
+                  format_bytes(std::bit_ceil(bytes / kMostChunks + 1))));
 }
 
 }  // namespace
@@ -85,10 +86,10 @@ void Layout::place() {
   }
   const auto count_chunks = [&](Space space, uint64_t elements) {
     const uint64_t bytes = elements * size_of(type_of(space));
-    check_num_chunks(bytes, chunk_bytes_);
     num_chunks_[static_cast<int>(space)] =
         static_cast<uint32_t>((bytes + chunk_bytes_ - 1) / chunk_bytes_);
   };
+  check_num_chunks(num_sum_elements_ * size_of(type_of(Space::GradientSums)), chunk_bytes_);
   count_chunks(Space::Weights, num_space_elements_);
   count_chunks(Space::Gradients, num_space_elements_);
   count_chunks(Space::GradientSums, num_sum_elements_);

@@ -122,23 +122,28 @@ class Fields {
     if (!field("config").is_object()) refuse("config", "an object of flags");
     RunConfig config;
     for (const auto& [name, values] : field("config").items()) {
-      config.push_back({name, texts(name, values), false});
+      config.push_back({name, texts("config." + name, values), false});
       if (is_setting(name) && !values.empty()) continue;
-      refuse("config", fmt::format("settings of a run with a value each ('{}' is not)", name));
+      throw FormatError(path_, 0,
+                        fmt::format("config.{} is {}; allowed are settings of a run, with a value",
+                                    name, json_text(values)));
     }
     return config;
   }
 
   [[noreturn]] void refuse(std::string_view name, std::string_view allowed) const {
     const auto found = json_.find(name);
-    std::string text = found == json_.end() ? "missing" : json_text(*found);
-    if (text.size() > kShownBytes) text = text.substr(0, kShownBytes) + "...";
-    throw FormatError(path_, 0, fmt::format("{} is {}; allowed is {}", name, text, allowed));
+    refuse(name, found == json_.end() ? "missing" : json_text(*found), allowed);
   }
 
  private:
   static constexpr size_t kShownBytes = 100;
 
+  [[noreturn]] void refuse(std::string_view name, std::string value,
+                           std::string_view allowed) const {
+    if (value.size() > kShownBytes) value = value.substr(0, kShownBytes) + "...";
+    throw FormatError(path_, 0, fmt::format("{} is {}; allowed is {}", name, value, allowed));
+  }
   const nlohmann::ordered_json& field(const char* name) const {
     const auto found = json_.find(name);
     if (found == json_.end()) refuse(name, "a value: every checkpoint has this field");
@@ -148,7 +153,8 @@ class Fields {
     const auto is_text = [](const nlohmann::ordered_json& value) {
       return value.is_string() && value.get<std::string>().find('\0') == std::string::npos;
     };
-    if (!json.is_array() || !std::ranges::all_of(json, is_text)) refuse(name, "a list of texts");
+    if (!json.is_array() || !std::ranges::all_of(json, is_text))
+      refuse(name, json_text(json), "a list of texts");
     return json.get<std::vector<std::string>>();
   }
 

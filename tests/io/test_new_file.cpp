@@ -138,9 +138,6 @@ TEST_F(NewFiles, ATemporaryNameThatIsALinkIsNotFollowed) {
   EXPECT_EQ(content_of(precious), "mine");
   EXPECT_EQ(content_of(path("f")), "content");
   EXPECT_FALSE(fs::exists(fs::symlink_status(path("f.unfinished"))));
-  fs::create_directory_symlink(folder_, path("d.unfinished"));
-  NewFolder(path("d")).commit();
-  EXPECT_EQ(content_of(precious), "mine");
 }
 
 TEST_F(NewFiles, AFifoIsWrittenAndStays) {

@@ -77,6 +77,14 @@ TEST_F(UserFiles, TheConfigurationFileIsNotOverwritten) {
   EXPECT_EQ(content_of(config), text);
 }
 
+TEST_F(UserFiles, TheRecordOfATokenFileIsNotOverwritten) {
+  const std::string data = folder_.write("t.bin", "tokens");
+  const std::string record = folder_.write("t.bin.json", "{}");
+  EXPECT_FAILS(run(train({"--data", data, "--token-type", "bytes", "--trace", record})), 2,
+               "would overwrite the record of --data");
+  EXPECT_EQ(content_of(record), "{}");
+}
+
 TEST_F(UserFiles, AFileThatAFolderLinksToIsNotOverwritten) {
   fs::create_directories(path("data"));
   const std::string real = folder_.write("real.txt", content_of(text_));
@@ -101,8 +109,6 @@ TEST_F(UserFiles, LinksAndDevicesAreWrittenThrough) {
   const std::string real = folder_.write("real", "");
   fs::create_symlink("real", path("link"));
   for (const std::string& output : {path("link"), std::string("/dev/null")}) {
-    succeed({"eval", "--preset", "toy-bytes", "--data", text_, "--device", "host", "--seq-length",
-             "32", "--log-probs", output});
     succeed(train({"--steps", "1", "--trace", output, "--log", path("other")}));
   }
   EXPECT_TRUE(fs::is_symlink(path("link")));
@@ -205,7 +211,105 @@ TEST_F(UserFiles, AChangedDigitOfTrainingJsonIsNoticed) {
 TEST_F(UserFiles, AFlagWithoutValueInACheckpointIsRefused) {
   succeed(train({"--save", save(), "--steps", "3"}));
   change_run(3, [](SavedRun& saved_run) { saved_run.config.push_back({"trace", {}}); });
-  EXPECT_FAILS(resume(), 2, "config: 'trace' has no value");
+  EXPECT_FAILS(resume(), 2, "config.trace is []; allowed are settings of a run, with a value");
+}
+
+TEST_F(UserFiles, FieldsOfTrainingJsonAreNamedIfTheyAreWrong) {
+  succeed(train({"--save", save(), "--steps", "3"}));
+  const std::string file = saved(3) + "/training.json";
+  nlohmann::json old = nlohmann::json::parse(content_of(file));
+  for (const char* name : {"xxh64", "run_id", "files"}) old.erase(name);
+  struct Bad {
+    const char *name, *value, *message;
+  };
+  for (const Bad& bad : {Bad{"step", "-1", "step is -1; allowed is a whole number"},
+                         {"step", "1.5", "step is 1.5"},
+                         {"num_tokens", "true", "num_tokens is true"},
+                         {"written_by", "3", "written_by is 3; allowed is a text"},
+                         {"config", "[]", "config is []; allowed is an object"},
+                         {"config", R"({"lr": 3})", "config.lr is 3; allowed is a list of texts"},
+                         {"config", R"({"lr": ["1", 2]})", "config.lr is"},
+                         {"config", R"({"data": ["a\u0000b"]})", "config.data is"},
+                         {"config", R"({"dry-run": ["true"]})", "config.dry-run is"},
+                         {"resolved", "\"lr\"", "resolved is \"lr\""},
+                         {"version", "2", "version is 2"}}) {
+    nlohmann::json json = old;
+    json[bad.name] = nlohmann::json::parse(bad.value);
+    std::ofstream(file) << json;
+    EXPECT_FAILS(resume(), 2, bad.message);
+  }
+  for (const char* name : {"step", "data_tokens", "config", "version"}) {
+    nlohmann::json json = old;
+    json.erase(name);
+    std::ofstream(file) << json;
+    EXPECT_FAILS(resume(), 2, std::string(name) + " is missing");
+  }
+}
+
+TEST_F(UserFiles, AChangedConfigOfACheckpointIsNoticed) {
+  succeed(train({"--save", save(), "--steps", "3"}));
+  for (const char* name : {"/config.json", "/train.toml"}) {
+    const std::string file = saved(3) + name, before = content_of(file);
+    std::ofstream(file) << before << " ";
+    EXPECT_FAILS(resume(), 2, "'" + file + "' at byte 0: it was changed");
+    std::ofstream(file) << before;
+  }
+  EXPECT_EQ(resume().exit_code, 0);
+}
+
+TEST_F(UserFiles, ARenamedCheckpointIsNoticed) {
+  succeed(train({"--save", save(), "--steps", "3"}));
+  fs::rename(saved(3), saved(4));
+  EXPECT_FAILS(resume(), 2, "it contains step 3: rename it to step-3");
+  fs::rename(saved(4), save() + "/step-003");
+  EXPECT_FAILS(run({"train", "--resume", save()}), 2, "a checkpoint (step-N)");
+}
+
+TEST_F(UserFiles, NamesOfEbbThatAreNotOfEbbStay) {
+  fs::create_directories(save());
+  const std::string removed = folder_.write("save/step-3.removed", "precious");
+  succeed(train({"--save", save(), "--steps", "1"}));
+  EXPECT_EQ(content_of(removed), "precious");
+  fs::create_directories(save() + "/step-9.unfinished");
+  const std::string mine = folder_.write("save/step-9.unfinished/mine", "precious");
+  EXPECT_FAILS(resume({"--steps", "2"}), 2, "has the name of an unfinished checkpoint");
+  EXPECT_EQ(content_of(mine), "precious");
+}
+
+TEST_F(UserFiles, OutputsReplaceOnlyEarlierOutputs) {
+  const std::string notes = folder_.write("notes.txt", "my notes");
+  EXPECT_FAILS(run(train({"--trace", notes})), 2, "no earlier output of this kind");
+  const Arguments eval = {"eval",     "--preset", "toy-bytes",    "--data", text_,
+                          "--device", "host",     "--seq-length", "32"};
+  EXPECT_FAILS(run(eval + Arguments{"--logits", notes}), 2, "no earlier output of this kind");
+  EXPECT_EQ(content_of(notes), "my notes");
+  for (int i = 0; i < 2; ++i) {
+    succeed(train({"--steps", "1", "--trace", path("trace.json")}));
+    succeed(eval + Arguments{"--logits", path("logits.npy")});
+  }
+}
+
+TEST_F(UserFiles, TwoSpellingsOfOneNewFileAreOneFile) {
+  fs::create_symlink("new", path("link"));
+  for (const std::string& other : {path("./new"), path("link"), path("save/../new")}) {
+    EXPECT_FAILS(run(train({"--log", path("new"), "--trace", other})), 2, "would overwrite");
+  }
+  EXPECT_FALSE(fs::exists(path("new")));
+  const Outcome outcome = run(train({"--save", save(), "--log", save() + "/step-8"}));
+  EXPECT_FAILS(outcome, 2, "would take the name of --save or of a checkpoint");
+  EXPECT_FAILS(run(train({"--save", save(), "--trace", save()})), 2, "would take the name");
+}
+
+TEST_F(UserFiles, LinksIntoAFolderOfDataAreFollowed) {
+  fs::create_directories(path("data"));
+  fs::create_directories(path("far"));
+  folder_.write("data/a.txt", content_of(text_));
+  fs::create_symlink("data/new.txt", path("dangling"));
+  fs::create_directory_symlink("../far", path("data/far"));
+  for (const char* output : {"dangling", "far/log", "data"}) {
+    EXPECT_FAILS(run(train({"--data", path("data"), "--log", path(output)})), 2, "--log '");
+  }
+  EXPECT_FAILS(run(train({"--data", path("data"), "--save", path("data")})), 2, "--save '");
 }
 
 TEST_F(UserFiles, AStateOfAnotherCheckpointIsRefused) {
@@ -213,6 +317,14 @@ TEST_F(UserFiles, AStateOfAnotherCheckpointIsRefused) {
   fs::copy_file(saved(3) + "/state.ebb", saved(6) + "/state.ebb",
                 fs::copy_options::overwrite_existing);
   EXPECT_FAILS(resume(), 2, "num_samples is 24 here and 48 in training.json");
+}
+
+TEST_F(UserFiles, AStateOfAnotherRunIsRefused) {
+  succeed(train({"--save", save(), "--steps", "3"}));
+  succeed(train({"--save", path("other"), "--steps", "3", "--seed", "9"}));
+  fs::copy_file(path("other/step-3/state.ebb"), saved(3) + "/state.ebb",
+                fs::copy_options::overwrite_existing);
+  EXPECT_FAILS(resume(), 2, "run_id is ");
 }
 
 /// Limits the size of files as batch systems do. SIGXFSZ has its default action here.
