@@ -115,7 +115,8 @@ void check_num_chunk_uses(const Trace& trace, const Layout& layout) {
       "a step uses chunks of {} {} times, and a plan may have {} uses: give a chunk size of at "
       "least {} (--chunk-size), or fewer micro-batches (--gradient-accumulation)",
       format_bytes(chunk_bytes), bytes / chunk_bytes, kMostUses,
-      format_bytes(std::bit_ceil(bytes / kMostUses + 1))));
+      format_bytes(
+          std::min<uint64_t>(std::bit_ceil(bytes / kMostUses + 1), TrainerOptions{}.chunk_bytes))));
 }
 
 PlanOptions plan_options(const TrainerOptions& options, uint32_t num_blocks, bool update) {
