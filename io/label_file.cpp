@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "device/errors.h"
+#include "io/sampled_hash.h"
 
 namespace ebb {
 namespace {
@@ -53,6 +54,11 @@ void LabelFile::read(uint64_t first, std::span<int32_t> out) const {
   EBB_CHECK(first <= num_labels() && out.size() <= num_labels() - first, "labels past the end");
   file_.read(first * sizeof(int32_t), std::as_writable_bytes(out));
   check(first, out);
+}
+
+uint64_t LabelFile::fingerprint() const {
+  return sampled_hash(num_labels(), 0,
+                      [this](uint64_t first, std::span<int32_t> out) { read(first, out); });
 }
 
 void LabelFile::check(uint64_t first, std::span<const int32_t> labels) const {

@@ -30,6 +30,8 @@ class LabelFile {
   /// Reads labels [first, first + out.size()). Throws FormatError if one was changed to a value
   /// that is not allowed. REQUIRES: these labels exist.
   void read(uint64_t first, std::span<int32_t> out) const;
+  /// sampled_hash() of the labels.
+  uint64_t fingerprint() const;
 
  private:
   void check_length(uint64_t num_tokens) const;

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "device/errors.h"
+#include "io/sampled_hash.h"
 #include "io/token_record.h"
 
 namespace ebb {
@@ -135,6 +136,17 @@ void TokenData::read(size_t first, std::span<int32_t> out) const {
 
 void TokenData::limit_to(uint64_t vocabulary) {
   for (TokenFile& file : files_) file.limit_to(vocabulary);
+}
+
+uint64_t TokenData::fingerprint() const {
+  uint64_t seed = static_cast<uint64_t>(type());
+  for (const TokenFile& file : files_) {
+    const uint64_t size = file.num_tokens();
+    const int32_t halves[] = {static_cast<int32_t>(size), static_cast<int32_t>(size >> 32)};
+    seed = hash_values(halves, seed);
+  }
+  return sampled_hash(num_tokens(), seed,
+                      [this](uint64_t first, std::span<int32_t> out) { read(first, out); });
 }
 
 }  // namespace ebb

@@ -54,6 +54,9 @@ class TokenData {
   /// Throws FormatError that names file, offset, token and vocabulary if a token is not in [0,
   /// vocabulary). Tokens that are read later are checked too: a file may change while it is used.
   void limit_to(uint64_t vocabulary);
+  /// sampled_hash() of the tokens, and of the sizes of the files. Equal data has equal values
+  /// wherever it lies.
+  uint64_t fingerprint() const;
 
  private:
   using FileId = std::pair<uint64_t, uint64_t>;  // device and inode

@@ -58,6 +58,20 @@ TEST_F(Labels, AreReadAndCounted) {
   EXPECT_THROW(file.read(4, part), LogicError);
 }
 
+TEST_F(Labels, HaveAFingerprint) {
+  std::vector<int32_t> labels(5000, 3);
+  const auto fingerprint = [&] {
+    return LabelFile(write_values(labels), labels.size(), 10).fingerprint();
+  };
+  const uint64_t before = fingerprint();
+  EXPECT_EQ(fingerprint(), before);
+  labels[2500] = -100;
+  EXPECT_NE(fingerprint(), before);
+  labels[2500] = 3;
+  labels.pop_back();
+  EXPECT_NE(fingerprint(), before);
+}
+
 TEST_F(Labels, LargeFilesAreReadInSeveralParts) {
   std::vector<int32_t> labels((size_t{1} << 20) + 3, 1);
   labels[labels.size() - 2] = -100;

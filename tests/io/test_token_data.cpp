@@ -480,6 +480,35 @@ TEST_F(TokenDataTest, BytesFitAVocabularyOf256) {
   EXPECT_EQ(error_of<FormatError>([&] { big.limit_to(0x7fffffff); }).offset, 4u);
 }
 
+/// One changed token of a small file changes the fingerprint; the place of the data does not.
+TEST_F(TokenDataTest, TheFingerprintIsThatOfTheTokens) {
+  std::vector<uint16_t> tokens(60'000);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(i * 31);
+  const auto of = [&](const std::string& name) {
+    return TokenData({write_tokens(name, tokens)}, TokenType::U16).fingerprint();
+  };
+  const uint64_t before = of("a");
+  EXPECT_EQ(of("b"), before);
+  for (const size_t i : {0, 1023, 1024, 30'000, 59'998, 59'999}) {
+    ++tokens[i];
+    EXPECT_NE(of("c"), before) << i;
+    --tokens[i];
+  }
+  tokens.pop_back();
+  EXPECT_NE(of("d"), before);
+  const std::string one = write("1", "a"), two = write("2", "bc"), three = write("3", "ab");
+  EXPECT_NE(TokenData({one, two}).fingerprint(), TokenData({two, one}).fingerprint());
+  EXPECT_NE(TokenData({one, two}).fingerprint(), TokenData({three, write("4", "c")}).fingerprint());
+}
+
+/// Data that was made anew differs in nearly every block, also if it is large.
+TEST_F(TokenDataTest, TheFingerprintSamplesLargeData) {
+  std::string text(8'000'000, 'x');
+  const uint64_t before = TokenData({write("a", text)}).fingerprint();
+  text.replace(3'000'000, 200'000, std::string(200'000, 'y'));
+  EXPECT_NE(TokenData({write("b", text)}).fingerprint(), before);
+}
+
 /// Another program may write to the file while it is used.
 TEST_F(TokenDataTest, TokensThatBecomeInvalidAreRejectedWhenTheyAreRead) {
   const std::string file = write_llmc<uint16_t>("a.bin", 20240520, 1, 4, {1, 2, 3, 4});
