@@ -149,6 +149,12 @@ std::string written_by(const TrainSetup& setup) {
                             processor.vendor, processor.family, processor.model);
 }
 
+DataHashes data_hashes(const TrainSetup& setup) {
+  const LabelFile* const labels = setup.annotations.labels.get();
+  return {.data = fmt::format("{:016x}", setup.data->fingerprint()),
+          .labels = labels == nullptr ? "" : fmt::format("{:016x}", labels->fingerprint())};
+}
+
 std::vector<std::string> resume_notices(const TrainOptions& options,
                                         const std::optional<Resumed>& resumed,
                                         const TrainSetup& setup, const RunConfig& config) {
@@ -179,6 +185,11 @@ std::vector<std::string> resume_notices(const TrainOptions& options,
   if (run.data_tokens != setup.data->num_tokens()) {
     notices.push_back(fmt::format("resume: the data had {} tokens and now has {}: samples differ",
                                   run.data_tokens, setup.data->num_tokens()));
+  } else if (const DataHashes now = data_hashes(setup); !run.data_hash.empty()) {
+    if (run.data_hash != now.data)
+      notices.push_back("resume: the data has other tokens than before");
+    if (run.labels_hash != now.labels)
+      notices.push_back("resume: the labels are not those of before");
   }
   if (run.written_by != written_by(setup)) {
     notices.push_back(

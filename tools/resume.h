@@ -44,6 +44,12 @@ void check_end(const std::optional<Resumed>& resumed, const TrainSetup& setup);
 /// equal bits.
 std::string written_by(const TrainSetup& setup);
 
+/// Hashes of samples of the data and of the labels, in hexadecimal.
+struct DataHashes {
+  std::string data, labels;  ///< labels: empty if there are none
+};
+DataHashes data_hashes(const TrainSetup& setup);
+
 /// Notices before the run: where it begins, and why results may differ from those of a run that was
 /// never interrupted. `config` is the configuration of this run.
 std::vector<std::string> resume_notices(const TrainOptions& options,

@@ -52,6 +52,7 @@ RunSaver::RunSaver(const TrainOptions& options, const TrainSetup& setup, const S
       interval_(options.steps_per_save()),
       config_(std::move(config)),
       run_id_(std::move(run_id)),
+      hashes_(data_hashes(setup)),
       saved_step_(start.step),
       writer_(folder, options.save_keep.value_or(0), contents_of(options, setup),
               std::move(notice)) {}
@@ -65,6 +66,8 @@ void RunSaver::save(Trainer& trainer, const RunPosition& position, std::string l
   saved_step_ = position.step;
   writer_.save({.position = position,
                 .data_tokens = setup_.data->num_tokens(),
+                .data_hash = hashes_.data,
+                .labels_hash = hashes_.labels,
                 .written_by = written_by(setup_),
                 .config = config_,
                 .run_id = run_id_,

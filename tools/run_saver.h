@@ -31,6 +31,7 @@ class RunSaver {
   const uint64_t interval_;
   const RunConfig config_;
   const std::string run_id_;
+  const DataHashes hashes_;  // when the run started
   uint64_t saved_step_;
   CheckpointWriter writer_;
 };

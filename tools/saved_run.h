@@ -27,7 +27,9 @@ struct RunPosition {
 
 struct SavedRun {
   RunPosition position;
-  uint64_t data_tokens = 0;   ///< tokens of the data
+  uint64_t data_tokens = 0;  ///< tokens of the data
+  /// Hashes of samples of the data and of the labels, in hexadecimal; empty: unknown, or no labels.
+  std::string data_hash = {}, labels_hash = {};
   std::string written_by;     ///< program, device, arithmetic, processor
   RunConfig config;           ///< with resolved values
   std::string run_id = {};    ///< empty in old checkpoints

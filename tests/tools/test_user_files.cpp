@@ -319,6 +319,16 @@ TEST_F(UserFiles, AStateOfAnotherCheckpointIsRefused) {
   EXPECT_FAILS(resume(), 2, "num_samples is 24 here and 48 in training.json");
 }
 
+TEST_F(UserFiles, OtherDataOfTheSameLengthIsReported) {
+  succeed(train({"--save", save(), "--steps", "3"}));
+  EXPECT_EQ(resume().err.find("other tokens"), std::string::npos);
+  std::string text = content_of(text_);
+  text[300] = '!';
+  std::ofstream(text_) << text;
+  fs::remove_all(saved(8));
+  EXPECT_SAYS(resume({"--steps", "4"}).err, "resume: the data has other tokens than before");
+}
+
 TEST_F(UserFiles, AStateOfAnotherRunIsRefused) {
   succeed(train({"--save", save(), "--steps", "3"}));
   succeed(train({"--save", path("other"), "--steps", "3", "--seed", "9"}));
