@@ -241,6 +241,7 @@ class MaskedWords(TokenizeTest):
         self.assertAlmostEqual(chosen.mean(), 0.15, delta=0.02)
         self.assertAlmostEqual((files.tokens[chosen] == tokenizer.mask_token_id).mean(), 0.8, delta=0.05)
         self.assertAlmostEqual((files.tokens[chosen] == whole[chosen]).mean(), 0.1, delta=0.05)
+        self.assertEqual(json.loads(pathlib.Path(self.path("out.bin.json")).read_text())["targets"], "masked")
         outcome = self.run_tool(byte_level(), "--mask-words", "0.15", self.path("a.txt"))
         self.assertIn("no mask token", outcome.stderr)
 

@@ -190,6 +190,21 @@ class Arguments(TokenizeTest):
         os.symlink("x.bin", self.path("x.labels"))
         self.check_output("would overwrite", "x", text)
 
+    def test_outputs_never_overwrite_files_of_others(self):
+        text = self.write("a.txt", TEXT)
+        for suffix in (".bin", ".labels", ".documents", ".bin.json"):
+            mine = self.write("mine" + suffix, '{"a": 1}')
+            self.check_output(f"{mine} exists and has no record of this tool", "mine", text)
+            self.assertEqual(pathlib.Path(mine).read_text(), '{"a": 1}')
+            os.remove(mine)
+        (self.folder / "tokenizer").mkdir()
+        weights = self.write("tokenizer/pytorch_model.bin", "weights")
+        self.check_output(f"would overwrite {weights}", "tokenizer/pytorch_model", text)
+        os.symlink(weights, self.path("to.bin"))
+        self.check_output("would overwrite", "to", text)
+        self.check_output("give a prefix of names", ".", text)
+        self.assertEqual(pathlib.Path(weights).read_text(), "weights")
+
     def test_outputs_are_files_in_a_folder(self):
         text = self.write("a.txt", TEXT)
         (self.folder / "folder.bin").mkdir()
@@ -288,7 +303,8 @@ class Record(TokenizeTest):
         record = self.record(self.text)
         count = (os.path.getsize(self.path("out.bin")) - 1024) // 2
         plain = {"format": "ebb tokens", "version": 1, "num_tokens": count, "vocabulary": len(self.tokenizer),
-                 "tokenizer": self.path("tokenizer"), "sequence_length": None, "documents": False, "labels": False}
+                 "tokenizer": self.path("tokenizer"), "sequence_length": None, "documents": False, "labels": False,
+                 "targets": "next"}
         self.assertEqual(record, plain)
         self.assertEqual(self.record("--documents", self.text), {**plain, "documents": True})
         self.assertEqual(self.record("--labels", self.text), {**plain, "labels": True})
@@ -350,9 +366,27 @@ class Record(TokenizeTest):
         self.assertEqual(self.run_tool(None, "--labels", self.text).stderr, "")
 
     def test_left_over_files_of_a_killed_run_are_replaced(self):
-        self.write("out.bin.unfinished", b"x" * 100000)
+        from tokenizing.token_files import TokenFiles
+
+        with mock.patch("tokenizing.token_files.TokenFiles.discard"):  # as if the process were killed
+            killed = TokenFiles(self.path("out"), "u16", True, False, {})
+        for file in killed.files.values():
+            file.write(b"x" * 100000)
+            file.close()
         self.record(self.text)
         self.assertLess(os.path.getsize(self.path("out.bin")), 2000)
+        self.assertEqual(list(self.folder.glob("*.unfinished")), [])
+
+    def test_unfinished_files_of_others_stay(self):
+        self.tokenizer.save_pretrained(self.folder / "tokenizer")
+        for name in ("out.bin.unfinished", "out.labels.unfinished", "out.bin.json.unfinished"):
+            mine = pathlib.Path(self.write(name, "mine"))
+            outcome = self.run_tool(None, "--labels", self.text)
+            self.assertEqual(outcome.returncode, 2)
+            self.assertIn(f"{mine} exists and may be another file of yours", outcome.stderr)
+            self.assertEqual([p.name for p in self.folder.glob("out*")], [name])
+            self.assertEqual(mine.read_text(), "mine")
+            mine.unlink()
 
 
 @needs_transformers

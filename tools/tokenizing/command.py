@@ -95,7 +95,8 @@ def main(arguments):
         raise InputError("--separator divides text files, and all inputs are JSON, whose documents are its objects; "
                          "remove the flag")
     template = read_template(os.path.expanduser(options.chat_template)) if options.chat_template else None
-    output_paths.check(options.output, [*files, options.tokenizer, *filter(None, [options.chat_template])])
+    output_paths.check(options.output, [*files, *output_paths.files_of_tokenizer(options.tokenizer),
+                                        *filter(None, [options.chat_template])])
     import_package("numpy", install="transformers numpy")
     from .tokenizing import Tokenizing  # after the arguments are checked, because importing takes seconds
 

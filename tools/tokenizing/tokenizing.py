@@ -59,7 +59,7 @@ class Tokenizing:
         """What training must know about the files."""
         options = self.options
         return {"vocabulary": self.vocabulary, "tokenizer": options.tokenizer, "sequence_length": options.seq_length,
-                "documents": options.documents, "labels": options.labels}
+                "documents": options.documents, "labels": options.labels, "targets": "masked" if self.masked else "next"}
 
     def filler(self):
         known = (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id, 0)
