@@ -20,6 +20,7 @@ from tokenize_support import (CHATML, IGNORED, TEXT, TokenizeTest, byte_level, n
 
 from script_errors import InputError  # tokenize_support knows the folder of the tools
 from tokenizing import inputs, sources
+from tokenizing.notices import Notices
 
 ROWS = [{"text": "one"}, {"text": "two \u00e9\u6f22\n"}, {"text": "\\\"]}, [{"}]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
@@ -130,7 +131,7 @@ class Inputs(TokenizeTest):
 
     def test_messages_are_texts(self):
         def content(message):
-            return sources.document_of({"messages": [message]}, "a:1").messages[0]["content"]
+            return sources.document_of({"messages": [message]}, "a:1", Notices()).messages[0]["content"]
 
         def part(text):
             return {"type": "text", "text": text}
@@ -265,6 +266,85 @@ class Conversations(TokenizeTest):
                          ["call:sum<|im_end|>a<|im_end|>"])
         self.refused_anew(CHATML, "does not write the \"tool_calls\"", [{"role": "user", "content": "q"}, call])
         self.refused_anew(WITH_TOOLS, "must be a list of", [{**call, "tool_calls": ["sum"]}])
+
+    def test_calls_that_the_template_drops_are_refused(self):
+        def call(name, **arguments):
+            return {"role": "assistant", "content": None, "tool_calls": [
+                {"type": "function", "function": {"name": name, "arguments": arguments}}]}
+
+        user = {"role": "user", "content": "use sum"}
+        part = "does not write the \"tool_calls\" of message "
+        self.refused_anew(CHATML, part + "1", [user, call("sum")])  # the name is in another message
+        self.refused_anew(WITH_TOOLS, part + "1", [user, call("sum", a=5)])  # only the name is written
+        last = WITH_TOOLS.replace("m.tool_calls or []", "(m.tool_calls if loop.last else []) or []")
+        self.refused_anew(last, part + "1", [user, call("sum"), call("sum")])
+        old = {"role": "assistant", "content": "", "function_call": {"name": "sum", "arguments": "{}"}}
+        self.refused_anew(CHATML, "does not write the \"function_call\" of message 1", [user, old])
+        self.refused_anew(CHATML, "does not write the \"function_call\"", [user, {**old, "content": None}])
+        arguments = WITH_TOOLS.replace("['name'] }}", "['name'] }}{{ c['function']['arguments'] | tojson }}")
+        self.assertEqual(self.learn(arguments, [user, call("sum", a=5)]),
+                         (['call:sum{"a": 5}<|im_end|>'], ""))
+
+    def test_empty_answers_are_never_learned_instead_of_dropped_texts(self):
+        pair = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+        for answer in ("{% generation %}<|im_end|>{% endgeneration %}",
+                       "{{ m.content }}{% generation %}<|im_end|>{% endgeneration %}"):
+            template = ("{% for m in messages %}{{ m.role }}:{% if m.role == 'user' %}{{ m.content }}{% else %}" + answer
+                        + "{% endif %}{% endfor %}")
+            self.refused_anew(template, "message 1", pair)
+        self.refused_anew("{% for m in messages %}{{ m.role }}:{{ m.content if m.role == 'user' }}<|im_end|>{% endfor %}",
+                          "does not write the text of message 1", pair)
+        for key in ("reasoning_content", "refusal"):
+            self.refused_anew(CHATML, f"does not write the \"{key}\" of message 1",
+                              [pair[0], {"role": "assistant", "content": "", key: "no"}])
+
+    def test_parts_that_are_left_out_are_reported_once(self):
+        pair = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+        only_pairs = CHATML.replace("{{ m['content'] }}", "{{ m['content'] if m.role in ['user', 'assistant'] }}")
+        tool = {"role": "tool", "content": "5"}
+        thought = {**pair[1], "reasoning_content": "t", "tool_calls": None}
+        for template, conversation, part in (
+                (CHATML, [pair[0], thought], 'left out "reasoning_content" of 2 messages, which the chat template'),
+                (CHATML, [{**pair[0], "images": ["a"]}, pair[1]], 'left out "images" of 2 messages'),
+                (only_pairs, [{"role": "system", "content": "s"}, *pair], "2 messages of the role 'system', which"),
+                (only_pairs, [pair[0], tool, pair[1]], "2 messages of the role 'tool', which"),
+                (CHATML, [*pair, {"role": "gpt", "content": "b"}], "2 messages of the role 'gpt' are not learned"),
+                (CHATML, [{**pair[0], "weight": 1}, pair[1]], '"weight" has no effect in 2')):
+            said = self.learn(template, conversation, conversation)[1]
+            self.assertIn(part, said)
+            self.assertIn("the first is " + self.path("input.jsonl:1: message"), said)
+            self.assertEqual(said.count("\n"), 1, said)
+        written = CHATML.replace("{{ m['content'] }}", "{{ m.reasoning_content }}{{ m['content'] }}")
+        self.assertEqual(self.learn(written, [pair[0], thought]), (["ta<|im_end|>"], ""))
+
+    def test_keys_of_rows_that_are_left_out_are_reported_once(self):
+        pair = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+        tools = [{"type": "function", "function": {"name": "sum"}}]
+        for more, part in (({"system": "s"}, 'left out "system" of 2 rows'), ({"functions": tools}, '"functions" of 2'),
+                           ({"tools": tools}, 'left out "tools" of 2 conversations, which the chat template')):
+            lines = self.write_lines([{"messages": pair, **more}] * 2)
+            said = self.run_tool(byte_level(), "--labels", lines).stderr
+            self.assertIn(part, said)
+            self.assertIn("the first is " + self.path("input.jsonl:1"), said)
+            self.assertEqual(said.count("\n"), 1, said)
+        written = byte_level("{{ tools | tojson if tools else '' }}" + CHATML)
+        self.assertEqual(self.run_tool(written, "--labels", lines).stderr, "")
+        for value, count in ((None, 0), (1, 1)):
+            said = self.run_tool(None, "--labels", self.write_lines([{"text": "a b c", "x": value}])).stderr
+            self.assertEqual(said.count('left out "x" of 1 rows'), count, said)
+        wrong = self.run_tool(None, self.write_lines([{"messages": pair, "tools": "[]"}]))
+        self.assertIn("\"tools\" must be a list of objects", wrong.stderr)
+
+    def test_weights_are_zero_or_one(self):
+        for key, value in (("weight", 0.5), ("weight", "0"), ("train", False), ("loss_weight", 0), ("train", "false")):
+            self.refused_anew(CHATML, f"\"{key}\" is {json.dumps(value)}", [
+                {"role": "user", "content": "q"}, {"role": "assistant", "content": "a", key: value}])
+        self.assertEqual(self.learn(CHATML, [{"role": "assistant", "content": "a", "train": True}]),
+                         (["a<|im_end|>"], ""))
+
+    def test_without_labels_all_messages_are_learned(self):
+        said = self.run_tool(byte_level(), self.write_lines([{"messages": [{"role": "user", "content": "q"}]}])).stderr
+        self.assertIn("1 conversations have no answer of the assistant, and all their messages are learned", said)
 
     def refused_anew(self, template, part, conversation, count=1):
         for path in self.folder.glob("out*"):

@@ -10,12 +10,14 @@ from script_errors import InputError, say
 from . import encoding, sources, texts
 from .conversations import ChatTemplate
 from .masked_words import MaskedWords
+from .notices import Notices
 from .packing import Packer
 from .token_files import IGNORED, TokenFiles
 
 BATCH_CHARACTERS = 1 << 20  # tokenized at once
 BATCH_PIECES = 512
 PROGRESS_S = 10
+ROLES = ("system", "developer", "user", "assistant", "tool", "function", "ipython")
 
 
 class LeftOut:
@@ -38,7 +40,8 @@ class Tokenizing:
         self.options, self.inputs = options, inputs
         self.tokenizer = encoding.load_tokenizer(options.tokenizer, template)
         self.vocabulary = encoding.vocabulary_of(self.tokenizer)
-        self.chat = ChatTemplate(self.tokenizer)
+        self.notices = Notices()
+        self.chat = ChatTemplate(self.tokenizer, self.notices)
         self.before, self.behind = encoding.special_ids(self.tokenizer)
         self.end_of_text = end_of_text(self.tokenizer, options.end_of_text)
         self.masked = MaskedWords(self.tokenizer, options.mask_words, options.seed) if options.mask_words else None
@@ -59,7 +62,8 @@ class Tokenizing:
         """What training must know about the files."""
         options = self.options
         return {"vocabulary": self.vocabulary, "tokenizer": options.tokenizer, "sequence_length": options.seq_length,
-                "documents": options.documents, "labels": options.labels, "targets": "masked" if self.masked else "next"}
+                "documents": options.documents, "labels": options.labels,
+                "targets": "masked" if self.masked else "next"}
 
     def filler(self):
         known = (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id, 0)
@@ -80,7 +84,7 @@ class Tokenizing:
             raise
 
     def pieces(self):
-        for document in sources.documents(self.inputs, self.options.separator):
+        for document in sources.documents(self.inputs, self.options.separator, self.notices):
             if isinstance(document, sources.Text):
                 yield from self.pieces_of_text(document)
                 continue
@@ -88,8 +92,25 @@ class Tokenizing:
             if self.options.labels and not piece.has_answer():
                 roles = ", ".join(message["role"] for message in document.messages[:8])
                 self.unanswered.add(f"{document.where} with the roles {roles}")
-            else:
-                yield piece
+                continue
+            self.notice_roles(document, piece)
+            yield piece
+
+    def notice_roles(self, document, piece):
+        """Counts messages that are learned or not learned although one may expect otherwise."""
+        if not self.options.labels:
+            if not piece.has_answer():
+                self.notices.add("{count} conversations have no answer of the assistant, and all their messages are "
+                                 "learned, because --labels is not given", document.where)
+            return
+        for i, message in enumerate(document.messages):
+            place, role = f"{document.where}: message {i}", message["role"]
+            if role not in ROLES:
+                self.notices.add(f"{{count}} messages of the role '{role}' are not learned: only those of the role "
+                                 "'assistant' are", place)
+            if role != "assistant" and message.get("weight"):
+                self.notices.add(f"\"weight\" has no effect in {{count}} messages of the role '{role}', which are not "
+                                 "learned", place)
 
     def pieces_of_text(self, document):
         is_empty = True
@@ -121,6 +142,8 @@ class Tokenizing:
             self.files.begin()
 
     def add(self, ids, is_learned):
+        if not self.options.labels:
+            is_learned = numpy.ones(len(ids), dtype=bool)
         targets = numpy.where(is_learned, ids, IGNORED)
         if self.masked:
             ids, targets = self.masked.hide(ids, is_learned)
@@ -145,8 +168,10 @@ class Tokenizing:
     def report(self):
         self.empty.report()
         self.unanswered.report()
+        self.notices.report()
         for path in self.files.left_over():
-            say("tokenize.py", "notice", f"{path} is of an earlier run and does not belong to {self.files.paths['tokens']}")
+            say("tokenize.py", "notice",
+                f"{path} is of an earlier run and does not belong to {self.files.paths['tokens']}")
 
     def show_progress(self):
         if time.monotonic() - self.shown_s > PROGRESS_S:
