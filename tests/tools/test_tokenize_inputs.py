@@ -12,6 +12,7 @@ import os
 import pathlib
 import resource
 import sys
+import tarfile
 import unittest
 from unittest import mock
 
@@ -29,6 +30,16 @@ WITH_SYSTEM = "{% if messages[0]['role'] != 'system' %}<|im_start|>system\nbe go
 CALLS = "{% for c in m.tool_calls or [] %}call:{{ c['function']['name'] }}{% endfor %}"
 WITH_TOOLS = CHATML.replace("<|im_end|>", CALLS + "<|im_end|>", 1)
 NULL_FOR_TOOLS = WITH_TOOLS.replace("m.tool_calls or []", "(m.tool_calls if m.content is not string else []) or []")
+
+
+def archive():
+    """Returns a tar archive of one text."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        member = tarfile.TarInfo("a.txt")
+        member.size = len(TEXT)
+        tar.addfile(member, io.BytesIO(TEXT.encode()))
+    return out.getvalue()
 
 
 class Inputs(TokenizeTest):
@@ -92,6 +103,8 @@ class Inputs(TokenizeTest):
     def test_files_that_are_no_text_are_refused_with_what_to_do(self):
         for name, content, part in (
                 ("a.txt", TEXT.encode("utf-16"), "iconv -f UTF-16 "), ("a.txt", TEXT.encode("utf-16-le"), "UTF-16LE"),
+                ("a.txt", TEXT.encode("utf-16-be"), "-f UTF-16BE "), ("a.tgz", gzip.compress(archive()), "tar -xf"),
+                ("a.tar", archive(), "tar -xf"),
                 ("a.jsonl", LINES.encode("utf-16"), "iconv"), ("a.txt", b"a\0b", "byte 1 is NUL"),
                 ("a.pdf", b"%PDF-1.7", "pdftotext"),
                 ("a.parquet", b"PAR1\x15\4", "read_parquet"), ("a.npy", b"\x93NUMPY\1\0", "tofile"),
@@ -105,7 +118,8 @@ class Inputs(TokenizeTest):
 
     def test_json_lines_in_a_file_of_prose_are_reported(self):
         for name, text, reported in (("a.txt", LINES, True), ("a", LINES, True), ("a.txt", TEXT, False),
-                                     ("a.txt", json.dumps(ROWS, indent=1), True), ("a.txt", "{braces}\n", False),
+                                     ("a.txt", json.dumps(ROWS, indent=1), True), ("a.txt", "\n " + LINES, True),
+                                     ("a.txt", json.dumps(ROWS[0], indent=1), True), ("a.txt", "{\nbraces", False), ("a.txt", "{braces}\n", False),
                                      ("a.txt", "[1] is a list\n", False), ("a.txt", "5\n", False),
                                      ("a.txt", json.dumps({"text": "x" * 50000}), True)):
             with contextlib.redirect_stderr(io.StringIO()) as said:
@@ -128,6 +142,31 @@ class Inputs(TokenizeTest):
         self.refused_input("a pipe", self.path("d"))
         (self.folder / "empty").mkdir()
         self.refused_input("no file", self.path("empty"))
+
+    def test_hidden_files_and_backups_in_folders_are_left_out_and_reported(self):
+        for name in ("d/.git/config", "d/.hidden", "d/a.txt~", "d/a.txt"):
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            self.write(name, name)
+        notices = Notices()
+        self.assertEqual(inputs.files_of([self.path("d")], notices), [self.path("d/a.txt")])
+        self.assertEqual(notices.lines(), ["left out 3 hidden files and backups of folders (name them to read them); the "
+                                           f"first is {self.path('d/.git')}"])
+        self.assertEqual(inputs.files_of([self.path("d/.hidden")], notices), [self.path("d/.hidden")])
+
+    def test_a_file_that_is_read_twice_is_reported(self):
+        text = self.write("a.txt", "a")
+        os.symlink("a.txt", self.path("b.txt"))
+        notices = Notices()
+        self.assertEqual(len(inputs.files_of([text, self.path("b.txt")], notices)), 2)
+        self.assertEqual(notices.lines(), [f"1 files are named twice and are read twice; the first is {self.path('b.txt')}"])
+
+    def test_a_separator_that_does_not_occur_is_reported(self):
+        notices = Notices()
+        files = [self.write("a.txt", "a|b"), self.write("b.txt", "a\r\n\r\nb")]
+        self.assertEqual(len(list(sources.documents(files, "|", notices))), 3)
+        line, = notices.lines()
+        self.assertIn("1 text files do not contain the separator '|'", line)
+        self.assertIn("b.txt", line)
 
     def test_messages_are_texts(self):
         def content(message):

@@ -55,11 +55,14 @@ def notice_json(binary, path):
 
 
 def begins_with_json(begin):
-    """Whether this is the begin of a list of objects, or a whole object in the first line."""
-    if b"".join(begin[:100].split()).startswith(b'[{"'):
+    """Whether this is the begin of a list of objects, a whole object in the first line, or an object whose first line
+    is its brace. Blanks and empty lines before it do not count."""
+    begin = begin.lstrip()
+    first, _, rest = begin.partition(b"\n")
+    if b"".join(begin[:1000].split()).startswith(b'[{"') or (first.strip() == b"{" and rest.lstrip()[:1] == b'"'):
         return True
     try:
-        return begin[:1] == b"{" and isinstance(json.loads(begin.split(b"\n", 1)[0]), dict)
+        return begin[:1] == b"{" and isinstance(json.loads(first), dict)
     except (ValueError, RecursionError):
         return False
 
@@ -82,8 +85,9 @@ def decoded_blocks(binary, path):
             text, rest = data[:error.start].decode("utf-8"), data[error.start:]
         if "\0" in text:
             at = offset + len(text[:text.index("\0")].encode())
+            order = "BE" if at % 2 == 0 else "LE"  # the first half of a Latin character is NUL in the order BE
             raise InputError(f"{path}: byte {at} is NUL, so the file is no text in UTF-8; if it is UTF-16, convert it "
-                             f"with: iconv -f UTF-16LE -t UTF-8 {shlex.quote(str(path))} > new.txt")
+                             f"with: iconv -f UTF-16{order} -t UTF-8 {shlex.quote(str(path))} > new.txt")
         offset += len(data) - len(rest)
         if text:
             yield text
