@@ -324,6 +324,17 @@ class Conversations(TokenizeTest):
         self.assertEqual(self.learn(arguments, [user, call("sum", a=5)]),
                          (['call:sum{"a": 5}<|im_end|>'], ""))
 
+    def test_calls_are_learned_if_the_template_removes_thoughts(self):
+        """Like the template of Qwen3, which writes thoughts only into the last answer."""
+        thoughts = "{% if loop.last and m.role == 'assistant' %}<think></think>{% endif %}"
+        calls = WITH_TOOLS.replace("['name'] }}", "['name'] }}({{ c['function']['arguments'] | tojson }})</call>\n")
+        call = {"role": "assistant", "content": "", "tool_calls": [
+            {"type": "function", "function": {"name": name, "arguments": {"a": 5}}} for name in ("sum", "add")]}
+        learned, said = self.learn(calls.replace("{{ m['content'] }}", thoughts + "{{ m['content'] }}"), [
+            ("user", "q"), call, ("tool", "5)</call>"), ("assistant", "five")])
+        self.assertEqual(said, "")
+        self.assertEqual(learned, ['call:sum({"a": 5})</call>\ncall:add({"a": 5})</call>\n<|im_end|><think></think>five<|im_end|>'])
+
     def test_empty_answers_are_never_learned_instead_of_dropped_texts(self):
         pair = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
         for answer in ("{% generation %}<|im_end|>{% endgeneration %}",

@@ -11,15 +11,21 @@ from script_errors import InputError
 from .encoding import Piece
 from .notices import Notices
 from .sources import checked_text
-from .written import TEXTS, UNUSED, Comparison, content_of, functions_of
+from .written import TEXTS, UNUSED, Comparison, changed_calls, content_of, functions_of
 
 GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
+LONG_CALL = 20  # characters that show that a text is the end of a call
 END_OF_THOUGHTS = "</think>"
 
 
 def is_learned(message):
     """In exports, the weight 0 excludes an answer."""
     return message["role"] == "assistant" and message.get("weight") != 0
+
+
+def same_end(a, b):
+    """Returns the longest text with which both texts end."""
+    return os.path.commonprefix([a[::-1], b[::-1]])[::-1]
 
 
 def said_by(message):
@@ -178,13 +184,28 @@ class ChatTemplate:
                 return match.end()
         return start + len(text[start:end].rstrip())
 
+    def end_of_calls(self, conversation, i, text):
+        """Finds what follows the last call of message i when the message is the last one, and finds the same after the
+        call in the whole text. A call ends where the text with another call is the same again."""
+        before, after = conversation.messages[:i], conversation.messages[i + 1:]
+        changed = [message for _, message in changed_calls(conversation.messages[i], conversation.where)][-1]
+        until = self.render(conversation, conversation.messages[:i + 1])
+        closing = same_end(until, self.render(conversation, [*before, changed]))
+        rest = same_end(text, self.render(conversation, [*before, changed, *after]))
+        turn = closing[:self.end_of_turn(closing, 0, len(closing))]
+        call = until[:len(until) - len(closing)][-LONG_CALL:]
+        end = len(text) - len(rest)
+        if rest.startswith(turn) and text[:end].endswith(call):
+            return end + len(turn)
+        raise InputError(f"{conversation.where}: the chat template writes the calls of tools in message {i} "
+                         "differently if other messages follow, so the assistant's part cannot be found; give a "
+                         "template with {% generation %} by --chat-template")
+
     def end_of_content(self, conversation, i, text, start):
         """For templates that write an answer differently if other messages follow, for example without its thoughts."""
         message = conversation.messages[i]
         if functions_of(message, conversation.where):
-            raise InputError(f"{conversation.where}: the chat template writes the calls of tools in message {i} "
-                             "differently if other messages follow, so the assistant's part cannot be found; give a "
-                             "template with {% generation %} by --chat-template")
+            return self.end_of_calls(conversation, i, text)
         wanted = said_by(message)
         at = text.find(wanted, start)
         if at < 0 or (not wanted and content_of(message).strip()):
