@@ -87,7 +87,8 @@ class Inputs(TokenizeTest):
                            ('{"text": null}', "a string"), ('{"text": "a", "messages": []}', "either"),
                            ("[" * 100000, "recursion"),
                            ('{"text": ' + "[" * 100000, "recursion"), ('{"text": "a\\ud800"}', "surrogate"),
-                           ("{}", "no key"),
+                           ("{}", "no key"), ('{"text": "a", "text": "b"}', 'the key "text" occurs twice'),
+                           ('[{"text": "a", "text": "b"}]', 'the key "text" occurs twice'),
                            ('{"text": "' + "a" * 99 + "\n", "not JSON"), ("[{},]", "no key"),
                            (b'{"text": "\xff"}', "not JSON")):
             self.refused_input(part, self.write("a.json", text))
@@ -105,7 +106,7 @@ class Inputs(TokenizeTest):
                 ("a.txt", TEXT.encode("utf-16"), "iconv -f UTF-16 "), ("a.txt", TEXT.encode("utf-16-le"), "UTF-16LE"),
                 ("a.txt", TEXT.encode("utf-16-be"), "-f UTF-16BE "), ("a.tgz", gzip.compress(archive()), "tar -xf"),
                 ("a.tar", archive(), "tar -xf"),
-                ("a.jsonl", LINES.encode("utf-16"), "iconv"), ("a.txt", b"a\0b", "byte 1 is NUL"),
+                ("a.jsonl", LINES.encode("utf-16"), "iconv"), ("a.jsonl", LINES.encode("utf-16-be"), "-f UTF-16BE "), ("a.txt", b"a\0b", "byte 1 is NUL"),
                 ("a.pdf", b"%PDF-1.7", "pdftotext"),
                 ("a.parquet", b"PAR1\x15\4", "read_parquet"), ("a.npy", b"\x93NUMPY\1\0", "tofile"),
                 ("a.csv", b"a,b\n", "read_csv"),
@@ -158,7 +159,8 @@ class Inputs(TokenizeTest):
         os.symlink("a.txt", self.path("b.txt"))
         notices = Notices()
         self.assertEqual(len(inputs.files_of([text, self.path("b.txt")], notices)), 2)
-        self.assertEqual(notices.lines(), [f"1 files are named twice and are read twice; the first is {self.path('b.txt')}"])
+        said = f"1 files are named twice and are read twice; the first is {self.path('b.txt')}"
+        self.assertEqual(notices.lines(), [said])
 
     def test_a_separator_that_does_not_occur_is_reported(self):
         notices = Notices()
@@ -333,7 +335,8 @@ class Conversations(TokenizeTest):
         learned, said = self.learn(calls.replace("{{ m['content'] }}", thoughts + "{{ m['content'] }}"), [
             ("user", "q"), call, ("tool", "5)</call>"), ("assistant", "five")])
         self.assertEqual(said, "")
-        self.assertEqual(learned, ['call:sum({"a": 5})</call>\ncall:add({"a": 5})</call>\n<|im_end|><think></think>five<|im_end|>'])
+        calls = 'call:sum({"a": 5})</call>\ncall:add({"a": 5})</call>\n<|im_end|>'
+        self.assertEqual(learned, [calls + "<think></think>five<|im_end|>"])
 
     def test_empty_answers_are_never_learned_instead_of_dropped_texts(self):
         pair = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]

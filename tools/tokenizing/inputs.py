@@ -135,6 +135,15 @@ def refuse_others(begin, path):
     for first, advice in OTHERS.items():
         if begin.startswith(first):
             raise InputError(f"{path} is {advice.format(name=shlex.quote(str(path)), path=str(path))}")
+    if b"\0" in begin:
+        refuse_nul(path, begin.index(b"\0"))
+
+
+def refuse_nul(path, at):
+    """`at`: the position of a NUL. The first half of a Latin character is NUL in UTF-16BE, the second in UTF-16LE."""
+    order = "BE" if at % 2 == 0 else "LE"
+    raise InputError(f"{path}: byte {at} is NUL, so the file is no text in UTF-8; if it is UTF-16, convert it with: "
+                     f"iconv -f UTF-16{order} -t UTF-8 {shlex.quote(str(path))} > new.txt")
 
 
 def unpacked(file, path):

@@ -2,12 +2,11 @@
 
 import dataclasses
 import json
-import shlex
 import typing
 
 from script_errors import InputError, say
 
-from .inputs import is_json, open_text
+from .inputs import is_json, open_text, refuse_nul
 from .json_rows import rows_of_lines, rows_of_list
 from .notices import Notices
 
@@ -85,9 +84,7 @@ def decoded_blocks(binary, path):
             text, rest = data[:error.start].decode("utf-8"), data[error.start:]
         if "\0" in text:
             at = offset + len(text[:text.index("\0")].encode())
-            order = "BE" if at % 2 == 0 else "LE"  # the first half of a Latin character is NUL in the order BE
-            raise InputError(f"{path}: byte {at} is NUL, so the file is no text in UTF-8; if it is UTF-16, convert it "
-                             f"with: iconv -f UTF-16{order} -t UTF-8 {shlex.quote(str(path))} > new.txt")
+            refuse_nul(path, at)
         offset += len(data) - len(rest)
         if text:
             yield text
