@@ -185,6 +185,12 @@ class LongTexts(unittest.TestCase):
             for size, block in ((100, 37), (300, 5000), (64, 1000)):
                 self.assertGreater(self.check_pieces(tokenizer, text, size, block), 20)
 
+    def test_may_be_chinese(self):
+        line = "\u6f22\u5b57\u5f88\u957f\u3002\u4eca\u65e5\u306f\uff01\u6f22\u5b57\uff0c\u5929\u6c14"
+        for text in (line * 300, (line + "\u3002\n") * 300, ("\u6f22\u5b57\uff0c" * 9) * 300):
+            for tokenizer in (byte_level(), metaspace(), word_piece()):
+                self.assertGreater(self.check_pieces(tokenizer, text, 64, 500), 20)
+
     def test_may_be_without_blanks(self):
         self.check_pieces(byte_level(), "x" * 5000 + " fox" + "y" * 700, 100, 64)
 
@@ -225,7 +231,27 @@ class Packed(TokenizeTest):
 
     def test_long_ones_are_cut_or_dropped(self):
         self.assertEqual(self.pack("--too-long", "truncate")[1], [5, 9, 3, 16, 16, 7, 16, 2])
-        self.assertEqual(self.pack("--too-long", "drop")[1], [5, 9, 3, 16, 7, 16, 2])
+        files, lengths = self.pack("--too-long", "drop")
+        self.assertEqual(lengths, [5, 9, 3, 16, 7, 16, 2])
+        self.assertIn("1 documents were longer and were dropped\n", files.said)
+
+    def test_conversations_whose_answer_is_cut_off_are_left_out_and_reported(self):
+        def rows(*lengths):
+            return self.write_lines([{"messages": messages([("user", "x" * n), ("assistant", "a")])} for n in lengths])
+
+        tokenizer = byte_level()
+        outcome = self.run_tool(tokenizer, "--seq-length", "64", rows(1, 200))
+        self.assertEqual(outcome.returncode, 0, outcome.stderr)
+        self.assertIn("1 documents were longer and were truncated", outcome.stdout)
+        self.assertIn("left out 1 conversations whose first answer begins after 64 tokens", outcome.stderr)
+        self.assertIn("input.jsonl:2", outcome.stderr)
+        self.assertEqual(len(self.written(outcome).tokens), 65)
+        for flags, part in (([], "truncated; the first answer begins after that in 2"), (["--too-long", "drop"], "dropped")):
+            outcome = self.run_tool(None, "--seq-length", "64", *flags, rows(200, 300))
+            self.assertEqual(outcome.returncode, 2)
+            self.assertIn("2 documents are longer and were " + part, outcome.stderr)
+        outcome = self.run_tool(None, "--seq-length", "64", self.write("empty.txt", ""))
+        self.assertIn("no text in the inputs", outcome.stderr)
 
 
 @needs_transformers
@@ -241,6 +267,7 @@ class MaskedWords(TokenizeTest):
         self.assertAlmostEqual(chosen.mean(), 0.15, delta=0.02)
         self.assertAlmostEqual((files.tokens[chosen] == tokenizer.mask_token_id).mean(), 0.8, delta=0.05)
         self.assertAlmostEqual((files.tokens[chosen] == whole[chosen]).mean(), 0.1, delta=0.05)
+        self.assertEqual(json.loads(pathlib.Path(self.path("out.bin.json")).read_text())["targets"], "masked")
         outcome = self.run_tool(byte_level(), "--mask-words", "0.15", self.path("a.txt"))
         self.assertIn("no mask token", outcome.stderr)
 

@@ -12,6 +12,7 @@ import os
 import pathlib
 import resource
 import sys
+import tarfile
 import unittest
 from unittest import mock
 
@@ -20,6 +21,7 @@ from tokenize_support import (CHATML, IGNORED, TEXT, TokenizeTest, byte_level, n
 
 from script_errors import InputError  # tokenize_support knows the folder of the tools
 from tokenizing import inputs, sources
+from tokenizing.notices import Notices
 
 ROWS = [{"text": "one"}, {"text": "two \u00e9\u6f22\n"}, {"text": "\\\"]}, [{"}]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
@@ -28,6 +30,16 @@ WITH_SYSTEM = "{% if messages[0]['role'] != 'system' %}<|im_start|>system\nbe go
 CALLS = "{% for c in m.tool_calls or [] %}call:{{ c['function']['name'] }}{% endfor %}"
 WITH_TOOLS = CHATML.replace("<|im_end|>", CALLS + "<|im_end|>", 1)
 NULL_FOR_TOOLS = WITH_TOOLS.replace("m.tool_calls or []", "(m.tool_calls if m.content is not string else []) or []")
+
+
+def archive():
+    """Returns a tar archive of one text."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        member = tarfile.TarInfo("a.txt")
+        member.size = len(TEXT)
+        tar.addfile(member, io.BytesIO(TEXT.encode()))
+    return out.getvalue()
 
 
 class Inputs(TokenizeTest):
@@ -75,7 +87,8 @@ class Inputs(TokenizeTest):
                            ('{"text": null}', "a string"), ('{"text": "a", "messages": []}', "either"),
                            ("[" * 100000, "recursion"),
                            ('{"text": ' + "[" * 100000, "recursion"), ('{"text": "a\\ud800"}', "surrogate"),
-                           ("{}", "no key"),
+                           ("{}", "no key"), ('{"text": "a", "text": "b"}', 'the key "text" occurs twice'),
+                           ('[{"text": "a", "text": "b"}]', 'the key "text" occurs twice'),
                            ('{"text": "' + "a" * 99 + "\n", "not JSON"), ("[{},]", "no key"),
                            (b'{"text": "\xff"}', "not JSON")):
             self.refused_input(part, self.write("a.json", text))
@@ -91,7 +104,9 @@ class Inputs(TokenizeTest):
     def test_files_that_are_no_text_are_refused_with_what_to_do(self):
         for name, content, part in (
                 ("a.txt", TEXT.encode("utf-16"), "iconv -f UTF-16 "), ("a.txt", TEXT.encode("utf-16-le"), "UTF-16LE"),
-                ("a.jsonl", LINES.encode("utf-16"), "iconv"), ("a.txt", b"a\0b", "byte 1 is NUL"),
+                ("a.txt", TEXT.encode("utf-16-be"), "-f UTF-16BE "), ("a.tgz", gzip.compress(archive()), "tar -xf"),
+                ("a.tar", archive(), "tar -xf"),
+                ("a.jsonl", LINES.encode("utf-16"), "iconv"), ("a.jsonl", LINES.encode("utf-16-be"), "-f UTF-16BE "), ("a.txt", b"a\0b", "byte 1 is NUL"),
                 ("a.pdf", b"%PDF-1.7", "pdftotext"),
                 ("a.parquet", b"PAR1\x15\4", "read_parquet"), ("a.npy", b"\x93NUMPY\1\0", "tofile"),
                 ("a.csv", b"a,b\n", "read_csv"),
@@ -104,7 +119,8 @@ class Inputs(TokenizeTest):
 
     def test_json_lines_in_a_file_of_prose_are_reported(self):
         for name, text, reported in (("a.txt", LINES, True), ("a", LINES, True), ("a.txt", TEXT, False),
-                                     ("a.txt", json.dumps(ROWS, indent=1), True), ("a.txt", "{braces}\n", False),
+                                     ("a.txt", json.dumps(ROWS, indent=1), True), ("a.txt", "\n " + LINES, True),
+                                     ("a.txt", json.dumps(ROWS[0], indent=1), True), ("a.txt", "{\nbraces", False), ("a.txt", "{braces}\n", False),
                                      ("a.txt", "[1] is a list\n", False), ("a.txt", "5\n", False),
                                      ("a.txt", json.dumps({"text": "x" * 50000}), True)):
             with contextlib.redirect_stderr(io.StringIO()) as said:
@@ -128,9 +144,35 @@ class Inputs(TokenizeTest):
         (self.folder / "empty").mkdir()
         self.refused_input("no file", self.path("empty"))
 
+    def test_hidden_files_and_backups_in_folders_are_left_out_and_reported(self):
+        for name in ("d/.git/config", "d/.hidden", "d/a.txt~", "d/a.txt"):
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            self.write(name, name)
+        notices = Notices()
+        self.assertEqual(inputs.files_of([self.path("d")], notices), [self.path("d/a.txt")])
+        self.assertEqual(notices.lines(), ["left out 3 hidden files and backups of folders (name them to read them); the "
+                                           f"first is {self.path('d/.git')}"])
+        self.assertEqual(inputs.files_of([self.path("d/.hidden")], notices), [self.path("d/.hidden")])
+
+    def test_a_file_that_is_read_twice_is_reported(self):
+        text = self.write("a.txt", "a")
+        os.symlink("a.txt", self.path("b.txt"))
+        notices = Notices()
+        self.assertEqual(len(inputs.files_of([text, self.path("b.txt")], notices)), 2)
+        said = f"1 files are named twice and are read twice; the first is {self.path('b.txt')}"
+        self.assertEqual(notices.lines(), [said])
+
+    def test_a_separator_that_does_not_occur_is_reported(self):
+        notices = Notices()
+        files = [self.write("a.txt", "a|b"), self.write("b.txt", "a\r\n\r\nb")]
+        self.assertEqual(len(list(sources.documents(files, "|", notices))), 3)
+        line, = notices.lines()
+        self.assertIn("1 text files do not contain the separator '|'", line)
+        self.assertIn("b.txt", line)
+
     def test_messages_are_texts(self):
         def content(message):
-            return sources.document_of({"messages": [message]}, "a:1").messages[0]["content"]
+            return sources.document_of({"messages": [message]}, "a:1", Notices()).messages[0]["content"]
 
         def part(text):
             return {"type": "text", "text": text}
@@ -189,6 +231,21 @@ class Arguments(TokenizeTest):
         self.check_output("would overwrite", "t", "--chat-template", self.write("t.labels", CHATML), text)
         os.symlink("x.bin", self.path("x.labels"))
         self.check_output("would overwrite", "x", text)
+
+    def test_outputs_never_overwrite_files_of_others(self):
+        text = self.write("a.txt", TEXT)
+        for suffix in (".bin", ".labels", ".documents", ".bin.json"):
+            mine = self.write("mine" + suffix, '{"a": 1}')
+            self.check_output(f"{mine} exists and has no record of this tool", "mine", text)
+            self.assertEqual(pathlib.Path(mine).read_text(), '{"a": 1}')
+            os.remove(mine)
+        (self.folder / "tokenizer").mkdir()
+        weights = self.write("tokenizer/pytorch_model.bin", "weights")
+        self.check_output(f"would overwrite {weights}", "tokenizer/pytorch_model", text)
+        os.symlink(weights, self.path("to.bin"))
+        self.check_output("would overwrite", "to", text)
+        self.check_output("give a prefix of names", ".", text)
+        self.assertEqual(pathlib.Path(weights).read_text(), "weights")
 
     def test_outputs_are_files_in_a_folder(self):
         text = self.write("a.txt", TEXT)
@@ -251,6 +308,97 @@ class Conversations(TokenizeTest):
         self.refused_anew(CHATML, "does not write the \"tool_calls\"", [{"role": "user", "content": "q"}, call])
         self.refused_anew(WITH_TOOLS, "must be a list of", [{**call, "tool_calls": ["sum"]}])
 
+    def test_calls_that_the_template_drops_are_refused(self):
+        def call(name, **arguments):
+            return {"role": "assistant", "content": None, "tool_calls": [
+                {"type": "function", "function": {"name": name, "arguments": arguments}}]}
+
+        user = {"role": "user", "content": "use sum"}
+        part = "does not write the \"tool_calls\" of message "
+        self.refused_anew(CHATML, part + "1", [user, call("sum")])  # the name is in another message
+        self.refused_anew(WITH_TOOLS, part + "1", [user, call("sum", a=5)])  # only the name is written
+        last = WITH_TOOLS.replace("m.tool_calls or []", "(m.tool_calls if loop.last else []) or []")
+        self.refused_anew(last, part + "1", [user, call("sum"), call("sum")])
+        old = {"role": "assistant", "content": "", "function_call": {"name": "sum", "arguments": "{}"}}
+        self.refused_anew(CHATML, "does not write the \"function_call\" of message 1", [user, old])
+        self.refused_anew(CHATML, "does not write the \"function_call\"", [user, {**old, "content": None}])
+        arguments = WITH_TOOLS.replace("['name'] }}", "['name'] }}{{ c['function']['arguments'] | tojson }}")
+        self.assertEqual(self.learn(arguments, [user, call("sum", a=5)]),
+                         (['call:sum{"a": 5}<|im_end|>'], ""))
+
+    def test_calls_are_learned_if_the_template_removes_thoughts(self):
+        """Like the template of Qwen3, which writes thoughts only into the last answer."""
+        thoughts = "{% if loop.last and m.role == 'assistant' %}<think></think>{% endif %}"
+        calls = WITH_TOOLS.replace("['name'] }}", "['name'] }}({{ c['function']['arguments'] | tojson }})</call>\n")
+        call = {"role": "assistant", "content": "", "tool_calls": [
+            {"type": "function", "function": {"name": name, "arguments": {"a": 5}}} for name in ("sum", "add")]}
+        learned, said = self.learn(calls.replace("{{ m['content'] }}", thoughts + "{{ m['content'] }}"), [
+            ("user", "q"), call, ("tool", "5)</call>"), ("assistant", "five")])
+        self.assertEqual(said, "")
+        calls = 'call:sum({"a": 5})</call>\ncall:add({"a": 5})</call>\n<|im_end|>'
+        self.assertEqual(learned, [calls + "<think></think>five<|im_end|>"])
+
+    def test_empty_answers_are_never_learned_instead_of_dropped_texts(self):
+        pair = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+        for answer in ("{% generation %}<|im_end|>{% endgeneration %}",
+                       "{{ m.content }}{% generation %}<|im_end|>{% endgeneration %}"):
+            template = ("{% for m in messages %}{{ m.role }}:{% if m.role == 'user' %}{{ m.content }}{% else %}" + answer
+                        + "{% endif %}{% endfor %}")
+            self.refused_anew(template, "message 1", pair)
+        self.refused_anew("{% for m in messages %}{{ m.role }}:{{ m.content if m.role == 'user' }}<|im_end|>{% endfor %}",
+                          "does not write the text of message 1", pair)
+        for key in ("reasoning_content", "refusal"):
+            self.refused_anew(CHATML, f"does not write the \"{key}\" of message 1",
+                              [pair[0], {"role": "assistant", "content": "", key: "no"}])
+
+    def test_parts_that_are_left_out_are_reported_once(self):
+        pair = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+        only_pairs = CHATML.replace("{{ m['content'] }}", "{{ m['content'] if m.role in ['user', 'assistant'] }}")
+        tool = {"role": "tool", "content": "5"}
+        thought = {**pair[1], "reasoning_content": "t", "tool_calls": None}
+        for template, conversation, part in (
+                (CHATML, [pair[0], thought], 'left out "reasoning_content" of 2 messages, which the chat template'),
+                (CHATML, [{**pair[0], "images": ["a"]}, pair[1]], 'left out "images" of 2 messages'),
+                (only_pairs, [{"role": "system", "content": "s"}, *pair], "2 messages of the role 'system', which"),
+                (only_pairs, [pair[0], tool, pair[1]], "2 messages of the role 'tool', which"),
+                (CHATML, [*pair, {"role": "gpt", "content": "b"}], "2 messages of the role 'gpt' are not learned"),
+                (CHATML, [{**pair[0], "weight": 1}, pair[1]], '"weight" has no effect in 2')):
+            said = self.learn(template, conversation, conversation)[1]
+            self.assertIn(part, said)
+            self.assertIn("the first is " + self.path("input.jsonl:1: message"), said)
+            self.assertEqual(said.count("\n"), 1, said)
+        written = CHATML.replace("{{ m['content'] }}", "{{ m.reasoning_content }}{{ m['content'] }}")
+        self.assertEqual(self.learn(written, [pair[0], thought]), (["ta<|im_end|>"], ""))
+
+    def test_keys_of_rows_that_are_left_out_are_reported_once(self):
+        pair = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+        tools = [{"type": "function", "function": {"name": "sum"}}]
+        for more, part in (({"system": "s"}, 'left out "system" of 2 rows'), ({"functions": tools}, '"functions" of 2'),
+                           ({"tools": tools}, 'left out "tools" of 2 conversations, which the chat template')):
+            lines = self.write_lines([{"messages": pair, **more}] * 2)
+            said = self.run_tool(byte_level(), "--labels", lines).stderr
+            self.assertIn(part, said)
+            self.assertIn("the first is " + self.path("input.jsonl:1"), said)
+            self.assertEqual(said.count("\n"), 1, said)
+        written = byte_level("{{ tools | tojson if tools else '' }}" + CHATML)
+        self.assertEqual(self.run_tool(written, "--labels", lines).stderr, "")
+        for value, count in ((None, 0), (1, 1)):
+            said = self.run_tool(None, "--labels", self.write_lines([{"text": "a b c", "x": value}])).stderr
+            self.assertEqual(said.count('left out "x" of 1 rows'), count, said)
+        wrong = self.run_tool(None, self.write_lines([{"messages": pair, "tools": "[]"}]))
+        self.assertIn("\"tools\" must be a list of objects", wrong.stderr)
+
+    def test_weights_are_zero_or_one(self):
+        for key, value in (("weight", 0.5), ("weight", "0"), ("train", False), ("loss_weight", 0), ("train", "false")):
+            self.refused_anew(CHATML, f"\"{key}\" is {json.dumps(value)}", [
+                {"role": "user", "content": "q"}, {"role": "assistant", "content": "a", key: value}])
+        self.assertEqual(self.learn(CHATML, [{"role": "assistant", "content": "a", "train": True}]),
+                         (["a<|im_end|>"], ""))
+
+    def test_without_labels_all_messages_are_learned(self):
+        said = self.run_tool(byte_level(), self.write_lines([{"messages": [{"role": "user", "content": "q"}]}])).stderr
+        self.assertIn("1 conversations have no answer of the assistant, and all their messages are learned", said)
+
     def refused_anew(self, template, part, conversation, count=1):
         for path in self.folder.glob("out*"):
             path.unlink()
@@ -288,7 +436,8 @@ class Record(TokenizeTest):
         record = self.record(self.text)
         count = (os.path.getsize(self.path("out.bin")) - 1024) // 2
         plain = {"format": "ebb tokens", "version": 1, "num_tokens": count, "vocabulary": len(self.tokenizer),
-                 "tokenizer": self.path("tokenizer"), "sequence_length": None, "documents": False, "labels": False}
+                 "tokenizer": self.path("tokenizer"), "sequence_length": None, "documents": False, "labels": False,
+                 "targets": "next"}
         self.assertEqual(record, plain)
         self.assertEqual(self.record("--documents", self.text), {**plain, "documents": True})
         self.assertEqual(self.record("--labels", self.text), {**plain, "labels": True})
@@ -350,9 +499,27 @@ class Record(TokenizeTest):
         self.assertEqual(self.run_tool(None, "--labels", self.text).stderr, "")
 
     def test_left_over_files_of_a_killed_run_are_replaced(self):
-        self.write("out.bin.unfinished", b"x" * 100000)
+        from tokenizing.token_files import TokenFiles
+
+        with mock.patch("tokenizing.token_files.TokenFiles.discard"):  # as if the process were killed
+            killed = TokenFiles(self.path("out"), "u16", True, False, {})
+        for file in killed.files.values():
+            file.write(b"x" * 100000)
+            file.close()
         self.record(self.text)
         self.assertLess(os.path.getsize(self.path("out.bin")), 2000)
+        self.assertEqual(list(self.folder.glob("*.unfinished")), [])
+
+    def test_unfinished_files_of_others_stay(self):
+        self.tokenizer.save_pretrained(self.folder / "tokenizer")
+        for name in ("out.bin.unfinished", "out.labels.unfinished", "out.bin.json.unfinished"):
+            mine = pathlib.Path(self.write(name, "mine"))
+            outcome = self.run_tool(None, "--labels", self.text)
+            self.assertEqual(outcome.returncode, 2)
+            self.assertIn(f"{mine} exists and may be another file of yours", outcome.stderr)
+            self.assertEqual([p.name for p in self.folder.glob("out*")], [name])
+            self.assertEqual(mine.read_text(), "mine")
+            mine.unlink()
 
 
 @needs_transformers

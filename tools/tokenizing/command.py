@@ -6,16 +6,20 @@ import os
 from script_errors import InputError, Parser, import_package, open_file
 
 from . import inputs, output_paths
+from .notices import Notices
+
 MAX_ROW = 1 << 24
 
 DESCRIPTION = """\
 Makes token files for `ebb train` from text files and JSON, with a Hugging Face tokenizer. A text file is one document.
 A file of JSON (.jsonl, .ndjson, .json) has one object per line, or one list of objects. Each object is one document:
 {"text": ...}, or {"messages": [{"role": ..., "content": ...}, ...]} for the tokenizer's chat template. Files may be
-packed by gzip, bzip2 or xz, and may be larger than memory. Text is UTF-8.
+packed by gzip, bzip2 or xz, and may be larger than memory. Text is UTF-8. A pipe (/dev/stdin) is one text file.
+Hidden files and backups in folders are left out.
 
 PREFIX.bin contains the tokens, for --data. PREFIX.labels (--labels) contains a label for each token: the next token of
 the same document. In conversations, only the assistant's messages and the token after each of them are labels.
+Without --labels, all messages are learned.
 PREFIX.documents (--documents) contains the positions where documents begin. PREFIX.bin.json records for what the files
 were made, and `ebb train` checks it.
 """
@@ -90,16 +94,18 @@ def read_template(path):
 def main(arguments):
     options = parse_arguments(arguments)
     options.output, options.tokenizer = map(os.path.expanduser, (options.output, options.tokenizer))
-    files = inputs.files_of(map(os.path.expanduser, options.inputs))
+    notices = Notices()
+    files = inputs.files_of(map(os.path.expanduser, options.inputs), notices)
     if options.separator and all(map(inputs.is_json, files)):
         raise InputError("--separator divides text files, and all inputs are JSON, whose documents are its objects; "
                          "remove the flag")
     template = read_template(os.path.expanduser(options.chat_template)) if options.chat_template else None
-    output_paths.check(options.output, [*files, options.tokenizer, *filter(None, [options.chat_template])])
+    output_paths.check(options.output, [*files, *output_paths.files_of_tokenizer(options.tokenizer),
+                                        *filter(None, [options.chat_template])])
     import_package("numpy", install="transformers numpy")
     from .tokenizing import Tokenizing  # after the arguments are checked, because importing takes seconds
 
-    run = Tokenizing(options, files, template)
+    run = Tokenizing(options, files, template, notices)
     run.run()
     run.report()
     print(run.summary())

@@ -2,16 +2,19 @@
 ends each of its turns."""
 
 import dataclasses
+import itertools
 import os.path
 import re
 
 from script_errors import InputError
 
 from .encoding import Piece
+from .notices import Notices
 from .sources import checked_text
+from .written import TEXTS, UNUSED, Comparison, changed_calls, content_of, functions_of
 
 GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
-UNUSED = "ebbanswer"  # a word that no template contains
+LONG_CALL = 20  # characters that show that a text is the end of a call
 END_OF_THOUGHTS = "</think>"
 
 
@@ -20,23 +23,26 @@ def is_learned(message):
     return message["role"] == "assistant" and message.get("weight") != 0
 
 
-def content_of(message):
-    return message["content"] or ""
+def same_end(a, b):
+    """Returns the longest text with which both texts end."""
+    return os.path.commonprefix([a[::-1], b[::-1]])[::-1]
 
 
-def names_of_calls(message, where):
-    """Returns the names of the tools that a message calls."""
-    calls = message.get("tool_calls") or []
-    try:
-        return [call.get("function", call)["name"] for call in calls]
-    except (AttributeError, KeyError, TypeError) as error:
-        raise InputError(f"{where}: \"tool_calls\" must be a list of "
-                         "{\"function\": {\"name\", \"arguments\"}}") from error
+def said_by(message):
+    """Returns the text of an answer after its thoughts, which templates often leave out."""
+    return content_of(message).rpartition(END_OF_THOUGHTS)[2].strip()
+
+
+def is_in(learned, message, where):
+    """Whether the learned text contains an answer with its calls."""
+    names = [function["name"] for _, function in functions_of(message, where)]
+    return all(part in learned for part in (said_by(message), *names))
 
 
 class ChatTemplate:
-    def __init__(self, tokenizer):
+    def __init__(self, tokenizer, notices=None):
         self.tokenizer = tokenizer
+        self.notices = Notices() if notices is None else notices
         special = sorted((str(token) for token in tokenizer.all_special_tokens), key=len, reverse=True)
         special += [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
         self.special = re.compile("|".join(map(re.escape, special)) or r"(?!)")
@@ -46,8 +52,9 @@ class ChatTemplate:
             raise InputError(f"{conversation.where}: \"messages\" need a chat template, and the tokenizer has none; "
                              "give one with --chat-template FILE")
         conversation, text = self.with_calls(conversation)
+        self.check_written(conversation, text)
         if GENERATION.search(self.template(conversation)):
-            return self.marked(conversation)
+            return self.marked(conversation, text)
         spans = [self.span(conversation, i, text)
                  for i, message in enumerate(conversation.messages) if is_learned(message)]
         return Piece(conversation.where, text, 0, len(text), True, True, learned=spans, is_conversation=True)
@@ -62,24 +69,75 @@ class ChatTemplate:
         """Returns the conversation and its text. Messages that call tools may have null as content: most templates need
         an empty text instead, and some need null."""
         messages = conversation.messages
+        for message in messages:
+            functions_of(message, conversation.where)  # checks them
         filled = [{**message, "content": content_of(message)} for message in messages]
-        calls = [name for message in messages for name in names_of_calls(message, conversation.where)]
         for candidate in [filled] if filled == messages else [filled, messages]:
-            text = self.render(dataclasses.replace(conversation, messages=candidate), candidate)
-            if all(name in text for name in calls):
-                return dataclasses.replace(conversation, messages=candidate), text
-        raise InputError(f"{conversation.where}: the chat template does not write the \"tool_calls\"; give a template "
-                         "for tools with --chat-template FILE, or remove the conversation")
+            changed = dataclasses.replace(conversation, messages=candidate)
+            text = self.render(changed, candidate)
+            lost = Comparison(self.render, changed, text).lost_call()
+            if lost is None:
+                return changed, text
+        raise InputError(f"{conversation.where}: the chat template does not write the \"{lost[1]}\" of message "
+                         f"{lost[0]} with its name and arguments; give a template for tools with --chat-template FILE, "
+                         "write calls as \"tool_calls\", or remove the conversation")
 
-    def marked(self, conversation):
+    def check_written(self, conversation, text):
+        """Counts what the template leaves out. An answer that it leaves out is refused: it would be learned as an empty
+        answer."""
+        messages, where = conversation.messages, conversation.where
+        comparison = Comparison(self.render, conversation, text)
+        if conversation.tools and self.is_same_without_tools(conversation, text):
+            self.notices.add("left out \"tools\" of {count} conversations, which the chat template does not write",
+                             where)
+        lost, changed = comparison.lost_and_changed_contents()
+        for i in lost:
+            if is_learned(messages[i]) and not functions_of(messages[i], where):
+                raise InputError(f"{where}: the chat template does not write the text of message {i}; give another "
+                                 "one with --chat-template FILE")
+            self.notices.add(f"left out the text of {{count}} messages of the role '{messages[i]['role']}', which the "
+                             "chat template does not write", f"{where}: message {i}")
+        for i in filter(lambda i: is_learned(messages[i]), changed):
+            self.notices.add("the chat template shortens or changes the text of {count} answers",
+                             f"{where}: message {i}")
+        for i, key in comparison.lost_keys():
+            if key in TEXTS and is_learned(messages[i]) and not (
+                    content_of(messages[i]).strip() or functions_of(messages[i], where)):
+                raise InputError(f"{where}: the chat template does not write the \"{key}\" of message {i}, which has "
+                                 "no other text; give another template with --chat-template FILE, or remove it")
+            self.notices.add(f"left out \"{key}\" of {{count}} messages, which the chat template does not write",
+                             f"{where}: message {i}")
+
+    def is_same_without_tools(self, conversation, text):
+        without_tools = dataclasses.replace(conversation, tools=None)
+        return Comparison(self.render, without_tools, text).is_same(conversation.messages)
+
+    def marked(self, conversation, text):
         """The template itself marks the assistant's parts."""
         if any("weight" in message for message in conversation.messages):
             raise InputError(f"{conversation.where}: \"weight\" of messages is not possible with a template that marks "
                              "the answers by {% generation %}; remove it, or give another template by --chat-template")
         both = self.apply(conversation, conversation.messages, tokenize=True, return_dict=True,
-                          return_assistant_tokens_mask=True)
+                          return_assistant_tokens_mask=True, tokenizer_kwargs={"return_offsets_mapping": True})
+        self.check_marks(conversation, text, both["offset_mapping"], both["assistant_masks"])
         encoded = both["input_ids"], [bool(mask) for mask in both["assistant_masks"]]
         return Piece(conversation.where, "", 0, 0, True, True, is_conversation=True, encoded=encoded)
+
+    def check_marks(self, conversation, text, offsets, masks):
+        """Refuses a template that marks an answer without its text, and counts answers that it does not mark."""
+        runs = [list(run) for is_marked, run in itertools.groupby(zip(offsets, masks), key=lambda pair: bool(pair[1]))
+                if is_marked]
+        learned = "".join(text[run[0][0][0]:run[-1][0][1]] for run in runs)
+        learned = self.special.sub("", learned)
+        answers = [i for i, message in enumerate(conversation.messages) if is_learned(message)]
+        missing = [i for i in answers if not is_in(learned, conversation.messages[i], conversation.where)]
+        if missing and len(runs) > len(answers) - len(missing):
+            raise InputError(f"{conversation.where}: the chat template writes the answer in message {missing[0]} "
+                             "outside of {% generation %}, so it would not be learned; give another template with "
+                             "--chat-template FILE")
+        for i in missing:
+            self.notices.add("{count} answers are not learned, because the chat template does not mark them by "
+                             "{% generation %}", f"{conversation.where}: message {i}")
 
     def render(self, conversation, messages, prompt=False):
         return checked_text(self.apply(conversation, messages, tokenize=False, add_generation_prompt=prompt),
@@ -126,11 +184,31 @@ class ChatTemplate:
                 return match.end()
         return start + len(text[start:end].rstrip())
 
+    def end_of_calls(self, conversation, i, text):
+        """Finds what follows the last call of message i when the message is the last one, and finds the same after the
+        call in the whole text. A call ends where the text with another call is the same again."""
+        before, after = conversation.messages[:i], conversation.messages[i + 1:]
+        changed = [message for _, message in changed_calls(conversation.messages[i], conversation.where)][-1]
+        until = self.render(conversation, conversation.messages[:i + 1])
+        closing = same_end(until, self.render(conversation, [*before, changed]))
+        rest = same_end(text, self.render(conversation, [*before, changed, *after]))
+        turn = closing[:self.end_of_turn(closing, 0, len(closing))]
+        call = until[:len(until) - len(closing)][-LONG_CALL:]
+        end = len(text) - len(rest)
+        if rest.startswith(turn) and text[:end].endswith(call):
+            return end + len(turn)
+        raise InputError(f"{conversation.where}: the chat template writes the calls of tools in message {i} "
+                         "differently if other messages follow, so the assistant's part cannot be found; give a "
+                         "template with {% generation %} by --chat-template")
+
     def end_of_content(self, conversation, i, text, start):
         """For templates that write an answer differently if other messages follow, for example without its thoughts."""
-        wanted = content_of(conversation.messages[i]).rpartition(END_OF_THOUGHTS)[2].strip()
+        message = conversation.messages[i]
+        if functions_of(message, conversation.where):
+            return self.end_of_calls(conversation, i, text)
+        wanted = said_by(message)
         at = text.find(wanted, start)
-        if at < 0:
+        if at < 0 or (not wanted and content_of(message).strip()):
             raise InputError(f"{conversation.where}: the chat template changes the text of message {i}, so the "
                              "assistant's part cannot be found; give a template with {% generation %} by "
                              "--chat-template")

@@ -12,12 +12,16 @@ import zlib
 
 from script_errors import BUFFER, InputError, open_file
 
+from .notices import Notices
+
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 PACKED = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\0": lzma.open,
           **{b"BZh%d1AY&SY" % level: bz2.open for level in range(1, 10)}}
 PACKED_SUFFIXES = (".gz", ".bz2", ".xz")
 JSON_SUFFIXES = (".json", ".jsonl", ".ndjson", ".jsonlines", ".jl")
 PANDAS = "python3 -c \"import pandas; pandas.read_{kind}({path!r}).to_json('new.jsonl', orient='records', lines=True)\""
+TAR = "a tar archive: unpack it with: tar -xf {name}"
+TAR_AT = 257  # bytes before the magic of a tar archive
 UTF_16 = "UTF-16: convert it with: iconv -f UTF-16 -t UTF-8 {name} > new.txt"
 TOKENS = "a token file already: ebb train --data {name}"
 
@@ -39,26 +43,46 @@ OTHERS = {
 TABLES = (".csv", ".tsv")
 
 
-def files_of(paths):
-    """Returns the files of the inputs. The files of a folder and its folders are sorted by path."""
+def files_of(paths, notices=None):
+    """Returns the files of the inputs. The files of a folder and its folders are sorted by path. `notices` gets what is
+    left out of folders, and what is read twice."""
+    notices = Notices() if notices is None else notices
     files = []
     for path in paths:
-        found = files_under(path) if os.path.isdir(path) else [path]
+        found = files_under(path, notices) if os.path.isdir(path) else [path]
         if not found:
             raise InputError(f"{path}: there is no file in this folder")
         files += found
+    seen = set()
     for file in files:
-        check_exists(file)
+        status = check_exists(file)
+        if (status.st_dev, status.st_ino) in seen:
+            notices.add("{count} files are named twice and are read twice", file)
+        seen.add((status.st_dev, status.st_ino))
     return files
 
 
-def files_under(folder):
+def is_by_product(name):
+    """Whether a file or folder is hidden, or is a backup or lock file of an editor."""
+    return name.startswith((".", "#", "~$")) or name.endswith(("~", ".swp"))
+
+
+def without_by_products(folder, names, notices):
+    """Returns the names that are read."""
+    for name in sorted(filter(is_by_product, names)):
+        notices.add("left out {count} hidden files and backups of folders (name them to read them)",
+                    os.path.join(folder, name))
+    return [name for name in names if not is_by_product(name)]
+
+
+def files_under(folder, notices):
     files, seen = [], set()
     for name, folders, names in os.walk(folder, followlinks=True, onerror=refuse_folder):
         if os.path.realpath(name) in seen:
             raise InputError(f"{name}: links lead to this folder twice; name the files instead")
         seen.add(os.path.realpath(name))
-        files += [os.path.join(name, file) for file in names]
+        folders[:] = without_by_products(name, folders, notices)  # which os.walk then reads
+        files += [os.path.join(name, file) for file in without_by_products(name, names, notices)]
     for file in files:
         if os.path.exists(file) and not os.path.isfile(file):
             raise InputError(f"{file}: a device or a pipe in a folder is not read; name the files instead")
@@ -71,12 +95,13 @@ def refuse_folder(error):
 
 def check_exists(path):
     try:
-        os.stat(path)
+        status = os.stat(path)
     except OSError as error:
         what = f"it is a link to {os.readlink(path)}: " if os.path.islink(path) else ""
         raise InputError(f"{path}: {what}{error.strerror}") from error
     if not os.access(path, os.R_OK):
         raise InputError(f"{path}: Permission denied")
+    return status
 
 
 def is_json(path):
@@ -94,7 +119,7 @@ def open_text(path):
                          "column with the text 'text'; prose needs a name that ends in .txt")
     file = unpacked(open_file(path), path)
     try:
-        begin = file.peek(32)[:32]
+        begin = file.peek(512)[:512]
         refuse_others(begin, path)
     except InputError:
         file.close()
@@ -105,9 +130,20 @@ def open_text(path):
 
 
 def refuse_others(begin, path):
+    if begin[TAR_AT:].startswith(b"ustar"):
+        raise InputError(f"{path} is {TAR.format(name=shlex.quote(str(path)))}")
     for first, advice in OTHERS.items():
         if begin.startswith(first):
             raise InputError(f"{path} is {advice.format(name=shlex.quote(str(path)), path=str(path))}")
+    if b"\0" in begin:
+        refuse_nul(path, begin.index(b"\0"))
+
+
+def refuse_nul(path, at):
+    """`at`: the position of a NUL. The first half of a Latin character is NUL in UTF-16BE, the second in UTF-16LE."""
+    order = "BE" if at % 2 == 0 else "LE"
+    raise InputError(f"{path}: byte {at} is NUL, so the file is no text in UTF-8; if it is UTF-16, convert it with: "
+                     f"iconv -f UTF-16{order} -t UTF-8 {shlex.quote(str(path))} > new.txt")
 
 
 def unpacked(file, path):

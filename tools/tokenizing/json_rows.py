@@ -9,9 +9,18 @@ BLANKS = re.compile(r"[ \t\r\n]*")
 LOOK_AHEAD = 16  # characters: a number, a literal or an escape that the end of a block cuts is shorter
 
 
+def object_of(pairs):
+    """Refuses a key that occurs twice, as only one of its values would be read."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key \"{next(key for key in keys if keys.count(key) > 1)}\" occurs twice in an object")
+    return found
+
+
 def parsed(text, where):
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=object_of)
     except (ValueError, RecursionError) as error:
         problem = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
         raise InputError(f"{where}: not JSON: {problem}; allowed are JSON lines (an object in each line) or one list "
@@ -48,7 +57,7 @@ class JsonText:
     def __init__(self, blocks, path):
         self.blocks, self.path = iter(blocks), path
         self.text, self.at, self.line = "", 0, 1
-        self.decode = json.JSONDecoder().raw_decode
+        self.decode = json.JSONDecoder(object_pairs_hook=object_of).raw_decode
 
     def refuse(self, problem):
         raise InputError(f"{self.path}:{self.line}: not JSON: {problem}; allowed are JSON lines (an object in each "

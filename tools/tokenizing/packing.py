@@ -12,12 +12,14 @@ class Packer:
     def __init__(self, files, length, filler):
         self.files, self.length, self.filler = files, length, filler
         self.ids, self.targets, self.overflowed = [], [], False
-        self.num_waiting = self.num_too_long = self.num_filled = 0
-        self.too_long = "split"
+        self.num_waiting = self.num_filled = 0
+        self.num_too_long = {"split": 0, "truncate": 0, "drop": 0}
+        self.too_long, self.lost = "split", None
 
-    def begin(self, too_long):
-        """`too_long`: what to do if the document is longer than a row: split, truncate or drop."""
-        self.too_long, self.overflowed = too_long, False
+    def begin(self, too_long, lost=None):
+        """`too_long`: what to do if the document is longer than a row: split, truncate or drop. A document that has no
+        label in its row after it was truncated is left out, and `lost` is called, if given."""
+        self.too_long, self.overflowed, self.lost = too_long, False, lost
 
     def add(self, ids, targets):
         while len(ids) > 0:
@@ -33,7 +35,7 @@ class Packer:
 
     def make_room(self):
         """Writes a full row, if the document may be split. Returns False if the rest of the document is not needed."""
-        self.num_too_long += not self.overflowed
+        self.num_too_long[self.too_long] += not self.overflowed
         self.overflowed = True
         if self.too_long != "split":
             return False
@@ -43,8 +45,15 @@ class Packer:
     def end(self):
         if self.overflowed and self.too_long == "drop":
             self.forget()
+        elif self.overflowed and self.too_long == "truncate" and self.lost and not self.is_learned():
+            self.lost()
+            self.forget()
         else:
             self.write()
+
+    def is_learned(self):
+        """Whether a row has a label. The first token has no token before it, so it is no label."""
+        return bool((numpy.concatenate(self.targets)[1:] != IGNORED).any())
 
     def write(self):
         if self.num_waiting == 0:

@@ -2,15 +2,16 @@
 
 import dataclasses
 import json
-import shlex
 import typing
 
 from script_errors import InputError, say
 
-from .inputs import is_json, open_text
+from .inputs import is_json, open_text, refuse_nul
 from .json_rows import rows_of_lines, rows_of_list
+from .notices import Notices
 
 BLOCK = 1 << 20  # characters read at once
+SHARES = ("train", "training", "trainable", "loss", "loss_weight")  # how other tools name the weight of a message
 TEXT_PARTS = ("text", "input_text", "output_text")
 
 
@@ -27,15 +28,17 @@ class Conversation:
     tools: typing.Optional[list]
 
 
-def documents(files, separator=None):
-    """Yields all documents of all files. A text file is one document, or several that `separator` divides."""
+def documents(files, separator=None, notices=None):
+    """Yields all documents of all files. A text file is one document, or several that `separator` divides. `notices`
+    gets what is left out."""
+    notices = Notices() if notices is None else notices
     for path in files:
         if is_json(path):
-            yield from json_documents(path)
+            yield from json_documents(path, notices)
         elif separator is None:
             yield Text(str(path), text_blocks(path))
         else:
-            yield from separated(path, separator)
+            yield from separated(path, separator, notices)
 
 
 def text_blocks(path):
@@ -46,16 +49,19 @@ def text_blocks(path):
 
 def notice_json(binary, path):
     if begins_with_json(binary.peek(BLOCK)):
-        say("tokenize.py", "notice", f"{path} begins with JSON and is read as prose; give it a name that ends in .jsonl to "
-            "read it as JSON")
+        say("tokenize.py", "notice", f"{path} begins with JSON and is read as prose; give it a name that ends in "
+            ".jsonl to read it as JSON (a pipe: write it to such a file)")
 
 
 def begins_with_json(begin):
-    """Whether this is the begin of a list of objects, or a whole object in the first line."""
-    if b"".join(begin[:100].split()).startswith(b'[{"'):
+    """Whether this is the begin of a list of objects, a whole object in the first line, or an object whose first line
+    is its brace. Blanks and empty lines before it do not count."""
+    begin = begin.lstrip()
+    first, _, rest = begin.partition(b"\n")
+    if b"".join(begin[:1000].split()).startswith(b'[{"') or (first.strip() == b"{" and rest.lstrip()[:1] == b'"'):
         return True
     try:
-        return begin[:1] == b"{" and isinstance(json.loads(begin.split(b"\n", 1)[0]), dict)
+        return begin[:1] == b"{" and isinstance(json.loads(first), dict)
     except (ValueError, RecursionError):
         return False
 
@@ -78,22 +84,22 @@ def decoded_blocks(binary, path):
             text, rest = data[:error.start].decode("utf-8"), data[error.start:]
         if "\0" in text:
             at = offset + len(text[:text.index("\0")].encode())
-            raise InputError(f"{path}: byte {at} is NUL, so the file is no text in UTF-8; if it is UTF-16, convert it "
-                             f"with: iconv -f UTF-16LE -t UTF-8 {shlex.quote(str(path))} > new.txt")
+            refuse_nul(path, at)
         offset += len(data) - len(rest)
         if text:
             yield text
 
 
-def separated(path, separator):
+def separated(path, separator, notices):
     """Yields the documents between separators. Only some blocks of one document are in memory."""
     blocks = text_blocks(path)
-    state = {"rest": "", "ended": False}
+    state = {"rest": "", "ended": False, "found": False}
 
     def one_document():
         while True:
             at = state["rest"].find(separator)
             if at >= 0:
+                state["found"] = True
                 head, state["rest"] = state["rest"][:at], state["rest"][at + len(separator):]
                 if head:
                     yield head
@@ -116,27 +122,52 @@ def separated(path, separator):
         yield Text(str(path), text)
         for _ in text:  # skips text that was not read
             pass
+    if not state["found"]:
+        notices.add(f"{{count}} text files do not contain the separator {separator!a} and are one document each (bash "
+                    "writes line ends as --separator $'\\n\\n', or $'\\r\\n\\r\\n' for files of Windows)", path)
 
 
-def json_documents(path):
+def json_documents(path, notices):
     """JSON lines, or one list."""
     with open_text(path) as file:
         begin = file.peek(BLOCK).lstrip()[:1]
         rows = rows_of_list(decoded_blocks(file, path), path) if begin == b"[" else rows_of_lines(file, path)
         for where, row in rows:
-            yield document_of(row, where)
+            yield document_of(row, where, notices)
 
 
-def document_of(row, where):
+def document_of(row, where, notices):
     if not isinstance(row, dict):
         raise InputError(f"{where}: a row must be an object with \"text\" or \"messages\", not {json.dumps(row)[:60]}")
     if "messages" in row and "text" not in row:
-        return Conversation(where, messages_of(row["messages"], where), row.get("tools"))
+        notice_keys(row, {"messages", "tools"}, where, notices)
+        return Conversation(where, messages_of(row["messages"], where), tools_of(row, where))
     if isinstance(row.get("text"), str) and "messages" not in row:
+        notice_keys(row, {"text"}, where, notices)
         return Text(where, [checked_text(row["text"], where)] if row["text"] else [])
     shown = ", ".join(sorted(row)[:20]) or "no key"
     raise InputError(f"{where}: give either \"text\", a string, or \"messages\", a list of {{\"role\", \"content\"}}; "
                      f"it has {shown}")
+
+
+def is_filled(value):
+    """Whether leaving out this value of a key loses something."""
+    return value is not None and value not in ("", [], {})
+
+
+def notice_keys(row, known, where, notices):
+    for key in sorted(row.keys() - known):
+        if is_filled(row[key]):
+            notices.add(f"left out \"{key}\" of {{count}} rows: the tool reads \"text\", or \"messages\" and \"tools\"",
+                        where)
+
+
+def tools_of(row, where):
+    """Returns the descriptions of tools, or None."""
+    tools = row.get("tools") or None
+    if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
+        raise InputError(f"{where}: \"tools\" must be a list of objects, not {json.dumps(tools)[:60]}")
+    return tools
 
 
 def checked_text(text, where):
@@ -162,12 +193,24 @@ def message_of(message, where):
     content = message.get("content")
     if isinstance(content, list):
         content = "".join(part_of(part, where) for part in content)
-    if content is None and not message.get("tool_calls"):
+    check_weight(message, where)
+    if content is None and not (message.get("tool_calls") or message.get("function_call")):
         raise InputError(f"{where}, of '{message['role']}', has no \"content\"")
     if content is not None and not isinstance(content, str):
         raise InputError(f"{where}: \"content\" must be a string or a list of {{\"type\": \"text\", \"text\": ...}}, "
                          f"not {json.dumps(content)[:60]}")
     return {**message, "content": content}
+
+
+def check_weight(message, where):
+    """Refuses keys of other tools that exclude an answer or weaken it, as it would be learned like all others."""
+    weight = message.get("weight")
+    if weight is not None and (isinstance(weight, str) or weight not in (0, 1)):
+        raise InputError(f"{where}: \"weight\" is {json.dumps(weight)[:60]}; allowed are 0 (not learned) and 1")
+    for key in SHARES:
+        if message.get(key) is not None and (isinstance(message[key], str) or message[key] != 1):
+            raise InputError(f"{where}: \"{key}\" is {json.dumps(message[key])[:60]}, and this tool reads only "
+                             "\"weight\": write \"weight\": 0 if the message is not learned, or remove the key")
 
 
 def part_of(part, where):

@@ -10,13 +10,11 @@ import struct
 import numpy
 from script_errors import InputError
 
-from .output_paths import UNFINISHED, paths_of, target_of
+from .output_paths import HEADERS, RECORD, RECORD_BEGIN, UNFINISHED, is_record, paths_of, target_of
 
 IGNORED = -100
 HEADER_WORDS = 256  # header of llm.c: magic, version, number of tokens
-HEADERS = {"u16": (20240520, 1), "u32": (20240801, 7)}
 TYPES = {"u16": numpy.uint16, "u32": numpy.uint32}
-RECORD = {"format": "ebb tokens", "version": 1}
 
 
 class TokenFiles:
@@ -32,20 +30,31 @@ class TokenFiles:
         self.num_tokens = self.num_documents = self.num_targets = 0
         self.in_document = 0  # tokens
         try:
-            for name, wanted in (("tokens", True), ("labels", labels), ("documents", documents), ("record", True)):
-                if wanted:
-                    self.files[name] = open_output(self.unfinished(name), self.paths[name])
+            wanted = {"record": True, "tokens": True, "labels": labels, "documents": documents}
+            self.open_all([name for name, is_wanted in wanted.items() if is_wanted])
         except BaseException:
             self.discard()
             raise
         if header:
             self.write_bytes("tokens", bytes(4 * HEADER_WORDS))
 
+    def open_all(self, names):
+        """Begins the record first: it shows that the other unfinished files are of this tool."""
+        was_killed = is_record(self.unfinished("record"))
+        for name in names:
+            self.files[name] = open_output(self.unfinished(name), self.paths[name], was_killed)
+            if name == "record":
+                self.write_bytes(name, RECORD_BEGIN)
+                self.files[name].flush()
+        for name in self.paths.keys() - names if was_killed else ():
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(self.unfinished(name))
+
     def unfinished(self, name):
         return self.targets[name] + UNFINISHED
 
     def written(self):
-        return [self.paths[name] for name in self.files]
+        return [path for name, path in self.paths.items() if name in self.files]
 
     def left_over(self):
         """Returns files of an earlier run that this run does not replace."""
@@ -96,6 +105,7 @@ class TokenFiles:
                 self.files["tokens"].seek(0)  # writes what is buffered
             self.write_bytes("tokens", struct.pack("<iiI", magic, version, self.num_tokens))
         record = {**RECORD, "num_tokens": self.num_tokens, **self.record}
+        self.files["record"].seek(0)  # over its begin, which is the same
         self.write_bytes("record", json.dumps(record).encode() + b"\n")
         for name, file in self.files.items():
             with naming(self.paths[name]):
@@ -110,22 +120,24 @@ class TokenFiles:
         if os.path.exists(self.targets["record"]):
             os.remove(self.targets["record"])
             sync_folder(self.targets["record"])
-        for name in self.files:  # the record is the last
+        for name in reversed(self.files):  # the record is the last
             os.replace(self.unfinished(name), self.targets[name])
             sync_folder(self.targets[name])
 
     def discard(self):
         """Removes the unfinished files. Closing a file releases its lock, so it is the last step."""
-        for name, file in self.files.items():
+        for name, file in reversed(self.files.items()):
             with contextlib.suppress(FileNotFoundError):
                 os.remove(self.unfinished(name))
             with contextlib.suppress(OSError):  # if the disk is full, this error was reported before
                 file.close()
 
 
-def open_output(path, name):
-    """Opens an unfinished file. Its lock keeps a second run from writing it. What a killed run left is removed."""
+def open_output(path, name, was_killed):
+    """Opens an unfinished file. Its lock keeps a second run from writing it. What a killed run left is overwritten."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    if os.path.lexists(path) and not was_killed:
+        raise InputError(f"--output: {path} exists and may be another file of yours; remove it, or give another prefix")
     try:
         file = open(os.open(path, flags, 0o666), "wb")
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

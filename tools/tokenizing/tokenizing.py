@@ -16,6 +16,7 @@ from .token_files import IGNORED, TokenFiles
 BATCH_CHARACTERS = 1 << 20  # tokenized at once
 BATCH_PIECES = 512
 PROGRESS_S = 10
+ROLES = ("system", "developer", "user", "assistant", "tool", "function", "ipython")
 
 
 class LeftOut:
@@ -34,16 +35,19 @@ class LeftOut:
 
 
 class Tokenizing:
-    def __init__(self, options, inputs, template):
+    def __init__(self, options, inputs, template, notices):
         self.options, self.inputs = options, inputs
         self.tokenizer = encoding.load_tokenizer(options.tokenizer, template)
         self.vocabulary = encoding.vocabulary_of(self.tokenizer)
-        self.chat = ChatTemplate(self.tokenizer)
+        self.notices = notices
+        self.chat = ChatTemplate(self.tokenizer, self.notices)
         self.before, self.behind = encoding.special_ids(self.tokenizer)
         self.end_of_text = end_of_text(self.tokenizer, options.end_of_text)
         self.masked = MaskedWords(self.tokenizer, options.mask_words, options.seed) if options.mask_words else None
         self.empty = LeftOut("empty texts")
         self.unanswered = LeftOut("conversations without an answer to learn (a message of the role 'assistant')")
+        self.cut_off = LeftOut(f"conversations whose first answer begins after {options.seq_length} tokens (give a "
+                               "larger --seq-length, or --too-long split)")
         self.files = TokenFiles(options.output, self.token_type(), options.labels, options.documents, self.record(),
                                 shifted=self.masked is None, header=not options.no_header)
         self.packer = Packer(self.files, options.seq_length, self.filler()) if options.seq_length else None
@@ -59,7 +63,8 @@ class Tokenizing:
         """What training must know about the files."""
         options = self.options
         return {"vocabulary": self.vocabulary, "tokenizer": options.tokenizer, "sequence_length": options.seq_length,
-                "documents": options.documents, "labels": options.labels}
+                "documents": options.documents, "labels": options.labels,
+                "targets": "masked" if self.masked else "next"}
 
     def filler(self):
         known = (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id, 0)
@@ -80,7 +85,7 @@ class Tokenizing:
             raise
 
     def pieces(self):
-        for document in sources.documents(self.inputs, self.options.separator):
+        for document in sources.documents(self.inputs, self.options.separator, self.notices):
             if isinstance(document, sources.Text):
                 yield from self.pieces_of_text(document)
                 continue
@@ -88,8 +93,25 @@ class Tokenizing:
             if self.options.labels and not piece.has_answer():
                 roles = ", ".join(message["role"] for message in document.messages[:8])
                 self.unanswered.add(f"{document.where} with the roles {roles}")
-            else:
-                yield piece
+                continue
+            self.notice_roles(document, piece)
+            yield piece
+
+    def notice_roles(self, document, piece):
+        """Counts messages that are learned or not learned although one may expect otherwise."""
+        if not self.options.labels:
+            if not piece.has_answer():
+                self.notices.add("{count} conversations have no answer of the assistant, and all their messages are "
+                                 "learned, because --labels is not given", document.where)
+            return
+        for i, message in enumerate(document.messages):
+            place, role = f"{document.where}: message {i}", message["role"]
+            if role not in ROLES:
+                self.notices.add(f"{{count}} messages of the role '{role}' are not learned: only those of the role "
+                                 "'assistant' are", place)
+            if role != "assistant" and message.get("weight"):
+                self.notices.add(f"\"weight\" has no effect in {{count}} messages of the role '{role}', which are not "
+                                 "learned", place)
 
     def pieces_of_text(self, document):
         is_empty = True
@@ -101,7 +123,7 @@ class Tokenizing:
 
     def write(self, tokens):
         if tokens.begins:
-            self.begin(tokens.is_conversation)
+            self.begin(tokens)
         if tokens.begins and not tokens.is_conversation:
             self.add_special(self.before)
         self.add(tokens.ids, tokens.is_learned)
@@ -114,13 +136,17 @@ class Tokenizing:
         self.add_special(behind)
         (self.packer or self.files).end()
 
-    def begin(self, is_conversation):
-        if self.packer:
-            self.packer.begin(self.options.too_long or ("truncate" if is_conversation else "split"))
+    def begin(self, tokens):
+        if self.packer and tokens.is_conversation:
+            self.packer.begin(self.options.too_long or "truncate", lambda: self.cut_off.add(tokens.where))
+        elif self.packer:
+            self.packer.begin(self.options.too_long or "split")
         else:
             self.files.begin()
 
     def add(self, ids, is_learned):
+        if not self.options.labels:
+            is_learned = numpy.ones(len(ids), dtype=bool)
         targets = numpy.where(is_learned, ids, IGNORED)
         if self.masked:
             ids, targets = self.masked.hide(ids, is_learned)
@@ -134,7 +160,13 @@ class Tokenizing:
 
     def check_result(self):
         files = self.files
-        if files.num_tokens == 0 and not self.unanswered.count:
+        num_long = sum(self.packer.num_too_long.values()) if self.packer else 0
+        if files.num_targets == 0 and num_long:
+            cut_off = f"; the first answer begins after that in {self.cut_off.count}" if self.cut_off.count else ""
+            raise InputError(f"--seq-length {self.options.seq_length}: there is nothing to learn, because {num_long} "
+                             f"documents are longer and were {self.how_cut()}{cut_off}; give a larger --seq-length, or "
+                             "--too-long split")
+        if files.num_tokens == (self.packer.num_filled if self.packer else 0) and not self.unanswered.count:
             raise InputError("there is no text in the inputs")
         if files.num_targets == 0:
             left_out = f"; {self.unanswered.count} were left out, the first is {self.unanswered.first}" if (
@@ -142,11 +174,18 @@ class Tokenizing:
             raise InputError("there is nothing to learn: a conversation needs a message of the role 'assistant', and a "
                              f"text more than one token{left_out}")
 
+    def how_cut(self):
+        words = {"split": "split", "truncate": "truncated", "drop": "dropped"}
+        return " or ".join(words[how] for how, count in self.packer.num_too_long.items() if count)
+
     def report(self):
         self.empty.report()
         self.unanswered.report()
+        self.cut_off.report()
+        self.notices.report()
         for path in self.files.left_over():
-            say("tokenize.py", "notice", f"{path} is of an earlier run and does not belong to {self.files.paths['tokens']}")
+            say("tokenize.py", "notice",
+                f"{path} is of an earlier run and does not belong to {self.files.paths['tokens']}")
 
     def show_progress(self):
         if time.monotonic() - self.shown_s > PROGRESS_S:
@@ -159,8 +198,9 @@ class Tokenizing:
                 f"{files.num_targets} targets")
         if self.packer:
             rows = files.num_tokens // self.packer.length
+            num_long = sum(self.packer.num_too_long.values())
             text += (f"; {rows} rows of {self.packer.length}, {self.packer.num_filled} tokens of filling; "
-                     f"{self.packer.num_too_long} documents were longer")
+                     f"{num_long} documents were longer" + (f" and were {self.how_cut()}" if num_long else ""))
         return text
 
 

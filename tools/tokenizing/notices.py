@@ -1,0 +1,26 @@
+"""Counts what is left out of the files or is interpreted in an unusual way. Each kind is reported once, on stderr, with
+its count and the place of its first occurrence."""
+
+from script_errors import say
+
+MOST_KINDS = 50  # so that a file with many different keys does not fill the terminal
+
+
+class Notices:
+    def __init__(self):
+        self.kinds = {}  # text -> [count, first place]
+
+    def add(self, text, place):
+        """`text`: the kind, a sentence with {count} for the number of its occurrences."""
+        if text not in self.kinds and len(self.kinds) >= MOST_KINDS:
+            text = "{count} more parts of the inputs are of other kinds and were left out"
+        kind = self.kinds.setdefault(text, [0, place])
+        kind[0] += 1
+
+    def lines(self):
+        return [f"{text.replace('{count}', str(count))}; the first is {place}"
+                for text, (count, place) in self.kinds.items()]
+
+    def report(self):
+        for line in self.lines():
+            say("tokenize.py", "notice", line)
