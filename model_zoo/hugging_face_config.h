@@ -1,8 +1,9 @@
 // Reads the model configuration from a Hugging Face config.json, and writes a config.json for a
 // model configuration.
 //
-// The field `architectures` selects the architecture. If Ebb does not compute something as
-// transformers does (an architecture, an activation, a scaling of positions, a quantised type,
+// The field `architectures` selects the architecture; without it, `model_type` does. If Ebb does
+// not compute something as transformers does (an architecture, an activation, a scaling of
+// positions, a quantised type,
 // ...), the error names the field. An absent field has the default value of transformers. Both
 // formats of rotary positions are supported: rope_theta with rope_scaling, and rope_parameters.
 // Dropout is no part of a ModelConfig, because it is a setting of the run and not of the model.
