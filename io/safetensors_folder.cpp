@@ -17,6 +17,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
+constexpr const char* kSingle = "model.safetensors";
+constexpr const char* kIndex = "model.safetensors.index.json";
+
 /// Reads the map from tensor to file name from the index.
 std::map<std::string, std::string> read_weight_map(const std::string& index) {
   const Json json = read_json_file(index);
@@ -86,13 +89,45 @@ void check_files_exist(const std::string& folder, const std::string& index,
       index, names.size(), missing.size(), missing.front(), missing.size() > 1 ? ", ..." : ""));
 }
 
+/// The files of weights that model.safetensors makes superfluous: those that the index names, and
+/// those with the usual names of parts ("model-00001-of-00002.safetensors").
+std::set<std::string> find_parts(const std::string& folder, const std::string& index) {
+  std::set<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_part = name.starts_with("model-") && name.find("-of-") != std::string::npos;
+    if (is_part && name.ends_with(".safetensors")) names.insert(name);
+  }
+  if (!is_entry(index)) return names;
+  try {
+    for (const auto& [tensor, file] : read_weight_map(index)) names.insert(file);
+  } catch (const Error&) {
+    names.insert(fs::path(index).filename().string());  // it is not needed
+  }
+  names.erase(kSingle);
+  return names;
+}
+
+std::string left_out_notice(const std::string& folder, const std::string& index) {
+  const std::set<std::string> parts = find_parts(folder, index);
+  if (parts.empty()) return "";
+  return fmt::format(
+      "weights: only '{}/{}' is read, as transformers does; the folder's other weights are left "
+      "out: '{}'{}{}; remove the files that are not the model",
+      folder, kSingle, *parts.begin(),
+      parts.size() > 1 ? fmt::format(" and {} more", parts.size() - 1) : "",
+      is_entry(index) ? fmt::format(" ({})", kIndex) : "");
+}
+
 }  // namespace
 
 SafetensorsFolder::SafetensorsFolder(std::string folder) : folder_(std::move(folder)) {
-  const std::string single = (fs::path(folder_) / "model.safetensors").string();
-  const std::string index = (fs::path(folder_) / "model.safetensors.index.json").string();
+  const std::string single = (fs::path(folder_) / kSingle).string();
+  const std::string index = (fs::path(folder_) / kIndex).string();
   if (is_entry(single)) {
     files_.emplace_back(single);
+    notice_ = left_out_notice(folder_, index);
   } else if (is_entry(index)) {
     open_indexed(index);
   } else {

@@ -106,6 +106,7 @@ void ConfigFields::require_flag(std::string_view name, bool allowed, bool otherw
 void ConfigFields::require_text(std::string_view name,
                                 std::initializer_list<std::string_view> allowed,
                                 std::string_view otherwise) const {
+  if (is_null(name)) refuse(name, list_of(allowed));
   const auto value = find_text(name);
   if (!value && otherwise.empty()) throw_missing(name);
   const std::string_view text = value ? std::string_view(*value) : otherwise;

@@ -42,8 +42,8 @@ class ConfigFields {
 
   /// Throws ConfigError if the value is not `allowed`. An absent field has the value `otherwise`.
   void require_flag(std::string_view name, bool allowed, bool otherwise) const;
-  /// Throws ConfigError if the text is not in `allowed`. REQUIRES: the field is present, or
-  /// `otherwise` is not empty.
+  /// Throws ConfigError if the text is not in `allowed`, or null. REQUIRES: the field is present,
+  /// or `otherwise` is not empty.
   void require_text(std::string_view name, std::initializer_list<std::string_view> allowed,
                     std::string_view otherwise = {}) const;
   /// Throws ConfigError if there is a field that is not in the list.

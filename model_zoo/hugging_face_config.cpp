@@ -65,7 +65,8 @@ ModelConfig read_gpt2(const ConfigFields& f) {
 
 ModelConfig read_bert(const ConfigFields& f) {
   f.require_text("hidden_act", {"gelu"}, "gelu");
-  f.require_text("position_embedding_type", {"absolute"}, "absolute");
+  // transformers 5 has no such field, so that it also accepts null.
+  if (f.has("position_embedding_type")) f.require_text("position_embedding_type", {"absolute"});
   f.require_flag("is_decoder", false, false);
   f.require_flag("add_cross_attention", false, false);
   f.require_flag("tie_word_embeddings", true, true);
@@ -256,6 +257,15 @@ ModelConfig read_model_config(const std::string& folder) {
   }
   check_common(fields, architecture);
   return architecture.read(fields);
+}
+
+bool is_base_model(const std::string& folder) {
+  const nlohmann::json json = read_json_file(config_path(folder));
+  const ConfigFields fields(config_path(folder), json);
+  const nlohmann::json* value = fields.find("architectures");
+  return value != nullptr && std::ranges::any_of(kArchitectures, [&](const Architecture& known) {
+           return *value == nlohmann::json::array({known.base_name});
+         });
 }
 
 double read_config_dropout(const std::string& folder) {

@@ -22,6 +22,9 @@ namespace ebb {
 /// Reads `folder`/config.json.
 ModelConfig read_model_config(const std::string& folder);
 
+/// Whether config.json describes a base model, whose folder has no head.
+bool is_base_model(const std::string& folder);
+
 /// The largest probability of dropout in `folder`/config.json, which transformers applies in
 /// training; 0 if there is none.
 double read_config_dropout(const std::string& folder);

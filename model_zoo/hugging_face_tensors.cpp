@@ -182,8 +182,10 @@ std::vector<MappedTensor> map_tensors(const ModelConfig& config, const Parameter
   return tensors;
 }
 
-std::vector<MappedTensor> match_tensors(const ModelConfig& config, const Parameters& parameters,
-                                        const SafetensorsFolder& folder) {
+namespace {
+
+std::vector<MappedTensor> match(const ModelConfig& config, const Parameters& parameters,
+                                const SafetensorsFolder& folder, bool is_base) {
   const TensorNaming naming = naming_of(config);
   std::vector<MappedTensor> tensors = map_tensors(config, parameters);
   std::unordered_set<std::string> used;
@@ -191,7 +193,7 @@ std::vector<MappedTensor> match_tensors(const ModelConfig& config, const Paramet
   for (MappedTensor& tensor : tensors) {
     const LocatedTensor* found = find_any(folder, stored_names(naming, tensor.name));
     if (found == nullptr) {
-      missing.push_back(&tensor);
+      if (!is_base || !is_in_head(naming, tensor.name)) missing.push_back(&tensor);
       continue;
     }
     check_stored(tensor, *found);
@@ -201,6 +203,28 @@ std::vector<MappedTensor> match_tensors(const ModelConfig& config, const Paramet
   if (!missing.empty()) throw_missing(naming, folder, missing, used);
   check_rest(naming, folder, used);
   return tensors;
+}
+
+}  // namespace
+
+std::vector<MappedTensor> match_tensors(const ModelConfig& config, const Parameters& parameters,
+                                        const SafetensorsFolder& folder) {
+  return match(config, parameters, folder, false);
+}
+
+void check_tensors(const ModelConfig& config, const Parameters& parameters,
+                   const SafetensorsFolder& folder, bool is_base) {
+  match(config, parameters, folder, is_base);
+}
+
+std::vector<std::string> tensors_of_other_heads(const ModelConfig& config,
+                                                const SafetensorsFolder& folder) {
+  const TensorNaming naming = naming_of(config);
+  std::vector<std::string> names;
+  for (const LocatedTensor& tensor : folder.tensors()) {
+    if (is_in_other_head(naming, tensor.stored->name)) names.push_back(tensor.stored->name);
+  }
+  return names;
 }
 
 }  // namespace ebb

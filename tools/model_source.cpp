@@ -124,7 +124,15 @@ ModelSource folder_source(const std::string& name, bool random) {
 }
 
 SourceWeights::SourceWeights(const ModelSource& source, const Model& model)
-    : folder_(source.folder), tensors_(match_tensors(source.config, model.parameters(), folder_)) {}
+    : folder_(source.folder), tensors_(match_tensors(source.config, model.parameters(), folder_)) {
+  if (!folder_.notice().empty()) notices_.push_back(folder_.notice());
+  const std::vector<std::string> others = tensors_of_other_heads(source.config, folder_);
+  if (others.empty()) return;
+  notices_.push_back(
+      fmt::format("weights: {} tensors of the folder are no part of the model, so they are not "
+                  "loaded and not saved with it; the first is '{}'",
+                  others.size(), others.front()));
+}
 
 void SourceWeights::load(Trainer& trainer) const {
   load([&trainer](ParameterId id, uint64_t first, std::span<const float> values) {

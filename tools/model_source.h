@@ -39,6 +39,9 @@ class SourceWeights {
  public:
   SourceWeights(const ModelSource& source, const Model& model);
 
+  /// What the folder has and the run leaves out, for the header of the command.
+  const std::vector<std::string>& notices() const { return notices_; }
+
   /// Shows its progress if stderr is a terminal.
   void load(Trainer& trainer) const;
   void load(const TakeWeights& take) const;
@@ -46,6 +49,7 @@ class SourceWeights {
  private:
   SafetensorsFolder folder_;
   std::vector<MappedTensor> tensors_;
+  std::vector<std::string> notices_;
 };
 
 }  // namespace ebb

@@ -213,6 +213,7 @@ const Refusal kRefusals[] = {
     {"Gpt2TiedIsNull", "gpt2", set("tie_word_embeddings", nullptr),
      "tie_word_embeddings is null, allowed is true or false"},
     {"LlamaTiedIsNull", "llama", set("tie_word_embeddings", nullptr), "tie_word_embeddings is"},
+    {"ActivationIsNull", "llama", set("hidden_act", nullptr), "hidden_act is null"},
     {"BiasIsNull", "llama", set("attention_bias", nullptr), "attention_bias is null"},
     {"EpsilonIsNull", "llama", set("rms_norm_eps", nullptr), "rms_norm_eps is null"},
     {"Gpt2EpsilonIsNull", "gpt2", set("layer_norm_epsilon", nullptr), "layer_norm_epsilon is null"},
