@@ -57,22 +57,62 @@ bool is_partly_downloaded(const fs::path& folder) {
   return false;
 }
 
+/// Weights that are not read, by the beginning and the end of their names.
+struct OtherWeights {
+  std::string_view begin, end;
+  std::string_view reason;
+};
+constexpr std::string_view kSaveAgain =
+    "is not read: load the model with transformers and save it as safetensors";
+constexpr OtherWeights kOtherWeights[] = {
+    {"adapter_model.", "", "is an adapter: give the folder of the whole model"},
+    {"model.safetensors.index.", ".json",
+     "is the index of a variant: load the model with transformers and `variant`, and save it "
+     "without"},
+    {"model-", ".safetensors",
+     "is a part: the file model.safetensors.index.json, which names the parts, is missing; "
+     "download it too"},
+    {"consolidated", ".safetensors",
+     "has other names of tensors than transformers: download the files of model.safetensors too"},
+    {"model.", ".safetensors", "is a variant: rename it to model.safetensors"},
+    {"", ".safetensors", "has another name: rename it to model.safetensors if it is the model"},
+    {"model", ".gz", "is compressed: decompress it (gunzip)"},
+    {"model", ".zst", "is compressed: decompress it (zstd -d)"},
+    {"model", ".xz", "is compressed: decompress it (xz -d)"},
+    {"", ".gguf", "is not read: give the folder of the model that it was made from"},
+    {"pytorch_model", ".bin", kSaveAgain},
+    {"pytorch_model", ".bin.index.json", kSaveAgain},
+    {"", ".pth", kSaveAgain},
+    {"", ".pt", kSaveAgain},
+    {"tf_model", ".h5", kSaveAgain},
+    {"flax_model", ".msgpack", kSaveAgain},
+};
+
+/// Says what the folder has in place of the weights; empty if nothing is recognised.
+std::string describe_other_weights(const std::string& folder) {
+  std::error_code error;
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    names.insert(entry.path().filename().string());
+  }
+  for (const OtherWeights& other : kOtherWeights) {
+    for (const std::string& name : names) {
+      if (!name.starts_with(other.begin) || !name.ends_with(other.end)) continue;
+      return fmt::format("; its '{}' {}", name, other.reason);
+    }
+  }
+  return "";
+}
+
 [[noreturn]] void throw_no_weights(const std::string& folder) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
     throw ConfigError("'" + folder + "' is not a folder with a model");
   }
-  const auto has = [&](const char* name) { return is_entry((fs::path(folder) / name).string()); };
-  const char* reason = "";
-  if (has("pytorch_model.bin") || has("pytorch_model.bin.index.json")) {
-    reason = "; its pytorch_model.bin is not read: save the model as safetensors first";
-  } else if (has("adapter_model.safetensors")) {
-    reason = "; it is the folder of an adapter: give the folder of the whole model";
-  } else if (is_partly_downloaded(folder)) {
-    reason = "; its download is incomplete: run `hf download` again";
-  }
-  throw ConfigError("'" + folder +
-                    "' has neither model.safetensors nor model.safetensors.index.json" + reason);
+  const std::string reason = is_partly_downloaded(folder)
+                                 ? "; its download is incomplete: run `hf download` again"
+                                 : describe_other_weights(folder);
+  throw ConfigError(fmt::format("'{}' has neither {} nor {}{}", folder, kSingle, kIndex, reason));
 }
 
 /// Refuses an index that names files that the folder does not have.

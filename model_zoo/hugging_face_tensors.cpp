@@ -97,6 +97,17 @@ const LocatedTensor* original_of(const TensorNaming& naming, const std::string& 
   return nullptr;
 }
 
+/// The probable reason for an extra tensor, as the end of a message: a second tensor with the same
+/// name up to a prefix.
+std::string about_extra(const std::string& name, const std::unordered_set<std::string>& used) {
+  for (const std::string& other : used) {
+    if (!name.ends_with("." + other) && !other.ends_with("." + name)) continue;
+    return fmt::format("; the folder also has '{}', which differs only in its prefix: remove one",
+                       other);
+  }
+  return "";
+}
+
 void check_rest(const TensorNaming& naming, const SafetensorsFolder& folder,
                 const std::unordered_set<std::string>& used) {
   for (const LocatedTensor& tensor : folder.tensors()) {
@@ -107,38 +118,49 @@ void check_rest(const TensorNaming& naming, const SafetensorsFolder& folder,
     throw FormatError(
         tensor.file->path(), tensor.stored->offset,
         original == nullptr
-            ? fmt::format("tensor '{}' ({}) is no part of the model that config.json describes",
-                          name, describe(tensor.stored->type, tensor.stored->shape))
+            ? fmt::format("tensor '{}' ({}) is no part of the model that config.json describes{}",
+                          name, describe(tensor.stored->type, tensor.stored->shape),
+                          about_extra(name, used))
             : fmt::format("tensor '{}' differs from '{}', but config.json says that they are one "
                           "(tie_word_embeddings)",
                           name, original->stored->name));
   }
 }
 
-/// A tensor of the folder whose name is one of these names after a further prefix; null if there is
-/// none.
-const LocatedTensor* find_wrapped(const SafetensorsFolder& folder,
-                                  const std::vector<std::string>& names) {
+/// The reason for a prefix that the model's names do not have, as the end of a message.
+std::string about_prefix(const std::string& stored, std::string_view wanted) {
+  const std::string prefix = stored.substr(0, stored.size() - wanted.size());
+  const bool is_wrapper =
+      prefix.find("_orig_mod.") != prefix.npos || prefix.find("module.") != prefix.npos;
+  return fmt::format(
+      "; it has '{}': {}; rename the tensors", stored,
+      is_wrapper
+          ? "torch.compile ('_orig_mod.') or DistributedDataParallel ('module.') add such a "
+            "prefix; save the model inside"
+          : fmt::format("no tensor of the model has the prefix '{}' before '{}'", prefix, wanted));
+}
+
+/// The same for a tensor of the folder whose name is one of `names` after a further prefix; empty
+/// if there is none.
+std::string about_wrapped(const SafetensorsFolder& folder, const std::vector<std::string>& names) {
   for (const LocatedTensor& tensor : folder.tensors()) {
     for (const std::string& name : names) {
-      if (tensor.stored->name.ends_with("." + name)) return &tensor;
+      if (tensor.stored->name.ends_with("." + name)) return about_prefix(tensor.stored->name, name);
     }
   }
-  return nullptr;
+  return "";
 }
 
 /// The probable reason for missing tensors, as the end of a message.
 std::string why_missing(const TensorNaming& naming, const SafetensorsFolder& folder,
                         std::span<const MappedTensor* const> missing,
                         const std::unordered_set<std::string>& used) {
+  for (const MappedTensor* tensor : missing) {
+    const std::string reason = about_wrapped(folder, stored_names(naming, tensor->name));
+    if (!reason.empty()) return reason;
+  }
   const bool only_head = std::ranges::all_of(
       missing, [&](const MappedTensor* tensor) { return is_in_head(naming, tensor->name); });
-  if (const auto* found = find_wrapped(folder, stored_names(naming, missing[0]->name))) {
-    return fmt::format(
-        "; it has '{}': torch.compile ('_orig_mod.') or DistributedDataParallel ('module.') add "
-        "such a prefix; save the model inside, or rename the tensors",
-        found->stored->name);
-  }
   if (only_head) {
     return fmt::format(
         "; this is the head of the model: the folder was saved from the base model without its "

@@ -31,7 +31,7 @@ ModelSource preset_source(const std::string& name);
 ModelSource folder_source(const std::string& name, bool random);
 
 /// Returns `name` if it is a folder; otherwise `name` is a hub id, and its snapshot in the local
-/// cache is returned (HF_HUB_CACHE, HF_HOME, ~/.cache/huggingface).
+/// cache is returned (tools/hub_cache.h).
 std::string find_model_folder(const std::string& name);
 
 /// The weights of a folder, checked against a model.

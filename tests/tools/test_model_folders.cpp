@@ -160,6 +160,56 @@ TEST_F(ModelFolders, OfTheCacheWithSeveralSnapshotsAreListed) {
   EXPECT_EQ(train({"--model", "some/tiny"}, dry).exit_code, 0);
 }
 
+TEST_F(ModelFolders, OfTheCacheWithBrokenParts) {
+  const HubCache cache(folder_.path());
+  const Arguments dry = {"--dry-run"};
+  fs::create_symlink("/gone/abc", cache.model() / "snapshots" / "abc");
+  EXPECT_FAILS(train({"--model", "some/tiny"}), 2, "snapshots/abc' is a link to '/gone/abc'");
+  std::ofstream(cache.model() / "refs/main") << "abc";
+  cache.add("bbb");
+  EXPECT_FAILS(train({"--model", "some/tiny"}), 2, "snapshots/abc' is a link to '/gone/abc'");
+  std::ofstream(cache.model() / "refs/main") << "";
+  EXPECT_EQ(train({"--model", "some/tiny"}, dry).exit_code, 0);  // the only one
+  cache.add("ccc");
+  EXPECT_FAILS(train({"--model", "some/tiny"}), 2, "refs/main' names no snapshot");
+  fs::remove(cache.model() / "refs/main");
+  fs::create_directory(cache.model() / "refs/main");
+  EXPECT_FAILS(train({"--model", "some/tiny"}), 2, "refs/main' is a folder and not a file");
+}
+
+/// The variables of huggingface_hub, with their expansions.
+TEST_F(ModelFolders, AreFoundInTheCacheThatTheVariablesName) {
+  const std::string home = ::getenv("HOME") == nullptr ? "" : ::getenv("HOME");
+  fs::create_directories(path("x/hub/models--some--tiny/snapshots"));
+  fs::create_directory_symlink(hf_folder("gpt2"), path("x/hub/models--some--tiny/snapshots/abc"));
+  ::setenv("HOME", folder_.path().c_str(), 1);
+  ::setenv("EBB_TEST_X", "x", 1);
+  for (const auto& [name, value] :
+       {std::pair{"HF_HUB_CACHE", "~/x/hub"}, std::pair{"HF_HUB_CACHE", "$HOME/x/hub"},
+        std::pair{"HF_HUB_CACHE", "${HOME}/${EBB_TEST_X}/hub"},
+        std::pair{"HUGGINGFACE_HUB_CACHE", "~/$EBB_TEST_X/hub"}, std::pair{"HF_HOME", "~/x"},
+        std::pair{"HF_HOME", "$HOME/x"}}) {
+    ::setenv(name, value, 1);
+    const Outcome outcome = train({"--model", "some/tiny"}, {"--dry-run"});
+    EXPECT_EQ(outcome.exit_code, 0) << name << "=" << value << "\n" << outcome.err;
+    ::unsetenv(name);
+  }
+  ::setenv("HF_HUB_CACHE", "/$EBB_TEST_NONE/hub$", 1);  // names that are not set stay
+  EXPECT_FAILS(train({"--model", "some/tiny"}), 2, "in '/$EBB_TEST_NONE/hub$/models--some--tiny'");
+  ::setenv("HF_HUB_CACHE", "~other/hub", 1);
+  EXPECT_FAILS(train({"--model", "some/tiny"}), 2, "HF_HUB_CACHE '~other/hub': allowed is ~/");
+  ::unsetenv("HF_HUB_CACHE");
+  ::unsetenv("EBB_TEST_X");
+  ::setenv("HOME", home.c_str(), 1);
+}
+
+TEST_F(ModelFolders, WithNamesThatAreNoIdsAreRefused) {
+  for (const char* name : {"some/tiny@abc", "https://huggingface.co/some/tiny", "a/b/c",
+                           "some/tiny:main", "some/", "hf://some/tiny"}) {
+    EXPECT_FAILS(train({"--model", name}), 2, "a hub id has the form org/name");
+  }
+}
+
 constexpr const char* kLfsPointer =
     "version https://git-lfs.github.com/spec/v1\noid sha256:77\nsize 4400000000\n";
 
