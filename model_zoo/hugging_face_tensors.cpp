@@ -178,12 +178,14 @@ std::string why_missing(const TensorNaming& naming, const SafetensorsFolder& fol
 [[noreturn]] void throw_missing(const TensorNaming& naming, const SafetensorsFolder& folder,
                                 std::span<const MappedTensor* const> missing,
                                 const std::unordered_set<std::string>& used) {
+  const std::string why =
+      folder.notice().empty() ? why_missing(naming, folder, missing, used) : "; " + folder.notice();
   const MappedTensor& first = *missing.front();
   const std::string others =
       missing.size() == 1 ? "" : fmt::format(" (and {} more)", missing.size() - 1);
   throw ConfigError(fmt::format("'{}' has no tensor '{}' ({}), which the model needs{}{}",
                                 folder.path(), first.name, shape_text(first.stored_shape()), others,
-                                why_missing(naming, folder, missing, used)));
+                                why));
 }
 
 }  // namespace

@@ -472,6 +472,10 @@ TEST_F(ModelFolders, WithTwoSetsOfWeightsAreReported) {
                       folder_.path())
                   .err,
               text.c_str());
+  fs::copy_file(path("both/model-00001-of-00003.safetensors"), path("both/model.safetensors"),
+                fs::copy_options::overwrite_existing);
+  EXPECT_FAILS(train({"--model", path("both")}), 2, "which the model needs");
+  EXPECT_FAILS(train({"--model", path("both")}), 2, text.c_str());
   // An index of the single file is usual.
   folder_.write("to/model.safetensors.index.json",
                 R"({"weight_map": {"lm_head.weight": "model.safetensors"}})");
