@@ -16,6 +16,9 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kLfsVersion = "version https://git-lfs.github.com/spec/";
 
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+constexpr std::string_view kXetVersion = "# xet version ";
+
 constexpr std::string_view kWebPage =
     "a web page or XML, often the error message of a failed download: download it again";
 
@@ -23,8 +26,8 @@ std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// The rest of the line that begins with `key`; empty if there is no such line.
-std::string_view line_after(std::string_view text, std::string_view key) {
+/// The number after `key`; empty if the text has no such key.
+std::string_view number_after(std::string_view text, std::string_view key) {
   const size_t at = text.find(key);
   if (at == std::string_view::npos) return {};
   const std::string_view rest = text.substr(at + key.size());
@@ -33,14 +36,20 @@ std::string_view line_after(std::string_view text, std::string_view key) {
 
 }  // namespace
 
-void refuse_lfs_pointer(const std::string& path, std::span<const std::byte> file) {
-  if (file.size() > kLargestLfsPointer || !text_of(file).starts_with(kLfsVersion)) return;
-  const std::string_view size = line_after(text_of(file), "\nsize ");
-  throw FormatError(path, 0,
-                    fmt::format("this is a Git LFS pointer, not the file itself{}: run `git lfs "
-                                "install` and `git lfs pull` in the cloned repository, or download "
-                                "the files with `hf download`",
-                                size.empty() ? "" : fmt::format(" of {} bytes", size)));
+void refuse_pointer(const std::string& path, std::span<const std::byte> file) {
+  if (file.size() > kLargestPointer) return;
+  std::string_view text = text_of(file);
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  const bool is_lfs = text.starts_with(kLfsVersion);
+  if (!is_lfs && !text.starts_with(kXetVersion)) return;
+  const std::string_view size = number_after(text, is_lfs ? "\nsize " : "\nfilesize = ");
+  throw FormatError(
+      path, 0,
+      fmt::format("this is a {} pointer, not the file itself{}: {} in the cloned repository, or "
+                  "download the files with `hf download`",
+                  is_lfs ? "Git LFS" : "git-xet",
+                  size.empty() ? "" : fmt::format(" of {} bytes", size),
+                  is_lfs ? "run `git lfs install` and `git lfs pull`" : "run `git xet checkout`"));
 }
 
 std::string foreign_content(std::span<const std::byte> file) {

@@ -10,12 +10,13 @@
 
 namespace ebb {
 
-/// Git LFS pointers have at most this many bytes.
-inline constexpr size_t kLargestLfsPointer = 1024;
+/// Pointers of Git LFS and git-xet have at most this many bytes.
+inline constexpr size_t kLargestPointer = 1024;
 
-/// Throws FormatError that names the size of the real file if the file is a Git LFS pointer
-/// (https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md).
-void refuse_lfs_pointer(const std::string& path, std::span<const std::byte> file);
+/// Throws FormatError that names the size of the real file if the file is a pointer of Git LFS
+/// (https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md) or of git-xet. An editor may have
+/// put a byte order mark before the text.
+void refuse_pointer(const std::string& path, std::span<const std::byte> file);
 
 /// Says what a file with these bytes is: "a web page or XML, often the error message of a
 /// download". Empty if the bytes are not recognised. REQUIRES: the file is not of the expected

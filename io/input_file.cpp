@@ -42,10 +42,10 @@ int open_input(const std::string& path, const std::string& what) {
 // file after an exception.
 InputFile::InputFile(const std::string& path, const std::string& what)
     : InputFile(path, open_input(path, what)) {
-  std::byte beginning[kLargestLfsPointer];
+  std::byte beginning[kLargestPointer];
   if (size_ > sizeof beginning) return;
   read(0, std::span(beginning).first(size_));
-  refuse_lfs_pointer(path_, std::span(beginning).first(size_));
+  refuse_pointer(path_, std::span(beginning).first(size_));
 }
 
 InputFile::InputFile(const std::string& path, int descriptor)

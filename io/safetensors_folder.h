@@ -1,5 +1,6 @@
 // The weights of a folder: one model.safetensors, or several files that
-// model.safetensors.index.json names.
+// model.safetensors.index.json names. If the folder has both, model.safetensors counts, as for
+// transformers, and notice() says so.
 //
 // Opening checks headers and index against each other and reads no data. Thread-safety: immutable
 // after construction; any number of threads may read. Errors: those of SafetensorsFile; FormatError
@@ -42,6 +43,8 @@ class SafetensorsFolder {
   /// Null if there is no tensor with that name.
   const LocatedTensor* find(std::string_view name) const;
   uint64_t total_bytes() const { return total_bytes_; }
+  /// Names the files of weights that are left out; empty if there are none.
+  const std::string& notice() const { return notice_; }
 
  private:
   void open_indexed(const std::string& index);
@@ -52,6 +55,7 @@ class SafetensorsFolder {
   std::vector<LocatedTensor> tensors_;
   std::unordered_map<std::string_view, size_t> by_name_;  // views of names that files_ own
   uint64_t total_bytes_ = 0;
+  std::string notice_;
 };
 
 }  // namespace ebb

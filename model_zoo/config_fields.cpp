@@ -61,6 +61,11 @@ double ConfigFields::number(std::string_view name) const {
   return *value;
 }
 
+double ConfigFields::number(std::string_view name, double otherwise) const {
+  if (is_null(name)) refuse(name, "a number");
+  return find_number(name).value_or(otherwise);
+}
+
 std::optional<double> ConfigFields::find_number(std::string_view name) const {
   const nlohmann::json* value = find(name);
   if (value == nullptr) return std::nullopt;
@@ -69,6 +74,7 @@ std::optional<double> ConfigFields::find_number(std::string_view name) const {
 }
 
 bool ConfigFields::flag(std::string_view name, bool otherwise) const {
+  if (is_null(name)) refuse(name, "true or false");
   const nlohmann::json* value = find(name);
   if (value == nullptr) return otherwise;
   if (!value->is_boolean()) refuse(name, "true or false");
@@ -100,6 +106,7 @@ void ConfigFields::require_flag(std::string_view name, bool allowed, bool otherw
 void ConfigFields::require_text(std::string_view name,
                                 std::initializer_list<std::string_view> allowed,
                                 std::string_view otherwise) const {
+  if (is_null(name)) refuse(name, list_of(allowed));
   const auto value = find_text(name);
   if (!value && otherwise.empty()) throw_missing(name);
   const std::string_view text = value ? std::string_view(*value) : otherwise;
@@ -118,7 +125,7 @@ void ConfigFields::require_known(std::initializer_list<std::string_view> names) 
 
 void ConfigFields::refuse(std::string_view name, std::string_view allowed) const {
   const nlohmann::json* value = find(name);
-  std::string text = value == nullptr ? "missing" : json_text(*value);
+  std::string text = value != nullptr ? json_text(*value) : is_null(name) ? "null" : "missing";
   if (text.size() > kShownBytes) text = text.substr(0, kShownBytes) + "...";
   throw ConfigError(
       fmt::format("'{}': {}{} is {}, allowed is {}", path_, prefix_, name, text, allowed));

@@ -1,8 +1,9 @@
 // Reads the fields of a config.json and checks their types. Include this header only in source
 // files.
 //
-// A field that is null counts as absent, as in Python. Errors: ConfigError that names the file, the
-// field, its value and the allowed values.
+// A field that is null counts as absent, as in Python, where null is allowed. transformers allows
+// no null for flags, texts and numbers that have a default. Errors: ConfigError that names the
+// file, the field, its value and the allowed values.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,10 @@ class ConfigFields {
   int64_t size(std::string_view name) const;
   std::optional<int64_t> find_size(std::string_view name, uint64_t least = 1) const;
   double number(std::string_view name) const;
+  /// The number `otherwise` if the field is absent. Null is refused.
+  double number(std::string_view name, double otherwise) const;
   std::optional<double> find_number(std::string_view name) const;
+  /// `otherwise` if the field is absent. Null is refused.
   bool flag(std::string_view name, bool otherwise) const;
   std::optional<std::string> find_text(std::string_view name) const;
   /// A nested object; messages name its fields "name.field". nullopt if the object is absent.
@@ -38,8 +42,8 @@ class ConfigFields {
 
   /// Throws ConfigError if the value is not `allowed`. An absent field has the value `otherwise`.
   void require_flag(std::string_view name, bool allowed, bool otherwise) const;
-  /// Throws ConfigError if the text is not in `allowed`. REQUIRES: the field is present, or
-  /// `otherwise` is not empty.
+  /// Throws ConfigError if the text is not in `allowed`, or null. REQUIRES: the field is present,
+  /// or `otherwise` is not empty.
   void require_text(std::string_view name, std::initializer_list<std::string_view> allowed,
                     std::string_view otherwise = {}) const;
   /// Throws ConfigError if there is a field that is not in the list.

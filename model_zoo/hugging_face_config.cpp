@@ -13,49 +13,72 @@
 namespace ebb {
 namespace {
 
-/// Refuses a second name of a field with another value; transformers would take that value.
-void require_same(const ConfigFields& f, std::string_view alias, std::string_view name) {
-  if (f.has(alias) && f.size(alias) != f.size(name)) {
-    f.refuse(alias, fmt::format("the same value as {}, which is {}", name, f.size(name)));
+/// The size of a field that has two names. Refuses two different values.
+int64_t size_of_either(const ConfigFields& f, std::string_view name, std::string_view alias) {
+  if (!f.has(name) && f.has(alias)) return f.size(alias);
+  const int64_t size = f.size(name);
+  if (f.has(alias) && f.size(alias) != size) {
+    f.refuse(alias, fmt::format("the same value as {}, which is {}", name, size));
   }
+  return size;
+}
+
+/// The number of layers that have a sliding window according to `layer_types`; nullopt if there is
+/// no such field.
+std::optional<int64_t> count_windows(const ConfigFields& f, int64_t num_layers) {
+  const nlohmann::json* types = f.find("layer_types");
+  if (types == nullptr) return std::nullopt;
+  const int64_t num_windows = std::count(types->begin(), types->end(), "sliding_attention");
+  const int64_t num_others = std::count(types->begin(), types->end(), "full_attention");
+  if (!types->is_array() || num_windows + num_others != std::ssize(*types) ||
+      std::ssize(*types) != num_layers) {
+    f.refuse("layer_types",
+             fmt::format("a list of {} times 'full_attention' or 'sliding_attention'", num_layers));
+  }
+  return num_windows;
+}
+
+/// Refuses windows in a model whose architecture has none.
+void require_full_attention(const ConfigFields& f, int64_t num_layers) {
+  if (count_windows(f, num_layers).value_or(0) == 0) return;
+  f.refuse("layer_types", fmt::format("a list of {} times 'full_attention'", num_layers));
 }
 
 ModelConfig read_gpt2(const ConfigFields& f) {
-  require_same(f, "hidden_size", "n_embd");
-  require_same(f, "max_position_embeddings", "n_positions");
-  require_same(f, "num_attention_heads", "n_head");
-  require_same(f, "num_hidden_layers", "n_layer");
   // Both names mean the same formula.
   f.require_text("activation_function", {"gelu_new", "gelu_pytorch_tanh"}, "gelu_new");
   f.require_flag("scale_attn_weights", true, true);
   f.require_flag("scale_attn_by_inverse_layer_idx", false, false);
   f.require_flag("add_cross_attention", false, false);
   f.require_flag("tie_word_embeddings", true, true);
-  return Gpt2Config{
+  const Gpt2Config config = {
       .vocabulary = f.size("vocab_size"),
-      .max_positions = f.size("n_positions"),
-      .channels = f.size("n_embd"),
-      .num_layers = f.size("n_layer"),
-      .num_heads = f.size("n_head"),
+      .max_positions = size_of_either(f, "n_positions", "max_position_embeddings"),
+      .channels = size_of_either(f, "n_embd", "hidden_size"),
+      .num_layers = size_of_either(f, "n_layer", "num_hidden_layers"),
+      .num_heads = size_of_either(f, "n_head", "num_attention_heads"),
       .mlp_channels = f.find_size("n_inner"),
-      .layer_norm_epsilon = static_cast<float>(f.find_number("layer_norm_epsilon").value_or(1e-5))};
+      .layer_norm_epsilon = static_cast<float>(f.number("layer_norm_epsilon", 1e-5))};
+  require_full_attention(f, config.num_layers);
+  return config;
 }
 
 ModelConfig read_bert(const ConfigFields& f) {
   f.require_text("hidden_act", {"gelu"}, "gelu");
-  f.require_text("position_embedding_type", {"absolute"}, "absolute");
+  // transformers 5 has no such field, so that it also accepts null.
+  if (f.has("position_embedding_type")) f.require_text("position_embedding_type", {"absolute"});
   f.require_flag("is_decoder", false, false);
   f.require_flag("add_cross_attention", false, false);
   f.require_flag("tie_word_embeddings", true, true);
-  return BertConfig{
-      .vocabulary = f.size("vocab_size"),
-      .max_positions = f.size("max_position_embeddings"),
-      .num_token_types = f.size("type_vocab_size"),
-      .channels = f.size("hidden_size"),
-      .num_layers = f.size("num_hidden_layers"),
-      .num_heads = f.size("num_attention_heads"),
-      .mlp_channels = f.size("intermediate_size"),
-      .norm_epsilon = static_cast<float>(f.find_number("layer_norm_eps").value_or(1e-12))};
+  require_full_attention(f, f.size("num_hidden_layers"));
+  return BertConfig{.vocabulary = f.size("vocab_size"),
+                    .max_positions = f.size("max_position_embeddings"),
+                    .num_token_types = f.size("type_vocab_size"),
+                    .channels = f.size("hidden_size"),
+                    .num_layers = f.size("num_hidden_layers"),
+                    .num_heads = f.size("num_attention_heads"),
+                    .mlp_channels = f.size("intermediate_size"),
+                    .norm_epsilon = static_cast<float>(f.number("layer_norm_eps", 1e-12))};
 }
 
 /// Reads the fields that all models of the family share. Only older Llama configurations lack the
@@ -75,7 +98,7 @@ LlamaConfig read_llama_family(const ConfigFields& f) {
   config.head_dim = head_dim.value_or(channels / heads);
   config.mlp_channels = f.size("intermediate_size");
   config.max_positions = f.size("max_position_embeddings");
-  config.norm_epsilon = static_cast<float>(f.number("rms_norm_eps"));
+  config.norm_epsilon = static_cast<float>(f.number("rms_norm_eps", 1e-6));
   config.tied_head = f.flag("tie_word_embeddings", false);
   config.rotary = read_rotary(f, config.max_positions);
   return config;
@@ -83,25 +106,11 @@ LlamaConfig read_llama_family(const ConfigFields& f) {
 
 ModelConfig read_llama(const ConfigFields& f) {
   LlamaConfig config = read_llama_family(f);
+  require_full_attention(f, config.num_layers);
   config.num_kv_heads = f.find_size("num_key_value_heads").value_or(config.num_heads);
   config.qkv_bias = config.output_bias = f.flag("attention_bias", false);
   config.mlp_bias = f.flag("mlp_bias", false);
   return config;
-}
-
-/// The number of layers that have a sliding window according to `layer_types`; nullopt if there is
-/// no such field.
-std::optional<int64_t> count_windows(const ConfigFields& f, int64_t num_layers) {
-  const nlohmann::json* types = f.find("layer_types");
-  if (types == nullptr) return std::nullopt;
-  const int64_t num_windows = std::count(types->begin(), types->end(), "sliding_attention");
-  const int64_t num_others = std::count(types->begin(), types->end(), "full_attention");
-  if (!types->is_array() || num_windows + num_others != std::ssize(*types) ||
-      std::ssize(*types) != num_layers) {
-    f.refuse("layer_types",
-             fmt::format("a list of {} times 'full_attention' or 'sliding_attention'", num_layers));
-  }
-  return num_windows;
 }
 
 /// Throws ConfigError if only some layers have a window, or if `layer_types` contradicts the other
@@ -207,17 +216,29 @@ void check_common(const ConfigFields& fields, const Architecture& architecture) 
   }
 }
 
+/// Whether this is the value of `architectures` for the architecture. BertForPreTraining has the
+/// head of BertForMaskedLM and a second one, which transformers ignores.
+bool names(const nlohmann::json& value, const Architecture& architecture) {
+  const auto is = [&value](std::string_view name) {
+    return value == nlohmann::json::array({name});
+  };
+  return is(architecture.name) || is(architecture.base_name) ||
+         (architecture.model_type == "bert" && is("BertForPreTraining"));
+}
+
+/// Without `architectures`, the field `model_type` selects the architecture, as in the class
+/// AutoModelForCausalLM or AutoModelForMaskedLM of transformers.
 const Architecture& architecture_in(const ConfigFields& fields) {
   const nlohmann::json* value = fields.find("architectures");
-  std::string names;
+  if (value != nullptr && value->is_array() && value->empty()) value = nullptr;
+  const nlohmann::json* type = fields.find("model_type");
+  std::string allowed;
   for (const Architecture& architecture : kArchitectures) {
-    if (value != nullptr && (*value == nlohmann::json::array({architecture.name}) ||
-                             *value == nlohmann::json::array({architecture.base_name}))) {
-      return architecture;
-    }
-    names += fmt::format("{}[\"{}\"]", names.empty() ? "" : ", ", architecture.name);
+    const bool is_type = type != nullptr && *type == architecture.model_type;
+    if (value == nullptr ? is_type : names(*value, architecture)) return architecture;
+    allowed += fmt::format("{}[\"{}\"]", allowed.empty() ? "" : ", ", architecture.name);
   }
-  fields.refuse("architectures", names);
+  fields.refuse("architectures", allowed);
 }
 
 std::string config_path(const std::string& folder) { return folder + "/config.json"; }
@@ -236,6 +257,15 @@ ModelConfig read_model_config(const std::string& folder) {
   }
   check_common(fields, architecture);
   return architecture.read(fields);
+}
+
+bool is_base_model(const std::string& folder) {
+  const nlohmann::json json = read_json_file(config_path(folder));
+  const ConfigFields fields(config_path(folder), json);
+  const nlohmann::json* value = fields.find("architectures");
+  return value != nullptr && std::ranges::any_of(kArchitectures, [&](const Architecture& known) {
+           return *value == nlohmann::json::array({known.base_name});
+         });
 }
 
 double read_config_dropout(const std::string& folder) {

@@ -1,8 +1,9 @@
 // Reads the model configuration from a Hugging Face config.json, and writes a config.json for a
 // model configuration.
 //
-// The field `architectures` selects the architecture. If Ebb does not compute something as
-// transformers does (an architecture, an activation, a scaling of positions, a quantised type,
+// The field `architectures` selects the architecture; without it, `model_type` does. If Ebb does
+// not compute something as transformers does (an architecture, an activation, a scaling of
+// positions, a quantised type,
 // ...), the error names the field. An absent field has the default value of transformers. Both
 // formats of rotary positions are supported: rope_theta with rope_scaling, and rope_parameters.
 // Dropout is no part of a ModelConfig, because it is a setting of the run and not of the model.
@@ -20,6 +21,9 @@ namespace ebb {
 
 /// Reads `folder`/config.json.
 ModelConfig read_model_config(const std::string& folder);
+
+/// Whether config.json describes a base model, whose folder has no head.
+bool is_base_model(const std::string& folder);
 
 /// The largest probability of dropout in `folder`/config.json, which transformers applies in
 /// training; 0 if there is none.

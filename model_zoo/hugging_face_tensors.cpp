@@ -97,6 +97,17 @@ const LocatedTensor* original_of(const TensorNaming& naming, const std::string& 
   return nullptr;
 }
 
+/// The probable reason for an extra tensor, as the end of a message: a second tensor with the same
+/// name up to a prefix.
+std::string about_extra(const std::string& name, const std::unordered_set<std::string>& used) {
+  for (const std::string& other : used) {
+    if (!name.ends_with("." + other) && !other.ends_with("." + name)) continue;
+    return fmt::format("; the folder also has '{}', which differs only in its prefix: remove one",
+                       other);
+  }
+  return "";
+}
+
 void check_rest(const TensorNaming& naming, const SafetensorsFolder& folder,
                 const std::unordered_set<std::string>& used) {
   for (const LocatedTensor& tensor : folder.tensors()) {
@@ -107,38 +118,49 @@ void check_rest(const TensorNaming& naming, const SafetensorsFolder& folder,
     throw FormatError(
         tensor.file->path(), tensor.stored->offset,
         original == nullptr
-            ? fmt::format("tensor '{}' ({}) is no part of the model that config.json describes",
-                          name, describe(tensor.stored->type, tensor.stored->shape))
+            ? fmt::format("tensor '{}' ({}) is no part of the model that config.json describes{}",
+                          name, describe(tensor.stored->type, tensor.stored->shape),
+                          about_extra(name, used))
             : fmt::format("tensor '{}' differs from '{}', but config.json says that they are one "
                           "(tie_word_embeddings)",
                           name, original->stored->name));
   }
 }
 
-/// A tensor of the folder whose name is one of these names after a further prefix; null if there is
-/// none.
-const LocatedTensor* find_wrapped(const SafetensorsFolder& folder,
-                                  const std::vector<std::string>& names) {
+/// The reason for a prefix that the model's names do not have, as the end of a message.
+std::string about_prefix(const std::string& stored, std::string_view wanted) {
+  const std::string prefix = stored.substr(0, stored.size() - wanted.size());
+  const bool is_wrapper =
+      prefix.find("_orig_mod.") != prefix.npos || prefix.find("module.") != prefix.npos;
+  return fmt::format(
+      "; it has '{}': {}; rename the tensors", stored,
+      is_wrapper
+          ? "torch.compile ('_orig_mod.') or DistributedDataParallel ('module.') add such a "
+            "prefix; save the model inside"
+          : fmt::format("no tensor of the model has the prefix '{}' before '{}'", prefix, wanted));
+}
+
+/// The same for a tensor of the folder whose name is one of `names` after a further prefix; empty
+/// if there is none.
+std::string about_wrapped(const SafetensorsFolder& folder, const std::vector<std::string>& names) {
   for (const LocatedTensor& tensor : folder.tensors()) {
     for (const std::string& name : names) {
-      if (tensor.stored->name.ends_with("." + name)) return &tensor;
+      if (tensor.stored->name.ends_with("." + name)) return about_prefix(tensor.stored->name, name);
     }
   }
-  return nullptr;
+  return "";
 }
 
 /// The probable reason for missing tensors, as the end of a message.
 std::string why_missing(const TensorNaming& naming, const SafetensorsFolder& folder,
                         std::span<const MappedTensor* const> missing,
                         const std::unordered_set<std::string>& used) {
+  for (const MappedTensor* tensor : missing) {
+    const std::string reason = about_wrapped(folder, stored_names(naming, tensor->name));
+    if (!reason.empty()) return reason;
+  }
   const bool only_head = std::ranges::all_of(
       missing, [&](const MappedTensor* tensor) { return is_in_head(naming, tensor->name); });
-  if (const auto* found = find_wrapped(folder, stored_names(naming, missing[0]->name))) {
-    return fmt::format(
-        "; it has '{}': torch.compile ('_orig_mod.') or DistributedDataParallel ('module.') add "
-        "such a prefix; save the model inside, or rename the tensors",
-        found->stored->name);
-  }
   if (only_head) {
     return fmt::format(
         "; this is the head of the model: the folder was saved from the base model without its "
@@ -156,12 +178,14 @@ std::string why_missing(const TensorNaming& naming, const SafetensorsFolder& fol
 [[noreturn]] void throw_missing(const TensorNaming& naming, const SafetensorsFolder& folder,
                                 std::span<const MappedTensor* const> missing,
                                 const std::unordered_set<std::string>& used) {
+  const std::string why =
+      folder.notice().empty() ? why_missing(naming, folder, missing, used) : "; " + folder.notice();
   const MappedTensor& first = *missing.front();
   const std::string others =
       missing.size() == 1 ? "" : fmt::format(" (and {} more)", missing.size() - 1);
   throw ConfigError(fmt::format("'{}' has no tensor '{}' ({}), which the model needs{}{}",
                                 folder.path(), first.name, shape_text(first.stored_shape()), others,
-                                why_missing(naming, folder, missing, used)));
+                                why));
 }
 
 }  // namespace
@@ -182,8 +206,10 @@ std::vector<MappedTensor> map_tensors(const ModelConfig& config, const Parameter
   return tensors;
 }
 
-std::vector<MappedTensor> match_tensors(const ModelConfig& config, const Parameters& parameters,
-                                        const SafetensorsFolder& folder) {
+namespace {
+
+std::vector<MappedTensor> match(const ModelConfig& config, const Parameters& parameters,
+                                const SafetensorsFolder& folder, bool is_base) {
   const TensorNaming naming = naming_of(config);
   std::vector<MappedTensor> tensors = map_tensors(config, parameters);
   std::unordered_set<std::string> used;
@@ -191,7 +217,7 @@ std::vector<MappedTensor> match_tensors(const ModelConfig& config, const Paramet
   for (MappedTensor& tensor : tensors) {
     const LocatedTensor* found = find_any(folder, stored_names(naming, tensor.name));
     if (found == nullptr) {
-      missing.push_back(&tensor);
+      if (!is_base || !is_in_head(naming, tensor.name)) missing.push_back(&tensor);
       continue;
     }
     check_stored(tensor, *found);
@@ -201,6 +227,28 @@ std::vector<MappedTensor> match_tensors(const ModelConfig& config, const Paramet
   if (!missing.empty()) throw_missing(naming, folder, missing, used);
   check_rest(naming, folder, used);
   return tensors;
+}
+
+}  // namespace
+
+std::vector<MappedTensor> match_tensors(const ModelConfig& config, const Parameters& parameters,
+                                        const SafetensorsFolder& folder) {
+  return match(config, parameters, folder, false);
+}
+
+void check_tensors(const ModelConfig& config, const Parameters& parameters,
+                   const SafetensorsFolder& folder, bool is_base) {
+  match(config, parameters, folder, is_base);
+}
+
+std::vector<std::string> tensors_of_other_heads(const ModelConfig& config,
+                                                const SafetensorsFolder& folder) {
+  const TensorNaming naming = naming_of(config);
+  std::vector<std::string> names;
+  for (const LocatedTensor& tensor : folder.tensors()) {
+    if (is_in_other_head(naming, tensor.stored->name)) names.push_back(tensor.stored->name);
+  }
+  return names;
 }
 
 }  // namespace ebb

@@ -42,4 +42,13 @@ std::vector<MappedTensor> map_tensors(const ModelConfig& config, const Parameter
 std::vector<MappedTensor> match_tensors(const ModelConfig& config, const Parameters& parameters,
                                         const SafetensorsFolder& folder);
 
+/// The same checks without a result. If `is_base`, all tensors of the head may be missing.
+void check_tensors(const ModelConfig& config, const Parameters& parameters,
+                   const SafetensorsFolder& folder, bool is_base);
+
+/// The tensors of the folder that belong to heads of other tasks. The model has no such head, so
+/// that they are not saved with it. Buffers do not count, because transformers makes them anew.
+std::vector<std::string> tensors_of_other_heads(const ModelConfig& config,
+                                                const SafetensorsFolder& folder);
+
 }  // namespace ebb

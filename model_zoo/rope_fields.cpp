@@ -68,19 +68,26 @@ void require_whole_heads(const ConfigFields& fields) {
   }
 }
 
+/// The field among the rope parameters counts before the one outside.
+double read_theta(const ConfigFields& fields, const std::optional<ConfigFields>& rope) {
+  constexpr std::string_view kName = "rope_theta";
+  if (rope && (rope->has(kName) || rope->is_null(kName))) return rope->number(kName, 0);
+  return fields.number(kName, kDefaultTheta);
+}
+
 }  // namespace
 
 Rotary read_rotary(const ConfigFields& fields, int64_t max_positions) {
   require_whole_heads(fields);
-  Rotary rotary{.theta = fields.find_number("rope_theta").value_or(kDefaultTheta)};
   const nlohmann::json *old = fields.find("rope_scaling"), *now = fields.find("rope_parameters");
   if (old != nullptr && now != nullptr && *old != *now) {
     fields.refuse("rope_scaling", "the same value as rope_parameters");
   }
   const char* name = now != nullptr ? "rope_parameters" : "rope_scaling";
-  if (const auto rope = fields.find_object(name)) {
+  const auto rope = fields.find_object(name);
+  Rotary rotary{.theta = read_theta(fields, rope)};
+  if (rope) {
     require_whole_heads(*rope);
-    rotary.theta = rope->find_number("rope_theta").value_or(rotary.theta);
     read_scaling(fields, *rope, max_positions, rotary);
   }
   return rotary;

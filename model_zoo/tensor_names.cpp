@@ -11,7 +11,7 @@ TensorNaming naming_of(const Gpt2Config&) {
           .transposed = {"attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight",
                          "mlp.c_proj.weight"},
           .copies = {{"lm_head.weight", "transformer.wte.weight"}},
-          .ignored_ends = {".attn.bias", ".attn.masked_bias"}};
+          .buffers = {".attn.bias", ".attn.masked_bias"}};
 }
 
 TensorNaming naming_of(const LlamaConfig& c) {
@@ -24,7 +24,7 @@ TensorNaming naming_of(const LlamaConfig& c) {
                   {"self_attn.v_proj", kv}}},
                 {"mlp.gate_up",
                  {{"mlp.gate_proj", c.mlp_channels}, {"mlp.up_proj", c.mlp_channels}}}},
-      .ignored_ends = {"rotary_emb.inv_freq"}};
+      .buffers = {"rotary_emb.inv_freq"}};
   if (c.tied_head) naming.copies = {{"lm_head.weight", "model.embed_tokens.weight"}};
   return naming;
 }
@@ -39,8 +39,8 @@ TensorNaming naming_of(const BertConfig& c) {
       .old_ends = {{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}},
       .copies = {{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
                  {"cls.predictions.decoder.bias", "cls.predictions.bias"}},
-      .ignored_ends = {".position_ids"},
-      .ignored_beginnings = {"bert.pooler.", "pooler.", "cls.seq_relationship."}};
+      .buffers = {".position_ids"},
+      .other_heads = {"bert.pooler.", "pooler.", "cls.seq_relationship."}};
 }
 
 }  // namespace
@@ -66,12 +66,15 @@ std::vector<std::string> stored_names(const TensorNaming& naming, const std::str
   return names;
 }
 
+bool is_in_other_head(const TensorNaming& naming, std::string_view name) {
+  return std::ranges::any_of(
+      naming.other_heads, [&](std::string_view beginning) { return name.starts_with(beginning); });
+}
+
 bool is_ignored(const TensorNaming& naming, std::string_view name) {
-  return std::ranges::any_of(naming.ignored_ends,
-                             [&](std::string_view end) { return name.ends_with(end); }) ||
-         std::ranges::any_of(naming.ignored_beginnings, [&](std::string_view beginning) {
-           return name.starts_with(beginning);
-         });
+  return is_in_other_head(naming, name) ||
+         std::ranges::any_of(naming.buffers,
+                             [&](std::string_view end) { return name.ends_with(end); });
 }
 
 bool is_in_head(const TensorNaming& naming, std::string_view name) {

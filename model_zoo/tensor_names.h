@@ -30,10 +30,11 @@ struct TensorNaming {
   /// The prefix of the base model. Folders that were saved from the base model lack it.
   std::string_view base_prefix = {};
   std::vector<Fused> fused = {};
-  std::vector<std::string_view> transposed = {};  ///< ends of names
-  Pairs old_ends = {};                            ///< today's, then older ones
-  Pairs copies = {};                              ///< of tied weights: the copy, the original
-  std::vector<std::string_view> ignored_ends = {}, ignored_beginnings = {};
+  std::vector<std::string_view> transposed = {};   ///< ends of names
+  Pairs old_ends = {};                             ///< today's, then older ones
+  Pairs copies = {};                               ///< of tied weights: the copy, the original
+  std::vector<std::string_view> buffers = {};      ///< ends of names
+  std::vector<std::string_view> other_heads = {};  ///< beginnings of names
 };
 
 TensorNaming naming_of(const ModelConfig& config);
@@ -45,6 +46,8 @@ std::vector<std::string> stored_names(const TensorNaming& naming, const std::str
 
 /// Whether a tensor with this name in a folder is a buffer or belongs to a head of another task.
 bool is_ignored(const TensorNaming& naming, std::string_view name);
+/// Whether a tensor belongs to a head of another task (the pooler of BERT).
+bool is_in_other_head(const TensorNaming& naming, std::string_view name);
 
 /// Whether a tensor belongs to the head of the model and not to its base model.
 bool is_in_head(const TensorNaming& naming, std::string_view name);

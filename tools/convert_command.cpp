@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "io/safetensors_folder.h"
 #include "io/safetensors_folder_writer.h"
 #include "model_zoo/hugging_face_config.h"
+#include "model_zoo/hugging_face_tensors.h"
 #include "model_zoo/model_files.h"
 #include "tools/cli.h"
 #include "tools/commands.h"
@@ -75,10 +77,17 @@ class PassedBytes {
   bool live_;
 };
 
-/// Refuses to keep a floating-point type other than the requested one.
+/// Whether a tensor of this type may keep it when the weights change theirs: positions and masks
+/// may, but not quantised weights, whose type is also an integer.
+bool may_keep_type(const TensorSpec& tensor) {
+  if (is_weight_type(tensor.type) || tensor.type == StoredType::Bool) return true;
+  return tensor.type != StoredType::F8E5M2 && tensor.type != StoredType::F8E4M3 &&
+         tensor.type != StoredType::I8 && tensor.name.find("weight") == std::string::npos;
+}
+
 void check_convertible(const LocatedTensor& tensor) {
   const StoredType type = tensor.stored->type;
-  if (type != StoredType::F8E5M2 && type != StoredType::F8E4M3) return;
+  if (may_keep_type(*tensor.stored)) return;
   throw ConfigError(fmt::format(
       "'{}': tensor '{}' is {}: --save-dtype converts F64, F32, BF16 and F16; leave out "
       "--save-dtype",
@@ -129,11 +138,31 @@ void check_may_change(const std::string& folder) {
       folder));
 }
 
+/// Compares the tensors with the model that config.json describes. If Ebb does not know this model,
+/// the user is informed that nothing was compared.
+void compare_with_config(const std::string& from, const SafetensorsFolder& folder) {
+  ModelConfig config;
+  std::unique_ptr<const Model> model;
+  try {
+    config = read_model_config(from);
+    model = create_model(config, {}, DType::F32);
+  } catch (const ConfigError& error) {
+    say(
+        fmt::format("the tensors are copied without a comparison with config.json, because Ebb "
+                    "does not know this model: {}\n",
+                    error.what()));
+    return;
+  }
+  check_tensors(config, model->parameters(), folder, is_base_model(from));
+}
+
 void convert(const ConvertOptions& options) {
   const std::string from = find_model_folder(options.model);
   const SafetensorsFolder folder(from);
   check_model_files(from);
   if (options.save_dtype) check_may_change(from);
+  if (!folder.notice().empty()) say(folder.notice() + "\n");
+  compare_with_config(from, folder);
   NewFolder to(options.to);
   SafetensorsFolderWriter writer(to.path(), new_tensors(folder, options.save_dtype),
                                  options.shard_bytes);

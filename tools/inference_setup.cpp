@@ -50,6 +50,7 @@ LoadedInference load_inference(const RunFlags& flags, const ModelSource& source,
   loaded.device = create_device(device);
   loaded.inference = std::make_unique<Inference>(*loaded.device, loaded.prepared);
   if (weights) {
+    loaded.notices = weights->notices();
     weights->load([&](ParameterId id, uint64_t first, std::span<const float> values) {
       loaded.inference->write_parameter(id, first, values);
     });
@@ -63,7 +64,7 @@ std::string inference_header(const TrainOptions& options, const ModelSource& sou
   const uint32_t num_chunks = p.layout->num_chunks();
   const auto resident_chunks =
       static_cast<uint32_t>(p.forwards.back().plan.resident_at_start.size());
-  return fmt::format(
+  const std::string header = fmt::format(
       "model   {}: {} parameters, {}; weights: {}\n"
       "device  {}; {} of {} used, {} in host memory; {} of {} chunks of weights stay on the "
       "device\n",
@@ -72,6 +73,9 @@ std::string inference_header(const TrainOptions& options, const ModelSource& sou
       loaded.device->info().name, format_bytes(p.ledger.total(Tier::Device)),
       format_bytes(loaded.device->info().memory_bytes), format_bytes(p.ledger.total(Tier::Host)),
       std::min(resident_chunks, num_chunks), num_chunks);
+  std::string notices;
+  for (const std::string& notice : loaded.notices) notices += fmt::format("        {}\n", notice);
+  return header + notices;
 }
 
 }  // namespace ebb

@@ -31,13 +31,16 @@ ModelSource preset_source(const std::string& name);
 ModelSource folder_source(const std::string& name, bool random);
 
 /// Returns `name` if it is a folder; otherwise `name` is a hub id, and its snapshot in the local
-/// cache is returned (HF_HUB_CACHE, HF_HOME, ~/.cache/huggingface).
+/// cache is returned (tools/hub_cache.h).
 std::string find_model_folder(const std::string& name);
 
 /// The weights of a folder, checked against a model.
 class SourceWeights {
  public:
   SourceWeights(const ModelSource& source, const Model& model);
+
+  /// What the folder has and the run leaves out, for the header of the command.
+  const std::vector<std::string>& notices() const { return notices_; }
 
   /// Shows its progress if stderr is a terminal.
   void load(Trainer& trainer) const;
@@ -46,6 +49,7 @@ class SourceWeights {
  private:
   SafetensorsFolder folder_;
   std::vector<MappedTensor> tensors_;
+  std::vector<std::string> notices_;
 };
 
 }  // namespace ebb

@@ -234,6 +234,7 @@ TrainSetup set_up(const TrainOptions& options, bool restores) {
   }
   setup.device = device_options(options);
   open_all_data(options, setup);
+  if (setup.weights) append(setup.notices, setup.weights->notices());
   const auto length = static_cast<size_t>(setup.shape.length);
   setup.learning_rate = learning_rate(
       options, number_of_steps(options, setup.data->num_samples(length), setup.shape));

@@ -29,7 +29,7 @@ struct TrainSetup {
   std::unique_ptr<const TokenData> eval_data;  ///< null: there is no evaluation
   Annotations annotations, eval_annotations;   ///< of data and of eval_data
   std::optional<BatchShape> eval_shape;
-  std::vector<std::string> notices;  ///< about the data
+  std::vector<std::string> notices;  ///< about the data and the weights
   LearningRate learning_rate;
   std::unique_ptr<const Model> model;
   std::unique_ptr<const SourceWeights>

@@ -68,11 +68,24 @@ TEST_F(WeightFolder, LargeWeightsAreSplitBetweenTensors) {
 
 TEST_F(WeightFolder, WithoutWeightsIsAnError) {
   EXPECT_SAYS(opening_fails<ConfigError>(), "has neither model.safetensors nor");
-  write("pytorch_model.bin", "");
-  EXPECT_SAYS(opening_fails<ConfigError>(), "pytorch_model.bin is not read");
-  std::filesystem::remove(path("pytorch_model.bin"));
-  write("adapter_model.safetensors", "");
-  EXPECT_SAYS(opening_fails<ConfigError>(), "the folder of an adapter");
+  for (const auto& [name, says] :
+       {std::pair{"pytorch_model.bin", "is not read: load the model with transformers"},
+        std::pair{"pytorch_model.bin.index.json", "is not read"},
+        std::pair{"tf_model.h5", "is not read"}, std::pair{"consolidated.00.pth", "is not read"},
+        std::pair{"adapter_model.safetensors", "is an adapter"},
+        std::pair{"adapter_model.bin", "is an adapter"},
+        std::pair{"model-00001-of-00002.safetensors", "index.json, which names the parts"},
+        std::pair{"consolidated.safetensors", "has other names of tensors"},
+        std::pair{"model.fp16.safetensors", "is a variant: rename it"},
+        std::pair{"model.safetensors.index.fp16.json", "is the index of a variant"},
+        std::pair{"weights.safetensors", "rename it to model.safetensors if"},
+        std::pair{"model.safetensors.gz", "decompress it (gunzip)"},
+        std::pair{"llama-q4.gguf", "the model that it was made from"}}) {
+    write(name, "");
+    EXPECT_SAYS(opening_fails<ConfigError>(), (std::string("; its '") + name + "' ").c_str());
+    EXPECT_SAYS(opening_fails<ConfigError>(), says);
+    std::filesystem::remove(path(name));
+  }
   const auto error = error_of<ConfigError>([&] { SafetensorsFolder folder(path("none")); });
   EXPECT_SAYS(error, "is not a folder");
 }

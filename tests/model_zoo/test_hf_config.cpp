@@ -101,6 +101,46 @@ TEST_F(HfConfig, FieldsWithNeutralValuesAreAccepted) {
   EXPECT_EQ(read<LlamaConfig>(mistral).sliding_window, 5);
 }
 
+/// The losses of transformers 5 are those of the complete files.
+TEST_F(HfConfig, FieldsThatTransformersDoesNotNeedMayBeMissing) {
+  for (const std::string& name : kHfCases) {
+    const std::string whole = make_config_json(read_model_config(hf_folder(name)), DType::F32);
+    for (const Json& architectures : {Json(nullptr), Json::array()}) {
+      Json json = config_of(name);
+      json["architectures"] = architectures;
+      write("config.json", json_text(json));
+      EXPECT_EQ(make_config_json(read_model_config(folder_.string()), DType::F32), whole) << name;
+    }
+  }
+  for (const char* name : {"llama", "mistral", "qwen2", "qwen3"}) {
+    Json json = config_of(name);
+    json.erase("rms_norm_eps");
+    EXPECT_EQ(read<LlamaConfig>(json).norm_epsilon, 1e-6f) << name;
+  }
+  Json bert = config_of("bert");
+  bert["architectures"] = {"BertForPreTraining"};
+  EXPECT_EQ(read<BertConfig>(bert).num_layers, 2);
+  Json theta = config_of("qwen3");
+  theta["rope_theta"] = nullptr;  // the one among the rope parameters counts
+  EXPECT_EQ(read<LlamaConfig>(theta).rotary.theta, 60);
+}
+
+TEST_F(HfConfig, TheSizesOfGpt2MayHaveTheirOtherNames) {
+  Json json = config_of("gpt2");
+  for (const auto& [name, alias] :
+       {std::pair{"n_embd", "hidden_size"}, std::pair{"n_layer", "num_hidden_layers"},
+        std::pair{"n_head", "num_attention_heads"},
+        std::pair{"n_positions", "max_position_embeddings"}}) {
+    json[alias] = json[name];
+    json.erase(name);
+  }
+  const auto config = read<Gpt2Config>(json);
+  EXPECT_EQ(config.channels, 12);
+  EXPECT_EQ(config.num_layers, 2);
+  EXPECT_EQ(config.num_heads, 3);
+  EXPECT_EQ(config.max_positions, 16);
+}
+
 TEST_F(HfConfig, QwenMayHaveAWindowInAllLayers) {
   Json json = config_of("qwen2");
   json.erase("layer_types");
@@ -143,7 +183,42 @@ const Refusal kRefusals[] = {
      "architectures is [\"T5ForConditionalGeneration\"], allowed is [\"GPT2LMHeadModel\"]"},
     {"TwoArchitectures", "gpt2", set("architectures", {"GPT2LMHeadModel", "GPT2Model"}),
      "architectures is"},
-    {"NoArchitecture", "gpt2", without("architectures"), "architectures is missing"},
+    {"NoArchitecture", "gpt2",
+     [](Json& json) {
+       json.erase("architectures");
+       json.erase("model_type");
+     },
+     "architectures is missing"},
+    {"UnknownModelType", "gpt2",
+     [](Json& json) {
+       json["architectures"] = Json::array();
+       json["model_type"] = "mamba";
+     },
+     "architectures is [], allowed is [\"GPT2LMHeadModel\"]"},
+    // transformers refuses these values, or cannot compute with them.
+    {"ThetaIsNull", "llama", set("rope_theta", nullptr), "rope_theta is null"},
+    {"ThetaOfTheRopeIsNull", "llama",
+     set("rope_scaling", {{"rope_type", "default"}, {"rope_theta", nullptr}}),
+     "rope_scaling.rope_theta is null, allowed is a number"},
+    {"LlamaTooFewLayerTypes", "llama", set("layer_types", {"full_attention"}),
+     "allowed is a list of 2 times"},
+    {"LlamaNoLayerTypes", "llama", set("layer_types", Json::array()), "layer_types is []"},
+    {"LlamaUnknownLayerType", "llama", set("layer_types", {"full_attention", "x"}),
+     "layer_types is"},
+    {"LlamaWindows", "llama", set("layer_types", {"sliding_attention", "full_attention"}),
+     "allowed is a list of 2 times 'full_attention'"},
+    {"Gpt2LayerTypes", "gpt2", set("layer_types", {"full_attention"}), "layer_types is"},
+    {"BertLayerTypes", "bert", set("layer_types", {"full_attention"}), "layer_types is"},
+    {"MistralWindowOfZero", "mistral", set("sliding_window", 0), "sliding_window is 0"},
+    {"Gpt2TiedIsNull", "gpt2", set("tie_word_embeddings", nullptr),
+     "tie_word_embeddings is null, allowed is true or false"},
+    {"LlamaTiedIsNull", "llama", set("tie_word_embeddings", nullptr), "tie_word_embeddings is"},
+    {"ActivationIsNull", "llama", set("hidden_act", nullptr), "hidden_act is null"},
+    {"BiasIsNull", "llama", set("attention_bias", nullptr), "attention_bias is null"},
+    {"EpsilonIsNull", "llama", set("rms_norm_eps", nullptr), "rms_norm_eps is null"},
+    {"Gpt2EpsilonIsNull", "gpt2", set("layer_norm_epsilon", nullptr), "layer_norm_epsilon is null"},
+    {"BertEpsilonIsNull", "bert", set("layer_norm_eps", nullptr), "layer_norm_eps is null"},
+    {"WindowsAreNull", "qwen2", set("use_sliding_window", nullptr), "use_sliding_window is null"},
     {"Quantised", "llama", set("quantization_config", {{"quant_method", "gptq"}}),
      "quantised (gptq)"},
     {"Gpt2Activation", "gpt2", set("activation_function", "relu"),

@@ -119,6 +119,35 @@ TEST_F(HfNames, PrefixesOfWrappersAreNamed) {
   }
 }
 
+TEST_F(HfNames, APrefixThatIsThereTwiceIsNamed) {
+  for (const auto& [name, prefix] : {std::pair{"mistral", "model."}, std::pair{"bert", "bert."},
+                                     std::pair{"gpt2", "transformer."}}) {
+    use(name);
+    rename_all([&, p = std::string(prefix)](const std::string& n) {
+      return n.starts_with(p) ? p + n : n;
+    });
+    EXPECT_MISSING_SAYS((std::string("it has '") + prefix + prefix).c_str());
+    EXPECT_MISSING_SAYS((std::string("has the prefix '") + prefix + "' before").c_str());
+    EXPECT_FALSE(missing_says("torch.compile"));
+  }
+}
+
+TEST_F(HfNames, APrefixOfSomeTensorsIsNamed) {
+  use("mistral");
+  rename("model.norm.weight", "module.model.norm.weight");
+  EXPECT_MISSING_SAYS("it has 'module.model.norm.weight': torch.compile");
+  remove("model.layers.0.mlp.up_proj.weight");  // missing without a reason, and listed before
+  EXPECT_MISSING_SAYS("has no tensor 'model.layers.0.mlp.up_proj.weight'");
+  EXPECT_MISSING_SAYS("it has 'module.model.norm.weight': torch.compile");
+  use("llama");
+  rename("lm_head.weight", "model.lm_head.weight");
+  EXPECT_MISSING_SAYS("it has 'model.lm_head.weight': no tensor of the model has the prefix");
+  use("qwen2");
+  weights_.copy("model.norm.weight", "module.model.norm.weight");
+  EXPECT_SAYS(error_of<FormatError>([&] { match(); }),
+              "the folder also has 'model.norm.weight', which differs only in its prefix");
+}
+
 TEST_F(HfNames, FusedProjectionsOfOtherFormatsAreNamed) {
   use("mistral");
   remove("model.layers.0.self_attn.q_proj.weight");

@@ -160,6 +160,56 @@ TEST_F(ModelFolders, OfTheCacheWithSeveralSnapshotsAreListed) {
   EXPECT_EQ(train({"--model", "some/tiny"}, dry).exit_code, 0);
 }
 
+TEST_F(ModelFolders, OfTheCacheWithBrokenParts) {
+  const HubCache cache(folder_.path());
+  const Arguments dry = {"--dry-run"};
+  fs::create_symlink("/gone/abc", cache.model() / "snapshots" / "abc");
+  EXPECT_FAILS(train({"--model", "some/tiny"}), 2, "snapshots/abc' is a link to '/gone/abc'");
+  std::ofstream(cache.model() / "refs/main") << "abc";
+  cache.add("bbb");
+  EXPECT_FAILS(train({"--model", "some/tiny"}), 2, "snapshots/abc' is a link to '/gone/abc'");
+  std::ofstream(cache.model() / "refs/main") << "";
+  EXPECT_EQ(train({"--model", "some/tiny"}, dry).exit_code, 0);  // the only one
+  cache.add("ccc");
+  EXPECT_FAILS(train({"--model", "some/tiny"}), 2, "refs/main' names no snapshot");
+  fs::remove(cache.model() / "refs/main");
+  fs::create_directory(cache.model() / "refs/main");
+  EXPECT_FAILS(train({"--model", "some/tiny"}), 2, "refs/main' is a folder and not a file");
+}
+
+/// The variables of huggingface_hub, with their expansions.
+TEST_F(ModelFolders, AreFoundInTheCacheThatTheVariablesName) {
+  const std::string home = ::getenv("HOME") == nullptr ? "" : ::getenv("HOME");
+  fs::create_directories(path("x/hub/models--some--tiny/snapshots"));
+  fs::create_directory_symlink(hf_folder("gpt2"), path("x/hub/models--some--tiny/snapshots/abc"));
+  ::setenv("HOME", folder_.path().c_str(), 1);
+  ::setenv("EBB_TEST_X", "x", 1);
+  for (const auto& [name, value] :
+       {std::pair{"HF_HUB_CACHE", "~/x/hub"}, std::pair{"HF_HUB_CACHE", "$HOME/x/hub"},
+        std::pair{"HF_HUB_CACHE", "${HOME}/${EBB_TEST_X}/hub"},
+        std::pair{"HUGGINGFACE_HUB_CACHE", "~/$EBB_TEST_X/hub"}, std::pair{"HF_HOME", "~/x"},
+        std::pair{"HF_HOME", "$HOME/x"}}) {
+    ::setenv(name, value, 1);
+    const Outcome outcome = train({"--model", "some/tiny"}, {"--dry-run"});
+    EXPECT_EQ(outcome.exit_code, 0) << name << "=" << value << "\n" << outcome.err;
+    ::unsetenv(name);
+  }
+  ::setenv("HF_HUB_CACHE", "/$EBB_TEST_NONE/hub$", 1);  // names that are not set stay
+  EXPECT_FAILS(train({"--model", "some/tiny"}), 2, "in '/$EBB_TEST_NONE/hub$/models--some--tiny'");
+  ::setenv("HF_HUB_CACHE", "~other/hub", 1);
+  EXPECT_FAILS(train({"--model", "some/tiny"}), 2, "HF_HUB_CACHE '~other/hub': allowed is ~/");
+  ::unsetenv("HF_HUB_CACHE");
+  ::unsetenv("EBB_TEST_X");
+  ::setenv("HOME", home.c_str(), 1);
+}
+
+TEST_F(ModelFolders, WithNamesThatAreNoIdsAreRefused) {
+  for (const char* name : {"some/tiny@abc", "https://huggingface.co/some/tiny", "a/b/c",
+                           "some/tiny:main", "some/", "hf://some/tiny"}) {
+    EXPECT_FAILS(train({"--model", name}), 2, "a hub id has the form org/name");
+  }
+}
+
 constexpr const char* kLfsPointer =
     "version https://git-lfs.github.com/spec/v1\noid sha256:77\nsize 4400000000\n";
 
@@ -327,6 +377,128 @@ TEST_F(ModelFolders, InvalidConversionsAreRefused) {
   folder_.write("quantised/config.json", R"({"quantization_config": {"quant_method": "awq"}})");
   EXPECT_FAILS(convert(path("quantised"), path("b"), {"--save-dtype", "fp16"}), 2, "quantised");
   EXPECT_EQ(convert(path("quantised"), path("c"), {}).exit_code, 0);
+}
+
+/// Writes a folder of fp32 tensors with these names and shapes, all of zeros, beside a config.json.
+void write_folder(const std::string& folder, const std::vector<TensorSpec>& specs,
+                  const std::string& file = "model.safetensors") {
+  fs::create_directories(folder);
+  SafetensorsWriter writer(folder + "/" + file, specs);
+  for (size_t i = 0; i < specs.size(); ++i) {
+    writer.write_bytes(i, 0, std::vector<std::byte>(specs[i].bytes()));
+  }
+  writer.finish();
+}
+
+/// The tensors of a case, as written by transformers.
+std::vector<TensorSpec> specs_of(const std::string& name) {
+  std::vector<TensorSpec> specs;
+  const SafetensorsFolder folder(hf_folder(name));
+  for (const LocatedTensor& tensor : folder.tensors()) specs.push_back(*tensor.stored);
+  return specs;
+}
+
+TEST_F(ModelFolders, AreComparedWithTheirConfigurationBeforeConversion) {
+  const auto expect = [this](const char* of, const std::vector<TensorSpec>& specs,
+                             const char* says) {
+    write_folder(path("from"), specs);
+    fs::copy_file(hf_folder(of) + "/config.json", path("from/config.json"),
+                  fs::copy_options::overwrite_existing);
+    for (const Arguments& more : {Arguments{}, Arguments{"--save-dtype", "fp32"}}) {
+      EXPECT_FAILS(convert(path("from"), path("to"), more), 2, says);
+      EXPECT_FALSE(fs::exists(path("to")));
+    }
+  };
+  std::vector<TensorSpec> specs = specs_of("mistral");
+  specs.pop_back();
+  expect("mistral", specs, "which the model needs");
+  specs = specs_of("mistral");
+  for (TensorSpec& spec : specs) spec.name = "module." + spec.name;
+  expect("mistral", specs, "DistributedDataParallel ('module.')");
+  specs = specs_of("gpt2");
+  for (TensorSpec& spec : specs) {
+    if (spec.name == "transformer.wte.weight") spec.shape[0] = 36;
+  }
+  expect("gpt2", specs, "but the model that config.json describes has [37, 12]");
+  specs = specs_of("qwen3");
+  for (TensorSpec& spec : specs) {
+    if (spec.name.find("down_proj") != std::string::npos) spec.type = StoredType::I8;
+  }
+  expect("qwen3", specs, "is I8 [");
+}
+
+TEST_F(ModelFolders, OfABaseModelAreConverted) {
+  std::vector<TensorSpec> specs = specs_of("bert");
+  std::erase_if(specs, [](const TensorSpec& spec) { return !spec.name.starts_with("bert."); });
+  for (TensorSpec& spec : specs) spec.name = spec.name.substr(5);
+  specs.push_back({"pooler.dense.bias", StoredType::F32, {12}});
+  write_folder(path("from"), specs);
+  std::string config = content_of(hf_folder("bert") + "/config.json");
+  folder_.write("from/config.json", config);
+  EXPECT_FAILS(convert(path("from"), path("to"), {}), 2, "without its head");
+  config.replace(config.find("BertForMaskedLM"), 15, "BertModel");
+  folder_.write("from/config.json", config);
+  const Outcome outcome = convert(path("from"), path("to"), {"--save-dtype", "bf16"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err.find("does not know"), std::string::npos) << outcome.err;
+}
+
+TEST_F(ModelFolders, OfUnknownModelsAreConvertedWithANotice) {
+  write_folder(path("from"), {{"x.weight", StoredType::F32, {2}}, {"ids", StoredType::I64, {1}}});
+  folder_.write("from/config.json", R"({"architectures": ["XForCausalLM"]})");
+  const Outcome outcome = convert(path("from"), path("to"), {"--save-dtype", "bf16"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("copied without a comparison with config.json"), std::string::npos);
+  for (const StoredType type : {StoredType::I8, StoredType::U8, StoredType::I32}) {
+    write_folder(path("from"), {{"x.weight", type, {2}}});
+    EXPECT_FAILS(convert(path("from"), path("other"), {"--save-dtype", "bf16"}), 2,
+                 "--save-dtype converts F64, F32, BF16 and F16");
+  }
+}
+
+TEST_F(ModelFolders, WithTwoSetsOfWeightsAreReported) {
+  fs::copy(hf_folder("llama"), path("both"));  // three files with an index
+  std::vector<TensorSpec> specs = specs_of("llama");
+  write_folder(path("both"), specs);
+  const std::string text = "only '" + path("both") +
+                           "/model.safetensors' is read, as transformers does; the folder's other "
+                           "weights are left out: 'model-00001-of-00003.safetensors' and 2 more "
+                           "(model.safetensors.index.json)";
+  const Outcome outcome = train({"--model", path("both")}, {"--dry-run"});
+  EXPECT_NE((outcome.err + outcome.out).find(text), std::string::npos) << outcome.err;
+  EXPECT_SAYS(convert(path("both"), path("to"), {}).err, text.c_str());
+  EXPECT_SAYS(run_ebb({"eval", "--model", path("both"), "--data", data_, "--token-type", "u16",
+                       "--seq-length", "8", "--device", "host"},
+                      folder_.path())
+                  .err,
+              text.c_str());
+  fs::copy_file(path("both/model-00001-of-00003.safetensors"), path("both/model.safetensors"),
+                fs::copy_options::overwrite_existing);
+  EXPECT_FAILS(train({"--model", path("both")}), 2, "which the model needs");
+  EXPECT_FAILS(train({"--model", path("both")}), 2, text.c_str());
+  // An index of the single file is usual.
+  folder_.write("to/model.safetensors.index.json",
+                R"({"weight_map": {"lm_head.weight": "model.safetensors"}})");
+  EXPECT_EQ(convert(path("to"), path("again"), {}).err, "");
+}
+
+TEST_F(ModelFolders, WithHeadsThatAreNotSavedAreReported) {
+  std::vector<TensorSpec> specs = specs_of("bert");
+  for (const char* name : {"bert.embeddings.position_ids", "bert.pooler.dense.weight",
+                           "bert.pooler.dense.bias", "cls.seq_relationship.bias"}) {
+    specs.push_back({name, StoredType::F32, {12}});
+  }
+  write_folder(path("from"), specs);
+  fs::copy_file(hf_folder("bert") + "/config.json", path("from/config.json"));
+  const ModelSource source = folder_source(path("from"), false);
+  const auto model = create_model(source.config, {}, DType::F32);
+  const SourceWeights weights(source, *model);
+  ASSERT_EQ(weights.notices().size(), 1u);
+  EXPECT_SAYS(weights.notices()[0],
+              "3 tensors of the folder are no part of the model, so they are not loaded and not "
+              "saved with it; the first is '");
+  const ModelSource plain = folder_source(hf_folder("bert"), false);
+  EXPECT_TRUE(SourceWeights(plain, *model).notices().empty());
 }
 
 }  // namespace
