@@ -26,8 +26,9 @@ enum class FileNote : uint8_t {
 
   RepeatedFile,  ///< read once more
   Json,
+  Table,  ///< .csv or .tsv
   ByteOrderMark,
-  NotUtf8,  ///< text with some bytes that are not UTF-8
+  NotUtf8,  ///< text with some bytes that are not UTF-8, or are NUL after the first 64 KiB
 };
 
 struct NotedFile {

@@ -66,7 +66,18 @@ void DocumentFile::check(uint64_t i, int64_t offset, int64_t before, uint64_t nu
 }
 
 uint64_t DocumentFile::num_documents() const {
-  return num_offsets() + (offsets(0, 1).front() > 0 ? 1 : 0);
+  return num_offsets() + (first_offset() > 0 ? 1 : 0);
+}
+
+uint64_t DocumentFile::first_offset() const { return static_cast<uint64_t>(offsets(0, 1).front()); }
+
+uint64_t DocumentFile::last_offset() const {
+  return static_cast<uint64_t>(offsets(num_offsets() - 1, 1).front());
+}
+
+bool DocumentFile::has_offset(uint64_t token) const {
+  const uint64_t above = first_above(token);
+  return above > 0 && static_cast<uint64_t>(offsets(above - 1, 1).front()) == token;
 }
 
 /// The index of the first offset above `token`.

@@ -23,6 +23,10 @@ class DocumentFile {
 
   const std::string& path() const { return file_.path(); }
   uint64_t num_documents() const;
+  uint64_t first_offset() const;
+  uint64_t last_offset() const;
+  /// Whether the file contains this offset.
+  bool has_offset(uint64_t token) const;
   /// The row is the tokens [first, first + out.size()) of the data. Writes for each token the
   /// position in the row at which its document begins; 0 if the document begins before the row.
   void read_starts(uint64_t first, std::span<int32_t> out) const;

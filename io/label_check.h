@@ -23,9 +23,13 @@ struct LabelMatches {
 
   /// At least 99 % equal their own token, and fewer the next one. In a text that repeats one token,
   /// both are equal.
-  bool are_unshifted() const {
+  bool look_unshifted() const {
     return num_labels > 0 && own >= num_labels - num_labels / 100 && own > next;
   }
+  /// Few labels could equal their own tokens by chance.
+  bool are_unshifted() const { return num_labels >= kLeastLabels && look_unshifted(); }
+
+  static constexpr uint64_t kLeastLabels = 100;
 };
 
 /// REQUIRES: a label for each token. Stops early when too many labels differ from their own tokens,

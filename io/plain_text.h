@@ -20,6 +20,21 @@ size_t character_bytes(std::span<const std::byte> text);
 /// at the end counts as complete.
 bool is_text(std::span<const std::byte> beginning);
 
+/// What a block of a text contains that is no text.
+struct Flaws {
+  size_t num_nul = 0;
+  size_t num_invalid = 0;  ///< bytes that are not UTF-8
+
+  size_t total() const { return num_nul + num_invalid; }
+};
+
+/// A block from the middle of a text: it may begin and end within a character.
+Flaws flaws_of(std::span<const std::byte> block);
+
+/// Whether a file that is read as numbers is in fact text: it is_text() and has no control
+/// characters. False for files of a few bytes, which could look like text by chance.
+bool is_plainly_text(std::span<const std::byte> beginning);
+
 /// The kind of safetensors files in a Look.
 inline constexpr std::string_view kSafetensorsKind = "a safetensors file";
 
@@ -34,6 +49,7 @@ struct Look {
   std::string_view kind = {};    ///< "gzip data", "a PDF document"; empty: unknown
   std::string_view advice = {};  ///< how to make text or tokens of it
   bool is_certain = false;       ///< the first bytes cannot be those of plain tokens by chance
+  bool is_wide = false;  ///< every second byte is NUL: UTF-16 without a mark, or values of 16 bits
 };
 
 /// Files of a known kind are not text, even if all their bytes are (a PDF document).

@@ -21,18 +21,42 @@ std::string joined(const std::vector<std::string>& paths) {
   return text;
 }
 
-/// "; 2 files there are no text, the first 'x': ..."; empty if all files there are text.
-std::string others_text(std::span<const NotedFile> notes) {
-  const auto is_other = [](const NotedFile& file) { return file.note == FileNote::NotText; };
-  const auto first = std::ranges::find_if(notes, is_other);
-  if (first == notes.end()) return "";
-  return "; " + std::to_string(std::ranges::count_if(notes, is_other)) +
-         " files there are no text, the first '" + first->path +
-         "': --token-type bytes reads them as bytes";
+std::string_view reason_of(FileNote note) {
+  switch (note) {
+    case FileNote::NotText:
+      return "is not text (--token-type bytes reads it as bytes)";
+    case FileNote::BrokenLink:
+      return "is a broken link";
+    case FileNote::SpecialFile:
+      return "is a FIFO, a socket or a device";
+    case FileNote::Hidden:
+      return "is hidden (give its own path)";
+    case FileNote::LoneRecord:
+      return "is a record without its token file";
+    case FileNote::Empty:
+      return "is empty";
+    default:
+      return "is listed under another path";
+  }
+}
+
+/// "; 'x' is hidden (give its own path), and 2 more are left out"; empty if there are no notes. All
+/// notes of empty data are about what is left out.
+std::string left_out_text(std::span<const NotedFile> notes) {
+  if (notes.empty()) return "";
+  const std::string first =
+      "; '" + notes.front().path + "' " + std::string(reason_of(notes.front().note));
+  return notes.size() == 1
+             ? first
+             : first + ", and " + std::to_string(notes.size() - 1) + " more are left out";
 }
 
 bool has_name_of_json(const std::string& path) {
   return path.ends_with(".json") || path.ends_with(".jsonl") || path.ends_with(".ndjson");
+}
+
+bool has_name_of_table(const std::string& path) {
+  return path.ends_with(".csv") || path.ends_with(".tsv");
 }
 
 /// A file that is given by its own path must be text. `look` is what its first bytes show.
@@ -47,6 +71,14 @@ void check_text(const std::string& path, const Look& look) {
                     std::string(look.advice) + "; --token-type bytes reads its bytes as they are");
 }
 
+void check_text(const std::string& path, const TextScan& scan) {
+  if (!scan.no_text_at) return;
+  throw FormatError(path, *scan.no_text_at,
+                    "the file begins as text, but from here more than a tenth of the bytes are NUL "
+                    "or not UTF-8: remove what is not text; --token-type bytes reads all bytes as "
+                    "they are");
+}
+
 }  // namespace
 
 TokenData::TokenData(const std::vector<std::string>& paths, TokenType type) {
@@ -55,7 +87,8 @@ TokenData::TokenData(const std::vector<std::string>& paths, TokenType type) {
     fs::is_directory(path, error) ? add_folder(path, type) : add_path(path, type);
   }
   if (files_.empty()) {
-    throw ConfigError("data is empty: there is no token in " + joined(paths) + others_text(notes_));
+    throw ConfigError("data is empty: there is no token in " + joined(paths) +
+                      left_out_text(notes_));
   }
   first_tokens_.push_back(0);
   for (const TokenFile& file : files_) {
@@ -70,11 +103,12 @@ void TokenData::add_folder(const std::string& folder, TokenType type) {
     TokenFile file(path, type);
     if (type == TokenType::Auto && file.type() == TokenType::Bytes) {
       const Look look = file.look();
-      if (!look.is_text) {
-        note(FileNote::NotText, path, look.kind);
+      const TextScan scan = look.is_text ? file.scan_text() : TextScan{};
+      if (!look.is_text || scan.no_text_at) {
+        note(FileNote::NotText, path, look.is_text ? "text only at its beginning" : look.kind);
         continue;
       }
-      note_text(path, look);
+      note_text(path, look, scan);
     }
     add(std::move(file));
   }
@@ -85,7 +119,9 @@ void TokenData::add_path(const std::string& path, TokenType type) {
   if (type == TokenType::Auto && file.type() == TokenType::Bytes) {
     const Look look = file.look();
     check_text(path, look);
-    note_text(path, look);
+    const TextScan scan = file.scan_text();
+    check_text(path, scan);
+    note_text(path, look, scan);
   }
   add(std::move(file));
 }
@@ -94,10 +130,11 @@ void TokenData::note(FileNote note, const std::string& path, std::string_view ki
   notes_.push_back({.note = note, .path = path, .kind = kind});
 }
 
-void TokenData::note_text(const std::string& path, const Look& look) {
+void TokenData::note_text(const std::string& path, const Look& look, const TextScan& scan) {
   if (look.is_json || has_name_of_json(path)) note(FileNote::Json, path);
+  if (has_name_of_table(path)) note(FileNote::Table, path);
   if (look.has_byte_order_mark) note(FileNote::ByteOrderMark, path);
-  if (!look.is_utf8) note(FileNote::NotUtf8, path);
+  if (!look.is_utf8 || scan.num_flaws > 0) note(FileNote::NotUtf8, path);
 }
 
 void TokenData::add(TokenFile file) {

@@ -4,8 +4,8 @@
 // Several paths are concatenated in the order given; a folder stands for the files under it that
 // data_folder.h lists, sorted by path. Files of a folder that would be read as text but are not
 // text (plain_text.h: pictures, archives, programs) are left out, unless the given type is Bytes. A
-// file that is given by its own path is never left out: it is refused. No file is loaded as a
-// whole.
+// file that is given by its own path is never left out: it is refused. Text is read once from
+// beginning to end to check it. No file is loaded as a whole.
 //
 // A sample of T positions is T+1 tokens, as the targets are the next tokens: sample i = tokens
 // [i*T, i*T+T].
@@ -37,6 +37,8 @@ class TokenData {
   size_t num_files() const { return files_.size(); }
   TokenType type() const { return files_.front().type(); }
   const TokenFile& file(size_t index) const { return files_[index]; }
+  /// The number of tokens in the files before this one.
+  size_t first_token(size_t index) const { return first_tokens_[index]; }
   /// What is left out, and what is unusual about the files that are read; in the order of the data.
   std::span<const NotedFile> notes() const { return notes_; }
   /// The path of the first file that both have; empty if there is none.
@@ -65,7 +67,7 @@ class TokenData {
   void add_path(const std::string& path, TokenType type);
   void add(TokenFile file);
   void note(FileNote note, const std::string& path, std::string_view kind = {});
-  void note_text(const std::string& path, const Look& look);
+  void note_text(const std::string& path, const Look& look, const TextScan& scan);
 
   std::vector<TokenFile> files_;      // none of them empty
   std::vector<size_t> first_tokens_;  // of each file, and the number of tokens at the end

@@ -13,8 +13,9 @@ namespace {
 constexpr size_t kHeaderBytes = 1024;
 constexpr uint32_t kMagicU16 = 20240520, kMagicU32 = 20240801;
 constexpr size_t kScanTokens = size_t{1} << 22;
-// Few tokens could have the form of wider ones by chance.
-constexpr size_t kLeastWidthTokens = 16;
+constexpr size_t kScanBytes = size_t{4} << 20;
+// Fewer could have the form of wider ids by chance.
+constexpr uint64_t kLeastLower = 8;
 constexpr uint64_t kMostVocabulary = uint64_t{1} << 31;  // tokens are read as int32
 
 uint32_t word(std::span<const std::byte> bytes, size_t index) {
@@ -37,6 +38,7 @@ bool known_version(TokenType type, uint32_t version) {
 }
 
 std::string described(const Look& look) {
+  if (look.is_wide) return " (its values have 16 bits, as u16 or UTF-16 text have)";
   return look.kind.empty() ? ""
                            : " (" + std::string(look.kind) + ": " + std::string(look.advice) + ")";
 }
@@ -48,13 +50,16 @@ std::string token_text(uint32_t token) {
          (as_signed < 0 ? " (" + std::to_string(as_signed) + " as int32)" : "");
 }
 
-/// Whether every second token is 0 and some others are not: these are halves of wider tokens.
+/// Whether the tokens are halves of ids that are twice as wide: nearly all upper halves are at
+/// most `most_upper`, and many lower halves are more. Ids of 32 bits have upper halves of 0, and of
+/// 1 from 65,536.
 template <class Tokens>
-bool are_halves(const Tokens& tokens) {
-  if (tokens.size() < kLeastWidthTokens) return false;
-  bool lower = false, upper = false;
-  for (size_t i = 0; i < tokens.size(); ++i) (i % 2 == 0 ? lower : upper) |= tokens[i] != 0;
-  return lower && !upper;
+bool are_halves(const Tokens& tokens, uint64_t most_upper) {
+  uint64_t num_lower = 0, num_upper = 0;  // greater than most_upper
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    (i % 2 == 0 ? num_lower : num_upper) += tokens[i] > most_upper;
+  }
+  return num_lower >= kLeastLower && num_upper * 100 <= num_lower;
 }
 
 /// Calls body with these bytes as a span of the integer type of tokens.
@@ -105,31 +110,58 @@ void TokenFile::interpret(TokenType wanted) {
     throw FormatError(path(), num_tokens_ * token_bytes(type_),
                       "the file ends within a token of type " + std::string(name_of(type_)));
   }
-  check_width();
   check_plain();
 }
 
-/// A header of another format would be read as tokens.
+/// Text, or the header of another format, would be read as tokens.
 void TokenFile::check_plain() const {
-  const Look look = type_ == TokenType::Bytes ? Look{} : this->look();
-  if (!look.is_certain) return;
+  if (type_ == TokenType::Bytes) return;
+  const std::vector<std::byte> bytes = beginning(kLookedAtBytes);
+  const Look look = look_at(bytes);
+  if (!look.is_certain && !is_plainly_text(bytes)) return;
+  const bool is_text = !look.is_certain;
   throw ConfigError("--token-type " + std::string(name_of(type_)) + ": data '" + path() + "' is " +
-                    std::string(look.kind) + ", not plain tokens: " + std::string(look.advice));
+                    (is_text ? "text" : std::string(look.kind)) + ", not plain tokens: " +
+                    (is_text
+                         ? "leave out --token-type to read it as text, or make tokens of it with "
+                           "tools/tokenize.py"
+                         : std::string(look.advice)));
 }
 
-/// Ids of 4 bytes that are read as u16, or of 8 bytes as u32, would be valid tokens: every second
-/// one is 0.
+/// Ids of 4 bytes that are read as u16, or of 8 bytes as u32, could be valid tokens. A header says
+/// the type.
 void TokenFile::check_width() const {
-  std::vector<std::byte> bytes = beginning(kLookedAtBytes);
-  const bool wider = type_ != TokenType::Bytes &&
-                     with_tokens(type_, bytes, [](auto tokens) { return are_halves(tokens); });
-  if (!wider) return;
+  if (type_ == TokenType::Bytes || header_bytes_ > 0) return;
+  const std::vector<std::byte> bytes = beginning(kLookedAtBytes);
+  const uint64_t greatest = std::min(vocabulary_, kMostVocabulary) - 1;
+  const uint64_t most_upper = greatest >> (8 * token_bytes(type_));
+  const auto halves = [=](auto tokens) { return are_halves(tokens, most_upper); };
+  if (!with_tokens(type_, bytes, halves)) return;
   throw ConfigError("--token-type " + std::string(name_of(type_)) + ": in data '" + path() +
-                    "' every second token is 0, so its tokens have " +
-                    std::to_string(2 * token_bytes(type_)) + " bytes: " +
+                    "' every second token is " +
+                    (most_upper == 0 ? "0" : "at most " + std::to_string(most_upper)) +
+                    ", so its tokens have " + std::to_string(2 * token_bytes(type_)) + " bytes: " +
                     (type_ == TokenType::U16
                          ? "give --token-type u32"
                          : "write them as u32 (numpy: astype('uint32').tofile(FILE))"));
+}
+
+TextScan TokenFile::scan_text() const {
+  TextScan scan;
+  std::vector<std::byte> bytes(kScanBytes);
+  for (uint64_t first = kLookedAtBytes; first < file_.size(); first += kScanBytes) {
+    bytes.resize(std::min<uint64_t>(kScanBytes, file_.size() - first));
+    file_.read(first, bytes);
+    for (size_t i = 0; i < bytes.size(); i += kLookedAtBytes) {
+      const size_t size = std::min(kLookedAtBytes, bytes.size() - i);
+      const Flaws flaws = flaws_of(std::span(bytes).subspan(i, size));
+      scan.num_flaws += flaws.total();
+      if (flaws.total() * 10 <= kLookedAtBytes) continue;
+      scan.no_text_at = first + i;
+      return scan;
+    }
+  }
+  return scan;
 }
 
 void TokenFile::interpret_header(TokenType found, std::span<const std::byte> header) {
@@ -170,6 +202,7 @@ void TokenFile::read_bytes(size_t first, std::span<std::byte> bytes) const {
 
 void TokenFile::limit_to(uint64_t vocabulary) {
   vocabulary_ = vocabulary;
+  check_width();
   if (!has_limit()) return;
   std::vector<std::byte> bytes(std::min(kScanTokens, num_tokens_) * token_bytes(type_));
   for (size_t first = 0; first < num_tokens_; first += kScanTokens) {

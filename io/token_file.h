@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,6 +39,13 @@ constexpr size_t token_bytes(TokenType type) {
   return type == TokenType::U32 ? 4 : type == TokenType::U16 ? 2 : 1;
 }
 
+/// What the bytes after the beginning of a text show.
+struct TextScan {
+  uint64_t num_flaws = 0;  ///< bytes that are NUL or not UTF-8
+  /// The offset of the first kLookedAtBytes of which more than a tenth are flaws.
+  std::optional<uint64_t> no_text_at;
+};
+
 class TokenFile {
  public:
   TokenFile(const std::string& path, TokenType type);
@@ -48,12 +56,15 @@ class TokenFile {
   size_t num_tokens() const { return num_tokens_; }
   /// What the first bytes of the file show.
   Look look() const;
+  /// Reads the bytes after those of look(), up to the end or up to where the file is no text.
+  TextScan scan_text() const;
 
   /// Reads tokens [first, first + out.size()). Throws FormatError if a token was changed since
   /// limit_to() to one that is not allowed. REQUIRES: these tokens exist.
   void read(size_t first, std::span<int32_t> out) const;
   /// Throws FormatError that names the first token that is not in [0, vocabulary) or does not fit
-  /// int32, if there is one. Tokens that are read later are checked too.
+  /// int32, if there is one. Tokens that are read later are checked too. Throws ConfigError if the
+  /// tokens are halves of wider ones.
   void limit_to(uint64_t vocabulary);
 
  private:

@@ -43,6 +43,13 @@ class Fields {
     if (!field(name).is_string()) fail(name, "a string");
     return field(name).get<std::string>();
   }
+  Targets targets() const {
+    const auto found = json_.find("targets");
+    if (found == json_.end() || found->is_null()) return Targets::Unknown;
+    if (*found == "next") return Targets::Next;
+    if (*found == "masked") return Targets::Masked;
+    fail("targets", "\"next\" or \"masked\"");
+  }
   [[noreturn]] void fail(const char* name, std::string_view allowed) const {
     fail(fmt::format("its field \"{}\" must be {}", name, allowed));
   }
@@ -71,12 +78,14 @@ TokenRecord parse_token_record(const std::string& path, std::string_view text) {
   const Fields fields(path, json);
   if (fields.text("format") != kFormat) fields.fail("format", "\"ebb tokens\"");
   if (fields.whole("version") != kVersion) fields.fail("version", "1");
-  return {.num_tokens = fields.whole("num_tokens"),
+  return {.path = path,
+          .num_tokens = fields.whole("num_tokens"),
           .vocabulary = fields.whole("vocabulary"),
           .tokenizer = fields.text("tokenizer"),
           .sequence_length = fields.whole_or_null("sequence_length"),
           .documents = fields.truth("documents"),
-          .labels = fields.truth("labels")};
+          .labels = fields.truth("labels"),
+          .targets = fields.targets()};
 }
 
 std::string record_path(const std::string& token_file) {
@@ -89,11 +98,17 @@ std::string file_of_record(const std::string& path) {
 }
 
 std::optional<TokenRecord> read_token_record(const std::string& token_file) {
-  if (!token_file.ends_with(".bin")) return std::nullopt;
-  const std::string path = record_path(token_file);
+  namespace fs = std::filesystem;
   std::error_code error;
-  if (!std::filesystem::exists(std::filesystem::symlink_status(path, error))) return std::nullopt;
-  return parse_token_record(path, read_input_file(path, "the record of a token file", kMostBytes));
+  const std::string target = fs::canonical(token_file, error).string();
+  for (const std::string& file : {token_file, target}) {
+    const std::string path = record_path(file);
+    // A broken link exists: reading it says what is wrong.
+    if (!file.ends_with(".bin") || !fs::exists(fs::symlink_status(path, error))) continue;
+    return parse_token_record(path,
+                              read_input_file(path, "the record of a token file", kMostBytes));
+  }
+  return std::nullopt;
 }
 
 }  // namespace ebb

@@ -1,6 +1,7 @@
 // The record that tools/tokenize.py writes beside a token file: for PREFIX.bin, the JSON file
 // PREFIX.bin.json. It tells how the tokens were made, so that a run can notice that its flags or
-// its model do not match them. A token file without a record is not checked.
+// its model do not match them. A token file without a record is not checked. Where the token file
+// is a link, the record lies beside the link, or beside the file to which it leads.
 //
 // Errors: IoError; FormatError, which names the file and the field.
 #pragma once
@@ -12,24 +13,34 @@
 
 namespace ebb {
 
+/// What the labels of a token file are.
+enum class Targets : uint8_t {
+  Unknown,  ///< older records do not say it
+  Next,     ///< the next tokens
+  Masked    ///< the tokens that masks hide
+};
+
 struct TokenRecord {
+  std::string path;  ///< of the record
   uint64_t num_tokens = 0;
   uint64_t vocabulary = 0;  ///< of the tokenizer
   std::string tokenizer;
   std::optional<uint64_t> sequence_length;  ///< of the rows; nullopt: there are no rows
   bool documents = false;                   ///< PREFIX.documents was written too
   bool labels = false;                      ///< PREFIX.labels was written too
+  Targets targets = Targets::Unknown;
 };
 
-/// A pure function; `path` is for messages.
+/// A pure function; `path` is that of the record.
 TokenRecord parse_token_record(const std::string& path, std::string_view text);
 
-/// The path of the record of a token file.
+/// The path of the record beside a token file.
 std::string record_path(const std::string& token_file);
 /// The token file of a record, by their names; empty if the name is not that of a record.
 std::string file_of_record(const std::string& path);
 
-/// nullopt if the token file has no record, or its name does not end in .bin.
+/// nullopt if the token file has no record, or neither its name nor that of the file to which it
+/// leads ends in .bin.
 std::optional<TokenRecord> read_token_record(const std::string& token_file);
 
 }  // namespace ebb

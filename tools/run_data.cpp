@@ -37,11 +37,15 @@ constexpr NoteText kNoteTexts[] = {
     {FileNote::Json, "file is JSON, and its braces, names and escapes are learned as text",
      "files are JSON, and their braces, names and escapes are learned as text",
      "tools/tokenize.py takes the texts out of .jsonl files"},
+    {FileNote::Table, "file is a table, and its separators are learned as text",
+     "files are tables, and their separators are learned as text",
+     "write its texts as lines of {\"text\": ...} for tools/tokenize.py"},
     {FileNote::ByteOrderMark, "file begins with a byte order mark, which is learned as 3 tokens",
      "files begin with a byte order mark, which is learned as 3 tokens",
      "sed '1s/^\\xef\\xbb\\xbf//' removes it"},
-    {FileNote::NotUtf8, "file has bytes that are not UTF-8, which are learned as they are",
-     "files have bytes that are not UTF-8, which are learned as they are", "iconv converts it"}};
+    {FileNote::NotUtf8, "file has bytes that are NUL or not UTF-8, which are learned as they are",
+     "files have bytes that are NUL or not UTF-8, which are learned as they are",
+     "iconv converts other encodings"}};
 
 std::string note_line(const NoteText& text, uint64_t count, const NotedFile& first) {
   std::string line =
@@ -89,14 +93,65 @@ void check_num_samples(const DataFlags& flags, const TokenData& tokens, const Ba
       flags.prefix, tokens.num_tokens(), least * length + 1, shape.batch_size, length));
 }
 
-/// Checks the records of all token files, and adds notices.
-void check_records(const DataFlags& flags, const ModelSource& source, int64_t length,
-                   RunData& data) {
+/// The file that tokenize.py writes beside the record: PREFIX.documents.
+std::string beside_record(const TokenRecord& record, std::string_view extension) {
+  return fs::path(file_of_record(record.path)).replace_extension(extension).string();
+}
+
+/// Data for one kind of model teaches the other nothing.
+void check_targets(const TokenRecord& record, const std::string& from, const ModelSource& source) {
+  const bool is_causal = predicts_next_token(source.config);
+  if (record.targets == Targets::Masked && is_causal) {
+    throw ConfigError(fmt::format(
+        "{} that its targets are masked words, but the model '{}' predicts the next token: make "
+        "the token file again with tools/tokenize.py and the tokenizer of this model, without "
+        "--mask-words",
+        from, source.name));
+  }
+  if (record.targets == Targets::Next && !is_causal) {
+    throw ConfigError(fmt::format(
+        "{} that its targets are the next tokens, but the model '{}' is a masked-language model: "
+        "make the token file again with tools/tokenize.py --mask-words 0.15 and the tokenizer of "
+        "this "
+        "model",
+        from, source.name));
+  }
+}
+
+/// A file that is given although none was made belongs to other tokens, as the files of an earlier
+/// call of tokenize.py do.
+void check_made_with(const std::string& from, std::string_view name, std::string_view prefix,
+                     const std::string& given, bool was_made) {
+  if (given.empty() || was_made) return;
+  throw ConfigError(fmt::format(
+      "{0} that it was made without {1}, so {2}{1} '{3}' is not of these tokens: make the token "
+      "file again with tools/tokenize.py --{1}, leave out {2}{1}, or remove the record to use the "
+      "file unchecked",
+      from, name, prefix, given));
+}
+
+/// Each file of rows has one token more than its rows, so the rows of the next file would begin
+/// within samples.
+void check_single_rows(const TokenRecord& record, const DataFlags& flags, const TokenData& tokens) {
+  if (!record.sequence_length || tokens.num_files() == 1) return;
+  throw ConfigError(fmt::format(
+      "{0}data has {1} files, but the record '{2}' says that its tokens are rows of {3}: the one "
+      "token after the rows of a file would shift the rows of the next. Make one token file of all "
+      "inputs, in one call of `tools/tokenize.py --seq-length {3}`",
+      flags.prefix, tokens.num_files(), record.path, *record.sequence_length));
+}
+
+/// The records of all token files, checked; nullopt for a file without one. Adds notices.
+std::vector<std::optional<TokenRecord>> check_records(const DataFlags& flags,
+                                                      const ModelSource& source, int64_t length,
+                                                      RunData& data) {
+  std::vector<std::optional<TokenRecord>> records;
   for (size_t i = 0; i < data.tokens->num_files(); ++i) {
     const TokenFile& file = data.tokens->file(i);
-    const auto record = read_token_record(file.path());
+    const auto& record = records.emplace_back(read_token_record(file.path()));
     if (!record) continue;
-    check_record(*record, file.path(), file.num_tokens(), flags, length, source.vocabulary());
+    check_record(*record, file, flags, length, source);
+    check_single_rows(*record, flags, *data.tokens);
     if (record->labels && flags.labels.empty()) {
       data.notices.push_back(
           fmt::format("'{}' was made with labels, and {}labels is not given: all tokens are "
@@ -104,11 +159,59 @@ void check_records(const DataFlags& flags, const ModelSource& source, int64_t le
                       file.path(), flags.prefix));
     }
   }
+  return records;
 }
 
-void check_shifted(const DataFlags& flags, const LabelFile& labels, const TokenData& tokens) {
-  const LabelMatches matches = match_labels(labels, tokens);
-  if (!matches.are_unshifted()) return;
+/// Offsets count the tokens of all files. Files that are made one by one have offsets that begin
+/// at 0 again, so one of them describes one file alone.
+void check_documents(const DataFlags& flags, const DocumentFile& documents,
+                     const std::vector<std::optional<TokenRecord>>& records, RunData& data) {
+  const TokenData& tokens = *data.tokens;
+  for (size_t i = 0; i < records.size(); ++i) {
+    if (!records[i] || documents.has_offset(tokens.first_token(i))) continue;
+    throw ConfigError(fmt::format(
+        "{}documents '{}': a document begins at token {}, the first of '{}' (its record '{}' says "
+        "documents), but the file has no such offset: offsets count the tokens of all files of "
+        "{}data. Give the file that was made with the tokens; for several token files, make one "
+        "of all inputs in one call of tools/tokenize.py",
+        flags.prefix, documents.path(), tokens.first_token(i), tokens.file(i).path(),
+        records[i]->path, flags.prefix));
+  }
+  if (documents.first_offset() > 0) {
+    data.notices.push_back(
+        fmt::format("{}documents '{}' begins with offset {}: the tokens before it are a document "
+                    "too",
+                    flags.prefix, documents.path(), documents.first_offset()));
+  }
+  const size_t last_file = tokens.first_token(tokens.num_files() - 1);
+  if (documents.last_offset() < last_file) {
+    data.notices.push_back(fmt::format(
+        "{}documents '{}' ends with offset {}, before the last file of {}data begins (at token "
+        "{}): all later tokens are one document. Offsets count the tokens of all files",
+        flags.prefix, documents.path(), documents.last_offset(), flags.prefix, last_file));
+  }
+}
+
+/// `num_targets`: of the labels that the samples contain.
+void check_reached(const DataFlags& flags, const LabelFile& labels, uint64_t num_in_samples) {
+  // An evaluation within a training reads fewer samples, and checks those.
+  if (flags.prefix != "--" || labels.num_targets(0, num_in_samples) > 0) return;
+  throw ConfigError(fmt::format(
+      "--labels '{}': all labels of the {} tokens in samples are {} (ignored); only tokens at the "
+      "end, which fill no sample, have others: give more data or a smaller --seq-length",
+      labels.path(), num_in_samples, kIgnoredLabel));
+}
+
+void check_shifted(const DataFlags& flags, const LabelFile& labels, RunData& data) {
+  const LabelMatches matches = match_labels(labels, *data.tokens);
+  if (!matches.look_unshifted()) return;
+  if (!matches.are_unshifted()) {
+    data.notices.push_back(
+        fmt::format("{}labels '{}': {} of {} labels equal the token at their own position. Label i "
+                    "is the target at position i, that is token i+1",
+                    flags.prefix, labels.path(), matches.own, matches.num_labels));
+    return;
+  }
   throw ConfigError(fmt::format(
       "{0}labels '{1}': {2} of {3} labels equal the token at their own position, so they are not "
       "shifted: label i must be the target at position i, that is token i+1. Shift them (numpy: "
@@ -117,19 +220,14 @@ void check_shifted(const DataFlags& flags, const LabelFile& labels, const TokenD
       flags.prefix, labels.path(), matches.own, matches.num_labels, kIgnoredLabel));
 }
 
-Annotations open_annotations(const DataFlags& flags, const TokenData& tokens,
-                             const ModelSource& source) {
-  Annotations annotations;
-  if (!flags.labels.empty()) {
-    annotations.labels = std::make_unique<const LabelFile>(
-        flags.labels, tokens.num_tokens(), static_cast<uint64_t>(source.vocabulary()));
-    if (predicts_next_token(source.config)) check_shifted(flags, *annotations.labels, tokens);
-  }
-  if (!flags.documents.empty()) {
-    annotations.documents =
-        std::make_unique<const DocumentFile>(flags.documents, tokens.num_tokens());
-  }
-  return annotations;
+void open_labels(const DataFlags& flags, const ModelSource& source, uint64_t length,
+                 RunData& data) {
+  const TokenData& tokens = *data.tokens;
+  auto labels = std::make_unique<const LabelFile>(flags.labels, tokens.num_tokens(),
+                                                  static_cast<uint64_t>(source.vocabulary()));
+  check_reached(flags, *labels, tokens.num_samples(length) * length);
+  if (predicts_next_token(source.config)) check_shifted(flags, *labels, data);
+  data.annotations.labels = std::move(labels);
 }
 
 }  // namespace
@@ -148,12 +246,18 @@ RunData open_run_data(const DataFlags& flags, const ModelSource& source, const B
   data.tokens = std::make_unique<TokenData>(flags.paths, flags.token_type);
   check_bytes(flags, *data.tokens, source);
   data.notices = note_lines(data.tokens->notes());
-  check_records(flags, source, shape.length, data);
+  const auto records = check_records(flags, source, shape.length, data);
   data.tokens->limit_to(static_cast<uint64_t>(source.vocabulary()));
   check_num_samples(flags, *data.tokens, shape, least_samples);
-  data.annotations = open_annotations(flags, *data.tokens, source);
+  if (!flags.labels.empty()) open_labels(flags, source, static_cast<size_t>(shape.length), data);
+  if (!flags.documents.empty()) {
+    data.annotations.documents =
+        std::make_unique<const DocumentFile>(flags.documents, data.tokens->num_tokens());
+    check_documents(flags, *data.annotations.documents, records, data);
+  }
   if (flags.prefix != "--") {
     for (std::string& notice : data.notices) {
+      if (notice.starts_with(flags.prefix)) continue;
       notice = fmt::format("{}data: {}", flags.prefix, notice);
     }
   }
@@ -190,23 +294,23 @@ std::string samples_text(const TokenData& data, int64_t length) {
   return text;
 }
 
-void check_record(const TokenRecord& record, const std::string& file, uint64_t num_tokens,
-                  const DataFlags& flags, int64_t length, int64_t vocabulary) {
-  const std::string path = record_path(file);
+void check_record(const TokenRecord& record, const TokenFile& file, const DataFlags& flags,
+                  int64_t length, const ModelSource& source) {
   const std::string from =
-      fmt::format("{}data '{}': its record '{}' says", flags.prefix, file, path);
-  if (record.num_tokens != num_tokens) {
+      fmt::format("{}data '{}': its record '{}' says", flags.prefix, file.path(), record.path);
+  if (record.num_tokens != file.num_tokens()) {
     throw ConfigError(fmt::format(
         "{} {} tokens, but the file has {}, so the record is that of another file: make the token "
         "file again with tools/tokenize.py, or remove the record to use the file unchecked",
-        from, record.num_tokens, num_tokens));
+        from, record.num_tokens, file.num_tokens()));
   }
-  if (record.vocabulary > static_cast<uint64_t>(vocabulary)) {
+  if (record.vocabulary > static_cast<uint64_t>(source.vocabulary())) {
     throw ConfigError(fmt::format(
         "{} that the tokenizer '{}' has {} tokens, but the model's vocabulary is {}: make the "
         "token file with the tokenizer of the model",
-        from, record.tokenizer, record.vocabulary, vocabulary));
+        from, record.tokenizer, record.vocabulary, source.vocabulary()));
   }
+  check_targets(record, from, source);
   if (record.sequence_length && *record.sequence_length != static_cast<uint64_t>(length)) {
     throw ConfigError(fmt::format(
         "{} that its rows have {} tokens, but --seq-length is {}, so samples would begin within "
@@ -215,13 +319,13 @@ void check_record(const TokenRecord& record, const std::string& file, uint64_t n
         from, *record.sequence_length, length, *record.sequence_length, length));
   }
   if (record.documents && flags.documents.empty()) {
-    const std::string prefix = file.ends_with(".bin") ? file.substr(0, file.size() - 4) : file;
     throw ConfigError(fmt::format(
         "{0} that it was made with documents, but {1}documents is not given, so documents would "
-        "attend to each other: give {1}documents '{2}.documents', or remove the record to train "
-        "without",
-        from, flags.prefix, prefix));
+        "attend to each other: give {1}documents '{2}', or remove the record to train without",
+        from, flags.prefix, beside_record(record, ".documents")));
   }
+  check_made_with(from, "documents", flags.prefix, flags.documents, record.documents);
+  check_made_with(from, "labels", flags.prefix, flags.labels, record.labels);
 }
 
 std::vector<std::string> note_lines(std::span<const NotedFile> notes) {

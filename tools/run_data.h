@@ -63,9 +63,9 @@ std::string samples_text(const TokenData& data, int64_t length);
 // Pure functions, for tests.
 
 /// Throws ConfigError if the record of a token file does not match the file, the flags or the
-/// model. `num_tokens`: of the file. `vocabulary`: of the model.
-void check_record(const TokenRecord& record, const std::string& file, uint64_t num_tokens,
-                  const DataFlags& flags, int64_t length, int64_t vocabulary);
+/// model.
+void check_record(const TokenRecord& record, const TokenFile& file, const DataFlags& flags,
+                  int64_t length, const ModelSource& source);
 
 /// One line for each kind of note: "2 files are not text and left out; the first: 'x' ...".
 std::vector<std::string> note_lines(std::span<const NotedFile> notes);

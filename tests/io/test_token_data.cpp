@@ -2,10 +2,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <span>
 #include <string>
 #include <string_view>
@@ -62,8 +65,8 @@ class TokenDataTest : public testing::Test {
   /// "NotText d/a.gz gzip data" for each note, with the path in the folder of the test.
   std::vector<std::string> notes(const TokenData& data) const {
     constexpr const char* kNames[] = {
-        "NotText", "BrokenLink",   "SpecialFile", "Hidden",        "RepeatedFolder", "LoneRecord",
-        "Empty",   "RepeatedFile", "Json",        "ByteOrderMark", "NotUtf8"};
+        "NotText", "BrokenLink",   "SpecialFile", "Hidden", "RepeatedFolder", "LoneRecord",
+        "Empty",   "RepeatedFile", "Json",        "Table",  "ByteOrderMark",  "NotUtf8"};
     std::vector<std::string> lines;
     for (const NotedFile& file : data.notes()) {
       lines.push_back(std::string(kNames[static_cast<size_t>(file.note)]) + " " +
@@ -122,19 +125,43 @@ TEST_F(TokenDataTest, FilesOfAFolderThatAreNoTextAreSkipped) {
   EXPECT_EQ(notes(as_they_are), Lines{"Empty d/empty"});
   fs::remove(path("d/c.txt"));
   const auto none = error_of<ConfigError>([&] { TokenData({path("d")}); });
-  EXPECT_SAYS(none, "2 files there are no text");
+  EXPECT_SAYS(none, "and 2 more are left out");
   EXPECT_SAYS(none, nul.c_str());
   EXPECT_SAYS(none, "--token-type bytes");
 }
 
-TEST_F(TokenDataTest, TheFirst64KiBDecideWhetherAFileIsText) {
+/// A few bytes that are no text are reported. After 64 KiB of them, the file is no text.
+TEST_F(TokenDataTest, TextIsCheckedToItsEnd) {
   const std::string end_of_look(size_t{64} << 10, 'x');
-  write("d/late", end_of_look + std::string(1, '\0'));
   write("d/soon", end_of_look.substr(1) + std::string(1, '\0'));
+  write("d/late", end_of_look + std::string(1, '\0'));
   const TokenData data({path("d")});
-  EXPECT_EQ(data.num_files(), 1u);
   EXPECT_EQ(data.num_tokens(), end_of_look.size() + 1);
-  EXPECT_EQ(notes(data), Lines{"NotText d/soon"});
+  EXPECT_EQ(notes(data), (Lines{"NotUtf8 d/late", "NotText d/soon"}));
+  for (const std::string& other : {std::string(100'000, '\0'), std::string(100'000, '\xff')}) {
+    const std::string text(5'000'000, 'x');
+    const std::string file = write("d/mixed", text + other);
+    const auto refused = error_of<FormatError>([&] { TokenData({file}); });
+    EXPECT_EQ(refused.offset, 5'000'000u >> 16 << 16);
+    EXPECT_SAYS(refused, "begins as text");
+    EXPECT_EQ(
+        notes(TokenData({path("d")})),
+        (Lines{"NotUtf8 d/late", "NotText d/mixed text only at its beginning", "NotText d/soon"}));
+    EXPECT_EQ(TokenData({file}, TokenType::Bytes).num_tokens(), 5'100'000u);
+  }
+}
+
+/// Blocks that are read together begin within characters.
+TEST_F(TokenDataTest, LongTextOfManyBytesACharacterHasNoNotes) {
+  for (const std::string character : {"\xc3\xa9", "\xe4\xb8\xad", "\xf0\x9f\x98\x80"}) {
+    for (const std::string begin : {"", "a", "ab", "abc"}) {
+      std::string text = begin;
+      while (text.size() < 300'000) text += character;
+      EXPECT_EQ(notes(TokenData({write("a.txt", text)})), Lines{});
+      text.insert(text.begin() + 200'000, '\xff');
+      EXPECT_EQ(notes(TokenData({write("a.txt", text)})), Lines{"NotUtf8 a.txt"});
+    }
+  }
 }
 
 /// A file that is given by its own path is refused if it is no text, and the message names its
@@ -159,8 +186,8 @@ TEST_F(TokenDataTest, NamedFilesThatAreNoTextAreRefused) {
       {"\xff\xd8\xff\xe0", "JPEG"},
       {std::string("\xff\xfeh\0i\0", 6), "UTF-16"},
       {std::string("\xfe\xff\0h\0i", 6), "UTF-16"},
-      {std::string("h\0e\0l\0l\0o\0", 10), "UTF-16"},
-      {std::string("\0h\0e\0l\0l\0o", 10), "UTF-16"},
+      {std::string("h\0e\0l\0l\0o\0", 10), "iconv -f UTF-16LE"},
+      {std::string("\0h\0e\0l\0l\0o", 10), "iconv -f UTF-16BE"},
       {std::string("\xff\xfe\0\0h\0\0\0", 8), "UTF-32"},
       {std::string("\x88\xd8\x34\x01\x01\0\0\0", 8), "--token-type u16"},
       {std::string("some\0bytes", 10), "is not text in UTF-8"},
@@ -186,10 +213,11 @@ TEST_F(TokenDataTest, TextThatLooksLikeAnotherKindIsText) {
 TEST_F(TokenDataTest, UnusualTextIsReadAndNoted) {
   const TokenData data({write("a.jsonl", "{\"text\": \"a\"}\n"), write("b.txt", "\xef\xbb\xbfx"),
                         write("c.txt", ""), write("d.json", "7"), write("e", " [\n {\"a\": 1}]"),
-                        write("f.txt", "in Latin 1: caf\xe9 au lait"), write("g.txt", "{x} [y]")});
-  EXPECT_EQ(data.num_tokens(), 14u + 4 + 1 + 13 + 24 + 7);
+                        write("f.txt", "in Latin 1: caf\xe9 au lait"), write("g.txt", "{x} [y]"),
+                        write("h.csv", "a,b\n"), write("i.tsv", "a\tb\n")});
+  EXPECT_EQ(data.num_tokens(), 14u + 4 + 1 + 13 + 24 + 7 + 4 + 4);
   EXPECT_EQ(notes(data), (Lines{"Json a.jsonl", "ByteOrderMark b.txt", "Empty c.txt", "Json d.json",
-                                "Json e", "NotUtf8 f.txt"}));
+                                "Json e", "NotUtf8 f.txt", "Table h.csv", "Table i.tsv"}));
 }
 
 TEST_F(TokenDataTest, AFileThatIsReadAgainIsNoted) {
@@ -261,28 +289,103 @@ TEST_F(TokenDataTest, OtherFormatsAreNoPlainTokens) {
   }
   const std::string archive = write("a.bin", "PK\x03\x04\x14");
   EXPECT_SAYS(error_of<ConfigError>([&] { TokenData({archive}); }), "known header (a zip archive");
-  // Two tokens may be those with which gzip begins.
+  // The first token may have the bytes with which gzip begins.
   EXPECT_EQ(
-      TokenData({write_tokens<uint16_t>("b.bin", {0x8b1f, 8, 3})}, TokenType::U16).num_tokens(),
+      TokenData({write_tokens<uint16_t>("b.bin", {0x8b1f, 7, 3})}, TokenType::U16).num_tokens(),
       3u);
 }
 
+std::string utf16_of(const std::string& ascii, bool is_big) {
+  std::string text;
+  for (const char c : ascii) text += is_big ? std::string{'\0', c} : std::string{c, '\0'};
+  return text;
+}
+
+TEST_F(TokenDataTest, TextAndKnownFormatsAreNoPlainTokens) {
+  const std::string line = "{\"text\": \"a line of a file of texts\"}\n";
+  const std::string rest(100, '\x91');
+  const std::pair<std::string, const char*> files[] = {
+      {line, "is text, not plain tokens"},
+      {line + "caf\xc3\xa9\n", "is text, not plain tokens"},
+      {"\x1f\x8b\x08" + rest + "x", "gunzip"},
+      {"\xff\xd8\xff\xe0" + rest, "JPEG"},
+      {"\x80\x04\x95" + rest + "x", "pickle"},
+      {"\x80\x02}q" + rest, "pickle"},
+      {std::string("\x40\0\0\0\0\0\0\0{\"a\":", 13) + rest + "abc", "safetensors"},
+      {"\xff\xfe" + utf16_of(line, false), "UTF-16"},
+      {"\xfe\xff" + utf16_of(line, true), "UTF-16"}};
+  for (const auto& [content, fragment] : files) {
+    std::string padded = content;
+    while (padded.size() % 4 != 0) padded += "\n";
+    const std::string file = write("file", padded);
+    for (const TokenType type : {TokenType::U16, TokenType::U32}) {
+      const auto refused = error_of<ConfigError>([&] { TokenData({file}, type); });
+      EXPECT_SAYS(refused, fragment);
+      EXPECT_SAYS(refused, file.c_str());
+    }
+    EXPECT_EQ(TokenData({file}, TokenType::Bytes).num_tokens(), padded.size());
+  }
+}
+
+/// Random tokens of several vocabularies and lengths, and files that begin with the bytes of a
+/// byte order mark.
+TEST_F(TokenDataTest, TokensAreAcceptedAsTokens) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 600; ++i) {
+    const uint32_t vocabulary = std::array<uint32_t, 5>{256, 5000, 50'257, 65'536, 128'256}[i % 5];
+    const size_t count = std::array<size_t, 4>{3, 20, 100, 3000}[i % 4];
+    std::vector<uint16_t> u16;
+    std::vector<uint32_t> u32;
+    for (size_t t = 0; t < count; ++t) {
+      u32.push_back(random() % vocabulary);
+      u16.push_back(static_cast<uint16_t>(u32.back()));
+    }
+    if (i % 60 == 3) u16.front() = 0xfeff;
+    TokenData words({write_tokens("u32", u32)}, TokenType::U32);
+    words.limit_to(vocabulary);
+    EXPECT_EQ(words.num_tokens(), count);
+    TokenData shorts({write_tokens("u16", u16)}, TokenType::U16);
+    shorts.limit_to(std::max(vocabulary, uint32_t{1} << 16));
+    EXPECT_EQ(shorts.num_tokens(), count);
+  }
+}
+
+/// Ids from 65,536 have upper halves that are not 0.
 TEST_F(TokenDataTest, WiderTokensThanTheGivenTypeAreRefused) {
-  std::vector<uint32_t> u32(40);
-  std::vector<uint64_t> u64(40);
-  for (size_t i = 0; i < 40; ++i) u32[i] = static_cast<uint32_t>(i), u64[i] = i;
-  const std::string words = write_tokens("words", u32), longs = write_tokens("longs", u64);
-  const auto narrow = error_of<ConfigError>([&] { TokenData({words}, TokenType::U16); });
-  EXPECT_SAYS(narrow, "every second token is 0");
-  EXPECT_SAYS(narrow, "give --token-type u32");
-  EXPECT_SAYS(error_of<ConfigError>([&] { TokenData({longs}, TokenType::U32); }),
-              "astype('uint32')");
-  EXPECT_EQ(TokenData({words}, TokenType::U32).num_tokens(), 40u);
-  u32[39] = 0x10000;
-  EXPECT_EQ(TokenData({write_tokens("mixed", u32)}, TokenType::U16).num_tokens(), 80u);
-  EXPECT_EQ(
-      TokenData({write_tokens("zeros", std::vector<uint16_t>(40))}, TokenType::U16).num_tokens(),
-      40u);
+  const auto limited = [](const std::string& file, TokenType type, uint64_t vocabulary) {
+    TokenData data({file}, type);
+    data.limit_to(vocabulary);
+    return data.num_tokens();
+  };
+  std::mt19937 random(1);
+  for (const uint32_t vocabulary : {256u, 50'257u, 65'536u, 128'256u, 262'144u}) {
+    std::vector<uint32_t> u32(2000);
+    std::vector<uint64_t> u64(2000);
+    for (size_t i = 0; i < u32.size(); ++i) u64[i] = u32[i] = random() % vocabulary;
+    u64[0] = u32[0] = vocabulary - 1;
+    const std::string words = write_tokens("words", u32), longs = write_tokens("longs", u64);
+    EXPECT_EQ(limited(words, TokenType::U32, vocabulary), 2000u);
+    const auto narrow = error_of<ConfigError>([&] { limited(words, TokenType::U16, vocabulary); });
+    EXPECT_SAYS(narrow, "every second token is ");
+    EXPECT_SAYS(narrow, "give --token-type u32");
+    EXPECT_SAYS(error_of<ConfigError>([&] { limited(longs, TokenType::U32, vocabulary); }),
+                "astype('uint32')");
+    // Padding has the id 0 in both halves.
+    std::fill(u32.begin() + 100, u32.end(), 0u);
+    EXPECT_THROW(limited(write_tokens("padded", u32), TokenType::U16, vocabulary), ConfigError);
+  }
+  const std::string zeros = write_tokens("zeros", std::vector<uint16_t>(40));
+  EXPECT_EQ(limited(zeros, TokenType::U16, 50'257), 40u);
+  std::vector<uint16_t> padded(2000);
+  for (size_t i = 0; i < 100; ++i) padded[i] = static_cast<uint16_t>(random());
+  EXPECT_EQ(limited(write_tokens("padded", padded), TokenType::U16, 128'256), 2000u);
+}
+
+TEST_F(TokenDataTest, ABinFileOfSmallIdsMayBeOfU16) {
+  const std::string file = write("a.bin", utf16_of("tokens below 256", false));
+  const auto refused = error_of<ConfigError>([&] { TokenData({file}); });
+  EXPECT_SAYS(refused, "its values have 16 bits, as u16 or UTF-16 text have");
+  EXPECT_SAYS(refused, "--token-type u16, u32 or bytes");
 }
 
 bool is_text(std::string_view text) {
@@ -450,6 +553,14 @@ TEST_F(TokenDataTest, EmptyDataIsRejected) {
   EXPECT_SAYS(error_of<ConfigError>([&] { TokenData({path("d")}); }), "empty");
   EXPECT_THROW(TokenData({}), ConfigError);
   EXPECT_THROW(TokenData({write_llmc<uint16_t>("a.bin", 20240520, 1, 0, {})}), ConfigError);
+}
+
+TEST_F(TokenDataTest, EmptyDataSaysWhatIsLeftOut) {
+  write("d/.hidden.txt", "x");
+  const auto hidden = error_of<ConfigError>([&] { TokenData({path("d")}); });
+  EXPECT_SAYS(hidden, ("'" + path("d/.hidden.txt") + "' is hidden").c_str());
+  fs::create_symlink("nowhere", path("d/broken"));
+  EXPECT_SAYS(error_of<ConfigError>([&] { TokenData({path("d")}); }), "and 1 more are left out");
 }
 
 TEST_F(TokenDataTest, SamplesNeedOneTokenMoreThanTheyHavePositions) {

@@ -218,6 +218,29 @@ TEST_F(LabelShiftTest, OnePercentOfOtherLabelsDecides) {
   }
 }
 
+/// A few labels could be equal by chance.
+TEST_F(LabelShiftTest, FewLabelsAreReported) {
+  const std::string text = some_text(3000);
+  EXPECT_FAILS(eval_with(text, labels_of(text, 0, 2899)), 2, "100 of 100 labels");
+  const Outcome few = eval_with(text, labels_of(text, 0, 2900));
+  EXPECT_EQ(few.exit_code, 0) << few.err;
+  EXPECT_SAYS(few.err, "99 of 99 labels equal the token at their own position");
+}
+
+TEST_F(LabelShiftTest, LabelsOutsideAllSamplesAreRefused) {
+  std::vector<int32_t> labels(8 * 8 + 5, -100);
+  for (size_t i = 8 * 8; i < labels.size(); ++i) labels[i] = 7;
+  const std::string late = folder_.write("late", bytes_of(labels));
+  const std::string data = folder_.write("a.txt", some_text(labels.size()));
+  const Arguments flags = {"--preset", kToy, "--data", data, "--labels", late};
+  for (const std::string command : kCommands) {
+    EXPECT_FAILS(run_with(command, flags), 2, "all labels of the 64 tokens in samples are -100");
+  }
+  labels[63] = 7;
+  folder_.write("late", bytes_of(labels));
+  EXPECT_EQ(run_with("eval", flags).exit_code, 0);
+}
+
 TEST_F(LabelShiftTest, ATextOfOneTokenIsNotRefused) {
   const std::string same(3000, 'a');
   EXPECT_EQ(eval_with(same, labels_of(same, 1)).exit_code, 0);
@@ -291,6 +314,99 @@ TEST_F(RecordTest, MissingDocumentsAreRefused) {
   }
 }
 
+/// Data for masked-language models teaches no other model, and the reverse.
+TEST_F(RecordTest, TargetsOfAnotherKindOfModelAreRefused) {
+  record({{"targets", "masked"}});
+  for (const std::string command : kCommands) {
+    EXPECT_FAILS(with(command), 2, "its targets are masked words");
+  }
+  record({{"targets", "next"}});
+  EXPECT_EQ(with("eval").exit_code, 0);
+  const TokenFile file(tokens_, TokenType::Auto);
+  const std::vector<std::string> paths = {tokens_};
+  const std::string labels = path("x.labels"), none;
+  const DataFlags flags{"--", paths, TokenType::Auto, labels, none};
+  const ModelSource masked = preset_source("bert-base");
+  TokenRecord record;
+  record.path = tokens_ + ".json", record.num_tokens = 100, record.labels = true;
+  record.targets = Targets::Next;
+  const auto refused = error_of<ConfigError>([&] { check_record(record, file, flags, 8, masked); });
+  EXPECT_SAYS(std::string(refused.what()), "its targets are the next tokens");
+  EXPECT_SAYS(std::string(refused.what()), tokens_ + ".json");
+  record.targets = Targets::Masked;
+  check_record(record, file, flags, 8, masked);
+  record.targets = Targets::Unknown;
+  check_record(record, file, flags, 8, masked);
+}
+
+/// Files of an earlier call of tokenize.py belong to other tokens.
+TEST_F(RecordTest, FilesThatWereNotMadeWithTheTokensAreRefused) {
+  record(nlohmann::json::object());
+  const std::string labels = folder_.write("x.labels", bytes_of(std::vector<int32_t>(100, 7)));
+  const std::string documents = folder_.write("x.documents", bytes_of(std::vector<int64_t>{0}));
+  for (const std::string command : kCommands) {
+    EXPECT_FAILS(with(command, {"--labels", labels}), 2, "it was made without labels");
+    EXPECT_FAILS(with(command, {"--documents", documents}), 2, "it was made without documents");
+  }
+  record({{"labels", true}, {"documents", true}});
+  EXPECT_EQ(with("eval", {"--labels", labels, "--documents", documents}).exit_code, 0);
+}
+
+TEST_F(RecordTest, RecordsOfLinkedFilesAreFound) {
+  record({{"sequence_length", 11}});
+  fs::create_directory(path("d"));
+  fs::create_symlink("../x.bin", path("d/link.bin"));
+  fs::create_symlink("d/link.bin", path("again.bin"));
+  for (const std::string data : {"d/link.bin", "again.bin", "d"}) {
+    const Outcome refused = run_with("eval", {"--model", hf_folder("gpt2"), "--data", path(data)});
+    EXPECT_FAILS(refused, 2, "give --seq-length 11");
+    EXPECT_SAYS(refused.err, "its record '" + fs::canonical(tokens_).string() + ".json'");
+  }
+  // A record beside the link comes first.
+  fs::copy_file(path("x.bin.json"), path("d/link.bin.json"));
+  record(nlohmann::json::object());
+  const Outcome refused = run_with("eval", {"--model", hf_folder("gpt2"), "--data", path("d")});
+  EXPECT_SAYS(refused.err, "its record '" + path("d/link.bin.json") + "'");
+}
+
+/// The rows of the second file would begin within samples.
+TEST_F(RecordTest, SeveralFilesOfRowsAreRefused) {
+  record({{"sequence_length", 8}});
+  for (const std::string command : kCommands) {
+    const Outcome refused =
+        run_with(command, {"--model", hf_folder("gpt2"), "--data", eval_tokens_, tokens_});
+    EXPECT_FAILS(refused, 2, "in one call of `tools/tokenize.py --seq-length 8`");
+    EXPECT_SAYS(refused.err, "--data has 2 files");
+  }
+  record(nlohmann::json::object());
+  EXPECT_EQ(
+      run_with("eval", {"--model", hf_folder("gpt2"), "--data", eval_tokens_, tokens_}).exit_code,
+      0);
+}
+
+/// Offsets count over all files: those of the first file alone leave the second without any.
+TEST_F(RecordTest, DocumentsOfOneFileAreRefusedForSeveral) {
+  const auto with_documents = [&](const std::vector<int64_t>& offsets) {
+    return run_with("eval", {"--model", hf_folder("gpt2"), "--data", tokens_, eval_tokens_,
+                             "--documents", folder_.write("documents", bytes_of(offsets))});
+  };
+  record({{"documents", true}});
+  record({{"documents", true}}, "y.bin");
+  const Outcome refused = with_documents({0, 20});
+  EXPECT_FAILS(refused, 2, "a document begins at token 100, the first of '" + eval_tokens_ + "'");
+  EXPECT_EQ(with_documents({0, 20, 100, 120}).exit_code, 0);
+  EXPECT_FAILS(with_documents({0, 20, 99, 120}), 2, "no such offset");
+  // Without records it may be meant.
+  fs::remove(path("x.bin.json"));
+  fs::remove(path("y.bin.json"));
+  const Outcome reported = with_documents({3, 20});
+  EXPECT_EQ(reported.exit_code, 0);
+  EXPECT_SAYS(reported.err, "ends with offset 20, before the last file of --data begins");
+  EXPECT_SAYS(reported.err, "begins with offset 3: the tokens before it are a document too");
+  const Outcome usual = with_documents({0, 120});
+  EXPECT_EQ(usual.err.find("offset"), std::string::npos) << usual.err;
+}
+
 TEST_F(RecordTest, MissingLabelsAreReported) {
   record({{"labels", true}});
   for (const std::string command : kCommands) {
@@ -337,7 +453,9 @@ TEST_F(RecordTest, MalformedRecordsAreRefused) {
       {{{"tokenizer", 1}}, "\"tokenizer\" must be a string"},
       {{{"sequence_length", 0}}, "\"sequence_length\" must be a whole number from 1, or null"},
       {{{"documents", 1}}, "\"documents\" must be true or false"},
-      {{{"labels", nullptr}}, "\"labels\" must be true or false"}};
+      {{{"labels", nullptr}}, "\"labels\" must be true or false"},
+      {{{"targets", "previous"}}, "\"targets\" must be \"next\" or \"masked\""},
+      {{{"targets", 1}}, "\"targets\" must be \"next\" or \"masked\""}};
   for (const auto& [changes, fragment] : cases) {
     record(changes);
     const Outcome refused = with("eval");
