@@ -32,13 +32,18 @@ AppendFile::AppendFile(std::string path, std::string what)
 }
 
 AppendFile::~AppendFile() {
-  if (descriptor_ >= 0) ::close(descriptor_);
+  if (descriptor_ < 0) return;
+  struct stat status = {};
+  const bool is_empty = ::fstat(descriptor_, &status) == 0 && status.st_size == 0;
+  if (is_new_ && is_empty && has_path()) ::unlink(path_.c_str());
+  ::close(descriptor_);
 }
 
 void AppendFile::open() {
   struct stat status = {};
   const bool exists = ::stat(path_.c_str(), &status) == 0;
   is_regular_ = !exists || S_ISREG(status.st_mode);
+  is_new_ = !exists;
   if (!is_regular_ && !S_ISDIR(status.st_mode)) {
     descriptor_ = open_special_file(path_);
     return;

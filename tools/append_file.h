@@ -1,7 +1,7 @@
 // A file to which a run appends while it runs: its log or its trace.
 //
 // A regular file is locked, so that two runs never write to one file. A device or a FIFO is written
-// and not locked. A new file is synced to its folder.
+// and not locked. A new file is synced to its folder, and removed if nothing was written to it.
 //
 // Not thread-safe. Errors: IoError; ConfigError if another run has the lock.
 #pragma once
@@ -45,6 +45,7 @@ class AppendFile {
 
   std::string path_, what_;
   bool is_regular_ = false;
+  bool is_new_ = false;
   int descriptor_ = -1;
 };
 

@@ -89,19 +89,33 @@ class Evaluation {
   std::optional<Batches> batches_;
 };
 
+/// The files to which a run appends; null: not requested.
+struct RunFiles {
+  std::unique_ptr<RunLog> log;
+  std::unique_ptr<ChromeTrace> trace;
+};
+
+/// Opened before anything is measured, so that a file that cannot be written is found at once.
+RunFiles open_files(const TrainOptions& options) {
+  RunFiles files;
+  if (options.dry_run) return files;
+  if (!options.log.empty()) files.log = std::make_unique<RunLog>(options.log);
+  if (!options.trace.empty()) files.trace = std::make_unique<ChromeTrace>(options.trace);
+  return files;
+}
+
 class TrainingRun {
  public:
   TrainingRun(const Request& request, const TrainSetup& setup, const RunConfig& config,
-              const SaveFolder* folder, RunProgress& progress, const Signals& signals)
+              const SaveFolder* folder, RunFiles files, RunProgress& progress,
+              const Signals& signals)
       : setup_(setup),
         start_(start_of(request.resumed, setup)),
         logged_run_(logged_run(request.resumed)),
         progress_(progress),
         signals_(signals),
-        log_(request.options.log.empty() ? nullptr : std::make_unique<RunLog>(request.options.log)),
-        trace_(request.options.trace.empty()
-                   ? nullptr
-                   : std::make_unique<ChromeTrace>(request.options.trace)),
+        log_(std::move(files.log)),
+        trace_(std::move(files.trace)),
         rss_before_bytes_(peak_rss_bytes()),
         device_(create_device(setup.device)),
         trainer_(*setup.model, *device_, setup.prepared),
@@ -284,8 +298,7 @@ class TrainingRun {
   const LoggedRun logged_run_;
   RunProgress& progress_;
   const Signals& signals_;
-  const std::unique_ptr<RunLog>
-      log_;  // opened before memory is allocated, to detect early that it cannot be written
+  const std::unique_ptr<RunLog> log_;
   const std::unique_ptr<ChromeTrace> trace_;
   const size_t rss_before_bytes_;
   std::unique_ptr<Device> device_;
@@ -344,7 +357,7 @@ std::unique_ptr<const SaveFolder> take_save_folder(const Request& request) {
 /// Advice is given only after runs of this many seconds, because planning it takes some seconds.
 constexpr double kWorthAdvice = 10;
 
-int train(const Request& request, const TrainSetup& setup, const SaveFolder* folder,
+int train(const Request& request, const TrainSetup& setup, const SaveFolder* folder, RunFiles files,
           SignalNotice& notice, const Signals& signals) {
   const bool live = ::isatty(STDERR_FILENO) != 0;
   const RunConfig config = resolved_config(request.given, request.options, setup);
@@ -355,7 +368,8 @@ int train(const Request& request, const TrainSetup& setup, const SaveFolder* fol
   for (const std::string& text : resume_notices(request.options, request.resumed, setup, config)) {
     progress.notice(text);
   }
-  const Summary summary = TrainingRun(request, setup, config, folder, progress, signals).run();
+  const Summary summary =
+      TrainingRun(request, setup, config, folder, std::move(files), progress, signals).run();
   progress.finish();
   if (signals.pending() != 0) {
     progress.notice(
@@ -376,6 +390,7 @@ int train_command(std::vector<std::string> arguments) {
   if (!request) return 0;
   const TrainOptions& options = request->options;
   const auto folder = take_save_folder(*request);
+  RunFiles files = open_files(options);
   std::signal(SIGPIPE, SIG_IGN);  // a closed reader of the progress must not end the run
   // Must come first: set-up starts threads, which must not receive the signals.
   SignalNotice notice;
@@ -388,7 +403,9 @@ int train_command(std::vector<std::string> arguments) {
   check_end(request->resumed, setup);
   if (signals.pending() != 0) return signals.exit_code();
   reset_peak_rss();
-  if (!options.dry_run) return train(*request, setup, folder.get(), notice, signals);
+  if (!options.dry_run) {
+    return train(*request, setup, folder.get(), std::move(files), notice, signals);
+  }
   fmt::print("{}", format_header(options, setup));
   return 0;
 }
