@@ -33,13 +33,13 @@
 
 #include "device/errors.h"
 #include "tools/nearest_name.h"
+#include "tools/printable.h"
 
 namespace ebb {
 namespace {
 
 constexpr size_t kLargestFile = size_t{16} << 20;
-constexpr size_t kLongestName = 64;    // in suggestions
-constexpr size_t kLongestQuote = 100;  // of the file, in messages
+constexpr size_t kLongestName = 64;  // in suggestions
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 constexpr int kMostParts = 8;  // of a key with dots
 
@@ -62,13 +62,8 @@ std::string escaped(std::string_view text, std::string_view others = "") {
   return result;
 }
 
-/// The text for a message: escaped, and cut between two characters if it is long.
-std::string shown(std::string_view text) {
-  if (text.size() <= kLongestQuote) return escaped(text);
-  size_t end = kLongestQuote;
-  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;
-  return escaped(text.substr(0, end)) + "...";
-}
+/// The text for a message.
+std::string shown(std::string_view text) { return escaped(shortened(text)); }
 
 std::string place_of(std::string_view path, const toml::source_position& at) {
   return fmt::format("--config {}:{}:{}", escaped(path), at.line, at.column);

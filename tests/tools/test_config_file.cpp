@@ -429,8 +429,10 @@ TEST_F(TrainConfig, TheCommandLineWinsAlsoOverWhatItExcludes) {
 
 TEST_F(TrainConfig, RefusedValuesNameTheLine) {
   const std::string place = "--config " + folder() + "/run.toml:2:1: ";
-  EXPECT_EQ(error_of("\nsteps = -1"), place + "--steps '-1': allowed is a whole number from 1");
-  EXPECT_EQ(error_of("\nsteps = 1.5"), place + "--steps '1.5': allowed is a whole number from 1");
+  EXPECT_EQ(error_of("\nsteps = -1"),
+            place + "--steps '-1': allowed is a whole number from 1 to 9223372036854775807");
+  EXPECT_EQ(error_of("\nsteps = 1.5"),
+            place + "--steps '1.5': allowed is a whole number from 1 to 9223372036854775807");
   EXPECT_TRUE(error_of("\nlr = nan").starts_with(place + "--lr 'nan'")) << error_of("\nlr = nan");
   EXPECT_TRUE(error_of("\nlr = inf").starts_with(place + "--lr 'inf'"));
   EXPECT_EQ(error_of("config = 'x'"),

@@ -120,8 +120,9 @@ TEST_F(CommandLineTest, InvalidShapesAreErrors) {
   EXPECT_FAILS(with({"--seq-length", "4096"}), 2, "--seq-length '4096'");
   EXPECT_FAILS(with({"--seq-length", "0"}), 2, "--seq-length '0'");
   EXPECT_FAILS(with({"--max-seq-length", "-8"}), 2, "--seq-length '-8'");
-  EXPECT_FAILS(with({"--chunk-size", "100000"}), 2, "--chunk-size '97.66 KiB'");
-  EXPECT_FAILS(with({"--chunk-size", "128KiB", "--dtype", "fp32"}), 2, "--chunk-size '128 KiB'");
+  EXPECT_FAILS(with({"--chunk-size", "100000"}), 2, "--chunk-size '100000 bytes'");
+  EXPECT_FAILS(with({"--chunk-size", "128KiB", "--dtype", "fp32"}), 2,
+               "--chunk-size '131072 bytes'");
   EXPECT_FAILS(with({"--dtype", "fp32", "--gradient-dtype", "bf16"}), 2, "--gradient-dtype");
 }
 
