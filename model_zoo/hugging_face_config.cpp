@@ -31,14 +31,14 @@ ModelConfig read_gpt2(const ConfigFields& f) {
   f.require_flag("scale_attn_by_inverse_layer_idx", false, false);
   f.require_flag("add_cross_attention", false, false);
   f.require_flag("tie_word_embeddings", true, true);
-  return Gpt2Config{
-      .vocabulary = f.size("vocab_size"),
-      .max_positions = f.size("n_positions"),
-      .channels = f.size("n_embd"),
-      .num_layers = f.size("n_layer"),
-      .num_heads = f.size("n_head"),
-      .mlp_channels = f.find_size("n_inner"),
-      .layer_norm_epsilon = static_cast<float>(f.find_number("layer_norm_epsilon").value_or(1e-5))};
+  return Gpt2Config{.vocabulary = f.size("vocab_size"),
+                    .max_positions = f.size("n_positions"),
+                    .channels = f.size("n_embd"),
+                    .num_layers = f.size("n_layer"),
+                    .num_heads = f.size("n_head"),
+                    .mlp_channels = f.find_size("n_inner"),
+                    .layer_norm_epsilon = static_cast<float>(
+                        f.find_number("layer_norm_epsilon", kNormEpsilon).value_or(1e-5))};
 }
 
 ModelConfig read_bert(const ConfigFields& f) {
@@ -47,15 +47,15 @@ ModelConfig read_bert(const ConfigFields& f) {
   f.require_flag("is_decoder", false, false);
   f.require_flag("add_cross_attention", false, false);
   f.require_flag("tie_word_embeddings", true, true);
-  return BertConfig{
-      .vocabulary = f.size("vocab_size"),
-      .max_positions = f.size("max_position_embeddings"),
-      .num_token_types = f.size("type_vocab_size"),
-      .channels = f.size("hidden_size"),
-      .num_layers = f.size("num_hidden_layers"),
-      .num_heads = f.size("num_attention_heads"),
-      .mlp_channels = f.size("intermediate_size"),
-      .norm_epsilon = static_cast<float>(f.find_number("layer_norm_eps").value_or(1e-12))};
+  return BertConfig{.vocabulary = f.size("vocab_size"),
+                    .max_positions = f.size("max_position_embeddings"),
+                    .num_token_types = f.size("type_vocab_size"),
+                    .channels = f.size("hidden_size"),
+                    .num_layers = f.size("num_hidden_layers"),
+                    .num_heads = f.size("num_attention_heads"),
+                    .mlp_channels = f.size("intermediate_size"),
+                    .norm_epsilon = static_cast<float>(
+                        f.find_number("layer_norm_eps", kNormEpsilon).value_or(1e-12))};
 }
 
 /// Reads the fields that all models of the family share. Only older Llama configurations lack the
@@ -75,7 +75,7 @@ LlamaConfig read_llama_family(const ConfigFields& f) {
   config.head_dim = head_dim.value_or(channels / heads);
   config.mlp_channels = f.size("intermediate_size");
   config.max_positions = f.size("max_position_embeddings");
-  config.norm_epsilon = static_cast<float>(f.number("rms_norm_eps"));
+  config.norm_epsilon = static_cast<float>(f.number("rms_norm_eps", kNormEpsilon));
   config.tied_head = f.flag("tie_word_embeddings", false);
   config.rotary = read_rotary(f, config.max_positions);
   return config;

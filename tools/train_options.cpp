@@ -107,6 +107,14 @@ Setter path(std::string& target) {
   };
 }
 
+/// Refuses an empty name, which usually comes from a shell variable that is not set.
+Setter preset_name(std::string& target) {
+  return [&target](std::string_view flag, std::string_view text) {
+    if (text.empty()) throw_bad_value(flag, text, "the name of a preset (`ebb models` lists them)");
+    target = std::string(text);
+  };
+}
+
 template <class T>
 Setter text(T& target) {
   return [&target](std::string_view, std::string_view value) { target = std::string(value); };
@@ -115,7 +123,7 @@ Setter text(T& target) {
 void add_model_flags(FlagGroup group, TrainOptions& o) {
   group.add("--preset", "NAME",
             "a predefined model with random weights; `ebb models` lists the presets",
-            text(o.preset));
+            preset_name(o.preset));
   group.add("--model", "DIR",
             "a Hugging Face folder (config.json and *.safetensors), or a hub id found in the local "
             "cache",

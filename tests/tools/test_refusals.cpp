@@ -97,6 +97,23 @@ TEST_F(CommandLineTest, UnknownCommandsAndFlagsAreErrors) {
   EXPECT_FAILS(run({"devices", "extra"}), 2, "extra");
 }
 
+TEST_F(CommandLineTest, MissingAndEmptyValuesAreRefusedByName) {
+  EXPECT_FAILS(run_train({"--seed"}), 2, "--seed: its value is missing: --seed N [1]");
+  EXPECT_FAILS(run_train({"--seed", "--steps", "1"}), 2, "--seed: its value is missing");
+  EXPECT_FAILS(run_train({"--resume", ""}), 2, "--resume '': allowed is a path, or --resume");
+  EXPECT_FAILS(run_train({"--resume="}), 2, "--resume '': allowed is a path, or --resume");
+  EXPECT_FAILS(run({"train", "--preset", "", "--model", "m", "--data", text_}), 2, "--preset ''");
+}
+
+TEST_F(CommandLineTest, FlagsOfOtherCommandsAreNamed) {
+  EXPECT_FAILS(run({"plan", "--preset", kToy, "--steps", "3"}), 2,
+               "--steps is not a flag of 'ebb plan'; it is a flag of `ebb train`, `ebb profile`");
+  const std::string file = folder_.write("plan.toml", "steps = 3\n");
+  EXPECT_FAILS(run({"plan", "--preset", kToy, "--config", file}), 2,
+               "unknown key 'steps'; it is a flag of `ebb train`");
+  EXPECT_FAILS(run_train({"--learning-rate", "1"}), 2, "did you mean --lr?");
+}
+
 TEST_F(CommandLineTest, ValuesOutOfRangeAreErrors) {
   EXPECT_FAILS(run_train({"--steps", "0"}), 2, "--steps '0': allowed is a whole number from 1");
   EXPECT_FAILS(run_train({"--micro-batch-size", "-4"}), 2, "--micro-batch-size '-4'");
