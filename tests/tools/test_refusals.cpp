@@ -169,10 +169,12 @@ TEST_F(CommandLineTest, UnusableDataIsRefused) {
 }
 
 TEST_F(CommandLineTest, ALogThatCannotBeWrittenEndsTheRunBeforeTheFirstStep) {
-  for (const auto& [path, why] : {std::pair("/nonexistent/log", "No such file or directory"),
-                                  std::pair("/dev/full", "No space left on device")}) {
+  const std::tuple<const char*, int, const char*> rows[] = {
+      {"/nonexistent/log", 2, "No such file or directory"},
+      {"/dev/full", 1, "No space left on device"}};
+  for (const auto& [path, exit_code, why] : rows) {
     const Outcome outcome = run_train({"--log", path});
-    EXPECT_FAILS(outcome, 1, why);
+    EXPECT_FAILS(outcome, exit_code, why);
     EXPECT_NE(outcome.err.find(path), std::string::npos) << outcome.err;
     EXPECT_EQ(outcome.err.find("step 1/"), std::string::npos) << outcome.err;
   }
